@@ -1,0 +1,96 @@
+# NebulaIO. `make help` lists the targets; each does its own set-up.
+
+SHELL := /bin/bash
+ROOT := $(CURDIR)
+GO ?= go
+PYTHON ?= python3
+VENV := $(ROOT)/.venv
+PY := $(VENV)/bin/python
+LIB := $(ROOT)/build/libnebulaio.so
+BIN := $(ROOT)/bin/nebulaio
+DEMO := $(ROOT)/build/demo/qwen3-0.6b.safetensors
+LIBFLAGS := -trimpath -buildmode=c-shared -ldflags "-s -w -extldflags '-Wl,--version-script=$(ROOT)/capi/export.map -Wl,-soname,libnebulaio.so.1'"
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+.PHONY: build
+build: tools ## Build bin/nebulaio
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN) ./cmd/nebulaio
+
+.PHONY: lib
+lib: tools ## Build build/libnebulaio.so, the C shared library
+	CGO_ENABLED=1 $(GO) build $(LIBFLAGS) -o $(LIB) ./capi
+	@rm -f $(ROOT)/build/libnebulaio.h # cgo's own; the header is include/nebulaio/nebulaio.h
+
+.PHONY: demo
+demo: build ## Make a model of real shapes, load it on the best device, print the report
+	@mkdir -p $(dir $(DEMO))
+	@test -f $(DEMO) || $(BIN) generate --shapes qwen3-0.6b --out $(DEMO)
+	$(BIN) load $(DEMO) --repeat 3
+
+.PHONY: test
+test: lint test-go test-python test-bench ## Everything that CI runs
+
+.PHONY: lint
+lint: tools ## gofmt and go vet
+	@out=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); test -z "$$out" || { echo "not gofmt'ed: $$out"; exit 1; }
+	$(GO) vet ./...
+
+.PHONY: test-go
+test-go: tools ## Go tests with the race detector; fuzz seeds run as tests
+	$(GO) test -race -timeout 15m ./...
+
+.PHONY: test-python
+test-python: lib venv ## Python package against the real library on host
+	cd python && NEBULAIO_LIBRARY=$(LIB) $(PY) -m mypy --strict nebulaio
+	cd python && PATH=$(VENV)/bin:$$PATH NEBULAIO_LIBRARY=$(LIB) $(PY) -m pytest -q -m 'not cuda and not torch'
+
+.PHONY: test-bench
+test-bench: lib build venv ## The benchmark harness's own tests; no speed is asserted
+	NEBULAIO_LIBRARY=$(LIB) $(PY) -m pytest -q bench/tests
+
+.PHONY: fuzz
+fuzz: tools ## Run each fuzzer for a minute
+	$(GO) test ./internal/format/safetensors -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/format/safetensors -run '^$$' -fuzz FuzzIndex -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/transfer -run '^$$' -fuzz FuzzPlan -fuzztime 60s -fuzzminimizetime 1x
+
+.PHONY: bench
+bench: lib build venv ## Benchmark on host memory against safetensors; results in build/bench
+	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) $(PY) bench/run.py --device host --models 0.6b --rounds 5 --only warm,cold --out build/bench $(ARGS)
+
+.PHONY: bench-gpu
+bench-gpu: lib build ## Benchmark on the GPU with the machine's own python3 (torch); ARGS="--only warm"
+	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) bash bench/run.sh --out build/bench $(ARGS)
+
+.PHONY: gpu-bundle
+gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
+	rm -rf build/gpu && mkdir -p build/gpu/include
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o build/gpu/nebulaio ./cmd/nebulaio
+	CGO_ENABLED=1 $(GO) build $(LIBFLAGS) -o build/gpu/libnebulaio.so ./capi
+	CGO_ENABLED=0 $(GO) test -c -trimpath -ldflags "-s -w" -o build/gpu/gpu.test ./test/gpu
+	rm -f build/gpu/libnebulaio.h && cp -r include/nebulaio build/gpu/include/
+	cp -r python/nebulaio build/gpu/nebulaio-python && cp -r python/tests build/gpu/python-tests && cp -r bench build/gpu/bench
+	mkdir -p build/gpu/python && mv build/gpu/nebulaio-python build/gpu/python/nebulaio && mv build/gpu/python-tests build/gpu/python/tests && cp python/pyproject.toml build/gpu/python/
+	cp test/gpu/run.sh build/gpu/run.sh && find build/gpu -name __pycache__ -prune -exec rm -rf {} +
+	du -sh build/gpu
+
+.PHONY: tools
+tools:
+	@command -v $(GO) >/dev/null || { echo "Go 1.26 or newer is needed: see https://go.dev/dl"; exit 1; }
+	@command -v cc >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq gcc libc6-dev; } || { echo "a C compiler is needed: apt install gcc"; exit 1; }
+	@mkdir -p build bin
+
+# The venv is made anew when the list of packages changes.
+.PHONY: venv
+venv: $(VENV)/.ready
+$(VENV)/.ready: python/tests/requirements.txt
+	$(PYTHON) -m venv $(VENV) 2>/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); }
+	$(PY) -m pip install -q -r python/tests/requirements.txt
+	@touch $@
+
+.PHONY: clean
+clean: ## Remove everything that was built
+	rm -rf build bin .venv

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the harness importable, and gives tests small model files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from nbench import stfile
+
+SHAPES = [("a.weight", (1024, 512)), ("b.bias", (7,)), ("c.weight", (4096, 1024)), ("empty", (0, 3)), ("scalar", ())]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A float16 safetensors file of about 9 MB."""
+    path = tmp_path / "small.safetensors"
+    stfile.write(path, SHAPES, dtype="F16", seed=3)
+    return path

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nebulaio_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/nebulaio/nebulaio"
+)
+
+// writeModel writes a model of two tensors and returns its name.
+func writeModel(dir string) string {
+	header := `{"bias":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"weight":{"dtype":"F32","shape":[2,3],"data_offsets":[8,32]}}`
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	b = append(b, header...)
+	for i := range byte(32) {
+		b = append(b, i)
+	}
+	path := filepath.Join(dir, "model.safetensors")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		log.Fatal(err)
+	}
+	return path
+}
+
+// A model is loaded to a device; its report says which way the bytes went. Here
+// the GPU is left alone, so the device is host memory.
+func ExampleSystem_Load() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+
+	sys, err := nebulaio.Open(nebulaio.Options{Devices: "off"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sys.Close()
+	m, err := sys.Load(context.Background(), writeModel(dir), nebulaio.LoadOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Free()
+
+	for _, name := range m.Names() {
+		t, _ := m.Tensor(name)
+		fmt.Println(t.Name, t.DType, t.Shape, t.Size)
+	}
+	bias, err := m.Read("bias")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(bias)
+	r := m.Report()
+	fmt.Println(r.Tensors, "tensors,", r.Bytes, "bytes on", r.Device.ID)
+	for _, route := range r.Routes {
+		fmt.Println(route.Route, route.Bytes)
+	}
+	// Output:
+	// bias F32 [2] 8
+	// weight F32 [2 3] 24
+	// [0 1 2 3 4 5 6 7]
+	// 2 tensors, 32 bytes on host
+	// page_cache 32
+}
+
+// A source is read into memory of the caller, which a framework's own
+// allocator would give.
+func ExampleSystem_OpenModel() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+
+	sys, err := nebulaio.Open(nebulaio.Options{Devices: "off"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sys.Close()
+	src, err := sys.OpenModel(context.Background(), writeModel(dir), nebulaio.ModelOptions{Tensors: []string{"w*"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer src.Close()
+	for _, t := range src.Tensors() {
+		fmt.Println(t.Name, t.DType, t.Shape)
+	}
+	fmt.Println(src.Bytes(), "bytes in", len(src.Files()), "file")
+	// Output:
+	// weight F32 [2 3]
+	// 24 bytes in 1 file
+}
+
+// A survey says what was looked for and, where there is no GPU, why.
+func ExampleSystem_Survey() {
+	sys, err := nebulaio.Open(nebulaio.Options{CUDALibrary: "no-such-library.so"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sys.Close()
+	s := sys.Survey()
+	for _, d := range s.Devices {
+		fmt.Println(d.ID)
+	}
+	fmt.Println(s.Fix)
+	// Output:
+	// host
+	// install the NVIDIA driver (nvidia-smi must work); in a container pass the GPU through (--gpus all)
+}

@@ -1,0 +1,13 @@
+module github.com/nebulaio/nebulaio
+
+go 1.26.0
+
+require (
+	github.com/ebitengine/purego v0.11.2
+	github.com/spf13/cobra v1.10.2
+	github.com/spf13/pflag v1.0.9
+	golang.org/x/sys v0.49.0
+	golang.org/x/term v0.47.0
+)
+
+require github.com/inconshreveable/mousetrap v1.1.0 // indirect

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nebulaio.h: the C ABI of libnebulaio.so, storage that ends in GPU memory.
+ *
+ * The flow of a load:
+ *
+ *   nebulaio_system_open      devices are looked for, nothing is allocated yet
+ *   nebulaio_model_open       headers are read and checked, the layout is made
+ *   nebulaio_model_describe   JSON: how many bytes each destination needs,
+ *                             and where in it each tensor will lie
+ *   (the caller allocates one destination per file, with its own allocator)
+ *   nebulaio_load_start       bytes begin to flow; returns at once
+ *   nebulaio_load_wait        in slices, so that the caller can be interrupted
+ *   nebulaio_load_report      JSON: which route every byte took, and why
+ *   nebulaio_release          each handle, once
+ *
+ * Conventions, true for every function:
+ *   - Returns a status: NEBULAIO_OK, or one of NEBULAIO_ERR_* below.
+ *   - `err` (may be NULL) receives a NUL-terminated UTF-8 message of at most
+ *     `errcap` bytes when the status is an error; it is cut, never overrun.
+ *   - Output text: `need` (may be NULL) receives the full length without the
+ *     NUL; the text is copied only if `cap` exceeds it, else the call returns
+ *     NEBULAIO_ERR_INVALID with nothing copied, so that cap = 0 asks the size
+ *     (and then the status is NEBULAIO_OK).
+ *   - Handles are numbers, never pointers; 0 is never a handle; a released or
+ *     foreign handle gives NEBULAIO_ERR_CLOSED.
+ *   - Safe to call from any thread. A thread's current CUDA context is left as
+ *     it was found.
+ *   - A process that forked after loading this library must not call it in the
+ *     child; the Python package loads a private copy there.
+ */
+#ifndef NEBULAIO_H
+#define NEBULAIO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NEBULAIO_ABI_VERSION 1
+
+/* Status codes; the numbers never change, new ones are appended. */
+enum {
+	NEBULAIO_RUNNING = -1,        /* load_wait: the time slice ended first */
+	NEBULAIO_OK = 0,
+	NEBULAIO_ERR_OTHER = 1,
+	NEBULAIO_ERR_INVALID = 2,     /* a bad argument or option */
+	NEBULAIO_ERR_NOT_FOUND = 3,
+	NEBULAIO_ERR_PERMISSION = 4,
+	NEBULAIO_ERR_CORRUPT = 5,     /* content breaks its format */
+	NEBULAIO_ERR_IO = 6,
+	NEBULAIO_ERR_DEVICE = 7,      /* a driver call failed */
+	NEBULAIO_ERR_NO_MEMORY = 8,
+	NEBULAIO_ERR_UNSUPPORTED = 9,
+	NEBULAIO_ERR_CANCELLED = 10,
+	NEBULAIO_ERR_CLOSED = 11
+};
+
+/* A destination: memory of the caller, on the load's device, that must stay
+ * allocated until load_wait has returned something other than RUNNING. */
+typedef struct nebulaio_buffer {
+	uint64_t address; /* device pointer, or host address for `host` */
+	uint64_t size;    /* bytes available from address */
+} nebulaio_buffer;
+
+typedef struct nebulaio_progress {
+	uint64_t bytes_done;
+	uint64_t bytes_total;
+} nebulaio_progress;
+
+/* The ABI this library was built with; compare with NEBULAIO_ABI_VERSION. */
+int32_t nebulaio_abi_version(void);
+
+/* The project's version, such as "0.1.0". */
+int32_t nebulaio_version(char *buf, size_t cap, size_t *need);
+
+/* Opens a system: devices are probed, staging memory and workers come with the
+ * first load. options_json: NULL or an object; all keys optional, unknown keys
+ * refused:
+ *   "devices"            "auto" | "require" | "off"  (CUDA)
+ *   "buffer_pool_size"   bytes of staging, default 134217728
+ *   "max_transfer_size"  largest single read or copy in bytes, default 4194304
+ *   "queue_depth"        cold reads in flight, 0 = chosen for this machine
+ *   "workers"            threads for page-cache copies, 0 = chosen
+ *   "io"                 "auto" | "uring" | "pread"
+ * Release it after everything opened from it. */
+int32_t nebulaio_system_open(const char *options_json, uint64_t *system, char *err, size_t errcap);
+
+/* JSON: what was looked for, found and missing, and what to do. */
+int32_t nebulaio_devices(uint64_t system, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
+
+/* Reads and checks the headers at path: a .safetensors file, an index.json, or
+ * a model directory. options_json: NULL or an object:
+ *   "device"   "auto" (default) | "host" | "cuda" | "cuda:N"
+ *   "tensors"  array of globs; only matching tensors are laid out and read
+ *   "lenient"  bool, see docs of the safetensors reader */
+int32_t nebulaio_model_open(uint64_t system, const char *path, const char *options_json,
+                            uint64_t *model, char *err, size_t errcap);
+
+/* JSON: {"device":"cuda:0","files":[{"path","size","dest_size","dest_align"}],
+ * "tensors":[{"name","dtype","shape","file","offset","size"}],"metadata":{}}
+ * where offset is inside the destination of that file. */
+int32_t nebulaio_model_describe(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
+
+/* Starts to fill dst[0..ndst), one per file in the order of describe.
+ * stream: the CUDA stream (as a number; 0 = legacy default) whose queued work
+ * may still use the destinations: copies begin after it. Ignored on host.
+ * options_json: NULL or an object:
+ *   "route"  "auto" | "buffered" | "direct"
+ *   "cache"  "auto" | "keep" | "bypass" */
+int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t ndst, uint64_t stream,
+                            const char *options_json, uint64_t *load, char *err, size_t errcap);
+
+/* Waits up to timeout_ms (negative: without limit). NEBULAIO_RUNNING when the
+ * time ran out; else the load has ended, no copy is queued any more, and the
+ * status and err are the load's own. progress may be NULL. */
+int32_t nebulaio_load_wait(uint64_t load, int32_t timeout_ms, nebulaio_progress *progress, char *err, size_t errcap);
+
+/* Asks the load to stop; load_wait then ends with NEBULAIO_ERR_CANCELLED,
+ * unless it had finished. */
+int32_t nebulaio_load_cancel(uint64_t load, char *err, size_t errcap);
+
+/* JSON report of a load that has ended, failed ones included. */
+int32_t nebulaio_load_report(uint64_t load, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
+
+/* Releases a handle. A running load is cancelled and waited for first. */
+int32_t nebulaio_release(uint64_t handle, char *err, size_t errcap);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NEBULAIO_H */

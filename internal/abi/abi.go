@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package abi is what the C ABI does, in Go types: handles, options as JSON and
+// status codes. The exported C functions are shims over it that hold no logic,
+// so everything here is tested as ordinary Go.
+package abi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/boot"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Version is NEBULAIO_ABI_VERSION of the header this package implements.
+const Version = 1
+
+// Running is the status of a wait whose time ran out; success is 0, and errors
+// are the numbers of errs.Kind.
+const Running int32 = -1
+
+// Status is the status code for err.
+func Status(err error) int32 { return int32(errs.KindOf(err)) }
+
+// Table maps handles to what they stand for. The zero value is ready.
+type Table struct {
+	mu   sync.Mutex
+	next uint64
+	objs map[uint64]any
+}
+
+func (t *Table) put(obj any) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.objs == nil {
+		t.objs = map[uint64]any{}
+	}
+	t.next++
+	t.objs[t.next] = obj
+	return t.next
+}
+
+func get[T any](t *Table, h uint64, want string) (T, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	obj, ok := t.objs[h].(T)
+	if !ok {
+		return obj, errs.New(errs.Closed, "use handle", fmt.Sprint(h), "is not an open "+want)
+	}
+	return obj, nil
+}
+
+type systemOptions struct {
+	Devices         nebulaio.DeviceMode `json:"devices"`
+	BufferPoolSize  int64               `json:"buffer_pool_size"`
+	MaxTransferSize int64               `json:"max_transfer_size"`
+	QueueDepth      int                 `json:"queue_depth"`
+	Workers         int                 `json:"workers"`
+	IO              string              `json:"io"`
+	CUDALibrary     string              `json:"cuda_library"`
+	NVMLLibrary     string              `json:"nvml_library"`
+}
+
+// decode reads options strictly: an unknown key is a typing error that would
+// otherwise change nothing and say nothing.
+func decode(text string, into any) error {
+	if text == "" {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return &errs.Error{Kind: errs.Invalid, Op: "read options", Name: text, Err: err, Fix: "see nebulaio.h for the keys and their types"}
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errs.New(errs.Invalid, "read options", text, "has more than one JSON value")
+	}
+	return nil
+}
+
+// OpenSystem is nebulaio_system_open.
+func (t *Table) OpenSystem(options string) (uint64, error) {
+	var o systemOptions
+	if err := decode(options, &o); err != nil {
+		return 0, err
+	}
+	boot.OwnRuntime()
+	s, err := nebulaio.Open(nebulaio.Options{Devices: o.Devices, BufferPoolSize: o.BufferPoolSize, MaxTransferSize: o.MaxTransferSize,
+		QueueDepth: o.QueueDepth, Workers: o.Workers, IO: o.IO, CUDALibrary: o.CUDALibrary, NVMLLibrary: o.NVMLLibrary})
+	if err != nil {
+		return 0, err
+	}
+	return t.put(s), nil
+}
+
+// Devices is nebulaio_devices.
+func (t *Table) Devices(system uint64) ([]byte, error) {
+	s, err := get[*nebulaio.System](t, system, "system")
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(s.Survey())
+}
+
+type modelOptions struct {
+	Device  string   `json:"device"`
+	Tensors []string `json:"tensors"`
+	Lenient bool     `json:"lenient"`
+}
+
+// source is a model handle. Its description is rendered once: callers ask for
+// its length first.
+type source struct {
+	*nebulaio.Source
+	once sync.Once
+	text []byte
+	err  error
+}
+
+// OpenModel is nebulaio_model_open.
+func (t *Table) OpenModel(system uint64, path, options string) (uint64, error) {
+	s, err := get[*nebulaio.System](t, system, "system")
+	if err != nil {
+		return 0, err
+	}
+	var o modelOptions
+	if err := decode(options, &o); err != nil {
+		return 0, err
+	}
+	src, err := s.OpenModel(context.Background(), path, nebulaio.ModelOptions{Device: o.Device, Tensors: o.Tensors, Lenient: o.Lenient})
+	if err != nil {
+		return 0, err
+	}
+	return t.put(&source{Source: src}), nil
+}
+
+type description struct {
+	Device   string                `json:"device"`
+	Files    []nebulaio.SourceFile `json:"files"`
+	Tensors  []nebulaio.TensorInfo `json:"tensors"`
+	Metadata map[string]string     `json:"metadata"`
+}
+
+// Describe is nebulaio_model_describe.
+func (t *Table) Describe(model uint64) ([]byte, error) {
+	s, err := get[*source](t, model, "model")
+	if err != nil {
+		return nil, err
+	}
+	s.once.Do(func() {
+		s.text, s.err = json.Marshal(description{Device: s.Device().ID, Files: s.Files(), Tensors: s.Tensors(), Metadata: s.Metadata()})
+	})
+	return s.text, s.err
+}
+
+type loadOptions struct {
+	Route nebulaio.Route       `json:"route"`
+	Cache nebulaio.CachePolicy `json:"cache"`
+}
+
+// load is a load handle.
+type load struct {
+	*nebulaio.Loading
+	cancel context.CancelCauseFunc
+	once   sync.Once
+	text   []byte
+	err    error
+}
+
+// StartLoad is nebulaio_load_start.
+func (t *Table) StartLoad(model uint64, dst []nebulaio.Destination, stream uint64, options string) (uint64, error) {
+	s, err := get[*source](t, model, "model")
+	if err != nil {
+		return 0, err
+	}
+	var o loadOptions
+	if err := decode(options, &o); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	l, err := s.Start(ctx, dst, nebulaio.StartOptions{Route: o.Route, Cache: o.Cache, Stream: stream, HasStream: true})
+	if err != nil {
+		cancel(nil)
+		return 0, err
+	}
+	return t.put(&load{Loading: l, cancel: cancel}), nil
+}
+
+// WaitLoad is nebulaio_load_wait. Without an error, running tells whether the
+// time slice ended before the load did.
+func (t *Table) WaitLoad(h uint64, timeout time.Duration) (running bool, done, total int64, err error) {
+	l, err := get[*load](t, h, "load")
+	if err != nil {
+		return false, 0, 0, err
+	}
+	var expired <-chan time.Time
+	if timeout >= 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case <-l.Done():
+	case <-expired:
+		select {
+		case <-l.Done(): // both were ready: an ended load has ended
+		default:
+			done, total = l.Progress()
+			return true, done, total, nil
+		}
+	}
+	done, total = l.Progress()
+	return false, done, total, l.Wait()
+}
+
+// CancelLoad is nebulaio_load_cancel.
+func (t *Table) CancelLoad(h uint64) error {
+	l, err := get[*load](t, h, "load")
+	if err != nil {
+		return err
+	}
+	l.cancel(context.Canceled)
+	return nil
+}
+
+// Report is nebulaio_load_report.
+func (t *Table) Report(h uint64) ([]byte, error) {
+	l, err := get[*load](t, h, "load")
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-l.Done():
+	default:
+		return nil, errs.New(errs.Invalid, "report", fmt.Sprint(h), "the load is still running").WithFix("wait for it first")
+	}
+	l.once.Do(func() { l.text, l.err = json.Marshal(l.Report()) })
+	return l.text, l.err
+}
+
+// Release is nebulaio_release. A system or model that is still in use is not
+// released; its handle stays good.
+func (t *Table) Release(h uint64) error {
+	t.mu.Lock()
+	obj, ok := t.objs[h]
+	delete(t.objs, h)
+	t.mu.Unlock()
+	if !ok {
+		return errs.New(errs.Closed, "release handle", fmt.Sprint(h), "is not an open handle")
+	}
+	var err error
+	switch o := obj.(type) {
+	case *load:
+		o.cancel(context.Canceled)
+		<-o.Done()
+	case *source:
+		err = o.Close()
+	case *nebulaio.System:
+		err = o.Close()
+	}
+	if errs.Is(err, errs.Invalid) {
+		t.mu.Lock()
+		t.objs[h] = obj
+		t.mu.Unlock()
+	}
+	return err
+}

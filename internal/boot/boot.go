@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package boot wires the parts of a process together, once and in one place:
+// devices, then the engine over them, closed in reverse.
+package boot
+
+import (
+	"errors"
+	"runtime"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/open"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+)
+
+// Options configure a System; zero values are the defaults.
+type Options struct {
+	Devices open.Options
+	Engine  transfer.Options
+}
+
+// System is the running parts.
+type System struct {
+	Devices device.Set
+	Engine  *transfer.Engine
+}
+
+// New looks for devices and makes the engine. No GPU context, staging memory
+// or thread exists before the first load.
+func New(o Options) (*System, error) {
+	e, err := transfer.New(o.Engine)
+	if err != nil {
+		return nil, err
+	}
+	d, err := open.New(o.Devices)
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return &System{Devices: d, Engine: e}, nil
+}
+
+// Close ends the engine, then the devices it used. It fails while loads run.
+func (s *System) Close() error {
+	err := s.Engine.Close()
+	if errs.Is(err, errs.Invalid) {
+		return err // loads run: nothing was closed
+	}
+	return errors.Join(err, s.Devices.Close())
+}
+
+// minParallel is how many blocking reads the Go scheduler should let run at
+// once without first noticing that they block.
+const minParallel = 16
+
+// OwnRuntime tells the Go scheduler that this process is ours: a goroutine in a
+// blocking read keeps its place until it is noticed, and with few cores that
+// would leave reads waiting for each other. Programs that import the library
+// keep their own setting.
+func OwnRuntime() {
+	if n := runtime.GOMAXPROCS(0); n < minParallel {
+		runtime.GOMAXPROCS(minParallel)
+	}
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/nebulaio/nebulaio/internal/boot"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
+	"github.com/nebulaio/nebulaio/internal/device/open"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// begin opens a system on the fake GPU and starts to load a small file.
+func begin(t *testing.T, g *fakegpu.GPU) (*boot.System, *transfer.Transfer, device.Buffer) {
+	t.Helper()
+	s, err := boot.New(boot.Options{Devices: g.Options(device.Require)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.Devices.Open(context.Background(), "cuda:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "x")
+	if err := os.WriteFile(path, make([]byte, 5000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := vfs.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	b, err := d.Alloc(f.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := s.Engine.Start(context.Background(), transfer.Request{Device: d, Files: []*vfs.File{f}, Segments: []transfer.Segment{{Len: f.Size(), Dst: b.Ptr()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, tr, b
+}
+
+func TestNothingIsTakenBeforeTheFirstLoad(t *testing.T) {
+	g := fakegpu.Build(t, fakegpu.Options{})
+	s, err := boot.New(boot.Options{Devices: g.Options(device.Require)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Retains(0) != 0 || g.Count("registered_ranges") != 0 || g.Count("streams") != 0 {
+		t.Error("a context, pinned memory or a stream was taken")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	g.CheckFreed()
+}
+
+func TestCloseFailsWhileALoadRunsAndWorksAfter(t *testing.T) {
+	g := fakegpu.Build(t, fakegpu.Options{})
+	g.Hold(0)
+	s, tr, b := begin(t, g)
+	g.Await("copies_held", 1)
+	if err := s.Close(); !errs.Is(err, errs.Invalid) {
+		t.Errorf("got %v", err)
+	}
+	if g.Retained(0) != 1 {
+		t.Error("the device was closed under a running load")
+	}
+	g.Release()
+	if err := tr.Err(); err != nil {
+		t.Error(err)
+	}
+	if err := b.Free(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	g.CheckFreed()
+}
+
+// A GPU that has failed makes Close fail too, and is still given back.
+func TestCloseGivesABrokenDeviceBack(t *testing.T) {
+	g := fakegpu.Build(t, fakegpu.Options{})
+	g.FailCopy(1, fakegpu.LaunchFailed, true)
+	s, tr, b := begin(t, g)
+	if err := tr.Err(); !errs.Is(err, errs.Device) {
+		t.Errorf("got %v", err)
+	}
+	if err := b.Free(); !errs.Is(err, errs.Device) {
+		t.Errorf("free: %v", err)
+	}
+	if err := s.Close(); !errs.Is(err, errs.Device) {
+		t.Errorf("close: %v", err)
+	}
+	g.CheckFreed()
+}
+
+func TestOptionsThatCannotWork(t *testing.T) {
+	if _, err := boot.New(boot.Options{Engine: transfer.Options{Workers: -1}}); !errs.Is(err, errs.Invalid) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := boot.New(boot.Options{Devices: open.Options{Mode: device.Require, CUDALibraries: []string{"no-such-library.so.9"}}}); !errs.Is(err, errs.Unsupported) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOwnRuntimeRaisesParallelism(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	boot.OwnRuntime()
+	if n := runtime.GOMAXPROCS(0); n < 16 {
+		t.Errorf("%d", n)
+	}
+	runtime.GOMAXPROCS(64)
+	boot.OwnRuntime()
+	if n := runtime.GOMAXPROCS(0); n != 64 {
+		t.Errorf("a larger setting was lowered to %d", n)
+	}
+}

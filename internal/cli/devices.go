@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+func newDevices(a *app) *cobra.Command {
+	var opts nebulaio.Options
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "devices",
+		Short: "Show what was looked for, what was found, and what to do",
+		Long: `Show what was looked for, what was found, and what to do.
+
+A machine without a GPU is no error, unless --devices require is given.`,
+		Args: noArgs,
+		RunE: a.run(func(context.Context, []string) error {
+			sys, err := nebulaio.Open(opts)
+			if err != nil {
+				return err
+			}
+			s := sys.Survey()
+			if err := sys.Close(); err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printJSON(s)
+			}
+			a.printText(func(w io.Writer) { printSurvey(w, s) })
+			return nil
+		}),
+	}
+	devicesFlag(cmd.Flags(), &opts.Devices)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func printSurvey(w io.Writer, s nebulaio.Survey) {
+	if s.NoGPU == "" {
+		field(w, "gpu", "%s usable", plural(len(s.Devices)-1, "GPU")) // host is the last device
+	} else {
+		field(w, "gpu", "none: %s", printable(s.NoGPU))
+		if s.Fix != "" {
+			fmt.Fprintf(w, "  fix: %s\n", printable(s.Fix))
+		}
+	}
+	field(w, "mode", "%s", s.Mode)
+	if len(s.Findings) > 0 {
+		fmt.Fprintln(w)
+		t := newTable("looked for", "result", "detail")
+		for _, f := range s.Findings {
+			result := "found"
+			switch {
+			case !f.Found && f.Needed:
+				result = "missing, needed"
+			case !f.Found:
+				result = "missing"
+			}
+			t.add(printable(f.Name), result, printable(f.Detail))
+		}
+		t.print(w)
+		for _, f := range s.Findings {
+			// The survey's own fix is that of the finding that decided.
+			if !f.Found && f.Fix != "" && f.Fix != s.Fix {
+				fmt.Fprintf(w, "  fix for %s: %s\n", printable(f.Name), printable(f.Fix))
+			}
+		}
+	}
+	for _, d := range s.Devices {
+		fmt.Fprintln(w)
+		printDevice(w, d)
+	}
+}
+
+func printDevice(w io.Writer, d nebulaio.DeviceInfo) {
+	field(w, "device", "%s (%s)", d.ID, printable(d.Model))
+	line := func(name, v string) {
+		if v != "" {
+			fmt.Fprintf(w, "  %-24s%s\n", name, printable(v))
+		}
+	}
+	line("kind", string(d.Kind))
+	if d.TotalMemory > 0 {
+		line("memory", units.Bytes(d.TotalMemory))
+	}
+	line("uuid", d.UUID)
+	line("pci", d.PCI)
+	if d.NUMANode >= 0 {
+		line("numa node", fmt.Sprint(d.NUMANode))
+	}
+	line("driver", d.Driver)
+	for _, k := range slices.Sorted(maps.Keys(d.Facts)) {
+		line(printable(k), d.Facts[k])
+	}
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// errorJSON is an error on stdout under --json.
+type errorJSON struct {
+	Error struct {
+		Kind    string `json:"kind"`
+		Message string `json:"message"`
+		Fix     string `json:"fix,omitempty"`
+	} `json:"error"`
+}
+
+// printError tells the user what failed and what to do, and under --json the
+// program that reads stdout too.
+func (a *app) printError(err error) {
+	text, fix := message(err), errs.FixOf(err)
+	if a.jsonAsked() && a.out.err == nil {
+		var e errorJSON
+		e.Error.Kind, e.Error.Message, e.Error.Fix = errs.KindOf(err).String(), text, fix
+		_ = a.printJSON(e) // the error at hand is the one to report
+	}
+	fmt.Fprintf(a.Stderr, "nebulaio: %s\n", printable(text))
+	if fix != "" {
+		fmt.Fprintf(a.Stderr, "  fix: %s\n", printable(fix))
+	}
+}
+
+// jsonAsked looks at the arguments themselves, for the flag's value is not
+// known when another flag could not be read.
+func (a *app) jsonAsked() bool {
+	for _, arg := range a.Args {
+		name, value, given := strings.Cut(arg, "=")
+		switch {
+		case arg == "--":
+			return false
+		case name == "--json" && !given:
+			return true
+		case name == "--json":
+			on, err := strconv.ParseBool(value)
+			return on && err == nil
+		}
+	}
+	return false
+}
+
+// message is the text of err without its fixes, which have a line of their own.
+func message(err error) string {
+	switch e := err.(type) {
+	case *errs.Error:
+		c := *e
+		c.Fix = ""
+		if c.Err != nil {
+			c.Err = errors.New(message(c.Err))
+		}
+		return c.Error()
+	case interface{ Unwrap() []error }:
+		text := err.Error()
+		for _, inner := range e.Unwrap() {
+			text = strings.Replace(text, inner.Error(), message(inner), 1)
+		}
+		return strings.ReplaceAll(text, "\n", "; ") // joined errors are lines
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			return strings.Replace(err.Error(), inner.Error(), message(inner), 1)
+		}
+	}
+	return err.Error()
+}
+
+// usageError makes what cobra has to say about the arguments one of our own.
+func usageError(cmd *cobra.Command, err error) error {
+	var e *errs.Error
+	if !errors.As(err, &e) {
+		// The only text of cobra's own that arrives here is that of an unknown
+		// command: flags and arguments have errors of ours.
+		e = errs.New(errs.Invalid, "", "", err.Error()+"; expected "+list(commandNames(cmd.Root())))
+	}
+	if e.Fix != "" {
+		return e
+	}
+	return e.WithFix("see: " + cmd.CommandPath() + " --help")
+}
+
+func commandNames(root *cobra.Command) []string {
+	var names []string
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// flagError says which flag was wrong, with its value and the expected form.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var missing *pflag.ValueRequiredError
+	var bad *pflag.InvalidValueError
+	msg := err.Error()
+	switch {
+	case errors.As(err, &unknown):
+		name := "--" + unknown.GetSpecifiedName()
+		if s := unknown.GetSpecifiedShortnames(); s != "" {
+			name = "-" + s
+		}
+		msg = "unknown flag " + name
+	case errors.As(err, &missing):
+		msg = "--" + missing.GetFlag().Name + " needs a value"
+		if v, ok := missing.GetFlag().Value.(*value); ok {
+			msg += "; expected " + v.want
+		}
+	case errors.As(err, &bad):
+		msg = fmt.Sprintf("--%s %q ", bad.GetFlag().Name, bad.GetValue())
+		if v, ok := bad.GetFlag().Value.(*value); ok {
+			msg += v.complaint(bad.Unwrap())
+		} else {
+			msg += "is not a value of this flag; expected true or false"
+		}
+	}
+	return errs.New(errs.Invalid, cmd.Name(), "", msg)
+}
+
+// onePath is the argument check of commands that take one path.
+func onePath(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0:
+			return errs.New(errs.Invalid, cmd.Name(), "", "no path given; expected "+what)
+		case len(args) > 1:
+			return errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("%d paths given, the second is %q; expected %s", len(args), args[1], what))
+		case args[0] == "":
+			return errs.New(errs.Invalid, cmd.Name(), "", `the path is ""; expected `+what)
+		}
+		return nil
+	}
+}
+
+// noArgs is the argument check of commands that take flags alone.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("unknown argument %q; expected flags alone", args[0]))
+	}
+	return nil
+}
+
+// list joins words as "a, b or c".
+func list(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// interrupted puts the name of the signal where an error of a cancelled
+// context would only say that it was cancelled.
+func interrupted(ctx context.Context, err error) error {
+	var e *errs.Error
+	if errors.As(err, &e) && e.Err == context.Canceled {
+		c := *e
+		c.Err = context.Cause(ctx)
+		return &c
+	}
+	return err
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// value is a flag that knows its expected form, so that a wrong value is
+// answered in the same words whether it came from a flag or the environment.
+type value struct {
+	kind string // as help shows it
+	want string
+	set  func(string) error
+	text string
+}
+
+// errForm means that a value does not have the form at all.
+var errForm = errors.New("not of the expected form")
+
+func (v *value) String() string { return v.text }
+func (v *value) Type() string   { return v.kind }
+
+func (v *value) Set(s string) error {
+	if err := v.set(s); err != nil {
+		return err
+	}
+	v.text = s
+	return nil
+}
+
+// complaint says what is wrong with a value that Set refused with err.
+func (v *value) complaint(err error) string {
+	var e *errs.Error
+	if errors.As(err, &e) && e.Msg != "" {
+		return e.Msg
+	}
+	return "is not accepted; expected " + v.want
+}
+
+func choice[T ~string](dst *T, kind string, words ...T) *value {
+	*dst = words[0]
+	var texts []string
+	for _, w := range words {
+		texts = append(texts, string(w))
+	}
+	return &value{kind: kind, want: list(texts), text: texts[0], set: func(s string) error {
+		if !slices.Contains(words, T(s)) {
+			return errForm
+		}
+		*dst = T(s)
+		return nil
+	}}
+}
+
+func size(dst *int64) *value {
+	return &value{kind: "SIZE", want: "a size such as 4194304, 4MiB or 2GB", text: "0", set: func(s string) (err error) {
+		*dst, err = units.ParseBytes(s)
+		return err
+	}}
+}
+
+func count(dst *int, first, least int) *value {
+	*dst = first
+	return &value{kind: "N", want: fmt.Sprintf("a whole number of %d or more", least), text: strconv.Itoa(first), set: func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < least {
+			return errForm
+		}
+		*dst = n
+		return nil
+	}}
+}
+
+func number(dst *uint64) *value {
+	return &value{kind: "N", want: "a whole number from 0 to 2^64-1", text: "0", set: func(s string) error {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			return errForm
+		}
+		*dst = n
+		return nil
+	}}
+}
+
+// envKey marks flags that an environment variable can set.
+const envKey = "nebulaio_env"
+
+// envVar adds v as a flag that the variable NEBULAIO_<NAME> sets where the flag
+// is not given.
+func envVar(fs *pflag.FlagSet, v pflag.Value, name, usage string) {
+	env := "NEBULAIO_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+	f := fs.VarPF(v, name, "", usage+" ["+env+"]")
+	f.Annotations = map[string][]string{envKey: {env}}
+}
+
+// applyEnv sets the flags that were not given from the environment; an empty
+// variable counts as not set.
+func (a *app) applyEnv(cmd *cobra.Command) error {
+	var first error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		env := f.Annotations[envKey]
+		if f.Changed || len(env) == 0 || first != nil {
+			return
+		}
+		s := strings.TrimSpace(a.Env(env[0]))
+		if s == "" {
+			return
+		}
+		if err := f.Value.Set(s); err != nil {
+			msg := err.Error()
+			if v, ok := f.Value.(*value); ok {
+				msg = v.complaint(err)
+			}
+			first = errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("the environment variable %s is %q, which %s", env[0], s, msg)).
+				WithFix("correct or unset it, or give --" + f.Name)
+		}
+	})
+	return first
+}
+
+func devicesFlag(fs *pflag.FlagSet, dst *nebulaio.DeviceMode) {
+	envVar(fs, choice(dst, "MODE", "auto", "require", "off"), "devices",
+		"look for a GPU (auto), fail where none works (require), or leave GPUs alone (off)")
+}
+
+// engineFlags are those of nebulaio.Options.
+func engineFlags(fs *pflag.FlagSet, o *nebulaio.Options) {
+	devicesFlag(fs, &o.Devices)
+	envVar(fs, size(&o.BufferPoolSize), "buffer-pool-size",
+		"staging memory of the process; default "+units.Bytes(transfer.DefaultPoolSize))
+	envVar(fs, size(&o.MaxTransferSize), "max-transfer-size",
+		"largest single read or copy; default "+units.Bytes(transfer.DefaultMaxTransfer))
+	envVar(fs, count(&o.QueueDepth, 0, 0), "queue-depth", "reads past the page cache in flight; 0 chooses")
+	envVar(fs, count(&o.Workers, 0, 0), "workers", "threads that copy out of the page cache; 0 chooses")
+	envVar(fs, choice(&o.IO, "HOW", "auto", "uring", "pread"), "io", "how reads past the page cache are made: auto, uring or pread")
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nebulaio/nebulaio/internal/format"
+	"github.com/nebulaio/nebulaio/internal/format/safetensors"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// inspectJSON is what the headers of a model say.
+type inspectJSON struct {
+	Path   string            `json:"path"`
+	Index  string            `json:"index,omitempty"` // of a sharded model
+	Files  []inspectFileJSON `json:"files"`
+	Totals totalsJSON        `json:"totals"`
+}
+
+type inspectFileJSON struct {
+	Path      string                `json:"path"`
+	Size      int64                 `json:"size"`
+	DataStart int64                 `json:"data_start"`
+	Alignment int64                 `json:"alignment"` // largest power of two that divides data_start
+	Tensors   []inspectTensorJSON   `json:"tensors"`
+	Totals    totalsJSON            `json:"totals"`
+	Metadata  map[string]string     `json:"metadata"`
+	Problems  []safetensors.Problem `json:"problems"`
+}
+
+type inspectTensorJSON struct {
+	format.Tensor
+	Alignment int64 `json:"alignment"` // largest power of two that divides offset
+}
+
+type totalsJSON struct {
+	Tensors  int          `json:"tensors"`
+	Elements int64        `json:"elements"`
+	Bytes    int64        `json:"bytes"`
+	DTypes   []dtypeTotal `json:"dtypes"` // in order of falling bytes
+}
+
+type dtypeTotal struct {
+	DType    format.DType `json:"dtype"`
+	Tensors  int          `json:"tensors"`
+	Elements int64        `json:"elements"`
+	Bytes    int64        `json:"bytes"`
+}
+
+func newInspect(a *app) *cobra.Command {
+	var lenient, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "inspect PATH",
+		Short: "Check a model's headers and show what it holds",
+		Long: `Check a model's headers and show what it holds. No tensor data is read.
+
+PATH is a .safetensors file, the index of a sharded model, or a model directory.`,
+		Args: onePath("one model file, index or directory"),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			r, err := inspect(ctx, args[0], lenient)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printJSON(r)
+			}
+			a.printText(r.print)
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&lenient, "lenient", false, "also take headers that only the reference reader takes")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func inspect(ctx context.Context, path string, lenient bool) (*inspectJSON, error) {
+	paths, index, err := safetensors.Resolve(path)
+	if err != nil {
+		return nil, err
+	}
+	mode := safetensors.Strict
+	if lenient {
+		mode = safetensors.Lenient
+	}
+	var files []*format.File
+	for _, p := range paths {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		f, err := safetensors.ParseFile(p, mode)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	r := &inspectJSON{Path: path}
+	if index != nil {
+		r.Index = index.Path
+		if err := index.Check(files); err != nil {
+			return nil, err
+		}
+	}
+	var all []format.Tensor
+	for _, f := range files {
+		r.Files = append(r.Files, inspectFile(f))
+		all = append(all, f.Tensors...)
+	}
+	r.Totals = totals(all)
+	return r, nil
+}
+
+func inspectFile(f *format.File) inspectFileJSON {
+	out := inspectFileJSON{Path: f.Path, Size: f.Size, DataStart: f.DataStart, Alignment: alignment(f.DataStart),
+		Tensors: []inspectTensorJSON{}, Totals: totals(f.Tensors), Metadata: map[string]string{}, Problems: []safetensors.Problem{}}
+	for _, t := range f.Tensors {
+		out.Tensors = append(out.Tensors, inspectTensorJSON{Tensor: t, Alignment: alignment(t.Offset)})
+	}
+	maps.Copy(out.Metadata, f.Metadata)
+	out.Problems = append(out.Problems, safetensors.Inspect(f)...)
+	return out
+}
+
+// alignment is the largest power of two that divides an offset, which is never
+// 0: a header comes first.
+func alignment(off int64) int64 { return off & -off }
+
+func totals(ts []format.Tensor) totalsJSON {
+	sum := totalsJSON{DTypes: []dtypeTotal{}}
+	by := map[format.DType]*dtypeTotal{}
+	for _, t := range ts {
+		n := int64(1)
+		for _, d := range t.Shape {
+			n *= d // the parser has proven that it does not overflow
+		}
+		d := by[t.DType]
+		if d == nil {
+			d = &dtypeTotal{DType: t.DType}
+			by[t.DType] = d
+		}
+		d.Tensors, d.Elements, d.Bytes = d.Tensors+1, d.Elements+n, d.Bytes+t.Size
+		sum.Tensors, sum.Elements, sum.Bytes = sum.Tensors+1, sum.Elements+n, sum.Bytes+t.Size
+	}
+	for _, d := range by {
+		sum.DTypes = append(sum.DTypes, *d)
+	}
+	slices.SortFunc(sum.DTypes, func(a, b dtypeTotal) int {
+		if a.Bytes != b.Bytes {
+			return int(max(-1, min(1, b.Bytes-a.Bytes)))
+		}
+		return strings.Compare(string(a.DType), string(b.DType))
+	})
+	return sum
+}
+
+func (r *inspectJSON) print(w io.Writer) {
+	if r.Index != "" {
+		field(w, "index", "%s, %s", printable(r.Index), plural(len(r.Files), "file"))
+		fmt.Fprintln(w)
+	}
+	for _, f := range r.Files {
+		f.print(w)
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintf(w, "in all %s, %d elements, %s\n", plural(r.Totals.Tensors, "tensor"), r.Totals.Elements, sized(r.Totals.Bytes))
+	r.Totals.print(w)
+}
+
+func (f inspectFileJSON) print(w io.Writer) {
+	field(w, "file", "%s", printable(f.Path))
+	field(w, "size", "%s", sized(f.Size))
+	field(w, "data", "from byte %d, aligned to %d", f.DataStart, f.Alignment)
+	field(w, "tensors", "%d", f.Totals.Tensors)
+	for _, k := range slices.Sorted(maps.Keys(f.Metadata)) {
+		field(w, "metadata", "%s = %s", printable(k), printable(f.Metadata[k]))
+	}
+	if len(f.Tensors) > 0 {
+		fmt.Fprintln(w)
+		t := newTable("name", "dtype", "shape", ">offset", ">size", ">alignment")
+		for _, x := range f.Tensors {
+			t.add(printable(x.Name), string(x.DType), shapeText(x.Shape), strconv.FormatInt(x.Offset, 10), strconv.FormatInt(x.Size, 10), strconv.FormatInt(x.Alignment, 10))
+		}
+		t.print(w)
+	}
+	for _, p := range f.Problems {
+		line := string(p.Severity) + ": "
+		if p.Tensor != "" {
+			line += "tensor " + strconv.Quote(p.Tensor) + ": "
+		}
+		line += printable(p.Text)
+		if p.Fix != "" {
+			line += "; fix: " + printable(p.Fix)
+		}
+		fmt.Fprintln(w, line)
+	}
+}
+
+func (s totalsJSON) print(w io.Writer) {
+	if len(s.DTypes) == 0 {
+		return
+	}
+	t := newTable("dtype", ">tensors", ">elements", ">size")
+	for _, d := range s.DTypes {
+		t.add(string(d.DType), strconv.Itoa(d.Tensors), strconv.FormatInt(d.Elements, 10), units.Bytes(d.Bytes))
+	}
+	t.print(w)
+}
+
+// shapeText writes a shape as the headers do: [2,3], and [] for a scalar.
+func shapeText(shape []int64) string {
+	var dims []string
+	for _, d := range shape {
+		dims = append(dims, strconv.FormatInt(d, 10))
+	}
+	return "[" + strings.Join(dims, ",") + "]"
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// loadFlags are the flags of one load.
+type loadFlags struct {
+	system    nebulaio.Options
+	load      nebulaio.LoadOptions
+	repeat    int
+	dropCache bool
+	asJSON    bool
+}
+
+// loadJSON is a load's report and what was done before it.
+type loadJSON struct {
+	nebulaio.Report
+	// Dropped is there when the page cache was dropped before this load.
+	Dropped *droppedJSON `json:"cache_dropped,omitempty"`
+}
+
+// droppedJSON says how many bytes of the files the kernel kept.
+type droppedJSON struct {
+	Left int64 `json:"left_bytes"`
+}
+
+func newLoad(a *app) *cobra.Command {
+	var f loadFlags
+	cmd := &cobra.Command{
+		Use:   "load PATH",
+		Short: "Load a model into device memory and report how it went",
+		Long: `Load a model into device memory, report how it went, and free it again.
+
+PATH is a .safetensors file, the index of a sharded model, or a model directory.
+Flags win over environment variables, which are named in brackets.
+
+To measure cold loads, give --drop-cache with --cache bypass: under the policy
+auto, a file that is found cold again is kept in the page cache.`,
+		Args: onePath("one model file, index or directory"),
+		RunE: a.run(func(ctx context.Context, args []string) error { return a.load(ctx, args[0], f) }),
+	}
+	f.define(cmd.Flags())
+	return cmd
+}
+
+func (f *loadFlags) define(fs *pflag.FlagSet) {
+	fs.SortFlags = false
+	device := &value{kind: "DEVICE", want: "auto, host, cuda or cuda:N", text: "auto", set: func(s string) error {
+		f.load.Device = s // the library knows which there are
+		return nil
+	}}
+	envVar(fs, device, "device", "where to: auto, host, cuda or cuda:N")
+	envVar(fs, choice(&f.load.Route, "ROUTE", "auto", "buffered", "direct"), "route",
+		"how bytes are read: chosen per chunk (auto), through the page cache (buffered), or past it (direct)")
+	envVar(fs, choice(&f.load.Cache, "POLICY", "auto", "keep", "bypass"), "cache",
+		"what the load may leave in the page cache: auto, keep or bypass")
+	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "load only tensors whose name matches `GLOB`; can be given again")
+	fs.BoolVar(&f.load.Lenient, "lenient", false, "also take headers that only the reference reader takes")
+	fs.Var(count(&f.repeat, 1, 1), "repeat", "load so many times, freeing between")
+	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files' pages from the page cache before each load")
+	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	engineFlags(fs, &f.system)
+}
+
+// load runs all loads of the command and prints what it learnt.
+func (a *app) load(ctx context.Context, path string, f loadFlags) (err error) {
+	sys, err := nebulaio.Open(f.system)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sys.Close()) }()
+	var all []loadJSON
+	for i := 1; i <= f.repeat; i++ {
+		l, err := a.loadOnce(ctx, sys, path, f)
+		if err != nil {
+			return place(err, path, i, f.repeat)
+		}
+		all = append(all, l)
+		if f.repeat > 1 && !f.asJSON {
+			a.printText(func(w io.Writer) { printLoadLine(w, i, f.repeat, l) })
+		}
+		if err := a.out.failed(); err != nil {
+			return err // nobody reads on
+		}
+	}
+	sum := summarize(all)
+	if f.asJSON {
+		return a.printJSON(struct {
+			Loads   []loadJSON  `json:"loads"`
+			Summary summaryJSON `json:"summary"`
+		}{all, sum})
+	}
+	a.printText(func(w io.Writer) {
+		if f.repeat > 1 {
+			fmt.Fprintln(w)
+		}
+		printLoad(w, all[len(all)-1])
+		if f.repeat > 1 {
+			fmt.Fprintln(w)
+			sum.print(w)
+		}
+	})
+	return nil
+}
+
+// place says which load an interruption ended; other errors name their file.
+func place(err error, path string, i, n int) error {
+	if !errs.Is(err, errs.Cancelled) {
+		return err
+	}
+	if n > 1 {
+		return errs.Wrap(fmt.Sprintf("load %d of %d of", i, n), path, err)
+	}
+	return errs.Wrap("load", path, err)
+}
+
+// loadOnce opens, loads and frees the model.
+func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f loadFlags) (l loadJSON, err error) {
+	if ctx.Err() != nil {
+		return l, context.Cause(ctx)
+	}
+	open := nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors, Lenient: f.load.Lenient}
+	if f.dropCache {
+		// A source of its own, closed again: the load then finds the header
+		// dropped too, and the time to open is a cold one.
+		src, err := sys.OpenModel(ctx, path, open)
+		if err != nil {
+			return l, interrupted(ctx, err)
+		}
+		left, err := src.DropCache()
+		if err := errors.Join(err, src.Close()); err != nil {
+			return l, err
+		}
+		l.Dropped = &droppedJSON{Left: left}
+	}
+	src, err := sys.OpenModel(ctx, path, open)
+	if err != nil {
+		return l, interrupted(ctx, err)
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	p := a.startProgress(src.Bytes(), f.asJSON)
+	o := f.load
+	o.Progress = p.update
+	m, err := src.Load(ctx, o)
+	p.clear()
+	if err != nil {
+		return l, err
+	}
+	l.Report = m.Report()
+	noteNoGPU(&l.Report, sys, f.load.Device)
+	return l, m.Free()
+}
+
+// noteNoGPU adds to a load that had the choice why it did not go to a GPU.
+func noteNoGPU(r *nebulaio.Report, sys *nebulaio.System, asked string) {
+	if r.Device.Kind != device.Host || asked != "" && asked != "auto" {
+		return
+	}
+	s := sys.Survey()
+	r.Refusals = append(r.Refusals, transfer.RefusalReport{What: "gpu", On: "this machine", Reason: s.NoGPU, Fix: s.Fix})
+}
+
+// printLoadLine is one load of several.
+func printLoadLine(w io.Writer, i, n int, l loadJSON) {
+	fmt.Fprintf(w, "load %d of %d: %s to %s in %s, %s", i, n, units.Bytes(l.Bytes), l.Device.ID, seconds(l.Seconds), units.Rate(l.GBps))
+	for _, r := range l.Routes {
+		fmt.Fprintf(w, ", %s %s", r.Route, percent(r.Bytes, l.Bytes))
+	}
+	if l.Dropped != nil {
+		fmt.Fprintf(w, "; %s", l.Dropped)
+	}
+	fmt.Fprintln(w)
+}
+
+func (d *droppedJSON) String() string {
+	if d.Left == 0 {
+		return "page cache dropped before"
+	}
+	return "page cache dropped before, " + sized(d.Left) + " stayed"
+}

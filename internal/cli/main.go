@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli is the nebulaio command: one file and one constructor a
+// subcommand, over a World that a test can replace.
+//
+// Results go to stdout; errors and progress go to stderr. With --json, stdout
+// carries exactly one JSON object, which is {"error": ...} when the command
+// fails; the text of the error is on stderr in either case. The exit code is
+// that of the error's kind.
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Main runs the command that w.Args name and returns the exit code. The first
+// interrupt cancels the command, which then ends with kind Cancelled; the
+// second is the system's to deal with.
+func Main(w World) int {
+	a := &app{World: w, out: &checkedWriter{w: w.Stdout}}
+	ctx, stop := a.interruptible(context.Background())
+	defer stop()
+
+	err := a.execute(ctx)
+	if err == nil {
+		err = a.out.failed()
+	}
+	if err == nil {
+		return 0
+	}
+	a.printError(err)
+	return errs.KindOf(err).ExitCode()
+}
+
+// app is what the commands share while one of them runs.
+type app struct {
+	World
+	out *checkedWriter
+	ran bool // the arguments were understood and a command has begun
+}
+
+func (a *app) execute(ctx context.Context) error {
+	root := newRoot(a)
+	root.SetArgs(a.Args)
+	root.SetIn(a.Stdin)
+	root.SetOut(a.out)
+	root.SetErr(a.Stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !a.ran {
+		return usageError(cmd, err)
+	}
+	return err
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "nebulaio",
+		Short: "Load model files into GPU memory, and tell which path every byte took",
+		Long: `Load model files into GPU memory, and tell which path every byte took.
+
+Without a usable GPU the device is called host and is this machine's memory; a
+device asked for by name is never replaced by another.
+
+Exit codes: 0 done, 1 other, 2 invalid use, 3 not found, 4 permission denied,
+5 corrupt, 6 I/O, 7 device, 8 memory, 9 unsupported, 130 interrupted.`,
+		Version:            nebulaio.Version(),
+		SilenceErrors:      true,
+		SilenceUsage:       true,
+		DisableSuggestions: true,
+	}
+	root.SetVersionTemplate("nebulaio {{.Version}}\n")
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(newLoad(a), newInspect(a), newDevices(a), newGenerate(a), newVersion(a))
+	return root
+}
+
+// run makes a cobra action of f: it settles the flags first and notes that
+// errors from here on are not about how the command was called.
+func (a *app) run(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := a.applyEnv(cmd); err != nil {
+			return err
+		}
+		a.ran = true
+		return f(cmd.Context(), args)
+	}
+}
+
+// interruptible derives a context that the first interrupt cancels.
+func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if a.Notify == nil {
+		return ctx, func() { cancel(nil) }
+	}
+	signals := make(chan os.Signal, 1)
+	stop := a.Notify(signals)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case s := <-signals:
+			cancel(errs.New(errs.Cancelled, "interrupted by", signalName(s), ""))
+			// With the system's own handling back, a second interrupt ends a
+			// process that hangs.
+			stop()
+		case <-ctx.Done():
+			stop()
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-watched
+	}
+}
+
+func signalName(s os.Signal) string {
+	switch s {
+	case os.Interrupt:
+		return "SIGINT"
+	case syscall.SIGTERM:
+		return "SIGTERM"
+	}
+	return s.String()
+}
+
+// checkedWriter remembers that a write failed: a report that did not reach its
+// reader, on a full disk say, is a failed command.
+type checkedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checkedWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	if c.err == nil {
+		c.err = err
+	}
+	return n, err
+}
+
+func (c *checkedWriter) failed() error {
+	if c.err == nil {
+		return nil
+	}
+	cause := c.err
+	if pe := (*os.PathError)(nil); errors.As(cause, &pe) {
+		cause = pe.Err // the path is only /dev/stdout
+	}
+	return &errs.Error{Kind: errs.IO, Op: "write", Name: "standard output", Err: cause}
+}

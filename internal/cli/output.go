@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// printJSON writes v as the one object of stdout.
+func (a *app) printJSON(v any) error {
+	buf := bufio.NewWriter(a.out)
+	enc := json.NewEncoder(buf)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return errs.Wrap("encode", "JSON", err)
+	}
+	_ = buf.Flush() // the writer below remembers
+	return nil
+}
+
+// printText writes what f makes to stdout in one piece.
+func (a *app) printText(f func(w io.Writer)) {
+	buf := bufio.NewWriter(a.out)
+	f(buf)
+	_ = buf.Flush() // the writer below remembers
+}
+
+// table is text in columns. Cells are never cut.
+type table struct {
+	right  []bool // columns of numbers
+	indent string
+	rows   [][]string
+}
+
+// newTable makes a table with a heading; a heading that starts with '>' is of
+// a column aligned to the right.
+func newTable(heads ...string) *table {
+	t := &table{}
+	row := make([]string, len(heads))
+	for i, h := range heads {
+		name, right := strings.CutPrefix(h, ">")
+		t.right = append(t.right, right)
+		row[i] = name
+	}
+	t.rows = append(t.rows, row)
+	return t
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+func (t *table) print(w io.Writer) {
+	width := make([]int, len(t.right))
+	for _, r := range t.rows {
+		for i, c := range r {
+			width[i] = max(width[i], utf8.RuneCountInString(c))
+		}
+	}
+	for _, r := range t.rows {
+		var line strings.Builder
+		line.WriteString(t.indent)
+		for i, c := range r {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
+			if t.right[i] {
+				line.WriteString(pad + c + "  ")
+			} else {
+				line.WriteString(c + pad + "  ")
+			}
+		}
+		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+	}
+}
+
+// field prints one named line of a report.
+func field(w io.Writer, name, format string, args ...any) {
+	fmt.Fprintf(w, "%-10s%s\n", name, fmt.Sprintf(format, args...))
+}
+
+// printable shows runes that a terminal would obey instead of show, which file
+// and tensor names may hold, as escapes.
+func printable(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return !shown(r) }) < 0 && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if shown(r) && (r != utf8.RuneError || n > 1) {
+			b.WriteString(s[i : i+n])
+		} else {
+			q := strconv.Quote(s[i : i+n])
+			b.WriteString(q[1 : len(q)-1])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+func shown(r rune) bool { return r == ' ' || unicode.IsPrint(r) }
+
+func seconds(s float64) string { return units.Duration(time.Duration(s * float64(time.Second))) }
+
+func sized(n int64) string {
+	if n < units.KiB {
+		return units.Bytes(n)
+	}
+	return fmt.Sprintf("%s (%d bytes)", units.Bytes(n), n)
+}
+
+// plural is "1 file" or "2 files".
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}

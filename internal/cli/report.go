@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// printLoad prints the report of one load for a person.
+func printLoad(w io.Writer, l loadJSON) {
+	if l.Device.Kind == device.Host {
+		field(w, "device", "%s (memory of this machine: no GPU took part)", l.Device.ID)
+	} else {
+		field(w, "device", "%s (%s)", l.Device.ID, printable(l.Device.Model))
+	}
+	field(w, "path", "%s", printable(l.Path))
+	field(w, "tensors", "%d in %s", l.Tensors, plural(len(l.Files), "file"))
+	field(w, "bytes", "%s", sized(l.Bytes))
+	total := l.total()
+	field(w, "total", "%s, %s", seconds(total), units.Rate(rate(l.Bytes, total)))
+	field(w, "open", "%s", seconds(l.OpenSeconds))
+	field(w, "alloc", "%s", seconds(l.AllocSeconds))
+	field(w, "transfer", "%s, %s", seconds(l.Seconds), units.Rate(l.GBps))
+	if l.Dropped != nil {
+		field(w, "cache", "%s", l.Dropped)
+	}
+
+	fmt.Fprintln(w)
+	t := newTable("route", ">bytes", ">share", ">rate")
+	for _, r := range l.Routes {
+		t.add(string(r.Route), units.Bytes(r.Bytes), percent(r.Bytes, l.Bytes), units.Rate(r.GBps))
+	}
+	t.print(w)
+	fmt.Fprintln(w)
+	t = newTable("stage", ">busy", ">span", ">rate")
+	for _, s := range l.Stages {
+		span, pace := "-", "-"
+		if s.Span > 0 {
+			span, pace = seconds(s.Span), units.Rate(s.GBps)
+		}
+		t.add(s.Stage, seconds(s.Busy), span, pace)
+	}
+	t.print(w)
+
+	fmt.Fprintln(w)
+	field(w, "limiting", "%s", l.Limiting)
+	printEngine(w, l.Engine)
+	for _, line := range refusalLines(l.Refusals) {
+		fmt.Fprintln(w, line)
+	}
+	for _, n := range l.Notes {
+		fmt.Fprintf(w, "note: %s\n", printable(n))
+	}
+}
+
+func printEngine(w io.Writer, e transfer.EngineReport) {
+	staging := "no staging, bytes were read into place"
+	if e.StagingUsed {
+		staging = fmt.Sprintf("staging %s (%s in huge pages, %s)", units.Bytes(e.StagingSize), units.Bytes(e.HugePages), e.StagingState)
+	}
+	field(w, "engine", "%s, chunks of %s, direct reads: %s, queue depth %d; %s",
+		plural(e.Workers, "worker"), units.Bytes(e.ChunkSize), e.IO, e.QueueDepth, staging)
+}
+
+// refusalLines tells each reason once: the shards of a model share theirs.
+func refusalLines(all []transfer.RefusalReport) []string {
+	var lines []string
+	var seen []transfer.RefusalReport
+	for _, r := range all {
+		key := r
+		key.On = ""
+		if slices.Contains(seen, key) {
+			continue
+		}
+		seen = append(seen, key)
+		more := -1
+		for _, o := range all {
+			if o.What == r.What && o.Reason == r.Reason && o.Fix == r.Fix {
+				more++
+			}
+		}
+		on := printable(r.On)
+		if more > 0 {
+			on += fmt.Sprintf(" and %d more", more)
+		}
+		line := fmt.Sprintf("not taken: %s on %s: %s", r.What, on, printable(r.Reason))
+		if r.Fix != "" {
+			line += "; fix: " + printable(r.Fix)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// summaryJSON compares the loads of one command. The rates and Seconds are of
+// the transfers; TotalSeconds adds opening and taking memory.
+type summaryJSON struct {
+	Loads        int     `json:"loads"`
+	Bytes        int64   `json:"bytes"`
+	MinGBps      float64 `json:"min_gbps"`
+	MedianGBps   float64 `json:"median_gbps"`
+	MaxGBps      float64 `json:"max_gbps"`
+	Seconds      float64 `json:"seconds"`
+	TotalSeconds float64 `json:"total_seconds"`
+}
+
+func summarize(all []loadJSON) summaryJSON {
+	s := summaryJSON{Loads: len(all)}
+	var rates []float64
+	for _, l := range all {
+		s.Bytes += l.Bytes
+		s.Seconds += l.Seconds
+		s.TotalSeconds += l.total()
+		rates = append(rates, l.GBps)
+	}
+	slices.Sort(rates)
+	n := len(rates)
+	s.MinGBps, s.MaxGBps = rates[0], rates[n-1]
+	s.MedianGBps = (rates[(n-1)/2] + rates[n/2]) / 2
+	return s
+}
+
+func (s summaryJSON) print(w io.Writer) {
+	field(w, "summary", "%s, %s: min %s, median %s, max %s", plural(s.Loads, "load"), units.Bytes(s.Bytes),
+		units.Rate(s.MinGBps), units.Rate(s.MedianGBps), units.Rate(s.MaxGBps))
+	field(w, "", "%s in transfer, %s in all", seconds(s.Seconds), seconds(s.TotalSeconds))
+}
+
+// total is all of a load's time: opening, taking memory and the transfer.
+func (l loadJSON) total() float64 { return l.OpenSeconds + l.AllocSeconds + l.Seconds }
+
+func rate(bytes int64, seconds float64) float64 {
+	if seconds <= 0 {
+		return 0
+	}
+	return float64(bytes) / seconds / 1e9
+}
+
+func percent(part, whole int64) string {
+	if whole == 0 {
+		return "0.0 %"
+	}
+	return fmt.Sprintf("%.1f %%", float64(part)/float64(whole)*100)
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// World is all that a command touches outside of files and devices, so that a
+// test runs a whole command inside its own process.
+type World struct {
+	// Args are the arguments after the program's name.
+	Args []string
+
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+	// StderrIsTerminal says that a line on Stderr can be rewritten in place.
+	StderrIsTerminal bool
+
+	// Env looks up an environment variable; not set reads as empty.
+	Env func(name string) string
+	// Now is the clock of progress lines. Reports are timed by the engine.
+	Now func() time.Time
+
+	// Notify delivers interrupts to c until stop is called; afterwards an
+	// interrupt ends the process at once.
+	Notify func(c chan<- os.Signal) (stop func())
+
+	// Progress, where not nil, also sees the progress of every load and
+	// generate: once with done 0 before the first byte, then as it goes.
+	Progress func(done, total int64)
+}
+
+// Process is the world of this process.
+func Process() World {
+	return World{
+		Args:   os.Args[1:],
+		Stdin:  os.Stdin,
+		Stdout: os.Stdout,
+		Stderr: os.Stderr,
+
+		StderrIsTerminal: term.IsTerminal(int(os.Stderr.Fd())),
+
+		Env: os.Getenv,
+		Now: time.Now,
+		Notify: func(c chan<- os.Signal) func() {
+			signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+			return func() { signal.Stop(c) }
+		},
+	}
+}

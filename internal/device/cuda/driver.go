@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cuda binds the CUDA driver API at run time, without cgo and without
+// the toolkit: the library is looked for, its symbols are a struct, and each
+// thing that is missing has a message of its own.
+//
+// A CUDA context belongs to an OS thread. Every entry here that needs one locks
+// the goroutine to its thread, pushes the device's primary context, calls, and
+// pops it again, so no caller has to know and a foreign thread is left as found.
+package cuda
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/dl"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// minDriver is the oldest CUDA driver API we run on: 11.4, where cuFile begins
+// and every symbol below exists.
+const minDriver = 11040
+
+// Driver is libcuda with the symbols we use.
+type Driver struct {
+	lib     *dl.Library
+	version int
+	fn      symbols
+}
+
+// symbols are resolved by exact versioned name; all of them are needed.
+type symbols struct {
+	init, driverGetVersion, getErrorName, getErrorString                 dl.Func
+	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID              dl.Func
+	deviceGetPCIBusID, deviceTotalMem, deviceGetAttribute                dl.Func
+	primaryCtxRetain, primaryCtxRelease, ctxPushCurrent, ctxPopCurrent   dl.Func
+	memAlloc, memFree, memHostRegister, memHostUnregister                dl.Func
+	memcpyHtoDAsync, memcpyDtoHAsync                                     dl.Func
+	streamCreate, streamDestroy, streamSynchronize, streamWaitEvent      dl.Func
+	eventCreate, eventDestroy, eventRecord, eventSynchronize, eventQuery dl.Func
+}
+
+// bindings lists where each symbol goes and its names, newest first.
+func (s *symbols) bindings() []binding {
+	return []binding{
+		{&s.init, []string{"cuInit"}},
+		{&s.driverGetVersion, []string{"cuDriverGetVersion"}},
+		{&s.getErrorName, []string{"cuGetErrorName"}},
+		{&s.getErrorString, []string{"cuGetErrorString"}},
+		{&s.deviceGetCount, []string{"cuDeviceGetCount"}},
+		{&s.deviceGet, []string{"cuDeviceGet"}},
+		{&s.deviceGetName, []string{"cuDeviceGetName"}},
+		{&s.deviceGetUUID, []string{"cuDeviceGetUuid_v2", "cuDeviceGetUuid"}},
+		{&s.deviceGetPCIBusID, []string{"cuDeviceGetPCIBusId"}},
+		{&s.deviceTotalMem, []string{"cuDeviceTotalMem_v2"}},
+		{&s.deviceGetAttribute, []string{"cuDeviceGetAttribute"}},
+		{&s.primaryCtxRetain, []string{"cuDevicePrimaryCtxRetain"}},
+		{&s.primaryCtxRelease, []string{"cuDevicePrimaryCtxRelease_v2"}},
+		{&s.ctxPushCurrent, []string{"cuCtxPushCurrent_v2"}},
+		{&s.ctxPopCurrent, []string{"cuCtxPopCurrent_v2"}},
+		{&s.memAlloc, []string{"cuMemAlloc_v2"}},
+		{&s.memFree, []string{"cuMemFree_v2"}},
+		{&s.memHostRegister, []string{"cuMemHostRegister_v2"}},
+		{&s.memHostUnregister, []string{"cuMemHostUnregister"}},
+		{&s.memcpyHtoDAsync, []string{"cuMemcpyHtoDAsync_v2"}},
+		{&s.memcpyDtoHAsync, []string{"cuMemcpyDtoHAsync_v2"}},
+		{&s.streamCreate, []string{"cuStreamCreate"}},
+		{&s.streamDestroy, []string{"cuStreamDestroy_v2"}},
+		{&s.streamSynchronize, []string{"cuStreamSynchronize"}},
+		{&s.streamWaitEvent, []string{"cuStreamWaitEvent"}},
+		{&s.eventCreate, []string{"cuEventCreate"}},
+		{&s.eventDestroy, []string{"cuEventDestroy_v2"}},
+		{&s.eventRecord, []string{"cuEventRecord"}},
+		{&s.eventSynchronize, []string{"cuEventSynchronize"}},
+		{&s.eventQuery, []string{"cuEventQuery"}},
+	}
+}
+
+type binding struct {
+	dst   *dl.Func
+	names []string
+}
+
+// LibraryNames are the names under which the driver's library is looked for.
+func LibraryNames() []string { return []string{"libcuda.so.1", "libcuda.so"} }
+
+// Find opens the driver and initialises it. The findings say what was looked
+// for, in order, up to the first thing missing; the error repeats that one.
+// It creates no context on any device.
+func Find(names ...string) (*Driver, []device.Finding, error) {
+	lib, err := dl.Open(names...)
+	if err != nil {
+		f := device.Finding{Name: names[0], Needed: true, Detail: err.Error(),
+			Fix: "install the NVIDIA driver (nvidia-smi must work); in a container pass the GPU through (--gpus all)"}
+		return nil, []device.Finding{f}, unusable(f)
+	}
+	d := &Driver{lib: lib}
+	found := []device.Finding{{Name: lib.Name(), Found: true, Needed: true, Detail: "opened"}}
+	stop := func(f device.Finding) (*Driver, []device.Finding, error) {
+		return nil, append(found, f), unusable(f)
+	}
+	var missing []string
+	for _, b := range d.fn.bindings() {
+		if *b.dst = lib.Lookup(b.names...); *b.dst == 0 {
+			missing = append(missing, b.names[0])
+		}
+	}
+	// The version is asked before the symbols are judged: an old driver is the
+	// better explanation for a symbol that is not there.
+	if d.fn.driverGetVersion != 0 {
+		var v int32
+		if r := d.fn.driverGetVersion.Call(ptr(&v)); r == 0 {
+			d.version = int(v)
+		}
+		if d.version != 0 && d.version < minDriver {
+			return stop(device.Finding{Name: "driver version", Needed: true, Detail: fmt.Sprintf("the driver supports CUDA %s, at least %s is needed", versionText(d.version), versionText(minDriver)),
+				Fix: "install NVIDIA driver 470 or newer"})
+		}
+	}
+	if len(missing) > 0 {
+		return stop(device.Finding{Name: "symbols of " + lib.Name(), Needed: true, Detail: "missing " + strings.Join(missing, ", "),
+			Fix: "the library found is not a complete NVIDIA driver of CUDA " + versionText(minDriver) + " or newer; reinstall the driver, or remove a stub libcuda from LD_LIBRARY_PATH"})
+	}
+	found = append(found, device.Finding{Name: "symbols of " + lib.Name(), Found: true, Needed: true, Detail: fmt.Sprintf("all %d", len(d.fn.bindings()))},
+		device.Finding{Name: "driver version", Found: true, Needed: true, Detail: "CUDA " + versionText(d.version)})
+	if err := d.check("cuInit", d.fn.init.Call(0)); err != nil {
+		return stop(device.Finding{Name: "cuInit", Needed: true, Detail: err.Error(), Fix: initFix(err)})
+	}
+	found = append(found, device.Finding{Name: "cuInit", Found: true, Needed: true, Detail: "ok"})
+	return d, found, nil
+}
+
+func unusable(f device.Finding) error {
+	return &errs.Error{Kind: errs.Unsupported, Op: "use CUDA", Name: f.Name, Msg: f.Detail, Fix: f.Fix}
+}
+
+// initFix knows the common reasons why cuInit fails.
+func initFix(err error) string {
+	switch code(err) {
+	case resNoDevice:
+		return "no GPU is visible: check nvidia-smi, CUDA_VISIBLE_DEVICES, and that the container was given a GPU"
+	case resNotInitialized:
+		return "CUDA was initialised before this process was forked; start workers with multiprocessing's 'spawn' method"
+	case resSystemDriverMismatch:
+		return "the user-space driver and the kernel module differ in version: reboot, or reinstall the driver"
+	case resSystemNotReady:
+		return "the fabric manager or the driver is still starting: check nvidia-smi and the nvidia-fabricmanager service"
+	}
+	return "check that nvidia-smi works for this user"
+}
+
+func versionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+
+// Version is the CUDA version the driver supports, such as "13.0".
+func (d *Driver) Version() string { return versionText(d.version) }
+
+// ptr hands the address of v to C for the time of the call; dl.Call keeps v
+// where it is and alive until then.
+func ptr[T any](v *T) unsafe.Pointer { return unsafe.Pointer(v) }
+
+// withContext runs f on this thread with ctx current and restores what was.
+func (d *Driver) withContext(ctx uintptr, f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := d.check("cuCtxPushCurrent", d.fn.ctxPushCurrent.Call(ctx)); err != nil {
+		return err
+	}
+	err := f()
+	var old uintptr
+	if perr := d.check("cuCtxPopCurrent", d.fn.ctxPopCurrent.Call(ptr(&old))); err == nil {
+		err = perr
+	}
+	return err
+}

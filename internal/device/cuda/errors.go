@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nebulaio/nebulaio/internal/dl"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Results that we treat in a way of their own.
+const (
+	resOutOfMemory          = 2
+	resNotInitialized       = 3
+	resNoDevice             = 100
+	resNotReady             = 600
+	resSystemNotReady       = 802
+	resSystemDriverMismatch = 803
+)
+
+// Result is a CUresult other than success.
+type Result struct {
+	Code int
+	Name string // CUDA_ERROR_OUT_OF_MEMORY
+	Text string
+}
+
+// Error returns the driver's own name and words for the code.
+func (r *Result) Error() string { return fmt.Sprintf("%s (%d): %s", r.Name, r.Code, r.Text) }
+
+// check turns a result register into an error that names the call.
+func (d *Driver) check(call string, ret uintptr) error {
+	c := int(int32(ret))
+	if c == 0 {
+		return nil
+	}
+	r := &Result{Code: c, Name: d.errorText(d.fn.getErrorName, c), Text: d.errorText(d.fn.getErrorString, c)}
+	e := &errs.Error{Kind: errs.Device, Op: call, Err: r}
+	if c == resOutOfMemory {
+		e.Kind = errs.NoMemory
+		e.Fix = "free device memory, or choose another device"
+	}
+	return e
+}
+
+func (d *Driver) errorText(fn dl.Func, code int) string {
+	var s uintptr
+	if fn == 0 || fn.Call(uintptr(code), ptr(&s)) != 0 || s == 0 {
+		return "unknown CUDA error"
+	}
+	return dl.GoString(s, 256)
+}
+
+// code is the CUresult inside err, or 0.
+func code(err error) int {
+	var r *Result
+	if errors.As(err, &r) {
+		return r.Code
+	}
+	return 0
+}

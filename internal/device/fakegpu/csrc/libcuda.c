@@ -1,0 +1,612 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A CUDA driver without a GPU, strict where the real one is: every call that
+ * needs a context checks the calling thread's, copies happen later, in the
+ * order of their stream, on a thread of the stream, and a copy outside an
+ * allocation fails. Device memory is host memory at its own address.
+ *
+ * The fake_* functions at the end are for tests: they fail calls and copies,
+ * hold copies back, and count. One mutex guards everything.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#ifndef FAKE_DEVICES
+#define FAKE_DEVICES 1
+#endif
+#ifndef FAKE_VERSION
+#define FAKE_VERSION 13000
+#endif
+#ifndef FAKE_INIT
+#define FAKE_INIT 0
+#endif
+#define MAX_DEVICES 8
+
+enum {
+	SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
+	INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_READY = 600, LAUNCH_FAILED = 719, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
+	SYSTEM_NOT_READY = 802, DRIVER_MISMATCH = 803, UNKNOWN = 999,
+};
+
+static const struct { int code; const char *name, *text; } errors[] = {
+	{SUCCESS, "CUDA_SUCCESS", "no error"},
+	{INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+	{OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+	{NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+	{NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+	{INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+	{INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+	{INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+	{NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+	{ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is already mapped"},
+	{NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
+	{LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+	{SYSTEM_NOT_READY, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
+	{DRIVER_MISMATCH, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
+	{UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
+};
+
+struct context { int dev, retained, error; long retains; struct stream *null; };
+struct event { struct context *ctx; unsigned long recorded, reached; int error, refs; };
+struct op {
+	enum { COPY, ABORTED, RECORD, WAIT } kind;
+	void *dst; const void *src; size_t n;
+	struct event *ev; unsigned long point;
+	struct op *next;
+};
+struct stream { struct context *ctx; struct op *head, *tail; int busy, held, closing, error; pthread_t thread; struct stream *next; };
+struct range { uintptr_t lo, hi; struct context *ctx; int foreign, portable; struct range *next; };
+struct failure { char fn[48]; long skip, times; int code; struct failure *next; };
+
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int initialised;
+static struct context contexts[MAX_DEVICES];
+static struct stream *streams;
+static struct range *device_memory, *registered;
+static struct failure *failures;
+static long gate = -1;              /* copies that may still pass; -1: all */
+static long async_at; static int async_code, async_sticky;
+static _Thread_local struct { struct context *stack[32]; int depth; } current;
+
+static struct {
+	long copies_queued, copies_done, copies_failed, copies_in_flight, copies_held, pageable_copies, bytes_in, bytes_out;
+	long streams, events, allocations, registered_ranges, pushed, context_errors, event_waits, waiting_for_event, used_after_free, failures, drains;
+} n;
+
+static const struct { const char *name; long *value; } counters[] = {
+#define C(x) {#x, &n.x}
+	C(copies_queued), C(copies_done), C(copies_failed), C(copies_in_flight), C(copies_held), C(pageable_copies), C(bytes_in), C(bytes_out),
+	C(streams), C(events), C(allocations), C(registered_ranges), C(pushed), C(context_errors), C(event_waits), C(waiting_for_event), C(used_after_free), C(failures), C(drains),
+#undef C
+};
+
+static void count(long *c, long by) { *c += by; pthread_cond_broadcast(&changed); }
+
+/* injected is the code that a test wants the next call of fn to return. */
+static int injected(const char *fn)
+{
+	for (struct failure *f = failures; f; f = f->next) {
+		if (strcmp(f->fn, fn) || f->times == 0)
+			continue;
+		if (f->skip > 0) { f->skip--; continue; }
+		f->times--;
+		count(&n.failures, 1);
+		return f->code;
+	}
+	return 0;
+}
+
+#define ENTER(fn) pthread_mutex_lock(&mu); int r = injected(fn); if (r) LEAVE(r)
+#define LEAVE(code) do { int code_ = (code); pthread_mutex_unlock(&mu); return code_; } while (0)
+
+/* The calling thread's context, or NULL, which the caller answers with INVALID_CONTEXT. */
+static struct context *ctx_of_thread(void)
+{
+	struct context *c = current.depth ? current.stack[current.depth - 1] : NULL;
+	if (!c || !c->retained) { count(&n.context_errors, 1); return NULL; }
+	return c;
+}
+#define NEED_CONTEXT(c) struct context *c = ctx_of_thread(); if (!c) LEAVE(INVALID_CONTEXT); if (c->error) LEAVE(c->error)
+#define SAME_CONTEXT(c, obj) if ((obj)->ctx != (c)) { count(&n.context_errors, 1); LEAVE(INVALID_CONTEXT); }
+
+static struct range *inside(struct range *list, uintptr_t lo, size_t size)
+{
+	for (; list; list = list->next)
+		if (lo >= list->lo && lo + size <= list->hi && lo + size >= lo)
+			return list;
+	return NULL;
+}
+
+static void add_range(struct range **list, uintptr_t lo, size_t size, struct context *c, int foreign, int portable)
+{
+	struct range *g = calloc(1, sizeof *g);
+	*g = (struct range){lo, lo + size, c, foreign, portable, *list};
+	*list = g;
+}
+
+static int remove_range(struct range **list, uintptr_t lo)
+{
+	for (struct range **p = list; *p; p = &(*p)->next)
+		if ((*p)->lo == lo) { struct range *g = *p; *p = g->next; free(g); return 1; }
+	return 0;
+}
+
+/* Does a queued copy still use memory in [lo, hi)? */
+static int in_use(uintptr_t lo, uintptr_t hi)
+{
+	for (struct stream *s = streams; s; s = s->next)
+		for (struct op *o = s->head; o; o = o->next)
+			if (o->kind == COPY && (((uintptr_t)o->dst < hi && (uintptr_t)o->dst + o->n > lo) || ((uintptr_t)o->src < hi && (uintptr_t)o->src + o->n > lo)))
+				return 1;
+	return 0;
+}
+
+static void unref(struct event *e) { if (--e->refs == 0) free(e); }
+
+/* A sticky error ends the context: what is queued in it is never executed. */
+static void end_context(struct context *c, int code)
+{
+	c->error = code;
+	for (struct stream *s = streams; s; s = s->next)
+		for (struct op *o = s->ctx == c && s->head ? s->head->next : NULL; o; o = o->next)
+			if (o->kind == COPY) { o->kind = ABORTED; n.copies_failed++; n.copies_in_flight--; }
+	pthread_cond_broadcast(&changed);
+}
+
+/* An operation stays at the head of its stream until it is done. */
+static void execute(struct stream *s, struct op *o)
+{
+	switch (o->kind) {
+	case COPY:
+		if (gate == 0 || s->held) {
+			count(&n.copies_held, 1);
+			while ((gate == 0 || s->held) && !s->ctx->error)
+				pthread_cond_wait(&changed, &mu);
+			count(&n.copies_held, -1);
+		}
+		if (gate > 0) gate--;
+		if (async_at > 0 && --async_at == 0) {
+			if (async_sticky) end_context(s->ctx, async_code); else s->error = async_code;
+			n.copies_failed++;
+		} else if (s->ctx->error) {
+			n.copies_failed++;
+		} else {
+			pthread_mutex_unlock(&mu);
+			memcpy(o->dst, o->src, o->n);
+			pthread_mutex_lock(&mu);
+			n.copies_done++;
+		}
+		count(&n.copies_in_flight, -1);
+		break;
+	case ABORTED:
+		break;
+	case RECORD:
+		if (o->point > o->ev->reached) o->ev->reached = o->point;
+		o->ev->error = s->error;
+		s->error = 0;
+		unref(o->ev);
+		break;
+	case WAIT:
+		if (o->ev->reached < o->point) {
+			count(&n.waiting_for_event, 1);
+			while (o->ev->reached < o->point && !s->ctx->error)
+				pthread_cond_wait(&changed, &mu);
+			count(&n.waiting_for_event, -1);
+		}
+		unref(o->ev);
+		break;
+	}
+}
+
+static void *run(void *arg)
+{
+	struct stream *s = arg;
+	pthread_mutex_lock(&mu);
+	for (;;) {
+		while (!s->head && !s->closing)
+			pthread_cond_wait(&changed, &mu);
+		if (!s->head)
+			break;
+		struct op *o = s->head;
+		execute(s, o);
+		s->head = o->next;
+		if (!s->head) s->tail = NULL;
+		free(o);
+		pthread_cond_broadcast(&changed);
+	}
+	pthread_mutex_unlock(&mu);
+	return NULL;
+}
+
+static void push_op(struct stream *s, struct op op)
+{
+	struct op *o = malloc(sizeof *o);
+	*o = op;
+	o->next = NULL;
+	if (s->tail) s->tail->next = o; else s->head = o;
+	s->tail = o;
+	pthread_cond_broadcast(&changed);
+}
+
+static struct stream *new_stream(struct context *c)
+{
+	struct stream *s = calloc(1, sizeof *s);
+	s->ctx = c;
+	s->next = streams;
+	streams = s;
+	pthread_create(&s->thread, NULL, run, s);
+	return s;
+}
+
+/* Stream 0 is the context's own. An unknown handle is NULL. */
+static struct stream *stream_of(struct context *c, struct stream *h)
+{
+	if (!h) {
+		if (!c->null) c->null = new_stream(c);
+		return c->null;
+	}
+	for (struct stream *s = streams; s; s = s->next)
+		if (s == h && !s->closing) return s;
+	return NULL;
+}
+
+int cuDriverGetVersion(int *v) { *v = FAKE_VERSION; return 0; }
+
+int cuInit(unsigned flags)
+{
+	ENTER("cuInit");
+	if (FAKE_INIT) LEAVE(FAKE_INIT);
+	initialised = 1;
+	LEAVE(flags ? INVALID_VALUE : 0);
+}
+
+static int error_text(int code, const char **out, int text)
+{
+	for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+		if (errors[i].code == code) { *out = text ? errors[i].text : errors[i].name; return 0; }
+	*out = NULL;
+	return INVALID_VALUE;
+}
+int cuGetErrorName(int code, const char **out) { return error_text(code, out, 0); }
+int cuGetErrorString(int code, const char **out) { return error_text(code, out, 1); }
+
+#define NEED_DEVICE(d) if (!initialised) LEAVE(NOT_INITIALIZED); if ((d) < 0 || (d) >= FAKE_DEVICES) LEAVE(INVALID_DEVICE)
+
+int cuDeviceGetCount(int *out) { ENTER("cuDeviceGetCount"); if (!initialised) LEAVE(NOT_INITIALIZED); *out = FAKE_DEVICES; LEAVE(0); }
+int cuDeviceGet(int *out, int i) { ENTER("cuDeviceGet"); NEED_DEVICE(i); *out = i; LEAVE(0); }
+int cuDeviceGetName(char *out, int len, int d) { ENTER("cuDeviceGetName"); NEED_DEVICE(d); snprintf(out, len, "Fake GPU %d", d); LEAVE(0); }
+int cuDeviceGetUuid_v2(char *out, int d) { ENTER("cuDeviceGetUuid_v2"); NEED_DEVICE(d); memset(out, 0x10 + d, 16); LEAVE(0); }
+int cuDeviceGetPCIBusId(char *out, int len, int d) { ENTER("cuDeviceGetPCIBusId"); NEED_DEVICE(d); snprintf(out, len, "0000FFFF:%02X:00.0", 0xa0 + d); LEAVE(0); }
+int cuDeviceTotalMem_v2(size_t *out, int d) { ENTER("cuDeviceTotalMem_v2"); NEED_DEVICE(d); *out = 1ul << 30; LEAVE(0); }
+int cuDeviceGetAttribute(int *out, int attr, int d) { ENTER("cuDeviceGetAttribute"); NEED_DEVICE(d); *out = attr == 40 ? 2 : 0; LEAVE(0); }
+
+int cuDevicePrimaryCtxRetain(struct context **out, int d)
+{
+	ENTER("cuDevicePrimaryCtxRetain");
+	NEED_DEVICE(d);
+	contexts[d].dev = d;
+	contexts[d].retained++;
+	contexts[d].retains++;
+	*out = &contexts[d];
+	LEAVE(0);
+}
+
+int cuDevicePrimaryCtxRelease_v2(int d)
+{
+	ENTER("cuDevicePrimaryCtxRelease_v2");
+	NEED_DEVICE(d);
+	if (!contexts[d].retained) LEAVE(INVALID_CONTEXT);
+	contexts[d].retained--;
+	LEAVE(0);
+}
+
+int cuCtxPushCurrent_v2(struct context *c)
+{
+	ENTER("cuCtxPushCurrent_v2");
+	if (!c || !c->retained || current.depth == 32) { count(&n.context_errors, 1); LEAVE(INVALID_CONTEXT); }
+	current.stack[current.depth++] = c;
+	count(&n.pushed, 1);
+	LEAVE(0);
+}
+
+int cuCtxPopCurrent_v2(struct context **out)
+{
+	ENTER("cuCtxPopCurrent_v2");
+	if (!current.depth) { count(&n.context_errors, 1); LEAVE(INVALID_CONTEXT); }
+	*out = current.stack[--current.depth];
+	count(&n.pushed, -1);
+	LEAVE(0);
+}
+
+int cuMemAlloc_v2(uint64_t *out, size_t size)
+{
+	ENTER("cuMemAlloc_v2");
+	NEED_CONTEXT(c);
+	void *p = NULL;
+	if (!size) LEAVE(INVALID_VALUE);
+	if (posix_memalign(&p, 512, size)) LEAVE(OUT_OF_MEMORY);
+	memset(p, 0xee, size);
+	add_range(&device_memory, (uintptr_t)p, size, c, 0, 0);
+	count(&n.allocations, 1);
+	*out = (uintptr_t)p;
+	LEAVE(0);
+}
+
+int cuMemFree_v2(uint64_t p)
+{
+	ENTER("cuMemFree_v2");
+	struct context *c = ctx_of_thread();
+	if (!c) LEAVE(INVALID_CONTEXT);
+	struct range *g = inside(device_memory, p, 1);
+	if (!g || g->lo != p || g->foreign) LEAVE(INVALID_VALUE);
+	SAME_CONTEXT(c, g);
+	if (in_use(g->lo, g->hi)) n.used_after_free++; /* the memory is kept: the count is the verdict */
+	else free((void *)(uintptr_t)p);
+	remove_range(&device_memory, p);
+	count(&n.allocations, -1);
+	LEAVE(c->error);
+}
+
+int cuMemHostRegister_v2(void *p, size_t size, unsigned flags)
+{
+	ENTER("cuMemHostRegister_v2");
+	NEED_CONTEXT(c);
+	uintptr_t lo = (uintptr_t)p;
+	if (!size || lo % 4096 || size % 4096) LEAVE(INVALID_VALUE);
+	for (struct range *g = registered; g; g = g->next)
+		if (g->lo < lo + size && g->hi > lo) LEAVE(ALREADY_REGISTERED);
+	add_range(&registered, lo, size, c, 0, flags & 1);
+	count(&n.registered_ranges, 1);
+	LEAVE(0);
+}
+
+int cuMemHostUnregister(void *p)
+{
+	ENTER("cuMemHostUnregister");
+	struct context *c = ctx_of_thread();
+	if (!c) LEAVE(INVALID_CONTEXT);
+	struct range *g = inside(registered, (uintptr_t)p, 1);
+	if (!g || g->lo != (uintptr_t)p) LEAVE(NOT_REGISTERED);
+	if (in_use(g->lo, g->hi)) n.used_after_free++;
+	remove_range(&registered, g->lo);
+	count(&n.registered_ranges, -1);
+	LEAVE(c->error);
+}
+
+static int copy(struct context *c, void *dst, const void *src, size_t size, struct stream *h, uintptr_t dev, uintptr_t host, long *bytes)
+{
+	struct stream *s = stream_of(c, h);
+	if (!s) return INVALID_HANDLE;
+	if (s->ctx != c) { count(&n.context_errors, 1); return INVALID_CONTEXT; }
+	struct range *g = inside(device_memory, dev, size);
+	if (!g || g->ctx != c) return INVALID_VALUE;
+	struct range *pin = inside(registered, host, size);
+	if (!pin || (!pin->portable && pin->ctx != c)) n.pageable_copies++;
+	*bytes += size;
+	n.copies_queued++;
+	count(&n.copies_in_flight, 1);
+	push_op(s, (struct op){.kind = COPY, .dst = dst, .src = src, .n = size});
+	return 0;
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t size, struct stream *h)
+{
+	ENTER("cuMemcpyHtoDAsync_v2");
+	NEED_CONTEXT(c);
+	LEAVE(copy(c, (void *)(uintptr_t)dst, src, size, h, dst, (uintptr_t)src, &n.bytes_in));
+}
+
+int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t size, struct stream *h)
+{
+	ENTER("cuMemcpyDtoHAsync_v2");
+	NEED_CONTEXT(c);
+	LEAVE(copy(c, dst, (void *)(uintptr_t)src, size, h, src, (uintptr_t)dst, &n.bytes_out));
+}
+
+int cuStreamCreate(struct stream **out, unsigned flags)
+{
+	ENTER("cuStreamCreate");
+	NEED_CONTEXT(c);
+	(void)flags;
+	*out = new_stream(c);
+	count(&n.streams, 1);
+	LEAVE(0);
+}
+
+static void drain(struct stream *s) { while (s->head) pthread_cond_wait(&changed, &mu); }
+
+int cuStreamDestroy_v2(struct stream *h)
+{
+	ENTER("cuStreamDestroy_v2");
+	struct context *c = ctx_of_thread();
+	if (!c) LEAVE(INVALID_CONTEXT);
+	struct stream *s = h ? stream_of(c, h) : NULL;
+	if (!s) LEAVE(INVALID_HANDLE);
+	SAME_CONTEXT(c, s);
+	s->closing = 1;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&mu);
+	pthread_join(s->thread, NULL);
+	pthread_mutex_lock(&mu);
+	for (struct stream **p = &streams; *p; p = &(*p)->next)
+		if (*p == s) { *p = s->next; break; }
+	free(s);
+	count(&n.streams, -1);
+	LEAVE(c->error);
+}
+
+int cuStreamSynchronize(struct stream *h)
+{
+	ENTER("cuStreamSynchronize");
+	NEED_CONTEXT(c);
+	struct stream *s = stream_of(c, h);
+	if (!s) LEAVE(INVALID_HANDLE);
+	SAME_CONTEXT(c, s);
+	count(&n.drains, 1);
+	drain(s);
+	int e = s->error ? s->error : c->error;
+	s->error = 0;
+	LEAVE(e);
+}
+
+int cuStreamWaitEvent(struct stream *h, struct event *e, unsigned flags)
+{
+	ENTER("cuStreamWaitEvent");
+	NEED_CONTEXT(c);
+	struct stream *s = stream_of(c, h);
+	if (!s || !e || flags) LEAVE(INVALID_HANDLE);
+	SAME_CONTEXT(c, s);
+	e->refs++;
+	push_op(s, (struct op){.kind = WAIT, .ev = e, .point = e->recorded});
+	count(&n.event_waits, 1);
+	LEAVE(0);
+}
+
+int cuEventCreate(struct event **out, unsigned flags)
+{
+	ENTER("cuEventCreate");
+	NEED_CONTEXT(c);
+	(void)flags;
+	struct event *e = calloc(1, sizeof *e);
+	e->ctx = c;
+	e->refs = 1;
+	count(&n.events, 1);
+	*out = e;
+	LEAVE(0);
+}
+
+int cuEventDestroy_v2(struct event *e)
+{
+	ENTER("cuEventDestroy_v2");
+	struct context *c = ctx_of_thread();
+	if (!c) LEAVE(INVALID_CONTEXT);
+	if (!e) LEAVE(INVALID_HANDLE);
+	SAME_CONTEXT(c, e);
+	unref(e);
+	count(&n.events, -1);
+	LEAVE(c->error);
+}
+
+int cuEventRecord(struct event *e, struct stream *h)
+{
+	ENTER("cuEventRecord");
+	NEED_CONTEXT(c);
+	struct stream *s = stream_of(c, h);
+	if (!s || !e) LEAVE(INVALID_HANDLE);
+	SAME_CONTEXT(c, s);
+	SAME_CONTEXT(c, e);
+	e->refs++;
+	push_op(s, (struct op){.kind = RECORD, .ev = e, .point = ++e->recorded});
+	LEAVE(0);
+}
+
+int cuEventSynchronize(struct event *e)
+{
+	ENTER("cuEventSynchronize");
+	NEED_CONTEXT(c);
+	if (!e) LEAVE(INVALID_HANDLE);
+	SAME_CONTEXT(c, e);
+	unsigned long point = e->recorded;
+	while (e->reached < point)
+		pthread_cond_wait(&changed, &mu);
+	LEAVE(e->error ? e->error : c->error);
+}
+
+int cuEventQuery(struct event *e)
+{
+	ENTER("cuEventQuery");
+	NEED_CONTEXT(c);
+	if (!e) LEAVE(INVALID_HANDLE);
+	SAME_CONTEXT(c, e);
+	LEAVE(e->reached < e->recorded ? NOT_READY : e->error ? e->error : c->error);
+}
+
+/* What follows is for tests. */
+
+/* The value of a counter, or -1 for a name there is none of. */
+long fake_count(const char *name)
+{
+	long v = -1;
+	pthread_mutex_lock(&mu);
+	for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+		if (!strcmp(counters[i].name, name)) v = *counters[i].value;
+	pthread_mutex_unlock(&mu);
+	return v;
+}
+
+/* Blocks until the counter is at least v; returns 0 when that takes so many
+ * seconds that it will never be. */
+long fake_await(const char *name, long v, long seconds)
+{
+	long ok = 1;
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += seconds;
+	pthread_mutex_lock(&mu);
+	for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+		if (!strcmp(counters[i].name, name))
+			while (*counters[i].value < v && ok) ok = !pthread_cond_timedwait(&changed, &mu, &until);
+	pthread_mutex_unlock(&mu);
+	return ok;
+}
+
+/* After skip more calls of fn, the next times of them return code and do nothing. */
+void fake_fail(const char *fn, long skip, long times, int code)
+{
+	struct failure *f = calloc(1, sizeof *f);
+	snprintf(f->fn, sizeof f->fn, "%s", fn);
+	f->skip = skip; f->times = times; f->code = code;
+	pthread_mutex_lock(&mu);
+	f->next = failures;
+	failures = f;
+	pthread_mutex_unlock(&mu);
+}
+
+/* The nth copy executed from now on fails instead; sticky: its context with it. */
+void fake_fail_copy(long nth, int code, int sticky)
+{
+	pthread_mutex_lock(&mu);
+	async_at = nth; async_code = code; async_sticky = sticky;
+	pthread_mutex_unlock(&mu);
+}
+
+/* Lets so many copies pass and holds the others; -1 lets all pass. */
+void fake_gate(long pass)
+{
+	pthread_mutex_lock(&mu);
+	gate = pass;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&mu);
+}
+
+/* Holds the copies of one stream, or lets them go. */
+void fake_hold(struct stream *s, int held)
+{
+	pthread_mutex_lock(&mu);
+	s->held = held;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&mu);
+}
+
+/* Makes memory of the test a destination on device d, as another user of the
+ * primary context could have allocated it. */
+void fake_adopt(void *p, size_t size, int d)
+{
+	pthread_mutex_lock(&mu);
+	add_range(&device_memory, (uintptr_t)p, size, &contexts[d], 1, 0);
+	pthread_mutex_unlock(&mu);
+}
+
+/* How often the context of device d is retained now, and was ever. */
+long fake_retained(int d) { pthread_mutex_lock(&mu); long v = contexts[d].retained; pthread_mutex_unlock(&mu); return v; }
+long fake_retains(int d) { pthread_mutex_lock(&mu); long v = contexts[d].retains; pthread_mutex_unlock(&mu); return v; }
+
+/* The calling thread's contexts: how many are pushed, and which is current. */
+long fake_depth(void) { return current.depth; }
+struct context *fake_current(void) { return current.depth ? current.stack[current.depth - 1] : NULL; }

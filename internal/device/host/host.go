@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package host is this process's own memory as an honest asynchronous device:
+// copies happen later, on a queue, as they do on a GPU, so that whatever is
+// right here is right there.
+package host
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/hostmem"
+)
+
+// Device is host memory. New makes one that can be read into in place; Staged
+// one that cannot, so that the staged path of a GPU runs without a GPU.
+type Device struct{ info device.Info }
+
+// New returns the host device. It implements device.Mapper.
+func New() *InPlace { return &InPlace{Device{info: info()}} }
+
+// Staged returns a host device that hides its mapping: every byte goes through
+// staging and an asynchronous copy.
+func Staged() *Device { return &Device{info: info()} }
+
+// InPlace is the host device with its memory open to the reader.
+type InPlace struct{ Device }
+
+// Map returns the n bytes at p.
+func (*InPlace) Map(p device.Ptr, n int64) []byte { return bytesAt(p, n) }
+
+func info() device.Info {
+	var si unix.Sysinfo_t
+	total := int64(0)
+	if unix.Sysinfo(&si) == nil {
+		total = int64(si.Totalram) * int64(si.Unit)
+	}
+	return device.Info{ID: "host", Kind: device.Host, Model: "host memory (no GPU)", NUMANode: -1, TotalMemory: total,
+		Facts: map[string]string{"cpus": strconv.Itoa(runtime.NumCPU())}}
+}
+
+// Info describes the host.
+func (d *Device) Info() device.Info { return d.info }
+
+// Alloc maps size bytes, huge-page backed where the kernel grants it.
+func (d *Device) Alloc(size int64) (device.Buffer, error) {
+	r, err := hostmem.Map(size)
+	if err != nil {
+		return nil, err
+	}
+	return &buffer{region: r, size: size}, nil
+}
+
+// Register does nothing: the CPU reads all host memory at the same speed.
+func (d *Device) Register([]byte) (func() error, error) { return func() error { return nil }, nil }
+
+// Close does nothing: buffers are freed by their owners.
+func (d *Device) Close() error { return nil }
+
+type buffer struct {
+	region *hostmem.Region
+	size   int64
+}
+
+func (b *buffer) Ptr() device.Ptr { return device.Ptr(uintptr(unsafe.Pointer(&b.region.Bytes()[0]))) }
+func (b *buffer) Size() int64     { return b.size }
+func (b *buffer) Free() error     { return b.region.Unmap() }
+
+// bytesAt views memory that the caller vouches for; it lies outside the Go heap
+// or is pinned by its owner, so the number stays its address.
+func bytesAt(p device.Ptr, n int64) []byte {
+	a := uintptr(p)
+	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&a))), n)
+}
+
+// NewQueue starts a goroutine that executes copies in order.
+func (d *Device) NewQueue() (device.Queue, error) {
+	q := &queue{}
+	q.cond.L = &q.mu
+	go q.run()
+	return q, nil
+}
+
+type op struct {
+	dst, src []byte
+	seq      uint64
+}
+
+// queue is an unbounded list of copies and the number of the last one done.
+type queue struct {
+	mu     sync.Mutex
+	cond   sync.Cond
+	ops    []op
+	queued uint64
+	done   uint64
+	closed bool
+}
+
+func (q *queue) run() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		for len(q.ops) == 0 && !q.closed {
+			q.cond.Wait()
+		}
+		if len(q.ops) == 0 {
+			return
+		}
+		o := q.ops[0]
+		q.ops = q.ops[1:]
+		q.mu.Unlock()
+		copy(o.dst, o.src)
+		q.mu.Lock()
+		q.done = o.seq
+		q.cond.Broadcast()
+	}
+}
+
+func (q *queue) push(dst, src []byte) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return errs.New(errs.Closed, "copy", "host", "the queue is closed")
+	}
+	q.queued++
+	q.ops = append(q.ops, op{dst: dst, src: src, seq: q.queued})
+	q.cond.Broadcast()
+	return nil
+}
+
+// CopyIn queues a copy to host memory.
+func (q *queue) CopyIn(dst device.Ptr, src []byte) error {
+	return q.push(bytesAt(dst, int64(len(src))), src)
+}
+
+// CopyOut queues a copy from host memory.
+func (q *queue) CopyOut(dst []byte, src device.Ptr) error {
+	return q.push(dst, bytesAt(src, int64(len(dst))))
+}
+
+// After returns at once for stream 0: host work has no streams of others.
+func (q *queue) After(stream uint64) error {
+	if stream != 0 {
+		return errs.New(errs.Invalid, "order after stream", fmt.Sprintf("0x%x", stream), "host memory has no streams; expected 0")
+	}
+	return nil
+}
+
+// Drain waits for the queued copies.
+func (q *queue) Drain() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.done != q.queued {
+		q.cond.Wait()
+	}
+	return nil
+}
+
+// Close drains and ends the goroutine.
+func (q *queue) Close() error {
+	q.mu.Lock()
+	q.closed = true
+	q.cond.Broadcast()
+	q.mu.Unlock()
+	return q.Drain()
+}
+
+// NewMark returns a mark on the queue.
+func (q *queue) NewMark() (device.Mark, error) { return &mark{q: q}, nil }
+
+type mark struct {
+	q   *queue
+	seq uint64
+}
+
+func (m *mark) Record() error {
+	m.q.mu.Lock()
+	defer m.q.mu.Unlock()
+	m.seq = m.q.queued
+	return nil
+}
+
+func (m *mark) Wait() error {
+	m.q.mu.Lock()
+	defer m.q.mu.Unlock()
+	for m.q.done < m.seq {
+		m.q.cond.Wait()
+	}
+	return nil
+}
+
+func (m *mark) Done() (bool, error) {
+	m.q.mu.Lock()
+	defer m.q.mu.Unlock()
+	return m.q.done >= m.seq, nil
+}
+
+func (m *mark) Close() error { return nil }

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package open is the one door to concrete devices: it looks for GPUs, says
+// what it found and missed, and opens what is asked for.
+package open
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/cuda"
+	"github.com/nebulaio/nebulaio/internal/device/host"
+	"github.com/nebulaio/nebulaio/internal/device/nvml"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Options choose what is looked for. The zero value is Auto with the usual
+// library names.
+type Options struct {
+	Mode device.Mode
+	// CUDALibraries and NVMLLibraries replace the usual names; tests point
+	// them at fakes.
+	CUDALibraries []string
+	NVMLLibraries []string
+	// StagedHost makes the host device go through staging and asynchronous
+	// copies as a GPU does; tests use it to run the GPU's path on host memory.
+	StagedHost bool
+}
+
+// New prepares the search for devices. With Mode Require it looks for a GPU at
+// once and fails where none works; else the driver is opened when a GPU, or the
+// survey, is first asked for, so that a process that only uses host memory
+// never touches CUDA. No context is created on any device.
+func New(o Options) (device.Set, error) {
+	s := &set{opts: o, opened: map[string]device.Device{}}
+	switch o.Mode {
+	case "":
+		s.survey.Mode = device.Auto
+	case device.Auto, device.Require, device.Off:
+		s.survey.Mode = o.Mode
+	default:
+		return nil, errs.New(errs.Invalid, "look for devices", strconv.Quote(string(o.Mode)), "is not a mode; expected auto, require or off")
+	}
+	if o.StagedHost {
+		s.host = host.Staged()
+	} else {
+		s.host = host.New()
+	}
+	if s.survey.Mode == device.Require {
+		if s.look(); s.driver == nil {
+			return nil, &errs.Error{Kind: errs.Unsupported, Op: "require a GPU", Msg: s.survey.NoGPU, Fix: s.survey.Fix}
+		}
+	}
+	return s, nil
+}
+
+// look searches for GPUs once; the caller holds mu or is New.
+func (s *set) look() {
+	if s.looked {
+		return
+	}
+	s.looked = true
+	if s.survey.Mode == device.Off {
+		s.survey.NoGPU = "GPUs were not looked for: the mode is off"
+		s.survey.Fix = "use mode auto or require"
+	} else if err := s.findCUDA(); err != nil {
+		s.survey.NoGPU, s.survey.Fix = err.Error(), errs.FixOf(err)
+		if e := (*errs.Error)(nil); errors.As(err, &e) {
+			// The survey carries the fix beside the reason, not inside it.
+			s.survey.NoGPU = (&errs.Error{Op: e.Op, Name: e.Name, Msg: e.Msg, Err: e.Err}).Error()
+		}
+	}
+	s.survey.Devices = append(s.survey.Devices, s.host.Info())
+}
+
+type set struct {
+	opts Options
+	host device.Device
+
+	mu        sync.Mutex // guards what follows
+	looked    bool
+	survey    device.Survey
+	driver    *cuda.Driver
+	opened    map[string]device.Device
+	nvml      *nvml.Library
+	askedNVML bool
+	closed    bool
+}
+
+func (s *set) findCUDA() error {
+	drv, found, err := cuda.Find(or(s.opts.CUDALibraries, cuda.LibraryNames())...)
+	s.survey.Findings = append(s.survey.Findings, found...)
+	if err != nil {
+		return err
+	}
+	infos, err := drv.List()
+	if err != nil {
+		return err
+	}
+	if len(infos) == 0 {
+		return &errs.Error{Kind: errs.Unsupported, Op: "use CUDA", Msg: "the driver works but shows no GPU",
+			Fix: "check CUDA_VISIBLE_DEVICES and that the container was given a GPU"}
+	}
+	s.driver = drv
+	s.survey.Devices = infos
+	return nil
+}
+
+func or(a, b []string) []string {
+	if len(a) > 0 {
+		return a
+	}
+	return b
+}
+
+// Survey tells what there is, and on first call asks NVML for the rest:
+// starting NVML takes longer than a small load, so no load waits for it.
+func (s *set) Survey() device.Survey {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.look()
+	if s.driver != nil && !s.askedNVML && !s.closed {
+		s.askedNVML = true
+		lib, f, err := nvml.Find(or(s.opts.NVMLLibraries, nvml.LibraryNames())...)
+		s.survey.Findings = append(s.survey.Findings, f)
+		if err == nil {
+			s.nvml = lib
+			for i := range s.survey.Devices {
+				if s.survey.Devices[i].Kind == device.CUDA {
+					// Devices opened before share the map.
+					s.survey.Devices[i].Facts = maps.Clone(s.survey.Devices[i].Facts)
+					lib.Describe(&s.survey.Devices[i])
+				}
+			}
+		}
+	}
+	return s.survey
+}
+
+// Open implements device.Set.
+func (s *set) Open(ctx context.Context, id string) (device.Device, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, errs.Wrap("open device", id, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errs.New(errs.Closed, "open device", id, "the device set is closed")
+	}
+	switch {
+	case id == "host" || id == "cpu":
+		return s.host, nil
+	case id == "" || id == "auto":
+		if s.look(); s.driver == nil {
+			return s.host, nil
+		}
+		return s.openCUDA("cuda:0", 0)
+	case id == "cuda":
+		return s.openCUDA("cuda:0", 0)
+	case strings.HasPrefix(id, "cuda:"):
+		n, err := strconv.Atoi(id[len("cuda:"):])
+		if err != nil || n < 0 || strconv.Itoa(n) != id[len("cuda:"):] {
+			return nil, s.unknown(id)
+		}
+		return s.openCUDA(id, n)
+	}
+	return nil, s.unknown(id)
+}
+
+func (s *set) unknown(id string) error {
+	return errs.New(errs.Invalid, "open device", strconv.Quote(id), "is not a device; expected auto, host, cuda or cuda:N")
+}
+
+func (s *set) openCUDA(id string, n int) (device.Device, error) {
+	if d, ok := s.opened[id]; ok {
+		return d, nil
+	}
+	if s.look(); s.driver == nil {
+		return nil, &errs.Error{Kind: errs.NotFound, Op: "open device", Name: id, Msg: "no usable GPU: " + s.survey.NoGPU, Fix: s.survey.Fix}
+	}
+	gpus := len(s.survey.Devices) - 1
+	if n >= gpus {
+		return nil, errs.New(errs.NotFound, "open device", id, fmt.Sprintf("there are %d GPUs, cuda:0 to cuda:%d", gpus, gpus-1))
+	}
+	d, err := s.driver.Open(s.survey.Devices[n], n)
+	if err != nil {
+		return nil, err
+	}
+	s.opened[id] = d
+	return d, nil
+}
+
+// Close closes every opened device; it is safe to call twice.
+func (s *set) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	var all []error
+	for id, d := range s.opened {
+		all = append(all, d.Close())
+		delete(s.opened, id)
+	}
+	if s.nvml != nil {
+		all = append(all, s.nvml.Close())
+		s.nvml = nil
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package safetensors
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/format"
+)
+
+// Severity says how much an observation matters.
+type Severity string
+
+const (
+	// Info is a fact that costs nothing or a little speed.
+	Info Severity = "info"
+	// Warn is legal but likely to trouble some reader.
+	Warn Severity = "warn"
+)
+
+// Problem is an observation on a valid file. Breaches of the format are errors
+// of Parse and never reach it.
+type Problem struct {
+	Severity Severity `json:"severity"`
+	Tensor   string   `json:"tensor,omitempty"` // empty when it concerns the file
+	Text     string   `json:"text"`
+	Fix      string   `json:"fix,omitempty"`
+}
+
+// Inspect lists what is legal but worth knowing about a parsed file: the file
+// first, then its tensors in order. There is at most one problem of each sort
+// per tensor; a good file gives none.
+func Inspect(f *format.File) []Problem {
+	var ps []Problem
+	switch {
+	case f.DataStart%AlignDefault != 0:
+		ps = append(ps, Problem{Severity: Warn,
+			Text: fmt.Sprintf("the data starts at byte %d, which is not a multiple of %d: tensors are not aligned to their dtypes", f.DataStart, AlignDefault),
+			Fix:  fmt.Sprintf("write the file again with the header padded by spaces to a multiple of %d bytes", AlignDefault)})
+	case f.DataStart%AlignPage != 0:
+		ps = append(ps, Problem{Severity: Info,
+			Text: fmt.Sprintf("the data starts at byte %d, which is not a multiple of %d: direct I/O reads up to a page more at each end", f.DataStart, AlignPage),
+			Fix:  fmt.Sprintf("write the file again with the header padded by spaces to a multiple of %d bytes", AlignPage)})
+	}
+	for i := range f.Tensors {
+		t := &f.Tensors[i]
+		if align := t.DType.Align(); align > 1 && t.Offset%align != 0 {
+			ps = append(ps, Problem{Severity: Warn, Tensor: t.Name,
+				Text: fmt.Sprintf("it starts at byte %d, which is not a multiple of %d, the element size of %s: it must be copied before use", t.Offset, align, t.DType),
+				Fix:  "write the file again with tensors in order of decreasing element size"})
+		}
+		if t.Size == 0 {
+			ps = append(ps, Problem{Severity: Info, Tensor: t.Name,
+				Text: fmt.Sprintf("its shape %s has no elements: it has no bytes to load", shapeText(t.Shape))})
+		}
+		if looksReserved(t.Name) {
+			ps = append(ps, Problem{Severity: Warn, Tensor: t.Name,
+				Text: "its name looks like " + metadataKey + " but is a tensor",
+				Fix:  "rename the tensor"})
+		}
+	}
+	return ps
+}
+
+// looksReserved reports names that a reader or a person may take for the
+// metadata key.
+func looksReserved(name string) bool {
+	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(name)), "__metadata")
+}

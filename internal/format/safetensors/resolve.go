@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+const (
+	opResolve = "resolve model"
+	// ModelFile is the name of an unsharded model in a model directory.
+	ModelFile = "model.safetensors"
+	// IndexFile is the name of the index in a sharded model's directory.
+	IndexFile = "model.safetensors.index.json"
+	// indexSuffix is what the names of index files end in.
+	indexSuffix = ".safetensors.index.json"
+)
+
+// Resolve finds the files of a model. The path is a tensor file, an index (a
+// name that ends in .json), or a directory, where it takes the first of these:
+// model.safetensors.index.json; model.safetensors; the only
+// *.safetensors.index.json; the only *.safetensors. Hidden files do not count.
+//
+// It returns the paths of the files, those of an index in the order of its
+// Shards, and the index where there is one. Every returned file exists at that
+// moment and is regular, links followed. Nothing found is of kind NotFound,
+// more than one candidate of kind Invalid.
+func Resolve(path string) ([]string, *Index, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, errs.Wrap(opResolve, path, pathCause(err))
+	}
+	if st.IsDir() {
+		if path, err = pick(path); err != nil {
+			return nil, nil, err
+		}
+	}
+	if strings.HasSuffix(path, ".json") {
+		return resolveIndex(path)
+	}
+	if err := regular(path); err != nil {
+		return nil, nil, err
+	}
+	return []string{path}, nil, nil
+}
+
+// pick chooses the file in dir that stands for the model.
+func pick(dir string) (string, error) {
+	for _, name := range []string{IndexFile, ModelFile} {
+		file := filepath.Join(dir, name)
+		switch _, err := os.Stat(file); {
+		case err == nil:
+			return file, nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", errs.Wrap(opResolve, file, pathCause(err))
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", errs.Wrap(opResolve, dir, pathCause(err))
+	}
+	var indexes, files, other []string
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case strings.HasPrefix(name, "."):
+		case strings.HasSuffix(name, indexSuffix):
+			indexes = append(indexes, name)
+		case strings.HasSuffix(name, suffix):
+			files = append(files, name)
+		default:
+			other = append(other, name)
+		}
+	}
+	switch {
+	case len(indexes) == 1:
+		return filepath.Join(dir, indexes[0]), nil
+	case len(indexes) == 0 && len(files) == 1:
+		return filepath.Join(dir, files[0]), nil
+	}
+	const looked = "expected " + IndexFile + ", " + ModelFile + ", one *" + indexSuffix + " or one *" + suffix
+	if found := append(indexes, files...); len(found) > 0 {
+		return "", errs.New(errs.Invalid, opResolve, dir,
+			fmt.Sprintf("the directory has %s, %s", listNames(found), looked)).WithFix("name one of the files instead of the directory")
+	}
+	return "", errs.New(errs.NotFound, opResolve, dir,
+		fmt.Sprintf("the directory has no safetensors file but %s, %s", listNames(other), looked)).WithFix("name the directory that holds the weights")
+}
+
+// resolveIndex parses the index at path and finds its shards beside it.
+func resolveIndex(path string) ([]string, *Index, error) {
+	ix, err := OpenIndex(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(ix.Shards) == 0 {
+		return nil, nil, errs.New(errs.Corrupt, opResolve, path, "weight_map names 0 files, expected at least 1")
+	}
+	dir := filepath.Dir(path)
+	paths := make([]string, len(ix.Shards))
+	var missing []string
+	for i, shard := range ix.Shards {
+		paths[i] = filepath.Join(dir, shard)
+		switch err := regular(paths[i]); {
+		case errs.Is(err, errs.NotFound):
+			missing = append(missing, shard)
+		case err != nil:
+			return nil, nil, err
+		}
+	}
+	if len(missing) > 0 {
+		return nil, nil, errs.New(errs.NotFound, opResolve, path,
+			fmt.Sprintf("%d of %d shards are missing: %s, expected all beside the index", len(missing), len(paths), listNames(missing))).
+			WithFix("download the missing shards")
+	}
+	return paths, ix, nil
+}
+
+// regular fails unless path is a regular file, links followed.
+func regular(path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return errs.Wrap(opResolve, path, pathCause(err))
+	}
+	if !st.Mode().IsRegular() {
+		return errs.New(errs.Invalid, opResolve, path, fmt.Sprintf("it is of type %s, expected a regular file", st.Mode().Type()))
+	}
+	return nil
+}
+
+// listNames joins the first few names for a message.
+func listNames(names []string) string {
+	const most = 6
+	if len(names) == 0 {
+		return "nothing"
+	}
+	quoted := make([]string, 0, most+1)
+	for i, n := range names {
+		if i == most {
+			quoted = append(quoted, strconv.Itoa(len(names)-most)+" more")
+			break
+		}
+		quoted = append(quoted, quote(n))
+	}
+	return strings.Join(quoted, ", ")
+}

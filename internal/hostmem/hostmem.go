@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hostmem maps page-aligned host memory outside the Go heap, backed by
+// huge pages where the kernel grants them, and says how much it granted.
+package hostmem
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// HugePage is the alignment and granularity of transparent huge pages on the
+// platforms we build for.
+const HugePage = 2 << 20
+
+// Region is a private anonymous mapping aligned to HugePage.
+type Region struct {
+	raw []byte // the whole mapping, with slack for alignment
+	mem []byte
+}
+
+// Map reserves size bytes (rounded up to HugePage), advises huge pages, and
+// keeps the mapping out of forked children: a child that wrote to pinned pages
+// would otherwise split them from the device's view. Pages are not touched yet.
+func Map(size int64) (*Region, error) {
+	if size <= 0 {
+		return nil, errs.New(errs.Invalid, "map host memory", strconv.FormatInt(size, 10), "is not a positive number of bytes")
+	}
+	n := (size + HugePage - 1) &^ (HugePage - 1)
+	raw, err := unix.Mmap(-1, 0, int(n+HugePage), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, &errs.Error{Kind: errs.NoMemory, Op: "map host memory", Name: fmt.Sprintf("%d bytes", n), Err: err,
+			Fix: "lower buffer_pool_size, or raise the memory limit of this process"}
+	}
+	skip := -uintptr(unsafe.Pointer(&raw[0])) & (HugePage - 1)
+	mem := raw[skip : skip+uintptr(n) : skip+uintptr(n)]
+	// Both are advice: without them the mapping works, slower or with the
+	// usual fork semantics, and Stats shows the pages really obtained.
+	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
+	_ = unix.Madvise(raw, unix.MADV_DONTFORK)
+	return &Region{raw: raw, mem: mem}, nil
+}
+
+// Bytes is the usable memory; its start is aligned to HugePage.
+func (r *Region) Bytes() []byte { return r.mem }
+
+// Touch faults every page of b in, with workers threads at once: zeroing the
+// pages is what costs, and it is spread over cores.
+func Touch(b []byte, workers int) {
+	if len(b) == 0 {
+		return
+	}
+	step := (len(b)/max(workers, 1) + HugePage) &^ (HugePage - 1)
+	var wg sync.WaitGroup
+	for lo := 0; lo < len(b); lo += step {
+		part := b[lo:min(lo+step, len(b))]
+		wg.Go(func() {
+			if unix.Madvise(part, unix.MADV_POPULATE_WRITE) == nil {
+				return
+			}
+			for i := 0; i < len(part); i += 4096 {
+				part[i] = 0
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Unmap gives the memory back. The region must not be used afterwards.
+func (r *Region) Unmap() error {
+	if r.raw == nil {
+		return nil
+	}
+	err := unix.Munmap(r.raw)
+	r.raw, r.mem = nil, nil
+	return errs.Wrap("unmap host memory", "", err)
+}
+
+// Stats says what backs a region.
+type Stats struct {
+	Resident  int64 // bytes in memory
+	HugePages int64 // bytes of it in transparent huge pages
+}
+
+// Stats reads the kernel's account of the region: from the page map where the
+// kernel can scan it, else from /proc/self/smaps, which is slow in processes
+// with many mappings.
+func (r *Region) Stats() (Stats, error) {
+	lo := uint64(uintptr(unsafe.Pointer(&r.mem[0])))
+	if s, err := scan(lo, lo+uint64(len(r.mem))); err == nil {
+		return s, nil
+	}
+	f, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		return Stats{}, errs.Wrap("read memory map", "/proc/self/smaps", err)
+	}
+	defer f.Close()
+	return scanSmaps(f, lo, lo+uint64(len(r.mem)))
+}
+
+// scanSmaps adds up the mappings that overlap [lo, hi); advice can split one
+// mapping of ours into several.
+func scanSmaps(in io.Reader, lo, hi uint64) (Stats, error) {
+	var s Stats
+	inside := false
+	sc := bufio.NewScanner(in)
+	for sc.Scan() {
+		line := sc.Text()
+		if a, b, ok := mapRange(line); ok {
+			inside = a < hi && b > lo
+			continue
+		}
+		if !inside {
+			continue
+		}
+		if v, ok := kbField(line, "Rss:"); ok {
+			s.Resident += v
+		}
+		if v, ok := kbField(line, "AnonHugePages:"); ok {
+			s.HugePages += v
+		}
+	}
+	return s, sc.Err()
+}
+
+func mapRange(line string) (lo, hi uint64, ok bool) {
+	head, _, _ := strings.Cut(line, " ")
+	a, b, found := strings.Cut(head, "-")
+	if !found {
+		return 0, 0, false
+	}
+	lo, err1 := strconv.ParseUint(a, 16, 64)
+	hi, err2 := strconv.ParseUint(b, 16, 64)
+	return lo, hi, err1 == nil && err2 == nil
+}
+
+func kbField(line, key string) (int64, bool) {
+	rest, ok := strings.CutPrefix(line, key)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+	return n << 10, err == nil
+}

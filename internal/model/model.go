@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package model opens a model made of tensor files, decides where each tensor
+// lies in device memory, and starts its transfer.
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/format"
+	"github.com/nebulaio/nebulaio/internal/format/safetensors"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// Options choose what of a model is opened.
+type Options struct {
+	// Tensors are globs as of path.Match over tensor names; none means all. A
+	// glob that matches nothing is an error.
+	Tensors []string
+	// Lenient takes headers that only the reference reader takes.
+	Lenient bool
+	// Addressable says that the destination is host memory: the layout then
+	// follows the pages of the file, so that direct reads land in place.
+	Addressable bool
+}
+
+// Model is a model whose headers have been read and checked. Its files are
+// open until Close; nothing of its data has been read.
+type Model struct {
+	Path    string
+	Files   []*format.File
+	Layouts []Layout // one per file
+	Tensors []Placement
+	Sharded bool // an index names the files
+
+	sources  []*vfs.File
+	seen     []bool
+	OpenTime time.Duration
+
+	mu      sync.Mutex
+	started []*transfer.Transfer // that may be running
+}
+
+// headerCached tells whether a file was opened before, not long ago: its first
+// page is still in the page cache. That is the mark an earlier load leaves even
+// when it read the data past the page cache; it works across processes and
+// vanishes with memory pressure, as it should.
+func headerCached(f *vfs.File) bool {
+	r, err := f.Residency(0, 1)
+	return err == nil && r.Cached > 0
+}
+
+// Placement is a tensor and where it goes.
+type Placement struct {
+	format.Tensor
+	File int   // index into Files and Layouts
+	At   int64 // offset in the destination of that file
+}
+
+// Open reads the headers of the model at name: a tensor file, an index, or a
+// model directory.
+func Open(ctx context.Context, name string, o Options) (*Model, error) {
+	began := time.Now()
+	paths, index, err := safetensors.Resolve(name)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{Path: name, Sharded: index != nil}
+	ok := false
+	defer func() {
+		if !ok {
+			_ = m.Close()
+		}
+	}()
+	mode := safetensors.Strict
+	if o.Lenient {
+		mode = safetensors.Lenient
+	}
+	for _, p := range paths {
+		if err := ctx.Err(); err != nil {
+			return nil, errs.Wrap("open model", name, err)
+		}
+		f, err := vfs.Open(p)
+		if err != nil {
+			return nil, err
+		}
+		m.sources = append(m.sources, f)
+		// The header is a few pages: reading ahead of it would bring in data
+		// that the engine may want to read past the page cache.
+		m.seen = append(m.seen, headerCached(f))
+		f.ExpectRandom(true)
+		parsed, err := safetensors.Parse(f, f.Size(), p, mode)
+		f.ExpectRandom(false)
+		if err != nil {
+			return nil, err
+		}
+		m.Files = append(m.Files, parsed)
+	}
+	if index != nil {
+		if err := index.Check(m.Files); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.place(o); err != nil {
+		return nil, err
+	}
+	m.OpenTime = time.Since(began)
+	ok = true
+	return m, nil
+}
+
+// place selects tensors and lays them out.
+func (m *Model) place(o Options) error {
+	pick, err := newSelection(o.Tensors)
+	if err != nil {
+		return err
+	}
+	for i, f := range m.Files {
+		var chosen []format.Tensor
+		for _, t := range f.Tensors {
+			if pick.take(t.Name) {
+				chosen = append(chosen, t)
+			}
+		}
+		l, at := layout(chosen, o.Addressable)
+		m.Layouts = append(m.Layouts, l)
+		for k, t := range chosen {
+			m.Tensors = append(m.Tensors, Placement{Tensor: t, File: i, At: at[k]})
+		}
+	}
+	return pick.unused(m.Path)
+}
+
+// selection is a set of globs and which of them have matched.
+type selection struct {
+	globs []string
+	hit   []bool
+}
+
+func newSelection(globs []string) (*selection, error) {
+	for _, g := range globs {
+		if _, err := path.Match(g, ""); err != nil {
+			return nil, errs.New(errs.Invalid, "select tensors", strconv.Quote(g), "is not a glob; expected * ? [a-z] and literal text")
+		}
+	}
+	return &selection{globs: globs, hit: make([]bool, len(globs))}, nil
+}
+
+func (s *selection) take(name string) bool {
+	if len(s.globs) == 0 {
+		return true
+	}
+	found := false
+	for i, g := range s.globs {
+		if ok, _ := path.Match(g, name); ok || g == name {
+			s.hit[i], found = true, true
+		}
+	}
+	return found
+}
+
+func (s *selection) unused(model string) error {
+	for i, g := range s.globs {
+		if !s.hit[i] {
+			return errs.New(errs.NotFound, "select tensors", strconv.Quote(g), "matches no tensor of "+model).WithFix("list the names with: nebulaio inspect " + model)
+		}
+	}
+	return nil
+}
+
+// Bytes is the sum of the chosen tensors' sizes.
+func (m *Model) Bytes() int64 {
+	var n int64
+	for _, t := range m.Tensors {
+		n += t.Size
+	}
+	return n
+}
+
+// Destination is memory of the caller for one file.
+type Destination struct {
+	Ptr  device.Ptr
+	Size int64
+}
+
+// LoadOptions choose how the bytes travel.
+type LoadOptions struct {
+	Route     transfer.Route
+	Cache     transfer.CachePolicy
+	Stream    uint64
+	HasStream bool
+}
+
+// Start begins to fill dst, one destination per file. The model stays open
+// until the transfer has ended.
+func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device, dst []Destination, o LoadOptions) (*transfer.Transfer, error) {
+	if m.sources == nil {
+		return nil, errs.New(errs.Closed, "load", m.Path, "the model is closed")
+	}
+	if len(dst) != len(m.Files) {
+		return nil, errs.New(errs.Invalid, "load", m.Path, fmt.Sprintf("%d destinations given, expected %d, one per file", len(dst), len(m.Files)))
+	}
+	req := transfer.Request{Device: dev, Files: m.sources, Seen: m.seen, Route: o.Route, Cache: o.Cache, Stream: o.Stream, HasStream: o.HasStream}
+	for i, l := range m.Layouts {
+		if dst[i].Size < l.Size || (dst[i].Ptr == 0 && l.Size > 0) {
+			return nil, errs.New(errs.Invalid, "load", m.Files[i].Path, fmt.Sprintf("the destination has %d bytes at 0x%x, expected at least %d", dst[i].Size, uint64(dst[i].Ptr), l.Size))
+		}
+		if l.Size > 0 && int64(dst[i].Ptr)%MinAlign != 0 {
+			return nil, errs.New(errs.Invalid, "load", m.Files[i].Path, fmt.Sprintf("the destination at 0x%x is not aligned to %d bytes", uint64(dst[i].Ptr), MinAlign))
+		}
+		for _, s := range l.Segments {
+			req.Segments = append(req.Segments, transfer.Segment{File: i, Off: s.Off, Len: s.Len, Dst: dst[i].Ptr + device.Ptr(s.At)})
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t, err := e.Start(ctx, req)
+	if err == nil {
+		m.started = append(slices.DeleteFunc(m.started, ended), t)
+	}
+	return t, err
+}
+
+func ended(t *transfer.Transfer) bool {
+	select {
+	case <-t.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// DropCache asks the kernel to forget the model's files and returns how many
+// bytes of them it kept.
+func (m *Model) DropCache() (left int64, err error) {
+	for _, f := range m.sources {
+		n, err := f.DropCache()
+		if err != nil {
+			return left, err
+		}
+		left += n
+	}
+	return left, nil
+}
+
+// Cached is how many bytes of the model's files are in the page cache.
+func (m *Model) Cached() (int64, error) {
+	var sum int64
+	for _, f := range m.sources {
+		r, err := f.Residency(0, f.Size())
+		if err != nil {
+			return 0, err
+		}
+		sum += r.Cached
+	}
+	return sum, nil
+}
+
+// Close closes the files. Running transfers of the model make it fail with kind
+// Invalid: the descriptors they read from would otherwise become another file's.
+func (m *Model) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.started = slices.DeleteFunc(m.started, ended); len(m.started) > 0 {
+		return errs.New(errs.Invalid, "close model", m.Path, fmt.Sprintf("%d transfers are still running", len(m.started))).WithFix("cancel them and wait for their end")
+	}
+	var all []error
+	for _, f := range m.sources {
+		all = append(all, f.Close())
+	}
+	m.sources = nil
+	return errors.Join(all...)
+}

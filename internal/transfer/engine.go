@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// Engine runs transfers. One engine serves a process: all transfers, to all
+// devices, share its workers and its staging memory.
+type Engine struct {
+	opts  tuned
+	sched *sched
+	pool  pool
+
+	mu      sync.Mutex
+	ports   map[device.Device]*port
+	started [ways]bool
+	io      IO // what direct reads use; settled when they first start
+	running int
+	closed  bool
+
+	workers sync.WaitGroup
+}
+
+// port is the engine's side of one device.
+type port struct {
+	dev    device.Device
+	queue  device.Queue
+	mapper device.Mapper // nil where memory is not addressable
+}
+
+// New returns an engine; staging and threads come with the first transfer.
+func New(o Options) (*Engine, error) {
+	t, err := o.tune()
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{opts: t, sched: newSched(), ports: map[device.Device]*port{}, pool: pool{deal: t}}, nil
+}
+
+// Transfer is one running or ended request.
+type Transfer struct {
+	e     *Engine
+	req   Request
+	port  *port
+	total int64
+	began time.Time
+	tally tally
+
+	prepared [ways]bool // staging was asked for; guarded by Engine.mu
+
+	// Guarded by sched.mu.
+	queue       [ways][]chunk
+	outstanding int
+	planned     bool
+	ended       bool
+	err         error
+
+	drained   chan struct{} // closed when no chunk is left anywhere
+	done      chan struct{} // closed when the result is settled
+	result    error
+	wall      time.Duration
+	delivered atomic.Int64
+}
+
+// Start checks the request and begins to move bytes; it returns at once. The
+// context cancels the transfer. The files and destinations belong to the
+// transfer until Done is closed.
+func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
+	t := &Transfer{e: e, req: req, began: time.Now(), drained: make(chan struct{}), done: make(chan struct{})}
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	p, err := e.enter(req.Device)
+	if err != nil {
+		return nil, err
+	}
+	t.port = p
+	if req.HasStream && req.Device.Info().Kind != device.Host {
+		if err := p.queue.After(req.Stream); err != nil {
+			e.leave()
+			return nil, errs.Wrap("order after the caller's stream on", req.Device.Info().ID, err)
+		}
+	}
+	go t.plan()
+	go t.finish(ctx)
+	return t, nil
+}
+
+// check refuses what cannot work before anything is touched.
+func (t *Transfer) check() error {
+	for i, s := range t.req.Segments {
+		if s.File < 0 || s.File >= len(t.req.Files) {
+			return errs.New(errs.Invalid, "start transfer", fmt.Sprintf("segment %d", i), fmt.Sprintf("names file %d of %d", s.File, len(t.req.Files)))
+		}
+		f := t.req.Files[s.File]
+		if s.Off < 0 || s.Len < 0 || s.Len > f.Size()-s.Off {
+			return errs.New(errs.Invalid, "start transfer", f.Path(), fmt.Sprintf("segment %d is [%d, %d+%d), the file has %d bytes", i, s.Off, s.Off, s.Len, f.Size()))
+		}
+		t.total += s.Len
+	}
+	if t.req.Route != RouteDirect {
+		return nil
+	}
+	for _, f := range t.req.Files {
+		if ok, why := f.Direct(); !ok {
+			return errDirect(f, why)
+		}
+	}
+	return nil
+}
+
+// enter counts a transfer in and makes ready what it needs.
+func (e *Engine) enter(dev device.Device) (*port, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, errs.New(errs.Closed, "start transfer", dev.Info().ID, "the engine is closed")
+	}
+	p, ok := e.ports[dev]
+	if !ok {
+		q, err := dev.NewQueue()
+		if err != nil {
+			return nil, err
+		}
+		m, _ := dev.(device.Mapper)
+		p = &port{dev: dev, queue: q, mapper: m}
+		e.ports[dev] = p
+	}
+	e.running++
+	return p, nil
+}
+
+func (e *Engine) leave() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running--
+}
+
+// plan cuts the segments into chunks and feeds them to the workers as it goes.
+func (t *Transfer) plan() {
+	defer t.e.sched.planned(t)
+	start := time.Now()
+	kept := make([]CachePolicy, len(t.req.Files))
+	for i, f := range t.req.Files {
+		kept[i] = settlePolicy(f, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i])
+	}
+	t.tally.policies = kept
+	for _, s := range t.req.Segments {
+		if s.Len == 0 {
+			continue
+		}
+		f := t.req.Files[s.File]
+		alive := true
+		p := planner{params: t.paramsFor(f, kept[s.File]), residency: residencyOf(f)}
+		p.emit = func(c chunk) {
+			if !alive {
+				return
+			}
+			if err := t.e.ensure(c.way, t); err != nil {
+				t.e.sched.stop(t, err)
+				alive = false
+				return
+			}
+			alive = t.e.sched.add(t, c)
+		}
+		p.segment(s)
+		t.tally.dirty.Add(p.dirty)
+		if !alive {
+			return
+		}
+	}
+	t.tally.planned(time.Since(start))
+}
+
+func residencyOf(f *vfs.File) func(off, n int64) residency {
+	return func(off, n int64) residency {
+		if f.FS().Memory {
+			return residency{Residency: vfs.Residency{Cached: n}, known: true}
+		}
+		r, err := f.Residency(off, n)
+		return residency{Residency: r, known: err == nil}
+	}
+}
+
+// Residency is decided a megabyte at a time, after a look at 64 of them.
+const (
+	leafSize   = 1 * units.MiB
+	windowSize = 64 * units.MiB
+	missLimit  = 1.0 / 16
+)
+
+func (t *Transfer) paramsFor(f *vfs.File, cache CachePolicy) params {
+	ok, _ := f.Direct()
+	c := t.e.opts.MaxTransfer
+	p := params{chunk: c, block: t.e.opts.block, leaf: min(leafSize, c), window: max(windowSize, c), align: max(f.Align().Offset, 1), direct: ok,
+		route: t.req.Route, cache: cache, missLimit: missLimit}
+	if c%p.leaf != 0 || p.leaf%p.block != 0 || p.window%c != 0 {
+		// An odd chunk size: decide per chunk.
+		p.leaf, p.window = c, c*max(1, windowSize/c)
+	}
+	if t.port.mapper != nil {
+		p.memAlign = max(f.Align().Memory, 1)
+	}
+	return p
+}
+
+// finish waits for the end, from inside or by the context, and settles the result.
+func (t *Transfer) finish(ctx context.Context) {
+	defer close(t.done)
+	defer t.e.leave()
+	select {
+	case <-t.drained:
+	case <-ctx.Done():
+		t.e.sched.stop(t, &errs.Error{Kind: errs.Cancelled, Op: "transfer", Err: context.Cause(ctx),
+			Name: fmt.Sprintf("to %s after %s", t.req.Device.Info().ID, units.Bytes(t.delivered.Load()))})
+		<-t.drained
+	}
+	t.e.sched.mu.Lock()
+	t.result = t.err
+	t.e.sched.mu.Unlock()
+	t.wall = time.Since(t.began)
+	if t.result == nil {
+		for _, f := range t.req.Files {
+			if err := f.CheckUnchanged(); err != nil {
+				t.result = err
+				return
+			}
+		}
+		if got := t.delivered.Load(); got != t.total {
+			t.result = errs.New(errs.Other, "transfer", "", fmt.Sprintf("delivered %d of %d bytes without an error; this is a defect", got, t.total))
+			return
+		}
+	}
+}
+
+// Done is closed when the transfer has ended and no copy of it is queued.
+func (t *Transfer) Done() <-chan struct{} { return t.done }
+
+// Err is the result; it blocks until Done.
+func (t *Transfer) Err() error {
+	<-t.done
+	return t.result
+}
+
+// Progress is how many bytes have been delivered, of how many.
+func (t *Transfer) Progress() (done, total int64) { return t.delivered.Load(), t.total }
+
+// Close ends the workers and frees staging and queues. Running transfers make
+// it fail with kind Invalid: end them first.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.running > 0 {
+		n := e.running
+		e.mu.Unlock()
+		return errs.New(errs.Invalid, "close engine", "", fmt.Sprintf("%d transfers are still running", n)).WithFix("cancel them and wait for their end")
+	}
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	e.mu.Unlock()
+	e.sched.close()
+	e.workers.Wait()
+	all := []error{e.pool.close()}
+	for _, p := range e.ports {
+		all = append(all, p.queue.Close())
+	}
+	return errors.Join(all...)
+}

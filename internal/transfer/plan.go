@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// Segment is a run of bytes of one file and the place they go to.
+type Segment struct {
+	File int // index into Request.Files
+	Off  int64
+	Len  int64
+	Dst  device.Ptr
+}
+
+// way is how a chunk is read.
+type way uint8
+
+const (
+	// viaCache reads what is in the page cache, or may be.
+	viaCache way = iota
+	// viaFill reads through the page cache what is known to be absent from it:
+	// the bytes come from storage and stay cached.
+	viaFill
+	// viaDirect reads past the page cache, into a staging slot.
+	viaDirect
+	// viaDirectInPlace reads past the page cache, straight into the destination.
+	viaDirectInPlace
+	ways
+)
+
+// verdict is how a piece is read.
+type verdict struct {
+	way way
+	// nowait: nobody could say what is cached, so the reader asks for cached
+	// bytes first and the rest is read past the page cache.
+	nowait bool
+}
+
+// chunk is one read and one copy. Its file range lies inside one window of its
+// size, aligned to it, so that its aligned superset fits a staging slot.
+type chunk struct {
+	file int
+	off  int64
+	len  int64
+	dst  device.Ptr
+	verdict
+}
+
+// params are what the planner needs to know besides the residency.
+type params struct {
+	chunk  int64 // largest read of cached bytes; a multiple of leaf
+	block  int64 // largest read from storage; divides leaf
+	leaf   int64 // residency is decided for aligned pieces of this size; a multiple of align
+	window int64 // and asked for this much at once first; a multiple of chunk
+	align  int64 // of direct reads
+	// memAlign > 0: the destination is addressable, and direct reads go in
+	// place where its address has this alignment relative to the file offset.
+	memAlign int64
+	direct   bool // direct reads are possible on this file
+	route    Route
+	cache    CachePolicy
+	// missLimit is the share of absent bytes up to which a piece is still
+	// better read through the page cache.
+	missLimit float64
+}
+
+// residency is what of a range is cached; known is false where the kernel does
+// not tell.
+type residency struct {
+	vfs.Residency
+	known bool
+}
+
+// planner turns segments into chunks. It is pure: the same answers of residency
+// give the same chunks. Each byte of a segment is in exactly one chunk.
+type planner struct {
+	params
+	residency func(off, n int64) residency
+	emit      func(chunk)
+	// dirty counts bytes of pieces that go through the page cache because
+	// pages in them are newer in memory than on disk.
+	dirty int64
+}
+
+func (p *planner) segment(s Segment) {
+	end := s.Off + s.Len
+	for off := s.Off; off < end; {
+		stop := min(end, (off/p.window+1)*p.window)
+		p.planWindow(s, off, stop)
+		off = stop
+	}
+}
+
+// planWindow cuts [lo, hi), which lies inside one window, into runs that are
+// read the same way.
+func (p *planner) planWindow(s Segment, lo, hi int64) {
+	whole := p.residency(lo, hi-lo)
+	if v, sure := p.uniform(whole, hi-lo); sure {
+		p.cut(s, lo, hi, v)
+		return
+	}
+	var run verdict
+	runLo := lo
+	for off := lo; off < hi; {
+		stop := min(hi, (off/p.leaf+1)*p.leaf)
+		r := p.residency(off, stop-off)
+		v := p.decide(r, stop-off)
+		if p.direct && p.route == RouteAuto && r.known && r.Dirty > 0 {
+			p.dirty += stop - off
+		}
+		if v != run && off > lo {
+			p.cut(s, runLo, off, run)
+			runLo = off
+		}
+		run = v
+		off = stop
+	}
+	p.cut(s, runLo, hi, run)
+}
+
+// uniform decides a whole window at once where the residency leaves no doubt.
+func (p *planner) uniform(r residency, n int64) (verdict, bool) {
+	switch {
+	case !r.known && p.mayGoDirect():
+		// The reader finds out what is cached.
+		return verdict{way: viaCache, nowait: true}, true
+	case !r.known || p.route == RouteDirect:
+		return p.decide(r, n), true
+	case r.Dirty > 0:
+		return verdict{}, false
+	case r.Cached == 0 || r.Cached >= n:
+		return p.decide(r, n), true
+	}
+	return verdict{}, false
+}
+
+// mayGoDirect reports whether absent bytes are to be read past the page cache.
+func (p *planner) mayGoDirect() bool {
+	return p.direct && p.route == RouteAuto && p.cache != CacheKeep
+}
+
+// decide chooses for one piece. Dirty pages go through the page cache: a direct
+// read would first have to write them back.
+func (p *planner) decide(r residency, n int64) verdict {
+	if p.route == RouteDirect {
+		return verdict{way: viaDirect}
+	}
+	missing := n - min(r.Cached, n)
+	if p.mayGoDirect() && r.known && r.Dirty <= 0 && float64(missing) > p.missLimit*float64(n) {
+		return verdict{way: viaDirect}
+	}
+	if r.known && r.Cached == 0 {
+		return verdict{way: viaFill}
+	}
+	return verdict{way: viaCache}
+}
+
+// cut emits [lo, hi) in chunks that end at chunk-aligned file offsets.
+func (p *planner) cut(s Segment, lo, hi int64, v verdict) {
+	base := int64(s.Dst) - s.Off // a byte at file offset x goes to base + x
+	if v.way == viaDirect && p.memAlign > 0 && base%p.memAlign == 0 {
+		// In place only whole aligned blocks can be read directly; the ragged
+		// ends, less than a block each, come through the page cache.
+		ragged := verdict{way: viaFill}
+		a, b := (lo+p.align-1)/p.align*p.align, hi/p.align*p.align
+		if a >= b {
+			p.pieces(s, lo, hi, ragged)
+			return
+		}
+		p.pieces(s, lo, a, ragged)
+		p.pieces(s, a, b, verdict{way: viaDirectInPlace})
+		p.pieces(s, b, hi, ragged)
+		return
+	}
+	p.pieces(s, lo, hi, v)
+}
+
+func (p *planner) pieces(s Segment, lo, hi int64, v verdict) {
+	size := p.chunk
+	if v.way != viaCache {
+		size = p.block
+	}
+	for off := lo; off < hi; {
+		stop := min(hi, (off/size+1)*size)
+		p.emit(chunk{file: s.File, off: off, len: stop - off, dst: s.Dst + device.Ptr(off-s.Off), verdict: v})
+		off = stop
+	}
+}

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// choices is a source of decisions: random numbers, or the input of the fuzzer.
+type choices interface{ pick(n int64) int64 } // in [0, n)
+
+type random struct{ *rand.Rand }
+
+func (r random) pick(n int64) int64 { return r.Int64N(n) }
+
+// tape reads decisions from bytes and gives 0 when they are used up.
+type tape struct{ b []byte }
+
+func (t *tape) pick(n int64) int64 {
+	var w [8]byte
+	t.b = t.b[copy(w[:], t.b):]
+	return int64(binary.LittleEndian.Uint64(w[:]) % uint64(n))
+}
+
+// planCase is everything that a plan follows from.
+type planCase struct {
+	params
+	size  int64  // of the file
+	pages []byte // state of each page of the file: bit 0 cached, bit 1 dirty
+	known bool
+	segs  []Segment
+}
+
+const testPage = 4096
+
+// drawCase makes a case that an engine could meet, with everything small so
+// that the boundaries are near.
+func drawCase(c choices) planCase {
+	var k planCase
+	k.align = testPage << c.pick(2)
+	k.block = k.align << c.pick(2)
+	k.leaf = k.block << c.pick(3)
+	k.chunk = k.leaf * (1 + c.pick(4))
+	k.window = k.chunk * (1 + c.pick(4))
+	if c.pick(2) == 0 {
+		k.memAlign = []int64{1, 4, 512, testPage}[c.pick(4)]
+	}
+	k.direct = c.pick(4) > 0
+	k.route = []Route{RouteAuto, RouteAuto, RouteBuffered, RouteDirect}[c.pick(4)]
+	if k.route == RouteDirect {
+		k.direct = true // the engine refuses the request otherwise
+	}
+	k.cache = []CachePolicy{CacheAuto, CacheKeep, CacheBypass}[c.pick(3)]
+	k.missLimit = []float64{0, 1.0 / 16, 0.5}[c.pick(3)]
+	k.known = c.pick(5) > 0
+	k.size = 1 + c.pick(6*k.window)
+	k.pages = make([]byte, (k.size+testPage-1)/testPage)
+	for i := 0; i < len(k.pages); { // in runs, as page caches are
+		state := byte(c.pick(8))
+		if state > 3 {
+			state = []byte{0, 1, 0, 1}[state-4]
+		}
+		for end := i + 1 + int(c.pick(3*k.leaf/testPage)); i < len(k.pages) && i < end; i++ {
+			k.pages[i] = state
+		}
+	}
+	dst := device.Ptr(0x7f0000000000 + c.pick(3*testPage))
+	for off := c.pick(k.size); off < k.size && len(k.segs) < 16; {
+		n := 1 + c.pick(min(k.size-off, 3*k.window))
+		if c.pick(3) == 0 { // in phase with the file, as layouts on the host are
+			dst = (dst+testPage-1)/testPage*testPage + device.Ptr(off%testPage)
+		}
+		k.segs = append(k.segs, Segment{File: 3, Off: off, Len: n, Dst: dst})
+		dst += device.Ptr(n + c.pick(100))
+		off += n + c.pick(2*testPage)
+	}
+	return k
+}
+
+// residencyAt answers as the kernel does: in whole pages, cut at the end.
+func (k *planCase) residencyAt(off, n int64) residency {
+	if !k.known {
+		return residency{}
+	}
+	lo, end := off/testPage*testPage, min(off+n, k.size)
+	var r vfs.Residency
+	for p := lo; p < end; p += testPage {
+		state := k.pages[p/testPage]
+		if state&1 != 0 || state&2 != 0 {
+			r.Cached += testPage
+		}
+		if state&2 != 0 {
+			r.Dirty += testPage
+		}
+	}
+	r.Cached, r.Dirty = min(r.Cached, end-lo), min(r.Dirty, end-lo)
+	return residency{Residency: r, known: true}
+}
+
+// clean reports whether no page of [lo, hi) is dirty.
+func (k *planCase) clean(lo, hi int64) bool {
+	for p := lo / testPage; p*testPage < hi; p++ {
+		if k.pages[p]&2 != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (k *planCase) plan() ([]chunk, int64) {
+	var out []chunk
+	p := planner{params: k.params, residency: k.residencyAt, emit: func(c chunk) { out = append(out, c) }}
+	for _, s := range k.segs {
+		p.segment(s)
+	}
+	return out, p.dirty
+}
+
+// check returns what is wrong with the plan of k, or "".
+func (k *planCase) check() string {
+	chunks, dirty := k.plan()
+	if again, d := k.plan(); !slices.Equal(chunks, again) || d != dirty {
+		return "the same case gave another plan"
+	}
+	// T1: the chunks of a segment follow each other without gap or overlap.
+	i := 0
+	for n, s := range k.segs {
+		at := s.Off
+		for ; at < s.Off+s.Len && i < len(chunks); i++ {
+			c := chunks[i]
+			if c.off != at || c.len <= 0 || c.file != s.File || c.dst != s.Dst+device.Ptr(c.off-s.Off) {
+				return fmt.Sprintf("segment %d (%+v): chunk %d is %+v, expected to begin at %d", n, s, i, c, at)
+			}
+			if why := k.checkChunk(c); why != "" {
+				return fmt.Sprintf("chunk %d (%+v) %s", i, c, why)
+			}
+			at += c.len
+		}
+		if at != s.Off+s.Len {
+			return fmt.Sprintf("segment %d (%+v) ends at %d", n, s, at)
+		}
+	}
+	if i != len(chunks) {
+		return fmt.Sprintf("%d chunks belong to no segment", len(chunks)-i)
+	}
+	if mayDirty := k.direct && k.route == RouteAuto && k.known; !mayDirty && dirty != 0 {
+		return fmt.Sprintf("%d bytes were noted as dirty where that changes nothing", dirty)
+	}
+	return ""
+}
+
+// slotFor is the size of the slots that chunks of a way are read into.
+func (k *planCase) slotFor(w way) int64 {
+	if w == viaCache {
+		return k.chunk
+	}
+	return k.block
+}
+
+func (k *planCase) checkChunk(c chunk) string {
+	slot, end := k.slotFor(c.way), c.off+c.len
+	lo, hi := c.off/k.align*k.align, (end+k.align-1)/k.align*k.align
+	if hi-lo > slot {
+		return "does not fit a slot when widened to the alignment"
+	}
+	ragged := k.memAlign > 0 && c.len < 2*k.align // an end of what is read in place
+	if c.nowait && (c.way != viaCache || k.known || !k.direct || k.route != RouteAuto || k.cache == CacheKeep) {
+		return "asks for cached bytes where nothing follows from the answer"
+	}
+	switch c.way {
+	case viaCache:
+		if k.route == RouteDirect {
+			return "goes through the page cache on route direct"
+		}
+		return ""
+	case viaFill:
+		if k.route == RouteDirect && !ragged {
+			return "goes through the page cache on route direct"
+		}
+		if !ragged && (!k.known || k.residencyAt(c.off, c.len).Cached > 0) {
+			return "is said to be absent, and is cached or unknown"
+		}
+		return ""
+	case viaDirectInPlace:
+		switch {
+		case k.memAlign == 0:
+			return "is read in place into memory that is not addressable"
+		case c.off%k.align != 0 || c.len%k.align != 0:
+			return "is read in place without alignment in the file"
+		case int64(c.dst)%k.memAlign != 0:
+			return "is read in place without alignment in memory"
+		}
+	case viaDirect:
+	default:
+		return "is read in no known way"
+	}
+	switch {
+	case !k.direct || k.route == RouteBuffered:
+		return "is direct where that is not possible or not wanted"
+	case k.route == RouteDirect:
+		return ""
+	case k.cache == CacheKeep:
+		return "is direct although the policy is to keep"
+	case !k.known:
+		return "is direct although nobody said that it is not cached"
+	case !k.clean(c.off, end):
+		return "is direct over dirty pages"
+	case k.residencyAt(lo, min(hi, k.size)-lo).Cached >= min(hi, k.size)-lo && c.len >= k.leaf:
+		return "is direct and wholly cached"
+	}
+	return ""
+}
+
+func TestPlanKeepsItsPromises(t *testing.T) {
+	for seed := range uint64(20_000) {
+		k := drawCase(random{rand.New(rand.NewPCG(seed, 1))})
+		if why := k.check(); why != "" {
+			t.Fatalf("seed %d: %s\nparams %+v, size %d, known %v", seed, why, k.params, k.size, k.known)
+		}
+	}
+}
+
+func FuzzPlan(f *testing.F) {
+	for seed := range uint64(20) {
+		b := make([]byte, 8*64)
+		r := rand.New(rand.NewPCG(seed, 2))
+		for i := 0; i < len(b); i += 8 {
+			binary.LittleEndian.PutUint64(b[i:], r.Uint64())
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		k := drawCase(&tape{b})
+		if why := k.check(); why != "" {
+			t.Fatalf("%s\nparams %+v, size %d, known %v, segments %+v", why, k.params, k.size, k.known, k.segs)
+		}
+	})
+}
+
+func TestPlanOfAWarmColdAndDirtyFile(t *testing.T) {
+	const leaf, n = 64 << 10, 1 << 20
+	all := func(state byte) []byte { return slices.Repeat([]byte{state}, n/testPage) }
+	mixed := all(0)
+	copy(mixed, slices.Repeat([]byte{1}, n/testPage/2))
+	oneDirty := all(0)
+	oneDirty[leaf/testPage] = 2
+	for _, c := range []struct {
+		name          string
+		pages         []byte
+		cached, dirty int64
+	}{
+		{"warm", all(1), n, 0},
+		{"cold", all(0), 0, 0},
+		{"half", mixed, n / 2, 0},
+		{"dirty", all(2), n, n},
+		{"one dirty page", oneDirty, leaf, leaf},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := planCase{size: n, pages: c.pages, known: true, segs: []Segment{{Len: n, Dst: 0x1000}},
+				params: params{chunk: 2 * leaf, block: leaf / 2, leaf: leaf, window: 8 * leaf, align: testPage, direct: true, route: RouteAuto, cache: CacheAuto, missLimit: missLimit}}
+			chunks, dirty := k.plan()
+			var cached int64
+			for _, x := range chunks {
+				if x.way == viaCache || x.way == viaFill {
+					cached += x.len
+				}
+			}
+			if cached != c.cached || dirty != c.dirty {
+				t.Errorf("%d bytes go through the page cache and %d are noted as dirty, expected %d and %d", cached, dirty, c.cached, c.dirty)
+			}
+		})
+	}
+}
+
+// T3, and every thread has a slot to read into, whatever the options.
+func TestStagingIsDealtWithinThePool(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	for range 20_000 {
+		o := Options{PoolSize: minPoolSize << rng.IntN(14), MaxTransfer: minTransfer + rng.Int64N(minTransfer<<rng.IntN(12)), Workers: rng.IntN(maxWorkers + 1), QueueDepth: rng.IntN(maxQueueDepth + 1)}
+		o.PoolSize += rng.Int64N(o.PoolSize)
+		d, err := o.tune()
+		if err != nil {
+			t.Fatalf("%+v: %v", o, err)
+		}
+		switch {
+		case d.staging() > o.PoolSize:
+			t.Fatalf("%+v: %d bytes of staging", o, d.staging())
+		case d.MaxTransfer < minTransfer || d.MaxTransfer > o.MaxTransfer:
+			t.Fatalf("%+v: reads of %d", o, d.MaxTransfer)
+		case d.block <= 0 || d.MaxTransfer%d.block != 0 || d.block%testPage != 0:
+			t.Fatalf("%+v: blocks of %d in reads of %d", o, d.block, d.MaxTransfer)
+		case d.Workers < 1 || d.largeSlots < d.Workers:
+			t.Fatalf("%+v: %d threads for %d slots", o, d.Workers, d.largeSlots)
+		case d.QueueDepth < 1 || d.directSlots < d.QueueDepth:
+			t.Fatalf("%+v: %d direct reads for %d slots", o, d.QueueDepth, d.directSlots)
+		case d.fillers < 1 || d.smallSlots-d.directSlots < d.fillers:
+			t.Fatalf("%+v: %d fillers for %d slots", o, d.fillers, d.smallSlots-d.directSlots)
+		}
+	}
+}
+
+func TestOptionsOutOfRange(t *testing.T) {
+	for _, o := range []Options{{PoolSize: 1}, {PoolSize: 1 << 40}, {PoolSize: -1}, {MaxTransfer: 1}, {MaxTransfer: 1 << 40}, {QueueDepth: -1}, {QueueDepth: 1 << 20}, {Workers: -1}, {Workers: 1000}, {IO: "magic"}} {
+		if _, err := New(o); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "expected") {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}

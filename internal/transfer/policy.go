@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// settlePolicy decides what CacheAuto means for one file. A file that was
+// loaded before and is absent again will likely be loaded once more, so it is
+// kept this time; one that is partly cached, or that would push out half of
+// what memory can hold, is not.
+func settlePolicy(f *vfs.File, asked CachePolicy, seen bool) CachePolicy {
+	if asked != CacheAuto || !seen || !dataAbsent(f) || f.Size() > memAvailable()/2 {
+		return asked
+	}
+	return CacheKeep
+}
+
+// dataAbsent looks at samples across the file, past its first megabyte, where a
+// header may be cached: asking for all of a large file takes longer than many
+// a load.
+func dataAbsent(f *vfs.File) bool {
+	const samples, length = 16, 64 * units.KiB
+	span := f.Size() - units.MiB
+	if span < samples*length {
+		return false
+	}
+	for i := range int64(samples) {
+		off := units.MiB + (span-length)*i/(samples-1)
+		if r, err := f.Residency(off, length); err != nil || r.Cached > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// memAvailable is the kernel's estimate of memory that can be used without
+// swapping, 0 when it does not say.
+func memAvailable() int64 {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	sc := bufio.NewScanner(f)
+	for sc.Scan() {
+		if rest, ok := strings.CutPrefix(sc.Text(), "MemAvailable:"); ok {
+			n, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return n << 10
+		}
+	}
+	return 0
+}

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// RouteTaken is a route as it was really taken by bytes.
+type RouteTaken string
+
+const (
+	// RouteTakenCache: the bytes were in the page cache when they were read.
+	RouteTakenCache RouteTaken = "page_cache"
+	// RouteTakenBuffered: the bytes were fetched from storage into the page
+	// cache and copied from there.
+	RouteTakenBuffered RouteTaken = "buffered"
+	// RouteTakenDirect: the bytes came from storage past the page cache (O_DIRECT).
+	RouteTakenDirect RouteTaken = "direct"
+)
+
+// Report says how a transfer went. It is plain data, the same in every language.
+type Report struct {
+	Device   DeviceReport    `json:"device"`
+	Asked    Asked           `json:"asked"`
+	Bytes    int64           `json:"bytes"`
+	Seconds  float64         `json:"seconds"`
+	GBps     float64         `json:"gbps"`
+	Routes   []RouteReport   `json:"routes"`
+	Stages   []StageReport   `json:"stages"`
+	Limiting string          `json:"limiting_stage"`
+	Engine   EngineReport    `json:"engine"`
+	Files    []FileReport    `json:"files"`
+	Refusals []RefusalReport `json:"refusals"`
+	Notes    []string        `json:"notes"`
+	Error    string          `json:"error,omitempty"`
+}
+
+// DeviceReport names the device that the bytes went to.
+type DeviceReport struct {
+	ID    string      `json:"id"`
+	Kind  device.Kind `json:"kind"`
+	Model string      `json:"model"`
+}
+
+// Asked repeats what the caller wanted.
+type Asked struct {
+	Route Route       `json:"route"`
+	Cache CachePolicy `json:"cache"`
+}
+
+// RouteReport is one route's share.
+type RouteReport struct {
+	Route  RouteTaken `json:"route"`
+	Bytes  int64      `json:"bytes"`
+	Chunks int64      `json:"chunks"`
+	// Span is from the first read's start to the last one's end, and GBps the
+	// rate within it.
+	Span float64 `json:"span_seconds"`
+	GBps float64 `json:"gbps"`
+}
+
+// StageReport is one stage's time. Busy adds up all workers and exceeds the
+// elapsed time where several work at once.
+type StageReport struct {
+	Stage string  `json:"stage"`
+	Busy  float64 `json:"busy_seconds"`
+	Span  float64 `json:"span_seconds,omitempty"`
+	Bytes int64   `json:"bytes,omitempty"`
+	GBps  float64 `json:"gbps,omitempty"`
+}
+
+// EngineReport is how the engine was set up.
+type EngineReport struct {
+	Workers      int    `json:"workers"`
+	QueueDepth   int    `json:"queue_depth"`
+	ChunkSize    int64  `json:"chunk_size"` // of page-cache copies
+	BlockSize    int64  `json:"block_size"` // of reads from storage
+	IO           string `json:"io"`         // what direct reads used: "uring", "pread", "unused"
+	StagingSize  int64  `json:"staging_size"`
+	StagingUsed  bool   `json:"staging_used"` // false: bytes were read into place
+	HugePages    int64  `json:"staging_huge_pages"`
+	StagingState string `json:"staging"` // "pinned", "not pinned", "unused", "host memory"
+}
+
+// FileReport is one source file.
+type FileReport struct {
+	Path   string      `json:"path"`
+	FS     string      `json:"file_system"`
+	Size   int64       `json:"size"`
+	Cache  CachePolicy `json:"cache"` // the policy in force
+	Probe  string      `json:"residency_probe"`
+	Direct bool        `json:"direct_possible"`
+}
+
+// RefusalReport is a faster way that was not open, why, and what to do.
+type RefusalReport struct {
+	What   string `json:"what"` // "direct", "pinned staging", "residency"
+	On     string `json:"on"`
+	Reason string `json:"reason"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+// span grows to cover every interval given to it.
+type span struct{ lo, hi time.Time }
+
+func (s *span) add(lo, hi time.Time) {
+	if s.lo.IsZero() || lo.Before(s.lo) {
+		s.lo = lo
+	}
+	if hi.After(s.hi) {
+		s.hi = hi
+	}
+}
+
+func (s *span) length() time.Duration { return s.hi.Sub(s.lo) }
+
+// account is one route's or stage's running sum.
+type account struct {
+	bytes, chunks int64
+	busy          time.Duration
+	span          span
+}
+
+// tally is what the workers note down while a transfer runs.
+type tally struct {
+	mu       sync.Mutex
+	routes   map[RouteTaken]*account
+	cached   account // reads out of, or through, the page cache
+	direct   account
+	copying  account
+	copyWait time.Duration
+	planTime time.Duration
+	policies []CachePolicy
+	dirty    atomic.Int64
+}
+
+func (a *account) note(n int64, start, end time.Time) {
+	a.bytes += n
+	a.chunks++
+	a.busy += end.Sub(start)
+	a.span.add(start, end)
+}
+
+func (y *tally) route(r RouteTaken) *account {
+	if y.routes == nil {
+		y.routes = map[RouteTaken]*account{}
+	}
+	if y.routes[r] == nil {
+		y.routes[r] = &account{}
+	}
+	return y.routes[r]
+}
+
+func (y *tally) read(r RouteTaken, n int64, start time.Time) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if n > 0 {
+		y.route(r).note(n, start, end)
+	}
+	if r == RouteTakenDirect {
+		y.direct.note(n, start, end)
+	} else {
+		y.cached.note(n, start, end)
+	}
+}
+
+func (y *tally) readBuffered(b vfs.Buffered, start time.Time) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if b.Cached > 0 {
+		y.route(RouteTakenCache).note(b.Cached, start, end)
+	}
+	if b.Missed > 0 {
+		y.route(RouteTakenBuffered).note(b.Missed, start, end)
+	}
+	y.cached.note(b.Cached+b.Missed, start, end)
+}
+
+func (y *tally) copied(n int64, queued, waited time.Time) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.copying.note(n, queued, end)
+	y.copyWait += end.Sub(waited)
+}
+
+func (y *tally) planned(d time.Duration) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.planTime = d
+}
+
+func (y *tally) bytes(r RouteTaken) int64 {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.route(r).bytes
+}
+
+// Report tells how an ended transfer went; it blocks until Done.
+func (t *Transfer) Report() Report {
+	<-t.done
+	y := &t.tally
+	info := t.req.Device.Info()
+	r := Report{
+		Device: DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model},
+		Asked:  Asked{Route: t.req.Route, Cache: t.req.Cache},
+		Bytes:  t.delivered.Load(), Seconds: t.wall.Seconds(), GBps: units.GBps(t.delivered.Load(), t.wall),
+		Routes: []RouteReport{}, Refusals: []RefusalReport{}, Notes: []string{},
+	}
+	if t.result != nil {
+		r.Error = t.result.Error()
+	}
+	y.mu.Lock()
+	for _, name := range []RouteTaken{RouteTakenCache, RouteTakenBuffered, RouteTakenDirect} {
+		if a := y.route(name); a.bytes > 0 {
+			r.Routes = append(r.Routes, RouteReport{Route: name, Bytes: a.bytes, Chunks: a.chunks, Span: a.span.length().Seconds(), GBps: units.GBps(a.bytes, a.span.length())})
+		}
+	}
+	r.Stages = y.stages()
+	r.Limiting = y.limiting(t.wall)
+	policies := y.policies
+	y.mu.Unlock()
+	t.describeFiles(&r, policies)
+	t.describeEngine(&r)
+	t.notes(&r)
+	return r
+}
+
+func (y *tally) stages() []StageReport {
+	stage := func(name string, a *account) StageReport {
+		return StageReport{Stage: name, Busy: a.busy.Seconds(), Span: a.span.length().Seconds(), Bytes: a.bytes, GBps: units.GBps(a.bytes, a.span.length())}
+	}
+	out := []StageReport{{Stage: "plan", Busy: y.planTime.Seconds()}}
+	if y.cached.chunks > 0 {
+		out = append(out, stage("read_cache", &y.cached))
+	}
+	if y.direct.chunks > 0 {
+		out = append(out, stage("read_direct", &y.direct))
+	}
+	if y.copying.chunks > 0 {
+		out = append(out, stage("copy", &y.copying), StageReport{Stage: "wait_copy", Busy: y.copyWait.Seconds()})
+	}
+	return out
+}
+
+// limiting names the stage that set the pace: storage where direct reads span
+// nearly all of the time, the copy where readers mostly wait for it, else the
+// reads out of the page cache.
+func (y *tally) limiting(wall time.Duration) string {
+	switch {
+	case y.direct.bytes > 0 && y.direct.span.length() > wall*8/10:
+		return "storage read"
+	case y.route(RouteTakenBuffered).bytes > y.cached.bytes/2:
+		return "storage read through the page cache"
+	case y.copyWait > y.cached.busy/3:
+		return "copy to device"
+	case y.cached.bytes > 0:
+		return "page-cache read (CPU)"
+	}
+	return "none"
+}
+
+func (t *Transfer) describeFiles(r *Report, policies []CachePolicy) {
+	for i, f := range t.req.Files {
+		ok, why := f.Direct()
+		method, probeWhy := f.Probe()
+		fr := FileReport{Path: f.Path(), FS: f.FS().Name, Size: f.Size(), Probe: string(method), Direct: ok}
+		if i < len(policies) {
+			fr.Cache = policies[i]
+		}
+		r.Files = append(r.Files, fr)
+		if why != nil {
+			r.Refusals = append(r.Refusals, RefusalReport{What: "direct", On: f.Path(), Reason: why.Reason, Fix: why.Fix})
+		}
+		if method != vfs.ProbeCachestat && !f.FS().Memory {
+			r.Refusals = append(r.Refusals, RefusalReport{What: "residency", On: f.Path(), Reason: probeWhy,
+				Fix: "use kernel 6.5 or later, and load as the file's owner or with write permission"})
+		}
+	}
+}
+
+func (t *Transfer) describeEngine(r *Report) {
+	e := t.e
+	e.mu.Lock()
+	io := e.io
+	used := t.prepared != [ways]bool{}
+	e.mu.Unlock()
+	r.Engine = EngineReport{Workers: e.opts.Workers, QueueDepth: e.opts.QueueDepth, ChunkSize: e.opts.MaxTransfer, BlockSize: e.opts.block,
+		IO: "unused", StagingUsed: used, StagingState: "unused"}
+	switch {
+	case t.tally.bytes(RouteTakenDirect) == 0:
+	case used:
+		r.Engine.IO = string(io)
+	default:
+		r.Engine.IO = string(IOPread)
+	}
+	if !used {
+		return
+	}
+	r.Engine.StagingSize = e.opts.staging()
+	r.Engine.HugePages = e.pool.backing().HugePages
+	r.Engine.StagingState = "pinned"
+	if t.req.Device.Info().Kind == device.Host {
+		r.Engine.StagingState = "host memory"
+	} else if err := e.pool.pinError(); err != nil {
+		r.Engine.StagingState = "not pinned"
+		r.Refusals = append(r.Refusals, RefusalReport{What: "pinned staging", On: t.req.Device.Info().ID, Reason: err.Error(), Fix: errs.FixOf(err)})
+	}
+}
+
+func (t *Transfer) notes(r *Report) {
+	if n := t.tally.dirty.Load(); n > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%s lay in pieces with dirty pages, newer in memory than on disk, and went through the page cache", units.Bytes(n)))
+	}
+	for _, f := range r.Files {
+		if f.Cache == CacheKeep && t.req.Cache != CacheKeep {
+			r.Notes = append(r.Notes, f.Path+" was cold again: this load keeps it in the page cache (cache policy auto)")
+		}
+	}
+	if r.Device.Kind == device.Host {
+		r.Notes = append(r.Notes, "the device is host memory: no GPU took part")
+	}
+}
+
+func errDirect(f *vfs.File, why *vfs.Refusal) error {
+	if why == nil {
+		why = &vfs.Refusal{Reason: "unknown"}
+	}
+	return errs.New(errs.Unsupported, "read past the page cache", f.Path(), why.Reason).WithFix("use route auto, or: " + why.Fix)
+}
+
+func copyError(t *Transfer, c chunk, err error) error {
+	return errs.Wrap(fmt.Sprintf("copy %d bytes from offset %d of", c.len, c.off), t.req.Files[c.file].Path()+" to "+t.req.Device.Info().ID, err)
+}

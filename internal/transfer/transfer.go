@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package transfer is the engine: it moves runs of bytes from files into device
+// memory, each by the fastest route open to it, with reading and copying
+// overlapped, and reports which route every byte took.
+//
+// The flow of a byte: the planner cuts segments into chunks and decides, by
+// what is in the page cache, how each is read; workers take chunks in turn from
+// all running transfers, read into staging slots of their own, queue the copy
+// to the device and go on with their other slot; a slot is used again when the
+// mark behind its copy has been passed. Where the device's memory is
+// addressable, bytes are read into place and no slot is used.
+//
+// Invariants:
+//
+//	T1  Each byte of each segment is read once and delivered once.
+//	T2  A transfer ends only when no copy of it is queued any more, whether it
+//	    succeeded, failed or was cancelled.
+//	T3  Staging never exceeds Options.PoolSize, however many transfers run.
+//	T4  A transfer succeeds only if every read was whole and no file changed.
+package transfer
+
+import (
+	"runtime"
+	"strconv"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// Route is what the caller asks for.
+type Route string
+
+const (
+	// RouteAuto chooses per chunk by page-cache residency.
+	RouteAuto Route = "auto"
+	// RouteBuffered reads everything through the page cache.
+	RouteBuffered Route = "buffered"
+	// RouteDirect reads everything past the page cache; where a file refuses,
+	// the transfer fails instead of falling back.
+	RouteDirect Route = "direct"
+)
+
+// CachePolicy is what a load may leave in the page cache.
+type CachePolicy string
+
+const (
+	// CacheAuto reads absent bytes past the page cache the first time, and
+	// through it, so that they stay, when the file is loaded again and its
+	// data is absent again; see Request.Seen.
+	CacheAuto CachePolicy = "auto"
+	// CacheKeep reads absent bytes through the page cache, so that the next
+	// load finds them there.
+	CacheKeep CachePolicy = "keep"
+	// CacheBypass leaves the page cache as it was found.
+	CacheBypass CachePolicy = "bypass"
+)
+
+// ParseRoute checks a route given as text; empty is RouteAuto.
+func ParseRoute(s string) (Route, error) {
+	switch r := Route(s); r {
+	case "":
+		return RouteAuto, nil
+	case RouteAuto, RouteBuffered, RouteDirect:
+		return r, nil
+	}
+	return "", errs.New(errs.Invalid, "choose route", strconv.Quote(s), "is not a route; expected auto, buffered or direct")
+}
+
+// ParseCachePolicy checks a cache policy given as text; empty is CacheAuto.
+func ParseCachePolicy(s string) (CachePolicy, error) {
+	switch c := CachePolicy(s); c {
+	case "":
+		return CacheAuto, nil
+	case CacheAuto, CacheKeep, CacheBypass:
+		return c, nil
+	}
+	return "", errs.New(errs.Invalid, "choose cache policy", strconv.Quote(s), "is not a cache policy; expected auto, keep or bypass")
+}
+
+// IO is the mechanism of direct reads.
+type IO string
+
+const (
+	// IOAuto takes threads: on the disks measured so far io_uring saves CPU
+	// but is a few per cent slower.
+	IOAuto IO = "auto"
+	// IOUring submits direct reads through io_uring.
+	IOUring IO = "uring"
+	// IOPread uses a thread for each read in flight.
+	IOPread IO = "pread"
+)
+
+// Options size an engine. Zero values are chosen for this machine.
+type Options struct {
+	PoolSize    int64 // bytes of staging for all transfers together; default 128 MiB
+	MaxTransfer int64 // largest single read or copy; default 4 MiB
+	QueueDepth  int   // direct reads in flight
+	Workers     int   // threads that copy out of the page cache
+	IO          IO
+	Poison      bool // overwrite each slot when its copy is done: tests catch early reuse
+}
+
+// Defaults and bounds of Options.
+const (
+	DefaultPoolSize    = 128 * units.MiB
+	DefaultMaxTransfer = 4 * units.MiB
+	minPoolSize        = 256 * units.KiB
+	maxPoolSize        = 64 * units.GiB
+	minTransfer        = 64 * units.KiB
+	maxTransfer        = 1 * units.GiB
+	maxQueueDepth      = 1024
+	maxWorkers         = 256
+)
+
+// tuned is Options with every choice made and the staging memory dealt out.
+type tuned struct {
+	Options
+	block       int64 // largest read from storage
+	fillers     int   // threads that read through the page cache from storage
+	largeSlots  int   // staging slots of MaxTransfer, for page-cache copies
+	smallSlots  int   // staging slots of block, for reads from storage
+	directSlots int   // of the small ones
+}
+
+// storageBlock is the size of one read from storage. Measured disks give the
+// same or more with 16 reads of 512 KiB in flight than with fewer of 4 MiB, and
+// the first bytes arrive sooner.
+const storageBlock = 512 * units.KiB
+
+// Defaults of what is in flight. Twelve page-cache threads saturate a PCIe 5
+// x16 link with small pages as well as with large ones; waiting ones sleep.
+const (
+	defaultQueueDepth = 16
+	defaultFillers    = 8
+	mostWorkers       = 12
+)
+
+// tune fills in the zero values and checks the rest.
+func (o Options) tune() (tuned, error) {
+	bad := func(key string, v int64, want string) (tuned, error) {
+		return tuned{}, errs.New(errs.Invalid, "configure engine", key+"="+strconv.FormatInt(v, 10), "is out of range; expected "+want)
+	}
+	if o.PoolSize == 0 {
+		o.PoolSize = DefaultPoolSize
+	}
+	if o.PoolSize < minPoolSize || o.PoolSize > maxPoolSize {
+		return bad("buffer_pool_size", o.PoolSize, "256 KiB to 64 GiB")
+	}
+	if o.MaxTransfer == 0 {
+		o.MaxTransfer = DefaultMaxTransfer
+	}
+	if o.MaxTransfer < minTransfer || o.MaxTransfer > maxTransfer {
+		return bad("max_transfer_size", o.MaxTransfer, "64 KiB to 1 GiB")
+	}
+	if o.QueueDepth < 0 || o.QueueDepth > maxQueueDepth {
+		return bad("queue_depth", int64(o.QueueDepth), "1 to 1024, or 0 to choose")
+	}
+	if o.Workers < 0 || o.Workers > maxWorkers {
+		return bad("workers", int64(o.Workers), "1 to 256, or 0 to choose")
+	}
+	switch o.IO {
+	case "":
+		o.IO = IOAuto
+	case IOAuto, IOUring, IOPread:
+	default:
+		return tuned{}, errs.New(errs.Invalid, "configure engine", "io="+strconv.Quote(string(o.IO)), "is not a mechanism; expected auto, uring or pread")
+	}
+	if o.Workers == 0 {
+		o.Workers = min(mostWorkers, max(2, runtime.NumCPU()*3/4))
+	}
+	if o.QueueDepth == 0 {
+		o.QueueDepth = defaultQueueDepth
+	}
+	return o.deal(), nil
+}
+
+// deal divides the pool: a quarter for reads from storage, the rest for copies
+// out of the page cache, two slots a thread, so that one is read into while the
+// other is copied. Whoever gets less than that runs with fewer threads.
+func (o Options) deal() tuned {
+	o.MaxTransfer = min(o.MaxTransfer, o.PoolSize/4) &^ (minTransfer - 1)
+	t := tuned{Options: o, block: min(storageBlock, o.MaxTransfer)}
+	for o.MaxTransfer%t.block != 0 {
+		t.block -= minTransfer
+	}
+	t.smallSlots = int(min(int64(2*(o.QueueDepth+defaultFillers)), max(2, o.PoolSize/4/t.block)))
+	t.directSlots = max(1, t.smallSlots*o.QueueDepth/(o.QueueDepth+defaultFillers))
+	t.directSlots = min(t.directSlots, t.smallSlots-1)
+	t.QueueDepth = min(o.QueueDepth, t.directSlots)
+	t.fillers = min(defaultFillers, t.smallSlots-t.directSlots)
+	t.largeSlots = int(min(int64(2*o.Workers), (o.PoolSize-int64(t.smallSlots)*t.block)/o.MaxTransfer))
+	t.Workers = max(1, min(o.Workers, t.largeSlots/2))
+	return t
+}
+
+// staging is the memory that the slots take in all.
+func (t tuned) staging() int64 {
+	return int64(t.largeSlots)*t.MaxTransfer + int64(t.smallSlots)*t.block
+}
+
+// Request is one transfer.
+type Request struct {
+	Device   device.Device
+	Files    []*vfs.File // open until the transfer has ended
+	Segments []Segment
+	Route    Route
+	Cache    CachePolicy
+	// Seen, one per file or nil, says that the file was loaded before, not
+	// long ago: with CacheAuto it is then kept in the page cache.
+	Seen []bool
+	// Stream, with HasStream, is the caller's stream whose queued work may
+	// still use the destinations.
+	Stream    uint64
+	HasStream bool
+}

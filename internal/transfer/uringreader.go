@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/uring"
+)
+
+// uringReader makes all direct reads of an engine from one thread: it keeps
+// every free slot's read in flight and sends each to the device as it arrives.
+type uringReader struct {
+	e     *Engine
+	ring  *uring.Ring
+	slots []*slot
+	// free slots can be read into; sent ones wait for their copy, oldest first.
+	free []int
+	sent []int
+}
+
+// newUring makes the ring on the calling goroutine's thread and locks it there.
+func newUring(slots []*slot) (*uring.Ring, func(), error) {
+	runtime.LockOSThread()
+	entries := uint32(1)
+	for int(entries) < len(slots) {
+		entries <<= 1
+	}
+	ring, err := uring.New(entries)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, nil, err
+	}
+	return ring, func() {
+		_ = ring.Close()
+		runtime.UnlockOSThread()
+	}, nil
+}
+
+func (u *uringReader) run() {
+	for i := range u.slots {
+		u.free = append(u.free, i)
+	}
+	for {
+		closed := u.fill()
+		switch {
+		case u.ring.InFlight() > 0:
+			if err := u.ring.Wait(1); err != nil {
+				// The ring is unusable and reads may be in flight: going on
+				// would risk the kernel writing into reused memory.
+				panic(fmt.Sprintf("transfer: io_uring failed with reads in flight: %v", err))
+			}
+			u.ring.Reap(u.arrived)
+			u.collect(false)
+		case len(u.sent) > 0:
+			u.collect(true)
+		case closed:
+			return
+		}
+	}
+}
+
+// fill submits a read for every free slot there is work for. With nothing under
+// way at all it blocks for work; it reports true when the engine closes.
+func (u *uringReader) fill() (closed bool) {
+	for len(u.free) > 0 && u.ring.InFlight() < u.e.opts.QueueDepth {
+		idle := u.ring.InFlight() == 0 && len(u.sent) == 0
+		t, cs := u.e.sched.next(viaDirect, 1, idle)
+		if t == nil {
+			return idle
+		}
+		c := cs[0]
+		i := u.free[len(u.free)-1]
+		u.free = u.free[:len(u.free)-1]
+		s := u.slots[i]
+		s.part.ensure(t.port.dev)
+		s.t, s.reading, s.got, s.queued = t, c, 0, time.Now()
+		u.submit(i)
+	}
+	return false
+}
+
+// submit queues the read, or the rest of it, for slot i.
+func (u *uringReader) submit(i int) {
+	s := u.slots[i]
+	f := s.t.req.Files[s.reading.file]
+	lo, buf, _ := superset(f, s.reading, s.mem)
+	s.lo = lo
+	if !u.ring.Read(f.DirectFD(), buf[s.got:], lo+int64(s.got), -1, uint64(i)) {
+		panic("transfer: more reads than the ring was made for")
+	}
+}
+
+// arrived handles the completion of slot i's read.
+func (u *uringReader) arrived(token uint64, res int32) {
+	i := int(token)
+	s := u.slots[i]
+	t, c := s.t, s.reading
+	f := t.req.Files[c.file]
+	_, buf, need := superset(f, c, s.mem)
+	if res == -int32(unix.EINTR) || res == -int32(unix.EAGAIN) {
+		u.submit(i)
+		return
+	}
+	if res > 0 {
+		s.got += int(res)
+		if s.got < need {
+			u.submit(i)
+			return
+		}
+	}
+	s.t = nil
+	switch {
+	case s.got >= need:
+		t.tally.read(RouteTakenDirect, c.len, s.queued)
+		if !u.e.sched.hasFailed(t) {
+			u.e.send(t, c, buf[c.off-s.lo:][:c.len], s)
+		} else {
+			u.e.sched.drop(t)
+		}
+	case res == 0:
+		u.e.sched.failed(t, f.ErrShort(s.lo, need, s.got))
+	default:
+		err := error(unix.Errno(-res))
+		if s.got == 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)) {
+			f.RefuseDirect(fmt.Sprintf("%s accepted O_DIRECT at open but refused an aligned read: %v", f.FS().Name, err),
+				"keep the file on a file system with direct I/O, such as ext4 or XFS")
+			u.e.refused(t, c)
+		} else {
+			u.e.sched.failed(t, errs.Wrap("read", fmt.Sprintf("%s at offset %d", f.Path(), s.lo+int64(s.got)), err))
+		}
+	}
+	if s.t != nil {
+		u.sent = append(u.sent, i)
+	} else {
+		u.free = append(u.free, i)
+	}
+}
+
+// collect frees the slots whose copies are done; with wait it blocks for the
+// oldest. Copies end in the order they were sent.
+func (u *uringReader) collect(wait bool) {
+	for len(u.sent) > 0 {
+		i := u.sent[0]
+		s := u.slots[i]
+		if !wait {
+			if done, err := s.mark.Done(); !done && err == nil {
+				return
+			}
+		}
+		u.e.settleSlot(s)
+		u.sent = u.sent[1:]
+		u.free = append(u.free, i)
+		wait = false
+	}
+}

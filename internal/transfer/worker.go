@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"errors"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// ensure starts the workers for one way of reading, once, and prepares staging
+// for the transfer's device where that way uses it.
+func (e *Engine) ensure(w way, t *Transfer) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.started[w] {
+		e.started[w] = true
+		if err := e.start(w); err != nil {
+			e.started[w] = false
+			return err
+		}
+	}
+	staged := w == viaDirect || (w != viaDirectInPlace && t.port.mapper == nil)
+	if staged && !t.prepared[w] {
+		t.prepared[w] = true
+		e.pool.prepare(t.port.dev, w != viaCache)
+	}
+	return nil
+}
+
+func (e *Engine) start(w way) error {
+	o := &e.opts
+	switch w {
+	case viaCache:
+		return e.startThreads(w, o.Workers, o.largeSlots, false)
+	case viaFill:
+		return e.startThreads(w, o.fillers, o.smallSlots-o.directSlots, true)
+	case viaDirectInPlace:
+		for range o.QueueDepth {
+			e.startThread(w, nil)
+		}
+		return nil
+	}
+	if o.IO == IOUring {
+		slots, err := e.pool.take(o.directSlots, true)
+		if err != nil {
+			return err
+		}
+		ready := make(chan error, 1)
+		e.workers.Go(func() { runUring(e, slots, ready) })
+		e.io = IOUring
+		return <-ready
+	}
+	e.io = IOPread
+	return e.startThreads(w, o.QueueDepth, o.directSlots, true)
+}
+
+// startThreads starts n workers and deals slots among them, two or one each.
+func (e *Engine) startThreads(w way, n, slots int, small bool) error {
+	for i := range n {
+		s, err := e.pool.take(min(2, max(1, slots/(n-i))), small)
+		if err != nil {
+			return err
+		}
+		slots -= len(s)
+		e.startThread(w, s)
+	}
+	return nil
+}
+
+func (e *Engine) startThread(w way, slots []*slot) {
+	wk := &worker{e: e, way: w, slots: slots}
+	e.workers.Go(wk.run)
+}
+
+// worker reads chunks one after the other. With two slots, one is read into
+// while the other is on its way to the device.
+type worker struct {
+	e     *Engine
+	way   way
+	slots []*slot
+	turn  int
+}
+
+// fillRun is how many blocks in a row one filler takes: the kernel reads ahead
+// for a reader that goes through a file in order, and each filler is one.
+const fillRun = 128
+
+func (w *worker) run() {
+	run := 1
+	if w.way == viaFill {
+		run = fillRun
+	}
+	for {
+		t, cs := w.e.sched.next(w.way, run, false)
+		if t == nil {
+			// Nothing to do: deliver what is under way before sleeping.
+			for _, s := range w.slots {
+				w.e.settleSlot(s)
+			}
+			if t, cs = w.e.sched.next(w.way, run, true); t == nil {
+				return
+			}
+		}
+		if w.way == viaFill {
+			w.fill(t, cs)
+			continue
+		}
+		w.do(t, cs[0])
+	}
+}
+
+func (w *worker) do(t *Transfer, c chunk) {
+	switch {
+	case w.way == viaDirectInPlace:
+		w.readInPlace(t, c)
+	case w.way == viaCache && t.port.mapper != nil:
+		w.cacheInto(t, c, t.port.mapper.Map(c.dst, c.len), nil)
+	default:
+		s := w.slot(t)
+		switch {
+		case s == nil:
+			w.e.sched.drop(t)
+		case w.way == viaDirect:
+			w.directInto(t, c, s)
+		default:
+			w.cacheInto(t, c, s.mem[:c.len], s)
+		}
+	}
+}
+
+// slot returns the worker's next slot, free and ready for the transfer's
+// device, or nil when the transfer has failed meanwhile.
+func (w *worker) slot(t *Transfer) *slot {
+	s := w.slots[w.turn]
+	w.turn = (w.turn + 1) % len(w.slots)
+	w.e.settleSlot(s)
+	if w.e.sched.hasFailed(t) {
+		return nil
+	}
+	s.part.ensure(t.port.dev)
+	return s
+}
+
+// fill reads a run of absent blocks through the page cache, in order and with a
+// description of its own, whose readahead no other reader disturbs.
+func (w *worker) fill(t *Transfer, cs []chunk) {
+	var r *vfs.Reader
+	var err error
+	for _, c := range cs {
+		if w.e.sched.hasFailed(t) {
+			w.e.sched.drop(t)
+			continue
+		}
+		f := t.req.Files[c.file]
+		if r == nil || r.File() != f {
+			r.Close()
+			if r, err = f.NewReader(t.req.Cache == CacheBypass); err != nil {
+				w.e.sched.failed(t, err)
+				continue
+			}
+		}
+		var s *slot
+		var buf []byte
+		if t.port.mapper != nil {
+			buf = t.port.mapper.Map(c.dst, c.len)
+		} else if s = w.slot(t); s != nil {
+			buf = s.mem[:c.len]
+		} else {
+			w.e.sched.drop(t)
+			continue
+		}
+		start := time.Now()
+		err := r.ReadFull(buf, c.off)
+		t.tally.read(RouteTakenBuffered, c.len, start)
+		if err != nil {
+			w.e.sched.failed(t, err)
+			continue
+		}
+		w.deliver(t, c, buf, s)
+	}
+	r.Close()
+}
+
+// readInPlace reads past the page cache straight into the destination.
+func (w *worker) readInPlace(t *Transfer, c chunk) {
+	start := time.Now()
+	f := t.req.Files[c.file]
+	err := f.ReadDirect(t.port.mapper.Map(c.dst, c.len), c.off, int(c.len))
+	if errors.Is(err, vfs.ErrDirectRefused) {
+		w.e.refused(t, c)
+		return
+	}
+	t.tally.read(RouteTakenDirect, c.len, start)
+	w.e.end(t, c.len, err)
+}
+
+// cacheInto reads a chunk through the page cache into buf and, when s is its
+// slot, sends it to the device.
+func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
+	start := time.Now()
+	f := t.req.Files[c.file]
+	if c.nowait {
+		n := f.ReadCached(buf, c.off)
+		t.tally.read(RouteTakenCache, n, start)
+		if n < c.len && !w.restDirect(t, c, n) {
+			return
+		}
+		if n == 0 {
+			w.e.sched.drop(t) // nothing of this chunk is left to deliver
+			return
+		}
+		c.len = n
+		w.deliver(t, c, buf[:n], s)
+		return
+	}
+	b, err := f.ReadBuffered(buf, c.off)
+	t.tally.readBuffered(b, start)
+	if err != nil {
+		w.e.sched.failed(t, err)
+		return
+	}
+	w.deliver(t, c, buf, s)
+}
+
+// restDirect queues what follows the first n bytes of c, which are absent from
+// the page cache, to be read past it. It reports false when c has failed.
+func (w *worker) restDirect(t *Transfer, c chunk, n int64) bool {
+	if err := w.e.ensure(viaDirect, t); err != nil {
+		w.e.sched.failed(t, err)
+		return false
+	}
+	for n < c.len {
+		off := c.off + n
+		stop := min(c.off+c.len, (off/w.e.opts.block+1)*w.e.opts.block)
+		rest := chunk{file: c.file, off: off, len: stop - off, dst: c.dst + device.Ptr(n), verdict: verdict{way: viaDirect}}
+		if !w.e.sched.add(t, rest) {
+			w.e.sched.drop(t)
+			return false
+		}
+		n += rest.len
+	}
+	return true
+}
+
+// directInto reads the aligned superset of a chunk into its slot.
+func (w *worker) directInto(t *Transfer, c chunk, s *slot) {
+	start := time.Now()
+	f := t.req.Files[c.file]
+	lo, buf, need := superset(f, c, s.mem)
+	err := f.ReadDirect(buf, lo, need)
+	if errors.Is(err, vfs.ErrDirectRefused) {
+		w.e.refused(t, c)
+		return
+	}
+	t.tally.read(RouteTakenDirect, c.len, start)
+	if err != nil {
+		w.e.sched.failed(t, err)
+		return
+	}
+	w.deliver(t, c, buf[c.off-lo:][:c.len], s)
+}
+
+// superset widens a chunk to aligned bounds: the file offset of the read, the
+// part of mem it fills, and how many bytes of it the file has.
+func superset(f *vfs.File, c chunk, mem []byte) (lo int64, buf []byte, need int) {
+	a := f.Align().Offset
+	lo = c.off / a * a
+	hi := (c.off + c.len + a - 1) / a * a
+	return lo, mem[:hi-lo], int(min(hi, f.Size()) - lo)
+}
+
+// deliver ends a chunk that was read in place, or sends a slot's content off.
+func (w *worker) deliver(t *Transfer, c chunk, data []byte, s *slot) {
+	if s == nil {
+		w.e.end(t, c.len, nil)
+		return
+	}
+	w.e.send(t, c, data, s)
+}
+
+func (e *Engine) end(t *Transfer, n int64, err error) {
+	if err != nil {
+		e.sched.failed(t, err)
+		return
+	}
+	e.sched.done(t, n)
+}
+
+// refused sends a chunk the other way after its file declined a direct read.
+func (e *Engine) refused(t *Transfer, c chunk) {
+	f := t.req.Files[c.file]
+	if t.req.Route == RouteDirect {
+		_, why := f.Direct()
+		e.sched.failed(t, errDirect(f, why))
+		return
+	}
+	c.verdict = verdict{way: viaFill}
+	if err := e.ensure(viaFill, t); err != nil {
+		e.sched.failed(t, err)
+		return
+	}
+	e.sched.requeue(t, c)
+}
+
+// send queues the copy of data, which lies in s, to the chunk's destination.
+func (e *Engine) send(t *Transfer, c chunk, data []byte, s *slot) {
+	m, err := s.markFor(t.port)
+	if err == nil {
+		err = t.port.queue.CopyIn(c.dst, data)
+	}
+	if err != nil {
+		e.sched.failed(t, copyError(t, c, err))
+		return
+	}
+	if err = m.Record(); err != nil {
+		// The copy is queued and cannot be waited for by itself; the
+		// destination is the caller's again only when all is done.
+		derr := t.port.queue.Drain()
+		e.sched.failed(t, copyError(t, c, errors.Join(err, derr)))
+		return
+	}
+	s.t, s.n, s.mark, s.queued, s.reading = t, c.len, m, time.Now(), c
+}
+
+// settleSlot waits until the slot's copy has been done and counts it.
+func (e *Engine) settleSlot(s *slot) {
+	if s.t == nil {
+		return
+	}
+	start := time.Now()
+	err := s.mark.Wait()
+	if err != nil {
+		// Whether the copy is done is not known from its own mark; only an
+		// empty queue gives the destination back to its owner.
+		err = errors.Join(err, s.t.port.queue.Drain())
+	}
+	e.release(s, start, err)
+}
+
+// release counts a slot's copy as done and frees the slot.
+func (e *Engine) release(s *slot, waited time.Time, err error) {
+	t, n := s.t, s.n
+	s.t = nil
+	t.tally.copied(n, s.queued, waited)
+	if e.opts.Poison {
+		for i := range s.mem {
+			s.mem[i] = 0xdb
+		}
+	}
+	if err != nil {
+		e.sched.failed(t, copyError(t, s.reading, err))
+		return
+	}
+	e.sched.done(t, n)
+}
+
+// runUring is kept beside the threads it replaces.
+func runUring(e *Engine, slots []*slot, ready chan<- error) {
+	ring, unlock, err := newUring(slots)
+	ready <- err
+	if err != nil {
+		return
+	}
+	defer unlock()
+	(&uringReader{e: e, ring: ring, slots: slots}).run()
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vfs opens files the way the transfer engine reads them: once through
+// the page cache and once past it, with what the kernel says of alignment and
+// of which pages are in memory.
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Refusal says why a faster route cannot be taken and what would change that.
+type Refusal struct {
+	Reason string `json:"reason"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+// File is a regular file opened for reading, twice where the file system
+// allows it. Its methods are safe for concurrent use; Close is called last.
+type File struct {
+	path     string
+	size     int64
+	mtime    time.Time
+	dev, ino uint64
+	fs       FSType
+	buffered int
+	direct   int // -1 when refused
+	align    Alignment
+	// refused is set when opening or a first read past the page cache fails;
+	// any worker may find out, hence atomic.
+	refused  atomic.Pointer[Refusal]
+	probe    prober
+	noNowait atomic.Bool // the file system answered EOPNOTSUPP to RWF_NOWAIT
+}
+
+// Alignment is what reads past the page cache must observe.
+type Alignment struct {
+	Offset int64 `json:"offset"` // of file offset and length
+	Memory int64 `json:"memory"` // of the buffer's address
+}
+
+// pageAlign is never undercut even where the device allows 512: whole pages
+// keep the aligned superset of neighbouring reads disjoint and the page tables simple.
+const pageAlign = 4096
+
+// Open opens path for reading. A directory, a device or a socket is refused.
+func Open(path string) (*File, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, errs.Wrap("open", path, &os.PathError{Op: "open", Path: path, Err: err})
+	}
+	f := &File{path: path, buffered: fd, direct: -1}
+	if err := f.stat(); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	f.fs = fsType(fd)
+	f.openDirect()
+	f.probe = newProber(fd, f.fs)
+	return f, nil
+}
+
+func (f *File) stat() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(f.buffered, &st); err != nil {
+		return errs.Wrap("stat", f.path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errs.New(errs.Invalid, "open", f.path, "is "+kindOfMode(st.Mode)+", expected a regular file")
+	}
+	f.size, f.dev, f.ino = st.Size, st.Dev, st.Ino
+	f.mtime = time.Unix(st.Mtim.Unix())
+	return nil
+}
+
+func kindOfMode(m uint32) string {
+	switch m & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return "a directory"
+	case unix.S_IFBLK, unix.S_IFCHR:
+		return "a device"
+	case unix.S_IFIFO:
+		return "a pipe"
+	case unix.S_IFSOCK:
+		return "a socket"
+	}
+	return "not a regular file"
+}
+
+// openDirect opens the second description, with O_DIRECT, or records why not.
+func (f *File) openDirect() {
+	if f.fs.Memory {
+		f.refuse(f.fs.Name+" keeps files in memory: there is no disk to read past the page cache", "none needed: reads come from memory")
+		return
+	}
+	var stx unix.Statx_t
+	f.align = Alignment{Offset: pageAlign, Memory: pageAlign}
+	const dioAlign = unix.STATX_DIOALIGN
+	if err := unix.Statx(f.buffered, "", unix.AT_EMPTY_PATH, dioAlign, &stx); err == nil && stx.Mask&dioAlign != 0 {
+		if stx.Dio_offset_align == 0 {
+			f.refuse(fmt.Sprintf("%s reports that this file cannot be read with O_DIRECT (statx dio_offset_align is 0)", f.fs.Name),
+				"keep the file on ext4 or XFS without encryption, verity or data journalling")
+			return
+		}
+		f.align = Alignment{Offset: max(int64(stx.Dio_offset_align), pageAlign), Memory: max(int64(stx.Dio_mem_align), 1)}
+	}
+	fd, err := unix.Open(f.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
+	if err != nil {
+		f.refuse(fmt.Sprintf("opening with O_DIRECT on %s failed: %v", f.fs.Name, err), "keep the file on a file system with direct I/O, such as ext4 or XFS")
+		return
+	}
+	var a, b unix.Stat_t
+	if unix.Fstat(f.buffered, &a) != nil || unix.Fstat(fd, &b) != nil || a.Ino != b.Ino || a.Dev != b.Dev {
+		_ = unix.Close(fd)
+		f.refuse("the file was replaced while it was being opened", "load it again")
+		return
+	}
+	f.direct = fd
+}
+
+func (f *File) refuse(reason, fix string) {
+	f.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
+}
+
+// RefuseDirect records that direct reads do not work on f although the open
+// did; later calls of Direct then report the first reason given.
+func (f *File) RefuseDirect(reason, fix string) { f.refuse(reason, fix) }
+
+// Path is the name under which the file was opened.
+func (f *File) Path() string { return f.path }
+
+// Size is the file's length when it was opened.
+func (f *File) Size() int64 { return f.size }
+
+// FS names the file system and says whether it lives in memory.
+func (f *File) FS() FSType { return f.fs }
+
+// Align is what direct reads must observe; zero where they are refused.
+func (f *File) Align() Alignment { return f.align }
+
+// Identity tells files apart across opens: device, inode, size and
+// modification time. A rewritten file has another identity.
+func (f *File) Identity() Identity {
+	return Identity{Dev: f.dev, Ino: f.ino, Size: f.size, MTime: f.mtime.UnixNano()}
+}
+
+// Identity is a file's identity at one moment; usable as a map key.
+type Identity struct {
+	Dev, Ino    uint64
+	Size, MTime int64
+}
+
+// Direct reports whether the file can be read past the page cache, else why not.
+func (f *File) Direct() (ok bool, why *Refusal) {
+	if r := f.refused.Load(); r != nil {
+		return false, r
+	}
+	return f.direct >= 0, nil
+}
+
+// DirectFD is the O_DIRECT descriptor for a reader that submits by itself, or -1.
+func (f *File) DirectFD() int { return f.direct }
+
+// CheckUnchanged fails when the file's size or modification time is no longer
+// what it was at Open: what was read is then a mixture of two versions.
+func (f *File) CheckUnchanged() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(f.buffered, &st); err != nil {
+		return errs.Wrap("stat", f.path, err)
+	}
+	if st.Size == f.size && time.Unix(st.Mtim.Unix()).Equal(f.mtime) {
+		return nil
+	}
+	return errs.New(errs.IO, "read", f.path, fmt.Sprintf(
+		"the file changed while it was being read: size %d and mtime %s at open, now size %d and mtime %s",
+		f.size, f.mtime.UTC().Format(time.RFC3339Nano), st.Size, time.Unix(st.Mtim.Unix()).UTC().Format(time.RFC3339Nano))).
+		WithFix("write new versions to another name and rename them into place")
+}
+
+// Close closes both descriptions. No read may be in flight.
+func (f *File) Close() error {
+	var err error
+	if f.direct >= 0 {
+		err = unix.Close(f.direct)
+		f.direct = -1
+	}
+	if f.buffered >= 0 {
+		err = errors.Join(err, unix.Close(f.buffered))
+		f.buffered = -1
+	}
+	return errs.Wrap("close", f.path, err)
+}

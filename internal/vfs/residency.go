@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfs
+
+import (
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Residency is what of a range is in the page cache.
+type Residency struct {
+	Cached int64 // bytes in memory
+	Dirty  int64 // bytes newer in memory than on disk, or under write-back; -1 unknown
+}
+
+// ProbeMethod names how residency is found out.
+type ProbeMethod string
+
+const (
+	// ProbeCachestat is cachestat(2), kernel 6.5 and later.
+	ProbeCachestat ProbeMethod = "cachestat"
+	// ProbeMincore is mincore(2) on a mapping; it does not see dirty pages.
+	ProbeMincore ProbeMethod = "mincore"
+	// ProbeNone means that the kernel does not tell this process: it hides the
+	// page-cache state of files that the process neither owns nor may write.
+	ProbeNone ProbeMethod = "none"
+)
+
+// prober answers residency questions for one open file.
+type prober struct {
+	method ProbeMethod
+	why    string
+}
+
+var pageSize = int64(os.Getpagesize())
+
+// newProber picks the best method that works on fd, by trying it.
+func newProber(fd int, fs FSType) prober {
+	if fs.Name == "overlayfs" {
+		// The pages belong to the file below, which a mapping reaches and
+		// cachestat does not: it says that nothing is cached.
+		if mayKnow(fd) {
+			return prober{method: ProbeMincore, why: "cachestat does not see through overlayfs"}
+		}
+		return prober{method: ProbeNone, why: "cachestat does not see through overlayfs, and mincore does not tell files of others"}
+	}
+	var cs unix.Cachestat_t
+	err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: 0, Len: uint64(pageSize)}, &cs, 0)
+	if err == nil {
+		return prober{method: ProbeCachestat}
+	}
+	if err == unix.EPERM {
+		return prober{method: ProbeNone, why: "the kernel tells the page-cache state of a file only to its owner and to those who may write it"}
+	}
+	// mincore claims that everything is resident when the caller may not know.
+	if mayKnow(fd) {
+		return prober{method: ProbeMincore, why: fmt.Sprintf("cachestat: %v", err)}
+	}
+	return prober{method: ProbeNone, why: fmt.Sprintf("cachestat: %v, and mincore does not tell files of others", err)}
+}
+
+func mayKnow(fd int) bool {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return false
+	}
+	uid := os.Geteuid()
+	if uid == 0 || int(st.Uid) == uid {
+		return true
+	}
+	return unix.Faccessat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.W_OK, unix.AT_EACCESS) == nil
+}
+
+// Probe says how residency is found for this file and, where not by the best
+// method, why.
+func (f *File) Probe() (ProbeMethod, string) { return f.probe.method, f.probe.why }
+
+// ForceProbe makes f use method m, for tests of the lesser methods.
+func (f *File) ForceProbe(m ProbeMethod) { f.probe = prober{method: m, why: "asked for"} }
+
+// Residency reports what of [off, off+n) is in the page cache. The range is
+// widened to whole pages and cut at the end of the file. With ProbeNone it
+// fails with kind Unsupported.
+func (f *File) Residency(off, n int64) (Residency, error) {
+	end := min(off+n, f.size)
+	off = off &^ (pageSize - 1)
+	if end <= off {
+		return Residency{}, nil
+	}
+	switch f.probe.method {
+	case ProbeCachestat:
+		return f.cachestat(off, end-off)
+	case ProbeMincore:
+		return f.mincore(off, end-off)
+	}
+	return Residency{}, errs.New(errs.Unsupported, "query page cache", f.path, f.probe.why)
+}
+
+func (f *File) cachestat(off, n int64) (Residency, error) {
+	var cs unix.Cachestat_t
+	if err := unix.Cachestat(uint(f.buffered), &unix.CachestatRange{Off: uint64(off), Len: uint64(n)}, &cs, 0); err != nil {
+		return Residency{}, errs.Wrap("cachestat", f.path, err)
+	}
+	return Residency{
+		Cached: min(int64(cs.Cache)*pageSize, n),
+		Dirty:  min(int64(cs.Dirty+cs.Writeback)*pageSize, n),
+	}, nil
+}
+
+// mincoreWindow bounds the vector that one mincore call fills.
+const mincoreWindow = 256 << 20
+
+func (f *File) mincore(off, n int64) (Residency, error) {
+	r := Residency{Dirty: -1}
+	for lo := off; lo < off+n; lo += mincoreWindow {
+		length := min(mincoreWindow, off+n-lo)
+		m, err := unix.Mmap(f.buffered, lo, int(length), unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil {
+			return r, errs.Wrap("map for mincore", f.path, err)
+		}
+		vec := make([]byte, (length+pageSize-1)/pageSize)
+		_, _, no := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(length), uintptr(unsafe.Pointer(&vec[0])))
+		if uerr := unix.Munmap(m); no == 0 && uerr != nil {
+			return r, errs.Wrap("unmap after mincore", f.path, uerr)
+		}
+		if no != 0 {
+			return r, errs.Wrap("mincore", f.path, no)
+		}
+		for _, v := range vec {
+			r.Cached += int64(v&1) * pageSize
+		}
+	}
+	r.Cached = min(r.Cached, n)
+	return r, nil
+}
+
+// DropCache writes the file's dirty pages back and asks the kernel to forget
+// its clean ones. It returns what is still resident: pages that are mapped or
+// in use elsewhere stay.
+func (f *File) DropCache() (left int64, err error) {
+	if f.fs.Memory {
+		return f.size, errs.New(errs.Unsupported, "drop page cache", f.path, f.fs.Name+" keeps files in memory")
+	}
+	if err := unix.Fdatasync(f.buffered); err != nil {
+		return 0, errs.Wrap("sync before dropping the page cache", f.path, err)
+	}
+	if err := unix.Fadvise(f.buffered, 0, 0, unix.FADV_DONTNEED); err != nil {
+		return 0, errs.Wrap("drop page cache", f.path, err)
+	}
+	r, err := f.Residency(0, f.size)
+	return r.Cached, err
+}
+
+// WillNeed asks the kernel to fetch a range into the page cache in the background.
+func (f *File) WillNeed(off, n int64) {
+	_ = unix.Fadvise(f.buffered, off, n, unix.FADV_WILLNEED)
+}
+
+// ExpectRandom turns readahead of the page cache off, or on again.
+func (f *File) ExpectRandom(random bool) {
+	advice := unix.FADV_NORMAL
+	if random {
+		advice = unix.FADV_RANDOM
+	}
+	_ = unix.Fadvise(f.buffered, 0, 0, advice)
+}

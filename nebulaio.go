@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nebulaio puts the bytes of model files into GPU memory at the speed
+// of the slowest wire between, and tells which path every byte took.
+//
+//	sys, err := nebulaio.Open(nebulaio.Options{})
+//	...
+//	defer sys.Close()
+//	m, err := sys.Load(ctx, "model.safetensors", nebulaio.LoadOptions{Device: "auto"})
+//	...
+//	defer m.Free()
+//	w, _ := m.Tensor("model.norm.weight")   // w.Ptr is a device pointer
+//	fmt.Println(m.Report().GBps, m.Report().Routes)
+//
+// Without a usable GPU the device is called host and is host memory; a device
+// asked for by name is never replaced by another. CUDA is found at run time:
+// nothing needs to be installed to build or to import this package.
+package nebulaio
+
+import (
+	"context"
+	_ "embed"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/boot"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/open"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/format"
+	"github.com/nebulaio/nebulaio/internal/model"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+)
+
+//go:embed VERSION
+var version string
+
+// Version is the release of this library, such as "0.1.0".
+func Version() string { return strings.TrimSpace(version) }
+
+// Words of the API that are shared with the floors below.
+type (
+	// Survey is what was looked for and found on this machine.
+	Survey = device.Survey
+	// DeviceInfo describes one device.
+	DeviceInfo = device.Info
+	// DeviceMode is auto, require or off.
+	DeviceMode = device.Mode
+	// Ptr is an address in a device's memory.
+	Ptr = device.Ptr
+	// DType is an element type by its safetensors name.
+	DType = format.DType
+	// Route is what is asked for: auto, buffered or direct.
+	Route = transfer.Route
+	// CachePolicy is what a load may leave in the page cache: auto, keep or bypass.
+	CachePolicy = transfer.CachePolicy
+	// Error is the type of every error returned here; see ErrorKind.
+	Error = errs.Error
+	// ErrorKind classifies errors by what the caller can do.
+	ErrorKind = errs.Kind
+)
+
+// KindOf finds the kind of an error of this package.
+func KindOf(err error) ErrorKind { return errs.KindOf(err) }
+
+// Options configure a System; the zero value suits this machine.
+type Options struct {
+	// Devices says whether a GPU is looked for (auto), needed (require) or
+	// left alone (off).
+	Devices DeviceMode
+	// BufferPoolSize bounds the staging memory of all loads together, in
+	// bytes; default 128 MiB.
+	BufferPoolSize int64
+	// MaxTransferSize is the largest single read or copy; default 4 MiB.
+	MaxTransferSize int64
+	// QueueDepth is how many reads past the page cache are in flight; 0 chooses.
+	QueueDepth int
+	// Workers is how many threads copy out of the page cache; 0 chooses.
+	Workers int
+	// IO is how direct reads are made: auto, uring or pread.
+	IO string
+	// CUDALibrary and NVMLLibrary replace the usual library names; for tests.
+	CUDALibrary, NVMLLibrary string
+}
+
+// System holds the devices and the engine of a process. All methods are safe
+// for concurrent use. Programs make one and share it.
+type System struct{ sys *boot.System }
+
+// Open looks for devices. It fails for options out of range, and with mode
+// require where no GPU works. No GPU memory or context is taken yet.
+func Open(o Options) (*System, error) {
+	b := boot.Options{
+		Devices: open.Options{Mode: o.Devices},
+		Engine: transfer.Options{PoolSize: o.BufferPoolSize, MaxTransfer: o.MaxTransferSize, QueueDepth: o.QueueDepth,
+			Workers: o.Workers, IO: transfer.IO(o.IO)},
+	}
+	if o.CUDALibrary != "" {
+		b.Devices.CUDALibraries = []string{o.CUDALibrary}
+	}
+	if o.NVMLLibrary != "" {
+		b.Devices.NVMLLibraries = []string{o.NVMLLibrary}
+	}
+	s, err := boot.New(b)
+	if err != nil {
+		return nil, err
+	}
+	return &System{sys: s}, nil
+}
+
+// Survey tells what was looked for, found and missing, and what to do.
+func (s *System) Survey() Survey { return s.sys.Devices.Survey() }
+
+// Close frees staging memory and devices. It fails while a load is running.
+func (s *System) Close() error { return s.sys.Close() }
+
+// ModelOptions choose what of a model is opened and for which device.
+type ModelOptions struct {
+	// Device is "auto" (the default), "host", "cuda" or "cuda:N".
+	Device string
+	// Tensors are globs over tensor names; none means all.
+	Tensors []string
+	// Lenient also takes headers that only the reference reader takes.
+	Lenient bool
+}
+
+// OpenModel reads and checks the headers of a model: a .safetensors file, an
+// index, or a model directory. The caller closes the source.
+func (s *System) OpenModel(ctx context.Context, path string, o ModelOptions) (*Source, error) {
+	dev, err := s.sys.Devices.Open(ctx, o.Device)
+	if err != nil {
+		return nil, err
+	}
+	_, addressable := dev.(device.Mapper)
+	m, err := model.Open(ctx, path, model.Options{Tensors: o.Tensors, Lenient: o.Lenient, Addressable: addressable})
+	if err != nil {
+		return nil, err
+	}
+	return &Source{sys: s.sys, dev: dev, model: m}, nil
+}
+
+// LoadOptions choose what is loaded, where to, and how.
+type LoadOptions struct {
+	// Device, Tensors and Lenient are as in ModelOptions.
+	Device  string
+	Tensors []string
+	Lenient bool
+	// Route and Cache default to auto.
+	Route Route
+	Cache CachePolicy
+	// Progress, if not nil, is called several times a second from one
+	// goroutine with the bytes delivered and in all.
+	Progress func(done, total int64)
+}
+
+// Load opens a model, takes memory for it on the device and fills it. On error
+// nothing is left behind. The caller frees the model.
+func (s *System) Load(ctx context.Context, path string, o LoadOptions) (*Model, error) {
+	src, err := s.OpenModel(ctx, path, ModelOptions{Device: o.Device, Tensors: o.Tensors, Lenient: o.Lenient})
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	return src.Load(ctx, o)
+}

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NebulaIO: storage that ends in GPU memory.
+
+    >>> import nebulaio.safetensors
+    >>> tensors = nebulaio.safetensors.load_file("model.safetensors", device="cuda")
+    >>> nebulaio.last_report()["device"]
+    'cuda:0'
+
+Importing this package loads no native library and no framework; the first use
+does. Processes may fork at any time: a child takes a private copy of the
+library. Only CUDA does not survive fork, and asking for it in such a child
+raises `nebulaio.errors.ForkError`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from . import _options, _process, errors, safetensors
+
+__all__ = ["__version__", "configure", "devices", "errors", "last_report", "library_path", "safetensors", "version"]
+
+
+def version() -> str:
+    """The version of the native library, such as "0.1.0"; loads it."""
+    return _process.current().load().version()
+
+
+def library_path() -> str:
+    """The file that the native library was loaded from; loads it."""
+    return _process.current().load().path
+
+
+def devices() -> dict[str, Any]:
+    """What the library looked for and found: devices, what is missing, and what to do.
+
+    Opens the library's system with the options of `configure`.
+    """
+    return _process.current().open().devices()
+
+
+def last_report() -> dict[str, Any] | None:
+    """The report of the last load that ended in the calling thread, or None.
+
+    Reports are kept per thread, one each; a failed or cancelled load leaves one
+    too. The dictionary is the caller's own. A forked child starts with none.
+    """
+    raw = getattr(_process.current().reports, "last", None)
+    if raw is None:
+        return None
+    report: dict[str, Any] = json.loads(raw)
+    return report
+
+
+def configure(
+    *,
+    buffer_pool_size: int | str | None = None,
+    workers: int | None = None,
+    queue_depth: int | None = None,
+    max_transfer_size: int | str | None = None,
+    io: str | None = None,
+    devices: str | None = None,
+) -> None:
+    """Set options of the library's system; call it before the first use.
+
+    buffer_pool_size: bytes of staging memory (128 MiB), or text such as "256MiB".
+    workers: threads for page-cache copies; 0 lets the library choose.
+    queue_depth: cold reads in flight; 0 lets the library choose.
+    max_transfer_size: largest single read or copy in bytes (4 MiB).
+    io: how cold reads are made: "auto", "uring" or "pread".
+    devices: CUDA: "auto", "require" (fail without it) or "off".
+
+    What is not given comes from the environment variable NEBULAIO_<NAME>, such
+    as NEBULAIO_BUFFER_POOL_SIZE, else from the library. Calls add up. Raises
+    InvalidError for a bad value, and when the system of this process is already
+    open. A forked child inherits the options and may set them anew.
+    """
+    given = {
+        "buffer_pool_size": buffer_pool_size,
+        "workers": workers,
+        "queue_depth": queue_depth,
+        "max_transfer_size": max_transfer_size,
+        "io": io,
+        "devices": devices,
+    }
+    _process.current().configure(
+        {key: _options.check(key, value, f"configure {key}") for key, value in given.items() if value is not None}
+    )
+
+
+def __getattr__(name: str) -> str:
+    """`__version__`, read when asked for: installed metadata, else the checkout's VERSION."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import metadata
+    from pathlib import Path
+
+    checkout = Path(__file__).resolve().parents[2] / "VERSION"
+    if checkout.is_file() and (checkout.parent / "go.mod").is_file():
+        return checkout.read_text(encoding="utf-8").strip()
+    return metadata.version("nebulaio")

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m nebulaio``: what is installed and what it finds on this machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import nebulaio
+
+
+def main() -> int:
+    """Print version, library path and devices; returns the exit code."""
+    print(f"package  {nebulaio.__version__}")
+    try:
+        print(f"library  {nebulaio.version()}  {nebulaio.library_path()}")
+        print(f"devices  {json.dumps(nebulaio.devices(), indent=2)}")
+    except nebulaio.errors.NebulaioError as error:
+        print(f"nebulaio: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C ABI of libnebulaio.so as ctypes sees it; mirrors include/nebulaio/nebulaio.h."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+from .errors import LibraryError, from_status
+
+ABI_VERSION: Final = 1
+RUNNING: Final = -1
+OK: Final = 0
+
+_ERROR_CAPACITY: Final = 4096
+_TEXT_CAPACITY: Final = 1 << 16
+
+
+class Buffer(ctypes.Structure):
+    """nebulaio_buffer: a destination in the caller's memory."""
+
+    _fields_ = [("address", ctypes.c_uint64), ("size", ctypes.c_uint64)]
+
+
+class Progress(ctypes.Structure):
+    """nebulaio_progress: bytes in place and bytes in all."""
+
+    _fields_ = [("bytes_done", ctypes.c_uint64), ("bytes_total", ctypes.c_uint64)]
+
+
+_i32, _u64, _size = ctypes.c_int32, ctypes.c_uint64, ctypes.c_size_t
+_text, _out = ctypes.c_char_p, ctypes.c_void_p
+_u64_p, _size_p = ctypes.POINTER(_u64), ctypes.POINTER(_size)
+_err = (_out, _size)
+
+# Every function of the header: name -> (result, arguments).
+PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
+    "nebulaio_abi_version": (_i32, ()),
+    "nebulaio_version": (_i32, (_out, _size, _size_p)),
+    "nebulaio_system_open": (_i32, (_text, _u64_p, *_err)),
+    "nebulaio_devices": (_i32, (_u64, _out, _size, _size_p, *_err)),
+    "nebulaio_model_open": (_i32, (_u64, _text, _text, _u64_p, *_err)),
+    "nebulaio_model_describe": (_i32, (_u64, _out, _size, _size_p, *_err)),
+    "nebulaio_load_start": (
+        _i32,
+        (_u64, ctypes.POINTER(Buffer), _size, _u64, _text, _u64_p, *_err),
+    ),
+    "nebulaio_load_wait": (_i32, (_u64, _i32, ctypes.POINTER(Progress), *_err)),
+    "nebulaio_load_cancel": (_i32, (_u64, *_err)),
+    "nebulaio_load_report": (_i32, (_u64, _out, _size, _size_p, *_err)),
+    "nebulaio_release": (_i32, (_u64, *_err)),
+}
+
+
+def declare(library: ctypes.CDLL, name: str) -> None:
+    """Check the library's ABI and declare every function of the header on it.
+
+    `name` is what messages call the library. Raises LibraryError when a symbol
+    is missing or the ABI differs; no other function has been called by then.
+    """
+    try:
+        library.nebulaio_abi_version.restype = _i32
+        library.nebulaio_abi_version.argtypes = ()
+    except AttributeError:
+        raise LibraryError(
+            f"load library {name}: it has no symbol nebulaio_abi_version, so it is not "
+            "libnebulaio.so (fix: point NEBULAIO_LIBRARY at libnebulaio.so)"
+        ) from None
+    abi = int(library.nebulaio_abi_version())
+    if abi != ABI_VERSION:
+        raise LibraryError(
+            f"load library {name}: its ABI version is {abi}, this package needs {ABI_VERSION} "
+            "(fix: build or install the library and the package from the same release)"
+        )
+    for symbol, (result, arguments) in PROTOTYPES.items():
+        try:
+            function = getattr(library, symbol)
+        except AttributeError:
+            raise LibraryError(
+                f"load library {name}: symbol {symbol} is missing "
+                "(fix: build or install the library and the package from the same release)"
+            ) from None
+        function.restype = result
+        function.argtypes = arguments
+
+
+def call(function: Any, *arguments: Any) -> None:
+    """Call a function that ends in (err, errcap); a status but OK is raised."""
+    err = ctypes.create_string_buffer(_ERROR_CAPACITY)
+    status = function(*arguments, err, _ERROR_CAPACITY)
+    if status != OK:
+        raise from_status(status, message(function, status, err))
+
+
+def text(function: Any, *arguments: Any, errors: bool = True) -> bytes:
+    """Call a function with output text and return the text, whatever its length.
+
+    `errors` says whether the function ends in (err, errcap).
+    """
+    capacity = _TEXT_CAPACITY
+    need = _size()
+    err = ctypes.create_string_buffer(_ERROR_CAPACITY)
+    tail: tuple[Any, ...] = (err, _ERROR_CAPACITY) if errors else ()
+    while True:
+        out = ctypes.create_string_buffer(capacity)
+        need.value = 0
+        status = function(*arguments, out, capacity, ctypes.byref(need), *tail)
+        if status == OK and need.value < capacity:
+            return ctypes.string_at(out, need.value)
+        if need.value < capacity:
+            raise from_status(status, message(function, status, err))
+        capacity = need.value + 1
+
+
+def message(function: Any, status: int, err: ctypes.Array[ctypes.c_char]) -> str:
+    """The library's message for a failed call, or a plain one when it gave none."""
+    said = err.value.decode("utf-8", "backslashreplace")
+    return said or f"{function.__name__}: failed with status {status} and no message"

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Array frameworks: who allocates destinations and makes tensors of them.
+
+The packages themselves are imported when a load first names them, never before.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Literal, Protocol
+
+from .._handles import Destination, TensorLayout
+from ..errors import InvalidError, UnsupportedError
+from .cupy import CupyFramework
+from .numpy import NumpyFramework
+from .torch import TorchFramework
+
+FrameworkName = Literal["pt", "cupy", "numpy"]
+UnsupportedPolicy = Literal["error", "bytes"]
+
+
+class Framework(Protocol):
+    """What a load needs of a framework. Objects are cheap and made per load."""
+
+    name: str
+
+    def prefer(self, device: str) -> str:
+        """The device to ask the library for, given "auto", "host", "cuda" or "cuda:N".
+
+        Raises InvalidError for a device that the framework cannot hold tensors on.
+        """
+
+    def dtypes(self, names: set[str]) -> dict[str, Any]:
+        """The framework's type for each safetensors dtype in names that it has one for."""
+
+    def allocate(self, size: int, align: int, device: str) -> Destination:
+        """Uninitialised memory of at least `size` bytes at an address that is a multiple of align."""
+
+    def stream(self, device: str) -> int:
+        """The stream whose queued work may still use fresh memory; 0 on the host."""
+
+    def views(
+        self, tensors: Sequence[TensorLayout], destinations: Sequence[Destination], dtypes: dict[str, Any]
+    ) -> dict[str, Any]:
+        """A tensor per layout over the destinations, none of which is copied or read.
+
+        A dtype that is not in `dtypes` becomes a flat view of its bytes.
+        """
+
+
+def get(name: str | None) -> Framework:
+    """The framework of that name; None is "pt".
+
+    Raises UnsupportedError when its package cannot be imported.
+    """
+    if name is None or name == "pt":
+        return TorchFramework(_import("torch", name))
+    if name == "cupy":
+        return CupyFramework(_import("cupy", name))
+    if name == "numpy":
+        return NumpyFramework(_import("numpy", name))
+    raise InvalidError(f"framework {name!r} is not known (expected 'pt', 'cupy' or 'numpy')")
+
+
+def choose(
+    framework: Framework, tensors: Sequence[TensorLayout], unsupported: UnsupportedPolicy
+) -> dict[str, Any]:
+    """The framework's types for these tensors; what it has no type for follows the policy.
+
+    Raises UnsupportedError naming a tensor whose type is missing, under "error".
+    """
+    needed = {tensor["dtype"] for tensor in tensors}
+    known = framework.dtypes(needed)
+    if unsupported == "error":
+        for tensor in tensors:
+            if tensor["dtype"] not in known:
+                _refuse(framework, tensor, "has no type for it")
+            if tensor["dtype"] == "F4" and tensor["shape"][-1] % 2:
+                _refuse(framework, tensor, "packs two values in a byte and the last dimension is odd")
+    return known
+
+
+def _refuse(framework: Framework, tensor: TensorLayout, why: str) -> None:
+    raise UnsupportedError(
+        f"load tensor {tensor['name']!r}: dtype {tensor['dtype']} of shape {tensor['shape']}: framework "
+        f"{framework.name!r} {why} (fix: pass unsupported='bytes' to get its bytes as a flat uint8 array, "
+        "or select other tensors)"
+    )
+
+
+def _import(module: str, name: str | None) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ImportError as cause:
+        asked = "framework None means 'pt', and it" if name is None else f"framework {name!r}"
+        raise UnsupportedError(
+            f"load: {asked} needs the package {module}, which cannot be imported: {cause} "
+            f"(fix: install {module}, or pass another framework: 'pt', 'cupy' or 'numpy')"
+        ) from cause

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch: destinations from its caching allocator, tensors as strided views of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .._device import index
+from .._handles import Destination, TensorLayout
+from ..errors import DeviceError, OutOfMemoryError
+
+# safetensors dtype -> name in torch; a torch without the name does not support it.
+_NAMES = {
+    "BOOL": "bool",
+    "F4": "float4_e2m1fn_x2",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "I16": "int16",
+    "U16": "uint16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "C64": "complex64",
+    "F64": "float64",
+    "I64": "int64",
+    "U64": "uint64",
+}
+
+
+class TorchFramework:
+    """Framework "pt"."""
+
+    name = "pt"
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+
+    def prefer(self, device: str) -> str:
+        if device == "auto" and self._torch.version.cuda is None:
+            return "host"
+        if device == "cuda":
+            return f"cuda:{self._torch.cuda.current_device()}" if self._torch.cuda.is_available() else device
+        return device
+
+    def dtypes(self, names: set[str]) -> dict[str, Any]:
+        found = {name: getattr(self._torch, _NAMES.get(name, ""), None) for name in names}
+        return {name: dtype for name, dtype in found.items() if dtype is not None}
+
+    def allocate(self, size: int, align: int, device: str) -> Destination:
+        torch = self._torch
+        if device != "host":
+            self._require_cuda(device)
+        # CUDA's allocator gives blocks of 512 bytes; the host's may need room to align.
+        room = align if device == "host" or align > 512 else 0
+        where = "cpu" if device == "host" else device
+        try:
+            array = torch.empty(max(size + room, 1), dtype=torch.uint8, device=where)
+        except RuntimeError as cause:
+            full = device == "host" or isinstance(cause, torch.cuda.OutOfMemoryError)
+            kind = OutOfMemoryError if full else DeviceError
+            raise kind(f"allocate {size} bytes on {device}: {cause}") from cause
+        array = array[-array.data_ptr() % align :][: max(size, 1)]
+        return Destination(array, array.data_ptr(), size)
+
+    def stream(self, device: str) -> int:
+        if device == "host":
+            return 0
+        return int(self._torch.cuda.current_stream(index(device)).cuda_stream)
+
+    def views(
+        self, tensors: Sequence[TensorLayout], destinations: Sequence[Destination], dtypes: dict[str, Any]
+    ) -> dict[str, Any]:
+        as_strided = self._torch.as_strided
+        uint8 = self._torch.uint8
+        typed: dict[tuple[int, str], tuple[Any, int, int]] = {}
+        out: dict[str, Any] = {}
+        for tensor in tensors:
+            key = (tensor["file"], tensor["dtype"])
+            shape = tensor["shape"]
+            if key[1] == "F4" and "F4" in dtypes:
+                if shape[-1] % 2:
+                    key = (key[0], "")
+                else:
+                    shape = [*shape[:-1], shape[-1] // 2]
+            if key[1] not in dtypes:
+                shape = [tensor["size"]]
+            known = typed.get(key)
+            if known is None:
+                array = destinations[key[0]].array
+                dtype = dtypes.get(key[1], uint8)
+                width = dtype.itemsize
+                whole = array[: array.numel() // width * width].view(dtype)
+                known = typed[key] = (whole, width, whole.storage_offset())
+            whole, width, first = known
+            strides = (1,) if len(shape) == 1 else _contiguous(shape)
+            out[tensor["name"]] = as_strided(whole, shape, strides, first + tensor["offset"] // width)
+        return out
+
+    def _require_cuda(self, device: str) -> None:
+        torch = self._torch
+        if torch.cuda.is_initialized():
+            return
+        if torch.version.cuda is None:
+            raise DeviceError(
+                f"load to {device}: this torch {torch.__version__} is built without CUDA "
+                "(fix: install torch with CUDA, or pass device='cpu')"
+            )
+        if not torch.cuda.is_available():
+            raise DeviceError(
+                f"load to {device}: the library can use it, but torch {torch.__version__} finds no usable CUDA "
+                "(fix: see torch.cuda.is_available(); or pass device='cpu')"
+            )
+
+
+def _contiguous(shape: list[int]) -> tuple[int, ...]:
+    """Row-major strides in elements; a dimension of 0 counts as 1, as torch has it."""
+    if len(shape) == 2:
+        return (shape[1] or 1, 1)
+    strides = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent or 1
+    return tuple(reversed(strides))

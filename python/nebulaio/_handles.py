@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handles of the library as context managers: an opened model, a running load.
+
+A handle is released exactly once, whatever happens in between, and never in a
+process that was forked meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, TypedDict
+
+from . import _abi, _process
+from .errors import ClosedError, InvalidError, NebulaioError, from_status
+
+SLICE_MS = 50
+"""The longest single wait inside the library; Ctrl-C is answered after it."""
+
+ProgressCallback = Callable[[int, int], object]
+
+
+class FileLayout(TypedDict):
+    """One file of a model and the destination that it needs."""
+
+    path: str
+    size: int
+    dest_size: int
+    dest_align: int
+
+
+class TensorLayout(TypedDict):
+    """One tensor: its type and shape, and where it lies in its file's destination."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    file: int
+    offset: int
+    size: int
+
+
+class Places(TypedDict):
+    """Where a model goes: its device, and what is needed there for each file."""
+
+    device: str
+    files: list[FileLayout]
+
+
+class Layout(Places):
+    """What nebulaio_model_describe says."""
+
+    tensors: list[TensorLayout]
+    metadata: dict[str, str]
+
+
+class Description:
+    """What nebulaio_model_describe says, parsed in two steps.
+
+    Parsing thousands of tensors takes longer than starting a load, so what a
+    load needs to start is read first, and the rest while bytes flow.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def places(self) -> Places:
+        """The device and the files, without reading on to the tensors."""
+        # Inside a JSON string the quotes would be escaped, so this is the key itself.
+        end = self._text.find(',"tensors":[')
+        found: Places = json.loads(self._text[:end] + "}" if end >= 0 else self._text)
+        return found if "device" in found and "files" in found else self.layout()
+
+    def layout(self) -> Layout:
+        """All of it."""
+        whole: Layout = json.loads(self._text)
+        return whole
+
+
+class Destination(NamedTuple):
+    """Memory for one file: the framework's array, the address in it, and the bytes from there."""
+
+    array: Any
+    address: int
+    size: int
+
+
+class _Handle:
+    """A number of the library, and its release."""
+
+    def __init__(self, system: _process.System) -> None:
+        self.system = system
+        self.number = ctypes.c_uint64(0)
+
+    def usable(self) -> bool:
+        """Whether the handle is open and this is still the process that opened it."""
+        return self.number.value != 0 and self.system.usable()
+
+    def release(self) -> None:
+        """Release the handle; a second call does nothing."""
+        if self.usable():
+            err = ctypes.create_string_buffer(1)
+            self.system.functions.nebulaio_release(self.number.value, err, 1)
+        self.number.value = 0
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class Model(_Handle):
+    """A model whose headers were read and checked."""
+
+    def __init__(self, system: _process.System, path: str | os.PathLike[str], options: dict[str, Any]) -> None:
+        super().__init__(system)
+        name = os.fsencode(path)
+        if not name or b"\0" in name:
+            raise InvalidError(f"open model {os.fspath(path)!r}: a path must not be empty or contain NUL")
+        _abi.call(
+            system.functions.nebulaio_model_open,
+            system.handle,
+            name,
+            json.dumps(options).encode(),
+            ctypes.byref(self.number),
+        )
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def describe(self) -> Description:
+        """The layout: what to allocate, and where each tensor will lie in it."""
+        return Description(_abi.text(self.system.functions.nebulaio_model_describe, self.number.value).decode())
+
+
+class Load(_Handle):
+    """A load from start to end.
+
+    Entering the context starts the transfer and leaving it ends it: when the
+    block is left before the load has ended, the load is cancelled and waited
+    for, so that no copy is queued into the destinations any more.
+    """
+
+    def __init__(
+        self, model: Model, destinations: Sequence[Destination], stream: int, options: dict[str, Any]
+    ) -> None:
+        super().__init__(model.system)
+        self._model = model
+        self._destinations = destinations  # kept until no copy is queued into them
+        self._buffers = (_abi.Buffer * len(destinations))(*[_abi.Buffer(d.address, d.size) for d in destinations])
+        self._stream = stream
+        self._options = json.dumps(options).encode() if options else None
+        self._progress = _abi.Progress()
+        self._err = ctypes.create_string_buffer(4096)
+        self._ended = False
+
+    def __enter__(self) -> Load:
+        try:
+            _abi.call(
+                self.system.functions.nebulaio_load_start,
+                self._model.number.value,
+                self._buffers,
+                len(self._buffers),
+                self._stream,
+                self._options,
+                ctypes.byref(self.number),
+            )
+        except BaseException:
+            # An interrupt may come after the library has started the load.
+            self._finish()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._finish()
+
+    def wait(self, progress: ProgressCallback | None) -> None:
+        """Wait in short slices until the load has ended; raises its error if it failed.
+
+        `progress` is called in this thread with (bytes done, bytes in all) at
+        least once, and last when the load has succeeded.
+        """
+        wait = self.system.functions.nebulaio_load_wait
+        counted = ctypes.byref(self._progress)
+        timeout = SLICE_MS if progress is None else 0
+        while True:
+            status = wait(self.number.value, timeout, counted, self._err, len(self._err))
+            if status != _abi.RUNNING:
+                break
+            timeout = SLICE_MS
+            if progress is not None:
+                progress(self._progress.bytes_done, self._progress.bytes_total)
+                if not self.usable():
+                    raise ClosedError(
+                        "load: the progress callback forked, and this is the child; a load ends in the "
+                        "process that started it (fix: leave the child with os._exit, do not return into the load)"
+                    )
+        self._ended = True
+        if status != _abi.OK:
+            raise from_status(status, _abi.message(wait, status, self._err))
+        if progress is not None:
+            progress(self._progress.bytes_done, self._progress.bytes_total)
+
+    def _finish(self) -> None:
+        """Bring the load to its end, keep its report, release it.
+
+        An exception that a signal handler raises in here is put off: the
+        destinations may only be given up once the library is done with them.
+        """
+        put_off: BaseException | None = None
+        for _ in range(100):
+            try:
+                if self.usable():
+                    self._drain()
+                    self._keep_report()
+                    self.release()
+                break
+            except BaseException as interrupt:
+                put_off = interrupt
+        if put_off is not None:
+            raise put_off
+
+    def _drain(self) -> None:
+        functions = self.system.functions
+        while not self._ended:
+            functions.nebulaio_load_cancel(self.number.value, self._err, len(self._err))
+            status = functions.nebulaio_load_wait(self.number.value, SLICE_MS, None, self._err, len(self._err))
+            self._ended = status != _abi.RUNNING
+
+    def _keep_report(self) -> None:
+        try:
+            report = _abi.text(self.system.functions.nebulaio_load_report, self.number.value)
+        except NebulaioError:
+            return  # the load's own error is the one to tell
+        _process.current().reports.last = report
+
+    def __del__(self) -> None:
+        self._finish()

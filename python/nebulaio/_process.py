@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one process-wide holder: the loaded library and the opened system.
+
+Both are made on first use, under a lock, by whichever thread comes first. Fork
+takes the same lock, so a child never sees them half-made; in the child the
+holder starts anew, since neither a Go runtime nor a CUDA context survives fork.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+from . import _abi, _library, _options
+from .errors import ForkError, InvalidError
+
+_UVM_DEVICE = "/dev/nvidia-uvm"
+
+
+class System:
+    """An opened system of one library: the handle that models are opened from.
+
+    `cuda_used` becomes true once a model was laid out for a CUDA device.
+    `generation` is that of the process it belongs to; a handle of another
+    generation must not be used, its library is dead there.
+    """
+
+    def __init__(self, library: _library.Library, options: _options.Options, generation: int) -> None:
+        handle = ctypes.c_uint64()
+        _abi.call(
+            library.functions.nebulaio_system_open,
+            json.dumps(options).encode() if options else None,
+            ctypes.byref(handle),
+        )
+        self.library = library
+        self.functions: Any = library.functions
+        self.handle = int(handle.value)
+        self.generation = generation
+        self.pid = os.getpid()
+        self.cuda_used = False
+
+    def usable(self) -> bool:
+        """Whether this is still the process that opened it."""
+        return self.pid == os.getpid() and self.generation == current().generation
+
+    def devices(self) -> dict[str, Any]:
+        """What the library looked for and found, as it describes it."""
+        found: dict[str, Any] = json.loads(_abi.text(self.functions.nebulaio_devices, self.handle))
+        return found
+
+
+class Holder:
+    """What one process knows: options, library, system, and what its parent had done."""
+
+    def __init__(self, parent: Holder | None = None) -> None:
+        self.lock = threading.RLock()
+        self.library: _library.Library | None = None
+        self.system: System | None = None
+        self.mapped = False  # a library was mapped here or in an ancestor
+        self.options: _options.Options = {}
+        self.parent_cuda = False
+        self.generation = 0
+        self.pid = os.getpid()
+        self.reports = threading.local()
+        if parent is not None:
+            self.mapped = parent.mapped
+            self.options = dict(parent.options)
+            self.generation = parent.generation + 1
+            used = parent.system is not None and parent.system.cuda_used
+            self.parent_cuda = parent.parent_cuda or used or _holds_cuda()
+        self.inherited = self.mapped  # what is mapped here belongs to an ancestor
+
+    def load(self) -> _library.Library:
+        """The library, loaded on the first call; a private copy where an ancestor had loaded it."""
+        with self.lock:
+            if self.library is None:
+                private = self.inherited
+                self.mapped = True
+                self.library = _library.load(private=private, generation=self.generation)
+            return self.library
+
+    def open(self) -> System:
+        """The system, opened on the first call with the options of configure() and environment."""
+        system = self.system
+        if system is not None:
+            return system
+        with self.lock:
+            if self.system is None:
+                options = {**_options.from_environment(), **self.options}
+                if self.cuda_is_lost():
+                    # Not even a probe: the driver may hang in such a child.
+                    options["devices"] = "off"
+                self.system = System(self.load(), options, self.generation)
+            return self.system
+
+    def configure(self, options: _options.Options) -> None:
+        """Merge options for the system that is yet to be opened."""
+        with self.lock:
+            if self.system is not None:
+                raise InvalidError(
+                    "configure: the library is already in use in this process "
+                    "(fix: call configure before the first load, devices() or inspect())"
+                )
+            self.options.update(options)
+
+    def cuda_is_lost(self) -> bool:
+        """Whether this is a forked child of a process that had used CUDA."""
+        if self.parent_cuda:
+            return True
+        torch = sys.modules.get("torch")
+        bad_fork = getattr(getattr(torch, "cuda", None), "_is_in_bad_fork", None)
+        return bool(bad_fork is not None and bad_fork())
+
+    def require_cuda_after_fork(self, device: str) -> None:
+        """Raise ForkError where a CUDA device cannot be had because of fork."""
+        if self.cuda_is_lost():
+            raise ForkError(
+                f"load to {device}: this process was forked from one that had used CUDA, and CUDA "
+                "does not survive fork (fix: start the process with multiprocessing's 'spawn' "
+                "method, or load with device='cpu' here)"
+            )
+
+
+_holder = Holder()
+
+
+def current() -> Holder:
+    """The holder of this process."""
+    if _holder.pid != os.getpid():
+        _after_fork_in_child()  # forked by C code that does not call Python's hooks
+    return _holder
+
+
+def _holds_cuda(descriptors: str = "/proc/self/fd", device: str = _UVM_DEVICE) -> bool:
+    """Whether this process has CUDA's memory device open; in a new child: inherited it."""
+    if not os.path.exists(device):
+        return False
+    try:
+        names = os.listdir(descriptors)
+    except OSError:
+        return False
+    for name in names:
+        try:
+            if os.readlink(f"{descriptors}/{name}") == device:
+                return True
+        except OSError:
+            continue  # the descriptor of the listing itself
+    return False
+
+
+def _before_fork() -> None:
+    _holder.lock.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    _holder.lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _holder
+    _holder = Holder(_holder)
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)

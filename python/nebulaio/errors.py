@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exceptions of this package: one class per kind of failure.
+
+Every class derives from `NebulaioError` and, where Python has a natural
+built-in for the same thing, from that too, so that ``except FileNotFoundError``
+works as well as ``except nebulaio.errors.NotFoundError``. The message says what
+failed, on what, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import errno as _errno
+from typing import ClassVar
+
+__all__ = [
+    "AccessError",
+    "CancelledError",
+    "ClosedError",
+    "CorruptError",
+    "DeviceError",
+    "ForkError",
+    "InvalidError",
+    "LibraryError",
+    "NebulaioError",
+    "NotFoundError",
+    "OutOfMemoryError",
+    "ReadError",
+    "UnsupportedError",
+    "from_status",
+]
+
+
+class NebulaioError(Exception):
+    """Any failure of this package; the class itself is used for unclassified ones.
+
+    `kind` is a stable lower-case name and `status` the number of the same kind
+    in the C ABI (``NEBULAIO_ERR_*``). Both are attributes of class and object.
+    """
+
+    kind: str = "error"
+    status: int = 1
+    _errno: ClassVar[int | None] = None
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        if self._errno is not None:
+            # OSError's own field: code that looks at e.errno keeps working.
+            setattr(self, "errno", self._errno)  # noqa: B010 - only subclasses have the field
+
+
+class InvalidError(NebulaioError, ValueError):
+    """A bad argument or option; the same call fails again until it is changed."""
+
+    kind = "invalid"
+    status = 2
+
+
+class NotFoundError(NebulaioError, FileNotFoundError):
+    """The named file, tensor or device does not exist."""
+
+    kind = "not found"
+    status = 3
+    _errno = _errno.ENOENT
+
+
+class AccessError(NebulaioError, PermissionError):
+    """The operating system denied access."""
+
+    kind = "permission denied"
+    status = 4
+    _errno = _errno.EACCES
+
+
+class CorruptError(NebulaioError, ValueError):
+    """The content breaks its format: a bad header, a short file, a lying index."""
+
+    kind = "corrupt"
+    status = 5
+
+
+class ReadError(NebulaioError, OSError):
+    """A read failed or came back short."""
+
+    kind = "i/o error"
+    status = 6
+    _errno = _errno.EIO
+
+
+class DeviceError(NebulaioError, RuntimeError):
+    """A device is missing, unusable, or a call into its driver failed."""
+
+    kind = "device error"
+    status = 7
+
+
+class ForkError(DeviceError):
+    """CUDA was asked for in a forked child of a process that had used CUDA.
+
+    A CUDA context does not survive fork; start workers with multiprocessing's
+    'spawn' method, or load to the host in the child.
+    """
+
+
+class OutOfMemoryError(NebulaioError, MemoryError):
+    """Host or device memory could not be had."""
+
+    kind = "out of memory"
+    status = 8
+
+
+class UnsupportedError(NebulaioError, NotImplementedError):
+    """This build, kernel, driver, device or framework cannot do it."""
+
+    kind = "unsupported"
+    status = 9
+
+
+class LibraryError(NebulaioError, ImportError):
+    """The native library could not be found, loaded, or is of another ABI."""
+
+    kind = "library"
+    status = 9
+
+
+class CancelledError(NebulaioError):
+    """The load was cancelled before it finished."""
+
+    kind = "cancelled"
+    status = 10
+
+
+class ClosedError(NebulaioError):
+    """A handle was used after it was released, or in another process."""
+
+    kind = "closed"
+    status = 11
+
+
+_BY_STATUS: dict[int, type[NebulaioError]] = {
+    c.status: c
+    for c in (
+        NebulaioError,
+        InvalidError,
+        NotFoundError,
+        AccessError,
+        CorruptError,
+        ReadError,
+        DeviceError,
+        OutOfMemoryError,
+        UnsupportedError,
+        CancelledError,
+        ClosedError,
+    )
+}
+
+
+def from_status(status: int, message: str) -> NebulaioError:
+    """Return the exception for a status of the C ABI.
+
+    A status that this version does not know gives a plain `NebulaioError` that
+    keeps the number in `status`.
+    """
+    known = _BY_STATUS.get(status)
+    if known is not None:
+        return known(message)
+    error = NebulaioError(message)
+    error.status = status
+    return error

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A stand-in for libnebulaio.so with the same header, for what the real library
+ * cannot be made to do on demand: an ABI mismatch, each error code at each
+ * step, a load that runs for ever, a library that is slow to stop.
+ *
+ * The path given to model_open is the script: words separated by commas.
+ *   open=N describe=N start=N wait=N   that step fails with status N
+ *   size=N                             the one tensor "t" has N bytes of U8
+ *   dtype=X shape=a:b                  another type and shape (size still in bytes)
+ *   align=N                            dest_align
+ *   slow                               runs until cancelled, then 3 waits longer
+ *   longname=N                         the tensor's name has N bytes
+ *   device=X                           what describe calls the device
+ *
+ * fake_log gives the calls made so far, fake_live the handles not released.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nebulaio/nebulaio.h"
+
+#ifndef FAKE_ABI
+#define FAKE_ABI NEBULAIO_ABI_VERSION
+#endif
+
+#define MAX_HANDLES 1024
+
+struct handle {
+	int kind; /* 0 free, 1 system, 2 model, 3 load */
+	char script[4096];
+	int cancelled, waits_left, ended, status;
+	nebulaio_buffer dst;
+};
+
+static struct handle handles[MAX_HANDLES + 1];
+static char log_text[1 << 16];
+
+static void note(const char *what)
+{
+	strncat(log_text, what, sizeof log_text - strlen(log_text) - 1);
+	strncat(log_text, " ", sizeof log_text - strlen(log_text) - 1);
+}
+
+static const char *word(const char *script, const char *key)
+{
+	const char *at = strstr(script, key);
+	return at ? at + strlen(key) : NULL;
+}
+
+static long number(const char *script, const char *key, long otherwise)
+{
+	const char *at = word(script, key);
+	return at ? atol(at) : otherwise;
+}
+
+static void text_until_comma(const char *script, const char *key, const char *otherwise, char *out, size_t cap)
+{
+	const char *at = word(script, key);
+	if (!at)
+		at = otherwise;
+	size_t n = strcspn(at, ",");
+	snprintf(out, cap, "%.*s", (int)n, at);
+}
+
+static int32_t fail(int32_t status, const char *message, char *err, size_t errcap)
+{
+	if (err && errcap)
+		snprintf(err, errcap, "%s", message);
+	return status;
+}
+
+static int32_t give(const char *text, char *buf, size_t cap, size_t *need)
+{
+	size_t n = strlen(text);
+	if (need)
+		*need = n;
+	if (cap == 0)
+		return NEBULAIO_OK;
+	if (cap <= n)
+		return NEBULAIO_ERR_INVALID;
+	memcpy(buf, text, n + 1);
+	return NEBULAIO_OK;
+}
+
+static uint64_t make(int kind, const char *script)
+{
+	for (uint64_t i = 1; i <= MAX_HANDLES; i++)
+		if (!handles[i].kind) {
+			memset(&handles[i], 0, sizeof handles[i]);
+			handles[i].kind = kind;
+			snprintf(handles[i].script, sizeof handles[i].script, "%s", script);
+			return i;
+		}
+	abort();
+}
+
+static struct handle *get(uint64_t id, int kind)
+{
+	return id && id <= MAX_HANDLES && handles[id].kind == kind ? &handles[id] : NULL;
+}
+
+int fake_live(void)
+{
+	int n = 0;
+	for (int i = 1; i <= MAX_HANDLES; i++)
+		n += handles[i].kind > 1;
+	return n;
+}
+
+const char *fake_log(void) { return log_text; }
+
+void fake_forget(void) { log_text[0] = 0; }
+
+int32_t nebulaio_abi_version(void) { return FAKE_ABI; }
+
+int32_t nebulaio_version(char *buf, size_t cap, size_t *need) { return give("0.0.0-fake", buf, cap, need); }
+
+int32_t nebulaio_system_open(const char *options, uint64_t *system, char *err, size_t errcap)
+{
+	if (options && strstr(options, "require"))
+		return fail(NEBULAIO_ERR_DEVICE, "require a GPU: the fake has none", err, errcap);
+	*system = make(1, options ? options : "{}");
+	return NEBULAIO_OK;
+}
+
+int32_t nebulaio_devices(uint64_t system, char *buf, size_t cap, size_t *need, char *err, size_t errcap)
+{
+	struct handle *h = get(system, 1);
+	char text[4200];
+	if (!h)
+		return fail(NEBULAIO_ERR_CLOSED, "devices: handle is closed", err, errcap);
+	snprintf(text, sizeof text, "{\"fake\":true,\"options\":%s}", h->script);
+	return give(text, buf, cap, need);
+}
+
+int32_t nebulaio_model_open(uint64_t system, const char *path, const char *options, uint64_t *model, char *err,
+                            size_t errcap)
+{
+	long status = number(path, "open=", 0);
+	if (!get(system, 1))
+		return fail(NEBULAIO_ERR_CLOSED, "open model: the system is closed", err, errcap);
+	if (status)
+		return fail((int32_t)status, "open model: scripted", err, errcap);
+	(void)options;
+	*model = make(2, path);
+	return NEBULAIO_OK;
+}
+
+int32_t nebulaio_model_describe(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap)
+{
+	struct handle *h = get(model, 2);
+	char dtype[64], shape[64], device[64];
+	if (!h)
+		return fail(NEBULAIO_ERR_CLOSED, "describe: handle is closed", err, errcap);
+	long status = number(h->script, "describe=", 0), size = number(h->script, "size=", 16);
+	if (status)
+		return fail((int32_t)status, "describe: scripted", err, errcap);
+	text_until_comma(h->script, "dtype=", "U8", dtype, sizeof dtype);
+	text_until_comma(h->script, "shape=", "", shape, sizeof shape);
+	text_until_comma(h->script, "device=", "host", device, sizeof device);
+	if (!shape[0])
+		snprintf(shape, sizeof shape, "%ld", size);
+	for (char *c = shape; *c; c++)
+		if (*c == ':')
+			*c = ',';
+	size_t longname = (size_t)number(h->script, "longname=", 1);
+	char *name = malloc(longname + 1), *text = malloc(longname + 1024);
+	memset(name, 't', longname);
+	name[longname] = 0;
+	sprintf(text,
+	        "{\"device\":\"%s\",\"files\":[{\"path\":\"fake\",\"size\":%ld,\"dest_size\":%ld,\"dest_align\":%ld}],"
+	        "\"tensors\":[{\"name\":\"%s\",\"dtype\":\"%s\",\"shape\":[%s],\"file\":0,\"offset\":0,\"size\":%ld}],"
+	        "\"metadata\":{}}",
+	        device, size, size, number(h->script, "align=", 4096), name, dtype, shape, size);
+	int32_t rc = give(text, buf, cap, need);
+	free(name);
+	free(text);
+	return rc;
+}
+
+int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t ndst, uint64_t stream,
+                            const char *options, uint64_t *load, char *err, size_t errcap)
+{
+	struct handle *m = get(model, 2);
+	(void)stream, (void)options;
+	if (!m)
+		return fail(NEBULAIO_ERR_CLOSED, "start: handle is closed", err, errcap);
+	long status = number(m->script, "start=", 0), size = number(m->script, "size=", 16);
+	if (status)
+		return fail((int32_t)status, "start: scripted", err, errcap);
+	if (ndst != 1 || dst->size < (uint64_t)size || dst->address % (uint64_t)number(m->script, "align=", 4096))
+		return fail(NEBULAIO_ERR_INVALID, "start: the destination is short or not aligned", err, errcap);
+	note("start");
+	*load = make(3, m->script);
+	handles[*load].dst = *dst;
+	handles[*load].waits_left = 3;
+	return NEBULAIO_OK;
+}
+
+int32_t nebulaio_load_wait(uint64_t load, int32_t timeout_ms, nebulaio_progress *progress, char *err, size_t errcap)
+{
+	struct handle *h = get(load, 3);
+	if (!h)
+		return fail(NEBULAIO_ERR_CLOSED, "wait: handle is closed", err, errcap);
+	long size = number(h->script, "size=", 16);
+	if (progress) {
+		progress->bytes_total = (uint64_t)size;
+		progress->bytes_done = 0;
+	}
+	if (!h->ended && strstr(h->script, "slow")) {
+		if (timeout_ms > 50 || timeout_ms < 0)
+			return fail(NEBULAIO_ERR_OTHER, "wait: the slice is too long for Ctrl-C", err, errcap);
+		usleep((useconds_t)timeout_ms * 100); /* a tenth of the time: tests are short */
+		if (!h->cancelled || h->waits_left-- > 0) {
+			note(h->cancelled ? "stopping" : "running");
+			return NEBULAIO_RUNNING;
+		}
+		h->status = NEBULAIO_ERR_CANCELLED;
+	}
+	if (!h->ended) {
+		h->ended = 1;
+		if (!h->status)
+			h->status = (int)number(h->script, "wait=", 0);
+		note("ended");
+	}
+	if (h->status)
+		return fail(h->status, "load: scripted", err, errcap);
+	for (long i = 0; i < size; i++)
+		((unsigned char *)(uintptr_t)h->dst.address)[i] = (unsigned char)i;
+	if (progress)
+		progress->bytes_done = (uint64_t)size;
+	return NEBULAIO_OK;
+}
+
+int32_t nebulaio_load_cancel(uint64_t load, char *err, size_t errcap)
+{
+	struct handle *h = get(load, 3);
+	if (!h)
+		return fail(NEBULAIO_ERR_CLOSED, "cancel: handle is closed", err, errcap);
+	if (!h->cancelled)
+		note("cancel");
+	h->cancelled = 1;
+	return NEBULAIO_OK;
+}
+
+int32_t nebulaio_load_report(uint64_t load, char *buf, size_t cap, size_t *need, char *err, size_t errcap)
+{
+	struct handle *h = get(load, 3);
+	char text[128];
+	if (!h || !h->ended)
+		return fail(h ? NEBULAIO_ERR_INVALID : NEBULAIO_ERR_CLOSED, "report: not ended", err, errcap);
+	note("report");
+	snprintf(text, sizeof text, "{\"fake\":true,\"status\":%d}", h->status);
+	return give(text, buf, cap, need);
+}
+
+int32_t nebulaio_release(uint64_t handle, char *err, size_t errcap)
+{
+	if (!handle || handle > MAX_HANDLES || !handles[handle].kind)
+		return fail(NEBULAIO_ERR_CLOSED, "release: handle is closed", err, errcap);
+	struct handle *h = &handles[handle];
+	note(h->kind == 3 && !h->ended ? "release-running" : h->kind == 3 ? "release-load" : "release-model");
+	h->kind = 0;
+	return NEBULAIO_OK;
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nebulaio
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/boot"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/model"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+)
+
+// Source is a model whose headers have been read: what it holds and where each
+// tensor would lie. It can be loaded any number of times, into memory of the
+// caller or of its own.
+type Source struct {
+	sys   *boot.System
+	dev   device.Device
+	model *model.Model
+}
+
+// SourceFile is one file of a model and the memory it needs.
+type SourceFile struct {
+	Path      string `json:"path"`
+	Size      int64  `json:"size"`       // of the file
+	DestSize  int64  `json:"dest_size"`  // bytes of device memory
+	DestAlign int64  `json:"dest_align"` // alignment the destination should have
+}
+
+// TensorInfo is one tensor and its place.
+type TensorInfo struct {
+	Name   string  `json:"name"`
+	DType  DType   `json:"dtype"`
+	Shape  []int64 `json:"shape"`
+	File   int     `json:"file"`   // index into the files
+	Offset int64   `json:"offset"` // in the destination of that file
+	Size   int64   `json:"size"`
+}
+
+// Device describes where the source would be loaded to.
+func (s *Source) Device() DeviceInfo { return s.dev.Info() }
+
+// Files lists the model's files in order.
+func (s *Source) Files() []SourceFile {
+	out := make([]SourceFile, len(s.model.Files))
+	for i, f := range s.model.Files {
+		l := s.model.Layouts[i]
+		out[i] = SourceFile{Path: f.Path, Size: f.Size, DestSize: l.Size, DestAlign: l.Align}
+	}
+	return out
+}
+
+// Tensors lists the chosen tensors in order of file and offset.
+func (s *Source) Tensors() []TensorInfo {
+	out := make([]TensorInfo, len(s.model.Tensors))
+	for i, t := range s.model.Tensors {
+		out[i] = TensorInfo{Name: t.Name, DType: t.DType, Shape: t.Shape, File: t.File, Offset: t.At, Size: t.Size}
+	}
+	return out
+}
+
+// Metadata merges the files' __metadata__; the first file to name a key wins.
+func (s *Source) Metadata() map[string]string {
+	out := map[string]string{}
+	for _, f := range s.model.Files {
+		for k, v := range f.Metadata {
+			if _, ok := out[k]; !ok {
+				out[k] = v
+			}
+		}
+	}
+	return out
+}
+
+// Bytes is the sum of the chosen tensors' sizes.
+func (s *Source) Bytes() int64 { return s.model.Bytes() }
+
+// DropCache asks the kernel to forget the files' clean pages and returns how
+// many bytes it kept.
+func (s *Source) DropCache() (left int64, err error) { return s.model.DropCache() }
+
+// Cached is how many bytes of the files are in the page cache.
+func (s *Source) Cached() (int64, error) { return s.model.Cached() }
+
+// Close closes the files. No load of the source may be running.
+func (s *Source) Close() error { return s.model.Close() }
+
+// Destination is memory of the caller on the source's device.
+type Destination struct {
+	Ptr  Ptr
+	Size int64
+}
+
+// StartOptions choose how a load into the caller's memory goes.
+type StartOptions struct {
+	Route Route
+	Cache CachePolicy
+	// Stream, with HasStream, is the caller's CUDA stream whose queued work
+	// may still use the destinations; copies begin after it.
+	Stream    uint64
+	HasStream bool
+}
+
+// Start begins to fill dst, one destination per file, and returns at once. The
+// destinations and the source belong to the load until it has ended.
+func (s *Source) Start(ctx context.Context, dst []Destination, o StartOptions) (*Loading, error) {
+	route, err := transfer.ParseRoute(string(o.Route))
+	if err != nil {
+		return nil, err
+	}
+	cache, err := transfer.ParseCachePolicy(string(o.Cache))
+	if err != nil {
+		return nil, err
+	}
+	ds := make([]model.Destination, len(dst))
+	for i, d := range dst {
+		ds[i] = model.Destination{Ptr: d.Ptr, Size: d.Size}
+	}
+	t, err := s.model.Start(ctx, s.sys.Engine, s.dev, ds, model.LoadOptions{Route: route, Cache: cache, Stream: o.Stream, HasStream: o.HasStream})
+	if err != nil {
+		return nil, err
+	}
+	return &Loading{t: t, model: s.model}, nil
+}
+
+// Loading is a load under way.
+type Loading struct {
+	t     *transfer.Transfer
+	model *model.Model
+	alloc time.Duration
+}
+
+// Done is closed when the load has ended and nothing is queued into the
+// destinations any more.
+func (l *Loading) Done() <-chan struct{} { return l.t.Done() }
+
+// Wait blocks until the load has ended and returns its error. Cancelling a
+// load is done through the context given to Start.
+func (l *Loading) Wait() error { return l.t.Err() }
+
+// Progress is the bytes delivered so far, and in all.
+func (l *Loading) Progress() (done, total int64) { return l.t.Progress() }
+
+// Report tells how the load went; it blocks until Done.
+func (l *Loading) Report() Report {
+	r := Report{Report: l.t.Report(), Path: l.model.Path, Tensors: len(l.model.Tensors),
+		OpenSeconds: l.model.OpenTime.Seconds(), AllocSeconds: l.alloc.Seconds()}
+	return r
+}
+
+// Report says which path every byte took and where the time went.
+type Report struct {
+	Path    string `json:"path"`
+	Tensors int    `json:"tensors"`
+	// OpenSeconds is reading and checking headers, AllocSeconds taking device
+	// memory (0 when the caller brought it); neither is part of Seconds.
+	OpenSeconds  float64 `json:"open_seconds"`
+	AllocSeconds float64 `json:"alloc_seconds"`
+	transfer.Report
+}
+
+// Load takes memory on the device, fills it and returns the model.
+func (s *Source) Load(ctx context.Context, o LoadOptions) (*Model, error) {
+	m := &Model{dev: s.dev, tensors: map[string]Tensor{}}
+	ok := false
+	defer func() {
+		if !ok {
+			_ = m.Free()
+		}
+	}()
+	began := time.Now()
+	var dst []Destination
+	for _, l := range s.model.Layouts {
+		if l.Size == 0 {
+			dst = append(dst, Destination{})
+			m.bufs = append(m.bufs, nil)
+			continue
+		}
+		b, err := s.dev.Alloc(l.Size)
+		if err != nil {
+			return nil, errs.Wrap("load", s.model.Path, err)
+		}
+		m.bufs = append(m.bufs, b)
+		dst = append(dst, Destination{Ptr: b.Ptr(), Size: b.Size()})
+	}
+	alloc := time.Since(began)
+	l, err := s.Start(ctx, dst, StartOptions{Route: o.Route, Cache: o.Cache})
+	if err != nil {
+		return nil, err
+	}
+	l.alloc = alloc
+	watch(l, o.Progress)
+	m.report = l.Report()
+	if err := l.Wait(); err != nil {
+		return nil, err
+	}
+	for _, t := range s.model.Tensors {
+		m.names = append(m.names, t.Name)
+		m.tensors[t.Name] = Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Size: t.Size, Ptr: dst[t.File].Ptr + Ptr(t.At)}
+	}
+	ok = true
+	return m, nil
+}
+
+// progressEvery is often enough for a smooth line and rare enough to cost nothing.
+const progressEvery = 100 * time.Millisecond
+
+// watch calls f until the load has ended, and once more then.
+func watch(l *Loading, f func(done, total int64)) {
+	if f == nil {
+		<-l.Done()
+		return
+	}
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.Done():
+			f(l.Progress())
+			return
+		case <-tick.C:
+			f(l.Progress())
+		}
+	}
+}
+
+// Model is a loaded model: tensors in device memory.
+type Model struct {
+	dev     device.Device
+	bufs    []device.Buffer
+	names   []string
+	tensors map[string]Tensor
+	report  Report
+}
+
+// Tensor is one array in device memory; it lives until Model.Free.
+type Tensor struct {
+	Name  string
+	DType DType
+	Shape []int64
+	Ptr   Ptr
+	Size  int64
+}
+
+// Names lists the tensors in order of file and offset.
+func (m *Model) Names() []string { return m.names }
+
+// Tensor finds a tensor by name.
+func (m *Model) Tensor(name string) (Tensor, bool) {
+	t, ok := m.tensors[name]
+	return t, ok
+}
+
+// Report tells how the load went.
+func (m *Model) Report() Report { return m.report }
+
+// Read copies a tensor's bytes back to host memory, for checks and examples.
+func (m *Model) Read(name string) ([]byte, error) {
+	t, ok := m.tensors[name]
+	if !ok {
+		return nil, errs.New(errs.NotFound, "read tensor", fmt.Sprintf("%q", name), "is not in the model")
+	}
+	out := make([]byte, t.Size)
+	q, err := m.dev.NewQueue()
+	if err != nil {
+		return nil, err
+	}
+	defer q.Close()
+	if t.Size == 0 {
+		return out, nil
+	}
+	if err := q.CopyOut(out, t.Ptr); err != nil {
+		return nil, errs.Wrap("read tensor", name, err)
+	}
+	return out, errs.Wrap("read tensor", name, q.Drain())
+}
+
+// Free gives the device memory back; tensors must not be used afterwards.
+func (m *Model) Free() error {
+	var first error
+	for _, b := range m.bufs {
+		if b == nil {
+			continue
+		}
+		if err := b.Free(); err != nil && first == nil {
+			first = err
+		}
+	}
+	m.bufs = nil
+	return first
+}

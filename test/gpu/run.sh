@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs what `make gpu-bundle` collected, on a machine with a GPU and python3
+# with torch, but without Go or this repository:
+#
+#   build/gpu/run.sh test                 Go and Python tests on the card
+#   build/gpu/run.sh bench [run.py args]  the benchmark
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+export NEBULAIO_LIBRARY=$here/libnebulaio.so NEBULAIO_CLI=$here/nebulaio
+export PYTHONPATH=$here/python${PYTHONPATH:+:$PYTHONPATH}
+[ -d "$here/pydeps" ] && PYTHONPATH=$PYTHONPATH:$here/pydeps
+what=${1:-test}
+shift || true
+case $what in
+test)
+	"$here/nebulaio" version
+	"$here/nebulaio" devices
+	"$here/gpu.test" -test.v -test.timeout 5m
+	cd "$here/python" && python3 -m pytest -q -p no:cacheprovider -m "cuda or torch" tests "$@"
+	;;
+bench) exec bash "$here/bench/run.sh" "$@" ;;
+*)
+	echo "run.sh: unknown word $what; expected test or bench" >&2
+	exit 2
+	;;
+esac
