@@ -130,6 +130,9 @@ func (s *System) OpenModel(ctx context.Context, path string, o ModelOptions) (*S
 	if err != nil {
 		return nil, err
 	}
+	// Pinning staging memory takes as long as reading the headers and taking
+	// device memory: it happens meanwhile.
+	s.sys.Engine.Prepare(dev)
 	_, addressable := dev.(device.Mapper)
 	m, err := model.Open(ctx, path, model.Options{Tensors: o.Tensors, Lenient: o.Lenient, Addressable: addressable})
 	if err != nil {

@@ -102,6 +102,12 @@ func nebulaio_model_open(system C.uint64_t, path, options *C.nebulaio_cchar, mod
 	return handle(h, e, model, err, errcap)
 }
 
+//export nebulaio_model_files
+func nebulaio_model_files(model C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char, errcap C.size_t) C.int32_t {
+	b, e := table.Files(uint64(model))
+	return give(b, e, buf, capacity, need, err, errcap)
+}
+
 //export nebulaio_model_describe
 func nebulaio_model_describe(model C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char, errcap C.size_t) C.int32_t {
 	b, e := table.Describe(uint64(model))

@@ -6,10 +6,10 @@
  *
  *   nebulaio_system_open      devices are looked for, nothing is allocated yet
  *   nebulaio_model_open       headers are read and checked, the layout is made
- *   nebulaio_model_describe   JSON: how many bytes each destination needs,
- *                             and where in it each tensor will lie
+ *   nebulaio_model_files      JSON: how many bytes each destination needs
  *   (the caller allocates one destination per file, with its own allocator)
  *   nebulaio_load_start       bytes begin to flow; returns at once
+ *   nebulaio_model_describe   JSON: where in it each tensor will lie
  *   nebulaio_load_wait        in slices, so that the caller can be interrupted
  *   nebulaio_load_report      JSON: which route every byte took, and why
  *   nebulaio_release          each handle, once
@@ -99,7 +99,12 @@ int32_t nebulaio_devices(uint64_t system, char *buf, size_t cap, size_t *need, c
 int32_t nebulaio_model_open(uint64_t system, const char *path, const char *options_json,
                             uint64_t *model, char *err, size_t errcap);
 
-/* JSON: {"device":"cuda:0","files":[{"path","size","dest_size","dest_align"}],
+/* JSON: {"device":"cuda:0","files":[{"path","size","dest_size","dest_align"}]}:
+ * the part of describe that a load needs to start, so that the rest can be read
+ * while bytes flow. */
+int32_t nebulaio_model_files(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
+
+/* JSON: {"device","files",
  * "tensors":[{"name","dtype","shape","file","offset","size"}],"metadata":{}}
  * where offset is inside the destination of that file. */
 int32_t nebulaio_model_describe(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap);

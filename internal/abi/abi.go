@@ -142,9 +142,22 @@ func (t *Table) OpenModel(system uint64, path, options string) (uint64, error) {
 	return t.put(&source{Source: src}), nil
 }
 
+type files struct {
+	Device string                `json:"device"`
+	Files  []nebulaio.SourceFile `json:"files"`
+}
+
+// Files is nebulaio_model_files.
+func (t *Table) Files(model uint64) ([]byte, error) {
+	s, err := get[*source](t, model, "model")
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(files{Device: s.Device().ID, Files: s.Files()})
+}
+
 type description struct {
-	Device   string                `json:"device"`
-	Files    []nebulaio.SourceFile `json:"files"`
+	files
 	Tensors  []nebulaio.TensorInfo `json:"tensors"`
 	Metadata map[string]string     `json:"metadata"`
 }
@@ -156,7 +169,7 @@ func (t *Table) Describe(model uint64) ([]byte, error) {
 		return nil, err
 	}
 	s.once.Do(func() {
-		s.text, s.err = json.Marshal(description{Device: s.Device().ID, Files: s.Files(), Tensors: s.Tensors(), Metadata: s.Metadata()})
+		s.text, s.err = json.Marshal(description{files: files{Device: s.Device().ID, Files: s.Files()}, Tensors: s.Tensors(), Metadata: s.Metadata()})
 	})
 	return s.text, s.err
 }

@@ -26,8 +26,8 @@ type System struct {
 	Engine  *transfer.Engine
 }
 
-// New looks for devices and makes the engine. No GPU context, staging memory
-// or thread exists before the first load.
+// New looks for devices and makes the engine. No GPU context or staging memory
+// exists before the first model is opened for a GPU.
 func New(o Options) (*System, error) {
 	e, err := transfer.New(o.Engine)
 	if err != nil {

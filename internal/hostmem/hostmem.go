@@ -54,6 +54,19 @@ func Map(size int64) (*Region, error) {
 // Bytes is the usable memory; its start is aligned to HugePage.
 func (r *Region) Bytes() []byte { return r.mem }
 
+// AdviseHuge asks for huge pages in the whole ones that lie inside b, memory of
+// any owner that is about to be written from end to end. It is advice: pages
+// that exist stay as they are.
+func AdviseHuge(b []byte) {
+	if len(b) < 2*HugePage {
+		return
+	}
+	skip := -uintptr(unsafe.Pointer(&b[0])) & (HugePage - 1)
+	if inner := b[skip:]; len(inner) >= HugePage {
+		_ = unix.Madvise(inner[:len(inner)&^(HugePage-1)], unix.MADV_HUGEPAGE)
+	}
+}
+
 // Touch faults every page of b in, with workers threads at once: zeroing the
 // pages is what costs, and it is spread over cores.
 func Touch(b []byte, workers int) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
@@ -35,7 +36,8 @@ type Engine struct {
 
 // port is the engine's side of one device.
 type port struct {
-	dev    device.Device
+	dev device.Device
+	// One queue for all copies: two were measured to be slower, by 2 to 4 %.
 	queue  device.Queue
 	mapper device.Mapper // nil where memory is not addressable
 }
@@ -47,6 +49,20 @@ func New(o Options) (*Engine, error) {
 		return nil, err
 	}
 	return &Engine{opts: t, sched: newSched(), ports: map[device.Device]*port{}, pool: pool{deal: t}}, nil
+}
+
+// Prepare starts to make staging memory ready for dev in the background, for a
+// caller that knows of a transfer a little ahead. What fails here fails again,
+// and is reported, in Start.
+func (e *Engine) Prepare(dev device.Device) {
+	if _, ok := dev.(device.Mapper); ok {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed && e.pool.open() == nil {
+		e.pool.prepare(dev, false)
+	}
 }
 
 // Transfer is one running or ended request.
@@ -91,6 +107,11 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 		if err := p.queue.After(req.Stream); err != nil {
 			e.leave()
 			return nil, errs.Wrap("order after the caller's stream on", req.Device.Info().ID, err)
+		}
+	}
+	if p.mapper != nil {
+		for _, s := range req.Segments {
+			hostmem.AdviseHuge(p.mapper.Map(s.Dst, s.Len))
 		}
 	}
 	go t.plan()
@@ -157,13 +178,17 @@ func (t *Transfer) plan() {
 		kept[i] = settlePolicy(f, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i])
 	}
 	t.tally.policies = kept
+	ramp := 0
+	if t.port.mapper == nil {
+		ramp = t.e.opts.Workers
+	}
 	for _, s := range t.req.Segments {
 		if s.Len == 0 {
 			continue
 		}
 		f := t.req.Files[s.File]
 		alive := true
-		p := planner{params: t.paramsFor(f, kept[s.File]), residency: residencyOf(f)}
+		p := planner{params: t.paramsFor(f, kept[s.File]), residency: residencyOf(f), ramp: ramp}
 		p.emit = func(c chunk) {
 			if !alive {
 				return
@@ -176,6 +201,7 @@ func (t *Transfer) plan() {
 			alive = t.e.sched.add(t, c)
 		}
 		p.segment(s)
+		ramp = p.ramp
 		t.tally.dirty.Add(p.dirty)
 		if !alive {
 			return

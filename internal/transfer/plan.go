@@ -80,6 +80,9 @@ type planner struct {
 	params
 	residency func(off, n int64) residency
 	emit      func(chunk)
+	// ramp is how many of the next page-cache chunks are cut small: the first
+	// copy then starts after a small read instead of a large one.
+	ramp int
 	// dirty counts bytes of pieces that go through the page cache because
 	// pages in them are newer in memory than on disk.
 	dirty int64
@@ -179,11 +182,14 @@ func (p *planner) cut(s Segment, lo, hi int64, v verdict) {
 }
 
 func (p *planner) pieces(s Segment, lo, hi int64, v verdict) {
-	size := p.chunk
-	if v.way != viaCache {
-		size = p.block
-	}
 	for off := lo; off < hi; {
+		size := p.chunk
+		if v.way != viaCache {
+			size = p.block
+		} else if p.ramp > 0 {
+			size = p.block
+			p.ramp--
+		}
 		stop := min(hi, (off/size+1)*size)
 		p.emit(chunk{file: s.File, off: off, len: stop - off, dst: s.Dst + device.Ptr(off-s.Off), verdict: v})
 		off = stop

@@ -32,8 +32,9 @@ type pool struct {
 	preparing sync.WaitGroup
 }
 
-// partSize is the unit of faulting in and pinning.
-const partSize = 32 * units.MiB
+// partSize is the unit of faulting in and pinning: two large slots, one
+// worker's pair, so that the workers prepare the pool side by side.
+const partSize = 8 * units.MiB
 
 // part is a run of slots that is pinned as one.
 type part struct {
@@ -60,16 +61,24 @@ type slot struct {
 	got     int   // io_uring only: bytes read so far
 }
 
-// take gives n slots to a worker for the life of the engine; fewer when there
-// are no more. The mapping is made by the first call.
-func (p *pool) take(n int, small bool) ([]*slot, error) {
+// open maps the pool, once.
+func (p *pool) open() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.region == nil {
-		if err := p.mapSlots(); err != nil {
-			return nil, err
-		}
+	if p.region != nil {
+		return nil
 	}
+	return p.mapSlots()
+}
+
+// take gives n slots to a worker for the life of the engine; fewer when there
+// are no more.
+func (p *pool) take(n int, small bool) ([]*slot, error) {
+	if err := p.open(); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	from := &p.large
 	if small {
 		from = &p.small
@@ -95,29 +104,18 @@ func (p *pool) mapSlots() error {
 // cut makes n slots of size from mem, in parts, and returns what is left.
 func (p *pool) cut(mem []byte, n int, size int64) ([]*slot, []byte) {
 	perPart := max(1, int(partSize/size))
-	var byPart [][]*slot
+	var out []*slot
 	for n > 0 {
 		k := min(n, perPart)
 		pt := &part{mem: mem[:int64(k)*size]}
 		p.parts = append(p.parts, pt)
-		var of []*slot
 		for i := range int64(k) {
-			of = append(of, &slot{mem: pt.mem[i*size : (i+1)*size : (i+1)*size], part: pt, marks: map[*port]device.Mark{}})
+			s := &slot{mem: pt.mem[i*size : (i+1)*size : (i+1)*size], part: pt, marks: map[*port]device.Mark{}}
+			p.all = append(p.all, s)
+			out = append(out, s)
 		}
-		byPart = append(byPart, of)
-		p.all = append(p.all, of...)
 		mem = mem[len(pt.mem):]
 		n -= k
-	}
-	// Slots are dealt across the parts in turn: the workers then start on
-	// different parts, and these are prepared at the same time.
-	var out []*slot
-	for i := range perPart {
-		for _, of := range byPart {
-			if i < len(of) {
-				out = append(out, of[i])
-			}
-		}
 	}
 	return out, mem
 }

@@ -130,8 +130,8 @@ type tuned struct {
 // the first bytes arrive sooner.
 const storageBlock = 512 * units.KiB
 
-// Defaults of what is in flight. Twelve page-cache threads saturate a PCIe 5
-// x16 link with small pages as well as with large ones; waiting ones sleep.
+// Defaults of what is in flight. Ten page-cache threads on 16 cores saturate a
+// PCIe 5 x16 link; more of them only wait.
 const (
 	defaultQueueDepth = 16
 	defaultFillers    = 8
@@ -169,7 +169,7 @@ func (o Options) tune() (tuned, error) {
 		return tuned{}, errs.New(errs.Invalid, "configure engine", "io="+strconv.Quote(string(o.IO)), "is not a mechanism; expected auto, uring or pread")
 	}
 	if o.Workers == 0 {
-		o.Workers = min(mostWorkers, max(2, runtime.NumCPU()*3/4))
+		o.Workers = min(mostWorkers, max(2, runtime.NumCPU()*5/8))
 	}
 	if o.QueueDepth == 0 {
 		o.QueueDepth = defaultQueueDepth

@@ -40,6 +40,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "nebulaio_system_open": (_i32, (_text, _u64_p, *_err)),
     "nebulaio_devices": (_i32, (_u64, _out, _size, _size_p, *_err)),
     "nebulaio_model_open": (_i32, (_u64, _text, _text, _u64_p, *_err)),
+    "nebulaio_model_files": (_i32, (_u64, _out, _size, _size_p, *_err)),
     "nebulaio_model_describe": (_i32, (_u64, _out, _size, _size_p, *_err)),
     "nebulaio_load_start": (
         _i32,

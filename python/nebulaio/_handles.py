@@ -57,29 +57,6 @@ class Layout(Places):
     metadata: dict[str, str]
 
 
-class Description:
-    """What nebulaio_model_describe says, parsed in two steps.
-
-    Parsing thousands of tensors takes longer than starting a load, so what a
-    load needs to start is read first, and the rest while bytes flow.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def places(self) -> Places:
-        """The device and the files, without reading on to the tensors."""
-        # Inside a JSON string the quotes would be escaped, so this is the key itself.
-        end = self._text.find(',"tensors":[')
-        found: Places = json.loads(self._text[:end] + "}" if end >= 0 else self._text)
-        return found if "device" in found and "files" in found else self.layout()
-
-    def layout(self) -> Layout:
-        """All of it."""
-        whole: Layout = json.loads(self._text)
-        return whole
-
-
 class Destination(NamedTuple):
     """Memory for one file: the framework's array, the address in it, and the bytes from there."""
 
@@ -132,9 +109,15 @@ class Model(_Handle):
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def describe(self) -> Description:
-        """The layout: what to allocate, and where each tensor will lie in it."""
-        return Description(_abi.text(self.system.functions.nebulaio_model_describe, self.number.value).decode())
+    def files(self) -> Places:
+        """What to allocate: all that a load needs to start."""
+        found: Places = json.loads(_abi.text(self.system.functions.nebulaio_model_files, self.number.value))
+        return found
+
+    def describe(self) -> Layout:
+        """The whole layout: where each tensor will lie. Read it while bytes flow: it can be long."""
+        found: Layout = json.loads(_abi.text(self.system.functions.nebulaio_model_describe, self.number.value))
+        return found
 
 
 class Load(_Handle):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flow of a load: open, describe, allocate, start, make views meanwhile, wait."""
+"""The flow of a load: open, allocate, start, describe and make views meanwhile, wait."""
 
 from __future__ import annotations
 
@@ -37,15 +37,14 @@ def load(
     wanted = maker.prefer(wanted)
     system = holder.open()
     with _handles.Model(system, path, model_options(wanted, tensors, lenient)) as model:
-        description = model.describe()
-        places = description.places()
+        places = model.files()
         place = places["device"]
         if place != "host":
             system.cuda_used = True
         destinations = [maker.allocate(file["dest_size"], file["dest_align"], place) for file in places["files"]]
         with _handles.Load(model, destinations, maker.stream(place), options) as running:
             # Bytes flow from here on; leaving the block early cancels them.
-            tensors_laid_out = description.layout()["tensors"]
+            tensors_laid_out = model.describe()["tensors"]
             dtypes = _frameworks.choose(maker, tensors_laid_out, unsupported)  # type: ignore[arg-type]
             out = maker.views(tensors_laid_out, destinations, dtypes)
             running.wait(progress)

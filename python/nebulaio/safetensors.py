@@ -111,6 +111,6 @@ def inspect(
     """
     system = _process.current().open()
     with _handles.Model(system, path, _load.model_options("host", tensors, lenient)) as model:
-        layout: dict[str, Any] = dict(model.describe().layout())
+        layout: dict[str, Any] = dict(model.describe())
     del layout["device"]
     return layout

@@ -5,7 +5,7 @@
  * step, a load that runs for ever, a library that is slow to stop.
  *
  * The path given to model_open is the script: words separated by commas.
- *   open=N describe=N start=N wait=N   that step fails with status N
+ *   open=N files=N describe=N start=N wait=N   that step fails with status N
  *   size=N                             the one tensor "t" has N bytes of U8
  *   dtype=X shape=a:b                  another type and shape (size still in bytes)
  *   align=N                            dest_align
@@ -147,6 +147,22 @@ int32_t nebulaio_model_open(uint64_t system, const char *path, const char *optio
 	(void)options;
 	*model = make(2, path);
 	return NEBULAIO_OK;
+}
+
+int32_t nebulaio_model_files(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap)
+{
+	struct handle *h = get(model, 2);
+	char device[64], text[512];
+	if (!h)
+		return fail(NEBULAIO_ERR_CLOSED, "files: handle is closed", err, errcap);
+	long status = number(h->script, "files=", 0), size = number(h->script, "size=", 16);
+	if (status)
+		return fail((int32_t)status, "files: scripted", err, errcap);
+	text_until_comma(h->script, "device=", "host", device, sizeof device);
+	snprintf(text, sizeof text,
+	         "{\"device\":\"%s\",\"files\":[{\"path\":\"fake\",\"size\":%ld,\"dest_size\":%ld,\"dest_align\":%ld}]}",
+	         device, size, size, number(h->script, "align=", 4096));
+	return give(text, buf, cap, need);
 }
 
 int32_t nebulaio_model_describe(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap)

@@ -37,7 +37,7 @@ def test_a_load_in_order(fake: _process.Holder) -> None:
 
 
 @pytest.mark.parametrize("status", STATUSES)
-@pytest.mark.parametrize("step", ["open", "describe", "start", "wait"])
+@pytest.mark.parametrize("step", ["open", "files", "start", "describe", "wait"])
 def test_every_status_at_every_step(fake: _process.Holder, step: str, status: int) -> None:
     with pytest.raises(STATUSES[status], match="scripted") as caught:
         load(f"{step}={status}")
@@ -210,18 +210,3 @@ def test_frameworks(fake: _process.Holder, monkeypatch: pytest.MonkeyPatch) -> N
 def test_inspect_releases(fake: _process.Holder) -> None:
     assert inspect("size=5")["tensors"][0]["size"] == 5
     assert log(fake) == ["release-model"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"device":"host","files":[{"path":"x\\",\\"tensors\\":["}],"tensors":[],"metadata":{}}',
-        '{"tensors":[],"device":"host","metadata":{},"files":[{"path":"x\\",\\"tensors\\":["}]}',
-        '{"device":"host","tensors":[],"metadata":{},"files":[{"path":"x\\",\\"tensors\\":["}]}',
-    ],
-)
-def test_places_are_read_whatever_the_order(text: str) -> None:
-    description = _handles.Description(text)
-    places = description.places()
-    assert (places["device"], places["files"][0]["path"]) == ("host", 'x","tensors":[')
-    assert description.layout()["tensors"] == []

@@ -189,7 +189,7 @@ def test_views_are_cheap(torch: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "t.safetensors", entries)
     maker = _frameworks.get("pt")
     with Model(_process.current().open(), path, {"device": "host"}) as model:
-        layout = model.describe().layout()
+        layout = model.describe()
     dtypes = _frameworks.choose(maker, layout["tensors"], "error")
     destinations = [maker.allocate(file["dest_size"], file["dest_align"], "host") for file in layout["files"]]
     best = float("inf")

@@ -11,6 +11,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 export NEBULAIO_LIBRARY=$here/libnebulaio.so NEBULAIO_CLI=$here/nebulaio
 export PYTHONPATH=$here/python${PYTHONPATH:+:$PYTHONPATH}
 [ -d "$here/pydeps" ] && PYTHONPATH=$PYTHONPATH:$here/pydeps
+# As pip does at install time: without it each process compiles the package anew.
+python3 -m compileall -q "$here/python/nebulaio"
 what=${1:-test}
 shift || true
 case $what in
