@@ -138,6 +138,7 @@ func (s *System) OpenModel(ctx context.Context, path string, o ModelOptions) (*S
 	if err != nil {
 		return nil, err
 	}
+	s.sys.Engine.Rouse(dev, m.Bytes())
 	return &Source{sys: s.sys, dev: dev, model: m}, nil
 }
 

@@ -141,7 +141,7 @@ func TestAFailedLoadLeavesNothingBehind(t *testing.T) {
 		"no memory":   func(g *fakegpu.GPU) { g.Fail("cuMemAlloc_v2", 0, 1, fakegpu.OutOfMemory) },
 		"a bad copy":  func(g *fakegpu.GPU) { g.Fail("cuMemcpyHtoDAsync_v2", 0, 1, fakegpu.LaunchFailed) },
 		"later":       func(g *fakegpu.GPU) { g.FailCopy(1, fakegpu.LaunchFailed, false) },
-		"no stream":   func(g *fakegpu.GPU) { g.Fail("cuStreamCreate", 0, 1, fakegpu.LaunchFailed) },
+		"no stream":   func(g *fakegpu.GPU) { g.Fail("cuStreamCreate", 0, 2, fakegpu.LaunchFailed) },
 		"no context":  func(g *fakegpu.GPU) { g.Fail("cuDevicePrimaryCtxRetain", 0, 1, fakegpu.OutOfMemory) },
 		"no event":    func(g *fakegpu.GPU) { g.Fail("cuEventCreate", 0, 1, fakegpu.LaunchFailed) },
 		"not pinned":  func(g *fakegpu.GPU) { g.Fail("cuMemHostRegister_v2", 0, 100, fakegpu.OutOfMemory) }, // which is no failure

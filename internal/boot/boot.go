@@ -7,6 +7,7 @@ package boot
 import (
 	"errors"
 	"runtime"
+	"runtime/debug"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/open"
@@ -53,11 +54,16 @@ func (s *System) Close() error {
 // once without first noticing that they block.
 const minParallel = 16
 
+// gcPercent lets the heap, a few megabytes of headers, grow fivefold between
+// collections: one in the middle of a load costs more than the memory.
+const gcPercent = 400
+
 // OwnRuntime tells the Go scheduler that this process is ours: a goroutine in a
 // blocking read keeps its place until it is noticed, and with few cores that
 // would leave reads waiting for each other. Programs that import the library
-// keep their own setting.
+// keep their own settings.
 func OwnRuntime() {
+	debug.SetGCPercent(gcPercent)
 	if n := runtime.GOMAXPROCS(0); n < minParallel {
 		runtime.GOMAXPROCS(minParallel)
 	}

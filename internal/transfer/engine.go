@@ -51,19 +51,42 @@ func New(o Options) (*Engine, error) {
 	return &Engine{opts: t, sched: newSched(), ports: map[device.Device]*port{}, pool: pool{deal: t}}, nil
 }
 
-// Prepare starts to make staging memory ready for dev in the background, for a
-// caller that knows of a transfer a little ahead. What fails here fails again,
-// and is reported, in Start.
+// Prepare makes ready in the background what a transfer to dev will need, for a
+// caller that knows of one a little ahead: staging memory and threads. What
+// fails here fails again, and is reported, in Start.
 func (e *Engine) Prepare(dev device.Device) {
 	if _, ok := dev.(device.Mapper); ok {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.closed && e.pool.open() == nil {
-		e.pool.prepare(dev, false)
+	if e.closed || e.pool.open() != nil {
+		return
+	}
+	// The queue first: a driver that is pinning memory makes others wait.
+	if _, err := e.portOf(dev); err != nil {
+		return
+	}
+	e.pool.prepare(dev, false)
+	if !e.started[viaCache] {
+		e.started[viaCache] = e.start(viaCache) == nil
 	}
 }
+
+// Rouse tells sleeping workers that a transfer of n bytes to dev is about to
+// start. Small ones are not worth it.
+func (e *Engine) Rouse(dev device.Device, n int64) {
+	if _, ok := dev.(device.Mapper); !ok && n >= rouseAbove {
+		e.sched.rouse(rouseFor)
+	}
+}
+
+// The destination is allocated between the two calls, in about half a
+// millisecond; looking out for longer would only burn CPU.
+const (
+	rouseAbove = 256 * units.MiB
+	rouseFor   = 1500 * time.Microsecond
+)
 
 // Transfer is one running or ended request.
 type Transfer struct {
@@ -149,17 +172,26 @@ func (e *Engine) enter(dev device.Device) (*port, error) {
 	if e.closed {
 		return nil, errs.New(errs.Closed, "start transfer", dev.Info().ID, "the engine is closed")
 	}
-	p, ok := e.ports[dev]
-	if !ok {
-		q, err := dev.NewQueue()
-		if err != nil {
-			return nil, err
-		}
-		m, _ := dev.(device.Mapper)
-		p = &port{dev: dev, queue: q, mapper: m}
-		e.ports[dev] = p
+	p, err := e.portOf(dev)
+	if err != nil {
+		return nil, err
 	}
 	e.running++
+	return p, nil
+}
+
+// portOf is the port of dev, made on first use; the caller holds mu.
+func (e *Engine) portOf(dev device.Device) (*port, error) {
+	if p, ok := e.ports[dev]; ok {
+		return p, nil
+	}
+	q, err := dev.NewQueue()
+	if err != nil {
+		return nil, err
+	}
+	m, _ := dev.(device.Mapper)
+	p := &port{dev: dev, queue: q, mapper: m}
+	e.ports[dev] = p
 	return p, nil
 }
 

@@ -13,9 +13,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// pool is the staging memory: one mapping cut into large and small slots. It is mapped on first
-// use, faulted in and pinned part by part in the background, so that the first
-// chunk waits for one part and not for all of it.
+// pool is the staging memory: one mapping cut into large and small slots. It is
+// mapped on first use, and faulted in and pinned part by part while the first
+// chunks flow. Fresh memory comes at a fixed rate, however many threads ask for
+// it, and drivers pin one range at a time: so one part is faulted in while the
+// one before is pinned, every worker's first slot before any second one.
 type pool struct {
 	deal tuned
 
@@ -30,18 +32,22 @@ type pool struct {
 	counted int
 
 	preparing sync.WaitGroup
+	turn      turn
 }
 
-// partSize is the unit of faulting in and pinning: two large slots, one
-// worker's pair, so that the workers prepare the pool side by side.
-const partSize = 8 * units.MiB
+// turn lets one part at a time be faulted in, and one be pinned.
+type turn struct{ touch, pin sync.Mutex }
+
+// partSize is the unit of faulting in and pinning, one large slot.
+const partSize = 4 * units.MiB
 
 // part is a run of slots that is pinned as one.
 type part struct {
 	mem     []byte
+	turn    *turn
 	mu      sync.Mutex
 	touched atomic.Bool
-	pinned  atomic.Bool
+	tried   atomic.Bool // pinning was tried; pinErr tells how it went
 	pinErr  error
 	unpin   func() error
 }
@@ -83,9 +89,18 @@ func (p *pool) take(n int, small bool) ([]*slot, error) {
 	if small {
 		from = &p.small
 	}
-	n = min(n, len(*from))
-	out := (*from)[:n:n]
-	*from = (*from)[n:]
+	// A worker's first slot comes from the front, where preparation begins,
+	// its second from the back.
+	var out []*slot
+	for len(out) < n && len(*from) > 0 {
+		if i := len(*from) - 1; len(out)%2 == 1 {
+			out = append(out, (*from)[i])
+			*from = (*from)[:i]
+		} else {
+			out = append(out, (*from)[0])
+			*from = (*from)[1:]
+		}
+	}
 	return out, nil
 }
 
@@ -107,7 +122,7 @@ func (p *pool) cut(mem []byte, n int, size int64) ([]*slot, []byte) {
 	var out []*slot
 	for n > 0 {
 		k := min(n, perPart)
-		pt := &part{mem: mem[:int64(k)*size]}
+		pt := &part{mem: mem[:int64(k)*size], turn: &p.turn}
 		p.parts = append(p.parts, pt)
 		for i := range int64(k) {
 			s := &slot{mem: pt.mem[i*size : (i+1)*size : (i+1)*size], part: pt, marks: map[*port]device.Mark{}}
@@ -121,43 +136,54 @@ func (p *pool) cut(mem []byte, n int, size int64) ([]*slot, []byte) {
 }
 
 // prepare starts to fault in and pin the parts of slots of that size for dev in
-// the background.
+// the background, in order.
 func (p *pool) prepare(dev device.Device, small bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	seen := map[*part]bool{}
+	var todo []*part
 	for _, s := range p.all {
 		if isSmall := int64(len(s.mem)) == p.deal.block; isSmall != small && p.deal.block != p.deal.MaxTransfer {
 			continue
 		}
-		if !seen[s.part] && !s.part.readyFor(dev) {
-			seen[s.part] = true
-			p.preparing.Go(func() { s.part.ensure(dev) })
+		if !s.part.readyFor(dev) && (len(todo) == 0 || todo[len(todo)-1] != s.part) {
+			todo = append(todo, s.part)
 		}
+	}
+	if len(todo) > 0 {
+		p.preparing.Go(func() {
+			for _, pt := range todo {
+				pt.ensure(dev)
+			}
+		})
 	}
 }
 
+// readyFor reports whether nothing is left to do for dev.
 func (pt *part) readyFor(dev device.Device) bool {
-	return pt.pinned.Load() || dev.Info().Kind == device.Host
+	return pt.tried.Load() || dev.Info().Kind == device.Host
 }
 
 // ensure faults the part in and pins it for dev; later calls return at once.
 // Memory that cannot be pinned still works, slower; pinError tells why.
 func (pt *part) ensure(dev device.Device) {
-	if pt.pinned.Load() {
+	if pt.tried.Load() {
 		return
 	}
 	pt.mu.Lock()
 	defer pt.mu.Unlock()
 	if !pt.touched.Load() {
+		pt.turn.touch.Lock()
 		hostmem.Touch(pt.mem, 2)
+		pt.turn.touch.Unlock()
 		pt.touched.Store(true)
 	}
-	if pt.pinned.Load() || pt.pinErr != nil || dev.Info().Kind == device.Host {
+	if pt.readyFor(dev) {
 		return
 	}
+	pt.turn.pin.Lock()
 	pt.unpin, pt.pinErr = dev.Register(pt.mem)
-	pt.pinned.Store(pt.pinErr == nil)
+	pt.turn.pin.Unlock()
+	pt.tried.Store(true)
 }
 
 // pinError returns why a part that was tried could not be pinned.

@@ -131,7 +131,7 @@ type tuned struct {
 const storageBlock = 512 * units.KiB
 
 // Defaults of what is in flight. Ten page-cache threads on 16 cores saturate a
-// PCIe 5 x16 link; more of them only wait.
+// PCIe 5 x16 link; more of them only wait, and pin more memory.
 const (
 	defaultQueueDepth = 16
 	defaultFillers    = 8

@@ -135,7 +135,11 @@ func (w *worker) do(t *Transfer, c chunk) {
 // device, or nil when the transfer has failed meanwhile.
 func (w *worker) slot(t *Transfer) *slot {
 	s := w.slots[w.turn]
-	w.turn = (w.turn + 1) % len(w.slots)
+	if other := w.slots[len(w.slots)-1-w.turn]; !s.part.readyFor(t.port.dev) && other.part.readyFor(t.port.dev) {
+		s = other // in the first moments of an engine, while the pool is being pinned
+	} else {
+		w.turn = (w.turn + 1) % len(w.slots)
+	}
 	w.e.settleSlot(s)
 	if w.e.sched.hasFailed(t) {
 		return nil
