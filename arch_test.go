@@ -56,7 +56,9 @@ type pkg struct {
 
 func list(t *testing.T, args ...string) []pkg {
 	t.Helper()
-	out, err := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Imports,GoFiles,CgoFiles,Deps,Standard"}, args...)...).Output()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Imports,GoFiles,CgoFiles,Deps,Standard"}, args...)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // else the shared library does not exist
+	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}

@@ -138,8 +138,14 @@ func (s *System) OpenModel(ctx context.Context, path string, o ModelOptions) (*S
 	if err != nil {
 		return nil, err
 	}
-	s.sys.Engine.Rouse(dev, m.Bytes())
-	return &Source{sys: s.sys, dev: dev, model: m}, nil
+	src := &Source{sys: s.sys, dev: dev, model: m}
+	if dev.Info().Kind == device.Host && (o.Device == "" || o.Device == "auto") {
+		// Host memory was the second choice: the report says why.
+		if v := s.sys.Devices.Survey(); v.NoGPU != "" {
+			src.refused = []transfer.RefusalReport{{What: "gpu", On: "this machine", Reason: v.NoGPU, Fix: v.Fix}}
+		}
+	}
+	return src, nil
 }
 
 // LoadOptions choose what is loaded, where to, and how.

@@ -21,6 +21,8 @@ type Source struct {
 	sys   *boot.System
 	dev   device.Device
 	model *model.Model
+	// refused is what opening the device already gave up.
+	refused []transfer.RefusalReport
 }
 
 // SourceFile is one file of a model and the memory it needs.
@@ -124,7 +126,7 @@ func (s *Source) Start(ctx context.Context, dst []Destination, o StartOptions) (
 	if err != nil {
 		return nil, err
 	}
-	return &Loading{t: t, model: s.model}, nil
+	return &Loading{t: t, model: s.model, refused: s.refused}, nil
 }
 
 // Loading is a load under way.
@@ -132,6 +134,8 @@ type Loading struct {
 	t     *transfer.Transfer
 	model *model.Model
 	alloc time.Duration
+
+	refused []transfer.RefusalReport
 }
 
 // Done is closed when the load has ended and nothing is queued into the
@@ -149,6 +153,7 @@ func (l *Loading) Progress() (done, total int64) { return l.t.Progress() }
 func (l *Loading) Report() Report {
 	r := Report{Report: l.t.Report(), Path: l.model.Path, Tensors: len(l.model.Tensors),
 		OpenSeconds: l.model.OpenTime.Seconds(), AllocSeconds: l.alloc.Seconds()}
+	r.Refusals = append(append([]transfer.RefusalReport{}, l.refused...), r.Refusals...)
 	return r
 }
 

@@ -12,9 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nebulaio/nebulaio"
-	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -162,17 +160,7 @@ func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f
 		return l, err
 	}
 	l.Report = m.Report()
-	noteNoGPU(&l.Report, sys, f.load.Device)
 	return l, m.Free()
-}
-
-// noteNoGPU adds to a load that had the choice why it did not go to a GPU.
-func noteNoGPU(r *nebulaio.Report, sys *nebulaio.System, asked string) {
-	if r.Device.Kind != device.Host || asked != "" && asked != "auto" {
-		return
-	}
-	s := sys.Survey()
-	r.Refusals = append(r.Refusals, transfer.RefusalReport{What: "gpu", On: "this machine", Reason: s.NoGPU, Fix: s.Fix})
 }
 
 // printLoadLine is one load of several.

@@ -73,21 +73,6 @@ func (e *Engine) Prepare(dev device.Device) {
 	}
 }
 
-// Rouse tells sleeping workers that a transfer of n bytes to dev is about to
-// start. Small ones are not worth it.
-func (e *Engine) Rouse(dev device.Device, n int64) {
-	if _, ok := dev.(device.Mapper); !ok && n >= rouseAbove {
-		e.sched.rouse(rouseFor)
-	}
-}
-
-// The destination is allocated between the two calls, in about half a
-// millisecond; looking out for longer would only burn CPU.
-const (
-	rouseAbove = 256 * units.MiB
-	rouseFor   = 1500 * time.Microsecond
-)
-
 // Transfer is one running or ended request.
 type Transfer struct {
 	e     *Engine
@@ -117,6 +102,12 @@ type Transfer struct {
 // context cancels the transfer. The files and destinations belong to the
 // transfer until Done is closed.
 func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
+	if req.Route == "" {
+		req.Route = RouteAuto
+	}
+	if req.Cache == "" {
+		req.Cache = CacheAuto
+	}
 	t := &Transfer{e: e, req: req, began: time.Now(), drained: make(chan struct{}), done: make(chan struct{})}
 	if err := t.check(); err != nil {
 		return nil, err

@@ -167,7 +167,7 @@ func (p *planner) cut(s Segment, lo, hi int64, v verdict) {
 	if v.way == viaDirect && p.memAlign > 0 && base%p.memAlign == 0 {
 		// In place only whole aligned blocks can be read directly; the ragged
 		// ends, less than a block each, come through the page cache.
-		ragged := verdict{way: viaFill}
+		ragged := verdict{way: viaCache}
 		a, b := (lo+p.align-1)/p.align*p.align, hi/p.align*p.align
 		if a >= b {
 			p.pieces(s, lo, hi, ragged)

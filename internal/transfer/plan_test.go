@@ -178,15 +178,15 @@ func (k *planCase) checkChunk(c chunk) string {
 	}
 	switch c.way {
 	case viaCache:
-		if k.route == RouteDirect {
+		if k.route == RouteDirect && !ragged {
 			return "goes through the page cache on route direct"
 		}
 		return ""
 	case viaFill:
-		if k.route == RouteDirect && !ragged {
+		if k.route == RouteDirect {
 			return "goes through the page cache on route direct"
 		}
-		if !ragged && (!k.known || k.residencyAt(c.off, c.len).Cached > 0) {
+		if !k.known || k.residencyAt(c.off, c.len).Cached > 0 {
 			return "is said to be absent, and is cached or unknown"
 		}
 		return ""

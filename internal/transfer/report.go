@@ -285,9 +285,20 @@ func (t *Transfer) describeFiles(r *Report, policies []CachePolicy) {
 		}
 		if method != vfs.ProbeCachestat && !f.FS().Memory {
 			r.Refusals = append(r.Refusals, RefusalReport{What: "residency", On: f.Path(), Reason: probeWhy,
-				Fix: "use kernel 6.5 or later, and load as the file's owner or with write permission"})
+				Fix: residencyFix(method, f.FS().Name)})
 		}
 	}
+}
+
+// residencyFix says how the kernel could be made to tell more.
+func residencyFix(m vfs.ProbeMethod, fs string) string {
+	switch {
+	case fs == "overlayfs":
+		return "keep the file on a volume of its own instead of the container's layers"
+	case m == vfs.ProbeMincore:
+		return "use kernel 6.5 or later"
+	}
+	return "load as the file's owner or with write permission"
 }
 
 func (t *Transfer) describeEngine(r *Report) {

@@ -2,12 +2,7 @@
 
 package transfer
 
-import (
-	"runtime"
-	"sync"
-	"sync/atomic"
-	"time"
-)
+import "sync"
 
 // sched hands chunks to workers: one chunk of each running transfer in turn, so
 // that transfers share the engine fairly and together are as fast as one alone.
@@ -16,10 +11,6 @@ type sched struct {
 	wake   [ways]sync.Cond
 	turns  [ways][]*Transfer // those with queued chunks of that way, next one first
 	closed bool
-
-	// Read without mu by workers that look out for work instead of sleeping.
-	queued [ways]atomic.Int64 // chunks to be had
-	alert  atomic.Int64       // until when they look out, in Unix nanoseconds
 }
 
 func newSched() *sched {
@@ -48,7 +39,6 @@ func (s *sched) queue(t *Transfer, c chunk) {
 		s.turns[c.way] = append(s.turns[c.way], t)
 	}
 	t.queue[c.way] = append(t.queue[c.way], c)
-	s.queued[c.way].Add(1)
 	s.wake[c.way].Signal()
 }
 
@@ -72,14 +62,6 @@ func (s *sched) next(w way, n int, block bool) (*Transfer, []chunk) {
 		if s.closed || !block {
 			return nil, nil
 		}
-		if s.onAlert() {
-			s.mu.Unlock()
-			for s.onAlert() && s.queued[w].Load() == 0 {
-				runtime.Gosched()
-			}
-			s.mu.Lock()
-			continue
-		}
 		s.wake[w].Wait()
 	}
 	t := s.turns[w][0]
@@ -87,24 +69,11 @@ func (s *sched) next(w way, n int, block bool) (*Transfer, []chunk) {
 	n = min(n, len(t.queue[w]))
 	cs := t.queue[w][:n:n]
 	t.queue[w] = t.queue[w][n:]
-	s.queued[w].Add(-int64(n))
 	if len(t.queue[w]) > 0 {
 		s.turns[w] = append(s.turns[w], t)
 	}
 	return t, cs
 }
-
-// rouse wakes the page-cache workers for work that is about to come, and keeps
-// them looking out for it for d. Waking sleeping threads one after the other
-// takes longer than reading the first chunks.
-func (s *sched) rouse(d time.Duration) {
-	s.alert.Store(time.Now().Add(d).UnixNano())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wake[viaCache].Broadcast()
-}
-
-func (s *sched) onAlert() bool { return time.Now().UnixNano() < s.alert.Load() }
 
 // done records that a chunk of n bytes has been delivered.
 func (s *sched) done(t *Transfer, n int64) {
@@ -147,7 +116,6 @@ func (s *sched) fail(t *Transfer, err error) {
 		if n := len(t.queue[w]); n > 0 {
 			t.outstanding -= n
 			t.queue[w] = nil
-			s.queued[w].Add(-int64(n))
 			s.turns[w] = without(s.turns[w], t)
 		}
 	}

@@ -8,7 +8,6 @@ package vfs
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -55,7 +54,7 @@ const pageAlign = 4096
 func Open(path string) (*File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, errs.Wrap("open", path, &os.PathError{Op: "open", Path: path, Err: err})
+		return nil, errs.Wrap("open", path, err)
 	}
 	f := &File{path: path, buffered: fd, direct: -1}
 	if err := f.stat(); err != nil {

@@ -33,14 +33,14 @@ type Driver struct {
 
 // symbols are resolved by exact versioned name; all of them are needed.
 type symbols struct {
-	init, driverGetVersion, getErrorName, getErrorString                 dl.Func
-	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID              dl.Func
-	deviceGetPCIBusID, deviceTotalMem, deviceGetAttribute                dl.Func
-	primaryCtxRetain, primaryCtxRelease, ctxPushCurrent, ctxPopCurrent   dl.Func
-	memAlloc, memFree, memHostRegister, memHostUnregister                dl.Func
-	memcpyHtoDAsync, memcpyDtoHAsync                                     dl.Func
-	streamCreate, streamDestroy, streamSynchronize, streamWaitEvent      dl.Func
-	eventCreate, eventDestroy, eventRecord, eventSynchronize, eventQuery dl.Func
+	init, driverGetVersion, getErrorName, getErrorString               dl.Func
+	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID            dl.Func
+	deviceGetPCIBusID, deviceTotalMem, deviceGetAttribute              dl.Func
+	primaryCtxRetain, primaryCtxRelease, ctxPushCurrent, ctxPopCurrent dl.Func
+	memAlloc, memFree, memHostRegister, memHostUnregister              dl.Func
+	memcpyHtoDAsync, memcpyDtoHAsync                                   dl.Func
+	streamCreate, streamDestroy, streamSynchronize, streamWaitEvent    dl.Func
+	eventCreate, eventDestroy, eventRecord, eventQuery                 dl.Func
 }
 
 // bindings lists where each symbol goes and its names, newest first.
@@ -74,7 +74,6 @@ func (s *symbols) bindings() []binding {
 		{&s.eventCreate, []string{"cuEventCreate"}},
 		{&s.eventDestroy, []string{"cuEventDestroy_v2"}},
 		{&s.eventRecord, []string{"cuEventRecord"}},
-		{&s.eventSynchronize, []string{"cuEventSynchronize"}},
 		{&s.eventQuery, []string{"cuEventQuery"}},
 	}
 }
