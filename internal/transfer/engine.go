@@ -211,7 +211,7 @@ func (t *Transfer) plan() {
 		}
 		f := t.req.Files[s.File]
 		alive := true
-		p := planner{params: t.paramsFor(f, kept[s.File]), residency: residencyOf(f), ramp: ramp}
+		p := planner{params: t.paramsFor(f, kept[s.File]), residency: residencyOf(f), ramp: ramp, ramps: t.e.opts.Workers}
 		p.emit = func(c chunk) {
 			if !alive {
 				return

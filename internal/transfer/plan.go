@@ -80,9 +80,10 @@ type planner struct {
 	params
 	residency func(off, n int64) residency
 	emit      func(chunk)
-	// ramp is how many of the next page-cache chunks are cut small: the first
-	// copy then starts after a small read instead of a large one.
-	ramp int
+	// ramp counts down the first page-cache chunks, one for each worker, which
+	// grow from small to full size: the first copy then starts after a small
+	// read, and the workers do not all come back at the same time.
+	ramp, ramps int
 	// dirty counts bytes of pieces that go through the page cache because
 	// pages in them are newer in memory than on disk.
 	dirty int64
@@ -181,16 +182,24 @@ func (p *planner) cut(s Segment, lo, hi int64, v verdict) {
 	p.pieces(s, lo, hi, v)
 }
 
+// rampSize is the size of the next chunk of the ramp, in whole blocks.
+func (p *planner) rampSize() int64 {
+	blocks := p.chunk / p.block
+	step := int64(p.ramps - p.ramp + 1)
+	return p.block * max(1, blocks*step/int64(p.ramps))
+}
+
 func (p *planner) pieces(s Segment, lo, hi int64, v verdict) {
 	for off := lo; off < hi; {
 		size := p.chunk
 		if v.way != viaCache {
 			size = p.block
 		} else if p.ramp > 0 {
-			size = p.block
+			size = p.rampSize()
 			p.ramp--
 		}
-		stop := min(hi, (off/size+1)*size)
+		// Up to the next multiple of the size, and never across one of a chunk.
+		stop := min(hi, (off/size+1)*size, (off/p.chunk+1)*p.chunk)
 		p.emit(chunk{file: s.File, off: off, len: stop - off, dst: s.Dst + device.Ptr(off-s.Off), verdict: v})
 		off = stop
 	}

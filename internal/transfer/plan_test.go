@@ -38,6 +38,7 @@ type planCase struct {
 	pages []byte // state of each page of the file: bit 0 cached, bit 1 dirty
 	known bool
 	segs  []Segment
+	ramps int // chunks that grow to full size at the start
 }
 
 const testPage = 4096
@@ -62,6 +63,7 @@ func drawCase(c choices) planCase {
 	k.cache = []CachePolicy{CacheAuto, CacheKeep, CacheBypass}[c.pick(3)]
 	k.missLimit = []float64{0, 1.0 / 16, 0.5}[c.pick(3)]
 	k.known = c.pick(5) > 0
+	k.ramps = int(c.pick(6))
 	k.size = 1 + c.pick(6*k.window)
 	k.pages = make([]byte, (k.size+testPage-1)/testPage)
 	for i := 0; i < len(k.pages); { // in runs, as page caches are
@@ -118,7 +120,7 @@ func (k *planCase) clean(lo, hi int64) bool {
 
 func (k *planCase) plan() ([]chunk, int64) {
 	var out []chunk
-	p := planner{params: k.params, residency: k.residencyAt, emit: func(c chunk) { out = append(out, c) }}
+	p := planner{params: k.params, residency: k.residencyAt, ramp: k.ramps, ramps: k.ramps, emit: func(c chunk) { out = append(out, c) }}
 	for _, s := range k.segs {
 		p.segment(s)
 	}
