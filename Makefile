@@ -47,6 +47,10 @@ test-python: lib venv ## Python package against the real library on host
 	cd python && NEBULAIO_LIBRARY=$(LIB) $(PY) -m mypy --strict nebulaio
 	cd python && PATH=$(VENV)/bin:$$PATH NEBULAIO_LIBRARY=$(LIB) $(PY) -m pytest -q -m 'not cuda and not torch'
 
+.PHONY: test-torch
+test-torch: lib ## Torch tests; PYTHON=... names an interpreter with torch and python/tests/requirements.txt
+	cd python && NEBULAIO_LIBRARY=$(LIB) $(PYTHON) -m pytest -q -m torch
+
 .PHONY: test-bench
 test-bench: lib build venv ## The benchmark harness's own tests; no speed is asserted
 	NEBULAIO_LIBRARY=$(LIB) $(PY) -m pytest -q bench/tests

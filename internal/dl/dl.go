@@ -33,7 +33,7 @@ func Open(names ...string) (*Library, error) {
 		}
 		tried = append(tried, err.Error())
 	}
-	return nil, errs.New(errs.NotFound, "open library", "", strings.Join(tried, "; "))
+	return nil, &errs.Error{Kind: errs.NotFound, Msg: strings.Join(tried, "; ")}
 }
 
 // Name is the name under which the library was found.

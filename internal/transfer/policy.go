@@ -23,12 +23,12 @@ func settlePolicy(f *vfs.File, asked CachePolicy, seen bool) CachePolicy {
 	return CacheKeep
 }
 
-// dataAbsent looks at samples across the file, past its first megabyte, where a
-// header may be cached: asking for all of a large file takes longer than many
-// a load.
+// dataAbsent looks at samples across the file, but for its first and last
+// megabyte, where the header and a ragged end may be cached: asking for all of a
+// large file takes longer than many a load.
 func dataAbsent(f *vfs.File) bool {
 	const samples, length = 16, 64 * units.KiB
-	span := f.Size() - units.MiB
+	span := f.Size() - 2*units.MiB
 	if span < samples*length {
 		return false
 	}

@@ -133,7 +133,11 @@ func Find(names ...string) (*Driver, []device.Finding, error) {
 }
 
 func unusable(f device.Finding) error {
-	return &errs.Error{Kind: errs.Unsupported, Op: "use CUDA", Name: f.Name, Msg: f.Detail, Fix: f.Fix}
+	e := &errs.Error{Kind: errs.Unsupported, Op: "use CUDA", Name: f.Name, Msg: f.Detail, Fix: f.Fix}
+	if strings.HasPrefix(f.Detail, f.Name) {
+		e.Name = "" // the detail names it
+	}
+	return e
 }
 
 // initFix knows the common reasons why cuInit fails.

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nebulaio_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/format"
+	"github.com/nebulaio/nebulaio/internal/synth"
+)
+
+// TestCacheAutoKeepsAFileThatIsLoadedAgain walks the policy as a user meets it,
+// with a system of its own for each load, as separate processes have: past the
+// page cache the first time, through it when the data is absent again, and from
+// it after that.
+func TestCacheAutoKeepsAFileThatIsLoadedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	shapes := []format.Tensor{{Name: "w", DType: format.U8, Shape: []int64{16<<20 + 5}, Size: 16<<20 + 5}}
+	if _, err := synth.Write(context.Background(), path, synth.Options{Shapes: shapes, Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"direct", "buffered", "page_cache"} {
+		sys, err := nebulaio.Open(nebulaio.Options{Devices: "off"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			src, err := sys.OpenModel(context.Background(), path, nebulaio.ModelOptions{Device: "host"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left, err := src.DropCache(); err != nil || left > 0 {
+				t.Skipf("the page cache cannot be dropped here: %d bytes left, %v", left, err)
+			}
+			src.Close()
+		}
+		m, err := sys.Load(context.Background(), path, nebulaio.LoadOptions{Device: "host"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := m.Report()
+		if !r.Files[0].Direct {
+			t.Skipf("the file system under the test refuses O_DIRECT: %+v", r.Refusals)
+		}
+		share := map[string]int64{}
+		for _, x := range r.Routes {
+			share[string(x.Route)] = x.Bytes
+		}
+		// The ragged ends and what the header's page brings along are small.
+		if share[want] < r.Bytes*9/10 {
+			t.Errorf("load %d: %v, expected nearly all by %s", i+1, share, want)
+		}
+		m.Free()
+		if err := sys.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
