@@ -28,12 +28,13 @@ func settlePolicy(f *vfs.File, asked CachePolicy, seen bool) CachePolicy {
 // large file takes longer than many a load.
 func dataAbsent(f *vfs.File) bool {
 	const samples, length = 16, 64 * units.KiB
-	span := f.Size() - 2*units.MiB
+	margin := min(units.MiB, f.Size()/8)
+	span := f.Size() - 2*margin
 	if span < samples*length {
 		return false
 	}
 	for i := range int64(samples) {
-		off := units.MiB + (span-length)*i/(samples-1)
+		off := margin + (span-length)*i/(samples-1)
 		if r, err := f.Residency(off, length); err != nil || r.Cached > 0 {
 			return false
 		}
