@@ -25,28 +25,18 @@ type Buffered struct {
 }
 
 // ReadBuffered fills p from off through the page cache and tells the bytes that
-// were there from those that had to be fetched. It asks the kernel for what it
-// can give without I/O first, so the answer is what happened and not a guess
-// made before. Short reads are errors.
+// were there from those that had to be fetched. The kernel is asked right before
+// the read; where it does not tell, what it gives without I/O was there. Short
+// reads are errors.
 func (f *File) ReadBuffered(p []byte, off int64) (Buffered, error) {
-	var b Buffered
-	for n := 0; n < len(p); {
-		rest, at := p[n:], off+int64(n)
-		if got := f.readNowait(rest, at); got > 0 {
-			b.Cached += int64(got)
-			n += got
-			continue
-		}
-		hit := f.cachedBytes(at, int64(len(rest)))
-		m, err := f.preadFull(f.buffered, rest, at, len(rest))
-		if err != nil {
-			return b, err
-		}
-		b.Cached += hit
-		b.Missed += int64(m) - hit
-		n += m
+	hit, known := f.cachedBytes(off, int64(len(p)))
+	if !known {
+		hit = f.ReadCached(p, off)
+		_, err := f.preadFull(f.buffered, p[hit:], off+hit, len(p)-int(hit))
+		return Buffered{Cached: hit, Missed: int64(len(p)) - hit}, err
 	}
-	return b, nil
+	_, err := f.preadFull(f.buffered, p, off, len(p))
+	return Buffered{Cached: hit, Missed: int64(len(p)) - hit}, err
 }
 
 // ReadCached fills as much of p from off as can be had without I/O and returns
@@ -82,17 +72,17 @@ func (f *File) readNowait(p []byte, off int64) int {
 	return max(n, 0)
 }
 
-// cachedBytes is how much of the range is resident as far as the kernel tells.
-// On a file system in memory everything is.
-func (f *File) cachedBytes(off, n int64) int64 {
+// cachedBytes is how much of the range is resident, and whether the kernel
+// tells. On a file system in memory everything is.
+func (f *File) cachedBytes(off, n int64) (int64, bool) {
 	if f.fs.Memory {
-		return n
+		return n, true
 	}
 	r, err := f.Residency(off, n)
 	if err != nil {
-		return 0
+		return 0, false
 	}
-	return min(r.Cached, n)
+	return min(r.Cached, n), true
 }
 
 // ReadDirect fills p[:need] from off past the page cache; off, len(p) and the
