@@ -4,6 +4,7 @@ package hostmem
 
 import (
 	"os"
+	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,12 @@ const (
 	pageHuge    = 1 << 6
 )
 
+// newRegions allocates on the heap, where memory does not move: the kernel is
+// given the address inside a struct, out of the compiler's sight.
+//
+//go:noinline
+func newRegions(n int) []pageRegion { return make([]pageRegion, n) }
+
 // scan asks the kernel for the pages of [lo, hi) alone. It takes microseconds
 // where /proc/self/smaps takes as long as the process has mappings.
 func scan(lo, hi uint64) (Stats, error) {
@@ -35,7 +42,7 @@ func scan(lo, hi uint64) (Stats, error) {
 	}
 	defer f.Close()
 	var s Stats
-	regions := make([]pageRegion, 256)
+	regions := newRegions(256)
 	for lo < hi {
 		arg := scanArg{start: lo, end: hi, vec: uint64(uintptr(unsafe.Pointer(&regions[0]))), vecLen: uint64(len(regions)),
 			categoryMask: pagePresent, returnMask: pagePresent | pageHuge}
@@ -44,6 +51,8 @@ func scan(lo, hi uint64) (Stats, error) {
 		if no != 0 {
 			return s, errs.Wrap("scan page map", "PAGEMAP_SCAN", no)
 		}
+		// Its address is inside arg as a number, which keeps nothing alive.
+		runtime.KeepAlive(regions)
 		for _, r := range regions[:n] {
 			s.Resident += int64(r.end - r.start)
 			if r.categories&pageHuge != 0 {
