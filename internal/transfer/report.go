@@ -255,15 +255,16 @@ func (y *tally) stages() []StageReport {
 }
 
 // limiting names the stage that set the pace: storage where direct reads span
-// nearly all of the time, the copy where readers mostly wait for it, else the
-// reads out of the page cache.
+// nearly all of the time; the copy where readers come back to slots that are
+// still being copied, a tenth of their time or more; else the reads out of the
+// page cache.
 func (y *tally) limiting(wall time.Duration) string {
 	switch {
 	case y.direct.bytes > 0 && y.direct.span.length() > wall*8/10:
 		return "storage read"
 	case y.route(RouteTakenBuffered).bytes > y.cached.bytes/2:
 		return "storage read through the page cache"
-	case y.copyWait > y.cached.busy/3:
+	case y.copyWait > (y.copyWait+y.cached.busy)/10:
 		return "copy to device"
 	case y.cached.bytes > 0:
 		return "page-cache read (CPU)"
