@@ -57,14 +57,14 @@ type slot struct {
 	mem   []byte
 	part  *part
 	marks map[*port]device.Mark
-	// What was last read into it and is on its way to the device.
+	// What is in it: on its way to the device, or (io_uring) being read.
 	t       *Transfer
+	reading chunk
 	n       int64
 	mark    device.Mark
 	queued  time.Time
-	reading chunk // io_uring only: the read in flight
-	lo      int64 // io_uring only: file offset of mem[0]
-	got     int   // io_uring only: bytes read so far
+	lo      int64 // io_uring: file offset of mem[0]
+	got     int   // io_uring: bytes read so far
 }
 
 // open maps the pool, once.

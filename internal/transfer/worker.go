@@ -177,12 +177,11 @@ func (w *worker) fill(t *Transfer, cs []chunk) {
 			continue
 		}
 		start := time.Now()
-		err := r.ReadFull(buf, c.off)
-		t.tally.read(RouteTakenBuffered, c.len, start)
-		if err != nil {
+		if err := r.ReadFull(buf, c.off); err != nil {
 			w.e.sched.failed(t, err)
 			continue
 		}
+		t.tally.read(RouteTakenBuffered, c.len, start)
 		w.deliver(t, c, buf, s)
 	}
 	r.Close()
@@ -197,8 +196,12 @@ func (w *worker) readInPlace(t *Transfer, c chunk) {
 		w.e.refused(t, c)
 		return
 	}
+	if err != nil {
+		w.e.sched.failed(t, err)
+		return
+	}
 	t.tally.read(RouteTakenDirect, c.len, start)
-	w.e.end(t, c.len, err)
+	w.deliver(t, c, nil, nil)
 }
 
 // cacheInto reads a chunk through the page cache into buf and, when s is its
@@ -221,11 +224,11 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 		return
 	}
 	b, err := f.ReadBuffered(buf, c.off)
-	t.tally.readBuffered(b, start)
 	if err != nil {
 		w.e.sched.failed(t, err)
 		return
 	}
+	t.tally.readBuffered(b, start)
 	w.deliver(t, c, buf, s)
 }
 
@@ -259,11 +262,11 @@ func (w *worker) directInto(t *Transfer, c chunk, s *slot) {
 		w.e.refused(t, c)
 		return
 	}
-	t.tally.read(RouteTakenDirect, c.len, start)
 	if err != nil {
 		w.e.sched.failed(t, err)
 		return
 	}
+	t.tally.read(RouteTakenDirect, c.len, start)
 	w.deliver(t, c, buf[c.off-lo:][:c.len], s)
 }
 
@@ -279,18 +282,10 @@ func superset(f *vfs.File, c chunk, mem []byte) (lo int64, buf []byte, need int)
 // deliver ends a chunk that was read in place, or sends a slot's content off.
 func (w *worker) deliver(t *Transfer, c chunk, data []byte, s *slot) {
 	if s == nil {
-		w.e.end(t, c.len, nil)
+		w.e.sched.done(t, c.len)
 		return
 	}
 	w.e.send(t, c, data, s)
-}
-
-func (e *Engine) end(t *Transfer, n int64, err error) {
-	if err != nil {
-		e.sched.failed(t, err)
-		return
-	}
-	e.sched.done(t, n)
 }
 
 // refused sends a chunk the other way after its file declined a direct read.
@@ -361,7 +356,8 @@ func (e *Engine) release(s *slot, waited time.Time, err error) {
 	e.sched.done(t, n)
 }
 
-// runUring is kept beside the threads it replaces.
+// runUring is the one worker of direct reads through io_uring; it tells on ready
+// whether the kernel allows that.
 func runUring(e *Engine, slots []*slot, ready chan<- error) {
 	ring, unlock, err := newUring(slots)
 	ready <- err
