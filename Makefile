@@ -31,7 +31,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 .PHONY: test
-test: lint test-go test-python test-bench ## Everything that CI runs
+test: lint test-go test-python test-examples test-bench ## Everything that CI runs
 
 .PHONY: lint
 lint: tools ## gofmt and go vet
@@ -46,6 +46,12 @@ test-go: tools ## Go tests with the race detector; fuzz seeds run as tests
 test-python: lib venv ## Python package against the real library on host
 	cd python && NEBULAIO_LIBRARY=$(LIB) $(PY) -m mypy --strict nebulaio
 	cd python && PATH=$(VENV)/bin:$$PATH NEBULAIO_LIBRARY=$(LIB) $(PY) -m pytest -q -m 'not cuda and not torch'
+
+.PHONY: test-examples
+test-examples: lib build venv ## The examples run as their readers would run them
+	$(BIN) generate --shapes tiny --out build/tiny.safetensors >/dev/null
+	$(GO) run ./examples/load build/tiny.safetensors
+	PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/load.py build/tiny.safetensors
 
 .PHONY: test-torch
 test-torch: lib ## Torch tests; PYTHON=... names an interpreter with torch and python/tests/requirements.txt
