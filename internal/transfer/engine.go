@@ -262,6 +262,9 @@ func (t *Transfer) paramsFor(f *vfs.File, cache CachePolicy) params {
 	if t.port.mapper != nil {
 		p.memAlign = max(f.Align().Memory, 1)
 	}
+	if cache == CacheBypass {
+		p.missLimit = 0 // what is absent stays absent
+	}
 	return p
 }
 

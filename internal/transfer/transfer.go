@@ -54,7 +54,8 @@ const (
 	// CacheKeep reads absent bytes through the page cache, so that the next
 	// load finds them there.
 	CacheKeep CachePolicy = "keep"
-	// CacheBypass leaves the page cache as it was found.
+	// CacheBypass leaves the page cache as it was found, but for the ragged
+	// ends of reads into place, a page each.
 	CacheBypass CachePolicy = "bypass"
 )
 
