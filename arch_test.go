@@ -23,7 +23,7 @@ var floors = map[string]int{
 	"cmd/nebulaio": 9, "capi": 9,
 	"internal/cli": 8, "internal/abi": 8,
 	"":              7, // the library
-	"internal/boot": 6, "internal/model": 6,
+	"internal/boot": 6, "internal/model": 6, "internal/doctor": 6,
 	"internal/transfer": 5, "internal/device/open": 5, "internal/synth": 5,
 	"internal/device/host": 4, "internal/device/cuda": 4, "internal/device/nvml": 4, "internal/format/safetensors": 4,
 	"internal/device": 3, "internal/format": 3,

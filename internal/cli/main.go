@@ -35,7 +35,7 @@ func Main(w World) int {
 		err = a.out.failed()
 	}
 	if err == nil {
-		return 0
+		return a.exit
 	}
 	a.printError(err)
 	return errs.KindOf(err).ExitCode()
@@ -46,6 +46,8 @@ type app struct {
 	World
 	out *checkedWriter
 	ran bool // the arguments were understood and a command has begun
+	// exit is the code of a command that did its work and found a fault.
+	exit int
 }
 
 func (a *app) execute(ctx context.Context) error {
@@ -79,7 +81,7 @@ Exit codes: 0 done, 1 other, 2 invalid use, 3 not found, 4 permission denied,
 	}
 	root.SetVersionTemplate("nebulaio {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newLoad(a), newInspect(a), newDevices(a), newGenerate(a), newVersion(a))
+	root.AddCommand(newLoad(a), newInspect(a), newDevices(a), newDoctor(a), newGenerate(a), newVersion(a))
 	return root
 }
 

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/doctor"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// maxBaseline bounds the file of an earlier result.
+const maxBaseline = 16 << 20
+
+type doctorFlags struct {
+	gpu                int
+	profile            doctor.Profile
+	json, script, all  bool
+	baseline, captured string
+}
+
+// doctorJSON is the result with, where one was asked for, the comparison.
+type doctorJSON struct {
+	*doctor.Result
+	Baseline *doctor.Diff `json:"baseline,omitempty"`
+}
+
+func newDoctor(a *app) *cobra.Command {
+	var o doctorFlags
+	cmd := &cobra.Command{
+		Use:   "doctor [PATH]",
+		Short: "Tell what stands between a path and a GPU, and how to fix it",
+		Long: `Tell what stands between a path and a GPU, and how to fix it.
+
+The first cause on the nearest direct route comes first, then everything else by
+what it costs. Nothing is changed. What only root may read is UNKNOWN and says
+what to run. The exit code is 1 where a finding is FAIL.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return onePath("one file or directory, or none")(cmd, args)
+		},
+		RunE: a.run(func(_ context.Context, args []string) error { return a.doctor(o, strings.Join(args, "")) }),
+	}
+	fs := cmd.Flags()
+	gpu := count(&o.gpu, -1, 0)
+	gpu.text = ""
+	fs.Var(gpu, "gpu", "index of the GPU, as nebulaio devices counts; the first one where not given")
+	fs.Var(choice(&o.profile, "USE", doctor.Train, doctor.Infer, doctor.Checkpoint), "profile", "what findings are ordered for: train, infer or checkpoint")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object")
+	fs.BoolVar(&o.script, "fix-script", false, "print the fixes as a shell script to review; it is never run")
+	fs.BoolVar(&o.all, "all", false, "show rules that hold or do not apply too")
+	fs.StringVar(&o.baseline, "baseline", "", "compare with the JSON of an earlier run")
+	fs.StringVar(&o.captured, "root", "", "judge a capture of another machine, a directory or tar, instead of this one")
+	cmd.AddCommand(newDoctorCapture(a))
+	return cmd
+}
+
+func newDoctorCapture(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "capture OUT [PATH]",
+		Short: "Keep what the checks read, to judge it elsewhere with doctor --root",
+		Long: `Keep what the checks read, to judge it elsewhere with doctor --root.
+
+OUT is a tar where it ends in .tar, else a new directory. It holds the files that
+the checks read and nothing else: hardware, mounts, settings and names, no data.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 && args[1] != "" {
+				args = args[:1]
+			}
+			return onePath("a tar or directory to write, and optionally the path in question")(cmd, args)
+		},
+		RunE: a.run(func(_ context.Context, args []string) error {
+			m, err := a.look(strings.Join(args[1:], ""))
+			if err != nil {
+				return err
+			}
+			c, err := doctor.Capture(args[0], doctor.Live(), m)
+			if err != nil {
+				return err
+			}
+			a.printText(func(w io.Writer) {
+				field(w, "captured", "%s in %s", plural(c.Files, "file"), printable(args[0]))
+				for _, p := range c.Denied {
+					field(w, "", "could not be read: %s", printable(p))
+				}
+			})
+			return nil
+		}),
+	}
+}
+
+// look gathers what files do not tell about this machine, GPUs included.
+func (a *app) look(path string) (doctor.Meta, error) {
+	m, err := doctor.Look(path, a.Env)
+	if err != nil {
+		return m, err
+	}
+	sys, err := nebulaio.Open(nebulaio.Options{})
+	if err != nil {
+		return m, err
+	}
+	s := sys.Survey()
+	m.Survey = &s
+	return m, sys.Close()
+}
+
+func (a *app) doctor(o doctorFlags, path string) error {
+	if o.json && o.script {
+		return errs.New(errs.Invalid, "doctor", "", "--json and --fix-script are given; expected one of them")
+	}
+	if o.captured != "" && path != "" {
+		return errs.New(errs.Invalid, "doctor", "", fmt.Sprintf("the path %q is given with --root; a capture knows its own path", path)).
+			WithFix("leave the path out; it was given to doctor capture")
+	}
+	tree := doctor.Live()
+	var m doctor.Meta
+	var err error
+	if o.captured != "" {
+		tree, m, err = doctor.Load(o.captured)
+	} else {
+		m, err = a.look(path)
+	}
+	if err != nil {
+		return err
+	}
+	res, err := doctor.Diagnose(tree, m, doctor.Options{GPU: o.gpu, Profile: o.profile})
+	if err != nil {
+		return err
+	}
+	out := doctorJSON{Result: res}
+	if o.baseline != "" {
+		before, err := readBaseline(o.baseline)
+		if err != nil {
+			return err
+		}
+		d := doctor.Compare(before, res)
+		out.Baseline = &d
+	}
+	if res.Failed() {
+		a.exit = errs.Other.ExitCode()
+	}
+	switch {
+	case o.json:
+		return a.printJSON(out)
+	case o.script:
+		a.printText(func(w io.Writer) { doctor.WriteFixScript(w, res) })
+	default:
+		a.printText(func(w io.Writer) {
+			doctor.WriteText(w, res, o.all)
+			if out.Baseline != nil {
+				doctor.WriteDiff(w, *out.Baseline)
+			}
+		})
+	}
+	return nil
+}
+
+func readBaseline(name string) (*doctor.Result, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, errs.Wrap("read baseline", name, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxBaseline))
+	if err != nil {
+		return nil, errs.Wrap("read baseline", name, err)
+	}
+	return doctor.ParseResult(name, b)
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Bounds of a capture that is read back: it may come from anyone.
+const (
+	maxFiles = 20000
+	maxBytes = 64 << 20
+)
+
+// metaFile is meta.json of a capture.
+type metaFile struct {
+	Version int                 `json:"version"`
+	Meta    Meta                `json:"meta"`
+	Links   map[string]string   `json:"links,omitempty"`
+	Dirs    map[string][]string `json:"dirs,omitempty"`
+	Denied  []string            `json:"denied,omitempty"` // there, and could not be read
+}
+
+// Captured tells what Capture wrote.
+type Captured struct {
+	Files  int      `json:"files"`
+	Denied []string `json:"denied"` // what could not be read
+}
+
+// Capture diagnoses the machine of t and writes what the checks read, and
+// nothing else, to out: a tar where the name ends in .tar, else a new or empty
+// directory. On failure no tar is left. Kind Invalid where out is in use.
+func Capture(out string, t Tree, m Meta) (*Captured, error) {
+	rec := &recorder{from: t, kept: newRecord()}
+	if _, err := Diagnose(rec, m, Options{GPU: -1}); err != nil {
+		return nil, err
+	}
+	k := rec.kept
+	if b, ok := k.files["/proc/cmdline"]; ok {
+		// A command line may carry what is nobody's business.
+		k.files["/proc/cmdline"] = []byte(strings.Join(bootOptions(string(b)), " ") + "\n")
+	}
+	denied := slices.Sorted(maps.Keys(k.denied))
+	meta, err := json.MarshalIndent(metaFile{Version: Version, Meta: m, Links: k.links, Dirs: k.dirs, Denied: denied}, "", " ")
+	if err != nil {
+		return nil, errs.Wrap("capture", out, err)
+	}
+	k.files["/meta.json"] = meta
+	if strings.HasSuffix(out, ".tar") {
+		err = writeTar(out, k.files)
+	} else {
+		err = writeDir(out, k.files)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Captured{Files: len(k.files), Denied: denied}, nil
+}
+
+func writeDir(out string, files map[string][]byte) error {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return errs.Wrap("capture", out, err)
+	}
+	if there, err := os.ReadDir(out); err != nil {
+		return errs.Wrap("capture", out, err)
+	} else if len(there) > 0 {
+		return errs.New(errs.Invalid, "capture", out, "is not empty; expected a new directory").WithFix("name a directory that does not exist")
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		to := filepath.Join(out, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return errs.Wrap("capture", to, err)
+		}
+		if err := os.WriteFile(to, files[name], 0o644); err != nil {
+			return errs.Wrap("capture", to, err)
+		}
+	}
+	return nil
+}
+
+func writeTar(out string, files map[string][]byte) (err error) {
+	f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return errs.Wrap("capture", out, err)
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil && cerr != nil {
+			err = errs.Wrap("capture", out, cerr)
+		}
+		if err != nil {
+			_ = os.Remove(out) // half a capture is none
+		}
+	}()
+	w := tar.NewWriter(f)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(name, "/"), Mode: 0o644, Size: int64(len(files[name]))}); err != nil {
+			return errs.Wrap("capture", out, err)
+		}
+		if _, err := w.Write(files[name]); err != nil {
+			return errs.Wrap("capture", out, err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return errs.Wrap("capture", out, err)
+	}
+	return nil
+}
+
+// Load reads a capture, a directory or a tar, into memory: at most 20000 files
+// and 64 MiB. Links that a directory holds count as links of the machine, and
+// are never followed on this one. Kind Corrupt where meta.json is missing or
+// does not parse, or where a bound is passed.
+func Load(from string) (Tree, Meta, error) {
+	r := newRecord()
+	st, err := os.Stat(from)
+	if err == nil && st.IsDir() {
+		err = r.loadDir(from)
+	} else if err == nil {
+		err = r.loadTar(from)
+	}
+	if err != nil {
+		var e *errs.Error
+		if errors.As(err, &e) {
+			return nil, Meta{}, err
+		}
+		return nil, Meta{}, errs.Wrap("read capture", from, err)
+	}
+	var m metaFile
+	b, ok := r.files["/meta.json"]
+	if !ok {
+		return nil, Meta{}, errs.New(errs.Corrupt, "read capture", from, "has no meta.json").
+			WithFix("make one on the machine in question: nebulaio doctor capture OUT.tar PATH")
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, Meta{}, &errs.Error{Kind: errs.Corrupt, Op: "read capture", Name: from, Msg: "meta.json does not parse", Err: err}
+	}
+	if m.Version > Version {
+		return nil, Meta{}, errs.New(errs.Unsupported, "read capture", from, "is of a newer version").WithFix("update nebulaio")
+	}
+	delete(r.files, "/meta.json")
+	maps.Copy(r.links, m.Links)
+	maps.Copy(r.dirs, m.Dirs)
+	for _, p := range m.Denied {
+		r.denied[p] = true
+	}
+	return r, m.Meta, nil
+}
+
+func (r *record) keep(from, name string, src io.Reader, total *int64) error {
+	b, err := io.ReadAll(io.LimitReader(src, maxRead))
+	if err != nil {
+		return err
+	}
+	if *total += int64(len(b)); *total > maxBytes || len(r.files) >= maxFiles {
+		return errs.New(errs.Corrupt, "read capture", from, "is larger than 20000 files or 64 MiB")
+	}
+	r.files[path.Clean("/"+name)] = b
+	return nil
+}
+
+func (r *record) loadDir(from string) error {
+	var total int64
+	return filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, p)
+		if err != nil {
+			return err
+		}
+		name := path.Clean("/" + filepath.ToSlash(rel))
+		switch {
+		case d.Type()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(p)
+			if err != nil {
+				return err
+			}
+			if !path.IsAbs(to) {
+				to = path.Join(path.Dir(name), to)
+			}
+			r.links[name] = to
+		case d.Type().IsRegular():
+			f, err := os.Open(p)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			return r.keep(from, name, f, &total)
+		}
+		return nil
+	})
+}
+
+func (r *record) loadTar(from string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var total int64
+	for tr := tar.NewReader(f); ; {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return &errs.Error{Kind: errs.Corrupt, Op: "read capture", Name: from, Msg: "is no tar", Err: err}
+		}
+		if h.Typeflag == tar.TypeReg {
+			if err := r.keep(from, h.Name, tr, &total); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/uring"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// Meta is what files under /proc and /sys cannot tell about a machine.
+type Meta struct {
+	Kernel string `json:"kernel"` // release, as uname -r
+	Arch   string `json:"arch"`   // as uname -m
+	CPUs   int    `json:"cpus"`
+	UID    int    `json:"uid"` // effective
+
+	// CuFileJSON is $CUFILE_ENV_PATH_JSON, empty where it is not set.
+	CuFileJSON string `json:"cufile_env_path_json,omitempty"`
+	// P2PSymbol is yes or no where the kernel's symbols could be searched for
+	// P2PDMA, else why not.
+	P2PSymbol string `json:"p2p_symbol"`
+	// IOUring is ok, or why a ring could not be made.
+	IOUring string `json:"io_uring"`
+
+	// Limits in bytes and descriptors; -1 is unlimited.
+	Memlock int64 `json:"memlock"`
+	NoFile  int64 `json:"nofile"`
+	// SHM is the size of /dev/shm in bytes, 0 where there is none.
+	SHM int64 `json:"shm"`
+
+	Target *Target        `json:"target,omitempty"` // nil: no path was given
+	Survey *device.Survey `json:"survey,omitempty"` // nil: GPUs were not asked
+}
+
+// Target is the path that was asked about.
+type Target struct {
+	Path  string `json:"path"` // absolute, links followed
+	Dir   bool   `json:"dir"`
+	Major uint32 `json:"major"` // of the file system's device
+	Minor uint32 `json:"minor"`
+
+	Size      int64 `json:"size"`
+	Allocated int64 `json:"allocated"`
+	Total     int64 `json:"total"` // of the file system
+	Available int64 `json:"available"`
+
+	// DirectMem and DirectOffset are the kernel's O_DIRECT alignments; 0 and 0
+	// mean refused, -1 that the kernel does not tell.
+	DirectMem    int64 `json:"direct_mem"`
+	DirectOffset int64 `json:"direct_offset"`
+	// DirectRead is ok where a read past the page cache was done, else why not.
+	DirectRead string `json:"direct_read"`
+}
+
+// Look gathers Meta from the running machine. target may be empty. It reads at
+// most one block of the target, and makes and closes one io_uring. The caller
+// sets Survey. Kind NotFound or Permission where the target cannot be looked at.
+func Look(target string, env func(string) string) (Meta, error) {
+	m := Meta{CPUs: runtime.NumCPU(), UID: os.Geteuid(), CuFileJSON: env("CUFILE_ENV_PATH_JSON"), P2PSymbol: p2pSymbol(), IOUring: tryRing()}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		m.Kernel, m.Arch = unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:])
+	}
+	m.Memlock, m.NoFile = limit(unix.RLIMIT_MEMLOCK), limit(unix.RLIMIT_NOFILE)
+	var fs unix.Statfs_t
+	if unix.Statfs("/dev/shm", &fs) == nil {
+		m.SHM = int64(fs.Blocks) * int64(fs.Bsize)
+	}
+	if target == "" {
+		return m, nil
+	}
+	t, err := lookAt(target)
+	m.Target = t
+	return m, err
+}
+
+func limit(which int) int64 {
+	var r unix.Rlimit
+	if unix.Getrlimit(which, &r) != nil || r.Cur > 1<<62 {
+		return -1
+	}
+	return int64(r.Cur)
+}
+
+func tryRing() string {
+	r, err := uring.New(1)
+	if err != nil {
+		return err.Error()
+	}
+	_ = r.Close() // it was never used
+	return "ok"
+}
+
+// p2pSymbol streams the kernel's symbol list, which is larger than any file a
+// Tree returns.
+func p2pSymbol() string {
+	f, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	seen := false
+	for s := bufio.NewScanner(f); s.Scan(); {
+		seen = true
+		if line := s.Text(); strings.Contains(line, "p2pdma_pgmap_ops") || strings.Contains(line, "pci_p2pdma_add_resource") {
+			return "yes"
+		}
+	}
+	if !seen {
+		return "/proc/kallsyms is empty"
+	}
+	return "no"
+}
+
+func lookAt(target string) (*Target, error) {
+	full, err := filepath.Abs(target)
+	if err == nil {
+		full, err = filepath.EvalSymlinks(full)
+	}
+	if err != nil {
+		return nil, errs.Wrap("look at", target, err)
+	}
+	var st unix.Statx_t
+	const statxDIOAlign = 0x2000
+	if err := unix.Statx(unix.AT_FDCWD, full, 0, unix.STATX_BASIC_STATS|statxDIOAlign, &st); err != nil {
+		return nil, errs.Wrap("look at", target, err)
+	}
+	t := &Target{Path: full, Dir: st.Mode&unix.S_IFMT == unix.S_IFDIR, Major: st.Dev_major, Minor: st.Dev_minor,
+		Size: int64(st.Size), Allocated: int64(st.Blocks) * 512, DirectMem: -1, DirectOffset: -1}
+	if st.Mask&statxDIOAlign != 0 {
+		t.DirectMem, t.DirectOffset = int64(st.Dio_mem_align), int64(st.Dio_offset_align)
+	}
+	var fs unix.Statfs_t
+	if unix.Statfs(full, &fs) == nil {
+		t.Total, t.Available = int64(fs.Blocks)*int64(fs.Bsize), int64(fs.Bavail)*int64(fs.Bsize)
+	}
+	t.DirectRead = tryDirect(t, st.Mode)
+	return t, nil
+}
+
+// tryDirect makes one real read past the page cache, through the code that the
+// loader uses.
+func tryDirect(t *Target, mode uint16) string {
+	switch {
+	case t.Dir:
+		return "not tried: a directory; give a file for a real read"
+	case mode&unix.S_IFMT != unix.S_IFREG:
+		return "not tried: not a regular file"
+	case t.Size == 0:
+		return "not tried: the file is empty"
+	}
+	f, err := vfs.Open(t.Path)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if ok, why := f.Direct(); !ok {
+		return "refused: " + why.Reason
+	}
+	align := max(f.Align().Offset, f.Align().Memory, 4096)
+	buf, err := unix.Mmap(-1, 0, int(align), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = unix.Munmap(buf) }()
+	if err := f.ReadDirect(buf, 0, int(min(t.Size, align))); err != nil {
+		var e *errs.Error
+		if errors.As(err, &e) && e.Msg != "" {
+			return e.Msg
+		}
+		return err.Error()
+	}
+	return "ok"
+}

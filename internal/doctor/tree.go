@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxRead bounds one file of a tree; what lies behind it is not looked at.
+const maxRead = 4 << 20
+
+// Tree is a machine's files as the checks see them: those of this machine, or
+// those that a capture kept. Paths are absolute and use slashes. No method
+// changes anything.
+type Tree interface {
+	// ReadFile returns up to 4 MiB of a file; fs.ErrNotExist and
+	// fs.ErrPermission are told apart by errors.Is.
+	ReadFile(name string) ([]byte, error)
+	// ReadDir returns the names in a directory, sorted.
+	ReadDir(name string) ([]string, error)
+	// Resolve returns name with every symbolic link followed.
+	Resolve(name string) (string, error)
+	// Exists says that something is at name, whether or not it can be read.
+	Exists(name string) bool
+}
+
+// Live is the tree of the running machine.
+func Live() Tree { return live{} }
+
+type live struct{}
+
+func (live) ReadFile(name string) ([]byte, error) {
+	// A device node or a pipe in place of a file would block or never end.
+	if st, err := os.Stat(name); err != nil {
+		return nil, err
+	} else if !st.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("not a regular file")}
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxRead))
+}
+
+func (live) ReadDir(name string) ([]string, error) {
+	d, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(1 << 16)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (live) Resolve(name string) (string, error) { return filepath.EvalSymlinks(name) }
+
+func (live) Exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+// record is a tree that was kept: answers by path. What is not in it does not
+// exist, except where the capture was denied it.
+type record struct {
+	files  map[string][]byte
+	dirs   map[string][]string
+	links  map[string]string
+	denied map[string]bool
+}
+
+func newRecord() *record {
+	return &record{files: map[string][]byte{}, dirs: map[string][]string{}, links: map[string]string{}, denied: map[string]bool{}}
+}
+
+func notThere(op, name string) error { return &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist} }
+func forbidden(op, name string) error {
+	return &fs.PathError{Op: op, Path: name, Err: fs.ErrPermission}
+}
+
+// real follows the recorded links that lie on the way to name.
+func (r *record) real(name string) string {
+	name = path.Clean("/" + name)
+	for range 40 { // as many as the kernel follows
+		next := name
+		for p := name; p != "/"; p = path.Dir(p) {
+			if to, ok := r.links[p]; ok && to != p {
+				next = path.Clean("/" + to + strings.TrimPrefix(name, p))
+				break
+			}
+		}
+		if next == name {
+			break
+		}
+		name = next
+	}
+	return name
+}
+
+// at returns the names under which the answer for name may be kept: the one
+// that was asked for, and the one behind its links.
+func (r *record) at(name string) [2]string { return [2]string{path.Clean("/" + name), r.real(name)} }
+
+func (r *record) ReadFile(name string) ([]byte, error) {
+	for _, p := range r.at(name) {
+		if b, ok := r.files[p]; ok {
+			return b[:min(len(b), maxRead)], nil
+		}
+		if r.denied[p] {
+			return nil, forbidden("open", name)
+		}
+	}
+	return nil, notThere("open", name)
+}
+
+func (r *record) ReadDir(name string) ([]string, error) {
+	for _, p := range r.at(name) {
+		if names, ok := r.dirs[p]; ok {
+			return names, nil
+		}
+		if r.denied[p] {
+			return nil, forbidden("open", name)
+		}
+		if names := r.below(p); len(names) > 0 {
+			return names, nil
+		}
+	}
+	return nil, notThere("open", name)
+}
+
+// below lists what the kept paths imply about a directory.
+func (r *record) below(dir string) []string {
+	seen := map[string]bool{}
+	prefix := strings.TrimSuffix(dir, "/") + "/"
+	add := func(p string) {
+		if rest, ok := strings.CutPrefix(p, prefix); ok && rest != "" {
+			first, _, _ := strings.Cut(rest, "/")
+			seen[first] = true
+		}
+	}
+	for p := range r.files {
+		add(p)
+	}
+	for p := range r.dirs {
+		add(p)
+	}
+	for p := range r.links {
+		add(p)
+	}
+	names := make([]string, 0, len(seen))
+	for n := range seen {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (r *record) Resolve(name string) (string, error) {
+	if to := r.real(name); to != path.Clean("/"+name) {
+		return to, nil
+	}
+	if !r.Exists(name) {
+		return "", notThere("resolve", name)
+	}
+	return path.Clean("/" + name), nil
+}
+
+func (r *record) Exists(name string) bool {
+	for _, p := range r.at(name) {
+		_, isFile := r.files[p]
+		_, isDir := r.dirs[p]
+		_, isLink := r.links[p]
+		if isFile || isDir || isLink || r.denied[p] || slices.Contains(r.dirs[path.Dir(p)], path.Base(p)) || len(r.below(p)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// recorder asks the live tree and keeps each answer, so that a capture holds
+// what the checks read and nothing else.
+type recorder struct {
+	from Tree
+	kept *record
+}
+
+func (r *recorder) ReadFile(name string) ([]byte, error) {
+	b, err := r.from.ReadFile(name)
+	switch {
+	case err == nil:
+		r.kept.files[name] = b
+	case !errors.Is(err, fs.ErrNotExist):
+		r.kept.denied[name] = true
+	}
+	return b, err
+}
+
+func (r *recorder) ReadDir(name string) ([]string, error) {
+	names, err := r.from.ReadDir(name)
+	switch {
+	case err == nil:
+		r.kept.dirs[name] = names
+	case !errors.Is(err, fs.ErrNotExist):
+		r.kept.denied[name] = true
+	}
+	return names, err
+}
+
+func (r *recorder) Resolve(name string) (string, error) {
+	to, err := r.from.Resolve(name)
+	if err == nil && to != name {
+		r.kept.links[name] = to
+	}
+	return to, err
+}
+
+func (r *recorder) Exists(name string) bool {
+	ok := r.from.Exists(name)
+	if ok {
+		if _, known := r.kept.dirs[path.Dir(name)]; !known {
+			if names, err := r.from.ReadDir(path.Dir(name)); err == nil && len(names) < 4096 {
+				r.kept.dirs[path.Dir(name)] = names
+			}
+		}
+	}
+	return ok
+}
+
+// glob lists the paths under dir that match pattern in their last element.
+func glob(t Tree, dir, pattern string) []string {
+	names, err := t.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, n := range names {
+		if ok, _ := path.Match(pattern, n); ok {
+			out = append(out, path.Join(dir, n))
+		}
+	}
+	return out
+}
