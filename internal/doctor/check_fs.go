@@ -45,7 +45,12 @@ func ext4Journal(f *facts) []answer {
 		return skip("no GPU")
 	}
 	mode, set := f.mount.value("data")
-	a := answer{subject: f.mount.point}.with("mount", f.mount.point, "source", f.mount.source)
+	at := quote(f.mount.point)
+	now, boot := "umount "+at+" && mount -o data=ordered "+quote(f.mount.source)+" "+at, "# add data=ordered to the options of "+at+" in /etc/fstab"
+	if f.mount.point == "/" {
+		now, boot = "# the root file system gets it at boot alone; or put the data on a file system of its own", "# add rootflags=data=ordered to the kernel command line"
+	}
+	a := answer{subject: f.mount.point}.with("now", now, "boot", boot)
 	switch {
 	case mode == "journal" || mode == "writeback":
 		a.level, a.observed = Fail, "data="+mode

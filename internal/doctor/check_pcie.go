@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -193,7 +194,7 @@ func iommu(f *facts) []answer {
 	on := len(units) > 0 || len(groups) > 0
 	text := "off"
 	if on {
-		text = fmt.Sprintf("on, %d groups, type %s", len(groups), strings.TrimSpace(kind+" "))
+		text = fmt.Sprintf("on, groups: %d, type: %s", len(groups), cmp.Or(kind, "not shown"))
 	}
 	if options != "" {
 		text += " (" + options + ")"

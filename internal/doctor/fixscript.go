@@ -31,8 +31,10 @@ func phase(id string) int {
 }
 
 // purge is the step between the fabric's drivers and a new installation.
-const purge = `# Remove every older package of GPUDirect Storage before installing it again.
+const purge = `# GPUDirect Storage comes after the fabric's drivers (Debian's package names).
+# Remove every older package of GPUDirect Storage before installing it again.
 dpkg-query -W -f '${Package}\n' 'gds-tools-*' 'libcufile-*' nvidia-fs nvidia-fs-dkms 'nvidia-gds*' 2>/dev/null | xargs -r apt-get purge -y
+apt-get install -y nvidia-gds
 `
 
 // WriteFixScript writes the fixes of a result as a shell script to review. It
@@ -50,7 +52,7 @@ func WriteFixScript(w io.Writer, r *Result) {
 		fmt.Fprintln(w, "\n# Nothing to fix.")
 		return
 	}
-	reinstall := slices.ContainsFunc(todo, func(f Finding) bool { return phase(f.ID) == 4 })
+	reinstall := slices.ContainsFunc(todo, func(f Finding) bool { return f.ID == "nvfs.loaded" || f.ID == "nvfs.version" || f.ID == "nvfs.modules" })
 	fmt.Fprintln(w, "\n# ---- now ----")
 	for _, f := range todo {
 		if reinstall && phase(f.ID) >= 4 {
@@ -58,6 +60,9 @@ func WriteFixScript(w io.Writer, r *Result) {
 			reinstall = false
 		}
 		writeBlock(w, f, f.FixNow)
+	}
+	if reinstall {
+		fmt.Fprintf(w, "\n%s", purge)
 	}
 	fmt.Fprintln(w, "\n# ---- for the next boot ----")
 	for _, f := range todo {

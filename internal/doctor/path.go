@@ -108,12 +108,12 @@ func worse(state string) int {
 	return slices.Index([]string{"skipped", "ok", "unknown", "blocked"}, state)
 }
 
-// judge gives the verdict, and lowers what turns out not to matter: a FAIL on
-// a route that is not needed, or that no fix could open, is INFO.
+// judge gives the verdict, and lowers what turns out not to matter: a fault on a
+// route that is not needed, or that no fix could open, is INFO.
 func judge(f *facts, all []Finding) Verdict {
 	v := Verdict{Direct: "none", Route: "staged", Loader: loader(f)}
 	if f.gpu == nil {
-		lower(all, slices.Concat(common()[1:], p2pdmaOnly(), nvfsOnly()))
+		lower(all, slices.Concat(common()[1:], p2pdmaOnly(), nvfsOnly()), "matters with a GPU alone")
 		v.Summary = "no GPU: there is no pair to judge; the findings are about the path and the machine"
 		if i := slices.IndexFunc(all, func(x Finding) bool { return x.ID == "gpu.present" && x.Level == Fail }); i >= 0 {
 			c := all[i]
@@ -125,20 +125,24 @@ func judge(f *facts, all []Finding) Verdict {
 	nv, nvFirst, nvN := walk("nvidia-fs", append(common(), nvfsOnly()...), all)
 	v.Routes = []RouteInfo{p2p, nv}
 	onlyNVFS := f.mount != nil && remote(f.mount.fstype)
+	if onlyNVFS {
+		v.Routes = v.Routes[1:]
+	}
 	near, first, unwanted := nv, nvFirst, p2pdmaOnly()
 	// With as many steps left, the route that has its module loaded is nearer;
 	// P2PDMA needs no module at all.
 	if !onlyNVFS && (p2pN < nvN || p2pN == nvN && !f.nvfs()) {
 		near, first, unwanted = p2p, p2pFirst, nvfsOnly()
 	}
-	pair := f.pairName()
+	pair, note := f.pairName(), "not needed on the route "+near.Name
 	switch {
 	case first != nil:
 		c := *first
 		v.Direct, v.Cause = "no", &c
 		v.Summary = fmt.Sprintf("no direct path for %s; nearest route %s, first cause %s: %s", pair, near.Name, c.ID, c.Observed)
 		if structural(c.ID) {
-			unwanted = append(p2pdmaOnly(), nvfsOnly()...)
+			unwanted = slices.Concat(p2pdmaOnly(), nvfsOnly(), slices.DeleteFunc(common(), func(x condition) bool { return structural(x.id) || x.id == "dio.support" || x.id == "nfs.proto" }))
+			note = "helps no route while " + c.ID + " stands"
 			v.Summary = fmt.Sprintf("no direct path for %s: %s", pair, c.Observed)
 		}
 	case near.State == "unproven":
@@ -152,7 +156,7 @@ func judge(f *facts, all []Finding) Verdict {
 		v.Direct = "unproven"
 		v.Summary += "; no path was given, so only the machine's part is judged"
 	}
-	lower(all, unwanted)
+	lower(all, unwanted, note)
 	if v.Cause == nil {
 		sorted := slices.Clone(all)
 		order(sorted)
@@ -163,12 +167,12 @@ func judge(f *facts, all []Finding) Verdict {
 	return v
 }
 
-func lower(all []Finding, conditions []condition) {
+func lower(all []Finding, conditions []condition, note string) {
 	for i := range all {
 		f := &all[i]
-		if f.Level == Fail && slices.ContainsFunc(conditions, func(c condition) bool { return c.id == f.ID }) {
+		if (f.Level == Fail || f.Level == Warn) && slices.ContainsFunc(conditions, func(c condition) bool { return c.id == f.ID }) {
 			f.Level, f.FixNow, f.FixBoot = Info, "", ""
-			f.Observed += " (on no route that this pair could take)"
+			f.Observed += " (" + note + ")"
 		}
 	}
 }

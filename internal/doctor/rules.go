@@ -64,7 +64,7 @@ func (r rule) finding(a answer, p Profile) Finding {
 		pairs := []string{"{subject}", quote(a.subject)}
 		for k, v := range a.vars {
 			switch k {
-			case "acs", "nearer", "drop": // words of our own around checked addresses
+			case "acs", "nearer", "drop", "now", "boot": // our own words around what is checked or quoted
 			default:
 				v = quote(v)
 			}

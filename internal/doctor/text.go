@@ -22,7 +22,7 @@ func WriteText(w io.Writer, r *Result, all bool) {
 		if r.Verdict.Direct != "no" && c.ID != "gpu.present" {
 			name = "costs"
 		}
-		line(name, strings.TrimSpace(fmt.Sprintf("%s %s: %s", c.ID, c.Subject, c.Observed)))
+		line(name, strings.TrimSpace(c.ID+" "+c.Subject)+": "+c.Observed)
 		writeFix(w, c, "  ")
 	}
 	for _, route := range r.Verdict.Routes {

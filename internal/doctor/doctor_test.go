@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+func TestEveryRuleHasACheckAndEveryCheckARule(t *testing.T) {
+	rules, err := loadRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, c := range checks() {
+		if _, ok := rules.byID[c.id]; !ok || seen[c.id] {
+			t.Errorf("the check %s has no rule, or is there twice", c.id)
+		}
+		seen[c.id] = true
+	}
+	for _, r := range rules.Rules {
+		if !seen[r.ID] {
+			t.Errorf("the rule %s has no check", r.ID)
+		}
+		if r.Title == "" || r.Why == "" || r.Expected == "" || r.Reference == "" || r.Cost == "" || len(r.Weight) != 3 {
+			t.Errorf("the rule %s is not whole", r.ID)
+		}
+	}
+	for _, c := range append(append(common(), p2pdmaOnly()...), nvfsOnly()...) {
+		if !seen[c.id] {
+			t.Errorf("the condition %s has no check", c.id)
+		}
+	}
+}
+
+// TestFindingsAreWhole runs every situation in every profile: no finding that
+// asks for something is without its remedy, and no placeholder is left.
+func TestFindingsAreWhole(t *testing.T) {
+	for _, s := range situations {
+		for _, p := range []Profile{Train, Infer, Checkpoint} {
+			s.opt.Profile = p
+			r := diagnose(t, s.make(), s.opt)
+			for i, f := range r.Findings {
+				asks := f.Level == Fail || f.Level == Warn || f.Level == Unknown
+				if f.Observed == "" || asks && f.FixNow == "" {
+					t.Errorf("%s: %s %s has nothing observed or no fix", s.name, f.Level, f.ID)
+				}
+				if strings.Contains(strings.NewReplacer("ATTR{queue", "").Replace(f.FixNow+f.FixBoot+f.Expected), "{") {
+					t.Errorf("%s: %s has a placeholder: %q %q", s.name, f.ID, f.FixNow, f.FixBoot)
+				}
+				if i > 0 && rank(r.Findings[i-1].Level) > rank(f.Level) {
+					t.Errorf("%s: %s comes after a lower level", s.name, f.ID)
+				}
+			}
+		}
+	}
+}
+
+func TestTheProfileDecidesTheOrder(t *testing.T) {
+	first := func(p Profile) string {
+		m := bare().put(`
+/proc/sys/vm/dirty_ratio = 20
+/proc/sys/vm/dirty_background_ratio = 30
+/proc/sys/vm/dirty_bytes = 0
+/sys/class/block/nvme0n1/queue/scheduler = none [bfq]`)
+		return diagnose(t, m, Options{GPU: 0, Profile: p}).Findings[0].ID
+	}
+	if a, b := first(Train), first(Checkpoint); a != "blk.sched" || b != "vm.dirty" {
+		t.Errorf("first for train %s, for checkpoint %s; want blk.sched and vm.dirty", a, b)
+	}
+}
+
+func TestAMissingGPUFailsOnlyWhenAskedFor(t *testing.T) {
+	if r := diagnose(t, smallVM(), Options{GPU: 3}); !r.Failed() || r.Verdict.Cause == nil || r.Verdict.Cause.ID != "gpu.present" {
+		t.Errorf("failed %v, cause %v; want gpu.present to fail", r.Failed(), r.Verdict.Cause)
+	}
+}
+
+func TestMultipathHidesNoDisk(t *testing.T) {
+	m := bare().put(`
+/sys/module/nvme_core/parameters/multipath = Y
+/sys/dev/block/259:1 -> /sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1/nvme0n1p1
+/sys/class/block/nvme0n1 -> /sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1
+/sys/class/block/nvme0n1p1 -> /sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1/nvme0n1p1
+/sys/class/nvme-subsystem/nvme-subsys0/nvme0/state = live
+/sys/class/nvme/nvme0 -> /sys/devices/pci0000:37/0000:37:01.0/0000:38:00.0/0000:39:01.0/0000:3a:00.0/nvme/nvme0`)
+	r := diagnose(t, m, Options{GPU: 0})
+	if len(r.Path.Disks) != 1 || r.Path.Disks[0].PCI != "0000:3a:00.0" || r.Verdict.Cause == nil || r.Verdict.Cause.ID != "p2p.multipath" {
+		t.Errorf("disks %+v, cause %+v", r.Path.Disks, r.Verdict.Cause)
+	}
+}
+
+// TestWhatIsDeniedIsUnknown proves that a file that may not be read is never
+// taken for one that is not there.
+func TestWhatIsDeniedIsUnknown(t *testing.T) {
+	m := bare()
+	delete(m.files, "/proc/driver/nvidia/params")
+	m.denied["/proc/driver/nvidia/params"] = true
+	r := diagnose(t, m, Options{GPU: 0})
+	if r.Verdict.Direct != "unproven" {
+		t.Errorf("direct %q, want unproven", r.Verdict.Direct)
+	}
+	for _, f := range r.Findings {
+		if f.ID == "p2p.regkeys" && (f.Level != Unknown || !strings.Contains(f.FixNow, "as root: grep RegistryDwords")) {
+			t.Errorf("%s with the fix %q, want UNKNOWN with what to run", f.Level, f.FixNow)
+		}
+	}
+}
+
+// TestHostileNamesStayWords puts a command into a mount point of a capture.
+func TestHostileNamesStayWords(t *testing.T) {
+	m := bare().put(`/proc/self/mountinfo = 30 22 259:1 / /data/$(reboot)\012reboot\047;x\033[2J rw - ext4 /dev/x;reboot rw`)
+	m.meta.Target.Path = "/data/$(reboot)\nreboot';x\x1b[2J"
+	r := diagnose(t, m, Options{GPU: 0})
+	var text, script bytes.Buffer
+	WriteText(&text, r, true)
+	WriteFixScript(&script, r)
+	for line := range strings.Lines(script.String()) {
+		if strings.HasPrefix(line, "reboot") || strings.Contains(line, "\x1b") {
+			t.Errorf("the script runs %q", line)
+		}
+	}
+	if !strings.Contains(script.String(), `'/dev/x;reboot'`) || strings.Contains(text.String(), "\x1b") {
+		t.Errorf("not quoted or not cleaned:\n%s", script.String())
+	}
+}
+
+func TestHostileTreesEnd(t *testing.T) {
+	m := bare().put(`
+/sys/dev/block/259:1 -> /sys/class/block/md0
+/sys/class/block/md0/slaves/md1/x = 1
+/sys/class/block/md1/slaves/md0/x = 1
+/sys/a -> /sys/b
+/sys/b -> /sys/a
+/sys/bus/pci/devices/0000:3b:00.0 -> /sys/bus/pci/devices/0000:3b:00.0/again`)
+	m.files["/proc/self/cgroup"] = []byte("0::" + strings.Repeat("/..", 1000))
+	loop := make([]byte, 4096)
+	loop[0x34], loop[0x41] = 0x40, 0x40
+	m.files[pciDir("0000:3a:00.0")+"/config"] = loop
+	m.files["/etc/cufile.json"] = []byte(strings.Repeat("[", 1<<16))
+	diagnose(t, m, Options{GPU: 0})
+}
+
+func TestCompare(t *testing.T) {
+	before, now := diagnose(t, bare(), Options{GPU: 0}), diagnose(t, situations[8].make(), Options{GPU: 0})
+	b, err := json.Marshal(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before, err = ParseResult("x", b); err != nil {
+		t.Fatal(err)
+	}
+	if d := Compare(before, now); len(d.Worse) != 1 || d.Worse[0].ID != "pcie.link.nvme" || len(d.Better)+len(d.New)+len(d.Gone) != 0 {
+		t.Errorf("got %+v, want pcie.link.nvme to be worse", d)
+	}
+	if d := Compare(now, before); len(d.Better) != 1 || d.Better[0].From != Fail || d.Better[0].To != Pass {
+		t.Errorf("got %+v, want pcie.link.nvme to be better", d)
+	}
+	if _, err := ParseResult("x", []byte("{}")); errs.KindOf(err) != errs.Corrupt {
+		t.Errorf("an empty object: %v, want corrupt", err)
+	}
+}
+
+// TestACaptureGivesTheSameFindings captures this machine both ways and judges
+// it again from what was kept.
+func TestACaptureGivesTheSameFindings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "model")
+	if err := os.WriteFile(file, make([]byte, 8192), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m, err := Look(file, func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"out.tar", "out"} {
+		rec := &recorder{from: steady{}, kept: newRecord()}
+		want, err := Diagnose(rec, m, Options{GPU: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := filepath.Join(t.TempDir(), name)
+		if _, err := Capture(out, steady{}, m); err != nil {
+			t.Fatal(err)
+		}
+		tree, meta, err := Load(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Diagnose(tree, meta, Options{GPU: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			a, _ := json.MarshalIndent(got, "", " ")
+			b, _ := json.MarshalIndent(want, "", " ")
+			t.Errorf("%s: the capture says\n%s\nthe machine\n%s", name, a, b)
+		}
+		if _, err := Capture(out, steady{}, m); err == nil {
+			t.Errorf("%s: a capture was written over", name)
+		}
+	}
+}
+
+// steady is the live machine without what changes between two looks.
+type steady struct{ live }
+
+func (s steady) ReadFile(name string) ([]byte, error) {
+	if strings.HasPrefix(name, "/proc/pressure/") || name == "/proc/sys/fs/aio-nr" || strings.Contains(name, "/statistics/") || name == "/proc/meminfo" {
+		return nil, notThere("open", name)
+	}
+	return s.live.ReadFile(name)
+}
+
+func TestBadCaptures(t *testing.T) {
+	dir := t.TempDir()
+	if _, _, err := Load(dir); errs.KindOf(err) != errs.Corrupt {
+		t.Errorf("no meta.json: %v, want corrupt", err)
+	}
+	if _, _, err := Load(filepath.Join(dir, "none")); errs.KindOf(err) != errs.NotFound {
+		t.Errorf("nothing there: %v, want not found", err)
+	}
+	file := filepath.Join(dir, "x.tar")
+	if err := os.WriteFile(file, []byte(strings.Repeat("x", 2048)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Load(file); errs.KindOf(err) != errs.Corrupt {
+		t.Errorf("no tar: %v, want corrupt", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "meta.json"), []byte(`{"version":99}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Load(dir); errs.KindOf(err) != errs.Unsupported {
+		t.Errorf("a newer version: %v, want unsupported", err)
+	}
+}
+
+// TestLinksOfACaptureStayInside puts a link to this machine's files into one.
+func TestLinksOfACaptureStayInside(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "meta.json"), []byte(`{"version":1}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/proc/self/status", filepath.Join(dir, "secret")); err != nil {
+		t.Fatal(err)
+	}
+	tree, _, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := tree.ReadFile("/secret"); err == nil {
+		t.Errorf("read %d bytes of this machine through a capture", len(b))
+	}
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const nvfs = `
+/proc/driver/nvidia-fs/version = version: 2.26.6
+/dev/nvidia-fs0 = x
+/dev/nvidia-fs1 = x
+`
+
+// situations are machines that people bring, with the answer they need first.
+var situations = []struct {
+	name   string
+	make   func() *machine
+	opt    Options
+	direct string
+	cause  string // id of the first cause, or of what costs most
+	fix    string // in its fix, now or at boot
+	fails  bool
+}{
+	{name: "01-small-vm", make: smallVM, opt: Options{GPU: -1}, direct: "none"},
+	{name: "02-gpu-vm-virtio", make: gpuVM, opt: Options{GPU: -1}, direct: "no", cause: "blk.peer", fix: "NVMe disk of its own", fails: true},
+	{name: "03-p2pdma-ready", make: bare, opt: Options{GPU: 0}, direct: "yes"},
+	{name: "04-nvme-not-registered", make: func() *machine {
+		return bare().drop("/etc/cufile.json").put(nvfs + `
+/proc/driver/nvidia-fs/modules = rpcrdma
+/proc/driver/nvidia/params = RegistryDwords: ""
+/sys/module/nvme_core/parameters/multipath = Y`)
+	}, opt: Options{GPU: 0}, direct: "no", cause: "nvfs.modules", fix: "DOCA", fails: true},
+	{name: "05-ext4-data-not-explicit", make: func() *machine {
+		return bare().put(`/proc/self/mountinfo = 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw|30 22 259:1 / /data rw,noatime - ext4 /dev/nvme0n1p1 rw,stripe=32`)
+	}, opt: Options{GPU: 0}, direct: "no", cause: "fs.ext4.journal", fix: "umount /data && mount -o data=ordered /dev/nvme0n1p1 /data"},
+	{name: "06-container-without-udev", make: func() *machine {
+		return bare().drop("/run/udev").put("/.dockerenv = x")
+	}, opt: Options{GPU: 0}, direct: "no", cause: "ct.udev", fix: "-v /run/udev:/run/udev:ro", fails: true},
+	{name: "07-overlay", make: func() *machine {
+		m := bare().put(`/proc/self/mountinfo = 22 1 0:50 / / rw,relatime - overlay overlay rw,lowerdir=/a,upperdir=/b,workdir=/c`)
+		m.meta.Target.Major, m.meta.Target.Minor = 0, 50
+		return m
+	}, opt: Options{GPU: 0}, direct: "no", cause: "fs.type", fix: "bind-mount", fails: true},
+	{name: "08-cross-socket", make: func() *machine {
+		m := bare().put("/proc/driver/nvidia/gpus/0000:d8:00.0/information = Model: NVIDIA H100 80GB HBM3")
+		m.function("0000:d8:00.0", "/sys/devices/pci0000:d7/0000:d7:01.0/0000:d8:00.0", 1, "32.0 GT/s PCIe", 16)
+		m.put("/sys/bus/pci/devices/0000:d8:00.0/resource = 0x0 0xffffff 0x1|0x200000000000 0x201fffffffff 0x2")
+		m.links[pciDir("0000:d7:01.0")] = "/sys/devices/pci0000:d7/0000:d7:01.0"
+		m.files[pciDir("0000:d7:01.0")+"/config"] = bridge(0)
+		return m
+	}, opt: Options{GPU: 1}, direct: "yes", cause: "topo.pair", fix: "--gpu 0"},
+	{name: "09-nvme-link-halved", make: func() *machine {
+		return bare().put("/sys/bus/pci/devices/0000:3a:00.0/current_link_width = 2")
+	}, opt: Options{GPU: 0}, direct: "yes", cause: "pcie.link.nvme", fix: "reseat the drive", fails: true},
+	{name: "10-acs-on", make: func() *machine {
+		m := bare()
+		m.files[pciDir("0000:39:01.0")+"/config"] = bridge(0x1d)
+		return m
+	}, opt: Options{GPU: 0}, direct: "no", cause: "pcie.acs", fix: "setpci -s 0000:39:01.0 ECAP_ACS+6.w=0000"},
+	{name: "11-nfs-tcp-small-rsize", make: func() *machine {
+		m := bare().put(nvfs + `
+/proc/driver/nvidia-fs/modules = nvme rpcrdma
+/proc/self/mountinfo = 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw|30 22 0:60 / /data rw,noatime - nfs4 store:/models rw,vers=4.2,rsize=65536,wsize=65536,proto=tcp,hard
+/sys/class/infiniband/mlx5_0/ports/1/state = 4: ACTIVE
+/sys/module/nvidia_peermem/refcnt = 0
+/sys/class/bdi/0:60/read_ahead_kb = 128`)
+		m.meta.Target.Major, m.meta.Target.Minor = 0, 60
+		return m
+	}, opt: Options{GPU: 0}, direct: "no", cause: "nfs.proto", fix: "proto=rdma,port=20049"},
+	{name: "12-memlock-64k", make: func() *machine {
+		m := bare()
+		m.meta.UID, m.meta.Memlock = 1000, 64<<10
+		return m
+	}, opt: Options{GPU: 0}, direct: "yes", cause: "lim.memlock", fix: "ulimit -l unlimited"},
+	{name: "13-grace-iommu-passthrough", make: func() *machine {
+		m := bare().put(`/proc/cmdline = iommu.passthrough=1
+/proc/driver/nvidia/gpus/0000:3b:00.0/information = Model: NVIDIA GH200 480GB`)
+		m.meta.Arch = "aarch64"
+		return m
+	}, opt: Options{GPU: 0}, direct: "no", cause: "iommu", fix: "iommu.passthrough=0", fails: true},
+}
+
+func diagnose(t *testing.T, m *machine, o Options) *Result {
+	t.Helper()
+	r, err := Diagnose(m.record, m.meta, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestSituations(t *testing.T) {
+	for _, s := range situations {
+		t.Run(s.name, func(t *testing.T) {
+			r := diagnose(t, s.make(), s.opt)
+			if r.Verdict.Direct != s.direct || r.Failed() != s.fails {
+				t.Errorf("direct %q, failed %v; want %q, %v", r.Verdict.Direct, r.Failed(), s.direct, s.fails)
+			}
+			switch c := r.Verdict.Cause; {
+			case c == nil && s.cause != "":
+				t.Errorf("no cause, want %s", s.cause)
+			case c != nil && (c.ID != s.cause || !strings.Contains(c.FixNow+"\n"+c.FixBoot, s.fix)):
+				t.Errorf("cause %s with the fix %q, %q; want %s with %q", c.ID, c.FixNow, c.FixBoot, s.cause, s.fix)
+			}
+			var b bytes.Buffer
+			WriteText(&b, r, false)
+			golden(t, s.name+".txt", b.Bytes())
+			b.Reset()
+			WriteFixScript(&b, r)
+			golden(t, s.name+".sh", b.Bytes())
+		})
+	}
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s differs (run with -update to accept)\ngot:\n%s\nwant:\n%s", file, got, want)
+	}
+}

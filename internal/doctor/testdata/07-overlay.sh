@@ -1,0 +1,13 @@
+#!/bin/sh
+# Fixes proposed by nebulaio doctor for /data/model.safetensors. Nothing was changed.
+# Read every line; then remove the next one.
+echo 'read this script first' >&2; exit 1
+set -e
+
+# ---- now ----
+
+# FAIL fs.type: overlay mounted at /: no direct route starts there
+#   on /data/model.safetensors
+# put the data on a real mount; in a container bind-mount it: -v /data:/data
+
+# ---- for the next boot ----
