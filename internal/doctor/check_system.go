@@ -27,13 +27,22 @@ func limMemlock(f *facts) []answer {
 	switch n := f.Memlock; {
 	case n < 0:
 		return one(Pass, "this process", "unlimited")
-	case f.UID == 0:
-		return one(Info, "this process", units.Bytes(n)+", which does not bind root")
+	case f.mayLock():
+		return one(Info, "this process", units.Bytes(n)+", which does not bind a process with CAP_IPC_LOCK")
 	case n < need && f.gpu != nil && f.mount != nil && remote(f.mount.fstype):
 		return one(Fail, "this process", units.Bytes(n)+", RDMA pins "+units.Bytes(need))
 	default:
 		return one(Warn, "this process", units.Bytes(n)+"; registered buffers take "+units.Bytes(need))
 	}
+}
+
+// mayLock says that the process is above the limit of locked memory; root in a
+// container often is not.
+func (f *facts) mayLock() bool {
+	const ipcLock = 14
+	s, _ := f.text("/proc/self/status")
+	caps, err := strconv.ParseUint(parseParams(s)["CapEff"], 16, 64)
+	return err == nil && caps>>ipcLock&1 == 1
 }
 
 func limNoFile(f *facts) []answer {

@@ -183,7 +183,7 @@ func (a answer) with(kv ...string) answer {
 
 func checks() []check {
 	var all []check
-	for _, part := range [][]check{gpuChecks(), cufileChecks(), pcieChecks(), platformChecks(), blockChecks(), fsChecks(), systemChecks(), networkChecks()} {
+	for _, part := range [][]check{gpuChecks(), routeChecks(), cufileChecks(), pcieChecks(), platformChecks(), blockChecks(), fsChecks(), systemChecks(), networkChecks()} {
 		all = append(all, part...)
 	}
 	return all

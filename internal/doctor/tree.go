@@ -229,26 +229,52 @@ func (r *recorder) Resolve(name string) (string, error) {
 func (r *recorder) Exists(name string) bool {
 	ok := r.from.Exists(name)
 	if ok {
-		if _, known := r.kept.dirs[path.Dir(name)]; !known {
-			if names, err := r.from.ReadDir(path.Dir(name)); err == nil && len(names) < 4096 {
-				r.kept.dirs[path.Dir(name)] = names
-			}
-		}
+		r.note(path.Dir(name), path.Base(name))
 	}
 	return ok
 }
 
-// glob lists the paths under dir that match pattern in their last element.
-func glob(t Tree, dir, pattern string) []string {
-	names, err := t.ReadDir(dir)
-	if err != nil {
-		return nil
+// matching keeps the names that were looked for alone: a directory of libraries
+// says more about a machine than the checks ask.
+func (r *recorder) matching(dir, pattern string) []string {
+	names, err := r.from.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.kept.denied[dir] = true
 	}
+	names = match(names, pattern)
+	r.note(dir, names...)
+	return names
+}
+
+func (r *recorder) note(dir string, names ...string) {
+	for _, n := range names {
+		if !slices.Contains(r.kept.dirs[dir], n) {
+			r.kept.dirs[dir] = append(r.kept.dirs[dir], n)
+		}
+	}
+	slices.Sort(r.kept.dirs[dir])
+}
+
+func match(names []string, pattern string) []string {
 	var out []string
 	for _, n := range names {
 		if ok, _ := path.Match(pattern, n); ok {
-			out = append(out, path.Join(dir, n))
+			out = append(out, n)
 		}
 	}
 	return out
+}
+
+// glob lists the paths under dir that match pattern in their last element.
+func glob(t Tree, dir, pattern string) []string {
+	var names []string
+	if r, ok := t.(*recorder); ok {
+		names = r.matching(dir, pattern)
+	} else if all, err := t.ReadDir(dir); err == nil {
+		names = match(all, pattern)
+	}
+	for i, n := range names {
+		names[i] = path.Join(dir, n)
+	}
+	return names
 }
