@@ -158,9 +158,10 @@ func pcieACS(f *facts) []answer {
 		}
 	}
 	if s, st := f.text("/proc/driver/nvidia-fs/bridges"); st == there && len(on) == 0 {
-		for line := range strings.Lines(s) {
-			if strings.Contains(line, "enabled") || strings.Contains(line, "ACS:1") {
-				on = append(on, strings.Fields(line)[0])
+		// nvidia-fs lists the bridges with ACS on, wherever they are.
+		for b := range strings.FieldsSeq(s) {
+			if isBDF(b) && bridges[b] {
+				on = append(on, b)
 			}
 		}
 	}

@@ -60,45 +60,56 @@ func nvfsVersion(f *facts) []answer {
 	return one(Pass, "nvidia-fs", text)
 }
 
-// wantedModule is the driver that must be registered with nvidia-fs for the
-// target's file system.
-func (f *facts) wantedModule() string {
+// wanted is the driver that must be registered with nvidia-fs for the target's
+// file system, as nvidia-fs calls it, and how its hook's symbol begins where
+// it has one.
+func (f *facts) wanted() (module, hook string) {
 	if f.mount == nil {
-		return ""
+		return "", ""
 	}
-	switch t := f.mount.fstype; t {
+	switch f.mount.fstype {
 	case "nfs", "nfs4":
-		return "rpcrdma"
-	case "lustre", "beegfs", "wekafs", "gpfs":
-		return t
+		return "rpcrdma", "rpcrdma_"
+	case "lustre":
+		return "lnet", "lustre_v"
+	case "beegfs":
+		return "beegfs", "beegfs_v"
+	case "wekafs":
+		return "wekafsio", ""
+	case "gpfs":
+		return "mmfslinux", ""
 	}
 	if len(f.disks) > 0 {
-		return "nvme"
+		return "nvme", "nvme_v"
 	}
-	return ""
+	return "", ""
 }
 
+// nvfsModules asks the list of registered drivers first. Drivers register when
+// a program opens nvidia-fs and leave with the last one, so that on an idle
+// machine only the driver's hook tells whether it could.
 func nvfsModules(f *facts) []answer {
 	if !f.nvfs() {
 		return skip("nvidia-fs is not loaded")
 	}
-	want := f.wantedModule()
+	want, hook := f.wanted()
 	if want == "" {
 		return skip("needs a path on a disk or a parallel file system")
 	}
-	s, st := f.text("/proc/driver/nvidia-fs/modules")
-	if st == denied {
-		return []answer{answer{level: Unknown, subject: want, observed: "/proc/driver/nvidia-fs/modules cannot be read"}.with("run", "cat /proc/driver/nvidia-fs/modules")}
+	s, _ := f.text("/proc/driver/nvidia-fs/modules")
+	if _, ok := parseParams(s)[want]; ok {
+		return one(Pass, want, "registered with nvidia-fs")
 	}
-	for w := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ' ' || r == ',' || r == ':' || r == '\n' || r == '\t' }) {
-		if w == want {
-			return one(Pass, want, "registered with nvidia-fs")
+	for _, h := range f.NVFSHooks {
+		if hook != "" && strings.HasPrefix(h, hook) {
+			return one(Pass, want, "not registered while nothing uses nvidia-fs, but its driver has the hook "+h)
 		}
 	}
-	if s == "" {
-		s = "nothing"
+	if hook != "" && (f.P2PSymbol == "yes" || f.P2PSymbol == "no") {
+		return one(Fail, want, "not registered with nvidia-fs, and the loaded driver has no hook to do so")
 	}
-	return one(Fail, want, "not registered with nvidia-fs; registered: "+s)
+	return []answer{answer{level: Unknown, subject: want, observed: "not registered with nvidia-fs now; drivers register when a program opens it"}.
+		with("run", "grep register_nvfs_dma_ops /proc/kallsyms; cat /proc/driver/nvidia-fs/modules while a cuFile program runs")}
 }
 
 func nvfsNodes(f *facts) []answer {

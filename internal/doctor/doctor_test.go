@@ -98,6 +98,42 @@ func TestMultipathHidesNoDisk(t *testing.T) {
 	}
 }
 
+// TestAnIdleModuleIsNotTakenForAMissingDriver: drivers are registered with
+// nvidia-fs only while a program uses it.
+func TestAnIdleModuleIsNotTakenForAMissingDriver(t *testing.T) {
+	idle := func() *machine { return bare().drop("/etc/cufile.json").put(nvfs) }
+	level := func(m *machine) Level {
+		for _, f := range diagnose(t, m, Options{GPU: 0}).Findings {
+			if f.ID == "nvfs.modules" {
+				return f.Level
+			}
+		}
+		return ""
+	}
+	if l := level(idle()); l != Fail {
+		t.Errorf("a driver without a hook: %s, want FAIL", l)
+	}
+	m := idle()
+	m.meta.NVFSHooks = []string{"nvme_rdma_v1_register_nvfs_dma_ops", "nvme_v1_register_nvfs_dma_ops"}
+	if l := level(m); l != Pass {
+		t.Errorf("a driver with its hook: %s, want PASS", l)
+	}
+	m = idle()
+	m.meta.P2PSymbol = "permission denied"
+	if l := level(m); l != Unknown {
+		t.Errorf("hidden symbols: %s, want UNKNOWN", l)
+	}
+}
+
+func TestACSAsNvidiaFSSeesIt(t *testing.T) {
+	m := bare().put("/proc/driver/nvidia-fs/bridges = 0000:00:1c.0|0000:39:02.0")
+	delete(m.files, pciDir("0000:39:02.0")+"/config")
+	r := diagnose(t, m, Options{GPU: 0})
+	if c := r.Verdict.Cause; c == nil || c.ID != "pcie.acs" || c.Subject != "0000:39:02.0" {
+		t.Errorf("cause %+v, want ACS on 0000:39:02.0", c)
+	}
+}
+
 // TestWhatIsDeniedIsUnknown proves that a file that may not be read is never
 // taken for one that is not there.
 func TestWhatIsDeniedIsUnknown(t *testing.T) {

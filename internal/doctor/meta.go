@@ -30,6 +30,9 @@ type Meta struct {
 	// P2PSymbol is yes or no where the kernel's symbols could be searched for
 	// P2PDMA, else why not.
 	P2PSymbol string `json:"p2p_symbol"`
+	// NVFSHooks are the kernel's symbols by which storage drivers register with
+	// nvidia-fs; complete where P2PSymbol is yes or no.
+	NVFSHooks []string `json:"nvfs_hooks,omitempty"`
 	// IOUring is ok, or why a ring could not be made.
 	IOUring string `json:"io_uring"`
 
@@ -67,7 +70,8 @@ type Target struct {
 // most one block of the target, and makes and closes one io_uring. The caller
 // sets Survey. Kind NotFound or Permission where the target cannot be looked at.
 func Look(target string, env func(string) string) (Meta, error) {
-	m := Meta{CPUs: runtime.NumCPU(), UID: os.Geteuid(), CuFileJSON: env("CUFILE_ENV_PATH_JSON"), P2PSymbol: p2pSymbol(), IOUring: tryRing()}
+	m := Meta{CPUs: runtime.NumCPU(), UID: os.Geteuid(), CuFileJSON: env("CUFILE_ENV_PATH_JSON"), IOUring: tryRing()}
+	m.P2PSymbol, m.NVFSHooks = symbols()
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		m.Kernel, m.Arch = unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:])
@@ -102,25 +106,29 @@ func tryRing() string {
 	return "ok"
 }
 
-// p2pSymbol streams the kernel's symbol list, which is larger than any file a
+// symbols streams the kernel's symbol list, which is larger than any file a
 // Tree returns.
-func p2pSymbol() string {
+func symbols() (p2p string, hooks []string) {
 	f, err := os.Open("/proc/kallsyms")
 	if err != nil {
-		return err.Error()
+		return err.Error(), nil
 	}
 	defer f.Close()
-	seen := false
+	p2p = "/proc/kallsyms is empty"
 	for s := bufio.NewScanner(f); s.Scan(); {
-		seen = true
-		if line := s.Text(); strings.Contains(line, "p2pdma_pgmap_ops") || strings.Contains(line, "pci_p2pdma_add_resource") {
-			return "yes"
+		if p2p != "yes" {
+			p2p = "no"
+		}
+		line := s.Text()
+		if strings.Contains(line, "p2pdma_pgmap_ops") || strings.Contains(line, "pci_p2pdma_add_resource") {
+			p2p = "yes"
+		}
+		// A line is address, type, name and perhaps [module].
+		if w := strings.Fields(line); len(w) > 2 && strings.HasSuffix(w[2], "_register_nvfs_dma_ops") && len(hooks) < 64 {
+			hooks = append(hooks, w[2])
 		}
 	}
-	if !seen {
-		return "/proc/kallsyms is empty"
-	}
-	return "no"
+	return p2p, hooks
 }
 
 func lookAt(target string) (*Target, error) {

@@ -34,7 +34,7 @@ var situations = []struct {
 	{name: "03-p2pdma-ready", make: bare, opt: Options{GPU: 0}, direct: "yes"},
 	{name: "04-nvme-not-registered", make: func() *machine {
 		return bare().drop("/etc/cufile.json").put(nvfs + `
-/proc/driver/nvidia-fs/modules = rpcrdma
+/proc/driver/nvidia-fs/modules = rpcrdma: 1.0
 /proc/driver/nvidia/params = RegistryDwords: ""
 /sys/module/nvme_core/parameters/multipath = Y`)
 	}, opt: Options{GPU: 0}, direct: "no", cause: "nvfs.modules", fix: "DOCA", fails: true},
@@ -67,7 +67,7 @@ var situations = []struct {
 	}, opt: Options{GPU: 0}, direct: "no", cause: "pcie.acs", fix: "setpci -s 0000:39:01.0 ECAP_ACS+6.w=0000"},
 	{name: "11-nfs-tcp-small-rsize", make: func() *machine {
 		m := bare().put(nvfs + `
-/proc/driver/nvidia-fs/modules = nvme rpcrdma
+/proc/driver/nvidia-fs/modules = nvme: 1.0|rpcrdma: 1.0
 /proc/self/mountinfo = 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw|30 22 0:60 / /data rw,noatime - nfs4 store:/models rw,vers=4.2,rsize=65536,wsize=65536,proto=tcp,hard
 /sys/class/infiniband/mlx5_0/ports/1/state = 4: ACTIVE
 /sys/module/nvidia_peermem/refcnt = 0

@@ -6,7 +6,7 @@ set -e
 
 # ---- now ----
 
-# FAIL nvfs.modules: not registered with nvidia-fs; registered: rpcrdma
+# FAIL nvfs.modules: not registered with nvidia-fs, and the loaded driver has no hook to do so
 #   on nvme
 # install DOCA, or MLNX_OFED 5.3 or newer with --with-nvmf --with-nfsrdma --enable-gds, before GPUDirect Storage; then reload nvme. Or build the P2PDMA route, which needs no patched driver
 
@@ -17,6 +17,6 @@ apt-get install -y nvidia-gds
 
 # ---- for the next boot ----
 
-# FAIL nvfs.modules: not registered with nvidia-fs; registered: rpcrdma
+# FAIL nvfs.modules: not registered with nvidia-fs, and the loaded driver has no hook to do so
 #   on nvme
 update-initramfs -u
