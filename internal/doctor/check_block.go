@@ -37,7 +37,7 @@ func blkPeer(f *facts) []answer {
 		switch {
 		case d.Kind == "nvme" && d.PCI != "":
 			return one(Pass, d.Name, "NVMe function "+d.PCI)
-		case d.Kind == "nvme":
+		case d.fabrics():
 			return one(Info, d.Name, "NVMe without a PCI function: over fabrics")
 		case d.Kind == "virtio":
 			return one(Fail, d.Name, "a virtio disk is no PCI peer: its data is in the host's memory before the guest sees it")

@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 
@@ -57,9 +58,28 @@ func ext4Journal(f *facts) []answer {
 	case mode == "ordered":
 		a.level, a.observed = Pass, "data=ordered"
 	case !set:
-		a.level, a.observed = Warn, "data=ordered is in effect but not among the mount options ("+strings.Join(f.mount.superOps, ",")+")"
+		a.level, a.observed = Warn, "no data= among the mount options ("+strings.Join(f.mount.superOps, ",")+")"
+		switch inEffect := f.ext4Data(); inEffect {
+		case "":
+		case "ordered":
+			a.observed = "data=ordered is in effect, but not among the mount options (" + strings.Join(f.mount.superOps, ",") + ")"
+		default:
+			a.level, a.observed = Fail, "data="+inEffect+" by the file system's own default"
+		}
 	}
 	return []answer{a}
+}
+
+// ext4Data is the journal mode in effect as the kernel lists it, empty where it
+// does not.
+func (f *facts) ext4Data() string {
+	s, _ := f.text("/proc/fs/ext4/" + path.Base(f.mount.source) + "/options")
+	for line := range strings.Lines(s) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "data="); ok {
+			return v
+		}
+	}
+	return ""
 }
 
 func fsAtime(f *facts) []answer {

@@ -79,10 +79,13 @@ func (f *facts) wanted() (module, hook string) {
 	case "gpfs":
 		return "mmfslinux", ""
 	}
-	if len(f.disks) > 0 {
-		return "nvme", "nvme_v"
+	switch {
+	case len(f.disks) == 0:
+		return "", ""
+	case f.disks[0].fabrics():
+		return "nvme_rdma", "nvme_rdma_v"
 	}
-	return "", ""
+	return "nvme", "nvme_v"
 }
 
 // nvfsModules asks the list of registered drivers first. Drivers register when
@@ -189,6 +192,9 @@ func p2pRegkeys(f *facts) []answer {
 func p2pTopology(f *facts) []answer {
 	if !f.pair() || len(f.disks) == 0 {
 		return skip("needs a path on a disk and a GPU")
+	}
+	if f.disks[0].fabrics() {
+		return one(Fail, f.disks[0].Name, "NVMe over fabrics")
 	}
 	if len(f.stack) == 0 {
 		return one(Pass, f.disks[0].Name, "no md or dm between file system and disk")

@@ -125,6 +125,23 @@ func TestAnIdleModuleIsNotTakenForAMissingDriver(t *testing.T) {
 	}
 }
 
+func TestADefaultOfExt4IsNotTakenForOrdered(t *testing.T) {
+	m := bare().put(`/proc/self/mountinfo = 30 22 259:1 / /data rw,noatime - ext4 /dev/nvme0n1p1 rw
+/proc/fs/ext4/nvme0n1p1/options = rw|data=writeback`)
+	if c := diagnose(t, m, Options{GPU: 0}).Verdict.Cause; c == nil || c.ID != "fs.ext4.journal" || c.Level != Fail {
+		t.Errorf("cause %+v, want fs.ext4.journal to fail", c)
+	}
+}
+
+func TestFabricsAreNoP2PDMA(t *testing.T) {
+	m := bare().put(`
+/sys/dev/block/259:1 -> /sys/devices/virtual/nvme-fabrics/ctl/nvme0/nvme0n1
+/sys/class/block/nvme0n1 -> /sys/devices/virtual/nvme-fabrics/ctl/nvme0/nvme0n1`)
+	if c := diagnose(t, m, Options{GPU: 0}).Verdict.Cause; c == nil || c.ID != "p2p.topology" && c.ID != "nvfs.loaded" {
+		t.Errorf("cause %+v, want the fabric to stop P2PDMA", c)
+	}
+}
+
 func TestACSAsNvidiaFSSeesIt(t *testing.T) {
 	m := bare().put("/proc/driver/nvidia-fs/bridges = 0000:00:1c.0|0000:39:02.0")
 	delete(m.files, pciDir("0000:39:02.0")+"/config")

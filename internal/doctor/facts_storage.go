@@ -21,6 +21,9 @@ func block(name string) string { return "/sys/class/block/" + name }
 
 func (d disk) queue(name string) string { return block(d.Name) + "/queue/" + name }
 
+// fabrics says that the drive is behind a network: no PCI function is its own.
+func (d disk) fabrics() bool { return d.Kind == "nvme" && d.PCI == "" }
+
 // gatherDisks walks from the target's device number to the disks.
 func (f *facts) gatherDisks() {
 	real, err := f.t.Resolve(fmt.Sprintf("/sys/dev/block/%d:%d", f.Target.Major, f.Target.Minor))

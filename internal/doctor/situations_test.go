@@ -39,7 +39,8 @@ var situations = []struct {
 /sys/module/nvme_core/parameters/multipath = Y`)
 	}, opt: Options{GPU: 0}, direct: "no", cause: "nvfs.modules", fix: "DOCA", fails: true},
 	{name: "05-ext4-data-not-explicit", make: func() *machine {
-		return bare().put(`/proc/self/mountinfo = 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw|30 22 259:1 / /data rw,noatime - ext4 /dev/nvme0n1p1 rw,stripe=32`)
+		return bare().put(`/proc/self/mountinfo = 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw|30 22 259:1 / /data rw,noatime - ext4 /dev/nvme0n1p1 rw,stripe=32
+/proc/fs/ext4/nvme0n1p1/options = rw|data=ordered|stripe=32`)
 	}, opt: Options{GPU: 0}, direct: "no", cause: "fs.ext4.journal", fix: "umount /data && mount -o data=ordered /dev/nvme0n1p1 /data"},
 	{name: "06-container-without-udev", make: func() *machine {
 		return bare().drop("/run/udev").put("/.dockerenv = x")
