@@ -44,8 +44,12 @@ type Captured struct {
 // directory. On failure no tar is left. Kind Invalid where out is in use.
 func Capture(out string, t Tree, m Meta) (*Captured, error) {
 	rec := &recorder{from: t, kept: newRecord()}
-	if _, err := Diagnose(rec, m, Options{GPU: -1}); err != nil {
-		return nil, err
+	// Which GPU is asked about is known only when the capture is read.
+	gpus := gather(rec, m, Options{GPU: -1}).gpus
+	for i := -1; i < min(len(gpus), 64); i++ {
+		if _, err := Diagnose(rec, m, Options{GPU: i, Profile: Checkpoint}); err != nil {
+			return nil, err
+		}
 	}
 	k := rec.kept
 	if b, ok := k.files["/proc/cmdline"]; ok {

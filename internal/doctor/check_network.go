@@ -12,7 +12,7 @@ import (
 func networkChecks() []check {
 	return []check{
 		{"nfs.proto", nfsProto}, {"nfs.opts", nfsOpts}, {"nfs.stats", nfsStats}, {"sunrpc", sunrpc}, {"peermem", peermem}, {"ofed", ofed},
-		{"net.tcp", netTCP}, {"net.mtu", netMTU}, {"net.link", netLink},
+		{"net.tcp", netTCP}, {"net.mtu", netMTU}, {"net.link", netLink}, {"net.irq", netIRQ},
 	}
 }
 
@@ -253,6 +253,50 @@ func netLink(f *facts) []answer {
 	}
 	if out == nil {
 		return skip("no network card on the bus")
+	}
+	return out
+}
+
+// netIRQ looks whether one CPU takes most interrupts of a card.
+func netIRQ(f *facts) []answer {
+	if f.mount == nil || !remote(f.mount.fstype) {
+		return skip("the path is not behind a network")
+	}
+	s, _ := f.text("/proc/interrupts")
+	var out []answer
+	for _, n := range f.nics() {
+		cpus, total := map[int]int64{}, int64(0)
+		for line := range strings.Lines(s) {
+			w := strings.Fields(line)
+			if len(w) < 3 || !strings.Contains(w[len(w)-1], n.name) && !strings.Contains(w[len(w)-1], n.bdf) {
+				continue
+			}
+			for i, word := range w[1:] {
+				c, err := strconv.ParseInt(word, 10, 64)
+				if err != nil {
+					break // the columns of CPUs end here
+				}
+				cpus[i] += c
+				total += c
+			}
+		}
+		most, at := int64(0), 0
+		for i := range f.CPUs {
+			if cpus[i] > most {
+				most, at = cpus[i], i
+			}
+		}
+		if total == 0 || f.CPUs < 2 {
+			continue
+		}
+		level := Pass
+		if most*2 > total {
+			level = Warn
+		}
+		out = append(out, answer{level: level, subject: n.name, observed: fmt.Sprintf("CPU %d took %d %% of the interrupts since boot", at, most*100/total)})
+	}
+	if out == nil {
+		return skip("no interrupts of a network card are listed")
 	}
 	return out
 }

@@ -262,6 +262,28 @@ func TestACaptureGivesTheSameFindings(t *testing.T) {
 	}
 }
 
+// TestACaptureKnowsEveryGPU captures every situation and asks about its GPU.
+func TestACaptureKnowsEveryGPU(t *testing.T) {
+	for _, s := range situations {
+		m, out := s.make(), filepath.Join(t.TempDir(), "out.tar")
+		want := diagnose(t, m, s.opt)
+		if _, err := Capture(out, m.record, m.meta); err != nil {
+			t.Fatal(err)
+		}
+		tree, meta, err := Load(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Diagnose(tree, meta, s.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := Compare(want, got); len(d.Better)+len(d.Worse)+len(d.New)+len(d.Gone) > 0 || !reflect.DeepEqual(want.Verdict, got.Verdict) {
+			t.Errorf("%s: %+v, verdict %+v; want %+v", s.name, d, got.Verdict, want.Verdict)
+		}
+	}
+}
+
 // steady is the live machine without what changes between two looks.
 type steady struct{ live }
 

@@ -72,7 +72,16 @@ var situations = []struct {
 /proc/self/mountinfo = 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw|30 22 0:60 / /data rw,noatime - nfs4 store:/models rw,vers=4.2,rsize=65536,wsize=65536,proto=tcp,hard
 /sys/class/infiniband/mlx5_0/ports/1/state = 4: ACTIVE
 /sys/module/nvidia_peermem/refcnt = 0
-/sys/class/bdi/0:60/read_ahead_kb = 128`)
+/sys/class/bdi/0:60/read_ahead_kb = 128
+/sys/class/net/eth0 -> /sys/devices/pci0000:37/0000:37:01.0/0000:38:00.0/0000:39:03.0/0000:3c:00.0/net/eth0
+/sys/class/net/eth0/operstate = up
+/sys/class/net/eth0/speed = 100000
+/sys/class/net/eth0/mtu = 1500
+/proc/interrupts =            CPU0       CPU1|  98:   90000     10000   IR-PCI-MSIX 0-edge      eth0-0|  99:   1   2   IR-PCI-MSIX 1-edge      nvme0q1
+/proc/sys/net/core/rmem_max = 212992
+/proc/sys/net/core/wmem_max = 212992
+/proc/sys/sunrpc/tcp_max_slot_table_entries = 2
+/proc/self/mountstats = device store:/models mounted on /data with fstype nfs4 statvers=1.1|	READ: 100000 100500 0 1 2 3 4 5 6||device x mounted on /y with fstype ext4`)
 		m.meta.Target.Major, m.meta.Target.Minor = 0, 60
 		return m
 	}, opt: Options{GPU: 0}, direct: "no", cause: "nfs.proto", fix: "proto=rdma,port=20049"},
