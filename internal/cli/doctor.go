@@ -58,8 +58,8 @@ what to run. The exit code is 1 where a finding is FAIL.`,
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	fs.BoolVar(&o.script, "fix-script", false, "print the fixes as a shell script to review; it is never run")
 	fs.BoolVar(&o.all, "all", false, "show rules that hold or do not apply too")
-	fs.StringVar(&o.baseline, "baseline", "", "compare with the JSON of an earlier run")
-	fs.StringVar(&o.captured, "root", "", "judge a capture of another machine, a directory or tar, instead of this one")
+	fs.StringVar(&o.baseline, "baseline", "", "compare with the `FILE` that an earlier --json wrote")
+	fs.StringVar(&o.captured, "root", "", "judge the capture in `DIR`, a directory or tar, instead of this machine")
 	cmd.AddCommand(newDoctorCapture(a))
 	return cmd
 }

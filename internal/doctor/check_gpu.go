@@ -40,11 +40,12 @@ func gpuPresent(f *facts) []answer {
 	return one(Info, "", "no NVIDIA GPU on the bus or in the driver")
 }
 
-// p2pModels are the GPUs that the vendor lists for P2PDMA.
+// p2pModel knows the GPUs that the vendor lists for P2PDMA, and those of Grace,
+// whose memory is reached over C2C.
 func p2pModel(model string) bool {
 	for w := range strings.FieldsSeq(strings.NewReplacer("-", " ", "_", " ").Replace(model)) {
 		switch w {
-		case "A100", "A800", "A40", "L4", "L40S", "H100", "H200", "B100", "B200", "B300", "GH200", "GB200", "GB300":
+		case "A100", "A40", "L4", "L40S", "H100", "H200", "B100", "B200", "B300", "GH200", "GB200", "GB300":
 			return true
 		}
 	}

@@ -202,6 +202,58 @@ func TestHostileTreesEnd(t *testing.T) {
 	diagnose(t, m, Options{GPU: 0})
 }
 
+// TestTheScriptInstallsInOrder: the fabric's drivers, then old packages go, then
+// GPUDirect Storage comes; what belongs to the boot stands apart.
+func TestTheScriptInstallsInOrder(t *testing.T) {
+	m := bare().drop("/etc/cufile.json").put(nvfs + `
+/proc/driver/nvidia-fs/version = version: 2.17.5
+/proc/driver/nvidia/params = RegistryDwords: ""
+/sys/module/nvme_core/parameters/multipath = Y
+/sys/class/block/nvme0n1/queue/scheduler = none [bfq]`)
+	m.meta.Kernel = "6.11.0"
+	var b bytes.Buffer
+	WriteFixScript(&b, diagnose(t, m, Options{GPU: 0}))
+	at := 0
+	for _, s := range []string{"exit 1\nset -e", "# ---- now", "# FAIL nvfs.modules", "apt-get purge", "apt-get install -y nvidia-gds", "# WARN nvfs.version", "# WARN blk.sched", "# ---- for the next boot", "# FAIL nvfs.modules"} {
+		i := strings.Index(b.String()[at:], s)
+		if i < 0 {
+			t.Fatalf("no %q after byte %d of\n%s", s, at, b.String())
+		}
+		at += i + len(s)
+	}
+	for _, s := range []string{"gds-tools-*", "libcufile-*", " nvidia-fs ", "nvidia-fs-dkms", "nvidia-gds*"} {
+		if !strings.Contains(b.String(), s) {
+			t.Errorf("%q is not purged", s)
+		}
+	}
+}
+
+// TestTheJSONKeepsItsNames: programs and baselines read them.
+func TestTheJSONKeepsItsNames(t *testing.T) {
+	b, err := json.Marshal(diagnose(t, bare(), Options{GPU: 0}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var top map[string]json.RawMessage
+	var findings []map[string]any
+	if err := json.Unmarshal(b, &top); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(top["findings"], &findings); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"version", "rules_version", "profile", "machine", "path", "gpu", "verdict"} {
+		if top[name] == nil {
+			t.Errorf("no %q in the result", name)
+		}
+	}
+	for _, name := range []string{"id", "title", "subject", "level", "observed", "expected", "why", "reference", "cost"} {
+		if findings[0][name] == nil {
+			t.Errorf("no %q in a finding", name)
+		}
+	}
+}
+
 func TestCompare(t *testing.T) {
 	before, now := diagnose(t, bare(), Options{GPU: 0}), diagnose(t, situations[8].make(), Options{GPU: 0})
 	b, err := json.Marshal(before)

@@ -154,7 +154,8 @@ func parseParams(text string) map[string]string {
 	return out
 }
 
-// lanes are the GB/s of one PCIe lane after encoding, by its rate in GT/s.
+// laneRate is the GB/s of one PCIe lane after encoding, by its rate in GT/s; 0
+// for a rate that PCIe does not have.
 func laneRate(gts float64) float64 {
 	switch gts {
 	case 2.5:

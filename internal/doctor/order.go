@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// levels in the order in which people want to read them.
+// rank is the place of a level in the order in which people want to read.
 func rank(l Level) int {
 	return slices.Index([]Level{Fail, Warn, Unknown, Info, Pass, Skip}, l)
 }
