@@ -247,7 +247,7 @@ func topoPair(f *facts) []answer {
 func (f *facts) nearer(d disk) string {
 	var near []string
 	for i := range f.gpus {
-		if dist := distance(d.pci, f.pci(f.gpus[i].PCI)); dist != "" && dist != "SYS" {
+		if dist := distance(d.pci, f.pci(f.gpus[i].PCI)); dist != "" && dist != "SYS" && f.gpus[i].Index >= 0 {
 			near = append(near, fmt.Sprintf("--gpu %d", f.gpus[i].Index))
 		}
 	}

@@ -89,7 +89,7 @@ type Disk struct {
 
 // GPU is one NVIDIA GPU as the kernel shows it.
 type GPU struct {
-	Index int    `json:"index"`
+	Index int    `json:"index"` // as CUDA counts; -1 where CUDA does not see it
 	Model string `json:"model"`
 	PCI   string `json:"pci"`
 	NUMA  int    `json:"numa"` // -1 unknown

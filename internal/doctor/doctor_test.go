@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
@@ -81,6 +82,20 @@ func TestTheProfileDecidesTheOrder(t *testing.T) {
 func TestAMissingGPUFailsOnlyWhenAskedFor(t *testing.T) {
 	if r := diagnose(t, smallVM(), Options{GPU: 3}); !r.Failed() || r.Verdict.Cause == nil || r.Verdict.Cause.ID != "gpu.present" {
 		t.Errorf("failed %v, cause %v; want gpu.present to fail", r.Failed(), r.Verdict.Cause)
+	}
+}
+
+// TestTheGPUIsTheOneThatCUDAMeans shows CUDA the second GPU alone.
+func TestTheGPUIsTheOneThatCUDAMeans(t *testing.T) {
+	m := situations[7].make()
+	m.meta.Survey = &device.Survey{Devices: []device.Info{{ID: "cuda:0", PCI: "00000000:D8:00.0"}, {ID: "host"}}}
+	for _, n := range []int{0, -1} {
+		if r := diagnose(t, m, Options{GPU: n}); r.GPU == nil || r.GPU.PCI != "0000:d8:00.0" || r.GPU.Index != 0 {
+			t.Errorf("--gpu %d is %+v, want 0000:d8:00.0", n, r.GPU)
+		}
+	}
+	if r := diagnose(t, m, Options{GPU: 1}); r.GPU != nil || !r.Failed() {
+		t.Errorf("--gpu 1 is %+v, want none", r.GPU)
 	}
 }
 

@@ -175,17 +175,27 @@ func (f *facts) gatherGPUs() {
 		}
 	}
 	slices.SortFunc(f.gpus, func(a, b GPU) int { return strings.Compare(a.PCI, b.PCI) })
+	seen := map[int]int{} // position by CUDA's index
 	for i := range f.gpus {
 		g := &f.gpus[i]
 		g.Index, g.NUMA = i, f.pci(g.PCI).numa
-		// CUDA may count in another order than the bus; --gpu means CUDA's.
-		if f.Survey != nil {
-			for _, d := range f.Survey.Devices {
-				n, err := strconv.Atoi(strings.TrimPrefix(d.ID, "cuda:"))
-				if err == nil && samePCI(d.PCI, g.PCI) {
-					g.Index = n
-				}
+		if f.Survey == nil {
+			continue
+		}
+		for _, d := range f.Survey.Devices {
+			if n, err := strconv.Atoi(strings.TrimPrefix(d.ID, "cuda:")); err == nil && samePCI(d.PCI, g.PCI) {
+				seen[n] = i
 			}
+		}
+	}
+	// CUDA may count in another order than the bus, and may be shown a part of
+	// the GPUs; --gpu means CUDA's count. A GPU that it does not see has none.
+	if len(seen) > 0 {
+		for i := range f.gpus {
+			f.gpus[i].Index = -1
+		}
+		for n, i := range seen {
+			f.gpus[i].Index = n
 		}
 	}
 	for i := range f.gpus {
