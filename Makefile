@@ -86,6 +86,7 @@ gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	rm -f build/gpu/libnebulaio.h && cp -r include/nebulaio build/gpu/include/
 	cp -r python/nebulaio build/gpu/nebulaio-python && cp -r python/tests build/gpu/python-tests && cp -r bench build/gpu/bench
 	mkdir -p build/gpu/python && mv build/gpu/nebulaio-python build/gpu/python/nebulaio && mv build/gpu/python-tests build/gpu/python/tests && cp python/pyproject.toml build/gpu/python/
+	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/pydeps pytest
 	cp test/gpu/run.sh build/gpu/run.sh && find build/gpu -name __pycache__ -prune -exec rm -rf {} +
 	du -sh build/gpu
 

@@ -86,8 +86,9 @@ type Options struct {
 // for concurrent use. Programs make one and share it.
 type System struct{ sys *boot.System }
 
-// Open looks for devices. It fails for options out of range, and with mode
-// require where no GPU works. No GPU memory or context is taken yet.
+// Open makes a system. It fails for options out of range, and with mode require
+// where no GPU works; else devices are looked for when they are first asked for.
+// No GPU memory or context is taken yet.
 func Open(o Options) (*System, error) {
 	b := boot.Options{
 		Devices: open.Options{Mode: o.Devices},

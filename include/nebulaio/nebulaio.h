@@ -4,7 +4,7 @@
  *
  * The flow of a load:
  *
- *   nebulaio_system_open      devices are looked for, nothing is allocated yet
+ *   nebulaio_system_open      nothing is looked for or allocated yet
  *   nebulaio_model_open       headers are read and checked, the layout is made
  *   nebulaio_model_files      JSON: how many bytes each destination needs
  *   (the caller allocates one destination per file, with its own allocator)
@@ -76,7 +76,8 @@ int32_t nebulaio_abi_version(void);
 /* The project's version, such as "0.1.0". */
 int32_t nebulaio_version(char *buf, size_t cap, size_t *need);
 
-/* Opens a system: devices are probed, staging memory and workers come with the
+/* Opens a system. Devices are looked for when they are first asked for; staging
+ * memory and workers come with the first model that is opened for a GPU, or the
  * first load. options_json: NULL or an object; all keys optional, unknown keys
  * refused:
  *   "devices"            "auto" | "require" | "off"  (CUDA)
@@ -85,6 +86,8 @@ int32_t nebulaio_version(char *buf, size_t cap, size_t *need);
  *   "queue_depth"        cold reads in flight, 0 = chosen for this machine
  *   "workers"            threads for page-cache copies, 0 = chosen
  *   "io"                 "auto" | "uring" | "pread"
+ *   "cuda_library", "nvml_library"  files to open in place of the driver's own;
+ *                        for tests
  * Release it after everything opened from it. */
 int32_t nebulaio_system_open(const char *options_json, uint64_t *system, char *err, size_t errcap);
 

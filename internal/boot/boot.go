@@ -27,7 +27,7 @@ type System struct {
 	Engine  *transfer.Engine
 }
 
-// New looks for devices and makes the engine. No GPU context or staging memory
+// New makes the device set and the engine. No GPU context or staging memory
 // exists before the first model is opened for a GPU.
 func New(o Options) (*System, error) {
 	e, err := transfer.New(o.Engine)

@@ -33,8 +33,8 @@ const (
 //go:noinline
 func newRegions(n int) []pageRegion { return make([]pageRegion, n) }
 
-// scan asks the kernel for the pages of [lo, hi) alone. It takes microseconds
-// where /proc/self/smaps takes as long as the process has mappings.
+// scan asks the kernel for the pages of [lo, hi) alone, where /proc/self/smaps
+// walks every mapping of the process.
 func scan(lo, hi uint64) (Stats, error) {
 	f, err := os.Open("/proc/self/pagemap")
 	if err != nil {

@@ -42,7 +42,8 @@ type port struct {
 	mapper device.Mapper // nil where memory is not addressable
 }
 
-// New returns an engine; staging and threads come with the first transfer.
+// New returns an engine; staging and threads come with Prepare or the first
+// transfer.
 func New(o Options) (*Engine, error) {
 	t, err := o.tune()
 	if err != nil {

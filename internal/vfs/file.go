@@ -28,7 +28,6 @@ type File struct {
 	path     string
 	size     int64
 	mtime    time.Time
-	dev, ino uint64
 	fs       FSType
 	buffered int
 	direct   int // -1 when refused
@@ -75,7 +74,7 @@ func (f *File) stat() error {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return errs.New(errs.Invalid, "open", f.path, "is "+kindOfMode(st.Mode)+", expected a regular file")
 	}
-	f.size, f.dev, f.ino = st.Size, st.Dev, st.Ino
+	f.size = st.Size
 	f.mtime = time.Unix(st.Mtim.Unix())
 	return nil
 }
@@ -144,18 +143,6 @@ func (f *File) FS() FSType { return f.fs }
 
 // Align is what direct reads must observe; zero where they are refused.
 func (f *File) Align() Alignment { return f.align }
-
-// Identity tells files apart across opens: device, inode, size and
-// modification time. A rewritten file has another identity.
-func (f *File) Identity() Identity {
-	return Identity{Dev: f.dev, Ino: f.ino, Size: f.size, MTime: f.mtime.UnixNano()}
-}
-
-// Identity is a file's identity at one moment; usable as a map key.
-type Identity struct {
-	Dev, Ino    uint64
-	Size, MTime int64
-}
 
 // Direct reports whether the file can be read past the page cache, else why not.
 func (f *File) Direct() (ok bool, why *Refusal) {

@@ -156,11 +156,6 @@ func (f *File) DropCache() (left int64, err error) {
 	return r.Cached, err
 }
 
-// WillNeed asks the kernel to fetch a range into the page cache in the background.
-func (f *File) WillNeed(off, n int64) {
-	_ = unix.Fadvise(f.buffered, off, n, unix.FADV_WILLNEED)
-}
-
 // ExpectRandom turns readahead of the page cache off, or on again.
 func (f *File) ExpectRandom(random bool) {
 	advice := unix.FADV_NORMAL

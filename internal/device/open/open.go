@@ -119,8 +119,8 @@ func or(a, b []string) []string {
 	return b
 }
 
-// Survey tells what there is, and on first call asks NVML for the rest:
-// starting NVML takes longer than a small load, so no load waits for it.
+// Survey tells what there is, and on first call asks NVML for the rest: no load
+// needs that, so none waits for NVML to start.
 func (s *set) Survey() device.Survey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
