@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import "time"
+
+// Ids of ceilings.
+const (
+	MemoryCopy   = "memory_copy"
+	PageCache    = "page_cache_read"
+	H2DPinned    = "h2d_pinned"
+	D2HPinned    = "d2h_pinned"
+	H2DPageable  = "h2d_pageable"
+	D2HPageable  = "d2h_pageable"
+	StorageRead  = "storage_read"
+	StorageWrite = "storage_write"
+	Loopback     = "loopback"
+)
+
+// Ceilings are the measured limits of one machine.
+type Ceilings struct {
+	Schema   int       `json:"schema"`
+	Version  string    `json:"version"`
+	Measured time.Time `json:"measured"`
+	Machine  Machine   `json:"machine"`
+	Limits   []Limit   `json:"limits"`
+	Notes    []string  `json:"notes,omitempty"`
+}
+
+// Limit is one of them.
+type Limit struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`         // "pinned host memory to cuda:0"
+	On   string `json:"on,omitempty"` // the device's id, or the source of the mount
+	// GBps is the median of the rounds; Rounds are in the order measured.
+	GBps   float64   `json:"gbps"`
+	Rounds []float64 `json:"rounds"`
+	How    string    `json:"how"` // "64 MiB copies on one stream, 1 GiB a round"
+}
+
+// Find returns the limit of that id on that device or mount.
+func (c *Ceilings) Find(id, on string) (Limit, bool) {
+	if c == nil {
+		return Limit{}, false
+	}
+	for _, l := range c.Limits {
+		if l.ID == id && l.On == on {
+			return l, true
+		}
+	}
+	return Limit{}, false
+}
+
+// Spread is how far the rounds lie apart: (max - min) / median.
+func (l Limit) Spread() float64 {
+	if len(l.Rounds) == 0 || l.GBps == 0 {
+		return 0
+	}
+	lo, hi := l.Rounds[0], l.Rounds[0]
+	for _, r := range l.Rounds {
+		lo, hi = min(lo, r), max(hi, r)
+	}
+	return (hi - lo) / l.GBps
+}
