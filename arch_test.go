@@ -22,8 +22,9 @@ const module = "github.com/nebulaio/nebulaio"
 var floors = map[string]int{
 	"cmd/nebulaio": 9, "capi": 9,
 	"internal/cli": 8, "internal/abi": 8,
-	"":              7, // the library
-	"internal/boot": 6, "internal/model": 6, "internal/doctor": 6,
+	"":               7, // the library
+	"internal/bench": 7,
+	"internal/boot":  6, "internal/model": 6, "internal/doctor": 6, "internal/bench/dataset": 6,
 	"internal/transfer": 5, "internal/device/open": 5, "internal/synth": 5,
 	"internal/device/host": 4, "internal/device/cuda": 4, "internal/device/nvml": 4, "internal/format/safetensors": 4,
 	"internal/device": 3, "internal/format": 3, "internal/bench/record": 3,
@@ -37,13 +38,14 @@ var outside = []string{"internal/device/fakegpu", "examples/load", "test/gpu"}
 
 // doors may be passed by one package only, with the reason.
 var doors = map[string]struct{ by, why string }{
-	"internal/device/host":         {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
-	"internal/device/cuda":         {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
-	"internal/device/nvml":         {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
-	"github.com/ebitengine/purego": {"internal/dl", "native libraries are called through one layer"},
-	"github.com/spf13/cobra":       {"internal/cli", "commands are a face, nothing below knows them"},
-	"golang.org/x/term":            {"internal/cli", "only a face has a terminal"},
-	"C":                            {"capi", "cgo is for the C ABI alone"},
+	"internal/device/host":                    {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
+	"internal/device/cuda":                    {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
+	"internal/device/nvml":                    {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
+	"github.com/ebitengine/purego":            {"internal/dl", "native libraries are called through one layer"},
+	"github.com/spf13/cobra":                  {"internal/cli", "commands are a face, nothing below knows them"},
+	"golang.org/x/term":                       {"internal/cli", "only a face has a terminal"},
+	"github.com/HdrHistogram/hdrhistogram-go": {"internal/bench", "latencies are gathered in one place"},
+	"C": {"capi", "cgo is for the C ABI alone"},
 }
 
 type pkg struct {

@@ -155,6 +155,10 @@ func (f *File) Direct() (ok bool, why *Refusal) {
 // DirectFD is the O_DIRECT descriptor for a reader that submits by itself, or -1.
 func (f *File) DirectFD() int { return f.direct }
 
+// BufferedFD is the descriptor that reads through the page cache, for a reader
+// that submits by itself.
+func (f *File) BufferedFD() int { return f.buffered }
+
 // CheckUnchanged fails when the file's size or modification time is no longer
 // what it was at Open: what was read is then a mixture of two versions.
 func (f *File) CheckUnchanged() error {

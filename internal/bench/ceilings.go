@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/bench/dataset"
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// CeilingOptions say what to measure.
+type CeilingOptions struct {
+	Version string
+	Device  device.Device
+	// Set is files to read, with Spare empty ones to write; nil leaves storage
+	// out.
+	Set, Spare *dataset.Set
+	Rounds     int           // of each; default 5
+	Time       time.Duration // of one round of storage; default 2 s
+	// Step, if not nil, is told what is measured next, and how many there are.
+	Step func(name string, i, n int)
+}
+
+// MeasureCeilings finds the limits of this machine: each measured Rounds times
+// and given as the median. When ctx ends it returns what it has so far and the
+// context's cause.
+func MeasureCeilings(ctx context.Context, o CeilingOptions) (*record.Ceilings, error) {
+	def(&o.Rounds, 5)
+	def(&o.Time, 2*time.Second)
+	c := &record.Ceilings{Schema: record.Schema, Version: o.Version, Measured: time.Now().UTC(), Machine: Describe(o.Device.Info(), o.Set)}
+	steps := []ceiling{{"memory copy", memoryCopy}, {"loopback", loopback}}
+	if o.Device.Info().Kind != device.Host {
+		steps = append(steps, ceiling{"host and device", busCopies})
+	} else {
+		c.Notes = append(c.Notes, "there is no GPU: copies to and from one were not measured")
+	}
+	if o.Set != nil {
+		steps = append(steps, ceiling{"page cache", pageCacheRead}, ceiling{"storage read", storageRead})
+	}
+	if o.Spare != nil {
+		steps = append(steps, ceiling{"storage write", storageWrite})
+	}
+	for i, s := range steps {
+		if ctx.Err() != nil {
+			return c, context.Cause(ctx)
+		}
+		if o.Step != nil {
+			o.Step(s.name, i, len(steps))
+		}
+		limits, notes, err := s.measure(ctx, o, c.Machine)
+		c.Limits = append(c.Limits, limits...)
+		c.Notes = append(c.Notes, notes...)
+		if err != nil {
+			return c, err
+		}
+	}
+	return c, ctx.Err()
+}
+
+type ceiling struct {
+	name    string
+	measure func(context.Context, CeilingOptions, record.Machine) ([]record.Limit, []string, error)
+}
+
+func limitOf(id, name, on, how string, rounds []float64) record.Limit {
+	sorted := slices.Sorted(slices.Values(rounds))
+	l := record.Limit{ID: id, Name: name, On: on, Rounds: rounds, How: how}
+	if n := len(sorted); n > 0 {
+		l.GBps = (sorted[(n-1)/2] + sorted[n/2]) / 2
+	}
+	return l
+}
+
+// copySize is what one copy moves: far beyond every cache.
+const copySize = 256 * units.MiB
+
+// memoryCopy copies between buffers with a thread per core.
+func memoryCopy(ctx context.Context, o CeilingOptions, _ record.Machine) ([]record.Limit, []string, error) {
+	threads := min(runtime.NumCPU(), 16)
+	each := int64(copySize) / int64(threads) &^ 4095
+	src, err := hostmem.Map(each * int64(threads))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer src.Unmap()
+	dst, err := hostmem.Map(each * int64(threads))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer dst.Unmap()
+	hostmem.Touch(src.Bytes(), threads)
+	hostmem.Touch(dst.Bytes(), threads)
+	const times = 8
+	var rounds []float64
+	for range o.Rounds {
+		if ctx.Err() != nil {
+			break
+		}
+		var wg sync.WaitGroup
+		began := time.Now()
+		for k := range int64(threads) {
+			wg.Go(func() {
+				for range times {
+					copy(dst.Bytes()[k*each:(k+1)*each], src.Bytes()[k*each:(k+1)*each])
+				}
+			})
+		}
+		wg.Wait()
+		rounds = append(rounds, units.GBps(times*each*int64(threads), time.Since(began)))
+	}
+	how := fmt.Sprintf("%d threads copying %s each, %d times; bytes copied, not bytes read and written", threads, units.Bytes(each), times)
+	return []record.Limit{limitOf(record.MemoryCopy, "memory copy", "host", how, rounds)}, nil, nil
+}
+
+// busCopies copies between host and device memory, pinned and pageable, both
+// ways, in turns, so that a disturbance hits all four alike.
+func busCopies(ctx context.Context, o CeilingOptions, _ record.Machine) (_ []record.Limit, _ []string, err error) {
+	d := o.Device
+	dev, err := d.Alloc(copySize)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, dev.Free()) }()
+	pinned, err := hostmem.Map(copySize)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer pinned.Unmap()
+	pageable, err := hostmem.Map(copySize)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer pageable.Unmap()
+	hostmem.Touch(pinned.Bytes(), runtime.NumCPU())
+	hostmem.Touch(pageable.Bytes(), runtime.NumCPU())
+	unpin, err := d.Register(pinned.Bytes())
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, unpin()) }()
+	q, err := d.NewQueue()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, q.Close()) }()
+	in := func(mem []byte) func() error { return func() error { return q.CopyIn(dev.Ptr(), mem[:copySize]) } }
+	out := func(mem []byte) func() error { return func() error { return q.CopyOut(mem[:copySize], dev.Ptr()) } }
+	id := d.Info().ID
+	kinds := []struct {
+		id, name string
+		times    int
+		copy     func() error
+		rounds   []float64
+	}{
+		{record.H2DPinned, "pinned host memory to " + id, 16, in(pinned.Bytes()), nil},
+		{record.D2HPinned, id + " to pinned host memory", 16, out(pinned.Bytes()), nil},
+		{record.H2DPageable, "pageable host memory to " + id, 4, in(pageable.Bytes()), nil},
+		{record.D2HPageable, id + " to pageable host memory", 4, out(pageable.Bytes()), nil},
+	}
+	for round := range o.Rounds + 1 {
+		for k := range kinds {
+			if ctx.Err() != nil {
+				break
+			}
+			began := time.Now()
+			for range kinds[k].times {
+				if err := kinds[k].copy(); err != nil {
+					return nil, nil, err
+				}
+			}
+			if err := q.Drain(); err != nil {
+				return nil, nil, err
+			}
+			if round > 0 { // the first one wakes the link up
+				kinds[k].rounds = append(kinds[k].rounds, units.GBps(int64(kinds[k].times)*copySize, time.Since(began)))
+			}
+		}
+	}
+	var all []record.Limit
+	for _, k := range kinds {
+		how := fmt.Sprintf("%d copies of %s on one queue a round", k.times, units.Bytes(copySize))
+		all = append(all, limitOf(k.id, k.name, DeviceKey(d.Info()), how, k.rounds))
+	}
+	return all, nil, nil
+}
+
+// pageCacheRead reads a cached file into memory with a thread per core.
+func pageCacheRead(ctx context.Context, o CeilingOptions, mc record.Machine) ([]record.Limit, []string, error) {
+	threads := min(runtime.NumCPU(), 16)
+	spec := Spec{Route: Buffered, Cache: Warm, BlockSize: units.MiB, Workers: threads, Time: min(o.Time, time.Second)}
+	var rounds []float64
+	for range o.Rounds {
+		r, err := Run(ctx, Job{Spec: spec, Set: o.Set, Machine: mc})
+		if err != nil || r.Interrupted {
+			return nil, nil, err
+		}
+		if r.Cache.Verdict != "memory" {
+			return nil, []string{"reads from the page cache were not measured: the files do not stay there (" + r.Cache.Why + ")"}, nil
+		}
+		rounds = append(rounds, r.GBps)
+	}
+	how := fmt.Sprintf("%d threads reading %s at a time from a cached file", threads, units.Bytes(spec.BlockSize))
+	return []record.Limit{limitOf(record.PageCache, "page cache", "host", how, rounds)}, nil, nil
+}
+
+// storageRead tries the shapes that fast readers use, in turns, and keeps the
+// best: a limit is what the device gives, not what one shape gets.
+func storageRead(ctx context.Context, o CeilingOptions, mc record.Machine) ([]record.Limit, []string, error) {
+	return storage(ctx, o, mc, Read, record.StorageRead, "read")
+}
+
+func storageWrite(ctx context.Context, o CeilingOptions, mc record.Machine) ([]record.Limit, []string, error) {
+	return storage(ctx, o, mc, Write, record.StorageWrite, "write")
+}
+
+func storage(ctx context.Context, o CeilingOptions, mc record.Machine, op Op, id, word string) ([]record.Limit, []string, error) {
+	shapes := []Spec{
+		{BlockSize: 512 * units.KiB, Workers: 16},
+		{BlockSize: units.MiB, Workers: 16},
+		{BlockSize: 4 * units.MiB, Workers: 8},
+	}
+	set := o.Set
+	if op == Write {
+		set = o.Spare
+	}
+	if ok, _ := set.Files()[0].Direct(); !ok {
+		return nil, []string{fmt.Sprintf("storage %s was not measured: %s cannot be read past the page cache", word, mc.Storage[0].FS)}, nil
+	}
+	var all []record.Limit
+	var notes []string
+	for i, g := range set.Groups {
+		one := &dataset.Set{Groups: []dataset.Group{g}}
+		rounds := make([][]float64, len(shapes))
+		for range o.Rounds {
+			for k, s := range shapes {
+				s.Op, s.Route = op, Direct
+				s.Time = o.Time
+				if op == Write {
+					s.Passes, s.Time = 1, 0
+				}
+				r, err := Run(ctx, Job{Spec: s, Set: one, Machine: mc})
+				if err != nil || r.Interrupted {
+					return all, notes, err
+				}
+				rounds[k] = append(rounds[k], r.GBps)
+			}
+		}
+		best := record.Limit{}
+		for k, s := range shapes {
+			how := fmt.Sprintf("O_DIRECT, %d threads with %s each", s.Workers, units.Bytes(s.BlockSize))
+			if op == Write {
+				how += ", allocated before, fdatasync in the time"
+			}
+			key := mc.Storage[min(i, len(mc.Storage)-1)]
+			l := limitOf(id, "storage "+word+" of "+StorageKey(key), StorageKey(key), how, rounds[k])
+			if l.GBps > best.GBps {
+				best = l
+			}
+		}
+		all = append(all, best)
+	}
+	return all, notes, nil
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dataset gives benchmarks the files that they read and write: made for
+// the purpose with content that can be told again, or lying there already. It
+// removes what it made and touches nothing else.
+package dataset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/synth"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// Options say which files are wanted.
+type Options struct {
+	// Paths are directories to make files in, or files to read as they are.
+	// Each is one member of the stripe.
+	Paths []string
+	// Files and FileSize are of each directory; for files they are ignored.
+	Files    int
+	FileSize int64
+	Seed     uint64
+	// Keep leaves made files in place, where a later Open finds them.
+	Keep bool
+	// Empty makes files that are allocated but hold nothing yet, to write to.
+	Empty bool
+	// Progress, if not nil, sees the bytes written and in all.
+	Progress func(done, total int64)
+}
+
+// Bounds of Options.
+const (
+	MaxFiles    = 100_000
+	MaxFileSize = 64 << 40
+)
+
+// Set is the files of a benchmark.
+type Set struct {
+	Groups []Group
+	// Known says that Content tells what the files hold.
+	Known bool
+
+	keep bool
+	made []string // directories to remove
+}
+
+// Group is the files of one path.
+type Group struct {
+	Path  string // as it was given
+	Dir   string // where the files lie
+	Files []*vfs.File
+	first int // index of its first file among all
+	seed  uint64
+}
+
+// Open makes or finds the files. On error nothing is left behind. The caller
+// closes the set.
+func Open(ctx context.Context, o Options) (_ *Set, err error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	s := &Set{keep: o.Keep}
+	defer func() {
+		if err != nil {
+			s.keep = false
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	adopted, known := 0, 0
+	b := builder{o: o, total: int64(len(o.Paths)) * int64(o.Files) * o.FileSize}
+	for _, p := range o.Paths {
+		info, err := os.Stat(p)
+		if err != nil {
+			return nil, errs.Wrap("benchmark", p, err)
+		}
+		g := Group{Path: p, Dir: p, first: s.count(), seed: o.Seed}
+		switch {
+		case !info.IsDir():
+			if o.Empty {
+				return nil, errs.New(errs.Invalid, "benchmark writes to", p, "is a file, and files that exist are never written to; expected a directory to make files in")
+			}
+			adopted++
+			g.Dir = filepath.Dir(p)
+			if err := g.open(p); err != nil {
+				return nil, err
+			}
+		default:
+			if m, ok := findManifest(p); ok && !o.Empty {
+				if m.fits(o) {
+					known++
+					g.seed, g.first = m.Seed, m.First
+					if err := g.open(m.paths(p)...); err != nil {
+						return nil, err
+					}
+					break
+				}
+				return nil, errs.New(errs.Invalid, "benchmark", p, fmt.Sprintf("holds the %d files of %s that an earlier run kept, not %d of %s", m.Files, units.Bytes(m.FileSize), o.Files, units.Bytes(o.FileSize))).
+					WithFix(fmt.Sprintf("ask for --files %d --size %d, or remove that directory", m.Files, m.FileSize))
+			}
+			known++
+			dir, err := b.make(ctx, p, g.first)
+			if dir != "" {
+				s.made = append(s.made, dir)
+			}
+			if err != nil {
+				return nil, err
+			}
+			g.Dir = dir
+			if err := g.open(manifest{Files: o.Files}.paths(dir)...); err != nil {
+				return nil, err
+			}
+		}
+		s.Groups = append(s.Groups, g)
+	}
+	if adopted > 0 && known > 0 {
+		return nil, errs.New(errs.Invalid, "benchmark", o.Paths[0], "and the other paths are files and directories mixed; expected all of one kind")
+	}
+	s.Known = known > 0 && !o.Empty
+	return s, nil
+}
+
+func (o Options) check() error {
+	bad := func(name, value, want string) error {
+		return errs.New(errs.Invalid, "benchmark", name+"="+value, "is out of range; expected "+want)
+	}
+	switch {
+	case len(o.Paths) == 0:
+		return errs.New(errs.Invalid, "benchmark", "", "no path given; expected directories or files")
+	case o.Files < 1 || o.Files > MaxFiles:
+		return bad("files", strconv.Itoa(o.Files), "1 to "+strconv.Itoa(MaxFiles))
+	case o.FileSize < 4096 || o.FileSize > MaxFileSize:
+		return bad("size", strconv.FormatInt(o.FileSize, 10), "4 KiB to 64 TiB")
+	}
+	for i, p := range o.Paths {
+		if slices.Contains(o.Paths[:i], p) {
+			return errs.New(errs.Invalid, "benchmark", p, "is given twice; a stripe needs different members")
+		}
+	}
+	return nil
+}
+
+func (g *Group) open(paths ...string) error {
+	for _, p := range paths {
+		f, err := vfs.Open(p)
+		if err != nil {
+			return err
+		}
+		g.Files = append(g.Files, f)
+		if f.Size() == 0 {
+			return errs.Wrap("benchmark", p, errors.Join(errs.New(errs.Invalid, "", "", "is empty; expected a file with bytes to read"), g.close()))
+		}
+	}
+	return nil
+}
+
+func (g *Group) close() error {
+	var all []error
+	for _, f := range g.Files {
+		all = append(all, f.Close())
+	}
+	g.Files = nil
+	return errors.Join(all...)
+}
+
+func (s *Set) count() int {
+	n := 0
+	for _, g := range s.Groups {
+		n += len(g.Files)
+	}
+	return n
+}
+
+// Files lists all files, group by group.
+func (s *Set) Files() []*vfs.File {
+	var all []*vfs.File
+	for _, g := range s.Groups {
+		all = append(all, g.Files...)
+	}
+	return all
+}
+
+// Bytes is the sum of the files' sizes.
+func (s *Set) Bytes() int64 {
+	var n int64
+	for _, f := range s.Files() {
+		n += f.Size()
+	}
+	return n
+}
+
+// Content fills dst with what file f of group g holds at off; only where the
+// set is Known, or was written with it.
+func (s *Set) Content(g, f int, off int64, dst []byte) {
+	synth.Content(synth.FileSeed(s.Groups[g].seed, s.Groups[g].first+f), off, dst)
+}
+
+// Drop asks the kernel to forget the files' pages and returns the bytes that
+// it kept.
+func (s *Set) Drop() (left int64, err error) {
+	for _, f := range s.Files() {
+		n, err := f.DropCache()
+		if err != nil {
+			return left, err
+		}
+		left += n
+	}
+	return left, nil
+}
+
+// Resident is how many bytes of the files are in the page cache and how that
+// was found out; -1 where the kernel does not tell.
+func (s *Set) Resident() (int64, string) {
+	var n int64
+	how := ""
+	for _, f := range s.Files() {
+		m, _ := f.Probe()
+		r, err := f.Residency(0, f.Size())
+		if err != nil {
+			return -1, string(m)
+		}
+		n, how = n+min(r.Cached, f.Size()), string(m)
+	}
+	return n, how
+}
+
+// Missing names the first file that no longer has its name, empty when all do:
+// its open descriptions still work, and what they give is no longer what the
+// path would.
+func (s *Set) Missing() string {
+	for _, f := range s.Files() {
+		if _, err := os.Stat(f.Path()); errors.Is(err, fs.ErrNotExist) {
+			return f.Path()
+		}
+	}
+	return ""
+}
+
+// Close closes the files and removes those that Open made, unless they are to
+// be kept.
+func (s *Set) Close() error {
+	var all []error
+	for i := range s.Groups {
+		all = append(all, s.Groups[i].close())
+	}
+	if s.keep {
+		return errors.Join(all...)
+	}
+	for _, dir := range s.made {
+		if err := os.RemoveAll(dir); err != nil {
+			all = append(all, errs.Wrap("remove", dir, err))
+		}
+	}
+	s.made = nil
+	return errors.Join(all...)
+}
+
+// Free is how many bytes an unprivileged user may still write below path.
+func Free(path string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0, errs.Wrap("stat file system of", path, err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// engineMover hands the blocks to the transfer engine, as many at once as the
+// destination holds: one request, as a model's load is.
+type engineMover struct {
+	Job
+	space *space
+	order order
+	files []*vfs.File
+	index []int // of each group's first file among files
+	dst   device.Buffer
+
+	by       map[transfer.RouteTaken]int64 // bytes of all passes
+	last     *transfer.Report
+	verified record.Verify
+}
+
+// The destination is the whole data set where it fits into this share of the
+// device's memory; a request has at most so many blocks.
+const (
+	destinationShare = 4
+	maxSegments      = 1 << 18
+	minDestination   = 64 * units.MiB
+)
+
+func newEngineMover(j Job) (*engineMover, error) {
+	if j.Device == nil || j.Engine == nil {
+		return nil, errs.New(errs.Invalid, "benchmark", "engine", "needs a device")
+	}
+	e := &engineMover{Job: j, space: newSpace(j.Set, j.Spec.BlockSize), files: j.Set.Files(), by: map[transfer.RouteTaken]int64{}}
+	for n, g := 0, 0; g < len(j.Set.Groups); g++ {
+		e.index = append(e.index, n)
+		n += len(j.Set.Groups[g].Files)
+	}
+	if j.Spec.Pattern == Random {
+		e.order = newOrder(e.space.total, j.Spec.Seed+1)
+	}
+	want := j.Set.Bytes()
+	if total := j.Device.Info().TotalMemory; total > 0 {
+		want = min(want, total/destinationShare)
+	}
+	want = max(want, j.Spec.BlockSize)
+	for {
+		b, err := j.Device.Alloc(want)
+		if err == nil {
+			e.dst = b
+			return e, nil
+		}
+		if !errs.Is(err, errs.NoMemory) || want/2 < max(minDestination, j.Spec.BlockSize) {
+			return nil, err
+		}
+		want /= 2
+	}
+}
+
+// pass requests one window after the other.
+func (e *engineMover) pass(ctx context.Context, m *meter) error {
+	e.Engine.Prepare(e.Device)
+	m.start(ctx)
+	for i := int64(0); i < e.space.total && !m.stopped.Load(); {
+		segs, blocks := e.window(i)
+		if err := e.request(ctx, m, segs); err != nil {
+			return err
+		}
+		if e.Spec.Verify && !m.stopped.Load() {
+			if err := e.verify(segs, blocks); err != nil {
+				return err
+			}
+		}
+		i += int64(len(segs))
+	}
+	if !m.stopped.Load() {
+		m.workerDone()
+	}
+	return nil
+}
+
+// window is the blocks from the i-th visit on that fill the destination.
+func (e *engineMover) window(i int64) ([]transfer.Segment, []block) {
+	var segs []transfer.Segment
+	var blocks []block
+	at := int64(0)
+	for ; i < e.space.total && len(segs) < maxSegments; i++ {
+		k := i
+		if e.Spec.Pattern == Random {
+			k = e.order.at(i)
+		}
+		b := e.space.block(k)
+		if at+b.len > e.dst.Size() {
+			break
+		}
+		segs = append(segs, transfer.Segment{File: e.index[b.group] + b.file, Off: b.off, Len: b.len, Dst: e.dst.Ptr() + device.Ptr(at)})
+		blocks = append(blocks, b)
+		at += b.len
+	}
+	return segs, blocks
+}
+
+// request runs one transfer and counts its bytes as they arrive.
+func (e *engineMover) request(ctx context.Context, m *meter, segs []transfer.Segment) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t, err := e.Engine.Start(ctx, transfer.Request{Device: e.Device, Files: e.files, Segments: segs,
+		Route: transfer.Route(e.Spec.Route), Cache: transfer.CacheBypass})
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	counted := int64(0)
+	count := func() {
+		n, _ := t.Progress()
+		m.bytes.Add(n - counted)
+		counted = n
+	}
+	for {
+		select {
+		case <-tick.C:
+			count()
+			if m.stopped.Load() {
+				cancel()
+			}
+		case <-t.Done():
+			count()
+			e.note(t.Report())
+			m.mu.Lock()
+			m.ops += int64(len(segs))
+			m.mu.Unlock()
+			if err := t.Err(); err != nil && !m.stopped.Load() {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+func (e *engineMover) note(r transfer.Report) {
+	for _, route := range r.Routes {
+		e.by[route.Route] += route.Bytes
+	}
+	e.last = &r
+}
+
+// verify copies the destination back and compares it.
+func (e *engineMover) verify(segs []transfer.Segment, blocks []block) error {
+	q, err := e.Device.NewQueue()
+	if err != nil {
+		return err
+	}
+	got, want := make([]byte, e.Spec.BlockSize), make([]byte, e.Spec.BlockSize)
+	for i, b := range blocks {
+		if err := errors.Join(q.CopyOut(got[:b.len], segs[i].Dst), q.Drain()); err != nil {
+			return errors.Join(errs.Wrap("copy from", e.Device.Info().ID, err), q.Close())
+		}
+		f := e.Set.Groups[b.group].Files[b.file]
+		if e.Set.Known {
+			e.Set.Content(b.group, b.file, b.off, want[:b.len])
+		} else if _, err := f.ReadAt(want[:b.len], b.off); err != nil {
+			return errors.Join(err, q.Close())
+		}
+		e.verified.Bytes += b.len
+		if bytes.Equal(got[:b.len], want[:b.len]) {
+			continue
+		}
+		e.verified.Mismatches++
+		if e.verified.First == "" {
+			e.verified.First = fmt.Sprintf("%s, %s", f.Path(), b)
+		}
+	}
+	return q.Close()
+}
+
+// finish takes routes and refusals from the engine's own reports.
+func (e *engineMover) finish(r *record.Run) error {
+	for _, name := range []transfer.RouteTaken{transfer.RouteTakenCache, transfer.RouteTakenBuffered, transfer.RouteTakenDirect} {
+		if e.by[name] > 0 {
+			r.Routes = append(r.Routes, record.Route{Route: string(name), Bytes: e.by[name]})
+		}
+	}
+	r.Proof = "the engine's own count of each read"
+	if e.last != nil {
+		last := *e.last
+		for _, ref := range last.Refusals {
+			r.Refusals = append(r.Refusals, record.Refusal{What: ref.What + " on " + ref.On, Reason: ref.Reason, Fix: ref.Fix})
+		}
+		last.Files = nil // the settings name them
+		r.Engine = last
+		r.Settings.Workers, r.Settings.QueueDepth = last.Engine.Workers, last.Engine.QueueDepth
+	}
+	if e.Spec.Verify {
+		e.verified.Where = "device memory, copied back"
+		r.Verify = &e.verified
+		r.Notes = append(r.Notes, "contents were compared while it ran: the rate includes that work")
+	}
+	return nil
+}
+
+func (e *engineMover) close() error {
+	if e.dst == nil {
+		return nil
+	}
+	return e.dst.Free()
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// CeilingsFile is where the limits of this machine are kept when no other place
+// is named; empty where the user has no folder for such things.
+func CeilingsFile() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "nebulaio", "ceilings.json")
+}
+
+// maxCeilings bounds the file of kept limits.
+const maxCeilings = 1 << 20
+
+// LoadCeilings reads kept limits; nil where there are none yet.
+func LoadCeilings(path string) (*record.Ceilings, error) {
+	f, err := os.Open(path)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, errs.Wrap("read ceilings", path, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxCeilings+1))
+	if err != nil {
+		return nil, errs.Wrap("read ceilings", path, err)
+	}
+	bad := func(msg string) error {
+		return errs.New(errs.Corrupt, "read ceilings", path, msg).WithFix("measure them again: nebulaio bench ceilings")
+	}
+	if len(b) > maxCeilings {
+		return nil, bad(fmt.Sprintf("is longer than %d bytes", maxCeilings))
+	}
+	var c record.Ceilings
+	if err := json.Unmarshal(b, &c); err != nil {
+		return nil, bad(err.Error())
+	}
+	if c.Schema != record.Schema {
+		return nil, bad(fmt.Sprintf("is of version %d; expected %d", c.Schema, record.Schema))
+	}
+	for _, l := range c.Limits {
+		if !(l.GBps > 0) || l.GBps > 1e6 {
+			return nil, bad(fmt.Sprintf("the limit %s is %v GB/s; expected a rate", l.ID, l.GBps))
+		}
+	}
+	return &c, nil
+}
+
+// KeepCeilings adds new limits to those kept in path, whole or not at all: a
+// limit measured again replaces the older one, those of other disks stay.
+func KeepCeilings(path string, c *record.Ceilings) error {
+	if path == "" {
+		return errs.New(errs.NotFound, "keep ceilings", "", "there is no folder for caches").WithFix("set HOME or XDG_CACHE_HOME, or give --ceilings FILE")
+	}
+	old, err := LoadCeilings(path)
+	if err != nil && !errs.Is(err, errs.Corrupt) {
+		return err
+	}
+	all := *c
+	if old != nil && Differs(old.Machine, c.Machine) == "" {
+		for _, l := range old.Limits {
+			if _, again := c.Find(l.ID, l.On); !again {
+				all.Limits = append(all.Limits, l)
+			}
+		}
+	}
+	b, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return errs.Wrap("keep ceilings in", path, err)
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".ceilings-*")
+	if err != nil {
+		return errs.Wrap("keep ceilings in", path, err)
+	}
+	_, err = tmp.Write(append(b, '\n'))
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+		return errs.Wrap("keep ceilings in", path, err)
+	}
+	return nil
+}
+
+// Differs says what makes kept limits those of another machine, empty when
+// they are of this one.
+func Differs(kept, now record.Machine) string {
+	switch {
+	case kept.CPU != now.CPU || kept.CPUs != now.CPUs:
+		return fmt.Sprintf("measured on %d x %s", kept.CPUs, kept.CPU)
+	case kept.Memory/(1<<30) != now.Memory/(1<<30):
+		return fmt.Sprintf("measured with %d GiB of memory", kept.Memory>>30)
+	case kept.Device.Model != now.Device.Model && kept.Device.Kind == now.Device.Kind:
+		return "measured with " + kept.Device.Model
+	}
+	return ""
+}
+
+// aged is when limits are old enough to be doubted.
+const aged = 90 * 24 * time.Hour
+
+// Doubts lists reasons to measure again.
+func Doubts(kept *record.Ceilings, now record.Machine, at time.Time) []string {
+	var out []string
+	if kept.Machine.Kernel != now.Kernel {
+		out = append(out, fmt.Sprintf("ceilings were measured on kernel %s", kept.Machine.Kernel))
+	}
+	if kept.Machine.Device.Kind == now.Device.Kind && kept.Machine.Device.Driver != now.Device.Driver {
+		out = append(out, fmt.Sprintf("ceilings were measured with driver %s", kept.Machine.Device.Driver))
+	}
+	if age := at.Sub(kept.Measured); age > aged {
+		out = append(out, fmt.Sprintf("ceilings are %d days old", int(age.Hours()/24)))
+	}
+	return out
+}

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nebulaio/nebulaio/internal/bench/dataset"
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/uring"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// lanes moves blocks one by one. Each worker owns a contiguous part of the
+// space; each of its lanes has one request in flight and an OS thread of its
+// own, so what is in flight is exactly workers times queue depth.
+type lanes struct {
+	Job
+	route   Route
+	space   *space
+	order   order
+	endless bool
+	meter   *meter
+
+	workers []*worker
+	all     []*lane
+	mem     *hostmem.Region
+	dev     device.Buffer
+	unpin   func() error
+	targets [][]*dataset.Target // of a write, as the set's groups and files
+	procs   int                 // GOMAXPROCS before
+	notes   []string
+}
+
+// worker is a part of the space and the lanes that go over it.
+type worker struct {
+	lo, n  int64
+	cursor atomic.Int64
+	left   atomic.Int32 // lanes that have not done their last block
+	queue  device.Queue
+}
+
+// next is the number of the next visit, and false when the part is done.
+func (w *worker) next(l *lanes) (int64, bool) {
+	if l.meter.stopped.Load() || w.n == 0 {
+		return 0, false
+	}
+	i := w.cursor.Add(1) - 1
+	if i >= w.n {
+		if !l.endless {
+			return 0, false
+		}
+		i %= w.n
+	}
+	return w.lo + i, true
+}
+
+// lane is one request in flight, or with io_uring the slots of one ring.
+type lane struct {
+	l      *lanes
+	w      *worker
+	slots  []slot
+	tally  *tally
+	marks  []device.Mark
+	reader readerOf
+	ring   *uring.Ring
+	err    error
+
+	expect, back []byte // scratch of verification
+}
+
+// slot is a buffer and its place on the device.
+type slot struct {
+	mem []byte
+	dev device.Ptr
+}
+
+func newLanes(ctx context.Context, j Job, route Route) (_ *lanes, err error) {
+	s := j.Spec
+	if s.Memory == CuFile {
+		return nil, errs.New(errs.Unsupported, "benchmark", "cufile", "is not a memory of this build")
+	}
+	if s.Memory != Host && j.Device == nil {
+		return nil, errs.New(errs.Invalid, "benchmark", string(s.Memory), "needs a device")
+	}
+	l := &lanes{Job: j, route: route, space: newSpace(j.Set, s.BlockSize)}
+	if s.Pattern == Random {
+		l.order = newOrder(l.space.total, s.Seed+1)
+	}
+	l.endless = s.Passes == 0 && (route == Direct || s.Cache != Cold || s.Op == Write)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	if s.Op == Write {
+		if err := l.openTargets(); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.takeMemory(); err != nil {
+		return nil, err
+	}
+	if err := l.deal(); err != nil {
+		return nil, err
+	}
+	if s.Op == Read && route == Buffered {
+		for _, f := range j.Set.Files() {
+			f.ExpectRandom(s.Pattern == Random)
+		}
+	}
+	return l, nil
+}
+
+func (l *lanes) openTargets() error {
+	for _, g := range l.Set.Groups {
+		var ts []*dataset.Target
+		for _, f := range g.Files {
+			t, err := dataset.OpenTarget(f.Path())
+			if err != nil {
+				return err
+			}
+			ts = append(ts, t)
+		}
+		l.targets = append(l.targets, ts)
+	}
+	return nil
+}
+
+// slotSize is a block rounded up to whole pages.
+func (l *lanes) slotSize() int64 { return (l.Spec.BlockSize + 4095) &^ 4095 }
+
+func (l *lanes) inFlight() int { return l.Spec.Workers * l.Spec.QueueDepth }
+
+// takeMemory maps, touches and, where wanted, pins the buffers; none of it is
+// part of what is measured.
+func (l *lanes) takeMemory() (err error) {
+	n := int64(l.inFlight()) * l.slotSize()
+	if l.mem, err = hostmem.Map(n); err != nil {
+		return err
+	}
+	hostmem.Touch(l.mem.Bytes(), runtime.NumCPU())
+	if l.Spec.Op == Write {
+		// Content that neither compresses nor repeats within a slot.
+		l.Set.Content(0, 0, 0, l.mem.Bytes()[:n])
+	}
+	if l.Spec.Memory == Host {
+		return nil
+	}
+	if l.Spec.Memory == Pinned {
+		if l.unpin, err = l.Device.Register(l.mem.Bytes()); err != nil {
+			return err
+		}
+	}
+	if l.Device.Info().Kind == device.Host {
+		l.notes = append(l.notes, "the device is host memory: nothing is pinned and nothing crosses a bus")
+	}
+	if l.dev, err = l.Device.Alloc(n); err != nil {
+		return err
+	}
+	if l.Spec.Op == Write {
+		q, err := l.Device.NewQueue()
+		if err != nil {
+			return err
+		}
+		return errors.Join(q.CopyIn(l.dev.Ptr(), l.mem.Bytes()[:n]), q.Close())
+	}
+	return nil
+}
+
+// deal gives each worker its part and its lanes.
+func (l *lanes) deal() error {
+	s := l.Spec
+	per := l.space.total / int64(s.Workers)
+	extra := l.space.total % int64(s.Workers)
+	at := int64(0)
+	for k := range s.Workers {
+		w := &worker{lo: at, n: per}
+		if int64(k) < extra {
+			w.n++
+		}
+		at += w.n
+		l.workers = append(l.workers, w)
+		if s.Memory != Host {
+			q, err := l.Device.NewQueue()
+			if err != nil {
+				return err
+			}
+			w.queue = q
+		}
+		count, each := s.QueueDepth, 1
+		if s.IO == Uring {
+			count, each = 1, s.QueueDepth
+		}
+		for range count {
+			ln, err := l.newLane(w, each)
+			if err != nil {
+				return err
+			}
+			l.all = append(l.all, ln)
+		}
+	}
+	return nil
+}
+
+func (l *lanes) newLane(w *worker, slots int) (*lane, error) {
+	ln := &lane{l: l, w: w, tally: newTally()}
+	first := 0
+	for _, o := range l.all {
+		first += len(o.slots)
+	}
+	for i := range slots {
+		off := int64(first+i) * l.slotSize()
+		sl := slot{mem: l.mem.Bytes()[off : off+l.slotSize()]}
+		if l.dev != nil {
+			sl.dev = l.dev.Ptr() + device.Ptr(off)
+			mark, err := w.queue.NewMark()
+			if err != nil {
+				return nil, err
+			}
+			ln.marks = append(ln.marks, mark)
+		}
+		ln.slots = append(ln.slots, sl)
+	}
+	if l.Spec.Verify {
+		ln.expect, ln.back = make([]byte, l.slotSize()), make([]byte, l.slotSize())
+	}
+	return ln, nil
+}
+
+// pass sends every lane over its worker's part.
+func (l *lanes) pass(ctx context.Context, m *meter) error {
+	l.meter = m
+	// A lane sits in the kernel most of the time; without a place of its own
+	// it would wait for one when it comes back.
+	if l.procs == 0 {
+		l.procs = runtime.GOMAXPROCS(0)
+		runtime.GOMAXPROCS(max(l.procs, len(l.all)+2))
+	}
+	for _, w := range l.workers {
+		w.cursor.Store(0)
+		w.left.Store(int32(len(l.all) / len(l.workers)))
+	}
+	var ready, done sync.WaitGroup
+	begin := make(chan struct{})
+	for _, ln := range l.all {
+		ready.Add(1)
+		done.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			ln.err = ln.open()
+			ready.Done()
+			<-begin
+			if ln.err == nil {
+				ln.err = ln.run()
+			}
+			if ln.err != nil {
+				m.stopped.Store(true)
+			}
+			ln.shut()
+			if ln.w.left.Add(-1) == 0 {
+				m.workerDone()
+			}
+		})
+	}
+	ready.Wait()
+	m.start(ctx) // threads are there: now it counts
+	close(begin)
+	done.Wait()
+	for _, ln := range l.all {
+		if ln.err != nil {
+			return ln.err
+		}
+	}
+	return l.sync()
+}
+
+// sync makes written data durable, as part of the time.
+func (l *lanes) sync() error {
+	if l.Spec.Op != Write || l.Spec.NoSync {
+		return nil
+	}
+	for _, g := range l.targets {
+		for _, t := range g {
+			if err := t.Sync(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// finish merges what the lanes counted and reads back what was written.
+func (l *lanes) finish(r *record.Run) error {
+	if l.Spec.Verify && l.Spec.Op == Write && !r.Interrupted && r.Settings.Limit == "bytes" {
+		if err := l.readBack(); err != nil {
+			return err
+		}
+	}
+	m := l.meter
+	if l.Spec.Verify {
+		r.Verify = &record.Verify{Bytes: m.verified, Mismatches: m.mismatches, First: m.firstBad, Where: l.where()}
+		r.Notes = append(r.Notes, "contents were compared while it ran: the rate includes that work")
+	}
+	r.Notes = append(r.Notes, l.notes...)
+	return nil
+}
+
+func (l *lanes) where() string {
+	switch {
+	case l.Spec.Op == Write:
+		return "storage, read back"
+	case l.Spec.Memory == Host:
+		return "host memory"
+	}
+	return "device memory, copied back"
+}
+
+func (l *lanes) close() error {
+	var all []error
+	for _, ln := range l.all {
+		for _, mk := range ln.marks {
+			all = append(all, mk.Close())
+		}
+		ln.reader.close()
+	}
+	for _, w := range l.workers {
+		if w.queue != nil {
+			all = append(all, w.queue.Close())
+		}
+	}
+	if l.dev != nil {
+		all = append(all, l.dev.Free())
+	}
+	if l.unpin != nil {
+		all = append(all, l.unpin())
+	}
+	if l.mem != nil {
+		all = append(all, l.mem.Unmap())
+	}
+	for _, g := range l.targets {
+		for _, t := range g {
+			all = append(all, t.Close())
+		}
+	}
+	if l.procs > 0 {
+		runtime.GOMAXPROCS(l.procs)
+	}
+	return errors.Join(all...)
+}
+
+// readerOf is a lane's own description of the file that it reads through the
+// page cache: readahead is kept per description.
+type readerOf struct {
+	file *vfs.File
+	r    *vfs.Reader
+}
+
+func (o *readerOf) of(f *vfs.File) (*vfs.Reader, error) {
+	if o.file == f {
+		return o.r, nil
+	}
+	o.close()
+	r, err := f.NewReader(false)
+	if err != nil {
+		return nil, err
+	}
+	o.file, o.r = f, r
+	return r, nil
+}
+
+func (o *readerOf) close() {
+	o.r.Close()
+	o.file, o.r = nil, nil
+}
+
+// block is the i-th visit's block.
+func (l *lanes) block(i int64) block {
+	if l.Spec.Pattern == Random {
+		i = l.order.at(i)
+	}
+	return l.space.block(i)
+}
+
+func (l *lanes) file(b block) *vfs.File { return l.Set.Groups[b.group].Files[b.file] }
+
+func (b block) String() string { return fmt.Sprintf("%d bytes at offset %d", b.len, b.off) }

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// meter counts what lanes do, samples it, and says when a run is over. Time
+// between passes does not count.
+type meter struct {
+	spec  Spec
+	route Route
+	live  func(Live)
+	name  string
+	total int64 // bytes of one pass
+
+	stopped atomic.Bool
+	bytes   atomic.Int64
+
+	mu         sync.Mutex
+	hist       *hdrhistogram.Histogram
+	ops        int64
+	byRoute    map[Route]int64
+	mismatches int64
+	firstBad   string
+	verified   int64
+
+	elapsed  time.Duration // of finished passes
+	began    time.Time     // of the running one
+	halt     func()        // ends its sampling
+	firstAt  time.Duration // sums over the passes
+	firstB   int64
+	first    bool // the running pass had its first worker done
+	passes   []record.Pass
+	series   series
+	ended    bool // by time, stability or interruption
+	isStable bool
+	spread   float64
+}
+
+func newMeter(j Job, route Route) *meter {
+	return &meter{spec: j.Spec, route: route, live: j.Live, name: j.Spec.Name(), total: j.Set.Bytes(),
+		hist: newHistogram(), byRoute: map[Route]int64{}, series: series{every: sampleEvery}}
+}
+
+// sampleEvery is how often bytes are looked at; points are merged when there
+// are many.
+const sampleEvery = 100 * time.Millisecond
+
+// pass runs mv once over the data. The clock runs from mv's call of start.
+func (m *meter) pass(ctx context.Context, mv mover) error {
+	before := m.bytes.Load()
+	m.first, m.halt = false, nil
+	err := mv.pass(ctx, m)
+	if m.halt == nil {
+		return err
+	}
+	took := time.Since(m.began)
+	m.halt()
+	m.elapsed += took
+	if n := m.bytes.Load() - before; n > 0 {
+		m.passes = append(m.passes, record.Pass{Bytes: n, Seconds: took.Seconds(), GBps: units.GBps(n, took)})
+	}
+	return err
+}
+
+// start begins to count time; a mover calls it once a pass, when all that it
+// needs is there.
+func (m *meter) start(ctx context.Context) {
+	m.began = time.Now()
+	stop, sampled := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(sampled)
+		m.sample(ctx, stop)
+	}()
+	m.halt = func() {
+		close(stop)
+		<-sampled
+	}
+}
+
+// over says that no further pass is wanted.
+func (m *meter) over() bool { return m.ended }
+
+// sample looks at the bytes until stop, and stops the lanes when it is time.
+func (m *meter) sample(ctx context.Context, stop <-chan struct{}) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	last, lastAt := m.bytes.Load(), m.began
+	var limit <-chan time.Time
+	if m.spec.Time > 0 {
+		t := time.NewTimer(m.spec.Time - m.elapsed)
+		defer t.Stop()
+		limit = t.C
+	}
+	end := func() {
+		m.ended = true
+		m.stopped.Store(true)
+	}
+	done := ctx.Done()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-done:
+			end()
+			done = nil
+		case <-limit:
+			end()
+		case now := <-tick.C:
+			n := m.bytes.Load()
+			at := m.elapsed + now.Sub(m.began)
+			m.series.add(at, units.GBps(n-last, now.Sub(lastAt)))
+			last, lastAt = n, now
+			if m.spec.Stable > 0 {
+				if m.isStable, m.spread = m.series.stable(m.spec.Stable); m.isStable {
+					end()
+				}
+			}
+			m.show(n, at)
+		}
+	}
+}
+
+func (m *meter) show(n int64, at time.Duration) {
+	if m.live == nil {
+		return
+	}
+	l := Live{Name: m.name, Done: n, Elapsed: at, Limit: m.spec.Time, Rates: m.series.latest()}
+	if m.spec.Passes > 0 {
+		l.Total = m.total * int64(m.spec.Passes)
+	}
+	if len(l.Rates) > 0 {
+		l.GBps = l.Rates[len(l.Rates)-1]
+	}
+	m.live(l)
+}
+
+// workerDone is called when a worker has done its part of a pass.
+func (m *meter) workerDone() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.first {
+		return
+	}
+	m.first = true
+	m.firstAt += time.Since(m.began)
+	m.firstB = m.bytes.Load()
+}
+
+// merge adds what a lane kept to itself.
+func (m *meter) merge(l *tally) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hist.Merge(l.hist)
+	m.ops += l.ops
+	for r, n := range l.byRoute {
+		m.byRoute[r] += n
+	}
+	m.verified += l.verified
+	m.mismatches += l.mismatches
+	if m.firstBad == "" {
+		m.firstBad = l.firstBad
+	}
+}
+
+// tally is what one lane counts by itself, without looking at others.
+type tally struct {
+	hist                 *hdrhistogram.Histogram
+	ops                  int64
+	byRoute              map[Route]int64
+	verified, mismatches int64
+	firstBad             string
+}
+
+func newTally() *tally { return &tally{hist: newHistogram(), byRoute: map[Route]int64{}} }
+
+// result fills in what was counted.
+func (m *meter) result(r *record.Run) {
+	r.Bytes, r.Ops, r.Seconds = m.bytes.Load(), m.ops, m.elapsed.Seconds()
+	r.GBps = units.GBps(r.Bytes, m.elapsed)
+	if r.Seconds > 0 {
+		r.IOPS = float64(r.Ops) / r.Seconds
+	}
+	r.Last = record.Done{Seconds: r.Seconds, Bytes: r.Bytes, GBps: r.GBps}
+	if m.first && len(m.passes) == 1 && !m.ended {
+		r.First = &record.Done{Seconds: m.firstAt.Seconds(), Bytes: m.firstB, GBps: units.GBps(m.firstB, m.firstAt)}
+	}
+	r.Latency = latencyOf(m.hist)
+	r.Series = m.series.points
+	if len(m.passes) > 1 {
+		r.Passes = m.passes
+	}
+	if m.spec.Stable > 0 {
+		r.Stable = &record.Stable{Reached: m.isStable, Window: stableWindow, Spread: m.spread, Wanted: m.spec.Stable}
+		if !m.isStable {
+			_, r.Stable.Spread = m.series.stable(m.spec.Stable)
+		}
+	}
+}
+
+// series is the rate over time.
+type series struct {
+	every  time.Duration
+	points []record.Point
+	recent []float64 // of sampleEvery each, the last stableWindow of them
+	merge  float64
+	held   int
+	per    int // samples that make a point
+}
+
+const (
+	// maxPoints bounds a series; beyond it two points become one.
+	maxPoints = 600
+	// stableWindow is how many samples have to agree.
+	stableWindow = 20
+)
+
+func (s *series) add(at time.Duration, gbps float64) {
+	s.recent = append(s.recent, gbps)
+	if len(s.recent) > stableWindow {
+		s.recent = s.recent[1:]
+	}
+	s.per = max(s.per, 1)
+	s.merge += gbps
+	if s.held++; s.held < s.per {
+		return
+	}
+	s.points = append(s.points, record.Point{At: at.Seconds(), GBps: s.merge / float64(s.held)})
+	s.merge, s.held = 0, 0
+	if len(s.points) < maxPoints {
+		return
+	}
+	half := s.points[:0]
+	for i := 1; i < len(s.points); i += 2 {
+		half = append(half, record.Point{At: s.points[i].At, GBps: (s.points[i-1].GBps + s.points[i].GBps) / 2})
+	}
+	s.points, s.per = half, s.per*2
+}
+
+func (s *series) latest() []float64 { return slices.Clone(s.recent) }
+
+// stable reports whether the last samples agree, smoothed four to one because
+// a single tenth of a second jitters, and how far they lie apart.
+func (s *series) stable(within float64) (bool, float64) {
+	if len(s.recent) < stableWindow {
+		return false, 0
+	}
+	const by = 4
+	var sum, lo, hi float64
+	for i := 0; i < stableWindow; i += by {
+		v := 0.0
+		for _, x := range s.recent[i : i+by] {
+			v += x / by
+		}
+		if sum += v; i == 0 {
+			lo, hi = v, v
+		}
+		lo, hi = min(lo, v), max(hi, v)
+	}
+	mean := sum / (stableWindow / by)
+	if mean == 0 {
+		return false, 0
+	}
+	spread := (hi - lo) / mean
+	return spread <= within, spread
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/bench/dataset"
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+)
+
+// Session is several runs on the same files and device, gathered in one file
+// of results. It is used by one goroutine.
+type Session struct {
+	Set    *dataset.Set
+	Device device.Device // nil where no run leaves host memory
+	Engine *transfer.Engine
+	Live   func(Live)
+	// File is what was found so far.
+	File record.File
+}
+
+// NewSession begins a file of results. Limits that are not of this machine are
+// left out, with a note.
+func NewSession(version string, command []string, set *dataset.Set, dev device.Device, engine *transfer.Engine, kept *record.Ceilings) *Session {
+	info := device.Info{ID: "host", Kind: device.Host, Model: "host memory", NUMANode: -1}
+	if dev != nil {
+		info = dev.Info()
+	}
+	now := time.Now()
+	s := &Session{Set: set, Device: dev, Engine: engine, File: record.File{Schema: record.Schema, Tool: "nebulaio bench",
+		Version: version, Command: command, Started: now.UTC(), Machine: Describe(info, set), Runs: []record.Run{}}}
+	if kept == nil {
+		s.File.Notes = append(s.File.Notes, "this machine's limits are not known yet, so no number is held against one; measure them once: nebulaio bench ceilings DIR")
+		return s
+	}
+	if why := Differs(kept.Machine, s.File.Machine); why != "" {
+		s.File.Notes = append(s.File.Notes, "the kept limits are not of this machine: "+why+"; measure them again: nebulaio bench ceilings DIR")
+		return s
+	}
+	s.File.Ceilings = kept
+	s.File.Notes = append(s.File.Notes, Doubts(kept, s.File.Machine, now)...)
+	return s
+}
+
+// Run adds one run. It returns an error of kind Cancelled after a run that was
+// interrupted, whose result is kept all the same.
+func (s *Session) Run(ctx context.Context, spec Spec) (record.Run, error) {
+	r, err := Run(ctx, Job{Spec: spec, Set: s.Set, Device: s.Device, Engine: s.Engine, Ceilings: s.File.Ceilings, Machine: s.File.Machine, Live: s.Live})
+	s.File.Seconds = time.Since(s.File.Started).Seconds()
+	if err != nil {
+		return r, err
+	}
+	s.File.Runs = append(s.File.Runs, r)
+	if r.Interrupted {
+		s.File.Interrupted = true
+		return r, context.Cause(ctx)
+	}
+	return r, nil
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/device"
+)
+
+// share holds the run against the slowest of the limits on its way, and says
+// in words what the page cache did to it.
+func (m *measure) share() {
+	r := &m.out
+	r.Cache.Verdict, r.Cache.Why = verdict(r)
+	if r.Bytes == 0 {
+		return
+	}
+	var way []record.Limit
+	ok := true
+	add := func(l record.Limit, found bool) {
+		if ok = ok && found; found {
+			way = append(way, l)
+		}
+	}
+	add(m.sourceLimit())
+	if m.Spec.Memory != Host {
+		add(m.busLimit())
+	}
+	if !ok || len(way) == 0 {
+		return
+	}
+	least := way[0]
+	for _, l := range way[1:] {
+		if l.GBps < least.GBps {
+			least = l
+		}
+	}
+	if least.GBps > 0 {
+		r.Share = &record.Share{Of: least.ID, Name: least.Name, Ceiling: least.GBps, Ratio: r.GBps / least.GBps}
+	}
+}
+
+// verdict says what a rate is about.
+func verdict(r *record.Run) (what, why string) {
+	if r.Settings.Op == "write" {
+		if r.Settings.Sync {
+			return "storage", "the time includes the sync"
+		}
+		return "both", "nothing was synced: data may still be in memory"
+	}
+	var cached, fetched, unknown int64
+	for _, t := range r.Routes {
+		switch t.Route {
+		case "page_cache":
+			cached += t.Bytes
+		case "unknown":
+			unknown += t.Bytes
+		default:
+			fetched += t.Bytes
+		}
+	}
+	all := float64(max(cached+fetched+unknown, 1))
+	switch {
+	case unknown > 0:
+		return "both", "where the bytes came from is not known"
+	case float64(fetched)/all >= 0.99:
+		return "storage", "the bytes came from storage"
+	case float64(cached)/all >= 0.99:
+		return "memory", "the bytes were in the page cache: this says nothing about storage"
+	}
+	return "both", fmt.Sprintf("%.0f %% of the bytes were in the page cache", 100*float64(cached)/all)
+}
+
+// sourceLimit is the limit of where the bytes come from, or go to. Bytes that
+// came partly from memory have a limit between the two.
+func (m *measure) sourceLimit() (record.Limit, bool) {
+	c := m.Ceilings
+	if m.Spec.Op == Write {
+		if m.Spec.NoSync && m.meter.route == Buffered {
+			return c.Find(record.MemoryCopy, "host")
+		}
+		return m.striped(record.StorageWrite)
+	}
+	var cached int64
+	for _, t := range m.out.Routes {
+		switch t.Route {
+		case "page_cache":
+			cached += t.Bytes
+		case "unknown":
+			return record.Limit{}, false
+		}
+	}
+	share := float64(cached) / float64(m.out.Bytes)
+	switch {
+	case share >= 0.99:
+		return c.Find(record.PageCache, "host")
+	case share <= 0.01:
+		return m.striped(record.StorageRead)
+	}
+	st, ok := m.striped(record.StorageRead)
+	pc, ok2 := c.Find(record.PageCache, "host")
+	if !ok || !ok2 || st.GBps == 0 || pc.GBps == 0 {
+		return record.Limit{}, false
+	}
+	return record.Limit{ID: record.StorageRead, Name: fmt.Sprintf("%s, with %.0f %% from the page cache", st.Name, 100*share),
+		GBps: 1 / (share/pc.GBps + (1-share)/st.GBps)}, true
+}
+
+// striped adds up the limits of the devices that the groups lie on.
+func (m *measure) striped(id string) (record.Limit, bool) {
+	sum := record.Limit{ID: id}
+	seen := map[string]bool{}
+	var names []string
+	for _, s := range m.Machine.Storage {
+		key := StorageKey(s)
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		l, ok := m.Ceilings.Find(id, key)
+		if !ok {
+			return sum, false
+		}
+		sum.GBps += l.GBps
+		names = append(names, l.Name)
+	}
+	sum.Name = strings.Join(names, " and ")
+	return sum, len(names) > 0
+}
+
+// busLimit is the limit of the way between host and device memory.
+func (m *measure) busLimit() (record.Limit, bool) {
+	info := m.Device.Info()
+	if info.Kind == device.Host {
+		return m.Ceilings.Find(record.MemoryCopy, "host")
+	}
+	id := record.H2DPinned
+	switch {
+	case m.Spec.Op == Write && m.Spec.Memory == Pageable:
+		id = record.D2HPageable
+	case m.Spec.Op == Write:
+		id = record.D2HPinned
+	case m.Spec.Memory == Pageable:
+		id = record.H2DPageable
+	}
+	return m.Ceilings.Find(id, DeviceKey(info))
+}
+
+// StorageKey names what a storage limit is kept under: the device or server,
+// not the path.
+func StorageKey(s record.Storage) string {
+	if s.Source != "" {
+		return s.Source
+	}
+	return s.FS + " at " + s.Path
+}
+
+// DeviceKey names what a device's limits are kept under.
+func DeviceKey(i device.Info) string {
+	if i.UUID != "" {
+		return i.UUID
+	}
+	return i.ID
+}

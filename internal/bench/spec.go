@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bench measures how fast bytes move between storage, host memory and
+// device memory, block by block and by the engine, and says for each number
+// what it was: which route was taken, what was cached, how it compares with the
+// limit of this machine that binds.
+package bench
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// Op is the direction of a run.
+type Op string
+
+// Directions.
+const (
+	Read  Op = "read"  // from storage
+	Write Op = "write" // to storage
+)
+
+// Memory is the kind of memory at the other end, and how bytes get there.
+type Memory string
+
+const (
+	// Host stops in host memory.
+	Host Memory = "host"
+	// Pageable goes on to the device from ordinary memory, one block at a time.
+	Pageable Memory = "pageable"
+	// Pinned goes on to the device from registered memory, one block at a time.
+	Pinned Memory = "pinned"
+	// Engine hands the whole of it to the transfer engine.
+	Engine Memory = "engine"
+	// CuFile hands each block to NVIDIA's cuFile.
+	CuFile Memory = "cufile"
+)
+
+// Route is the way between storage and host memory.
+type Route string
+
+// Routes.
+const (
+	Auto     Route = "auto"     // direct where the files allow it; for Engine its own choice
+	Direct   Route = "direct"   // past the page cache
+	Buffered Route = "buffered" // through it
+)
+
+// Pattern is the order of blocks.
+type Pattern string
+
+// Patterns. Random visits every block once a pass, in an order made of the seed.
+const (
+	Sequential Pattern = "sequential"
+	Random     Pattern = "random"
+)
+
+// Cache is the state of the page cache at the start of each pass.
+type Cache string
+
+// Cache states.
+const (
+	Cold Cache = "cold"  // dropped, as far as the kernel obeys
+	Warm Cache = "warm"  // read once before
+	AsIs Cache = "as-is" // left alone
+)
+
+// IO is how reads are issued.
+type IO string
+
+// Mechanisms. With Pread each request in flight has a thread; with Uring each
+// worker has a ring.
+const (
+	Pread IO = "pread"
+	Uring IO = "uring"
+)
+
+// Spec is one run.
+type Spec struct {
+	Op         Op
+	Memory     Memory
+	Route      Route
+	Pattern    Pattern
+	Cache      Cache
+	IO         IO
+	BlockSize  int64
+	Workers    int
+	QueueDepth int
+	Seed       uint64
+	Verify     bool
+	// NoSync leaves written data in the page cache or the disk's own.
+	NoSync bool
+	// Passes times over the data, or Time, whichever ends first; with Time
+	// alone the data is gone over as often as that lasts.
+	Passes int
+	Time   time.Duration
+	// Stable, when positive, ends the run when the rates of the last intervals
+	// lie within it, (max - min) / mean; Time is then the longest it may last.
+	Stable float64
+}
+
+// Bounds of a spec.
+const (
+	minBlock   = 512
+	maxBlock   = 1 << 30
+	maxWorkers = 1024
+	maxDepth   = 1024
+	maxLanes   = 4096
+	maxMemory  = 64 << 30
+)
+
+// withDefaults fills in what was left open.
+func (s Spec) withDefaults() Spec {
+	def(&s.Op, Read)
+	def(&s.Memory, Host)
+	def(&s.Route, Auto)
+	def(&s.Pattern, Sequential)
+	def(&s.IO, Pread)
+	def(&s.BlockSize, units.MiB)
+	def(&s.Workers, 4)
+	def(&s.QueueDepth, 1)
+	def(&s.Cache, Cold)
+	if s.Passes == 0 && s.Time == 0 {
+		s.Passes = 1
+	}
+	if s.Stable > 0 && s.Time == 0 {
+		s.Time = time.Minute
+	}
+	return s
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Check refuses what cannot be run, naming the value and what is expected.
+func (s Spec) Check() error {
+	bad := func(name, value, want string) *errs.Error {
+		return errs.New(errs.Invalid, "benchmark", name+"="+value, "cannot be run; expected "+want)
+	}
+	s = s.withDefaults()
+	lanes := int64(s.Workers) * int64(s.QueueDepth)
+	switch {
+	case s.BlockSize < minBlock || s.BlockSize > maxBlock:
+		return bad("block-size", strconv.FormatInt(s.BlockSize, 10), "512 bytes to 1 GiB")
+	case s.Workers < 1 || s.Workers > maxWorkers:
+		return bad("workers", strconv.Itoa(s.Workers), "1 to "+strconv.Itoa(maxWorkers))
+	case s.QueueDepth < 1 || s.QueueDepth > maxDepth:
+		return bad("queue-depth", strconv.Itoa(s.QueueDepth), "1 to "+strconv.Itoa(maxDepth))
+	case lanes > maxLanes:
+		return bad("workers", fmt.Sprintf("%d with queue-depth=%d", s.Workers, s.QueueDepth), fmt.Sprintf("at most %d requests in flight in all", maxLanes))
+	case lanes*s.BlockSize > maxMemory:
+		return bad("block-size", fmt.Sprintf("%d with %d requests in flight", s.BlockSize, lanes), "at most 64 GiB of buffers in all")
+	case s.Time < 0:
+		return bad("time", s.Time.String(), "a positive duration")
+	case s.Passes < 0:
+		return bad("passes", strconv.Itoa(s.Passes), "1 or more")
+	case s.Stable < 0 || s.Stable >= 1:
+		return bad("until-stable", fmt.Sprint(s.Stable), "a share between 0 and 1, such as 0.05")
+	case s.Route != Buffered && s.Memory != Engine && s.BlockSize%4096 != 0:
+		return bad("block-size", strconv.FormatInt(s.BlockSize, 10), "a multiple of 4096 for direct I/O").WithFix("give --route buffered for smaller or odd blocks")
+	case s.Op == Write && s.Memory == Engine:
+		return errs.New(errs.Unsupported, "benchmark", "write from engine", "is not possible: the engine moves bytes from storage to devices, not back").
+			WithFix("give --from pinned")
+	case s.IO == Uring && (s.Op == Write || s.Memory == Engine || s.Memory == CuFile):
+		return errs.New(errs.Unsupported, "benchmark", "io=uring", "reads blocks into host memory and nothing else").WithFix("give --io pread")
+	case s.Memory == CuFile && s.Route == Buffered:
+		return errs.New(errs.Unsupported, "benchmark", "route=buffered", "is not a route of cuFile here; expected direct").WithFix("give --route direct")
+	}
+	return nil
+}
+
+// Name says in a line what the run does.
+func (s Spec) Name() string {
+	s = s.withDefaults()
+	ends := map[Memory]string{Host: "host memory", Pageable: "device, pageable", Pinned: "device, pinned", Engine: "device, by the engine", CuFile: "device, by cuFile"}[s.Memory]
+	from, to := "storage", ends
+	if s.Op == Write {
+		from, to = ends, "storage"
+	}
+	order := string(s.Pattern)
+	if s.Memory == Engine {
+		order += ", " + string(s.Cache)
+	}
+	return fmt.Sprintf("%s to %s, %s, %s", from, to, order, units.Bytes(s.BlockSize))
+}
