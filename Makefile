@@ -68,6 +68,7 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/transfer -run '^$$' -fuzz FuzzPlan -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor -run '^$$' -fuzz FuzzMountinfo -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor -run '^$$' -fuzz FuzzCuFile -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/bench/record -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
 
 .PHONY: bench
 bench: lib build venv ## Benchmark on host memory against safetensors; results in build/bench
