@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+const none = "-" // in a cell that has no value
+
+// rates is a rate in both units, because readers take one for the other:
+// "3.88 GB/s (3.61 GiB/s)".
+func rates(gbps float64) string {
+	return units.Rate(gbps) + " (" + gib(gbps) + ")"
+}
+
+func gib(gbps float64) string {
+	g := gbps * 1e9 / units.GiB
+	switch {
+	case g >= 10:
+		return fmt.Sprintf("%.1f GiB/s", g)
+	case gbps >= 0.1: // the unit follows the decimal one beside it
+		return fmt.Sprintf("%.2f GiB/s", g)
+	}
+	return fmt.Sprintf("%.1f MiB/s", g*1024)
+}
+
+// size is a size without zeros that say nothing: "4 MiB", "1.5 GiB".
+func size(n int64) string {
+	if n >= 1024*units.GiB {
+		return trimmed(float64(n)/(1024*units.GiB)) + " TiB"
+	}
+	num, unit, _ := strings.Cut(units.Bytes(n), " ")
+	if strings.Contains(num, ".") {
+		num = strings.TrimRight(strings.TrimRight(num, "0"), ".")
+	}
+	return num + " " + unit
+}
+
+func trimmed(v float64) string {
+	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(v, 'f', 2, 64), "0"), ".")
+}
+
+// span is a time with three significant figures.
+func span(s float64) string {
+	switch {
+	case math.IsNaN(s) || math.IsInf(s, 0):
+		return none
+	case s >= 7200:
+		return fmt.Sprintf("%.1f h", s/3600)
+	case s >= 120:
+		return fmt.Sprintf("%.1f min", s/60)
+	case s >= 1:
+		return sig(s) + " s"
+	case s >= 1e-3:
+		return sig(s*1e3) + " ms"
+	case s == 0:
+		return "0 s"
+	}
+	return sig(s*1e6) + " µs"
+}
+
+// sig prints three significant figures of a number from 0.01 to 9999.
+func sig(v float64) string {
+	switch {
+	case v >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}
+
+// count groups the digits of a whole number: "28 734".
+func count(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + " " + s[i:]
+	}
+	return s
+}
+
+// percent is a ratio as a whole percentage, with a decimal where a whole one
+// would say "all" or "nothing" of what is not.
+func percent(r float64) string {
+	p := r * 100
+	switch {
+	case math.IsNaN(p) || math.IsInf(p, 0):
+		return none
+	case p > 0 && p < 1, p > 99 && p < 100:
+		// Cut, not rounded: 99.96 % is not all.
+		return strconv.FormatFloat(max(math.Floor(p*10)/10, 0.1), 'f', 1, 64) + " %"
+	}
+	// By way of two decimals, so that "0.97 of" and "97 %" agree.
+	two, _ := strconv.ParseFloat(strconv.FormatFloat(r, 'f', 2, 64), 64)
+	return strconv.FormatFloat(two*100, 'f', 0, 64) + " %"
+}
+
+// part is a of b, 0 when there is no b.
+func part(a, b int64) float64 {
+	if b <= 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+// printable shows runes that a terminal or a browser would obey instead of
+// show, such as escapes and changes of writing direction, as escapes.
+func printable(s string) string {
+	ok := func(r rune) bool { return r == ' ' || unicode.IsPrint(r) }
+	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !ok(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if ok(r) && (r != utf8.RuneError || n > 1) {
+			b.WriteString(s[i : i+n])
+		} else {
+			q := strconv.Quote(s[i : i+n])
+			b.WriteString(q[1 : len(q)-1])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// shell is a command as it can be pasted.
+func shell(args []string) string {
+	var b strings.Builder
+	for i, a := range args {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if a != "" && strings.IndexFunc(a, func(r rune) bool {
+			return !(unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./=:,@%+", r))
+		}) < 0 {
+			b.WriteString(a)
+		} else {
+			b.WriteString("'" + strings.ReplaceAll(a, "'", `'\''`) + "'")
+		}
+	}
+	return printable(b.String())
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// WriteText writes f for a terminal of 80 columns, without colour: the verdict
+// and where it was measured, a table when there are several runs, the answers
+// of sweeps, then a block for each run, limits and training.
+// The error is of writing.
+func WriteText(w io.Writer, f *record.File) error {
+	s := newSheet(w)
+	v := judge(f)
+	s.field("", "verdict", strings.Join(v.Sentences, " "))
+	for _, x := range v.Warnings {
+		s.wrap("WARNING   ", "          ", x)
+	}
+	s.where(f)
+	if f.Train != nil {
+		s.train(f.Train)
+	}
+	swept := sweptRuns(f)
+	var own []int // runs that no sweep shows
+	for i := range f.Runs {
+		if !swept[i] {
+			own = append(own, i)
+		}
+	}
+	if len(own) > 1 {
+		s.summary(f.Runs, own)
+	}
+	for _, sw := range f.Sweeps {
+		s.sweep(f, sw)
+	}
+	told := map[string]bool{}
+	for i := range f.Runs {
+		// The table of a sweep says enough of its runs, unless one went wrong.
+		if r := &f.Runs[i]; !swept[i] || failed(r) || strayed(r) != "" {
+			s.run(r)
+		} else {
+			s.remarks("", r, told)
+		}
+	}
+	if f.Ceilings != nil && len(f.Ceilings.Limits) > 0 {
+		s.ceilings(f)
+	}
+	for _, n := range f.Notes {
+		s.wrap("note: ", "      ", printable(n))
+	}
+	return errs.Wrap("write", "report", s.w.Flush())
+}
+
+// sweptRuns are the runs that are points of a sweep.
+func sweptRuns(f *record.File) map[int]bool {
+	in := map[int]bool{}
+	for _, s := range f.Sweeps {
+		for _, p := range s.Points {
+			in[p.Run] = true
+		}
+	}
+	return in
+}
+
+func (s *sheet) where(f *record.File) {
+	s.field("", "device", deviceWords(f.Machine.Device))
+	if d := f.Machine.Device.Driver; d != "" {
+		s.field("", "", "driver "+printable(d))
+	}
+	s.field("", "machine", machineWords(f.Machine)+"; kernel "+printable(f.Machine.Kernel+" "+f.Machine.Arch))
+	for _, x := range f.Machine.Storage {
+		s.field("", "storage", storageWords(x))
+	}
+	s.field("", "version", printable(f.Version)+", "+f.Started.UTC().Format(time.DateTime)+" UTC, took "+span(f.Seconds))
+	s.field("", "command", shell(f.Command))
+}
+
+func (s *sheet) summary(runs []record.Run, which []int) {
+	s.line("")
+	g := newGrid(">#", "run", ">GB/s", ">GiB/s", ">share", "taken", "measured")
+	for _, i := range which {
+		r := &runs[i]
+		g.add(fmt.Sprint(i+1), printable(r.Name), number(r.GBps), number(r.GBps*1e9/units.GiB), shareNumber(r), takenNames(r), mark(r))
+	}
+	s.grid("", g)
+}
+
+// mark is what was measured in a word, with a sign for what must not be missed.
+func mark(r *record.Run) string {
+	m := measured(r)
+	switch {
+	case failed(r):
+		return "WRONG DATA"
+	case strayed(r) != "":
+		return m + " (not as asked)"
+	case coldButCached(r) != "":
+		return m + " (asked cold)"
+	case r.Interrupted:
+		return m + " (interrupted)"
+	}
+	return m
+}
+
+// number is a rate without its unit, which the heading has.
+func number(v float64) string {
+	if v >= 10 {
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+func shareNumber(r *record.Run) string {
+	if r.Share == nil {
+		return none
+	}
+	return fmt.Sprintf("%.2f", r.Share.Ratio)
+}
+
+func (s *sheet) run(r *record.Run) {
+	const in = "  "
+	s.line("")
+	s.line(printable(r.Name))
+	if failed(r) {
+		s.field(in, "VERIFIED", verifyWords(r.Verify))
+	}
+	s.field(in, "rate", rates(r.GBps)+", "+shareWords(r.Share))
+	s.field(in, "done", doneWords(r))
+	s.field(in, "requests", requestWords(r))
+	if l := r.Latency; l != nil {
+		s.field(in, "latency", fmt.Sprintf("p50 %s, p90 %s, p99 %s, p99.9 %s, max %s", span(l.P50), span(l.P90), span(l.P99), span(l.P999), span(l.Max)))
+	}
+	if n := len(r.Passes); n > 1 {
+		s.field(in, "passes", passWords(r.Passes))
+	}
+	if r.Stable != nil {
+		s.field(in, "stable", stableWords(r.Stable))
+	}
+	s.field(in, "route", "asked "+asked(r.Settings)+" -> taken "+taken(r))
+	s.field(in, "", strayed(r))
+	if r.Proof != "" {
+		s.field(in, "", "known from "+printable(r.Proof))
+	}
+	if r.Settings.Op != "copy" || r.Cache != nil {
+		s.field(in, "cache", "measured "+measuredWords(measured(r))+"; "+cacheWords(r.Cache))
+		if r.Cache != nil {
+			s.field(in, "", printable(r.Cache.Why))
+		}
+	}
+	if d := r.Storage; d != nil {
+		s.field(in, "disks", diskWords(d))
+	}
+	s.field(in, "cpu", cpuWords(r.CPU))
+	if !failed(r) {
+		s.field(in, "verified", verifyWords(r.Verify))
+	}
+	if r.Interrupted {
+		s.field(in, "ended", "interrupted: this is what was measured until then")
+	}
+	s.remarks(in, r, map[string]bool{})
+}
+
+// remarks are a run's refusals and notes that have not been told.
+func (s *sheet) remarks(in string, r *record.Run, told map[string]bool) {
+	for _, x := range r.Refusals {
+		text := printable(x.What) + ": " + printable(x.Reason)
+		if told[text+x.Fix] {
+			continue
+		}
+		told[text+x.Fix] = true
+		s.wrap(in+"not taken: ", in+"           ", text)
+		if x.Fix != "" {
+			s.wrap(in+"      fix: ", in+"           ", printable(x.Fix))
+		}
+	}
+	for _, n := range r.Notes {
+		if !told[n] {
+			told[n] = true
+			s.wrap(in+"note: ", in+"      ", printable(n))
+		}
+	}
+}
+
+func doneWords(r *record.Run) string {
+	last := fmt.Sprintf("last done %s at %s; %s in all", span(r.Last.Seconds), units.Rate(r.Last.GBps), size(r.Bytes))
+	if r.First == nil {
+		return last
+	}
+	return fmt.Sprintf("first done %s at %s, ", span(r.First.Seconds), units.Rate(r.First.GBps)) + last
+}
+
+func requestWords(r *record.Run) string {
+	out := settingsWords(r.Settings)
+	if r.Ops > 0 {
+		out = fmt.Sprintf("%s, %s IOPS; %s", count(r.Ops), count(int64(r.IOPS)), out)
+	}
+	return strings.TrimSuffix(out, "; ")
+}
+
+func passWords(passes []record.Pass) string {
+	lo, hi, _ := passSpread(passes)
+	return fmt.Sprintf("%d, from %s to %s", len(passes), units.Rate(lo), units.Rate(hi))
+}
+
+func diskWords(d *record.Disk) string {
+	return fmt.Sprintf("%s read %s, wrote %s meanwhile (all processes)", printable(strings.Join(d.Devices, ", ")), size(d.Read), size(d.Written))
+}
+
+func cpuWords(c record.CPU) string {
+	return fmt.Sprintf("%s user, %s system; %s a GiB", span(c.User), span(c.System), span(c.PerGiB))
+}
+
+func (s *sheet) sweep(f *record.File, sw record.Sweep) {
+	s.line("")
+	s.wrap("", "", printable(sw.Question))
+	several := seriesOf(sw)
+	heads := []string{">" + printable(sw.Axis), ">GB/s", ">GiB/s", ">share", ">p99", "taken", "measured"}
+	if sw.Unit == "" {
+		heads[0] = printable(sw.Axis)
+	}
+	if len(several) > 1 {
+		heads = append([]string{"series"}, heads...)
+	}
+	g := newGrid(heads...)
+	for _, p := range sw.Points {
+		r := &f.Runs[p.Run]
+		p99 := none
+		if r.Latency != nil {
+			p99 = span(r.Latency.P99)
+		}
+		row := []string{printable(p.Label), number(r.GBps), number(r.GBps * 1e9 / units.GiB), shareNumber(r), p99, takenNames(r), mark(r)}
+		if len(several) > 1 {
+			row = append([]string{printable(p.Series)}, row...)
+		}
+		g.add(row...)
+	}
+	s.grid("  ", g)
+	if sw.Answer != "" {
+		s.wrap("  -> ", "     ", printable(sw.Answer))
+	}
+}
+
+// seriesOf are the names of the series in the order they appear.
+func seriesOf(sw record.Sweep) []string {
+	var out []string
+	seen := map[string]bool{}
+	for _, p := range sw.Points {
+		if !seen[p.Series] {
+			seen[p.Series] = true
+			out = append(out, p.Series)
+		}
+	}
+	return out
+}
+
+func (s *sheet) ceilings(f *record.File) {
+	c := f.Ceilings
+	s.line("")
+	s.wrap("", "", "Limits of this machine, measured "+c.Measured.UTC().Format(time.DateTime)+" UTC:")
+	g := newGrid("limit", ">GB/s", ">GiB/s", ">spread", "how")
+	for _, l := range c.Limits {
+		g.add(printable(l.Name), number(l.GBps), number(l.GBps*1e9/units.GiB), percent(l.Spread()), printable(l.How))
+	}
+	s.grid("  ", g)
+	for _, n := range c.Notes {
+		s.wrap("  note: ", "        ", printable(n))
+	}
+}
+
+func (s *sheet) train(t *record.Train) {
+	s.line("")
+	au := percent(t.AU)
+	if t.WantedAU > 0 {
+		au += " (" + percent(t.WantedAU) + " wanted)"
+	}
+	s.field("", "workload", fmt.Sprintf("%s: batches of %d x %s, %s read to %s memory, %s, %s, %d ahead", printable(t.Workload), t.Batch,
+		size(t.SampleBytes), printable(t.Route), printable(t.Memory), printable(t.Pattern), plural(t.Workers, "worker"), t.Prefetch))
+	s.field("", "steps", fmt.Sprintf("%d after %d to warm up, step: %s, timed by %s", t.Steps, t.Warmup, printable(t.Step), printable(t.Timing)))
+	s.field("", "AU", au+fmt.Sprintf(", %s samples/s, %s, %s", sig(t.SamplesPerSec), rates(t.GBps), span(t.Seconds)))
+	g := newGrid("per step", ">time", ">of step", "")
+	for _, p := range trainParts(t) {
+		g.add(p.name, span(p.seconds), ratioWords(p.seconds, t.Target), p.what)
+	}
+	s.line("")
+	s.grid("  ", g)
+	s.line("")
+	s.field("", "bound", printable(string(t.Bound))+": "+printable(t.Why))
+	for i, n := range t.Next {
+		s.field("", map[bool]string{true: "next"}[i == 0], fmt.Sprintf("%d. %s", i+1, printable(n)))
+	}
+}
+
+type trainPart struct {
+	name, what string
+	seconds    float64
+}
+
+func trainParts(t *record.Train) []trainPart {
+	return []trainPart{
+		{"loader alone", "storage to host memory", t.Isolated},
+		{"copy alone", "host to device memory", t.Copy},
+		{"step", "the work itself", t.Target},
+		{"idle", "the accelerator waited, p99 " + span(t.IdleP99), t.Idle},
+	}
+}
+
+func ratioWords(a, b float64) string {
+	if b <= 0 {
+		return none
+	}
+	return fmt.Sprintf("%.2f", a/b)
+}

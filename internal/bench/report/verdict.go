@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// verdict is what a hurried reader takes away: sentences with the best rates,
+// each told apart by what it is a rate of, and warnings that weigh more.
+type verdict struct {
+	Sentences []string
+	Warnings  []string
+}
+
+func judge(f *record.File) verdict {
+	var v verdict
+	if f.Train != nil {
+		v.Sentences = append(v.Sentences, trainSentence(f.Train))
+	}
+	// Two rates say what matters: the slow source and the fast one. The others
+	// speak only where there are no such.
+	for _, c := range []struct{ class, words string }{
+		{ofStorage, "From storage"}, {ofMemory, "With the data already in memory"},
+		{ofBoth, "Partly from memory"}, {ofUnknown, "From storage or memory, which is not known"}, {ofCopy, "Copies in memory"},
+	} {
+		best := fastest(f, c.class)
+		if best == nil || f.Train != nil || len(v.Sentences) == 2 {
+			continue
+		}
+		s := c.words + ": "
+		if countOf(f, c.class) > 1 {
+			s += "up to "
+		}
+		s += units.Rate(best.GBps)
+		if best.Share != nil {
+			s += fmt.Sprintf(", %s of what %s gives (%s)", percent(best.Share.Ratio), printable(best.Share.Name), units.Rate(best.Share.Ceiling))
+		}
+		v.Sentences = append(v.Sentences, s+".")
+	}
+	if len(v.Sentences) == 0 && f.Ceilings != nil && len(f.Ceilings.Limits) > 0 {
+		v.Sentences = append(v.Sentences, fmt.Sprintf("Measured %s of this machine.", plural(len(f.Ceilings.Limits), "limit")))
+	}
+	if len(v.Sentences) == 0 {
+		v.Sentences = append(v.Sentences, "Nothing was measured.")
+	}
+	v.Warnings = warnings(f)
+	return v
+}
+
+func warnings(f *record.File) []string {
+	var out []string
+	var wrong, stray, cached, part, unsettled int
+	var strayFirst string
+	for i := range f.Runs {
+		r := &f.Runs[i]
+		if failed(r) {
+			wrong++
+		}
+		if s := strayed(r); s != "" {
+			if stray == 0 {
+				strayFirst = printable(r.Name) + ": " + s
+			}
+			stray++
+		}
+		if coldButCached(r) != "" {
+			cached++
+		}
+		if r.Interrupted {
+			part++
+		}
+		if r.Stable != nil && !r.Stable.Reached {
+			unsettled++
+		}
+	}
+	all := plural(len(f.Runs), "run")
+	if wrong > 0 {
+		out = append(out, fmt.Sprintf("Wrong data: verification failed in %d of %s. Do not use those rates.", wrong, all))
+	}
+	if f.Interrupted || part > 0 {
+		out = append(out, "Interrupted: this is what was measured until then.")
+	}
+	if stray > 0 {
+		out = append(out, fmt.Sprintf("Another route than asked was taken in %d of %s (%s).", stray, all, strayFirst))
+	}
+	if cached > 0 {
+		out = append(out, fmt.Sprintf("Asked cold, but memory served %d of %s: those are not rates of storage.", cached, all))
+	}
+	if unsettled > 0 {
+		out = append(out, fmt.Sprintf("The rate did not settle in %d of %s.", unsettled, all))
+	}
+	if f.Ceilings == nil && len(f.Runs) > 0 {
+		out = append(out, "The limits of this machine have not been measured: there is no share to compare with.")
+	}
+	return out
+}
+
+// fastest is the fastest run of a class whose data was not wrong.
+func fastest(f *record.File, class string) *record.Run {
+	var best *record.Run
+	for i := range f.Runs {
+		r := &f.Runs[i]
+		if measured(r) == class && !failed(r) && (best == nil || r.GBps > best.GBps) {
+			best = r
+		}
+	}
+	return best
+}
+
+func countOf(f *record.File, class string) int {
+	n := 0
+	for i := range f.Runs {
+		if measured(&f.Runs[i]) == class {
+			n++
+		}
+	}
+	return n
+}
+
+func trainSentence(t *record.Train) string {
+	s := fmt.Sprintf("%s is %s: the accelerator worked %s of the time", printable(t.Workload), boundWords(t.Bound), percent(t.AU))
+	if t.WantedAU > 0 {
+		s += fmt.Sprintf(", %s wanted", percent(t.WantedAU))
+	}
+	return s + fmt.Sprintf(", and waited %s between two steps of %s.", span(t.Idle), span(t.Target))
+}
+
+func boundWords(b record.Bound) string {
+	switch b {
+	case record.LoaderBound:
+		return "held back by reading"
+	case record.CopyBound:
+		return "held back by the copy into device memory"
+	case record.GPUBound:
+		return "held back by the accelerator itself, as it should be"
+	}
+	return printable(string(b))
+}

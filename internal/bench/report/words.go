@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report shows what benchmarks found: as text, as CSV, as one HTML file
+// with plots, and as a comparison of two. It computes nothing that is not in
+// the record, and shows no rate without the route that was taken and what the
+// cache allows to be said of it.
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// What a run's rate is a rate of.
+const (
+	ofStorage = "storage"
+	ofMemory  = "memory"
+	ofBoth    = "both"
+	ofCopy    = "copy"
+	ofUnknown = "unknown"
+)
+
+// measured says what a run's rate is a rate of.
+func measured(r *record.Run) string {
+	switch {
+	case r.Cache != nil && slices.Contains([]string{ofStorage, ofMemory, ofBoth}, r.Cache.Verdict):
+		return r.Cache.Verdict
+	case r.Settings.Op == "copy":
+		return ofCopy
+	}
+	return ofUnknown
+}
+
+// measuredWords is measured for a reader.
+func measuredWords(m string) string {
+	switch m {
+	case ofStorage:
+		return "storage"
+	case ofMemory:
+		return "memory, not storage"
+	case ofBoth:
+		return "storage and memory mixed"
+	case ofCopy:
+		return "a copy in memory"
+	}
+	return "an unknown mix of storage and memory"
+}
+
+// asked is the route that was requested: "direct to pinned memory".
+func asked(s record.Settings) string {
+	route := s.Route
+	if route == "" {
+		route = s.Op
+	}
+	if s.Memory == "" {
+		return printable(route)
+	}
+	way := " to "
+	if s.Op == "write" {
+		way = " from "
+	}
+	switch s.Memory {
+	case "engine", "cufile":
+		return printable(route) + " by " + s.Memory
+	}
+	return printable(route + way + s.Memory + " memory")
+}
+
+// taken is the routes with their bytes, most bytes first.
+func taken(r *record.Run) string {
+	if len(r.Routes) == 0 {
+		return "not known"
+	}
+	routes := slices.Clone(r.Routes)
+	slices.SortStableFunc(routes, func(a, b record.Route) int {
+		switch {
+		case a.Bytes > b.Bytes:
+			return -1
+		case a.Bytes < b.Bytes:
+			return 1
+		}
+		return 0
+	})
+	total := 0.0
+	for _, x := range routes {
+		total += float64(x.Bytes)
+	}
+	var out []string
+	for _, x := range routes {
+		s := routeName(x.Route) + " " + size(x.Bytes)
+		if len(routes) > 1 && total > 0 {
+			s += " (" + percent(float64(x.Bytes)/total) + ")"
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, ", ")
+}
+
+// takenNames is the routes without bytes, for narrow columns.
+func takenNames(r *record.Run) string {
+	var names []string
+	for _, x := range r.Routes {
+		if x.Bytes > 0 {
+			names = append(names, routeName(x.Route))
+		}
+	}
+	if len(names) == 0 {
+		return "not known"
+	}
+	return strings.Join(names, " + ")
+}
+
+func routeName(s string) string { return printable(strings.ReplaceAll(s, "_", " ")) }
+
+// strayed says how the routes taken differ from the one that was requested, ""
+// when they do not.
+func strayed(r *record.Run) string {
+	allowed := map[string][]string{
+		"direct":   {"direct", "cufile_p2p", "cufile_nvfs"},
+		"buffered": {"buffered", "page_cache"},
+	}[r.Settings.Route]
+	for _, x := range r.Routes {
+		switch {
+		case x.Bytes == 0 || x.Route == "unknown":
+		case r.Settings.Memory == "cufile" && x.Route == "cufile_compat":
+			return size(x.Bytes) + " went through host memory: cuFile was in compatibility mode"
+		case r.Settings.Memory == "cufile":
+		case allowed != nil && !slices.Contains(allowed, x.Route):
+			return size(x.Bytes) + " did not go the " + r.Settings.Route + " way but by " + routeName(x.Route)
+		}
+	}
+	return ""
+}
+
+// coldButCached says when a run was asked to be cold and was not.
+func coldButCached(r *record.Run) string {
+	if r.Settings.Cache == "cold" && (measured(r) == ofMemory || measured(r) == ofBoth) {
+		return "asked cold, but memory served it"
+	}
+	return ""
+}
+
+// shareWords is "0.97 of storage read 4.00 GB/s".
+func shareWords(s *record.Share) string {
+	if s == nil {
+		return "limit not measured"
+	}
+	return fmt.Sprintf("%.2f of %s %s", s.Ratio, printable(s.Name), units.Rate(s.Ceiling))
+}
+
+// cacheWords is all that is known of the cache in one line.
+func cacheWords(c *record.Cache) string {
+	if c == nil {
+		return "not looked at: the rate may be of memory"
+	}
+	s := fmt.Sprintf("dataset %s of %s memory", size(c.Dataset), size(c.Memory))
+	if c.Memory > 0 {
+		s += " (" + times(part(c.Dataset, c.Memory)) + ")"
+	}
+	resident := func(n int64) string {
+		if n < 0 {
+			return "unknown"
+		}
+		if n == 0 || c.Dataset == 0 {
+			return size(n)
+		}
+		return size(n) + " (" + percent(part(n, c.Dataset)) + ")"
+	}
+	s += "; resident before " + resident(c.Before) + ", after " + resident(c.After)
+	if c.Probe != "" {
+		s += " (" + printable(c.Probe) + ")"
+	}
+	return s
+}
+
+func times(r float64) string {
+	if r < 0.1 {
+		return fmt.Sprintf("%.3f x", r)
+	}
+	return fmt.Sprintf("%.2f x", r)
+}
+
+func verifyWords(v *record.Verify) string {
+	switch {
+	case v == nil:
+		return "not asked for"
+	case v.Mismatches > 0:
+		s := fmt.Sprintf("FAILED: %s wrong of %s compared", plural(int(v.Mismatches), "block"), size(v.Bytes))
+		if v.First != "" {
+			s += ", first at " + printable(v.First)
+		}
+		return s + " (" + printable(v.Where) + "); the rate means nothing"
+	}
+	return size(v.Bytes) + " compared, no difference (" + printable(v.Where) + ")"
+}
+
+func failed(r *record.Run) bool { return r.Verify != nil && r.Verify.Mismatches > 0 }
+
+func stableWords(s *record.Stable) string {
+	word := "not reached"
+	if s.Reached {
+		word = "reached"
+	}
+	return fmt.Sprintf("%s: the last %d intervals lie %s apart, %s wanted", word, s.Window, percent(s.Spread), percent(s.Wanted))
+}
+
+func settingsWords(s record.Settings) string {
+	var p []string
+	add := func(x string) {
+		if x != "" {
+			p = append(p, printable(x))
+		}
+	}
+	add(s.Pattern)
+	if s.BlockSize > 0 {
+		add("blocks of " + size(s.BlockSize))
+	}
+	if s.Workers > 0 {
+		add(plural(s.Workers, "worker"))
+	}
+	if s.QueueDepth > 0 {
+		add(fmt.Sprintf("queue depth %d", s.QueueDepth))
+	}
+	if s.IO != "" {
+		add("by " + s.IO)
+	}
+	if s.Files > 0 {
+		add(plural(s.Files, "file") + " of " + size(s.FileSize))
+	}
+	if s.Cache != "" {
+		add("asked " + s.Cache)
+	}
+	if s.Sync {
+		add("synced")
+	}
+	if s.Prefetch > 0 {
+		add(fmt.Sprintf("%d ahead", s.Prefetch))
+	}
+	return strings.Join(p, ", ")
+}
+
+func machineWords(m record.Machine) string {
+	return fmt.Sprintf("%s, %s, %s memory", printable(m.CPU), plural(m.CPUs, "CPU"), size(m.Memory))
+}
+
+func deviceWords(d record.Device) string {
+	if d.Kind == "host" {
+		return "host (memory of this machine: no GPU took part)"
+	}
+	s := printable(d.ID + " " + d.Model)
+	if d.Memory > 0 {
+		s += ", " + size(d.Memory)
+	}
+	if d.PCI != "" {
+		s += ", PCI " + printable(d.PCI)
+	}
+	return s
+}
+
+func storageWords(s record.Storage) string {
+	out := printable(s.Path + ": " + s.FS)
+	if s.Source != "" {
+		out += " on " + printable(s.Source)
+	}
+	var p []string
+	for _, x := range []string{s.Block, s.Model} {
+		if x != "" {
+			p = append(p, printable(x))
+		}
+	}
+	if s.Firmware != "" {
+		p = append(p, "firmware "+printable(s.Firmware))
+	}
+	if !s.Direct {
+		p = append(p, "no direct I/O")
+	}
+	if len(p) > 0 {
+		out += " (" + strings.Join(p, ", ") + ")"
+	}
+	return out
+}
