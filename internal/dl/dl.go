@@ -76,8 +76,8 @@ func (f Func) Call(args ...any) uintptr {
 	return r
 }
 
-// maxArgs is the most arguments that the functions we bind take.
-const maxArgs = 9
+// maxArgs is the most arguments that the functions we bind take: cuLaunchKernel.
+const maxArgs = 11
 
 // neverTrue is a variable so that the compiler cannot remove the branch that
 // uses it; nothing ever writes it or escapeSink.

@@ -103,7 +103,8 @@ type Device struct {
 	ctx  uintptr
 	info device.Info
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
+	spin   spinner
 	closed bool
 }
 
@@ -189,5 +190,6 @@ func (g *Device) Close() error {
 		return nil
 	}
 	g.closed = true
+	g.unloadSpin()
 	return g.drv.check("cuDevicePrimaryCtxRelease", g.drv.fn.primaryCtxRelease.Call(uintptr(g.dev)))
 }

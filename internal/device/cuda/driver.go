@@ -12,6 +12,7 @@ package cuda
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -31,7 +32,8 @@ type Driver struct {
 	fn      symbols
 }
 
-// symbols are resolved by exact versioned name; all of them are needed.
+// symbols are resolved by exact versioned name. Those of bindings are needed;
+// those of optional are 0 where the driver lacks them, and who uses one checks.
 type symbols struct {
 	init, driverGetVersion, getErrorName, getErrorString               dl.Func
 	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID            dl.Func
@@ -41,6 +43,9 @@ type symbols struct {
 	memcpyHtoDAsync, memcpyDtoHAsync                                   dl.Func
 	streamCreate, streamDestroy, streamSynchronize, streamWaitEvent    dl.Func
 	eventCreate, eventDestroy, eventRecord, eventQuery                 dl.Func
+
+	moduleLoadData, moduleGetFunction, moduleUnload, launchKernel dl.Func
+	eventElapsedTime                                              dl.Func
 }
 
 // bindings lists where each symbol goes and its names, newest first.
@@ -78,6 +83,18 @@ func (s *symbols) bindings() []binding {
 	}
 }
 
+// optional lists the symbols that no load needs: kernels and device-side time
+// are for measuring.
+func (s *symbols) optional() []binding {
+	return []binding{
+		{&s.moduleLoadData, []string{"cuModuleLoadData"}},
+		{&s.moduleGetFunction, []string{"cuModuleGetFunction"}},
+		{&s.moduleUnload, []string{"cuModuleUnload"}},
+		{&s.launchKernel, []string{"cuLaunchKernel"}},
+		{&s.eventElapsedTime, []string{"cuEventElapsedTime_v2", "cuEventElapsedTime"}},
+	}
+}
+
 type binding struct {
 	dst   *dl.Func
 	names []string
@@ -101,12 +118,8 @@ func Find(names ...string) (*Driver, []device.Finding, error) {
 	stop := func(f device.Finding) (*Driver, []device.Finding, error) {
 		return nil, append(found, f), unusable(f)
 	}
-	var missing []string
-	for _, b := range d.fn.bindings() {
-		if *b.dst = lib.Lookup(b.names...); *b.dst == 0 {
-			missing = append(missing, b.names[0])
-		}
-	}
+	missing := bind(lib, d.fn.bindings())
+	lesser := bind(lib, d.fn.optional())
 	// The version is asked before the symbols are judged: an old driver is the
 	// better explanation for a symbol that is not there.
 	if d.fn.driverGetVersion != 0 {
@@ -125,11 +138,41 @@ func Find(names ...string) (*Driver, []device.Finding, error) {
 	}
 	found = append(found, device.Finding{Name: "symbols of " + lib.Name(), Found: true, Needed: true, Detail: fmt.Sprintf("all %d", len(d.fn.bindings()))},
 		device.Finding{Name: "driver version", Found: true, Needed: true, Detail: "CUDA " + versionText(d.version)})
+	if len(lesser) > 0 {
+		found = append(found, device.Finding{Name: "symbols for measuring of " + lib.Name(), Detail: "missing " + strings.Join(lesser, ", ") + ": steps or device-side time are not available",
+			Fix: "loads do not need them; for training-shaped runs install a complete NVIDIA driver"})
+	}
 	if err := d.check("cuInit", d.fn.init.Call(0)); err != nil {
 		return stop(device.Finding{Name: "cuInit", Needed: true, Detail: err.Error(), Fix: initFix(err)})
 	}
 	found = append(found, device.Finding{Name: "cuInit", Found: true, Needed: true, Detail: "ok"})
 	return d, found, nil
+}
+
+// bind looks every symbol up and returns those that the library lacks.
+func bind(lib *dl.Library, all []binding) (missing []string) {
+	for _, b := range all {
+		if *b.dst = lib.Lookup(b.names...); *b.dst == 0 {
+			missing = append(missing, b.names[0])
+		}
+	}
+	return missing
+}
+
+// lacks is the error of kind Unsupported of an operation whose optional symbols
+// are not all there, nil when they are.
+func (d *Driver) lacks(op, on string, need ...dl.Func) error {
+	if !slices.Contains(need, 0) {
+		return nil
+	}
+	var names []string
+	for _, b := range d.fn.optional() {
+		if *b.dst == 0 {
+			names = append(names, b.names[0])
+		}
+	}
+	return errs.New(errs.Unsupported, op, on, d.lib.Name()+" lacks "+strings.Join(names, ", ")).
+		WithFix("install a complete NVIDIA driver of CUDA " + versionText(minDriver) + " or newer, or remove a stub libcuda from LD_LIBRARY_PATH")
 }
 
 func unusable(f device.Finding) error {

@@ -15,6 +15,11 @@ const (
 	resOutOfMemory          = 2
 	resNotInitialized       = 3
 	resNoDevice             = 100
+	resNoBinaryForGPU       = 209
+	resInvalidPTX           = 218
+	resJITCompilerNotFound  = 221
+	resUnsupportedPTX       = 222
+	resJITDisabled          = 223
 	resNotReady             = 600
 	resSystemNotReady       = 802
 	resSystemDriverMismatch = 803

@@ -7,7 +7,9 @@
 // The fake driver is as strict as the real one about contexts and addresses and
 // more so about time: a copy always reads its source later, on another thread,
 // and can be held back as long as a test wants. Device memory is host memory at
-// its own address, so tests look at it with Bytes.
+// its own address, so tests look at it with Bytes. Its streams have a clock that
+// is made up: kernels and copies move it by what they are told to take, so what
+// timing events measure is exact and no test waits for it.
 package fakegpu
 
 import (
@@ -22,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -39,6 +42,9 @@ const (
 	NotInitialized    = 3
 	NoDevice          = 100
 	InvalidContext    = 201
+	InvalidPTX        = 218
+	NoJIT             = 221
+	LaunchTimeout     = 702
 	AlreadyRegistered = 712
 	LaunchFailed      = 719
 	DriverMismatch    = 803
@@ -197,7 +203,8 @@ func cstring(s string) unsafe.Pointer { return unsafe.Pointer(&append([]byte(s),
 // pageable_copies, bytes_in, bytes_out, streams, events, allocations,
 // registered_ranges, pushed, context_errors, event_waits, waiting_for_event,
 // used_after_free, failures (calls that Fail made fail),
-// drains (waits for a whole stream).
+// drains (waits for a whole stream), modules, and of kernels steps_queued,
+// steps_done, steps_failed, steps_in_flight, steps_held.
 func (g *GPU) Count(name string) int64 {
 	v := int64(g.fn("fake_count").Call(cstring(name)))
 	if v == -1 {
@@ -229,11 +236,32 @@ func (g *GPU) Fail(fn string, skip, times, code int) {
 // seen by the call that queued it. The next event in its stream reports code;
 // with sticky, so does everything in its context, for ever.
 func (g *GPU) FailCopy(nth, code int, sticky bool) {
-	n := 0
-	if sticky {
-		n = 1
+	g.fn("fake_fail_copy").Call(nth, code, flag(sticky))
+}
+
+// FailStep is FailCopy for the nth kernel executed from now on.
+func (g *GPU) FailStep(nth, code int, sticky bool) {
+	g.fn("fake_fail_step").Call(nth, code, flag(sticky))
+}
+
+// HoldSteps holds every kernel until ReleaseSteps, which the end of the test
+// calls where the test does not.
+func (g *GPU) HoldSteps() {
+	g.tb.Cleanup(g.ReleaseSteps)
+	g.fn("fake_hold_steps").Call(1)
+}
+
+// ReleaseSteps lets all kernels go.
+func (g *GPU) ReleaseSteps() { g.fn("fake_hold_steps").Call(0) }
+
+// CopyTakes sets what each copy takes on the clock of its stream.
+func (g *GPU) CopyTakes(d time.Duration) { g.fn("fake_copy_takes").Call(uint64(d)) }
+
+func flag(b bool) int {
+	if b {
+		return 1
 	}
-	g.fn("fake_fail_copy").Call(nth, code, n)
+	return 0
 }
 
 // Hold lets pass more copies be executed and holds the others until Release,
@@ -248,11 +276,7 @@ func (g *GPU) Release() { g.fn("fake_gate").Call(-1) }
 
 // HoldStream holds the copies of one stream, or lets them go.
 func (g *GPU) HoldStream(stream uint64, held bool) {
-	n := 0
-	if held {
-		n = 1
-	}
-	g.fn("fake_hold").Call(stream, n)
+	g.fn("fake_hold").Call(stream, flag(held))
 }
 
 // Adopt makes memory of the test, outside the Go heap, a destination on device
@@ -343,7 +367,7 @@ func (g *GPU) CheckIdle() {
 // CheckIdleBut is CheckIdle without the named counters.
 func (g *GPU) CheckIdleBut(but ...string) {
 	g.tb.Helper()
-	for _, c := range []string{"copies_in_flight", "pushed", "context_errors", "used_after_free"} {
+	for _, c := range []string{"copies_in_flight", "steps_in_flight", "pushed", "context_errors", "used_after_free"} {
 		if v := g.Count(c); v != 0 && !slices.Contains(but, c) {
 			g.tb.Errorf("fake driver: %s is %d, expected 0", c, v)
 		}
@@ -354,7 +378,7 @@ func (g *GPU) CheckIdleBut(but ...string) {
 func (g *GPU) CheckFreed() {
 	g.tb.Helper()
 	g.CheckIdle()
-	for _, c := range []string{"streams", "events", "allocations", "registered_ranges"} {
+	for _, c := range []string{"streams", "events", "allocations", "registered_ranges", "modules"} {
 		if v := g.Count(c); v != 0 {
 			g.tb.Errorf("fake driver: %d %s are left", v, c)
 		}

@@ -88,12 +88,14 @@ func (d *Device) NewQueue() (device.Queue, error) {
 	return q, nil
 }
 
+// op is a copy or, with do, other work that the queue does in order.
 type op struct {
 	dst, src []byte
+	do       func()
 	seq      uint64
 }
 
-// queue is an unbounded list of copies and the number of the last one done.
+// queue is an unbounded list of work and the number of the last one done.
 type queue struct {
 	mu     sync.Mutex
 	cond   sync.Cond
@@ -116,33 +118,48 @@ func (q *queue) run() {
 		o := q.ops[0]
 		q.ops = q.ops[1:]
 		q.mu.Unlock()
-		copy(o.dst, o.src)
+		if copy(o.dst, o.src); o.do != nil {
+			o.do()
+		}
 		q.mu.Lock()
 		q.done = o.seq
 		q.cond.Broadcast()
 	}
 }
 
-func (q *queue) push(dst, src []byte) error {
+// push queues o and returns its number.
+func (q *queue) push(o op) (uint64, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return errs.New(errs.Closed, "copy", "host", "the queue is closed")
+		return 0, errs.New(errs.Closed, "copy", "host", "the queue is closed")
 	}
 	q.queued++
-	q.ops = append(q.ops, op{dst: dst, src: src, seq: q.queued})
+	o.seq = q.queued
+	q.ops = append(q.ops, o)
 	q.cond.Broadcast()
-	return nil
+	return o.seq, nil
+}
+
+// await blocks until the work of that number has been done.
+func (q *queue) await(seq uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.done < seq {
+		q.cond.Wait()
+	}
 }
 
 // CopyIn queues a copy to host memory.
 func (q *queue) CopyIn(dst device.Ptr, src []byte) error {
-	return q.push(bytesAt(dst, int64(len(src))), src)
+	_, err := q.push(op{dst: bytesAt(dst, int64(len(src))), src: src})
+	return err
 }
 
 // CopyOut queues a copy from host memory.
 func (q *queue) CopyOut(dst []byte, src device.Ptr) error {
-	return q.push(dst, bytesAt(src, int64(len(dst))))
+	_, err := q.push(op{dst: dst, src: bytesAt(src, int64(len(dst)))})
+	return err
 }
 
 // After returns at once for stream 0: host work has no streams of others.
@@ -188,11 +205,7 @@ func (m *mark) Record() error {
 }
 
 func (m *mark) Wait() error {
-	m.q.mu.Lock()
-	defer m.q.mu.Unlock()
-	for m.q.done < m.seq {
-		m.q.cond.Wait()
-	}
+	m.q.await(m.seq)
 	return nil
 }
 

@@ -29,7 +29,7 @@
 
 enum {
 	SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
-	INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_READY = 600, LAUNCH_FAILED = 719, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
+	INVALID_CONTEXT = 201, INVALID_PTX = 218, NO_JIT = 221, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_TIMEOUT = 702, LAUNCH_FAILED = 719, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
 	SYSTEM_NOT_READY = 802, DRIVER_MISMATCH = 803, UNKNOWN = 999,
 };
 
@@ -41,6 +41,10 @@ static const struct { int code; const char *name, *text; } errors[] = {
 	{NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
 	{INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
 	{INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+	{INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+	{NO_JIT, "CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "PTX JIT compiler library not found"},
+	{NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+	{LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
 	{INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
 	{NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
 	{ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is already mapped"},
@@ -52,14 +56,19 @@ static const struct { int code; const char *name, *text; } errors[] = {
 };
 
 struct context { int dev, retained, error; long retains; struct stream *null; };
-struct event { struct context *ctx; unsigned long recorded, reached; int error, refs; };
+struct event { struct context *ctx; unsigned long recorded, reached; int error, refs, untimed; uint64_t time; };
 struct op {
-	enum { COPY, ABORTED, RECORD, WAIT } kind;
+	enum { COPY, ABORTED, RECORD, WAIT, SPIN } kind;
+	uint64_t ns;
 	void *dst; const void *src; size_t n;
 	struct event *ev; unsigned long point;
 	struct op *next;
 };
-struct stream { struct context *ctx; struct op *head, *tail; int busy, held, closing, error; pthread_t thread; struct stream *next; };
+/* now is the stream's clock. It is made up: a kernel moves it by the time it is
+ * told to take, a copy by copy_ns, an event that is waited for to its own time,
+ * and nothing else, so that what tests measure is exact. */
+struct stream { struct context *ctx; struct op *head, *tail; int busy, held, closing, error; uint64_t now; pthread_t thread; struct stream *next; };
+struct module { struct context *ctx; int spins; struct module *next; };
 struct range { uintptr_t lo, hi; struct context *ctx; int foreign, portable; struct range *next; };
 struct failure { char fn[48]; long skip, times; int code; struct failure *next; };
 
@@ -70,6 +79,10 @@ static struct context contexts[MAX_DEVICES];
 static struct stream *streams;
 static struct range *device_memory, *registered;
 static struct failure *failures;
+static struct module *modules;
+static uint64_t copy_ns;
+static int steps_gate;              /* kernels wait */
+static long kernel_at; static int kernel_code, kernel_sticky;
 static long gate = -1;              /* copies that may still pass; -1: all */
 static long async_at; static int async_code, async_sticky;
 static _Thread_local struct { struct context *stack[32]; int depth; } current;
@@ -77,12 +90,14 @@ static _Thread_local struct { struct context *stack[32]; int depth; } current;
 static struct {
 	long copies_queued, copies_done, copies_failed, copies_in_flight, copies_held, pageable_copies, bytes_in, bytes_out;
 	long streams, events, allocations, registered_ranges, pushed, context_errors, event_waits, waiting_for_event, used_after_free, failures, drains;
+	long modules, steps_queued, steps_done, steps_failed, steps_in_flight, steps_held;
 } n;
 
 static const struct { const char *name; long *value; } counters[] = {
 #define C(x) {#x, &n.x}
 	C(copies_queued), C(copies_done), C(copies_failed), C(copies_in_flight), C(copies_held), C(pageable_copies), C(bytes_in), C(bytes_out),
 	C(streams), C(events), C(allocations), C(registered_ranges), C(pushed), C(context_errors), C(event_waits), C(waiting_for_event), C(used_after_free), C(failures), C(drains),
+	C(modules), C(steps_queued), C(steps_done), C(steps_failed), C(steps_in_flight), C(steps_held),
 #undef C
 };
 
@@ -181,6 +196,7 @@ static void execute(struct stream *s, struct op *o)
 			memcpy(o->dst, o->src, o->n);
 			pthread_mutex_lock(&mu);
 			n.copies_done++;
+			s->now += copy_ns;
 		}
 		count(&n.copies_in_flight, -1);
 		break;
@@ -189,6 +205,7 @@ static void execute(struct stream *s, struct op *o)
 	case RECORD:
 		if (o->point > o->ev->reached) o->ev->reached = o->point;
 		o->ev->error = s->error;
+		o->ev->time = s->now;
 		s->error = 0;
 		unref(o->ev);
 		break;
@@ -199,7 +216,26 @@ static void execute(struct stream *s, struct op *o)
 				pthread_cond_wait(&changed, &mu);
 			count(&n.waiting_for_event, -1);
 		}
+		if (o->ev->time > s->now) s->now = o->ev->time;
 		unref(o->ev);
+		break;
+	case SPIN:
+		if (steps_gate) {
+			count(&n.steps_held, 1);
+			while (steps_gate && !s->ctx->error)
+				pthread_cond_wait(&changed, &mu);
+			count(&n.steps_held, -1);
+		}
+		if (kernel_at > 0 && --kernel_at == 0) {
+			if (kernel_sticky) end_context(s->ctx, kernel_code); else s->error = kernel_code;
+			n.steps_failed++;
+		} else if (s->ctx->error) {
+			n.steps_failed++;
+		} else {
+			s->now += o->ns;
+			n.steps_done++;
+		}
+		count(&n.steps_in_flight, -1);
 		break;
 	}
 }
@@ -472,10 +508,10 @@ int cuEventCreate(struct event **out, unsigned flags)
 {
 	ENTER("cuEventCreate");
 	NEED_CONTEXT(c);
-	(void)flags;
 	struct event *e = calloc(1, sizeof *e);
 	e->ctx = c;
 	e->refs = 1;
+	e->untimed = flags & 2;
 	count(&n.events, 1);
 	*out = e;
 	LEAVE(0);
@@ -527,6 +563,82 @@ int cuEventQuery(struct event *e)
 	LEAVE(e->reached < e->recorded ? NOT_READY : e->error ? e->error : c->error);
 }
 
+int cuEventElapsedTime_v2(float *ms, struct event *a, struct event *b)
+{
+	ENTER("cuEventElapsedTime_v2");
+	NEED_CONTEXT(c);
+	if (!a || !b || a->untimed || b->untimed || !a->recorded || !b->recorded) LEAVE(INVALID_HANDLE);
+	SAME_CONTEXT(c, a);
+	SAME_CONTEXT(c, b);
+	if (a->reached < a->recorded || b->reached < b->recorded) LEAVE(NOT_READY);
+	*ms = (float)((double)(int64_t)(b->time - a->time) / 1e6);
+	LEAVE(0);
+}
+
+/* A module is PTX text; the one kernel there can be is known by its name. */
+int cuModuleLoadData(struct module **out, const char *image)
+{
+	ENTER("cuModuleLoadData");
+	NEED_CONTEXT(c);
+	if (!image || !strstr(image, ".version ") || !strstr(image, ".target sm_") || !strstr(image, ".address_size 64")) LEAVE(INVALID_PTX);
+	struct module *m = calloc(1, sizeof *m);
+	*m = (struct module){.ctx = c, .spins = strstr(image, ".entry nebulaio_spin(") != NULL, .next = modules};
+	modules = m;
+	count(&n.modules, 1);
+	*out = m;
+	LEAVE(0);
+}
+
+static struct module **module_at(struct module *m)
+{
+	struct module **p = &modules;
+	while (*p && *p != m) p = &(*p)->next;
+	return p;
+}
+
+/* A function is its module: there is one kernel in it. */
+int cuModuleGetFunction(struct module **out, struct module *m, const char *name)
+{
+	ENTER("cuModuleGetFunction");
+	NEED_CONTEXT(c);
+	if (!m || !*module_at(m)) LEAVE(INVALID_HANDLE);
+	SAME_CONTEXT(c, m);
+	if (!m->spins || strcmp(name, "nebulaio_spin")) LEAVE(NOT_FOUND);
+	*out = m;
+	LEAVE(0);
+}
+
+int cuModuleUnload(struct module *m)
+{
+	ENTER("cuModuleUnload");
+	struct context *c = ctx_of_thread();
+	if (!c) LEAVE(INVALID_CONTEXT);
+	struct module **p = module_at(m);
+	if (!m || !*p) LEAVE(INVALID_HANDLE);
+	SAME_CONTEXT(c, m);
+	*p = m->next;
+	free(m);
+	count(&n.modules, -1);
+	LEAVE(c->error);
+}
+
+int cuLaunchKernel(struct module *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+	unsigned shared, struct stream *h, void **params, void **extra)
+{
+	ENTER("cuLaunchKernel");
+	NEED_CONTEXT(c);
+	if (!f || !*module_at(f)) LEAVE(INVALID_HANDLE);
+	SAME_CONTEXT(c, f);
+	struct stream *s = stream_of(c, h);
+	if (!s) LEAVE(INVALID_HANDLE);
+	SAME_CONTEXT(c, s);
+	if (gx != 1 || gy != 1 || gz != 1 || bx != 1 || by != 1 || bz != 1 || shared || !params || !params[0] || extra) LEAVE(INVALID_VALUE);
+	n.steps_queued++;
+	count(&n.steps_in_flight, 1);
+	push_op(s, (struct op){.kind = SPIN, .ns = *(uint64_t *)params[0]});
+	LEAVE(0);
+}
+
 /* What follows is for tests. */
 
 /* The value of a counter, or -1 for a name there is none of. */
@@ -573,6 +685,31 @@ void fake_fail_copy(long nth, int code, int sticky)
 {
 	pthread_mutex_lock(&mu);
 	async_at = nth; async_code = code; async_sticky = sticky;
+	pthread_mutex_unlock(&mu);
+}
+
+/* The nth kernel executed from now on fails instead; sticky: its context with it. */
+void fake_fail_step(long nth, int code, int sticky)
+{
+	pthread_mutex_lock(&mu);
+	kernel_at = nth; kernel_code = code; kernel_sticky = sticky;
+	pthread_mutex_unlock(&mu);
+}
+
+/* Holds kernels, or lets them go. */
+void fake_hold_steps(int held)
+{
+	pthread_mutex_lock(&mu);
+	steps_gate = held;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&mu);
+}
+
+/* What each copy takes on its stream's clock. */
+void fake_copy_takes(uint64_t ns)
+{
+	pthread_mutex_lock(&mu);
+	copy_ns = ns;
 	pthread_mutex_unlock(&mu);
 }
 

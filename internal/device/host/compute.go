@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Step keeps the queue waiting for d. It is a wait and is called one: nothing
+// is computed, and no processor is kept busy.
+func (q *queue) Step(d time.Duration) error {
+	_, err := q.push(op{do: func() { time.Sleep(d) }})
+	return err
+}
+
+// Follow keeps the queue waiting until m has been passed.
+func (q *queue) Follow(m device.Mark) error {
+	o, ok := m.(*mark)
+	if !ok {
+		return errs.New(errs.Invalid, "order queues of", "host", "the mark is of another device")
+	}
+	from, seq := o.q, o.seq // as it is recorded now
+	_, err := q.push(op{do: func() { from.await(seq) }})
+	return err
+}
+
+// stamp is the host's clock at the moment the queue passed it. One goroutine
+// uses it; at is written by the queue's own before seq is done.
+type stamp struct {
+	q   *queue
+	seq uint64
+	at  *time.Time
+}
+
+// NewStamp returns a stamp on the queue.
+func (q *queue) NewStamp() (device.Stamp, error) { return &stamp{q: q}, nil }
+
+func (s *stamp) Record() error {
+	at := new(time.Time) // its own: an earlier record may not have been passed yet
+	seq, err := s.q.push(op{do: func() { *at = time.Now() }})
+	if err == nil {
+		s.seq, s.at = seq, at
+	}
+	return err
+}
+
+func (s *stamp) Since(earlier device.Stamp) (time.Duration, error) {
+	e, ok := earlier.(*stamp)
+	if !ok {
+		return 0, errs.New(errs.Invalid, "measure time on", "host", "the earlier stamp is of another device")
+	}
+	if s.at == nil || e.at == nil {
+		return 0, errs.New(errs.Invalid, "measure time on", "host", "a stamp was never recorded")
+	}
+	e.q.await(e.seq)
+	s.q.await(s.seq)
+	return s.at.Sub(*e.at), nil
+}
+
+func (s *stamp) Close() error { return nil }

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpu_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	devices "github.com/nebulaio/nebulaio/internal/device/open"
+	"github.com/nebulaio/nebulaio/internal/hostmem"
+)
+
+func card(t *testing.T) device.Device {
+	t.Helper()
+	set, err := devices.New(devices.Options{Mode: device.Require})
+	if err != nil {
+		t.Skipf("no GPU: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := set.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	d, err := set.Open(t.Context(), "cuda:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func queueOn(t *testing.T, d device.Device) device.Queue {
+	t.Helper()
+	q, err := d.NewQueue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { q.Close() })
+	return q
+}
+
+func stampOn(t *testing.T, q device.Queue) device.Stamp {
+	t.Helper()
+	s, err := q.(device.Timer).NewStamp()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func markOn(t *testing.T, q device.Queue) device.Mark {
+	t.Helper()
+	m, err := q.NewMark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func check(t *testing.T, all ...error) {
+	t.Helper()
+	if err := errors.Join(all...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The kernel is right when a step takes the time it is told to, by the card's
+// own clock; the host sees it later on a busy machine, but never earlier.
+func TestAStepTakesTheTimeItIsTold(t *testing.T) {
+	q := queueOn(t, card(t))
+	a, b := stampOn(t, q), stampOn(t, q)
+	check(t, q.(device.Stepper).Step(0), q.Drain()) // compiles the kernel
+	for _, want := range []time.Duration{20 * time.Millisecond, 2 * time.Millisecond} {
+		start := time.Now()
+		check(t, a.Record(), q.(device.Stepper).Step(want), b.Record())
+		got, err := b.Since(a)
+		wall := time.Since(start)
+		check(t, err)
+		t.Logf("a step of %v took %v on the card, %v seen from the host", want, got, wall)
+		if got < want*9/10 || got > want*11/10 {
+			t.Errorf("a step of %v took %v on the card", want, got)
+		}
+		if wall < want*9/10 || wall > want*10+time.Second {
+			t.Errorf("a step of %v took %v seen from the host", want, wall)
+		}
+	}
+}
+
+func TestStampsAreMonotonic(t *testing.T) {
+	q := queueOn(t, card(t))
+	s := q.(device.Stepper)
+	var all []device.Stamp
+	for range 10 {
+		st := stampOn(t, q)
+		check(t, st.Record(), s.Step(100*time.Microsecond))
+		all = append(all, st)
+	}
+	for i := 1; i < len(all); i++ {
+		d, err := all[i].Since(all[i-1])
+		check(t, err)
+		if d < 90*time.Microsecond {
+			t.Errorf("stamp %d was passed %v after the one before it, with a step of 100 µs between", i, d)
+		}
+	}
+}
+
+// A step on one queue leaves the copy engines free, and a step that follows a
+// copy begins after it.
+func TestCopiesProceedWhileAStepRuns(t *testing.T) {
+	d := card(t)
+	compute, copies := queueOn(t, d), queueOn(t, d)
+	const size = 64 << 20
+	mem, err := hostmem.Map(size)
+	check(t, err)
+	defer mem.Unmap()
+	hostmem.Touch(mem.Bytes(), 4)
+	unregister, err := d.Register(mem.Bytes())
+	check(t, err)
+	defer unregister()
+	buf, err := d.Alloc(size)
+	check(t, err)
+	defer buf.Free()
+	check(t, compute.(device.Stepper).Step(0), compute.Drain())
+
+	done := markOn(t, copies)
+	begin, end, copied, next := stampOn(t, compute), stampOn(t, compute), stampOn(t, copies), stampOn(t, compute)
+	check(t, begin.Record(), compute.(device.Stepper).Step(200*time.Millisecond), end.Record(),
+		copies.CopyIn(buf.Ptr(), mem.Bytes()[:size]), copied.Record(), done.Record(),
+		compute.(device.Follower).Follow(done), next.Record())
+	inside, err := end.Since(copied)
+	check(t, err)
+	t.Logf("the copy of %d MiB ended %v before the step of 200 ms", size>>20, inside)
+	if inside <= 0 {
+		t.Errorf("the copy ended %v after the step: they did not overlap", -inside)
+	}
+
+	// The other way round: a copy behind a step of its own queue, and a queue
+	// that follows it.
+	check(t, copies.(device.Stepper).Step(50*time.Millisecond), copies.CopyIn(buf.Ptr(), mem.Bytes()[:size]), copied.Record(), done.Record(),
+		compute.(device.Follower).Follow(done), next.Record())
+	after, err := next.Since(copied)
+	check(t, err)
+	if after < 0 {
+		t.Errorf("the queue that follows went ahead of the copy by %v", -after)
+	}
+}
