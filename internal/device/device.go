@@ -143,6 +143,12 @@ type Set interface {
 	// id again returns the same device. Kind NotFound for an id that does not
 	// exist, Device where the driver refuses.
 	Open(ctx context.Context, id string) (Device, error)
-	// Close closes every opened device.
+	// OpenDirect opens the vendor's library for moves between files and dev,
+	// which this set opened. The library is looked for and opened now, not
+	// before: opening it makes a context on every visible GPU. Kind Unsupported,
+	// with the reason and a fix, where dev is no GPU, there is no such library
+	// or it lacks what is needed. The caller closes it before the set.
+	OpenDirect(ctx context.Context, dev Device) (Direct, error)
+	// Close closes every opened device, and what OpenDirect gave and was left.
 	Close() error
 }

@@ -123,6 +123,10 @@ func (d *Driver) Open(info device.Info, ordinal int) (*Device, error) {
 // Info describes the GPU.
 func (g *Device) Info() device.Info { return g.info }
 
+// WithContext runs f on a locked thread with the device's context current, for
+// other libraries that work on it, and leaves the thread as it was.
+func (g *Device) WithContext(f func() error) error { return g.drv.withContext(g.ctx, f) }
+
 // Alloc takes device memory.
 func (g *Device) Alloc(size int64) (device.Buffer, error) {
 	if size <= 0 {

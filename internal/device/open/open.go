@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/cuda"
+	"github.com/nebulaio/nebulaio/internal/device/cufile"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/device/nvml"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -24,10 +26,11 @@ import (
 // library names.
 type Options struct {
 	Mode device.Mode
-	// CUDALibraries and NVMLLibraries replace the usual names; tests point
-	// them at fakes.
-	CUDALibraries []string
-	NVMLLibraries []string
+	// CUDALibraries, NVMLLibraries and CuFileLibraries replace the usual names;
+	// tests point them at fakes.
+	CUDALibraries   []string
+	NVMLLibraries   []string
+	CuFileLibraries []string
 	// StagedHost makes the host device go through staging and asynchronous
 	// copies as a GPU does; tests use it to run the GPU's path on host memory.
 	StagedHost bool
@@ -38,7 +41,7 @@ type Options struct {
 // survey, is first asked for, so that a process that only uses host memory
 // never touches CUDA. No context is created on any device.
 func New(o Options) (device.Set, error) {
-	s := &set{opts: o, opened: map[string]device.Device{}}
+	s := &set{opts: o, opened: map[string]device.Device{}, directs: map[*direct]struct{}{}}
 	switch o.Mode {
 	case "":
 		s.survey.Mode = device.Auto
@@ -90,6 +93,8 @@ type set struct {
 	opened    map[string]device.Device
 	nvml      *nvml.Library
 	askedNVML bool
+	cufile    *cufile.Library // nil until OpenDirect found it
+	directs   map[*direct]struct{}
 	closed    bool
 }
 
@@ -127,6 +132,7 @@ func (s *set) Survey() device.Survey {
 	s.look()
 	if s.driver != nil && !s.askedNVML && !s.closed {
 		s.askedNVML = true
+		s.survey.Findings = append(s.survey.Findings, cufile.Look(os.Getenv, s.cufileNames()...))
 		lib, f, err := nvml.Find(or(s.opts.NVMLLibraries, nvml.LibraryNames())...)
 		s.survey.Findings = append(s.survey.Findings, f)
 		if err == nil {
@@ -196,12 +202,17 @@ func (s *set) openCUDA(id string, n int) (device.Device, error) {
 	return d, nil
 }
 
-// Close closes every opened device; it is safe to call twice.
+// Close closes what OpenDirect gave and was left, then every opened device; it
+// is safe to call twice.
 func (s *set) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	var all []error
+	for d := range s.directs {
+		all = append(all, d.Session.Close())
+		delete(s.directs, d)
+	}
 	for id, d := range s.opened {
 		all = append(all, d.Close())
 		delete(s.opened, id)

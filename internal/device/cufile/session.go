@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cufile
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Session is one user of the driver for one device. It implements device.Direct.
+type Session struct {
+	lib    *Library
+	ctx    Contexts
+	info   device.Info
+	shared bool // someone in the process had the driver open before us
+
+	mu       sync.Mutex // guards what follows
+	closed   bool
+	files    map[*File]struct{}
+	buffers  map[device.Ptr]struct{}
+	counting bool
+	level    int // of statistics to go back to, -1 where it was not changed
+	base     device.DirectCounters
+}
+
+// Open opens the driver for one device, whose context ctx lends.
+func (l *Library) Open(ctx Contexts, info device.Info) (*Session, error) {
+	s := &Session{lib: l, ctx: ctx, info: info, files: map[*File]struct{}{}, buffers: map[device.Ptr]struct{}{}, level: -1}
+	n, _ := l.UseCount()
+	s.shared = n > 0
+	if err := ctx.WithContext(l.DriverOpen); err != nil {
+		return nil, errs.Wrap("open cuFile for", info.ID, err)
+	}
+	return s, nil
+}
+
+func (s *Session) gone(op string) error {
+	return errs.New(errs.Closed, op, s.info.ID, "cuFile was closed for it")
+}
+
+// Version is the library's release.
+func (s *Session) Version() string { return s.lib.Version() }
+
+// Facts are the properties and parameters in force.
+func (s *Session) Facts() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return map[string]string{"version": s.lib.Version(), "library": s.lib.Name()}
+	}
+	return s.lib.facts()
+}
+
+// OpenFile implements device.Direct.
+func (s *Session) OpenFile(fd int) (device.DirectFile, error) {
+	const op = "open for cuFile descriptor"
+	if fd < 0 {
+		return nil, errs.New(errs.Invalid, op, fmt.Sprint(fd), "is not an open file; expected 0 or more")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, s.gone(op)
+	}
+	f := &File{s: s, fd: fd}
+	err := s.ctx.WithContext(func() (err error) {
+		f.handle, err = s.lib.registerFile(fd)
+		return err
+	})
+	if err != nil {
+		return nil, errs.Wrap(op, fmt.Sprint(fd), err)
+	}
+	s.files[f] = struct{}{}
+	return f, nil
+}
+
+// Register implements device.Direct.
+func (s *Session) Register(b device.Buffer) (func() error, error) {
+	base, size := b.Ptr(), b.Size()
+	op := fmt.Sprintf("register %d bytes with cuFile on", size)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, s.gone(op)
+	}
+	if base == 0 || size <= 0 {
+		return nil, errs.New(errs.Invalid, op, s.info.ID, "the buffer is freed or empty; expected one that is allocated")
+	}
+	if err := s.ctx.WithContext(func() error { return s.lib.registerBuffer(base, size) }); err != nil {
+		return nil, errs.Wrap(op, s.info.ID, err)
+	}
+	s.buffers[base] = struct{}{}
+	return sync.OnceValue(func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.unregister(base)
+	}), nil
+}
+
+// unregister ends a registration that is not ended yet; mu is held.
+func (s *Session) unregister(base device.Ptr) error {
+	if _, ok := s.buffers[base]; !ok {
+		return nil // Close did it
+	}
+	delete(s.buffers, base)
+	err := s.ctx.WithContext(func() error { return s.lib.forgetBuffer(base) })
+	return errs.Wrap("unregister a buffer with cuFile on", s.info.ID, err)
+}
+
+// StartCounting implements device.Direct. Counters of others are not reset: what
+// stands there now is taken off later.
+func (s *Session) StartCounting() error {
+	const op = "count cuFile's routes on"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return s.gone(op)
+	}
+	if err := s.lib.CanCount(); err != nil {
+		return errs.Wrap(op, s.info.ID, err)
+	}
+	if !s.counting {
+		if err := s.startCounting(); err != nil {
+			return errs.Wrap(op, s.info.ID, err)
+		}
+	}
+	now, err := s.lib.StatsL3()
+	if err != nil {
+		return errs.Wrap(op, s.info.ID, errors.Join(err, s.stopCounting()))
+	}
+	s.counting, s.base = true, now.of(s.info.UUID)
+	return nil
+}
+
+// startCounting raises the level of a driver that is ours alone.
+func (s *Session) startCounting() error {
+	level, err := s.lib.StatsLevel()
+	if err != nil {
+		return err
+	}
+	if level < perGPU {
+		if s.shared {
+			return errs.New(errs.Unsupported, "cuFile", "", fmt.Sprintf("counts at level %d, and another part of this process had it open before, whose settings are not ours to change", level)).
+				WithFix("set profile.cufile_stats to 3 in cufile.json")
+		}
+		if err := s.lib.SetStatsLevel(perGPU); err != nil {
+			return err
+		}
+		s.level = level
+	}
+	err = s.lib.StatsStart()
+	if err != nil {
+		err = s.lib.StatsStart() // 1.15 refuses the first one once after a boot
+	}
+	if err != nil && s.level < 0 {
+		return nil // it counted before we came; whether it does, the counters tell
+	}
+	if err != nil {
+		return errors.Join(err, s.stopCounting())
+	}
+	return nil
+}
+
+// stopCounting puts the level back where it was changed; mu is held.
+func (s *Session) stopCounting() error {
+	s.counting = false
+	if s.level < 0 {
+		return nil
+	}
+	level := s.level
+	s.level = -1
+	return errors.Join(s.lib.StatsStop(), s.lib.SetStatsLevel(level))
+}
+
+// Counters implements device.Direct.
+func (s *Session) Counters() (device.DirectCounters, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return device.DirectCounters{}, s.gone("read cuFile's counters of")
+	}
+	if !s.counting {
+		return device.DirectCounters{}, nil
+	}
+	now, err := s.lib.StatsL3()
+	if err != nil {
+		return device.DirectCounters{}, errs.Wrap("read cuFile's counters of", s.info.ID, err)
+	}
+	c := now.of(s.info.UUID)
+	return device.DirectCounters{Known: true, Reads: c.Reads.Minus(s.base.Reads), Writes: c.Writes.Minus(s.base.Writes),
+		ReadBytes: c.ReadBytes - s.base.ReadBytes, WriteBytes: c.WriteBytes - s.base.WriteBytes}, nil
+}
+
+// Close implements device.Direct.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	var all []error
+	for f := range s.files {
+		all = append(all, f.forget())
+	}
+	for base := range s.buffers {
+		all = append(all, s.unregister(base))
+	}
+	if s.counting {
+		all = append(all, s.stopCounting())
+	}
+	all = append(all, s.ctx.WithContext(s.lib.DriverClose))
+	return errs.Wrap("close cuFile for", s.info.ID, errors.Join(all...))
+}
+
+// File is a registered file. It implements device.DirectFile.
+type File struct {
+	s      *Session
+	fd     int
+	handle Handle
+
+	use    sync.RWMutex // held for reading by reads and writes
+	closed bool
+}
+
+// Read implements device.DirectFile.
+func (f *File) Read(base device.Ptr, bufOff, n, fileOff int64) (int64, error) {
+	return f.move("read through cuFile descriptor", f.s.lib.readAt, base, bufOff, n, fileOff)
+}
+
+// Write implements device.DirectFile.
+func (f *File) Write(base device.Ptr, bufOff, n, fileOff int64) (int64, error) {
+	const op = "write through cuFile descriptor"
+	done, err := f.move(op, f.s.lib.writeAt, base, bufOff, n, fileOff)
+	if err == nil && done != n {
+		err = errs.New(errs.IO, op, fmt.Sprint(f.fd), fmt.Sprintf("%d of %d bytes at offset %d were written", done, n, fileOff)).
+			WithFix("check the free space of the file system")
+	}
+	return done, err
+}
+
+func (f *File) move(op string, call func(Handle, device.Ptr, int64, int64, int64) (int64, error), base device.Ptr, bufOff, n, fileOff int64) (int64, error) {
+	name := fmt.Sprint(f.fd)
+	if base == 0 || bufOff < 0 || n < 0 || fileOff < 0 || bufOff > 1<<62 || fileOff > 1<<62-n {
+		return 0, errs.New(errs.Invalid, op, name, fmt.Sprintf("%d bytes at offset %d of the file, offset %d behind 0x%x; expected an address and offsets of 0 or more", n, fileOff, bufOff, uint64(base)))
+	}
+	f.use.RLock()
+	defer f.use.RUnlock()
+	if f.closed {
+		return 0, errs.New(errs.Closed, op, name, "it was closed for cuFile")
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	var done int64
+	err := f.s.ctx.WithContext(func() (err error) {
+		done, err = call(f.handle, base, bufOff, n, fileOff)
+		return err
+	})
+	if err != nil {
+		return done, &errs.Error{Kind: errs.KindOf(err), Op: op, Name: name, Msg: fmt.Sprintf("%d bytes at offset %d", n, fileOff), Err: err}
+	}
+	if done > n {
+		return 0, errs.New(errs.Device, op, name, fmt.Sprintf("the library says %d bytes for %d asked", done, n))
+	}
+	return done, nil
+}
+
+// Close implements device.DirectFile.
+func (f *File) Close() error {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	return f.forget()
+}
+
+// forget ends the registration once, after reads and writes that run; the
+// session's lock is held.
+func (f *File) forget() error {
+	f.use.Lock()
+	defer f.use.Unlock()
+	if f.closed {
+		return nil
+	}
+	f.closed = true
+	delete(f.s.files, f)
+	return f.s.ctx.WithContext(func() error { f.s.lib.forgetFile(f.handle); return nil })
+}

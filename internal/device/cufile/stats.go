@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cufile
+
+import (
+	"encoding/hex"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+)
+
+// perGPU is the level of statistics that counts by GPU and route.
+const perGPU = 3
+
+// CanCount is nil where the library counts by route, else it says what is
+// missing, with kind Unsupported.
+func (l *Library) CanCount() error {
+	return l.need("count with", &l.fn.setStatsLevel, &l.fn.getStatsLevel, &l.fn.statsStart, &l.fn.statsStop, &l.fn.statsL3)
+}
+
+// SetStatsLevel chooses 0 (none) to 3 (by GPU and route) for the whole process.
+func (l *Library) SetStatsLevel(level int) error {
+	if err := l.need("count with", &l.fn.setStatsLevel); err != nil {
+		return err
+	}
+	return check("cuFileSetStatsLevel", l.fn.setStatsLevel.Call(level))
+}
+
+// StatsLevel is the level in force.
+func (l *Library) StatsLevel() (int, error) {
+	if err := l.need("count with", &l.fn.getStatsLevel); err != nil {
+		return 0, err
+	}
+	var v int32
+	err := check("cuFileGetStatsLevel", l.fn.getStatsLevel.Call(ptr(&v)))
+	return int(v), err
+}
+
+// StatsStart begins to count, for the whole process.
+func (l *Library) StatsStart() error {
+	if err := l.need("count with", &l.fn.statsStart); err != nil {
+		return err
+	}
+	return check("cuFileStatsStart", l.fn.statsStart.Call())
+}
+
+// StatsStop ends counting.
+func (l *Library) StatsStop() error {
+	if err := l.need("count with", &l.fn.statsStop); err != nil {
+		return err
+	}
+	return check("cuFileStatsStop", l.fn.statsStop.Call())
+}
+
+// StatsReset sets every counter of the process to zero.
+func (l *Library) StatsReset() error {
+	if err := l.need("count with", &l.fn.statsReset); err != nil {
+		return err
+	}
+	return check("cuFileStatsReset", l.fn.statsReset.Call())
+}
+
+// StatsL1 are the counters of level 1.
+func (l *Library) StatsL1() (*StatsL1, error) {
+	if err := l.need("count with", &l.fn.statsL1); err != nil {
+		return nil, err
+	}
+	s := new(StatsL1)
+	return s, check("cuFileGetStatsL1", l.fn.statsL1.Call(ptr(s)))
+}
+
+// StatsL2 are the counters of level 2.
+func (l *Library) StatsL2() (*StatsL2, error) {
+	if err := l.need("count with", &l.fn.statsL2); err != nil {
+		return nil, err
+	}
+	s := new(StatsL2)
+	return s, check("cuFileGetStatsL2", l.fn.statsL2.Call(ptr(s)))
+}
+
+// StatsL3 are the counters of level 3.
+func (l *Library) StatsL3() (*StatsL3, error) {
+	if err := l.need("count with", &l.fn.statsL3); err != nil {
+		return nil, err
+	}
+	s := new(StatsL3)
+	return s, check("cuFileGetStatsL3", l.fn.statsL3.Call(ptr(s)))
+}
+
+// of adds up what was counted for the GPU of that UUID, as CUDA writes it.
+// Where none has it, as with a part of a GPU, all GPUs are added up: a count
+// that is too wide is better than none.
+func (s *StatsL3) of(uuid string) device.DirectCounters {
+	id, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(uuid, "GPU-"), "-", ""))
+	ours := func(g *GPUStats) bool { return err == nil && string(g.UUID[:]) == string(id) }
+	all := true
+	for i := range s.GPUs() {
+		all = all && !ours(&s.gpus[i])
+	}
+	c := device.DirectCounters{Known: true}
+	for i := range s.GPUs() {
+		g := &s.gpus[i]
+		if !all && !ours(g) {
+			continue
+		}
+		c.Reads = c.Reads.Plus(device.RouteOps{Total: int64(g.Reads), P2P: int64(g.P2PReads), NVFS: int64(g.NVFSReads), Posix: int64(g.PosixReads),
+			Unaligned: int64(g.UnalignedReads), Sparse: int64(g.Sparse), Errors: int64(g.ReadErrors)})
+		c.Writes = c.Writes.Plus(device.RouteOps{Total: int64(g.Writes), P2P: int64(g.P2PWrites), NVFS: int64(g.NVFSWrites), Posix: int64(g.PosixWrites),
+			Unaligned: int64(g.UnalignedWrites), Errors: int64(g.WriteErrors)})
+		c.ReadBytes += int64(g.ReadBytes)
+		c.WriteBytes += int64(g.WriteBytes)
+	}
+	return c
+}

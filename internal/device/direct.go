@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Direct moves bytes between files and one device's memory through the vendor's
+// own library, without our staging. Whether they pass by the CPU is the
+// library's decision: only Counters tell. All methods are safe for concurrent
+// use from any goroutine and leave the calling thread's device state as found.
+type Direct interface {
+	// Version is the library's release as it tells it, such as "1.15".
+	Version() string
+	// OpenFile makes an open file known to the library. fd stays the caller's
+	// and outlives the DirectFile; its file keeps a name until then. The same fd
+	// cannot be opened twice. Kind Unsupported where the library refuses this
+	// file or file system, with the reason and what to do.
+	OpenFile(fd int) (DirectFile, error)
+	// Register prepares a buffer of this device, so that reads and writes whose
+	// base is b.Ptr() need no intermediate copy, until unregister is called.
+	// The buffer is freed after that. A second call of unregister does nothing.
+	Register(b Buffer) (unregister func() error, err error)
+	// StartCounting makes Counters count from zero. It never changes the
+	// settings of a library that another part of this process had open before:
+	// there, and with a library that cannot count, it is of kind Unsupported.
+	StartCounting() error
+	// Counters are what the library itself counted for this device since
+	// StartCounting; Known is false where it cannot tell or was not asked to.
+	// The library counts for the whole process, so others' traffic to the same
+	// device is in it.
+	Counters() (DirectCounters, error)
+	// Facts are the properties and parameters in force, by name. What this
+	// release of the library does not tell is left out.
+	Facts() map[string]string
+	// Close ends files and registrations that are left, stops counting and
+	// gives the library back. It waits for reads and writes that run. A second
+	// call does nothing.
+	Close() error
+}
+
+// DirectFile is an open file that the library knows. Reads and writes run
+// concurrently; after Close they are of kind Closed.
+type DirectFile interface {
+	// Read moves up to n bytes at fileOff of the file to bufOff behind base and
+	// returns when they are there. Fewer than n with a nil error is the end of
+	// the file, 0 is at or behind it. base is that of a registered buffer; any
+	// other address of the device works too, through a copy of the library's.
+	Read(base Ptr, bufOff, n, fileOff int64) (int64, error)
+	// Write moves n bytes the other way. Fewer than n is an error of kind IO,
+	// returned with the number that was written.
+	Write(base Ptr, bufOff, n, fileOff int64) (int64, error)
+	// Close makes the library forget the file. fd stays open.
+	Close() error
+}
+
+// Route names of DirectCounters.Route and RouteOps.Route.
+const (
+	// RouteP2P is from the disk to the device, by the kernel's own P2PDMA.
+	RouteP2P = "p2p"
+	// RouteNVFS is from the disk to the device, by nvidia-fs.
+	RouteNVFS = "nvfs"
+	// RouteCompat is through host memory, with POSIX reads and writes.
+	RouteCompat = "compat"
+	// RouteMixed is more than one of them.
+	RouteMixed = "mixed"
+	// RouteUnknown means that the counters do not tell.
+	RouteUnknown = "unknown"
+	// RouteNone means that nothing was counted.
+	RouteNone = "none"
+)
+
+// RouteOps counts operations of one direction by the route they took. An
+// operation that the library split counts once for each part.
+type RouteOps struct {
+	Total     int64 `json:"total"`
+	P2P       int64 `json:"p2p"`
+	NVFS      int64 `json:"nvfs"`
+	Posix     int64 `json:"posix"`
+	Unaligned int64 `json:"unaligned"` // went through a buffer of the library's
+	Sparse    int64 `json:"sparse"`    // met holes of the file
+	Errors    int64 `json:"errors"`
+}
+
+// Plus adds up two counts.
+func (o RouteOps) Plus(p RouteOps) RouteOps {
+	return RouteOps{o.Total + p.Total, o.P2P + p.P2P, o.NVFS + p.NVFS, o.Posix + p.Posix, o.Unaligned + p.Unaligned, o.Sparse + p.Sparse, o.Errors + p.Errors}
+}
+
+// Minus is what was counted since p.
+func (o RouteOps) Minus(p RouteOps) RouteOps {
+	return RouteOps{o.Total - p.Total, o.P2P - p.P2P, o.NVFS - p.NVFS, o.Posix - p.Posix, o.Unaligned - p.Unaligned, o.Sparse - p.Sparse, o.Errors - p.Errors}
+}
+
+// Route says in a word which way the operations took.
+func (o RouteOps) Route() string {
+	route := RouteNone
+	for _, r := range []struct {
+		n    int64
+		name string
+	}{{o.P2P, RouteP2P}, {o.NVFS, RouteNVFS}, {o.Posix, RouteCompat}} {
+		switch {
+		case r.n <= 0:
+		case route == RouteNone:
+			route = r.name
+		default:
+			return RouteMixed
+		}
+	}
+	if route == RouteNone && o.Total > 0 {
+		return RouteUnknown
+	}
+	return route
+}
+
+// String lists the counts that matter for the route, and the others where they
+// are not zero: "posix 16, p2p 0, nvfs 0".
+func (o RouteOps) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "posix %d, p2p %d, nvfs %d", o.Posix, o.P2P, o.NVFS)
+	for _, r := range []struct {
+		n    int64
+		name string
+	}{{o.Unaligned, "unaligned"}, {o.Sparse, "sparse"}, {o.Errors, "failed"}} {
+		if r.n != 0 {
+			fmt.Fprintf(&b, ", %s %d", r.name, r.n)
+		}
+	}
+	return b.String()
+}
+
+// DirectCounters are the library's own counts for one device.
+type DirectCounters struct {
+	Known      bool     `json:"known"` // false: the rest is zero and means nothing
+	Reads      RouteOps `json:"reads"`
+	Writes     RouteOps `json:"writes"`
+	ReadBytes  int64    `json:"read_bytes"`
+	WriteBytes int64    `json:"write_bytes"`
+}
+
+// Route says in a word which way reads and writes together took; unknown where
+// the library did not count.
+func (c DirectCounters) Route() string {
+	if !c.Known {
+		return RouteUnknown
+	}
+	return c.Reads.Plus(c.Writes).Route()
+}
