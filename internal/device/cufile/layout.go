@@ -72,8 +72,8 @@ type StatsL1 struct {
 
 // StatsL2 is CUfileStatsLevel2_t: level 1 with histograms of sizes in KiB.
 type StatsL2 struct {
-	Basic                StatsL1
-	ReadSizes, WriteSize [32]uint64
+	Basic                 StatsL1
+	ReadSizes, WriteSizes [32]uint64
 }
 
 // GPUStats is CUfilePerGpuStats_t: what one GPU read and wrote, by route.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fakegpu compiles a libcuda and a libnvidia-ml without a GPU for
+// Package fakegpu compiles a libcuda, a libnvidia-ml and a libcufile without a GPU for
 // tests. They are opened by the real bindings, through the real loader, so what
 // is tested is the code that runs in production.
 //

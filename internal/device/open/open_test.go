@@ -185,7 +185,7 @@ func TestUnknownModeIsRefused(t *testing.T) {
 
 func TestSurveyDescribesEveryGPUAndTakesNone(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{Devices: 2})
-	v := newSet(t, g.Options(device.Auto)).Survey()
+	v := newSet(t, g.BuildCuFile(fakegpu.CuFileOptions{}).Options(device.Auto)).Survey()
 	if v.NoGPU != "" || v.Fix != "" || len(v.Devices) != 3 {
 		t.Fatalf("%+v", v)
 	}
