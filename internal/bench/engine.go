@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
@@ -61,6 +63,10 @@ func newEngineMover(j Job) (*engineMover, error) {
 		b, err := j.Device.Alloc(want)
 		if err == nil {
 			e.dst = b
+			if mp, ok := j.Device.(device.Mapper); ok {
+				// Memory that was never used is slow the first time.
+				hostmem.Touch(mp.Map(b.Ptr(), b.Size()), runtime.NumCPU())
+			}
 			return e, nil
 		}
 		if !errs.Is(err, errs.NoMemory) || want/2 < max(minDestination, j.Spec.BlockSize) {
@@ -85,9 +91,6 @@ func (e *engineMover) pass(ctx context.Context, m *meter) error {
 			}
 		}
 		i += int64(len(segs))
-	}
-	if !m.stopped.Load() {
-		m.workerDone()
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
@@ -113,7 +114,7 @@ func Differs(kept, now record.Machine) string {
 		return fmt.Sprintf("measured on %d x %s", kept.CPUs, kept.CPU)
 	case kept.Memory/(1<<30) != now.Memory/(1<<30):
 		return fmt.Sprintf("measured with %d GiB of memory", kept.Memory>>30)
-	case kept.Device.Model != now.Device.Model && kept.Device.Kind == now.Device.Kind:
+	case kept.Device.Kind == string(device.CUDA) && now.Device.Kind == kept.Device.Kind && kept.Device.Model != now.Device.Model:
 		return "measured with " + kept.Device.Model
 	}
 	return ""

@@ -41,7 +41,10 @@ func (ln *lane) run() (err error) {
 		return ln.runRing()
 	}
 	one := ln.readBlock
-	if ln.l.Spec.Op == Write {
+	switch {
+	case ln.l.Spec.Memory == CuFile:
+		one = ln.byCuFile
+	case ln.l.Spec.Op == Write:
 		one = ln.writeBlock
 	}
 	for {

@@ -36,6 +36,7 @@ type lanes struct {
 	dev     device.Buffer
 	unpin   func() error
 	targets [][]*dataset.Target // of a write, as the set's groups and files
+	cu      cufile              // of Memory CuFile
 	procs   int                 // GOMAXPROCS before
 	notes   []string
 }
@@ -85,9 +86,6 @@ type slot struct {
 
 func newLanes(ctx context.Context, j Job, route Route) (_ *lanes, err error) {
 	s := j.Spec
-	if s.Memory == CuFile {
-		return nil, errs.New(errs.Unsupported, "benchmark", "cufile", "is not a memory of this build")
-	}
 	if s.Memory != Host && j.Device == nil {
 		return nil, errs.New(errs.Invalid, "benchmark", string(s.Memory), "needs a device")
 	}
@@ -111,6 +109,11 @@ func newLanes(ctx context.Context, j Job, route Route) (_ *lanes, err error) {
 	}
 	if err := l.deal(); err != nil {
 		return nil, err
+	}
+	if s.Memory == CuFile {
+		if err := l.openCuFile(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if s.Op == Read && route == Buffered {
 		for _, f := range j.Set.Files() {
@@ -146,6 +149,9 @@ func (l *lanes) takeMemory() (err error) {
 	n := int64(l.inFlight()) * l.slotSize()
 	if l.mem, err = hostmem.Map(n); err != nil {
 		return err
+	}
+	if l.Spec.SmallPages {
+		hostmem.AdviseSmall(l.mem.Bytes())
 	}
 	hostmem.Touch(l.mem.Bytes(), runtime.NumCPU())
 	if l.Spec.Op == Write {
@@ -305,6 +311,11 @@ func (l *lanes) finish(r *record.Run) error {
 			return err
 		}
 	}
+	if l.Spec.Memory == CuFile {
+		if err := l.cu.report(r); err != nil {
+			return err
+		}
+	}
 	m := l.meter
 	if l.Spec.Verify {
 		r.Verify = &record.Verify{Bytes: m.verified, Mismatches: m.mismatches, First: m.firstBad, Where: l.where()}
@@ -325,7 +336,7 @@ func (l *lanes) where() string {
 }
 
 func (l *lanes) close() error {
-	var all []error
+	all := []error{l.cu.close()}
 	for _, ln := range l.all {
 		for _, mk := range ln.marks {
 			all = append(all, mk.Close())

@@ -20,9 +20,10 @@ type Job struct {
 	Spec Spec
 	Set  *dataset.Set
 	// Device is where bytes go to or come from unless Memory is Host; Engine
-	// serves the runs of that name and may be nil for others.
-	Device device.Device
-	Engine *transfer.Engine
+	// and OpenDirect (cuFile) serve their runs and may be nil for others.
+	Device     device.Device
+	Engine     *transfer.Engine
+	OpenDirect func(ctx context.Context) (device.Direct, error)
 	// Ceilings, where known, are what the result is held against.
 	Ceilings *record.Ceilings
 	Machine  record.Machine
@@ -136,6 +137,10 @@ func (m *measure) settings() record.Settings {
 	switch {
 	case s.Memory == Engine || s.Memory == CuFile:
 		out.IO = string(s.Memory)
+	case s.SmallPages:
+		out.Pages = "small"
+	default:
+		out.Pages = "huge"
 	}
 	switch {
 	case s.Stable > 0:

@@ -18,7 +18,9 @@ type Session struct {
 	Set    *dataset.Set
 	Device device.Device // nil where no run leaves host memory
 	Engine *transfer.Engine
-	Live   func(Live)
+	// OpenDirect opens cuFile for Device; nil where there is none.
+	OpenDirect func(ctx context.Context) (device.Direct, error)
+	Live       func(Live)
 	// File is what was found so far.
 	File record.File
 }
@@ -49,7 +51,7 @@ func NewSession(version string, command []string, set *dataset.Set, dev device.D
 // Run adds one run. It returns an error of kind Cancelled after a run that was
 // interrupted, whose result is kept all the same.
 func (s *Session) Run(ctx context.Context, spec Spec) (record.Run, error) {
-	r, err := Run(ctx, Job{Spec: spec, Set: s.Set, Device: s.Device, Engine: s.Engine, Ceilings: s.File.Ceilings, Machine: s.File.Machine, Live: s.Live})
+	r, err := Run(ctx, Job{Spec: spec, Set: s.Set, Device: s.Device, Engine: s.Engine, OpenDirect: s.OpenDirect, Ceilings: s.File.Ceilings, Machine: s.File.Machine, Live: s.Live})
 	s.File.Seconds = time.Since(s.File.Started).Seconds()
 	if err != nil {
 		return r, err

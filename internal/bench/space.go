@@ -46,6 +46,12 @@ func newSpace(s *dataset.Set, size int64) *space {
 			sp.even = n
 		}
 	}
+	sp.number()
+	return sp
+}
+
+// number gives the blocks beyond the even part their numbers.
+func (sp *space) number() {
 	at := sp.even * int64(len(sp.groups))
 	for i := range sp.groups {
 		g := &sp.groups[i]
@@ -53,7 +59,6 @@ func newSpace(s *dataset.Set, size int64) *space {
 		at += g.count() - sp.even
 	}
 	sp.total = at
-	return sp
 }
 
 func (g groupSpace) count() int64 { return g.ends[len(g.ends)-1] }

@@ -92,6 +92,9 @@ type Spec struct {
 	QueueDepth int
 	Seed       uint64
 	Verify     bool
+	// SmallPages backs buffers with ordinary pages, as most programs' are;
+	// huge ones save the kernel work on every direct read.
+	SmallPages bool
 	// NoSync leaves written data in the page cache or the disk's own.
 	NoSync bool
 	// Passes times over the data, or Time, whichever ends first; with Time
@@ -171,6 +174,8 @@ func (s Spec) Check() error {
 			WithFix("give --from pinned")
 	case s.IO == Uring && (s.Op == Write || s.Memory == Engine || s.Memory == CuFile):
 		return errs.New(errs.Unsupported, "benchmark", "io=uring", "reads blocks into host memory and nothing else").WithFix("give --io pread")
+	case s.Memory == CuFile && s.Op == Write && s.Verify:
+		return errs.New(errs.Unsupported, "benchmark", "verify", "cannot be combined with writes by cuFile: device memory holds the same content for every block").WithFix("verify with --from pinned")
 	case s.Memory == CuFile && s.Route == Buffered:
 		return errs.New(errs.Unsupported, "benchmark", "route=buffered", "is not a route of cuFile here; expected direct").WithFix("give --route direct")
 	}

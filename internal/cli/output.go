@@ -20,14 +20,18 @@ import (
 // printJSON writes v as the one object of stdout.
 func (a *app) printJSON(v any) error {
 	buf := bufio.NewWriter(a.out)
-	enc := json.NewEncoder(buf)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(v); err != nil {
+	if err := encodeJSON(buf, v); err != nil {
 		return errs.Wrap("encode", "JSON", err)
 	}
 	_ = buf.Flush() // the writer below remembers
 	return nil
+}
+
+func encodeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
 }
 
 // printText writes what f makes to stdout in one piece.

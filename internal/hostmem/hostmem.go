@@ -67,6 +67,9 @@ func AdviseHuge(b []byte) {
 	}
 }
 
+// AdviseSmall asks for ordinary pages in b, which has not been touched yet.
+func AdviseSmall(b []byte) { _ = unix.Madvise(b, unix.MADV_NOHUGEPAGE) }
+
 // Touch faults every page of b in, with workers threads at once: zeroing the
 // pages is what costs, and it is spread over cores.
 func Touch(b []byte, workers int) {

@@ -210,6 +210,10 @@ func (s *Set) Content(g, f int, off int64, dst []byte) {
 // it kept.
 func (s *Set) Drop() (left int64, err error) {
 	for _, f := range s.Files() {
+		if f.FS().Memory {
+			left += f.Size() // there is nowhere else
+			continue
+		}
 		n, err := f.DropCache()
 		if err != nil {
 			return left, err
@@ -266,11 +270,11 @@ func (s *Set) Close() error {
 	return errors.Join(all...)
 }
 
-// Free is how many bytes an unprivileged user may still write below path.
-func Free(path string) (int64, error) {
+// room is how many bytes an unprivileged user may still write below path.
+func room(path string) (free int64, readOnly bool, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
-		return 0, errs.Wrap("stat file system of", path, err)
+		return 0, false, errs.Wrap("stat file system of", path, err)
 	}
-	return int64(st.Bavail) * st.Bsize, nil
+	return int64(st.Bavail) * st.Bsize, st.Flags&unix.ST_RDONLY != 0, nil
 }

@@ -78,9 +78,13 @@ const (
 // error, when it is the caller's to remove.
 func (b *builder) make(ctx context.Context, parent string, first int) (string, error) {
 	need := int64(b.o.Files) * b.o.FileSize
-	free, err := Free(parent)
+	free, readOnly, err := room(parent)
 	if err != nil {
 		return "", err
+	}
+	if readOnly {
+		return "", errs.New(errs.Permission, "make the files of the benchmark in", parent, "is mounted read-only").
+			WithFix("give a directory that you may write to, or a file to read as it is")
 	}
 	if free < need {
 		return "", errs.New(errs.IO, "make the files of the benchmark in", parent, fmt.Sprintf("needs %s, %s are free", units.Bytes(need), units.Bytes(free))).

@@ -75,6 +75,10 @@ type Settings struct {
 	QueueDepth int    `json:"queue_depth"` // requests in flight per worker
 	IO         string `json:"io"`          // "pread", "uring", "engine", "cufile"
 
+	// Pages back the host buffers: "huge" (asked for; the kernel may refuse) or
+	// "small"; "" where they are not ours.
+	Pages string `json:"pages,omitempty"`
+
 	Paths    []string `json:"paths"`
 	Files    int      `json:"files"`
 	FileSize int64    `json:"file_size"`
