@@ -51,6 +51,11 @@ type Train struct {
 	Bound Bound    `json:"bound"`
 	Why   string   `json:"why"`
 	Next  []string `json:"next"` // what to change, most promising first
+
+	Routes []Route `json:"routes,omitempty"` // of the run's bytes, as taken, warm-up included
+	// Interrupted says that the run was stopped; Steps is what it had measured.
+	Interrupted bool     `json:"interrupted,omitempty"`
+	Notes       []string `json:"notes,omitempty"`
 }
 
 // StepAt is one step on the time line of a run, in seconds from its start.

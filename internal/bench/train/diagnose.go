@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package train
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// Limits are what a diagnosis may know of the machine; zero is unknown.
+type Limits struct {
+	CPUs        int     // processors that workers can run on
+	StorageGBps float64 // what the storage below the data set gives at best
+}
+
+// Shares that decide.
+const (
+	hardlyIdle   = 0.05    // of a step: less is not worth a change
+	atTheLimit   = 0.9     // of a ceiling: more cannot be had
+	smallSample  = 1 << 20 // bytes below which a random read costs its way, not its bytes
+	deepPrefetch = 2       // batches ahead that hide a copy behind a step
+)
+
+// Diagnose says what a run waited for, why that is so, and what to change, most
+// promising first. The rule: an accelerator that hardly waits is the bound
+// itself, whatever else was measured; else the slower of the loader alone and
+// the copy alone is, where it is slower than a step; else both keep up and what
+// stands between them and the step is the way into the device. It is empty for
+// a result without a measured step.
+func Diagnose(t record.Train, l Limits) (record.Bound, string, []string) {
+	if t.Steps == 0 {
+		return "", "no step was measured", []string{"run more steps than the warm-up has"}
+	}
+	meets := t.WantedAU > 0 && t.AU >= t.WantedAU
+	if t.Target > 0 && (t.Idle < hardlyIdle*t.Target || meets) {
+		why := fmt.Sprintf("steps take %s and wait %s: the accelerator is busy %.1f %% of the time", dur(t.Target), dur(t.Idle), t.AU*100)
+		if meets {
+			why += fmt.Sprintf(", %.0f %% are wanted", t.WantedAU*100)
+		}
+		return record.GPUBound, why, []string{"nothing: the loader keeps up; a faster accelerator or a smaller step would be the next test"}
+	}
+	switch {
+	case t.Isolated > t.Target && t.Isolated >= t.Copy:
+		return record.LoaderBound, loaderWhy(t), loaderNext(t, l)
+	case t.Copy > t.Target:
+		return record.CopyBound, fmt.Sprintf("a batch takes %s to copy (%s) and a step %s: the copy alone is slower than the step",
+			dur(t.Copy), rate(t.BatchBytes, t.Copy), dur(t.Target)), copyNext(t, true)
+	case serial(t):
+		return record.CopyBound, fmt.Sprintf("reading a batch (%s) and copying it (%s) each keep up with a step of %s, one after the other they do not: with prefetch %d they do not overlap enough",
+			dur(t.Isolated), dur(t.Copy), dur(t.Target), t.Prefetch), copyNext(t, false)
+	}
+	return record.CopyBound, fmt.Sprintf("the loader alone takes %s for a batch and the copy alone %s, less than a step of %s, and still each step waits %s: together they disturb each other",
+		dur(t.Isolated), dur(t.Copy), dur(t.Target), dur(t.Idle)), copyNext(t, false)
+}
+
+// serial says that reading and copying one after the other explain the wait.
+func serial(t record.Train) bool {
+	return t.Prefetch == 0 || t.Prefetch == 1 && t.Isolated+t.Copy > t.Target
+}
+
+func loaderWhy(t record.Train) string {
+	if t.Target <= 0 {
+		return fmt.Sprintf("steps take no time, and the loader alone takes %s for a batch (%s)", dur(t.Isolated), rate(t.BatchBytes, t.Isolated))
+	}
+	return fmt.Sprintf("the loader alone takes %s for a batch (%s) and a step %s: it would have to give %s",
+		dur(t.Isolated), rate(t.BatchBytes, t.Isolated), dur(t.Target), rate(t.BatchBytes, t.Target))
+}
+
+func loaderNext(t record.Train, l Limits) (next []string) {
+	now := gbps(t.BatchBytes, t.Isolated)
+	scattered := t.Pattern == Random && t.SampleBytes < smallSample
+	if l.StorageGBps > 0 && now >= atTheLimit*l.StorageGBps {
+		next = append(next, fmt.Sprintf("the loader reads at %s and the storage gives %s: more workers cannot help; use faster storage, more of it, or smaller (compressed) samples",
+			units.Rate(now), units.Rate(l.StorageGBps)))
+		if scattered {
+			next = append(next, pack(t))
+		}
+		return next
+	}
+	if t.Memory != Engine && t.Target > 0 {
+		need := float64(t.Workers) * t.Isolated / t.Target
+		switch want := int(math.Ceil(math.Min(need, maxWorkers))); {
+		case l.CPUs > 0 && t.Workers >= l.CPUs:
+			next = append(next, fmt.Sprintf("%d workers are as many as there are processors (%d): make each read cheaper instead", t.Workers, l.CPUs))
+		case l.CPUs > 0 && want > l.CPUs:
+			next = append(next, fmt.Sprintf("raise workers from %d to %d, all processors; %d would be needed if each gave the same", t.Workers, l.CPUs, want))
+		case want > t.Workers:
+			next = append(next, fmt.Sprintf("raise workers from %d to %d", t.Workers, want))
+		}
+	} else if t.Memory != Engine {
+		next = append(next, fmt.Sprintf("raise workers from %d until the rate no longer grows", t.Workers))
+	} else {
+		next = append(next, "raise the engine's queue depth, if the storage is not at its limit")
+	}
+	if scattered {
+		next = append(next, pack(t))
+	}
+	if t.Route == "buffered" {
+		next = append(next, "read past the page cache (route direct), unless the data set fits into memory")
+	}
+	if t.Memory == Pageable || t.Memory == Pinned {
+		next = append(next, "let the engine read (memory engine): it keeps more reads in flight")
+	}
+	if t.Prefetch == 0 {
+		next = append(next, fmt.Sprintf("raise prefetch from 0 to %d, so that the loader also works while a step runs", deepPrefetch))
+	}
+	return append(next, "use faster storage, or keep the data set in memory")
+}
+
+func pack(t record.Train) string {
+	return fmt.Sprintf("pack samples of %s into larger files and read them in sequence, shuffling in memory: random reads of that size cost their way, not their bytes", units.Bytes(t.SampleBytes))
+}
+
+// copyNext lists what helps a copy; saturated says that the copy alone is too slow.
+func copyNext(t record.Train, saturated bool) (next []string) {
+	if t.Memory == Pageable {
+		next = append(next, "pin the memory that batches are read into (memory pinned; pin_memory=True in a DataLoader)")
+	}
+	deeper := fmt.Sprintf("raise prefetch from %d to %d", t.Prefetch, max(deepPrefetch, 2*t.Prefetch))
+	switch {
+	case !saturated && serial(t):
+		next = append([]string{deeper}, next...)
+	case !saturated && t.IdleP99 > 2*t.Idle:
+		next = append(next, deeper+": few steps wait long, which a longer queue evens out")
+	}
+	if t.Memory != Engine {
+		next = append(next, "let the engine read and copy (memory engine)")
+	}
+	switch {
+	case saturated:
+		next = append(next, "send fewer bytes: smaller types, compressed samples that the device unpacks; check that the link has its full width")
+	case t.BatchBytes < smallSample*4:
+		next = append(next, fmt.Sprintf("use larger batches: one of %s is too small to fill the link", units.Bytes(t.BatchBytes)))
+	case !serial(t) && t.IdleP99 <= 2*t.Idle:
+		next = append(next, deeper)
+	}
+	return next
+}
+
+func dur(seconds float64) string {
+	return units.Duration(time.Duration(seconds * float64(time.Second)))
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package train
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+)
+
+// traceSteps is how many steps of a run are kept on its time line.
+const traceSteps = 200
+
+// figures adds up the steps of a run in their order.
+type figures struct {
+	warmup int
+
+	seen  int
+	end   time.Duration // of the last step, from the start of the run
+	busy  time.Duration // of the measured steps
+	waits []time.Duration
+	trace []record.StepAt
+}
+
+// add takes a step: when its batch was there, how long nothing ran before it,
+// how long it ran. The device's own times are laid end to end, so they share
+// the time line with ready, which is the host's.
+func (f *figures) add(ready, idle, busy time.Duration) {
+	begin := f.end + idle
+	f.end = begin + busy
+	if len(f.trace) < traceSteps {
+		// The host hears of a batch a moment later than the queue behind it.
+		f.trace = append(f.trace, record.StepAt{Ready: min(ready, begin).Seconds(), Begin: begin.Seconds(), End: f.end.Seconds()})
+	}
+	if f.seen++; f.seen <= f.warmup {
+		return
+	}
+	f.busy += busy
+	f.waits = append(f.waits, idle)
+}
+
+// fill writes what was measured into t; without a measured step the figures
+// stay zero. Utilisation is DLIO's: the time in steps over the time elapsed,
+// both without the steps of the warm-up.
+func (f *figures) fill(t *record.Train) {
+	n := len(f.waits)
+	t.Steps, t.Trace = n, f.trace
+	if n == 0 {
+		return
+	}
+	var idle time.Duration
+	for _, w := range f.waits {
+		idle += w
+	}
+	t.Seconds = (f.busy + idle).Seconds()
+	t.Target = f.busy.Seconds() / float64(n)
+	t.Idle = idle.Seconds() / float64(n)
+	sorted := slices.Sorted(slices.Values(f.waits))
+	t.IdleP99 = sorted[(n*99+99)/100-1].Seconds()
+	if t.Seconds > 0 {
+		t.AU = f.busy.Seconds() / t.Seconds
+		t.SamplesPerSec = float64(n) * float64(t.Batch) / t.Seconds
+		t.GBps = gbps(int64(n)*t.BatchBytes, t.Seconds)
+	}
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package train
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// routes adds up bytes by the way they took.
+type routes struct {
+	mu    sync.Mutex
+	bytes map[transfer.RouteTaken]int64
+}
+
+func (r *routes) add(way transfer.RouteTaken, n int64) {
+	if n == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.bytes == nil {
+		r.bytes = map[transfer.RouteTaken]int64{}
+	}
+	r.bytes[way] += n
+}
+
+func (r *routes) list() []record.Route {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := []record.Route{}
+	for _, way := range []transfer.RouteTaken{transfer.RouteTakenCache, transfer.RouteTakenBuffered, transfer.RouteTakenDirect} {
+		if n := r.bytes[way]; n > 0 {
+			out = append(out, record.Route{Route: string(way), Bytes: n})
+		}
+	}
+	return out
+}
+
+// readSample fills dst, which has room for a stride, with the sample at off.
+// Auto takes what the page cache has whole from there and reads the rest past
+// it where the file allows that.
+func (p *plan) readSample(f *vfs.File, off int64, dst []byte, took *routes) error {
+	if p.route == transfer.RouteDirect || p.route == transfer.RouteAuto && p.pastCache(f, off) {
+		err := f.ReadDirect(dst, off, int(min(int64(len(dst)), f.Size()-off)))
+		if err == nil {
+			took.add(transfer.RouteTakenDirect, p.SampleBytes)
+			return nil
+		}
+		if !errors.Is(err, vfs.ErrDirectRefused) {
+			return err
+		}
+		if p.route == transfer.RouteDirect {
+			return errs.New(errs.Unsupported, "read past the page cache", f.Path(), "the file system refused an aligned read").
+				WithFix("use route buffered or auto")
+		}
+	}
+	b, err := f.ReadBuffered(dst[:p.SampleBytes], off)
+	if err != nil {
+		return err
+	}
+	took.add(transfer.RouteTakenCache, b.Cached)
+	took.add(transfer.RouteTakenBuffered, b.Missed)
+	return nil
+}
+
+func (p *plan) pastCache(f *vfs.File, off int64) bool {
+	if ok, _ := f.Direct(); !ok || p.stride%max(f.Align().Offset, 1) != 0 {
+		return false
+	}
+	r, err := f.Residency(off, p.SampleBytes)
+	return err == nil && r.Cached < p.SampleBytes && r.Dirty <= 0
+}
+
+// drop takes the data set out of the page cache.
+func (p *plan) drop() (left int64, err error) {
+	for _, f := range p.Files {
+		n, err := f.DropCache()
+		if err != nil {
+			return left, err
+		}
+		left += n
+	}
+	return left, nil
+}

@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
+	"github.com/nebulaio/nebulaio/internal/device/host"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// content is what sample n of a test's data set holds.
+func content(n, size int64) []byte {
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = byte(int64(i)*7 + n*13 + n>>8)
+	}
+	if size >= 8 {
+		binary.LittleEndian.PutUint64(b, uint64(n))
+	}
+	return b
+}
+
+// dataset writes files with so many samples each and opens them.
+func dataset(t *testing.T, size int64, each ...int) []*vfs.File {
+	t.Helper()
+	dir := t.TempDir()
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) == nil && st.Type == unix.TMPFS_MAGIC {
+		d, err := os.MkdirTemp(".", "disktest")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(d) })
+		dir = d
+	}
+	var files []*vfs.File
+	n := int64(0)
+	for i, samples := range each {
+		var all []byte
+		for range samples {
+			all = append(all, content(n, size)...)
+			all = append(all, make([]byte, Stride(size)-size)...)
+			n++
+		}
+		path := filepath.Join(dir, fmt.Sprintf("part%d", i))
+		if err := os.WriteFile(path, all, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := vfs.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		files = append(files, f)
+	}
+	return files
+}
+
+func newEngine(t *testing.T) *transfer.Engine {
+	t.Helper()
+	e, err := transfer.New(transfer.Options{PoolSize: 2 << 20, MaxTransfer: 128 << 10, Workers: 2, QueueDepth: 4, Poison: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Errorf("close engine: %v", err)
+		}
+	})
+	return e
+}
+
+// base is a small run that works everywhere.
+func base(d device.Device, files []*vfs.File) Config {
+	return Config{Device: d, Files: files, SampleBytes: 5000, Batch: 3, StepTime: time.Millisecond, Steps: 9, Workers: 2, Prefetch: 2, Alone: 2, Memory: Pinned, Route: "buffered"}
+}
+
+// witness looks at device memory while a batch lies there.
+type witness struct {
+	mu      sync.Mutex
+	batches []int
+	seen    map[int64]int
+	bad     int
+}
+
+func (w *witness) look(p Config, bytesAt func(device.Ptr, int64) []byte) hooks {
+	w.seen = map[int64]int{}
+	return hooks{step: func(batch int, at device.Ptr) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.batches = append(w.batches, batch)
+		o := order{random: p.Pattern == Random, seed: p.Seed}
+		for _, f := range p.Files {
+			o.total += f.Size() / Stride(p.SampleBytes)
+		}
+		for i := range p.Batch {
+			want := o.sample(int64(batch*p.Batch + i))
+			got := bytesAt(at+device.Ptr(int64(i)*Stride(p.SampleBytes)), p.SampleBytes)
+			if !bytes.Equal(got, content(want, p.SampleBytes)) {
+				w.bad++
+			}
+			w.seen[want]++
+		}
+	}}
+}
+
+func (w *witness) check(t *testing.T, batches int, samples, epochs int) {
+	t.Helper()
+	if len(w.batches) != batches {
+		t.Errorf("%d batches were consumed, expected %d", len(w.batches), batches)
+	}
+	for i, b := range w.batches {
+		if b != i {
+			t.Fatalf("batches came in the order %v", w.batches)
+		}
+	}
+	if w.bad > 0 {
+		t.Errorf("%d samples in device memory are not those of their batch", w.bad)
+	}
+	if len(w.seen) != samples {
+		t.Errorf("%d of %d samples were used", len(w.seen), samples)
+	}
+	for n, times := range w.seen {
+		if times != epochs {
+			t.Errorf("sample %d was used %d times in %d epochs", n, times, epochs)
+		}
+	}
+}
+
+func TestEachStepHasTheBytesOfItsOwnSamples(t *testing.T) {
+	files := dataset(t, 5000, 4, 7, 4) // 15 samples, 5 batches of 3: two epochs in 10 steps
+	directOK, _ := files[0].Direct()
+	for _, dev := range []string{"gpu", "staged", "in place"} {
+		for _, memory := range []string{Pageable, Pinned, Engine} {
+			for _, route := range []string{"buffered", "direct", "auto"} {
+				for _, pattern := range []string{Sequential, Random} {
+					if route == "direct" && !directOK {
+						continue
+					}
+					t.Run(strings.Join([]string{dev, memory, route, pattern}, "/"), func(t *testing.T) {
+						var d device.Device = host.Staged()
+						if dev == "in place" {
+							d = host.New()
+						}
+						look := host.New().Map
+						var g *fakegpu.GPU
+						if dev == "gpu" {
+							g = fakegpu.Build(t, fakegpu.Options{})
+							d, look = g.Open("cuda:0"), g.Bytes
+						}
+						c := base(d, files)
+						c.Memory, c.Route, c.Pattern, c.Seed, c.Prefetch = memory, route, pattern, 42, len(pattern)%3
+						if memory == Engine {
+							c.Engine, c.Host = newEngine(t), host.New()
+						}
+						var w witness
+						got, err := run(t.Context(), c, w.look(c, look))
+						if err != nil {
+							t.Fatal(err)
+						}
+						w.check(t, 10, 15, 2)
+						sane(t, got, c)
+						if g != nil && memory == Pageable && g.Count("pageable_copies") == 0 {
+							t.Error("no copy came from pageable memory")
+						}
+						if g != nil && memory != Pageable && g.Count("pageable_copies") != 0 {
+							t.Error("a copy came from pageable memory")
+						}
+						var bytes int64
+						for _, r := range got.Routes {
+							// Reads into place take the ragged end of a sample through the page cache.
+							ragged := dev == "in place" && memory == Engine
+							if route == "direct" && r.Route != "direct" && !ragged || route == "buffered" && r.Route == "direct" {
+								t.Errorf("route %s was asked for and %s taken", route, r.Route)
+							}
+							bytes += r.Bytes
+						}
+						if want := int64(30 * 5000); bytes != want {
+							t.Errorf("routes account for %d bytes, expected %d: %+v", bytes, want, got.Routes)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+func sane(t *testing.T, got record.Train, c Config) {
+	t.Helper()
+	if got.Steps != 9 || got.Warmup != 1 || got.Batch != 3 || got.BatchBytes != 15000 || got.Interrupted || got.Workload != "custom" {
+		t.Errorf("%+v", got)
+	}
+	if got.AU <= 0 || got.AU > 1 || got.Seconds <= 0 || got.SamplesPerSec <= 0 || got.GBps <= 0 || got.Isolated <= 0 || got.Copy <= 0 || got.Target < 0.00099 {
+		t.Errorf("figures: %+v", got)
+	}
+	timing, step := "host clock", "wait on host"
+	if c.Device.Info().Kind == device.CUDA {
+		timing, step = "device events", "spin kernel on cuda:0"
+	}
+	if got.Timing != timing || got.Step != step {
+		t.Errorf("timing %q, step %q", got.Timing, got.Step)
+	}
+	if len(got.Trace) != 10 || got.Bound == "" || got.Why == "" || len(got.Next) == 0 {
+		t.Errorf("%d steps in the trace, bound %q", len(got.Trace), got.Bound)
+	}
+	last := 0.0
+	for i, s := range got.Trace {
+		if s.Begin < last || s.End < s.Begin || s.Ready > s.Begin {
+			t.Errorf("step %d of the trace: %+v after %v", i, s, last)
+		}
+		last = s.End
+	}
+}
+
+// On the fake GPU time is made up, so figures are exact: a copy takes 5 ms and
+// a step 2 ms, so each step waits 3 ms.
+func TestFiguresAreTheDevicesOwn(t *testing.T) {
+	g := fakegpu.Build(t, fakegpu.Options{})
+	g.CopyTakes(5 * time.Millisecond)
+	c := base(g.Open("cuda:0"), dataset(t, 5000, 15))
+	c.StepTime, c.Steps = 2*time.Millisecond, 20
+	got, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if got < want*0.999 || got > want*1.001 {
+			t.Errorf("%s is %v, expected %v", what, got, want)
+		}
+	}
+	near("target", got.Target, 0.002)
+	near("idle", got.Idle, 0.003)
+	near("idle p99", got.IdleP99, 0.003)
+	near("AU", got.AU, 0.4)
+	near("seconds", got.Seconds, 0.1)
+	near("samples a second", got.SamplesPerSec, 600)
+	near("GB/s", got.GBps, 20*15000/0.1/1e9)
+	if got.Timing != "device events" {
+		t.Errorf("timing %q", got.Timing)
+	}
+}
+
+func TestASlowLoaderIsNamed(t *testing.T) {
+	var mu sync.Mutex
+	clock := time.Unix(0, 0)
+	h := hooks{
+		now:  func() time.Time { mu.Lock(); defer mu.Unlock(); return clock },
+		read: func(int64, []byte) error { mu.Lock(); defer mu.Unlock(); clock = clock.Add(time.Hour); return nil },
+	}
+	g := fakegpu.Build(t, fakegpu.Options{Without: []string{"cuEventElapsedTime_v2"}}) // else a held-up host is not seen
+	c := base(g.Open("cuda:0"), dataset(t, 5000, 15))
+	got, err := run(t.Context(), c, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Bound != record.LoaderBound || got.Isolated < 3600 || got.Timing != "host clock" || len(got.Notes) == 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestCancelLeavesNothingQueued(t *testing.T) {
+	files := dataset(t, 5000, 15)
+	for _, memory := range []string{Pageable, Pinned, Engine} {
+		for _, what := range []string{"copies", "steps"} {
+			t.Run(memory+"/"+what, func(t *testing.T) {
+				g := fakegpu.Build(t, fakegpu.Options{})
+				d := g.Open("cuda:0")
+				c := base(d, files)
+				c.Memory, c.Steps = memory, 1000
+				var e *transfer.Engine
+				if memory == Engine {
+					e, _ = transfer.New(transfer.Options{PoolSize: 2 << 20, MaxTransfer: 128 << 10})
+					c.Engine, c.Host = e, host.New()
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				c.Progress = func(phase string, done, _ int) {
+					if phase == "train" && done == 5 {
+						if what == "copies" {
+							g.Hold(0)
+						} else {
+							g.HoldSteps()
+						}
+					}
+				}
+				type end struct {
+					got record.Train
+					err error
+				}
+				ended := make(chan end, 1)
+				go func() {
+					got, err := Run(ctx, c)
+					ended <- end{got, err}
+				}()
+				g.Await(what+"_held", 1)
+				cancel()
+				select {
+				case e := <-ended:
+					t.Fatalf("ended with work held on the device: %v", e.err)
+				default:
+				}
+				g.Release()
+				g.ReleaseSteps()
+				r := <-ended
+				if !errs.Is(r.err, errs.Cancelled) || !r.got.Interrupted || r.got.Steps < 4 || r.got.Steps >= 1000 || r.got.AU <= 0 {
+					t.Errorf("%v with %+v", r.err, r.got)
+				}
+				if e != nil {
+					if err := e.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+				g.CheckFreed()
+			})
+		}
+	}
+}
+
+func TestCancelBeforeTheRunBegins(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	got, err := Run(ctx, base(host.New(), dataset(t, 5000, 15)))
+	if !errs.Is(err, errs.Cancelled) || !got.Interrupted || got.Steps != 0 || got.Bound != "" {
+		t.Errorf("%v with %+v", err, got)
+	}
+}
+
+func TestAReadErrorEndsTheRun(t *testing.T) {
+	g := fakegpu.Build(t, fakegpu.Options{})
+	d := g.Open("cuda:0")
+	files := dataset(t, 5000, 15)
+	boom := errs.New(errs.IO, "read", "sample 7", "the disk is gone")
+	var mu sync.Mutex
+	reads := 0
+	_, err := run(t.Context(), base(d, files), hooks{read: func(int64, []byte) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if reads++; reads == 20 {
+			return boom
+		}
+		return nil
+	}})
+	if !errors.Is(err, boom) || !errs.Is(err, errs.IO) {
+		t.Errorf("got %v", err)
+	}
+	// For real: a file that became shorter than it was when it was opened.
+	if err := os.Truncate(files[0].Path(), 8192); err != nil {
+		t.Fatal(err)
+	}
+	for _, memory := range []string{Pinned, Engine} {
+		c := base(d, files)
+		c.Memory = memory
+		var e *transfer.Engine
+		if memory == Engine {
+			e, _ = transfer.New(transfer.Options{})
+			c.Engine, c.Host = e, host.New()
+		}
+		if _, err := Run(t.Context(), c); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), files[0].Path()) {
+			t.Errorf("%s: %v", memory, err)
+		}
+		if e != nil {
+			e.Close()
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	g.CheckFreed()
+}
+
+func TestADeviceErrorEndsTheRun(t *testing.T) {
+	files := dataset(t, 5000, 15)
+	for name, fail := range map[string]func(g *fakegpu.GPU){
+		"a copy":          func(g *fakegpu.GPU) { g.FailCopy(7, fakegpu.LaunchFailed, false) },
+		"a copy for good": func(g *fakegpu.GPU) { g.FailCopy(7, fakegpu.LaunchFailed, true) },
+		"a step":          func(g *fakegpu.GPU) { g.FailStep(4, fakegpu.LaunchTimeout, false) },
+		"a step for good": func(g *fakegpu.GPU) { g.FailStep(4, fakegpu.LaunchTimeout, true) },
+		"a launch":        func(g *fakegpu.GPU) { g.Fail("cuLaunchKernel", 4, 1, fakegpu.LaunchFailed) },
+		"an order":        func(g *fakegpu.GPU) { g.Fail("cuStreamWaitEvent", 4, 1, fakegpu.LaunchFailed) },
+		"a queued copy":   func(g *fakegpu.GPU) { g.Fail("cuMemcpyHtoDAsync_v2", 6, 1, fakegpu.LaunchFailed) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := fakegpu.Build(t, fakegpu.Options{})
+			d := g.Open("cuda:0")
+			fail(g)
+			if _, err := Run(t.Context(), base(d, files)); !errs.Is(err, errs.Device) {
+				t.Errorf("got %v", err)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			g.CheckFreed()
+		})
+	}
+}
+
+func TestWhatCannotBeOpenedIsGivenBack(t *testing.T) {
+	files := dataset(t, 5000, 15)
+	for fn, kind := range map[string]errs.Kind{
+		"cuStreamCreate": errs.Device, "cuMemAlloc_v2": errs.NoMemory, "cuMemHostRegister_v2": errs.NoMemory,
+		"cuEventCreate": errs.Device, "cuModuleLoadData": errs.Unsupported,
+	} {
+		code := map[errs.Kind]int{errs.Device: fakegpu.LaunchFailed, errs.NoMemory: fakegpu.OutOfMemory, errs.Unsupported: fakegpu.NoJIT}[kind]
+		skip := 1
+		if fn == "cuModuleLoadData" {
+			skip = 0
+		}
+		g := fakegpu.Build(t, fakegpu.Options{})
+		d := g.Open("cuda:0")
+		g.Fail(fn, skip, 1, code)
+		_, err := Run(t.Context(), base(d, files))
+		if !errs.Is(err, kind) {
+			t.Errorf("%s: %v", fn, err)
+		}
+		if fn == "cuMemAlloc_v2" && (!strings.Contains(err.Error(), "place batch 2 of 3") || !strings.Contains(errs.FixOf(err), "lower prefetch (now 2)")) {
+			t.Errorf("%s: %v", fn, err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		g.CheckFreed()
+	}
+	g := fakegpu.Build(t, fakegpu.Options{Without: []string{"cuLaunchKernel"}})
+	if _, err := Run(t.Context(), base(g.Open("cuda:0"), files)); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "cuLaunchKernel") {
+		t.Errorf("a driver without kernels: %v", err)
+	}
+}
+
+func TestConfigurationIsChecked(t *testing.T) {
+	files := dataset(t, 5000, 15)
+	g := fakegpu.Build(t, fakegpu.Options{}) // a GiB
+	d := g.Open("cuda:0")
+	for name, c := range map[string]struct {
+		change func(*Config)
+		kind   errs.Kind
+		text   string
+	}{
+		"no device":      {func(c *Config) { c.Device = nil }, errs.Invalid, "device"},
+		"no files":       {func(c *Config) { c.Files = nil }, errs.Invalid, "at least one file"},
+		"a nil file":     {func(c *Config) { c.Files = []*vfs.File{nil} }, errs.Invalid, "files[0]"},
+		"sample":         {func(c *Config) { c.SampleBytes = 0 }, errs.Invalid, "sample_bytes=0"},
+		"huge sample":    {func(c *Config) { c.SampleBytes = 1 << 62 }, errs.Invalid, "sample_bytes"},
+		"batch":          {func(c *Config) { c.Batch = -1 }, errs.Invalid, "batch=-1"},
+		"steps":          {func(c *Config) { c.Steps = 0 }, errs.Invalid, "steps=0"},
+		"warmup":         {func(c *Config) { c.Warmup = -2 }, errs.Invalid, "warmup=-2"},
+		"step time":      {func(c *Config) { c.StepTime = -1 }, errs.Invalid, "step_time"},
+		"workers":        {func(c *Config) { c.Workers = 5000 }, errs.Invalid, "workers=5000"},
+		"prefetch":       {func(c *Config) { c.Prefetch = -1 }, errs.Invalid, "prefetch=-1"},
+		"alone":          {func(c *Config) { c.Alone = -1 }, errs.Invalid, "alone=-1"},
+		"memory":         {func(c *Config) { c.Memory = "cold" }, errs.Invalid, "pageable, pinned or engine"},
+		"route":          {func(c *Config) { c.Route = "north" }, errs.Invalid, "north"},
+		"pattern":        {func(c *Config) { c.Pattern = "zigzag" }, errs.Invalid, "sequential or random"},
+		"no engine":      {func(c *Config) { c.Memory = Engine }, errs.Invalid, "needs a transfer engine"},
+		"small data set": {func(c *Config) { c.Batch = 16 }, errs.Invalid, "15 samples of 5000 bytes in 1 files, fewer than one batch"},
+		"small samples":  {func(c *Config) { c.SampleBytes, c.Route = 100, "direct" }, errs.Invalid, "samples lie 100 bytes apart"},
+		"device memory":  {func(c *Config) { c.Files, c.SampleBytes, c.Batch = huge(t), 200<<20, 2 }, errs.NoMemory, "prefetch 2 needs 3 batches of 400.00 MiB, 1.17 GiB in all; the device has 1.00 GiB"},
+	} {
+		cfg := base(d, files)
+		c.change(&cfg)
+		if ok, _ := files[0].Direct(); !ok && cfg.Route == "direct" {
+			continue
+		}
+		if _, err := Run(t.Context(), cfg); !errs.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	g.CheckIdle()
+	if g.Count("allocations") != 0 {
+		t.Error("a refused run took memory")
+	}
+}
+
+// huge is a data set of a gigabyte that takes no room on the disk.
+func huge(t *testing.T) []*vfs.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "huge")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	f, err := vfs.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return []*vfs.File{f}
+}
+
+func TestColdEpochsComeFromStorage(t *testing.T) {
+	files := dataset(t, 5000, 15)
+	if left, err := files[0].DropCache(); err != nil || left != 0 {
+		t.Skipf("this file system keeps %d bytes: %v", left, err)
+	}
+	files[0].ExpectRandom(true)
+	c := base(host.New(), files)
+	c.Drop, c.Steps, c.Warmup, c.Workers, c.Prefetch = true, 15, -1, 1, 0 // three epochs
+	var w witness
+	got, err := run(t.Context(), c, w.look(c, host.New().Map))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.check(t, 15, 15, 3)
+	missed := int64(0)
+	for _, r := range got.Routes {
+		if r.Route == "buffered" {
+			missed = r.Bytes
+		}
+	}
+	if missed < 2*15*5000 {
+		t.Errorf("%d bytes came from storage in three cold epochs of %d: %+v", missed, 15*5000, got.Routes)
+	}
+}
+
+func TestTheLoaderAloneReadsWhatTheRunDoesNot(t *testing.T) {
+	var mu sync.Mutex
+	var seen []int64
+	c := base(host.New(), dataset(t, 5000, 40)) // the run takes 30
+	c.Workers = 1
+	_, err := run(t.Context(), c, hooks{read: func(n int64, _ []byte) error {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, n)
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "[30 31 32 33 34 35 0 1 2"; !strings.HasPrefix(fmt.Sprint(seen), want) {
+		t.Errorf("read %v, expected %s ...", seen, want)
+	}
+}
