@@ -259,21 +259,37 @@ func TestFiguresAreTheDevicesOwn(t *testing.T) {
 	}
 }
 
+// Time is made up: a read takes an hour, a look at the clock a millisecond, and
+// without prefetch no read happens while a step runs.
 func TestASlowLoaderIsNamed(t *testing.T) {
 	var mu sync.Mutex
 	clock := time.Unix(0, 0)
-	h := hooks{
-		now:  func() time.Time { mu.Lock(); defer mu.Unlock(); return clock },
-		read: func(int64, []byte) error { mu.Lock(); defer mu.Unlock(); clock = clock.Add(time.Hour); return nil },
+	pass := func(d time.Duration) time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		clock = clock.Add(d)
+		return clock
 	}
-	g := fakegpu.Build(t, fakegpu.Options{Without: []string{"cuEventElapsedTime_v2"}}) // else a held-up host is not seen
+	h := hooks{
+		now:  func() time.Time { return pass(time.Millisecond) },
+		read: func(int64, []byte) error { pass(time.Hour); return nil },
+	}
+	// Without timing events, else the steps' own clock is the fake driver's.
+	g := fakegpu.Build(t, fakegpu.Options{Without: []string{"cuEventElapsedTime_v2"}})
 	c := base(g.Open("cuda:0"), dataset(t, 5000, 15))
+	c.Prefetch, c.Limits = 0, Limits{CPUs: 8}
 	got, err := run(t.Context(), c, h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Bound != record.LoaderBound || got.Isolated < 3600 || got.Timing != "host clock" || len(got.Notes) == 0 {
+	if got.Bound != record.LoaderBound || got.Isolated < 3*3600 || got.Idle < 3*3600 || got.Target <= 0 || got.Target > 1 || got.AU > 0.001 {
 		t.Errorf("%+v", got)
+	}
+	if got.Timing != "host clock" || len(got.Notes) == 0 || !strings.Contains(got.Notes[0], "cuEventElapsedTime_v2") {
+		t.Errorf("timing %q, notes %q", got.Timing, got.Notes)
+	}
+	if !strings.Contains(got.Next[0], "raise workers from 2 to 8") {
+		t.Errorf("advice %q", got.Next)
 	}
 }
 

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls the nebulaio command and reads its JSON, for the two examples beside it.
+
+The command is looked for in $NEBULAIO_CLI, then as bin/nebulaio in this
+checkout, then on the PATH. Only the standard library is needed.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import textwrap
+
+
+class Unusable(Exception):
+    """What was asked for could not be had; the text says why and what to do."""
+
+
+def find_cli():
+    """Return the path of the nebulaio command, or raise Unusable."""
+    named = os.environ.get("NEBULAIO_CLI")
+    if named:
+        if not os.access(named, os.X_OK):
+            raise Unusable(f"NEBULAIO_CLI names {named}, which is not a program that can be run")
+        return named
+    built = pathlib.Path(__file__).resolve().parent.parent / "bin" / "nebulaio"
+    if os.access(built, os.X_OK):
+        return str(built)
+    found = shutil.which("nebulaio")
+    if found:
+        return found
+    raise Unusable("there is no nebulaio command: build it with 'make build', or name it in NEBULAIO_CLI")
+
+
+class Bench:
+    """The command with the settings of one example run."""
+
+    def __init__(self, options):
+        self.cli = find_cli()
+        self.dir = options.dir
+        self.size = options.size or ("128MiB" if options.quick else "1GiB")
+        self.time = options.time or ("400ms" if options.quick else "2s")
+        self.rounds = ["--rounds", "2"] if options.quick else []
+        self.device = options.device
+
+    def run(self, *words, ok=(0,)):
+        """Run a command and return its JSON; progress goes to the terminal."""
+        args = [self.cli, *words, "--json"]
+        print("$ " + " ".join(args), flush=True)
+        done = subprocess.run(args, stdout=subprocess.PIPE, text=True)
+        if done.returncode not in ok:
+            raise Unusable(f"{' '.join(args)} failed with exit code {done.returncode}; its own words are above")
+        try:
+            return json.loads(done.stdout)
+        except json.JSONDecodeError as err:
+            raise Unusable(f"{' '.join(args)} did not print JSON ({err}); it printed {done.stdout[:200]!r}") from err
+
+    def doctor(self):
+        return self.run("doctor", self.dir, ok=(0, 1))  # 1: a finding is FAIL
+
+    def sweep(self, name):
+        """Return question, answer, points and the whole result of one sweep; a point is (series, x, label, run)."""
+        file = self.run("bench", "sweep", name, self.dir, "--size", self.size, "--time", self.time, *self._device())
+        runs = get(file, "runs")
+        for sweep in get(file, "sweeps"):
+            if sweep.get("id") == name:
+                points = []
+                for p in get(sweep, "points"):
+                    n = get(p, "run")
+                    if not 0 <= n < len(runs):
+                        raise Unusable(f"the sweep {name!r} points at run {n}, and there are {len(runs)} runs")
+                    points.append((p.get("series", ""), p.get("x", 0), p.get("label", ""), runs[n]))
+                if not points:
+                    raise Unusable(f"the sweep {name!r} has no points: was it interrupted?")
+                return sweep.get("question", ""), sweep.get("answer", ""), points, file
+        raise Unusable(f"the result has no sweep called {name!r}; is this nebulaio older than these examples?")
+
+    def ceilings(self):
+        return self.run("bench", "ceilings", self.dir, "--size", self.size, "--time", self.time, *self.rounds, *self._device())
+
+    def train(self, *more):
+        return get(self.run("bench", "train", self.dir, "--size", self.size, *self._device(), *more), "train")
+
+    def _device(self):
+        return ["--device", self.device] if self.device else []
+
+
+def get(obj, path):
+    """Return obj["a"]["b"] for the path "a.b", or say which field is missing."""
+    at = obj
+    for part in path.split("."):
+        if not isinstance(at, dict) or at.get(part) is None:
+            raise Unusable(f"the result has no field {path!r}; is this nebulaio older than these examples?")
+        at = at[part]
+    return at
+
+
+def rate(gbps):
+    return f"{gbps:.2f} GB/s" if gbps >= 0.1 else f"{gbps * 1000:.1f} MB/s"
+
+
+def seconds(s):
+    for unit, scale in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
+        if s * scale >= 1:
+            return f"{s * scale:.3g} {unit}"
+    return f"{s * 1e6:.2g} µs"
+
+
+def size(n):
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024 or unit == "GiB":
+            return f"{n:.3g} {unit}"
+        n /= 1024
+
+
+def heading(text):
+    print(f"\n{text}\n{'-' * len(text)}")
+
+
+def say(text):
+    print(textwrap.fill(" ".join(text.split()), 88))
+
+
+def follows(text):
+    """What a figure means for a DataLoader."""
+    print(textwrap.fill("=> " + " ".join(text.split()), 88, subsequent_indent="   "))
+
+
+def table(points):
+    """Print the points of a sweep, each with what its run measured."""
+    print(f"  {'':12} {'':>14} {'rate':>11} {'p99 of a block':>15} {'CPU s/GiB':>10}  measured")
+    for series, _, label, run in points:
+        latency, cpu = run.get("latency") or {}, run.get("cpu") or {}
+        p99 = seconds(latency["p99"]) if "p99" in latency else "-"
+        used = f"{cpu['seconds_per_gib']:.3f}" if "seconds_per_gib" in cpu else "-"
+        verdict = (run.get("cache") or {}).get("verdict", "-")
+        print(f"  {series:12} {label:>14} {rate(get(run, 'gbps')):>11} {p99:>15} {used:>10}  {verdict}")
+        for refusal in run.get("refusals") or []:
+            print(f"  {'':12} {refusal.get('what')} was refused: {refusal.get('reason')}")
+
+
+def best(points):
+    return max(points, key=lambda p: get(p[3], "gbps"))
+
+
+def enough(points, share=0.95):
+    """The first point, in the order of x, that gives nearly as much as the best."""
+    top = get(best(points)[3], "gbps")
+    return next(p for p in sorted(points, key=lambda p: p[1]) if get(p[3], "gbps") >= share * top)
+
+
+def series(points):
+    """The points of the series that holds the best one."""
+    name = best(points)[0]
+    return [p for p in points if p[0] == name]
+
+
+def main(doc, body):
+    """Parse the arguments, run body(bench), and end with 1 and a message where it cannot."""
+    parser = argparse.ArgumentParser(description=doc.strip().splitlines()[0])
+    parser.add_argument("dir", nargs="?", default=".", help="folder on the storage to look at; files are made there and removed (default: .)")
+    parser.add_argument("--quick", action="store_true", help="small files and short runs, about 10 s in all: enough to see it work, not to trust a number")
+    parser.add_argument("--size", help="size of the file to make, such as 4GiB")
+    parser.add_argument("--time", help="how long each run lasts, such as 5s")
+    parser.add_argument("--device", help="auto, host, cuda or cuda:N")
+    options = parser.parse_args()
+    try:
+        if not os.path.isdir(options.dir):
+            raise Unusable(f"{options.dir} is not a folder; name one on the storage that holds your data")
+        body(Bench(options))
+    except Unusable as err:
+        print(f"{os.path.basename(sys.argv[0])}: {err}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
