@@ -23,6 +23,8 @@ const (
 	atTheLimit   = 0.9     // of a ceiling: more cannot be had
 	smallSample  = 1 << 20 // bytes below which a random read costs its way, not its bytes
 	deepPrefetch = 2       // batches ahead that hide a copy behind a step
+	noStep       = 1e-3    // of the loader's time: a step so short is none
+	noHeadroom   = 0.7     // of a step: a loader that takes more stalls now and then
 )
 
 // Diagnose says what a run waited for, why that is so, and what to change, most
@@ -62,8 +64,11 @@ func serial(t record.Train) bool {
 	return t.Prefetch == 0 || t.Prefetch == 1 && t.Isolated+t.Copy > t.Target
 }
 
+// stepless says that a run is loading alone: no loader keeps up with its steps.
+func stepless(t record.Train) bool { return t.Target <= noStep*t.Isolated }
+
 func loaderWhy(t record.Train) string {
-	if t.Target <= 0 {
+	if stepless(t) {
 		return fmt.Sprintf("steps take no time, and the loader alone takes %s for a batch (%s)", dur(t.Isolated), rate(t.BatchBytes, t.Isolated))
 	}
 	return fmt.Sprintf("the loader alone takes %s for a batch (%s) and a step %s: it would have to give %s",
@@ -81,21 +86,7 @@ func loaderNext(t record.Train, l Limits) (next []string) {
 		}
 		return next
 	}
-	if t.Memory != Engine && t.Target > 0 {
-		need := float64(t.Workers) * t.Isolated / t.Target
-		switch want := int(math.Ceil(math.Min(need, maxWorkers))); {
-		case l.CPUs > 0 && t.Workers >= l.CPUs:
-			next = append(next, fmt.Sprintf("%d workers are as many as there are processors (%d): make each read cheaper instead", t.Workers, l.CPUs))
-		case l.CPUs > 0 && want > l.CPUs:
-			next = append(next, fmt.Sprintf("raise workers from %d to %d, all processors; %d would be needed if each gave the same", t.Workers, l.CPUs, want))
-		case want > t.Workers:
-			next = append(next, fmt.Sprintf("raise workers from %d to %d", t.Workers, want))
-		}
-	} else if t.Memory != Engine {
-		next = append(next, fmt.Sprintf("raise workers from %d until the rate no longer grows", t.Workers))
-	} else {
-		next = append(next, "raise the engine's queue depth, if the storage is not at its limit")
-	}
+	next = append(next, moreReaders(t, l))
 	if scattered {
 		next = append(next, pack(t))
 	}
@@ -109,6 +100,24 @@ func loaderNext(t record.Train, l Limits) (next []string) {
 		next = append(next, fmt.Sprintf("raise prefetch from 0 to %d, so that the loader also works while a step runs", deepPrefetch))
 	}
 	return append(next, "use faster storage, or keep the data set in memory")
+}
+
+// moreReaders says how many workers would keep up, as far as there are processors.
+func moreReaders(t record.Train, l Limits) string {
+	if t.Memory == Engine {
+		return "raise the engine's queue depth, if the storage is not at its limit"
+	}
+	if l.CPUs > 0 && t.Workers >= l.CPUs {
+		return fmt.Sprintf("%d workers are as many as there are processors (%d): make each read cheaper instead", t.Workers, l.CPUs)
+	}
+	if stepless(t) {
+		return fmt.Sprintf("raise workers from %d until the rate no longer grows", t.Workers)
+	}
+	want := int(math.Ceil(float64(t.Workers) * t.Isolated / t.Target))
+	if l.CPUs > 0 && want > l.CPUs {
+		return fmt.Sprintf("raise workers from %d to %d, all processors; %d would be needed if each gave the same", t.Workers, l.CPUs, want)
+	}
+	return fmt.Sprintf("raise workers from %d to %d", t.Workers, max(want, t.Workers+1))
 }
 
 func pack(t record.Train) string {
@@ -126,6 +135,9 @@ func copyNext(t record.Train, saturated bool) (next []string) {
 		next = append([]string{deeper}, next...)
 	case !saturated && t.IdleP99 > 2*t.Idle:
 		next = append(next, deeper+": few steps wait long, which a longer queue evens out")
+	}
+	if !saturated && !serial(t) && t.Isolated > noHeadroom*t.Target {
+		next = append(next, fmt.Sprintf("give the loader headroom, with more workers or larger reads: alone it already takes %.0f %% of a step", t.Isolated/t.Target*100))
 	}
 	if t.Memory != Engine {
 		next = append(next, "let the engine read and copy (memory engine)")

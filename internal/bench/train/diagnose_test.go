@@ -3,7 +3,6 @@
 package train
 
 import (
-	"math"
 	"strings"
 	"testing"
 
@@ -55,6 +54,8 @@ func TestDiagnose(t *testing.T) {
 		"prefetch of one is enough":          {func(t *record.Train) { t.Prefetch, t.Idle, t.IdleP99 = 1, 0.005, 0.006 }, Limits{}, record.CopyBound, "disturb", []string{"engine", "raise prefetch"}, ""},
 		"a few long waits":                   {func(t *record.Train) { t.Idle, t.IdleP99 = 0.002, 0.100 }, Limits{}, record.CopyBound, "disturb", []string{"raise prefetch from 2 to 4: few steps wait long", "engine"}, ""},
 		"tiny batches":                       {func(t *record.Train) { t.Idle, t.IdleP99, t.BatchBytes, t.Memory = 0.002, 0.003, 64<<10, Engine }, Limits{}, record.CopyBound, "", []string{"larger batches: one of 64.00 KiB"}, "engine"},
+		"a loader without headroom":          {func(t *record.Train) { t.Isolated, t.Idle, t.IdleP99 = 0.018, 0.002, 0.003 }, Limits{}, record.CopyBound, "disturb", []string{"headroom, with more workers or larger reads: alone it already takes 90 %", "engine"}, ""},
+		"a step of next to no time":          {func(t *record.Train) { t.Target, t.AU, t.Idle = 1e-6, 0.0001, 0.010 }, Limits{CPUs: 8}, record.LoaderBound, "steps take no time", []string{"raise workers from 4 until"}, "would be needed"},
 		"one step":                           {func(t *record.Train) { t.Steps = 1 }, Limits{}, record.GPUBound, "", nil, ""},
 		"nothing measured":                   {func(t *record.Train) { t.Steps = 0 }, Limits{}, "", "no step was measured", []string{"more steps"}, ""},
 	} {
@@ -86,7 +87,7 @@ func TestDiagnose(t *testing.T) {
 
 // Whatever the figures, a diagnosis has words and no number that is none.
 func TestDiagnoseTakesAnyFigures(t *testing.T) {
-	values := []float64{0, 1e-9, 1, math.MaxFloat64}
+	values := []float64{0, 1e-9, 1, 1e9} // none, a nanosecond, a second, thirty years
 	for _, iso := range values {
 		for _, cp := range values {
 			for _, target := range values {
