@@ -212,7 +212,9 @@ func TestAKernelThatIsKilledIsADeviceError(t *testing.T) {
 		q := newQueue(t, d)
 		m := newMark(t, q)
 		g.FailStep(1, fakegpu.LaunchTimeout, sticky)
+		g.HoldSteps() // else a dead context refuses the record already
 		must(t, errors.Join(step(q, time.Millisecond), m.Record()))
+		g.ReleaseSteps()
 		if err := m.Wait(); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), "CUDA_ERROR_LAUNCH_TIMEOUT") {
 			t.Errorf("sticky %v: %v", sticky, err)
 		}
