@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"html/template"
+	"io"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+//go:embed page.html.tmpl
+var pageTemplate string
+
+//go:embed page.css
+var pageStyle string
+
+// WriteHTML writes f as one HTML file that needs nothing else: style and plots
+// are inside, there is no script, and its policy lets a browser fetch nothing.
+// All text of f is escaped. Nothing is written when the page cannot be made.
+func WriteHTML(w io.Writer, f *record.File) error {
+	t, err := template.New("page").Parse(pageTemplate)
+	if err != nil {
+		return errs.Wrap("read", "page template", err)
+	}
+	sum := sha256.Sum256([]byte(pageStyle))
+	page := newPage(f)
+	page.Style = template.CSS(pageStyle)
+	page.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
+	var out bytes.Buffer
+	if err := t.Execute(&out, page); err != nil {
+		return errs.Wrap("make", "HTML report", err)
+	}
+	_, err = w.Write(out.Bytes())
+	return errs.Wrap("write", "HTML report", err)
+}

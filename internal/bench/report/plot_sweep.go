@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// sweepPlot draws a sweep: a line over numbers, bars over names.
+func sweepPlot(f *record.File, sw record.Sweep) figure {
+	if len(sw.Points) == 0 {
+		return figure{}
+	}
+	draw := sweepLines
+	if sw.Unit == "" {
+		draw = sweepBars
+	}
+	return figure{draw(f, sw, narrowW, "narrow"), draw(f, sw, besideW, "wide")}
+}
+
+// sweepTop is the greatest rate, and the limit when one binds all points and is
+// near enough to be drawn.
+func sweepTop(f *record.File, sw record.Sweep) (top, limit float64, name string) {
+	same := true
+	for i, p := range sw.Points {
+		r := &f.Runs[p.Run]
+		top = max(top, r.GBps)
+		switch {
+		case r.Share == nil:
+			same = false
+		case i == 0:
+			limit, name = r.Share.Ceiling, r.Share.Name
+		case r.Share.Name != name || r.Share.Ceiling != limit:
+			same = false
+		}
+	}
+	if !same || limit > top*1.8 {
+		return top, 0, ""
+	}
+	return top, limit, name
+}
+
+func sweepDesc(f *record.File, sw record.Sweep) string {
+	var out []string
+	for _, p := range sw.Points {
+		out = append(out, strings.TrimSpace(printable(p.Series+" "+p.Label))+" "+units.Rate(f.Runs[p.Run].GBps))
+	}
+	return printable(sw.Question) + " " + strings.Join(out, ", ") + ". " + printable(sw.Answer)
+}
+
+func sweepLines(f *record.File, sw record.Sweep, w float64, class string) template.HTML {
+	names := seriesOf(sw)
+	top, limit, limitName := sweepTop(f, sw)
+	legend := 4.0
+	if len(names) > 1 {
+		legend += 18 * float64(legendRows(names, w))
+	}
+	fr := newFrame(w, 250+legend, legend, max(top, limit)*1.12, "GB/s")
+	xs := make([]float64, 0, len(sw.Points))
+	for _, p := range sw.Points {
+		xs = append(xs, p.X)
+	}
+	lo, hi := slices.Min(xs), slices.Max(xs)
+	// Read sizes and workers double from point to point; counts that start at
+	// none have no logarithm.
+	fr.x = scale{lo: lo, hi: hi, from: fr.x.from + 14, to: fr.x.to - 14, log: lo > 0 && hi >= 8*lo}
+	axis := printable(sw.Axis)
+	if fr.x.log {
+		axis += " (logarithmic)"
+	}
+	if len(names) > 1 {
+		drawLegend(fr.canvas, names, w)
+	}
+	last := -1e9
+	sorted := slices.Clone(sw.Points)
+	slices.SortStableFunc(sorted, func(a, b record.SweepPoint) int {
+		switch {
+		case a.X < b.X:
+			return -1
+		case a.X > b.X:
+			return 1
+		}
+		return 0
+	})
+	for _, p := range sorted {
+		label := shorten(printable(p.Label), 80)
+		x, need := fr.x.at(p.X), float64(utf8.RuneCountInString(label))*6.2+8
+		if x-last >= need {
+			fr.xTick(x, label)
+			last = x
+		}
+	}
+	if limit > 0 {
+		y := fr.y.at(limit)
+		fr.line("limit", 40, y, w-10, y)
+		fr.text("note", "start", 44, y-5, shorten(printable(limitName)+" "+units.Rate(limit), w-60))
+	}
+	for i, name := range names {
+		var d strings.Builder
+		for _, p := range sw.Points {
+			if p.Series == name {
+				cmd := "L"
+				if d.Len() == 0 {
+					cmd = "M"
+				}
+				fmt.Fprintf(&d, "%s%s %s", cmd, px(fr.x.at(p.X)), px(fr.y.at(f.Runs[p.Run].GBps)))
+			}
+		}
+		fr.path(fmt.Sprintf("curve s%d", i%seriesColours), d.String())
+		for _, p := range sw.Points {
+			if r := &f.Runs[p.Run]; p.Series == name {
+				fr.marker(i, measured(r) != ofStorage, fr.x.at(p.X), fr.y.at(r.GBps))
+			}
+		}
+	}
+	fr.x.from, fr.x.to = 40, w-10
+	fr.baseline(axis)
+	return fr.svg(class, sw.Question, sweepDesc(f, sw))
+}
+
+func legendWidth(name string) float64 { return float64(utf8.RuneCountInString(name))*6.4 + 34 }
+
+func legendRows(names []string, w float64) int {
+	rows, x := 1, 0.0
+	for _, n := range names {
+		n = shorten(printable(n), w-40)
+		if x > 0 && x+legendWidth(n) > w {
+			rows, x = rows+1, 0
+		}
+		x += legendWidth(n)
+	}
+	return rows
+}
+
+func drawLegend(c *canvas, names []string, w float64) {
+	x, y := 0.0, 10.0
+	for i, n := range names {
+		n = shorten(printable(n), w-40)
+		if x > 0 && x+legendWidth(n) > w {
+			x, y = 0, y+18
+		}
+		c.line(fmt.Sprintf("curve s%d", i%seriesColours), x+2, y, x+18, y)
+		c.marker(i, false, x+10, y)
+		c.text("note", "start", x+23, y+4, n)
+		x += legendWidth(n)
+	}
+}
+
+func sweepBars(f *record.File, sw record.Sweep, w float64, class string) template.HTML {
+	top, _, _ := sweepTop(f, sw)
+	const rowH, head = 50.0, 6.0
+	bottom := head + rowH*float64(len(sw.Points))
+	c := newCanvas(w, bottom+40)
+	sc := scale{hi: top * 1.02, from: 1, to: w - 14}
+	if top <= 0 {
+		sc.hi = 1
+	}
+	for _, t := range sc.ticks(4) {
+		anchor := "middle"
+		if t == 0 {
+			anchor = "start"
+		}
+		c.line("grid", sc.at(t), head, sc.at(t), bottom)
+		c.text("tick", anchor, sc.at(t), bottom+15, tickText(t))
+	}
+	for i, p := range sw.Points {
+		r := &f.Runs[p.Run]
+		y := head + rowH*float64(i)
+		name := printable(p.Label)
+		if p.Series != "" {
+			name = printable(p.Series) + ", " + name
+		}
+		value := units.Rate(r.GBps) + ", " + shortMeasured(r)
+		c.text("label", "start", 0, y+16, shorten(name, w-float64(utf8.RuneCountInString(value))*6.2-12))
+		c.text("note", "end", w, y+16, value)
+		c.rect("bar m-"+measured(r), sc.from, y+23, sc.at(r.GBps)-sc.from, 16)
+	}
+	c.line("axis", sc.from, head, sc.from, bottom)
+	c.text("unit", "middle", (sc.from+sc.to)/2, bottom+33, "rate (GB/s)")
+	return c.svg(class, sw.Question, sweepDesc(f, sw))
+}
+
+func shortMeasured(r *record.Run) string {
+	if failed(r) {
+		return "wrong data"
+	}
+	if m := measured(r); m != ofBoth {
+		return m
+	}
+	return "mixed"
+}
