@@ -23,6 +23,9 @@ import (
 var program string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		os.Exit(child())
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "nebulaio-cli-")
 		if err != nil {

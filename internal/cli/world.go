@@ -3,8 +3,10 @@
 package cli
 
 import (
+	"context"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"syscall"
 	"time"
@@ -33,6 +35,14 @@ type World struct {
 	// interrupt ends the process at once.
 	Notify func(c chan<- os.Signal) (stop func())
 
+	// Command makes a process of this same program with those arguments, which
+	// ends with ctx; nil where there is none to start.
+	Command func(ctx context.Context, args ...string) *exec.Cmd
+
+	// CUDALibrary, NVMLLibrary and CuFileLibrary replace the usual library
+	// names; for tests.
+	CUDALibrary, NVMLLibrary, CuFileLibrary string
+
 	// Progress, where not nil, also sees the progress of every load and
 	// generate: once with done 0 before the first byte, then as it goes.
 	Progress func(done, total int64)
@@ -54,5 +64,16 @@ func Process() World {
 			signal.Notify(c, os.Interrupt, syscall.SIGTERM)
 			return func() { signal.Stop(c) }
 		},
+		Command: ownProcess(),
 	}
+}
+
+// ownProcess starts this program again; nil where the system does not tell
+// where it is.
+func ownProcess() func(context.Context, ...string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	return func(ctx context.Context, args ...string) *exec.Cmd { return exec.CommandContext(ctx, self, args...) }
 }

@@ -4,8 +4,9 @@
 // there directly, the first cause why not with its fix, and everything else
 // that costs, ordered by how much.
 //
-// It only reads: files under /proc, /sys, /etc, /run, /dev and /boot through a
-// Tree, and what files cannot tell through Meta. The same checks run on a live
+// The checks only read: files under /proc, /sys, /etc, /run, /dev and /boot through
+// a Tree, and what files cannot tell through Meta. Prove alone does something, in
+// a process of its own: it reads the path through cuFile and keeps its counters. The same checks run on a live
 // machine and on a capture of another one. Nothing is guessed: what may not be
 // read is UNKNOWN and says what to run as root.
 package doctor
@@ -104,6 +105,7 @@ type Result struct {
 	Path     PathInfo  `json:"path"`
 	GPU      *GPU      `json:"gpu"`
 	Verdict  Verdict   `json:"verdict"`
+	Proof    *Proof    `json:"proof,omitempty"` // nil: not tried
 	Findings []Finding `json:"findings"`
 }
 
@@ -147,6 +149,7 @@ func Diagnose(t Tree, m Meta, o Options) (*Result, error) {
 		}
 	}
 	res.Verdict = judge(f, res.Findings)
+	settle(f, rules.byID["proof.path"], res)
 	order(res.Findings)
 	return res, nil
 }
@@ -183,7 +186,7 @@ func (a answer) with(kv ...string) answer {
 
 func checks() []check {
 	var all []check
-	for _, part := range [][]check{gpuChecks(), routeChecks(), cufileChecks(), pcieChecks(), platformChecks(), blockChecks(), fsChecks(), systemChecks(), networkChecks()} {
+	for _, part := range [][]check{gpuChecks(), routeChecks(), cufileChecks(), pcieChecks(), platformChecks(), blockChecks(), fsChecks(), systemChecks(), networkChecks(), proofChecks()} {
 		all = append(all, part...)
 	}
 	return all

@@ -44,6 +44,7 @@ type Meta struct {
 
 	Target *Target        `json:"target,omitempty"` // nil: no path was given
 	Survey *device.Survey `json:"survey,omitempty"` // nil: GPUs were not asked
+	Proof  *Proof         `json:"proof,omitempty"`  // nil: not tried
 }
 
 // Target is the path that was asked about.
@@ -68,7 +69,7 @@ type Target struct {
 
 // Look gathers Meta from the running machine. target may be empty. It reads at
 // most one block of the target, and makes and closes one io_uring. The caller
-// sets Survey. Kind NotFound or Permission where the target cannot be looked at.
+// sets Survey and Proof. Kind NotFound or Permission where the target cannot be looked at.
 func Look(target string, env func(string) string) (Meta, error) {
 	m := Meta{CPUs: runtime.NumCPU(), UID: os.Geteuid(), CuFileJSON: env("CUFILE_ENV_PATH_JSON"), IOUring: tryRing()}
 	m.P2PSymbol, m.NVFSHooks = symbols()

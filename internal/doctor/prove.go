@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+const (
+	proofReads = 16
+	proofSize  = 1 << 20 // of each read, and of the buffer
+	proofAlign = 4096
+	proofLimit = 30 * time.Second
+	// proofGrace is how long a killed process may take to be gone.
+	proofGrace = 5 * time.Second
+	maxOutput  = 1 << 20
+)
+
+// ProveOptions say how the proof is made.
+type ProveOptions struct {
+	// GPU is the index as CUDA counts; below 0 it is the first one.
+	GPU int
+	// Command makes a process of this program with those arguments; nil where
+	// there is none, and then nothing is tried.
+	Command func(ctx context.Context, args ...string) *exec.Cmd
+	// Limit is the time that the process may take; 0 means 30 s.
+	Limit time.Duration
+}
+
+// Prove reads the target of m through cuFile in a process of its own, so that
+// a crash, a log file or a context of cuFile stays there, and returns what the
+// process found. A directory gets a file of 16 MiB for that time. The process
+// runs `doctor prove`, with the user's cufile.json in which only the log's
+// place and the level of statistics are changed; all it leaves is removed.
+func Prove(ctx context.Context, t Tree, m Meta, o ProveOptions) *Proof {
+	p := &Proof{GPU: max(o.GPU, 0)}
+	if why, fix := unprovable(m, p.GPU, o); why != "" {
+		p.Skipped, p.Fix = why, fix
+		return p
+	}
+	path, remove, err := proofFile(m.Target)
+	if err != nil {
+		p.Skipped = plain(err)
+		return p
+	}
+	defer remove()
+	dir, err := os.MkdirTemp("", "nebulaio-proof-")
+	if err != nil {
+		p.Skipped = plain(err)
+		return p
+	}
+	defer os.RemoveAll(dir)
+	config, err := proofConfig(t, m, dir)
+	if err != nil {
+		p.Skipped, p.Fix = plain(err), "correct cufile.json; see the finding cufile.json"
+		return p
+	}
+	limit := o.Limit
+	if limit <= 0 {
+		limit = proofLimit
+	}
+	p = runProof(ctx, o.Command, p.GPU, path, dir, config, limit)
+	p.Log = firstError(dir)
+	return p
+}
+
+// unprovable says why there is nothing to try, and what to do.
+func unprovable(m Meta, gpu int, o ProveOptions) (why, fix string) {
+	id := fmt.Sprintf("cuda:%d", gpu)
+	switch {
+	case m.Target == nil:
+		return "no path was given", ""
+	case m.Survey == nil:
+		return "GPUs were not asked", ""
+	case m.Survey.NoGPU != "":
+		return "no GPU that CUDA can use: " + m.Survey.NoGPU, m.Survey.Fix
+	case !slices.ContainsFunc(m.Survey.Devices, func(d device.Info) bool { return d.ID == id }):
+		return "CUDA shows no " + id, ""
+	case o.Command == nil:
+		return "there is no program to run", ""
+	}
+	return "", ""
+}
+
+// proofFile is the file to read: the target itself or, for a directory, a file
+// made in it with content, for holes take another way. It keeps its name while
+// it is read, because cuFile opens it again by that.
+func proofFile(t *Target) (path string, remove func(), err error) {
+	st, err := os.Stat(t.Path)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case st.Mode().IsRegular() && st.Size() < proofAlign:
+		return "", nil, fmt.Errorf("the file has %d bytes; a read needs %d", st.Size(), proofAlign)
+	case st.Mode().IsRegular():
+		return t.Path, func() {}, nil
+	case !st.IsDir():
+		return "", nil, errors.New("neither a regular file nor a directory")
+	}
+	f, err := os.CreateTemp(t.Path, ".nebulaio-proof-*")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = os.Remove(f.Name()) } // what cannot be removed could not have been made
+	block := make([]byte, proofSize)
+	r := rand.NewChaCha8([32]byte{1})
+	for range proofReads {
+		_, _ = r.Read(block) // never fails
+		if _, err = f.Write(block); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		remove()
+		return "", nil, err
+	}
+	return f.Name(), remove, nil
+}
+
+// proofConfig writes the configuration of the process: the user's, with the log
+// in dir and statistics by route.
+func proofConfig(t Tree, m Meta, dir string) (string, error) {
+	f := &facts{Meta: m, t: t}
+	f.gatherCuFile()
+	if f.cufile.err != nil {
+		return "", fmt.Errorf("%s cannot be used: %w", f.cufile.path, f.cufile.err)
+	}
+	v := f.cufile.values
+	if v == nil {
+		v = map[string]any{}
+	}
+	for section, set := range map[string]struct {
+		key string
+		to  any
+	}{"logging": {"dir", dir}, "profile": {"cufile_stats", 3}} {
+		part, ok := v[section].(map[string]any)
+		if !ok {
+			part = map[string]any{}
+		}
+		part[set.key] = set.to
+		v[section] = part
+	}
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, "cufile.json")
+	return name, os.WriteFile(name, b, 0o600)
+}
+
+// runProof starts the process and waits for its answer, at most limit.
+func runProof(ctx context.Context, command func(context.Context, ...string) *exec.Cmd, gpu int, path, dir, config string, limit time.Duration) *Proof {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	cmd := command(ctx, "doctor", "prove", "--gpu", fmt.Sprint(gpu), path)
+	var out, text bounded
+	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.WaitDelay = &out, &text, dir, time.Second
+	cmd.Env = slices.DeleteFunc(cmd.Environ(), func(kv string) bool {
+		return strings.HasPrefix(kv, "CUFILE_ENV_PATH_JSON=") || strings.HasPrefix(kv, "CUFILE_LOGFILE_PATH=")
+	})
+	cmd.Env = append(cmd.Env, "CUFILE_ENV_PATH_JSON="+config)
+	p := &Proof{GPU: gpu}
+	if err := cmd.Start(); err != nil {
+		p.Error = plain(err)
+		return p
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	stuck := time.NewTimer(limit + proofGrace)
+	defer stuck.Stop()
+	var err error
+	select {
+	case err = <-ended:
+	case <-stuck.C:
+		// It hangs in the kernel, where no signal reaches it.
+		p.Error, p.Fix = fmt.Sprintf("the process %d that reads through cuFile does not end, not even when killed", cmd.Process.Pid), "see dmesg and cat /proc/PID/stack"
+		return p
+	}
+	// An answer counts even if the library fails while the process ends.
+	lines := strings.Split(strings.TrimSpace(string(out.b)), "\n")
+	if json.Unmarshal([]byte(lines[len(lines)-1]), p) == nil {
+		p.GPU = gpu
+		return p
+	}
+	p = &Proof{GPU: gpu, Error: "the process that reads through cuFile gave no answer", Fix: "run it yourself: nebulaio doctor prove --gpu " + fmt.Sprint(gpu) + " " + quote(path)}
+	switch {
+	case ctx.Err() == context.DeadlineExceeded:
+		p.Error = fmt.Sprintf("the process that reads through cuFile took longer than %v and was ended", limit)
+	case err != nil:
+		p.Error = "the process that reads through cuFile ended: " + err.Error()
+	}
+	if s := strings.TrimSpace(string(text.b)); s != "" {
+		first, _, _ := strings.Cut(s, "\n")
+		p.Error += ": " + first
+	}
+	return p
+}
+
+// bounded keeps the first part of what is written to it.
+type bounded struct{ b []byte }
+
+func (w *bounded) Write(p []byte) (int, error) {
+	w.b = append(w.b, p[:min(len(p), maxOutput-len(w.b))]...)
+	return len(p), nil
+}
+
+// firstError finds the first ERROR line among cuFile's logs in dir.
+func firstError(dir string) string {
+	names, _ := filepath.Glob(filepath.Join(dir, "cufile*.log")) // the pattern is well formed
+	for _, n := range names {
+		b, err := Live().ReadFile(n)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(b)) {
+			if _, text, ok := strings.Cut(line, " ERROR "); ok {
+				return clean(text)
+			}
+		}
+	}
+	return ""
+}
+
+// ProveHere is the work of the process that Prove starts: it reads the file at
+// path to a GPU of set through cuFile, with statistics by route. It never fails
+// otherwise than in the proof.
+func ProveHere(ctx context.Context, set device.Set, gpu int, path string) *Proof {
+	p := &Proof{GPU: gpu}
+	if err := p.prove(ctx, set, path); err != nil {
+		p.Error, p.Fix = plain(err), errs.FixOf(err)
+		if absent(err) {
+			p.Skipped, p.Error = p.Error, ""
+		}
+	}
+	return p
+}
+
+func (p *Proof) prove(ctx context.Context, set device.Set, path string) (err error) {
+	dev, err := set.Open(ctx, fmt.Sprintf("cuda:%d", p.GPU))
+	if err != nil {
+		return err
+	}
+	direct, err := set.OpenDirect(ctx, dev)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := direct.Close(); err == nil {
+			err = e
+		}
+	}()
+	p.Version = direct.Version()
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EINVAL) { // no O_DIRECT here
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		return errs.Wrap("open", path, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return errs.Wrap("look at", path, err)
+	}
+	size := min(st.Size, proofSize) &^ (proofAlign - 1)
+	if size <= 0 {
+		return errs.New(errs.Invalid, "read", path, fmt.Sprintf("the file has %d bytes; a read needs %d", st.Size, proofAlign))
+	}
+	buf, err := dev.Alloc(proofSize)
+	if err != nil {
+		return err
+	}
+	defer buf.Free()
+	unregister, err := direct.Register(buf)
+	if err != nil {
+		return err
+	}
+	defer unregister()
+	file, err := direct.OpenFile(fd)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	counting := direct.StartCounting()
+	for i := range int64(proofReads) {
+		if n, err := file.Read(buf.Ptr(), 0, size, i%(st.Size/size)*size); err != nil {
+			return err
+		} else if n != size {
+			return errs.New(errs.IO, "read", path, fmt.Sprintf("%d of %d bytes came; the file became shorter", n, size))
+		}
+	}
+	p.Reads, p.ReadSize = proofReads, size
+	p.Counters, err = direct.Counters()
+	if err == nil {
+		err = counting
+	}
+	p.Done, p.Route = true, p.Counters.Route()
+	return err
+}
+
+// absent says that cuFile is not installed, which is nothing to prove.
+func absent(err error) bool {
+	for e := (*errs.Error)(nil); errors.As(err, &e); err = e.Err {
+		if e.Kind == errs.NotFound && e.Op == "" { // of the loader
+			return true
+		}
+		if e.Err == nil {
+			return false
+		}
+	}
+	return false
+}
+
+// plain is an error's text without its fix, which stands beside.
+func plain(err error) string {
+	text := err.Error()
+	if fix := errs.FixOf(err); fix != "" {
+		text = strings.ReplaceAll(text, " (fix: "+fix+")", "")
+	}
+	return text
+}
