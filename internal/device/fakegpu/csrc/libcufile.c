@@ -208,16 +208,20 @@ static void counted(int writing, ssize_t done)
 	else { g->read_bytes += done; stats.detailed.basic.read.ok++; stats.detailed.basic.read_bytes += done; stats.detailed.read_hist[0]++; }
 }
 
-/* Bytes, or a negative code. O_DIRECT wants aligned memory, hence the bounce. */
+/* Bytes, or a negative code. O_DIRECT wants all aligned, hence the bounce, which
+ * a read begins at the block before. */
 static ssize_t transfer(int fd, int writing, char *mem, size_t size, off_t at)
 {
-	size_t room = (size + 4095) & ~4095ul;
+	size_t lead = writing ? 0 : at & 4095, room = (lead + size + 4095) & ~4095ul;
 	void *bounce;
 	if (posix_memalign(&bounce, 4096, room)) return -5043;
 	if (writing) memcpy(bounce, mem, size);
-	ssize_t done = writing ? pwrite(fd, bounce, size, at) : pread(fd, bounce, room, at);
-	if (done > (ssize_t)size) done = size;
-	if (!writing && done > 0) memcpy(mem, bounce, done);
+	ssize_t done = writing ? pwrite(fd, bounce, size, at) : pread(fd, bounce, room, at - lead);
+	if (!writing && done >= 0) {
+		done = done < (ssize_t)lead ? 0 : done - (ssize_t)lead;
+		if (done > (ssize_t)size) done = size;
+		memcpy(mem, (char *)bounce + lead, done);
+	}
 	int no = errno;
 	free(bounce);
 	errno = no;
