@@ -138,3 +138,27 @@ func TestDoctorProveIsHiddenAndAnswersInJSON(t *testing.T) {
 	c.CheckFreed()
 	g.CheckFreed()
 }
+
+// TestDoctorIsInterruptedWhileItProves: the process that reads ends with it.
+func TestDoctorIsInterruptedWhileItProves(t *testing.T) {
+	g := fakegpu.Build(t, fakegpu.Options{})
+	c := g.BuildCuFile(fakegpu.CuFileOptions{})
+	path := filepath.Join(t.TempDir(), "f.bin")
+	if err := os.WriteFile(path, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	signals := make(chan chan<- os.Signal, 1)
+	var reading *exec.Cmd
+	r := run(t, []string{"doctor", path}, withGPU(g, c.Path), func(w *World) {
+		w.Notify = func(c chan<- os.Signal) func() { signals <- c; return func() {} }
+		w.Command = func(ctx context.Context, _ ...string) *exec.Cmd {
+			(<-signals) <- os.Interrupt
+			reading = exec.CommandContext(ctx, "sleep", "1000")
+			return reading
+		}
+	})
+	r.want(t, 130, "interrupted by SIGINT")
+	if reading == nil || reading.Process != nil && reading.ProcessState == nil {
+		t.Error("the process that reads was not waited for")
+	}
+}

@@ -21,7 +21,7 @@ type Proof struct {
 	ReadSize int64 `json:"read_size,omitempty"` // of each, in bytes
 	// Route is p2p, nvfs, compat, mixed, unknown or none.
 	Route    string                `json:"route,omitempty"`
-	Counters device.DirectCounters `json:"counters"`
+	Counters device.DirectCounters `json:"counters,omitzero"`
 	Version  string                `json:"cufile_version,omitempty"`
 	Error    string                `json:"error,omitempty"`
 	// Log is the first ERROR line that cuFile wrote.

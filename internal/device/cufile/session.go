@@ -22,6 +22,7 @@ type Session struct {
 	closed   bool
 	files    map[*File]struct{}
 	buffers  map[device.Ptr]struct{}
+	batches  map[*Batch]struct{}
 	counting bool
 	level    int // of statistics to go back to, -1 where it was not changed
 	base     device.DirectCounters
@@ -29,7 +30,7 @@ type Session struct {
 
 // Open opens the driver for one device, whose context ctx lends.
 func (l *Library) Open(ctx Contexts, info device.Info) (*Session, error) {
-	s := &Session{lib: l, ctx: ctx, info: info, files: map[*File]struct{}{}, buffers: map[device.Ptr]struct{}{}, level: -1}
+	s := &Session{lib: l, ctx: ctx, info: info, files: map[*File]struct{}{}, buffers: map[device.Ptr]struct{}{}, batches: map[*Batch]struct{}{}, level: -1}
 	n, _ := l.UseCount()
 	s.shared = n > 0
 	if err := ctx.WithContext(l.DriverOpen); err != nil {
@@ -204,6 +205,9 @@ func (s *Session) Close() error {
 	}
 	s.closed = true
 	var all []error
+	for b := range s.batches {
+		all = append(all, b.destroy())
+	}
 	for f := range s.files {
 		all = append(all, f.forget())
 	}

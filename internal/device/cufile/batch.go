@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cufile
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// What a request of a batch does.
+const (
+	OpRead  = 0
+	OpWrite = 1
+)
+
+// States of a request, as BatchEvent has them.
+const (
+	BatchWaiting   = 1
+	BatchPending   = 2
+	BatchInvalid   = 4
+	BatchCancelled = 8
+	BatchComplete  = 16
+	BatchTimeout   = 32
+	BatchFailed    = 64
+)
+
+// maxBatch bounds a batch; the library's own limit, io_batchsize, is lower.
+const maxBatch = 1 << 12
+
+// modeBatch is CUFILE_BATCH, the only mode there is.
+const modeBatch = 1
+
+// BatchOp is one request of a batch.
+type BatchOp struct {
+	File               *File
+	Opcode             int32 // OpRead or OpWrite
+	Base               device.Ptr
+	BufOff, N, FileOff int64
+	Cookie             uint64 // comes back with the event
+}
+
+// Batch is a group of requests that are submitted and collected together. Its
+// methods may be called by one goroutine at a time.
+type Batch struct {
+	s      *Session
+	size   int
+	handle uintptr
+
+	once  sync.Once
+	gone  bool
+	open  int             // requests whose events have not come
+	keep  [][]BatchParams // the library may look at them until then
+	pins  runtime.Pinner
+	event []BatchEvent
+}
+
+// NewBatch makes room for n requests at a time. Kind Unsupported with an older
+// library. The caller closes it before the session, which else does.
+func (s *Session) NewBatch(n int) (*Batch, error) {
+	op := fmt.Sprintf("make a cuFile batch of %d on", n)
+	if n < 1 || n > maxBatch {
+		return nil, errs.New(errs.Invalid, op, s.info.ID, fmt.Sprintf("expected 1 to %d", maxBatch))
+	}
+	fn := &s.lib.fn
+	if err := s.lib.need("use", &fn.batchSetUp, &fn.batchSubmit, &fn.batchGetStatus, &fn.batchCancel, &fn.batchDestroy); err != nil {
+		return nil, errs.Wrap(op, s.info.ID, err)
+	}
+	b := &Batch{s: s, size: n, event: make([]BatchEvent, n)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, s.gone(op)
+	}
+	err := s.ctx.WithContext(func() error { return check("cuFileBatchIOSetUp", fn.batchSetUp.Call(ptr(&b.handle), n)) })
+	if err != nil {
+		return nil, errs.Wrap(op, s.info.ID, err)
+	}
+	s.batches[b] = struct{}{}
+	return b, nil
+}
+
+// Submit starts requests; at most as many as the batch has room for may be
+// under way. Files and memory stay as they are until their events have come.
+func (b *Batch) Submit(ops []BatchOp) error {
+	const what = "submit a cuFile batch on"
+	if b.gone {
+		return b.s.gone(what)
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	if b.open+len(ops) > b.size {
+		return errs.New(errs.Invalid, what, b.s.info.ID, fmt.Sprintf("%d requests while %d are under way; the batch has room for %d", len(ops), b.open, b.size)).
+			WithFix("collect events first")
+	}
+	params := make([]BatchParams, len(ops))
+	for i, o := range ops {
+		if o.File == nil || o.Base == 0 || o.N <= 0 || o.BufOff < 0 || o.FileOff < 0 || o.Opcode != OpRead && o.Opcode != OpWrite {
+			return errs.New(errs.Invalid, what, b.s.info.ID, fmt.Sprintf("request %d is %+v; expected a file, an address, a length and offsets of 0 or more", i, o))
+		}
+		o.File.use.RLock()
+		defer o.File.use.RUnlock()
+		if o.File.closed {
+			return errs.New(errs.Closed, what, b.s.info.ID, fmt.Sprintf("the file of request %d was closed for cuFile", i))
+		}
+		params[i] = BatchParams{mode: modeBatch, Base: uint64(o.Base), FileOffset: o.FileOff, BufOffset: o.BufOff, Size: uint64(o.N), Handle: uintptr(o.File.handle), Opcode: o.Opcode, Cookie: o.Cookie}
+	}
+	b.pins.Pin(&params[0])
+	b.keep = append(b.keep, params)
+	b.open += len(params)
+	err := b.s.call(what, "cuFileBatchIOSubmit", &b.s.lib.fn.batchSubmit, b.handle, len(params), ptr(&params[0]), 0)
+	if err != nil {
+		b.came(len(params)) // none of them will
+	}
+	return err
+}
+
+// Wait collects events, at least least of them unless the timeout passes. They
+// are the batch's until the next call.
+func (b *Batch) Wait(least int, timeout time.Duration) ([]BatchEvent, error) {
+	const what = "wait for a cuFile batch on"
+	if b.gone {
+		return nil, b.s.gone(what)
+	}
+	n, until := uint32(b.size), [2]int64{int64(timeout / time.Second), int64(timeout % time.Second)}
+	// The session's lock is not held: others go on while this one waits.
+	err := b.s.ctx.WithContext(func() error {
+		return check("cuFileBatchIOGetStatus", b.s.lib.fn.batchGetStatus.Call(b.handle, min(max(least, 0), b.size), ptr(&n), ptr(&b.event[0]), ptr(&until)))
+	})
+	if err != nil {
+		return nil, errs.Wrap(what, b.s.info.ID, err)
+	}
+	events := b.event[:min(n, uint32(b.size))]
+	b.came(len(events))
+	return events, nil
+}
+
+// came notes the end of n requests, and lets go of what all of them needed.
+func (b *Batch) came(n int) {
+	if b.open = max(b.open-n, 0); b.open == 0 {
+		b.pins.Unpin()
+		b.keep = nil
+	}
+}
+
+// Bytes is what a request moved, or why it failed.
+func (e BatchEvent) Bytes() (int64, error) {
+	switch {
+	case e.Result < 0:
+		return 0, failure("cuFile batch request", int(max(e.Result, -1<<31)), 0)
+	case e.Status != BatchComplete:
+		return 0, errs.New(errs.IO, "cuFile batch request", fmt.Sprint(e.Cookie), fmt.Sprintf("its state is %d, expected %d", e.Status, BatchComplete))
+	}
+	return e.Result, nil
+}
+
+// Cancel asks the library to drop what is not done. No events come for it; room
+// for new requests is there again only with a new batch where some were under
+// way, because the library does not say which it dropped.
+func (b *Batch) Cancel() error {
+	if b.gone {
+		return nil
+	}
+	return b.s.call("cancel a cuFile batch on", "cuFileBatchIOCancel", &b.s.lib.fn.batchCancel, b.handle)
+}
+
+// Close ends the batch; events that were not collected are lost. A second call
+// does nothing.
+func (b *Batch) Close() error {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	return b.destroy()
+}
+
+// destroy ends the batch once; the session's lock is held.
+func (b *Batch) destroy() (err error) {
+	b.once.Do(func() {
+		b.gone = true
+		delete(b.s.batches, b)
+		err = b.s.ctx.WithContext(func() error { b.s.lib.fn.batchDestroy.Call(b.handle); return nil })
+		b.came(b.open)
+	})
+	return errs.Wrap("end a cuFile batch on", b.s.info.ID, err)
+}
