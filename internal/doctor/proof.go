@@ -49,6 +49,15 @@ func (p *Proof) Text() string {
 	return clean(text + p.logged())
 }
 
+// proofLine is the proof as WriteText shows it: without a GPU it goes without
+// saying that there is none.
+func (r *Result) proofLine() string {
+	if r.GPU == nil && r.Proof != nil && r.Proof.Skipped != "" {
+		return ""
+	}
+	return r.Proof.Text()
+}
+
 func (p *Proof) logged() string {
 	if p.Log == "" {
 		return ""

@@ -75,6 +75,9 @@ func TestTheProofAgainstTheVerdict(t *testing.T) {
 			}
 			var b bytes.Buffer
 			WriteText(&b, r, false)
+			if silent := r.GPU == nil && c.proof.Skipped != ""; silent == strings.Contains(b.String(), "\nproof ") {
+				t.Errorf("the line of the proof in:\n%s", b.String())
+			}
 			for _, s := range c.says {
 				if !strings.Contains(b.String(), s) {
 					t.Errorf("no %q in:\n%s", s, b.String())
@@ -130,6 +133,7 @@ func TestProveAsksAProcess(t *testing.T) {
 		echo " 01-01 [pid=1] ERROR  cufio-udev:65 udev property not found: ID_FS_USAGE" > cufile_1.log
 		echo "a library talks"
 		echo '{"done":true,"gpu":7,"reads":16,"read_size":4096,"route":"compat","counters":{"known":true,"reads":{"total":16,"posix":16}},"cufile_version":"1.15"}'
+		echo "{and says good bye"
 		kill -SEGV $$`)})
 	if p.Text() != "cuFile read 16 x 4.00 KiB: compat (posix 16, p2p 0, nvfs 0); its log says: cufio-udev:65 udev property not found: ID_FS_USAGE" || p.GPU != 0 || p.Error != "" {
 		t.Errorf("%+v: %s", p, p.Text())

@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -195,8 +196,7 @@ func runProof(ctx context.Context, command func(context.Context, ...string) *exe
 		return p
 	}
 	// An answer counts even if the library fails while the process ends.
-	lines := strings.Split(strings.TrimSpace(string(out.b)), "\n")
-	if json.Unmarshal([]byte(lines[len(lines)-1]), p) == nil {
+	if answer := lastObject(out.b); answer != nil && json.Unmarshal(answer, p) == nil {
 		p.GPU = gpu
 		return p
 	}
@@ -212,6 +212,18 @@ func runProof(ctx context.Context, command func(context.Context, ...string) *exe
 		p.Error += ": " + first
 	}
 	return p
+}
+
+// lastObject is the last line of out that is a JSON object: libraries may print
+// lines of their own before it, or when the process ends.
+func lastObject(out []byte) []byte {
+	lines := bytes.Split(out, []byte("\n"))
+	for _, l := range slices.Backward(lines) {
+		if bytes.HasPrefix(l, []byte("{")) && json.Valid(l) {
+			return l
+		}
+	}
+	return nil
 }
 
 // bounded keeps the first part of what is written to it.

@@ -34,7 +34,7 @@ func WriteText(w io.Writer, r *Result, all bool) {
 		}
 		line("route", route.Name+": "+text)
 	}
-	line("proof", r.Proof.Text())
+	line("proof", r.proofLine())
 	line("loader", r.Verdict.Loader)
 	line("path", describe(r.Path))
 	if r.GPU != nil {
