@@ -237,6 +237,49 @@ func TestCountersTellTheRoute(t *testing.T) {
 	}
 }
 
+// TestSessionsCountForThemselves: the first to close does not stop the other,
+// and neither takes the other for a stranger.
+func TestSessionsCountForThemselves(t *testing.T) {
+	r := newRig(t, fakegpu.CuFileOptions{})
+	first := r.Session
+	f, _ := content(t, 4096)
+	if err := first.StartCounting(); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen(t)
+	d := r.open(t, f)
+	read := func() {
+		t.Helper()
+		if _, err := d.Read(r.buf.Ptr(), 0, 4096, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read()
+	if err := r.StartCounting(); err != nil {
+		t.Fatal(err)
+	}
+	read()
+	if c, err := first.Counters(); err != nil || c.Reads.Total != 2 {
+		t.Errorf("the first: %+v, %v", c, err)
+	}
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	read()
+	if c, err := r.Counters(); err != nil || c.Reads.Total != 2 {
+		t.Errorf("the second: %+v, %v", c, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	r.fake.CheckFreed()
+	// With the first gone, the second alone raises the level again.
+	r.reopen(t)
+	if err := r.StartCounting(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSettingsOfOthersStay(t *testing.T) {
 	r := newRig(t, fakegpu.CuFileOptions{})
 	if err := r.Close(); err != nil {

@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -32,6 +33,11 @@ import (
 type Library struct {
 	lib *dl.Library
 	fn  symbols
+
+	mu       sync.Mutex // guards what follows
+	sessions int64      // of ours that have the driver open
+	counting int        // of ours that count
+	level    int        // of statistics to go back to, -1 where it was not changed
 }
 
 type symbols struct {
@@ -142,7 +148,7 @@ func Find(names ...string) (*Library, error) {
 	if err != nil {
 		return nil, &errs.Error{Kind: errs.Unsupported, Op: "use cuFile", Msg: "the library was not found", Err: err, Fix: installFix}
 	}
-	l := &Library{lib: lib}
+	l := &Library{lib: lib, level: -1}
 	var missing []string
 	for _, b := range l.fn.bindings() {
 		if *b.dst = lib.Lookup(b.names...); *b.dst == 0 && b.since == "" {

@@ -16,7 +16,7 @@ type Session struct {
 	lib    *Library
 	ctx    Contexts
 	info   device.Info
-	shared bool // someone in the process had the driver open before us
+	shared bool // someone else in the process had the driver open before us
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
@@ -24,18 +24,20 @@ type Session struct {
 	buffers  map[device.Ptr]struct{}
 	batches  map[*Batch]struct{}
 	counting bool
-	level    int // of statistics to go back to, -1 where it was not changed
 	base     device.DirectCounters
 }
 
 // Open opens the driver for one device, whose context ctx lends.
 func (l *Library) Open(ctx Contexts, info device.Info) (*Session, error) {
-	s := &Session{lib: l, ctx: ctx, info: info, files: map[*File]struct{}{}, buffers: map[device.Ptr]struct{}{}, batches: map[*Batch]struct{}{}, level: -1}
+	s := &Session{lib: l, ctx: ctx, info: info, files: map[*File]struct{}{}, buffers: map[device.Ptr]struct{}{}, batches: map[*Batch]struct{}{}}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	n, _ := l.UseCount()
-	s.shared = n > 0
+	s.shared = n > l.sessions
 	if err := ctx.WithContext(l.DriverOpen); err != nil {
 		return nil, errs.Wrap("open cuFile for", info.ID, err)
 	}
+	l.sessions++
 	return s, nil
 }
 
@@ -125,56 +127,18 @@ func (s *Session) StartCounting() error {
 		return errs.Wrap(op, s.info.ID, err)
 	}
 	if !s.counting {
-		if err := s.startCounting(); err != nil {
+		if err := s.lib.startCounting(s.shared); err != nil {
 			return errs.Wrap(op, s.info.ID, err)
 		}
+		s.counting = true
 	}
 	now, err := s.lib.StatsL3()
 	if err != nil {
-		return errs.Wrap(op, s.info.ID, errors.Join(err, s.stopCounting()))
+		s.counting = false
+		return errs.Wrap(op, s.info.ID, errors.Join(err, s.lib.stopCounting()))
 	}
-	s.counting, s.base = true, now.of(s.info.UUID)
+	s.base = now.of(s.info.UUID)
 	return nil
-}
-
-// startCounting raises the level of a driver that is ours alone.
-func (s *Session) startCounting() error {
-	level, err := s.lib.StatsLevel()
-	if err != nil {
-		return err
-	}
-	if level < perGPU {
-		if s.shared {
-			return errs.New(errs.Unsupported, "cuFile", "", fmt.Sprintf("counts at level %d, and another part of this process had it open before, whose settings are not ours to change", level)).
-				WithFix("set profile.cufile_stats to 3 in cufile.json")
-		}
-		if err := s.lib.SetStatsLevel(perGPU); err != nil {
-			return err
-		}
-		s.level = level
-	}
-	err = s.lib.StatsStart()
-	if err != nil {
-		err = s.lib.StatsStart() // 1.15 refuses the first one once after a boot
-	}
-	if err != nil && s.level < 0 {
-		return nil // it counted before we came; whether it does, the counters tell
-	}
-	if err != nil {
-		return errors.Join(err, s.stopCounting())
-	}
-	return nil
-}
-
-// stopCounting puts the level back where it was changed; mu is held.
-func (s *Session) stopCounting() error {
-	s.counting = false
-	if s.level < 0 {
-		return nil
-	}
-	level := s.level
-	s.level = -1
-	return errors.Join(s.lib.StatsStop(), s.lib.SetStatsLevel(level))
 }
 
 // Counters implements device.Direct.
@@ -215,8 +179,11 @@ func (s *Session) Close() error {
 		all = append(all, s.unregister(base))
 	}
 	if s.counting {
-		all = append(all, s.stopCounting())
+		all = append(all, s.lib.stopCounting())
 	}
+	s.lib.mu.Lock()
+	defer s.lib.mu.Unlock()
+	s.lib.sessions--
 	all = append(all, s.ctx.WithContext(s.lib.DriverClose))
 	return errs.Wrap("close cuFile for", s.info.ID, errors.Join(all...))
 }

@@ -4,9 +4,12 @@ package cufile
 
 import (
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
 // perGPU is the level of statistics that counts by GPU and route.
@@ -85,6 +88,58 @@ func (l *Library) StatsL3() (*StatsL3, error) {
 	}
 	s := new(StatsL3)
 	return s, check("cuFileGetStatsL3", l.fn.statsL3.Call(ptr(s)))
+}
+
+// startCounting counts by GPU and route from the first of our sessions that asks
+// for it. The level is raised only of a driver that is ours alone.
+func (l *Library) startCounting(shared bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.counting > 0 {
+		l.counting++
+		return nil
+	}
+	level, err := l.StatsLevel()
+	if err != nil {
+		return err
+	}
+	if level < perGPU {
+		if shared {
+			return errs.New(errs.Unsupported, "cuFile", "", fmt.Sprintf("counts at level %d, and another part of this process had it open before, whose settings are not ours to change", level)).
+				WithFix("set profile.cufile_stats to 3 in cufile.json")
+		}
+		if err := l.SetStatsLevel(perGPU); err != nil {
+			return err
+		}
+		l.level = level
+	}
+	err = l.StatsStart()
+	if err != nil {
+		err = l.StatsStart() // 1.15 refuses the first one once after a boot
+	}
+	if err != nil && l.level >= 0 {
+		return errors.Join(err, l.restoreLevel())
+	}
+	// Where it counted before we came a refusal means nothing; the counters tell.
+	l.counting++
+	return nil
+}
+
+// stopCounting undoes startCounting; the last one puts the level back.
+func (l *Library) stopCounting() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.counting--; l.counting > 0 || l.level < 0 {
+		return nil
+	}
+	return errors.Join(l.StatsStop(), l.restoreLevel())
+}
+
+// restoreLevel puts back what startCounting changed; mu is held.
+func (l *Library) restoreLevel() error {
+	level := l.level
+	l.level = -1
+	return l.SetStatsLevel(level)
 }
 
 // of adds up what was counted for the GPU of that UUID, as CUDA writes it.
