@@ -16,10 +16,14 @@ import (
 )
 
 // CeilingsFile is where the limits of this machine are kept when no other place
-// is named; empty where the user has no folder for such things.
-func CeilingsFile() string {
-	dir, err := os.UserCacheDir()
-	if err != nil {
+// is named; empty where env, which looks up environment variables, names no
+// folder for such things.
+func CeilingsFile(env func(string) string) string {
+	dir := env("XDG_CACHE_HOME")
+	if home := env("HOME"); dir == "" && home != "" {
+		dir = filepath.Join(home, ".cache")
+	}
+	if dir == "" {
 		return ""
 	}
 	return filepath.Join(dir, "nebulaio", "ceilings.json")
@@ -28,8 +32,11 @@ func CeilingsFile() string {
 // maxCeilings bounds the file of kept limits.
 const maxCeilings = 1 << 20
 
-// LoadCeilings reads kept limits; nil where there are none yet.
+// LoadCeilings reads kept limits; nil where there are none yet, or no path.
 func LoadCeilings(path string) (*record.Ceilings, error) {
+	if path == "" {
+		return nil, nil
+	}
 	f, err := os.Open(path)
 	if os.IsNotExist(err) {
 		return nil, nil

@@ -145,7 +145,7 @@ func (p *plan) blockSizes(base Spec) {
 			best, first := knee(s)
 			out = append(out, fmt.Sprintf("%s: %s reads reach %s, %s of the best; %s reads %s of it.", name, first.Label, units.Rate(first.gbps), ratio(first.gbps, best.gbps), s[0].Label, ratio(s[0].gbps, best.gbps)))
 		}
-		return capital(strings.Join(out, " "))
+		return sentences(out)
 	}
 }
 
@@ -178,7 +178,7 @@ func (p *plan) workers(base Spec) {
 			}
 			out = append(out, text+".")
 		}
-		return capital(strings.Join(out, " "))
+		return sentences(out)
 	}
 }
 
@@ -212,7 +212,7 @@ func (p *plan) memories(base Spec, host bool) {
 		if host {
 			out = append(out, "There is no GPU here: the copies are within host memory, and pinning changes nothing.")
 		}
-		return capital(strings.Join(out, " "))
+		return sentences(out)
 	}
 }
 
@@ -267,9 +267,9 @@ func ratio(a, b float64) string {
 	return strconv.FormatFloat(a/b, 'f', 2, 64)
 }
 
-func capital(s string) string {
-	if s == "" {
-		return s
+func sentences(all []string) string {
+	for i, s := range all {
+		all[i] = strings.ToUpper(s[:1]) + s[1:]
 	}
-	return strings.ToUpper(s[:1]) + s[1:]
+	return strings.Join(all, " ")
 }

@@ -254,4 +254,6 @@ type SweepPoint struct {
 	X      float64 `json:"x"`
 	Label  string  `json:"label"`
 	Run    int     `json:"run"` // index into File.Runs
+	// AU is accelerator utilisation, where the point is a training-shaped run.
+	AU float64 `json:"au,omitempty"`
 }

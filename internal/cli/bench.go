@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/bench"
+	"github.com/nebulaio/nebulaio/internal/bench/dataset"
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/bench/report"
+	"github.com/nebulaio/nebulaio/internal/boot"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/open"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+func newBench(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure storage, memory and GPU, and hold each number against the limit that binds",
+		Long: `Measure storage, memory and GPU, and hold each number against the limit that binds.
+
+PATH is a directory, in which files are made and removed again, or a file, which
+is read as it is and never written to. Several paths are read as one stripe.
+Ctrl-C once ends a run and prints what it has; results of all commands can be
+kept (--out), made a report of (--html, --csv) and compared (bench compare).
+
+Measure this machine's limits once with: nebulaio bench ceilings DIR`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newBenchRead(a), newBenchWrite(a), newBenchAll(a), newBenchSweep(a), newBenchTrain(a),
+		newBenchCeilings(a), newBenchCompare(a), newBenchReport(a))
+	return cmd
+}
+
+// benchFlags are those that commands which measure share.
+type benchFlags struct {
+	system   nebulaio.Options
+	device   string
+	data     dataset.Options
+	ceilings string
+
+	json, gdsio    bool
+	out, csv, html string
+}
+
+func (f *benchFlags) define(fs *pflag.FlagSet, deviceToo bool) {
+	fs.SortFlags = false
+	fs.Var(count(&f.data.Files, 1, 1), "files", "files to make in each directory")
+	fs.Var(sizeOf(&f.data.FileSize, units.GiB), "size", "size of each file to make")
+	fs.BoolVar(&f.data.Keep, "keep", false, "leave the files in DIR/nebulaio-bench for later runs")
+	if deviceToo {
+		envVar(fs, deviceValue(&f.device), "device", "where to: auto, host, cuda or cuda:N")
+		devicesFlag(fs, &f.system.Devices)
+	}
+	fs.StringVar(&f.ceilings, "ceilings", "", "`FILE` of this machine's limits; default ~/.cache/nebulaio/ceilings.json")
+	f.output(fs)
+}
+
+func (f *benchFlags) output(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.json, "json", false, "print one JSON object")
+	fs.BoolVar(&f.gdsio, "gdsio", false, "print one line a run as gdsio does")
+	fs.StringVar(&f.out, "out", "", "write the results to `FILE` as JSON")
+	fs.StringVar(&f.csv, "csv", "", "write the results to `FILE` as CSV")
+	fs.StringVar(&f.html, "html", "", "write a report to `FILE`, one page that needs nothing else")
+}
+
+func deviceValue(dst *string) *value {
+	*dst = "auto"
+	return &value{kind: "DEVICE", want: "auto, host, cuda or cuda:N", text: "auto", set: func(s string) error {
+		*dst = s // the library knows which there are
+		return nil
+	}}
+}
+
+func sizeOf(dst *int64, first int64) *value {
+	*dst = first
+	v := size(dst)
+	v.text = units.Bytes(first)
+	return v
+}
+
+func (f *benchFlags) ceilingsFile(a *app) string {
+	if f.ceilings != "" {
+		return f.ceilings
+	}
+	return bench.CeilingsFile(a.Env)
+}
+
+// bencher is the parts of one command that measures.
+type bencher struct {
+	*bench.Session
+	a     *app
+	f     *benchFlags
+	sys   *boot.System
+	live  *liveLine
+	spare *dataset.Set // empty files to write to, made when first asked for
+}
+
+// openBench opens devices and files. With needDevice no run leaves host memory.
+func (a *app) openBench(ctx context.Context, f *benchFlags, paths []string, needDevice bool) (_ *bencher, err error) {
+	b := &bencher{a: a, f: f, live: a.newLiveLine(f.json || f.gdsio)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.close())
+		}
+	}()
+	var dev device.Device
+	var engine *transfer.Engine
+	if needDevice {
+		if b.sys, err = boot.New(boot.Options{Devices: open.Options{Mode: f.system.Devices,
+			CUDALibraries: given(a.CUDALibrary), NVMLLibraries: given(a.NVMLLibrary), CuFileLibraries: given(a.CuFileLibrary)}}); err != nil {
+			return nil, err
+		}
+		if dev, err = b.sys.Devices.Open(ctx, f.device); err != nil {
+			return nil, err
+		}
+		engine = b.sys.Engine
+	}
+	kept, err := bench.LoadCeilings(f.ceilingsFile(a))
+	if err != nil {
+		return nil, err
+	}
+	var set *dataset.Set
+	if len(paths) > 0 {
+		if set, err = b.makeFiles(ctx, paths, f.data); err != nil {
+			return nil, err
+		}
+	}
+	b.Session = bench.NewSession(nebulaio.Version(), append([]string{"nebulaio"}, a.Args...), set, dev, engine, kept)
+	b.Session.Live = b.live.update
+	if needDevice {
+		b.OpenDirect = func(ctx context.Context) (device.Direct, error) { return b.sys.Devices.OpenDirect(ctx, dev) }
+	}
+	if needDevice && dev.Info().Kind == device.Host && f.device == "auto" {
+		if v := b.sys.Devices.Survey(); v.NoGPU != "" {
+			b.File.Notes = append(b.File.Notes, "the device is host memory, not a GPU: "+v.NoGPU+"; "+v.Fix)
+		}
+	}
+	return b, nil
+}
+
+func (b *bencher) makeFiles(ctx context.Context, paths []string, o dataset.Options) (*dataset.Set, error) {
+	o.Paths = paths
+	p := b.a.startProgress(int64(len(paths))*int64(o.Files)*o.FileSize, b.f.json || b.f.gdsio)
+	o.Progress = p.update
+	set, err := dataset.Open(ctx, o)
+	p.clear()
+	return set, interrupted(ctx, err)
+}
+
+// spareSet is the files that writes go to.
+func (b *bencher) spareSet(ctx context.Context, paths []string) (*dataset.Set, error) {
+	if b.spare != nil {
+		return b.spare, nil
+	}
+	o := b.f.data
+	o.Empty, o.Keep = true, false
+	var err error
+	b.spare, err = b.makeFiles(ctx, paths, o)
+	return b.spare, err
+}
+
+func (b *bencher) close() error {
+	b.live.clear()
+	var all []error
+	if b.spare != nil {
+		all = append(all, b.spare.Close())
+	}
+	if b.Session != nil && b.Set != nil {
+		all = append(all, b.Set.Close())
+	}
+	if b.sys != nil {
+		all = append(all, b.sys.Close())
+	}
+	return errors.Join(all...)
+}
+
+// finish prints and writes what was found; stopped is what ended it early.
+func (b *bencher) finish(stopped error) error {
+	b.live.clear()
+	b.File.Seconds = time.Since(b.File.Started).Seconds()
+	if stopped != nil && (!errs.Is(stopped, errs.Cancelled) || len(b.File.Runs) == 0 && b.File.Train == nil) {
+		return stopped
+	}
+	b.File.Interrupted = b.File.Interrupted || stopped != nil
+	if err := b.a.emit(b.f, &b.File); err != nil {
+		return err
+	}
+	for _, r := range b.File.Runs {
+		if r.Verify != nil && r.Verify.Mismatches > 0 {
+			b.a.fault(errs.New(errs.Corrupt, "verify", r.Name, fmt.Sprintf("%d blocks differ, the first in %s", r.Verify.Mismatches, r.Verify.First)))
+			return nil
+		}
+	}
+	if stopped != nil {
+		b.a.fault(errs.Wrap("benchmark", "the result is of what was measured until then", stopped))
+	}
+	return nil
+}
+
+// fault ends a command that has printed its result with err's exit code: stdout
+// carries one object, so the words go to stderr alone.
+func (a *app) fault(err error) {
+	a.exit = errs.KindOf(err).ExitCode()
+	fmt.Fprintf(a.Stderr, "nebulaio: %s\n", printable(message(err)))
+}
+
+// emit writes a file of results wherever it was asked for.
+func (a *app) emit(f *benchFlags, file *record.File) error {
+	for _, o := range []struct {
+		name  string
+		write func(w io.Writer) error
+	}{
+		{f.out, func(w io.Writer) error { return encodeJSON(w, file) }},
+		{f.csv, func(w io.Writer) error { return report.WriteCSV(w, file) }},
+		{f.html, func(w io.Writer) error { return report.WriteHTML(w, file) }},
+	} {
+		if o.name == "" {
+			continue
+		}
+		if err := replaceFile(o.name, o.write); err != nil {
+			return err
+		}
+	}
+	switch {
+	case f.json:
+		return a.printJSON(file)
+	case f.gdsio:
+		a.printText(func(w io.Writer) {
+			for _, r := range file.Runs {
+				_ = report.WriteGdsio(w, &r) // the writer below remembers
+			}
+		})
+	default:
+		a.printText(func(w io.Writer) { _ = report.WriteText(w, file) })
+	}
+	return nil
+}
+
+// replaceFile writes a file whole or not at all.
+func replaceFile(name string, write func(io.Writer) error) (err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
+	if err != nil {
+		return errs.Wrap("write", name, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(tmp.Name())
+			err = errs.Wrap("write", name, err)
+		}
+	}()
+	err = write(tmp)
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Chmod(tmp.Name(), 0o644)
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), name)
+	}
+	return err
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/bench"
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/bench/report"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+func newBenchCeilings(a *app) *cobra.Command {
+	var f benchFlags
+	var rounds int
+	var round time.Duration
+	cmd := &cobra.Command{
+		Use:   "ceilings [DIR...]",
+		Short: "Measure this machine's limits and keep them, so that later numbers are shares of them",
+		Long: `Measure this machine's limits and keep them, so that later numbers are shares of
+them: memory copy, loopback, copies between host and GPU, and with DIR page
+cache, raw storage read and write there. Each is the median of several rounds.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return somePaths(cmd, args)
+		},
+	}
+	fs := cmd.Flags()
+	fs.Var(count(&rounds, 5, 1), "rounds", "how many times each is measured")
+	fs.Var(duration(&round), "time", "how long one round of storage lasts; default 2s")
+	f.define(fs, true)
+	f.data.FileSize = 4 * units.GiB
+	fs.Lookup("size").Value.(*value).text = units.Bytes(f.data.FileSize)
+	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
+		b, err := a.openBench(ctx, &f, args, true)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, b.close()) }()
+		stopped := b.measureCeilings(ctx, args, rounds, round)
+		b.live.clear()
+		b.File.Seconds = time.Since(b.File.Started).Seconds()
+		c := b.File.Ceilings
+		if stopped != nil && (!errs.Is(stopped, errs.Cancelled) || c == nil) {
+			return stopped
+		}
+		if err := a.emitCeilings(&f, b, c); err != nil {
+			return err
+		}
+		if stopped != nil {
+			a.fault(errs.Wrap("benchmark", "the limits are those measured until then, and were not kept", stopped))
+		}
+		return nil
+	})
+	return cmd
+}
+
+// measureCeilings measures the limits, keeps them, and holds later runs of the
+// session against them. A place that cannot be written to is noted.
+func (b *bencher) measureCeilings(ctx context.Context, paths []string, rounds int, round time.Duration) error {
+	o := bench.CeilingOptions{Version: nebulaio.Version(), Device: b.Device, Set: b.Set, Rounds: rounds, Time: round,
+		Step: func(name string, i, n int) { b.live.step("ceilings: "+name, i, n) }}
+	if len(paths) > 0 {
+		spare, err := b.spareSet(ctx, paths)
+		if err != nil {
+			return err
+		}
+		o.Spare = spare
+	}
+	c, err := bench.MeasureCeilings(ctx, o)
+	b.live.clear()
+	if len(c.Limits) > 0 {
+		b.File.Ceilings = c
+	}
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	b.File.Notes = nil // it said that there were none
+	if err := bench.KeepCeilings(b.f.ceilingsFile(b.a), c); err != nil {
+		b.File.Notes = append(b.File.Notes, "the limits could not be kept: "+message(err)+"; "+errs.FixOf(err))
+	}
+	return nil
+}
+
+func (a *app) emitCeilings(f *benchFlags, b *bencher, c *record.Ceilings) error {
+	switch {
+	case f.out != "" || f.html != "" || f.csv != "":
+		return a.emit(f, &b.File)
+	case f.json:
+		return a.printJSON(c)
+	}
+	a.printText(func(w io.Writer) {
+		_ = report.WriteText(w, &b.File) // the writer below remembers
+		if len(b.File.Notes) == 0 {
+			field(w, "kept", "in %s", printable(f.ceilingsFile(a)))
+		}
+	})
+	return nil
+}

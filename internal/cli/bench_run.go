@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nebulaio/nebulaio/internal/bench"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// somePaths is the argument check of commands that take a stripe.
+func somePaths(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return errs.New(errs.Invalid, cmd.Name(), "", "no path given; expected directories to make files in, or files to read")
+	}
+	for _, p := range args {
+		if p == "" {
+			return errs.New(errs.Invalid, cmd.Name(), "", `a path is ""; expected directories or files`)
+		}
+	}
+	return nil
+}
+
+// specFlags are how one run goes.
+func specFlags(fs *pflag.FlagSet, s *bench.Spec) {
+	fs.Var(choice(&s.Pattern, "ORDER", bench.Sequential, bench.Random), "pattern", "order of blocks: sequential or random")
+	fs.Var(sizeOf(&s.BlockSize, units.MiB), "block-size", "bytes of one request")
+	fs.Var(count(&s.Workers, 4, 1), "workers", "workers, each on its own part of the data")
+	fs.Var(count(&s.QueueDepth, 1, 1), "queue-depth", "requests that each worker has in flight")
+	fs.Var(choice(&s.Route, "ROUTE", bench.Auto, bench.Direct, bench.Buffered), "route",
+		"past the page cache (direct), through it (buffered), or direct where the files allow it (auto)")
+	timeFlags(fs, s)
+	fs.BoolVar(&s.Verify, "verify", false, "compare contents where they were put; the rate then includes that work")
+	fs.Var(number(&s.Seed), "seed", "seed of contents and of random order")
+	fs.BoolVar(&s.SmallPages, "small-pages", false, "back buffers with ordinary pages instead of huge ones, as most programs do")
+}
+
+func timeFlags(fs *pflag.FlagSet, s *bench.Spec) {
+	fs.Var(duration(&s.Time), "time", "how long, going over the data again and again; without it once")
+	passes := count(&s.Passes, 0, 1)
+	passes.text = ""
+	fs.Var(passes, "passes", "how many times over the data")
+	stable := share(&s.Stable)
+	fs.Var(stable, "until-stable", "end when the rates of the last two seconds lie within this `SHARE`; --time is then the longest, one minute by default")
+}
+
+func duration(dst *time.Duration) *value {
+	return &value{kind: "DURATION", want: "a duration such as 10s, 500ms or 2m", text: "", set: func(s string) error {
+		d, err := time.ParseDuration(s)
+		if err != nil || d <= 0 {
+			return errForm
+		}
+		*dst = d
+		return nil
+	}}
+}
+
+// share reads 0.05 and 5%.
+func share(dst *float64) *value {
+	return &value{kind: "SHARE", want: "a share such as 0.05 or 5%", text: "", set: func(s string) error {
+		text, percent := strings.CutSuffix(s, "%")
+		v, err := strconv.ParseFloat(text, 64)
+		if percent {
+			v /= 100
+		}
+		if err != nil || !(v > 0 && v < 1) {
+			return errForm
+		}
+		*dst = v
+		return nil
+	}}
+}
+
+func newBenchRead(a *app) *cobra.Command {
+	var f benchFlags
+	var s bench.Spec
+	cmd := &cobra.Command{
+		Use:   "read PATH...",
+		Short: "Read from storage into host or device memory",
+		Long: `Read from storage into host or device memory.
+
+--to host stops in host memory. pageable and pinned go on to the device block by
+block, as most programs do; engine hands everything to the transfer engine, as
+nebulaio load does; cufile hands each block to NVIDIA's cuFile.`,
+		Args: somePaths,
+	}
+	fs := cmd.Flags()
+	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.Engine, bench.CuFile), "to", "host, pageable, pinned, engine or cufile")
+	specFlags(fs, &s)
+	fs.Var(choice(&s.IO, "HOW", bench.Pread, bench.Uring), "io", "how reads are issued: pread or uring")
+	fs.Var(choice(&s.Cache, "STATE", bench.Cold, bench.Warm, bench.AsIs), "cache", "page cache at the start of each pass: cold, warm or as-is")
+	f.define(fs, true)
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		s.Op = bench.Read
+		return a.benchOne(ctx, &f, args, s)
+	})
+	return cmd
+}
+
+func newBenchWrite(a *app) *cobra.Command {
+	var f benchFlags
+	var s bench.Spec
+	cmd := &cobra.Command{
+		Use:   "write DIR...",
+		Short: "Write from host or device memory to storage, durable at the end",
+		Args:  somePaths,
+	}
+	fs := cmd.Flags()
+	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.CuFile), "from", "host, pageable, pinned or cufile")
+	specFlags(fs, &s)
+	fs.BoolVar(&s.NoSync, "no-sync", false, "do not wait until the data is durable")
+	f.define(fs, true)
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		s.Op = bench.Write
+		return a.benchOne(ctx, &f, args, s)
+	})
+	return cmd
+}
+
+// benchOne opens, runs one spec, prints.
+func (a *app) benchOne(ctx context.Context, f *benchFlags, paths []string, s bench.Spec) (err error) {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	f.data.Seed = s.Seed
+	f.data.Empty = s.Op == bench.Write
+	b, err := a.openBench(ctx, f, paths, s.Memory != bench.Host)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	_, err = b.Run(ctx, s)
+	return b.finish(err)
+}
+
+func newBenchSweep(a *app) *cobra.Command {
+	var f benchFlags
+	var s bench.Spec
+	words := append(bench.Sweeps(), "prefetch", "all")
+	cmd := &cobra.Command{
+		Use:   "sweep QUESTION PATH...",
+		Short: "Answer one question with a row of runs: " + list(words),
+		Long: `Answer one question with a row of runs.
+
+  pattern     what random access costs against sequential
+  block-size  how large a read should be
+  workers     how many workers pay
+  memory      what pinned memory and the engine gain
+  prefetch    how many batches ahead keep the device busy
+  all         each of them`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errs.New(errs.Invalid, "sweep", "", "no question given; expected "+list(words))
+			}
+			return somePaths(cmd, args[1:])
+		},
+	}
+	fs := cmd.Flags()
+	timeFlags(fs, &s)
+	fs.Var(number(&s.Seed), "seed", "seed of contents and of random order")
+	f.define(fs, true)
+	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
+		ids, err := sweepsOf(args[0], words)
+		if err != nil {
+			return err
+		}
+		if s.Time == 0 && s.Passes == 0 && s.Stable == 0 {
+			s.Time = 2 * time.Second
+		}
+		f.data.Seed = s.Seed
+		b, err := a.openBench(ctx, &f, args[1:], true)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, b.close()) }()
+		return b.finish(b.sweeps(ctx, ids, s))
+	})
+	return cmd
+}
+
+func sweepsOf(id string, words []string) ([]string, error) {
+	if id == "all" {
+		return words[:len(words)-1], nil
+	}
+	for _, w := range words {
+		if w == id {
+			return []string{id}, nil
+		}
+	}
+	return nil, errs.New(errs.Invalid, "sweep", strconv.Quote(id), "is not a question; expected "+list(words))
+}
+
+func (b *bencher) sweeps(ctx context.Context, ids []string, s bench.Spec) error {
+	for _, id := range ids {
+		err := error(nil)
+		if id == "prefetch" {
+			err = b.prefetchSweep(ctx, s)
+		} else {
+			err = b.Sweep(ctx, id, s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newBenchAll(a *app) *cobra.Command {
+	var f benchFlags
+	var s bench.Spec
+	var measure bool
+	var rounds int
+	cmd := &cobra.Command{
+		Use:   "all DIR...",
+		Short: "Measure everything once: limits, each way to the device and back, each sweep, a training run",
+		Long: `Measure everything once: limits, each way to the device and back, each sweep, a
+training run. With --html it is the picture of a machine.`,
+		Args: somePaths,
+	}
+	fs := cmd.Flags()
+	fs.Var(duration(&s.Time), "time", "how long each run lasts; default 2s")
+	fs.Var(count(&rounds, 5, 1), "rounds", "how many times each limit is measured")
+	fs.BoolVar(&measure, "measure-ceilings", false, "measure the limits again although they are known")
+	fs.Var(number(&s.Seed), "seed", "seed of contents and of random order")
+	f.define(fs, true)
+	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
+		if s.Time == 0 {
+			s.Time = 2 * time.Second
+		}
+		f.data.Seed = s.Seed
+		b, err := a.openBench(ctx, &f, args, true)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, b.close()) }()
+		if measure || b.File.Ceilings == nil {
+			if err := b.measureCeilings(ctx, args, rounds, s.Time); err != nil {
+				return b.finish(err)
+			}
+		}
+		return b.finish(b.everything(ctx, args, s))
+	})
+	return cmd
+}
+
+// everything runs all there is; what this machine cannot do is noted.
+func (b *bencher) everything(ctx context.Context, paths []string, s bench.Spec) error {
+	for _, m := range []bench.Memory{bench.Host, bench.Pageable, bench.Pinned, bench.Engine, bench.CuFile} {
+		for _, c := range []bench.Cache{bench.Cold, bench.Warm} {
+			r := s
+			r.Memory, r.Cache, r.Workers = m, c, 8
+			if c == bench.Warm && m != bench.Engine {
+				r.Route = bench.Buffered
+			}
+			if m == bench.CuFile && c == bench.Warm {
+				continue
+			}
+			if err := b.tryRun(ctx, r); err != nil {
+				return err
+			}
+		}
+	}
+	random := s
+	random.Pattern, random.BlockSize, random.Workers, random.QueueDepth = bench.Random, 4*units.KiB, 8, 4
+	if err := b.tryRun(ctx, random); err != nil {
+		return err
+	}
+	if err := b.writes(ctx, paths, s); err != nil {
+		return err
+	}
+	if err := b.sweeps(ctx, append(bench.Sweeps(), "prefetch"), s); err != nil {
+		return err
+	}
+	return b.trainDefault(ctx)
+}
+
+func (b *bencher) writes(ctx context.Context, paths []string, s bench.Spec) error {
+	spare, err := b.spareSet(ctx, paths)
+	if err != nil {
+		return err
+	}
+	whole := b.Set
+	b.Set = spare
+	defer func() { b.Set = whole }()
+	for _, m := range []bench.Memory{bench.Host, bench.Pageable, bench.Pinned} {
+		w := s
+		w.Op, w.Memory, w.Workers, w.Time, w.Passes = bench.Write, m, 8, 0, 3
+		if err := b.tryRun(ctx, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tryRun runs s and notes it where this machine cannot.
+func (b *bencher) tryRun(ctx context.Context, s bench.Spec) error {
+	_, err := b.Run(ctx, s)
+	if errs.Is(err, errs.Unsupported) {
+		b.File.Notes = append(b.File.Notes, fmt.Sprintf("%s was left out: %s", s.Name(), message(err)))
+		return nil
+	}
+	return err
+}

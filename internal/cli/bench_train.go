@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nebulaio/nebulaio/internal/bench"
+	"github.com/nebulaio/nebulaio/internal/bench/train"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// trainFlags are a training-shaped run.
+type trainFlags struct {
+	benchFlags
+	c                     train.Config
+	workload, accelerator string
+	warm                  bool
+}
+
+// The run that no flag changes: samples of a megabyte as image shards give, a
+// step that a fast accelerator needs for such a batch.
+const (
+	defaultSample = units.MiB
+	defaultBatch  = 32
+	defaultStep   = 20 * time.Millisecond
+	defaultSteps  = 100
+)
+
+func newBenchTrain(a *app) *cobra.Command {
+	var f trainFlags
+	cmd := &cobra.Command{
+		Use:   "train PATH...",
+		Short: "Feed a training-shaped loop and say what it waits for",
+		Long: `Feed a training-shaped loop and say what it waits for.
+
+Batches are read into device memory while a step of known length runs: a spin
+kernel on a GPU, a wait on host. The result is accelerator utilisation and a
+diagnosis: loader-bound, copy-bound or gpu-bound, with the next thing to change.
+--workload takes batch, sample and step from the MLPerf Storage benchmark.`,
+		Args: somePaths,
+	}
+	fs := cmd.Flags()
+	workload := choice(&f.workload, "NAME", "unet3d", "resnet50", "cosmoflow")
+	f.workload, workload.text = "", ""
+	fs.Var(workload, "workload", "a known one: unet3d, resnet50 or cosmoflow")
+	fs.Var(choice(&f.accelerator, "NAME", "h100", "a100"), "accelerator", "whose step time the workload has: h100 or a100")
+	fs.Var(sizeOf(&f.c.SampleBytes, defaultSample), "sample-size", "bytes of one sample")
+	fs.Var(count(&f.c.Batch, defaultBatch, 1), "batch", "samples of one step")
+	step := duration(&f.c.StepTime)
+	f.c.StepTime, step.text = defaultStep, defaultStep.String()
+	fs.Var(step, "step", "how long a step keeps the device busy")
+	fs.Var(count(&f.c.Steps, defaultSteps, 1), "steps", "steps to measure")
+	fs.Var(count(&f.c.Workers, 4, 1), "workers", "threads that read samples")
+	fs.Var(count(&f.c.Prefetch, 2, 0), "prefetch", "batches ahead of the step")
+	fs.Var(choice(&f.c.Memory, "MEMORY", train.Engine, train.Pinned, train.Pageable), "memory", "how batches get to the device: engine, pinned or pageable")
+	fs.Var(choice(&f.c.Route, "ROUTE", "auto", "direct", "buffered"), "route", "auto, direct or buffered")
+	fs.Var(choice(&f.c.Pattern, "ORDER", train.Random, train.Sequential), "pattern", "order of samples: random or sequential")
+	fs.BoolVar(&f.warm, "warm", false, "leave the page cache alone instead of dropping it before each epoch")
+	fs.Var(number(&f.c.Seed), "seed", "seed of contents and order")
+	f.define(fs, true)
+	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
+		if f.workload != "" {
+			w, err := train.Workload(f.workload, f.accelerator)
+			if err != nil {
+				return err
+			}
+			f.c.Workload, f.c.WantedAU, f.c.SampleBytes, f.c.Batch, f.c.StepTime = w.Name+" on "+w.Accelerator, w.WantedAU, w.SampleBytes, w.Batch, w.StepTime
+			if !cmd.Flags().Changed("size") {
+				// Enough for a few steps of the largest of them.
+				f.data.FileSize = max(f.data.FileSize, 4*int64(w.Batch)*train.Stride(w.SampleBytes))
+			}
+		}
+		f.data.Seed, f.c.Drop = f.c.Seed, !f.warm
+		b, err := a.openBench(ctx, &f.benchFlags, args, true)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, b.close()) }()
+		return b.finish(b.train(ctx, f.c))
+	})
+	return cmd
+}
+
+// train runs one training-shaped run.
+func (b *bencher) train(ctx context.Context, c train.Config) error {
+	c, err := b.forTraining(ctx, c)
+	if err != nil {
+		return err
+	}
+	_, err = b.Train(ctx, c)
+	return err
+}
+
+// forTraining gives a run the host device, where the engine reads to when the
+// loader is measured alone, and something to show.
+func (b *bencher) forTraining(ctx context.Context, c train.Config) (train.Config, error) {
+	var err error
+	c.Host, err = b.sys.Devices.Open(ctx, "host")
+	c.Progress = func(phase string, done, total int) { b.live.step("training, "+phase, min(done, total-1), total) }
+	return c, err
+}
+
+// usual is the training-shaped run of commands that have no flags for it.
+func (b *bencher) usual(steps int) train.Config {
+	return train.Config{SampleBytes: defaultSample, Batch: defaultBatch, StepTime: defaultStep, Steps: steps, Workers: 4, Prefetch: 2,
+		Memory: train.Engine, Pattern: train.Random, Drop: true, Seed: b.f.data.Seed}
+}
+
+func (b *bencher) prefetchSweep(ctx context.Context, _ bench.Spec) error {
+	c := b.usual(40)
+	c.StepTime, c.Memory = 0, train.Pinned
+	c, err := b.forTraining(ctx, c)
+	if err != nil {
+		return err
+	}
+	return b.Prefetch(ctx, c)
+}
+
+func (b *bencher) trainDefault(ctx context.Context) error { return b.train(ctx, b.usual(defaultSteps)) }
