@@ -66,8 +66,13 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/format/safetensors -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/format/safetensors -run '^$$' -fuzz FuzzIndex -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/transfer -run '^$$' -fuzz FuzzPlan -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/doctor -run '^$$' -fuzz FuzzMountinfo -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/doctor -run '^$$' -fuzz FuzzCuFile -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzMountinfo -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzCuFile -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzConfigSpace -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzOptions -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzLustreLayout -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzLines -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/doctor -run '^$$' -fuzz FuzzRules -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/bench/record -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
 
 .PHONY: bench

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nebulaio/nebulaio"
 	"github.com/nebulaio/nebulaio/internal/doctor"
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
@@ -90,7 +91,7 @@ the checks read and nothing else: hardware, mounts, settings and names, no data.
 			if err != nil {
 				return err
 			}
-			c, err := doctor.Capture(args[0], doctor.Live(), m)
+			c, err := doctor.Capture(args[0], facts.Live(), m)
 			if err != nil {
 				return err
 			}
@@ -109,8 +110,8 @@ the checks read and nothing else: hardware, mounts, settings and names, no data.
 
 // look gathers what files do not tell about this machine: GPUs, and the way
 // that cuFile takes from path to the GPU.
-func (a *app) look(ctx context.Context, path string, gpu int, noProve bool) (doctor.Meta, error) {
-	m, err := doctor.Look(path, a.Env)
+func (a *app) look(ctx context.Context, path string, gpu int, noProve bool) (facts.Meta, error) {
+	m, err := facts.Look(path, a.Env)
 	if err != nil {
 		return m, err
 	}
@@ -124,10 +125,10 @@ func (a *app) look(ctx context.Context, path string, gpu int, noProve bool) (doc
 		return m, err
 	}
 	if noProve {
-		m.Proof = &doctor.Proof{Skipped: "--no-prove was given"}
+		m.Proof = &facts.Proof{Skipped: "--no-prove was given"}
 		return m, nil
 	}
-	m.Proof = doctor.Prove(ctx, doctor.Live(), m, doctor.ProveOptions{GPU: gpu, Command: a.Command})
+	m.Proof = doctor.Prove(ctx, facts.Live(), m, doctor.ProveOptions{GPU: gpu, Command: a.Command})
 	if ctx.Err() != nil {
 		return m, context.Cause(ctx)
 	}
@@ -142,11 +143,11 @@ func (a *app) doctor(ctx context.Context, o doctorFlags, path string) error {
 		return errs.New(errs.Invalid, "doctor", "", fmt.Sprintf("the path %q is given with --root; a capture knows its own path", path)).
 			WithFix("leave the path out; it was given to doctor capture")
 	}
-	tree := doctor.Live()
-	var m doctor.Meta
+	tree := facts.Live()
+	var m facts.Meta
 	var err error
 	if o.captured != "" {
-		tree, m, err = doctor.Load(o.captured)
+		tree, m, err = facts.Load(o.captured)
 	} else {
 		m, err = a.look(ctx, path, o.gpu, o.noProve)
 	}

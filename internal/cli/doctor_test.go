@@ -75,7 +75,7 @@ func TestDoctorFailsWithOneAndSaysSoInJSON(t *testing.T) {
 
 func TestDoctorFixScript(t *testing.T) {
 	r := run(t, []string{"doctor", "--root", gpuCapture(t), "--fix-script"})
-	if !strings.HasPrefix(r.out, "#!/bin/sh\n") || !strings.Contains(r.out, "exit 1\nset -e\n") || !strings.Contains(r.out, "# FAIL blk.peer:") {
+	if !strings.HasPrefix(r.out, "#!/bin/sh\n") || !strings.Contains(r.out, "exit 1\nset -eu\n") || !strings.Contains(r.out, "# FAIL blk.peer:") {
 		t.Errorf("exit code %d\n%s", r.code, r.out)
 	}
 }

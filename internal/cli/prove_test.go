@@ -13,6 +13,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/doctor"
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 )
 
 // asProgram makes the test binary the program, with libraries of the test.
@@ -36,10 +37,10 @@ func withGPU(g *fakegpu.GPU, cufile string) func(*World) {
 	}
 }
 
-func proofOf(t *testing.T, r result) (p *doctor.Proof, level doctor.Level) {
+func proofOf(t *testing.T, r result) (p *facts.Proof, level doctor.Level) {
 	t.Helper()
 	var v struct {
-		Proof    *doctor.Proof
+		Proof    *facts.Proof
 		Findings []doctor.Finding
 	}
 	if err := json.Unmarshal([]byte(r.out), &v); err != nil || v.Proof == nil {
@@ -98,7 +99,7 @@ func TestDoctorSaysWhyTheProofFailed(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, 4096), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	try := func(cufile string) (*doctor.Proof, doctor.Level) {
+	try := func(cufile string) (*facts.Proof, doctor.Level) {
 		return proofOf(t, run(t, []string{"doctor", path, "--json"}, withGPU(g, cufile)))
 	}
 	p, level := try(g.BuildCuFile(fakegpu.CuFileOptions{Register: 5027}).Path)
@@ -128,11 +129,11 @@ func TestDoctorProveIsHiddenAndAnswersInJSON(t *testing.T) {
 	c := g.BuildCuFile(fakegpu.CuFileOptions{})
 	for _, path := range []string{"/nowhere/at/all", os.DevNull} {
 		r := run(t, []string{"doctor", "prove", "--gpu", "0", path}, withGPU(g, c.Path))
-		if p := decode[doctor.Proof](t, r); r.code != 0 || p.Done || !strings.Contains(p.Error, path) {
+		if p := decode[facts.Proof](t, r); r.code != 0 || p.Done || !strings.Contains(p.Error, path) {
 			t.Errorf("exit code %d, %+v", r.code, p)
 		}
 	}
-	if p := decode[doctor.Proof](t, run(t, []string{"doctor", "prove", "--gpu", "9", "/tmp"}, withGPU(g, c.Path))); !strings.Contains(p.Error, "cuda:9") {
+	if p := decode[facts.Proof](t, run(t, []string{"doctor", "prove", "--gpu", "9", "/tmp"}, withGPU(g, c.Path))); !strings.Contains(p.Error, "cuda:9") {
 		t.Errorf("%+v", p)
 	}
 	c.CheckFreed()

@@ -32,7 +32,7 @@ type Info struct {
 	TotalMemory int64  `json:"total_memory"`
 	Driver      string `json:"driver,omitempty"`
 	// Facts are further properties by name, as the driver gave them: PCIe
-	// generation and width, BAR1 size, GPUDirect support.
+	// generation, width and replays, BAR1 size, GPUDirect support, modes.
 	Facts map[string]string `json:"facts,omitempty"`
 }
 

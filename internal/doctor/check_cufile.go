@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -17,167 +18,157 @@ func cufileChecks() []check {
 	}
 }
 
-// libDirs are where the loader and the CUDA packages keep libraries. Opening
-// libcufile would start its threads, so it is looked for, not loaded.
-func libDirs(f *facts) []string {
-	dirs := []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib", "/usr/local/cuda/lib64"}
-	for _, cuda := range glob(f.t, "/usr/local", "cuda*") {
-		dirs = append(dirs, glob(f.t, cuda+"/targets", "*")...)
+func cufileLib(f *exam) []answer {
+	if f.GPU == nil {
+		return skip(noGPU)
 	}
-	for i, d := range dirs {
-		if strings.Contains(d, "/targets/") {
-			dirs[i] = d + "/lib"
-		}
-	}
-	return dirs
-}
-
-// library finds a library by its name's beginning, the longest name of the
-// first directory that has it: that one carries the version.
-func (f *facts) library(prefix string) string {
-	for _, d := range libDirs(f) {
-		best := ""
-		for _, n := range glob(f.t, d, prefix+"*") {
-			if len(n) > len(best) {
-				best = n
-			}
-		}
-		if best != "" {
-			return best
-		}
-	}
-	return ""
-}
-
-func cufileLib(f *facts) []answer {
-	if f.gpu == nil {
-		return skip("no GPU")
-	}
-	if p := f.library("libcufile.so"); p != "" {
+	if p := f.Library("libcufile.so"); p != "" {
 		return one(Pass, "libcufile", p)
 	}
 	return one(Warn, "libcufile", "not in the system's library directories; a Python wheel may carry its own")
 }
 
-func cufileJSON(f *facts) []answer {
-	c := &f.cufile
-	switch {
-	case f.gpu == nil:
-		return skip("no GPU")
-	case c.path == "":
-		return one(Info, "cufile.json", "none: the library's defaults apply")
-	case c.err != nil:
-		return one(Fail, c.path, "cannot be used: "+c.err.Error())
+// setting is a switch of cuFile: the environment overrules the file. by names
+// where it was found.
+func (f *exam) setting(variable, name string) (on, set bool, by string) {
+	if v, ok := f.CuFileEnv[variable]; ok {
+		return v == "1" || strings.EqualFold(v, "true"), true, "$" + variable
 	}
-	if v, _ := c.boolean("properties.force_compat_mode"); v {
-		return one(Warn, c.path, "force_compat_mode is true: every read goes through the CPU")
-	}
-	if v, set := c.boolean("properties.allow_compat_mode"); v || !set {
-		return one(Info, c.path, "allow_compat_mode is on or not set: a read that cannot go directly goes through the CPU silently")
-	}
-	return one(Pass, c.path, "parses; compatibility mode is off")
+	on, set = f.CuFile.Boolean(name)
+	return on, set, f.CuFile.Path
 }
 
-func p2pCuFile(f *facts) []answer {
-	if f.gpu == nil {
-		return skip("no GPU")
+func cufileJSON(f *exam) []answer {
+	c := &f.CuFile
+	switch {
+	case f.GPU == nil:
+		return skip(noGPU)
+	case c.Err != nil:
+		return one(Fail, c.Path, "cannot be used: "+c.Err.Error())
 	}
-	global, _ := f.cufile.boolean("properties.use_pci_p2pdma")
-	nvme, _ := f.cufile.boolean("block.nvme.use_pci_p2pdma")
-	if global || nvme {
-		return one(Pass, f.cufile.path, "use_pci_p2pdma is true")
+	if v, _, by := f.setting("CUFILE_FORCE_COMPAT_MODE", "properties.force_compat_mode"); v {
+		return one(Fail, by, "force_compat_mode is true: every read goes through the CPU")
 	}
-	name := f.cufile.path
+	if c.Path == "" {
+		return one(Info, "cufile.json", "none: the library's defaults apply")
+	}
+	if v, set, by := f.setting("CUFILE_ALLOW_COMPAT_MODE", "properties.allow_compat_mode"); v || !set {
+		return one(Info, by, "allow_compat_mode is on or not set: a read that cannot go directly goes through the CPU silently")
+	}
+	return one(Pass, c.Path, "parses; compatibility mode is off")
+}
+
+func p2pCuFile(f *exam) []answer {
+	if f.GPU == nil {
+		return skip(noGPU)
+	}
+	least, text := f.since("p2p.cufile", "least")
+	lib := path.Base(f.Library("libcufile.so"))
+	if v := facts.ParseVersion(strings.TrimPrefix(lib, "libcufile.so.")); v[0] > 0 && facts.Older(v, least) {
+		return []answer{answer{level: Fail, subject: lib, observed: "P2PDMA comes with " + text}.with("now", "# install libcufile "+text+" or newer (CUDA 12.8), with the rest of GPUDirect Storage")}
+	}
+	global, _, name := f.setting("CUFILE_USE_PCIP2PDMA", "properties.use_pci_p2pdma")
+	nvme, _ := f.CuFile.Boolean("block.nvme.use_pci_p2pdma")
+	switch {
+	case global || nvme && name == f.CuFile.Path:
+		return one(Pass, name, "use_pci_p2pdma is true")
+	case strings.HasPrefix(name, "$"):
+		return []answer{answer{level: Fail, subject: name, observed: "turns P2PDMA off"}.with("now", "# unset the variable, or set it to true")}
+	}
 	if name == "" {
 		name = "/etc/cufile.json"
 	}
-	return one(Fail, name, "use_pci_p2pdma is false or not set")
+	return []answer{answer{level: Fail, subject: name, observed: "use_pci_p2pdma is false or not set"}.with("now", `# set "use_pci_p2pdma": true under "properties" in `+quote(name))}
 }
 
-func cufileSizes(f *facts) []answer {
-	if f.gpu == nil || f.cufile.values == nil {
+func cufileSizes(f *exam) []answer {
+	if f.GPU == nil || f.CuFile.Values == nil {
 		return skip("no GPU or no cufile.json")
 	}
 	var out []answer
-	bad := func(text string) { out = append(out, answer{level: Warn, subject: f.cufile.path, observed: text}) }
-	direct, set := f.cufile.number("properties.max_direct_io_size_kb")
-	if set && (int64(direct)%4 != 0 || direct > 16384) {
+	bad := func(text string) { out = append(out, answer{level: Warn, subject: f.CuFile.Path, observed: text}) }
+	multiple := f.whole("cufile.sizes", "direct_multiple_kib")
+	direct, set := f.CuFile.Number("properties.max_direct_io_size_kb")
+	if set && (multiple > 0 && int64(direct)%multiple != 0 || direct > f.num("cufile.sizes", "direct_most_kib")) {
 		bad(fmt.Sprintf("max_direct_io_size_kb is %.0f", direct))
 	}
-	cache, has := f.cufile.number("properties.max_device_cache_size_kb")
-	threads, _ := f.cufile.number("execution.max_io_threads")
+	cache, has := f.CuFile.Number("properties.max_device_cache_size_kb")
+	threads, _ := f.CuFile.Number("execution.max_io_threads")
 	if set && has && cache < direct*max(threads, 1) {
 		bad(fmt.Sprintf("max_device_cache_size_kb is %.0f, below %.0f threads × %.0f", cache, max(threads, 1), direct))
 	}
-	if v, _ := lookup(f.cufile.values, "logging.level"); v == "DEBUG" || v == "TRACE" {
+	if v, _ := f.CuFile.Value("logging.level"); v == "DEBUG" || v == "TRACE" {
 		bad(fmt.Sprintf("logging.level is %v", v))
 	}
 	if out == nil {
-		return one(Pass, f.cufile.path, "sizes and log level")
+		return one(Pass, f.CuFile.Path, "sizes and log level")
 	}
 	return out
 }
 
-func cufilePinned(f *facts) []answer {
-	if f.gpu == nil || f.grace() {
+func cufilePinned(f *exam) []answer {
+	if f.GPU == nil || f.Grace() {
 		return skip("no GPU with a BAR1")
 	}
-	pinned, set := f.cufile.number("properties.max_device_pinned_mem_size_kb")
-	bar := f.barSize(f.gpu.PCI, 1)
+	pinned, set := f.CuFile.Number("properties.max_device_pinned_mem_size_kb")
+	bar := f.BAR1()
 	if !set || bar == 0 {
 		return skip("not set, or the size of BAR1 is not shown")
 	}
 	text := fmt.Sprintf("max_device_pinned_mem_size_kb is %.0f, BAR1 is %s", pinned, units.Bytes(bar))
 	if pinned*1024 > float64(bar) {
-		return one(Warn, f.cufile.path, text)
+		return one(Warn, f.CuFile.Path, text)
 	}
-	return one(Pass, f.cufile.path, text)
+	return one(Pass, f.CuFile.Path, text)
 }
 
-func cufileRDMA(f *facts) []answer {
-	if !f.pair() {
+func cufileRDMA(f *exam) []answer {
+	if !f.Pair() {
 		return skip(noPair)
 	}
-	switch f.mount.fstype {
+	switch f.Mount.FSType {
 	case "wekafs", "gpfs":
 	default:
 		return skip("this file system does not use RDMA from user space")
 	}
-	if f.library("libcufile_rdma.so") == "" {
+	if f.Library("libcufile_rdma.so") == "" {
 		return one(Fail, "libcufile_rdma", "not in the system's library directories")
 	}
-	if v, _ := lookup(f.cufile.values, "properties.rdma_dev_addr_list"); v == nil || fmt.Sprint(v) == "[]" {
+	if v, _ := f.CuFile.Value("properties.rdma_dev_addr_list"); v == nil || fmt.Sprint(v) == "[]" {
 		return one(Fail, "rdma_dev_addr_list", "empty or not set")
 	}
-	return one(Pass, "libcufile_rdma", "found, addresses are set")
+	if len(f.RDMAUp()) == 0 {
+		return one(Fail, "rdma_dev_addr_list", "is set, but no RDMA port is active")
+	}
+	return one(Pass, "libcufile_rdma", "found, addresses are set, a port is active")
 }
 
-func cufileFS(f *facts) []answer {
-	if !f.pair() {
+func cufileFS(f *exam) []answer {
+	if !f.Pair() {
 		return skip(noPair)
 	}
-	key := map[string]string{"wekafs": "fs.weka.rdma_write_support", "gpfs": "fs.gpfs.gds_write_support"}[f.mount.fstype]
+	key := map[string]string{"wekafs": "fs.weka.rdma_write_support", "gpfs": "fs.gpfs.gds_write_support"}[f.Mount.FSType]
 	if key == "" {
 		return skip("only weka and gpfs have such a key")
 	}
-	if v, _ := f.cufile.boolean(key); v {
-		return one(Pass, f.cufile.path, key+" is true")
+	if v, _ := f.CuFile.Boolean(key); v {
+		return one(Pass, f.CuFile.Path, key+" is true")
 	}
-	return one(Info, f.cufile.path, key+" is false or not set: writes go through the CPU")
+	return one(Info, f.CuFile.Path, key+" is false or not set: writes go through the CPU")
 }
 
-func ctLibs(f *facts) []answer {
-	if f.gpu == nil || f.library("libcufile.so") == "" {
+func ctLibs(f *exam) []answer {
+	if f.GPU == nil || f.Library("libcufile.so") == "" {
 		return skip("no libcufile")
 	}
 	var absent []string
 	for _, l := range []string{"libnuma.so.1", "libcufile_rdma.so", "libmlx5.so"} {
-		if f.library(l) == "" {
+		if f.Library(l) == "" {
 			absent = append(absent, l)
 		}
 	}
 	if len(absent) > 0 {
-		return one(Info, path.Base(f.library("libcufile.so")), "not found: "+strings.Join(absent, ", "))
+		return one(Info, path.Base(f.Library("libcufile.so")), "not found: "+strings.Join(absent, ", "))
 	}
 	return one(Pass, "libcufile", "libnuma, libcufile_rdma and libmlx5 are there")
 }

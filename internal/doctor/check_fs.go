@@ -4,10 +4,13 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -15,22 +18,20 @@ func fsChecks() []check {
 	return []check{
 		{"fs.type", fsType}, {"fs.ext4.journal", ext4Journal}, {"fs.atime", fsAtime}, {"fs.discard", fsDiscard}, {"fs.xfs", fsXFS},
 		{"fs.space", fsSpace}, {"dio.support", dioSupport}, {"dio.file", dioFile}, {"file.align", fileAlign},
-		{"ct.udev", ctUdev}, {"fuse", fuse}, {"s3.mount", s3Mount}, {"lustre", lustre},
+		{"ct.udev", ctUdev}, {"fuse", fuse}, {"s3.mount", s3Mount},
 	}
 }
 
-const noPath = "no path was given"
-
-func fsType(f *facts) []answer {
-	if f.mount == nil {
+func fsType(f *exam) []answer {
+	if f.Mount == nil {
 		return skip(noPath)
 	}
-	t := f.mount.fstype
-	text := t + " mounted at " + f.mount.point
+	t := f.Mount.FSType
+	text := t + " mounted at " + f.Mount.Point
 	switch {
 	case t == "xfs" || t == "ext4" || t == "virtiofs" || t == "nfs" || t == "nfs4" || t == "lustre" || t == "beegfs" || t == "wekafs" || t == "gpfs":
 		return one(Pass, f.Target.Path, text)
-	case f.gpu != nil:
+	case f.GPU != nil:
 		return one(Fail, f.Target.Path, text+": no direct route starts there")
 	case t == "overlay":
 		return one(Warn, f.Target.Path, text)
@@ -38,108 +39,121 @@ func fsType(f *facts) []answer {
 	return one(Info, f.Target.Path, text)
 }
 
-func ext4Journal(f *facts) []answer {
+func ext4Journal(f *exam) []answer {
 	switch {
-	case f.mount == nil || f.mount.fstype != "ext4":
+	case f.Mount == nil || f.Mount.FSType != "ext4":
 		return skip("not on ext4")
-	case f.gpu == nil:
-		return skip("no GPU")
+	case f.GPU == nil:
+		return skip(noGPU)
 	}
-	mode, set := f.mount.value("data")
-	at := quote(f.mount.point)
-	now, boot := "umount "+at+" && mount -o data=ordered "+quote(f.mount.source)+" "+at, "# add data=ordered to the options of "+at+" in /etc/fstab"
-	if f.mount.point == "/" {
+	mode, set := f.Mount.Value("data")
+	at := quote(f.Mount.Point)
+	now, boot := "umount "+at+" && mount -o data=ordered "+quote(f.Mount.Source)+" "+at, "# add data=ordered to the options of "+at+" in /etc/fstab"
+	if f.Mount.Point == "/" {
 		now, boot = "# the root file system gets it at boot alone; or put the data on a file system of its own", "# add rootflags=data=ordered to the kernel command line"
 	}
-	a := answer{subject: f.mount.point}.with("now", now, "boot", boot)
+	a := answer{level: Fail, subject: f.Mount.Point, observed: "data=" + mode}
+	inEffect, told := f.ext4Data()
 	switch {
-	case mode == "journal" || mode == "writeback":
-		a.level, a.observed = Fail, "data="+mode
 	case mode == "ordered":
-		a.level, a.observed = Pass, "data=ordered"
-	case !set:
-		a.level, a.observed = Warn, "no data= among the mount options ("+strings.Join(f.mount.superOps, ",")+")"
-		switch inEffect := f.ext4Data(); inEffect {
-		case "":
-		case "ordered":
-			a.observed = "data=ordered is in effect, but not among the mount options (" + strings.Join(f.mount.superOps, ",") + ")"
-		default:
-			a.level, a.observed = Fail, "data="+inEffect+" by the file system's own default"
-		}
+		a.level = Pass
+	case set:
+	case inEffect == "ordered":
+		a.observed = "data=ordered is in effect, but not among the mount options (" + strings.Join(f.Mount.Super, ",") + ")"
+	case inEffect != "":
+		a.observed = "data=" + inEffect + " by the file system's own default"
+	case told:
+		a.observed = "this ext4 has no journal, so that data=ordered cannot be among its mount options"
+		now = "# unmounted: tune2fs -O has_journal " + quote(f.Mount.Source) + "; then mount it with data=ordered"
+	default:
+		a.observed = "no data= among the mount options (" + strings.Join(f.Mount.Super, ",") + ")"
 	}
-	return []answer{a}
+	return []answer{a.with("now", now, "boot", boot)}
 }
 
-// ext4Data is the journal mode in effect as the kernel lists it, empty where it
-// does not.
-func (f *facts) ext4Data() string {
-	s, _ := f.text("/proc/fs/ext4/" + path.Base(f.mount.source) + "/options")
+// ext4Data is the journal mode in effect as the kernel lists it; told is true
+// where it lists the options. Without a journal there is no mode among them.
+func (f *exam) ext4Data() (mode string, told bool) {
+	s, st := f.Text("/proc/fs/ext4/" + path.Base(f.Mount.Source) + "/options")
 	for line := range strings.Lines(s) {
 		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "data="); ok {
-			return v
+			return v, true
 		}
 	}
-	return ""
+	return "", st == facts.There
 }
 
-func fsAtime(f *facts) []answer {
+func fsAtime(f *exam) []answer {
 	switch {
-	case f.mount == nil:
+	case f.Mount == nil:
 		return skip(noPath)
-	case f.mount.has("noatime"):
-		return one(Pass, f.mount.point, "noatime")
-	case f.mount.has("relatime"):
-		return one(Info, f.mount.point, "relatime")
-	case f.mount.has("ro"):
-		return one(Pass, f.mount.point, "read-only")
+	case f.Mount.Has("noatime"):
+		return one(Pass, f.Mount.Point, "noatime")
+	case f.Mount.Has("relatime"):
+		return one(Info, f.Mount.Point, "relatime")
+	case f.Mount.Has("ro"):
+		return one(Pass, f.Mount.Point, "read-only")
 	}
-	return one(Warn, f.mount.point, "every read updates the access time")
+	return one(Warn, f.Mount.Point, "every read updates the access time")
 }
 
-func fsDiscard(f *facts) []answer {
+func fsDiscard(f *exam) []answer {
 	switch {
-	case f.mount == nil:
+	case f.Mount == nil:
 		return skip(noPath)
-	case f.mount.has("discard") && f.opt.Profile == Checkpoint:
-		return one(Warn, f.mount.point, "discard")
-	case f.mount.has("discard"):
-		return one(Info, f.mount.point, "discard")
+	case f.Mount.Has("discard") && f.opt.Profile == Checkpoint:
+		return one(Warn, f.Mount.Point, "discard")
+	case f.Mount.Has("discard"):
+		return one(Info, f.Mount.Point, "discard")
 	}
-	return one(Pass, f.mount.point, "no discard at each delete")
+	return one(Pass, f.Mount.Point, "no discard at each delete")
 }
 
 // fsXFS compares the stripe that XFS knows with that of the array below.
-func fsXFS(f *facts) []answer {
-	md := f.underneath("md")
-	if f.mount == nil || f.mount.fstype != "xfs" || len(md) == 0 {
+func fsXFS(f *exam) []answer {
+	md := f.Underneath("md")
+	if f.Mount == nil || f.Mount.FSType != "xfs" || len(md) == 0 {
 		return skip("not XFS on an md array")
 	}
-	chunk, ok := f.integer(block(md[0]) + "/md/chunk_size")
+	chunk, ok := f.Integer(facts.Block(md[0]) + "/md/chunk_size")
 	if !ok || chunk == 0 {
 		return skip("the array has no stripe")
 	}
-	s, _ := f.mount.value("sunit")
-	unit, _ := strconv.ParseInt(s, 10, 64)
-	text := fmt.Sprintf("stripe unit %d KiB, chunk of %s %d KiB", unit/2, md[0], chunk>>10)
-	if unit*512 != chunk {
-		return one(Warn, f.mount.point, text)
+	number := func(name string) int64 { // in sectors of 512 bytes
+		s, _ := f.Mount.Value(name)
+		n, _ := strconv.ParseInt(s, 10, 64)
+		return n
 	}
-	return one(Pass, f.mount.point, text)
+	unit, width := number("sunit"), number("swidth")
+	text := fmt.Sprintf("stripe unit %d KiB, width %d KiB; chunk of %s %d KiB", unit/2, width/2, md[0], chunk>>10)
+	level, _ := f.Text(facts.Block(md[0]) + "/md/level")
+	members, _ := f.Integer(facts.Block(md[0]) + "/md/raid_disks")
+	whole := level != "raid0" || members <= 0 || width == 0 || width*512 == chunk*members
+	if !whole {
+		text += fmt.Sprintf(" on %d disks", members)
+	}
+	if unit*512 != chunk || !whole {
+		return one(Warn, f.Mount.Point, text)
+	}
+	return one(Pass, f.Mount.Point, text)
 }
 
-func fsSpace(f *facts) []answer {
+func fsSpace(f *exam) []answer {
 	if f.Target == nil || f.Target.Total <= 0 {
 		return skip("no path, or its size is not known")
 	}
 	used := 100 - 100*float64(f.Target.Available)/float64(f.Target.Total)
 	text := fmt.Sprintf("%.0f %% used, %s free", used, units.Bytes(f.Target.Available))
-	if used > 90 {
+	switch {
+	case f.Target.Available == 0 && f.opt.Profile == Checkpoint:
+		return one(Fail, f.Target.Path, text+": no checkpoint can be written")
+	case used > f.num("fs.space", "used_pct"):
 		return one(Warn, f.Target.Path, text)
 	}
 	return one(Pass, f.Target.Path, text)
 }
 
-func dioSupport(f *facts) []answer {
+func dioSupport(f *exam) []answer {
 	if f.Target == nil {
 		return skip(noPath)
 	}
@@ -150,8 +164,8 @@ func dioSupport(f *facts) []answer {
 		return one(Pass, t.Path, "a read past the page cache was done; "+align)
 	case t.DirectRead == "ok":
 		return one(Pass, t.Path, "a read past the page cache was done")
-	case strings.HasPrefix(t.DirectRead, "not tried") && f.mount != nil && (f.mount.fstype == "tmpfs" || f.mount.fstype == "ramfs"):
-		return one(Fail, t.Path, f.mount.fstype+" is memory: nothing lies past the page cache")
+	case strings.HasPrefix(t.DirectRead, "not tried") && f.Mount != nil && (f.Mount.FSType == "tmpfs" || f.Mount.FSType == "ramfs"):
+		return one(Fail, t.Path, f.Mount.FSType+" is memory: nothing lies past the page cache")
 	case strings.HasPrefix(t.DirectRead, "not tried"):
 		return []answer{answer{level: Info, subject: t.Path, observed: t.DirectRead}}
 	case t.DirectMem == 0 && t.DirectOffset == 0:
@@ -160,77 +174,110 @@ func dioSupport(f *facts) []answer {
 	return one(Fail, t.Path, t.DirectRead)
 }
 
-func dioFile(f *facts) []answer {
+// dioFile judges how the file lies on the disk, by the file system's own answer
+// where there is one.
+func dioFile(f *exam) []answer {
 	t := f.Target
-	switch {
-	case t == nil || t.Dir:
+	if t == nil || t.Dir {
 		return skip("needs a file")
-	case t.Allocated+1<<20 < t.Size && t.Allocated < t.Size/10*9:
-		return one(Warn, t.Path, fmt.Sprintf("sparse or compressed: %s on disk for %s", units.Bytes(t.Allocated), units.Bytes(t.Size)))
 	}
-	return one(Pass, t.Path, "allocated whole")
+	var bad, note []string
+	l := t.Layout
+	sparse := t.Allocated+f.whole("dio.file", "slack") < t.Size && float64(t.Allocated) < float64(t.Size)*f.num("dio.file", "allocated_ratio")
+	switch {
+	case l != nil && l.Hole >= 0:
+		bad = append(bad, fmt.Sprintf("a hole at %s", units.Bytes(l.Hole)))
+	case sparse:
+		bad = append(bad, fmt.Sprintf("sparse or compressed: %s on disk for %s", units.Bytes(t.Allocated), units.Bytes(t.Size)))
+	}
+	if l != nil {
+		for _, name := range l.Flags {
+			if name != "dax" {
+				bad = append(bad, name)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(l.Odd)) {
+			text := fmt.Sprintf("%d %s extents", l.Odd[name], name)
+			if name == "shared" || name == "delayed" { // read in place all the same
+				note = append(note, text)
+			} else {
+				bad = append(bad, text)
+			}
+		}
+		most := t.Size/max(f.whole("dio.file", "extent"), 1) + 1
+		if text := fmt.Sprintf("%d extents", l.Extents); int64(l.Extents) > most {
+			bad = append(bad, fmt.Sprintf("%s for %s", text, units.Bytes(t.Size)))
+		} else if l.Extents >= 0 {
+			note = append([]string{text}, note...)
+		}
+	}
+	if bad != nil {
+		return one(Warn, t.Path, strings.Join(bad, ", "))
+	}
+	return one(Pass, t.Path, strings.Join(append([]string{"allocated whole"}, note...), ", "))
 }
 
-func fileAlign(f *facts) []answer {
-	t := f.Target
+func fileAlign(f *exam) []answer {
+	t, align := f.Target, f.whole("file.align", "align")
 	switch {
-	case t == nil || t.Dir:
+	case t == nil || t.Dir || align <= 0:
 		return skip("needs a file")
-	case t.Size%4096 != 0:
-		return one(Info, t.Path, fmt.Sprintf("%d bytes: the last %d go through a bounce buffer", t.Size, t.Size%4096))
+	case t.Size%align != 0:
+		return one(Info, t.Path, fmt.Sprintf("%d bytes: the last %d go through a bounce buffer", t.Size, t.Size%align))
 	}
 	return one(Pass, t.Path, fmt.Sprintf("%d bytes, whole pages", t.Size))
 }
 
 // ctUdev looks for what libcufile asks udev about the file's device.
-func ctUdev(f *facts) []answer {
+func ctUdev(f *exam) []answer {
 	switch {
-	case !f.pair():
+	case !f.Pair():
 		return skip(noPair)
-	case len(f.disks) == 0:
+	case len(f.Disks) == 0:
 		return skip("the path is on no disk of this machine")
 	}
 	name := fmt.Sprintf("/run/udev/data/b%d:%d", f.Target.Major, f.Target.Minor)
-	s, st := f.text(name)
-	switch {
-	case st == missing:
-		return one(Fail, name, "not there")
-	case st == denied:
-		return []answer{answer{level: Unknown, subject: name, observed: "cannot be read"}.with("run", "cat "+name)}
-	case !strings.Contains(s, "E:ID_FS_USAGE=filesystem") || !strings.Contains(s, "E:ID_FS_TYPE="):
-		return one(Fail, name, "has no ID_FS_USAGE=filesystem or no ID_FS_TYPE")
+	s, st := f.Text(name)
+	a := answer{level: Fail, subject: name}.with("now", "systemctl start systemd-udevd && udevadm trigger --action=change --subsystem-match=block && udevadm settle", "boot", "systemctl enable systemd-udevd")
+	if f.Container() != "" {
+		a = a.with("now", "# start the container with -v /run/udev:/run/udev:ro", "boot", "")
 	}
-	return one(Pass, name, "names the file system")
+	switch {
+	case st == facts.Missing:
+		a.observed = "not there"
+	case st == facts.Denied:
+		return []answer{unknown(name, "cannot be read", "cat "+name)}
+	case !strings.Contains(s, "E:ID_FS_USAGE=filesystem") || !strings.Contains(s, "E:ID_FS_TYPE="):
+		a.observed = "has no ID_FS_USAGE=filesystem or no ID_FS_TYPE"
+	default:
+		return one(Pass, name, "names the file system")
+	}
+	return []answer{a}
 }
 
-func fuse(f *facts) []answer {
-	if f.mount == nil || !strings.HasPrefix(f.mount.fstype, "fuse") {
+func fuse(f *exam) []answer {
+	if f.Mount == nil || !strings.HasPrefix(f.Mount.FSType, "fuse") {
 		return skip("not on FUSE")
 	}
-	v, _ := f.mount.value("max_read")
+	v, set := f.Mount.Value("max_read")
 	n, err := strconv.ParseInt(v, 10, 64)
-	if err == nil && n < 1<<20 {
-		return one(Warn, f.mount.point, "max_read="+v)
+	switch {
+	case err == nil && n < f.whole("fuse", "max_read"):
+		return one(Warn, f.Mount.Point, "max_read="+v)
+	case !set:
+		return one(Info, f.Mount.Point, f.Mount.FSType+": data passes a process and the page cache; max_read is not among the mount options")
 	}
-	return one(Info, f.mount.point, f.mount.fstype+": data passes a process and the page cache")
+	return one(Info, f.Mount.Point, f.Mount.FSType+": data passes a process and the page cache; max_read="+v)
 }
 
-func s3Mount(f *facts) []answer {
-	if f.mount == nil {
+func s3Mount(f *exam) []answer {
+	if f.Mount == nil {
 		return skip(noPath)
 	}
 	for _, s := range []string{"mountpoint-s3", "s3fs", "goofys", "gcsfuse", "rclone"} {
-		if strings.Contains(f.mount.fstype+" "+f.mount.source, s) {
-			return one(Info, f.mount.point, f.mount.fstype+" from "+f.mount.source)
+		if strings.Contains(f.Mount.FSType+" "+f.Mount.Source, s) {
+			return one(Info, f.Mount.Point, f.Mount.FSType+" from "+f.Mount.Source)
 		}
 	}
 	return skip("not on an object store mount")
-}
-
-func lustre(f *facts) []answer {
-	if f.mount == nil || f.mount.fstype != "lustre" {
-		return skip("not on Lustre")
-	}
-	return []answer{answer{level: Unknown, subject: f.mount.point, observed: "stripes and client settings are told by its own tools"}.
-		with("run", "lfs getstripe "+f.Target.Path+"; lctl get_param osc.*.max_rpcs_in_flight osc.*.max_pages_per_rpc; lfs df "+f.mount.point)}
 }

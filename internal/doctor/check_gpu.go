@@ -5,9 +5,11 @@ package doctor
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -19,119 +21,123 @@ func gpuChecks() []check {
 	}
 }
 
-func (g *GPU) String() string {
-	if g.Model == "" {
-		return fmt.Sprintf("GPU %d (%s)", g.Index, g.PCI)
-	}
-	return fmt.Sprintf("GPU %d (%s, %s)", g.Index, g.Model, g.PCI)
-}
-
-func gpuPresent(f *facts) []answer {
+func gpuPresent(f *exam) []answer {
 	switch {
-	case f.gpu != nil && f.version == "":
-		return one(Fail, f.gpu.String(), "on the bus, but no driver is loaded")
-	case f.gpu != nil:
-		return one(Pass, f.gpu.String(), fmt.Sprintf("%d on this machine, driver %s", len(f.gpus), driverVersion(f.version)))
-	case f.opt.GPU >= 0 && len(f.gpus) > 0:
-		return one(Fail, fmt.Sprintf("GPU %d", f.opt.GPU), fmt.Sprintf("not there; %d found", len(f.gpus)))
+	case f.GPU != nil && f.DriverText == "":
+		return one(Fail, f.gpuName(), "on the bus, but no driver is loaded")
+	case f.GPU != nil:
+		return one(Pass, f.gpuName(), fmt.Sprintf("%d on this machine, driver %s", len(f.GPUs), facts.DriverVersion(f.DriverText)))
+	case f.opt.GPU >= 0 && len(f.GPUs) > 0:
+		return one(Fail, fmt.Sprintf("GPU %d", f.opt.GPU), fmt.Sprintf("not there; %d found", len(f.GPUs)))
 	case f.opt.GPU >= 0:
 		return one(Fail, fmt.Sprintf("GPU %d", f.opt.GPU), "no NVIDIA GPU on the bus or in the driver")
 	}
 	return one(Info, "", "no NVIDIA GPU on the bus or in the driver")
 }
 
-// p2pModel knows the GPUs that the vendor lists for P2PDMA, and those of Grace,
-// whose memory is reached over C2C.
-func p2pModel(model string) bool {
+// listed says that a model's name has one of the words.
+func listed(model string, words []string) bool {
 	for w := range strings.FieldsSeq(strings.NewReplacer("-", " ", "_", " ").Replace(model)) {
-		switch w {
-		case "A100", "A40", "L4", "L40S", "H100", "H200", "B100", "B200", "B300", "GH200", "GB200", "GB300":
+		if slices.Contains(words, w) {
 			return true
 		}
 	}
 	return false
 }
 
-func gpuArch(f *facts) []answer {
-	if f.gpu == nil {
-		return skip("no GPU")
+func gpuArch(f *exam) []answer {
+	if f.GPU == nil {
+		return skip(noGPU)
 	}
-	s := f.gpu.String()
-	switch m := f.gpu.Model; {
+	s, m := f.gpuName(), f.GPU.Model
+	least, text := f.since("gpu.arch", "least_capability")
+	cap, known := f.GPUFact("compute_capability")
+	switch {
 	case m == "":
-		return []answer{answer{level: Unknown, subject: s, observed: "the driver does not name the model"}.with("run", "nvidia-smi -L")}
-	case strings.Contains(m, "GeForce") || strings.Contains(m, "GB10"):
+		return []answer{unknown(s, "the driver does not name the model", "nvidia-smi -L")}
+	case listed(m, f.list("gpu.arch", "compat_only")):
 		return one(Fail, s, m+": has no direct route, compatibility mode only")
-	case p2pModel(m):
-		return one(Pass, s, m)
-	case f.nvfs():
-		return one(Info, s, m+": not in the list for P2PDMA; nvidia-fs needs compute capability 6.0")
-	default:
-		return one(Warn, s, m+": not in the list for P2PDMA, and nvidia-fs is not loaded")
+	case known && facts.Older(facts.ParseVersion(cap), least):
+		return one(Fail, s, m+": compute capability "+cap+", below "+text)
+	case known:
+		return one(Pass, s, m+", compute capability "+cap)
 	}
+	return one(Pass, s, m)
 }
 
-func gpuRebar(f *facts) []answer {
-	if f.gpu == nil {
-		return skip("no GPU")
+// p2pModel: the vendor lists the models whose memory the kernel may hand to a
+// disk; others have nvidia-fs alone.
+func p2pModel(f *exam) []answer {
+	switch {
+	case f.GPU == nil || f.GPU.Model == "":
+		return skip("no GPU, or the driver does not name its model")
+	case listed(f.GPU.Model, f.list("p2p.model", "models")):
+		return one(Pass, f.gpuName(), f.GPU.Model)
 	}
-	if f.grace() {
+	return one(Fail, f.gpuName(), f.GPU.Model+" is not in the list for P2PDMA")
+}
+
+func gpuRebar(f *exam) []answer {
+	if f.GPU == nil {
+		return skip(noGPU)
+	}
+	if f.Grace() {
 		return skip("memory is reached over C2C")
 	}
-	bar, total := f.barSize(f.gpu.PCI, 1), int64(0)
-	if f.Survey != nil {
-		for _, d := range f.Survey.Devices {
-			if samePCI(d.PCI, f.gpu.PCI) {
-				total = d.TotalMemory
-				if n, err := strconv.ParseInt(d.Facts["bar1_total"], 10, 64); err == nil && n > 0 {
-					bar = n
-				}
-			}
-		}
-	}
+	bar, total := f.BAR1(), f.GPUMemory()
 	switch {
 	case bar == 0:
-		return []answer{answer{level: Unknown, subject: f.gpu.String(), observed: "the size of BAR1 is not shown"}.with("run", "nvidia-smi -q -d MEMORY")}
-	case bar < 256<<20:
-		return one(Warn, f.gpu.String(), "BAR1 is "+units.Bytes(bar))
+		return []answer{unknown(f.gpuName(), "the size of BAR1 is not shown", "nvidia-smi -q -d MEMORY")}
+	case bar < f.whole("gpu.rebar", "least"):
+		return one(Warn, f.gpuName(), "BAR1 is "+units.Bytes(bar))
 	case total > 0 && bar < total:
-		return one(Info, f.gpu.String(), fmt.Sprintf("BAR1 is %s of %s memory: larger buffers cannot be registered whole", units.Bytes(bar), units.Bytes(total)))
+		return one(Info, f.gpuName(), fmt.Sprintf("BAR1 is %s of %s memory: larger buffers cannot be registered whole", units.Bytes(bar), units.Bytes(total)))
 	}
-	return one(Pass, f.gpu.String(), "BAR1 is "+units.Bytes(bar))
+	return one(Pass, f.gpuName(), "BAR1 is "+units.Bytes(bar))
 }
 
-func gpuPersist(f *facts) []answer {
-	switch {
-	case f.gpu == nil:
-		return skip("no GPU")
-	case f.t.Exists("/run/nvidia-persistenced/socket") || f.t.Exists("/var/run/nvidia-persistenced/socket"):
-		return one(Pass, f.gpu.String(), "nvidia-persistenced runs")
+func gpuPersist(f *exam) []answer {
+	if f.GPU == nil {
+		return skip(noGPU)
 	}
-	return []answer{answer{level: Unknown, subject: f.gpu.String(), observed: "nvidia-persistenced is not seen; the mode itself is not in a file"}.
-		with("run", "nvidia-smi --query-gpu=persistence_mode --format=csv; if Disabled: nvidia-smi -pm 1")}
+	switch v, _ := f.GPUFact("persistence_mode"); {
+	case v == "1":
+		return one(Pass, f.gpuName(), "persistence mode is on")
+	case f.Exists("/run/nvidia-persistenced/socket") || f.Exists("/var/run/nvidia-persistenced/socket"):
+		return one(Pass, f.gpuName(), "nvidia-persistenced runs")
+	case v == "0":
+		return one(Warn, f.gpuName(), "persistence mode is off, and nvidia-persistenced does not run")
+	}
+	a := unknown(f.gpuName(), "nvidia-persistenced is not seen, and NVML does not tell the mode", "nvidia-smi --query-gpu=persistence_mode --format=csv; if Disabled, as root: nvidia-smi -pm 1")
+	a.vars["who"] = "anyone"
+	return []answer{a}
 }
 
-func gpuMIG(f *facts) []answer {
-	if f.gpu == nil {
-		return skip("no GPU")
+func gpuMIG(f *exam) []answer {
+	if f.GPU == nil {
+		return skip(noGPU)
 	}
-	for _, dir := range glob(f.t, "/proc/driver/nvidia/capabilities", "gpu*") {
-		if n := len(glob(f.t, dir+"/mig", "gi*")); n > 0 {
+	if v, _ := f.GPUFact("mig_mode"); v == "1" {
+		return one(Info, f.gpuName(), "MIG mode is on")
+	}
+	for _, dir := range f.Glob("/proc/driver/nvidia/capabilities", "gpu*") {
+		if n := len(f.Glob(dir+"/mig", "gi*")); n > 0 {
 			return one(Info, path.Base(dir), fmt.Sprintf("%d MIG instances", n))
 		}
 	}
-	if f.t.Exists("/tmp/nvidia-mps/control") {
-		return one(Info, f.gpu.String(), "an MPS daemon's pipe is there")
+	if f.Exists("/tmp/nvidia-mps/control") {
+		return one(Info, f.gpuName(), "an MPS daemon's pipe is there")
 	}
-	return one(Pass, f.gpu.String(), "no MIG instance, no MPS")
+	return one(Pass, f.gpuName(), "no MIG instance, no MPS")
 }
 
-// busErrors looks at the error counters of every device of the pair.
-func busErrors(f *facts) []answer {
+// busErrors looks at the error counters of every device of the pair, and at the
+// replays that the GPU counted. One look cannot tell whether a counter grows.
+func busErrors(f *exam) []answer {
 	var out []answer
 	for _, bdf := range f.pairDevices() {
-		fatal, known := f.aer(bdf, "fatal")
-		corr, _ := f.aer(bdf, "correctable")
+		fatal, known := f.AER(bdf, "fatal")
+		corr, _ := f.AER(bdf, "correctable")
 		switch {
 		case !known:
 		case fatal > 0:
@@ -142,68 +148,72 @@ func busErrors(f *facts) []answer {
 			out = append(out, answer{level: Pass, subject: bdf, observed: "no PCIe errors since boot"})
 		}
 	}
+	if v, ok := f.GPUFact("pcie_replays"); ok {
+		n, err := strconv.ParseInt(v, 10, 64)
+		a := answer{level: Pass, subject: f.gpuName(), observed: "no PCIe replays since the driver started"}
+		if n > 0 {
+			a.level, a.observed = Info, fmt.Sprintf("%d PCIe replays since the driver started; look whether they grow under load", n)
+		}
+		if n > f.whole("gpu.ecc_replay", "replays") {
+			a.level = Warn
+		}
+		if err == nil {
+			out = append(out, a)
+		}
+	}
 	if out == nil {
 		return skip("no error counters for the devices of this pair")
 	}
 	return out
 }
 
-// pairDevices are the PCI functions of disks and GPU.
-func (f *facts) pairDevices() []string {
-	var out []string
-	for _, d := range f.disks {
-		if d.PCI != "" {
-			out = append(out, d.PCI)
-		}
-	}
-	if f.gpu != nil {
-		out = append(out, f.gpu.PCI)
-	}
-	return out
-}
-
-func (f *facts) aer(bdf, kind string) (int64, bool) {
-	s, st := f.text(pciDir(bdf) + "/aer_dev_" + kind)
-	if st != there {
-		return 0, false
-	}
-	for line := range strings.Lines(s) {
-		if w := strings.Fields(line); len(w) == 2 && strings.HasPrefix(w[0], "TOTAL_ERR") {
-			n, err := strconv.ParseInt(w[1], 10, 64)
-			return n, err == nil
-		}
-	}
-	return 0, false
-}
-
-func drvOpen(f *facts) []answer {
+// drvOpen: an nvidia-fs from before the change works with either flavour.
+func drvOpen(f *exam) []answer {
+	since, text := f.since("drv.open", "nvfs_since")
+	v := facts.DriverVersion(f.DriverText)
 	switch {
-	case f.version == "":
+	case f.DriverText == "":
 		return skip("no NVIDIA driver")
-	case strings.Contains(f.version, "Open Kernel Module"):
-		return one(Pass, "nvidia.ko", "open kernel module "+driverVersion(f.version))
+	case strings.Contains(f.DriverText, "Open Kernel Module"):
+		return one(Pass, "nvidia.ko", "open kernel module "+v)
+	case f.NVFS() && facts.Older(facts.ParseVersion(f.NVFSVersion()), since) && f.NVFSVersion() != "":
+		return one(Info, "nvidia.ko", "proprietary kernel module "+v+", which nvidia-fs "+f.NVFSVersion()+" still takes; from "+text+" on it does not")
 	}
-	return one(Warn, "nvidia.ko", "proprietary kernel module "+driverVersion(f.version))
+	return []answer{answer{level: Fail, subject: "nvidia.ko", observed: "proprietary kernel module " + v + ": no direct route works with it"}.with("major", fmt.Sprint(f.Driver[0]))}
 }
 
-func drvMin(f *facts) []answer {
+func drvMin(f *exam) []answer {
+	least, _ := f.since("drv.p2pdma_min", "driver")
 	switch {
-	case f.version == "":
+	case f.DriverText == "":
 		return skip("no NVIDIA driver")
-	case older(f.driver, [3]int{565, 47}):
-		return one(Fail, "nvidia.ko", driverVersion(f.version))
+	case facts.Older(f.Driver, least):
+		return one(Fail, "nvidia.ko", facts.DriverVersion(f.DriverText))
 	}
-	return one(Pass, "nvidia.ko", driverVersion(f.version))
+	return one(Pass, "nvidia.ko", facts.DriverVersion(f.DriverText))
 }
 
-func drvCUDA(f *facts) []answer {
-	if f.Survey == nil || f.gpu == nil {
+// drvCUDA compares the CUDA that the driver speaks with that of libcufile.
+func drvCUDA(f *exam) []answer {
+	if f.Survey == nil || f.GPU == nil {
 		return skip("the CUDA driver was not asked")
 	}
+	since, _ := f.since("drv.cuda", "cufile")
+	needs, _ := f.since("drv.cuda", "cufile_needs")
+	_, checkpoint := f.since("drv.cuda", "checkpoint")
 	for _, d := range f.Survey.Devices {
-		if d.Driver != "" {
-			return one(Info, d.ID, d.Driver)
+		if d.Driver == "" {
+			continue
 		}
+		_, cuda, _ := strings.Cut(d.Driver, "CUDA ")
+		speaks, lib := facts.ParseVersion(cuda), facts.ParseVersion(strings.TrimPrefix(path.Base(f.Library("libcufile.so")), "libcufile.so."))
+		if speaks[0] > 0 && speaks[0] < needs[0] && !facts.Older(lib, since) {
+			return one(Warn, d.ID, fmt.Sprintf("%s, older than the CUDA of %s", d.Driver, path.Base(f.Library("libcufile.so"))))
+		}
+		if old := facts.ParseVersion(checkpoint); speaks[0] > 0 && facts.Older(speaks, old) {
+			return one(Info, d.ID, d.Driver+": no process checkpoints before "+checkpoint)
+		}
+		return one(Info, d.ID, d.Driver)
 	}
 	return one(Info, "", "no usable CUDA device: "+f.Survey.NoGPU)
 }

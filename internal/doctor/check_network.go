@@ -4,210 +4,87 @@ package doctor
 
 import (
 	"fmt"
-	"path"
 	"strconv"
 	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 )
 
 func networkChecks() []check {
 	return []check{
-		{"nfs.proto", nfsProto}, {"nfs.opts", nfsOpts}, {"nfs.stats", nfsStats}, {"sunrpc", sunrpc}, {"peermem", peermem}, {"ofed", ofed},
+		{"peermem", peermem}, {"ofed", ofed},
 		{"net.tcp", netTCP}, {"net.mtu", netMTU}, {"net.link", netLink}, {"net.irq", netIRQ},
 	}
 }
 
-// nic is a network interface that is up and on the bus.
-type nic struct {
-	name, bdf string
-	mbit, mtu int64
-}
-
-func (f *facts) nics() []nic {
-	var out []nic
-	for _, dir := range glob(f.t, "/sys/class/net", "*") {
-		state, _ := f.text(dir + "/operstate")
-		real, err := f.t.Resolve(dir)
-		if err != nil || state != "up" || lastBDF(real) == "" {
-			continue
-		}
-		n := nic{name: path.Base(dir), bdf: lastBDF(real)}
-		n.mbit, _ = f.integer(dir + "/speed")
-		n.mtu, _ = f.integer(dir + "/mtu")
-		out = append(out, n)
-	}
-	return out
-}
-
-// rdmaUp lists RDMA ports that are active.
-func (f *facts) rdmaUp() []string {
-	var out []string
-	for _, dev := range glob(f.t, "/sys/class/infiniband", "*") {
-		for _, port := range glob(f.t, dev+"/ports", "*") {
-			if s, _ := f.text(port + "/state"); strings.Contains(s, "ACTIVE") {
-				out = append(out, path.Base(dev)+"/"+path.Base(port))
-			}
-		}
-	}
-	return out
-}
-
-func (f *facts) nfs() bool {
-	return f.mount != nil && (f.mount.fstype == "nfs" || f.mount.fstype == "nfs4")
-}
-
-func nfsProto(f *facts) []answer {
-	if !f.nfs() {
-		return skip("not on NFS")
-	}
-	proto, _ := f.mount.value("proto")
-	a := answer{level: Pass, subject: f.mount.point, observed: "proto=" + proto}.with("mount", f.mount.point, "source", f.mount.source)
-	if proto == "rdma" {
-		return []answer{a}
-	}
-	up := f.rdmaUp()
-	if len(up) > 0 {
-		a.level, a.observed = Warn, a.observed+", with an RDMA port active: "+strings.Join(up, ", ")
-	} else {
-		a.level, a.observed = Warn, a.observed+", and no RDMA port is active"
-	}
-	if f.gpu == nil && len(up) == 0 {
-		a.level = Info
-	}
-	return []answer{a}
-}
-
-func nfsOpts(f *facts) []answer {
-	if !f.nfs() {
-		return skip("not on NFS")
-	}
-	var bad []string
-	for _, name := range []string{"rsize", "wsize"} {
-		v, _ := f.mount.value(name)
-		if n, err := strconv.ParseInt(v, 10, 64); err == nil && n < 262144 {
-			bad = append(bad, name+"="+v)
-		}
-	}
-	for _, name := range []string{"noac", "sync"} {
-		if f.mount.has(name) {
-			bad = append(bad, name)
-		}
-	}
-	if v, ok := f.mount.value("actimeo"); ok && v == "0" {
-		bad = append(bad, "actimeo=0")
-	}
-	if v, _ := f.mount.value("proto"); v != "rdma" {
-		v, set := f.mount.value("nconnect")
-		n, _ := strconv.Atoi(v)
-		for _, c := range f.nics() {
-			if c.mbit >= 25000 && n < 8 {
-				if !set {
-					v = "1"
-				}
-				bad = append(bad, fmt.Sprintf("nconnect=%s on %d Gbit/s (%s)", v, c.mbit/1000, c.name))
-				break
-			}
-		}
-	}
-	a := answer{level: Pass, subject: f.mount.point, observed: strings.Join(f.mount.superOps, ",")}.with("mount", f.mount.point, "source", f.mount.source)
-	if bad != nil {
-		a.level, a.observed = Warn, strings.Join(bad, ", ")
-	}
-	return []answer{a}
-}
-
-// nfsStats compares transmissions with operations of the mount's reads.
-func nfsStats(f *facts) []answer {
-	if !f.nfs() {
-		return skip("not on NFS")
-	}
-	s, st := f.text("/proc/self/mountstats")
-	if st != there {
-		return skip("no statistics of this mount")
-	}
-	_, own, ok := strings.Cut(s, " mounted on "+f.mount.point+" ")
-	if own, _, _ = strings.Cut(own, "\ndevice "); !ok {
-		return skip("no statistics of this mount")
-	}
-	for line := range strings.Lines(own) {
-		w := strings.Fields(line)
-		if len(w) < 3 || w[0] != "READ:" {
-			continue
-		}
-		ops, err1 := strconv.ParseInt(w[1], 10, 64)
-		sent, err2 := strconv.ParseInt(w[2], 10, 64)
-		if err1 != nil || err2 != nil || ops <= 0 {
-			break
-		}
-		text := fmt.Sprintf("%d of %d reads were sent again", max(sent-ops, 0), ops)
-		if float64(sent-ops) > float64(ops)/1000 {
-			return one(Warn, f.mount.point, text)
-		}
-		return one(Pass, f.mount.point, text)
-	}
-	return skip("nothing was read from this mount yet")
-}
-
-func sunrpc(f *facts) []answer {
-	if !f.nfs() {
-		return skip("not on NFS")
-	}
-	n, ok := f.integer("/proc/sys/sunrpc/tcp_max_slot_table_entries")
+func peermem(f *exam) []answer {
 	switch {
-	case !ok:
-		return skip("the setting is not there")
-	case n < 128:
-		return one(Warn, "tcp_max_slot_table_entries", fmt.Sprint(n))
-	}
-	return one(Pass, "tcp_max_slot_table_entries", fmt.Sprint(n))
-}
-
-func peermem(f *facts) []answer {
-	switch {
-	case f.gpu == nil || len(glob(f.t, "/sys/class/infiniband", "*")) == 0:
+	case f.GPU == nil || len(f.Glob("/sys/class/infiniband", "*")) == 0:
 		return skip("no GPU or no RDMA card")
-	case f.t.Exists("/sys/module/nvidia_peermem"):
+	case f.Exists("/sys/module/nvidia_peermem"):
 		return one(Pass, "nvidia_peermem", "loaded")
-	case strings.Contains(f.version, "Open Kernel Module"):
+	case strings.Contains(f.DriverText, "Open Kernel Module"):
 		return one(Info, "nvidia_peermem", "not loaded; the open driver offers DMA-BUF instead")
+	}
+	if f.Mount != nil && (f.Mount.FSType == "wekafs" || f.Mount.FSType == "gpfs") {
+		return one(Fail, "nvidia_peermem", "not loaded, and "+f.Mount.FSType+" has no other way to the GPU with this driver")
 	}
 	return one(Warn, "nvidia_peermem", "not loaded")
 }
 
-func ofed(f *facts) []answer {
-	v, st := f.text("/sys/module/mlx5_core/version")
+// ofed needs a card: the module alone is there on every kernel that has the
+// driver built in.
+func ofed(f *exam) []answer {
+	cards := f.Mellanox()
+	least, _ := f.since("ofed", "least")
+	v, st := f.Text("/sys/module/mlx5_core/version")
 	switch {
-	case !f.t.Exists("/sys/module/mlx5_core"):
+	case len(cards) == 0:
 		return skip("no Mellanox card")
-	case st != there:
-		return one(Info, "mlx5_core", "the kernel's own driver, neither MLNX_OFED nor DOCA")
-	case older(parseVersion(v), [3]int{5, 3}):
+	// Both bring ofed_info; only the packages tell them apart.
+	case len(f.Glob("/var/lib/dpkg/info", "mlnx-ofed-*.list")) > 0 && len(f.Glob("/var/lib/dpkg/info", "doca-ofed*.list")) > 0:
+		return one(Fail, "mlx5_core", "MLNX_OFED and DOCA are both installed")
+	case st != facts.There:
+		return one(Info, "mlx5_core", "the kernel's own driver on "+strings.Join(cards, ", ")+", neither MLNX_OFED nor DOCA")
+	case facts.Older(facts.ParseVersion(v), least):
 		return one(Warn, "mlx5_core", v)
 	}
 	return one(Info, "mlx5_core", v)
 }
 
-// fast is the rate in Mbit/s from which network settings matter to storage.
-const fast = 25000
-
-func netTCP(f *facts) []answer {
-	if f.mount == nil || !remote(f.mount.fstype) {
+func netTCP(f *exam) []answer {
+	if f.Mount == nil || !facts.Remote(f.Mount.FSType) {
 		return skip("the path is not behind a network")
 	}
 	most := int64(0)
-	for _, n := range f.nics() {
-		most = max(most, n.mbit)
+	for _, n := range f.NICs() {
+		most = max(most, n.Mbit)
 	}
+	least := f.whole("net.tcp", "least")
 	var out []answer
-	for _, name := range []string{"rmem_max", "wmem_max"} {
-		v, ok := f.integer("/proc/sys/net/core/" + name)
-		if !ok {
-			continue
+	judge := func(name string, v int64, want string) {
+		a := answer{level: Pass, subject: name, observed: fmt.Sprintf("%d bytes at %d Mbit/s", v, most)}.
+			with("now", fmt.Sprintf("sysctl -w %s='%s'", name, want), "boot", fmt.Sprintf("echo '%s = %s' >> /etc/sysctl.d/90-nebulaio-net.conf", name, want))
+		if most >= f.whole("net.tcp", "fast_mbit") && v < least {
+			a.level = Warn
 		}
-		level := Pass
-		if most >= fast && v < 64<<20 {
-			level = Warn
+		out = append(out, a)
+	}
+	for _, name := range []string{"net.core.rmem_max", "net.core.wmem_max"} {
+		if v, ok := f.Integer("/proc/sys/" + strings.ReplaceAll(name, ".", "/")); ok {
+			judge(name, v, fmt.Sprint(least))
 		}
-		out = append(out, answer{level: level, subject: "net.core." + name, observed: fmt.Sprintf("%d bytes at %d Mbit/s", v, most)})
+	}
+	// The kernel sizes TCP's own windows up to the third number.
+	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
+		s, _ := f.Text("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
+		if w := strings.Fields(s); len(w) == 3 {
+			low, err1 := strconv.ParseInt(w[0], 10, 64)
+			mid, err2 := strconv.ParseInt(w[1], 10, 64)
+			if v, err := strconv.ParseInt(w[2], 10, 64); err == nil && err1 == nil && err2 == nil {
+				judge(name, v, fmt.Sprintf("%d %d %d", low, mid, least))
+			}
+		}
 	}
 	if out == nil {
 		return skip("not readable here")
@@ -215,17 +92,17 @@ func netTCP(f *facts) []answer {
 	return out
 }
 
-func netMTU(f *facts) []answer {
-	if f.mount == nil || !remote(f.mount.fstype) {
+func netMTU(f *exam) []answer {
+	if f.Mount == nil || !facts.Remote(f.Mount.FSType) {
 		return skip("the path is not behind a network")
 	}
 	var out []answer
-	for _, n := range f.nics() {
+	for _, n := range f.NICs() {
 		level := Pass
-		if n.mbit >= fast && n.mtu <= 1500 {
+		if n.Mbit >= f.whole("net.mtu", "fast_mbit") && n.MTU <= f.whole("net.mtu", "small") {
 			level = Warn
 		}
-		out = append(out, answer{level: level, subject: n.name, observed: fmt.Sprintf("mtu %d at %d Mbit/s", n.mtu, n.mbit)})
+		out = append(out, answer{level: level, subject: n.Name, observed: fmt.Sprintf("mtu %d at %d Mbit/s", n.MTU, n.Mbit)})
 	}
 	if out == nil {
 		return skip("no network card on the bus")
@@ -234,22 +111,22 @@ func netMTU(f *facts) []answer {
 }
 
 // netLink judges drops alone: what a card could do at best is not in a file.
-func netLink(f *facts) []answer {
-	if f.mount == nil || !remote(f.mount.fstype) {
+func netLink(f *exam) []answer {
+	if f.Mount == nil || !facts.Remote(f.Mount.FSType) {
 		return skip("the path is not behind a network")
 	}
 	var out []answer
-	for _, n := range f.nics() {
+	for _, n := range f.NICs() {
 		sum := int64(0)
 		for _, c := range []string{"rx_errors", "rx_dropped", "rx_missed_errors"} {
-			v, _ := f.integer("/sys/class/net/" + n.name + "/statistics/" + c)
+			v, _ := f.Integer("/sys/class/net/" + n.Name + "/statistics/" + c)
 			sum += v
 		}
-		level, text := Pass, fmt.Sprintf("%d Mbit/s, nothing dropped", n.mbit)
+		level, text := Pass, fmt.Sprintf("%d Mbit/s, nothing dropped", n.Mbit)
 		if sum > 0 {
-			level, text = Info, fmt.Sprintf("%d Mbit/s, %d packets lost since boot; look whether it grows", n.mbit, sum)
+			level, text = Info, fmt.Sprintf("%d Mbit/s, %d packets lost since boot; look whether it grows", n.Mbit, sum)
 		}
-		out = append(out, answer{level: level, subject: n.name, observed: text})
+		out = append(out, answer{level: level, subject: n.Name, observed: text})
 	}
 	if out == nil {
 		return skip("no network card on the bus")
@@ -258,17 +135,17 @@ func netLink(f *facts) []answer {
 }
 
 // netIRQ looks whether one CPU takes most interrupts of a card.
-func netIRQ(f *facts) []answer {
-	if f.mount == nil || !remote(f.mount.fstype) {
+func netIRQ(f *exam) []answer {
+	if f.Mount == nil || !facts.Remote(f.Mount.FSType) {
 		return skip("the path is not behind a network")
 	}
-	s, _ := f.text("/proc/interrupts")
+	s, _ := f.Text("/proc/interrupts")
 	var out []answer
-	for _, n := range f.nics() {
+	for _, n := range f.NICs() {
 		cpus, total := map[int]int64{}, int64(0)
 		for line := range strings.Lines(s) {
 			w := strings.Fields(line)
-			if len(w) < 3 || !strings.Contains(w[len(w)-1], n.name) && !strings.Contains(w[len(w)-1], n.bdf) {
+			if len(w) < 3 || !strings.Contains(w[len(w)-1], n.Name) && !strings.Contains(w[len(w)-1], n.BDF) {
 				continue
 			}
 			for i, word := range w[1:] {
@@ -290,10 +167,10 @@ func netIRQ(f *facts) []answer {
 			continue
 		}
 		level := Pass
-		if most*2 > total {
+		if most*100 > total*f.whole("net.irq", "share_pct") {
 			level = Warn
 		}
-		out = append(out, answer{level: level, subject: n.name, observed: fmt.Sprintf("CPU %d took %d %% of the interrupts since boot", at, most*100/total)})
+		out = append(out, answer{level: level, subject: n.Name, observed: fmt.Sprintf("CPU %d took %d %% of the interrupts since boot", at, most*100/total)})
 	}
 	if out == nil {
 		return skip("no interrupts of a network card are listed")

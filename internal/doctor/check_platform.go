@@ -6,57 +6,63 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 )
 
 func platformChecks() []check {
 	return []check{{"virt", virt}, {"cpu.governor", cpuGovernor}, {"cpu.idle", cpuIdle}, {"cpu.load", cpuLoad}}
 }
 
-func virt(f *facts) []answer {
-	if v := f.virtual(); v != "" {
+func virt(f *exam) []answer {
+	if v := f.Virtual(); v != "" {
 		return one(Info, "", v)
 	}
 	return one(Pass, "", "no hypervisor seen")
 }
 
-func cpuGovernor(f *facts) []answer {
-	g, st := f.text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+func cpuGovernor(f *exam) []answer {
+	g, st := f.Text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+	text := g
+	if hint, st := f.Text("/sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference"); st == facts.There {
+		text += ", energy_performance_preference=" + hint
+	}
 	switch {
-	case st != there:
+	case st != facts.There:
 		return skip("no frequency control here")
 	case g != "performance":
-		return one(Warn, "cpu0", g)
+		return one(Warn, "cpu0", text)
 	}
-	return one(Pass, "cpu0", g)
+	return one(Pass, "cpu0", text)
 }
 
-func cpuIdle(f *facts) []answer {
+func cpuIdle(f *exam) []answer {
 	worst, name := int64(0), ""
-	for _, dir := range glob(f.t, "/sys/devices/system/cpu/cpu0/cpuidle", "state*") {
-		off, _ := f.integer(dir + "/disable")
-		if us, ok := f.integer(dir + "/latency"); ok && off == 0 && us > worst {
+	for _, dir := range f.Glob("/sys/devices/system/cpu/cpu0/cpuidle", "state*") {
+		off, _ := f.Integer(dir + "/disable")
+		if us, ok := f.Integer(dir + "/latency"); ok && off == 0 && us > worst {
 			worst = us
-			name, _ = f.text(dir + "/name")
+			name, _ = f.Text(dir + "/name")
 		}
 	}
 	switch {
 	case name == "":
 		return skip("no idle states here")
-	case worst > 50:
+	case worst > f.whole("cpu.idle", "wake_us"):
 		return one(Info, "cpu0", fmt.Sprintf("%s takes %d µs to wake from", name, worst))
 	}
 	return one(Pass, "cpu0", fmt.Sprintf("deepest state %s, %d µs", name, worst))
 }
 
 // cpuLoad reads pressure stall information.
-func cpuLoad(f *facts) []answer {
+func cpuLoad(f *exam) []answer {
 	var out []answer
 	for _, p := range []struct {
 		name string
 		most float64
-	}{{"io", 20}, {"cpu", 40}} {
-		s, st := f.text("/proc/pressure/" + p.name)
-		if st != there {
+	}{{"io", f.num("cpu.load", "io_pct")}, {"cpu", f.num("cpu.load", "cpu_pct")}} {
+		s, st := f.Text("/proc/pressure/" + p.name)
+		if st != facts.There {
 			continue
 		}
 		_, rest, _ := strings.Cut(s, "avg10=")

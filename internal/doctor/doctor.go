@@ -4,14 +4,22 @@
 // there directly, the first cause why not with its fix, and everything else
 // that costs, ordered by how much.
 //
-// The checks only read: files under /proc, /sys, /etc, /run, /dev and /boot through
-// a Tree, and what files cannot tell through Meta. Prove alone does something, in
-// a process of its own: it reads the path through cuFile and keeps its counters. The same checks run on a live
-// machine and on a capture of another one. Nothing is guessed: what may not be
-// read is UNKNOWN and says what to run as root.
+// What is judged stands here; what is read comes from package facts, so that the
+// same checks run on a live machine and on a capture of another one. Words,
+// weights and thresholds are data, in rules.json. Nothing is guessed: what may
+// not be read is UNKNOWN and says what to run as root. Prove alone does
+// something, in a process of its own: it reads the path through cuFile and keeps
+// its counters.
+//
+// The settings of a running data loader, and what a process checkpoint needs of
+// the machine and of its target, are not judged here: they are about a process,
+// not about a path and a GPU.
 package doctor
 
-import "github.com/nebulaio/nebulaio/internal/errs"
+import (
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
 
 // Version is that of the JSON a Result becomes.
 const Version = 1
@@ -35,7 +43,8 @@ const (
 	Skip Level = "SKIP"
 )
 
-// Profile is what the machine is used for; it decides the order of findings.
+// Profile is what the machine is used for; it decides the order of findings and
+// chooses among thresholds.
 type Profile string
 
 // The profiles.
@@ -57,8 +66,12 @@ type Finding struct {
 	FixNow    string `json:"fix_now,omitempty"`
 	FixBoot   string `json:"fix_boot,omitempty"`
 	Reference string `json:"reference"`
-	Cost      string `json:"cost"` // a figure only where one is known, else "unknown"
-	weight    int
+	// Cost is a figure only where one is measured or cited, else "unknown".
+	Cost string `json:"cost"`
+	// LostGBs is the same in GB/s where it can be computed, 0 unknown. It orders
+	// findings of one level before those whose cost is unknown.
+	LostGBs float64 `json:"lost_gbs,omitempty"`
+	weight  int
 }
 
 // Machine is what the findings are about.
@@ -73,40 +86,24 @@ type Machine struct {
 
 // PathInfo is the path as it was found. Zero fields mean that no path was given.
 type PathInfo struct {
-	Path   string `json:"path,omitempty"`
-	Mount  string `json:"mount,omitempty"`
-	FSType string `json:"fs_type,omitempty"`
-	Source string `json:"source,omitempty"`
-	Disks  []Disk `json:"disks,omitempty"`
-}
-
-// Disk is one block device at the bottom of a path.
-type Disk struct {
-	Name string `json:"name"`
-	Kind string `json:"kind"` // nvme, virtio, scsi, other
-	PCI  string `json:"pci,omitempty"`
-	NUMA int    `json:"numa"` // -1 unknown
-}
-
-// GPU is one NVIDIA GPU as the kernel shows it.
-type GPU struct {
-	Index int    `json:"index"` // as CUDA counts; -1 where CUDA does not see it
-	Model string `json:"model"`
-	PCI   string `json:"pci"`
-	NUMA  int    `json:"numa"` // -1 unknown
+	Path   string       `json:"path,omitempty"`
+	Mount  string       `json:"mount,omitempty"`
+	FSType string       `json:"fs_type,omitempty"`
+	Source string       `json:"source,omitempty"`
+	Disks  []facts.Disk `json:"disks,omitempty"`
 }
 
 // Result is a whole diagnosis.
 type Result struct {
-	Version  int       `json:"version"`
-	Rules    int       `json:"rules_version"`
-	Profile  Profile   `json:"profile"`
-	Machine  Machine   `json:"machine"`
-	Path     PathInfo  `json:"path"`
-	GPU      *GPU      `json:"gpu"`
-	Verdict  Verdict   `json:"verdict"`
-	Proof    *Proof    `json:"proof,omitempty"` // nil: not tried
-	Findings []Finding `json:"findings"`
+	Version  int          `json:"version"`
+	Rules    int          `json:"rules_version"`
+	Profile  Profile      `json:"profile"`
+	Machine  Machine      `json:"machine"`
+	Path     PathInfo     `json:"path"`
+	GPU      *facts.GPU   `json:"gpu"`
+	Verdict  Verdict      `json:"verdict"`
+	Proof    *facts.Proof `json:"proof,omitempty"` // nil: not tried
+	Findings []Finding    `json:"findings"`
 }
 
 // Failed says that a finding is FAIL.
@@ -129,16 +126,20 @@ type Options struct {
 
 // Diagnose runs every rule over a machine. Kind Other means that the embedded
 // rules are broken, which is a defect.
-func Diagnose(t Tree, m Meta, o Options) (*Result, error) {
-	rules, err := loadRules()
+func Diagnose(t facts.Tree, m facts.Meta, o Options) (*Result, error) {
+	rules, err := parseRules(rulesJSON)
 	if err != nil {
 		return nil, err
 	}
+	return diagnose(rules, t, m, o)
+}
+
+func diagnose(rules *ruleSet, t facts.Tree, m facts.Meta, o Options) (*Result, error) {
 	if o.Profile == "" {
 		o.Profile = Train
 	}
-	f := gather(t, m, o)
-	res := &Result{Version: Version, Rules: rules.Version, Profile: o.Profile, Machine: f.machine(), Path: f.pathInfo(), GPU: f.gpu}
+	f := &exam{Facts: facts.Gather(t, m, o.GPU), opt: o, rules: rules}
+	res := &Result{Version: Version, Rules: rules.Version, Profile: o.Profile, Machine: f.machine(), Path: f.pathInfo(), GPU: f.GPU}
 	for _, c := range checks() {
 		r, ok := rules.byID[c.id]
 		if !ok {
@@ -148,10 +149,28 @@ func Diagnose(t Tree, m Meta, o Options) (*Result, error) {
 			res.Findings = append(res.Findings, r.finding(a, o.Profile))
 		}
 	}
+	if len(f.absent) > 0 {
+		return nil, errs.New(errs.Other, "check", f.absent[0], "is no value in rules.json")
+	}
 	res.Verdict = judge(f, res.Findings)
 	settle(f, rules.byID["proof.path"], res)
 	order(res.Findings)
 	return res, nil
+}
+
+// Capture diagnoses the machine of t and writes what the checks read, and
+// nothing else, to out: a tar where the name ends in .tar, else a new or empty
+// directory. On failure no tar is left. Kind Invalid where out is in use.
+func Capture(out string, t facts.Tree, m facts.Meta) (*facts.Captured, error) {
+	rec := facts.NewRecorder(t)
+	// Which GPU is asked about is known only when the capture is read.
+	gpus := facts.Gather(rec, m, -1).GPUs
+	for i := -1; i < min(len(gpus), 64); i++ {
+		if _, err := Diagnose(rec, m, Options{GPU: i, Profile: Checkpoint}); err != nil {
+			return nil, err
+		}
+	}
+	return rec.Write(out, m)
 }
 
 // answer is what a check says; the rule adds the words.
@@ -160,6 +179,7 @@ type answer struct {
 	subject  string
 	observed string
 	cost     string            // overrides the rule's
+	lost     float64           // GB/s, 0 unknown
 	vars     map[string]string // {name} in the rule's fixes
 }
 
@@ -167,7 +187,7 @@ type answer struct {
 // SKIP that says why.
 type check struct {
 	id  string
-	run func(*facts) []answer
+	run func(*exam) []answer
 }
 
 func one(l Level, subject, observed string) []answer {
@@ -186,7 +206,7 @@ func (a answer) with(kv ...string) answer {
 
 func checks() []check {
 	var all []check
-	for _, part := range [][]check{gpuChecks(), routeChecks(), cufileChecks(), pcieChecks(), platformChecks(), blockChecks(), fsChecks(), systemChecks(), networkChecks(), proofChecks()} {
+	for _, part := range [][]check{gpuChecks(), routeChecks(), cufileChecks(), pcieChecks(), platformChecks(), blockChecks(), fsChecks(), systemChecks(), cgroupChecks(), nfsChecks(), networkChecks(), proofChecks()} {
 		all = append(all, part...)
 	}
 	return all

@@ -5,6 +5,7 @@ package doctor
 import (
 	"bytes"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,11 +13,12 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
 func TestEveryRuleHasACheckAndEveryCheckARule(t *testing.T) {
-	rules, err := loadRules()
+	rules, err := parseRules(rulesJSON)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,13 +33,10 @@ func TestEveryRuleHasACheckAndEveryCheckARule(t *testing.T) {
 		if !seen[r.ID] {
 			t.Errorf("the rule %s has no check", r.ID)
 		}
-		if r.Title == "" || r.Why == "" || r.Expected == "" || r.Reference == "" || r.Cost == "" || len(r.Weight) != 3 {
-			t.Errorf("the rule %s is not whole", r.ID)
-		}
 	}
-	for _, c := range append(append(common(), p2pdmaOnly()...), nvfsOnly()...) {
-		if !seen[c.id] {
-			t.Errorf("the condition %s has no check", c.id)
+	for _, id := range append(append(common(), p2pdmaOnly()...), nvfsOnly()...) {
+		if !seen[id] {
+			t.Errorf("the condition %s has no check", id)
 		}
 	}
 }
@@ -48,7 +47,7 @@ func TestFindingsAreWhole(t *testing.T) {
 	for _, s := range situations {
 		for _, p := range []Profile{Train, Infer, Checkpoint} {
 			s.opt.Profile = p
-			r := diagnose(t, s.make(), s.opt)
+			r := look(t, s.make(), s.opt)
 			for i, f := range r.Findings {
 				asks := f.Level == Fail || f.Level == Warn || f.Level == Unknown
 				if f.Observed == "" || asks && f.FixNow == "" {
@@ -72,7 +71,7 @@ func TestTheProfileDecidesTheOrder(t *testing.T) {
 /proc/sys/vm/dirty_background_ratio = 30
 /proc/sys/vm/dirty_bytes = 0
 /sys/class/block/nvme0n1/queue/scheduler = none [bfq]`)
-		return diagnose(t, m, Options{GPU: 0, Profile: p}).Findings[0].ID
+		return look(t, m, Options{GPU: 0, Profile: p}).Findings[0].ID
 	}
 	if a, b := first(Train), first(Checkpoint); a != "blk.sched" || b != "vm.dirty" {
 		t.Errorf("first for train %s, for checkpoint %s; want blk.sched and vm.dirty", a, b)
@@ -80,7 +79,7 @@ func TestTheProfileDecidesTheOrder(t *testing.T) {
 }
 
 func TestAMissingGPUFailsOnlyWhenAskedFor(t *testing.T) {
-	if r := diagnose(t, smallVM(), Options{GPU: 3}); !r.Failed() || r.Verdict.Cause == nil || r.Verdict.Cause.ID != "gpu.present" {
+	if r := look(t, smallVM(), Options{GPU: 3}); !r.Failed() || r.Verdict.Cause == nil || r.Verdict.Cause.ID != "gpu.present" {
 		t.Errorf("failed %v, cause %v; want gpu.present to fail", r.Failed(), r.Verdict.Cause)
 	}
 }
@@ -90,11 +89,11 @@ func TestTheGPUIsTheOneThatCUDAMeans(t *testing.T) {
 	m := situations[7].make()
 	m.meta.Survey = &device.Survey{Devices: []device.Info{{ID: "cuda:0", PCI: "00000000:D8:00.0"}, {ID: "host"}}}
 	for _, n := range []int{0, -1} {
-		if r := diagnose(t, m, Options{GPU: n}); r.GPU == nil || r.GPU.PCI != "0000:d8:00.0" || r.GPU.Index != 0 {
+		if r := look(t, m, Options{GPU: n}); r.GPU == nil || r.GPU.PCI != "0000:d8:00.0" || r.GPU.Index != 0 {
 			t.Errorf("--gpu %d is %+v, want 0000:d8:00.0", n, r.GPU)
 		}
 	}
-	if r := diagnose(t, m, Options{GPU: 1}); r.GPU != nil || !r.Failed() {
+	if r := look(t, m, Options{GPU: 1}); r.GPU != nil || !r.Failed() {
 		t.Errorf("--gpu 1 is %+v, want none", r.GPU)
 	}
 }
@@ -107,7 +106,7 @@ func TestMultipathHidesNoDisk(t *testing.T) {
 /sys/class/block/nvme0n1p1 -> /sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1/nvme0n1p1
 /sys/class/nvme-subsystem/nvme-subsys0/nvme0/state = live
 /sys/class/nvme/nvme0 -> /sys/devices/pci0000:37/0000:37:01.0/0000:38:00.0/0000:39:01.0/0000:3a:00.0/nvme/nvme0`)
-	r := diagnose(t, m, Options{GPU: 0})
+	r := look(t, m, Options{GPU: 0})
 	if len(r.Path.Disks) != 1 || r.Path.Disks[0].PCI != "0000:3a:00.0" || r.Verdict.Cause == nil || r.Verdict.Cause.ID != "p2p.multipath" {
 		t.Errorf("disks %+v, cause %+v", r.Path.Disks, r.Verdict.Cause)
 	}
@@ -118,7 +117,7 @@ func TestMultipathHidesNoDisk(t *testing.T) {
 func TestAnIdleModuleIsNotTakenForAMissingDriver(t *testing.T) {
 	idle := func() *machine { return bare().drop("/etc/cufile.json").put(nvfs) }
 	level := func(m *machine) Level {
-		for _, f := range diagnose(t, m, Options{GPU: 0}).Findings {
+		for _, f := range look(t, m, Options{GPU: 0}).Findings {
 			if f.ID == "nvfs.modules" {
 				return f.Level
 			}
@@ -143,7 +142,7 @@ func TestAnIdleModuleIsNotTakenForAMissingDriver(t *testing.T) {
 func TestADefaultOfExt4IsNotTakenForOrdered(t *testing.T) {
 	m := bare().put(`/proc/self/mountinfo = 30 22 259:1 / /data rw,noatime - ext4 /dev/nvme0n1p1 rw
 /proc/fs/ext4/nvme0n1p1/options = rw|data=writeback`)
-	if c := diagnose(t, m, Options{GPU: 0}).Verdict.Cause; c == nil || c.ID != "fs.ext4.journal" || c.Level != Fail {
+	if c := look(t, m, Options{GPU: 0}).Verdict.Cause; c == nil || c.ID != "fs.ext4.journal" || c.Level != Fail {
 		t.Errorf("cause %+v, want fs.ext4.journal to fail", c)
 	}
 }
@@ -152,15 +151,15 @@ func TestFabricsAreNoP2PDMA(t *testing.T) {
 	m := bare().put(`
 /sys/dev/block/259:1 -> /sys/devices/virtual/nvme-fabrics/ctl/nvme0/nvme0n1
 /sys/class/block/nvme0n1 -> /sys/devices/virtual/nvme-fabrics/ctl/nvme0/nvme0n1`)
-	if c := diagnose(t, m, Options{GPU: 0}).Verdict.Cause; c == nil || c.ID != "p2p.topology" && c.ID != "nvfs.loaded" {
+	if c := look(t, m, Options{GPU: 0}).Verdict.Cause; c == nil || c.ID != "p2p.topology" && c.ID != "nvfs.loaded" {
 		t.Errorf("cause %+v, want the fabric to stop P2PDMA", c)
 	}
 }
 
 func TestACSAsNvidiaFSSeesIt(t *testing.T) {
 	m := bare().put("/proc/driver/nvidia-fs/bridges = 0000:00:1c.0|0000:39:02.0")
-	delete(m.files, pciDir("0000:39:02.0")+"/config")
-	r := diagnose(t, m, Options{GPU: 0})
+	delete(m.Files, facts.PCIDir("0000:39:02.0")+"/config")
+	r := look(t, m, Options{GPU: 0})
 	if c := r.Verdict.Cause; c == nil || c.ID != "pcie.acs" || c.Subject != "0000:39:02.0" {
 		t.Errorf("cause %+v, want ACS on 0000:39:02.0", c)
 	}
@@ -170,9 +169,9 @@ func TestACSAsNvidiaFSSeesIt(t *testing.T) {
 // taken for one that is not there.
 func TestWhatIsDeniedIsUnknown(t *testing.T) {
 	m := bare()
-	delete(m.files, "/proc/driver/nvidia/params")
-	m.denied["/proc/driver/nvidia/params"] = true
-	r := diagnose(t, m, Options{GPU: 0})
+	delete(m.Files, "/proc/driver/nvidia/params")
+	m.Denied["/proc/driver/nvidia/params"] = true
+	r := look(t, m, Options{GPU: 0})
 	if r.Verdict.Direct != "unproven" {
 		t.Errorf("direct %q, want unproven", r.Verdict.Direct)
 	}
@@ -187,7 +186,7 @@ func TestWhatIsDeniedIsUnknown(t *testing.T) {
 func TestHostileNamesStayWords(t *testing.T) {
 	m := bare().put(`/proc/self/mountinfo = 30 22 259:1 / /data/$(reboot)\012reboot\047;x\033[2J rw - ext4 /dev/x;reboot rw`)
 	m.meta.Target.Path = "/data/$(reboot)\nreboot';x\x1b[2J"
-	r := diagnose(t, m, Options{GPU: 0})
+	r := look(t, m, Options{GPU: 0})
 	var text, script bytes.Buffer
 	WriteText(&text, r, true)
 	WriteFixScript(&script, r)
@@ -209,43 +208,17 @@ func TestHostileTreesEnd(t *testing.T) {
 /sys/a -> /sys/b
 /sys/b -> /sys/a
 /sys/bus/pci/devices/0000:3b:00.0 -> /sys/bus/pci/devices/0000:3b:00.0/again`)
-	m.files["/proc/self/cgroup"] = []byte("0::" + strings.Repeat("/..", 1000))
+	m.Files["/proc/self/cgroup"] = []byte("0::" + strings.Repeat("/..", 1000))
 	loop := make([]byte, 4096)
 	loop[0x34], loop[0x41] = 0x40, 0x40
-	m.files[pciDir("0000:3a:00.0")+"/config"] = loop
-	m.files["/etc/cufile.json"] = []byte(strings.Repeat("[", 1<<16))
-	diagnose(t, m, Options{GPU: 0})
-}
-
-// TestTheScriptInstallsInOrder: the fabric's drivers, then old packages go, then
-// GPUDirect Storage comes; what belongs to the boot stands apart.
-func TestTheScriptInstallsInOrder(t *testing.T) {
-	m := bare().drop("/etc/cufile.json").put(nvfs + `
-/proc/driver/nvidia-fs/version = version: 2.17.5
-/proc/driver/nvidia/params = RegistryDwords: ""
-/sys/module/nvme_core/parameters/multipath = Y
-/sys/class/block/nvme0n1/queue/scheduler = none [bfq]`)
-	m.meta.Kernel = "6.11.0"
-	var b bytes.Buffer
-	WriteFixScript(&b, diagnose(t, m, Options{GPU: 0}))
-	at := 0
-	for _, s := range []string{"exit 1\nset -e", "# ---- now", "# FAIL nvfs.modules", "apt-get purge", "apt-get install -y nvidia-gds", "# WARN nvfs.version", "# WARN blk.sched", "# ---- for the next boot", "# FAIL nvfs.modules"} {
-		i := strings.Index(b.String()[at:], s)
-		if i < 0 {
-			t.Fatalf("no %q after byte %d of\n%s", s, at, b.String())
-		}
-		at += i + len(s)
-	}
-	for _, s := range []string{"gds-tools-*", "libcufile-*", " nvidia-fs ", "nvidia-fs-dkms", "nvidia-gds*"} {
-		if !strings.Contains(b.String(), s) {
-			t.Errorf("%q is not purged", s)
-		}
-	}
+	m.Files[facts.PCIDir("0000:3a:00.0")+"/config"] = loop
+	m.Files["/etc/cufile.json"] = []byte(strings.Repeat("[", 1<<16))
+	look(t, m, Options{GPU: 0})
 }
 
 // TestTheJSONKeepsItsNames: programs and baselines read them.
 func TestTheJSONKeepsItsNames(t *testing.T) {
-	b, err := json.Marshal(diagnose(t, bare(), Options{GPU: 0}))
+	b, err := json.Marshal(look(t, bare(), Options{GPU: 0}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +243,7 @@ func TestTheJSONKeepsItsNames(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	before, now := diagnose(t, bare(), Options{GPU: 0}), diagnose(t, situations[8].make(), Options{GPU: 0})
+	before, now := look(t, bare(), Options{GPU: 0}), look(t, situations[8].make(), Options{GPU: 0})
 	b, err := json.Marshal(before)
 	if err != nil {
 		t.Fatal(err)
@@ -296,21 +269,21 @@ func TestACaptureGivesTheSameFindings(t *testing.T) {
 	if err := os.WriteFile(file, make([]byte, 8192), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	m, err := Look(file, func(string) string { return "" })
+	m, err := facts.Look(file, func(string) string { return "" })
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"out.tar", "out"} {
-		rec := &recorder{from: steady{}, kept: newRecord()}
+		rec := facts.NewRecorder(steady{facts.Live()})
 		want, err := Diagnose(rec, m, Options{GPU: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		out := filepath.Join(t.TempDir(), name)
-		if _, err := Capture(out, steady{}, m); err != nil {
+		if _, err := Capture(out, steady{facts.Live()}, m); err != nil {
 			t.Fatal(err)
 		}
-		tree, meta, err := Load(out)
+		tree, meta, err := facts.Load(out)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -323,7 +296,7 @@ func TestACaptureGivesTheSameFindings(t *testing.T) {
 			b, _ := json.MarshalIndent(want, "", " ")
 			t.Errorf("%s: the capture says\n%s\nthe machine\n%s", name, a, b)
 		}
-		if _, err := Capture(out, steady{}, m); err == nil {
+		if _, err := Capture(out, steady{facts.Live()}, m); err == nil {
 			t.Errorf("%s: a capture was written over", name)
 		}
 	}
@@ -333,11 +306,11 @@ func TestACaptureGivesTheSameFindings(t *testing.T) {
 func TestACaptureKnowsEveryGPU(t *testing.T) {
 	for _, s := range situations {
 		m, out := s.make(), filepath.Join(t.TempDir(), "out.tar")
-		want := diagnose(t, m, s.opt)
-		if _, err := Capture(out, m.record, m.meta); err != nil {
+		want := look(t, m, s.opt)
+		if _, err := Capture(out, m.Record, m.meta); err != nil {
 			t.Fatal(err)
 		}
-		tree, meta, err := Load(out)
+		tree, meta, err := facts.Load(out)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -352,34 +325,34 @@ func TestACaptureKnowsEveryGPU(t *testing.T) {
 }
 
 // steady is the live machine without what changes between two looks.
-type steady struct{ live }
+type steady struct{ facts.Tree }
 
 func (s steady) ReadFile(name string) ([]byte, error) {
 	if strings.HasPrefix(name, "/proc/pressure/") || name == "/proc/sys/fs/aio-nr" || strings.Contains(name, "/statistics/") || name == "/proc/meminfo" {
-		return nil, notThere("open", name)
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return s.live.ReadFile(name)
+	return s.Tree.ReadFile(name)
 }
 
 func TestBadCaptures(t *testing.T) {
 	dir := t.TempDir()
-	if _, _, err := Load(dir); errs.KindOf(err) != errs.Corrupt {
+	if _, _, err := facts.Load(dir); errs.KindOf(err) != errs.Corrupt {
 		t.Errorf("no meta.json: %v, want corrupt", err)
 	}
-	if _, _, err := Load(filepath.Join(dir, "none")); errs.KindOf(err) != errs.NotFound {
+	if _, _, err := facts.Load(filepath.Join(dir, "none")); errs.KindOf(err) != errs.NotFound {
 		t.Errorf("nothing there: %v, want not found", err)
 	}
 	file := filepath.Join(dir, "x.tar")
 	if err := os.WriteFile(file, []byte(strings.Repeat("x", 2048)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Load(file); errs.KindOf(err) != errs.Corrupt {
+	if _, _, err := facts.Load(file); errs.KindOf(err) != errs.Corrupt {
 		t.Errorf("no tar: %v, want corrupt", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "meta.json"), []byte(`{"version":99}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Load(dir); errs.KindOf(err) != errs.Unsupported {
+	if _, _, err := facts.Load(dir); errs.KindOf(err) != errs.Unsupported {
 		t.Errorf("a newer version: %v, want unsupported", err)
 	}
 }
@@ -393,7 +366,7 @@ func TestLinksOfACaptureStayInside(t *testing.T) {
 	if err := os.Symlink("/proc/self/status", filepath.Join(dir, "secret")); err != nil {
 		t.Fatal(err)
 	}
-	tree, _, err := Load(dir)
+	tree, _, err := facts.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,13 +4,16 @@ package doctor
 
 import (
 	"encoding/binary"
+	"path/filepath"
 	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 )
 
 // machine is a made-up machine: files, links and what files cannot tell.
 type machine struct {
-	*record
-	meta Meta
+	*facts.Record
+	meta facts.Meta
 }
 
 // put writes files from "path = content" lines; "path -> target" is a link. In
@@ -19,35 +22,44 @@ func (m *machine) put(text string) *machine {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if name, to, ok := strings.Cut(line, " -> "); ok {
-			m.links[name] = to
+			m.Links[name] = to
 		} else if name, content, ok := strings.Cut(line, " = "); ok {
-			m.files[name] = []byte(strings.ReplaceAll(content, "|", "\n") + "\n")
+			m.Files[name] = []byte(strings.ReplaceAll(content, "|", "\n") + "\n")
 		}
 	}
 	return m
 }
 
 func (m *machine) drop(prefix string) *machine {
-	for p := range m.files {
+	for p := range m.Files {
 		if strings.HasPrefix(p, prefix) {
-			delete(m.files, p)
+			delete(m.Files, p)
 		}
 	}
-	for p := range m.links {
+	for p := range m.Links {
 		if strings.HasPrefix(p, prefix) {
-			delete(m.links, p)
+			delete(m.Links, p)
 		}
 	}
 	return m
+}
+
+// captured is a machine that was captured, with what names it taken out.
+func captured(name string) *machine {
+	tree, meta, err := facts.Load(filepath.Join("testdata", name))
+	if err != nil {
+		panic(err) // the test's own data is broken
+	}
+	return &machine{Record: tree.(*facts.Record), meta: meta}
 }
 
 const openDriver = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build"
 
 // smallVM is two CPUs, a virtio disk and no GPU.
 func smallVM() *machine {
-	m := &machine{record: newRecord(), meta: Meta{Kernel: "6.8.0-45-generic", Arch: "x86_64", CPUs: 2, UID: 1000, P2PSymbol: "no", IOUring: "ok",
+	m := &machine{Record: facts.NewRecord(), meta: facts.Meta{Kernel: "6.8.0-45-generic", Arch: "x86_64", CPUs: 2, UID: 1000, P2PSymbol: "no", IOUring: "ok",
 		Memlock: -1, NoFile: 1 << 20, SHM: 8 << 30,
-		Target: &Target{Path: "/data/model.safetensors", Major: 254, Minor: 0, Size: 1 << 30, Allocated: 1 << 30, Total: 100 << 30, Available: 50 << 30,
+		Target: &facts.Target{Path: "/data/model.safetensors", Major: 254, Minor: 0, Size: 1 << 30, Allocated: 1 << 30, Total: 100 << 30, Available: 50 << 30,
 			DirectMem: 512, DirectOffset: 512, DirectRead: "ok"}}}
 	return m.put(`
 /proc/cpuinfo = flags : fpu vme hypervisor
@@ -92,9 +104,9 @@ func gpuVM() *machine {
 // bare is a two-socket server on which P2PDMA is ready: H100 and NVMe behind
 // one switch of the first socket.
 func bare() *machine {
-	m := &machine{record: newRecord(), meta: Meta{Kernel: "6.8.0-45-generic", Arch: "x86_64", CPUs: 64, UID: 0, P2PSymbol: "yes", IOUring: "ok",
+	m := &machine{Record: facts.NewRecord(), meta: facts.Meta{Kernel: "6.8.0-45-generic", Arch: "x86_64", CPUs: 64, UID: 0, P2PSymbol: "yes", IOUring: "ok",
 		Memlock: -1, NoFile: 1 << 20, SHM: 500 << 30,
-		Target: &Target{Path: "/data/model.safetensors", Major: 259, Minor: 1, Size: 1 << 30, Allocated: 1 << 30, Total: 100 << 30, Available: 50 << 30,
+		Target: &facts.Target{Path: "/data/model.safetensors", Major: 259, Minor: 1, Size: 1 << 30, Allocated: 1 << 30, Total: 100 << 30, Available: 50 << 30,
 			DirectMem: 4, DirectOffset: 512, DirectRead: "ok"}}}
 	m.put(`
 /proc/cpuinfo = flags : fpu vme
@@ -133,8 +145,8 @@ func bare() *machine {
 	m.function("0000:3b:00.0", "/sys/devices/pci0000:37/0000:37:01.0/0000:38:00.0/0000:39:02.0/0000:3b:00.0", 0, "32.0 GT/s PCIe", 16)
 	for _, b := range []string{"0000:37:01.0", "0000:37:01.0/0000:38:00.0", "0000:37:01.0/0000:38:00.0/0000:39:01.0", "0000:37:01.0/0000:38:00.0/0000:39:02.0"} {
 		bdf := b[strings.LastIndex(b, "/")+1:]
-		m.links[pciDir(bdf)] = "/sys/devices/pci0000:37/" + b
-		m.files[pciDir(bdf)+"/config"] = bridge(0)
+		m.Links[facts.PCIDir(bdf)] = "/sys/devices/pci0000:37/" + b
+		m.Files[facts.PCIDir(bdf)+"/config"] = bridge(0)
 	}
 	m.put("/sys/bus/pci/devices/0000:3b:00.0/resource = 0x0 0xffffff 0x1|0x200000000000 0x201fffffffff 0x2")
 	return m
@@ -142,10 +154,10 @@ func bare() *machine {
 
 // function adds a PCI function whose link runs at its best.
 func (m *machine) function(bdf, real string, node int, speed string, width int) {
-	m.links[pciDir(bdf)] = real
+	m.Links[facts.PCIDir(bdf)] = real
 	n, w := string(rune('0'+node)), strings.TrimLeft(string([]byte{byte('0' + width/10), byte('0' + width%10)}), "0")
 	for name, v := range map[string]string{"numa_node": n, "current_link_speed": speed, "max_link_speed": speed, "current_link_width": w, "max_link_width": w} {
-		m.files[pciDir(bdf)+"/"+name] = []byte(v + "\n")
+		m.Files[facts.PCIDir(bdf)+"/"+name] = []byte(v + "\n")
 	}
 }
 

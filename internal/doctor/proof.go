@@ -7,47 +7,9 @@ import (
 	"strings"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
-
-// Proof is what cuFile itself counted while it read the path to the GPU. The
-// checks say what should happen; this is what does. One of Done, Error and
-// Skipped tells how it ended; Done with Error means that the reads were done
-// and the library could not say on which route.
-type Proof struct {
-	Done     bool  `json:"done"`
-	GPU      int   `json:"gpu"` // as CUDA counts
-	Reads    int   `json:"reads,omitempty"`
-	ReadSize int64 `json:"read_size,omitempty"` // of each, in bytes
-	// Route is p2p, nvfs, compat, mixed, unknown or none.
-	Route    string                `json:"route,omitempty"`
-	Counters device.DirectCounters `json:"counters,omitzero"`
-	Version  string                `json:"cufile_version,omitempty"`
-	Error    string                `json:"error,omitempty"`
-	// Log is the first ERROR line that cuFile wrote.
-	Log     string `json:"log,omitempty"`
-	Skipped string `json:"skipped,omitempty"` // why it was not tried
-	Fix     string `json:"fix,omitempty"`
-}
-
-// Text is the proof in one line; empty for nil.
-func (p *Proof) Text() string {
-	switch {
-	case p == nil:
-		return ""
-	case p.Skipped != "":
-		return clean("not made: " + p.Skipped)
-	case !p.Done:
-		return clean("failed: " + p.Error + p.logged())
-	}
-	text := fmt.Sprintf("cuFile read %d x %s: %s", p.Reads, units.Bytes(p.ReadSize), p.Route)
-	if p.Counters.Known {
-		text += " (" + p.Counters.Reads.String() + ")"
-	} else if p.Error != "" {
-		text += " (" + p.Error + ")"
-	}
-	return clean(text + p.logged())
-}
 
 // proofLine is the proof as WriteText shows it: without a GPU it goes without
 // saying that there is none.
@@ -55,30 +17,49 @@ func (r *Result) proofLine() string {
 	if r.GPU == nil && r.Proof != nil && r.Proof.Skipped != "" {
 		return ""
 	}
-	return r.Proof.Text()
+	return proofText(r.Proof)
 }
 
-func (p *Proof) logged() string {
+// directRoute is the route of the verdict that the counters show, or "".
+func directRoute(p *facts.Proof) string {
+	return map[string]string{device.RouteP2P: "p2pdma", device.RouteNVFS: "nvidia-fs"}[p.Route]
+}
+
+// proofText is the proof in one line; empty for nil.
+func proofText(p *facts.Proof) string {
+	switch {
+	case p == nil:
+		return ""
+	case p.Skipped != "":
+		return clean("not made: " + p.Skipped)
+	case !p.Done:
+		return clean("failed: " + p.Error + logged(p))
+	}
+	text := fmt.Sprintf("cuFile read %d x %s: %s", p.Reads, units.Bytes(p.ReadSize), p.Route)
+	if p.Counters.Known {
+		text += " (" + p.Counters.Reads.String() + ")"
+	} else if p.Error != "" {
+		text += " (" + p.Error + ")"
+	}
+	return clean(text + logged(p))
+}
+
+func logged(p *facts.Proof) string {
 	if p.Log == "" {
 		return ""
 	}
 	return "; its log says: " + p.Log
 }
 
-// direct is the route of the verdict that the counters show, or "".
-func (p *Proof) direct() string {
-	return map[string]string{device.RouteP2P: "p2pdma", device.RouteNVFS: "nvidia-fs"}[p.Route]
-}
-
 // proofChecks has the rule's id alone: its answer needs the verdict, and
 // settle gives it.
 func proofChecks() []check {
-	return []check{{"proof.path", func(*facts) []answer { return nil }}}
+	return []check{{"proof.path", func(*exam) []answer { return nil }}}
 }
 
 // settle judges the proof against the verdict that the checks gave, and then
 // the verdict by the proof: what was seen outweighs what was concluded.
-func settle(f *facts, r rule, res *Result) {
+func settle(f *exam, r *rule, res *Result) {
 	p, v := f.Proof, &res.Verdict
 	if res.Proof = p; p == nil {
 		return // a capture of before there were proofs
@@ -86,10 +67,10 @@ func settle(f *facts, r rule, res *Result) {
 	a := proofAnswer(f, v)
 	finding := r.finding(a, res.Profile)
 	res.Findings = append(res.Findings, finding)
-	if f.gpu == nil || a.level == Skip {
+	if f.GPU == nil || a.level == Skip {
 		return
 	}
-	switch route := p.direct(); {
+	switch route := directRoute(p); {
 	case p.Done && route != "" && (v.Direct != "yes" || v.Route != route):
 		v.Direct, v.Route = "yes", route
 		v.Summary = fmt.Sprintf("direct path for %s over %s, as cuFile's own counters show", f.pairName(), route)
@@ -98,22 +79,22 @@ func settle(f *facts, r rule, res *Result) {
 		v.Direct, v.Route, v.Cause = "no", "staged", &finding
 	case !p.Done && v.Direct == "yes":
 		v.Direct = "unproven"
-		v.Summary += "; the proof " + p.Text()
+		v.Summary += "; the proof " + proofText(p)
 	}
 }
 
-func proofAnswer(f *facts, v *Verdict) answer {
+func proofAnswer(f *exam, v *Verdict) answer {
 	p := f.Proof
 	switch {
 	case p.Skipped != "":
 		return answer{level: Skip, observed: p.Skipped}
-	case f.gpu != nil && f.gpu.Index != p.GPU:
+	case f.GPU != nil && f.GPU.Index != p.GPU:
 		return answer{level: Skip, observed: fmt.Sprintf("made for GPU %d", p.GPU)}
 	}
-	a := answer{level: Unknown, subject: "cuFile", observed: p.Text()}
+	a := answer{level: Unknown, subject: "cuFile", observed: proofText(p)}
 	fix := p.Fix
 	switch {
-	case p.Done && p.direct() != "":
+	case p.Done && directRoute(p) != "":
 		a.level = Pass
 	case p.Done && p.Route == device.RouteMixed:
 		a.level = Warn

@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 )
 
-func counted(r device.RouteOps) *Proof {
+func counted(r device.RouteOps) *facts.Proof {
 	c := device.DirectCounters{Known: true, Reads: r}
-	return &Proof{Done: true, Reads: 16, ReadSize: 1 << 20, Route: c.Route(), Counters: c, Version: "1.15"}
+	return &facts.Proof{Done: true, Reads: 16, ReadSize: 1 << 20, Route: c.Route(), Counters: c, Version: "1.15"}
 }
 
 func TestTheProofAgainstTheVerdict(t *testing.T) {
@@ -27,37 +28,37 @@ func TestTheProofAgainstTheVerdict(t *testing.T) {
 		m := bare().drop("/proc/driver/nvidia/params")
 		return m
 	}
-	with := func(p *Proof, f func(*Proof)) *Proof { f(p); return p }
+	with := func(p *facts.Proof, f func(*facts.Proof)) *facts.Proof { f(p); return p }
 	for _, c := range []struct {
 		name    string
 		machine *machine
-		proof   *Proof
+		proof   *facts.Proof
 		level   Level
 		direct  string // after the proof
 		says    []string
 	}{
 		{"p2p as the verdict", bare(), counted(p2p), Pass, "yes", []string{"direct path for"}},
 		{"nvfs where the verdict meant p2pdma", bare(), counted(nvfs), Pass, "yes", []string{"over nvidia-fs, as cuFile's own counters show"}},
-		{"compat against the verdict", bare(), with(counted(compat), func(p *Proof) { p.Log = "cufio-udev:65 property\nnot found" }), Fail, "no",
+		{"compat against the verdict", bare(), with(counted(compat), func(p *facts.Proof) { p.Log = "cufio-udev:65 property\nnot found" }), Fail, "no",
 			[]string{"no direct path", "compat (posix 16, p2p 0, nvfs 0)", "first     proof.path cuFile", "fix:  mend what cuFile's log names: cufio-udev:65 property not found"}},
 		{"compat as the verdict", gpuVM(), counted(compat), Info, "no", []string{"proof     cuFile read 16 x 1.00 MiB: compat (posix 16, p2p 0, nvfs 0)\n", "INFO    proof.path"}},
 		{"compat, not all could be read", unread(), counted(compat), Unknown, "unproven", []string{"UNKNOWN proof.path", "logging.level"}},
 		{"p2p, not all could be read", unread(), counted(p2p), Pass, "yes", []string{"over p2pdma, as cuFile's own counters show"}},
 		{"p2p against the verdict", gpuVM(), counted(p2p), Pass, "yes", []string{"as cuFile's own counters show"}},
 		{"mixed", bare(), counted(mixed), Warn, "yes", []string{"WARN    proof.path", "mixed (posix 1, p2p 0, nvfs 15)"}},
-		{"no counters", bare(), &Proof{Done: true, Reads: 16, ReadSize: 4096, Route: "unknown", Error: "too old", Fix: "install libcufile 1.15"}, Unknown, "yes",
+		{"no counters", bare(), &facts.Proof{Done: true, Reads: 16, ReadSize: 4096, Route: "unknown", Error: "too old", Fix: "install libcufile 1.15"}, Unknown, "yes",
 			[]string{"cuFile read 16 x 4.00 KiB: unknown (too old)", "install libcufile 1.15"}},
-		{"failed", bare(), &Proof{Error: "refused (5027)", Log: "udev property not found: ID_FS_USAGE", Fix: "# make /run/udev\nvisible"}, Unknown, "unproven",
+		{"failed", bare(), &facts.Proof{Error: "refused (5027)", Log: "udev property not found: ID_FS_USAGE", Fix: "# make /run/udev\nvisible"}, Unknown, "unproven",
 			[]string{"failed: refused (5027); its log says: udev property not found: ID_FS_USAGE", "fix:  make /run/udev visible"}},
-		{"failed where the verdict said no", gpuVM(), &Proof{Error: "refused"}, Unknown, "no", []string{"UNKNOWN proof.path"}},
-		{"skipped", bare(), &Proof{Skipped: "no path was given"}, Skip, "yes", []string{"proof     not made: no path was given"}},
-		{"of another GPU", bare(), with(counted(compat), func(p *Proof) { p.GPU = 3 }), Skip, "yes", nil},
-		{"without a GPU", smallVM(), &Proof{Skipped: "no GPU that CUDA can use"}, Skip, "none", nil},
-		{"a route that nobody knows", bare(), &Proof{Done: true, Route: "\x1b[31mteleport"}, Unknown, "yes", []string{"?[31mteleport"}},
+		{"failed where the verdict said no", gpuVM(), &facts.Proof{Error: "refused"}, Unknown, "no", []string{"UNKNOWN proof.path"}},
+		{"skipped", bare(), &facts.Proof{Skipped: "no path was given"}, Skip, "yes", []string{"proof     not made: no path was given"}},
+		{"of another GPU", bare(), with(counted(compat), func(p *facts.Proof) { p.GPU = 3 }), Skip, "yes", nil},
+		{"without a GPU", smallVM(), &facts.Proof{Skipped: "no GPU that CUDA can use"}, Skip, "none", nil},
+		{"a route that nobody knows", bare(), &facts.Proof{Done: true, Route: "\x1b[31mteleport"}, Unknown, "yes", []string{"?[31mteleport"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.machine.meta.Proof = c.proof
-			r := diagnose(t, c.machine, Options{GPU: -1})
+			r := look(t, c.machine, Options{GPU: -1})
 			var found []Finding
 			for i, f := range r.Findings {
 				if f.ID == "proof.path" {
@@ -91,27 +92,27 @@ func TestACaptureKeepsTheProof(t *testing.T) {
 	m := gpuVM()
 	m.meta.Proof = counted(device.RouteOps{Total: 16, Posix: 16})
 	out := filepath.Join(t.TempDir(), "c.tar")
-	if _, err := Capture(out, m.record, m.meta); err != nil {
+	if _, err := Capture(out, m.Record, m.meta); err != nil {
 		t.Fatal(err)
 	}
-	_, meta, err := Load(out)
+	_, meta, err := facts.Load(out)
 	if err != nil || meta.Proof == nil || *meta.Proof != *m.meta.Proof {
 		t.Errorf("%v: %+v", err, meta.Proof)
 	}
 }
 
-// here is a Meta whose target is a file of n bytes, with a GPU.
-func here(t *testing.T, n int) Meta {
+// here is a facts.Meta whose target is a file of n bytes, with a GPU.
+func here(t *testing.T, n int) facts.Meta {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "it's.bin")
 	if err := os.WriteFile(path, make([]byte, n), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return Meta{Target: &Target{Path: path}, Survey: &device.Survey{Devices: []device.Info{{ID: "cuda:0"}, {ID: "host"}}}}
+	return facts.Meta{Target: &facts.Target{Path: path}, Survey: &device.Survey{Devices: []device.Info{{ID: "cuda:0"}, {ID: "host"}}}}
 }
 
-// script is a process that does what text says; $5 is the path.
-func script(text string) func(context.Context, ...string) *exec.Cmd {
+// shellScript is a process that does what text says; $5 is the path.
+func shellScript(text string) func(context.Context, ...string) *exec.Cmd {
 	return func(ctx context.Context, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", text, "sh"}, args...)...)
 		cmd.Env = append(os.Environ(), "CUFILE_LOGFILE_PATH=/elsewhere/cufile.log", "CUFILE_ENV_PATH_JSON=/elsewhere/cufile.json")
@@ -121,11 +122,11 @@ func script(text string) func(context.Context, ...string) *exec.Cmd {
 
 func TestProveAsksAProcess(t *testing.T) {
 	m := here(t, 4096)
-	tree := newRecord()
-	tree.files["/etc/cufile.json"] = []byte(`{ // mine
+	tree := facts.NewRecord()
+	tree.Files["/etc/cufile.json"] = []byte(`{ // mine
 		"logging": {"level": "INFO", "dir": "/var/log"}, "properties": {"max_device_pinned_mem_size_kb": 33554432, "allow_compat_mode": false}}`)
 	keep := filepath.Join(t.TempDir(), "seen.json")
-	p := Prove(t.Context(), tree, m, ProveOptions{GPU: -1, Command: script(`
+	p := Prove(t.Context(), tree, m, ProveOptions{GPU: -1, Command: shellScript(`
 		test "$*" = "doctor prove --gpu 0 ` + m.Target.Path + `" || { echo "arguments $*" >&2; exit 1; }
 		test -z "$CUFILE_LOGFILE_PATH" || exit 1
 		cp "$CUFILE_ENV_PATH_JSON" ` + keep + ` || exit 1
@@ -135,8 +136,8 @@ func TestProveAsksAProcess(t *testing.T) {
 		echo '{"done":true,"gpu":7,"reads":16,"read_size":4096,"route":"compat","counters":{"known":true,"reads":{"total":16,"posix":16}},"cufile_version":"1.15"}'
 		echo "{and says good bye"
 		kill -SEGV $$`)})
-	if p.Text() != "cuFile read 16 x 4.00 KiB: compat (posix 16, p2p 0, nvfs 0); its log says: cufio-udev:65 udev property not found: ID_FS_USAGE" || p.GPU != 0 || p.Error != "" {
-		t.Errorf("%+v: %s", p, p.Text())
+	if proofText(p) != "cuFile read 16 x 4.00 KiB: compat (posix 16, p2p 0, nvfs 0); its log says: cufio-udev:65 udev property not found: ID_FS_USAGE" || p.GPU != 0 || p.Error != "" {
+		t.Errorf("%+v: %s", p, proofText(p))
 	}
 	b, err := os.ReadFile(keep)
 	if err != nil {
@@ -175,7 +176,7 @@ func TestProveWhenTheProcessFails(t *testing.T) {
 		{"endless words", "head -c 3000000 /dev/zero", 0, []string{"gave no answer"}},
 	} {
 		m := here(t, 4096)
-		p := Prove(t.Context(), newRecord(), m, ProveOptions{Command: script(c.script), Limit: c.limit})
+		p := Prove(t.Context(), facts.NewRecord(), m, ProveOptions{Command: shellScript(c.script), Limit: c.limit})
 		for _, s := range c.says {
 			if p.Done || !strings.Contains(p.Error, s) || !strings.Contains(p.Fix, "doctor prove --gpu 0 ") {
 				t.Errorf("%s: %+v", c.name, p)
@@ -183,37 +184,37 @@ func TestProveWhenTheProcessFails(t *testing.T) {
 		}
 	}
 	gone := func(ctx context.Context, _ ...string) *exec.Cmd { return exec.CommandContext(ctx, "/nowhere/nebulaio") }
-	if p := Prove(t.Context(), newRecord(), here(t, 4096), ProveOptions{Command: gone}); !strings.Contains(p.Error, "/nowhere/nebulaio") {
+	if p := Prove(t.Context(), facts.NewRecord(), here(t, 4096), ProveOptions{Command: gone}); !strings.Contains(p.Error, "/nowhere/nebulaio") {
 		t.Errorf("%+v", p)
 	}
 }
 
 func TestProveSaysWhyItWasNotTried(t *testing.T) {
-	never := script("echo started >&2")
+	never := shellScript("echo started >&2")
 	file := here(t, 4096)
 	noGPU := here(t, 4096)
 	noGPU.Survey = &device.Survey{NoGPU: "libcuda is missing", Fix: "install it"}
 	pipe := here(t, 1)
-	pipe.Target = &Target{Path: os.DevNull}
+	pipe.Target = &facts.Target{Path: os.DevNull}
 	vanished := here(t, 1)
 	vanished.Target.Path += ".gone"
-	broken := newRecord()
-	broken.files["/etc/cufile.json"] = []byte(`{"logging": `)
+	broken := facts.NewRecord()
+	broken.Files["/etc/cufile.json"] = []byte(`{"logging": `)
 	for _, c := range []struct {
 		name string
-		m    Meta
-		tree Tree
+		m    facts.Meta
+		tree facts.Tree
 		o    ProveOptions
 		want string
 	}{
-		{"no path", Meta{Survey: file.Survey}, newRecord(), ProveOptions{Command: never}, "no path was given"},
-		{"no survey", Meta{Target: file.Target}, newRecord(), ProveOptions{Command: never}, "GPUs were not asked"},
-		{"no GPU", noGPU, newRecord(), ProveOptions{Command: never}, "libcuda is missing"},
-		{"another GPU", file, newRecord(), ProveOptions{Command: never, GPU: 4}, "CUDA shows no cuda:4"},
-		{"no program", file, newRecord(), ProveOptions{}, "no program"},
-		{"a small file", here(t, 4095), newRecord(), ProveOptions{Command: never}, "4095 bytes; a read needs 4096"},
-		{"a device", pipe, newRecord(), ProveOptions{Command: never}, "neither a regular file nor a directory"},
-		{"gone", vanished, newRecord(), ProveOptions{Command: never}, "no such file"},
+		{"no path", facts.Meta{Survey: file.Survey}, facts.NewRecord(), ProveOptions{Command: never}, "no path was given"},
+		{"no survey", facts.Meta{Target: file.Target}, facts.NewRecord(), ProveOptions{Command: never}, "GPUs were not asked"},
+		{"no GPU", noGPU, facts.NewRecord(), ProveOptions{Command: never}, "libcuda is missing"},
+		{"another GPU", file, facts.NewRecord(), ProveOptions{Command: never, GPU: 4}, "CUDA shows no cuda:4"},
+		{"no program", file, facts.NewRecord(), ProveOptions{}, "no program"},
+		{"a small file", here(t, 4095), facts.NewRecord(), ProveOptions{Command: never}, "4095 bytes; a read needs 4096"},
+		{"a device", pipe, facts.NewRecord(), ProveOptions{Command: never}, "neither a regular file nor a directory"},
+		{"gone", vanished, facts.NewRecord(), ProveOptions{Command: never}, "no such file"},
 		{"a broken configuration", file, broken, ProveOptions{Command: never}, "/etc/cufile.json cannot be used"},
 	} {
 		if p := Prove(t.Context(), c.tree, c.m, c.o); !strings.Contains(p.Skipped, c.want) || p.Error != "" || p.Done {
@@ -225,8 +226,8 @@ func TestProveSaysWhyItWasNotTried(t *testing.T) {
 func TestADirectoryGetsAFileForTheProof(t *testing.T) {
 	m := here(t, 1)
 	dir := t.TempDir()
-	m.Target = &Target{Path: dir, Dir: true}
-	p := Prove(t.Context(), newRecord(), m, ProveOptions{Command: script(`test "$(stat -c %s "$5")" = 16777216 && test "$(stat -c %b "$5")" -gt 30000 && echo '{"done":true,"route":"p2p"}'; dirname "$5" >&2`)})
+	m.Target = &facts.Target{Path: dir, Dir: true}
+	p := Prove(t.Context(), facts.NewRecord(), m, ProveOptions{Command: shellScript(`test "$(stat -c %s "$5")" = 16777216 && test "$(stat -c %b "$5")" -gt 30000 && echo '{"done":true,"route":"p2p"}'; dirname "$5" >&2`)})
 	left, err := os.ReadDir(dir)
 	if !p.Done || p.Route != "p2p" || err != nil || len(left) != 0 {
 		t.Errorf("%+v, left %v, %v", p, left, err)
@@ -237,7 +238,7 @@ func TestADirectoryGetsAFileForTheProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Target.Path = dir
-	if p := Prove(t.Context(), newRecord(), m, ProveOptions{Command: script("echo started")}); p.Skipped == "" {
+	if p := Prove(t.Context(), facts.NewRecord(), m, ProveOptions{Command: shellScript("echo started")}); p.Skipped == "" {
 		t.Errorf("in a directory that cannot be written: %+v", p)
 	}
 }

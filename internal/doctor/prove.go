@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
@@ -46,8 +47,8 @@ type ProveOptions struct {
 // process found. A directory gets a file of 16 MiB for that time. The process
 // runs `doctor prove`, with the user's cufile.json in which only the log's
 // place and the level of statistics are changed; all it leaves is removed.
-func Prove(ctx context.Context, t Tree, m Meta, o ProveOptions) *Proof {
-	p := &Proof{GPU: max(o.GPU, 0)}
+func Prove(ctx context.Context, t facts.Tree, m facts.Meta, o ProveOptions) *facts.Proof {
+	p := &facts.Proof{GPU: max(o.GPU, 0)}
 	if why, fix := unprovable(m, p.GPU, o); why != "" {
 		p.Skipped, p.Fix = why, fix
 		return p
@@ -79,7 +80,7 @@ func Prove(ctx context.Context, t Tree, m Meta, o ProveOptions) *Proof {
 }
 
 // unprovable says why there is nothing to try, and what to do.
-func unprovable(m Meta, gpu int, o ProveOptions) (why, fix string) {
+func unprovable(m facts.Meta, gpu int, o ProveOptions) (why, fix string) {
 	id := fmt.Sprintf("cuda:%d", gpu)
 	switch {
 	case m.Target == nil:
@@ -99,7 +100,7 @@ func unprovable(m Meta, gpu int, o ProveOptions) (why, fix string) {
 // proofFile is the file to read: the target itself or, for a directory, a file
 // made in it with content, for holes take another way. It keeps its name while
 // it is read, because cuFile opens it again by that.
-func proofFile(t *Target) (path string, remove func(), err error) {
+func proofFile(t *facts.Target) (path string, remove func(), err error) {
 	st, err := os.Stat(t.Path)
 	switch {
 	case err != nil:
@@ -136,13 +137,12 @@ func proofFile(t *Target) (path string, remove func(), err error) {
 
 // proofConfig writes the configuration of the process: the user's, with the log
 // in dir and statistics by route.
-func proofConfig(t Tree, m Meta, dir string) (string, error) {
-	f := &facts{Meta: m, t: t}
-	f.gatherCuFile()
-	if f.cufile.err != nil {
-		return "", fmt.Errorf("%s cannot be used: %w", f.cufile.path, f.cufile.err)
+func proofConfig(t facts.Tree, m facts.Meta, dir string) (string, error) {
+	c := facts.Gather(t, m, -1).CuFile
+	if c.Err != nil {
+		return "", fmt.Errorf("%s cannot be used: %w", c.Path, c.Err)
 	}
-	v := f.cufile.values
+	v := c.Values
 	if v == nil {
 		v = map[string]any{}
 	}
@@ -166,7 +166,7 @@ func proofConfig(t Tree, m Meta, dir string) (string, error) {
 }
 
 // runProof starts the process and waits for its answer, at most limit.
-func runProof(ctx context.Context, command func(context.Context, ...string) *exec.Cmd, gpu int, path, dir, config string, limit time.Duration) *Proof {
+func runProof(ctx context.Context, command func(context.Context, ...string) *exec.Cmd, gpu int, path, dir, config string, limit time.Duration) *facts.Proof {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := command(ctx, "doctor", "prove", "--gpu", fmt.Sprint(gpu), path)
@@ -176,7 +176,7 @@ func runProof(ctx context.Context, command func(context.Context, ...string) *exe
 		return strings.HasPrefix(kv, "CUFILE_ENV_PATH_JSON=") || strings.HasPrefix(kv, "CUFILE_LOGFILE_PATH=")
 	})
 	cmd.Env = append(cmd.Env, "CUFILE_ENV_PATH_JSON="+config)
-	p := &Proof{GPU: gpu}
+	p := &facts.Proof{GPU: gpu}
 	if err := cmd.Start(); err != nil {
 		p.Error = plain(err)
 		return p
@@ -198,7 +198,7 @@ func runProof(ctx context.Context, command func(context.Context, ...string) *exe
 		p.GPU = gpu
 		return p
 	}
-	p = &Proof{GPU: gpu, Error: "the process that reads through cuFile gave no answer", Fix: "run it yourself: nebulaio doctor prove --gpu " + fmt.Sprint(gpu) + " " + quote(path)}
+	p = &facts.Proof{GPU: gpu, Error: "the process that reads through cuFile gave no answer", Fix: "run it yourself: nebulaio doctor prove --gpu " + fmt.Sprint(gpu) + " " + quote(path)}
 	switch {
 	case ctx.Err() == context.DeadlineExceeded:
 		p.Error = fmt.Sprintf("the process that reads through cuFile took longer than %v and was ended", limit)
@@ -236,7 +236,7 @@ func (w *bounded) Write(p []byte) (int, error) {
 func firstError(dir string) string {
 	names, _ := filepath.Glob(filepath.Join(dir, "cufile*.log")) // the pattern is well formed
 	for _, n := range names {
-		b, err := Live().ReadFile(n)
+		b, err := facts.Live().ReadFile(n)
 		if err != nil {
 			continue
 		}

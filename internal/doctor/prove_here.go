@@ -10,15 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
 // ProveHere is the work of the process that Prove starts: it reads the file at
 // path to a GPU of set through cuFile, with statistics by route. It never fails
 // otherwise than in the proof.
-func ProveHere(ctx context.Context, set device.Set, gpu int, path string) *Proof {
-	p := &Proof{GPU: gpu}
-	if err := p.prove(ctx, set, path); err != nil {
+func ProveHere(ctx context.Context, set device.Set, gpu int, path string) *facts.Proof {
+	p := &facts.Proof{GPU: gpu}
+	if err := proveInto(ctx, p, set, path); err != nil {
 		p.Error, p.Fix = plain(err), errs.FixOf(err)
 		if absent(err) {
 			p.Skipped, p.Error = p.Error, ""
@@ -27,7 +28,7 @@ func ProveHere(ctx context.Context, set device.Set, gpu int, path string) *Proof
 	return p
 }
 
-func (p *Proof) prove(ctx context.Context, set device.Set, path string) (err error) {
+func proveInto(ctx context.Context, p *facts.Proof, set device.Set, path string) (err error) {
 	dev, err := set.Open(ctx, fmt.Sprintf("cuda:%d", p.GPU))
 	if err != nil {
 		return err

@@ -4,76 +4,43 @@ package doctor
 
 import (
 	_ "embed"
-	"encoding/json"
 	"strings"
 	"unicode"
-
-	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
 //go:embed rules.json
 var rulesJSON string
 
-// rule is the text of a check; it is data, so that words and weights change
-// without code.
-type rule struct {
-	ID        string          `json:"id"`
-	Title     string          `json:"title"`
-	Why       string          `json:"why"`
-	Expected  string          `json:"expected"`
-	FixNow    string          `json:"fix_now"`
-	FixBoot   string          `json:"fix_boot"`
-	Reference string          `json:"reference"`
-	Cost      string          `json:"cost"`
-	Weight    map[Profile]int `json:"weight"`
-}
-
-type ruleSet struct {
-	Version int    `json:"version"`
-	Rules   []rule `json:"rules"`
-	byID    map[string]rule
-}
-
-func loadRules() (*ruleSet, error) {
-	var s ruleSet
-	if err := json.Unmarshal([]byte(rulesJSON), &s); err != nil {
-		return nil, errs.Wrap("parse", "rules.json", err)
-	}
-	s.byID = make(map[string]rule, len(s.Rules))
-	for _, r := range s.Rules {
-		if _, twice := s.byID[r.ID]; twice {
-			return nil, errs.New(errs.Other, "parse", "rules.json", "the rule "+r.ID+" is there twice")
-		}
-		s.byID[r.ID] = r
-	}
-	return &s, nil
-}
-
 // finding gives an answer the words of its rule. Fixes belong to findings that
 // ask for one.
-func (r rule) finding(a answer, p Profile) Finding {
-	f := Finding{ID: r.ID, Title: r.Title, Subject: clean(a.subject), Level: a.level, Observed: clean(a.observed), Expected: strings.ReplaceAll(r.Expected, "{subject}", clean(a.subject)),
-		Why: r.Why, Reference: r.Reference, Cost: r.Cost, weight: r.Weight[p]}
+func (r *rule) finding(a answer, p Profile) Finding {
+	values := r.words(p)
+	f := Finding{ID: r.ID, Title: r.Title, Subject: clean(a.subject), Level: a.level, Observed: clean(a.observed),
+		Expected: strings.ReplaceAll(values.Replace(r.Expected), "{subject}", clean(a.subject)),
+		Why:      values.Replace(r.Why), Reference: r.Reference, Cost: r.Cost, LostGBs: a.lost, weight: r.Weight[p]}
 	if a.cost != "" {
 		f.Cost = a.cost
 	}
-	if f.Cost == "" {
-		f.Cost = "unknown"
+	if a.level != Fail && a.level != Warn { // what does not cost has none
+		f.Cost, f.LostGBs = "unknown", 0
 	}
 	if a.level == Fail || a.level == Warn || a.level == Unknown {
 		pairs := []string{"{subject}", quote(a.subject)}
 		for k, v := range a.vars {
 			switch k {
-			case "acs", "nearer", "drop", "now", "boot": // our own words around what is checked or quoted
+			case "acs", "nearer", "now", "boot", "or": // our own words around what is checked or quoted
 			default:
 				v = quote(v)
 			}
 			pairs = append(pairs, "{"+k+"}", v)
 		}
 		words := strings.NewReplacer(pairs...)
-		f.FixNow, f.FixBoot = words.Replace(r.FixNow), words.Replace(r.FixBoot)
+		f.FixNow, f.FixBoot = words.Replace(values.Replace(r.FixNow)), words.Replace(values.Replace(r.FixBoot))
 		if cmd := a.vars["run"]; a.level == Unknown && cmd != "" {
 			f.FixNow, f.FixBoot = "# as root: "+clean(cmd), ""
+			if a.vars["who"] == "anyone" {
+				f.FixNow = "# run: " + clean(cmd)
+			}
 		}
 	}
 	return f

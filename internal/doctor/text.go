@@ -28,7 +28,7 @@ func WriteText(w io.Writer, r *Result, all bool) {
 	for _, route := range r.Verdict.Routes {
 		text := route.State
 		for _, s := range route.Steps {
-			if s.State == "blocked" || s.State == "unknown" {
+			if s.State == "blocked" || s.State == "unknown" || s.State == "redirected" {
 				text += ", " + s.ID + " " + s.State
 			}
 		}
@@ -38,7 +38,7 @@ func WriteText(w io.Writer, r *Result, all bool) {
 	line("loader", r.Verdict.Loader)
 	line("path", describe(r.Path))
 	if r.GPU != nil {
-		line("gpu", r.GPU.String())
+		line("gpu", gpuName(r.GPU))
 	}
 	m := r.Machine
 	line("machine", fmt.Sprintf("kernel %s %s, %d CPUs, hypervisor: %s", m.Kernel, m.Arch, m.CPUs, m.Virtualisation))

@@ -19,7 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio"
 	"github.com/nebulaio/nebulaio/internal/device"
 	devices "github.com/nebulaio/nebulaio/internal/device/open"
-	"github.com/nebulaio/nebulaio/internal/doctor"
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 )
@@ -250,11 +250,11 @@ func TestDoctorProof(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), program, "doctor", path, "--json")
 		cmd.Dir = where
 		out, err := cmd.Output() // a finding that is FAIL ends it with 1
-		var v struct{ Proof *doctor.Proof }
+		var v struct{ Proof *facts.Proof }
 		if json.Unmarshal(out, &v) != nil || v.Proof == nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		t.Logf("%s; %+v", v.Proof.Text(), v.Proof)
+		t.Logf("%+v", v.Proof)
 		if !v.Proof.Done && v.Proof.Error == "" && v.Proof.Skipped == "" {
 			t.Error("the proof neither succeeded nor says why not")
 		}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nvml asks the NVIDIA management library for the few facts that the
-// CUDA driver does not tell: driver release, PCIe link and BAR1 size.
+// CUDA driver does not tell: driver release, PCIe link and replays, BAR1 size,
+// persistence and MIG mode.
 //
 // It is a binding of our own because the published one makes a shared library
 // unloadable on machines without the driver. Nothing here is needed for a
@@ -24,6 +25,8 @@ type Library struct {
 	driver string
 
 	shutdown, errorString, handleByPCI, currGen, currWidth, maxGen, maxWidth, bar1 dl.Func
+
+	persistence, replays, mig, capability dl.Func
 }
 
 // LibraryNames are the names under which the library is looked for.
@@ -56,6 +59,10 @@ func Find(names ...string) (*Library, device.Finding, error) {
 	l.maxGen = lib.Lookup("nvmlDeviceGetMaxPcieLinkGeneration")
 	l.maxWidth = lib.Lookup("nvmlDeviceGetMaxPcieLinkWidth")
 	l.bar1 = lib.Lookup("nvmlDeviceGetBAR1MemoryInfo")
+	l.persistence = lib.Lookup("nvmlDeviceGetPersistenceMode")
+	l.replays = lib.Lookup("nvmlDeviceGetPcieReplayCounter")
+	l.mig = lib.Lookup("nvmlDeviceGetMigMode")
+	l.capability = lib.Lookup("nvmlDeviceGetCudaComputeCapability")
 	if fn := lib.Lookup("nvmlSystemGetDriverVersion"); fn != 0 {
 		text := make([]byte, 96)
 		if fn.Call(unsafe.Pointer(&text[0]), len(text)) == 0 {
@@ -100,6 +107,17 @@ func (l *Library) Describe(info *device.Info) {
 	if l.bar1 != 0 && l.bar1.Call(h, unsafe.Pointer(&mem)) == 0 {
 		info.Facts["bar1_total"] = fmt.Sprint(mem[0])
 	}
+	for name, fn := range map[string]dl.Func{"persistence_mode": l.persistence, "pcie_replays": l.replays} {
+		if v, ok := number(fn, h); ok {
+			info.Facts[name] = fmt.Sprint(v)
+		}
+	}
+	if now, _, ok := numbers(l.mig, h); ok { // the second is what a restart brings
+		info.Facts["mig_mode"] = fmt.Sprint(now)
+	}
+	if major, minor, ok := numbers(l.capability, h); ok {
+		info.Facts["compute_capability"] = fmt.Sprintf("%d.%d", major, minor)
+	}
 }
 
 func number(fn dl.Func, h uintptr) (uint32, bool) {
@@ -108,6 +126,13 @@ func number(fn dl.Func, h uintptr) (uint32, bool) {
 		return 0, false
 	}
 	return v, true
+}
+
+func numbers(fn dl.Func, h uintptr) (a, b uint32, ok bool) {
+	if fn == 0 || fn.Call(h, unsafe.Pointer(&a), unsafe.Pointer(&b)) != 0 {
+		return 0, 0, false
+	}
+	return a, b, true
 }
 
 // Close shuts the library's session down.

@@ -2,12 +2,14 @@
 # Fixes proposed by nebulaio doctor for /data/model.safetensors. Nothing was changed.
 # Read every line; then remove the next one.
 echo 'read this script first' >&2; exit 1
-set -e
+set -eu
 
-# ---- now ----
+# ==== the path: file system, mount, disks ====
 
 # FAIL blk.peer: a virtio disk is no PCI peer: its data is in the host's memory before the guest sees it
 #   on vda
 # give the machine an NVMe disk of its own (PCI passthrough or local NVMe) and put the data there; until then the staged route is the fastest
 
-# ---- for the next boot ----
+# ==== verify ====
+
+nebulaio doctor /data/model.safetensors --gpu 0

@@ -2,12 +2,14 @@
 # Fixes proposed by nebulaio doctor for /data/model.safetensors. Nothing was changed.
 # Read every line; then remove the next one.
 echo 'read this script first' >&2; exit 1
-set -e
+set -eu
 
-# ---- now ----
+# ==== the path: file system, mount, disks ====
 
 # FAIL fs.type: overlay mounted at /: no direct route starts there
 #   on /data/model.safetensors
 # put the data on a real mount; in a container bind-mount it: -v /data:/data
 
-# ---- for the next boot ----
+# ==== verify ====
+
+nebulaio doctor /data/model.safetensors --gpu 0

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A management library that knows one link and one BAR1 for every GPU. */
+/* A management library that knows one link, one BAR1 and one set of modes for every GPU. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +26,11 @@ int nvmlDeviceGetCurrPcieLinkWidth(void *d, unsigned *out) { *out = 16; return !
 int nvmlDeviceGetMaxPcieLinkGeneration(void *d, unsigned *out) { *out = 5; return !d; }
 int nvmlDeviceGetMaxPcieLinkWidth(void *d, unsigned *out) { *out = 16; return !d; }
 int nvmlDeviceGetBAR1MemoryInfo(void *d, unsigned long long out[3]) { out[0] = 1ull << 38; out[1] = out[2] = 0; return !d; }
+
+int nvmlDeviceGetPersistenceMode(void *d, int *out) { *out = 1; return !d; }
+int nvmlDeviceGetPcieReplayCounter(void *d, unsigned *out) { *out = 7; return !d; }
+int nvmlDeviceGetMigMode(void *d, unsigned *now, unsigned *pending) { *now = 0; *pending = 1; return !d; }
+int nvmlDeviceGetCudaComputeCapability(void *d, int *major, int *minor) { *major = 9; *minor = 0; return !d; }
 
 /* Sessions begun and not ended; for tests. */
 long fake_sessions(void) { return sessions; }

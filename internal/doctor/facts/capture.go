@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package facts
 
 import (
 	"archive/tar"
@@ -18,6 +18,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
+// CaptureVersion is that of the captures that Write makes and Load knows.
+const CaptureVersion = 1
+
 // Bounds of a capture that is read back: it may come from anyone.
 const (
 	maxFiles = 20000
@@ -33,44 +36,37 @@ type metaFile struct {
 	Denied  []string            `json:"denied,omitempty"` // there, and could not be read
 }
 
-// Captured tells what Capture wrote.
+// Captured tells what Write wrote.
 type Captured struct {
 	Files  int      `json:"files"`
 	Denied []string `json:"denied"` // what could not be read
 }
 
-// Capture diagnoses the machine of t and writes what the checks read, and
-// nothing else, to out: a tar where the name ends in .tar, else a new or empty
-// directory. On failure no tar is left. Kind Invalid where out is in use.
-func Capture(out string, t Tree, m Meta) (*Captured, error) {
-	rec := &recorder{from: t, kept: newRecord()}
-	// Which GPU is asked about is known only when the capture is read.
-	gpus := gather(rec, m, Options{GPU: -1}).gpus
-	for i := -1; i < min(len(gpus), 64); i++ {
-		if _, err := Diagnose(rec, m, Options{GPU: i, Profile: Checkpoint}); err != nil {
-			return nil, err
-		}
-	}
-	k := rec.kept
-	if b, ok := k.files["/proc/cmdline"]; ok {
+// Write writes what was recorded, with m, to out: a tar where the name ends in
+// .tar, else a new or empty directory. On failure no tar is left. Kind Invalid
+// where out is in use.
+func (r *Recorder) Write(out string, m Meta) (*Captured, error) {
+	k := r.kept
+	if b, ok := k.Files["/proc/cmdline"]; ok {
 		// A command line may carry what is nobody's business.
-		k.files["/proc/cmdline"] = []byte(strings.Join(bootOptions(string(b)), " ") + "\n")
+		k.Files["/proc/cmdline"] = []byte(strings.Join(BootOptions(string(b)), " ") + "\n")
 	}
-	denied := slices.Sorted(maps.Keys(k.denied))
-	meta, err := json.MarshalIndent(metaFile{Version: Version, Meta: m, Links: k.links, Dirs: k.dirs, Denied: denied}, "", " ")
+	denied := slices.Sorted(maps.Keys(k.Denied))
+	meta, err := json.MarshalIndent(metaFile{Version: CaptureVersion, Meta: m, Links: k.Links, Dirs: k.Dirs, Denied: denied}, "", " ")
 	if err != nil {
 		return nil, errs.Wrap("capture", out, err)
 	}
-	k.files["/meta.json"] = meta
+	files := maps.Clone(k.Files)
+	files["/meta.json"] = meta
 	if strings.HasSuffix(out, ".tar") {
-		err = writeTar(out, k.files)
+		err = writeTar(out, files)
 	} else {
-		err = writeDir(out, k.files)
+		err = writeDir(out, files)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &Captured{Files: len(k.files), Denied: denied}, nil
+	return &Captured{Files: len(files), Denied: denied}, nil
 }
 
 func writeDir(out string, files map[string][]byte) error {
@@ -127,7 +123,7 @@ func writeTar(out string, files map[string][]byte) (err error) {
 // are never followed on this one. Kind Corrupt where meta.json is missing or
 // does not parse, or where a bound is passed.
 func Load(from string) (Tree, Meta, error) {
-	r := newRecord()
+	r := NewRecord()
 	st, err := os.Stat(from)
 	if err == nil && st.IsDir() {
 		err = r.loadDir(from)
@@ -142,7 +138,7 @@ func Load(from string) (Tree, Meta, error) {
 		return nil, Meta{}, errs.Wrap("read capture", from, err)
 	}
 	var m metaFile
-	b, ok := r.files["/meta.json"]
+	b, ok := r.Files["/meta.json"]
 	if !ok {
 		return nil, Meta{}, errs.New(errs.Corrupt, "read capture", from, "has no meta.json").
 			WithFix("make one on the machine in question: nebulaio doctor capture OUT.tar PATH")
@@ -150,31 +146,31 @@ func Load(from string) (Tree, Meta, error) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, Meta{}, &errs.Error{Kind: errs.Corrupt, Op: "read capture", Name: from, Msg: "meta.json does not parse", Err: err}
 	}
-	if m.Version > Version {
+	if m.Version > CaptureVersion {
 		return nil, Meta{}, errs.New(errs.Unsupported, "read capture", from, "is of a newer version").WithFix("update nebulaio")
 	}
-	delete(r.files, "/meta.json")
-	maps.Copy(r.links, m.Links)
-	maps.Copy(r.dirs, m.Dirs)
+	delete(r.Files, "/meta.json")
+	maps.Copy(r.Links, m.Links)
+	maps.Copy(r.Dirs, m.Dirs)
 	for _, p := range m.Denied {
-		r.denied[p] = true
+		r.Denied[p] = true
 	}
 	return r, m.Meta, nil
 }
 
-func (r *record) keep(from, name string, src io.Reader, total *int64) error {
+func (r *Record) keep(from, name string, src io.Reader, total *int64) error {
 	b, err := io.ReadAll(io.LimitReader(src, maxRead))
 	if err != nil {
 		return err
 	}
-	if *total += int64(len(b)); *total > maxBytes || len(r.files) >= maxFiles {
+	if *total += int64(len(b)); *total > maxBytes || len(r.Files) >= maxFiles {
 		return errs.New(errs.Corrupt, "read capture", from, "is larger than 20000 files or 64 MiB")
 	}
-	r.files[path.Clean("/"+name)] = b
+	r.Files[path.Clean("/"+name)] = b
 	return nil
 }
 
-func (r *record) loadDir(from string) error {
+func (r *Record) loadDir(from string) error {
 	var total int64
 	return filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -194,7 +190,7 @@ func (r *record) loadDir(from string) error {
 			if !path.IsAbs(to) {
 				to = path.Join(path.Dir(name), to)
 			}
-			r.links[name] = to
+			r.Links[name] = to
 		case d.Type().IsRegular():
 			f, err := os.Open(p)
 			if err != nil {
@@ -207,7 +203,7 @@ func (r *record) loadDir(from string) error {
 	})
 }
 
-func (r *record) loadTar(from string) error {
+func (r *Record) loadTar(from string) error {
 	f, err := os.Open(from)
 	if err != nil {
 		return err

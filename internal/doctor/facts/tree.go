@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package facts
 
 import (
 	"errors"
@@ -72,17 +72,18 @@ func (live) Exists(name string) bool {
 	return err == nil
 }
 
-// record is a tree that was kept: answers by path. What is not in it does not
+// Record is a tree that was kept: answers by path. What is not in it does not
 // exist, except where the capture was denied it.
-type record struct {
-	files  map[string][]byte
-	dirs   map[string][]string
-	links  map[string]string
-	denied map[string]bool
+type Record struct {
+	Files  map[string][]byte
+	Dirs   map[string][]string // where a directory was listed
+	Links  map[string]string   // absolute
+	Denied map[string]bool     // there, and could not be read
 }
 
-func newRecord() *record {
-	return &record{files: map[string][]byte{}, dirs: map[string][]string{}, links: map[string]string{}, denied: map[string]bool{}}
+// NewRecord is an empty tree.
+func NewRecord() *Record {
+	return &Record{Files: map[string][]byte{}, Dirs: map[string][]string{}, Links: map[string]string{}, Denied: map[string]bool{}}
 }
 
 func notThere(op, name string) error { return &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist} }
@@ -91,12 +92,12 @@ func forbidden(op, name string) error {
 }
 
 // real follows the recorded links that lie on the way to name.
-func (r *record) real(name string) string {
+func (r *Record) real(name string) string {
 	name = path.Clean("/" + name)
 	for range 40 { // as many as the kernel follows
 		next := name
 		for p := name; p != "/"; p = path.Dir(p) {
-			if to, ok := r.links[p]; ok && to != p {
+			if to, ok := r.Links[p]; ok && to != p {
 				next = path.Clean("/" + to + strings.TrimPrefix(name, p))
 				break
 			}
@@ -111,26 +112,28 @@ func (r *record) real(name string) string {
 
 // at returns the names under which the answer for name may be kept: the one
 // that was asked for, and the one behind its links.
-func (r *record) at(name string) [2]string { return [2]string{path.Clean("/" + name), r.real(name)} }
+func (r *Record) at(name string) [2]string { return [2]string{path.Clean("/" + name), r.real(name)} }
 
-func (r *record) ReadFile(name string) ([]byte, error) {
+// ReadFile implements Tree.
+func (r *Record) ReadFile(name string) ([]byte, error) {
 	for _, p := range r.at(name) {
-		if b, ok := r.files[p]; ok {
+		if b, ok := r.Files[p]; ok {
 			return b[:min(len(b), maxRead)], nil
 		}
-		if r.denied[p] {
+		if r.Denied[p] {
 			return nil, forbidden("open", name)
 		}
 	}
 	return nil, notThere("open", name)
 }
 
-func (r *record) ReadDir(name string) ([]string, error) {
+// ReadDir implements Tree.
+func (r *Record) ReadDir(name string) ([]string, error) {
 	for _, p := range r.at(name) {
-		if names, ok := r.dirs[p]; ok {
+		if names, ok := r.Dirs[p]; ok {
 			return names, nil
 		}
-		if r.denied[p] {
+		if r.Denied[p] {
 			return nil, forbidden("open", name)
 		}
 		if names := r.below(p); len(names) > 0 {
@@ -141,7 +144,7 @@ func (r *record) ReadDir(name string) ([]string, error) {
 }
 
 // below lists what the kept paths imply about a directory.
-func (r *record) below(dir string) []string {
+func (r *Record) below(dir string) []string {
 	seen := map[string]bool{}
 	prefix := strings.TrimSuffix(dir, "/") + "/"
 	add := func(p string) {
@@ -150,13 +153,13 @@ func (r *record) below(dir string) []string {
 			seen[first] = true
 		}
 	}
-	for p := range r.files {
+	for p := range r.Files {
 		add(p)
 	}
-	for p := range r.dirs {
+	for p := range r.Dirs {
 		add(p)
 	}
-	for p := range r.links {
+	for p := range r.Links {
 		add(p)
 	}
 	names := make([]string, 0, len(seen))
@@ -167,7 +170,8 @@ func (r *record) below(dir string) []string {
 	return names
 }
 
-func (r *record) Resolve(name string) (string, error) {
+// Resolve implements Tree.
+func (r *Record) Resolve(name string) (string, error) {
 	if to := r.real(name); to != path.Clean("/"+name) {
 		return to, nil
 	}
@@ -177,56 +181,64 @@ func (r *record) Resolve(name string) (string, error) {
 	return path.Clean("/" + name), nil
 }
 
-func (r *record) Exists(name string) bool {
+// Exists implements Tree.
+func (r *Record) Exists(name string) bool {
 	for _, p := range r.at(name) {
-		_, isFile := r.files[p]
-		_, isDir := r.dirs[p]
-		_, isLink := r.links[p]
-		if isFile || isDir || isLink || r.denied[p] || slices.Contains(r.dirs[path.Dir(p)], path.Base(p)) || len(r.below(p)) > 0 {
+		_, isFile := r.Files[p]
+		_, isDir := r.Dirs[p]
+		_, isLink := r.Links[p]
+		if isFile || isDir || isLink || r.Denied[p] || slices.Contains(r.Dirs[path.Dir(p)], path.Base(p)) || len(r.below(p)) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// recorder asks the live tree and keeps each answer, so that a capture holds
-// what the checks read and nothing else.
-type recorder struct {
+// Recorder asks a tree and keeps each answer, so that a capture holds what the
+// checks read and nothing else.
+type Recorder struct {
 	from Tree
-	kept *record
+	kept *Record
 }
 
-func (r *recorder) ReadFile(name string) ([]byte, error) {
+// NewRecorder starts a record of what is asked of t.
+func NewRecorder(t Tree) *Recorder { return &Recorder{from: t, kept: NewRecord()} }
+
+// ReadFile implements Tree.
+func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	b, err := r.from.ReadFile(name)
 	switch {
 	case err == nil:
-		r.kept.files[name] = b
+		r.kept.Files[name] = b
 	case !errors.Is(err, fs.ErrNotExist):
-		r.kept.denied[name] = true
+		r.kept.Denied[name] = true
 	}
 	return b, err
 }
 
-func (r *recorder) ReadDir(name string) ([]string, error) {
+// ReadDir implements Tree.
+func (r *Recorder) ReadDir(name string) ([]string, error) {
 	names, err := r.from.ReadDir(name)
 	switch {
 	case err == nil:
-		r.kept.dirs[name] = names
+		r.kept.Dirs[name] = names
 	case !errors.Is(err, fs.ErrNotExist):
-		r.kept.denied[name] = true
+		r.kept.Denied[name] = true
 	}
 	return names, err
 }
 
-func (r *recorder) Resolve(name string) (string, error) {
+// Resolve implements Tree.
+func (r *Recorder) Resolve(name string) (string, error) {
 	to, err := r.from.Resolve(name)
 	if err == nil && to != name {
-		r.kept.links[name] = to
+		r.kept.Links[name] = to
 	}
 	return to, err
 }
 
-func (r *recorder) Exists(name string) bool {
+// Exists implements Tree.
+func (r *Recorder) Exists(name string) bool {
 	ok := r.from.Exists(name)
 	if ok {
 		r.note(path.Dir(name), path.Base(name))
@@ -236,23 +248,23 @@ func (r *recorder) Exists(name string) bool {
 
 // matching keeps the names that were looked for alone: a directory of libraries
 // says more about a machine than the checks ask.
-func (r *recorder) matching(dir, pattern string) []string {
+func (r *Recorder) matching(dir, pattern string) []string {
 	names, err := r.from.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		r.kept.denied[dir] = true
+		r.kept.Denied[dir] = true
 	}
 	names = match(names, pattern)
 	r.note(dir, names...)
 	return names
 }
 
-func (r *recorder) note(dir string, names ...string) {
+func (r *Recorder) note(dir string, names ...string) {
 	for _, n := range names {
-		if !slices.Contains(r.kept.dirs[dir], n) {
-			r.kept.dirs[dir] = append(r.kept.dirs[dir], n)
+		if !slices.Contains(r.kept.Dirs[dir], n) {
+			r.kept.Dirs[dir] = append(r.kept.Dirs[dir], n)
 		}
 	}
-	slices.Sort(r.kept.dirs[dir])
+	slices.Sort(r.kept.Dirs[dir])
 }
 
 func match(names []string, pattern string) []string {
@@ -268,7 +280,7 @@ func match(names []string, pattern string) []string {
 // glob lists the paths under dir that match pattern in their last element.
 func glob(t Tree, dir, pattern string) []string {
 	var names []string
-	if r, ok := t.(*recorder); ok {
+	if r, ok := t.(*Recorder); ok {
 		names = r.matching(dir, pattern)
 	} else if all, err := t.ReadDir(dir); err == nil {
 		names = match(all, pattern)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package facts
 
 import (
 	"bufio"
@@ -27,6 +27,8 @@ type Meta struct {
 
 	// CuFileJSON is $CUFILE_ENV_PATH_JSON, empty where it is not set.
 	CuFileJSON string `json:"cufile_env_path_json,omitempty"`
+	// CuFileEnv are the variables that overrule cufile.json, as they were set.
+	CuFileEnv map[string]string `json:"cufile_env,omitempty"`
 	// P2PSymbol is yes or no where the kernel's symbols could be searched for
 	// P2PDMA, else why not.
 	P2PSymbol string `json:"p2p_symbol"`
@@ -42,9 +44,23 @@ type Meta struct {
 	// SHM is the size of /dev/shm in bytes, 0 where there is none.
 	SHM int64 `json:"shm"`
 
+	// Clock is what the kernel's clock says of itself, nil where it was not asked.
+	Clock *Clock `json:"clock,omitempty"`
+
+	// NVMe is the health of the drives under the target by controller, without
+	// those that were not asked: only root may.
+	NVMe map[string]Health `json:"nvme,omitempty"`
+
 	Target *Target        `json:"target,omitempty"` // nil: no path was given
 	Survey *device.Survey `json:"survey,omitempty"` // nil: GPUs were not asked
 	Proof  *Proof         `json:"proof,omitempty"`  // nil: not tried
+}
+
+// Clock is the state of the kernel's clock as adjtimex(2) tells it.
+type Clock struct {
+	Synchronised bool  `json:"synchronised"` // something disciplines it
+	OffsetUS     int64 `json:"offset_us"`    // of the last correction, in microseconds
+	MaxErrorUS   int64 `json:"max_error_us"`
 }
 
 // Target is the path that was asked about.
@@ -65,13 +81,27 @@ type Target struct {
 	DirectOffset int64 `json:"direct_offset"`
 	// DirectRead is ok where a read past the page cache was done, else why not.
 	DirectRead string `json:"direct_read"`
+
+	// Layout is how the file lies on the disk, nil where it was not looked at.
+	Layout *Layout `json:"layout,omitempty"`
+	// Stripe is how a file on Lustre is spread, nil elsewhere.
+	Stripe *Stripe `json:"stripe,omitempty"`
 }
 
 // Look gathers Meta from the running machine. target may be empty. It reads at
-// most one block of the target, and makes and closes one io_uring. The caller
+// most one block of the target, asks where its extents lie, makes and closes
+// one io_uring and, as root, asks the drives below it for their health. The caller
 // sets Survey and Proof. Kind NotFound or Permission where the target cannot be looked at.
 func Look(target string, env func(string) string) (Meta, error) {
 	m := Meta{CPUs: runtime.NumCPU(), UID: os.Geteuid(), CuFileJSON: env("CUFILE_ENV_PATH_JSON"), IOUring: tryRing()}
+	for _, name := range []string{"CUFILE_ALLOW_COMPAT_MODE", "CUFILE_FORCE_COMPAT_MODE", "CUFILE_USE_PCIP2PDMA"} {
+		if v := env(name); v != "" {
+			if m.CuFileEnv == nil {
+				m.CuFileEnv = map[string]string{}
+			}
+			m.CuFileEnv[name] = v
+		}
+	}
 	m.P2PSymbol, m.NVFSHooks = symbols()
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
@@ -82,11 +112,13 @@ func Look(target string, env func(string) string) (Meta, error) {
 	if unix.Statfs("/dev/shm", &fs) == nil {
 		m.SHM = int64(fs.Blocks) * int64(fs.Bsize)
 	}
+	m.Clock = clock()
 	if target == "" {
 		return m, nil
 	}
 	t, err := lookAt(target)
 	m.Target = t
+	m.drives(Live())
 	return m, err
 }
 
@@ -96,6 +128,20 @@ func limit(which int) int64 {
 		return -1
 	}
 	return int64(r.Cur)
+}
+
+func clock() *Clock {
+	var t unix.Timex // modes 0 only asks
+	state, err := unix.Adjtimex(&t)
+	if err != nil {
+		return nil
+	}
+	const timeError = 5
+	c := &Clock{Synchronised: state != timeError && t.Status&unix.STA_UNSYNC == 0, OffsetUS: int64(t.Offset), MaxErrorUS: int64(t.Maxerror)}
+	if t.Status&unix.STA_NANO != 0 {
+		c.OffsetUS /= 1000
+	}
+	return c
 }
 
 func tryRing() string {
@@ -155,6 +201,9 @@ func lookAt(target string) (*Target, error) {
 		t.Total, t.Available = int64(fs.Blocks)*int64(fs.Bsize), int64(fs.Bavail)*int64(fs.Bsize)
 	}
 	t.DirectRead = tryDirect(t, st.Mode)
+	if st.Mode&unix.S_IFMT == unix.S_IFREG {
+		t.Layout, t.Stripe = layout(full, t.Size), stripe(full)
+	}
 	return t, nil
 }
 

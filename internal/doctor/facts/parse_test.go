@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package facts
 
 import (
-	"strings"
+	"encoding/binary"
 	"testing"
 )
 
 func TestMountinfo(t *testing.T) {
-	all := parseMountinfo("22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n" +
+	all := ParseMountinfo("22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n" +
 		"30 22 0:60 / /my\\040data rw,noatime - nfs4 store:/models rw,proto=tcp,rsize=65536\n" +
 		"31 22 0:61 / /my\\040data rw - xfs /dev/b rw\nbroken\n- - - - - - - x\n")
 	if len(all) != 3 {
 		t.Fatalf("%d mounts, want 3", len(all))
 	}
-	if v, ok := all[1].value("rsize"); v != "65536" || !ok || all[1].point != "/my data" || all[0].has("errors") != true || all[0].has("data") {
+	if v, ok := all[1].Value("rsize"); v != "65536" || !ok || all[1].Point != "/my data" || all[0].Has("errors") != true || all[0].Has("data") {
 		t.Errorf("got %+v", all[1])
 	}
 	for name, want := range map[string]string{"/my data/x": "xfs", "/my data": "xfs", "/my database": "ext4", "/": "ext4"} {
-		if m := mountOf(all, name); m == nil || m.fstype != want {
+		if m := MountOf(all, name); m == nil || m.FSType != want {
 			t.Errorf("%s is on %+v, want %s", name, m, want)
 		}
 	}
@@ -38,7 +38,7 @@ func TestCuFileComments(t *testing.T) {
 }
 
 func TestParams(t *testing.T) {
-	p := parseParams("EnableMSI: 1\nRegistryDwords: \"RMForceStaticBar1=1;RmForceDisableIomapWC=1;\"\nno colon\n")
+	p := ParseParams("EnableMSI: 1\nRegistryDwords: \"RMForceStaticBar1=1;RmForceDisableIomapWC=1;\"\nno colon\n")
 	if p["EnableMSI"] != "1" || p["RegistryDwords"] != "RMForceStaticBar1=1;RmForceDisableIomapWC=1;" || len(p) != 2 {
 		t.Errorf("got %v", p)
 	}
@@ -54,66 +54,48 @@ func TestLinkSpeeds(t *testing.T) {
 
 func TestVersions(t *testing.T) {
 	for text, want := range map[string][3]int{"580.159.03": {580, 159, 3}, "6.8.0-45-generic": {6, 8, 0}, "6.17": {6, 17, 0}, "x": {}, "": {}, "99999999999.1": {999999999}} {
-		if got := parseVersion(text); got != want {
+		if got := ParseVersion(text); got != want {
 			t.Errorf("%q is %v, want %v", text, got, want)
 		}
 	}
-	if v := driverVersion(openDriver); v != "580.95.05" {
+	if v := DriverVersion("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build"); v != "580.95.05" {
 		t.Errorf("driver version %q", v)
 	}
 }
 
 func TestAddresses(t *testing.T) {
 	for s, want := range map[string]bool{"0000:3b:00.0": true, "10000:e1:00.7": true, "0000:3b:00.8": false, "a:$(x):b.0": false, "nvme0n1": false} {
-		if isBDF(s) != want {
-			t.Errorf("isBDF(%q) is %v", s, !want)
+		if IsBDF(s) != want {
+			t.Errorf("IsBDF(%q) is %v", s, !want)
 		}
 	}
-	if !samePCI("00000000:3B:00.0", "0000:3b:00.0") || samePCI("", "") {
+	if !SamePCI("00000000:3B:00.0", "0000:3b:00.0") || SamePCI("", "") {
 		t.Error("addresses with domains of four and eight digits are compared wrongly")
 	}
 }
 
 func TestConfigSpace(t *testing.T) {
 	for ctl, want := range map[uint16]uint16{0: 0, 0x1d: 0x1c, 0x01: 0, 0x04: 4} {
-		if got, ok := acs(bridge(ctl)); got != want || !ok {
+		if got, ok := ACS(bridge(ctl)); got != want || !ok {
 			t.Errorf("ACS control %#x: %#x, want %#x", ctl, got, want)
 		}
 	}
-	if _, ok := acs(make([]byte, 64)); ok {
+	if _, ok := ACS(make([]byte, 64)); ok {
 		t.Error("a hidden configuration space was judged")
 	}
 	c := make([]byte, 256)
 	c[0x34], c[0x40], c[0x44] = 0x40, 0x10, 1
 	c[0x48], c[0x49] = 1<<5, 2<<4
-	if can, set, read, ok := payload(c); can != 256 || set != 256 || read != 512 || !ok {
+	if can, set, read, ok := Payload(c); can != 256 || set != 256 || read != 512 || !ok {
 		t.Errorf("payload %d of %d, read request %d, %v", set, can, read, ok)
 	}
 }
 
-func FuzzMountinfo(f *testing.F) {
-	f.Add("22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n", "/data")
-	f.Add("30 22 0:60 / /my\\040data rw - nfs4 s:/m rw\n", "/my data/x")
-	f.Fuzz(func(t *testing.T, text, name string) {
-		all := parseMountinfo(text)
-		if len(all) > strings.Count(text, "\n")+1 {
-			t.Errorf("%d mounts of %q", len(all), text)
-		}
-		if m := mountOf(all, name); m != nil && !strings.HasPrefix(name+"/", strings.TrimSuffix(m.point, "/")+"/") {
-			t.Errorf("%q is not on %q", name, m.point)
-		}
-	})
-}
-
-func FuzzCuFile(f *testing.F) {
-	f.Add([]byte("// x\n{\"a\": \"//\"}"))
-	f.Add([]byte("{/* \"\\"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if out := stripComments(b); len(out) > len(b) {
-			t.Errorf("%d bytes became %d", len(b), len(out))
-		}
-		if v, err := parseCuFile(b); err == nil {
-			lookup(v, "properties.use_pci_p2pdma")
-		}
-	})
+// bridge is a configuration space with an ACS capability set to ctl.
+func bridge(ctl uint16) []byte {
+	c := make([]byte, 4096)
+	binary.LittleEndian.PutUint32(c[0x100:], 0x00010001|0x140<<20) // AER, next at 0x140
+	binary.LittleEndian.PutUint32(c[0x140:], 0x0001000d)
+	binary.LittleEndian.PutUint16(c[0x146:], ctl)
+	return c
 }

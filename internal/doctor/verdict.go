@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 )
 
 // Verdict is the answer for the pair.
@@ -33,53 +35,54 @@ type RouteInfo struct {
 // Step is one condition of a route.
 type Step struct {
 	ID       string `json:"id"`
-	State    string `json:"state"` // ok, blocked, unknown, skipped
+	State    string `json:"state"` // ok, blocked, unknown, redirected, skipped
 	Observed string `json:"observed"`
 }
 
-// condition is a rule on a route; hard ones stop it at WARN already.
-type condition struct {
-	id   string
-	hard bool
-}
-
 // common conditions come first: without them neither route is worth building.
-func common() []condition {
-	return []condition{{"gpu.present", false}, {"gpu.arch", true}, {"fs.type", true}, {"nfs.proto", true}, {"blk.peer", false}, {"dm.crypt", false},
-		{"dio.support", false}, {"fs.ext4.journal", true}, {"ct.udev", false}, {"iommu", true}, {"pcie.acs", true},
-		{"drv.open", true}, {"cufile.json", true}}
+// A condition that fails stops its route; one that only costs does not.
+func common() []string {
+	return []string{"gpu.present", "gpu.arch", "fs.type", "nfs.proto", "blk.peer", "dm.crypt", "dio.support", "fs.ext4.journal", "ct.udev", "iommu", "pcie.acs",
+		"drv.open", "cufile.json"}
 }
 
-func p2pdmaOnly() []condition {
-	return []condition{{"drv.p2pdma_min", false}, {"p2p.kernel", false}, {"p2p.topology", false}, {"p2p.multipath", false}, {"p2p.regkeys", false}, {"p2p.cufile", false}}
+func p2pdmaOnly() []string {
+	return []string{"p2p.model", "drv.p2pdma_min", "p2p.kernel", "p2p.topology", "p2p.multipath", "p2p.regkeys", "p2p.cufile"}
 }
 
-func nvfsOnly() []condition {
-	return []condition{{"nvfs.loaded", false}, {"nvfs.modules", false}, {"nvfs.devnodes", false}}
+func nvfsOnly() []string {
+	return []string{"nvfs.loaded", "nvfs.modules", "nvfs.devnodes"}
 }
+
+// redirects are conditions that send peers through the root complex where they
+// do not hold. Some root complexes let them pass, slower; others do not, and no
+// file tells which: the route is then not proven.
+func redirects(id string) bool { return id == "iommu" || id == "pcie.acs" }
 
 // structural conditions are about what the machine is; where one fails, no
 // setting of a route helps.
 func structural(id string) bool {
-	return slices.Contains([]string{"gpu.present", "fs.type", "blk.peer", "dm.crypt"}, id)
+	return slices.Contains([]string{"gpu.present", "gpu.arch", "fs.type", "blk.peer", "dm.crypt"}, id)
 }
 
 // walk judges one route by the findings.
-func walk(name string, conditions []condition, all []Finding) (r RouteInfo, first *Finding, blocked int) {
+func walk(name string, conditions []string, all []Finding) (r RouteInfo, first *Finding, blocked int) {
 	r = RouteInfo{Name: name, State: "open"}
-	for _, c := range conditions {
-		s := Step{ID: c.id, State: "skipped"}
+	for _, id := range conditions {
+		s := Step{ID: id, State: "skipped"}
 		for i := range all {
 			f := &all[i]
-			if f.ID != c.id {
+			if f.ID != id {
 				continue
 			}
 			state := "ok"
 			switch {
-			case f.Level == Fail, f.Level == Warn && c.hard:
+			case f.Level == Fail:
 				state = "blocked"
 			case f.Level == Unknown:
 				state = "unknown"
+			case f.Level == Warn && redirects(id):
+				state = "redirected"
 			case f.Level == Skip:
 				state = "skipped"
 			}
@@ -95,7 +98,7 @@ func walk(name string, conditions []condition, all []Finding) (r RouteInfo, firs
 		case "blocked":
 			blocked++
 			r.State = "blocked"
-		case "unknown":
+		case "unknown", "redirected":
 			if r.State == "open" {
 				r.State = "unproven"
 			}
@@ -104,16 +107,27 @@ func walk(name string, conditions []condition, all []Finding) (r RouteInfo, firs
 	return r, first, blocked
 }
 
+// steps lists the conditions of a route that ended in a state.
+func steps(r RouteInfo, state string) []string {
+	var out []string
+	for _, s := range r.Steps {
+		if s.State == state {
+			out = append(out, s.ID)
+		}
+	}
+	return out
+}
+
 func worse(state string) int {
-	return slices.Index([]string{"skipped", "ok", "unknown", "blocked"}, state)
+	return slices.Index([]string{"skipped", "ok", "redirected", "unknown", "blocked"}, state)
 }
 
 // judge gives the verdict, and lowers what turns out not to matter: a fault on a
 // route that is not needed, or that no fix could open, is INFO.
-func judge(f *facts, all []Finding) Verdict {
+func judge(f *exam, all []Finding) Verdict {
 	v := Verdict{Direct: "none", Route: "staged", Loader: loader(f)}
-	if f.gpu == nil {
-		lower(all, slices.Concat(common()[1:], p2pdmaOnly(), nvfsOnly()), "matters with a GPU alone")
+	if f.GPU == nil {
+		lower(all, slices.DeleteFunc(slices.Concat(common()[1:], p2pdmaOnly(), nvfsOnly()), func(id string) bool { return id == "fs.type" || id == "nfs.proto" }), "matters with a GPU alone")
 		v.Summary = "no GPU: there is no pair to judge; the findings are about the path and the machine"
 		if i := slices.IndexFunc(all, func(x Finding) bool { return x.ID == "gpu.present" && x.Level == Fail }); i >= 0 {
 			c := all[i]
@@ -124,14 +138,17 @@ func judge(f *facts, all []Finding) Verdict {
 	p2p, p2pFirst, p2pN := walk("p2pdma", append(common(), p2pdmaOnly()...), all)
 	nv, nvFirst, nvN := walk("nvidia-fs", append(common(), nvfsOnly()...), all)
 	v.Routes = []RouteInfo{p2p, nv}
-	onlyNVFS := f.mount != nil && remote(f.mount.fstype)
+	// Neither a file system behind a network nor an array or a GPU that is not
+	// listed for it ever gets to P2PDMA, however few steps are left.
+	onlyNVFS := f.Mount != nil && facts.Remote(f.Mount.FSType)
 	if onlyNVFS {
 		v.Routes = v.Routes[1:]
 	}
+	onlyNVFS = onlyNVFS || slices.ContainsFunc(all, func(x Finding) bool { return (x.ID == "p2p.model" || x.ID == "p2p.topology") && x.Level == Fail })
 	near, first, unwanted := nv, nvFirst, p2pdmaOnly()
 	// With as many steps left, the route that has its module loaded is nearer;
 	// P2PDMA needs no module at all.
-	if !onlyNVFS && (p2pN < nvN || p2pN == nvN && !f.nvfs()) {
+	if !onlyNVFS && (p2pN < nvN || p2pN == nvN && !f.NVFS()) {
 		near, first, unwanted = p2p, p2pFirst, nvfsOnly()
 	}
 	pair, note := f.pairName(), "not needed on the route "+near.Name
@@ -140,19 +157,23 @@ func judge(f *facts, all []Finding) Verdict {
 		c := *first
 		v.Direct, v.Cause = "no", &c
 		v.Summary = fmt.Sprintf("no direct path for %s; nearest route %s, first cause %s: %s", pair, near.Name, c.ID, c.Observed)
-		if structural(c.ID) {
-			unwanted = slices.Concat(p2pdmaOnly(), nvfsOnly(), slices.DeleteFunc(common(), func(x condition) bool { return structural(x.id) || x.id == "dio.support" || x.id == "nfs.proto" }))
+		if structural(c.ID) || c.ID == "nfs.proto" && f.EFS() {
+			unwanted = slices.Concat(p2pdmaOnly(), nvfsOnly(), slices.DeleteFunc(common(), func(id string) bool { return structural(id) || id == "dio.support" || id == "nfs.proto" }))
 			note = "helps no route while " + c.ID + " stands"
 			v.Summary = fmt.Sprintf("no direct path for %s: %s", pair, c.Observed)
 		}
 	case near.State == "unproven":
 		v.Direct, v.Route = "unproven", near.Name
-		v.Summary = fmt.Sprintf("nothing readable stands between %s on the route %s; what is UNKNOWN below is not proven", pair, near.Name)
+		if ids := steps(near, "unknown"); ids != nil {
+			v.Summary = fmt.Sprintf("nothing that could be read stops %s on the route %s; not proven: %s", pair, near.Name, strings.Join(ids, ", "))
+		} else {
+			v.Summary = fmt.Sprintf("the route %s for %s leads through the root complex (%s): slower, where it passes at all", near.Name, pair, strings.Join(steps(near, "redirected"), ", "))
+		}
 	default:
 		v.Direct, v.Route = "yes", near.Name
 		v.Summary = fmt.Sprintf("direct path for %s over %s", pair, near.Name)
 	}
-	if f.mount == nil && v.Direct != "no" {
+	if f.Mount == nil && v.Direct != "no" {
 		v.Direct = "unproven"
 		v.Summary += "; no path was given, so only the machine's part is judged"
 	}
@@ -167,34 +188,22 @@ func judge(f *facts, all []Finding) Verdict {
 	return v
 }
 
-func lower(all []Finding, conditions []condition, note string) {
+func lower(all []Finding, conditions []string, note string) {
 	for i := range all {
 		f := &all[i]
-		if (f.Level == Fail || f.Level == Warn) && slices.ContainsFunc(conditions, func(c condition) bool { return c.id == f.ID }) {
-			f.Level, f.FixNow, f.FixBoot = Info, "", ""
+		if (f.Level == Fail || f.Level == Warn) && slices.Contains(conditions, f.ID) {
+			f.Level, f.FixNow, f.FixBoot, f.Cost, f.LostGBs = Info, "", "", "unknown", 0
 			f.Observed += " (" + note + ")"
 		}
 	}
 }
 
-func (f *facts) pairName() string {
-	g := fmt.Sprintf("GPU %d", f.gpu.Index)
-	switch {
-	case f.mount == nil:
-		return g
-	case len(f.disks) == 0:
-		return clean(f.Target.Path) + " (" + f.mount.fstype + ") to " + g
-	}
-	var names []string
-	for _, d := range f.disks {
-		names = append(names, d.Name)
-	}
-	return fmt.Sprintf("%s (%s) to %s", clean(f.Target.Path), strings.Join(names, ", "), g)
-}
-
 // loader states the route of nebulaio's own loads; they are staged whatever
 // the verdict is.
-func loader(f *facts) string {
+func loader(f *exam) string {
+	if f.GPU == nil {
+		return "host memory: O_DIRECT reads, or the page cache where the data is there"
+	}
 	if f.Target == nil {
 		return "staged: reads past the page cache, or from it, into pinned memory, then a copy to the GPU"
 	}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package facts
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// CuFile is the configuration that libcufile would take.
+type CuFile struct {
+	Path   string // empty where there is none
+	Values map[string]any
+	Err    error // why the file at Path cannot be used
+}
+
+// Value follows a dotted name through nested objects.
+func (c *CuFile) Value(name string) (any, bool) { return lookup(c.Values, name) }
+
+// Boolean is a value that is true or false; set is false where it is not there.
+func (c *CuFile) Boolean(name string) (v, set bool) {
+	x, ok := lookup(c.Values, name)
+	b, isBool := x.(bool)
+	return b, ok && isBool
+}
+
+// Number is a value that is a number; false where it is not there.
+func (c *CuFile) Number(name string) (float64, bool) {
+	x, _ := lookup(c.Values, name)
+	n, ok := x.(float64)
+	return n, ok
+}
+
+func (f *Facts) gatherCuFile() {
+	for _, p := range []string{f.CuFileJSON, "/etc/cufile.json", "/usr/local/cuda/gds/cufile.json"} {
+		if p == "" {
+			continue
+		}
+		b, err := f.ReadFile(p)
+		if err != nil && p != f.CuFileJSON {
+			continue
+		}
+		f.CuFile.Path, f.CuFile.Err = p, err
+		if err == nil {
+			f.CuFile.Values, f.CuFile.Err = parseCuFile(b)
+		}
+		return
+	}
+}
+
+// parseCuFile reads a cufile.json, whose comments JSON does not know.
+func parseCuFile(text []byte) (map[string]any, error) {
+	var v map[string]any
+	err := json.Unmarshal(stripComments(text), &v)
+	return v, err
+}
+
+// stripComments blanks // and /* */ comments outside of strings.
+func stripComments(in []byte) []byte {
+	out := make([]byte, 0, len(in))
+	for i := 0; i < len(in); {
+		switch {
+		case in[i] == '"':
+			j := i + 1
+			for j < len(in) && in[j] != '"' {
+				if in[j] == '\\' {
+					j++
+				}
+				j++
+			}
+			j = min(j+1, len(in))
+			out = append(out, in[i:j]...)
+			i = j
+		case in[i] == '/' && i+1 < len(in) && in[i+1] == '/':
+			for i < len(in) && in[i] != '\n' {
+				i++
+			}
+		case in[i] == '/' && i+1 < len(in) && in[i+1] == '*':
+			i += 2
+			for i < len(in) && !(in[i] == '*' && i+1 < len(in) && in[i+1] == '/') {
+				i++
+			}
+			i = min(i+2, len(in))
+		default:
+			out = append(out, in[i])
+			i++
+		}
+	}
+	return out
+}
+
+// lookup follows a dotted name through nested objects.
+func lookup(v map[string]any, name string) (any, bool) {
+	var at any = v
+	for part := range strings.SplitSeq(name, ".") {
+		m, ok := at.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		if at, ok = m[part]; !ok {
+			return nil, false
+		}
+	}
+	return at, true
+}
+
+// libDirs are where the loader and the CUDA packages keep libraries. Opening
+// libcufile would start its threads, so it is looked for, not loaded.
+func (f *Facts) libDirs() []string {
+	dirs := []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib", "/usr/local/cuda/lib64"}
+	for _, cuda := range f.Glob("/usr/local", "cuda*") {
+		for _, target := range f.Glob(cuda+"/targets", "*") {
+			dirs = append(dirs, target+"/lib")
+		}
+	}
+	return dirs
+}
+
+// Library finds a library by its name's beginning, the longest name of the
+// first directory that has it: that one carries the version. Empty where there
+// is none; a Python wheel may still carry its own.
+func (f *Facts) Library(prefix string) string {
+	for _, d := range f.libDirs() {
+		best := ""
+		for _, n := range f.Glob(d, prefix+"*") {
+			if len(n) > len(best) {
+				best = n
+			}
+		}
+		if best != "" {
+			return best
+		}
+	}
+	return ""
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package facts
+
+import (
+	"path"
+	"strconv"
+	"strings"
+)
+
+// NIC is a network interface that is up and on the bus.
+type NIC struct {
+	Name, BDF string
+	Mbit, MTU int64 // 0 or less where the driver does not tell
+}
+
+// NICs lists the interfaces that are up and on the bus.
+func (f *Facts) NICs() []NIC {
+	var out []NIC
+	for _, dir := range f.Glob("/sys/class/net", "*") {
+		state, _ := f.Text(dir + "/operstate")
+		real, err := f.Resolve(dir)
+		if err != nil || state != "up" || LastBDF(real) == "" {
+			continue
+		}
+		n := NIC{Name: path.Base(dir), BDF: LastBDF(real)}
+		n.Mbit, _ = f.Integer(dir + "/speed")
+		n.MTU, _ = f.Integer(dir + "/mtu")
+		out = append(out, n)
+	}
+	return out
+}
+
+// RDMAUp lists RDMA ports that are active, as device/port.
+func (f *Facts) RDMAUp() []string {
+	var out []string
+	for _, dev := range f.Glob("/sys/class/infiniband", "*") {
+		for _, port := range f.Glob(dev+"/ports", "*") {
+			if s, _ := f.Text(port + "/state"); strings.Contains(s, "ACTIVE") {
+				out = append(out, path.Base(dev)+"/"+path.Base(port))
+			}
+		}
+	}
+	return out
+}
+
+// Mellanox lists the PCI functions that the mlx5 driver serves. A kernel with
+// the driver built in lists the module without any card.
+func (f *Facts) Mellanox() []string {
+	var out []string
+	for _, p := range f.Glob("/sys/bus/pci/drivers/mlx5_core", "*") {
+		if IsBDF(path.Base(p)) {
+			out = append(out, path.Base(p))
+		}
+	}
+	return out
+}
+
+// NFS says that the target is on an NFS mount.
+func (f *Facts) NFS() bool {
+	return f.Mount != nil && (f.Mount.FSType == "nfs" || f.Mount.FSType == "nfs4")
+}
+
+// EFS says that the target is on Amazon's NFS, mounted by its name or through
+// the local end of its TLS tunnel.
+func (f *Facts) EFS() bool {
+	if !f.NFS() {
+		return false
+	}
+	host, _, _ := strings.Cut(f.Mount.Source, ":/")
+	if strings.Contains(host, ".efs.") && strings.Contains(host, ".amazonaws.com") {
+		return true
+	}
+	return f.Tunnelled() && f.Mount.Has("noresvport")
+}
+
+// Tunnelled says that the NFS server's address is this machine, as it is behind
+// a TLS tunnel.
+func (f *Facts) Tunnelled() bool {
+	addr, _ := f.Mount.Value("addr")
+	host, _, _ := strings.Cut(f.Mount.Source, ":/")
+	return strings.HasPrefix(addr, "127.") || strings.HasPrefix(host, "127.")
+}
+
+// NFSReads are the read counters of an NFS mount since it was mounted.
+type NFSReads struct {
+	Ops, Sent    int64 // requests, and how often they were put on the wire
+	Queue, Trip  int64 // milliseconds in all: before sending, from sending to the answer
+	HasTimes     bool
+	Transmission bool // the line was found
+}
+
+// ParseMountstats reads the READ line of one mount point from
+// /proc/self/mountstats; Transmission is false where there is none.
+func ParseMountstats(text, point string) NFSReads {
+	var r NFSReads
+	_, own, ok := strings.Cut(text, " mounted on "+point+" ")
+	if !ok {
+		return r
+	}
+	own, _, _ = strings.Cut(own, "\ndevice ")
+	for line := range strings.Lines(own) {
+		// READ: ops transmissions timeouts sent received queue rtt execute
+		w := strings.Fields(line)
+		if len(w) < 3 || w[0] != "READ:" {
+			continue
+		}
+		var n [8]int64
+		for i := range min(len(w)-1, len(n)) {
+			v, err := strconv.ParseInt(w[i+1], 10, 64)
+			if err != nil || v < 0 {
+				return r
+			}
+			n[i] = v
+		}
+		return NFSReads{Ops: n[0], Sent: n[1], Queue: n[5], Trip: n[6], HasTimes: len(w) >= 9, Transmission: true}
+	}
+	return r
+}
+
+// LustreParams are the values of one parameter of the Lustre client's targets
+// by target, such as max_rpcs_in_flight of osc; empty where the client shows
+// none. Newer clients keep them in sysfs, older ones in proc.
+func (f *Facts) LustreParams(kind, name string) map[string]string {
+	out := map[string]string{}
+	for _, base := range []string{"/sys/fs/lustre/", "/proc/fs/lustre/", "/sys/kernel/debug/lustre/"} {
+		for _, dir := range f.Glob(base+kind, "*") {
+			if v, st := f.Text(dir + "/" + name); st == There && len(out) < 4096 {
+				out[path.Base(dir)] = v
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+	}
+	return out
+}

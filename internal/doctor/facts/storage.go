@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package facts
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Disk is one block device at the bottom of a path.
+type Disk struct {
+	Name string `json:"name"`
+	Kind string `json:"kind"` // nvme, virtio, scsi, other
+	PCI  string `json:"pci,omitempty"`
+	NUMA int    `json:"numa"` // -1 unknown
+
+	Bus  PCIDevice `json:"-"`
+	Part string    `json:"-"` // the partition that is used, empty where the whole disk is
+}
+
+// Block is the sysfs directory of a block device.
+func Block(name string) string { return "/sys/class/block/" + name }
+
+// Queue is the file of a setting of the disk's queue.
+func (d Disk) Queue(name string) string { return Block(d.Name) + "/queue/" + name }
+
+// Fabrics says that the drive is behind a network: no PCI function is its own.
+func (d Disk) Fabrics() bool { return d.Kind == "nvme" && d.PCI == "" }
+
+// gatherDisks walks from the target's device number to the disks.
+func (f *Facts) gatherDisks() {
+	real, err := f.Resolve(fmt.Sprintf("/sys/dev/block/%d:%d", f.Target.Major, f.Target.Minor))
+	if err == nil {
+		f.descend(path.Base(real), 0)
+		return
+	}
+	// btrfs and others have a number of their own; their source is a device.
+	if f.Mount != nil && strings.HasPrefix(f.Mount.Source, "/dev/") {
+		if name := path.Base(f.Mount.Source); f.Exists(Block(name)) {
+			f.descend(name, 0)
+		}
+	}
+}
+
+func (f *Facts) descend(name string, depth int) {
+	if depth > 8 || len(f.Disks) > 64 { // deeper than people stack
+		return
+	}
+	if under, _ := f.ReadDir(Block(name) + "/slaves"); len(under) > 0 {
+		f.Stack = append(f.Stack, name)
+		for _, s := range under {
+			f.descend(s, depth+1)
+		}
+		return
+	}
+	real, err := f.Resolve(Block(name))
+	if err != nil {
+		real = Block(name)
+	}
+	d := Disk{Name: name, Kind: "other", NUMA: -1}
+	if f.Exists(Block(name) + "/partition") {
+		d.Part, d.Name = name, path.Base(path.Dir(real))
+	}
+	switch {
+	case strings.HasPrefix(d.Name, "nvme"):
+		d.Kind = "nvme"
+	case strings.HasPrefix(d.Name, "vd"):
+		d.Kind = "virtio"
+	case strings.HasPrefix(d.Name, "sd"):
+		d.Kind = "scsi"
+	}
+	bdf := LastBDF(real)
+	if bdf == "" {
+		bdf = f.multipathBDF(real)
+	}
+	if bdf != "" {
+		d.Bus = f.PCI(bdf)
+		d.PCI, d.NUMA = bdf, d.Bus.NUMA
+	}
+	if !slices.ContainsFunc(f.Disks, func(o Disk) bool { return o.Name == d.Name }) {
+		f.Disks = append(f.Disks, d)
+	}
+}
+
+// LastBDF is the function nearest to the end of a path in sysfs, empty where
+// there is none.
+func LastBDF(sysPath string) string {
+	last := ""
+	for part := range strings.SplitSeq(sysPath, "/") {
+		if IsBDF(part) {
+			last = part
+		}
+	}
+	return last
+}
+
+// multipathBDF finds the controller behind a disk that hangs below a virtual
+// subsystem, as every NVMe disk does with multipath on.
+func (f *Facts) multipathBDF(real string) string {
+	for part := range strings.SplitSeq(real, "/") {
+		if !strings.HasPrefix(part, "nvme-subsys") || part == "nvme-subsystem" {
+			continue
+		}
+		for _, c := range f.Glob("/sys/class/nvme-subsystem/"+part, "nvme[0-9]*") {
+			if to, err := f.Resolve("/sys/class/nvme/" + path.Base(c)); err == nil && LastBDF(to) != "" {
+				return LastBDF(to)
+			}
+		}
+	}
+	return ""
+}
+
+// Controller is the NVMe controller of a disk: nvme0 of nvme0n1.
+func (d Disk) Controller() string {
+	if i := strings.IndexByte(strings.TrimPrefix(d.Name, "nvme"), 'n'); d.Kind == "nvme" && i > 0 {
+		return d.Name[:i+len("nvme")]
+	}
+	return d.Name
+}
+
+// Remote says that a file system lives behind a network.
+func Remote(fstype string) bool {
+	switch fstype {
+	case "nfs", "nfs4", "lustre", "beegfs", "wekafs", "gpfs", "cifs", "smb3", "ceph":
+		return true
+	}
+	return false
+}
+
+// Top is the block device that the file system sees, empty without one.
+func (f *Facts) Top() string {
+	if len(f.Stack) > 0 {
+		return f.Stack[0]
+	}
+	if len(f.Disks) > 0 {
+		return f.Disks[0].Name
+	}
+	return ""
+}
+
+// Underneath are the names of md or dm devices on the way, by prefix.
+func (f *Facts) Underneath(prefix string) []string {
+	return slices.DeleteFunc(slices.Clone(f.Stack), func(n string) bool { return !strings.HasPrefix(n, prefix) })
+}
