@@ -205,7 +205,7 @@ func hostOnly() *record.File {
 func training() *record.File {
 	f := h200()
 	f.Runs, f.Sweeps, f.Notes = nil, nil, nil
-	f.Command = []string{"nebulaio", "bench", "train", "/data/unet3d", "--workload", "unet3d", "--memory", "pageable"}
+	f.Command = []string{"nebulaio", "bench", "train", "/data/unet3d", "--workload", "unet3d", "--memory", "pinned"}
 	t := &record.Train{
 		Workload: "unet3d", Step: "spin kernel on cuda:0", StepSeconds: 0.323, Batch: 7, SampleBytes: 146_600_628, BatchBytes: 7 * 146_600_628,
 		Memory: "pinned", Route: "direct", Pattern: "random", Workers: 4, Prefetch: 2, Steps: 60, Warmup: 2,

@@ -139,6 +139,20 @@ func printable(s string) string {
 	return b.String()
 }
 
+// glue keeps a number and its unit on one line of a page.
+func glue(s string) string {
+	var b strings.Builder
+	for i, w := range strings.Split(s, " ") {
+		if t := b.String(); i > 0 && isUnit(w) && t != "" && strings.IndexByte("0123456789", t[len(t)-1]) >= 0 {
+			b.WriteString("\u00a0")
+		} else if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(w)
+	}
+	return b.String()
+}
+
 // shell is a command as it can be pasted.
 func shell(args []string) string {
 	var b strings.Builder

@@ -24,7 +24,7 @@ var pageStyle string
 // are inside, there is no script, and its policy lets a browser fetch nothing.
 // All text of f is escaped. Nothing is written when the page cannot be made.
 func WriteHTML(w io.Writer, f *record.File) error {
-	t, err := template.New("page").Parse(pageTemplate)
+	t, err := template.New("page").Funcs(template.FuncMap{"glue": glue}).Parse(pageTemplate)
 	if err != nil {
 		return errs.Wrap("read", "page template", err)
 	}

@@ -31,6 +31,12 @@ func htmlOf(t *testing.T, f *record.File) string {
 	return b.String()
 }
 
+// readable is a page's text with the spaces that keep units together as plain.
+func readable(t *testing.T, f *record.File) string {
+	t.Helper()
+	return strings.ReplaceAll(htmlOf(t, f), "\u00a0", " ")
+}
+
 func TestWritePagesToLookAt(t *testing.T) {
 	if *pages == "" {
 		t.Skip("no -pages")
@@ -45,18 +51,18 @@ func TestWritePagesToLookAt(t *testing.T) {
 }
 
 func TestPageSaysEachThingThatHonestyNeeds(t *testing.T) {
-	page := htmlOf(t, h200())
+	page := readable(t, h200())
 	for _, want := range []string{
 		"From storage: up to 3.90 GB/s", "NVIDIA H200", "570.86.15", "6.8.0-60-generic", "0.3.0", "2026-11-15 04:12:09 UTC", "nebulaio bench suite --dir /data/bench",
 		"asked direct to pinned memory", "taken page cache 32 GiB", "memory, not storage", "resident before 14 GiB", "First done", "Last done", "IOPS",
-		"p99.9", "512 KiB reaches 0.95 of the limit", "GPUDirect Storage: nvidia-fs is not loaded", "3.61 GiB/s", "of storage read, 4.00 GB/s",
+		"p99.9", "512 KiB reaches 0.95 of the limit", "GPUDirect Storage: nvidia-fs is not loaded", "3.61 GiB/s", "of storage read (4.00 GB/s)",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not on the page", want)
 		}
 	}
 	for name, want := range map[string]string{"train": "What to change next", "stopped": "Interrupted: this is what", "wrong": "Do not use those rates", "host": "no GPU took part"} {
-		if !strings.Contains(htmlOf(t, fixtures()[name]), want) {
+		if !strings.Contains(readable(t, fixtures()[name]), want) {
 			t.Errorf("%s: %q is not on the page", name, want)
 		}
 	}
@@ -285,8 +291,8 @@ func TestTicksAreRoundAndFew(t *testing.T) {
 		n    int
 		want []float64
 	}{
-		{scale{hi: 4.4}, 4, []float64{0, 2, 4}},
-		{scale{hi: 100}, 4, []float64{0, 25, 50, 75, 100}},
+		{scale{hi: 4.4}, 5, []float64{0, 1, 2, 3, 4}},
+		{scale{hi: 102}, 5, []float64{0, 25, 50, 75, 100}},
 		{scale{hi: 62}, 4, []float64{0, 20, 40, 60}},
 		{scale{lo: 0.004, hi: 0.09, log: true}, 5, []float64{0.005, 0.01, 0.02, 0.05}},
 	} {
@@ -300,4 +306,55 @@ func TestTicksAreRoundAndFew(t *testing.T) {
 			t.Errorf("%+v has %d ticks", s, n)
 		}
 	}
+}
+
+// TestColoursCanBeRead holds the style sheet's text against 4.5 and its shapes
+// against 3, the contrasts that readers with weak sight need, in light and dark.
+func TestColoursCanBeRead(t *testing.T) {
+	blocks := regexp.MustCompile(`(?s):root \{(.*?)\}`).FindAllStringSubmatch(pageStyle, -1)
+	if len(blocks) != 3 { // light, dark, print
+		t.Fatalf("%d sets of colours", len(blocks))
+	}
+	for i, b := range blocks {
+		colour := map[string]float64{}
+		for _, m := range regexp.MustCompile(`--([\w-]+): #([0-9a-f]{3,6});`).FindAllStringSubmatch(b[1], -1) {
+			colour[m[1]] = luminance(t, m[2])
+		}
+		contrast := func(a, b string) float64 {
+			x, y := colour[a], colour[b]
+			return (max(x, y) + 0.05) / (min(x, y) + 0.05)
+		}
+		for _, name := range []string{"ink", "dim", "link", "bad", "good"} {
+			if c := contrast(name, "bg"); c < 4.5 {
+				t.Errorf("set %d: %s has a contrast of %.1f", i, name, c)
+			}
+		}
+		if c := contrast("ink", "bad-bg"); c < 4.5 {
+			t.Errorf("set %d: warnings have a contrast of %.1f", i, c)
+		}
+		for _, name := range []string{"storage", "memory", "both", "copy", "unknown", "step", "idle", "column", "s0", "s1", "s2", "s3", "s4", "s5"} {
+			if c := contrast(name, "bg"); c < 3 {
+				t.Errorf("set %d: %s has a contrast of %.1f", i, name, c)
+			}
+		}
+	}
+}
+
+func luminance(t *testing.T, hex string) float64 {
+	t.Helper()
+	if len(hex) == 3 {
+		hex = string([]byte{hex[0], hex[0], hex[1], hex[1], hex[2], hex[2]})
+	}
+	n, err := strconv.ParseUint(hex, 16, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := func(v uint64) float64 {
+		c := float64(v&255) / 255
+		if c <= 0.04045 {
+			return c / 12.92
+		}
+		return math.Pow((c+0.055)/1.055, 2.4)
+	}
+	return 0.2126*part(n>>16) + 0.7152*part(n>>8) + 0.0722*part(n)
 }

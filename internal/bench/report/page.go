@@ -29,7 +29,7 @@ type page struct {
 	LimitsOn  string
 	Notes     []string
 	Version   string
-	Date      string
+	Date, Day string
 }
 
 type fact struct{ Name, Value string }
@@ -99,22 +99,27 @@ func newPage(f *record.File) *page {
 	v := judge(f)
 	p := &page{
 		Title: "NebulaIO benchmark", Sentences: v.Sentences, Warnings: v.Warnings, Command: shell(f.Command),
-		Version: printable(f.Version), Date: f.Started.UTC().Format(time.DateTime) + " UTC",
+		Version: printable(f.Version), Date: f.Started.UTC().Format(time.DateTime) + " UTC", Day: f.Started.UTC().Format(time.DateOnly),
 	}
 	d := f.Machine.Device
-	p.Facts = []fact{
-		{"Device", deviceWords(d)}, {"Driver", blank(printable(d.Driver))}, {"Machine", machineWords(f.Machine)},
-		{"Kernel", printable(f.Machine.Kernel + " " + f.Machine.Arch)}, {"Version", "NebulaIO " + p.Version},
-		{"Measured", p.Date + ", took " + span(f.Seconds)},
-	}
+	p.Facts = []fact{{"Device", deviceWords(d)}, {"Machine", machineWords(f.Machine)}}
 	for _, s := range f.Machine.Storage {
 		p.Facts = append(p.Facts, fact{"Storage", storageWords(s)})
 	}
+	p.Facts = append(p.Facts, fact{"Driver", blank(printable(d.Driver))}, fact{"Kernel", printable(f.Machine.Kernel + " " + f.Machine.Arch)},
+		fact{"Measured", p.Date + ", took " + span(f.Seconds) + ", by NebulaIO " + p.Version})
 	p.Overview = newOverview(f)
-	swept := sweptRuns(f)
+	shown := map[string]bool{}
+	if p.Overview != nil && len(p.Overview.Rows) <= 6 {
+		for _, r := range p.Overview.Rows {
+			shown[r.ID] = true
+		}
+	}
 	for i := range f.Runs {
+		v := newRunView(f, i)
 		// A long list is read from its headings; a short one is read.
-		p.Runs = append(p.Runs, newRunView(f, i, len(f.Runs) <= 3 || len(f.Runs) <= 8 && !swept[i]))
+		v.Open = shown[v.ID] || len(v.Problems) > 0
+		p.Runs = append(p.Runs, v)
 	}
 	for i, s := range f.Sweeps {
 		p.Sweeps = append(p.Sweeps, newSweepView(f, s, i))
@@ -173,9 +178,13 @@ func newOverview(f *record.File) *overview {
 		}
 		r := &f.Runs[i]
 		runs, o.Rows = append(runs, r), append(o.Rows, newRow(f, i))
-		if m := measured(r); !seen[m] {
+		m, words := measured(r), "measured "+measuredWords(measured(r))
+		if failed(r) {
+			m, words = "wrong", "wrong data"
+		}
+		if !seen[m] {
 			seen[m] = true
-			o.Legend = append(o.Legend, fact{m, measuredWords(m)})
+			o.Legend = append(o.Legend, fact{m, words})
 		}
 	}
 	o.Plot = shareBars(runs)
@@ -191,7 +200,7 @@ func newRow(f *record.File, i int) row {
 	}
 	if r.Share != nil {
 		v.Share = percent(r.Share.Ratio)
-		v.ShareOf = "of " + printable(r.Share.Name) + ", " + units.Rate(r.Share.Ceiling)
+		v.ShareOf = "of " + printable(r.Share.Name) + " (" + units.Rate(r.Share.Ceiling) + ")"
 	}
 	if r.Latency != nil {
 		v.P99 = span(r.Latency.P99)
@@ -212,9 +221,9 @@ func newRow(f *record.File, i int) row {
 	return v
 }
 
-func newRunView(f *record.File, i int, open bool) runView {
+func newRunView(f *record.File, i int) runView {
 	r := &f.Runs[i]
-	v := runView{row: newRow(f, i), Open: open, OverTime: overTime(r), Latencies: latencies(r)}
+	v := runView{row: newRow(f, i), OverTime: overTime(r), Latencies: latencies(r)}
 	if failed(r) {
 		v.Problems = append(v.Problems, "Verification "+verifyWords(r.Verify)+".")
 	}
@@ -229,7 +238,6 @@ func newRunView(f *record.File, i int, open bool) runView {
 	if r.Stable != nil && !r.Stable.Reached {
 		v.Problems = append(v.Problems, "Stability "+stableWords(r.Stable)+".")
 	}
-	v.Open = open || len(v.Problems) > 0
 	if l := r.Latency; l != nil {
 		v.Quantiles = []fact{{"min", span(l.Min)}, {"mean", span(l.Mean)}, {"p50", span(l.P50)}, {"p90", span(l.P90)},
 			{"p99", span(l.P99)}, {"p99.9", span(l.P999)}, {"max", span(l.Max)}}

@@ -17,8 +17,8 @@ import (
 const (
 	narrowW = 340
 	wideW   = 1080
-	besideW = 600 // half of a wide page, with a table beside it
-	smallW  = 360 // one of several in a row
+	besideW = 520 // half of a wide page, with a table beside it
+	smallW  = 330 // one of several in a row
 )
 
 // figure is a plot in two sizes, one of which a page shows.
@@ -51,18 +51,19 @@ func shareBarsIn(runs []*record.Run, w float64, narrow bool) template.HTML {
 		top = max(top, 100)
 	}
 	rowH, head := 46.0, 8.0
-	sc := scale{hi: top * 1.02, from: 250, to: 690}
+	sc := scale{hi: top * 1.02, from: 262, to: 680}
 	if narrow {
 		rowH, sc.from, sc.to = 74, 1, w-14
 	}
 	h := head + rowH*float64(len(runs)) + 40
 	c := newCanvas(w, h)
 	bottom := head + rowH*float64(len(runs))
-	for _, t := range sc.ticks(4) {
-		c.line("grid", sc.at(t), head, sc.at(t), bottom)
+	for _, t := range sc.ticks(5) {
 		anchor := "middle"
 		if narrow && t == 0 {
 			anchor = "start"
+		} else {
+			c.line("grid", sc.at(t), head, sc.at(t), bottom)
 		}
 		c.text("tick", anchor, sc.at(t), bottom+15, tickText(t))
 	}
@@ -74,20 +75,22 @@ func shareBarsIn(runs []*record.Run, w float64, narrow bool) template.HTML {
 		}
 		barY := y + 12
 		if narrow {
-			c.text("label", "start", 0, y+16, shorten(r.Name, w-4))
+			c.text("label", "start", 0, y+16, shorten(r.Name, (w-4)*bold))
 			barY = y + 23
 			c.text("note", "start", 0, y+52, shorten(shareLine(r), w))
-			c.text("note dim", "start", 0, y+66, shorten(takenNames(r)+"; measured "+markWords(r), w))
+			c.text("note dim", "start", 0, y+66, shorten(underBar(r), w))
 		} else {
-			c.text("label", "end", sc.from-12, y+25, shorten(r.Name, 240))
+			c.text("label", "end", sc.from-12, y+25, shorten(r.Name, (sc.from-20)*bold))
 			c.text("note", "start", sc.to+22, y+19, shorten(shareLine(r), w-sc.to-22))
-			c.text("note dim", "start", sc.to+22, y+34, shorten(takenNames(r)+"; measured "+markWords(r), w-sc.to-22))
+			c.text("note dim", "start", sc.to+22, y+34, shorten(underBar(r), w-sc.to-22))
 		}
 		if v := value(r); v > 0 {
 			c.rect(class, sc.from, barY, sc.at(v)-sc.from, 16)
 		}
 	}
-	c.line("axis", sc.from, head, sc.from, bottom)
+	if !narrow { // else it would cross the labels
+		c.line("axis", sc.from, head, sc.from, bottom)
+	}
 	name, title := "share of the limit that binds (%)", "Each run as a share of the limit that binds it"
 	if shares {
 		c.line("limit", sc.at(100), head, sc.at(100), bottom)
@@ -99,9 +102,9 @@ func shareBarsIn(runs []*record.Run, w float64, narrow bool) template.HTML {
 	for _, r := range runs {
 		say = append(say, printable(r.Name)+": "+shareLine(r)+", measured "+markWords(r))
 	}
-	class := "wide"
+	class := "full wide"
 	if narrow {
-		class = "narrow"
+		class = "full narrow"
 	}
 	return c.svg(class, title, strings.Join(say, ". "))
 }
@@ -111,6 +114,22 @@ func shareLine(r *record.Run) string {
 		return units.Rate(r.GBps) + ", limit not measured"
 	}
 	return fmt.Sprintf("%s, %s of %s", units.Rate(r.GBps), percent(r.Share.Ratio), printable(r.Share.Name))
+}
+
+// underBar is the route taken and what was measured, short enough for a bar.
+func underBar(r *record.Run) string {
+	s := takenNames(r) + "; measured " + shortMeasured(r)
+	switch {
+	case failed(r):
+		return "wrong data"
+	case strayed(r) != "":
+		s += ", not as asked"
+	case coldButCached(r) != "":
+		s += ", asked cold"
+	case r.Interrupted:
+		s += ", interrupted"
+	}
+	return s
 }
 
 // markWords is mark in words that stand in a sentence.
@@ -221,7 +240,7 @@ func latencies(r *record.Run) template.HTML {
 	for _, v := range cols {
 		top = max(top, v)
 	}
-	f := newFrame(smallW, 210, 4, top*1.3, "requests (%)")
+	f := newFrame(smallW, 210, 4, top*1.35, "requests (%)")
 	f.x = scale{lo: lo, hi: hi, from: f.x.from, to: f.x.to, log: true}
 	for _, t := range f.x.ticks(5) {
 		f.xTick(f.x.at(t), span1(t))
@@ -233,7 +252,7 @@ func latencies(r *record.Run) template.HTML {
 			f.rect("column", f.x.from+w*float64(i)+0.5, y, w-1, f.y.from-y)
 		}
 	}
-	// The three stand at two heights: close ones do not run into each other.
+	// Each stands at its own height: close ones do not run into each other.
 	for i, m := range []struct {
 		name string
 		at   float64
@@ -241,13 +260,14 @@ func latencies(r *record.Run) template.HTML {
 		if m.at < lo || m.at > hi {
 			continue
 		}
-		x, y := f.x.at(m.at), f.y.to+8+float64(i%2)*13
+		label := m.name + " " + span(m.at)
+		x, y := f.x.at(m.at), f.y.to+float64(i)*14
 		f.line("event", x, y-8, x, f.y.from)
 		anchor, dx := "start", 4.0
-		if x > f.w-90 {
+		if x+textWidth(label)*0.95 > f.w {
 			anchor, dx = "end", -4
 		}
-		f.text("note", anchor, x+dx, y, m.name+" "+span(m.at))
+		f.text("note", anchor, x+dx, y, label)
 	}
 	f.baseline("latency of a request (logarithmic)")
 	return f.svg("", "Latency distribution of "+r.Name, fmt.Sprintf("p50 %s, p90 %s, p99 %s, p99.9 %s, max %s", span(l.P50), span(l.P90), span(l.P99), span(l.P999), span(l.Max)))

@@ -7,7 +7,6 @@ import (
 	"html/template"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -60,7 +59,7 @@ func sweepLines(f *record.File, sw record.Sweep, w float64, class string) templa
 	top, limit, limitName := sweepTop(f, sw)
 	legend := 4.0
 	if len(names) > 1 {
-		legend += 18 * float64(legendRows(names, w))
+		legend += 18*float64(legendRows(names, w)) + 6
 	}
 	fr := newFrame(w, 250+legend, legend, max(top, limit)*1.12, "GB/s")
 	xs := make([]float64, 0, len(sw.Points))
@@ -91,7 +90,7 @@ func sweepLines(f *record.File, sw record.Sweep, w float64, class string) templa
 	})
 	for _, p := range sorted {
 		label := shorten(printable(p.Label), 80)
-		x, need := fr.x.at(p.X), float64(utf8.RuneCountInString(label))*6.2+8
+		x, need := fr.x.at(p.X), textWidth(label)+4
 		if x-last >= need {
 			fr.xTick(x, label)
 			last = x
@@ -125,7 +124,7 @@ func sweepLines(f *record.File, sw record.Sweep, w float64, class string) templa
 	return fr.svg(class, sw.Question, sweepDesc(f, sw))
 }
 
-func legendWidth(name string) float64 { return float64(utf8.RuneCountInString(name))*6.4 + 34 }
+func legendWidth(name string) float64 { return textWidth(name) + 34 }
 
 func legendRows(names []string, w float64) int {
 	rows, x := 1, 0.0
@@ -166,8 +165,9 @@ func sweepBars(f *record.File, sw record.Sweep, w float64, class string) templat
 		anchor := "middle"
 		if t == 0 {
 			anchor = "start"
+		} else {
+			c.line("grid", sc.at(t), head, sc.at(t), bottom)
 		}
-		c.line("grid", sc.at(t), head, sc.at(t), bottom)
 		c.text("tick", anchor, sc.at(t), bottom+15, tickText(t))
 	}
 	for i, p := range sw.Points {
@@ -178,11 +178,10 @@ func sweepBars(f *record.File, sw record.Sweep, w float64, class string) templat
 			name = printable(p.Series) + ", " + name
 		}
 		value := units.Rate(r.GBps) + ", " + shortMeasured(r)
-		c.text("label", "start", 0, y+16, shorten(name, w-float64(utf8.RuneCountInString(value))*6.2-12))
+		c.text("label", "start", 0, y+16, shorten(name, (w-textWidth(value)-12)*bold))
 		c.text("note", "end", w, y+16, value)
 		c.rect("bar m-"+measured(r), sc.from, y+23, sc.at(r.GBps)-sc.from, 16)
 	}
-	c.line("axis", sc.from, head, sc.from, bottom)
 	c.text("unit", "middle", (sc.from+sc.to)/2, bottom+33, "rate (GB/s)")
 	return c.svg(class, sw.Question, sweepDesc(f, sw))
 }

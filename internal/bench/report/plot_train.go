@@ -29,8 +29,9 @@ func partBars(t *record.Train) figure {
 			anchor := "middle"
 			if tk == 0 {
 				anchor = "start"
+			} else {
+				c.line("grid", sc.at(tk), head, sc.at(tk), bottom)
 			}
-			c.line("grid", sc.at(tk), head, sc.at(tk), bottom)
 			c.text("tick", anchor, sc.at(tk), bottom+15, tickText(tk))
 		}
 		for i, p := range parts {
@@ -41,7 +42,6 @@ func partBars(t *record.Train) figure {
 		}
 		x := sc.at(t.Target * 1e3)
 		c.line("limit", x, head, x, bottom)
-		c.line("axis", sc.from, head, sc.from, bottom)
 		c.text("unit", "middle", w/2, bottom+33, "time per step (ms); the line is the step")
 		return c.svg(class, "What each part of a step takes alone", fmt.Sprintf("Loader alone %s, copy alone %s, step %s, idle %s", span(t.Isolated), span(t.Copy), span(t.Target), span(t.Idle)))
 	}
@@ -50,7 +50,7 @@ func partBars(t *record.Train) figure {
 
 // timeLine draws some steps and the gaps between them, to scale.
 func timeLine(t *record.Train) figure {
-	return figure{timeLineIn(t, narrowW, 10, "narrow"), timeLineIn(t, wideW, 30, "wide")}
+	return figure{timeLineIn(t, narrowW, 10, "full narrow"), timeLineIn(t, wideW, 30, "full wide")}
 }
 
 func timeLineIn(t *record.Train, w float64, n int, class string) template.HTML {
@@ -81,7 +81,7 @@ func timeLineIn(t *record.Train, w float64, n int, class string) template.HTML {
 			}
 		}
 		from := sc.at(s.Begin - begin)
-		c.rect("bar m-step", from, y+4, sc.at(s.End-begin)-from, h-8)
+		c.rect("bar m-step", from, y+4, sc.at(s.End-begin)-from-0.5, h-8)
 	}
 	c.line("axis", sc.from, y+h+6, sc.to, y+h+6)
 	for _, tk := range sc.ticks(int(w / 80)) {

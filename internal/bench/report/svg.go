@@ -81,9 +81,18 @@ func (c *canvas) svg(class, title, desc string) template.HTML {
 		class, px(c.w), px(c.h), px(c.w), px(c.h), xmlText(title), xmlText(desc), c.b.String()))
 }
 
+// The plots' type is the reader's own: these are of a wide face, a narrow one
+// leaves a little room. bold is by how much less of it fits.
+const (
+	glyph = 6.9
+	bold  = 0.86
+)
+
+func textWidth(s string) float64 { return float64(utf8.RuneCountInString(s)) * glyph }
+
 // shorten cuts text to about w pixels of the plots' type.
 func shorten(s string, w float64) string {
-	n := int(w / 6.1)
+	n := int(w / glyph)
 	if utf8.RuneCountInString(s) <= n || n < 2 {
 		return s
 	}
@@ -120,7 +129,7 @@ func (s scale) ticks(n int) []float64 {
 	}
 	var out []float64
 	for i := math.Ceil(s.lo/step - 1e-9); i*step <= s.hi*(1+1e-9) && len(out) < 50; i++ {
-		out = append(out, i*step)
+		out = append(out, i*step+0) // not -0
 	}
 	return out
 }
@@ -184,7 +193,7 @@ func newFrame(w, h, top, hi float64, unit string) *frame {
 	}
 	f.y = scale{lo: 0, hi: hi, from: h - 38, to: top + 16}
 	f.x = scale{from: 40, to: w - 10}
-	for _, t := range f.y.ticks(4) {
+	for _, t := range f.y.ticks(5) {
 		y := f.y.at(t)
 		f.line("grid", f.x.from, y, f.x.to, y)
 		f.text("tick", "end", f.x.from-6, y+3.5, tickText(t))
@@ -196,7 +205,7 @@ func newFrame(w, h, top, hi float64, unit string) *frame {
 // baseline closes the bottom and names the axis below.
 func (f *frame) baseline(name string) {
 	f.line("axis", f.x.from, f.y.from, f.x.to, f.y.from)
-	f.text("unit", "middle", (f.x.from+f.x.to)/2, f.h-5, name)
+	f.text("unit", "middle", (f.x.from+f.x.to)/2, f.h-5, shorten(name, f.w-60))
 }
 
 func (f *frame) xTick(x float64, label string) {

@@ -41,6 +41,9 @@ func judge(f *record.File) verdict {
 		}
 		v.Sentences = append(v.Sentences, s+".")
 	}
+	if len(v.Sentences) == 0 && len(f.Runs) > 0 {
+		v.Sentences = append(v.Sentences, "There is no rate to rely on: the data that arrived was wrong.")
+	}
 	if len(v.Sentences) == 0 && f.Ceilings != nil && len(f.Ceilings.Limits) > 0 {
 		v.Sentences = append(v.Sentences, fmt.Sprintf("Measured %s of this machine.", plural(len(f.Ceilings.Limits), "limit")))
 	}
