@@ -74,6 +74,7 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzLines -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor -run '^$$' -fuzz FuzzRules -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/bench/record -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/bench/report -run '^$$' -fuzz FuzzRender -fuzztime 60s -fuzzminimizetime 1x
 
 .PHONY: bench
 bench: lib build venv ## Benchmark on host memory against safetensors; results in build/bench

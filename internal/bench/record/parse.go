@@ -23,7 +23,8 @@ const Tool = "nebulaio bench"
 const (
 	MaxFile = 64 << 20 // bytes of JSON
 	maxList = 200_000  // elements of any list
-	maxRuns = 10_000   // a report draws each of them
+	maxRuns = 2000     // a report shows, a comparison pairs each of them
+	maxStep = 1000     // points of a sweep, and sweeps
 	maxText = 64 << 10 // bytes of any text
 	maxReal = 1e15     // any number with a fraction; more cannot be drawn
 )
@@ -120,7 +121,13 @@ func (f *File) Check() error {
 			return fmt.Errorf("runs[%d].%w", i, err)
 		}
 	}
+	if len(f.Sweeps) > maxStep {
+		return fmt.Errorf("sweeps has %d elements; expected at most %d", len(f.Sweeps), maxStep)
+	}
 	for i, s := range f.Sweeps {
+		if len(s.Points) > maxStep {
+			return fmt.Errorf("sweeps[%d].points has %d elements; expected at most %d", i, len(s.Points), maxStep)
+		}
 		for j, p := range s.Points {
 			if p.Run >= len(f.Runs) {
 				return fmt.Errorf("sweeps[%d].points[%d].run is %d; expected an index into %d runs", i, j, p.Run, len(f.Runs))

@@ -78,8 +78,15 @@ func TestCheckRefusesWhatJSONCannotSay(t *testing.T) {
 			t.Errorf("%g: %v", v, err)
 		}
 	}
-	if err := (&File{Runs: make([]Run, maxRuns+1)}).Check(); err == nil {
-		t.Error("any number of runs is taken")
+	for name, f := range map[string]*File{
+		"runs":   {Runs: make([]Run, maxRuns+1)},
+		"sweeps": {Sweeps: make([]Sweep, maxStep+1)},
+		"points": {Runs: make([]Run, 1), Sweeps: []Sweep{{Points: make([]SweepPoint, maxStep+1)}}},
+		"notes":  {Notes: make([]string, maxList+1)},
+	} {
+		if err := f.Check(); err == nil || !strings.Contains(err.Error(), "expected at most") {
+			t.Errorf("any number of %s is taken: %v", name, err)
+		}
 	}
 }
 

@@ -106,7 +106,7 @@ type TrainPair struct {
 	IdleB    float64      `json:"b_idle_seconds"`
 	BoundA   record.Bound `json:"a_bound"`
 	BoundB   record.Bound `json:"b_bound"`
-	Rate     float64      `json:"samples_ratio"`
+	Rate     float64      `json:"samples_ratio"` // 0 when a had none
 }
 
 // Compare holds b against a: runs are matched by what they were asked to do,
@@ -140,7 +140,7 @@ func Compare(a, b *record.File) Comparison {
 	c.OnlyA, c.OnlyB = alone(a.Runs, onlyA, b.Runs, onlyB), alone(b.Runs, onlyB, a.Runs, onlyA)
 	c.Limits = limitPairs(a.Ceilings, b.Ceilings)
 	c.Train = trainPair(a.Train, b.Train)
-	if t := c.Train; t != nil && t.Rate < 1-unknownNoise {
+	if t := c.Train; t != nil && a.Train.SamplesPerSec > 0 && t.Rate < 1-unknownNoise {
 		c.blame(t.Workload, 1-t.Rate, "lost "+percent(1-t.Rate)+" of its samples a second")
 	}
 	return c

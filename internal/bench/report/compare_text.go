@@ -72,8 +72,8 @@ func WriteComparison(w io.Writer, c Comparison) error {
 		s.field("", "worst", "no run lost more than noise")
 	}
 	if t := c.Train; t != nil {
-		s.field("", "train", fmt.Sprintf("%s: AU %s -> %s, idle a step %s -> %s, samples/s x%.2f, %s -> %s", printable(t.Workload),
-			percent(t.AUa), percent(t.AUb), span(t.IdleA), span(t.IdleB), t.Rate, printable(string(t.BoundA)), printable(string(t.BoundB))))
+		s.field("", "train", fmt.Sprintf("%s: AU %s -> %s, idle a step %s -> %s, samples/s B/A %s, %s -> %s", printable(t.Workload),
+			percent(t.AUa), percent(t.AUb), span(t.IdleA), span(t.IdleB), ratioCell(t.Rate), printable(string(t.BoundA)), printable(string(t.BoundB))))
 	}
 	if len(c.Limits) > 0 {
 		s.line("")

@@ -181,7 +181,7 @@ func WriteGdsio(w io.Writer, r *record.Run) error {
 		mean = r.Latency.Mean
 	}
 	wanted := int64(r.Settings.Files) * r.Settings.FileSize
-	if wanted == 0 {
+	if wanted <= 0 {
 		wanted = r.Bytes
 	}
 	_, err := fmt.Fprintf(w, "IoType: %s XferType: %s Threads: %d DataSetSize: %d/%d(KiB) IOSize: %d(KiB) Throughput: %f GiB/sec, Avg_Latency: %f usecs ops: %d total_time %f secs\n",

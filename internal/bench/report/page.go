@@ -35,6 +35,7 @@ type page struct {
 type fact struct{ Name, Value string }
 
 type overview struct {
+	Title  string
 	Plot   figure
 	Legend []fact // class and words
 	Rows   []row
@@ -187,6 +188,10 @@ func newOverview(f *record.File) *overview {
 			o.Legend = append(o.Legend, fact{m, words})
 		}
 	}
+	o.Title = "Against the limits of this machine"
+	if f.Ceilings == nil {
+		o.Title = "Rates"
+	}
 	o.Plot = shareBars(runs)
 	return o
 }
@@ -221,9 +226,16 @@ func newRow(f *record.File, i int) row {
 	return v
 }
 
+// maxPlots is of how many runs plots are drawn: a page of thousands is one that
+// no browser opens.
+const maxPlots = 200
+
 func newRunView(f *record.File, i int) runView {
 	r := &f.Runs[i]
-	v := runView{row: newRow(f, i), OverTime: overTime(r), Latencies: latencies(r)}
+	v := runView{row: newRow(f, i)}
+	if i < maxPlots {
+		v.OverTime, v.Latencies = overTime(r), latencies(r)
+	}
 	if failed(r) {
 		v.Problems = append(v.Problems, "Verification "+verifyWords(r.Verify)+".")
 	}

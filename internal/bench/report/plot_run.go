@@ -195,7 +195,7 @@ func overTime(r *record.Run) template.HTML {
 	}
 	if r.First != nil && r.First.Seconds < f.x.hi {
 		x := f.x.at(r.First.Seconds)
-		f.line("event", x, f.y.to, x, f.y.from)
+		f.line("event", x, f.y.at(r.GBps*factor), x, f.y.from)
 		f.text("note dim", "end", x-4, f.y.from-6, "first done")
 	}
 	f.baseline("time (s)")
@@ -253,6 +253,7 @@ func latencies(r *record.Run) template.HTML {
 		}
 	}
 	// Each stands at its own height: close ones do not run into each other.
+	// Their values are in the table beside.
 	for i, m := range []struct {
 		name string
 		at   float64
@@ -260,14 +261,13 @@ func latencies(r *record.Run) template.HTML {
 		if m.at < lo || m.at > hi {
 			continue
 		}
-		label := m.name + " " + span(m.at)
 		x, y := f.x.at(m.at), f.y.to+float64(i)*14
 		f.line("event", x, y-8, x, f.y.from)
 		anchor, dx := "start", 4.0
-		if x+textWidth(label)*0.95 > f.w {
+		if x+textWidth(m.name)+4 > f.w {
 			anchor, dx = "end", -4
 		}
-		f.text("note", anchor, x+dx, y, label)
+		f.text("note", anchor, x+dx, y, m.name)
 	}
 	f.baseline("latency of a request (logarithmic)")
 	return f.svg("", "Latency distribution of "+r.Name, fmt.Sprintf("p50 %s, p90 %s, p99 %s, p99.9 %s, max %s", span(l.P50), span(l.P90), span(l.P99), span(l.P999), span(l.Max)))

@@ -25,7 +25,7 @@ func judge(f *record.File) verdict {
 	// speak only where there are no such.
 	for _, c := range []struct{ class, words string }{
 		{ofStorage, "From storage"}, {ofMemory, "With the data already in memory"},
-		{ofBoth, "Partly from memory"}, {ofUnknown, "From storage or memory, which is not known"}, {ofCopy, "Copies in memory"},
+		{ofBoth, "Partly from memory"}, {ofUnknown, "Whether from storage or from memory is not known"}, {ofCopy, "Copies in memory"},
 	} {
 		best := fastest(f, c.class)
 		if best == nil || f.Train != nil || len(v.Sentences) == 2 {
