@@ -40,13 +40,18 @@ type Train struct {
 	// All in seconds per step. Isolated is the loader alone, storage to host;
 	// Copy the copy alone; Target the step itself as it really took; Idle what
 	// the accelerator waited between two steps.
-	Isolated float64  `json:"isolated_seconds"`
-	Copy     float64  `json:"copy_seconds"`
-	Target   float64  `json:"target_seconds"`
-	Idle     float64  `json:"idle_seconds"`
-	IdleP99  float64  `json:"idle_p99_seconds"`
-	Timing   string   `json:"timing"` // "device events", "host clock"
-	Trace    []StepAt `json:"trace,omitempty"`
+	Isolated float64 `json:"isolated_seconds"`
+	Copy     float64 `json:"copy_seconds"`
+	Target   float64 `json:"target_seconds"`
+	Idle     float64 `json:"idle_seconds"`
+	IdleP99  float64 `json:"idle_p99_seconds"`
+	Timing   string  `json:"timing"` // "device events", "host clock"
+
+	Routes []Route `json:"routes,omitempty"` // as taken
+	Proof  string  `json:"proof,omitempty"`  // how the routes are known
+	Cache  *Cache  `json:"cache,omitempty"`  // nil when it was not looked at
+
+	Trace []StepAt `json:"trace,omitempty"`
 
 	Bound Bound    `json:"bound"`
 	Why   string   `json:"why"`

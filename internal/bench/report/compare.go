@@ -139,7 +139,9 @@ func Compare(a, b *record.File) Comparison {
 	}
 	c.OnlyA, c.OnlyB = alone(a.Runs, onlyA, b.Runs, onlyB), alone(b.Runs, onlyB, a.Runs, onlyA)
 	c.Limits = limitPairs(a.Ceilings, b.Ceilings)
-	c.Train = trainPair(a.Train, b.Train)
+	if c.Train = trainPair(a.Train, b.Train); c.Train != nil {
+		c.Differences = append(c.Differences, pairDifferences(reading(a.Train), reading(b.Train))...)
+	}
 	if t := c.Train; t != nil && a.Train.SamplesPerSec > 0 && t.Rate < 1-unknownNoise {
 		c.blame(t.Workload, 1-t.Rate, "lost "+percent(1-t.Rate)+" of its samples a second")
 	}

@@ -159,6 +159,10 @@ func TestCheckIsAnExitCode(t *testing.T) {
 func TestALossOfSamplesCounts(t *testing.T) {
 	b := training()
 	b.Train.SamplesPerSec /= 2
+	b.Train.Cache.Verdict = "memory"
+	if c := Compare(training(), b); len(c.Differences) != 1 || c.Differences[0].What != "measured" {
+		t.Errorf("cached against cold: %+v", c.Differences)
+	}
 	if c := Compare(training(), b); c.Check(0.4) == nil || c.Check(0.6) != nil || c.WorstName != "unet3d" {
 		t.Errorf("half of the samples: %+v", c)
 	}

@@ -86,6 +86,8 @@ type limitView struct{ Name, GBps, GiBps, Spread, How string }
 
 type trainView struct {
 	AU, Wanted, Samples, Rate string
+	Asked, Taken              string
+	Class, Measured           string
 	Met                       bool
 	Bound, Why                string
 	Next                      []string
@@ -323,6 +325,8 @@ func newTrainView(t *record.Train) *trainView {
 		AU: percent(t.AU), Samples: sig(t.SamplesPerSec), Rate: rates(t.GBps), Met: t.AU >= t.WantedAU,
 		Bound: printable(string(t.Bound)), Why: printable(t.Why), Bars: partBars(t), Line: timeLine(t), Idle: idlePlot(t),
 	}
+	r := reading(t)
+	v.Asked, v.Taken, v.Class, v.Measured = asked(r.Settings), taken(r), "m-"+measured(r), measuredWords(measured(r))
 	if t.WantedAU > 0 {
 		v.Wanted = percent(t.WantedAU)
 	}
@@ -334,10 +338,13 @@ func newTrainView(t *record.Train) *trainView {
 	}
 	v.Facts = []fact{
 		{"Workload", printable(t.Workload)}, {"Batch", fmt.Sprintf("%d samples of %s", t.Batch, size(t.SampleBytes))},
-		{"Route asked", printable(t.Route) + " to " + printable(t.Memory) + " memory, " + printable(t.Pattern)},
-		{"Loader", fmt.Sprintf("%s, %d batches ahead", plural(t.Workers, "worker"), t.Prefetch)},
+		{"Loader", fmt.Sprintf("%s, %s, %d batches ahead", printable(t.Pattern), plural(t.Workers, "worker"), t.Prefetch)},
 		{"Step", printable(t.Step) + ", timed by " + printable(t.Timing)},
 		{"Steps", fmt.Sprintf("%d after %d to warm up, %s", t.Steps, t.Warmup, span(t.Seconds))},
+		{"Cache", cacheWords(t.Cache)},
+	}
+	if t.Proof != "" {
+		v.Facts = append(v.Facts, fact{"Route known from", printable(t.Proof)})
 	}
 	return v
 }

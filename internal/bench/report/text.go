@@ -284,6 +284,13 @@ func (s *sheet) train(t *record.Train) {
 		size(t.SampleBytes), printable(t.Route), printable(t.Memory), printable(t.Pattern), plural(t.Workers, "worker"), t.Prefetch))
 	s.field("", "steps", fmt.Sprintf("%d after %d to warm up, step: %s, timed by %s", t.Steps, t.Warmup, printable(t.Step), printable(t.Timing)))
 	s.field("", "AU", au+fmt.Sprintf(", %s samples/s, %s, %s", sig(t.SamplesPerSec), rates(t.GBps), span(t.Seconds)))
+	r := reading(t)
+	s.field("", "route", "asked "+asked(r.Settings)+" -> taken "+taken(r))
+	s.field("", "", strayed(r))
+	s.field("", "cache", "measured "+measuredWords(measured(r))+"; "+cacheWords(t.Cache))
+	if t.Cache != nil {
+		s.field("", "", printable(t.Cache.Why))
+	}
 	g := newGrid("per step", ">time", ">of step", "")
 	for _, p := range trainParts(t) {
 		g.add(p.name, span(p.seconds), ratioWords(p.seconds, t.Target), p.what)

@@ -73,6 +73,24 @@ func TestTextSaysEachThingThatHonestyNeeds(t *testing.T) {
 	}
 }
 
+func TestTrainingSaysWhereItsDataCameFrom(t *testing.T) {
+	f := training()
+	f.Train.Routes = []record.Route{{Route: "page_cache", Bytes: gibi}}
+	f.Train.Cache.Verdict = "memory"
+	for _, write := range []func(io.Writer, *record.File) error{WriteText, WriteHTML} {
+		var b bytes.Buffer
+		if err := write(&b, f); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(strings.Fields(b.String()), " ") // also the spaces that do not break
+		for _, want := range []string{"came from memory: storage would be slower", "taken page cache 1 GiB", "1 GiB did not go the direct way but by page cache"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q is not said", want)
+			}
+		}
+	}
+}
+
 func TestTextFitsATerminal(t *testing.T) {
 	for _, name := range []string{"stopped", "wrong", "host", "train"} {
 		var b bytes.Buffer

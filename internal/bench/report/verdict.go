@@ -92,6 +92,15 @@ func warnings(f *record.File) []string {
 	if cached > 0 {
 		out = append(out, fmt.Sprintf("Asked cold, but memory served %d of %s: those are not rates of storage.", cached, all))
 	}
+	if t := f.Train; t != nil {
+		r := reading(t)
+		if m := measured(r); m == ofMemory || m == ofBoth {
+			out = append(out, "The training data came from "+source(m)+": storage would be slower.")
+		}
+		if x := strayed(r); x != "" {
+			out = append(out, "Another route than asked was taken: "+x+".")
+		}
+	}
 	if unsettled > 0 {
 		out = append(out, fmt.Sprintf("The rate did not settle in %d of %s.", unsettled, all))
 	}

@@ -144,6 +144,13 @@ func coldButCached(r *record.Run) string {
 	return ""
 }
 
+// reading is a training-shaped run's reading as a run: routes and cache are
+// told of both in the same words.
+func reading(t *record.Train) *record.Run {
+	return &record.Run{Name: t.Workload, Routes: t.Routes, Cache: t.Cache, Proof: t.Proof,
+		Settings: record.Settings{Op: "read", Route: t.Route, Memory: t.Memory, Pattern: t.Pattern}}
+}
+
 // shareWords is "0.97 of storage read 4.00 GB/s".
 func shareWords(s *record.Share) string {
 	if s == nil {
