@@ -52,6 +52,8 @@ test-examples: lib build venv ## The examples run as their readers would run the
 	$(BIN) generate --shapes tiny --out build/tiny.safetensors >/dev/null
 	$(GO) run ./examples/load build/tiny.safetensors
 	PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/load.py build/tiny.safetensors
+	cd examples && $(PY) -m unittest -q
+	mkdir -p build/examples && for s in gpudirect_storage_example storage_io_optimization; do NEBULAIO_CLI=$(BIN) $(PY) examples/$$s.py build/examples --quick >build/examples/$$s.txt || { cat build/examples/$$s.txt; exit 1; }; done
 
 .PHONY: test-torch
 test-torch: lib ## Torch tests; PYTHON=... names an interpreter with torch and python/tests/requirements.txt
@@ -74,6 +76,7 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzLines -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor -run '^$$' -fuzz FuzzRules -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/bench/record -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/plain -run '^$$' -fuzz FuzzText -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/bench/report -run '^$$' -fuzz FuzzRender -fuzztime 60s -fuzzminimizetime 1x
 
 .PHONY: bench
@@ -94,7 +97,7 @@ gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	cp -r python/nebulaio build/gpu/nebulaio-python && cp -r python/tests build/gpu/python-tests && cp -r bench build/gpu/bench
 	mkdir -p build/gpu/python && mv build/gpu/nebulaio-python build/gpu/python/nebulaio && mv build/gpu/python-tests build/gpu/python/tests && cp python/pyproject.toml build/gpu/python/
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/pydeps pytest
-	cp test/gpu/run.sh build/gpu/run.sh && find build/gpu -name __pycache__ -prune -exec rm -rf {} +
+	cp test/gpu/run.sh test/gpu/cudacopy.cu build/gpu/ && find build/gpu -name __pycache__ -prune -exec rm -rf {} +
 	du -sh build/gpu
 
 .PHONY: tools

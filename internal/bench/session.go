@@ -33,7 +33,7 @@ func NewSession(version string, command []string, set *dataset.Set, dev device.D
 		info = dev.Info()
 	}
 	now := time.Now()
-	s := &Session{Set: set, Device: dev, Engine: engine, File: record.File{Schema: record.Schema, Tool: "nebulaio bench",
+	s := &Session{Set: set, Device: dev, Engine: engine, File: record.File{Schema: record.Schema, Tool: record.Tool,
 		Version: version, Command: command, Started: now.UTC(), Machine: Describe(info, set), Runs: []record.Run{}}}
 	if kept == nil {
 		s.File.Notes = append(s.File.Notes, "this machine's limits are not known yet, so no number is held against one; measure them once: nebulaio bench ceilings DIR")

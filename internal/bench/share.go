@@ -14,7 +14,7 @@ import (
 // in words what the page cache did to it.
 func (m *measure) share() {
 	r := &m.out
-	r.Cache.Verdict, r.Cache.Why = verdict(r)
+	r.Cache.Verdict, r.Cache.Why = verdict(r.Settings.Op, r.Settings.Sync, r.Routes)
 	if r.Bytes == 0 {
 		return
 	}
@@ -41,18 +41,24 @@ func (m *measure) share() {
 	if least.GBps > 0 {
 		r.Share = &record.Share{Of: least.ID, Name: least.Name, Ceiling: least.GBps, Ratio: r.GBps / least.GBps}
 	}
+	if r.Share != nil && r.Share.Ratio > beyond {
+		r.Notes = append(r.Notes, "it is faster than the limit that is kept: measure that again (nebulaio bench ceilings DIR)")
+	}
 }
 
+// beyond is the share of a limit above which the limit itself is in doubt.
+const beyond = 1.1
+
 // verdict says what a rate is about.
-func verdict(r *record.Run) (what, why string) {
-	if r.Settings.Op == "write" {
-		if r.Settings.Sync {
+func verdict(op string, synced bool, routes []record.Route) (what, why string) {
+	if op == string(Write) {
+		if synced {
 			return "storage", "the time includes the sync"
 		}
 		return "both", "nothing was synced: data may still be in memory"
 	}
 	var cached, fetched, unknown int64
-	for _, t := range r.Routes {
+	for _, t := range routes {
 		switch t.Route {
 		case "page_cache":
 			cached += t.Bytes

@@ -27,7 +27,12 @@ func (s *Session) Train(ctx context.Context, c train.Config) (record.Train, erro
 		}
 	}
 	c.Limits.StorageGBps = storage
+	before, how := s.Set.Resident()
 	t, err := train.Run(ctx, c)
+	after, _ := s.Set.Resident()
+	t.Proof = "the loader's own count of each read, warm-up included"
+	t.Cache = &record.Cache{Dataset: s.Set.Bytes(), Memory: s.File.Machine.Memory, Before: before, After: after, Probe: how}
+	t.Cache.Verdict, t.Cache.Why = verdict(string(Read), false, t.Routes)
 	s.File.Seconds = time.Since(s.File.Started).Seconds()
 	if err != nil && !(t.Interrupted && errs.Is(err, errs.Cancelled)) {
 		return t, err
@@ -70,7 +75,7 @@ func (s *Session) Prefetch(ctx context.Context, base train.Config) error {
 		if err != nil && !t.Interrupted {
 			return err
 		}
-		s.File.Runs = append(s.File.Runs, s.trainingRun(t))
+		s.File.Runs = append(s.File.Runs, trainingRun(t))
 		sweep.Points = append(sweep.Points, record.SweepPoint{Series: "training", X: float64(n), Label: strconv.Itoa(n), Run: len(s.File.Runs) - 1, AU: t.AU})
 		busy = append(busy, t)
 		if stopped = err; err != nil {
@@ -83,17 +88,15 @@ func (s *Session) Prefetch(ctx context.Context, base train.Config) error {
 }
 
 // trainingRun shows a training-shaped run among the others.
-func (s *Session) trainingRun(t record.Train) record.Run {
+func trainingRun(t record.Train) record.Run {
 	n := int64(t.GBps * 1e9 * t.Seconds)
 	r := record.Run{Name: fmt.Sprintf("training, %d batches ahead", t.Prefetch),
 		Settings: record.Settings{Op: string(Read), Route: t.Route, Memory: t.Memory, Pattern: t.Pattern, BlockSize: t.SampleBytes,
 			Workers: t.Workers, QueueDepth: 1, IO: "train", Prefetch: t.Prefetch, Cache: string(AsIs), Limit: "bytes"},
 		Bytes: n, Ops: int64(t.Steps * t.Batch), Seconds: t.Seconds, GBps: t.GBps, IOPS: t.SamplesPerSec,
-		Last: record.Done{Seconds: t.Seconds, Bytes: n, GBps: t.GBps}, Routes: t.Routes, Proof: "the loader's own count of each read, warm-up included",
+		Last: record.Done{Seconds: t.Seconds, Bytes: n, GBps: t.GBps}, Routes: t.Routes, Proof: t.Proof, Cache: t.Cache,
 		Interrupted: t.Interrupted,
 		Notes:       []string{fmt.Sprintf("accelerator utilisation %.0f %%, step %s, waited %s a step", 100*t.AU, span(t.Target), span(t.Idle))}}
-	r.Cache = &record.Cache{Dataset: s.Set.Bytes(), Memory: s.File.Machine.Memory, Before: -1, After: -1}
-	r.Cache.Verdict, r.Cache.Why = verdict(&r)
 	return r
 }
 

@@ -15,21 +15,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// maxResults bounds a file of results.
-const maxResults = 256 << 20
-
 func readResults(name string) (*record.File, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, errs.Wrap("read results", name, err)
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxResults+1))
+	b, err := io.ReadAll(io.LimitReader(f, record.MaxFile+1))
 	if err != nil {
 		return nil, errs.Wrap("read results", name, err)
 	}
-	if len(b) > maxResults {
-		return nil, errs.New(errs.Invalid, "read results", name, fmt.Sprintf("is longer than %d bytes; expected what --out or --json wrote", maxResults))
+	if len(b) > record.MaxFile {
+		return nil, errs.New(errs.Invalid, "read results", name, fmt.Sprintf("is longer than %d bytes; expected what --out or --json wrote", record.MaxFile))
 	}
 	return record.Parse(name, b)
 }

@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/plain"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -91,27 +91,8 @@ func field(w io.Writer, name, format string, args ...any) {
 	fmt.Fprintf(w, "%-10s%s\n", name, fmt.Sprintf(format, args...))
 }
 
-// printable shows runes that a terminal would obey instead of show, which file
-// and tensor names may hold, as escapes.
-func printable(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return !shown(r) }) < 0 && utf8.ValidString(s) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		if shown(r) && (r != utf8.RuneError || n > 1) {
-			b.WriteString(s[i : i+n])
-		} else {
-			q := strconv.Quote(s[i : i+n])
-			b.WriteString(q[1 : len(q)-1])
-		}
-		i += n
-	}
-	return b.String()
-}
-
-func shown(r rune) bool { return r == ' ' || unicode.IsPrint(r) }
+// printable is text of others as it may be shown.
+func printable(s string) string { return plain.Text(s) }
 
 func seconds(s float64) string { return units.Duration(time.Duration(s * float64(time.Second))) }
 

@@ -47,7 +47,7 @@ type Train struct {
 	IdleP99  float64 `json:"idle_p99_seconds"`
 	Timing   string  `json:"timing"` // "device events", "host clock"
 
-	Routes []Route `json:"routes,omitempty"` // as taken
+	Routes []Route `json:"routes,omitempty"` // of the run's bytes, as taken, warm-up included
 	Proof  string  `json:"proof,omitempty"`  // how the routes are known
 	Cache  *Cache  `json:"cache,omitempty"`  // nil when it was not looked at
 
@@ -57,7 +57,6 @@ type Train struct {
 	Why   string   `json:"why"`
 	Next  []string `json:"next"` // what to change, most promising first
 
-	Routes []Route `json:"routes,omitempty"` // of the run's bytes, as taken, warm-up included
 	// Interrupted says that the run was stopped; Steps is what it had measured.
 	Interrupted bool     `json:"interrupted,omitempty"`
 	Notes       []string `json:"notes,omitempty"`

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
+	"github.com/nebulaio/nebulaio/internal/plain"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -118,26 +118,8 @@ func plural(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun + "s"
 }
 
-// printable shows runes that a terminal or a browser would obey instead of
-// show, such as escapes and changes of writing direction, as escapes.
-func printable(s string) string {
-	ok := func(r rune) bool { return r == ' ' || unicode.IsPrint(r) }
-	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !ok(r) }) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		if ok(r) && (r != utf8.RuneError || n > 1) {
-			b.WriteString(s[i : i+n])
-		} else {
-			q := strconv.Quote(s[i : i+n])
-			b.WriteString(q[1 : len(q)-1])
-		}
-		i += n
-	}
-	return b.String()
-}
+// printable is text of others as it may be shown.
+func printable(s string) string { return plain.Text(s) }
 
 // glue keeps a number and its unit on one line of a page.
 func glue(s string) string {

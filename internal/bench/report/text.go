@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +51,8 @@ func WriteText(w io.Writer, f *record.File) error {
 			s.remarks("", r, told)
 		}
 	}
-	if f.Ceilings != nil && len(f.Ceilings.Limits) > 0 {
+	// A single run names the limit that binds; the others would only hide it.
+	if f.Ceilings != nil && len(f.Ceilings.Limits) > 0 && (len(f.Runs) > 1 || len(f.Runs) == 0 && f.Train == nil) {
 		s.ceilings(f)
 	}
 	for _, n := range f.Notes {
@@ -228,11 +230,18 @@ func (s *sheet) sweep(f *record.File, sw record.Sweep) {
 	if len(several) > 1 {
 		heads = append([]string{"series"}, heads...)
 	}
+	trains := slices.ContainsFunc(sw.Points, func(p record.SweepPoint) bool { return p.AU > 0 })
+	if trains { // a step has no latency of its own; how busy the device was is what counts
+		heads[slices.Index(heads, ">p99")] = ">busy"
+	}
 	g := newGrid(heads...)
 	for _, p := range sw.Points {
 		r := &f.Runs[p.Run]
 		p99 := none
-		if r.Latency != nil {
+		switch {
+		case trains:
+			p99 = percent(p.AU)
+		case r.Latency != nil:
 			p99 = span(r.Latency.P99)
 		}
 		row := []string{printable(p.Label), number(r.GBps), number(r.GBps * 1e9 / units.GiB), shareNumber(r), p99, takenNames(r), mark(r)}

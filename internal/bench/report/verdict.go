@@ -18,21 +18,18 @@ type verdict struct {
 
 func judge(f *record.File) verdict {
 	var v verdict
-	if f.Train != nil {
-		v.Sentences = append(v.Sentences, trainSentence(f.Train))
-	}
 	// Two rates say what matters: the slow source and the fast one. The others
 	// speak only where there are no such.
-	for _, c := range []struct{ class, words string }{
-		{ofStorage, "From storage"}, {ofMemory, "With the data already in memory"},
-		{ofBoth, "Partly from memory"}, {ofUnknown, "Whether from storage or from memory is not known"}, {ofCopy, "Copies in memory"},
+	for _, c := range []struct{ op, class, words string }{
+		{"read", ofStorage, "From storage"}, {"read", ofMemory, "With the data already in memory"}, {"write", ofStorage, "To storage"},
+		{"", ofBoth, "Partly from memory"}, {"", ofUnknown, "Whether from storage or from memory is not known"}, {"", ofCopy, "Copies in memory"},
 	} {
-		best := fastest(f, c.class)
-		if best == nil || f.Train != nil || len(v.Sentences) == 2 {
+		best, n := fastest(f, c.op, c.class)
+		if best == nil || len(v.Sentences) == 2 {
 			continue
 		}
 		s := c.words + ": "
-		if countOf(f, c.class) > 1 {
+		if n > 1 {
 			s += "up to "
 		}
 		s += units.Rate(best.GBps)
@@ -40,6 +37,9 @@ func judge(f *record.File) verdict {
 			s += fmt.Sprintf(", %s of what %s gives (%s)", percent(best.Share.Ratio), printable(best.Share.Name), units.Rate(best.Share.Ceiling))
 		}
 		v.Sentences = append(v.Sentences, s+".")
+	}
+	if f.Train != nil {
+		v.Sentences = append(v.Sentences, trainSentence(f.Train))
 	}
 	if len(v.Sentences) == 0 && len(f.Runs) > 0 {
 		v.Sentences = append(v.Sentences, "There is no rate to rely on: the data that arrived was wrong.")
@@ -110,26 +110,20 @@ func warnings(f *record.File) []string {
 	return out
 }
 
-// fastest is the fastest run of a class whose data was not wrong.
-func fastest(f *record.File, class string) *record.Run {
-	var best *record.Run
+// fastest is the fastest run of a class, and of an operation where one is named,
+// whose data was not wrong, and how many runs there are of it.
+func fastest(f *record.File, op, class string) (best *record.Run, n int) {
 	for i := range f.Runs {
 		r := &f.Runs[i]
-		if measured(r) == class && !failed(r) && (best == nil || r.GBps > best.GBps) {
+		if measured(r) != class || (op != "" && r.Settings.Op != op) {
+			continue
+		}
+		n++
+		if !failed(r) && (best == nil || r.GBps > best.GBps) {
 			best = r
 		}
 	}
-	return best
-}
-
-func countOf(f *record.File, class string) int {
-	n := 0
-	for i := range f.Runs {
-		if measured(&f.Runs[i]) == class {
-			n++
-		}
-	}
-	return n
+	return best, n
 }
 
 func trainSentence(t *record.Train) string {
