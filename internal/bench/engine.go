@@ -30,23 +30,32 @@ type engineMover struct {
 	dst   device.Buffer
 
 	by       map[transfer.RouteTaken]int64 // bytes of all passes
+	reads    int64
 	last     *transfer.Report
 	verified record.Verify
 }
 
 // The destination is the whole data set where it fits into this share of the
-// device's memory; a request has at most so many blocks.
+// device's memory; a request has at most so many pieces. Sequential reads are
+// asked for in pieces of enginePiece, large enough for the engine to cut as it
+// likes and small enough for a stripe to keep all its members busy.
 const (
 	destinationShare = 4
 	maxSegments      = 1 << 18
 	minDestination   = 64 * units.MiB
+	enginePiece      = 64 * units.MiB
+	verifyPiece      = 4 * units.MiB
 )
 
 func newEngineMover(j Job) (*engineMover, error) {
 	if j.Device == nil || j.Engine == nil {
 		return nil, errs.New(errs.Invalid, "benchmark", "engine", "needs a device")
 	}
-	e := &engineMover{Job: j, space: newSpace(j.Set, j.Spec.BlockSize), files: j.Set.Files(), by: map[transfer.RouteTaken]int64{}}
+	piece := j.Spec.BlockSize
+	if j.Spec.Pattern == Sequential {
+		piece = max(piece, enginePiece)
+	}
+	e := &engineMover{Job: j, space: newSpace(j.Set, piece), files: j.Set.Files(), by: map[transfer.RouteTaken]int64{}}
 	for n, g := 0, 0; g < len(j.Set.Groups); g++ {
 		e.index = append(e.index, n)
 		n += len(j.Set.Groups[g].Files)
@@ -58,7 +67,7 @@ func newEngineMover(j Job) (*engineMover, error) {
 	if total := j.Device.Info().TotalMemory; total > 0 {
 		want = min(want, total/destinationShare)
 	}
-	want = max(want, j.Spec.BlockSize)
+	want = max(want, min(piece, j.Set.Bytes()))
 	for {
 		b, err := j.Device.Alloc(want)
 		if err == nil {
@@ -69,7 +78,7 @@ func newEngineMover(j Job) (*engineMover, error) {
 			}
 			return e, nil
 		}
-		if !errs.Is(err, errs.NoMemory) || want/2 < max(minDestination, j.Spec.BlockSize) {
+		if !errs.Is(err, errs.NoMemory) || want/2 < max(minDestination, piece) {
 			return nil, err
 		}
 		want /= 2
@@ -143,9 +152,6 @@ func (e *engineMover) request(ctx context.Context, m *meter, segs []transfer.Seg
 		case <-t.Done():
 			count()
 			e.note(t.Report())
-			m.mu.Lock()
-			m.ops += int64(len(segs))
-			m.mu.Unlock()
 			if err := t.Err(); err != nil && !m.stopped.Load() {
 				return err
 			}
@@ -157,6 +163,7 @@ func (e *engineMover) request(ctx context.Context, m *meter, segs []transfer.Seg
 func (e *engineMover) note(r transfer.Report) {
 	for _, route := range r.Routes {
 		e.by[route.Route] += route.Bytes
+		e.reads += route.Chunks
 	}
 	e.last = &r
 }
@@ -167,27 +174,37 @@ func (e *engineMover) verify(segs []transfer.Segment, blocks []block) error {
 	if err != nil {
 		return err
 	}
-	got, want := make([]byte, e.Spec.BlockSize), make([]byte, e.Spec.BlockSize)
+	got, want := make([]byte, verifyPiece), make([]byte, verifyPiece)
 	for i, b := range blocks {
-		if err := errors.Join(q.CopyOut(got[:b.len], segs[i].Dst), q.Drain()); err != nil {
-			return errors.Join(errs.Wrap("copy from", e.Device.Info().ID, err), q.Close())
-		}
-		f := e.Set.Groups[b.group].Files[b.file]
-		if e.Set.Known {
-			e.Set.Content(b.group, b.file, b.off, want[:b.len])
-		} else if _, err := f.ReadAt(want[:b.len], b.off); err != nil {
-			return errors.Join(err, q.Close())
-		}
-		e.verified.Bytes += b.len
-		if bytes.Equal(got[:b.len], want[:b.len]) {
-			continue
-		}
-		e.verified.Mismatches++
-		if e.verified.First == "" {
-			e.verified.First = fmt.Sprintf("%s, %s", f.Path(), b)
+		for at := int64(0); at < b.len; at += verifyPiece {
+			part := block{group: b.group, file: b.file, off: b.off + at, len: min(verifyPiece, b.len-at)}
+			if err := e.compare(q, part, segs[i].Dst+device.Ptr(at), got[:part.len], want[:part.len]); err != nil {
+				return errors.Join(err, q.Close())
+			}
 		}
 	}
 	return q.Close()
+}
+
+func (e *engineMover) compare(q device.Queue, b block, at device.Ptr, got, want []byte) error {
+	if err := errors.Join(q.CopyOut(got, at), q.Drain()); err != nil {
+		return errs.Wrap("copy from", e.Device.Info().ID, err)
+	}
+	f := e.Set.Groups[b.group].Files[b.file]
+	if e.Set.Known {
+		e.Set.Content(b.group, b.file, b.off, want)
+	} else if _, err := f.ReadAt(want, b.off); err != nil {
+		return err
+	}
+	e.verified.Bytes += b.len
+	if bytes.Equal(got, want) {
+		return nil
+	}
+	e.verified.Mismatches++
+	if e.verified.First == "" {
+		e.verified.First = fmt.Sprintf("%s, %s", f.Path(), b)
+	}
+	return nil
 }
 
 // finish takes routes and refusals from the engine's own reports.
@@ -205,7 +222,12 @@ func (e *engineMover) finish(r *record.Run) error {
 		}
 		last.Files = nil // the settings name them
 		r.Engine = last
+		// Reads are the engine's to cut and to keep in flight.
 		r.Settings.Workers, r.Settings.QueueDepth = last.Engine.Workers, last.Engine.QueueDepth
+		if e.Spec.Pattern == Sequential {
+			r.Settings.BlockSize = last.Engine.ChunkSize
+		}
+		r.Ops, r.IOPS = e.reads, float64(e.reads)/r.Seconds
 	}
 	if e.Spec.Verify {
 		e.verified.Where = "device memory, copied back"

@@ -20,9 +20,6 @@ import (
 func Describe(info device.Info, s *dataset.Set) record.Machine {
 	m := record.Machine{Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), CPU: cpuModel(),
 		Device: record.Device{ID: info.ID, Kind: string(info.Kind), Model: info.Model, Driver: info.Driver, PCI: info.PCI, Memory: info.TotalMemory}}
-	if v := info.Facts["driver_version"]; v != "" {
-		m.Device.Driver = v + " (" + info.Driver + ")"
-	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		m.Kernel = unix.ByteSliceToString(u.Release[:])

@@ -25,13 +25,15 @@ type Session struct {
 	File record.File
 }
 
-// NewSession begins a file of results. Limits that are not of this machine are
+// HostOnly describes the device of runs that stop in host memory: no other was
+// looked for.
+func HostOnly() device.Info {
+	return device.Info{ID: "host", Kind: device.Host, Model: "host memory", NUMANode: -1}
+}
+
+// NewSession begins a file of results; info describes dev, or HostOnly. Limits that are not of this machine are
 // left out, with a note.
-func NewSession(version string, command []string, set *dataset.Set, dev device.Device, engine *transfer.Engine, kept *record.Ceilings) *Session {
-	info := device.Info{ID: "host", Kind: device.Host, Model: "host memory", NUMANode: -1}
-	if dev != nil {
-		info = dev.Info()
-	}
+func NewSession(version string, command []string, set *dataset.Set, dev device.Device, info device.Info, engine *transfer.Engine, kept *record.Ceilings) *Session {
 	now := time.Now()
 	s := &Session{Set: set, Device: dev, Engine: engine, File: record.File{Schema: record.Schema, Tool: record.Tool,
 		Version: version, Command: command, Started: now.UTC(), Machine: Describe(info, set), Runs: []record.Run{}}}

@@ -9,6 +9,7 @@ package bench
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -185,14 +186,17 @@ func (s Spec) Check() error {
 // Name says in a line what the run does.
 func (s Spec) Name() string {
 	s = s.withDefaults()
-	ends := map[Memory]string{Host: "host memory", Pageable: "device, pageable", Pinned: "device, pinned", Engine: "device, by the engine", CuFile: "device, by cuFile"}[s.Memory]
-	from, to := "storage", ends
+	near := map[Memory]string{Host: "host memory", Pageable: "device, pageable", Pinned: "device, pinned", Engine: "device, engine", CuFile: "device, cuFile"}[s.Memory]
+	size := ", " + strings.Replace(units.Bytes(s.BlockSize), ".00", "", 1)
+	if s.Memory == Engine && s.Pattern == Sequential {
+		size = "" // the engine cuts as it likes
+	}
 	if s.Op == Write {
-		from, to = ends, "storage"
+		return fmt.Sprintf("%s to storage, %s%s", near, s.Pattern, size)
 	}
-	order := string(s.Pattern)
-	if s.Memory == Engine {
-		order += ", " + string(s.Cache)
+	from := "storage"
+	if s.Cache == Warm && s.Route != Direct {
+		from = "page cache"
 	}
-	return fmt.Sprintf("%s to %s, %s, %s", from, to, order, units.Bytes(s.BlockSize))
+	return fmt.Sprintf("%s to %s, %s%s", from, near, s.Pattern, size)
 }

@@ -109,6 +109,20 @@ type bencher struct {
 	sys   *boot.System
 	live  *liveLine
 	spare *dataset.Set // empty files to write to, made when first asked for
+	logs  string       // folder of cuFile's log
+}
+
+// quietCuFile keeps cuFile from writing its log into the folder that the user
+// happens to be in. The process is ours, and the user's own word is left alone.
+func (b *bencher) quietCuFile() (err error) {
+	const place = "CUFILE_LOGFILE_PATH"
+	if b.logs != "" || b.a.Env(place) != "" {
+		return nil
+	}
+	if b.logs, err = os.MkdirTemp("", "nebulaio-cufile-"); err != nil {
+		return errs.Wrap("make a folder for cuFile's log in", os.TempDir(), err)
+	}
+	return os.Setenv(place, filepath.Join(b.logs, "cufile.log"))
 }
 
 // openBench opens devices and files. With needDevice no run leaves host memory.
@@ -141,10 +155,24 @@ func (a *app) openBench(ctx context.Context, f *benchFlags, paths []string, need
 			return nil, err
 		}
 	}
-	b.Session = bench.NewSession(nebulaio.Version(), append([]string{"nebulaio"}, a.Args...), set, dev, engine, kept)
+	info := bench.HostOnly()
+	if dev != nil {
+		info = dev.Info()
+		for _, d := range b.sys.Devices.Survey().Devices {
+			if d.ID == info.ID {
+				info = d // with what the management library adds, such as the driver's release
+			}
+		}
+	}
+	b.Session = bench.NewSession(nebulaio.Version(), append([]string{"nebulaio"}, a.Args...), set, dev, info, engine, kept)
 	b.Session.Live = b.live.update
 	if needDevice {
-		b.OpenDirect = func(ctx context.Context) (device.Direct, error) { return b.sys.Devices.OpenDirect(ctx, dev) }
+		b.OpenDirect = func(ctx context.Context) (device.Direct, error) {
+			if err := b.quietCuFile(); err != nil {
+				return nil, err
+			}
+			return b.sys.Devices.OpenDirect(ctx, dev)
+		}
 	}
 	if needDevice && dev.Info().Kind == device.Host && f.device == "auto" {
 		if v := b.sys.Devices.Survey(); v.NoGPU != "" {
@@ -186,6 +214,9 @@ func (b *bencher) close() error {
 	}
 	if b.sys != nil {
 		all = append(all, b.sys.Close())
+	}
+	if b.logs != "" {
+		all = append(all, os.RemoveAll(b.logs))
 	}
 	return errors.Join(all...)
 }

@@ -68,7 +68,7 @@ cache, raw storage read and write there. Each is the median of several rounds.`,
 // measureCeilings measures the limits, keeps them, and holds later runs of the
 // session against them. A place that cannot be written to is noted.
 func (b *bencher) measureCeilings(ctx context.Context, paths []string, rounds int, round time.Duration) error {
-	o := bench.CeilingOptions{Version: nebulaio.Version(), Device: b.Device, Set: b.Set, Rounds: rounds, Time: round,
+	o := bench.CeilingOptions{Version: nebulaio.Version(), Machine: b.File.Machine, Device: b.Device, Set: b.Set, Rounds: rounds, Time: round,
 		Step: func(name string, i, n int) { b.live.step("ceilings: "+name, i, n) }}
 	if len(paths) > 0 {
 		spare, err := b.spareSet(ctx, paths)

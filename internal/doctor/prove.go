@@ -232,21 +232,33 @@ func (w *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// firstError finds the first ERROR line among cuFile's logs in dir.
+// firstError finds the line among cuFile's logs in dir that says most of why a
+// file is refused: one of a known cause, else the first ERROR that is not an
+// assertion about the topology, which machines without switches always have.
 func firstError(dir string) string {
 	names, _ := filepath.Glob(filepath.Join(dir, "cufile*.log")) // the pattern is well formed
+	first := ""
 	for _, n := range names {
 		b, err := facts.Live().ReadFile(n)
 		if err != nil {
 			continue
 		}
 		for line := range strings.Lines(string(b)) {
-			if _, text, ok := strings.Cut(line, " ERROR "); ok {
-				return clean(text)
+			_, text, ok := strings.Cut(line, " ERROR ")
+			if !ok || strings.Contains(text, "assertion:") {
+				continue
+			}
+			for _, cause := range []string{"udev property not found", "not registered with nvidia-fs", "error getting volume attributes"} {
+				if strings.Contains(text, cause) {
+					return clean(text)
+				}
+			}
+			if first == "" {
+				first = clean(text)
 			}
 		}
 	}
-	return ""
+	return first
 }
 
 // plain is an error's text without its fix, which stands beside.
