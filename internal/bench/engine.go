@@ -88,7 +88,7 @@ func newEngineMover(j Job) (*engineMover, error) {
 // pass requests one window after the other.
 func (e *engineMover) pass(ctx context.Context, m *meter) error {
 	e.Engine.Prepare(e.Device)
-	m.start(ctx)
+	m.start()
 	for i := int64(0); i < e.space.total && !m.stopped.Load(); {
 		segs, blocks := e.window(i)
 		if err := e.request(ctx, m, segs); err != nil {

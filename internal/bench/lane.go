@@ -269,13 +269,22 @@ func (ln *lane) runRing() error {
 		}
 		flying[k], began[k] = b, time.Now()
 		ring.Read(fd, ln.slots[k].mem[:n], b.off, -1, uint64(k))
+		// Each at once: a batch leaves the disk with less to do meanwhile, by a
+		// quarter of its rate for small reads on the disks measured.
+		if err := ring.Wait(0); err != nil {
+			failed = errors.Join(failed, err)
+		}
 	}
 	for k := range ln.slots {
 		submit(k)
 	}
 	var landed []int
 	for ring.InFlight() > 0 {
-		if err := ring.Wait(1); err != nil {
+		least := 1
+		if ring.Ready() > 0 {
+			least = 0
+		}
+		if err := ring.Wait(least); err != nil {
 			return errors.Join(err, failed) // the ring is beyond use; the kernel frees it with the process
 		}
 		landed = landed[:0]

@@ -278,7 +278,7 @@ func (l *lanes) pass(ctx context.Context, m *meter) error {
 		})
 	}
 	ready.Wait()
-	m.start(ctx) // threads are there: now it counts
+	m.start() // threads are there: now it counts
 	close(begin)
 	done.Wait()
 	for _, ln := range l.all {

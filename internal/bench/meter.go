@@ -35,15 +35,18 @@ type meter struct {
 	firstBad   string
 	verified   int64
 
-	elapsed  time.Duration // of finished passes
-	began    time.Time     // of the running one
-	halt     func()        // ends its sampling
-	firstAt  time.Duration // sums over the passes
-	firstB   int64
-	first    bool // the running pass had its first worker done
-	passes   []record.Pass
+	elapsed time.Duration // of finished passes
+	began   time.Time     // of the running one
+	running bool
+	limit   *time.Timer // of the running one, nil where time is no limit
+	firstAt time.Duration
+	firstB  int64
+	first   bool // the running pass had its first worker done
+	passes  []record.Pass
+	ended   bool // by time, stability or interruption
+
+	// Of the sampling goroutine, until it has ended.
 	series   series
-	ended    bool // by time, stability or interruption
 	isStable bool
 	spread   float64
 }
@@ -57,18 +60,25 @@ func newMeter(j Job, route Route) *meter {
 // are many.
 const sampleEvery = 100 * time.Millisecond
 
+// maxPasses is how many passes a result lists; later ones only count.
+const maxPasses = 1000
+
 // pass runs mv once over the data. The clock runs from mv's call of start.
 func (m *meter) pass(ctx context.Context, mv mover) error {
 	before := m.bytes.Load()
-	m.first, m.halt = false, nil
 	err := mv.pass(ctx, m)
-	if m.halt == nil {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.running {
 		return err
 	}
 	took := time.Since(m.began)
-	m.halt()
+	m.running = false
+	if m.limit != nil {
+		m.limit.Stop()
+	}
 	m.elapsed += took
-	if n := m.bytes.Load() - before; n > 0 {
+	if n := m.bytes.Load() - before; n > 0 && len(m.passes) < maxPasses {
 		m.passes = append(m.passes, record.Pass{Bytes: n, Seconds: took.Seconds(), GBps: units.GBps(n, took)})
 	}
 	return err
@@ -76,55 +86,77 @@ func (m *meter) pass(ctx context.Context, mv mover) error {
 
 // start begins to count time; a mover calls it once a pass, when all that it
 // needs is there.
-func (m *meter) start(ctx context.Context) {
-	m.began = time.Now()
-	stop, sampled := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(sampled)
-		m.sample(ctx, stop)
-	}()
-	m.halt = func() {
-		close(stop)
-		<-sampled
+func (m *meter) start() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.began, m.running, m.first = time.Now(), true, false
+	if m.spec.Time > 0 {
+		m.limit = time.AfterFunc(m.spec.Time-m.elapsed, m.end)
 	}
 }
 
-// over says that no further pass is wanted.
-func (m *meter) over() bool { return m.ended }
+// end stops the lanes: no further pass is wanted.
+func (m *meter) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = true
+	m.stopped.Store(true)
+}
 
-// sample looks at the bytes until stop, and stops the lanes when it is time.
-func (m *meter) sample(ctx context.Context, stop <-chan struct{}) {
+// over says that no further pass is wanted.
+func (m *meter) over() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ended
+}
+
+// clock is the time that counted so far.
+func (m *meter) clock() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.running {
+		return m.elapsed + time.Since(m.began)
+	}
+	return m.elapsed
+}
+
+// watch samples the bytes, and ends the run with ctx or when it is stable,
+// until the returned function is called.
+func (m *meter) watch(ctx context.Context) (stop func()) {
+	quit, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		m.sample(ctx, quit)
+	}()
+	return func() {
+		close(quit)
+		<-gone
+	}
+}
+
+func (m *meter) sample(ctx context.Context, quit <-chan struct{}) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
-	last, lastAt := m.bytes.Load(), m.began
-	var limit <-chan time.Time
-	if m.spec.Time > 0 {
-		t := time.NewTimer(m.spec.Time - m.elapsed)
-		defer t.Stop()
-		limit = t.C
-	}
-	end := func() {
-		m.ended = true
-		m.stopped.Store(true)
-	}
+	var last int64
+	var lastAt time.Duration
 	done := ctx.Done()
 	for {
 		select {
-		case <-stop:
+		case <-quit:
 			return
 		case <-done:
-			end()
+			m.end()
 			done = nil
-		case <-limit:
-			end()
-		case now := <-tick.C:
-			n := m.bytes.Load()
-			at := m.elapsed + now.Sub(m.began)
-			m.series.add(at, units.GBps(n-last, now.Sub(lastAt)))
-			last, lastAt = n, now
-			if m.spec.Stable > 0 {
+		case <-tick.C:
+			n, at := m.bytes.Load(), m.clock()
+			if at-lastAt < sampleEvery/2 {
+				continue // between passes no time counts
+			}
+			m.series.add(at, units.GBps(n-last, at-lastAt))
+			last, lastAt = n, at
+			if m.spec.Stable > 0 && !m.isStable {
 				if m.isStable, m.spread = m.series.stable(m.spec.Stable); m.isStable {
-					end()
+					m.end()
 				}
 			}
 			m.show(n, at)

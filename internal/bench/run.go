@@ -5,6 +5,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/bench/dataset"
@@ -163,6 +164,8 @@ func (m *measure) all(ctx context.Context) error {
 	}
 	before, how := m.Set.Resident()
 	spent := readCounters(m.Set)
+	unwatch := sync.OnceFunc(m.meter.watch(ctx))
+	defer unwatch()
 	for n := 1; ; n++ {
 		if n > 1 && m.redrop() {
 			if _, err := m.Set.Drop(); err != nil {
@@ -176,6 +179,7 @@ func (m *measure) all(ctx context.Context) error {
 			break
 		}
 	}
+	unwatch()
 	m.spent = readCounters(m.Set).since(spent)
 	m.out.Interrupted = ctx.Err() != nil
 	after, _ := m.Set.Resident()

@@ -203,6 +203,10 @@ func (r *Ring) Wait(n int) error {
 	}
 }
 
+// Ready is how many reads can be reaped without waiting, as far as the kernel
+// has said so yet.
+func (r *Ring) Ready() int { return r.ready() }
+
 func (r *Ring) ready() int { return int(atomic.LoadUint32(r.cqTail) - *r.cqHead) }
 
 // Reap calls f for each completed read: res is the byte count or a negative errno.
