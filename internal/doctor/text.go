@@ -26,13 +26,7 @@ func WriteText(w io.Writer, r *Result, all bool) {
 		writeFix(w, c, "  ")
 	}
 	for _, route := range r.Verdict.Routes {
-		text := route.State
-		for _, s := range route.Steps {
-			if s.State == "blocked" || s.State == "unknown" || s.State == "redirected" {
-				text += ", " + s.ID + " " + s.State
-			}
-		}
-		line("route", route.Name+": "+text)
+		line("route", route.Name+": "+route.text())
 	}
 	line("proof", r.proofLine())
 	line("loader", r.Verdict.Loader)
@@ -116,4 +110,21 @@ func or(l Level) string {
 		return "-"
 	}
 	return string(l)
+}
+
+// text is the state of a route and the conditions that make it so.
+func (r RouteInfo) text() string {
+	text := r.State
+	for _, kind := range []struct{ state, words string }{{"blocked", " by "}, {"redirected", "; redirected by "}, {"unknown", "; not known: "}} {
+		var ids []string
+		for _, s := range r.Steps {
+			if s.State == kind.state {
+				ids = append(ids, s.ID)
+			}
+		}
+		if len(ids) > 0 {
+			text += kind.words + strings.Join(ids, ", ")
+		}
+	}
+	return text
 }
