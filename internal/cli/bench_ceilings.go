@@ -87,7 +87,11 @@ func (b *bencher) measureCeilings(ctx context.Context, paths []string, rounds in
 	}
 	b.File.Notes = nil // it said that there were none
 	if err := bench.KeepCeilings(b.f.ceilingsFile(b.a), c); err != nil {
-		b.File.Notes = append(b.File.Notes, "the limits could not be kept: "+message(err)+"; "+errs.FixOf(err))
+		fix := errs.FixOf(err)
+		if fix == "" {
+			fix = "give --ceilings FILE, in this and in later commands"
+		}
+		b.File.Notes = append(b.File.Notes, "the limits could not be kept: "+message(err)+"; "+fix)
 	}
 	return nil
 }
