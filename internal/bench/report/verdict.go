@@ -33,10 +33,7 @@ func judge(f *record.File) verdict {
 			s += "up to "
 		}
 		s += units.Rate(best.GBps)
-		if best.Share != nil {
-			s += fmt.Sprintf(", %s of what %s gives (%s)", percent(best.Share.Ratio), printable(best.Share.Name), units.Rate(best.Share.Ceiling))
-		}
-		v.Sentences = append(v.Sentences, s+".")
+		v.Sentences = append(v.Sentences, s+againstLimit(best.Share)+".")
 	}
 	if f.Train != nil {
 		v.Sentences = append(v.Sentences, trainSentence(f.Train))
@@ -54,10 +51,27 @@ func judge(f *record.File) verdict {
 	return v
 }
 
+// againstLimit is what a rate is of the limit that binds, to stand after it. A
+// rate a little above a limit is noise of both; one far above it says that the
+// limit is wrong, not that the run is better than the machine.
+func againstLimit(s *record.Share) string {
+	if s == nil {
+		return ""
+	}
+	limit := fmt.Sprintf("%s, %s", printable(s.Name), units.Rate(s.Ceiling))
+	switch {
+	case s.Ratio > limitTooLow:
+		return ", above the kept limit (" + limit + "): that limit is too low, measure it again"
+	case s.Ratio >= atLimit:
+		return ", at the limit of this machine (" + limit + ")"
+	}
+	return fmt.Sprintf(", %s of what %s gives (%s)", percent(s.Ratio), printable(s.Name), units.Rate(s.Ceiling))
+}
+
 func warnings(f *record.File) []string {
 	var out []string
-	var wrong, stray, cached, part, unsettled int
-	var strayFirst string
+	var wrong, stray, cached, part, unsettled, above int
+	var strayFirst, aboveFirst string
 	for i := range f.Runs {
 		r := &f.Runs[i]
 		if failed(r) {
@@ -71,6 +85,12 @@ func warnings(f *record.File) []string {
 		}
 		if coldButCached(r) != "" {
 			cached++
+		}
+		if s := r.Share; s != nil && s.Ratio > limitTooLow {
+			if above == 0 {
+				aboveFirst = printable(s.Name)
+			}
+			above++
 		}
 		if r.Interrupted {
 			part++
@@ -101,6 +121,9 @@ func warnings(f *record.File) []string {
 			out = append(out, "Another route than asked was taken: "+x+".")
 		}
 	}
+	if above > 0 {
+		out = append(out, fmt.Sprintf("More than %s of the kept limit (%s) in %d of %s: that limit is too low, measure it again.", percent(limitTooLow), aboveFirst, above, all))
+	}
 	if unsettled > 0 {
 		out = append(out, fmt.Sprintf("The rate did not settle in %d of %s.", unsettled, all))
 	}
@@ -127,7 +150,11 @@ func fastest(f *record.File, op, class string) (best *record.Run, n int) {
 }
 
 func trainSentence(t *record.Train) string {
-	s := fmt.Sprintf("%s is %s: the accelerator worked %s of the time", printable(t.Workload), boundWords(t.Bound), percent(t.AU))
+	name := printable(t.Workload)
+	if name == "custom" || name == "" { // no name that a reader knows
+		name = "The training-shaped run"
+	}
+	s := fmt.Sprintf("%s is %s: the accelerator worked %s of the time", name, boundWords(t.Bound), percent(t.AU))
 	if t.WantedAU > 0 {
 		s += fmt.Sprintf(", %s wanted", percent(t.WantedAU))
 	}

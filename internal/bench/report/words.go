@@ -156,8 +156,25 @@ func shareWords(s *record.Share) string {
 	if s == nil {
 		return "limit not measured"
 	}
-	return fmt.Sprintf("%.2f of %s %s", s.Ratio, printable(s.Name), units.Rate(s.Ceiling))
+	out := fmt.Sprintf("%.2f of %s %s", s.Ratio, printable(s.Name), units.Rate(s.Ceiling))
+	if above(s) {
+		out += ", " + aboveWords
+	}
+	return out
 }
+
+// Ratios of a rate to its limit at which the words for it change: both are
+// measured, and neither to better than some percent.
+const (
+	atLimit     = 0.95
+	aboveLimit  = 1.05
+	limitTooLow = 1.1
+)
+
+// aboveWords is said of each share that cannot be.
+const aboveWords = "above the kept limit: measure it again"
+
+func above(s *record.Share) bool { return s != nil && s.Ratio > aboveLimit }
 
 // cacheWords is all that is known of the cache in one line.
 func cacheWords(c *record.Cache) string {
