@@ -16,121 +16,13 @@ import (
 // large as the text around them on a phone and on a desk.
 const (
 	narrowW = 340
-	wideW   = 1080
+	wideW   = 1136
 	besideW = 520 // half of a wide page, with a table beside it
 	smallW  = 330 // one of several in a row
 )
 
 // figure is a plot in two sizes, one of which a page shows.
 type figure struct{ Narrow, Wide template.HTML }
-
-// shareBars draws each run as its share of the limit that binds it, or, when no
-// limit is known, as its rate.
-func shareBars(runs []*record.Run) figure {
-	return figure{shareBarsIn(runs, narrowW, true), shareBarsIn(runs, wideW, false)}
-}
-
-func shareBarsIn(runs []*record.Run, w float64, narrow bool) template.HTML {
-	top, shares := 0.0, false
-	for _, r := range runs {
-		shares = shares || r.Share != nil
-	}
-	value := func(r *record.Run) float64 {
-		switch {
-		case !shares:
-			return r.GBps
-		case r.Share == nil:
-			return 0
-		}
-		return r.Share.Ratio * 100
-	}
-	for _, r := range runs {
-		top = max(top, value(r))
-	}
-	if shares {
-		top = max(top, 100)
-	}
-	rowH, head := 46.0, 8.0
-	sc := scale{hi: top * 1.02, from: 262, to: 680}
-	if narrow {
-		rowH, sc.from, sc.to = 74, 1, w-14
-	}
-	h := head + rowH*float64(len(runs)) + 40
-	c := newCanvas(w, h)
-	bottom := head + rowH*float64(len(runs))
-	for _, t := range sc.ticks(5) {
-		anchor := "middle"
-		if narrow && t == 0 {
-			anchor = "start"
-		} else {
-			c.line("grid", sc.at(t), head, sc.at(t), bottom)
-		}
-		c.text("tick", anchor, sc.at(t), bottom+15, tickText(t))
-	}
-	for i, r := range runs {
-		y := head + rowH*float64(i)
-		class := "bar m-" + measured(r)
-		if failed(r) {
-			class = "bar m-wrong"
-		}
-		barY := y + 12
-		if narrow {
-			c.text("label", "start", 0, y+16, shorten(r.Name, (w-4)*bold))
-			barY = y + 23
-			c.text("note", "start", 0, y+52, shorten(shareLine(r), w))
-			c.text("note dim", "start", 0, y+66, shorten(underBar(r), w))
-		} else {
-			c.text("label", "end", sc.from-12, y+25, shorten(r.Name, (sc.from-20)*bold))
-			c.text("note", "start", sc.to+22, y+19, shorten(shareLine(r), w-sc.to-22))
-			c.text("note dim", "start", sc.to+22, y+34, shorten(underBar(r), w-sc.to-22))
-		}
-		if v := value(r); v > 0 {
-			c.rect(class, sc.from, barY, sc.at(v)-sc.from, 16)
-		}
-	}
-	if !narrow { // else it would cross the labels
-		c.line("axis", sc.from, head, sc.from, bottom)
-	}
-	name, title := "share of the limit that binds (%)", "Each run as a share of the limit that binds it"
-	if shares {
-		c.line("limit", sc.at(100), head, sc.at(100), bottom)
-	} else {
-		name, title = "rate (GB/s); limits not measured", "The rate of each run"
-	}
-	c.text("unit", "middle", (sc.from+sc.to)/2, h-8, name)
-	var say []string
-	for _, r := range runs {
-		say = append(say, printable(r.Name)+": "+shareLine(r)+", measured "+markWords(r))
-	}
-	class := "full wide"
-	if narrow {
-		class = "full narrow"
-	}
-	return c.svg(class, title, strings.Join(say, ". "))
-}
-
-func shareLine(r *record.Run) string {
-	if r.Share == nil {
-		return units.Rate(r.GBps) + ", limit not measured"
-	}
-	return fmt.Sprintf("%s, %s of %s", units.Rate(r.GBps), percent(r.Share.Ratio), printable(r.Share.Name))
-}
-
-// underBar is the route taken and what was measured, short enough for a bar.
-func underBar(r *record.Run) string {
-	s := takenNames(r) + "; measured " + shortMeasured(r)
-	switch {
-	case failed(r):
-		return "wrong data"
-	case strayed(r) != "":
-		s += ", not as asked"
-	case coldButCached(r) != "":
-		s += ", asked cold"
-	case r.Interrupted:
-		s += ", interrupted"
-	}
-	return s
-}
 
 // markWords is mark in words that stand in a sentence.
 func markWords(r *record.Run) string {
@@ -240,7 +132,7 @@ func latencies(r *record.Run) template.HTML {
 	for _, v := range cols {
 		top = max(top, v)
 	}
-	f := newFrame(smallW, 210, 4, top*1.35, "requests (%)")
+	f := newFrame(smallW, 210, 4, top*1.42, "requests (%)")
 	f.x = scale{lo: lo, hi: hi, from: f.x.from, to: f.x.to, log: true}
 	for _, t := range f.x.ticks(5) {
 		f.xTick(f.x.at(t), span1(t))
@@ -252,8 +144,8 @@ func latencies(r *record.Run) template.HTML {
 			f.rect("column", f.x.from+w*float64(i)+0.5, y, w-1, f.y.from-y)
 		}
 	}
-	// Each stands at its own height: close ones do not run into each other.
-	// Their values are in the table beside.
+	// Each stands at its own height, below the unit: close ones run neither
+	// into each other nor into it. Their values are in the table beside.
 	for i, m := range []struct {
 		name string
 		at   float64
@@ -261,7 +153,7 @@ func latencies(r *record.Run) template.HTML {
 		if m.at < lo || m.at > hi {
 			continue
 		}
-		x, y := f.x.at(m.at), f.y.to+float64(i)*14
+		x, y := f.x.at(m.at), f.y.to+8+float64(i)*14
 		f.line("event", x, y-8, x, f.y.from)
 		anchor, dx := "start", 4.0
 		if x+textWidth(m.name)+4 > f.w {

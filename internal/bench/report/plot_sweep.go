@@ -12,16 +12,53 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// sweepPlot draws a sweep: a line over numbers, bars over names.
-func sweepPlot(f *record.File, sw record.Sweep) figure {
+// sweepPlots draws a sweep: a line over numbers, bars over names. How busy the
+// accelerator was comes first where the points are training-shaped runs.
+func sweepPlots(f *record.File, sw record.Sweep) []figure {
 	if len(sw.Points) == 0 {
-		return figure{}
+		return nil
 	}
-	draw := sweepLines
+	both := func(draw func(w float64, class string) template.HTML) figure {
+		return figure{draw(narrowW, "narrow"), draw(besideW, "wide")}
+	}
 	if sw.Unit == "" {
-		draw = sweepBars
+		return []figure{both(func(w float64, class string) template.HTML { return sweepBars(f, sw, w, class) })}
 	}
-	return figure{draw(f, sw, narrowW, "narrow"), draw(f, sw, besideW, "wide")}
+	var out []figure
+	height := 250.0
+	if trains(sw) {
+		height = 190
+		out = append(out, both(func(w float64, class string) template.HTML { return sweepLines(f, sw, busyAxis(), w, height, class) }))
+	}
+	return append(out, both(func(w float64, class string) template.HTML {
+		return sweepLines(f, sw, rateAxis(f, sw), w, height, class)
+	}))
+}
+
+// trains says whether the points of a sweep are training-shaped runs.
+func trains(sw record.Sweep) bool {
+	return slices.ContainsFunc(sw.Points, func(p record.SweepPoint) bool { return p.AU > 0 })
+}
+
+// axisOf is what a sweep's points are drawn by.
+type axisOf struct {
+	unit, title string
+	top         float64
+	limit       float64 // 0 for none
+	limitName   string
+	value       func(record.SweepPoint) float64
+}
+
+func rateAxis(f *record.File, sw record.Sweep) axisOf {
+	top, limit, name := sweepTop(f, sw)
+	return axisOf{unit: "GB/s", top: max(top, limit) * 1.12, limit: limit, limitName: printable(name),
+		value: func(p record.SweepPoint) float64 { return f.Runs[p.Run].GBps }}
+}
+
+// busyAxis always shows all of 100 %: what misses of it is what is lost.
+func busyAxis() axisOf {
+	return axisOf{unit: "accelerator utilisation (%)", title: "Accelerator utilisation. ", top: 106,
+		value: func(p record.SweepPoint) float64 { return min(p.AU, 1) * 100 }}
 }
 
 // sweepTop is the greatest rate, and the limit when one binds all points and is
@@ -49,19 +86,23 @@ func sweepTop(f *record.File, sw record.Sweep) (top, limit float64, name string)
 func sweepDesc(f *record.File, sw record.Sweep) string {
 	var out []string
 	for _, p := range sw.Points {
-		out = append(out, strings.TrimSpace(printable(p.Series+" "+p.Label))+" "+units.Rate(f.Runs[p.Run].GBps))
+		s := strings.TrimSpace(printable(p.Series+" "+p.Label)) + " " + units.Rate(f.Runs[p.Run].GBps)
+		if trains(sw) {
+			s += " (busy " + percent(p.AU) + ")"
+		}
+		out = append(out, s)
 	}
 	return printable(sw.Question) + " " + strings.Join(out, ", ") + ". " + printable(sw.Answer)
 }
 
-func sweepLines(f *record.File, sw record.Sweep, w float64, class string) template.HTML {
+func sweepLines(f *record.File, sw record.Sweep, ax axisOf, w, height float64, class string) template.HTML {
 	names := seriesOf(sw)
-	top, limit, limitName := sweepTop(f, sw)
 	legend := 4.0
 	if len(names) > 1 {
 		legend += 18*float64(legendRows(names, w)) + 6
 	}
-	fr := newFrame(w, 250+legend, legend, max(top, limit)*1.12, "GB/s")
+	fr := newFrame(w, height+legend, legend, ax.top, ax.unit)
+	left := fr.x.from
 	xs := make([]float64, 0, len(sw.Points))
 	for _, p := range sw.Points {
 		xs = append(xs, p.X)
@@ -96,10 +137,14 @@ func sweepLines(f *record.File, sw record.Sweep, w float64, class string) templa
 			last = x
 		}
 	}
-	if limit > 0 {
-		y := fr.y.at(limit)
-		fr.line("limit", 40, y, w-10, y)
-		fr.text("note", "start", 44, y-5, shorten(printable(limitName)+" "+units.Rate(limit), w-60))
+	if ax.limit > 0 {
+		y := fr.y.at(ax.limit)
+		fr.line("limit", left, y, w-10, y)
+		name := ax.limitName
+		if w <= narrowW { // a long one would lie under the points
+			name = "limit"
+		}
+		fr.text("note", "start", left+4, y-5, shorten(name+" "+units.Rate(ax.limit), w-left-20))
 	}
 	for i, name := range names {
 		var d strings.Builder
@@ -109,19 +154,19 @@ func sweepLines(f *record.File, sw record.Sweep, w float64, class string) templa
 				if d.Len() == 0 {
 					cmd = "M"
 				}
-				fmt.Fprintf(&d, "%s%s %s", cmd, px(fr.x.at(p.X)), px(fr.y.at(f.Runs[p.Run].GBps)))
+				fmt.Fprintf(&d, "%s%s %s", cmd, px(fr.x.at(p.X)), px(fr.y.at(ax.value(p))))
 			}
 		}
 		fr.path(fmt.Sprintf("curve s%d", i%seriesColours), d.String())
 		for _, p := range sw.Points {
 			if r := &f.Runs[p.Run]; p.Series == name {
-				fr.marker(i, measured(r) != ofStorage, fr.x.at(p.X), fr.y.at(r.GBps))
+				fr.marker(i, measured(r) != ofStorage, fr.x.at(p.X), fr.y.at(ax.value(p)))
 			}
 		}
 	}
-	fr.x.from, fr.x.to = 40, w-10
+	fr.x.from, fr.x.to = left, w-10
 	fr.baseline(axis)
-	return fr.svg(class, sw.Question, sweepDesc(f, sw))
+	return fr.svg(class, ax.title+sw.Question, sweepDesc(f, sw))
 }
 
 func legendWidth(name string) float64 { return textWidth(name) + 34 }
@@ -178,6 +223,9 @@ func sweepBars(f *record.File, sw record.Sweep, w float64, class string) templat
 			name = printable(p.Series) + ", " + name
 		}
 		value := units.Rate(r.GBps) + ", " + shortMeasured(r)
+		if trains(sw) {
+			value += ", busy " + percent(p.AU)
+		}
 		c.text("label", "start", 0, y+16, shorten(name, (w-textWidth(value)-12)*bold))
 		c.text("note", "end", w, y+16, value)
 		c.rect("bar m-"+measured(r), sc.from, y+23, sc.at(r.GBps)-sc.from, 16)

@@ -24,7 +24,9 @@ func partBars(t *record.Train) figure {
 		const rowH, head = 46.0, 6.0
 		bottom := head + rowH*float64(len(parts))
 		c := newCanvas(w, bottom+40)
-		sc := scale{hi: top * 1e3 * 1.05, from: 1, to: w - 14}
+		// The values have a column of their own, which no bar reaches.
+		unit, per := timeUnit(top)
+		sc := scale{hi: top * per * 1.02, from: 1, to: w - 72}
 		for _, tk := range sc.ticks(4) {
 			anchor := "middle"
 			if tk == 0 {
@@ -37,12 +39,13 @@ func partBars(t *record.Train) figure {
 		for i, p := range parts {
 			y := head + rowH*float64(i)
 			c.text("label", "start", 0, y+16, p.name)
-			c.text("note", "end", w, y+16, span(p.seconds))
-			c.rect("bar "+[]string{"m-storage", "m-memory", "m-step", "m-idle"}[i], sc.from, y+22, sc.at(p.seconds*1e3)-sc.from, 14)
+			c.text("note", "end", w, y+33, span(p.seconds))
+			c.rect("bar "+[]string{"m-storage", "m-memory", "m-step", "m-idle"}[i], sc.from, y+22, sc.at(p.seconds*per)-sc.from, 14)
+			// Only beside the bars: a short step's line would cross the names.
+			x := sc.at(t.Target * per)
+			c.line("limit", x, y+19, x, y+39)
 		}
-		x := sc.at(t.Target * 1e3)
-		c.line("limit", x, head, x, bottom)
-		c.text("unit", "middle", w/2, bottom+33, "time per step (ms); the line is the step")
+		c.text("unit", "middle", (sc.from+sc.to)/2, bottom+33, "time per step ("+unit+"); the line is the step")
 		return c.svg(class, "What each part of a step takes alone", fmt.Sprintf("Loader alone %s, copy alone %s, step %s, idle %s", span(t.Isolated), span(t.Copy), span(t.Target), span(t.Idle)))
 	}
 	return figure{draw(narrowW, "narrow"), draw(besideW, "wide")}
@@ -106,10 +109,14 @@ func idlePlot(t *record.Train) figure {
 		var gaps []float64
 		top := 0.0
 		for i := 1; i < len(t.Trace); i++ {
-			g := max(t.Trace[i].Begin-t.Trace[i-1].End, 0) * 1e3
+			g := max(t.Trace[i].Begin-t.Trace[i-1].End, 0)
 			gaps, top = append(gaps, g), max(top, g)
 		}
-		f := newFrame(w, 230, 4, top*1.15, "idle (ms)")
+		unit, per := timeUnit(top)
+		for i := range gaps {
+			gaps[i] *= per
+		}
+		f := newFrame(w, 230, 4, top*per*1.15, "idle ("+unit+")")
 		f.x.lo, f.x.hi = 1, float64(len(t.Trace))
 		for _, tk := range f.x.ticks(6) {
 			f.xTick(f.x.at(tk), tickText(tk))

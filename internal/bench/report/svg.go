@@ -100,6 +100,35 @@ func shorten(s string, w float64) string {
 	return strings.TrimRight(string(r[:n-1]), " ,") + "…"
 }
 
+// wrapped breaks text into at most n lines of about w pixels, at its spaces;
+// what does not fit the last one is cut there.
+func wrapped(s string, w float64, n int) []string {
+	var out []string
+	for _, word := range words80(printable(s)) {
+		if k := len(out) - 1; k >= 0 && (textWidth(out[k]+" "+word) <= w || len(out) == n) {
+			out[k] += " " + word
+		} else {
+			out = append(out, word)
+		}
+	}
+	for i, line := range out {
+		out[i] = shorten(line, w)
+	}
+	return out
+}
+
+// timeUnit is the unit in which times up to top seconds have short numbers, and
+// how many of it a second has.
+func timeUnit(top float64) (string, float64) {
+	switch {
+	case top >= 10:
+		return "s", 1
+	case top >= 1e-3:
+		return "ms", 1e3
+	}
+	return "µs", 1e6
+}
+
 // scale maps values to pixels.
 type scale struct {
 	lo, hi   float64 // values
@@ -184,7 +213,7 @@ type frame struct {
 	x, y scale
 }
 
-// newFrame leaves room for the axes' text and draws the value axis: its unit
+// newFrame leaves as much room as the axes' text needs and draws the value axis: its unit
 // above it, lines behind the values.
 func newFrame(w, h, top, hi float64, unit string) *frame {
 	f := &frame{canvas: newCanvas(w, h)}
@@ -192,8 +221,13 @@ func newFrame(w, h, top, hi float64, unit string) *frame {
 		hi = 1
 	}
 	f.y = scale{lo: 0, hi: hi, from: h - 38, to: top + 16}
-	f.x = scale{from: 40, to: w - 10}
-	for _, t := range f.y.ticks(5) {
+	ticks := f.y.ticks(5)
+	left := 40.0
+	for _, t := range ticks {
+		left = max(left, textWidth(tickText(t))+10)
+	}
+	f.x = scale{from: min(left, w/3), to: w - 10}
+	for _, t := range ticks {
 		y := f.y.at(t)
 		f.line("grid", f.x.from, y, f.x.to, y)
 		f.text("tick", "end", f.x.from-6, y+3.5, tickText(t))

@@ -16,7 +16,7 @@ import (
 
 // WriteText writes f for a terminal of 80 columns, without colour: the verdict
 // and where it was measured, a table when there are several runs, the answers
-// of sweeps, then a block for each run, limits and training.
+// of sweeps, training, limits, then a block for each run.
 // The error is of writing.
 func WriteText(w io.Writer, f *record.File) error {
 	s := newSheet(w)
@@ -26,9 +26,6 @@ func WriteText(w io.Writer, f *record.File) error {
 		s.wrap("WARNING   ", "          ", x)
 	}
 	s.where(f)
-	if f.Train != nil {
-		s.train(f.Train)
-	}
 	swept := sweptRuns(f)
 	var own []int // runs that no sweep shows
 	for i := range f.Runs {
@@ -42,6 +39,13 @@ func WriteText(w io.Writer, f *record.File) error {
 	for _, sw := range f.Sweeps {
 		s.sweep(f, sw)
 	}
+	if f.Train != nil {
+		s.train(f.Train)
+	}
+	// A single run names the limit that binds; the others would only hide it.
+	if f.Ceilings != nil && len(f.Ceilings.Limits) > 0 && (len(f.Runs) > 1 || len(f.Runs) == 0 && f.Train == nil) {
+		s.ceilings(f)
+	}
 	told := map[string]bool{}
 	for i := range f.Runs {
 		// The table of a sweep says enough of its runs, unless one went wrong.
@@ -50,10 +54,6 @@ func WriteText(w io.Writer, f *record.File) error {
 		} else {
 			s.remarks("", r, told)
 		}
-	}
-	// A single run names the limit that binds; the others would only hide it.
-	if f.Ceilings != nil && len(f.Ceilings.Limits) > 0 && (len(f.Runs) > 1 || len(f.Runs) == 0 && f.Train == nil) {
-		s.ceilings(f)
 	}
 	for _, n := range f.Notes {
 		s.wrap("note: ", "      ", printable(n))
@@ -87,12 +87,22 @@ func (s *sheet) where(f *record.File) {
 
 func (s *sheet) summary(runs []record.Run, which []int) {
 	s.line("")
+	var all []*record.Run
 	g := newGrid(">#", "run", ">GB/s", ">GiB/s", ">share", "taken", "measured")
 	for _, i := range which {
 		r := &runs[i]
 		g.add(fmt.Sprint(i+1), printable(r.Name), number(r.GBps), number(r.GBps*1e9/units.GiB), shareNumber(r), takenNames(r), mark(r))
+		all = append(all, r)
 	}
 	s.grid("", g)
+	s.above("", all)
+}
+
+// above says under a table what a share in it means that cannot be.
+func (s *sheet) above(indent string, runs []*record.Run) {
+	if slices.ContainsFunc(runs, func(r *record.Run) bool { return above(r.Share) }) {
+		s.wrap(indent, indent, fmt.Sprintf("A share of more than %.2f is %s.", aboveLimit, aboveWords))
+	}
 }
 
 // mark is what was measured in a word, with a sign for what must not be missed.
@@ -230,16 +240,18 @@ func (s *sheet) sweep(f *record.File, sw record.Sweep) {
 	if len(several) > 1 {
 		heads = append([]string{"series"}, heads...)
 	}
-	trains := slices.ContainsFunc(sw.Points, func(p record.SweepPoint) bool { return p.AU > 0 })
-	if trains { // a step has no latency of its own; how busy the device was is what counts
+	busy := trains(sw)
+	if busy { // a step has no latency of its own; how busy the device was is what counts
 		heads[slices.Index(heads, ">p99")] = ">busy"
 	}
+	var all []*record.Run
 	g := newGrid(heads...)
 	for _, p := range sw.Points {
 		r := &f.Runs[p.Run]
+		all = append(all, r)
 		p99 := none
 		switch {
-		case trains:
+		case busy:
 			p99 = percent(p.AU)
 		case r.Latency != nil:
 			p99 = span(r.Latency.P99)
@@ -251,6 +263,7 @@ func (s *sheet) sweep(f *record.File, sw record.Sweep) {
 		g.add(row...)
 	}
 	s.grid("  ", g)
+	s.above("  ", all)
 	if sw.Answer != "" {
 		s.wrap("  -> ", "     ", printable(sw.Answer))
 	}
@@ -281,55 +294,4 @@ func (s *sheet) ceilings(f *record.File) {
 	for _, n := range c.Notes {
 		s.wrap("  note: ", "        ", printable(n))
 	}
-}
-
-func (s *sheet) train(t *record.Train) {
-	s.line("")
-	au := percent(t.AU)
-	if t.WantedAU > 0 {
-		au += " (" + percent(t.WantedAU) + " wanted)"
-	}
-	s.field("", "workload", fmt.Sprintf("%s: batches of %d x %s, %s read to %s memory, %s, %s, %d ahead", printable(t.Workload), t.Batch,
-		size(t.SampleBytes), printable(t.Route), printable(t.Memory), printable(t.Pattern), plural(t.Workers, "worker"), t.Prefetch))
-	s.field("", "steps", fmt.Sprintf("%d after %d to warm up, step: %s, timed by %s", t.Steps, t.Warmup, printable(t.Step), printable(t.Timing)))
-	s.field("", "AU", au+fmt.Sprintf(", %s samples/s, %s, %s", sig(t.SamplesPerSec), rates(t.GBps), span(t.Seconds)))
-	r := reading(t)
-	s.field("", "route", "asked "+asked(r.Settings)+" -> taken "+taken(r))
-	s.field("", "", strayed(r))
-	s.field("", "cache", "measured "+measuredWords(measured(r))+"; "+cacheWords(t.Cache))
-	if t.Cache != nil {
-		s.field("", "", printable(t.Cache.Why))
-	}
-	g := newGrid("per step", ">time", ">of step", "")
-	for _, p := range trainParts(t) {
-		g.add(p.name, span(p.seconds), ratioWords(p.seconds, t.Target), p.what)
-	}
-	s.line("")
-	s.grid("  ", g)
-	s.line("")
-	s.field("", "bound", printable(string(t.Bound))+": "+printable(t.Why))
-	for i, n := range t.Next {
-		s.field("", map[bool]string{true: "next"}[i == 0], fmt.Sprintf("%d. %s", i+1, printable(n)))
-	}
-}
-
-type trainPart struct {
-	name, what string
-	seconds    float64
-}
-
-func trainParts(t *record.Train) []trainPart {
-	return []trainPart{
-		{"loader alone", "storage to host memory", t.Isolated},
-		{"copy alone", "host to device memory", t.Copy},
-		{"step", "the work itself", t.Target},
-		{"idle", "the accelerator waited, p99 " + span(t.IdleP99), t.Idle},
-	}
-}
-
-func ratioWords(a, b float64) string {
-	if b <= 0 {
-		return none
-	}
-	return fmt.Sprintf("%.2f", a/b)
 }

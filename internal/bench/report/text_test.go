@@ -43,7 +43,7 @@ func golden(t *testing.T, name string, write func(io.Writer) error) {
 }
 
 func fixtures() map[string]*record.File {
-	return map[string]*record.File{"h200": h200(), "host": hostOnly(), "train": training(), "stopped": stopped(), "wrong": wrong()}
+	return map[string]*record.File{"h200": h200(), "host": hostOnly(), "train": training(), "stopped": stopped(), "wrong": wrong(), "all": suite()}
 }
 
 func TestFixturesAreWhole(t *testing.T) {
