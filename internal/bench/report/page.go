@@ -149,7 +149,7 @@ func newRow(f *record.File, i int) row {
 	v := row{
 		ID: fmt.Sprintf("run-%d", i+1), Name: printable(r.Name), GBps: units.Rate(r.GBps), GiBps: gib(r.GBps),
 		Share: none, ShareOf: "limit not measured", Asked: asked(r.Settings), Taken: taken(r),
-		Class: "m-" + measured(r), Measured: measuredWords(measured(r)), Verdict: shortMeasured(r), P99: none, CPU: span(r.CPU.PerGiB), Checked: "no",
+		Class: "m-" + measured(r), Measured: measuredWords(measured(r)), Verdict: measuredWord(measured(r)), P99: none, CPU: span(r.CPU.PerGiB), Checked: "no",
 	}
 	if r.Share != nil {
 		v.Share = percent(r.Share.Ratio)

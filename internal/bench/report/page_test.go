@@ -132,6 +132,9 @@ func TestALongListIsClosed(t *testing.T) {
 	if !strings.Contains(htmlOf(t, wrong()), `id="run-1" open`) {
 		t.Error("a single run is closed")
 	}
+	if m := regexp.MustCompile(`(?s)<summary>.*?</summary>`).FindString(htmlOf(t, wrong())); strings.Count(m, "wrong data") != 1 {
+		t.Errorf("wrong data is not said once: %s", m)
+	}
 }
 
 func TestOverviewLeavesSweepsToTheirPlots(t *testing.T) {

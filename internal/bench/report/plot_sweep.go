@@ -238,8 +238,13 @@ func shortMeasured(r *record.Run) string {
 	if failed(r) {
 		return "wrong data"
 	}
-	if m := measured(r); m != ofBoth {
-		return m
+	return measuredWord(measured(r))
+}
+
+// measuredWord is measured in one word.
+func measuredWord(m string) string {
+	if m == ofBoth {
+		return "mixed"
 	}
-	return "mixed"
+	return m
 }
