@@ -162,20 +162,25 @@ func busCopies(ctx context.Context, o CeilingOptions, _ record.Machine) (_ []rec
 		}
 		queues = append(queues, q)
 	}
-	// spread copies each part of mem on a queue and a thread of its own: the
-	// driver copies pageable memory with the thread that asks.
-	spread := func(n int, mem []byte, out bool) func() error {
+	// spread lets n threads copy a piece each, again and again, on queues of
+	// their own: the driver copies pageable memory with the thread that asks.
+	spread := func(n int, piece int64, mem []byte, out bool) func() error {
 		return func() error {
 			failed := make([]error, n)
-			each := int64(copySize / n)
+			times := copySize / int64(n) / piece
 			var wg sync.WaitGroup
 			for k := range n {
 				wg.Go(func() {
-					part, at := mem[int64(k)*each:int64(k+1)*each], dev.Ptr()+device.Ptr(int64(k)*each)
-					if out {
-						failed[k] = errors.Join(queues[k].CopyOut(part, at), queues[k].Drain())
-					} else {
-						failed[k] = errors.Join(queues[k].CopyIn(at, part), queues[k].Drain())
+					part, at := mem[int64(k)*piece:int64(k+1)*piece], dev.Ptr()+device.Ptr(int64(k)*piece)
+					for range times {
+						if out {
+							failed[k] = errors.Join(queues[k].CopyOut(part, at), queues[k].Drain())
+						} else {
+							failed[k] = errors.Join(queues[k].CopyIn(at, part), queues[k].Drain())
+						}
+						if failed[k] != nil {
+							return
+						}
 					}
 				})
 			}
@@ -198,21 +203,30 @@ func busCopies(ctx context.Context, o CeilingOptions, _ record.Machine) (_ []rec
 	}
 	pin, page := pinned.Bytes()[:copySize], pageable.Bytes()[:copySize]
 	pinnedHow := fmt.Sprintf("%d copies of %s on one queue a round", times, units.Bytes(copySize))
-	pageHow := func(n int) string {
-		return fmt.Sprintf("%s a round, by %s", units.Bytes(copySize), counted(n, "thread"))
-	}
-	kinds := []struct {
+	type kind struct {
 		id, name, how string
 		bytes         int64
 		copy          func() error
 		rounds        []float64
-	}{
+	}
+	kinds := []kind{
 		{record.H2DPinned, "pinned host memory to " + id, pinnedHow, times * copySize, queued(func() error { return one.CopyIn(dev.Ptr(), pin) }), nil},
 		{record.D2HPinned, id + " to pinned host memory", pinnedHow, times * copySize, queued(func() error { return one.CopyOut(pin, dev.Ptr()) }), nil},
-		{record.H2DPageable, "pageable host memory to " + id, pageHow(1), copySize, spread(1, page, false), nil},
-		{record.H2DPageable, "pageable host memory to " + id, pageHow(pageableStreams), copySize, spread(pageableStreams, page, false), nil},
-		{record.D2HPageable, id + " to pageable host memory", pageHow(1), copySize, spread(1, page, true), nil},
-		{record.D2HPageable, id + " to pageable host memory", pageHow(pageableStreams), copySize, spread(pageableStreams, page, true), nil},
+	}
+	for _, out := range []bool{false, true} {
+		limit, name := record.H2DPageable, "pageable host memory to "+id
+		if out {
+			limit, name = record.D2HPageable, id+" to pageable host memory"
+		}
+		// One large copy, and small ones that stay in the processor's cache, as
+		// programs that reuse a buffer do.
+		for _, shape := range []struct {
+			threads int
+			piece   int64
+		}{{1, copySize}, {4, units.MiB}, {pageableStreams, units.MiB}} {
+			how := fmt.Sprintf("%s a round, by %s, %s at a time", units.Bytes(copySize), counted(shape.threads, "thread"), units.Bytes(shape.piece))
+			kinds = append(kinds, kind{limit, name, how, copySize, spread(shape.threads, shape.piece, page, out), nil})
+		}
 	}
 	for round := range o.Rounds + 1 {
 		for k := range kinds {

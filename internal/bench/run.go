@@ -215,15 +215,15 @@ func (m *measure) prepare(ctx context.Context) error {
 			m.out.Notes = append(m.out.Notes, fmt.Sprintf("%s of the files stayed in the page cache when it was dropped", units.Bytes(left)))
 		}
 	case Warm:
-		return m.warm(ctx)
+		return warm(ctx, m.Set)
 	}
 	return nil
 }
 
 // warm reads the files through the page cache, as far as memory allows it.
-func (m *measure) warm(ctx context.Context) error {
+func warm(ctx context.Context, set *dataset.Set) error {
 	buf := make([]byte, 4*units.MiB)
-	for _, f := range m.Set.Files() {
+	for _, f := range set.Files() {
 		for off := int64(0); off < f.Size(); off += int64(len(buf)) {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)

@@ -15,6 +15,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
+// Warm reads the session's files into the page cache, for runs that are to find
+// them there.
+func (s *Session) Warm(ctx context.Context) error { return warm(ctx, s.Set) }
+
 // Train adds a training-shaped run on the session's files and device. Like Run
 // it keeps the result of an interrupted one and returns its error.
 func (s *Session) Train(ctx context.Context, c train.Config) (record.Train, error) {

@@ -60,7 +60,7 @@ diagnosis: loader-bound, copy-bound or gpu-bound, with the next thing to change.
 	fs.Var(choice(&f.c.Memory, "MEMORY", train.Engine, train.Pinned, train.Pageable), "memory", "how batches get to the device: engine, pinned or pageable")
 	fs.Var(choice(&f.c.Route, "ROUTE", "auto", "direct", "buffered"), "route", "auto, direct or buffered")
 	fs.Var(choice(&f.c.Pattern, "ORDER", train.Random, train.Sequential), "pattern", "order of samples: random or sequential")
-	fs.BoolVar(&f.warm, "warm", false, "leave the page cache alone instead of dropping it before each epoch")
+	fs.BoolVar(&f.warm, "warm", false, "read the data into the page cache before, instead of dropping it before each epoch")
 	fs.Var(number(&f.c.Seed), "seed", "seed of contents and order")
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
@@ -81,6 +81,12 @@ diagnosis: loader-bound, copy-bound or gpu-bound, with the next thing to change.
 			return err
 		}
 		defer func() { err = errors.Join(err, b.close()) }()
+		if f.warm {
+			b.live.step("reading the data into the page cache", 0, 1)
+			if err := b.Warm(ctx); err != nil {
+				return err
+			}
+		}
 		return b.finish(b.train(ctx, f.c))
 	})
 	return cmd

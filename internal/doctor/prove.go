@@ -233,8 +233,8 @@ func (w *bounded) Write(p []byte) (int, error) {
 }
 
 // firstError finds the line among cuFile's logs in dir that says most of why a
-// file is refused: one of a known cause, else the first ERROR that is not an
-// assertion about the topology, which machines without switches always have.
+// file is refused: one of a known cause, else the first ERROR that is not about
+// the topology: machines without PCIe switches always have those.
 func firstError(dir string) string {
 	names, _ := filepath.Glob(filepath.Join(dir, "cufile*.log")) // the pattern is well formed
 	first := ""
@@ -245,7 +245,7 @@ func firstError(dir string) string {
 		}
 		for line := range strings.Lines(string(b)) {
 			_, text, ok := strings.Cut(line, " ERROR ")
-			if !ok || strings.Contains(text, "assertion:") {
+			if !ok || strings.Contains(text, "cufio-topo") {
 				continue
 			}
 			for _, cause := range []string{"udev property not found", "not registered with nvidia-fs", "error getting volume attributes"} {
