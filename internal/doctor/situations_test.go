@@ -105,6 +105,7 @@ var situations = []struct {
 	// whose root file system was unpacked from a container image. A tar, because
 	// names with colons keep a module from being downloaded.
 	{name: "14-h200-vm", make: func() *machine { return captured("h200-vm.tar") }, opt: Options{GPU: -1}, direct: "no", cause: "blk.peer", fix: "NVMe disk of its own", fails: true},
+	{name: "21-h200-vm-proved", make: func() *machine { return captured("h200-vm-proved.tar") }, opt: Options{GPU: -1}, direct: "no", cause: "blk.peer", fix: "NVMe disk of its own", fails: true},
 	{name: "15-md-small-chunk-resync", make: func() *machine {
 		m := bare().put(`
 /proc/self/mountinfo = 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw|30 22 9:127 / /data rw,noatime - xfs /dev/md127 rw,attr2,inode64,sunit=1024,swidth=2048
