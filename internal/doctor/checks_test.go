@@ -221,7 +221,7 @@ func TestAFaultThatStopsThePathFails(t *testing.T) {
 // TestWithoutAGPUNetworksStillCost: TCP beside an idle RDMA port is slow for a
 // host too.
 func TestWithoutAGPUNetworksStillCost(t *testing.T) {
-	m := situations[10].make().drop("/proc/driver/nvidia")
+	m := numbered(t, "11").make().drop("/proc/driver/nvidia")
 	if l := levelOf(look(t, m, Options{GPU: -1}), "nfs.proto"); l != Warn {
 		t.Errorf("nfs.proto is %s without a GPU, want WARN", l)
 	}
@@ -233,7 +233,7 @@ func TestArraysByKernel(t *testing.T) {
 		level, kernel string
 		want          Level
 	}{{"raid0", "6.8.0", Info}, {"raid0", "7.1.0", Info}, {"raid10", "7.1.0", Info}, {"raid10", "7.2.0", Info}} {
-		m := situations[14].make().put("/sys/class/block/md127/md/level = " + c.level)
+		m := numbered(t, "15").make().put("/sys/class/block/md127/md/level = " + c.level)
 		m.meta.Kernel = c.kernel
 		r := look(t, m, Options{GPU: 0})
 		open := c.level == "raid0" && c.kernel >= "7.1" || c.level == "raid10" && c.kernel >= "7.2"

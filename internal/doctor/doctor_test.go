@@ -86,7 +86,7 @@ func TestAMissingGPUFailsOnlyWhenAskedFor(t *testing.T) {
 
 // TestTheGPUIsTheOneThatCUDAMeans shows CUDA the second GPU alone.
 func TestTheGPUIsTheOneThatCUDAMeans(t *testing.T) {
-	m := situations[7].make()
+	m := numbered(t, "08").make()
 	m.meta.Survey = &device.Survey{Devices: []device.Info{{ID: "cuda:0", PCI: "00000000:D8:00.0"}, {ID: "host"}}}
 	for _, n := range []int{0, -1} {
 		if r := look(t, m, Options{GPU: n}); r.GPU == nil || r.GPU.PCI != "0000:d8:00.0" || r.GPU.Index != 0 {
@@ -243,7 +243,7 @@ func TestTheJSONKeepsItsNames(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	before, now := look(t, bare(), Options{GPU: 0}), look(t, situations[8].make(), Options{GPU: 0})
+	before, now := look(t, bare(), Options{GPU: 0}), look(t, numbered(t, "09").make(), Options{GPU: 0})
 	b, err := json.Marshal(before)
 	if err != nil {
 		t.Fatal(err)

@@ -21,8 +21,8 @@ const nvfs = `
 /dev/nvidia-fs1 = x
 `
 
-// situations are machines that people bring, with the answer they need first.
-var situations = []struct {
+// situation is a machine that somebody brings, with the answer needed first.
+type situation struct {
 	name   string
 	make   func() *machine
 	opt    Options
@@ -30,7 +30,9 @@ var situations = []struct {
 	cause  string // id of the first cause, or of what costs most
 	fix    string // in its fix, now or at boot
 	fails  bool
-}{
+}
+
+var situations = []situation{
 	{name: "01-small-vm", make: smallVM, opt: Options{GPU: -1}, direct: "none"},
 	{name: "02-gpu-vm-virtio", make: gpuVM, opt: Options{GPU: -1}, direct: "no", cause: "blk.peer", fix: "NVMe disk of its own", fails: true},
 	{name: "03-p2pdma-ready", make: bare, opt: Options{GPU: 0}, direct: "yes"},
@@ -220,4 +222,16 @@ func golden(t *testing.T, name string, got []byte) {
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s differs (run with -update to accept)\ngot:\n%s\nwant:\n%s", file, got, want)
 	}
+}
+
+// numbered is the situation whose name begins with number.
+func numbered(t *testing.T, number string) situation {
+	t.Helper()
+	for _, s := range situations {
+		if strings.HasPrefix(s.name, number) {
+			return s
+		}
+	}
+	t.Fatalf("there is no situation %s", number)
+	return situation{}
 }
