@@ -159,7 +159,7 @@ def main() -> int:
     a = p.parse_args()
     if a.what == "fio" and not shutil.which("fio"):
         raise SystemExit("fio is not installed: apt install fio")
-    facts = {"date": time.strftime("%Y-%m-%d"), "kernel": platform.release(), "cpus": os.cpu_count(), "nebulaio": run([CLI, "version"]).splitlines()[0]}
+    facts = {"date": time.strftime("%Y-%m-%d"), "kernel": platform.release(), "cpus": os.cpu_count(), "nebulaio": run([CLI, "version"]).split()[2]}
     if a.what == "fio":
         facts["reference"] = run(["fio", "--version"]).strip()
         rows = fio(a)

@@ -39,15 +39,16 @@ func (m *measure) share() {
 		}
 	}
 	if least.GBps > 0 {
-		r.Share = &record.Share{Of: least.ID, Name: least.Name, Ceiling: least.GBps, Ratio: r.GBps / least.GBps}
+		r.Share = &record.Share{Of: least.ID, Name: least.Name, Ceiling: least.GBps, Ratio: r.GBps / least.GBps, Spread: least.Spread()}
 	}
-	if r.Share != nil && r.Share.Ratio > beyond {
+	if r.Share != nil && r.Share.Ratio > 1+max(beyond, r.Share.Spread) {
 		r.Notes = append(r.Notes, "it is faster than the limit that is kept: measure that again (nebulaio bench ceilings DIR)")
 	}
 }
 
-// beyond is the share of a limit above which the limit itself is in doubt.
-const beyond = 1.1
+// beyond is how far a share may lie above 1 before the limit itself is in doubt,
+// where its own rounds do not spread further.
+const beyond = 0.1
 
 // verdict says what a rate is about.
 func verdict(op string, synced bool, routes []record.Route) (what, why string) {
@@ -131,7 +132,11 @@ func (m *measure) striped(id string) (record.Limit, bool) {
 			return sum, false
 		}
 		sum.GBps += l.GBps
+		sum.Rounds = l.Rounds // of one; several disks have no rounds in common
 		names = append(names, l.Name)
+	}
+	if len(names) > 1 {
+		sum.Rounds = nil
 	}
 	sum.Name = strings.Join(names, " and ")
 	return sum, len(names) > 0

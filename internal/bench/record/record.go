@@ -211,6 +211,9 @@ type Share struct {
 	Name    string  `json:"name"`
 	Ceiling float64 `json:"ceiling_gbps"`
 	Ratio   float64 `json:"ratio"`
+	// Spread is how far the rounds of the limit lay apart: a share above 1 by
+	// less than that is no news.
+	Spread float64 `json:"spread,omitempty"`
 }
 
 // Verify is what a comparison of contents gave. The bytes compared are those

@@ -101,7 +101,7 @@ func (s *sheet) summary(runs []record.Run, which []int) {
 // above says under a table what a share in it means that cannot be.
 func (s *sheet) above(indent string, runs []*record.Run) {
 	if slices.ContainsFunc(runs, func(r *record.Run) bool { return above(r.Share) }) {
-		s.wrap(indent, indent, fmt.Sprintf("A share of more than %.2f is %s.", aboveLimit, aboveWords))
+		s.wrap(indent, indent, fmt.Sprintf("A share of more than %.2f, or than the limit's own spread allows, is %s.", aboveLimit, aboveWords))
 	}
 }
 

@@ -60,7 +60,7 @@ func againstLimit(s *record.Share) string {
 	}
 	limit := fmt.Sprintf("%s, %s", printable(s.Name), units.Rate(s.Ceiling))
 	switch {
-	case s.Ratio > limitTooLow:
+	case tooLow(s):
 		return ", above the kept limit (" + limit + "): that limit is too low, measure it again"
 	case s.Ratio >= atLimit:
 		return ", at the limit of this machine (" + limit + ")"
@@ -86,7 +86,7 @@ func warnings(f *record.File) []string {
 		if coldButCached(r) != "" {
 			cached++
 		}
-		if s := r.Share; s != nil && s.Ratio > limitTooLow {
+		if s := r.Share; tooLow(s) {
 			if above == 0 {
 				aboveFirst = printable(s.Name)
 			}
@@ -122,7 +122,7 @@ func warnings(f *record.File) []string {
 		}
 	}
 	if above > 0 {
-		out = append(out, fmt.Sprintf("More than %s of the kept limit (%s) in %d of %s: that limit is too low, measure it again.", percent(limitTooLow), aboveFirst, above, all))
+		out = append(out, fmt.Sprintf("Faster than the kept limit (%s) allows in %d of %s: that limit is too low, measure it again.", aboveFirst, above, all))
 	}
 	if unsettled > 0 {
 		out = append(out, fmt.Sprintf("The rate did not settle in %d of %s.", unsettled, all))

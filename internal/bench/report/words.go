@@ -174,7 +174,10 @@ const (
 // aboveWords is said of each share that cannot be.
 const aboveWords = "above the kept limit: measure it again"
 
-func above(s *record.Share) bool { return s != nil && s.Ratio > aboveLimit }
+func above(s *record.Share) bool { return s != nil && s.Ratio > max(aboveLimit, 1+s.Spread) }
+
+// tooLow says that a share leaves no doubt that the limit is wrong.
+func tooLow(s *record.Share) bool { return s != nil && s.Ratio > max(limitTooLow, 1+s.Spread) }
 
 // cacheWords is all that is known of the cache in one line.
 func cacheWords(c *record.Cache) string {
