@@ -27,7 +27,7 @@ var floors = map[string]int{
 	"internal/boot":  6, "internal/model": 6, "internal/doctor": 6, "internal/bench/dataset": 6, "internal/bench/train": 6,
 	"internal/transfer": 5, "internal/device/open": 5, "internal/synth": 5, "internal/doctor/facts": 5,
 	"internal/device/host": 4, "internal/device/cuda": 4, "internal/device/nvml": 4, "internal/device/cufile": 4, "internal/format/safetensors": 4, "internal/bench/report": 4,
-	"internal/device": 3, "internal/format": 3, "internal/bench/record": 3,
+	"internal/device": 3, "internal/format": 3, "internal/bench/record": 3, "internal/bench/shuffle": 3,
 	"internal/units": 2, "internal/dl": 2, "internal/hostmem": 2, "internal/vfs": 2, "internal/uring": 2, "internal/plain": 2,
 	"internal/errs": 1,
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/bench/shuffle"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
@@ -24,7 +25,7 @@ import (
 type engineMover struct {
 	Job
 	space *space
-	order order
+	order shuffle.Order
 	files []*vfs.File
 	index []int // of each group's first file among files
 	dst   device.Buffer
@@ -61,7 +62,7 @@ func newEngineMover(j Job) (*engineMover, error) {
 		n += len(j.Set.Groups[g].Files)
 	}
 	if j.Spec.Pattern == Random {
-		e.order = newOrder(e.space.total, j.Spec.Seed+1)
+		e.order = shuffle.New(e.space.total, j.Spec.Seed+1)
 	}
 	want := j.Set.Bytes()
 	if total := j.Device.Info().TotalMemory; total > 0 {
@@ -112,7 +113,7 @@ func (e *engineMover) window(i int64) ([]transfer.Segment, []block) {
 	for ; i < e.space.total && len(segs) < maxSegments; i++ {
 		k := i
 		if e.Spec.Pattern == Random {
-			k = e.order.at(i)
+			k = e.order.At(i)
 		}
 		b := e.space.block(k)
 		if at+b.len > e.dst.Size() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/bench/dataset"
 	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/bench/shuffle"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
@@ -26,7 +27,7 @@ type lanes struct {
 	Job
 	route   Route
 	space   *space
-	order   order
+	order   shuffle.Order
 	endless bool
 	meter   *meter
 
@@ -91,7 +92,7 @@ func newLanes(ctx context.Context, j Job, route Route) (_ *lanes, err error) {
 	}
 	l := &lanes{Job: j, route: route, space: newSpace(j.Set, s.BlockSize)}
 	if s.Pattern == Random {
-		l.order = newOrder(l.space.total, s.Seed+1)
+		l.order = shuffle.New(l.space.total, s.Seed+1)
 	}
 	l.endless = s.Passes == 0 && (route == Direct || s.Cache != Cold || s.Op == Write)
 	defer func() {
@@ -396,7 +397,7 @@ func (o *readerOf) close() {
 // block is the i-th visit's block.
 func (l *lanes) block(i int64) block {
 	if l.Spec.Pattern == Random {
-		i = l.order.at(i)
+		i = l.order.At(i)
 	}
 	return l.space.block(i)
 }

@@ -3,7 +3,6 @@
 package bench
 
 import (
-	"math/bits"
 	"sort"
 
 	"github.com/nebulaio/nebulaio/internal/bench/dataset"
@@ -84,42 +83,4 @@ func (sp *space) inGroup(k int, i int64) block {
 	}
 	off := i * sp.size
 	return block{group: k, file: f, off: off, len: min(sp.size, g.sizes[f]-off)}
-}
-
-// order is a permutation of [0, n) that needs no memory: a small Feistel
-// network over the next power of four, walked until it lands inside.
-type order struct {
-	n    uint64
-	half uint
-	keys [4]uint64
-}
-
-func newOrder(n int64, seed uint64) order {
-	o := order{n: uint64(n), half: uint(bits.Len64(uint64(max(n-1, 1)))+1) / 2}
-	for i := range o.keys {
-		seed += 0x9e3779b97f4a7c15
-		o.keys[i] = scramble(seed)
-	}
-	return o
-}
-
-func scramble(x uint64) uint64 {
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
-// at is where the i-th visit goes.
-func (o order) at(i int64) int64 {
-	mask := uint64(1)<<o.half - 1
-	x := uint64(i)
-	for {
-		l, r := x>>o.half, x&mask
-		for _, k := range o.keys {
-			l, r = r, l^(scramble(r^k)&mask)
-		}
-		if x = l<<o.half | r; x < o.n {
-			return int64(x)
-		}
-	}
 }

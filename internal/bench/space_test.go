@@ -82,30 +82,6 @@ func TestSpaceIsAStripe(t *testing.T) {
 	}
 }
 
-func TestOrderVisitsEachOnce(t *testing.T) {
-	for _, n := range []int64{1, 2, 3, 7, 64, 100, 1000, 4097} {
-		o := newOrder(n, uint64(n))
-		seen := make([]bool, n)
-		inOrder := 0
-		for i := range n {
-			at := o.at(i)
-			if at < 0 || at >= n || seen[at] {
-				t.Fatalf("n %d: visit %d goes to %d", n, i, at)
-			}
-			seen[at] = true
-			if at == i {
-				inOrder++
-			}
-		}
-		if n >= 64 && inOrder > int(n/8) {
-			t.Errorf("n %d: %d blocks stayed in their place", n, inOrder)
-		}
-	}
-	if newOrder(1000, 1).at(0) == newOrder(1000, 2).at(0) && newOrder(1000, 1).at(1) == newOrder(1000, 2).at(1) {
-		t.Error("two seeds give one order")
-	}
-}
-
 func TestSeriesStaysBoundedAndKeepsTheMean(t *testing.T) {
 	s := series{}
 	const n = 10 * maxPoints

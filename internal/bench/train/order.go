@@ -4,10 +4,9 @@ package train
 
 import (
 	"fmt"
-	"math"
-	"math/bits"
 	"sort"
 
+	"github.com/nebulaio/nebulaio/internal/bench/shuffle"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
@@ -57,30 +56,5 @@ func (o order) sample(pos int64) int64 {
 	if !o.random || o.total < 2 {
 		return i
 	}
-	return permute(i, o.total, mix(o.seed^mix(e+1)))
-}
-
-// permute maps [0, n) onto itself: a Feistel network over the next power of
-// four, walked until it lands inside, which takes four tries at most on average.
-func permute(i, n int64, key uint64) int64 {
-	half := uint(bits.Len64(uint64(n-1))+1) / 2
-	mask := uint64(1)<<half - 1
-	x := uint64(i)
-	for {
-		l, r := x>>half, x&mask
-		for round := range uint64(4) {
-			l, r = r, l^(mix(key+round*0x9e3779b97f4a7c15^r)&mask)
-		}
-		if x = l<<half | r; x < uint64(n) && x <= math.MaxInt64 {
-			return int64(x)
-		}
-	}
-}
-
-// mix is the finaliser of SplitMix64.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
+	return shuffle.New(o.total, o.seed^shuffle.Mix(e+1)).At(i)
 }

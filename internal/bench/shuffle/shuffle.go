@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package shuffle puts any number of things in a random order without storing
+// it: the order is computed, and the same seed gives it again.
+package shuffle
+
+import "math/bits"
+
+// Order is a permutation of [0, n).
+type Order struct {
+	n    uint64
+	half uint
+	keys [4]uint64
+}
+
+// New makes the order of n > 0 things that seed names.
+func New(n int64, seed uint64) Order {
+	o := Order{n: uint64(n), half: uint(bits.Len64(uint64(max(n-1, 1)))+1) / 2}
+	for i := range o.keys {
+		seed += golden
+		o.keys[i] = Mix(seed)
+	}
+	return o
+}
+
+// At is the thing that stands at place i: a small Feistel network over the next
+// power of four, walked until it lands inside, which takes four tries at most on
+// average.
+func (o Order) At(i int64) int64 {
+	mask := uint64(1)<<o.half - 1
+	x := uint64(i)
+	for {
+		l, r := x>>o.half, x&mask
+		for _, k := range o.keys {
+			l, r = r, l^(Mix(r^k)&mask)
+		}
+		if x = l<<o.half | r; x < o.n {
+			return int64(x)
+		}
+	}
+}
+
+// golden is the increment of SplitMix64, an odd number near 2^64 divided by the
+// golden ratio.
+const golden = 0x9e3779b97f4a7c15
+
+// Mix is the finaliser of SplitMix64: it spreads every bit of x over the result.
+func Mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
