@@ -79,6 +79,20 @@ func (f *benchFlags) output(fs *pflag.FlagSet) {
 	fs.StringVar(&f.html, "html", "", "write a report to `FILE`, one page that needs nothing else")
 }
 
+// forEngine gives the engine what was asked for; what was not is its own choice.
+// block is its largest copy, 0 where blocks are pieces to ask for, not to cut.
+func (f *benchFlags) forEngine(fs *pflag.FlagSet, workers, depth int, block int64) {
+	if fs.Changed("workers") {
+		f.system.Workers = workers
+	}
+	if fs.Changed("queue-depth") {
+		f.system.QueueDepth = depth
+	}
+	if fs.Changed("block-size") && block > 0 {
+		f.system.MaxTransferSize = block
+	}
+}
+
 func deviceValue(dst *string) *value {
 	*dst = "auto"
 	return &value{kind: "DEVICE", want: "auto, host, cuda or cuda:N", text: "auto", set: func(s string) error {
@@ -137,7 +151,8 @@ func (a *app) openBench(ctx context.Context, f *benchFlags, paths []string, need
 	var engine *transfer.Engine
 	if needDevice {
 		if b.sys, err = boot.New(boot.Options{Devices: open.Options{Mode: f.system.Devices,
-			CUDALibraries: given(a.CUDALibrary), NVMLLibraries: given(a.NVMLLibrary), CuFileLibraries: given(a.CuFileLibrary)}}); err != nil {
+			CUDALibraries: given(a.CUDALibrary), NVMLLibraries: given(a.NVMLLibrary), CuFileLibraries: given(a.CuFileLibrary)},
+			Engine: transfer.Options{Workers: f.system.Workers, QueueDepth: f.system.QueueDepth, MaxTransfer: f.system.MaxTransferSize}}); err != nil {
 			return nil, err
 		}
 		if dev, err = b.sys.Devices.Open(ctx, f.device); err != nil {

@@ -102,6 +102,13 @@ nebulaio load does; cufile hands each block to NVIDIA's cuFile.`,
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		s.Op = bench.Read
+		if s.Memory == bench.Engine {
+			block := s.BlockSize
+			if s.Pattern == bench.Random {
+				block = 0
+			}
+			f.forEngine(fs, s.Workers, s.QueueDepth, block)
+		}
 		return a.benchOne(ctx, &f, args, s)
 	})
 	return cmd

@@ -52,6 +52,19 @@ func TestBenchRead(t *testing.T) {
 	nothing(t, dir)
 }
 
+// What was asked of the engine is what it works with.
+func TestBenchSetsTheEngineUp(t *testing.T) {
+	dir := t.TempDir()
+	r := run(t, small("read", dir, "--to", "engine", "--device", "host", "--workers", "3", "--queue-depth", "5", "--block-size", "128KiB", "--json"))
+	r.want(t, 0)
+	if s := decode[record.File](t, r).Runs[0].Settings; s.Workers != 3 || s.QueueDepth != 5 || s.BlockSize != 128<<10 {
+		t.Errorf("%+v", s)
+	}
+	run(t, small("read", dir, "--to", "engine", "--device", "host", "--block-size", "4KiB")).want(t, 2, "max_transfer_size=4096")
+	run(t, small("read", dir, "--to", "engine", "--device", "host", "--block-size", "4KiB", "--pattern", "random", "--verify")).want(t, 0)
+	nothing(t, dir)
+}
+
 func TestBenchWrite(t *testing.T) {
 	dir := t.TempDir()
 	for _, from := range []string{"host", "pinned"} {

@@ -76,6 +76,9 @@ diagnosis: loader-bound, copy-bound or gpu-bound, with the next thing to change.
 			}
 		}
 		f.data.Seed, f.c.Drop = f.c.Seed, !f.warm
+		if f.c.Memory == train.Engine {
+			f.forEngine(fs, f.c.Workers, 0, 0)
+		}
 		b, err := a.openBench(ctx, &f.benchFlags, args, true)
 		if err != nil {
 			return err
