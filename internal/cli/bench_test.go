@@ -259,6 +259,9 @@ func TestBenchOnAGPU(t *testing.T) {
 	}
 	refused := g.BuildCuFile(fakegpu.CuFileOptions{Register: 5027})
 	run(t, small("read", dir, "--to", "cufile"), withGPU(g, refused.Path)).want(t, 9, "give to cuFile", "fix: ")
+	if logs, err := filepath.Glob("cufile*.log"); err != nil || len(logs) > 0 {
+		t.Errorf("cuFile's log was left where the user stands: %v, %v", logs, err)
+	}
 	run(t, small("read", dir, "--to", "cufile"), withGPU(g, "/nonexistent/libcufile.so")).want(t, 9, "libcufile")
 
 	ceilings := filepath.Join(t.TempDir(), "c.json")

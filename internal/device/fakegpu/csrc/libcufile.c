@@ -99,11 +99,11 @@ static result leave(int code, int cuda) { pthread_mutex_unlock(&mu); return (res
 #define NEED_DRIVER if (!users) return leave(5001, 0)
 #define NEED_CONTEXT if (current && !current()) { n.context_errors++; return leave(5011, 201); }
 
-/* One line in the log of the directory that the configuration names. */
+/* One line in the log: at the place that the environment names, else in the directory that the configuration does. */
 static void log_error(const char *text)
 {
 	static char json[65536], path[4096];
-	const char *env = getenv("CUFILE_ENV_PATH_JSON"), *dir = ".", *at;
+	const char *env = getenv("CUFILE_ENV_PATH_JSON"), *place = getenv("CUFILE_LOGFILE_PATH"), *dir = ".", *at;
 	size_t len = 1;
 	FILE *f = env ? fopen(env, "r") : NULL;
 	if (f) {
@@ -112,6 +112,7 @@ static void log_error(const char *text)
 		if ((at = strstr(json, "\"dir\"")) && (at = strchr(at + 5, '"'))) { dir = at + 1; len = strcspn(dir, "\""); }
 	}
 	snprintf(path, sizeof path, "%.*s/cufile_%d.log", (int)len, dir, (int)getpid());
+	if (place && *place) snprintf(path, sizeof path, "%s", place);
 	if (!(f = fopen(path, "a"))) return;
 	fprintf(f, " 01-01-2026 00:00:00:001 [pid=1 tid=1] NOTICE  cufio-drv:1 running in compatible mode\n");
 	fprintf(f, " 01-01-2026 00:00:00:002 [pid=1 tid=1] ERROR  %s\n 01-01-2026 00:00:00:003 [pid=1 tid=1] ERROR  later\n", text);
