@@ -128,11 +128,12 @@ func (s Spec) withDefaults() Spec {
 	def(&s.Workers, 4)
 	def(&s.QueueDepth, 1)
 	def(&s.Cache, Cold)
-	if s.Passes == 0 && s.Time == 0 {
-		s.Passes = 1
-	}
+	// Before the passes: one pass is seldom long enough to become stable.
 	if s.Stable > 0 && s.Time == 0 {
 		s.Time = time.Minute
+	}
+	if s.Passes == 0 && s.Time == 0 {
+		s.Passes = 1
 	}
 	return s
 }
