@@ -273,7 +273,8 @@ func (l *lanes) pass(ctx context.Context, m *meter) error {
 				m.stopped.Store(true)
 			}
 			ln.shut()
-			if ln.w.left.Add(-1) == 0 {
+			// A worker without a block has done nothing: it is not the first.
+			if ln.w.left.Add(-1) == 0 && ln.w.n > 0 {
 				m.workerDone()
 			}
 		})

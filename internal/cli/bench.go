@@ -300,6 +300,15 @@ func (a *app) emit(f *benchFlags, file *record.File) error {
 
 // replaceFile writes a file whole or not at all.
 func replaceFile(name string, write func(io.Writer) error) (err error) {
+	// What is no regular file, such as /dev/null, is written to: a rename would
+	// put a file in its place.
+	if info, serr := os.Stat(name); serr == nil && !info.Mode().IsRegular() {
+		f, err := os.OpenFile(name, os.O_WRONLY, 0)
+		if err != nil {
+			return errs.Wrap("write", name, err)
+		}
+		return errs.Wrap("write", name, errors.Join(write(f), f.Close()))
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
 	if err != nil {
 		return errs.Wrap("write", name, err)

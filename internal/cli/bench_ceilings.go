@@ -40,7 +40,9 @@ cache, raw storage read and write there. Each is the median of several rounds.`,
 	fs.Var(duration(&round), "time", "how long one round of storage lasts; default 2s")
 	f.define(fs, true)
 	f.data.FileSize = 4 * units.GiB
-	fs.Lookup("size").Value.(*value).text = units.Bytes(f.data.FileSize)
+	size := fs.Lookup("size")
+	size.Value.(*value).text = units.Bytes(f.data.FileSize)
+	size.DefValue = size.Value.String() // what help shows was taken when the flag was defined
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
 		b, err := a.openBench(ctx, &f, args, true)
 		if err != nil {

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/nebulaio/nebulaio/internal/bench/record"
+)
+
+func TestBenchWritesToWhatIsNoFile(t *testing.T) {
+	dir, pipe := t.TempDir(), filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Open for both, so that neither end waits for the other.
+	f, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	run(t, small("read", dir, "--out", pipe)).want(t, 0)
+	if info, err := os.Lstat(pipe); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+		t.Errorf("the pipe was replaced: %v, %v", info.Mode(), err)
+	}
+}
+
+func TestIdleWorkersAreNotTheFirst(t *testing.T) {
+	dir := t.TempDir()
+	r := run(t, small("read", dir, "--workers", "64", "--json"))
+	r.want(t, 0)
+	if f := decode[record.File](t, r); f.Runs[0].First == nil || f.Runs[0].First.Bytes == 0 {
+		t.Errorf("%+v", f.Runs[0].First)
+	}
+}
+
+func TestCeilingsShowTheirSize(t *testing.T) {
+	run(t, []string{"bench", "ceilings", "--help"}).want(t, 0, "(default 4.00 GiB)")
+}
