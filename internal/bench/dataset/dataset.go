@@ -94,7 +94,7 @@ func Open(ctx context.Context, o Options) (_ *Set, err error) {
 			adopted++
 			g.Dir = filepath.Dir(p)
 			if err := g.open(p); err != nil {
-				return nil, err
+				return nil, errors.Join(err, g.close())
 			}
 		default:
 			if m, ok := findManifest(p); ok && !o.Empty {
@@ -102,7 +102,7 @@ func Open(ctx context.Context, o Options) (_ *Set, err error) {
 					known++
 					g.seed, g.first = m.Seed, m.First
 					if err := g.open(m.paths(p)...); err != nil {
-						return nil, err
+						return nil, errors.Join(err, g.close())
 					}
 					break
 				}
@@ -119,7 +119,8 @@ func Open(ctx context.Context, o Options) (_ *Set, err error) {
 			}
 			g.Dir = dir
 			if err := g.open(manifest{Files: o.Files}.paths(dir)...); err != nil {
-				return nil, err
+				// Closed before the directory goes: removing it takes a descriptor.
+				return nil, errors.Join(err, g.close())
 			}
 		}
 		s.Groups = append(s.Groups, g)
