@@ -319,7 +319,11 @@ func (l *lanes) finish(r *record.Run) error {
 		}
 	}
 	m := l.meter
-	if l.Spec.Verify {
+	switch {
+	case l.Spec.Verify && m.verified == 0:
+		// Nothing compared is not the same as no difference.
+		r.Notes = append(r.Notes, "contents were not compared: what is written is read back only after whole passes (give --passes, not --time)")
+	case l.Spec.Verify:
 		r.Verify = &record.Verify{Bytes: m.verified, Mismatches: m.mismatches, First: m.firstBad, Where: l.where()}
 		r.Notes = append(r.Notes, "contents were compared while it ran: the rate includes that work")
 	}

@@ -44,6 +44,7 @@ cache, raw storage read and write there. Each is the median of several rounds.`,
 	size.Value.(*value).text = units.Bytes(f.data.FileSize)
 	size.DefValue = size.Value.String() // what help shows was taken when the flag was defined
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
+		f.remeasure = true
 		b, err := a.openBench(ctx, &f, args, true)
 		if err != nil {
 			return err

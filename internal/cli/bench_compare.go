@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,8 @@ import (
 )
 
 func readResults(name string) (*record.File, error) {
-	f, err := os.Open(name)
+	// A pipe without a writer would wait in open, where no signal ends it.
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, errs.Wrap("read results", name, err)
 	}

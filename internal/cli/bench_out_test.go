@@ -37,6 +37,28 @@ func TestIdleWorkersAreNotTheFirst(t *testing.T) {
 	}
 }
 
+func TestCeilingsReplaceCorruptOnes(t *testing.T) {
+	kept := writeFile(t, "c.json", []byte("{"))
+	run(t, []string{"bench", "ceilings", "--device", "host", "--rounds", "1", "--ceilings", kept}).want(t, 0, "kept ")
+}
+
+func TestReportOfAPipeDoesNotWait(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, []string{"bench", "report", pipe}).want(t, 5, "ends before its JSON does")
+}
+
+func TestNothingComparedIsNotNoDifference(t *testing.T) {
+	dir := t.TempDir()
+	r := run(t, small("write", dir, "--verify", "--time", "10ms", "--json"))
+	r.want(t, 0)
+	if f := decode[record.File](t, r); f.Runs[0].Verify != nil || len(f.Runs[0].Notes) == 0 {
+		t.Errorf("%+v, %v", f.Runs[0].Verify, f.Runs[0].Notes)
+	}
+}
+
 func TestCeilingsShowTheirSize(t *testing.T) {
 	run(t, []string{"bench", "ceilings", "--help"}).want(t, 0, "(default 4.00 GiB)")
 }
