@@ -88,6 +88,10 @@ func newMeasure(ctx context.Context, j Job) (*measure, error) {
 	if err != nil {
 		return nil, err
 	}
+	if named := j.Spec; route == Direct && j.Spec.Memory != Engine {
+		named.Route = route // past a cache that was filled all the same
+		m.out.Name = named.Name()
+	}
 	m.meter = newMeter(j, route)
 	if j.Spec.Memory == Engine {
 		m.mover, err = newEngineMover(j)
