@@ -15,6 +15,10 @@ import (
 func (m *measure) share() {
 	r := &m.out
 	r.Cache.Verdict, r.Cache.Why = verdict(r.Settings.Op, r.Settings.Sync, r.Routes)
+	if m.Spec.Op == Write && m.Set.Files()[0].FS().Memory {
+		// A sync there returns at once: nothing reached a disk.
+		r.Cache.Verdict, r.Cache.Why = "memory", "the file system keeps its files in memory: this says nothing about storage"
+	}
 	if r.Bytes == 0 {
 		return
 	}

@@ -59,6 +59,15 @@ func TestNothingComparedIsNotNoDifference(t *testing.T) {
 	}
 }
 
+func TestWritesIntoMemoryAreNotOfStorage(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "nebulaio-test-")
+	if err != nil {
+		t.Skip("no /dev/shm to write to:", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	run(t, small("write", dir)).want(t, 0, "Into memory, not to storage", "measured memory, not storage")
+}
+
 func TestCeilingsShowTheirSize(t *testing.T) {
 	run(t, []string{"bench", "ceilings", "--help"}).want(t, 0, "(default 4.00 GiB)")
 }

@@ -22,6 +22,7 @@ func judge(f *record.File) verdict {
 	// speak only where there are no such.
 	for _, c := range []struct{ op, class, words string }{
 		{"read", ofStorage, "From storage"}, {"read", ofMemory, "With the data already in memory"}, {"write", ofStorage, "To storage"},
+		{"write", ofMemory, "Into memory, not to storage"},
 		{"", ofBoth, "Partly from memory"}, {"", ofUnknown, "Whether from storage or from memory is not known"}, {"", ofCopy, "Copies in memory"},
 	} {
 		best, n := fastest(f, c.op, c.class)
@@ -83,7 +84,7 @@ func warnings(f *record.File) []string {
 			}
 			stray++
 		}
-		if coldButCached(r) != "" {
+		if coldButCached(r) != "" && r.Settings.Op == "read" {
 			cached++
 		}
 		if s := r.Share; tooLow(s) {
