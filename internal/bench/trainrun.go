@@ -25,7 +25,12 @@ func (s *Session) Train(ctx context.Context, c train.Config) (record.Train, erro
 	c.Device, c.Engine, c.Files = s.Device, s.Engine, s.Set.Files()
 	c.Limits.CPUs = runtime.NumCPU()
 	var storage float64
+	seen := map[string]bool{}
 	for _, st := range s.File.Machine.Storage {
+		if seen[StorageKey(st)] { // two directories of one disk share its limit
+			continue
+		}
+		seen[StorageKey(st)] = true
 		if l, ok := s.File.Ceilings.Find(record.StorageRead, StorageKey(st)); ok {
 			storage += l.GBps
 		}
