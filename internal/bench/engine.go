@@ -128,9 +128,9 @@ func (e *engineMover) window(i int64) ([]transfer.Segment, []block) {
 
 // request runs one transfer and counts its bytes as they arrive.
 func (e *engineMover) request(ctx context.Context, m *meter, segs []transfer.Segment) error {
-	ctx, cancel := context.WithCancel(ctx)
+	run, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t, err := e.Engine.Start(ctx, transfer.Request{Device: e.Device, Files: e.files, Segments: segs,
+	t, err := e.Engine.Start(run, transfer.Request{Device: e.Device, Files: e.files, Segments: segs,
 		Route: transfer.Route(e.Spec.Route), Cache: transfer.CacheBypass})
 	if err != nil {
 		return err
@@ -153,7 +153,7 @@ func (e *engineMover) request(ctx context.Context, m *meter, segs []transfer.Seg
 		case <-t.Done():
 			count()
 			e.note(t.Report())
-			if err := t.Err(); err != nil && !m.stopped.Load() {
+			if err := t.Err(); err != nil && !m.stopped.Load() && ctx.Err() == nil {
 				return err
 			}
 			return nil

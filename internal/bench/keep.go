@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -37,7 +39,8 @@ func LoadCeilings(path string) (*record.Ceilings, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.Open(path)
+	// A pipe without a writer would wait in open, where no signal ends it.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if os.IsNotExist(err) {
 		return nil, nil
 	}

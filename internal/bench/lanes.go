@@ -125,16 +125,15 @@ func newLanes(ctx context.Context, j Job, route Route) (_ *lanes, err error) {
 }
 
 func (l *lanes) openTargets() error {
-	for _, g := range l.Set.Groups {
-		var ts []*dataset.Target
+	l.targets = make([][]*dataset.Target, len(l.Set.Groups))
+	for i, g := range l.Set.Groups {
 		for _, f := range g.Files {
 			t, err := dataset.OpenTarget(f.Path())
 			if err != nil {
 				return err
 			}
-			ts = append(ts, t)
+			l.targets[i] = append(l.targets[i], t)
 		}
-		l.targets = append(l.targets, ts)
 	}
 	return nil
 }

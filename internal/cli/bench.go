@@ -81,6 +81,22 @@ func (f *benchFlags) output(fs *pflag.FlagSet) {
 	fs.StringVar(&f.html, "html", "", "write a report to `FILE`, one page that needs nothing else")
 }
 
+// places fails before anything is measured where results could not be written.
+func (f *benchFlags) places() error {
+	for _, name := range []string{f.out, f.csv, f.html} {
+		if name == "" {
+			continue
+		}
+		switch info, err := os.Stat(filepath.Dir(name)); {
+		case err != nil:
+			return errs.Wrap("write", name, err)
+		case !info.IsDir():
+			return errs.New(errs.Invalid, "write", name, filepath.Dir(name)+" is not a directory")
+		}
+	}
+	return nil
+}
+
 // forEngine gives the engine what was asked for; what was not is its own choice.
 // block is its largest copy, 0 where blocks are pieces to ask for, not to cut.
 func (f *benchFlags) forEngine(fs *pflag.FlagSet, workers, depth int, block int64) {
@@ -143,6 +159,9 @@ func (b *bencher) quietCuFile() (err error) {
 
 // openBench opens devices and files. With needDevice no run leaves host memory.
 func (a *app) openBench(ctx context.Context, f *benchFlags, paths []string, needDevice bool) (_ *bencher, err error) {
+	if err := f.places(); err != nil {
+		return nil, err
+	}
 	b := &bencher{a: a, f: f, live: a.newLiveLine(f.json || f.gdsio)}
 	defer func() {
 		if err != nil {
@@ -245,10 +264,13 @@ func (b *bencher) close() error {
 func (b *bencher) finish(stopped error) error {
 	b.live.clear()
 	b.File.Seconds = time.Since(b.File.Started).Seconds()
-	if stopped != nil && (!errs.Is(stopped, errs.Cancelled) || len(b.File.Runs) == 0 && b.File.Train == nil) {
+	if stopped != nil && len(b.File.Runs) == 0 && b.File.Train == nil {
 		return stopped
 	}
-	b.File.Interrupted = b.File.Interrupted || stopped != nil
+	b.File.Interrupted = b.File.Interrupted || errs.Is(stopped, errs.Cancelled)
+	if stopped != nil && !b.File.Interrupted {
+		b.File.Notes = append(b.File.Notes, "it ended early: "+message(stopped))
+	}
 	if err := b.a.emit(b.f, &b.File); err != nil {
 		return err
 	}

@@ -17,20 +17,29 @@ import (
 )
 
 func readResults(name string) (*record.File, error) {
+	b, err := readBounded("read results", name, record.MaxFile)
+	if err != nil {
+		return nil, err
+	}
+	return record.Parse(name, b)
+}
+
+// readBounded reads a file that the user names, up to limit bytes.
+func readBounded(op, name string, limit int64) ([]byte, error) {
 	// A pipe without a writer would wait in open, where no signal ends it.
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, errs.Wrap("read results", name, err)
+		return nil, errs.Wrap(op, name, err)
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, record.MaxFile+1))
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
-		return nil, errs.Wrap("read results", name, err)
+		return nil, errs.Wrap(op, name, err)
 	}
-	if len(b) > record.MaxFile {
-		return nil, errs.New(errs.Invalid, "read results", name, fmt.Sprintf("is longer than %d bytes; expected what --out or --json wrote", record.MaxFile))
+	if int64(len(b)) > limit {
+		return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("is longer than %d bytes; expected what --out or --json wrote", limit))
 	}
-	return record.Parse(name, b)
+	return b, nil
 }
 
 func newBenchCompare(a *app) *cobra.Command {

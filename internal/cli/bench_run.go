@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -139,6 +140,10 @@ func (a *app) benchOne(ctx context.Context, f *benchFlags, paths []string, s ben
 	if err := s.Check(); err != nil {
 		return err
 	}
+	if s.Memory == bench.Host && f.device != "auto" && f.device != "host" {
+		return errs.New(errs.Invalid, "benchmark", "--device "+f.device, "takes no part: the bytes stop in host memory").
+			WithFix("give --to or --from pageable, pinned, engine or cufile, or leave the device out")
+	}
 	f.data.Seed = s.Seed
 	f.data.Empty = s.Op == bench.Write
 	b, err := a.openBench(ctx, f, paths, s.Memory != bench.Host)
@@ -243,6 +248,11 @@ training run. With --html it is the picture of a machine.`,
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
 		if s.Time == 0 {
 			s.Time = 2 * time.Second
+		}
+		for _, p := range args {
+			if info, err := os.Stat(p); err == nil && !info.IsDir() {
+				return errs.New(errs.Invalid, "all", p, "is a file; expected directories, since writing is measured too")
+			}
 		}
 		f.data.Seed = s.Seed
 		b, err := a.openBench(ctx, &f, args, true)

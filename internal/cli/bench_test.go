@@ -222,6 +222,8 @@ func TestBenchSaysWhatIsWrong(t *testing.T) {
 		{[]string{"bench", "compare", file, file}, 5, "mine"},
 		{[]string{"bench", "report", dir + "/none.json"}, 3, "none.json"},
 		{small("read", dir, "--html", dir+"/no/such/a.html"), 3, "a.html"},
+		{small("read", dir, "--device", "cuda:0"), 2, "takes no part"},
+		{small("all", file), 2, "is a file; expected directories"},
 	} {
 		r := run(t, c.args)
 		if r.code != c.code || !strings.Contains(r.stderr, c.text) {
@@ -285,12 +287,26 @@ func TestBenchOnAGPU(t *testing.T) {
 	nothing(t, dir)
 }
 
+// What was measured before something failed is not thrown away.
+func TestAFailedBenchPrintsWhatItHas(t *testing.T) {
+	g := fakegpu.Build(t, fakegpu.Options{Without: []string{"cuModuleLoadData"}})
+	dir := t.TempDir()
+	r := run(t, []string{"bench", "sweep", "all", dir, "--size", "2MiB", "--passes", "1", "--ceilings", "/nonexistent/c.json", "--json"}, withGPU(g, ""))
+	if r.code != 9 || !strings.Contains(r.stderr, "what was measured until then") {
+		t.Errorf("exit code %d: %s", r.code, r.stderr)
+	}
+	if f := decode[record.File](t, r); len(f.Runs) < 20 || f.Interrupted || len(f.Notes) == 0 {
+		t.Errorf("%d runs, interrupted %v, notes %v", len(f.Runs), f.Interrupted, f.Notes)
+	}
+	nothing(t, dir)
+}
+
 // Everything at once, as a first look at a machine.
 func TestBenchAll(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{})
 	c := g.BuildCuFile(fakegpu.CuFileOptions{})
 	dir, out := t.TempDir(), t.TempDir()
-	r := run(t, []string{"bench", "all", dir, "--size", "40MiB", "--time", "5ms", "--rounds", "1", "--ceilings", filepath.Join(out, "c.json"), "--html", filepath.Join(out, "all.html"), "--json"}, withGPU(g, c.Path))
+	r := run(t, []string{"bench", "all", dir, "--size", "8MiB", "--time", "5ms", "--rounds", "1", "--ceilings", filepath.Join(out, "c.json"), "--html", filepath.Join(out, "all.html"), "--json"}, withGPU(g, c.Path))
 	r.want(t, 0)
 	f := decode[record.File](t, r)
 	if f.Ceilings == nil || len(f.Sweeps) != 5 || f.Train == nil || len(f.Runs) < 12 {

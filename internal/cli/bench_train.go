@@ -116,7 +116,16 @@ func (b *bencher) forTraining(ctx context.Context, c train.Config) (train.Config
 
 // usual is the training-shaped run of commands that have no flags for it.
 func (b *bencher) usual(steps int) train.Config {
-	return train.Config{SampleBytes: defaultSample, Batch: defaultBatch, StepTime: defaultStep, Steps: steps, Workers: 4, Prefetch: 2,
+	// Small data sets get samples and batches that they hold.
+	sample, samples := int64(defaultSample), int64(0)
+	for _, f := range b.Set.Files() {
+		sample = min(sample, f.Size())
+	}
+	for _, f := range b.Set.Files() {
+		samples += f.Size() / train.Stride(sample)
+	}
+	batch := int(max(1, min(defaultBatch, samples)))
+	return train.Config{SampleBytes: sample, Batch: batch, StepTime: defaultStep, Steps: steps, Workers: 4, Prefetch: 2,
 		Memory: train.Engine, Pattern: train.Random, Drop: true, Seed: b.f.data.Seed}
 }
 

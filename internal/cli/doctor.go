@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -187,14 +186,9 @@ func (a *app) doctor(ctx context.Context, o doctorFlags, path string) error {
 }
 
 func readBaseline(name string) (*doctor.Result, error) {
-	f, err := os.Open(name)
+	b, err := readBounded("read baseline", name, maxBaseline)
 	if err != nil {
-		return nil, errs.Wrap("read baseline", name, err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxBaseline))
-	if err != nil {
-		return nil, errs.Wrap("read baseline", name, err)
+		return nil, err
 	}
 	return doctor.ParseResult(name, b)
 }

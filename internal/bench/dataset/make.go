@@ -103,6 +103,9 @@ func (b *builder) make(ctx context.Context, parent string, first int) (string, e
 	}
 	m := manifest{Made: madeBy, Files: b.o.Files, FileSize: b.o.FileSize, Seed: b.o.Seed, First: first}
 	for i, p := range m.paths(dir) {
+		if ctx.Err() != nil {
+			return dir, context.Cause(ctx)
+		}
 		if err := b.file(ctx, p, synth.FileSeed(b.o.Seed, first+i)); err != nil {
 			return dir, err
 		}

@@ -4,6 +4,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -39,7 +40,7 @@ func judge(f *record.File) verdict {
 	if f.Train != nil {
 		v.Sentences = append(v.Sentences, trainSentence(f.Train))
 	}
-	if len(v.Sentences) == 0 && len(f.Runs) > 0 {
+	if len(v.Sentences) == 0 && slices.ContainsFunc(f.Runs, func(r record.Run) bool { return failed(&r) }) {
 		v.Sentences = append(v.Sentences, "There is no rate to rely on: the data that arrived was wrong.")
 	}
 	if len(v.Sentences) == 0 && f.Ceilings != nil && len(f.Ceilings.Limits) > 0 {

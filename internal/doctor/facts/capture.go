@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
@@ -204,7 +206,8 @@ func (r *Record) loadDir(from string) error {
 }
 
 func (r *Record) loadTar(from string) error {
-	f, err := os.Open(from)
+	// A pipe without a writer would wait in open, where no signal ends it.
+	f, err := os.OpenFile(from, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
