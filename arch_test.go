@@ -28,7 +28,7 @@ var floors = map[string]int{
 	"internal/transfer": 5, "internal/device/open": 5, "internal/synth": 5, "internal/doctor/facts": 5,
 	"internal/device/host": 4, "internal/device/cuda": 4, "internal/device/nvml": 4, "internal/device/cufile": 4, "internal/format/safetensors": 4, "internal/bench/report": 4,
 	"internal/device": 3, "internal/format": 3, "internal/bench/record": 3, "internal/bench/shuffle": 3,
-	"internal/units": 2, "internal/dl": 2, "internal/hostmem": 2, "internal/vfs": 2, "internal/uring": 2, "internal/plain": 2,
+	"internal/units": 2, "internal/dl": 2, "internal/hostmem": 2, "internal/vfs": 2, "internal/uring": 2, "internal/plain": 2, "internal/checksum": 2,
 	"internal/errs": 1,
 }
 
@@ -46,7 +46,8 @@ var doors = map[string]struct{ by, why string }{
 	"github.com/spf13/cobra":                  {"internal/cli", "commands are a face, nothing below knows them"},
 	"golang.org/x/term":                       {"internal/cli", "only a face has a terminal"},
 	"github.com/HdrHistogram/hdrhistogram-go": {"internal/bench", "latencies are gathered in one place"},
-	"C": {"capi", "cgo is for the C ABI alone"},
+	"github.com/minio/crc64nvme":              {"internal/checksum", "what a block's sum is, is said in one place"},
+	"C":                                       {"capi", "cgo is for the C ABI alone"},
 }
 
 type pkg struct {

@@ -158,6 +158,12 @@ type LoadOptions struct {
 	// Route and Cache default to auto.
 	Route Route
 	Cache CachePolicy
+	// Verify checks every block that holds a byte of a chosen tensor or of a
+	// header against FILE.crc64nvme beside each file, which "nebulaio inspect
+	// PATH --checksum" writes. A block that differs, checksums of a file of
+	// another size and damaged checksums are errors of kind Corrupt, missing
+	// ones of kind NotFound.
+	Verify bool
 	// Progress, if not nil, is called several times a second from one
 	// goroutine with the bytes delivered and in all.
 	Progress func(done, total int64)

@@ -105,6 +105,8 @@ type StartOptions struct {
 	// may still use the destinations; copies begin after it.
 	Stream    uint64
 	HasStream bool
+	// Verify checks the files against their checksums; see LoadOptions.
+	Verify bool
 }
 
 // Start begins to fill dst, one destination per file, and returns at once. The
@@ -122,7 +124,7 @@ func (s *Source) Start(ctx context.Context, dst []Destination, o StartOptions) (
 	for i, d := range dst {
 		ds[i] = model.Destination{Ptr: d.Ptr, Size: d.Size}
 	}
-	t, err := s.model.Start(ctx, s.sys.Engine, s.dev, ds, model.LoadOptions{Route: route, Cache: cache, Stream: o.Stream, HasStream: o.HasStream})
+	t, err := s.model.Start(ctx, s.sys.Engine, s.dev, ds, model.LoadOptions{Route: route, Cache: cache, Stream: o.Stream, HasStream: o.HasStream, Verify: o.Verify})
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +195,7 @@ func (s *Source) Load(ctx context.Context, o LoadOptions) (*Model, error) {
 		dst = append(dst, Destination{Ptr: b.Ptr(), Size: b.Size()})
 	}
 	alloc := time.Since(began)
-	l, err := s.Start(ctx, dst, StartOptions{Route: o.Route, Cache: o.Cache})
+	l, err := s.Start(ctx, dst, StartOptions{Route: o.Route, Cache: o.Cache, Verify: o.Verify})
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,8 @@ type inspectFileJSON struct {
 	Totals    totalsJSON            `json:"totals"`
 	Metadata  map[string]string     `json:"metadata"`
 	Problems  []safetensors.Problem `json:"problems"`
+	// Checksum is there when --checksum has written a sidecar.
+	Checksum *checksumJSON `json:"checksum,omitempty"`
 }
 
 type inspectTensorJSON struct {
@@ -57,18 +59,26 @@ type dtypeTotal struct {
 }
 
 func newInspect(a *app) *cobra.Command {
-	var lenient, asJSON bool
+	var lenient, sum, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "inspect PATH",
 		Short: "Check a model's headers and show what it holds",
 		Long: `Check a model's headers and show what it holds. No tensor data is read.
 
-PATH is a .safetensors file, the index of a sharded model, or a model directory.`,
+PATH is a .safetensors file, the index of a sharded model, or a model directory.
+
+With --checksum all of it is read, and each FILE gets a FILE.crc64nvme beside it
+with a checksum for each block of 1 MiB; load --verify checks against these.`,
 		Args: onePath("one model file, index or directory"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			r, err := inspect(ctx, args[0], lenient)
 			if err != nil {
 				return err
+			}
+			if sum {
+				if err := a.checksum(ctx, r, asJSON); err != nil {
+					return err
+				}
 			}
 			if asJSON {
 				return a.printJSON(r)
@@ -78,6 +88,7 @@ PATH is a .safetensors file, the index of a sharded model, or a model directory.
 		}),
 	}
 	cmd.Flags().BoolVar(&lenient, "lenient", false, "also take headers that only the reference reader takes")
+	cmd.Flags().BoolVar(&sum, "checksum", false, "read every file whole and write its checksums beside it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -179,6 +190,9 @@ func (f inspectFileJSON) print(w io.Writer) {
 	field(w, "size", "%s", sized(f.Size))
 	field(w, "data", "from byte %d, aligned to %d", f.DataStart, f.Alignment)
 	field(w, "tensors", "%d", f.Totals.Tensors)
+	if c := f.Checksum; c != nil {
+		field(w, "checksum", "wrote %s: %s of %s, in %s", printable(c.Path), plural(c.Blocks, "block"), units.Bytes(c.Block), seconds(c.Seconds))
+	}
 	for _, k := range slices.Sorted(maps.Keys(f.Metadata)) {
 		field(w, "metadata", "%s = %s", printable(k), printable(f.Metadata[k]))
 	}

@@ -68,6 +68,7 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 	envVar(fs, choice(&f.load.Cache, "POLICY", "auto", "keep", "bypass"), "cache",
 		"what the load may leave in the page cache: auto, keep or bypass")
 	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "load only tensors whose name matches `GLOB`; can be given again")
+	fs.BoolVar(&f.load.Verify, "verify", false, "check every block that is read against FILE.crc64nvme, which inspect --checksum writes")
 	fs.BoolVar(&f.load.Lenient, "lenient", false, "also take headers that only the reference reader takes")
 	fs.Var(count(&f.repeat, 1, 1), "repeat", "load so many times, freeing between")
 	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files' pages from the page cache before each load")

@@ -51,6 +51,9 @@ func printLoad(w io.Writer, l loadJSON) {
 	fmt.Fprintln(w)
 	field(w, "limiting", "%s", l.Limiting)
 	printEngine(w, l.Engine)
+	if v := l.Verify; v != nil {
+		field(w, "verified", "%s, %s, of them %s read for that alone; %s of CPU time", plural(int(v.Blocks), "block"), units.Bytes(v.Bytes), units.Bytes(v.Extra), seconds(v.Busy))
+	}
 	for _, line := range refusalLines(l.Refusals) {
 		fmt.Fprintln(w, line)
 	}

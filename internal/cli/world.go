@@ -43,8 +43,8 @@ type World struct {
 	// names; for tests.
 	CUDALibrary, NVMLLibrary, CuFileLibrary string
 
-	// Progress, where not nil, also sees the progress of every load and
-	// generate: once with done 0 before the first byte, then as it goes.
+	// Progress, where not nil, also sees the progress of every load, generate
+	// and inspect --checksum: once with done 0 before the first byte, then as it goes.
 	Progress func(done, total int64)
 }
 

@@ -199,6 +199,9 @@ type LoadOptions struct {
 	Cache     transfer.CachePolicy
 	Stream    uint64
 	HasStream bool
+	// Verify checks every block of the files that holds a byte of a chosen
+	// tensor or of a header against the file's checksums.
+	Verify bool
 }
 
 // Start begins to fill dst, one destination per file. The model stays open
@@ -220,6 +223,11 @@ func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device
 		}
 		for _, s := range l.Segments {
 			req.Segments = append(req.Segments, transfer.Segment{File: i, Off: s.Off, Len: s.Len, Dst: dst[i].Ptr + device.Ptr(s.At)})
+		}
+	}
+	if o.Verify {
+		if err := m.verify(&req); err != nil {
+			return nil, err
 		}
 	}
 	m.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,6 +83,7 @@ type Transfer struct {
 	total int64
 	began time.Time
 	tally tally
+	proof *proof // nil: nothing is verified
 
 	prepared [ways]bool // staging was asked for; guarded by Engine.mu
 
@@ -110,7 +112,11 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 		req.Cache = CacheAuto
 	}
 	t := &Transfer{e: e, req: req, began: time.Now(), drained: make(chan struct{}), done: make(chan struct{})}
-	if err := t.check(); err != nil {
+	if err := t.validate(); err != nil {
+		return nil, err
+	}
+	var err error
+	if t.proof, err = newProof(&t.req); err != nil {
 		return nil, err
 	}
 	p, err := e.enter(req.Device)
@@ -134,8 +140,8 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 	return t, nil
 }
 
-// check refuses what cannot work before anything is touched.
-func (t *Transfer) check() error {
+// validate refuses what cannot work before anything is touched.
+func (t *Transfer) validate() error {
 	for i, s := range t.req.Segments {
 		if s.File < 0 || s.File >= len(t.req.Files) {
 			return errs.New(errs.Invalid, "start transfer", fmt.Sprintf("segment %d", i), fmt.Sprintf("names file %d of %d", s.File, len(t.req.Files)))
@@ -206,17 +212,24 @@ func (t *Transfer) plan() {
 	if t.port.mapper == nil {
 		ramp = t.e.opts.Workers
 	}
-	for _, s := range t.req.Segments {
+	for s := range t.pieces() {
 		if s.Len == 0 {
 			continue
 		}
 		f := t.req.Files[s.File]
 		alive := true
 		p := planner{params: t.paramsFor(f, kept[s.File]), residency: residencyOf(f), ramp: ramp, ramps: t.e.opts.Workers}
+		if t.proof != nil && t.req.Verify[s.File] != nil {
+			p.whole = t.req.Verify[s.File].Block
+		}
+		if s.extra {
+			p.memAlign = 0 // there is no place to read into
+		}
 		p.emit = func(c chunk) {
 			if !alive {
 				return
 			}
+			c.extra = s.extra
 			if err := t.e.ensure(c.way, t); err != nil {
 				t.e.sched.stop(t, err)
 				alive = false
@@ -224,7 +237,7 @@ func (t *Transfer) plan() {
 			}
 			alive = t.e.sched.add(t, c)
 		}
-		p.segment(s)
+		p.segment(s.Segment)
 		ramp = p.ramp
 		t.tally.dirty.Add(p.dirty)
 		if !alive {
@@ -232,6 +245,34 @@ func (t *Transfer) plan() {
 		}
 	}
 	t.tally.planned(time.Since(start))
+}
+
+// piece is a segment, or bytes that are read for the sums of their blocks alone.
+type piece struct {
+	Segment
+	extra bool
+}
+
+// pieces is all that is read, the segments in order and then what completes
+// their blocks.
+func (t *Transfer) pieces() iter.Seq[piece] {
+	return func(yield func(piece) bool) {
+		for _, s := range t.req.Segments {
+			if !yield(piece{Segment: s}) {
+				return
+			}
+		}
+		if t.proof == nil {
+			return
+		}
+		for _, f := range t.proof.files {
+			for _, g := range f.gaps {
+				if !yield(piece{Segment{File: g.File, Off: g.Off, Len: g.Len}, true}) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func residencyOf(f *vfs.File) func(off, n int64) residency {
@@ -287,6 +328,12 @@ func (t *Transfer) finish(ctx context.Context) {
 	if t.result == nil {
 		for _, f := range t.req.Files {
 			if err := f.CheckUnchanged(); err != nil {
+				t.result = err
+				return
+			}
+		}
+		if t.proof != nil {
+			if err := t.proof.settled(); err != nil {
 				t.result = err
 				return
 			}

@@ -46,6 +46,9 @@ type chunk struct {
 	off  int64
 	len  int64
 	dst  device.Ptr
+	// extra: the bytes are wanted for the sum of their block alone. They are
+	// read into a slot and go nowhere.
+	extra bool
 	verdict
 }
 
@@ -65,6 +68,10 @@ type params struct {
 	// missLimit is the share of absent bytes up to which a piece is still
 	// better read through the page cache.
 	missLimit float64
+	// whole > 0: chunks out of the page cache end at multiples of it where they
+	// can, so that the blocks of a file that is verified are summed in one
+	// piece and judged before they are sent. Reads from storage keep their size.
+	whole int64
 }
 
 // residency is what of a range is cached; known is false where the kernel does
@@ -199,7 +206,11 @@ func (p *planner) pieces(s Segment, lo, hi int64, v verdict) {
 			p.ramp--
 		}
 		// Up to the next multiple of the size, and never across one of a chunk.
-		stop := min(hi, (off/size+1)*size, (off/p.chunk+1)*p.chunk)
+		stop := (off/size + 1) * size
+		if v.way == viaCache && p.whole > 0 {
+			stop = (stop + p.whole - 1) / p.whole * p.whole
+		}
+		stop = min(hi, stop, (off/p.chunk+1)*p.chunk)
 		p.emit(chunk{file: s.File, off: off, len: stop - off, dst: s.Dst + device.Ptr(off-s.Off), verdict: v})
 		off = stop
 	}

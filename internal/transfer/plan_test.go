@@ -85,6 +85,9 @@ func drawCase(c choices) planCase {
 		dst += device.Ptr(n + c.pick(100))
 		off += n + c.pick(2*testPage)
 	}
+	if c.pick(2) == 0 { // the file is verified
+		k.whole = testPage << c.pick(8)
+	}
 	return k
 }
 
@@ -146,6 +149,9 @@ func (k *planCase) check() string {
 				return fmt.Sprintf("chunk %d (%+v) %s", i, c, why)
 			}
 			at += c.len
+			if k.splits(s, chunks, i) {
+				return fmt.Sprintf("chunk %d (%+v) ends inside a block that the next one goes on with", i, c)
+			}
 		}
 		if at != s.Off+s.Len {
 			return fmt.Sprintf("segment %d (%+v) ends at %d", n, s, at)
@@ -158,6 +164,15 @@ func (k *planCase) check() string {
 		return fmt.Sprintf("%d bytes were noted as dirty where that changes nothing", dirty)
 	}
 	return ""
+}
+
+// splits reports whether chunk i of s ends inside a block to be verified though
+// nothing but the planner's choice stands between it and the next chunk.
+func (k *planCase) splits(s Segment, chunks []chunk, i int) bool {
+	c := chunks[i]
+	end := c.off + c.len
+	return k.whole > 0 && k.chunk%k.whole == 0 && c.way == viaCache && end%k.whole != 0 && end < s.Off+s.Len && end%k.chunk != 0 &&
+		i+1 < len(chunks) && chunks[i+1].verdict == c.verdict && end%k.leaf != 0 && k.memAlign == 0
 }
 
 // slotFor is the size of the slots that chunks of a way are read into.

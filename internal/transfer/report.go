@@ -41,6 +41,7 @@ type Report struct {
 	Files    []FileReport    `json:"files"`
 	Refusals []RefusalReport `json:"refusals"`
 	Notes    []string        `json:"notes"`
+	Verify   *VerifyReport   `json:"verify,omitempty"` // nil: nothing was verified
 	Error    string          `json:"error,omitempty"`
 }
 
@@ -141,6 +142,8 @@ type tally struct {
 	planTime time.Duration
 	policies []CachePolicy
 	dirty    atomic.Int64
+	verify   account // bytes summed
+	extra    account // reads for sums alone
 }
 
 func (a *account) note(n int64, start, end time.Time) {
@@ -160,10 +163,14 @@ func (y *tally) route(r RouteTaken) *account {
 	return y.routes[r]
 }
 
-func (y *tally) read(r RouteTaken, n int64, start time.Time) {
+func (y *tally) read(c chunk, r RouteTaken, n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
 	defer y.mu.Unlock()
+	if c.extra {
+		y.extra.note(n, start, end)
+		return
+	}
 	if n > 0 {
 		y.route(r).note(n, start, end)
 	}
@@ -174,10 +181,14 @@ func (y *tally) read(r RouteTaken, n int64, start time.Time) {
 	}
 }
 
-func (y *tally) readBuffered(b vfs.Buffered, start time.Time) {
+func (y *tally) readBuffered(c chunk, b vfs.Buffered, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
 	defer y.mu.Unlock()
+	if c.extra {
+		y.extra.note(b.Cached+b.Missed, start, end)
+		return
+	}
 	if b.Cached > 0 {
 		y.route(RouteTakenCache).note(b.Cached, start, end)
 	}
@@ -185,6 +196,13 @@ func (y *tally) readBuffered(b vfs.Buffered, start time.Time) {
 		y.route(RouteTakenBuffered).note(b.Missed, start, end)
 	}
 	y.cached.note(b.Cached+b.Missed, start, end)
+}
+
+func (y *tally) verified(n int64, start time.Time) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.verify.note(n, start, end)
 }
 
 func (y *tally) copied(n int64, queued, waited time.Time) {
@@ -234,6 +252,7 @@ func (t *Transfer) Report() Report {
 	t.describeFiles(&r, policies)
 	t.describeEngine(&r)
 	t.notes(&r)
+	t.describeVerify(&r)
 	return r
 }
 
@@ -247,6 +266,12 @@ func (y *tally) stages() []StageReport {
 	}
 	if y.direct.chunks > 0 {
 		out = append(out, stage("read_direct", &y.direct))
+	}
+	if y.extra.chunks > 0 {
+		out = append(out, stage("read_extra", &y.extra))
+	}
+	if y.verify.chunks > 0 {
+		out = append(out, stage("verify", &y.verify))
 	}
 	if y.copying.chunks > 0 {
 		out = append(out, stage("copy", &y.copying), StageReport{Stage: "wait_copy", Busy: y.copyWait.Seconds()})
@@ -266,6 +291,8 @@ func (y *tally) limiting(wall time.Duration) string {
 		return "storage read through the page cache"
 	case y.copyWait > (y.copyWait+y.cached.busy)/10:
 		return "copy to device"
+	case y.cached.bytes > 0 && y.verify.busy > y.cached.busy:
+		return "verification (CPU)"
 	case y.cached.bytes > 0:
 		return "page-cache read (CPU)"
 	}

@@ -18,12 +18,15 @@
 //	    succeeded, failed or was cancelled.
 //	T3  Staging never exceeds Options.PoolSize, however many transfers run.
 //	T4  A transfer succeeds only if every read was whole and no file changed.
+//	T5  A transfer that verifies succeeds only if every block with a byte of a
+//	    segment in it has its sum; each byte is summed before it is sent on.
 package transfer
 
 import (
 	"runtime"
 	"strconv"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -216,4 +219,14 @@ type Request struct {
 	// still use the destinations.
 	Stream    uint64
 	HasStream bool
+	// Verify, one per file or nil, are the sums that files must have: nil for a
+	// file that is not verified. A block that differs ends the transfer with
+	// kind Corrupt, as do sums of a file of another size. Segments of a verified
+	// file do not overlap.
+	Verify []*checksum.Sums
+	// Also are bytes whose blocks are verified though no segment holds them.
+	Also []Extent
+	// Holds, if not nil, says in words what lies in a range of a file, for the
+	// error about a block that differs. Any goroutine may call it.
+	Holds func(file int, off, n int64) string
 }

@@ -125,9 +125,9 @@ func (u *uringReader) arrived(token uint64, res int32) {
 	s.t = nil
 	switch {
 	case s.got >= need:
-		t.tally.read(RouteTakenDirect, c.len, s.queued)
+		t.tally.read(c, RouteTakenDirect, c.len, s.queued)
 		if !u.e.sched.hasFailed(t) {
-			u.e.send(t, c, buf[c.off-s.lo:][:c.len], s)
+			u.e.deliver(t, c, buf[c.off-s.lo:][:c.len], s)
 		} else {
 			u.e.sched.drop(t)
 		}

@@ -116,7 +116,7 @@ func (w *worker) do(t *Transfer, c chunk) {
 	switch {
 	case w.way == viaDirectInPlace:
 		w.readInPlace(t, c)
-	case w.way == viaCache && t.port.mapper != nil:
+	case w.way == viaCache && t.port.mapper != nil && !c.extra:
 		w.cacheInto(t, c, t.port.mapper.Map(c.dst, c.len), nil)
 	default:
 		s := w.slot(t)
@@ -168,7 +168,7 @@ func (w *worker) fill(t *Transfer, cs []chunk) {
 		}
 		var s *slot
 		var buf []byte
-		if t.port.mapper != nil {
+		if t.port.mapper != nil && !c.extra {
 			buf = t.port.mapper.Map(c.dst, c.len)
 		} else if s = w.slot(t); s != nil {
 			buf = s.mem[:c.len]
@@ -181,8 +181,8 @@ func (w *worker) fill(t *Transfer, cs []chunk) {
 			w.e.sched.failed(t, err)
 			continue
 		}
-		t.tally.read(RouteTakenBuffered, c.len, start)
-		w.deliver(t, c, buf, s)
+		t.tally.read(c, RouteTakenBuffered, c.len, start)
+		w.e.deliver(t, c, buf, s)
 	}
 	r.Close()
 }
@@ -191,7 +191,8 @@ func (w *worker) fill(t *Transfer, cs []chunk) {
 func (w *worker) readInPlace(t *Transfer, c chunk) {
 	start := time.Now()
 	f := t.req.Files[c.file]
-	err := f.ReadDirect(t.port.mapper.Map(c.dst, c.len), c.off, int(c.len))
+	buf := t.port.mapper.Map(c.dst, c.len)
+	err := f.ReadDirect(buf, c.off, int(c.len))
 	if errors.Is(err, vfs.ErrDirectRefused) {
 		w.e.refused(t, c)
 		return
@@ -200,8 +201,8 @@ func (w *worker) readInPlace(t *Transfer, c chunk) {
 		w.e.sched.failed(t, err)
 		return
 	}
-	t.tally.read(RouteTakenDirect, c.len, start)
-	w.deliver(t, c, nil, nil)
+	t.tally.read(c, RouteTakenDirect, c.len, start)
+	w.e.deliver(t, c, buf, nil)
 }
 
 // cacheInto reads a chunk through the page cache into buf and, when s is its
@@ -211,7 +212,7 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 	f := t.req.Files[c.file]
 	if c.nowait {
 		n := f.ReadCached(buf, c.off)
-		t.tally.read(RouteTakenCache, n, start)
+		t.tally.read(c, RouteTakenCache, n, start)
 		if n < c.len && !w.restDirect(t, c, n) {
 			return
 		}
@@ -220,7 +221,7 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 			return
 		}
 		c.len = n
-		w.deliver(t, c, buf[:n], s)
+		w.e.deliver(t, c, buf[:n], s)
 		return
 	}
 	b, err := f.ReadBuffered(buf, c.off)
@@ -228,8 +229,8 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 		w.e.sched.failed(t, err)
 		return
 	}
-	t.tally.readBuffered(b, start)
-	w.deliver(t, c, buf, s)
+	t.tally.readBuffered(c, b, start)
+	w.e.deliver(t, c, buf, s)
 }
 
 // restDirect queues what follows the first n bytes of c, which are absent from
@@ -242,7 +243,7 @@ func (w *worker) restDirect(t *Transfer, c chunk, n int64) bool {
 	for n < c.len {
 		off := c.off + n
 		stop := min(c.off+c.len, (off/w.e.opts.block+1)*w.e.opts.block)
-		rest := chunk{file: c.file, off: off, len: stop - off, dst: c.dst + device.Ptr(n), verdict: verdict{way: viaDirect}}
+		rest := chunk{file: c.file, off: off, len: stop - off, dst: c.dst + device.Ptr(n), extra: c.extra, verdict: verdict{way: viaDirect}}
 		if !w.e.sched.add(t, rest) {
 			w.e.sched.drop(t)
 			return false
@@ -266,8 +267,8 @@ func (w *worker) directInto(t *Transfer, c chunk, s *slot) {
 		w.e.sched.failed(t, err)
 		return
 	}
-	t.tally.read(RouteTakenDirect, c.len, start)
-	w.deliver(t, c, buf[c.off-lo:][:c.len], s)
+	t.tally.read(c, RouteTakenDirect, c.len, start)
+	w.e.deliver(t, c, buf[c.off-lo:][:c.len], s)
 }
 
 // superset widens a chunk to aligned bounds: the file offset of the read, the
@@ -279,13 +280,23 @@ func superset(f *vfs.File, c chunk, mem []byte) (lo int64, buf []byte, need int)
 	return lo, mem[:hi-lo], int(min(hi, f.Size()) - lo)
 }
 
-// deliver ends a chunk that was read in place, or sends a slot's content off.
-func (w *worker) deliver(t *Transfer, c chunk, data []byte, s *slot) {
-	if s == nil {
-		w.e.sched.done(t, c.len)
-		return
+// deliver ends a chunk that was read in place, or sends a slot's content off;
+// where the transfer verifies, only after its bytes were summed.
+func (e *Engine) deliver(t *Transfer, c chunk, data []byte, s *slot) {
+	if t.proof != nil {
+		if err := t.check(c, data); err != nil {
+			e.sched.failed(t, err)
+			return
+		}
 	}
-	w.e.send(t, c, data, s)
+	switch {
+	case c.extra:
+		e.sched.done(t, 0)
+	case s == nil:
+		e.sched.done(t, c.len)
+	default:
+		e.send(t, c, data, s)
+	}
 }
 
 // refused sends a chunk the other way after its file declined a direct read.

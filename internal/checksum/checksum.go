@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package checksum knows what the bytes of a file are supposed to be: a
+// CRC-64/NVME for each block of it, kept in a sidecar beside the file.
+//
+// The sidecar of FILE is FILE.crc64nvme. All numbers are little-endian:
+//
+//	offset  bytes
+//	0       8      magic "NIOCRC64"
+//	8       8      version, 1
+//	16      8      size of the file
+//	24      8      block size, a power of two from 4 KiB to 64 MiB
+//	32      8      count of blocks: the size divided by the block size, rounded up
+//	40      8*n    the sum of each block in order; the last block may be short
+//	40+8*n  8      the sum of everything before
+//
+// Nothing follows. The sums find damage, not malice: who can change the file
+// can make new sums too.
+package checksum
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+
+	"github.com/minio/crc64nvme"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+const (
+	// DefaultBlock is the block size where none is asked for: small enough to
+	// name a place in a file, large enough that the sums of a terabyte are 8 MiB.
+	DefaultBlock = 1 << 20
+	// MinBlock and MaxBlock bound the block size.
+	MinBlock = 4 << 10
+	MaxBlock = 64 << 20
+	// MaxBlocks bounds what a sidecar can make a reader allocate: 64 MiB of sums.
+	MaxBlocks = 8 << 20
+	// Suffix is what a sidecar's name has more than its file's.
+	Suffix = ".crc64nvme"
+)
+
+// Path is the name of the sidecar of file.
+func Path(file string) string { return file + Suffix }
+
+// Sums are the checksums of one file. They are not changed after they were made.
+type Sums struct {
+	Size   int64 // of the file
+	Block  int64 // bytes of each block but the last
+	Blocks []uint64
+}
+
+// Extent is where block i lies in the file; i is less than len(Blocks).
+func (s *Sums) Extent(i int64) (off, n int64) {
+	off = i * s.Block
+	return off, min(s.Block, s.Size-off)
+}
+
+// CheckSize fails with kind Corrupt when file, which has size bytes, is not the
+// one that the sums were made of.
+func (s *Sums) CheckSize(file string, size int64) error {
+	if s.Size == size {
+		return nil
+	}
+	return errs.New(errs.Corrupt, "verify", file, fmt.Sprintf("%s is stale: it was made of %d bytes, the file has %d", Path(file), s.Size, size)).
+		WithFix("if the file is truncated, get a whole copy; if it was replaced on purpose: " + Remedy(file))
+}
+
+// Remedy is the command that makes the sums of file anew.
+func Remedy(file string) string { return "nebulaio inspect " + file + " --checksum" }
+
+// checkBlock refuses a block size that the format does not allow.
+func checkBlock(n int64) error {
+	if n < MinBlock || n > MaxBlock || n&(n-1) != 0 {
+		return errs.New(errs.Invalid, "checksum", "block size "+strconv.FormatInt(n, 10), "is out of range; expected a power of two from 4096 to 67108864")
+	}
+	return nil
+}
+
+// blocksOf is how many blocks a file of size bytes has.
+func blocksOf(size, block int64) int64 {
+	n := size / block
+	if size%block != 0 {
+		n++
+	}
+	return n
+}
+
+// Of is the checksum of p.
+func Of(p []byte) uint64 { return crc64nvme.Checksum(p) }
+
+// Joiner puts the sums of pieces together to the sum of the whole, in any
+// order: the sum of a block is the exclusive or of After(sum of piece, bytes of
+// the block behind the piece) over its pieces. It is safe for concurrent use.
+type Joiner struct {
+	// power[k] is x to the 8*2^k modulo the polynomial: what k more doublings
+	// of a byte do to a sum.
+	power [63]uint64
+}
+
+// polynomial is CRC-64/NVME's, with its lowest power in the highest bit.
+const polynomial = 0x9a6c9329ac4bc9b5
+
+// NewJoiner returns a joiner.
+func NewJoiner() *Joiner {
+	j := &Joiner{}
+	j.power[0] = 1 << (63 - 8)
+	for k := 1; k < len(j.power); k++ {
+		j.power[k] = multiply(j.power[k-1], j.power[k-1])
+	}
+	return j
+}
+
+// After is what the sum of a piece gives to the sum of a whole in which n bytes
+// follow the piece.
+func (j *Joiner) After(sum uint64, n int64) uint64 {
+	for rest := uint64(n); rest != 0; rest &= rest - 1 {
+		sum = multiply(j.power[bits.TrailingZeros64(rest)], sum)
+	}
+	return sum
+}
+
+// multiply is the product of two polynomials modulo CRC-64/NVME's, each with
+// its lowest power in the highest bit.
+func multiply(a, b uint64) uint64 {
+	var p uint64
+	for ; a != 0; a <<= 1 {
+		if a>>63 == 1 {
+			p ^= b
+		}
+		low := b & 1
+		b >>= 1
+		if low == 1 {
+			b ^= polynomial
+		}
+	}
+	return p
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package checksum
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+const (
+	magic      = "NIOCRC64"
+	version    = 1
+	headSize   = 40
+	tailSize   = 8
+	maxSidecar = headSize + 8*MaxBlocks + tailSize
+)
+
+// Encode is the sidecar's content.
+func (s *Sums) Encode() []byte {
+	le := binary.LittleEndian
+	b := make([]byte, 0, headSize+8*len(s.Blocks)+tailSize)
+	b = append(b, magic...)
+	for _, v := range []uint64{version, uint64(s.Size), uint64(s.Block), uint64(len(s.Blocks))} {
+		b = le.AppendUint64(b, v)
+	}
+	for _, v := range s.Blocks {
+		b = le.AppendUint64(b, v)
+	}
+	return le.AppendUint64(b, Of(b))
+}
+
+// Parse reads a sidecar's content; name is the sidecar's, for errors. What
+// breaks the format in any way is refused with kind Corrupt, a version that is
+// not known with kind Unsupported. It allocates no more than len(b).
+func Parse(name string, b []byte) (*Sums, error) {
+	bad := func(format string, args ...any) (*Sums, error) {
+		return nil, errs.New(errs.Corrupt, "read checksums", name, fmt.Sprintf(format, args...)).WithFix("remove it and make it anew with: nebulaio inspect PATH --checksum")
+	}
+	if len(b) < headSize+tailSize {
+		return bad("has %d bytes and is truncated; expected at least %d", len(b), headSize+tailSize)
+	}
+	if string(b[:8]) != magic {
+		return bad("begins with %q, expected %q: it is no file of checksums", b[:8], magic)
+	}
+	word := func(off int) uint64 { return binary.LittleEndian.Uint64(b[off:]) }
+	if v := word(8); v != version {
+		return nil, errs.New(errs.Unsupported, "read checksums", name, fmt.Sprintf("has version %d, expected %d", v, version)).
+			WithFix("use a newer nebulaio, or make it anew with: nebulaio inspect PATH --checksum")
+	}
+	size, block, count := int64(word(16)), int64(word(24)), word(32)
+	if size < 0 {
+		return bad("says that the file has %d bytes", uint64(size))
+	}
+	if err := checkBlock(block); err != nil {
+		return bad("has block size %d, expected a power of two from %d to %d", uint64(block), MinBlock, MaxBlock)
+	}
+	if want := uint64(blocksOf(size, block)); count != want || count > MaxBlocks {
+		return bad("has %d blocks for %d bytes in blocks of %d, expected %d and at most %d", count, size, block, want, MaxBlocks)
+	}
+	if want := headSize + 8*int(count) + tailSize; len(b) < want {
+		return bad("has %d bytes and is truncated; expected %d", len(b), want)
+	} else if len(b) > want {
+		return bad("has %d bytes, expected %d: something follows the checksums", len(b), want)
+	}
+	end := len(b) - tailSize
+	if got := Of(b[:end]); got != word(end) {
+		return bad("is damaged: its own checksum is %016x, expected %016x", got, word(end))
+	}
+	s := &Sums{Size: size, Block: block, Blocks: make([]uint64, count)}
+	for i := range s.Blocks {
+		s.Blocks[i] = word(headSize + 8*i)
+	}
+	return s, nil
+}
+
+// Read reads the sidecar of file, which has size bytes. A missing one is of kind
+// NotFound, a damaged or stale one of kind Corrupt; the errors name the command
+// that makes it.
+func Read(file string, size int64) (*Sums, error) {
+	name := Path(file)
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errs.New(errs.NotFound, "verify", file, "has no checksums: "+name+" does not exist").WithFix("make them of a copy that is known to be good with: " + Remedy(file))
+	}
+	if err != nil {
+		return nil, wrap("read checksums", name, err)
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil {
+		return nil, wrap("read checksums", name, err)
+	} else if !st.Mode().IsRegular() || st.Size() > maxSidecar {
+		return nil, errs.New(errs.Corrupt, "read checksums", name, fmt.Sprintf("is no regular file of at most %d bytes", maxSidecar)).WithFix("remove it, then: " + Remedy(file))
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxSidecar+1))
+	if err != nil {
+		return nil, wrap("read checksums", name, err)
+	}
+	s, err := Parse(name, b)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.CheckSize(file, size); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Write puts the sums beside file, whole and durable or not at all: an earlier
+// sidecar stays as it is until the new one takes its name. It returns the
+// sidecar's name.
+func (s *Sums) Write(file string) (string, error) {
+	const op = "write checksums"
+	name := Path(file)
+	dir := filepath.Dir(name)
+	temp := filepath.Join(dir, fmt.Sprintf(".%s.%016x.tmp", filepath.Base(name), rand.Uint64()))
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return name, wrap(op, name, err)
+	}
+	_, err = f.Write(s.Encode())
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(temp, name)
+	}
+	if err != nil {
+		_ = os.Remove(temp)
+		return name, wrap(op, name, err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return name, wrap(op, dir, err)
+	}
+	defer d.Close()
+	return name, wrap(op, dir, d.Sync())
+}
+
+// wrap gives a file-system error our form, without the path that it repeats.
+func wrap(op, name string, err error) error {
+	var pe *fs.PathError
+	var le *os.LinkError
+	switch {
+	case errors.As(err, &pe):
+		err = pe.Err
+	case errors.As(err, &le):
+		err = le.Err
+	}
+	return errs.Wrap(op, name, err)
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Extent is a run of bytes of one file.
+type Extent struct {
+	File int // index into Request.Files
+	Off  int64
+	Len  int64
+}
+
+// proof checks what is read against the sums of its file. Each block that a
+// segment or a Request.Also touches is checked as a whole: what of it nobody
+// wants is read as well, and dropped.
+//
+// Chunks and blocks need not have the same bounds. A chunk is summed by the
+// worker that read it, while it is hot in that core's cache and before it is
+// sent to the device; the sums of a block's pieces are put together as they
+// come, in any order, and the last piece brings the verdict.
+type proof struct {
+	join  *checksum.Joiner
+	files []fileProof // one per file
+	// want and got count blocks to check and found right: the transfer succeeds
+	// only when they are equal.
+	want int64
+	got  atomic.Int64
+
+	mu   sync.Mutex
+	open map[blockID]*blockSum // blocks of which some pieces have come
+}
+
+type fileProof struct {
+	sums *checksum.Sums // nil: the file is not verified
+	// gaps are the bytes that lie in blocks to be checked and in no segment.
+	gaps []Extent
+}
+
+type blockID struct {
+	file  int
+	block int64
+}
+
+// blockSum is what has come of a block.
+type blockSum struct {
+	sum  uint64
+	left int64 // bytes yet to come
+}
+
+// newProof checks that the sums fit the request, and returns nil where it has none.
+func newProof(r *Request) (*proof, error) {
+	if !slices.ContainsFunc(r.Verify, func(s *checksum.Sums) bool { return s != nil }) {
+		return nil, nil
+	}
+	if len(r.Verify) != len(r.Files) {
+		return nil, errs.New(errs.Invalid, "start transfer", "", fmt.Sprintf("sums of %d files given, expected %d, one per file", len(r.Verify), len(r.Files)))
+	}
+	p := &proof{join: checksum.NewJoiner(), files: make([]fileProof, len(r.Files)), open: map[blockID]*blockSum{}}
+	loads := make([][]Extent, len(r.Files))
+	for _, s := range r.Segments {
+		if s.Len > 0 {
+			loads[s.File] = append(loads[s.File], Extent{s.File, s.Off, s.Len})
+		}
+	}
+	touched := make([][]Extent, len(r.Files))
+	for _, x := range r.Also {
+		if x.File < 0 || x.File >= len(r.Files) || x.Off < 0 || x.Len < 0 || x.Len > r.Files[x.File].Size()-x.Off {
+			return nil, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("bytes %d+%d of file %d", x.Off, x.Len, x.File), "are to be verified and do not exist")
+		}
+		if x.Len > 0 {
+			touched[x.File] = append(touched[x.File], x)
+		}
+	}
+	for i, s := range r.Verify {
+		if s == nil {
+			continue
+		}
+		if err := s.CheckSize(r.Files[i].Path(), r.Files[i].Size()); err != nil {
+			return nil, err
+		}
+		slices.SortFunc(loads[i], byOffset)
+		for k, x := range loads[i] {
+			if k > 0 && loads[i][k-1].Off+loads[i][k-1].Len > x.Off {
+				return nil, errs.New(errs.Invalid, "start transfer", r.Files[i].Path(), fmt.Sprintf("two segments hold byte %d; a transfer that verifies reads each byte once", x.Off))
+			}
+		}
+		p.files[i] = fileProof{sums: s}
+		p.cover(i, loads[i], append(touched[i], loads[i]...))
+	}
+	return p, nil
+}
+
+func byOffset(a, b Extent) int { return cmp.Compare(a.Off, b.Off) }
+
+// cover finds what must be read besides loads, which are in order, so that each
+// block with a byte of touched is whole.
+func (p *proof) cover(file int, loads, touched []Extent) {
+	f := &p.files[file]
+	slices.SortFunc(touched, byOffset)
+	next := int64(0) // blocks before it are covered
+	gap := func(lo, hi int64) {
+		if lo < hi {
+			f.gaps = append(f.gaps, Extent{file, lo, hi - lo})
+		}
+	}
+	for _, x := range touched {
+		first, end := max(next, x.Off/f.sums.Block), (x.Off+x.Len-1)/f.sums.Block+1
+		if first >= end {
+			continue
+		}
+		p.want += end - first
+		next = end
+		at, stop := first*f.sums.Block, min(end*f.sums.Block, f.sums.Size)
+		for len(loads) > 0 && loads[0].Off < stop {
+			l := loads[0]
+			gap(at, l.Off)
+			at = max(at, min(l.Off+l.Len, stop))
+			if l.Off+l.Len > stop {
+				break // the rest of it lies in the next run of blocks
+			}
+			loads = loads[1:]
+		}
+		gap(at, stop)
+	}
+}
+
+// check sums data, the bytes of c, and compares each block that it completes.
+func (t *Transfer) check(c chunk, data []byte) error {
+	p := t.proof
+	f := &p.files[c.file]
+	if f.sums == nil {
+		return nil
+	}
+	defer t.tally.verified(int64(len(data)), time.Now())
+	for off := c.off; len(data) > 0; {
+		i := off / f.sums.Block
+		lo, n := f.sums.Extent(i)
+		part := data[:min(int64(len(data)), lo+n-off)]
+		data = data[len(part):]
+		off += int64(len(part))
+		sum, whole := checksum.Of(part), int64(len(part)) == n
+		if !whole {
+			sum = p.join.After(sum, lo+n-off)
+		}
+		if sum, whole = p.add(blockID{c.file, i}, n, int64(len(part)), sum); !whole {
+			continue
+		}
+		if sum != f.sums.Blocks[i] {
+			return t.mismatch(c.file, i, sum)
+		}
+		p.got.Add(1)
+	}
+	return nil
+}
+
+// add joins a piece of n bytes to its block of size bytes and tells, when the
+// block is whole, its sum.
+func (p *proof) add(id blockID, size, n int64, sum uint64) (uint64, bool) {
+	if n == size {
+		return sum, true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.open[id]
+	if b == nil {
+		b = &blockSum{left: size}
+		p.open[id] = b
+	}
+	b.sum ^= sum
+	if b.left -= n; b.left > 0 {
+		return 0, false
+	}
+	delete(p.open, id)
+	return b.sum, true
+}
+
+func (t *Transfer) mismatch(file int, block int64, got uint64) error {
+	path, s := t.req.Files[file].Path(), t.req.Verify[file]
+	off, n := s.Extent(block)
+	msg := fmt.Sprintf("block %d, bytes %d to %d, differs from %s: its checksum is %016x, expected %016x",
+		block, off, off+n, checksum.Path(path), got, s.Blocks[block])
+	if t.req.Holds != nil {
+		msg += "; it holds " + t.req.Holds(file, off, n)
+	}
+	return errs.New(errs.Corrupt, "verify", path, msg).
+		WithFix("get the file again from a good copy; if it was changed on purpose: " + checksum.Remedy(path))
+}
+
+// settled fails when blocks are missing after every chunk was delivered.
+func (p *proof) settled() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if got := p.got.Load(); got != p.want || len(p.open) > 0 {
+		return errs.New(errs.Other, "verify", "", fmt.Sprintf("%d of %d blocks were checked without an error; this is a defect", got, p.want))
+	}
+	return nil
+}
+
+// VerifyReport is what was checked. Busy adds up all workers.
+type VerifyReport struct {
+	Algorithm string `json:"algorithm"` // "crc64nvme"
+	Files     int    `json:"files"`
+	Blocks    int64  `json:"blocks"` // found to be right
+	Bytes     int64  `json:"bytes"`  // summed, the extra ones included
+	// Extra are bytes that were read only to check blocks of which a part was
+	// wanted; they are in no other count.
+	Extra int64   `json:"extra_bytes"`
+	Busy  float64 `json:"busy_seconds"`
+}
+
+func (t *Transfer) describeVerify(r *Report) {
+	p := t.proof
+	if p == nil {
+		return
+	}
+	v := &VerifyReport{Algorithm: "crc64nvme"}
+	for _, f := range p.files {
+		if f.sums != nil {
+			v.Files++
+		}
+	}
+	v.Blocks = p.got.Load()
+	t.tally.mu.Lock()
+	v.Bytes, v.Extra, v.Busy = t.tally.verify.bytes, t.tally.extra.bytes, t.tally.verify.busy.Seconds()
+	t.tally.mu.Unlock()
+	r.Verify = v
+	how := "staged in host memory"
+	if t.port.mapper != nil {
+		how = "read into place in host memory"
+	}
+	r.Notes = append(r.Notes, "verification needs every byte in the CPU's reach: all were "+how+" and summed there")
+}
