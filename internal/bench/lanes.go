@@ -325,6 +325,9 @@ func (l *lanes) finish(r *record.Run) error {
 	case l.Spec.Verify:
 		r.Verify = &record.Verify{Bytes: m.verified, Mismatches: m.mismatches, First: m.firstBad, Where: l.where()}
 		r.Notes = append(r.Notes, "contents were compared while it ran: the rate includes that work")
+		if l.Spec.Op == Read && !l.Set.Known && l.route == Buffered {
+			r.Notes = append(r.Notes, "what the file should hold is not known: it was compared with the page cache, through which it was read")
+		}
 	}
 	r.Notes = append(r.Notes, l.notes...)
 	return nil

@@ -83,6 +83,9 @@ func (f *benchFlags) output(fs *pflag.FlagSet) {
 
 // places fails before anything is measured where results could not be written.
 func (f *benchFlags) places() error {
+	if f.json && f.gdsio {
+		return errs.New(errs.Invalid, "benchmark", "", "--json and --gdsio are given; expected one of them")
+	}
 	for _, name := range []string{f.out, f.csv, f.html} {
 		if name == "" {
 			continue

@@ -224,6 +224,7 @@ func TestBenchSaysWhatIsWrong(t *testing.T) {
 		{small("read", dir, "--html", dir+"/no/such/a.html"), 3, "a.html"},
 		{small("read", dir, "--device", "cuda:0"), 2, "takes no part"},
 		{small("all", file), 2, "is a file; expected directories"},
+		{small("read", dir, "--json", "--gdsio"), 2, "expected one of them"},
 	} {
 		r := run(t, c.args)
 		if r.code != c.code || !strings.Contains(r.stderr, c.text) {

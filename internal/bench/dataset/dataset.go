@@ -144,10 +144,16 @@ func (o Options) check() error {
 	case o.FileSize < 4096 || o.FileSize > MaxFileSize:
 		return bad("size", strconv.FormatInt(o.FileSize, 10), "4 KiB to 64 TiB")
 	}
-	for i, p := range o.Paths {
-		if slices.Contains(o.Paths[:i], p) {
+	var seen []os.FileInfo
+	for _, p := range o.Paths {
+		info, err := os.Stat(p)
+		if err != nil {
+			return errs.Wrap("benchmark", p, err)
+		}
+		if slices.ContainsFunc(seen, func(o os.FileInfo) bool { return os.SameFile(o, info) }) {
 			return errs.New(errs.Invalid, "benchmark", p, "is given twice; a stripe needs different members")
 		}
+		seen = append(seen, info)
 	}
 	return nil
 }

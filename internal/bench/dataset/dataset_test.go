@@ -153,6 +153,7 @@ func TestWhatCannotBeMade(t *testing.T) {
 	}{
 		"no path":       {with(func(o *dataset.Options) { o.Paths = nil }), errs.Invalid, "no path"},
 		"twice":         {with(func(o *dataset.Options) { o.Paths = []string{dir, dir} }), errs.Invalid, "twice"},
+		"by two names":  {with(func(o *dataset.Options) { o.Paths = []string{dir, dir + "/"} }), errs.Invalid, "twice"},
 		"no such path":  {with(func(o *dataset.Options) { o.Paths = []string{dir + "/none"} }), errs.NotFound, dir + "/none"},
 		"no file":       {with(func(o *dataset.Options) { o.Files = 0 }), errs.Invalid, "files=0"},
 		"tiny":          {with(func(o *dataset.Options) { o.FileSize = 1 }), errs.Invalid, "size=1"},
