@@ -50,7 +50,13 @@ func TestCacheAutoKeepsAFileThatIsLoadedAgain(t *testing.T) {
 			share[string(x.Route)] = x.Bytes
 		}
 		// The ragged ends and what the header's page brings along are small.
-		if share[want] < r.Bytes*9/10 {
+		// Where the load itself fills the page cache, the kernel's readahead may
+		// run before the planner: what it brought is cached when it is asked.
+		through := share[want]
+		if want == "buffered" && through > 0 {
+			through += share["page_cache"]
+		}
+		if through < r.Bytes*9/10 {
 			t.Errorf("load %d: %v, expected nearly all by %s", i+1, share, want)
 		}
 		m.Free()
