@@ -9,7 +9,7 @@ PY := $(VENV)/bin/python
 LIB := $(ROOT)/build/libnebulaio.so
 BIN := $(ROOT)/bin/nebulaio
 DEMO := $(ROOT)/build/demo/qwen3-0.6b.safetensors
-LIBFLAGS := -trimpath -buildmode=c-shared -ldflags "-s -w -extldflags '-Wl,--version-script=$(ROOT)/capi/export.map -Wl,-soname,libnebulaio.so.1'"
+LIBFLAGS := -trimpath -buildmode=c-shared -ldflags "-s -w -extldflags '-Wl,--version-script=$(ROOT)/capi/export.map -Wl,-soname,libnebulaio.so.2'"
 
 .PHONY: help
 help: ## Show this list

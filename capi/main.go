@@ -126,9 +126,9 @@ func nebulaio_load_start(model C.uint64_t, dst *C.nebulaio_cbuffer, ndst C.size_
 	return handle(h, e, load, err, errcap)
 }
 
-//export nebulaio_load_wait
-func nebulaio_load_wait(load C.uint64_t, timeout C.int32_t, progress *C.nebulaio_progress, err *C.char, errcap C.size_t) C.int32_t {
-	running, done, total, e := table.WaitLoad(uint64(load), time.Duration(timeout)*time.Millisecond)
+//export nebulaio_wait
+func nebulaio_wait(job C.uint64_t, timeout C.int32_t, progress *C.nebulaio_progress, err *C.char, errcap C.size_t) C.int32_t {
+	running, done, total, e := table.Wait(uint64(job), time.Duration(timeout)*time.Millisecond)
 	if progress != nil {
 		progress.bytes_done, progress.bytes_total = C.uint64_t(done), C.uint64_t(total)
 	}
@@ -138,14 +138,14 @@ func nebulaio_load_wait(load C.uint64_t, timeout C.int32_t, progress *C.nebulaio
 	return status(e, err, errcap)
 }
 
-//export nebulaio_load_cancel
-func nebulaio_load_cancel(load C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
-	return status(table.CancelLoad(uint64(load)), err, errcap)
+//export nebulaio_cancel
+func nebulaio_cancel(job C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+	return status(table.Cancel(uint64(job)), err, errcap)
 }
 
-//export nebulaio_load_report
-func nebulaio_load_report(load C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char, errcap C.size_t) C.int32_t {
-	b, e := table.Report(uint64(load))
+//export nebulaio_report
+func nebulaio_report(job C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char, errcap C.size_t) C.int32_t {
+	b, e := table.Report(uint64(job))
 	return give(b, e, buf, capacity, need, err, errcap)
 }
 

@@ -10,8 +10,8 @@
  *   (the caller allocates one destination per file, with its own allocator)
  *   nebulaio_load_start       bytes begin to flow; returns at once
  *   nebulaio_model_describe   JSON: where in it each tensor will lie
- *   nebulaio_load_wait        in slices, so that the caller can be interrupted
- *   nebulaio_load_report      JSON: which route every byte took, and why
+ *   nebulaio_wait             in slices, so that the caller can be interrupted
+ *   nebulaio_report           JSON: which route every byte took, and why
  *   nebulaio_release          each handle, once
  *
  * Conventions, true for every function:
@@ -39,11 +39,11 @@
 extern "C" {
 #endif
 
-#define NEBULAIO_ABI_VERSION 1
+#define NEBULAIO_ABI_VERSION 2
 
 /* Status codes; the numbers never change, new ones are appended. */
 enum {
-	NEBULAIO_RUNNING = -1,        /* load_wait: the time slice ended first */
+	NEBULAIO_RUNNING = -1,        /* nebulaio_wait: the time slice ended first */
 	NEBULAIO_OK = 0,
 	NEBULAIO_ERR_OTHER = 1,
 	NEBULAIO_ERR_INVALID = 2,     /* a bad argument or option */
@@ -59,7 +59,7 @@ enum {
 };
 
 /* A destination: memory of the caller, on the load's device, that must stay
- * allocated until load_wait has returned something other than RUNNING. */
+ * allocated until nebulaio_wait has returned something other than RUNNING. */
 typedef struct nebulaio_buffer {
 	uint64_t address; /* device pointer, or host address for `host` */
 	uint64_t size;    /* bytes available from address */
@@ -121,19 +121,21 @@ int32_t nebulaio_model_describe(uint64_t model, char *buf, size_t cap, size_t *n
 int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t ndst, uint64_t stream,
                             const char *options_json, uint64_t *load, char *err, size_t errcap);
 
+/* A job is work under way: a load, a save, a move of a file's bytes. */
+
 /* Waits up to timeout_ms (negative: without limit). NEBULAIO_RUNNING when the
- * time ran out; else the load has ended, no copy is queued any more, and the
- * status and err are the load's own. progress may be NULL. */
-int32_t nebulaio_load_wait(uint64_t load, int32_t timeout_ms, nebulaio_progress *progress, char *err, size_t errcap);
+ * time ran out; else the job has ended, no copy is queued any more, and the
+ * status and err are the job's own. progress may be NULL. */
+int32_t nebulaio_wait(uint64_t job, int32_t timeout_ms, nebulaio_progress *progress, char *err, size_t errcap);
 
-/* Asks the load to stop; load_wait then ends with NEBULAIO_ERR_CANCELLED,
+/* Asks the job to stop; nebulaio_wait then ends with NEBULAIO_ERR_CANCELLED,
  * unless it had finished. */
-int32_t nebulaio_load_cancel(uint64_t load, char *err, size_t errcap);
+int32_t nebulaio_cancel(uint64_t job, char *err, size_t errcap);
 
-/* JSON report of a load that has ended, failed ones included. */
-int32_t nebulaio_load_report(uint64_t load, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
+/* JSON report of a job that has ended, failed ones included. */
+int32_t nebulaio_report(uint64_t job, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
-/* Releases a handle. A running load is cancelled and waited for first. */
+/* Releases a handle. A running job is cancelled and waited for first. */
 int32_t nebulaio_release(uint64_t handle, char *err, size_t errcap);
 
 #ifdef __cplusplus

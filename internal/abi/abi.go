@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	"github.com/nebulaio/nebulaio"
 	"github.com/nebulaio/nebulaio/internal/boot"
@@ -21,7 +20,7 @@ import (
 )
 
 // Version is NEBULAIO_ABI_VERSION of the header this package implements.
-const Version = 1
+const Version = 2
 
 // Running is the status of a wait whose time ran out; success is 0, and errors
 // are the numbers of errs.Kind.
@@ -179,15 +178,6 @@ type loadOptions struct {
 	Cache nebulaio.CachePolicy `json:"cache"`
 }
 
-// load is a load handle.
-type load struct {
-	*nebulaio.Loading
-	cancel context.CancelCauseFunc
-	once   sync.Once
-	text   []byte
-	err    error
-}
-
 // StartLoad is nebulaio_load_start.
 func (t *Table) StartLoad(model uint64, dst []nebulaio.Destination, stream uint64, options string) (uint64, error) {
 	s, err := get[*source](t, model, "model")
@@ -204,59 +194,7 @@ func (t *Table) StartLoad(model uint64, dst []nebulaio.Destination, stream uint6
 		cancel(nil)
 		return 0, err
 	}
-	return t.put(&load{Loading: l, cancel: cancel}), nil
-}
-
-// WaitLoad is nebulaio_load_wait. Without an error, running tells whether the
-// time slice ended before the load did.
-func (t *Table) WaitLoad(h uint64, timeout time.Duration) (running bool, done, total int64, err error) {
-	l, err := get[*load](t, h, "load")
-	if err != nil {
-		return false, 0, 0, err
-	}
-	var expired <-chan time.Time
-	if timeout >= 0 {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		expired = timer.C
-	}
-	select {
-	case <-l.Done():
-	case <-expired:
-		select {
-		case <-l.Done(): // both were ready: an ended load has ended
-		default:
-			done, total = l.Progress()
-			return true, done, total, nil
-		}
-	}
-	done, total = l.Progress()
-	return false, done, total, l.Wait()
-}
-
-// CancelLoad is nebulaio_load_cancel.
-func (t *Table) CancelLoad(h uint64) error {
-	l, err := get[*load](t, h, "load")
-	if err != nil {
-		return err
-	}
-	l.cancel(context.Canceled)
-	return nil
-}
-
-// Report is nebulaio_load_report.
-func (t *Table) Report(h uint64) ([]byte, error) {
-	l, err := get[*load](t, h, "load")
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-l.Done():
-	default:
-		return nil, errs.New(errs.Invalid, "report", fmt.Sprint(h), "the load is still running").WithFix("wait for it first")
-	}
-	l.once.Do(func() { l.text, l.err = json.Marshal(l.Report()) })
-	return l.text, l.err
+	return t.put(&job{work: l, report: func() any { return l.Report() }, cancel: cancel}), nil
 }
 
 // Release is nebulaio_release. A system or model that is still in use is not
@@ -271,7 +209,7 @@ func (t *Table) Release(h uint64) error {
 	}
 	var err error
 	switch o := obj.(type) {
-	case *load:
+	case *job:
 		o.cancel(context.Canceled)
 		<-o.Done()
 	case *source:

@@ -120,7 +120,7 @@ func TestALoadFromOpenToRelease(t *testing.T) {
 	}
 	load, err := c.StartLoad(c.model, c.dst(), 0, `{"route":"auto","cache":"auto"}`)
 	c.must(err)
-	running, done, total, err := c.WaitLoad(load, -1)
+	running, done, total, err := c.Wait(load, -1)
 	if running || err != nil || done != total || total == 0 {
 		t.Fatalf("running %v, %d of %d, %v", running, done, total, err)
 	}
@@ -160,7 +160,7 @@ func TestHandlesThatAreNotOnesOwn(t *testing.T) {
 	c := newCaller(t, `{"devices":"off"}`, "")
 	load, err := c.StartLoad(c.model, c.dst(), 0, "")
 	c.must(err)
-	if _, _, _, err := c.WaitLoad(load, -1); err != nil {
+	if _, _, _, err := c.Wait(load, -1); err != nil {
 		t.Fatal(err)
 	}
 	use := map[string]func(h uint64) error{
@@ -168,8 +168,8 @@ func TestHandlesThatAreNotOnesOwn(t *testing.T) {
 		"open model": func(h uint64) error { _, err := c.OpenModel(h, "x", ""); return err },
 		"describe":   func(h uint64) error { _, err := c.Describe(h); return err },
 		"start":      func(h uint64) error { _, err := c.StartLoad(h, nil, 0, ""); return err },
-		"wait":       func(h uint64) error { _, _, _, err := c.WaitLoad(h, -1); return err },
-		"cancel":     func(h uint64) error { return c.CancelLoad(h) },
+		"wait":       func(h uint64) error { _, _, _, err := c.Wait(h, -1); return err },
+		"cancel":     func(h uint64) error { return c.Cancel(h) },
 		"report":     func(h uint64) error { _, err := c.Report(h); return err },
 	}
 	takes := map[string]uint64{"devices": c.system, "open model": c.system, "describe": c.model, "start": c.model, "wait": load, "cancel": load, "report": load}
@@ -240,7 +240,7 @@ func TestWaitInSlices(t *testing.T) {
 	c.must(err)
 	g.Await("copies_held", 1)
 	for _, d := range []time.Duration{0, time.Millisecond} {
-		running, done, total, err := c.WaitLoad(load, d)
+		running, done, total, err := c.Wait(load, d)
 		if !running || err != nil || done != 0 || total == 0 {
 			t.Errorf("a slice of %v: running %v, %d of %d, %v", d, running, done, total, err)
 		}
@@ -249,16 +249,16 @@ func TestWaitInSlices(t *testing.T) {
 		t.Errorf("the report of a running load: %v", err)
 	}
 	g.Release()
-	if running, done, total, err := c.WaitLoad(load, -1); running || err != nil || done != total {
+	if running, done, total, err := c.Wait(load, -1); running || err != nil || done != total {
 		t.Errorf("running %v, %d of %d, %v", running, done, total, err)
 	}
 	for range 200 { // an ended load has ended, however short the look
-		if running, _, _, err := c.WaitLoad(load, 0); running || err != nil {
+		if running, _, _, err := c.Wait(load, 0); running || err != nil {
 			t.Fatalf("running %v, %v", running, err)
 		}
 	}
-	c.must(c.CancelLoad(load)) // too late to matter
-	if _, _, _, err := c.WaitLoad(load, -1); err != nil {
+	c.must(c.Cancel(load)) // too late to matter
+	if _, _, _, err := c.Wait(load, -1); err != nil {
 		t.Error(err)
 	}
 	for _, h := range []uint64{load, c.model, c.system} {
@@ -273,11 +273,11 @@ func TestCancel(t *testing.T) {
 	load, err := c.StartLoad(c.model, c.dst(), 0, "")
 	c.must(err)
 	g.Await("copies_held", 1)
-	c.must(c.CancelLoad(load))
+	c.must(c.Cancel(load))
 	running := true
 	for running { // one copy at a time, so that it cannot end before it has stopped
 		g.Hold(1)
-		running, _, _, err = c.WaitLoad(load, time.Millisecond)
+		running, _, _, err = c.Wait(load, time.Millisecond)
 	}
 	if abi.Status(err) != int32(errs.Cancelled) {
 		t.Errorf("got %v", err)
@@ -329,7 +329,7 @@ func TestReleasingInTheWrongOrderIsRefused(t *testing.T) {
 				t.Errorf("releasing the %s under a running load: %v", name, err)
 			}
 			g.Release()
-			if _, _, _, err := c.WaitLoad(load, -1); err != nil {
+			if _, _, _, err := c.Wait(load, -1); err != nil {
 				t.Errorf("the load was harmed: %v", err)
 			}
 			for _, h := range []uint64{load, c.model, c.system} {

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from .errors import LibraryError, from_status
 
-ABI_VERSION: Final = 1
+ABI_VERSION: Final = 2
 RUNNING: Final = -1
 OK: Final = 0
 
@@ -46,9 +46,9 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
         _i32,
         (_u64, ctypes.POINTER(Buffer), _size, _u64, _text, _u64_p, *_err),
     ),
-    "nebulaio_load_wait": (_i32, (_u64, _i32, ctypes.POINTER(Progress), *_err)),
-    "nebulaio_load_cancel": (_i32, (_u64, *_err)),
-    "nebulaio_load_report": (_i32, (_u64, _out, _size, _size_p, *_err)),
+    "nebulaio_wait": (_i32, (_u64, _i32, ctypes.POINTER(Progress), *_err)),
+    "nebulaio_cancel": (_i32, (_u64, *_err)),
+    "nebulaio_report": (_i32, (_u64, _out, _size, _size_p, *_err)),
     "nebulaio_release": (_i32, (_u64, *_err)),
 }
 

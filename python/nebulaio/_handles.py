@@ -12,10 +12,13 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from . import _abi, _process
 from .errors import ClosedError, InvalidError, NebulaioError, from_status
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 SLICE_MS = 50
 """The longest single wait inside the library; Ctrl-C is answered after it."""
@@ -120,40 +123,30 @@ class Model(_Handle):
         return found
 
 
-class Load(_Handle):
-    """A load from start to end.
+class Job(_Handle):
+    """Work of the library from start to end: a load, a save, a move of a file's bytes.
 
-    Entering the context starts the transfer and leaving it ends it: when the
-    block is left before the load has ended, the load is cancelled and waited
-    for, so that no copy is queued into the destinations any more.
+    Entering the context starts it and leaving it ends it: when the block is
+    left before the work has ended, it is cancelled and waited for, so that the
+    library no longer touches the memory that was given to it.
     """
 
-    def __init__(
-        self, model: Model, destinations: Sequence[Destination], stream: int, options: dict[str, Any]
-    ) -> None:
-        super().__init__(model.system)
-        self._model = model
-        self._destinations = destinations  # kept until no copy is queued into them
-        self._buffers = (_abi.Buffer * len(destinations))(*[_abi.Buffer(d.address, d.size) for d in destinations])
-        self._stream = stream
-        self._options = json.dumps(options).encode() if options else None
+    def __init__(self, system: _process.System, kept: object) -> None:
+        super().__init__(system)
+        self._kept = kept  # what the library may touch until the job has ended
         self._progress = _abi.Progress()
         self._err = ctypes.create_string_buffer(4096)
         self._ended = False
 
-    def __enter__(self) -> Load:
+    def _start(self) -> None:
+        """Call the library's function that starts the job and fills `number`."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
         try:
-            _abi.call(
-                self.system.functions.nebulaio_load_start,
-                self._model.number.value,
-                self._buffers,
-                len(self._buffers),
-                self._stream,
-                self._options,
-                ctypes.byref(self.number),
-            )
+            self._start()
         except BaseException:
-            # An interrupt may come after the library has started the load.
+            # An interrupt may come after the library has started the job.
             self._finish()
             raise
         return self
@@ -162,12 +155,12 @@ class Load(_Handle):
         self._finish()
 
     def wait(self, progress: ProgressCallback | None) -> None:
-        """Wait in short slices until the load has ended; raises its error if it failed.
+        """Wait in short slices until the job has ended; raises its error if it failed.
 
         `progress` is called in this thread with (bytes done, bytes in all) at
-        least once, and last when the load has succeeded.
+        least once, and last when the job has succeeded.
         """
-        wait = self.system.functions.nebulaio_load_wait
+        wait = self.system.functions.nebulaio_wait
         counted = ctypes.byref(self._progress)
         timeout = SLICE_MS if progress is None else 0
         while True:
@@ -179,8 +172,8 @@ class Load(_Handle):
                 progress(self._progress.bytes_done, self._progress.bytes_total)
                 if not self.usable():
                     raise ClosedError(
-                        "load: the progress callback forked, and this is the child; a load ends in the "
-                        "process that started it (fix: leave the child with os._exit, do not return into the load)"
+                        "wait: the progress callback forked, and this is the child; a job ends in the "
+                        "process that started it (fix: leave the child with os._exit, do not return into the job)"
                     )
         self._ended = True
         if status != _abi.OK:
@@ -189,10 +182,10 @@ class Load(_Handle):
             progress(self._progress.bytes_done, self._progress.bytes_total)
 
     def _finish(self) -> None:
-        """Bring the load to its end, keep its report, release it.
+        """Bring the job to its end, keep its report, release it.
 
         An exception that a signal handler raises in here is put off: the
-        destinations may only be given up once the library is done with them.
+        memory may only be given up once the library is done with them.
         """
         put_off: BaseException | None = None
         for _ in range(100):
@@ -210,16 +203,40 @@ class Load(_Handle):
     def _drain(self) -> None:
         functions = self.system.functions
         while not self._ended:
-            functions.nebulaio_load_cancel(self.number.value, self._err, len(self._err))
-            status = functions.nebulaio_load_wait(self.number.value, SLICE_MS, None, self._err, len(self._err))
+            functions.nebulaio_cancel(self.number.value, self._err, len(self._err))
+            status = functions.nebulaio_wait(self.number.value, SLICE_MS, None, self._err, len(self._err))
             self._ended = status != _abi.RUNNING
 
     def _keep_report(self) -> None:
         try:
-            report = _abi.text(self.system.functions.nebulaio_load_report, self.number.value)
+            report = _abi.text(self.system.functions.nebulaio_report, self.number.value)
         except NebulaioError:
-            return  # the load's own error is the one to tell
+            return  # the job's own error is the one to tell
         _process.current().reports.last = report
 
     def __del__(self) -> None:
         self._finish()
+
+
+class Load(Job):
+    """A load into destinations, one per file of its model."""
+
+    def __init__(
+        self, model: Model, destinations: Sequence[Destination], stream: int, options: dict[str, Any]
+    ) -> None:
+        super().__init__(model.system, (model, destinations))
+        self._model = model
+        self._buffers = (_abi.Buffer * len(destinations))(*[_abi.Buffer(d.address, d.size) for d in destinations])
+        self._stream = stream
+        self._options = json.dumps(options).encode() if options else None
+
+    def _start(self) -> None:
+        _abi.call(
+            self.system.functions.nebulaio_load_start,
+            self._model.number.value,
+            self._buffers,
+            len(self._buffers),
+            self._stream,
+            self._options,
+            ctypes.byref(self.number),
+        )

@@ -216,7 +216,7 @@ int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t n
 	return NEBULAIO_OK;
 }
 
-int32_t nebulaio_load_wait(uint64_t load, int32_t timeout_ms, nebulaio_progress *progress, char *err, size_t errcap)
+int32_t nebulaio_wait(uint64_t load, int32_t timeout_ms, nebulaio_progress *progress, char *err, size_t errcap)
 {
 	struct handle *h = get(load, 3);
 	if (!h)
@@ -251,7 +251,7 @@ int32_t nebulaio_load_wait(uint64_t load, int32_t timeout_ms, nebulaio_progress 
 	return NEBULAIO_OK;
 }
 
-int32_t nebulaio_load_cancel(uint64_t load, char *err, size_t errcap)
+int32_t nebulaio_cancel(uint64_t load, char *err, size_t errcap)
 {
 	struct handle *h = get(load, 3);
 	if (!h)
@@ -262,7 +262,7 @@ int32_t nebulaio_load_cancel(uint64_t load, char *err, size_t errcap)
 	return NEBULAIO_OK;
 }
 
-int32_t nebulaio_load_report(uint64_t load, char *buf, size_t cap, size_t *need, char *err, size_t errcap)
+int32_t nebulaio_report(uint64_t load, char *buf, size_t cap, size_t *need, char *err, size_t errcap)
 {
 	struct handle *h = get(load, 3);
 	char text[128];

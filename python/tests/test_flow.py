@@ -117,14 +117,14 @@ def test_interrupt_inside_the_wait(fake: _process.Holder) -> None:
 
 def test_interrupt_while_stopping_is_put_off(fake: _process.Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.open()
-    real = fake.load().functions.nebulaio_load_cancel
+    real = fake.load().functions.nebulaio_cancel
     shots = [3]
 
     class Interrupting:
         """The library's functions, with a Ctrl-C on each of the first cancels."""
 
         def __getattr__(self, name: str) -> Any:
-            if name == "nebulaio_load_cancel" and shots[0]:
+            if name == "nebulaio_cancel" and shots[0]:
                 shots[0] -= 1
                 raise KeyboardInterrupt
             return getattr(fake.load().functions, name)

@@ -66,13 +66,13 @@ def test_foreign_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_abi_mismatch(build_fake: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(_library.VARIABLE, str(build_fake("-DFAKE_ABI=99")))
-    with pytest.raises(LibraryError, match="ABI version is 99, this package needs 1"):
+    with pytest.raises(LibraryError, match="ABI version is 99, this package needs 2"):
         _library.load()
 
 
 def test_missing_symbol(build_fake: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(_library.VARIABLE, str(build_fake("-Dnebulaio_load_report=gone")))
-    with pytest.raises(LibraryError, match="nebulaio_load_report is missing"):
+    monkeypatch.setenv(_library.VARIABLE, str(build_fake("-Dnebulaio_report=gone")))
+    with pytest.raises(LibraryError, match="nebulaio_report is missing"):
         _library.load()
 
 

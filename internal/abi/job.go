@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package abi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// work is what runs behind a job handle: a load, a save, a move of a file's bytes.
+type work interface {
+	Done() <-chan struct{}
+	Wait() error
+	Progress() (done, total int64)
+}
+
+// job is a handle of work under way. Its report is rendered once: callers ask
+// for its length first.
+type job struct {
+	work
+	report func() any // called when the work has ended
+	cancel context.CancelCauseFunc
+	once   sync.Once
+	text   []byte
+	err    error
+}
+
+// Wait is nebulaio_wait. Without an error, running tells whether the time slice
+// ended before the work did.
+func (t *Table) Wait(h uint64, timeout time.Duration) (running bool, done, total int64, err error) {
+	j, err := get[*job](t, h, "job")
+	if err != nil {
+		return false, 0, 0, err
+	}
+	var expired <-chan time.Time
+	if timeout >= 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case <-j.Done():
+	case <-expired:
+		select {
+		case <-j.Done(): // both were ready: what has ended has ended
+		default:
+			done, total = j.Progress()
+			return true, done, total, nil
+		}
+	}
+	done, total = j.Progress()
+	return false, done, total, j.work.Wait()
+}
+
+// Cancel is nebulaio_cancel.
+func (t *Table) Cancel(h uint64) error {
+	j, err := get[*job](t, h, "job")
+	if err != nil {
+		return err
+	}
+	j.cancel(context.Canceled)
+	return nil
+}
+
+// Report is nebulaio_report.
+func (t *Table) Report(h uint64) ([]byte, error) {
+	j, err := get[*job](t, h, "job")
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-j.Done():
+	default:
+		return nil, errs.New(errs.Invalid, "report", fmt.Sprint(h), "the job is still running").WithFix("wait for it first")
+	}
+	j.once.Do(func() { j.text, j.err = json.Marshal(j.report()) })
+	return j.text, j.err
+}
