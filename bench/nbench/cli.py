@@ -18,11 +18,15 @@ from . import (
     report,
     results,
     rows_analysis,
+    rows_cufile,
     rows_four,
     rows_half,
     rows_process,
     rows_rate,
+    rows_save,
+    rows_slice,
     rows_three,
+    rows_verify,
 )
 from .context import ROW_LIMIT, Clock, Context, NoTime, Row
 from .device import Device
@@ -31,7 +35,7 @@ from .models import MODELS, Library
 
 KINDS = report.ORDER
 ROOT = Path(__file__).resolve().parents[2]  # of the source tree
-PER_MODEL = ("warm", "cold", "half", "three")
+PER_MODEL = ("warm", "cold", "half", "three", "save", "verify", "cufile", "slice")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -97,6 +101,10 @@ def runner(context: Context, kind: str, model: str) -> Callable[[], Row]:
         "cold": lambda: rows_rate.run(context, "cold", model),
         "half": lambda: rows_half.run(context, model),
         "three": lambda: rows_three.run(context, model),
+        "save": lambda: rows_save.run(context, model),
+        "verify": lambda: rows_verify.run(context, model),
+        "cufile": lambda: rows_cufile.run(context, model),
+        "slice": lambda: rows_slice.run(context, model),
         "first": lambda: rows_process.first(context, single),
         "memory": lambda: rows_process.memory(context, models),
         "four": lambda: rows_four.run(context, single),

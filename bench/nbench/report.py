@@ -7,15 +7,24 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from . import checks, digest, results, svg, table, table_analysis
+from . import checks, digest, ratios, results, svg, table, table_analysis
 
 Data = dict[str, Any]
 
-ORDER = ("warm", "cold", "half", "three", "first", "memory", "four", "analysis")
+ORDER = ("warm", "cold", "half", "three", "first", "memory", "four", "analysis", "save", "verify", "cufile", "slice")
 _TABLES = {
     "warm": table.rate, "cold": table.rate, "half": table.half, "three": table.three, "first": table.first,
     "memory": table.memory, "four": table.four, "analysis": table_analysis.analysis,
+    "save": ratios.markdown, "verify": ratios.markdown, "cufile": ratios.markdown, "slice": ratios.markdown,
 }  # fmt: skip
+
+
+def every(rows: list[Data]) -> list[checks.Check]:
+    """The checks of the rows that were run; all of them when none was."""
+    named = {row["name"]: row for row in rows}
+    found = [*checks.every(rows), *ratios.checks(named)]
+    ran = [c for c in found if c.verdict != checks.NOT_RUN]
+    return ran or found
 
 
 def markdown(rows: list[Data], runs: list[Data]) -> str:
@@ -24,7 +33,7 @@ def markdown(rows: list[Data], runs: list[Data]) -> str:
     parts = ["# Benchmark results", *(_machine(index, run) for index, run in enumerate(runs))]
     cuda = [row for row in rows if row.get("device", "").startswith("cuda")]
     if cuda:
-        parts += ["## Must show", checks.as_markdown(checks.every(cuda))]
+        parts += ["## Must show", checks.as_markdown(every(cuda))]
     parts.append("## Rows")
     for row in rows:
         body = _TABLES[row["kind"]](row) if row["samples"] else "No samples."
@@ -86,6 +95,6 @@ def main(arguments: list[str] | None = None) -> int:
     out = given.out or given.results[0].parent
     write(files, out)
     rows, _ = results.merge(files)
-    print(checks.as_markdown(checks.every([r for r in rows if r.get("device", "").startswith("cuda")])))
+    print(checks.as_markdown(every([r for r in rows if r.get("device", "").startswith("cuda")])))
     print(f"wrote {out / 'results.md'} and {out / 'plot.svg'}")
     return 0

@@ -53,7 +53,7 @@ def test_plan_expands_kinds_and_refuses_unknown_rows() -> None:
     models = ["0.6b", "7b"]
     assert cli.plan("warm,first", models) == [("warm", "0.6b"), ("warm", "7b"), ("first", "")]
     assert cli.plan("half-7b,half", models) == [("half", "7b"), ("half", "0.6b")]
-    assert len(cli.plan("", models)) == 12
+    assert len(cli.plan("", models)) == 20
     with pytest.raises(ValueError, match="no such row"):
         cli.plan("warm-70b", models)
 

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows `cufile-*`: the same warm file by our own route and by each of cuFile's interfaces.
+
+Each load is a process of the command line, which gives cuFile a configuration of
+its own; the rates are those of the reports, without process start. The routes
+that cuFile took are from its own counters. One load a round is made in this
+process, where bits are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from . import cache, methods
+from .context import Context, Row, rotated
+from .measure import Sample, in_words, run_method
+from .verify import Reference
+
+WAYS = (
+    ("auto", ("--route", "auto")),
+    ("cufile sync", ("--route", "cufile", "--cufile", "sync")),
+    ("cufile async", ("--route", "cufile", "--cufile", "async")),
+    ("cufile batch", ("--route", "cufile", "--cufile", "batch")),
+)
+KEPT = ("seconds", "gbps", "routes", "cufile", "limiting_stage", "refusals", "notes", "error")
+
+
+def run(context: Context, model: str) -> Row:
+    """Measure one model by every way in turn."""
+    row = Row(f"cufile-{model}", "cufile", model)
+    path = context.library.file(model)
+    row.files = context.describe(path)
+    nbytes = row.files["bytes"]
+    if context.library.cli is None:
+        raise RuntimeError("the nebulaio program is needed (give --nebulaio PATH)")
+    if not context.device.is_cuda:
+        raise RuntimeError("cuFile moves bytes to GPUs alone (this device is host)")
+    context.begin(row, context.rounds, 4 * (1.5 + nbytes / 20e9) + nbytes / 20e9 + 2, nbytes / 1e9)
+
+    reference = Reference(context.device, path)
+    inside = context.method("nebulaio", route="cufile")
+    for index in context.each_round(row):
+        for variant, flags in rotated(WAYS, index):
+            sample = _by_command(context, path, nbytes, variant, flags, index)
+            row.samples.append(sample)
+            context.show(sample)
+        cache.warm(path)
+        sample = Sample("nebulaio", index, nbytes, variant="cufile sync, in Python", state="warm")
+        run_method(context.device, inside, path, sample, reference)
+        sample.report.update({key: value for key, value in methods.last_report().items() if key in KEPT})
+        row.samples.append(sample)
+        context.show(sample)
+    del reference
+    context.device.give_back()
+    return row
+
+
+def _by_command(context: Context, path: Path, nbytes: int, variant: str, flags: tuple[str, ...], index: int) -> Sample:
+    sample = Sample("nebulaio", index, nbytes, variant=variant, state="warm", cached_before=cache.warm(path))
+    command = [str(context.library.cli), "load", str(path), "--device", context.device.name, "--json", *flags]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        if done.returncode != 0:
+            raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-300:]}")
+        report = _report(json.loads(done.stdout))
+        sample.seconds = report["seconds"]
+        sample.report = {key: report[key] for key in KEPT if key in report}
+    except Exception as problem:  # noqa: BLE001  recorded as the result
+        sample.error, sample.valid, sample.seconds = in_words(problem), False, None
+    return sample
+
+
+def _report(printed: Any) -> dict[str, Any]:
+    """The one load's report in what the command printed."""
+    while not (isinstance(printed, dict) and "gbps" in printed):
+        printed = printed[0] if isinstance(printed, list) else printed["loads"]
+    return dict(printed)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the disk takes at most, and the savers that are held against it.
+
+`ceiling_write` makes a file of the same size: space reserved first, O_DIRECT
+from huge-page memory, several threads, fdatasync at the end. It writes the same
+random megabytes over and over and does nothing else. A short sweep finds the
+two best settings, and both are timed in every round, as `ceiling_raw` does.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import methods, stats
+from .ceilings import Setting, Slots, best_settings
+from .device import Device, optional
+
+SWEEP = tuple(Setting(threads, kib << 10) for threads, kib in ((4, 4096), (8, 1024), (8, 4096), (16, 512), (16, 1024), (16, 4096)))
+
+
+def direct_write(path: Path, size: int, setting: Setting, slots: Slots) -> None:
+    """Make a file of `size` bytes, rounded up to a page, durable on return."""
+    end = -(-size // 4096) * 4096
+    blocks = iter(range(0, end, setting.block))
+    lock = threading.Lock()
+    problems: list[BaseException] = []
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
+
+    def work(index: int) -> None:
+        view = slots.views[index][: setting.block]
+        try:
+            while not problems:
+                with lock:
+                    start = next(blocks, None)
+                if start is None:
+                    return
+                want = min(setting.block, end - start)
+                if os.pwritev(fd, [view[:want]], start) != want:
+                    raise OSError(f"{path}: fewer than {want} bytes written at {start}")
+        except BaseException as problem:  # noqa: BLE001  handed to the caller below
+            problems.append(problem)
+
+    try:
+        os.posix_fallocate(fd, 0, end)
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(setting.threads)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if not problems:
+            os.fdatasync(fd)
+    finally:
+        os.close(fd)
+    if problems:
+        raise problems[0]
+
+
+class WriteCeiling:
+    """The disk's rate for new files beside `path`: a sweep first, then the two best settings."""
+
+    def __init__(self, path: Path, *, sweep_bytes: int, settings: Sequence[Setting] = SWEEP) -> None:
+        self.path = path
+        self.sweep: list[tuple[Setting, float]] = []
+        self.slots = Slots(max(s.threads for s in settings), max(s.block for s in settings))
+        try:
+            noise = os.urandom(1 << 20)
+            for view in self.slots.views:
+                for at in range(0, len(view), len(noise)):
+                    view[at : at + len(noise)] = noise[: len(view) - at]
+            for setting in settings:
+                start = time.perf_counter()
+                self.run(setting, sweep_bytes)
+                self.sweep.append((setting, stats.rate(sweep_bytes, time.perf_counter() - start)))
+                remove(self.path)
+        except BaseException:
+            self.close()
+            raise
+        self.best = best_settings(self.sweep)
+
+    def run(self, setting: Setting, size: int) -> None:
+        """Make the file once; the caller removes it."""
+        direct_write(self.path, size, setting, self.slots)
+
+    def close(self) -> None:
+        """Give the buffers back and remove what is left."""
+        self.slots.close()
+        remove(self.path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file and what was saved beside it, and wait until the disk knows."""
+    for name in (path, Path(f"{path}.crc64nvme")):
+        name.unlink(missing_ok=True)
+    os.sync()
+
+
+def durable(path: Path) -> None:
+    """What a program does that wants a file of another library to stay."""
+    for name in (path, path.parent):
+        fd = os.open(name, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+@dataclass(frozen=True)
+class Saver:
+    """One way to save tensors; the file is durable when `save` returns."""
+
+    name: str
+    save: Callable[[dict[str, Any], Path], None]
+    unavailable: str = ""
+
+
+def savers(device: Device) -> list[Saver]:
+    """Ours and the reference implementation followed by fsync."""
+    ours = methods.import_nebulaio()
+    flavour = "torch" if device.torch is not None else "numpy"
+    theirs = optional(f"safetensors.{flavour}")
+
+    def save_theirs(tensors: dict[str, Any], path: Path) -> None:
+        theirs.save_file(tensors, str(path))
+        durable(path)
+
+    return [
+        Saver("nebulaio", lambda tensors, path: ours.save_file(tensors, path),
+              "" if ours is not None and hasattr(ours, "save_file") else "the package nebulaio with save_file cannot be imported"),
+        Saver("safetensors_fsync", save_theirs, "" if theirs else f"safetensors.{flavour} cannot be imported"),
+    ]  # fmt: skip
