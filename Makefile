@@ -23,6 +23,7 @@ build: tools ## Build bin/nebulaio
 lib: tools ## Build build/libnebulaio.so, the C shared library
 	CGO_ENABLED=1 $(GO) build $(LIBFLAGS) -o $(LIB) ./capi
 	@rm -f $(ROOT)/build/libnebulaio.h # cgo's own; the header is include/nebulaio/nebulaio.h
+	@ln -sf libnebulaio.so $(ROOT)/build/libnebulaio.so.2 # by its soname, for programs that link it
 
 .PHONY: demo
 demo: build ## Make a model of real shapes, load it on the best device, print the report
@@ -31,7 +32,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 .PHONY: test
-test: lint test-go test-python test-examples test-bench ## Everything that CI runs
+test: lint test-go test-native test-python test-examples test-bench ## Everything that CI runs
 
 .PHONY: lint
 lint: tools ## gofmt and go vet
@@ -41,6 +42,21 @@ lint: tools ## gofmt and go vet
 .PHONY: test-go
 test-go: tools ## Go tests with the race detector; fuzz seeds run as tests
 	$(GO) test -race -timeout 15m ./...
+
+NATIVE := -Wall -Wextra -Werror -pedantic -O1 -g -I$(ROOT)/include
+LINK := -L$(ROOT)/build -lnebulaio -lpthread -ldl -Wl,-rpath,'$$ORIGIN/..'
+
+.PHONY: native
+native: lib ## Build the C and C++ tests and examples into build/native
+	@mkdir -p build/native
+	cc -std=c11 -D_GNU_SOURCE $(NATIVE) -o build/native/load_c test/native/load.c $(LINK)
+	for s in load; do c++ -std=c++17 $(NATIVE) -o build/native/$${s}_cpp test/native/$$s.cpp $(LINK) || exit 1; done
+	for s in load; do c++ -std=c++17 $(NATIVE) -o build/native/example_$$s examples/cpp/$$s.cpp $(LINK) || exit 1; done
+
+.PHONY: test-native
+test-native: native build ## C and C++ programs over the shared library, on host
+	$(BIN) generate --shapes tiny --out build/tiny.safetensors >/dev/null
+	DEVICE=host bash test/native/run.sh build/native build/tiny.safetensors
 
 .PHONY: test-python
 test-python: lib venv ## Python package against the real library on host
@@ -104,7 +120,7 @@ gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 .PHONY: tools
 tools:
 	@command -v $(GO) >/dev/null || { echo "Go 1.26 or newer is needed: see https://go.dev/dl"; exit 1; }
-	@command -v cc >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq gcc libc6-dev; } || { echo "a C compiler is needed: apt install gcc"; exit 1; }
+	@{ command -v cc && command -v c++; } >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq gcc g++ libc6-dev; } || { echo "C and C++ compilers are needed: apt install gcc g++"; exit 1; }
 	@mkdir -p build bin
 
 # The venv is made anew when the list of packages changes.

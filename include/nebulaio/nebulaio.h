@@ -65,6 +65,26 @@ typedef struct nebulaio_buffer {
 	uint64_t size;    /* bytes available from address */
 } nebulaio_buffer;
 
+/* The largest number of dimensions of a tensor. */
+#define NEBULAIO_MAX_RANK 64
+
+/* What the destination of one file needs. */
+typedef struct nebulaio_destination {
+	uint64_t size;      /* bytes */
+	uint64_t align;     /* alignment that its address should have */
+	uint64_t file_size; /* of the file, for information */
+} nebulaio_destination;
+
+/* A tensor and where it will lie. */
+typedef struct nebulaio_place {
+	uint64_t file;   /* which destination */
+	uint64_t offset; /* of its first byte in that destination */
+	uint64_t size;   /* bytes */
+	int64_t shape[NEBULAIO_MAX_RANK];
+	uint32_t rank;   /* dimensions in shape */
+	char dtype[20];  /* by its safetensors name: "BF16", "F8_E4M3" */
+} nebulaio_place;
+
 typedef struct nebulaio_progress {
 	uint64_t bytes_done;
 	uint64_t bytes_total;
@@ -111,6 +131,15 @@ int32_t nebulaio_model_files(uint64_t model, char *buf, size_t cap, size_t *need
  * "tensors":[{"name","dtype","shape","file","offset","size"}],"metadata":{}}
  * where offset is inside the destination of that file. */
 int32_t nebulaio_model_describe(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
+
+/* The same without JSON, piece by piece: how many files and tensors; what file
+ * number `file` needs; tensor number `index` in order of file and offset, its
+ * name by the rules of output text; the number of the tensor of that name. */
+int32_t nebulaio_model_count(uint64_t model, uint64_t *files, uint64_t *tensors, char *err, size_t errcap);
+int32_t nebulaio_model_destination(uint64_t model, uint64_t file, nebulaio_destination *out, char *err, size_t errcap);
+int32_t nebulaio_model_tensor(uint64_t model, uint64_t index, nebulaio_place *out, char *name, size_t cap, size_t *need,
+                              char *err, size_t errcap);
+int32_t nebulaio_model_find(uint64_t model, const char *name, uint64_t *index, char *err, size_t errcap);
 
 /* Starts to fill dst[0..ndst), one per file in the order of describe.
  * stream: the CUDA stream (as a number; 0 = legacy default) whose queued work

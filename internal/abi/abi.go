@@ -119,9 +119,10 @@ type modelOptions struct {
 // its length first.
 type source struct {
 	*nebulaio.Source
-	once sync.Once
-	text []byte
-	err  error
+	once   sync.Once
+	text   []byte
+	err    error
+	places places
 }
 
 // OpenModel is nebulaio_model_open.

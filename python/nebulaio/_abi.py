@@ -42,6 +42,10 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "nebulaio_model_open": (_i32, (_u64, _text, _text, _u64_p, *_err)),
     "nebulaio_model_files": (_i32, (_u64, _out, _size, _size_p, *_err)),
     "nebulaio_model_describe": (_i32, (_u64, _out, _size, _size_p, *_err)),
+    "nebulaio_model_count": (_i32, (_u64, _u64_p, _u64_p, *_err)),
+    "nebulaio_model_destination": (_i32, (_u64, _u64, _out, *_err)),
+    "nebulaio_model_tensor": (_i32, (_u64, _u64, _out, _out, _size, _size_p, *_err)),
+    "nebulaio_model_find": (_i32, (_u64, _text, _u64_p, *_err)),
     "nebulaio_load_start": (
         _i32,
         (_u64, ctypes.POINTER(Buffer), _size, _u64, _text, _u64_p, *_err),

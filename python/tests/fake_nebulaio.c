@@ -282,3 +282,29 @@ int32_t nebulaio_release(uint64_t handle, char *err, size_t errcap)
 	h->kind = 0;
 	return NEBULAIO_OK;
 }
+
+/* The Python package asks for JSON and never calls these. */
+int32_t nebulaio_model_count(uint64_t model, uint64_t *files, uint64_t *tensors, char *err, size_t errcap)
+{
+	(void)model, (void)files, (void)tensors;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "count: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_model_destination(uint64_t model, uint64_t file, nebulaio_destination *out, char *err, size_t errcap)
+{
+	(void)model, (void)file, (void)out;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "destination: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_model_tensor(uint64_t model, uint64_t index, nebulaio_place *out, char *name, size_t cap, size_t *need,
+                              char *err, size_t errcap)
+{
+	(void)model, (void)index, (void)out, (void)name, (void)cap, (void)need;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "tensor: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_model_find(uint64_t model, const char *name, uint64_t *index, char *err, size_t errcap)
+{
+	(void)model, (void)name, (void)index;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "find: not in the stand-in", err, errcap);
+}
