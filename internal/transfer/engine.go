@@ -86,6 +86,7 @@ type Transfer struct {
 	proof *proof // nil: nothing is verified
 
 	prepared [ways]bool // staging was asked for; guarded by Engine.mu
+	packs    bool       // some chunks are woven, and packed in staging; guarded by Engine.mu
 
 	// Guarded by sched.mu.
 	queue       [ways][]chunk
@@ -132,7 +133,7 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 	}
 	if p.mapper != nil {
 		for _, s := range req.Segments {
-			hostmem.AdviseHuge(p.mapper.Map(s.Dst, s.Len))
+			hostmem.AdviseHuge(p.mapper.Map(s.Dst, s.Wanted()))
 		}
 	}
 	go t.plan()
@@ -150,7 +151,10 @@ func (t *Transfer) validate() error {
 		if s.Off < 0 || s.Len < 0 || s.Len > f.Size()-s.Off {
 			return errs.New(errs.Invalid, "start transfer", f.Path(), fmt.Sprintf("segment %d is [%d, %d+%d), the file has %d bytes", i, s.Off, s.Off, s.Len, f.Size()))
 		}
-		t.total += s.Len
+		if err := s.checkStride(f.Path()); err != nil {
+			return err
+		}
+		t.total += s.Wanted()
 	}
 	if t.req.Route != RouteDirect {
 		return nil
@@ -218,9 +222,15 @@ func (t *Transfer) plan() {
 		}
 		f := t.req.Files[s.File]
 		alive := true
-		p := planner{params: t.paramsFor(f, kept[s.File]), residency: residencyOf(f), ramp: ramp, ramps: t.e.opts.Workers}
+		p := planner{params: t.paramsFor(f, kept[s.File]), residency: residencyOf(f), ramp: ramp, ramps: t.e.opts.Workers,
+			weave: s.weave, keep: t.verifies(s.File)}
 		if t.proof != nil && t.req.Verify[s.File] != nil {
 			p.whole = t.req.Verify[s.File].Block
+		}
+		if s.weave != nil {
+			t.e.mu.Lock()
+			t.packs = true
+			t.e.mu.Unlock()
 		}
 		if s.extra {
 			p.memAlign = 0 // there is no place to read into
@@ -229,7 +239,7 @@ func (t *Transfer) plan() {
 			if !alive {
 				return
 			}
-			c.extra = s.extra
+			c.extra = c.extra || s.extra
 			if err := t.e.ensure(c.way, t); err != nil {
 				t.e.sched.stop(t, err)
 				alive = false
@@ -247,18 +257,12 @@ func (t *Transfer) plan() {
 	t.tally.planned(time.Since(start))
 }
 
-// piece is a segment, or bytes that are read for the sums of their blocks alone.
-type piece struct {
-	Segment
-	extra bool
-}
-
 // pieces is all that is read, the segments in order and then what completes
 // their blocks.
-func (t *Transfer) pieces() iter.Seq[piece] {
-	return func(yield func(piece) bool) {
-		for _, s := range t.req.Segments {
-			if !yield(piece{Segment: s}) {
+func (t *Transfer) pieces() iter.Seq[run] {
+	return func(yield func(run) bool) {
+		for s := range t.req.runs() {
+			if !yield(s) {
 				return
 			}
 		}
@@ -267,7 +271,7 @@ func (t *Transfer) pieces() iter.Seq[piece] {
 		}
 		for _, f := range t.proof.files {
 			for _, g := range f.gaps {
-				if !yield(piece{Segment{File: g.File, Off: g.Off, Len: g.Len}, true}) {
+				if !yield(run{Segment: Segment{File: g.File, Off: g.Off, Len: g.Len}, extra: true}) {
 					return
 				}
 			}

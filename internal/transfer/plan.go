@@ -13,6 +13,9 @@ type Segment struct {
 	Off  int64
 	Len  int64
 	Dst  device.Ptr
+	// With Stride > 0 only the first Width bytes out of every Stride, counted
+	// from Off, are wanted. They lie one behind the other from Dst on.
+	Width, Stride int64
 }
 
 // way is how a chunk is read.
@@ -49,6 +52,9 @@ type chunk struct {
 	// extra: the bytes are wanted for the sum of their block alone. They are
 	// read into a slot and go nowhere.
 	extra bool
+	// weave, if not nil, says what of the bytes is wanted and where it goes:
+	// they are read into a slot and packed. dst is the first one's place.
+	weave *weave
 	verdict
 }
 
@@ -81,10 +87,12 @@ type residency struct {
 	known bool
 }
 
-// planner turns segments into chunks. It is pure: the same answers of residency
-// give the same chunks. Each byte of a segment is in exactly one chunk.
+// planner turns runs into chunks. It is pure: the same answers of residency give
+// the same chunks. Each wanted byte of a run is in exactly one chunk.
 type planner struct {
 	params
+	weave     *weave // of the run that is planned
+	keep      bool   // what a run does not want is read nevertheless, for its sum
 	residency func(off, n int64) residency
 	emit      func(chunk)
 	// ramp counts down the first page-cache chunks, one for each worker, which
@@ -172,7 +180,7 @@ func (p *planner) decide(r residency, n int64) verdict {
 // cut emits [lo, hi) in chunks that end at chunk-aligned file offsets.
 func (p *planner) cut(s Segment, lo, hi int64, v verdict) {
 	base := int64(s.Dst) - s.Off // a byte at file offset x goes to base + x
-	if v.way == viaDirect && p.memAlign > 0 && base%p.memAlign == 0 {
+	if v.way == viaDirect && p.memAlign > 0 && base%p.memAlign == 0 && p.weave == nil {
 		// In place only whole aligned blocks can be read directly; the ragged
 		// ends, less than a block each, come through the page cache.
 		ragged := verdict{way: viaCache}
@@ -211,7 +219,13 @@ func (p *planner) pieces(s Segment, lo, hi int64, v verdict) {
 			stop = (stop + p.whole - 1) / p.whole * p.whole
 		}
 		stop = min(hi, stop, (off/p.chunk+1)*p.chunk)
-		p.emit(chunk{file: s.File, off: off, len: stop - off, dst: s.Dst + device.Ptr(off-s.Off), verdict: v})
+		c, some := chunk{file: s.File, off: off, len: stop - off, dst: s.Dst + device.Ptr(off-s.Off), verdict: v}, true
+		if p.weave != nil {
+			c, some = p.weave.narrow(c, p.keep)
+		}
+		if some {
+			p.emit(c)
+		}
 		off = stop
 	}
 }

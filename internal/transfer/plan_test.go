@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
@@ -38,7 +39,9 @@ type planCase struct {
 	pages []byte // state of each page of the file: bit 0 cached, bit 1 dirty
 	known bool
 	segs  []Segment
-	ramps int // chunks that grow to full size at the start
+	gap   int64 // of the request
+	keep  bool  // unwanted bytes of a run are read too
+	ramps int   // chunks that grow to full size at the start
 }
 
 const testPage = 4096
@@ -87,8 +90,27 @@ func drawCase(c choices) planCase {
 	}
 	if c.pick(2) == 0 { // the file is verified
 		k.whole = testPage << c.pick(8)
+		k.keep = c.pick(2) == 0
+	}
+	if c.pick(2) == 0 { // gaps are read through
+		k.gap = c.pick(3 * testPage)
+		for i := range k.segs {
+			if s := &k.segs[i]; c.pick(2) == 0 {
+				s.Stride = 1 + c.pick(2*testPage)
+				s.Width = 1 + c.pick(s.Stride)
+			}
+		}
 	}
 	return k
+}
+
+// request is the part of a request that runs follow from.
+func (k *planCase) request() *Request {
+	r := &Request{Segments: k.segs, Gap: k.gap, Device: host.New()}
+	if k.memAlign == 0 {
+		r.Device = host.Staged()
+	}
+	return r
 }
 
 // residencyAt answers as the kernel does: in whole pages, cut at the end.
@@ -123,9 +145,10 @@ func (k *planCase) clean(lo, hi int64) bool {
 
 func (k *planCase) plan() ([]chunk, int64) {
 	var out []chunk
-	p := planner{params: k.params, residency: k.residencyAt, ramp: k.ramps, ramps: k.ramps, emit: func(c chunk) { out = append(out, c) }}
-	for _, s := range k.segs {
-		p.segment(s)
+	p := planner{params: k.params, keep: k.keep, residency: k.residencyAt, ramp: k.ramps, ramps: k.ramps, emit: func(c chunk) { out = append(out, c) }}
+	for x := range k.request().runs() {
+		p.weave = x.weave
+		p.segment(x.Segment)
 	}
 	return out, p.dirty
 }
@@ -133,12 +156,25 @@ func (k *planCase) plan() ([]chunk, int64) {
 // check returns what is wrong with the plan of k, or "".
 func (k *planCase) check() string {
 	chunks, dirty := k.plan()
-	if again, d := k.plan(); !slices.Equal(chunks, again) || d != dirty {
+	if again, d := k.plan(); !slices.EqualFunc(chunks, again, sameChunk) || d != dirty {
 		return "the same case gave another plan"
 	}
-	// T1: the chunks of a segment follow each other without gap or overlap.
+	if why := k.checkWanted(chunks); why != "" {
+		return why
+	}
+	// The chunks of a run follow each other without gap or overlap.
 	i := 0
-	for n, s := range k.segs {
+	n := -1
+	for x := range k.request().runs() {
+		s := x.Segment
+		n++
+		if x.weave != nil {
+			var why string
+			if i, why = k.checkWoven(x, chunks, i); why != "" {
+				return fmt.Sprintf("run %d (%+v): %s", n, s, why)
+			}
+			continue
+		}
 		at := s.Off
 		for ; at < s.Off+s.Len && i < len(chunks); i++ {
 			c := chunks[i]
@@ -164,6 +200,125 @@ func (k *planCase) check() string {
 		return fmt.Sprintf("%d bytes were noted as dirty where that changes nothing", dirty)
 	}
 	return ""
+}
+
+// sameChunk compares chunks of two plans, whose weaves are two.
+func sameChunk(a, b chunk) bool {
+	if (a.weave == nil) != (b.weave == nil) || a.weave != nil && !slices.Equal(a.weave.segs, b.weave.segs) {
+		return false
+	}
+	a.weave, b.weave = nil, nil
+	return a == b
+}
+
+// checkWanted holds T1: each wanted byte goes to its place, once, and nothing
+// else is sent. It goes by a straightforward list of where each byte belongs.
+func (k *planCase) checkWanted(chunks []chunk) string {
+	const most = 60_000 // bytes, so that the list stays short
+	var total, span int64
+	base := device.Ptr(0x7f0000000000)
+	for _, s := range k.segs {
+		total += s.Len
+		span = max(span, int64(s.Dst-base)+s.Len)
+	}
+	if total > most || k.gap == 0 {
+		return "" // plain segments are compared below
+	}
+	want, got := make([]int64, span), make([]int64, span) // 1 + the file offset of the byte for each place
+	for _, s := range k.segs {
+		at := int64(s.Dst - base)
+		for i := range s.Len {
+			if s.Stride == 0 || i%s.Stride < s.Width {
+				want[at] = 1 + s.Off + i
+				at++
+			}
+		}
+	}
+	for n, c := range chunks {
+		// A file of its own offsets: what arrives tells where it came from.
+		sent := int64(0)
+		for dst, size := range c.places() {
+			for i := range size {
+				if d := int64(dst-base) + i; got[d] != 0 {
+					return fmt.Sprintf("chunk %d (%+v) delivers the place %d again", n, c, d)
+				} else {
+					got[d] = 1 + c.nth(sent)
+				}
+				sent++
+			}
+		}
+		if sent != c.wanted() {
+			return fmt.Sprintf("chunk %d (%+v) sends %d bytes to its places and says %d", n, c, sent, c.wanted())
+		}
+	}
+	if !slices.Equal(want, got) {
+		return "a wanted byte is not at its place"
+	}
+	return ""
+}
+
+// nth is the offset of the chunk's i-th wanted byte, found the slow way.
+func (c *chunk) nth(i int64) int64 {
+	if c.weave == nil {
+		return c.off + i
+	}
+	for _, s := range c.weave.segs {
+		if s.Off+s.Len <= c.off {
+			continue
+		}
+		rows, row := s.Len, int64(1)
+		if s.Stride > 0 {
+			rows, row = s.Width, s.Stride
+		}
+		for lo := s.Off; lo < s.Off+s.Len; lo += max(row, rows) {
+			a, b := max(lo, c.off), min(lo+rows, s.Off+s.Len, c.off+c.len)
+			if a >= b {
+				continue
+			}
+			if i < b-a {
+				return a + i
+			}
+			i -= b - a
+		}
+	}
+	return -1
+}
+
+// checkWoven checks the chunks from i on that belong to a woven run: in order,
+// inside it, without overlap, and with every byte where sums need them; without,
+// none begins or ends with a byte that nobody wants.
+func (k *planCase) checkWoven(x run, chunks []chunk, i int) (int, string) {
+	at, end := x.Off, x.Off+x.Len
+	for ; i < len(chunks) && chunks[i].off < end && chunks[i].off >= at; i++ {
+		c := chunks[i]
+		if c.len <= 0 || c.off+c.len > end || c.file != x.File || k.keep && c.off != at {
+			return i, fmt.Sprintf("chunk %d (%+v) does not follow %d", i, c, at)
+		}
+		if c.way == viaDirectInPlace {
+			return i, fmt.Sprintf("chunk %d (%+v) is read into place", i, c)
+		}
+		if c.extra && (!k.keep || c.wanted() > 0) {
+			return i, fmt.Sprintf("chunk %d (%+v) is extra", i, c)
+		}
+		if c.weave != nil {
+			if c.weave != nil && c.wanted() == 0 {
+				return i, fmt.Sprintf("chunk %d (%+v) delivers nothing", i, c)
+			}
+			head, tail := c, c
+			head.len, tail.off, tail.len = 1, c.off+c.len-1, 1
+			if !k.keep && (head.wanted() == 0 || tail.wanted() == 0) {
+				return i, fmt.Sprintf("chunk %d (%+v) has an end that nobody wants", i, c)
+			}
+		}
+		if why := k.checkChunk(c); why != "" {
+			return i, fmt.Sprintf("chunk %d (%+v) %s", i, c, why)
+		}
+		at = c.off + c.len
+	}
+	if k.keep && at != end {
+		return i, fmt.Sprintf("ends at %d", at)
+	}
+	return i, ""
 }
 
 // splits reports whether chunk i of s ends inside a block to be verified though

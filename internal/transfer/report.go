@@ -29,9 +29,10 @@ const (
 
 // Report says how a transfer went. It is plain data, the same in every language.
 type Report struct {
-	Device   DeviceReport    `json:"device"`
-	Asked    Asked           `json:"asked"`
-	Bytes    int64           `json:"bytes"`
+	Device DeviceReport `json:"device"`
+	Asked  Asked        `json:"asked"`
+	Bytes  int64        `json:"bytes"`
+	ReadReport
 	Seconds  float64         `json:"seconds"`
 	GBps     float64         `json:"gbps"`
 	Routes   []RouteReport   `json:"routes"`
@@ -43,6 +44,18 @@ type Report struct {
 	Notes    []string        `json:"notes"`
 	Verify   *VerifyReport   `json:"verify,omitempty"` // nil: nothing was verified
 	Error    string          `json:"error,omitempty"`
+}
+
+// ReadReport holds what was read against what was wanted. A read holds more
+// than is wanted where it passes over a gap, where its ends are not aligned and
+// it goes past the page cache, and where blocks are verified.
+type ReadReport struct {
+	Wanted int64 `json:"wanted_bytes"` // delivered
+	// Read is what was asked of the files; what the kernel reads ahead or to
+	// fill a page of its cache is not in it.
+	Read int64 `json:"read_bytes"`
+	// Amplification is Read per byte wanted, 0 where none was.
+	Amplification float64 `json:"read_amplification"`
 }
 
 // DeviceReport names the device that the bytes went to.
@@ -142,8 +155,10 @@ type tally struct {
 	planTime time.Duration
 	policies []CachePolicy
 	dirty    atomic.Int64
-	verify   account // bytes summed
-	extra    account // reads for sums alone
+	verify   account      // bytes summed
+	extra    account      // reads for sums alone
+	packing  account      // of what is wanted out of what was read
+	padding  atomic.Int64 // bytes of direct reads that alignment added
 }
 
 func (a *account) note(n int64, start, end time.Time) {
@@ -205,6 +220,13 @@ func (y *tally) verified(n int64, start time.Time) {
 	y.verify.note(n, start, end)
 }
 
+func (y *tally) packed(n int64, start time.Time) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.packing.note(n, start, end)
+}
+
 func (y *tally) copied(n int64, queued, waited time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -245,6 +267,7 @@ func (t *Transfer) Report() Report {
 			r.Routes = append(r.Routes, RouteReport{Route: name, Bytes: a.bytes, Chunks: a.chunks, Span: a.span.length().Seconds(), GBps: units.GBps(a.bytes, a.span.length())})
 		}
 	}
+	r.ReadReport = y.readReport(r.Bytes)
 	r.Stages = y.stages()
 	r.Limiting = y.limiting(t.wall)
 	policies := y.policies
@@ -253,6 +276,18 @@ func (t *Transfer) Report() Report {
 	t.describeEngine(&r)
 	t.notes(&r)
 	t.describeVerify(&r)
+	return r
+}
+
+// readReport adds up what was read to deliver wanted bytes; mu is held.
+func (y *tally) readReport(wanted int64) ReadReport {
+	r := ReadReport{Wanted: wanted, Read: y.extra.bytes + y.padding.Load()}
+	for _, a := range y.routes {
+		r.Read += a.bytes
+	}
+	if wanted > 0 {
+		r.Amplification = float64(r.Read) / float64(wanted)
+	}
 	return r
 }
 
@@ -273,6 +308,9 @@ func (y *tally) stages() []StageReport {
 	if y.verify.chunks > 0 {
 		out = append(out, stage("verify", &y.verify))
 	}
+	if y.packing.chunks > 0 {
+		out = append(out, stage("pack", &y.packing))
+	}
 	if y.copying.chunks > 0 {
 		out = append(out, stage("copy", &y.copying), StageReport{Stage: "wait_copy", Busy: y.copyWait.Seconds()})
 	}
@@ -291,6 +329,8 @@ func (y *tally) limiting(wall time.Duration) string {
 		return "storage read through the page cache"
 	case y.copyWait > (y.copyWait+y.cached.busy)/10:
 		return "copy to device"
+	case y.cached.bytes > 0 && y.packing.busy > max(y.cached.busy, y.verify.busy):
+		return "packing of slices (CPU)"
 	case y.cached.bytes > 0 && y.verify.busy > y.cached.busy:
 		return "verification (CPU)"
 	case y.cached.bytes > 0:
@@ -333,13 +373,13 @@ func (t *Transfer) describeEngine(r *Report) {
 	e := t.e
 	e.mu.Lock()
 	io := e.io
-	used := t.prepared != [ways]bool{}
+	used, viaSlots := t.prepared != [ways]bool{}, t.prepared[viaDirect]
 	e.mu.Unlock()
 	r.Engine = EngineReport{Workers: e.opts.Workers, QueueDepth: e.opts.QueueDepth, ChunkSize: e.opts.MaxTransfer, BlockSize: e.opts.block,
 		IO: "unused", StagingUsed: used, StagingState: "unused"}
 	switch {
 	case t.tally.bytes(RouteTakenDirect) == 0:
-	case used:
+	case viaSlots:
 		r.Engine.IO = string(io)
 	default:
 		r.Engine.IO = string(IOPread)

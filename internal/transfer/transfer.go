@@ -13,7 +13,8 @@
 //
 // Invariants:
 //
-//	T1  Each byte of each segment is read once and delivered once.
+//	T1  Each wanted byte of each segment is read once and delivered once; what
+//	    is read between them goes nowhere.
 //	T2  A transfer ends only when no copy of it is queued any more, whether it
 //	    succeeded, failed or was cancelled.
 //	T3  Staging never exceeds Options.PoolSize, however many transfers run.
@@ -210,8 +211,13 @@ type Request struct {
 	Device   device.Device
 	Files    []*vfs.File // open until the transfer has ended
 	Segments []Segment
-	Route    Route
-	Cache    CachePolicy
+	// Gap joins segments that follow each other in a file with fewer unwanted
+	// bytes between them into one read, and so the rows of a strided one; 0
+	// reads each by itself. With it, the segments of a file are in order of
+	// offset. See DefaultGap.
+	Gap   int64
+	Route Route
+	Cache CachePolicy
 	// Seen, one per file or nil, says that the file was loaded before, not
 	// long ago: with CacheAuto it is then kept in the page cache.
 	Seen []bool

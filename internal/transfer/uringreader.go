@@ -126,6 +126,7 @@ func (u *uringReader) arrived(token uint64, res int32) {
 	switch {
 	case s.got >= need:
 		t.tally.read(c, RouteTakenDirect, c.len, s.queued)
+		t.tally.padding.Add(int64(need) - c.len)
 		if !u.e.sched.hasFailed(t) {
 			u.e.deliver(t, c, buf[c.off-s.lo:][:c.len], s)
 		} else {

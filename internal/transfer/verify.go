@@ -68,10 +68,8 @@ func newProof(r *Request) (*proof, error) {
 	}
 	p := &proof{join: checksum.NewJoiner(), files: make([]fileProof, len(r.Files)), open: map[blockID]*blockSum{}}
 	loads := make([][]Extent, len(r.Files))
-	for _, s := range r.Segments {
-		if s.Len > 0 {
-			loads[s.File] = append(loads[s.File], Extent{s.File, s.Off, s.Len})
-		}
+	for s := range r.runs() {
+		loads[s.File] = append(loads[s.File], Extent{s.File, s.Off, s.Len})
 	}
 	touched := make([][]Extent, len(r.Files))
 	for _, x := range r.Also {

@@ -22,7 +22,7 @@ func (e *Engine) ensure(w way, t *Transfer) error {
 			return err
 		}
 	}
-	staged := w == viaDirect || (w != viaDirectInPlace && t.port.mapper == nil)
+	staged := w == viaDirect || (w != viaDirectInPlace && (t.port.mapper == nil || t.packs))
 	if staged && !t.prepared[w] {
 		t.prepared[w] = true
 		e.pool.prepare(t.port.dev, w != viaCache)
@@ -116,7 +116,7 @@ func (w *worker) do(t *Transfer, c chunk) {
 	switch {
 	case w.way == viaDirectInPlace:
 		w.readInPlace(t, c)
-	case w.way == viaCache && t.port.mapper != nil && !c.extra:
+	case w.way == viaCache && t.inPlace(c):
 		w.cacheInto(t, c, t.port.mapper.Map(c.dst, c.len), nil)
 	default:
 		s := w.slot(t)
@@ -168,7 +168,7 @@ func (w *worker) fill(t *Transfer, cs []chunk) {
 		}
 		var s *slot
 		var buf []byte
-		if t.port.mapper != nil && !c.extra {
+		if t.inPlace(c) {
 			buf = t.port.mapper.Map(c.dst, c.len)
 		} else if s = w.slot(t); s != nil {
 			buf = s.mem[:c.len]
@@ -243,12 +243,15 @@ func (w *worker) restDirect(t *Transfer, c chunk, n int64) bool {
 	for n < c.len {
 		off := c.off + n
 		stop := min(c.off+c.len, (off/w.e.opts.block+1)*w.e.opts.block)
-		rest := chunk{file: c.file, off: off, len: stop - off, dst: c.dst + device.Ptr(n), extra: c.extra, verdict: verdict{way: viaDirect}}
-		if !w.e.sched.add(t, rest) {
+		n = stop - c.off
+		rest, some := chunk{file: c.file, off: off, len: stop - off, dst: c.dst + device.Ptr(off-c.off), extra: c.extra, verdict: verdict{way: viaDirect}}, true
+		if c.weave != nil {
+			rest, some = c.weave.narrow(rest, t.verifies(c.file))
+		}
+		if some && !w.e.sched.add(t, rest) {
 			w.e.sched.drop(t)
 			return false
 		}
-		n += rest.len
 	}
 	return true
 }
@@ -268,6 +271,7 @@ func (w *worker) directInto(t *Transfer, c chunk, s *slot) {
 		return
 	}
 	t.tally.read(c, RouteTakenDirect, c.len, start)
+	t.tally.padding.Add(int64(need) - c.len)
 	w.e.deliver(t, c, buf[c.off-lo:][:c.len], s)
 }
 
@@ -292,6 +296,8 @@ func (e *Engine) deliver(t *Transfer, c chunk, data []byte, s *slot) {
 	switch {
 	case c.extra:
 		e.sched.done(t, 0)
+	case c.weave != nil:
+		e.deliverWoven(t, c, data, s)
 	case s == nil:
 		e.sched.done(t, c.len)
 	default:
@@ -317,9 +323,15 @@ func (e *Engine) refused(t *Transfer, c chunk) {
 
 // send queues the copy of data, which lies in s, to the chunk's destination.
 func (e *Engine) send(t *Transfer, c chunk, data []byte, s *slot) {
+	e.sendAll(t, c, c.len, s, func() error { return t.port.queue.CopyIn(c.dst, data) })
+}
+
+// sendAll lets copies queue the copies of n bytes in s. When it fails, none of
+// them is under way.
+func (e *Engine) sendAll(t *Transfer, c chunk, n int64, s *slot, copies func() error) {
 	m, err := s.markFor(t.port)
 	if err == nil {
-		err = t.port.queue.CopyIn(c.dst, data)
+		err = copies()
 	}
 	if err != nil {
 		e.sched.failed(t, copyError(t, c, err))
@@ -332,7 +344,7 @@ func (e *Engine) send(t *Transfer, c chunk, data []byte, s *slot) {
 		e.sched.failed(t, copyError(t, c, errors.Join(err, derr)))
 		return
 	}
-	s.t, s.n, s.mark, s.queued, s.reading = t, c.len, m, time.Now(), c
+	s.t, s.n, s.mark, s.queued, s.reading = t, n, m, time.Now(), c
 }
 
 // settleSlot waits until the slot's copy has been done and counts it.
