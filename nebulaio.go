@@ -53,6 +53,13 @@ type (
 	Route = transfer.Route
 	// CachePolicy is what a load may leave in the page cache: auto, keep or bypass.
 	CachePolicy = transfer.CachePolicy
+	// Slice chooses a box out of each tensor that a glob matches.
+	Slice = model.Slice
+	// Range is the indices Start to Stop, without Stop, of one dimension; a
+	// Stop of -1 is the dimension's end.
+	Range = model.Range
+	// Shard chooses one rank's part of each tensor that a glob matches.
+	Shard = model.Shard
 	// Error is the type of every error returned here; see ErrorKind.
 	Error = errs.Error
 	// ErrorKind classifies errors by what the caller can do.
@@ -120,6 +127,11 @@ type ModelOptions struct {
 	Device string
 	// Tensors are globs over tensor names; none means all.
 	Tensors []string
+	// Slices and Shards choose parts of chosen tensors; the others are taken
+	// whole. A box that does not fit its tensor and a tensor that two of them
+	// match are errors of kind Invalid, one that matches none of kind NotFound.
+	Slices []Slice
+	Shards []Shard
 	// Lenient also takes headers that only the reference reader takes.
 	Lenient bool
 }
@@ -135,7 +147,7 @@ func (s *System) OpenModel(ctx context.Context, path string, o ModelOptions) (*S
 	// device memory: it happens meanwhile.
 	s.sys.Engine.Prepare(dev)
 	_, addressable := dev.(device.Mapper)
-	m, err := model.Open(ctx, path, model.Options{Tensors: o.Tensors, Lenient: o.Lenient, Addressable: addressable})
+	m, err := model.Open(ctx, path, model.Options{Tensors: o.Tensors, Slices: o.Slices, Shards: o.Shards, Lenient: o.Lenient, Addressable: addressable})
 	if err != nil {
 		return nil, err
 	}
@@ -151,9 +163,12 @@ func (s *System) OpenModel(ctx context.Context, path string, o ModelOptions) (*S
 
 // LoadOptions choose what is loaded, where to, and how.
 type LoadOptions struct {
-	// Device, Tensors and Lenient are as in ModelOptions.
+	// Device, Tensors, Slices, Shards and Lenient are as in ModelOptions; a
+	// Source that is loaded has them already.
 	Device  string
 	Tensors []string
+	Slices  []Slice
+	Shards  []Shard
 	Lenient bool
 	// Route and Cache default to auto.
 	Route Route
@@ -172,7 +187,7 @@ type LoadOptions struct {
 // Load opens a model, takes memory for it on the device and fills it. On error
 // nothing is left behind. The caller frees the model.
 func (s *System) Load(ctx context.Context, path string, o LoadOptions) (*Model, error) {
-	src, err := s.OpenModel(ctx, path, ModelOptions{Device: o.Device, Tensors: o.Tensors, Lenient: o.Lenient})
+	src, err := s.OpenModel(ctx, path, ModelOptions{Device: o.Device, Tensors: o.Tensors, Slices: o.Slices, Shards: o.Shards, Lenient: o.Lenient})
 	if err != nil {
 		return nil, err
 	}

@@ -35,9 +35,13 @@ type SourceFile struct {
 
 // TensorInfo is one tensor and its place.
 type TensorInfo struct {
-	Name   string  `json:"name"`
-	DType  DType   `json:"dtype"`
-	Shape  []int64 `json:"shape"`
+	Name  string  `json:"name"`
+	DType DType   `json:"dtype"`
+	Shape []int64 `json:"shape"`
+	// Whole is the tensor's own shape and Start the first index taken of each
+	// dimension, where a part of it was chosen.
+	Whole  []int64 `json:"whole_shape,omitempty"`
+	Start  []int64 `json:"start,omitempty"`
 	File   int     `json:"file"`   // index into the files
 	Offset int64   `json:"offset"` // in the destination of that file
 	Size   int64   `json:"size"`
@@ -60,7 +64,7 @@ func (s *Source) Files() []SourceFile {
 func (s *Source) Tensors() []TensorInfo {
 	out := make([]TensorInfo, len(s.model.Tensors))
 	for i, t := range s.model.Tensors {
-		out[i] = TensorInfo{Name: t.Name, DType: t.DType, Shape: t.Shape, File: t.File, Offset: t.At, Size: t.Size}
+		out[i] = TensorInfo{Name: t.Name, DType: t.DType, Shape: t.Shape, Whole: t.Whole, Start: t.Start, File: t.File, Offset: t.At, Size: t.Size}
 	}
 	return out
 }
@@ -78,7 +82,7 @@ func (s *Source) Metadata() map[string]string {
 	return out
 }
 
-// Bytes is the sum of the chosen tensors' sizes.
+// Bytes is the sum of the sizes of what was chosen.
 func (s *Source) Bytes() int64 { return s.model.Bytes() }
 
 // DropCache asks the kernel to forget the files' clean pages and returns how

@@ -2,12 +2,13 @@
 
 package model
 
-import "github.com/nebulaio/nebulaio/internal/format"
-
 // Run is a run of file bytes and its place in the destination.
 type Run struct {
 	Off, Len int64
 	At       int64
+	// With Stride > 0 only the first Width bytes out of every Stride are
+	// wanted; they lie one behind the other from At on.
+	Width, Stride int64
 }
 
 // Layout is one file's destination.
@@ -27,25 +28,36 @@ const (
 	pageAlign = 4096
 )
 
-// layout places tensors, which are in order of offset, and returns the place
-// of each. Neighbours in the file stay neighbours in memory, so that a file is
+// layout places parts of tensors, which are in order of offset, and returns the
+// place of each. Neighbours in the file stay neighbours in memory, so that a file is
 // one run; a tensor whose place would not suit its dtype starts a run of its own.
+// A part of rows that are apart in the file is packed.
 //
 // In addressable memory a run keeps the file's offset within a page, so that
 // whole pages can be read past the page cache straight into place. On a GPU it
 // starts at the alignment of an allocation.
-func layout(tensors []format.Tensor, addressable bool) (Layout, []int64) {
+func layout(parts []part, addressable bool) (Layout, []int64) {
 	l := Layout{Align: gpuAlign}
 	if addressable {
 		l.Align = pageAlign
 	}
-	at := make([]int64, len(tensors))
+	at := make([]int64, len(parts))
 	var run *Run
-	for i, t := range tensors {
+	for i, t := range parts {
 		need := t.DType.Align()
 		if t.Size == 0 {
 			// No bytes: any aligned place inside the destination will do.
 			at[i] = l.Size / need * need
+			continue
+		}
+		if !t.contiguous() {
+			at[i] = (l.Size + gpuAlign - 1) / gpuAlign * gpuAlign
+			l.Size = at[i]
+			t.each(func(off int64) {
+				l.Segments = append(l.Segments, Run{Off: off, Len: (t.rows-1)*t.stride + t.width, At: l.Size, Width: t.width, Stride: t.stride})
+				l.Size += t.rows * t.width
+			})
+			run = nil
 			continue
 		}
 		if run != nil && run.Off+run.Len == t.Offset && (run.At+run.Len)%need == 0 {
@@ -61,7 +73,7 @@ func layout(tensors []format.Tensor, addressable bool) (Layout, []int64) {
 	return l, at
 }
 
-func startOfRun(size int64, t format.Tensor, need int64, addressable bool) int64 {
+func startOfRun(size int64, t part, need int64, addressable bool) int64 {
 	if addressable && t.Offset%need == 0 {
 		phase := t.Offset % pageAlign
 		at := size/pageAlign*pageAlign + phase

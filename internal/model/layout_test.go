@@ -12,10 +12,10 @@ import (
 )
 
 // tensors places sizes of a dtype one behind the other from off on.
-func tensors(off int64, d format.DType, sizes ...int64) []format.Tensor {
-	var out []format.Tensor
+func tensors(off int64, d format.DType, sizes ...int64) []part {
+	var out []part
 	for i, n := range sizes {
-		out = append(out, format.Tensor{Name: fmt.Sprint(i), DType: d, Offset: off, Size: n})
+		out = append(out, all(format.Tensor{Name: fmt.Sprint(i), DType: d, Offset: off, Size: n}))
 		off += n
 	}
 	return out
@@ -79,7 +79,7 @@ func TestLayoutKeepsItsPromises(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 11))
 	dtypes := format.DTypes()
 	for range 20_000 {
-		var ts []format.Tensor
+		var ts []part
 		off := rng.Int64N(5000)
 		for range 1 + rng.IntN(12) {
 			d := dtypes[rng.IntN(len(dtypes))]
@@ -87,7 +87,7 @@ func TestLayoutKeepsItsPromises(t *testing.T) {
 			if rng.IntN(4) == 0 {
 				n = 0
 			}
-			ts = append(ts, format.Tensor{DType: d, Offset: off, Size: n})
+			ts = append(ts, all(format.Tensor{DType: d, Offset: off, Size: n}))
 			off += n
 			if rng.IntN(3) == 0 {
 				off += rng.Int64N(9000)

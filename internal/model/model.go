@@ -27,6 +27,11 @@ type Options struct {
 	// Tensors are globs as of path.Match over tensor names; none means all. A
 	// glob that matches nothing is an error.
 	Tensors []string
+	// Slices and Shards choose parts of chosen tensors; the others are taken
+	// whole. A tensor that two of them match, a box that does not fit its
+	// tensor, and one that matches no chosen tensor are errors.
+	Slices []Slice
+	Shards []Shard
 	// Lenient takes headers that only the reference reader takes.
 	Lenient bool
 	// Addressable says that the destination is host memory: the layout then
@@ -60,11 +65,14 @@ func headerCached(f *vfs.File) bool {
 	return err == nil && r.Cached > 0
 }
 
-// Placement is a tensor and where it goes.
+// Placement is a tensor, or the part of it that is loaded, and where it goes.
 type Placement struct {
-	format.Tensor
-	File int   // index into Files and Layouts
-	At   int64 // offset in the destination of that file
+	format.Tensor // Shape, Size and Offset are those of the part
+	// Whole is the tensor's own shape and Start the first index taken of each
+	// dimension; both are nil where all of it is loaded.
+	Whole, Start []int64
+	File         int   // index into Files and Layouts
+	At           int64 // offset in the destination of that file
 }
 
 // Open reads the headers of the model at name: a tensor file, an index, or a
@@ -125,20 +133,32 @@ func (m *Model) place(o Options) error {
 	if err != nil {
 		return err
 	}
+	cut, err := newCutter(o.Slices, o.Shards)
+	if err != nil {
+		return err
+	}
 	for i, f := range m.Files {
-		var chosen []format.Tensor
+		var chosen []part
 		for _, t := range f.Tensors {
-			if pick.take(t.Name) {
-				chosen = append(chosen, t)
+			if !pick.take(t.Name) {
+				continue
 			}
+			p, err := cut.part(t)
+			if err != nil {
+				return err
+			}
+			chosen = append(chosen, p)
 		}
 		l, at := layout(chosen, o.Addressable)
 		m.Layouts = append(m.Layouts, l)
 		for k, t := range chosen {
-			m.Tensors = append(m.Tensors, Placement{Tensor: t, File: i, At: at[k]})
+			m.Tensors = append(m.Tensors, Placement{Tensor: t.Tensor, Whole: t.whole, Start: t.start, File: i, At: at[k]})
 		}
 	}
-	return pick.unused(m.Path)
+	if err := pick.unused(m.Path); err != nil {
+		return err
+	}
+	return cut.unused(m.Path)
 }
 
 // selection is a set of globs and which of them have matched.
@@ -178,7 +198,7 @@ func (s *selection) unused(model string) error {
 	return nil
 }
 
-// Bytes is the sum of the chosen tensors' sizes.
+// Bytes is the sum of the sizes of what is chosen.
 func (m *Model) Bytes() int64 {
 	var n int64
 	for _, t := range m.Tensors {
@@ -213,7 +233,7 @@ func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device
 	if len(dst) != len(m.Files) {
 		return nil, errs.New(errs.Invalid, "load", m.Path, fmt.Sprintf("%d destinations given, expected %d, one per file", len(dst), len(m.Files)))
 	}
-	req := transfer.Request{Device: dev, Files: m.sources, Seen: m.seen, Route: o.Route, Cache: o.Cache, Stream: o.Stream, HasStream: o.HasStream}
+	req := transfer.Request{Device: dev, Files: m.sources, Seen: m.seen, Route: o.Route, Cache: o.Cache, Gap: transfer.DefaultGap, Stream: o.Stream, HasStream: o.HasStream}
 	for i, l := range m.Layouts {
 		if dst[i].Size < l.Size || (dst[i].Ptr == 0 && l.Size > 0) {
 			return nil, errs.New(errs.Invalid, "load", m.Files[i].Path, fmt.Sprintf("the destination has %d bytes at 0x%x, expected at least %d", dst[i].Size, uint64(dst[i].Ptr), l.Size))
@@ -222,7 +242,7 @@ func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device
 			return nil, errs.New(errs.Invalid, "load", m.Files[i].Path, fmt.Sprintf("the destination at 0x%x is not aligned to %d bytes", uint64(dst[i].Ptr), MinAlign))
 		}
 		for _, s := range l.Segments {
-			req.Segments = append(req.Segments, transfer.Segment{File: i, Off: s.Off, Len: s.Len, Dst: dst[i].Ptr + device.Ptr(s.At)})
+			req.Segments = append(req.Segments, transfer.Segment{File: i, Off: s.Off, Len: s.Len, Dst: dst[i].Ptr + device.Ptr(s.At), Width: s.Width, Stride: s.Stride})
 		}
 	}
 	if o.Verify {
