@@ -118,6 +118,13 @@ int32_t nebulaio_devices(uint64_t system, char *buf, size_t cap, size_t *need, c
  * a model directory. options_json: NULL or an object:
  *   "device"   "auto" (default) | "host" | "cuda" | "cuda:N"
  *   "tensors"  array of globs; only matching tensors are laid out and read
+ *   "slices"   array of {"tensor": glob or name, "ranges": [[start, stop], null, ...]}:
+ *              of matching tensors only that box is laid out and read; stop is
+ *              not in it, -1 is the dimension's end, null and what is not given
+ *              are all of a dimension
+ *   "shards"   array of {"tensor", "dim", "rank", "world"}: of matching tensors
+ *              the indices size*rank/world up to size*(rank+1)/world of dim
+ *              A tensor that two slices or shards match is an error.
  *   "lenient"  bool, see docs of the safetensors reader */
 int32_t nebulaio_model_open(uint64_t system, const char *path, const char *options_json,
                             uint64_t *model, char *err, size_t errcap);
@@ -129,7 +136,9 @@ int32_t nebulaio_model_files(uint64_t model, char *buf, size_t cap, size_t *need
 
 /* JSON: {"device","files",
  * "tensors":[{"name","dtype","shape","file","offset","size"}],"metadata":{}}
- * where offset is inside the destination of that file. */
+ * where offset is inside the destination of that file. A tensor of which a part
+ * was chosen also has "whole_shape" and "start", the first index of each
+ * dimension; shape and size are those of the part. */
 int32_t nebulaio_model_describe(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
 /* The same without JSON, piece by piece: how many files and tensors; what file

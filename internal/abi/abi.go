@@ -110,9 +110,11 @@ func (t *Table) Devices(system uint64) ([]byte, error) {
 }
 
 type modelOptions struct {
-	Device  string   `json:"device"`
-	Tensors []string `json:"tensors"`
-	Lenient bool     `json:"lenient"`
+	Device  string         `json:"device"`
+	Tensors []string       `json:"tensors"`
+	Slices  []sliceOptions `json:"slices"`
+	Shards  []shardOptions `json:"shards"`
+	Lenient bool           `json:"lenient"`
 }
 
 // source is a model handle. Its description is rendered once: callers ask for
@@ -135,7 +137,11 @@ func (t *Table) OpenModel(system uint64, path, options string) (uint64, error) {
 	if err := decode(options, &o); err != nil {
 		return 0, err
 	}
-	src, err := s.OpenModel(context.Background(), path, nebulaio.ModelOptions{Device: o.Device, Tensors: o.Tensors, Lenient: o.Lenient})
+	ss, hs, err := o.parts()
+	if err != nil {
+		return 0, err
+	}
+	src, err := s.OpenModel(context.Background(), path, nebulaio.ModelOptions{Device: o.Device, Tensors: o.Tensors, Slices: ss, Shards: hs, Lenient: o.Lenient})
 	if err != nil {
 		return 0, err
 	}
