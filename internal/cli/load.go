@@ -68,6 +68,7 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 	envVar(fs, choice(&f.load.Cache, "POLICY", "auto", "keep", "bypass"), "cache",
 		"what the load may leave in the page cache: auto, keep or bypass")
 	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "load only tensors whose name matches `GLOB`; can be given again")
+	sliceFlags(fs, &f.load.Slices, &f.load.Shards)
 	fs.BoolVar(&f.load.Verify, "verify", false, "check every block that is read against FILE.crc64nvme, which inspect --checksum writes")
 	fs.BoolVar(&f.load.Lenient, "lenient", false, "also take headers that only the reference reader takes")
 	fs.Var(count(&f.repeat, 1, 1), "repeat", "load so many times, freeing between")
@@ -133,7 +134,7 @@ func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f
 	if ctx.Err() != nil {
 		return l, context.Cause(ctx)
 	}
-	open := nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors, Lenient: f.load.Lenient}
+	open := nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors, Slices: f.load.Slices, Shards: f.load.Shards, Lenient: f.load.Lenient}
 	if f.dropCache {
 		// A source of its own, closed again: the load then finds the header
 		// dropped too, and the time to open is a cold one.
@@ -168,7 +169,7 @@ func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f
 func printLoadLine(w io.Writer, i, n int, l loadJSON) {
 	fmt.Fprintf(w, "load %d of %d: %s to %s in %s, %s", i, n, units.Bytes(l.Bytes), l.Device.ID, seconds(l.Seconds), units.Rate(l.GBps))
 	for _, r := range l.Routes {
-		fmt.Fprintf(w, ", %s %s", r.Route, percent(r.Bytes, l.Bytes))
+		fmt.Fprintf(w, ", %s %s", r.Route, percent(r.Bytes, l.routed()))
 	}
 	if l.Dropped != nil {
 		fmt.Fprintf(w, "; %s", l.Dropped)

@@ -22,6 +22,9 @@ func printLoad(w io.Writer, l loadJSON) {
 	field(w, "path", "%s", printable(l.Path))
 	field(w, "tensors", "%d in %s", l.Tensors, plural(len(l.Files), "file"))
 	field(w, "bytes", "%s", sized(l.Bytes))
+	if l.Read > l.Bytes {
+		field(w, "read", "%s, %.2f x what was wanted", sized(l.Read), l.Amplification)
+	}
 	total := l.total()
 	field(w, "total", "%s, %s", seconds(total), units.Rate(rate(l.Bytes, total)))
 	field(w, "open", "%s", seconds(l.OpenSeconds))
@@ -34,7 +37,7 @@ func printLoad(w io.Writer, l loadJSON) {
 	fmt.Fprintln(w)
 	t := newTable("route", ">bytes", ">share", ">rate")
 	for _, r := range l.Routes {
-		t.add(string(r.Route), units.Bytes(r.Bytes), percent(r.Bytes, l.Bytes), units.Rate(r.GBps))
+		t.add(string(r.Route), units.Bytes(r.Bytes), percent(r.Bytes, l.routed()), units.Rate(r.GBps))
 	}
 	t.print(w)
 	fmt.Fprintln(w)
@@ -137,6 +140,14 @@ func (s summaryJSON) print(w io.Writer) {
 
 // total is all of a load's time: opening, taking memory and the transfer.
 func (l loadJSON) total() float64 { return l.OpenSeconds + l.AllocSeconds + l.Seconds }
+
+// routed is what came by any route, gaps between wanted bytes included.
+func (l loadJSON) routed() (sum int64) {
+	for _, r := range l.Routes {
+		sum += r.Bytes
+	}
+	return sum
+}
 
 func rate(bytes int64, seconds float64) float64 {
 	if seconds <= 0 {
