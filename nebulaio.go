@@ -134,6 +134,20 @@ type ModelOptions struct {
 	Shards []Shard
 	// Lenient also takes headers that only the reference reader takes.
 	Lenient bool
+	// More are further models whose files follow those of the first, in order. A
+	// name that two of them have comes twice.
+	More []string
+	// Names are exact names of tensors, in place of globs. For Source.Select.
+	Names []string
+	// Files, if not nil, are places in the list of files: only tensors of these
+	// are chosen, and only these are listed. For Source.Select.
+	Files []int
+}
+
+// layout is what of the options concerns the model alone.
+func (o ModelOptions) layout(dev device.Device) model.Options {
+	_, addressable := dev.(device.Mapper)
+	return model.Options{Tensors: o.Tensors, Slices: o.Slices, Shards: o.Shards, Lenient: o.Lenient, More: o.More, Names: o.Names, Files: o.Files, Addressable: addressable}
 }
 
 // OpenModel reads and checks the headers of a model: a .safetensors file, an
@@ -146,8 +160,7 @@ func (s *System) OpenModel(ctx context.Context, path string, o ModelOptions) (*S
 	// Pinning staging memory takes as long as reading the headers and taking
 	// device memory: it happens meanwhile.
 	s.sys.Engine.Prepare(dev)
-	_, addressable := dev.(device.Mapper)
-	m, err := model.Open(ctx, path, model.Options{Tensors: o.Tensors, Slices: o.Slices, Shards: o.Shards, Lenient: o.Lenient, Addressable: addressable})
+	m, err := model.Open(ctx, path, o.layout(dev))
 	if err != nil {
 		return nil, err
 	}

@@ -47,6 +47,20 @@ type TensorInfo struct {
 	Size   int64   `json:"size"`
 }
 
+// Select makes another source of the same open files, whose headers are not read
+// again: for another choice of tensors. Device and Lenient are those of s, and
+// must not be given. The selection is closed before s.
+func (s *Source) Select(o ModelOptions) (*Source, error) {
+	if o.Device != "" || o.Lenient || len(o.More) > 0 {
+		return nil, errs.New(errs.Invalid, "select tensors", s.model.Path, "device, lenient and more are given when the model is opened")
+	}
+	m, err := s.model.Select(o.layout(s.dev))
+	if err != nil {
+		return nil, err
+	}
+	return &Source{sys: s.sys, dev: s.dev, model: m, refused: s.refused}, nil
+}
+
 // Device describes where the source would be loaded to.
 func (s *Source) Device() DeviceInfo { return s.dev.Info() }
 
@@ -151,6 +165,18 @@ func (l *Loading) Done() <-chan struct{} { return l.t.Done() }
 // Wait blocks until the load has ended and returns its error. Cancelling a
 // load is done through the context given to Start.
 func (l *Loading) Wait() error { return l.t.Err() }
+
+// Ready waits until more than known tensors, counted in the order of
+// Source.Tensors, are final in the destinations, or until the load has ended,
+// and tells how many are. They stay as they are, however the load ends. With
+// Verify a tensor is ready when every block that holds a byte of it or of its
+// file's header has been found to be right. When nothing beyond known will come,
+// err is the load's: nil after a success. When ctx ends first, it is of kind
+// Cancelled and the load goes on. That no file changed while it was read is known
+// only at the end: see Wait.
+func (l *Loading) Ready(ctx context.Context, known int) (n int, err error) {
+	return l.t.Ready(ctx, known)
+}
 
 // Progress is the bytes delivered so far, and in all.
 func (l *Loading) Progress() (done, total int64) { return l.t.Progress() }

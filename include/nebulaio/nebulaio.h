@@ -125,7 +125,9 @@ int32_t nebulaio_devices(uint64_t system, char *buf, size_t cap, size_t *need, c
  *   "shards"   array of {"tensor", "dim", "rank", "world"}: of matching tensors
  *              the indices size*rank/world up to size*(rank+1)/world of dim
  *              A tensor that two slices or shards match is an error.
- *   "lenient"  bool, see docs of the safetensors reader */
+ *   "lenient"  bool, see docs of the safetensors reader
+ *   "more"     array of further paths, whose files follow those of the first in
+ *              order: one load of all of them goes from front to back */
 int32_t nebulaio_model_open(uint64_t system, const char *path, const char *options_json,
                             uint64_t *model, char *err, size_t errcap);
 
@@ -150,16 +152,45 @@ int32_t nebulaio_model_tensor(uint64_t model, uint64_t index, nebulaio_place *ou
                               char *err, size_t errcap);
 int32_t nebulaio_model_find(uint64_t model, const char *name, uint64_t *index, char *err, size_t errcap);
 
+/* Makes a model of the same open files without reading their headers again, for
+ * another choice of tensors than the first; it is released before the model that
+ * it was made from. options_json: NULL or an object:
+ *   "tensors", "slices", "shards"  as in nebulaio_model_open
+ *   "names"    array of exact names in place of globs; quick in files of many
+ *   "files"    array of places in the list of files: only these are listed and
+ *              their tensors chosen; globs may then match nothing */
+int32_t nebulaio_model_select(uint64_t model, const char *options_json, uint64_t *selection, char *err, size_t errcap);
+
 /* Starts to fill dst[0..ndst), one per file in the order of describe.
  * stream: the CUDA stream (as a number; 0 = legacy default) whose queued work
  * may still use the destinations: copies begin after it. Ignored on host.
  * options_json: NULL or an object:
  *   "route"  "auto" | "buffered" | "direct"
- *   "cache"  "auto" | "keep" | "bypass" */
+ *   "cache"  "auto" | "keep" | "bypass"
+ *   "verify" bool: check every block that holds a byte of a chosen tensor or of
+ *            a header against FILE.crc64nvme beside each file, which "nebulaio
+ *            inspect PATH --checksum" writes. A block that differs ends the load
+ *            with NEBULAIO_ERR_CORRUPT and is named; without checksums the start
+ *            fails with NEBULAIO_ERR_NOT_FOUND */
 int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t ndst, uint64_t stream,
                             const char *options_json, uint64_t *load, char *err, size_t errcap);
 
-/* A job is work under way: a load, a save, a move of a file's bytes. */
+/* Waits up to timeout_ms (negative: without limit) until more than `known` tensors
+ * of a load, counted in the order of describe, are final in the destinations,
+ * and tells in `ready` how many are; they may be used and are not touched any
+ * more, however the load ends. NEBULAIO_OK: more than `known`, or the load has
+ * ended well. NEBULAIO_RUNNING: the time ran out. Else the load has failed and no
+ * more will come. Ask nebulaio_wait for the end of the load in any case: that no
+ * file changed while it was read is known only then. */
+int32_t nebulaio_load_ready(uint64_t job, uint64_t known, int32_t timeout_ms, uint64_t *ready, char *err, size_t errcap);
+
+/* Begins to read every file of a model whole and to write FILE.crc64nvme beside
+ * each, which loads with "verify" compare with: do it with a copy that is known to
+ * be good. Its report: {"files":[{"path","block_size","blocks"}],"bytes",
+ * "seconds"}. A job that fails or is cancelled before all sums are made writes none. */
+int32_t nebulaio_checksum_start(uint64_t model, uint64_t *job, char *err, size_t errcap);
+
+/* A job is work under way: a load, a save, a move of a file's bytes, sums. */
 
 /* Waits up to timeout_ms (negative: without limit). NEBULAIO_RUNNING when the
  * time ran out; else the job has ended, no copy is queued any more, and the

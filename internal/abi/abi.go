@@ -115,6 +115,14 @@ type modelOptions struct {
 	Slices  []sliceOptions `json:"slices"`
 	Shards  []shardOptions `json:"shards"`
 	Lenient bool           `json:"lenient"`
+	More    []string       `json:"more"`
+	Names   []string       `json:"names"`
+	Files   []int          `json:"files"`
+}
+
+func (o *modelOptions) model() (nebulaio.ModelOptions, error) {
+	ss, hs, err := o.parts()
+	return nebulaio.ModelOptions{Device: o.Device, Tensors: o.Tensors, Slices: ss, Shards: hs, Lenient: o.Lenient, More: o.More, Names: o.Names, Files: o.Files}, err
 }
 
 // source is a model handle. Its description is rendered once: callers ask for
@@ -137,11 +145,11 @@ func (t *Table) OpenModel(system uint64, path, options string) (uint64, error) {
 	if err := decode(options, &o); err != nil {
 		return 0, err
 	}
-	ss, hs, err := o.parts()
+	mo, err := o.model()
 	if err != nil {
 		return 0, err
 	}
-	src, err := s.OpenModel(context.Background(), path, nebulaio.ModelOptions{Device: o.Device, Tensors: o.Tensors, Slices: ss, Shards: hs, Lenient: o.Lenient})
+	src, err := s.OpenModel(context.Background(), path, mo)
 	if err != nil {
 		return 0, err
 	}
@@ -183,6 +191,8 @@ func (t *Table) Describe(model uint64) ([]byte, error) {
 type loadOptions struct {
 	Route nebulaio.Route       `json:"route"`
 	Cache nebulaio.CachePolicy `json:"cache"`
+	// Verify checks the files against their checksums.
+	Verify bool `json:"verify"`
 }
 
 // StartLoad is nebulaio_load_start.
@@ -196,7 +206,7 @@ func (t *Table) StartLoad(model uint64, dst []nebulaio.Destination, stream uint6
 		return 0, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	l, err := s.Start(ctx, dst, nebulaio.StartOptions{Route: o.Route, Cache: o.Cache, Stream: stream, HasStream: true})
+	l, err := s.Start(ctx, dst, nebulaio.StartOptions{Route: o.Route, Cache: o.Cache, Stream: stream, HasStream: true, Verify: o.Verify})
 	if err != nil {
 		cancel(nil)
 		return 0, err

@@ -34,6 +34,14 @@ type Options struct {
 	Shards []Shard
 	// Lenient takes headers that only the reference reader takes.
 	Lenient bool
+	// Names are exact names, for Select, in place of globs; one that no file has
+	// is an error.
+	Names []string
+	// More are further models whose files follow those of the first.
+	More []string
+	// Files, if not nil, are places in the list of files: only these take part,
+	// and a glob that matches nothing there is no error.
+	Files []int
 	// Addressable says that the destination is host memory: the layout then
 	// follows the pages of the file, so that direct reads land in place.
 	Addressable bool
@@ -52,8 +60,14 @@ type Model struct {
 	seen     []bool
 	OpenTime time.Duration
 
-	mu      sync.Mutex
-	started []*transfer.Transfer // that may be running
+	// from is the model whose open files a selection reads; nil: its own.
+	from *Model
+
+	mu         sync.Mutex
+	started    []*transfer.Transfer // that may be running
+	selections int                  // that are open
+
+	byName map[string][]located // for Select; nil until it is needed
 }
 
 // headerCached tells whether a file was opened before, not long ago: its first
@@ -79,43 +93,18 @@ type Placement struct {
 // model directory.
 func Open(ctx context.Context, name string, o Options) (*Model, error) {
 	began := time.Now()
-	paths, index, err := safetensors.Resolve(name)
-	if err != nil {
-		return nil, err
+	if o.Files != nil || o.Names != nil {
+		return nil, errs.New(errs.Invalid, "open model", name, "files and names can be chosen from a model that is open, not when it is opened")
 	}
-	m := &Model{Path: name, Sharded: index != nil}
+	m := &Model{Path: name}
 	ok := false
 	defer func() {
 		if !ok {
 			_ = m.Close()
 		}
 	}()
-	mode := safetensors.Strict
-	if o.Lenient {
-		mode = safetensors.Lenient
-	}
-	for _, p := range paths {
-		if err := ctx.Err(); err != nil {
-			return nil, errs.Wrap("open model", name, err)
-		}
-		f, err := vfs.Open(p)
-		if err != nil {
-			return nil, err
-		}
-		m.sources = append(m.sources, f)
-		// The header is a few pages: reading ahead of it would bring in data
-		// that the engine may want to read past the page cache.
-		m.seen = append(m.seen, headerCached(f))
-		f.ExpectRandom(true)
-		parsed, err := safetensors.Parse(f, f.Size(), p, mode)
-		f.ExpectRandom(false)
-		if err != nil {
-			return nil, err
-		}
-		m.Files = append(m.Files, parsed)
-	}
-	if index != nil {
-		if err := index.Check(m.Files); err != nil {
+	for _, n := range append([]string{name}, o.More...) {
+		if err := m.open(ctx, n, o.Lenient); err != nil {
 			return nil, err
 		}
 	}
@@ -125,6 +114,44 @@ func Open(ctx context.Context, name string, o Options) (*Model, error) {
 	m.OpenTime = time.Since(began)
 	ok = true
 	return m, nil
+}
+
+// open adds the files of the model at name.
+func (m *Model) open(ctx context.Context, name string, lenient bool) error {
+	paths, index, err := safetensors.Resolve(name)
+	if err != nil {
+		return err
+	}
+	m.Sharded = m.Sharded || index != nil
+	mode := safetensors.Strict
+	if lenient {
+		mode = safetensors.Lenient
+	}
+	first := len(m.Files)
+	for _, p := range paths {
+		if err := ctx.Err(); err != nil {
+			return errs.Wrap("open model", name, err)
+		}
+		f, err := vfs.Open(p)
+		if err != nil {
+			return err
+		}
+		m.sources = append(m.sources, f)
+		// The header is a few pages: reading ahead of it would bring in data
+		// that the engine may want to read past the page cache.
+		m.seen = append(m.seen, headerCached(f))
+		f.ExpectRandom(true)
+		parsed, err := safetensors.Parse(f, f.Size(), p, mode)
+		f.ExpectRandom(false)
+		if err != nil {
+			return err
+		}
+		m.Files = append(m.Files, parsed)
+	}
+	if index != nil {
+		return index.Check(m.Files[first:])
+	}
+	return nil
 }
 
 // place selects tensors and lays them out.
@@ -138,22 +165,24 @@ func (m *Model) place(o Options) error {
 		return err
 	}
 	for i, f := range m.Files {
-		var chosen []part
-		for _, t := range f.Tensors {
-			if !pick.take(t.Name) {
-				continue
-			}
-			p, err := cut.part(t)
-			if err != nil {
+		tensors, err := m.choose(f, pick, o)
+		if err != nil {
+			return err
+		}
+		chosen := make([]part, len(tensors))
+		for k, t := range tensors {
+			if chosen[k], err = cut.part(t); err != nil {
 				return err
 			}
-			chosen = append(chosen, p)
 		}
 		l, at := layout(chosen, o.Addressable)
 		m.Layouts = append(m.Layouts, l)
 		for k, t := range chosen {
 			m.Tensors = append(m.Tensors, Placement{Tensor: t.Tensor, Whole: t.whole, Start: t.start, File: i, At: at[k]})
 		}
+	}
+	if o.Files != nil {
+		return nil // what matches nothing in these may match in others
 	}
 	if err := pick.unused(m.Path); err != nil {
 		return err
@@ -245,6 +274,9 @@ func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device
 			req.Segments = append(req.Segments, transfer.Segment{File: i, Off: s.Off, Len: s.Len, Dst: dst[i].Ptr + device.Ptr(s.At), Width: s.Width, Stride: s.Stride})
 		}
 	}
+	for _, t := range m.Tensors {
+		req.Parts = append(req.Parts, transfer.Part{File: t.File, Dst: dst[t.File].Ptr + device.Ptr(t.At), Len: t.Size})
+	}
 	if o.Verify {
 		if err := m.verify(&req); err != nil {
 			return nil, err
@@ -301,6 +333,13 @@ func (m *Model) Close() error {
 	defer m.mu.Unlock()
 	if m.started = slices.DeleteFunc(m.started, ended); len(m.started) > 0 {
 		return errs.New(errs.Invalid, "close model", m.Path, fmt.Sprintf("%d transfers are still running", len(m.started))).WithFix("cancel them and wait for their end")
+	}
+	if m.selections > 0 {
+		return errs.New(errs.Invalid, "close model", m.Path, fmt.Sprintf("%d selections of it are still open", m.selections)).WithFix("close them first")
+	}
+	if m.from != nil {
+		m.leave()
+		return nil
 	}
 	var all []error
 	for _, f := range m.sources {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,6 +85,7 @@ type Transfer struct {
 	began time.Time
 	tally tally
 	proof *proof // nil: nothing is verified
+	ready *readiness
 
 	prepared [ways]bool // staging was asked for; guarded by Engine.mu
 	packs    bool       // some chunks are woven, and packed in staging; guarded by Engine.mu
@@ -118,6 +120,9 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 	}
 	var err error
 	if t.proof, err = newProof(&t.req); err != nil {
+		return nil, err
+	}
+	if t.ready, err = newReadiness(&t.req); err != nil {
 		return nil, err
 	}
 	p, err := e.enter(req.Device)
@@ -257,23 +262,35 @@ func (t *Transfer) plan() {
 	t.tally.planned(time.Since(start))
 }
 
-// pieces is all that is read, the segments in order and then what completes
-// their blocks.
+// pieces is all that is read: the segments in order, and what completes their
+// blocks beside them, since a part is ready only when its blocks are whole.
 func (t *Transfer) pieces() iter.Seq[run] {
 	return func(yield func(run) bool) {
+		gaps := t.proof.gapsByFile()
+		// upTo gives the gaps of a file that begin before off.
+		upTo := func(file int, off int64) bool {
+			for file < len(gaps) && len(gaps[file]) > 0 && gaps[file][0].Off < off {
+				g := gaps[file][0]
+				gaps[file] = gaps[file][1:]
+				if !yield(run{Segment: Segment{File: g.File, Off: g.Off, Len: g.Len}, extra: true}) {
+					return false
+				}
+			}
+			return true
+		}
+		last := -1
 		for s := range t.req.runs() {
-			if !yield(s) {
+			if last >= 0 && last != s.File && !upTo(last, math.MaxInt64) {
+				return
+			}
+			last = s.File
+			if !upTo(s.File, s.Off) || !yield(s) {
 				return
 			}
 		}
-		if t.proof == nil {
-			return
-		}
-		for _, f := range t.proof.files {
-			for _, g := range f.gaps {
-				if !yield(run{Segment: Segment{File: g.File, Off: g.Off, Len: g.Len}, extra: true}) {
-					return
-				}
+		for file := range gaps {
+			if !upTo(file, math.MaxInt64) {
+				return
 			}
 		}
 	}

@@ -21,6 +21,7 @@
 //	T4  A transfer succeeds only if every read was whole and no file changed.
 //	T5  A transfer that verifies succeeds only if every block with a byte of a
 //	    segment in it has its sum; each byte is summed before it is sent on.
+//	T6  A part that Ready has counted is not touched any more.
 package transfer
 
 import (
@@ -232,6 +233,10 @@ type Request struct {
 	Verify []*checksum.Sums
 	// Also are bytes whose blocks are verified though no segment holds them.
 	Also []Extent
+	// Parts, in the order in which Transfer.Ready counts them, are what the caller
+	// wants to use before the transfer has ended; may be nil. Those of one file
+	// do not overlap.
+	Parts []Part
 	// Holds, if not nil, says in words what lies in a range of a file, for the
 	// error about a block that differs. Any goroutine may call it.
 	Holds func(file int, off, n int64) string

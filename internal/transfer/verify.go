@@ -158,8 +158,21 @@ func (t *Transfer) check(c chunk, data []byte) error {
 			return t.mismatch(c.file, i, sum)
 		}
 		p.got.Add(1)
+		t.ready.right(blockID{c.file, i})
 	}
 	return nil
+}
+
+// gapsByFile are the gaps of each file in order of offset; the caller may cut them.
+func (p *proof) gapsByFile() [][]Extent {
+	if p == nil {
+		return nil
+	}
+	out := make([][]Extent, len(p.files))
+	for i, f := range p.files {
+		out[i] = f.gaps
+	}
+	return out
 }
 
 // add joins a piece of n bytes to its block of size bytes and tells, when the

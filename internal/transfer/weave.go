@@ -214,6 +214,7 @@ func (e *Engine) deliverWoven(t *Transfer, c chunk, data []byte, s *slot) {
 	}
 	t.tally.packed(n, start)
 	if t.port.mapper != nil || n == 0 {
+		t.ready.landed(c)
 		e.sched.done(t, n)
 		return
 	}

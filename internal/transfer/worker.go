@@ -299,6 +299,7 @@ func (e *Engine) deliver(t *Transfer, c chunk, data []byte, s *slot) {
 	case c.weave != nil:
 		e.deliverWoven(t, c, data, s)
 	case s == nil:
+		t.ready.landed(c)
 		e.sched.done(t, c.len)
 	default:
 		e.send(t, c, data, s)
@@ -376,6 +377,7 @@ func (e *Engine) release(s *slot, waited time.Time, err error) {
 		e.sched.failed(t, copyError(t, s.reading, err))
 		return
 	}
+	t.ready.landed(s.reading)
 	e.sched.done(t, n)
 }
 

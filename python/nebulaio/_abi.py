@@ -46,10 +46,13 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "nebulaio_model_destination": (_i32, (_u64, _u64, _out, *_err)),
     "nebulaio_model_tensor": (_i32, (_u64, _u64, _out, _out, _size, _size_p, *_err)),
     "nebulaio_model_find": (_i32, (_u64, _text, _u64_p, *_err)),
+    "nebulaio_model_select": (_i32, (_u64, _text, _u64_p, *_err)),
     "nebulaio_load_start": (
         _i32,
         (_u64, ctypes.POINTER(Buffer), _size, _u64, _text, _u64_p, *_err),
     ),
+    "nebulaio_load_ready": (_i32, (_u64, _u64, _i32, _u64_p, *_err)),
+    "nebulaio_checksum_start": (_i32, (_u64, _u64_p, *_err)),
     "nebulaio_wait": (_i32, (_u64, _i32, ctypes.POINTER(Progress), *_err)),
     "nebulaio_cancel": (_i32, (_u64, *_err)),
     "nebulaio_report": (_i32, (_u64, _out, _size, _size_p, *_err)),

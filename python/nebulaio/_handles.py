@@ -123,6 +123,20 @@ class Model(_Handle):
         return found
 
 
+class Selection(Model):
+    """Another choice of tensors of an open model's files; the model lives as long as it does."""
+
+    def __init__(self, model: Model, options: dict[str, Any]) -> None:
+        _Handle.__init__(self, model.system)
+        self._from = model
+        _abi.call(
+            self.system.functions.nebulaio_model_select,
+            model.number.value,
+            json.dumps(options).encode(),
+            ctypes.byref(self.number),
+        )
+
+
 class Job(_Handle):
     """Work of the library from start to end: a load, a save, a move of a file's bytes.
 
@@ -180,6 +194,18 @@ class Job(_Handle):
             raise from_status(status, _abi.message(wait, status, self._err))
         if progress is not None:
             progress(self._progress.bytes_done, self._progress.bytes_total)
+
+    def counted(self) -> tuple[int, int]:
+        """Bytes done and bytes in all, now."""
+        if not self._ended:
+            counted = ctypes.byref(self._progress)
+            self.system.functions.nebulaio_wait(self.number.value, 0, counted, self._err, len(self._err))
+        return self._progress.bytes_done, self._progress.bytes_total
+
+    def cancel(self) -> None:
+        """Ask the job to stop; it has ended when it was waited for."""
+        if self.usable() and not self._ended:
+            self.system.functions.nebulaio_cancel(self.number.value, self._err, len(self._err))
 
     def _finish(self) -> None:
         """Bring the job to its end, keep its report, release it.
@@ -240,3 +266,27 @@ class Load(Job):
             self._options,
             ctypes.byref(self.number),
         )
+
+    def ready(self, known: int, idle: Callable[[], object]) -> int:
+        """Wait in short slices until more than `known` tensors are final; returns how many are.
+
+        `idle` is called in this thread after each slice in vain. Raises the load's
+        error when nothing more will come.
+        """
+        ready = self.system.functions.nebulaio_load_ready
+        count = ctypes.c_uint64(0)
+        while True:
+            if not self.usable():
+                raise ClosedError(
+                    "wait: this process was forked from the one that started the load, which ends there "
+                    "(fix: start the load in the child)"
+                )
+            status = ready(self.number.value, known, SLICE_MS, ctypes.byref(count), self._err, len(self._err))
+            if status == _abi.OK and count.value > known:
+                return int(count.value)
+            if status != _abi.RUNNING:
+                message = "wait: the load has ended and tensors are missing; this is a defect"
+                if status != _abi.OK:
+                    message = _abi.message(ready, status, self._err)
+                raise from_status(status or 1, message)
+            idle()

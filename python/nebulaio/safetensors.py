@@ -15,16 +15,33 @@ import os
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from . import _handles, _load, _process
+from . import _checksums, _handles, _load, _process, _stream
 from ._device import DeviceLike
 from ._frameworks import FrameworkName, UnsupportedPolicy
 from ._handles import ProgressCallback
+from ._safe_open import SafeSlice, safe_open
+from ._slices import Shards, Slices
+from ._stream import Stream
 from .errors import InvalidError
 
-__all__ = ["DeviceLike", "ProgressCallback", "Tensor", "inspect", "load_file", "load_model"]
+__all__ = [
+    "DeviceLike",
+    "ProgressCallback",
+    "SafeSlice",
+    "Shards",
+    "Slices",
+    "Stream",
+    "Tensor",
+    "inspect",
+    "load_file",
+    "load_model",
+    "safe_open",
+    "stream",
+    "write_checksums",
+]
 
 Tensor = Any
-"""A tensor of the framework asked for: torch.Tensor, cupy.ndarray or numpy.ndarray."""
+"""A tensor of the framework asked for: torch.Tensor, cupy.ndarray, numpy.ndarray, jax.Array or a Numba device array."""
 
 Route = Literal["auto", "buffered", "direct"]
 Cache = Literal["auto", "keep", "bypass"]
@@ -41,14 +58,18 @@ def load_file(
     lenient: bool = False,
     unsupported: UnsupportedPolicy = "error",
     progress: ProgressCallback | None = None,
+    verify: bool = False,
+    slices: Slices | None = None,
+    shards: Shards | None = None,
 ) -> dict[str, Tensor]:
     """Load one .safetensors file and return its tensors by name.
 
     device: "auto" (cuda:0 where the library finds a usable one, else the host),
         "cpu" or "host", "cuda" (the framework's current device), "cuda:N", a
         device number, or a torch.device.
-    framework: "pt" for torch tensors (the default), "cupy", or "numpy"; NumPy
-        holds host memory only, so that its "auto" is the host.
+    framework: "pt" for torch tensors (the default), "cupy", "numpy", "jax" or
+        "numba". NumPy holds host memory only, so that its "auto" is the host;
+        CuPy and Numba hold CUDA memory only.
     tensors: a glob or globs of tensor names; only these are read.
     route: how file bytes travel: "buffered" through the page cache, "direct"
         past it, or "auto": each range by where it already lies.
@@ -59,6 +80,15 @@ def load_file(
         "error", or "bytes" for a flat uint8 view of its bytes.
     progress: called as progress(bytes_done, bytes_total), in the calling thread,
         at least once; an exception from it cancels the load.
+    verify: check every block that holds a byte of a tensor or of the header
+        against FILE.crc64nvme, which ``nebulaio inspect PATH --checksum`` writes:
+        a difference is a CorruptError that names file, block and tensors, missing
+        checksums are a NotFoundError.
+    slices: parts of tensors by glob, such as {"*.q_proj.weight": numpy.s_[0:128, :]}:
+        only these are read. Each slice has an end and no step; None is a whole
+        dimension.
+    shards: even parts by glob, such as {"*.q_proj.weight": (0, rank, world)}: the
+        rank-th of `world` parts of dimension 0.
 
     The tensors are writable and complete on return: no stream needs to be waited
     for. A failed load returns nothing and raises a `nebulaio.errors.NebulaioError`
@@ -68,7 +98,11 @@ def load_file(
     """
     if os.path.isdir(path) or os.fspath(path).endswith(".json"):
         raise InvalidError(f"load_file {os.fspath(path)!r}: not a .safetensors file (fix: use load_model for a model)")
-    return _load.load(path, device, framework, tensors, route, cache, lenient, unsupported, progress)
+    return _load.load(
+        path,
+        _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards),
+        progress,
+    )
 
 
 def load_model(
@@ -82,6 +116,9 @@ def load_model(
     lenient: bool = False,
     unsupported: UnsupportedPolicy = "error",
     progress: ProgressCallback | None = None,
+    verify: bool = False,
+    slices: Slices | None = None,
+    shards: Shards | None = None,
 ) -> dict[str, Tensor]:
     """Load a model of one or many files and return all its tensors by name.
 
@@ -90,7 +127,59 @@ def load_model(
 
     Everything else is as in `load_file`.
     """
-    return _load.load(path, device, framework, tensors, route, cache, lenient, unsupported, progress)
+    return _load.load(
+        path,
+        _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards),
+        progress,
+    )
+
+
+def stream(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    device: DeviceLike = "auto",
+    *,
+    framework: FrameworkName | None = None,
+    tensors: str | Iterable[str] | None = None,
+    route: Route = "auto",
+    cache: Cache = "auto",
+    lenient: bool = False,
+    unsupported: UnsupportedPolicy = "error",
+    progress: ProgressCallback | None = None,
+    verify: bool = False,
+    slices: Slices | None = None,
+    shards: Shards | None = None,
+    lookahead: int | None = None,
+) -> Stream:
+    """Yield (name, tensor) in the order of the files, each while later ones still arrive.
+
+        >>> for name, tensor in stream("Qwen2.5-7B/", device="cuda"):
+        ...     parameters[name].copy_(tensor)
+
+    paths: one path as in `load_model`, or several, whose files follow each other.
+    lookahead: None takes memory for all files at once and reads them as one. A
+        number takes memory for that many files beyond the one being yielded: what
+        a consumer that copies needs beside its own model is then a few files.
+
+    A tensor is final where it lies when it is yielded: nothing is written there
+    again, and no clone is needed. It is a view of its file's one allocation, which is
+    freed when the last tensor of that file is gone. With verify its blocks and its
+    file's header have been checked by then.
+
+    Loading begins with the call. An error of the load is raised when the tensors
+    that are ready have been yielded; that a file changed while it was read is known
+    only at its end. Breaking out of the loop, `close()`, leaving a `with` block and
+    letting go of the iterator cancel the load and return when nothing is in flight
+    any more; Ctrl-C does so inside the wait. `nebulaio.last_report()` is the
+    report afterwards, with lookahead that of the file that ended last.
+
+    Everything else is as in `load_file`.
+    """
+    return Stream(
+        _stream.paths_of(paths),
+        _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards),
+        lookahead,
+        progress,
+    )
 
 
 def inspect(
@@ -114,3 +203,21 @@ def inspect(
         layout: dict[str, Any] = dict(model.describe())
     del layout["device"]
     return layout
+
+
+def write_checksums(
+    path: str | os.PathLike[str], *, lenient: bool = False, progress: ProgressCallback | None = None
+) -> list[str]:
+    """Write FILE.crc64nvme beside each file of the model at path, for loads with verify.
+
+    path and lenient are as in `load_model`. The files are read whole: do it with a
+    copy that is known to be good. Returns the paths written; when it fails or is
+    interrupted before all sums are made, none is.
+    """
+    system = _process.current().open()
+    with (
+        _handles.Model(system, path, _load.model_options("host", None, lenient)) as model,
+        _checksums.Checksums(model) as running,
+    ):
+        running.wait(progress)
+        return running.written

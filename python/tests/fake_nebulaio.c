@@ -5,11 +5,12 @@
  * step, a load that runs for ever, a library that is slow to stop.
  *
  * The path given to model_open is the script: words separated by commas.
- *   open=N files=N describe=N start=N wait=N   that step fails with status N
+ *   open=N select=N files=N describe=N start=N wait=N   that step fails with status N
  *   size=N                             the one tensor "t" has N bytes of U8
  *   dtype=X shape=a:b                  another type and shape (size still in bytes)
  *   align=N                            dest_align
  *   slow                               runs until cancelled, then 3 waits longer
+ *   late                               the tensor is ready before the load has ended
  *   longname=N                         the tensor's name has N bytes
  *   device=X                           what describe calls the device
  *
@@ -197,6 +198,19 @@ int32_t nebulaio_model_describe(uint64_t model, char *buf, size_t cap, size_t *n
 	return rc;
 }
 
+int32_t nebulaio_model_select(uint64_t model, const char *options, uint64_t *selection, char *err, size_t errcap)
+{
+	struct handle *h = get(model, 2);
+	if (!h)
+		return fail(NEBULAIO_ERR_CLOSED, "select: handle is closed", err, errcap);
+	long status = number(h->script, "select=", 0);
+	if (status)
+		return fail((int32_t)status, "select: scripted", err, errcap);
+	(void)options;
+	*selection = make(2, h->script);
+	return NEBULAIO_OK;
+}
+
 int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t ndst, uint64_t stream,
                             const char *options, uint64_t *load, char *err, size_t errcap)
 {
@@ -214,6 +228,12 @@ int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t n
 	handles[*load].dst = *dst;
 	handles[*load].waits_left = 3;
 	return NEBULAIO_OK;
+}
+
+static void fill(struct handle *h)
+{
+	for (long i = 0; i < number(h->script, "size=", 16); i++)
+		((unsigned char *)(uintptr_t)h->dst.address)[i] = (unsigned char)i;
 }
 
 int32_t nebulaio_wait(uint64_t load, int32_t timeout_ms, nebulaio_progress *progress, char *err, size_t errcap)
@@ -244,10 +264,36 @@ int32_t nebulaio_wait(uint64_t load, int32_t timeout_ms, nebulaio_progress *prog
 	}
 	if (h->status)
 		return fail(h->status, "load: scripted", err, errcap);
-	for (long i = 0; i < size; i++)
-		((unsigned char *)(uintptr_t)h->dst.address)[i] = (unsigned char)i;
+	fill(h);
 	if (progress)
 		progress->bytes_done = (uint64_t)size;
+	return NEBULAIO_OK;
+}
+
+int32_t nebulaio_load_ready(uint64_t load, uint64_t known, int32_t timeout_ms, uint64_t *ready, char *err,
+                            size_t errcap)
+{
+	struct handle *h = get(load, 3);
+	*ready = 0;
+	if (h && strstr(h->script, "late") && known < 1) {
+		fill(h);
+		*ready = 1;
+		return NEBULAIO_OK;
+	}
+	int32_t status = nebulaio_wait(load, timeout_ms, NULL, err, errcap);
+	*ready = status == NEBULAIO_OK;
+	return status;
+}
+
+int32_t nebulaio_checksum_start(uint64_t model, uint64_t *job, char *err, size_t errcap)
+{
+	struct handle *m = get(model, 2);
+	static unsigned char nothing[1 << 16];
+	if (!m)
+		return fail(NEBULAIO_ERR_CLOSED, "checksum: handle is closed", err, errcap);
+	*job = make(3, m->script);
+	handles[*job].dst.address = (uint64_t)(uintptr_t)nothing;
+	handles[*job].waits_left = 3;
 	return NEBULAIO_OK;
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 import nebulaio
 import pytest
 from nebulaio.errors import InvalidError, NebulaioError, OutOfMemoryError, UnsupportedError
-from nebulaio.safetensors import load_file, load_model
+from nebulaio.safetensors import load_file, load_model, safe_open, stream, write_checksums
 from support import Entry, python, random_entry, write, write_sharded, write_sparse
 
 pytestmark = pytest.mark.cuda
@@ -199,3 +199,62 @@ def test_out_of_memory_is_ours(torch: Any, tmp_path: Path) -> None:
     path = write_sparse(tmp_path / "huge.safetensors", 1 << 40)
     with pytest.raises(OutOfMemoryError, match="cuda:0"):
         load_file(path, "cuda")
+
+
+@pytest.mark.parametrize("lookahead", [None, 0, 1])
+def test_torch_stream(torch: Any, tmp_path: Path, lookahead: int | None) -> None:
+    shards = {f"m-{n}.safetensors": {f"{n}.{k}": random_entry(n * 9 + k, "F16", [300, 700 + k]) for k in range(9)} for n in range(4)}
+    folder = write_sharded(tmp_path / "m", shards).parent
+    write_checksums(folder)
+    expected = {name: entry for part in shards.values() for name, entry in part.items()}
+    for verify in (False, True):
+        names = []
+        for name, tensor in stream(folder, "cuda", lookahead=lookahead, verify=verify):
+            assert tensor.device == torch.device("cuda:0")
+            assert torch_bytes(torch, tensor) == expected[name][2]
+            names.append(name)
+        assert names == list(expected)
+    report = nebulaio.last_report()
+    assert report is not None and report["device"]["id"] == "cuda:0" and report["verify"]["blocks"] > 0
+
+
+def test_torch_stream_left_early(torch: Any, tmp_path: Path) -> None:
+    path = write_sparse(tmp_path / "big.safetensors", 1 << 30)
+    small = write(tmp_path / "t.safetensors", {"a": random_entry(1, "F32", [1000, 1000])})
+    for _ in range(3):
+        for _, tensor in stream([small, path], "cuda"):
+            break
+        gc.collect()
+        assert torch_bytes(torch, tensor) == random_entry(1, "F32", [1000, 1000])[2]
+
+
+def test_torch_safe_open(torch: Any, tmp_path: Path) -> None:
+    expected = entries(DTYPES)
+    with safe_open(write(tmp_path / "t.safetensors", expected, pad=1), "pt", device="cuda:0") as file:
+        for name in file.keys():
+            tensor = file.get_tensor(name)
+            assert tensor.device == torch.device("cuda:0") and list(tensor.shape) == expected[name][1]
+            assert torch_bytes(torch, tensor) == expected[name][2]
+
+
+def test_numba(tmp_path: Path) -> None:
+    cuda = pytest.importorskip("numba.cuda", reason="numba is not installed")
+    if not cuda.is_available():
+        pytest.skip("numba finds no usable CUDA")
+    expected = entries(STANDARD)
+    path = write(tmp_path / "t.safetensors", expected, pad=1)
+    for out in (load_file(path, "cuda", framework="numba"), dict(stream(path, "cuda:0", framework="numba"))):
+        assert sorted(out) == sorted(expected)
+        for name, (_, shape, data) in expected.items():
+            assert out[name].shape == tuple(shape)
+            assert hasattr(out[name], "__cuda_array_interface__")
+            assert out[name].copy_to_host().tobytes() == data, name
+    name = max(out, key=lambda one: len(expected[one][2]))
+    kept = out.pop(name)
+    del out
+    gc.collect()
+    assert kept.copy_to_host().tobytes() == expected[name][2]
+    with pytest.raises(InvalidError, match="framework 'numpy', whose arrays Numba takes"):
+        load_file(path, "cpu", framework="numba")
+    with pytest.raises(UnsupportedError, match="dtype BF16"):
+        load_file(write(tmp_path / "b.safetensors", {"b": random_entry(1, "BF16", [3])}), "cuda", framework="numba")

@@ -198,8 +198,8 @@ def test_bad_paths(fake: _process.Holder) -> None:
 
 
 def test_frameworks(fake: _process.Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(errors.InvalidError, match="framework 'jax' is not known"):
-        load_file("size=1", framework="jax")  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidError, match="framework 'tf' is not known"):
+        load_file("size=1", framework="tf")  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidError, match="'numpy' holds host memory only"):
         load_file("size=1", "cuda", framework="numpy")
     monkeypatch.setitem(__import__("sys").modules, "torch", None)

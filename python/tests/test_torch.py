@@ -12,7 +12,7 @@ from typing import Any
 import nebulaio
 import pytest
 from nebulaio.errors import DeviceError, ForkError, UnsupportedError
-from nebulaio.safetensors import load_file
+from nebulaio.safetensors import load_file, safe_open, stream
 from support import BITS, NO_MEMORY, Entry, python, random_entry, write, write_sparse
 
 pytestmark = pytest.mark.torch
@@ -199,3 +199,34 @@ def test_views_are_cheap(torch: Any, tmp_path: Path) -> None:
         best = min(best, time.perf_counter() - start)
     per_tensor = best / len(entries) * 1e6
     assert per_tensor < 20, f"{per_tensor:.1f} us a tensor"  # about 3 on an idle machine
+
+
+@pytest.mark.parametrize("lookahead", [None, 0])
+def test_stream_into_a_module(torch: Any, tmp_path: Path, lookahead: int | None) -> None:
+    """As vLLM's loaders do: copy each tensor into its parameter as it comes."""
+    module = torch.nn.Sequential(torch.nn.Linear(300, 200), torch.nn.Linear(200, 100))
+    entries = {name: random_entry(n, "F32", list(p.shape)) for n, (name, p) in enumerate(module.named_parameters())}
+    parameters = dict(module.named_parameters())
+    with torch.no_grad():
+        for name, tensor in stream(write(tmp_path / "t.safetensors", entries), "cpu", lookahead=lookahead):
+            parameters.pop(name).copy_(tensor)
+    assert not parameters
+    check(torch, {name: p.detach() for name, p in module.named_parameters()}, entries)
+
+
+def test_stream_every_dtype(torch: Any, tmp_path: Path) -> None:
+    entries = {dtype: random_entry(n, dtype, [n + 1, 3]) for n, dtype in enumerate(TORCH)}
+    check(torch, dict(stream(write(tmp_path / "t.safetensors", entries, pad=1), "cpu")), entries)
+
+
+def test_safe_open_as_the_reference(torch: Any, tmp_path: Path) -> None:
+    import safetensors
+
+    path = write(tmp_path / "t.safetensors", {dtype: random_entry(n, dtype, [n, 3]) for n, dtype in enumerate(TORCH)})
+    with safe_open(path, framework="pt", device="cpu") as ours, safetensors.safe_open(path, "pt") as theirs:
+        assert ours.keys() == theirs.keys()
+        for name in theirs.keys():
+            one, other = ours.get_tensor(name), theirs.get_tensor(name)
+            assert (one.dtype, one.shape, one.device) == (other.dtype, other.shape, other.device)
+            assert raw(torch, one) == raw(torch, other)
+            assert raw(torch, ours.get_slice(name)[:]) == raw(torch, other)

@@ -14,10 +14,12 @@ from typing import Any, Literal, Protocol
 from .._handles import Destination, TensorLayout
 from ..errors import InvalidError, UnsupportedError
 from .cupy import CupyFramework
+from .jax import JaxFramework
+from .numba import NumbaFramework
 from .numpy import NumpyFramework
 from .torch import TorchFramework
 
-FrameworkName = Literal["pt", "cupy", "numpy"]
+FrameworkName = Literal["pt", "cupy", "numpy", "jax", "numba"]
 UnsupportedPolicy = Literal["error", "bytes"]
 
 
@@ -49,6 +51,12 @@ class Framework(Protocol):
         A dtype that is not in `dtypes` becomes a flat view of its bytes.
         """
 
+    def lacks(self, dtype: str) -> str:
+        """Why a dtype is not among `dtypes`, for the error about it."""
+
+    def final(self, view: Any) -> Any:
+        """The tensor of a view once its bytes are in place: in most frameworks the view itself."""
+
 
 def get(name: str | None) -> Framework:
     """The framework of that name; None is "pt".
@@ -61,7 +69,11 @@ def get(name: str | None) -> Framework:
         return CupyFramework(_import("cupy", name))
     if name == "numpy":
         return NumpyFramework(_import("numpy", name))
-    raise InvalidError(f"framework {name!r} is not known (expected 'pt', 'cupy' or 'numpy')")
+    if name == "jax":
+        return JaxFramework(_import("jax", name))
+    if name == "numba":
+        return NumbaFramework(_import("numba", name))
+    raise InvalidError(f"framework {name!r} is not known (expected 'pt', 'cupy', 'numpy', 'jax' or 'numba')")
 
 
 def choose(
@@ -76,7 +88,7 @@ def choose(
     if unsupported == "error":
         for tensor in tensors:
             if tensor["dtype"] not in known:
-                _refuse(framework, tensor, "has no type for it")
+                _refuse(framework, tensor, framework.lacks(tensor["dtype"]))
             if tensor["dtype"] == "F4" and tensor["shape"][-1] % 2:
                 _refuse(framework, tensor, "packs two values in a byte and the last dimension is odd")
     return known
@@ -97,5 +109,5 @@ def _import(module: str, name: str | None) -> ModuleType:
         asked = "framework None means 'pt', and it" if name is None else f"framework {name!r}"
         raise UnsupportedError(
             f"load: {asked} needs the package {module}, which cannot be imported: {cause} "
-            f"(fix: install {module}, or pass another framework: 'pt', 'cupy' or 'numpy')"
+            f"(fix: install {module}, or pass another framework: 'pt', 'cupy', 'numpy', 'jax' or 'numba')"
         ) from cause

@@ -58,6 +58,12 @@ class CupyFramework:
         with self._cupy.cuda.Device(index(device)):
             return int(self._cupy.cuda.get_current_stream().ptr)
 
+    def lacks(self, dtype: str) -> str:
+        return "has no type for it"
+
+    def final(self, view: Any) -> Any:
+        return view
+
     def views(
         self, tensors: Sequence[TensorLayout], destinations: Sequence[Destination], dtypes: dict[str, Any]
     ) -> dict[str, Any]:

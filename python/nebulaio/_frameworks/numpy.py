@@ -83,6 +83,12 @@ class NumpyFramework:
     def stream(self, device: str) -> int:
         return 0
 
+    def lacks(self, dtype: str) -> str:
+        return "has no type for it"
+
+    def final(self, view: Any) -> Any:
+        return view
+
     def views(
         self, tensors: Sequence[TensorLayout], destinations: Sequence[Destination], dtypes: dict[str, Any]
     ) -> dict[str, Any]:

@@ -75,6 +75,12 @@ class TorchFramework:
             return 0
         return int(self._torch.cuda.current_stream(index(device)).cuda_stream)
 
+    def lacks(self, dtype: str) -> str:
+        return "has no type for it"
+
+    def final(self, view: Any) -> Any:
+        return view
+
     def views(
         self, tensors: Sequence[TensorLayout], destinations: Sequence[Destination], dtypes: dict[str, Any]
     ) -> dict[str, Any]:

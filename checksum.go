@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nebulaio
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+)
+
+// Checksumming is the making of checksums under way; see Source.StartChecksums.
+type Checksumming struct {
+	src    *Source
+	total  int64
+	count  atomic.Int64
+	done   chan struct{}
+	err    error
+	report ChecksumReport
+}
+
+// ChecksumReport is what was written.
+type ChecksumReport struct {
+	Files   []ChecksumFile `json:"files"`
+	Bytes   int64          `json:"bytes"` // read and summed
+	Seconds float64        `json:"seconds"`
+	Error   string         `json:"error,omitempty"`
+}
+
+// ChecksumFile is one sidecar.
+type ChecksumFile struct {
+	Path   string `json:"path"`
+	Block  int64  `json:"block_size"`
+	Blocks int    `json:"blocks"`
+}
+
+// StartChecksums begins to read every file of the source whole and to write
+// FILE.crc64nvme beside each, which loads with Verify compare with, and returns
+// at once. All sums are made before the first is written: a context that ends, or
+// a file that cannot be read, leaves none. The source stays open until Done.
+func (s *Source) StartChecksums(ctx context.Context) *Checksumming {
+	c := &Checksumming{src: s, done: make(chan struct{})}
+	for _, f := range s.model.Files {
+		c.total += f.Size
+	}
+	go func() {
+		defer close(c.done)
+		began := time.Now()
+		c.err = c.run(ctx)
+		c.report.Bytes, c.report.Seconds = c.count.Load(), time.Since(began).Seconds()
+		if c.err != nil {
+			c.report.Error = c.err.Error()
+		}
+	}()
+	return c
+}
+
+func (c *Checksumming) run(ctx context.Context) error {
+	c.report.Files = []ChecksumFile{}
+	files := c.src.model.Files
+	sums := make([]*checksum.Sums, len(files))
+	before := int64(0)
+	for i, f := range files {
+		var err error
+		if sums[i], err = checksum.Compute(ctx, f.Path, checksum.DefaultBlock, func(done, _ int64) { c.count.Store(before + done) }); err != nil {
+			return err
+		}
+		// The headers were read before: sums of another version would vouch for
+		// what nobody has checked.
+		if err := sums[i].CheckSize(f.Path, f.Size); err != nil {
+			return err
+		}
+		before += f.Size
+	}
+	for i, s := range sums {
+		name, err := s.Write(files[i].Path)
+		if err != nil {
+			return err
+		}
+		c.report.Files = append(c.report.Files, ChecksumFile{Path: name, Block: s.Block, Blocks: len(s.Blocks)})
+	}
+	return nil
+}
+
+// Done is closed when the work has ended.
+func (c *Checksumming) Done() <-chan struct{} { return c.done }
+
+// Wait blocks until the work has ended and returns its error.
+func (c *Checksumming) Wait() error {
+	<-c.done
+	return c.err
+}
+
+// Progress is the bytes summed so far, and in all.
+func (c *Checksumming) Progress() (done, total int64) { return c.count.Load(), c.total }
+
+// Report tells what was written; it blocks until Done.
+func (c *Checksumming) Report() ChecksumReport {
+	<-c.done
+	return c.report
+}

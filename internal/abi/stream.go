@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package abi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// SelectModel is nebulaio_model_select.
+func (t *Table) SelectModel(model uint64, options string) (uint64, error) {
+	s, err := get[*source](t, model, "model")
+	if err != nil {
+		return 0, err
+	}
+	var o modelOptions
+	if err := decode(options, &o); err != nil {
+		return 0, err
+	}
+	mo, err := o.model()
+	if err != nil {
+		return 0, err
+	}
+	sel, err := s.Select(mo)
+	if err != nil {
+		return 0, err
+	}
+	return t.put(&source{Source: sel}), nil
+}
+
+// LoadReady is nebulaio_load_ready. Without an error, running tells that the
+// time slice ended before anything beyond known was ready.
+func (t *Table) LoadReady(h, known uint64, timeout time.Duration) (ready uint64, running bool, err error) {
+	j, err := get[*job](t, h, "load")
+	if err != nil {
+		return 0, false, err
+	}
+	l, ok := j.work.(*nebulaio.Loading)
+	if !ok {
+		return 0, false, errs.New(errs.Invalid, "wait for what is ready", fmt.Sprint(h), "is a job that is not a load")
+	}
+	ctx := context.Background()
+	if timeout >= 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	// No load has more tensors than an int counts.
+	k := int(min(known, 1<<62))
+	n, err := l.Ready(ctx, k)
+	if err != nil {
+		select {
+		case <-l.Done(): // the load's own word counts, also where the slice ended too
+			n, err = l.Ready(context.Background(), k)
+		default:
+			return uint64(n), true, nil
+		}
+	}
+	return uint64(n), false, err
+}
+
+// StartChecksums is nebulaio_checksum_start.
+func (t *Table) StartChecksums(model uint64) (uint64, error) {
+	s, err := get[*source](t, model, "model")
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	c := s.StartChecksums(ctx)
+	return t.put(&job{work: c, report: func() any { return c.Report() }, cancel: cancel}), nil
+}

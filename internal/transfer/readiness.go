@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Part is a run of a destination that its owner wants to use as soon as it is
+// final: a tensor.
+type Part struct {
+	File int // index into Request.Files: where its bytes come from
+	Dst  device.Ptr
+	Len  int64
+}
+
+// readiness tells which parts of a transfer are final in the destination while
+// others still arrive. It counts the bytes of each part down as they are
+// delivered: each byte is delivered once (T1), so a part without bytes left is
+// final, in whatever order and by whatever route its pieces came. Where the
+// transfer verifies, a piece counts when its block has been found to be right,
+// and no part before the blocks of Request.Also in its file.
+type readiness struct {
+	mu    sync.Mutex
+	parts []Part
+	left  []int64 // bytes yet to come, by part
+	// byDst are the parts of each file that have bytes, in order of address.
+	byDst [][]int
+	ready int // parts[:ready] are final
+	// wake, if not nil, is closed when ready grows.
+	wake chan struct{}
+
+	block   []int64                 // by file: size of its blocks, 0 where it is not verified
+	proved  map[blockID]struct{}    // blocks found to be right
+	waiting map[blockID][]openPiece // delivered, their block not yet whole
+	gates   map[blockID]struct{}    // blocks of Request.Also not yet proved
+	gated   []int                   // how many of them, by file
+}
+
+// openPiece is a delivered run whose block is still open.
+type openPiece struct {
+	dst device.Ptr
+	n   int64
+}
+
+// newReadiness checks that the parts of a file lie apart.
+func newReadiness(r *Request) (*readiness, error) {
+	y := &readiness{parts: r.Parts, left: make([]int64, len(r.Parts)), byDst: make([][]int, len(r.Files)),
+		block: make([]int64, len(r.Files)), gated: make([]int, len(r.Files))}
+	for i, p := range r.Parts {
+		if p.File < 0 || p.File >= len(r.Files) || p.Len < 0 {
+			return nil, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("part %d", i), fmt.Sprintf("has %d bytes of file %d of %d", p.Len, p.File, len(r.Files)))
+		}
+		y.left[i] = p.Len
+		if p.Len > 0 {
+			y.byDst[p.File] = append(y.byDst[p.File], i)
+		}
+	}
+	for _, list := range y.byDst {
+		slices.SortFunc(list, func(a, b int) int { return cmp.Compare(y.parts[a].Dst, y.parts[b].Dst) })
+		for k := 1; k < len(list); k++ {
+			if a, b := y.parts[list[k-1]], y.parts[list[k]]; a.Dst+device.Ptr(a.Len) > b.Dst {
+				return nil, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("parts %d and %d", list[k-1], list[k]), "overlap in the destination")
+			}
+		}
+	}
+	if len(r.Parts) > 0 {
+		y.expectBlocks(r)
+	}
+	y.advance()
+	return y, nil
+}
+
+// expectBlocks notes what must be proved besides the parts' own blocks.
+func (y *readiness) expectBlocks(r *Request) {
+	for i, s := range r.Verify {
+		if s != nil {
+			y.block[i] = s.Block
+		}
+	}
+	y.proved, y.waiting, y.gates = map[blockID]struct{}{}, map[blockID][]openPiece{}, map[blockID]struct{}{}
+	for _, x := range r.Also {
+		if y.block[x.File] == 0 || x.Len == 0 {
+			continue
+		}
+		for b := x.Off / y.block[x.File]; b <= (x.Off+x.Len-1)/y.block[x.File]; b++ {
+			if id := (blockID{x.File, b}); !has(y.gates, id) {
+				y.gates[id] = struct{}{}
+				y.gated[x.File]++
+			}
+		}
+	}
+}
+
+func has(set map[blockID]struct{}, id blockID) bool {
+	_, ok := set[id]
+	return ok
+}
+
+// landed counts what is wanted of a chunk: it is in the destination for good.
+func (y *readiness) landed(c chunk) {
+	if len(y.parts) == 0 {
+		return
+	}
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	size := y.block[c.file]
+	if size == 0 {
+		for dst, n := range c.places() {
+			y.count(c.file, dst, n)
+		}
+	}
+	for size > 0 && c.len > 0 {
+		id := blockID{c.file, c.off / size}
+		part := c
+		part.len = min(c.len, (id.block+1)*size-c.off)
+		for dst, n := range part.places() {
+			if has(y.proved, id) {
+				y.count(c.file, dst, n)
+			} else {
+				y.waiting[id] = append(y.waiting[id], openPiece{dst, n})
+			}
+		}
+		c.off, c.len = c.off+part.len, c.len-part.len
+		if c.weave == nil {
+			c.dst += device.Ptr(part.len)
+		}
+	}
+	y.advance()
+}
+
+// right notes that a block has the sum it should have.
+func (y *readiness) right(id blockID) {
+	if len(y.parts) == 0 {
+		return
+	}
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.proved[id] = struct{}{}
+	if has(y.gates, id) {
+		delete(y.gates, id)
+		y.gated[id.file]--
+	}
+	for _, p := range y.waiting[id] {
+		y.count(id.file, p.dst, p.n)
+	}
+	delete(y.waiting, id)
+	y.advance()
+}
+
+// count takes n bytes at dst off the parts that they belong to.
+func (y *readiness) count(file int, dst device.Ptr, n int64) {
+	list, end := y.byDst[file], dst+device.Ptr(n)
+	// The first part that ends behind dst.
+	k, _ := slices.BinarySearchFunc(list, dst, func(i int, at device.Ptr) int {
+		if y.parts[i].Dst+device.Ptr(y.parts[i].Len) <= at {
+			return -1
+		}
+		return 1
+	})
+	for ; k < len(list); k++ {
+		p := y.parts[list[k]]
+		if p.Dst >= end {
+			return
+		}
+		y.left[list[k]] -= int64(min(end, p.Dst+device.Ptr(p.Len)) - max(dst, p.Dst))
+	}
+}
+
+// advance moves the mark over parts that are final.
+func (y *readiness) advance() {
+	before := y.ready
+	for y.ready < len(y.parts) && y.left[y.ready] == 0 && y.gated[y.parts[y.ready].File] == 0 {
+		y.ready++
+	}
+	if y.ready > before && y.wake != nil {
+		close(y.wake)
+		y.wake = nil
+	}
+}
+
+// look tells how many parts are final and, where that is not more than known, a
+// channel that is closed when it has grown.
+func (y *readiness) look(known int) (int, <-chan struct{}) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.ready > known {
+		return y.ready, nil
+	}
+	if y.wake == nil {
+		y.wake = make(chan struct{})
+	}
+	return y.ready, y.wake
+}
+
+// Ready waits until more than known of Request.Parts, counted in their order,
+// are final in the destination, or until the transfer has ended, and tells how
+// many are. What it has counted stays as it is, however the transfer ends. When
+// nothing beyond known will come, err is the transfer's; when ctx ends first, it
+// is of kind Cancelled and the transfer goes on.
+func (t *Transfer) Ready(ctx context.Context, known int) (n int, err error) {
+	for {
+		n, grown := t.ready.look(known)
+		if grown == nil {
+			return n, nil
+		}
+		select {
+		case <-grown:
+		case <-t.done:
+			if n, grown = t.ready.look(known); grown == nil {
+				return n, nil
+			}
+			return n, t.result
+		case <-ctx.Done():
+			return n, &errs.Error{Kind: errs.Cancelled, Op: "wait for what is ready", Err: context.Cause(ctx)}
+		}
+	}
+}

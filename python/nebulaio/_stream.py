@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors one after the other, each as soon as it is final, while later ones arrive."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from . import _frameworks, _handles
+from ._load import Order, allocate
+from .errors import InvalidError
+
+
+
+class Stream(Iterator["tuple[str, Any]"]):
+    """An iterator of (name, tensor) in the order of the files; see nebulaio.safetensors.stream.
+
+    Leaving it early, by `close`, a `with` block or by letting go of it, cancels what
+    still arrives and returns when nothing is in flight any more. One thread at a
+    time may use it.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        order: Order,
+        lookahead: int | None,
+        progress: _handles.ProgressCallback | None,
+    ) -> None:
+        self._running: deque[_Batch] = deque()
+        self._model: _handles.Model | None = None
+        if lookahead is not None and (isinstance(lookahead, bool) or not isinstance(lookahead, int) or lookahead < 0):
+            raise InvalidError(f"lookahead={lookahead!r} is not a number of files from 0 (None: all at once)")
+        self._order = order
+        self._progress = progress
+        self._maker, system, options = order.prepare()
+        if len(paths) > 1:
+            options["more"] = [_text(path) for path in paths[1:]]
+        self._model = _handles.Model(system, paths[0], options)
+        files = self._model.files()["files"]
+        # Everything as one load, which goes from front to back, or a load for each file.
+        self._waiting: deque[int | None] = deque([None] if lookahead is None else range(len(files)))
+        self._ahead = 1 + (lookahead or 0)
+        self._sizes = (0, 0)  # bytes of batches that are over, bytes of all
+        if progress is not None:
+            self._sizes = (0, sum(tensor["size"] for tensor in self._model.describe()["tensors"]))
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> tuple[str, Any]:
+        try:
+            while self._running:
+                batch = self._running[0]
+                if batch.left():
+                    return batch.take(self._maker, self._tell)
+                batch.load.wait(None)  # its last word: no file changed meanwhile
+                self._sizes = (self._sizes[0] + batch.size, self._sizes[1])
+                self._running.popleft()
+                batch.end()
+                self._start()
+            if self._model is not None and self._progress is not None:
+                self._progress(self._sizes[1], self._sizes[1])
+        except BaseException:
+            self.close()
+            raise
+        self.close()
+        raise StopIteration
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the stream: what still arrives is cancelled. Tensors handed out stay good."""
+        put_off: BaseException | None = None
+        self._waiting = deque()
+        for batch in self._running:
+            batch.load.cancel()  # all of them before the first is waited for
+        while self._running:
+            batch = self._running.popleft()
+            try:
+                batch.end()
+            except BaseException as interrupt:  # raised when the batch is over
+                put_off = interrupt
+        model, self._model = self._model, None
+        if model is not None:
+            model.release()
+        if put_off is not None:
+            raise put_off
+
+    def __del__(self) -> None:
+        if hasattr(self, "_running"):
+            self.close()
+
+    def _start(self) -> None:
+        while self._waiting and len(self._running) < self._ahead:
+            assert self._model is not None
+            file = self._waiting.popleft()
+            model = self._model
+            if file is not None:
+                model = _handles.Selection(model, {**self._order.choice(), "files": [file]})
+            self._running.append(_Batch(model, self._maker, self._order))
+
+    def _tell(self) -> None:
+        if self._progress is not None:
+            done = self._sizes[0] + sum(batch.load.counted()[0] for batch in self._running)
+            self._progress(done, self._sizes[1])
+
+
+class _Batch:
+    """One load of a stream, and the tensors of it that were not handed out yet."""
+
+    def __init__(self, model: _handles.Model, maker: _frameworks.Framework, order: Order) -> None:
+        places = model.files()
+        self.model = model
+        # Each is let go of with the last tensor of its file; the tensors keep it then.
+        self.places: list[Any] = list(allocate(maker, model.system, places))
+        self.load = _handles.Load(model, self.places, maker.stream(places["device"]), order.start)
+        self.load.__enter__()
+        try:
+            tensors = model.describe()["tensors"]
+            dtypes = _frameworks.choose(maker, tensors, order.unsupported)  # type: ignore[arg-type]
+            self.size = sum(tensor["size"] for tensor in tensors)
+            self.rest: deque[tuple[str, int, Any]] = deque()
+            for file, group in groupby(tensors, lambda tensor: tensor["file"]):
+                mine = list(group)
+                views = maker.views(mine, self.places, dtypes)
+                self.rest.extend((tensor["name"], file, views[tensor["name"]]) for tensor in mine)
+        except BaseException:
+            self.end()
+            raise
+        self.taken = self.ready = 0
+
+    def left(self) -> int:
+        """Tensors that were not handed out yet."""
+        return len(self.rest)
+
+    def take(self, maker: _frameworks.Framework, tell: Any) -> tuple[str, Any]:
+        """The next tensor, waited for."""
+        if self.taken == self.ready:
+            self.ready = self.load.ready(self.ready, tell)
+            tell()
+        name, file, view = self.rest.popleft()
+        self.taken += 1
+        if not self.rest or self.rest[0][1] != file:
+            self.places[file] = None
+        return name, maker.final(view)
+
+    def end(self) -> None:
+        """Bring the load to its end and let go of everything."""
+        self.rest = deque()
+        try:
+            self.load.__exit__(None, None, None)
+        finally:
+            self.places.clear()
+            if isinstance(self.model, _handles.Selection):
+                self.model.release()
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    """A path as JSON can carry it."""
+    name = os.fspath(path)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidError(f"stream {name!r}: a path in a list must be valid UTF-8 (fix: rename it)") from None
+    return name
+
+
+def paths_of(paths: Any) -> list[str | os.PathLike[str]]:
+    """One path, or several in order, as a list; raises InvalidError for neither."""
+    if isinstance(paths, (str, os.PathLike)):
+        return [paths]
+    try:
+        found = list(paths)
+    except TypeError:
+        found = []
+    if not found or not all(isinstance(path, (str, os.PathLike)) for path in found):
+        raise InvalidError(f"stream {paths!r}: not a path or a list of paths")
+    return found
