@@ -87,6 +87,7 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/transfer -run '^$$' -fuzz FuzzPlan -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/cli -run '^$$' -fuzz FuzzSlice -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/checksum -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/checksum -run '^$$' -fuzz FuzzPending -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzMountinfo -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzCuFile -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzConfigSpace -fuzztime 60s -fuzzminimizetime 1x

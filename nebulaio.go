@@ -85,6 +85,10 @@ type Options struct {
 	Workers int
 	// IO is how direct reads are made: auto, uring or pread.
 	IO string
+	// WriteBlockSize is the largest single write of a save, default 1 MiB;
+	// WriteDepth how many are in flight, 0 chooses.
+	WriteBlockSize int64
+	WriteDepth     int
 	// CUDALibrary and NVMLLibrary replace the usual library names; for tests.
 	CUDALibrary, NVMLLibrary string
 }
@@ -100,7 +104,7 @@ func Open(o Options) (*System, error) {
 	b := boot.Options{
 		Devices: open.Options{Mode: o.Devices},
 		Engine: transfer.Options{PoolSize: o.BufferPoolSize, MaxTransfer: o.MaxTransferSize, QueueDepth: o.QueueDepth,
-			Workers: o.Workers, IO: transfer.IO(o.IO)},
+			Workers: o.Workers, IO: transfer.IO(o.IO), WriteBlock: o.WriteBlockSize, WriteDepth: o.WriteDepth},
 	}
 	if o.CUDALibrary != "" {
 		b.Devices.CUDALibraries = []string{o.CUDALibrary}

@@ -202,7 +202,10 @@ type Report struct {
 
 // Load takes memory on the device, fills it and returns the model.
 func (s *Source) Load(ctx context.Context, o LoadOptions) (*Model, error) {
-	m := &Model{dev: s.dev, tensors: map[string]Tensor{}}
+	m := &Model{sys: s.sys, dev: s.dev, tensors: map[string]Tensor{}}
+	if metadata := s.Metadata(); len(metadata) > 0 {
+		m.metadata = metadata
+	}
 	ok := false
 	defer func() {
 		if !ok {
@@ -246,8 +249,14 @@ func (s *Source) Load(ctx context.Context, o LoadOptions) (*Model, error) {
 // progressEvery is often enough for a smooth line and rare enough to cost nothing.
 const progressEvery = 100 * time.Millisecond
 
-// watch calls f until the load has ended, and once more then.
-func watch(l *Loading, f func(done, total int64)) {
+// underWay is a load or a save.
+type underWay interface {
+	Done() <-chan struct{}
+	Progress() (done, total int64)
+}
+
+// watch calls f until the work has ended, and once more then.
+func watch(l underWay, f func(done, total int64)) {
 	if f == nil {
 		<-l.Done()
 		return
@@ -267,11 +276,13 @@ func watch(l *Loading, f func(done, total int64)) {
 
 // Model is a loaded model: tensors in device memory.
 type Model struct {
-	dev     device.Device
-	bufs    []device.Buffer
-	names   []string
-	tensors map[string]Tensor
-	report  Report
+	sys      *boot.System
+	dev      device.Device
+	bufs     []device.Buffer
+	names    []string
+	tensors  map[string]Tensor
+	metadata map[string]string // nil: the files have none
+	report   Report
 }
 
 // Tensor is one array in device memory; it lives until Model.Free.

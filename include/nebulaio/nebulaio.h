@@ -106,6 +106,8 @@ int32_t nebulaio_version(char *buf, size_t cap, size_t *need);
  *   "queue_depth"        cold reads in flight, 0 = chosen for this machine
  *   "workers"            threads for page-cache copies, 0 = chosen
  *   "io"                 "auto" | "uring" | "pread"
+ *   "write_block_size"   largest single write of a save in bytes, default 1048576
+ *   "write_depth"        writes of saves in flight, 0 = chosen
  *   "cuda_library", "nvml_library"  files to open in place of the driver's own;
  *                        for tests
  * Release it after everything opened from it. */
@@ -189,6 +191,37 @@ int32_t nebulaio_load_ready(uint64_t job, uint64_t known, int32_t timeout_ms, ui
  * be good. Its report: {"files":[{"path","block_size","blocks"}],"bytes",
  * "seconds"}. A job that fails or is cancelled before all sums are made writes none. */
 int32_t nebulaio_checksum_start(uint64_t model, uint64_t *job, char *err, size_t errcap);
+
+/* A tensor of the caller that is to be saved: contiguous, in row-major order. */
+typedef struct nebulaio_tensor {
+	const char *name;
+	const char *dtype;    /* as safetensors names it: "F32", "BF16", "F8_E4M3" */
+	const int64_t *shape; /* rank extents; not read where rank is 0 */
+	size_t rank;
+	uint64_t address;     /* device pointer, or host address for "host" */
+	uint64_t size;        /* bytes; must be what dtype and shape say */
+	const char *device;   /* "host" | "cuda" | "cuda:N" */
+} nebulaio_tensor;
+
+/* Starts to write tensors[0..count) to one .safetensors file, which may lie on
+ * several devices. The structs are read before the call returns; the memory they
+ * point to belongs to the job, and does not change, until nebulaio_wait has
+ * returned something other than RUNNING. When the job has succeeded the file is
+ * whole, durable and in place, with FILE.crc64nvme beside it; when it has failed
+ * or was cancelled, what was there before is as it was. A link at path is
+ * followed.
+ * stream: the CUDA stream (as a number; 0 = legacy default) whose queued work may
+ * still write the tensors of the first GPU among them: they are read after it.
+ * options_json: NULL or an object:
+ *   "metadata"  object of strings, the file's "__metadata__"; default none
+ *   "checksum"  bool, whether FILE.crc64nvme is written; default true. With
+ *               false, one that is there is removed: it is not of this file
+ *   "align"     alignment of the first data byte, a multiple of 8; default 4096
+ *   "route"     "auto" | "buffered" | "direct"
+ *   "streams"   object of streams by device, {"cuda:1": 1234}, for tensors on
+ *               several GPUs; where a GPU has none, the legacy default stream */
+int32_t nebulaio_save_start(uint64_t system, const char *path, const nebulaio_tensor *tensors, size_t count,
+                            uint64_t stream, const char *options_json, uint64_t *job, char *err, size_t errcap);
 
 /* A job is work under way: a load, a save, a move of a file's bytes, sums. */
 

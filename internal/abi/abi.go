@@ -64,6 +64,8 @@ type systemOptions struct {
 	QueueDepth      int                 `json:"queue_depth"`
 	Workers         int                 `json:"workers"`
 	IO              string              `json:"io"`
+	WriteBlockSize  int64               `json:"write_block_size"`
+	WriteDepth      int                 `json:"write_depth"`
 	CUDALibrary     string              `json:"cuda_library"`
 	NVMLLibrary     string              `json:"nvml_library"`
 }
@@ -93,7 +95,7 @@ func (t *Table) OpenSystem(options string) (uint64, error) {
 	}
 	boot.OwnRuntime()
 	s, err := nebulaio.Open(nebulaio.Options{Devices: o.Devices, BufferPoolSize: o.BufferPoolSize, MaxTransferSize: o.MaxTransferSize,
-		QueueDepth: o.QueueDepth, Workers: o.Workers, IO: o.IO, CUDALibrary: o.CUDALibrary, NVMLLibrary: o.NVMLLibrary})
+		QueueDepth: o.QueueDepth, Workers: o.Workers, IO: o.IO, WriteBlockSize: o.WriteBlockSize, WriteDepth: o.WriteDepth, CUDALibrary: o.CUDALibrary, NVMLLibrary: o.NVMLLibrary})
 	if err != nil {
 		return 0, err
 	}

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
+
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -77,38 +77,6 @@ func Parse(name string, b []byte) (*Sums, error) {
 	s := &Sums{Size: size, Block: block, Blocks: make([]uint64, count)}
 	for i := range s.Blocks {
 		s.Blocks[i] = word(headSize + 8*i)
-	}
-	return s, nil
-}
-
-// Read reads the sidecar of file, which has size bytes. A missing one is of kind
-// NotFound, a damaged or stale one of kind Corrupt; the errors name the command
-// that makes it.
-func Read(file string, size int64) (*Sums, error) {
-	name := Path(file)
-	f, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errs.New(errs.NotFound, "verify", file, "has no checksums: "+name+" does not exist").WithFix("make them of a copy that is known to be good with: " + Remedy(file))
-	}
-	if err != nil {
-		return nil, wrap("read checksums", name, err)
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err != nil {
-		return nil, wrap("read checksums", name, err)
-	} else if !st.Mode().IsRegular() || st.Size() > maxSidecar {
-		return nil, errs.New(errs.Corrupt, "read checksums", name, fmt.Sprintf("is no regular file of at most %d bytes", maxSidecar)).WithFix("remove it, then: " + Remedy(file))
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxSidecar+1))
-	if err != nil {
-		return nil, wrap("read checksums", name, err)
-	}
-	s, err := Parse(name, b)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.CheckSize(file, size); err != nil {
-		return nil, err
 	}
 	return s, nil
 }

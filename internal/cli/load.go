@@ -169,7 +169,7 @@ func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f
 func printLoadLine(w io.Writer, i, n int, l loadJSON) {
 	fmt.Fprintf(w, "load %d of %d: %s to %s in %s, %s", i, n, units.Bytes(l.Bytes), l.Device.ID, seconds(l.Seconds), units.Rate(l.GBps))
 	for _, r := range l.Routes {
-		fmt.Fprintf(w, ", %s %s", r.Route, percent(r.Bytes, l.routed()))
+		fmt.Fprintf(w, ", %s %s", r.Route, percent(r.Bytes, routed(l.Routes)))
 	}
 	if l.Dropped != nil {
 		fmt.Fprintf(w, "; %s", l.Dropped)

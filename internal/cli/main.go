@@ -81,7 +81,7 @@ Exit codes: 0 done, 1 other, 2 invalid use, 3 not found, 4 permission denied,
 	}
 	root.SetVersionTemplate("nebulaio {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newLoad(a), newInspect(a), newDevices(a), newDoctor(a), newBench(a), newGenerate(a), newVersion(a))
+	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newDevices(a), newDoctor(a), newBench(a), newGenerate(a), newVersion(a))
 	return root
 }
 

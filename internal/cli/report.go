@@ -22,7 +22,7 @@ func printLoad(w io.Writer, l loadJSON) {
 	field(w, "path", "%s", printable(l.Path))
 	field(w, "tensors", "%d in %s", l.Tensors, plural(len(l.Files), "file"))
 	field(w, "bytes", "%s", sized(l.Bytes))
-	if l.Read > l.Bytes {
+	if l.ReadReport != nil && l.Read > l.Bytes {
 		field(w, "read", "%s, %.2f x what was wanted", sized(l.Read), l.Amplification)
 	}
 	total := l.total()
@@ -35,21 +35,7 @@ func printLoad(w io.Writer, l loadJSON) {
 	}
 
 	fmt.Fprintln(w)
-	t := newTable("route", ">bytes", ">share", ">rate")
-	for _, r := range l.Routes {
-		t.add(string(r.Route), units.Bytes(r.Bytes), percent(r.Bytes, l.routed()), units.Rate(r.GBps))
-	}
-	t.print(w)
-	fmt.Fprintln(w)
-	t = newTable("stage", ">busy", ">span", ">rate")
-	for _, s := range l.Stages {
-		span, pace := "-", "-"
-		if s.Span > 0 {
-			span, pace = seconds(s.Span), units.Rate(s.GBps)
-		}
-		t.add(s.Stage, seconds(s.Busy), span, pace)
-	}
-	t.print(w)
+	printRoutesAndStages(w, l.Report.Report)
 
 	fmt.Fprintln(w)
 	field(w, "limiting", "%s", l.Limiting)
@@ -63,6 +49,34 @@ func printLoad(w io.Writer, l loadJSON) {
 	for _, n := range l.Notes {
 		fmt.Fprintf(w, "note: %s\n", printable(n))
 	}
+}
+
+// routed is what came by any route, gaps between wanted bytes included.
+func routed(all []transfer.RouteReport) (sum int64) {
+	for _, r := range all {
+		sum += r.Bytes
+	}
+	return sum
+}
+
+// printRoutesAndStages prints the two tables of a report.
+func printRoutesAndStages(w io.Writer, l transfer.Report) {
+	whole := routed(l.Routes)
+	t := newTable("route", ">bytes", ">share", ">rate")
+	for _, r := range l.Routes {
+		t.add(string(r.Route), units.Bytes(r.Bytes), percent(r.Bytes, whole), units.Rate(r.GBps))
+	}
+	t.print(w)
+	fmt.Fprintln(w)
+	t = newTable("stage", ">busy", ">span", ">rate")
+	for _, s := range l.Stages {
+		span, pace := "-", "-"
+		if s.Span > 0 {
+			span, pace = seconds(s.Span), units.Rate(s.GBps)
+		}
+		t.add(s.Stage, seconds(s.Busy), span, pace)
+	}
+	t.print(w)
 }
 
 func printEngine(w io.Writer, e transfer.EngineReport) {
@@ -140,14 +154,6 @@ func (s summaryJSON) print(w io.Writer) {
 
 // total is all of a load's time: opening, taking memory and the transfer.
 func (l loadJSON) total() float64 { return l.OpenSeconds + l.AllocSeconds + l.Seconds }
-
-// routed is what came by any route, gaps between wanted bytes included.
-func (l loadJSON) routed() (sum int64) {
-	for _, r := range l.Routes {
-		sum += r.Bytes
-	}
-	return sum
-}
 
 func rate(bytes int64, seconds float64) float64 {
 	if seconds <= 0 {

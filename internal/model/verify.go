@@ -17,7 +17,7 @@ import (
 // file or without: they say where everything else lies.
 func (m *Model) verify(r *transfer.Request) error {
 	for i, f := range m.Files {
-		s, err := checksum.Read(f.Path, m.sources[i].Size())
+		s, err := checksum.ReadFor(f.Path, m.sources[i].Size(), checksum.ID(m.sources[i].Identity()))
 		if err != nil {
 			return err
 		}

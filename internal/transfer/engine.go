@@ -34,6 +34,12 @@ type Engine struct {
 	closed  bool
 
 	workers sync.WaitGroup
+	// releasing gives the space of replaced files back behind their saves.
+	releasing sync.WaitGroup
+
+	// onStep, in tests, hears of each step of a save before it is taken, and
+	// fails the save by an error.
+	onStep func(step string) error
 }
 
 // port is the engine's side of one device.
@@ -70,7 +76,7 @@ func (e *Engine) Prepare(dev device.Device) {
 	if _, err := e.portOf(dev); err != nil {
 		return
 	}
-	e.pool.prepare(dev, false)
+	e.pool.prepare(dev, largeSlot)
 	if !e.started[viaCache] {
 		e.started[viaCache] = e.start(viaCache) == nil
 	}
@@ -86,6 +92,7 @@ type Transfer struct {
 	tally tally
 	proof *proof // nil: nothing is verified
 	ready *readiness
+	save  *save // nil: this is a load
 
 	prepared [ways]bool // staging was asked for; guarded by Engine.mu
 	packs    bool       // some chunks are woven, and packed in staging; guarded by Engine.mu
@@ -395,6 +402,7 @@ func (e *Engine) Close() error {
 	e.mu.Unlock()
 	e.sched.close()
 	e.workers.Wait()
+	e.releasing.Wait()
 	all := []error{e.pool.close()}
 	for _, p := range e.ports {
 		all = append(all, p.queue.Close())

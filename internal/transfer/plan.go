@@ -31,6 +31,8 @@ const (
 	viaDirect
 	// viaDirectInPlace reads past the page cache, straight into the destination.
 	viaDirectInPlace
+	// viaWrite gathers from devices and writes to a file.
+	viaWrite
 	ways
 )
 

@@ -106,7 +106,7 @@ func has(set map[blockID]struct{}, id blockID) bool {
 
 // landed counts what is wanted of a chunk: it is in the destination for good.
 func (y *readiness) landed(c chunk) {
-	if len(y.parts) == 0 {
+	if y == nil || len(y.parts) == 0 {
 		return
 	}
 	y.mu.Lock()

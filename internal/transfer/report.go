@@ -29,21 +29,27 @@ const (
 
 // Report says how a transfer went. It is plain data, the same in every language.
 type Report struct {
-	Device DeviceReport `json:"device"`
-	Asked  Asked        `json:"asked"`
-	Bytes  int64        `json:"bytes"`
-	ReadReport
-	Seconds  float64         `json:"seconds"`
-	GBps     float64         `json:"gbps"`
-	Routes   []RouteReport   `json:"routes"`
-	Stages   []StageReport   `json:"stages"`
-	Limiting string          `json:"limiting_stage"`
-	Engine   EngineReport    `json:"engine"`
-	Files    []FileReport    `json:"files"`
-	Refusals []RefusalReport `json:"refusals"`
-	Notes    []string        `json:"notes"`
-	Verify   *VerifyReport   `json:"verify,omitempty"` // nil: nothing was verified
-	Error    string          `json:"error,omitempty"`
+	// Direction is "load", from files to a device, or "save", from devices to
+	// a file.
+	Direction string `json:"direction"`
+
+	Device      DeviceReport    `json:"device"`
+	Asked       Asked           `json:"asked"`
+	Bytes       int64           `json:"bytes"`
+	*ReadReport                 // nil: this was a save
+	Seconds     float64         `json:"seconds"`
+	GBps        float64         `json:"gbps"`
+	Routes      []RouteReport   `json:"routes"`
+	Stages      []StageReport   `json:"stages"`
+	Limiting    string          `json:"limiting_stage"`
+	Engine      EngineReport    `json:"engine"`
+	Files       []FileReport    `json:"files"`
+	Refusals    []RefusalReport `json:"refusals"`
+	Notes       []string        `json:"notes"`
+	Verify      *VerifyReport   `json:"verify,omitempty"` // nil: nothing was verified
+	Error       string          `json:"error,omitempty"`
+
+	Save *SaveReport `json:"save,omitempty"` // nil: this was a load
 }
 
 // ReadReport holds what was read against what was wanted. A read holds more
@@ -250,9 +256,12 @@ func (y *tally) bytes(r RouteTaken) int64 {
 // Report tells how an ended transfer went; it blocks until Done.
 func (t *Transfer) Report() Report {
 	<-t.done
+	if t.save != nil {
+		return t.saveReport()
+	}
 	y := &t.tally
 	info := t.req.Device.Info()
-	r := Report{
+	r := Report{Direction: "load",
 		Device: DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model},
 		Asked:  Asked{Route: t.req.Route, Cache: t.req.Cache},
 		Bytes:  t.delivered.Load(), Seconds: t.wall.Seconds(), GBps: units.GBps(t.delivered.Load(), t.wall),
@@ -267,7 +276,8 @@ func (t *Transfer) Report() Report {
 			r.Routes = append(r.Routes, RouteReport{Route: name, Bytes: a.bytes, Chunks: a.chunks, Span: a.span.length().Seconds(), GBps: units.GBps(a.bytes, a.span.length())})
 		}
 	}
-	r.ReadReport = y.readReport(r.Bytes)
+	read := y.readReport(r.Bytes)
+	r.ReadReport = &read
 	r.Stages = y.stages()
 	r.Limiting = y.limiting(t.wall)
 	policies := y.policies

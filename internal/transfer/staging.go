@@ -24,8 +24,7 @@ type pool struct {
 	mu     sync.Mutex
 	region *hostmem.Region
 	parts  []*part
-	large  []*slot // not yet taken
-	small  []*slot
+	free   [slotKinds][]*slot // not yet taken
 	all    []*slot
 	// stats is what backing found when counted parts had been touched.
 	stats   hostmem.Stats
@@ -34,6 +33,16 @@ type pool struct {
 	preparing sync.WaitGroup
 	turn      turn
 }
+
+// slotKind is what a slot is for.
+type slotKind uint8
+
+const (
+	largeSlot slotKind = iota // copies out of the page cache
+	smallSlot                 // reads from storage
+	writeSlot                 // saves
+	slotKinds
+)
 
 // turn lets one part at a time be faulted in, and one be pinned.
 type turn struct{ touch, pin sync.Mutex }
@@ -55,6 +64,7 @@ type part struct {
 // slot is one staging buffer. It belongs to one worker, which alone touches it.
 type slot struct {
 	mem   []byte
+	kind  slotKind
 	part  *part
 	marks map[*port]device.Mark
 	// What is in it: on its way to the device, or (io_uring) being read.
@@ -79,16 +89,13 @@ func (p *pool) open() error {
 
 // take gives n slots to a worker for the life of the engine; fewer when there
 // are no more.
-func (p *pool) take(n int, small bool) ([]*slot, error) {
+func (p *pool) take(n int, kind slotKind) ([]*slot, error) {
 	if err := p.open(); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	from := &p.large
-	if small {
-		from = &p.small
-	}
+	from := &p.free[kind]
 	// A worker's first slot comes from the front, where preparation begins,
 	// its second from the back.
 	var out []*slot
@@ -111,41 +118,38 @@ func (p *pool) mapSlots() error {
 	}
 	p.region = r
 	mem := r.Bytes()
-	p.large, mem = p.cut(mem, p.deal.largeSlots, p.deal.MaxTransfer)
-	p.small, _ = p.cut(mem, p.deal.smallSlots, p.deal.block)
+	mem = p.cut(mem, largeSlot, p.deal.largeSlots, p.deal.MaxTransfer)
+	mem = p.cut(mem, smallSlot, p.deal.smallSlots, p.deal.block)
+	p.cut(mem, writeSlot, p.deal.writeSlots, p.deal.WriteBlock)
 	return nil
 }
 
 // cut makes n slots of size from mem, in parts, and returns what is left.
-func (p *pool) cut(mem []byte, n int, size int64) ([]*slot, []byte) {
+func (p *pool) cut(mem []byte, kind slotKind, n int, size int64) []byte {
 	perPart := max(1, int(partSize/size))
-	var out []*slot
 	for n > 0 {
 		k := min(n, perPart)
 		pt := &part{mem: mem[:int64(k)*size], turn: &p.turn}
 		p.parts = append(p.parts, pt)
 		for i := range int64(k) {
-			s := &slot{mem: pt.mem[i*size : (i+1)*size : (i+1)*size], part: pt, marks: map[*port]device.Mark{}}
+			s := &slot{mem: pt.mem[i*size : (i+1)*size : (i+1)*size], kind: kind, part: pt, marks: map[*port]device.Mark{}}
 			p.all = append(p.all, s)
-			out = append(out, s)
+			p.free[kind] = append(p.free[kind], s)
 		}
 		mem = mem[len(pt.mem):]
 		n -= k
 	}
-	return out, mem
+	return mem
 }
 
-// prepare starts to fault in and pin the parts of slots of that size for dev in
+// prepare starts to fault in and pin the parts of slots of that kind for dev in
 // the background, in order.
-func (p *pool) prepare(dev device.Device, small bool) {
+func (p *pool) prepare(dev device.Device, kind slotKind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var todo []*part
 	for _, s := range p.all {
-		if isSmall := int64(len(s.mem)) == p.deal.block; isSmall != small && p.deal.block != p.deal.MaxTransfer {
-			continue
-		}
-		if !s.part.readyFor(dev) && (len(todo) == 0 || todo[len(todo)-1] != s.part) {
+		if s.kind == kind && !s.part.readyFor(dev) && (len(todo) == 0 || todo[len(todo)-1] != s.part) {
 			todo = append(todo, s.part)
 		}
 	}
@@ -257,6 +261,6 @@ func (p *pool) close() error {
 	if p.region != nil {
 		all = append(all, p.region.Unmap())
 	}
-	p.region, p.parts, p.all, p.large, p.small = nil, nil, nil, nil, nil
+	p.region, p.parts, p.all, p.free = nil, nil, nil, [slotKinds][]*slot{}
 	return errors.Join(all...)
 }

@@ -22,6 +22,8 @@
 //	T5  A transfer that verifies succeeds only if every block with a byte of a
 //	    segment in it has its sum; each byte is summed before it is sent on.
 //	T6  A part that Ready has counted is not touched any more.
+//	T7  A save that ends without an error has put a whole, durable file in place;
+//	    one that fails before the file has its name leaves what was there.
 package transfer
 
 import (
@@ -106,7 +108,9 @@ type Options struct {
 	QueueDepth  int   // direct reads in flight
 	Workers     int   // threads that copy out of the page cache
 	IO          IO
-	Poison      bool // overwrite each slot when its copy is done: tests catch early reuse
+	WriteBlock  int64 // largest single write of a save; default 1 MiB
+	WriteDepth  int   // writes of saves in flight; default 16
+	Poison      bool  // overwrite each slot when its copy is done: tests catch early reuse
 }
 
 // Defaults and bounds of Options.
@@ -129,6 +133,7 @@ type tuned struct {
 	largeSlots  int   // staging slots of MaxTransfer, for page-cache copies
 	smallSlots  int   // staging slots of block, for reads from storage
 	directSlots int   // of the small ones
+	writeSlots  int   // staging slots of WriteBlock, for saves
 }
 
 // storageBlock is the size of one read from storage. Measured disks give the
@@ -143,6 +148,10 @@ const (
 	defaultFillers    = 8
 	mostWorkers       = 12
 )
+
+// defaultWriteBlock is the size of one write of a save: a block of checksums,
+// so that each is summed in one piece.
+const defaultWriteBlock = 1 * units.MiB
 
 // tune fills in the zero values and checks the rest.
 func (o Options) tune() (tuned, error) {
@@ -174,6 +183,18 @@ func (o Options) tune() (tuned, error) {
 	default:
 		return tuned{}, errs.New(errs.Invalid, "configure engine", "io="+strconv.Quote(string(o.IO)), "is not a mechanism; expected auto, uring or pread")
 	}
+	if o.WriteBlock == 0 {
+		o.WriteBlock = defaultWriteBlock
+	}
+	if o.WriteBlock < minTransfer || o.WriteBlock > maxTransfer {
+		return bad("write_block_size", o.WriteBlock, "64 KiB to 1 GiB")
+	}
+	if o.WriteDepth < 0 || o.WriteDepth > maxQueueDepth {
+		return bad("write_depth", int64(o.WriteDepth), "1 to 1024, or 0 to choose")
+	}
+	if o.WriteDepth == 0 {
+		o.WriteDepth = defaultQueueDepth
+	}
 	if o.Workers == 0 {
 		o.Workers = min(mostWorkers, max(2, runtime.NumCPU()*5/8))
 	}
@@ -183,9 +204,10 @@ func (o Options) tune() (tuned, error) {
 	return o.deal(), nil
 }
 
-// deal divides the pool: a quarter for reads from storage, the rest for copies
-// out of the page cache, two slots a thread, so that one is read into while the
-// other is copied. Whoever gets less than that runs with fewer threads.
+// deal divides the pool: a quarter for reads from storage, three sixteenths for
+// saves, the rest for copies out of the page cache, two slots a thread, so that
+// one is read into while the other is copied. Whoever gets less than that runs
+// with fewer threads.
 func (o Options) deal() tuned {
 	o.MaxTransfer = min(o.MaxTransfer, o.PoolSize/4) &^ (minTransfer - 1)
 	t := tuned{Options: o, block: min(storageBlock, o.MaxTransfer)}
@@ -197,14 +219,18 @@ func (o Options) deal() tuned {
 	t.directSlots = min(t.directSlots, t.smallSlots-1)
 	t.QueueDepth = min(o.QueueDepth, t.directSlots)
 	t.fillers = min(defaultFillers, t.smallSlots-t.directSlots)
-	t.largeSlots = int(min(int64(2*o.Workers), (o.PoolSize-int64(t.smallSlots)*t.block)/o.MaxTransfer))
+	t.WriteBlock = min(o.WriteBlock, o.MaxTransfer) &^ (minTransfer - 1)
+	t.writeSlots = int(min(int64(2*o.WriteDepth), max(1, o.PoolSize*3/16/t.WriteBlock)))
+	t.WriteDepth = min(o.WriteDepth, t.writeSlots)
+	rest := o.PoolSize - int64(t.smallSlots)*t.block - int64(t.writeSlots)*t.WriteBlock
+	t.largeSlots = int(min(int64(2*o.Workers), rest/o.MaxTransfer))
 	t.Workers = max(1, min(o.Workers, t.largeSlots/2))
 	return t
 }
 
 // staging is the memory that the slots take in all.
 func (t tuned) staging() int64 {
-	return int64(t.largeSlots)*t.MaxTransfer + int64(t.smallSlots)*t.block
+	return int64(t.largeSlots)*t.MaxTransfer + int64(t.smallSlots)*t.block + int64(t.writeSlots)*t.WriteBlock
 }
 
 // Request is one transfer.

@@ -25,7 +25,11 @@ func (e *Engine) ensure(w way, t *Transfer) error {
 	staged := w == viaDirect || (w != viaDirectInPlace && (t.port.mapper == nil || t.packs))
 	if staged && !t.prepared[w] {
 		t.prepared[w] = true
-		e.pool.prepare(t.port.dev, w != viaCache)
+		kind := smallSlot
+		if w == viaCache {
+			kind = largeSlot
+		}
+		e.pool.prepare(t.port.dev, kind)
 	}
 	return nil
 }
@@ -34,9 +38,11 @@ func (e *Engine) start(w way) error {
 	o := &e.opts
 	switch w {
 	case viaCache:
-		return e.startThreads(w, o.Workers, o.largeSlots, false)
+		return e.startThreads(w, o.Workers, o.largeSlots, largeSlot)
 	case viaFill:
-		return e.startThreads(w, o.fillers, o.smallSlots-o.directSlots, true)
+		return e.startThreads(w, o.fillers, o.smallSlots-o.directSlots, smallSlot)
+	case viaWrite:
+		return e.startThreads(w, o.WriteDepth, o.writeSlots, writeSlot)
 	case viaDirectInPlace:
 		for range o.QueueDepth {
 			e.startThread(w, nil)
@@ -44,7 +50,7 @@ func (e *Engine) start(w way) error {
 		return nil
 	}
 	if o.IO == IOUring {
-		slots, err := e.pool.take(o.directSlots, true)
+		slots, err := e.pool.take(o.directSlots, smallSlot)
 		if err != nil {
 			return err
 		}
@@ -54,13 +60,13 @@ func (e *Engine) start(w way) error {
 		return <-ready
 	}
 	e.io = IOPread
-	return e.startThreads(w, o.QueueDepth, o.directSlots, true)
+	return e.startThreads(w, o.QueueDepth, o.directSlots, smallSlot)
 }
 
 // startThreads starts n workers and deals slots among them, two or one each.
-func (e *Engine) startThreads(w way, n, slots int, small bool) error {
+func (e *Engine) startThreads(w way, n, slots int, kind slotKind) error {
 	for i := range n {
-		s, err := e.pool.take(min(2, max(1, slots/(n-i))), small)
+		s, err := e.pool.take(min(2, max(1, slots/(n-i))), kind)
 		if err != nil {
 			return err
 		}
@@ -71,6 +77,10 @@ func (e *Engine) startThreads(w way, n, slots int, small bool) error {
 }
 
 func (e *Engine) startThread(w way, slots []*slot) {
+	if w == viaWrite {
+		e.workers.Go((&writer{e: e, slots: slots}).run)
+		return
+	}
 	wk := &worker{e: e, way: w, slots: slots}
 	e.workers.Go(wk.run)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vfs opens files the way the transfer engine reads them: once through
+// Package vfs opens files the way the transfer engine reads and writes them: once through
 // the page cache and once past it, with what the kernel says of alignment and
 // of which pages are in memory.
 package vfs
@@ -28,6 +28,7 @@ type File struct {
 	path     string
 	size     int64
 	mtime    time.Time
+	id       Identity
 	fs       FSType
 	buffered int
 	direct   int // -1 when refused
@@ -76,6 +77,7 @@ func (f *File) stat() error {
 	}
 	f.size = st.Size
 	f.mtime = time.Unix(st.Mtim.Unix())
+	f.id = Identity{Inode: st.Ino, MtimeNs: st.Mtim.Nano()}
 	return nil
 }
 
@@ -99,16 +101,11 @@ func (f *File) openDirect() {
 		f.refuse(f.fs.Name+" keeps files in memory: there is no disk to read past the page cache", "none needed: reads come from memory")
 		return
 	}
-	var stx unix.Statx_t
-	f.align = Alignment{Offset: pageAlign, Memory: pageAlign}
-	const dioAlign = unix.STATX_DIOALIGN
-	if err := unix.Statx(f.buffered, "", unix.AT_EMPTY_PATH, dioAlign, &stx); err == nil && stx.Mask&dioAlign != 0 {
-		if stx.Dio_offset_align == 0 {
-			f.refuse(fmt.Sprintf("%s reports that this file cannot be read with O_DIRECT (statx dio_offset_align is 0)", f.fs.Name),
-				"keep the file on ext4 or XFS without encryption, verity or data journalling")
-			return
-		}
-		f.align = Alignment{Offset: max(int64(stx.Dio_offset_align), pageAlign), Memory: max(int64(stx.Dio_mem_align), 1)}
+	var why string
+	if f.align, why = directAlign(f.buffered); why != "" {
+		f.refuse(fmt.Sprintf("%s reports that this file cannot be read with O_DIRECT (%s)", f.fs.Name, why),
+			"keep the file on ext4 or XFS without encryption, verity or data journalling")
+		return
 	}
 	fd, err := unix.Open(f.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
 	if err != nil {
@@ -124,6 +121,20 @@ func (f *File) openDirect() {
 	f.direct = fd
 }
 
+// directAlign is what direct I/O on the open file must observe, or why the
+// kernel says that there is none.
+func directAlign(fd int) (a Alignment, why string) {
+	const dioAlign = unix.STATX_DIOALIGN
+	var stx unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, dioAlign, &stx); err != nil || stx.Mask&dioAlign == 0 {
+		return Alignment{Offset: pageAlign, Memory: pageAlign}, ""
+	}
+	if stx.Dio_offset_align == 0 {
+		return a, "statx dio_offset_align is 0"
+	}
+	return Alignment{Offset: max(int64(stx.Dio_offset_align), pageAlign), Memory: max(int64(stx.Dio_mem_align), 1)}, ""
+}
+
 func (f *File) refuse(reason, fix string) {
 	f.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
 }
@@ -137,6 +148,9 @@ func (f *File) Path() string { return f.path }
 
 // Size is the file's length when it was opened.
 func (f *File) Size() int64 { return f.size }
+
+// Identity is which version of the file is open.
+func (f *File) Identity() Identity { return f.id }
 
 // FS names the file system and says whether it lives in memory.
 func (f *File) FS() FSType { return f.fs }

@@ -41,7 +41,7 @@ def devices() -> dict[str, Any]:
 
 
 def last_report() -> dict[str, Any] | None:
-    """The report of the last load that ended in the calling thread, or None.
+    """The report of the last load or save that ended in the calling thread, or None.
 
     Reports are kept per thread, one each; a failed or cancelled load leaves one
     too. The dictionary is the caller's own. A forked child starts with none.
@@ -61,6 +61,8 @@ def configure(
     max_transfer_size: int | str | None = None,
     io: str | None = None,
     devices: str | None = None,
+    write_block_size: int | str | None = None,
+    write_depth: int | None = None,
 ) -> None:
     """Set options of the library's system; call it before the first use.
 
@@ -70,6 +72,8 @@ def configure(
     max_transfer_size: largest single read or copy in bytes (4 MiB).
     io: how cold reads are made: "auto", "uring" or "pread".
     devices: CUDA: "auto", "require" (fail without it) or "off".
+    write_block_size: largest single write of a save in bytes (1 MiB).
+    write_depth: writes of saves in flight; 0 lets the library choose.
 
     What is not given comes from the environment variable NEBULAIO_<NAME>, such
     as NEBULAIO_BUFFER_POOL_SIZE, else from the library. Calls add up. Raises
@@ -83,6 +87,8 @@ def configure(
         "max_transfer_size": max_transfer_size,
         "io": io,
         "devices": devices,
+        "write_block_size": write_block_size,
+        "write_depth": write_depth,
     }
     _process.current().configure(
         {key: _options.check(key, value, f"configure {key}") for key, value in given.items() if value is not None}

@@ -28,6 +28,20 @@ class Progress(ctypes.Structure):
     _fields_ = [("bytes_done", ctypes.c_uint64), ("bytes_total", ctypes.c_uint64)]
 
 
+class Tensor(ctypes.Structure):
+    """nebulaio_tensor: a tensor of the caller that is to be saved."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_char_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("rank", ctypes.c_size_t),
+        ("address", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("device", ctypes.c_char_p),
+    ]
+
+
 _i32, _u64, _size = ctypes.c_int32, ctypes.c_uint64, ctypes.c_size_t
 _text, _out = ctypes.c_char_p, ctypes.c_void_p
 _u64_p, _size_p = ctypes.POINTER(_u64), ctypes.POINTER(_size)
@@ -53,6 +67,10 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     ),
     "nebulaio_load_ready": (_i32, (_u64, _u64, _i32, _u64_p, *_err)),
     "nebulaio_checksum_start": (_i32, (_u64, _u64_p, *_err)),
+    "nebulaio_save_start": (
+        _i32,
+        (_u64, _text, ctypes.POINTER(Tensor), _size, _u64, _text, _u64_p, *_err),
+    ),
     "nebulaio_wait": (_i32, (_u64, _i32, ctypes.POINTER(Progress), *_err)),
     "nebulaio_cancel": (_i32, (_u64, *_err)),
     "nebulaio_report": (_i32, (_u64, _out, _size, _size_p, *_err)),

@@ -13,8 +13,8 @@ from .errors import InvalidError
 
 Options = dict[str, "int | str"]
 
-_SIZES: Final = ("buffer_pool_size", "max_transfer_size")
-_COUNTS: Final = ("queue_depth", "workers")
+_SIZES: Final = ("buffer_pool_size", "max_transfer_size", "write_block_size")
+_COUNTS: Final = ("queue_depth", "workers", "write_depth")
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "io": ("auto", "uring", "pread"),
     "devices": ("auto", "require", "off"),

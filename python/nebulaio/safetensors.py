@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load safetensors files and sharded models into tensors on a GPU or the host.
+"""Load safetensors files and sharded models into tensors on a GPU or the host, and save them.
 
     >>> from nebulaio.safetensors import load_file
     >>> tensors = load_file("model.safetensors", device="cuda:0")
@@ -12,10 +12,10 @@ is gone.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from . import _checksums, _handles, _load, _process, _stream
+from . import _checksums, _handles, _load, _process, _save, _stream
 from ._device import DeviceLike
 from ._frameworks import FrameworkName, UnsupportedPolicy
 from ._handles import ProgressCallback
@@ -36,6 +36,7 @@ __all__ = [
     "load_file",
     "load_model",
     "safe_open",
+    "save_file",
     "stream",
     "write_checksums",
 ]
@@ -221,3 +222,34 @@ def write_checksums(
     ):
         running.wait(progress)
         return running.written
+
+
+def save_file(
+    tensors: Mapping[str, Tensor],
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    checksum: bool = True,
+    progress: ProgressCallback | None = None,
+) -> None:
+    """Save tensors to one .safetensors file, from the memory they lie in.
+
+    tensors: by name; of torch, CuPy or NumPy, or anything with
+        __cuda_array_interface__ or an array interface. They may lie on the host
+        and on several GPUs at once, and are read after the work queued on their
+        current streams. Each is contiguous, and no two share memory.
+    path: the file to make or replace; a link is followed.
+    metadata: text to put beside the tensors, as "__metadata__".
+    checksum: write FILE.crc64nvme too, which verified loads need. Without it,
+        one that is there is removed: it is not of the new file.
+    progress: called as progress(bytes_done, bytes_total), in the calling thread,
+        at least once; an exception from it cancels the save.
+
+    On return the file is whole and durable: written, synced and renamed into
+    place, its directory synced. A reader at any time finds the old file or the
+    new one. A failed save raises a `nebulaio.errors.NebulaioError` subclass and
+    leaves what was there; Ctrl-C cancels it, waits until nothing is in flight,
+    and raises KeyboardInterrupt. Safe to call from many threads at once. How the
+    bytes went is in `nebulaio.last_report()`, after a failure too.
+    """
+    _save.save(tensors, path, metadata, checksum, progress)

@@ -230,6 +230,26 @@ int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t n
 	return NEBULAIO_OK;
 }
 
+/* The path is the script, as of model_open; what is saved is looked at only by its count. */
+int32_t nebulaio_save_start(uint64_t system, const char *path, const nebulaio_tensor *tensors, size_t count,
+                            uint64_t stream, const char *options, uint64_t *job, char *err, size_t errcap)
+{
+	static unsigned char sink[1 << 16];
+	(void)stream, (void)options;
+	if (!get(system, 1))
+		return fail(NEBULAIO_ERR_CLOSED, "save: the system is closed", err, errcap);
+	long status = number(path, "start=", 0);
+	if (status)
+		return fail((int32_t)status, "save: scripted", err, errcap);
+	if (count && (!tensors[0].name || !tensors[0].dtype || !tensors[0].device))
+		return fail(NEBULAIO_ERR_INVALID, "save: a tensor has no name, dtype or device", err, errcap);
+	note("save");
+	*job = make(3, path);
+	handles[*job].dst = (nebulaio_buffer){.address = (uint64_t)(uintptr_t)sink, .size = sizeof sink};
+	handles[*job].waits_left = 3;
+	return NEBULAIO_OK;
+}
+
 static void fill(struct handle *h)
 {
 	for (long i = 0; i < number(h->script, "size=", 16); i++)

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from .._handles import Destination, TensorLayout
 from ..errors import InvalidError, UnsupportedError
 from .cupy import CupyFramework
+from .held import hold as hold
 from .jax import JaxFramework
 from .numba import NumbaFramework
 from .numpy import NumpyFramework

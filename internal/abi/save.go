@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package abi
+
+import (
+	"context"
+
+	"github.com/nebulaio/nebulaio"
+)
+
+type saveOptions struct {
+	Metadata map[string]string `json:"metadata"`
+	Checksum *bool             `json:"checksum"`
+	Align    int64             `json:"align"`
+	Route    nebulaio.Route    `json:"route"`
+	Streams  map[string]uint64 `json:"streams"`
+}
+
+// StartSave is nebulaio_save_start. Tensors are read after the caller's streams:
+// stream is that of the first GPU among the tensors, "streams" in the options
+// names others, and where neither does it is the legacy default stream.
+func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTensor, stream uint64, options string) (uint64, error) {
+	s, err := get[*nebulaio.System](t, system, "system")
+	if err != nil {
+		return 0, err
+	}
+	var o saveOptions
+	if err := decode(options, &o); err != nil {
+		return 0, err
+	}
+	streams := map[string]uint64{}
+	for _, tensor := range tensors {
+		if tensor.Device == "host" {
+			continue
+		}
+		if _, ok := streams[tensor.Device]; !ok {
+			if len(streams) == 0 {
+				streams[tensor.Device] = stream
+			} else {
+				streams[tensor.Device] = 0
+			}
+		}
+	}
+	for id, stream := range o.Streams {
+		streams[id] = stream
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	l, err := s.StartSave(ctx, path, tensors, nebulaio.SaveOptions{Metadata: o.Metadata, NoChecksums: o.Checksum != nil && !*o.Checksum,
+		Align: o.Align, Route: o.Route, Streams: streams})
+	if err != nil {
+		cancel(nil)
+		return 0, err
+	}
+	return t.put(&job{work: l, report: func() any { return l.Report() }, cancel: cancel}), nil
+}

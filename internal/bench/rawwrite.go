@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// RawWrite measures what a save of size bytes into dir could reach at best: a
+// new file of that size, its blocks reserved, written past the page cache from
+// memory that is ready, by depth threads with block bytes each, and synced. All
+// of that is in the time; the file is removed afterwards. A file system that
+// cannot be written past the page cache is an error of kind Unsupported.
+// The result is the rate in GB/s.
+func RawWrite(ctx context.Context, dir string, size, block int64, depth int) (float64, error) {
+	const op = "measure raw writes to"
+	if size <= 0 || block <= 0 || depth <= 0 || depth > 1024 {
+		return 0, errs.New(errs.Invalid, op, dir, "expected a size, a block and 1 to 1024 threads")
+	}
+	memory, err := hostmem.Map(block * int64(depth))
+	if err != nil {
+		return 0, err
+	}
+	defer memory.Unmap()
+	rand.NewChaCha8([32]byte{1}).Read(memory.Bytes()) // zeros may be cheaper to store
+	began := time.Now()
+	d, err := vfs.Create(filepath.Join(dir, "raw-write"), size)
+	if err != nil {
+		return 0, err
+	}
+	defer d.Abandon()
+	if ok, why := d.Direct(); !ok {
+		return 0, errs.New(errs.Unsupported, op, dir, why.Reason).WithFix(why.Fix)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for i := range int64(depth) {
+		all.Go(func() {
+			buf := memory.Bytes()[i*block:][:block]
+			for ctx.Err() == nil {
+				off := next.Add(block) - block
+				if off >= size {
+					return
+				}
+				a := d.Align().Offset
+				n := min(block, (size-off+a-1)/a*a)
+				if err := d.WriteDirect(buf[:n], off); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return 0, errs.Wrap(op, dir, context.Cause(ctx))
+	}
+	if _, err := d.Seal(); err != nil {
+		return 0, err
+	}
+	return units.GBps(size, time.Since(began)), nil
+}

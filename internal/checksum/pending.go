@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package checksum
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// A save replaces two files, the data and its sums, and two renames are never
+// one. So sums can also lie under a name that says which version of the file
+// they are of, by inode and modification time, both of which a rename keeps:
+//
+//	FILE.crc64nvme.<inode>-<mtime in ns>, 16 hex digits each
+//
+// Readers look for the name of the very version they have open before the plain
+// one. A save that writes sums, D being the draft, F the file, and each step
+// durable before the next:
+//
+//	1  write the sums of D under D's pending name    F old: plain sums, right
+//	2  rename D to F                                 F new: pending sums, right
+//	3  rename the pending sums to the plain name     F new: plain sums, right
+//
+// A save that writes none, where F has plain sums:
+//
+//	1  rename the plain sums to F's pending name     F old: pending sums, right
+//	2  rename D to F                                 F new: no sums
+//	3  remove what was moved away                    F new: no sums
+//
+// So whoever is cut off after any step leaves a file that verifies or has no
+// sums. Pending sums whose version is gone are garbage: Sweep removes them, and
+// finishes step 3 for those whose version is in place. All of it happens under a
+// lock of the directory, so that what a sweeper finds is of somebody who is dead.
+
+// ID tells one version of a file from every other.
+type ID struct {
+	Inode   uint64
+	MtimeNs int64
+}
+
+// Pending is the name of the sums of that version of file.
+func Pending(file string, id ID) string {
+	return fmt.Sprintf("%s.%016x-%016x", Path(file), id.Inode, uint64(id.MtimeNs))
+}
+
+// pendingOf splits a pending name, without its directory, into the file's name
+// and the version; ok is false for all other names.
+func pendingOf(name string) (file string, id ID, ok bool) {
+	const digits = 2*16 + 1
+	at := len(name) - digits
+	if at < 1 || name[at-1] != '.' {
+		return "", ID{}, false
+	}
+	file, ok = strings.CutSuffix(name[:at-1], Suffix)
+	if !ok || file == "" {
+		return "", ID{}, false
+	}
+	inode, mtime, _ := strings.Cut(name[at:], "-")
+	a, err1 := strconv.ParseUint(inode, 16, 64)
+	b, err2 := strconv.ParseUint(mtime, 16, 64)
+	id = ID{Inode: a, MtimeNs: int64(b)}
+	return file, id, err1 == nil && err2 == nil && filepath.Base(Pending(file, id)) == name
+}
+
+// WritePending writes the sums of that version of file, durable but for their
+// name: the directory is then to be synced. On an error nothing is left behind.
+func (s *Sums) WritePending(file string, id ID) error {
+	const op = "write checksums"
+	name := Pending(file, id)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return wrap(op, Path(file), err)
+	}
+	_, err = f.Write(s.Encode())
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		_ = os.Remove(name)
+	}
+	return wrap(op, Path(file), err)
+}
+
+// Promote gives the pending sums of file the plain name.
+func Promote(file string, id ID) error {
+	return wrap("write checksums", Path(file), os.Rename(Pending(file, id), Path(file)))
+}
+
+// Retire moves the plain sums of file to the pending name of the version that
+// is in place and returns that version; moved is false where there were none.
+// Sums of a file that is not there are removed.
+func Retire(file string) (id ID, moved bool, err error) {
+	id, err = identify(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = Forget(file)
+		return ID{}, false, err
+	}
+	if err == nil {
+		err = os.Rename(Path(file), Pending(file, id))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return id, false, nil
+	}
+	return id, err == nil, wrap("set checksums aside", Path(file), err)
+}
+
+// Current reports whether that version of file is the one in place.
+func Current(file string, id ID) bool {
+	now, err := identify(file)
+	return err == nil && now == id
+}
+
+// Discard removes the pending sums of a version of file, if there are any.
+func Discard(file string, id ID) { _ = os.Remove(Pending(file, id)) }
+
+// Forget removes the plain sums of file; it reports whether there were any.
+func Forget(file string) (bool, error) {
+	err := os.Remove(Path(file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, wrap("remove checksums", Path(file), err)
+}
+
+// Sweep finishes what killed saves began with the names in dir: pending sums of
+// a version that is in place get the plain name, others are removed. The caller
+// holds the lock of dir. It returns how many names changed.
+func Sweep(dir string, names []string) (int, error) {
+	changed := 0
+	for _, name := range names {
+		base, id, ok := pendingOf(name)
+		if !ok {
+			continue
+		}
+		file := filepath.Join(dir, base)
+		var err error
+		if Current(file, id) {
+			err = Promote(file, id)
+		} else {
+			err = os.Remove(filepath.Join(dir, name))
+		}
+		switch {
+		case err == nil:
+			changed++
+		case !errors.Is(err, fs.ErrNotExist):
+			return changed, errs.Wrap("tidy up checksums in", dir, err)
+		}
+	}
+	return changed, nil
+}
+
+// IsPending reports whether a name has the form that Sweep looks at.
+func IsPending(name string) bool {
+	_, _, ok := pendingOf(name)
+	return ok
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package checksum
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// made writes a file and returns its sums and its identity.
+func made(t *testing.T, path, content string) (*Sums, ID) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id, err := identify(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Sums{Size: int64(len(content)), Block: MinBlock, Blocks: []uint64{Of([]byte(content))}}, id
+}
+
+func TestPendingComesBeforePlain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	sums, id := made(t, path, "content")
+	stale := &Sums{Size: 7, Block: MinBlock, Blocks: []uint64{1}}
+	if _, err := stale.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Read(path, 7); err != nil || got.Blocks[0] != 1 {
+		t.Fatalf("plain: %v, %v", got, err)
+	}
+	if err := sums.WritePending(path, id); err != nil {
+		t.Fatal(err)
+	}
+	other := ID{Inode: id.Inode, MtimeNs: id.MtimeNs + 1}
+	if err := stale.WritePending(path, other); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadFor(path, 7, id); err != nil || got.Blocks[0] != sums.Blocks[0] {
+		t.Fatalf("pending: %v, %v", got, err)
+	}
+	if n, err := Sweep(filepath.Dir(path), []string{"f", "f.crc64nvme", filepath.Base(Pending(path, id)), filepath.Base(Pending(path, other))}); n != 2 || err != nil {
+		t.Fatalf("swept %d, %v", n, err)
+	}
+	left, _ := os.ReadDir(filepath.Dir(path))
+	if len(left) != 2 {
+		t.Errorf("left: %v", left)
+	}
+	if got, err := Read(path, 7); err != nil || got.Blocks[0] != sums.Blocks[0] {
+		t.Fatalf("promoted: %v, %v", got, err)
+	}
+}
+
+// TestReadForNoticesAReplacement: sums with the plain name are of the file that
+// has its name now, not of one that was opened before.
+func TestReadForNoticesAReplacement(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	_, old := made(t, path, "before")
+	sums, _ := made(t, path+".new", "behind")
+	if _, err := sums.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFor(path, 6, old); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "replaced") {
+		t.Errorf("err: %v", err)
+	}
+	if _, err := Read(path, 6); err != nil {
+		t.Errorf("the new one: %v", err)
+	}
+}
+
+func TestRetire(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	sums, id := made(t, path, "content")
+	if _, moved, err := Retire(path); moved || err != nil {
+		t.Fatalf("without sums: %v, %v", moved, err)
+	}
+	if _, err := sums.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	got, moved, err := Retire(path)
+	if !moved || err != nil || got != id {
+		t.Fatalf("%v, %v, %v", got, moved, err)
+	}
+	if s, err := Read(path, 7); err != nil || !slices.Equal(s.Blocks, sums.Blocks) {
+		t.Errorf("the old version has lost its sums: %v", err)
+	}
+	Discard(path, id)
+	if _, err := sums.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, moved, err := Retire(path); moved || err != nil {
+		t.Fatalf("without a file: %v, %v", moved, err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestSumsBesideALinkAndItsTarget: both places are looked at.
+func TestSumsBesideALinkAndItsTarget(t *testing.T) {
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "f"), filepath.Join(dir, "link")
+	sums, _ := made(t, path, "content")
+	if err := os.Symlink("f", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{path, link} {
+		if _, err := sums.Write(at); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(link, 7); err != nil {
+			t.Errorf("sums beside %s: %v", at, err)
+		}
+		if _, err := Forget(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Read(link, 7); !errs.Is(err, errs.NotFound) {
+		t.Errorf("none: %v", err)
+	}
+}
+
+func FuzzPending(f *testing.F) {
+	f.Add("model.safetensors.crc64nvme.0000000000000abc-00000000000000ff")
+	f.Add(".crc64nvme.0000000000000abc-00000000000000ff")
+	f.Add("a.crc64nvme")
+	f.Add("a.crc64nvme.0000000000000ABC-00000000000000ff")
+	f.Add("a.crc64nvme.+000000000000abc-00000000000000ff")
+	f.Fuzz(func(t *testing.T, name string) {
+		file, id, ok := pendingOf(name)
+		if ok && !strings.Contains(file, "/") && (file == "" || filepath.Base(Pending(file, id)) != name) {
+			t.Errorf("%q is taken for %q of %+v", name, file, id)
+		}
+		if IsPending(name) != ok {
+			t.Errorf("%q", name)
+		}
+	})
+}

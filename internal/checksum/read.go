@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package checksum
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Read reads the sidecar of file, which has size bytes, as it is now.
+// A missing one is of kind NotFound, a damaged or stale one of kind Corrupt; the
+// errors name the command that makes it.
+func Read(file string, size int64) (*Sums, error) {
+	id, _ := identify(file) // a file that cannot be looked at has only the plain name
+	return ReadFor(file, size, id)
+}
+
+// ReadFor is Read for a version of file that is open already, so that sums of
+// another one are not taken for its own: those that a save has made for that
+// very version come before those with the plain name. Where the file has been
+// replaced since it was opened, sums that do not lie under its own name are not
+// used, which is an error of kind IO.
+func ReadFor(file string, size int64, id ID) (*Sums, error) {
+	real, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		real = file
+	}
+	// The pending name comes again at the end: a save that writes no sums moves
+	// the old ones there while it replaces the file.
+	for _, name := range []string{Pending(real, id), Path(file), Path(real), Pending(real, id)} {
+		s, err := readSidecar(name, file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if name != Pending(real, id) && id != (ID{}) && !Current(file, id) {
+			return nil, errReplaced(file)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := s.CheckSize(file, size); err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	if id != (ID{}) && !Current(file, id) {
+		return nil, errReplaced(file)
+	}
+	return nil, errs.New(errs.NotFound, "verify", file, "has no checksums: "+Path(file)+" does not exist").WithFix("make them of a copy that is known to be good with: " + Remedy(file))
+}
+
+func errReplaced(file string) error {
+	return errs.New(errs.IO, "verify", file, "the file was replaced after it was opened, and its checksums with it").WithFix("load it again")
+}
+
+// identify looks at the version of file that has its name now.
+func identify(file string) (ID, error) {
+	st, err := os.Stat(file)
+	if err != nil {
+		return ID{}, err
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ID{}, fs.ErrInvalid
+	}
+	return ID{Inode: sys.Ino, MtimeNs: sys.Mtim.Nano()}, nil
+}
+
+// readSidecar reads and checks the sidecar called name; one that does not exist
+// is fs.ErrNotExist.
+func readSidecar(name, file string) (*Sums, error) {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, wrap("read checksums", name, err)
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil {
+		return nil, wrap("read checksums", name, err)
+	} else if !st.Mode().IsRegular() || st.Size() > maxSidecar {
+		return nil, errs.New(errs.Corrupt, "read checksums", name, fmt.Sprintf("is no regular file of at most %d bytes", maxSidecar)).WithFix("remove it, then: " + Remedy(file))
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxSidecar+1))
+	if err != nil {
+		return nil, wrap("read checksums", name, err)
+	}
+	return Parse(name, b)
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/bench"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// saveFlags are the flags of one save.
+type saveFlags struct {
+	system nebulaio.Options
+	load   nebulaio.LoadOptions
+	save   nebulaio.SaveOptions
+	repeat int
+	// ceiling also measures raw writes, before each save.
+	ceiling bool
+	asJSON  bool
+}
+
+// saveJSON is what a save command tells: how the model came, and how it went.
+type saveJSON struct {
+	Load  nebulaio.Report   `json:"load"`
+	Saves []nebulaio.Report `json:"saves"`
+	// RawWrite, with --ceiling, is the rate in GB/s of plain writes of as many
+	// bytes to a new file beside, before each save.
+	RawWrite []float64 `json:"raw_write_gbps,omitempty"`
+}
+
+func newSave(a *app) *cobra.Command {
+	var f saveFlags
+	cmd := &cobra.Command{
+		Use:   "save SOURCE OUT",
+		Short: "Load a model and write it from device memory to one durable file",
+		Long: `Load a model into device memory and write it from there to one .safetensors file:
+data from a page boundary on, FILE.crc64nvme beside it, durable when the command
+ends. A reader at any time finds the old file or the new one.
+
+SOURCE is a .safetensors file, the index of a sharded model, or a model directory.
+OUT is a file, which is replaced when it is whole; a link is followed.
+Flags win over environment variables, which are named in brackets.`,
+		Args: twoPaths,
+		RunE: a.run(func(ctx context.Context, args []string) error { return a.save(ctx, args[0], args[1], f) }),
+	}
+	f.define(cmd.Flags())
+	return cmd
+}
+
+// twoPaths is the argument check of save.
+func twoPaths(cmd *cobra.Command, args []string) error {
+	const want = "a model and the file to write"
+	if len(args) != 2 {
+		return errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("%s given; expected two, %s", plural(len(args), "path"), want))
+	}
+	for _, p := range args {
+		if p == "" {
+			return errs.New(errs.Invalid, cmd.Name(), "", `a path is ""; expected `+want)
+		}
+	}
+	return nil
+}
+
+func (f *saveFlags) define(fs *pflag.FlagSet) {
+	fs.SortFlags = false
+	device := &value{kind: "DEVICE", want: "auto, host, cuda or cuda:N", text: "auto", set: func(s string) error {
+		f.load.Device = s // the library knows which there are
+		return nil
+	}}
+	envVar(fs, device, "device", "whose memory the model passes through: auto, host, cuda or cuda:N")
+	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "save only tensors whose name matches `GLOB`; can be given again")
+	fs.BoolVar(&f.save.NoChecksums, "no-checksum", false, "do not write FILE.crc64nvme, and remove one that is there")
+	fs.BoolVar(&f.load.Verify, "verify", false, "check SOURCE against its checksums while it is loaded")
+	fs.Var(choice(&f.save.Route, "ROUTE", "auto", "buffered", "direct"), "route",
+		"how bytes are written: past the page cache where possible (auto), past it or not at all (direct), or through it (buffered)")
+	fs.Var(count(&f.repeat, 1, 1), "repeat", "save so many times, replacing the file each time")
+	fs.BoolVar(&f.ceiling, "ceiling", false, "before each save, also measure plain writes of as many bytes to a new file there, with the same block size and depth")
+	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	engineFlags(fs, &f.system)
+	envVar(fs, size(&f.system.WriteBlockSize), "write-block-size", "largest single write; default 1 MiB")
+	envVar(fs, count(&f.system.WriteDepth, 0, 0), "write-depth", "writes in flight; 0 chooses")
+}
+
+// save loads the model once, saves it and prints what it learnt.
+func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err error) {
+	f.system.CUDALibrary, f.system.NVMLLibrary = a.CUDALibrary, a.NVMLLibrary
+	sys, err := nebulaio.Open(f.system)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sys.Close()) }()
+	src, err := sys.OpenModel(ctx, source, nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors})
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	p := a.startProgress(src.Bytes(), f.asJSON)
+	f.load.Progress = p.update
+	m, err := src.Load(ctx, f.load)
+	p.clear()
+	if err := errors.Join(err, src.Close()); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Free()) }()
+	r := saveJSON{Load: m.Report()}
+	for range f.repeat {
+		if f.ceiling {
+			rate, err := bench.RawWrite(ctx, filepath.Dir(out), m.Report().Bytes, orElse(f.system.WriteBlockSize, units.MiB), int(orElse(int64(f.system.WriteDepth), 16)))
+			if err != nil {
+				return err
+			}
+			r.RawWrite = append(r.RawWrite, rate)
+		}
+		p := a.startProgress(m.Report().Bytes, f.asJSON)
+		f.save.Progress = p.update
+		s, err := m.Save(ctx, out, f.save)
+		p.clear()
+		if err != nil {
+			return err
+		}
+		r.Saves = append(r.Saves, s)
+	}
+	if f.asJSON {
+		return a.printJSON(r)
+	}
+	a.printText(func(w io.Writer) { printSave(w, r) })
+	return nil
+}
+
+// orElse is n, or other where n leaves the choice open.
+func orElse(n, other int64) int64 {
+	if n == 0 {
+		return other
+	}
+	return n
+}
+
+// median is the middle of some rates.
+func median(rates []float64) float64 {
+	sorted := slices.Sorted(slices.Values(rates))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// printSave prints the reports of a save for a person, the last one in full.
+func printSave(w io.Writer, r saveJSON) {
+	fmt.Fprintf(w, "loaded %s from %s to %s in %s, %s\n", units.Bytes(r.Load.Bytes), printable(r.Load.Path), r.Load.Device.ID, seconds(r.Load.Seconds), units.Rate(r.Load.GBps))
+	for i, s := range r.Saves {
+		if len(r.Saves) > 1 {
+			fmt.Fprintf(w, "save %d of %d: %s in %s, %s\n", i+1, len(r.Saves), units.Bytes(s.Bytes), seconds(s.Seconds), units.Rate(s.GBps))
+		}
+	}
+	if len(r.RawWrite) > 0 {
+		var rates []float64
+		for _, s := range r.Saves {
+			rates = append(rates, s.GBps)
+		}
+		fmt.Fprintf(w, "saves reach %.2f of plain writes: %s to %s, medians\n", median(rates)/median(r.RawWrite), units.Rate(median(rates)), units.Rate(median(r.RawWrite)))
+	}
+	s := r.Saves[len(r.Saves)-1]
+	fmt.Fprintln(w)
+	from := s.Device.ID + " (" + printable(s.Device.Model) + ")"
+	if s.Device.Kind == device.Host {
+		from = s.Device.ID + " (memory of this machine: no GPU took part)"
+	}
+	field(w, "device", "%s", from)
+	field(w, "path", "%s", printable(s.Path))
+	field(w, "tensors", "%d", s.Tensors)
+	field(w, "bytes", "%s", sized(s.Bytes))
+	field(w, "total", "%s, %s", seconds(s.Seconds), units.Rate(s.GBps))
+	durable := "yes: file and name were synced"
+	if !s.Save.Durable {
+		durable = "no"
+	}
+	field(w, "durable", "%s", durable)
+	if s.Save.Checksums != "" {
+		field(w, "checksum", "%s, %s", printable(s.Save.Checksums), plural(s.Save.ChecksumBlocks, "block"))
+	}
+	fmt.Fprintln(w)
+	printRoutesAndStages(w, s.Report)
+	fmt.Fprintln(w)
+	field(w, "limiting", "%s", s.Limiting)
+	staging := "no staging, bytes were written from where they lay"
+	if e := s.Engine; e.StagingUsed {
+		staging = fmt.Sprintf("staging %s (%s in huge pages, %s)", units.Bytes(e.StagingSize), units.Bytes(e.HugePages), e.StagingState)
+	}
+	field(w, "engine", "%s in flight, each up to %s; %s", plural(s.Engine.QueueDepth, "write"), units.Bytes(s.Engine.BlockSize), staging)
+	for _, line := range refusalLines(s.Refusals) {
+		fmt.Fprintln(w, line)
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintf(w, "note: %s\n", printable(n))
+	}
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/format"
+	"github.com/nebulaio/nebulaio/internal/format/safetensors"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+)
+
+// Held is a tensor in memory that is to be saved: on a device, or, where Device
+// is nil, as bytes of the caller.
+type Held struct {
+	Name   string
+	DType  format.DType
+	Shape  []int64
+	Device device.Device
+	Ptr    device.Ptr
+	Size   int64 // must be what DType and Shape say
+	Bytes  []byte
+}
+
+// SaveOptions choose how a file is written.
+type SaveOptions struct {
+	Metadata  map[string]string
+	Align     int64 // of the first data byte, 0 for a page
+	Route     transfer.Route
+	Checksums bool
+	Streams   map[device.Device]uint64
+}
+
+// StartSave begins to write tensors to a tensor file at path, in the reference
+// writer's order. The tensors belong to the save until it has ended.
+func StartSave(ctx context.Context, e *transfer.Engine, path string, tensors []Held, o SaveOptions) (*transfer.Transfer, error) {
+	const op = "save"
+	if o.Align == 0 {
+		o.Align = safetensors.AlignPage
+	}
+	layout := make([]format.Tensor, len(tensors))
+	held := make(map[string]*Held, len(tensors))
+	for i := range tensors {
+		h := &tensors[i]
+		size, err := safetensors.SizeOf(h.DType, h.Shape)
+		if err != nil {
+			return nil, errs.Wrap(op, path+": tensor "+strconv.Quote(h.Name), err)
+		}
+		if h.Device == nil {
+			h.Size = int64(len(h.Bytes))
+		}
+		if h.Size != size {
+			return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("tensor %q has %d bytes, %s of shape %v takes %d", h.Name, h.Size, h.DType, h.Shape, size))
+		}
+		if h.Device != nil && h.Ptr == 0 && size > 0 {
+			return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("tensor %q of %d bytes has the address 0", h.Name, size))
+		}
+		layout[i] = format.Tensor{Name: h.Name, DType: h.DType, Shape: h.Shape, Size: size}
+		held[h.Name] = h
+	}
+	safetensors.SortReference(layout)
+	header, err := safetensors.EncodeHeader(layout, o.Metadata, o.Align)
+	if err != nil {
+		return nil, errs.Wrap(op, path, err)
+	}
+	req := transfer.WriteRequest{Path: path, Route: o.Route, Checksums: o.Checksums, Streams: o.Streams,
+		Sources: make([]transfer.Source, 0, len(layout)+1)}
+	req.Sources = append(req.Sources, transfer.Source{Len: int64(len(header)), Data: header})
+	end := int64(len(header))
+	for _, t := range layout {
+		h := held[t.Name]
+		req.Sources = append(req.Sources, transfer.Source{Off: end, Len: t.Size, Device: h.Device, Ptr: h.Ptr, Data: h.Bytes})
+		end += t.Size
+	}
+	return e.StartWrite(ctx, req)
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// Source is where a run of a file's bytes comes from: memory of a device, or,
+// where Device is nil, Data itself.
+type Source struct {
+	Off    int64 // in the file
+	Len    int64
+	Device device.Device
+	Ptr    device.Ptr
+	Data   []byte
+}
+
+// WriteRequest is one save: a file made of sources, which tile it.
+type WriteRequest struct {
+	// Path is the file to be made or replaced; a link is followed.
+	Path    string
+	Sources []Source
+	// Route is auto (direct where the file system allows it), direct (an error
+	// where it does not) or buffered.
+	Route Route
+	// Checksums writes FILE.crc64nvme too. Without it, one that is there does
+	// not stay beside a file that it is not of.
+	Checksums bool
+	// Streams are, by device, the caller's streams whose queued work may still
+	// write the sources.
+	Streams map[device.Device]uint64
+}
+
+// save is what a Transfer has more when it writes.
+//
+// The flow of a byte: the file is cut at multiples of the block; a writer takes
+// a block, queues the copies of its pieces from their devices into a staging
+// slot, waits for the marks behind them, sums the block while it is hot, and
+// writes it past the page cache. A writer with two slots queues the copies of
+// the next block before it writes the one at hand. When every block is written,
+// the file is made durable and takes its name.
+type save struct {
+	req     WriteRequest
+	size    int64
+	sources []source // in order, neighbours in memory joined
+	ports   []*port  // of the devices, in order of appearance
+	draft   *vfs.Draft
+
+	join *checksum.Joiner
+	sums *checksum.Sums // nil: none are made
+	mu   sync.Mutex     // guards sums.Blocks and steps
+
+	steps   []StageReport
+	write   account
+	retired checksum.ID // whose sums were set aside
+	commit  bool        // the file has its name
+	durable bool
+	notes   []string
+}
+
+// source is a Source with the port of its device, nil for literal bytes.
+type source struct {
+	Source
+	port *port
+}
+
+// StartWrite checks the request and begins to write; it returns at once. The
+// context cancels the save: the file is then as it was before. The sources
+// belong to the save, and do not change, until Done is closed.
+func (e *Engine) StartWrite(ctx context.Context, req WriteRequest) (*Transfer, error) {
+	if req.Route == "" {
+		req.Route = RouteAuto
+	}
+	sv := &save{req: req, join: checksum.NewJoiner()}
+	t := &Transfer{e: e, save: sv, began: time.Now(), drained: make(chan struct{}), done: make(chan struct{})}
+	if err := sv.check(); err != nil {
+		return nil, err
+	}
+	t.total = sv.size
+	if err := e.enterSave(sv); err != nil {
+		return nil, err
+	}
+	for _, p := range sv.ports {
+		stream, ok := req.Streams[p.dev]
+		if !ok || p.dev.Info().Kind == device.Host {
+			continue
+		}
+		if err := p.queue.After(stream); err != nil {
+			e.leave()
+			return nil, errs.Wrap("order after the caller's stream on", p.dev.Info().ID, err)
+		}
+	}
+	go t.planSave()
+	go t.finishSave(ctx)
+	return t, nil
+}
+
+// check refuses sources that do not tile a file, and joins neighbours.
+func (sv *save) check() error {
+	bad := func(i int, msg string) error {
+		return errs.New(errs.Invalid, "save", sv.req.Path, fmt.Sprintf("source %d %s", i, msg))
+	}
+	all := slices.Clone(sv.req.Sources)
+	slices.SortStableFunc(all, func(a, b Source) int { return cmp.Or(cmp.Compare(a.Off, b.Off), cmp.Compare(a.Len, b.Len)) })
+	for i, s := range all {
+		switch {
+		case s.Len < 0 || s.Off != sv.size:
+			return bad(i, fmt.Sprintf("has %d bytes at offset %d, expected offset %d", s.Len, s.Off, sv.size))
+		case s.Device == nil && int64(len(s.Data)) != s.Len:
+			return bad(i, fmt.Sprintf("has %d bytes of data, expected %d", len(s.Data), s.Len))
+		case s.Device != nil && s.Ptr == 0 && s.Len > 0:
+			return bad(i, "has the address 0")
+		}
+		sv.size += s.Len
+		if s.Len == 0 {
+			continue
+		}
+		if n := len(sv.sources); n > 0 && s.Device != nil {
+			if last := &sv.sources[n-1]; last.Device == s.Device && last.Ptr+device.Ptr(last.Len) == s.Ptr {
+				last.Len += s.Len
+				continue
+			}
+		}
+		sv.sources = append(sv.sources, source{Source: s})
+	}
+	if sv.size == 0 {
+		return errs.New(errs.Invalid, "save", sv.req.Path, "there is nothing to save; expected at least one byte")
+	}
+	if sv.req.Route != RouteAuto && sv.req.Route != RouteDirect && sv.req.Route != RouteBuffered {
+		return errs.New(errs.Invalid, "save", sv.req.Path, fmt.Sprintf("route %q is not one of a save; expected auto, buffered or direct", sv.req.Route))
+	}
+	if sv.req.Checksums {
+		block := int64(checksum.DefaultBlock)
+		for (sv.size+block-1)/block > checksum.MaxBlocks && block < checksum.MaxBlock {
+			block *= 2
+		}
+		sv.sums = &checksum.Sums{Size: sv.size, Block: block, Blocks: make([]uint64, (sv.size+block-1)/block)}
+	}
+	return nil
+}
+
+// enterSave counts a save in, with a port for each of its devices and threads
+// to write.
+func (e *Engine) enterSave(sv *save) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return errs.New(errs.Closed, "save", sv.req.Path, "the engine is closed")
+	}
+	for i := range sv.sources {
+		s := &sv.sources[i]
+		if s.Device == nil {
+			continue
+		}
+		p, err := e.portOf(s.Device)
+		if err != nil {
+			return err
+		}
+		if s.port = p; !slices.Contains(sv.ports, p) {
+			sv.ports = append(sv.ports, p)
+		}
+	}
+	if !e.started[viaWrite] {
+		if err := e.start(viaWrite); err != nil {
+			return err
+		}
+		e.started[viaWrite] = true
+	}
+	for _, p := range sv.ports {
+		if p.mapper == nil {
+			e.pool.prepare(p.dev, writeSlot)
+		}
+	}
+	e.running++
+	return nil
+}
+
+// planSave begins the file and hands its blocks to the writers.
+func (t *Transfer) planSave() {
+	defer t.e.sched.planned(t)
+	sv := t.save
+	err := sv.step(t.e, "reserve", func() (err error) {
+		sv.draft, err = vfs.Create(sv.req.Path, sv.size)
+		if errors.Is(err, syscall.ENOSPC) {
+			// Space of files that were just replaced may be on its way back.
+			t.e.releasing.Wait()
+			sv.draft, err = vfs.Create(sv.req.Path, sv.size)
+		}
+		return err
+	})
+	if err == nil && sv.req.Route == RouteDirect {
+		if ok, why := sv.draft.Direct(); !ok {
+			err = errs.New(errs.Unsupported, "write past the page cache", sv.req.Path, why.Reason).WithFix("use route auto, or: " + why.Fix)
+		}
+	}
+	if err != nil {
+		t.e.sched.stop(t, err)
+		return
+	}
+	block := t.e.opts.WriteBlock
+	for off := int64(0); off < sv.size; off += block {
+		if !t.e.sched.add(t, chunk{off: off, len: min(block, sv.size-off), verdict: verdict{way: viaWrite}}) {
+			return
+		}
+	}
+}
+
+// finishSave waits for the end, from inside or by the context, puts the file in
+// place or takes it away, and settles the result.
+func (t *Transfer) finishSave(ctx context.Context) {
+	defer close(t.done)
+	defer t.e.leave()
+	sv := t.save
+	select {
+	case <-t.drained:
+	case <-ctx.Done():
+		t.e.sched.stop(t, &errs.Error{Kind: errs.Cancelled, Op: "save", Err: context.Cause(ctx),
+			Name: fmt.Sprintf("%s after %s", sv.req.Path, units.Bytes(t.delivered.Load()))})
+		<-t.drained
+	}
+	t.e.sched.mu.Lock()
+	t.result = t.err
+	t.e.sched.mu.Unlock()
+	if got := t.delivered.Load(); t.result == nil && got != t.total {
+		t.result = errs.New(errs.Other, "save", sv.req.Path, fmt.Sprintf("wrote %d of %d bytes without an error; this is a defect", got, t.total))
+	}
+	if t.result == nil {
+		t.result = sv.publish(ctx, t.e)
+	}
+	if sv.draft != nil {
+		sv.draft.Abandon()
+	}
+	t.wall = time.Since(t.began)
+}
+
+// pieces calls f for each source's share of [off, off+n) of the file: dst is
+// the place of its bytes in the range, at where they lie in the source.
+func (sv *save) pieces(off, n int64, f func(s *source, at, dst, n int64) error) error {
+	i := sort.Search(len(sv.sources), func(i int) bool { return sv.sources[i].Off+sv.sources[i].Len > off })
+	for end := off + n; i < len(sv.sources) && sv.sources[i].Off < end; i++ {
+		s := &sv.sources[i]
+		lo, hi := max(off, s.Off), min(end, s.Off+s.Len)
+		if err := f(s, lo-s.Off, lo-off, hi-lo); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sum adds the bytes of c, which are in data, to the sums of their blocks.
+// Where a block is larger than what is written at once, its pieces are joined.
+func (t *Transfer) sum(c chunk, data []byte) {
+	sv := t.save
+	if sv.sums == nil {
+		return
+	}
+	defer t.tally.verified(int64(len(data)), time.Now())
+	for off := c.off; len(data) > 0; {
+		i := off / sv.sums.Block
+		lo, n := sv.sums.Extent(i)
+		part := data[:min(int64(len(data)), lo+n-off)]
+		data = data[len(part):]
+		off += int64(len(part))
+		sum := sv.join.After(checksum.Of(part), lo+n-off)
+		sv.mu.Lock()
+		sv.sums.Blocks[i] ^= sum
+		sv.mu.Unlock()
+	}
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Draft is a file being written. It has a name of its own in the directory of
+// the file it is to become and takes that file's name when it is whole, so that
+// a reader finds the old version or the new one and nothing else. The draft is
+// held by a lock that ends with the process: what a killed writer leaves can be
+// told from what is being written, and Sweep removes it.
+//
+// Writes are safe for concurrent use; the other methods are called by one
+// goroutine, after the writes. Exactly one of Publish, with success, and Abandon
+// ends a draft.
+type Draft struct {
+	path     string // as the caller named it
+	target   string // what is replaced: path, or what the link at path leads to
+	temp     string
+	size     int64
+	fs       FSType
+	buffered int
+	direct   int // -1 when refused
+	align    Alignment
+	refused  atomic.Pointer[Refusal]
+	sparse   *Refusal // why blocks are not reserved, nil where they are
+	replaces bool
+	notes    []string
+	swept    int
+}
+
+// Identity tells one version of a file from every other: a rename keeps it.
+type Identity struct {
+	Inode   uint64
+	MtimeNs int64
+}
+
+// Drafts are named .NAME.<16 hex digits>.nebulaio.tmp.
+const (
+	draftSuffix = ".nebulaio.tmp"
+	draftDigits = 16
+	maxName     = 255
+)
+
+// Create begins a file of size bytes that will replace path, or the file that
+// the link at path leads to. What earlier writers left in that directory when
+// they were killed is removed first. Blocks are reserved, so that a full disk
+// shows here. On an error the old file is as it was and nothing is left behind.
+func Create(path string, size int64) (*Draft, error) {
+	target, old, err := replaced(path)
+	if err != nil {
+		return nil, err
+	}
+	d := &Draft{path: path, target: target, size: size, buffered: -1, direct: -1}
+	if d.swept, err = Sweep(filepath.Dir(target)); err != nil {
+		return nil, d.fail("write", err)
+	}
+	if err := d.open(); err != nil {
+		return nil, err
+	}
+	if old != nil {
+		d.replaces = true
+		d.inherit(old)
+	}
+	d.fs = fsType(d.buffered)
+	d.openDirect()
+	if err := d.reserve(); err != nil {
+		d.Abandon()
+		return nil, err
+	}
+	return d, nil
+}
+
+// replaced finds the file that a save to path replaces, following links, and
+// what is there now; nil where nothing is.
+func replaced(path string) (string, *unix.Stat_t, error) {
+	const op = "write"
+	if path == "" || strings.HasSuffix(path, "/") {
+		return "", nil, errs.New(errs.Invalid, op, fmt.Sprintf("%q", path), "is no name of a file; expected a path that ends in a name")
+	}
+	name := path
+	var st unix.Stat_t
+	for range 40 {
+		switch err := unix.Lstat(name, &st); {
+		case err == unix.ENOENT:
+			return name, nil, nil
+		case err != nil:
+			return "", nil, errs.Wrap(op, path, err)
+		}
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFLNK:
+			to, err := os.Readlink(name)
+			if err != nil {
+				return "", nil, errs.Wrap(op, path, err)
+			}
+			if !filepath.IsAbs(to) {
+				to = filepath.Join(filepath.Dir(name), to)
+			}
+			name = to
+			continue
+		case unix.S_IFREG:
+		default:
+			return "", nil, errs.New(errs.Invalid, op, path, "is "+kindOfMode(st.Mode)+", expected a regular file or a name that is free")
+		}
+		// A rename would replace a file that says it is not to be written.
+		if err := unix.Faccessat(unix.AT_FDCWD, name, unix.W_OK, unix.AT_EACCESS); err != nil {
+			return "", nil, &errs.Error{Kind: errs.Permission, Op: op, Name: path, Msg: "the file that is there may not be written", Err: err,
+				Fix: "chmod u+w it, or give another name"}
+		}
+		return name, &st, nil
+	}
+	return "", nil, errs.Wrap(op, path, unix.ELOOP)
+}
+
+// open makes the draft's file and takes its lock. A sweeper may take a file
+// that is not yet locked for one that was left: then another is made.
+func (d *Draft) open() error {
+	dir, base := filepath.Split(d.target)
+	if room := maxName - len(draftSuffix) - draftDigits - 2; len(base) > room {
+		base = base[:room] // told apart by its number
+	}
+	for {
+		d.temp = filepath.Join(dir, fmt.Sprintf(".%s.%0*x%s", base, draftDigits, rand.Uint64(), draftSuffix))
+		fd, err := unix.Open(d.temp, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o666)
+		if err == unix.EEXIST || err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return d.fail("write", err)
+		}
+		if err := flock(fd, unix.LOCK_EX); err != nil && err != unix.ENOLCK && err != unix.EOPNOTSUPP {
+			_ = unix.Unlink(d.temp)
+			_ = unix.Close(fd)
+			return d.fail("lock", err)
+		}
+		if sameFile(fd, d.temp) {
+			d.buffered = fd
+			return nil
+		}
+		_ = unix.Close(fd)
+	}
+}
+
+// inherit gives the draft the permissions of the file it replaces, and its
+// owner where that is allowed.
+func (d *Draft) inherit(old *unix.Stat_t) {
+	var st unix.Stat_t
+	if unix.Fstat(d.buffered, &st) == nil && (st.Uid != old.Uid || st.Gid != old.Gid) {
+		if err := unix.Fchown(d.buffered, int(old.Uid), int(old.Gid)); err != nil {
+			d.notes = append(d.notes, fmt.Sprintf("the file it replaces belonged to user %d and group %d, which could not be kept: %v", old.Uid, old.Gid, err))
+		}
+	}
+	if err := unix.Fchmod(d.buffered, old.Mode&0o777); err != nil {
+		d.notes = append(d.notes, fmt.Sprintf("the permissions of the file it replaces, %#o, could not be kept: %v", old.Mode&0o777, err))
+	}
+}
+
+// openDirect opens the second description, with O_DIRECT, or records why not.
+func (d *Draft) openDirect() {
+	const fix = "save to a file system with direct I/O, such as ext4 or XFS"
+	if d.fs.Memory {
+		d.refuse(d.fs.Name+" keeps files in memory: there is no disk to write to past the page cache", "save to a disk if the file is to survive a restart")
+		return
+	}
+	var why string
+	if d.align, why = directAlign(d.buffered); why != "" {
+		d.refuse(fmt.Sprintf("%s reports that this file cannot be written with O_DIRECT (%s)", d.fs.Name, why), fix)
+		return
+	}
+	fd, err := unix.Open(d.temp, unix.O_WRONLY|unix.O_CLOEXEC|unix.O_DIRECT|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		d.refuse(fmt.Sprintf("opening with O_DIRECT on %s failed: %v", d.fs.Name, err), fix)
+		return
+	}
+	if !sameFile(fd, d.temp) || !sameFile(d.buffered, d.temp) {
+		_ = unix.Close(fd)
+		d.refuse("the file was replaced while it was being opened", "save again")
+		return
+	}
+	d.direct = fd
+}
+
+// reserve takes the blocks of the whole file, its end rounded up: direct writes
+// are whole pages, and inside the file they need no lock of it.
+func (d *Draft) reserve() error {
+	a := max(pageAlign, d.align.Offset)
+	n := (d.size + a - 1) / a * a
+	if n == 0 {
+		return nil
+	}
+	for {
+		err := unix.Fallocate(d.buffered, 0, 0, n)
+		switch err {
+		case nil:
+			return nil
+		case unix.EINTR:
+			continue
+		case unix.EOPNOTSUPP, unix.ENOSYS:
+			d.sparse = &Refusal{Reason: fmt.Sprintf("%s cannot reserve blocks: %v", d.fs.Name, err),
+				Fix: "none needed; a full disk shows in the middle of the save instead of at its start"}
+			err = unix.Ftruncate(d.buffered, n)
+		}
+		return d.fail("reserve space for", err)
+	}
+}
+
+func (d *Draft) refuse(reason, fix string) {
+	d.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
+}
+
+// Path is the name as the caller gave it.
+func (d *Draft) Path() string { return d.path }
+
+// Target is the name that Publish gives to the file: Path, or what the link
+// there leads to.
+func (d *Draft) Target() string { return d.target }
+
+// Size is the length the file will have.
+func (d *Draft) Size() int64 { return d.size }
+
+// FS names the file system and says whether it lives in memory.
+func (d *Draft) FS() FSType { return d.fs }
+
+// Align is what direct writes must observe; zero where they are refused.
+func (d *Draft) Align() Alignment { return d.align }
+
+// Direct reports whether the file can be written past the page cache, else why not.
+func (d *Draft) Direct() (ok bool, why *Refusal) {
+	if r := d.refused.Load(); r != nil {
+		return false, r
+	}
+	return d.direct >= 0, nil
+}
+
+// Sparse says why the blocks could not be reserved, nil where they were.
+func (d *Draft) Sparse() *Refusal { return d.sparse }
+
+// Replaces tells whether there was a file when the draft was begun.
+func (d *Draft) Replaces() bool { return d.replaces }
+
+// Swept is how many drafts of killed writers were removed at the start.
+func (d *Draft) Swept() int { return d.swept }
+
+// Notes are what could not be kept of the file that is replaced.
+func (d *Draft) Notes() []string { return d.notes }
+
+// Seal gives the file its true size and a modification time of its own, makes
+// everything durable, and returns the identity that it will keep. The time is
+// part of it, which fdatasync alone would not make durable.
+func (d *Draft) Seal() (Identity, error) {
+	if err := unix.Ftruncate(d.buffered, d.size); err != nil {
+		return Identity{}, d.fail("cut to its size", err)
+	}
+	// The kernel's own time may be that of another file written a moment ago.
+	now := unix.NsecToTimespec(time.Now().UnixNano())
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, d.temp, []unix.Timespec{now, now}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return Identity{}, d.fail("set the time of", err)
+	}
+	if err := ignoringEINTR(func() error { return unix.Fsync(d.buffered) }); err != nil {
+		return Identity{}, d.fail("sync", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(d.buffered, &st); err != nil {
+		return Identity{}, d.fail("stat", err)
+	}
+	return Identity{Inode: st.Ino, MtimeNs: st.Mtim.Nano()}, nil
+}
+
+// Publish gives the file its name; the directory is then to be synced. After
+// an error the draft is still to be abandoned.
+//
+// Giving back the blocks of a large file takes a while. The old file is held
+// over the rename, so that nobody waits for that: release, which is not nil and
+// is called once, does it.
+func (d *Draft) Publish() (release func(), err error) {
+	release = func() {}
+	if !sameFile(d.buffered, d.temp) {
+		return release, errs.New(errs.IO, "write", d.path, "the temporary file was removed or replaced while it was being written").WithFix("save again")
+	}
+	old, err := unix.Open(d.target, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err == nil {
+		release = func() { _ = unix.Close(old) }
+	}
+	if err := unix.Rename(d.temp, d.target); err != nil {
+		return release, d.fail("put in place", err)
+	}
+	d.temp = ""
+	d.close()
+	return release, nil
+}
+
+// Abandon removes the draft; after Publish, or a second time, it does nothing.
+func (d *Draft) Abandon() {
+	if d.temp != "" && d.buffered >= 0 {
+		_ = unix.Unlink(d.temp) // before the lock goes, so that it is ours
+		d.temp = ""
+	}
+	d.close()
+}
+
+func (d *Draft) close() {
+	for _, fd := range []*int{&d.direct, &d.buffered} {
+		if *fd >= 0 {
+			_ = unix.Close(*fd)
+			*fd = -1
+		}
+	}
+}
+
+// sameFile reports whether name is still the open file.
+func sameFile(fd int, name string) bool {
+	var a, b unix.Stat_t
+	return unix.Fstat(fd, &a) == nil && unix.Lstat(name, &b) == nil && a.Ino == b.Ino && a.Dev == b.Dev
+}
+
+func ignoringEINTR(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+func flock(fd, how int) error { return ignoringEINTR(func() error { return unix.Flock(fd, how) }) }

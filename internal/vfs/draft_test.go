@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+func create(t *testing.T, path string, size int64) *Draft {
+	t.Helper()
+	d, err := Create(path, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Abandon)
+	return d
+}
+
+func publish(t *testing.T, d *Draft) Identity {
+	t.Helper()
+	id, err := d.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	release, err := d.Publish()
+	release()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func listed(t *testing.T, dir string) []string {
+	t.Helper()
+	var names []string
+	if err := EachName(dir, func(n string) { names = append(names, n) }); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestDraftBecomesTheFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	data := []byte("hello, world")
+	d := create(t, path, int64(len(data)))
+	if got := listed(t, dir); len(got) != 1 || !isDraft(got[0]) {
+		t.Fatalf("names: %q", got)
+	}
+	if err := d.WriteBuffered(data, 0); err != nil {
+		t.Fatal(err)
+	}
+	id := publish(t, d)
+	if got, _ := os.ReadFile(path); !bytes.Equal(got, data) {
+		t.Fatalf("content: %q", got)
+	}
+	f, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if f.Identity() != id {
+		t.Errorf("identity: %+v, expected %+v", f.Identity(), id)
+	}
+	d.Abandon() // does nothing now
+	if got := listed(t, dir); !slices.Equal(got, []string{"f"}) {
+		t.Errorf("names: %q", got)
+	}
+}
+
+func TestDraftDirectTailIsCut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	d := create(t, path, 5000)
+	if ok, why := d.Direct(); !ok {
+		t.Skipf("no direct writes here: %+v", why)
+	}
+	mem, err := unix.Mmap(-1, 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	for i := range mem {
+		mem[i] = byte(i % 251)
+	}
+	if err := d.WriteDirect(mem, 0); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, d)
+	if got, _ := os.ReadFile(path); !bytes.Equal(got, mem[:5000]) {
+		t.Fatalf("%d bytes, expected 5000 as written", len(got))
+	}
+}
+
+func TestDraftKeepsPermissions(t *testing.T) {
+	dir := t.TempDir()
+	old := unix.Umask(0o027)
+	defer unix.Umask(old)
+	mode := func(path string) os.FileMode {
+		st, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Mode().Perm()
+	}
+	fresh := filepath.Join(dir, "fresh")
+	publish(t, create(t, fresh, 1))
+	if m := mode(fresh); m != 0o640 {
+		t.Errorf("a new file has %o, expected what umask leaves", m)
+	}
+	if err := os.Chmod(fresh, 0o604); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, create(t, fresh, 1))
+	if m := mode(fresh); m != 0o604 {
+		t.Errorf("a replaced file has %o, expected what it had", m)
+	}
+}
+
+func TestDraftFollowsLinks(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"far", "near"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(dir, "near", "link")
+	if err := os.Symlink("../far/file", link); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // dangling at first, then not
+		d := create(t, link, 3)
+		if err := d.WriteBuffered([]byte("abc"), 0); err != nil {
+			t.Fatal(err)
+		}
+		publish(t, d)
+		if to, err := os.Readlink(link); err != nil || to != "../far/file" {
+			t.Fatalf("the link: %q, %v", to, err)
+		}
+		if b, _ := os.ReadFile(filepath.Join(dir, "far", "file")); string(b) != "abc" {
+			t.Fatalf("the target: %q", b)
+		}
+	}
+	loop := filepath.Join(dir, "loop")
+	if err := os.Symlink("loop", loop); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(loop, 1); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("loop: %v", err)
+	}
+}
+
+func TestDraftRefusesWhatIsNoFile(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]struct {
+		kind errs.Kind
+		says string
+	}{
+		dir:                           {errs.Invalid, "a directory"},
+		"":                            {errs.Invalid, "no name"},
+		dir + "/x/":                   {errs.Invalid, "no name"},
+		"/dev/null":                   {errs.Invalid, "a device"},
+		pipe:                          {errs.Invalid, "a pipe"},
+		dir + "/none/f":               {errs.NotFound, "no directory"},
+		pipe + "/f":                   {errs.IO, "not a directory"},
+		"/proc/nebulaio-cannot-write": {0, ""},
+	} {
+		_, err := Create(path, 10)
+		if err == nil || (want.kind != 0 && (!errs.Is(err, want.kind) || !strings.Contains(err.Error(), want.says))) {
+			t.Errorf("%q: %v, expected %v with %q", path, err, want.kind, want.says)
+		}
+	}
+	if got := listed(t, dir); !slices.Equal(got, []string{"pipe"}) {
+		t.Errorf("names: %q", got)
+	}
+}
+
+func TestLongNames(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, strings.Repeat("n", 255))
+	publish(t, create(t, path, 1))
+	if got := listed(t, dir); len(got) != 1 || len(got[0]) != 255 {
+		t.Errorf("names: %q", got)
+	}
+}
+
+// TestSweepKnowsTheLiving: a draft that somebody holds stays, one that nobody
+// holds goes, and so does nothing else.
+func TestSweepKnowsTheLiving(t *testing.T) {
+	dir := t.TempDir()
+	live := create(t, filepath.Join(dir, "live"), 10)
+	others := []string{".f.0123456789abcdef.nebulaio.tmp", ".f.0123456789abcdeF.nebulaio.tmp", "f.0123456789abcdef.nebulaio.tmp", ".f.012345678.nebulaio.tmp", ".0123456789abcdef.nebulaio.tmp", ".f.0123456789abcdef.tmp"}
+	for _, n := range others {
+		if err := os.WriteFile(filepath.Join(dir, n), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, ".d.0123456789abcdef.nebulaio.tmp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n, err := Sweep(dir)
+	if err != nil || n != 1 {
+		t.Fatalf("%d removed, %v; expected the one that was left", n, err)
+	}
+	want := append([]string{filepath.Base(live.temp), ".d.0123456789abcdef.nebulaio.tmp"}, others[1:]...)
+	slices.Sort(want)
+	if got := listed(t, dir); !slices.Equal(got, want) {
+		t.Errorf("names: %q, expected %q", got, want)
+	}
+	if d := create(t, filepath.Join(dir, "next"), 1); d.Swept() != 0 {
+		t.Errorf("swept %d", d.Swept())
+	}
+}
+
+func TestPublishNoticesThatItsDraftIsGone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := create(t, path, 3)
+	if err := os.Remove(d.temp); err != nil {
+		t.Fatal(err)
+	}
+	release, err := d.Publish()
+	release()
+	if !errs.Is(err, errs.IO) {
+		t.Fatalf("err: %v", err)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "old" {
+		t.Errorf("content: %q", b)
+	}
+}
+
+func TestLockDir(t *testing.T) {
+	dir := t.TempDir()
+	first, err := LockDir(context.Background(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !first.Locked() {
+		t.Skip("directories are not locked here")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := LockDir(ctx, dir); !errs.Is(err, errs.Cancelled) {
+		t.Errorf("a lock that is held: %v", err)
+	}
+	second := make(chan *Dir)
+	go func() {
+		d, err := LockDir(context.Background(), dir)
+		if err != nil {
+			t.Error(err)
+		}
+		second <- d
+	}()
+	if err := first.Sync(); err != nil {
+		t.Error(err)
+	}
+	first.Close()
+	(<-second).Close()
+}
+
+// limitEnv makes TestDraftChild try to write PATH under the limit that it names.
+const limitEnv = "NEBULAIO_TEST_LIMIT"
+
+// TestDraftChild is the process of tests that need a limit or a user of its own.
+func TestDraftChild(t *testing.T) {
+	path := os.Getenv(limitEnv)
+	if path == "" {
+		t.Skip("runs in a process of its own")
+	}
+	switch os.Getenv(limitEnv + "_KIND") {
+	case "size":
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}); err != nil {
+			t.Fatal(err)
+		}
+	case "user":
+		if err := unix.Setresuid(65534, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := Create(path, 4<<20)
+	os.Stdout.WriteString("said: " + errs.KindOf(err).String() + ": " + err.Error() + "\n")
+}
+
+func inChild(t *testing.T, kind, path string) string {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestDraftChild$")
+	cmd.Env = append(os.Environ(), limitEnv+"="+path, limitEnv+"_KIND="+kind)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}
+
+func TestLimitOfFileSizes(t *testing.T) {
+	dir := t.TempDir()
+	out := inChild(t, "size", filepath.Join(dir, "f"))
+	if !strings.Contains(out, "said: i/o error: ") || !strings.Contains(out, "ulimit -f") || !strings.Contains(out, "4194304 bytes") {
+		t.Errorf("said %s", out)
+	}
+	if got := listed(t, dir); len(got) != 0 {
+		t.Errorf("names: %q", got)
+	}
+}
+
+func TestReadOnlyTargets(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to become a user who may not write")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { // the test's own
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "f")
+	if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []os.FileMode{0o755, 0o777} { // the directory is closed, then only the file
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		if out := inChild(t, "user", path); !strings.Contains(out, "said: permission denied: ") || !strings.Contains(out, "the file that is there may not be written") {
+			t.Errorf("said %s", out)
+		}
+		if mode == 0o755 {
+			if out := inChild(t, "user", filepath.Join(dir, "new")); !strings.Contains(out, "may not be made or replaced in "+dir) || !strings.Contains(out, "fix: ") {
+				t.Errorf("said %s", out)
+			}
+		}
+		if got := listed(t, dir); !slices.Equal(got, []string{"f"}) {
+			t.Errorf("names: %q", got)
+		}
+	}
+	if b, _ := os.ReadFile(path); string(b) != "old" {
+		t.Errorf("content: %q", b)
+	}
+}
+
+// mounted gives a file system of its own with little room, and makes it
+// read-only where asked.
+func mounted(t *testing.T, options string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		t.Skipf("cannot mount a file system of its own: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+func TestFullAndReadOnlyFileSystems(t *testing.T) {
+	dir := mounted(t, "size=2m")
+	path := filepath.Join(dir, "f")
+	d := create(t, path, 1<<20)
+	if err := d.WriteBuffered([]byte("old"), 0); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, d)
+	_, err := Create(path, 8<<20)
+	if !errs.Is(err, errs.IO) || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "8388608 bytes") || !strings.Contains(err.Error(), "are free in "+dir) || errs.FixOf(err) == "" {
+		t.Errorf("full: %v", err)
+	}
+	if got := listed(t, dir); !slices.Equal(got, []string{"f"}) {
+		t.Errorf("names: %q", got)
+	}
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Skip(err)
+	}
+	_, err = Create(filepath.Join(dir, "g"), 10)
+	if !errs.Is(err, errs.Permission) || !strings.Contains(err.Error(), "read-only") {
+		t.Errorf("read-only: %v", err)
+	}
+	if _, err = Create(path, 10); !errs.Is(err, errs.Permission) {
+		t.Errorf("read-only, replacing: %v", err)
+	}
+	if b, _ := os.ReadFile(path); !bytes.HasPrefix(b, []byte("old")) {
+		t.Errorf("content: %q", b[:3])
+	}
+}
+
+// TestSealsDiffer: two files sealed in the same moment are two versions.
+func TestSealsDiffer(t *testing.T) {
+	dir := t.TempDir()
+	seen := map[int64]bool{}
+	for range 20 {
+		id, err := create(t, filepath.Join(dir, "f"), 1).Seal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[id.MtimeNs] {
+			t.Fatalf("the time %v was given before", time.Unix(0, id.MtimeNs))
+		}
+		seen[id.MtimeNs] = true
+	}
+}

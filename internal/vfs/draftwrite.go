@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// WriteDirect writes p at off past the page cache; off, len(p) and the address
+// of p obey Align. ErrDirectRefused means that the file system declined this
+// kind of write and that the caller should write through the page cache.
+func (d *Draft) WriteDirect(p []byte, off int64) error {
+	n := 0
+	for n < len(p) {
+		m, err := unix.Pwrite(d.direct, p[n:], off+int64(n))
+		switch {
+		case err == unix.EINTR:
+		case n == 0 && (err == unix.EINVAL || err == unix.EOPNOTSUPP):
+			d.refuse(fmt.Sprintf("%s accepted O_DIRECT at open but refused an aligned write: %v", d.fs.Name, err),
+				"save to a file system with direct I/O, such as ext4 or XFS")
+			return ErrDirectRefused
+		case err != nil:
+			return d.fail(fmt.Sprintf("write at offset %d of", off+int64(n)), err)
+		default:
+			whole := m / int(d.align.Offset) * int(d.align.Offset)
+			if whole == 0 {
+				return d.fail(fmt.Sprintf("write at offset %d of", off+int64(n)),
+					errs.New(errs.IO, "", "", fmt.Sprintf("the kernel took %d of %d bytes", m, len(p)-n)))
+			}
+			n += whole
+		}
+	}
+	return nil
+}
+
+// WriteBuffered writes p at off through the page cache.
+func (d *Draft) WriteBuffered(p []byte, off int64) error {
+	for len(p) > 0 {
+		n, err := unix.Pwrite(d.buffered, p, off)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return d.fail(fmt.Sprintf("write at offset %d of", off), err)
+		case n == 0:
+			return d.fail(fmt.Sprintf("write at offset %d of", off), errs.New(errs.IO, "", "", "the kernel took no byte"))
+		default:
+			p, off = p[n:], off+int64(n)
+		}
+	}
+	return nil
+}
+
+// fail gives an error of writing its kind, what is needed and free, and a fix.
+// The name is the file's own: nobody has to know the draft's.
+func (d *Draft) fail(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &errs.Error{Kind: errs.KindOf(err), Op: op, Name: d.path, Err: err}
+	dir := filepath.Dir(d.target)
+	switch {
+	case errors.Is(err, unix.ENOSPC):
+		e.Kind, e.Msg = errs.IO, fmt.Sprintf("it needs %d bytes%s; the old file, if any, is as it was", d.size, freeSpace(dir))
+		e.Fix = "free space there or save to another file system: the old file stays until the new one is whole, so both must fit"
+	case errors.Is(err, unix.EDQUOT):
+		e.Kind, e.Msg = errs.IO, fmt.Sprintf("it needs %d bytes, more than the quota there leaves", d.size)
+		e.Fix = "free space of your quota, have it raised, or save to another file system"
+	case errors.Is(err, unix.EFBIG):
+		e.Kind, e.Msg = errs.IO, fmt.Sprintf("it needs %d bytes, more than one file may have here", d.size)
+		e.Fix = "raise the limit of file sizes (ulimit -f), or save to a file system with larger files"
+	case errors.Is(err, unix.EROFS):
+		e.Kind, e.Msg = errs.Permission, "the file system is mounted read-only"
+		e.Fix = "save to another directory, or remount it read-write"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		e.Kind, e.Msg = errs.Permission, "files may not be made or replaced in "+dir
+		e.Fix = "save to a directory that you may write to, or have its permissions changed"
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		e.Kind, e.Msg = errs.NotFound, "there is no directory "+dir
+		e.Fix = "make the directory first"
+	case errors.Is(err, unix.ENAMETOOLONG):
+		e.Kind, e.Msg = errs.Invalid, "the name is too long for "+dir
+		e.Fix = "give a shorter one"
+	}
+	return e
+}
+
+// freeSpace says how much room a directory has, or nothing where that is not told.
+func freeSpace(dir string) string {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return ""
+	}
+	return fmt.Sprintf(", %d are free in %s", int64(st.Bavail)*int64(st.Bsize), dir)
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Sweep removes the drafts in dir that killed writers left, those whose lock
+// nobody holds, and returns how many. What it may not open is not its own.
+func Sweep(dir string) (int, error) {
+	removed := 0
+	err := EachName(dir, func(name string) {
+		if isDraft(name) && sweepOne(filepath.Join(dir, name)) {
+			removed++
+		}
+	})
+	return removed, err
+}
+
+// EachName calls f for the names in dir, a bounded number of them in memory at
+// a time.
+func EachName(dir string, f func(name string)) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return cause(err)
+	}
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(1024)
+		for _, n := range names {
+			f(n)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return cause(err)
+		}
+	}
+}
+
+// cause is a file-system error without the path that it repeats.
+func cause(err error) error {
+	if pe := (*os.PathError)(nil); errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// isDraft reports whether name has the form .NAME.<16 hex digits>.nebulaio.tmp.
+func isDraft(name string) bool {
+	rest, ok := strings.CutSuffix(name, draftSuffix)
+	if !ok || !strings.HasPrefix(rest, ".") || len(rest) < draftDigits+3 {
+		return false
+	}
+	digits := rest[len(rest)-draftDigits:]
+	return rest[len(rest)-draftDigits-1] == '.' && strings.Trim(digits, "0123456789abcdef") == ""
+}
+
+func sweepOne(name string) bool {
+	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return false
+	}
+	// The lock is taken before the look at the name: a draft that was published
+	// or removed meanwhile has lost it.
+	if flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || !sameFile(fd, name) {
+		return false
+	}
+	return unix.Unlink(name) == nil
+}
+
+// Waits for the lock of a directory: looked for every lockEvery, given up after
+// lockFor. Publishing takes milliseconds.
+const (
+	lockEvery = 2 * time.Millisecond
+	lockFor   = 30 * time.Second
+)
+
+// Dir is a directory whose names are being changed.
+type Dir struct {
+	path   string
+	fd     int
+	locked bool
+}
+
+// OpenDir opens dir without a lock; the caller closes it.
+func OpenDir(dir string) (*Dir, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, errs.Wrap("open directory", dir, err)
+	}
+	return &Dir{path: dir, fd: fd}, nil
+}
+
+// LockDir opens dir and takes its lock, so that one process at a time puts
+// files in place there; the lock ends with the process. Where the file system
+// does not lock directories, Locked reports false. A lock that somebody keeps is
+// an error of kind IO, an ended context of kind Cancelled.
+func LockDir(ctx context.Context, dir string) (*Dir, error) {
+	const op = "lock directory"
+	d, err := OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	tick := time.NewTicker(lockEvery)
+	defer tick.Stop()
+	for end := time.Now().Add(lockFor); ; {
+		switch err := flock(d.fd, unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			d.locked = true
+			return d, nil
+		case err != unix.EWOULDBLOCK:
+			return d, nil
+		}
+		if time.Now().After(end) {
+			d.Close()
+			return nil, errs.New(errs.IO, op, dir, "another program has held its lock for "+lockFor.String()).WithFix("see lslocks for who holds it")
+		}
+		select {
+		case <-ctx.Done():
+			d.Close()
+			return nil, errs.Wrap(op, dir, context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+// Locked reports whether nobody else changes names in the directory by our rules.
+func (d *Dir) Locked() bool { return d.locked }
+
+// Sync makes the names durable. File systems that cannot sync a directory keep
+// names by their own rules.
+func (d *Dir) Sync() error {
+	err := ignoringEINTR(func() error { return unix.Fsync(d.fd) })
+	if err == unix.EINVAL || err == unix.EOPNOTSUPP {
+		return nil
+	}
+	return errs.Wrap("sync directory", d.path, err)
+}
+
+// Close gives the lock back, also where a process that was forked meanwhile has
+// the descriptor too.
+func (d *Dir) Close() {
+	if d.fd >= 0 {
+		if d.locked {
+			_ = flock(d.fd, unix.LOCK_UN)
+		}
+		_ = unix.Close(d.fd)
+		d.fd = -1
+	}
+}

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors as they lie in memory: what a save needs to know of each, whatever framework made it."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..errors import InvalidError, UnsupportedError
+from .numpy import _ML_NAMES, _NAMES
+from .torch import _NAMES as _TORCH_NAMES
+
+
+def _nothing() -> None:
+    """There is nothing to wait for."""
+
+
+class Held(NamedTuple):
+    """One contiguous tensor: where its bytes lie, and what keeps them there."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+    address: int
+    size: int
+    kept: Any
+    stream: int | None = None
+    """The CUDA stream whose queued work may still write it; None: there is none."""
+    synchronize: Callable[[], object] = _nothing
+    """Waits for that stream."""
+
+
+def hold(name: str, tensor: Any) -> Held:
+    """Look at a tensor of torch, CuPy or NumPy, or anything with an array interface.
+
+    Raises InvalidError for one that is not contiguous or not there, and
+    UnsupportedError for a type that safetensors has no name for.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        return _torch(torch, name, tensor)
+    if getattr(tensor, "__cuda_array_interface__", None) is not None:
+        return _cuda(name, tensor)
+    return _host(name, tensor)
+
+
+def _torch(torch: Any, name: str, tensor: Any) -> Held:
+    if tensor.layout is not torch.strided:
+        raise InvalidError(f"save tensor {name!r}: its layout is {tensor.layout}, expected a dense one (fix: .to_dense())")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise InvalidError(f"save tensor {name!r}: it is on {tensor.device}, expected cpu or cuda (fix: move it there first)")
+    if not tensor.is_contiguous():
+        raise _scattered(name, tuple(tensor.shape), ".contiguous()")
+    if tensor.is_conj() or tensor.is_neg():
+        raise InvalidError(
+            f"save tensor {name!r}: its values are conjugated or negated only when they are read "
+            "(fix: pass it with .resolve_conj().resolve_neg())"
+        )
+    dtype = next((key for key, value in _TORCH_NAMES.items() if getattr(torch, value, None) is tensor.dtype), None)
+    if dtype is None:
+        raise _untyped(name, tensor.dtype)
+    shape = tuple(tensor.shape)
+    if dtype == "F4":
+        if not shape:
+            raise InvalidError(f"save tensor {name!r}: two values of float4 share a byte, so that it needs a dimension")
+        shape = (*shape[:-1], shape[-1] * 2)  # the file counts values, torch counts pairs
+    size = tensor.numel() * tensor.itemsize
+    if tensor.device.type == "cpu":
+        return Held(name, dtype, shape, "host", tensor.data_ptr() if size else 0, size, tensor)
+    stream = torch.cuda.current_stream(tensor.device)
+    device = f"cuda:{tensor.device.index}"
+    address = tensor.data_ptr() if size else 0
+    return Held(name, dtype, shape, device, address, size, tensor, int(stream.cuda_stream), stream.synchronize)
+
+
+def _cuda(name: str, tensor: Any) -> Held:
+    """CuPy, Numba, JAX and others by __cuda_array_interface__."""
+    told = tensor.__cuda_array_interface__
+    shape = tuple(int(extent) for extent in told["shape"])
+    dtype = getattr(tensor, "dtype", told["typestr"])
+    kind = _numpy_name(importlib.import_module("numpy"), name, dtype)
+    width = importlib.import_module("numpy").dtype(dtype).itemsize
+    strides = told.get("strides")
+    if strides is not None and not _row_major(shape, tuple(strides), width):
+        raise _scattered(name, shape, "ascontiguousarray")
+    place = getattr(tensor, "__dlpack_device__", None)
+    device = f"cuda:{int(place()[1])}" if place is not None else "cuda:0"
+    size = math.prod(shape) * width
+    stream: int | None = told.get("stream")
+    synchronize: Callable[[], object] = _nothing
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(tensor, cupy.ndarray):
+        with tensor.device:
+            current = cupy.cuda.get_current_stream()
+        stream, synchronize = int(current.ptr), current.synchronize
+    elif stream is not None and hasattr(tensor, "stream"):
+        synchronize = getattr(tensor.stream, "synchronize", _nothing)
+    return Held(name, kind, shape, device, int(told["data"][0]) if size else 0, size, tensor, stream, synchronize)
+
+
+def _host(name: str, tensor: Any) -> Held:
+    """NumPy, and whatever it can view without a copy."""
+    try:
+        numpy = importlib.import_module("numpy")
+    except ImportError as cause:
+        raise UnsupportedError(
+            f"save tensor {name!r}: a {type(tensor).__name__} is looked at through NumPy, which cannot be imported: "
+            f"{cause} (fix: install numpy, or pass torch tensors)"
+        ) from cause
+    array = tensor
+    if not isinstance(array, numpy.ndarray):
+        if not any(hasattr(array, known) for known in ("__array_interface__", "__array__", "__dlpack__")):
+            try:
+                array = memoryview(array)
+            except TypeError:
+                raise InvalidError(
+                    f"save tensor {name!r}: it is a {type(tensor).__name__}, expected a tensor of torch, CuPy or NumPy, "
+                    "or an object with an array interface"
+                ) from None
+        array = numpy.asarray(array)
+    if not array.flags.c_contiguous:
+        raise _scattered(name, array.shape, "numpy.ascontiguousarray")
+    if not array.dtype.isnative or sys.byteorder != "little":
+        raise InvalidError(
+            f"save tensor {name!r}: its bytes are in the order of another machine, {array.dtype.str!r}; files are "
+            "little-endian (fix: .astype(dtype.newbyteorder('<')))"
+        )
+    kind = _numpy_name(numpy, name, array.dtype)
+    return Held(name, kind, array.shape, "host", array.ctypes.data if array.nbytes else 0, array.nbytes, (tensor, array))
+
+
+def _numpy_name(numpy: Any, name: str, dtype: Any) -> str:
+    """The safetensors name of a NumPy dtype."""
+    found = numpy.dtype(dtype)
+    for key, value in _NAMES.items():
+        if found == numpy.dtype(value):
+            return key
+    ml_dtypes = sys.modules.get("ml_dtypes")  # an array of its types has imported it
+    for key, value in _ML_NAMES.items():
+        scalar = getattr(ml_dtypes, value, None)
+        if scalar is not None and found == numpy.dtype(scalar):
+            return key
+    raise _untyped(name, dtype)
+
+
+def _row_major(shape: tuple[int, ...], strides: tuple[int, ...], width: int) -> bool:
+    step = width
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent == 0:
+            return True
+        if extent > 1 and stride != step:
+            return False
+        step *= extent
+    return True
+
+
+def _scattered(name: str, shape: tuple[int, ...], fix: str) -> InvalidError:
+    return InvalidError(
+        f"save tensor {name!r}: its shape is {list(shape)} and its elements do not lie one after the other, "
+        f"expected a contiguous tensor (fix: pass it with {fix})"
+    )
+
+
+def _untyped(name: str, dtype: Any) -> UnsupportedError:
+    return UnsupportedError(f"save tensor {name!r}: safetensors has no name for {dtype} (fix: convert it to another type)")

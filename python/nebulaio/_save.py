@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flow of a save: look at each tensor, start, wait. No byte passes through Python."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import _abi, _handles, _process
+from ._frameworks import hold
+from ._frameworks.held import Held
+from .errors import InvalidError
+
+
+class Save(_handles.Job):
+    """A save of tensors that stay the caller's."""
+
+    def __init__(
+        self, system: _process.System, path: bytes, tensors: Sequence[Held], stream: int, options: dict[str, Any]
+    ) -> None:
+        self._path = path
+        self._stream = stream
+        self._options = json.dumps(options).encode()
+        self._tensors = (_abi.Tensor * len(tensors))()
+        self._shapes = []
+        for slot, tensor in zip(self._tensors, tensors):
+            shape = (ctypes.c_int64 * len(tensor.shape))(*tensor.shape)
+            self._shapes.append(shape)
+            slot.name = tensor.name.encode()
+            slot.dtype = tensor.dtype.encode()
+            slot.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
+            slot.rank = len(tensor.shape)
+            slot.address = tensor.address
+            slot.size = tensor.size
+            slot.device = tensor.device.encode()
+        super().__init__(system, tensors)
+
+    def _start(self) -> None:
+        _abi.call(
+            self.system.functions.nebulaio_save_start,
+            self.system.handle,
+            self._path,
+            self._tensors,
+            len(self._tensors),
+            self._stream,
+            self._options,
+            ctypes.byref(self.number),
+        )
+
+
+def save(
+    tensors: Mapping[str, Any],
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, str] | None,
+    checksum: bool,
+    progress: _handles.ProgressCallback | None,
+) -> None:
+    """Save tensors to path; see nebulaio.safetensors.save_file for the contract."""
+    name = os.fsencode(path)
+    if not name or b"\0" in name:
+        raise InvalidError(f"save {os.fspath(path)!r}: a path must not be empty or contain NUL")
+    options: dict[str, Any] = {}
+    if metadata is not None:
+        options["metadata"] = _texts(metadata)
+    if not checksum:
+        options["checksum"] = False
+    held = [hold(key, tensor) for key, tensor in _named(tensors)]
+    _refuse_shared(held)
+    holder = _process.current()
+    gpus = [tensor.device for tensor in held if tensor.device != "host"]
+    if gpus:
+        holder.require_cuda_after_fork(gpus[0])
+    system = holder.open()
+    streams = _streams(held)
+    if gpus:
+        system.cuda_used = True
+        options["streams"] = streams
+    with Save(system, name, held, streams[gpus[0]] if gpus else 0, options) as running:
+        running.wait(progress)
+
+
+def _named(tensors: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    if not isinstance(tensors, Mapping):
+        raise InvalidError(f"save: tensors is a {type(tensors).__name__}, expected a dict of tensors by name")
+    for name in tensors:
+        if not isinstance(name, str):
+            raise InvalidError(f"save: the tensor name {name!r} is a {type(name).__name__}, expected text")
+        if "\0" in name or not _is_text(name):
+            raise InvalidError(f"save: the tensor name {name!r} holds NUL or half a character, expected text")
+    return list(tensors.items())
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _texts(metadata: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(metadata, Mapping):
+        raise InvalidError(f"save: metadata is a {type(metadata).__name__}, expected a dict of text or None")
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not isinstance(value, str) or not _is_text(key) or not _is_text(value):
+            raise InvalidError(f"save: metadata {key!r}: {value!r} is not text, expected a dict of str to str")
+    return dict(metadata)
+
+
+def _refuse_shared(held: Sequence[Held]) -> None:
+    """Raise InvalidError for tensors that share memory: a file would hold it twice, and loading would part them."""
+    end: dict[str, tuple[int, str]] = {}
+    for tensor in sorted(held, key=lambda tensor: (tensor.device, tensor.address)):
+        if tensor.size == 0:
+            continue
+        last, other = end.get(tensor.device, (0, ""))
+        if tensor.address < last:
+            raise InvalidError(
+                f"save: tensors {other!r} and {tensor.name!r} share memory: each would have its own copy in the file, "
+                "and they would no longer be one when it is loaded (fix: leave one of them out, or save "
+                f"{tensor.name!r} as a copy with .clone())"
+            )
+        end[tensor.device] = (tensor.address + tensor.size, tensor.name)
+
+
+def _streams(held: Sequence[Held]) -> dict[str, int]:
+    """The stream to wait for on each GPU. Of a second one on the same GPU the work is waited for here."""
+    streams: dict[str, int] = {}
+    for tensor in held:
+        if tensor.device == "host" or tensor.stream is None:
+            continue
+        if streams.setdefault(tensor.device, tensor.stream) != tensor.stream:
+            tensor.synchronize()
+    for tensor in held:
+        if tensor.device != "host":
+            streams.setdefault(tensor.device, 0)
+    return streams
