@@ -44,7 +44,7 @@ test-go: tools ## Go tests with the race detector; fuzz seeds run as tests
 	$(GO) test -race -timeout 15m ./...
 
 NATIVE := -Wall -Wextra -Werror -pedantic -O1 -g -I$(ROOT)/include
-LINK := -L$(ROOT)/build -lnebulaio -lpthread -ldl -Wl,-rpath,'$$ORIGIN/..'
+LINK = -L$(ROOT)/build -lnebulaio -lpthread -ldl -Wl,-rpath,'$$ORIGIN/..' $(STATIC)
 
 .PHONY: native
 native: lib ## Build the C and C++ tests and examples into build/native
@@ -117,6 +117,8 @@ gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	cp -r python/nebulaio build/gpu/nebulaio-python && cp -r python/tests build/gpu/python-tests && cp -r bench build/gpu/bench
 	mkdir -p build/gpu/python && mv build/gpu/nebulaio-python build/gpu/python/nebulaio && mv build/gpu/python-tests build/gpu/python/tests && cp python/pyproject.toml build/gpu/python/
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/pydeps pytest
+	$(MAKE) --no-print-directory native STATIC="-static-libstdc++ -static-libgcc"
+	mkdir -p build/gpu/native && cp build/native/* test/native/run.sh build/gpu/native/
 	cp test/gpu/run.sh test/gpu/cudacopy.cu build/gpu/ && find build/gpu -name __pycache__ -prune -exec rm -rf {} +
 	du -sh build/gpu
 

@@ -19,7 +19,11 @@ case $what in
 test)
 	"$here/nebulaio" version
 	"$here/nebulaio" devices
-	"$here/gpu.test" -test.v -test.timeout 5m
+	"$here/gpu.test" -test.v -test.timeout 8m
+	"$here/nebulaio" generate --shapes qwen3-0.6b --out "${TMPDIR:-/var/tmp}/native.safetensors" >/dev/null
+	ln -sf libnebulaio.so "$here/libnebulaio.so.2"
+	DEVICE=cuda:0 bash "$here/native/run.sh" "$here/native" "${TMPDIR:-/var/tmp}/native.safetensors" | cut -c1-200
+	rm -f "${TMPDIR:-/var/tmp}/native.safetensors"
 	cd "$here/python" && python3 -m pytest -q -p no:cacheprovider -m "cuda or torch" tests "$@"
 	;;
 bench) exec bash "$here/bench/run.sh" "$@" ;;
