@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page cache: what is resident of files, and making them cold or warm.
+
+A state is made by reads and advice and then proven with cachestat(2), so that a
+run whose files were not as its name says can be marked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+COLD_LIMIT = 0.01
+"""A cold file has less than this part of it in the page cache."""
+
+WARM_LIMIT = 0.99
+"""A warm file has more."""
+
+_DROP = "/proc/sys/vm/drop_caches"
+_SYS_CACHESTAT = 451  # on every architecture
+_READ = 4 << 20
+
+
+def resident(paths: Iterable[str]) -> float | None:
+    """The part of these files' pages that is in the page cache; None where the kernel does not tell."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    page = os.sysconf("SC_PAGE_SIZE")
+    cached = pages = 0
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            found = (ctypes.c_uint64 * 5)()
+            whole = (ctypes.c_uint64 * 2)(0, 0)
+            if libc.syscall(_SYS_CACHESTAT, ctypes.c_int(fd), whole, found, ctypes.c_uint(0)) != 0:
+                return None
+            cached += int(found[0])
+            pages += -(-os.fstat(fd).st_size // page)
+        finally:
+            os.close(fd)
+    return cached / pages if pages else 1.0
+
+
+def make_cold(paths: Sequence[str]) -> str:
+    """Take the files out of the page cache; returns how, or "" when they could not be.
+
+    The files' own pages are given up first. Where some stay (another process maps
+    them) and this process may, all clean pages of the machine are dropped.
+    """
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+    left = resident(paths)
+    if left is None or left < COLD_LIMIT:
+        return "posix_fadvise" if left is not None else "posix_fadvise, unproven"
+    if os.access(_DROP, os.W_OK):
+        os.sync()
+        with open(_DROP, "w", encoding="ascii") as file:
+            file.write("3")
+        left = resident(paths)
+        if left is not None and left < COLD_LIMIT:
+            return "drop_caches"
+    return ""
+
+
+def make_warm(paths: Sequence[str], threads: int = 8) -> None:
+    """Bring the files into the page cache as far as memory allows."""
+    if (resident(paths) or 0.0) > WARM_LIMIT:
+        return
+
+    def read(job: tuple[str, int]) -> None:
+        path, start = job
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            buffer = bytearray(_READ)
+            for offset in range(start, start + (64 << 20), _READ):
+                if os.preadv(fd, [buffer], offset) == 0:
+                    return
+        finally:
+            os.close(fd)
+
+    jobs = [(path, start) for path in paths for start in range(0, os.path.getsize(path), 64 << 20)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(read, jobs))
+
+
+def in_memory(path: str) -> bool:
+    """Whether the file lies on a file system that is memory itself: it is never cold."""
+    best, kind = "", ""
+    real = os.path.realpath(path)
+    with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+        for line in mounts:
+            _, point, fstype, *_ = line.split()
+            point = point.replace("\\040", " ")
+            inside = real == point or real.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(best):
+                best, kind = point, fstype
+    return kind in ("tmpfs", "ramfs")

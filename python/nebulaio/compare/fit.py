@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a model fits on this machine, and what was changed for it. Pure decisions.
+
+A model that does not fit is not refused: it gets fewer layers where memory of
+the device is short, and files with holes where the disk is. Each change is a
+sentence that the output repeats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .shapes import Spec, size_of
+from .stats import bytes_text
+
+_GIB = 1 << 30
+_HOST_SHARE = 0.4  # of available memory: the page cache holds the files beside the tensors
+_CACHE_SHARE = 0.7  # of available memory, for files that are to be warm together
+_REAL_LIMIT = 16 * _GIB  # written into a file with holes
+
+
+class DoesNotFit(Exception):
+    """Not even one layer of the model fits; the text says where."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Free bytes: on the disk of the model directory, of host memory, on the device (None: the host)."""
+
+    disk: int
+    memory: int
+    device: int | None
+
+    def for_tensors(self) -> int:
+        """Bytes that tensors on the device may take together."""
+        if self.device is None:
+            return int(self.memory * _HOST_SHARE)
+        return int(self.device * 0.97) - _GIB
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A model as it will be made: `real_layers` of its layers have content, the others are holes."""
+
+    spec: Spec
+    sparse: bool
+    real_layers: int
+    notes: list[str] = field(default_factory=list)
+
+    def real(self, name: str) -> bool:
+        """Whether this tensor has content of its own; what is small, and outside of layers, always has."""
+        if not self.sparse or not name.startswith("model.layers.") or "norm" in name or name.endswith(".bias"):
+            return True
+        return int(name.split(".")[2]) < self.real_layers
+
+    def written(self) -> int:
+        """Bytes that the files take on disk."""
+        return sum(size_of(shape) for name, shape in self.spec.tensors().items() if self.real(name))
+
+
+def can_be_warm(nbytes: int, memory: int) -> bool:
+    """Whether files of this size stay in the page cache while they are loaded."""
+    return nbytes <= memory * _CACHE_SHARE
+
+
+def plan(spec: Spec, room: Room, *, sparse: bool = False, copies: int = 1, models: int = 1) -> Plan:
+    """The model as it fits: `copies` of it on the device at once, `models` of them on disk.
+
+    Raises DoesNotFit.
+    """
+    notes = []
+    limit = room.for_tensors() // copies
+    where = "host memory" if room.device is None else "the device"
+    if models > 1 and room.memory * _CACHE_SHARE / models < limit:
+        limit, where = int(room.memory * _CACHE_SHARE / models), "the page cache"
+    layers = spec.layers
+    if spec.nbytes() > limit:
+        per_layer = spec.with_layers(2).nbytes() - spec.smallest()
+        layers = 1 + (limit - spec.smallest()) // per_layer
+        if layers < 1:
+            raise DoesNotFit(
+                f"model {spec.name}: one layer needs {bytes_text(spec.smallest())} of {where}, "
+                f"{bytes_text(limit)} may be used (fix: a smaller --model, or fewer --processes)"
+            )
+        notes.append(
+            f"made with {layers} of {spec.published} layers ({bytes_text(spec.with_layers(layers).nbytes())} of "
+            f"{bytes_text(spec.nbytes())}): {where} has room for {bytes_text(limit)} of each"
+        )
+        spec = spec.with_layers(layers)
+    disk = (room.disk - _GIB) // models
+    if not sparse and spec.nbytes() <= disk:
+        return Plan(spec, False, layers, notes)
+    made = Plan(spec, True, 0, notes)
+    if made.written() > disk:
+        raise DoesNotFit(
+            f"model {spec.name}: embeddings alone need {bytes_text(made.written() * models)} on disk, "
+            f"{bytes_text(room.disk)} are free (fix: --dir on a larger file system)"
+        )
+    real = 0
+    while real < layers and Plan(spec, True, real + 1).written() <= min(disk // 2, _REAL_LIMIT):
+        real += 1
+    why = "as asked" if sparse and spec.nbytes() <= disk else f"{bytes_text(room.disk)} are free on its disk"
+    share = 1 - Plan(spec, True, real).written() / spec.nbytes()
+    notes.append(
+        f"files with holes ({why}): embeddings, norms, biases and {real} of {layers} layers have random weights, "
+        f"{share:.0%} of the bytes are zeros that storage never reads"
+    )
+    return Plan(spec, True, real, notes)

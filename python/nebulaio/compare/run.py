@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runs: one model by all loaders in interleaved rounds, and many processes at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import cache, child, crowd, files, fit, memory
+from .figures import of_loader
+from .process import ChildFailed
+from .shapes import SPECS, Spec, shards
+from .stats import bytes_text, rotated, seconds_text
+
+_SLOWEST = 2e8  # bytes per second that no load falls below, for time limits
+
+
+@dataclass
+class Setup:
+    """What the runs share: where, on what, how often, and who listens."""
+
+    folder: Path
+    device: dict[str, Any]
+    rounds: int
+    repeats: int
+    loaders: list[str]
+    cold: bool
+    sparse: bool
+    spawn: bool
+    log: Callable[[str], None]
+    made: list[Path] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def job(self, name: str, nbytes: int = 0, **arguments: Any) -> Any:
+        """Run a job in a process of its own, with a time limit that suits the bytes."""
+        return child.run(name, arguments, 180 + nbytes / _SLOWEST, self.spawn)
+
+    def room(self) -> fit.Room:
+        """What is free now; models of earlier runs in the folder count as free, they can be used again."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        kept = sum(path.stat().st_blocks * 512 for path in self.folder.glob("*/*.safetensors"))
+        return fit.Room(shutil.disk_usage(self.folder).free + kept, memory.available(), self.device["free"])
+
+    def model(self, plan: fit.Plan, seed: int) -> Path:
+        """The directory of a model, made if it is not there."""
+        kind = "-sparse" if plan.sparse else ""
+        folder = self.folder / f"{plan.spec.name}-{plan.spec.layers}-{seed}{kind}"
+        if not files.ready(folder, plan, seed):
+            self.log(f"making {folder.name}: {bytes_text(plan.spec.nbytes())}, {bytes_text(plan.written())} written")
+            self.made.append(folder)
+            recipe = {"spec": asdict(plan.spec), "sparse": plan.sparse, "real_layers": plan.real_layers, "seed": seed}
+            took = self.job("make", plan.written(), folder=str(folder), **recipe)
+            self.log(f"  made in {seconds_text(took)}")
+        return folder
+
+    def clean(self) -> None:
+        """Remove the models that this run made."""
+        for folder in self.made:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.made.clear()
+        if self.folder.is_dir() and not os.listdir(self.folder):
+            self.folder.rmdir()
+
+
+def compare(setup: Setup, name: str) -> dict[str, Any]:
+    """Load one model by all loaders, warm and where asked cold; returns samples and figures."""
+    room = setup.room()
+    plan = fit.plan(SPECS[name], room, sparse=setup.sparse)
+    spec = plan.spec
+    folder = setup.model(plan, seed=1)
+    states, notes = _states(setup, spec, folder, room)
+    found: dict[str, Any] = {
+        "name": name,
+        "like": spec.like,
+        "tensors": len(spec.tensors()),
+        "bytes": spec.nbytes(),
+        "files": len(shards(spec.tensors())),
+        "parameters": spec.nbytes() // 2,
+        "holes": 1 - plan.written() / spec.nbytes(),
+        "notes": plan.notes + notes,
+        "states": {},
+    }
+    watched = {loader: _watch(setup, loader, folder, states[0], spec.nbytes()) for loader in setup.loaders}
+    for state in states:
+        found["states"][state] = _rounds(setup, folder, state, found, watched)
+    return found
+
+
+def _states(setup: Setup, spec: Spec, folder: Path, room: fit.Room) -> tuple[list[str], list[str]]:
+    """Cache states that can be measured, and why one cannot."""
+    states, notes = [], []
+    if fit.can_be_warm(spec.nbytes(), room.memory):
+        states.append("warm")
+    else:
+        notes.append(f"measured cold only: {bytes_text(room.memory)} of memory cannot keep the files cached")
+    if setup.cold or not states:
+        if cache.in_memory(str(folder)):
+            notes.append("the files lie in memory (tmpfs) and are never cold")
+            states = states or ["warm"]
+        else:
+            states.append("cold")
+    return states, notes
+
+
+def _watch(setup: Setup, loader: str, folder: Path, state: str, nbytes: int) -> dict[str, Any] | None:
+    """A load that is not timed, for the peak of memory."""
+    try:
+        found = setup.job(
+            "measure", nbytes, loader=loader, folder=str(folder), device=setup.device["torch"], state=state,
+            repeats=0, logits=None, watch=True,
+        )  # fmt: skip
+    except ChildFailed as problem:
+        setup.problems.append(f"{loader} {state}: {problem}")
+        setup.log(f"  {loader}: FAILED: {problem}")
+        return None
+    return dict(found["loads"][0])
+
+
+def _rounds(
+    setup: Setup, folder: Path, state: str, model: dict[str, Any], watched: dict[str, Any]
+) -> dict[str, Any]:
+    """Interleaved rounds in one state: every loader once per round, each time another one first."""
+    nbytes = model["bytes"]
+    samples: dict[str, list[dict[str, Any]]] = {loader: [] for loader in setup.loaders}
+    kept = {loader: setup.folder / f".logits-{os.getpid()}-{loader}.pt" for loader in setup.loaders}
+    try:
+        for index in range(setup.rounds):
+            for loader in rotated(setup.loaders, index):
+                try:
+                    loads = setup.job(
+                        "measure", nbytes, loader=loader, folder=str(folder), device=setup.device["torch"], state=state,
+                        repeats=setup.repeats if state == "warm" else 0, logits=str(kept[loader]), watch=False,
+                    )["loads"]  # fmt: skip
+                except ChildFailed as problem:
+                    setup.problems.append(f"{model['name']} {state} {loader}: {problem}")
+                    setup.log(f"  {state} round {index + 1} {loader}: FAILED: {problem}")
+                    continue
+                samples[loader] += loads
+                times = ", ".join(seconds_text(load["seconds"]) for load in loads)
+                setup.log(f"  {state} round {index + 1} {loader}: {times}")
+        logits = _logits(setup, samples, kept, f"{model['name']} {state}")
+    finally:
+        for path in kept.values():
+            path.unlink(missing_ok=True)
+    ceiling = setup.device["ceiling_gbps"]
+    figures = {
+        loader: of_loader(loads, watched[loader], nbytes, model["tensors"], ceiling)
+        for loader, loads in samples.items()
+    }
+    return {"figures": figures, "samples": samples, "logits": logits}
+
+
+def _logits(setup: Setup, samples: dict[str, Any], kept: dict[str, Path], name: str) -> dict[str, Any]:
+    """Compare the logits of all loads with those of the first loader that has some."""
+    digests = {load["logits"] for loads in samples.values() for load in loads if "logits" in load}
+    have = [loader for loader in kept if kept[loader].exists()]
+    found: dict[str, Any] = {"loads": sum("logits" in load for loads in samples.values() for load in loads)}
+    found["digests"], found["against"] = len(digests), {}
+    for other in have[1:]:
+        found["against"][f"{have[0]} and {other}"] = setup.job(
+            "compare_logits", first=str(kept[have[0]]), second=str(kept[other])
+        )
+    wrong = [pair for pair, one in found["against"].items() if not one["equal"] or not one["finite"]]
+    if wrong or len(digests) > 1:
+        setup.problems.append(f"{name}: logits differ ({', '.join(wrong) or 'between rounds'})")
+    return found
+
+
+def crowded(setup: Setup, name: str, models: int, processes: int) -> dict[str, Any]:
+    """Many processes that load several models at once, against one alone."""
+    plan = fit.plan(SPECS[name], setup.room(), sparse=setup.sparse, copies=processes, models=models)
+    folders = [setup.model(plan, seed) for seed in range(1, models + 1)]
+    timeout = 180 + plan.spec.nbytes() * processes / _SLOWEST
+    state = "warm"
+    found = crowd.measure(folders, processes, setup.device["torch"], setup.rounds, state, timeout, setup.spawn)
+    found.update(name=name, like=plan.spec.like, bytes=plan.spec.nbytes(), notes=plan.notes)
+    for failure in found["failures"]:
+        setup.problems.append(f"process {failure['process']} ({failure['model']}): {failure['why']}")
+    return found

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Load a Hugging Face model directory into its transformers module.
+
+    >>> from nebulaio.huggingface import load_pretrained
+    >>> model = load_pretrained("Qwen2.5-7B/", device="cuda")
+
+The module is built without weights while its weights travel from the files to
+the device, and then they are assigned where they lie: no weight is copied a
+second time. Needs torch and transformers, which are imported when it is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from . import _process, safetensors
+from ._background import Source, Weights
+from .errors import InvalidError, NotFoundError, UnsupportedError
+
+__all__ = ["Profile", "load_pretrained"]
+
+Profile = dict[str, Any]
+"""What a load took: seconds by stage under "seconds", reports of the library under "reports"."""
+
+
+def load_pretrained(
+    path: str | os.PathLike[str],
+    device: safetensors.DeviceLike = "auto",
+    *,
+    dtype: Any = None,
+    auto_class: Any = None,
+    route: safetensors.Route = "auto",
+    cache: safetensors.Cache = "auto",
+    profile: Profile | None = None,
+) -> Any:
+    """Load the model directory at path and return its transformers module, in eval mode.
+
+    device: as in `nebulaio.safetensors.load_file`; parameters and buffers end there.
+    dtype: a torch.dtype that floating-point weights are to have; None keeps the
+        checkpoint's. A weight of another type is converted on the device.
+    auto_class: which of transformers' AutoModel classes; None is AutoModelForCausalLM.
+    route, cache: as in `nebulaio.safetensors.load_file`.
+    profile: a dictionary that is filled with what was measured, see `Profile`.
+
+    Weights that the model ties (such as lm_head and embed_tokens) are one tensor,
+    as in transformers; where the files hold both and they differ, they stay apart
+    and a RuntimeWarning says so. Parameters are views of one allocation per file.
+    What the library did is in `nebulaio.last_report()` of the calling thread.
+
+    Raises NotFoundError without a config.json, UnsupportedError for quantised
+    models and for checkpoints whose names are not those of the module (transformers
+    converts such while it loads), and what `load_model` raises.
+    """
+    model, seconds, weights = assemble(
+        os.fspath(path), lambda apart: Weights(os.fspath(path), device, apart, route, cache), dtype, auto_class
+    )
+    if weights.last is not None:
+        _process.current().reports.last = weights.last
+    if profile is not None:
+        profile["seconds"] = seconds
+        profile["reports"] = [json.loads(raw) for raw in weights.raw]
+    return model
+
+
+def assemble(
+    folder: str, start: Callable[[set[str]], Source], dtype: Any = None, auto_class: Any = None
+) -> tuple[Any, dict[str, float], Any]:
+    """Build the module of a directory around the weights of a source; returns it, seconds by stage, the source.
+
+    `start` gets the names that are best loaded apart, see `_declared_ties`, and
+    returns the source, which is entered before the module is built and waited for after.
+    """
+    torch, transformers = _imports()
+    clock = _Clock()
+    if not os.path.isfile(os.path.join(folder, "config.json")):
+        raise NotFoundError(f"load model {folder!r}: it has no config.json (expected a Hugging Face model directory)")
+    auto = auto_class or transformers.AutoModelForCausalLM
+    config = transformers.AutoConfig.from_pretrained(folder)
+    if getattr(config, "quantization_config", None) is not None:
+        raise UnsupportedError(
+            f"load model {folder!r}: it is quantised, and its weights need transformers' own conversion "
+            "(fix: use from_pretrained, or load the tensors with nebulaio.safetensors.load_model)"
+        )
+    clock.lap("config")
+    apart = _declared_ties(auto, config)
+    clock.lap("code")  # the modelling code of this architecture is imported here
+    with start(apart) as weights:
+        # Bytes flow from here on, while the module is built.
+        model = _empty_module(torch, transformers, auto, config, dtype)
+        clock.lap("module")
+        weights.wait()
+    clock.lap("wait")
+    placed = _place(torch, model, weights, folder, dtype)
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.device != placed:
+                setattr(module, name, buffer.to(placed))
+    clock.lap("assign")
+    model.eval()
+    if os.path.isfile(os.path.join(folder, "generation_config.json")):
+        model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
+    clock.lap("finish")
+    return model, {**clock.seconds, "weights": weights.seconds, "total": clock.total()}, weights
+
+
+def _imports() -> tuple[Any, Any]:
+    try:
+        return importlib.import_module("torch"), importlib.import_module("transformers")
+    except ImportError as cause:
+        raise UnsupportedError(f"load a Hugging Face model: {cause} (fix: pip install torch transformers)") from cause
+
+
+class _Clock:
+    """Seconds of stages that follow each other."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._first = self._last = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.seconds[stage] = now - self._last
+        self._last = now
+
+    def total(self) -> float:
+        return self._last - self._first
+
+
+def _declared_ties(auto: Any, config: Any) -> set[str]:
+    """Names that the model's class says are copies of others; {} where nothing is tied.
+
+    These are loaded apart from the rest, so that their memory can be given back
+    once they have proven to be copies.
+    """
+    if not getattr(config, "tie_word_embeddings", False):
+        return set()
+    mapping = getattr(auto, "_model_mapping", None)
+    known = mapping[type(config)] if mapping is not None and type(config) in mapping else None
+    classes = known if isinstance(known, (list, tuple)) else [known]
+    return {name for one in classes for name in (getattr(one, "_tied_weights_keys", None) or ())}
+
+
+def _empty_module(torch: Any, transformers: Any, auto: Any, config: Any, dtype: Any) -> Any:
+    """The module with parameters that have no memory; its buffers are computed as ever."""
+    wanted = dtype or _stored_dtype(torch, config)
+    word = "dtype" if _version(transformers) >= (4, 56) else "torch_dtype"
+    # Transformers 4 would draw initial values for what has no memory.
+    skip = getattr(transformers.modeling_utils, "no_init_weights", nullcontext)
+    with _without_memory(torch), skip():
+        model = auto.from_config(config, **({} if wanted is None else {word: wanted}))
+    model.tie_weights()
+    return model
+
+
+def _stored_dtype(torch: Any, config: Any) -> Any:
+    found = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
+    return getattr(torch, found.removeprefix("torch."), None) if isinstance(found, str) else found
+
+
+def _version(module: Any) -> tuple[int, int]:
+    major, minor = str(module.__version__).split(".")[:2]
+    return int(major), int(minor)
+
+
+@contextmanager
+def _without_memory(torch: Any) -> Iterator[None]:
+    """Parameters that this thread registers become meta tensors; buffers stay real.
+
+    A hook at registration tells parameters from buffers, which a default device of
+    "meta" cannot: rotary frequencies and the like are in no checkpoint.
+    """
+    mine = threading.get_ident()
+
+    def to_meta(module: Any, name: str, parameter: Any) -> Any:
+        if threading.get_ident() != mine or parameter is None or parameter.is_meta:
+            return None
+        empty = torch.nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
+        empty._is_hf_initialized = True  # transformers 5 leaves such alone: initial values would be for nothing
+        return empty
+
+    hook = torch.nn.modules.module.register_module_parameter_registration_hook(to_meta)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _place(torch: Any, model: Any, weights: Source, folder: str, dtype: Any) -> Any:
+    """Assign the weights to the module, tie what it ties; returns the device that they are on."""
+    state = {**weights.tensors, **weights.copies}
+    weights.tensors, weights.copies = {}, {}
+    if not state:
+        raise InvalidError(f"load model {folder!r}: its files hold no tensor")
+    placed = next(iter(state.values())).device
+    groups: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(id(parameter), []).append(name)
+    tied = []
+    for first, *others in groups.values():
+        held = [name for name in (first, *others) if name in state]
+        if not others or not held:
+            continue
+        keep = first if first in state else held[0]
+        differing = [name for name in held if name != keep and not torch.equal(state[name], state[keep])]
+        if differing:
+            warnings.warn(
+                f"load model {folder!r}: the config ties {', '.join(differing)} to {keep}, but the files hold "
+                "different values: they stay apart (fix: set tie_word_embeddings to false in config.json)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            _untie(torch, model, differing)
+        same = [name for name in (first, *others) if name not in differing]
+        tied += [(name, keep) for name in same if name != keep]
+        state = {name: value for name, value in state.items() if name == keep or name not in same}
+    if dtype is not None:
+        full = _kept_in_fp32(torch, model, dtype)
+        for name, value in state.items():
+            target = torch.float32 if any(part in name for part in full) else dtype
+            state[name] = value.to(target) if value.is_floating_point() else value
+    _check(model, state, tied, folder)
+    model.load_state_dict(state, strict=False, assign=True)
+    for name, source in tied:
+        owner, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(owner), leaf, model.get_parameter(source))
+    return placed
+
+
+def _untie(torch: Any, model: Any, names: list[str]) -> None:
+    for name in names:
+        owner, _, leaf = name.rpartition(".")
+        module = model.get_submodule(owner)
+        setattr(module, leaf, torch.nn.Parameter(getattr(module, leaf).detach().clone()))
+
+
+def _kept_in_fp32(torch: Any, model: Any, dtype: Any) -> list[str]:
+    """Parts of names that the architecture keeps in float32 whatever is asked for."""
+    parts = list(getattr(model, "_keep_in_fp32_modules", None) or ()) if dtype is torch.float16 else []
+    if dtype in (torch.float16, torch.bfloat16):
+        parts += list(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
+    return parts
+
+
+def _check(model: Any, state: dict[str, Any], tied: list[tuple[str, str]], folder: str) -> None:
+    """Every parameter and kept buffer has its weight, of its shape, and no weight is left over.
+
+    Left-overs that the architecture declares harmless are dropped from state.
+    """
+    wanted = model.state_dict()
+    for pattern in getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ():
+        for name in [name for name in state if name not in wanted and re.search(pattern, name)]:
+            del state[name]
+    missing = sorted(wanted.keys() - state.keys() - {name for name, _ in tied})
+    extra = sorted(state.keys() - wanted.keys())
+    if missing or extra:
+        raise UnsupportedError(
+            f"load model {folder!r}: the files and {type(model).__name__} differ in names: {len(missing)} missing "
+            f"({', '.join(missing[:3]) or 'none'}), {len(extra)} left over ({', '.join(extra[:3]) or 'none'}) "
+            "(fix: use from_pretrained, which converts such checkpoints)"
+        )
+    for name, value in state.items():
+        if wanted[name].shape != value.shape:
+            raise InvalidError(
+                f"load model {folder!r}: {name} has shape {list(value.shape)}, "
+                f"expected {list(wanted[name].shape)} (fix: config.json is of another model)"
+            )
