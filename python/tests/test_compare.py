@@ -263,7 +263,7 @@ def test_a_worker_that_fails_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [
     ["--model", "8b"], ["--model", ""], ["--loaders", "magic"], ["--rounds", "0"], ["--processes", "-1"],
-    ["--only", "crowd"], ["--models", "0"],
+    ["--only", "crowd"], ["--models", "0"], ["--json", "/nowhere/out.json"],
 ])  # fmt: skip
 def test_bad_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:

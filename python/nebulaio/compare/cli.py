@@ -41,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--only", choices=("load", "crowd"), help="only the comparison, or only many processes")
     made.add_argument("--sparse", action="store_true", help="make files with holes although the disk has room")
     made.add_argument("--spawn", action="store_true", help="start every process anew instead of forking")
+    made.add_argument("--no-watch", action="store_true", help="leave out the untimed loads for peaks of memory")
     made.add_argument("--dir", type=Path, default=Path(_FOLDER), help=f"where models are made ({_FOLDER})")
     made.add_argument("--keep", action="store_true", help="keep the models that were made")
     made.add_argument("--json", type=Path, help="write everything that was measured to this file")
@@ -64,6 +65,8 @@ def _checked(made: argparse.ArgumentParser, given: argparse.Namespace) -> tuple[
     ):
         if not least <= count <= 256:
             made.error(f"{option} {count}: expected {least} to 256")
+    if given.json is not None and not given.json.resolve().parent.is_dir():
+        made.error(f"--json {given.json}: expected a file in a directory that exists")
     if given.only == "crowd" and given.processes == 0:
         made.error("--only crowd: expected --processes too")
     return lists[0], lists[1]
@@ -87,9 +90,10 @@ def main(arguments: list[str] | None = None) -> int:
     except ChildFailed as problem:
         print(f"nebulaio.compare: device {given.device}: {problem}", file=sys.stderr)
         return 1
+    watch = not given.no_watch
     setup = run.Setup(
-        given.dir, device, given.rounds, given.repeats, loaders, given.cold, given.sparse, spawn, _say
-    )  # fmt: skip
+        given.dir, device, given.rounds, given.repeats, loaders, given.cold, given.sparse, watch, spawn, _say
+    )
     _say(_device_line(device, versions))
     found: dict[str, Any] = {"device": device, "versions": versions, "command": sys.argv[1:]}
     found.update(models=[], crowds=[], spawned=spawn)

@@ -97,7 +97,7 @@ def plan(spec: Spec, room: Room, *, sparse: bool = False, copies: int = 1, model
             f"{bytes_text(room.disk)} are free (fix: --dir on a larger file system)"
         )
     real = 0
-    while real < layers and Plan(spec, True, real + 1).written() <= min(disk // 2, _REAL_LIMIT):
+    while real < layers and Plan(spec, True, real + 1).written() <= min(disk // 2, _REAL_LIMIT, spec.nbytes() // 2):
         real += 1
     why = "as asked" if sparse and spec.nbytes() <= disk else f"{bytes_text(room.disk)} are free on its disk"
     share = 1 - Plan(spec, True, real).written() / spec.nbytes()

@@ -30,6 +30,7 @@ class Setup:
     loaders: list[str]
     cold: bool
     sparse: bool
+    watch: bool
     spawn: bool
     log: Callable[[str], None]
     made: list[Path] = field(default_factory=list)
@@ -107,7 +108,9 @@ def _states(setup: Setup, spec: Spec, folder: Path, room: fit.Room) -> tuple[lis
 
 
 def _watch(setup: Setup, loader: str, folder: Path, state: str, nbytes: int) -> dict[str, Any] | None:
-    """A load that is not timed, for the peak of memory."""
+    """A load that is not timed, for the peak of memory; None where it is left out or failed."""
+    if not setup.watch:
+        return None
     try:
         found = setup.job(
             "measure", nbytes, loader=loader, folder=str(folder), device=setup.device["torch"], state=state,
