@@ -185,7 +185,13 @@ def test_nothing_is_concluded_from_what_is_missing() -> None:
 def test_holes_and_host_are_named() -> None:
     assert "90% of the bytes are holes" in text(case("70b", 0.5, 4.0, holes=0.9))
     assert "no GPU took part" in text(case("7b", 0.5, 4.0, device="host"))
-    assert "70b" in conclusions.claims([case("70b", 0.5, 4.0)], [])[-1]
+
+
+def test_a_part_of_a_very_large_model_is_no_very_large_model() -> None:
+    whole = case("70b", 0.5, 4.0, parameters=70.6e9, holes=0.9)
+    assert "measured here (70.6B parameters, 953.7 MiB, 90% of it holes)" in conclusions.claims([whole], [])[-1]
+    part = case("70b", 0.5, 4.0, parameters=4.7e9)
+    assert "not answered here either, 4.7B parameters" in conclusions.claims([part], [])[-1]
 
 
 def round_of(*loads: tuple[float, float]) -> dict[str, Any]:

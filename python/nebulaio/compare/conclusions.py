@@ -16,6 +16,7 @@ from .stats import bytes_text, seconds_text, times_text
 _STUDY = {"0.6b": (1.23, 3.03, 252, 1287), "7b": (8.12, 5.70, 252, 1287)}
 _STUDY_OVERHEAD = 2.7e-3  # per tensor
 _SMALL = 3e9  # parameters; the study recommends against smaller models
+_VERY_LARGE = 7e10
 _SAME = 0.03  # closer than this is no difference
 
 Case = dict[str, Any]
@@ -48,9 +49,15 @@ def claims(cases: list[Case], crowds: list[dict[str, Any]]) -> list[str]:
     for case in cases:
         found += [_claim_speed(case), _claim_memory(case), _claim_overhead(case)]
     lines = [line for line in found if line]
-    sizes = sorted({case["model"] for case in cases} - _STUDY.keys() - {"tiny"})
-    if sizes:
-        lines.append(f'"Did not test very large models (70B+)": measured here: {", ".join(sizes)}, see above.')
+    asked = [case for case in cases if case["model"] == "70b"]
+    whole = [case for case in asked if case["parameters"] >= _VERY_LARGE and faster(case) is not None]
+    if whole:
+        holes = f", {whole[0]['holes']:.0%} of it holes" if whole[0]["holes"] > 0 else ""
+        size = f"{whole[0]['parameters'] / 1e9:.1f}B parameters, {bytes_text(whole[0]['bytes'])}{holes}"
+        lines.append(f'"Did not test very large models (70B+)": measured here ({size}), see above.')
+    elif asked:
+        size = f"{asked[0]['parameters'] / 1e9:.1f}B parameters"
+        lines.append(f'"Did not test very large models (70B+)": not answered here either, {size} were measured.')
     done = [one for one in crowds if one["ratio"] is not None]
     if done:
         lines.append('"Did not test concurrent loading": measured here, see Q3.')
