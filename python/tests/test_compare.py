@@ -185,6 +185,9 @@ def test_nothing_is_concluded_from_what_is_missing() -> None:
 def test_holes_and_host_are_named() -> None:
     assert "90% of the bytes are holes" in text(case("70b", 0.5, 4.0, holes=0.9))
     assert "no GPU took part" in text(case("7b", 0.5, 4.0, device="host"))
+    # 5 MiB of memory of its own for 1 GB: mapped. For 10 MB it is not said.
+    assert "stayed pages of the files (memory of its own grew by 5.0 MiB)" in text(case("7b", 0.5, 4.0, device="host"))
+    assert "stayed pages" not in text(case("7b", 0.5, 4.0, device="host", bytes=10**7))
 
 
 def test_a_part_of_a_very_large_model_is_no_very_large_model() -> None:

@@ -153,7 +153,8 @@ def summary(found: dict[str, Any]) -> list[str]:
         lines += ["", "Conclusions, from the figures above", *conclusions.questions(cases, found["crowds"])]
         held = conclusions.claims(cases, found["crowds"])
         if held:
-            lines += ["Claims of the mini-gds study, here", *(f"   {line}" for line in held)]
+            where = " (host memory; the study loaded to a GPU)" if found["device"]["device"] == "host" else ""
+            lines += [f"Claims of the mini-gds study, here{where}", *(f"   {line}" for line in held)]
     lines += ["", *(f"PROBLEM: {problem}" for problem in found["problems"])]
     lines.append(f"{'done' if not found['problems'] else 'done, with problems,'} in {found['seconds']:.0f} s")
     return lines

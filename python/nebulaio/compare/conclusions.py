@@ -90,8 +90,12 @@ def _speed(case: Case) -> str:
         text += f"; in a process that loads again {times_text(theirs['again']['median'], ours['again']['median'])}"
     if ours["ready"] and theirs["ready"]:
         text += f"; until the first logits {times_text(theirs['ready']['median'], ours['ready']['median'])}"
-    if case["device"] == "host" and factor < 1:
-        text += ". On the host from_pretrained maps files and reads them only when they are used; ours has read them"
+    held = theirs["anonymous_growth"]
+    if case["device"] == "host" and held is not None and held["median"] < case["bytes"] / 10:
+        text += (
+            f". The weights of from_pretrained stayed pages of the files (memory of its own grew by "
+            f"{bytes_text(held['median'])}); ours are copies in memory"
+        )
     return text + "."
 
 
