@@ -69,6 +69,7 @@ test-examples: lib build venv ## The examples run as their readers would run the
 	$(GO) run ./examples/load build/tiny.safetensors
 	PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/load.py build/tiny.safetensors
 	PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/stream.py build/tiny.safetensors
+	mkdir -p build/examples && for s in cufile cufile_async; do PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/$$s.py build/examples || exit 1; done
 	cd examples && $(PY) -m unittest -q
 	mkdir -p build/examples && for s in gpudirect_storage_example storage_io_optimization; do NEBULAIO_CLI=$(BIN) $(PY) examples/$$s.py build/examples --quick >build/examples/$$s.txt || { cat build/examples/$$s.txt; exit 1; }; done
 

@@ -49,7 +49,7 @@ type (
 	Ptr = device.Ptr
 	// DType is an element type by its safetensors name.
 	DType = format.DType
-	// Route is what is asked for: auto, buffered or direct.
+	// Route is what is asked for: auto, buffered, direct or cufile.
 	Route = transfer.Route
 	// CachePolicy is what a load may leave in the page cache: auto, keep or bypass.
 	CachePolicy = transfer.CachePolicy
@@ -89,8 +89,15 @@ type Options struct {
 	// WriteDepth how many are in flight, 0 chooses.
 	WriteBlockSize int64
 	WriteDepth     int
-	// CUDALibrary and NVMLLibrary replace the usual library names; for tests.
-	CUDALibrary, NVMLLibrary string
+	// CuFile is which interface of NVIDIA's libcufile the route cufile uses:
+	// sync (the default), async or batch.
+	CuFile string
+	// BeforeCuFile, if not nil, is called right before libcufile is opened, for
+	// a program that prepares its own environment for it. An error refuses it.
+	BeforeCuFile func() error
+	// CUDALibrary, NVMLLibrary and CuFileLibrary replace the usual library
+	// names; for tests.
+	CUDALibrary, NVMLLibrary, CuFileLibrary string
 }
 
 // System holds the devices and the engine of a process. All methods are safe
@@ -104,13 +111,17 @@ func Open(o Options) (*System, error) {
 	b := boot.Options{
 		Devices: open.Options{Mode: o.Devices},
 		Engine: transfer.Options{PoolSize: o.BufferPoolSize, MaxTransfer: o.MaxTransferSize, QueueDepth: o.QueueDepth,
-			Workers: o.Workers, IO: transfer.IO(o.IO), WriteBlock: o.WriteBlockSize, WriteDepth: o.WriteDepth},
+			Workers: o.Workers, IO: transfer.IO(o.IO), WriteBlock: o.WriteBlockSize, WriteDepth: o.WriteDepth, CuFile: transfer.CuFileAPI(o.CuFile), Peers: peers},
+		BeforeCuFile: o.BeforeCuFile,
 	}
 	if o.CUDALibrary != "" {
 		b.Devices.CUDALibraries = []string{o.CUDALibrary}
 	}
 	if o.NVMLLibrary != "" {
 		b.Devices.NVMLLibraries = []string{o.NVMLLibrary}
+	}
+	if o.CuFileLibrary != "" {
+		b.Devices.CuFileLibraries = []string{o.CuFileLibrary}
 	}
 	s, err := boot.New(b)
 	if err != nil {

@@ -108,8 +108,10 @@ int32_t nebulaio_version(char *buf, size_t cap, size_t *need);
  *   "io"                 "auto" | "uring" | "pread"
  *   "write_block_size"   largest single write of a save in bytes, default 1048576
  *   "write_depth"        writes of saves in flight, 0 = chosen
- *   "cuda_library", "nvml_library"  files to open in place of the driver's own;
- *                        for tests
+ *   "cufile"             "sync" | "async" | "batch": which interface of libcufile
+ *                        the route "cufile" uses
+ *   "cuda_library", "nvml_library", "cufile_library"  files to open in place of
+ *                        the driver's own; for tests
  * Release it after everything opened from it. */
 int32_t nebulaio_system_open(const char *options_json, uint64_t *system, char *err, size_t errcap);
 
@@ -167,7 +169,7 @@ int32_t nebulaio_model_select(uint64_t model, const char *options_json, uint64_t
  * stream: the CUDA stream (as a number; 0 = legacy default) whose queued work
  * may still use the destinations: copies begin after it. Ignored on host.
  * options_json: NULL or an object:
- *   "route"  "auto" | "buffered" | "direct"
+ *   "route"  "auto" | "buffered" | "direct" | "cufile"
  *   "cache"  "auto" | "keep" | "bypass"
  *   "verify" bool: check every block that holds a byte of a chosen tensor or of
  *            a header against FILE.crc64nvme beside each file, which "nebulaio
@@ -222,6 +224,41 @@ typedef struct nebulaio_tensor {
  *               several GPUs; where a GPU has none, the legacy default stream */
 int32_t nebulaio_save_start(uint64_t system, const char *path, const nebulaio_tensor *tensors, size_t count,
                             uint64_t stream, const char *options_json, uint64_t *job, char *err, size_t errcap);
+
+/* Opens a file whose bytes are moved between storage and memory in place, at any
+ * offset. flags: "r" read, "r+" read and write, "w" and "w+" the same of a file
+ * that is made or emptied first. options_json: NULL or an object:
+ *   "device"  where memory lies that a move does not say otherwise of:
+ *             "auto" (default) | "host" | "cuda" | "cuda:N"
+ *   "route"   of moves that do not say otherwise:
+ *             "auto" | "buffered" | "direct" | "cufile"
+ * Releasing it waits for its moves. */
+int32_t nebulaio_file_open(uint64_t system, const char *path, const char *flags, const char *options_json,
+                           uint64_t *file, char *err, size_t errcap);
+
+/* The file's length now. */
+int32_t nebulaio_file_size(uint64_t file, uint64_t *size, char *err, size_t errcap);
+
+/* Starts to read up to size bytes at file_offset to address, memory of the
+ * caller on the device that stays allocated until the job has ended. Fewer bytes
+ * in progress.bytes_done at the end mean that the file ended.
+ * stream: the CUDA stream whose queued work may still use the memory: the move
+ * begins after it. Ignored on host. options_json: NULL or an object:
+ *   "device", "route"  as of nebulaio_file_open, for this move
+ *   "async"   bool: move in the order of the stream where libcufile can; work
+ *             queued on it later then sees the effect, and the job ends when the
+ *             stream has passed. Where libcufile cannot, the job has ended when
+ *             this returns, and its report says why. */
+int32_t nebulaio_file_read_start(uint64_t file, uint64_t address, uint64_t size, uint64_t file_offset, uint64_t stream,
+                                 const char *options_json, uint64_t *job, char *err, size_t errcap);
+
+/* Starts to write size bytes at address to file_offset, in place: not atomic,
+ * and safe from a crash only after nebulaio_file_sync. Else as reading. */
+int32_t nebulaio_file_write_start(uint64_t file, uint64_t address, uint64_t size, uint64_t file_offset, uint64_t stream,
+                                  const char *options_json, uint64_t *job, char *err, size_t errcap);
+
+/* Makes what was written survive a crash. */
+int32_t nebulaio_file_sync(uint64_t file, char *err, size_t errcap);
 
 /* A job is work under way: a load, a save, a move of a file's bytes, sums. */
 

@@ -68,6 +68,8 @@ type systemOptions struct {
 	WriteDepth      int                 `json:"write_depth"`
 	CUDALibrary     string              `json:"cuda_library"`
 	NVMLLibrary     string              `json:"nvml_library"`
+	CuFile          string              `json:"cufile"`
+	CuFileLibrary   string              `json:"cufile_library"`
 }
 
 // decode reads options strictly: an unknown key is a typing error that would
@@ -95,7 +97,8 @@ func (t *Table) OpenSystem(options string) (uint64, error) {
 	}
 	boot.OwnRuntime()
 	s, err := nebulaio.Open(nebulaio.Options{Devices: o.Devices, BufferPoolSize: o.BufferPoolSize, MaxTransferSize: o.MaxTransferSize,
-		QueueDepth: o.QueueDepth, Workers: o.Workers, IO: o.IO, WriteBlockSize: o.WriteBlockSize, WriteDepth: o.WriteDepth, CUDALibrary: o.CUDALibrary, NVMLLibrary: o.NVMLLibrary})
+		QueueDepth: o.QueueDepth, Workers: o.Workers, IO: o.IO, WriteBlockSize: o.WriteBlockSize, WriteDepth: o.WriteDepth, CUDALibrary: o.CUDALibrary, NVMLLibrary: o.NVMLLibrary,
+		CuFile: o.CuFile, CuFileLibrary: o.CuFileLibrary})
 	if err != nil {
 		return 0, err
 	}
@@ -232,6 +235,8 @@ func (t *Table) Release(h uint64) error {
 		o.cancel(context.Canceled)
 		<-o.Done()
 	case *source:
+		err = o.Close()
+	case *nebulaio.File:
 		err = o.Close()
 	case *nebulaio.System:
 		err = o.Close()

@@ -128,8 +128,11 @@ func TestVerifyIsAnOptionOfALoad(t *testing.T) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	c.must(err)
 	defer f.Close()
+	before, err := f.Stat()
+	c.must(err)
 	_, err = f.WriteAt([]byte{0x5a, 0xa5, 0x5a}, 1<<20)
 	c.must(err)
+	c.must(os.Chtimes(path, before.ModTime(), before.ModTime())) // rot leaves no trace
 	if _, err := load(); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "block 1,") || !strings.Contains(err.Error(), "it holds tensor") {
 		t.Errorf("damaged: %v", err)
 	}

@@ -5,6 +5,7 @@
 package boot
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"runtime/debug"
@@ -19,6 +20,9 @@ import (
 type Options struct {
 	Devices open.Options
 	Engine  transfer.Options
+	// BeforeCuFile, if not nil, is called each time right before libcufile is
+	// opened; an error refuses it.
+	BeforeCuFile func() error
 }
 
 // System is the running parts.
@@ -30,11 +34,22 @@ type System struct {
 // New makes the device set and the engine. No GPU context or staging memory
 // exists before the first model is opened for a GPU.
 func New(o Options) (*System, error) {
+	var d device.Set
+	if o.Engine.OpenDirect == nil {
+		o.Engine.OpenDirect = func(ctx context.Context, dev device.Device) (device.Direct, error) {
+			if o.BeforeCuFile != nil {
+				if err := o.BeforeCuFile(); err != nil {
+					return nil, err
+				}
+			}
+			return d.OpenDirect(ctx, dev)
+		}
+	}
 	e, err := transfer.New(o.Engine)
 	if err != nil {
 		return nil, err
 	}
-	d, err := open.New(o.Devices)
+	d, err = open.New(o.Devices)
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}

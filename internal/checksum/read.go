@@ -57,7 +57,7 @@ func ReadFor(file string, size int64, id ID) (*Sums, error) {
 }
 
 func errReplaced(file string) error {
-	return errs.New(errs.IO, "verify", file, "the file was replaced after it was opened, and its checksums with it").WithFix("load it again")
+	return errs.New(errs.IO, "verify", file, "the file was replaced or changed after it was opened: its checksums may be those of another version").WithFix("load it again")
 }
 
 // identify looks at the version of file that has its name now.

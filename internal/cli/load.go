@@ -63,8 +63,8 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 		return nil
 	}}
 	envVar(fs, device, "device", "where to: auto, host, cuda or cuda:N")
-	envVar(fs, choice(&f.load.Route, "ROUTE", "auto", "buffered", "direct"), "route",
-		"how bytes are read: chosen per chunk (auto), through the page cache (buffered), or past it (direct)")
+	envVar(fs, choice(&f.load.Route, "ROUTE", "auto", "buffered", "direct", "cufile"), "route",
+		"how bytes are read: chosen per chunk (auto), through the page cache (buffered), past it (direct), or by NVIDIA's libcufile (cufile)")
 	envVar(fs, choice(&f.load.Cache, "POLICY", "auto", "keep", "bypass"), "cache",
 		"what the load may leave in the page cache: auto, keep or bypass")
 	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "load only tensors whose name matches `GLOB`; can be given again")
@@ -79,11 +79,14 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 
 // load runs all loads of the command and prints what it learnt.
 func (a *app) load(ctx context.Context, path string, f loadFlags) (err error) {
+	var cu cuFileHome
+	f.system.BeforeCuFile = func() error { return cu.prepare(a) }
+	f.system.CUDALibrary, f.system.NVMLLibrary, f.system.CuFileLibrary = a.CUDALibrary, a.NVMLLibrary, a.CuFileLibrary
 	sys, err := nebulaio.Open(f.system)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sys.Close()) }()
+	defer func() { err = errors.Join(err, sys.Close(), cu.remove()) }()
 	var all []loadJSON
 	for i := 1; i <= f.repeat; i++ {
 		l, err := a.loadOnce(ctx, sys, path, f)

@@ -40,6 +40,9 @@ func printLoad(w io.Writer, l loadJSON) {
 	fmt.Fprintln(w)
 	field(w, "limiting", "%s", l.Limiting)
 	printEngine(w, l.Engine)
+	if c := l.CuFile; c != nil {
+		printCuFile(w, c)
+	}
 	if v := l.Verify; v != nil {
 		field(w, "verified", "%s, %s, of them %s read for that alone; %s of CPU time", plural(int(v.Blocks), "block"), units.Bytes(v.Bytes), units.Bytes(v.Extra), seconds(v.Busy))
 	}
@@ -86,6 +89,24 @@ func printEngine(w io.Writer, e transfer.EngineReport) {
 	}
 	field(w, "engine", "%s, chunks of %s, direct reads: %s, queue depth %d; %s",
 		plural(e.Workers, "worker"), units.Bytes(e.ChunkSize), e.IO, e.QueueDepth, staging)
+}
+
+// printCuFile prints what the library itself counted.
+func printCuFile(w io.Writer, c *transfer.CuFileReport) {
+	counted := "it did not count"
+	if c.Uncounted != "" {
+		counted += ": " + printable(c.Uncounted)
+	}
+	if c.Counters != nil {
+		counted = "it counted " + c.Counters.Reads.Plus(c.Counters.Batch).String()
+	}
+	if c.Others {
+		counted += ", those of other loads among them"
+	}
+	if c.Shared {
+		counted += "; another part of this process had it open, with its own settings"
+	}
+	field(w, "cufile", "%s, interface %s; %s; %s registered", printable(c.Version), c.API, counted, units.Bytes(c.Registered))
 }
 
 // refusalLines tells each reason once: the shards of a model share theirs.

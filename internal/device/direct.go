@@ -138,6 +138,28 @@ type DirectCounters struct {
 	Writes     RouteOps `json:"writes"`
 	ReadBytes  int64    `json:"read_bytes"`
 	WriteBytes int64    `json:"write_bytes"`
+	// Batch are requests of batches, which some releases count for the whole
+	// process alone and in none of the counts above.
+	Batch      RouteOps `json:"batch,omitzero"`
+	BatchBytes int64    `json:"batch_bytes,omitempty"`
+}
+
+// ReadRoute says in a word which way reads took, those of batches included
+// where they were counted apart.
+func (c DirectCounters) ReadRoute() string {
+	if !c.Known {
+		return RouteUnknown
+	}
+	return c.Reads.Plus(c.Batch).Route()
+}
+
+// Minus is what was counted since p; unknown where either is.
+func (c DirectCounters) Minus(p DirectCounters) DirectCounters {
+	if !c.Known || !p.Known {
+		return DirectCounters{}
+	}
+	return DirectCounters{Known: true, Reads: c.Reads.Minus(p.Reads), Writes: c.Writes.Minus(p.Writes), ReadBytes: c.ReadBytes - p.ReadBytes,
+		WriteBytes: c.WriteBytes - p.WriteBytes, Batch: c.Batch.Minus(p.Batch), BatchBytes: c.BatchBytes - p.BatchBytes}
 }
 
 // Route says in a word which way reads and writes together took; unknown where

@@ -65,7 +65,7 @@ func Prove(ctx context.Context, t facts.Tree, m facts.Meta, o ProveOptions) *fac
 		return p
 	}
 	defer os.RemoveAll(dir)
-	config, err := proofConfig(t, m, dir)
+	config, err := CuFileConfig(t, m, dir)
 	if err != nil {
 		p.Skipped, p.Fix = plain(err), "correct cufile.json; see the finding cufile.json"
 		return p
@@ -135,9 +135,9 @@ func proofFile(t *facts.Target) (path string, remove func(), err error) {
 	return f.Name(), remove, nil
 }
 
-// proofConfig writes the configuration of the process: the user's, with the log
-// in dir and statistics by route.
-func proofConfig(t facts.Tree, m facts.Meta, dir string) (string, error) {
+// CuFileConfig writes the configuration of a process of our own to dir and
+// returns its name: the user's, with the log in dir and statistics by route.
+func CuFileConfig(t facts.Tree, m facts.Meta, dir string) (string, error) {
 	c := facts.Gather(t, m, -1).CuFile
 	if c.Err != nil {
 		return "", fmt.Errorf("%s cannot be used: %w", c.Path, c.Err)

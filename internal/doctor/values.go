@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,8 +46,19 @@ type ruleSet struct {
 	byID    map[string]*rule
 }
 
-// placeholder is {=name}, a value for people, or {#name}, a value for commands.
-var placeholder = regexp.MustCompile(`\{[=#]([a-z0-9_]+)\}`)
+// placeholders lists the names in {=name}, a value for people, and {#name}, a
+// value for commands.
+func placeholders(s string) []string {
+	var names []string
+	for part := range strings.SplitSeq(s, "{") {
+		name, _, ok := strings.Cut(part, "}")
+		if !ok || len(name) < 2 || name[0] != '=' && name[0] != '#' || strings.Trim(name[1:], "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
+			continue
+		}
+		names = append(names, name[1:])
+	}
+	return names
+}
 
 // parseRules reads a rules file strictly: a word it does not know, a rule
 // without its words, or a value without its source is an error that names it.
@@ -115,9 +125,9 @@ func (r *rule) validate(bad func(name, what string) error) error {
 			}
 		}
 	}
-	for _, m := range placeholder.FindAllStringSubmatch(r.Why+r.Expected+r.FixNow+r.FixBoot, -1) {
-		if _, ok := r.Values[m[1]]; !ok {
-			return bad(name, "speaks of the value "+m[1]+", which it does not have")
+	for _, m := range placeholders(r.Why + r.Expected + r.FixNow + r.FixBoot) {
+		if _, ok := r.Values[m]; !ok {
+			return bad(name, "speaks of the value "+m+", which it does not have")
 		}
 	}
 	return nil

@@ -177,6 +177,9 @@ func judge(f *exam, all []Finding) Verdict {
 		v.Direct = "unproven"
 		v.Summary += "; no path was given, so only the machine's part is judged"
 	}
+	if v.Direct != "no" && f.Mount != nil {
+		v.Loader = "cuFile for what is not in the page cache, unless its counters show the way through host memory; else " + v.Loader
+	}
 	lower(all, unwanted, note)
 	if v.Cause == nil {
 		sorted := slices.Clone(all)
@@ -198,8 +201,7 @@ func lower(all []Finding, conditions []string, note string) {
 	}
 }
 
-// loader states the route of nebulaio's own loads; they are staged whatever
-// the verdict is.
+// loader states the route of nebulaio's own loads where cuFile takes no part.
 func loader(f *exam) string {
 	if f.GPU == nil {
 		return "host memory: O_DIRECT reads, or the page cache where the data is there"

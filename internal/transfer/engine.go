@@ -32,6 +32,8 @@ type Engine struct {
 	io      IO // what direct reads use; settled when they first start
 	running int
 	closed  bool
+	judged  map[place]Peers // see Options.Peers
+	puts    chan *slot      // staging of writes; nil until the first one
 
 	workers sync.WaitGroup
 	// releasing gives the space of replaced files back behind their saves.
@@ -48,6 +50,7 @@ type port struct {
 	// One queue for all copies: two were measured to be slower, by 2 to 4 %.
 	queue  device.Queue
 	mapper device.Mapper // nil where memory is not addressable
+	lib    *library      // cuFile; nil until first asked for
 }
 
 // New returns an engine; staging and threads come with Prepare or the first
@@ -57,7 +60,7 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{opts: t, sched: newSched(), ports: map[device.Device]*port{}, pool: pool{deal: t}}, nil
+	return &Engine{opts: t, sched: newSched(), ports: map[device.Device]*port{}, judged: map[place]Peers{}, pool: pool{deal: t}}, nil
 }
 
 // Prepare makes ready in the background what a transfer to dev will need, for a
@@ -93,6 +96,7 @@ type Transfer struct {
 	proof *proof // nil: nothing is verified
 	ready *readiness
 	save  *save // nil: this is a load
+	cu    cuFileUse
 
 	prepared [ways]bool // staging was asked for; guarded by Engine.mu
 	packs    bool       // some chunks are woven, and packed in staging; guarded by Engine.mu
@@ -121,7 +125,11 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 	if req.Cache == "" {
 		req.Cache = CacheAuto
 	}
+	if req.Route == RouteCuFile {
+		req.Gap = 0 // what comes through it is not packed: every row is a read
+	}
 	t := &Transfer{e: e, req: req, began: time.Now(), drained: make(chan struct{}), done: make(chan struct{})}
+	t.cu.files, t.cu.bases = make([]*known, len(req.Files)), make([][]extentOf, len(req.Files))
 	if err := t.validate(); err != nil {
 		return nil, err
 	}
@@ -148,7 +156,7 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 			hostmem.AdviseHuge(p.mapper.Map(s.Dst, s.Wanted()))
 		}
 	}
-	go t.plan()
+	go t.plan(ctx)
 	go t.finish(ctx)
 	return t, nil
 }
@@ -167,6 +175,10 @@ func (t *Transfer) validate() error {
 			return err
 		}
 		t.total += s.Wanted()
+	}
+	if t.req.Route == RouteCuFile && t.req.Verify != nil {
+		return errs.New(errs.Invalid, "start transfer", "route cufile", "cannot be verified: cuFile puts bytes where the CPU does not see them").
+			WithFix("use route auto, which stages verified loads in host memory")
 	}
 	if t.req.Route != RouteDirect {
 		return nil
@@ -216,7 +228,7 @@ func (e *Engine) leave() {
 }
 
 // plan cuts the segments into chunks and feeds them to the workers as it goes.
-func (t *Transfer) plan() {
+func (t *Transfer) plan(ctx context.Context) {
 	defer t.e.sched.planned(t)
 	start := time.Now()
 	kept := make([]CachePolicy, len(t.req.Files))
@@ -233,6 +245,12 @@ func (t *Transfer) plan() {
 			continue
 		}
 		f := t.req.Files[s.File]
+		if t.req.Route == RouteCuFile {
+			if _, err := t.useCuFile(ctx, s.File); err != nil {
+				t.e.sched.stop(t, err)
+				return
+			}
+		}
 		alive := true
 		p := planner{params: t.paramsFor(f, kept[s.File]), residency: residencyOf(f), ramp: ramp, ramps: t.e.opts.Workers,
 			weave: s.weave, keep: t.verifies(s.File)}
@@ -247,6 +265,17 @@ func (t *Transfer) plan() {
 		if s.extra {
 			p.memAlign = 0 // there is no place to read into
 		}
+		p.cufile = sync.OnceValue(func() bool {
+			if s.weave != nil || s.extra {
+				return false // these bytes are packed, or summed, in host memory
+			}
+			ok, err := t.useCuFile(ctx, s.File)
+			if err != nil {
+				t.e.sched.stop(t, err)
+				alive = false
+			}
+			return ok
+		})
 		p.emit = func(c chunk) {
 			if !alive {
 				return
@@ -323,7 +352,7 @@ const (
 func (t *Transfer) paramsFor(f *vfs.File, cache CachePolicy) params {
 	ok, _ := f.Direct()
 	c := t.e.opts.MaxTransfer
-	p := params{chunk: c, block: t.e.opts.block, leaf: min(leafSize, c), window: max(windowSize, c), align: max(f.Align().Offset, 1), direct: ok,
+	p := params{chunk: c, block: t.e.opts.block, piece: t.e.opts.piece, leaf: min(leafSize, c), window: max(windowSize, c), align: max(f.Align().Offset, 1), direct: ok,
 		route: t.req.Route, cache: cache, missLimit: missLimit}
 	if c%p.leaf != 0 || p.leaf%p.block != 0 || p.window%c != 0 {
 		// An odd chunk size: decide per chunk.
@@ -353,8 +382,14 @@ func (t *Transfer) finish(ctx context.Context) {
 	t.result = t.err
 	t.e.sched.mu.Unlock()
 	t.wall = time.Since(t.began)
+	if err := t.leaveCuFile(); t.result == nil {
+		t.result = err
+	}
 	if t.result == nil {
 		for _, f := range t.req.Files {
+			if t.req.Live {
+				break
+			}
 			if err := f.CheckUnchanged(); err != nil {
 				t.result = err
 				return
@@ -405,6 +440,9 @@ func (e *Engine) Close() error {
 	e.releasing.Wait()
 	all := []error{e.pool.close()}
 	for _, p := range e.ports {
+		if p.lib != nil {
+			all = append(all, p.lib.close())
+		}
 		all = append(all, p.queue.Close())
 	}
 	return errors.Join(all...)

@@ -33,6 +33,8 @@ const (
 	viaDirectInPlace
 	// viaWrite gathers from devices and writes to a file.
 	viaWrite
+	// viaCuFile lets the vendor's library read straight to the destination.
+	viaCuFile
 	ways
 )
 
@@ -64,6 +66,7 @@ type chunk struct {
 type params struct {
 	chunk  int64 // largest read of cached bytes; a multiple of leaf
 	block  int64 // largest read from storage; divides leaf
+	piece  int64 // largest read through cuFile; divides window
 	leaf   int64 // residency is decided for aligned pieces of this size; a multiple of align
 	window int64 // and asked for this much at once first; a multiple of chunk
 	align  int64 // of direct reads
@@ -97,6 +100,9 @@ type planner struct {
 	keep      bool   // what a run does not want is read nevertheless, for its sum
 	residency func(off, n int64) residency
 	emit      func(chunk)
+	// cufile, if not nil, says whether bytes past the page cache are read by the
+	// vendor's library. It is asked when the first such piece is met.
+	cufile func() bool
 	// ramp counts down the first page-cache chunks, one for each worker, which
 	// grow from small to full size: the first copy then starts after a small
 	// read, and the workers do not all come back at the same time.
@@ -147,8 +153,9 @@ func (p *planner) uniform(r residency, n int64) (verdict, bool) {
 	switch {
 	case !r.known && p.mayGoDirect():
 		// The reader finds out what is cached.
+		p.past()
 		return verdict{way: viaCache, nowait: true}, true
-	case !r.known || p.route == RouteDirect:
+	case !r.known || p.route == RouteDirect || p.route == RouteCuFile:
 		return p.decide(r, n), true
 	case r.Dirty > 0:
 		return verdict{}, false
@@ -163,15 +170,26 @@ func (p *planner) mayGoDirect() bool {
 	return p.direct && p.route == RouteAuto && p.cache != CacheKeep
 }
 
+// past is the way of bytes that are read past the page cache.
+func (p *planner) past() way {
+	if p.cufile != nil && p.cufile() {
+		return viaCuFile
+	}
+	return viaDirect
+}
+
 // decide chooses for one piece. Dirty pages go through the page cache: a direct
 // read would first have to write them back.
 func (p *planner) decide(r residency, n int64) verdict {
-	if p.route == RouteDirect {
+	switch p.route {
+	case RouteDirect:
 		return verdict{way: viaDirect}
+	case RouteCuFile:
+		return verdict{way: viaCuFile}
 	}
 	missing := n - min(r.Cached, n)
 	if p.mayGoDirect() && r.known && r.Dirty <= 0 && float64(missing) > p.missLimit*float64(n) {
-		return verdict{way: viaDirect}
+		return verdict{way: p.past()}
 	}
 	if r.known && r.Cached == 0 {
 		return verdict{way: viaFill}
@@ -208,8 +226,10 @@ func (p *planner) rampSize() int64 {
 
 func (p *planner) pieces(s Segment, lo, hi int64, v verdict) {
 	for off := lo; off < hi; {
-		size := p.chunk
-		if v.way != viaCache {
+		size, most := p.chunk, p.chunk
+		if v.way == viaCuFile {
+			size, most = p.piece, p.piece
+		} else if v.way != viaCache {
 			size = p.block
 		} else if p.ramp > 0 {
 			size = p.rampSize()
@@ -220,7 +240,7 @@ func (p *planner) pieces(s Segment, lo, hi int64, v verdict) {
 		if v.way == viaCache && p.whole > 0 {
 			stop = (stop + p.whole - 1) / p.whole * p.whole
 		}
-		stop = min(hi, stop, (off/p.chunk+1)*p.chunk)
+		stop = min(hi, stop, (off/most+1)*most)
 		c, some := chunk{file: s.File, off: off, len: stop - off, dst: s.Dst + device.Ptr(off-s.Off), verdict: v}, true
 		if p.weave != nil {
 			c, some = p.weave.narrow(c, p.keep)

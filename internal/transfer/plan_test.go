@@ -42,6 +42,7 @@ type planCase struct {
 	gap   int64 // of the request
 	keep  bool  // unwanted bytes of a run are read too
 	ramps int   // chunks that grow to full size at the start
+	cu    bool
 }
 
 const testPage = 4096
@@ -59,10 +60,11 @@ func drawCase(c choices) planCase {
 		k.memAlign = []int64{1, 4, 512, testPage}[c.pick(4)]
 	}
 	k.direct = c.pick(4) > 0
-	k.route = []Route{RouteAuto, RouteAuto, RouteBuffered, RouteDirect}[c.pick(4)]
+	k.route = []Route{RouteAuto, RouteAuto, RouteBuffered, RouteDirect, RouteCuFile}[c.pick(5)]
 	if k.route == RouteDirect {
 		k.direct = true // the engine refuses the request otherwise
 	}
+	k.piece, k.cu = k.align<<c.pick(3), c.pick(3) == 0
 	k.cache = []CachePolicy{CacheAuto, CacheKeep, CacheBypass}[c.pick(3)]
 	k.missLimit = []float64{0, 1.0 / 16, 0.5}[c.pick(3)]
 	k.known = c.pick(5) > 0
@@ -145,7 +147,7 @@ func (k *planCase) clean(lo, hi int64) bool {
 
 func (k *planCase) plan() ([]chunk, int64) {
 	var out []chunk
-	p := planner{params: k.params, keep: k.keep, residency: k.residencyAt, ramp: k.ramps, ramps: k.ramps, emit: func(c chunk) { out = append(out, c) }}
+	p := planner{params: k.params, keep: k.keep, residency: k.residencyAt, ramp: k.ramps, ramps: k.ramps, cufile: func() bool { return k.cu }, emit: func(c chunk) { out = append(out, c) }}
 	for x := range k.request().runs() {
 		p.weave = x.weave
 		p.segment(x.Segment)
@@ -327,8 +329,11 @@ func (k *planCase) splits(s Segment, chunks []chunk, i int) bool {
 
 // slotFor is the size of the slots that chunks of a way are read into.
 func (k *planCase) slotFor(w way) int64 {
-	if w == viaCache {
+	switch w {
+	case viaCache:
 		return k.chunk
+	case viaCuFile:
+		return k.piece
 	}
 	return k.block
 }
@@ -367,6 +372,16 @@ func (k *planCase) checkChunk(c chunk) string {
 			return "is read in place without alignment in memory"
 		}
 	case viaDirect:
+		if k.cu && k.route == RouteAuto {
+			return "is direct where cuFile is open"
+		}
+	case viaCuFile:
+		if k.route == RouteCuFile {
+			return ""
+		}
+		if !k.cu {
+			return "is read by cuFile where that is not open"
+		}
 	default:
 		return "is read in no known way"
 	}

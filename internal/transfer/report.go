@@ -25,6 +25,14 @@ const (
 	RouteTakenBuffered RouteTaken = "buffered"
 	// RouteTakenDirect: the bytes came from storage past the page cache (O_DIRECT).
 	RouteTakenDirect RouteTaken = "direct"
+	// RouteTakenCuFileP2P and the next: libcufile read the bytes, and its own
+	// counters show how: from the disk to the GPU by the kernel's P2PDMA, by
+	// nvidia-fs, or through host memory.
+	RouteTakenCuFileP2P    RouteTaken = "cufile_p2p"
+	RouteTakenCuFileNVFS   RouteTaken = "cufile_nvfs"
+	RouteTakenCuFileCompat RouteTaken = "cufile_compat"
+	// RouteTakenCuFileUnknown: the counters show several ways, or are not there.
+	RouteTakenCuFileUnknown RouteTaken = "cufile_unknown"
 )
 
 // Report says how a transfer went. It is plain data, the same in every language.
@@ -47,6 +55,7 @@ type Report struct {
 	Refusals    []RefusalReport `json:"refusals"`
 	Notes       []string        `json:"notes"`
 	Verify      *VerifyReport   `json:"verify,omitempty"` // nil: nothing was verified
+	CuFile      *CuFileReport   `json:"cufile,omitempty"` // nil: libcufile took no part
 	Error       string          `json:"error,omitempty"`
 
 	Save *SaveReport `json:"save,omitempty"` // nil: this was a load
@@ -123,7 +132,7 @@ type FileReport struct {
 
 // RefusalReport is a faster way that was not open, why, and what to do.
 type RefusalReport struct {
-	What   string `json:"what"` // "direct", "pinned staging", "residency"
+	What   string `json:"what"` // "direct", "cufile", "pinned staging", "residency"
 	On     string `json:"on"`
 	Reason string `json:"reason"`
 	Fix    string `json:"fix,omitempty"`
@@ -165,6 +174,7 @@ type tally struct {
 	extra    account      // reads for sums alone
 	packing  account      // of what is wanted out of what was read
 	padding  atomic.Int64 // bytes of direct reads that alignment added
+	cufile   account      // reads through libcufile
 }
 
 func (a *account) note(n int64, start, end time.Time) {
@@ -280,9 +290,10 @@ func (t *Transfer) Report() Report {
 	r.ReadReport = &read
 	r.Stages = y.stages()
 	r.Limiting = y.limiting(t.wall)
-	policies := y.policies
+	policies, cufile := y.policies, y.cufile
 	y.mu.Unlock()
 	t.describeFiles(&r, policies)
+	t.describeCuFile(&r, cufile)
 	t.describeEngine(&r)
 	t.notes(&r)
 	t.describeVerify(&r)
@@ -312,6 +323,9 @@ func (y *tally) stages() []StageReport {
 	if y.direct.chunks > 0 {
 		out = append(out, stage("read_direct", &y.direct))
 	}
+	if y.cufile.chunks > 0 {
+		out = append(out, stage("read_cufile", &y.cufile))
+	}
 	if y.extra.chunks > 0 {
 		out = append(out, stage("read_extra", &y.extra))
 	}
@@ -333,6 +347,8 @@ func (y *tally) stages() []StageReport {
 // page cache.
 func (y *tally) limiting(wall time.Duration) string {
 	switch {
+	case y.cufile.bytes > 0 && y.cufile.span.length() > wall*8/10:
+		return "storage read by cuFile"
 	case y.direct.bytes > 0 && y.direct.span.length() > wall*8/10:
 		return "storage read"
 	case y.route(RouteTakenBuffered).bytes > y.cached.bytes/2:

@@ -32,6 +32,8 @@ type pool struct {
 
 	preparing sync.WaitGroup
 	turn      turn
+	others    []*hostmem.Region // freed with the pool
+	beside    []*slot           // of adopt
 }
 
 // slotKind is what a slot is for.
@@ -240,13 +242,36 @@ func (s *slot) markFor(p *port) (device.Mark, error) {
 	return m, nil
 }
 
+// adopt cuts r into n slots beside those of the pool, freed with it.
+func (p *pool) adopt(r *hostmem.Region, n int, size int64) []*slot {
+	p.keep(r)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// In a pool of their own: prepare looks only for slots of reads.
+	own := &pool{deal: p.deal}
+	own.cut(r.Bytes(), writeSlot, n, size)
+	slots := own.all
+	for _, pt := range own.parts {
+		pt.turn = &p.turn
+	}
+	p.parts, p.beside = append(p.parts, own.parts...), append(p.beside, slots...)
+	return slots
+}
+
+// keep frees r with the pool.
+func (p *pool) keep(r *hostmem.Region) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.others = append(p.others, r)
+}
+
 // close unpins and unmaps; no slot is in use any more.
 func (p *pool) close() error {
 	p.preparing.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []error
-	for _, s := range p.all {
+	for _, s := range append(p.all, p.beside...) {
 		for _, m := range s.marks {
 			all = append(all, m.Close())
 		}
@@ -261,6 +286,10 @@ func (p *pool) close() error {
 	if p.region != nil {
 		all = append(all, p.region.Unmap())
 	}
+	for _, r := range p.others {
+		all = append(all, r.Unmap())
+	}
+	p.others = nil
 	p.region, p.parts, p.all, p.free = nil, nil, nil, [slotKinds][]*slot{}
 	return errors.Join(all...)
 }

@@ -17,7 +17,8 @@
 //	    is read between them goes nowhere.
 //	T2  A transfer ends only when no copy of it is queued any more, whether it
 //	    succeeded, failed or was cancelled.
-//	T3  Staging never exceeds Options.PoolSize, however many transfers run.
+//	T3  Staging of reads never exceeds Options.PoolSize, however many transfers
+//	    run; that of writes in place is fixed and comes with the first one.
 //	T4  A transfer succeeds only if every read was whole and no file changed.
 //	T5  A transfer that verifies succeeds only if every block with a byte of a
 //	    segment in it has its sum; each byte is summed before it is sent on.
@@ -27,6 +28,7 @@
 package transfer
 
 import (
+	"context"
 	"runtime"
 	"strconv"
 
@@ -48,6 +50,9 @@ const (
 	// RouteDirect reads everything past the page cache; where a file refuses,
 	// the transfer fails instead of falling back.
 	RouteDirect Route = "direct"
+	// RouteCuFile lets NVIDIA's libcufile read everything straight to the GPU;
+	// where that is refused the transfer fails instead of falling back.
+	RouteCuFile Route = "cufile"
 )
 
 // CachePolicy is what a load may leave in the page cache.
@@ -71,10 +76,10 @@ func ParseRoute(s string) (Route, error) {
 	switch r := Route(s); r {
 	case "":
 		return RouteAuto, nil
-	case RouteAuto, RouteBuffered, RouteDirect:
+	case RouteAuto, RouteBuffered, RouteDirect, RouteCuFile:
 		return r, nil
 	}
-	return "", errs.New(errs.Invalid, "choose route", strconv.Quote(s), "is not a route; expected auto, buffered or direct")
+	return "", errs.New(errs.Invalid, "choose route", strconv.Quote(s), "is not a route; expected auto, buffered, direct or cufile")
 }
 
 // ParseCachePolicy checks a cache policy given as text; empty is CacheAuto.
@@ -111,6 +116,14 @@ type Options struct {
 	WriteBlock  int64 // largest single write of a save; default 1 MiB
 	WriteDepth  int   // writes of saves in flight; default 16
 	Poison      bool  // overwrite each slot when its copy is done: tests catch early reuse
+	// CuFile is which interface of libcufile the route cufile uses.
+	CuFile CuFileAPI
+	// OpenDirect opens libcufile for a device; nil where there is none.
+	OpenDirect func(ctx context.Context, dev device.Device) (device.Direct, error)
+	// Peers judges, without opening libcufile, whether the disk under a file may
+	// reach a device past the CPU. It is asked once for each device and file
+	// system; nil means never, and then auto does not use cuFile.
+	Peers func(path string, dev device.Info) Peers
 }
 
 // Defaults and bounds of Options.
@@ -129,6 +142,7 @@ const (
 type tuned struct {
 	Options
 	block       int64 // largest read from storage
+	piece       int64 // largest read through cuFile
 	fillers     int   // threads that read through the page cache from storage
 	largeSlots  int   // staging slots of MaxTransfer, for page-cache copies
 	smallSlots  int   // staging slots of block, for reads from storage
@@ -164,6 +178,7 @@ func (o Options) tune() (tuned, error) {
 	if o.PoolSize < minPoolSize || o.PoolSize > maxPoolSize {
 		return bad("buffer_pool_size", o.PoolSize, "256 KiB to 64 GiB")
 	}
+	piece := o.piece()
 	if o.MaxTransfer == 0 {
 		o.MaxTransfer = DefaultMaxTransfer
 	}
@@ -195,13 +210,19 @@ func (o Options) tune() (tuned, error) {
 	if o.WriteDepth == 0 {
 		o.WriteDepth = defaultQueueDepth
 	}
+	var err error
+	if o.CuFile, err = ParseCuFileAPI(string(o.CuFile)); err != nil {
+		return tuned{}, err
+	}
 	if o.Workers == 0 {
 		o.Workers = min(mostWorkers, max(2, runtime.NumCPU()*5/8))
 	}
 	if o.QueueDepth == 0 {
 		o.QueueDepth = defaultQueueDepth
 	}
-	return o.deal(), nil
+	t := o.deal()
+	t.piece = piece
+	return t, nil
 }
 
 // deal divides the pool: a quarter for reads from storage, three sixteenths for
@@ -252,6 +273,9 @@ type Request struct {
 	// still use the destinations.
 	Stream    uint64
 	HasStream bool
+	// Live says that the files may change while they are read, as those may that
+	// the caller itself writes to; else a change fails the transfer.
+	Live bool
 	// Verify, one per file or nil, are the sums that files must have: nil for a
 	// file that is not verified. A block that differs ends the transfer with
 	// kind Corrupt, as do sums of a file of another size. Segments of a verified

@@ -22,7 +22,7 @@ func (e *Engine) ensure(w way, t *Transfer) error {
 			return err
 		}
 	}
-	staged := w == viaDirect || (w != viaDirectInPlace && (t.port.mapper == nil || t.packs))
+	staged := w == viaDirect || (w != viaDirectInPlace && w != viaCuFile && (t.port.mapper == nil || t.packs))
 	if staged && !t.prepared[w] {
 		t.prepared[w] = true
 		kind := smallSlot
@@ -48,6 +48,8 @@ func (e *Engine) start(w way) error {
 			e.startThread(w, nil)
 		}
 		return nil
+	case viaCuFile:
+		return e.startCuFile()
 	}
 	if o.IO == IOUring {
 		slots, err := e.pool.take(o.directSlots, smallSlot)
@@ -126,6 +128,8 @@ func (w *worker) do(t *Transfer, c chunk) {
 	switch {
 	case w.way == viaDirectInPlace:
 		w.readInPlace(t, c)
+	case w.way == viaCuFile:
+		w.readCuFile(t, c)
 	case w.way == viaCache && t.inPlace(c):
 		w.cacheInto(t, c, t.port.mapper.Map(c.dst, c.len), nil)
 	default:
@@ -223,7 +227,7 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 	if c.nowait {
 		n := f.ReadCached(buf, c.off)
 		t.tally.read(c, RouteTakenCache, n, start)
-		if n < c.len && !w.restDirect(t, c, n) {
+		if n < c.len && !w.e.pastCache(t, c, n, true) {
 			return
 		}
 		if n == 0 {
@@ -243,23 +247,28 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 	w.e.deliver(t, c, buf, s)
 }
 
-// restDirect queues what follows the first n bytes of c, which are absent from
-// the page cache, to be read past it. It reports false when c has failed.
-func (w *worker) restDirect(t *Transfer, c chunk, n int64) bool {
-	if err := w.e.ensure(viaDirect, t); err != nil {
-		w.e.sched.failed(t, err)
+// pastCache queues what follows the first n bytes of c, which are absent from
+// the page cache, to be read past it, by cuFile where the transfer has it and
+// that is wanted. It reports false when c has failed.
+func (e *Engine) pastCache(t *Transfer, c chunk, n int64, cufile bool) bool {
+	w, size := viaDirect, e.opts.block
+	if cufile && c.weave == nil && !c.extra && t.cu.files[c.file] != nil {
+		w, size = viaCuFile, e.opts.piece
+	}
+	if err := e.ensure(w, t); err != nil {
+		e.sched.failed(t, err)
 		return false
 	}
 	for n < c.len {
 		off := c.off + n
-		stop := min(c.off+c.len, (off/w.e.opts.block+1)*w.e.opts.block)
+		stop := min(c.off+c.len, (off/size+1)*size)
 		n = stop - c.off
-		rest, some := chunk{file: c.file, off: off, len: stop - off, dst: c.dst + device.Ptr(off-c.off), extra: c.extra, verdict: verdict{way: viaDirect}}, true
+		rest, some := chunk{file: c.file, off: off, len: stop - off, dst: c.dst + device.Ptr(off-c.off), extra: c.extra, verdict: verdict{way: w}}, true
 		if c.weave != nil {
 			rest, some = c.weave.narrow(rest, t.verifies(c.file))
 		}
-		if some && !w.e.sched.add(t, rest) {
-			w.e.sched.drop(t)
+		if some && !e.sched.add(t, rest) {
+			e.sched.drop(t)
 			return false
 		}
 	}

@@ -31,6 +31,13 @@ func (f *File) NewReader(drop bool) (*Reader, error) {
 	return &Reader{f: f, fd: fd, drop: drop}, nil
 }
 
+// Again opens the file once more, through the page cache and without any flag
+// beside, for a library that takes descriptors. The caller closes it.
+func (f *File) Again() (fd int, err error) {
+	fd, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.buffered), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return fd, errs.Wrap("open again", f.path, err)
+}
+
 // File is what the reader reads.
 func (r *Reader) File() *File { return r.f }
 

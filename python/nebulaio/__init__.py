@@ -18,8 +18,9 @@ import json
 from typing import Any
 
 from . import _options, _process, errors, safetensors
+from .cufile import CuFile
 
-__all__ = ["__version__", "configure", "devices", "errors", "last_report", "library_path", "safetensors", "version"]
+__all__ = ["CuFile", "__version__", "configure", "devices", "errors", "last_report", "library_path", "safetensors", "version"]
 
 
 def version() -> str:
@@ -60,6 +61,7 @@ def configure(
     queue_depth: int | None = None,
     max_transfer_size: int | str | None = None,
     io: str | None = None,
+    cufile: str | None = None,
     devices: str | None = None,
     write_block_size: int | str | None = None,
     write_depth: int | None = None,
@@ -71,6 +73,7 @@ def configure(
     queue_depth: cold reads in flight; 0 lets the library choose.
     max_transfer_size: largest single read or copy in bytes (4 MiB).
     io: how cold reads are made: "auto", "uring" or "pread".
+    cufile: which interface of libcufile the route "cufile" uses: "sync", "async" or "batch".
     devices: CUDA: "auto", "require" (fail without it) or "off".
     write_block_size: largest single write of a save in bytes (1 MiB).
     write_depth: writes of saves in flight; 0 lets the library choose.
@@ -86,6 +89,7 @@ def configure(
         "queue_depth": queue_depth,
         "max_transfer_size": max_transfer_size,
         "io": io,
+        "cufile": cufile,
         "devices": devices,
         "write_block_size": write_block_size,
         "write_depth": write_depth,

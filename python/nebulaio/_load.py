@@ -11,7 +11,7 @@ from typing import Any, get_args
 from . import _device, _frameworks, _handles, _process, _slices
 from .errors import InvalidError
 
-_ROUTES = ("auto", "buffered", "direct")
+_ROUTES = ("auto", "buffered", "direct", "cufile")
 _CACHES = ("auto", "keep", "bypass")
 
 

@@ -17,6 +17,7 @@ _SIZES: Final = ("buffer_pool_size", "max_transfer_size", "write_block_size")
 _COUNTS: Final = ("queue_depth", "workers", "write_depth")
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "io": ("auto", "uring", "pread"),
+    "cufile": ("sync", "async", "batch"),
     "devices": ("auto", "require", "off"),
 }
 KEYS: Final = (*_SIZES, *_COUNTS, *_CHOICES)

@@ -44,7 +44,7 @@ __all__ = [
 Tensor = Any
 """A tensor of the framework asked for: torch.Tensor, cupy.ndarray, numpy.ndarray, jax.Array or a Numba device array."""
 
-Route = Literal["auto", "buffered", "direct"]
+Route = Literal["auto", "buffered", "direct", "cufile"]
 Cache = Literal["auto", "keep", "bypass"]
 
 
@@ -73,7 +73,8 @@ def load_file(
         CuPy and Numba hold CUDA memory only.
     tensors: a glob or globs of tensor names; only these are read.
     route: how file bytes travel: "buffered" through the page cache, "direct"
-        past it, or "auto": each range by where it already lies.
+        past it, "cufile" by NVIDIA's libcufile, or "auto": each range by where it
+        already lies.
     cache: what the page cache keeps afterwards: "keep", "bypass" or "auto".
     lenient: accept headers that the reference implementation accepts and the
         specification does not, such as leading whitespace.

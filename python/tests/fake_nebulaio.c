@@ -14,6 +14,10 @@
  *   longname=N                         the tensor's name has N bytes
  *   device=X                           what describe calls the device
  *
+ * The path given to file_open is a script too; the words start=N, wait=N and
+ * slow are those of a move. A read fills its memory as a load does, a write
+ * looks at it. The end of the file is not modelled.
+ *
  * fake_log gives the calls made so far, fake_live the handles not released.
  */
 #include <stdio.h>
@@ -30,9 +34,9 @@
 #define MAX_HANDLES 1024
 
 struct handle {
-	int kind; /* 0 free, 1 system, 2 model, 3 load */
+	int kind; /* 0 free, 1 system, 2 model, 3 load or move, 4 file */
 	char script[4096];
-	int cancelled, waits_left, ended, status;
+	int cancelled, waits_left, ended, status, write;
 	nebulaio_buffer dst;
 };
 
@@ -250,6 +254,61 @@ int32_t nebulaio_save_start(uint64_t system, const char *path, const nebulaio_te
 	return NEBULAIO_OK;
 }
 
+int32_t nebulaio_file_open(uint64_t system, const char *path, const char *flags, const char *options, uint64_t *file,
+                           char *err, size_t errcap)
+{
+	(void)flags, (void)options;
+	if (!get(system, 1))
+		return fail(NEBULAIO_ERR_CLOSED, "open file: the system is closed", err, errcap);
+	*file = make(4, path);
+	return NEBULAIO_OK;
+}
+
+int32_t nebulaio_file_size(uint64_t file, uint64_t *size, char *err, size_t errcap)
+{
+	if (!get(file, 4))
+		return fail(NEBULAIO_ERR_CLOSED, "size: handle is closed", err, errcap);
+	*size = 0;
+	return NEBULAIO_OK;
+}
+
+static int32_t move(uint64_t file, int write, uint64_t address, uint64_t size, uint64_t *job, char *err, size_t errcap)
+{
+	struct handle *f = get(file, 4);
+	char script[4096];
+	if (!f)
+		return fail(NEBULAIO_ERR_CLOSED, "start: handle is closed", err, errcap);
+	long status = number(f->script, "start=", 0);
+	if (status)
+		return fail((int32_t)status, "start: scripted", err, errcap);
+	snprintf(script, sizeof script, "size=%llu,%.3900s", (unsigned long long)size, f->script);
+	note("start");
+	*job = make(3, script);
+	handles[*job].dst = (nebulaio_buffer){address, size};
+	handles[*job].waits_left = 3;
+	handles[*job].write = write;
+	return NEBULAIO_OK;
+}
+
+int32_t nebulaio_file_read_start(uint64_t file, uint64_t address, uint64_t size, uint64_t offset, uint64_t stream,
+                                 const char *options, uint64_t *job, char *err, size_t errcap)
+{
+	(void)offset, (void)stream, (void)options;
+	return move(file, 0, address, size, job, err, errcap);
+}
+
+int32_t nebulaio_file_write_start(uint64_t file, uint64_t address, uint64_t size, uint64_t offset, uint64_t stream,
+                                  const char *options, uint64_t *job, char *err, size_t errcap)
+{
+	(void)offset, (void)stream, (void)options;
+	return move(file, 1, address, size, job, err, errcap);
+}
+
+int32_t nebulaio_file_sync(uint64_t file, char *err, size_t errcap)
+{
+	return get(file, 4) ? NEBULAIO_OK : fail(NEBULAIO_ERR_CLOSED, "sync: handle is closed", err, errcap);
+}
+
 static void fill(struct handle *h)
 {
 	for (long i = 0; i < number(h->script, "size=", 16); i++)
@@ -284,7 +343,8 @@ int32_t nebulaio_wait(uint64_t load, int32_t timeout_ms, nebulaio_progress *prog
 	}
 	if (h->status)
 		return fail(h->status, "load: scripted", err, errcap);
-	fill(h);
+	if (!h->write)
+		fill(h);
 	if (progress)
 		progress->bytes_done = (uint64_t)size;
 	return NEBULAIO_OK;

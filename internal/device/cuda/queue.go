@@ -40,6 +40,9 @@ func (g *Device) NewQueue() (device.Queue, error) {
 	return q, nil
 }
 
+// Stream implements device.Streamer.
+func (q *queue) Stream() uint64 { return uint64(q.stream) }
+
 // CopyIn queues a host-to-device copy.
 func (q *queue) CopyIn(dst device.Ptr, src []byte) error {
 	if len(src) == 0 {

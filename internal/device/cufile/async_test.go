@@ -42,7 +42,7 @@ func TestStreams(t *testing.T) {
 	if err := d.ReadAsync(r.buf.Ptr(), op, stream); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := op.Result(); n != 5000 || err != nil || !bytes.Equal(r.gpu.Bytes(r.buf.Ptr()+100, 5000), want[4096:9096]) {
+	if n, err := d.Moved(op); n != 5000 || err != nil || !bytes.Equal(r.gpu.Bytes(r.buf.Ptr()+100, 5000), want[4096:9096]) {
 		t.Errorf("%d, %v, or other bytes", n, err)
 	}
 	*op = cufile.StreamOp{Size: 10}
@@ -58,7 +58,7 @@ func TestStreams(t *testing.T) {
 	if err := d.ReadAsync(r.buf.Ptr(), op, stream); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := op.Result(); cufile.Code(err) != 5044 {
+	if _, err := d.Moved(op); cufile.Code(err) != 5044 {
 		t.Errorf("an operation that failed: %v", err)
 	}
 	r.fake.Fail("cuFileReadAsync", 0, 1, 5038)

@@ -187,3 +187,44 @@ func (b *Batch) destroy() (err error) {
 	})
 	return errs.Wrap("end a cuFile batch on", b.s.info.ID, err)
 }
+
+// directBatch is a batch as device speaks of it.
+type directBatch struct{ *Batch }
+
+// NewDirectBatch implements device.Batcher.
+func (s *Session) NewDirectBatch(n int) (device.DirectBatch, error) {
+	b, err := s.NewBatch(n)
+	if err != nil {
+		return nil, err
+	}
+	return directBatch{b}, nil
+}
+
+// Submit implements device.DirectBatch.
+func (d directBatch) Submit(reads []device.DirectRead) error {
+	ops := make([]BatchOp, len(reads))
+	for i, r := range reads {
+		f, _ := r.File.(*File)
+		ops[i] = BatchOp{File: f, Opcode: OpRead, Base: r.Base, BufOff: r.BufOff, N: r.N, FileOff: r.FileOff, Cookie: r.Cookie}
+	}
+	return d.Batch.Submit(ops)
+}
+
+// Wait implements device.DirectBatch.
+func (d directBatch) Wait(timeout time.Duration) ([]device.DirectDone, error) {
+	events, err := d.Batch.Wait(1, timeout)
+	out := make([]device.DirectDone, 0, len(events))
+	for _, e := range events {
+		n, err := e.Bytes()
+		out = append(out, device.DirectDone{Cookie: e.Cookie, N: n, Err: err})
+	}
+	return out, err
+}
+
+// Close implements device.DirectBatch.
+func (d directBatch) Close() error {
+	if d.open > 0 {
+		_ = d.Cancel() // the batch ends in any case
+	}
+	return d.Batch.Close()
+}

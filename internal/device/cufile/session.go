@@ -55,7 +55,9 @@ func (s *Session) Facts() map[string]string {
 	if s.closed {
 		return map[string]string{"version": s.lib.Version(), "library": s.lib.Name()}
 	}
-	return s.lib.facts()
+	f := s.lib.facts()
+	f["shared"] = fmt.Sprint(s.shared)
+	return f
 }
 
 // OpenFile implements device.Direct.
@@ -155,9 +157,7 @@ func (s *Session) Counters() (device.DirectCounters, error) {
 	if err != nil {
 		return device.DirectCounters{}, errs.Wrap("read cuFile's counters of", s.info.ID, err)
 	}
-	c := now.of(s.info.UUID)
-	return device.DirectCounters{Known: true, Reads: c.Reads.Minus(s.base.Reads), Writes: c.Writes.Minus(s.base.Writes),
-		ReadBytes: c.ReadBytes - s.base.ReadBytes, WriteBytes: c.WriteBytes - s.base.WriteBytes}, nil
+	return now.of(s.info.UUID).Minus(s.base), nil
 }
 
 // Close implements device.Direct.

@@ -152,7 +152,9 @@ func (s *StatsL3) of(uuid string) device.DirectCounters {
 	for i := range s.GPUs() {
 		all = all && !ours(&s.gpus[i])
 	}
-	c := device.DirectCounters{Known: true}
+	b := &s.Detailed.Basic
+	c := device.DirectCounters{Known: true, BatchBytes: int64(b.BatchReadBytes + b.BatchWriteBytes), Batch: device.RouteOps{Total: int64(b.BatchProcessed.OK + b.BatchPosixProcessed.OK),
+		P2P: int64(b.BatchP2PSubmit.OK), NVFS: int64(b.BatchNVFSSubmit.OK), Posix: int64(max(b.BatchPosixProcessed.OK, b.BatchPosixEnqueued.OK)), Errors: int64(b.BatchProcessed.Failed + b.BatchPosixProcessed.Failed)}}
 	for i := range s.GPUs() {
 		g := &s.gpus[i]
 		if !all && !ours(g) {

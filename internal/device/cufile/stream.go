@@ -4,7 +4,6 @@ package cufile
 
 import (
 	"fmt"
-	"unsafe"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/dl"
@@ -19,36 +18,21 @@ const (
 	StreamPageAligned       = 8 // sizes and offsets are multiples of 4096
 )
 
-// StreamOp is one read or write in the order of a CUDA stream. The library
-// reads the fields when the stream gets there, not when it is queued, and
-// writes Done then. So it lies in memory that the Go runtime does not own, and
-// stays as it is until the stream has passed it.
-type StreamOp struct {
-	Size       uint64
-	FileOffset int64
-	BufOffset  int64
-	Done       int64 // bytes, or a negative code; 0 until then
-}
+// StreamOp is one read or write in the order of a CUDA stream.
+type StreamOp = device.StreamOp
 
-// NewStreamOp places an operation at the start of mem, which lies outside the
-// Go heap and is aligned to 8. Kind Invalid where mem does not fit.
+// NewStreamOp places an operation at the start of mem; see device.NewStreamOp.
 func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, error) {
-	const need = int(unsafe.Sizeof(StreamOp{}))
-	if len(mem) < need || uintptr(unsafe.Pointer(unsafe.SliceData(mem)))%8 != 0 {
-		return nil, errs.New(errs.Invalid, "place a stream operation in", fmt.Sprintf("%d bytes", len(mem)), fmt.Sprintf("expected %d bytes, aligned to 8", need))
-	}
-	if size < 0 || fileOffset < 0 || bufOffset < 0 {
-		return nil, errs.New(errs.Invalid, "place a stream operation", "", fmt.Sprintf("%d bytes at offsets %d and %d; expected 0 or more", size, fileOffset, bufOffset))
-	}
-	op := (*StreamOp)(unsafe.Pointer(&mem[0]))
-	*op = StreamOp{Size: uint64(size), FileOffset: fileOffset, BufOffset: bufOffset}
-	return op, nil
+	return device.NewStreamOp(mem, size, fileOffset, bufOffset)
 }
 
-// Result is what the operation did, once the stream has passed it.
-func (o *StreamOp) Result() (int64, error) {
+// Moved implements device.StreamFile.
+func (f *File) Moved(o *StreamOp) (int64, error) {
 	if o.Done < 0 {
 		return 0, failure("cuFile stream operation", int(max(o.Done, -1<<31)), 0)
+	}
+	if uint64(o.Done) > o.Size {
+		return 0, errs.New(errs.Device, "cuFile stream operation", fmt.Sprint(f.fd), fmt.Sprintf("the library says %d bytes for %d asked", o.Done, o.Size))
 	}
 	return o.Done, nil
 }

@@ -3,6 +3,7 @@
 package fakegpu
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -102,6 +103,33 @@ func (c *CuFile) FailInErrno(fn string, times, code int) {
 
 // SetRoute chooses the route on which operations are counted from now on.
 func (c *CuFile) SetRoute(route int) { c.fn("fake_route").Call(route) }
+
+// Short makes every read give at most n bytes at a time.
+func (c *CuFile) Short(n int64) { c.fn("fake_most").Call(int(n)) }
+
+// CountBatchesApart makes requests of batches count for the process alone.
+func (c *CuFile) CountBatchesApart() { c.fn("fake_apart").Call(1) }
+
+// Open opens a device and gives what opens this libcufile for it; both are
+// closed when the test ends.
+func (c *CuFile) Open(id string) (device.Device, func(context.Context, device.Device) (device.Direct, error)) {
+	c.tb.Helper()
+	s, err := open.New(c.Options(device.Require))
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	d, err := s.Open(context.Background(), id)
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	c.tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			c.tb.Errorf("close devices: %v", err)
+		}
+		c.CheckFreed()
+	})
+	return d, s.OpenDirect
+}
 
 // OpenDriver opens the driver as another part of the process would; n is the
 // device whose context it uses. It is closed when the test ends.

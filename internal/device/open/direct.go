@@ -4,6 +4,7 @@ package open
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/cufile"
@@ -13,7 +14,8 @@ import (
 // direct is a session that its set forgets when it is closed.
 type direct struct {
 	*cufile.Session
-	set *set
+	set  *set
+	gpus int
 }
 
 // Close implements device.Direct.
@@ -22,6 +24,13 @@ func (d *direct) Close() error {
 	delete(d.set.directs, d)
 	d.set.mu.Unlock()
 	return d.Session.Close()
+}
+
+// Facts adds how many GPUs got a context when the library was opened.
+func (d *direct) Facts() map[string]string {
+	f := d.Session.Facts()
+	f["visible_gpus"] = strconv.Itoa(d.gpus)
+	return f
 }
 
 func (s *set) cufileNames() []string { return or(s.opts.CuFileLibraries, cufile.LibraryNames()) }
@@ -61,7 +70,7 @@ func (s *set) OpenDirect(ctx context.Context, dev device.Device) (device.Direct,
 	if err != nil {
 		return nil, err
 	}
-	d := &direct{Session: session, set: s}
+	d := &direct{Session: session, set: s, gpus: len(s.survey.Devices) - 1}
 	s.directs[d] = struct{}{}
 	return d, nil
 }

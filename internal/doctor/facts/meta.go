@@ -93,20 +93,9 @@ type Target struct {
 // one io_uring and, as root, asks the drives below it for their health. The caller
 // sets Survey and Proof. Kind NotFound or Permission where the target cannot be looked at.
 func Look(target string, env func(string) string) (Meta, error) {
-	m := Meta{CPUs: runtime.NumCPU(), UID: os.Geteuid(), CuFileJSON: env("CUFILE_ENV_PATH_JSON"), IOUring: tryRing()}
-	for _, name := range []string{"CUFILE_ALLOW_COMPAT_MODE", "CUFILE_FORCE_COMPAT_MODE", "CUFILE_USE_PCIP2PDMA"} {
-		if v := env(name); v != "" {
-			if m.CuFileEnv == nil {
-				m.CuFileEnv = map[string]string{}
-			}
-			m.CuFileEnv[name] = v
-		}
-	}
+	m := basics(env)
+	m.IOUring = tryRing()
 	m.P2PSymbol, m.NVFSHooks = symbols()
-	var u unix.Utsname
-	if unix.Uname(&u) == nil {
-		m.Kernel, m.Arch = unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:])
-	}
 	m.Memlock, m.NoFile = limit(unix.RLIMIT_MEMLOCK), limit(unix.RLIMIT_NOFILE)
 	var fs unix.Statfs_t
 	if unix.Statfs("/dev/shm", &fs) == nil {
@@ -116,10 +105,48 @@ func Look(target string, env func(string) string) (Meta, error) {
 	if target == "" {
 		return m, nil
 	}
-	t, err := lookAt(target)
+	t, mode, err := lookAt(target)
+	if err == nil {
+		t.DirectRead = tryDirect(t, mode)
+		if mode&unix.S_IFMT == unix.S_IFREG {
+			t.Layout, t.Stripe = layout(t.Path, t.Size), stripe(t.Path)
+		}
+	}
 	m.Target = t
 	m.drives(Live())
 	return m, err
+}
+
+// Glance is Look without what takes time: no block of the target is read, no
+// drive is asked and the kernel's symbols are not searched. The caller sets
+// Survey. Errors as of Look.
+func Glance(target string, env func(string) string) (Meta, error) {
+	m := basics(env)
+	m.IOUring, m.P2PSymbol = "not tried", "its symbols were not searched"
+	t, _, err := lookAt(target)
+	if err == nil {
+		t.DirectRead = "not tried: a glance reads nothing"
+	}
+	m.Target = t
+	return m, err
+}
+
+// basics is what costs nothing to ask for.
+func basics(env func(string) string) Meta {
+	m := Meta{CPUs: runtime.NumCPU(), UID: os.Geteuid(), CuFileJSON: env("CUFILE_ENV_PATH_JSON")}
+	for _, name := range []string{"CUFILE_ALLOW_COMPAT_MODE", "CUFILE_FORCE_COMPAT_MODE", "CUFILE_USE_PCIP2PDMA"} {
+		if v := env(name); v != "" {
+			if m.CuFileEnv == nil {
+				m.CuFileEnv = map[string]string{}
+			}
+			m.CuFileEnv[name] = v
+		}
+	}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		m.Kernel, m.Arch = unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:])
+	}
+	return m
 }
 
 func limit(which int) int64 {
@@ -178,18 +205,19 @@ func symbols() (p2p string, hooks []string) {
 	return p2p, hooks
 }
 
-func lookAt(target string) (*Target, error) {
+// lookAt asks the kernel about the target, and reads nothing of it.
+func lookAt(target string) (*Target, uint16, error) {
 	full, err := filepath.Abs(target)
 	if err == nil {
 		full, err = filepath.EvalSymlinks(full)
 	}
 	if err != nil {
-		return nil, errs.Wrap("look at", target, err)
+		return nil, 0, errs.Wrap("look at", target, err)
 	}
 	var st unix.Statx_t
 	const statxDIOAlign = 0x2000
 	if err := unix.Statx(unix.AT_FDCWD, full, 0, unix.STATX_BASIC_STATS|statxDIOAlign, &st); err != nil {
-		return nil, errs.Wrap("look at", target, err)
+		return nil, 0, errs.Wrap("look at", target, err)
 	}
 	t := &Target{Path: full, Dir: st.Mode&unix.S_IFMT == unix.S_IFDIR, Major: st.Dev_major, Minor: st.Dev_minor,
 		Size: int64(st.Size), Allocated: int64(st.Blocks) * 512, DirectMem: -1, DirectOffset: -1}
@@ -200,11 +228,7 @@ func lookAt(target string) (*Target, error) {
 	if unix.Statfs(full, &fs) == nil {
 		t.Total, t.Available = int64(fs.Blocks)*int64(fs.Bsize), int64(fs.Bavail)*int64(fs.Bsize)
 	}
-	t.DirectRead = tryDirect(t, st.Mode)
-	if st.Mode&unix.S_IFMT == unix.S_IFREG {
-		t.Layout, t.Stripe = layout(full, t.Size), stripe(full)
-	}
-	return t, nil
+	return t, st.Mode, nil
 }
 
 // tryDirect makes one real read past the page cache, through the code that the

@@ -72,7 +72,8 @@ static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static struct handle *handles;
 static struct buffer *buffers;
 static struct failure *failures;
-static long users, stats_level, started, route = FAKE_ROUTE;
+static long users, stats_level, started, route = FAKE_ROUTE, most, apart;
+static __thread int in_batch;
 static level3 stats;
 static uint64_t sizes[12] = {[1] = 128, [5] = 16384, [6] = 131072};
 static bool switches[12] = {[1] = true};
@@ -199,6 +200,13 @@ static void counted(int writing, ssize_t done)
 {
 	gpu_stats *g = &stats.gpu[0];
 	if (!started || stats_level < 3) return;
+	if (in_batch && apart) {
+		counter *b = stats.detailed.basic.batch;
+		if (route == 0) b[8].ok++;
+		else { b[7].ok++; b[route == 2 ? 9 : 10].ok++; }
+		stats.detailed.basic.batch_sums[writing] += done > 0 ? done : 0;
+		return;
+	}
 	uint64_t *read[] = {&g->posix_reads, &g->p2p_reads, &g->nvfs_reads}, *write[] = {&g->posix_writes, &g->p2p_writes, &g->nvfs_writes};
 	uint64_t all = writing ? g->n_writes++ : g->n_reads++;
 	stats.num_gpus = 1;
@@ -248,6 +256,7 @@ static ssize_t sync_io(const char *fn, int writing, void *fh, char *base, size_t
 	else if (b && off + size > b->size) done = -5014;
 	else {
 		if (!b) n.unregistered++;
+		if (most && !writing && size > (size_t)most) size = most;
 		errno = 0;
 		done = transfer(h->fd, writing, base + off, size, at);
 		no = done == -1 ? errno : 0;
@@ -307,7 +316,9 @@ result cuFileBatchIOSubmit(struct batch *b, unsigned nr, io_params *p, unsigned 
 	pthread_mutex_unlock(&mu);
 	for (unsigned i = 0; i < nr; i++) {
 		if (p[i].mode != 1) return (result){5022, 0};
+		in_batch = 1;
 		ssize_t r = sync_io(p[i].opcode ? "cuFileWrite" : "cuFileRead", p[i].opcode, p[i].fh, p[i].batch.base, p[i].batch.size, p[i].batch.file_offset, p[i].batch.buf_offset);
+		in_batch = 0;
 		b->events[b->done++] = (io_event){p[i].cookie, r < 0 ? 64 : 16, r == -1 ? (size_t)-errno : (size_t)r};
 	}
 	return (result){0, 0};
@@ -356,6 +367,12 @@ void fake_fail(const char *fn, long skip, long times, int code, int cuda, int in
 
 /* 0 posix, 1 p2p, 2 nvfs, 3 posix and p2p in turn. */
 void fake_route(int r) { pthread_mutex_lock(&mu); route = r; pthread_mutex_unlock(&mu); }
+
+/* No read gives more than so many bytes at a time; 0 is no limit. */
+void fake_most(long v) { pthread_mutex_lock(&mu); most = v; pthread_mutex_unlock(&mu); }
+
+/* Requests of batches are counted for the process alone, as some releases do. */
+void fake_apart(int v) { pthread_mutex_lock(&mu); apart = v; pthread_mutex_unlock(&mu); }
 
 /* Lets calls check the context of their thread. */
 void fake_contexts(void *(*f)(void)) { pthread_mutex_lock(&mu); current = f; pthread_mutex_unlock(&mu); }

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nebulaio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/boot"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// FileOptions choose how a file is opened. The zero value is for reading.
+type FileOptions struct {
+	// Write opens for reading and writing; Create makes the file where it is
+	// missing, Truncate empties it first.
+	Write, Create, Truncate bool
+	// Device is where memory lies that moves do not say otherwise of: "auto"
+	// (the default), "host", "cuda" or "cuda:N".
+	Device string
+	// Route is the route of moves that do not say otherwise.
+	Route Route
+}
+
+// File is an open file whose bytes are moved between storage and device memory,
+// in place and at any offset. All methods are safe for concurrent use. Writes
+// are not atomic and survive a crash only after Sync.
+type File struct {
+	sys    *boot.System
+	opt    FileOptions
+	target *transfer.Target
+
+	mu     sync.Mutex
+	closed bool
+	moves  []*Move // that may still run
+}
+
+// OpenFile opens a file. The caller closes it before the system.
+func (s *System) OpenFile(path string, o FileOptions) (*File, error) {
+	if _, err := transfer.ParseRoute(string(o.Route)); err != nil {
+		return nil, err
+	}
+	e, err := vfs.OpenEditable(path, vfs.Access{Write: o.Write, Create: o.Create, Truncate: o.Truncate})
+	if err != nil {
+		return nil, err
+	}
+	return &File{sys: s.sys, opt: o, target: s.sys.Engine.NewTarget(e)}, nil
+}
+
+// Path is the name under which the file was opened.
+func (f *File) Path() string { return f.target.Path() }
+
+// Size is the file's length now.
+func (f *File) Size() (int64, error) { return f.target.Size() }
+
+// Sync makes what was written survive a crash.
+func (f *File) Sync() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return f.gone("sync")
+	}
+	return f.target.Sync()
+}
+
+// MoveOptions choose how one move goes; zero values are those of the file.
+type MoveOptions struct {
+	Device string
+	Route  Route
+	// Stream, with HasStream, is the caller's CUDA stream whose queued work
+	// comes before the move.
+	Stream    uint64
+	HasStream bool
+	// InStream moves in the order of that stream where libcufile can: what is
+	// queued on it later sees the effect. Where it cannot, the move has ended
+	// when it is returned, and its report says why.
+	InStream bool
+}
+
+// StartRead begins to read up to n bytes at off of the file to dst and returns
+// at once. Fewer bytes, as Progress tells at the end, mean that the file ended.
+// It is read as it is: a change meanwhile is the caller's business. dst belongs
+// to the move until it has ended.
+func (f *File) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOptions) (*Move, error) {
+	return f.start(ctx, transfer.Range{Mem: dst, Off: off, Len: n}, false, o)
+}
+
+// StartWrite begins to write n bytes at src to off of the file and returns at
+// once; see StartRead. The file grows where it must.
+func (f *File) StartWrite(ctx context.Context, src Ptr, n, off int64, o MoveOptions) (*Move, error) {
+	return f.start(ctx, transfer.Range{Mem: src, Off: off, Len: n}, true, o)
+}
+
+// Read reads up to n bytes at off to dst and returns how many there were.
+func (f *File) Read(ctx context.Context, dst Ptr, n, off int64) (int64, error) {
+	return moved(f.StartRead(ctx, dst, n, off, MoveOptions{}))
+}
+
+// Write writes n bytes at src to off and returns how many were written.
+func (f *File) Write(ctx context.Context, src Ptr, n, off int64) (int64, error) {
+	return moved(f.StartWrite(ctx, src, n, off, MoveOptions{}))
+}
+
+// ReadAsync queues a read on the caller's CUDA stream; see MoveOptions.InStream.
+func (f *File) ReadAsync(ctx context.Context, stream uint64, dst Ptr, n, off int64) (*Move, error) {
+	return f.StartRead(ctx, dst, n, off, MoveOptions{Stream: stream, HasStream: true, InStream: true})
+}
+
+// WriteAsync queues a write on the caller's CUDA stream.
+func (f *File) WriteAsync(ctx context.Context, stream uint64, src Ptr, n, off int64) (*Move, error) {
+	return f.StartWrite(ctx, src, n, off, MoveOptions{Stream: stream, HasStream: true, InStream: true})
+}
+
+func moved(m *Move, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	err = m.Wait()
+	n, _ := m.Progress()
+	return n, err
+}
+
+func (f *File) gone(op string) error {
+	return errs.New(errs.Closed, op, f.Path(), "the file is closed")
+}
+
+// start checks the options, settles the device and starts a move.
+func (f *File) start(ctx context.Context, r transfer.Range, write bool, o MoveOptions) (*Move, error) {
+	op := "read"
+	if write {
+		op = "write"
+	}
+	if o.Device == "" {
+		o.Device = f.opt.Device
+	}
+	if o.Route == "" {
+		o.Route = f.opt.Route
+	}
+	route, err := transfer.ParseRoute(string(o.Route))
+	if err != nil {
+		return nil, err
+	}
+	dev, err := f.sys.Devices.Open(ctx, o.Device)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return nil, f.gone(op)
+	}
+	m := &Move{path: f.Path(), op: op, begun: make(chan struct{})}
+	f.moves = append(slices.DeleteFunc(f.moves, (*Move).ended), m)
+	f.mu.Unlock()
+	defer close(m.begun)
+	if o.InStream && (route == transfer.RouteAuto || route == transfer.RouteCuFile) && r.Len > 0 {
+		s, refused, err := f.sys.Engine.StartInStream(ctx, transfer.StreamRequest{Device: dev, Target: f.target, Range: r, Write: write, Stream: o.Stream, Route: route})
+		if err != nil {
+			return nil, err
+		}
+		if s != nil {
+			m.run = s
+			return m, nil
+		}
+		m.refused = []transfer.RefusalReport{*refused}
+	}
+	if write {
+		p, err := f.sys.Engine.StartPut(ctx, transfer.PutRequest{Device: dev, Target: f.target, Range: r, Route: route, Stream: o.Stream, HasStream: o.HasStream})
+		if err != nil {
+			return nil, err
+		}
+		m.run = p
+	} else if m.run, err = f.read(ctx, dev, r, route, o); err != nil {
+		m.run = nil
+		return nil, err
+	}
+	if o.InStream {
+		<-m.run.Done() // later work on the stream must find it done
+	}
+	return m, nil
+}
+
+// reading is a transfer of an opened source, which is closed at its end.
+type reading struct {
+	*transfer.Transfer
+	done chan struct{}
+	err  error
+}
+
+func (r *reading) Done() <-chan struct{} { return r.done }
+func (r *reading) Wait() error {
+	<-r.done
+	return errors.Join(r.Err(), r.err)
+}
+
+// read starts a transfer of what the file has of the range.
+func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, route Route, o MoveOptions) (mover, error) {
+	if r.Off < 0 || r.Len < 0 || r.Mem == 0 && r.Len > 0 {
+		return nil, errs.New(errs.Invalid, "read", f.Path(), fmt.Sprintf("%d bytes at offset %d to 0x%x; expected an address, and offset and length of 0 or more", r.Len, r.Off, uint64(r.Mem)))
+	}
+	src, err := f.target.Source()
+	if err != nil {
+		return nil, err
+	}
+	// Short at the end of the file, and nothing behind it.
+	n := max(0, min(r.Len, src.Size()-r.Off))
+	req := transfer.Request{Device: dev, Files: []*vfs.File{src}, Route: route, Live: true, Stream: o.Stream, HasStream: o.HasStream}
+	if n > 0 {
+		req.Segments = []transfer.Segment{{Off: r.Off, Len: n, Dst: r.Mem}}
+	}
+	if n == 0 {
+		req.Route = transfer.RouteAuto // there is nothing to route
+	}
+	t, err := f.sys.Engine.Start(ctx, req)
+	if err != nil {
+		return nil, errors.Join(err, src.Close())
+	}
+	g := &reading{Transfer: t, done: make(chan struct{})}
+	go func() {
+		<-t.Done()
+		g.err = src.Close()
+		close(g.done)
+	}()
+	return g, nil
+}
+
+// Close waits for moves that run and closes the file.
+func (f *File) Close() error {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return nil
+	}
+	f.closed = true
+	moves := f.moves
+	f.moves = nil
+	f.mu.Unlock()
+	for _, m := range moves {
+		if <-m.begun; m.run != nil {
+			<-m.run.Done()
+		}
+	}
+	return f.target.Close()
+}
+
+// mover is what runs behind a Move.
+type mover interface {
+	Done() <-chan struct{}
+	Wait() error
+	Progress() (done, total int64)
+	Report() transfer.Report
+}
+
+// Move is a read or write under way. Cancelling is done through the context
+// given at its start; what is queued on a stream is not cancelled.
+type Move struct {
+	path, op string
+	begun    chan struct{} // closed when run is settled
+	run      mover         // nil: it did not start
+	refused  []transfer.RefusalReport
+}
+
+func (m *Move) ended() bool {
+	select {
+	case <-m.begun:
+	default:
+		return false
+	}
+	if m.run == nil {
+		return true
+	}
+	select {
+	case <-m.run.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// Done is closed when the move has ended and its memory is the caller's again.
+func (m *Move) Done() <-chan struct{} { return m.run.Done() }
+
+// Wait blocks until the move has ended and returns its error.
+func (m *Move) Wait() error { return m.run.Wait() }
+
+// Progress is the bytes moved so far, and in all.
+func (m *Move) Progress() (done, total int64) { return m.run.Progress() }
+
+// MoveReport tells how a move went.
+type MoveReport struct {
+	Path string `json:"path"`
+	Op   string `json:"op"` // "read" or "write"
+	transfer.Report
+}
+
+// Report tells how the move went; it blocks until Done.
+func (m *Move) Report() MoveReport {
+	r := MoveReport{Path: m.path, Op: m.op, Report: m.run.Report()}
+	r.Refusals = append(append([]transfer.RefusalReport{}, m.refused...), r.Refusals...)
+	return r
+}

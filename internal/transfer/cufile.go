@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// CuFileAPI is which of cuFile's interfaces the route cufile uses.
+type CuFileAPI string
+
+const (
+	// CuFileSync: a thread for each read under way.
+	CuFileSync CuFileAPI = "sync"
+	// CuFileAsync: reads in the order of CUDA streams of our own.
+	CuFileAsync CuFileAPI = "async"
+	// CuFileBatch: reads submitted and collected in groups.
+	CuFileBatch CuFileAPI = "batch"
+)
+
+// ParseCuFileAPI checks an interface given as text; empty is CuFileSync.
+func ParseCuFileAPI(s string) (CuFileAPI, error) {
+	switch a := CuFileAPI(s); a {
+	case "":
+		return CuFileSync, nil
+	case CuFileSync, CuFileAsync, CuFileBatch:
+		return a, nil
+	}
+	return "", errs.New(errs.Invalid, "configure engine", "cufile="+strconv.Quote(s), "is not an interface of cuFile; expected sync, async or batch")
+}
+
+// Peers is whether storage may reach a GPU's memory past the CPU, judged
+// without opening cuFile.
+type Peers struct {
+	Plausible   bool
+	Reason, Fix string // why it is not
+}
+
+// How the route cufile reads. Pieces of 16 MiB reach the disk's rate; requests
+// of a batch are smaller, because larger ones were seen to fail while the
+// library makes its slabs. Batches stay small: in compatibility mode the library
+// waits for ever for a slab when more are under way than it has, 64 of a size.
+const (
+	cuFileChunk   = 16 * units.MiB
+	cuFileRequest = 1 * units.MiB
+	cuFileThreads = 8
+	cuFileBatches = 2
+	cuFileGroup   = 16
+)
+
+// library is cuFile as the engine has it open for one device. It is opened by
+// the first transfer that needs it and closed with the engine.
+type library struct {
+	mu      sync.Mutex // guards what follows
+	direct  device.Direct
+	err     error // why it could not be opened; not tried again by auto
+	facts   map[string]string
+	uncount error // why it does not count
+	files   map[*vfs.File]*known
+	proved  map[uint64]string // file systems by device number: the route that counters showed
+	queues  []device.Queue    // streams of our own, of the interface async
+	users   int               // transfers that use it now
+	entered int64             // transfers that ever used it
+}
+
+// known is a file that the library knows, shared by the transfers of it.
+type known struct {
+	device.DirectFile
+	fd    int // -1: the file's own descriptor is used
+	users int
+}
+
+// place is a device and a file system, for which plausibility is judged once.
+type place struct {
+	dev string
+	fs  uint64
+}
+
+// cuFileUse is one transfer's use of the library.
+type cuFileUse struct {
+	lib    *library
+	opened bool // by this transfer
+	alone  bool // no other transfer used it at any time meanwhile
+	number int64
+	files  []*known
+	before device.DirectCounters
+
+	counters   device.DirectCounters
+	registered int64
+	unregister []func() error
+	batchErr   error        // why reads of a batch were made one by one; guarded by mu
+	bases      [][]extentOf // registered memory by file, complete before the file's first chunk
+
+	mu      sync.Mutex
+	refused *RefusalReport // the first reason not to take the route
+}
+
+// extentOf is registered memory of the device.
+type extentOf struct {
+	base device.Ptr
+	size int64
+}
+
+func (x extentOf) Ptr() device.Ptr { return x.base }
+func (x extentOf) Size() int64     { return x.size }
+func (x extentOf) Free() error     { return nil }
+
+// refuse notes why cuFile is not used; the first reason stays.
+func (u *cuFileUse) refuse(on, reason, fix string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.refused == nil {
+		u.refused = &RefusalReport{What: "cufile", On: on, Reason: reason, Fix: fix}
+	}
+}
+
+// libraryOf is the library of a port, not opened yet.
+func (e *Engine) libraryOf(p *port) *library {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p.lib == nil {
+		p.lib = &library{files: map[*vfs.File]*known{}, proved: map[uint64]string{}}
+	}
+	return p.lib
+}
+
+// open opens the library once. again tries although it failed before.
+func (l *library) open(ctx context.Context, e *Engine, dev device.Device, again bool) (opened bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.direct != nil || l.err != nil && !again {
+		return false, l.err
+	}
+	if e.opts.OpenDirect == nil {
+		return false, errs.New(errs.Unsupported, "use cuFile for", dev.Info().ID, "this engine was made without it")
+	}
+	if l.direct, l.err = e.opts.OpenDirect(ctx, dev); l.err != nil {
+		l.direct = nil
+		return false, l.err
+	}
+	l.facts = l.direct.Facts()
+	l.uncount = l.direct.StartCounting()
+	return true, nil
+}
+
+// count is what the library has counted so far; unknown where it does not.
+func (l *library) count() device.DirectCounters {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var c device.DirectCounters
+	if l.uncount == nil {
+		c, l.uncount = l.direct.Counters()
+	}
+	return c
+}
+
+// file makes f known to the library. Past the page cache where the file allows
+// it, for only so can it come directly.
+func (l *library) file(f *vfs.File) (*known, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k := l.files[f]; k != nil {
+		k.users++
+		return k, nil
+	}
+	k := &known{fd: -1, users: 1}
+	fd := f.DirectFD()
+	if ok, _ := f.Direct(); !ok {
+		var err error
+		if k.fd, err = f.Again(); err != nil {
+			return nil, err
+		}
+		fd = k.fd
+	}
+	var err error
+	if k.DirectFile, err = l.direct.OpenFile(fd); err != nil {
+		k.shut()
+		return nil, errs.Wrap("give to cuFile", f.Path(), err)
+	}
+	l.files[f] = k
+	return k, nil
+}
+
+func (k *known) shut() {
+	if k.fd >= 0 {
+		_ = unix.Close(k.fd) // only read from
+	}
+}
+
+// forget gives a file back; the last user ends its registration.
+func (l *library) forget(f *vfs.File) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.files[f]
+	if k.users--; k.users > 0 {
+		return nil
+	}
+	delete(l.files, f)
+	err := k.DirectFile.Close()
+	k.shut()
+	return err
+}
+
+// close ends the library; no transfer uses it any more.
+func (l *library) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []error
+	for _, q := range l.queues {
+		all = append(all, q.Close())
+	}
+	if l.direct != nil {
+		all = append(all, l.direct.Close())
+	}
+	l.queues, l.direct = nil, nil
+	return errors.Join(all...)
+}
+
+// fileSystem is the number of the device that f lies on.
+func fileSystem(f *vfs.File) uint64 {
+	var st unix.Stat_t
+	if unix.Fstat(f.BufferedFD(), &st) != nil {
+		return 0
+	}
+	return st.Dev
+}
+
+// Words of a refusal for which counters have spoken.
+const (
+	wasCompat = "earlier moves of this process on the same file system went through host memory: cuFile counted posix operations alone"
+	fixCompat = "run nebulaio doctor on the file; it names what stands between"
+)
+
+// useCuFile decides before the first chunk whether a file is read through
+// cuFile, and makes ready what that needs. An error ends the transfer: the
+// route was asked for and is refused.
+func (t *Transfer) useCuFile(ctx context.Context, file int) (bool, error) {
+	must := t.req.Route == RouteCuFile
+	if !must && (t.req.Route != RouteAuto || t.port.mapper != nil || t.req.Device.Info().Kind == device.Host || t.e.opts.Peers == nil) {
+		return false, nil
+	}
+	u, f := &t.cu, t.req.Files[file]
+	if u.files[file] != nil {
+		return true, nil
+	}
+	lib := t.e.libraryOf(t.port)
+	if !must {
+		if t.proof != nil {
+			u.refuse(f.Path(), "verification needs every byte in the CPU's reach", "load without verification")
+			return false, nil
+		}
+		if p := t.e.peers(f, t.req.Device.Info()); !p.Plausible {
+			u.refuse(f.Path(), p.Reason, p.Fix)
+			return false, nil
+		}
+		lib.mu.Lock()
+		route := lib.proved[fileSystem(f)]
+		lib.mu.Unlock()
+		if route == device.RouteCompat {
+			u.refuse(f.Path(), wasCompat, fixCompat)
+			return false, nil
+		}
+	}
+	opened, err := lib.open(ctx, t.e, t.req.Device, must)
+	u.opened = u.opened || opened
+	var k *known
+	if err == nil {
+		k, err = lib.file(f)
+	}
+	if err != nil {
+		if must {
+			return false, err
+		}
+		u.refuse(f.Path(), plainly(err), errs.FixOf(err))
+		return false, nil
+	}
+	u.files[file] = k
+	if u.lib == nil {
+		if err := t.enterCuFile(lib); err != nil {
+			return false, err
+		}
+	}
+	t.register(file)
+	return true, nil
+}
+
+// piece is the size of reads through cuFile.
+func (o Options) piece() int64 {
+	n := int64(cuFileChunk)
+	if o.CuFile == CuFileBatch {
+		n = cuFileRequest
+	}
+	if o.MaxTransfer > 0 {
+		n = min(n, o.MaxTransfer&^(minTransfer-1))
+	}
+	return n
+}
+
+// plainly is an error without its fix, which stands beside it in reports.
+func plainly(err error) string {
+	if e := (*errs.Error)(nil); errors.As(err, &e) {
+		return (&errs.Error{Op: e.Op, Name: e.Name, Msg: e.Msg, Err: e.Err}).Error()
+	}
+	return err.Error()
+}
+
+// enterCuFile counts the transfer in. What the caller's stream has queued may
+// still use the destinations, and cuFile is in no order with it: it is waited for.
+func (t *Transfer) enterCuFile(lib *library) error {
+	u := &t.cu
+	lib.mu.Lock()
+	lib.entered++
+	u.lib, u.alone, u.number = lib, lib.users == 0, lib.entered
+	lib.users++
+	lib.mu.Unlock()
+	u.before = lib.count()
+	if !t.req.HasStream {
+		return nil
+	}
+	m, err := t.port.queue.NewMark()
+	if err == nil {
+		err = m.Record()
+	}
+	if err == nil {
+		err = errors.Join(m.Wait(), m.Close())
+	}
+	return errs.Wrap("wait for the caller's stream on", t.req.Device.Info().ID, err)
+}
+
+// leastRegistered is below which registering memory costs more than it saves;
+// mostRegistered bounds the ranges of a transfer.
+const (
+	leastRegistered = 16 * units.MiB
+	mostRegistered  = 64
+)
+
+// register prepares the destinations of a file where counters have shown that
+// its bytes come directly: then the library needs no copy of its own. In
+// compatibility mode it would only pin memory.
+func (t *Transfer) register(file int) {
+	u := &t.cu
+	u.lib.mu.Lock()
+	direct, route := u.lib.direct, u.lib.proved[fileSystem(t.req.Files[file])]
+	u.lib.mu.Unlock()
+	if route != device.RouteP2P && route != device.RouteNVFS {
+		return
+	}
+	var runs []extentOf
+	for _, s := range t.req.Segments {
+		if n := len(runs); s.File == file && s.Len > 0 {
+			if n > 0 && runs[n-1].base+device.Ptr(runs[n-1].size) == s.Dst {
+				runs[n-1].size += s.Len
+			} else {
+				runs = append(runs, extentOf{s.Dst, s.Len})
+			}
+		}
+	}
+	for _, x := range runs {
+		if x.size < leastRegistered || len(u.unregister) == mostRegistered {
+			continue
+		}
+		undo, err := direct.Register(x)
+		if err != nil {
+			continue // it works without, through a copy of the library's
+		}
+		u.unregister = append(u.unregister, undo)
+		u.bases[file] = append(u.bases[file], x)
+		u.registered += x.size
+	}
+}
+
+// baseOf is the registered memory that a chunk goes to and its place in there.
+func (u *cuFileUse) baseOf(c chunk) (device.Ptr, int64) {
+	for _, x := range u.bases[c.file] {
+		if c.dst >= x.base && int64(c.dst-x.base)+c.len <= x.size {
+			return x.base, int64(c.dst - x.base)
+		}
+	}
+	return c.dst, 0
+}
+
+// leaveCuFile reads the counters and gives back what the transfer had; none of
+// its reads is under way any more.
+func (t *Transfer) leaveCuFile() error {
+	u := &t.cu
+	if u.lib == nil {
+		return nil
+	}
+	var all []error
+	for _, undo := range u.unregister {
+		all = append(all, undo())
+	}
+	lib := u.lib
+	u.counters = lib.count().Minus(u.before)
+	lib.mu.Lock()
+	u.alone = u.alone && lib.entered == u.number
+	lib.users--
+	if route := u.counters.ReadRoute(); t.tally.cuFileBytes() > 0 && route != device.RouteNone && route != device.RouteUnknown {
+		for i, k := range u.files {
+			if k != nil {
+				lib.proved[fileSystem(t.req.Files[i])] = route
+			}
+		}
+	}
+	lib.mu.Unlock()
+	for i, k := range u.files {
+		if k != nil {
+			all = append(all, lib.forget(t.req.Files[i]))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// peers judges once for each device and file system.
+func (e *Engine) peers(f *vfs.File, dev device.Info) Peers {
+	at := place{dev.ID, fileSystem(f)}
+	e.mu.Lock()
+	p, ok := e.judged[at]
+	e.mu.Unlock()
+	if ok {
+		return p
+	}
+	p = e.opts.Peers(f.Path(), dev)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.judged[at] = p
+	return p
+}

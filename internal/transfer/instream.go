@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// StreamRequest is one move in the order of the caller's own stream.
+type StreamRequest struct {
+	Device device.Device
+	Target *Target
+	Range  Range
+	Write  bool
+	Stream uint64
+	Route  Route // cufile, or auto: where a direct route is plausible
+}
+
+// StreamMove is a move that is queued on the caller's stream or has ended.
+type StreamMove struct {
+	req   StreamRequest
+	began time.Time
+	wall  time.Duration
+	moved int64
+	err   error
+	done  chan struct{}
+
+	k      knownBy
+	before device.DirectCounters
+	counts device.DirectCounters
+}
+
+// StartInStream queues a move on the caller's stream, done by libcufile when the
+// stream gets there; work queued later sees its effect. Where that is not open
+// refused says why and nothing was queued; with the route cufile it is an error.
+func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *StreamMove, refused *RefusalReport, err error) {
+	if err := req.Target.check("queue a move of", req.Range); err != nil {
+		return nil, nil, err
+	}
+	p, err := e.enter(req.Device)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if m == nil {
+			e.leave()
+		}
+	}()
+	must := req.Route == RouteCuFile
+	k, err := req.Target.known(ctx, p, must)
+	if err != nil {
+		return nil, nil, err
+	}
+	if k.file == nil {
+		if refused = k.refused; refused == nil {
+			refused = &RefusalReport{What: "cufile", On: req.Target.Path(), Reason: "moves in the order of a stream need a GPU", Fix: "none needed: the move was made at once"}
+		}
+		return nil, refused, nil
+	}
+	s, ok := k.file.(device.StreamFile)
+	if !ok {
+		return nil, nil, errs.New(errs.Unsupported, "queue a move of", req.Target.Path(), "this library has none in the order of streams")
+	}
+	m, err = e.queueInStream(p, s, k, req)
+	if err != nil {
+		m = nil
+		if !must && errs.Is(err, errs.Unsupported) {
+			return nil, &RefusalReport{What: "cufile", On: req.Target.Path(), Reason: plainly(err), Fix: errs.FixOf(err)}, nil
+		}
+		return nil, nil, err
+	}
+	return m, nil, nil
+}
+
+func (e *Engine) queueInStream(p *port, f device.StreamFile, k knownBy, req StreamRequest) (*StreamMove, error) {
+	mem, err := hostmem.Map(int64(device.StreamOpSize))
+	if err != nil {
+		return nil, err
+	}
+	q, err := p.dev.NewQueue()
+	if err != nil {
+		return nil, errors.Join(err, mem.Unmap())
+	}
+	m := &StreamMove{req: req, began: time.Now(), done: make(chan struct{}), k: k}
+	m.before = k.lib.count()
+	hostmem.AdviseSmall(mem.Bytes()) // one page of it is used
+	op, err := device.NewStreamOp(mem.Bytes(), req.Range.Len, req.Range.Off, 0)
+	if err == nil {
+		if req.Write {
+			err = f.WriteAsync(req.Range.Mem, op, req.Stream)
+		} else {
+			err = f.ReadAsync(req.Range.Mem, op, req.Stream)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, q.Close(), mem.Unmap())
+	}
+	// A queue that waits for the stream tells when the stream has passed.
+	after := q.After(req.Stream)
+	go func() {
+		defer close(m.done)
+		defer e.leave()
+		err := errors.Join(after, q.Close())
+		if err == nil {
+			m.moved, err = f.Moved(op)
+		}
+		if err == nil && req.Write && m.moved < req.Range.Len {
+			err = errs.New(errs.IO, "write through cuFile", req.Target.Path(), "fewer bytes were written than asked for").WithFix("check the free space of the file system")
+		}
+		if after == nil {
+			_ = mem.Unmap() // else the library may still write to it
+		}
+		m.counts = k.lib.count().Minus(m.before)
+		if m.counts.Known {
+			req.Target.proved(k.lib, m.ops().Route())
+		}
+		m.err, m.wall = err, time.Since(m.began)
+	}()
+	return m, nil
+}
+
+// ops are the operations of the move's direction that were counted meanwhile.
+func (m *StreamMove) ops() device.RouteOps {
+	if m.req.Write {
+		return m.counts.Writes
+	}
+	return m.counts.Reads
+}
+
+// Done is closed when the stream has passed the move.
+func (m *StreamMove) Done() <-chan struct{} { return m.done }
+
+// Wait is the result; it blocks until Done.
+func (m *StreamMove) Wait() error {
+	<-m.done
+	return m.err
+}
+
+// Progress is how many bytes have been moved, of how many; 0 until Done.
+func (m *StreamMove) Progress() (done, total int64) {
+	select {
+	case <-m.done:
+		return m.moved, m.req.Range.Len
+	default:
+		return 0, m.req.Range.Len
+	}
+}
+
+// Report tells how it went; it blocks until Done. The time is from queueing to
+// passing, with all that the stream had to do before.
+func (m *StreamMove) Report() Report {
+	<-m.done
+	info := m.req.Device.Info()
+	r := Report{Device: DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model}, Asked: Asked{Route: m.req.Route, Cache: CacheAuto},
+		Bytes: m.moved, Seconds: m.wall.Seconds(), GBps: units.GBps(m.moved, m.wall), Routes: []RouteReport{}, Stages: []StageReport{}, Limiting: "none",
+		Engine: EngineReport{IO: "unused", StagingState: "unused"}, Refusals: []RefusalReport{}, Notes: []string{"moved in the order of the caller's stream"},
+		Files: []FileReport{{Path: m.req.Target.Path(), FS: m.req.Target.FS().Name, Cache: CacheAuto, Probe: "none", Direct: m.req.Target.Refused() == nil}}}
+	if m.err != nil {
+		r.Error = m.err.Error()
+	}
+	r.CuFile = m.k.lib.part(CuFileAsync, m.k.opened)
+	if m.counts.Known {
+		c := m.counts
+		r.CuFile.Counters, r.CuFile.Unaligned = &c, m.ops().Unaligned
+	}
+	if m.k.opened {
+		r.Notes = append(r.Notes, m.k.lib.cost())
+	}
+	if m.moved > 0 {
+		r.Routes = append(r.Routes, RouteReport{Route: taken(m.counts.Known, m.ops()), Bytes: m.moved, Chunks: 1, Span: r.Seconds, GBps: r.GBps})
+	}
+	return r
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// Target is a file whose bytes are moved in place, both ways. What libcufile
+// knows of it is kept until Close, because its descriptor can be made known
+// only once. All methods are safe for concurrent use; Close is called last.
+type Target struct {
+	*vfs.Editable
+	e *Engine
+
+	mu    sync.Mutex
+	files map[*library]device.DirectFile
+}
+
+// NewTarget takes over an open file, which Close closes.
+func (e *Engine) NewTarget(f *vfs.Editable) *Target {
+	return &Target{Editable: f, e: e, files: map[*library]device.DirectFile{}}
+}
+
+// knownBy is how libcufile knows a target for one device; a nil file means that it
+// is not used, and refused says why where there is a GPU.
+type knownBy struct {
+	file    device.DirectFile
+	lib     *library
+	opened  bool // just now
+	refused *RefusalReport
+}
+
+// known makes the file known to libcufile for a device. must means that it was
+// asked for; else it is only where direct routes are plausible and counters have
+// not shown otherwise.
+func (g *Target) known(ctx context.Context, p *port, must bool) (k knownBy, err error) {
+	refuse := func(reason, fix string) (knownBy, error) {
+		return knownBy{refused: &RefusalReport{What: "cufile", On: g.Path(), Reason: reason, Fix: fix}}, nil
+	}
+	if !must && (p.dev.Info().Kind == device.Host || g.e.opts.Peers == nil) {
+		return k, nil
+	}
+	k.lib = g.e.libraryOf(p)
+	if !must {
+		peers, route, err := g.judged(p, k.lib)
+		switch {
+		case err != nil:
+			return knownBy{}, err
+		case !peers.Plausible:
+			return refuse(peers.Reason, peers.Fix)
+		case route == device.RouteCompat:
+			return refuse(wasCompat, fixCompat)
+		}
+	}
+	if k.opened, err = k.lib.open(ctx, g.e, p.dev, must); err == nil {
+		k.file, err = g.register(k.lib)
+	}
+	if err == nil {
+		return k, nil
+	}
+	if must {
+		return knownBy{}, err
+	}
+	return refuse(plainly(err), errs.FixOf(err))
+}
+
+// judged is whether a direct route is plausible, and what counters have shown.
+func (g *Target) judged(p *port, lib *library) (Peers, string, error) {
+	src, err := g.Source()
+	if err != nil {
+		return Peers{}, "", err
+	}
+	peers := g.e.peers(src, p.dev.Info())
+	lib.mu.Lock()
+	route := lib.proved[fileSystem(src)]
+	lib.mu.Unlock()
+	return peers, route, src.Close()
+}
+
+// proved keeps what counters have shown of the file's disk.
+func (g *Target) proved(lib *library, route string) {
+	switch route {
+	case device.RouteP2P, device.RouteNVFS, device.RouteCompat:
+	default:
+		return
+	}
+	var st unix.Stat_t
+	if unix.Fstat(g.FD(), &st) != nil {
+		return
+	}
+	lib.mu.Lock()
+	defer lib.mu.Unlock()
+	lib.proved[st.Dev] = route
+}
+
+func (g *Target) register(lib *library) (device.DirectFile, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f := g.files[lib]; f != nil {
+		return f, nil
+	}
+	fd := g.DirectFD()
+	if fd < 0 {
+		fd = g.FD()
+	}
+	lib.mu.Lock()
+	direct := lib.direct
+	lib.mu.Unlock()
+	f, err := direct.OpenFile(fd)
+	if err != nil {
+		return nil, errs.Wrap("give to cuFile", g.Path(), err)
+	}
+	g.files[lib] = f
+	return f, nil
+}
+
+// Close makes libcufile forget the file and closes it. No move of it runs.
+func (g *Target) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var all []error
+	for lib, f := range g.files {
+		all = append(all, f.Close())
+		delete(g.files, lib)
+	}
+	return errors.Join(append(all, g.Editable.Close())...)
+}
+
+// Range is a run of bytes of a target and the memory they lie in or go to.
+type Range struct {
+	Mem device.Ptr
+	Off int64
+	Len int64
+}
+
+func (g *Target) check(op string, r Range) error {
+	if r.Off < 0 || r.Len < 0 || r.Off > 1<<62-r.Len || r.Mem == 0 && r.Len > 0 {
+		return errs.New(errs.Invalid, op, g.Path(), fmt.Sprintf("%d bytes at offset %d, memory at 0x%x; expected an address, and offset and length of 0 or more", r.Len, r.Off, uint64(r.Mem)))
+	}
+	return nil
+}

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of any framework as an address: what a move of a file's bytes needs to know.
+
+Frameworks are recognised by what they offer, so none is imported here: torch
+tensors, the CUDA array interface (CuPy, Numba, JAX), the buffer protocol (NumPy,
+bytes, mmap), and DLPack.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from .errors import InvalidError
+
+_CPU: Final = 1
+_CUDA: Final = 2
+_CUDA_HOST: Final = 3
+_CUDA_MANAGED: Final = 13
+
+
+class Memory:
+    """A contiguous run of bytes on one device, alive as long as this object is.
+
+    `device` is "host" or "cuda:N". `stream` is the stream whose queued work may
+    still use the memory, 0 for the legacy default one.
+    """
+
+    def __init__(self, owner: object, address: int, size: int, device: str, readonly: bool, stream: int = 0) -> None:
+        self.owner = owner
+        self.address = address
+        self.size = size
+        self.device = device
+        self.readonly = readonly
+        self.stream = stream
+
+
+def memory_of(buffer: Any, writable: bool) -> Memory:
+    """The memory of an array, tensor or buffer.
+
+    Raises InvalidError for what has none, is not contiguous, or is read-only
+    and is to be written to.
+    """
+    found = _torch(buffer)
+    if found is None:
+        found = _cuda_array(buffer)
+    if found is None:
+        found = _host_buffer(buffer)
+    if found is None:
+        found = _dlpack(buffer)
+    if found is None:
+        raise InvalidError(
+            f"{type(buffer).__name__} is no buffer (expected a CUDA array, a torch tensor, "
+            "an object with the buffer protocol such as a numpy array, or one with __dlpack__)"
+        )
+    if writable and found.readonly:
+        raise InvalidError(f"{type(buffer).__name__} is read-only and cannot be read into (fix: pass a writable array)")
+    return found
+
+
+def stream_number(stream: Any) -> int:
+    """The number of a stream: an int, or a stream of cupy, torch or numba."""
+    for name in ("ptr", "cuda_stream", "handle"):
+        inner = getattr(stream, name, None)
+        if inner is not None:
+            stream = getattr(inner, "value", inner)  # numba wraps it in ctypes
+            break
+    if stream is None:
+        return 0
+    if isinstance(stream, int) and not isinstance(stream, bool) and 0 <= stream < 1 << 64:
+        return stream
+    raise InvalidError(f"stream {stream!r} is not a CUDA stream (expected its number, or a stream of cupy, torch or numba)")
+
+
+def _contiguous(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int) -> bool:
+    """Whether elements lie without gaps, in the order of C or of Fortran; strides are in bytes."""
+    if strides is None or 0 in shape:
+        return True
+    for dimensions in (range(len(shape) - 1, -1, -1), range(len(shape))):
+        expected = itemsize
+        for i in dimensions:
+            if shape[i] != 1 and strides[i] != expected:
+                break
+            expected *= shape[i]
+        else:
+            return True
+    return False
+
+
+def _refuse_gaps(buffer: Any) -> InvalidError:
+    return InvalidError(
+        f"{type(buffer).__name__} is not contiguous: its elements do not lie side by side "
+        "(fix: pass a contiguous copy, or move it row by row)"
+    )
+
+
+def _torch(buffer: Any) -> Memory | None:
+    torch = sys.modules.get("torch")
+    tensor: Any = getattr(torch, "Tensor", ())
+    if torch is None or not isinstance(buffer, tensor):
+        return None
+    if not (buffer.is_contiguous() or (buffer.dim() == 2 and buffer.t().is_contiguous())):
+        raise _refuse_gaps(buffer)
+    size = buffer.numel() * buffer.element_size()
+    if buffer.device.type == "cpu":
+        return Memory(buffer, buffer.data_ptr(), size, "host", False)
+    if buffer.device.type != "cuda":
+        raise InvalidError(f"tensor on {buffer.device} (expected one on the CPU or a CUDA device)")
+    stream = torch.cuda.current_stream(buffer.device).cuda_stream
+    return Memory(buffer, buffer.data_ptr(), size, f"cuda:{buffer.device.index}", False, int(stream))
+
+
+def _cuda_array(buffer: Any) -> Memory | None:
+    interface = getattr(buffer, "__cuda_array_interface__", None)
+    if not isinstance(interface, dict):
+        return None
+    shape = tuple(int(n) for n in interface["shape"])
+    itemsize = int(interface["typestr"][2:])
+    if not _contiguous(shape, interface.get("strides"), itemsize):
+        raise _refuse_gaps(buffer)
+    address, readonly = interface["data"]
+    size = math.prod(shape) * itemsize
+    stream = interface.get("stream")
+    device = _cuda_device(buffer, int(address or 0))
+    return Memory(buffer, int(address or 0), size, device, bool(readonly), int(stream or 0))
+
+
+def _cuda_device(buffer: Any, address: int) -> str:
+    """The device that CUDA memory lies on: asked of its framework, else of the driver."""
+    number = getattr(getattr(buffer, "device", None), "id", None)
+    if isinstance(number, int) and type(buffer).__module__.split(".")[0] == "cupy":
+        return f"cuda:{number}"
+    describe = getattr(buffer, "__dlpack_device__", None)
+    if describe is not None:
+        kind, number = describe()
+        if int(kind) in (_CUDA, _CUDA_MANAGED):
+            return f"cuda:{int(number)}"
+    if address == 0:
+        return "cuda"
+    ordinal = ctypes.c_int(-1)
+    device_ordinal = 9
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        status = driver.cuPointerGetAttribute(ctypes.byref(ordinal), device_ordinal, ctypes.c_uint64(address))
+    except (OSError, AttributeError) as cause:
+        raise InvalidError(f"{type(buffer).__name__}: which device it lies on cannot be asked: {cause}") from cause
+    if status != 0 or ordinal.value < 0:
+        raise InvalidError(f"{type(buffer).__name__} at 0x{address:x} is not memory of a CUDA device (status {status})")
+    return f"cuda:{ordinal.value}"
+
+
+class _PyBuffer(ctypes.Structure):
+    """Py_buffer of CPython."""
+
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    ]
+
+
+_ANY_CONTIGUOUS: Final = 0x98
+
+
+class _HostBuffer:
+    """A buffer that is locked against resizing until this object goes."""
+
+    def __init__(self, exporter: object) -> None:
+        self.view = _PyBuffer()
+        self._api = ctypes.pythonapi
+        self._api.PyObject_GetBuffer.argtypes = [ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int]
+        self._api.PyBuffer_Release.argtypes = [ctypes.POINTER(_PyBuffer)]
+        self._api.PyBuffer_Release.restype = None
+        self._held = False
+        self._api.PyObject_GetBuffer(exporter, ctypes.byref(self.view), _ANY_CONTIGUOUS)
+        self._held = True
+
+    def __del__(self) -> None:
+        if self._held:
+            self._held = False
+            self._api.PyBuffer_Release(ctypes.byref(self.view))
+
+
+def _host_buffer(buffer: Any) -> Memory | None:
+    try:
+        held = _HostBuffer(buffer)
+    except TypeError:
+        return None  # no buffer protocol
+    except (BufferError, ValueError) as cause:
+        raise _refuse_gaps(buffer) from cause
+    view = held.view
+    return Memory((buffer, held), int(view.buf or 0), int(view.len), "host", bool(view.readonly))
+
+
+class _DLTensor(ctypes.Structure):
+    """DLTensor of the DLPack header."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+def _dlpack(buffer: Any) -> Memory | None:
+    export = getattr(buffer, "__dlpack__", None)
+    if export is None:
+        return None
+    capsule = export()
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+    address = pointer(capsule, b"dltensor")
+    if not address:
+        raise InvalidError(f"{type(buffer).__name__}: its DLPack capsule is empty")
+    tensor = _DLTensor.from_address(address)
+    if not 0 <= tensor.ndim <= 64:
+        raise InvalidError(f"{type(buffer).__name__}: DLPack says {tensor.ndim} dimensions")
+    shape = [tensor.shape[i] for i in range(tensor.ndim)]
+    itemsize = (tensor.bits * tensor.lanes + 7) // 8
+    strides = [tensor.strides[i] * itemsize for i in range(tensor.ndim)] if tensor.strides else None
+    if not _contiguous(shape, strides, itemsize):
+        raise _refuse_gaps(buffer)
+    if tensor.device_type in (_CUDA, _CUDA_MANAGED):
+        device = f"cuda:{tensor.device_id}"
+    elif tensor.device_type in (_CPU, _CUDA_HOST):
+        device = "host"
+    else:
+        raise InvalidError(f"{type(buffer).__name__}: DLPack device type {tensor.device_type} (expected the CPU or CUDA)")
+    # The capsule is not consumed: it frees the export when it goes.
+    return Memory((buffer, capsule), int(tensor.data or 0) + int(tensor.byte_offset), math.prod(shape) * itemsize, device, False)

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files read into and written from arrays, on a GPU or the host, by kvikio's names.
+
+    >>> import nebulaio
+    >>> with nebulaio.CuFile("data", "w") as f:
+    ...     f.write(array)
+    >>> with nebulaio.CuFile("data") as f:
+    ...     f.read(array)
+
+Buffers are anything with the CUDA array interface (CuPy, Numba, JAX), torch
+tensors, objects with the buffer protocol (NumPy, bytearray) and with DLPack.
+Where they lie decides the device. Reads and writes go through the engine, which
+takes each range by the fastest way open; `nebulaio.last_report()` tells which.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Literal
+
+from . import _abi, _buffers, _process
+from ._files import File, Move
+from .errors import ClosedError, InvalidError, NebulaioError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["CuFile", "IOFuture", "IOFutureStream"]
+
+Route = Literal["auto", "buffered", "direct", "cufile"]
+
+_FLAGS = {"r": os.O_RDONLY, "r+": os.O_RDWR, "w": os.O_RDWR, "w+": os.O_RDWR}
+
+
+class IOFuture:
+    """A read or write under way, as `CuFile.pread` and `pwrite` return it.
+
+    Dropping it neither cancels the move nor frees its buffer: the file keeps
+    both until the move has ended.
+    """
+
+    def __init__(self, move: Move) -> None:
+        self._move = move
+
+    def get(self) -> int:
+        """Wait for the end and return the bytes moved; raises the move's error.
+
+        Ctrl-C interrupts the waiting, not the move.
+        """
+        return self._move.outcome()
+
+    def done(self) -> bool:
+        """Whether the move has ended."""
+        return self._move.finished()
+
+
+class IOFutureStream:
+    """A move in the order of a CUDA stream, as `CuFile.raw_read_async` returns it."""
+
+    def __init__(self, move: Move) -> None:
+        self._move = move
+
+    def check_bytes_done(self) -> int:
+        """Wait until the stream has passed the move and return the bytes moved."""
+        return self._move.outcome()
+
+
+class CuFile:
+    """An open file whose bytes move to and from arrays, with kvikio's method names.
+
+    Methods are safe to call from many threads at once. A forked child must open
+    files of its own.
+    """
+
+    def __init__(self, file: str | os.PathLike[str], flags: str = "r", *, route: Route = "auto") -> None:
+        """Open a file.
+
+        flags: "r" to read, "r+" to read and write, "w" or "w+" the same of a file
+            that is made or emptied first.
+        route: how bytes travel: "buffered" through the page cache, "direct" past
+            it, "cufile" by NVIDIA's libcufile, or "auto": each range by the
+            fastest way open, libcufile where it reaches the GPU directly.
+        """
+        self._pending: list[Move] = []
+        self._lock = threading.Lock()
+        self._file: File | None = None
+        self._descriptor = -1
+        if flags not in _FLAGS:
+            raise InvalidError(
+                f"flags={flags!r} is not one of r, r+, w, w+ "
+                "(fix: to append, open with 'r+' and pass file_offset=os.path.getsize(path))"
+            )
+        if route not in ("auto", "buffered", "direct", "cufile"):
+            raise InvalidError(f"route={route!r} is not one of auto, buffered, direct, cufile")
+        path = os.fspath(file)
+        opened = File(_process.current().open(), path, flags, route)
+        self._descriptor = os.open(path, _FLAGS[flags] | os.O_CLOEXEC)
+        self._file = opened
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file is closed."""
+        return self._file is None
+
+    def close(self) -> None:
+        """Wait for moves that run, then close the file; a second call does nothing."""
+        with self._lock:
+            file, self._file = self._file, None
+            pending, self._pending = self._pending, []
+            descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+        if file is None or not file.usable():
+            return
+        try:
+            for move in pending:
+                try:
+                    move.outcome()
+                except NebulaioError:
+                    pass  # whoever holds its future is told
+        finally:
+            # After an interrupt the rest is cancelled: the library must not
+            # touch memory that its owner may free now.
+            for move in pending:
+                if not move.finished():
+                    move._finish()
+            file.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_lock", None) is not None:
+            self.close()
+
+    def fileno(self) -> int:
+        """A descriptor of the file, closed with it."""
+        self._opened()
+        return self._descriptor
+
+    def open_flags(self) -> int:
+        """The flags of that descriptor; see open(2)."""
+        self._opened()
+        return fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
+
+    def size(self) -> int:
+        """The file's length now."""
+        length = ctypes.c_uint64()
+        file = self._opened()
+        _abi.call(file.system.functions.nebulaio_file_size, file.number.value, ctypes.byref(length))
+        return int(length.value)
+
+    def sync(self) -> None:
+        """Make what was written survive a crash."""
+        file = self._opened()
+        _abi.call(file.system.functions.nebulaio_file_sync, file.number.value)
+
+    def pread(
+        self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
+    ) -> IOFuture:
+        """Start to read up to size bytes (the whole buffer) at file_offset into buf.
+
+        Fewer bytes mean that the file ended. The buffer is kept alive until the
+        end. task_size is taken for kvikio's sake; the engine chooses its own.
+        """
+        return IOFuture(self._begin(False, buf, size, file_offset, dev_offset))
+
+    def pwrite(
+        self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
+    ) -> IOFuture:
+        """Start to write size bytes (the whole buffer) of buf at file_offset."""
+        return IOFuture(self._begin(True, buf, size, file_offset, dev_offset))
+
+    def read(
+        self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
+    ) -> int:
+        """`pread`, waited for; Ctrl-C cancels it. Returns the bytes read."""
+        return self._whole(False, buf, size, file_offset, dev_offset)
+
+    def write(
+        self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
+    ) -> int:
+        """`pwrite`, waited for; Ctrl-C cancels it. Returns the bytes written."""
+        return self._whole(True, buf, size, file_offset, dev_offset)
+
+    def raw_read(self, buf: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0) -> int:
+        """`read` with an offset in the buffer."""
+        return self._whole(False, buf, size, file_offset, dev_offset)
+
+    def raw_write(self, buf: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0) -> int:
+        """`write` with an offset in the buffer."""
+        return self._whole(True, buf, size, file_offset, dev_offset)
+
+    def raw_read_async(
+        self, buf: Any, raw_stream: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0
+    ) -> IOFutureStream:
+        """Read in the order of a CUDA stream: work queued on it later sees the data.
+
+        raw_stream: its number, or a stream of cupy, torch or numba. By libcufile
+        where the route is "cufile" or a direct way is plausible; else the read is
+        done when this returns, which keeps the order too.
+        """
+        return IOFutureStream(self._begin(False, buf, size, file_offset, dev_offset, _buffers.stream_number(raw_stream)))
+
+    def raw_write_async(
+        self, buf: Any, raw_stream: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0
+    ) -> IOFutureStream:
+        """Write in the order of a CUDA stream; see raw_read_async."""
+        return IOFutureStream(self._begin(True, buf, size, file_offset, dev_offset, _buffers.stream_number(raw_stream)))
+
+    def _opened(self) -> File:
+        file = self._file
+        if file is None:
+            raise ClosedError("use file: it is closed")
+        if not file.usable():
+            raise ClosedError("use file: it was opened in another process (fix: open it anew after fork)")
+        return file
+
+    def _make(
+        self, write: bool, buf: Any, size: int | None, file_offset: int, dev_offset: int, stream: int | None
+    ) -> Move:
+        file = self._opened()
+        for name, value in (("size", size), ("file_offset", file_offset), ("dev_offset", dev_offset)):
+            if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__") or value < 0):
+                raise InvalidError(f"{name}={value!r} is not a whole number of 0 or more")
+        memory = _buffers.memory_of(buf, writable=not write)
+        room = memory.size - int(dev_offset)
+        wanted = room if size is None else int(size)
+        if room < 0 or wanted > room:
+            raise InvalidError(
+                f"{wanted} bytes from dev_offset {dev_offset} on: the buffer has {memory.size} bytes "
+                "(fix: pass a smaller size or a larger buffer)"
+            )
+        options: dict[str, Any] = {"device": memory.device}
+        if memory.device != "host":
+            _process.current().require_cuda_after_fork(memory.device)
+            file.system.cuda_used = True
+        if stream is not None:
+            if memory.device == "host":
+                raise InvalidError("moves in the order of a stream need memory of a CUDA device (fix: use read or write)")
+            options["async"] = True
+        span = (memory.address + int(dev_offset), wanted, int(file_offset))
+        return Move(file, write, memory, span, memory.stream if stream is None else stream, options)
+
+    def _whole(self, write: bool, buf: Any, size: int | None, file_offset: int, dev_offset: int) -> int:
+        with self._make(write, buf, size, file_offset, dev_offset, None) as move:
+            return move.outcome()
+
+    def _begin(
+        self, write: bool, buf: Any, size: int | None, file_offset: int, dev_offset: int, stream: int | None = None
+    ) -> Move:
+        move = self._make(write, buf, size, file_offset, dev_offset, stream)
+        move.__enter__()
+        with self._lock:
+            if self._file is None:
+                move._finish()
+                raise ClosedError("use file: it was closed meanwhile")
+            self._pending = [m for m in self._pending if not m.finished()]
+            self._pending.append(move)
+        return move
