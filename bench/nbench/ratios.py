@@ -84,7 +84,11 @@ _RATIOS = {
     ),
     "verify": (("verified to plain", ("nebulaio", "verified"), ("nebulaio", "plain")),),
     "cufile": tuple(
-        (f"auto to cuFile {api}", ("nebulaio", "auto"), ("nebulaio", f"cufile {api}")) for api in ("sync", "async", "batch")
+        (f"auto to cuFile {words}", ("nebulaio", "auto"), ("nebulaio", variant))
+        for words, variant in (
+            ("sync", "cufile sync"), ("async", "cufile async"), ("batch", "cufile batch"),
+            ("on a buffered descriptor", "bench, cufile, buffered descriptor"),
+        )
     ),
 }
 

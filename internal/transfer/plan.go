@@ -59,6 +59,8 @@ type chunk struct {
 	// weave, if not nil, says what of the bytes is wanted and where it goes:
 	// they are read into a slot and packed. dst is the first one's place.
 	weave *weave
+	// summed: the bytes were checked as they were read.
+	summed bool
 	verdict
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
 // Extent is a run of bytes of one file.
@@ -160,6 +162,36 @@ func (t *Transfer) check(c chunk, data []byte) error {
 		p.got.Add(1)
 		t.ready.right(blockID{c.file, i})
 	}
+	return nil
+}
+
+// hotPiece is how much is read out of the page cache before it is summed. It is
+// then still in the second-level cache of the core that copied it, where summing
+// is three times as fast as over a whole chunk afterwards.
+const hotPiece = 256 * units.KiB
+
+// readSummed reads a chunk of a verified file through the page cache to buf and
+// checks it piece by piece.
+func (t *Transfer) readSummed(c chunk, buf []byte) error {
+	f := t.req.Files[c.file]
+	var all vfs.Buffered
+	var reading time.Duration
+	for at := int64(0); at < c.len; at += hotPiece {
+		piece := c
+		piece.off, piece.len = c.off+at, min(hotPiece, c.len-at)
+		data := buf[at : at+piece.len]
+		start := time.Now()
+		b, err := f.ReadBuffered(data, piece.off)
+		if err != nil {
+			return err
+		}
+		reading += time.Since(start)
+		all.Cached, all.Missed = all.Cached+b.Cached, all.Missed+b.Missed
+		if err := t.check(piece, data); err != nil {
+			return err
+		}
+	}
+	t.tally.readBuffered(c, all, time.Now().Add(-reading))
 	return nil
 }
 

@@ -238,6 +238,15 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 		w.e.deliver(t, c, buf[:n], s)
 		return
 	}
+	if t.verifies(c.file) {
+		if err := t.readSummed(c, buf); err != nil {
+			w.e.sched.failed(t, err)
+			return
+		}
+		c.summed = true
+		w.e.deliver(t, c, buf, s)
+		return
+	}
 	b, err := f.ReadBuffered(buf, c.off)
 	if err != nil {
 		w.e.sched.failed(t, err)
@@ -306,7 +315,7 @@ func superset(f *vfs.File, c chunk, mem []byte) (lo int64, buf []byte, need int)
 // deliver ends a chunk that was read in place, or sends a slot's content off;
 // where the transfer verifies, only after its bytes were summed.
 func (e *Engine) deliver(t *Transfer, c chunk, data []byte, s *slot) {
-	if t.proof != nil {
+	if t.proof != nil && !c.summed {
 		if err := t.check(c, data); err != nil {
 			e.sched.failed(t, err)
 			return
