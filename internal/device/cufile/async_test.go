@@ -195,3 +195,30 @@ func TestOlderLibrariesHaveNeither(t *testing.T) {
 		}
 	}
 }
+
+// TestTheDriverIsLeftOpenAfterBatches: the real library may crash when it is
+// closed then. A later session takes the driver over and counts as its own.
+func TestTheDriverIsLeftOpenAfterBatches(t *testing.T) {
+	r := newRig(t, fakegpu.CuFileOptions{})
+	b, err := r.NewBatch(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Close(), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.fake.Count("users"); n != 1 {
+		t.Errorf("%d users of the driver, expected 1", n)
+	}
+	r.reopen(t)
+	if n := r.fake.Count("users"); n != 1 {
+		t.Errorf("%d users after a second session, expected 1", n)
+	}
+	if err := r.StartCounting(); err != nil {
+		t.Errorf("the driver is ours, and its counters are not: %v", err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	r.fake.CheckFreed()
+}

@@ -81,6 +81,9 @@ func (s *Session) NewBatch(n int) (*Batch, error) {
 		return nil, errs.Wrap(op, s.info.ID, err)
 	}
 	s.batches[b] = struct{}{}
+	s.lib.mu.Lock()
+	s.lib.batched = true
+	s.lib.mu.Unlock()
 	return b, nil
 }
 

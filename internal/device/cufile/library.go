@@ -36,6 +36,8 @@ type Library struct {
 
 	mu       sync.Mutex // guards what follows
 	sessions int64      // of ours that have the driver open
+	batched  bool       // one of them made a batch
+	held     bool       // the driver is left open by the last of them
 	counting int        // of ours that count
 	level    int        // of statistics to go back to, -1 where it was not changed
 }

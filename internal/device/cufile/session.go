@@ -33,10 +33,16 @@ func (l *Library) Open(ctx Contexts, info device.Info) (*Session, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, _ := l.UseCount()
-	s.shared = n > l.sessions
-	if err := ctx.WithContext(l.DriverOpen); err != nil {
-		return nil, errs.Wrap("open cuFile for", info.ID, err)
+	if l.held {
+		n-- // by us
 	}
+	s.shared = n > l.sessions
+	if !l.held {
+		if err := ctx.WithContext(l.DriverOpen); err != nil {
+			return nil, errs.Wrap("open cuFile for", info.ID, err)
+		}
+	}
+	l.held = false
 	l.sessions++
 	return s, nil
 }
@@ -184,7 +190,13 @@ func (s *Session) Close() error {
 	s.lib.mu.Lock()
 	defer s.lib.mu.Unlock()
 	s.lib.sessions--
-	all = append(all, s.ctx.WithContext(s.lib.DriverClose))
+	if s.lib.batched && s.lib.sessions == 0 {
+		// libcufile 1.15 crashes now and then in the last cuFileDriverClose after
+		// batches, and ends cleanly with a process that leaves the driver open.
+		s.lib.held = true
+	} else {
+		all = append(all, s.ctx.WithContext(s.lib.DriverClose))
+	}
 	return errs.Wrap("close cuFile for", s.info.ID, errors.Join(all...))
 }
 

@@ -79,7 +79,7 @@ static uint64_t sizes[12] = {[1] = 128, [5] = 16384, [6] = 131072};
 static bool switches[12] = {[1] = true};
 static char texts[3][256] = {"ERROR"};
 static void *(*current)(void); /* the fake driver's current context, where a test gave it */
-static struct { long handles, buffers, unregistered, context_errors, failures, opens, batches, streams; } n;
+static struct { long handles, buffers, unregistered, context_errors, failures, opens, batches, batches_made, streams; } n;
 
 static int injected(const char *fn, struct failure *out)
 {
@@ -305,7 +305,7 @@ result cuFileBatchIOSetUp(void **out, unsigned nr)
 	struct batch *b = calloc(1, sizeof *b);
 	b->room = nr;
 	*out = b;
-	n.batches++;
+	n.batches++, n.batches_made++;
 	return OK;
 }
 result cuFileBatchIOSubmit(struct batch *b, unsigned nr, io_params *p, unsigned flags)
@@ -345,7 +345,7 @@ long fake_count(const char *name)
 {
 	const struct { const char *name; long v; } all[] = {
 		{"handles", n.handles}, {"buffers", n.buffers}, {"unregistered", n.unregistered}, {"context_errors", n.context_errors}, {"failures", n.failures},
-		{"opens", n.opens}, {"users", users}, {"batches", n.batches}, {"streams", n.streams}, {"stats_level", stats_level}, {"started", started},
+		{"opens", n.opens}, {"users", users}, {"batches", n.batches}, {"batches_made", n.batches_made}, {"streams", n.streams}, {"stats_level", stats_level}, {"started", started},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		if (!strcmp(all[i].name, name)) return all[i].v;
