@@ -115,12 +115,11 @@ gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	CGO_ENABLED=1 $(GO) build $(LIBFLAGS) -o build/gpu/libnebulaio.so ./capi
 	CGO_ENABLED=0 $(GO) test -c -trimpath -ldflags "-s -w" -o build/gpu/gpu.test ./test/gpu
 	rm -f build/gpu/libnebulaio.h && cp -r include/nebulaio build/gpu/include/
-	cp -r python/nebulaio build/gpu/nebulaio-python && cp -r python/tests build/gpu/python-tests && cp -r bench build/gpu/bench
-	mkdir -p build/gpu/python && mv build/gpu/nebulaio-python build/gpu/python/nebulaio && mv build/gpu/python-tests build/gpu/python/tests && cp python/pyproject.toml build/gpu/python/
+	cp -r python bench build/gpu/ && cp VERSION go.mod build/gpu/
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/pydeps pytest
 	$(MAKE) --no-print-directory native STATIC="-static-libstdc++ -static-libgcc"
 	mkdir -p build/gpu/native && cp build/native/* test/native/run.sh build/gpu/native/
-	cp test/gpu/run.sh test/gpu/cudacopy.cu build/gpu/ && find build/gpu -name __pycache__ -prune -exec rm -rf {} +
+	cp test/gpu/run.sh test/gpu/cudacopy.cu build/gpu/ && find build/gpu \( -name __pycache__ -o -name '.*_cache' \) -prune -exec rm -rf {} +
 	du -sh build/gpu
 
 .PHONY: tools

@@ -173,7 +173,8 @@ def _logits_lines(logits: dict[str, Any]) -> list[str]:
         word = "equal, bit by bit" if one["equal"] else f"DIFFERENT, by at most {one['max_abs_diff']}"
         finite = "finite" if one["finite"] else "NOT FINITE"
         lines.append(f"  Logits of {pair}: {word}; {finite}, standard deviation {one['spread']:.3g}")
-    lines.append(f"  Logits of {logits['loads']} loads: {logits['digests']} different")
+    same = "all the same" if logits["digests"] == 1 else f"{logits['digests']} different results"
+    lines.append(f"  Logits of {logits['loads']} loads: {same}")
     return lines
 
 
