@@ -49,14 +49,17 @@ LINK = -L$(ROOT)/build -lnebulaio -lpthread -ldl -Wl,-rpath,'$$ORIGIN/..' $(STAT
 .PHONY: native
 native: lib ## Build the C and C++ tests and examples into build/native
 	@mkdir -p build/native
-	cc -std=c11 -D_GNU_SOURCE $(NATIVE) -o build/native/load_c test/native/load.c $(LINK)
-	for s in load; do c++ -std=c++17 $(NATIVE) -o build/native/$${s}_cpp test/native/$$s.cpp $(LINK) || exit 1; done
-	for s in load; do c++ -std=c++17 $(NATIVE) -o build/native/example_$$s examples/cpp/$$s.cpp $(LINK) || exit 1; done
+	for s in load save file; do cc -std=c11 -D_GNU_SOURCE $(NATIVE) -o build/native/$${s}_c test/native/$$s.c $(LINK) || exit 1; done
+	for s in load save file; do c++ -std=c++17 $(NATIVE) -o build/native/$${s}_cpp test/native/$$s.cpp $(LINK) || exit 1; done
+	for s in load save file_async; do c++ -std=c++17 $(NATIVE) -o build/native/example_$$s examples/cpp/$$s.cpp $(LINK) || exit 1; done
 
 .PHONY: test-native
-test-native: native build ## C and C++ programs over the shared library, on host
+test-native: native build ## C and C++ programs over the shared library, on host and on a driver without a GPU
 	$(BIN) generate --shapes tiny --out build/tiny.safetensors >/dev/null
 	DEVICE=host bash test/native/run.sh build/native build/tiny.safetensors
+	mkdir -p build/fake && cc -shared -fPIC -pthread -O1 -o build/fake/libcuda.so.1 internal/device/fakegpu/csrc/libcuda.c
+	@echo "the same on internal/device/fakegpu, which is strict about contexts and the order of streams:"
+	LD_LIBRARY_PATH=build/fake DEVICE=cuda:0 bash test/native/run.sh build/native build/tiny.safetensors
 
 .PHONY: test-python
 test-python: lib venv ## Python package against the real library on host

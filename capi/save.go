@@ -11,6 +11,7 @@ typedef const nebulaio_tensor nebulaio_ctensor;
 import "C"
 
 import (
+	"strconv"
 	"unsafe"
 
 	"github.com/nebulaio/nebulaio"
@@ -24,6 +25,9 @@ const maxRank = 64
 //export nebulaio_save_start
 func nebulaio_save_start(system C.uint64_t, path *C.nebulaio_cchar, tensors *C.nebulaio_ctensor, count C.size_t, stream C.uint64_t, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
 	var all []nebulaio.SaveTensor
+	if tensors == nil && count > 0 {
+		return status(errs.New(errs.Invalid, "save", text(path), "the tensors are NULL and their count is "+strconv.FormatUint(uint64(count), 10)+"; expected an array of that length"), err, errcap)
+	}
 	if tensors != nil {
 		for _, t := range unsafe.Slice((*C.nebulaio_tensor)(unsafe.Pointer(tensors)), int(count)) {
 			name := text(t.name)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nebulaio.hpp: the C ABI of nebulaio.h for C++17, in one header and nothing else.
+ * nebulaio.hpp: the C ABI of nebulaio.h for C++17, in one header and nothing else:
+ * loads, saves, selections, checksums, and ranges of files.
  *
  *   nebulaio::system sys;
  *   nebulaio::model model(sys, "model.safetensors", R"({"device":"cuda:0"})");
@@ -13,9 +14,16 @@
  *   void *weights = (char *)dst[w.file].address + w.offset;
  *   std::puts(load.report().c_str());                      // which path the bytes took
  *
+ *   sys.save("copy.safetensors", {w.in(dst, "cuda:0")}).wait();   // durable, or not there
+ *   nebulaio::file data(sys, "data", "r+", R"({"device":"cuda:0"})");
+ *   uint64_t got = data.read(pointer, size, offset);        // less only at the end
+ *
  * Handles are released by their destructors; they move and do not copy. A job
  * that is destroyed while it runs is cancelled and waited for. What fails throws
- * nebulaio::error with the library's message, which says what to do.
+ * nebulaio::error with the library's message, which says what to do. Strings,
+ * shapes and lists are read before a call returns; the memory whose addresses are
+ * given belongs to the job until it has ended. Options are JSON, "" for none. A
+ * stream is a CUDA stream as a number, 0 the legacy default.
  */
 #ifndef NEBULAIO_HPP
 #define NEBULAIO_HPP
@@ -51,20 +59,56 @@ template <typename Function, typename... Arguments> void call(Function function,
 		throw error(status, message[0] ? message : "nebulaio: status " + std::to_string(status));
 }
 
-/* Calls a function with output text: once for its length, once for the text. */
+/* Calls a function with output text: once for its length, once for the text, and
+ * again where the text has grown between the two. */
 template <typename Function, typename... Arguments> std::string text(Function function, Arguments... arguments)
 {
 	size_t need = 0;
 	call(function, arguments..., static_cast<char *>(nullptr), size_t{0}, &need);
-	std::string out(need + 1, '\0');
-	call(function, arguments..., &out[0], out.size(), &need);
-	out.resize(need);
-	return out;
+	for (;;) {
+		std::string out(need + 1, '\0');
+		try {
+			call(function, arguments..., &out[0], out.size(), &need);
+		} catch (const error &) {
+			if (need < out.size())
+				throw;
+			continue;
+		}
+		out.resize(need);
+		return out;
+	}
 }
 
-inline const char *or_null(const std::string &options) { return options.empty() ? nullptr : options.c_str(); }
+/* The text as C reads it; one that C would cut short at a zero byte is refused. */
+inline const char *c_text(const std::string &text)
+{
+	const size_t zero = text.find('\0');
+	if (zero != std::string::npos)
+		throw error(NEBULAIO_ERR_INVALID, "nebulaio: the text \"" + text.substr(0, zero) + "\" goes on after a zero byte; expected none");
+	return text.c_str();
+}
+
+inline const char *or_null(const std::string &options) { return options.empty() ? nullptr : c_text(options); }
 
 } // namespace detail
+
+/* The text as a JSON string with its quotation marks, for names, paths and
+ * metadata in options: "{\"names\":[" + quote(name) + "]}". */
+inline std::string quote(const std::string &text)
+{
+	static const char digits[] = "0123456789abcdef";
+	std::string out = "\"";
+	for (const char c : text) {
+		const unsigned char byte = static_cast<unsigned char>(c);
+		if (c == '"' || c == '\\')
+			(out += '\\') += c;
+		else if (byte < 0x20)
+			((out += "\\u00") += digits[byte >> 4]) += digits[byte & 15];
+		else
+			out += c;
+	}
+	return out += '"';
+}
 
 /* A handle of the library, released once. */
 class handle {
@@ -86,7 +130,9 @@ class handle {
 	/* The number that the functions of nebulaio.h take; 0 after a move. */
 	uint64_t number() const noexcept { return number_; }
 
-	/* Releases the handle now. A second call does nothing. */
+	/* Releases the handle now. A second call does nothing. What others were opened
+	 * from outlives them: a system or model that is still in use stays open until
+	 * the process ends. */
 	void release() noexcept
 	{
 		if (number_ != 0)
@@ -97,7 +143,7 @@ class handle {
 	uint64_t number_ = 0;
 };
 
-/* Work under way: a load, a save, a move of a file's bytes. */
+/* Work under way: a load, a save, a move of a file's bytes, sums. */
 class job : public handle {
   public:
 	job() = default;
@@ -116,11 +162,64 @@ class job : public handle {
 		return true;
 	}
 
+	/* Waits until more than `known` tensors of a load are final where they lie, and
+	 * returns how many are, counted in the order of model::tensors. No more than
+	 * `known` means that timeout_ms (negative: without limit) ran out, or that the
+	 * load has ended well and there are no more. Throws the error of a load that
+	 * failed, and NEBULAIO_ERR_INVALID for a job that is no load. Wait for the job
+	 * in any case: that no file changed meanwhile is known only then. */
+	uint64_t ready(uint64_t known, int32_t timeout_ms = -1)
+	{
+		char message[4096] = "";
+		uint64_t count = 0;
+		const int32_t status = nebulaio_load_ready(number_, known, timeout_ms, &count, message, sizeof message);
+		if (status != NEBULAIO_OK && status != NEBULAIO_RUNNING)
+			throw error(status, message);
+		return count;
+	}
+
+	/* Waits for the job and returns how many bytes it moved; for reads of a file,
+	 * fewer than asked for mean that the file ended. */
+	uint64_t bytes()
+	{
+		nebulaio_progress progress{};
+		wait(-1, &progress);
+		return progress.bytes_done;
+	}
+
 	/* Asks the job to stop; wait tells when it has. */
 	void cancel() { detail::call(nebulaio_cancel, number_); }
 
-	/* JSON: which route every byte took, how fast, and why no faster one. */
+	/* JSON of a job that has ended, also by an error: which route every byte took,
+	 * how fast, and why no faster one. */
 	std::string report() const { return detail::text(nebulaio_report, number_); }
+};
+
+/* A tensor in memory of the caller, as it is saved: contiguous, in row-major order. */
+struct tensor_view {
+	std::string name;
+	std::string dtype; /* by its safetensors name: "F32", "BF16", "F8_E4M3" */
+	std::vector<int64_t> shape;
+	uint64_t address = 0; /* device pointer, or host address for "host" */
+	uint64_t size = 0;    /* bytes; what dtype and shape say */
+	std::string device = "host"; /* "host", "cuda" or "cuda:N" */
+};
+
+/* A tensor of a model and where it will lie. */
+struct tensor {
+	std::string name;
+	std::string dtype;
+	std::vector<int64_t> shape;
+	uint64_t file = 0;   /* which destination */
+	uint64_t offset = 0; /* of its first byte in that destination */
+	uint64_t size = 0;   /* bytes */
+
+	/* The tensor where it lies in dst, the destinations of its load on device, ready
+	 * to be saved. std::out_of_range where dst lacks its file. */
+	tensor_view in(const std::vector<nebulaio_buffer> &dst, const std::string &device) const
+	{
+		return {name, dtype, shape, dst.at(static_cast<size_t>(file)).address + offset, size, device};
+	}
 };
 
 /* Devices, workers and staging memory of the process; make one and share it. */
@@ -134,17 +233,35 @@ class system : public handle {
 
 	/* JSON: what was looked for, found and missing, and what to do. */
 	std::string devices() const { return detail::text(nebulaio_devices, number_); }
+
+	/* Starts to write tensors, which may lie on several devices, to one .safetensors
+	 * file. When the job has succeeded the file is whole, durable and in place; else
+	 * what was there before is as it was. Their memory belongs to the job, and does
+	 * not change, until it has ended. They are read after what is queued on stream,
+	 * which is of the first GPU among them. options: see nebulaio_save_start. */
+	job save(const std::string &path, const std::vector<tensor_view> &tensors, const std::string &options = "",
+	         uint64_t stream = 0)
+	{
+		std::vector<nebulaio_tensor> all;
+		all.reserve(tensors.size());
+		for (const tensor_view &t : tensors) {
+			nebulaio_tensor one{};
+			one.name = detail::c_text(t.name);
+			one.dtype = detail::c_text(t.dtype);
+			one.shape = t.shape.data();
+			one.rank = t.shape.size();
+			one.address = t.address;
+			one.size = t.size;
+			one.device = detail::c_text(t.device);
+			all.push_back(one);
+		}
+		uint64_t number = 0;
+		detail::call(nebulaio_save_start, number_, detail::c_text(path), all.data(), all.size(), stream,
+		             detail::or_null(options), &number);
+		return job(number);
+	}
 };
 
-/* A tensor and where it lies. */
-struct tensor {
-	std::string name;
-	std::string dtype;
-	std::vector<int64_t> shape;
-	uint64_t file = 0;
-	uint64_t offset = 0;
-	uint64_t size = 0;
-};
 
 /* A model whose headers have been read and checked. */
 class model : public handle {
@@ -152,7 +269,7 @@ class model : public handle {
 	/* options: see nebulaio_model_open. The system outlives the model. */
 	model(const system &sys, const std::string &path, const std::string &options = "")
 	{
-		detail::call(nebulaio_model_open, sys.number(), path.c_str(), detail::or_null(options), &number_);
+		detail::call(nebulaio_model_open, sys.number(), detail::c_text(path), detail::or_null(options), &number_);
 	}
 
 	/* JSON: device, files, tensors and metadata. */
@@ -169,7 +286,7 @@ class model : public handle {
 		return out;
 	}
 
-	/* All tensors, in order of file and offset. */
+	/* All tensors, in order of file and offset, in which they also become ready. */
 	std::vector<nebulaio::tensor> tensors() const
 	{
 		uint64_t count = 0;
@@ -185,20 +302,47 @@ class model : public handle {
 	nebulaio::tensor tensor(const std::string &name) const
 	{
 		uint64_t index = 0;
-		detail::call(nebulaio_model_find, number_, name.c_str(), &index);
+		detail::call(nebulaio_model_find, number_, detail::c_text(name), &index);
 		return tensor_at(index);
 	}
 
 	/* Starts to fill dst, one destination per file; they and the model stay until
-	 * the job has ended. options: see nebulaio_load_start. */
-	job load(const std::vector<nebulaio_buffer> &dst, uint64_t stream = 0, const std::string &options = "")
+	 * the job has ended. Copies begin after what is queued on stream. options: see
+	 * nebulaio_load_start. */
+	job load(const std::vector<nebulaio_buffer> &dst, const std::string &options, uint64_t stream = 0)
 	{
 		uint64_t number = 0;
 		detail::call(nebulaio_load_start, number_, dst.data(), dst.size(), stream, detail::or_null(options), &number);
 		return job(number);
 	}
+	job load(const std::vector<nebulaio_buffer> &dst, uint64_t stream = 0, const std::string &options = "")
+	{
+		return load(dst, options, stream);
+	}
+
+	/* A model of the same open files with another choice of tensors; no header is
+	 * read again. It is released before the model that it was made from, so it does
+	 * not replace it in the same variable. options: see nebulaio_model_select. */
+	model select(const std::string &options) const
+	{
+		model out;
+		detail::call(nebulaio_model_select, number_, detail::or_null(options), &out.number_);
+		return out;
+	}
+
+	/* Starts to write FILE.crc64nvme beside every file, which loads with "verify"
+	 * compare with: of a copy that is known to be good. The model stays until the
+	 * job has ended. See nebulaio_checksum_start. */
+	job checksums()
+	{
+		uint64_t number = 0;
+		detail::call(nebulaio_checksum_start, number_, &number);
+		return job(number);
+	}
 
   private:
+	model() = default;
+
 	nebulaio::tensor tensor_at(uint64_t index) const
 	{
 		nebulaio_place place{};
@@ -210,6 +354,85 @@ class model : public handle {
 		out.offset = place.offset;
 		out.size = place.size;
 		return out;
+	}
+};
+
+/* An open file whose bytes are moved between storage and memory of a device in
+ * place, at any offset. Safe for use by several threads at once. Writes are not
+ * atomic, and safe from a crash only after sync. */
+class file : public handle {
+  public:
+	/* flags: "r" read, "r+" read and write, "w" and "w+" the same of a file that is
+	 * made or emptied first. options: see nebulaio_file_open. The system outlives the
+	 * file; its release waits for moves that run. */
+	file(const system &sys, const std::string &path, const std::string &flags = "r", const std::string &options = "")
+	{
+		detail::call(nebulaio_file_open, sys.number(), detail::c_text(path), detail::c_text(flags),
+		             detail::or_null(options), &number_);
+	}
+
+	/* The file's length now. */
+	uint64_t size() const
+	{
+		uint64_t bytes = 0;
+		detail::call(nebulaio_file_size, number_, &bytes);
+		return bytes;
+	}
+
+	/* Makes what was written survive a crash. */
+	void sync() { detail::call(nebulaio_file_sync, number_); }
+
+	/* Reads up to size bytes at offset to address and returns how many there were:
+	 * fewer only where the file ended. Begins after what is queued on stream.
+	 * options: see nebulaio_file_read_start. */
+	uint64_t read(uint64_t address, uint64_t size, uint64_t offset, const std::string &options = "", uint64_t stream = 0)
+	{
+		return read_start(address, size, offset, options, stream).bytes();
+	}
+
+	/* Writes size bytes at address to offset, where the file grows if it must, and
+	 * returns how many were written. Else as read. */
+	uint64_t write(uint64_t address, uint64_t size, uint64_t offset, const std::string &options = "", uint64_t stream = 0)
+	{
+		return write_start(address, size, offset, options, stream).bytes();
+	}
+
+	/* read as a job, which owns the memory until it has ended; job::bytes tells how
+	 * many there were. */
+	job read_start(uint64_t address, uint64_t size, uint64_t offset, const std::string &options = "", uint64_t stream = 0)
+	{
+		return start(nebulaio_file_read_start, address, size, offset, options, stream);
+	}
+
+	/* write as a job. */
+	job write_start(uint64_t address, uint64_t size, uint64_t offset, const std::string &options = "", uint64_t stream = 0)
+	{
+		return start(nebulaio_file_write_start, address, size, offset, options, stream);
+	}
+
+	/* Reads in the order of stream, with the file's device and route: what is queued
+	 * on it later sees the bytes, and no thread waits where libcufile carries the
+	 * move. Where it does not, on host among others, the move has ended when this
+	 * returns and the job's report says why. Not cancelled once it is queued. */
+	job read_async(uint64_t address, uint64_t size, uint64_t offset, uint64_t stream)
+	{
+		return read_start(address, size, offset, "{\"async\":true}", stream);
+	}
+
+	/* Writes in the order of stream: what is queued on it later may change the
+	 * memory. Else as read_async. */
+	job write_async(uint64_t address, uint64_t size, uint64_t offset, uint64_t stream)
+	{
+		return write_start(address, size, offset, "{\"async\":true}", stream);
+	}
+
+  private:
+	template <typename Function>
+	job start(Function function, uint64_t address, uint64_t size, uint64_t offset, const std::string &options, uint64_t stream)
+	{
+		uint64_t number = 0;
+		detail::call(function, number_, address, size, offset, stream, detail::or_null(options), &number);
+		return job(number);
 	}
 };
 

@@ -1,68 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The C ABI as a C program uses it: load PATH DEVICE. Loads a safetensors file
- * from several threads at once, compares every tensor with the file, and goes
- * through what a caller does wrong.
+ * from several threads at once, compares every tensor with the file, uses tensors
+ * while later ones arrive, chooses one, and goes through what a caller does wrong.
  */
-#include "memory.h"
-
-#include "nebulaio/nebulaio.h"
+#include "check.h"
 
 #include <pthread.h>
 
 #define THREADS 4
 
-static char err[4096];
-
-#define MUST(call)                                                                                                     \
-	do {                                                                                                           \
-		int32_t s_ = (call);                                                                                   \
-		if (s_ != NEBULAIO_OK) {                                                                               \
-			fprintf(stderr, "%s:%d: status %d: %s\n", __FILE__, __LINE__, (int)s_, err);                   \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
-
-#define EXPECT(what)                                                                                                   \
-	do {                                                                                                           \
-		if (!(what)) {                                                                                         \
-			fprintf(stderr, "%s:%d: not so: %s (last message: %s)\n", __FILE__, __LINE__, #what, err);     \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
-
-struct file {
+static struct {
 	unsigned char *bytes;
 	size_t size, data; /* data: where tensors begin */
-};
+} content;
 
-static struct file content;
 static memory place;
 static uint64_t sys, model;
-
-static struct file read_file(const char *path)
-{
-	struct file f = {0};
-	FILE *in = fopen(path, "rb");
-	if (!in || fseek(in, 0, SEEK_END))
-		fatal(path);
-	f.size = (size_t)ftell(in);
-	rewind(in);
-	f.bytes = malloc(f.size);
-	if (!f.bytes || fread(f.bytes, 1, f.size, in) != f.size)
-		fatal(path);
-	fclose(in);
-	uint64_t header = 0;
-	memcpy(&header, f.bytes, sizeof header);
-	f.data = 8 + (size_t)header;
-	return f;
-}
+static const char *model_path;
 
 /* One load into memory of its own, checked to the last byte: tensors tile the
  * file in the order in which the library lists them. */
 static void *load(void *unused)
 {
 	(void)unused;
+	memory_bind(&place); /* a new thread has no context */
 	char why[4096] = "";
 	nebulaio_destination need;
 	uint64_t tensors = 0, job = 0;
@@ -99,6 +61,85 @@ static void *load(void *unused)
 	return NULL;
 }
 
+/* Compares tensors [from, to) of a model with the file, where they lie in dst.
+ * Returns where in the file the last one ends; the first begins at `at`. */
+static size_t compare(uint64_t of, nebulaio_buffer dst, uint64_t from, uint64_t to, size_t at)
+{
+	for (uint64_t i = from; i < to; i++) {
+		nebulaio_place t;
+		MUST(nebulaio_model_tensor(of, i, &t, NULL, 0, NULL, err, sizeof err));
+		EXPECT(at + t.size <= content.size && t.offset + t.size <= dst.size);
+		unsigned char *got = malloc(t.size + 1);
+		memory_read(&place, got, dst.address + t.offset, t.size);
+		EXPECT(got && memcmp(got, content.bytes + at, t.size) == 0);
+		free(got);
+		at += t.size;
+	}
+	return at;
+}
+
+/* Tensors become final in order, and are right when they are said to be, while the
+ * load goes on: small chunks by one worker make it go in many steps. */
+static void readiness(const char *options)
+{
+	uint64_t slow = 0, m = 0, job = 0, tensors = 0, known = 0, n = 0;
+	MUST(nebulaio_system_open("{\"workers\":1,\"queue_depth\":1,\"max_transfer_size\":65536}", &slow, err, sizeof err));
+	MUST(nebulaio_model_open(slow, model_path, options, &m, err, sizeof err));
+	nebulaio_destination need;
+	MUST(nebulaio_model_destination(m, 0, &need, err, sizeof err));
+	MUST(nebulaio_model_count(m, NULL, &tensors, err, sizeof err));
+	nebulaio_buffer dst = {memory_take(&place, need.size, need.align), need.size};
+	MUST(nebulaio_load_start(m, &dst, 1, 0, NULL, &job, err, sizeof err));
+	size_t at = content.data;
+	while (known < tensors) {
+		int32_t status = nebulaio_load_ready(job, known, 20, &n, err, sizeof err);
+		EXPECT(status == NEBULAIO_RUNNING ? n == known : status == NEBULAIO_OK && n > known && n <= tensors);
+		at = compare(m, dst, known, n, at);
+		known = n;
+	}
+	EXPECT(at == content.size);
+	MUST(nebulaio_wait(job, -1, NULL, err, sizeof err));
+	MUST(nebulaio_load_ready(job, UINT64_MAX, -1, &n, err, sizeof err));
+	EXPECT(n == tensors);
+	EXPECT(nebulaio_load_ready(m, 0, 0, &n, err, sizeof err) == NEBULAIO_ERR_CLOSED);
+	MUST(nebulaio_release(job, err, sizeof err));
+	MUST(nebulaio_release(m, err, sizeof err));
+	MUST(nebulaio_release(slow, err, sizeof err));
+	memory_give(&place, dst.address);
+}
+
+/* One tensor of a model that is open, by its name. */
+static void selection(void)
+{
+	uint64_t tensors = 0, one = 0, job = 0, count = 0;
+	MUST(nebulaio_model_count(model, NULL, &tensors, err, sizeof err));
+	size_t at = content.data;
+	for (uint64_t i = 0; i + 1 < tensors; i++) {
+		nebulaio_place t;
+		MUST(nebulaio_model_tensor(model, i, &t, NULL, 0, NULL, err, sizeof err));
+		at += t.size;
+	}
+	char name[512], options[600];
+	MUST(nebulaio_model_tensor(model, tensors - 1, NULL, name, sizeof name, NULL, err, sizeof err));
+	snprintf(options, sizeof options, "{\"names\":[\"%s\"]}", name);
+	MUST(nebulaio_model_select(model, options, &one, err, sizeof err));
+	MUST(nebulaio_model_count(one, NULL, &count, err, sizeof err));
+	EXPECT(count == 1);
+	nebulaio_destination need, whole;
+	MUST(nebulaio_model_destination(one, 0, &need, err, sizeof err));
+	MUST(nebulaio_model_destination(model, 0, &whole, err, sizeof err));
+	EXPECT(tensors == 1 || need.size < whole.size);
+	nebulaio_buffer dst = {memory_take(&place, need.size, need.align), need.size};
+	MUST(nebulaio_load_start(one, &dst, 1, 0, NULL, &job, err, sizeof err));
+	MUST(nebulaio_wait(job, -1, NULL, err, sizeof err));
+	EXPECT(compare(one, dst, 0, 1, at) == content.size);
+	EXPECT(nebulaio_model_select(model, "{\"names\":[\"nobody\"]}", &count, err, sizeof err) == NEBULAIO_ERR_NOT_FOUND);
+	EXPECT(nebulaio_release(model, err, sizeof err) == NEBULAIO_ERR_INVALID); /* its selection is open */
+	MUST(nebulaio_release(job, err, sizeof err));
+	MUST(nebulaio_release(one, err, sizeof err));
+	memory_give(&place, dst.address);
+}
+
 static void misuse(const char *path)
 {
 	uint64_t h = 0, index = 0, files = 0;
@@ -128,8 +169,12 @@ int main(int argc, char **argv)
 	if (argc != 3)
 		fatal("usage: load PATH DEVICE");
 	const char *path = argv[1], *device = argv[2];
+	model_path = path;
 	EXPECT(nebulaio_abi_version() == NEBULAIO_ABI_VERSION);
-	content = read_file(path);
+	content.bytes = file_bytes(path, &content.size);
+	uint64_t header = 0;
+	memcpy(&header, content.bytes, sizeof header);
+	content.data = 8 + (size_t)header;
 	place = memory_of(device);
 	MUST(nebulaio_system_open(NULL, &sys, err, sizeof err));
 	char options[64];
@@ -143,6 +188,8 @@ int main(int argc, char **argv)
 			fatal("pthread_create");
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
+	readiness(options);
+	selection();
 
 	MUST(nebulaio_release(model, err, sizeof err));
 	MUST(nebulaio_release(sys, err, sizeof err));

@@ -3,6 +3,10 @@
  * Memory on a device for the native tests, as a caller of the library has it:
  * from aligned_alloc on host, from the CUDA driver on a GPU. The driver is opened
  * at run time, so that one program runs on machines with and without it.
+ *
+ * A CUDA context is current for a thread, not for a process: each thread that
+ * uses this calls memory_bind first. Nothing here binds it again, so a call of the
+ * library that left another context behind is seen by the next allocation.
  */
 #ifndef NEBULAIO_TEST_MEMORY_H
 #define NEBULAIO_TEST_MEMORY_H
@@ -18,11 +22,18 @@ extern "C" {
 #endif
 
 typedef struct memory {
+	int cuda;
+	void *context;
+	int (*bind)(void *);
 	int (*alloc)(uint64_t *, size_t);
 	int (*release)(uint64_t);
-	int (*fetch)(void *, uint64_t, size_t);
-	int (*put)(uint64_t, const void *, size_t);
-	int cuda;
+	int (*fetch)(void *, uint64_t, size_t, void *);
+	int (*put)(uint64_t, const void *, size_t, void *);
+	int (*pin)(void *, size_t, unsigned);
+	int (*unpin)(void *);
+	int (*stream)(void **, unsigned);
+	int (*stream_end)(void *);
+	int (*stream_wait)(void *);
 } memory;
 
 static inline void fatal(const char *what)
@@ -39,7 +50,14 @@ static inline void *symbol(void *library, const char *name)
 	return at;
 }
 
-/* Opens the memory of "host" or of "cuda:N", whose primary context becomes current. */
+/* Makes the device's context current for the calling thread, once per thread. */
+static inline void memory_bind(const memory *m)
+{
+	if (m->cuda && m->bind(m->context))
+		fatal("the context does not become current");
+}
+
+/* Opens the memory of "host" or of "cuda:N", for the calling thread. */
 static inline memory memory_of(const char *device)
 {
 	memory m;
@@ -54,20 +72,24 @@ static inline memory memory_of(const char *device)
 	int (*init)(unsigned);
 	int (*get)(int *, int);
 	int (*retain)(void **, int);
-	int (*set)(void *);
 	*(void **)&init = symbol(driver, "cuInit");
 	*(void **)&get = symbol(driver, "cuDeviceGet");
 	*(void **)&retain = symbol(driver, "cuDevicePrimaryCtxRetain");
-	*(void **)&set = symbol(driver, "cuCtxSetCurrent");
+	*(void **)&m.bind = symbol(driver, "cuCtxPushCurrent_v2");
 	*(void **)&m.alloc = symbol(driver, "cuMemAlloc_v2");
 	*(void **)&m.release = symbol(driver, "cuMemFree_v2");
-	*(void **)&m.fetch = symbol(driver, "cuMemcpyDtoH_v2");
-	*(void **)&m.put = symbol(driver, "cuMemcpyHtoD_v2");
+	*(void **)&m.fetch = symbol(driver, "cuMemcpyDtoHAsync_v2");
+	*(void **)&m.put = symbol(driver, "cuMemcpyHtoDAsync_v2");
+	*(void **)&m.pin = symbol(driver, "cuMemHostRegister_v2");
+	*(void **)&m.unpin = symbol(driver, "cuMemHostUnregister");
+	*(void **)&m.stream = symbol(driver, "cuStreamCreate");
+	*(void **)&m.stream_end = symbol(driver, "cuStreamDestroy_v2");
+	*(void **)&m.stream_wait = symbol(driver, "cuStreamSynchronize");
 	int number = 0;
-	void *context = NULL;
-	if (init(0) || get(&number, atoi(device + 5)) || retain(&context, number) || set(context))
+	if (init(0) || get(&number, atoi(device + 5)) || retain(&m.context, number))
 		fatal("CUDA does not start");
 	m.cuda = 1;
+	memory_bind(&m);
 	return m;
 }
 
@@ -78,7 +100,7 @@ static inline uint64_t memory_take(const memory *m, size_t size, size_t align)
 	if (!m->cuda)
 		at = (uint64_t)(uintptr_t)aligned_alloc(align, size);
 	else if (m->alloc(&at, size))
-		at = 0;
+		fatal("cuMemAlloc fails: out of memory, or no context in this thread");
 	if (!at)
 		fatal("out of memory");
 	return at;
@@ -88,28 +110,80 @@ static inline void memory_give(const memory *m, uint64_t at)
 {
 	if (!m->cuda)
 		free((void *)(uintptr_t)at);
-	else
-		m->release(at);
+	else if (m->release(at))
+		fatal("cuMemFree fails");
 }
 
-static inline void memory_read(const memory *m, void *to, uint64_t from, size_t n)
+/* A stream that does not wait for the default one, as a number; 0 on host. */
+static inline uint64_t memory_stream(const memory *m)
+{
+	void *stream = NULL;
+	if (m->cuda && m->stream(&stream, 1))
+		fatal("cuStreamCreate fails");
+	return (uint64_t)(uintptr_t)stream;
+}
+
+static inline void memory_stream_wait(const memory *m, uint64_t stream)
+{
+	if (m->cuda && m->stream_wait((void *)(uintptr_t)stream))
+		fatal("cuStreamSynchronize fails");
+}
+
+static inline void memory_stream_end(const memory *m, uint64_t stream)
+{
+	if (m->cuda && m->stream_end((void *)(uintptr_t)stream))
+		fatal("cuStreamDestroy fails");
+}
+
+/* Host memory that copies of a stream use while the program goes on. */
+static inline unsigned char *memory_pinned(const memory *m, size_t size)
+{
+	size = (size + 4095) / 4096 * 4096;
+	unsigned char *at = (unsigned char *)aligned_alloc(4096, size);
+	if (!at || (m->cuda && m->pin(at, size, 0)))
+		fatal("no pinned memory");
+	return at;
+}
+
+static inline void memory_unpin(const memory *m, unsigned char *at)
+{
+	if (m->cuda && m->unpin(at))
+		fatal("cuMemHostUnregister fails");
+	free(at);
+}
+
+/* Queues a copy on a stream; on host it is made at once. */
+static inline void memory_fetch(const memory *m, void *to, uint64_t from, size_t n, uint64_t stream)
 {
 	if (n == 0)
 		return;
 	if (!m->cuda)
 		memcpy(to, (const void *)(uintptr_t)from, n);
-	else if (m->fetch(to, from, n))
+	else if (m->fetch(to, from, n, (void *)(uintptr_t)stream))
 		fatal("copy from the device");
 }
 
-static inline void memory_write(const memory *m, uint64_t to, const void *from, size_t n)
+static inline void memory_put(const memory *m, uint64_t to, const void *from, size_t n, uint64_t stream)
 {
 	if (n == 0)
 		return;
 	if (!m->cuda)
 		memcpy((void *)(uintptr_t)to, from, n);
-	else if (m->put(to, from, n))
+	else if (m->put(to, from, n, (void *)(uintptr_t)stream))
 		fatal("copy to the device");
+}
+
+/* Copies that are done when they return. */
+static inline void memory_read(const memory *m, void *to, uint64_t from, size_t n)
+{
+	memory_fetch(m, to, from, n, 0);
+	memory_stream_wait(m, 0);
+}
+
+static inline void memory_write(const memory *m, uint64_t to, const void *from, size_t n)
+{
+	memory_put(m, to, from, n, 0);
+	memory_stream_wait(m, 0);
 }
 
 #ifdef __cplusplus

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranges of files as a C program moves them: file FOLDER DEVICE. Writes and reads
+ * of any offset and length against a copy of the file in memory, ends of files,
+ * reads beside each other, moves in the order of a stream, and what is refused.
+ */
+#include "check.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#define LIMIT ((5 << 20) + 4099) /* the longest the file gets */
+
+static memory place;
+static uint64_t sys, file, block;
+static unsigned char model[LIMIT], host[LIMIT]; /* what the file holds; what was moved */
+static size_t length;
+static char path[4096], device_option[64];
+
+typedef int32_t (*mover)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, const char *, uint64_t *, char *, size_t);
+
+/* One move from its start to its release; returns how many bytes it moved. */
+static uint64_t moved(mover start, uint64_t address, size_t n, size_t offset, const char *options)
+{
+	uint64_t job = 0;
+	nebulaio_progress progress = {0, 0};
+	MUST(start(file, address, n, offset, 0, options, &job, err, sizeof err));
+	MUST(nebulaio_wait(job, -1, &progress, err, sizeof err));
+	MUST(nebulaio_release(job, err, sizeof err));
+	return progress.bytes_done;
+}
+
+static void write_at(size_t offset, size_t n, const char *options, uint64_t seed)
+{
+	fill(host, n, seed);
+	memory_write(&place, block + 3, host, n); /* memory is not aligned either */
+	EXPECT(moved(nebulaio_file_write_start, block + 3, n, offset, options) == n);
+	memcpy(model + offset, host, n);
+	if (offset + n > length)
+		length = offset + n;
+	uint64_t size = 0;
+	MUST(nebulaio_file_size(file, &size, err, sizeof err));
+	EXPECT(size == length);
+}
+
+static void read_at(size_t offset, size_t n, const char *options)
+{
+	const size_t there = offset >= length ? 0 : n < length - offset ? n : length - offset;
+	memset(host, 0xa5, n + 8);
+	memory_write(&place, block, host, n + 8);
+	EXPECT(moved(nebulaio_file_read_start, block + 1, n, offset, options) == there);
+	memory_read(&place, host, block, n + 8);
+	EXPECT(memcmp(host + 1, model + offset, there) == 0);
+	EXPECT(host[0] == 0xa5); /* nothing before it, nothing behind what there was */
+	for (size_t i = there + 1; i < n + 8; i++)
+		EXPECT(host[i] == 0xa5);
+}
+
+static void ranges(void)
+{
+	static const char *routes[] = {NULL, "{\"route\":\"buffered\"}", "{\"route\":\"direct\"}"};
+	static const size_t at[][2] = {{0, 1},       {0, 4096},    {1, 4095},       {511, 513},     {4095, 2},           {4097, 65537},
+	                               {12345, 0},   {8191, 3333}, {1 << 20, 4096}, {123457, 77},   {(1 << 20) - 1, 1048579}, {3, (4 << 20) + 5}};
+	const size_t count = sizeof at / sizeof at[0];
+	for (size_t r = 0; r < 3; r++) {
+		write_at(0, (5 << 20) + 77 + r, routes[r], r + 1);
+		for (size_t i = 0; i < count; i++)
+			write_at(at[i][0], at[i][1], routes[(r + i) % 3], 100 * r + i + 7);
+		MUST(nebulaio_file_sync(file, err, sizeof err));
+		for (size_t i = 0; i < count; i++)
+			read_at(at[i][0], at[i][1], routes[(r + i + 1) % 3]);
+		/* The end of the file, from before it and from behind it. */
+		read_at(length - 10, 4096, routes[r]);
+		read_at(length - 1, 1, routes[r]);
+		read_at(length, 100, routes[r]);
+		read_at(length + 1000, 100, routes[r]);
+	}
+	size_t size = 0;
+	unsigned char *all = file_bytes(path, &size); /* as everybody else sees it */
+	EXPECT(size == length && memcmp(all, model, size) == 0);
+	free(all);
+}
+
+/* Two reads at once on one file, and a thread of its own for each. */
+static void *reader(void *half)
+{
+	memory_bind(&place);
+	char why[4096] = "";
+	const size_t n = length / 2, offset = half ? length - n : 0;
+	uint64_t to = memory_take(&place, n, 4096);
+	unsigned char *got = malloc(n);
+	for (int i = 0; i < 3; i++) {
+		uint64_t jobs[2] = {0, 0};
+		if (nebulaio_file_read_start(file, to, n / 2, offset, 0, NULL, &jobs[0], why, sizeof why) ||
+		    nebulaio_file_read_start(file, to + n / 2, n - n / 2, offset + n / 2, 0, NULL, &jobs[1], why, sizeof why))
+			fatal(why);
+		for (int k = 1; k >= 0; k--) /* in any order */
+			if (nebulaio_wait(jobs[k], -1, NULL, why, sizeof why) || nebulaio_release(jobs[k], why, sizeof why))
+				fatal(why);
+		memory_read(&place, got, to, n);
+		if (memcmp(got, model + offset, n))
+			fatal("reads beside each other differ");
+	}
+	free(got);
+	memory_give(&place, to);
+	return NULL;
+}
+
+static void at_once(void)
+{
+	pthread_t threads[2];
+	for (int i = 0; i < 2; i++)
+		if (pthread_create(&threads[i], NULL, reader, i ? &threads : NULL))
+			fatal("pthread_create");
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+}
+
+/* Moves in the order of a stream: a write sees what was queued before it and not
+ * what is queued behind it, and what is queued behind a read sees its bytes. On
+ * host, and where libcufile does not carry it, the move has ended when its start
+ * returns, and its report says why. */
+static void in_stream(void)
+{
+	const size_t n = (4 << 20) + 512;
+	const char *options = "{\"async\":true}";
+	const uint64_t stream = memory_stream(&place);
+	unsigned char *first = memory_pinned(&place, n), *second = memory_pinned(&place, n), *got = memory_pinned(&place, n);
+	fill(first, n, 901);
+	fill(second, n, 902);
+	memset(got, 0, n);
+	uint64_t put = 0, get = 0, to = memory_take(&place, n, 4096);
+	nebulaio_progress progress = {0, 0};
+	size_t need = 0;
+
+	memory_put(&place, block, first, n, stream);
+	MUST(nebulaio_file_write_start(file, block, n, 512, stream, options, &put, err, sizeof err));
+	memory_put(&place, block, second, n, stream);
+	MUST(nebulaio_file_read_start(file, to, n, 512, stream, options, &get, err, sizeof err));
+	memory_fetch(&place, got, to, n, stream);
+	if (!place.cuda)
+		EXPECT(nebulaio_wait(put, 0, NULL, err, sizeof err) == NEBULAIO_OK && nebulaio_wait(get, 0, NULL, err, sizeof err) == NEBULAIO_OK);
+	memory_stream_wait(&place, stream);
+	EXPECT(memcmp(got, first, n) == 0);
+	MUST(nebulaio_wait(put, -1, &progress, err, sizeof err));
+	EXPECT(progress.bytes_done == n);
+	MUST(nebulaio_wait(get, -1, &progress, err, sizeof err));
+	EXPECT(progress.bytes_done == n);
+	MUST(nebulaio_report(get, NULL, 0, &need, err, sizeof err));
+	char *report = malloc(need + 1);
+	MUST(nebulaio_report(get, report, need + 1, NULL, err, sizeof err));
+	EXPECT(strstr(report, "\"op\":\"read\""));
+	if (!place.cuda)
+		EXPECT(strstr(report, "need a GPU"));
+	else if (!strstr(report, "\"route\":\"cufile_"))
+		EXPECT(strstr(report, "\"what\":\"cufile\"")); /* the reason */
+	free(report);
+	memcpy(model + 512, first, n);
+	read_at(0, length, NULL);
+	MUST(nebulaio_release(put, err, sizeof err));
+	MUST(nebulaio_release(get, err, sizeof err));
+	memory_give(&place, to);
+	memory_unpin(&place, first);
+	memory_unpin(&place, second);
+	memory_unpin(&place, got);
+	memory_stream_end(&place, stream);
+}
+
+static void refusals(void)
+{
+	uint64_t h = 0, job = 0;
+	EXPECT(nebulaio_file_open(sys, path, "a", NULL, &h, err, sizeof err) == NEBULAIO_ERR_INVALID && strstr(err, "r+"));
+	EXPECT(nebulaio_file_open(sys, path, "r", "{\"mode\":1}", &h, err, sizeof err) == NEBULAIO_ERR_INVALID);
+	EXPECT(nebulaio_file_open(sys, "/nowhere/x", "w", NULL, &h, err, sizeof err) == NEBULAIO_ERR_NOT_FOUND);
+	EXPECT(nebulaio_file_open(sys, "/sys", "r", NULL, &h, err, sizeof err) == NEBULAIO_ERR_INVALID);
+	EXPECT(nebulaio_file_open(file, path, "r", NULL, &h, err, sizeof err) == NEBULAIO_ERR_CLOSED);
+	EXPECT(nebulaio_file_read_start(file, 0, 10, 0, 0, NULL, &job, err, sizeof err) == NEBULAIO_ERR_INVALID);
+	EXPECT(nebulaio_file_read_start(file, block, UINT64_MAX, 0, 0, NULL, &job, err, sizeof err) == NEBULAIO_ERR_INVALID);
+	EXPECT(nebulaio_file_read_start(file, block, 10, 0, 0, "{\"route\":\"fast\"}", &job, err, sizeof err) == NEBULAIO_ERR_INVALID);
+	MUST(nebulaio_file_open(sys, path, "r", device_option, &h, err, sizeof err));
+	EXPECT(nebulaio_file_write_start(h, block, 10, 0, 0, NULL, &job, err, sizeof err) == NEBULAIO_ERR_PERMISSION);
+	MUST(nebulaio_release(h, err, sizeof err));
+	EXPECT(job == 0);
+	if (place.cuda)
+		return;
+	MUST(nebulaio_file_read_start(file, block, 10, 0, 0, "{\"route\":\"cufile\"}", &job, err, sizeof err));
+	EXPECT(nebulaio_wait(job, -1, NULL, err, sizeof err) == NEBULAIO_ERR_UNSUPPORTED && strstr(err, "host"));
+	MUST(nebulaio_release(job, err, sizeof err));
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 3)
+		fatal("usage: file FOLDER DEVICE");
+	place = memory_of(argv[2]);
+	path_in(path, sizeof path, argv[1], "c.bytes");
+	snprintf(device_option, sizeof device_option, "{\"device\":\"%s\"}", argv[2]);
+	block = memory_take(&place, LIMIT, 4096);
+	MUST(nebulaio_system_open(NULL, &sys, err, sizeof err));
+	MUST(nebulaio_file_open(sys, path, "w", device_option, &file, err, sizeof err));
+	ranges();
+	at_once();
+	in_stream();
+	refusals();
+
+	/* A release waits for the move that runs; the job tells its end afterwards. */
+	uint64_t job = 0, gone = 0;
+	nebulaio_progress progress = {0, 0};
+	MUST(nebulaio_file_read_start(file, block, length, 0, 0, NULL, &job, err, sizeof err));
+	MUST(nebulaio_release(file, err, sizeof err));
+	MUST(nebulaio_wait(job, 0, &progress, err, sizeof err));
+	EXPECT(progress.bytes_done == length);
+	EXPECT(nebulaio_file_size(file, &gone, err, sizeof err) == NEBULAIO_ERR_CLOSED);
+	MUST(nebulaio_release(job, err, sizeof err));
+	/* "w" empties what is there. */
+	MUST(nebulaio_file_open(sys, path, "w", device_option, &file, err, sizeof err));
+	MUST(nebulaio_file_size(file, &gone, err, sizeof err));
+	EXPECT(gone == 0);
+	MUST(nebulaio_release(file, err, sizeof err));
+	MUST(nebulaio_release(sys, err, sizeof err));
+	memory_give(&place, block);
+	printf("C: ranges of files on %s, every byte right\n", argv[2]);
+	return 0;
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Saves and sums by the C++ header: save FOLDER DEVICE. What was saved from a device
+// is loaded, verified, and saved again from where it lies; damage is found and named.
+#include "check.hpp"
+
+#include <fcntl.h>
+#include <iostream>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace {
+
+std::string folder, device;
+const memory *place;
+
+// Tensors of the device and their content.
+struct tensors {
+	std::vector<std::string> content;
+	std::vector<block> blocks;
+	std::vector<nebulaio::tensor_view> views;
+
+	void add(const std::string &name, const std::string &dtype, const std::vector<int64_t> &shape, size_t size)
+	{
+		content.push_back(random_bytes(size, content.size() + 1));
+		blocks.emplace_back(place, content.back());
+		views.push_back({name, dtype, shape, blocks.back().address(), size, device});
+	}
+};
+
+tensors make()
+{
+	tensors out;
+	out.add("a.weight", "BF16", {129, 65}, 129 * 65 * 2);
+	out.add("b \"odd\" \\name", "I64", {3}, 24);
+	out.add("c.scalar", "F32", {}, 4);
+	out.add("d.none", "F32", {0, 7}, 0);
+	out.add("e.large", "U8", {2, 1 << 20}, 2 << 20);
+	return out;
+}
+
+nebulaio::model open(nebulaio::system &sys, const std::string &path)
+{
+	return nebulaio::model(sys, path, "{\"device\":" + nebulaio::quote(device) + "}");
+}
+
+// Loads a file with options and compares it with what was saved.
+void compare(nebulaio::system &sys, const std::string &path, const tensors &saved, const std::string &options)
+{
+	nebulaio::model model = open(sys, path);
+	destinations dst(place, model);
+	model.load(dst.buffers, options).wait();
+	EXPECT(model.tensors().size() == saved.views.size());
+	for (size_t i = 0; i < saved.views.size(); i++) {
+		const nebulaio::tensor t = model.tensor(saved.views[i].name);
+		EXPECT(t.dtype == saved.views[i].dtype && t.shape == saved.views[i].shape && dst.read(t) == saved.content[i]);
+	}
+}
+
+// A save from temporaries, its metadata, and the same tensors saved once more from
+// the destinations of a load, after a stream's work.
+void round_trip(nebulaio::system &sys, const tensors &saved, const std::string &path)
+{
+	const std::string said = "say \"x\"\n";
+	nebulaio::job job = sys.save(path, std::vector<nebulaio::tensor_view>(saved.views), "{\"metadata\":{\"note\":" + nebulaio::quote(said) + "}}");
+	const uint64_t bytes = job.bytes();
+	EXPECT(bytes > (2 << 20) && bytes == read_file(path).size());
+	EXPECT(job.report().find("\"durable\":true") != std::string::npos);
+	EXPECT(status_of([&] { job.ready(0); }) == NEBULAIO_ERR_INVALID);
+	compare(sys, path, saved, "{\"verify\":true}");
+
+	nebulaio::model model = open(sys, path);
+	EXPECT(model.describe().find("\"note\":\"say \\\"x\\\"\\n\"") != std::string::npos);
+	destinations dst(place, model);
+	const uint64_t stream = memory_stream(place);
+	nebulaio::job load = model.load(dst.buffers, stream);
+	load.wait();
+	std::vector<nebulaio::tensor_view> loaded;
+	for (const nebulaio::tensor &t : model.tensors())
+		loaded.push_back(t.in(dst.buffers, device));
+	// Content changes on the stream; the save is queued behind that.
+	const nebulaio::tensor large = model.tensor("e.large");
+	const std::string other = random_bytes(large.size, 77);
+	unsigned char *pinned = memory_pinned(place, large.size);
+	std::memcpy(pinned, other.data(), large.size);
+	memory_put(place, dst.buffers[large.file].address + large.offset, pinned, large.size, stream);
+	sys.save(path + ".copy", loaded, "", stream).wait();
+	memory_stream_wait(place, stream);
+	memory_unpin(place, pinned);
+	memory_stream_end(place, stream);
+	nebulaio::model copy = open(sys, path + ".copy");
+	destinations back(place, copy);
+	copy.load(back.buffers, "{\"verify\":true}").wait();
+	for (size_t i = 0; i < saved.views.size(); i++) {
+		const nebulaio::tensor t = copy.tensor(saved.views[i].name);
+		EXPECT(back.read(t) == (t.name == "e.large" ? other : saved.content[i]));
+	}
+}
+
+void refusals(nebulaio::system &sys, const tensors &saved, const std::string &path)
+{
+	const std::string before = read_file(path);
+	const auto refused = [&](void (*change)(nebulaio::tensor_view &)) {
+		std::vector<nebulaio::tensor_view> bad = saved.views;
+		change(bad[1]);
+		return status_of([&] { sys.save(path, bad).wait(); });
+	};
+	using view = nebulaio::tensor_view;
+	EXPECT(refused([](view &t) { t.dtype = "int64"; }) == NEBULAIO_ERR_INVALID);
+	EXPECT(refused([](view &t) { t.shape = {4}; }) == NEBULAIO_ERR_INVALID);
+	EXPECT(refused([](view &t) { t.shape.assign(65, 1); }) == NEBULAIO_ERR_INVALID);
+	EXPECT(refused([](view &t) { t.size++; }) == NEBULAIO_ERR_INVALID);
+	EXPECT(refused([](view &t) { t.name = "a.weight"; }) == NEBULAIO_ERR_INVALID);
+	EXPECT(refused([](view &t) { t.name.push_back('\0'); }) == NEBULAIO_ERR_INVALID);
+	EXPECT(refused([](view &t) { t.device = "auto"; }) == NEBULAIO_ERR_INVALID);
+	EXPECT(status_of([&] { sys.save("/nowhere/x.safetensors", saved.views).wait(); }) == NEBULAIO_ERR_NOT_FOUND);
+	EXPECT(status_of([&] { sys.save("/sys/x.safetensors", saved.views).wait(); }) == NEBULAIO_ERR_PERMISSION);
+	EXPECT(status_of([&] { sys.save(path, saved.views, "{\"metadata\":{\"a\":1}}").wait(); }) == NEBULAIO_ERR_INVALID);
+	EXPECT(read_file(path) == before);
+}
+
+// Sums of a file that another tool wrote, and a byte that changes later without a
+// trace in the file's times.
+void damage(nebulaio::system &sys, const tensors &saved, const std::string &path)
+{
+	sys.save(path, saved.views, "{\"checksum\":false}").wait();
+	EXPECT(status_of([&] { compare(sys, path, saved, "{\"verify\":true}"); }) == NEBULAIO_ERR_NOT_FOUND);
+	{
+		nebulaio::model model = open(sys, path);
+		nebulaio::job sums = model.checksums();
+		EXPECT(sums.bytes() == read_file(path).size());
+		EXPECT(sums.report().find(path + ".crc64nvme") != std::string::npos);
+	}
+	compare(sys, path, saved, "{\"verify\":true}");
+	struct stat before;
+	EXPECT(stat(path.c_str(), &before) == 0);
+	std::string bytes = read_file(path);
+	bytes[bytes.size() - (1 << 20)] ^= 0x10; // the last tensor is 2 MiB
+	write_file(path, bytes);
+	const struct timespec times[2] = {before.st_atim, before.st_mtim};
+	EXPECT(utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
+	std::string what;
+	EXPECT(status_of([&] { compare(sys, path, saved, "{\"verify\":true}"); }, &what) == NEBULAIO_ERR_CORRUPT);
+	EXPECT(what.find("e.large") != std::string::npos && what.find(path) != std::string::npos);
+}
+
+// A cancelled save, and one that nobody waits for: the old file or the new one.
+void cancel(const tensors &saved, const std::string &path)
+{
+	nebulaio::system slow("{\"write_block_size\":65536,\"write_depth\":1}");
+	const std::string before = read_file(path);
+	nebulaio::job job = slow.save(path, {saved.views[0], saved.views[4]}, "{\"checksum\":false}");
+	job.cancel();
+	const int32_t status = status_of([&] { job.wait(); });
+	EXPECT(status == NEBULAIO_ERR_CANCELLED || status == NEBULAIO_OK);
+	EXPECT((read_file(path) == before) == (status == NEBULAIO_ERR_CANCELLED));
+	EXPECT(status_of([&] { job.bytes(); }) == status);
+	EXPECT(job.report().find("\"direction\":\"save\"") != std::string::npos);
+	slow.save(path + ".dropped", saved.views);
+	if (access((path + ".dropped").c_str(), F_OK) == 0)
+		compare(slow, path + ".dropped", saved, "");
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	if (argc != 3)
+		fatal("usage: save FOLDER DEVICE");
+	folder = argv[1];
+	device = argv[2];
+	const memory opened = memory_of(argv[2]);
+	place = &opened;
+	nebulaio::system sys;
+	const tensors saved = make();
+	const std::string path = folder + "/cpp.safetensors";
+	round_trip(sys, saved, path);
+	refusals(sys, saved, path);
+	damage(sys, saved, path);
+	cancel(saved, path);
+	std::cout << "C++: saves from " << device << ", every byte right\n";
+	return 0;
+}
