@@ -79,6 +79,15 @@ class _Handle:
         """Whether the handle is open and this is still the process that opened it."""
         return self.number.value != 0 and self.system.usable()
 
+    def checked(self) -> int:
+        """The number, for a call; raises ClosedError in a forked child, where the call would never return."""
+        if not self.system.usable():
+            raise ClosedError(
+                "use handle: this process was forked from the one that opened it, and the library does not "
+                "survive fork (fix: open the file, or start the load, anew in the child)"
+            )
+        return self.number.value
+
     def release(self) -> None:
         """Release the handle; a second call does nothing."""
         if self.usable():
@@ -114,12 +123,12 @@ class Model(_Handle):
 
     def files(self) -> Places:
         """What to allocate: all that a load needs to start."""
-        found: Places = json.loads(_abi.text(self.system.functions.nebulaio_model_files, self.number.value))
+        found: Places = json.loads(_abi.text(self.system.functions.nebulaio_model_files, self.checked()))
         return found
 
     def describe(self) -> Layout:
         """The whole layout: where each tensor will lie. Read it while bytes flow: it can be long."""
-        found: Layout = json.loads(_abi.text(self.system.functions.nebulaio_model_describe, self.number.value))
+        found: Layout = json.loads(_abi.text(self.system.functions.nebulaio_model_describe, self.checked()))
         return found
 
 
@@ -131,7 +140,7 @@ class Selection(Model):
         self._from = model
         _abi.call(
             self.system.functions.nebulaio_model_select,
-            model.number.value,
+            model.checked(),
             json.dumps(options).encode(),
             ctypes.byref(self.number),
         )
@@ -177,6 +186,7 @@ class Job(_Handle):
         wait = self.system.functions.nebulaio_wait
         counted = ctypes.byref(self._progress)
         timeout = SLICE_MS if progress is None else 0
+        self.checked()
         while True:
             status = wait(self.number.value, timeout, counted, self._err, len(self._err))
             if status != _abi.RUNNING:
@@ -197,7 +207,7 @@ class Job(_Handle):
 
     def counted(self) -> tuple[int, int]:
         """Bytes done and bytes in all, now."""
-        if not self._ended:
+        if not self._ended and self.usable():
             counted = ctypes.byref(self._progress)
             self.system.functions.nebulaio_wait(self.number.value, 0, counted, self._err, len(self._err))
         return self._progress.bytes_done, self._progress.bytes_total
@@ -259,7 +269,7 @@ class Load(Job):
     def _start(self) -> None:
         _abi.call(
             self.system.functions.nebulaio_load_start,
-            self._model.number.value,
+            self._model.checked(),
             self._buffers,
             len(self._buffers),
             self._stream,
@@ -276,12 +286,7 @@ class Load(Job):
         ready = self.system.functions.nebulaio_load_ready
         count = ctypes.c_uint64(0)
         while True:
-            if not self.usable():
-                raise ClosedError(
-                    "wait: this process was forked from the one that started the load, which ends there "
-                    "(fix: start the load in the child)"
-                )
-            status = ready(self.number.value, known, SLICE_MS, ctypes.byref(count), self._err, len(self._err))
+            status = ready(self.checked(), known, SLICE_MS, ctypes.byref(count), self._err, len(self._err))
             if status == _abi.OK and count.value > known:
                 return int(count.value)
             if status != _abi.RUNNING:

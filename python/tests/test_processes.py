@@ -91,6 +91,33 @@ assert verify(path)
     python(code, path, timeout=110)
 
 
+def test_what_was_open_before_fork_says_so_in_the_child(path: str) -> None:
+    code = WATCHED_FORK + """
+from nebulaio.errors import ClosedError
+from nebulaio.safetensors import safe_open, stream
+file = safe_open(path, 'numpy', 'cpu')
+name = file.keys()[0]
+running = stream(path, device='cpu', framework='numpy')
+next(running)
+by_file = stream(path, device='cpu', framework='numpy', lookahead=0)
+next(by_file)
+def refused(call):
+    def work():
+        try:
+            call()
+        except ClosedError as error:
+            return 'fork' in str(error)
+    return work
+for call in (lambda: file.get_tensor(name), lambda: file.get_slice(name)[0:1], file.get_tensors,
+             lambda: list(running), lambda: list(by_file)):
+    assert forked(refused(call)) == 0, call
+assert forked(lambda: verify(path)) == 0
+assert len(list(running)) == len(list(by_file)) == 19
+assert len(file.get_tensors()) == 20
+"""
+    python(code, path)
+
+
 def test_fork_while_threads_load(path: str) -> None:
     code = WATCHED_FORK + """
 import threading
