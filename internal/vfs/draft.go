@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,7 @@ type Draft struct {
 	refused  atomic.Pointer[Refusal]
 	sparse   *Refusal // why blocks are not reserved, nil where they are
 	replaces bool
+	linked   bool // path is a link
 	notes    []string
 	swept    int
 }
@@ -64,7 +66,7 @@ func Create(path string, size int64) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Draft{path: path, target: target, size: size, buffered: -1, direct: -1}
+	d := &Draft{path: path, target: target, size: size, buffered: -1, direct: -1, linked: isLink(path)}
 	if d.swept, err = Sweep(filepath.Dir(target)); err != nil {
 		return nil, d.fail("write", err)
 	}
@@ -94,6 +96,10 @@ func replaced(path string) (string, *unix.Stat_t, error) {
 	name := path
 	var st unix.Stat_t
 	for range 40 {
+		var err error
+		if name, err = settled(name); err != nil {
+			return "", nil, errs.Wrap(op, path, cause(err))
+		}
 		switch err := unix.Lstat(name, &st); {
 		case err == unix.ENOENT:
 			return name, nil, nil
@@ -107,11 +113,15 @@ func replaced(path string) (string, *unix.Stat_t, error) {
 				return "", nil, errs.Wrap(op, path, err)
 			}
 			if !filepath.IsAbs(to) {
-				to = filepath.Join(filepath.Dir(name), to)
+				to = name[:strings.LastIndexByte(name, '/')+1] + to
 			}
 			name = to
 			continue
 		case unix.S_IFREG:
+			if mountRoot(name) {
+				return "", nil, errs.New(errs.Unsupported, op, path, "is mounted by itself, so that no other file can take its name").
+					WithFix("mount the directory that holds it instead, or save to another name")
+			}
 		default:
 			return "", nil, errs.New(errs.Invalid, op, path, "is "+kindOfMode(st.Mode)+", expected a regular file or a name that is free")
 		}
@@ -123,6 +133,30 @@ func replaced(path string) (string, *unix.Stat_t, error) {
 		return name, &st, nil
 	}
 	return "", nil, errs.Wrap(op, path, unix.ELOOP)
+}
+
+// settled is name without any "..": behind a link to a directory the kernel goes
+// up from where that leads to, and what is cut out of a name as text does not.
+func settled(name string) (string, error) {
+	at := strings.LastIndexByte(name, '/') + 1
+	if !slices.Contains(strings.Split(name[:at], "/"), "..") {
+		return name, nil
+	}
+	dir, err := filepath.EvalSymlinks(name[:at])
+	return filepath.Join(dir, name[at:]), err
+}
+
+func isLink(name string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
+}
+
+// mountRoot reports whether a file is a mount of its own, as containers have
+// them; kernels before 5.8 do not tell.
+func mountRoot(name string) bool {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, name, unix.AT_SYMLINK_NOFOLLOW, 0, &st)
+	return err == nil && st.Attributes_mask&st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
 // open makes the draft's file and takes its lock. A sweeper may take a file
@@ -228,6 +262,9 @@ func (d *Draft) Path() string { return d.path }
 // there leads to.
 func (d *Draft) Target() string { return d.target }
 
+// Linked reports whether Path is a link.
+func (d *Draft) Linked() bool { return d.linked }
+
 // Size is the length the file will have.
 func (d *Draft) Size() int64 { return d.size }
 
@@ -311,7 +348,12 @@ func (d *Draft) Abandon() {
 	d.close()
 }
 
+// close gives the lock back, also where a process that was forked meanwhile has
+// the descriptor too: what is published is nobody's draft any more.
 func (d *Draft) close() {
+	if d.buffered >= 0 {
+		_ = flock(d.buffered, unix.LOCK_UN)
+	}
 	for _, fd := range []*int{&d.direct, &d.buffered} {
 		if *fd >= 0 {
 			_ = unix.Close(*fd)

@@ -163,6 +163,94 @@ func TestDraftFollowsLinks(t *testing.T) {
 	}
 }
 
+// TestDraftGoesUpFromWhereALinkLeads: ".." behind a linked directory is the
+// parent of what the link leads to, in a path and in a link.
+func TestDraftGoesUpFromWhereALinkLeads(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "real", "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{"alias": "real/sub", "real/sub/link": "../f"} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := filepath.Join(dir, "real", "f")
+	for _, path := range []string{dir + "/alias/link", dir + "/alias/../f"} {
+		d := create(t, path, 1)
+		if d.Target() != want || filepath.Dir(d.temp) != filepath.Join(dir, "real") {
+			t.Errorf("%s: %s by way of %s, expected %s", path, d.Target(), d.temp, want)
+		}
+		if d.Linked() != strings.HasSuffix(path, "link") {
+			t.Errorf("%s: linked is %v", path, d.Linked())
+		}
+		publish(t, d)
+		if got := listed(t, dir); !slices.Equal(got, []string{"alias", "real"}) {
+			t.Errorf("%s: names %q", path, got)
+		}
+	}
+	t.Chdir(filepath.Join(dir, "real", "sub"))
+	if d := create(t, "../f", 1); d.Target() != "../f" && d.Target() != filepath.Join(dir, "real", "f") {
+		t.Errorf("relative: %s", d.Target())
+	}
+	if _, err := Create(dir+"/none/../f", 1); !errs.Is(err, errs.NotFound) {
+		t.Errorf("up from nowhere: %v", err)
+	}
+}
+
+func TestDraftRefusesAMountedFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(path, path, "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("mounts are not allowed here: %v", err)
+	}
+	defer unix.Unmount(path, 0)
+	if _, err := Create(path, 1); !errs.Is(err, errs.Unsupported) || errs.FixOf(err) == "" {
+		t.Errorf("err: %v", err)
+	}
+	if got := listed(t, dir); !slices.Equal(got, []string{"f"}) {
+		t.Errorf("names: %q", got)
+	}
+}
+
+// TestPublishedFileIsNotLocked: a child that was forked while the file was
+// written has the descriptor, and with it would keep the lock.
+func TestPublishedFileIsNotLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	d := create(t, path, 1)
+	inherited, err := unix.Dup(d.buffered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(inherited)
+	publish(t, d)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.Errorf("the published file is still locked: %v", err)
+	}
+}
+
+// TestSyncTellsWhatItCouldNotDo: procfs cannot sync a directory.
+func TestSyncTellsWhatItCouldNotDo(t *testing.T) {
+	for dir, want := range map[string]bool{"/proc": false, t.TempDir(): true} {
+		d, err := OpenDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		if err := d.Sync(); err != nil || d.Synced() != want {
+			t.Errorf("%s: %v, synced is %v, expected %v", dir, err, d.Synced(), want)
+		}
+	}
+}
+
 func TestDraftRefusesWhatIsNoFile(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -261,6 +349,11 @@ func TestLockDir(t *testing.T) {
 	cancel()
 	if _, err := LockDir(ctx, dir); !errs.Is(err, errs.Cancelled) {
 		t.Errorf("a lock that is held: %v", err)
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	stop(errors.New("enough"))
+	if _, err := LockDir(ctx, dir); !errs.Is(err, errs.Cancelled) || !strings.Contains(err.Error(), "enough") {
+		t.Errorf("a lock that is held, and a cause: %v", err)
 	}
 	second := make(chan *Dir)
 	go func() {

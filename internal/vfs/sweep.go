@@ -98,6 +98,7 @@ type Dir struct {
 	path   string
 	fd     int
 	locked bool
+	lax    bool // it was to be synced and cannot be
 }
 
 // OpenDir opens dir without a lock; the caller closes it.
@@ -136,7 +137,7 @@ func LockDir(ctx context.Context, dir string) (*Dir, error) {
 		select {
 		case <-ctx.Done():
 			d.Close()
-			return nil, errs.Wrap(op, dir, context.Cause(ctx))
+			return nil, &errs.Error{Kind: errs.Cancelled, Op: op, Name: dir, Err: context.Cause(ctx)}
 		case <-tick.C:
 		}
 	}
@@ -146,14 +147,18 @@ func LockDir(ctx context.Context, dir string) (*Dir, error) {
 func (d *Dir) Locked() bool { return d.locked }
 
 // Sync makes the names durable. File systems that cannot sync a directory keep
-// names by their own rules.
+// names by their own rules: that is no error, and Synced tells it.
 func (d *Dir) Sync() error {
 	err := ignoringEINTR(func() error { return unix.Fsync(d.fd) })
 	if err == unix.EINVAL || err == unix.EOPNOTSUPP {
+		d.lax = true
 		return nil
 	}
 	return errs.Wrap("sync directory", d.path, err)
 }
+
+// Synced reports whether each Sync so far was carried out.
+func (d *Dir) Synced() bool { return !d.lax }
 
 // Close gives the lock back, also where a process that was forked meanwhile has
 // the descriptor too.
