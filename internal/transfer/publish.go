@@ -55,7 +55,7 @@ func (sv *save) publish(ctx context.Context, e *Engine) error {
 	}
 	defer dir.Close()
 	if ctx.Err() != nil {
-		return errs.Wrap("save", sv.req.Path, context.Cause(ctx))
+		return &errs.Error{Kind: errs.Cancelled, Op: "save", Name: sv.req.Path, Err: context.Cause(ctx)}
 	}
 	if !dir.Locked() {
 		sv.notes = append(sv.notes, "the file system does not lock directories: do not let two programs save to the same name at once")
@@ -76,7 +76,10 @@ func (sv *save) publish(ctx context.Context, e *Engine) error {
 	if err := sv.step(e, "sync_directory", dir.Sync); err != nil {
 		return &errs.Error{Kind: errs.IO, Op: "save", Name: sv.req.Path, Msg: "the new file is in place, but may not be after a power loss", Err: err}
 	}
-	sv.durable = !d.FS().Memory
+	sv.durable = !d.FS().Memory && dir.Synced()
+	if !dir.Synced() {
+		sv.notes = append(sv.notes, d.FS().Name+" cannot sync a directory: the content is durable, when the name is only the file system knows")
+	}
 	sv.settleSums(e, dir, id)
 	return nil
 }
@@ -109,7 +112,7 @@ func (sv *save) putSumsBeside(e *Engine, dir *vfs.Dir, id checksum.ID) (undo fun
 	if err == nil && changed {
 		err = sv.step(e, "sync_directory", dir.Sync)
 	}
-	if err == nil && sv.draft.Path() != target {
+	if err == nil && sv.draft.Linked() {
 		err = sv.step(e, "forget_checksums", sv.forgetLink)
 	}
 	return undo, err

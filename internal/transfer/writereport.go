@@ -16,7 +16,8 @@ import (
 // SaveReport is what only a save has to tell.
 type SaveReport struct {
 	// Durable says that file and name were on storage when the save ended;
-	// false for a save that failed and for file systems that live in memory.
+	// false for a save that failed, for file systems that live in memory and for
+	// those that cannot sync a directory.
 	Durable  bool `json:"durable"`
 	Replaced bool `json:"replaced"` // there was a file of that name
 	Reserved bool `json:"reserved"` // its blocks were taken before the first write
@@ -150,7 +151,7 @@ func (t *Transfer) describeDraft(r *Report) {
 	if sv.sums != nil && sv.commit {
 		r.Save.Checksums, r.Save.ChecksumBlocks = checksum.Path(d.Target()), len(sv.sums.Blocks)
 	}
-	if d.Target() != d.Path() {
+	if d.Linked() {
 		r.Notes = append(r.Notes, d.Path()+" is a link: the file that it leads to was written")
 	}
 	if n := d.Swept(); n > 0 {

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// TestSaveCancelledWithACause: whatever the cause, and however late, it is a
+// cancelled save, and the old file stays.
+func TestSaveCancelledWithACause(t *testing.T) {
+	e := newEngine(t, smallSave)
+	dir := diskDir(t)
+	path := filepath.Join(dir, "f")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	e.onStep = func(step string) error {
+		if step == "sync" {
+			cancel(errors.New("enough"))
+		}
+		return nil
+	}
+	tr := startWrite(t, e, ctx, WriteRequest{Path: path, Sources: []Source{{Len: 3, Data: []byte("new")}}})
+	if err := tr.Err(); !errs.Is(err, errs.Cancelled) || !strings.Contains(err.Error(), "enough") {
+		t.Errorf("kind %v: %v", errs.KindOf(err), err)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "old" {
+		t.Errorf("content: %q", b)
+	}
+	onlyNames(t, dir, "f")
+}
