@@ -49,6 +49,7 @@ type Sums struct {
 	Size   int64 // of the file
 	Block  int64 // bytes of each block but the last
 	Blocks []uint64
+	of     ID // the version that Compute read, zero where the sums have another origin
 }
 
 // Extent is where block i lies in the file; i is less than len(Blocks).

@@ -50,7 +50,7 @@ func Compute(ctx context.Context, file string, block int64, progress func(done, 
 	if n := blocksOf(size, block); n > MaxBlocks {
 		return nil, errs.New(errs.Unsupported, op, file, fmt.Sprintf("has %d blocks of %d bytes, expected at most %d", n, block, MaxBlocks)).WithFix("use larger blocks")
 	}
-	s := &Sums{Size: size, Block: block, Blocks: make([]uint64, blocksOf(size, block))}
+	s := &Sums{Size: size, Block: block, Blocks: make([]uint64, blocksOf(size, block)), of: idOf(before)}
 	if err := s.fill(ctx, f, progress); err != nil {
 		return nil, wrap(op, file, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
@@ -48,6 +49,25 @@ type ID struct {
 // Pending is the name of the sums of that version of file.
 func Pending(file string, id ID) string {
 	return fmt.Sprintf("%s.%016x-%016x", Path(file), id.Inode, uint64(id.MtimeNs))
+}
+
+// maxName is how long a name may be on Linux.
+const maxName = 255
+
+// CheckName refuses a file whose name leaves no room for those of its sums.
+func CheckName(file string) error {
+	name := filepath.Base(file)
+	if most := maxName - len(filepath.Base(Pending(name, ID{}))) + len(name); len(name) > most {
+		return errs.New(errs.Invalid, "write checksums", Path(file), fmt.Sprintf("the file's name has %d bytes, expected at most %d: that of its checksums is longer", len(name), most)).
+			WithFix("give a shorter name, or save without checksums")
+	}
+	return nil
+}
+
+// absent reports whether there is no file of that name, also where none can be
+// because it is too long.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG)
 }
 
 // pendingOf splits a pending name, without its directory, into the file's name
@@ -98,17 +118,18 @@ func Promote(file string, id ID) error {
 
 // Retire moves the plain sums of file to the pending name of the version that
 // is in place and returns that version; moved is false where there were none.
-// Sums of a file that is not there are removed.
+// Sums of a file that is not there, or whose name leaves no room for a pending
+// one, are removed.
 func Retire(file string) (id ID, moved bool, err error) {
 	id, err = identify(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || CheckName(file) != nil {
 		_, err = Forget(file)
 		return ID{}, false, err
 	}
 	if err == nil {
 		err = os.Rename(Path(file), Pending(file, id))
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	if absent(err) {
 		return id, false, nil
 	}
 	return id, err == nil, wrap("set checksums aside", Path(file), err)
@@ -126,7 +147,7 @@ func Discard(file string, id ID) { _ = os.Remove(Pending(file, id)) }
 // Forget removes the plain sums of file; it reports whether there were any.
 func Forget(file string) (bool, error) {
 	err := os.Remove(Path(file))
-	if errors.Is(err, fs.ErrNotExist) {
+	if absent(err) {
 		return false, nil
 	}
 	return err == nil, wrap("remove checksums", Path(file), err)

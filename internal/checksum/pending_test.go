@@ -77,6 +77,69 @@ func TestReadForNoticesAReplacement(t *testing.T) {
 	}
 }
 
+// TestSumsOfAReplacedFileAreNotWritten: whoever sums a large file for minutes
+// must not put the result beside what a save has put in place meanwhile.
+func TestSumsOfAReplacedFileAreNotWritten(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	made(t, path, "before")
+	old, err := Compute(t.Context(), path, MinBlock, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh, id := made(t, path+".new", "behind")
+	if err := fresh.WritePending(path, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := Promote(path, id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.Write(path); !errs.Is(err, errs.IO) || errs.FixOf(err) == "" {
+		t.Errorf("err: %v", err)
+	}
+	if got, err := Read(path, 6); err != nil || got.Blocks[0] != fresh.Blocks[0] {
+		t.Errorf("the sums are not those of the file: %v, %v", got, err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 2 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestLongNames: a name that leaves no room for those of its sums is refused
+// where they are to be written, and has none everywhere else.
+func TestLongNames(t *testing.T) {
+	dir := t.TempDir()
+	for _, n := range []int{211, 212, 223, 245, 246, 255} {
+		path := filepath.Join(dir, strings.Repeat("n", n))
+		sums, id := made(t, path, "content")
+		fits := n <= 211
+		if _, err := sums.Write(path); (err == nil) != fits || err != nil && (!errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "at most 211")) {
+			t.Errorf("%d: write: %v", n, err)
+		}
+		if n == 223 { // as others make them
+			if err := os.WriteFile(Path(path), sums.Encode(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := errs.NotFound
+		if n == 211 || n == 223 {
+			want = 0
+		}
+		if _, err := ReadFor(path, 7, id); errs.KindOf(err) != want {
+			t.Errorf("%d: read: %v", n, err)
+		}
+		if _, moved, err := Retire(path); err != nil || moved != fits {
+			t.Errorf("%d: retire: %v, moved is %v", n, err, moved)
+		}
+		if _, err := os.Lstat(Path(path)); n == 223 && err == nil {
+			t.Error("sums stay beside a file that they are not of")
+		}
+	}
+}
+
 func TestRetire(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")

@@ -66,18 +66,19 @@ func identify(file string) (ID, error) {
 	if err != nil {
 		return ID{}, err
 	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !ok {
-		return ID{}, fs.ErrInvalid
-	}
-	return ID{Inode: sys.Ino, MtimeNs: sys.Mtim.Nano()}, nil
+	return idOf(st), nil
+}
+
+func idOf(st fs.FileInfo) ID {
+	sys := st.Sys().(*syscall.Stat_t) // on Linux it is nothing else
+	return ID{Inode: sys.Ino, MtimeNs: sys.Mtim.Nano()}
 }
 
 // readSidecar reads and checks the sidecar called name; one that does not exist
 // is fs.ErrNotExist.
 func readSidecar(name, file string) (*Sums, error) {
 	f, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
+	if absent(err) {
 		return nil, fs.ErrNotExist
 	}
 	if err != nil {

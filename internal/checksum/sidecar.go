@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -82,11 +81,15 @@ func Parse(name string, b []byte) (*Sums, error) {
 }
 
 // Write puts the sums beside file, whole and durable or not at all: an earlier
-// sidecar stays as it is until the new one takes its name. It returns the
-// sidecar's name.
+// sidecar stays as it is until the new one takes its name. Sums that Compute
+// made of a version of file that has been replaced are refused with kind IO.
+// It returns the sidecar's name.
 func (s *Sums) Write(file string) (string, error) {
 	const op = "write checksums"
 	name := Path(file)
+	if err := CheckName(file); err != nil {
+		return name, err
+	}
 	dir := filepath.Dir(name)
 	temp := filepath.Join(dir, fmt.Sprintf(".%s.%016x.tmp", filepath.Base(name), rand.Uint64()))
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
@@ -100,12 +103,19 @@ func (s *Sums) Write(file string) (string, error) {
 	if e := f.Close(); err == nil {
 		err = e
 	}
+	if err == nil && s.replaced(file) {
+		err = errs.New(errs.IO, "", "", file+" was replaced while it was being read").WithFix("run it again when nobody saves to the file")
+	}
 	if err == nil {
 		err = os.Rename(temp, name)
 	}
 	if err != nil {
 		_ = os.Remove(temp)
 		return name, wrap(op, name, err)
+	}
+	if s.replaced(file) { // just now: sums that are not of the file are worse than none
+		_, err := Forget(file)
+		return name, errors.Join(errs.New(errs.IO, op, name, file+" was replaced at the same moment").WithFix("run it again when nobody saves to the file"), err)
 	}
 	d, err := os.Open(dir)
 	if err != nil {
@@ -114,6 +124,9 @@ func (s *Sums) Write(file string) (string, error) {
 	defer d.Close()
 	return name, wrap(op, dir, d.Sync())
 }
+
+// replaced reports whether the file that was summed no longer has its name.
+func (s *Sums) replaced(file string) bool { return s.of != (ID{}) && !Current(file, s.of) }
 
 // wrap gives a file-system error our form, without the path that it repeats.
 func wrap(op, name string, err error) error {

@@ -38,3 +38,24 @@ func TestSaveCancelledWithACause(t *testing.T) {
 	}
 	onlyNames(t, dir, "f")
 }
+
+// TestSaveToALongName: the longest name works without sums, and with them is
+// refused before a byte is written.
+func TestSaveToALongName(t *testing.T) {
+	e := newEngine(t, smallSave)
+	dir := diskDir(t)
+	name := strings.Repeat("n", 255)
+	req := WriteRequest{Path: filepath.Join(dir, name), Sources: []Source{{Len: 3, Data: []byte("abc")}}, Checksums: true}
+	tr := startWrite(t, e, t.Context(), req)
+	if err := tr.Err(); !errs.Is(err, errs.Invalid) || errs.FixOf(err) == "" || tr.Report().Bytes != 0 {
+		t.Errorf("err: %v, %d bytes written", err, tr.Report().Bytes)
+	}
+	onlyNames(t, dir)
+	req.Checksums = false
+	for range 2 { // a new file, and one that is replaced
+		if err := startWrite(t, e, t.Context(), req).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	onlyNames(t, dir, name)
+}

@@ -208,6 +208,9 @@ func (t *Transfer) planSave() {
 			err = errs.New(errs.Unsupported, "write past the page cache", sv.req.Path, why.Reason).WithFix("use route auto, or: " + why.Fix)
 		}
 	}
+	if err == nil && sv.sums != nil {
+		err = checksum.CheckName(sv.draft.Target()) // before gigabytes are written
+	}
 	if err != nil {
 		t.e.sched.stop(t, err)
 		return
