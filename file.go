@@ -57,7 +57,14 @@ func (s *System) OpenFile(path string, o FileOptions) (*File, error) {
 func (f *File) Path() string { return f.target.Path() }
 
 // Size is the file's length now.
-func (f *File) Size() (int64, error) { return f.target.Size() }
+func (f *File) Size() (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return 0, f.gone("look at")
+	}
+	return f.target.Size()
+}
 
 // Sync makes what was written survive a crash.
 func (f *File) Sync() error {

@@ -179,6 +179,16 @@ func TestFileTellsItsRoutes(t *testing.T) {
 		if c.route == "cufile" && (r.CuFile == nil || r.CuFile.Counters == nil) {
 			t.Errorf("%+v", r.CuFile)
 		}
+		direction, io := "load", "pread"
+		if c.write {
+			direction, io = "save", "pwrite"
+		}
+		if c.route == "cufile" {
+			io = "unused"
+		}
+		if r.Direction != direction || r.Engine.IO != io {
+			t.Errorf("%s %s: direction %q by %q, expected %q by %q", c.route, r.Op, r.Direction, r.Engine.IO, direction, io)
+		}
 	}
 }
 
@@ -285,6 +295,9 @@ func TestFileRefusals(t *testing.T) {
 		t.Error(err)
 	}
 	if err := f.Sync(); !errs.Is(err, errs.Closed) {
+		t.Error(err)
+	}
+	if _, err := f.Size(); !errs.Is(err, errs.Closed) {
 		t.Error(err)
 	}
 }

@@ -58,6 +58,10 @@ const (
 	cuFileGroup   = 16
 )
 
+// mostRows bounds the rows that a transfer by the route cufile reads one by one:
+// each is a piece of the plan, which is kept in memory.
+const mostRows = 4 << 20
+
 // library is cuFile as the engine has it open for one device. It is opened by
 // the first transfer that needs it and closed with the engine.
 type library struct {
@@ -357,11 +361,11 @@ func (t *Transfer) register(file int) {
 	}
 	var runs []extentOf
 	for _, s := range t.req.Segments {
-		if n := len(runs); s.File == file && s.Len > 0 {
+		if n, wanted := len(runs), s.Wanted(); s.File == file && wanted > 0 {
 			if n > 0 && runs[n-1].base+device.Ptr(runs[n-1].size) == s.Dst {
-				runs[n-1].size += s.Len
+				runs[n-1].size += wanted
 			} else {
-				runs = append(runs, extentOf{s.Dst, s.Len})
+				runs = append(runs, extentOf{s.Dst, wanted})
 			}
 		}
 	}

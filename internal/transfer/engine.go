@@ -37,7 +37,7 @@ type Engine struct {
 
 	workers sync.WaitGroup
 	// releasing gives the space of replaced files back behind their saves.
-	releasing sync.WaitGroup
+	releasing releases
 
 	// onStep, in tests, hears of each step of a save before it is taken, and
 	// fails the save by an error.
@@ -163,6 +163,7 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 
 // validate refuses what cannot work before anything is touched.
 func (t *Transfer) validate() error {
+	rows := int64(0)
 	for i, s := range t.req.Segments {
 		if s.File < 0 || s.File >= len(t.req.Files) {
 			return errs.New(errs.Invalid, "start transfer", fmt.Sprintf("segment %d", i), fmt.Sprintf("names file %d of %d", s.File, len(t.req.Files)))
@@ -175,6 +176,13 @@ func (t *Transfer) validate() error {
 			return err
 		}
 		t.total += s.Wanted()
+		if rows++; s.strided() {
+			rows += (s.Len - 1) / s.Stride
+		}
+	}
+	if t.req.Route == RouteCuFile && rows > mostRows {
+		return errs.New(errs.Invalid, "start transfer", "route cufile", fmt.Sprintf("would read %d rows one by one, expected at most %d: what comes through cuFile is not packed", rows, mostRows)).
+			WithFix("use route auto, which reads rows together, or take more of the inner dimensions")
 	}
 	if t.req.Route == RouteCuFile && t.req.Verify != nil {
 		return errs.New(errs.Invalid, "start transfer", "route cufile", "cannot be verified: cuFile puts bytes where the CPU does not see them").

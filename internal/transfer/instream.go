@@ -162,6 +162,9 @@ func (m *StreamMove) Report() Report {
 		Bytes: m.moved, Seconds: m.wall.Seconds(), GBps: units.GBps(m.moved, m.wall), Routes: []RouteReport{}, Stages: []StageReport{}, Limiting: "none",
 		Engine: EngineReport{IO: "unused", StagingState: "unused"}, Refusals: []RefusalReport{}, Notes: []string{"moved in the order of the caller's stream"},
 		Files: []FileReport{{Path: m.req.Target.Path(), FS: m.req.Target.FS().Name, Cache: CacheAuto, Probe: "none", Direct: m.req.Target.Refused() == nil}}}
+	if r.Direction = "load"; m.req.Write {
+		r.Direction = "save"
+	}
 	if m.err != nil {
 		r.Error = m.err.Error()
 	}

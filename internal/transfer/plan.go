@@ -44,6 +44,8 @@ type verdict struct {
 	// nowait: nobody could say what is cached, so the reader asks for cached
 	// bytes first and the rest is read past the page cache.
 	nowait bool
+	// cufile: what is then read past it goes through the vendor's library.
+	cufile bool
 }
 
 // chunk is one read and one copy. Its file range lies inside one window of its
@@ -155,8 +157,7 @@ func (p *planner) uniform(r residency, n int64) (verdict, bool) {
 	switch {
 	case !r.known && p.mayGoDirect():
 		// The reader finds out what is cached.
-		p.past()
-		return verdict{way: viaCache, nowait: true}, true
+		return verdict{way: viaCache, nowait: true, cufile: p.past() == viaCuFile}, true
 	case !r.known || p.route == RouteDirect || p.route == RouteCuFile:
 		return p.decide(r, n), true
 	case r.Dirty > 0:

@@ -50,6 +50,7 @@ type Put struct {
 	written atomic.Int64
 	done    chan struct{}
 	err     error
+	writers int // goroutines that write
 
 	mu      sync.Mutex
 	routes  map[RouteTaken]*account
@@ -160,7 +161,8 @@ func (p *Put) each(ctx context.Context, size int64, do func(Range) error) error 
 		return piece, true
 	}
 	var wg sync.WaitGroup
-	for range min(int64(putSlots), r.Len/size+1) {
+	p.writers = int(min(int64(putSlots), r.Len/size+1))
+	for range p.writers {
 		wg.Go(func() {
 			for piece, ok := next(); ok; piece, ok = next() {
 				if err := do(piece); err != nil {
@@ -184,7 +186,7 @@ func (p *Put) put(piece Range, direct bool) error {
 	if p.port.mapper != nil {
 		return p.store(p.port.mapper.Map(piece.Mem, piece.Len), piece, direct)
 	}
-	slots, err := p.e.slotsForPut(p.port.dev)
+	slots, err := p.e.slotsForPut()
 	if err != nil {
 		return err
 	}
@@ -284,7 +286,7 @@ func (p *Put) byCuFile(ctx context.Context, k knownBy) error {
 }
 
 // slotsForPut are the staging slots of writes, made on first use.
-func (e *Engine) slotsForPut(device.Device) (chan *slot, error) {
+func (e *Engine) slotsForPut() (chan *slot, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.puts != nil {
@@ -307,9 +309,9 @@ func (p *Put) Report() Report {
 	info := p.req.Device.Info()
 	n := p.written.Load()
 	r := Report{
-		Device: DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model}, Asked: Asked{Route: p.req.Route, Cache: CacheAuto},
+		Direction: "save", Device: DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model}, Asked: Asked{Route: p.req.Route, Cache: CacheAuto},
 		Bytes: n, Seconds: p.wall.Seconds(), GBps: units.GBps(n, p.wall), Routes: []RouteReport{}, Stages: []StageReport{}, Limiting: "storage write",
-		Engine:   EngineReport{Workers: putSlots, ChunkSize: putSize, BlockSize: putSize, IO: string(IOPread), StagingState: "unused"},
+		Engine:   EngineReport{Workers: p.writers, QueueDepth: p.writers, ChunkSize: putSize, BlockSize: putSize, IO: "unused", StagingState: "unused"},
 		Files:    []FileReport{{Path: p.req.Target.Path(), FS: p.req.Target.FS().Name, Cache: CacheAuto, Probe: "none", Direct: p.req.Target.Refused() == nil}},
 		Refusals: append([]RefusalReport{}, p.refused...), Notes: append([]string{}, p.notes...), CuFile: p.cufile,
 	}
@@ -325,6 +327,9 @@ func (p *Put) Report() Report {
 	var all account
 	for _, name := range []RouteTaken{RouteTakenBuffered, RouteTakenDirect, RouteTakenCuFileP2P, RouteTakenCuFileNVFS, RouteTakenCuFileCompat, RouteTakenCuFileUnknown} {
 		if a := p.routes[name]; a != nil {
+			if name == RouteTakenBuffered || name == RouteTakenDirect {
+				r.Engine.IO = "pwrite"
+			}
 			r.Routes = append(r.Routes, RouteReport{Route: name, Bytes: a.bytes, Chunks: a.chunks, Span: a.span.length().Seconds(), GBps: units.GBps(a.bytes, a.span.length())})
 			all.bytes, all.busy = all.bytes+a.bytes, all.busy+a.busy
 			all.span.add(a.span.lo, a.span.hi)

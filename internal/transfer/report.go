@@ -302,7 +302,7 @@ func (t *Transfer) Report() Report {
 
 // readReport adds up what was read to deliver wanted bytes; mu is held.
 func (y *tally) readReport(wanted int64) ReadReport {
-	r := ReadReport{Wanted: wanted, Read: y.extra.bytes + y.padding.Load()}
+	r := ReadReport{Wanted: wanted, Read: y.extra.bytes + y.padding.Load() + y.cufile.bytes}
 	for _, a := range y.routes {
 		r.Read += a.bytes
 	}

@@ -3,14 +3,19 @@
 package transfer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
 // TestSaveCancelledWithACause: whatever the cause, and however late, it is a
@@ -58,4 +63,102 @@ func TestSaveToALongName(t *testing.T) {
 		}
 	}
 	onlyNames(t, dir, name)
+}
+
+// TestCuFileReadsSlices: a row is a read of its own, and all of them are in what
+// was read. Memory is registered as far as it goes, not as far as the file does.
+func TestCuFileReadsSlices(t *testing.T) {
+	const width, stride = 3 * units.MiB, 8 * units.MiB
+	path, want := writeFile(t, 8*stride, 51)
+	for _, api := range apis() {
+		t.Run(string(api), func(t *testing.T) {
+			r := newCuRig(t, Options{CuFile: api}, fakegpu.CuFileOptions{Route: fakegpu.P2P}, Peers{})
+			f := openFile(t, path)
+			b := alloc(t, r.dev, 8*width)
+			req := Request{Device: r.dev, Files: []*vfs.File{f}, Route: RouteCuFile, Gap: DefaultGap,
+				Segments: []Segment{{Off: 5, Len: 7*stride + width, Dst: b.Ptr(), Width: width, Stride: stride}},
+				Parts:    []Part{{Dst: b.Ptr(), Len: 8 * width}}}
+			for i := range 2 { // counters show the way in the first one
+				tr := start(t, r.e, t.Context(), req)
+				if err := tr.Err(); err != nil {
+					t.Fatal(err)
+				}
+				got := r.gpu.Bytes(b.Ptr(), b.Size())
+				for row := range 8 {
+					if !bytes.Equal(got[row*width:][:width], want[5+row*stride:][:width]) {
+						t.Fatalf("row %d differs", row)
+					}
+				}
+				if n, err := tr.Ready(t.Context(), 0); n != 1 || err != nil {
+					t.Errorf("%d parts are ready, %v", n, err)
+				}
+				rep := tr.Report()
+				if rep.Read != b.Size() || rep.Wanted != b.Size() || rep.Amplification != 1 {
+					t.Errorf("read %d for %d, %v times", rep.Read, rep.Wanted, rep.Amplification)
+				}
+				if registered := rep.CuFile.Registered; registered != int64(i)*b.Size() {
+					t.Errorf("load %d: %d bytes registered of %d", i, registered, b.Size())
+				}
+			}
+		})
+	}
+}
+
+// TestCuFileRefusesTooManyRows: each row would be kept in the plan.
+func TestCuFileRefusesTooManyRows(t *testing.T) {
+	r := newCuRig(t, tiny(CuFileSync), fakegpu.CuFileOptions{}, Peers{})
+	path := filepath.Join(t.TempDir(), "sparse")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 2*mostRows+2); err != nil {
+		t.Fatal(err)
+	}
+	f := openFile(t, path)
+	b := alloc(t, r.dev, mostRows+1)
+	req := Request{Device: r.dev, Files: []*vfs.File{f}, Route: RouteCuFile, Gap: DefaultGap,
+		Segments: []Segment{{Len: 2*mostRows + 2, Dst: b.Ptr(), Width: 1, Stride: 2}}}
+	if _, err := r.e.Start(t.Context(), req); !errs.Is(err, errs.Invalid) || errs.FixOf(err) == "" {
+		t.Errorf("err: %v", err)
+	}
+	req.Route = RouteAuto
+	if err := start(t, r.e, t.Context(), req).Err(); err != nil {
+		t.Errorf("by the route auto: %v", err)
+	}
+}
+
+// TestUnknownResidencyKeepsTheVerdictOnCuFile: whoever finds bytes absent asks
+// the chunk, not what the planner is deciding for other runs at that moment.
+func TestUnknownResidencyKeepsTheVerdictOnCuFile(t *testing.T) {
+	for _, open := range []bool{true, false} {
+		n := 0
+		p := planner{params: params{chunk: 65536, block: 65536, piece: 65536, leaf: 65536, window: 65536, align: 4096, direct: true, route: RouteAuto, cache: CacheAuto},
+			residency: func(int64, int64) residency { return residency{} },
+			cufile:    func() bool { return open },
+			emit: func(c chunk) {
+				if n++; c.way != viaCache || !c.nowait || c.cufile != open {
+					t.Errorf("open is %v: %+v", open, c)
+				}
+			}}
+		p.segment(Segment{Off: 100, Len: 200_000, Dst: 4096})
+		if n == 0 {
+			t.Error("no chunks")
+		}
+	}
+}
+
+// TestReleasesWhileAnotherWaits: a save that finds the disk full waits for space
+// while others go on to replace files.
+func TestReleasesWhileAnotherWaits(t *testing.T) {
+	e := newEngine(t, smallSave)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 2000 {
+				e.releasing.Go(func() {})
+				e.releasing.Wait()
+			}
+		})
+	}
+	all.Wait()
 }

@@ -227,7 +227,7 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 	if c.nowait {
 		n := f.ReadCached(buf, c.off)
 		t.tally.read(c, RouteTakenCache, n, start)
-		if n < c.len && !w.e.pastCache(t, c, n, true) {
+		if n < c.len && !w.e.pastCache(t, c, n, c.cufile) {
 			return
 		}
 		if n == 0 {
@@ -257,11 +257,11 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 }
 
 // pastCache queues what follows the first n bytes of c, which are absent from
-// the page cache, to be read past it, by cuFile where the transfer has it and
-// that is wanted. It reports false when c has failed.
+// the page cache, to be read past it, by cuFile where the planner has said so.
+// It reports false when c has failed.
 func (e *Engine) pastCache(t *Transfer, c chunk, n int64, cufile bool) bool {
 	w, size := viaDirect, e.opts.block
-	if cufile && c.weave == nil && !c.extra && t.cu.files[c.file] != nil {
+	if cufile {
 		w, size = viaCuFile, e.opts.piece
 	}
 	if err := e.ensure(w, t); err != nil {
