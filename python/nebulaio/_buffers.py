@@ -124,11 +124,11 @@ def _cuda_array(buffer: Any) -> Memory | None:
     address, readonly = interface["data"]
     size = math.prod(shape) * itemsize
     stream = interface.get("stream")
-    device = _cuda_device(buffer, int(address or 0))
+    device = cuda_device(buffer, int(address or 0))
     return Memory(buffer, int(address or 0), size, device, bool(readonly), int(stream or 0))
 
 
-def _cuda_device(buffer: Any, address: int) -> str:
+def cuda_device(buffer: Any, address: int) -> str:
     """The device that CUDA memory lies on: asked of its framework, else of the driver."""
     number = getattr(getattr(buffer, "device", None), "id", None)
     if isinstance(number, int) and type(buffer).__module__.split(".")[0] == "cupy":

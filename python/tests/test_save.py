@@ -17,6 +17,7 @@ import pytest
 import safetensors
 import safetensors.numpy
 from nebulaio import _process
+from nebulaio._frameworks import held
 from nebulaio.errors import (
     InvalidError,
     NebulaioError,
@@ -260,3 +261,15 @@ def test_leaving_early_waits_for_the_end(scripted: _process.Holder) -> None:
 def test_ml_dtypes_are_known_without_asking(tmp_path: Path) -> None:
     save_file({"t": numpy.ones(3, ml_dtypes.bfloat16)}, tmp_path / "t.safetensors")
     assert inspect(tmp_path / "t.safetensors")["tensors"][0]["dtype"] == "BF16"
+
+
+def test_gpu_memory_is_saved_from_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba's arrays do not say which GPU they are on: the driver does."""
+    monkeypatch.setattr(held, "cuda_device", lambda _, address: f"cuda:{address}")
+
+    class Array:
+        def __init__(self, shape: tuple[int, ...]) -> None:
+            self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f4", "data": (3, False), "version": 3}
+
+    assert held.hold("w", Array((2, 5)))[1:6] == ("F32", (2, 5), "cuda:3", 3, 40)
+    assert held.hold("w", Array((2, 0)))[1:6] == ("F32", (2, 0), "host", 0, 0)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from .._buffers import cuda_device
 from ..errors import InvalidError, UnsupportedError
 from .numpy import _ML_NAMES, _NAMES
 from .torch import _NAMES as _TORCH_NAMES
@@ -87,9 +88,9 @@ def _cuda(name: str, tensor: Any) -> Held:
     strides = told.get("strides")
     if strides is not None and not _row_major(shape, tuple(strides), width):
         raise _scattered(name, shape, "ascontiguousarray")
-    place = getattr(tensor, "__dlpack_device__", None)
-    device = f"cuda:{int(place()[1])}" if place is not None else "cuda:0"
     size = math.prod(shape) * width
+    address = int(told["data"][0]) if size else 0
+    device = cuda_device(tensor, address) if size else "host"  # what has no bytes lies nowhere
     stream: int | None = told.get("stream")
     synchronize: Callable[[], object] = _nothing
     cupy = sys.modules.get("cupy")
@@ -99,7 +100,7 @@ def _cuda(name: str, tensor: Any) -> Held:
         stream, synchronize = int(current.ptr), current.synchronize
     elif stream is not None and hasattr(tensor, "stream"):
         synchronize = getattr(tensor.stream, "synchronize", _nothing)
-    return Held(name, kind, shape, device, int(told["data"][0]) if size else 0, size, tensor, stream, synchronize)
+    return Held(name, kind, shape, device, address, size, tensor, stream, synchronize)
 
 
 def _host(name: str, tensor: Any) -> Held:
