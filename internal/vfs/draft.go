@@ -246,6 +246,10 @@ func (d *Draft) reserve() error {
 			d.sparse = &Refusal{Reason: fmt.Sprintf("%s cannot reserve blocks: %v", d.fs.Name, err),
 				Fix: "none needed; a full disk shows in the middle of the save instead of at its start"}
 			err = unix.Ftruncate(d.buffered, n)
+		case unix.ENOSPC, unix.EDQUOT:
+			// What was taken of it is given back, so that the error tells what
+			// is free for others.
+			_ = unix.Ftruncate(d.buffered, 0)
 		}
 		return d.fail("reserve space for", err)
 	}

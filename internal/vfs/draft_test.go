@@ -490,6 +490,29 @@ func TestFullAndReadOnlyFileSystems(t *testing.T) {
 	}
 }
 
+// TestFullDiskTellsWhatIsFree: ext4 takes what there is before it gives up.
+func TestFullDiskTellsWhatIsFree(t *testing.T) {
+	dir := t.TempDir()
+	image, disk := filepath.Join(dir, "image"), filepath.Join(dir, "disk")
+	if err := errors.Join(os.WriteFile(image, make([]byte, 8<<20), 0o600), os.Mkdir(disk, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][]string{{"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, disk}} {
+		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("no disk to fill: %v: %s", err, out)
+		}
+	}
+	defer func() {
+		if err := unix.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	_, err := Create(filepath.Join(disk, "f"), 1<<30)
+	if !errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), ", 0 are free") {
+		t.Errorf("err: %v", err)
+	}
+}
+
 // TestSealsDiffer: two files sealed in the same moment are two versions.
 func TestSealsDiffer(t *testing.T) {
 	dir := t.TempDir()
