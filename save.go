@@ -50,6 +50,10 @@ type SaveOptions struct {
 	Progress func(done, total int64)
 }
 
+// Writes is the size of one write of a save and how many are in flight: what
+// Options ask for, as far as the staging memory goes.
+func (s *System) Writes() (block int64, depth int) { return s.sys.Engine.Writes() }
+
 // Saving is a save under way.
 type Saving struct {
 	t       *transfer.Transfer

@@ -214,6 +214,30 @@ func TestVerifiedLoadsBesideSaves(t *testing.T) {
 	}
 }
 
+// TestWritesAsTheyAreDealt: what is asked for, as far as the pool goes, and as
+// the report of a save then says.
+func TestWritesAsTheyAreDealt(t *testing.T) {
+	for _, c := range []struct {
+		o     nebulaio.Options
+		block int64
+		depth int
+	}{
+		{nebulaio.Options{}, 1 << 20, 16},
+		{nebulaio.Options{WriteBlockSize: 1 << 30, WriteDepth: 1024}, 4 << 20, 6},
+		{nebulaio.Options{BufferPoolSize: 256 << 10}, 64 << 10, 1},
+	} {
+		sys := newSystem(t, c.o)
+		block, depth := sys.Writes()
+		r, err := sys.Save(t.Context(), filepath.Join(t.TempDir(), "f"), []nebulaio.SaveTensor{{Name: "w", DType: "U8", Shape: []int64{1}, Bytes: []byte{1}}}, nebulaio.SaveOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if block != c.block || depth != c.depth || r.Engine.BlockSize != block || r.Engine.QueueDepth != depth {
+			t.Errorf("%+v: %d writes of %d, the report says %+v", c.o, depth, block, r.Engine)
+		}
+	}
+}
+
 // TestSaveToFullDisk: the old file stays and nothing else.
 func TestSaveToFullDisk(t *testing.T) {
 	dir := t.TempDir()

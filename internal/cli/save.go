@@ -116,7 +116,8 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 	r := saveJSON{Load: m.Report()}
 	for range f.repeat {
 		if f.ceiling {
-			rate, err := bench.RawWrite(ctx, filepath.Dir(out), m.Report().Bytes, orElse(f.system.WriteBlockSize, units.MiB), int(orElse(int64(f.system.WriteDepth), 16)))
+			block, depth := sys.Writes()
+			rate, err := bench.RawWrite(ctx, filepath.Dir(out), m.Report().Bytes, block, depth)
 			if err != nil {
 				return err
 			}
@@ -136,14 +137,6 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 	}
 	a.printText(func(w io.Writer) { printSave(w, r) })
 	return nil
-}
-
-// orElse is n, or other where n leaves the choice open.
-func orElse(n, other int64) int64 {
-	if n == 0 {
-		return other
-	}
-	return n
 }
 
 // median is the middle of some rates.

@@ -79,6 +79,10 @@ type source struct {
 	port *port
 }
 
+// Writes is the size of one write of a save and how many are in flight, as they
+// were dealt out of the staging memory.
+func (e *Engine) Writes() (block int64, depth int) { return e.opts.WriteBlock, e.opts.WriteDepth }
+
 // StartWrite checks the request and begins to write; it returns at once. The
 // context cancels the save: the file is then as it was before. The sources
 // belong to the save, and do not change, until Done is closed.
