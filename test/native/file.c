@@ -58,10 +58,18 @@ static void read_at(size_t offset, size_t n, const char *options)
 
 static void ranges(void)
 {
-	static const char *routes[] = {NULL, "{\"route\":\"buffered\"}", "{\"route\":\"direct\"}"};
+	const char *routes[] = {NULL, "{\"route\":\"buffered\"}", "{\"route\":\"direct\"}"};
 	static const size_t at[][2] = {{0, 1},       {0, 4096},    {1, 4095},       {511, 513},     {4095, 2},           {4097, 65537},
 	                               {12345, 0},   {8191, 3333}, {1 << 20, 4096}, {123457, 77},   {(1 << 20) - 1, 1048579}, {3, (4 << 20) + 5}};
 	const size_t count = sizeof at / sizeof at[0];
+	uint64_t job = 0;
+	if (nebulaio_file_write_start(file, block, 1, 0, 0, routes[2], &job, err, sizeof err) == NEBULAIO_OK) {
+		MUST(nebulaio_wait(job, -1, NULL, err, sizeof err));
+		MUST(nebulaio_release(job, err, sizeof err));
+	} else {
+		EXPECT(strstr(err, "keeps files in memory")); /* tmpfs: nothing is past the page cache */
+		routes[2] = NULL;
+	}
 	for (size_t r = 0; r < 3; r++) {
 		write_at(0, (5 << 20) + 77 + r, routes[r], r + 1);
 		for (size_t i = 0; i < count; i++)

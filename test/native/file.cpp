@@ -36,7 +36,7 @@ void ranges(nebulaio::system &sys, const memory *place, const std::string &path,
 
 	// Two at once, waited for in the other order; a job that is moved stays one.
 	nebulaio::job first = file.read_start(to.address(), 500001, 0);
-	nebulaio::job second = file.read_start(to.address() + 500001, 500000, 500001, "{\"route\":\"direct\"}");
+	nebulaio::job second = file.read_start(to.address() + 500001, 500000, 500001, "{\"route\":\"buffered\"}");
 	nebulaio::job moved = std::move(second);
 	EXPECT(moved.bytes() == 500000 && first.bytes() == 500001 && second.number() == 0);
 	EXPECT(to.read(0, 1000001) == model.substr(0, 1000001));

@@ -130,7 +130,7 @@ static void round_trip(const char *path)
 	MUST(status);
 	EXPECT(progress.bytes_done == progress.bytes_total && progress.bytes_total > (3 << 20));
 	char *text = text_of(nebulaio_report, job);
-	EXPECT(strstr(text, "\"direction\":\"save\"") && strstr(text, "\"durable\":true") && strstr(text, device));
+	EXPECT(strstr(text, "\"direction\":\"save\"") && strstr(text, "\"save\":{\"durable\":") && strstr(text, device));
 	free(text);
 	uint64_t n = 0;
 	EXPECT(nebulaio_load_ready(job, 0, 0, &n, err, sizeof err) == NEBULAIO_ERR_INVALID); /* a save is no load */
