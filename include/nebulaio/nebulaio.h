@@ -112,7 +112,8 @@ int32_t nebulaio_version(char *buf, size_t cap, size_t *need);
  *                        the route "cufile" uses
  *   "cuda_library", "nvml_library", "cufile_library"  files to open in place of
  *                        the driver's own; for tests
- * Release it after everything opened from it. */
+ * Release it after everything opened from it, and before the process ends: where
+ * libcufile was used it may crash in its own end while it still counts. */
 int32_t nebulaio_system_open(const char *options_json, uint64_t *system, char *err, size_t errcap);
 
 /* JSON: what was looked for, found and missing, and what to do. */

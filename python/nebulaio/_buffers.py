@@ -57,7 +57,10 @@ def memory_of(buffer: Any, writable: bool) -> Memory:
             "an object with the buffer protocol such as a numpy array, or one with __dlpack__)"
         )
     if writable and found.readonly:
-        raise InvalidError(f"{type(buffer).__name__} is read-only and cannot be read into (fix: pass a writable array)")
+        raise InvalidError(
+            f"{type(buffer).__name__} is read-only and cannot be read into (fix: pass a writable array; those of JAX "
+            "never are: read into one of cupy and hand it over with jax.dlpack.from_dlpack)"
+        )
     return found
 
 

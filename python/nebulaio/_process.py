@@ -8,6 +8,7 @@ holder starts anew, since neither a Go runtime nor a CUDA context survives fork.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import json
 import os
@@ -46,6 +47,16 @@ class System:
     def usable(self) -> bool:
         """Whether this is still the process that opened it."""
         return self.pid == os.getpid() and self.generation == current().generation
+
+    def close(self) -> None:
+        """Give everything back at the end of the process that opened it.
+
+        libcufile can crash in its own end when it still counts: it is closed
+        before. A job that still runs in another thread keeps the system open.
+        """
+        if self.usable():
+            err = ctypes.create_string_buffer(1)
+            self.functions.nebulaio_release(self.handle, err, 1)
 
     def devices(self) -> dict[str, Any]:
         """What the library looked for and found, as it describes it."""
@@ -95,6 +106,7 @@ class Holder:
                     # Not even a probe: the driver may hang in such a child.
                     options["devices"] = "off"
                 self.system = System(self.load(), options, self.generation)
+                atexit.register(self.system.close)
             return self.system
 
     def configure(self, options: _options.Options) -> None:
