@@ -33,8 +33,8 @@ def run(context: Context, model: str) -> Row:
     target = source.with_name(f"saved-{model}.safetensors")
     usable = []
     for saver in writing.savers(context.device):
-        if saver.unavailable:
-            row.skipped[saver.name] = saver.unavailable
+        if saver.unavailable or not context.has(saver.method):
+            row.skipped[saver.name] = saver.unavailable or "not asked for"
         else:
             usable.append(saver)
     slowest = nbytes / 1e9 / (1.2 if context.device.is_cuda else 0.5)

@@ -117,6 +117,7 @@ class Saver:
     name: str
     save: Callable[[dict[str, Any], Path], None]
     unavailable: str = ""
+    method: str = "nebulaio"  # by which it is asked for
 
 
 def savers(device: Device) -> list[Saver]:
@@ -132,5 +133,5 @@ def savers(device: Device) -> list[Saver]:
     return [
         Saver("nebulaio", lambda tensors, path: ours.save_file(tensors, path),
               "" if ours is not None and hasattr(ours, "save_file") else "the package nebulaio with save_file cannot be imported"),
-        Saver("safetensors_fsync", save_theirs, "" if theirs else f"safetensors.{flavour} cannot be imported"),
+        Saver("safetensors_fsync", save_theirs, "" if theirs else f"safetensors.{flavour} cannot be imported", "safetensors"),
     ]  # fmt: skip

@@ -166,9 +166,9 @@ func (t *Transfer) check(c chunk, data []byte) error {
 }
 
 // hotPiece is how much is read out of the page cache before it is summed. It is
-// then still in the second-level cache of the core that copied it, where summing
-// is three times as fast as over a whole chunk afterwards.
-const hotPiece = 256 * units.KiB
+// then still near the core that copied it, where summing is faster than over a
+// whole chunk afterwards; smaller pieces cost more in calls than they gain.
+const hotPiece = units.MiB
 
 // readSummed reads a chunk of a verified file through the page cache to buf and
 // checks it piece by piece.
