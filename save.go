@@ -4,6 +4,7 @@ package nebulaio
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -104,6 +105,9 @@ func (s *System) StartSave(ctx context.Context, path string, tensors []SaveTenso
 		d, err := open(id)
 		if err != nil {
 			return nil, err
+		}
+		if other, ok := m.Streams[d]; ok && other != stream {
+			return nil, errs.New(errs.Invalid, "save", path, fmt.Sprintf("%s has two streams, %d and %d, by two names; expected one", d.Info().ID, min(other, stream), max(other, stream)))
 		}
 		m.Streams[d] = stream
 	}

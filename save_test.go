@@ -214,6 +214,17 @@ func TestVerifiedLoadsBesideSaves(t *testing.T) {
 	}
 }
 
+// TestSaveRefusesTwoStreamsOfOneDevice: which of them made the tensors would be
+// left to chance.
+func TestSaveRefusesTwoStreamsOfOneDevice(t *testing.T) {
+	g := fakegpu.Build(t, fakegpu.Options{})
+	sys := newSystem(t, nebulaio.Options{CUDALibrary: g.CUDA, NVMLLibrary: g.NVML})
+	o := nebulaio.SaveOptions{Streams: map[string]uint64{"cuda": 1, "cuda:0": 2}}
+	if _, err := sys.Save(t.Context(), filepath.Join(t.TempDir(), "f"), []nebulaio.SaveTensor{{Name: "w", DType: "U8", Shape: []int64{1}, Bytes: []byte{1}}}, o); !errs.Is(err, errs.Invalid) {
+		t.Errorf("err: %v", err)
+	}
+}
+
 // TestWritesAsTheyAreDealt: what is asked for, as far as the pool goes, and as
 // the report of a save then says.
 func TestWritesAsTheyAreDealt(t *testing.T) {

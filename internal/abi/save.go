@@ -28,22 +28,7 @@ func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTen
 	if err := decode(options, &o); err != nil {
 		return 0, err
 	}
-	streams := map[string]uint64{}
-	for _, tensor := range tensors {
-		if tensor.Device == "host" {
-			continue
-		}
-		if _, ok := streams[tensor.Device]; !ok {
-			if len(streams) == 0 {
-				streams[tensor.Device] = stream
-			} else {
-				streams[tensor.Device] = 0
-			}
-		}
-	}
-	for id, stream := range o.Streams {
-		streams[id] = stream
-	}
+	streams := streamsOf(tensors, stream, o.Streams)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l, err := s.StartSave(ctx, path, tensors, nebulaio.SaveOptions{Metadata: o.Metadata, NoChecksums: o.Checksum != nil && !*o.Checksum,
 		Align: o.Align, Route: o.Route, Streams: streams})
@@ -52,4 +37,28 @@ func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTen
 		return 0, err
 	}
 	return t.put(&job{work: l, report: func() any { return l.Report() }, cancel: cancel}), nil
+}
+
+// streamsOf are the streams by device, each device under one name.
+func streamsOf(tensors []nebulaio.SaveTensor, first uint64, told map[string]uint64) map[string]uint64 {
+	name := func(id string) string {
+		if id == "cuda" {
+			return "cuda:0"
+		}
+		return id
+	}
+	streams := map[string]uint64{}
+	for _, t := range tensors {
+		if t.Device == "host" || t.Device == "cpu" {
+			continue
+		}
+		if _, ok := streams[name(t.Device)]; !ok {
+			streams[name(t.Device)] = first
+			first = 0 // the stream is that of the first GPU
+		}
+	}
+	for id, stream := range told {
+		streams[name(id)] = stream
+	}
+	return streams
 }

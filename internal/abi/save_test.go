@@ -5,6 +5,7 @@ package abi
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -87,6 +88,31 @@ func TestSaveIsAJob(t *testing.T) {
 	for _, h := range []uint64{job, system} {
 		if err := table.Release(h); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestStreamsByDevice: a device has one stream whatever it is called, and the
+// caller's word counts most.
+func TestStreamsByDevice(t *testing.T) {
+	on := func(ids ...string) (all []nebulaio.SaveTensor) {
+		for _, id := range ids {
+			all = append(all, nebulaio.SaveTensor{Device: id})
+		}
+		return all
+	}
+	for _, c := range []struct {
+		tensors []nebulaio.SaveTensor
+		told    map[string]uint64
+		want    map[string]uint64
+	}{
+		{on("host"), nil, map[string]uint64{}},
+		{on("host", "cpu", "cuda", "cuda:0", "cuda:1"), nil, map[string]uint64{"cuda:0": 7, "cuda:1": 0}},
+		{on("cuda:0", "cuda"), nil, map[string]uint64{"cuda:0": 7}},
+		{on("cuda", "cuda:1"), map[string]uint64{"cuda:0": 8, "cuda:1": 9}, map[string]uint64{"cuda:0": 8, "cuda:1": 9}},
+	} {
+		if got := streamsOf(c.tensors, 7, c.told); !maps.Equal(got, c.want) {
+			t.Errorf("%+v and %v: %v, expected %v", c.tensors, c.told, got, c.want)
 		}
 	}
 }
