@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from . import _process, safetensors
+from ._slices import literally
 from .errors import CancelledError
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Weights(Source):
         self.seconds = time.perf_counter() - began
 
     def _some(self, names: list[str] | None) -> dict[str, Any]:
-        globs = None if names is None else [_literal(name) for name in names]
+        globs = None if names is None else [literally(name) for name in names]
         try:
             return safetensors.load_model(**self._load, tensors=globs, progress=self._progress)
         finally:
@@ -121,8 +122,3 @@ def _seen_before(folder: str) -> bool:
         finally:
             os.close(fd)
     return False
-
-
-def _literal(name: str) -> str:
-    """A glob that matches this name alone."""
-    return "".join(f"\\{letter}" if letter in "*?[\\" else letter for letter in name)
