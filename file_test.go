@@ -192,6 +192,24 @@ func TestFileTellsItsRoutes(t *testing.T) {
 	}
 }
 
+// TestFileOfNothing: where nothing was written nothing set the pace.
+func TestFileOfNothing(t *testing.T) {
+	p := places(t)["cuda"]
+	f := openFile(t, p, filepath.Join(t.TempDir(), "f"), nebulaio.FileOptions{Write: true, Create: true, Route: "buffered"})
+	for _, n := range []int64{0, 1} {
+		m, err := f.StartWrite(t.Context(), p.ptr, n, 0, nebulaio.MoveOptions{})
+		if err == nil {
+			err = m.Wait()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := m.Report(); r.Bytes != n || (r.Limiting == "none") != (n == 0) || len(r.Routes) != int(n) {
+			t.Errorf("%d bytes: %q, %+v", n, r.Limiting, r.Routes)
+		}
+	}
+}
+
 func TestFileInStream(t *testing.T) {
 	all := places(t)
 	p := all["cuda"]

@@ -310,7 +310,7 @@ func (p *Put) Report() Report {
 	n := p.written.Load()
 	r := Report{
 		Direction: "save", Device: DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model}, Asked: Asked{Route: p.req.Route, Cache: CacheAuto},
-		Bytes: n, Seconds: p.wall.Seconds(), GBps: units.GBps(n, p.wall), Routes: []RouteReport{}, Stages: []StageReport{}, Limiting: "storage write",
+		Bytes: n, Seconds: p.wall.Seconds(), GBps: units.GBps(n, p.wall), Routes: []RouteReport{}, Stages: []StageReport{}, Limiting: "none",
 		Engine:   EngineReport{Workers: p.writers, QueueDepth: p.writers, ChunkSize: putSize, BlockSize: putSize, IO: "unused", StagingState: "unused"},
 		Files:    []FileReport{{Path: p.req.Target.Path(), FS: p.req.Target.FS().Name, Cache: CacheAuto, Probe: "none", Direct: p.req.Target.Refused() == nil}},
 		Refusals: append([]RefusalReport{}, p.refused...), Notes: append([]string{}, p.notes...), CuFile: p.cufile,
@@ -345,6 +345,9 @@ func (p *Put) Report() Report {
 		r.Stages = append(r.Stages, StageReport{Stage: "copy", Busy: p.copying.busy.Seconds(), Span: p.copying.span.length().Seconds(), Bytes: p.copying.bytes, GBps: units.GBps(p.copying.bytes, p.copying.span.length())})
 	}
 	if all.bytes > 0 {
+		if r.Limiting = "storage write"; p.copying.busy > all.busy {
+			r.Limiting = "copy from device"
+		}
 		r.Stages = append(r.Stages, StageReport{Stage: "write", Busy: all.busy.Seconds(), Span: all.span.length().Seconds(), Bytes: all.bytes, GBps: units.GBps(all.bytes, all.span.length())})
 	}
 	return r
