@@ -154,8 +154,9 @@ func Forget(file string) (bool, error) {
 }
 
 // Sweep finishes what killed saves began with the names in dir: pending sums of
-// a version that is in place get the plain name, others are removed. The caller
-// holds the lock of dir. It returns how many names changed.
+// a version that is in place get the plain name, others are removed. What may
+// not be changed is another user's, and left to that user's next save. The
+// caller holds the lock of dir. It returns how many names changed.
 func Sweep(dir string, names []string) (int, error) {
 	changed := 0
 	for _, name := range names {
@@ -173,7 +174,7 @@ func Sweep(dir string, names []string) (int, error) {
 		switch {
 		case err == nil:
 			changed++
-		case !errors.Is(err, fs.ErrNotExist):
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission):
 			return changed, errs.Wrap("tidy up checksums in", dir, err)
 		}
 	}

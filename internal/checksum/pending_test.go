@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
@@ -74,6 +76,50 @@ func TestReadForNoticesAReplacement(t *testing.T) {
 	}
 	if _, err := Read(path, 6); err != nil {
 		t.Errorf("the new one: %v", err)
+	}
+}
+
+// TestSweepLeavesWhatIsNotItsOwn: in a directory of many users, what a killed
+// save of one left must not make those of all others fail.
+func TestSweepLeavesWhatIsNotItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	sums, id := made(t, path, "content")
+	gone := ID{Inode: id.Inode + 1, MtimeNs: id.MtimeNs}
+	var names []string
+	for _, id := range []ID{gone, id} {
+		if err := sums.WritePending(path, id); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, filepath.Base(Pending(path, id)))
+	}
+	// A name in an immutable directory may not even be changed by root.
+	d, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	const immutable = 0x10
+	old, err := unix.IoctlGetInt(int(d.Fd()), unix.FS_IOC_GETFLAGS)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(d.Fd()), unix.FS_IOC_SETFLAGS, old|immutable)
+	}
+	if err != nil {
+		if os.Geteuid() == 0 {
+			t.Skipf("root may change everything here: %v", err)
+		}
+		if err := os.Chmod(dir, 0o500); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Chmod(dir, 0o700)
+	} else {
+		defer unix.IoctlSetPointerInt(int(d.Fd()), unix.FS_IOC_SETFLAGS, old)
+	}
+	if n, err := Sweep(dir, names); n != 0 || err != nil {
+		t.Errorf("%d changed, %v", n, err)
+	}
+	if got, err := ReadFor(path, 7, id); err != nil || got.Blocks[0] != sums.Blocks[0] {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 
