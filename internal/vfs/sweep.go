@@ -87,10 +87,12 @@ func sweepOne(name string) bool {
 }
 
 // Waits for the lock of a directory: looked for every lockEvery, given up after
-// lockFor. Publishing takes milliseconds.
+// lockFor. Publishing takes milliseconds, on network file systems a good part of
+// a second, and all ranks of a job may publish in one directory at once: whoever
+// is last has written gigabytes and must not fail for that.
 const (
 	lockEvery = 2 * time.Millisecond
-	lockFor   = 30 * time.Second
+	lockFor   = 5 * time.Minute
 )
 
 // Dir is a directory whose names are being changed.
@@ -132,7 +134,7 @@ func LockDir(ctx context.Context, dir string) (*Dir, error) {
 		}
 		if time.Now().After(end) {
 			d.Close()
-			return nil, errs.New(errs.IO, op, dir, "another program has held its lock for "+lockFor.String()).WithFix("see lslocks for who holds it")
+			return nil, errs.New(errs.IO, op, dir, "other programs have held its lock for "+lockFor.String()).WithFix("see lslocks for who holds it")
 		}
 		select {
 		case <-ctx.Done():
