@@ -64,10 +64,11 @@ class Move(_handles.Job):
 
     def outcome(self) -> int:
         """Wait for the end, interruptibly: the bytes moved, or the move's error raised."""
-        with self._lock:
-            self._check()
-            while not self._collect(_handles.SLICE_MS):
-                pass
+        self._check()  # before the lock: a thread may have held it that did not come along when we were forked
+        if self._outcome is None:
+            with self._lock:
+                while not self._collect(_handles.SLICE_MS):
+                    pass
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         assert self._outcome is not None

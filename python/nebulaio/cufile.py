@@ -107,6 +107,8 @@ class CuFile:
 
     def close(self) -> None:
         """Wait for moves that run, then close the file; a second call does nothing."""
+        if self._file is not None and not self._file.usable():
+            self._lock = threading.Lock()  # forked: whoever held the old one did not come along
         with self._lock:
             file, self._file = self._file, None
             pending, self._pending = self._pending, []

@@ -214,6 +214,32 @@ print(open(sys.argv[1]).read())
     assert python(code, tmp_path / "f") == "PARENT\n"
 
 
+def test_a_child_forked_while_threads_wait(tmp_path: Path) -> None:
+    """Locks that threads of the parent held at the fork are never given back in the child."""
+    code = """
+import os, signal, sys
+import nebulaio
+from nebulaio.errors import ClosedError
+f = nebulaio.CuFile(sys.argv[1], "w")
+future = f.pwrite(b"parent")
+with f._lock, future._move._lock:  # as threads that wait or begin a move hold them
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            future.get()
+        except ClosedError:
+            f.close()
+            os._exit(0)
+        os._exit(1)
+    status = os.waitpid(child, 0)[1]
+assert status == 0, status
+assert future.get() == 6
+f.close()
+"""
+    python(code, tmp_path / "f")
+
+
 class Exported:
     """An array that offers nothing but DLPack."""
 
