@@ -117,6 +117,9 @@ func nebulaio_model_describe(model C.uint64_t, buf *C.char, capacity C.size_t, n
 //export nebulaio_load_start
 func nebulaio_load_start(model C.uint64_t, dst *C.nebulaio_cbuffer, ndst C.size_t, stream C.uint64_t, options *C.nebulaio_cchar, load *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
 	var ds []nebulaio.Destination
+	if ndst > mostStructs {
+		return status(errs.New(errs.Invalid, "load", "", "the count of destinations is above 1048576").WithFix("give one per file of the model"), err, errcap)
+	}
 	if dst != nil {
 		for _, d := range unsafe.Slice((*C.nebulaio_buffer)(unsafe.Pointer(dst)), int(ndst)) {
 			ds = append(ds, nebulaio.Destination{Ptr: nebulaio.Ptr(d.address), Size: int64(d.size)})

@@ -22,11 +22,18 @@ import (
 // filled in does not make us read what is not there.
 const maxRank = 64
 
+// mostStructs is more than any caller hands over; a length that was not filled
+// in does not make us read what is not there.
+const mostStructs = 1 << 20
+
 //export nebulaio_save_start
 func nebulaio_save_start(system C.uint64_t, path *C.nebulaio_cchar, tensors *C.nebulaio_ctensor, count C.size_t, stream C.uint64_t, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
 	var all []nebulaio.SaveTensor
 	if tensors == nil && count > 0 {
 		return status(errs.New(errs.Invalid, "save", text(path), "the tensors are NULL and their count is "+strconv.FormatUint(uint64(count), 10)+"; expected an array of that length"), err, errcap)
+	}
+	if count > mostStructs {
+		return status(errs.New(errs.Invalid, "save", text(path), "the count of tensors is "+strconv.FormatUint(uint64(count), 10)+"; expected at most 1048576"), err, errcap)
 	}
 	if tensors != nil {
 		for _, t := range unsafe.Slice((*C.nebulaio_tensor)(unsafe.Pointer(tensors)), int(count)) {

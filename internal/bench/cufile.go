@@ -35,6 +35,9 @@ func (l *lanes) openCuFile(ctx context.Context) (err error) {
 		var all []device.DirectFile
 		for i, f := range group.Files {
 			fd := f.DirectFD()
+			if l.Spec.Route == Buffered {
+				fd = f.BufferedFD() // through the page cache, where cuFile's compat mode is fastest with what is cached
+			}
 			if l.Spec.Op == Write {
 				fd = l.targets[g][i].DirectFD()
 			}

@@ -386,7 +386,7 @@ func TestSpecsThatCannotRun(t *testing.T) {
 		"stable":         {bench.Spec{Stable: 2}, errs.Invalid, "until-stable=2"},
 		"engine writes":  {bench.Spec{Op: bench.Write, Memory: bench.Engine}, errs.Unsupported, "engine"},
 		"ring writes":    {bench.Spec{Op: bench.Write, IO: bench.Uring}, errs.Unsupported, "uring"},
-		"cufile through": {bench.Spec{Memory: bench.CuFile, Route: bench.Buffered}, errs.Unsupported, "cuFile"},
+		"cufile through": {bench.Spec{Op: bench.Write, Memory: bench.CuFile, Route: bench.Buffered}, errs.Unsupported, "cuFile"},
 	} {
 		if err := c.spec.Check(); !errs.Is(err, c.kind) || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%s: %v", name, err)

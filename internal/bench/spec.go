@@ -172,14 +172,14 @@ func (s Spec) Check() error {
 	case s.Route != Buffered && s.Memory != Engine && s.BlockSize%4096 != 0:
 		return bad("block-size", strconv.FormatInt(s.BlockSize, 10), "a multiple of 4096 for direct I/O").WithFix("give --route buffered for smaller or odd blocks")
 	case s.Op == Write && s.Memory == Engine:
-		return errs.New(errs.Unsupported, "benchmark", "write from engine", "is not possible: the engine moves bytes from storage to devices, not back").
-			WithFix("give --from pinned")
+		return errs.New(errs.Unsupported, "benchmark", "write from engine", "is not possible: the engine saves whole files, not blocks in place").
+			WithFix("give --from pinned, or measure saves with: nebulaio save SOURCE OUT --ceiling")
 	case s.IO == Uring && (s.Op == Write || s.Memory == Engine || s.Memory == CuFile):
 		return errs.New(errs.Unsupported, "benchmark", "io=uring", "reads blocks into host memory and nothing else").WithFix("give --io pread")
 	case s.Memory == CuFile && s.Op == Write && s.Verify:
 		return errs.New(errs.Unsupported, "benchmark", "verify", "cannot be combined with writes by cuFile: device memory holds the same content for every block").WithFix("verify with --from pinned")
-	case s.Memory == CuFile && s.Route == Buffered:
-		return errs.New(errs.Unsupported, "benchmark", "route=buffered", "is not a route of cuFile here; expected direct").WithFix("give --route direct")
+	case s.Memory == CuFile && s.Op == Write && s.Route == Buffered:
+		return errs.New(errs.Unsupported, "benchmark", "route=buffered", "is not a route of writes by cuFile here; expected direct").WithFix("give --route direct")
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func ReadFor(file string, size int64, id ID) (*Sums, error) {
 	}
 	// The pending name comes again at the end: a save that writes no sums moves
 	// the old ones there while it replaces the file.
-	for _, name := range []string{Pending(real, id), Path(file), Path(real), Pending(real, id)} {
+	for _, name := range []string{Pending(real, id), Path(real), Path(file), Pending(real, id)} {
 		s, err := readSidecar(name, file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -145,6 +145,5 @@ func engineFlags(fs *pflag.FlagSet, o *nebulaio.Options) {
 		"largest single read or copy; default "+units.Bytes(transfer.DefaultMaxTransfer))
 	envVar(fs, count(&o.QueueDepth, 0, 0), "queue-depth", "reads past the page cache in flight; 0 chooses")
 	envVar(fs, count(&o.Workers, 0, 0), "workers", "threads that copy out of the page cache; 0 chooses")
-	envVar(fs, choice(&o.CuFile, "API", "sync", "async", "batch"), "cufile", "which interface of libcufile the route cufile uses: sync, async or batch")
 	envVar(fs, choice(&o.IO, "HOW", "auto", "uring", "pread"), "io", "how reads past the page cache are made: auto, uring or pread")
 }

@@ -75,6 +75,7 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files' pages from the page cache before each load")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	engineFlags(fs, &f.system)
+	envVar(fs, choice(&f.system.CuFile, "API", "sync", "async", "batch"), "cufile", "which interface of libcufile the route cufile uses: sync, async or batch")
 }
 
 // load runs all loads of the command and prints what it learnt.

@@ -186,6 +186,7 @@ static void misuse(const char *path)
 	WITH((void)t, "{\"colour\":1}", NEBULAIO_ERR_INVALID, "colour");
 	refused(path, two, 2, NULL, NEBULAIO_ERR_INVALID, "embed.weight"); /* one name twice */
 	refused(path, NULL, 3, NULL, NEBULAIO_ERR_INVALID, "NULL");
+	refused(path, &t, SIZE_MAX, NULL, NEBULAIO_ERR_INVALID, "1048576");
 	refused(folder, &t, 1, NULL, NEBULAIO_ERR_INVALID, folder); /* a directory */
 	refused("/nowhere/c.safetensors", &t, 1, NULL, NEBULAIO_ERR_NOT_FOUND, "/nowhere");
 	refused("/sys/c.safetensors", &t, 1, NULL, NEBULAIO_ERR_PERMISSION, "/sys"); /* not root either */
