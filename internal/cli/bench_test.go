@@ -257,6 +257,7 @@ func TestBenchOnAGPU(t *testing.T) {
 		if got := f.Runs[0]; len(got.Routes) != 1 || got.Routes[0].Route != want || got.Verify.Mismatches != 0 || got.Verify.Bytes != 2<<20 {
 			t.Errorf("%s: %+v, %+v", want, got.Routes, got.Verify)
 		}
+		run(t, small("read", dir, "--to", "cufile", "--route", "buffered", "--verify", "--block-size", "256KiB"), withGPU(g, c.Path)).want(t, 0)
 		run(t, small("write", dir, "--from", "cufile", "--block-size", "256KiB"), withGPU(g, c.Path)).want(t, 0)
 		c.CheckFreed()
 	}

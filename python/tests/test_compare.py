@@ -160,7 +160,7 @@ def test_conclusions_follow_the_figures() -> None:
     assert '"7b: 1.42x faster than Hugging Face": does not hold; here 8.00x slower' in slow
     assert '"0.6b: 2.46x slower than Hugging Face": does not hold' in text(case("0.6b", 0.5, 4.0))
     assert '"0.6b: 2.46x slower than Hugging Face": holds' in text(case("0.6b", 4.0, 0.5))
-    assert '"CPU memory 5.1x more": does not hold (7b); 100.0 MiB against 400.0 MiB' in fast
+    assert '"CPU memory 5.1x more": does not hold (7b); 100.0 MiB of its own against 400.0 MiB' in fast
     assert "75.0% by page_cache, 25.0% by direct" in fast and "Not open: gpu (no driver)" in fast
     # 0.5 s for 1 GB at 50 GB/s and 100 tensors: 4.8 ms each.
     assert '"Overhead of 2.7 ms per tensor": holds (7b)' in fast and "4.8 ms per tensor" in fast

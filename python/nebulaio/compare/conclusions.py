@@ -171,7 +171,10 @@ def _claim_memory(case: Case) -> str:
         return ""
     _, _, study_theirs, study_own = _STUDY[case["model"]]
     ratio = mine / other
-    here = f"{bytes_text(mine)} against {bytes_text(other)} at the peak, {ratio:.2f} of it"
+    here = f"{bytes_text(mine)} of its own against {bytes_text(other)} at the peak, {ratio:.2f} of it"
+    resident, mapped = ours["rss_peak"], theirs["rss_peak"]
+    if resident is not None and mapped is not None:
+        here += f"; with mapped pages of files {bytes_text(resident['median'])} against {bytes_text(mapped['median'])}"
     if case["device"] == "host":
         here += " (the tensors themselves are host memory here)"
     verdict = _verdict(ratio > 1 + _SAME)
