@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"errors"
+	"time"
+)
+
+// deliver ends a chunk that was read in place, or sends a slot's content off;
+// where the transfer verifies, only after its bytes were summed.
+func (e *Engine) deliver(t *Transfer, c chunk, data []byte, s *slot) {
+	if t.proof != nil && !c.summed {
+		if err := t.check(c, data); err != nil {
+			e.sched.failed(t, err)
+			return
+		}
+	}
+	switch {
+	case c.extra:
+		e.sched.done(t, 0)
+	case c.weave != nil:
+		e.deliverWoven(t, c, data, s)
+	case s == nil:
+		t.ready.landed(c)
+		e.sched.done(t, c.len)
+	default:
+		e.send(t, c, data, s)
+	}
+}
+
+// refused sends a chunk the other way after its file declined a direct read.
+func (e *Engine) refused(t *Transfer, c chunk) {
+	f := t.req.Files[c.file]
+	if t.req.Route == RouteDirect {
+		_, why := f.Direct()
+		e.sched.failed(t, errDirect(f, why))
+		return
+	}
+	c.verdict = verdict{way: viaFill}
+	if err := e.ensure(viaFill, t); err != nil {
+		e.sched.failed(t, err)
+		return
+	}
+	e.sched.requeue(t, c)
+}
+
+// send queues the copy of data, which lies in s, to the chunk's destination.
+func (e *Engine) send(t *Transfer, c chunk, data []byte, s *slot) {
+	e.sendAll(t, c, c.len, s, func() error { return t.port.queue.CopyIn(c.dst, data) })
+}
+
+// sendAll lets copies queue the copies of n bytes in s. When it fails, none of
+// them is under way.
+func (e *Engine) sendAll(t *Transfer, c chunk, n int64, s *slot, copies func() error) {
+	m, err := s.markFor(t.port)
+	if err == nil {
+		err = copies()
+	}
+	if err != nil {
+		e.sched.failed(t, copyError(t, c, err))
+		return
+	}
+	if err = m.Record(); err != nil {
+		// The copy is queued and cannot be waited for by itself; the
+		// destination is the caller's again only when all is done.
+		derr := t.port.queue.Drain()
+		e.sched.failed(t, copyError(t, c, errors.Join(err, derr)))
+		return
+	}
+	s.t, s.n, s.mark, s.queued, s.reading = t, n, m, time.Now(), c
+}
+
+// settleSlot waits until the slot's copy has been done and counts it.
+func (e *Engine) settleSlot(s *slot) {
+	if s.t == nil {
+		return
+	}
+	start := time.Now()
+	err := s.mark.Wait()
+	if err != nil {
+		// Whether the copy is done is not known from its own mark; only an
+		// empty queue gives the destination back to its owner.
+		err = errors.Join(err, s.t.port.queue.Drain())
+	}
+	e.release(s, start, err)
+}
+
+// release counts a slot's copy as done and frees the slot.
+func (e *Engine) release(s *slot, waited time.Time, err error) {
+	t, n := s.t, s.n
+	s.t = nil
+	t.tally.copied(n, s.queued, waited)
+	if e.opts.Poison {
+		for i := range s.mem {
+			s.mem[i] = 0xdb
+		}
+	}
+	if err != nil {
+		e.sched.failed(t, copyError(t, s.reading, err))
+		return
+	}
+	t.ready.landed(s.reading)
+	e.sched.done(t, n)
+}

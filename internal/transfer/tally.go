@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// span grows to cover every interval given to it.
+type span struct{ lo, hi time.Time }
+
+func (s *span) add(lo, hi time.Time) {
+	if s.lo.IsZero() || lo.Before(s.lo) {
+		s.lo = lo
+	}
+	if hi.After(s.hi) {
+		s.hi = hi
+	}
+}
+
+func (s *span) length() time.Duration { return s.hi.Sub(s.lo) }
+
+// account is one route's or stage's running sum.
+type account struct {
+	bytes, chunks int64
+	busy          time.Duration
+	span          span
+}
+
+// tally is what the workers note down while a transfer runs.
+type tally struct {
+	mu       sync.Mutex
+	routes   map[RouteTaken]*account
+	cached   account // reads out of, or through, the page cache
+	direct   account
+	copying  account
+	copyWait time.Duration
+	planTime time.Duration
+	policies []CachePolicy
+	dirty    atomic.Int64
+	verify   account      // bytes summed
+	extra    account      // reads for sums alone
+	packing  account      // of what is wanted out of what was read
+	padding  atomic.Int64 // bytes of direct reads that alignment added
+	cufile   account      // reads through libcufile
+}
+
+func (a *account) note(n int64, start, end time.Time) {
+	a.bytes += n
+	a.chunks++
+	a.busy += end.Sub(start)
+	a.span.add(start, end)
+}
+
+func (y *tally) route(r RouteTaken) *account {
+	if y.routes == nil {
+		y.routes = map[RouteTaken]*account{}
+	}
+	if y.routes[r] == nil {
+		y.routes[r] = &account{}
+	}
+	return y.routes[r]
+}
+
+func (y *tally) read(c chunk, r RouteTaken, n int64, start time.Time) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if c.extra {
+		y.extra.note(n, start, end)
+		return
+	}
+	if n > 0 {
+		y.route(r).note(n, start, end)
+	}
+	if r == RouteTakenDirect {
+		y.direct.note(n, start, end)
+	} else {
+		y.cached.note(n, start, end)
+	}
+}
+
+func (y *tally) readBuffered(c chunk, b vfs.Buffered, start time.Time) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if c.extra {
+		y.extra.note(b.Cached+b.Missed, start, end)
+		return
+	}
+	if b.Cached > 0 {
+		y.route(RouteTakenCache).note(b.Cached, start, end)
+	}
+	if b.Missed > 0 {
+		y.route(RouteTakenBuffered).note(b.Missed, start, end)
+	}
+	y.cached.note(b.Cached+b.Missed, start, end)
+}
+
+func (y *tally) verified(n int64, start time.Time) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.verify.note(n, start, end)
+}
+
+func (y *tally) packed(n int64, start time.Time) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.packing.note(n, start, end)
+}
+
+func (y *tally) copied(n int64, queued, waited time.Time) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.copying.note(n, queued, end)
+	y.copyWait += end.Sub(waited)
+}
+
+func (y *tally) planned(d time.Duration) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.planTime = d
+}
+
+func (y *tally) bytes(r RouteTaken) int64 {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.route(r).bytes
+}
