@@ -5,11 +5,14 @@ package nebulaio_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -274,5 +277,57 @@ func TestSaveToFullDisk(t *testing.T) {
 		if _, err := sys.Save(context.Background(), path, small, nebulaio.SaveOptions{}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestTheDiskFillsUpInMidSave saves to a file system that cannot reserve space, so
+// that it is full only after a part has been written.
+func TestTheDiskFillsUpInMidSave(t *testing.T) {
+	dir := t.TempDir()
+	image, disk := filepath.Join(dir, "image"), filepath.Join(dir, "disk")
+	if err := errors.Join(os.WriteFile(image, make([]byte, 16<<20), 0o600), os.Mkdir(disk, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][]string{{"mkfs.ext2", "-q", "-F", image}, {"mount", "-o", "loop", image, disk}} {
+		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("no disk to fill: %v: %s", err, out)
+		}
+	}
+	defer func() {
+		if err := unix.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	sys := open(t, nebulaio.Options{Devices: "off"})
+	path := filepath.Join(disk, "m.safetensors")
+	save := func(n int64) error {
+		_, err := sys.Save(t.Context(), path, []nebulaio.SaveTensor{{Name: "w", DType: "U8", Shape: []int64{n}, Bytes: bytes.Repeat([]byte{7}, int(n))}}, nebulaio.SaveOptions{})
+		return err
+	}
+	if err := save(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = save(64 << 20)
+	if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "write at offset") || !strings.Contains(errs.FixOf(err), "free space") {
+		t.Errorf("full in the middle: %v", err)
+	}
+	after, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the old file changed, or %v", err)
+	}
+	names, err := filepath.Glob(filepath.Join(disk, ".*"))
+	if err != nil || len(names) > 0 {
+		t.Errorf("left behind: %q, %v", names, err)
+	}
+	m, err := sys.Load(t.Context(), path, nebulaio.LoadOptions{Device: "host", Verify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Free(); err != nil {
+		t.Error(err)
 	}
 }
