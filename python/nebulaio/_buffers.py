@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+from . import _dlpack
 from .errors import InvalidError
 
 _CPU: Final = 1
@@ -50,7 +51,7 @@ def memory_of(buffer: Any, writable: bool) -> Memory:
     if found is None:
         found = _host_buffer(buffer)
     if found is None:
-        found = _dlpack(buffer)
+        found = _by_dlpack(buffer)
     if found is None:
         raise InvalidError(
             f"{type(buffer).__name__} is no buffer (expected a CUDA array, a torch tensor, "
@@ -206,39 +207,21 @@ def _host_buffer(buffer: Any) -> Memory | None:
     return Memory((buffer, held), int(view.buf or 0), int(view.len), "host", bool(view.readonly))
 
 
-class _DLTensor(ctypes.Structure):
-    """DLTensor of the DLPack header."""
-
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-def _dlpack(buffer: Any) -> Memory | None:
+def _by_dlpack(buffer: Any) -> Memory | None:
     export = getattr(buffer, "__dlpack__", None)
     if export is None:
         return None
     capsule = export()
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
-    address = pointer(capsule, b"dltensor")
-    if not address:
-        raise InvalidError(f"{type(buffer).__name__}: its DLPack capsule is empty")
-    tensor = _DLTensor.from_address(address)
+    try:
+        tensor = _dlpack.tensor_in(capsule)
+    except ValueError as cause:
+        raise InvalidError(f"{type(buffer).__name__}: its DLPack capsule holds no tensor: {cause}") from cause
     if not 0 <= tensor.ndim <= 64:
         raise InvalidError(f"{type(buffer).__name__}: DLPack says {tensor.ndim} dimensions")
-    shape = [tensor.shape[i] for i in range(tensor.ndim)]
+    shape = _dlpack.integers(tensor.shape, tensor.ndim) or []
     itemsize = (tensor.bits * tensor.lanes + 7) // 8
-    strides = [tensor.strides[i] * itemsize for i in range(tensor.ndim)] if tensor.strides else None
+    steps = _dlpack.integers(tensor.strides, tensor.ndim)
+    strides = None if steps is None else [step * itemsize for step in steps]
     if not _contiguous(shape, strides, itemsize):
         raise _refuse_gaps(buffer)
     if tensor.device_type in (_CUDA, _CUDA_MANAGED):

@@ -15,6 +15,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any, Final
 
+from .. import _dlpack
 from .._device import index
 from .._handles import Destination, TensorLayout
 from ..errors import DeviceError, OutOfMemoryError
@@ -144,23 +145,6 @@ class _Part:
         return raw.view(self._dtype).reshape(self._shape)
 
 
-class _DLTensor(ctypes.Structure):
-    """DLTensor, the first field of the DLManagedTensor in a capsule."""
-
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
 class _Alias:
     """A part of a JAX array as DLPack sees it.
 
@@ -184,9 +168,7 @@ class _Alias:
 
     def __dlpack__(self, **_: Any) -> Any:
         capsule = self._buffer.__dlpack__()
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-        tensor = _DLTensor.from_address(pointer(capsule, b"dltensor"))
+        tensor = _dlpack.tensor_in(capsule)
         tensor.data, tensor.byte_offset = self._address, 0
         tensor.ndim, (tensor.code, tensor.bits), tensor.lanes = self._ndim, self._kind, 1
         tensor.shape, tensor.strides = ctypes.addressof(self._shape), ctypes.addressof(self._strides)
