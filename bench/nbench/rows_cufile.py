@@ -3,9 +3,9 @@
 
 Each load is a process of the command line, which gives cuFile a configuration of
 its own; the rates are those of the reports, without process start. The routes
-that cuFile took are from its own counters. Our route gives cuFile descriptors
-with O_DIRECT, as a direct path needs them; cuFile's best with a cached file, on
-a buffered descriptor, is measured by `nebulaio bench read` as a row of its own.
+that cuFile took are from its own counters. cuFile's best with a cached file,
+large calls on a buffered descriptor in a process that has its memory ready, is
+measured by `nebulaio bench read` as well.
 One load a round is made in this process, where bits are compared. With files
 over 4 GB only our own route and that best are measured: the others wait for the
 disk, and a smaller file shows them as well.

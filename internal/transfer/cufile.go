@@ -155,7 +155,9 @@ func (t *Transfer) useCuFile(ctx context.Context, file int) (bool, error) {
 	u.opened = u.opened || opened
 	var k *known
 	if err == nil {
-		k, err = lib.file(f)
+		// In compatibility mode what is cached comes seven times as fast from there.
+		cached := must && t.e.opts.Peers != nil && !t.e.peers(f, t.req.Device.Info()).Plausible && dataCached(f)
+		k, err = lib.file(f, cached)
 	}
 	if err != nil {
 		if must {

@@ -78,8 +78,11 @@ func TestCuFileIsExact(t *testing.T) {
 			if rep.Engine.StagingUsed || r.gpu.Count("copies_queued") != 0 {
 				t.Errorf("staging was used: %+v", rep.Engine)
 			}
-			if r.asked != 0 {
-				t.Error("a route that was asked for was judged")
+			if r.asked != 1 {
+				t.Errorf("judged %d times, expected once: whether the page cache is the better source", r.asked)
+			}
+			if told := slices.ContainsFunc(rep.Notes, func(n string) bool { return strings.Contains(n, "cuFile reads it from there") }); told != dataCached(f) {
+				t.Errorf("read through the page cache: %v; the data is cached: %v", told, dataCached(f))
 			}
 			_, again := loadGPU(t, r.gpu, r.e, r.dev, f, RouteCuFile)
 			if again.CuFile.Opened || again.CuFile.Counters.Reads.Total > c.Counters.Reads.Total+1 || r.opens != 1 {

@@ -55,6 +55,11 @@ func (t *Transfer) describeCuFile(r *Report, a account) {
 	if u.opened {
 		r.Notes = append(r.Notes, u.lib.cost())
 	}
+	for i, k := range u.files {
+		if k != nil && k.cached {
+			r.Notes = append(r.Notes, t.req.Files[i].Path()+" is in the page cache and no direct route to the GPU is plausible: cuFile reads it from there")
+		}
+	}
 	u.mu.Lock()
 	if u.batchErr != nil {
 		r.Notes = append(r.Notes, "a batch failed and its reads were made one by one: "+u.batchErr.Error())

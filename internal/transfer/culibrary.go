@@ -34,6 +34,8 @@ type known struct {
 	device.DirectFile
 	fd    int // -1: the file's own descriptor is used
 	users int
+	// cached: it is read through the page cache, where its data is.
+	cached bool
 }
 
 // libraryOf is the library of a port, not opened yet.
@@ -77,17 +79,18 @@ func (l *library) count() device.DirectCounters {
 }
 
 // file makes f known to the library. Past the page cache where the file allows
-// it, for only so can it come directly.
-func (l *library) file(f *vfs.File) (*known, error) {
+// it, for only so can it come directly; through it where cached says that no
+// direct route is open and the data is there.
+func (l *library) file(f *vfs.File, cached bool) (*known, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if k := l.files[f]; k != nil {
 		k.users++
 		return k, nil
 	}
-	k := &known{fd: -1, users: 1}
+	k := &known{fd: -1, users: 1, cached: cached}
 	fd := f.DirectFD()
-	if ok, _ := f.Direct(); !ok {
+	if ok, _ := f.Direct(); !ok || cached {
 		var err error
 		if k.fd, err = f.Again(); err != nil {
 			return nil, err

@@ -23,10 +23,20 @@ func settlePolicy(f *vfs.File, asked CachePolicy, seen bool) CachePolicy {
 	return CacheKeep
 }
 
-// dataAbsent looks at samples across the file, but for its first and last
-// megabyte, where the header and a ragged end may be cached: asking for all of a
-// large file takes longer than many a load.
+// dataAbsent tells whether no sample of the file's data is in the page cache.
 func dataAbsent(f *vfs.File) bool {
+	return sampled(f, func(r vfs.Residency, _ int64) bool { return r.Cached == 0 })
+}
+
+// dataCached tells whether every sample of the file's data is in the page cache.
+func dataCached(f *vfs.File) bool {
+	return sampled(f, func(r vfs.Residency, n int64) bool { return r.Cached >= n })
+}
+
+// sampled looks at samples across the file, but for its first and last megabyte,
+// where the header and a ragged end may be cached: asking for all of a large file
+// takes longer than many a load. It is false for a file that is too small.
+func sampled(f *vfs.File, is func(r vfs.Residency, n int64) bool) bool {
 	const samples, length = 16, 64 * units.KiB
 	margin := min(units.MiB, f.Size()/8)
 	span := f.Size() - 2*margin
@@ -35,7 +45,7 @@ func dataAbsent(f *vfs.File) bool {
 	}
 	for i := range int64(samples) {
 		off := margin + (span-length)*i/(samples-1)
-		if r, err := f.Residency(off, length); err != nil || r.Cached > 0 {
+		if r, err := f.Residency(off, length); err != nil || !is(r, length) {
 			return false
 		}
 	}
