@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -106,6 +107,13 @@ def _torch(buffer: Any) -> Memory | None:
     tensor: Any = getattr(torch, "Tensor", ())
     if torch is None or not isinstance(buffer, tensor):
         return None
+    if buffer.layout is not torch.strided or buffer.is_nested:
+        raise InvalidError(f"tensor of layout {buffer.layout}, nested: {buffer.is_nested} (expected a dense one; fix: .to_dense())")
+    if buffer.is_conj() or buffer.is_neg():
+        raise InvalidError(
+            "tensor whose values are conjugated or negated only when they are looked at: its bytes are not its values "
+            "(fix: pass it with .resolve_conj().resolve_neg())"
+        )
     if not (buffer.is_contiguous() or (buffer.dim() == 2 and buffer.t().is_contiguous())):
         raise _refuse_gaps(buffer)
     size = buffer.numel() * buffer.element_size()
@@ -174,7 +182,14 @@ class _PyBuffer(ctypes.Structure):
     ]
 
 
+# With types of their own: what is declared on ctypes.pythonapi is declared for the whole process.
+_GET_BUFFER: Final = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int)(
+    ("PyObject_GetBuffer", ctypes.pythonapi)
+)
+_RELEASE_BUFFER: Final = ctypes.PYFUNCTYPE(None, ctypes.POINTER(_PyBuffer))(("PyBuffer_Release", ctypes.pythonapi))
 _ANY_CONTIGUOUS: Final = 0x98
+_FORMAT: Final = 0x4
+_FIELD_NAME: Final = re.compile(rb":[^:]*:")
 
 
 class _HostBuffer:
@@ -182,18 +197,17 @@ class _HostBuffer:
 
     def __init__(self, exporter: object) -> None:
         self.view = _PyBuffer()
-        self._api = ctypes.pythonapi
-        self._api.PyObject_GetBuffer.argtypes = [ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int]
-        self._api.PyBuffer_Release.argtypes = [ctypes.POINTER(_PyBuffer)]
-        self._api.PyBuffer_Release.restype = None
         self._held = False
-        self._api.PyObject_GetBuffer(exporter, ctypes.byref(self.view), _ANY_CONTIGUOUS)
+        try:
+            _GET_BUFFER(exporter, ctypes.byref(self.view), _ANY_CONTIGUOUS | _FORMAT)
+        except (BufferError, ValueError):  # NumPy cannot write down the format of bfloat16, of dates and the like
+            _GET_BUFFER(exporter, ctypes.byref(self.view), _ANY_CONTIGUOUS)
         self._held = True
 
     def __del__(self) -> None:
         if self._held:
             self._held = False
-            self._api.PyBuffer_Release(ctypes.byref(self.view))
+            _RELEASE_BUFFER(ctypes.byref(self.view))
 
 
 def _host_buffer(buffer: Any) -> Memory | None:
@@ -204,6 +218,11 @@ def _host_buffer(buffer: Any) -> Memory | None:
     except (BufferError, ValueError) as cause:
         raise _refuse_gaps(buffer) from cause
     view = held.view
+    if b"O" in _FIELD_NAME.sub(b"", view.format or b""):
+        raise InvalidError(
+            f"{type(buffer).__name__} holds references to Python objects, which mean nothing in a file "
+            "(fix: pass an array of numbers, such as .astype(float))"
+        )
     return Memory((buffer, held), int(view.buf or 0), int(view.len), "host", bool(view.readonly))
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Final
 
 
 class DLTensor(ctypes.Structure):
@@ -24,14 +24,16 @@ class DLTensor(ctypes.Structure):
     ]
 
 
+# With types of its own: what is declared on ctypes.pythonapi is declared for the whole process.
+_POINTER: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
 def tensor_in(capsule: Any) -> DLTensor:
     """The tensor in a capsule that nobody has consumed; it lives as long as the capsule.
 
     Raises ValueError for a capsule that has none.
     """
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.argtypes, pointer.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
-    return DLTensor.from_address(pointer(capsule, b"dltensor"))
+    return DLTensor.from_address(_POINTER(capsule, b"dltensor"))
 
 
 def integers(address: int | None, count: int) -> list[int] | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import operator
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Literal
@@ -88,7 +89,7 @@ class CuFile:
         self._lock = threading.Lock()
         self._file: File | None = None
         self._descriptor = -1
-        if flags not in _FLAGS:
+        if not isinstance(flags, str) or flags not in _FLAGS:
             raise InvalidError(
                 f"flags={flags!r} is not one of r, r+, w, w+ "
                 "(fix: to append, open with 'r+' and pass file_offset=os.path.getsize(path))"
@@ -228,16 +229,14 @@ class CuFile:
         self, write: bool, buf: Any, size: int | None, file_offset: int, dev_offset: int, stream: int | None
     ) -> Move:
         file = self._opened()
-        for name, value in (("size", size), ("file_offset", file_offset), ("dev_offset", dev_offset)):
-            if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__") or value < 0):
-                raise InvalidError(f"{name}={value!r} is not a whole number of 0 or more")
+        begin, skipped = _whole_number("file_offset", file_offset), _whole_number("dev_offset", dev_offset)
+        asked = None if size is None else _whole_number("size", size)
         memory = _buffers.memory_of(buf, writable=not write)
-        room = memory.size - int(dev_offset)
-        wanted = room if size is None else int(size)
-        if room < 0 or wanted > room:
+        wanted = max(memory.size - skipped, 0) if asked is None else asked
+        if skipped + wanted > memory.size:
             raise InvalidError(
-                f"{wanted} bytes from dev_offset {dev_offset} on: the buffer has {memory.size} bytes "
-                "(fix: pass a smaller size or a larger buffer)"
+                f"{wanted} bytes from dev_offset {skipped} on: the buffer has {memory.size} bytes "
+                "(fix: pass a smaller size or dev_offset, or a larger buffer)"
             )
         options: dict[str, Any] = {"device": memory.device}
         if memory.device != "host":
@@ -247,7 +246,7 @@ class CuFile:
             if memory.device == "host":
                 raise InvalidError("moves in the order of a stream need memory of a CUDA device (fix: use read or write)")
             options["async"] = True
-        span = (memory.address + int(dev_offset), wanted, int(file_offset))
+        span = (memory.address + skipped, wanted, begin)
         return Move(file, write, memory, span, memory.stream if stream is None else stream, options)
 
     def _whole(self, write: bool, buf: Any, size: int | None, file_offset: int, dev_offset: int) -> int:
@@ -266,3 +265,14 @@ class CuFile:
             self._pending = [m for m in self._pending if not m.finished()]
             self._pending.append(move)
         return move
+
+
+def _whole_number(name: str, value: Any) -> int:
+    """The value as the library can take it: ctypes would cut a larger one down to another place of the file."""
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 63:
+        raise InvalidError(f"{name}={value!r} is not a whole number of 0 or more and less than 2^63")
+    return number

@@ -99,17 +99,55 @@ def test_refused_buffers(tmp_path: Path) -> None:
             (b"0123456789", "read-only"),
             (numpy.zeros((4, 4))[:, ::2], "not contiguous"),
             (numpy.zeros(10)[::-1], "not contiguous"),
+            (numpy.array([None, 1.5], object), "references to Python objects"),
+            (numpy.zeros(3, [("a", "i4"), ("b", object)]), "references to Python objects"),
+            (memoryview(numpy.array([None])), "references to Python objects"),
+            ((ctypes.py_object * 2)(), "references to Python objects"),
             ([1, 2, 3], "no buffer"),
             (None, "no buffer"),
         ):
             with pytest.raises(InvalidError, match=why):
                 f.read(buffer)
         array = numpy.zeros(10, numpy.uint8)
-        for size, offset, at in ((11, 0, 0), (1, 0, 10), (None, 0, 11), (-1, 0, 0), (1, -1, 0), (1, 0, -1), (1.5, 0, 0), (True, 0, 0)):
+        numbers = numpy.arange(2)
+        for size, offset, at in (
+            (11, 0, 0), (1, 0, 10), (None, 0, 11), (-1, 0, 0), (1, -1, 0), (1, 0, -1), (1.5, 0, 0), (True, 0, 0),
+            (1, 1 << 64, 0), (1, (1 << 64) + 3, 0), (1 << 64, 0, 0), (0, 0, 1 << 64), (numbers, 0, 0), (1, numbers, 0),
+        ):  # fmt: skip
             with pytest.raises(InvalidError):
                 f.raw_read(array, size, offset, at)  # type: ignore[arg-type]
         with pytest.raises(InvalidError, match="stream"):
             f.raw_read_async(array, 0)
+
+
+def test_an_offset_beyond_64_bits_writes_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"0123456789")
+    with CuFile(tmp_path / "f", "r+") as f, pytest.raises(InvalidError, match="file_offset=18446744073709551616"):
+        f.write(b"xx", file_offset=1 << 64)
+    assert (tmp_path / "f").read_bytes() == b"0123456789"
+
+
+def test_arrays_whose_format_has_no_name(tmp_path: Path) -> None:
+    with CuFile(tmp_path / "f", "w") as f:
+        named = numpy.zeros(3, [("Offset", "i4"), ("O", "f4")])
+        for array in (numpy.zeros(3, "M8[s]"), named, numpy.zeros(3, pytest.importorskip("ml_dtypes").bfloat16)):
+            assert f.write(array) == f.read(array) == array.nbytes
+
+
+def test_the_declarations_of_others_stay(tmp_path: Path) -> None:
+    """ctypes.pythonapi is one object for the whole process: other packages declare and call on it too."""
+    code = """
+import ctypes, sys, numpy
+from nebulaio import CuFile, _buffers
+names = ("PyObject_GetBuffer", "PyBuffer_Release", "PyCapsule_GetPointer")
+declared = lambda: [(getattr(ctypes.pythonapi, name).argtypes, getattr(ctypes.pythonapi, name).restype) for name in names]
+before = declared()
+with CuFile(sys.argv[1], "w") as f:
+    f.write(bytearray(3))
+_buffers._by_dlpack(numpy.zeros(3))
+assert declared() == before, declared()
+"""
+    python(code, tmp_path / "f")
 
 
 def test_refused_files(tmp_path: Path) -> None:

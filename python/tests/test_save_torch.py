@@ -71,6 +71,23 @@ def test_what_is_refused(torch: Any, tmp_path: Path) -> None:  # noqa: F811
     assert list(tmp_path.iterdir()) == []
 
 
+def test_moves_of_bytes_that_are_not_the_values(torch: Any, tmp_path: Path) -> None:  # noqa: F811
+    values = torch.tensor([1 + 2j, 3 - 4j])
+    ragged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    with nebulaio.CuFile(tmp_path / "f", "w") as f:
+        for tensor, says in (
+            (values.conj(), "resolve_conj"),
+            (values.conj().imag, "resolve_neg"),
+            (torch.ones(3).to_sparse(), "to_dense"),
+            (ragged, "nested"),
+        ):
+            with pytest.raises(InvalidError, match=says):
+                f.write(tensor)
+            with pytest.raises(InvalidError, match=says):
+                f.read(tensor)
+        assert f.write(values.conj().resolve_conj()) == 16
+
+
 def test_parts_of_one_storage_that_do_not_meet(torch: Any, tmp_path: Path) -> None:  # noqa: F811
     whole = torch.arange(12.0)
     path = tmp_path / "t.safetensors"
