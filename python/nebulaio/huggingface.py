@@ -57,11 +57,11 @@ def load_pretrained(
     What the library did is in `nebulaio.last_report()` of the calling thread.
 
     Raises NotFoundError without a config.json, UnsupportedError for quantised
-    models and for checkpoints whose names are not those of the module (transformers
+    models, for those that bring code of their own (it is never run) and for checkpoints whose names are not those of the module (transformers
     converts such while it loads), and what `load_model` raises.
     """
     model, seconds, weights = assemble(
-        os.fspath(path), lambda apart: Weights(os.fspath(path), device, apart, route, cache), dtype, auto_class
+        os.fsdecode(path), lambda apart: Weights(os.fsdecode(path), device, apart, route, cache), dtype, auto_class
     )
     if weights.last is not None:
         _process.current().reports.last = weights.last
@@ -81,10 +81,12 @@ def assemble(
     """
     torch, transformers = _imports()
     clock = _Clock()
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InvalidError(f"load model {folder!r}: dtype={dtype!r} is not a floating-point torch.dtype, such as torch.bfloat16")
     if not os.path.isfile(os.path.join(folder, "config.json")):
         raise NotFoundError(f"load model {folder!r}: it has no config.json (expected a Hugging Face model directory)")
     auto = auto_class or transformers.AutoModelForCausalLM
-    config = transformers.AutoConfig.from_pretrained(folder)
+    config = _config(transformers, folder)
     if getattr(config, "quantization_config", None) is not None:
         raise UnsupportedError(
             f"load model {folder!r}: it is quantised, and its weights need transformers' own conversion "
@@ -110,6 +112,18 @@ def assemble(
         model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
     clock.lap("finish")
     return model, {**clock.seconds, "weights": weights.seconds, "total": clock.total()}, weights
+
+
+def _config(transformers: Any, folder: str) -> Any:
+    """The directory's configuration, by transformers' own classes: code beside the weights is never run, nor asked about."""
+    try:
+        return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError) as cause:
+        raise UnsupportedError(
+            f"load model {folder!r}: transformers {transformers.__version__} cannot read its config.json, or it needs code "
+            f"of its own, which is never run here: {cause} (fix: use from_pretrained, or load the tensors with "
+            "nebulaio.safetensors.load_model)"
+        ) from cause
 
 
 def _imports() -> tuple[Any, Any]:
@@ -156,7 +170,7 @@ def _empty_module(torch: Any, transformers: Any, auto: Any, config: Any, dtype: 
     # Transformers 4 would draw initial values for what has no memory.
     skip = getattr(transformers.modeling_utils, "no_init_weights", nullcontext)
     with _without_memory(torch), skip():
-        model = auto.from_config(config, **({} if wanted is None else {word: wanted}))
+        model = auto.from_config(config, trust_remote_code=False, **({} if wanted is None else {word: wanted}))
     model.tie_weights()
     return model
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -150,6 +152,41 @@ def test_what_does_not_match_is_refused(torch: Any, folder: Path, tmp_path: Path
     (quantised / "config.json").write_text(json.dumps(config))
     with pytest.raises(UnsupportedError, match="quantised"):
         load_pretrained(quantised, "cpu")
+
+
+def test_code_beside_the_weights_is_never_run(folder: Path, tmp_path: Path, transformers: Any) -> None:
+    """Not even on a yes to transformers' question, which is not asked."""
+    for known in (False, True):
+        other = rewrite(folder, tmp_path / str(known), lambda tensors: None)
+        (other / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nConfig = Model = None\n")
+        config = json.loads((other / "config.json").read_text())
+        config["auto_map"] = {"AutoConfig": "theirs.Config", "AutoModelForCausalLM": "theirs.Model"}
+        config["model_type"] = config["model_type"] if known else "theirs"
+        (other / "config.json").write_text(json.dumps(config))
+        done = subprocess.run(
+            [sys.executable, "-c", TRUSTING, str(other)], input="y\ny\ny\n", text=True, capture_output=True, timeout=120
+        )
+        assert done.stdout.strip() == ("loaded" if known else "UnsupportedError"), done.stdout + done.stderr
+        assert not (tmp_path / "ran").exists()
+
+
+TRUSTING = """
+import sys
+from nebulaio.errors import UnsupportedError
+from nebulaio.huggingface import load_pretrained
+try:
+    load_pretrained(sys.argv[1], 'cpu')
+    print('loaded')
+except UnsupportedError as error:
+    assert 'never run' in str(error)
+    print('UnsupportedError')
+"""
+
+
+def test_a_dtype_is_torchs_and_of_floats(torch: Any, folder: Path, transformers: Any) -> None:
+    for dtype in ("float16", "auto", torch.int8, float):
+        with pytest.raises(InvalidError, match="torch.bfloat16"):
+            load_pretrained(folder, "cpu", dtype=dtype)
 
 
 def test_a_damaged_file_is_an_error_of_the_caller(folder: Path, tmp_path: Path, transformers: Any) -> None:
