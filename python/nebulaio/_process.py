@@ -17,9 +17,11 @@ import threading
 from typing import Any
 
 from . import _abi, _library, _options
-from .errors import ForkError, InvalidError
+from .errors import ClosedError, ForkError, InvalidError
 
 _UVM_DEVICE = "/dev/nvidia-uvm"
+_PATIENCE = 5.0
+"""Seconds that the end of the process waits for a thread that is opening the library."""
 
 
 class System:
@@ -71,6 +73,7 @@ class Holder:
         self.lock = threading.RLock()
         self.library: _library.Library | None = None
         self.system: System | None = None
+        self.closed = False
         self.mapped = False  # a library was mapped here or in an ancestor
         self.options: _options.Options = {}
         self.parent_cuda = False
@@ -105,9 +108,25 @@ class Holder:
                 if self.cuda_is_lost():
                     # Not even a probe: the driver may hang in such a child.
                     options["devices"] = "off"
+                if self.closed:
+                    raise ClosedError(
+                        "use the library: this process is ending and has closed it (fix: do it earlier, or register the "
+                        "atexit callback after nebulaio is imported)"
+                    )
                 self.system = System(self.load(), options, self.generation)
-                atexit.register(self.system.close)
             return self.system
+
+    def close(self) -> None:
+        """Close the system at the end of the process; nothing is opened afterwards."""
+        if not self.lock.acquire(timeout=_PATIENCE):
+            return  # a daemon thread is stuck in its first use
+        try:
+            self.closed = True
+            system, self.system = self.system, None
+            if system is not None:
+                system.close()
+        finally:
+            self.lock.release()
 
     def configure(self, options: _options.Options) -> None:
         """Merge options for the system that is yet to be opened."""
@@ -182,3 +201,6 @@ os.register_at_fork(
     after_in_parent=_after_fork_in_parent,
     after_in_child=_after_fork_in_child,
 )
+# With the import and not with the first use: callbacks run in the reverse order, and one that saves
+# at the end is registered behind the import and before the first use.
+atexit.register(lambda: current().close())

@@ -138,6 +138,26 @@ assert results == [0] * 15, results
     python(code, path, timeout=110)
 
 
+def test_callbacks_at_the_end_still_load(path: str) -> None:
+    """A program that saves or loads at its end has registered that before its first use."""
+    code = """
+import atexit, sys
+def too_late():
+    try:
+        nebulaio.safetensors.load_file(sys.argv[1], 'cpu', framework='numpy')
+    except nebulaio.errors.ClosedError as error:
+        print(error)
+atexit.register(too_late)
+import nebulaio
+def load():
+    print(len(nebulaio.safetensors.load_file(sys.argv[1], 'cpu', framework='numpy')))
+atexit.register(load)
+load()
+"""
+    shown = python(code, path).splitlines()
+    assert shown[:2] == ["20", "20"] and "this process is ending" in shown[2], shown
+
+
 def test_fork_before_use_and_grandchildren(path: str) -> None:
     code = WATCHED_FORK + """
 assert forked(lambda: verify(path)) == 0
