@@ -44,12 +44,12 @@ class safe_open:
         cache: str = "auto",
         lenient: bool = False,
     ) -> None:
-        if os.path.isdir(filename) or os.fspath(filename).endswith(".json"):
-            raise InvalidError(f"safe_open {os.fspath(filename)!r}: not a .safetensors file (fix: use load_model or stream)")
+        if os.path.isdir(filename) or os.fsdecode(filename).endswith(".json"):
+            raise InvalidError(f"safe_open {os.fsdecode(filename)!r}: not a .safetensors file (fix: use load_model or stream)")
         if backend not in (None, "mmap", "pread"):
             raise InvalidError(f"backend={backend!r} is not one of mmap, pread")
-        self._path = os.fspath(filename)
-        name = _ALIASES.get(framework, framework)
+        self._path = os.fsdecode(filename)
+        name = _ALIASES.get(framework, framework) if isinstance(framework, str) else framework
         self._order = Order(device, name, route=route, cache=cache, lenient=lenient, verify=verify)
         self._maker, system, options = self._order.prepare()
         self._model: _handles.Model | None = _handles.Model(system, filename, options)

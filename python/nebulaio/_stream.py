@@ -11,8 +11,7 @@ from typing import Any
 
 from . import _frameworks, _handles
 from ._load import Order, allocate
-from .errors import InvalidError
-
+from .errors import ClosedError, InvalidError
 
 
 class Stream(Iterator["tuple[str, Any]"]):
@@ -151,6 +150,8 @@ class _Batch:
         if self.taken == self.ready:
             self.ready = self.load.ready(self.ready, tell)
             tell()
+            if not self.rest:
+                raise ClosedError("stream: it was closed while its next tensor was waited for")
         name, file, view = self.rest.popleft()
         self.taken += 1
         if not self.rest or self.rest[0][1] != file:
@@ -170,7 +171,7 @@ class _Batch:
 
 def _text(path: str | os.PathLike[str]) -> str:
     """A path as JSON can carry it."""
-    name = os.fspath(path)
+    name = os.fsdecode(path)
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -180,12 +181,12 @@ def _text(path: str | os.PathLike[str]) -> str:
 
 def paths_of(paths: Any) -> list[str | os.PathLike[str]]:
     """One path, or several in order, as a list; raises InvalidError for neither."""
-    if isinstance(paths, (str, os.PathLike)):
-        return [paths]
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        return [paths]  # type: ignore[list-item]
     try:
         found = list(paths)
     except TypeError:
         found = []
-    if not found or not all(isinstance(path, (str, os.PathLike)) for path in found):
+    if not found or not all(isinstance(path, (str, bytes, os.PathLike)) for path in found):
         raise InvalidError(f"stream {paths!r}: not a path or a list of paths")
     return found

@@ -98,8 +98,8 @@ def load_file(
     KeyboardInterrupt. Safe to call from many threads at once. How the bytes went
     is in `nebulaio.last_report()`, after a failure too.
     """
-    if os.path.isdir(path) or os.fspath(path).endswith(".json"):
-        raise InvalidError(f"load_file {os.fspath(path)!r}: not a .safetensors file (fix: use load_model for a model)")
+    if os.path.isdir(path) or os.fsdecode(path).endswith(".json"):
+        raise InvalidError(f"load_file {os.fsdecode(path)!r}: not a .safetensors file (fix: use load_model for a model)")
     return _load.load(
         path,
         _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards),

@@ -14,7 +14,8 @@ from typing import Any
 import nebulaio
 import pytest
 from nebulaio import _process, errors
-from nebulaio.safetensors import stream, write_checksums
+from nebulaio.errors import ClosedError
+from nebulaio.safetensors import load_file, safe_open, stream, write_checksums
 from support import Entry, python, random_entry, write, write_sharded, write_sparse
 
 SIZES = [1 << 20, 1, (4 << 20) + 3, 0, 4095, 4096, 4097, (2 << 20) - 1, 3]
@@ -154,6 +155,23 @@ def test_leaving_early_cancels(tmp_path: Path, lookahead: int | None) -> None:
         gc.collect()
         assert kept is not None and kept.tobytes() == ENTRIES["t0"][2]
         check(run(small), ENTRIES)
+
+
+def test_closed_by_its_own_progress(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.safetensors", {f"t{n}": random_entry(n, "F32", [100]) for n in range(5)})
+    out = stream(path, "cpu", framework="numpy", progress=lambda done, total: out.close())
+    with pytest.raises(ClosedError):
+        list(out)
+    assert list(out) == []
+
+
+def test_paths_of_bytes(tmp_path: Path) -> None:
+    path = os.fsencode(write(tmp_path / "t.safetensors", {"t": random_entry(1, "F32", [100])}))
+    for paths in (path, [path, path]):
+        assert [name for name, _ in stream(paths, "cpu", framework="numpy")] == ["t"] * (1 if paths is path else 2)  # type: ignore[arg-type]
+    assert list(load_file(path, "cpu", framework="numpy")) == ["t"]  # type: ignore[arg-type]
+    with safe_open(path, "numpy") as f:  # type: ignore[arg-type]
+        assert f.keys() == ["t"]
 
 
 def test_never_started(tmp_path: Path) -> None:
