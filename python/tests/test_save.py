@@ -110,6 +110,7 @@ def test_things_with_an_array_interface(tmp_path: Path) -> None:
         ({"t": array("F32", [4, 6]).T}, InvalidError, r"'t'.*\[6, 4\].*contiguous.*ascontiguousarray"),
         ({"t": array("F32", [4])[::2]}, InvalidError, "'t'.*contiguous"),
         ({"t": array("F32", [4]).astype(">f4")}, InvalidError, "'t'.*little-endian"),
+        ({"t": numpy.ma.array([1, 2], mask=[False, True])}, InvalidError, "'t'.*mask"),
         ({"t": numpy.zeros(2, numpy.complex128)}, UnsupportedError, "'t'.*complex128"),
         ({"t": numpy.array(["a"])}, UnsupportedError, "'t'"),
         ({"t": 5}, InvalidError, "'t'.*int"),

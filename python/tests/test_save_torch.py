@@ -54,6 +54,8 @@ def test_packed_floats_count_values(torch: Any, tmp_path: Path) -> None:  # noqa
 
 
 def test_what_is_refused(torch: Any, tmp_path: Path) -> None:  # noqa: F811
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
     path = tmp_path / "t.safetensors"
     whole = torch.arange(12.0).reshape(3, 4)
     for tensors, kind, says in (
@@ -65,6 +67,9 @@ def test_what_is_refused(torch: Any, tmp_path: Path) -> None:  # noqa: F811
         ({"t": whole.to("meta")}, InvalidError, "'t'.*meta"),
         ({"t": torch.zeros(2, dtype=torch.complex128)}, UnsupportedError, "'t'.*complex128"),
         ({"t": torch.zeros(2, dtype=torch.complex64).conj()}, InvalidError, "'t'.*resolve_conj"),
+        ({"t": torch.nn.LazyLinear(3).weight}, InvalidError, "'t'.*no shape yet"),
+        ({"t": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])}, InvalidError, "'t'.*nested"),
+        ({"t": FakeTensorMode().from_tensor(torch.ones(3))}, InvalidError, "'t'.*FakeTensor without memory"),
     ):
         with pytest.raises(kind, match=says):
             save_file(tensors, path)

@@ -50,6 +50,10 @@ def hold(name: str, tensor: Any) -> Held:
 
 
 def _torch(torch: Any, name: str, tensor: Any) -> Held:
+    if torch.nn.parameter.is_lazy(tensor):
+        raise InvalidError(f"save tensor {name!r}: it has no shape yet (fix: run its lazy module once, or leave it out)")
+    if tensor.is_nested:
+        raise InvalidError(f"save tensor {name!r}: it is nested, expected one of one shape (fix: save its .unbind() one by one)")
     if tensor.layout is not torch.strided:
         raise InvalidError(f"save tensor {name!r}: its layout is {tensor.layout}, expected a dense one (fix: .to_dense())")
     if tensor.device.type not in ("cpu", "cuda"):
@@ -70,12 +74,25 @@ def _torch(torch: Any, name: str, tensor: Any) -> Held:
             raise InvalidError(f"save tensor {name!r}: two values of float4 share a byte, so that it needs a dimension")
         shape = (*shape[:-1], shape[-1] * 2)  # the file counts values, torch counts pairs
     size = tensor.numel() * tensor.itemsize
+    address = _address(tensor) if size else 0
+    if size and not address:
+        raise InvalidError(
+            f"save tensor {name!r}: a {type(tensor).__name__} without memory of its own, expected the tensor that it "
+            "stands for (fix: pass that one: .full_tensor() of a DTensor, .dequantize() of a quantised one)"
+        )
     if tensor.device.type == "cpu":
-        return Held(name, dtype, shape, "host", tensor.data_ptr() if size else 0, size, tensor)
+        return Held(name, dtype, shape, "host", address, size, tensor)
     stream = torch.cuda.current_stream(tensor.device)
     device = f"cuda:{tensor.device.index}"
-    address = tensor.data_ptr() if size else 0
     return Held(name, dtype, shape, device, address, size, tensor, int(stream.cuda_stream), stream.synchronize)
+
+
+def _address(tensor: Any) -> int:
+    """Where the tensor's memory is; 0 for one that only stands for others."""
+    try:
+        return int(tensor.data_ptr())
+    except RuntimeError:  # what some wrappers say instead
+        return 0
 
 
 def _cuda(name: str, tensor: Any) -> Held:
@@ -123,6 +140,8 @@ def _host(name: str, tensor: Any) -> Held:
                     "or an object with an array interface"
                 ) from None
         array = numpy.asarray(array)
+    if isinstance(array, numpy.ma.MaskedArray):
+        raise InvalidError(f"save tensor {name!r}: a file has no room for its mask (fix: pass it with .filled(value), or .data)")
     if not array.flags.c_contiguous:
         raise _scattered(name, array.shape, "numpy.ascontiguousarray")
     if not array.dtype.isnative or sys.byteorder != "little":
