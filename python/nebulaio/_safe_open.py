@@ -134,8 +134,8 @@ class safe_open:
 class SafeSlice:
     """A tensor of an open file; indexing it reads that part.
 
-    Takes what `safetensors` takes: whole numbers, slices counted from 0, one
-    Ellipsis. Of a slice with a step the whole range is read.
+    Takes whole numbers, slices as Python counts them (from the end too, and cut
+    off at it) and one Ellipsis. Of a slice with a step the whole range is read.
     """
 
     def __init__(self, file: safe_open, tensor: _handles.TensorLayout) -> None:

@@ -105,9 +105,10 @@ class Box(NamedTuple):
 
 
 def box(index: Any, shape: Sequence[int], what: str) -> Box:
-    """Read an index as safetensors' own slices do: integers, slices from 0 upwards, one Ellipsis.
+    """Read an index as Python counts: integers, slices that end where the dimension does, one Ellipsis.
 
-    Raises InvalidError for what the reference refuses.
+    So does the reference with torch. Raises InvalidError for what its other frameworks
+    refuse too (lists, None), and for truth values, of which they disagree.
     """
     parts = index if isinstance(index, tuple) else (index,)
     dots = sum(part is Ellipsis for part in parts)
@@ -137,13 +138,14 @@ def _bounds(part: slice, extent: int, what: str) -> tuple[int, int, int]:
     step = 1 if part.step is None else _whole(what, part.step)
     if step < 1:
         raise InvalidError(f"{what}: {part!r} has a step of {step}, expected 1 or more")
-    if not 0 <= start <= stop <= extent:
-        raise InvalidError(f"{what}: {part!r} is not a range of a dimension of {extent}, counted from 0")
-    return start, stop, step
+    start, stop, step = slice(start, stop, step).indices(extent)
+    return start, max(start, stop), step
 
 
 def _place(part: Any, extent: int, what: str) -> int:
     try:
+        if isinstance(part, bool):
+            raise TypeError
         place = operator.index(part)
     except TypeError:
         raise InvalidError(f"{what}: {part!r} is not a slice, a whole number or an Ellipsis") from None
