@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ import pytest
 from nebulaio.compare import files, fit, shapes
 from nebulaio.errors import InvalidError, NotFoundError, UnsupportedError
 from nebulaio.huggingface import load_pretrained
-from support import run_python
+from support import PACKAGE, run_python
 
 pytestmark = pytest.mark.torch
 
@@ -164,7 +165,12 @@ def test_code_beside_the_weights_is_never_run(folder: Path, tmp_path: Path, tran
         config["model_type"] = config["model_type"] if known else "theirs"
         (other / "config.json").write_text(json.dumps(config))
         done = subprocess.run(
-            [sys.executable, "-c", TRUSTING, str(other)], input="y\ny\ny\n", text=True, capture_output=True, timeout=120
+            [sys.executable, "-c", TRUSTING, str(other)],
+            env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+            input="y\ny\ny\n",
+            text=True,
+            capture_output=True,
+            timeout=120,
         )
         assert done.stdout.strip() == ("loaded" if known else "UnsupportedError"), done.stdout + done.stderr
         assert not (tmp_path / "ran").exists()
