@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package object
+
+import (
+	"errors"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// The sentinels. Each has a kind, so that commands and bindings classify what
+// wraps them; a store adds bucket, key and value through errs.Error.
+var (
+	ErrNoSuchBucket   error = sentinel{errs.NotFound, "no such bucket"}
+	ErrNoSuchKey      error = sentinel{errs.NotFound, "no such key"}
+	ErrNoSuchVersion  error = sentinel{errs.NotFound, "no such version"}
+	ErrNoSuchUpload   error = sentinel{errs.NotFound, "no such upload"}
+	ErrNoSuchRecord   error = sentinel{errs.NotFound, "no such record"}
+	ErrBucketExists   error = sentinel{errs.Invalid, "the bucket exists already"}
+	ErrBucketNotEmpty error = sentinel{errs.Invalid, "the bucket is not empty"}
+	ErrPrecondition   error = sentinel{errs.Invalid, "the condition does not hold"}
+	ErrIsMarker       error = sentinel{errs.Invalid, "the version is a delete marker"}
+	ErrInvalidName    error = sentinel{errs.Invalid, "the name is empty or too long"}
+	ErrTooLarge       error = sentinel{errs.Invalid, "too large"}
+	ErrInvalidPart    error = sentinel{errs.Invalid, "a part was not uploaded, or has another ETag"}
+	ErrPartOrder      error = sentinel{errs.Invalid, "the parts are not in ascending order"}
+	ErrPartTooSmall   error = sentinel{errs.Invalid, "a part other than the last is too small"}
+	ErrInvalidRange   error = sentinel{errs.Invalid, "the range does not lie within the object"}
+	ErrIncompleteBody error = sentinel{errs.Invalid, "the body has another length than was announced"}
+	ErrDamaged        error = sentinel{errs.Corrupt, "the content is damaged"}
+	ErrNoSpace        error = sentinel{errs.IO, "no space is left on the device"}
+	ErrReadOnly       error = sentinel{errs.Permission, "the store cannot be written to"}
+	ErrClosed         error = sentinel{errs.Closed, "the store is closed"}
+)
+
+type sentinel struct {
+	kind errs.Kind
+	text string
+}
+
+func (s sentinel) Error() string { return s.text }
+
+// As lets errs.KindOf find the kind of a sentinel that nobody wrapped.
+func (s sentinel) As(target any) bool {
+	e, ok := target.(**errs.Error)
+	if !ok {
+		return false
+	}
+	*e = errs.New(s.kind, "", "", s.text)
+	return true
+}
+
+// Fail says that op failed on name for the reason that cause is, one of the
+// sentinels or an error that wraps one; msg has the values.
+func Fail(op, name string, cause error, msg string) error {
+	var kind errs.Kind
+	var s sentinel
+	if errors.As(cause, &s) {
+		kind = s.kind
+	}
+	return &errs.Error{Kind: kind, Op: op, Name: name, Msg: msg, Err: cause}
+}

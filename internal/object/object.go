@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package object is the language of object stores: buckets, versions, uploads,
+// and the roles a store plays for those above it. It does no I/O.
+//
+// Names are opaque bytes. A key is 1 to MaxKey bytes of anything, a bucket's
+// name is what the front end allows; nothing of either ever becomes a path.
+//
+// What a store acknowledges is durable: when a method that changes something
+// returns nil, the change survives kill -9 and power loss, and when it returns an
+// error, the change is not visible, now or after a restart, unless the error
+// says otherwise. Every method may be called from many goroutines at once.
+//
+// Errors wrap one of the sentinels of this package where a caller can act on
+// it; errors.Is finds it.
+package object
+
+import (
+	"io"
+	"time"
+)
+
+const (
+	// MaxKey bounds a key, in bytes.
+	MaxKey = 1024
+	// MaxAttributes bounds the names and values of one object's attributes together, in bytes.
+	MaxAttributes = 256 << 10
+	// MaxParts is the highest part number of an upload.
+	MaxParts = 10000
+	// NullVersion names the version that is written while versioning is not enabled.
+	NullVersion = "null"
+)
+
+// Versioning says what happens to the object that a write replaces.
+type Versioning string
+
+// The states of a bucket. A bucket begins with VersioningOff and never returns to it.
+const (
+	// VersioningOff: a write replaces, a delete removes.
+	VersioningOff Versioning = ""
+	// VersioningEnabled: a write adds a version, a delete adds a delete marker.
+	VersioningEnabled Versioning = "Enabled"
+	// VersioningSuspended: a write or a delete replaces the null version and keeps the others.
+	VersioningSuspended Versioning = "Suspended"
+)
+
+// ETagKind says how the ETag of an object is made.
+type ETagKind string
+
+// The kinds of ETag.
+const (
+	// ETagMD5 is the MD5 of the content in hex, and for a multipart object the MD5
+	// of the parts' MD5s followed by "-" and their count. What most clients expect.
+	ETagMD5 ETagKind = "md5"
+	// ETagCRC64 is made of the CRC-64/NVME of the content, followed by "-1" (a
+	// multipart object: by the count of its parts), so that no client takes it
+	// for an MD5. It costs almost nothing.
+	ETagCRC64 ETagKind = "crc64nvme"
+)
+
+// Bucket is a bucket's settings. The store reads Versioning and ETag; the rest
+// is kept for the front end.
+type Bucket struct {
+	Name       string
+	Created    time.Time
+	Owner      string // access key of the account that made it
+	Versioning Versioning
+	ETag       ETagKind
+	// Settings are documents of the front end (acl, policy, cors, tagging,
+	// ownership, object lock …) by its own names, opaque to the store.
+	Settings map[string][]byte
+}
+
+// Ref names a version of an object.
+type Ref struct {
+	Bucket, Key string
+	Version     string // empty: the current one
+}
+
+// Info describes one version of an object. It belongs to the caller, maps too.
+type Info struct {
+	Bucket, Key string
+	Version     string // NullVersion, or an identifier that sorts nowhere and means nothing
+	Latest      bool   // no later version or delete marker of this key exists
+	Marker      bool   // a delete marker: no content, no attributes
+	Size        int64
+	ETag        string // without quotes
+	CRC64       uint64 // CRC-64/NVME of the whole content, always known
+	Modified    time.Time
+	// Parts of a multipart object in order, as they were completed; nil otherwise.
+	Parts []PartInfo
+	// Attributes are the front end's (headers, user metadata, tags, checksums,
+	// retention …) by its own names, opaque to the store.
+	Attributes map[string]string
+}
+
+// Versioned says whether the version has an identifier that a client may be shown.
+func (i *Info) Versioned() bool { return i.Version != "" && i.Version != NullVersion }
+
+// Condition is what has to hold of the current version of a key for a change to
+// be made. It is judged in the same instant as the change is made. The zero value always holds.
+type Condition struct {
+	IfMatch     string // its ETag; "*" for any. No object: ErrNoSuchKey; another ETag: ErrPrecondition
+	IfNoneMatch string // "*": no current object (a delete marker is none); an ETag: not this one. Else ErrPrecondition
+	IfSize      *int64
+	IfModified  *time.Time // its time of modification, to the second
+}
+
+// Put is a request to write an object.
+type Put struct {
+	Bucket, Key string
+	// Size is the exact length of Body, or -1 where it is not known. A Body that
+	// ends early or goes on is ErrIncompleteBody.
+	Size int64
+	Body io.Reader
+	// Attributes of the new version; the store keeps no reference.
+	Attributes map[string]string
+	Condition  Condition
+	// MD5 asks for the content's MD5 in Written even where the bucket's ETags are not made of it.
+	MD5 bool
+	// Finish, where given, is called once after the last byte and before anything is
+	// visible; what it returns is added to the attributes, an error ends the Put
+	// without a trace and is returned as it is.
+	Finish func(Written) (map[string]string, error)
+}
+
+// Written is what is known about content when its last byte has been taken.
+type Written struct {
+	Size  int64
+	CRC64 uint64
+	MD5   []byte // nil where it was not computed
+}
+
+// Deletion is a request to delete an object or one version of it.
+type Deletion struct {
+	Ref
+	Condition Condition
+}
+
+// Deleted is what a deletion did.
+type Deleted struct {
+	Version string // of what was removed, or of the delete marker that was added; empty in a bucket that never had versions
+	Marker  bool   // Version is a delete marker, added or removed
+	Existed bool   // there was something to delete
+}
+
+// List is a request for one page of a bucket in the order of the keys' bytes.
+type List struct {
+	Bucket    string
+	Prefix    string
+	Delimiter string // groups the keys that have it after Prefix; may be of any length
+	// After leaves out all keys up to and including it, and every common prefix
+	// that equals it. A common prefix is listed as long as a key of it is left.
+	After string
+	// AfterVersion, with Versions, continues inside the versions of the key After:
+	// those up to and including it are left out. Empty: all versions of After are.
+	AfterVersion string
+	Limit        int  // objects and common prefixes together; 1 to 1000 (0: 1000)
+	Versions     bool // all versions and delete markers, newest first within a key
+	Attributes   bool // fill Info.Attributes and Info.Parts, which costs
+}
+
+// Page is what List found. Objects and Prefixes are each in order; where they
+// are to be merged, a prefix stands at its own place in the order of bytes.
+type Page struct {
+	Objects   []Info
+	Prefixes  []string
+	Truncated bool
+	// Next and NextVersion are After and AfterVersion of the next page, where Truncated.
+	Next, NextVersion string
+}
+
+// Upload describes a multipart upload in progress.
+type Upload struct {
+	Bucket, Key, ID string
+	Started         time.Time
+	Attributes      map[string]string // become the object's
+}
+
+// PartInfo describes one part.
+type PartInfo struct {
+	Number   int
+	Size     int64
+	ETag     string // without quotes; the hex MD5, or, by the bucket's ETagKind, made of the CRC64
+	CRC64    uint64
+	Modified time.Time
+	// Attributes are the front end's, such as the part's own checksum.
+	Attributes map[string]string
+}
+
+// PutPart is a request to write one part of an upload. The fields mean what
+// they mean in Put. A part that was acknowledged stays until another one with
+// its number is acknowledged.
+type PutPart struct {
+	Bucket, Key, Upload string
+	Number              int // 1 to MaxParts
+	Size                int64
+	Body                io.Reader
+	MD5                 bool
+	Finish              func(Written) (map[string]string, error)
+}
+
+// CompletedPart names a part in a completion.
+type CompletedPart struct {
+	Number int
+	ETag   string // without quotes; empty: whatever was uploaded
+}
+
+// Complete is a request to make an object of an upload's parts.
+type Complete struct {
+	Bucket, Key, Upload string
+	Parts               []CompletedPart // numbers ascending (else ErrPartOrder), each uploaded with that ETag (else ErrInvalidPart)
+	MinPart             int64           // every part but the last has at least so many bytes, else ErrPartTooSmall
+	Condition           Condition
+	// Finish is called with the parts in order, before anything is visible; as in Put.
+	Finish func([]PartInfo) (map[string]string, error)
+}
+
+// Copy is a request to make an object of the content of another one.
+type Copy struct {
+	From Ref
+	// FromCondition is judged on the source version.
+	FromCondition Condition
+	Bucket, Key   string
+	// Attributes of the new version; nil keeps those of the source.
+	Attributes map[string]string
+	Condition  Condition
+}
+
+// CopyPart is a request to make a part of a range of an object. N of -1 means all of it from Off.
+type CopyPart struct {
+	From                Ref
+	Off, N              int64
+	Bucket, Key, Upload string
+	Number              int
+	// Finish as in PutPart; where given, the bytes pass through memory. MD5 is computed where the ETag wants it.
+	Finish func(Written) (map[string]string, error)
+}
+
+// Range is a part of an object's content: N bytes from Off.
+type Range struct{ Off, N int64 }
+
+// UploadList is a request for one page of the uploads in progress, in the order of key and identifier.
+type UploadList struct {
+	Bucket, Prefix, Delimiter string
+	AfterKey, AfterID         string // leaves out what comes before and this one itself; without AfterID all uploads of AfterKey
+	Limit                     int
+}
+
+// UploadPage is what UploadList found.
+type UploadPage struct {
+	Uploads         []Upload
+	Prefixes        []string
+	Truncated       bool
+	NextKey, NextID string
+}
+
+// Damage is content that is not what was written.
+type Damage struct {
+	Ref
+	File string    // the data file, or empty where the content lies with the metadata
+	Off  int64     // where in the content the damaged block begins
+	N    int64     // its length
+	What string    // "checksum", "missing", "short", "unreadable"
+	Time time.Time // when it was found
+}
