@@ -61,6 +61,11 @@ func Open(path string) (*File, error) {
 		_ = unix.Close(fd)
 		return nil, err
 	}
+	// O_NONBLOCK was for pipes; cuFile refuses a descriptor that has it.
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, 0); err != nil {
+		_ = unix.Close(fd)
+		return nil, errs.Wrap("open", path, err)
+	}
 	f.fs = fsType(fd)
 	f.openDirect()
 	f.probe = newProber(fd, f.fs)

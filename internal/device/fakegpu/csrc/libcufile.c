@@ -10,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -152,6 +153,7 @@ result cuFileHandleRegister(void **out, descr *d)
 	if (d->type != 1 || d->fs_ops || fstat(d->u.fd, &st)) return leave(5022, 0);
 	if (!S_ISREG(st.st_mode)) return leave(5018, 0);
 	if (!st.st_nlink) return leave(5031, 0);
+	if (fcntl(d->u.fd, F_GETFL) & (O_APPEND | O_NONBLOCK)) return leave(5019, 0); /* as 1.15 does */
 	for (struct handle *h = handles; h; h = h->next)
 		if (h->live && h->fd == d->u.fd) return leave(5028, 0);
 	struct handle *h = calloc(1, sizeof *h);
