@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datafile
+
+import (
+	"container/list"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// cache keeps files open between readers, so that a range costs no open, and remembers which blocks were compared.
+type cache struct {
+	f *Files
+
+	mu      sync.Mutex
+	entries map[ID]*entry
+	idle    list.List // of *entry without users, the one that was used last in front
+	closed  bool
+}
+
+// entry is one open file. The fields under mu are the cache's.
+type entry struct {
+	id    ID
+	refs  int           // under mu
+	place *list.Element // under mu; nil while in use
+	dead  bool          // under mu; no longer to be found
+
+	once sync.Once
+	err  error
+	file vfs.File
+	fd   int // -1 where the file has no descriptor
+	size int64
+	seen []atomic.Uint64 // a bit for each block that was compared
+
+	sumsMu sync.Mutex
+	sums   []uint64
+	right  int64 // how many blocks were compared
+}
+
+func (c *cache) start(f *Files) {
+	c.f = f
+	c.entries = map[ID]*entry{}
+}
+
+// stop closes what nobody uses; the rest is closed by its last user.
+func (c *cache) stop() {
+	c.mu.Lock()
+	c.closed = true
+	var idle []*entry
+	for e := c.idle.Front(); e != nil; e = e.Next() {
+		idle = append(idle, e.Value.(*entry))
+	}
+	c.idle.Init()
+	clear(c.entries)
+	c.mu.Unlock()
+	for _, e := range idle {
+		e.close()
+	}
+}
+
+// acquire opens a file or finds it open. release gives it back.
+func (c *cache) acquire(id ID) (*entry, error) {
+	c.mu.Lock()
+	e := c.entries[id]
+	if e == nil {
+		e = &entry{id: id, fd: -1}
+		c.entries[id] = e
+	}
+	e.refs++
+	if e.place != nil {
+		c.idle.Remove(e.place)
+		e.place = nil
+	}
+	c.mu.Unlock()
+	e.once.Do(func() { e.err = e.open(c.f) })
+	if e.err != nil {
+		c.drop(e)
+		c.release(e)
+		return nil, e.err
+	}
+	return e, nil
+}
+
+// again is one more use of a file that is in use.
+func (c *cache) again(e *entry) {
+	c.mu.Lock()
+	e.refs++
+	c.mu.Unlock()
+}
+
+// drop lets no new user find the file.
+func (c *cache) drop(e *entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e.dead = true
+	if c.entries[e.id] == e {
+		delete(c.entries, e.id)
+	}
+}
+
+// release ends a use. The file stays open while there is room for it.
+func (c *cache) release(e *entry) {
+	c.mu.Lock()
+	var out *entry
+	if e.refs--; e.refs == 0 {
+		switch {
+		case e.dead, c.closed:
+			out = e
+		default:
+			e.place = c.idle.PushFront(e)
+			if c.idle.Len() > c.f.opts.OpenFiles {
+				out = c.idle.Remove(c.idle.Back()).(*entry)
+				out.place = nil
+				delete(c.entries, out.id)
+			}
+		}
+	}
+	c.mu.Unlock()
+	if out != nil {
+		out.close()
+	}
+}
+
+// forget closes a file that was removed, so that its space is given back.
+func (c *cache) forget(id ID) {
+	c.mu.Lock()
+	e := c.entries[id]
+	if e == nil {
+		c.mu.Unlock()
+		return
+	}
+	delete(c.entries, id)
+	e.dead = true
+	idle := e.place != nil
+	if idle {
+		c.idle.Remove(e.place)
+		e.place = nil
+	}
+	c.mu.Unlock()
+	if idle {
+		e.close()
+	}
+}
+
+// open finds the file in data/, in tmp/, or, where it was settled in between, in data/.
+func (e *entry) open(f *Files) error {
+	file, err := f.find(e.id)
+	if err != nil {
+		return err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		_ = file.Close()
+		return err
+	}
+	e.file, e.size = file, info.Size()
+	if fd := file.Fd(); fd != vfs.InvalidFd {
+		e.fd = int(fd)
+	}
+	if f.opts.Verify == VerifyFirst && e.size <= MaxSize {
+		e.seen = make([]atomic.Uint64, (blocks(e.size)+63)/64)
+	}
+	return nil
+}
+
+// find opens a file for reading, wherever it is.
+func (f *Files) find(id ID) (vfs.File, error) {
+	names := []string{f.dataName(id), f.tmpName(id), f.dataName(id)}
+	if f.settler.inTmp(id) {
+		names = names[1:]
+	}
+	var file vfs.File
+	var err error
+	for _, name := range names {
+		if file, err = f.fs.Open(name); !missing(err) {
+			return file, err
+		}
+	}
+	return nil, err
+}
+
+func (e *entry) close() {
+	if e.file != nil {
+		_ = e.file.Close() // nothing was written through it
+	}
+}
+
+// compared says whether block i was found right before.
+func (e *entry) compared(i int64) bool {
+	return i>>6 < int64(len(e.seen)) && e.seen[i>>6].Load()>>(uint(i)&63)&1 == 1
+}
+
+// remember notes that block i of so many is right. When all are, nobody needs the sums any more.
+func (e *entry) remember(i, of int64) {
+	if i>>6 >= int64(len(e.seen)) {
+		return
+	}
+	bit := uint64(1) << (uint(i) & 63)
+	if e.seen[i>>6].Or(bit)&bit != 0 {
+		return
+	}
+	e.sumsMu.Lock()
+	defer e.sumsMu.Unlock()
+	if e.right++; e.right == of {
+		e.sums = nil
+	}
+}
+
+// load returns the sums, which are asked for once.
+func (e *entry) load(sums func() ([]uint64, error)) ([]uint64, error) {
+	e.sumsMu.Lock()
+	defer e.sumsMu.Unlock()
+	if e.sums == nil {
+		s, err := sums()
+		if err != nil {
+			return nil, err
+		}
+		e.sums = s
+	}
+	return e.sums, nil
+}

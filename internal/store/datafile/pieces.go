@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datafile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Piece is the sum of a part of one block: N bytes from Off of the file, which lie in one block.
+type Piece struct {
+	Off, N int64
+	CRC64  uint64
+}
+
+// Written is what is known about content when its last byte has been taken.
+type Written struct {
+	Size  int64
+	CRC64 uint64   // of all of it
+	Sums  []uint64 // of each block of the file; nil for a region, see Pieces
+	// Pieces are the sums of a region on the file's grid: cut where the file's blocks begin, in order. Nil for a whole file.
+	Pieces []Piece
+	MD5    []byte // nil where it was not asked for
+}
+
+// JoinPieces makes the sums of a file of the pieces of its regions, given in any order. They have to cover the file from its
+// first byte without gap or overlap; whole is the sum of all bytes, size their number. No content is read.
+func JoinPieces(pieces []Piece) (sums []uint64, whole uint64, size int64, err error) {
+	const op = "join checksums"
+	join := checksum.NewJoiner()
+	sorted := slices.Clone(pieces)
+	slices.SortFunc(sorted, func(a, b Piece) int { return cmp.Compare(a.Off, b.Off) })
+	for _, p := range sorted {
+		if p.N <= 0 || p.Off < 0 || p.Off > MaxSize-Block || p.N > Block-p.Off%Block {
+			return nil, 0, 0, errs.New(errs.Invalid, op, "", fmt.Sprintf("piece [%d, +%d) does not lie within one block of %d bytes", p.Off, p.N, Block))
+		}
+		if p.Off != size {
+			return nil, 0, 0, errs.New(errs.Invalid, op, "", fmt.Sprintf("a piece begins at %d, the one before ends at %d", p.Off, size))
+		}
+		if p.Off%Block == 0 {
+			sums = append(sums, p.CRC64)
+		} else {
+			last := &sums[len(sums)-1]
+			*last = join.After(*last, p.N) ^ p.CRC64
+		}
+		whole = join.After(whole, p.N) ^ p.CRC64
+		size += p.N
+	}
+	return sums, whole, size, nil
+}
+
+// grid sums bytes that come in order from some offset on, block by block.
+type grid struct {
+	join   *checksum.Joiner
+	off    int64 // of the next byte
+	pieces []Piece
+	whole  uint64
+}
+
+// add sums p, which must not reach over the end of the block in which it begins.
+func (g *grid) add(p []byte) { g.know(int64(len(p)), checksum.Of(p)) }
+
+// know takes n bytes whose sum is known, within one block.
+func (g *grid) know(n int64, sum uint64) {
+	if n == 0 {
+		return
+	}
+	if k := len(g.pieces); k > 0 && g.off%Block != 0 {
+		last := &g.pieces[k-1]
+		last.CRC64 = g.join.After(last.CRC64, n) ^ sum
+		last.N += n
+	} else {
+		g.pieces = append(g.pieces, Piece{Off: g.off, N: n, CRC64: sum})
+	}
+	g.whole = g.join.After(g.whole, n) ^ sum
+	g.off += n
+}
+
+// left is how many bytes the current block still takes.
+func (g *grid) left() int64 { return Block - g.off%Block }
+
+// sums are the sums of the blocks, of a file that was summed from its first byte on.
+func (g *grid) sums() []uint64 {
+	s := make([]uint64, len(g.pieces))
+	for i, p := range g.pieces {
+		s[i] = p.CRC64
+	}
+	return s
+}

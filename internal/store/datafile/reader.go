@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datafile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// Reader is a file that is open for reading. Its bytes stay readable whatever happens to its name.
+type Reader struct {
+	f    *Files
+	e    *entry
+	size int64
+	sums func() ([]uint64, error)
+	// OnDamage, where set before the first Section, hears of each damage that a read of this reader finds, before the read
+	// returns it.
+	OnDamage func(*Damage)
+
+	mu     sync.Mutex
+	own    *os.File
+	closed bool
+}
+
+// OpenRead opens a file of that size; a file that is longer is read up to it. sums returns the sums of its blocks; it is
+// called when they are first needed, and not again while the file stays open. A file that is missing or shorter is a *Damage.
+func (f *Files) OpenRead(id ID, size int64, sums func() ([]uint64, error)) (*Reader, error) {
+	const op = "open"
+	if err := checkSize(op, id.String(), 0, size); err != nil {
+		return nil, err
+	}
+	e, err := f.cache.acquire(id)
+	switch {
+	case missing(err):
+		return nil, &Damage{ID: id, File: f.Path(id), N: size, What: "missing", Err: err}
+	case rotten(err):
+		return nil, &Damage{ID: id, File: f.Path(id), N: size, What: "unreadable", Err: err}
+	case err != nil:
+		return nil, errs.Wrap(op, f.Path(id), err)
+	}
+	if e.size < size {
+		d := &Damage{ID: id, File: f.Path(id), Off: e.size, N: size - e.size, What: "short"}
+		f.cache.drop(e) // who puts the file right need not restart the store
+		f.cache.release(e)
+		return nil, d
+	}
+	return &Reader{f: f, e: e, size: size, sums: sums}, nil
+}
+
+// Size is what OpenRead was told.
+func (r *Reader) Size() int64 { return r.size }
+
+// ID is the file's.
+func (r *Reader) ID() ID { return r.e.id }
+
+// Section returns n bytes from off; object.ErrInvalidRange where they do not lie within the file. The body stays valid when
+// the reader is closed.
+func (r *Reader) Section(off, n int64) (object.Body, error) {
+	return r.section(off, n, false)
+}
+
+// Strict is Section with every block compared even where the policy is VerifyNever. Whoever makes new sums of the bytes needs it:
+// else damage would be given a sum that is right.
+func (r *Reader) Strict(off, n int64) (object.Body, error) { return r.section(off, n, true) }
+
+func (r *Reader) section(off, n int64, strict bool) (object.Body, error) {
+	if err := r.within(off, n); err != nil {
+		return nil, err
+	}
+	r.f.cache.again(r.e)
+	return &body{r: r, off: off, end: off + n, strict: strict}, nil
+}
+
+// within refuses a range that does not lie within the file.
+func (r *Reader) within(off, n int64) error {
+	if off < 0 || n < 0 || off > r.size || n > r.size-off {
+		return object.Fail("read", r.f.Path(r.e.id), object.ErrInvalidRange, fmt.Sprintf("%d bytes at offset %d of %d", n, off, r.size))
+	}
+	return nil
+}
+
+// File returns an open description of its own of the file, where there is one. It stays the reader's, and is closed with it.
+func (r *Reader) File() (*os.File, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.own == nil && !r.closed && r.e.fd >= 0 {
+		// Through the descriptor, for the file may have lost its name or changed it.
+		if own, err := os.Open("/proc/self/fd/" + strconv.Itoa(r.e.fd)); err == nil {
+			r.own = own
+		}
+	}
+	return r.own, r.own != nil
+}
+
+// Close lets go of the file.
+func (r *Reader) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return errs.New(errs.Closed, "close", r.f.Path(r.e.id), "the reader is closed already")
+	}
+	r.closed = true
+	if r.own != nil {
+		_ = r.own.Close()
+		r.own = nil
+	}
+	r.f.cache.release(r.e)
+	return nil
+}
+
+// damage tells of a damage and returns it.
+func (r *Reader) damage(off, n int64, what string, err error) error {
+	d := &Damage{ID: r.e.id, File: r.f.Path(r.e.id), Off: off, N: n, What: what, Err: err}
+	if r.OnDamage != nil {
+		r.OnDamage(d)
+	}
+	return d
+}
+
+// extent is where block i lies.
+func (r *Reader) extent(i int64) (off, n int64) {
+	off = i * Block
+	return off, min(Block, r.size-off)
+}
+
+// sumOf is what block i has to sum up to.
+func (r *Reader) sumOf(i int64) (uint64, error) {
+	sums, err := r.e.load(r.sums)
+	if err != nil {
+		return 0, err
+	}
+	if int64(len(sums)) != blocks(r.size) {
+		off, n := r.extent(i)
+		return 0, r.damage(off, n, "checksum", errs.New(errs.Corrupt, "verify", "", fmt.Sprintf("there are %d sums for %d bytes, expected %d", len(sums), r.size, blocks(r.size))))
+	}
+	return sums[i], nil
+}
+
+// check reads and compares block i, in pieces that stay in the core's cache.
+func (r *Reader) check(i int64) error {
+	want, err := r.sumOf(i)
+	if err != nil {
+		return err
+	}
+	r.f.checks <- struct{}{}
+	defer func() { <-r.f.checks }()
+	p := r.f.buffers.check()
+	defer r.f.buffers.checks.Put(p)
+	off, n := r.extent(i)
+	var got uint64
+	for at := off; at < off+n; {
+		q := p[:min(checkPiece, off+n-at)]
+		if err := r.readFull(q, at); err != nil {
+			return err
+		}
+		at += int64(len(q))
+		got = r.f.join.After(got, int64(len(q))) ^ checksum.Of(q)
+	}
+	return r.compare(i, got, want)
+}
+
+// compare judges block i.
+func (r *Reader) compare(i int64, got, want uint64) error {
+	if got != want {
+		off, n := r.extent(i)
+		return r.damage(off, n, "checksum", errs.New(errs.Corrupt, "verify", "", fmt.Sprintf("the sum is %016x, expected %016x", got, want)))
+	}
+	r.e.remember(i, blocks(r.size))
+	return nil
+}
+
+// withBlock reads and compares block i and shows it to use: the very bytes that were compared.
+func (r *Reader) withBlock(i int64, use func([]byte) error) error {
+	want, err := r.sumOf(i)
+	if err != nil {
+		return err
+	}
+	r.f.checks <- struct{}{}
+	defer func() { <-r.f.checks }()
+	b := r.f.buffers.block()
+	defer r.f.buffers.blocks.Put(b)
+	off, n := r.extent(i)
+	if err := r.readFull(b[:n], off); err != nil {
+		return err
+	}
+	if err := r.compare(i, checksum.Of(b[:n]), want); err != nil {
+		return err
+	}
+	return use(b[:n])
+}
+
+// readFull reads p or says why not.
+func (r *Reader) readFull(p []byte, off int64) error {
+	n, err := r.e.file.ReadAt(p, off)
+	switch {
+	case n == len(p):
+		return nil
+	case errors.Is(err, io.EOF):
+		return r.damage(off+int64(n), int64(len(p)-n), "short", nil)
+	case rotten(err):
+		return r.damage(off, int64(len(p)), "unreadable", err)
+	}
+	return errs.Wrap("read", r.f.Path(r.e.id), err)
+}

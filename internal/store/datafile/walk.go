@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datafile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Found is a file that Walk came across.
+type Found struct {
+	ID    ID
+	Path  string
+	Size  int64
+	InTmp bool // not yet settled; the same ID may be found in data/ too
+	Odd   bool // no data file by its name or place, ID is 0: nothing of ours
+}
+
+// Walk shows every file, those of tmp/ first, then those of data/ in ascending order. Files that vanish meanwhile are left out. An
+// error of fn ends it and is returned.
+func (f *Files) Walk(ctx context.Context, fn func(Found) error) error {
+	if err := f.walkDir(ctx, f.tmp, func(id ID) bool { return true }, true, fn); err != nil {
+		return err
+	}
+	tops, err := f.numbers(ctx, f.data, fn)
+	if err != nil {
+		return err
+	}
+	for _, top := range tops {
+		upper := f.fs.PathJoin(f.data, fmt.Sprintf("%02x", top))
+		subs, err := f.numbers(ctx, upper, fn)
+		if err != nil {
+			return err
+		}
+		for _, sub := range subs {
+			dir := f.fs.PathJoin(upper, fmt.Sprintf("%02x", sub))
+			here := func(id ID) bool { return f.home(id) == dir }
+			if err := f.walkDir(ctx, dir, here, false, fn); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// walkDir shows the files of one directory.
+func (f *Files) walkDir(ctx context.Context, dir string, here func(ID) bool, tmp bool, fn func(Found) error) error {
+	names, err := f.fs.List(dir)
+	if err != nil {
+		return fail("list", dir, err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if err := context.Cause(ctx); err != nil {
+			return errs.Wrap("list", dir, err)
+		}
+		found := Found{Path: f.fs.PathJoin(dir, name), InTmp: tmp}
+		info, err := f.fs.Stat(found.Path)
+		if missing(err) {
+			continue
+		}
+		if err != nil {
+			return fail("stat", found.Path, err)
+		}
+		found.Size = info.Size()
+		if id, err := ParseID(name); err == nil && here(id) && !info.IsDir() {
+			found.ID = id
+		} else {
+			found.Odd = true
+		}
+		if err := fn(found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// numbers lists the directories of dir by the numbers that they are named with, ascending, and shows what is none of them.
+func (f *Files) numbers(ctx context.Context, dir string, fn func(Found) error) ([]uint64, error) {
+	names, err := f.fs.List(dir)
+	if err != nil {
+		return nil, fail("list", dir, err)
+	}
+	var ns []uint64
+	for _, name := range names {
+		if err := context.Cause(ctx); err != nil {
+			return nil, errs.Wrap("list", dir, err)
+		}
+		n, err := strconv.ParseUint(name, 16, 64)
+		if err == nil && fmt.Sprintf("%02x", n) == name {
+			ns = append(ns, n)
+			continue
+		}
+		if fn != nil {
+			if err := fn(Found{Path: f.fs.PathJoin(dir, name), Odd: true}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.Sort(ns)
+	return ns, nil
+}
+
+// MaxID returns a number that is no higher than the highest file that was ever settled, and no lower than the highest that is
+// in data/ now; ok is false where nothing was ever settled. Metadata that gives out lower numbers is older than the data. It
+// lists three directories, however many files there are.
+func (f *Files) MaxID() (id ID, ok bool, err error) {
+	tops, err := f.numbers(context.Background(), f.data, nil)
+	if err != nil || len(tops) == 0 {
+		return 0, false, err
+	}
+	top := tops[len(tops)-1]
+	upper := f.fs.PathJoin(f.data, fmt.Sprintf("%02x", top))
+	subs, err := f.numbers(context.Background(), upper, nil)
+	if err != nil {
+		return 0, false, err
+	}
+	// A directory is made for a file that is committed, and stays when its files go: its lowest number was reached.
+	id = ID(top) << 20
+	if len(subs) == 0 {
+		return id, true, nil
+	}
+	sub := subs[len(subs)-1]
+	id |= ID(sub) << 12
+	dir := f.fs.PathJoin(upper, fmt.Sprintf("%02x", sub))
+	names, err := f.fs.List(dir)
+	if err != nil {
+		return 0, false, fail("list", dir, err)
+	}
+	for _, name := range names {
+		if x, err := ParseID(name); err == nil && f.home(x) == dir {
+			id = max(id, x)
+		}
+	}
+	return id, true, nil
+}
+
+// Scrub reads a whole file past the cache of open files, whatever the policy, and returns each damage that it finds; an error
+// other than damage ends it. pace, if not nil, is called after each block with its length, and may wait.
+func (f *Files) Scrub(ctx context.Context, id ID, size int64, sums []uint64, pace func(n int64)) ([]*Damage, error) {
+	const op = "scrub"
+	if err := checkSize(op, id.String(), 0, size); err != nil {
+		return nil, err
+	}
+	if int64(len(sums)) != blocks(size) {
+		return nil, errs.New(errs.Invalid, op, f.Path(id), fmt.Sprintf("there are %d sums for %d bytes, expected %d", len(sums), size, blocks(size)))
+	}
+	var found []*Damage
+	e := &entry{id: id, fd: -1}
+	if err := e.open(f); err != nil {
+		what := "unreadable"
+		if missing(err) {
+			what = "missing"
+		} else if !rotten(err) {
+			return nil, errs.Wrap(op, f.Path(id), err)
+		}
+		return []*Damage{{ID: id, File: f.Path(id), N: size, What: what, Err: err}}, nil
+	}
+	defer e.close()
+	e.sums = sums
+	r := &Reader{f: f, e: e, size: size, OnDamage: func(d *Damage) { found = append(found, d) }}
+	for i := range blocks(size) {
+		if err := context.Cause(ctx); err != nil {
+			return found, errs.Wrap(op, f.Path(id), err)
+		}
+		before := len(found)
+		if err := r.check(i); err != nil && len(found) == before {
+			return found, err
+		}
+		if len(found) > before && found[before].What == "short" {
+			break // nothing follows
+		}
+		if pace != nil {
+			_, n := r.extent(i)
+			pace(n)
+		}
+	}
+	return found, nil
+}
