@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package model is an object store in memory: the contracts of package object
+// in their plainest form, which other stores are compared with in tests.
+//
+// Everything lies in maps under one mutex and every listing sorts all keys, so
+// that each rule can be read off the code. Nothing is durable.
+package model
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// MaxRecord bounds the value of a record, in bytes.
+const MaxRecord = 1 << 20
+
+// Store is an object.Store in memory. The zero value is not usable; New makes one.
+type Store struct {
+	mu      sync.Mutex
+	closed  bool
+	seq     uint64
+	buckets map[string]*bucket
+	records map[[2]string][]byte
+}
+
+// bucket is never changed in its settings, only given new ones, since Bucket hands them out.
+type bucket struct {
+	settings *object.Bucket
+	keys     map[string][]*version // newest first, never empty
+	uploads  map[string]*upload
+}
+
+// version is one version or delete marker. Its data is never changed.
+type version struct {
+	info object.Info // Latest is not kept here, it follows from the place
+	seq  uint64
+	data []byte
+}
+
+var _ object.Store = (*Store)(nil)
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{buckets: map[string]*bucket{}, records: map[[2]string][]byte{}}
+}
+
+// now is a time as stores keep it.
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// enter begins a method: it takes the mutex unless the call is pointless.
+func (s *Store) enter(ctx context.Context, op, name string) error {
+	if err := ctx.Err(); err != nil {
+		return errs.Wrap(op, name, err)
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return object.Fail(op, name, object.ErrClosed, "")
+	}
+	return nil
+}
+
+// find returns a bucket; the mutex is held.
+func (s *Store) find(op, name string) (*bucket, error) {
+	b, ok := s.buckets[name]
+	if !ok {
+		return nil, object.Fail(op, name, object.ErrNoSuchBucket, "")
+	}
+	return b, nil
+}
+
+// next returns a number above all that were given out; the mutex is held.
+func (s *Store) next() uint64 {
+	s.seq++
+	return s.seq
+}
+
+func copyBucket(b *object.Bucket) object.Bucket {
+	c := *b
+	c.Settings = make(map[string][]byte, len(b.Settings))
+	for k, v := range b.Settings {
+		c.Settings[k] = slices.Clone(v)
+	}
+	return c
+}
+
+func copyInfo(i object.Info) object.Info {
+	i.Attributes = maps.Clone(i.Attributes)
+	i.Parts = copyParts(i.Parts)
+	return i
+}
+
+func copyParts(ps []object.PartInfo) []object.PartInfo {
+	ps = slices.Clone(ps)
+	for i := range ps {
+		ps[i].Attributes = maps.Clone(ps[i].Attributes)
+	}
+	return ps
+}
+
+// CreateBucket is object.Buckets'. A bucket without a kind of ETag gets ETagMD5.
+func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
+	const op = "create bucket"
+	if b.Name == "" {
+		return object.Fail(op, b.Name, object.ErrInvalidName, "")
+	}
+	if err := s.enter(ctx, op, b.Name); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if _, ok := s.buckets[b.Name]; ok {
+		return object.Fail(op, b.Name, object.ErrBucketExists, "")
+	}
+	c := copyBucket(&b)
+	if err := checkBucket(op, &c); err != nil {
+		return err
+	}
+	if c.Created.IsZero() {
+		c.Created = now()
+	}
+	s.buckets[b.Name] = &bucket{settings: &c, keys: map[string][]*version{}, uploads: map[string]*upload{}}
+	return nil
+}
+
+// checkBucket refuses settings that no bucket can have, and fills in the kind of ETag.
+func checkBucket(op string, b *object.Bucket) error {
+	if b.ETag == "" {
+		b.ETag = object.ETagMD5
+	}
+	if b.ETag != object.ETagMD5 && b.ETag != object.ETagCRC64 {
+		return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("kind of ETag %q, expected %q or %q", b.ETag, object.ETagMD5, object.ETagCRC64))
+	}
+	switch b.Versioning {
+	case object.VersioningOff, object.VersioningEnabled, object.VersioningSuspended:
+		return nil
+	}
+	return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning, object.VersioningEnabled, object.VersioningSuspended))
+}
+
+// Bucket is object.Buckets'.
+func (s *Store) Bucket(ctx context.Context, name string) (*object.Bucket, error) {
+	const op = "bucket"
+	if err := s.enter(ctx, op, name); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	b, err := s.find(op, name)
+	if err != nil {
+		return nil, err
+	}
+	return b.settings, nil
+}
+
+// UpdateBucket is object.Buckets'. Turning versioning off again is refused.
+func (s *Store) UpdateBucket(ctx context.Context, name string, change func(*object.Bucket) error) error {
+	const op = "update bucket"
+	if err := s.enter(ctx, op, name); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	b, err := s.find(op, name)
+	if err != nil {
+		return err
+	}
+	given := copyBucket(b.settings)
+	if err := change(&given); err != nil {
+		return err
+	}
+	c := copyBucket(&given) // change may have kept what it was given
+	c.Name, c.Created = b.settings.Name, b.settings.Created
+	if err := checkBucket(op, &c); err != nil {
+		return err
+	}
+	if c.Versioning == object.VersioningOff && b.settings.Versioning != object.VersioningOff {
+		return errs.New(errs.Invalid, op, name, "versioning cannot be turned off again").WithFix("suspend it")
+	}
+	b.settings = &c
+	return nil
+}
+
+// DeleteBucket is object.Buckets'.
+func (s *Store) DeleteBucket(ctx context.Context, name string) error {
+	const op = "delete bucket"
+	if err := s.enter(ctx, op, name); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	b, err := s.find(op, name)
+	if err != nil {
+		return err
+	}
+	if len(b.keys) > 0 {
+		return object.Fail(op, name, object.ErrBucketNotEmpty, fmt.Sprintf("it has %d keys", len(b.keys)))
+	}
+	delete(s.buckets, name)
+	return nil
+}
+
+// ListBuckets is object.Buckets'.
+func (s *Store) ListBuckets(ctx context.Context) ([]object.Bucket, error) {
+	if err := s.enter(ctx, "list buckets", ""); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var out []object.Bucket
+	for _, name := range slices.Sorted(maps.Keys(s.buckets)) {
+		out = append(out, copyBucket(s.buckets[name].settings))
+	}
+	return out, nil
+}
+
+// Close is object.Store's.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return object.Fail("close", "", object.ErrClosed, "")
+	}
+	s.closed = true
+	return nil
+}

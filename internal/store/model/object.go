@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// checkKey refuses a key that no object can have.
+func checkKey(op, key string) error {
+	if n := len(key); n < 1 || n > object.MaxKey {
+		return object.Fail(op, key, object.ErrInvalidName, fmt.Sprintf("a key of %d bytes, expected 1 to %d", n, object.MaxKey))
+	}
+	return nil
+}
+
+// checkAttributes refuses more attributes than a version may have.
+func checkAttributes(op, key string, as map[string]string) error {
+	n := 0
+	for k, v := range as {
+		n += len(k) + len(v)
+	}
+	if n > object.MaxAttributes {
+		return object.Fail(op, key, object.ErrTooLarge, fmt.Sprintf("attributes of %d bytes, expected at most %d", n, object.MaxAttributes))
+	}
+	return nil
+}
+
+// merge returns a map of its own with the attributes of both; those of more win.
+func merge(as, more map[string]string) map[string]string {
+	out := make(map[string]string, len(as)+len(more))
+	maps.Copy(out, as)
+	maps.Copy(out, more)
+	return out
+}
+
+// holds judges c on a version, nil where there is none or a delete marker.
+func holds(op, key string, c object.Condition, v *version) error {
+	if v != nil && v.info.Marker {
+		v = nil
+	}
+	wants := c.IfMatch != "" || c.IfSize != nil || c.IfModified != nil
+	if v == nil {
+		if wants {
+			return object.Fail(op, key, object.ErrNoSuchKey, "the condition needs an object")
+		}
+		return nil
+	}
+	i := v.info
+	switch {
+	case c.IfMatch != "" && c.IfMatch != "*" && c.IfMatch != i.ETag:
+		return object.Fail(op, key, object.ErrPrecondition, fmt.Sprintf("ETag %q, expected %q", i.ETag, c.IfMatch))
+	case c.IfNoneMatch == "*" || c.IfNoneMatch != "" && c.IfNoneMatch == i.ETag:
+		return object.Fail(op, key, object.ErrPrecondition, fmt.Sprintf("ETag %q, expected none of %q", i.ETag, c.IfNoneMatch))
+	case c.IfSize != nil && *c.IfSize != i.Size:
+		return object.Fail(op, key, object.ErrPrecondition, fmt.Sprintf("size %d, expected %d", i.Size, *c.IfSize))
+	case c.IfModified != nil && c.IfModified.Unix() != i.Modified.Unix():
+		return object.Fail(op, key, object.ErrPrecondition, fmt.Sprintf("modified %s, expected %s", i.Modified.Format(time.RFC3339), c.IfModified.Format(time.RFC3339)))
+	}
+	return nil
+}
+
+// current returns the newest version of a key, be it a delete marker, or nil.
+func (b *bucket) current(key string) *version {
+	if vs := b.keys[key]; len(vs) > 0 {
+		return vs[0]
+	}
+	return nil
+}
+
+// describe returns what callers see of a version of a bucket.
+func (b *bucket) describe(v *version) object.Info {
+	i := copyInfo(v.info)
+	i.Latest = b.current(i.Key) == v
+	return i
+}
+
+// drop takes one version away; others keep their order, so that the next one becomes current.
+func (b *bucket) drop(key string, v *version) {
+	vs := slices.DeleteFunc(slices.Clone(b.keys[key]), func(o *version) bool { return o == v })
+	if len(vs) == 0 {
+		delete(b.keys, key)
+		return
+	}
+	b.keys[key] = vs
+}
+
+// named returns the version of a key with that identifier, or nil.
+func (b *bucket) named(key, id string) *version {
+	for _, v := range b.keys[key] {
+		if v.info.Version == id {
+			return v
+		}
+	}
+	return nil
+}
+
+// add makes v the newest version of its key, as the bucket's versioning says; the mutex is held.
+func (s *Store) add(b *bucket, v *version) object.Info {
+	key := v.info.Key
+	v.seq = s.next()
+	v.info.Version = object.NullVersion
+	v.info.Modified = now()
+	if b.settings.Versioning == object.VersioningEnabled {
+		v.info.Version = versionID(v.seq)
+	} else if old := b.named(key, object.NullVersion); old != nil {
+		b.drop(key, old)
+	}
+	b.keys[key] = append([]*version{v}, b.keys[key]...)
+	return b.describe(v)
+}
+
+// versionID names a version so that seqOf finds its place again, even after it is gone.
+func versionID(seq uint64) string { return fmt.Sprintf("v%016x", seq) }
+
+func seqOf(id string) (seq uint64, ok bool) {
+	if n, err := fmt.Sscanf(id, "v%016x", &seq); n != 1 || err != nil || versionID(seq) != id {
+		return 0, false
+	}
+	return seq, true
+}
+
+// Put is object.Objects'.
+func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
+	const op = "put"
+	if err := checkKey(op, p.Key); err != nil {
+		return object.Info{}, err
+	}
+	if err := checkAttributes(op, p.Key, p.Attributes); err != nil {
+		return object.Info{}, err
+	}
+	if err := s.enter(ctx, op, p.Bucket); err != nil {
+		return object.Info{}, err
+	}
+	begun, err := s.find(op, p.Bucket)
+	if err != nil {
+		s.mu.Unlock()
+		return object.Info{}, err
+	}
+	kind := begun.settings.ETag
+	s.mu.Unlock()
+
+	data, err := take(ctx, op, p.Key, p.Body, p.Size)
+	if err != nil {
+		return object.Info{}, err
+	}
+	w := written(data, p.MD5 || kind == object.ETagMD5)
+	as, err := finished(op, p.Key, p.Attributes, p.Finish, w)
+	if err != nil {
+		return object.Info{}, err
+	}
+	if err := s.enter(ctx, op, p.Bucket); err != nil {
+		return object.Info{}, err
+	}
+	defer s.mu.Unlock()
+	b, err := s.still(op, p.Bucket, begun)
+	if err != nil {
+		return object.Info{}, err
+	}
+	if err := holds(op, p.Key, p.Condition, b.current(p.Key)); err != nil {
+		return object.Info{}, err
+	}
+	return s.add(b, &version{data: data, info: object.Info{
+		Bucket: p.Bucket, Key: p.Key, Size: w.Size, ETag: etagOf(kind, w), CRC64: w.CRC64, Attributes: as,
+	}}), nil
+}
+
+// finished calls a Finish hook and returns all attributes.
+func finished[T any](op, key string, as map[string]string, hook func(T) (map[string]string, error), arg T) (map[string]string, error) {
+	var more map[string]string
+	if hook != nil {
+		var err error
+		if more, err = hook(arg); err != nil {
+			return nil, err
+		}
+	}
+	all := merge(as, more)
+	return all, checkAttributes(op, key, all)
+}
+
+// still finds a bucket again, which has to be the one that was there before; the mutex is held.
+func (s *Store) still(op, name string, before *bucket) (*bucket, error) {
+	b, err := s.find(op, name)
+	if err == nil && b != before {
+		err = object.Fail(op, name, object.ErrNoSuchBucket, "it was deleted meanwhile")
+	}
+	return b, err
+}
+
+// resolve finds the version that ref names; the mutex is held. Where the current
+// version is a delete marker, it returns it with ErrNoSuchKey.
+func (s *Store) resolve(op string, ref object.Ref) (*bucket, *version, error) {
+	b, err := s.find(op, ref.Bucket)
+	if err != nil {
+		return nil, nil, err
+	}
+	if ref.Version != "" {
+		v := b.named(ref.Key, ref.Version)
+		if v == nil {
+			return b, nil, object.Fail(op, ref.Key, object.ErrNoSuchVersion, ref.Version)
+		}
+		return b, v, nil
+	}
+	v := b.current(ref.Key)
+	if v == nil {
+		return b, nil, object.Fail(op, ref.Key, object.ErrNoSuchKey, "")
+	}
+	if v.info.Marker {
+		return b, v, object.Fail(op, ref.Key, object.ErrNoSuchKey, "it is deleted")
+	}
+	return b, v, nil
+}
+
+// content finds the version that ref names, which has to have content; the mutex is held.
+func (s *Store) content(op string, ref object.Ref) (*bucket, *version, error) {
+	b, v, err := s.resolve(op, ref)
+	if err == nil && v.info.Marker {
+		err = object.Fail(op, ref.Key, object.ErrIsMarker, ref.Version)
+	}
+	return b, v, err
+}
+
+// Stat is object.Objects'.
+func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
+	const op = "stat"
+	if err := s.enter(ctx, op, ref.Bucket); err != nil {
+		return object.Info{}, err
+	}
+	defer s.mu.Unlock()
+	b, v, err := s.resolve(op, ref)
+	if v == nil {
+		return object.Info{}, err
+	}
+	return b.describe(v), err
+}
+
+// Open is object.Objects'.
+func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error) {
+	const op = "open"
+	if err := s.enter(ctx, op, ref.Bucket); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	b, v, err := s.content(op, ref)
+	if err != nil {
+		return nil, err
+	}
+	return &content{info: b.describe(v), data: v.data}, nil
+}
+
+// Copy is object.Objects'. The copy keeps the ETag and the parts of its source, since it has its content.
+func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
+	const op = "copy"
+	if err := checkKey(op, c.Key); err != nil {
+		return object.Info{}, err
+	}
+	if err := checkAttributes(op, c.Key, c.Attributes); err != nil {
+		return object.Info{}, err
+	}
+	if err := s.enter(ctx, op, c.Bucket); err != nil {
+		return object.Info{}, err
+	}
+	defer s.mu.Unlock()
+	_, from, err := s.content(op, c.From)
+	if err != nil {
+		return object.Info{}, err
+	}
+	if err := holds(op, c.From.Key, c.FromCondition, from); err != nil {
+		return object.Info{}, err
+	}
+	b, err := s.find(op, c.Bucket)
+	if err != nil {
+		return object.Info{}, err
+	}
+	if err := holds(op, c.Key, c.Condition, b.current(c.Key)); err != nil {
+		return object.Info{}, err
+	}
+	v := &version{data: from.data, info: copyInfo(from.info)}
+	v.info.Bucket, v.info.Key = c.Bucket, c.Key
+	if c.Attributes != nil {
+		v.info.Attributes = maps.Clone(c.Attributes)
+	}
+	return s.add(b, v), nil
+}
+
+// SetAttributes is object.Objects'. A delete marker has none: ErrIsMarker.
+func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(map[string]string) error) error {
+	const op = "set attributes"
+	if err := s.enter(ctx, op, ref.Bucket); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	_, v, err := s.content(op, ref)
+	if err != nil {
+		return err
+	}
+	as := merge(v.info.Attributes, nil)
+	if err := change(as); err != nil {
+		return err
+	}
+	if err := checkAttributes(op, ref.Key, as); err != nil {
+		return err
+	}
+	v.info.Attributes = maps.Clone(as)
+	return nil
+}

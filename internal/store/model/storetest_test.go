@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model_test
+
+import (
+	"testing"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/model"
+	"github.com/nebulaio/nebulaio/internal/store/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, storetest.Target{Open: func(*testing.T) object.Store { return model.New() }})
+}
+
+// TestRandom proves nothing of the model, which is compared with itself, but
+// that the comparison holds where nothing is wrong.
+func TestRandom(t *testing.T) {
+	storetest.Random(t, 1, 1000, storetest.Target{Open: func(*testing.T) object.Store { return model.New() }})
+}

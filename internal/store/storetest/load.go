@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// Load does random changes to one bucket that nobody else changes, and knows
+// at any moment which states of it a crash may leave: that after the last change
+// that was acknowledged, or one after a change that was begun since.
+type Load struct {
+	// Started, where given, hears of each change before it begins, and of the state that it leads to.
+	Started func(n int, state string)
+	// Acked, where given, hears that a change was acknowledged.
+	Acked func(n int)
+
+	w *walk
+
+	mu     sync.Mutex
+	first  int      // the number of states[0]
+	states []string // what is visible after each change, in order
+	acked  int      // the number of the state that is acknowledged
+}
+
+// NewLoad makes the load of a bucket, in contents and parts of up to most bytes.
+// The bucket has to be missing.
+func NewLoad(ctx context.Context, seed uint64, s object.Store, bucket string, most int) *Load {
+	l := &Load{w: newWalk(ctx, seed, bucket), states: []string{""}}
+	l.w.most, l.w.distinct = most, true
+	l.w.s = &journal{Store: s, load: l}
+	return l
+}
+
+// Step does one change. An error says what the store did wrong, or what went wrong in it.
+func (l *Load) Step() error {
+	l.w.step++
+	if l.w.step == 1 {
+		return l.w.makeBucket()
+	}
+	return l.w.do(l.w.changes())
+}
+
+// Log returns the last operations, for messages.
+func (l *Load) Log() string { return strings.Join(l.w.log, "\n  ") }
+
+// Mark returns the number of the last state that was acknowledged. What a crash
+// from now on leaves is this state or a later one.
+func (l *Load) Mark() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.acked
+}
+
+// Allowed returns the states that a crash may have left that happened after
+// Mark returned mark and before this call. Calls have ascending marks, and
+// states before the mark are forgotten.
+func (l *Load) Allowed(mark int) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.states = slices.Clone(l.states[mark-l.first:])
+	l.first = mark
+	return slices.Clone(l.states)
+}
+
+// begun notes that a change is about to be made, whose result is what the model shows.
+func (l *Load) begun() int {
+	state, err := State(l.w.ctx, l.w.m, l.w.buckets[0])
+	if err != nil {
+		state = err.Error() // a state that no store has
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.states = append(l.states, state)
+	n := l.first + len(l.states) - 1
+	if l.Started != nil {
+		l.Started(n, state)
+	}
+	return n
+}
+
+// ended notes that a change was acknowledged, or refused as the model refused it.
+func (l *Load) ended(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.acked = n
+	if l.Acked != nil {
+		l.Acked(n)
+	}
+}
+
+// State writes down one bucket with all that is visible in it, or nothing where it does not exist.
+func State(ctx context.Context, s object.Store, bucket string) (string, error) {
+	b, err := s.Bucket(ctx, bucket)
+	if Sentinel(err) == object.ErrNoSuchBucket { //nolint:errorlint // Sentinel unwraps
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	out := []string{fmt.Sprintf("bucket %q versioning %q etag %q doc %q", b.Name, b.Versioning, b.ETag, b.Settings["doc"])}
+	if out, err = dumpObjects(ctx, s, bucket, false, out); err != nil {
+		return "", err
+	}
+	if out, err = dumpUploads(ctx, s, bucket, false, out); err != nil {
+		return "", err
+	}
+	return strings.Join(out, "\n"), nil
+}
+
+// journal is a store that tells its load when a change begins and ends. The
+// model has made the change before, so that its state is the one to come.
+type journal struct {
+	object.Store
+	load *Load
+}
+
+func (j *journal) during(change func()) {
+	n := j.load.begun()
+	change()
+	j.load.ended(n)
+}
+
+// CreateBucket is object.Store's.
+func (j *journal) CreateBucket(ctx context.Context, b object.Bucket) (err error) {
+	j.during(func() { err = j.Store.CreateBucket(ctx, b) })
+	return err
+}
+
+// UpdateBucket is object.Store's.
+func (j *journal) UpdateBucket(ctx context.Context, name string, change func(*object.Bucket) error) (err error) {
+	j.during(func() { err = j.Store.UpdateBucket(ctx, name, change) })
+	return err
+}
+
+// DeleteBucket is object.Store's.
+func (j *journal) DeleteBucket(ctx context.Context, name string) (err error) {
+	j.during(func() { err = j.Store.DeleteBucket(ctx, name) })
+	return err
+}
+
+// Put is object.Store's.
+func (j *journal) Put(ctx context.Context, p object.Put) (i object.Info, err error) {
+	j.during(func() { i, err = j.Store.Put(ctx, p) })
+	return i, err
+}
+
+// Delete is object.Store's.
+func (j *journal) Delete(ctx context.Context, d object.Deletion) (out object.Deleted, err error) {
+	j.during(func() { out, err = j.Store.Delete(ctx, d) })
+	return out, err
+}
+
+// DeleteMany is object.Store's.
+func (j *journal) DeleteMany(ctx context.Context, bucket string, ds []object.Deletion) (out []object.Deleted, errs []error) {
+	j.during(func() { out, errs = j.Store.DeleteMany(ctx, bucket, ds) })
+	return out, errs
+}
+
+// Copy is object.Store's.
+func (j *journal) Copy(ctx context.Context, c object.Copy) (i object.Info, err error) {
+	j.during(func() { i, err = j.Store.Copy(ctx, c) })
+	return i, err
+}
+
+// SetAttributes is object.Store's.
+func (j *journal) SetAttributes(ctx context.Context, ref object.Ref, change func(map[string]string) error) (err error) {
+	j.during(func() { err = j.Store.SetAttributes(ctx, ref, change) })
+	return err
+}
+
+// CreateUpload is object.Store's.
+func (j *journal) CreateUpload(ctx context.Context, bucket, key string, as map[string]string) (id string, err error) {
+	j.during(func() { id, err = j.Store.CreateUpload(ctx, bucket, key, as) })
+	return id, err
+}
+
+// PutPart is object.Store's.
+func (j *journal) PutPart(ctx context.Context, p object.PutPart) (i object.PartInfo, err error) {
+	j.during(func() { i, err = j.Store.PutPart(ctx, p) })
+	return i, err
+}
+
+// CopyPart is object.Store's.
+func (j *journal) CopyPart(ctx context.Context, c object.CopyPart) (i object.PartInfo, err error) {
+	j.during(func() { i, err = j.Store.CopyPart(ctx, c) })
+	return i, err
+}
+
+// CompleteUpload is object.Store's.
+func (j *journal) CompleteUpload(ctx context.Context, c object.Complete) (i object.Info, err error) {
+	j.during(func() { i, err = j.Store.CompleteUpload(ctx, c) })
+	return i, err
+}
+
+// AbortUpload is object.Store's.
+func (j *journal) AbortUpload(ctx context.Context, bucket, key, id string) (err error) {
+	j.during(func() { err = j.Store.AbortUpload(ctx, bucket, key, id) })
+	return err
+}
