@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// numbers gives out ascending numbers, each once in the life of the store. The
+// mark in the metadata is above all that were given out, durably so before the
+// first of them is used: it is raised by a whole reserve at a time.
+type numbers struct {
+	key     []byte
+	reserve uint64
+	mu      sync.Mutex
+	next    uint64
+	mark    uint64
+}
+
+// The reserves. A crash skips at most one.
+const (
+	fileReserve     = 4096
+	sequenceReserve = 1 << 16
+	bucketReserve   = 1
+)
+
+// begin reads the mark and puts the next one into b.
+func (n *numbers) begin(r pebble.Reader, b *pebble.Batch) error {
+	v, err := get(r, n.key)
+	if err != nil {
+		return err
+	}
+	n.next = 1
+	if v != nil {
+		if len(v) != 8 {
+			return badRecord("mark", v)
+		}
+		n.next = binary.BigEndian.Uint64(v)
+	}
+	n.mark = n.next + n.reserve
+	return b.Set(n.key, binary.BigEndian.AppendUint64(nil, n.mark), nil)
+}
+
+// take gives out the next number.
+func (n *numbers) take(s *Store) (uint64, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.next == n.mark {
+		b := s.db.NewBatch()
+		if err := b.Set(n.key, binary.BigEndian.AppendUint64(nil, n.mark+n.reserve), nil); err != nil {
+			return 0, err
+		}
+		if err := s.apply("reserve numbers", string(n.key), b, nil); err != nil {
+			return 0, err
+		}
+		n.mark += n.reserve
+	}
+	n.next++
+	return n.next - 1, nil
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// bucket is a bucket in memory. Its number is in all its keys, so that one
+// that is made again under the same name sees nothing of the first.
+type bucket struct {
+	id       uint64
+	settings atomic.Pointer[object.Bucket]
+	mu       sync.RWMutex // held for reading by who changes objects, for writing by who changes the bucket
+	gone     atomic.Bool
+	countMu  sync.Mutex
+	counts   counts
+}
+
+func (b *bucket) count(d counts) {
+	b.countMu.Lock()
+	b.counts.add(d)
+	b.countMu.Unlock()
+}
+
+func (b *bucket) counted() counts {
+	b.countMu.Lock()
+	defer b.countMu.Unlock()
+	return b.counts
+}
+
+// find returns a bucket.
+func (s *Store) find(op, name string) (*bucket, error) {
+	s.bucketMu.RLock()
+	b := s.buckets[name]
+	s.bucketMu.RUnlock()
+	if b == nil {
+		return nil, noBucket(op, name)
+	}
+	return b, nil
+}
+
+// hold keeps a bucket from being deleted or changed until release is called.
+func (b *bucket) hold(op string) (release func(), err error) {
+	b.mu.RLock()
+	if b.gone.Load() {
+		b.mu.RUnlock()
+		return nil, object.Fail(op, b.settings.Load().Name, object.ErrNoSuchBucket, "it was deleted meanwhile")
+	}
+	return b.mu.RUnlock, nil
+}
+
+func (s *Store) loadBuckets() error {
+	return s.each(kindBucket, func(k, v []byte) error {
+		id, o, err := decodeBucket(string(k[1:]), v)
+		if err != nil {
+			return err
+		}
+		b := &bucket{id: id}
+		b.settings.Store(o)
+		if b.counts, err = loadCounts(s.db, id); err != nil {
+			return err
+		}
+		s.buckets[o.Name] = b
+		return nil
+	})
+}
+
+func copyBucket(b *object.Bucket) object.Bucket {
+	c := *b
+	c.Settings = make(map[string][]byte, len(b.Settings))
+	for k, v := range b.Settings {
+		c.Settings[k] = bytes.Clone(v)
+	}
+	return c
+}
+
+// checkBucket refuses settings that no bucket can have, and fills in the kind of ETag.
+func checkBucket(op string, b *object.Bucket) error {
+	if b.ETag == "" {
+		b.ETag = object.ETagMD5
+	}
+	if b.ETag != object.ETagMD5 && b.ETag != object.ETagCRC64 {
+		return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("kind of ETag %q, expected %q or %q", b.ETag, object.ETagMD5, object.ETagCRC64))
+	}
+	switch b.Versioning {
+	case object.VersioningOff, object.VersioningEnabled, object.VersioningSuspended:
+		return nil
+	}
+	return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning, object.VersioningEnabled, object.VersioningSuspended))
+}
+
+// CreateBucket is object.Buckets'. A bucket without a kind of ETag gets ETagMD5.
+func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
+	const op = "create bucket"
+	end, err := s.begin(ctx, op, b.Name)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if n := len(b.Name); n < 1 || n > object.MaxKey {
+		return object.Fail(op, b.Name, object.ErrInvalidName, fmt.Sprintf("a name of %d bytes, expected 1 to %d", n, object.MaxKey))
+	}
+	c := copyBucket(&b)
+	if err := checkBucket(op, &c); err != nil {
+		return err
+	}
+	if c.Created.IsZero() {
+		c.Created = s.opts.Now()
+	}
+	c.Created = fromMilli(c.Created.UnixMilli())
+	if err := s.space.check(op, b.Name, 0); err != nil {
+		return err
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if _, err := s.find(op, b.Name); err == nil {
+		return object.Fail(op, b.Name, object.ErrBucketExists, "")
+	}
+	id, err := s.bucketIDs.take(s)
+	if err != nil {
+		return err
+	}
+	n := &bucket{id: id}
+	n.settings.Store(&c)
+	return s.setBucket(op, n, &c, func() {
+		s.bucketMu.Lock()
+		s.buckets[c.Name] = n
+		s.bucketMu.Unlock()
+	})
+}
+
+func (s *Store) setBucket(op string, b *bucket, o *object.Bucket, then func()) error {
+	t := s.change(b)
+	t.then = then
+	t.set(bucketKey(o.Name), encodeBucket(b.id, o))
+	return t.commit(op, o.Name)
+}
+
+// Bucket is object.Buckets'.
+func (s *Store) Bucket(ctx context.Context, name string) (*object.Bucket, error) {
+	const op = "bucket"
+	end, err := s.begin(ctx, op, name)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	b, err := s.find(op, name)
+	if err != nil {
+		return nil, err
+	}
+	return b.settings.Load(), nil
+}
+
+// UpdateBucket is object.Buckets'. Turning versioning off again is refused.
+func (s *Store) UpdateBucket(ctx context.Context, name string, change func(*object.Bucket) error) error {
+	const op = "update bucket"
+	end, err := s.begin(ctx, op, name)
+	if err != nil {
+		return err
+	}
+	defer end()
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	b, err := s.find(op, name)
+	if err != nil {
+		return err
+	}
+	old := b.settings.Load()
+	theirs := copyBucket(old)
+	if err := change(&theirs); err != nil {
+		return err
+	}
+	c := copyBucket(&theirs) // change may keep what it was given
+	c.Name, c.Created = old.Name, old.Created
+	if err := checkBucket(op, &c); err != nil {
+		return err
+	}
+	if c.Versioning == object.VersioningOff && old.Versioning != object.VersioningOff {
+		return errs.New(errs.Invalid, op, name, "versioning cannot be turned off again").WithFix("suspend it")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return s.setBucket(op, b, &c, func() { b.settings.Store(&c) })
+}
+
+// DeleteBucket is object.Buckets'.
+func (s *Store) DeleteBucket(ctx context.Context, name string) error {
+	const op = "delete bucket"
+	end, err := s.begin(ctx, op, name)
+	if err != nil {
+		return err
+	}
+	defer end()
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	b, err := s.find(op, name)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, kind := range []byte{kindObject, kindVersion} {
+		if err := eachIn(s.db, numbered(kind, b.id, 0), numbered(kind, b.id+1, 0), func(_, _ []byte) error { return errFound }); errors.Is(err, errFound) {
+			return object.Fail(op, name, object.ErrBucketNotEmpty, fmt.Sprintf("it has %+v", b.counted()))
+		} else if err != nil {
+			return err
+		}
+	}
+	t := s.change(b)
+	if err := s.dropUploads(t); err != nil {
+		t.cancel()
+		return err
+	}
+	t.del(bucketKey(name))
+	t.del(countsKey(b.id))
+	t.delta = counts{}
+	t.then = func() {
+		b.gone.Store(true)
+		s.bucketMu.Lock()
+		delete(s.buckets, name)
+		s.bucketMu.Unlock()
+	}
+	return t.commit(op, name)
+}
+
+// errFound ends an iteration that looks for anything at all.
+var errFound = errors.New("found")
+
+// ListBuckets is object.Buckets'.
+func (s *Store) ListBuckets(ctx context.Context) ([]object.Bucket, error) {
+	end, err := s.begin(ctx, "list buckets", "")
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	s.bucketMu.RLock()
+	defer s.bucketMu.RUnlock()
+	out := make([]object.Bucket, 0, len(s.buckets))
+	for _, name := range slices.Sorted(maps.Keys(s.buckets)) {
+		out = append(out, copyBucket(s.buckets[name].settings.Load()))
+	}
+	return out, nil
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"context"
+	"crypto/md5"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+// chosen are the parts that a completion names, in order.
+type chosen struct {
+	u     *upload
+	raw   [16]byte
+	parts []*part
+	infos []object.PartInfo
+	size  int64
+}
+
+// CompleteUpload is object.Uploads'. The order of the parts is judged before
+// their presence, that before their sizes, and the condition last.
+//
+// Where the parts lie in place one behind the other, the upload's file becomes
+// the object's, and no byte is read or written. Else they are copied into a new file, each compared with its sums.
+func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.Info, error) {
+	const op = "complete upload"
+	end, err := s.begin(ctx, op, c.Key)
+	if err != nil {
+		return object.Info{}, err
+	}
+	defer end()
+	bk, err := s.find(op, c.Bucket)
+	if err != nil {
+		return object.Info{}, err
+	}
+	raw, _ := parseName(c.Upload)
+	seq := s.uploadSeq(raw)
+	l := s.uploads.acquire(seq)
+	defer s.uploads.release(seq, l)
+
+	l.mu.Lock()
+	ch, err := s.choose(op, bk, c)
+	l.mu.Unlock()
+	if err != nil {
+		return object.Info{}, err
+	}
+	attrs, err := finished(op, c.Key, ch.u.attrs, c.Finish, copyInfo(object.Info{Parts: ch.infos}).Parts)
+	if err != nil {
+		return object.Info{}, err
+	}
+	v, cont, err := s.adopt(op, c.Key, ch)
+	if err != nil {
+		return object.Info{}, err
+	}
+	for {
+		if v == nil {
+			if v, cont, err = s.splice(ctx, op, c.Key, ch); err != nil {
+				// A part that was replaced, or an upload that was ended meanwhile, is the better reason.
+				l.mu.Lock()
+				e := s.unchanged(op, bk, c, ch)
+				l.mu.Unlock()
+				if e != nil {
+					err = e
+				}
+				return object.Info{}, err
+			}
+		}
+		v.attrs = attrs
+		info, err := s.finish(ctx, op, bk, l, c, ch, v, cont)
+		if errors.Is(err, errNotOurs) {
+			v = nil
+			continue
+		}
+		return info, err
+	}
+}
+
+// errNotOurs says that a part is on its way into the upload's file, so that it cannot become the object's.
+var errNotOurs = errors.New("a part is on its way into the file")
+
+// finish makes the object and ends the upload, in one change.
+func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c object.Complete, ch *chosen, v *version, cont *content) (object.Info, error) {
+	release, err := bk.hold(op)
+	if err == nil {
+		defer release()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		err = s.unchanged(op, bk, c, ch)
+	}
+	if err == nil && v.file == ch.u.file && len(l.busy) > 0 {
+		err = errNotOurs
+	}
+	if err != nil {
+		cont.abort()
+		return object.Info{}, err
+	}
+	return s.publishHeld(ctx, op, bk, c.Key, c.Condition, cont, v, func(t *tx) error {
+		return s.dropUpload(t, c.Key, ch.raw, ch.u, v.file)
+	})
+}
+
+// choose reads the parts that c names, or says which of them cannot be had.
+func (s *Store) choose(op string, bk *bucket, c object.Complete) (*chosen, error) {
+	u, raw, err := s.upload(op, bk, c.Key, c.Upload)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Parts) == 0 {
+		return nil, object.Fail(op, c.Key, object.ErrInvalidPart, "no part is named")
+	}
+	for i := 1; i < len(c.Parts); i++ {
+		if c.Parts[i].Number <= c.Parts[i-1].Number {
+			return nil, object.Fail(op, c.Key, object.ErrPartOrder, fmt.Sprintf("part %d after %d", c.Parts[i].Number, c.Parts[i-1].Number))
+		}
+	}
+	ch := &chosen{u: u, raw: raw}
+	for _, want := range c.Parts {
+		var p *part
+		if want.Number >= 1 && want.Number <= object.MaxParts {
+			if p, err = s.partAt(s.uploadSeq(raw), want.Number, false); err != nil {
+				return nil, err
+			}
+		}
+		if p == nil || want.ETag != "" && want.ETag != p.etag {
+			return nil, object.Fail(op, c.Key, object.ErrInvalidPart, fmt.Sprintf("part %d with ETag %q", want.Number, want.ETag))
+		}
+		ch.parts = append(ch.parts, p)
+		ch.infos = append(ch.infos, p.info(want.Number))
+		if ch.size += p.size; ch.size > datafile.MaxSize {
+			return nil, object.Fail(op, c.Key, object.ErrTooLarge, fmt.Sprintf("the parts have more than %d bytes", int64(datafile.MaxSize)))
+		}
+	}
+	for i, p := range ch.parts[:len(ch.parts)-1] {
+		if p.size < c.MinPart {
+			return nil, object.Fail(op, c.Key, object.ErrPartTooSmall, fmt.Sprintf("part %d has %d bytes, expected at least %d", c.Parts[i].Number, p.size, c.MinPart))
+		}
+	}
+	return ch, nil
+}
+
+// unchanged says whether the upload is still there with the parts that were chosen.
+func (s *Store) unchanged(op string, bk *bucket, c object.Complete, ch *chosen) error {
+	if _, _, err := s.upload(op, bk, c.Key, c.Upload); err != nil {
+		return err
+	}
+	for i, p := range ch.parts {
+		now, err := s.partAt(s.uploadSeq(ch.raw), c.Parts[i].Number, true)
+		if err != nil {
+			return err
+		}
+		if now == nil || now.file != p.file || now.off != p.off || now.crc != p.crc || now.modified != p.modified {
+			return object.Fail(op, c.Key, object.ErrInvalidPart, fmt.Sprintf("part %d was replaced meanwhile", c.Parts[i].Number))
+		}
+	}
+	return nil
+}
+
+// etag is made of the parts' MD5s where every part has one.
+func (ch *chosen) etag(crc uint64) string {
+	var sums []byte
+	for _, p := range ch.parts {
+		sums = append(sums, p.md5...)
+	}
+	if len(sums) == md5.Size*len(ch.parts) {
+		return fmt.Sprintf("%x-%d", md5.Sum(sums), len(ch.parts))
+	}
+	return crcETag(crc, ch.size, len(ch.parts))
+}
+
+// adopt makes an object of the upload's file, where the parts lie in it one
+// behind the other from its first byte on and nothing follows. It returns nil where that is not so.
+func (s *Store) adopt(op, key string, ch *chosen) (*version, *content, error) {
+	var pieces []datafile.Piece
+	var end int64
+	for _, p := range ch.parts {
+		if p.size == 0 {
+			continue
+		}
+		if p.file != ch.u.file || p.off != end {
+			return nil, nil, nil
+		}
+		cut, ok := datafile.Cut(p.off, p.size, p.sums)
+		if !ok {
+			return nil, nil, badRecord("part", p.encode())
+		}
+		pieces = append(pieces, cut...)
+		end += p.size
+	}
+	if end == 0 {
+		v := &version{etag: ch.etag(0)}
+		return v, &content{parts: ch.infos}, nil
+	}
+	sums, whole, size, err := datafile.JoinPieces(pieces)
+	if err != nil {
+		return nil, nil, err
+	}
+	// A part that was cut off, or is not wanted, may lie behind.
+	length, err := s.files.Length(datafile.ID(ch.u.file))
+	if err != nil {
+		s.partDamage(key, err)
+		return nil, nil, err
+	}
+	if length != size {
+		return nil, nil, nil
+	}
+	v := &version{size: size, crc: whole, etag: ch.etag(whole), file: ch.u.file}
+	return v, &content{Written: object.Written{Size: size, CRC64: whole}, sums: sums, parts: ch.infos}, nil
+}
+
+// splice copies the parts into a new file.
+func (s *Store) splice(ctx context.Context, op, key string, ch *chosen) (*version, *content, error) {
+	if err := s.space.check(op, key, ch.size); err != nil {
+		return nil, nil, err
+	}
+	body := &partsReader{s: s, parts: ch.parts}
+	c, err := s.receiveFile(ctx, body, ch.size, false)
+	body.close()
+	if err == nil {
+		err = c.sync(ctx)
+	}
+	if err != nil {
+		s.partDamage(key, err)
+		return nil, nil, err
+	}
+	c.parts = ch.infos
+	return c.version(ch.etag(c.CRC64), nil), c, nil
+}
+
+// partDamage tells of damage that was found in parts.
+func (s *Store) partDamage(key string, err error) {
+	var d *datafile.Damage
+	if errors.As(err, &d) {
+		s.damage(object.Damage{Ref: object.Ref{Key: key}, File: d.File, Off: d.Off, N: d.N, What: d.What})
+	}
+}
+
+// partsReader reads parts one behind the other, each compared with its sums.
+type partsReader struct {
+	s     *Store
+	parts []*part
+	now   *datafile.Pieces
+}
+
+// Read is io.Reader's.
+func (r *partsReader) Read(b []byte) (int, error) {
+	for {
+		if r.now == nil {
+			if len(r.parts) == 0 {
+				return 0, io.EOF
+			}
+			p := r.parts[0]
+			r.parts = r.parts[1:]
+			if p.size == 0 {
+				continue
+			}
+			cut, ok := datafile.Cut(p.off, p.size, p.sums)
+			if !ok {
+				return 0, badRecord("part", p.encode())
+			}
+			var err error
+			if r.now, err = r.s.files.OpenPieces(datafile.ID(p.file), cut); err != nil {
+				return 0, err
+			}
+		}
+		n, err := r.now.Read(b)
+		if !errors.Is(err, io.EOF) {
+			return n, err
+		}
+		r.close()
+	}
+}
+
+func (r *partsReader) close() {
+	if r.now != nil {
+		_ = r.now.Close() // nothing was written through it
+		r.now = nil
+	}
+}
+
+// readPart reads a part to its end; what it finds is a *datafile.Damage.
+func (s *Store) readPart(p *part, pace func(int64)) error {
+	r := &partsReader{s: s, parts: []*part{p}}
+	defer r.close()
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 && pace != nil {
+			pace(int64(n))
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

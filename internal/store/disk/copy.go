@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"context"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+// openRef opens the content that ref names.
+func (s *Store) openRef(op string, ref object.Ref) (object.Content, error) {
+	_, c, err := s.source(op, ref, object.Condition{})
+	return c, err
+}
+
+// source opens the content that ref names, on which cond is judged.
+func (s *Store) source(op string, ref object.Ref, cond object.Condition) (*version, object.Content, error) {
+	bk, err := s.find(op, ref.Bucket)
+	if err != nil {
+		return nil, nil, err
+	}
+	lock := s.stripes.of(bk.id, ref.Key)
+	lock.RLock()
+	defer lock.RUnlock()
+	v, latest, err := s.resolveContent(op, bk, ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := holds(op, ref.Key, cond, v); err != nil {
+		return nil, nil, err
+	}
+	c, err := s.openVersion(op, bk, ref.Key, v, latest)
+	return v, c, err
+}
+
+// Copy is object.Objects'. The copy keeps the ETag and the parts of its source, since it has its content.
+func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
+	const op = "copy"
+	end, err := s.begin(ctx, op, c.Key)
+	if err != nil {
+		return object.Info{}, err
+	}
+	defer end()
+	if err := checkKey(op, c.Key); err != nil {
+		return object.Info{}, err
+	}
+	if err := checkAttributes(op, c.Key, c.Attributes); err != nil {
+		return object.Info{}, err
+	}
+	from, open, err := s.source(op, c.From, c.FromCondition)
+	if err != nil {
+		return object.Info{}, err
+	}
+	defer func() { _ = open.Close() }()
+	bk, err := s.find(op, c.Bucket)
+	if err != nil {
+		return object.Info{}, err
+	}
+	attrs := merged(from.attrs, nil)
+	if c.Attributes != nil {
+		attrs = merged(c.Attributes, nil)
+	}
+	if c.From.Bucket == c.Bucket && c.From.Key == c.Key {
+		if info, done, err := s.rewrite(op, bk, c, from.seq, attrs); done || err != nil {
+			return info, err
+		}
+	}
+	if err := s.space.check(op, c.Key, from.size); err != nil {
+		return object.Info{}, err
+	}
+	cont, err := s.duplicate(ctx, open)
+	if err != nil {
+		return object.Info{}, err
+	}
+	cont.parts = open.Info().Parts
+	return s.publish(ctx, op, bk, c.Key, c.Condition, cont, cont.version(from.etag, attrs), nil)
+}
+
+// duplicate makes content of its own with the bytes of another, durable where it is a file.
+func (s *Store) duplicate(ctx context.Context, from object.Content) (*content, error) {
+	if in, ok := from.(*inlineContent); ok {
+		return &content{inline: in.data, Written: object.Written{Size: in.info.Size, CRC64: in.info.CRC64}}, nil
+	}
+	r := from.(*fileContent).r
+	id, err := s.fileIDs.take(s)
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.files.Create(datafile.ID(id), r.Size())
+	if err != nil {
+		return nil, err
+	}
+	got, err := w.Copy(ctx, []datafile.Source{{From: r, N: r.Size()}}, false)
+	if err == nil {
+		err = w.Sync(ctx)
+	}
+	if err != nil {
+		_ = w.Abort() // what stays is removed by the next recovery
+		return nil, err
+	}
+	return &content{file: w, sums: got.Sums, Written: object.Written{Size: got.Size, CRC64: got.CRC64}}, nil
+}
+
+// rewrite copies a current null version onto itself where the copy replaces
+// it: only its record changes. It does nothing where that is not so, or where it is not the version seq any more.
+func (s *Store) rewrite(op string, bk *bucket, c object.Copy, seq uint64, attrs map[string]string) (info object.Info, done bool, err error) {
+	release, err := bk.hold(op)
+	if err != nil {
+		return info, false, err
+	}
+	defer release()
+	lock := s.stripes.of(bk.id, c.Key)
+	lock.Lock()
+	defer lock.Unlock()
+	head, err := s.current(bk, c.Key)
+	if err != nil {
+		return info, false, err
+	}
+	if head == nil || head.seq != seq || !head.null() || bk.settings.Load().Versioning == object.VersioningEnabled {
+		return info, false, nil
+	}
+	if err := holds(op, c.Key, c.Condition, head); err != nil {
+		return info, false, err
+	}
+	v := *head
+	v.attrs, v.nonce, v.modified = attrs, nonce(), max(s.now(), head.modified)
+	if v.seq, err = s.seqs.take(s); err != nil {
+		return info, false, err
+	}
+	t := s.change(bk)
+	t.takeCurrent(c.Key, head)
+	t.putCurrent(c.Key, &v)
+	err = t.move(head.seq, &v, c.Key)
+	if err == nil {
+		err = t.commit(op, c.Key)
+	} else {
+		t.cancel()
+	}
+	if err != nil {
+		return info, false, err
+	}
+	info, err = s.fullInfo(bk, c.Key, &v, true)
+	return info, true, err
+}
+
+// move gives what lies under the sequence of a version to the new sequence of it.
+func (t *tx) move(old uint64, v *version, key string) error {
+	move := func(from, to []byte) error {
+		b, err := get(t.s.db, from)
+		if err != nil {
+			return err
+		}
+		if b == nil {
+			return errs.New(errs.Corrupt, "read metadata", key, "what belongs to the version is missing").WithFix("stop the server and run nebulaio store check")
+		}
+		t.del(from)
+		t.set(to, b)
+		return nil
+	}
+	if v.inline() {
+		if err := move(dataKey(old), dataKey(v.seq)); err != nil {
+			return err
+		}
+	}
+	if v.flags&flagParts != 0 {
+		if err := move(partsKey(old), partsKey(v.seq)); err != nil {
+			return err
+		}
+	}
+	if v.file != 0 {
+		t.own(v.file, owner{bucket: t.bk.id, key: key, seq: v.seq, part: -1})
+	}
+	return nil
+}

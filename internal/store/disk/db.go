@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+const (
+	// cacheSize bounds the blocks of metadata in memory. Pebble takes the memory
+	// of its memory tables out of its cache, so they come on top.
+	cacheSize = 64 << 20
+	// memTableSize bounds what is in memory only, and thereby the log that has
+	// to be read again after a crash: at most two of them.
+	memTableSize = 32 << 20
+	// separated is the length from which a value is kept apart from its key, so
+	// that listings do not read it. Records without many attributes are shorter.
+	separated = 1 << 10
+)
+
+// dbOptions are Pebble's.
+func dbOptions(fs vfs.FS, memTable uint64, readOnly bool, l pebble.Logger, background func(error)) *pebble.Options {
+	o := &pebble.Options{
+		FS:                          fs,
+		ReadOnly:                    readOnly,
+		Logger:                      l,
+		Merger:                      counting,
+		CacheSize:                   cacheSize + 3*int64(memTable),
+		MemTableSize:                memTable,
+		MemTableStopWritesThreshold: 4,
+		MaxOpenFiles:                512,
+		L0CompactionThreshold:       2,
+		L0StopWritesThreshold:       64,
+		LBaseMaxBytes:               64 << 20,
+		FormatMajorVersion:          pebble.FormatValueSeparation,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+		EventListener: &pebble.EventListener{
+			BackgroundError: background,
+			DataCorruption:  func(i pebble.DataCorruptionInfo) { background(fmt.Errorf("%s: %w", i.Path, i.Details)) },
+		},
+		WALBytesPerSync: 0,
+	}
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		o.Levels[i].BlockSize = 4 << 10
+		o.Levels[i].IndexBlockSize = 32 << 10
+	}
+	o.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
+		return pebble.ValueSeparationPolicy{
+			Enabled: true, MinimumSize: separated, MaxBlobReferenceDepth: 10,
+			RewriteMinimumAge: time.Minute, TargetGarbageRatio: 0.3,
+		}
+	}
+	return o
+}
+
+// logger hears what Pebble says. It never ends the process: what Pebble holds
+// for fatal makes the store refuse changes, and parks the goroutine it came from.
+type logger struct{ fence *fence }
+
+func (logger) Infof(string, ...any)  {}
+func (logger) Errorf(string, ...any) {}
+func (l logger) Fatalf(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	if !l.fence.armed.Load() {
+		panic(fatal{err})
+	}
+	l.fence.fail(err)
+	park()
+}
+
+// fatal is what Pebble held for fatal while it opened; open recovers it.
+type fatal struct{ error }
+
+// openDB opens the metadata, and turns whatever Pebble does on a failure into an error.
+func openDB(dir string, o *pebble.Options) (db *pebble.DB, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			f, ok := r.(error)
+			if !ok {
+				panic(r)
+			}
+			db, err = nil, f
+		}
+	}()
+	return pebble.Open(dir, o)
+}
+
+// get reads a value; it returns nil and no error where there is none.
+func get(r pebble.Reader, key []byte) ([]byte, error) {
+	v, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, errs.Wrap("read metadata", "", err)
+	}
+	c := append(make([]byte, 0, len(v)), v...)
+	return c, closer.Close()
+}
+
+// has says whether one of the keys exists.
+func has(r pebble.Reader, keys ...[]byte) (bool, error) {
+	for _, k := range keys {
+		v, err := get(r, k)
+		if v != nil || err != nil {
+			return v != nil, err
+		}
+	}
+	return false, nil
+}
+
+// writable says why no change can be made now, or nil.
+func (s *Store) writable(op, name string) error {
+	if err := s.fence.failure(); err != nil {
+		return s.failed(op, name, err)
+	}
+	if s.fence.full.Load() > 0 {
+		return object.Fail(op, name, object.ErrNoSpace, "the log of the metadata waits for space")
+	}
+	return nil
+}
+
+func (s *Store) failed(op, name string, cause error) error {
+	e := &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: bothErrors{object.ErrReadOnly, cause},
+		Msg: "the metadata could not be written, so the store takes no more changes", Fix: "look at the disk, then restart the server"}
+	if noSpace(cause) {
+		e.Err = bothErrors{object.ErrNoSpace, cause}
+	}
+	return e
+}
+
+// stallPatience is how long a change waits for space before its caller is told.
+const stallPatience = 3 * time.Second
+
+// apply makes a batch durable. Where it returns an error that isUnsure, the
+// outcome is known only later: the log failed, and the store has to be opened
+// again, or the log still waits for space. then, where given, is called once when the batch is durable.
+//
+// Pebble shares the sync of its log among all who commit at the same time. It
+// runs in a goroutine of its own, since it does not return when the log fails.
+func (s *Store) apply(op, name string, b *pebble.Batch, then func()) error {
+	if err := s.writable(op, name); err != nil {
+		_ = b.Close()
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := s.db.Apply(b, pebble.Sync)
+		if err == nil {
+			err = b.Close()
+		}
+		if err == nil && then != nil {
+			then()
+		}
+		done <- err
+	}()
+	wait := time.NewTimer(stallPatience)
+	defer wait.Stop()
+	for {
+		select {
+		case err := <-done:
+			return errs.Wrap(op, name, err)
+		case <-s.fence.closed:
+			e := s.failed(op, name, s.fence.failure())
+			return unsure{&errs.Error{Op: op, Name: name, Msg: "whether the change was made is known after a restart", Err: e}}
+		case <-wait.C:
+			if s.fence.full.Load() > 0 {
+				return unsure{object.Fail(op, name, object.ErrNoSpace, "the log of the metadata waits for space; the change is made when there is some")}
+			}
+			wait.Reset(stallPatience) // slow, but under way
+		}
+	}
+}
+
+// applyLazily makes a change that may be lost, since it would be made again.
+func (s *Store) applyLazily(change func(*pebble.Batch) error) {
+	if s.fence.failure() != nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := s.db.NewBatch()
+		if change(b) == nil {
+			_ = s.db.Apply(b, pebble.NoSync)
+		}
+		_ = b.Close()
+	}()
+	select {
+	case <-done:
+	case <-s.fence.closed:
+	}
+}

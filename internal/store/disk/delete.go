@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"context"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// Delete is object.Objects'.
+func (s *Store) Delete(ctx context.Context, d object.Deletion) (object.Deleted, error) {
+	out, fails := s.DeleteMany(ctx, d.Bucket, []object.Deletion{d})
+	return out[0], fails[0]
+}
+
+// deleteBatch bounds how many deletions become durable in one step.
+const deleteBatch = 1000
+
+// DeleteMany is object.Objects'. Deletions of one key see what those before
+// them did: a key that comes again begins a new step.
+func (s *Store) DeleteMany(ctx context.Context, bucket string, ds []object.Deletion) ([]object.Deleted, []error) {
+	const op = "delete"
+	out, fails := make([]object.Deleted, len(ds)), make([]error, len(ds))
+	all := func(err error) ([]object.Deleted, []error) {
+		for i := range fails {
+			fails[i] = err
+		}
+		return out, fails
+	}
+	end, err := s.begin(ctx, op, bucket)
+	if err != nil {
+		return all(err)
+	}
+	defer end()
+	bk, err := s.find(op, bucket)
+	if err != nil {
+		return all(err)
+	}
+	for i := 0; i < len(ds); {
+		seen := map[string]bool{}
+		j := i
+		for ; j < len(ds) && j-i < deleteBatch && !seen[ds[j].Key]; j++ {
+			seen[ds[j].Key] = true
+		}
+		s.deleteStep(ctx, op, bk, ds[i:j], out[i:j], fails[i:j])
+		i = j
+	}
+	return out, fails
+}
+
+// deleteStep deletes objects of different keys in one change.
+func (s *Store) deleteStep(ctx context.Context, op string, bk *bucket, ds []object.Deletion, out []object.Deleted, fails []error) {
+	keys := make([]string, len(ds))
+	for i := range ds {
+		keys[i] = ds[i].Key
+	}
+	err := func() error {
+		if err := ctx.Err(); err != nil {
+			return errs.Wrap(op, bk.settings.Load().Name, err)
+		}
+		release, err := bk.hold(op)
+		if err != nil {
+			return err
+		}
+		defer release()
+		defer s.stripes.lockAll(bk.id, keys)()
+		t := s.change(bk)
+		for i, d := range ds {
+			out[i], fails[i] = s.remove(t, op, d)
+		}
+		return t.commit(op, keys[0])
+	}()
+	if err == nil {
+		return
+	}
+	for i := range ds {
+		if fails[i] == nil {
+			out[i], fails[i] = object.Deleted{}, err
+		}
+	}
+}
+
+// remove deletes as the bucket's versioning says. The condition is judged on
+// the current version, also where another one is named.
+func (s *Store) remove(t *tx, op string, d object.Deletion) (object.Deleted, error) {
+	if err := checkKey(op, d.Key); err != nil {
+		return object.Deleted{}, err
+	}
+	head, err := s.current(t.bk, d.Key)
+	if err != nil {
+		return object.Deleted{}, err
+	}
+	if err := holds(op, d.Key, d.Condition, head); err != nil {
+		return object.Deleted{}, err
+	}
+	off := t.bk.settings.Load().Versioning == object.VersioningOff
+	id := d.Version
+	if id == "" && off {
+		id = object.NullVersion
+	}
+	if id == "" {
+		return s.mark(t, d.Key, head)
+	}
+	v, err := s.named(t.bk, d.Key, id, head)
+	if v == nil || err != nil {
+		return object.Deleted{}, err
+	}
+	if err := s.removeVersion(t, d.Key, head, v); err != nil {
+		return object.Deleted{}, err
+	}
+	gone := object.Deleted{Version: id, Marker: v.marker(), Existed: true}
+	if off {
+		gone.Version = ""
+	}
+	return gone, nil
+}
+
+// mark adds a delete marker.
+func (s *Store) mark(t *tx, key string, head *version) (object.Deleted, error) {
+	m := &version{flags: flagMarker}
+	if err := s.supersede(t, key, head, m); err != nil {
+		return object.Deleted{}, err
+	}
+	t.putOld(key, m)
+	return object.Deleted{Version: s.names.version(m), Marker: true, Existed: head != nil && !head.marker()}, nil
+}
+
+// removeVersion takes one version away; where it was the current one, the next becomes it.
+func (s *Store) removeVersion(t *tx, key string, head, v *version) error {
+	var next *version
+	wasHead := head != nil && head.seq == v.seq
+	if wasHead && t.bk.settings.Load().Versioning != object.VersioningOff {
+		var err error
+		if next, err = newestOld(s.db, t.bk.id, key, v.seq); err != nil {
+			return err
+		}
+	}
+	if wasHead && !v.marker() {
+		t.takeCurrent(key, v)
+	} else {
+		t.takeOld(key, v)
+	}
+	t.dropContent(v)
+	if next != nil && !next.marker() {
+		t.promote(key, next)
+	}
+	return nil
+}
+
+// SetAttributes is object.Objects'. A delete marker has none: ErrIsMarker.
+func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(map[string]string) error) error {
+	const op = "set attributes"
+	end, err := s.begin(ctx, op, ref.Key)
+	if err != nil {
+		return err
+	}
+	defer end()
+	bk, err := s.find(op, ref.Bucket)
+	if err != nil {
+		return err
+	}
+	release, err := bk.hold(op)
+	if err != nil {
+		return err
+	}
+	defer release()
+	lock := s.stripes.of(bk.id, ref.Key)
+	lock.Lock()
+	defer lock.Unlock()
+	v, latest, err := s.resolveContent(op, bk, ref)
+	if err != nil {
+		return err
+	}
+	as := merged(v.attrs, nil)
+	if err := change(as); err != nil {
+		return err
+	}
+	if err := checkAttributes(op, ref.Key, as); err != nil {
+		return err
+	}
+	v.attrs = as
+	t := s.change(bk)
+	if latest {
+		t.set(objectKey(bk.id, ref.Key), v.encode())
+	} else {
+		t.set(versionKey(bk.id, ref.Key, v.seq), v.encode())
+	}
+	return t.commit(op, ref.Key)
+}

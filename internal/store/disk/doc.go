@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package disk is an object store in a directory: content in plain files, metadata and small objects in Pebble.
+//
+// # Layout
+//
+//	FORMAT        what this directory is: format version and UUID; written once
+//	EPOCH         how often the store was opened, and where the last clean close was
+//	LOCK, OWNER   one process owns a store; OWNER says which
+//	meta/         Pebble
+//	data/, tmp/   files of content, see package datafile
+//	quarantine/   what check took out of data/ because nothing knows it
+//
+// # Keys
+//
+// A key of the metadata begins with a letter. Numbers are big-endian: bucket,
+// file and sequence have 8 bytes. A name that something follows is escaped
+// (0x00 becomes 0x00 0xff) and ended by 0x00 0x01, so that the order of keys
+// is the order of the names' bytes. Every value begins with a version byte, 1,
+// except numbers, which are 8 bytes.
+//
+//	b name                       a bucket: number, settings
+//	o bucket name                the current version of a key, unless that is a delete marker
+//	v bucket name/ ^sequence     a noncurrent version, or a delete marker; newest first
+//	n bucket name                the sequence of the key's null version, where that is under v
+//	d sequence                   content of a version that is kept here
+//	q sequence                   the parts that a version was completed of
+//	c file chunk4                sums of a file, 8192 each, where they are more than 8
+//	f file                       whose a file is: of a version, an upload, a part
+//	g file                       a file that nobody has any more and that is to be removed
+//	u bucket name/ id16          an upload
+//	p upload number2             a part
+//	r kind/ name                 a record of others
+//	s bucket                     what the bucket holds, a sum that batches add to
+//	m name                       uuid, epoch, closed, and the marks: files, sequences, buckets
+//
+// A version has one record and no copy of it. Its sequence is given out in
+// ascending order under the lock of its key, is never used twice, and is
+// hidden in the identifier that clients see, so that a version is found by a point read.
+//
+// # Invariants
+//
+// They are what Check proves.
+//
+//	I1  Under one key all sequences differ; that under o is above those under v.
+//	I2  Where a key has no o but has v, the newest v is a delete marker.
+//	I3  n exists exactly where a null version is under v, and names it; a key has at most one null version.
+//	I4  A version with content has exactly one of: d of its size, a file of at least its size with f naming the version and all sums.
+//	I5  Every f, d, q, c and p belongs to something that names it.
+//	I6  Every file in data/ has f, or g, or is the file of an upload; a file on g has no f.
+//	I7  The marks are above all numbers in use.
+//	I8  s is what counting gives.
+//
+// # Changes
+//
+// Content is written and synced before any lock is taken. Then, under the
+// key's lock, the condition is judged and one batch committed: the records,
+// and the removal list for what they replace. That is the commit point. The
+// sync of Pebble's log is shared by all who commit at the same time. Who reads
+// a key waits for a change of it that is not durable yet; listings do not.
+// Files on the removal list are removed afterwards, behind the scenes.
+//
+// # When the disk fails
+//
+// See fence. Where the log of the metadata finds no space it waits for space,
+// and the store refuses changes meanwhile. Where it fails otherwise, the store
+// refuses changes until it is opened again, and goes on reading. A change
+// that was under way at that moment returns an error that says that its outcome is not known.
+package disk

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// wrapIO says that op failed on name, with the sentinel that a caller can act on.
+func wrapIO(op, name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case noSpace(err):
+		return object.Fail(op, name, bothErrors{object.ErrNoSpace, err}, "")
+	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return object.Fail(op, name, bothErrors{object.ErrReadOnly, err}, "")
+	}
+	return errs.Wrap(op, name, err)
+}
+
+// lockTaken tells a lock that somebody holds from a file that cannot be opened.
+func lockTaken(err error) bool {
+	var path *fs.PathError
+	return !errors.As(err, &path) && (errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) || strings.Contains(err.Error(), "lock held"))
+}
+
+// bothErrors is a sentinel and what it came from.
+type bothErrors struct{ sentinel, cause error }
+
+func (b bothErrors) Error() string   { return b.sentinel.Error() + ": " + b.cause.Error() }
+func (b bothErrors) Unwrap() []error { return []error{b.sentinel, b.cause} }
+
+// unsure is the error of a change whose outcome is known only after the store
+// was opened again: its files must neither be removed nor settled.
+type unsure struct{ error }
+
+func (u unsure) Unwrap() error { return u.error }
+
+func isUnsure(err error) bool {
+	var u unsure
+	return errors.As(err, &u)
+}
+
+func noBucket(op, name string) error { return object.Fail(op, name, object.ErrNoSuchBucket, "") }
+
+func noKey(op, key, msg string) error { return object.Fail(op, key, object.ErrNoSuchKey, msg) }
+
+func checkKey(op, key string) error {
+	if n := len(key); n < 1 || n > object.MaxKey {
+		return object.Fail(op, key, object.ErrInvalidName, fmt.Sprintf("a key of %d bytes, expected 1 to %d", n, object.MaxKey))
+	}
+	return nil
+}
+
+func checkAttributes(op, key string, as map[string]string) error {
+	n := 0
+	for k, v := range as {
+		n += len(k) + len(v)
+	}
+	if n > object.MaxAttributes {
+		return object.Fail(op, key, object.ErrTooLarge, fmt.Sprintf("attributes of %d bytes, expected at most %d", n, object.MaxAttributes))
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// faults fails what its function says, while it is set.
+type faults struct {
+	f atomic.Pointer[func(errorfs.Op) error]
+}
+
+func (f *faults) MaybeError(op errorfs.Op) error {
+	if p := f.f.Load(); p != nil {
+		return (*p)(op)
+	}
+	return nil
+}
+
+func (f *faults) String() string { return "faults" }
+
+func (f *faults) set(p func(errorfs.Op) error) {
+	if p == nil {
+		f.f.Store(nil)
+		return
+	}
+	f.f.Store(&p)
+}
+
+func logWrite(op errorfs.Op) bool {
+	return strings.HasSuffix(op.Path, ".log") && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData)
+}
+
+func TestFailingLogRefusesChangesAndGoesOnReading(t *testing.T) {
+	mem, inject := vfs.NewMem(), &faults{}
+	told := make(chan error, 1)
+	s := openMem(t, errorfs.Wrap(mem, inject), func(o *Options) { o.Events.Failed = func(err error) { told <- err } })
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	putBytes(t, s, "b", "before", []byte("x"))
+	putBytes(t, s, "b", "large", content1(100<<10, 3))
+	inject.set(func(op errorfs.Op) error {
+		if logWrite(op) {
+			return syscall.EIO
+		}
+		return nil
+	})
+	for i, size := range []int{1, 1, 100 << 10} {
+		_, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: fmt.Sprint("during", i), Size: int64(size), Body: bytes.NewReader(content1(size, 1))})
+		if !errors.Is(err, object.ErrReadOnly) || !errors.Is(err, syscall.EIO) {
+			t.Fatalf("put %d while the log fails: %v", i, err)
+		}
+		if unknown := strings.Contains(err.Error(), "known after a restart"); unknown != (i == 0) {
+			t.Errorf("put %d says that its outcome is unknown: %v: %v", i, unknown, err)
+		}
+	}
+	if err := <-told; !errors.Is(err, syscall.EIO) {
+		t.Errorf("told %v", err)
+	}
+	if got := readAll(t, s, object.Ref{Bucket: "b", Key: "large"}); !bytes.Equal(got, content1(100<<10, 3)) {
+		t.Error("what was there before is not readable")
+	}
+	st, err := s.Stats()
+	if err != nil || st.Failure == "" {
+		t.Errorf("stats: %q, %v", st.Failure, err)
+	}
+	if err := s.Close(); !errors.Is(err, syscall.EIO) {
+		t.Errorf("close: %v", err)
+	}
+	inject.set(nil)
+	checked(t, Options{Dir: "store", FS: mem})
+	s = openMem(t, mem)
+	if got := readAll(t, s, object.Ref{Bucket: "b", Key: "before"}); string(got) != "x" {
+		t.Errorf("%q", got)
+	}
+	for i := range 2 {
+		_, err := s.Stat(t.Context(), object.Ref{Bucket: "b", Key: fmt.Sprint("during", i+1)})
+		if !errors.Is(err, object.ErrNoSuchKey) {
+			t.Errorf("a change that was refused: %v", err)
+		}
+	}
+	putBytes(t, s, "b", "after", []byte("y"))
+	closed(t, s)
+}
+
+func TestFullLogWaitsForSpaceAndGoesOn(t *testing.T) {
+	mem, inject := vfs.NewMem(), &faults{}
+	s := openMem(t, errorfs.Wrap(mem, inject))
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	met := make(chan struct{}, 1000)
+	inject.set(func(op errorfs.Op) error {
+		if logWrite(op) && op.Kind == errorfs.OpFileWrite {
+			met <- struct{}{}
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	done := make(chan error, 1)
+	put := func(ctx context.Context, key string) error {
+		_, err := s.Put(ctx, object.Put{Bucket: "b", Key: key, Size: 1, Body: strings.NewReader("x")})
+		return err
+	}
+	go func() { done <- put(context.Background(), "waits") }()
+	<-met
+	<-met // the second try comes after the store knows
+	if err := put(t.Context(), "refused"); !errors.Is(err, object.ErrNoSpace) {
+		t.Errorf("a change meanwhile: %v", err)
+	}
+	inject.set(nil)
+	if err := <-done; err != nil {
+		t.Errorf("the change that waited: %v", err)
+	}
+	putBytes(t, s, "b", "after", []byte("y"))
+	if _, err := s.Stat(t.Context(), object.Ref{Bucket: "b", Key: "waits"}); err != nil {
+		t.Error(err)
+	}
+	closed(t, s)
+	checked(t, Options{Dir: "store", FS: mem})
+}
+
+func TestReserveIsKept(t *testing.T) {
+	mem := vfs.NewMem()
+	mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 20, TotalBytes: 1 << 30})
+	s := openMem(t, mem)
+	err := s.CreateBucket(t.Context(), object.Bucket{Name: "b"})
+	if !errors.Is(err, object.ErrNoSpace) {
+		t.Fatalf("below the reserve: %v", err)
+	}
+	mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 30, TotalBytes: 1 << 31})
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	_, err = s.Put(t.Context(), object.Put{Bucket: "b", Key: "k", Size: 1 << 30, Body: strings.NewReader("")})
+	if !errors.Is(err, object.ErrNoSpace) {
+		t.Fatalf("more than fits: %v", err)
+	}
+	putBytes(t, s, "b", "k", []byte("x"))
+	mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1, TotalBytes: 1 << 31})
+	s.space.when.Store(0)
+	if _, err := s.Delete(t.Context(), object.Deletion{Ref: object.Ref{Bucket: "b", Key: "k"}}); err != nil {
+		t.Errorf("deleting on a full disk: %v", err)
+	}
+	closed(t, s)
+}
+
+// checked fails the test where the store breaks an invariant.
+func checked(t testing.TB, o Options) {
+	t.Helper()
+	r, err := Check(context.Background(), o, CheckOptions{})
+	if err != nil || r.Found > 0 {
+		t.Fatalf("check: %v, %d problems: %+v", err, r.Found, r.Problems)
+	}
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// fence stands between Pebble and the file system. Pebble ends the process
+// (Fatalf, or a panic under a mutex that it has already unlocked) when its log
+// or its manifest cannot be written. So that this never happens, an error of
+// those files does not return to it:
+//
+//   - no space left: the write waits and is tried again until there is space;
+//     meanwhile the store refuses changes with object.ErrNoSpace;
+//   - anything else: the store has failed. The goroutine that met the error is
+//     parked for good, and nothing is written any more, so that the next Open
+//     finds what was there at that moment.
+//
+// Errors of tables are returned: Pebble tries flushes and compactions again by itself.
+type fence struct {
+	vfs.FS
+	armed   atomic.Bool   // false while Pebble opens: errors are returned
+	closed  chan struct{} // closed when the store has failed, or is abandoned
+	once    sync.Once
+	mu      sync.Mutex
+	err     error
+	full    atomic.Int32 // writers that wait for space
+	syncs   atomic.Uint64
+	onFail  func(error)
+	waiting time.Duration // between two tries
+}
+
+func newFence(fs vfs.FS, onFail func(error)) *fence {
+	return &fence{FS: fs, closed: make(chan struct{}), onFail: onFail, waiting: 200 * time.Millisecond}
+}
+
+// fail ends all writing; the first error stays.
+func (f *fence) fail(err error) {
+	f.once.Do(func() {
+		f.mu.Lock()
+		f.err = err
+		f.mu.Unlock()
+		close(f.closed)
+		if f.onFail != nil {
+			f.onFail(err)
+		}
+	})
+}
+
+// failure is why the store takes no changes any more, or nil.
+func (f *fence) failure() error {
+	select {
+	case <-f.closed:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.err
+	default:
+		return nil
+	}
+}
+
+func vital(name string) bool {
+	return strings.HasSuffix(name, ".log") || strings.Contains(name, "MANIFEST") || strings.Contains(name, "marker.")
+}
+
+func noSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, object.ErrNoSpace)
+}
+
+// park keeps a goroutine of Pebble from going on with an error it does not survive.
+func park() { select {} }
+
+// do runs one step on a file. It returns only what the caller survives.
+func (f *fence) do(vital bool, step func() error) error {
+	for {
+		if err := f.failure(); err != nil && f.armed.Load() {
+			if vital {
+				park()
+			}
+			return err
+		}
+		err := step()
+		if err == nil || !vital || !f.armed.Load() {
+			return err
+		}
+		if !noSpace(err) {
+			f.fail(err)
+			park()
+		}
+		f.full.Add(1)
+		select {
+		case <-time.After(f.waiting):
+		case <-f.closed:
+		}
+		f.full.Add(-1)
+	}
+}
+
+func (f *fence) file(name string, open func() (vfs.File, error)) (vfs.File, error) {
+	v := vital(name)
+	var file vfs.File
+	err := f.do(v, func() (err error) {
+		file, err = open()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &fencedFile{File: file, fence: f, vital: v}, nil
+}
+
+// Create makes the names in a directory durable before it makes a marker there.
+// Pebble syncs the directory once after it has made both a manifest and the
+// marker that names it; where a power cut keeps only the second, the store
+// could not be opened any more.
+func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasPrefix(f.PathBase(name), "marker.") {
+		if err := syncDir(f, f.PathDir(name)); err != nil {
+			return nil, err
+		}
+	}
+	return f.file(name, func() (vfs.File, error) { return f.FS.Create(name, c) })
+}
+
+func (f *fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return f.file(name, func() (vfs.File, error) { return f.FS.OpenReadWrite(name, c, opts...) })
+}
+
+func (f *fence) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return f.file(name, func() (vfs.File, error) { return f.FS.ReuseForWrite(old, name, c) })
+}
+
+func (f *fence) OpenDir(name string) (vfs.File, error) {
+	// The directory is synced on behalf of logs, manifests and tables alike.
+	var file vfs.File
+	err := f.do(true, func() (err error) {
+		file, err = f.FS.OpenDir(name)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &fencedFile{File: file, fence: f, vital: true}, nil
+}
+
+func (f *fence) Rename(old, name string) error {
+	return f.do(vital(name), func() error { return f.FS.Rename(old, name) })
+}
+
+func (f *fence) Link(old, name string) error {
+	return f.do(vital(name), func() error { return f.FS.Link(old, name) })
+}
+
+func (f *fence) Remove(name string) error {
+	return f.do(false, func() error { return f.FS.Remove(name) })
+}
+
+func (f *fence) RemoveAll(name string) error {
+	return f.do(false, func() error { return f.FS.RemoveAll(name) })
+}
+
+// Lock gives Pebble a lock that is none: the store has its own over the whole
+// directory, which does not outlive the store when Pebble had to be abandoned.
+func (f *fence) Lock(string) (io.Closer, error) { return noLock{}, nil }
+
+func (f *fence) Unwrap() vfs.FS { return f.FS }
+
+type noLock struct{}
+
+func (noLock) Close() error { return nil }
+
+type fencedFile struct {
+	vfs.File
+	fence *fence
+	vital bool
+}
+
+// Write goes on after a short write where the file system had no space in between.
+func (f *fencedFile) Write(p []byte) (n int, err error) {
+	err = f.fence.do(f.vital, func() error {
+		k, err := f.File.Write(p[n:])
+		n += k
+		if err == nil && n < len(p) {
+			err = io.ErrShortWrite
+		}
+		return err
+	})
+	return n, err
+}
+
+func (f *fencedFile) WriteAt(p []byte, off int64) (n int, err error) {
+	err = f.fence.do(f.vital, func() (err error) {
+		n, err = f.File.WriteAt(p, off)
+		return err
+	})
+	return n, err
+}
+
+// A sync that failed is not tried again, whatever the reason: the kernel may have dropped what it could not write.
+func (f *fencedFile) synced(step func() error) error {
+	if f.vital {
+		f.fence.syncs.Add(1)
+	}
+	return f.fence.do(f.vital, func() error {
+		err := step()
+		if err != nil && f.vital && f.fence.armed.Load() {
+			f.fence.fail(err)
+			park()
+		}
+		return err
+	})
+}
+
+func (f *fencedFile) Sync() error     { return f.synced(f.File.Sync) }
+func (f *fencedFile) SyncData() error { return f.synced(f.File.SyncData) }
+
+func (f *fencedFile) SyncTo(n int64) (full bool, err error) {
+	err = f.synced(func() (err error) {
+		full, err = f.File.SyncTo(n)
+		return err
+	})
+	return full, err
+}
+
+func (f *fencedFile) Preallocate(off, n int64) error {
+	// Room made ahead is a help, no need: a log that finds none is told so when it writes.
+	if err := f.File.Preallocate(off, n); err != nil && !f.vital {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// formatVersion is what this code reads and writes.
+const formatVersion = 1
+
+// The names in the root of a store.
+const (
+	formatName = "FORMAT" // what this directory is; written once
+	epochName  = "EPOCH"  // how new the metadata has to be; written at each open and close
+	lockName   = "LOCK"
+	ownerName  = "OWNER" // the process that holds the lock
+	metaName   = "meta"
+	dataName   = "data"
+	tmpName    = "tmp"
+	asideName  = "quarantine"
+)
+
+// maxNote bounds what is read of a note.
+const maxNote = 4096
+
+// note is a small file of lines "name value" in the root of a store.
+type note map[string]string
+
+func (n note) number(name string) (uint64, bool) {
+	v, err := strconv.ParseUint(n[name], 10, 64)
+	return v, err == nil
+}
+
+// parseNote reads the lines; a line that is none, or a name that comes twice, is an error.
+func parseNote(b []byte) (note, error) {
+	n := note{}
+	for line := range strings.Lines(string(b)) {
+		k, v, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if _, twice := n[k]; !ok || k == "" || v == "" || twice || !strings.HasSuffix(line, "\n") {
+			return nil, fmt.Errorf("line %q, expected a name and a value", line)
+		}
+		n[k] = v
+	}
+	return n, nil
+}
+
+// readNote returns nil where the file does not exist.
+func readNote(f vfs.FS, path string) (note, error) {
+	const op = "open store"
+	file, err := f.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, errs.Wrap(op, path, err)
+	}
+	defer func() { _ = file.Close() }()
+	b, err := io.ReadAll(io.LimitReader(file, maxNote))
+	if err != nil {
+		return nil, errs.Wrap(op, path, err)
+	}
+	n, err := parseNote(b)
+	if err != nil {
+		return nil, errs.New(errs.Corrupt, op, path, err.Error()).WithFix("restore the file from a backup; nothing was changed")
+	}
+	return n, nil
+}
+
+// writeNote replaces a note: whole or not at all.
+func writeNote(f vfs.FS, dir, name, text string) error {
+	const op = "write store note"
+	path, tmp := f.PathJoin(dir, name), f.PathJoin(dir, name+".new")
+	err := func() error {
+		file, err := f.Create(tmp, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(file, text)
+		if err == nil {
+			err = file.Sync()
+		}
+		if e := file.Close(); err == nil {
+			err = e
+		}
+		if err != nil {
+			return err
+		}
+		if err := f.Rename(tmp, path); err != nil {
+			return err
+		}
+		return syncDir(f, dir)
+	}()
+	return wrapIO(op, path, err)
+}
+
+func syncDir(f vfs.FS, dir string) error {
+	d, err := f.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if e := d.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// newUUID is a random UUID, version 4.
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+func formatNote(uuid string) string {
+	return fmt.Sprintf("nebulaio store\nformat %d\nuuid %s\n", formatVersion, uuid)
+}
+
+// checkFormat refuses a directory that this code must not touch.
+func checkFormat(dir string, n note) (uuid string, err error) {
+	const op = "open store"
+	v, ok := n.number("format")
+	if n["nebulaio"] != "store" || !ok || n["uuid"] == "" {
+		return "", errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is not a store's: it has %q", formatName, map[string]string(n))).
+			WithFix("choose another directory, or restore the file; nothing was changed")
+	}
+	if v > formatVersion {
+		return "", errs.New(errs.Unsupported, op, dir, fmt.Sprintf("the store has format %d, this program knows up to %d", v, formatVersion)).
+			WithFix("use a newer nebulaio; nothing was changed")
+	}
+	return n["uuid"], nil
+}
+
+// lockStore makes this process the one owner of a store.
+func lockStore(f vfs.FS, dir string) (io.Closer, error) {
+	const op = "open store"
+	lock, err := f.Lock(f.PathJoin(dir, lockName))
+	if err != nil {
+		if !lockTaken(err) {
+			return nil, wrapIO(op, dir, err)
+		}
+		holder := "another process"
+		if n, _ := readNote(f, f.PathJoin(dir, ownerName)); n["pid"] != "" {
+			holder = "process " + n["pid"]
+		}
+		return nil, &errs.Error{Kind: errs.Invalid, Op: op, Name: dir, Msg: holder + " has this store open", Err: err,
+			Fix: "stop it first, or use its admin interface"}
+	}
+	if err := writeNote(f, dir, ownerName, fmt.Sprintf("pid %d\n", os.Getpid())); err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
+	return lock, nil
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+// Stat is object.Objects'.
+func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
+	const op = "stat"
+	end, err := s.begin(ctx, op, ref.Key)
+	if err != nil {
+		return object.Info{}, err
+	}
+	defer end()
+	bk, err := s.find(op, ref.Bucket)
+	if err != nil {
+		return object.Info{}, err
+	}
+	lock := s.stripes.of(bk.id, ref.Key)
+	lock.RLock()
+	defer lock.RUnlock()
+	v, latest, err := s.resolve(op, bk, ref)
+	if v == nil {
+		return object.Info{}, err
+	}
+	i, partsErr := s.fullInfo(bk, ref.Key, v, latest)
+	if err == nil {
+		err = partsErr
+	}
+	return i, err
+}
+
+// Open is object.Objects'. The key is locked until the file is open, so that it cannot be removed in between.
+func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error) {
+	const op = "open"
+	end, err := s.begin(ctx, op, ref.Key)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	bk, err := s.find(op, ref.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	lock := s.stripes.of(bk.id, ref.Key)
+	lock.RLock()
+	defer lock.RUnlock()
+	v, latest, err := s.resolveContent(op, bk, ref)
+	if err != nil {
+		return nil, err
+	}
+	return s.openVersion(op, bk, ref.Key, v, latest)
+}
+
+// resolveContent is resolve for those who need content: a delete marker has none.
+func (s *Store) resolveContent(op string, bk *bucket, ref object.Ref) (*version, bool, error) {
+	v, latest, err := s.resolve(op, bk, ref)
+	if err == nil && v.marker() {
+		err = object.Fail(op, ref.Key, object.ErrIsMarker, ref.Version)
+	}
+	return v, latest, err
+}
+
+// openVersion opens the content of a version under the key's lock.
+func (s *Store) openVersion(op string, bk *bucket, key string, v *version, latest bool) (object.Content, error) {
+	i, err := s.fullInfo(bk, key, v, latest)
+	if err != nil {
+		return nil, err
+	}
+	if v.file == 0 {
+		b, err := s.inlineOf(op, i, v)
+		if err != nil {
+			return nil, err
+		}
+		return &inlineContent{info: i, data: b}, nil
+	}
+	r, err := s.files.OpenRead(datafile.ID(v.file), v.size, func() ([]uint64, error) { return loadSums(s.db, v) })
+	if err != nil {
+		var d *datafile.Damage
+		if errors.As(err, &d) {
+			s.fileDamage(i, d)
+		}
+		return nil, &errs.Error{Op: op, Name: key, Err: err}
+	}
+	r.OnDamage = func(d *datafile.Damage) { s.fileDamage(i, d) }
+	return &fileContent{info: i, r: r}, nil
+}
+
+func (s *Store) fileDamage(i object.Info, d *datafile.Damage) {
+	s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: d.File, Off: d.Off, N: d.N, What: d.What})
+}
+
+// inlineOf reads content that lies with the metadata. It is small: it is compared each time.
+func (s *Store) inlineOf(op string, i object.Info, v *version) ([]byte, error) {
+	b, what, err := readInline(s.db, v)
+	if err != nil || what == "" {
+		return b, err
+	}
+	s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, N: v.size, What: what})
+	return nil, object.Fail(op, i.Key, object.ErrDamaged, fmt.Sprintf("%s: %d bytes kept with the metadata, %d found", what, v.size, len(b)))
+}
+
+// readInline reads content that lies with the metadata; what says what is wrong with it.
+func readInline(r pebble.Reader, v *version) (b []byte, what string, err error) {
+	if v.size == 0 {
+		return nil, "", nil
+	}
+	if b, err = get(r, dataKey(v.seq)); err != nil {
+		return nil, "", err
+	}
+	switch {
+	case b == nil:
+		what = "missing"
+	case int64(len(b)) != v.size:
+		what = "short"
+	case checksum.Of(b) != v.crc:
+		what = "checksum"
+	}
+	return b, what, nil
+}
+
+func copyInfo(i object.Info) object.Info {
+	i.Attributes = maps.Clone(i.Attributes)
+	i.Parts = slices.Clone(i.Parts)
+	for k := range i.Parts {
+		i.Parts[k].Attributes = maps.Clone(i.Parts[k].Attributes)
+	}
+	return i
+}
+
+// inlineContent is content that is in memory.
+type inlineContent struct {
+	info   object.Info
+	data   []byte
+	closed atomic.Bool
+}
+
+// Info is object.Content's.
+func (c *inlineContent) Info() object.Info { return copyInfo(c.info) }
+
+// Section is object.Content's.
+func (c *inlineContent) Section(r object.Range) (object.Body, error) {
+	if c.closed.Load() {
+		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
+	}
+	size := int64(len(c.data))
+	if r.Off < 0 || r.N < 0 || r.Off > size || r.N > size-r.Off {
+		return nil, object.Fail("read", c.info.Key, object.ErrInvalidRange, fmt.Sprintf("%d bytes from %d of %d", r.N, r.Off, size))
+	}
+	return &inlineBody{*bytes.NewReader(c.data[r.Off : r.Off+r.N])}, nil
+}
+
+// Close is object.Content's.
+func (c *inlineContent) Close() error {
+	c.closed.Store(true)
+	return nil
+}
+
+type inlineBody struct{ bytes.Reader }
+
+// Len is object.Body's.
+func (b *inlineBody) Len() int64 { return int64(b.Reader.Len()) }
+
+// Close is object.Body's.
+func (b *inlineBody) Close() error { return nil }
+
+// fileContent is content in a file of its own.
+type fileContent struct {
+	info   object.Info
+	r      *datafile.Reader
+	closed atomic.Bool
+}
+
+var _ object.Filer = (*fileContent)(nil)
+
+// Info is object.Content's.
+func (c *fileContent) Info() object.Info { return copyInfo(c.info) }
+
+// Section is object.Content's.
+func (c *fileContent) Section(r object.Range) (object.Body, error) {
+	if c.closed.Load() {
+		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
+	}
+	return c.r.Section(r.Off, r.N)
+}
+
+// File is object.Filer's.
+func (c *fileContent) File() (*os.File, bool) { return c.r.File() }
+
+// Close is object.Content's.
+func (c *fileContent) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	return c.r.Close()
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// current reads the current version of a key, nil where it has none. A delete
+// marker can only be current in a bucket that has, or had, versioning.
+func (s *Store) current(bk *bucket, key string) (*version, error) {
+	return currentIn(s.db, bk.id, key, bk.settings.Load().Versioning != object.VersioningOff)
+}
+
+func currentIn(r pebble.Reader, bucket uint64, key string, versioned bool) (*version, error) {
+	b, closer, err := r.Get(objectKey(bucket, key))
+	if err == nil {
+		v, err := decodeVersion(b, false)
+		_ = closer.Close()
+		return v, err
+	}
+	if !errors.Is(err, pebble.ErrNotFound) {
+		return nil, errs.Wrap("read metadata", key, err)
+	}
+	if !versioned {
+		return nil, nil
+	}
+	return newestOld(r, bucket, key, ^uint64(0))
+}
+
+// newestOld reads the newest noncurrent version or delete marker of a key with
+// a sequence below seq, nil where there is none.
+func newestOld(r pebble.Reader, bucket uint64, key string, below uint64) (*version, error) {
+	prefix := versionPrefix(bucket, key)
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+	if err != nil {
+		return nil, errs.Wrap("read metadata", key, err)
+	}
+	defer func() { _ = it.Close() }()
+	if !it.SeekGE(binary.BigEndian.AppendUint64(prefix, ^below+1)) {
+		return nil, errs.Wrap("read metadata", key, it.Error())
+	}
+	b, err := it.ValueAndErr()
+	if err != nil {
+		return nil, errs.Wrap("read metadata", key, err)
+	}
+	return decodeVersion(b, false)
+}
+
+// oldAt reads the noncurrent version of a key with that sequence, nil where there is none.
+func oldAt(r pebble.Reader, bucket uint64, key string, seq uint64) (*version, error) {
+	b, err := get(r, versionKey(bucket, key, seq))
+	if b == nil || err != nil {
+		return nil, err
+	}
+	return decodeVersion(b, false)
+}
+
+// oldNull reads the null version of a key where it is not the current one.
+func oldNull(r pebble.Reader, bucket uint64, key string) (*version, error) {
+	b, err := get(r, nullKey(bucket, key))
+	if b == nil || err != nil {
+		return nil, err
+	}
+	if len(b) != 8 {
+		return nil, badRecord("null version", b)
+	}
+	return oldAt(r, bucket, key, binary.BigEndian.Uint64(b))
+}
+
+// named reads the version that has an identifier, nil where there is none; head
+// is the current one, or nil.
+func (s *Store) named(bk *bucket, key, id string, head *version) (*version, error) {
+	if id == object.NullVersion {
+		if head != nil && head.null() {
+			return head, nil
+		}
+		return oldNull(s.db, bk.id, key)
+	}
+	raw, ok := parseName(id)
+	if !ok {
+		return nil, nil
+	}
+	nonce, seq := s.names.split(raw)
+	v := head
+	if head == nil || head.seq != seq {
+		var err error
+		if v, err = oldAt(s.db, bk.id, key, seq); v == nil || err != nil {
+			return nil, err
+		}
+	}
+	if v.nonce != nonce || v.null() {
+		return nil, nil
+	}
+	return v, nil
+}
+
+// resolve reads the version that ref names, under the key's lock. Where the
+// current version is a delete marker, it is returned with ErrNoSuchKey.
+func (s *Store) resolve(op string, bk *bucket, ref object.Ref) (v *version, latest bool, err error) {
+	head, err := s.current(bk, ref.Key)
+	if err != nil {
+		return nil, false, err
+	}
+	if ref.Version == "" {
+		switch {
+		case head == nil:
+			return nil, false, noKey(op, ref.Key, "")
+		case head.marker():
+			return head, true, noKey(op, ref.Key, "it is deleted")
+		}
+		return head, true, nil
+	}
+	v, err = s.named(bk, ref.Key, ref.Version, head)
+	if err != nil {
+		return nil, false, err
+	}
+	if v == nil {
+		return nil, false, object.Fail(op, ref.Key, object.ErrNoSuchVersion, ref.Version)
+	}
+	return v, head != nil && head.seq == v.seq, nil
+}
+
+// info is what callers see of a version.
+func (s *Store) info(bk *bucket, key string, v *version, latest bool) object.Info {
+	i := object.Info{
+		Bucket: bk.settings.Load().Name, Key: key, Version: s.names.version(v), Latest: latest, Marker: v.marker(),
+		Size: v.size, ETag: v.etag, CRC64: v.crc, Modified: fromMilli(v.modified), Attributes: v.attrs,
+	}
+	if i.Attributes == nil && !i.Marker {
+		i.Attributes = map[string]string{}
+	}
+	return i
+}
+
+// fullInfo is info with the parts, which have a record of their own.
+func (s *Store) fullInfo(bk *bucket, key string, v *version, latest bool) (object.Info, error) {
+	i := s.info(bk, key, v, latest)
+	var err error
+	i.Parts, err = loadParts(s.db, v)
+	return i, err
+}
+
+func loadParts(r pebble.Reader, v *version) ([]object.PartInfo, error) {
+	if v.flags&flagParts == 0 {
+		return nil, nil
+	}
+	b, err := get(r, partsKey(v.seq))
+	if err != nil {
+		return nil, err
+	}
+	return decodeParts(b)
+}
+
+// holds judges a condition on a version, nil where there is none; a delete marker is none.
+func holds(op, key string, c object.Condition, v *version) error {
+	if c == (object.Condition{}) {
+		return nil
+	}
+	if v == nil || v.marker() {
+		if c.IfMatch != "" || c.IfSize != nil || c.IfModified != nil {
+			return noKey(op, key, "the condition needs an object")
+		}
+		return nil
+	}
+	fail := func(format string, args ...any) error {
+		return object.Fail(op, key, object.ErrPrecondition, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case c.IfMatch != "" && c.IfMatch != "*" && c.IfMatch != v.etag:
+		return fail("ETag %q, expected %q", v.etag, c.IfMatch)
+	case c.IfNoneMatch == "*" || c.IfNoneMatch != "" && c.IfNoneMatch == v.etag:
+		return fail("ETag %q, expected none of %q", v.etag, c.IfNoneMatch)
+	case c.IfSize != nil && *c.IfSize != v.size:
+		return fail("size %d, expected %d", v.size, *c.IfSize)
+	case c.IfModified != nil && c.IfModified.Unix() != fromMilli(v.modified).Unix():
+		return fail("modified %s, expected %s", fromMilli(v.modified).Format(time.RFC3339), c.IfModified.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// merged is a map of its own with the attributes of both; those of more win.
+func merged(as, more map[string]string) map[string]string {
+	out := make(map[string]string, len(as)+len(more))
+	maps.Copy(out, as)
+	maps.Copy(out, more)
+	return out
+}
+
+// finished calls a Finish hook and returns all attributes.
+func finished[T any](op, key string, as map[string]string, hook func(T) (map[string]string, error), arg T) (map[string]string, error) {
+	var more map[string]string
+	if hook != nil {
+		var err error
+		if more, err = hook(arg); err != nil {
+			return nil, err
+		}
+	}
+	all := merged(as, more)
+	return all, checkAttributes(op, key, all)
+}

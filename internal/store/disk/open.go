@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+// Open opens the store in a directory, or makes one where the directory is
+// missing or has neither data nor metadata. It takes the store's lock, refuses
+// what is not whole or not its own without changing anything, replays the log
+// of the metadata, and finishes what a crash left undone. It walks over no data.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	const op = "open store"
+	if o.Dir == "" {
+		return nil, errs.New(errs.Invalid, op, "", "no directory is named")
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, errs.Wrap(op, o.Dir, err)
+	}
+	if err := o.defaults(); err != nil {
+		return nil, err
+	}
+	s := newStore(o)
+	if err := s.open(ctx); err != nil {
+		s.abandon()
+		return nil, err
+	}
+	return s, nil
+}
+
+// abandon lets go of what open had got hold of.
+func (s *Store) abandon() {
+	if s.remover.running {
+		s.remover.stop()
+	}
+	if s.files != nil {
+		_ = s.files.Close()
+	}
+	if s.db != nil {
+		_ = s.closeDB()
+	}
+	if s.lock != nil {
+		_ = s.lock.Close()
+	}
+}
+
+func (s *Store) open(ctx context.Context) error {
+	const op = "open store"
+	dir := s.opts.Dir
+	if err := s.fs.MkdirAll(dir, 0o700); err != nil {
+		return wrapIO(op, dir, err)
+	}
+	var err error
+	if s.lock, err = lockStore(s.fs, dir); err != nil {
+		return err
+	}
+	if err := s.look(); err != nil {
+		return err
+	}
+	if err := s.openMeta(false); err != nil {
+		return err
+	}
+	if s.files == nil {
+		if s.files, err = datafile.Open(s.fileOptions()); err != nil {
+			return err
+		}
+	}
+	if err := s.loadBuckets(); err != nil {
+		return err
+	}
+	s.fence.armed.Store(true)
+	if err := s.beginEpoch(); err != nil {
+		return err
+	}
+	return s.recover(ctx)
+}
+
+// look refuses a directory that is not whole or not a store's own. Pebble
+// changes its files when it is opened, so it is opened for reading first: what is refused stays as it is.
+func (s *Store) look() error {
+	exists, err := s.metaExists(s.fs.PathJoin(s.opts.Dir, metaName))
+	if err != nil {
+		return err
+	}
+	if !exists {
+		format, err := readNote(s.fs, s.fs.PathJoin(s.opts.Dir, formatName))
+		if err != nil {
+			return err
+		}
+		if format != nil {
+			if _, err := checkFormat(s.opts.Dir, format); err != nil {
+				return err
+			}
+		}
+		return s.refuseWithoutMeta(format != nil)
+	}
+	if err := s.openMeta(true); err != nil {
+		return err
+	}
+	if s.epoch > 0 {
+		if err := s.checkData(); err != nil {
+			return err
+		}
+		if s.files, err = datafile.Open(s.fileOptions()); err != nil {
+			return err
+		}
+		if err := s.checkAge(); err != nil {
+			return err
+		}
+	}
+	err = s.db.Close()
+	s.db = nil
+	return wrapIO("open store", s.opts.Dir, err)
+}
+
+// checkData refuses a store whose data is elsewhere, on a disk that is not mounted for one.
+func (s *Store) checkData() error {
+	_, err := s.fs.Stat(s.fs.PathJoin(s.opts.Dir, dataName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return errs.New(errs.Corrupt, "open store", s.opts.Dir, fmt.Sprintf("the data is gone: %s/ exists, %s/ does not", metaName, dataName)).
+			WithFix("mount or restore " + dataName + "/; nothing was changed")
+	}
+	return wrapIO("open store", s.opts.Dir, err)
+}
+
+func (s *Store) fileOptions() datafile.Options {
+	return datafile.Options{
+		FS: s.fs, Dir: s.opts.Dir, Verify: s.opts.Verify, OpenFiles: s.opts.OpenFiles,
+		Released: func(id datafile.ID) { s.remover.add(id) },
+		Failed: func(id datafile.ID, err error) {
+			s.background(errs.Wrap("settle data file", s.files.Path(id), err))
+		},
+	}
+}
+
+// openMeta checks what the directory is and opens its metadata.
+func (s *Store) openMeta(readOnly bool) error {
+	const op = "open store"
+	dir := s.opts.Dir
+	format, err := readNote(s.fs, s.fs.PathJoin(dir, formatName))
+	if err != nil {
+		return err
+	}
+	if format != nil {
+		if s.uuid, err = checkFormat(dir, format); err != nil {
+			return err
+		}
+	}
+	meta := s.fs.PathJoin(dir, metaName)
+	exists, err := s.metaExists(meta)
+	if err != nil {
+		return err
+	}
+	po := dbOptions(s.fence, uint64(s.opts.MemTable), readOnly, logger{s.fence}, s.background)
+	po.ErrorIfNotExists = exists || readOnly
+	if s.db, err = openDB(meta, po); err != nil {
+		return &errs.Error{Kind: errs.KindOf(err), Op: op, Name: meta, Msg: "the metadata cannot be opened", Err: wrapIO("", "", err),
+			Fix: "restore " + metaName + " and " + dataName + " together from a backup; nothing was deleted"}
+	}
+	return s.checkOwner(format != nil, readOnly)
+}
+
+func (s *Store) metaExists(meta string) (bool, error) {
+	desc, err := pebble.Peek(meta, s.fs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, wrapIO("open store", meta, err)
+	}
+	return desc.Exists, nil
+}
+
+// refuseWithoutMeta refuses a directory in which there was a store.
+func (s *Store) refuseWithoutMeta(format bool) error {
+	found := formatName
+	if !format {
+		found = ""
+		for _, name := range []string{dataName, tmpName} {
+			names, err := s.fs.List(s.fs.PathJoin(s.opts.Dir, name))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return wrapIO("open store", s.opts.Dir, err)
+			}
+			if len(names) > 0 {
+				found = name + "/" + names[0]
+			}
+		}
+	}
+	if found == "" {
+		return nil
+	}
+	return errs.New(errs.Corrupt, "open store", s.opts.Dir,
+		fmt.Sprintf("the metadata is gone: %s exists, %s/ holds none", found, metaName)).
+		WithFix("restore " + metaName + "/ from the same backup as " + dataName + "/; nothing was changed")
+}
+
+// checkOwner compares the metadata with FORMAT, and finishes making a new store.
+func (s *Store) checkOwner(format, readOnly bool) error {
+	const op = "open store"
+	dir := s.opts.Dir
+	uuid, err := get(s.db, metaKey("uuid"))
+	if err != nil {
+		return err
+	}
+	epoch, err := get(s.db, metaKey("epoch"))
+	if err != nil {
+		return err
+	}
+	switch {
+	case format && string(uuid) != s.uuid:
+		return errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s says store %s, the metadata is of store %q", formatName, s.uuid, uuid)).
+			WithFix("put back the metadata that belongs to this store; nothing was changed")
+	case !format && epoch != nil:
+		return errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is missing, the metadata is of store %q", formatName, uuid)).
+			WithFix("restore " + formatName + " from a backup; nothing was changed")
+	}
+	if !format && !readOnly {
+		if uuid == nil {
+			uuid = []byte(newUUID())
+			if err := s.db.Set(metaKey("uuid"), uuid, pebble.Sync); err != nil {
+				return wrapIO(op, dir, err)
+			}
+		}
+		s.uuid = string(uuid)
+		if err := writeNote(s.fs, dir, formatName, formatNote(s.uuid)); err != nil {
+			return err
+		}
+	}
+	if epoch != nil {
+		if len(epoch) != 8 {
+			return badRecord("epoch", epoch)
+		}
+		s.epoch = binary.BigEndian.Uint64(epoch)
+	}
+	var secret uint64
+	for _, c := range []byte(s.uuid) {
+		secret = mix(secret + uint64(c))
+	}
+	s.names = names{secret}
+	return nil
+}
+
+// checkAge refuses metadata that is older than what was done since.
+func (s *Store) checkAge() error {
+	const op = "open store"
+	dir := s.opts.Dir
+	older := func(msg string) error {
+		return errs.New(errs.Corrupt, op, dir, "the metadata is older than the data: "+msg).
+			WithFix("restore " + metaName + "/ and " + dataName + "/ from the same moment; nothing was changed")
+	}
+	n, err := readNote(s.fs, s.fs.PathJoin(dir, epochName))
+	if err != nil {
+		return err
+	}
+	if n != nil {
+		if n["uuid"] != s.uuid {
+			return errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is of store %q, %s of store %s", epochName, n["uuid"], formatName, s.uuid)).
+				WithFix("put back the file that belongs to this store; nothing was changed")
+		}
+		epoch, ok := n.number("epoch")
+		if !ok {
+			return errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s has epoch %q, expected a number", epochName, n["epoch"])).WithFix("restore it from a backup; nothing was changed")
+		}
+		if epoch > s.epoch {
+			return older(fmt.Sprintf("it was opened %d times, this is the state after %d", epoch, s.epoch))
+		}
+		if want, closed := n.number("closed"); closed && epoch == s.epoch {
+			have, err := get(s.db, metaKey("closed"))
+			if err != nil {
+				return err
+			}
+			if len(have) != 8 || binary.BigEndian.Uint64(have) != want {
+				return older(fmt.Sprintf("it was closed at sequence %d, this state is from before", want))
+			}
+		}
+	}
+	return s.checkFileIDs(older)
+}
+
+// checkFileIDs refuses metadata that does not know of files which exist.
+func (s *Store) checkFileIDs(older func(string) error) error {
+	mark, err := get(s.db, metaKey("files"))
+	if err != nil {
+		return err
+	}
+	var next uint64 = 1
+	if len(mark) == 8 {
+		next = binary.BigEndian.Uint64(mark)
+	}
+	highest, found, err := s.files.MaxID()
+	if err != nil {
+		return err
+	}
+	if found && uint64(highest) >= next {
+		return older(fmt.Sprintf("file %s exists, only those before %s were ever made", highest, datafile.ID(next)))
+	}
+	return nil
+}
+
+// beginEpoch makes this opening durable before anything is changed: first in the metadata, then beside it.
+func (s *Store) beginEpoch() error {
+	const op = "open store"
+	b := s.db.NewBatch()
+	s.epoch++
+	if err := b.Set(metaKey("epoch"), binary.BigEndian.AppendUint64(nil, s.epoch), nil); err != nil {
+		return err
+	}
+	if err := b.Delete(metaKey("closed"), nil); err != nil {
+		return err
+	}
+	for _, n := range []*numbers{&s.fileIDs, &s.seqs, &s.bucketIDs} {
+		if err := n.begin(s.db, b); err != nil {
+			return err
+		}
+	}
+	if err := s.apply(op, s.opts.Dir, b, nil); err != nil {
+		return err
+	}
+	return writeNote(s.fs, s.opts.Dir, epochName, fmt.Sprintf("uuid %s\nepoch %d\n", s.uuid, s.epoch))
+}
+
+// note writes down, at a clean end, how far the metadata has come.
+func (s *Store) note() error {
+	if s.fence.failure() != nil {
+		return nil // said by closeDB
+	}
+	s.seqs.mu.Lock()
+	next := s.seqs.next
+	s.seqs.mu.Unlock()
+	b := s.db.NewBatch()
+	if err := b.Set(metaKey("closed"), binary.BigEndian.AppendUint64(nil, next), nil); err != nil {
+		return err
+	}
+	if err := s.apply("close store", s.opts.Dir, b, nil); err != nil {
+		return err
+	}
+	return writeNote(s.fs, s.opts.Dir, epochName, fmt.Sprintf("uuid %s\nepoch %d\nclosed %d\n", s.uuid, s.epoch, next))
+}
+
+// recover finishes what a crash left undone: files on the removal list are
+// removed, files in tmp/ that the metadata knows are settled, and those that it does not know removed.
+func (s *Store) recover(ctx context.Context) error {
+	const op = "recover store"
+	var failed error
+	var err error
+	s.recovered, err = s.files.Recover(func(id datafile.ID) bool {
+		// What is on the removal list is known too: it is removed below, under both its names.
+		known, err := has(s.db, fileKey(uint64(id)), goneKey(uint64(id)))
+		if err != nil && failed == nil {
+			failed = err
+		}
+		return known || err != nil // in doubt it is kept
+	})
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return errs.Wrap(op, s.opts.Dir, err)
+	}
+	for _, p := range s.recovered.Left {
+		s.background(errs.New(errs.Corrupt, op, p, "this file should not exist, it was left alone").WithFix("stop the server and run nebulaio store check"))
+	}
+	s.remover.start()
+	return s.each(kindGone, func(k, _ []byte) error {
+		id, ok := numberOf(k)
+		if !ok {
+			return badRecord("removal", k)
+		}
+		s.remover.add(datafile.ID(id))
+		return ctx.Err()
+	})
+}
+
+// each calls f with every key of a kind and its value, which are Pebble's.
+func (s *Store) each(kind byte, f func(k, v []byte) error) error {
+	return eachIn(s.db, []byte{kind}, []byte{kind + 1}, f)
+}
+
+func eachIn(r pebble.Reader, from, to []byte, f func(k, v []byte) error) error {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return errs.Wrap("read metadata", "", err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		v, err := it.ValueAndErr()
+		if err == nil {
+			err = f(it.Key(), v)
+		}
+		if err != nil {
+			_ = it.Close()
+			return err
+		}
+	}
+	return errs.Wrap("read metadata", "", it.Close())
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+// PutPart is object.Uploads'. Part n of an upload whose first part had S bytes
+// has its place at (n-1)*S of the upload's file. It is written there when it
+// has at most S bytes and nothing acknowledged or under way lies there, and
+// else into a file of its own. An acknowledged part is never overwritten.
+func (s *Store) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo, error) {
+	const op = "put part"
+	end, err := s.begin(ctx, op, p.Key)
+	if err != nil {
+		return object.PartInfo{}, err
+	}
+	defer end()
+	return s.putPart(ctx, op, p)
+}
+
+// arriving is a part on its way.
+type arriving struct {
+	s      *Store
+	op     string
+	bk     *bucket
+	p      object.PutPart
+	kind   object.ETagKind
+	seq    uint64
+	l      *live
+	shared *datafile.Shared // nil: into a file of its own
+	off    int64
+	side   *datafile.Writer
+	part   part
+}
+
+func (s *Store) putPart(ctx context.Context, op string, p object.PutPart) (object.PartInfo, error) {
+	if err := checkNumber(op, p.Key, p.Number); err != nil {
+		return object.PartInfo{}, err
+	}
+	if p.Size < -1 {
+		return object.PartInfo{}, errs.New(errs.Invalid, op, p.Key, fmt.Sprintf("size %d, expected -1 or more", p.Size))
+	}
+	if p.Body == nil {
+		p.Body = strings.NewReader("")
+	}
+	bk, err := s.find(op, p.Bucket)
+	if err != nil {
+		return object.PartInfo{}, err
+	}
+	raw, _ := parseName(p.Upload)
+	a := &arriving{s: s, op: op, bk: bk, p: p, kind: bk.settings.Load().ETag, seq: s.uploadSeq(raw)}
+	a.l = s.uploads.acquire(a.seq)
+	defer s.uploads.release(a.seq, a.l)
+	if err := a.place(); err != nil {
+		return object.PartInfo{}, err
+	}
+	defer a.leave()
+	if err := s.space.check(op, p.Key, p.Size); err != nil {
+		return object.PartInfo{}, err
+	}
+	w, err := a.write(ctx)
+	if err == nil {
+		a.part.attrs, err = finished(op, p.Key, nil, p.Finish, w)
+	}
+	if err == nil {
+		err = a.sync(ctx)
+	}
+	if err == nil {
+		err = a.commit(ctx, w)
+	}
+	if err != nil {
+		if a.side != nil && !isUnsure(err) {
+			_ = a.side.Abort() // what stays is removed by the next recovery
+		}
+		return object.PartInfo{}, err
+	}
+	return a.part.info(p.Number), nil
+}
+
+// place decides where the part goes.
+func (a *arriving) place() error {
+	// The bucket is held, so that the file is not made after its removal.
+	release, err := a.bk.hold(a.op)
+	if err != nil {
+		return err
+	}
+	defer release()
+	a.l.mu.Lock()
+	defer a.l.mu.Unlock()
+	u, _, err := a.s.upload(a.op, a.bk, a.p.Key, a.p.Upload)
+	if err != nil {
+		return err
+	}
+	n, size := a.p.Number, a.p.Size
+	if size < 1 {
+		return nil
+	}
+	if a.l.partSize == 0 {
+		a.l.partSize = u.partSize
+	}
+	if a.l.partSize == 0 {
+		a.l.partSize = size
+	}
+	if size > a.l.partSize || a.l.busy[n] || a.l.partSize > (datafile.MaxSize-size)/int64(n) {
+		return nil
+	}
+	old, err := a.s.partAt(a.seq, n, true)
+	if err != nil {
+		return err
+	}
+	if old != nil && old.file == u.file {
+		return nil
+	}
+	if a.l.shared == nil {
+		if a.l.shared, err = a.s.files.OpenShared(datafile.ID(u.file)); err != nil {
+			return err
+		}
+	}
+	a.l.busy[n] = true
+	a.shared, a.off = a.l.shared, int64(n-1)*a.l.partSize
+	return nil
+}
+
+// leave gives the place back.
+func (a *arriving) leave() {
+	if a.shared == nil {
+		return
+	}
+	a.l.mu.Lock()
+	delete(a.l.busy, a.p.Number)
+	a.l.mu.Unlock()
+}
+
+func (s *Store) partAt(upload uint64, number int, brief bool) (*part, error) {
+	b, err := get(s.db, partKey(upload, number))
+	if b == nil || err != nil {
+		return nil, err
+	}
+	return decodePart(b, brief)
+}
+
+// write takes the body.
+func (a *arriving) write(ctx context.Context) (object.Written, error) {
+	withMD5 := a.p.MD5 || a.kind == object.ETagMD5
+	var w datafile.Written
+	var err error
+	switch {
+	case a.shared != nil:
+		if w, err = a.shared.FillAt(ctx, a.p.Body, a.off, a.p.Size, withMD5); err != nil {
+			return object.Written{}, err
+		}
+		a.part.file, a.part.off = uint64(a.shared.ID()), a.off
+		for _, p := range w.Pieces {
+			a.part.sums = append(a.part.sums, p.CRC64)
+		}
+	case a.p.Size == 0:
+		c, err := a.s.receive(ctx, a.op, a.p.Key, a.p.Body, 0, withMD5)
+		if err != nil {
+			return object.Written{}, err
+		}
+		return c.Written, nil
+	default:
+		c, err := a.s.receiveFile(ctx, a.p.Body, a.p.Size, withMD5)
+		if err != nil {
+			return object.Written{}, err
+		}
+		if c.Size == 0 {
+			c.abort()
+			return c.Written, nil
+		}
+		a.side, a.part.file, a.part.sums = c.file, uint64(c.file.ID()), c.sums
+		return c.Written, nil
+	}
+	return object.Written{Size: w.Size, CRC64: w.CRC64, MD5: w.MD5}, nil
+}
+
+func (a *arriving) sync(ctx context.Context) error {
+	switch {
+	case a.side != nil:
+		return a.side.Sync(ctx)
+	case a.shared != nil:
+		return a.shared.Sync(ctx)
+	}
+	return nil
+}
+
+// commit acknowledges the part, in place of one with its number.
+func (a *arriving) commit(ctx context.Context, w object.Written) error {
+	if err := ctx.Err(); err != nil {
+		return errs.Wrap(a.op, a.p.Key, err)
+	}
+	release, err := a.bk.hold(a.op)
+	if err != nil {
+		return err
+	}
+	defer release()
+	a.l.mu.Lock()
+	defer a.l.mu.Unlock()
+	u, raw, err := a.s.upload(a.op, a.bk, a.p.Key, a.p.Upload)
+	if err != nil {
+		return err
+	}
+	old, err := a.s.partAt(a.seq, a.p.Number, true)
+	if err != nil {
+		return err
+	}
+	p := &a.part
+	p.size, p.crc, p.modified, p.etag = w.Size, w.CRC64, a.s.now(), etagOf(a.kind, w)
+	if a.kind == object.ETagMD5 {
+		p.md5 = w.MD5
+	}
+	t := a.s.change(a.bk)
+	t.set(partKey(a.seq, a.p.Number), p.encode())
+	t.delta.Parts += p.size
+	if a.side != nil {
+		t.then = a.side.Settle
+		t.own(p.file, owner{bucket: a.bk.id, key: a.p.Key, seq: a.seq, part: a.p.Number})
+	}
+	if a.shared != nil && u.partSize == 0 {
+		u.partSize = a.l.partSize
+		t.set(uploadKey(a.bk.id, a.p.Key, raw), u.encode())
+	}
+	if old != nil {
+		t.delta.Parts -= old.size
+		if old.file != 0 && old.file != u.file {
+			t.dropFile(old.file)
+		}
+	}
+	return t.commit(a.op, a.p.Key)
+}
+
+// CopyPart is object.Uploads'. The bytes pass through memory, where they are compared with their sums, and go to the part's place.
+func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInfo, error) {
+	const op = "copy part"
+	if err := checkNumber(op, c.Key, c.Number); err != nil {
+		return object.PartInfo{}, err
+	}
+	end, err := s.begin(ctx, op, c.Key)
+	if err != nil {
+		return object.PartInfo{}, err
+	}
+	defer end()
+	bk, err := s.find(op, c.Bucket)
+	if err != nil {
+		return object.PartInfo{}, err
+	}
+	if _, _, err := s.upload(op, bk, c.Key, c.Upload); err != nil {
+		return object.PartInfo{}, err
+	}
+	from, err := s.openRef(op, c.From)
+	if err != nil {
+		return object.PartInfo{}, err
+	}
+	defer func() { _ = from.Close() }()
+	if c.N == -1 {
+		c.N = from.Info().Size - c.Off
+	}
+	body, err := from.Section(object.Range{Off: c.Off, N: c.N})
+	if err != nil {
+		return object.PartInfo{}, err
+	}
+	defer func() { _ = body.Close() }()
+	return s.putPart(ctx, op, object.PutPart{
+		Bucket: c.Bucket, Key: c.Key, Upload: c.Upload, Number: c.Number, Size: c.N, Body: io.Reader(body), Finish: c.Finish,
+	})
+}
+
+// ListParts is object.Uploads'.
+func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]object.PartInfo, bool, error) {
+	const op = "list parts"
+	end, err := s.begin(ctx, op, key)
+	if err != nil {
+		return nil, false, err
+	}
+	defer end()
+	bk, err := s.find(op, bucket)
+	if err != nil {
+		return nil, false, err
+	}
+	_, raw, err := s.upload(op, bk, key, id)
+	if err != nil {
+		return nil, false, err
+	}
+	seq := s.uploadSeq(raw)
+	limit = limitOf(limit)
+	var parts []object.PartInfo
+	more := false
+	from := partKey(seq, max(0, min(after, object.MaxParts))+1)
+	err = eachIn(s.db, from, numbered(kindPart, seq+1, 0), func(k, b []byte) error {
+		if len(parts) == limit {
+			more = true
+			return errFound
+		}
+		p, number, err := splitPart(k, b, true)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, p.info(number))
+		return ctx.Err()
+	})
+	if more {
+		err = nil
+	}
+	return parts, more, err
+}
+
+func splitPart(k, b []byte, brief bool) (*part, int, error) {
+	if len(k) != 11 {
+		return nil, 0, badRecord("part key", k)
+	}
+	p, err := decodePart(b, brief)
+	return p, int(k[9])<<8 | int(k[10]), err
+}

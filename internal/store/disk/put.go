@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"fmt"
+	"io"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+// content is what a body left behind: bytes that go into the metadata, or a
+// file that is durable and waits for its commit.
+type content struct {
+	object.Written
+	inline []byte
+	file   *datafile.Writer
+	sums   []uint64
+	parts  []object.PartInfo
+}
+
+// abort removes a file that was not committed.
+func (c *content) abort() {
+	if c.file != nil {
+		_ = c.file.Abort() // what stays is removed by the next recovery
+	}
+}
+
+// receive takes a body: small content into memory, larger content into a file, not synced yet.
+func (s *Store) receive(ctx context.Context, op, name string, body io.Reader, size int64, withMD5 bool) (*content, error) {
+	if size < -1 {
+		return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("size %d, expected -1 or more", size))
+	}
+	if body == nil {
+		body = bytes.NewReader(nil)
+	}
+	if err := s.space.check(op, name, size); err != nil {
+		return nil, err
+	}
+	if size > s.opts.Inline {
+		return s.receiveFile(ctx, body, size, withMD5)
+	}
+	// One byte more than announced, or than fits, tells that the body goes on.
+	limit := size
+	if size < 0 {
+		limit = s.opts.Inline
+	}
+	buf := make([]byte, limit+1)
+	n, err := readFull(body, buf)
+	switch {
+	case err == nil && size < 0:
+		return s.receiveFile(ctx, io.MultiReader(bytes.NewReader(buf), body), -1, withMD5)
+	case err == nil:
+		return nil, object.Fail(op, name, object.ErrIncompleteBody, fmt.Sprintf("the body goes on after %d bytes", size))
+	case err != io.EOF:
+		return nil, &errs.Error{Op: op, Name: name, Msg: "reading the body", Err: err}
+	}
+	if size >= 0 && int64(n) < size {
+		return nil, object.Fail(op, name, object.ErrIncompleteBody, fmt.Sprintf("the body ends after %d of %d bytes", n, size))
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, errs.Wrap(op, name, err)
+	}
+	c := &content{inline: buf[:n], Written: object.Written{Size: int64(n), CRC64: checksum.Of(buf[:n])}}
+	if withMD5 {
+		sum := md5.Sum(c.inline)
+		c.MD5 = sum[:]
+	}
+	return c, nil
+}
+
+// readFull fills p. Unlike io.ReadFull it tells a body that ended, io.EOF, from
+// one that was cut off and says so itself: that one must not pass for a shorter one.
+func readFull(body io.Reader, p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var k int
+		k, err = body.Read(p[n:])
+		n += k
+	}
+	if n == len(p) {
+		return n, nil
+	}
+	return n, err
+}
+
+func (s *Store) receiveFile(ctx context.Context, body io.Reader, size int64, withMD5 bool) (*content, error) {
+	id, err := s.fileIDs.take(s)
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.files.Create(datafile.ID(id), size)
+	if err != nil {
+		return nil, err
+	}
+	got, err := w.Fill(ctx, body, size, withMD5)
+	if err != nil {
+		return nil, err
+	}
+	return &content{file: w, sums: got.Sums, Written: object.Written{Size: got.Size, CRC64: got.CRC64, MD5: got.MD5}}, nil
+}
+
+// sync makes a file durable, so that its metadata can be committed.
+func (c *content) sync(ctx context.Context) error {
+	if c.file == nil {
+		return nil
+	}
+	return c.file.Sync(ctx)
+}
+
+// version makes a record of content.
+func (c *content) version(etag string, attrs map[string]string) *version {
+	v := &version{size: c.Size, crc: c.CRC64, etag: etag, attrs: attrs}
+	if c.file != nil {
+		v.file = uint64(c.file.ID())
+	} else if c.Size > 0 {
+		v.flags |= flagInline
+	}
+	return v
+}
+
+// crcETag is the ETag of content in a bucket of kind ETagCRC64.
+func crcETag(crc uint64, size int64, parts int) string {
+	return fmt.Sprintf("%016x%016x-%d", crc, size, parts)
+}
+
+// etagOf is the ETag of content that was written in one go.
+func etagOf(kind object.ETagKind, w object.Written) string {
+	if kind == object.ETagCRC64 {
+		return crcETag(w.CRC64, w.Size, 1)
+	}
+	return fmt.Sprintf("%x", w.MD5)
+}
+
+// Put is object.Objects'.
+func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
+	const op = "put"
+	end, err := s.begin(ctx, op, p.Key)
+	if err != nil {
+		return object.Info{}, err
+	}
+	defer end()
+	if err := checkKey(op, p.Key); err != nil {
+		return object.Info{}, err
+	}
+	if err := checkAttributes(op, p.Key, p.Attributes); err != nil {
+		return object.Info{}, err
+	}
+	bk, err := s.find(op, p.Bucket)
+	if err != nil {
+		return object.Info{}, err
+	}
+	kind := bk.settings.Load().ETag
+	c, err := s.receive(ctx, op, p.Key, p.Body, p.Size, p.MD5 || kind == object.ETagMD5)
+	if err != nil {
+		return object.Info{}, err
+	}
+	attrs, err := finished(op, p.Key, p.Attributes, p.Finish, c.Written)
+	if err == nil {
+		err = c.sync(ctx)
+	}
+	if err != nil {
+		c.abort()
+		return object.Info{}, err
+	}
+	return s.publish(ctx, op, bk, p.Key, p.Condition, c, c.version(etagOf(kind, c.Written), attrs), nil)
+}
+
+// publish makes content the newest version of a key: the commit point of all
+// that makes objects. more, where given, adds to the change. Content that was
+// not committed is removed.
+func (s *Store) publish(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *version, more func(*tx) error) (object.Info, error) {
+	release, err := bk.hold(op)
+	if err != nil {
+		c.abort()
+		return object.Info{}, err
+	}
+	defer release()
+	return s.publishHeld(ctx, op, bk, key, cond, c, v, more)
+}
+
+// publishHeld is publish by who holds the bucket.
+func (s *Store) publishHeld(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *version, more func(*tx) error) (object.Info, error) {
+	info, err := s.tryPublish(ctx, op, bk, key, cond, c, v, more)
+	if err != nil {
+		if !isUnsure(err) {
+			c.abort()
+		}
+		return object.Info{}, err
+	}
+	return info, nil
+}
+
+func (s *Store) tryPublish(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *version, more func(*tx) error) (object.Info, error) {
+	if err := ctx.Err(); err != nil {
+		return object.Info{}, errs.Wrap(op, key, err)
+	}
+	lock := s.stripes.of(bk.id, key)
+	lock.Lock()
+	defer lock.Unlock()
+	head, err := s.current(bk, key)
+	if err != nil {
+		return object.Info{}, err
+	}
+	if err := holds(op, key, cond, head); err != nil {
+		return object.Info{}, err
+	}
+	t := s.change(bk)
+	if c.file != nil {
+		t.then = c.file.Settle
+	}
+	if err := s.supersede(t, key, head, v); err != nil {
+		t.cancel()
+		return object.Info{}, err
+	}
+	t.putContent(key, v, c.inline, c.sums, c.parts)
+	t.putCurrent(key, v)
+	if more != nil {
+		if err := more(t); err != nil {
+			t.cancel()
+			return object.Info{}, err
+		}
+	}
+	if err := t.commit(op, key); err != nil {
+		return object.Info{}, err
+	}
+	i := s.info(bk, key, v, true)
+	i.Attributes = merged(v.attrs, nil)
+	i.Parts = c.parts
+	return i, nil
+}
+
+// supersede makes room for v as the newest of its key, as the bucket's
+// versioning says, and gives it its sequence, its name and its time. head is the current version.
+func (s *Store) supersede(t *tx, key string, head, v *version) error {
+	var err error
+	if v.seq, err = s.seqs.take(s); err != nil {
+		return err
+	}
+	v.nonce, v.modified = nonce(), s.now()
+	if head != nil {
+		v.modified = max(v.modified, head.modified)
+	}
+	state := t.bk.settings.Load().Versioning
+	if state != object.VersioningEnabled {
+		v.flags |= flagNull
+	}
+	// All is read before anything is changed: in a step of several deletions the others go on.
+	var old *version
+	if v.null() && state != object.VersioningOff {
+		if old, err = oldNull(s.db, t.bk.id, key); err != nil {
+			return err
+		}
+	}
+	switch {
+	case head == nil || head.marker():
+	case v.null() && head.null():
+		t.takeCurrent(key, head)
+		t.dropContent(head)
+	default:
+		t.retire(key, head)
+	}
+	if old != nil {
+		t.takeOld(key, old)
+		t.dropContent(old)
+	}
+	return nil
+}

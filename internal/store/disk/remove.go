@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+// removeBatch bounds how many files are removed at a time: their directories are synced once.
+const removeBatch = 256
+
+// remover removes the files that no version has any more, behind the scenes.
+// The removal list in the metadata is durable before a file gets here, so that
+// what is not done at the end is done after the next Open.
+type remover struct {
+	s       *Store
+	mu      sync.Mutex
+	cond    *sync.Cond
+	ids     []datafile.ID
+	busy    bool
+	ending  bool
+	running bool
+	done    chan struct{}
+}
+
+func (r *remover) init(s *Store) {
+	r.s = s
+	r.cond = sync.NewCond(&r.mu)
+}
+
+func (r *remover) start() {
+	r.done = make(chan struct{})
+	r.running = true
+	go r.run()
+}
+
+// add hands over files that are on the removal list.
+func (r *remover) add(ids ...datafile.ID) {
+	if len(ids) == 0 {
+		return
+	}
+	r.mu.Lock()
+	r.ids = append(r.ids, ids...)
+	r.mu.Unlock()
+	r.cond.Broadcast()
+}
+
+// stop removes what is waiting, and ends.
+func (r *remover) stop() {
+	if !r.running {
+		return
+	}
+	r.mu.Lock()
+	r.ending = true
+	r.mu.Unlock()
+	r.cond.Broadcast()
+	<-r.done
+	r.running = false
+}
+
+// wait returns when nothing waits to be removed.
+func (r *remover) wait() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for (len(r.ids) > 0 || r.busy) && r.running {
+		r.cond.Wait()
+	}
+}
+
+func (r *remover) pending() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ids)
+}
+
+func (r *remover) run() {
+	defer close(r.done)
+	for {
+		r.mu.Lock()
+		r.busy = false
+		r.cond.Broadcast()
+		for len(r.ids) == 0 && !r.ending {
+			r.cond.Wait()
+		}
+		n := min(len(r.ids), removeBatch)
+		if n == 0 {
+			r.mu.Unlock()
+			return
+		}
+		ids := slices.Clone(r.ids[:n])
+		if r.ids = r.ids[n:]; len(r.ids) == 0 {
+			r.ids = nil
+		}
+		r.busy = true
+		r.mu.Unlock()
+		r.remove(ids)
+	}
+}
+
+// remove removes files and strikes them off the list. What cannot be removed
+// stays on it until the next Open.
+func (r *remover) remove(ids []datafile.ID) {
+	held, err := r.s.files.Remove(ids...)
+	if err != nil {
+		r.s.background(err)
+		return
+	}
+	r.s.applyLazily(func(b *pebble.Batch) error {
+		for _, id := range ids {
+			if slices.Contains(held, id) {
+				continue
+			}
+			if err := b.Delete(goneKey(uint64(id)), nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

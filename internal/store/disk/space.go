@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// spaceFor is how long what the file system said about its space is believed.
+const spaceFor = 100 * time.Millisecond
+
+// space refuses what would fill the disk before the disk is full, so that the
+// metadata can always be written: deletions need space too.
+type space struct {
+	s    *Store
+	when atomic.Int64 // Unix nanoseconds of the last look
+	free atomic.Int64 // -1: the file system does not tell
+}
+
+func (p *space) init(s *Store) { p.s = s }
+
+// left is how many bytes are free, or -1 where that is unknown.
+func (p *space) left() int64 {
+	now := time.Now().UnixNano()
+	last := p.when.Load()
+	if now-last < int64(spaceFor) || !p.when.CompareAndSwap(last, now) {
+		return p.free.Load()
+	}
+	return p.look()
+}
+
+// look asks the file system.
+func (p *space) look() int64 {
+	u, err := p.s.fs.GetDiskUsage(p.s.opts.Dir)
+	if err != nil {
+		p.free.Store(-1)
+		return -1
+	}
+	p.free.Store(int64(min(u.AvailBytes, 1<<62)))
+	return p.free.Load()
+}
+
+// check refuses n bytes more where they do not fit beside the reserve.
+func (p *space) check(op, name string, n int64) error {
+	if err := p.s.writable(op, name); err != nil {
+		return err
+	}
+	if p.s.opts.Reserve < 0 {
+		return nil
+	}
+	short := func(free int64) bool { return free >= 0 && free-max(n, 0) < p.s.opts.Reserve }
+	if !short(p.left()) {
+		return nil
+	}
+	// A refusal rests on a fresh look: space may have been freed just now.
+	if free := p.look(); short(free) {
+		return object.Fail(op, name, object.ErrNoSpace, fmt.Sprintf("%d bytes are free, %d are kept in reserve", free, p.s.opts.Reserve))
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"context"
+	"hash/maphash"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+// Options says where a store is and how it behaves. Dir is required.
+type Options struct {
+	Dir string
+	// FS is the file system; nil means the real one.
+	FS vfs.FS
+	// Verify says when reads compare content with its checksums; empty means "first".
+	Verify datafile.Policy
+	// Inline is the size up to which content is kept with the metadata; 0 means 16 KiB, negative means none.
+	Inline int64
+	// Reserve is the free space below which the store refuses what needs space; 0 means 64 MiB, negative means none.
+	Reserve int64
+	// OpenFiles bounds how many data files stay open without a reader; 0 means what the process can afford.
+	OpenFiles int
+	// MemTable bounds what of the metadata is in memory only; 0 means 32 MiB. Tests make it small.
+	MemTable int64
+	// Events hears what nobody asked for.
+	Events Events
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Events are told as they happen, on the goroutine that met them; they must not
+// call the store and should not take long. Each may be nil.
+type Events struct {
+	// Damage hears of content that is not what was written, each time it is met.
+	Damage func(object.Damage)
+	// Failed hears, once, that the store takes no more changes, and why.
+	Failed func(error)
+	// Background hears of work behind the scenes that went wrong and is tried again.
+	Background func(error)
+}
+
+// DefaultInline is the size up to which content lies with the metadata where Options does not say.
+const DefaultInline = 16 << 10
+
+// DefaultReserve is the free space that is left alone where Options does not say.
+const DefaultReserve = 64 << 20
+
+// Store is a store on disk.
+type Store struct {
+	opts  Options
+	fs    vfs.FS
+	lock  io.Closer
+	fence *fence
+	db    *pebble.DB
+	files *datafile.Files
+	uuid  string
+	names names
+
+	life   sync.RWMutex // held for reading by every call under way
+	closed atomic.Bool
+
+	fileIDs, seqs, bucketIDs numbers
+	epoch                    uint64
+
+	bucketMu sync.RWMutex // guards the map
+	buckets  map[string]*bucket
+	changing sync.Mutex // one creation, change or deletion of a bucket at a time
+
+	stripes stripes
+	uploads uploads
+	remover remover
+	space   space
+	damaged atomic.Int64
+	steps   atomic.Int64 // of iterators, by listings
+
+	recovered datafile.Recovered
+}
+
+var _ object.Store = (*Store)(nil)
+
+// begin starts a call: it returns how to end it, unless the call is pointless.
+func (s *Store) begin(ctx context.Context, op, name string) (end func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, errs.Wrap(op, name, err)
+	}
+	if s.closed.Load() {
+		return nil, object.Fail(op, name, object.ErrClosed, "")
+	}
+	s.life.RLock()
+	if s.closed.Load() {
+		s.life.RUnlock()
+		return nil, object.Fail(op, name, object.ErrClosed, "")
+	}
+	return s.life.RUnlock, nil
+}
+
+func (s *Store) now() int64 { return s.opts.Now().UnixMilli() }
+
+// damage tells of damaged content and counts it.
+func (s *Store) damage(d object.Damage) {
+	s.damaged.Add(1)
+	if d.Time.IsZero() {
+		d.Time = s.opts.Now()
+	}
+	if s.opts.Events.Damage != nil {
+		s.opts.Events.Damage(d)
+	}
+}
+
+func (s *Store) background(err error) {
+	if err != nil && s.opts.Events.Background != nil {
+		s.opts.Events.Background(err)
+	}
+}
+
+func (o *Options) defaults() error {
+	if o.FS == nil {
+		o.FS = vfs.Default
+		// The lock is known by its path within a process: one directory has one.
+		dir, err := filepath.Abs(o.Dir)
+		if err != nil {
+			return errs.Wrap("open store", o.Dir, err)
+		}
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = real
+		}
+		o.Dir = dir
+	}
+	if o.Inline == 0 {
+		o.Inline = DefaultInline
+	}
+	if o.Inline < 0 {
+		o.Inline = 0
+	}
+	if o.Reserve == 0 {
+		o.Reserve = DefaultReserve
+	}
+	if o.MemTable == 0 {
+		o.MemTable = memTableSize
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return nil
+}
+
+// Close is object.Store's. After a failure it lets go of the store at once,
+// leaves what Pebble had in hand to the next Open, and returns why.
+func (s *Store) Close() error {
+	const op = "close store"
+	if s.closed.Swap(true) {
+		return object.Fail(op, s.opts.Dir, object.ErrClosed, "")
+	}
+	s.life.Lock()
+	defer s.life.Unlock()
+	s.remover.stop()
+	err := s.files.Close()
+	if e := s.note(); err == nil {
+		err = e
+	}
+	if e := s.closeDB(); err == nil {
+		err = e
+	}
+	if e := s.lock.Close(); err == nil {
+		err = wrapIO(op, s.opts.Dir, e)
+	}
+	return err
+}
+
+// closeDB closes Pebble, or abandons it where it cannot be closed any more.
+func (s *Store) closeDB() error {
+	const op = "close store"
+	if s.fence.full.Load() > 0 {
+		s.fence.fail(object.ErrNoSpace)
+	}
+	if err := s.fence.failure(); err != nil {
+		return s.failed(op, s.opts.Dir, err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.db.Close() }()
+	select {
+	case err := <-done:
+		s.fence.fail(object.ErrClosed)
+		return wrapIO(op, s.opts.Dir, err)
+	case <-s.fence.closed:
+		return s.failed(op, s.opts.Dir, s.fence.failure())
+	}
+}
+
+func newStore(o Options) *Store {
+	s := &Store{opts: o, fs: o.FS, buckets: map[string]*bucket{}}
+	s.stripes.seed = maphash.MakeSeed()
+	s.fileIDs = numbers{key: metaKey("files"), reserve: fileReserve}
+	s.seqs = numbers{key: metaKey("sequences"), reserve: sequenceReserve}
+	s.bucketIDs = numbers{key: metaKey("buckets"), reserve: bucketReserve}
+	s.fence = newFence(o.FS, func(err error) {
+		if o.Events.Failed != nil && err != object.ErrClosed {
+			o.Events.Failed(err)
+		}
+	})
+	s.remover.init(s)
+	s.uploads.init(s)
+	s.space.init(s)
+	return s
+}
+
+// nonce is a random word.
+func nonce() uint64 { return rand.Uint64() }

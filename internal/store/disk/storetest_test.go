@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/internal/store/storetest"
+)
+
+// target opens stores in memory or on the real disk, with a check of all invariants before each reopening.
+func target(t *testing.T, onDisk bool) storetest.Target {
+	options := map[object.Store]disk.Options{}
+	open := func(t *testing.T, o disk.Options) object.Store {
+		t.Helper()
+		s, err := disk.Open(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		options[s] = o
+		return s
+	}
+	return storetest.Target{
+		Sizes: []int{disk.DefaultInline},
+		Open: func(t *testing.T) object.Store {
+			o := disk.Options{Dir: "store", FS: vfs.NewMem(), MemTable: 1 << 20}
+			if onDisk {
+				o.Dir, o.FS = t.TempDir(), nil
+			}
+			return open(t, o)
+		},
+		Reopen: func(t *testing.T, s object.Store) object.Store {
+			t.Helper()
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			r, err := disk.Check(context.Background(), options[s], disk.CheckOptions{})
+			if err != nil || r.Found > 0 {
+				t.Fatalf("check: %v, %d problems: %+v", err, r.Found, r.Problems)
+			}
+			return open(t, options[s])
+		},
+	}
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, target(t, false))
+}
+
+func TestConformanceOnDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the same in memory is enough for a quick look")
+	}
+	storetest.Run(t, target(t, true))
+}
+
+func TestRandom(t *testing.T) {
+	for seed := range uint64(4) {
+		storetest.Random(t, seed, 600, target(t, false))
+	}
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+// uploads are the uploads that calls are under way for.
+type uploads struct {
+	s  *Store
+	mu sync.Mutex
+	of map[uint64]*live
+}
+
+// live is what the calls under way for one upload share. Its mutex is taken
+// after the bucket's lock and before the key's, and held over every change of the upload.
+type live struct {
+	refs int // guarded by uploads.mu
+
+	mu       sync.Mutex
+	shared   *datafile.Shared // open while a part is, or was, written in place
+	partSize int64            // decided by the first part that came
+	busy     map[int]bool     // parts that are being written in place
+}
+
+func (u *uploads) init(s *Store) {
+	u.s = s
+	u.of = map[uint64]*live{}
+}
+
+func (u *uploads) acquire(seq uint64) *live {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	l := u.of[seq]
+	if l == nil {
+		l = &live{busy: map[int]bool{}}
+		u.of[seq] = l
+	}
+	l.refs++
+	return l
+}
+
+func (u *uploads) release(seq uint64, l *live) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if l.refs--; l.refs > 0 {
+		return
+	}
+	delete(u.of, seq)
+	if l.shared != nil {
+		u.s.background(l.shared.Close())
+	}
+}
+
+// upload reads the record of an upload.
+func (s *Store) upload(op string, bk *bucket, key, id string) (u *upload, raw [16]byte, err error) {
+	missing := func() error { return object.Fail(op, key, object.ErrNoSuchUpload, id) }
+	raw, ok := parseName(id)
+	if !ok || len(key) > object.MaxKey {
+		return nil, raw, missing()
+	}
+	b, err := get(s.db, uploadKey(bk.id, key, raw))
+	if err != nil {
+		return nil, raw, err
+	}
+	if b == nil {
+		return nil, raw, missing()
+	}
+	u, err = decodeUpload(b)
+	return u, raw, err
+}
+
+func (s *Store) uploadSeq(raw [16]byte) uint64 {
+	_, seq := s.names.split(raw)
+	return seq
+}
+
+// CreateUpload is object.Uploads'. The file that parts are written to is the
+// upload's from now on, so that it is never taken for a leftover.
+func (s *Store) CreateUpload(ctx context.Context, bucket, key string, attributes map[string]string) (string, error) {
+	const op = "create upload"
+	end, err := s.begin(ctx, op, key)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	if err := checkKey(op, key); err != nil {
+		return "", err
+	}
+	if err := checkAttributes(op, key, attributes); err != nil {
+		return "", err
+	}
+	bk, err := s.find(op, bucket)
+	if err != nil {
+		return "", err
+	}
+	if err := s.space.check(op, key, 0); err != nil {
+		return "", err
+	}
+	u := &upload{started: s.now(), attrs: attributes}
+	if u.file, err = s.fileIDs.take(s); err != nil {
+		return "", err
+	}
+	seq, err := s.seqs.take(s)
+	if err != nil {
+		return "", err
+	}
+	raw := s.names.raw(nonce(), seq)
+	release, err := bk.hold(op)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	t := s.change(bk)
+	t.set(uploadKey(bk.id, key, raw), u.encode())
+	t.own(u.file, owner{bucket: bk.id, key: key, seq: seq})
+	t.delta.Uploads++
+	if err := t.commit(op, key); err != nil {
+		return "", err
+	}
+	return crockford.EncodeToString(raw[:]), nil
+}
+
+// GetUpload is object.Uploads'.
+func (s *Store) GetUpload(ctx context.Context, bucket, key, id string) (object.Upload, error) {
+	const op = "get upload"
+	end, err := s.begin(ctx, op, key)
+	if err != nil {
+		return object.Upload{}, err
+	}
+	defer end()
+	bk, err := s.find(op, bucket)
+	if err != nil {
+		return object.Upload{}, err
+	}
+	u, raw, err := s.upload(op, bk, key, id)
+	if err != nil {
+		return object.Upload{}, err
+	}
+	return u.describe(bucket, key, raw), nil
+}
+
+func (u *upload) describe(bucket, key string, raw [16]byte) object.Upload {
+	return object.Upload{Bucket: bucket, Key: key, ID: crockford.EncodeToString(raw[:]), Started: fromMilli(u.started), Attributes: merged(u.attrs, nil)}
+}
+
+// AbortUpload is object.Uploads'.
+func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
+	const op = "abort upload"
+	end, err := s.begin(ctx, op, key)
+	if err != nil {
+		return err
+	}
+	defer end()
+	bk, err := s.find(op, bucket)
+	if err != nil {
+		return err
+	}
+	raw, _ := parseName(id)
+	seq := s.uploadSeq(raw)
+	l := s.uploads.acquire(seq)
+	defer s.uploads.release(seq, l)
+	release, err := bk.hold(op)
+	if err != nil {
+		return err
+	}
+	defer release()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u, raw, err := s.upload(op, bk, key, id)
+	if err != nil {
+		return err
+	}
+	t := s.change(bk)
+	if err := s.dropUpload(t, key, raw, u, 0); err != nil {
+		t.cancel()
+		return err
+	}
+	return t.commit(op, key)
+}
+
+// dropUpload takes an upload and all its parts away. keep is a file that stays.
+func (s *Store) dropUpload(t *tx, key string, raw [16]byte, u *upload, keep uint64) error {
+	seq := s.uploadSeq(raw)
+	err := eachIn(s.db, numbered(kindPart, seq, 0), numbered(kindPart, seq+1, 0), func(k, b []byte) error {
+		p, err := decodePart(b, true)
+		if err != nil {
+			return err
+		}
+		t.del(append([]byte(nil), k...))
+		t.delta.Parts -= p.size
+		if p.file != 0 && p.file != u.file && p.file != keep {
+			t.dropFile(p.file)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.del(uploadKey(t.bk.id, key, raw))
+	t.delta.Uploads--
+	if u.file != keep {
+		t.dropFile(u.file)
+	}
+	return nil
+}
+
+// dropUploads takes all uploads of a bucket away, of which nobody else holds the lock.
+func (s *Store) dropUploads(t *tx) error {
+	return eachIn(s.db, numbered(kindUpload, t.bk.id, 0), numbered(kindUpload, t.bk.id+1, 0), func(k, b []byte) error {
+		key, raw, ok := splitUploadKey(k)
+		if !ok {
+			return badRecord("upload key", k)
+		}
+		u, err := decodeUpload(b)
+		if err != nil {
+			return err
+		}
+		return s.dropUpload(t, key, raw, u, 0)
+	})
+}
+
+// ListUploads is object.Uploads'.
+func (s *Store) ListUploads(ctx context.Context, l object.UploadList) (object.UploadPage, error) {
+	const op = "list uploads"
+	var page object.UploadPage
+	end, err := s.begin(ctx, op, l.Bucket)
+	if err != nil {
+		return page, err
+	}
+	defer end()
+	bk, err := s.find(op, l.Bucket)
+	if err != nil {
+		return page, err
+	}
+	lower := escape(numbered(kindUpload, bk.id, len(l.Prefix)), l.Prefix)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: after(lower)})
+	if err != nil {
+		return page, errs.Wrap(op, l.Bucket, err)
+	}
+	defer func() { _ = it.Close() }()
+	from := lower
+	if l.AfterKey != "" && l.AfterKey >= l.Prefix {
+		from = after(uploadPrefix(bk.id, l.AfterKey))
+		if l.AfterID != "" {
+			from = append(uploadPrefix(bk.id, l.AfterKey), afterID(l.AfterID)...)
+		}
+	}
+	n, limit := 0, limitOf(l.Limit)
+	for ok := it.SeekGE(from); ok; {
+		if err := ctx.Err(); err != nil {
+			return object.UploadPage{}, errs.Wrap(op, l.Bucket, err)
+		}
+		key, raw, good := splitUploadKey(it.Key())
+		if !good {
+			return object.UploadPage{}, badRecord("upload key", it.Key())
+		}
+		g := group(key, l.Prefix, l.Delimiter)
+		if g != "" && g == l.AfterKey {
+			ok = it.SeekGE(after(escape(numbered(kindUpload, bk.id, len(g)), g)))
+			continue
+		}
+		if n == limit {
+			page.Truncated = true
+			break
+		}
+		n++
+		if g != "" {
+			page.Prefixes = append(page.Prefixes, g)
+			page.NextKey, page.NextID = g, ""
+			ok = it.SeekGE(after(escape(numbered(kindUpload, bk.id, len(g)), g)))
+			continue
+		}
+		b, err := it.ValueAndErr()
+		if err != nil {
+			return object.UploadPage{}, errs.Wrap(op, key, err)
+		}
+		u, err := decodeUpload(b)
+		if err != nil {
+			return object.UploadPage{}, err
+		}
+		page.Uploads = append(page.Uploads, u.describe(l.Bucket, key, raw))
+		page.NextKey, page.NextID = key, page.Uploads[len(page.Uploads)-1].ID
+		ok = it.Next()
+	}
+	if !page.Truncated {
+		page.NextKey, page.NextID = "", ""
+	}
+	return page, errs.Wrap(op, l.Bucket, it.Error())
+}
+
+// afterID is the least raw identifier whose text comes after id, which need not be one of ours.
+func afterID(id string) []byte {
+	if raw, ok := parseName(id); ok {
+		return append(raw[:], 0)
+	}
+	// Texts of one length are in the order of their bytes: find the least one above id by halving.
+	var low [16]byte
+	for bit := range 128 {
+		try := low
+		try[bit/8] |= 0x80 >> (bit % 8)
+		if crockford.EncodeToString(try[:]) <= id {
+			low = try
+		}
+	}
+	if crockford.EncodeToString(low[:]) > id {
+		return low[:]
+	}
+	return append(low[:], 0)
+}
+
+func checkNumber(op, key string, n int) error {
+	if n < 1 || n > object.MaxParts {
+		return object.Fail(op, key, object.ErrInvalidPart, fmt.Sprintf("part number %d, expected 1 to %d", n, object.MaxParts))
+	}
+	return nil
+}
