@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package iam keeps the accounts of a store: who may sign requests, with which
+// secret and in which role. Every door of the server asks the same Service.
+package iam
+
+import (
+	"crypto/rand"
+	"encoding/base32"
+	"errors"
+	"fmt"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// The sentinels; errors.Is finds them in what this package returns.
+var (
+	ErrNoSuchAccount = errors.New("no such account")
+	ErrAccountExists = errors.New("the account exists already")
+)
+
+// Role says what an account may do where no policy speaks.
+type Role string
+
+// The roles.
+const (
+	// RoleAdmin manages accounts and owns everything.
+	RoleAdmin Role = "admin"
+	// RoleUser uses the buckets that it was given.
+	RoleUser Role = "user"
+	// RoleUserPlus also makes buckets of its own.
+	RoleUserPlus Role = "userplus"
+)
+
+// Valid says whether r is one of the roles.
+func (r Role) Valid() bool { return r == RoleAdmin || r == RoleUser || r == RoleUserPlus }
+
+// Account is one account. The numeric identifiers are for those who map accounts
+// to users of the operating system; the store does not look at them.
+type Account struct {
+	AccessKey string `json:"access_key"`
+	Secret    string `json:"secret"`
+	Role      Role   `json:"role"`
+	UserID    int    `json:"user_id,omitempty"`
+	GroupID   int    `json:"group_id,omitempty"`
+	ProjectID int    `json:"project_id,omitempty"`
+}
+
+// String leaves the secret out, so that an account can be logged.
+func (a Account) String() string { return fmt.Sprintf("%s (%s)", a.AccessKey, a.Role) }
+
+// GoString leaves the secret out as String does.
+func (a Account) GoString() string { return a.String() }
+
+const (
+	minAccessKey, maxAccessKey = 3, 128
+	minSecret, maxSecret       = 8, 256
+)
+
+// Validate says what is wrong with an account: the access key has 3 to 128
+// characters out of letters, digits and "._@+-" (a slash or a comma could not be
+// told from the rest of a signature), the secret 8 to 256 printable ones.
+func (a Account) Validate() error {
+	const op = "account"
+	if n := len(a.AccessKey); n < minAccessKey || n > maxAccessKey {
+		return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the access key has %d characters, expected %d to %d", n, minAccessKey, maxAccessKey))
+	}
+	for i := range len(a.AccessKey) {
+		if c := a.AccessKey[i]; !keyByte(c) {
+			return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the access key has %q at %d, expected letters, digits and ._@+-", c, i))
+		}
+	}
+	if n := len(a.Secret); n < minSecret || n > maxSecret {
+		return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the secret has %d characters, expected %d to %d", n, minSecret, maxSecret))
+	}
+	for i := range len(a.Secret) {
+		if c := a.Secret[i]; c < '!' || c > '~' {
+			return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the secret has a character at %d that is not printable ASCII", i))
+		}
+	}
+	if !a.Role.Valid() {
+		return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the role is %q, expected %s, %s or %s", a.Role, RoleAdmin, RoleUser, RoleUserPlus))
+	}
+	return nil
+}
+
+func keyByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+		c == '.' || c == '_' || c == '@' || c == '+' || c == '-'
+}
+
+// NewSecret returns a secret of 160 random bits.
+func NewSecret() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // never fails: it ends the process instead
+	return base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])
+}
+
+// Change is what Update changes; nil leaves a field as it is.
+type Change struct {
+	Secret                     *string
+	Role                       *Role
+	UserID, GroupID, ProjectID *int
+}
+
+func (c Change) apply(a Account) Account {
+	if c.Secret != nil {
+		a.Secret = *c.Secret
+	}
+	if c.Role != nil {
+		a.Role = *c.Role
+	}
+	if c.UserID != nil {
+		a.UserID = *c.UserID
+	}
+	if c.GroupID != nil {
+		a.GroupID = *c.GroupID
+	}
+	if c.ProjectID != nil {
+		a.ProjectID = *c.ProjectID
+	}
+	return a
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iam
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// recordKind is the kind of the records that accounts are kept in.
+const recordKind = "account"
+
+// Service is the accounts of one store, kept in its records and in memory. All
+// methods may be called from many goroutines at once.
+type Service struct {
+	records object.Records
+	root    Account
+
+	write sync.Mutex // one change at a time, so that memory follows the records
+	mu    sync.RWMutex
+	all   map[string]Account
+}
+
+// Open reads the accounts. Root is the account of the operator: it is not kept
+// in the records, has the role admin whatever it says, and cannot be changed.
+func Open(ctx context.Context, records object.Records, root Account) (*Service, error) {
+	root.Role = RoleAdmin
+	if err := root.Validate(); err != nil {
+		return nil, err
+	}
+	names, err := records.RecordNames(ctx, recordKind)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{records: records, root: root, all: make(map[string]Account, len(names))}
+	for _, name := range names {
+		raw, err := records.Record(ctx, recordKind, name)
+		if err != nil {
+			return nil, err
+		}
+		a, err := decode(name, raw)
+		if err != nil {
+			return nil, err
+		}
+		s.all[name] = a
+	}
+	return s, nil
+}
+
+func decode(name string, raw []byte) (Account, error) {
+	var a Account
+	if err := json.Unmarshal(raw, &a); err != nil {
+		return a, errs.New(errs.Corrupt, "read account", name, err.Error())
+	}
+	if a.AccessKey != name {
+		return a, errs.New(errs.Corrupt, "read account", name, fmt.Sprintf("the record is of %q", a.AccessKey))
+	}
+	if err := a.Validate(); err != nil {
+		return a, errs.New(errs.Corrupt, "read account", name, err.Error())
+	}
+	return a, nil
+}
+
+// Root returns the operator's account.
+func (s *Service) Root() Account { return s.root }
+
+// Get returns an account, root too; ErrNoSuchAccount. It does no I/O and keeps
+// no reference to the name.
+func (s *Service) Get(accessKey string) (Account, error) {
+	if accessKey == s.root.AccessKey {
+		return s.root, nil
+	}
+	s.mu.RLock()
+	a, ok := s.all[accessKey]
+	s.mu.RUnlock()
+	if !ok {
+		return Account{}, missing("get account", accessKey)
+	}
+	return a, nil
+}
+
+// List returns all accounts but root in the order of their access keys.
+func (s *Service) List() []Account {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := slices.Collect(maps.Values(s.all))
+	slices.SortFunc(out, func(a, b Account) int { return strings.Compare(a.AccessKey, b.AccessKey) })
+	return out
+}
+
+// Add makes an account, durable when it returns. ErrAccountExists, also for root's access key.
+func (s *Service) Add(ctx context.Context, a Account) error {
+	a.AccessKey, a.Secret = strings.Clone(a.AccessKey), strings.Clone(a.Secret)
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	s.write.Lock()
+	defer s.write.Unlock()
+	if _, err := s.Get(a.AccessKey); err == nil {
+		return &errs.Error{Kind: errs.Invalid, Op: "add account", Name: a.AccessKey, Err: ErrAccountExists}
+	}
+	return s.put(ctx, a)
+}
+
+// Update changes an account, durable when it returns. ErrNoSuchAccount; root cannot be changed.
+func (s *Service) Update(ctx context.Context, accessKey string, c Change) error {
+	s.write.Lock()
+	defer s.write.Unlock()
+	if err := s.notRoot("update account", accessKey); err != nil {
+		return err
+	}
+	a, err := s.Get(accessKey)
+	if err != nil {
+		return err
+	}
+	a = c.apply(a)
+	a.Secret = strings.Clone(a.Secret)
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	return s.put(ctx, a)
+}
+
+// Remove removes an account, durably when it returns; its buckets stay. ErrNoSuchAccount; root cannot be removed.
+func (s *Service) Remove(ctx context.Context, accessKey string) error {
+	s.write.Lock()
+	defer s.write.Unlock()
+	if err := s.notRoot("remove account", accessKey); err != nil {
+		return err
+	}
+	a, err := s.Get(accessKey)
+	if err != nil {
+		return err
+	}
+	if err := s.records.DeleteRecord(ctx, recordKind, a.AccessKey); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.all, a.AccessKey)
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Service) put(ctx context.Context, a Account) error {
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return errs.New(errs.Other, "write account", a.AccessKey, err.Error())
+	}
+	if err := s.records.PutRecord(ctx, recordKind, a.AccessKey, raw); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.all[a.AccessKey] = a
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Service) notRoot(op, accessKey string) error {
+	if accessKey != s.root.AccessKey {
+		return nil
+	}
+	return errs.New(errs.Invalid, op, accessKey, "this is the operator's account, which is set where the server is started")
+}
+
+func missing(op, accessKey string) error {
+	name := strings.Clone(accessKey)
+	return &errs.Error{Kind: errs.NotFound, Op: op, Name: name, Err: ErrNoSuchAccount}
+}

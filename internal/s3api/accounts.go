@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"context"
+	"errors"
+
+	"github.com/versity/versitygw/auth"
+	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/iam"
+)
+
+// accounts is iam.Service as versitygw asks for it. Its callers compare errors
+// with ==, so these are versitygw's own.
+type accounts struct{ svc *iam.Service }
+
+var _ auth.IAMService = accounts{}
+
+func toAuth(a iam.Account) auth.Account {
+	return auth.Account{Access: a.AccessKey, Secret: a.Secret, Role: auth.Role(a.Role), UserID: a.UserID, GroupID: a.GroupID, ProjectID: a.ProjectID}
+}
+
+func (a accounts) CreateAccount(acc auth.Account) error {
+	return accountError(a.svc.Add(context.Background(), iam.Account{
+		AccessKey: acc.Access, Secret: acc.Secret, Role: iam.Role(acc.Role),
+		UserID: acc.UserID, GroupID: acc.GroupID, ProjectID: acc.ProjectID,
+	}))
+}
+
+func (a accounts) GetUserAccount(access string) (auth.Account, error) {
+	acc, err := a.svc.Get(access)
+	if err != nil {
+		return auth.Account{}, accountError(err)
+	}
+	return toAuth(acc), nil
+}
+
+func (a accounts) ResolveAccounts(accessKeys []string) ([]string, error) {
+	missing := []string{}
+	for _, k := range accessKeys {
+		if _, err := a.svc.Get(k); err != nil {
+			missing = append(missing, k)
+		}
+	}
+	return missing, nil
+}
+
+func (a accounts) UpdateUserAccount(access string, props auth.MutableProps) error {
+	c := iam.Change{Secret: props.Secret, UserID: props.UserID, GroupID: props.GroupID, ProjectID: props.ProjectID}
+	if props.Role != "" {
+		role := iam.Role(props.Role)
+		c.Role = &role
+	}
+	return accountError(a.svc.Update(context.Background(), access, c))
+}
+
+func (a accounts) DeleteUserAccount(access string) error {
+	err := a.svc.Remove(context.Background(), access)
+	if errors.Is(err, iam.ErrNoSuchAccount) {
+		return s3err.GetAPIError(s3err.ErrAdminUserNotFound)
+	}
+	return accountError(err)
+}
+
+func (a accounts) ListUserAccounts() ([]auth.Account, error) {
+	all := a.svc.List()
+	out := make([]auth.Account, len(all))
+	for i := range all {
+		out[i] = toAuth(all[i])
+	}
+	return out, nil
+}
+
+func (a accounts) Shutdown() error { return nil }
+
+func accountError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, iam.ErrNoSuchAccount):
+		return auth.ErrNoSuchUser
+	case errors.Is(err, iam.ErrAccountExists):
+		return auth.ErrUserExists
+	case errs.Is(err, errs.Invalid):
+		e := s3err.GetAPIError(s3err.ErrInvalidRequest)
+		e.Description = err.Error()
+		return e
+	}
+	return err
+}

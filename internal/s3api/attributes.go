@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// Names of the attributes that an object has. User metadata stand under metaPrefix and their own name.
+const (
+	attrType        = "content-type"
+	attrEncoding    = "content-encoding"
+	attrDisposition = "content-disposition"
+	attrLanguage    = "content-language"
+	attrCache       = "cache-control"
+	attrExpires     = "expires"
+	attrRedirect    = "website-redirect"
+	attrTags        = "tags"
+	attrRetention   = "retention"
+	attrHold        = "legal-hold"
+	attrSumAlgo     = "checksum-algorithm"
+	attrSumType     = "checksum-type"
+	attrSum         = "checksum"
+	attrUpload      = "upload" // the upload that an object was completed from
+	metaPrefix      = "meta:"
+)
+
+// systemAttrs are those that a copy takes over with the user metadata. The
+// redirect is not among them: S3 does not copy it.
+var systemAttrs = []string{attrType, attrEncoding, attrDisposition, attrLanguage, attrCache, attrExpires}
+
+// headers are the parts of a request that describe an object.
+type headers struct {
+	Type, Encoding, Disposition, Language, Cache, Expires, Redirect *string
+	Metadata                                                        map[string]string
+}
+
+// attributes returns attributes of our own for them; empty ones are left out.
+func (h headers) attributes() map[string]string {
+	m := make(map[string]string, 4+len(h.Metadata))
+	set := func(name string, v *string) {
+		if v != nil && *v != "" {
+			m[name] = strings.Clone(*v)
+		}
+	}
+	set(attrType, h.Type)
+	set(attrEncoding, h.Encoding)
+	set(attrDisposition, h.Disposition)
+	set(attrLanguage, h.Language)
+	set(attrCache, h.Cache)
+	set(attrExpires, h.Expires)
+	set(attrRedirect, h.Redirect)
+	for k, v := range h.Metadata {
+		m[metaPrefix+k] = strings.Clone(v)
+	}
+	return m
+}
+
+// metadataOf returns the user metadata, never nil.
+func metadataOf(attrs map[string]string) map[string]string {
+	m := map[string]string{}
+	for k, v := range attrs {
+		if name, ok := strings.CutPrefix(k, metaPrefix); ok {
+			m[name] = v
+		}
+	}
+	return m
+}
+
+// copied returns what a copy keeps of an object's headers and user metadata.
+func copied(attrs map[string]string) map[string]string {
+	m := map[string]string{}
+	for _, name := range systemAttrs {
+		if v, ok := attrs[name]; ok {
+			m[name] = v
+		}
+	}
+	for k, v := range attrs {
+		if strings.HasPrefix(k, metaPrefix) {
+			m[k] = v
+		}
+	}
+	return m
+}
+
+func encodeTags(tags map[string]string) (string, error) {
+	own := make(map[string]string, len(tags))
+	maps.Copy(own, tags)
+	doc, err := json.Marshal(own)
+	return string(doc), err
+}
+
+// decodeTags returns the tags of an attribute or a setting; an empty set for "".
+func decodeTags(doc string) (map[string]string, error) {
+	tags := map[string]string{}
+	if doc == "" {
+		return tags, nil
+	}
+	if err := json.Unmarshal([]byte(doc), &tags); err != nil {
+		return nil, errs.New(errs.Corrupt, "read tags", "", err.Error())
+	}
+	return tags, nil
+}
+
+func tagCount(attrs map[string]string) *int32 {
+	doc := attrs[attrTags]
+	if doc == "" {
+		return nil
+	}
+	tags, err := decodeTags(doc)
+	if err != nil || len(tags) == 0 {
+		return nil
+	}
+	return ptr(int32(len(tags)))
+}
+
+// lock adds retention and legal hold as the request asks for them, or the bucket's default retention.
+func lock(attrs map[string]string, bk *object.Bucket, mode types.ObjectLockMode, until *time.Time, hold types.ObjectLockLegalHoldStatus) error {
+	asked := mode != "" || hold == types.ObjectLockLegalHoldStatusOn
+	conf := lockOf(bk)
+	if !conf.Enabled {
+		if asked {
+			return s3err.GetAPIError(s3err.ErrMissingObjectLockConfigurationNoSpaces)
+		}
+		return nil
+	}
+	if hold == types.ObjectLockLegalHoldStatusOn {
+		attrs[attrHold] = "1"
+	}
+	r := types.ObjectLockRetention{Mode: types.ObjectLockRetentionMode(strings.Clone(string(mode))), RetainUntilDate: until}
+	if mode == "" {
+		def := conf.DefaultRetention
+		if def == nil {
+			return nil
+		}
+		end := time.Now()
+		if def.Days != nil {
+			end = end.AddDate(0, 0, int(*def.Days))
+		}
+		if def.Years != nil {
+			end = end.AddDate(int(*def.Years), 0, 0)
+		}
+		r = types.ObjectLockRetention{Mode: def.Mode, RetainUntilDate: &end}
+	}
+	doc, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	attrs[attrRetention] = string(doc)
+	return nil
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/versity/versitygw/auth"
+	vgwbackend "github.com/versity/versitygw/backend"
+	"github.com/versity/versitygw/s3err"
+	"github.com/versity/versitygw/s3response"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+func (b *backend) CreateBucket(ctx context.Context, in *s3.CreateBucketInput, acl []byte) error {
+	owner := accountOf(ctx, "bucket-owner").Access
+	tags, err := vgwbackend.ParseCreateBucketTags(in.CreateBucketConfiguration.Tags)
+	if err != nil {
+		return err
+	}
+	name := own(in.Bucket)
+	bk := object.Bucket{
+		Name: name, Owner: strings.Clone(owner), ETag: b.etag(name),
+		Settings: map[string][]byte{settingACL: acl, settingOwnership: []byte(in.ObjectOwnership)},
+	}
+	if tags != nil {
+		if bk.Settings[settingTags], err = json.Marshal(tags); err != nil {
+			return err
+		}
+	}
+	if in.ObjectLockEnabledForBucket != nil && *in.ObjectLockEnabledForBucket {
+		bk.Versioning = object.VersioningEnabled // what is locked is a version
+		if bk.Settings[settingLock], err = json.Marshal(auth.BucketLockConfig{Enabled: true}); err != nil {
+			return err
+		}
+	}
+	err = b.store.CreateBucket(patient(ctx), bk)
+	if errors.Is(err, object.ErrBucketExists) {
+		if old, oldErr := b.store.Bucket(patient(ctx), name); oldErr == nil && old.Owner == owner {
+			return s3err.GetBucketErr(s3err.ErrBucketAlreadyOwnedByYou, name)
+		}
+		return s3err.GetBucketErr(s3err.ErrBucketAlreadyExists, name)
+	}
+	return b.s3Error("CreateBucket", object.Ref{Bucket: name}, err)
+}
+
+func (b *backend) HeadBucket(ctx context.Context, in *s3.HeadBucketInput) (*s3.HeadBucketOutput, error) {
+	if _, err := b.bucketOf(ctx, *in.Bucket); err != nil {
+		return nil, err
+	}
+	return &s3.HeadBucketOutput{}, nil
+}
+
+func (b *backend) DeleteBucket(ctx context.Context, bucket string) error {
+	bucket = strings.Clone(bucket)
+	err := b.store.DeleteBucket(patient(ctx), bucket)
+	if errors.Is(err, object.ErrBucketNotEmpty) {
+		code := s3err.ErrBucketNotEmpty
+		if bk, bkErr := b.store.Bucket(patient(ctx), bucket); bkErr == nil && bk.Versioning != object.VersioningOff {
+			code = s3err.ErrVersionedBucketNotEmpty
+		}
+		return s3err.GetBucketErr(code, bucket)
+	}
+	return b.s3Error("DeleteBucket", object.Ref{Bucket: bucket}, err)
+}
+
+func (b *backend) ListBuckets(ctx context.Context, in s3response.ListBucketsInput) (s3response.ListAllMyBucketsResult, error) {
+	out := s3response.ListAllMyBucketsResult{Owner: s3response.CanonicalUser{ID: strings.Clone(in.Owner)}, Prefix: strings.Clone(in.Prefix)}
+	all, err := b.store.ListBuckets(patient(ctx))
+	if err != nil {
+		return out, b.s3Error("ListBuckets", object.Ref{}, err)
+	}
+	for i := range all {
+		bk := &all[i]
+		if bk.Name <= in.ContinuationToken || !strings.HasPrefix(bk.Name, in.Prefix) || !in.IsAdmin && bk.Owner != in.Owner {
+			continue
+		}
+		if n := len(out.Buckets.Bucket); n == int(in.MaxBuckets) {
+			if n > 0 {
+				out.ContinuationToken = out.Buckets.Bucket[n-1].Name
+			}
+			break
+		}
+		out.Buckets.Bucket = append(out.Buckets.Bucket, s3response.ListAllMyBucketsEntry{Name: bk.Name, CreationDate: bk.Created})
+	}
+	return out, nil
+}
+
+func (b *backend) ListBucketsAndOwners(ctx context.Context) ([]s3response.Bucket, error) {
+	all, err := b.store.ListBuckets(patient(ctx))
+	if err != nil {
+		return nil, b.s3Error("ListBuckets", object.Ref{}, err)
+	}
+	out := make([]s3response.Bucket, len(all))
+	for i := range all {
+		out[i] = s3response.Bucket{Name: all[i].Name, Owner: all[i].Owner}
+	}
+	return out, nil
+}
+
+// ChangeBucketOwner gives a bucket to another account: its ACL names the new
+// owner alone, and the old owner's policy goes.
+func (b *backend) ChangeBucketOwner(ctx context.Context, bucket, owner string) error {
+	owner = strings.Clone(owner)
+	acl, err := json.Marshal(auth.ACL{Owner: owner, Grantees: []auth.Grantee{{Permission: auth.PermissionFullControl, Access: owner, Type: types.TypeCanonicalUser}}})
+	if err != nil {
+		return err
+	}
+	return b.change(ctx, bucket, func(bk *object.Bucket) error {
+		bk.Owner = owner
+		bk.Settings[settingACL] = acl
+		delete(bk.Settings, settingPolicy)
+		return nil
+	})
+}
+
+func (b *backend) PutBucketVersioning(ctx context.Context, bucket string, status types.BucketVersioningStatus) error {
+	return b.change(ctx, bucket, func(bk *object.Bucket) error {
+		if status == types.BucketVersioningStatusEnabled {
+			bk.Versioning = object.VersioningEnabled
+			return nil
+		}
+		if lockEnabled(bk) {
+			return s3err.GetAPIError(s3err.ErrSuspendedVersioningNotAllowed)
+		}
+		bk.Versioning = object.VersioningSuspended
+		return nil
+	})
+}
+
+func (b *backend) GetBucketVersioning(ctx context.Context, bucket string) (s3response.GetBucketVersioningOutput, error) {
+	bk, err := b.bucketOf(ctx, bucket)
+	if err != nil || bk.Versioning == object.VersioningOff {
+		return s3response.GetBucketVersioningOutput{}, err
+	}
+	return s3response.GetBucketVersioningOutput{Status: ptr(types.BucketVersioningStatus(bk.Versioning))}, nil
+}

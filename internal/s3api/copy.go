@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	vgwbackend "github.com/versity/versitygw/backend"
+	"github.com/versity/versitygw/s3api/utils"
+	"github.com/versity/versitygw/s3err"
+	"github.com/versity/versitygw/s3response"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// maxCopy is the largest object, or range of one, that S3 copies in one request.
+const maxCopy = 5 << 30
+
+// source returns the object that a copy reads, with its bucket's owner checked.
+func (b *backend) source(ctx context.Context, header, owner *string) (object.Ref, *object.Bucket, error) {
+	bucket, key, version, err := vgwbackend.ParseCopySource(own(header))
+	if err != nil {
+		return object.Ref{}, nil, err
+	}
+	ref := object.Ref{Bucket: bucket, Key: key, Version: version}
+	bk, err := b.bucketOf(ctx, bucket)
+	if err != nil {
+		return ref, nil, err
+	}
+	if o := own(owner); o != "" && o != bk.Owner {
+		return ref, nil, s3err.GetAPIError(s3err.ErrAccessDenied)
+	}
+	return ref, bk, nil
+}
+
+// statSource describes the object that a copy reads. A delete marker is no source.
+func (b *backend) statSource(ctx context.Context, ref object.Ref) (object.Info, error) {
+	info, err := b.store.Stat(patient(ctx), ref)
+	if info.Marker && ref.Version != "" {
+		return info, s3err.GetAPIError(s3err.ErrMethodNotAllowed)
+	}
+	return info, b.s3Error("CopyObject", ref, err)
+}
+
+func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput) (s3response.CopyObjectOutput, error) {
+	var none s3response.CopyObjectOutput
+	from, _, err := b.source(ctx, in.CopySource, in.ExpectedSourceBucketOwner)
+	if err != nil {
+		return none, err
+	}
+	to := refOf(in.Bucket, in.Key, nil)
+	if err := checkKey(to.Key); err != nil {
+		return none, err
+	}
+	bk, err := b.bucketOf(ctx, to.Bucket)
+	if err != nil {
+		return none, err
+	}
+	src, err := b.statSource(ctx, from)
+	if err != nil {
+		return none, err
+	}
+	if src.Size > maxCopy {
+		return none, s3err.GetCopySourceObjectTooLargeErr(maxCopy)
+	}
+	if err := readable(&src, in.CopySourceIfMatch, in.CopySourceIfNoneMatch, in.CopySourceIfModifiedSince, in.CopySourceIfUnmodifiedSince); err != nil {
+		return none, err
+	}
+	replace := in.MetadataDirective == types.MetadataDirectiveReplace
+	if !replace && from.Bucket == to.Bucket && from.Key == to.Key && src.Latest {
+		return none, s3err.GetAPIError(s3err.ErrInvalidCopyDest)
+	}
+	attrs, err := copyAttributes(&in, &src, bk, replace)
+	if err != nil {
+		return none, err
+	}
+	// What was looked at is what is copied, whatever happens to the key meanwhile.
+	from.Version = src.Version
+	c := object.Copy{From: from, FromCondition: object.Condition{IfMatch: src.ETag}, Bucket: to.Bucket, Key: to.Key, Attributes: attrs}
+	sum, err := b.copySum(ctx, &src, types.ChecksumAlgorithm(strings.Clone(string(in.ChecksumAlgorithm))))
+	if err != nil {
+		return none, err
+	}
+	sum.keep(attrs)
+	info, err := b.store.Copy(patient(ctx), c)
+	if errors.Is(err, object.ErrPrecondition) {
+		return none, s3err.GetPreconditionFailedErr(s3err.ConditionIfMatch)
+	}
+	if err != nil {
+		return none, b.s3Error("CopyObject", to, err)
+	}
+	s := sum.sums()
+	out := s3response.CopyObjectOutput{
+		CopyObjectResult: &s3response.CopyObjectResult{
+			ETag: ptr(quoted(info.ETag)), LastModified: &info.Modified, ChecksumType: sum.Type,
+			ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME, ChecksumSHA1: s.SHA1, ChecksumSHA256: s.SHA256,
+			ChecksumSHA512: s.SHA512, ChecksumMD5: s.MD5, ChecksumXXHASH64: s.XXHASH64, ChecksumXXHASH3: s.XXHASH3, ChecksumXXHASH128: s.XXHASH128,
+		},
+		VersionId: ptr(""), CopySourceVersionId: ptr(""),
+	}
+	if info.Versioned() {
+		out.VersionId = &info.Version
+	}
+	if src.Versioned() {
+		out.CopySourceVersionId = &src.Version
+	}
+	return out, nil
+}
+
+// copyAttributes returns the attributes of a copy, by the two directives.
+func copyAttributes(in *s3response.CopyObjectInput, src *object.Info, bk *object.Bucket, replace bool) (map[string]string, error) {
+	attrs := copied(src.Attributes)
+	if replace {
+		attrs = headers{
+			Type: in.ContentType, Encoding: in.ContentEncoding, Disposition: in.ContentDisposition, Language: in.ContentLanguage,
+			Cache: in.CacheControl, Expires: in.Expires, Metadata: in.Metadata,
+		}.attributes()
+	}
+	if v := own(in.WebsiteRedirectLocation); v != "" {
+		attrs[attrRedirect] = v
+	}
+	if in.TaggingDirective == types.TaggingDirectiveReplace {
+		if err := addTags(attrs, in.Tagging); err != nil {
+			return nil, err
+		}
+	} else if tags, ok := src.Attributes[attrTags]; ok {
+		attrs[attrTags] = tags
+	}
+	return attrs, lock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus)
+}
+
+// copySum returns the checksum of a copy: the source's where that is of the
+// whole content and no other algorithm is asked for, the store's own where it is
+// that, and otherwise one for which the content is read.
+func (b *backend) copySum(ctx context.Context, src *object.Info, asked types.ChecksumAlgorithm) (checksum, error) {
+	old := full(src)
+	if asked == "" {
+		asked = old.Algorithm
+	}
+	if asked == old.Algorithm && old.Type == types.ChecksumTypeFullObject {
+		return old, nil
+	}
+	if asked == types.ChecksumAlgorithmCrc64nvme {
+		return checksum{Algorithm: asked, Type: types.ChecksumTypeFullObject, Value: crc64Text(src.CRC64)}, nil
+	}
+	ref := object.Ref{Bucket: src.Bucket, Key: src.Key, Version: src.Version}
+	content, err := b.store.Open(patient(ctx), ref)
+	if err != nil {
+		return old, b.s3Error("CopyObject", ref, err)
+	}
+	defer content.Close()
+	body, err := content.Section(object.Range{N: src.Size})
+	if err != nil {
+		return old, b.s3Error("CopyObject", ref, err)
+	}
+	defer body.Close()
+	h, err := utils.NewHashReader(body, "", utils.HashType(strings.ToLower(string(asked))))
+	if err != nil {
+		return old, s3err.GetAPIError(s3err.ErrInvalidRequest)
+	}
+	if _, err := io.CopyBuffer(writerOnly{io.Discard}, h, make([]byte, 1<<20)); err != nil {
+		return old, b.s3Error("CopyObject", ref, err)
+	}
+	return checksum{Algorithm: asked, Type: types.ChecksumTypeFullObject, Value: h.Sum()}, nil
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"context"
+	"errors"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/versity/versitygw/s3err"
+	"github.com/versity/versitygw/s3response"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+func (b *backend) DeleteObject(ctx context.Context, in *s3.DeleteObjectInput) (*s3.DeleteObjectOutput, error) {
+	d := object.Deletion{
+		Ref:       refOf(in.Bucket, in.Key, in.VersionId),
+		Condition: object.Condition{IfMatch: unquoted(in.IfMatch), IfSize: in.IfMatchSize, IfModified: in.IfMatchLastModifiedTime},
+	}
+	done, err := b.store.Delete(patient(ctx), d)
+	out, err := b.deleted(d, done, err)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// deleted says what a deletion did. Deleting what is not there has succeeded,
+// whatever was to hold of it.
+func (b *backend) deleted(d object.Deletion, done object.Deleted, err error) (*s3.DeleteObjectOutput, error) {
+	conditional := d.Condition != (object.Condition{})
+	if err != nil && !(conditional && errors.Is(err, object.ErrNoSuchKey)) {
+		return nil, b.writeError("DeleteObject", d.Ref, d.Condition, err)
+	}
+	out := &s3.DeleteObjectOutput{}
+	if d.Version != "" {
+		if !done.Existed && !plausibleVersion(d.Version) {
+			return nil, s3err.GetInvalidArgumentErr(s3err.InvalidArgVersionId, d.Version)
+		}
+		out.VersionId, out.DeleteMarker = &d.Version, &done.Marker
+		return out, nil
+	}
+	if done.Marker {
+		out.VersionId, out.DeleteMarker = &done.Version, ptr(true)
+	}
+	return out, nil
+}
+
+func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) (s3response.DeleteResult, error) {
+	out := s3response.DeleteResult{Deleted: []types.DeletedObject{}, Error: []types.Error{}}
+	bucket := own(in.Bucket)
+	if _, err := b.bucketOf(ctx, bucket); err != nil {
+		return out, err
+	}
+	ds := make([]object.Deletion, len(in.Delete.Objects))
+	for i := range in.Delete.Objects {
+		o := &in.Delete.Objects[i]
+		ds[i] = object.Deletion{
+			Ref:       refOf(&bucket, o.Key, o.VersionId),
+			Condition: object.Condition{IfMatch: unquoted(o.ETag), IfSize: o.Size, IfModified: o.LastModifiedTime},
+		}
+	}
+	done, errs := b.store.DeleteMany(patient(ctx), bucket, ds)
+	for i := range ds {
+		d := &ds[i]
+		res, err := b.deleted(*d, done[i], errs[i])
+		if err != nil {
+			out.Error = append(out.Error, s3err.ObjectDeleteError(&d.Key, some(d.Version), err))
+			continue
+		}
+		entry := types.DeletedObject{Key: &d.Key, DeleteMarker: res.DeleteMarker, VersionId: some(d.Version)}
+		if res.DeleteMarker != nil && *res.DeleteMarker {
+			entry.DeleteMarkerVersionId = res.VersionId
+		}
+		out.Deleted = append(out.Deleted, entry)
+	}
+	return out, nil
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/metrics"
+	vgw "github.com/versity/versitygw/s3api"
+	"github.com/versity/versitygw/s3api/middlewares"
+	"github.com/versity/versitygw/s3api/utils"
+	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// build puts versitygw's routes over the adapter and takes the HTTP server into our own hands.
+func (s *Server) build() error {
+	o := s.opts
+	root := o.Accounts.Root()
+	opts := []vgw.Option{
+		vgw.WithQuiet(), vgw.WithKeepAlive(),
+		vgw.WithConcurrencyLimiter(o.Limits.Connections, o.Limits.Requests),
+		vgw.WithMpMaxParts(object.MaxParts),
+		vgw.WithMiddleware("/", s.guard),
+	}
+	if o.Admin {
+		opts = append(opts, vgw.WithAdminServer())
+	}
+	if o.ReadOnly {
+		opts = append(opts, vgw.WithReadOnly())
+	}
+	if o.Domain != "" {
+		opts = append(opts, vgw.WithHostStyle(o.Domain))
+	}
+	utils.SetBucketNameValidationStrict(true)
+	gateway, err := vgw.New(newBackend(o), middlewares.RootUserConfig{Access: root.AccessKey, Secret: root.Secret},
+		o.Region, accounts{o.Accounts}, nil, nil, nil, operations{}, opts...)
+	if err != nil {
+		return errs.Wrap("start the S3 front end", "", err)
+	}
+	app, err := appOf(gateway)
+	if err != nil {
+		return err
+	}
+	handler := app.Handler()
+	s.http = app.Server()
+	s.http.Handler = s.observe(handler)
+	s.http.Name = o.ServerName
+	s.http.NoDefaultServerHeader = false
+	s.http.Concurrency = o.Limits.Connections
+	s.http.ReadBufferSize = o.Limits.HeaderBytes
+	s.http.ReadTimeout = o.Limits.Header // taken back by observe when the header is there
+	s.http.IdleTimeout = o.Limits.Idle
+	s.http.TCPKeepalive = true
+	s.http.TCPKeepalivePeriod = 15 * time.Second
+	s.http.ErrorHandler = errorHandler(s.http.ErrorHandler)
+	// Forms are streamed by the front end after their signature was checked; parsed
+	// here, anybody could fill memory and the directory for temporary files.
+	s.http.DisablePreParseMultipartForm = true
+	return nil
+}
+
+// appOf returns the fiber application of a gateway, which has no other way to be
+// served on a listener, with a configuration or to a deadline of ours.
+func appOf(gateway *vgw.S3ApiServer) (*fiber.App, error) {
+	f := reflect.ValueOf(gateway).Elem().FieldByName("app")
+	if !f.IsValid() || f.Type() != reflect.TypeFor[*fiber.App]() || f.IsNil() {
+		return nil, errs.New(errs.Unsupported, "start the S3 front end", "", fmt.Sprintf("this versitygw has no field app of type %v", reflect.TypeFor[*fiber.App]()))
+	}
+	return (*fiber.App)(f.UnsafePointer()), nil
+}
+
+// errorHandler answers what is no request. A client that sends none in time is
+// no failure of ours, as which versitygw would report it.
+func errorHandler(next func(*fasthttp.RequestCtx, error)) func(*fasthttp.RequestCtx, error) {
+	return func(ctx *fasthttp.RequestCtx, err error) {
+		var late net.Error
+		if !errors.As(err, &late) || !late.Timeout() {
+			next(ctx, err)
+			return
+		}
+		e := s3err.APIError{
+			Code: "RequestTimeout", Description: "Your socket connection to the server was not read from or written to within the timeout period.",
+			HTTPStatusCode: http.StatusRequestTimeout,
+		}
+		ctx.SetStatusCode(e.HTTPStatusCode)
+		ctx.SetContentType(fiber.MIMEApplicationXML)
+		ctx.SetBody(e.XMLBody(utils.NewS3RequestID(), utils.NewS3HostID()))
+	}
+}
+
+// operations learns from versitygw which operation a request was.
+type operations struct{}
+
+func (operations) Send(ctx fiber.Ctx, err error, action string, _ int64, _ int) {
+	rctx := ctx.RequestCtx()
+	rctx.SetUserValue(operationKey, metrics.ActionMap[action].Name)
+	if err != nil {
+		rctx.SetUserValue(errorKey, err)
+	}
+}
+
+func (operations) Close() {}

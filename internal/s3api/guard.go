@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/s3api/utils"
+	"github.com/versity/versitygw/s3err"
+)
+
+// Headers of things that this server does not do and that must not be ignored:
+// a client that sends one and is told 200 believes that it happened.
+var refusedHeaders = []struct{ name, what string }{
+	{"X-Amz-Rdma-Token", "transfers over RDMA"},
+	{"X-Amz-Write-Offset-Bytes", "appending to objects"},
+	{"X-Amz-Rename-Source", "renaming objects"},
+	{"X-Amz-S3session-Token", "sessions of S3 Express"},
+	{"X-Amz-Create-Session-Mode", "sessions of S3 Express"},
+	{"X-Amz-Server-Side-Encryption", "encryption at rest"},
+	{"X-Amz-Server-Side-Encryption-Customer-Algorithm", "encryption at rest"},
+	{"X-Amz-Copy-Source-Server-Side-Encryption-Customer-Algorithm", "encryption at rest"},
+}
+
+// knownArgs are the query arguments of S3 that this front end routes by, reads
+// or answers with a refusal of its own. What is not among them and changes
+// something, or has no value and so names a sub-resource, is refused.
+var knownArgs = setOf(
+	// sub-resources
+	"accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption", "id", "intelligent-tiering",
+	"inventory", "legal-hold", "lifecycle", "location", "logging", "metrics", "notification", "object-lock",
+	"ownershipControls", "partNumber", "policy", "policyStatus", "publicAccessBlock", "replication", "requestPayment",
+	"restore", "retention", "select", "select-type", "tagging", "torrent", "uploadId", "uploads", "versionId",
+	"versioning", "versions", "website",
+	// parameters
+	"continuation-token", "delimiter", "encoding-type", "fetch-owner", "key-marker", "list-type", "marker",
+	"max-buckets", "max-keys", "max-parts", "max-uploads", "part-number-marker", "prefix", "start-after",
+	"upload-id-marker", "version-id-marker", "bucket-region", "x-id", "allow-unordered",
+	"response-cache-control", "response-content-disposition", "response-content-encoding",
+	"response-content-language", "response-content-type", "response-expires",
+	// the admin interface
+	"access", "bucket", "owner",
+	// signatures of version 2, which are refused by name
+	"AWSAccessKeyId", "Signature", "Expires", "x-amz-security-token",
+)
+
+// refusedArgs are sub-resources of S3 that are refused also where they have a value.
+var refusedArgs = map[string]string{
+	"renameObject":             "renaming objects",
+	"session":                  "sessions of S3 Express",
+	"append":                   "appending to objects",
+	"position":                 "appending to objects",
+	"metadataTable":            "metadata tables",
+	"metadataConfiguration":    "metadata tables",
+	"metadataInventoryTable":   "metadata tables",
+	"metadataJournalTable":     "metadata tables",
+	"abac":                     "attribute-based access control",
+	"encryptionConfigurations": "encryption at rest",
+	"objectEncryption":         "encryption at rest",
+}
+
+// refusedOperations are those that SDKs name in x-id, whatever else they send.
+var refusedOperations = setOf("RenameObject", "CreateSession", "ListDirectoryBuckets", "WriteGetObjectResponse", "UpdateObjectEncryption")
+
+func setOf(names ...string) map[string]struct{} {
+	m := make(map[string]struct{}, len(names))
+	for _, n := range names {
+		m[n] = struct{}{}
+	}
+	return m
+}
+
+// guard stands before the router and answers 501 to what S3 knows and this
+// server does not do. Left alone, versitygw would take such a request for
+// another one: a rename for the PUT of an empty object, a session for a listing.
+func (s *Server) guard(ctx fiber.Ctx) error {
+	rctx := ctx.RequestCtx()
+	for i := range refusedHeaders {
+		h := &refusedHeaders[i]
+		if len(rctx.Request.Header.Peek(h.name)) == 0 {
+			continue
+		}
+		if h.name == "X-Amz-Rdma-Token" {
+			// Clients retry over HTTP on this answer, and count any other as success.
+			rctx.Response.Header.Set("x-amz-rdma-reply", "501")
+		}
+		return refuse(ctx, h.name, h.what)
+	}
+	if args := rctx.QueryArgs(); args.Len() > 0 {
+		if name, what := refusedQuery(args, rctx.IsGet() || rctx.IsHead() || rctx.IsOptions()); name != "" {
+			return refuse(ctx, name, what)
+		}
+	}
+	if n := rctx.Request.Header.ContentLength(); (n == chunked || n > maxDocument) && !s.carriesData(rctx) {
+		return answer(ctx, s3err.GetMaxMessageLengthExceeded(maxDocument))
+	}
+	disguise(ctx)
+	return ctx.Next()
+}
+
+const (
+	// maxDocument bounds the bodies that are read into memory: XML and JSON. The
+	// largest is the completion of 10,000 parts with checksums, about 4 MiB.
+	maxDocument = 16 << 20
+	// chunked is the length of a body of unknown length, as fasthttp has it.
+	chunked = -1
+)
+
+// carriesData says whether the body of a request is content, which is streamed.
+func (s *Server) carriesData(rctx *fasthttp.RequestCtx) bool {
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(string(rctx.URI().PathOriginal()), "/"), "/")
+	if s.opts.Domain != "" && strings.HasSuffix(string(rctx.Host()), "."+s.opts.Domain) {
+		bucket, key = "the host's", bucket+key
+	}
+	switch {
+	case rctx.IsPost():
+		return bucket != "" && key == "" && strings.HasPrefix(string(rctx.Request.Header.ContentType()), "multipart/form-data")
+	case !rctx.IsPut() || key == "" || len(rctx.Request.Header.Peek("X-Amz-Copy-Source")) > 0:
+		return false
+	}
+	for k := range rctx.QueryArgs().All() {
+		if name := string(k); name != "partNumber" && name != "uploadId" && name != "x-id" && !signed(k) {
+			return false
+		}
+	}
+	return true
+}
+
+// refusedQuery returns the argument that cannot be served, and what it asks for.
+func refusedQuery(args *fasthttp.Args, reads bool) (name, what string) {
+	for k, v := range args.All() {
+		if what, ok := refusedArgs[string(k)]; ok {
+			return string(k), what
+		}
+		if string(k) == "x-id" {
+			if _, ok := refusedOperations[string(v)]; ok {
+				return string(v), "this operation"
+			}
+			continue
+		}
+		if _, ok := knownArgs[string(k)]; ok || signed(k) || len(k) == 0 {
+			continue
+		}
+		// Reading with a parameter nobody knows is harmless, and S3 allows it.
+		if reads && len(v) > 0 {
+			continue
+		}
+		return string(k), "this sub-resource"
+	}
+	return "", ""
+}
+
+// signed says whether an argument belongs to a presigned URL: X-Amz-Signature and
+// its like, and headers that the signer moved into the query.
+func signed(k []byte) bool {
+	const prefix = "x-amz-"
+	return len(k) > len(prefix) && strings.EqualFold(string(k[:len(prefix)]), prefix) && !refusedHeader(string(k))
+}
+
+func refusedHeader(name string) bool {
+	for i := range refusedHeaders {
+		if strings.EqualFold(refusedHeaders[i].name, name) {
+			return true
+		}
+	}
+	return false
+}
+
+func refuse(ctx fiber.Ctx, name, what string) error {
+	return answer(ctx, s3err.APIError{
+		Code:           "NotImplemented",
+		Description:    "A header or parameter you provided implies functionality that is not implemented: " + name + " (" + what + ").",
+		HTTPStatusCode: http.StatusNotImplemented,
+	})
+}
+
+// answer ends a request with an error of S3's.
+func answer(ctx fiber.Ctx, err s3err.S3Error) error {
+	requestID, hostID := utils.EnsureRequestIDs(ctx)
+	ctx.RequestCtx().SetUserValue(errorKey, err)
+	ctx.Response().Header.SetContentType(fiber.MIMEApplicationXML)
+	return ctx.Status(err.StatusCode()).Send(err.XMLBody(requestID, hostID))
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/s3err"
+	"github.com/versity/versitygw/s3response"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// encoder writes names as the client asked for it. XML has no way to say most
+// control characters, so that clients ask for names as in URLs.
+type encoder bool
+
+// encoderOf reads encoding-type, which the front end does not hand on.
+func encoderOf(ctx context.Context) encoder {
+	rctx, ok := ctx.(*fasthttp.RequestCtx)
+	return encoder(ok && string(rctx.QueryArgs().Peek("encoding-type")) == "url")
+}
+
+func (e encoder) text(s string) string {
+	if !e {
+		return s
+	}
+	// S3 leaves slashes alone and writes a space as a plus.
+	return strings.ReplaceAll(url.QueryEscape(s), "%2F", "/")
+}
+
+func (e encoder) some(s string) *string { return some(e.text(s)) }
+
+func (e encoder) kind() types.EncodingType {
+	if e {
+		return types.EncodingTypeUrl
+	}
+	return ""
+}
+
+func (e encoder) prefixes(all []string) []types.CommonPrefix {
+	out := make([]types.CommonPrefix, len(all))
+	for i, p := range all {
+		out[i] = types.CommonPrefix{Prefix: ptr(e.text(p))}
+	}
+	return out
+}
+
+// page lists, or finds out that the bucket exists where nothing is asked for.
+func (b *backend) page(ctx context.Context, l object.List, limit *int32) (object.Page, error) {
+	if limit != nil {
+		l.Limit = int(min(*limit, 1000))
+		if l.Limit <= 0 {
+			_, err := b.bucketOf(ctx, l.Bucket)
+			return object.Page{}, err
+		}
+	}
+	p, err := b.store.List(patient(ctx), l)
+	return p, b.s3Error("List", object.Ref{Bucket: l.Bucket}, err)
+}
+
+func (b *backend) contents(e encoder, p *object.Page, owner *types.Owner) []s3response.Object {
+	out := make([]s3response.Object, len(p.Objects))
+	for i := range p.Objects {
+		o := &p.Objects[i]
+		sum := full(o)
+		out[i] = s3response.Object{
+			Key: ptr(e.text(o.Key)), ETag: ptr(quoted(o.ETag)), LastModified: &o.Modified, Size: &o.Size, Owner: owner,
+			StorageClass: types.ObjectStorageClassStandard, ChecksumAlgorithm: []types.ChecksumAlgorithm{sum.Algorithm}, ChecksumType: sum.Type,
+		}
+	}
+	return out
+}
+
+func (b *backend) ListObjects(ctx context.Context, in *s3.ListObjectsInput) (s3response.ListObjectsResult, error) {
+	e := encoderOf(ctx)
+	l := object.List{Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), After: own(in.Marker), Attributes: true}
+	bk, err := b.bucketOf(ctx, l.Bucket)
+	if err != nil {
+		return s3response.ListObjectsResult{}, err
+	}
+	p, err := b.page(ctx, l, in.MaxKeys)
+	if err != nil {
+		return s3response.ListObjectsResult{}, err
+	}
+	return s3response.ListObjectsResult{
+		Name: &l.Bucket, Prefix: e.some(l.Prefix), Marker: e.some(l.After), Delimiter: e.some(l.Delimiter), EncodingType: e.kind(),
+		MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated, NextMarker: e.some(p.Next),
+		Contents: b.contents(e, &p, &types.Owner{ID: &bk.Owner}), CommonPrefixes: e.prefixes(p.Prefixes),
+	}, nil
+}
+
+func (b *backend) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input) (s3response.ListObjectsV2Result, error) {
+	e := encoderOf(ctx)
+	token, start := own(in.ContinuationToken), own(in.StartAfter)
+	after, err := keyOfToken(token)
+	if err != nil {
+		return s3response.ListObjectsV2Result{}, err
+	}
+	l := object.List{Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), After: max(after, start), Attributes: true}
+	bk, err := b.bucketOf(ctx, l.Bucket)
+	if err != nil {
+		return s3response.ListObjectsV2Result{}, err
+	}
+	p, err := b.page(ctx, l, in.MaxKeys)
+	if err != nil {
+		return s3response.ListObjectsV2Result{}, err
+	}
+	var owner *types.Owner
+	if in.FetchOwner != nil && *in.FetchOwner {
+		owner = &types.Owner{ID: &bk.Owner}
+	}
+	return s3response.ListObjectsV2Result{
+		Name: &l.Bucket, Prefix: e.some(l.Prefix), StartAfter: e.some(start), Delimiter: e.some(l.Delimiter), EncodingType: e.kind(),
+		ContinuationToken: some(token), NextContinuationToken: some(tokenOfKey(p.Next)), MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated,
+		KeyCount: ptr(int32(len(p.Objects) + len(p.Prefixes))), Contents: b.contents(e, &p, owner), CommonPrefixes: e.prefixes(p.Prefixes),
+	}, nil
+}
+
+// tokenPrefix tells a token that is not the key itself.
+const tokenPrefix = "base64:"
+
+// tokenOfKey returns where a listing goes on: the last key, unless XML could not carry it.
+func tokenOfKey(key string) string {
+	plain := utf8.ValidString(key) && !strings.HasPrefix(key, tokenPrefix) && !strings.ContainsFunc(key, func(r rune) bool {
+		return r < ' ' || r == 0x7f || r == utf8.RuneError || r == 0xfffe || r == 0xffff
+	})
+	if plain {
+		return key
+	}
+	return tokenPrefix + base64.URLEncoding.EncodeToString([]byte(key))
+}
+
+func keyOfToken(token string) (string, error) {
+	text, ok := strings.CutPrefix(token, tokenPrefix)
+	if !ok {
+		return token, nil
+	}
+	key, err := base64.URLEncoding.DecodeString(text)
+	if err != nil {
+		return "", s3err.APIError{Code: "InvalidArgument", Description: "The continuation token provided is incorrect", HTTPStatusCode: http.StatusBadRequest}
+	}
+	return string(key), nil
+}
+
+func (b *backend) ListObjectVersions(ctx context.Context, in *s3.ListObjectVersionsInput) (s3response.ListVersionsResult, error) {
+	e := encoderOf(ctx)
+	l := object.List{
+		Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), After: own(in.KeyMarker),
+		AfterVersion: own(in.VersionIdMarker), Versions: true, Attributes: true,
+	}
+	bk, err := b.bucketOf(ctx, l.Bucket)
+	if err != nil {
+		return s3response.ListVersionsResult{}, err
+	}
+	if l.After == "" {
+		l.AfterVersion = "" // a version of no key
+	}
+	p, err := b.page(ctx, l, in.MaxKeys)
+	if err != nil {
+		return s3response.ListVersionsResult{}, err
+	}
+	out := s3response.ListVersionsResult{
+		Name: &l.Bucket, Prefix: ptr(e.text(l.Prefix)), Delimiter: ptr(e.text(l.Delimiter)), KeyMarker: ptr(e.text(l.After)), EncodingType: e.kind(),
+		VersionIdMarker: ptr(own(in.VersionIdMarker)), MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated,
+		NextKeyMarker: ptr(e.text(p.Next)), NextVersionIdMarker: ptr(p.NextVersion), CommonPrefixes: e.prefixes(p.Prefixes),
+	}
+	owner := &types.Owner{ID: &bk.Owner}
+	for i := range p.Objects {
+		o := &p.Objects[i]
+		if o.Marker {
+			out.DeleteMarkers = append(out.DeleteMarkers, types.DeleteMarkerEntry{
+				Key: ptr(e.text(o.Key)), VersionId: &o.Version, IsLatest: &o.Latest, LastModified: &o.Modified, Owner: owner,
+			})
+			continue
+		}
+		sum := full(o)
+		out.Versions = append(out.Versions, s3response.ObjectVersion{
+			Key: ptr(e.text(o.Key)), VersionId: &o.Version, IsLatest: &o.Latest, LastModified: &o.Modified, Size: &o.Size, ETag: ptr(quoted(o.ETag)),
+			Owner: owner, StorageClass: types.ObjectVersionStorageClassStandard,
+			ChecksumAlgorithm: []types.ChecksumAlgorithm{sum.Algorithm}, ChecksumType: sum.Type,
+		})
+	}
+	return out, nil
+}

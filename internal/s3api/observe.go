@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/auth"
+	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// Keys of what the parts of one request tell each other.
+const (
+	operationKey = "nebulaio-operation"
+	errorKey     = "nebulaio-error"
+)
+
+// observe is the outermost handler: it lets bodies take their time once the
+// header is there, and tells of the request when its reply has been sent.
+func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
+	return func(ctx *fasthttp.RequestCtx) {
+		_ = netConn(ctx).SetReadDeadline(time.Time{}) // a connection that is gone fails at the next read
+		start := ctx.Time()
+		sending := false // the reply's body is still to be sent when this returns
+		s.inFlight.Add(1)
+		defer func() {
+			if !sending {
+				s.inFlight.Add(-1)
+			}
+		}()
+		next(ctx)
+		if c, ok := ctx.Conn().(*stallConn); ok && ctx.Response.ConnectionClose() && ctx.Request.Header.ContentLength() > 0 {
+			c.linger.Store(true) // versitygw gave up on the body
+		}
+		body, streamed := ctx.Response.BodyStream().(*sentBody)
+		if streamed {
+			body.log = s.opts.Log
+		}
+		if s.opts.Observe == nil {
+			return
+		}
+		e := s.event(ctx, start)
+		if streamed && !ctx.IsHead() {
+			sending = true
+			body.finish = func(n int64, err error) {
+				s.inFlight.Add(-1)
+				e.Out, e.Err, e.Duration = n, err, time.Since(start)
+				s.opts.Observe(e)
+			}
+			return
+		}
+		e.Out = int64(len(ctx.Response.Body()))
+		if ctx.IsHead() {
+			e.Out = 0
+		}
+		e.Duration = time.Since(start)
+		s.opts.Observe(e)
+	}
+}
+
+// netConn returns the connection that has the deadlines.
+func netConn(ctx *fasthttp.RequestCtx) net.Conn {
+	c := ctx.Conn()
+	if t, ok := c.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return c
+}
+
+func (s *Server) event(ctx *fasthttp.RequestCtx, start time.Time) Event {
+	e := Event{
+		Time: start, Method: string(ctx.Method()), Status: ctx.Response.StatusCode(), Operation: "Unknown",
+		RequestID: string(ctx.Response.Header.Peek("X-Amz-Request-Id")),
+		Remote:    ctx.RemoteAddr().String(),
+	}
+	if op, ok := ctx.UserValue(operationKey).(string); ok && op != "" {
+		e.Operation = op
+	}
+	if err, ok := ctx.UserValue(errorKey).(error); ok {
+		e.Code = codeOf(err)
+	}
+	if a, ok := ctx.UserValue("account").(auth.Account); ok {
+		e.Account = strings.Clone(a.Access)
+	}
+	if n := ctx.Request.Header.ContentLength(); n > 0 {
+		e.In = int64(n)
+	}
+	path := bytes.TrimPrefix(ctx.URI().PathOriginal(), []byte("/"))
+	bucket, key, _ := strings.Cut(string(path), "/")
+	e.Bucket, e.Key = unescape(bucket), unescape(key)
+	return e
+}
+
+func unescape(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	if u, err := url.PathUnescape(s); err == nil {
+		return u
+	}
+	return s
+}
+
+func codeOf(err error) string {
+	var s3 s3err.S3Error
+	if errors.As(err, &s3) {
+		return s3.BaseError().Code
+	}
+	return "InternalError"
+}
+
+// sentBody is the body of a reply. It hands everything to the store's own, so
+// that nothing stands between a file and the socket, and counts.
+type sentBody struct {
+	object.Body
+	ref    object.Ref
+	log    interface{ Error(string, ...any) }
+	sent   int64
+	err    error
+	finish func(int64, error)
+}
+
+func (b *sentBody) Read(p []byte) (int, error) {
+	n, err := b.Body.Read(p)
+	b.note(int64(n), err)
+	return n, err
+}
+
+func (b *sentBody) WriteTo(w io.Writer) (int64, error) {
+	n, err := b.Body.WriteTo(w)
+	b.note(n, err)
+	return n, err
+}
+
+func (b *sentBody) note(n int64, err error) {
+	b.sent += n
+	if err != nil && err != io.EOF && b.err == nil {
+		b.err = err
+	}
+}
+
+// Close is called by the HTTP server when the reply has been written or has failed.
+func (b *sentBody) Close() error {
+	err := b.Body.Close()
+	if b.err != nil && b.log != nil && errors.Is(b.err, object.ErrDamaged) {
+		b.log.Error("damaged content: the connection was closed in the middle of a reply",
+			"bucket", b.ref.Bucket, "key", b.ref.Key, "version", b.ref.Version, "sent", b.sent, "error", b.err)
+	}
+	if b.finish != nil {
+		finish := b.finish
+		b.finish = nil
+		finish(b.sent, b.err)
+	}
+	return err
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+
+	vgwbackend "github.com/versity/versitygw/backend"
+	"github.com/versity/versitygw/s3api/utils"
+	"github.com/versity/versitygw/s3err"
+	"github.com/versity/versitygw/s3response"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// earlyCheck is the size above which the condition of a PUT is also looked at
+// before its body is taken, so that a refused upload does not cross the network first.
+const earlyCheck = 1 << 20
+
+func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (s3response.PutObjectOutput, error) {
+	var none s3response.PutObjectOutput
+	ref := refOf(in.Bucket, in.Key, nil)
+	if err := checkKey(ref.Key); err != nil {
+		return none, err
+	}
+	bk, err := b.bucketOf(ctx, ref.Bucket)
+	if err != nil {
+		return none, err
+	}
+	attrs, err := putAttributes(&in, bk)
+	if err != nil {
+		return none, err
+	}
+	cond, err := condition(in.IfMatch, in.IfNoneMatch)
+	if err != nil {
+		return none, err
+	}
+	size := int64(-1)
+	if in.ContentLength != nil && !form(in.Body) {
+		size = *in.ContentLength
+	}
+	if cond != (object.Condition{}) && size > earlyCheck {
+		if err := b.early(ctx, ref, cond); err != nil {
+			return none, err
+		}
+	}
+	content := in.Body
+	if content == nil {
+		content = bytes.NewReader(nil)
+	}
+	body, err := newBody(content, sums{
+		CRC32: in.ChecksumCRC32, CRC32C: in.ChecksumCRC32C, CRC64NVME: in.ChecksumCRC64NVME, SHA1: in.ChecksumSHA1, SHA256: in.ChecksumSHA256,
+		SHA512: in.ChecksumSHA512, MD5: in.ChecksumMD5, XXHASH64: in.ChecksumXXHASH64, XXHASH3: in.ChecksumXXHASH3, XXHASH128: in.ChecksumXXHASH128,
+	}, in.ChecksumAlgorithm)
+	if err != nil {
+		return none, err
+	}
+	var sum checksum
+	info, err := b.store.Put(patient(ctx), object.Put{
+		Bucket: ref.Bucket, Key: ref.Key, Size: size, Body: body, Attributes: attrs, Condition: cond,
+		Finish: func(w object.Written) (map[string]string, error) {
+			var err error
+			if sum, err = body.sum(w); err != nil {
+				return nil, err
+			}
+			add := map[string]string{}
+			sum.keep(add)
+			return add, nil
+		},
+	})
+	if err != nil {
+		return none, b.writeError("PutObject", ref, cond, body.failure(err))
+	}
+	out := s3response.PutObjectOutput{ETag: quoted(info.ETag), Size: &info.Size, ChecksumType: sum.Type}
+	if info.Versioned() {
+		out.VersionID = info.Version
+	}
+	s := sum.sums()
+	out.ChecksumCRC32, out.ChecksumCRC32C, out.ChecksumCRC64NVME = s.CRC32, s.CRC32C, s.CRC64NVME
+	out.ChecksumSHA1, out.ChecksumSHA256, out.ChecksumSHA512, out.ChecksumMD5 = s.SHA1, s.SHA256, s.SHA512, s.MD5
+	out.ChecksumXXHASH64, out.ChecksumXXHASH3, out.ChecksumXXHASH128 = s.XXHASH64, s.XXHASH3, s.XXHASH128
+	return out, nil
+}
+
+// form says whether a body is the file of a form, whose length is known only at its end.
+func form(r io.Reader) bool {
+	_, ok := r.(utils.MpFileReader)
+	return ok
+}
+
+func putAttributes(in *s3response.PutObjectInput, bk *object.Bucket) (map[string]string, error) {
+	attrs := headers{
+		Type: in.ContentType, Encoding: in.ContentEncoding, Disposition: in.ContentDisposition, Language: in.ContentLanguage,
+		Cache: in.CacheControl, Expires: in.Expires, Redirect: in.WebsiteRedirectLocation, Metadata: in.Metadata,
+	}.attributes()
+	if err := addTags(attrs, in.Tagging); err != nil {
+		return nil, err
+	}
+	return attrs, lock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus)
+}
+
+// addTags adds the tags of a header, which has them as a query string.
+func addTags(attrs map[string]string, tagging *string) error {
+	tags, err := vgwbackend.ParseObjectTags(own(tagging))
+	if err != nil || tags == nil {
+		return err
+	}
+	attrs[attrTags], err = encodeTags(tags)
+	return err
+}
+
+// condition returns what has to hold for a write, as far as S3 allows it to be asked for.
+func condition(ifMatch, ifNoneMatch *string) (object.Condition, error) {
+	c := object.Condition{IfMatch: unquoted(ifMatch), IfNoneMatch: unquoted(ifNoneMatch)}
+	if ifNoneMatch != nil && c.IfNoneMatch != "*" {
+		return c, s3err.GetNotImplementedErr("If-None-Match", s3err.NmpAdditionalMessageIfNoneMatch)
+	}
+	if ifNoneMatch != nil && ifMatch != nil {
+		return c, s3err.GetNotImplementedErr("If-Match,If-None-Match", s3err.NmpAdditionalMessageMultipleCondHeaders)
+	}
+	return c, nil
+}
+
+// early refuses what cannot hold any more. It is advice: the store judges in the instant of the write.
+func (b *backend) early(ctx context.Context, ref object.Ref, c object.Condition) error {
+	info, err := b.store.Stat(patient(ctx), ref)
+	switch {
+	case err == nil && c.IfNoneMatch == "*", err == nil && c.IfMatch != "" && c.IfMatch != "*" && c.IfMatch != info.ETag:
+		return b.writeError("PutObject", ref, c, object.ErrPrecondition)
+	case errors.Is(err, object.ErrNoSuchKey) && c.IfMatch != "":
+		return b.writeError("PutObject", ref, c, err)
+	}
+	return nil
+}
+
+// writeError is s3Error with the name of the condition that did not hold.
+func (b *backend) writeError(op string, ref object.Ref, c object.Condition, err error) error {
+	if errors.Is(err, object.ErrPrecondition) {
+		switch {
+		case c.IfNoneMatch != "":
+			return s3err.GetPreconditionFailedErr(s3err.ConditionIfNoneMatch)
+		case c.IfMatch == "" && c.IfSize != nil:
+			return s3err.GetPreconditionFailedErr(s3err.ConditionIfMatchSize)
+		case c.IfMatch == "" && c.IfModified != nil:
+			return s3err.GetPreconditionFailedErr(s3err.ConditionIfMatchLastModTime)
+		}
+		return s3err.GetPreconditionFailedErr(s3err.ConditionIfMatch)
+	}
+	return b.s3Error(op, ref, err)
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/versity/versitygw/auth"
+	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// Names of the documents that a bucket's settings hold.
+const (
+	settingACL       = "acl"
+	settingPolicy    = "policy"
+	settingCORS      = "cors"
+	settingTags      = "tagging"
+	settingOwnership = "ownership"
+	settingLock      = "lock"
+	settingWebsite   = "website"
+)
+
+// change changes a bucket's settings.
+func (b *backend) change(ctx context.Context, bucket string, change func(*object.Bucket) error) error {
+	bucket = strings.Clone(bucket)
+	err := b.store.UpdateBucket(patient(ctx), bucket, func(bk *object.Bucket) error {
+		if bk.Settings == nil {
+			bk.Settings = map[string][]byte{}
+		}
+		return change(bk)
+	})
+	return b.s3Error("UpdateBucket", object.Ref{Bucket: bucket}, err)
+}
+
+// put keeps a document, or removes it where it is nil.
+func (b *backend) put(ctx context.Context, bucket, name string, doc []byte) error {
+	doc = bytes.Clone(doc)
+	return b.change(ctx, bucket, func(bk *object.Bucket) error {
+		if doc == nil {
+			delete(bk.Settings, name)
+		} else {
+			bk.Settings[name] = doc
+		}
+		return nil
+	})
+}
+
+// get returns a document, which is shared with all readers; missing is the error where there is none.
+func (b *backend) get(ctx context.Context, bucket, name string, missing s3err.ErrorCode) ([]byte, error) {
+	bk, err := b.bucketOf(ctx, bucket)
+	if err != nil {
+		return nil, err
+	}
+	doc, ok := bk.Settings[name]
+	if !ok {
+		return nil, s3err.GetBucketErr(missing, strings.Clone(bucket))
+	}
+	return doc, nil
+}
+
+func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([]byte, error) {
+	bk, err := b.bucketOf(ctx, *in.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	return bk.Settings[settingACL], nil
+}
+
+func (b *backend) PutBucketAcl(ctx context.Context, bucket string, acl []byte) error {
+	return b.put(ctx, bucket, settingACL, acl)
+}
+
+func (b *backend) PutBucketPolicy(ctx context.Context, bucket string, policy []byte) error {
+	return b.put(ctx, bucket, settingPolicy, policy)
+}
+
+func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, error) {
+	return b.get(ctx, bucket, settingPolicy, s3err.ErrNoSuchBucketPolicy)
+}
+
+func (b *backend) DeleteBucketPolicy(ctx context.Context, bucket string) error {
+	return b.put(ctx, bucket, settingPolicy, nil)
+}
+
+func (b *backend) PutBucketCors(ctx context.Context, bucket string, cors []byte) error {
+	return b.put(ctx, bucket, settingCORS, cors)
+}
+
+func (b *backend) GetBucketCors(ctx context.Context, bucket string) ([]byte, error) {
+	return b.get(ctx, bucket, settingCORS, s3err.ErrNoSuchCORSConfiguration)
+}
+
+func (b *backend) DeleteBucketCors(ctx context.Context, bucket string) error {
+	return b.put(ctx, bucket, settingCORS, nil)
+}
+
+func (b *backend) PutBucketWebsite(ctx context.Context, bucket string, website []byte) error {
+	return b.put(ctx, bucket, settingWebsite, website)
+}
+
+func (b *backend) GetBucketWebsite(ctx context.Context, bucket string) ([]byte, error) {
+	return b.get(ctx, bucket, settingWebsite, s3err.ErrNoSuchWebsiteConfiguration)
+}
+
+func (b *backend) DeleteBucketWebsite(ctx context.Context, bucket string) error {
+	return b.put(ctx, bucket, settingWebsite, nil)
+}
+
+func (b *backend) PutBucketOwnershipControls(ctx context.Context, bucket string, ownership types.ObjectOwnership) error {
+	return b.put(ctx, bucket, settingOwnership, []byte(ownership))
+}
+
+func (b *backend) GetBucketOwnershipControls(ctx context.Context, bucket string) (types.ObjectOwnership, error) {
+	doc, err := b.get(ctx, bucket, settingOwnership, s3err.ErrOwnershipControlsNotFound)
+	return types.ObjectOwnership(doc), err
+}
+
+func (b *backend) DeleteBucketOwnershipControls(ctx context.Context, bucket string) error {
+	return b.put(ctx, bucket, settingOwnership, nil)
+}
+
+func (b *backend) PutBucketTagging(ctx context.Context, bucket string, tags map[string]string) error {
+	if tags == nil {
+		return b.put(ctx, bucket, settingTags, nil)
+	}
+	doc, err := json.Marshal(tags)
+	if err != nil {
+		return err
+	}
+	return b.put(ctx, bucket, settingTags, doc)
+}
+
+func (b *backend) GetBucketTagging(ctx context.Context, bucket string) (map[string]string, error) {
+	doc, err := b.get(ctx, bucket, settingTags, s3err.ErrBucketTaggingNotFound)
+	if err != nil {
+		return nil, err
+	}
+	return decodeTags(string(doc))
+}
+
+func (b *backend) DeleteBucketTagging(ctx context.Context, bucket string) error {
+	return b.put(ctx, bucket, settingTags, nil)
+}
+
+// lockOf returns the object lock settings of a bucket; the zero value where it has none.
+func lockOf(bk *object.Bucket) auth.BucketLockConfig {
+	var lock auth.BucketLockConfig
+	if doc, ok := bk.Settings[settingLock]; ok {
+		_ = json.Unmarshal(doc, &lock) // written by PutObjectLockConfiguration and CreateBucket alone
+	}
+	return lock
+}
+
+func lockEnabled(bk *object.Bucket) bool { return lockOf(bk).Enabled }
+
+func (b *backend) PutObjectLockConfiguration(ctx context.Context, bucket string, config []byte) error {
+	var conf auth.BucketLockConfig
+	if err := json.Unmarshal(config, &conf); err != nil {
+		return s3err.GetAPIError(s3err.ErrMalformedXML)
+	}
+	// With a time of its own versitygw would take the default for one of all
+	// objects, from that time on. Here each version has its own, from its own time on.
+	conf.CreatedAt = nil
+	config, err := json.Marshal(conf)
+	if err != nil {
+		return err
+	}
+	return b.change(ctx, bucket, func(bk *object.Bucket) error {
+		if bk.Versioning != object.VersioningEnabled {
+			return s3err.GetAPIError(s3err.ErrObjectLockConfigurationNotAllowed)
+		}
+		bk.Settings[settingLock] = config
+		return nil
+	})
+}
+
+func (b *backend) GetObjectLockConfiguration(ctx context.Context, bucket string) ([]byte, error) {
+	return b.get(ctx, bucket, settingLock, s3err.ErrObjectLockConfigurationNotFound)
+}

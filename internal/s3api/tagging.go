@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// stat describes a version that exists and is no delete marker.
+func (b *backend) stat(ctx context.Context, op string, ref object.Ref) (object.Info, error) {
+	info, err := b.store.Stat(patient(ctx), ref)
+	if info.Marker {
+		return info, s3err.GetAPIError(s3err.ErrMethodNotAllowed)
+	}
+	return info, b.s3Error(op, ref, err)
+}
+
+// setAttributes changes the attributes of a version that exists and is no delete marker.
+func (b *backend) setAttributes(ctx context.Context, op string, ref object.Ref, change func(map[string]string) error) error {
+	err := b.store.SetAttributes(patient(ctx), ref, change)
+	if errors.Is(err, object.ErrNoSuchKey) {
+		if info, _ := b.store.Stat(patient(ctx), ref); info.Marker {
+			return s3err.GetAPIError(s3err.ErrMethodNotAllowed)
+		}
+	}
+	return b.s3Error(op, ref, err)
+}
+
+func ownRef(bucket, key, version string) object.Ref {
+	return object.Ref{Bucket: strings.Clone(bucket), Key: reveal(strings.Clone(key)), Version: strings.Clone(version)}
+}
+
+func (b *backend) GetObjectTagging(ctx context.Context, bucket, key, version string) (map[string]string, error) {
+	info, err := b.stat(ctx, "GetObjectTagging", ownRef(bucket, key, version))
+	if err != nil {
+		return nil, err
+	}
+	return decodeTags(info.Attributes[attrTags])
+}
+
+func (b *backend) PutObjectTagging(ctx context.Context, bucket, key, version string, tags map[string]string) error {
+	doc, err := encodeTags(tags)
+	if err != nil {
+		return err
+	}
+	return b.setAttributes(ctx, "PutObjectTagging", ownRef(bucket, key, version), func(a map[string]string) error {
+		if tags == nil {
+			delete(a, attrTags)
+		} else {
+			a[attrTags] = doc
+		}
+		return nil
+	})
+}
+
+func (b *backend) DeleteObjectTagging(ctx context.Context, bucket, key, version string) error {
+	return b.PutObjectTagging(ctx, bucket, key, version, nil)
+}
+
+// lockable fails where the object does not exist or its bucket has no object lock.
+func (b *backend) lockable(ctx context.Context, op string, ref object.Ref) (object.Info, error) {
+	bk, err := b.bucketOf(ctx, ref.Bucket)
+	if err != nil {
+		return object.Info{}, err
+	}
+	info, err := b.store.Stat(patient(ctx), ref)
+	switch {
+	case info.Marker:
+		err = s3err.GetAPIError(s3err.ErrMethodNotAllowed)
+	case errors.Is(err, object.ErrNoSuchVersion):
+		// Nothing is protected by a version of a key that never was.
+		if cur, curErr := b.store.Stat(patient(ctx), object.Ref{Bucket: ref.Bucket, Key: ref.Key}); errors.Is(curErr, object.ErrNoSuchKey) && !cur.Marker {
+			err = curErr
+		}
+	}
+	err = b.s3Error(op, ref, err)
+	if errors.Is(err, s3err.GetAPIError(s3err.ErrNoSuchKey)) {
+		return info, err
+	}
+	if !lockEnabled(bk) {
+		return info, s3err.GetAPIError(s3err.ErrMissingObjectLockConfiguration)
+	}
+	return info, err
+}
+
+func (b *backend) PutObjectLegalHold(ctx context.Context, bucket, key, version string, on bool) error {
+	ref := ownRef(bucket, key, version)
+	if _, err := b.lockable(ctx, "PutObjectLegalHold", ref); err != nil {
+		return err
+	}
+	return b.setAttributes(ctx, "PutObjectLegalHold", ref, func(a map[string]string) error {
+		a[attrHold] = "0"
+		if on {
+			a[attrHold] = "1"
+		}
+		return nil
+	})
+}
+
+func (b *backend) GetObjectLegalHold(ctx context.Context, bucket, key, version string) (*bool, error) {
+	info, err := b.lockable(ctx, "GetObjectLegalHold", ownRef(bucket, key, version))
+	if err != nil {
+		return nil, err
+	}
+	hold, ok := info.Attributes[attrHold]
+	if !ok {
+		return nil, s3err.GetAPIError(s3err.ErrNoSuchObjectLockConfiguration)
+	}
+	return ptr(hold == "1"), nil
+}
+
+func (b *backend) PutObjectRetention(ctx context.Context, bucket, key, version string, retention []byte) error {
+	ref, doc := ownRef(bucket, key, version), string(bytes.Clone(retention))
+	if _, err := b.lockable(ctx, "PutObjectRetention", ref); err != nil {
+		return err
+	}
+	return b.setAttributes(ctx, "PutObjectRetention", ref, func(a map[string]string) error {
+		a[attrRetention] = doc
+		return nil
+	})
+}
+
+func (b *backend) GetObjectRetention(ctx context.Context, bucket, key, version string) ([]byte, error) {
+	info, err := b.lockable(ctx, "GetObjectRetention", ownRef(bucket, key, version))
+	if err != nil {
+		return nil, err
+	}
+	doc, ok := info.Attributes[attrRetention]
+	if !ok {
+		return nil, s3err.GetAPIError(s3err.ErrNoSuchObjectLockConfiguration)
+	}
+	return []byte(doc), nil
+}
