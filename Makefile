@@ -25,6 +25,10 @@ lib: tools ## Build build/libnebulaio.so, the C shared library
 	@rm -f $(ROOT)/build/libnebulaio.h # cgo's own; the header is include/nebulaio/nebulaio.h
 	@ln -sf libnebulaio.so $(ROOT)/build/libnebulaio.so.2 # by its soname, for programs that link it
 
+.PHONY: run
+run: build ## Serve an object store in ./data on 127.0.0.1:9000
+	@$(BIN) server --data $(ROOT)/data $(ARGS)
+
 .PHONY: demo
 demo: build ## Make a model of real shapes, load it on the best device, print the report
 	@mkdir -p $(dir $(DEMO))
@@ -32,7 +36,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 .PHONY: test
-test: lint test-go test-native test-python test-examples test-bench ## Everything that CI runs
+test: lint test-go test-native test-python test-examples test-bench test-clients ## Everything that CI runs
 
 .PHONY: lint
 lint: tools ## gofmt and go vet
@@ -42,6 +46,10 @@ lint: tools ## gofmt and go vet
 .PHONY: test-go
 test-go: tools ## Go tests with the race detector; fuzz seeds run as tests
 	$(GO) test -race -timeout 15m ./...
+
+.PHONY: crash
+crash: tools ## The store's crash tests at length: 1,000 power cuts, 200 kills
+	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 $(GO) test -timeout 30m -run 'TestPowerCuts|TestKills|TestEachStepFails|TestOrderOf' -v ./internal/store/disk
 
 NATIVE := -Wall -Wextra -Werror -pedantic -O1 -g -I$(ROOT)/include
 LINK = -L$(ROOT)/build -lnebulaio -lpthread -ldl -Wl,-rpath,'$$ORIGIN/..' $(STATIC)
@@ -84,6 +92,22 @@ test-torch: lib ## Torch tests; PYTHON=... names an interpreter with torch and p
 test-bench: lib build venv ## The benchmark harness's own tests; no speed is asserted
 	NEBULAIO_LIBRARY=$(LIB) $(PY) -m pytest -q bench/tests
 
+CLIENTS := $(ROOT)/.venv-clients
+
+.PHONY: test-clients
+test-clients: build clients ## aws-cli, boto3 old and new, s3cmd and rclone against a server of ours; minio-go is in test-go
+	cd test/clients && PATH=$(CLIENTS)/new/bin:$$PATH NEBULAIO_CLI=$(BIN) $(CLIENTS)/new/bin/python -m pytest -q -p no:cacheprovider
+	cd test/clients && NEBULAIO_CLI=$(BIN) $(CLIENTS)/old/bin/python -m pytest -q -p no:cacheprovider test_boto3.py
+
+# rclone comes from Debian; CLIENTS_WITHOUT_RCLONE=1 leaves it out where it cannot be installed.
+.PHONY: clients
+clients: $(CLIENTS)/new/.ready $(CLIENTS)/old/.ready
+	@command -v rclone >/dev/null || test "$$CLIENTS_WITHOUT_RCLONE" = 1 || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends rclone; } || { echo "rclone is needed: apt install rclone, or CLIENTS_WITHOUT_RCLONE=1 to go without"; exit 1; }
+$(CLIENTS)/%/.ready: test/clients/requirements-%.txt | venv
+	$(PYTHON) -m venv $(CLIENTS)/$*
+	$(CLIENTS)/$*/bin/python -m pip install -q -r $<
+	@touch $@
+
 .PHONY: fuzz
 fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/format/safetensors -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
@@ -99,9 +123,15 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzLustreLayout -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzLines -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor -run '^$$' -fuzz FuzzRules -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzKeysSurviveTheRouter -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/iam -run '^$$' -fuzz FuzzRecordsAreNotTrusted -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/bench/record -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/plain -run '^$$' -fuzz FuzzText -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/datafile -run '^$$' -fuzz FuzzJoinPieces -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/datafile -run '^$$' -fuzz FuzzParseID -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/bench/report -run '^$$' -fuzz FuzzRender -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzRecord -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/config -run '^$$' -fuzz FuzzFile -fuzztime 60s -fuzzminimizetime 1x
 
 .PHONY: bench
 bench: lib build venv ## Benchmark on host memory against safetensors; results in build/bench
@@ -110,6 +140,11 @@ bench: lib build venv ## Benchmark on host memory against safetensors; results i
 .PHONY: bench-gpu
 bench-gpu: lib build ## Benchmark on the GPU with the machine's own python3 (torch); ARGS="--only warm"
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) bash bench/run.sh --out build/bench $(ARGS)
+
+.PHONY: bench-s3
+bench-s3: build ## S3 against MinIO, versitygw and a bare server; ARGS="--keys 1000000 --out docs/benchmarks/DATE-s3"
+	$(GO) build -o build/bench-s3/bench-s3 ./bench/s3
+	build/bench-s3/bench-s3 $(ARGS)
 
 .PHONY: gpu-bundle
 gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
@@ -141,4 +176,4 @@ $(VENV)/.ready: python/tests/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf build bin .venv
+	rm -rf build bin .venv .venv-clients

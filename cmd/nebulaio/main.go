@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command nebulaio loads model files into GPU memory and tells how it went.
+// Command nebulaio loads model files into GPU memory, tells how it went, and
+// serves an object store.
 package main
 
 import (

@@ -66,8 +66,9 @@ func (a *app) execute(ctx context.Context) error {
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nebulaio",
-		Short: "Load model files into GPU memory, and tell which path every byte took",
-		Long: `Load model files into GPU memory, and tell which path every byte took.
+		Short: "Load model files into GPU memory, and serve an object store",
+		Long: `Load model files into GPU memory, tell which path every byte took, and serve
+an S3-compatible object store.
 
 Without a usable GPU the device is called host and is this machine's memory; a
 device asked for by name is never replaced by another.
@@ -81,7 +82,7 @@ Exit codes: 0 done, 1 other, 2 invalid use, 3 not found, 4 permission denied,
 	}
 	root.SetVersionTemplate("nebulaio {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newDevices(a), newDoctor(a), newBench(a), newGenerate(a), newVersion(a))
+	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newDevices(a), newDoctor(a), newBench(a), newGenerate(a), newServer(a), newConfig(a), newUser(a), newStore(a), newVersion(a))
 	return root
 }
 

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nebulaio/nebulaio/internal/config"
+)
+
+// configJSON is every setting with what is known about it.
+type configJSON struct {
+	Values []configValue `json:"values"`
+}
+
+type configValue struct {
+	Key     string        `json:"key"`
+	Value   string        `json:"value"`
+	Source  config.Source `json:"source"`
+	Type    config.Type   `json:"type"`
+	Choices []string      `json:"choices,omitempty"`
+	Default string        `json:"default"`
+	Env     string        `json:"env"`
+	Flag    string        `json:"flag,omitempty"`
+	Meaning string        `json:"meaning"`
+}
+
+func newConfig(a *app) *cobra.Command {
+	var s settings
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Explain each setting of the server, its value and where that came from",
+		Long: `Explain each setting of the server, its value and where that came from.
+
+The configuration is read and checked exactly as nebulaio server does, with the
+same flags; nothing is started. Secrets are not shown.`,
+		Args: noArgs,
+		RunE: a.run(func(context.Context, []string) error {
+			c, err := s.load(a)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printJSON(configAsJSON(c))
+			}
+			a.printText(func(w io.Writer) { printConfig(w, c) })
+			return nil
+		}),
+	}
+	s.addAll(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func configAsJSON(c *config.Config) configJSON {
+	var all configJSON
+	for _, v := range c.Values() {
+		e := configValue{Key: v.Key.Name, Value: v.Text, Source: v.Source, Type: v.Key.Type, Choices: v.Key.Choices, Default: v.Key.Default, Env: v.Key.Env(), Meaning: v.Key.Help}
+		if v.Key.Flag() != "" {
+			e.Flag = "--" + v.Key.Flag()
+		}
+		all.Values = append(all.Values, e)
+	}
+	return all
+}
+
+func printConfig(w io.Writer, c *config.Config) {
+	for _, v := range c.Values() {
+		text := printable(v.Text)
+		if text == "" {
+			text = "(not set)"
+		}
+		fmt.Fprintf(w, "%s = %s  [%s]\n    %s\n    %s", v.Key.Name, text, printable(v.Source.String()), v.Key.Help, v.Key.Env())
+		if v.Key.Flag() != "" {
+			fmt.Fprintf(w, ", --%s", v.Key.Flag())
+		}
+		if v.Key.Later {
+			fmt.Fprint(w, "; not in this version yet")
+		}
+		fmt.Fprint(w, "\n\n")
+	}
+}

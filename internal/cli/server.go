@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/config"
+	"github.com/nebulaio/nebulaio/internal/node"
+)
+
+func newServer(a *app) *cobra.Command {
+	var s settings
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Serve an object store over S3",
+		Long: `Serve an object store over S3.
+
+Settings come from flags, NEBULAIO_ variables and a YAML file, in this order;
+nebulaio config explains each of them. The administrator's keys come from
+NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD.
+
+The first SIGTERM or interrupt lets requests under way finish for as long as
+drain_timeout says; a second one ends the server at once, which loses nothing
+that was acknowledged.`,
+		Args: noArgs,
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			c, err := s.load(a)
+			if err != nil {
+				return err
+			}
+			return a.server(ctx, c, asJSON)
+		}),
+	}
+	s.addAll(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON when requests are accepted")
+	return cmd
+}
+
+func (a *app) server(ctx context.Context, c *config.Config, asJSON bool) error {
+	err := node.Run(ctx, node.Options{
+		Config: c, Version: nebulaio.Version(), Log: a.Stderr, LogIsTerminal: a.StderrIsTerminal, NotifySocket: a.Env("NOTIFY_SOCKET"),
+		Started: func(s node.Started) {
+			if asJSON {
+				line, _ := json.Marshal(s) // texts and numbers alone
+				fmt.Fprintf(a.out, "%s\n", line)
+				return
+			}
+			a.printText(func(w io.Writer) { printStarted(w, s) })
+		},
+	})
+	return err
+}
+
+// printStarted tells what is served where, and a line to copy.
+func printStarted(w io.Writer, s node.Started) {
+	fmt.Fprintf(w, "NebulaIO %s\n\n", s.Version)
+	field(w, "endpoint", "%s", s.Endpoint)
+	field(w, "console", "%s", s.Console)
+	field(w, "data", "%s", printable(s.Data))
+	field(w, "access", "%s", printable(s.AccessKey))
+	secret := "<NEBULAIO_ROOT_PASSWORD>"
+	if s.SecretKey != "" {
+		secret = s.SecretKey
+		field(w, "secret", "%s (everybody knows it: set NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD)", s.SecretKey)
+	} else {
+		field(w, "secret", "as set in the environment")
+	}
+	ca := ""
+	if s.Fingerprint != "" {
+		field(w, "tls", "SHA-256 %s", s.Fingerprint)
+		if s.CA != "" {
+			ca = " --ca-bundle " + printable(s.CA)
+		}
+	}
+	fmt.Fprintf(w, "\n  export AWS_ACCESS_KEY_ID=%s AWS_SECRET_ACCESS_KEY=%s AWS_DEFAULT_REGION=%s\n  aws --endpoint-url %s%s s3 mb s3://first\n\n",
+		printable(s.AccessKey), secret, s.Region, s.Endpoint, ca)
+}
+
+// settings are the flags of commands that read the server's configuration.
+type settings struct {
+	file  string
+	flags map[string]*string
+	fs    *pflag.FlagSet
+}
+
+// add makes the flags of these keys and --config.
+func (s *settings) add(fs *pflag.FlagSet, wanted func(config.Key) bool) {
+	s.fs, s.flags = fs, map[string]*string{}
+	fs.StringVar(&s.file, "config", "", "YAML `FILE` with settings [NEBULAIO_CONFIG]")
+	for _, k := range config.Keys() {
+		if k.Flag() == "" || !wanted(k) {
+			continue
+		}
+		text := k.Default
+		s.flags[k.Name] = &text
+		v := &value{kind: kindOf(k), text: text, set: func(t string) error { text = t; return nil }}
+		f := fs.VarPF(v, k.Flag(), "", k.Help+" ["+k.Env()+"]")
+		if k.Type == config.Bool {
+			f.NoOptDefVal = "true"
+		}
+	}
+}
+
+func (s *settings) addAll(fs *pflag.FlagSet) { s.add(fs, func(config.Key) bool { return true }) }
+
+// addStore makes the flags of commands that need to know where the store is.
+func (s *settings) addStore(fs *pflag.FlagSet) {
+	s.add(fs, func(k config.Key) bool { return k.Name == "data" })
+}
+
+// load reads the configuration with the flags that were given.
+func (s *settings) load(a *app) (*config.Config, error) {
+	in := config.Inputs{File: s.file, Env: a.Env, Flags: map[string]string{}}
+	if in.File == "" {
+		in.File = a.Env("NEBULAIO_CONFIG")
+	}
+	for name, text := range s.flags {
+		k := keyOf(name)
+		if f := s.fs.Lookup(k.Flag()); f != nil && f.Changed {
+			in.Flags[name] = *text
+		}
+	}
+	return config.Load(in)
+}
+
+func keyOf(name string) config.Key {
+	for _, k := range config.Keys() {
+		if k.Name == name {
+			return k
+		}
+	}
+	return config.Key{}
+}
+
+func kindOf(k config.Key) string {
+	switch k.Type {
+	case config.Bool:
+		return ""
+	case config.Number:
+		return "N"
+	case config.Size:
+		return "SIZE"
+	case config.Duration:
+		return "TIME"
+	case config.Choice:
+		return "WORD"
+	case config.List:
+		return "A,B"
+	case config.Map:
+		return "NAME=VALUE,"
+	}
+	return "TEXT"
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nebulaio/nebulaio/internal/config"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/node"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+func newStore(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "store",
+		Short: "Check, scrub and measure an object store",
+		Args:  noArgs,
+		RunE:  a.needsCommand,
+	}
+	cmd.AddCommand(newStoreCheck(a), newStoreScrub(a), newStoreStats(a))
+	return cmd
+}
+
+func newStoreCheck(a *app) *cobra.Command {
+	var s settings
+	var repair, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Prove that the metadata and the files of a stopped store agree",
+		Long: `Prove that the metadata and the files of a stopped store agree.
+
+Every record is decoded and every file looked at; content is not read, which is
+what scrub does. Without --repair nothing is changed. With it, files that nothing
+refers to are moved to quarantine/ in the store's directory; no file is deleted.
+
+The exit code is 5 where something is wrong and not repaired.`,
+		Args: noArgs,
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			c, err := s.load(a)
+			if err != nil {
+				return err
+			}
+			report, err := node.Check(ctx, c, repair)
+			if err != nil {
+				return interrupted(ctx, err)
+			}
+			if !report.Clean() {
+				a.exit = errs.Corrupt.ExitCode()
+			}
+			if asJSON {
+				return a.printJSON(report)
+			}
+			a.printText(func(w io.Writer) { printCheck(w, report) })
+			return nil
+		}),
+	}
+	s.addStore(cmd.Flags())
+	cmd.Flags().BoolVar(&repair, "repair", false, "move files that nothing refers to into quarantine/")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func newStoreScrub(a *app) *cobra.Command {
+	var s settings
+	var rate int64
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "scrub",
+		Short: "Read all content and compare it with its checksums",
+		Long: `Read all content and compare it with its checksums.
+
+A running server does it, without being stopped; where none runs, the store is
+opened. Each damaged block is named. The exit code is 5 where there is one.`,
+		Args: noArgs,
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			p := a.startProgress(0, asJSON)
+			var report node.ScrubReport
+			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
+				report, err = n.Scrub(ctx, rate, func(now node.ScrubProgress) { p.update(now.Done, now.Total) })
+				return err
+			})
+			p.clear()
+			if err != nil {
+				return interrupted(ctx, err)
+			}
+			if !report.Clean() {
+				a.exit = errs.Corrupt.ExitCode()
+			}
+			if asJSON {
+				return a.printJSON(report)
+			}
+			a.printText(func(w io.Writer) { printScrub(w, report) })
+			return nil
+		}),
+	}
+	s.addStore(cmd.Flags())
+	cmd.Flags().Var(size(&rate), "rate", "bytes a second; 0 is without limit")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func newStoreStats(a *app) *cobra.Command {
+	var s settings
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "stats",
+		Short: "Tell what a store holds",
+		Args:  noArgs,
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			var stats node.Stats
+			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
+				stats, err = n.Stats(ctx)
+				return err
+			})
+			if err != nil {
+				return interrupted(ctx, err)
+			}
+			if asJSON {
+				return a.printJSON(stats)
+			}
+			a.printText(func(w io.Writer) { printStats(w, stats) })
+			return nil
+		}),
+	}
+	s.addStore(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func printCheck(w io.Writer, r node.CheckReport) {
+	field(w, "checked", "%s, %s, %s, %s", plural(int(r.Records), "record"), plural(int(r.Versions), "version"), plural(int(r.Files), "file"), units.Bytes(r.Bytes))
+	for _, p := range r.Problems {
+		name := "wrong"
+		if p.Repaired {
+			name = "repaired"
+		}
+		field(w, name, "%s: %s (%s)", printable(p.What), printable(p.Message), p.Invariant)
+	}
+	if more := r.Found - int64(len(r.Problems)); more > 0 {
+		field(w, "", "and %s more", plural(int(more), "problem"))
+	}
+	switch {
+	case r.Found == 0:
+		field(w, "result", "clean")
+	case r.Clean():
+		field(w, "result", "%s, all of them repaired", plural(int(r.Found), "problem"))
+	default:
+		field(w, "result", "%s, %d of them repaired", plural(int(r.Found), "problem"), r.Repaired)
+	}
+}
+
+func printScrub(w io.Writer, r node.ScrubReport) {
+	field(w, "scrubbed", "%s, %s in %s", plural(int(r.Objects), "object"), units.Bytes(r.Bytes), seconds(r.Seconds))
+	for _, d := range r.Damage {
+		name := d.Bucket + "/" + d.Key
+		if d.Version != "" {
+			name += " version " + d.Version
+		}
+		where := "with the metadata"
+		if d.File != "" {
+			where = "in " + d.File
+		}
+		field(w, "damage", "%s: %s, %d bytes at %d, %s", d.What, printable(name), d.Length, d.Offset, printable(where))
+	}
+	if more := r.Damaged - int64(len(r.Damage)); more > 0 {
+		field(w, "", "and %s more", plural(int(more), "block"))
+	}
+	if r.Clean() {
+		field(w, "result", "clean")
+	} else {
+		field(w, "result", "%s", plural(int(r.Damaged), "damaged block"))
+	}
+}
+
+func printStats(w io.Writer, s node.Stats) {
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-16s%s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("buckets", "%d", s.Buckets)
+	row("objects", "%d", s.Objects)
+	row("old versions", "%d, and %s", s.Versions, plural(int(s.Markers), "delete marker"))
+	row("content", "%s in %s and %s with the metadata", units.Bytes(s.Bytes-s.InlineBytes), plural(int(s.Files), "file"), units.Bytes(s.InlineBytes))
+	row("uploads", "%d in progress, %s", s.Uploads, units.Bytes(s.UploadBytes))
+	row("metadata", "%s, and a log of %s", units.Bytes(s.MetadataBytes), units.Bytes(s.LogBytes))
+	row("free space", "%s", units.Bytes(s.FreeBytes))
+	row("data files", "%d kept open, %d to be settled, %d to be removed", s.OpenFiles, s.Unsettled, s.Removing)
+	if s.Failure != "" {
+		row("failed", "takes no more changes: %s", printable(s.Failure))
+	}
+	row("damage", "%s since it was opened", plural(int(s.Damage), "damaged block"))
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nebulaio/nebulaio/internal/config"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/iam"
+	"github.com/nebulaio/nebulaio/internal/node"
+)
+
+// userJSON is an account that was made or changed; the secret is there only
+// where it was generated, for it is not shown again.
+type userJSON struct {
+	AccessKey string   `json:"access_key"`
+	Secret    string   `json:"secret_key,omitempty"`
+	Role      iam.Role `json:"role,omitempty"`
+}
+
+type usersJSON struct {
+	Users []node.User `json:"users"`
+}
+
+func newUser(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "user",
+		Short: "Add, list, change and remove accounts of the object store",
+		Long: `Add, list, change and remove accounts of the object store.
+
+A running server is asked through the socket in its data directory, which only
+its own user may use; where none runs, the store itself is opened.`,
+		Args: noArgs,
+		RunE: a.needsCommand,
+	}
+	cmd.AddCommand(newUserAdd(a), newUserUpdate(a), newUserList(a), newUserRemove(a))
+	return cmd
+}
+
+// needsCommand refuses a command that only has commands below it.
+func (a *app) needsCommand(cmd *cobra.Command, _ []string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	return errs.New(errs.Invalid, "", "", "no command given; expected "+list(names))
+}
+
+// secretFrom explains the flag that takes a secret.
+const secretFrom = "`-` reads the secret key from standard input"
+
+func newUserAdd(a *app) *cobra.Command {
+	var s settings
+	var from string
+	var role iam.Role
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "add NAME",
+		Short: "Make an account; NAME is its access key",
+		Args:  oneName("the access key of the new account"),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			made := userJSON{AccessKey: args[0], Role: role}
+			secret, err := a.secret(from)
+			if err != nil {
+				return err
+			}
+			if secret == "" {
+				secret = iam.NewSecret()
+				made.Secret = secret
+			}
+			err = a.administer(ctx, &s, func(n node.Admin, _ *config.Config) error {
+				return n.AddUser(ctx, iam.Account{AccessKey: args[0], Secret: secret, Role: role})
+			})
+			if err != nil {
+				return err
+			}
+			return a.printUser("added", made, asJSON)
+		}),
+	}
+	s.addStore(cmd.Flags())
+	cmd.Flags().StringVar(&from, "secret", "", secretFrom+"; one is generated and shown once where this is not given")
+	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role", "user uses buckets it was given, userplus makes its own, admin does everything")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func newUserUpdate(a *app) *cobra.Command {
+	var s settings
+	var from string
+	var role iam.Role
+	var generate, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "update NAME",
+		Short: "Change the secret or the role of an account",
+		Args:  oneName("the access key of an account"),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		changed := userJSON{AccessKey: args[0]}
+		var c iam.Change
+		secret, err := a.secret(from)
+		if err != nil {
+			return err
+		}
+		if generate {
+			secret = iam.NewSecret()
+			changed.Secret = secret
+		}
+		if secret != "" {
+			c.Secret = &secret
+		}
+		if cmd.Flags().Changed("role") {
+			c.Role, changed.Role = &role, role
+		}
+		if c == (iam.Change{}) {
+			return errs.New(errs.Invalid, "update", args[0], "nothing to change; expected --secret -, --generate or --role")
+		}
+		err = a.administer(ctx, &s, func(n node.Admin, _ *config.Config) error { return n.UpdateUser(ctx, args[0], c) })
+		if err != nil {
+			return err
+		}
+		return a.printUser("changed", changed, asJSON)
+	})
+	s.addStore(cmd.Flags())
+	cmd.Flags().StringVar(&from, "secret", "", secretFrom)
+	cmd.Flags().BoolVar(&generate, "generate", false, "give the account a new secret and show it once")
+	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role", "user, userplus or admin")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.MarkFlagsMutuallyExclusive("secret", "generate")
+	return cmd
+}
+
+func newUserList(a *app) *cobra.Command {
+	var s settings
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the accounts; the administrator of the environment is none of them",
+		Args:  noArgs,
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			var users []node.User
+			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
+				users, err = n.Users(ctx)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printJSON(usersJSON{users})
+			}
+			a.printText(func(w io.Writer) {
+				if len(users) == 0 {
+					fmt.Fprintln(w, "no accounts")
+					return
+				}
+				t := newTable("access key", "role")
+				for _, u := range users {
+					t.add(printable(u.AccessKey), string(u.Role))
+				}
+				t.print(w)
+			})
+			return nil
+		}),
+	}
+	s.addStore(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func newUserRemove(a *app) *cobra.Command {
+	var s settings
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "remove NAME",
+		Short: "Remove an account; its buckets and objects stay",
+		Args:  oneName("the access key of an account"),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) error { return n.RemoveUser(ctx, args[0]) })
+			if err != nil {
+				return err
+			}
+			return a.printUser("removed", userJSON{AccessKey: args[0]}, asJSON)
+		}),
+	}
+	s.addStore(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func (a *app) printUser(what string, u userJSON, asJSON bool) error {
+	if asJSON {
+		return a.printJSON(u)
+	}
+	a.printText(func(w io.Writer) {
+		field(w, what, "%s", printable(u.AccessKey))
+		if u.Role != "" {
+			field(w, "role", "%s", u.Role)
+		}
+		if u.Secret != "" {
+			field(w, "secret", "%s (shown this once)", u.Secret)
+		}
+	})
+	return nil
+}
+
+// secret reads a secret from where the flag says; empty where it says nothing.
+// A secret on the command line would be seen by everybody who lists processes.
+func (a *app) secret(from string) (string, error) {
+	switch from {
+	case "":
+		return "", nil
+	case "-":
+		line, err := bufio.NewReader(io.LimitReader(a.Stdin, 4096)).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return "", errs.Wrap("read the secret from", "standard input", err)
+		}
+		if line = strings.TrimRight(line, "\r\n"); line == "" {
+			return "", errs.New(errs.Invalid, "read the secret from", "standard input", "the first line is empty")
+		}
+		return line, nil
+	}
+	return "", errs.New(errs.Invalid, "", "", "--secret takes no secret, which every process could read; expected -").WithFix("give the secret on standard input")
+}
+
+// administer runs f with the administration of the store that the settings name.
+func (a *app) administer(ctx context.Context, s *settings, f func(node.Admin, *config.Config) error) error {
+	c, err := s.load(a)
+	if err != nil {
+		return err
+	}
+	n, err := node.Administer(ctx, c)
+	if err != nil {
+		return err
+	}
+	err = f(n, c)
+	if closed := n.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// oneName refuses everything but one argument, which what describes.
+func oneName(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0 || args[0] == "":
+			return errs.New(errs.Invalid, "", "", "no name given; expected "+what)
+		case len(args) > 1:
+			return errs.New(errs.Invalid, "", "", fmt.Sprintf("%d names given, the second is %q; expected %s", len(args), args[1], what))
+		}
+		return nil
+	}
+}

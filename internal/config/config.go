@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config is the server's configuration: one table of keys, read from a
+// YAML file, the environment and flags, with the source of each value.
+//
+// A flag wins over the environment, which wins over the file, which wins over
+// the default. A key that is not in the table, a value of another type and a
+// key given twice are refused with the place, the offending value and the
+// nearest known key: a setting that has no effect is never accepted.
+package config
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Config is what the server does. It is made by Load and not changed afterwards.
+type Config struct {
+	Data           string
+	Address        string
+	ConsoleAddress string
+	Region         string
+
+	RootUser                string // both empty: the well-known default pair
+	RootPassword            string
+	AllowDefaultCredentials bool
+
+	VerifyReads string // first, always, never
+	ETag        string // md5, crc64nvme
+	ETagBuckets map[string]string
+	InlineSize  int64
+
+	TLS    TLS
+	Limits Limits
+
+	DrainTimeout time.Duration
+	Scrub        Scrub
+
+	LogLevel  string // debug, info, warn, error
+	LogFormat string // auto, text, json
+	AccessLog bool
+	PProf     bool
+
+	GPUDirect, S3Express, RDMA bool
+
+	sources map[string]Source
+}
+
+// TLS says which certificate both addresses answer with; none: plain HTTP.
+type TLS struct {
+	Cert, Key string
+	Generate  bool
+	Hosts     []string
+}
+
+// Enabled says whether the server speaks TLS.
+func (t TLS) Enabled() bool { return t.Generate || t.Cert != "" }
+
+// Limits bound what clients can make the server hold.
+type Limits struct {
+	Connections int
+	Requests    int
+	HeaderBytes int64
+	Idle        time.Duration
+	Header      time.Duration
+	Stall       time.Duration
+}
+
+// Scrub says how often and how fast all content is read and checked.
+type Scrub struct {
+	Interval time.Duration // 0: never by itself
+	Rate     int64         // bytes a second; 0: as fast as it goes
+}
+
+// Origin is where a value came from.
+type Origin string
+
+// The origins, weakest first.
+const (
+	FromDefault Origin = "default"
+	FromFile    Origin = "file"
+	FromEnv     Origin = "environment"
+	FromFlag    Origin = "flag"
+)
+
+// Source is where a value came from and where exactly it stands: file:line, the
+// variable's or the flag's name; empty for a default.
+type Source struct {
+	Origin Origin `json:"origin"`
+	Where  string `json:"where,omitempty"`
+}
+
+// String is the source in words.
+func (s Source) String() string {
+	switch s.Origin {
+	case FromFile, FromFlag:
+		return s.Where
+	case FromEnv:
+		return "$" + s.Where
+	}
+	return string(FromDefault)
+}
+
+// Value is one key with its value and the value's source.
+type Value struct {
+	Key    Key
+	Text   string // as it would be written; masked where the key is secret
+	Source Source
+}
+
+// Values lists every key with its value, in the order of the table.
+func (c *Config) Values() []Value {
+	var all []Value
+	for _, f := range table() {
+		v := Value{Key: f.Key, Text: render(f.bind(c)), Source: c.Source(f.Name)}
+		if f.Secret && v.Text != "" {
+			v.Text = "********"
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// Source tells where the value of a key came from.
+func (c *Config) Source(name string) Source {
+	if s, ok := c.sources[name]; ok {
+		return s
+	}
+	return Source{Origin: FromDefault}
+}
+
+// ETagOf is the kind of ETag that a bucket of this name is made with: that of
+// the longest pattern of etag_buckets that matches it, else etag. Of patterns
+// that are equally long the first in the order of bytes counts.
+func (c *Config) ETagOf(bucket string) string {
+	patterns := make([]string, 0, len(c.ETagBuckets))
+	for p := range c.ETagBuckets {
+		patterns = append(patterns, p)
+	}
+	slices.SortFunc(patterns, func(a, b string) int {
+		if len(a) != len(b) {
+			return len(b) - len(a)
+		}
+		return strings.Compare(a, b)
+	})
+	for _, p := range patterns {
+		if ok, err := path.Match(p, bucket); err == nil && ok {
+			return c.ETagBuckets[p]
+		}
+	}
+	return c.ETag
+}

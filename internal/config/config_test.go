@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/config"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "nebulaio.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func env(vars map[string]string) func(string) string {
+	return func(name string) string { return vars[name] }
+}
+
+func TestDefaults(t *testing.T) {
+	c, err := config.Load(config.Inputs{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Address != "127.0.0.1:9000" || c.ConsoleAddress != "127.0.0.1:9001" || c.InlineSize != 16<<10 || c.DrainTimeout != 30*time.Second ||
+		c.VerifyReads != "first" || c.ETag != "md5" || c.TLS.Enabled() || c.GPUDirect || len(c.TLS.Hosts) != 3 || c.Limits.Connections != 16384 {
+		t.Errorf("%+v", c)
+	}
+	for _, v := range c.Values() {
+		if v.Source.Origin != config.FromDefault || v.Text != v.Key.Default {
+			t.Errorf("%s: %q from %v, the default is %q", v.Key.Name, v.Text, v.Source, v.Key.Default)
+		}
+	}
+}
+
+func TestAFlagWinsOverTheEnvironmentOverTheFileOverTheDefault(t *testing.T) {
+	path := write(t, "region: from-file\nlimits:\n  connections: 100\n  idle: 5m\nlog_level: debug\n")
+	c, err := config.Load(config.Inputs{
+		File:  path,
+		Env:   env(map[string]string{"NEBULAIO_LIMITS_CONNECTIONS": "200", "NEBULAIO_LOG_LEVEL": "warn", "NEBULAIO_REGION": " "}),
+		Flags: map[string]string{"log_level": "error"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []struct{ name, text, source string }{
+		{"region", "from-file", path + ":1"},
+		{"limits.connections", "200", "$NEBULAIO_LIMITS_CONNECTIONS"},
+		{"limits.idle", "5m", path + ":4"},
+		{"log_level", "error", "--log-level"},
+		{"etag", "md5", "default"},
+	} {
+		found := false
+		for _, v := range c.Values() {
+			if v.Key.Name != w.name {
+				continue
+			}
+			found = true
+			if v.Text != w.text || v.Source.String() != w.source {
+				t.Errorf("%s: %q from %s, expected %q from %s", w.name, v.Text, v.Source, w.text, w.source)
+			}
+		}
+		if !found {
+			t.Errorf("no key %s", w.name)
+		}
+	}
+	if c.Region != "from-file" || c.Limits.Connections != 200 || c.Limits.Idle != 5*time.Minute || c.LogLevel != "error" {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
+	other := map[string]string{
+		"data": "/srv/x", "address": "[::1]:7000", "console_address": ":7001", "region": "mars-1", "root_user": "someone", "root_password": "something else",
+		"verify_reads": "always", "etag": "crc64nvme", "etag_buckets": "a*=md5,b=crc64nvme", "inline_size": "64KiB", "tls.cert": "c.pem", "tls.key": "k.pem",
+		"tls.hosts": "a.example,b.example", "limits.connections": "7", "limits.requests": "8", "limits.header_bytes": "9KiB", "limits.idle": "7s", "limits.header": "8s", "limits.stall": "9s",
+		"drain_timeout": "1m30s", "scrub.interval": "1h", "scrub.rate": "1GiB", "log_level": "debug", "log_format": "json",
+		"allow_default_credentials": "true", "access_log": "true", "pprof": "true", "tls.generate": "true",
+	}
+	for _, k := range config.Keys() {
+		text, ok := other[k.Name]
+		if k.Later {
+			continue
+		}
+		if !ok {
+			t.Errorf("%s is not tested", k.Name)
+			continue
+		}
+		vars, flags := map[string]string{}, map[string]string{}
+		switch k.Name { // those that come in pairs
+		case "tls.cert":
+			vars["NEBULAIO_TLS_KEY"] = "k.pem"
+		case "tls.key":
+			vars["NEBULAIO_TLS_CERT"] = "c.pem"
+		case "root_user":
+			vars["NEBULAIO_ROOT_PASSWORD"] = "something else"
+		case "root_password":
+			vars["NEBULAIO_ROOT_USER"] = "someone"
+		}
+		check := func(in config.Inputs, origin config.Origin) {
+			t.Helper()
+			c, err := config.Load(in)
+			if err != nil {
+				t.Errorf("%s from the %s: %v", k.Name, origin, err)
+				return
+			}
+			for _, v := range c.Values() {
+				if v.Key.Name == k.Name && (v.Source.Origin != origin || v.Text != text && !k.Secret) {
+					t.Errorf("%s from the %s: %q from %s", k.Name, origin, v.Text, v.Source)
+				}
+			}
+		}
+		if flag := k.Flag(); flag != "" {
+			flags[k.Name] = text
+			check(config.Inputs{Env: env(vars), Flags: flags}, config.FromFlag)
+			written := text
+			if k.Type == config.Text {
+				written = "'" + text + "'" // [::1]:7000 is a list otherwise
+			}
+			lines := k.Name + ": " + written + "\n"
+			if group, name, nested := strings.Cut(k.Name, "."); nested {
+				lines = group + ":\n  " + name + ": " + written + "\n"
+			}
+			check(config.Inputs{File: write(t, lines), Env: env(vars)}, config.FromFile)
+		}
+		vars[k.Env()] = text
+		check(config.Inputs{Env: env(vars)}, config.FromEnv)
+	}
+}
+
+func TestListsAndMapsOfTheFile(t *testing.T) {
+	c, err := config.Load(config.Inputs{File: write(t, "etag_buckets:\n  train-*: crc64nvme\n  train-logs: md5\ntls:\n  hosts: [a, 10.0.0.1]\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bucket, want := range map[string]string{"train-1": "crc64nvme", "train-logs": "md5", "other": "md5"} {
+		if got := c.ETagOf(bucket); got != want {
+			t.Errorf("%s: %s, expected %s", bucket, got, want)
+		}
+	}
+	if len(c.TLS.Hosts) != 2 || c.TLS.Hosts[1] != "10.0.0.1" {
+		t.Errorf("%v", c.TLS.Hosts)
+	}
+}
+
+func TestFilesThatAreEmpty(t *testing.T) {
+	for _, text := range []string{"", "# nothing\n", "---\n", "{}\n"} {
+		if _, err := config.Load(config.Inputs{File: write(t, text)}); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestWhatIsRefusedSaysWhereAndWhat(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"# a\nadress: x\n", `:2: unknown key "adress"; the nearest known key is "address"`},
+		{"tls:\n  certificate: x\n", `:2: unknown key "tls.certificate"; the nearest known key is "tls.cert"`},
+		{"connections: 7\n", `:1: unknown key "connections"; the nearest known key is "limits.connections"`},
+		{"limits:\n  connections: many\n", `:2: "limits.connections" is the text "many"; expected a whole number from 1 to 1048576`},
+		{"limits:\n  connections: 0\n", `:2: limits.connections "0" is not accepted; expected a whole number from 1`},
+		{"limits: 7\n", `:1: "limits" is the number 7; expected its keys`},
+		{"tls: [a]\n", `:1: "tls" is a list; expected its keys`},
+		{"region: 7\n", `:1: "region" is the number 7; expected text`},
+		{"region: yes it is\n", `:1: region "yes it is" is no region`},
+		{"address: localhost\n", `:1: address "localhost" is no address; expected HOST:PORT`},
+		{"address: localhost:99999\n", `:1: address "localhost:99999" has the port "99999"`},
+		{"access_log: maybe\n", `:1: "access_log" is the text "maybe"; expected true or false`},
+		{"access_log:\n", `:1: "access_log" is empty; expected true or false`},
+		{"verify_reads: sometimes\n", `:1: verify_reads "sometimes" is not accepted; expected first, always or never`},
+		{"inline_size: 1Q\n", `:1: inline_size "1Q" has the unknown unit "Q"`},
+		{"inline_size: 1GiB\n", `:1: inline_size "1GiB" is out of range; expected 0 to 256KiB`},
+		{"drain_timeout: 30\n", `:1: drain_timeout "30" is not a duration; expected a number with a unit`},
+		{"drain_timeout: -1s\n", `:1: drain_timeout "-1s" is out of range; expected 100ms to 1h`},
+		{"region: a\nregion: b\n", `:2: "region" is given twice, first on line 1`},
+		{"etag_buckets:\n  '[': md5\n", `etag_buckets has the name "[", which is no pattern`},
+		{"etag_buckets:\n  a: sha1\n", `etag_buckets has "sha1" for "a"; expected md5 or crc64nvme`},
+		{"etag_buckets:\n  a: md5\n  a: md5\n", `:3: "etag_buckets" names "a" twice`},
+		{"root_password: secretsecret\n", `:1: "root_password" is not accepted in a file`},
+		{"gpudirect:\n  enabled: true\n", `:2: gpudirect.enabled "true" is not in this version yet`},
+		{"gpudirect:\n  queue_depth: 64\n", `:2: unknown key "gpudirect.queue_depth"`},
+		{"s3_express:\n  enabled: true\n", "is not in this version yet"},
+		{"rdma:\n  enabled: true\n", "is not in this version yet"},
+		{"a: &x 1\nb: *x\n", ":1: anchors, aliases"},
+		{"<<: {region: a}\n", ":1: anchors, aliases"},
+		{"- a\n", ":1: the file is a list; expected KEY: VALUE lines"},
+		{"region: a\n---\nregion: b\n", "has more than one YAML document"},
+		{"region: [\n", "is no YAML: "},
+		{"tls:\n  cert: x\n", "tls.cert: is set and tls.key is not"},
+		{"tls:\n  cert: x\n  key: y\n  generate: true\n", "tls.generate: is true though tls.cert"},
+		{"address: :7000\nconsole_address: :7000\n", `console_address: is ":7000", which is the S3 address too`},
+	} {
+		path := write(t, c.text)
+		_, err := config.Load(config.Inputs{File: path})
+		if err == nil || !strings.Contains(err.Error(), c.want) || !errs.Is(err, errs.Invalid) {
+			t.Errorf("%q: %v\nexpected %s", c.text, err, c.want)
+		}
+		if err != nil && !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: %v does not name the file", c.text, err)
+		}
+	}
+}
+
+func TestFlagsAndVariablesThatAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		in   config.Inputs
+		want string
+	}{
+		{config.Inputs{Env: env(map[string]string{"NEBULAIO_LIMITS_REQUESTS": "x"})}, `the environment variable NEBULAIO_LIMITS_REQUESTS: is "x", which is not accepted; expected a whole number`},
+		{config.Inputs{Flags: map[string]string{"address": "x"}}, `--address: "x" is no address`},
+		{config.Inputs{Flags: map[string]string{"etag_buckets": "a"}}, `--etag-buckets: "a" has the item "a"; expected NAME=VALUE`},
+		{config.Inputs{Flags: map[string]string{"etag_buckets": "a=md5,a=md5"}}, `names "a" twice`},
+		{config.Inputs{Flags: map[string]string{"root_password": "x"}}, "which this key does not have"},
+		{config.Inputs{Env: env(map[string]string{"NEBULAIO_ROOT_USER": "someone"})}, "only one of NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD"},
+		{config.Inputs{Env: env(map[string]string{"NEBULAIO_GPUDIRECT_ENABLED": "true"})}, "not in this version yet"},
+		{config.Inputs{File: "does-not-exist.yaml"}, "does-not-exist.yaml"},
+	} {
+		if _, err := config.Load(c.in); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v\nexpected %s", err, c.want)
+		}
+	}
+}
+
+func TestSecretsAreNeverShown(t *testing.T) {
+	const secret = "do not show me"
+	c, err := config.Load(config.Inputs{Env: env(map[string]string{"NEBULAIO_ROOT_USER": "someone", "NEBULAIO_ROOT_PASSWORD_FILE": write(t, secret+"\n")})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.RootPassword != secret {
+		t.Errorf("the password is %q", c.RootPassword)
+	}
+	for _, v := range c.Values() {
+		if strings.Contains(v.Text, secret) {
+			t.Errorf("%s is shown", v.Key.Name)
+		}
+	}
+	_, err = config.Load(config.Inputs{Env: env(map[string]string{"NEBULAIO_ROOT_USER": "someone", "NEBULAIO_ROOT_PASSWORD": "hunter2"})})
+	if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "has 7 characters; expected 8 to 128") {
+		t.Errorf("%v", err)
+	}
+	both := env(map[string]string{"NEBULAIO_ROOT_PASSWORD": secret, "NEBULAIO_ROOT_PASSWORD_FILE": "x"})
+	if _, err := config.Load(config.Inputs{Env: both}); err == nil || !strings.Contains(err.Error(), "both set") {
+		t.Errorf("%v", err)
+	}
+}
+
+// FuzzFile: whatever a file holds, it is read or refused with its name, and
+// what was read can be rendered.
+func FuzzFile(f *testing.F) {
+	f.Add("region: a\nlimits:\n  idle: 5m\netag_buckets: {a: md5}\ntls: {hosts: [a, b]}\n")
+	f.Add("a: &x [*x]\n")
+	f.Add("etag_buckets: {? [a] : b}\n")
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(dir, "f.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Load(config.Inputs{File: path})
+		if err != nil {
+			if !strings.Contains(err.Error(), path) {
+				t.Errorf("%v does not name the file", err)
+			}
+			return
+		}
+		if len(c.Values()) != len(config.Keys()) {
+			t.Error("values are missing")
+		}
+	})
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"strings"
+	"time"
+)
+
+// Type is the form of a key's value.
+type Type string
+
+// The types.
+const (
+	Text     Type = "text"
+	Choice   Type = "choice"
+	Bool     Type = "bool"
+	Number   Type = "number"
+	Size     Type = "size"
+	Duration Type = "duration"
+	List     Type = "list"
+	Map      Type = "map"
+)
+
+// Key is one setting: all that parsing, help and documentation know about it.
+type Key struct {
+	Name    string // as in the file, with dots between levels
+	Type    Type
+	Default string // as it would be written; empty: none
+	Help    string // one or two sentences
+	Choices []string
+	// Min and Max bound a number, a size in bytes or a duration in nanoseconds.
+	Min, Max int64
+	// EnvOnly keys are accepted in the environment alone: what is in a file or on
+	// a command line is read by others.
+	EnvOnly bool
+	Secret  bool
+	// Later keys are of features that this version does not have: only the default is accepted.
+	Later bool
+}
+
+// Env is the variable that sets the key.
+func (k Key) Env() string {
+	return "NEBULAIO_" + strings.ToUpper(strings.ReplaceAll(k.Name, ".", "_"))
+}
+
+// Flag is the flag that sets the key, without its dashes; empty where there is none.
+func (k Key) Flag() string {
+	if k.EnvOnly || k.Later {
+		return ""
+	}
+	return strings.NewReplacer(".", "-", "_", "-").Replace(k.Name)
+}
+
+// Keys lists every key in the order in which they are explained.
+func Keys() []Key {
+	var all []Key
+	for _, f := range table() {
+		all = append(all, f.Key)
+	}
+	return all
+}
+
+// field binds a key to its place in a Config.
+type field struct {
+	Key
+	bind  func(*Config) any
+	check func(string) string // of a Text, or of each name of a Map: what is wrong with it, or nothing
+}
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// table is the one list of keys.
+func table() []field {
+	etags := []string{"md5", "crc64nvme"}
+	return []field{
+		{Key: Key{Name: "data", Type: Text, Default: "./data",
+			Help: "Directory of the store: metadata, content and the administration socket. It is made where it does not exist."},
+			bind: func(c *Config) any { return &c.Data }, check: notEmpty},
+		{Key: Key{Name: "address", Type: Text, Default: "127.0.0.1:9000",
+			Help: "HOST:PORT of the S3 API. Port 0 takes a free one and tells which."},
+			bind: func(c *Config) any { return &c.Address }, check: hostPort},
+		{Key: Key{Name: "console_address", Type: Text, Default: "127.0.0.1:9001",
+			Help: "HOST:PORT of health, readiness and metrics."},
+			bind: func(c *Config) any { return &c.ConsoleAddress }, check: hostPort},
+		{Key: Key{Name: "region", Type: Text, Default: "us-east-1",
+			Help: "The region that clients have to sign their requests for."},
+			bind: func(c *Config) any { return &c.Region }, check: region},
+
+		{Key: Key{Name: "root_user", Type: Text, EnvOnly: true,
+			Help: "Access key of the administrator. Also from the file that NEBULAIO_ROOT_USER_FILE names. Not set: minioadmin, on a loopback address only."},
+			bind: func(c *Config) any { return &c.RootUser }, check: accessKey},
+		{Key: Key{Name: "root_password", Type: Text, EnvOnly: true, Secret: true,
+			Help: "Secret key of the administrator, 8 characters or more. Also from the file that NEBULAIO_ROOT_PASSWORD_FILE names."},
+			bind: func(c *Config) any { return &c.RootPassword }, check: secretKey},
+		{Key: Key{Name: "allow_default_credentials", Type: Bool, Default: "false",
+			Help: "Serve the well-known default pair on addresses that other machines can reach. Anybody who knows them owns the store."},
+			bind: func(c *Config) any { return &c.AllowDefaultCredentials }},
+
+		{Key: Key{Name: "verify_reads", Type: Choice, Default: "first", Choices: []string{"first", "always", "never"},
+			Help: "When content is checked against its checksums: each block once per open file, on every read, or never."},
+			bind: func(c *Config) any { return &c.VerifyReads }},
+		{Key: Key{Name: "etag", Type: Choice, Default: "md5", Choices: etags,
+			Help: "How ETags are made in buckets that are made from now on. md5 is what most clients expect and costs CPU on every write; crc64nvme costs almost nothing."},
+			bind: func(c *Config) any { return &c.ETag }},
+		{Key: Key{Name: "etag_buckets", Type: Map, Choices: etags,
+			Help: "The same by patterns of bucket names (* and ?), the longest that matches counts; in the environment and on the command line as train-*=crc64nvme,logs=md5."},
+			bind: func(c *Config) any { return &c.ETagBuckets }, check: pattern},
+		{Key: Key{Name: "inline_size", Type: Size, Default: "16KiB", Min: 0, Max: 256 * kib,
+			Help: "Objects up to this size lie with the metadata and share its group commit; larger ones get a file of their own."},
+			bind: func(c *Config) any { return &c.InlineSize }},
+
+		{Key: Key{Name: "tls.cert", Type: Text,
+			Help: "Certificate chain in PEM. With tls.key; both addresses then speak TLS."},
+			bind: func(c *Config) any { return &c.TLS.Cert }},
+		{Key: Key{Name: "tls.key", Type: Text,
+			Help: "Private key of tls.cert in PEM."},
+			bind: func(c *Config) any { return &c.TLS.Key }},
+		{Key: Key{Name: "tls.generate", Type: Bool, Default: "false",
+			Help: "Make a self-signed certificate, keep it in DATA/tls and print its fingerprint."},
+			bind: func(c *Config) any { return &c.TLS.Generate }},
+		{Key: Key{Name: "tls.hosts", Type: List, Default: "localhost,127.0.0.1,::1",
+			Help: "Names and addresses in a generated certificate; the host of address and the machine's name are added."},
+			bind: func(c *Config) any { return &c.TLS.Hosts }, check: hostName},
+
+		{Key: Key{Name: "limits.connections", Type: Number, Default: "16384", Min: 1, Max: 1 << 20,
+			Help: "Connections to the S3 address at one time; those beyond it are refused."},
+			bind: func(c *Config) any { return &c.Limits.Connections }},
+		{Key: Key{Name: "limits.requests", Type: Number, Default: "4096", Min: 1, Max: 1 << 20,
+			Help: "S3 requests worked on at one time; those beyond it are answered with 503 SlowDown."},
+			bind: func(c *Config) any { return &c.Limits.Requests }},
+		{Key: Key{Name: "limits.header_bytes", Type: Size, Default: "8KiB", Min: 4 * kib, Max: mib,
+			Help: "The longest header of a request, its first line included. An idle connection costs about as much memory."},
+			bind: func(c *Config) any { return &c.Limits.HeaderBytes }},
+		{Key: Key{Name: "limits.idle", Type: Duration, Default: "2m", Min: int64(time.Second), Max: int64(24 * time.Hour),
+			Help: "How long a connection may wait for its next request."},
+			bind: func(c *Config) any { return &c.Limits.Idle }},
+		{Key: Key{Name: "limits.header", Type: Duration, Default: "30s", Min: int64(time.Second), Max: int64(24 * time.Hour),
+			Help: "How long a client may take to send the header of a request."},
+			bind: func(c *Config) any { return &c.Limits.Header }},
+		{Key: Key{Name: "limits.stall", Type: Duration, Default: "1m", Min: int64(time.Second), Max: int64(24 * time.Hour),
+			Help: "How long the client of a request may neither send nor take a byte before the request is ended."},
+			bind: func(c *Config) any { return &c.Limits.Stall }},
+
+		{Key: Key{Name: "drain_timeout", Type: Duration, Default: "30s", Min: int64(100 * time.Millisecond), Max: int64(time.Hour),
+			Help: "How long requests under way may take after SIGTERM before they are cut off."},
+			bind: func(c *Config) any { return &c.DrainTimeout }},
+		{Key: Key{Name: "scrub.interval", Type: Duration, Default: "168h", Min: 0, Max: int64(8760 * time.Hour),
+			Help: "How often all content is read and checked in the background; 0 leaves it to nebulaio store scrub."},
+			bind: func(c *Config) any { return &c.Scrub.Interval }},
+		{Key: Key{Name: "scrub.rate", Type: Size, Default: "32MiB", Min: 0, Max: 1024 * gib,
+			Help: "How many bytes a second the background scrub reads; 0 is without limit."},
+			bind: func(c *Config) any { return &c.Scrub.Rate }},
+
+		{Key: Key{Name: "log_level", Type: Choice, Default: "info", Choices: []string{"debug", "info", "warn", "error"},
+			Help: "The least important lines that are logged."},
+			bind: func(c *Config) any { return &c.LogLevel }},
+		{Key: Key{Name: "log_format", Type: Choice, Default: "auto", Choices: []string{"auto", "text", "json"},
+			Help: "Form of the log on standard error; auto is text on a terminal and JSON elsewhere."},
+			bind: func(c *Config) any { return &c.LogFormat }},
+		{Key: Key{Name: "access_log", Type: Bool, Default: "false",
+			Help: "Log every request with its id, operation, status, bytes and duration at level info; requests that fail for a reason of the server are logged in any case."},
+			bind: func(c *Config) any { return &c.AccessLog }},
+		{Key: Key{Name: "pprof", Type: Bool, Default: "false",
+			Help: "Serve Go's profiles under /debug/pprof/ of the console address. They show a lot of the inside."},
+			bind: func(c *Config) any { return &c.PProf }},
+
+		{Key: Key{Name: "gpudirect.enabled", Type: Bool, Default: "false", Later: true,
+			Help: "The door for GPUDirect clients."},
+			bind: func(c *Config) any { return &c.GPUDirect }},
+		{Key: Key{Name: "s3_express.enabled", Type: Bool, Default: "false", Later: true,
+			Help: "Directory buckets of S3 Express."},
+			bind: func(c *Config) any { return &c.S3Express }},
+		{Key: Key{Name: "rdma.enabled", Type: Bool, Default: "false", Later: true,
+			Help: "RDMA between clients and the server."},
+			bind: func(c *Config) any { return &c.RDMA }},
+	}
+}

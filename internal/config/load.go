@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// maxFile bounds a configuration file, maxSecret a file with one secret.
+const (
+	maxFile   = 1 << 20
+	maxSecret = 4096
+)
+
+// Inputs is where a configuration comes from.
+type Inputs struct {
+	// File is the path of the YAML file; empty: none. A file that is named has to exist.
+	File string
+	// Env looks up a variable; an empty one counts as not set. Nil: no environment.
+	Env func(string) string
+	// Flags are the flags that were given, by the names of their keys.
+	Flags map[string]string
+}
+
+// Load reads a configuration. Errors are of kind Invalid, or of the file's.
+func Load(in Inputs) (*Config, error) {
+	c := &Config{sources: map[string]Source{}}
+	fields := table()
+	for _, f := range fields {
+		if f.Default == "" {
+			continue
+		}
+		if why := f.set(c, f.Default); why != "" {
+			return nil, errs.New(errs.Other, "read configuration", f.Name, fmt.Sprintf("the default %q %s", f.Default, why))
+		}
+	}
+	if in.File != "" {
+		src, err := readBounded(in.File, maxFile)
+		if err != nil {
+			return nil, errs.Wrap("read configuration", in.File, err)
+		}
+		if err := c.file(in.File, src); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range fields {
+		if err := c.environment(f, in.Env); err != nil {
+			return nil, err
+		}
+		text, given := in.Flags[f.Name]
+		if !given {
+			continue
+		}
+		if f.Flag() == "" {
+			return nil, errs.New(errs.Invalid, "read configuration", f.Name, "is set by a flag, which this key does not have").WithFix("set " + f.Env())
+		}
+		if why := f.set(c, text); why != "" {
+			return nil, errs.New(errs.Invalid, "read configuration", "--"+f.Flag(), fmt.Sprintf("%q %s", text, why))
+		}
+		c.sources[f.Name] = Source{FromFlag, "--" + f.Flag()}
+	}
+	if err := c.whole(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// environment sets a key from its variable, or, where the key lives in the
+// environment alone, from the file that the variable with _FILE names.
+func (c *Config) environment(f field, env func(string) string) error {
+	if env == nil {
+		return nil
+	}
+	name, text := f.Env(), env(f.Env())
+	if f.EnvOnly {
+		if file := env(name + "_FILE"); file != "" {
+			if text != "" {
+				return errs.New(errs.Invalid, "read configuration", f.Name, name+" and "+name+"_FILE are both set; expected one of them")
+			}
+			src, err := readBounded(file, maxSecret)
+			if err != nil {
+				return errs.Wrap("read configuration", name+"_FILE "+file, err)
+			}
+			name, text = name+"_FILE", strings.TrimRight(string(src), "\r\n")
+			if text == "" {
+				return errs.New(errs.Invalid, "read configuration", name+" "+file, "is empty; expected one line")
+			}
+		}
+	} else {
+		text = strings.TrimSpace(text)
+	}
+	if text == "" {
+		return nil
+	}
+	if why := f.set(c, text); why != "" {
+		shown := fmt.Sprintf("is %q, which ", text)
+		if f.Secret {
+			shown = ""
+		}
+		return errs.New(errs.Invalid, "read configuration", "the environment variable "+name, shown+why).WithFix("correct or unset it")
+	}
+	c.sources[f.Name] = Source{FromEnv, name}
+	return nil
+}
+
+// whole checks what one key alone cannot tell.
+func (c *Config) whole() error {
+	bad := func(name, msg, fix string) error {
+		return errs.New(errs.Invalid, "read configuration", name, msg+" (from "+c.Source(name).String()+")").WithFix(fix)
+	}
+	switch {
+	case c.TLS.Cert != "" && c.TLS.Key == "":
+		return bad("tls.cert", "is set and tls.key is not", "set both, or tls.generate")
+	case c.TLS.Key != "" && c.TLS.Cert == "":
+		return bad("tls.key", "is set and tls.cert is not", "set both, or tls.generate")
+	case c.TLS.Generate && c.TLS.Cert != "":
+		return bad("tls.generate", "is true though tls.cert names a certificate", "leave one of them out")
+	case (c.RootUser == "") != (c.RootPassword == ""):
+		return errs.New(errs.Invalid, "read configuration", "root credentials", "only one of NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD is set").WithFix("set both or none")
+	}
+	if _, port, _ := net.SplitHostPort(c.Address); port != "0" && c.Address == c.ConsoleAddress {
+		return bad("console_address", fmt.Sprintf("is %q, which is the S3 address too", c.ConsoleAddress), "give it another port")
+	}
+	return nil
+}
+
+func readBounded(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	src, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(src)) > limit {
+		err = errs.New(errs.Invalid, "", "", fmt.Sprintf("has more than %d bytes", limit))
+	}
+	return src, err
+}

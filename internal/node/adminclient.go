@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/iam"
+)
+
+// maxAdminAnswer bounds what is read of a running server's answer.
+const maxAdminAnswer = 64 << 20
+
+// remote administers a store through the server that runs on it.
+type remote struct {
+	dir  string
+	http *http.Client
+}
+
+func newRemote(dir string) *remote {
+	return &remote{dir: dir, http: &http.Client{Transport: &http.Transport{
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return dialAdmin(ctx, dir) },
+		MaxIdleConns:    1,
+		MaxConnsPerHost: 2,
+	}}}
+}
+
+// Users lists the accounts.
+func (r *remote) Users(ctx context.Context) ([]User, error) {
+	var users []User
+	return users, r.call(ctx, http.MethodGet, "/v1/users", nil, &users)
+}
+
+// AddUser makes an account.
+func (r *remote) AddUser(ctx context.Context, a iam.Account) error {
+	return r.call(ctx, http.MethodPost, "/v1/users", a, nil)
+}
+
+// UpdateUser changes an account.
+func (r *remote) UpdateUser(ctx context.Context, accessKey string, c iam.Change) error {
+	return r.call(ctx, http.MethodPatch, "/v1/users/"+url.PathEscape(accessKey), userChange{Secret: c.Secret, Role: c.Role}, nil)
+}
+
+// RemoveUser removes an account.
+func (r *remote) RemoveUser(ctx context.Context, accessKey string) error {
+	return r.call(ctx, http.MethodDelete, "/v1/users/"+url.PathEscape(accessKey), nil, nil)
+}
+
+// Stats asks the server.
+func (r *remote) Stats(ctx context.Context) (Stats, error) {
+	var s Stats
+	return s, r.call(ctx, http.MethodGet, "/v1/stats", nil, &s)
+}
+
+// Scrub lets the server read its store and follows it.
+func (r *remote) Scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error) {
+	resp, err := r.send(ctx, http.MethodPost, "/v1/scrub", map[string]int64{"rate": rate})
+	if err != nil {
+		return ScrubReport{}, err
+	}
+	defer resp.Body.Close()
+	dec := json.NewDecoder(resp.Body)
+	for {
+		var line scrubLine
+		if err := dec.Decode(&line); err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			} else if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return ScrubReport{}, errs.Wrap("scrub", r.dir, err)
+		}
+		switch {
+		case line.Error != nil:
+			return ScrubReport{}, line.Error.err()
+		case line.Report != nil:
+			return *line.Report, nil
+		case line.Progress != nil && progress != nil:
+			progress(*line.Progress)
+		}
+	}
+}
+
+// Running is true: it answered.
+func (r *remote) Running() bool { return true }
+
+// Close lets go of the connection.
+func (r *remote) Close() error {
+	r.http.CloseIdleConnections()
+	return nil
+}
+
+func (r *remote) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var src io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, errs.Wrap("ask the server on", r.dir, err)
+		}
+		src = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://nebulaio"+path, src)
+	if err != nil {
+		return nil, errs.Wrap("ask the server on", r.dir, err)
+	}
+	resp, err := r.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, errs.Wrap("ask the server on", r.dir, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	var failed struct {
+		Error *problem `json:"error"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAdminBody)).Decode(&failed); err != nil || failed.Error == nil {
+		return nil, errs.New(errs.Other, "ask the server on", r.dir, "the answer was "+resp.Status)
+	}
+	return nil, failed.Error.err()
+}
+
+func (r *remote) call(ctx context.Context, method, path string, body, into any) error {
+	resp, err := r.send(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if into == nil {
+		return nil
+	}
+	return errs.Wrap("read the server's answer", path, json.NewDecoder(io.LimitReader(resp.Body, maxAdminAnswer)).Decode(into))
+}

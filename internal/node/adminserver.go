@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/iam"
+)
+
+// maxAdminBody bounds what the administration socket reads of a request.
+const maxAdminBody = 64 << 10
+
+// problem is an error on its way through the socket: what errs.Error has.
+type problem struct {
+	Kind    errs.Kind `json:"kind"`
+	Message string    `json:"message"`
+	Fix     string    `json:"fix,omitempty"`
+}
+
+func newProblem(err error) *problem {
+	p := &problem{Kind: errs.KindOf(err), Message: err.Error(), Fix: errs.FixOf(err)}
+	// The fix travels apart from the text that also names it.
+	var e *errs.Error
+	if errors.As(err, &e) && e.Fix != "" {
+		c := *e
+		c.Fix = ""
+		p.Message = c.Error()
+	}
+	return p
+}
+
+func (p *problem) err() error { return &errs.Error{Kind: p.Kind, Msg: p.Message, Fix: p.Fix} }
+
+// scrubLine is one line of a scrub's answer: progress, until the last one.
+type scrubLine struct {
+	Progress *ScrubProgress `json:"progress,omitempty"`
+	Report   *ScrubReport   `json:"report,omitempty"`
+	Error    *problem       `json:"error,omitempty"`
+}
+
+// userChange is the body of a change of an account.
+type userChange struct {
+	Secret *string   `json:"secret,omitempty"`
+	Role   *iam.Role `json:"role,omitempty"`
+}
+
+// adminHandler serves an Admin over the administration socket. Who may speak
+// there is the listener's business.
+func adminHandler(a Admin) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/users", func(w http.ResponseWriter, r *http.Request) {
+		users, err := a.Users(r.Context())
+		answer(w, users, err)
+	})
+	mux.HandleFunc("POST /v1/users", func(w http.ResponseWriter, r *http.Request) {
+		var account iam.Account
+		if err := decodeBody(w, r, &account); err != nil {
+			answer(w, nil, err)
+			return
+		}
+		answer(w, struct{}{}, a.AddUser(r.Context(), account))
+	})
+	mux.HandleFunc("PATCH /v1/users/{key}", func(w http.ResponseWriter, r *http.Request) {
+		var c userChange
+		if err := decodeBody(w, r, &c); err != nil {
+			answer(w, nil, err)
+			return
+		}
+		answer(w, struct{}{}, a.UpdateUser(r.Context(), r.PathValue("key"), iam.Change{Secret: c.Secret, Role: c.Role}))
+	})
+	mux.HandleFunc("DELETE /v1/users/{key}", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, struct{}{}, a.RemoveUser(r.Context(), r.PathValue("key")))
+	})
+	mux.HandleFunc("GET /v1/stats", func(w http.ResponseWriter, r *http.Request) {
+		s, err := a.Stats(r.Context())
+		answer(w, s, err)
+	})
+	mux.HandleFunc("POST /v1/scrub", func(w http.ResponseWriter, r *http.Request) { serveScrub(a, w, r) })
+	return mux
+}
+
+func serveScrub(a Admin, w http.ResponseWriter, r *http.Request) {
+	var ask struct {
+		Rate int64 `json:"rate"`
+	}
+	if err := decodeBody(w, r, &ask); err != nil {
+		answer(w, nil, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := http.NewResponseController(w)
+	enc := json.NewEncoder(w)
+	var last time.Time
+	report, err := a.Scrub(r.Context(), ask.Rate, func(p ScrubProgress) {
+		if now := time.Now(); now.Sub(last) >= 200*time.Millisecond {
+			last = now
+			_ = enc.Encode(scrubLine{Progress: &p}) // who went away has ended the context
+			_ = out.Flush()
+		}
+	})
+	line := scrubLine{Report: &report}
+	if err != nil {
+		line = scrubLine{Error: newProblem(err)}
+	}
+	_ = enc.Encode(line)
+}
+
+func decodeBody(w http.ResponseWriter, r *http.Request, v any) error {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAdminBody))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return errs.New(errs.Invalid, "read the request", r.URL.Path, err.Error())
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errs.New(errs.Invalid, "read the request", r.URL.Path, "has more than one JSON value")
+	}
+	return nil
+}
+
+// answer writes v, or the error with a status that fits it.
+func answer(w http.ResponseWriter, v any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		status := http.StatusInternalServerError
+		switch errs.KindOf(err) {
+		case errs.Invalid:
+			status = http.StatusBadRequest
+		case errs.NotFound:
+			status = http.StatusNotFound
+		}
+		w.WriteHeader(status)
+		v = struct {
+			Error *problem `json:"error"`
+		}{newProblem(err)}
+	}
+	_ = json.NewEncoder(w).Encode(v) // who went away hears nothing
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api"
+)
+
+// events are what a store tells without being asked. Each may be nil.
+type events struct {
+	damage     func(object.Damage)
+	failed     func(error)
+	background func(error)
+}
+
+// events makes log lines and metrics of what the store tells.
+func (s *server) events() events {
+	log := component(s.log, "store")
+	return events{
+		damage: func(d object.Damage) {
+			s.metrics.damaged(d)
+			log.Error("damage", "bucket", d.Bucket, "key", d.Key, "version", d.Version, "file", d.File, "offset", d.Off, "length", d.N, "what", d.What)
+		},
+		failed: func(err error) {
+			s.broken.Store(&err)
+			s.metrics.failed.Set(1)
+			log.Error("the store takes no more changes", "error", err, "fix", "look at the disk, then restart the server")
+		},
+		background: func(err error) { log.Warn("work in the background failed", "error", err) },
+	}
+}
+
+// observe makes metrics and the access log of every request.
+func (s *server) observe() func(s3api.Event) {
+	log := component(s.log, "access")
+	all := s.Config.AccessLog
+	return func(e s3api.Event) {
+		s.metrics.observe(e.Operation, e.Status, e.In, e.Out, e.Duration)
+		level := slog.LevelDebug
+		switch {
+		case e.Status >= 500 && e.Status != 501 && e.Status != 503:
+			level = slog.LevelError
+		case all:
+			level = slog.LevelInfo
+		}
+		if !log.Enabled(context.Background(), level) {
+			return
+		}
+		attrs := []slog.Attr{
+			slog.String("request", e.RequestID), slog.String("operation", e.Operation), slog.String("method", e.Method),
+			slog.String("bucket", e.Bucket), slog.String("key", e.Key), slog.Int("status", e.Status),
+			slog.Int64("in", e.In), slog.Int64("out", e.Out), slog.Float64("ms", float64(e.Duration.Microseconds())/1e3),
+			slog.String("remote", e.Remote), slog.String("account", e.Account),
+		}
+		if e.Code != "" {
+			attrs = append(attrs, slog.String("code", e.Code))
+		}
+		if e.Err != nil {
+			attrs = append(attrs, slog.String("error", e.Err.Error()))
+		}
+		log.LogAttrs(context.Background(), level, "request", attrs...)
+	}
+}
+
+// connections counts the open connections of the front end, which may not be there yet.
+func (s *server) connections() float64 {
+	if f := s.front.Load(); f != nil {
+		return float64(f.Connections())
+	}
+	return 0
+}
+
+// inFlight counts the requests that the front end works on.
+func (s *server) inFlight() float64 {
+	if f := s.front.Load(); f != nil {
+		return float64(f.InFlight())
+	}
+	return 0
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"io"
+	"log/slog"
+)
+
+// newLog makes the server's log. Every line of it has a component, which says
+// who speaks; format auto is text on a terminal and JSON elsewhere.
+func newLog(w io.Writer, level, format string, terminal bool) *slog.Logger {
+	o := &slog.HandlerOptions{}
+	switch level {
+	case "debug":
+		o.Level = slog.LevelDebug
+	case "warn":
+		o.Level = slog.LevelWarn
+	case "error":
+		o.Level = slog.LevelError
+	default:
+		o.Level = slog.LevelInfo
+	}
+	if format == "text" || format == "auto" && terminal {
+		return slog.New(slog.NewTextHandler(w, o))
+	}
+	return slog.New(slog.NewJSONHandler(w, o))
+}
+
+// component is the log of one part of the server.
+func component(l *slog.Logger, name string) *slog.Logger { return l.With("component", name) }

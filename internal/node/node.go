@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package node is the server: it opens the store, puts the S3 front end, the
+// console and the administration socket over it, and closes them in reverse.
+//
+// It is the one place that knows which store and which front end there are;
+// they know nothing of each other. What they report as events becomes log
+// lines and metrics here.
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/config"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/iam"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api"
+)
+
+// Options says what Run serves and who hears of it.
+type Options struct {
+	Config  *config.Config
+	Version string
+	// Log gets the log, one line an event.
+	Log io.Writer
+	// LogIsTerminal makes format auto mean text.
+	LogIsTerminal bool
+	// NotifySocket is where a service manager waits to hear that the server is ready; empty: nobody waits.
+	NotifySocket string
+	// Started, where given, is called once, when requests are accepted.
+	Started func(Started)
+}
+
+// Started is what a user needs to know to use a server that has started.
+type Started struct {
+	Version     string `json:"version"`
+	PID         int    `json:"pid"`
+	Endpoint    string `json:"endpoint"`
+	Console     string `json:"console"`
+	Region      string `json:"region"`
+	Data        string `json:"data"`
+	AccessKey   string `json:"access_key"`
+	SecretKey   string `json:"secret_key,omitempty"`  // only where everybody knows it
+	Fingerprint string `json:"fingerprint,omitempty"` // SHA-256 of the certificate
+	CA          string `json:"ca,omitempty"`          // file with the certificate to trust, where it was generated
+}
+
+// server is a Run under way.
+type server struct {
+	Options
+	log     *slog.Logger
+	root    credentials
+	cert    atomic.Pointer[certificate]
+	front   atomic.Pointer[s3api.Server]
+	metrics *metrics
+	console *console
+	broken  atomic.Pointer[error] // why the store takes no more changes
+	scrubs  sync.Mutex            // one scrub at a time, whoever asked
+}
+
+// Run serves until ctx ends, then lets requests under way finish for as long as
+// the configuration says, and returns nil. Where the server could not start, a
+// listener failed, or the store had failed, it returns why.
+//
+// A store that fails while it is served (its disk went away, say) does not end
+// the server: what can be read is served, changes are refused, and readiness
+// says no. Run returns the failure when it ends.
+func Run(ctx context.Context, o Options) (err error) {
+	s := &server{Options: o, log: newLog(o.Log, o.Config.LogLevel, o.Config.LogFormat, o.LogIsTerminal)}
+	if s.root, err = rootCredentials(o.Config); err != nil {
+		return err
+	}
+	s.metrics = newMetrics(o.Version, gauges{connections: s.connections, inflight: s.inFlight})
+	s.console = &console{store: s.failure, version: o.Version, pprof: o.Config.PProf, metrics: s.metrics}
+	s.console.set(starting)
+
+	// Both addresses are taken before the store is touched: the most common
+	// mistake, a second server, ends here.
+	s3, err := listen(ctx, "address", o.Config.Address)
+	if err != nil {
+		return err
+	}
+	defer s3.Close()
+	side, err := listen(ctx, "console_address", o.Config.ConsoleAddress)
+	if err != nil {
+		return err
+	}
+	stopConsole := s.serveConsole(side)
+	defer stopConsole()
+
+	st, err := openStore(ctx, o.Config, s.events())
+	if err != nil {
+		return err
+	}
+	err = s.serve(ctx, st, s3, side.Addr())
+	s.console.set(draining)
+	if closed := st.Close(); err == nil {
+		err = closed
+	}
+	component(s.log, "node").Info("stopped")
+	return err
+}
+
+// serve runs everything that needs the store.
+func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.Addr) error {
+	c := s.Config
+	log := component(s.log, "node")
+	var secure *tls.Config
+	if c.TLS.Enabled() {
+		cert, err := loadCertificate(c, time.Now())
+		if err != nil {
+			return err
+		}
+		if cert.made {
+			log.Info("generated a certificate", "file", cert.certFile, "sha256", cert.fingerprint)
+		}
+		s.cert.Store(cert)
+		secure = s.tls()
+	}
+	accounts, err := iam.Open(ctx, st, iam.Account{AccessKey: s.root.access, Secret: s.root.secret, Role: iam.RoleAdmin})
+	if err != nil {
+		return err
+	}
+	front, err := s3api.New(s3api.Options{
+		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: secure, Region: c.Region,
+		ETag: func(bucket string) object.ETagKind { return object.ETagKind(c.ETagOf(bucket)) },
+		Limits: s3api.Limits{Connections: c.Limits.Connections, Requests: c.Limits.Requests, HeaderBytes: int(c.Limits.HeaderBytes),
+			Idle: c.Limits.Idle, Header: c.Limits.Header, Stall: c.Limits.Stall},
+		Drain: c.DrainTimeout, Observe: s.observe(), Log: component(s.log, "s3"),
+	})
+	if err != nil {
+		return err
+	}
+	s.front.Store(front)
+	admin := &local{store: st, accounts: accounts, scrub: &s.scrubs, close: func() error { return nil }}
+	stopAdmin, err := s.serveAdmin(admin)
+	if err != nil {
+		return err
+	}
+	defer stopAdmin()
+	if err := s.metrics.watch(st.stats); err != nil {
+		return err
+	}
+
+	// Requests end with drain, work in the background at once.
+	serving, drain := context.WithCancel(context.WithoutCancel(ctx))
+	defer drain()
+	ended := make(chan error, 1)
+	go func() { ended <- front.Serve(serving) }()
+	bg, stop := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	background.Go(func() { s.scrubRegularly(bg, admin, st) })
+	defer func() {
+		stop()
+		background.Wait()
+	}()
+
+	s.console.set(ready)
+	s.started(s3.Addr(), side)
+	select {
+	case err = <-ended: // a listener failed
+		s.console.set(failed)
+	case <-ctx.Done():
+		s.console.set(draining)
+		s.tell("STOPPING=1")
+		log.Info("draining", "reason", fmt.Sprint(context.Cause(ctx)), "timeout", c.DrainTimeout.String())
+		drain()
+		err = <-ended
+	}
+	return err
+}
+
+// started tells everybody who waits that requests are accepted.
+func (s *server) started(s3, side net.Addr) {
+	c := s.Config
+	scheme := "http"
+	if c.TLS.Enabled() {
+		scheme = "https"
+	}
+	info := Started{
+		Version: s.Version, PID: os.Getpid(), Region: c.Region, Data: c.Data, AccessKey: s.root.access,
+		Endpoint: scheme + "://" + reachable(c.Address, s3), Console: scheme + "://" + reachable(c.ConsoleAddress, side),
+	}
+	if s.root.wellKnown {
+		info.SecretKey = s.root.secret
+		component(s.log, "node").Warn("the administrator's keys are the well-known default pair", "fix", "set NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD")
+	}
+	if cert := s.cert.Load(); cert != nil {
+		info.Fingerprint = cert.fingerprint
+		if c.TLS.Generate {
+			info.CA = cert.certFile
+		}
+	}
+	if s.Started != nil {
+		s.Started(info)
+	}
+	component(s.log, "node").Info("ready", "endpoint", info.Endpoint, "console", info.Console, "data", c.Data, "version", s.Version)
+	s.tell("READY=1\nSTATUS=serving " + info.Endpoint)
+}
+
+func (s *server) tell(state string) {
+	if err := notify(s.NotifySocket, state); err != nil {
+		component(s.log, "node").Warn("the service manager did not hear", "state", state, "error", err)
+	}
+}
+
+// tls is what both listeners speak. The certificate may come later than the
+// console: until then handshakes fail, which a probe takes for not ready.
+func (s *server) tls() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if cert := s.cert.Load(); cert != nil {
+			return &cert.pair, nil
+		}
+		return nil, errors.New("the server is starting")
+	}}
+}
+
+// serveConsole serves the console until the returned function is called.
+func (s *server) serveConsole(l net.Listener) (stop func()) {
+	srv := newHTTP(s.console.handler(), component(s.log, "console"))
+	srv.ReadTimeout = 2 * time.Minute
+	l = limit(l, consoleConnections)
+	if s.Config.TLS.Enabled() {
+		l = tls.NewListener(l, s.tls())
+	}
+	return serveHTTP(srv, l, component(s.log, "console"))
+}
+
+// serveAdmin serves the administration socket until the returned function is called.
+func (s *server) serveAdmin(a Admin) (stop func(), err error) {
+	l, err := listenAdmin(s.Config.Data)
+	if err != nil {
+		return nil, err
+	}
+	return serveHTTP(newHTTP(adminHandler(a), component(s.log, "admin")), l, component(s.log, "admin")), nil
+}
+
+func serveHTTP(srv *http.Server, l net.Listener, log *slog.Logger) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the listener failed", "address", l.Addr().String(), "error", err)
+		}
+	}()
+	return func() {
+		_ = srv.Close() // cuts off: operators ask again
+		<-done
+	}
+}
+
+// listen takes an address of the configuration.
+func listen(ctx context.Context, key, address string) (net.Listener, error) {
+	var c net.ListenConfig
+	l, err := c.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, &errs.Error{Kind: errs.IO, Op: "listen on", Name: address, Err: err, Fix: "end what uses it, or set " + key}
+	}
+	return l, nil
+}
+
+// reachable is an address as a client of this machine would write it.
+func reachable(asked string, got net.Addr) string {
+	host, _, err := net.SplitHostPort(asked)
+	if err != nil {
+		return got.String()
+	}
+	_, port, err := net.SplitHostPort(got.String())
+	if err != nil {
+		return got.String()
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		if host, err = os.Hostname(); err != nil || host == "" {
+			host = "127.0.0.1"
+		}
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// failure is why the store takes no more changes; nil while it does.
+func (s *server) failure() error {
+	if e := s.broken.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+// Administer gives the administration of the store that a configuration names:
+// of the server that runs on it, else of the store itself, which is then held
+// until the Admin is closed. A store that does not exist is not made.
+func Administer(ctx context.Context, c *config.Config) (Admin, error) {
+	if conn, err := dialAdmin(ctx, c.Data); err == nil {
+		_ = conn.Close()
+		return newRemote(c.Data), nil
+	}
+	if err := storeExists(c.Data); err != nil {
+		return nil, err
+	}
+	st, err := openStore(ctx, c, events{})
+	if err != nil {
+		return nil, err
+	}
+	root, _ := rootCredentials(c) // nothing is served: any pair will do
+	accounts, err := iam.Open(ctx, st, iam.Account{AccessKey: root.access, Secret: root.secret, Role: iam.RoleAdmin})
+	if err != nil {
+		_ = st.Close()
+		return nil, err
+	}
+	return &local{store: st, accounts: accounts, scrub: new(sync.Mutex), close: st.Close}, nil
+}
+
+// storeExists refuses a directory that holds no store: who looks at a store
+// that is not there has mistyped its name.
+func storeExists(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, formatFile)); err != nil {
+		e := &errs.Error{Kind: errs.KindOf(err), Op: "open store", Name: dir, Msg: "holds no object store", Err: err}
+		return e.WithFix("name its directory with --data, --config or NEBULAIO_DATA")
+	}
+	return nil
+}

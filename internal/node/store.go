@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/config"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/disk"
+)
+
+// formatFile is what every store has in its directory.
+const formatFile = "FORMAT"
+
+// store is what the server needs of a store beside the objects.
+type store interface {
+	object.Store
+	stats(ctx context.Context) (Stats, error)
+	scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error)
+}
+
+// Stats is what a store holds and how it stands, in numbers.
+type Stats struct {
+	Buckets     int64 `json:"buckets"`
+	Objects     int64 `json:"objects"`      // current versions
+	Versions    int64 `json:"versions"`     // noncurrent versions
+	Markers     int64 `json:"markers"`      // delete markers
+	Bytes       int64 `json:"bytes"`        // of content, of all versions
+	InlineBytes int64 `json:"inline_bytes"` // of these, those that lie with the metadata
+	Files       int64 `json:"files"`        // versions whose content is a file
+	Uploads     int64 `json:"uploads"`      // multipart uploads in progress
+	UploadBytes int64 `json:"upload_bytes"` // of their parts
+	Damage      int64 `json:"damage"`       // damaged blocks met since the store was opened
+
+	MetadataBytes int64 `json:"metadata_bytes"` // on disk
+	LogBytes      int64 `json:"log_bytes"`      // of the metadata's log
+	LogSyncs      int64 `json:"log_syncs"`      // of the metadata's log since the store was opened
+	OpenFiles     int64 `json:"open_files"`     // data files held open
+	Unsettled     int64 `json:"unsettled"`      // files that wait for their place
+	Removing      int64 `json:"removing"`       // files that wait for being removed
+	FreeBytes     int64 `json:"free_bytes"`     // on the file system of the store; -1: not known
+
+	Failure string `json:"failure,omitempty"` // why the store takes no more changes
+}
+
+// ScrubProgress is how far a scrub is, in bytes of content.
+type ScrubProgress struct {
+	Done  int64 `json:"done"`
+	Total int64 `json:"total"`
+}
+
+// Damage is content that is not what was written.
+type Damage struct {
+	Bucket  string `json:"bucket"`
+	Key     string `json:"key"`
+	Version string `json:"version,omitempty"`
+	File    string `json:"file,omitempty"` // empty where the content lies with the metadata
+	Offset  int64  `json:"offset"`
+	Length  int64  `json:"length"`
+	What    string `json:"what"` // checksum, missing, short or unreadable
+}
+
+// ScrubReport is what a scrub found.
+type ScrubReport struct {
+	Objects int64    `json:"objects"` // versions with content
+	Files   int64    `json:"files"`   // of these, those whose content is a file
+	Bytes   int64    `json:"bytes"`
+	Seconds float64  `json:"seconds"`
+	Damaged int64    `json:"damaged"`
+	Damage  []Damage `json:"damage"` // the first of them, where there are very many
+}
+
+// Clean says whether all content is what was written.
+func (r ScrubReport) Clean() bool { return r.Damaged == 0 }
+
+func (r ScrubReport) attrs() []any {
+	return []any{"objects", r.Objects, "bytes", r.Bytes, "seconds", r.Seconds, "damaged", r.Damaged}
+}
+
+// CheckReport is what a check found.
+type CheckReport struct {
+	Records  int64     `json:"records"` // of metadata
+	Versions int64     `json:"versions"`
+	Files    int64     `json:"files"`
+	Bytes    int64     `json:"bytes"`
+	Found    int64     `json:"found"`    // problems
+	Repaired int64     `json:"repaired"` // of these
+	Problems []Problem `json:"problems"` // the first of them, where there are very many
+	// Unfinished counts what the next start of the server finishes: it is nothing wrong.
+	Unfinished int64 `json:"unfinished"`
+}
+
+// Problem is one thing that is not as it has to be.
+type Problem struct {
+	Invariant string `json:"invariant"`
+	What      string `json:"what"`
+	Message   string `json:"message"`
+	Repaired  bool   `json:"repaired"`
+}
+
+// Clean says whether nothing is wrong, or nothing is any more.
+func (r CheckReport) Clean() bool { return r.Found == r.Repaired }
+
+// storeOptions is the configuration as the store takes it.
+func storeOptions(c *config.Config, e events) disk.Options {
+	o := disk.Options{Dir: c.Data, Inline: c.InlineSize,
+		Events: disk.Events{Damage: e.damage, Failed: e.failed, Background: e.background}}
+	if c.InlineSize == 0 {
+		o.Inline = -1 // the store takes 0 for its default
+	}
+	switch c.VerifyReads {
+	case "always":
+		o.Verify = "always"
+	case "never":
+		o.Verify = "never"
+	default:
+		o.Verify = "first"
+	}
+	return o
+}
+
+// onDisk is the store on disk as the rest of this package sees it.
+type onDisk struct{ *disk.Store }
+
+// openStore opens the store that a configuration names, or makes it.
+func openStore(ctx context.Context, c *config.Config, e events) (store, error) {
+	st, err := disk.Open(ctx, storeOptions(c, e))
+	if err != nil {
+		return nil, err
+	}
+	return onDisk{st}, nil
+}
+
+func (s onDisk) stats(context.Context) (Stats, error) {
+	d, err := s.Stats()
+	if err != nil {
+		return Stats{}, err
+	}
+	return Stats{
+		Buckets: d.Buckets, Objects: d.Objects, Versions: d.Versions, Markers: d.Markers, Bytes: d.Bytes, InlineBytes: d.InlineBytes,
+		Files: d.Files, Uploads: d.Uploads, UploadBytes: d.PartBytes, Damage: d.Damage,
+		MetadataBytes: int64(d.Metadata.DiskBytes), LogBytes: int64(d.Metadata.LogBytes), LogSyncs: int64(d.Metadata.SyncCount),
+		OpenFiles: d.OpenFiles, Unsettled: d.Unsettled, Removing: d.Removing, FreeBytes: d.FreeBytes, Failure: d.Failure,
+	}, nil
+}
+
+func (s onDisk) scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error) {
+	began := time.Now()
+	d, err := s.Stats()
+	if err != nil {
+		return ScrubReport{}, err
+	}
+	o := disk.ScrubOptions{Rate: rate}
+	if progress != nil {
+		// What is written meanwhile is read too: the end is never passed.
+		o.Progress = func(r disk.ScrubReport, _ *object.Damage) {
+			progress(ScrubProgress{Done: r.Bytes, Total: max(r.Bytes, d.Bytes+d.PartBytes)})
+		}
+	}
+	r, err := s.Scrub(ctx, o)
+	if err != nil {
+		return ScrubReport{}, err
+	}
+	report := ScrubReport{Objects: r.Objects, Files: r.Files, Bytes: r.Bytes, Damaged: r.Damaged, Damage: []Damage{}, Seconds: time.Since(began).Seconds()}
+	for _, d := range r.Damage {
+		report.Damage = append(report.Damage, Damage{Bucket: d.Bucket, Key: d.Key, Version: d.Version, File: d.File, Offset: d.Off, Length: d.N, What: d.What})
+	}
+	return report, nil
+}
+
+// Check proves that the metadata and the files of a stopped store agree, and
+// with repair mends what can be mended without deleting anything. It fails where a server runs on the store.
+func Check(ctx context.Context, c *config.Config, repair bool) (CheckReport, error) {
+	if err := storeExists(c.Data); err != nil {
+		return CheckReport{}, err
+	}
+	r, err := disk.Check(ctx, storeOptions(c, events{}), disk.CheckOptions{Repair: repair})
+	if err != nil {
+		return CheckReport{}, err
+	}
+	report := CheckReport{Records: r.Records, Versions: r.Versions, Files: r.Files, Bytes: r.Bytes, Found: r.Found, Repaired: r.Repaired, Unfinished: r.Unfinished, Problems: []Problem{}}
+	for _, p := range r.Problems {
+		report.Problems = append(report.Problems, Problem{Invariant: p.Invariant, What: p.What, Message: p.Msg, Repaired: p.Repaired})
+	}
+	return report, nil
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// storeCollector asks the store when somebody asks for metrics.
+type storeCollector struct {
+	stats func(context.Context) (Stats, error)
+	up    *prometheus.Desc
+	all   []storeGauge
+}
+
+type storeGauge struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	read func(Stats) int64
+}
+
+// statsWithin bounds how long a scrape waits for the store.
+const statsWithin = 5 * time.Second
+
+func newStoreCollector(stats func(context.Context) (Stats, error)) *storeCollector {
+	c := &storeCollector{stats: stats, up: prometheus.NewDesc("nebulaio_store_up", "1 when the store could be asked for its numbers.", nil, nil)}
+	add := func(kind prometheus.ValueType, name, help string, read func(Stats) int64) {
+		c.all = append(c.all, storeGauge{prometheus.NewDesc("nebulaio_store_"+name, help, nil, nil), kind, read})
+	}
+	const now, ever = prometheus.GaugeValue, prometheus.CounterValue
+	add(now, "buckets", "Buckets.", func(s Stats) int64 { return s.Buckets })
+	add(now, "objects", "Objects: current versions that are no delete markers.", func(s Stats) int64 { return s.Objects })
+	add(now, "noncurrent_versions", "Noncurrent versions.", func(s Stats) int64 { return s.Versions })
+	add(now, "delete_markers", "Delete markers.", func(s Stats) int64 { return s.Markers })
+	add(now, "bytes", "Bytes of content of all versions.", func(s Stats) int64 { return s.Bytes })
+	add(now, "inline_bytes", "Bytes of content that lie with the metadata.", func(s Stats) int64 { return s.InlineBytes })
+	add(now, "files", "Versions whose content is a file of its own.", func(s Stats) int64 { return s.Files })
+	add(now, "uploads", "Multipart uploads in progress.", func(s Stats) int64 { return s.Uploads })
+	add(now, "upload_bytes", "Bytes of the parts of uploads in progress.", func(s Stats) int64 { return s.UploadBytes })
+	add(now, "metadata_bytes", "Bytes of metadata on disk.", func(s Stats) int64 { return s.MetadataBytes })
+	add(now, "log_bytes", "Bytes of the metadata's log, which a restart reads.", func(s Stats) int64 { return s.LogBytes })
+	add(ever, "log_syncs_total", "Syncs of the metadata's log; many writers share one.", func(s Stats) int64 { return s.LogSyncs })
+	add(now, "open_files", "Data files held open.", func(s Stats) int64 { return s.OpenFiles })
+	add(now, "unsettled_files", "Data files that wait for their place.", func(s Stats) int64 { return s.Unsettled })
+	add(now, "removing_files", "Data files that wait for being removed.", func(s Stats) int64 { return s.Removing })
+	add(now, "free_bytes", "Free space of the file system.", func(s Stats) int64 { return s.FreeBytes })
+	return c
+}
+
+// Describe is prometheus.Collector's.
+func (c *storeCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.up
+	for _, g := range c.all {
+		ch <- g.desc
+	}
+}
+
+// Collect is prometheus.Collector's. Where the store does not answer, it says so and leaves the rest out.
+func (c *storeCollector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), statsWithin)
+	defer cancel()
+	s, err := c.stats(ctx)
+	if err != nil {
+		ch <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, 0)
+		return
+	}
+	ch <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, 1)
+	for _, g := range c.all {
+		ch <- prometheus.MustNewConstMetric(g.desc, g.kind, float64(g.read(s)))
+	}
+}
+
+// watch adds the numbers of a store.
+func (m *metrics) watch(stats func(context.Context) (Stats, error)) error {
+	return errs.Wrap("register metrics of", "the store", m.registry.Register(newStoreCollector(stats)))
+}
+
+// describe lists our own metrics by name with what they mean, for the documentation.
+func (m *metrics) describe() (map[string]string, error) {
+	families, err := m.registry.Gather()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "nebulaio_") {
+			all[f.GetName()] = f.GetHelp()
+		}
+	}
+	return all, nil
+}
