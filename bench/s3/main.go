@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command s3 measures S3 servers against each other and against a bare file
+// server, all in turn on this machine, and writes what it found as a table, as
+// JSON and as a plot. `make bench-s3` runs it.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+type options struct {
+	nebulaio, peers, work, out string
+	rounds, keys               int
+	scale                      float64
+	only, skip                 *regexp.Regexp
+	multipart                  bool
+}
+
+func main() {
+	err := func() error {
+		if len(os.Args) > 1 && os.Args[1] == "bare" {
+			return runBare(os.Args[2:])
+		}
+		o, err := parse(os.Args[1:])
+		if err != nil {
+			return err
+		}
+		return run(o)
+	}()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench-s3:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	var only, skip string
+	f := flag.NewFlagSet("bench-s3", flag.ContinueOnError)
+	f.StringVar(&o.nebulaio, "nebulaio", "bin/nebulaio", "our program; empty: without it")
+	f.StringVar(&o.peers, "peers", "build/peers", "where versitygw and MinIO are, or are built; empty: without them")
+	f.StringVar(&o.work, "work", "build/bench-s3/data", "where the servers keep their data; removed after the run. Needs 12 GiB")
+	f.StringVar(&o.out, "out", "build/bench-s3", "where the results go")
+	f.IntVar(&o.rounds, "rounds", 5, "rounds of each row")
+	f.IntVar(&o.keys, "keys", 0, "also list a bucket of so many keys and restart on it; 1000000 takes minutes")
+	f.Float64Var(&o.scale, "scale", 1, "how much of each row's requests a round sends")
+	f.StringVar(&only, "rows", "", "rows to run, a regular expression; 'multipart' and 'keys' count")
+	f.StringVar(&skip, "without", "", "targets to leave out, a regular expression")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected %q: there are only flags", f.Args())
+	}
+	if o.rounds < 1 || o.scale <= 0 || o.keys < 0 || o.keys%directories != 0 {
+		return o, fmt.Errorf("--rounds is at least 1, --scale above 0, --keys a multiple of %d: got %d, %g, %d", directories, o.rounds, o.scale, o.keys)
+	}
+	var err error
+	if o.only, err = regexp.Compile(only); err != nil {
+		return o, fmt.Errorf("--rows: %w", err)
+	}
+	if skip == "" {
+		skip = "^$"
+	}
+	if o.skip, err = regexp.Compile(skip); err != nil {
+		return o, fmt.Errorf("--without: %w", err)
+	}
+	o.multipart = o.only.MatchString("multipart")
+	if !o.only.MatchString("keys") {
+		o.keys = 0
+	}
+	return o, nil
+}
+
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+func run(o options) (err error) {
+	work, err := filepath.Abs(o.work)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	all, err := programs(o)
+	if err != nil {
+		return err
+	}
+	res := &result{Date: time.Now().UTC().Format(time.DateOnly), Command: "make bench-s3 ARGS='" + strings.Join(os.Args[1:], " ") + "'", Machine: thisMachine(work),
+		Versions: versions(all), Rounds: o.rounds, Memory: map[string]int64{}}
+	data, err := content()
+	if err != nil {
+		return err
+	}
+	rows := slices.DeleteFunc(rows(), func(r row) bool { return !o.only.MatchString(r.Name) })
+	sizes := map[int64]bool{}
+	for i := range rows {
+		if !rows[i].put {
+			sizes[rows[i].object] = true
+		}
+		rows[i].ops = max(int(float64(rows[i].ops)*o.scale), rows[i].streams)
+	}
+	for _, t := range all {
+		say("starting %s", t.name)
+		if err := t.start(work); err != nil {
+			return err
+		}
+		defer t.stop(syscall.SIGKILL)
+		if err := fill(t, data, sizes); err != nil {
+			return err
+		}
+		res.Targets = append(res.Targets, t.name)
+	}
+	if err := measureRows(res, all, rows, data, o.rounds); err != nil {
+		return err
+	}
+	for _, t := range all {
+		if o.multipart && (t.name == "nebulaio" || t.name == "versitygw" || t.name == "minio") {
+			say("multipart uploads, %s", t.name)
+			c, err := measureCompletion(t, data, min(o.rounds, 3))
+			if err != nil {
+				return err
+			}
+			res.Completions = append(res.Completions, c)
+		}
+	}
+	for _, t := range all {
+		res.Memory[t.name] = t.peakMemory()
+		if o.keys > 0 && t.name == "nebulaio" {
+			if res.Keys, err = measureKeys(t, work, o.keys, say); err != nil {
+				return err
+			}
+		}
+	}
+	res.Claims = res.claims()
+	if err := res.write(o.out); err != nil {
+		return err
+	}
+	fmt.Print(res.markdown())
+	say("written to %s", o.out)
+	return nil
+}
+
+// programs finds or builds what is measured.
+func programs(o options) ([]*target, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	var paths [3]string
+	if o.nebulaio != "" {
+		if paths[0], err = filepath.Abs(o.nebulaio); err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(paths[0]); err != nil {
+			return nil, fmt.Errorf("%w: make build makes it", err)
+		}
+	}
+	if o.peers != "" {
+		for i, p := range []peer{versitygwPeer, minioPeer} {
+			if o.skip.MatchString(p.name) {
+				continue
+			}
+			if paths[i+1], err = p.build(o.peers, say); err != nil {
+				return nil, err
+			}
+		}
+	}
+	all := slices.DeleteFunc(targets(self, paths[0], paths[1], paths[2]), func(t *target) bool { return o.skip.MatchString(t.name) })
+	if len(all) == 0 {
+		return nil, errors.New("--without leaves no target")
+	}
+	return all, nil
+}
+
+func versions(all []*target) map[string]string {
+	out := map[string]string{}
+	for _, t := range all {
+		switch argv := t.argv(t, ""); {
+		case strings.HasPrefix(t.name, "nebulaio"):
+			text, err := exec.Command(argv[0], "--version").Output()
+			if err != nil {
+				text = []byte("unknown")
+			}
+			out[t.name] = strings.TrimSpace(string(text))
+		case t.name == versitygwPeer.name:
+			out[t.name] = versitygwPeer.version
+		case t.name == minioPeer.name:
+			out[t.name] = minioPeer.version
+		}
+	}
+	return out
+}
+
+// measureRows runs all rows in each round, and in each row the targets in turn,
+// another one first in each round.
+func measureRows(res *result, all []*target, rows []row, data []byte, rounds int) error {
+	for _, r := range rows {
+		res.Rows = append(res.Rows, &rowResult{Name: r.Name, ByBytes: r.byBytes, Put: r.put, Samples: map[string][]sample{}})
+	}
+	for round := range rounds {
+		for i, r := range rows {
+			say("round %d of %d: %s", round+1, rounds, r.Name)
+			for j := range all {
+				t := all[(j+round)%len(all)]
+				if r.only != nil && !slices.Contains(r.only, t.name) {
+					continue
+				}
+				s, err := r.measure(t, data, round)
+				if err != nil {
+					return fmt.Errorf("%s: %w", r.Name, err)
+				}
+				samples := res.Rows[i].Samples
+				samples[t.name] = append(samples[t.name], s)
+			}
+		}
+	}
+	return nil
+}

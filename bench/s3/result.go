@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import "fmt"
+
+// result is everything that a run found; it is the JSON file.
+type result struct {
+	Date        string            `json:"date"`
+	Command     string            `json:"command"`
+	Machine     machine           `json:"machine"`
+	Versions    map[string]string `json:"versions"`
+	Rounds      int               `json:"rounds"`
+	Targets     []string          `json:"targets"`
+	Rows        []*rowResult      `json:"rows"`
+	Completions []completion      `json:"completions,omitempty"`
+	Keys        *manyKeys         `json:"keys,omitempty"`
+	Memory      map[string]int64  `json:"peak_memory_bytes"`
+	Claims      []claim           `json:"claims"`
+}
+
+// rowResult has the samples of one row by target, in the order of the rounds.
+type rowResult struct {
+	Name    string              `json:"name"`
+	ByBytes bool                `json:"by_bytes"` // CPU is per GiB, the rate in MB/s
+	Put     bool                `json:"put"`
+	Samples map[string][]sample `json:"samples"`
+}
+
+func (r *rowResult) each(target string, f func(sample) float64) []float64 {
+	var out []float64
+	for _, s := range r.Samples[target] {
+		out = append(out, f(s))
+	}
+	return out
+}
+
+// rate is in MB/s where bytes matter, else in operations per second.
+func (r *rowResult) rate(target string) []float64 {
+	if r.ByBytes {
+		return r.each(target, sample.megabytes)
+	}
+	return r.each(target, sample.rate)
+}
+
+// cpu is the server's, in seconds per GiB where bytes matter, else in microseconds per operation.
+func (r *rowResult) cpu(target string) []float64 {
+	if r.ByBytes {
+		return r.each(target, sample.cpuPerGiB)
+	}
+	return r.each(target, sample.cpuPerOp)
+}
+
+// claim is a ratio, or a figure, that is wanted to be at least or at most so
+// much. It is shown with its target and never asserted.
+type claim struct {
+	What   string  `json:"what"`
+	Got    spread  `json:"got"`
+	Wanted float64 `json:"wanted"`
+	Above  bool    `json:"at_least"` // else at most
+	Unit   string  `json:"unit"`
+}
+
+func (c claim) met() bool {
+	if c.Above {
+		return c.Got.Median >= c.Wanted
+	}
+	return c.Got.Median <= c.Wanted
+}
+
+func (c claim) wantedText() string {
+	sign := "≤"
+	if c.Above {
+		sign = "≥"
+	}
+	return fmt.Sprintf("%s %s%s", sign, number(c.Wanted), c.Unit)
+}
+
+// wanted says which figures are held against which.
+var wanted = []struct {
+	row, ours, theirs string
+	cpu               bool // of the server; else the rate
+	limit             float64
+}{
+	{"GET 64 MiB, 4 streams", "nebulaio", "bare", true, 1.3},
+	{"GET 64 MiB, 4 streams", "nebulaio always", "bare", true, 2.2},
+	{"GET ranges of 1 MiB, 8 streams", "nebulaio", "bare", true, 1.6},
+	{"PUT 4 KiB, 8 streams", "nebulaio", "bare+md5+sync", false, 1},
+	{"PUT 4 KiB, 64 streams", "nebulaio", "bare+md5+sync", false, 2},
+	{"PUT 64 MiB, 4 streams", "nebulaio", "minio", false, 1},
+	{"PUT 64 MiB, 4 streams", "nebulaio crc64", "bare+fdatasync", false, 0.85},
+}
+
+// claims computes what the run can say about the figures that are wanted.
+func (r *result) claims() []claim {
+	var out []claim
+	for _, w := range wanted {
+		for _, row := range r.Rows {
+			if row.Name != w.row {
+				continue
+			}
+			ours, theirs, what := row.rate(w.ours), row.rate(w.theirs), "rate"
+			if w.cpu {
+				ours, theirs, what = row.cpu(w.ours), row.cpu(w.theirs), "server CPU"
+			}
+			if got := ratios(ours, theirs); len(got) > 0 {
+				out = append(out, claim{fmt.Sprintf("%s: %s, %s against %s", w.row, what, w.ours, w.theirs), spreadOf(got), w.limit, !w.cpu, " x"})
+			}
+		}
+	}
+	for _, c := range r.Completions {
+		if c.Target == "nebulaio" {
+			out = append(out, claim{"CompleteMultipartUpload: time for 1 GiB against 64 MiB in as many parts", c.Ratio, 1.5, false, " x"})
+		}
+	}
+	if k := r.Keys; k != nil {
+		for _, l := range k.Listings {
+			out = append(out, claim{fmt.Sprintf("list, %s: time with %d keys", l.Name, l.Large.Keys), spreadOf([]float64{l.Large.P50}), 5, false, " ms"},
+				claim{fmt.Sprintf("list, %s: server CPU with %d keys against %d", l.Name, l.Large.Keys, l.Small.Keys), spreadOf([]float64{l.Ratio}), 1.5, false, " x"})
+		}
+		out = append(out, claim{fmt.Sprintf("restart after kill -9 with %d keys", k.Keys), spreadOf(k.Restart), 2, false, " s"})
+	}
+	return out
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+)
+
+// row is one kind of load, the same for each of its targets.
+type row struct {
+	Name    string `json:"name"`
+	put     bool
+	object  int64 // size of the objects
+	ranged  int64 // length of each range; 0: whole objects
+	streams int
+	ops     int // in each round, over all streams
+	byBytes bool
+	only    []string // targets; nil: all
+}
+
+// readable are the objects that reads are made of: enough to be distinct, few
+// enough that all targets' copies lie in the page cache together.
+func readable(size int64) int {
+	switch size {
+	case 64 * mib:
+		return 4
+	case mib:
+		return 128
+	}
+	return 1000
+}
+
+var (
+	readers = []string{"bare", "versitygw", "minio", "nebulaio", "nebulaio always"}
+	writers = []string{"bare", "bare+fdatasync", "bare+md5+sync", "versitygw", "minio", "nebulaio", "nebulaio crc64"}
+)
+
+func rows() []row {
+	return []row{
+		{Name: "GET 64 MiB, 4 streams", object: 64 * mib, streams: 4, ops: 64, byBytes: true, only: readers},
+		{Name: "GET ranges of 1 MiB, 8 streams", object: 64 * mib, ranged: mib, streams: 8, ops: 4000, only: readers},
+		{Name: "GET ranges of 128 KiB, 8 streams", object: 64 * mib, ranged: 128 * kib, streams: 8, ops: 8000, only: readers},
+		{Name: "GET 1 MiB, 8 streams", object: mib, streams: 8, ops: 3000, only: readers},
+		{Name: "GET 4 KiB, 8 streams", object: 4 * kib, streams: 8, ops: 16000, only: readers},
+		{Name: "PUT 64 MiB, 4 streams", put: true, object: 64 * mib, streams: 4, ops: 16, byBytes: true, only: writers},
+		{Name: "PUT 1 MiB, 8 streams", put: true, object: mib, streams: 8, ops: 600, only: writers},
+		{Name: "PUT 4 KiB, 8 streams", put: true, object: 4 * kib, streams: 8, ops: 6000, only: writers},
+		{Name: "PUT 4 KiB, 64 streams", put: true, object: 4 * kib, streams: 64, ops: 12800, only: writers},
+	}
+}
+
+// content is what every object holds the beginning of: bytes that neither compress nor repeat.
+func content() ([]byte, error) {
+	b := make([]byte, 64*mib)
+	_, err := rand.Read(b)
+	return b, err
+}
+
+// fill makes the bucket and the objects that are read, reads each back once and
+// compares it: a target that gives back other bytes is not measured.
+func fill(t *target, data []byte, sizes map[int64]bool) error {
+	s := newStream(t.host)
+	defer s.close()
+	if err := s.do(t.sign(http.MethodPut, "", nil, nil, http.StatusOK, -1), nil); err != nil {
+		return fmt.Errorf("%s: %w", t.name, err)
+	}
+	for size := range sizes {
+		for i := range readable(size) {
+			key := readKey(size, i)
+			if err := s.do(t.sign(http.MethodPut, key, nil, data[:size], http.StatusOK, -1), nil); err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+			off, same := 0, true
+			err := s.do(t.sign(http.MethodGet, key, nil, nil, http.StatusOK, size), func(p []byte) {
+				same = same && off+len(p) <= len(data) && bytes.Equal(p, data[off:off+len(p)])
+				off += len(p)
+			})
+			if err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+			if !same {
+				return fmt.Errorf("%s: %s came back with other bytes than were written", t.name, key)
+			}
+		}
+	}
+	return nil
+}
+
+func readKey(size int64, i int) string { return fmt.Sprintf("read-%d-%d", size, i) }
+
+// work prepares one round of a row for a target: which stream sends what, in which order.
+// Ranges are spread over the objects and their offsets without a pattern that a
+// readahead could follow.
+func (r row) work(t *target, data []byte, round int) [][]request {
+	lists := make([][]request, r.streams)
+	objects := readable(r.object)
+	for i := range r.ops {
+		var q request
+		switch {
+		case r.put:
+			q = t.sign(http.MethodPut, r.writeKey(round, i), nil, data[:r.object], http.StatusOK, -1)
+		case r.ranged > 0:
+			off := int64(i) * 2654435761 % (r.object / r.ranged) * r.ranged
+			q = t.sign(http.MethodGet, readKey(r.object, i%objects), nil, nil, http.StatusPartialContent, r.ranged,
+				fmt.Sprintf("Range: bytes=%d-%d", off, off+r.ranged-1))
+		default:
+			q = t.sign(http.MethodGet, readKey(r.object, i%objects), nil, nil, http.StatusOK, r.object)
+		}
+		lists[i%r.streams] = append(lists[i%r.streams], q)
+	}
+	return lists
+}
+
+func (r row) writeKey(round, i int) string {
+	return fmt.Sprintf("write-%d-%d-%d-%d", r.object, r.streams, round, i)
+}
+
+// measure runs one round of the row on one target. The disk is quiet before it, so
+// that no target pays for another's writes; large objects are deleted after it,
+// small ones stay, as they do in a store that is in use.
+func (r row) measure(t *target, data []byte, round int) (sample, error) {
+	work := r.work(t, data, round)
+	if r.put {
+		unix.Sync()
+	}
+	s, err := load(t, work)
+	if err != nil || !r.put || r.object < mib {
+		return s, err
+	}
+	keys := make([]string, r.ops)
+	for i := range keys {
+		keys[i] = r.writeKey(round, i)
+	}
+	return s, remove(t, keys, 8)
+}
+
+// remove deletes keys over several streams.
+func remove(t *target, keys []string, streams int) error {
+	failures := make([]error, streams)
+	var wg sync.WaitGroup
+	for i := range streams {
+		wg.Go(func() {
+			s := newStream(t.host)
+			defer s.close()
+			for j := i; j < len(keys) && failures[i] == nil; j += streams {
+				failures[i] = s.do(t.sign(http.MethodDelete, keys[j], nil, nil, http.StatusNoContent, -1), nil)
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range failures {
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+	}
+	return nil
+}

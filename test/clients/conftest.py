@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server of its own for the tests of real clients, on a free port and a temporary directory."""
+
+import json
+import os
+import pathlib
+import random
+import select
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ACCESS, SECRET, REGION = "clientsclients", "clients-secret-key", "us-east-1"
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a server is, and the keys of its administrator."""
+
+    endpoint: str
+    access: str
+    secret: str
+    region: str
+
+    @property
+    def host(self) -> str:
+        return self.endpoint.split("//", 1)[1]
+
+    def env(self, **more: str) -> dict[str, str]:
+        """The environment of a client that must see nothing of this machine's own settings."""
+        keep = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "RCLONE_", "S3_"))}
+        return keep | {"LC_ALL": "C.UTF-8", "AWS_EC2_METADATA_DISABLED": "true"} | more
+
+
+def endpoint_of(line: bytes) -> str | None:
+    """The endpoint in the line of JSON that a server prints when it listens."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return said.get("endpoint") if isinstance(said, dict) else None
+
+
+def wait_for_endpoint(process: subprocess.Popen, seconds: float) -> str:
+    end, buffer = time.monotonic() + seconds, b""
+    while time.monotonic() < end:
+        ready, _, _ = select.select([process.stdout], [], [], end - time.monotonic())
+        if not ready:
+            break
+        piece = os.read(process.stdout.fileno(), 65536)
+        if not piece:
+            break
+        buffer += piece
+        for line in buffer.split(b"\n")[:-1]:
+            if found := endpoint_of(line):
+                return found
+    raise RuntimeError(f"the server has not said where it listens; it said {buffer!r}")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """A running server: S3_ENDPOINT with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, else one that is started here."""
+    if given := os.environ.get("S3_ENDPOINT"):
+        yield Server(given, os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"], REGION)
+        return
+    program = os.environ.get("NEBULAIO_CLI", str(ROOT / "bin" / "nebulaio"))
+    data = tmp_path_factory.mktemp("server")
+    log = open(data / "log", "wb")
+    process = subprocess.Popen(
+        [program, "server", "--json", "--data", str(data / "data"), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0"],
+        env=os.environ | {"NEBULAIO_ROOT_USER": ACCESS, "NEBULAIO_ROOT_PASSWORD": SECRET},
+        stdout=subprocess.PIPE, stderr=log,
+    )
+    try:
+        yield Server(wait_for_endpoint(process, 60), ACCESS, SECRET, REGION)
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait(60) == 0, f"the server ended with {process.returncode}:\n{(data / 'log').read_text()[-4000:]}"
+    finally:
+        process.kill()
+        process.wait()
+        log.close()
+
+
+@pytest.fixture
+def run(server, tmp_path):
+    """Runs a client's program and returns what it printed; a failure shows all that it said."""
+
+    def call(*argv, ok: bool = True, env: dict[str, str] | None = None, stdin: bytes | None = None, cwd=None) -> str:
+        done = subprocess.run([str(a) for a in argv], env=server.env(**(env or {})), input=stdin, capture_output=True, timeout=300, cwd=cwd or tmp_path)
+        said = f"{argv}\nended with {done.returncode}\n{done.stdout.decode(errors='replace')}\n{done.stderr.decode(errors='replace')}"
+        assert (done.returncode == 0) == ok, said
+        return done.stdout.decode()
+
+    return call
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A directory to synchronise: empty files, odd sizes, names with spaces, dots and of other scripts."""
+    top = tmp_path / "tree"
+    for name, size in TREE.items():
+        path = top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content(size, name))
+        os.utime(path, (1_700_000_000, 1_700_000_000))  # before any object, also where times are whole seconds
+    return top
+
+
+TREE = {
+    "a": 1, "b/c": 4096, "b/empty": 0, "b/d/e f": 70_001, "ünïcode/ключ/鍵.txt": 333,
+    "b/😀": 17, "plus+and%percent": 2, "dots/..hidden": 3, "dots/x..": 4, "odd": 6 * 1024 * 1024 + 3,
+}
+
+
+def content(size: int, seed: str = "") -> bytes:
+    """Bytes without a pattern, the same for the same seed and size."""
+    return random.Random(f"{seed}/{size}").randbytes(size)
+
+
+def files_in(top) -> dict[str, bytes]:
+    return {str(p.relative_to(top)): p.read_bytes() for p in pathlib.Path(top).rglob("*") if p.is_file()}
