@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+)
+
+// sum identifies content; absent is the sum of no object.
+type sum [32]byte
+
+var absent sum
+
+// state is what is known of one key: what was acknowledged last, and what a
+// request that nobody answered may have made of it.
+type state struct {
+	acked    sum
+	maybe    []sum
+	versions map[string]sum // acknowledged versions, by identifier
+}
+
+func (s *state) allows(x sum) bool { return x == s.acked || slices.Contains(s.maybe, x) }
+
+// worker owns some keys, so that it knows what each of them must be.
+type worker struct {
+	rnd    *rand.Rand
+	bucket string
+	keys   []string
+	state  map[string]*state
+}
+
+const (
+	plainBucket, versionedBucket = "plain", "versioned"
+	partSize                     = 5 << 20
+)
+
+func content(rnd *rand.Rand, n int) []byte {
+	b := make([]byte, n)
+	for i := 0; i+8 <= n; i += 8 {
+		v := rnd.Uint64()
+		for j := range 8 {
+			b[i+j] = byte(v >> (8 * j))
+		}
+	}
+	return b
+}
+
+// TestKilledUnderLoad kills the server under a mixed load again and again.
+// After each start every acknowledged object is there, whole, none is half
+// visible, and every few rounds the store proves its invariants.
+//
+// NEBULAIO_CRASH_ROUNDS sets the number of rounds; `make crash` runs 200.
+func TestKilledUnderLoad(t *testing.T) {
+	rounds := 8
+	if text := os.Getenv("NEBULAIO_CRASH_ROUNDS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			t.Fatalf("NEBULAIO_CRASH_ROUNDS is %q, expected a number of rounds", text)
+		}
+		rounds = n
+	}
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("NEBULAIO_CRASH_SEED"); text != "" {
+		seed, _ = strconv.ParseUint(text, 10, 64)
+	}
+	t.Logf("NEBULAIO_CRASH_SEED=%d", seed)
+	data := t.TempDir()
+	s := start(t, data)
+	c := s.client(t)
+	for _, b := range []string{plainBucket, versionedBucket} {
+		if err := c.MakeBucket(t.Context(), b, minio.MakeBucketOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.EnableVersioning(t.Context(), versionedBucket); err != nil {
+		t.Fatal(err)
+	}
+	var workers []*worker
+	for i := range 6 {
+		w := &worker{rnd: rand.New(rand.NewPCG(seed, uint64(i))), bucket: plainBucket, state: map[string]*state{}}
+		if i >= 4 {
+			w.bucket = versionedBucket
+		}
+		for k := range 12 {
+			key := fmt.Sprintf("w%d/%d", i, k)
+			w.keys = append(w.keys, key)
+			w.state[key] = &state{versions: map[string]sum{}}
+		}
+		workers = append(workers, w)
+	}
+	rnd := rand.New(rand.NewPCG(seed, 1<<32))
+	var acked, slowest int64
+	for round := range rounds {
+		limit := 1 + rnd.Int64N(120)
+		acked += load(t, s, workers, limit)
+		if round%5 == 4 || round == rounds-1 {
+			out, code := run(t, "store", "check", "--data", data)
+			if code != 0 {
+				t.Fatalf("round %d: store check: exit code %d\n%s", round, code, out)
+			}
+		}
+		s = start(t, data)
+		slowest = max(slowest, int64(s.startedIn))
+		verify(t, round, s, workers)
+		if t.Failed() {
+			t.Fatalf("log of the server:\n%s", s.log)
+		}
+	}
+	s.stop(t)
+	if out, code := run(t, "store", "check", "--data", data); code != 0 {
+		t.Fatalf("store check at the end: exit code %d\n%s", code, out)
+	}
+	t.Logf("%d rounds, %d requests acknowledged, slowest start %v", rounds, acked, time.Duration(slowest))
+}
+
+// load runs all workers until limit requests were acknowledged, then kills the
+// server while they go on, and waits for them to notice.
+func load(t *testing.T, s *server, workers []*worker, limit int64) int64 {
+	var acked atomic.Int64
+	var kill sync.Once
+	var wg sync.WaitGroup
+	for _, w := range workers {
+		wg.Go(func() {
+			// A connection pool of its own per worker: none waits for another one's.
+			c := s.client(t)
+			for {
+				if err := w.step(context.Background(), c); err != nil {
+					if refused := minio.ToErrorResponse(err); refused.StatusCode >= 400 && refused.StatusCode != http.StatusServiceUnavailable {
+						t.Errorf("a request was refused: %v", err)
+					}
+					kill.Do(func() { go s.kill() }) // a failure that nobody caused ends the round too
+					return
+				}
+				if acked.Add(1) >= limit {
+					kill.Do(func() { go s.kill() })
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s.kill()
+	return acked.Load()
+}
+
+// step makes one request and notes what it may have done before it is sent,
+// and what it did when it is acknowledged.
+func (w *worker) step(ctx context.Context, c *minio.Core) error {
+	key := w.keys[w.rnd.IntN(len(w.keys))]
+	st := w.state[key]
+	switch n := w.rnd.IntN(100); {
+	case n < 45:
+		return w.put(ctx, c, key, w.rnd.IntN(16<<10))
+	case n < 65:
+		return w.put(ctx, c, key, 16<<10+w.rnd.IntN(3<<20))
+	case n < 80:
+		st.maybe = append(st.maybe, absent)
+		if err := c.RemoveObject(ctx, w.bucket, key, minio.RemoveObjectOptions{}); err != nil {
+			return err
+		}
+		st.acked, st.maybe = absent, nil
+		return nil
+	case n < 90:
+		return w.copy(ctx, c, key)
+	case n < 93:
+		return w.multipart(ctx, c, key)
+	default:
+		return w.read(ctx, c, key)
+	}
+}
+
+func (w *worker) put(ctx context.Context, c *minio.Core, key string, n int) error {
+	st := w.state[key]
+	b := content(w.rnd, n)
+	x := sum(sha256.Sum256(b))
+	st.maybe = append(st.maybe, x)
+	info, err := c.Client.PutObject(ctx, w.bucket, key, bytes.NewReader(b), int64(n), minio.PutObjectOptions{DisableMultipart: true})
+	if err != nil {
+		return err
+	}
+	st.acked, st.maybe = x, nil
+	if info.VersionID != "" {
+		st.versions[info.VersionID] = x
+	}
+	return nil
+}
+
+func (w *worker) copy(ctx context.Context, c *minio.Core, key string) error {
+	from := w.keys[w.rnd.IntN(len(w.keys))]
+	x := w.state[from].acked
+	if x == absent || len(w.state[from].maybe) > 0 || from == key {
+		return nil
+	}
+	st := w.state[key]
+	st.maybe = append(st.maybe, x)
+	info, err := c.Client.CopyObject(ctx, minio.CopyDestOptions{Bucket: w.bucket, Object: key}, minio.CopySrcOptions{Bucket: w.bucket, Object: from})
+	if err != nil {
+		return err
+	}
+	st.acked, st.maybe = x, nil
+	if info.VersionID != "" {
+		st.versions[info.VersionID] = x
+	}
+	return nil
+}
+
+func (w *worker) multipart(ctx context.Context, c *minio.Core, key string) error {
+	st := w.state[key]
+	id, err := c.NewMultipartUpload(ctx, w.bucket, key, minio.PutObjectOptions{})
+	if err != nil {
+		return err
+	}
+	sizes := []int{partSize, partSize, 1 + w.rnd.IntN(partSize)}
+	if w.rnd.IntN(2) == 0 {
+		sizes[0] += 4097 // the second part does not fit behind the first one's grid
+	}
+	h := sha256.New()
+	var parts []minio.CompletePart
+	for i, n := range sizes {
+		b := content(w.rnd, n)
+		h.Write(b)
+		p, err := c.PutObjectPart(ctx, w.bucket, key, id, i+1, bytes.NewReader(b), int64(n), minio.PutObjectPartOptions{})
+		if err != nil {
+			return err
+		}
+		parts = append(parts, minio.CompletePart{PartNumber: i + 1, ETag: p.ETag})
+	}
+	if w.rnd.IntN(4) == 0 {
+		return c.AbortMultipartUpload(ctx, w.bucket, key, id)
+	}
+	x := sum(h.Sum(nil))
+	st.maybe = append(st.maybe, x)
+	info, err := c.CompleteMultipartUpload(ctx, w.bucket, key, id, parts, minio.PutObjectOptions{})
+	if err != nil {
+		return err
+	}
+	st.acked, st.maybe = x, nil
+	if info.VersionID != "" {
+		st.versions[info.VersionID] = x
+	}
+	return nil
+}
+
+func (w *worker) read(ctx context.Context, c *minio.Core, key string) error {
+	x, err := fetch(ctx, c, w.bucket, key, "")
+	if err != nil {
+		return err
+	}
+	if st := w.state[key]; !st.allows(x) {
+		return fmt.Errorf("%s/%s has content that nobody wrote there", w.bucket, key)
+	}
+	return nil
+}
+
+// fetch reads an object whole; a missing one has the sum absent.
+func fetch(ctx context.Context, c *minio.Core, bucket, key, version string) (sum, error) {
+	body, info, _, err := c.GetObject(ctx, bucket, key, minio.GetObjectOptions{VersionID: version})
+	if err != nil {
+		if r := minio.ToErrorResponse(err); r.Code == "NoSuchKey" || r.Code == "NoSuchVersion" || r.StatusCode == http.StatusMethodNotAllowed {
+			return absent, nil
+		}
+		return absent, err
+	}
+	defer body.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, body)
+	if err == nil && n != info.Size {
+		err = errors.New("short body")
+	}
+	return sum(h.Sum(nil)), err
+}
+
+// verify reads every key and every version that was acknowledged, and what the
+// listing says, and takes what it finds as the truth from now on.
+func verify(t *testing.T, round int, s *server, workers []*worker) {
+	c := s.client(t)
+	var wg sync.WaitGroup
+	for _, w := range workers {
+		wg.Go(func() {
+			for key, st := range w.state {
+				x, err := fetch(context.Background(), c, w.bucket, key, "")
+				if err != nil {
+					t.Errorf("round %d: read %s/%s: %v", round, w.bucket, key, err)
+					return
+				}
+				if !st.allows(x) {
+					t.Errorf("round %d: %s/%s is %x, acknowledged was %x (possible: %x)", round, w.bucket, key, x[:4], st.acked[:4], st.maybe)
+				}
+				st.acked, st.maybe = x, nil
+				for id, want := range st.versions {
+					if got, err := fetch(context.Background(), c, w.bucket, key, id); err != nil || got != want {
+						t.Errorf("round %d: version %s of %s/%s is %x (%v), acknowledged was %x", round, id, w.bucket, key, got[:4], err, want[:4])
+					}
+				}
+				if len(st.versions) > 20 { // the oldest are as good as the others: bounded work per round
+					st.versions = map[string]sum{}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	listed := map[string]bool{}
+	for _, b := range []string{plainBucket, versionedBucket} {
+		for o := range c.Client.ListObjects(context.Background(), b, minio.ListObjectsOptions{Recursive: true}) {
+			if o.Err != nil {
+				t.Errorf("round %d: list %s: %v", round, b, o.Err)
+				return
+			}
+			listed[b+"/"+o.Key] = true
+		}
+	}
+	for _, w := range workers {
+		for key, st := range w.state {
+			if name := w.bucket + "/" + key; listed[name] != (st.acked != absent) {
+				t.Errorf("round %d: %s is listed: %v, can be read: %v", round, name, listed[name], st.acked != absent)
+			}
+			delete(listed, w.bucket+"/"+key)
+		}
+	}
+	for name := range listed {
+		t.Errorf("round %d: %s is listed and nobody wrote it", round, strings.TrimSpace(name))
+	}
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package server_test runs the real server as its users do, and is not kind to
+// it: it is killed under load, fed by clients that vanish, and robbed of its disk.
+package server_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+)
+
+// binary is built once for all tests of the package.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "nebulaio-server-test-")
+	if err != nil {
+		return "", err
+	}
+	out := filepath.Join(dir, "nebulaio")
+	cmd := exec.Command("go", "build", "-o", out, "github.com/nebulaio/nebulaio/cmd/nebulaio")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %v\n%s", err, text)
+	}
+	return out, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := binary(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+const user, password = "crash-user", "crash-password"
+
+// server is one run of `nebulaio server`.
+type server struct {
+	cmd       *exec.Cmd
+	data      string
+	address   string // of S3
+	console   string // its URL
+	log       *tail
+	exited    chan struct{}
+	waitErr   error
+	startedIn time.Duration
+	dead      sync.Once
+}
+
+// tail keeps the last part of what a server wrote, for the message of a failing test.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (l *tail) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, p...)
+	if len(l.text) > 64<<10 {
+		l.text = append([]byte(nil), l.text[len(l.text)-32<<10:]...)
+	}
+	return len(p), nil
+}
+
+func (l *tail) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.text)
+}
+
+// ready is the line that `nebulaio server --json` prints when it can be used.
+type ready struct {
+	Endpoint string `json:"endpoint"`
+	Console  string `json:"console"`
+}
+
+// start starts a server on data and waits until it is ready.
+func start(t *testing.T, data string, args ...string) *server {
+	t.Helper()
+	s, err := tryStart(t, data, args...)
+	if err != nil {
+		t.Fatalf("%v\nlog:\n%s", err, s.log)
+	}
+	return s
+}
+
+func tryStart(t *testing.T, data string, args ...string) (*server, error) {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{data: data, log: &tail{}, exited: make(chan struct{})}
+	s.cmd = exec.Command(path, append([]string{"server", "--data", data, "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0", "--json"}, args...)...)
+	s.cmd.Env = append(os.Environ(), "NEBULAIO_ROOT_USER="+user, "NEBULAIO_ROOT_PASSWORD="+password)
+	s.cmd.Stderr = s.log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	first, readErr := lines.ReadString('\n')
+	s.startedIn = time.Since(began)
+	go func() {
+		_, _ = io.Copy(s.log, lines)
+		s.waitErr = s.cmd.Wait()
+		close(s.exited)
+	}()
+	t.Cleanup(s.kill)
+	if readErr != nil {
+		<-s.exited
+		return s, fmt.Errorf("the server said nothing: %v (%v)", readErr, s.waitErr)
+	}
+	var r ready
+	if err := json.Unmarshal([]byte(first), &r); err != nil {
+		return s, fmt.Errorf("the first line %q: %v", first, err)
+	}
+	s.address = strings.TrimPrefix(r.Endpoint, "http://")
+	s.console = r.Console
+	return s, nil
+}
+
+// kill ends the server as a power switch would, as far as a process can.
+func (s *server) kill() {
+	s.dead.Do(func() {
+		_ = s.cmd.Process.Kill()
+		<-s.exited
+	})
+}
+
+// stop asks the server to end and returns how it did.
+func (s *server) stop(t *testing.T) {
+	t.Helper()
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	<-s.exited
+	if s.waitErr != nil {
+		t.Fatalf("the server ended with %v\n%s", s.waitErr, s.log)
+	}
+	s.dead.Do(func() {})
+}
+
+func (s *server) client(t *testing.T) *minio.Core {
+	t.Helper()
+	c, err := minio.NewCore(s.address, &minio.Options{Creds: credentials.NewStaticV4(user, password, ""), Region: "us-east-1", MaxRetries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// run runs a command of the binary and returns its output and exit code.
+func run(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), "NEBULAIO_ROOT_USER="+user, "NEBULAIO_ROOT_PASSWORD="+password)
+	out, err := cmd.CombinedOutput()
+	if _, ok := err.(*exec.ExitError); err != nil && !ok {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
