@@ -156,9 +156,9 @@ gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	cp -r python bench build/gpu/ && cp VERSION go.mod build/gpu/
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/pydeps pytest
 	$(MAKE) --no-print-directory native STATIC="-static-libstdc++ -static-libgcc"
-	mkdir -p build/gpu/native && cp build/native/* test/native/run.sh build/gpu/native/
+	mkdir -p build/gpu/native && cp build/native/* build/gpu/native/ && strip build/gpu/native/* && cp test/native/run.sh build/gpu/native/
 	cp test/gpu/run.sh test/gpu/cudacopy.cu build/gpu/ && find build/gpu \( -name __pycache__ -o -name '.*_cache' \) -prune -exec rm -rf {} +
-	du -sh build/gpu
+	@du -sh build/gpu && test $$(du -sm build/gpu | cut -f1) -le 60 || { echo "build/gpu is larger than 60 MiB"; exit 1; }
 
 .PHONY: tools
 tools:
