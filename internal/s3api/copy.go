@@ -116,7 +116,7 @@ func copyAttributes(in *s3response.CopyObjectInput, src *object.Info, bk *object
 	attrs := copied(src.Attributes)
 	if replace {
 		attrs = headers{
-			Type: in.ContentType, Encoding: in.ContentEncoding, Disposition: in.ContentDisposition, Language: in.ContentLanguage,
+			Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition, Language: in.ContentLanguage,
 			Cache: in.CacheControl, Expires: in.Expires, Metadata: in.Metadata,
 		}.attributes()
 	}

@@ -98,6 +98,8 @@ func (s *Server) guard(ctx fiber.Ctx) error {
 		return answer(ctx, s3err.GetMaxMessageLengthExceeded(maxDocument))
 	}
 	disguise(ctx)
+	watchEnd(ctx)
+	mendTrailer(ctx)
 	return ctx.Next()
 }
 

@@ -39,6 +39,7 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 			}
 		}()
 		next(ctx)
+		drain(ctx)
 		if c, ok := ctx.Conn().(*stallConn); ok && ctx.Response.ConnectionClose() && ctx.Request.Header.ContentLength() > 0 {
 			c.linger.Store(true) // versitygw gave up on the body
 		}

@@ -93,7 +93,7 @@ func form(r io.Reader) bool {
 
 func putAttributes(in *s3response.PutObjectInput, bk *object.Bucket) (map[string]string, error) {
 	attrs := headers{
-		Type: in.ContentType, Encoding: in.ContentEncoding, Disposition: in.ContentDisposition, Language: in.ContentLanguage,
+		Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition, Language: in.ContentLanguage,
 		Cache: in.CacheControl, Expires: in.Expires, Redirect: in.WebsiteRedirectLocation, Metadata: in.Metadata,
 	}.attributes()
 	if err := addTags(attrs, in.Tagging); err != nil {

@@ -35,7 +35,7 @@ func (b *backend) CreateMultipartUpload(ctx context.Context, in s3response.Creat
 		return none, err
 	}
 	attrs := headers{
-		Type: in.ContentType, Encoding: in.ContentEncoding, Disposition: in.ContentDisposition, Language: in.ContentLanguage,
+		Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition, Language: in.ContentLanguage,
 		Cache: in.CacheControl, Expires: in.Expires, Redirect: in.WebsiteRedirectLocation, Metadata: in.Metadata,
 	}.attributes()
 	if err := addTags(attrs, in.Tagging); err != nil {

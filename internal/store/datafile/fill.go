@@ -146,9 +146,11 @@ var errMore = errors.New("more")
 
 // atEnd reads the body's end: readers that check a digest or a trailer do so there. It returns errMore where there is more.
 func atEnd(body io.Reader) error {
-	var one [1]byte
+	// Room for what a front end's reader takes off the end, such as a signed trailer: one that
+	// gathers it over many small reads would seem to make no progress.
+	var rest [1024]byte
 	for range 100 {
-		n, err := body.Read(one[:])
+		n, err := body.Read(rest[:])
 		switch {
 		case n > 0:
 			return errMore

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"io"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/s3api/utils"
+)
+
+// signedTrailer is the payload of clients that send a checksum behind signed chunks.
+const signedTrailer = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"
+
+// trailerTail is how far before a body's end a newline stands where a client ends its trailer
+// as Amazon's description does, with a newline before the usual two bytes:
+// "\n" "\r\n" "x-amz-trailer-signature:" 64 digits "\r\n\r\n".
+const trailerTail = 1 + 2 + 24 + 64 + 4
+
+// mendTrailer takes that newline out of the body, for versitygw counts it as part
+// of the checksum and refuses the upload; minio-go and mc send it. Where it does
+// not stand, that place holds the end of a checksum, which is no newline.
+func mendTrailer(ctx fiber.Ctx) {
+	r := ctx.Request()
+	n, body := r.Header.ContentLength(), r.BodyStream()
+	if body == nil || n < trailerTail || string(r.Header.Peek("X-Amz-Content-Sha256")) != signedTrailer {
+		return
+	}
+	utils.ContextKeyBodyReader.Set(ctx, &mendedBody{r: body, left: n - trailerTail})
+}
+
+// mendedBody leaves out one byte of a body if it is a newline.
+type mendedBody struct {
+	r    io.Reader
+	left int // bytes before it; -1 behind it
+}
+
+func (b *mendedBody) Read(p []byte) (int, error) {
+	for {
+		n, err := b.r.Read(p)
+		switch {
+		case b.left < 0:
+		case n <= b.left:
+			b.left -= n
+		default:
+			at := b.left
+			b.left = -1
+			if p[at] == '\n' {
+				copy(p[at:], p[at+1:n])
+				if n--; n == 0 && err == nil {
+					continue
+				}
+			}
+		}
+		return n, err
+	}
+}
+
+// endKey is where drain finds the body of a request whose length is not known.
+const endKey = "nebulaio-body"
+
+// drainFor bounds how long a client is waited for that does not end its body.
+const drainFor = time.Second
+
+// watchEnd lets drain know whether a body of chunks was read to its end: read behind it, the HTTP
+// server would wait for a chunk that never comes.
+func watchEnd(ctx fiber.Ctx) {
+	r := ctx.Request()
+	if body := r.BodyStream(); body != nil && r.Header.ContentLength() == -1 {
+		e := &endingBody{r: body}
+		utils.ContextKeyBodyReader.Set(ctx, e)
+		ctx.RequestCtx().SetUserValue(endKey, e)
+	}
+}
+
+// endingBody remembers that a body ended.
+type endingBody struct {
+	r     io.Reader
+	ended bool
+}
+
+func (b *endingBody) Read(p []byte) (int, error) {
+	if b.ended {
+		return 0, io.EOF
+	}
+	n, err := b.r.Read(p)
+	b.ended = err != nil
+	return n, err
+}
+
+// drain reads what is left of a chunked body. The last chunk of a signed payload
+// ends what the front end reads, but not the body; the rest would be taken for
+// the connection's next request.
+func drain(ctx *fasthttp.RequestCtx) {
+	body, ok := ctx.UserValue(endKey).(*endingBody)
+	if !ok || body.ended || ctx.Request.BodyStream() == nil {
+		return
+	}
+	conn := netConn(ctx)
+	_ = conn.SetReadDeadline(time.Now().Add(drainFor)) // a connection that is gone fails at the read
+	_, err := io.CopyN(io.Discard, body, 64<<10)
+	_ = conn.SetReadDeadline(time.Time{})
+	if err != io.EOF {
+		ctx.SetConnectionClose() // too much to read for nothing, or broken
+	}
+}
+
+// storedEncoding is the encoding of an object: what the client said but for
+// aws-chunked, which is the wire's own and was taken off.
+func storedEncoding(said *string) *string {
+	if said == nil || !strings.Contains(*said, "aws-chunked") {
+		return said
+	}
+	var kept []string
+	for _, e := range strings.Split(*said, ",") {
+		if e = strings.TrimSpace(e); e != "" && e != "aws-chunked" {
+			kept = append(kept, e)
+		}
+	}
+	text := strings.Join(kept, ",")
+	return &text
+}
