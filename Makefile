@@ -48,8 +48,9 @@ test-go: tools ## Go tests with the race detector; fuzz seeds run as tests
 	$(GO) test -race -timeout 15m ./...
 
 .PHONY: crash
-crash: tools ## The store's crash tests at length: 1,000 power cuts, 200 kills
+crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it and 200 of the server
 	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 $(GO) test -timeout 30m -run 'TestPowerCuts|TestKills|TestEachStepFails|TestOrderOf' -v ./internal/store/disk
+	NEBULAIO_CRASH_ROUNDS=200 $(GO) test -timeout 60m -run TestKilledUnderLoad -v ./test/server
 
 NATIVE := -Wall -Wextra -Werror -pedantic -O1 -g -I$(ROOT)/include
 LINK = -L$(ROOT)/build -lnebulaio -lpthread -ldl -Wl,-rpath,'$$ORIGIN/..' $(STATIC)
