@@ -208,6 +208,13 @@ func (e *entry) remember(i, of int64) {
 	}
 }
 
+// allRight says whether all of so many blocks were found right before.
+func (e *entry) allRight(of int64) bool {
+	e.sumsMu.Lock()
+	defer e.sumsMu.Unlock()
+	return e.right == of
+}
+
 // load returns the sums, which are asked for once.
 func (e *entry) load(sums func() ([]uint64, error)) ([]uint64, error) {
 	e.sumsMu.Lock()

@@ -21,6 +21,7 @@ type Reader struct {
 	e    *entry
 	size int64
 	sums func() ([]uint64, error)
+	have []uint64 // what sums returned to Load
 	// OnDamage, where set before the first Section, hears of each damage that a read of this reader finds, before the read
 	// returns it.
 	OnDamage func(*Damage)
@@ -55,6 +56,17 @@ func (f *Files) OpenRead(id ID, size int64, sums func() ([]uint64, error)) (*Rea
 	return &Reader{f: f, e: e, size: size, sums: sums}, nil
 }
 
+// Load asks for the sums now, before the first Section, and keeps them: who reads later needs nobody who still has them. Where no
+// read will compare anything, it asks for none; with strict it always does, for Strict and Copy.
+func (r *Reader) Load(strict bool) error {
+	if !strict && (r.f.opts.Verify == VerifyNever || r.e.allRight(blocks(r.size))) {
+		return nil
+	}
+	sums, err := r.e.load(r.sums)
+	r.have = sums
+	return err
+}
+
 // Size is what OpenRead was told.
 func (r *Reader) Size() int64 { return r.size }
 
@@ -74,6 +86,11 @@ func (r *Reader) Strict(off, n int64) (object.Body, error) { return r.section(of
 func (r *Reader) section(off, n int64, strict bool) (object.Body, error) {
 	if err := r.within(off, n); err != nil {
 		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, errs.New(errs.Closed, "read", r.f.Path(r.e.id), "the reader is closed")
 	}
 	r.f.cache.again(r.e)
 	return &body{r: r, off: off, end: off + n, strict: strict}, nil
@@ -133,9 +150,12 @@ func (r *Reader) extent(i int64) (off, n int64) {
 
 // sumOf is what block i has to sum up to.
 func (r *Reader) sumOf(i int64) (uint64, error) {
-	sums, err := r.e.load(r.sums)
-	if err != nil {
-		return 0, err
+	sums := r.have
+	if sums == nil {
+		var err error
+		if sums, err = r.e.load(r.sums); err != nil {
+			return 0, err
+		}
 	}
 	if int64(len(sums)) != blocks(r.size) {
 		off, n := r.extent(i)

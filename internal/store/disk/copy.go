@@ -32,7 +32,7 @@ func (s *Store) source(op string, ref object.Ref, cond object.Condition) (*versi
 	if err := holds(op, ref.Key, cond, v); err != nil {
 		return nil, nil, err
 	}
-	c, err := s.openVersion(op, bk, ref.Key, v, latest)
+	c, err := s.openVersion(op, bk, ref.Key, v, latest, true)
 	return v, c, err
 }
 

@@ -65,7 +65,7 @@ func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error
 	if err != nil {
 		return nil, err
 	}
-	return s.openVersion(op, bk, ref.Key, v, latest)
+	return s.openVersion(op, bk, ref.Key, v, latest, false)
 }
 
 // resolveContent is resolve for those who need content: a delete marker has none.
@@ -77,8 +77,9 @@ func (s *Store) resolveContent(op string, bk *bucket, ref object.Ref) (*version,
 	return v, latest, err
 }
 
-// openVersion opens the content of a version under the key's lock.
-func (s *Store) openVersion(op string, bk *bucket, key string, v *version, latest bool) (object.Content, error) {
+// openVersion opens the content of a version under the key's lock. Its sums are read now, for they go when the version goes;
+// with strict also where the policy compares nothing.
+func (s *Store) openVersion(op string, bk *bucket, key string, v *version, latest, strict bool) (object.Content, error) {
 	i, err := s.fullInfo(bk, key, v, latest)
 	if err != nil {
 		return nil, err
@@ -96,6 +97,10 @@ func (s *Store) openVersion(op string, bk *bucket, key string, v *version, lates
 		if errors.As(err, &d) {
 			s.fileDamage(i, d)
 		}
+		return nil, &errs.Error{Op: op, Name: key, Err: err}
+	}
+	if err := r.Load(strict); err != nil {
+		_ = r.Close()
 		return nil, &errs.Error{Op: op, Name: key, Err: err}
 	}
 	r.OnDamage = func(d *datafile.Damage) { s.fileDamage(i, d) }

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"bytes"
+	"io"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+// large has more blocks than fit into a record, so that their sums have records of their own.
+const large = (sumsInRecord+1)*blockSize + 5
+
+func readSection(t *testing.T, c object.Content) []byte {
+	t.Helper()
+	body, err := c.Section(object.Range{N: c.Info().Size})
+	must(t, err)
+	defer body.Close()
+	b, err := io.ReadAll(body)
+	must(t, err)
+	return b
+}
+
+// What is opened keeps its bytes, and what they are compared with.
+func TestContentIsReadableAfterItsKeyIsGone(t *testing.T) {
+	for _, policy := range []datafile.Policy{datafile.VerifyFirst, datafile.VerifyAlways, datafile.VerifyNever} {
+		t.Run(string(policy), func(t *testing.T) {
+			s := openMem(t, vfs.NewMem(), func(o *Options) { o.Verify = policy })
+			makeBucket(t, s, object.Bucket{Name: "b"})
+			want := content1(large, 1)
+			putBytes(t, s, "b", "k", want)
+			c, err := s.Open(t.Context(), object.Ref{Bucket: "b", Key: "k"})
+			must(t, err)
+			_, err = s.Delete(t.Context(), object.Deletion{Ref: object.Ref{Bucket: "b", Key: "k"}})
+			must(t, err)
+			s.remover.wait()
+			if !bytes.Equal(readSection(t, c), want) {
+				t.Error("other bytes")
+			}
+			must(t, c.Close())
+			closed(t, s)
+		})
+	}
+}
+
+func TestContentIsReadableAfterTheStoreIsClosed(t *testing.T) {
+	s := openMem(t, vfs.NewMem())
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	want := content1(large, 1)
+	putBytes(t, s, "b", "k", want)
+	c, err := s.Open(t.Context(), object.Ref{Bucket: "b", Key: "k"})
+	must(t, err)
+	closed(t, s)
+	if !bytes.Equal(readSection(t, c), want) {
+		t.Error("other bytes")
+	}
+	must(t, c.Close())
+}
+
+// A copy reads its source for as long as it takes, and the source may go meanwhile.
+func TestSourceOfACopyMayGoMeanwhile(t *testing.T) {
+	s := openMem(t, vfs.NewMem(), func(o *Options) { o.Verify = datafile.VerifyNever })
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	want := content1(large, 1)
+	putBytes(t, s, "b", "k", want)
+	from, open, err := s.source("copy", object.Ref{Bucket: "b", Key: "k"}, object.Condition{})
+	must(t, err)
+	_, err = s.Delete(t.Context(), object.Deletion{Ref: object.Ref{Bucket: "b", Key: "k"}})
+	must(t, err)
+	s.remover.wait()
+	got, err := s.duplicate(t.Context(), open)
+	must(t, err)
+	if got.CRC64 != from.crc || got.Size != from.size {
+		t.Errorf("%+v", got.Written)
+	}
+	got.abort()
+	must(t, open.Close())
+	closed(t, s)
+}
