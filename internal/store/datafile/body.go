@@ -24,7 +24,7 @@ type body struct {
 	off, end int64
 	right    int64 // bytes before it were compared by this body
 	asked    int64 // bytes before it were asked for ahead
-	strict   bool  // compare, whatever the policy
+	strict   bool  // compare, whatever the policy and whatever was compared before
 	plain    bool  // the writer is no socket
 	closed   bool
 	err      error
@@ -57,7 +57,7 @@ func (b *body) ready(limit int64) (int64, error) {
 		return end - b.off, nil
 	}
 	right := b.right
-	if policy == VerifyFirst {
+	if policy == VerifyFirst && !b.strict {
 		i := b.off / Block
 		for i*Block < end && b.r.e.compared(i) {
 			i++

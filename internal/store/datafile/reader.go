@@ -79,7 +79,7 @@ func (r *Reader) Section(off, n int64) (object.Body, error) {
 	return r.section(off, n, false)
 }
 
-// Strict is Section with every block compared even where the policy is VerifyNever. Whoever makes new sums of the bytes needs it:
+// Strict is Section with every block compared, whatever the policy and whatever was compared before. Whoever makes new sums of the bytes needs it:
 // else damage would be given a sum that is right.
 func (r *Reader) Strict(off, n int64) (object.Body, error) { return r.section(off, n, true) }
 

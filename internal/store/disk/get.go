@@ -205,6 +205,14 @@ func (c *fileContent) Section(r object.Range) (object.Body, error) {
 	return c.r.Section(r.Off, r.N)
 }
 
+// strictly is a section of content of which every byte is compared with its sum: for who makes new sums of it.
+func strictly(c object.Content, r object.Range) (object.Body, error) {
+	if f, ok := c.(*fileContent); ok {
+		return f.r.Strict(r.Off, r.N)
+	}
+	return c.Section(r) // was compared when it was opened
+}
+
 // File is object.Filer's.
 func (c *fileContent) File() (*os.File, bool) { return c.r.File() }
 

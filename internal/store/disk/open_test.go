@@ -4,7 +4,9 @@ package disk
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"os"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -81,4 +83,30 @@ func TestSourceOfACopyMayGoMeanwhile(t *testing.T) {
 	got.abort()
 	must(t, open.Close())
 	closed(t, s)
+}
+
+// Damage that a part is made of must not be given a sum that is right, whatever the policy and whatever was compared before.
+func TestCopyPartComparesItsSource(t *testing.T) {
+	for _, policy := range []datafile.Policy{datafile.VerifyFirst, datafile.VerifyAlways, datafile.VerifyNever} {
+		t.Run(string(policy), func(t *testing.T) {
+			s, err := Open(t.Context(), Options{Dir: t.TempDir(), Verify: policy})
+			must(t, err)
+			makeBucket(t, s, object.Bucket{Name: "b"})
+			putBytes(t, s, "b", "k", content1(1<<20, 1))
+			must(t, s.files.Flush())
+			readAll(t, s, object.Ref{Bucket: "b", Key: "k"}) // every block is compared and remembered
+			f, err := os.OpenFile(fileOf(t, s, "k"), os.O_WRONLY, 0)
+			must(t, err)
+			_, err = f.WriteAt([]byte{0xff}, 100)
+			must(t, err)
+			must(t, f.Close())
+			id, err := s.CreateUpload(t.Context(), "b", "u", nil)
+			must(t, err)
+			_, err = s.CopyPart(t.Context(), object.CopyPart{From: object.Ref{Bucket: "b", Key: "k"}, N: -1, Bucket: "b", Key: "u", Upload: id, Number: 1})
+			if !errors.Is(err, object.ErrDamaged) {
+				t.Errorf("a part of damaged bytes: %v", err)
+			}
+			closed(t, s)
+		})
+	}
 }

@@ -264,7 +264,7 @@ func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInf
 	if c.N == -1 {
 		c.N = from.Info().Size - c.Off
 	}
-	body, err := from.Section(object.Range{Off: c.Off, N: c.N})
+	body, err := strictly(from, object.Range{Off: c.Off, N: c.N})
 	if err != nil {
 		return object.PartInfo{}, err
 	}
