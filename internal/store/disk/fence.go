@@ -5,6 +5,7 @@ package disk
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,7 +28,9 @@ import (
 //     parked for good, and nothing is written any more, so that the next Open
 //     finds what was there at that moment.
 //
-// Errors of tables are returned: Pebble tries flushes and compactions again by itself.
+// Errors of tables are returned, after a while: Pebble tries flushes and
+// compactions again by itself, and at once, so that a full disk would keep a
+// core busy and fill the log. When the store has failed, they are not tried again.
 type fence struct {
 	vfs.FS
 	armed   atomic.Bool   // false while Pebble opens: errors are returned
@@ -39,10 +42,11 @@ type fence struct {
 	syncs   atomic.Uint64
 	onFail  func(error)
 	waiting time.Duration // between two tries
+	pause   time.Duration // before Pebble hears of a table that could not be written
 }
 
-func newFence(fs vfs.FS, onFail func(error)) *fence {
-	return &fence{FS: fs, closed: make(chan struct{}), onFail: onFail, waiting: 200 * time.Millisecond}
+func newFence(under vfs.FS, onFail func(error)) *fence {
+	return &fence{FS: under, closed: make(chan struct{}), onFail: onFail, waiting: 200 * time.Millisecond, pause: time.Second}
 }
 
 // fail ends all writing; the first error stays.
@@ -85,13 +89,17 @@ func park() { select {} }
 func (f *fence) do(vital bool, step func() error) error {
 	for {
 		if err := f.failure(); err != nil && f.armed.Load() {
-			if vital {
-				park()
-			}
-			return err
+			park()
 		}
 		err := step()
-		if err == nil || !vital || !f.armed.Load() {
+		if err == nil || !f.armed.Load() || !vital && errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if !vital {
+			select {
+			case <-time.After(f.pause):
+			case <-f.closed:
+			}
 			return err
 		}
 		if !noSpace(err) {
