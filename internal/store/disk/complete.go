@@ -53,7 +53,7 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 	if err != nil {
 		return object.Info{}, err
 	}
-	v, cont, err := s.adopt(op, c.Key, ch)
+	v, cont, err := s.adopt(ch)
 	if err != nil {
 		return object.Info{}, err
 	}
@@ -65,8 +65,9 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 				e := s.unchanged(op, bk, c, ch)
 				l.mu.Unlock()
 				if e != nil {
-					err = e
+					return object.Info{}, e
 				}
+				s.partDamage(c, err)
 				return object.Info{}, err
 			}
 		}
@@ -80,8 +81,8 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 	}
 }
 
-// errNotOurs says that a part is on its way into the upload's file, so that it cannot become the object's.
-var errNotOurs = errors.New("a part is on its way into the file")
+// errNotOurs says that the upload's file has more in it than the object, so that it cannot become the object's.
+var errNotOurs = errors.New("the file has other parts in it")
 
 // finish makes the object and ends the upload, in one change.
 func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c object.Complete, ch *chosen, v *version, cont *content) (object.Info, error) {
@@ -92,8 +93,8 @@ func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c ob
 		defer l.mu.Unlock()
 		err = s.unchanged(op, bk, c, ch)
 	}
-	if err == nil && v.file == ch.u.file && len(l.busy) > 0 {
-		err = errNotOurs
+	if err == nil && v.file == ch.u.file {
+		err = s.onlyHolds(l, c, v)
 	}
 	if err != nil {
 		cont.abort()
@@ -102,6 +103,20 @@ func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c ob
 	return s.publishHeld(ctx, op, bk, c.Key, c.Condition, cont, v, func(t *tx) error {
 		return s.dropUpload(t, c.Key, ch.raw, ch.u, v.file)
 	})
+}
+
+// onlyHolds says whether the upload's file has nothing but the object in it: a part that was cut off, that is not wanted, or that
+// is on its way may lie behind.
+func (s *Store) onlyHolds(l *live, c object.Complete, v *version) error {
+	length, err := s.files.Length(datafile.ID(v.file))
+	if err != nil {
+		s.partDamage(c, err)
+		return err
+	}
+	if len(l.busy) > 0 || length != v.size {
+		return errNotOurs
+	}
+	return nil
 }
 
 // choose reads the parts that c names, or says which of them cannot be had.
@@ -173,8 +188,8 @@ func (ch *chosen) etag(crc uint64) string {
 }
 
 // adopt makes an object of the upload's file, where the parts lie in it one
-// behind the other from its first byte on and nothing follows. It returns nil where that is not so.
-func (s *Store) adopt(op, key string, ch *chosen) (*version, *content, error) {
+// behind the other from its first byte on. It returns nil where that is not so. Whether anything follows, finish looks.
+func (s *Store) adopt(ch *chosen) (*version, *content, error) {
 	var pieces []datafile.Piece
 	var end int64
 	for _, p := range ch.parts {
@@ -199,15 +214,6 @@ func (s *Store) adopt(op, key string, ch *chosen) (*version, *content, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// A part that was cut off, or is not wanted, may lie behind.
-	length, err := s.files.Length(datafile.ID(ch.u.file))
-	if err != nil {
-		s.partDamage(key, err)
-		return nil, nil, err
-	}
-	if length != size {
-		return nil, nil, nil
-	}
 	v := &version{size: size, crc: whole, etag: ch.etag(whole), file: ch.u.file}
 	return v, &content{Written: object.Written{Size: size, CRC64: whole}, sums: sums, parts: ch.infos}, nil
 }
@@ -224,7 +230,6 @@ func (s *Store) splice(ctx context.Context, op, key string, ch *chosen) (*versio
 		err = c.sync(ctx)
 	}
 	if err != nil {
-		s.partDamage(key, err)
 		return nil, nil, err
 	}
 	c.parts = ch.infos
@@ -232,10 +237,10 @@ func (s *Store) splice(ctx context.Context, op, key string, ch *chosen) (*versio
 }
 
 // partDamage tells of damage that was found in parts.
-func (s *Store) partDamage(key string, err error) {
+func (s *Store) partDamage(c object.Complete, err error) {
 	var d *datafile.Damage
 	if errors.As(err, &d) {
-		s.damage(object.Damage{Ref: object.Ref{Key: key}, File: d.File, Off: d.Off, N: d.N, What: d.What})
+		s.damage(object.Damage{Ref: object.Ref{Bucket: c.Bucket, Key: c.Key}, File: d.File, Off: d.Off, N: d.N, What: d.What})
 	}
 }
 
