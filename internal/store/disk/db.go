@@ -124,7 +124,7 @@ func (s *Store) writable(op, name string) error {
 	if err := s.fence.failure(); err != nil {
 		return s.failed(op, name, err)
 	}
-	if s.fence.full.Load() > 0 {
+	if s.stalled() {
 		return object.Fail(op, name, object.ErrNoSpace, "the log of the metadata waits for space")
 	}
 	return nil
@@ -138,6 +138,10 @@ func (s *Store) failed(op, name string, cause error) error {
 	}
 	return e
 }
+
+// stalled says whether the log waits for space, or a change is still owed: one that its caller was told of, and let go of the
+// locks for, before it was made. Whoever built on what was before it would undo half of it.
+func (s *Store) stalled() bool { return s.fence.full.Load() > 0 || s.owed.Load() > 0 }
 
 // stallPatience is how long a change waits for space before its caller is told.
 const stallPatience = 3 * time.Second
@@ -164,7 +168,7 @@ func (s *Store) apply(op, name string, b *pebble.Batch, then func()) error {
 		}
 		done <- err
 	}()
-	wait := time.NewTimer(stallPatience)
+	wait := time.NewTimer(s.patience)
 	defer wait.Stop()
 	for {
 		select {
@@ -174,17 +178,22 @@ func (s *Store) apply(op, name string, b *pebble.Batch, then func()) error {
 			e := s.failed(op, name, s.fence.failure())
 			return unsure{&errs.Error{Op: op, Name: name, Msg: "whether the change was made is known after a restart", Err: e}}
 		case <-wait.C:
-			if s.fence.full.Load() > 0 {
+			if s.stalled() {
+				s.owed.Add(1)
+				go func() {
+					<-done
+					s.owed.Add(-1)
+				}()
 				return unsure{object.Fail(op, name, object.ErrNoSpace, "the log of the metadata waits for space; the change is made when there is some")}
 			}
-			wait.Reset(stallPatience) // slow, but under way
+			wait.Reset(s.patience) // slow, but under way
 		}
 	}
 }
 
 // applyLazily makes a change that may be lost, since it would be made again.
 func (s *Store) applyLazily(change func(*pebble.Batch) error) {
-	if s.fence.failure() != nil {
+	if s.fence.failure() != nil || s.stalled() {
 		return
 	}
 	done := make(chan struct{})
@@ -196,8 +205,18 @@ func (s *Store) applyLazily(change func(*pebble.Batch) error) {
 		}
 		_ = b.Close()
 	}()
-	select {
-	case <-done:
-	case <-s.fence.closed:
+	wait := time.NewTicker(s.patience)
+	defer wait.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-s.fence.closed:
+			return
+		case <-wait.C:
+			if s.stalled() {
+				return
+			}
+		}
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -127,6 +129,126 @@ func TestFullLogWaitsForSpaceAndGoesOn(t *testing.T) {
 		t.Error(err)
 	}
 	closed(t, s)
+	checked(t, Options{Dir: "store", FS: mem})
+}
+
+// gated fails every attempt to make a new log for lack of space. Each waits in enter until it is let go by leave: meanwhile
+// nobody seems to wait for space.
+func gated(s *Store, inject *faults) (enter, leave chan struct{}) {
+	enter, leave = make(chan struct{}), make(chan struct{})
+	inject.set(func(op errorfs.Op) error {
+		if !strings.HasSuffix(op.Path, ".log") || op.Kind != errorfs.OpCreate && op.Kind != errorfs.OpReuseForWrite {
+			return nil
+		}
+		select {
+		case enter <- struct{}{}:
+			<-leave
+		case <-leave:
+		}
+		return syscall.ENOSPC
+	})
+	s.fence.waiting, s.patience = time.Millisecond, 20*time.Millisecond
+	go func() { _, _ = s.db.AsyncFlush() }() // begins a new log
+	return enter, leave
+}
+
+// owe puts an object whose batch waits behind the new log, before anything can see it, until its caller is told.
+func owe(t *testing.T, s *Store, enter, leave chan struct{}, b []byte) {
+	t.Helper()
+	bk, err := s.find("", "b")
+	must(t, err)
+	for {
+		<-enter
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Put(context.Background(), object.Put{Bucket: "b", Key: "k", Size: int64(len(b)), Body: bytes.NewReader(b)})
+			done <- err
+		}()
+		for len(done) == 0 && s.stripes.of(bk.id, "k").TryLock() {
+			s.stripes.of(bk.id, "k").Unlock()
+			runtime.Gosched()
+		}
+		for err = nil; err == nil; {
+			select {
+			case err = <-done:
+				if err == nil {
+					t.Fatal("a change was acknowledged that cannot be durable")
+				}
+			case leave <- struct{}{}:
+			}
+		}
+		if !errors.Is(err, object.ErrNoSpace) {
+			t.Fatalf("a change while the log waits: %v", err)
+		}
+		if isUnsure(err) {
+			return
+		}
+	}
+}
+
+// A change that its caller was told of is made when there is space. Until then nobody may build on what was before it.
+func TestChangeThatIsOwedKeepsOthersOut(t *testing.T) {
+	mem, inject := vfs.NewMem(), &faults{}
+	s := openMem(t, errorfs.Wrap(mem, inject))
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	putBytes(t, s, "b", "k", content1(100<<10, 1))
+	enter, leave := gated(s, inject)
+	owe(t, s, enter, leave, content1(100<<10, 2))
+	<-enter
+	refused := make(chan error, 1)
+	go func() {
+		_, err := s.Put(context.Background(), object.Put{Bucket: "b", Key: "k", Size: 1, Body: strings.NewReader("x")})
+		refused <- err
+	}()
+	select {
+	case err := <-refused:
+		if !errors.Is(err, object.ErrNoSpace) || isUnsure(err) {
+			t.Errorf("a change beside one that is owed: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("a change was begun beside one that is owed")
+	}
+	inject.set(nil)
+	leave <- struct{}{}
+	for {
+		_, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: "after", Size: 1, Body: strings.NewReader("y")})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, object.ErrNoSpace) {
+			t.Fatal(err)
+		}
+		runtime.Gosched()
+	}
+	if got := readAll(t, s, object.Ref{Bucket: "b", Key: "k"}); !bytes.Equal(got, content1(100<<10, 2)) {
+		t.Error("the change that was owed was not made")
+	}
+	closed(t, s)
+	checked(t, Options{Dir: "store", FS: mem})
+}
+
+// A store whose log waits for space can be closed, also while files are being removed behind the scenes.
+func TestFullStoreCloses(t *testing.T) {
+	mem, inject := vfs.NewMem(), &faults{}
+	s := openMem(t, errorfs.Wrap(mem, inject))
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	putBytes(t, s, "b", "k", content1(100<<10, 1))
+	enter, leave := gated(s, inject)
+	<-enter
+	s.remover.add(1 << 40) // of no file: what follows is the removal from the list
+	go func() {
+		for {
+			select {
+			case leave <- struct{}{}:
+			case <-s.fence.closed:
+				return
+			}
+		}
+	}()
+	if err := s.Close(); !errors.Is(err, object.ErrNoSpace) {
+		t.Errorf("close: %v", err)
+	}
+	inject.set(nil)
 	checked(t, Options{Dir: "store", FS: mem})
 }
 

@@ -83,6 +83,10 @@ type Store struct {
 	uploads uploads
 	remover remover
 	space   space
+
+	patience time.Duration // see stallPatience
+	owed     atomic.Int32  // changes that are made when there is space, and whose callers were told so
+
 	damaged atomic.Int64
 	steps   atomic.Int64 // of iterators, by listings
 
@@ -183,7 +187,7 @@ func (s *Store) Close() error {
 // closeDB closes Pebble, or abandons it where it cannot be closed any more.
 func (s *Store) closeDB() error {
 	const op = "close store"
-	if s.fence.full.Load() > 0 {
+	if s.stalled() {
 		s.fence.fail(object.ErrNoSpace)
 	}
 	if err := s.fence.failure(); err != nil {
@@ -191,17 +195,25 @@ func (s *Store) closeDB() error {
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.db.Close() }()
-	select {
-	case err := <-done:
-		s.fence.fail(object.ErrClosed)
-		return wrapIO(op, s.opts.Dir, err)
-	case <-s.fence.closed:
-		return s.failed(op, s.opts.Dir, s.fence.failure())
+	wait := time.NewTicker(s.patience)
+	defer wait.Stop()
+	for {
+		select {
+		case err := <-done:
+			s.fence.fail(object.ErrClosed)
+			return wrapIO(op, s.opts.Dir, err)
+		case <-s.fence.closed:
+			return s.failed(op, s.opts.Dir, s.fence.failure())
+		case <-wait.C:
+			if s.stalled() {
+				s.fence.fail(object.ErrNoSpace)
+			}
+		}
 	}
 }
 
 func newStore(o Options) *Store {
-	s := &Store{opts: o, fs: o.FS, buckets: map[string]*bucket{}}
+	s := &Store{opts: o, fs: o.FS, buckets: map[string]*bucket{}, patience: stallPatience}
 	s.stripes.seed = maphash.MakeSeed()
 	s.fileIDs = numbers{key: metaKey("files"), reserve: fileReserve}
 	s.seqs = numbers{key: metaKey("sequences"), reserve: sequenceReserve}
