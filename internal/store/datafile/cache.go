@@ -10,6 +10,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
+// mostSums bounds the sums that are kept for files without a reader, 64 MiB of them: those of one file of any size, or of a
+// thousand of 8 GiB. Without it a thousand of the largest files would take 40 GiB.
+const mostSums = 8 << 20
+
 // cache keeps files open between readers, so that a range costs no open, and remembers which blocks were compared.
 type cache struct {
 	f *Files
@@ -17,6 +21,8 @@ type cache struct {
 	mu      sync.Mutex
 	entries map[ID]*entry
 	idle    list.List // of *entry without users, the one that was used last in front
+	sums    int       // how many sums those of idle have
+	most    int       // of sums; see mostSums
 	closed  bool
 }
 
@@ -25,6 +31,7 @@ type entry struct {
 	id    ID
 	refs  int           // under mu
 	place *list.Element // under mu; nil while in use
+	kept  int           // under mu; the sums that it has while idle
 	dead  bool          // under mu; no longer to be found
 
 	once sync.Once
@@ -41,7 +48,23 @@ type entry struct {
 
 func (c *cache) start(f *Files) {
 	c.f = f
-	c.entries = map[ID]*entry{}
+	c.entries, c.most = map[ID]*entry{}, mostSums
+}
+
+// rest puts an entry without users among the idle ones.
+func (c *cache) rest(e *entry) {
+	e.sumsMu.Lock()
+	e.kept = len(e.sums)
+	e.sumsMu.Unlock()
+	c.sums += e.kept
+	e.place = c.idle.PushFront(e)
+}
+
+// rouse takes an idle entry out from among them.
+func (c *cache) rouse(e *entry) {
+	c.idle.Remove(e.place)
+	c.sums -= e.kept
+	e.place = nil
 }
 
 // stop closes what nobody uses; the rest is closed by its last user.
@@ -70,8 +93,7 @@ func (c *cache) acquire(id ID) (*entry, error) {
 	}
 	e.refs++
 	if e.place != nil {
-		c.idle.Remove(e.place)
-		e.place = nil
+		c.rouse(e)
 	}
 	c.mu.Unlock()
 	e.once.Do(func() { e.err = e.open(c.f) })
@@ -103,23 +125,24 @@ func (c *cache) drop(e *entry) {
 // release ends a use. The file stays open while there is room for it.
 func (c *cache) release(e *entry) {
 	c.mu.Lock()
-	var out *entry
+	var out []*entry
 	if e.refs--; e.refs == 0 {
 		switch {
 		case e.dead, c.closed:
-			out = e
+			out = append(out, e)
 		default:
-			e.place = c.idle.PushFront(e)
-			if c.idle.Len() > c.f.opts.OpenFiles {
-				out = c.idle.Remove(c.idle.Back()).(*entry)
-				out.place = nil
-				delete(c.entries, out.id)
+			c.rest(e)
+			for c.idle.Len() > c.f.opts.OpenFiles || c.sums > c.most {
+				old := c.idle.Back().Value.(*entry)
+				c.rouse(old)
+				delete(c.entries, old.id)
+				out = append(out, old)
 			}
 		}
 	}
 	c.mu.Unlock()
-	if out != nil {
-		out.close()
+	for _, e := range out {
+		e.close()
 	}
 }
 
@@ -135,8 +158,7 @@ func (c *cache) forget(id ID) {
 	e.dead = true
 	idle := e.place != nil
 	if idle {
-		c.idle.Remove(e.place)
-		e.place = nil
+		c.rouse(e)
 	}
 	c.mu.Unlock()
 	if idle {
