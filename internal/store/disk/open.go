@@ -10,6 +10,7 @@ import (
 	"io/fs"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
@@ -57,7 +58,7 @@ func (s *Store) abandon() {
 func (s *Store) open(ctx context.Context) error {
 	const op = "open store"
 	dir := s.opts.Dir
-	if err := s.fs.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDirs(s.fs, dir); err != nil {
 		return wrapIO(op, dir, err)
 	}
 	var err error
@@ -83,6 +84,32 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	return s.recover(ctx)
+}
+
+// makeDirs makes a directory and those above it that are missing, durably: what is synced in a directory whose own name can be
+// lost is lost with it.
+func makeDirs(f vfs.FS, dir string) error {
+	var parents []string
+	for at := dir; ; {
+		if _, err := f.Stat(at); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		up := f.PathDir(at)
+		if up == at {
+			break
+		}
+		parents = append(parents, up)
+		at = up
+	}
+	if err := f.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, p := range parents {
+		if err := syncDir(f, p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // look refuses a directory that is not whole or not a store's own. Pebble

@@ -110,3 +110,44 @@ func TestCopyPartComparesItsSource(t *testing.T) {
 		})
 	}
 }
+
+// The directories above a store that Open makes are as durable as what is in it.
+func TestDirectoriesAboveANewStoreAreDurable(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	o := Options{Dir: "a/b/store", FS: mem}
+	s, err := Open(t.Context(), o)
+	must(t, err)
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	putBytes(t, s, "b", "k", content1(100<<10, 1))
+	o.FS = mem.CrashClone(vfs.CrashCloneCfg{})
+	after, err := Open(t.Context(), o)
+	must(t, err)
+	if got := readAll(t, after, object.Ref{Bucket: "b", Key: "k"}); !bytes.Equal(got, content1(100<<10, 1)) {
+		t.Error("other bytes")
+	}
+	closed(t, after)
+	closed(t, s)
+}
+
+// A hook of a call may call the store while somebody waits to close it.
+func TestCallInsideACallDoesNotBlockClose(t *testing.T) {
+	s := openMem(t, vfs.NewMem())
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	end, err := s.begin(t.Context(), "", "")
+	must(t, err)
+	done := make(chan error, 1)
+	go func() {
+		s.life.Lock() // as Close does, in the moment after another call has seen that the store is open
+		s.life.Unlock()
+		done <- nil
+	}()
+	for s.life.TryRLock() {
+		s.life.RUnlock()
+	}
+	if _, err := s.begin(t.Context(), "", ""); !errors.Is(err, object.ErrClosed) {
+		t.Errorf("a call while the store closes: %v", err)
+	}
+	end()
+	<-done
+	closed(t, s)
+}

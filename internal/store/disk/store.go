@@ -103,7 +103,11 @@ func (s *Store) begin(ctx context.Context, op, name string) (end func(), err err
 	if s.closed.Load() {
 		return nil, object.Fail(op, name, object.ErrClosed, "")
 	}
-	s.life.RLock()
+	// Who closes waits for the calls under way. A call that comes meanwhile is refused and does not wait in turn: it may be made
+	// by the hook of one that is waited for.
+	if !s.life.TryRLock() {
+		return nil, object.Fail(op, name, object.ErrClosed, "")
+	}
 	if s.closed.Load() {
 		s.life.RUnlock()
 		return nil, object.Fail(op, name, object.ErrClosed, "")
