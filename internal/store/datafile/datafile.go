@@ -129,12 +129,17 @@ func Open(o Options) (*Files, error) {
 		fs: o.FS, opts: o, tmp: o.FS.PathJoin(o.Dir, "tmp"), data: o.FS.PathJoin(o.Dir, "data"),
 		join: checksum.NewJoiner(), checks: make(chan struct{}, mostChecks),
 	}
+	// Above a directory that was there nothing is ours, not even to be opened.
+	dirs := []string{o.Dir}
+	if _, err := f.fs.Stat(o.Dir); missing(err) {
+		dirs = append(dirs, f.fs.PathDir(o.Dir))
+	}
 	for _, dir := range []string{f.tmp, f.data} {
 		if err := f.fs.MkdirAll(dir, 0o700); err != nil {
 			return nil, fail(op, dir, err)
 		}
 	}
-	for _, dir := range []string{o.Dir, f.fs.PathDir(o.Dir)} {
+	for _, dir := range dirs {
 		if err := f.syncDir(dir); err != nil {
 			return nil, fail(op, dir, err)
 		}

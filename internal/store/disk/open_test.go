@@ -7,9 +7,11 @@ import (
 	"errors"
 	"io"
 	"os"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
@@ -149,5 +151,20 @@ func TestCallInsideACallDoesNotBlockClose(t *testing.T) {
 	}
 	end()
 	<-done
+	closed(t, s)
+}
+
+// A store may lie in a directory that its process can pass through and not open.
+func TestDirectoryAboveAStoreNeedNotBeReadable(t *testing.T) {
+	mem, inject := vfs.NewMem(), &faults{}
+	must(t, mem.MkdirAll("above/store", 0o700))
+	inject.set(func(op errorfs.Op) error {
+		if op.Path == "above" && op.Kind == errorfs.OpOpenDir {
+			return syscall.EACCES
+		}
+		return nil
+	})
+	s, err := Open(t.Context(), Options{Dir: "above/store", FS: errorfs.Wrap(mem, inject)})
+	must(t, err)
 	closed(t, s)
 }
