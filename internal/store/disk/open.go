@@ -86,26 +86,26 @@ func (s *Store) open(ctx context.Context) error {
 	return s.recover(ctx)
 }
 
-// makeDirs makes a directory and those above it that are missing, durably: what is synced in a directory whose own name can be
-// lost is lost with it.
+// makeDirs makes a directory and those above it that are missing. Before there is a store in it, all of their names are made
+// durable: what is synced in a directory whose own name can be lost is lost with it. One that was there may be of another owner,
+// or on a file system that cannot be synced; it is tried, since an Open that was killed may have made it.
 func makeDirs(f vfs.FS, dir string) error {
+	if _, err := f.Stat(f.PathJoin(dir, formatName)); err == nil {
+		return nil
+	}
+	there := map[string]bool{}
 	var parents []string
-	for at := dir; ; {
-		if _, err := f.Stat(at); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		up := f.PathDir(at)
-		if up == at {
-			break
-		}
-		parents = append(parents, up)
-		at = up
+	for at := dir; f.PathDir(at) != at; {
+		at = f.PathDir(at)
+		_, err := f.Stat(at)
+		there[at] = err == nil
+		parents = append(parents, at)
 	}
 	if err := f.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	for _, p := range parents {
-		if err := syncDir(f, p); err != nil {
+		if err := syncDir(f, p); err != nil && !there[p] {
 			return err
 		}
 	}
