@@ -101,6 +101,10 @@ func (s *Store) openVersion(op string, bk *bucket, key string, v *version, lates
 	}
 	if err := r.Load(strict); err != nil {
 		_ = r.Close()
+		if errs.KindOf(err) == errs.Corrupt {
+			s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: s.files.Path(datafile.ID(v.file)), N: v.size, What: "checksum"})
+			return nil, object.Fail(op, key, bothErrors{object.ErrDamaged, err}, "")
+		}
 		return nil, &errs.Error{Op: op, Name: key, Err: err}
 	}
 	r.OnDamage = func(d *datafile.Damage) { s.fileDamage(i, d) }

@@ -168,3 +168,23 @@ func TestDirectoryAboveAStoreNeedNotBeReadable(t *testing.T) {
 	must(t, err)
 	closed(t, s)
 }
+
+// Content without the sums that it has to be compared with is damaged, and what is not is served and scrubbed.
+func TestContentWithoutItsSumsIsDamaged(t *testing.T) {
+	s := openMem(t, vfs.NewMem())
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	putBytes(t, s, "b", "a", content1(large, 1))
+	putBytes(t, s, "b", "z", content1(large, 2))
+	delKey(t, s, sumsKey(current(t, s, "b", "a").file, 0))
+	if _, err := s.Open(t.Context(), object.Ref{Bucket: "b", Key: "a"}); !errors.Is(err, object.ErrDamaged) {
+		t.Errorf("open: %v", err)
+	}
+	r, err := s.Scrub(t.Context(), ScrubOptions{})
+	if err != nil || r.Damaged != 1 || len(r.Damage) != 1 || r.Damage[0].Key != "a" || r.Objects != 2 || r.Bytes != large {
+		t.Errorf("scrub: %v, %+v", err, r)
+	}
+	if n := s.damaged.Load(); n != 2 {
+		t.Errorf("%d damages were told, expected 2", n)
+	}
+	closed(t, s)
+}

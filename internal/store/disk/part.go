@@ -60,13 +60,14 @@ func (s *Store) putPart(ctx context.Context, op string, p object.PutPart) (objec
 	a := &arriving{s: s, op: op, bk: bk, p: p, kind: bk.settings.Load().ETag, seq: s.uploadSeq(raw)}
 	a.l = s.uploads.acquire(a.seq)
 	defer s.uploads.release(a.seq, a.l)
+	// Before the place is chosen: the size of parts that a change still owes is not to be seen.
+	if err := s.space.check(op, p.Key, p.Size); err != nil {
+		return object.PartInfo{}, err
+	}
 	if err := a.place(); err != nil {
 		return object.PartInfo{}, err
 	}
 	defer a.leave()
-	if err := s.space.check(op, p.Key, p.Size); err != nil {
-		return object.PartInfo{}, err
-	}
 	w, err := a.write(ctx)
 	if err == nil {
 		a.part.attrs, err = finished(op, p.Key, nil, p.Finish, w)

@@ -127,7 +127,11 @@ func (sc *scrubber) version(bucket uint64, key string, v *version) error {
 		if gone, _ := sc.gone(v); gone {
 			return nil
 		}
-		return err
+		if errs.KindOf(err) != errs.Corrupt {
+			return err
+		}
+		sc.found(object.Damage{Ref: ref, File: sc.s.files.Path(datafile.ID(v.file)), N: v.size, What: "checksum"})
+		return nil
 	}
 	return sc.file(ref, v.file, v.size, sums, func() (bool, error) { return sc.gone(v) })
 }
