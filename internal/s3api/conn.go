@@ -56,8 +56,18 @@ type stallListener struct {
 	stall time.Duration
 }
 
+// longestWait is between two tries to accept while the process has no descriptor left.
+const longestWait = time.Second
+
+// Accept returns the next connection. Where the process or the machine has no
+// descriptor or memory for one, it waits: the HTTP server would stop for good.
 func (l *stallListener) Accept() (net.Conn, error) {
+	wait := 5 * time.Millisecond
 	c, err := l.Listener.Accept()
+	for ; exhausted(err); c, err = l.Listener.Accept() {
+		time.Sleep(wait)
+		wait = min(2*wait, longestWait)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +76,10 @@ func (l *stallListener) Accept() (net.Conn, error) {
 	l.table.all[s] = struct{}{}
 	l.table.mu.Unlock()
 	return s, nil
+}
+
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
 }
 
 // stallConn is a connection that fails when its peer neither sends nor takes a

@@ -4,11 +4,14 @@ package s3api
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"io"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/gofiber/fiber/v3"
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/auth"
 	vgwbackend "github.com/versity/versitygw/backend"
 	"github.com/versity/versitygw/s3api/utils"
 	"github.com/versity/versitygw/s3err"
@@ -34,7 +37,38 @@ func (b *backend) source(ctx context.Context, header, owner *string) (object.Ref
 	if o := own(owner); o != "" && o != bk.Owner {
 		return ref, nil, s3err.GetAPIError(s3err.ErrAccessDenied)
 	}
-	return ref, bk, nil
+	return ref, bk, b.authorize(ctx, ref, bk)
+}
+
+// authorize asks whether the account may read the version that a copy names.
+// versitygw has asked for the key with the version still behind it, which no
+// statement about the key itself matches: a Deny would not hold.
+func (b *backend) authorize(ctx context.Context, ref object.Ref, bk *object.Bucket) error {
+	if ref.Version == "" {
+		return nil
+	}
+	request, ok := ctx.Value(requestKey).(fiber.Ctx)
+	if !ok {
+		return s3err.GetAPIError(s3err.ErrAccessDenied) // no request came through the guard
+	}
+	var acl auth.ACL
+	if err := json.Unmarshal(bk.Settings[settingACL], &acl); err != nil {
+		return b.s3Error("CopyObject", ref, err)
+	}
+	root, _ := ctx.Value(string(utils.ContextKeyIsRoot)).(bool)
+	return auth.VerifyAccess(request, b, auth.AccessOptions{
+		Acl: acl, AclPermission: auth.PermissionRead, IsRoot: root, Acc: accountOf(ctx, string(utils.ContextKeyAccount)),
+		Bucket: ref.Bucket, Object: ref.Key, Actions: []auth.Action{auth.GetObjectVersionAction},
+	})
+}
+
+// destination returns what has to hold for the copy's destination, which versitygw does not hand on.
+func destination(ctx context.Context) (object.Condition, error) {
+	r, ok := ctx.(*fasthttp.RequestCtx)
+	if !ok {
+		return object.Condition{}, nil
+	}
+	return condition(some(string(r.Request.Header.Peek("If-Match"))), some(string(r.Request.Header.Peek("If-None-Match"))))
 }
 
 // statSource describes the object that a copy reads. A delete marker is no source.
@@ -54,6 +88,10 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 	}
 	to := refOf(in.Bucket, in.Key, nil)
 	if err := checkKey(to.Key); err != nil {
+		return none, err
+	}
+	cond, err := destination(ctx)
+	if err != nil {
 		return none, err
 	}
 	bk, err := b.bucketOf(ctx, to.Bucket)
@@ -80,18 +118,15 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 	}
 	// What was looked at is what is copied, whatever happens to the key meanwhile.
 	from.Version = src.Version
-	c := object.Copy{From: from, FromCondition: object.Condition{IfMatch: src.ETag}, Bucket: to.Bucket, Key: to.Key, Attributes: attrs}
+	c := object.Copy{From: from, FromCondition: object.Condition{IfMatch: src.ETag}, Bucket: to.Bucket, Key: to.Key, Attributes: attrs, Condition: cond}
 	sum, err := b.copySum(ctx, &src, types.ChecksumAlgorithm(strings.Clone(string(in.ChecksumAlgorithm))))
 	if err != nil {
 		return none, err
 	}
 	sum.keep(attrs)
 	info, err := b.store.Copy(patient(ctx), c)
-	if errors.Is(err, object.ErrPrecondition) {
-		return none, s3err.GetPreconditionFailedErr(s3err.ConditionIfMatch)
-	}
 	if err != nil {
-		return none, b.s3Error("CopyObject", to, err)
+		return none, b.writeError("CopyObject", to, cond, err)
 	}
 	s := sum.sums()
 	out := s3response.CopyObjectOutput{

@@ -80,11 +80,14 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 		return nil, err
 	}
 	info, err := b.store.Stat(patient(ctx), ref)
+	if info.Marker {
+		if err == nil {
+			err = object.ErrIsMarker
+		}
+		return &s3.HeadObjectOutput{DeleteMarker: ptr(true), LastModified: &info.Modified, VersionId: &info.Version}, b.s3Error("HeadObject", ref, err)
+	}
 	if err != nil {
 		return nil, b.s3Error("HeadObject", ref, err)
-	}
-	if info.Marker {
-		return &s3.HeadObjectOutput{DeleteMarker: ptr(true), LastModified: &info.Modified, VersionId: &info.Version}, s3err.GetAPIError(s3err.ErrMethodNotAllowed)
 	}
 	if err := readable(&info, in.IfMatch, in.IfNoneMatch, in.IfModifiedSince, in.IfUnmodifiedSince); err != nil {
 		return nil, err
@@ -173,12 +176,16 @@ func objectParts(info *object.Info, marker *string, limit *int32) *s3response.Ob
 	return out
 }
 
-// readable judges the conditions of a read. Times of HTTP have whole seconds, so the object's is cut.
+// readable judges the conditions of a read. Times of HTTP have whole seconds, so
+// the object's is cut: with the Last-Modified that it was told, a client is right.
 func readable(info *object.Info, ifMatch, ifNoneMatch *string, since, until *time.Time) error {
 	if ifMatch == nil && ifNoneMatch == nil && since == nil && until == nil {
 		return nil
 	}
-	return vgwbackend.EvaluatePreconditions(info.ETag, info.Modified, vgwbackend.PreConditions{
+	if until != nil {
+		until = ptr(until.Add(time.Nanosecond)) // not modified at that time is not modified since, which versitygw takes for before
+	}
+	return vgwbackend.EvaluatePreconditions(info.ETag, info.Modified.Truncate(time.Second), vgwbackend.PreConditions{
 		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch, IfModSince: since, IfUnmodeSince: until,
 	})
 }
@@ -223,7 +230,8 @@ func pick(info *object.Info, header *string, part *int32) (picked, error) {
 		for i := range info.Parts[:*part-1] {
 			p.Off += info.Parts[i].Size
 		}
-		p.N, p.partial = info.Parts[*part-1].Size, true
+		p.N = info.Parts[*part-1].Size
+		p.partial = p.N > 0 // no range says no bytes
 	default:
 		if *part > 1 {
 			return p, s3err.GetInvalidPartNumberRangeErr(1, *part)

@@ -3,6 +3,7 @@
 package s3api
 
 import (
+	"bytes"
 	"net/http"
 	"strings"
 
@@ -78,6 +79,10 @@ func setOf(names ...string) map[string]struct{} {
 // another one: a rename for the PUT of an empty object, a session for a listing.
 func (s *Server) guard(ctx fiber.Ctx) error {
 	rctx := ctx.RequestCtx()
+	if e := rctx.Request.Header.Peek("If-Match"); len(e) > 0 && len(bytes.Trim(e, `"`)) == 0 {
+		// versitygw takes an empty ETag for no condition, and would overwrite what nothing can match.
+		return answer(ctx, s3err.GetPreconditionFailedErr(s3err.ConditionIfMatch))
+	}
 	for i := range refusedHeaders {
 		h := &refusedHeaders[i]
 		if len(rctx.Request.Header.Peek(h.name)) == 0 {
@@ -94,8 +99,14 @@ func (s *Server) guard(ctx fiber.Ctx) error {
 			return refuse(ctx, name, what)
 		}
 	}
+	if err := misplaced(rctx, s.level(rctx)); err != nil {
+		return answer(ctx, err)
+	}
 	if n := rctx.Request.Header.ContentLength(); (n == chunked || n > maxDocument) && !s.carriesData(rctx) {
 		return answer(ctx, s3err.GetMaxMessageLengthExceeded(maxDocument))
+	}
+	if len(rctx.Request.Header.Peek("X-Amz-Copy-Source")) > 0 {
+		rctx.SetUserValue(requestKey, ctx) // for authorize
 	}
 	disguise(ctx)
 	watchEnd(ctx)
@@ -111,16 +122,86 @@ const (
 	chunked = -1
 )
 
-// carriesData says whether the body of a request is content, which is streamed.
-func (s *Server) carriesData(rctx *fasthttp.RequestCtx) bool {
-	bucket, key, _ := strings.Cut(strings.TrimPrefix(string(rctx.URI().PathOriginal()), "/"), "/")
+// level is what a request speaks to.
+type level int
+
+const (
+	onService level = iota
+	onBucket
+	onObject
+)
+
+// level returns what a request speaks to, by its path as the router will read it.
+func (s *Server) level(rctx *fasthttp.RequestCtx) level {
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(unescape(string(rctx.URI().PathOriginal())), "/"), "/")
 	if s.opts.Domain != "" && strings.HasSuffix(string(rctx.Host()), "."+s.opts.Domain) {
 		bucket, key = "the host's", bucket+key
 	}
 	switch {
+	case key != "":
+		return onObject
+	case bucket != "":
+		return onBucket
+	}
+	return onService
+}
+
+// subResources are what PUT and DELETE have routes for. Any other argument is
+// passed over by the router, which would then write or delete the object or
+// the bucket itself: DELETE ?acl the object, PUT ?cors its content.
+var subResources = map[level]map[string]map[string]struct{}{
+	onBucket: {
+		"PUT": setOf("accelerate", "acl", "analytics", "cors", "encryption", "intelligent-tiering", "inventory", "lifecycle", "logging", "metrics",
+			"notification", "object-lock", "ownershipControls", "policy", "publicAccessBlock", "replication", "requestPayment", "tagging", "versioning", "website"),
+		"DELETE": setOf("analytics", "cors", "encryption", "intelligent-tiering", "inventory", "lifecycle", "metrics", "ownershipControls", "policy",
+			"publicAccessBlock", "replication", "tagging", "website"),
+	},
+	onObject: {
+		"PUT":    setOf("acl", "legal-hold", "partNumber", "retention", "tagging", "uploadId"),
+		"DELETE": setOf("tagging", "uploadId", "versionId"),
+	},
+}
+
+// ofSubResources are the arguments that say more about a sub-resource and mean nothing alone.
+var ofSubResources = map[level]string{onBucket: "id", onObject: "versionId"}
+
+// misplaced refuses the arguments of a change that S3 has elsewhere.
+func misplaced(rctx *fasthttp.RequestCtx, at level) s3err.S3Error {
+	known, ok := subResources[at][string(rctx.Method())]
+	if !ok {
+		return nil
+	}
+	named, more := false, false
+	for k, v := range rctx.QueryArgs().All() {
+		name := string(k)
+		if name == "versionId" && len(v) == 0 {
+			return s3err.GetInvalidArgumentErr(s3err.InvalidArgVersionId, "")
+		}
+		if _, sub := known[name]; sub {
+			named = true
+			continue
+		}
+		switch {
+		case name == ofSubResources[at]:
+			more = true
+		case len(k) == 0, name == "x-id", name == "AWSAccessKeyId", name == "Signature", name == "Expires", signed(k):
+		default:
+			return s3err.GetAPIError(s3err.ErrMethodNotAllowed)
+		}
+	}
+	if more && !named {
+		return s3err.GetAPIError(s3err.ErrMethodNotAllowed)
+	}
+	return nil
+}
+
+// carriesData says whether the body of a request is content, which is streamed.
+func (s *Server) carriesData(rctx *fasthttp.RequestCtx) bool {
+	at := s.level(rctx)
+	switch {
 	case rctx.IsPost():
-		return bucket != "" && key == "" && strings.HasPrefix(string(rctx.Request.Header.ContentType()), "multipart/form-data")
-	case !rctx.IsPut() || key == "" || len(rctx.Request.Header.Peek("X-Amz-Copy-Source")) > 0:
+		return at == onBucket && strings.HasPrefix(string(rctx.Request.Header.ContentType()), "multipart/form-data")
+	case !rctx.IsPut() || at != onObject || len(rctx.Request.Header.Peek("X-Amz-Copy-Source")) > 0:
 		return false
 	}
 	for k := range rctx.QueryArgs().All() {

@@ -23,6 +23,7 @@ import (
 const (
 	operationKey = "nebulaio-operation"
 	errorKey     = "nebulaio-error"
+	requestKey   = "nebulaio-request"
 )
 
 // observe is the outermost handler: it lets bodies take their time once the
