@@ -62,6 +62,19 @@ func (b *backend) authorize(ctx context.Context, ref object.Ref, bk *object.Buck
 	})
 }
 
+// authorizePublic asks whether everybody may do something to the version that a
+// request names: versitygw has asked for the current one, whatever was named.
+func (b *backend) authorizePublic(ctx context.Context, ref object.Ref, action auth.Action, permission auth.Permission) error {
+	if public, _ := ctx.Value(string(utils.ContextKeyPublicBucket)).(bool); !public || ref.Version == "" {
+		return nil
+	}
+	request, ok := ctx.Value(requestKey).(fiber.Ctx)
+	if !ok {
+		return s3err.GetAPIError(s3err.ErrAccessDenied) // no request came through the guard
+	}
+	return auth.VerifyPublicAccess(request, b, action, permission, ref.Bucket, ref.Key)
+}
+
 // destination returns what has to hold for the copy's destination, which versitygw does not hand on.
 func destination(ctx context.Context) (object.Condition, error) {
 	r, ok := ctx.(*fasthttp.RequestCtx)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/versity/versitygw/auth"
 	"github.com/versity/versitygw/s3err"
 	"github.com/versity/versitygw/s3response"
 
@@ -18,6 +19,9 @@ func (b *backend) DeleteObject(ctx context.Context, in *s3.DeleteObjectInput) (*
 	d := object.Deletion{
 		Ref:       refOf(in.Bucket, in.Key, in.VersionId),
 		Condition: object.Condition{IfMatch: unquoted(in.IfMatch), IfSize: in.IfMatchSize, IfModified: in.IfMatchLastModifiedTime},
+	}
+	if err := b.authorizePublic(ctx, d.Ref, auth.DeleteObjectVersionAction, auth.PermissionWrite); err != nil {
+		return nil, err
 	}
 	done, err := b.store.Delete(patient(ctx), d)
 	out, err := b.deleted(d, done, err)

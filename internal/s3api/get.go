@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/versity/versitygw/auth"
 	vgwbackend "github.com/versity/versitygw/backend"
 	"github.com/versity/versitygw/s3err"
 	"github.com/versity/versitygw/s3response"
@@ -20,6 +21,9 @@ import (
 
 func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.GetObjectOutput, error) {
 	ref := refOf(in.Bucket, in.Key, in.VersionId)
+	if err := b.authorizePublic(ctx, ref, auth.GetObjectVersionAction, auth.PermissionRead); err != nil {
+		return nil, err
+	}
 	bk, err := b.bucketOf(ctx, ref.Bucket)
 	if err != nil {
 		return nil, err
@@ -75,6 +79,9 @@ func (b *backend) marker(ctx context.Context, ref object.Ref, err error) (*s3.Ge
 
 func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.HeadObjectOutput, error) {
 	ref := refOf(in.Bucket, in.Key, in.VersionId)
+	if err := b.authorizePublic(ctx, ref, auth.GetObjectVersionAction, auth.PermissionRead); err != nil {
+		return nil, err
+	}
 	bk, err := b.bucketOf(ctx, ref.Bucket)
 	if err != nil {
 		return nil, err

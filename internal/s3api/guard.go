@@ -105,8 +105,8 @@ func (s *Server) guard(ctx fiber.Ctx) error {
 	if n := rctx.Request.Header.ContentLength(); (n == chunked || n > maxDocument) && !s.carriesData(rctx) {
 		return answer(ctx, s3err.GetMaxMessageLengthExceeded(maxDocument))
 	}
-	if len(rctx.Request.Header.Peek("X-Amz-Copy-Source")) > 0 {
-		rctx.SetUserValue(requestKey, ctx) // for authorize
+	if len(rctx.Request.Header.Peek("X-Amz-Copy-Source")) > 0 || rctx.QueryArgs().Has("versionId") {
+		rctx.SetUserValue(requestKey, ctx) // for authorize and authorizePublic
 	}
 	disguise(ctx)
 	watchEnd(ctx)
@@ -171,11 +171,12 @@ func misplaced(rctx *fasthttp.RequestCtx, at level) s3err.S3Error {
 	if !ok {
 		return nil
 	}
-	named, more := false, false
+	named, more, empty := false, false, false
 	for k, v := range rctx.QueryArgs().All() {
 		name := string(k)
 		if name == "versionId" && len(v) == 0 {
-			return s3err.GetInvalidArgumentErr(s3err.InvalidArgVersionId, "")
+			more, empty = true, true // SDKs send it along with a sub-resource, for the current version
+			continue
 		}
 		if _, sub := known[name]; sub {
 			named = true
@@ -189,10 +190,13 @@ func misplaced(rctx *fasthttp.RequestCtx, at level) s3err.S3Error {
 			return s3err.GetAPIError(s3err.ErrMethodNotAllowed)
 		}
 	}
-	if more && !named {
-		return s3err.GetAPIError(s3err.ErrMethodNotAllowed)
+	switch {
+	case named || !more:
+		return nil
+	case empty:
+		return s3err.GetInvalidArgumentErr(s3err.InvalidArgVersionId, "")
 	}
-	return nil
+	return s3err.GetAPIError(s3err.ErrMethodNotAllowed)
 }
 
 // carriesData says whether the body of a request is content, which is streamed.

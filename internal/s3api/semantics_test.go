@@ -48,6 +48,7 @@ func TestSubResourcesOfOthersDoNotFallThrough(t *testing.T) {
 	}
 	w.must(404, "GET", "/other", nil)
 	w.must(204, "DELETE", "/bucket/key?tagging&versionId=null", nil)
+	w.must(204, "DELETE", "/bucket/key?tagging&versionId=", nil)
 	w.must(204, "DELETE", "/bucket/key?versionId=null&x-id=DeleteObject", nil)
 	w.must(404, "GET", "/bucket/key", nil)
 }
@@ -108,6 +109,34 @@ func TestAVersionHidesNoSourceFromAPolicy(t *testing.T) {
 		}
 	}
 	w.must(200, "PUT", "/bucket/by-root", nil, "x-amz-copy-source", "/bucket/secret?versionId=null")
+}
+
+// TestEverybodyReadsOnlyTheVersionsThatWereGranted asks without a signature for
+// versions of an object of which everybody may read the current one.
+func TestEverybodyReadsOnlyTheVersionsThatWereGranted(t *testing.T) {
+	w := start(t, nil, nil)
+	w.must(200, "PUT", "/bucket", nil)
+	w.must(200, "PUT", "/bucket/key", []byte("old"))
+	w.must(200, "PUT", "/bucket?versioning", []byte("<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"))
+	w.must(200, "PUT", "/bucket/key", []byte("new"))
+	grant := func(actions string) {
+		w.must(204, "PUT", "/bucket?policy", []byte(`{"Statement":[{"Effect":"Allow","Principal":"*","Action":[`+actions+`],"Resource":"arn:aws:s3:::bucket/*"}]}`))
+	}
+	ask := func(status int, method, path string) {
+		t.Helper()
+		if r, err := w.try("", "", method, path, nil); err != nil || r.StatusCode != status {
+			t.Errorf("%s %s: %d, expected %d: %s %v", method, path, r.StatusCode, status, r.body, err)
+		}
+	}
+	grant(`"s3:GetObject","s3:DeleteObject"`)
+	ask(200, "GET", "/bucket/key")
+	ask(403, "GET", "/bucket/key?versionId=null")
+	ask(403, "HEAD", "/bucket/key?versionId=null")
+	ask(403, "DELETE", "/bucket/key?versionId=null")
+	grant(`"s3:GetObject","s3:GetObjectVersion","s3:DeleteObject","s3:DeleteObjectVersion"`)
+	ask(200, "GET", "/bucket/key?versionId=null")
+	ask(200, "HEAD", "/bucket/key?versionId=null")
+	ask(204, "DELETE", "/bucket/key?versionId=null")
 }
 
 // TestConditionsOfReadsTakeTheTimeThatWasTold gives back the Last-Modified of a reply.
