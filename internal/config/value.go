@@ -250,16 +250,24 @@ func region(s string) string {
 	return ""
 }
 
+// accessKey and secretKey refuse what package iam refuses of an account, so that
+// a configuration that was checked is one that the server starts with.
 func accessKey(s string) string {
-	if s != "" && (len(s) < 3 || len(s) > 128 || strings.ContainsAny(s, " \t/,=:\"'")) {
-		return "is no access key; expected 3 to 128 characters without spaces, quotes and / , = :"
+	if s != "" && (len(s) < 3 || len(s) > 128 || strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._@+-", r)
+	})) {
+		return "is no access key; expected 3 to 128 letters, digits and ._@+-"
 	}
 	return ""
 }
 
 func secretKey(s string) string {
-	if s != "" && (len(s) < 8 || len(s) > 128) {
-		return fmt.Sprintf("has %d characters; expected 8 to 128", len(s))
+	switch {
+	case s == "":
+	case len(s) < 8 || len(s) > 256:
+		return fmt.Sprintf("has %d characters; expected 8 to 256", len(s))
+	case strings.ContainsFunc(s, func(r rune) bool { return r < '!' || r > '~' }):
+		return "has a space or a character that is not ASCII; expected letters, digits and signs alone"
 	}
 	return ""
 }

@@ -75,7 +75,7 @@ func (a Account) Validate() error {
 	}
 	for i := range len(a.Secret) {
 		if c := a.Secret[i]; c < '!' || c > '~' {
-			return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the secret has a character at %d that is not printable ASCII", i))
+			return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the secret has a space or a character that is not printable ASCII at %d", i))
 		}
 	}
 	if !a.Role.Valid() {

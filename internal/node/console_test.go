@@ -18,6 +18,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
@@ -183,7 +184,7 @@ func TestWhoMayUseTheWellKnownKeys(t *testing.T) {
 		}
 		return c
 	}
-	set := map[string]string{"NEBULAIO_ROOT_USER": "someone", "NEBULAIO_ROOT_PASSWORD": "something else"}
+	set := map[string]string{"NEBULAIO_ROOT_USER": "someone", "NEBULAIO_ROOT_PASSWORD": "something-else"}
 	same := map[string]string{"NEBULAIO_ROOT_USER": "minioadmin", "NEBULAIO_ROOT_PASSWORD": "minioadmin"}
 	for _, c := range []struct {
 		address string
@@ -201,6 +202,24 @@ func TestWhoMayUseTheWellKnownKeys(t *testing.T) {
 		}
 		if wellKnown := c.vars["NEBULAIO_ROOT_USER"] != "someone"; k.wellKnown != wellKnown {
 			t.Errorf("%s %v: well known is %v", c.address, c.vars, k.wellKnown)
+		}
+	}
+}
+
+// TestWhatWasCheckedCanBeServed: a configuration takes the keys that accounts take, and no others.
+func TestWhatWasCheckedCanBeServed(t *testing.T) {
+	const good, secret = "someone", "something-else"
+	for _, k := range [][2]string{
+		{good, secret}, {"ab", secret}, {"abc", secret}, {"a!b", secret}, {"a b", secret}, {"a/b", secret}, {"a=b", secret}, {"Az9._@+-", secret}, {"ünï", secret},
+		{strings.Repeat("a", 128), secret}, {strings.Repeat("a", 129), secret},
+		{good, "1234567"}, {good, "12345678"}, {good, "with a space"}, {good, "sécrétsécrét"}, {good, "tab\ttabtab"}, {good, "!~/+=,:\"'$"},
+		{good, strings.Repeat("a", 129)}, {good, strings.Repeat("a", 256)}, {good, strings.Repeat("a", 257)},
+	} {
+		vars := map[string]string{"NEBULAIO_ROOT_USER": k[0], "NEBULAIO_ROOT_PASSWORD": k[1]}
+		_, loaded := config.Load(config.Inputs{Env: func(n string) string { return vars[n] }})
+		served := iam.Account{AccessKey: k[0], Secret: k[1], Role: iam.RoleAdmin}.Validate()
+		if (loaded == nil) != (served == nil) {
+			t.Errorf("%q %q: the configuration says %v, the account %v", k[0], k[1], loaded, served)
 		}
 	}
 }

@@ -5,11 +5,13 @@ package s3api
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -454,9 +456,24 @@ func TestTooManyRequestsSlowDown(t *testing.T) {
 
 // TestARefusedBodyGetsItsReply: a client that sends megabytes before it reads learns why they were refused.
 func TestARefusedBodyGetsItsReply(t *testing.T) {
-	w := start(t, nil, nil)
-	w.must(200, "PUT", "/private", nil)
-	c, err := net.Dial("tcp", w.addr)
+	t.Run("plain", func(t *testing.T) {
+		refusedBody(t, start(t, nil, nil), func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) })
+	})
+	t.Run("TLS", func(t *testing.T) {
+		certs := httptest.NewTLSServer(nil)
+		defer certs.Close()
+		conf := &tls.Config{Certificates: certs.TLS.Certificates}
+		trust := certs.Client().Transport.(*http.Transport).TLSClientConfig
+		w := start(t, nil, func(o *Options) { o.TLS = conf })
+		refusedBody(t, w, func(addr string) (net.Conn, error) { return tls.Dial("tcp", addr, trust) })
+	})
+}
+
+func refusedBody(t *testing.T, w *world, dial func(string) (net.Conn, error)) {
+	if err := w.store.CreateBucket(t.Context(), object.Bucket{Name: "private", Owner: rootKey, Settings: map[string][]byte{settingACL: []byte(`{"Owner":"` + rootKey + `"}`)}}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := dial(w.addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,9 +5,11 @@ package s3api
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"reflect"
+	"syscall"
 	"time"
 
 	"github.com/gofiber/fiber/v3"
@@ -79,10 +81,14 @@ func appOf(gateway *vgw.S3ApiServer) (*fiber.App, error) {
 	return (*fiber.App)(f.UnsafePointer()), nil
 }
 
-// errorHandler answers what is no request. A client that sends none in time is
-// no failure of ours, as which versitygw would report it.
+// errorHandler answers what is no request. A client that sends none in time, or
+// goes away in the middle of one, is no failure of ours, as which versitygw would report it.
 func errorHandler(next func(*fasthttp.RequestCtx, error)) func(*fasthttp.RequestCtx, error) {
 	return func(ctx *fasthttp.RequestCtx, err error) {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
+			ctx.SetStatusCode(http.StatusBadRequest) // to nobody
+			return
+		}
 		var late net.Error
 		if !errors.As(err, &late) || !late.Timeout() {
 			next(ctx, err)

@@ -41,7 +41,7 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 		}()
 		next(ctx)
 		drain(ctx)
-		if c, ok := ctx.Conn().(*stallConn); ok && ctx.Response.ConnectionClose() && ctx.Request.Header.ContentLength() > 0 {
+		if c, ok := netConn(ctx).(*stallConn); ok && ctx.Response.ConnectionClose() && ctx.Request.Header.ContentLength() > 0 {
 			c.linger.Store(true) // versitygw gave up on the body
 		}
 		body, streamed := ctx.Response.BodyStream().(*sentBody)
@@ -94,7 +94,8 @@ func (s *Server) event(ctx *fasthttp.RequestCtx, start time.Time) Event {
 	if a, ok := ctx.UserValue("account").(auth.Account); ok {
 		e.Account = strings.Clone(a.Access)
 	}
-	if n := ctx.Request.Header.ContentLength(); n > 0 {
+	// What was refused need not have been sent, whatever its header says.
+	if n := ctx.Request.Header.ContentLength(); n > 0 && e.Status < 300 {
 		e.In = int64(n)
 	}
 	path := bytes.TrimPrefix(ctx.URI().PathOriginal(), []byte("/"))

@@ -102,11 +102,17 @@ func putAttributes(in *s3response.PutObjectInput, bk *object.Bucket) (map[string
 	return attrs, lock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus)
 }
 
+// maxTags is how many tags S3 gives an object.
+const maxTags = 10
+
 // addTags adds the tags of a header, which has them as a query string.
 func addTags(attrs map[string]string, tagging *string) error {
 	tags, err := vgwbackend.ParseObjectTags(own(tagging))
 	if err != nil || tags == nil {
 		return err
+	}
+	if len(tags) > maxTags {
+		return s3err.GetAPIError(s3err.ErrObjectTaggingLimited)
 	}
 	attrs[attrTags], err = encodeTags(tags)
 	return err

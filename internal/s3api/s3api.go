@@ -104,7 +104,7 @@ type Event struct {
 	Key       string
 	Status    int
 	Code      string // the S3 error code of a refused request; empty otherwise
-	In, Out   int64  // bytes of the bodies
+	In, Out   int64  // bytes of the bodies; In is 0 for a request that was refused
 	RequestID string
 	Remote    string // address of the client
 	Account   string // access key; empty for an anonymous request

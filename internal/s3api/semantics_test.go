@@ -4,11 +4,13 @@ package s3api
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nebulaio/nebulaio/internal/iam"
 )
@@ -241,5 +243,43 @@ func TestAProcessWithoutDescriptorsWaitsForThem(t *testing.T) {
 	w.must(200, "PUT", "/bucket", nil)
 	if _, err := w.store.Bucket(t.Context(), "bucket"); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestTagsOfAHeaderAreBounded(t *testing.T) {
+	w := start(t, nil, nil)
+	w.must(200, "PUT", "/bucket", nil)
+	tags := "t0=v"
+	for i := 1; i < 10; i++ {
+		tags += fmt.Sprintf("&t%d=v", i)
+	}
+	w.must(200, "PUT", "/bucket/key", nil, "x-amz-tagging", tags)
+	w.must(400, "PUT", "/bucket/more", nil, "x-amz-tagging", tags+"&t10=v")
+	w.must(400, "POST", "/bucket/more?uploads", nil, "x-amz-tagging", tags+"&t10=v")
+	w.must(404, "GET", "/bucket/more", nil)
+}
+
+// TestAnnouncedBytesAreNotReceivedBytes announces what is never sent: whoever
+// can reach the port could make the metrics say anything.
+func TestAnnouncedBytesAreNotReceivedBytes(t *testing.T) {
+	w := start(t, nil, nil)
+	c, err := net.Dial("tcp", w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "PUT /bucket/key HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000000000\r\n\r\n"+strings.Repeat("x", 128<<10)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case e := <-w.events:
+		if e.Status/100 != 4 || e.In != 0 {
+			t.Errorf("%+v", e)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("no event")
 	}
 }
