@@ -111,10 +111,10 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 		defer close(watched)
 		select {
 		case s := <-signals:
-			cancel(errs.New(errs.Cancelled, "interrupted by", signalName(s), ""))
-			// With the system's own handling back, a second interrupt ends a
-			// process that hangs.
+			// With the system's own handling back, a second interrupt ends a process that hangs; and it
+			// is back before anybody can see that the first one was heard.
 			stop()
+			cancel(errs.New(errs.Cancelled, "interrupted by", signalName(s), ""))
 		case <-ctx.Done():
 			stop()
 		}
