@@ -50,8 +50,10 @@ func (f *Files) Recover(known func(ID) bool) (Recovered, error) {
 	f.settler.work.Lock()
 	defer f.settler.work.Unlock()
 	f.settler.expect(keep)
-	r.Settled, err = f.settler.settle(keep)
-	return r, err
+	// What cannot be moved now, on a disk without space for a name, say, is read where it is and tried again: no reason
+	// to refuse a store. Failed is told.
+	r.Settled, _ = f.settler.settle(keep)
+	return r, nil
 }
 
 // placed says whether a file of tmp/ has a name in data/ too, and whether both are the same file.
