@@ -22,7 +22,8 @@ const trailerTail = 1 + 2 + 24 + 64 + 4
 
 // mendTrailer takes that newline out of the body, for versitygw counts it as part
 // of the checksum and refuses the upload; minio-go and mc send it. Where it does
-// not stand, that place holds the end of a checksum, which is no newline.
+// not stand, that place holds the end of a checksum, which is no newline, or of
+// the last chunk where there is no checksum at all, which is one behind "\r".
 func mendTrailer(ctx fiber.Ctx) {
 	r := ctx.Request()
 	n, body := r.Header.ContentLength(), r.BodyStream()
@@ -32,10 +33,11 @@ func mendTrailer(ctx fiber.Ctx) {
 	utils.ContextKeyBodyReader.Set(ctx, &mendedBody{r: body, left: n - trailerTail})
 }
 
-// mendedBody leaves out one byte of a body if it is a newline.
+// mendedBody leaves out one byte of a body if it is a newline without "\r".
 type mendedBody struct {
 	r    io.Reader
-	left int // bytes before it; -1 behind it
+	left int  // bytes before it; -1 behind it
+	last byte // the one before it, as far as it was read
 }
 
 func (b *mendedBody) Read(p []byte) (int, error) {
@@ -45,10 +47,16 @@ func (b *mendedBody) Read(p []byte) (int, error) {
 		case b.left < 0:
 		case n <= b.left:
 			b.left -= n
+			if n > 0 {
+				b.last = p[n-1]
+			}
 		default:
 			at := b.left
 			b.left = -1
-			if p[at] == '\n' {
+			if at > 0 {
+				b.last = p[at-1]
+			}
+			if p[at] == '\n' && b.last != '\r' {
 				copy(p[at:], p[at+1:n])
 				if n--; n == 0 && err == nil {
 					continue

@@ -18,6 +18,7 @@ func TestMendedBody(t *testing.T) {
 	for name, c := range map[string]struct{ in, want string }{
 		"as Amazon describes it":    {"0;chunk-signature=x\r\nx-amz-checksum-crc32:AAAA=\n" + tail, "0;chunk-signature=x\r\nx-amz-checksum-crc32:AAAA=" + tail},
 		"as its own libraries do":   {"0;chunk-signature=x\r\nx-amz-checksum-crc32:AAAA=" + tail, "0;chunk-signature=x\r\nx-amz-checksum-crc32:AAAA=" + tail},
+		"no checksum at all":        {"0;chunk-signature=x\r\n" + tail, "0;chunk-signature=x\r\n" + tail},
 		"the newline comes first":   {"\n" + tail, tail},
 		"newlines before and after": {"\n\n\n\n" + tail, "\n\n\n" + tail},
 	} {
