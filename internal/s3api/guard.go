@@ -111,7 +111,9 @@ func (s *Server) guard(ctx fiber.Ctx) error {
 	disguise(ctx)
 	watchEnd(ctx)
 	mendTrailer(ctx)
-	return ctx.Next()
+	err := ctx.Next()
+	mendReply(rctx)
+	return err
 }
 
 const (

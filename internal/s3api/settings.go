@@ -81,10 +81,6 @@ func (b *backend) PutBucketPolicy(ctx context.Context, bucket string, policy []b
 	return b.put(ctx, bucket, settingPolicy, policy)
 }
 
-func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, error) {
-	return b.get(ctx, bucket, settingPolicy, s3err.ErrNoSuchBucketPolicy)
-}
-
 func (b *backend) DeleteBucketPolicy(ctx context.Context, bucket string) error {
 	return b.put(ctx, bucket, settingPolicy, nil)
 }
@@ -142,6 +138,7 @@ func (b *backend) GetBucketTagging(ctx context.Context, bucket string) (map[stri
 	if err != nil {
 		return nil, err
 	}
+	sortTags(ctx)
 	return decodeTags(string(doc))
 }
 

@@ -42,6 +42,7 @@ func (b *backend) GetObjectTagging(ctx context.Context, bucket, key, version str
 	if err != nil {
 		return nil, err
 	}
+	sortTags(ctx)
 	return decodeTags(info.Attributes[attrTags])
 }
 

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// ownPolicyVersion is the version of policies that have no other.
+const ownPolicyVersion = "2012-10-17"
+
+// GetBucketPolicy returns a bucket's policy as the front end judges the request by it.
+//
+// versitygw takes a policy for the whole truth: an owner whom it does not name is
+// locked out of the bucket, and may override no retention. In S3 the owner may
+// do everything that the policy does not deny. So the owner's own requests are
+// judged by the policy and one more statement, that allows it; what is denied
+// stays denied. Without a policy there is the ACL, which is silent on retention alone.
+func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, error) {
+	policy, err := b.get(ctx, bucket, settingPolicy, s3err.ErrNoSuchBucketPolicy)
+	if err != nil && !errors.Is(err, s3err.GetAPIError(s3err.ErrNoSuchBucketPolicy)) {
+		return nil, err
+	}
+	rctx, ok := ctx.(*fasthttp.RequestCtx)
+	if !ok || err != nil && !bypasses(rctx) {
+		return policy, err
+	}
+	bk, bucketErr := b.bucketOf(ctx, bucket)
+	if bucketErr != nil {
+		return nil, bucketErr
+	}
+	account := accountOf(ctx, "account").Access
+	if account == "" || account != bk.Owner {
+		return policy, err
+	}
+	judged, ok := withOwner(policy, bk)
+	if !ok {
+		return policy, err
+	}
+	if rctx.IsGet() && rctx.QueryArgs().Has("policy") {
+		// The owner sees the policy that was put.
+		mend(rctx, func([]byte) []byte { return policy })
+	}
+	return judged, nil
+}
+
+// bypasses says whether a request changes something and asks to override retention in the mode GOVERNANCE.
+func bypasses(rctx *fasthttp.RequestCtx) bool {
+	return !rctx.IsGet() && !rctx.IsHead() && strings.EqualFold(string(rctx.Request.Header.Peek("X-Amz-Bypass-Governance-Retention")), "true")
+}
+
+// withOwner returns a policy, none where it is nil, with a statement that allows
+// everything to the bucket's owner; false where it is no policy.
+func withOwner(policy []byte, bk *object.Bucket) ([]byte, bool) {
+	type statement struct {
+		Effect    string
+		Principal map[string][]string
+		Action    string
+		Resource  []string
+	}
+	arn := "arn:aws:s3:::" + bk.Name
+	owners, err := json.Marshal(statement{
+		Effect: "Allow", Principal: map[string][]string{"AWS": {bk.Owner}}, Action: "s3:*", Resource: []string{arn, arn + "/*"},
+	})
+	if err != nil {
+		return nil, false
+	}
+	var doc struct {
+		Version   *string `json:",omitempty"`
+		Statement []json.RawMessage
+	}
+	if policy == nil {
+		version := ownPolicyVersion
+		doc.Version = &version
+	} else if json.Unmarshal(policy, &doc) != nil {
+		return nil, false
+	}
+	doc.Statement = append(doc.Statement, owners)
+	text, err := json.Marshal(doc)
+	return text, err == nil
+}
