@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -25,6 +26,12 @@ func (b *backend) CreateBucket(ctx context.Context, in *s3.CreateBucketInput, ac
 		return err
 	}
 	name := own(in.Bucket)
+	// Its labels make a host name; what the front end lets pass beyond that would never be reached by one.
+	for _, bad := range []string{"..", ".-", "-."} {
+		if strings.Contains(name, bad) {
+			return s3err.GetBucketErr(s3err.ErrInvalidBucketName, name)
+		}
+	}
 	bk := object.Bucket{
 		Name: name, Owner: strings.Clone(owner), ETag: b.etag(name),
 		Settings: map[string][]byte{settingACL: acl, settingOwnership: []byte(in.ObjectOwnership)},
@@ -127,11 +134,18 @@ func (b *backend) PutBucketVersioning(ctx context.Context, bucket string, status
 			return nil
 		}
 		if lockEnabled(bk) {
-			return s3err.GetAPIError(s3err.ErrSuspendedVersioningNotAllowed)
+			return suspended()
 		}
 		bk.Versioning = object.VersioningSuspended
 		return nil
 	})
+}
+
+// suspended refuses to stop versions where they are locked: a conflict with the bucket's state, as S3 has it.
+func suspended() error {
+	err := s3err.GetAPIError(s3err.ErrSuspendedVersioningNotAllowed)
+	err.HTTPStatusCode = http.StatusConflict
+	return err
 }
 
 func (b *backend) GetBucketVersioning(ctx context.Context, bucket string) (s3response.GetBucketVersioningOutput, error) {

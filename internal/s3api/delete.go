@@ -52,11 +52,17 @@ func (b *backend) deleted(d object.Deletion, done object.Deleted, err error) (*s
 	return out, nil
 }
 
+// maxDeletions is how many objects S3 deletes in one request.
+const maxDeletions = 1000
+
 func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) (s3response.DeleteResult, error) {
 	out := s3response.DeleteResult{Deleted: []types.DeletedObject{}, Error: []types.Error{}}
 	bucket := own(in.Bucket)
 	if _, err := b.bucketOf(ctx, bucket); err != nil {
 		return out, err
+	}
+	if len(in.Delete.Objects) > maxDeletions {
+		return out, s3err.GetAPIError(s3err.ErrMalformedXML)
 	}
 	ds := make([]object.Deletion, len(in.Delete.Objects))
 	for i := range in.Delete.Objects {

@@ -6,11 +6,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/auth"
 	vgwbackend "github.com/versity/versitygw/backend"
 	"github.com/versity/versitygw/s3err"
@@ -35,7 +37,7 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 	defer content.Close() // bodies keep it open
 	info := content.Info()
 	if err := readable(&info, in.IfMatch, in.IfNoneMatch, in.IfModifiedSince, in.IfUnmodifiedSince); err != nil {
-		return nil, err
+		return nil, unread(ctx, &info, err)
 	}
 	r, err := pick(&info, in.Range, in.PartNumber)
 	if err != nil {
@@ -56,8 +58,8 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 		VersionId: ptr(shownVersion(bk, info.Version)),
 	}
 	out.ObjectLockMode, out.ObjectLockRetainUntilDate, out.ObjectLockLegalHoldStatus = locked(a)
-	if in.ChecksumMode == types.ChecksumModeEnabled && r.N == info.Size {
-		sum := full(&info)
+	if in.ChecksumMode == types.ChecksumModeEnabled {
+		sum := r.sum(&info)
 		s := sum.sums()
 		out.ChecksumType = sum.Type
 		out.ChecksumCRC32, out.ChecksumCRC32C, out.ChecksumCRC64NVME = s.CRC32, s.CRC32C, s.CRC64NVME
@@ -97,7 +99,7 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 		return nil, b.s3Error("HeadObject", ref, err)
 	}
 	if err := readable(&info, in.IfMatch, in.IfNoneMatch, in.IfModifiedSince, in.IfUnmodifiedSince); err != nil {
-		return nil, err
+		return nil, unread(ctx, &info, err)
 	}
 	r, err := pick(&info, in.Range, in.PartNumber)
 	if err != nil {
@@ -113,8 +115,8 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 		VersionId: ptr(shownVersion(bk, info.Version)),
 	}
 	out.ObjectLockMode, out.ObjectLockRetainUntilDate, out.ObjectLockLegalHoldStatus = locked(a)
-	if in.ChecksumMode == types.ChecksumModeEnabled && r.N == info.Size {
-		sum := full(&info)
+	if in.ChecksumMode == types.ChecksumModeEnabled {
+		sum := r.sum(&info)
 		s := sum.sums()
 		out.ChecksumType = sum.Type
 		out.ChecksumCRC32, out.ChecksumCRC32C, out.ChecksumCRC64NVME = s.CRC32, s.CRC32C, s.CRC64NVME
@@ -151,6 +153,7 @@ func (b *backend) GetObjectAttributes(ctx context.Context, in *s3.GetObjectAttri
 	}
 	if len(info.Parts) > 0 {
 		out.ObjectParts = objectParts(&info, in.PartNumberMarker, in.MaxParts)
+		countParts(ctx, len(info.Parts))
 	}
 	return out, nil
 }
@@ -197,11 +200,37 @@ func readable(info *object.Info, ifMatch, ifNoneMatch *string, since, until *tim
 	})
 }
 
+// unread lets the reply that nothing has changed say what has not, as HTTP asks for and caches count on.
+func unread(ctx context.Context, info *object.Info, err error) error {
+	rctx, ok := ctx.(*fasthttp.RequestCtx)
+	if ok && errors.Is(err, s3err.GetAPIError(s3err.ErrNotModified)) {
+		rctx.Response.Header.Set("ETag", quoted(info.ETag))
+		rctx.Response.Header.Set("Last-Modified", info.Modified.UTC().Format(http.TimeFormat))
+	}
+	return err
+}
+
 // picked is the part of an object that a request asks for.
 type picked struct {
 	object.Range
 	partial bool
 	parts   *int32
+	part    *object.PartInfo // where one was asked for by its number
+}
+
+// sum returns the checksum of what was picked: the part's own where the object's is made of those of its parts,
+// and none where it is a range, of which nothing is known.
+func (p *picked) sum(info *object.Info) checksum {
+	whole := full(info)
+	switch {
+	case p.part != nil && whole.Type == types.ChecksumTypeComposite:
+		c := partChecksum(whole.Algorithm, p.part)
+		c.Type = whole.Type
+		return c
+	case p.N == info.Size:
+		return whole
+	}
+	return checksum{}
 }
 
 func (p *picked) header(size int64) *string {
@@ -237,7 +266,8 @@ func pick(info *object.Info, header *string, part *int32) (picked, error) {
 		for i := range info.Parts[:*part-1] {
 			p.Off += info.Parts[i].Size
 		}
-		p.N = info.Parts[*part-1].Size
+		p.part = &info.Parts[*part-1]
+		p.N = p.part.Size
 		p.partial = p.N > 0 // no range says no bytes
 	default:
 		if *part > 1 {

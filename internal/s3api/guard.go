@@ -34,7 +34,7 @@ var knownArgs = setOf(
 	"accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption", "id", "intelligent-tiering",
 	"inventory", "legal-hold", "lifecycle", "location", "logging", "metrics", "notification", "object-lock",
 	"ownershipControls", "partNumber", "policy", "policyStatus", "publicAccessBlock", "replication", "requestPayment",
-	"restore", "retention", "select", "select-type", "tagging", "torrent", "uploadId", "uploads", "versionId",
+	"restore", "retention", "select", "select-type", "tagging", "uploadId", "uploads", "versionId",
 	"versioning", "versions", "website",
 	// parameters
 	"continuation-token", "delimiter", "encoding-type", "fetch-owner", "key-marker", "list-type", "marker",
@@ -53,6 +53,7 @@ var refusedArgs = map[string]string{
 	"renameObject":             "renaming objects",
 	"session":                  "sessions of S3 Express",
 	"append":                   "appending to objects",
+	"torrent":                  "BitTorrent",
 	"position":                 "appending to objects",
 	"metadataTable":            "metadata tables",
 	"metadataConfiguration":    "metadata tables",

@@ -92,7 +92,7 @@ func (b *backend) ListObjects(ctx context.Context, in *s3.ListObjectsInput) (s3r
 		return s3response.ListObjectsResult{}, err
 	}
 	return s3response.ListObjectsResult{
-		Name: &l.Bucket, Prefix: e.some(l.Prefix), Marker: e.some(l.After), Delimiter: e.some(l.Delimiter), EncodingType: e.kind(),
+		Name: &l.Bucket, Prefix: shown(ctx, "prefix", e.text(l.Prefix)), Marker: shown(ctx, "marker", e.text(l.After)), Delimiter: e.some(l.Delimiter), EncodingType: e.kind(),
 		MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated, NextMarker: e.some(p.Next),
 		Contents: b.contents(e, &p, &types.Owner{ID: &bk.Owner}), CommonPrefixes: e.prefixes(p.Prefixes),
 	}, nil
@@ -119,10 +119,18 @@ func (b *backend) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input) 
 		owner = &types.Owner{ID: &bk.Owner}
 	}
 	return s3response.ListObjectsV2Result{
-		Name: &l.Bucket, Prefix: e.some(l.Prefix), StartAfter: e.some(start), Delimiter: e.some(l.Delimiter), EncodingType: e.kind(),
-		ContinuationToken: some(token), NextContinuationToken: some(tokenOfKey(p.Next)), MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated,
+		Name: &l.Bucket, Prefix: shown(ctx, "prefix", e.text(l.Prefix)), StartAfter: e.some(start), Delimiter: e.some(l.Delimiter), EncodingType: e.kind(),
+		ContinuationToken: shown(ctx, "continuation-token", token), NextContinuationToken: some(tokenOfKey(p.Next)), MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated,
 		KeyCount: ptr(int32(len(p.Objects) + len(p.Prefixes))), Contents: b.contents(e, &p, owner), CommonPrefixes: e.prefixes(p.Prefixes),
 	}, nil
+}
+
+// shown returns a parameter of a listing as the reply repeats it: also an empty one, where it was given.
+func shown(ctx context.Context, name, value string) *string {
+	if rctx, ok := ctx.(*fasthttp.RequestCtx); ok && rctx.QueryArgs().Has(name) {
+		return &value
+	}
+	return some(value)
 }
 
 // tokenPrefix tells a token that is not the key itself.
