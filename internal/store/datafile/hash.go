@@ -21,6 +21,8 @@ const (
 	lately = time.Second
 	// mostLanes bounds the hashes that are kept for it.
 	mostLanes = 64
+	// ahead is how many pieces of a body wait to be hashed.
+	ahead = 4
 )
 
 // hashes computes the MD5s of bodies.
@@ -78,7 +80,7 @@ func (h *hashes) giveBack(x md5simd.Hasher) {
 type hasher struct {
 	of   *hashes
 	now  hash.Hash      // is given the pieces where they are taken
-	lane md5simd.Hasher // now, where it is one of these
+	lane md5simd.Hasher // what it is computed with, where that is a lane
 
 	queue chan *buffer // else they go through here
 	done  chan []byte
@@ -94,19 +96,23 @@ func (h *hashes) begin(b *buffers, size int64, beside bool) *hasher {
 		x.now = md5.New() // one piece: another goroutine would only be waited for
 		return x
 	}
+	var sum hash.Hash
 	if h.many(active) {
 		if x.lane = h.lane(); x.lane != nil {
-			x.now = x.lane // takes a copy and works on its own goroutine
-			return x
+			sum = x.lane
 		}
 	}
+	if sum == nil {
+		sum = md5.New()
+	}
 	if !beside {
-		x.now = md5.New()
+		x.now = sum
 		return x
 	}
-	x.queue, x.done = make(chan *buffer, 3), make(chan []byte, 1)
+	// Several pieces wait for each hash, so that a lane has something to do while its body is read and written: below three
+	// busy lanes they are computed one by one, and slower than without lanes.
+	x.queue, x.done = make(chan *buffer, ahead), make(chan []byte, 1)
 	go func() {
-		sum := md5.New()
 		for p := range x.queue {
 			sum.Write(p.b[:p.n])
 			b.done(p)
