@@ -15,8 +15,9 @@ import (
 const (
 	// together is from how many bodies on their MD5s are computed side by side in the lanes of vector registers. Processor seconds
 	// for a GiB with AVX-512, one by one against side by side: 1 stream 1.9 and 2.7, 2 streams 1.9 and 2.4, 3 streams 1.9 and 1.2,
-	// 4 streams 1.9 and 0.9, 8 streams 1.9 and 0.45.
-	together = 3
+	// 4 streams 1.9 and 0.9, 8 streams 1.9 and 0.45. That is of bodies that never wait; of four that wait for a network and
+	// a busy disk it is seldom that three have something to hash at once, and then lanes cost more than they save.
+	together = 6
 	// lately is for how long it is done after so many were last seen: between two bodies of one client there is always a gap.
 	lately = time.Second
 	// mostLanes bounds the hashes that are kept for it.
