@@ -41,7 +41,7 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 		}()
 		next(ctx)
 		drain(ctx)
-		if c, ok := netConn(ctx).(*stallConn); ok && ctx.Response.ConnectionClose() && ctx.Request.Header.ContentLength() > 0 {
+		if c, ok := netConn(ctx).(*stallConn); ok && ctx.Response.ConnectionClose() && hasBody(ctx) {
 			c.linger.Store(true) // versitygw gave up on the body
 		}
 		body, streamed := ctx.Response.BodyStream().(*sentBody)
@@ -68,6 +68,12 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 		e.Duration = time.Since(start)
 		s.opts.Observe(e)
 	}
+}
+
+// hasBody says whether a request announced a body, by its length or in chunks.
+func hasBody(ctx *fasthttp.RequestCtx) bool {
+	n := ctx.Request.Header.ContentLength()
+	return n > 0 || n == -1
 }
 
 // netConn returns the connection that has the deadlines.

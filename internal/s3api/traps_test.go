@@ -128,9 +128,7 @@ func TestDocumentsAreBounded(t *testing.T) {
 		if _, err := io.WriteString(c, head+"Host: a\r\n\r\n"+strings.Repeat("x", 9000)); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.(*net.TCPConn).CloseWrite(); err != nil { // else what is left of the body is waited for
-			t.Fatal(err)
-		}
+		_ = c.(*net.TCPConn).CloseWrite() // else what is left of the body is waited for; the server may have ended it before
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
 			t.Fatalf("%s: %v", head, err)
