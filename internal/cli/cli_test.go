@@ -34,7 +34,9 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		program = filepath.Join(dir, "nebulaio")
-		if out, err := exec.Command("go", "build", "-o", program, "../../cmd/nebulaio").CombinedOutput(); err != nil {
+		build := exec.Command("go", "build", "-trimpath", "-o", program, "../../cmd/nebulaio")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as `make build` does, whose work is not done again then
+		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 			return 1
 		}

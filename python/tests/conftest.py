@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,13 @@ from pathlib import Path
 import pytest
 from nebulaio import _library, _process
 from support import ROOT
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Ctrl-C works in the tests, also where they run in the background of a shell, which lets its jobs ignore it."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -24,12 +24,18 @@ import (
 
 // binary is built once for all tests of the package.
 var binary = sync.OnceValues(func() (string, error) {
+	// What is looked at here is what go test's cache depends on: without it a result would outlive the code it is of.
+	for _, dir := range []string{"../../cmd", "../../internal"} {
+		if err := filepath.WalkDir(dir, func(_ string, _ os.DirEntry, err error) error { return err }); err != nil {
+			return "", err
+		}
+	}
 	dir, err := os.MkdirTemp("", "nebulaio-server-test-")
 	if err != nil {
 		return "", err
 	}
 	out := filepath.Join(dir, "nebulaio")
-	cmd := exec.Command("go", "build", "-o", out, "github.com/nebulaio/nebulaio/cmd/nebulaio")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", out, "github.com/nebulaio/nebulaio/cmd/nebulaio")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %v\n%s", err, text)
