@@ -31,6 +31,8 @@ var (
 	ErrNoSpace        error = sentinel{errs.IO, "no space is left on the device"}
 	ErrReadOnly       error = sentinel{errs.Permission, "the store cannot be written to"}
 	ErrClosed         error = sentinel{errs.Closed, "the store is closed"}
+	ErrWriterLeft     error = sentinel{errs.Invalid, "the file can still be written to"}
+	ErrInvalidSums    error = sentinel{errs.Invalid, "the sums are not those of the content"}
 )
 
 type sentinel struct {

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import "time"
+
+// Hello is the client's first message.
+type Hello struct {
+	Min, Max uint16 // versions that it speaks
+	Agent    string // the program, for logs
+}
+
+// Challenge is the server's answer to Hello.
+type Challenge struct {
+	Version uint16 // that is spoken from now on
+	Store   string // identity of the store, as the S3 endpoint's discovery tells it too
+	Nonce   [NonceSize]byte
+}
+
+// Proof says who the client is; see ClientMAC.
+type Proof struct {
+	AccessKey string
+	Nonce     [NonceSize]byte
+	MAC       [MACSize]byte
+}
+
+// Greeting ends the handshake: who the server is (see ServerMAC), and what it
+// allows. The settings are the client's defaults; those marked so the server enforces.
+type Greeting struct {
+	MAC [MACSize]byte
+	// Settings of the server's configuration, gpudirect.*.
+	BufferPoolSize  int64
+	MaxTransferSize int64 // enforced: no range of an Open or Move is longer
+	QueueDepth      uint32
+	Async           bool
+	P2P             bool
+	// Devices are the GPUs of this host that may be used, by index; none means all. Enforced.
+	Devices []uint32
+	// Writes says whether objects may be created through the door; else WritesWhy says why not.
+	Writes    bool
+	WritesWhy string
+	// Bounds of this connection.
+	MaxHandles uint32
+	MaxDraft   int64         // bytes of all drafts together
+	Idle       time.Duration // a connection that is silent for longer is ended; Ping keeps it
+}
+
+// Device is where the client's memory lies.
+type Device struct {
+	Index int32  // as the client counts; -1 for host memory
+	UUID  string // "GPU-…", empty where it is not known or for host memory
+}
+
+// What an Open wants, as bits.
+const (
+	// WantBuffered and WantDirect ask for a description through and past the page cache.
+	WantBuffered uint8 = 1 << iota
+	WantDirect
+	// WantInline takes content that lies with the metadata inside the reply, instead of descriptors.
+	WantInline
+	// WantSums asks for the sums of the blocks of the range, as many as the reply has room for.
+	WantSums
+	// WantStat asks for the description of the object alone: no handle is made.
+	WantStat
+)
+
+// OpenItem is one object of an Open.
+type OpenItem struct {
+	Bucket, Key, Version string
+	// Off and N are the range that will be read first; N of -1: up to the end of the
+	// object, or as far as MaxTransferSize allows. What lies beyond is asked for with Move.
+	Off, N int64
+}
+
+// Open asks for objects, all in one round trip. It is answered by one Opened or
+// more, each with some of the items in order; one item that fails does not keep the others.
+type Open struct {
+	Want   uint8
+	Device Device
+	Items  []OpenItem
+}
+
+// Opened answers an Open.
+type Opened struct {
+	First uint32 // place in the request of the first item here
+	Items []OpenedItem
+}
+
+// OpenedItem is one object that was opened, or the reason why not.
+type OpenedItem struct {
+	Err *Error // not nil: the object was not opened, and the rest is empty
+	// Handle names it in later requests; 0 where nothing is held (inline content, WantStat).
+	Handle   uint64
+	Size     int64
+	ETag     string
+	CRC64    uint64 // of the whole content
+	Version  string // empty in a bucket without versions
+	Modified time.Time
+	// Off and N are the range that was granted.
+	Off, N int64
+	// Inline is the whole content, where it was asked for and lies with the metadata.
+	Inline    []byte
+	HasInline bool
+	// Has tells which descriptors come with the packet, in this order, items in order: WantBuffered, WantDirect.
+	Has uint8
+	// Refused says why WantDirect was not granted; empty where it was or was not asked for.
+	Refused string
+	// SumsFirst is the block that Sums begin with; blocks that are not there are asked for with Sums.
+	SumsFirst int64
+	Sums      []uint64
+}
+
+// Range is N bytes from Off.
+type Range struct{ Off, N int64 }
+
+// Move tells of ranges of an open object, or of a draft, that are going to be
+// moved. Each is one transfer and no longer than MaxTransferSize. It is answered by Ack.
+type Move struct {
+	Handle uint64
+	Device Device
+	Ranges []Range
+}
+
+// Sums asks for sums of blocks; it is answered by SumsReply with at most N of them.
+type Sums struct {
+	Handle   uint64
+	First, N int64
+}
+
+// SumsReply answers Sums.
+type SumsReply struct {
+	First int64
+	Sums  []uint64
+}
+
+// Report is what a client says of bytes that it has moved, for the server's metrics.
+type Report struct {
+	Write  bool
+	Device string // "cuda:0", "host"
+	Route  string // as in transfer reports: "page_cache", "o_direct", "cufile_p2p" …; empty for a stage that no route has
+	Stage  string // "read", "copy", "write"
+	Bytes  int64
+	Time   time.Duration
+}
+
+// Close lets go of handles. It is answered by Ack.
+type Close struct {
+	Handles []uint64
+	Reports []Report
+}
+
+// Pair is a name and a value.
+type Pair struct{ Name, Value string }
+
+// Create asks for a new object that the client will write; it is answered by Created.
+type Create struct {
+	Bucket, Key string
+	Size        int64 // at most so many bytes will be written
+	Device      Device
+	Want        uint8 // WantBuffered, WantDirect
+	ContentType string
+	Metadata    []Pair
+	IfMatch     string
+	IfNoneMatch string
+}
+
+// Created answers Create.
+type Created struct {
+	Handle  uint64
+	Has     uint8
+	Refused string
+	Path    string // of the file, for messages
+}
+
+// AddSums tells sums of blocks of a draft ahead of Commit, where there are more than fit into it. It is answered by Ack.
+type AddSums struct {
+	Handle uint64
+	First  int64
+	Sums   []uint64
+}
+
+// Commit publishes a draft whose descriptions the client has closed; it is answered by Committed.
+type Commit struct {
+	Handle  uint64
+	Size    int64
+	CRC64   uint64
+	First   int64 // block of the first sum here; those before came with AddSums
+	Sums    []uint64
+	Reports []Report
+}
+
+// Committed answers Commit: the object is durable and visible.
+type Committed struct {
+	ETag, Version string
+	Modified      time.Time
+}
+
+// Abort ends a draft without a trace; it is answered by Ack.
+type Abort struct{ Handle uint64 }
+
+// List asks for one page of a bucket; it is answered by Listed.
+type List struct {
+	Bucket, Prefix, Delimiter, After string
+	Limit                            uint32
+}
+
+// ListedItem is one object of a page.
+type ListedItem struct {
+	Key, ETag string
+	Size      int64
+	Modified  time.Time
+}
+
+// Listed answers List. It may have fewer entries than were asked for.
+type Listed struct {
+	Items     []ListedItem
+	Prefixes  []string
+	Truncated bool
+	Next      string // After of the next page
+}
+
+// Ping keeps a silent connection; it is answered by Ack.
+type Ping struct{}
+
+// Ack answers requests that have nothing else to say.
+type Ack struct{}
+
+// Error says why a request failed.
+type Error struct {
+	Kind    uint8  // an errs.Kind
+	Code    string // for programs: "NoSuchKey", "AccessDenied", "WriterLeft" …
+	Message string
+	Fix     string
+}
