@@ -6,12 +6,14 @@
 // A flag wins over the environment, which wins over the file, which wins over
 // the default. A key that is not in the table, a value of another type and a
 // key given twice are refused with the place, the offending value and the
-// nearest known key: a setting that has no effect is never accepted.
+// nearest known key: a setting that has no effect is not accepted, or, where
+// clients of other systems set it, accepted with a note that says so.
 package config
 
 import (
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -43,7 +45,8 @@ type Config struct {
 	AccessLog bool
 	PProf     bool
 
-	GPUDirect, S3Express, RDMA bool
+	GPUDirect       GPUDirect
+	S3Express, RDMA bool
 
 	sources map[string]Source
 }
@@ -72,6 +75,45 @@ type Limits struct {
 type Scrub struct {
 	Interval time.Duration // 0: never by itself
 	Rate     int64         // bytes a second; 0: as fast as it goes
+}
+
+// GPUDirect says whether the door for GPUDirect clients is served, where, and within which bounds.
+type GPUDirect struct {
+	Enabled         bool
+	Socket          string // empty: gpudirect.sock in the data directory
+	BufferPoolSize  int64
+	EnableAsync     bool
+	DeviceIDs       []string // numbers; see Devices
+	MaxTransferSize int64
+	EnableP2P       bool
+	QueueDepth      int
+	IdleTimeout     time.Duration
+	MaxConnections  int
+	MaxHandles      int
+	MaxDraftBytes   int64
+}
+
+// Devices are the GPUs of this host that may be used, by index; none means all.
+func (g GPUDirect) Devices() []int {
+	var all []int
+	for _, text := range g.DeviceIDs {
+		if n, err := strconv.Atoi(text); err == nil { // the table lets nothing else in
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// NoRDMA is what rdma.enabled has to say in this version.
+const NoRDMA = "there is no RDMA transport in this version: clients on other hosts move objects over TCP, those on this host through the GPUDirect door"
+
+// Notes are what a setting that is accepted does not do, in sentences; none where everything is done.
+func (c *Config) Notes() []string {
+	var all []string
+	if c.RDMA {
+		all = append(all, "rdma.enabled is true, and "+NoRDMA)
+	}
+	return all
 }
 
 // Origin is where a value came from.

@@ -5,6 +5,7 @@ package config_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,8 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Address != "127.0.0.1:9000" || c.ConsoleAddress != "127.0.0.1:9001" || c.InlineSize != 16<<10 || c.DrainTimeout != 30*time.Second ||
-		c.VerifyReads != "first" || c.ETag != "md5" || c.TLS.Enabled() || c.GPUDirect || len(c.TLS.Hosts) != 3 || c.Limits.Connections != 16384 {
+		c.VerifyReads != "first" || c.ETag != "md5" || c.TLS.Enabled() || c.GPUDirect.Enabled || c.GPUDirect.MaxTransferSize != 268435456 || c.GPUDirect.BufferPoolSize != 1073741824 ||
+		c.GPUDirect.QueueDepth != 64 || !c.GPUDirect.EnableAsync || !c.GPUDirect.EnableP2P || len(c.GPUDirect.Devices()) != 0 || len(c.Notes()) != 0 || len(c.TLS.Hosts) != 3 || c.Limits.Connections != 16384 {
 		t.Errorf("%+v", c)
 	}
 	for _, v := range c.Values() {
@@ -85,6 +87,9 @@ func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
 		"tls.hosts": "a.example,b.example", "limits.connections": "7", "limits.requests": "8", "limits.header_bytes": "9KiB", "limits.idle": "7s", "limits.header": "8s", "limits.stall": "9s",
 		"drain_timeout": "1m30s", "scrub.interval": "1h", "scrub.rate": "1GiB", "log_level": "debug", "log_format": "json",
 		"allow_default_credentials": "true", "access_log": "true", "pprof": "true", "tls.generate": "true",
+		"gpudirect.enabled": "true", "gpudirect.socket": "/run/door.sock", "gpudirect.buffer_pool_size": "2GiB", "gpudirect.enable_async": "false", "gpudirect.device_ids": "1,3",
+		"gpudirect.max_transfer_size": "64MiB", "gpudirect.enable_p2p": "false", "gpudirect.queue_depth": "7", "gpudirect.idle_timeout": "7m", "gpudirect.max_connections": "8",
+		"gpudirect.max_handles": "9", "gpudirect.max_draft_bytes": "10GiB", "rdma.enabled": "true",
 	}
 	for _, k := range config.Keys() {
 		text, ok := other[k.Name]
@@ -185,10 +190,14 @@ func TestWhatIsRefusedSaysWhereAndWhat(t *testing.T) {
 		{"etag_buckets:\n  a: sha1\n", `etag_buckets has "sha1" for "a"; expected md5 or crc64nvme`},
 		{"etag_buckets:\n  a: md5\n  a: md5\n", `:3: "etag_buckets" names "a" twice`},
 		{"root_password: secretsecret\n", `:1: "root_password" is not accepted in a file`},
-		{"gpudirect:\n  enabled: true\n", `:2: gpudirect.enabled "true" is not in this version yet`},
-		{"gpudirect:\n  queue_depth: 64\n", `:2: unknown key "gpudirect.queue_depth"`},
+		{"s3_express:\n  enabled: true\n", `:2: s3_express.enabled "true" is not in this version yet`},
+		{"gpudirect:\n  depth: 64\n", `:2: unknown key "gpudirect.depth"`},
+		{"gpudirect:\n  queue_depth: 0\n", "expected a whole number from 1 to 4096"},
+		{"gpudirect:\n  device_ids: [0, x]\n", `has the item "x", which is no index of a GPU`},
+		{"gpudirect:\n  device_ids: [-1]\n", "is no index of a GPU"},
+		{"gpudirect:\n  socket: door.sock\n", "is no absolute path"},
+		{"gpudirect:\n  max_transfer_size: 10\n", "is out of range; expected 1MiB"},
 		{"s3_express:\n  enabled: true\n", "is not in this version yet"},
-		{"rdma:\n  enabled: true\n", "is not in this version yet"},
 		{"a: &x 1\nb: *x\n", ":1: anchors, aliases"},
 		{"<<: {region: a}\n", ":1: anchors, aliases"},
 		{"- a\n", ":1: the file is a list; expected KEY: VALUE lines"},
@@ -220,7 +229,7 @@ func TestFlagsAndVariablesThatAreRefused(t *testing.T) {
 		{config.Inputs{Flags: map[string]string{"etag_buckets": "a=md5,a=md5"}}, `names "a" twice`},
 		{config.Inputs{Flags: map[string]string{"root_password": "x"}}, "which this key does not have"},
 		{config.Inputs{Env: env(map[string]string{"NEBULAIO_ROOT_USER": "someone"})}, "only one of NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD"},
-		{config.Inputs{Env: env(map[string]string{"NEBULAIO_GPUDIRECT_ENABLED": "true"})}, "not in this version yet"},
+		{config.Inputs{Env: env(map[string]string{"NEBULAIO_S3_EXPRESS_ENABLED": "true"})}, "not in this version yet"},
 		{config.Inputs{File: "does-not-exist.yaml"}, "does-not-exist.yaml"},
 	} {
 		if _, err := config.Load(c.in); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -276,4 +285,24 @@ func FuzzFile(f *testing.F) {
 			t.Error("values are missing")
 		}
 	})
+}
+
+// TestTheSeedsSettings: every key of the public documentation of GPUDirect is taken as it is written there, from a file and from the environment.
+func TestTheSeedsSettings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(file, []byte("gpudirect:\n  enabled: true\n  device_ids: [0, 1]\n  buffer_pool_size: 4294967296\n  max_transfer_size: 268435456\n  enable_async: true\n  enable_p2p: true\n  queue_depth: 64\nrdma:\n  enabled: true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"NEBULAIO_GPUDIRECT_BUFFER_POOL_SIZE": "1073741824", "NEBULAIO_GPUDIRECT_ENABLE_P2P": "false", "NEBULAIO_GPUDIRECT_DEVICE_IDS": "2,3", "NEBULAIO_GPUDIRECT_SOCKET": "/run/x.sock"}
+	c, err := config.Load(config.Inputs{File: file, Env: func(name string) string { return env[name] }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := c.GPUDirect
+	if !g.Enabled || g.BufferPoolSize != 1<<30 || g.MaxTransferSize != 256<<20 || !g.EnableAsync || g.EnableP2P || g.QueueDepth != 64 || g.Socket != "/run/x.sock" || !slices.Equal(g.Devices(), []int{2, 3}) {
+		t.Errorf("%+v", g)
+	}
+	if n := c.Notes(); len(n) != 1 || !strings.Contains(n[0], "no RDMA transport") || !strings.Contains(n[0], "TCP") {
+		t.Errorf("notes %q", n)
+	}
 }

@@ -285,3 +285,21 @@ func hostName(s string) string {
 	}
 	return ""
 }
+
+func socketPath(s string) string {
+	switch {
+	case s == "":
+	case !path.IsAbs(s):
+		return "is no absolute path; expected one such as /run/nebulaio/gpudirect.sock"
+	case len(s) > 107:
+		return fmt.Sprintf("has %d bytes; a Unix socket's name may have 107", len(s))
+	}
+	return ""
+}
+
+func deviceIndex(s string) string {
+	if n, err := strconv.Atoi(s); err != nil || n < 0 || n > 63 || strconv.Itoa(n) != s {
+		return "is no index of a GPU; expected a number from 0 to 63"
+	}
+	return ""
+}

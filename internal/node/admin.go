@@ -26,6 +26,8 @@ type Admin interface {
 	// Scrub reads all content at up to rate bytes a second (0: without limit) and checks it. Progress, where
 	// given, is called now and then from one goroutine. One scrub runs at a time.
 	Scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error)
+	// Door tells how the GPUDirect door stands.
+	Door(ctx context.Context) (Door, error)
 	// Running says whether a server runs on the store.
 	Running() bool
 	// Close lets go of the store, or of the connection.
@@ -42,6 +44,7 @@ type User struct {
 type local struct {
 	store    store
 	accounts *iam.Service
+	door     func() Door
 	scrub    *sync.Mutex // one scrub at a time
 	close    func() error
 }
@@ -79,6 +82,9 @@ func (l *local) Scrub(ctx context.Context, rate int64, progress func(ScrubProgre
 	defer l.scrub.Unlock()
 	return l.store.scrub(ctx, rate, progress)
 }
+
+// Door asks the door.
+func (l *local) Door(context.Context) (Door, error) { return l.door(), nil }
 
 // Running is false: the store is held open by this process.
 func (l *local) Running() bool { return false }

@@ -60,6 +60,13 @@ func (r *remote) Stats(ctx context.Context) (Stats, error) {
 	return s, r.call(ctx, http.MethodGet, "/v1/stats", nil, &s)
 }
 
+// Door asks the server.
+func (r *remote) Door(ctx context.Context) (Door, error) {
+	var d Door
+	err := r.call(ctx, http.MethodGet, "/v1/gpudirect", nil, &d)
+	return d, err
+}
+
 // Scrub lets the server read its store and follows it.
 func (r *remote) Scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error) {
 	resp, err := r.send(ctx, http.MethodPost, "/v1/scrub", map[string]int64{"rate": rate})

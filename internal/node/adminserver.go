@@ -81,6 +81,10 @@ func adminHandler(a Admin) http.Handler {
 		s, err := a.Stats(r.Context())
 		answer(w, s, err)
 	})
+	mux.HandleFunc("GET /v1/gpudirect", func(w http.ResponseWriter, r *http.Request) {
+		d, err := a.Door(r.Context())
+		answer(w, d, err)
+	})
 	mux.HandleFunc("POST /v1/scrub", func(w http.ResponseWriter, r *http.Request) { serveScrub(a, w, r) })
 	return mux
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	door "github.com/nebulaio/nebulaio/internal/gpudirect/server"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
@@ -115,6 +116,9 @@ func TestEverySeriesIsThereFromTheStart(t *testing.T) {
 func TestTheListOfMetricsIsDocumented(t *testing.T) {
 	m := newMetrics("1", gauges{none, none})
 	if err := m.watch(func(context.Context) (Stats, error) { return Stats{}, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.watchDoor(func() (door.Stats, bool) { return door.Stats{Moved: []door.Moved{{Route: "direct"}}}, true }); err != nil {
 		t.Fatal(err)
 	}
 	doc, err := os.ReadFile("../../docs/server.md")

@@ -56,6 +56,15 @@ type Started struct {
 	SecretKey   string `json:"secret_key,omitempty"`  // only where everybody knows it
 	Fingerprint string `json:"fingerprint,omitempty"` // SHA-256 of the certificate
 	CA          string `json:"ca,omitempty"`          // file with the certificate to trust, where it was generated
+	// GPUDirect is the door for clients on this host: where it is, or why it is not served.
+	GPUDirect StartedDoor `json:"gpudirect"`
+}
+
+// StartedDoor is what a user needs to know of the GPUDirect door.
+type StartedDoor struct {
+	Enabled bool   `json:"enabled"`
+	Socket  string `json:"socket,omitempty"`
+	Reason  string `json:"reason,omitempty"`
 }
 
 // server is a Run under way.
@@ -65,6 +74,7 @@ type server struct {
 	root    credentials
 	cert    atomic.Pointer[certificate]
 	front   atomic.Pointer[s3api.Server]
+	gate    atomic.Pointer[gate]
 	metrics *metrics
 	console *console
 	broken  atomic.Pointer[error] // why the store takes no more changes
@@ -139,13 +149,21 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 		ETag: func(bucket string) object.ETagKind { return object.ETagKind(c.ETagOf(bucket)) },
 		Limits: s3api.Limits{Connections: c.Limits.Connections, Requests: c.Limits.Requests, HeaderBytes: int(c.Limits.HeaderBytes),
 			Idle: c.Limits.Idle, Header: c.Limits.Header, Stall: c.Limits.Stall},
-		Drain: c.DrainTimeout, Observe: s.observe(), Log: component(s.log, "s3"),
+		Drain: c.DrainTimeout, Observe: s.observe(), Discovery: s.discover, Log: component(s.log, "s3"),
 	})
 	if err != nil {
 		return err
 	}
 	s.front.Store(front)
-	admin := &local{store: st, accounts: accounts, scrub: &s.scrubs, close: func() error { return nil }}
+	gate, err := s.openGate(ctx, st, accounts, front.Authorizer())
+	if err != nil {
+		front.Close()
+		return err
+	}
+	defer gate.close()
+	s.gate.Store(gate)
+	gate.say(s)
+	admin := &local{store: st, accounts: accounts, door: gate.status, scrub: &s.scrubs, close: func() error { return nil }}
 	stopAdmin, err := s.serveAdmin(admin)
 	if err != nil {
 		return err
@@ -154,12 +172,16 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	if err := s.metrics.watch(st.stats); err != nil {
 		return err
 	}
+	if err := s.metrics.watchDoor(s.doorStats); err != nil {
+		return err
+	}
 
 	// Requests end with drain, work in the background at once.
 	serving, drain := context.WithCancel(context.WithoutCancel(ctx))
 	defer drain()
 	ended := make(chan error, 1)
 	go func() { ended <- front.Serve(serving) }()
+	shut := gate.serve(serving)
 	bg, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { s.scrubRegularly(bg, admin, st) })
@@ -173,12 +195,23 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	select {
 	case err = <-ended: // a listener failed
 		s.console.set(failed)
+		ended <- nil
+	case err = <-shut:
+		s.console.set(failed)
+		shut = nil
 	case <-ctx.Done():
 		s.console.set(draining)
 		s.tell("STOPPING=1")
 		log.Info("draining", "reason", fmt.Sprint(context.Cause(ctx)), "timeout", c.DrainTimeout.String())
-		drain()
-		err = <-ended
+	}
+	drain() // of both at the same time
+	if e := <-ended; err == nil {
+		err = e
+	}
+	if gate.server != nil && shut != nil {
+		if e := <-shut; err == nil {
+			err = e
+		}
 	}
 	return err
 }
@@ -193,6 +226,9 @@ func (s *server) started(s3, side net.Addr) {
 	info := Started{
 		Version: s.Version, PID: os.Getpid(), Region: c.Region, Data: c.Data, AccessKey: s.root.access,
 		Endpoint: scheme + "://" + reachable(c.Address, s3), Console: scheme + "://" + reachable(c.ConsoleAddress, side),
+	}
+	if g := s.gate.Load(); g != nil {
+		info.GPUDirect = StartedDoor{Enabled: g.about.Served, Socket: g.about.Socket, Reason: g.about.Reason}
 	}
 	if s.root.wellKnown {
 		info.SecretKey = s.root.secret
@@ -319,7 +355,28 @@ func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 		_ = st.Close()
 		return nil, err
 	}
-	return &local{store: st, accounts: accounts, scrub: new(sync.Mutex), close: st.Close}, nil
+	return &local{store: st, accounts: accounts, door: func() Door { return closedDoor(c) }, scrub: new(sync.Mutex), close: st.Close}, nil
+}
+
+// LookAtDoor tells of the GPUDirect door of the store that a configuration names: of the
+// server that runs on it, else what the configuration says. No store is opened.
+func LookAtDoor(ctx context.Context, c *config.Config) (d Door, running bool, err error) {
+	conn, err := dialAdmin(ctx, c.Data)
+	if err != nil {
+		return closedDoor(c), false, nil
+	}
+	_ = conn.Close()
+	r := newRemote(c.Data)
+	defer r.Close()
+	d, err = r.Door(ctx)
+	return d, true, err
+}
+
+// closedDoor is the door where no server runs.
+func closedDoor(c *config.Config) Door {
+	d := Door{Settings: doorSettings(c), Notes: c.Notes(), Reason: "no server runs on " + c.Data, Fix: "start one: nebulaio server --gpudirect-enabled"}
+	d.Socket, _ = doorPath(c) // without a working directory it cannot be told
+	return d
 }
 
 // storeExists refuses a directory that holds no store: who looks at a store

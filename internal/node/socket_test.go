@@ -42,6 +42,10 @@ func (f *fakeAdmin) RemoveUser(_ context.Context, name string) error {
 	f.added.AccessKey = name
 	return f.err
 }
+func (f *fakeAdmin) Door(context.Context) (Door, error) {
+	return Door{Served: true, Socket: "/run/door.sock"}, nil
+}
+
 func (f *fakeAdmin) Stats(context.Context) (Stats, error) { return f.stats, f.err }
 func (f *fakeAdmin) Scrub(_ context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error) {
 	progress(ScrubProgress{Done: rate, Total: 2 * rate})

@@ -17,6 +17,11 @@ const formatFile = "FORMAT"
 // store is what the server needs of a store beside the objects.
 type store interface {
 	object.Store
+	object.Handles
+	// id is the store's identity, the same for as long as it exists.
+	id() string
+	// canDraft says why objects cannot be written through descriptions of their files here; nil where they can.
+	canDraft(ctx context.Context) error
 	stats(ctx context.Context) (Stats, error)
 	scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error)
 }
@@ -40,6 +45,10 @@ type Stats struct {
 	OpenFiles     int64 `json:"open_files"`     // data files held open
 	Unsettled     int64 `json:"unsettled"`      // files that wait for their place
 	Removing      int64 `json:"removing"`       // files that wait for being removed
+	HeldFiles     int64 `json:"held_files"`     // files that exist only because a client was handed them
+	HeldBytes     int64 `json:"held_bytes"`     // of their content
+	DraftFiles    int64 `json:"draft_files"`    // files that clients are writing
+	DraftBytes    int64 `json:"draft_bytes"`    // of the disk that those take
 	FreeBytes     int64 `json:"free_bytes"`     // on the file system of the store; -1: not known
 
 	Failure string `json:"failure,omitempty"` // why the store takes no more changes
@@ -133,6 +142,10 @@ func openStore(ctx context.Context, c *config.Config, e events) (store, error) {
 	return onDisk{st}, nil
 }
 
+func (s onDisk) id() string { return s.ID() }
+
+func (s onDisk) canDraft(ctx context.Context) error { return s.CanDraft(ctx) }
+
 func (s onDisk) stats(context.Context) (Stats, error) {
 	d, err := s.Stats()
 	if err != nil {
@@ -142,7 +155,8 @@ func (s onDisk) stats(context.Context) (Stats, error) {
 		Buckets: d.Buckets, Objects: d.Objects, Versions: d.Versions, Markers: d.Markers, Bytes: d.Bytes, InlineBytes: d.InlineBytes,
 		Files: d.Files, Uploads: d.Uploads, UploadBytes: d.PartBytes, Damage: d.Damage,
 		MetadataBytes: int64(d.Metadata.DiskBytes), LogBytes: int64(d.Metadata.LogBytes), LogSyncs: int64(d.Metadata.SyncCount),
-		OpenFiles: d.OpenFiles, Unsettled: d.Unsettled, Removing: d.Removing, FreeBytes: d.FreeBytes, Failure: d.Failure,
+		OpenFiles: d.OpenFiles, Unsettled: d.Unsettled, Removing: d.Removing,
+		HeldFiles: d.HeldFiles, HeldBytes: d.HeldBytes, DraftFiles: d.DraftFiles, DraftBytes: d.DraftBytes, FreeBytes: d.FreeBytes, Failure: d.Failure,
 	}, nil
 }
 

@@ -49,6 +49,10 @@ func newStoreCollector(stats func(context.Context) (Stats, error)) *storeCollect
 	add(now, "open_files", "Data files held open.", func(s Stats) int64 { return s.OpenFiles })
 	add(now, "unsettled_files", "Data files that wait for their place.", func(s Stats) int64 { return s.Unsettled })
 	add(now, "removing_files", "Data files that wait for being removed.", func(s Stats) int64 { return s.Removing })
+	add(now, "held_files", "Data files that were removed, or made for a client alone, and that a client still has.", func(s Stats) int64 { return s.HeldFiles })
+	add(now, "held_bytes", "Bytes of content of the files that were removed, or made for a client alone, and that a client still has.", func(s Stats) int64 { return s.HeldBytes })
+	add(now, "draft_files", "Data files that clients are writing.", func(s Stats) int64 { return s.DraftFiles })
+	add(now, "draft_bytes", "Bytes of the disk that the files take which clients are writing.", func(s Stats) int64 { return s.DraftBytes })
 	add(now, "free_bytes", "Free space of the file system.", func(s Stats) int64 { return s.FreeBytes })
 	return c
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-func settings(t *testing.T, flags map[string]string) *config.Config {
+func settings(t testing.TB, flags map[string]string) *config.Config {
 	t.Helper()
 	c, err := config.Load(config.Inputs{Flags: flags})
 	if err != nil {

@@ -103,7 +103,7 @@ type Access struct {
 	Account string // access key, already proved
 	Action  Action
 	Bucket  string
-	Key     string
+	Key     string // with ActionList: the prefix that is listed, for policies that speak of it
 	Version string
 }
 

@@ -44,7 +44,8 @@ func (s *Server) build() error {
 		opts = append(opts, vgw.WithHostStyle(o.Domain))
 	}
 	utils.SetBucketNameValidationStrict(true)
-	gateway, err := vgw.New(newBackend(o), middlewares.RootUserConfig{Access: root.AccessKey, Secret: root.Secret},
+	b := newBackend(o)
+	gateway, err := vgw.New(b, middlewares.RootUserConfig{Access: root.AccessKey, Secret: root.Secret},
 		o.Region, accounts{o.Accounts}, nil, nil, nil, operations{}, opts...)
 	if err != nil {
 		return errs.Wrap("start the S3 front end", "", err)
@@ -53,6 +54,7 @@ func (s *Server) build() error {
 	if err != nil {
 		return err
 	}
+	s.authorizer = newAuthorizer(o, b, app)
 	handler := app.Handler()
 	s.http = app.Server()
 	s.http.Handler = s.observe(handler)

@@ -80,6 +80,9 @@ func setOf(names ...string) map[string]struct{} {
 // another one: a rename for the PUT of an empty object, a session for a listing.
 func (s *Server) guard(ctx fiber.Ctx) error {
 	rctx := ctx.RequestCtx()
+	if s.discovers(rctx) {
+		return s.discover(ctx)
+	}
 	if e := rctx.Request.Header.Peek("If-Match"); len(e) > 0 && len(bytes.Trim(e, `"`)) == 0 {
 		// versitygw takes an empty ETag for no condition, and would overwrite what nothing can match.
 		return answer(ctx, s3err.GetPreconditionFailedErr(s3err.ConditionIfMatch))

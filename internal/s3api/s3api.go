@@ -51,6 +51,9 @@ type Options struct {
 	Limits Limits
 	// Drain is how long requests may go on after the context of Serve has ended; 0 means 30 s.
 	Drain time.Duration
+	// Discovery, where given, answers GET /.nebulaio/gpudirect, which needs no signature: what clients
+	// on this host may use instead of HTTP, as JSON. No bucket's name begins with a dot.
+	Discovery func() []byte
 	// Observe, where given, is told of every request once its last byte has been
 	// sent, from the goroutine that served it: it must be quick and must not keep the connection waiting.
 	Observe func(Event)
@@ -118,6 +121,8 @@ type Server struct {
 	conns *connTable
 	ready atomic.Bool
 	done  func()
+
+	authorizer *authorizer
 
 	inFlight atomic.Int64
 }

@@ -34,7 +34,7 @@ const (
 
 // world is a running front end and a client of it.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	scheme string
 	addr   string
 	store  object.Store
@@ -65,7 +65,7 @@ func (b *syncBuffer) String() string {
 }
 
 // start runs a front end over store (nil: a fresh model) until the test ends.
-func start(t *testing.T, store object.Store, change func(*Options)) *world {
+func start(t testing.TB, store object.Store, change func(*Options)) *world {
 	t.Helper()
 	if store == nil {
 		store = model.New()

@@ -96,6 +96,18 @@ func (i *OpenedItem) code(c *coder) {
 	c.sums(&i.Sums)
 }
 
+// Length is how many bytes the item takes in a message; HeaderSize and 8 more are the message's own.
+func (i *OpenedItem) Length() int {
+	if e := i.Err; e != nil {
+		return 1 + 1 + 4 + len(e.Code) + 4 + len(e.Message) + 4 + len(e.Fix)
+	}
+	const fixed = 1 + 8 + 8 + 4 + 8 + 4 + 8 + 8 + 8 + 1 + 4 + 1 + 4 + 8 + 4
+	return fixed + len(i.ETag) + len(i.Version) + len(i.Inline) + len(i.Refused) + 8*len(i.Sums)
+}
+
+// Length is how many bytes the item takes in a message.
+func (i *ListedItem) Length() int { return 4 + 4 + 8 + 8 + len(i.Key) + len(i.ETag) }
+
 // Type is TypeMove.
 func (*Move) Type() Type { return TypeMove }
 func (m *Move) code(c *coder) {

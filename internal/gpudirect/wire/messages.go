@@ -58,7 +58,7 @@ const (
 	WantDirect
 	// WantInline takes content that lies with the metadata inside the reply, instead of descriptors.
 	WantInline
-	// WantSums asks for the sums of the blocks of the range, as many as the reply has room for.
+	// WantSums asks for the sums of the blocks of the range (where N is -1: up to the end of the object), as many as the reply has room for.
 	WantSums
 	// WantStat asks for the description of the object alone: no handle is made.
 	WantStat
@@ -137,7 +137,7 @@ type SumsReply struct {
 type Report struct {
 	Write  bool
 	Device string // "cuda:0", "host"
-	Route  string // as in transfer reports: "page_cache", "o_direct", "cufile_p2p" …; empty for a stage that no route has
+	Route  string // as in transfer reports: "page_cache", "direct", "cufile_p2p", "socket" …; empty for a stage that no route has
 	Stage  string // "read", "copy", "write"
 	Bytes  int64
 	Time   time.Duration

@@ -22,8 +22,10 @@
 //
 // after which the requests are Open, Move, Sums, Close, Create, AddSums, Commit,
 // Abort, List and Ping. A request is answered by its reply or by Error, and a
-// message that cannot be understood ends the connection after an Error. When the
-// connection ends, every handle is let go and every draft is aborted.
+// message that cannot be understood ends the connection after an Error. Clients
+// number their requests from 1 on: an Error with number 0 is about the connection,
+// which the server then ends (it was silent for too long, or the server stops).
+// When the connection ends, every handle is let go and every draft is aborted.
 //
 // Every count and length is bounded by the constants of this package, before
 // anything is allocated for it.

@@ -16,6 +16,9 @@
 // power, at least one durable name. Whoever opens a file looks in data/, in tmp/,
 // and once more in data/, and therefore finds it while it moves.
 //
+// A file can be handed out as open descriptions of it (HandOut), keeps its names for as long, and
+// can be written by others in the same way (NewDraft).
+//
 // The sums are not kept here: they are returned to the caller, who keeps them with
 // its metadata and hands them in again for reading.
 //
@@ -91,6 +94,8 @@ type Files struct {
 	tmp  string
 	data string
 	join *checksum.Joiner
+	// native says that names can be opened by system calls too: the files have descriptors.
+	native bool
 
 	tmpDir *group // syncs tmp/
 
@@ -101,6 +106,8 @@ type Files struct {
 	settler settler
 	cache   cache
 	holds   holds
+	spills  spills
+	drafts  drafts
 	buffers buffers
 	hashes  hashes
 	checks  chan struct{} // bounds the blocks that are in memory to be compared
@@ -148,6 +155,7 @@ func Open(o Options) (*Files, error) {
 	if err != nil {
 		return nil, fail(op, f.tmp, err)
 	}
+	f.native = dir.Fd() != vfs.InvalidFd
 	f.tmpDir = newGroup(dir.Sync, dir.Close)
 	f.cache.start(f)
 	f.settler.start(f)

@@ -15,35 +15,51 @@ type holds struct {
 }
 
 type hold struct {
-	n      int
-	wanted bool // Remove was asked for it
+	n      int   // under holds.mu
+	size   int64 // under holds.mu; of the content, for those who count
+	wanted bool  // under holds.mu; Remove was asked for it
+	parked bool  // under holds.mu; settling has left its first name, under which it may have been opened
+
+	sumsMu sync.Mutex
+	sums   []uint64 // shared by all who were handed the file
+	loaded bool
 }
 
-// Hold keeps the file's name until release is called, once: who was handed a descriptor may need the name (cuFile refuses a file
+// Hold keeps the file's names until release is called, once: who was handed a descriptor may need the name (cuFile refuses a file
 // without one). Readers need no hold: a file keeps its bytes while it is open.
 func (f *Files) Hold(id ID) (release func()) {
+	_, release = f.hold(id, 0)
+	return release
+}
+
+// hold is Hold of content of that size.
+func (f *Files) hold(id ID, size int64) (h *hold, release func()) {
 	f.holds.mu.Lock()
 	defer f.holds.mu.Unlock()
 	if f.holds.of == nil {
 		f.holds.of = map[ID]*hold{}
 	}
-	h := f.holds.of[id]
+	h = f.holds.of[id]
 	if h == nil {
 		h = &hold{}
 		f.holds.of[id] = h
 	}
 	h.n++
-	return sync.OnceFunc(func() {
+	h.size = max(h.size, size)
+	return h, sync.OnceFunc(func() {
 		f.holds.mu.Lock()
 		h.n--
 		last := h.n == 0
 		if last {
 			delete(f.holds.of, id)
 		}
-		wanted := last && h.wanted
+		wanted, parked := last && h.wanted, last && h.parked
 		f.holds.mu.Unlock()
-		if wanted && f.opts.Released != nil {
+		switch {
+		case wanted && f.opts.Released != nil:
 			f.opts.Released(id)
+		case parked && !wanted:
+			f.settler.resume(id)
 		}
 	})
 }
@@ -57,6 +73,31 @@ func (h *holds) want(id ID) bool {
 		x.wanted = true
 	}
 	return x != nil
+}
+
+// park takes the first name of a file that is settled away, unless the file is held: then it notes that this is left to do, and
+// says so. Nobody comes to hold it in between.
+func (h *holds) park(id ID, take func() error) (parked bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if x := h.of[id]; x != nil {
+		x.parked = true
+		return true, nil
+	}
+	return false, take()
+}
+
+// orphans are the files that exist only because they are held, and their bytes.
+func (h *holds) orphans() (n int, bytes int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, x := range h.of {
+		if x.wanted {
+			n++
+			bytes += x.size
+		}
+	}
+	return n, bytes
 }
 
 // Remove takes away the names of files, in tmp/ and in data/, durably: after it the caller can strike them off its list. A file

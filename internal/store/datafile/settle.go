@@ -61,6 +61,11 @@ func (f *Files) Settle(ids ...ID) {
 		}
 	}
 	s.mu.Unlock()
+	s.rouse()
+}
+
+// rouse tells the settler that there is work.
+func (s *settler) rouse() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -190,7 +195,11 @@ func (s *settler) settleIn(dir string, ids []ID) ([]ID, error) {
 	s.f.names.Lock()
 	var moved []ID
 	for _, id := range linked {
-		if err := s.f.fs.Remove(s.f.tmpName(id)); err != nil && !missing(err) {
+		parked, err := s.f.holds.park(id, func() error { return s.f.fs.Remove(s.f.tmpName(id)) })
+		if parked {
+			continue // it may be open under this name; resume goes on when nobody holds it
+		}
+		if err != nil && !missing(err) {
 			lose([]ID{id}, fail(op, s.f.tmpName(id), err))
 			continue
 		}
@@ -199,6 +208,16 @@ func (s *settler) settleIn(dir string, ids []ID) ([]ID, error) {
 	}
 	s.f.names.Unlock()
 	return moved, failed
+}
+
+// resume goes on with a file that settling had left because it was held.
+func (s *settler) resume(id ID) {
+	s.mu.Lock()
+	if _, ok := s.moving[id]; ok {
+		s.waiting = append(s.waiting, id)
+	}
+	s.mu.Unlock()
+	s.rouse()
 }
 
 // expect notes files as such that are to be settled, so that those that fail are tried again.

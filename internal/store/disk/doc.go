@@ -60,6 +60,13 @@
 // a key waits for a change of it that is not durable yet; listings do not.
 // Files on the removal list are removed afterwards, behind the scenes.
 //
+// # Files in the hands of clients
+//
+// Handle gives out open descriptions of a version's file. The file is held: where the version goes, the file waits on the removal list until it
+// is let go of, and it keeps the name it was opened with even while it settles. Content that lies here is written to tmp/ for that.
+// NewDraft makes a file in tmp/ that a client writes; Commit asks the kernel, by a read lease, whether
+// anybody can still write to it, and then goes the way of Put. What is in tmp/ and no record knows was never acknowledged: a crash ends drafts.
+//
 // # When the disk fails
 //
 // See fence. Where the log of the metadata finds no space it waits for space,

@@ -25,10 +25,14 @@ type Stats struct {
 	Removing          int64 // files that wait for being removed
 	Unsettled         int64 // files that wait for their place in data/
 	OpenFiles         int64 // data files kept open
-	Damage            int64 // damage met since the store was opened, each time it was met
-	FreeBytes         int64 // of the file system; -1 where it does not tell
-	Failure           string
-	Metadata          MetadataStats
+	// HeldFiles exist only because somebody was handed them: files that were removed meanwhile, and small content in a file of its own.
+	HeldFiles, HeldBytes int64
+	// DraftFiles are being written by clients; DraftBytes is what they take of the disk.
+	DraftFiles, DraftBytes int64
+	Damage                 int64 // damage met since the store was opened, each time it was met
+	FreeBytes              int64 // of the file system; -1 where it does not tell
+	Failure                string
+	Metadata               MetadataStats
 }
 
 // MetadataStats is what Pebble says.
@@ -85,6 +89,8 @@ func (s *Store) Stats() (Stats, error) {
 	st.Removing, st.Damage, st.FreeBytes = int64(s.remover.pending()), s.damaged.Load(), s.space.left()
 	f := s.files.Stats()
 	st.Unsettled, st.OpenFiles = int64(f.Settling), int64(f.Open)
+	st.HeldFiles, st.HeldBytes = int64(f.Held), f.HeldBytes
+	st.DraftFiles, st.DraftBytes = int64(f.Drafts), f.DraftBytes
 	if err := s.fence.failure(); err != nil {
 		st.Failure = err.Error()
 	}

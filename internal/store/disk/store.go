@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
@@ -66,6 +67,7 @@ type Store struct {
 	fence *fence
 	db    *pebble.DB
 	files *datafile.Files
+	join  *checksum.Joiner
 	uuid  string
 	names names
 
@@ -217,7 +219,7 @@ func (s *Store) closeDB() error {
 }
 
 func newStore(o Options) *Store {
-	s := &Store{opts: o, fs: o.FS, buckets: map[string]*bucket{}, patience: stallPatience}
+	s := &Store{opts: o, fs: o.FS, join: checksum.NewJoiner(), buckets: map[string]*bucket{}, patience: stallPatience}
 	s.stripes.seed = maphash.MakeSeed()
 	s.fileIDs = numbers{key: metaKey("files"), reserve: fileReserve}
 	s.seqs = numbers{key: metaKey("sequences"), reserve: sequenceReserve}

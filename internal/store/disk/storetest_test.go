@@ -30,7 +30,7 @@ func target(t *testing.T, onDisk bool) storetest.Target {
 		Open: func(t *testing.T) object.Store {
 			o := disk.Options{Dir: "store", FS: vfs.NewMem(), MemTable: 1 << 20}
 			if onDisk {
-				o.Dir, o.FS = t.TempDir(), nil
+				o.Dir, o.FS = storetest.Dir(t), nil
 			}
 			return open(t, o)
 		},

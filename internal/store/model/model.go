@@ -27,6 +27,7 @@ type Store struct {
 	mu      sync.Mutex
 	closed  bool
 	seq     uint64
+	dir     string // of the files that are handed out; empty: none are
 	buckets map[string]*bucket
 	records map[[2]string][]byte
 }
@@ -43,6 +44,7 @@ type version struct {
 	info object.Info // Latest is not kept here, it follows from the place
 	seq  uint64
 	data []byte
+	sums []uint64 // of the blocks as a client said; nil: those of data
 }
 
 var _ object.Store = (*Store)(nil)

@@ -281,7 +281,7 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	if err := holds(op, c.Key, c.Condition, b.current(c.Key)); err != nil {
 		return object.Info{}, err
 	}
-	v := &version{data: from.data, info: copyInfo(from.info)}
+	v := &version{data: from.data, sums: from.sums, info: copyInfo(from.info)}
 	v.info.Bucket, v.info.Key = c.Bucket, c.Key
 	if c.Attributes != nil {
 		v.info.Attributes = maps.Clone(c.Attributes)

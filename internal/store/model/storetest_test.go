@@ -11,7 +11,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, storetest.Target{Open: func(*testing.T) object.Store { return model.New() }})
+	storetest.Run(t, storetest.Target{Open: func(t *testing.T) object.Store { return model.NewIn(storetest.Dir(t)) }})
 }
 
 // TestRandom proves nothing of the model, which is compared with itself, but

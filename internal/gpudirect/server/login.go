@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+)
+
+// loginPacket is room for the messages of a login, of which Hello may be the longest.
+const loginPacket = wire.HeaderSize + wire.MaxText + 64
+
+// login finds out who the client is, and greets it. False: the connection ends.
+func (c *conn) login() bool {
+	c.in = make([]byte, loginPacket+1)
+	deadline := time.Now().Add(c.s.opts.Limits.Login)
+	h, m, why := c.receive(time.Until(deadline))
+	if why != nil || m == nil {
+		return c.lost(why)
+	}
+	hello, ok := m.(*wire.Hello)
+	if !ok {
+		return c.lost(badMessage("%s came first; expected Hello", m.Type()))
+	}
+	version := min(hello.Max, wire.Version)
+	if hello.Min > hello.Max || version < wire.MinVersion || version < hello.Min {
+		e := refusal(errs.Unsupported, wire.CodeVersion, fmt.Sprintf("the client speaks versions %d to %d, the server %d to %d", hello.Min, hello.Max, wire.MinVersion, wire.Version),
+			"use a client and a server of the same release")
+		_ = c.refuse(h, e)
+		return false
+	}
+	ch := &wire.Challenge{Version: version, Store: c.s.opts.StoreID, Nonce: nonce()}
+	if c.reply(h, ch, nil) != nil {
+		return false
+	}
+	if h, m, why = c.receive(time.Until(deadline)); why != nil || m == nil {
+		return c.lost(why)
+	}
+	proof, ok := m.(*wire.Proof)
+	if !ok {
+		return c.lost(badMessage("%s came after Hello; expected Proof", m.Type()))
+	}
+	// The same work is done for a key that nobody has.
+	secret, known := c.s.opts.Secret(proof.AccessKey)
+	if !known {
+		secret = c.s.decoy
+	}
+	if right := wire.EqualMAC(wire.ClientMAC(secret, ch, proof.AccessKey, proof.Nonce), proof.MAC); !right || !known {
+		c.s.count.loginsRefused.Add(1)
+		c.s.warn("a login was refused", c.who(proof.AccessKey, hello.Agent)...)
+		_ = c.refuse(h, refuseLogin())
+		return false
+	}
+	c.secret = secret
+	c.s.loggedIn(c, proof.AccessKey)
+	c.s.count.logins.Add(1)
+	g := c.s.greeting
+	g.MAC = wire.ServerMAC(secret, ch, proof.AccessKey, proof.Nonce)
+	if c.reply(h, &g, nil) != nil {
+		return false
+	}
+	c.s.opts.Log.Info("client logged in", c.who(proof.AccessKey, hello.Agent)...)
+	return true
+}
+
+// lost ends a connection that did not log in.
+func (c *conn) lost(why *wire.Error) bool {
+	if why != nil {
+		c.s.count.loginsRefused.Add(1)
+		c.s.warn("a login was refused", append(c.who("", ""), slog.String("reason", why.Message))...)
+		c.farewell(why)
+	}
+	return false
+}
+
+func (c *conn) who(accessKey, agent string) []any {
+	return []any{"access_key", accessKey, "pid", c.peer.PID, "uid", c.peer.UID, "gid", c.peer.GID, "agent", cut(agent, 128)}
+}
+
+// refuseLogin is one answer for all who are not who they say, so that it does not tell which keys there are.
+func refuseLogin() *wire.Error {
+	return refusal(errs.Permission, wire.CodeAccessDenied, "the access key is not known, or its secret is another one", "check the access key and its secret: nebulaio user list shows the keys")
+}
+
+func nonce() (n [wire.NonceSize]byte) {
+	_, _ = rand.Read(n[:]) // never fails
+	return n
+}
+
+// nonceText is a text that nobody can guess.
+func nonceText() string { return rand.Text() }
+
+// note counts a refusal, and logs those that an operator wants to know of.
+func (s *Server) note(c *conn, e *wire.Error) {
+	s.count.refused(e.Code)
+	switch e.Code {
+	case wire.CodeInternal, wire.CodeDamaged, wire.CodeTooManyFiles:
+		s.opts.Log.Error("a request failed", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "error", e.Message)
+	case wire.CodeAccessDenied, wire.CodeDeviceNotAllowed, wire.CodeBadMessage, wire.CodeTooManyConnections, wire.CodeTooManyHandles:
+		if c.client != nil || e.Code == wire.CodeTooManyConnections {
+			s.warn("a request was refused", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "uid", c.peer.UID, "reason", e.Message, "fix", e.Fix)
+		}
+	}
+}
+
+// warn logs a refusal, unless there are so many that the log would be about nothing else.
+func (s *Server) warn(msg string, args ...any) {
+	ok, left := s.refusals.take(time.Now())
+	if !ok {
+		return
+	}
+	if left > 0 {
+		args = append(args, "not_logged_before", left)
+	}
+	s.opts.Log.Warn(msg, args...)
+}
+
+// rationed lets a number of lines through each second.
+type rationed struct {
+	mu      sync.Mutex
+	second  int64
+	taken   int
+	skipped int64
+}
+
+const linesPerSecond = 20
+
+// take says whether a line may be written now, and how many were not since the last one.
+func (r *rationed) take(now time.Time) (ok bool, skipped int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sec := now.Unix(); sec != r.second {
+		r.second, r.taken = sec, 0
+	}
+	if r.taken == linesPerSecond {
+		r.skipped++
+		return false, 0
+	}
+	r.taken++
+	skipped, r.skipped = r.skipped, 0
+	return true, skipped
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// held is an object that a client has open.
+type held struct {
+	object.Handle
+	size int64
+}
+
+// packet is an Opened that is being filled.
+type packet struct {
+	msg   wire.Opened
+	size  int
+	files []*os.File
+}
+
+const emptyPacket = wire.HeaderSize + 4 + 4
+
+func (p *packet) fits(i *wire.OpenedItem, files int) bool {
+	return p.size+i.Length() <= wire.MaxMessage && len(p.files)+files <= wire.MaxDescriptors
+}
+
+func (p *packet) add(i wire.OpenedItem, files []*os.File) {
+	p.size += i.Length()
+	p.msg.Items = append(p.msg.Items, i)
+	p.files = append(p.files, files...)
+}
+
+// drop closes our own copies of the descriptors; those that were sent are the client's.
+func (p *packet) drop() {
+	closeAll(p.files)
+	clear(p.msg.Items)
+	clear(p.files)
+	p.msg.Items, p.files, p.size = p.msg.Items[:0], p.files[:0], emptyPacket
+}
+
+// open answers an Open, in as many packets as it takes.
+func (c *conn) open(ctx context.Context, h wire.Header, m *wire.Open) error {
+	if e := c.mayOpen(m); e != nil {
+		return c.refuse(h, e)
+	}
+	p := &c.pack
+	p.drop()
+	p.msg.First = 0
+	var pair [2]*os.File
+	for i := range m.Items {
+		item, files := c.openOne(ctx, m.Want, &m.Items[i], pair[:0])
+		if item.Err != nil {
+			c.s.note(c, item.Err)
+		}
+		if !p.fits(&item, len(files)) {
+			if err := c.flush(h, wire.FlagMore); err != nil {
+				closeAll(files)
+				return err
+			}
+		}
+		p.add(item, files)
+	}
+	return c.flush(h, 0)
+}
+
+// flush sends the packet and begins the next one.
+func (c *conn) flush(h wire.Header, flags uint8) error {
+	p := &c.pack
+	err := c.send(wire.Header{Request: h.Request, Flags: flags}, &p.msg, p.files)
+	p.msg.First += uint32(len(p.msg.Items))
+	p.drop()
+	return err
+}
+
+// mayOpen judges the request as a whole.
+func (c *conn) mayOpen(m *wire.Open) *wire.Error {
+	const all = wire.WantBuffered | wire.WantDirect | wire.WantInline | wire.WantSums | wire.WantStat
+	switch {
+	case c.s.draining.Load():
+		return draining()
+	case m.Want&^all != 0:
+		return badMessage("Open wants %#x, of which %#x is not known", m.Want, m.Want&^all)
+	case len(m.Items) == 0:
+		return badMessage("Open names no object")
+	}
+	return c.s.device(m.Device)
+}
+
+// device says whether memory on a device may be used.
+func (s *Server) device(d wire.Device) *wire.Error {
+	if d.Index == -1 && d.UUID == "" {
+		return nil // host memory
+	}
+	allowed := s.opts.Settings.Devices
+	if len(allowed) == 0 {
+		return nil
+	}
+	index := int(d.Index)
+	if d.UUID != "" {
+		if i, ok := s.opts.Devices(d.UUID); ok {
+			index = i
+		}
+	}
+	if slices.Contains(allowed, index) {
+		return nil
+	}
+	return refusal(errs.Permission, wire.CodeDeviceNotAllowed, fmt.Sprintf("GPU %d %s may not be used here; expected one of %v", index, d.UUID, allowed),
+		"use one of those, or change gpudirect.device_ids")
+}
+
+// openOne opens one object. The files are the client's, and come with the packet.
+func (c *conn) openOne(ctx context.Context, want uint8, it *wire.OpenItem, files []*os.File) (wire.OpenedItem, []*os.File) {
+	fail := func(e *wire.Error) (wire.OpenedItem, []*os.File) {
+		closeAll(files)
+		return wire.OpenedItem{Err: e}, nil
+	}
+	access := object.Access{Account: c.account, Action: object.ActionGet, Bucket: it.Bucket, Key: it.Key, Version: it.Version}
+	if it.Version != "" {
+		access.Action = object.ActionGetVersion
+	}
+	if err := c.s.opts.Authorizer.Authorize(ctx, access); err != nil {
+		return fail(denied(err))
+	}
+	ref := object.Ref{Bucket: it.Bucket, Key: it.Key, Version: it.Version}
+	if want&wire.WantStat != 0 {
+		info, err := c.s.opts.Store.Stat(ctx, ref)
+		if err == nil && info.Marker {
+			err = object.Fail("stat", it.Bucket+"/"+it.Key, object.ErrIsMarker, "version "+info.Version)
+		}
+		if err != nil {
+			return fail(failure(err))
+		}
+		out := describe(info)
+		return out, nil
+	}
+	if n := c.client.handles.Add(1); n > int64(c.s.opts.Limits.Handles) {
+		c.client.handles.Add(-1)
+		return fail(c.tooMany())
+	}
+	keep := false
+	defer func() {
+		if !keep {
+			c.client.handles.Add(-1)
+		}
+	}()
+	h, err := c.s.opts.Store.Handle(ctx, ref)
+	if err != nil {
+		return fail(failure(err))
+	}
+	defer func() {
+		if !keep {
+			_ = h.Close() // nothing was written through it
+		}
+	}()
+	out := describe(h.Info())
+	if e := c.grant(&out, it); e != nil {
+		return fail(e)
+	}
+	inline, small := h.Inline()
+	if want&wire.WantSums != 0 {
+		if err := fillSums(h, &out, it.N < 0); err != nil {
+			return fail(failure(err))
+		}
+	}
+	if small && want&wire.WantInline != 0 && len(inline) <= wire.MaxInline {
+		out.Inline, out.HasInline = inline, true
+		c.s.count.inline.Add(1)
+		c.s.count.inlineBytes.Add(out.N)
+		return out, nil
+	}
+	if files, out.Has, out.Refused, err = descriptions(h.Open, want, files); err != nil {
+		return fail(failure(err))
+	}
+	keep = true
+	out.Handle = c.next
+	c.next++
+	c.held[out.Handle] = &held{h, out.Size}
+	c.s.count.opened.Add(1)
+	c.s.count.held(1, out.Size)
+	return out, files
+}
+
+func (c *conn) tooMany() *wire.Error {
+	return refusal(errs.Unsupported, wire.CodeTooManyHandles, fmt.Sprintf("%d objects are open by this access key", c.s.opts.Limits.Handles), "close some, or raise gpudirect.max_handles")
+}
+
+func describe(i object.Info) wire.OpenedItem {
+	out := wire.OpenedItem{Size: i.Size, ETag: i.ETag, CRC64: i.CRC64, Modified: i.Modified, N: i.Size}
+	if i.Versioned() {
+		out.Version = i.Version
+	}
+	return out
+}
+
+// grant decides which range may be moved first.
+func (c *conn) grant(out *wire.OpenedItem, it *wire.OpenItem) *wire.Error {
+	most := c.s.opts.Settings.MaxTransferSize
+	out.Off, out.N = it.Off, it.N
+	if it.N == -1 && it.Off >= 0 && it.Off <= out.Size {
+		out.N = min(out.Size-it.Off, most)
+	}
+	return c.within(wire.Range{Off: out.Off, N: out.N}, out.Size)
+}
+
+// within judges one range of an object or a draft of that size.
+func (c *conn) within(r wire.Range, size int64) *wire.Error {
+	most := c.s.opts.Settings.MaxTransferSize
+	switch {
+	case r.Off < 0 || r.N < 0 || r.Off > size || r.N > size-r.Off:
+		return invalid(wire.CodeInvalidRange, "ask for a range within it", "%d bytes from %d do not lie within its %d bytes", r.N, r.Off, size)
+	case r.N > most:
+		return invalid(wire.CodeTooLarge, "ask for ranges of at most gpudirect.max_transfer_size, all of them in one Move", "a range has %d bytes, expected at most %d", r.N, most)
+	}
+	return nil
+}
+
+// fillSums adds the sums of the range that was granted, and with toEnd also those behind it, as many as fit.
+func fillSums(h object.Handle, out *wire.OpenedItem, toEnd bool) error {
+	end := out.Off + out.N
+	if toEnd {
+		end = out.Size
+	}
+	first := out.Off / object.SumBlock
+	n := min((end+object.SumBlock-1)/object.SumBlock-first, wire.MaxSums)
+	if n <= 0 {
+		return nil
+	}
+	sums, err := h.Sums(first, n)
+	out.SumsFirst, out.Sums = first, sums
+	return err
+}
+
+// descriptions opens what a client wants of a file. A way past the page cache that there is not is said, and no failure.
+func descriptions(open func(direct bool) (*os.File, error), want uint8, files []*os.File) (all []*os.File, has uint8, refused string, err error) {
+	for _, bit := range []uint8{wire.WantBuffered, wire.WantDirect} {
+		if want&bit == 0 {
+			continue
+		}
+		f, err := open(bit == wire.WantDirect)
+		if bit == wire.WantDirect && errs.Is(err, errs.Unsupported) {
+			refused = cut(err.Error(), wire.MaxText)
+			continue
+		}
+		if err != nil {
+			return files, has, refused, err
+		}
+		files, has = append(files, f), has|bit
+	}
+	return files, has, refused, nil
+}
+
+// release lets go of an object; false where there is no such handle.
+func (c *conn) release(id uint64) bool {
+	h, ok := c.held[id]
+	if !ok {
+		return false
+	}
+	delete(c.held, id)
+	c.client.handles.Add(-1)
+	c.s.count.held(-1, -h.size)
+	if err := h.Close(); err != nil {
+		c.s.opts.Log.Error("an object could not be let go", "file", h.Path(), "error", err)
+	}
+	return true
+}
+
+// move judges ranges that are going to be moved.
+func (c *conn) move(m *wire.Move) wire.Message {
+	if e := c.s.device(m.Device); e != nil {
+		return e
+	}
+	var size int64
+	if h, ok := c.held[m.Handle]; ok {
+		size = h.size
+	} else if d, ok := c.drafts[m.Handle]; ok {
+		size = d.size
+	} else {
+		return noHandle(m.Handle)
+	}
+	for _, r := range m.Ranges {
+		if e := c.within(r, size); e != nil {
+			return e
+		}
+	}
+	return &wire.Ack{}
+}
+
+func noHandle(id uint64) *wire.Error {
+	return refusal(errs.NotFound, wire.CodeNoSuchHandle, fmt.Sprintf("this connection has no handle %d", id), "open the object again: handles end with their connection")
+}
+
+// sums answers with sums of blocks.
+func (c *conn) sums(m *wire.Sums) wire.Message {
+	h, ok := c.held[m.Handle]
+	if !ok {
+		return noHandle(m.Handle)
+	}
+	blocks := (h.size + object.SumBlock - 1) / object.SumBlock
+	if m.First < 0 || m.N < 0 || m.First > blocks {
+		return invalid(wire.CodeInvalidRange, "ask for blocks of the object", "%d blocks from %d do not lie within its %d", m.N, m.First, blocks)
+	}
+	n := min(m.N, blocks-m.First, wire.MaxSums)
+	out := &wire.SumsReply{First: m.First}
+	if n > 0 {
+		sums, err := h.Sums(m.First, n)
+		if err != nil {
+			return failure(err)
+		}
+		out.Sums = sums
+	}
+	return out
+}
+
+// close lets go of handles and takes the client's reports. All handles that there are go, also where one is not.
+func (c *conn) close(m *wire.Close) wire.Message {
+	wrong := c.s.count.report(m.Reports)
+	for _, id := range m.Handles {
+		if c.release(id) {
+			continue
+		}
+		wrong = noHandle(id)
+		if _, ok := c.drafts[id]; ok {
+			wrong = invalid(wire.CodeNoSuchHandle, "commit or abort it", "handle %d is a draft's", id)
+		}
+	}
+	if wrong != nil {
+		return wrong
+	}
+	return &wire.Ack{}
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package server is the server's side of the GPUDirect door: it proves who a
+// client is, asks whether it may, and hands out files of the store, or takes
+// them in, by their descriptors. It touches no byte of content that lies in a file.
+//
+// Each connection has one goroutine, which answers its requests in order. What
+// a connection holds ends with it: handles are closed, drafts are aborted.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// Store is what the door needs of a store.
+type Store interface {
+	object.Handles
+	object.Lister
+	// Stat is object.Objects'.
+	Stat(ctx context.Context, ref object.Ref) (object.Info, error)
+}
+
+// Options says what New serves, to whom and within which bounds.
+type Options struct {
+	// Store has the objects. It stays the caller's, who closes it after Serve has returned.
+	Store Store
+	// StoreID is the store's identity, as the S3 endpoint's discovery tells it too.
+	StoreID string
+	// Secret returns the secret of an access key, and whether there is such a key. It is asked at every request and does no I/O.
+	Secret func(accessKey string) (secret string, ok bool)
+	// Authorizer judges every request by the front end's rules.
+	Authorizer object.Authorizer
+	Settings   Settings
+	// Limits bounds what clients can take up; a zero field means its default.
+	Limits Limits
+	// Devices finds the index of a GPU of this host by its UUID. Nil: never known, and the client's index is believed.
+	Devices func(uuid string) (index int, ok bool)
+	// Drain is how long clients may finish what they hold after the context of Serve has ended; 0 means 30 s.
+	Drain time.Duration
+	// Log gets logins, refusals and failures. Nil: discarded.
+	Log *slog.Logger
+}
+
+// Settings are what the Greeting tells clients; MaxTransferSize and Devices are enforced.
+type Settings struct {
+	BufferPoolSize  int64
+	MaxTransferSize int64 // 0 means 256 MiB
+	QueueDepth      int
+	Async, P2P      bool
+	// Devices are the indices of GPUs that may be used; none means all.
+	Devices []int
+	// NoWrites, where not empty, says why objects cannot be created through the door here.
+	NoWrites string
+}
+
+// Limits bounds what clients can take up.
+type Limits struct {
+	// Connections open at once, those that log in included. Default 1024.
+	Connections int
+	// Logins under way at once. Default 64.
+	Logins int
+	// Handles and drafts open at once by one access key. Default 16384.
+	Handles int
+	// DraftBytes reserved at once by the drafts of one access key. Default 256 GiB.
+	DraftBytes int64
+	// Login is how long a client may take to say who it is. Default 5 s.
+	Login time.Duration
+	// Idle ends a connection that asks for nothing. Default 5 min.
+	Idle time.Duration
+	// Send ends a connection that does not take its replies. Default 10 s.
+	Send time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	def(&l.Connections, 1024)
+	def(&l.Logins, 64)
+	def(&l.Handles, 16384)
+	def(&l.DraftBytes, 256<<30)
+	def(&l.Login, 5*time.Second)
+	def(&l.Idle, 5*time.Minute)
+	def(&l.Send, 10*time.Second)
+	return l
+}
+
+func def[T int | int64 | time.Duration](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+// Server is the door. Its methods may be called from many goroutines at once.
+type Server struct {
+	opts     Options
+	greeting wire.Greeting
+	decoy    string // secret of access keys that nobody has
+	count    counters
+	refusals *rationed // log lines about refusals
+
+	awake    atomic.Int32 // connections that wait for a request without sleeping
+	draining atomic.Bool
+	cutoff   time.Time // when the drain ends; valid once draining
+
+	mu      sync.Mutex // guards what follows
+	conns   map[*conn]struct{}
+	logins  int
+	clients map[string]*client
+}
+
+// client is what the connections of one access key hold together. It lives as long as one of them.
+type client struct {
+	conns   int // guarded by Server.mu
+	handles atomic.Int64
+	drafts  atomic.Int64 // bytes
+}
+
+// New makes the door, which accepts nothing before Serve. Kind Invalid where something needed is not given.
+func New(o Options) (*Server, error) {
+	if o.Store == nil || o.Secret == nil || o.Authorizer == nil || o.StoreID == "" {
+		return nil, errs.New(errs.Invalid, "start the GPUDirect door", "", "Store, StoreID, Secret and Authorizer are needed")
+	}
+	def(&o.Settings.MaxTransferSize, 256<<20)
+	def(&o.Drain, 30*time.Second)
+	o.Limits = o.Limits.withDefaults()
+	if o.Devices == nil {
+		o.Devices = func(string) (int, bool) { return 0, false }
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{opts: o, decoy: nonceText(), conns: map[*conn]struct{}{}, clients: map[string]*client{}, refusals: &rationed{}}
+	s.count.init()
+	st := &o.Settings
+	s.greeting = wire.Greeting{
+		BufferPoolSize: st.BufferPoolSize, MaxTransferSize: st.MaxTransferSize, QueueDepth: uint32(max(st.QueueDepth, 0)), Async: st.Async, P2P: st.P2P,
+		Writes: st.NoWrites == "", WritesWhy: cut(st.NoWrites, wire.MaxText),
+		MaxHandles: uint32(o.Limits.Handles), MaxDraft: o.Limits.DraftBytes, Idle: o.Limits.Idle,
+	}
+	if len(st.Devices) > wire.MaxDevices {
+		return nil, errs.New(errs.Invalid, "start the GPUDirect door", "", fmt.Sprintf("%d devices are listed, expected at most %d", len(st.Devices), wire.MaxDevices))
+	}
+	for _, d := range st.Devices {
+		s.greeting.Devices = append(s.greeting.Devices, uint32(d))
+	}
+	return s, nil
+}
+
+// Serve accepts connections until ctx ends, and returns nil when the last one
+// has ended: those that hold nothing at once, the others when they have let go
+// or the time for that is over. It closes l. An error means that the listener failed. It is called once.
+func (s *Server) Serve(ctx context.Context, l *Listener) error {
+	defer l.Close()
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var all sync.WaitGroup
+	failed := make(chan error, 1)
+	go func() { failed <- s.accept(work, l, &all) }()
+	var err error
+	select {
+	case err = <-failed:
+		s.drain(l, &all, cancel)
+	case <-ctx.Done():
+		s.drain(l, &all, cancel)
+		<-failed // it ends with the listener
+	}
+	return errs.Wrap("serve the GPUDirect door", l.Path(), err)
+}
+
+// drain stops accepting, lets clients finish and after the drain time cuts them off.
+func (s *Server) drain(l *Listener, all *sync.WaitGroup, cancel func()) {
+	s.mu.Lock()
+	s.cutoff = time.Now().Add(s.opts.Drain)
+	s.draining.Store(true)
+	s.mu.Unlock()
+	_ = l.Close() // Serve's own closing of it finds it closed
+	for _, c := range s.open() {
+		_ = c.sock.SetReadDeadline(time.Now()) // wakes it; one that is gone needs no waking
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		all.Wait()
+	}()
+	timer := time.NewTimer(s.opts.Drain)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return
+	case <-timer.C:
+	}
+	left := s.open()
+	s.opts.Log.Warn("clients were cut off at the end of the drain time", "drain", s.opts.Drain.String(), "connections", len(left))
+	cancel()
+	for _, c := range left {
+		_ = c.sock.Close() // its goroutine closes it too
+	}
+	<-done
+}
+
+func (s *Server) open() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+// accept takes connections until the listener is closed.
+func (s *Server) accept(ctx context.Context, l *Listener, all *sync.WaitGroup) error {
+	for {
+		sock, err := l.accept()
+		if err != nil {
+			if s.draining.Load() || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			if !passing(err) {
+				return err
+			}
+			// No descriptor or memory is left: others let go of theirs soon.
+			s.opts.Log.Warn("a connection could not be accepted", "error", err)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(100 * time.Millisecond):
+			}
+			continue
+		}
+		c := newConn(s, sock)
+		if why := s.admit(c, all); why != nil {
+			c.farewell(why)
+			_ = sock.Close()
+			continue
+		}
+		go func() {
+			defer all.Done()
+			c.run(ctx)
+		}()
+	}
+}
+
+// admit takes a connection in, or says why not. What it admits is counted in all.
+func (s *Server) admit(c *conn, all *sync.WaitGroup) *wire.Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining.Load() {
+		return draining()
+	}
+	if len(s.conns) >= s.opts.Limits.Connections || s.logins >= s.opts.Limits.Logins {
+		return refusal(errs.Unsupported, wire.CodeTooManyConnections,
+			fmt.Sprintf("%d connections are open and %d log in; at most %d and %d may", len(s.conns)-s.logins, s.logins, s.opts.Limits.Connections, s.opts.Limits.Logins),
+			"use one connection for many objects, or raise gpudirect.max_connections")
+	}
+	s.conns[c] = struct{}{}
+	s.logins++
+	all.Add(1)
+	return nil
+}
+
+// loggedIn moves a connection from those that log in to its client's.
+func (s *Server) loggedIn(c *conn, accessKey string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.logins--
+	cl := s.clients[accessKey]
+	if cl == nil {
+		cl = &client{}
+		s.clients[accessKey] = cl
+	}
+	cl.conns++
+	c.account, c.client = accessKey, cl
+}
+
+// left forgets a connection.
+func (s *Server) left(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	if c.client == nil {
+		s.logins--
+		return
+	}
+	if c.client.conns--; c.client.conns == 0 {
+		delete(s.clients, c.account)
+	}
+}

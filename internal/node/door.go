@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/config"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/open"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	door "github.com/nebulaio/nebulaio/internal/gpudirect/server"
+	"github.com/nebulaio/nebulaio/internal/iam"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// doorSocket is the door's file in the data directory, where no other name is set.
+const doorSocket = "gpudirect.sock"
+
+// Door is what there is to know about the GPUDirect door of a server.
+type Door struct {
+	// Served says whether it is open; else Reason says why not and Fix what to do.
+	Served bool   `json:"served"`
+	Socket string `json:"socket,omitempty"` // where it is, or would be
+	Store  string `json:"store,omitempty"`  // identity of the store
+	Reason string `json:"reason,omitempty"`
+	Fix    string `json:"fix,omitempty"`
+	// Writes says whether objects can be created through it; else WritesReason and WritesFix say more.
+	Writes       bool   `json:"writes"`
+	WritesReason string `json:"writes_reason,omitempty"`
+	WritesFix    string `json:"writes_fix,omitempty"`
+
+	Settings DoorSettings `json:"settings"`
+	// Stats are its numbers; nil where it is not served.
+	Stats *door.Stats `json:"stats,omitempty"`
+	// Notes are what settings that are accepted do not do.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// DoorSettings are the settings of the door by the names that they have in the configuration.
+type DoorSettings struct {
+	Enabled         bool   `json:"enabled"`
+	BufferPoolSize  int64  `json:"buffer_pool_size"`
+	EnableAsync     bool   `json:"enable_async"`
+	DeviceIDs       []int  `json:"device_ids"` // none: all
+	MaxTransferSize int64  `json:"max_transfer_size"`
+	EnableP2P       bool   `json:"enable_p2p"`
+	QueueDepth      int    `json:"queue_depth"`
+	IdleTimeout     string `json:"idle_timeout"`
+	MaxConnections  int    `json:"max_connections"`
+	MaxHandles      int    `json:"max_handles"`
+	MaxDraftBytes   int64  `json:"max_draft_bytes"`
+	RDMA            bool   `json:"rdma"`
+}
+
+func doorSettings(c *config.Config) DoorSettings {
+	g := &c.GPUDirect
+	return DoorSettings{Enabled: g.Enabled, BufferPoolSize: g.BufferPoolSize, EnableAsync: g.EnableAsync, DeviceIDs: append([]int{}, g.Devices()...),
+		MaxTransferSize: g.MaxTransferSize, EnableP2P: g.EnableP2P, QueueDepth: g.QueueDepth, IdleTimeout: g.IdleTimeout.String(),
+		MaxConnections: g.MaxConnections, MaxHandles: g.MaxHandles, MaxDraftBytes: g.MaxDraftBytes, RDMA: c.RDMA}
+}
+
+// doorPath is the socket of the door that a configuration names, as an absolute path.
+func doorPath(c *config.Config) (string, error) {
+	if c.GPUDirect.Socket != "" {
+		return c.GPUDirect.Socket, nil
+	}
+	path, err := filepath.Abs(filepath.Join(c.Data, doorSocket))
+	return path, errs.Wrap("open the GPUDirect socket", c.Data, err)
+}
+
+// discovery is what the S3 endpoint tells clients of the door.
+type discovery struct {
+	Version int    `json:"version"`
+	Enabled bool   `json:"enabled"`
+	Socket  string `json:"socket"`
+	Store   string `json:"store"`
+	Reason  string `json:"reason"`
+	Fix     string `json:"fix"`
+}
+
+// gate is the door of a server that runs, or the reason why there is none.
+type gate struct {
+	about    Door // as it was when the server started; not changed afterwards
+	server   *door.Server
+	listener *door.Listener
+}
+
+// openGate opens the door where the configuration wants it; nothing is accepted before it is served.
+func (s *server) openGate(ctx context.Context, st store, accounts *iam.Service, judge object.Authorizer) (*gate, error) {
+	c, g := s.Config, &gate{about: Door{Store: st.id(), Settings: doorSettings(s.Config), Notes: s.Config.Notes()}}
+	if !c.GPUDirect.Enabled {
+		g.about.Reason, g.about.Fix = "gpudirect.enabled is false", "set gpudirect.enabled or NEBULAIO_GPUDIRECT_ENABLED to true and restart the server"
+		return g, nil
+	}
+	path, err := doorPath(c)
+	if err != nil {
+		return nil, err
+	}
+	g.about.Served, g.about.Socket, g.about.Writes = true, path, true
+	if err := st.canDraft(ctx); err != nil {
+		g.about.Writes, g.about.WritesReason, g.about.WritesFix = false, withoutFix(err), errs.FixOf(err)
+	}
+	limits := &c.GPUDirect
+	g.server, err = door.New(door.Options{
+		Store: st, StoreID: st.id(), Authorizer: judge, Drain: c.DrainTimeout, Log: component(s.log, "gpudirect"), Devices: gpuIndex(),
+		Secret: func(accessKey string) (string, bool) {
+			a, err := accounts.Get(accessKey)
+			return a.Secret, err == nil
+		},
+		Settings: door.Settings{BufferPoolSize: limits.BufferPoolSize, MaxTransferSize: limits.MaxTransferSize, QueueDepth: limits.QueueDepth,
+			Async: limits.EnableAsync, P2P: limits.EnableP2P, Devices: limits.Devices(), NoWrites: g.about.WritesReason},
+		Limits: door.Limits{Connections: limits.MaxConnections, Handles: limits.MaxHandles, DraftBytes: limits.MaxDraftBytes, Idle: limits.IdleTimeout},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if g.listener, err = door.Listen(path); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// say logs how the door stands.
+func (g *gate) say(s *server) {
+	log := component(s.log, "gpudirect")
+	for _, note := range g.about.Notes {
+		log.Warn("a setting has no effect", "note", note)
+	}
+	if !g.about.Served {
+		log.Info("the door is not served", "reason", g.about.Reason)
+		return
+	}
+	log.Info("the door is open", "socket", g.about.Socket, "store", g.about.Store, "device_ids", g.about.Settings.DeviceIDs)
+	if !g.about.Writes {
+		log.Warn("objects cannot be created through the door", "reason", g.about.WritesReason, "fix", g.about.WritesFix)
+	}
+}
+
+// serve runs the door until ctx ends and its clients are gone. The channel gets the result, and stays silent where there is no door.
+func (g *gate) serve(ctx context.Context) <-chan error {
+	ended := make(chan error, 1)
+	if g.server != nil {
+		go func() { ended <- g.server.Serve(ctx, g.listener) }()
+	}
+	return ended
+}
+
+// close lets go of a door that is not served.
+func (g *gate) close() {
+	if g.listener != nil {
+		_ = g.listener.Close() // nothing was accepted from it
+	}
+}
+
+// status is how it stands now.
+func (g *gate) status() Door {
+	d := g.about
+	if g.server != nil {
+		st := g.server.Stats()
+		d.Stats = &st
+	}
+	return d
+}
+
+// stats are its numbers; all zero where there is no door.
+func (s *server) doorStats() (door.Stats, bool) {
+	if g := s.gate.Load(); g != nil && g.server != nil {
+		return g.server.Stats(), true
+	}
+	return door.Stats{}, false
+}
+
+// discover answers clients that ask the S3 endpoint for the door.
+func (s *server) discover() []byte {
+	d := discovery{Version: 1, Reason: "the server is starting", Fix: "ask again"}
+	if g := s.gate.Load(); g != nil {
+		a := &g.about
+		d = discovery{Version: 1, Enabled: a.Served, Store: a.Store, Reason: a.Reason, Fix: a.Fix}
+		if a.Served {
+			d.Socket = a.Socket
+		}
+	}
+	text, _ := json.Marshal(d) // texts alone
+	return text
+}
+
+// gpuIndex finds GPUs of this host by their UUID, in the order of nvidia-smi, which is
+// that of the bus. It looks when it is first asked; no context is made on any of them.
+func gpuIndex() func(uuid string) (int, bool) {
+	look := sync.OnceValue(func() map[string]int {
+		set, err := open.New(open.Options{})
+		if err != nil {
+			return nil
+		}
+		defer set.Close()
+		return gpuOrder(set.Survey().Devices)
+	})
+	return func(uuid string) (int, bool) {
+		i, ok := look()[uuid]
+		return i, ok
+	}
+}
+
+// GPUs lists the GPUs of a survey in the order of the bus, which is how nvidia-smi and gpudirect.device_ids count.
+func GPUs(all []device.Info) []device.Info {
+	gpus := slices.DeleteFunc(slices.Clone(all), func(d device.Info) bool { return d.Kind != device.CUDA })
+	slices.SortStableFunc(gpus, func(a, b device.Info) int { return cmp.Compare(strings.ToLower(a.PCI), strings.ToLower(b.PCI)) })
+	return gpus
+}
+
+// gpuOrder finds the indices of GPUs by their UUID.
+func gpuOrder(all []device.Info) map[string]int {
+	order := map[string]int{}
+	for i, d := range GPUs(all) {
+		if d.UUID != "" {
+			order[d.UUID] = i
+		}
+	}
+	return order
+}
+
+// withoutFix is an error's text; its fix is told apart.
+func withoutFix(err error) string { return newProblem(err).Message }

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	door "github.com/nebulaio/nebulaio/internal/gpudirect/server"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+)
+
+// doorCollector asks the door when somebody asks for metrics.
+type doorCollector struct {
+	stats   func() (s door.Stats, served bool)
+	served  *prometheus.Desc
+	all     []doorNumber
+	refused *prometheus.Desc
+	bytes   *prometheus.Desc
+	seconds *prometheus.Desc
+}
+
+type doorNumber struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	read func(*door.Stats) int64
+}
+
+func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
+	const prefix = "nebulaio_gpudirect_"
+	moved := []string{"direction", "route", "device", "stage"}
+	c := &doorCollector{
+		stats:   stats,
+		served:  prometheus.NewDesc(prefix+"served", "1 while the GPUDirect door is served.", nil, nil),
+		refused: prometheus.NewDesc(prefix+"refusals_total", "Requests that the door refused, by code.", []string{"code"}, nil),
+		bytes:   prometheus.NewDesc(prefix+"reported_bytes_total", "Bytes that clients of the door say they moved, by direction, route, device and stage.", moved, nil),
+		seconds: prometheus.NewDesc(prefix+"reported_seconds_total", "Seconds that clients of the door say it took them, by direction, route, device and stage.", moved, nil),
+	}
+	add := func(kind prometheus.ValueType, name, help string, read func(*door.Stats) int64) {
+		c.all = append(c.all, doorNumber{prometheus.NewDesc(prefix+name, help, nil, nil), kind, read})
+	}
+	const now, ever = prometheus.GaugeValue, prometheus.CounterValue
+	add(now, "connections", "Open connections to the door.", func(s *door.Stats) int64 { return s.Connections })
+	add(ever, "logins_total", "Clients that proved their access key.", func(s *door.Stats) int64 { return s.Logins })
+	add(ever, "logins_refused_total", "Clients that did not.", func(s *door.Stats) int64 { return s.LoginsRefused })
+	add(ever, "messages_total", "Messages of clients, refused ones and those of logins included.", func(s *door.Stats) int64 { return s.Messages })
+	add(now, "handles", "Objects that clients have open.", func(s *door.Stats) int64 { return s.Handles })
+	add(now, "held_bytes", "Bytes of content of these.", func(s *door.Stats) int64 { return s.HeldBytes })
+	add(now, "drafts", "Objects that clients write.", func(s *door.Stats) int64 { return s.Drafts })
+	add(now, "draft_bytes", "Bytes reserved for these.", func(s *door.Stats) int64 { return s.DraftBytes })
+	add(ever, "opened_objects_total", "Objects handed out as files.", func(s *door.Stats) int64 { return s.Opened })
+	add(ever, "inline_objects_total", "Small objects handed out inside a reply.", func(s *door.Stats) int64 { return s.Inline })
+	add(ever, "inline_bytes_total", "Bytes of these.", func(s *door.Stats) int64 { return s.InlineBytes })
+	add(ever, "created_objects_total", "Objects that clients began to write.", func(s *door.Stats) int64 { return s.Created })
+	add(ever, "committed_objects_total", "Objects that clients wrote and published.", func(s *door.Stats) int64 { return s.Committed })
+	add(ever, "aborted_objects_total", "Objects that clients began to write and gave up, or lost with their connection.", func(s *door.Stats) int64 { return s.Aborted })
+	add(ever, "listed_pages_total", "Pages of listings.", func(s *door.Stats) int64 { return s.Listed })
+	return c
+}
+
+// Describe is prometheus.Collector's.
+func (c *doorCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.served, c.refused, c.bytes, c.seconds} {
+		ch <- d
+	}
+	for _, n := range c.all {
+		ch <- n.desc
+	}
+}
+
+// Collect is prometheus.Collector's. Every code has a series from the start; of reports there
+// are as many as clients made, with labels out of lists that are fixed.
+func (c *doorCollector) Collect(ch chan<- prometheus.Metric) {
+	s, served := c.stats()
+	up := 0.0
+	if served {
+		up = 1
+	}
+	ch <- prometheus.MustNewConstMetric(c.served, prometheus.GaugeValue, up)
+	for _, n := range c.all {
+		ch <- prometheus.MustNewConstMetric(n.desc, n.kind, float64(n.read(&s)))
+	}
+	for _, code := range wire.Codes() {
+		ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(s.Refused[code]), code)
+	}
+	for _, m := range s.Moved {
+		ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.CounterValue, float64(m.Bytes), m.Direction, m.Route, m.Device, m.Stage)
+		ch <- prometheus.MustNewConstMetric(c.seconds, prometheus.CounterValue, m.Seconds, m.Direction, m.Route, m.Device, m.Stage)
+	}
+}
+
+// watchDoor adds the numbers of the door, which may come later or not at all.
+func (m *metrics) watchDoor(stats func() (door.Stats, bool)) error {
+	return errs.Wrap("register metrics of", "the GPUDirect door", m.registry.Register(newDoorCollector(stats)))
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/gofiber/fiber/v3"
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/auth"
+	"github.com/versity/versitygw/s3api/utils"
+	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/iam"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// authorizer judges for other doors. versitygw judges requests of HTTP alone, so each question becomes one: a plain
+// request that the account makes from this host. Where a policy asks for an address it is 127.0.0.1, and where it asks for
+// TLS there is none, so that another door never allows what an S3 request from here would not.
+type authorizer struct {
+	backend  *backend
+	app      *fiber.App
+	accounts *iam.Service
+	readOnly bool
+	requests sync.Pool // of *fasthttp.RequestCtx
+	buckets  sync.Map  // of *judged, by the bucket's name
+}
+
+// judged is what is known of a bucket's settings. They are never changed, only replaced, so that what is known of one is right for
+// as long as the bucket has that one.
+type judged struct {
+	of  *object.Bucket
+	acl auth.ACL
+	// plain settings judge all keys, all addresses and all times alike: what they allowed once they allow again.
+	plain   bool
+	mu      sync.RWMutex
+	allowed map[allowance]struct{}
+}
+
+// allowance is what an account may do in a bucket with plain settings.
+type allowance struct {
+	access string
+	role   iam.Role
+	action object.Action
+}
+
+// mostAllowances bounds what is remembered of a bucket.
+const mostAllowances = 1024
+
+func (j *judged) allows(x allowance) bool {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	_, ok := j.allowed[x]
+	return ok
+}
+
+func (j *judged) allow(x allowance) {
+	if !j.plain {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.allowed) < mostAllowances {
+		j.allowed[x] = struct{}{}
+	}
+}
+
+// Authorizer judges what comes through other doors as if it came through this one. It may be used from many goroutines at once, for
+// as long as the store is open. For object.ActionList, Access.Key is the prefix that is listed.
+func (s *Server) Authorizer() object.Authorizer { return s.authorizer }
+
+func newAuthorizer(o Options, b *backend, app *fiber.App) *authorizer {
+	a := &authorizer{backend: b, app: app, accounts: o.Accounts, readOnly: o.ReadOnly}
+	a.requests.New = func() any {
+		r := &fasthttp.RequestCtx{}
+		r.Init(&fasthttp.Request{}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, nil)
+		return r
+	}
+	return a
+}
+
+// Authorize is object.Authorizer's.
+func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
+	const op = "authorize"
+	name := x.Bucket + "/" + x.Key
+	permission, method, onKey := auth.PermissionRead, fasthttp.MethodGet, true
+	switch x.Action {
+	case object.ActionGet, object.ActionGetVersion:
+	case object.ActionPut:
+		permission, method = auth.PermissionWrite, fasthttp.MethodPut
+	case object.ActionList:
+		onKey = false
+	default:
+		return errs.New(errs.Invalid, op, name, fmt.Sprintf("action %q, expected one of those that doors ask for", x.Action))
+	}
+	if onKey && x.Key == "" {
+		return object.Fail(op, name, object.ErrInvalidName, "no key is named")
+	}
+	settings, err := a.settingsOf(ctx, op, x.Bucket)
+	if err != nil {
+		return err
+	}
+	account, err := a.accounts.Get(x.Account)
+	if err != nil {
+		return denied(op, name, fmt.Sprintf("account %q is not known here", x.Account), err)
+	}
+	if a.readOnly && x.Action == object.ActionPut {
+		return denied(op, name, "the server is read-only", nil)
+	}
+	root := account.AccessKey == a.accounts.Root().AccessKey
+	locked := x.Action == object.ActionPut && lockEnabled(settings.of)
+	may := allowance{account.AccessKey, account.Role, x.Action}
+	if !locked && (root || settings.allows(may)) {
+		return nil // as versitygw has it, without asking it
+	}
+	rctx := a.requests.Get().(*fasthttp.RequestCtx)
+	defer func() {
+		rctx.ResetUserValues()
+		rctx.Request.Reset()
+		a.requests.Put(rctx)
+	}()
+	rctx.Request.Header.SetMethod(method)
+	rctx.SetUserValue(string(utils.ContextKeyAccount), toAuth(account))
+	opts := auth.AccessOptions{
+		Acl: settings.acl, AclPermission: permission, IsRoot: root, Acc: toAuth(account), Bucket: x.Bucket,
+		Actions: []auth.Action{auth.Action(x.Action)}, Readonly: a.readOnly, Iam: accounts{a.accounts},
+	}
+	if onKey {
+		opts.Object = hide(x.Key)
+		if x.Version != "" {
+			rctx.QueryArgs().Set("versionId", x.Version)
+		}
+	} else if x.Key != "" {
+		rctx.QueryArgs().Set("prefix", x.Key)
+	}
+	request := a.app.AcquireCtx(rctx)
+	defer a.app.ReleaseCtx(request)
+	err = auth.VerifyAccess(request, a.backend, opts)
+	if err == nil {
+		settings.allow(may)
+	}
+	if err == nil && locked {
+		// What is written to a bucket that keeps no old versions replaces, which a lock may forbid.
+		err = auth.CheckObjectAccess(request, x.Bucket, opts.Acc, []types.ObjectIdentifier{{Key: &opts.Object}}, auth.BypassOverwrite, false, a.backend, opts.Iam, true)
+	}
+	return a.refusal(op, name, x, err)
+}
+
+// settingsOf returns what is known of a bucket's settings, which are read once.
+func (a *authorizer) settingsOf(ctx context.Context, op, bucket string) (*judged, error) {
+	bk, err := a.backend.store.Bucket(ctx, bucket)
+	if err != nil {
+		if errors.Is(err, object.ErrNoSuchBucket) {
+			a.buckets.Delete(bucket)
+		}
+		return nil, errs.Wrap(op, bucket, err)
+	}
+	if known, ok := a.buckets.Load(bucket); ok && known.(*judged).of == bk {
+		return known.(*judged), nil
+	}
+	acl, err := auth.ParseACL(bk.Settings[settingACL])
+	if err != nil {
+		return nil, errs.Wrap(op, bucket, err)
+	}
+	if acl.Owner == "" {
+		acl.Owner = a.accounts.Root().AccessKey
+	}
+	j := &judged{of: bk, acl: acl, plain: plain(bk), allowed: map[allowance]struct{}{}}
+	a.buckets.Store(bk.Name, j)
+	return j, nil
+}
+
+// plain says whether a bucket has no policy, or one that has no conditions and speaks of the bucket and of all its keys alone.
+func plain(bk *object.Bucket) bool {
+	policy, ok := bk.Settings[settingPolicy]
+	if !ok {
+		return true
+	}
+	var doc struct {
+		Statement []struct {
+			Resource  auth.Resources
+			Condition json.RawMessage
+		}
+	}
+	if json.Unmarshal(policy, &doc) != nil {
+		return false
+	}
+	for _, s := range doc.Statement {
+		if s.Condition != nil {
+			return false
+		}
+		for r := range s.Resource {
+			if r != bk.Name && r != bk.Name+"/*" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// refusal says why versitygw refused.
+func (a *authorizer) refusal(op, name string, x object.Access, err error) error {
+	if err == nil {
+		return nil
+	}
+	var known s3err.S3Error
+	switch {
+	case errors.Is(err, s3err.GetAPIError(s3err.ErrNoSuchBucket)):
+		return object.Fail(op, x.Bucket, object.ErrNoSuchBucket, "it was deleted meanwhile")
+	case errors.As(err, &known) && known.StatusCode() == http.StatusForbidden:
+		return denied(op, name, fmt.Sprintf("account %q may not do %s here", x.Account, x.Action), err)
+	}
+	return errs.Wrap(op, name, err)
+}
+
+func denied(op, name, msg string, cause error) error {
+	return &errs.Error{Kind: errs.Permission, Op: op, Name: name, Msg: msg, Err: cause,
+		Fix: "ask the bucket's owner for a policy or an ACL that allows it"}
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+const (
+	// defaultType is the content type of what comes without one, as versitygw has it.
+	defaultType = "binary/octet-stream"
+	// maxMetadata bounds the names and values of user metadata together, as S3 does.
+	maxMetadata = 2 << 10
+	// maxType bounds a content type. S3 has no bound but that of all headers.
+	maxType = 1 << 10
+)
+
+// Describe is object.Authorizer's.
+func (a *authorizer) Describe(ctx context.Context, bucket string, d object.Description) (map[string]string, error) {
+	const op = "describe object"
+	bk, err := a.backend.store.Bucket(ctx, bucket)
+	if err != nil {
+		return nil, errs.Wrap(op, bucket, err)
+	}
+	kind := strings.Trim(d.ContentType, " \t")
+	if len(kind) > maxType || !printable(kind) {
+		return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("content type %.64q of %d bytes, expected at most %d without control characters", kind, len(kind), maxType))
+	}
+	if kind == "" {
+		kind = defaultType
+	}
+	meta, err := userMetadata(op, bucket, d.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	attrs := headers{Type: &kind, Metadata: meta}.attributes()
+	if err := lock(attrs, bk, "", nil, ""); err != nil {
+		return nil, errs.Wrap(op, bucket, err)
+	}
+	return attrs, nil
+}
+
+// userMetadata is the metadata as headers would have brought them: names in lower case, values without space around them.
+func userMetadata(op, bucket string, in map[string]string) (map[string]string, error) {
+	out := make(map[string]string, len(in))
+	size := 0
+	for k, v := range in {
+		name := strings.ToLower(k)
+		v = strings.Trim(v, " \t")
+		switch _, twice := out[name]; {
+		case !token(name):
+			return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("metadata %.64q, expected a name of letters, digits and !#$%%&'*+-.^_`|~", k))
+		case twice:
+			return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("metadata %.64q are given twice, in upper and lower case", name))
+		case !printable(v):
+			return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("metadata %.64q have the value %.64q, expected no control characters", k, v))
+		}
+		if size += len(name) + len(v); size > maxMetadata {
+			return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("metadata of more than %d bytes, names and values together", maxMetadata))
+		}
+		out[name] = v
+	}
+	return out, nil
+}
+
+// token says whether s can be a header's name.
+func token(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0 {
+			continue
+		}
+		return false
+	}
+	return s != ""
+}
+
+// printable says whether s can be a header's value.
+func printable(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datafile
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Handout is a file that is handed to others as open descriptions of it. While it is open, the file keeps its bytes and the names
+// under which it was opened, removed or not. Its methods may be called from many goroutines at once.
+type Handout struct {
+	f       *Files
+	id      ID
+	size    int64
+	sums    []uint64
+	release func()
+	gone    func() // after the release; may be nil
+
+	mu     sync.Mutex
+	first  *os.File // opened ahead, for the first who asks; may be nil
+	closed bool
+}
+
+// HandOut holds a file of that size. sums returns the sums of its blocks; it is called now, unless another Handout of the file has
+// them. A file that is missing or shorter is a *Damage.
+//
+// Proof that the file is there is a description of it, which Open then gives away: it costs no open of its own.
+func (f *Files) HandOut(id ID, size int64, sums func() ([]uint64, error)) (*Handout, error) {
+	const op = "hand out"
+	if err := checkSize(op, id.String(), 0, size); err != nil {
+		return nil, err
+	}
+	h, release := f.hold(id, size)
+	o := &Handout{f: f, id: id, size: size, release: release}
+	err := o.begin(op)
+	if err == nil {
+		o.sums, err = h.load(sums)
+	}
+	if err != nil {
+		_ = o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// load returns the sums, which are asked for once however many hold the file.
+func (h *hold) load(sums func() ([]uint64, error)) ([]uint64, error) {
+	h.sumsMu.Lock()
+	defer h.sumsMu.Unlock()
+	if !h.loaded {
+		s, err := sums()
+		if err != nil {
+			return nil, err
+		}
+		h.sums, h.loaded = s, true
+	}
+	return h.sums, nil
+}
+
+// begin looks whether the file is there and whole.
+func (o *Handout) begin(op string) error {
+	size, err := o.look()
+	switch {
+	case missing(err):
+		return &Damage{ID: o.id, File: o.f.Path(o.id), N: o.size, What: "missing", Err: err}
+	case rotten(err):
+		return &Damage{ID: o.id, File: o.f.Path(o.id), N: o.size, What: "unreadable", Err: err}
+	case err != nil:
+		return errs.Wrap(op, o.f.Path(o.id), err)
+	case size < o.size:
+		return &Damage{ID: o.id, File: o.f.Path(o.id), Off: size, N: o.size - size, What: "short"}
+	}
+	return nil
+}
+
+func (o *Handout) look() (size int64, err error) {
+	if !o.f.native {
+		file, err := o.f.find(o.id)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = file.Close() }() // nothing was written through it
+		info, err := file.Stat()
+		if err != nil {
+			return 0, err
+		}
+		return info.Size(), nil
+	}
+	if o.first, err = o.f.describe(o.id, 0); err != nil {
+		return 0, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(o.first.Fd()), &st); err != nil {
+		return 0, err
+	}
+	return st.Size, nil
+}
+
+// Sums returns those of the blocks from first on, at most n; they are shared.
+func (o *Handout) Sums(first, n int64) ([]uint64, error) {
+	return Window(o.f.Path(o.id), o.sums, first, n)
+}
+
+// Window returns sums from first on, at most n.
+func Window(name string, sums []uint64, first, n int64) ([]uint64, error) {
+	all := int64(len(sums))
+	if first < 0 || n < 0 || first > all {
+		return nil, errs.New(errs.Invalid, "sums", name, fmt.Sprintf("%d from block %d on, there are %d blocks", n, first, all))
+	}
+	return sums[first : first+min(n, all-first) : first+min(n, all-first)], nil
+}
+
+// Open makes a fresh, read-only description, past the page cache with direct; the caller closes it. Kind Unsupported where the files
+// have no descriptors, or the file system has no way past the page cache.
+func (o *Handout) Open(direct bool) (*os.File, error) {
+	const op = "hand out"
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.closed:
+		return nil, errs.New(errs.Closed, op, o.f.Path(o.id), "the handle is closed")
+	case !o.f.native:
+		return nil, o.f.foreign(op, o.f.Path(o.id))
+	case !direct && o.first != nil:
+		file := o.first
+		o.first = nil
+		return file, nil
+	}
+	flags := 0
+	if direct {
+		flags = unix.O_DIRECT
+	}
+	file, err := o.f.describe(o.id, flags)
+	return file, undirected(op, o.f.Path(o.id), direct, err)
+}
+
+// Path is the file's name now.
+func (o *Handout) Path() string {
+	if _, err := o.f.fs.Stat(o.f.tmpName(o.id)); err == nil {
+		return o.f.tmpName(o.id)
+	}
+	return o.f.dataName(o.id)
+}
+
+// Close lets go of the file. It can be called more than once.
+func (o *Handout) Close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return nil
+	}
+	o.closed = true
+	if o.first != nil {
+		_ = o.first.Close() // nothing was written through it
+		o.first = nil
+	}
+	o.release()
+	if o.gone != nil {
+		o.gone()
+	}
+	return nil
+}
+
+// describe opens a file by its name, wherever it is: a descriptor without O_NONBLOCK, which cuFile refuses, and of which nobody else
+// has the description. The file is held, so that the name which is found stays, and nobody waits for files that are removed.
+func (f *Files) describe(id ID, flags int) (*os.File, error) {
+	names := []string{f.dataName(id), f.tmpName(id), f.dataName(id)}
+	if f.settler.inTmp(id) {
+		names = names[1:]
+	}
+	var file *os.File
+	var err error
+	for _, name := range names {
+		if file, err = openHere(name, unix.O_RDONLY|flags); !missing(err) {
+			return file, err
+		}
+	}
+	return nil, err
+}
+
+// openHere opens a name, and sees to it that no other user can open the file for writing through the descriptor that it is handed.
+func openHere(name string, flags int) (*os.File, error) {
+	var fd int
+	err := again(func() (err error) {
+		fd, err = unix.Open(name, flags|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && st.Mode&0o022 != 0 {
+		err = unix.Fchmod(fd, st.Mode&0o7777&^0o022)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// undirected says of an open past the page cache that was refused for what it is.
+func undirected(op, name string, direct bool, err error) error {
+	if direct && isErrno(err, unix.EINVAL, unix.EOPNOTSUPP) {
+		return &errs.Error{Kind: errs.Unsupported, Op: op, Name: name, Msg: "the file system has no way past its page cache (O_DIRECT)", Err: err,
+			Fix: "read and write through the page cache, or put the store on ext4 or xfs"}
+	}
+	return fail(op, name, err)
+}
+
+// foreign says that files have no descriptors.
+func (f *Files) foreign(op, name string) error {
+	return errs.New(errs.Unsupported, op, name, "the store's files are not the operating system's, and have no descriptors").
+		WithFix("read and write the bytes through the store")
+}
+
+// spills counts the files that exist for a Handout alone.
+type spills struct{ count, bytes atomic.Int64 }
+
+// Spill writes content that is no file into one, tmp/<id>, and hands that out. It is no file of the caller's metadata: it goes with
+// the Handout, and after a crash Recover removes it.
+func (f *Files) Spill(id ID, content []byte, sums []uint64) (*Handout, error) {
+	const op = "spill"
+	name := f.tmpName(id)
+	if !f.native {
+		return nil, f.foreign(op, name)
+	}
+	w, err := f.Create(id, int64(len(content)))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.file.Write(content); err != nil {
+		return nil, w.fail(op, err)
+	}
+	file := w.file
+	w.file = nil
+	if err := file.Close(); err != nil {
+		return nil, w.fail(op, err)
+	}
+	f.spills.count.Add(1)
+	f.spills.bytes.Add(int64(len(content)))
+	_, release := f.hold(id, 0)
+	return &Handout{f: f, id: id, size: int64(len(content)), sums: sums, release: release, gone: func() {
+		_ = w.Abort() // what cannot be removed, Recover will
+		f.spills.count.Add(-1)
+		f.spills.bytes.Add(-int64(len(content)))
+	}}, nil
+}

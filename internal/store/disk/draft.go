@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+// draft is an object that a client writes.
+type draft struct {
+	s    *Store
+	bk   *bucket
+	key  string
+	as   map[string]string
+	cond object.Condition
+	size int64
+
+	mu    sync.Mutex
+	file  *datafile.Draft
+	ended bool
+}
+
+// NewDraft is object.Handles'.
+func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, error) {
+	const op = "create draft"
+	end, err := s.begin(ctx, op, d.Key)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	if err := checkKey(op, d.Key); err != nil {
+		return nil, err
+	}
+	if err := checkAttributes(op, d.Key, d.Attributes); err != nil {
+		return nil, err
+	}
+	if d.Size < 0 {
+		return nil, errs.New(errs.Invalid, op, d.Key, fmt.Sprintf("size %d, expected 0 or more", d.Size))
+	}
+	bk, err := s.find(op, d.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.space.check(op, d.Key, d.Size); err != nil {
+		return nil, err
+	}
+	id, err := s.fileIDs.take(s)
+	if err != nil {
+		return nil, err
+	}
+	file, err := s.files.NewDraft(datafile.ID(id), d.Size)
+	if err != nil {
+		return nil, &errs.Error{Op: op, Name: d.Key, Err: err}
+	}
+	return &draft{s: s, bk: bk, key: d.Key, as: merged(d.Attributes, nil), cond: copyCondition(d.Condition), size: d.Size, file: file}, nil
+}
+
+// copyCondition is a condition of its own: it is judged later.
+func copyCondition(c object.Condition) object.Condition {
+	if c.IfSize != nil {
+		n := *c.IfSize
+		c.IfSize = &n
+	}
+	if c.IfModified != nil {
+		t := *c.IfModified
+		c.IfModified = &t
+	}
+	return c
+}
+
+// Open is object.Drafting's.
+func (d *draft) Open(direct bool) (*os.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.file.Open(direct)
+}
+
+// Reserved is object.Drafting's.
+func (d *draft) Reserved() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		return 0
+	}
+	return d.file.Reserved()
+}
+
+// Path is object.Drafting's.
+func (d *draft) Path() string { return d.file.Path() }
+
+// Commit is object.Drafting's.
+func (d *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error) {
+	const op = "commit draft"
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		return object.Info{}, errs.New(errs.Closed, op, d.key, "the draft has ended")
+	}
+	if err := d.believable(op, c); err != nil {
+		return object.Info{}, err
+	}
+	end, err := d.s.begin(ctx, op, d.key)
+	if err != nil {
+		_ = d.abort() // what stays is removed by the next recovery
+		return object.Info{}, err
+	}
+	defer end()
+	if err := d.file.Seal(ctx, c.Size); err != nil {
+		d.ended = !errors.Is(err, object.ErrWriterLeft) && !errors.Is(err, object.ErrInvalidSums)
+		return object.Info{}, &errs.Error{Op: op, Name: d.key, Err: err}
+	}
+	d.ended = true
+	defer d.file.Close() // only now may the file be written to again, by those who may
+	w := &content{Written: object.Written{Size: c.Size, CRC64: c.CRC64}}
+	if c.Size > 0 {
+		w.file, w.sums = d.file.Writer(), append([]uint64{}, c.Sums...)
+	} else {
+		_ = d.file.Writer().Abort() // content of no bytes needs no file
+	}
+	return d.s.publish(ctx, op, d.bk, d.key, d.cond, w, w.version(crcETag(c.CRC64, c.Size, 1), d.as), nil)
+}
+
+// believable refuses what cannot be, without a look at the file.
+func (d *draft) believable(op string, c object.Sealed) error {
+	if c.Size < 0 || c.Size > d.size {
+		return object.Fail(op, d.key, object.ErrTooLarge, fmt.Sprintf("%d bytes, the draft was made for at most %d", c.Size, d.size))
+	}
+	if n := blocksOf(c.Size); int64(len(c.Sums)) != n {
+		return object.Fail(op, d.key, object.ErrInvalidSums, fmt.Sprintf("%d sums, %d bytes have %d", len(c.Sums), c.Size, n))
+	}
+	if got := d.s.joined(c.Sums, c.Size); got != c.CRC64 {
+		return object.Fail(op, d.key, object.ErrInvalidSums, fmt.Sprintf("the sums of the blocks make %016x, the sum of the content is said to be %016x", got, c.CRC64))
+	}
+	return nil
+}
+
+// joined is the sum of content by the sums of its blocks.
+func (s *Store) joined(sums []uint64, size int64) uint64 {
+	var whole uint64
+	for i, sum := range sums {
+		n := min(blockSize, size-int64(i)*blockSize)
+		whole = s.join.After(whole, n) ^ sum
+	}
+	return whole
+}
+
+// Abort is object.Drafting's.
+func (d *draft) Abort() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.abort()
+}
+
+func (d *draft) abort() error {
+	if d.ended {
+		return nil
+	}
+	d.ended = true
+	return d.file.Abort()
+}
+
+// CanDraft says why NewDraft cannot work here, nil where it can: it tries, and leaves nothing.
+func (s *Store) CanDraft(ctx context.Context) error {
+	const op = "create draft"
+	end, err := s.begin(ctx, op, s.opts.Dir)
+	if err != nil {
+		return err
+	}
+	defer end()
+	id, err := s.fileIDs.take(s)
+	if err != nil {
+		return err
+	}
+	d, err := s.files.NewDraft(datafile.ID(id), 0)
+	if err != nil {
+		return err
+	}
+	return d.Abort()
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+var _ object.Handles = (*Store)(nil)
+
+// Handle is object.Handles'. The key is locked until the file is held, so that it cannot be removed in between.
+func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, error) {
+	const op = "open"
+	end, err := s.begin(ctx, op, ref.Key)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	bk, err := s.find(op, ref.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	lock := s.stripes.of(bk.id, ref.Key)
+	lock.RLock()
+	defer lock.RUnlock()
+	v, latest, err := s.resolveContent(op, bk, ref)
+	if err != nil {
+		return nil, err
+	}
+	i, err := s.fullInfo(bk, ref.Key, v, latest)
+	if err != nil {
+		return nil, err
+	}
+	if v.file == 0 {
+		b, err := s.inlineOf(op, i, v)
+		if err != nil {
+			return nil, err
+		}
+		h := &inlineHandle{s: s, info: i, data: b}
+		if len(b) > 0 {
+			h.sums = []uint64{v.crc}
+		}
+		return h, nil
+	}
+	out, err := s.files.HandOut(datafile.ID(v.file), v.size, func() ([]uint64, error) { return loadSums(s.db, v) })
+	if err != nil {
+		var d *datafile.Damage
+		switch {
+		case errors.As(err, &d):
+			s.fileDamage(i, d)
+		case errs.KindOf(err) == errs.Corrupt:
+			s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: s.files.Path(datafile.ID(v.file)), N: v.size, What: "checksum"})
+			return nil, object.Fail(op, ref.Key, bothErrors{object.ErrDamaged, err}, "")
+		}
+		return nil, &errs.Error{Op: op, Name: ref.Key, Err: err}
+	}
+	return &fileHandle{info: i, out: out}, nil
+}
+
+// fileHandle is content in a file of its own, handed out.
+type fileHandle struct {
+	info object.Info
+	out  *datafile.Handout
+}
+
+// Info is object.Handle's.
+func (h *fileHandle) Info() object.Info { return copyInfo(h.info) }
+
+// Inline is object.Handle's.
+func (h *fileHandle) Inline() ([]byte, bool) { return nil, false }
+
+// Sums is object.Handle's.
+func (h *fileHandle) Sums(first, n int64) ([]uint64, error) { return h.out.Sums(first, n) }
+
+// Open is object.Handle's.
+func (h *fileHandle) Open(direct bool) (*os.File, error) { return h.out.Open(direct) }
+
+// Path is object.Handle's.
+func (h *fileHandle) Path() string { return h.out.Path() }
+
+// Close is object.Handle's.
+func (h *fileHandle) Close() error { return h.out.Close() }
+
+// inlineHandle is content that lies with the metadata, and in a file while somebody needs one.
+type inlineHandle struct {
+	s    *Store
+	info object.Info
+	data []byte
+	sums []uint64
+
+	mu     sync.Mutex
+	spill  *datafile.Handout
+	closed bool
+}
+
+// Info is object.Handle's.
+func (h *inlineHandle) Info() object.Info { return copyInfo(h.info) }
+
+// Inline is object.Handle's.
+func (h *inlineHandle) Inline() ([]byte, bool) { return h.data, true }
+
+// Sums is object.Handle's.
+func (h *inlineHandle) Sums(first, n int64) ([]uint64, error) {
+	return datafile.Window(h.info.Key, h.sums, first, n)
+}
+
+// Open is object.Handle's.
+func (h *inlineHandle) Open(direct bool) (*os.File, error) {
+	const op = "spill"
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, errs.New(errs.Closed, op, h.info.Key, "the handle is closed")
+	}
+	if h.spill == nil {
+		if err := h.write(op); err != nil {
+			return nil, err
+		}
+	}
+	return h.spill.Open(direct)
+}
+
+// write spills the content.
+func (h *inlineHandle) write(op string) error {
+	end, err := h.s.begin(context.Background(), op, h.info.Key)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := h.s.space.check(op, h.info.Key, int64(len(h.data))); err != nil {
+		return err
+	}
+	id, err := h.s.fileIDs.take(h.s)
+	if err != nil {
+		return err
+	}
+	h.spill, err = h.s.files.Spill(datafile.ID(id), h.data, h.sums)
+	return err
+}
+
+// Path is object.Handle's.
+func (h *inlineHandle) Path() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.spill == nil {
+		return ""
+	}
+	return h.spill.Path()
+}
+
+// Close is object.Handle's.
+func (h *inlineHandle) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	if h.spill == nil {
+		return nil
+	}
+	return h.spill.Close()
+}
