@@ -13,13 +13,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
 // Options configure a System; zero values are the defaults.
 type Options struct {
 	Devices open.Options
-	Engine  transfer.Options
+	// Engine's PoolSize, where it is given, is the staging of all GPUs together.
+	Engine transfer.Options
+	// DeviceIDs are the GPUs that will be used: a given PoolSize is divided among
+	// them. Empty means every one that is visible.
+	DeviceIDs []int
 	// BeforeCuFile, if not nil, is called each time right before libcufile is
 	// opened; an error refuses it.
 	BeforeCuFile func() error
@@ -45,6 +50,9 @@ func New(o Options) (*System, error) {
 			return d.OpenDirect(ctx, dev)
 		}
 	}
+	if o.Engine.Share == nil {
+		o.Engine.Share = func(dev device.Info) (transfer.Share, bool) { return o.share(d, dev) }
+	}
 	e, err := transfer.New(o.Engine)
 	if err != nil {
 		return nil, err
@@ -54,6 +62,20 @@ func New(o Options) (*System, error) {
 		return nil, errors.Join(err, e.Close())
 	}
 	return &System{Devices: d, Engine: e}, nil
+}
+
+// share is what a GPU has for itself where there are several, or several NUMA
+// nodes: its part of the staging, and threads near it. Else it has the engine's.
+func (o *Options) share(d device.Set, dev device.Info) (transfer.Share, bool) {
+	n := len(o.DeviceIDs)
+	if c, ok := d.(device.Counter); n == 0 && ok {
+		n = c.GPUs()
+	}
+	near := hostmem.NodeNear("/sys", dev.NUMANode)
+	if n < 2 && near == nil {
+		return transfer.Share{}, false
+	}
+	return transfer.Share{PoolSize: o.Engine.PoolSize / int64(max(n, 1)), Near: near}, true
 }
 
 // Close ends the engine, then the devices it used. It fails while loads run.

@@ -4,6 +4,7 @@ package boot_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -124,5 +125,63 @@ func TestOwnRuntimeRaisesParallelism(t *testing.T) {
 	boot.OwnRuntime()
 	if n := runtime.GOMAXPROCS(0); n != 64 {
 		t.Errorf("a larger setting was lowered to %d", n)
+	}
+}
+
+// A pool size that is given is for all GPUs together; each has its part.
+func TestSeveralGPUsShareTheGivenStaging(t *testing.T) {
+	for _, c := range []struct {
+		gpus  int
+		ids   []int
+		pool  int64
+		share int64 // what one may have at most
+		least int64
+	}{
+		{gpus: 1, pool: 16 << 20, share: 16 << 20, least: 5 << 20},
+		{gpus: 4, pool: 16 << 20, share: 4 << 20, least: 1 << 20},
+		{gpus: 4, ids: []int{1, 2}, pool: 16 << 20, share: 8 << 20, least: 5 << 20},
+		{gpus: 2, share: transfer.DefaultPoolSize, least: 32 << 20},
+	} {
+		g := fakegpu.Build(t, fakegpu.Options{Devices: c.gpus})
+		s, err := boot.New(boot.Options{Devices: g.Options(device.Require), DeviceIDs: c.ids, Engine: transfer.Options{PoolSize: c.pool}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "x")
+		if err := os.WriteFile(path, make([]byte, 5000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for n := range min(2, c.gpus) {
+			d, err := s.Devices.Open(context.Background(), fmt.Sprintf("cuda:%d", n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := vfs.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			b, err := d.Alloc(f.Size())
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr, err := s.Engine.Start(context.Background(), transfer.Request{Device: d, Files: []*vfs.File{f}, Segments: []transfer.Segment{{Len: f.Size(), Dst: b.Ptr()}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tr.Err(); err != nil {
+				t.Fatal(err)
+			}
+			if got := tr.Report().Engine.StagingSize; got > c.share || got < c.least {
+				t.Errorf("%d GPUs, %v used, pool %d: %s has %d bytes, expected %d to %d", c.gpus, c.ids, c.pool, d.Info().ID, got, c.least, c.share)
+			}
+			if err := b.Free(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		g.CheckFreed()
 	}
 }

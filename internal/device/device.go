@@ -134,6 +134,13 @@ type Survey struct {
 	Fix   string `json:"fix,omitempty"`
 }
 
+// Counter is implemented by sets that can say how many GPUs there are without
+// asking more of them than the driver's count.
+type Counter interface {
+	// GPUs looks for the driver where nobody has yet; 0 where none is usable.
+	GPUs() int
+}
+
 // Set is the devices of this process.
 type Set interface {
 	// Survey reports what was found. It does not create contexts.

@@ -135,6 +135,10 @@ func (t *Transfer) useCuFile(ctx context.Context, file int) (bool, error) {
 	}
 	lib := t.e.libraryOf(t.port)
 	if !must {
+		if len(t.peers) > 0 {
+			u.refuse(f.Path(), "several devices get the same bytes, and cuFile moves them to one", "start a transfer for each device")
+			return false, nil
+		}
 		if t.proof != nil {
 			u.refuse(f.Path(), "verification needs every byte in the CPU's reach", "load without verification")
 			return false, nil
@@ -209,14 +213,7 @@ func (t *Transfer) enterCuFile(lib *library) error {
 	if !t.req.HasStream {
 		return nil
 	}
-	m, err := t.port.queue.NewMark()
-	if err == nil {
-		err = m.Record()
-	}
-	if err == nil {
-		err = errors.Join(m.Wait(), m.Close())
-	}
-	return errs.Wrap("wait for the caller's stream on", t.req.Device.Info().ID, err)
+	return t.port.passed()
 }
 
 // leastRegistered is below which registering memory costs more than it saves;
@@ -312,7 +309,7 @@ func (e *Engine) peers(f *vfs.File, dev device.Info) Peers {
 	if ok {
 		return p
 	}
-	p = e.opts.Peers(f.Path(), dev)
+	p = e.opts.Peers(f.Locate(), dev)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.judged[at] = p

@@ -24,11 +24,11 @@ func (e *Engine) startCuFile() error {
 		hostmem.AdviseSmall(ops.Bytes())
 		e.pool.keep(ops)
 		for i := range cuFileThreads {
-			e.workers.Go((&streamReader{e: e, mem: ops.Bytes()[i*cuFileDepth*opStride:][:cuFileDepth*opStride], queues: map[*port]*streamQueue{}}).run)
+			e.spawn((&streamReader{e: e, mem: ops.Bytes()[i*cuFileDepth*opStride:][:cuFileDepth*opStride], queues: map[*port]*streamQueue{}}).run)
 		}
 	case CuFileBatch:
 		for range cuFileBatches {
-			e.workers.Go((&batchReader{e: e, batches: map[device.Direct]device.DirectBatch{}}).run)
+			e.spawn((&batchReader{e: e, batches: map[device.Direct]device.DirectBatch{}}).run)
 		}
 	default:
 		for range cuFileThreads {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
-	"github.com/nebulaio/nebulaio/internal/units"
 )
 
 // CuFileReport is what cuFile says of its part of a transfer, from its own
@@ -78,7 +77,7 @@ func (t *Transfer) describeCuFile(r *Report, a account) {
 		}
 		r.Notes = append(r.Notes, "which way cuFile took is unknown: "+why)
 	}
-	r.Routes = append(r.Routes, RouteReport{Route: name, Bytes: a.bytes, Chunks: a.chunks, Span: a.span.length().Seconds(), GBps: units.GBps(a.bytes, a.span.length())})
+	r.Routes = append(r.Routes, a.report(name))
 }
 
 // cuFileRead notes a read through cuFile.

@@ -40,8 +40,8 @@ type known struct {
 
 // libraryOf is the library of a port, not opened yet.
 func (e *Engine) libraryOf(p *port) *library {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	p.libMu.Lock()
+	defer p.libMu.Unlock()
 	if p.lib == nil {
 		p.lib = &library{files: map[*vfs.File]*known{}, proved: map[uint64]string{}}
 	}
@@ -124,6 +124,22 @@ func (l *library) forget(f *vfs.File) error {
 	err := k.DirectFile.Close()
 	k.shut()
 	return err
+}
+
+// learn keeps what counters have shown of the disk under a descriptor.
+func (l *library) learn(fd int, route string) {
+	switch route {
+	case device.RouteP2P, device.RouteNVFS, device.RouteCompat:
+	default:
+		return
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.proved[st.Dev] = route
 }
 
 // close ends the library; no transfer uses it any more.

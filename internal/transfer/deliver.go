@@ -22,6 +22,7 @@ func (e *Engine) deliver(t *Transfer, c chunk, data []byte, s *slot) {
 	case c.weave != nil:
 		e.deliverWoven(t, c, data, s)
 	case s == nil:
+		t.placePeers(c)
 		t.ready.landed(c)
 		e.sched.done(t, c.len)
 	default:
@@ -47,12 +48,12 @@ func (e *Engine) refused(t *Transfer, c chunk) {
 
 // send queues the copy of data, which lies in s, to the chunk's destination.
 func (e *Engine) send(t *Transfer, c chunk, data []byte, s *slot) {
-	e.sendAll(t, c, c.len, s, func() error { return t.port.queue.CopyIn(c.dst, data) })
+	e.sendAll(t, c, data, s, func() error { return t.port.queue.CopyIn(c.dst, data) })
 }
 
-// sendAll lets copies queue the copies of n bytes in s. When it fails, none of
-// them is under way.
-func (e *Engine) sendAll(t *Transfer, c chunk, n int64, s *slot, copies func() error) {
+// sendAll lets copies queue the copies of data, which lies in s, and queues those
+// to the peers. When it fails, none of them is under way.
+func (e *Engine) sendAll(t *Transfer, c chunk, data []byte, s *slot, copies func() error) {
 	m, err := s.markFor(t.port)
 	if err == nil {
 		err = copies()
@@ -68,7 +69,13 @@ func (e *Engine) sendAll(t *Transfer, c chunk, n int64, s *slot, copies func() e
 		e.sched.failed(t, copyError(t, c, errors.Join(err, derr)))
 		return
 	}
-	s.t, s.n, s.mark, s.queued, s.reading = t, n, m, time.Now(), c
+	if err = t.sendPeers(c, data, s, m); err != nil {
+		// What is queued still reads the slot.
+		err = errors.Join(err, m.Wait(), s.settlePeers(), t.port.queue.Drain())
+		e.sched.failed(t, copyError(t, c, err))
+		return
+	}
+	s.t, s.n, s.mark, s.queued, s.reading = t, int64(len(data)), m, time.Now(), c
 }
 
 // settleSlot waits until the slot's copy has been done and counts it.
@@ -83,7 +90,7 @@ func (e *Engine) settleSlot(s *slot) {
 		// empty queue gives the destination back to its owner.
 		err = errors.Join(err, s.t.port.queue.Drain())
 	}
-	e.release(s, start, err)
+	e.release(s, start, errors.Join(err, s.settlePeers()))
 }
 
 // release counts a slot's copy as done and frees the slot.

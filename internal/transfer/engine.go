@@ -7,16 +7,20 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Engine runs transfers. One engine serves a process: all transfers, to all
-// devices, share its workers and its staging memory.
+// Engine runs transfers. One engine serves a process: all transfers share its
+// workers and its staging memory, but for those of devices that have a share of
+// their own; see Options.Share.
 type Engine struct {
+	given Options
 	opts  tuned
 	sched *sched
 	pool  pool
+	join  *checksum.Joiner // of all transfers: making one takes longer than a small transfer
 
 	mu      sync.Mutex
 	ports   map[device.Device]*port
@@ -24,10 +28,14 @@ type Engine struct {
 	io      IO // what direct reads use; settled when they first start
 	running int
 	closed  bool
-	judged  map[place]Peers // see Options.Peers
-	puts    chan *slot      // staging of writes; nil until the first one
+	judged  map[place]Peers           // see Options.Peers
+	links   map[pair]*link            // between devices
+	lanes   map[device.Device]*Engine // of devices with a share of their own; the engine itself for the others
+	puts    chan *slot                // staging of writes; nil until the first one
+	network network                   // what reads and writes over networks have
 
 	workers sync.WaitGroup
+	totals  totals
 	// releasing gives the space of replaced files back behind their saves.
 	releasing releases
 
@@ -42,7 +50,22 @@ type port struct {
 	// One queue for all copies: two were measured to be slower, by 2 to 4 %.
 	queue  device.Queue
 	mapper device.Mapper // nil where memory is not addressable
+	libMu  sync.Mutex    // guards lib; also a Target of another lane's engine asks for it
 	lib    *library      // cuFile; nil until first asked for
+
+	ferries ferries
+}
+
+// passed waits until what is queued on the port has been done.
+func (p *port) passed() error {
+	m, err := p.queue.NewMark()
+	if err == nil {
+		err = m.Record()
+	}
+	if err == nil {
+		err = errors.Join(m.Wait(), m.Close())
+	}
+	return errs.Wrap("wait for the caller's stream on", p.dev.Info().ID, err)
 }
 
 // New returns an engine; staging and threads come with Prepare or the first
@@ -52,7 +75,7 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{opts: t, sched: newSched(), ports: map[device.Device]*port{}, judged: map[place]Peers{}, pool: pool{deal: t}}, nil
+	return &Engine{given: o, opts: t, lanes: map[device.Device]*Engine{}, sched: newSched(), ports: map[device.Device]*port{}, judged: map[place]Peers{}, links: map[pair]*link{}, pool: pool{deal: t}, join: checksum.NewJoiner()}, nil
 }
 
 // Prepare makes ready in the background what a transfer to dev will need, for a
@@ -60,6 +83,10 @@ func New(o Options) (*Engine, error) {
 // fails here fails again, and is reported, in Start.
 func (e *Engine) Prepare(dev device.Device) {
 	if _, ok := dev.(device.Mapper); ok {
+		return
+	}
+	e, err := e.lane(dev)
+	if err != nil {
 		return
 	}
 	e.mu.Lock()
@@ -117,8 +144,7 @@ func (e *Engine) leave() {
 // it fail with kind Invalid: end them first.
 func (e *Engine) Close() error {
 	e.mu.Lock()
-	if e.running > 0 {
-		n := e.running
+	if n := e.busy(); n > 0 {
 		e.mu.Unlock()
 		return errs.New(errs.Invalid, "close engine", "", fmt.Sprintf("%d transfers are still running", n)).WithFix("cancel them and wait for their end")
 	}
@@ -132,11 +158,46 @@ func (e *Engine) Close() error {
 	e.workers.Wait()
 	e.releasing.Wait()
 	all := []error{e.pool.close()}
+	for _, l := range e.lanes {
+		if l != e {
+			all = append(all, l.Close())
+		}
+	}
+	for _, l := range e.links {
+		if l.queue != nil {
+			all = append(all, l.queue.Close())
+		}
+	}
 	for _, p := range e.ports {
 		if p.lib != nil {
 			all = append(all, p.lib.close())
 		}
-		all = append(all, p.queue.Close())
+		all = append(all, p.ferries.close(), p.queue.Close())
 	}
 	return errors.Join(all...)
+}
+
+// Bound tells the engine of bounds that somebody else asks it to keep, a server
+// of the objects that it will move: staging and direct reads in flight are then no
+// more, where the caller has not chosen them. It comes before the first
+// transfer; later it changes nothing and reports false. Zero means no bound.
+func (e *Engine) Bound(poolSize int64, queueDepth int) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	o := e.given
+	if o.PoolSize == 0 && poolSize > 0 && poolSize < DefaultPoolSize {
+		o.PoolSize = max(poolSize, minPoolSize)
+	}
+	if o.QueueDepth == 0 && queueDepth > 0 && queueDepth < defaultQueueDepth {
+		o.QueueDepth = queueDepth
+	}
+	if o.PoolSize == e.given.PoolSize && o.QueueDepth == e.given.QueueDepth {
+		return true // the engine takes no more by itself
+	}
+	t, err := o.tune()
+	if err != nil || e.closed || len(e.ports) > 0 || len(e.lanes) > 0 {
+		return false
+	}
+	e.given.PoolSize, e.given.QueueDepth, e.opts, e.pool.deal = o.PoolSize, o.QueueDepth, t, t
+	return true
 }

@@ -44,6 +44,9 @@ func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *Strea
 	if err := req.Target.check("queue a move of", req.Range); err != nil {
 		return nil, nil, err
 	}
+	if e, err = e.lane(req.Device); err != nil {
+		return nil, nil, err
+	}
 	p, err := e.enter(req.Device)
 	if err != nil {
 		return nil, nil, err
@@ -119,7 +122,7 @@ func (e *Engine) queueInStream(p *port, f device.StreamFile, k knownBy, req Stre
 		}
 		m.counts = k.lib.count().Minus(m.before)
 		if m.counts.Known {
-			req.Target.proved(k.lib, m.ops().Route())
+			k.lib.learn(req.Target.FD(), m.ops().Route())
 		}
 		m.err, m.wall = err, time.Since(m.began)
 	}()

@@ -4,6 +4,7 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -30,6 +31,7 @@ type Transfer struct {
 	ready *readiness
 	save  *save // nil: this is a load
 	cu    cuFileUse
+	peers []*peer // other devices that get the same bytes
 
 	prepared [ways]bool // staging was asked for; guarded by Engine.mu
 	packs    bool       // some chunks are woven, and packed in staging; guarded by Engine.mu
@@ -46,12 +48,17 @@ type Transfer struct {
 	result    error
 	wall      time.Duration
 	delivered atomic.Int64
+	net       netUse
 }
 
 // Start checks the request and begins to move bytes; it returns at once. The
 // context cancels the transfer. The files and destinations belong to the
 // transfer until Done is closed.
 func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
+	e, err := e.lane(req.Device)
+	if err != nil {
+		return nil, err
+	}
 	if req.Route == "" {
 		req.Route = RouteAuto
 	}
@@ -66,8 +73,7 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 	if err := t.validate(); err != nil {
 		return nil, err
 	}
-	var err error
-	if t.proof, err = newProof(&t.req); err != nil {
+	if t.proof, err = newProof(&t.req, e.join); err != nil {
 		return nil, err
 	}
 	if t.ready, err = newReadiness(&t.req); err != nil {
@@ -78,8 +84,14 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 		return nil, err
 	}
 	t.port = p
+	if err := e.enterPeers(t); err != nil {
+		err = errors.Join(err, t.awaitPeers())
+		e.leave()
+		return nil, err
+	}
 	if req.HasStream && req.Device.Info().Kind != device.Host {
 		if err := p.queue.After(req.Stream); err != nil {
+			err = errors.Join(err, t.awaitPeers())
 			e.leave()
 			return nil, errs.Wrap("order after the caller's stream on", req.Device.Info().ID, err)
 		}
@@ -89,6 +101,7 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 			hostmem.AdviseHuge(p.mapper.Map(s.Dst, s.Wanted()))
 		}
 	}
+	ctx = t.openNetwork(ctx)
 	go t.plan(ctx)
 	go t.finish(ctx)
 	return t, nil
@@ -121,8 +134,11 @@ func (t *Transfer) validate() error {
 		return errs.New(errs.Invalid, "start transfer", "route cufile", "cannot be verified: cuFile puts bytes where the CPU does not see them").
 			WithFix("use route auto, which stages verified loads in host memory")
 	}
-	if t.req.Route != RouteDirect {
-		return nil
+	if err := t.validateNetwork(); err != nil {
+		return err
+	}
+	if err := t.checkPeers(); err != nil || t.req.Route != RouteDirect {
+		return err
 	}
 	for _, f := range t.req.Files {
 		if ok, why := f.Direct(); !ok {
@@ -135,10 +151,16 @@ func (t *Transfer) validate() error {
 // plan cuts the segments into chunks and feeds them to the workers as it goes.
 func (t *Transfer) plan(ctx context.Context) {
 	defer t.e.sched.planned(t)
+	defer t.flushNetwork()
 	start := time.Now()
+	if err := t.awaitPeers(); err != nil {
+		t.e.sched.stop(t, err)
+		return
+	}
 	kept := make([]CachePolicy, len(t.req.Files))
+	available := sync.OnceValue(memAvailable)
 	for i, f := range t.req.Files {
-		kept[i] = settlePolicy(f, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i])
+		kept[i] = settlePolicy(f, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i], available)
 	}
 	t.tally.policies = kept
 	ramp := 0
@@ -186,6 +208,10 @@ func (t *Transfer) plan(ctx context.Context) {
 				return
 			}
 			c.extra = c.extra || s.extra
+			if c.way == viaNetwork {
+				alive = t.addNetwork(c)
+				return
+			}
 			if err := t.e.ensure(c.way, t); err != nil {
 				t.e.sched.stop(t, err)
 				alive = false
@@ -257,6 +283,9 @@ const (
 func (t *Transfer) paramsFor(f *vfs.File, cache CachePolicy) params {
 	ok, _ := f.Direct()
 	c := t.e.opts.MaxTransfer
+	if f.Remote() != nil {
+		return networkParams(t.e.opts)
+	}
 	p := params{chunk: c, block: t.e.opts.block, piece: t.e.opts.piece, leaf: min(leafSize, c), window: max(windowSize, c), align: max(f.Align().Offset, 1), direct: ok,
 		route: t.req.Route, cache: cache, missLimit: missLimit}
 	if c%p.leaf != 0 || p.leaf%p.block != 0 || p.window%c != 0 {
@@ -276,11 +305,12 @@ func (t *Transfer) paramsFor(f *vfs.File, cache CachePolicy) params {
 func (t *Transfer) finish(ctx context.Context) {
 	defer close(t.done)
 	defer t.e.leave()
+	defer t.count()
+	defer t.closeNetwork()
 	select {
 	case <-t.drained:
 	case <-ctx.Done():
-		t.e.sched.stop(t, &errs.Error{Kind: errs.Cancelled, Op: "transfer", Err: context.Cause(ctx),
-			Name: fmt.Sprintf("to %s after %s", t.req.Device.Info().ID, units.Bytes(t.delivered.Load()))})
+		t.e.sched.stop(t, t.cancelled(ctx))
 		<-t.drained
 	}
 	t.e.sched.mu.Lock()
@@ -311,6 +341,12 @@ func (t *Transfer) finish(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// cancelled is the error of a transfer whose context has ended.
+func (t *Transfer) cancelled(ctx context.Context) error {
+	return &errs.Error{Kind: errs.Cancelled, Op: "transfer", Err: context.Cause(ctx),
+		Name: fmt.Sprintf("to %s after %s", t.req.Device.Info().ID, units.Bytes(t.delivered.Load()))}
 }
 
 // Done is closed when the transfer has ended and no copy of it is queued.

@@ -35,6 +35,8 @@ const (
 	viaWrite
 	// viaCuFile lets the vendor's library read straight to the destination.
 	viaCuFile
+	// viaNetwork reads the body of a reply into a staging slot, or into place.
+	viaNetwork
 	ways
 )
 
@@ -87,6 +89,8 @@ type params struct {
 	// can, so that the blocks of a file that is verified are summed in one
 	// piece and judged before they are sent. Reads from storage keep their size.
 	whole int64
+	// remote: the file is read over a network, whatever else is said here.
+	remote bool
 }
 
 // residency is what of a range is cached; known is false where the kernel does
@@ -118,6 +122,10 @@ type planner struct {
 
 func (p *planner) segment(s Segment) {
 	end := s.Off + s.Len
+	if p.remote {
+		p.pieces(s, s.Off, end, verdict{way: viaNetwork})
+		return
+	}
 	for off := s.Off; off < end; {
 		stop := min(end, (off/p.window+1)*p.window)
 		p.planWindow(s, off, stop)

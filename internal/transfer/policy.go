@@ -16,8 +16,8 @@ import (
 // loaded before and is absent again will likely be loaded once more, so it is
 // kept this time; one that is partly cached, or that would push out half of
 // what memory can hold, is not.
-func settlePolicy(f *vfs.File, asked CachePolicy, seen bool) CachePolicy {
-	if asked != CacheAuto || !seen || !dataAbsent(f) || f.Size() > memAvailable()/2 {
+func settlePolicy(f *vfs.File, asked CachePolicy, seen bool, available func() int64) CachePolicy {
+	if asked != CacheAuto || !seen || !dataAbsent(f) || f.Size() > available()/2 {
 		return asked
 	}
 	return CacheKeep
@@ -35,13 +35,17 @@ func dataCached(f *vfs.File) bool {
 
 // sampled looks at samples across the file, but for its first and last megabyte,
 // where the header and a ragged end may be cached: asking for all of a large file
-// takes longer than many a load. It is false for a file that is too small.
+// takes longer than many a load. Of a small file all but its ends is one sample.
 func sampled(f *vfs.File, is func(r vfs.Residency, n int64) bool) bool {
 	const samples, length = 16, 64 * units.KiB
 	margin := min(units.MiB, f.Size()/8)
 	span := f.Size() - 2*margin
 	if span < samples*length {
-		return false
+		if span <= 0 {
+			return false
+		}
+		r, err := f.Residency(margin, span)
+		return err == nil && is(r, span)
 	}
 	for i := range int64(samples) {
 		off := margin + (span-length)*i/(samples-1)

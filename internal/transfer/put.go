@@ -63,6 +63,10 @@ type Put struct {
 // StartPut begins to write and returns at once. The context cancels it; what
 // was written by then stays. The bytes are on disk only after Target.Sync.
 func (e *Engine) StartPut(ctx context.Context, req PutRequest) (*Put, error) {
+	e, err := e.lane(req.Device)
+	if err != nil {
+		return nil, err
+	}
 	if req.Route == "" {
 		req.Route = RouteAuto
 	}
@@ -101,6 +105,7 @@ func (p *Put) run(ctx context.Context) {
 	defer p.e.leave()
 	p.err = p.write(ctx)
 	p.wall = time.Since(p.began)
+	p.count()
 }
 
 // write chooses how, and cuts the range.
@@ -240,15 +245,8 @@ func (p *Put) noted(route RouteTaken, n int64, start time.Time) {
 func (p *Put) byCuFile(ctx context.Context, k knownBy) error {
 	if p.req.HasStream {
 		// The library is in no order with the caller's stream.
-		m, err := p.port.queue.NewMark()
-		if err == nil {
-			err = m.Record()
-		}
-		if err == nil {
-			err = errors.Join(m.Wait(), m.Close())
-		}
-		if err != nil {
-			return errs.Wrap("wait for the caller's stream on", p.req.Device.Info().ID, err)
+		if err := p.port.passed(); err != nil {
+			return err
 		}
 	}
 	before := k.lib.count()
@@ -270,7 +268,7 @@ func (p *Put) byCuFile(ctx context.Context, k knownBy) error {
 	c := k.lib.part(CuFileSync, k.opened)
 	if counts.Known {
 		c.Counters, c.Unaligned = &counts, counts.Writes.Unaligned
-		p.req.Target.proved(k.lib, counts.Writes.Route())
+		k.lib.learn(p.req.Target.FD(), counts.Writes.Route())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -330,7 +328,7 @@ func (p *Put) Report() Report {
 			if name == RouteTakenBuffered || name == RouteTakenDirect {
 				r.Engine.IO = "pwrite"
 			}
-			r.Routes = append(r.Routes, RouteReport{Route: name, Bytes: a.bytes, Chunks: a.chunks, Span: a.span.length().Seconds(), GBps: units.GBps(a.bytes, a.span.length())})
+			r.Routes = append(r.Routes, a.report(name))
 			all.bytes, all.busy = all.bytes+a.bytes, all.busy+a.busy
 			all.span.add(a.span.lo, a.span.hi)
 		}

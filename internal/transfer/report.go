@@ -31,6 +31,8 @@ const (
 	RouteTakenCuFileCompat RouteTaken = "cufile_compat"
 	// RouteTakenCuFileUnknown: the counters show several ways, or are not there.
 	RouteTakenCuFileUnknown RouteTaken = "cufile_unknown"
+	// RouteTakenNetwork: the bytes came out of, or went into, connections to a server.
+	RouteTakenNetwork RouteTaken = "network"
 )
 
 // Report says how a transfer went. It is plain data, the same in every language.
@@ -49,11 +51,13 @@ type Report struct {
 	Stages      []StageReport   `json:"stages"`
 	Limiting    string          `json:"limiting_stage"`
 	Engine      EngineReport    `json:"engine"`
+	Peers       []PeerReport    `json:"peers,omitempty"` // other devices that got the same bytes
 	Files       []FileReport    `json:"files"`
 	Refusals    []RefusalReport `json:"refusals"`
 	Notes       []string        `json:"notes"`
-	Verify      *VerifyReport   `json:"verify,omitempty"` // nil: nothing was verified
-	CuFile      *CuFileReport   `json:"cufile,omitempty"` // nil: libcufile took no part
+	Verify      *VerifyReport   `json:"verify,omitempty"`  // nil: nothing was verified
+	CuFile      *CuFileReport   `json:"cufile,omitempty"`  // nil: libcufile took no part
+	Network     *NetworkReport  `json:"network,omitempty"` // nil: no byte went over one
 	Error       string          `json:"error,omitempty"`
 
 	Save *SaveReport `json:"save,omitempty"` // nil: this was a load
@@ -116,6 +120,8 @@ type EngineReport struct {
 	StagingUsed  bool   `json:"staging_used"` // false: bytes were read into place
 	HugePages    int64  `json:"staging_huge_pages"`
 	StagingState string `json:"staging"` // "pinned", "not pinned", "unused", "host memory"
+	// Node is the NUMA node that threads and staging keep to, nil: none.
+	Node *int `json:"numa_node,omitempty"`
 }
 
 // FileReport is one source file.
@@ -154,9 +160,9 @@ func (t *Transfer) Report() Report {
 		r.Error = t.result.Error()
 	}
 	y.mu.Lock()
-	for _, name := range []RouteTaken{RouteTakenCache, RouteTakenBuffered, RouteTakenDirect} {
+	for _, name := range []RouteTaken{RouteTakenCache, RouteTakenBuffered, RouteTakenDirect, RouteTakenNetwork} {
 		if a := y.route(name); a.bytes > 0 {
-			r.Routes = append(r.Routes, RouteReport{Route: name, Bytes: a.bytes, Chunks: a.chunks, Span: a.span.length().Seconds(), GBps: units.GBps(a.bytes, a.span.length())})
+			r.Routes = append(r.Routes, a.report(name))
 		}
 	}
 	read := y.readReport(r.Bytes)
@@ -167,7 +173,9 @@ func (t *Transfer) Report() Report {
 	y.mu.Unlock()
 	t.describeFiles(&r, policies)
 	t.describeCuFile(&r, cufile)
+	t.describePeers(&r)
 	t.describeEngine(&r)
+	t.describeNetwork(&r)
 	t.notes(&r)
 	t.describeVerify(&r)
 	return r
@@ -196,6 +204,9 @@ func (y *tally) stages() []StageReport {
 	if y.direct.chunks > 0 {
 		out = append(out, stage("read_direct", &y.direct))
 	}
+	if y.network.chunks > 0 {
+		out = append(out, stage("read_network", &y.network))
+	}
 	if y.cufile.chunks > 0 {
 		out = append(out, stage("read_cufile", &y.cufile))
 	}
@@ -222,6 +233,8 @@ func (y *tally) limiting(wall time.Duration) string {
 	switch {
 	case y.cufile.bytes > 0 && y.cufile.span.length() > wall*8/10:
 		return "storage read by cuFile"
+	case y.network.bytes > 0 && y.network.span.length() > wall*8/10:
+		return y.networkLimit()
 	case y.direct.bytes > 0 && y.direct.span.length() > wall*8/10:
 		return "storage read"
 	case y.route(RouteTakenBuffered).bytes > y.cached.bytes/2:
@@ -247,6 +260,10 @@ func (t *Transfer) describeFiles(r *Report, policies []CachePolicy) {
 			fr.Cache = policies[i]
 		}
 		r.Files = append(r.Files, fr)
+		if f.Remote() != nil {
+			r.Notes = append(r.Notes, f.Remote().Notes()...)
+			continue
+		}
 		if why != nil {
 			r.Refusals = append(r.Refusals, RefusalReport{What: "direct", On: f.Path(), Reason: why.Reason, Fix: why.Fix})
 		}
@@ -275,7 +292,7 @@ func (t *Transfer) describeEngine(r *Report) {
 	used, viaSlots := t.prepared != [ways]bool{}, t.prepared[viaDirect]
 	e.mu.Unlock()
 	r.Engine = EngineReport{Workers: e.opts.Workers, QueueDepth: e.opts.QueueDepth, ChunkSize: e.opts.MaxTransfer, BlockSize: e.opts.block,
-		IO: "unused", StagingUsed: used, StagingState: "unused"}
+		IO: "unused", StagingUsed: used, StagingState: "unused", Node: e.node()}
 	switch {
 	case t.tally.bytes(RouteTakenDirect) == 0:
 	case viaSlots:

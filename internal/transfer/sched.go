@@ -112,6 +112,7 @@ func (s *sched) fail(t *Transfer, err error) {
 		return
 	}
 	t.err = err
+	t.net.abort()
 	for w := range t.queue {
 		if n := len(t.queue[w]); n > 0 {
 			t.outstanding -= n

@@ -74,6 +74,7 @@ type slot struct {
 	reading chunk
 	n       int64
 	mark    device.Mark
+	also    []peerCopy // to other devices
 	queued  time.Time
 	lo      int64 // io_uring: file offset of mem[0]
 	got     int   // io_uring: bytes read so far
@@ -119,6 +120,9 @@ func (p *pool) mapSlots() error {
 		return err
 	}
 	p.region = r
+	if p.deal.Near != nil {
+		_ = r.Prefer(p.deal.Near.ID) // from anywhere else it is slower, not wrong
+	}
 	mem := r.Bytes()
 	mem = p.cut(mem, largeSlot, p.deal.largeSlots, p.deal.MaxTransfer)
 	mem = p.cut(mem, smallSlot, p.deal.smallSlots, p.deal.block)

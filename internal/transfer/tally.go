@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
@@ -37,6 +38,7 @@ type tally struct {
 	routes   map[RouteTaken]*account
 	cached   account // reads out of, or through, the page cache
 	direct   account
+	network  account
 	copying  account
 	copyWait time.Duration
 	planTime time.Duration
@@ -54,6 +56,11 @@ func (a *account) note(n int64, start, end time.Time) {
 	a.chunks++
 	a.busy += end.Sub(start)
 	a.span.add(start, end)
+}
+
+// report is the account as a route's share.
+func (a *account) report(name RouteTaken) RouteReport {
+	return RouteReport{Route: name, Bytes: a.bytes, Chunks: a.chunks, Span: a.span.length().Seconds(), GBps: units.GBps(a.bytes, a.span.length())}
 }
 
 func (y *tally) route(r RouteTaken) *account {
@@ -77,9 +84,12 @@ func (y *tally) read(c chunk, r RouteTaken, n int64, start time.Time) {
 	if n > 0 {
 		y.route(r).note(n, start, end)
 	}
-	if r == RouteTakenDirect {
+	switch r {
+	case RouteTakenDirect:
 		y.direct.note(n, start, end)
-	} else {
+	case RouteTakenNetwork:
+		y.network.note(n, start, end)
+	default:
 		y.cached.note(n, start, end)
 	}
 }

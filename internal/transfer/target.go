@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
@@ -85,22 +83,6 @@ func (g *Target) judged(p *port, lib *library) (Peers, string, error) {
 	route := lib.proved[fileSystem(src)]
 	lib.mu.Unlock()
 	return peers, route, src.Close()
-}
-
-// proved keeps what counters have shown of the file's disk.
-func (g *Target) proved(lib *library, route string) {
-	switch route {
-	case device.RouteP2P, device.RouteNVFS, device.RouteCompat:
-	default:
-		return
-	}
-	var st unix.Stat_t
-	if unix.Fstat(g.FD(), &st) != nil {
-		return
-	}
-	lib.mu.Lock()
-	defer lib.mu.Unlock()
-	lib.proved[st.Dev] = route
 }
 
 func (g *Target) register(lib *library) (device.DirectFile, error) {

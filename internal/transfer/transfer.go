@@ -9,7 +9,9 @@
 // all running transfers, read into staging slots of their own, queue the copy
 // to the device and go on with their other slot; a slot is used again when the
 // mark behind its copy has been passed. Where the device's memory is
-// addressable, bytes are read into place and no slot is used.
+// addressable, bytes are read into place and no slot is used. Where there are
+// several GPUs, each may have workers and slots of its own (lanes.go), and
+// several may be served by one read (peers.go).
 //
 // Invariants:
 //
@@ -18,13 +20,19 @@
 //	T2  A transfer ends only when no copy of it is queued any more, whether it
 //	    succeeded, failed or was cancelled.
 //	T3  Staging of reads never exceeds Options.PoolSize, however many transfers
-//	    run; that of writes in place is fixed and comes with the first one.
+//	    run; that of writes in place is fixed and comes with the first one, and so
+//	    are two slots for each connection that reads, or writes, over a network, at most 64 each way.
 //	T4  A transfer succeeds only if every read was whole and no file changed.
 //	T5  A transfer that verifies succeeds only if every block with a byte of a
 //	    segment in it has its sum; each byte is summed before it is sent on.
 //	T6  A part that Ready has counted is not touched any more.
 //	T7  A save that ends without an error has put a whole, durable file in place;
-//	    one that fails before the file has its name leaves what was there.
+//	    one that fails before the file has its name leaves what was there. One to a
+//	    sink has written every byte of it, and no more is promised.
+//	T8  An upload that ends without an error was acknowledged whole by its server;
+//	    one that fails takes its parts back, or says that it could not.
+//	T9  What peers get is what the first device gets: a transfer ends, and a part
+//	    counts as ready, only when every copy to every peer has been done.
 package transfer
 
 import (
@@ -35,6 +43,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
@@ -108,14 +117,26 @@ const (
 
 // Options size an engine. Zero values are chosen for this machine.
 type Options struct {
-	PoolSize    int64 // bytes of staging for all transfers together; default 128 MiB
-	MaxTransfer int64 // largest single read or copy; default 4 MiB
-	QueueDepth  int   // direct reads in flight
-	Workers     int   // threads that copy out of the page cache
+	// PoolSize bounds the staging of all transfers together; default 128 MiB. A
+	// larger one is not slower: only as many slots are made of it as pay.
+	PoolSize int64
+	// MaxTransfer bounds a single read or copy; default 4 MiB. A copy larger than
+	// that never pays (what is read leaves the CPU's caches before it is sent, and
+	// fewer of them overlap), so only reads through cuFile go beyond, to 16 MiB.
+	MaxTransfer int64
+	QueueDepth  int // direct reads in flight
+	Workers     int // threads that copy out of the page cache
 	IO          IO
 	WriteBlock  int64 // largest single write of a save; default 1 MiB
 	WriteDepth  int   // writes of saves in flight; default 16
-	Poison      bool  // overwrite each slot when its copy is done: tests catch early reuse
+	// Share, if not nil, says what a GPU has for itself, asked once for each:
+	// staging and threads, as many as this engine has unless it says otherwise.
+	// false: it shares the engine's. A PoolSize above is then what each has.
+	Share func(dev device.Info) (Share, bool)
+	// Near keeps threads and staging on one NUMA node; nil: anywhere.
+	Near   *hostmem.Node
+	NoP2P  bool // peers get their bytes from staging though they could reach each other
+	Poison bool // overwrite each slot when its copy is done: tests catch early reuse
 	// CuFile is which interface of libcufile the route cufile uses.
 	CuFile CuFileAPI
 	// OpenDirect opens libcufile for a device; nil where there is none.
@@ -185,6 +206,7 @@ func (o Options) tune() (tuned, error) {
 	if o.MaxTransfer < minTransfer || o.MaxTransfer > maxTransfer {
 		return bad("max_transfer_size", o.MaxTransfer, "64 KiB to 1 GiB")
 	}
+	o.MaxTransfer = min(o.MaxTransfer, DefaultMaxTransfer)
 	if o.QueueDepth < 0 || o.QueueDepth > maxQueueDepth {
 		return bad("queue_depth", int64(o.QueueDepth), "1 to 1024, or 0 to choose")
 	}
@@ -215,7 +237,11 @@ func (o Options) tune() (tuned, error) {
 		return tuned{}, err
 	}
 	if o.Workers == 0 {
-		o.Workers = min(mostWorkers, max(2, runtime.NumCPU()*5/8))
+		cpus := runtime.NumCPU()
+		if o.Near != nil {
+			cpus = min(cpus, len(o.Near.CPUs))
+		}
+		o.Workers = min(mostWorkers, max(2, cpus*5/8))
 	}
 	if o.QueueDepth == 0 {
 		o.QueueDepth = defaultQueueDepth
@@ -257,6 +283,8 @@ func (t tuned) staging() int64 {
 // Request is one transfer.
 type Request struct {
 	Device   device.Device
+	Peers    []Peer      // other devices that get the same bytes
+	NoP2P    bool        // from staging, though they could reach each other
 	Files    []*vfs.File // open until the transfer has ended
 	Segments []Segment
 	// Gap joins segments that follow each other in a file with fewer unwanted

@@ -61,14 +61,14 @@ type blockSum struct {
 }
 
 // newProof checks that the sums fit the request, and returns nil where it has none.
-func newProof(r *Request) (*proof, error) {
+func newProof(r *Request, join *checksum.Joiner) (*proof, error) {
 	if !slices.ContainsFunc(r.Verify, func(s *checksum.Sums) bool { return s != nil }) {
 		return nil, nil
 	}
 	if len(r.Verify) != len(r.Files) {
 		return nil, errs.New(errs.Invalid, "start transfer", "", fmt.Sprintf("sums of %d files given, expected %d, one per file", len(r.Verify), len(r.Files)))
 	}
-	p := &proof{join: checksum.NewJoiner(), files: make([]fileProof, len(r.Files)), open: map[blockID]*blockSum{}}
+	p := &proof{join: join, files: make([]fileProof, len(r.Files)), open: map[blockID]*blockSum{}}
 	loads := make([][]Extent, len(r.Files))
 	for s := range r.runs() {
 		loads[s.File] = append(loads[s.File], Extent{s.File, s.Off, s.Len})
@@ -233,6 +233,9 @@ func (t *Transfer) mismatch(file int, block int64, got uint64) error {
 	off, n := s.Extent(block)
 	msg := fmt.Sprintf("block %d, bytes %d to %d, differs from %s: its checksum is %016x, expected %016x",
 		block, off, off+n, checksum.Path(path), got, s.Blocks[block])
+	if f := t.req.Files[file]; f.Remote() != nil || f.Passed() {
+		return t.remoteMismatch(file, block, got)
+	}
 	if t.req.Holds != nil {
 		msg += "; it holds " + t.req.Holds(file, off, n)
 	}

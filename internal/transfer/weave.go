@@ -214,11 +214,12 @@ func (e *Engine) deliverWoven(t *Transfer, c chunk, data []byte, s *slot) {
 	}
 	t.tally.packed(n, start)
 	if t.port.mapper != nil || n == 0 {
+		t.placePeers(c)
 		t.ready.landed(c)
 		e.sched.done(t, n)
 		return
 	}
-	e.sendAll(t, c, n, s, func() error {
+	e.sendAll(t, c, data[:n], s, func() error {
 		var at int64
 		for dst, k := range c.places() {
 			if err := t.port.queue.CopyIn(dst, data[at:at+k]); err != nil {

@@ -13,6 +13,9 @@ import (
 // ensure starts the workers for one way of reading, once, and prepares staging
 // for the transfer's device where that way uses it.
 func (e *Engine) ensure(w way, t *Transfer) error {
+	if w == viaNetwork {
+		return e.ensureFetchers(t)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.started[w] {
@@ -57,7 +60,7 @@ func (e *Engine) start(w way) error {
 			return err
 		}
 		ready := make(chan error, 1)
-		e.workers.Go(func() { runUring(e, slots, ready) })
+		e.spawn(func() { runUring(e, slots, ready) })
 		e.io = IOUring
 		return <-ready
 	}
@@ -80,11 +83,11 @@ func (e *Engine) startThreads(w way, n, slots int, kind slotKind) error {
 
 func (e *Engine) startThread(w way, slots []*slot) {
 	if w == viaWrite {
-		e.workers.Go((&writer{e: e, slots: slots}).run)
+		e.spawn((&writer{e: e, slots: slots}).run)
 		return
 	}
 	wk := &worker{e: e, way: w, slots: slots}
-	e.workers.Go(wk.run)
+	e.spawn(wk.run)
 }
 
 // worker reads chunks one after the other. With two slots, one is read into

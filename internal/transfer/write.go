@@ -33,13 +33,17 @@ type Source struct {
 // WriteRequest is one save: a file made of sources, which tile it.
 type WriteRequest struct {
 	// Path is the file to be made or replaced; a link is followed.
-	Path    string
+	Path string
+	// Sink, in place of Path, is written instead: open until Done, and then
+	// its owner's to make durable. Only here there may be nothing to save.
+	Sink    Sink
 	Sources []Source
 	// Route is auto (direct where the file system allows it), direct (an error
-	// where it does not) or buffered.
+	// where it does not), buffered or, to a sink, cufile.
 	Route Route
 	// Checksums writes FILE.crc64nvme too. Without it, one that is there does
-	// not stay beside a file that it is not of.
+	// not stay beside a file that it is not of. To a sink nothing is written
+	// beside: Transfer.Sums has them, of blocks of 1 MiB.
 	Checksums bool
 	// Streams are, by device, the caller's streams whose queued work may still
 	// write the sources.
@@ -57,9 +61,11 @@ type WriteRequest struct {
 type save struct {
 	req     WriteRequest
 	size    int64
-	sources []source // in order, neighbours in memory joined
-	ports   []*port  // of the devices, in order of appearance
-	draft   *vfs.Draft
+	sources []source    // in order, neighbours in memory joined
+	ports   []*port     // of the devices, in order of appearance
+	draft   *vfs.Draft  // nil: the sink is somebody else's
+	sink    Sink        // what is written: the draft, or the request's own
+	cu      *cuFileSink // nil: cuFile takes no part
 
 	join *checksum.Joiner
 	sums *checksum.Sums // nil: none are made
@@ -71,6 +77,8 @@ type save struct {
 	commit  bool        // the file has its name
 	durable bool
 	notes   []string
+
+	refusals []RefusalReport
 }
 
 // source is a Source with the port of its device, nil for literal bytes.
@@ -81,16 +89,29 @@ type source struct {
 
 // Writes is the size of one write of a save and how many are in flight, as they
 // were dealt out of the staging memory.
-func (e *Engine) Writes() (block int64, depth int) { return e.opts.WriteBlock, e.opts.WriteDepth }
+func (e *Engine) Writes() (block int64, depth int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.opts.WriteBlock, e.opts.WriteDepth
+}
 
 // StartWrite checks the request and begins to write; it returns at once. The
 // context cancels the save: the file is then as it was before. The sources
 // belong to the save, and do not change, until Done is closed.
 func (e *Engine) StartWrite(ctx context.Context, req WriteRequest) (*Transfer, error) {
+	e, err := e.laneOf(req.Sources)
+	if err != nil {
+		return nil, err
+	}
 	if req.Route == "" {
 		req.Route = RouteAuto
 	}
-	sv := &save{req: req, join: checksum.NewJoiner()}
+	sv := &save{req: req, join: e.join}
+	if req.Sink != nil {
+		if err := sv.checkSink(); err != nil {
+			return nil, err
+		}
+	}
 	t := &Transfer{e: e, save: sv, began: time.Now(), drained: make(chan struct{}), done: make(chan struct{})}
 	if err := sv.check(); err != nil {
 		return nil, err
@@ -109,7 +130,7 @@ func (e *Engine) StartWrite(ctx context.Context, req WriteRequest) (*Transfer, e
 			return nil, errs.Wrap("order after the caller's stream on", p.dev.Info().ID, err)
 		}
 	}
-	go t.planSave()
+	go t.planSave(ctx)
 	go t.finishSave(ctx)
 	return t, nil
 }
@@ -142,15 +163,15 @@ func (sv *save) check() error {
 		}
 		sv.sources = append(sv.sources, source{Source: s})
 	}
-	if sv.size == 0 {
+	if sv.size == 0 && sv.sink == nil {
 		return errs.New(errs.Invalid, "save", sv.req.Path, "there is nothing to save; expected at least one byte")
 	}
-	if sv.req.Route != RouteAuto && sv.req.Route != RouteDirect && sv.req.Route != RouteBuffered {
+	if sv.req.Route != RouteAuto && sv.req.Route != RouteDirect && sv.req.Route != RouteBuffered && (sv.req.Route != RouteCuFile || sv.sink == nil) {
 		return errs.New(errs.Invalid, "save", sv.req.Path, fmt.Sprintf("route %q is not one of a save; expected auto, buffered or direct", sv.req.Route))
 	}
 	if sv.req.Checksums {
 		block := int64(checksum.DefaultBlock)
-		for (sv.size+block-1)/block > checksum.MaxBlocks && block < checksum.MaxBlock {
+		for sv.sink == nil && (sv.size+block-1)/block > checksum.MaxBlocks && block < checksum.MaxBlock {
 			block *= 2
 		}
 		sv.sums = &checksum.Sums{Size: sv.size, Block: block, Blocks: make([]uint64, (sv.size+block-1)/block)}
@@ -195,27 +216,14 @@ func (e *Engine) enterSave(sv *save) error {
 }
 
 // planSave begins the file and hands its blocks to the writers.
-func (t *Transfer) planSave() {
+func (t *Transfer) planSave(ctx context.Context) {
 	defer t.e.sched.planned(t)
 	sv := t.save
-	err := sv.step(t.e, "reserve", func() (err error) {
-		sv.draft, err = vfs.Create(sv.req.Path, sv.size)
-		if errors.Is(err, syscall.ENOSPC) {
-			// Space of files that were just replaced may be on its way back.
-			t.e.releasing.Wait()
-			sv.draft, err = vfs.Create(sv.req.Path, sv.size)
-		}
-		return err
-	})
-	if err == nil && sv.req.Route == RouteDirect {
-		if ok, why := sv.draft.Direct(); !ok {
-			err = errs.New(errs.Unsupported, "write past the page cache", sv.req.Path, why.Reason).WithFix("use route auto, or: " + why.Fix)
-		}
+	begin := t.openDraft
+	if sv.sink != nil {
+		begin = func() error { return t.openSink(ctx) }
 	}
-	if err == nil && sv.sums != nil {
-		err = checksum.CheckName(sv.draft.Target()) // before gigabytes are written
-	}
-	if err != nil {
+	if err := begin(); err != nil {
 		t.e.sched.stop(t, err)
 		return
 	}
@@ -227,11 +235,45 @@ func (t *Transfer) planSave() {
 	}
 }
 
+// openDraft begins the file that the save makes.
+func (t *Transfer) openDraft() error {
+	sv := t.save
+	err := sv.step(t.e, "reserve", func() (err error) {
+		sv.draft, err = vfs.Create(sv.req.Path, sv.size)
+		if errors.Is(err, syscall.ENOSPC) {
+			// Space of files that were just replaced may be on its way back.
+			t.e.releasing.Wait()
+			sv.draft, err = vfs.Create(sv.req.Path, sv.size)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	sv.sink = sv.draft
+	if sv.req.Route == RouteDirect {
+		err = sv.mustBeDirect()
+	}
+	if err == nil && sv.sums != nil {
+		err = checksum.CheckName(sv.draft.Target()) // before gigabytes are written
+	}
+	return err
+}
+
+// mustBeDirect fails where what is written cannot be written past the page cache.
+func (sv *save) mustBeDirect() error {
+	if ok, why := sv.sink.Direct(); !ok {
+		return errs.New(errs.Unsupported, "write past the page cache", sv.req.Path, why.Reason).WithFix("use route auto, or: " + why.Fix)
+	}
+	return nil
+}
+
 // finishSave waits for the end, from inside or by the context, puts the file in
 // place or takes it away, and settles the result.
 func (t *Transfer) finishSave(ctx context.Context) {
 	defer close(t.done)
 	defer t.e.leave()
+	defer t.count()
 	sv := t.save
 	select {
 	case <-t.drained:
@@ -246,7 +288,10 @@ func (t *Transfer) finishSave(ctx context.Context) {
 	if got := t.delivered.Load(); t.result == nil && got != t.total {
 		t.result = errs.New(errs.Other, "save", sv.req.Path, fmt.Sprintf("wrote %d of %d bytes without an error; this is a defect", got, t.total))
 	}
-	if t.result == nil {
+	if err := sv.closeSink(); t.result == nil {
+		t.result = err
+	}
+	if t.result == nil && sv.req.Sink == nil {
 		t.result = sv.publish(ctx, t.e)
 	}
 	if sv.draft != nil {

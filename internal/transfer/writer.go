@@ -110,8 +110,8 @@ func (w *writer) gather(t *Transfer, c chunk) *gathered {
 // inPlace is the block where it lies, if it can be written from there: in one
 // piece of addressable memory, aligned as the file wants it.
 func (sv *save) inPlace(c chunk) (data []byte) {
-	ok, _ := sv.draft.Direct()
-	a := sv.draft.Align()
+	ok, _ := sv.sink.Direct()
+	a := sv.sink.Align()
 	if !ok || sv.req.Route == RouteBuffered || c.len%a.Offset != 0 {
 		return nil
 	}
@@ -173,16 +173,29 @@ func (w *writer) store(t *Transfer, c chunk, g *gathered) error {
 			return err
 		}
 	}
+	if sv.cu != nil {
+		// What the library leaves is less than a page, or lies in several places.
+		n, err := t.storeCuFile(c)
+		if err != nil || n == c.len {
+			return err
+		}
+		start := time.Now()
+		if err := sv.sink.WriteBuffered(g.data[n:], c.off+n); err != nil {
+			return err
+		}
+		t.stored(RouteTakenBuffered, c.len-n, start)
+		return nil
+	}
 	start := time.Now()
-	if ok, _ := sv.draft.Direct(); ok && sv.req.Route != RouteBuffered {
-		a := sv.draft.Align().Offset
+	if ok, _ := sv.sink.Direct(); ok && sv.req.Route != RouteBuffered {
+		a := sv.sink.Align().Offset
 		data := g.data
 		if pad := (a - c.len%a) % a; pad > 0 && g.slot != nil && c.len+pad <= int64(len(g.slot.mem)) {
 			data = g.slot.mem[:c.len+pad]
 			clear(data[c.len:])
 		}
 		if int64(len(data))%a == 0 {
-			err := sv.draft.WriteDirect(data, c.off)
+			err := sv.sink.WriteDirect(data, c.off)
 			if err == nil {
 				t.stored(RouteTakenDirect, c.len, start)
 			}
@@ -190,12 +203,11 @@ func (w *writer) store(t *Transfer, c chunk, g *gathered) error {
 				return err
 			}
 			if sv.req.Route == RouteDirect {
-				_, why := sv.draft.Direct()
-				return errs.New(errs.Unsupported, "write past the page cache", sv.req.Path, why.Reason).WithFix("use route auto, or: " + why.Fix)
+				return sv.mustBeDirect()
 			}
 		}
 	}
-	if err := sv.draft.WriteBuffered(g.data, c.off); err != nil {
+	if err := sv.sink.WriteBuffered(g.data, c.off); err != nil {
 		return err
 	}
 	t.stored(RouteTakenBuffered, c.len, start)

@@ -62,14 +62,20 @@ func (t *Transfer) saveReport() Report {
 	y.mu.Lock()
 	for _, name := range []RouteTaken{RouteTakenBuffered, RouteTakenDirect} {
 		if a := y.route(name); a.bytes > 0 {
-			r.Routes = append(r.Routes, RouteReport{Route: name, Bytes: a.bytes, Chunks: a.chunks, Span: a.span.length().Seconds(), GBps: units.GBps(a.bytes, a.span.length())})
+			r.Routes = append(r.Routes, a.report(name))
 		}
 	}
 	r.Stages = t.saveStages()
 	r.Limiting = t.saveLimit()
 	staged := y.copying.chunks > 0
 	y.mu.Unlock()
-	t.describeDraft(&r)
+	t.describeSources(&r)
+	switch {
+	case sv.draft != nil:
+		t.describeDraft(&r)
+	case sv.sink != nil:
+		t.describeSink(&r)
+	}
 	t.describeWriters(&r, staged)
 	return r
 }
@@ -120,7 +126,7 @@ func (t *Transfer) saveLimit() string {
 	return "storage write"
 }
 
-func (t *Transfer) describeDraft(r *Report) {
+func (t *Transfer) describeSources(r *Report) {
 	sv := t.save
 	of := map[string]int64{}
 	for _, s := range sv.sources {
@@ -135,10 +141,10 @@ func (t *Transfer) describeDraft(r *Report) {
 	for i := range r.Save.Sources {
 		r.Save.Sources[i].Bytes = of[r.Save.Sources[i].Device]
 	}
-	d := sv.draft
-	if d == nil {
-		return
-	}
+}
+
+func (t *Transfer) describeDraft(r *Report) {
+	sv, d := t.save, t.save.draft
 	ok, why := d.Direct()
 	r.Files = append(r.Files, FileReport{Path: d.Target(), FS: d.FS().Name, Size: d.Size(), Direct: ok})
 	if why != nil && sv.req.Route != RouteBuffered {
@@ -166,7 +172,7 @@ func (t *Transfer) describeDraft(r *Report) {
 func (t *Transfer) describeWriters(r *Report, staged bool) {
 	e := t.e
 	r.Engine = EngineReport{Workers: e.opts.WriteDepth, QueueDepth: e.opts.WriteDepth, ChunkSize: e.opts.WriteBlock, BlockSize: e.opts.WriteBlock,
-		IO: "unused", StagingUsed: staged, StagingState: "unused"}
+		IO: "unused", StagingUsed: staged, StagingState: "unused", Node: e.node()}
 	if t.save.write.chunks > 0 {
 		r.Engine.IO = "pwrite"
 	}

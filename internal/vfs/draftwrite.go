@@ -16,44 +16,57 @@ import (
 // of p obey Align. ErrDirectRefused means that the file system declined this
 // kind of write and that the caller should write through the page cache.
 func (d *Draft) WriteDirect(p []byte, off int64) error {
-	n := 0
-	for n < len(p) {
-		m, err := unix.Pwrite(d.direct, p[n:], off+int64(n))
-		switch {
-		case err == unix.EINTR:
-		case n == 0 && (err == unix.EINVAL || err == unix.EOPNOTSUPP):
-			d.refuse(fmt.Sprintf("%s accepted O_DIRECT at open but refused an aligned write: %v", d.fs.Name, err),
-				"save to a file system with direct I/O, such as ext4 or XFS")
-			return ErrDirectRefused
-		case err != nil:
-			return d.fail(fmt.Sprintf("write at offset %d of", off+int64(n)), err)
-		default:
-			whole := m / int(d.align.Offset) * int(d.align.Offset)
-			if whole == 0 {
-				return d.fail(fmt.Sprintf("write at offset %d of", off+int64(n)),
-					errs.New(errs.IO, "", "", fmt.Sprintf("the kernel took %d of %d bytes", m, len(p)-n)))
-			}
-			n += whole
-		}
+	at, err := writeDirect(d.direct, d.align.Offset, p, off)
+	if at == off && (err == unix.EINVAL || err == unix.EOPNOTSUPP) {
+		d.refuse(fmt.Sprintf("%s accepted O_DIRECT at open but refused an aligned write: %v", d.fs.Name, err),
+			"save to a file system with direct I/O, such as ext4 or XFS")
+		return ErrDirectRefused
 	}
-	return nil
+	return d.fail(fmt.Sprintf("write at offset %d of", at), err)
 }
 
 // WriteBuffered writes p at off through the page cache.
 func (d *Draft) WriteBuffered(p []byte, off int64) error {
+	at, err := writeBuffered(d.buffered, p, off)
+	return d.fail(fmt.Sprintf("write at offset %d of", at), err)
+}
+
+// Name is Path: what messages call the file.
+func (d *Draft) Name() string { return d.path }
+
+// writeDirect writes all of p, in whole blocks of align, and returns where the
+// write that failed began.
+func writeDirect(fd int, align int64, p []byte, off int64) (at int64, err error) {
 	for len(p) > 0 {
-		n, err := unix.Pwrite(d.buffered, p, off)
+		n, err := unix.Pwrite(fd, p, off)
+		switch whole := int64(max(n, 0)) / align * align; {
+		case err == unix.EINTR:
+		case err != nil:
+			return off, err
+		case whole == 0:
+			return off, errs.New(errs.IO, "", "", fmt.Sprintf("the kernel took %d of %d bytes", n, len(p)))
+		default:
+			p, off = p[whole:], off+whole
+		}
+	}
+	return off, nil
+}
+
+// writeBuffered writes all of p and returns where the write that failed began.
+func writeBuffered(fd int, p []byte, off int64) (at int64, err error) {
+	for len(p) > 0 {
+		n, err := unix.Pwrite(fd, p, off)
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
-			return d.fail(fmt.Sprintf("write at offset %d of", off), err)
+			return off, err
 		case n == 0:
-			return d.fail(fmt.Sprintf("write at offset %d of", off), errs.New(errs.IO, "", "", "the kernel took no byte"))
+			return off, errs.New(errs.IO, "", "", "the kernel took no byte")
 		default:
 			p, off = p[n:], off+int64(n)
 		}
 	}
-	return nil
+	return off, nil
 }
 
 // fail gives an error of writing its kind, what is needed and free, and a fix.

@@ -8,6 +8,7 @@ package vfs
 import (
 	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,9 @@ type File struct {
 	refused  atomic.Pointer[Refusal]
 	probe    prober
 	noNowait atomic.Bool // the file system answered EOPNOTSUPP to RWF_NOWAIT
+	passed   bool        // the descriptions are another process's gift
+	closed   func()      // called once after Close; may be nil
+	remote   Remote      // nil: it is a file of this machine
 }
 
 // Alignment is what reads past the page cache must observe.
@@ -181,6 +185,9 @@ func (f *File) BufferedFD() int { return f.buffered }
 // CheckUnchanged fails when the file's size or modification time is no longer
 // what it was at Open: what was read is then a mixture of two versions.
 func (f *File) CheckUnchanged() error {
+	if f.remote != nil {
+		return nil // it asks for one version alone
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(f.buffered, &st); err != nil {
 		return errs.Wrap("stat", f.path, err)
@@ -204,6 +211,13 @@ func (f *File) Close() error {
 	if f.buffered >= 0 {
 		err = errors.Join(err, unix.Close(f.buffered))
 		f.buffered = -1
+	}
+	if c, ok := f.remote.(io.Closer); ok {
+		err = errors.Join(err, c.Close())
+	}
+	if tell := f.closed; tell != nil {
+		f.closed = nil
+		tell()
 	}
 	return errs.Wrap("close", f.path, err)
 }

@@ -62,7 +62,7 @@ const (
 // readNowait returns what is in the page cache from off on, 0 when nothing is
 // or when the file system cannot tell.
 func (f *File) readNowait(p []byte, off int64) int {
-	if f.noNowait.Load() {
+	if f.noNowait.Load() || f.remote != nil {
 		return 0
 	}
 	n, err := unix.Preadv2(f.buffered, [][]byte{p}, off, rwfNowait)
@@ -105,6 +105,9 @@ var ErrDirectRefused = errors.New("direct read refused by the file system")
 // preadFull reads at least need bytes of p. A file that ends early is an error
 // that names both lengths.
 func (f *File) preadFull(fd int, p []byte, off int64, need int) (int, error) {
+	if f.remote != nil {
+		return f.fetchFull(p[:need], off)
+	}
 	n := 0
 	for n < need {
 		m, err := unix.Pread(fd, p[n:], off+int64(n))

@@ -3,11 +3,7 @@
 package vfs
 
 import (
-	"fmt"
-
 	"golang.org/x/sys/unix"
-
-	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
 // Reader is a buffered description of its own on a file: the kernel keeps the
@@ -22,11 +18,9 @@ type Reader struct {
 // NewReader opens a reader; with drop it asks the kernel not to keep what it
 // brings in. The caller closes it.
 func (f *File) NewReader(drop bool) (*Reader, error) {
-	// Through the open descriptor it is the same file even if the name is gone.
-	name := fmt.Sprintf("/proc/self/fd/%d", f.buffered)
-	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := f.reopen()
 	if err != nil {
-		return nil, errs.Wrap("open again", f.path, err)
+		return nil, err
 	}
 	return &Reader{f: f, fd: fd, drop: drop}, nil
 }
@@ -34,8 +28,7 @@ func (f *File) NewReader(drop bool) (*Reader, error) {
 // Again opens the file once more, through the page cache and without any flag
 // beside, for a library that takes descriptors. The caller closes it.
 func (f *File) Again() (fd int, err error) {
-	fd, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.buffered), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	return fd, errs.Wrap("open again", f.path, err)
+	return f.reopen()
 }
 
 // File is what the reader reads.

@@ -143,6 +143,9 @@ func (f *File) mincore(off, n int64) (Residency, error) {
 // its clean ones. It returns what is still resident: pages that are mapped or
 // in use elsewhere stay.
 func (f *File) DropCache() (left int64, err error) {
+	if f.remote != nil {
+		return 0, nil // nothing of it is cached here
+	}
 	if f.fs.Memory {
 		return f.size, errs.New(errs.Unsupported, "drop page cache", f.path, f.fs.Name+" keeps files in memory")
 	}
@@ -158,6 +161,9 @@ func (f *File) DropCache() (left int64, err error) {
 
 // ExpectRandom turns readahead of the page cache off, or on again.
 func (f *File) ExpectRandom(random bool) {
+	if f.remote != nil {
+		return
+	}
 	advice := unix.FADV_NORMAL
 	if random {
 		advice = unix.FADV_RANDOM

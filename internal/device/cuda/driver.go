@@ -46,6 +46,8 @@ type symbols struct {
 
 	moduleLoadData, moduleGetFunction, moduleUnload, launchKernel dl.Func
 	eventElapsedTime                                              dl.Func
+
+	pointerGetAttributes, deviceCanAccessPeer, ctxEnablePeerAccess, memcpyPeerAsync dl.Func
 }
 
 // bindings lists where each symbol goes and its names, newest first.
@@ -95,6 +97,17 @@ func (s *symbols) optional() []binding {
 	}
 }
 
+// helpful lists the symbols without which a load goes on, with fewer checks and
+// without copies from one GPU to another.
+func (s *symbols) helpful() []binding {
+	return []binding{
+		{&s.pointerGetAttributes, []string{"cuPointerGetAttributes"}},
+		{&s.deviceCanAccessPeer, []string{"cuDeviceCanAccessPeer"}},
+		{&s.ctxEnablePeerAccess, []string{"cuCtxEnablePeerAccess"}},
+		{&s.memcpyPeerAsync, []string{"cuMemcpyPeerAsync"}},
+	}
+}
+
 type binding struct {
 	dst   *dl.Func
 	names []string
@@ -119,7 +132,7 @@ func Find(names ...string) (*Driver, []device.Finding, error) {
 		return nil, append(found, f), unusable(f)
 	}
 	missing := bind(lib, d.fn.bindings())
-	lesser := bind(lib, d.fn.optional())
+	lesser, unhelpful := bind(lib, d.fn.optional()), bind(lib, d.fn.helpful())
 	// The version is asked before the symbols are judged: an old driver is the
 	// better explanation for a symbol that is not there.
 	if d.fn.driverGetVersion != 0 {
@@ -141,6 +154,10 @@ func Find(names ...string) (*Driver, []device.Finding, error) {
 	if len(lesser) > 0 {
 		found = append(found, device.Finding{Name: "symbols for measuring of " + lib.Name(), Detail: "missing " + strings.Join(lesser, ", ") + ": steps or device-side time are not available",
 			Fix: "loads do not need them; for training-shaped runs install a complete NVIDIA driver"})
+	}
+	if len(unhelpful) > 0 {
+		found = append(found, device.Finding{Name: "symbols for checks and peers of " + lib.Name(), Detail: "missing " + strings.Join(unhelpful, ", ") + ": addresses are not checked, or GPUs do not copy to each other",
+			Fix: "loads work without them; install a complete NVIDIA driver"})
 	}
 	if err := d.check("cuInit", d.fn.init.Call(0)); err != nil {
 		return stop(device.Finding{Name: "cuInit", Needed: true, Detail: err.Error(), Fix: initFix(err)})
@@ -166,7 +183,7 @@ func (d *Driver) lacks(op, on string, need ...dl.Func) error {
 		return nil
 	}
 	var names []string
-	for _, b := range d.fn.optional() {
+	for _, b := range slices.Concat(d.fn.optional(), d.fn.helpful()) {
 		if *b.dst == 0 {
 			names = append(names, b.names[0])
 		}

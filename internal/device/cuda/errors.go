@@ -20,7 +20,9 @@ const (
 	resJITCompilerNotFound  = 221
 	resUnsupportedPTX       = 222
 	resJITDisabled          = 223
+	resPeerUnsupported      = 217
 	resNotReady             = 600
+	resPeerAlreadyEnabled   = 704
 	resSystemNotReady       = 802
 	resSystemDriverMismatch = 803
 )

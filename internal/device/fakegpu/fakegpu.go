@@ -45,6 +45,8 @@ const (
 	InvalidPTX        = 218
 	NoJIT             = 221
 	LaunchTimeout     = 702
+	PeerUnsupported   = 217
+	PeerEnabled       = 704
 	AlreadyRegistered = 712
 	LaunchFailed      = 719
 	DriverMismatch    = 803
@@ -188,6 +190,33 @@ func (g *GPU) Open(id string) device.Device {
 	return d
 }
 
+// OpenAll opens every fake device through one set, so that they know each other;
+// they are closed when the test ends.
+func (g *GPU) OpenAll() []device.Device {
+	g.tb.Helper()
+	s, err := open.New(g.Options(device.Require))
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	g.tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			g.tb.Errorf("close devices: %v", err)
+		}
+	})
+	var all []device.Device
+	for _, info := range s.Survey().Devices {
+		if info.Kind != device.CUDA {
+			continue
+		}
+		d, err := s.Open(context.Background(), info.ID)
+		if err != nil {
+			g.tb.Fatal(err)
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
 func (g *GPU) fn(name string) dl.Func {
 	f := g.lib.Lookup(name)
 	if f == 0 {
@@ -203,7 +232,8 @@ func cstring(s string) unsafe.Pointer { return unsafe.Pointer(&append([]byte(s),
 // pageable_copies, bytes_in, bytes_out, streams, events, allocations,
 // registered_ranges, pushed, context_errors, event_waits, waiting_for_event,
 // used_after_free, failures (calls that Fail made fail),
-// drains (waits for a whole stream), modules, and of kernels steps_queued,
+// drains (waits for a whole stream), peer_copies (between devices),
+// peer_through_host (those of them without peer access), peers_enabled, modules, and of kernels steps_queued,
 // steps_done, steps_failed, steps_in_flight, steps_held.
 func (g *GPU) Count(name string) int64 {
 	v := int64(g.fn("fake_count").Call(cstring(name)))
@@ -278,6 +308,10 @@ func (g *GPU) Release() { g.fn("fake_gate").Call(-1) }
 func (g *GPU) HoldStream(stream uint64, held bool) {
 	g.fn("fake_hold").Call(stream, flag(held))
 }
+
+// Peer says whether device a may reach the memory of device b by itself; any
+// may that is not told otherwise.
+func (g *GPU) Peer(a, b int, may bool) { g.fn("fake_peer").Call(a, b, flag(may)) }
 
 // Adopt makes memory of the test, outside the Go heap, a destination on device
 // n, as if another user of the GPU had allocated it.

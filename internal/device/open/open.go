@@ -149,6 +149,14 @@ func (s *set) Survey() device.Survey {
 	return s.survey
 }
 
+// GPUs implements device.Counter.
+func (s *set) GPUs() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.look()
+	return len(s.survey.Devices) - 1
+}
+
 // Open implements device.Set.
 func (s *set) Open(ctx context.Context, id string) (device.Device, error) {
 	if err := ctx.Err(); err != nil {

@@ -29,7 +29,7 @@
 
 enum {
 	SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
-	INVALID_CONTEXT = 201, INVALID_PTX = 218, NO_JIT = 221, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_TIMEOUT = 702, LAUNCH_FAILED = 719, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
+	INVALID_CONTEXT = 201, INVALID_PTX = 218, NO_JIT = 221, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, PEER_UNSUPPORTED = 217, PEER_ENABLED = 704, LAUNCH_TIMEOUT = 702, LAUNCH_FAILED = 719, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
 	SYSTEM_NOT_READY = 802, DRIVER_MISMATCH = 803, UNKNOWN = 999,
 };
 
@@ -47,6 +47,8 @@ static const struct { int code; const char *name, *text; } errors[] = {
 	{LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
 	{INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
 	{NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+	{PEER_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
+	{PEER_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"},
 	{ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is already mapped"},
 	{NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
 	{LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
@@ -81,6 +83,7 @@ static struct range *device_memory, *registered;
 static struct failure *failures;
 static struct module *modules;
 static uint64_t copy_ns;
+static int no_peer[MAX_DEVICES][MAX_DEVICES], peer_enabled[MAX_DEVICES][MAX_DEVICES];
 static int steps_gate;              /* kernels wait */
 static long kernel_at; static int kernel_code, kernel_sticky;
 static long gate = -1;              /* copies that may still pass; -1: all */
@@ -90,6 +93,7 @@ static _Thread_local struct { struct context *stack[32]; int depth; } current;
 static struct {
 	long copies_queued, copies_done, copies_failed, copies_in_flight, copies_held, pageable_copies, bytes_in, bytes_out;
 	long streams, events, allocations, registered_ranges, pushed, context_errors, event_waits, waiting_for_event, used_after_free, failures, drains;
+	long peer_copies, peer_through_host, peers_enabled;
 	long modules, steps_queued, steps_done, steps_failed, steps_in_flight, steps_held;
 } n;
 
@@ -97,6 +101,7 @@ static const struct { const char *name; long *value; } counters[] = {
 #define C(x) {#x, &n.x}
 	C(copies_queued), C(copies_done), C(copies_failed), C(copies_in_flight), C(copies_held), C(pageable_copies), C(bytes_in), C(bytes_out),
 	C(streams), C(events), C(allocations), C(registered_ranges), C(pushed), C(context_errors), C(event_waits), C(waiting_for_event), C(used_after_free), C(failures), C(drains),
+	C(peer_copies), C(peer_through_host), C(peers_enabled),
 	C(modules), C(steps_queued), C(steps_done), C(steps_failed), C(steps_in_flight), C(steps_held),
 #undef C
 };
@@ -445,6 +450,65 @@ int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t size, struct stream *h)
 	LEAVE(copy(c, dst, (void *)(uintptr_t)src, size, h, src, (uintptr_t)dst, &n.bytes_out));
 }
 
+/* What the driver knows of an address; zeros where it knows nothing of it. */
+int cuPointerGetAttributes(unsigned count_, const int *attrs, void **data, uint64_t p)
+{
+	ENTER("cuPointerGetAttributes");
+	NEED_CONTEXT(c);
+	(void)c;
+	struct range *g = inside(device_memory, p, 1), *h = g ? NULL : inside(registered, p, 1);
+	struct range *x = g ? g : h;
+	for (unsigned i = 0; i < count_; i++)
+		switch (attrs[i]) {
+		case 2: *(unsigned *)data[i] = g ? 2 : h ? 1 : 0; break;
+		case 8: *(unsigned char *)data[i] = 0; break;
+		case 9: *(int *)data[i] = x ? x->ctx->dev : -2; break;
+		case 11: *(uint64_t *)data[i] = x ? x->lo : 0; break;
+		case 12: *(size_t *)data[i] = x ? x->hi - x->lo : 0; break;
+		default: LEAVE(INVALID_VALUE);
+		}
+	LEAVE(0);
+}
+
+int cuDeviceCanAccessPeer(int *out, int d, int peer)
+{
+	ENTER("cuDeviceCanAccessPeer");
+	NEED_DEVICE(d);
+	NEED_DEVICE(peer);
+	*out = d != peer && !no_peer[d][peer];
+	LEAVE(0);
+}
+
+/* Lets the calling thread's context reach the memory of another one. */
+int cuCtxEnablePeerAccess(struct context *peer, unsigned flags)
+{
+	ENTER("cuCtxEnablePeerAccess");
+	NEED_CONTEXT(c);
+	if (flags || !peer || !peer->retained) LEAVE(INVALID_VALUE);
+	if (peer == c || no_peer[c->dev][peer->dev]) LEAVE(PEER_UNSUPPORTED);
+	if (peer_enabled[c->dev][peer->dev]) LEAVE(PEER_ENABLED);
+	peer_enabled[c->dev][peer->dev] = 1;
+	count(&n.peers_enabled, 1);
+	LEAVE(0);
+}
+
+int cuMemcpyPeerAsync(uint64_t dst, struct context *to, uint64_t src, struct context *from, size_t size, struct stream *h)
+{
+	ENTER("cuMemcpyPeerAsync");
+	NEED_CONTEXT(c);
+	struct stream *s = stream_of(c, h);
+	if (!s) LEAVE(INVALID_HANDLE);
+	SAME_CONTEXT(c, s);
+	struct range *a = inside(device_memory, src, size), *b = inside(device_memory, dst, size);
+	if (!a || a->ctx != from || !b || b->ctx != to) LEAVE(INVALID_VALUE);
+	n.peer_copies++;
+	if (!peer_enabled[from->dev][to->dev]) n.peer_through_host++;
+	n.copies_queued++;
+	count(&n.copies_in_flight, 1);
+	push_op(s, (struct op){.kind = COPY, .dst = (void *)(uintptr_t)dst, .src = (void *)(uintptr_t)src, .n = size});
+	LEAVE(0);
+}
+
 int cuStreamCreate(struct stream **out, unsigned flags)
 {
 	ENTER("cuStreamCreate");
@@ -719,6 +783,14 @@ void fake_gate(long pass)
 	pthread_mutex_lock(&mu);
 	gate = pass;
 	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&mu);
+}
+
+/* Says whether device a may reach the memory of device b. */
+void fake_peer(int a, int b, int may)
+{
+	pthread_mutex_lock(&mu);
+	no_peer[a][b] = !may;
 	pthread_mutex_unlock(&mu);
 }
 

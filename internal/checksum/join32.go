@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package checksum
+
+import "math/bits"
+
+// Joiner32 puts CRCs of 32 bits together as Joiner does CRC-64/NVME. It is safe
+// for concurrent use.
+type Joiner32 struct {
+	polynomial uint32
+	power      [63]uint32
+}
+
+// NewJoiner32 returns a joiner for a polynomial with its lowest power in the
+// highest bit, as hash/crc32 has them.
+func NewJoiner32(polynomial uint32) *Joiner32 {
+	j := &Joiner32{polynomial: polynomial}
+	j.power[0] = 1 << (31 - 8)
+	for k := 1; k < len(j.power); k++ {
+		j.power[k] = j.multiply(j.power[k-1], j.power[k-1])
+	}
+	return j
+}
+
+// After is what the sum of a piece gives to the sum of a whole in which n bytes
+// follow the piece.
+func (j *Joiner32) After(sum uint32, n int64) uint32 {
+	for rest := uint64(n); rest != 0; rest &= rest - 1 {
+		sum = j.multiply(j.power[bits.TrailingZeros64(rest)], sum)
+	}
+	return sum
+}
+
+func (j *Joiner32) multiply(a, b uint32) uint32 {
+	var p uint32
+	for ; a != 0; a <<= 1 {
+		if a>>31 == 1 {
+			p ^= b
+		}
+		low := b & 1
+		b >>= 1
+		if low == 1 {
+			b ^= j.polynomial
+		}
+	}
+	return p
+}

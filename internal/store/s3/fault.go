@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/plain"
+)
+
+// Fault is a server's refusal, as it said it.
+type Fault struct {
+	Status    int    // of HTTP
+	Code      string // of S3, "NoSuchKey"; made from the status where the reply has none
+	Message   string
+	RequestID string
+	Region    string // that the server would have the request signed for
+
+	after    time.Duration // Retry-After
+	location string        // where it sends the client
+	date     time.Time     // the server's clock
+}
+
+// Error is one line.
+func (f *Fault) Error() string {
+	s := "the server says " + plain.Text(f.Code)
+	if f.Message != "" {
+		s += ": " + plain.Text(f.Message)
+	}
+	s += fmt.Sprintf(" (HTTP %d", f.Status)
+	if f.RequestID != "" {
+		s += ", request " + plain.Text(f.RequestID)
+	}
+	return s + ")"
+}
+
+// CodeOf is the S3 code that a server refused with, "" for other errors.
+func CodeOf(err error) string {
+	var f *Fault
+	if errors.As(err, &f) {
+		return f.Code
+	}
+	return ""
+}
+
+// mostError bounds how much of a refusal is read, and mostText how much of its words is kept.
+const (
+	mostError = 64 << 10
+	mostText  = 1 << 10
+)
+
+func clip(s string) string {
+	s = strings.TrimSpace(s)
+	if len(s) > mostText {
+		s = s[:mostText] + "…"
+	}
+	return s
+}
+
+// parseFault reads a refusal's body; false where it is none of S3's.
+func parseFault(body []byte) (Fault, bool) {
+	var x struct {
+		XMLName   xml.Name `xml:"Error"`
+		Code      string   `xml:"Code"`
+		Message   string   `xml:"Message"`
+		RequestID string   `xml:"RequestId"`
+		Region    string   `xml:"Region"`
+	}
+	if len(body) > mostError || xml.Unmarshal(body, &x) != nil || x.Code == "" {
+		return Fault{}, false
+	}
+	return Fault{Code: clip(x.Code), Message: clip(x.Message), RequestID: clip(x.RequestID), Region: clip(x.Region)}, true
+}
+
+// faultOf reads a reply that is no success; it closes its body.
+func faultOf(r *http.Response) *Fault {
+	defer r.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(r.Body, mostError))
+	f, ok := parseFault(body)
+	if !ok {
+		f.Code = codeOfStatus(r.StatusCode)
+		if t := r.Header.Get("Content-Type"); len(body) > 0 && strings.HasPrefix(t, "text/plain") {
+			f.Message = clip(string(bytes.ToValidUTF8(body, nil)))
+		}
+	}
+	f.Status = r.StatusCode
+	if id := r.Header.Get("x-amz-request-id"); id != "" {
+		f.RequestID = clip(id)
+	}
+	if region := r.Header.Get("x-amz-bucket-region"); region != "" {
+		f.Region = clip(region)
+	}
+	if s, err := strconv.Atoi(r.Header.Get("Retry-After")); err == nil && s > 0 {
+		f.after = time.Duration(min(s, 3600)) * time.Second
+	}
+	f.location = r.Header.Get("Location")
+	f.date, _ = http.ParseTime(r.Header.Get("Date"))
+	return &f
+}
+
+// codeOfStatus stands for the code of replies without a body, as those to HEAD are.
+func codeOfStatus(status int) string {
+	switch status {
+	case http.StatusNotFound:
+		return "NotFound"
+	case http.StatusForbidden, http.StatusUnauthorized:
+		return "AccessDenied"
+	case http.StatusPreconditionFailed:
+		return "PreconditionFailed"
+	case http.StatusRequestedRangeNotSatisfiable:
+		return "InvalidRange"
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		return "SlowDown"
+	case http.StatusNotImplemented:
+		return "NotImplemented"
+	}
+	if s := http.StatusText(status); s != "" {
+		return strings.ReplaceAll(s, " ", "")
+	}
+	return "Status" + strconv.Itoa(status)
+}
+
+func (f *Fault) kind() errs.Kind {
+	switch f.Code {
+	case "BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch":
+		return errs.Corrupt
+	case "EntityTooLarge", "InvalidRange":
+		return errs.Invalid
+	}
+	switch {
+	case f.Status == http.StatusNotFound:
+		return errs.NotFound
+	case f.Status == http.StatusForbidden || f.Status == http.StatusUnauthorized:
+		return errs.Permission
+	case f.Status == http.StatusNotImplemented || f.Status == http.StatusMethodNotAllowed:
+		return errs.Unsupported
+	case f.transient() || f.Status >= 500:
+		return errs.IO
+	}
+	return errs.Invalid
+}
+
+func (f *Fault) fix() string {
+	switch f.Code {
+	case "NoSuchBucket":
+		return "check the bucket's name and the endpoint"
+	case "NoSuchKey", "NotFound", "NoSuchVersion":
+		return "check bucket and key; list what is there"
+	case "InvalidAccessKeyId":
+		return "check the access key, and that it is of this endpoint"
+	case "SignatureDoesNotMatch":
+		return "check the secret key"
+	case "ExpiredToken", "InvalidToken":
+		return "get new temporary credentials"
+	case "RequestTimeTooSkewed":
+		return "set this machine's clock"
+	case "AccessDenied":
+		return "give this access key the right, or use another one"
+	case "PreconditionFailed":
+		return "the object is not in the state that was asked for: look at it again"
+	case "SlowDown", "ServiceUnavailable":
+		return "try again later, or with fewer connections"
+	case "AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException":
+		if f.Region != "" {
+			return "use region " + plain.Text(f.Region)
+		}
+		return "use the bucket's own region and endpoint"
+	case "XAmzContentSHA256Mismatch":
+		return "use https, or let bodies be signed"
+	case "NotImplemented", "MethodNotAllowed":
+		return "this server cannot do it; check that the endpoint is one of S3"
+	}
+	return ""
+}
+
+// transient reports whether the same request may well succeed a little later.
+func (f *Fault) transient() bool {
+	switch f.Code {
+	case "SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "RequestTimeoutException", "Throttling", "ThrottlingException",
+		"OperationAborted", "BadDigest", "IncompleteBody":
+		return true
+	}
+	switch f.Status {
+	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusRequestTimeout:
+		return true
+	}
+	return false
+}
+
+// transient reports whether to try again after err; replies that make no sense
+// count, for a proxy may have cut them.
+func transient(err error) bool {
+	var f *Fault
+	var src *sourceError
+	var cert *tls.CertificateVerificationError
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &src), errors.Is(err, context.Canceled), errors.As(err, &cert), errors.Is(err, http.ErrSchemeMismatch):
+		return false
+	case errors.As(err, &f):
+		return f.transient()
+	case errors.As(err, &dns):
+		return !dns.IsNotFound
+	}
+	var own *errs.Error
+	if errors.As(err, &own) {
+		return own.Kind == errs.IO || own.Kind == errs.Corrupt
+	}
+	return true
+}
+
+// failure is the error of a request that is not repeated.
+func failure(op, name string, err error) error {
+	var f *Fault
+	var src *sourceError
+	var cert *tls.CertificateVerificationError
+	var dns *net.DNSError
+	var own *errs.Error
+	switch {
+	case errors.As(err, &src):
+		return src.err
+	case errors.As(err, &own):
+		if own.Op == op && own.Name == name {
+			return err
+		}
+		return errs.Wrap(op, name, err)
+	case errors.As(err, &f):
+		return &errs.Error{Kind: f.kind(), Op: op, Name: name, Err: err, Fix: f.fix()}
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return &errs.Error{Kind: errs.Cancelled, Op: op, Name: name, Err: err}
+	case errors.As(err, &cert):
+		return &errs.Error{Kind: errs.Permission, Op: op, Name: name, Err: err, Fix: "name the file with the server's certificate authority, or use its right host name"}
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return &errs.Error{Kind: errs.Invalid, Op: op, Name: name, Err: err, Fix: "the server does not speak TLS on that port: use http://"}
+	case errors.As(err, &dns):
+		return &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: err, Fix: "check the endpoint's host name"}
+	}
+	return &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: err, Fix: "check that the endpoint is right and its server runs"}
+}

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// Put describes a new object.
+type Put struct {
+	Bucket, Key          string
+	ContentType          string
+	Metadata             map[string]string // x-amz-meta-…, without the prefix
+	IfMatch, IfNoneMatch string            // conditions on what is there: an ETag, or "*"
+}
+
+// Upload is an object being written: a vfs.Upload.
+type Upload struct {
+	c       *Client
+	put     Put
+	traffic traffic
+
+	mu    sync.Mutex
+	id    string // of the parts, empty before Begin
+	sums  bool   // the server checks the content of parts
+	parts map[int]sentPart
+	done  bool
+	info  Info
+	notes []string
+}
+
+type sentPart struct {
+	etag string
+	sum  uint64
+	size int64
+}
+
+// NewUpload begins nothing yet. Kind Invalid for a name that cannot be.
+func (c *Client) NewUpload(p Put) (*Upload, error) {
+	if err := checkName(p.Bucket, p.Key); err != nil {
+		return nil, err
+	}
+	return &Upload{c: c, put: p, parts: map[int]sentPart{}}, nil
+}
+
+// Name is the object's.
+func (u *Upload) Name() string { return URL(u.put.Bucket, u.put.Key) }
+
+// Parallel is how many connections carry parts at once.
+func (u *Upload) Parallel() int { return u.c.o.Connections }
+
+// Traffic is what was asked so far.
+func (u *Upload) Traffic() vfs.Traffic { return u.traffic.count() }
+
+// Info describes the object, after Whole or Complete.
+func (u *Upload) Info() Info {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.info
+}
+
+// Notes tell how the content was protected on its way.
+func (u *Upload) Notes() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return append([]string(nil), u.notes...)
+}
+
+func (u *Upload) note(s string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.notes = append(u.notes, s)
+}
+
+const noSumsNote = "the server does not take CRC-64/NVME checksums: the content was sent without"
+
+func (u *Upload) header() http.Header {
+	h := http.Header{}
+	if u.put.ContentType != "" {
+		h.Set("Content-Type", u.put.ContentType)
+	}
+	for k, v := range u.put.Metadata {
+		h.Set("X-Amz-Meta-"+k, v)
+	}
+	return h
+}
+
+func (u *Upload) conditions(h http.Header) {
+	for name, v := range map[string]string{"If-Match": u.put.IfMatch, "If-None-Match": u.put.IfNoneMatch} {
+		if v != "" && v != "*" {
+			v = `"` + unquote(v) + `"`
+		}
+		if v != "" {
+			h.Set(name, v)
+		}
+	}
+}
+
+// Whole sends the object in one request; see vfs.Upload.
+func (u *Upload) Whole(ctx context.Context, size int64, open func() (vfs.Blocks, error)) error {
+	if size < 0 || size > vfs.MostWhole {
+		return errs.New(errs.Invalid, "put", u.Name(), fmt.Sprintf("has %d bytes, expected at most %d in one request", size, vfs.MostWhole))
+	}
+	src, err := open()
+	if err != nil {
+		return err
+	}
+	data, err := gather(src, size)
+	if err != nil {
+		return err
+	}
+	return u.send(ctx, data)
+}
+
+func (u *Upload) send(ctx context.Context, data []byte) error {
+	sum := checksum.Of(data)
+	q := &call{op: "put", method: http.MethodPut, bucket: u.put.Bucket, key: u.put.Key, header: u.header(), traffic: &u.traffic,
+		body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }, size: int64(len(data)), hash: unsignedPayload}
+	if !u.c.secure() || u.c.o.SignBodies {
+		q.hash = hashOf(data)
+	}
+	if len(data) == 0 {
+		q.body = nil
+	}
+	u.conditions(q.header)
+	_, h, err := u.withSums(func(on bool) {
+		if q.header.Del(trailerName); on {
+			q.header.Set(trailerName, sumText(sum))
+		}
+	}, func() ([]byte, http.Header, error) { return u.c.text(ctx, q, mostError) })
+	if err == nil {
+		err = u.compare(q.op, h, sum)
+	}
+	if err != nil {
+		return err
+	}
+	u.finish(h, unquote(h.Get("ETag")), int64(len(data)), sum)
+	return nil
+}
+
+// withSums does a request with checksums and, where the server refuses what it
+// does not know, without; the client then leaves them out from the start.
+func (u *Upload) withSums(set func(on bool), do func() ([]byte, http.Header, error)) ([]byte, http.Header, error) {
+	if !u.c.noSums.Load() {
+		set(true)
+		body, h, err := do()
+		if err == nil || !refusesSums(err) {
+			return body, h, err
+		}
+	}
+	set(false)
+	body, h, err := do()
+	if err == nil {
+		u.c.noSums.Store(true)
+		u.note(noSumsNote)
+	}
+	return body, h, err
+}
+
+// refusesSums reports whether a server may have meant the checksum, which it does not know.
+func refusesSums(err error) bool {
+	var f *Fault
+	if !errors.As(err, &f) {
+		return false
+	}
+	switch f.Code {
+	case "NotImplemented", "InvalidArgument", "InvalidRequest", "NotSupported", "MalformedTrailerError":
+		return true
+	}
+	return f.Status == http.StatusNotImplemented
+}
+
+// compare holds what the server says it got against what was sent.
+func (u *Upload) compare(op string, h http.Header, sum uint64) error {
+	got, ok := parseSum(h.Get(trailerName))
+	if !ok || got == sum {
+		return nil
+	}
+	return errs.New(errs.Corrupt, op, u.Name(), fmt.Sprintf("the server received other bytes than were sent: their checksum is %016x, expected %016x", got, sum)).
+		WithFix("try again; if it happens again, something between this machine and the server damages content")
+}
+
+func (u *Upload) finish(h http.Header, etag string, size int64, sum uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.done = true
+	u.info = infoOf(u.put.Bucket, u.put.Key, h, size)
+	u.info.ETag, u.info.ContentType, u.info.Metadata, u.info.CRC64, u.info.HasCRC64 = etag, u.put.ContentType, u.put.Metadata, sum, true
+}
+
+// Begin makes ready for parts; see vfs.Upload.
+func (u *Upload) Begin(ctx context.Context) error {
+	if u.c.o.SignBodies && !u.c.secure() {
+		return errs.New(errs.Unsupported, "upload", u.Name(), "bodies are to be signed, which parts that are sent as they are gathered cannot be over plain HTTP").
+			WithFix("use https, or do not ask for signed bodies")
+	}
+	q := &call{op: "begin upload of", method: http.MethodPost, bucket: u.put.Bucket, key: u.put.Key, query: url.Values{"uploads": {""}}, header: u.header(), traffic: &u.traffic}
+	body, h, err := u.withSums(func(on bool) {
+		q.header.Del("X-Amz-Checksum-Algorithm")
+		q.header.Del("X-Amz-Checksum-Type")
+		if on {
+			q.header.Set("X-Amz-Checksum-Algorithm", "CRC64NVME")
+			q.header.Set("X-Amz-Checksum-Type", "FULL_OBJECT")
+		}
+	}, func() ([]byte, http.Header, error) { return u.c.text(ctx, q, mostError) })
+	if err != nil {
+		return err
+	}
+	id, err := parseInitiate(body)
+	if err != nil {
+		return errs.Wrap(q.op, q.name(), err)
+	}
+	// A server that does not repeat the algorithm has not understood it, and
+	// would take the frames around checksums for content.
+	sums := strings.EqualFold(h.Get("X-Amz-Checksum-Algorithm"), "CRC64NVME")
+	u.mu.Lock()
+	u.id, u.sums = id, sums
+	u.mu.Unlock()
+	if !sums && !u.c.noSums.Load() {
+		u.note(noSumsNote)
+	}
+	return nil
+}
+
+func parseInitiate(body []byte) (string, error) {
+	var x struct {
+		XMLName xml.Name `xml:"InitiateMultipartUploadResult"`
+		ID      string   `xml:"UploadId"`
+	}
+	if err := xml.Unmarshal(body, &x); err != nil || x.ID == "" || len(x.ID) > 4096 {
+		return "", errs.New(errs.Corrupt, "read reply", "", "names no upload").WithFix("check that the endpoint is one of S3")
+	}
+	return x.ID, nil
+}
+
+// Part sends one part; see vfs.Upload.
+func (u *Upload) Part(ctx context.Context, number int, size, block int64, open func() (vfs.Blocks, error)) error {
+	u.mu.Lock()
+	id, sums := u.id, u.sums
+	u.mu.Unlock()
+	var sent *payload
+	q := &call{op: fmt.Sprintf("put part %d of", number), method: http.MethodPut, bucket: u.put.Bucket, key: u.put.Key, traffic: &u.traffic,
+		query: url.Values{"uploadId": {id}, "partNumber": {strconv.Itoa(number)}}, header: http.Header{}, size: size, hash: unsignedPayload,
+		body: func() (io.ReadCloser, error) {
+			src, err := open()
+			if err != nil {
+				return nil, err
+			}
+			sent = &payload{src: src, join: u.c.join, framed: sums}
+			return sent, nil
+		}}
+	if sums {
+		q.hash = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+		q.size = framedSize(size, block)
+		q.header.Set("Content-Encoding", "aws-chunked")
+		q.header.Set("X-Amz-Decoded-Content-Length", strconv.FormatInt(size, 10))
+		q.header.Set("X-Amz-Trailer", trailerName)
+	}
+	for t := u.c.tries(); ; u.traffic.retry() {
+		_, h, err := u.c.text(ctx, q, mostError)
+		if err != nil {
+			return err
+		}
+		sum, n, whole := sent.result()
+		etag := h.Get("ETag")
+		switch {
+		case !whole || n != size:
+			err = errs.New(errs.IO, q.op, q.name(), fmt.Sprintf("the server answered after %d of %d bytes", n, size))
+		case etag == "":
+			err = errs.New(errs.IO, q.op, q.name(), "the server names no ETag of the part")
+		default:
+			err = u.compare(q.op, h, sum)
+		}
+		if err == nil {
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			u.parts[number] = sentPart{etag: etag, sum: sum, size: n}
+			return nil
+		}
+		if err := t.again(ctx, q.op, q.name(), err); err != nil {
+			return err
+		}
+	}
+}
+
+type completePart struct {
+	Number int    `xml:"PartNumber"`
+	ETag   string `xml:"ETag"`
+	CRC64  string `xml:"ChecksumCRC64NVME,omitempty"`
+}
+
+// Complete makes the object of the parts sent; see vfs.Upload. The conditions
+// are judged now.
+func (u *Upload) Complete(ctx context.Context) error {
+	x := struct {
+		XMLName xml.Name       `xml:"http://s3.amazonaws.com/doc/2006-03-01/ CompleteMultipartUpload"`
+		Parts   []completePart `xml:"Part"`
+	}{}
+	var sum uint64
+	var size int64
+	u.mu.Lock()
+	id, sums := u.id, u.sums
+	for n := 1; n <= len(u.parts); n++ {
+		p, ok := u.parts[n]
+		if !ok {
+			u.mu.Unlock()
+			return errs.New(errs.Other, "complete upload of", u.Name(), fmt.Sprintf("part %d was not sent; this is a defect", n))
+		}
+		c := completePart{Number: n, ETag: p.etag}
+		if sums {
+			c.CRC64 = sumText(p.sum)
+		}
+		x.Parts = append(x.Parts, c)
+		sum = u.c.join.After(sum, p.size) ^ p.sum
+		size += p.size
+	}
+	u.mu.Unlock()
+	body, err := xml.Marshal(x)
+	if err != nil {
+		return errs.Wrap("complete upload of", u.Name(), err)
+	}
+	q := &call{op: "complete upload of", method: http.MethodPost, bucket: u.put.Bucket, key: u.put.Key, query: url.Values{"uploadId": {id}}, header: http.Header{}, traffic: &u.traffic,
+		body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }, size: int64(len(body)), hash: hashOf(body)}
+	q.header.Set("Content-Type", "application/xml")
+	if sums {
+		q.header.Set(trailerName, sumText(sum))
+		q.header.Set("X-Amz-Checksum-Type", "FULL_OBJECT")
+	}
+	u.conditions(q.header)
+	for t, first := u.c.tries(), true; ; first = false {
+		before := u.traffic.count().Retries
+		reply, h, err := u.c.text(ctx, q, mostError)
+		var etag string
+		if err == nil {
+			etag, err = parseComplete(reply)
+		}
+		switch {
+		case err == nil:
+			if err := u.compareWhole(q.op, reply, sum); err != nil {
+				return err
+			}
+			u.finish(h, etag, size, sum)
+			return nil
+		case CodeOf(err) == "NoSuchUpload" && (!first || u.traffic.count().Retries > before):
+			// An earlier try may have succeeded and its reply been lost.
+			if u.isThere(ctx, size, sum) {
+				return nil
+			}
+			return err
+		}
+		var f *Fault
+		if errors.As(err, &f) { // a final one, or tried often enough
+			return failure(q.op, q.name(), err)
+		}
+		if err := t.again(ctx, q.op, q.name(), err); err != nil {
+			return err
+		}
+		u.traffic.retry()
+	}
+}
+
+// compareWhole holds the sum of the whole that the reply may name against ours.
+func (u *Upload) compareWhole(op string, reply []byte, sum uint64) error {
+	var x struct {
+		CRC64 string `xml:"ChecksumCRC64NVME"`
+	}
+	if xml.Unmarshal(reply, &x) != nil {
+		return nil
+	}
+	h := http.Header{}
+	h.Set(trailerName, x.CRC64)
+	return u.compare(op, h, sum)
+}
+
+// isThere reports whether the object is the one that was to be made.
+func (u *Upload) isThere(ctx context.Context, size int64, sum uint64) bool {
+	i, err := u.c.head(ctx, u.put.Bucket, u.put.Key, "", &u.traffic)
+	if err != nil || i.Size != size || !i.HasCRC64 || i.CRC64 != sum {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.done, u.info = true, i
+	u.notes = append(u.notes, "the reply to the completion was lost; the object is there, with its checksum")
+	return true
+}
+
+// parseComplete reads the reply to a completion, which can be a refusal though
+// its status is 200: the server has to answer before it is done.
+func parseComplete(body []byte) (etag string, err error) {
+	if f, ok := parseFault(body); ok {
+		if f.Code == "InternalError" || f.Code == "SlowDown" || f.Code == "ServiceUnavailable" {
+			return "", errs.New(errs.IO, "", "", f.Error())
+		}
+		f.Status = http.StatusBadRequest
+		if f.Code == "PreconditionFailed" {
+			f.Status = http.StatusPreconditionFailed
+		}
+		return "", &f
+	}
+	var x struct {
+		XMLName xml.Name `xml:"CompleteMultipartUploadResult"`
+		ETag    string   `xml:"ETag"`
+	}
+	if err := xml.Unmarshal(body, &x); err != nil || x.ETag == "" || len(x.ETag) > 4096 {
+		return "", errs.New(errs.IO, "read reply", "", "names no ETag of the object")
+	}
+	return unquote(x.ETag), nil
+}
+
+// abortTime is how long an Abort may take once its caller has gone.
+const abortTime = 10 * time.Second
+
+// Abort takes the parts back; see vfs.Upload. It is tried even where ctx has ended.
+func (u *Upload) Abort(ctx context.Context) error {
+	u.mu.Lock()
+	id, done := u.id, u.done
+	u.mu.Unlock()
+	if id == "" || done {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTime)
+	defer cancel()
+	q := &call{op: "abort upload of", method: http.MethodDelete, bucket: u.put.Bucket, key: u.put.Key, query: url.Values{"uploadId": {id}}, traffic: &u.traffic}
+	_, _, err := u.c.text(ctx, q, mostError)
+	if CodeOf(err) == "NoSuchUpload" {
+		err = nil
+	}
+	if err == nil {
+		u.mu.Lock()
+		u.id = ""
+		u.mu.Unlock()
+	}
+	return err
+}

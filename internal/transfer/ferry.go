@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// A few bytes are not worth a plan, workers and a report: the caller's own
+// goroutine takes them across, through one of a few small slots that each have
+// a queue of their own, so that they wait for no bulk copy and for nobody
+// else's few bytes.
+const (
+	ferryCount = 4
+	ferrySize  = 64 * units.KiB
+)
+
+// ferry is a small slot with a queue of its own.
+type ferry struct {
+	mem   []byte
+	queue device.Queue
+}
+
+// ferries are those of one device, made when they are first needed.
+type ferries struct {
+	mu     sync.Mutex
+	free   chan *ferry // nil until then
+	all    []*ferry
+	region *hostmem.Region
+	unpin  func() error
+}
+
+// Deliver moves data, which is small and in memory already, to a device and
+// returns when it is there; where streams of the caller are given, after the
+// work queued on them. It does not report. The context is looked at before each
+// 64 KiB.
+func (e *Engine) Deliver(ctx context.Context, dev device.Device, dst device.Ptr, data []byte, streams ...uint64) error {
+	start := time.Now()
+	e, err := e.lane(dev)
+	if err != nil {
+		return err
+	}
+	port, err := e.enter(dev)
+	if err != nil {
+		return err
+	}
+	defer e.leave()
+	if len(data) == 0 {
+		return nil
+	}
+	if err := port.deliver(ctx, dst, data, streams); err != nil {
+		return errs.Wrap(fmt.Sprintf("deliver %d bytes at 0x%x of", len(data), uint64(dst)), dev.Info().ID, err)
+	}
+	e.totals.route(dev.Info().ID, "load", RouteTakenSocket, int64(len(data)), time.Since(start))
+	return nil
+}
+
+func (p *port) deliver(ctx context.Context, dst device.Ptr, data []byte, streams []uint64) error {
+	if dst == 0 {
+		return errs.New(errs.Invalid, "", "", "the address is 0")
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if p.mapper != nil {
+		copy(p.mapper.Map(dst, int64(len(data))), data)
+		return nil
+	}
+	free, err := p.ferries.open(p.dev)
+	if err != nil {
+		return err
+	}
+	var f *ferry
+	select {
+	case f = <-free:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { free <- f }()
+	for _, s := range streams {
+		if p.dev.Info().Kind == device.Host {
+			break // its memory has no streams
+		}
+		if err := f.queue.After(s); err != nil {
+			return errors.Join(err, f.queue.Drain())
+		}
+	}
+	for len(data) > 0 && ctx.Err() == nil {
+		n := copy(f.mem, data)
+		if err := errors.Join(f.queue.CopyIn(dst, f.mem[:n]), f.queue.Drain()); err != nil {
+			return err
+		}
+		dst, data = dst+device.Ptr(n), data[n:]
+	}
+	if len(data) > 0 {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// open makes the ferries of a device, once. Memory that cannot be pinned works
+// too, slower.
+func (y *ferries) open(dev device.Device) (chan *ferry, error) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.free != nil {
+		return y.free, nil
+	}
+	r, err := hostmem.Map(ferryCount * ferrySize)
+	if err != nil {
+		return nil, err
+	}
+	y.region = r
+	mem := r.Bytes()[:ferryCount*ferrySize]
+	hostmem.Touch(mem, 1)
+	if unpin, err := dev.Register(mem); err == nil {
+		y.unpin = unpin
+	}
+	free := make(chan *ferry, ferryCount)
+	for i := range ferryCount {
+		q, err := dev.NewQueue()
+		if err != nil {
+			return nil, errors.Join(err, y.shut())
+		}
+		f := &ferry{mem: mem[i*ferrySize : (i+1)*ferrySize : (i+1)*ferrySize], queue: q}
+		y.all = append(y.all, f)
+		free <- f
+	}
+	y.free = free
+	return free, nil
+}
+
+// close gives everything back; nothing crosses any more.
+func (y *ferries) close() error {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.shut()
+}
+
+func (y *ferries) shut() error {
+	var all []error
+	for _, f := range y.all {
+		all = append(all, f.queue.Close())
+	}
+	if y.unpin != nil {
+		all = append(all, y.unpin())
+	}
+	if y.region != nil {
+		all = append(all, y.region.Unmap())
+	}
+	y.free, y.all, y.unpin, y.region = nil, nil, nil, nil
+	return errors.Join(all...)
+}

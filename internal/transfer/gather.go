@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// gatherer gives the blocks of a part, in order: a vfs.Blocks. While one is
+// used, the copies of the next are under way.
+type gatherer struct {
+	u       *Upload
+	ctx     context.Context
+	at, end int64 // what is not yet queued
+	pair    [2]*slot
+	turn    int
+	ahead   *inbound
+	closed  bool
+}
+
+// inbound is a block whose bytes are in memory, or on their way there.
+type inbound struct {
+	off    int64
+	data   []byte
+	slot   *slot   // nil: data is the source itself
+	ports  []*port // whose marks are to be waited for
+	queued time.Time
+}
+
+func (u *Upload) gather(ctx context.Context, off, n int64) *gatherer {
+	u.open.Add(1)
+	return &gatherer{u: u, ctx: ctx, at: off, end: off + n}
+}
+
+// Next gives the next block; see vfs.Blocks.
+func (g *gatherer) Next() ([]byte, error) {
+	if g.closed {
+		return nil, errs.New(errs.Closed, "upload", g.u.req.To.Name(), "the part was given up")
+	}
+	if g.ahead == nil {
+		if err := g.queue(); err != nil {
+			return nil, err
+		}
+	}
+	b := g.ahead
+	if b == nil {
+		return nil, io.EOF
+	}
+	// The slot of the block before is free now: its user asks for more.
+	g.ahead = nil
+	err := g.queue()
+	if werr := g.wait(b); err == nil {
+		err = werr
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.data, nil
+}
+
+// queue begins the next block, if there is one.
+func (g *gatherer) queue() error {
+	if g.at == g.end {
+		return nil
+	}
+	off := g.at
+	n := min(g.end, (off/netBlock+1)*netBlock) - off
+	b := &inbound{off: off, queued: time.Now()}
+	if b.data = g.u.inPlace(off, n); b.data == nil {
+		if err := g.copy(b, n); err != nil {
+			return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", n, off), g.u.req.To.Name()+" from "+g.u.what.devices(), err)
+		}
+	}
+	g.at += n
+	g.ahead = b
+	return nil
+}
+
+// inPlace is a block where it lies: in one piece of addressable memory.
+func (u *Upload) inPlace(off, n int64) (data []byte) {
+	_ = u.what.pieces(off, n, func(s *source, at, _, k int64) error {
+		switch {
+		case k != n:
+		case s.port == nil:
+			data = s.Data[at : at+n]
+		case s.port.mapper != nil:
+			data = s.port.mapper.Map(s.Ptr+device.Ptr(at), n)
+		}
+		return nil
+	})
+	return data
+}
+
+// copy queues the copies of a block's pieces into the next slot.
+func (g *gatherer) copy(b *inbound, n int64) error {
+	if g.pair[0] == nil {
+		select {
+		case g.pair = <-g.u.e.network.pairs:
+		case <-g.ctx.Done():
+			return context.Cause(g.ctx)
+		}
+		g.u.mu.Lock()
+		g.u.staged = true
+		g.u.mu.Unlock()
+	}
+	b.slot = g.pair[g.turn]
+	g.turn = 1 - g.turn
+	b.data = b.slot.mem[:n]
+	err := g.u.what.pieces(b.off, n, func(s *source, at, dst, n int64) error {
+		to := b.data[dst : dst+n]
+		switch {
+		case s.port == nil:
+			copy(to, s.Data[at:])
+			return nil
+		case s.port.mapper != nil:
+			copy(to, s.port.mapper.Map(s.Ptr+device.Ptr(at), n))
+			return nil
+		}
+		b.slot.part.ensure(s.port.dev)
+		if !slices.Contains(b.ports, s.port) {
+			b.ports = append(b.ports, s.port)
+		}
+		return s.port.queue.CopyOut(to, s.Ptr+device.Ptr(at))
+	})
+	for i := 0; err == nil && i < len(b.ports); i++ {
+		var m device.Mark
+		if m, err = b.slot.markFor(b.ports[i]); err == nil {
+			err = m.Record()
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	// Some copies may be queued and have no mark behind them: sources and slot
+	// are free again only when the queues are empty.
+	for _, p := range b.ports {
+		err = errors.Join(err, p.queue.Drain())
+	}
+	return err
+}
+
+// wait returns when the bytes of a block are in memory.
+func (g *gatherer) wait(b *inbound) error {
+	if b.slot == nil {
+		return nil
+	}
+	waited := time.Now()
+	var err error
+	for _, p := range b.ports {
+		if werr := b.slot.marks[p].Wait(); werr != nil {
+			err = errors.Join(err, werr, p.queue.Drain())
+		}
+	}
+	end := time.Now()
+	g.u.mu.Lock()
+	g.u.copying.note(int64(len(b.data)), b.queued, end)
+	g.u.copyWait += end.Sub(waited)
+	g.u.mu.Unlock()
+	return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", len(b.data), b.off), g.u.req.To.Name()+" from "+g.u.what.devices(), err)
+}
+
+// Close waits for what is under way and gives the slots back.
+func (g *gatherer) Close() error {
+	if g.closed {
+		return nil
+	}
+	g.closed = true
+	var err error
+	if g.ahead != nil {
+		err = g.wait(g.ahead)
+		g.ahead = nil
+	}
+	if g.pair[0] != nil {
+		if g.u.e.opts.Poison {
+			for _, s := range g.pair {
+				for i := range s.mem {
+					s.mem[i] = 0xdb
+				}
+			}
+		}
+		g.u.e.network.pairs <- g.pair
+		g.pair = [2]*slot{}
+	}
+	g.u.open.Done()
+	return err
+}

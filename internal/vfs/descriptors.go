@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfs
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Descriptors are open descriptions of one regular file that somebody else has
+// opened: a server that passes them instead of a name.
+type Descriptors struct {
+	Name     string // for messages: "s3://bucket/key"
+	Buffered int    // through the page cache
+	Direct   int    // with O_DIRECT; -1: none
+	Refused  string // why there is no Direct; may be empty
+	Size     int64  // that the file must have
+	// Closed, if not nil, is called once when the file was closed: what was held for it can be let go.
+	Closed func()
+}
+
+// close closes both.
+func (d Descriptors) close() error {
+	var err error
+	for _, fd := range []int{d.Buffered, d.Direct} {
+		if fd >= 0 {
+			err = errors.Join(err, unix.Close(fd))
+		}
+	}
+	return err
+}
+
+// FromDescriptors makes a file of descriptions that are open for reading. It
+// takes them over: they are closed with the file, or here where it fails. The
+// process may not be allowed to open the file itself; nothing here needs that.
+func FromDescriptors(d Descriptors) (*File, error) {
+	f := &File{path: d.Name, buffered: d.Buffered, direct: -1, passed: true}
+	fail := func(err error) (*File, error) { return nil, errors.Join(err, d.close()) }
+	if err := f.stat(); err != nil {
+		return fail(err)
+	}
+	if f.size != d.Size {
+		return fail(errs.New(errs.IO, "open", d.Name, fmt.Sprintf("the file that was passed has %d bytes, expected %d", f.size, d.Size)))
+	}
+	f.fs = fsType(d.Buffered)
+	f.probe = newProber(d.Buffered, f.fs)
+	switch why := ""; {
+	case d.Direct < 0:
+		if d.Refused == "" {
+			d.Refused = "no description past the page cache was passed"
+		}
+		f.refuse(d.Refused, "keep the store on a file system with direct I/O, such as ext4 or XFS")
+	default:
+		var st unix.Stat_t
+		if err := unix.Fstat(d.Direct, &st); err != nil || st.Ino != f.id.Inode {
+			return fail(errs.New(errs.IO, "open", d.Name, "the two descriptions that were passed are not of one file"))
+		}
+		if f.align, why = directAlign(d.Direct); why != "" {
+			f.refuse(fmt.Sprintf("%s reports that this file cannot be read with O_DIRECT (%s)", f.fs.Name, why),
+				"keep the store on ext4 or XFS without encryption, verity or data journalling")
+			f.align = Alignment{}
+			if err := unix.Close(d.Direct); err != nil {
+				d.Direct = -1
+				return fail(errs.Wrap("close", d.Name, err))
+			}
+			break
+		}
+		f.direct = d.Direct
+	}
+	f.closed = d.Closed
+	return f, nil
+}
+
+// Locate is a name by which the kernel finds the file: its path, or, where it
+// was passed as a descriptor, that one's place in /proc. It holds while f is open.
+func (f *File) Locate() string {
+	if f.passed {
+		return fmt.Sprintf("/proc/self/fd/%d", f.buffered)
+	}
+	return f.path
+}
+
+// Passed says whether the file was passed as descriptors, by a server say.
+func (f *File) Passed() bool { return f.passed }
+
+// reopen makes a further description through the page cache. A file of another
+// user, of which a descriptor was passed, cannot be opened anew: then it is a
+// duplicate, which shares the kernel's readahead and nothing that reads depend on.
+func (f *File) reopen() (int, error) {
+	if f.remote != nil {
+		return -1, f.errRemote("open again")
+	}
+	// Through the open descriptor it is the same file even if the name is gone.
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.buffered), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil && f.passed {
+		fd, err = unix.FcntlInt(uintptr(f.buffered), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	return fd, errs.Wrap("open again", f.path, err)
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Sink is a file that is written through descriptors which another process
+// opened; who it belongs to makes it durable and gives it its name. Writes are safe for
+// concurrent use; Close is called last.
+type Sink struct {
+	name     string
+	size     int64
+	fs       FSType
+	buffered int
+	direct   int // -1 when refused
+	align    Alignment
+	refused  atomic.Pointer[Refusal]
+}
+
+// SinkFromDescriptors takes over descriptors that can be written through; it closes them on an
+// error, and Close does afterwards. They are of one regular file, and the
+// buffered one is there: the way past the page cache may turn out to be closed.
+func SinkFromDescriptors(d Descriptors) (*Sink, error) {
+	s := &Sink{name: d.Name, size: d.Size, buffered: d.Buffered, direct: d.Direct}
+	if err := s.settle(d.Refused); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Sink) settle(why string) error {
+	const op = "write through a descriptor of"
+	if s.buffered < 0 {
+		return errs.New(errs.Invalid, op, s.name, "there is no descriptor that goes through the page cache; expected one")
+	}
+	var a, b unix.Stat_t
+	if err := unix.Fstat(s.buffered, &a); err != nil {
+		return errs.Wrap(op, s.name, err)
+	}
+	if a.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errs.New(errs.Invalid, op, s.name, "is "+kindOfMode(a.Mode)+", expected a regular file")
+	}
+	s.fs = fsType(s.buffered)
+	if s.direct < 0 {
+		if why == "" {
+			why = "no descriptor for direct writes was handed over"
+		}
+		s.refuse(why, "keep the store on a file system with direct I/O, such as ext4 or XFS")
+		return nil
+	}
+	if err := unix.Fstat(s.direct, &b); err != nil {
+		return errs.Wrap(op, s.name, err)
+	}
+	if a.Ino != b.Ino || a.Dev != b.Dev {
+		return errs.New(errs.Invalid, op, s.name, "the two descriptors are of different files")
+	}
+	if s.align, why = directAlign(s.direct); why != "" {
+		s.refuse(fmt.Sprintf("%s reports that this file cannot be written with O_DIRECT (%s)", s.fs.Name, why),
+			"keep the store on ext4 or XFS without encryption, verity or data journalling")
+	}
+	return nil
+}
+
+func (s *Sink) refuse(reason, fix string) {
+	s.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
+}
+
+// Name is what messages call the file.
+func (s *Sink) Name() string { return s.name }
+
+// Size is how many bytes were announced.
+func (s *Sink) Size() int64 { return s.size }
+
+// FS names the file system and says whether it lives in memory.
+func (s *Sink) FS() FSType { return s.fs }
+
+// Align is what direct writes must observe; zero where they are refused.
+func (s *Sink) Align() Alignment { return s.align }
+
+// Direct reports whether the file can be written past the page cache, else why not.
+func (s *Sink) Direct() (ok bool, why *Refusal) {
+	if r := s.refused.Load(); r != nil {
+		return false, r
+	}
+	return s.direct >= 0, nil
+}
+
+// FD is the descriptor that goes through the page cache, DirectFD the other one or -1: for a
+// library that takes descriptors. They stay the sink's.
+func (s *Sink) FD() int { return s.buffered }
+
+// DirectFD is explained at FD.
+func (s *Sink) DirectFD() int { return s.direct }
+
+// WriteDirect writes p at off past the page cache; off, len(p) and the address
+// of p obey Align. ErrDirectRefused means that the file system declined this
+// kind of write and that the caller should write through the page cache.
+func (s *Sink) WriteDirect(p []byte, off int64) error {
+	at, err := writeDirect(s.direct, s.align.Offset, p, off)
+	if at == off && (err == unix.EINVAL || err == unix.EOPNOTSUPP) {
+		s.refuse(fmt.Sprintf("%s accepted O_DIRECT at open but refused an aligned write: %v", s.fs.Name, err),
+			"keep the store on a file system with direct I/O, such as ext4 or XFS")
+		return ErrDirectRefused
+	}
+	return s.fail(at, err)
+}
+
+// WriteBuffered writes p at off through the page cache.
+func (s *Sink) WriteBuffered(p []byte, off int64) error {
+	at, err := writeBuffered(s.buffered, p, off)
+	return s.fail(at, err)
+}
+
+func (s *Sink) fail(at int64, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &errs.Error{Kind: errs.KindOf(err), Op: fmt.Sprintf("write at offset %d of", at), Name: s.name, Err: err}
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		e.Kind, e.Fix = errs.IO, "free space where the store lies, or write elsewhere"
+	case errors.Is(err, unix.EBADF):
+		e.Kind, e.Fix = errs.Invalid, "hand over a descriptor that is open for writing"
+	}
+	return e
+}
+
+// Close closes the descriptors. No write may be in flight.
+func (s *Sink) Close() error {
+	var err error
+	for _, fd := range []*int{&s.direct, &s.buffered} {
+		if *fd >= 0 {
+			err = errors.Join(err, unix.Close(*fd))
+		}
+		*fd = -1
+	}
+	return errs.Wrap("close", s.name, err)
+}
