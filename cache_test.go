@@ -23,7 +23,7 @@ func TestCacheAutoKeepsAFileThatIsLoadedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"direct", "buffered", "page_cache"} {
-		sys, err := nebulaio.Open(nebulaio.Options{Devices: "off"})
+		sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: "off"})
 		if err != nil {
 			t.Fatal(err)
 		}

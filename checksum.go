@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
 // Checksumming is the making of checksums under way; see Source.StartChecksums.
@@ -58,6 +59,10 @@ func (s *Source) StartChecksums(ctx context.Context) *Checksumming {
 
 func (c *Checksumming) run(ctx context.Context) error {
 	c.report.Files = []ChecksumFile{}
+	if c.src.model.Stored() {
+		return errs.New(errs.Unsupported, "checksum", c.src.model.Path, "it lies in a bucket: FILE.crc64nvme is written beside files of this machine").
+			WithFix("none needed through the door, which has sums of every object; else copy the sidecars of the files too")
+	}
 	files := c.src.model.Files
 	sums := make([]*checksum.Sums, len(files))
 	before := int64(0)

@@ -37,7 +37,7 @@ func ExampleSystem_Load() {
 	}
 	defer os.RemoveAll(dir)
 
-	sys, err := nebulaio.Open(nebulaio.Options{Devices: "off"})
+	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: "off"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func ExampleSystem_OpenModel() {
 	}
 	defer os.RemoveAll(dir)
 
-	sys, err := nebulaio.Open(nebulaio.Options{Devices: "off"})
+	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: "off"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func ExampleSystem_OpenModel() {
 
 // A survey says what was looked for and, where there is no GPU, why.
 func ExampleSystem_Survey() {
-	sys, err := nebulaio.Open(nebulaio.Options{CUDALibrary: "no-such-library.so"})
+	sys, err := nebulaio.NewSystem(nebulaio.Options{CUDALibrary: "no-such-library.so"})
 	if err != nil {
 		log.Fatal(err)
 	}

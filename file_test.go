@@ -56,7 +56,7 @@ func places(t *testing.T) map[string]*place {
 
 func newSystem(t *testing.T, o nebulaio.Options) *nebulaio.System {
 	t.Helper()
-	s, err := nebulaio.Open(o)
+	s, err := nebulaio.NewSystem(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@
 // Package nebulaio puts the bytes of model files into GPU memory at the speed
 // of the slowest wire between, and tells which path every byte took.
 //
-//	sys, err := nebulaio.Open(nebulaio.Options{})
+//	sys, err := nebulaio.NewSystem(nebulaio.Options{})
 //	...
 //	defer sys.Close()
 //	m, err := sys.Load(ctx, "model.safetensors", nebulaio.LoadOptions{Device: "auto"})
@@ -20,6 +20,7 @@ package nebulaio
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"strings"
 
 	"github.com/nebulaio/nebulaio/internal/boot"
@@ -27,6 +28,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/format"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/client"
 	"github.com/nebulaio/nebulaio/internal/model"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
@@ -89,6 +91,12 @@ type Options struct {
 	// WriteDepth how many are in flight, 0 chooses.
 	WriteBlockSize int64
 	WriteDepth     int
+	// DeviceIDs are the GPUs that will be used, by index; none means all. The
+	// staging memory is divided among them.
+	DeviceIDs []int
+	// NoP2P lets GPUs that get the same bytes take them from host memory, though
+	// they could reach each other.
+	NoP2P bool
 	// CuFile is which interface of NVIDIA's libcufile the route cufile uses:
 	// sync (the default), async or batch.
 	CuFile string
@@ -104,14 +112,15 @@ type Options struct {
 // for concurrent use. Programs make one and share it.
 type System struct{ sys *boot.System }
 
-// Open makes a system. It fails for options out of range, and with mode require
+// NewSystem makes a system. It fails for options out of range, and with mode require
 // where no GPU works; else devices are looked for when they are first asked for.
 // No GPU memory or context is taken yet.
-func Open(o Options) (*System, error) {
+func NewSystem(o Options) (*System, error) {
 	b := boot.Options{
 		Devices: open.Options{Mode: o.Devices},
 		Engine: transfer.Options{PoolSize: o.BufferPoolSize, MaxTransfer: o.MaxTransferSize, QueueDepth: o.QueueDepth,
-			Workers: o.Workers, IO: transfer.IO(o.IO), WriteBlock: o.WriteBlockSize, WriteDepth: o.WriteDepth, CuFile: transfer.CuFileAPI(o.CuFile), Peers: peers},
+			Workers: o.Workers, IO: transfer.IO(o.IO), WriteBlock: o.WriteBlockSize, WriteDepth: o.WriteDepth, CuFile: transfer.CuFileAPI(o.CuFile), Peers: peers, NoP2P: o.NoP2P},
+		DeviceIDs:    o.DeviceIDs,
 		BeforeCuFile: o.BeforeCuFile,
 	}
 	if o.CUDALibrary != "" {
@@ -157,6 +166,9 @@ type ModelOptions struct {
 	// Files, if not nil, are places in the list of files: only tensors of these
 	// are chosen, and only these are listed. For Source.Select.
 	Files []int
+	// Client says, for a model in a bucket, which server and as whom; see
+	// System.OpenModel. A Client that opens a model is the server's already.
+	Client ClientOptions
 }
 
 // layout is what of the options concerns the model alone.
@@ -166,8 +178,30 @@ func (o ModelOptions) layout(dev device.Device) model.Options {
 }
 
 // OpenModel reads and checks the headers of a model: a .safetensors file, an
-// index, or a model directory. The caller closes the source.
+// index, or a model directory; or the same in a bucket ("s3://bucket/prefix",
+// "nebula://host:port/bucket/prefix"). The caller closes the source.
 func (s *System) OpenModel(ctx context.Context, path string, o ModelOptions) (*Source, error) {
+	p, err := parseURL(path)
+	if err != nil || p.path != "" {
+		return s.openModel(ctx, path, nil, o)
+	}
+	if p.endpoint != "" {
+		o.Client.Endpoint = p.endpoint
+	}
+	c, err := s.NewClient(o.Client)
+	if err != nil {
+		return nil, err
+	}
+	src, err := c.OpenModel(ctx, p.bucket, p.key, o)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	src.owned = c
+	return src, nil
+}
+
+// openModel opens the model called name, in a bucket or, where tree is nil, on this machine.
+func (s *System) openModel(ctx context.Context, name string, tree *client.Tree, o ModelOptions) (*Source, error) {
 	dev, err := s.sys.Devices.Open(ctx, o.Device)
 	if err != nil {
 		return nil, err
@@ -175,15 +209,23 @@ func (s *System) OpenModel(ctx context.Context, path string, o ModelOptions) (*S
 	// Pinning staging memory takes as long as reading the headers and taking
 	// device memory: it happens meanwhile.
 	s.sys.Engine.Prepare(dev)
-	m, err := model.Open(ctx, path, o.layout(dev))
+	layout := o.layout(dev)
+	var refused []transfer.RefusalReport
+	if tree != nil {
+		layout.Tree, layout.Shown = tree, tree.Shown
+		if refused, err = tree.Refusals(ctx); err != nil {
+			return nil, err
+		}
+	}
+	m, err := model.Open(ctx, name, layout)
 	if err != nil {
 		return nil, err
 	}
-	src := &Source{sys: s.sys, dev: dev, model: m}
+	src := &Source{sys: s.sys, dev: dev, model: m, refused: refused}
 	if dev.Info().Kind == device.Host && (o.Device == "" || o.Device == "auto") {
 		// Host memory was the second choice: the report says why.
 		if v := s.sys.Devices.Survey(); v.NoGPU != "" {
-			src.refused = []transfer.RefusalReport{{What: "gpu", On: "this machine", Reason: v.NoGPU, Fix: v.Fix}}
+			src.refused = append(src.refused, transfer.RefusalReport{What: "gpu", On: "this machine", Reason: v.NoGPU, Fix: v.Fix})
 		}
 	}
 	return src, nil
@@ -198,6 +240,8 @@ type LoadOptions struct {
 	Slices  []Slice
 	Shards  []Shard
 	Lenient bool
+	// Client is as in ModelOptions.
+	Client ClientOptions
 	// Route and Cache default to auto.
 	Route Route
 	Cache CachePolicy
@@ -205,7 +249,8 @@ type LoadOptions struct {
 	// header against FILE.crc64nvme beside each file, which "nebulaio inspect
 	// PATH --checksum" writes. A block that differs, checksums of a file of
 	// another size and damaged checksums are errors of kind Corrupt, missing
-	// ones of kind NotFound.
+	// ones of kind NotFound. Objects that come through a server's door are checked
+	// against the sums that it keeps of them.
 	Verify bool
 	// Progress, if not nil, is called several times a second from one
 	// goroutine with the bytes delivered and in all.
@@ -215,7 +260,7 @@ type LoadOptions struct {
 // Load opens a model, takes memory for it on the device and fills it. On error
 // nothing is left behind. The caller frees the model.
 func (s *System) Load(ctx context.Context, path string, o LoadOptions) (*Model, error) {
-	src, err := s.OpenModel(ctx, path, ModelOptions{Device: o.Device, Tensors: o.Tensors, Slices: o.Slices, Shards: o.Shards, Lenient: o.Lenient})
+	src, err := s.OpenModel(ctx, path, ModelOptions{Device: o.Device, Tensors: o.Tensors, Slices: o.Slices, Shards: o.Shards, Lenient: o.Lenient, Client: o.Client})
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func tiny(t *testing.T) string {
 
 func open(t *testing.T, o nebulaio.Options) *nebulaio.System {
 	t.Helper()
-	s, err := nebulaio.Open(o)
+	s, err := nebulaio.NewSystem(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestWithoutAGPUTheDeviceIsCalledHost(t *testing.T) {
 			if _, err := s.Load(context.Background(), path, nebulaio.LoadOptions{Device: "cuda:0"}); nebulaio.KindOf(err) != errs.NotFound || !strings.Contains(err.Error(), c.why) {
 				t.Errorf("a device asked for by name: %v", err)
 			}
-			if _, err := nebulaio.Open(nebulaio.Options{Devices: "require", CUDALibrary: g.CUDA}); nebulaio.KindOf(err) != errs.Unsupported || !strings.Contains(err.Error(), c.why) {
+			if _, err := nebulaio.NewSystem(nebulaio.Options{Devices: "require", CUDALibrary: g.CUDA}); nebulaio.KindOf(err) != errs.Unsupported || !strings.Contains(err.Error(), c.why) {
 				t.Errorf("require: %v", err)
 			}
 		})
@@ -190,7 +190,7 @@ func TestCancelledBeforeItBegins(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for _, o := range []nebulaio.Options{{Devices: "perhaps"}, {BufferPoolSize: 1}, {MaxTransferSize: 1}, {Workers: -1}, {QueueDepth: -1}, {IO: "magic"}} {
-		if _, err := nebulaio.Open(o); nebulaio.KindOf(err) != errs.Invalid {
+		if _, err := nebulaio.NewSystem(o); nebulaio.KindOf(err) != errs.Invalid {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}

@@ -4,6 +4,7 @@ package nebulaio
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,6 +47,8 @@ type SaveOptions struct {
 	// still write the tensors: they are read after it. Without one, the tensors
 	// on that device are read at once.
 	Streams map[string]uint64
+	// Client says, for a file that is saved to a bucket, which server and as whom.
+	Client ClientOptions
 	// Progress, if not nil, is called several times a second from one goroutine
 	// with the bytes written and in all.
 	Progress func(done, total int64)
@@ -57,13 +60,23 @@ func (s *System) Writes() (block int64, depth int) { return s.sys.Engine.Writes(
 
 // Saving is a save under way.
 type Saving struct {
-	t       *transfer.Transfer
+	t       saver
 	path    string
 	tensors int
 	open    time.Duration
 }
 
-// StartSave begins to write tensors to a .safetensors file and returns at once.
+// saver is what runs behind a Saving.
+type saver interface {
+	Done() <-chan struct{}
+	Err() error
+	Progress() (done, total int64)
+	Report() transfer.Report
+}
+
+// StartSave begins to write tensors to a .safetensors file, or to an object
+// ("s3://bucket/key"), which gets no FILE.crc64nvme beside it: the server keeps
+// sums of its own. It returns at once.
 // The tensors belong to the save, and do not change, until it has ended.
 // Cancelling is done through ctx; until the file has its name that leaves
 // everything as it was.
@@ -111,11 +124,67 @@ func (s *System) StartSave(ctx context.Context, path string, tensors []SaveTenso
 		}
 		m.Streams[d] = stream
 	}
-	t, err := model.StartSave(ctx, s.sys.Engine, path, held, m)
+	var t saver
+	if IsObjectURL(path) {
+		t, err = s.saveObject(ctx, path, held, m, o.Client)
+	} else {
+		t, err = model.StartSave(ctx, s.sys.Engine, path, held, m)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &Saving{t: t, path: path, tensors: len(tensors), open: time.Since(began)}, nil
+}
+
+// objectSave is a save to a bucket, with the client that was made for it.
+type objectSave struct {
+	*ObjectMove
+	done chan struct{}
+	err  error
+}
+
+func (o *objectSave) Done() <-chan struct{} { return o.done }
+func (o *objectSave) Err() error {
+	<-o.done
+	return o.err
+}
+
+// Report is the engine's, with the way that was taken.
+func (o *objectSave) Report() transfer.Report {
+	r := o.ObjectMove.Report()
+	r.Notes = append(r.Notes, "the object was written by way of "+r.Via)
+	return r.Report
+}
+
+func (s *System) saveObject(ctx context.Context, url string, held []model.Held, o model.SaveOptions, c ClientOptions) (saver, error) {
+	p, err := parseURL(url)
+	if err == nil {
+		err = p.object(url)
+	}
+	if err != nil {
+		return nil, err
+	}
+	sources, err := model.Sources(url, held, o)
+	if err != nil {
+		return nil, err
+	}
+	if p.endpoint != "" {
+		c.Endpoint = p.endpoint
+	}
+	to, err := s.NewClient(c)
+	if err != nil {
+		return nil, err
+	}
+	m, err := to.StartWrite(ctx, ObjectWrite{Bucket: p.bucket, Key: p.key, Route: o.Route, Sources: sources, Streams: o.Streams})
+	if err != nil {
+		return nil, errors.Join(err, to.Close())
+	}
+	out := &objectSave{ObjectMove: m, done: make(chan struct{})}
+	go func() {
+		out.err = errors.Join(m.Wait(), to.Close())
+		close(out.done)
+	}()
+	return out, nil
 }
 
 // Done is closed when the save has ended and nothing reads the tensors any more.

@@ -39,7 +39,7 @@ func TestSlicesAreLoadedAndVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sys, err := nebulaio.Open(nebulaio.Options{Devices: "off"})
+	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: "off"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/boot"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/format"
 	"github.com/nebulaio/nebulaio/internal/model"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
@@ -23,6 +24,8 @@ type Source struct {
 	model *model.Model
 	// refused is what opening the device already gave up.
 	refused []transfer.RefusalReport
+	// owned is the client that was made for this source; nil where the caller has one.
+	owned *Client
 }
 
 // SourceFile is one file of a model and the memory it needs.
@@ -74,6 +77,15 @@ func (s *Source) Files() []SourceFile {
 	return out
 }
 
+// Header is what a file of a model says of itself.
+type Header = format.File
+
+// Headers are those of the files, in order. They are not changed.
+func (s *Source) Headers() []*Header { return s.model.Files }
+
+// Index is the name of the index of a sharded model; empty where there is none.
+func (s *Source) Index() string { return s.model.Index }
+
 // Tensors lists the chosen tensors in order of file and offset.
 func (s *Source) Tensors() []TensorInfo {
 	out := make([]TensorInfo, len(s.model.Tensors))
@@ -107,7 +119,13 @@ func (s *Source) DropCache() (left int64, err error) { return s.model.DropCache(
 func (s *Source) Cached() (int64, error) { return s.model.Cached() }
 
 // Close closes the files. No load of the source may be running.
-func (s *Source) Close() error { return s.model.Close() }
+func (s *Source) Close() error {
+	err := s.model.Close()
+	if err == nil && s.owned != nil {
+		err = s.owned.Close()
+	}
+	return err
+}
 
 // Destination is memory of the caller on the source's device.
 type Destination struct {

@@ -28,7 +28,7 @@ func main() {
 }
 
 func run(ctx context.Context, path string) error {
-	sys, err := nebulaio.Open(nebulaio.Options{})
+	sys, err := nebulaio.NewSystem(nebulaio.Options{})
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,10 @@
  *   nebulaio_report           JSON: which route every byte took, and why
  *   nebulaio_release          each handle, once
  *
+ * Objects of a server, of ours or of any other that speaks S3, move by
+ * nebulaio_client_open and nebulaio_object_*, between the server's files or
+ * sockets and the caller's memory.
+ *
  * Conventions, true for every function:
  *   - Returns a status: NEBULAIO_OK, or one of NEBULAIO_ERR_* below.
  *   - `err` (may be NULL) receives a NUL-terminated UTF-8 message of at most
@@ -39,7 +43,7 @@
 extern "C" {
 #endif
 
-#define NEBULAIO_ABI_VERSION 2
+#define NEBULAIO_ABI_VERSION 3
 
 /* Status codes; the numbers never change, new ones are appended. */
 enum {
@@ -110,6 +114,10 @@ int32_t nebulaio_version(char *buf, size_t cap, size_t *need);
  *   "write_depth"        writes of saves in flight, 0 = chosen
  *   "cufile"             "sync" | "async" | "batch": which interface of libcufile
  *                        the route "cufile" uses
+ *   "device_ids"         array of the GPUs that will be used, by number: the staging
+ *                        is divided among them; default all that are visible
+ *   "enable_p2p"         bool: a read for several GPUs may be copied from one to the
+ *                        next; default true
  *   "cuda_library", "nvml_library", "cufile_library"  files to open in place of
  *                        the driver's own; for tests
  * Release it after everything opened from it, and before the process ends: where
@@ -120,7 +128,8 @@ int32_t nebulaio_system_open(const char *options_json, uint64_t *system, char *e
 int32_t nebulaio_devices(uint64_t system, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
 /* Reads and checks the headers at path: a .safetensors file, an index.json, or
- * a model directory. options_json: NULL or an object:
+ * a model directory; or "s3://bucket/key" of the server and with the keys that the
+ * environment tells, see nebulaio_client_open. options_json: NULL or an object:
  *   "device"   "auto" (default) | "host" | "cuda" | "cuda:N"
  *   "tensors"  array of globs; only matching tensors are laid out and read
  *   "slices"   array of {"tensor": glob or name, "ranges": [[start, stop], null, ...]}:
@@ -261,7 +270,156 @@ int32_t nebulaio_file_write_start(uint64_t file, uint64_t address, uint64_t size
 /* Makes what was written survive a crash. */
 int32_t nebulaio_file_sync(uint64_t file, char *err, size_t errcap);
 
-/* A job is work under way: a load, a save, a move of a file's bytes, sums. */
+/* Opens a client of an S3 endpoint. Nothing is connected or asked before the first
+ * use. On the endpoint's own host, where its door is open to this process, objects
+ * come as descriptors that this process reads and writes by itself; elsewhere by
+ * ranged GETs and multipart uploads over HTTP. Every report says which it was and why.
+ * options_json: NULL or an object; what is not given comes from the environment:
+ *   "endpoint"       "http://host:port" or https; else NEBULAIO_ENDPOINT,
+ *                    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, http://localhost:9000
+ *   "access_key", "secret_key", "session_token"   else NEBULAIO_ACCESS_KEY and
+ *                    NEBULAIO_SECRET_KEY, else AWS_ACCESS_KEY_ID and its likes
+ *   "region"         else AWS_REGION, else us-east-1
+ *   "door"           "auto" (default) | "require": an error where it is not there |
+ *                    "off" | the path of its socket
+ *   "device"         where memory lies that a move does not say otherwise of:
+ *                    "auto" (default) | "host" | "cuda" | "cuda:N"
+ *   "connections"    most connections for HTTP, 0 = chosen
+ *   "verify"         bool: compare every block with its checksum; default true
+ *   "ca_file"        certificates to trust for https, besides the system's
+ *   "insecure_tls"   bool: trust every certificate; default false
+ *   "timeout_ms"     how long a single request may give no sign of life, 0 = chosen
+ *   "retries"        how often a failed request is made again, 0 = chosen
+ * Release it when its moves, objects and models have been. */
+int32_t nebulaio_client_open(uint64_t system, const char *options_json, uint64_t *client, char *err, size_t errcap);
+
+/* Memory on a further device that receives the same bytes. */
+typedef struct nebulaio_peer {
+	uint64_t address;
+	const char *device; /* "cuda:N" */
+} nebulaio_peer;
+
+/* A read of one object, or of a range of it, into memory of the caller. struct_size
+ * tells later versions, which may have more fields, what this caller knows of. */
+typedef struct nebulaio_object_read {
+	size_t struct_size;    /* sizeof(nebulaio_object_read) */
+	const char *bucket;
+	const char *key;
+	const char *version;   /* NULL: the newest */
+	uint64_t offset;       /* of the first byte in the object */
+	int64_t size;          /* bytes; -1: up to the object's end */
+	uint64_t address;      /* device pointer, or host address for "host" */
+	uint64_t capacity;     /* bytes available from address */
+	const char *device;    /* NULL: the client's */
+	uint64_t stream;       /* CUDA stream whose queued work comes first; 0: the legacy default */
+	const nebulaio_peer *peers;
+	size_t npeers;
+} nebulaio_object_read;
+
+/* A write of one object from memory of the caller; see nebulaio_object_read. */
+typedef struct nebulaio_object_write {
+	size_t struct_size;    /* sizeof(nebulaio_object_write) */
+	const char *bucket;
+	const char *key;
+	uint64_t address;
+	uint64_t size;
+	const char *device;    /* NULL: the client's */
+	uint64_t stream;
+} nebulaio_object_write;
+
+/* Starts to read reads[0..count) as one job; several are opened together, a window
+ * ahead of those that are being read. The structs are read before the call returns;
+ * the memory belongs to the job until it has ended. An object that has more bytes
+ * from its offset on than its memory is an error unless size says how many are
+ * wanted. options_json: NULL or an object:
+ *   "route"   "auto" | "buffered" | "direct" | "cufile"
+ *   "cache"   "auto" | "keep" | "bypass"
+ *   "verify"  bool, in place of the client's */
+int32_t nebulaio_object_read_start(uint64_t client, const nebulaio_object_read *reads, size_t count,
+                                   const char *options_json, uint64_t *job, char *err, size_t errcap);
+
+/* Starts to write an object. When the job has succeeded it is whole, durable and
+ * visible; when it has failed or was cancelled, what was there before is as it was,
+ * unless the error says that the server may have taken it. options_json: NULL or an
+ * object:
+ *   "route"          as of nebulaio_object_read_start
+ *   "content_type"   text
+ *   "metadata"       object of strings
+ *   "if_match", "if_none_match"   the ETag that is, or is not, to be replaced; "*" */
+int32_t nebulaio_object_write_start(uint64_t client, const nebulaio_object_write *write, const char *options_json,
+                                    uint64_t *job, char *err, size_t errcap);
+
+/* Starts to ask for what an object is; the job's report is the answer: {"bucket",
+ * "key","version","size","etag","modified","crc64nvme","via"}. version may be NULL. */
+int32_t nebulaio_object_stat_start(uint64_t client, const char *bucket, const char *key, const char *version,
+                                   uint64_t *job, char *err, size_t errcap);
+
+/* Starts to ask for one page of a bucket's keys in order; the job's report is the
+ * answer: {"objects":[{"key","size","etag","modified"}],"prefixes":[],"truncated",
+ * "next"}. options_json: NULL or an object:
+ *   "prefix", "delimiter"   as S3 knows them
+ *   "after"                 only what follows: "next" of the page before
+ *   "limit"                 most entries of the page, 0 = chosen */
+int32_t nebulaio_object_list_start(uint64_t client, const char *bucket, const char *options_json, uint64_t *job,
+                                   char *err, size_t errcap);
+
+/* Starts to ask how the client reaches its server; the job's report is the answer:
+ * whether by the door or why not, what the server allows, and what was moved so far. */
+int32_t nebulaio_client_status_start(uint64_t client, uint64_t *job, char *err, size_t errcap);
+
+/* nebulaio_model_open of objects: key is a .safetensors object, an index.json, or
+ * the prefix that a model's objects share. Released before the client. */
+int32_t nebulaio_client_model_open(uint64_t client, const char *bucket, const char *key, const char *options_json,
+                                   uint64_t *model, char *err, size_t errcap);
+
+/* Descriptors of an object's file. They belong to the object's handle, and are
+ * closed when it is released. */
+typedef struct nebulaio_descriptors {
+	size_t struct_size; /* sizeof(nebulaio_descriptors), of the caller */
+	int32_t buffered;   /* through the page cache; -1: none */
+	int32_t direct;     /* past it, O_DIRECT; -1: the file system has no such way */
+	uint64_t size;      /* of the object */
+} nebulaio_descriptors;
+
+/* Opens an object through the door for programs that read its file by themselves,
+ * with cuFile, say. The file keeps its bytes and its name until the handle is
+ * released, whatever becomes of the object. Objects do not change: the
+ * descriptors cannot write. NEBULAIO_ERR_UNSUPPORTED where there is no door.
+ * version may be NULL. device: where the bytes are to go, NULL for the client's;
+ * the server allows some. */
+int32_t nebulaio_object_open(uint64_t client, const char *bucket, const char *key, const char *version,
+                             const char *device, nebulaio_descriptors *out, uint64_t *object, char *err, size_t errcap);
+
+/* Begins an object of at most size bytes whose file the program writes by itself.
+ * Nothing is visible before nebulaio_object_commit_start has ended well; releasing
+ * the handle before leaves no trace. options_json: NULL or an object:
+ * "content_type", "metadata", "if_match", "if_none_match" as of
+ * nebulaio_object_write_start, "device" as of nebulaio_object_open. */
+int32_t nebulaio_object_create(uint64_t client, const char *bucket, const char *key, uint64_t size,
+                               const char *options_json, nebulaio_descriptors *out, uint64_t *object, char *err,
+                               size_t errcap);
+
+/* Starts to publish the first size bytes that were written: they are read once for
+ * their checksums, the handle's own descriptors are closed, and the object is
+ * durable and visible when the job has succeeded. Everything else that can write
+ * the file, such as a registration with cuFile, a duplicate or a mapping, is gone
+ * by then or the server refuses. The handle is used up; it is still to be released. */
+int32_t nebulaio_object_commit_start(uint64_t object, uint64_t size, uint64_t *job, char *err, size_t errcap);
+
+/* A queue tells which of many jobs has ended, to one thread for all of them. */
+int32_t nebulaio_queue_open(uint64_t *queue, char *err, size_t errcap);
+
+/* Adds a job, once; the queue will tell its handle when it has ended. Releasing the
+ * job meanwhile does not take it off. */
+int32_t nebulaio_queue_add(uint64_t queue, uint64_t job, char *err, size_t errcap);
+
+/* Waits up to timeout_ms (negative: without limit) for a job that has ended and was
+ * not told of yet. NEBULAIO_RUNNING when the time ran out; NEBULAIO_ERR_CLOSED when
+ * the queue was released meanwhile. */
+int32_t nebulaio_queue_next(uint64_t queue, int32_t timeout_ms, uint64_t *job, char *err, size_t errcap);
+
+/* A job is work under way: a load, a save, a move of a file's or an object's bytes,
+ * sums, a question to a server. */
 
 /* Waits up to timeout_ms (negative: without limit). NEBULAIO_RUNNING when the
  * time ran out; else the job has ended, no copy is queued any more, and the

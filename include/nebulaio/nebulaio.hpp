@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nebulaio.hpp: the C ABI of nebulaio.h for C++17, in one header and nothing else:
- * loads, saves, selections, checksums, and ranges of files.
+ * loads, saves, selections, checksums, ranges of files, and objects of a server.
  *
  *   nebulaio::system sys;
  *   nebulaio::model model(sys, "model.safetensors", R"({"device":"cuda:0"})");
@@ -17,6 +17,10 @@
  *   sys.save("copy.safetensors", {w.in(dst, "cuda:0")}).wait();   // durable, or not there
  *   nebulaio::file data(sys, "data", "r+", R"({"device":"cuda:0"})");
  *   uint64_t got = data.read(pointer, size, offset);        // less only at the end
+ *
+ *   nebulaio::client server(sys, R"({"endpoint":"http://localhost:9000"})");
+ *   server.read({"bucket", "key", pointer, size, "cuda:0"});
+ *   server.write({"bucket", "copy", pointer, size, "cuda:0"});
  *
  * Handles are released by their destructors; they move and do not copy. A job
  * that is destroyed while it runs is cancelled and waited for. What fails throws
@@ -341,6 +345,7 @@ class model : public handle {
 	}
 
   private:
+	friend class client;
 	model() = default;
 
 	nebulaio::tensor tensor_at(uint64_t index) const
@@ -433,6 +438,177 @@ class file : public handle {
 		uint64_t number = 0;
 		detail::call(function, number_, address, size, offset, stream, detail::or_null(options), &number);
 		return job(number);
+	}
+};
+
+/* One object, or a range of it, and the memory that it goes to. */
+struct object_read {
+	std::string bucket;
+	std::string key;
+	uint64_t address = 0;  /* device pointer, or host address for "host" */
+	uint64_t capacity = 0; /* bytes available from address */
+	std::string device = "host"; /* "host", "cuda" or "cuda:N" */
+	uint64_t offset = 0;   /* of the first byte in the object */
+	int64_t size = -1;     /* bytes; -1: up to the object's end */
+	std::string version = ""; /* "": the newest */
+	uint64_t stream = 0;   /* CUDA stream whose queued work comes first */
+};
+
+/* One object and the memory that it is made of. */
+struct object_write {
+	std::string bucket;
+	std::string key;
+	uint64_t address = 0;
+	uint64_t size = 0;
+	std::string device = "host";
+	uint64_t stream = 0;
+};
+
+/* An object's file, lent by the server's door to a program that reads or writes it
+ * by itself. Its descriptors are closed with it. */
+class object : public handle {
+  public:
+	object() = default;
+
+	/* The descriptor through the page cache, and the one past it; -1 for none. */
+	int buffered() const noexcept { return files_.buffered; }
+	int direct() const noexcept { return files_.direct; }
+
+	/* Bytes: of the object, or as many as a new one was said to have at most. */
+	uint64_t size() const noexcept { return files_.size; }
+
+	/* Starts to publish the first size bytes of a new object; see
+	 * nebulaio_object_commit_start. */
+	job commit_start(uint64_t size)
+	{
+		uint64_t number = 0;
+		detail::call(nebulaio_object_commit_start, number_, size, &number);
+		return job(number);
+	}
+
+	/* Publishes them, and returns as JSON what the object is. */
+	std::string commit(uint64_t size)
+	{
+		job publishing = commit_start(size);
+		publishing.wait();
+		return publishing.report();
+	}
+
+  private:
+	friend class client;
+	nebulaio_descriptors files_{sizeof(nebulaio_descriptors), -1, -1, 0};
+};
+
+/* A server, of ours or any that speaks S3, and who asks it. Safe for use by several
+ * threads at once. It outlives its jobs, models and objects. */
+class client : public handle {
+  public:
+	/* options: see nebulaio_client_open. The system outlives the client. */
+	explicit client(const system &sys, const std::string &options = "")
+	{
+		detail::call(nebulaio_client_open, sys.number(), detail::or_null(options), &number_);
+	}
+
+	/* Starts to read objects into memory, as one job, which owns the memory until it
+	 * has ended. options: see nebulaio_object_read_start. */
+	job read_start(const std::vector<object_read> &reads, const std::string &options = "")
+	{
+		std::vector<nebulaio_object_read> all;
+		all.reserve(reads.size());
+		for (const object_read &r : reads) {
+			nebulaio_object_read one{};
+			one.struct_size = sizeof one;
+			one.bucket = detail::c_text(r.bucket);
+			one.key = detail::c_text(r.key);
+			one.version = detail::or_null(r.version);
+			one.offset = r.offset;
+			one.size = r.size;
+			one.address = r.address;
+			one.capacity = r.capacity;
+			one.device = detail::c_text(r.device);
+			one.stream = r.stream;
+			all.push_back(one);
+		}
+		uint64_t number = 0;
+		detail::call(nebulaio_object_read_start, number_, all.data(), all.size(), detail::or_null(options), &number);
+		return job(number);
+	}
+
+	/* Reads one object and returns how many bytes there were. */
+	uint64_t read(const object_read &one, const std::string &options = "")
+	{
+		return read_start({one}, options).bytes();
+	}
+
+	/* Starts to write an object; when the job has succeeded it is whole, durable and
+	 * visible. options: see nebulaio_object_write_start. */
+	job write_start(const object_write &w, const std::string &options = "")
+	{
+		nebulaio_object_write one{};
+		one.struct_size = sizeof one;
+		one.bucket = detail::c_text(w.bucket);
+		one.key = detail::c_text(w.key);
+		one.address = w.address;
+		one.size = w.size;
+		one.device = detail::c_text(w.device);
+		one.stream = w.stream;
+		uint64_t number = 0;
+		detail::call(nebulaio_object_write_start, number_, &one, detail::or_null(options), &number);
+		return job(number);
+	}
+
+	/* Writes an object and returns how many bytes it has. */
+	uint64_t write(const object_write &one, const std::string &options = "") { return write_start(one, options).bytes(); }
+
+	/* JSON: what an object is; a page of a bucket's keys; how the server is reached. */
+	std::string stat(const std::string &bucket, const std::string &key, const std::string &version = "") const
+	{
+		return ask(nebulaio_object_stat_start, detail::c_text(bucket), detail::c_text(key), detail::or_null(version));
+	}
+	std::string list(const std::string &bucket, const std::string &options = "") const
+	{
+		return ask(nebulaio_object_list_start, detail::c_text(bucket), detail::or_null(options));
+	}
+	std::string status() const { return ask(nebulaio_client_status_start); }
+
+	/* A model of objects: key is a .safetensors object, an index.json, or the prefix
+	 * of a model. options: see nebulaio_model_open. */
+	model open_model(const std::string &bucket, const std::string &key, const std::string &options = "") const
+	{
+		model out;
+		detail::call(nebulaio_client_model_open, number_, detail::c_text(bucket), detail::c_text(key),
+		             detail::or_null(options), &out.number_);
+		return out;
+	}
+
+	/* Borrows an object's file, for reading to device; see nebulaio_object_open. */
+	object open(const std::string &bucket, const std::string &key, const std::string &version = "",
+	            const std::string &device = "") const
+	{
+		object out;
+		detail::call(nebulaio_object_open, number_, detail::c_text(bucket), detail::c_text(key), detail::or_null(version),
+		             detail::or_null(device), &out.files_, &out.number_);
+		return out;
+	}
+
+	/* Begins an object of at most size bytes and borrows its file, for writing;
+	 * nothing is visible before object::commit. options: see nebulaio_object_create. */
+	object create(const std::string &bucket, const std::string &key, uint64_t size, const std::string &options = "") const
+	{
+		object out;
+		detail::call(nebulaio_object_create, number_, detail::c_text(bucket), detail::c_text(key), size,
+		             detail::or_null(options), &out.files_, &out.number_);
+		return out;
+	}
+
+  private:
+	template <typename Function, typename... Arguments> std::string ask(Function function, Arguments... arguments) const
+	{
+		uint64_t number = 0;
+		detail::call(function, number_, arguments..., &number);
+		job question(number);
+		question.wait();
+		return question.report();
 	}
 };
 

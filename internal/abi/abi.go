@@ -20,7 +20,7 @@ import (
 )
 
 // Version is NEBULAIO_ABI_VERSION of the header this package implements.
-const Version = 2
+const Version = 3
 
 // Running is the status of a wait whose time ran out; success is 0, and errors
 // are the numbers of errs.Kind.
@@ -70,6 +70,8 @@ type systemOptions struct {
 	NVMLLibrary     string              `json:"nvml_library"`
 	CuFile          string              `json:"cufile"`
 	CuFileLibrary   string              `json:"cufile_library"`
+	DeviceIDs       []int               `json:"device_ids"`
+	EnableP2P       *bool               `json:"enable_p2p"`
 }
 
 // decode reads options strictly: an unknown key is a typing error that would
@@ -96,9 +98,9 @@ func (t *Table) OpenSystem(options string) (uint64, error) {
 		return 0, err
 	}
 	boot.OwnRuntime()
-	s, err := nebulaio.Open(nebulaio.Options{Devices: o.Devices, BufferPoolSize: o.BufferPoolSize, MaxTransferSize: o.MaxTransferSize,
+	s, err := nebulaio.NewSystem(nebulaio.Options{Devices: o.Devices, BufferPoolSize: o.BufferPoolSize, MaxTransferSize: o.MaxTransferSize,
 		QueueDepth: o.QueueDepth, Workers: o.Workers, IO: o.IO, WriteBlockSize: o.WriteBlockSize, WriteDepth: o.WriteDepth, CUDALibrary: o.CUDALibrary, NVMLLibrary: o.NVMLLibrary,
-		CuFile: o.CuFile, CuFileLibrary: o.CuFileLibrary})
+		CuFile: o.CuFile, CuFileLibrary: o.CuFileLibrary, DeviceIDs: o.DeviceIDs, NoP2P: no(o.EnableP2P)})
 	if err != nil {
 		return 0, err
 	}
@@ -238,6 +240,14 @@ func (t *Table) Release(h uint64) error {
 		err = o.Close()
 	case *nebulaio.File:
 		err = o.Close()
+	case *nebulaio.Client:
+		err = o.Close()
+	case *nebulaio.ObjectFile:
+		err = o.Close()
+	case *nebulaio.NewObjectFile:
+		err = o.Close()
+	case *queue:
+		close(o.gone)
 	case *nebulaio.System:
 		err = o.Close()
 	}

@@ -15,6 +15,8 @@ import (
 // configJSON is every setting with what is known about it.
 type configJSON struct {
 	Values []configValue `json:"values"`
+	// Notes are what settings that are accepted do not do.
+	Notes []string `json:"notes"`
 }
 
 type configValue struct {
@@ -58,7 +60,7 @@ same flags; nothing is started. Secrets are not shown.`,
 }
 
 func configAsJSON(c *config.Config) configJSON {
-	var all configJSON
+	all := configJSON{Notes: append([]string{}, c.Notes()...)}
 	for _, v := range c.Values() {
 		e := configValue{Key: v.Key.Name, Value: v.Text, Source: v.Source, Type: v.Key.Type, Choices: v.Key.Choices, Default: v.Key.Default, Env: v.Key.Env(), Meaning: v.Key.Help}
 		if v.Key.Flag() != "" {
@@ -83,5 +85,8 @@ func printConfig(w io.Writer, c *config.Config) {
 			fmt.Fprint(w, "; not in this version yet")
 		}
 		fmt.Fprint(w, "\n\n")
+	}
+	for _, note := range c.Notes() {
+		fmt.Fprintf(w, "note: %s\n", note)
 	}
 }

@@ -26,7 +26,7 @@ func newDevices(a *app) *cobra.Command {
 A machine without a GPU is no error, unless --devices require is given.`,
 		Args: noArgs,
 		RunE: a.run(func(context.Context, []string) error {
-			sys, err := nebulaio.Open(opts)
+			sys, err := nebulaio.NewSystem(opts)
 			if err != nil {
 				return err
 			}

@@ -114,7 +114,7 @@ func (a *app) look(ctx context.Context, path string, gpu int, noProve bool) (fac
 	if err != nil {
 		return m, err
 	}
-	sys, err := nebulaio.Open(nebulaio.Options{CUDALibrary: a.CUDALibrary, NVMLLibrary: a.NVMLLibrary})
+	sys, err := nebulaio.NewSystem(nebulaio.Options{CUDALibrary: a.CUDALibrary, NVMLLibrary: a.NVMLLibrary})
 	if err != nil {
 		return m, err
 	}

@@ -13,6 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/format"
 	"github.com/nebulaio/nebulaio/internal/format/safetensors"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -60,20 +63,26 @@ type dtypeTotal struct {
 
 func newInspect(a *app) *cobra.Command {
 	var lenient, sum, asJSON bool
+	var objects objectFlags
 	cmd := &cobra.Command{
 		Use:   "inspect PATH",
 		Short: "Check a model's headers and show what it holds",
 		Long: `Check a model's headers and show what it holds. No tensor data is read.
 
-PATH is a .safetensors file, the index of a sharded model, or a model directory.
+PATH is a .safetensors file, the index of a sharded model, or a model directory;
+or the same in a bucket, s3://BUCKET/KEY, of the server that --endpoint names.
 
 With --checksum all of it is read, and each FILE gets a FILE.crc64nvme beside it
 with a checksum for each block of 1 MiB; load --verify checks against these.`,
 		Args: onePath("one model file, index or directory"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			r, err := inspect(ctx, args[0], lenient)
+			r, err := a.inspect(ctx, args[0], lenient, &objects)
 			if err != nil {
 				return err
+			}
+			if sum && nebulaio.IsObjectURL(args[0]) {
+				return errs.New(errs.Unsupported, "checksum", args[0], "it lies in a bucket: FILE.crc64nvme is written beside files of this machine").
+					WithFix("none needed through the server's door, which has sums of every object")
 			}
 			if sum {
 				if err := a.checksum(ctx, r, asJSON); err != nil {
@@ -90,7 +99,30 @@ with a checksum for each block of 1 MiB; load --verify checks against these.`,
 	cmd.Flags().BoolVar(&lenient, "lenient", false, "also take headers that only the reference reader takes")
 	cmd.Flags().BoolVar(&sum, "checksum", false, "read every file whole and write its checksums beside it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	objects.define(cmd.Flags())
 	return cmd
+}
+
+// inspect reads the headers of a model, of this machine or of a bucket.
+func (a *app) inspect(ctx context.Context, path string, lenient bool, objects *objectFlags) (*inspectJSON, error) {
+	if !nebulaio.IsObjectURL(path) {
+		return inspect(ctx, path, lenient)
+	}
+	o, err := objects.options(a)
+	if err != nil {
+		return nil, err
+	}
+	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: device.Off})
+	if err != nil {
+		return nil, err
+	}
+	defer sys.Close()
+	src, err := sys.OpenModel(ctx, path, nebulaio.ModelOptions{Device: string(device.Host), Lenient: lenient, Client: o})
+	if err != nil {
+		return nil, interrupted(ctx, err)
+	}
+	defer src.Close()
+	return describe(path, src.Index(), src.Headers()), nil
 }
 
 func inspect(ctx context.Context, path string, lenient bool) (*inspectJSON, error) {
@@ -113,20 +145,26 @@ func inspect(ctx context.Context, path string, lenient bool) (*inspectJSON, erro
 		}
 		files = append(files, f)
 	}
-	r := &inspectJSON{Path: path}
+	name := ""
 	if index != nil {
-		r.Index = index.Path
+		name = index.Path
 		if err := index.Check(files); err != nil {
 			return nil, err
 		}
 	}
+	return describe(path, name, files), nil
+}
+
+// describe is what the headers of a model's files say.
+func describe(path, index string, files []*format.File) *inspectJSON {
+	r := &inspectJSON{Path: path, Index: index}
 	var all []format.Tensor
 	for _, f := range files {
 		r.Files = append(r.Files, inspectFile(f))
 		all = append(all, f.Tensors...)
 	}
 	r.Totals = totals(all)
-	return r, nil
+	return r
 }
 
 func inspectFile(f *format.File) inspectFileJSON {

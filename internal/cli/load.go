@@ -18,6 +18,7 @@ import (
 
 // loadFlags are the flags of one load.
 type loadFlags struct {
+	objects   objectFlags
 	system    nebulaio.Options
 	load      nebulaio.LoadOptions
 	repeat    int
@@ -44,7 +45,8 @@ func newLoad(a *app) *cobra.Command {
 		Short: "Load a model into device memory and report how it went",
 		Long: `Load a model into device memory, report how it went, and free it again.
 
-PATH is a .safetensors file, the index of a sharded model, or a model directory.
+PATH is a .safetensors file, the index of a sharded model, or a model directory;
+or the same in a bucket, s3://BUCKET/KEY, of the server that --endpoint names.
 Flags win over environment variables, which are named in brackets.
 
 To measure cold loads, give --drop-cache with --cache bypass: under the policy
@@ -74,6 +76,7 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 	fs.Var(count(&f.repeat, 1, 1), "repeat", "load so many times, freeing between")
 	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files' pages from the page cache before each load")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	f.objects.define(fs)
 	engineFlags(fs, &f.system)
 	envVar(fs, choice(&f.system.CuFile, "API", "sync", "async", "batch"), "cufile", "which interface of libcufile the route cufile uses: sync, async or batch")
 }
@@ -82,8 +85,11 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 func (a *app) load(ctx context.Context, path string, f loadFlags) (err error) {
 	var cu cuFileHome
 	f.system.BeforeCuFile = func() error { return cu.prepare(a) }
+	if f.load.Client, err = f.objects.options(a); err != nil {
+		return err
+	}
 	f.system.CUDALibrary, f.system.NVMLLibrary, f.system.CuFileLibrary = a.CUDALibrary, a.NVMLLibrary, a.CuFileLibrary
-	sys, err := nebulaio.Open(f.system)
+	sys, err := nebulaio.NewSystem(f.system)
 	if err != nil {
 		return err
 	}
@@ -138,7 +144,7 @@ func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f
 	if ctx.Err() != nil {
 		return l, context.Cause(ctx)
 	}
-	open := nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors, Slices: f.load.Slices, Shards: f.load.Shards, Lenient: f.load.Lenient}
+	open := nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors, Slices: f.load.Slices, Shards: f.load.Shards, Lenient: f.load.Lenient, Client: f.load.Client}
 	if f.dropCache {
 		// A source of its own, closed again: the load then finds the header
 		// dropped too, and the time to open is a cold one.

@@ -82,7 +82,7 @@ Exit codes: 0 done, 1 other, 2 invalid use, 3 not found, 4 permission denied,
 	}
 	root.SetVersionTemplate("nebulaio {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newDevices(a), newDoctor(a), newBench(a), newGenerate(a), newServer(a), newConfig(a), newUser(a), newStore(a), newVersion(a))
+	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newDevices(a), newDoctor(a), newBench(a), newGenerate(a), newServer(a), newConfig(a), newUser(a), newStore(a), newGPUDirect(a), newVersion(a))
 	return root
 }
 

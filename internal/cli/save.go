@@ -22,10 +22,11 @@ import (
 
 // saveFlags are the flags of one save.
 type saveFlags struct {
-	system nebulaio.Options
-	load   nebulaio.LoadOptions
-	save   nebulaio.SaveOptions
-	repeat int
+	objects objectFlags
+	system  nebulaio.Options
+	load    nebulaio.LoadOptions
+	save    nebulaio.SaveOptions
+	repeat  int
 	// ceiling also measures raw writes, before each save.
 	ceiling bool
 	asJSON  bool
@@ -51,6 +52,7 @@ ends. A reader at any time finds the old file or the new one.
 
 SOURCE is a .safetensors file, the index of a sharded model, or a model directory.
 OUT is a file, which is replaced when it is whole; a link is followed.
+Both may lie in a bucket, s3://BUCKET/KEY, of the server that --endpoint names.
 Flags win over environment variables, which are named in brackets.`,
 		Args: twoPaths,
 		RunE: a.run(func(ctx context.Context, args []string) error { return a.save(ctx, args[0], args[1], f) }),
@@ -88,6 +90,7 @@ func (f *saveFlags) define(fs *pflag.FlagSet) {
 	fs.Var(count(&f.repeat, 1, 1), "repeat", "save so many times, replacing the file each time")
 	fs.BoolVar(&f.ceiling, "ceiling", false, "before each save, also measure plain writes of as many bytes to a new file there, with the same block size and depth")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	f.objects.define(fs)
 	engineFlags(fs, &f.system)
 	envVar(fs, size(&f.system.WriteBlockSize), "write-block-size", "largest single write; default 1 MiB")
 	envVar(fs, count(&f.system.WriteDepth, 0, 0), "write-depth", "writes in flight; 0 chooses")
@@ -95,13 +98,20 @@ func (f *saveFlags) define(fs *pflag.FlagSet) {
 
 // save loads the model once, saves it and prints what it learnt.
 func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err error) {
+	if f.load.Client, err = f.objects.options(a); err != nil {
+		return err
+	}
+	f.save.Client = f.load.Client
+	if f.ceiling && nebulaio.IsObjectURL(out) {
+		return errs.New(errs.Invalid, "save", out, "--ceiling measures writes to a directory of this machine, not to a bucket")
+	}
 	f.system.CUDALibrary, f.system.NVMLLibrary = a.CUDALibrary, a.NVMLLibrary
-	sys, err := nebulaio.Open(f.system)
+	sys, err := nebulaio.NewSystem(f.system)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sys.Close()) }()
-	src, err := sys.OpenModel(ctx, source, nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors})
+	src, err := sys.OpenModel(ctx, source, nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors, Client: f.load.Client})
 	if err != nil {
 		return interrupted(ctx, err)
 	}
@@ -173,6 +183,9 @@ func printSave(w io.Writer, r saveJSON) {
 	field(w, "bytes", "%s", sized(s.Bytes))
 	field(w, "total", "%s, %s", seconds(s.Seconds), units.Rate(s.GBps))
 	durable := "yes: file and name were synced"
+	if nebulaio.IsObjectURL(s.Path) {
+		durable = "yes: the server has acknowledged it"
+	}
 	if !s.Save.Durable {
 		durable = "no"
 	}

@@ -81,6 +81,9 @@ func printStarted(w io.Writer, s node.Started) {
 			ca = " --ca-bundle " + printable(s.CA)
 		}
 	}
+	if s.GPUDirect.Enabled {
+		field(w, "gpudirect", "%s", printable(s.GPUDirect.Socket))
+	}
 	fmt.Fprintf(w, "\n  export AWS_ACCESS_KEY_ID=%s AWS_SECRET_ACCESS_KEY=%s AWS_DEFAULT_REGION=%s\n  aws --endpoint-url %s%s s3 mb s3://first\n\n",
 		printable(s.AccessKey), secret, s.Region, s.Endpoint, ca)
 }

@@ -189,6 +189,8 @@ func printStats(w io.Writer, s node.Stats) {
 	row("metadata", "%s, and a log of %s", units.Bytes(s.MetadataBytes), units.Bytes(s.LogBytes))
 	row("free space", "%s", units.Bytes(s.FreeBytes))
 	row("data files", "%d kept open, %d to be settled, %d to be removed", s.OpenFiles, s.Unsettled, s.Removing)
+	row("handed out", "%s in %s that are gone but held, %s in %s", units.Bytes(s.HeldBytes), plural(int(s.HeldFiles), "file"),
+		units.Bytes(s.DraftBytes), plural(int(s.DraftFiles), "draft"))
 	if s.Failure != "" {
 		row("failed", "takes no more changes: %s", printable(s.Failure))
 	}

@@ -14,7 +14,7 @@ func TestUsageErrors(t *testing.T) {
 		args string
 		want []string
 	}{
-		{"lod", []string{`unknown command "lod"`, "expected bench, completion, config, devices, doctor, generate, inspect, load, save, server, store, user or version", "\n  fix: see: nebulaio --help\n"}},
+		{"lod", []string{`unknown command "lod"`, "expected bench, completion, config, devices, doctor, generate, gpudirect, inspect, load, save, server, store, user or version", "\n  fix: see: nebulaio --help\n"}},
 		{"--nope", []string{"unknown flag --nope", "see: nebulaio --help"}},
 		{"load", []string{"load: no path given; expected one model file, index or directory", ofLoad}},
 		{"load a b", []string{`2 paths given, the second is "b"`, ofLoad}},

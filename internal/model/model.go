@@ -42,6 +42,10 @@ type Options struct {
 	// Files, if not nil, are places in the list of files: only these take part,
 	// and a glob that matches nothing there is no error.
 	Files []int
+	// Tree is where names are looked for, and Shown what messages call them; nil:
+	// the files of this machine.
+	Tree  vfs.Tree
+	Shown func(name string) string
 	// Addressable says that the destination is host memory: the layout then
 	// follows the pages of the file, so that direct reads land in place.
 	Addressable bool
@@ -54,9 +58,12 @@ type Model struct {
 	Files   []*format.File
 	Layouts []Layout // one per file
 	Tensors []Placement
-	Sharded bool // an index names the files
+	Sharded bool   // an index names the files
+	Index   string // the first one's name
 
 	sources  []*vfs.File
+	names    []string // in the tree, one per file
+	tree     vfs.Tree // nil: this machine's files
 	seen     []bool
 	OpenTime time.Duration
 
@@ -96,7 +103,10 @@ func Open(ctx context.Context, name string, o Options) (*Model, error) {
 	if o.Files != nil || o.Names != nil {
 		return nil, errs.New(errs.Invalid, "open model", name, "files and names can be chosen from a model that is open, not when it is opened")
 	}
-	m := &Model{Path: name}
+	m := &Model{Path: name, tree: o.Tree}
+	if o.Tree != nil {
+		m.Path = o.Shown(name)
+	}
 	ok := false
 	defer func() {
 		if !ok {
@@ -104,7 +114,7 @@ func Open(ctx context.Context, name string, o Options) (*Model, error) {
 		}
 	}()
 	for _, n := range append([]string{name}, o.More...) {
-		if err := m.open(ctx, n, o.Lenient); err != nil {
+		if err := m.open(ctx, n, o); err != nil {
 			return nil, err
 		}
 	}
@@ -117,14 +127,14 @@ func Open(ctx context.Context, name string, o Options) (*Model, error) {
 }
 
 // open adds the files of the model at name.
-func (m *Model) open(ctx context.Context, name string, lenient bool) error {
-	paths, index, err := safetensors.Resolve(name)
+func (m *Model) open(ctx context.Context, name string, o Options) error {
+	paths, index, err := resolve(ctx, name, o)
 	if err != nil {
 		return err
 	}
 	m.Sharded = m.Sharded || index != nil
 	mode := safetensors.Strict
-	if lenient {
+	if o.Lenient {
 		mode = safetensors.Lenient
 	}
 	first := len(m.Files)
@@ -132,16 +142,16 @@ func (m *Model) open(ctx context.Context, name string, lenient bool) error {
 		if err := ctx.Err(); err != nil {
 			return errs.Wrap("open model", name, err)
 		}
-		f, err := vfs.Open(p)
+		f, err := openIn(ctx, o.Tree, p)
 		if err != nil {
 			return err
 		}
-		m.sources = append(m.sources, f)
+		m.sources, m.names = append(m.sources, f), append(m.names, p)
 		// The header is a few pages: reading ahead of it would bring in data
 		// that the engine may want to read past the page cache.
 		m.seen = append(m.seen, headerCached(f))
 		f.ExpectRandom(true)
-		parsed, err := safetensors.Parse(f, f.Size(), p, mode)
+		parsed, err := safetensors.Parse(f, f.Size(), f.Path(), mode)
 		f.ExpectRandom(false)
 		if err != nil {
 			return err
@@ -149,9 +159,26 @@ func (m *Model) open(ctx context.Context, name string, lenient bool) error {
 		m.Files = append(m.Files, parsed)
 	}
 	if index != nil {
+		if m.Index == "" {
+			m.Index = index.Path
+		}
 		return index.Check(m.Files[first:])
 	}
 	return nil
+}
+
+func resolve(ctx context.Context, name string, o Options) ([]string, *safetensors.Index, error) {
+	if o.Tree == nil {
+		return safetensors.Resolve(name)
+	}
+	return safetensors.ResolveIn(ctx, o.Tree, name, o.Shown)
+}
+
+func openIn(ctx context.Context, tree vfs.Tree, name string) (*vfs.File, error) {
+	if tree == nil {
+		return vfs.Open(name)
+	}
+	return tree.Open(ctx, name)
 }
 
 // place selects tensors and lays them out.
@@ -227,6 +254,9 @@ func (s *selection) unused(model string) error {
 	return nil
 }
 
+// Stored says that the model lies in a tree, such as a bucket, and not in files of this machine.
+func (m *Model) Stored() bool { return m.tree != nil }
+
 // Bytes is the sum of the sizes of what is chosen.
 func (m *Model) Bytes() int64 {
 	var n int64
@@ -278,7 +308,7 @@ func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device
 		req.Parts = append(req.Parts, transfer.Part{File: t.File, Dst: dst[t.File].Ptr + device.Ptr(t.At), Len: t.Size})
 	}
 	if o.Verify {
-		if err := m.verify(&req); err != nil {
+		if err := m.verify(ctx, &req); err != nil {
 			return nil, err
 		}
 	}

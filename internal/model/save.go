@@ -38,6 +38,16 @@ type SaveOptions struct {
 // StartSave begins to write tensors to a tensor file at path, in the reference
 // writer's order. The tensors belong to the save until it has ended.
 func StartSave(ctx context.Context, e *transfer.Engine, path string, tensors []Held, o SaveOptions) (*transfer.Transfer, error) {
+	sources, err := Sources(path, tensors, o)
+	if err != nil {
+		return nil, err
+	}
+	return e.StartWrite(ctx, transfer.WriteRequest{Path: path, Route: o.Route, Checksums: o.Checksums, Streams: o.Streams, Sources: sources})
+}
+
+// Sources are the header and the tensors of a tensor file, in the reference
+// writer's order; path is for errors. Of o, metadata and alignment count.
+func Sources(path string, tensors []Held, o SaveOptions) ([]transfer.Source, error) {
 	const op = "save"
 	if o.Align == 0 {
 		o.Align = safetensors.AlignPage
@@ -67,14 +77,13 @@ func StartSave(ctx context.Context, e *transfer.Engine, path string, tensors []H
 	if err != nil {
 		return nil, errs.Wrap(op, path, err)
 	}
-	req := transfer.WriteRequest{Path: path, Route: o.Route, Checksums: o.Checksums, Streams: o.Streams,
-		Sources: make([]transfer.Source, 0, len(layout)+1)}
-	req.Sources = append(req.Sources, transfer.Source{Len: int64(len(header)), Data: header})
+	out := make([]transfer.Source, 0, len(layout)+1)
+	out = append(out, transfer.Source{Len: int64(len(header)), Data: header})
 	end := int64(len(header))
 	for _, t := range layout {
 		h := held[t.Name]
-		req.Sources = append(req.Sources, transfer.Source{Off: end, Len: t.Size, Device: h.Device, Ptr: h.Ptr, Data: h.Bytes})
+		out = append(out, transfer.Source{Off: end, Len: t.Size, Device: h.Device, Ptr: h.Ptr, Data: h.Bytes})
 		end += t.Size
 	}
-	return e.StartWrite(ctx, req)
+	return out, nil
 }

@@ -25,14 +25,14 @@ func (m *Model) Select(o Options) (*Model, error) {
 	if m.sources == nil {
 		return nil, errs.New(errs.Closed, "select tensors", m.Path, "the model is closed")
 	}
-	s := &Model{Path: m.Path, Sharded: m.Sharded, Files: m.Files, sources: m.sources, seen: m.seen, from: m}
+	s := &Model{Path: m.Path, Sharded: m.Sharded, Index: m.Index, Files: m.Files, sources: m.sources, names: m.names, tree: m.tree, seen: m.seen, from: m}
 	if o.Files != nil {
-		s.Files, s.sources, s.seen = []*format.File{}, []*vfs.File{}, []bool{}
+		s.Files, s.sources, s.names, s.seen = []*format.File{}, []*vfs.File{}, []string{}, []bool{}
 		for _, i := range o.Files {
 			if i < 0 || i >= len(m.Files) {
 				return nil, errs.New(errs.Invalid, "select tensors", m.Path, fmt.Sprintf("has %d files; file %d was chosen", len(m.Files), i))
 			}
-			s.Files, s.sources, s.seen = append(s.Files, m.Files[i]), append(s.sources, m.sources[i]), append(s.seen, m.seen[i])
+			s.Files, s.sources, s.names, s.seen = append(s.Files, m.Files[i]), append(s.sources, m.sources[i]), append(s.names, m.names[i]), append(s.seen, m.seen[i])
 		}
 	}
 	if err := s.place(o); err != nil {

@@ -67,9 +67,25 @@ func pick(dir string) (string, error) {
 	if err != nil {
 		return "", errs.Wrap(opResolve, dir, pathCause(err))
 	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	file, err := choose(names, dir, "directory")
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, file), nil
+}
+
+const looked = IndexFile + ", " + ModelFile + ", one *" + indexSuffix + " or one *" + suffix
+
+// choose picks the file that stands for the model among the names of a
+// directory that has neither of the usual ones.
+func choose(names []string, dir, kind string) (string, error) {
 	var indexes, files, other []string
-	for _, e := range entries {
-		switch name := e.Name(); {
+	for _, name := range names {
+		switch {
 		case strings.HasPrefix(name, "."):
 		case strings.HasSuffix(name, indexSuffix):
 			indexes = append(indexes, name)
@@ -81,17 +97,16 @@ func pick(dir string) (string, error) {
 	}
 	switch {
 	case len(indexes) == 1:
-		return filepath.Join(dir, indexes[0]), nil
+		return indexes[0], nil
 	case len(indexes) == 0 && len(files) == 1:
-		return filepath.Join(dir, files[0]), nil
+		return files[0], nil
 	}
-	const looked = "expected " + IndexFile + ", " + ModelFile + ", one *" + indexSuffix + " or one *" + suffix
 	if found := append(indexes, files...); len(found) > 0 {
 		return "", errs.New(errs.Invalid, opResolve, dir,
-			fmt.Sprintf("the directory has %s, %s", listNames(found), looked)).WithFix("name one of the files instead of the directory")
+			fmt.Sprintf("the %s has %s, expected %s", kind, listNames(found), looked)).WithFix("name one of the files instead of the " + kind)
 	}
 	return "", errs.New(errs.NotFound, opResolve, dir,
-		fmt.Sprintf("the directory has no safetensors file but %s, %s", listNames(other), looked)).WithFix("name the directory that holds the weights")
+		fmt.Sprintf("the %s has no safetensors file but %s, expected %s", kind, listNames(other), looked)).WithFix("name the " + kind + " that holds the weights")
 }
 
 // resolveIndex parses the index at path and finds its shards beside it.

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpudirect.h: objects of a NebulaIO server as handles of NVIDIA's cuFile, for
+ * C++17 programs that include <cufile.h> and link libcufile.
+ *
+ *   CUfileDescr_t descr;
+ *   CUfileHandle_t handle;
+ *   nebulaio::GPUDirectInit(&descr, "localhost:9000");
+ *   nebulaio::GPUDirectOpen(&handle, "my-bucket", "data.bin");
+ *   ssize_t n = cuFileRead(handle, gpu_buffer, size, 0, 0);
+ *   nebulaio::GPUDirectClose(handle);
+ *
+ *   nebulaio::GPUDirectCreate(&handle, "my-bucket", "result.bin", size);
+ *   cuFileWrite(handle, gpu_buffer, size, 0, 0);
+ *   nebulaio::GPUDirectCommit(handle, size);          // durable and visible
+ *
+ * The server's door, which is on the server's own host, hands out the object's file;
+ * cuFile reads it as any other. Objects do not change: to cuFileWrite, a handle of
+ * GPUDirectOpen is one of a file that was opened for reading, and the call fails.
+ * Nothing is compared with checksums here: nebulaio::client::read does that.
+ *
+ * A program may also end a handle with cuFileHandleDeregister itself and tell so with
+ * GPUDirectRelease, or leave that to the next GPUDirectInit and to the end of the
+ * process: until then the object's file is kept. What fails throws nebulaio::error.
+ * Any thread may call these; a CUDA context is current where cuFile wants one.
+ */
+#ifndef NEBULAIO_GPUDIRECT_H
+#define NEBULAIO_GPUDIRECT_H
+
+#include <cufile.h>
+
+#include "nebulaio/nebulaio.hpp"
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace nebulaio {
+
+namespace detail {
+
+/* The one server that the functions below talk to, and what it has lent. */
+struct gpudirect {
+	std::mutex mutex;
+	std::unique_ptr<nebulaio::system> sys; /* before its client: destroyed after it */
+	std::unique_ptr<nebulaio::client> server;
+	std::map<CUfileHandle_t, object> lent; /* before the client is gone */
+	CUfileDescr_t *descr = nullptr;
+	bool driver = false;
+
+	~gpudirect() { end(); }
+
+	void end() noexcept
+	{
+		lent.clear();
+		server.reset();
+		sys.reset();
+		descr = nullptr;
+		if (driver) {
+			driver = false;
+			cuFileDriverClose(); /* libcufile may crash in its own end while it counts */
+		}
+	}
+
+	static gpudirect &only()
+	{
+		static gpudirect one;
+		return one;
+	}
+};
+
+inline void cufile_must(CUfileError_t result, const std::string &what)
+{
+	if (static_cast<int>(result.err) != 0)
+		throw error(NEBULAIO_ERR_DEVICE, "nebulaio: " + what + ": cuFile says " + std::to_string(static_cast<int>(result.err)) +
+		                                     ", CUDA " + std::to_string(static_cast<int>(result.cu_err)) +
+		                                     " (fix: `nebulaio doctor` tells what cuFile needs here)");
+}
+
+/* Registers the file that was lent with cuFile and remembers it. */
+inline void gpudirect_register(gpudirect &all, CUfileHandle_t *handle, object &&file, const std::string &name)
+{
+	CUfileDescr_t descr{};
+	descr.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
+	descr.handle.fd = file.direct() >= 0 ? file.direct() : file.buffered();
+	CUfileHandle_t made{};
+	cufile_must(cuFileHandleRegister(&made, &descr), "register " + name);
+	try {
+		all.lent[made] = std::move(file);
+	} catch (...) {
+		cuFileHandleDeregister(made);
+		throw;
+	}
+	*all.descr = descr;
+	*handle = made;
+}
+
+inline gpudirect &gpudirect_ready(const char *what)
+{
+	gpudirect &all = gpudirect::only();
+	if (!all.server)
+		throw error(NEBULAIO_ERR_INVALID, std::string("nebulaio: ") + what + ": there is no server (fix: call GPUDirectInit first)");
+	return all;
+}
+
+inline object gpudirect_take(const char *what, CUfileHandle_t handle)
+{
+	gpudirect &all = gpudirect::only();
+	const std::lock_guard<std::mutex> lock(all.mutex);
+	const auto found = all.lent.find(handle);
+	if (found == all.lent.end())
+		throw error(NEBULAIO_ERR_CLOSED, std::string("nebulaio: ") + what + ": not a handle of GPUDirectOpen or GPUDirectCreate, or ended before");
+	object file = std::move(found->second);
+	all.lent.erase(found);
+	return file;
+}
+
+} // namespace detail
+
+/* Says which server's objects are meant. Handles of a server before are let go of.
+ * descr receives the descriptor of what is opened last, and lives as long as
+ * handles are opened. endpoint: "host:port" or "http://host:port". Keys that are
+ * not given come from the environment; see nebulaio_client_open. */
+inline void GPUDirectInit(CUfileDescr_t *descr, const std::string &endpoint, const std::string &access_key = "",
+                          const std::string &secret_key = "")
+{
+	if (descr == nullptr)
+		throw error(NEBULAIO_ERR_INVALID, "nebulaio: GPUDirectInit: the descriptor is NULL");
+	*descr = CUfileDescr_t{};
+	descr->type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
+	descr->handle.fd = -1;
+	std::string options = "{\"door\":\"require\",\"endpoint\":" + quote(endpoint);
+	if (!access_key.empty() || !secret_key.empty())
+		options += ",\"access_key\":" + quote(access_key) + ",\"secret_key\":" + quote(secret_key);
+	auto sys = std::make_unique<nebulaio::system>();
+	auto server = std::make_unique<nebulaio::client>(*sys, options + "}");
+	detail::gpudirect &all = detail::gpudirect::only();
+	const std::lock_guard<std::mutex> lock(all.mutex);
+	all.end();
+	detail::cufile_must(cuFileDriverOpen(), "open cuFile's driver");
+	all.driver = true;
+	all.sys = std::move(sys);
+	all.server = std::move(server);
+	all.descr = descr;
+}
+
+/* Opens an object for cuFileRead. */
+inline void GPUDirectOpen(CUfileHandle_t *handle, const std::string &bucket, const std::string &key,
+                          const std::string &version = "")
+{
+	detail::gpudirect &all = detail::gpudirect::only();
+	const std::lock_guard<std::mutex> lock(all.mutex);
+	detail::gpudirect_ready("GPUDirectOpen");
+	detail::gpudirect_register(all, handle, all.server->open(bucket, key, version), "s3://" + bucket + "/" + key);
+}
+
+/* The size of the object behind a handle. */
+inline uint64_t GPUDirectSize(CUfileHandle_t handle)
+{
+	detail::gpudirect &all = detail::gpudirect::only();
+	const std::lock_guard<std::mutex> lock(all.mutex);
+	const auto found = all.lent.find(handle);
+	if (found == all.lent.end())
+		throw error(NEBULAIO_ERR_CLOSED, "nebulaio: GPUDirectSize: not a handle of GPUDirectOpen or GPUDirectCreate, or ended before");
+	return found->second.size();
+}
+
+/* Begins an object of at most size bytes for cuFileWrite. Nothing is visible before
+ * GPUDirectCommit. options: see nebulaio_object_create. */
+inline void GPUDirectCreate(CUfileHandle_t *handle, const std::string &bucket, const std::string &key, uint64_t size,
+                            const std::string &options = "")
+{
+	detail::gpudirect &all = detail::gpudirect::only();
+	const std::lock_guard<std::mutex> lock(all.mutex);
+	detail::gpudirect_ready("GPUDirectCreate");
+	detail::gpudirect_register(all, handle, all.server->create(bucket, key, size, options), "s3://" + bucket + "/" + key);
+}
+
+/* Lets go of an object whose handle cuFile does not know any more. A new object that
+ * was not committed leaves no trace. */
+inline void GPUDirectRelease(CUfileHandle_t handle) { detail::gpudirect_take("GPUDirectRelease", handle); }
+
+/* Deregisters a handle and lets go of its object. */
+inline void GPUDirectClose(CUfileHandle_t handle)
+{
+	const object file = detail::gpudirect_take("GPUDirectClose", handle);
+	cuFileHandleDeregister(handle);
+}
+
+/* Deregisters a handle of GPUDirectCreate and publishes the first size bytes: the
+ * object is durable and visible on return. Returns as JSON what it is. */
+inline std::string GPUDirectCommit(CUfileHandle_t handle, uint64_t size)
+{
+	object file = detail::gpudirect_take("GPUDirectCommit", handle);
+	cuFileHandleDeregister(handle);
+	return file.commit(size);
+}
+
+/* Lets go of everything; GPUDirectInit begins anew. */
+inline void GPUDirectShutdown()
+{
+	detail::gpudirect &all = detail::gpudirect::only();
+	const std::lock_guard<std::mutex> lock(all.mutex);
+	all.end();
+}
+
+} // namespace nebulaio
+
+#endif /* NEBULAIO_GPUDIRECT_H */

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package safetensors
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// ResolveIn is Resolve for the names of a tree, a bucket's keys for one: name
+// is that of a tensor file (it ends in .safetensors) or of an index (.json), or
+// a directory, with or without a slash at its end. A tree has no directories of
+// its own, so another name is first taken for one and then for a tensor file.
+// shown is what messages call a name.
+func ResolveIn(ctx context.Context, tree vfs.Tree, name string, shown func(string) string) ([]string, *Index, error) {
+	switch {
+	case strings.HasSuffix(name, ".json"):
+		return resolveIndexIn(ctx, tree, name, shown)
+	case strings.HasSuffix(name, suffix):
+		return []string{name}, nil, nil
+	}
+	names, err := tree.Names(ctx, name)
+	if err != nil {
+		return nil, nil, errs.Wrap(opResolve, shown(name), err)
+	}
+	if len(names) == 0 && name != "" && !strings.HasSuffix(name, "/") {
+		return []string{name}, nil, nil // opening it tells whether it is there
+	}
+	if len(names) == 0 {
+		return nil, nil, errs.New(errs.NotFound, opResolve, shown(name), "nothing lies below it, expected "+looked).WithFix("name the prefix that holds the weights")
+	}
+	slices.Sort(names)
+	dir := strings.TrimSuffix(name, "/")
+	for _, n := range []string{IndexFile, ModelFile} {
+		if slices.Contains(names, n) {
+			return ResolveIn(ctx, tree, path.Join(dir, n), shown)
+		}
+	}
+	file, err := choose(names, shown(name), "prefix")
+	if err != nil {
+		return nil, nil, err
+	}
+	return ResolveIn(ctx, tree, path.Join(dir, file), shown)
+}
+
+// resolveIndexIn parses the index called name and finds its shards beside it.
+func resolveIndexIn(ctx context.Context, tree vfs.Tree, name string, shown func(string) string) ([]string, *Index, error) {
+	text, err := tree.ReadAll(ctx, name, MaxIndex)
+	if err != nil {
+		return nil, nil, errs.Wrap(opIndex, shown(name), err)
+	}
+	ix, err := ParseIndex(text, shown(name))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(ix.Shards) == 0 {
+		return nil, nil, errs.New(errs.Corrupt, opResolve, shown(name), "weight_map names 0 files, expected at least 1")
+	}
+	dir := path.Dir(name)
+	if dir == "." {
+		dir = ""
+	}
+	there, err := tree.Names(ctx, dir)
+	if err != nil {
+		return nil, nil, errs.Wrap(opResolve, shown(name), err)
+	}
+	have := make(map[string]bool, len(there))
+	for _, n := range there {
+		have[n] = true
+	}
+	names := make([]string, len(ix.Shards))
+	var missing []string
+	for i, shard := range ix.Shards {
+		names[i] = path.Join(dir, shard)
+		if !have[shard] {
+			missing = append(missing, shard)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, nil, errs.New(errs.NotFound, opResolve, shown(name),
+			fmt.Sprintf("%d of %d shards are missing: %s, expected all beside the index", len(missing), len(names), listNames(missing))).
+			WithFix("store the missing shards too")
+	}
+	return names, ix, nil
+}

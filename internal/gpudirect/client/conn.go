@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+)
+
+// patience is how long an answer may take; a commit waits for the disk.
+const (
+	patience       = 30 * time.Second
+	commitPatience = 15 * time.Minute
+)
+
+// conn is one connection to the door after its handshake. One request is on it
+// at a time; whoever asks holds mu.
+type conn struct {
+	mu       sync.Mutex
+	s        *socket
+	out      []byte
+	last     uint32 // number of the last request
+	greeting *wire.Greeting
+
+	dead   atomic.Bool
+	held   atomic.Int64 // handles that are open
+	drafts atomic.Int64 // drafts that are open
+	used   atomic.Int64 // when it was used last, in nanoseconds of the door's clock
+}
+
+// lostError says that the connection ended before a request was answered.
+type lostError struct {
+	cause    error
+	answered bool // something of the answer had come
+}
+
+func (e *lostError) Error() string { return "the connection to the door was lost: " + e.cause.Error() }
+func (e *lostError) Unwrap() error { return e.cause }
+
+// CodeError is a refusal of the door with its code.
+type CodeError struct {
+	Code string // see package wire
+	err  *errs.Error
+}
+
+// Error is the refusal in words.
+func (e *CodeError) Error() string { return e.err.Error() }
+
+// Unwrap gives the error its kind.
+func (e *CodeError) Unwrap() error { return e.err }
+
+// refusal makes an error of what the door says.
+func refusal(op, name string, e *wire.Error) error {
+	kind := errs.Other
+	for _, k := range errs.Kinds() {
+		if uint8(k) == e.Kind {
+			kind = k
+		}
+	}
+	msg := e.Message
+	if msg == "" {
+		msg = e.Code
+	}
+	return &CodeError{Code: e.Code, err: errs.New(kind, op, name, msg).WithFix(e.Fix)}
+}
+
+func codeOf(err error) string {
+	var c *CodeError
+	if errors.As(err, &c) {
+		return c.Code
+	}
+	return ""
+}
+
+// asking is a request and where its answer goes.
+type asking struct {
+	op, name string
+	req      wire.Message
+	patience time.Duration
+	// each takes one packet of the answer with its descriptors, which are its own
+	// from then on, whatever it returns. An error of it is returned after the rest of the answer has come.
+	each func(m wire.Message, fds []int) error
+	// stay keeps waiting when the context ends: the outcome must be known.
+	stay bool
+	// sent, if not nil, is called when the server may have begun to act.
+	sent func()
+}
+
+// ask sends a request and takes its answer; c.mu is held. A connection that
+// fails is dead afterwards, and the error a *lostError.
+func (c *conn) ask(ctx context.Context, a asking) error {
+	if err := ctx.Err(); err != nil && !a.stay {
+		return errs.Wrap(a.op, a.name, context.Cause(ctx))
+	}
+	c.last++
+	if c.last == 0 {
+		c.last = 1 // 0 is the connection's own
+	}
+	var err error
+	if c.out, err = wire.Append(c.out[:0], wire.Header{Request: c.last}, a.req); err != nil {
+		return errs.Wrap(a.op, a.name, err)
+	}
+	if err := c.s.send(c.out); err != nil {
+		// A server that ends a connection says why before; it may lie there unread.
+		if _, m, fds, rerr := c.take(ctx, time.Now().Add(slice), true); rerr == nil {
+			closeAll(fds)
+			if e, ok := m.(*wire.Error); ok {
+				err = refusal(a.op, a.name, e)
+			}
+		}
+		return c.lose(err, false)
+	}
+	if a.sent != nil {
+		a.sent()
+	}
+	if a.patience == 0 {
+		a.patience = patience
+	}
+	deadline := time.Now().Add(a.patience)
+	var failed error
+	for answered := false; ; answered = true {
+		h, m, fds, err := c.take(ctx, deadline, a.stay)
+		if err != nil {
+			if errs.Is(err, errs.Cancelled) {
+				c.lose(err, answered)
+				return errs.Wrap(a.op, a.name, err)
+			}
+			return c.lose(err, answered)
+		}
+		if e, ok := m.(*wire.Error); ok {
+			closeAll(fds)
+			if h.Request != c.last {
+				return c.lose(refusal(a.op, a.name, e), answered)
+			}
+			return errors.Join(failed, refusal(a.op, a.name, e))
+		}
+		if h.Request != c.last {
+			closeAll(fds)
+			return c.lose(errs.New(errs.Invalid, "read door message", m.Type().String(), fmt.Sprintf("answers request %d, expected %d", h.Request, c.last)), answered)
+		}
+		if failed == nil && a.each != nil {
+			failed = a.each(m, fds)
+		} else {
+			closeAll(fds)
+		}
+		if h.Flags&wire.FlagMore == 0 {
+			return failed
+		}
+	}
+}
+
+// take receives one packet. When the context ends first, the connection is
+// given up, unless a draft hangs on it or the caller must stay.
+func (c *conn) take(ctx context.Context, deadline time.Time, stay bool) (wire.Header, wire.Message, []int, error) {
+	for {
+		b, fds, err := c.s.receive()
+		if err == errSlow {
+			if ctx.Err() != nil && !stay && c.drafts.Load() == 0 {
+				return wire.Header{}, nil, nil, errs.Wrap("wait for the door", "", context.Cause(ctx))
+			}
+			if time.Now().After(deadline) {
+				return wire.Header{}, nil, nil, errs.New(errs.IO, "wait for the door", "", "it did not answer in time").WithFix("look at the server's log; restart it if it hangs")
+			}
+			continue
+		}
+		if err != nil {
+			return wire.Header{}, nil, nil, err
+		}
+		h, m, err := wire.Decode(b)
+		if err == nil && int(h.Descriptors) != len(fds) {
+			err = errs.New(errs.Invalid, "read door message", h.Type.String(), fmt.Sprintf("tells of %d descriptors and came with %d", h.Descriptors, len(fds)))
+		}
+		if err != nil {
+			closeAll(fds)
+			return h, nil, nil, err
+		}
+		return h, m, fds, nil
+	}
+}
+
+// lose gives the connection up; c.mu is held.
+func (c *conn) lose(cause error, answered bool) error {
+	c.shut()
+	return &lostError{cause: cause, answered: answered}
+}
+
+// shut ends the connection; c.mu is held.
+func (c *conn) shut() {
+	if c.dead.CompareAndSwap(false, true) {
+		c.s.close()
+	}
+}
+
+// shake proves both sides to each other. store, if not empty, is what the
+// server's own endpoint calls itself.
+func (c *conn) shake(ctx context.Context, path, store, accessKey, secret, agent string) (string, error) {
+	const op = "log in at door"
+	var ch *wire.Challenge
+	err := c.ask(ctx, asking{op: op, name: path, req: &wire.Hello{Min: wire.MinVersion, Max: wire.Version, Agent: agent}, each: func(m wire.Message, fds []int) error {
+		closeAll(fds)
+		got, ok := m.(*wire.Challenge)
+		if !ok {
+			return unexpected(m, "Challenge")
+		}
+		ch = got
+		return nil
+	}})
+	if err != nil {
+		return "", err
+	}
+	if ch.Version < wire.MinVersion || ch.Version > wire.Version {
+		return "", errs.New(errs.Unsupported, op, path, fmt.Sprintf("the server speaks version %d, expected %d to %d", ch.Version, wire.MinVersion, wire.Version)).WithFix("use a client and a server of one release")
+	}
+	if store != "" && ch.Store != store {
+		return "", errs.New(errs.Invalid, op, path, fmt.Sprintf("behind the socket is the store %q, the endpoint's is %q", ch.Store, store)).
+			WithFix("two servers share a path: give each a gpudirect.socket of its own")
+	}
+	p := &wire.Proof{AccessKey: accessKey}
+	if _, err := rand.Read(p.Nonce[:]); err != nil {
+		return "", errs.Wrap(op, path, err)
+	}
+	p.MAC = wire.ClientMAC(secret, ch, accessKey, p.Nonce)
+	err = c.ask(ctx, asking{op: op, name: path, req: p, each: func(m wire.Message, fds []int) error {
+		closeAll(fds)
+		got, ok := m.(*wire.Greeting)
+		if !ok {
+			return unexpected(m, "Greeting")
+		}
+		c.greeting = got
+		return nil
+	}})
+	if err != nil {
+		return "", err
+	}
+	if !wire.EqualMAC(c.greeting.MAC, wire.ServerMAC(secret, ch, accessKey, p.Nonce)) {
+		return "", errs.New(errs.Permission, op, path, "who listens there does not know the secret of "+accessKey+": it is not the server").WithFix("find out which process owns the socket")
+	}
+	return ch.Store, nil
+}
+
+func unexpected(m wire.Message, want string) error {
+	return errs.New(errs.Invalid, "read door message", m.Type().String(), "came where "+want+" is expected").WithFix("use a client and a server of one release")
+}

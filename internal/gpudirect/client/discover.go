@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+)
+
+// discoveryPath is where an endpoint tells of its door; "." begins no bucket's name.
+const discoveryPath = "/.nebulaio/gpudirect"
+
+// maxDiscovery bounds the answer, discoveryTime the wait for it.
+const (
+	maxDiscovery  = 64 << 10
+	discoveryTime = 5 * time.Second
+	// retryAfter is how long a door that was not there is not looked for again.
+	retryAfter = 30 * time.Second
+)
+
+// discovery is what an endpoint tells of its door.
+type discovery struct {
+	Version int    `json:"version"`
+	Enabled bool   `json:"enabled"`
+	Socket  string `json:"socket"`
+	Store   string `json:"store"`
+	Reason  string `json:"reason"`
+	Fix     string `json:"fix"`
+}
+
+// discover asks an endpoint for its door.
+func discover(ctx context.Context, h *http.Client, endpoint string) (discovery, error) {
+	const op = "look for door"
+	ctx, cancel := context.WithTimeout(ctx, discoveryTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint, "/")+discoveryPath, nil)
+	if err != nil {
+		return discovery{}, errs.Wrap(op, endpoint, err)
+	}
+	resp, err := h.Do(req)
+	if err != nil {
+		return discovery{}, &errs.Error{Kind: errs.IO, Op: op, Name: endpoint, Err: err, Fix: "see whether the server runs and the endpoint is right"}
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDiscovery))
+	if err != nil {
+		return discovery{}, &errs.Error{Kind: errs.IO, Op: op, Name: endpoint, Err: err}
+	}
+	if resp.StatusCode != http.StatusOK {
+		return discovery{}, errs.New(errs.Unsupported, op, endpoint, fmt.Sprintf("it answers %s: the server is not NebulaIO, or one without a door", resp.Status)).
+			WithFix("none needed: HTTP is used")
+	}
+	return parseDiscovery(body, endpoint)
+}
+
+func parseDiscovery(body []byte, endpoint string) (discovery, error) {
+	const op = "look for door"
+	var d discovery
+	if err := json.Unmarshal(body, &d); err != nil {
+		return discovery{}, errs.New(errs.Unsupported, op, endpoint, "its answer is not what a NebulaIO server says of its door").WithFix("none needed: HTTP is used")
+	}
+	switch {
+	case d.Version != 1:
+		return discovery{}, errs.New(errs.Unsupported, op, endpoint, fmt.Sprintf("it speaks of doors in version %d, expected 1", d.Version)).WithFix("use a client and a server of one release")
+	case !d.Enabled:
+		if d.Reason == "" {
+			d.Reason = "the server's door is off"
+		}
+		if d.Fix == "" {
+			d.Fix = "set gpudirect.enabled: true in the server's configuration"
+		}
+		return discovery{}, errs.New(errs.Unsupported, op, endpoint, d.Reason).WithFix(d.Fix)
+	case !strings.HasPrefix(d.Socket, "/"):
+		return discovery{}, errs.New(errs.Invalid, op, endpoint, fmt.Sprintf("it names the socket %q, expected an absolute path", d.Socket))
+	}
+	return d, nil
+}
+
+// way is how the server is reached, as far as it is known.
+type way struct {
+	door    *door // nil: not through it
+	refused *transfer.RefusalReport
+	err     error // with it nothing is possible
+	until   time.Time
+}
+
+// wayNow is the way that is in use, without asking for another.
+func (c *Client) wayNow() *way {
+	w := c.way.Load()
+	if w == nil || w.door == nil && time.Now().After(w.until) || w.door != nil && w.door.broken.Load() {
+		return nil
+	}
+	return w
+}
+
+// find settles how the server is reached: through the door where that works,
+// else by HTTP with the reason why. Its error means that nothing else is allowed.
+func (c *Client) find(ctx context.Context) (*way, error) {
+	w := c.wayNow()
+	if w == nil {
+		c.finding.Lock()
+		defer c.finding.Unlock()
+		if w = c.wayNow(); w == nil {
+			w = c.look(ctx)
+			if ctx.Err() != nil && w.door == nil {
+				return nil, errs.Wrap("look for door", c.opt.Endpoint, context.Cause(ctx))
+			}
+			if old := c.way.Swap(w); old != nil && old.door != nil {
+				old.door.close() // it is broken: nothing hangs on it
+			}
+		}
+	}
+	if w.err != nil {
+		return nil, w.err
+	}
+	return w, nil
+}
+
+func (c *Client) look(ctx context.Context) *way {
+	w := &way{until: time.Now().Add(retryAfter)}
+	if c.opt.Door == doorOff {
+		w.until = time.Now().Add(100 * 365 * 24 * time.Hour) // nothing changes that
+		w.refused = &transfer.RefusalReport{What: "door", On: c.opt.Endpoint, Reason: "door off was asked for", Fix: "leave the door on auto"}
+		return w
+	}
+	on, path, store := c.opt.Endpoint, c.opt.Door, ""
+	refuse := func(err error) *way {
+		if c.opt.Door != doorAuto {
+			w.err, w.until = errs.Wrap("use door", on, err), time.Now() // the next call looks again
+			return w
+		}
+		w.refused = &transfer.RefusalReport{What: "door", On: on, Reason: reason(err), Fix: errs.FixOf(err)}
+		return w
+	}
+	if c.opt.AccessKey == "" {
+		return refuse(errs.New(errs.Permission, "log in at door", "", "the door takes no anonymous clients").WithFix("give an access key and a secret key"))
+	}
+	if c.opt.SessionToken != "" {
+		return refuse(errs.New(errs.Unsupported, "log in at door", "", "the door knows no session tokens").WithFix("give an access key and a secret key of the server"))
+	}
+	if c.opt.Door == doorAuto || c.opt.Door == doorRequire {
+		d, err := discover(ctx, c.http, c.opt.Endpoint)
+		if err != nil {
+			return refuse(err)
+		}
+		path, store = d.Socket, d.Store
+	}
+	on = path
+	d, err := openDoor(ctx, path, store, c.opt.AccessKey, c.opt.SecretKey, c.opt.Agent)
+	switch {
+	case err == nil:
+		w.door = d
+		g := d.settings()
+		c.opt.Engine.Bound(g.BufferPoolSize, int(min(g.QueueDepth, math.MaxInt32))) // what runs already keeps what it has
+	case codeOf(err) == wire.CodeAccessDenied:
+		w.err, w.until = err, time.Now() // a wrong key is wrong at every door; the next call may have another server
+	default:
+		return refuse(err)
+	}
+	return w
+}
+
+// reason is an error without its remedy, which stands elsewhere.
+func reason(err error) string {
+	text := err.Error()
+	if fix := errs.FixOf(err); fix != "" {
+		text = strings.Replace(text, " (fix: "+fix+")", "", 1)
+	}
+	return text
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+)
+
+// door is the way through one socket: a few connections, made as they are
+// needed, and what is to be told to the server behind the callers' backs.
+type door struct {
+	path, store                 string
+	accessKey, secretKey, agent string
+	began                       time.Time // of the door's clock
+
+	mu     sync.Mutex
+	conns  []*conn
+	making int // connections under way
+	turn   int
+	closed bool
+
+	greeting atomic.Pointer[wire.Greeting]
+	broken   atomic.Bool // no connection is left and none could be made
+	made     atomic.Int64
+	remade   atomic.Int64
+
+	post post
+	tend sync.WaitGroup
+	quit chan struct{}
+}
+
+// maxConns bounds the connections of one client: each carries one request at a
+// time, and requests are short but for commits.
+const maxConns = 8
+
+// openDoor connects once, so that what is wrong is known.
+func openDoor(ctx context.Context, path, store, accessKey, secretKey, agent string) (*door, error) {
+	d := &door{path: path, store: store, accessKey: accessKey, secretKey: secretKey, agent: agent, began: time.Now(), quit: make(chan struct{})}
+	d.post.wake = make(chan struct{}, 1)
+	c, found, err := d.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.store = found // later connections must lead to the same one
+	d.conns = []*conn{c}
+	c.mu.Unlock()
+	d.tend.Go(d.deliver)
+	d.tend.Go(d.keep)
+	return d, nil
+}
+
+func (d *door) now() int64 { return int64(time.Since(d.began)) }
+
+// connect makes a connection, whose mu is held, and tells the store behind it.
+func (d *door) connect(ctx context.Context) (*conn, string, error) {
+	s, err := dial(d.path, patience)
+	if err != nil {
+		return nil, "", err
+	}
+	c := &conn{s: s}
+	c.mu.Lock()
+	store, err := c.shake(ctx, d.path, d.store, d.accessKey, d.secretKey, d.agent)
+	if err != nil {
+		c.shut()
+		var lost *lostError
+		if errors.As(err, &lost) {
+			err = errs.Wrap("log in at door", d.path, lost.cause)
+		}
+		return nil, "", err
+	}
+	d.greeting.Store(c.greeting)
+	d.made.Add(1)
+	c.used.Store(d.now())
+	return c, store, nil
+}
+
+// take finds a connection that nobody uses, makes one, or waits for one. Its mu
+// is held. fresh says that it was made just now.
+func (d *door) take(ctx context.Context) (c *conn, fresh bool, err error) {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil, false, errs.New(errs.Closed, "use door", d.path, "the client is closed")
+	}
+	kept := d.conns[:0]
+	for _, c := range d.conns {
+		if !c.dead.Load() {
+			kept = append(kept, c)
+		}
+	}
+	clear(d.conns[len(kept):])
+	d.conns = kept
+	for _, c := range d.conns {
+		if c.mu.TryLock() {
+			if !c.dead.Load() {
+				d.mu.Unlock()
+				return c, false, nil
+			}
+			c.mu.Unlock()
+		}
+	}
+	if len(d.conns)+d.making < maxConns || len(d.conns) == 0 {
+		d.making++
+		d.mu.Unlock()
+		c, _, err := d.connect(ctx)
+		d.mu.Lock()
+		d.making--
+		if err == nil && d.closed {
+			c.shut()
+			c.mu.Unlock()
+			err = errs.New(errs.Closed, "use door", d.path, "the client is closed")
+		} else if err == nil {
+			d.conns = append(d.conns, c)
+		} else if !slices.ContainsFunc(d.conns, func(c *conn) bool { return !c.dead.Load() }) {
+			d.broken.Store(true)
+		}
+		d.mu.Unlock()
+		return c, true, err
+	}
+	d.turn++
+	c = d.conns[d.turn%len(d.conns)]
+	d.mu.Unlock()
+	c.mu.Lock()
+	if c.dead.Load() {
+		c.mu.Unlock()
+		return d.take(ctx)
+	}
+	return c, false, nil
+}
+
+// ask sends a request over any connection and tells which one it was. A
+// connection that the server had ended before, because it was silent or because
+// the server was started anew, is replaced once: requests that come here do nothing
+// that would last without the connection.
+func (d *door) ask(ctx context.Context, a asking) (*conn, error) {
+	for try := 0; ; try++ {
+		c, fresh, err := d.take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		err = c.ask(ctx, a)
+		c.used.Store(d.now())
+		c.mu.Unlock()
+		var lost *lostError
+		if !errors.As(err, &lost) {
+			return c, err
+		}
+		if fresh || lost.answered || try >= maxConns || ctx.Err() != nil || errs.Is(lost.cause, errs.Invalid) {
+			return nil, d.lost(a, lost)
+		}
+		d.remade.Add(1)
+	}
+}
+
+// askOn sends a request over the connection that a handle or a draft belongs to.
+func (d *door) askOn(ctx context.Context, c *conn, a asking) error {
+	c.mu.Lock()
+	if c.dead.Load() {
+		c.mu.Unlock()
+		return d.lost(a, &lostError{cause: errs.New(errs.IO, "", "", "the server ended it")})
+	}
+	err := c.ask(ctx, a)
+	c.used.Store(d.now())
+	c.mu.Unlock()
+	var lost *lostError
+	if errors.As(err, &lost) {
+		return d.lost(a, lost)
+	}
+	return err
+}
+
+func (d *door) lost(a asking, lost *lostError) error {
+	e := &errs.Error{Kind: errs.IO, Op: a.op, Name: a.name, Msg: "the connection to the door " + d.path + " was lost", Err: lost.cause}
+	if k := errs.KindOf(lost.cause); k == errs.Cancelled || codeOf(lost.cause) != "" {
+		e.Kind = k
+	}
+	if errs.FixOf(lost.cause) == "" {
+		e.Fix = "see whether the server runs, and try again"
+	}
+	return e
+}
+
+// settings are those of the last greeting.
+func (d *door) settings() *wire.Greeting { return d.greeting.Load() }
+
+// keep lets connections that hold something not fall silent, and ends those
+// that nobody has used for a while before the server does.
+func (d *door) keep() {
+	idle := d.settings().Idle
+	if idle <= 0 {
+		return
+	}
+	tick := time.NewTicker(max(idle/4, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.quit:
+			return
+		case <-tick.C:
+		}
+		d.mu.Lock()
+		all := append([]*conn(nil), d.conns...)
+		d.mu.Unlock()
+		for _, c := range all {
+			silent := time.Duration(d.now() - c.used.Load())
+			if silent < idle/4 || !c.mu.TryLock() {
+				continue
+			}
+			switch holds := c.held.Load()+c.drafts.Load() > 0; {
+			case c.dead.Load():
+			case holds:
+				_ = c.ask(context.Background(), asking{op: "keep", name: d.path, req: &wire.Ping{}}) // who needs it finds it dead
+				c.used.Store(d.now())
+			case silent > idle/2:
+				c.shut()
+			}
+			c.mu.Unlock()
+		}
+	}
+}
+
+// close tells what is left to tell and ends the connections.
+func (d *door) close() {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return
+	}
+	d.closed = true
+	d.mu.Unlock()
+	close(d.quit)
+	d.tend.Wait()
+	d.mu.Lock()
+	all := d.conns
+	d.conns = nil
+	d.mu.Unlock()
+	for _, c := range all {
+		c.mu.Lock()
+		c.shut()
+		c.mu.Unlock()
+	}
+}
+
+// handle is something that the server holds for this client.
+type handle struct {
+	d  *door
+	c  *conn
+	id uint64
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// File is an object's file, lent to a program that reads it by itself. It keeps
+// its bytes and its name until Close, whatever becomes of the object. Nothing is
+// compared with checksums on the way.
+type File struct {
+	info Info
+	mu   sync.Mutex
+	o    *opened // nil once closed
+}
+
+// OpenFile borrows the file of an object, for reading to a device. Kind
+// Unsupported where there is no door. The caller closes it, before the client.
+func (c *Client) OpenFile(ctx context.Context, bucket, key, version, dev string) (*File, error) {
+	const op = "open"
+	name := urlOf(bucket, key)
+	if err := checkName(op, bucket, key); err != nil {
+		return nil, err
+	}
+	leave, err := c.enter(op, name)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	d, err := c.lender(ctx, op, name)
+	if err != nil {
+		return nil, err
+	}
+	on, err := c.device(ctx, dev)
+	if err != nil {
+		return nil, err
+	}
+	where := deviceOf(on)
+	o, err := d.one(ctx, want{op: op, bits: wire.WantBuffered | wire.WantDirect, device: where}, wire.OpenItem{Bucket: bucket, Key: key, Version: version, N: -1})
+	if err != nil {
+		return nil, err
+	}
+	if o.fds[0] < 0 || o.h == nil {
+		o.drop()
+		return nil, errs.New(errs.Invalid, "read door message", "Opened", "came without a descriptor of "+name)
+	}
+	if err := o.prepare(ctx, op, where, 0, o.item.Size, false); err != nil {
+		o.drop()
+		return nil, err
+	}
+	return &File{info: o.info(bucket, key), o: o}, nil
+}
+
+// lender is the door, where there is one: HTTP has no files to lend.
+func (c *Client) lender(ctx context.Context, op, name string) (*door, error) {
+	w, err := c.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if w.door != nil {
+		return w.door, nil
+	}
+	e := errs.New(errs.Unsupported, op, name, "descriptors come through the server's door alone, and it is not there")
+	if r := w.refused; r != nil {
+		e.Msg += ": " + r.Reason
+		e.Fix = r.Fix
+	}
+	return nil, e
+}
+
+// Info describes the object.
+func (f *File) Info() Info { return f.info }
+
+// Size is the object's.
+func (f *File) Size() int64 { return f.info.Size }
+
+// Buffered is the descriptor through the page cache, -1 once closed. It stays the file's.
+func (f *File) Buffered() int { return f.descriptor(0) }
+
+// Direct is the descriptor past the page cache, -1 where there is none. It stays the file's.
+func (f *File) Direct() int { return f.descriptor(1) }
+
+func (f *File) descriptor(i int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.o == nil {
+		return -1
+	}
+	return f.o.fds[i]
+}
+
+// Close closes the descriptors and lets go of the object. A second call does nothing.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.o != nil {
+		f.o.drop()
+		f.o = nil
+	}
+	return nil
+}
+
+// NewFile is the file of an object that does not exist yet, lent to a program
+// that writes it by itself.
+type NewFile struct {
+	bucket, key string
+	mu          sync.Mutex
+	d           *draft // nil once committed or closed
+	most        int64
+}
+
+// CreateFile begins an object of at most w.Size bytes and borrows its file; of w
+// the source is not looked at. Kind Unsupported where there is no door or it takes
+// no writes. The caller closes it, before the client.
+func (c *Client) CreateFile(ctx context.Context, w Write) (*NewFile, error) {
+	const op = "create"
+	name := urlOf(w.Bucket, w.Key)
+	if err := checkName(op, w.Bucket, w.Key); err != nil {
+		return nil, err
+	}
+	if w.Size < 0 {
+		return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("%d bytes; expected 0 or more", w.Size))
+	}
+	leave, err := c.enter(op, name)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	d, err := c.lender(ctx, op, name)
+	if err != nil {
+		return nil, err
+	}
+	if g := d.settings(); !g.Writes {
+		return nil, errs.New(errs.Unsupported, op, name, g.WritesWhy)
+	}
+	on, err := c.device(ctx, w.Device)
+	if err != nil {
+		return nil, err
+	}
+	f, err := d.create(ctx, &w, on)
+	if err != nil {
+		return nil, err
+	}
+	if f.fds[0] < 0 {
+		f.abort()
+		return nil, errs.New(errs.Invalid, "read door message", "Created", "came without a descriptor of "+name)
+	}
+	if err := f.grant(ctx, on, w.Size); err != nil {
+		f.abort()
+		return nil, err
+	}
+	return &NewFile{bucket: w.Bucket, key: w.Key, d: f, most: w.Size}, nil
+}
+
+// Name is the object's, for messages.
+func (f *NewFile) Name() string { return urlOf(f.bucket, f.key) }
+
+// Buffered is the descriptor through the page cache, -1 once committed or closed. It stays the file's.
+func (f *NewFile) Buffered() int { return f.descriptor(0) }
+
+// Direct is the descriptor past the page cache, -1 where there is none. It stays the file's.
+func (f *NewFile) Direct() int { return f.descriptor(1) }
+
+func (f *NewFile) descriptor(i int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.d == nil {
+		return -1
+	}
+	return f.d.fds[i]
+}
+
+// Close ends an object that was not committed without a trace. A second call does nothing.
+func (f *NewFile) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.d != nil {
+		f.d.abort()
+		f.d = nil
+	}
+	return nil
+}
+
+// Commit publishes the first size bytes of the file: it reads them once for their
+// sums, closes the descriptors, and the object is durable and visible when there
+// is no error. Everything else that can write the file is gone by then, or the
+// server refuses. The file is used up in any case.
+func (f *NewFile) Commit(ctx context.Context, size int64) (Info, error) {
+	const op = "commit"
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.d
+	if d == nil {
+		return Info{}, errs.New(errs.Closed, op, f.Name(), "it was committed or closed")
+	}
+	f.d = nil
+	if size < 0 || size > f.most {
+		d.abort()
+		return Info{}, errs.New(errs.Invalid, op, f.Name(), fmt.Sprintf("%d bytes; expected 0 to the %d that it was begun with", size, f.most))
+	}
+	sums, err := sumsOf(ctx, d.fds[0], f.Name(), size)
+	if err != nil {
+		d.abort()
+		return Info{}, err
+	}
+	closeAll(d.fds[:])
+	d.fds = [2]int{-1, -1}
+	done, err := d.commit(sums)
+	if err != nil {
+		d.abort()
+		return Info{}, err
+	}
+	d.c.drafts.Add(-1)
+	return Info{Bucket: f.bucket, Key: f.key, Version: done.Version, Size: size, ETag: done.ETag, Modified: done.Modified, Via: ViaDoor}, nil
+}
+
+// sumsOf reads what was written through a descriptor that cannot read, by a
+// second one of the same file, which its owner may have.
+func sumsOf(ctx context.Context, fd int, name string, size int64) (*checksum.Sums, error) {
+	const op = "read back"
+	blocks := (size + object.SumBlock - 1) / object.SumBlock
+	if blocks > checksum.MaxBlocks {
+		return nil, errs.New(errs.Unsupported, op, name, fmt.Sprintf("has %d blocks, expected at most %d", blocks, checksum.MaxBlocks))
+	}
+	in, err := os.Open("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return nil, &errs.Error{Op: op, Name: name, Msg: "its checksums are made of what was written, and this user may not read the server's file", Err: err,
+			Fix: "run as the server's user, or write with a move of the client's, which makes them on the way"}
+	}
+	defer in.Close() // only read from
+	s := &checksum.Sums{Size: size, Block: object.SumBlock, Blocks: make([]uint64, blocks)}
+	buf := make([]byte, min(object.SumBlock, size))
+	for i := range s.Blocks {
+		if ctx.Err() != nil {
+			return nil, errs.Wrap(op, name, context.Cause(ctx))
+		}
+		off, n := s.Extent(int64(i))
+		if _, err := in.ReadAt(buf[:n], off); err == io.EOF {
+			return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("%d bytes are to be committed and fewer were written", size))
+		} else if err != nil {
+			return nil, errs.Wrap(op, name, err)
+		}
+		s.Blocks[i] = checksum.Of(buf[:n])
+	}
+	return s, nil
+}

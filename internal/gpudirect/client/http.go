@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/s3"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// onNetwork is the way over HTTP.
+type onNetwork struct{ s3 *s3.Client }
+
+func newNetwork(o Options) (onNetwork, error) {
+	c, err := s3.New(s3.Options{Endpoint: o.Endpoint, Region: o.Region, AccessKey: o.AccessKey, SecretKey: o.SecretKey, SessionToken: o.SessionToken,
+		Connections: o.Connections, CAFile: o.CAFile, InsecureTLS: o.InsecureTLS, Timeout: o.Timeout, Retries: o.Retries})
+	return onNetwork{c}, err
+}
+
+func (n *onNetwork) close() error { return n.s3.Close() }
+
+// infoOf describes an object as HTTP tells of it.
+func infoOf(i s3.Info) Info {
+	out := Info{Bucket: i.Bucket, Key: i.Key, Version: i.Version, Size: i.Size, ETag: i.ETag, Modified: i.Modified, Via: ViaHTTP}
+	if i.HasCRC64 {
+		out.CRC64 = crcText(i.CRC64)
+	}
+	return out
+}
+
+func (n *onNetwork) stat(ctx context.Context, bucket, key, version string) (Info, error) {
+	i, err := n.s3.Head(ctx, bucket, key, version)
+	return infoOf(i), err
+}
+
+// tokenMark tells a token of HTTP, in Page.Next, from a key: none begins with it.
+const tokenMark = "\x00"
+
+func (n *onNetwork) list(ctx context.Context, l List) (Page, error) {
+	q := s3.Listing{Bucket: l.Bucket, Prefix: l.Prefix, Delimiter: l.Delimiter, After: l.After, Limit: min(l.Limit, 1000)}
+	if token, ok := strings.CutPrefix(l.After, tokenMark); ok {
+		q.After, q.Token = "", token
+	}
+	got, err := n.s3.List(ctx, q)
+	if err != nil {
+		return Page{}, err
+	}
+	p := Page{Objects: []Info{}, Prefixes: append([]string{}, got.Groups...)}
+	for _, e := range got.Entries {
+		p.Objects = append(p.Objects, Info{Bucket: l.Bucket, Key: e.Key, Size: e.Size, ETag: e.ETag, Modified: e.Modified, Via: ViaHTTP})
+	}
+	if got.Next != "" {
+		p.Truncated, p.Next = true, tokenMark+got.Next
+	}
+	return p, nil
+}
+
+func (n *onNetwork) open(ctx context.Context, bucket, key string) (*vfs.File, error) {
+	o, err := n.s3.Open(ctx, bucket, key, "")
+	if err != nil {
+		return nil, err
+	}
+	return o.File(), nil
+}
+
+func (n *onNetwork) readAll(ctx context.Context, bucket, key string, limit int64) ([]byte, error) {
+	b, _, err := n.s3.ReadAll(ctx, bucket, key, "", limit)
+	return b, err
+}
+
+// smallRead is up to which size of the destination a whole object is asked for
+// at once, without looking at it first: one request instead of two.
+const smallRead = 256 << 10
+
+// beginHTTP opens an object over HTTP and starts its transfer.
+func (c *Client) beginHTTP(ctx context.Context, m *Move, r *Read, dev device.Device) (*under, error) {
+	m.report.Via = ViaHTTP
+	if r.Off == 0 && r.Size == -1 && r.DstSize <= smallRead {
+		if done, err := c.getSmall(ctx, m, r, dev); done {
+			return nil, err
+		}
+	}
+	o, err := c.network.s3.Open(ctx, r.Bucket, r.Key, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	f, n, err := c.checkHTTP(r, o, dev)
+	if err != nil {
+		return nil, err
+	}
+	i := o.Info()
+	m.report.Version, m.report.ETag, m.report.Size = i.Version, i.ETag, i.Size
+	m.total.Store(n)
+	return c.launch(ctx, m, r, c.requestHTTP(dev, r, o, f, n), dev, n, nil)
+}
+
+// checkHTTP holds a read against the object that was found.
+func (c *Client) checkHTTP(r *Read, o *s3.Object, dev device.Device) (*vfs.File, int64, error) {
+	i := o.Info()
+	n, err := r.extent(i.Size)
+	if err == nil {
+		err = r.same(i.ETag)
+	}
+	if err == nil {
+		err = examine(dev, "read", urlOf(r.Bucket, r.Key), r.Dst, n)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return o.File(), n, nil
+}
+
+// requestHTTP is the engine's request. A whole object is compared with the sum
+// that the server keeps of it; a part of one has nothing to be compared with.
+func (c *Client) requestHTTP(dev device.Device, r *Read, o *s3.Object, f *vfs.File, n int64) transfer.Request {
+	req := transfer.Request{Device: dev, Files: []*vfs.File{f}, Route: r.Route, Cache: r.Cache, Stream: r.Stream, HasStream: r.HasStream}
+	if s := c.sumsHTTP(r, o, n); s != nil {
+		req.Verify = []*checksum.Sums{s}
+	}
+	return req
+}
+
+func (c *Client) sumsHTTP(r *Read, o *s3.Object, n int64) *checksum.Sums {
+	if !c.verifies(r) || r.Off != 0 || n != o.Info().Size {
+		return nil
+	}
+	return o.Sums()
+}
+
+// getSmall reads a whole small object with one request. It is not done where
+// the object turns out not to be small, or the arguments not to fit it.
+func (c *Client) getSmall(ctx context.Context, m *Move, r *Read, dev device.Device) (done bool, err error) {
+	data, i, err := c.network.s3.ReadAll(ctx, r.Bucket, r.Key, r.Version, r.DstSize)
+	if errs.Is(err, errs.Invalid) {
+		return false, nil
+	}
+	if err == nil {
+		err = r.same(i.ETag)
+	}
+	if err == nil {
+		err = examine(dev, "read", urlOf(r.Bucket, r.Key), r.Dst, i.Size)
+	}
+	if err != nil {
+		return true, err
+	}
+	m.report.Version, m.report.ETag, m.report.Size = i.Version, i.ETag, i.Size
+	m.total.Store(i.Size)
+	m.opened()
+	began := time.Now()
+	if err := c.place(ctx, r, dev, data); err != nil {
+		return true, err
+	}
+	m.moved.Store(i.Size)
+	t := smallReport(dev, r, i.Size, time.Since(began), transfer.RouteTakenNetwork, "request to the server", "the object is small: it came with one request and was handed on from memory")
+	if i.HasCRC64 {
+		t.Verify = &transfer.VerifyReport{Algorithm: "crc64nvme", Files: 1, Blocks: 1, Bytes: i.Size}
+	}
+	m.take(t)
+	m.report.Network = &NetworkReport{Requests: 1, Connections: 1}
+	c.counts.httpReads.Add(1)
+	c.counts.bytesRead.Add(i.Size)
+	return true, nil
+}
+
+// opensAtOnce is how many objects of a window are looked at together over HTTP.
+const opensAtOnce = 16
+
+// openHTTP opens the objects of a window over HTTP.
+func (b *batch) openHTTP(ctx context.Context, w *window) error {
+	type found struct {
+		o   *s3.Object
+		err error
+	}
+	all := make([]found, len(w.reads))
+	slots := make(chan struct{}, opensAtOnce)
+	var g sync.WaitGroup
+	for i := range w.reads {
+		slots <- struct{}{}
+		g.Go(func() {
+			defer func() { <-slots }()
+			r := &w.reads[i]
+			all[i].o, all[i].err = b.c.network.s3.Open(ctx, r.Bucket, r.Key, r.Version)
+		})
+	}
+	g.Wait()
+	for i := range w.reads {
+		r := &w.reads[i]
+		var f *vfs.File
+		var n int64
+		err := all[i].err
+		if err == nil {
+			f, n, err = b.c.checkHTTP(r, all[i].o, w.dev)
+		}
+		if err != nil {
+			b.tell(w.first+i, func(x *ObjectReport) { x.Error = err.Error() })
+			return err
+		}
+		b.found(w.first+i, all[i].o.Info().ETag, all[i].o.Info().Size, n)
+		w.add(f, i, r, n, b.c.sumsHTTP(r, all[i].o, n))
+	}
+	return nil
+}
+
+// networkReport adds up what files cost that were read over HTTP.
+func networkReport(files ...*vfs.File) *NetworkReport {
+	n := &NetworkReport{}
+	for _, f := range files {
+		if k, ok := f.Remote().(vfs.Counted); ok {
+			n = n.plus(traffic(k.Traffic()))
+		}
+	}
+	return n
+}
+
+func traffic(t vfs.Traffic) *NetworkReport {
+	return &NetworkReport{Requests: t.Requests, Retries: t.Retries, Connections: int(t.Connections)}
+}
+
+// plus adds up; connections are used by several and are counted by the most that one had.
+func (r *NetworkReport) plus(o *NetworkReport) *NetworkReport {
+	if r == nil {
+		return o
+	}
+	return &NetworkReport{Requests: r.Requests + o.Requests, Retries: r.Retries + o.Retries, Connections: max(r.Connections, o.Connections)}
+}
+
+// writeHTTP writes an object over HTTP.
+func (c *Client) writeHTTP(ctx context.Context, m *Move, w *Write, dev device.Device) error {
+	m.report.Via = ViaHTTP
+	if w.Route != transfer.RouteAuto {
+		m.report.Notes = append(m.report.Notes, "route "+string(w.Route)+" is one of files: over HTTP there is none to choose")
+	}
+	up, err := c.network.s3.NewUpload(s3.Put{Bucket: w.Bucket, Key: w.Key, ContentType: w.ContentType, Metadata: w.Metadata, IfMatch: w.IfMatch, IfNoneMatch: w.IfNoneMatch})
+	if err != nil {
+		return err
+	}
+	m.opened()
+	t, err := c.opt.Engine.StartUpload(ctx, transfer.UploadRequest{Sources: w.Sources, To: up, Streams: w.Streams})
+	if err != nil {
+		return err
+	}
+	m.runs(t.Progress)
+	err = t.Wait()
+	m.take(t.Report())
+	n, _ := t.Progress()
+	m.moved.Store(n)
+	m.runs(nil)
+	m.report.Network = traffic(up.Traffic())
+	if err != nil {
+		return err
+	}
+	i := up.Info()
+	m.report.ETag, m.report.Version = i.ETag, i.Version
+	if m.report.Save != nil {
+		m.report.Save.Durable = true // as far as the server's word goes
+	}
+	c.counts.httpWrites.Add(1)
+	c.counts.bytesWritten.Add(n)
+	return nil
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+)
+
+// Stat describes an object.
+func (c *Client) Stat(ctx context.Context, bucket, key, version string) (Info, error) {
+	const op = "stat"
+	if err := checkName(op, bucket, key); err != nil {
+		return Info{}, err
+	}
+	leave, err := c.enter(op, urlOf(bucket, key))
+	if err != nil {
+		return Info{}, err
+	}
+	defer leave()
+	for try := 0; ; try++ {
+		w, err := c.find(ctx)
+		if err != nil {
+			return Info{}, err
+		}
+		if w.door == nil {
+			return c.network.stat(ctx, bucket, key, version)
+		}
+		o, err := w.door.one(ctx, want{op: op, bits: wire.WantStat, device: wire.Device{Index: -1}}, wire.OpenItem{Bucket: bucket, Key: key, Version: version, N: -1})
+		if err != nil {
+			if w.door.broken.Load() && try == 0 {
+				continue
+			}
+			return Info{}, err
+		}
+		o.drop()
+		return o.info(bucket, key), nil
+	}
+}
+
+// List lists a page of a bucket.
+func (c *Client) List(ctx context.Context, l List) (Page, error) {
+	const op = "list"
+	name := urlOf(l.Bucket, l.Prefix)
+	if l.Bucket == "" {
+		return Page{}, errs.New(errs.Invalid, op, name, "no bucket is named")
+	}
+	if l.Limit < 0 {
+		return Page{}, errs.New(errs.Invalid, op, name, fmt.Sprintf("a limit of %d; expected 0 or more", l.Limit))
+	}
+	if l.Limit == 0 || l.Limit > wire.MaxItems {
+		l.Limit = 1000
+	}
+	leave, err := c.enter(op, name)
+	if err != nil {
+		return Page{}, err
+	}
+	defer leave()
+	for try := 0; ; try++ {
+		w, err := c.find(ctx)
+		if err != nil {
+			return Page{}, err
+		}
+		if w.door == nil {
+			return c.network.list(ctx, l)
+		}
+		p, err := w.door.list(ctx, op, name, l)
+		if err != nil && w.door.broken.Load() && try == 0 {
+			continue
+		}
+		return p, err
+	}
+}
+
+func (d *door) list(ctx context.Context, op, name string, l List) (Page, error) {
+	p := Page{Objects: []Info{}, Prefixes: []string{}}
+	_, err := d.ask(ctx, asking{op: op, name: name, req: &wire.List{Bucket: l.Bucket, Prefix: l.Prefix, Delimiter: l.Delimiter, After: l.After, Limit: uint32(l.Limit)}, each: func(m wire.Message, fds []int) error {
+		closeAll(fds)
+		r, ok := m.(*wire.Listed)
+		if !ok {
+			return unexpected(m, "Listed")
+		}
+		for _, it := range r.Items {
+			p.Objects = append(p.Objects, Info{Bucket: l.Bucket, Key: it.Key, Size: it.Size, ETag: it.ETag, Modified: it.Modified, Via: ViaDoor})
+		}
+		p.Prefixes = append(p.Prefixes, r.Prefixes...)
+		p.Truncated, p.Next = r.Truncated, r.Next
+		return nil
+	}})
+	return p, err
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// A batch is opened and read in windows: one round trip and one transfer each.
+const (
+	// windowSize is how many objects a window has: enough to hide the round
+	// trip, few enough that the descriptors of all windows in flight fit a process with 1024 of them.
+	windowSize = 32
+	// windowsOpening is how many are opened at once, each over a connection of its
+	// own: opening a small object takes as long as reading it.
+	windowsOpening = 4
+	// windowsRunning is how many are read at once.
+	windowsRunning = 4
+)
+
+// window is a run of neighbours in a batch that one transfer can carry.
+type window struct {
+	first int
+	reads []Read
+	dev   device.Device
+	files []*vfs.File
+	sums  []*checksum.Sums
+	segs  []transfer.Segment
+	of    []int // the read of each file
+	door  *door
+}
+
+// alike says whether two reads fit into one transfer.
+func alike(a, b *Read) bool {
+	return a.Device == b.Device && a.Route == b.Route && a.Cache == b.Cache && a.Stream == b.Stream && a.HasStream == b.HasStream && a.NoVerify == b.NoVerify &&
+		len(a.Peers) == 0 && len(b.Peers) == 0
+}
+
+// StartReadMany begins to read many objects, in one job. The first that fails
+// ends the job, and its error names it.
+func (c *Client) StartReadMany(ctx context.Context, rs []Read) (*Move, error) {
+	const op = "read"
+	if len(rs) == 0 {
+		return nil, errs.New(errs.Invalid, op, "", "no object is named")
+	}
+	for i := range rs {
+		if err := rs[i].check(); err != nil {
+			return nil, err
+		}
+	}
+	leave, err := c.enter(op, fmt.Sprintf("%d objects", len(rs)))
+	if err != nil {
+		return nil, err
+	}
+	rs = append([]Read(nil), rs...)
+	var windows []*window
+	for i := range rs {
+		if n := len(windows); n > 0 && len(windows[n-1].reads) < windowSize && alike(&rs[i-1], &rs[i]) {
+			windows[n-1].reads = append(windows[n-1].reads, rs[i])
+			continue
+		}
+		dev, err := c.device(ctx, rs[i].Device)
+		if err != nil {
+			leave()
+			return nil, err
+		}
+		windows = append(windows, &window{first: i, reads: rs[i : i+1 : i+1], dev: dev})
+	}
+	m := newMove(op)
+	m.report.Bucket, m.report.Key = rs[0].Bucket, fmt.Sprintf("%d objects", len(rs))
+	m.report.Device, m.report.Asked = deviceReport(windows[0].dev), transfer.Asked{Route: rs[0].Route, Cache: rs[0].Cache}
+	m.report.Objects = make([]ObjectReport, len(rs))
+	for i := range rs {
+		m.report.Objects[i] = ObjectReport{Bucket: rs[i].Bucket, Key: rs[i].Key}
+	}
+	go func() {
+		defer leave()
+		b := &batch{c: c, m: m, windows: windows}
+		err := b.run(ctx)
+		took := time.Since(m.began)
+		m.report.Seconds, m.report.GBps = took.Seconds(), units.GBps(m.report.Bytes, took)
+		m.end(err)
+	}()
+	return c.begun(m), nil
+}
+
+// batch is a StartReadMany under way.
+type batch struct {
+	c       *Client
+	m       *Move
+	windows []*window
+
+	mu    sync.Mutex // guards the report
+	first error
+}
+
+// run opens windows, several at a time, while those before them are read.
+func (b *batch) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	fail := func(err error) {
+		b.mu.Lock()
+		if b.first == nil {
+			b.first = err
+		}
+		b.mu.Unlock()
+		cancel(err)
+	}
+	ready := make(chan *window)
+	var next atomic.Int64
+	var openers sync.WaitGroup
+	for range windowsOpening {
+		openers.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(b.windows) {
+					return
+				}
+				w := b.windows[i]
+				if err := b.open(ctx, w); err != nil {
+					w.close()
+					fail(err)
+					return
+				}
+				ready <- w
+			}
+		})
+	}
+	go func() {
+		openers.Wait()
+		close(ready)
+	}()
+	slots := make(chan struct{}, windowsRunning)
+	var readers sync.WaitGroup
+	for w := range ready {
+		slots <- struct{}{}
+		readers.Go(func() {
+			defer func() { <-slots }()
+			if err := b.read(ctx, w); err != nil {
+				fail(err)
+			}
+		})
+	}
+	readers.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.first == nil && ctx.Err() != nil {
+		return errs.Wrap("read", b.m.report.Key, context.Cause(ctx))
+	}
+	return b.first
+}
+
+func (w *window) close() {
+	for _, f := range w.files {
+		_ = f.Close() // only read from
+	}
+	w.files = nil
+}
+
+// open opens the objects of a window, and delivers those that come inline.
+func (b *batch) open(ctx context.Context, w *window) error {
+	var err error
+	for range 2 {
+		var to *way
+		if to, err = b.c.find(ctx); err != nil {
+			return err
+		}
+		b.mu.Lock()
+		if b.m.report.Via == "" {
+			b.m.opened()
+			if b.m.report.Via = ViaDoor; to.door == nil {
+				b.m.report.Via = ViaHTTP
+				b.m.refuse(to.refused)
+			}
+		}
+		b.mu.Unlock()
+		if to.door == nil {
+			return b.openHTTP(ctx, w)
+		}
+		if err = b.openDoor(ctx, to.door, w); err == nil || !to.door.broken.Load() {
+			return err
+		}
+	}
+	return err
+}
+
+func (b *batch) openDoor(ctx context.Context, d *door, w *window) error {
+	r0 := &w.reads[0]
+	verify := b.c.verifies(r0)
+	ask := want{op: "read", bits: wire.WantBuffered | wire.WantDirect | wire.WantInline, device: deviceOf(w.dev)}
+	if verify {
+		ask.bits |= wire.WantSums
+	}
+	items := make([]wire.OpenItem, len(w.reads))
+	for i := range w.reads {
+		r := &w.reads[i]
+		items[i] = wire.OpenItem{Bucket: r.Bucket, Key: r.Key, Version: r.Version, Off: r.Off, N: b.c.ask(d, r)}
+	}
+	all, fails, err := d.open(ctx, ask, items)
+	if err != nil {
+		return err
+	}
+	w.door = d
+	for i, o := range all {
+		if fails[i] != nil {
+			b.tell(w.first+i, func(x *ObjectReport) { x.Error = fails[i].Error() })
+			dropAll(all[i:])
+			return fails[i]
+		}
+		if err := b.take(ctx, d, w, i, o, verify); err != nil {
+			b.tell(w.first+i, func(x *ObjectReport) { x.Error = err.Error() })
+			dropAll(all[i:])
+			return err
+		}
+	}
+	return nil
+}
+
+// tell changes the report of one object.
+func (b *batch) tell(i int, f func(x *ObjectReport)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f(&b.m.report.Objects[i])
+}
+
+// take checks one object that was opened and puts it into the window's
+// transfer, or delivers it.
+func (b *batch) take(ctx context.Context, d *door, w *window, i int, o *opened, verify bool) error {
+	r := &w.reads[i]
+	n, err := r.extent(o.item.Size)
+	if err == nil {
+		err = r.same(o.item.ETag)
+	}
+	if err == nil {
+		err = examine(w.dev, "read", o.name, r.Dst, n)
+	}
+	if err != nil {
+		return err
+	}
+	b.found(w.first+i, o.item.ETag, o.item.Size, n)
+	if o.item.HasInline {
+		return b.deliver(ctx, d, w, i, o, n)
+	}
+	if err := o.prepare(ctx, "read", deviceOf(w.dev), r.Off, n, verify); err != nil {
+		return err
+	}
+	f, err := o.file()
+	if err != nil {
+		return err
+	}
+	w.add(f, i, r, n, o.sums)
+	return nil
+}
+
+// found notes an object and how much of it is wanted.
+func (b *batch) found(i int, etag string, size, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	x := &b.m.report.Objects[i]
+	x.ETag, x.Size = etag, size
+	b.m.report.Size += size
+	b.m.total.Add(n)
+}
+
+// add puts a file into the window's transfer.
+func (w *window) add(f *vfs.File, i int, r *Read, n int64, sums *checksum.Sums) {
+	w.files, w.of, w.sums = append(w.files, f), append(w.of, i), append(w.sums, sums)
+	if n > 0 {
+		w.segs = append(w.segs, transfer.Segment{File: len(w.files) - 1, Off: r.Off, Len: n, Dst: r.Dst})
+	}
+}
+
+// deliver moves an object that came inside the reply.
+func (b *batch) deliver(ctx context.Context, d *door, w *window, i int, o *opened, n int64) error {
+	r := &w.reads[i]
+	verify := !b.c.opt.NoVerify && !r.NoVerify
+	data, err := o.inline(verify)
+	o.drop()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := b.c.place(ctx, r, w.dev, data[r.Off:r.Off+n]); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	t := inlineReport(w.dev, r, n, took)
+	if verify {
+		t.Verify = &transfer.VerifyReport{Algorithm: "crc64nvme", Files: 1, Blocks: 1, Bytes: int64(len(data))}
+	}
+	b.c.counts.inlineReads.Add(1)
+	b.c.counts.bytesRead.Add(n)
+	d.count(movedBy{false, t.Device.ID, string(routeSocket), "total"}, n, took)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	x := &b.m.report.Objects[w.first+i]
+	x.Bytes, x.Inline = n, true
+	b.m.moved.Add(n)
+	b.m.merge(&t)
+	return nil
+}
+
+// read moves the files of a window.
+func (b *batch) read(ctx context.Context, w *window) error {
+	defer w.close()
+	if len(w.files) == 0 {
+		return nil
+	}
+	r := &w.reads[0]
+	req := transfer.Request{Device: w.dev, Files: w.files, Segments: w.segs, Route: r.Route, Cache: r.Cache, Stream: r.Stream, HasStream: r.HasStream}
+	for _, s := range w.sums {
+		if s != nil {
+			req.Verify = w.sums
+		}
+	}
+	if len(req.Segments) == 0 {
+		req.Route = transfer.RouteAuto // there is nothing to route
+	}
+	for _, f := range w.files {
+		req.Seen = append(req.Seen, seen(f))
+	}
+	// A read with peers is a window of its own.
+	for _, s := range w.segs {
+		if err := b.c.addPeers(ctx, &req, r, s.Len); err != nil {
+			return err
+		}
+	}
+	req.NoP2P = w.door != nil && !w.door.settings().P2P
+	t, err := b.c.opt.Engine.Start(ctx, req)
+	if err != nil {
+		return err
+	}
+	err = t.Err()
+	rep := t.Report()
+	for _, f := range w.files {
+		remember(f, r.Cache, &rep)
+	}
+	n, _ := t.Progress()
+	b.c.counts.bytesRead.Add(n)
+	if w.door != nil {
+		b.c.counts.doorReads.Add(int64(len(w.files)))
+		w.door.countReport(&rep, false)
+	} else {
+		b.c.counts.httpReads.Add(int64(len(w.files)))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.m.moved.Add(n)
+	b.c.noteVerify(b.m, r)
+	b.m.merge(&rep)
+	if w.door == nil {
+		b.m.report.Network = b.m.report.Network.plus(networkReport(w.files...))
+	}
+	for _, s := range w.segs {
+		x := &b.m.report.Objects[w.first+w.of[s.File]]
+		if err == nil {
+			x.Bytes = s.Len
+		}
+	}
+	return err
+}

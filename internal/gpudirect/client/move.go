@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// Move is a read or write under way. It is cancelled through the context given at its start.
+type Move struct {
+	done  chan struct{}
+	began time.Time
+	err   error
+	// report is written before done is closed, and read after it.
+	report Report
+
+	run   atomic.Pointer[running] // what runs now, for Progress; nil: nothing
+	moved atomic.Int64            // by what has ended
+	total atomic.Int64
+}
+
+// running is a transfer under way.
+type running struct{ progress func() (done, total int64) }
+
+// runs says what runs now, nil for nothing.
+func (m *Move) runs(progress func() (done, total int64)) {
+	if progress == nil {
+		m.run.Store(nil)
+		return
+	}
+	m.run.Store(&running{progress})
+}
+
+func newMove(op string) *Move {
+	return &Move{done: make(chan struct{}), began: time.Now(), report: Report{Op: op}}
+}
+
+// begun hands a move to its caller: under way, or, where the server's settings
+// say that nothing is to run beside the caller, ended.
+func (c *Client) begun(m *Move) *Move {
+	if w := c.wayNow(); w != nil && w.door != nil && !w.door.settings().Async {
+		<-m.done
+	}
+	return m
+}
+
+// Done is closed when the move has ended and its memory is the caller's again.
+func (m *Move) Done() <-chan struct{} { return m.done }
+
+// Wait blocks until the move has ended and returns its error.
+func (m *Move) Wait() error {
+	<-m.done
+	return m.err
+}
+
+// Progress is the bytes moved so far, and in all as far as it is known.
+func (m *Move) Progress() (done, total int64) {
+	done = m.moved.Load()
+	if r := m.run.Load(); r != nil {
+		n, _ := r.progress()
+		done += n
+	}
+	return done, m.total.Load()
+}
+
+// Report tells how the move went; it blocks until Done.
+func (m *Move) Report() Report {
+	<-m.done
+	return m.report
+}
+
+// opened notes that bytes can be moved from now on.
+func (m *Move) opened() { m.report.OpenSeconds = time.Since(m.began).Seconds() }
+
+// end settles the move.
+func (m *Move) end(err error) {
+	m.err = err
+	r := &m.report
+	if r.Direction == "" { // nothing was moved by the engine
+		if r.Direction = "load"; r.Op == "write" {
+			r.Direction = "save"
+		}
+	}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	if r.Routes == nil {
+		r.Routes = []transfer.RouteReport{}
+	}
+	if r.Stages == nil {
+		r.Stages = []transfer.StageReport{}
+	}
+	if r.Files == nil {
+		r.Files = []transfer.FileReport{}
+	}
+	if r.Refusals == nil {
+		r.Refusals = []transfer.RefusalReport{}
+	}
+	if r.Notes == nil {
+		r.Notes = []string{}
+	}
+	if r.Limiting == "" {
+		r.Limiting = "none"
+	}
+	close(m.done)
+}
+
+// take makes the engine's report of one transfer the move's own, behind what
+// was refused before it.
+func (m *Move) take(t transfer.Report) {
+	t.Refusals = append(m.report.Refusals, t.Refusals...)
+	t.Notes = append(m.report.Notes, t.Notes...)
+	m.report.Report = t
+}
+
+// refuse notes a faster way that was not open.
+func (m *Move) refuse(r *transfer.RefusalReport) {
+	if r != nil {
+		m.report.Refusals = append(m.report.Refusals, *r)
+	}
+}
+
+// merge adds the report of one of several transfers that make up a move.
+func (m *Move) merge(t *transfer.Report) {
+	r := &m.report.Report
+	if r.Direction == "" {
+		refusals, notes := r.Refusals, r.Notes
+		*r = transfer.Report{Direction: t.Direction, Device: t.Device, Asked: t.Asked, Engine: t.Engine, Limiting: t.Limiting, Refusals: refusals, Notes: notes}
+	}
+	r.Bytes += t.Bytes
+	for _, x := range t.Routes {
+		i := indexOf(r.Routes, func(y transfer.RouteReport) bool { return y.Route == x.Route })
+		if i < 0 {
+			r.Routes = append(r.Routes, x)
+			continue
+		}
+		y := &r.Routes[i]
+		y.Bytes, y.Chunks, y.Span = y.Bytes+x.Bytes, y.Chunks+x.Chunks, y.Span+x.Span
+		y.GBps = units.GBps(y.Bytes, seconds(y.Span))
+	}
+	for _, x := range t.Stages {
+		i := indexOf(r.Stages, func(y transfer.StageReport) bool { return y.Stage == x.Stage })
+		if i < 0 {
+			r.Stages = append(r.Stages, x)
+			continue
+		}
+		y := &r.Stages[i]
+		y.Bytes, y.Busy, y.Span = y.Bytes+x.Bytes, y.Busy+x.Busy, y.Span+x.Span
+		y.GBps = units.GBps(y.Bytes, seconds(y.Span))
+	}
+	if t.ReadReport != nil {
+		if r.ReadReport == nil {
+			r.ReadReport = &transfer.ReadReport{}
+		}
+		r.Wanted, r.Read = r.Wanted+t.Wanted, r.Read+t.Read
+		if r.Wanted > 0 {
+			r.Amplification = float64(r.Read) / float64(r.Wanted)
+		}
+	}
+	if t.Verify != nil {
+		if r.Verify == nil {
+			r.Verify = &transfer.VerifyReport{Algorithm: t.Verify.Algorithm}
+		}
+		v := r.Verify
+		v.Files, v.Blocks, v.Bytes, v.Extra, v.Busy = v.Files+t.Verify.Files, v.Blocks+t.Verify.Blocks, v.Bytes+t.Verify.Bytes, v.Extra+t.Verify.Extra, v.Busy+t.Verify.Busy
+	}
+	if t.CuFile != nil {
+		r.CuFile = t.CuFile
+	}
+	for _, x := range t.Refusals {
+		// A thousand objects are refused for one reason: it is told once.
+		if indexOf(r.Refusals, func(y transfer.RefusalReport) bool { return y.What == x.What && y.Reason == x.Reason }) < 0 {
+			r.Refusals = append(r.Refusals, x)
+		}
+	}
+	for _, n := range t.Notes {
+		if indexOf(r.Notes, func(o string) bool { return o == n }) < 0 && len(r.Notes) < mostNotes {
+			r.Notes = append(r.Notes, n)
+		}
+	}
+}
+
+// mostNotes bounds the notes of a move of many objects.
+const mostNotes = 32
+
+func indexOf[T any](all []T, is func(T) bool) int {
+	for i := range all {
+		if is(all[i]) {
+			return i
+		}
+	}
+	return -1
+}

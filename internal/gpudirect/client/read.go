@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// routeSocket is what bytes take that come inside the door's reply.
+const routeSocket transfer.RouteTaken = "socket"
+
+// check refuses what cannot work before anything is asked.
+func (r *Read) check() error {
+	const op = "read"
+	if err := checkName(op, r.Bucket, r.Key); err != nil {
+		return err
+	}
+	name := urlOf(r.Bucket, r.Key)
+	if r.Off < 0 || r.Size < -1 || r.DstSize < 0 {
+		return errs.New(errs.Invalid, op, name, fmt.Sprintf("%d bytes at offset %d into %d; expected 0 or more, or a size of -1 for all", r.Size, r.Off, r.DstSize))
+	}
+	if r.Dst == 0 && (r.DstSize > 0 || r.Size > 0) {
+		return errs.New(errs.Invalid, op, name, "the destination's address is 0")
+	}
+	if r.Size > r.DstSize {
+		return tooSmall(name, r.Size, r.DstSize)
+	}
+	var err error
+	if r.Route, err = transfer.ParseRoute(string(r.Route)); err != nil {
+		return err
+	}
+	r.Cache, err = transfer.ParseCachePolicy(string(r.Cache))
+	return err
+}
+
+func tooSmall(name string, need, have int64) error {
+	return errs.New(errs.Invalid, "read", name, fmt.Sprintf("%d bytes are to be read and the buffer has %d", need, have)).
+		WithFix("give a larger buffer, or say with the size how much of the object is wanted")
+}
+
+// extent is the range that a read means of an object of size bytes.
+func (r *Read) extent(size int64) (n int64, err error) {
+	name := urlOf(r.Bucket, r.Key)
+	switch n = r.Size; {
+	case r.Off > size:
+		return 0, errs.New(errs.Invalid, "read", name, fmt.Sprintf("offset %d lies behind its end at %d", r.Off, size))
+	case n == -1:
+		n = size - r.Off
+	case n > size-r.Off:
+		return 0, errs.New(errs.Invalid, "read", name, fmt.Sprintf("bytes %d to %d are wanted and it has %d", r.Off, r.Off+n, size))
+	}
+	if n > r.DstSize {
+		return 0, tooSmall(name, n, r.DstSize)
+	}
+	return n, nil
+}
+
+// same fails when an object is not the one that was expected.
+func (r *Read) same(etag string) error {
+	if r.IfETag == "" || r.IfETag == etag {
+		return nil
+	}
+	return errs.New(errs.IO, "read", urlOf(r.Bucket, r.Key), fmt.Sprintf("it was overwritten: its ETag is %s, expected %s", etag, r.IfETag)).WithFix("open it again")
+}
+
+// examiner is a device that can tell whether memory is there.
+type examiner interface {
+	Examine(p device.Ptr, n int64) error
+}
+
+// examine refuses memory that the device says is not the caller's.
+func examine(dev device.Device, op, name string, p device.Ptr, n int64) error {
+	x, ok := dev.(examiner)
+	if !ok || n == 0 {
+		return nil
+	}
+	return errs.Wrap(op, name, x.Examine(p, n))
+}
+
+// verifies says whether a read compares sums.
+func (c *Client) verifies(r *Read) bool {
+	return !c.opt.NoVerify && !r.NoVerify && r.Route != transfer.RouteCuFile
+}
+
+// noteVerify says in the report why nothing was compared.
+func (c *Client) noteVerify(m *Move, r *Read) {
+	if r.Route == transfer.RouteCuFile && !r.NoVerify && !c.opt.NoVerify {
+		m.report.Notes = append(m.report.Notes, "route cufile puts bytes where the CPU does not see them: they were not compared with the server's checksums")
+	}
+}
+
+// StartRead begins to read an object into device memory and returns at once.
+// Arguments that cannot work fail here, everything else fails the move.
+func (c *Client) StartRead(ctx context.Context, r Read) (*Move, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	leave, err := c.enter("read", urlOf(r.Bucket, r.Key))
+	if err != nil {
+		return nil, err
+	}
+	dev, err := c.device(ctx, r.Device)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	m := newMove("read")
+	m.report.Bucket, m.report.Key = r.Bucket, r.Key
+	m.report.Device = deviceReport(dev)
+	m.report.Asked = transfer.Asked{Route: r.Route, Cache: r.Cache}
+	// Through a door that is open, asking takes microseconds: a small object is
+	// here before a goroutine would have begun.
+	if w := c.wayNow(); w != nil && w.door != nil {
+		c.read(ctx, m, r, dev, leave)
+		return c.begun(m), nil
+	}
+	go c.read(ctx, m, r, dev, leave)
+	return c.begun(m), nil
+}
+
+func deviceReport(dev device.Device) transfer.DeviceReport {
+	info := dev.Info()
+	return transfer.DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model}
+}
+
+// read opens the object and moves it, or lets a goroutine wait for the engine.
+func (c *Client) read(ctx context.Context, m *Move, r Read, dev device.Device, leave func()) {
+	t, err := c.begin(ctx, m, &r, dev)
+	if t == nil {
+		m.end(err)
+		leave()
+		return
+	}
+	go func() {
+		defer leave()
+		m.end(c.follow(m, t))
+	}()
+}
+
+// under is a transfer under way and what to do behind it.
+type under struct {
+	t    *transfer.Transfer
+	file *vfs.File
+	door *door // nil: over HTTP
+}
+
+// begin opens the object. It returns nil without an error when everything has been moved already.
+func (c *Client) begin(ctx context.Context, m *Move, r *Read, dev device.Device) (*under, error) {
+	var err error
+	for range 2 {
+		var w *way
+		if w, err = c.find(ctx); err != nil {
+			return nil, err
+		}
+		if w.door == nil {
+			m.refuse(w.refused)
+			return c.beginHTTP(ctx, m, r, dev)
+		}
+		var u *under
+		if u, err = c.beginDoor(ctx, w.door, m, r, dev); err == nil || !w.door.broken.Load() {
+			return u, err
+		}
+	}
+	return nil, err
+}
+
+// beginDoor opens an object through the door and starts its transfer.
+func (c *Client) beginDoor(ctx context.Context, d *door, m *Move, r *Read, dev device.Device) (*under, error) {
+	where := deviceOf(dev)
+	w := want{op: "read", bits: wire.WantBuffered | wire.WantDirect | wire.WantInline, device: where}
+	if c.verifies(r) {
+		w.bits |= wire.WantSums
+	}
+	o, err := d.one(ctx, w, wire.OpenItem{Bucket: r.Bucket, Key: r.Key, Version: r.Version, Off: r.Off, N: c.ask(d, r)})
+	if err != nil {
+		return nil, err
+	}
+	m.report.Via = ViaDoor
+	c.describe(m, &o.item)
+	n, err := r.extent(o.item.Size)
+	if err == nil {
+		err = r.same(o.item.ETag)
+	}
+	if err == nil {
+		err = examine(dev, "read", o.name, r.Dst, n)
+	}
+	if err != nil {
+		o.drop()
+		return nil, err
+	}
+	m.total.Store(n)
+	if o.item.HasInline {
+		return nil, c.deliver(ctx, d, m, r, o, dev, n)
+	}
+	c.noteVerify(m, r)
+	if err := o.prepare(ctx, "read", where, r.Off, n, c.verifies(r)); err != nil {
+		o.drop()
+		return nil, err
+	}
+	return c.start(ctx, d, m, r, o, dev, n)
+}
+
+// ask is how many bytes the Open of a read asks for: no more than one grant has.
+func (c *Client) ask(d *door, r *Read) int64 {
+	if r.Size < 0 {
+		return -1
+	}
+	return min(r.Size, d.settings().MaxTransferSize)
+}
+
+func (c *Client) describe(m *Move, it *wire.OpenedItem) {
+	m.report.Version, m.report.ETag, m.report.Size = it.Version, it.ETag, it.Size
+}
+
+// start gives an opened object to the engine.
+func (c *Client) start(ctx context.Context, d *door, m *Move, r *Read, o *opened, dev device.Device, n int64) (*under, error) {
+	f, err := o.file()
+	if err != nil {
+		return nil, err
+	}
+	req := transfer.Request{Device: dev, Files: []*vfs.File{f}, Route: r.Route, Cache: r.Cache, Stream: r.Stream, HasStream: r.HasStream}
+	if o.sums != nil {
+		req.Verify = []*checksum.Sums{o.sums}
+	}
+	req.NoP2P = !d.settings().P2P
+	return c.launch(ctx, m, r, req, dev, n, d)
+}
+
+// launch starts the transfer of a read of one file.
+func (c *Client) launch(ctx context.Context, m *Move, r *Read, req transfer.Request, dev device.Device, n int64, d *door) (*under, error) {
+	f := req.Files[0]
+	req.Seen = []bool{seen(f)}
+	if n > 0 {
+		req.Segments = []transfer.Segment{{Off: r.Off, Len: n, Dst: r.Dst}}
+	} else {
+		req.Route = transfer.RouteAuto // there is nothing to route
+	}
+	if err := c.addPeers(ctx, &req, r, n); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	m.opened()
+	t, err := c.opt.Engine.Start(ctx, req)
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	m.runs(t.Progress)
+	return &under{t: t, file: f, door: d}, nil
+}
+
+// follow waits for a transfer and tells of it.
+func (c *Client) follow(m *Move, u *under) error {
+	err := u.t.Err()
+	rep := u.t.Report()
+	m.take(rep)
+	remember(u.file, rep.Asked.Cache, &rep)
+	n, _ := u.t.Progress()
+	m.moved.Store(n)
+	m.runs(nil)
+	c.counts.bytesRead.Add(n)
+	if u.door != nil {
+		c.counts.doorReads.Add(1)
+		u.door.countReport(&m.report.Report, false)
+	} else {
+		c.counts.httpReads.Add(1)
+		m.report.Network = networkReport(u.file)
+	}
+	_ = u.file.Close() // only read from
+	return err
+}
+
+// deliver moves content that came inside the reply.
+func (c *Client) deliver(ctx context.Context, d *door, m *Move, r *Read, o *opened, dev device.Device, n int64) error {
+	verify := !c.opt.NoVerify && !r.NoVerify
+	data, err := o.inline(verify)
+	o.drop()
+	if err != nil {
+		return err
+	}
+	m.opened()
+	began := time.Now()
+	if err := c.place(ctx, r, dev, data[r.Off:r.Off+n]); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	m.report.Inline = true
+	m.moved.Store(n)
+	t := inlineReport(dev, r, n, took)
+	if verify {
+		t.Verify = &transfer.VerifyReport{Algorithm: "crc64nvme", Files: 1, Blocks: 1, Bytes: int64(len(data))}
+	}
+	m.take(t)
+	c.counts.inlineReads.Add(1)
+	c.counts.bytesRead.Add(n)
+	d.count(movedBy{false, t.Device.ID, string(routeSocket), "total"}, n, took)
+	return nil
+}
+
+// place delivers a few bytes to a device and to its peers.
+func (c *Client) place(ctx context.Context, r *Read, dev device.Device, data []byte) error {
+	var streams []uint64
+	if r.HasStream {
+		streams = []uint64{r.Stream}
+	}
+	if err := c.opt.Engine.Deliver(ctx, dev, r.Dst, data, streams...); err != nil {
+		return errs.Wrap("read", urlOf(r.Bucket, r.Key), err)
+	}
+	for _, p := range r.Peers {
+		peer, err := c.device(ctx, p.Device)
+		if err != nil {
+			return err
+		}
+		if err := examine(peer, "read", urlOf(r.Bucket, r.Key), p.Dst, int64(len(data))); err != nil {
+			return err
+		}
+		if err := c.opt.Engine.Deliver(ctx, peer, p.Dst, data); err != nil {
+			return errs.Wrap("read", urlOf(r.Bucket, r.Key), err)
+		}
+	}
+	return nil
+}
+
+// inlineReport is the engine's report for bytes that came inside the reply.
+func inlineReport(dev device.Device, r *Read, n int64, took time.Duration) transfer.Report {
+	return smallReport(dev, r, n, took, routeSocket, "round trip to the door", "the object lies with the server's metadata and came inside the door's reply")
+}
+
+// smallReport is the engine's report for bytes that it only handed on.
+func smallReport(dev device.Device, r *Read, n int64, took time.Duration, route transfer.RouteTaken, limit, note string) transfer.Report {
+	t := transfer.Report{Direction: "load", Device: deviceReport(dev), Asked: transfer.Asked{Route: r.Route, Cache: r.Cache}, Bytes: n, Seconds: took.Seconds(),
+		GBps: units.GBps(n, took), ReadReport: &transfer.ReadReport{Wanted: n, Read: n},
+		Stages:   []transfer.StageReport{{Stage: "deliver", Busy: took.Seconds(), Span: took.Seconds(), Bytes: n, GBps: units.GBps(n, took)}},
+		Limiting: limit, Engine: transfer.EngineReport{IO: "unused", StagingState: "unused"}, Notes: []string{note}}
+	if n > 0 {
+		t.Amplification = 1
+		t.Routes = []transfer.RouteReport{{Route: route, Bytes: n, Chunks: 1, Span: took.Seconds(), GBps: units.GBps(n, took)}}
+	}
+	if t.Device.Kind == device.Host {
+		t.Notes = append(t.Notes, "the device is host memory: no GPU took part")
+	}
+	return t
+}

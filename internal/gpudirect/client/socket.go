@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+)
+
+// socket is one packet connection to a door. Its calls block in the kernel: a
+// thread that waits there is woken in half the time that the runtime's poller
+// takes, and an open is a few microseconds of work.
+type socket struct {
+	fd  int
+	in  []byte
+	oob []byte
+}
+
+// slice is how long one receive waits before it looks up.
+const slice = 200 * time.Millisecond
+
+// spin is how long a receive asks again and again before it sleeps: most
+// answers are here sooner than a thread that sleeps would be woken.
+const spin = 50 * time.Microsecond
+
+// longestPath is what fits into a socket's address.
+const longestPath = 107
+
+// dial connects to the socket at path.
+func dial(path string, patience time.Duration) (*socket, error) {
+	const op = "connect to door"
+	if len(path) > longestPath {
+		return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("the path has %d bytes, expected at most %d", len(path), longestPath)).
+			WithFix("set gpudirect.socket of the server to a shorter path")
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, errs.Wrap(op, path, err)
+	}
+	s := &socket{fd: fd}
+	wait := unix.NsecToTimeval(patience.Nanoseconds())
+	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait)
+	if err == nil {
+		look := unix.NsecToTimeval(slice.Nanoseconds())
+		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &look)
+	}
+	if err == nil {
+		// A message and its reply are at most 128 KiB and must fit as a whole.
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 2*wire.MaxMessage)
+	}
+	for err == nil {
+		if err = unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != unix.EINTR {
+			break
+		}
+		err = nil
+	}
+	if err != nil {
+		s.close()
+		e := &errs.Error{Kind: errs.KindOf(err), Op: op, Name: path, Err: err}
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			e.Kind, e.Fix = errs.NotFound, "run the client on the server's host and give it the directory of the socket, or set its door to the path under which the socket is mounted"
+		case errors.Is(err, unix.ECONNREFUSED):
+			e.Kind, e.Fix = errs.IO, "no server listens there: start it, with gpudirect.enabled"
+		case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+			e.Kind, e.Fix = errs.Permission, "let this user pass through the directory of the socket, or set gpudirect.socket of the server to a path that it can reach"
+		case errors.Is(err, unix.EPROTOTYPE):
+			e.Kind, e.Fix = errs.Invalid, "this is another kind of socket: name that of gpudirect.socket"
+		}
+		return nil, e
+	}
+	s.in, s.oob = make([]byte, wire.MaxMessage+1), make([]byte, unix.CmsgSpace(4*wire.MaxDescriptors))
+	return s, nil
+}
+
+// send sends one packet.
+func (s *socket) send(b []byte) error {
+	for {
+		_, err := unix.SendmsgN(s.fd, b, nil, nil, unix.MSG_NOSIGNAL)
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// errSlow is returned by receive when a slice of time has passed.
+var errSlow = errors.New("nothing came yet")
+
+// receive waits for a packet, at most for a slice of time. The packet is valid
+// until the next call; the descriptors are the caller's.
+func (s *socket) receive() (b []byte, fds []int, err error) {
+	var n, oobn, flags int
+	how := unix.MSG_CMSG_CLOEXEC | unix.MSG_DONTWAIT
+	for began := time.Now(); ; {
+		n, oobn, flags, _, err = unix.Recvmsg(s.fd, s.in, s.oob, how)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN && how&unix.MSG_DONTWAIT != 0:
+			if time.Since(began) > spin {
+				how &^= unix.MSG_DONTWAIT
+			}
+			continue
+		}
+		break
+	}
+	switch {
+	case err == unix.EAGAIN:
+		return nil, nil, errSlow
+	case err != nil:
+		return nil, nil, err
+	}
+	if oobn > 0 {
+		if fds, err = descriptorsOf(s.oob[:oobn]); err != nil {
+			return nil, nil, err
+		}
+	}
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		closeAll(fds)
+		if flags&unix.MSG_CTRUNC != 0 {
+			return nil, nil, errs.New(errs.IO, "receive", "descriptors", "some did not fit into this process").WithFix("raise the limit of open files (ulimit -n), or read fewer objects at once")
+		}
+		return nil, nil, errs.New(errs.Invalid, "receive", "a packet", fmt.Sprintf("is longer than %d bytes", wire.MaxMessage))
+	}
+	if n == 0 {
+		closeAll(fds)
+		return nil, nil, io.EOF
+	}
+	return s.in[:n], fds, nil
+}
+
+// descriptorsOf takes the descriptors out of control messages.
+func descriptorsOf(oob []byte) ([]int, error) {
+	all, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var out []int
+	for i := range all {
+		if all[i].Header.Level != unix.SOL_SOCKET || all[i].Header.Type != unix.SCM_RIGHTS {
+			continue
+		}
+		fds, err := unix.ParseUnixRights(&all[i])
+		if err != nil {
+			closeAll(out)
+			return nil, err
+		}
+		out = append(out, fds...)
+	}
+	return out, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			_ = unix.Close(fd) // only read from, or given up
+		}
+	}
+}
+
+func (s *socket) close() {
+	if s.fd >= 0 {
+		_ = unix.Close(s.fd)
+		s.fd = -1
+	}
+}

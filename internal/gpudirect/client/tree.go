@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// Tree is a bucket's objects as files, by key: those of the door where it is
+// open, else over HTTP. Its files are closed before the client.
+type Tree struct {
+	c      *Client
+	bucket string
+	device string
+
+	mu   sync.Mutex
+	sums map[*vfs.File]*checksum.Sums // of files that came through the door
+}
+
+// Tree gives a bucket's objects as files that are going to be loaded to a device; empty: the client's.
+func (c *Client) Tree(bucket, device string) *Tree {
+	return &Tree{c: c, bucket: bucket, device: device, sums: map[*vfs.File]*checksum.Sums{}}
+}
+
+// Shown is what messages call a key.
+func (t *Tree) Shown(key string) string { return urlOf(t.bucket, key) }
+
+// Refusals tell why the objects are not reached through the door; none: they are.
+func (t *Tree) Refusals(ctx context.Context) ([]transfer.RefusalReport, error) {
+	leave, err := t.c.enter("open", urlOf(t.bucket, ""))
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	w, err := t.c.find(ctx)
+	if err != nil || w.refused == nil {
+		return nil, err
+	}
+	return []transfer.RefusalReport{*w.refused}, nil
+}
+
+// Open opens an object; closing the file lets go of it.
+func (t *Tree) Open(ctx context.Context, key string) (*vfs.File, error) {
+	const op = "open"
+	if err := checkName(op, t.bucket, key); err != nil {
+		return nil, err
+	}
+	leave, err := t.c.enter(op, urlOf(t.bucket, key))
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	for try := 0; ; try++ {
+		w, err := t.c.find(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if w.door == nil {
+			return t.c.network.open(ctx, t.bucket, key)
+		}
+		f, err := t.open(ctx, w.door, key)
+		if err != nil && w.door.broken.Load() && try == 0 {
+			continue
+		}
+		return f, err
+	}
+}
+
+// open opens an object through the door, with the sums of all its blocks.
+func (t *Tree) open(ctx context.Context, d *door, key string) (*vfs.File, error) {
+	const op = "open"
+	dev, err := t.c.device(ctx, t.device)
+	if err != nil {
+		return nil, err
+	}
+	where := deviceOf(dev)
+	// Not inline: a header is read from it like from any file.
+	o, err := d.one(ctx, want{op: op, bits: wire.WantBuffered | wire.WantDirect | wire.WantSums, device: where}, wire.OpenItem{Bucket: t.bucket, Key: key, N: -1})
+	if err != nil {
+		return nil, err
+	}
+	if err := o.prepare(ctx, op, where, 0, o.item.Size, true); err != nil {
+		o.drop()
+		return nil, err
+	}
+	sums := o.sums
+	f, err := o.file()
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sums[f] = sums
+	return f, nil
+}
+
+// maxSidecar bounds a FILE.crc64nvme that is read over HTTP: a file of 8 TiB has one of 64 MiB.
+const maxSidecar = 64<<20 + 64
+
+// Sums are those that the blocks of a file, which Open gave, are compared with:
+// the server's own through the door; over HTTP, which has no sums of blocks,
+// those of an object KEY.crc64nvme beside it. Kind NotFound where there is none.
+func (t *Tree) Sums(ctx context.Context, key string, f *vfs.File) (*checksum.Sums, error) {
+	t.mu.Lock()
+	s := t.sums[f]
+	t.mu.Unlock()
+	if s != nil {
+		return s, nil
+	}
+	name := urlOf(t.bucket, key)
+	b, err := t.ReadAll(ctx, checksum.Path(key), maxSidecar)
+	if errs.Is(err, errs.NotFound) {
+		return nil, errs.New(errs.NotFound, "verify", name, "has no checksums: "+checksum.Path(name)+" does not exist, and over HTTP a server tells no sums of blocks").
+			WithFix("copy the FILE.crc64nvme beside the file too, or load through the door, which has them")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s, err = checksum.Parse(checksum.Path(name), b); err != nil {
+		return nil, err
+	}
+	return s, s.CheckSize(name, f.Size())
+}
+
+// mostNames bounds what a folder of a bucket may hold.
+const mostNames = 100_000
+
+// Names lists the names below dir, one level deep.
+func (t *Tree) Names(ctx context.Context, dir string) ([]string, error) {
+	if dir != "" && !strings.HasSuffix(dir, "/") {
+		dir += "/"
+	}
+	var out []string
+	for l := (List{Bucket: t.bucket, Prefix: dir, Delimiter: "/"}); ; {
+		p, err := t.c.List(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range p.Objects {
+			if name := strings.TrimPrefix(o.Key, dir); name != "" {
+				out = append(out, name)
+			}
+		}
+		if len(out) > mostNames {
+			return nil, errs.New(errs.Unsupported, "list", urlOf(t.bucket, dir), fmt.Sprintf("it holds more than %d objects", mostNames))
+		}
+		if l.After = p.Next; !p.Truncated || p.Next == "" {
+			return out, nil
+		}
+	}
+}
+
+// ReadAll reads a whole object of at most limit bytes.
+func (t *Tree) ReadAll(ctx context.Context, key string, limit int64) ([]byte, error) {
+	const op = "read"
+	leave, err := t.c.enter(op, urlOf(t.bucket, key))
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	for try := 0; ; try++ {
+		w, err := t.c.find(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if w.door == nil {
+			return t.c.network.readAll(ctx, t.bucket, key, limit)
+		}
+		b, err := w.door.readAll(ctx, t.bucket, key, limit)
+		if err != nil && w.door.broken.Load() && try == 0 {
+			continue
+		}
+		return b, err
+	}
+}
+
+func (d *door) readAll(ctx context.Context, bucket, key string, limit int64) ([]byte, error) {
+	const op = "read"
+	host := wire.Device{Index: -1}
+	o, err := d.one(ctx, want{op: op, bits: wire.WantBuffered | wire.WantInline | wire.WantSums, device: host}, wire.OpenItem{Bucket: bucket, Key: key, N: -1})
+	if err != nil {
+		return nil, err
+	}
+	if o.item.Size > limit {
+		o.drop()
+		return nil, errs.New(errs.Invalid, op, o.name, fmt.Sprintf("has %d bytes, expected at most %d", o.item.Size, limit))
+	}
+	if o.item.HasInline {
+		b, err := o.inline(true)
+		o.drop()
+		return b, err
+	}
+	if err := o.prepare(ctx, op, host, 0, o.item.Size, true); err != nil {
+		o.drop()
+		return nil, err
+	}
+	sums := o.sums
+	f, err := o.file()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, f.Size())
+	if _, err := f.ReadAt(b, 0); err != nil {
+		return nil, err
+	}
+	for i, want := range sums.Blocks {
+		off, n := sums.Extent(int64(i))
+		if got := checksum.Of(b[off : off+n]); got != want {
+			return nil, errs.New(errs.Corrupt, "verify", o.name, fmt.Sprintf("bytes %d to %d differ from the checksum that the server keeps: theirs is %016x, expected %016x", off, off+n, got, want)).
+				WithFix("read it again; if it differs again, the object is damaged on the server: store it anew from a good copy")
+		}
+	}
+	return b, nil
+}

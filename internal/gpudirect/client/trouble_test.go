@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+)
+
+// between stands between clients and the door and passes every packet on, with
+// its descriptors, unless see says that the connection ends there.
+func (r *rig) between(see func(fromClient bool, h wire.Type) (end bool)) string {
+	r.t.Helper()
+	path := filepath.Join(r.t.TempDir(), "between.sock")
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = l.Close() })
+	pass := func(from, to *net.UnixConn, fromClient bool) {
+		defer from.Close()
+		defer to.Close()
+		b, oob := make([]byte, wire.MaxMessage), make([]byte, unix.CmsgSpace(4*wire.MaxDescriptors))
+		for {
+			n, k, _, _, err := from.ReadMsgUnix(b, oob)
+			if err != nil || n == 0 {
+				return
+			}
+			end := see(fromClient, wire.Type(b[0]))
+			if !end {
+				_, _, err = to.WriteMsgUnix(b[:n], oob[:k], nil)
+			}
+			if k > 0 {
+				fds, _ := descriptorsOf(oob[:k])
+				closeAll(fds)
+			}
+			if end || err != nil {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			up, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: r.socket, Net: "unixpacket"})
+			if err != nil {
+				_ = c.Close()
+				continue
+			}
+			go pass(c, up, true)
+			go pass(up, c, false)
+		}
+	}()
+	return path
+}
+
+func TestConnectionLostInMidCommit(t *testing.T) {
+	r := newRig(t, false)
+	for name, x := range map[string]struct {
+		cut  func(fromClient bool, h wire.Type) bool
+		may  bool // the error must say that the object may be there
+		done bool // it is
+	}{
+		"before the commit": {func(c bool, h wire.Type) bool { return c && h == wire.TypeMove }, false, false},
+		"at the commit":     {func(c bool, h wire.Type) bool { return c && h == wire.TypeCommit }, true, false},
+		"before its answer": {func(c bool, h wire.Type) bool { return !c && h == wire.TypeCommitted }, true, true},
+	} {
+		c := r.client(func(o *Options) { o.Door = r.between(x.cut) })
+		key := strings.ReplaceAll(name, " ", "-")
+		data := content(4, 100000)
+		_, err := r.write(c, Write{Key: key}, data)
+		if !errs.Is(err, errs.IO) || strings.Contains(err.Error(), "may have been written") != x.may || errs.FixOf(err) == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+		got, _, err := r.get(key)
+		if x.done && (err != nil || !bytes.Equal(got, data)) || !x.done && !errs.Is(err, errs.NotFound) {
+			t.Errorf("%s: the object: %v", name, err)
+		}
+	}
+	r.trace()
+}
+
+func TestConnectionLostWhileReading(t *testing.T) {
+	r := newRig(t, false)
+	data := content(4, 5<<20)
+	r.put("k", data)
+	for _, at := range []wire.Type{wire.TypeChallenge, wire.TypeGreeting, wire.TypeOpened, wire.TypeSumsReply, wire.TypeAck} {
+		var cut atomic.Bool
+		cut.Store(true)
+		c := r.client(func(o *Options) {
+			o.Door = r.between(func(fromClient bool, h wire.Type) bool { return cut.Load() && !fromClient && h == at })
+		})
+		_, _, err := r.read(c, Read{Key: "k", Size: -1}, len(data))
+		if at == wire.TypeSumsReply {
+			continue // all sums came with the first answer
+		}
+		if err == nil || errs.FixOf(err) == "" && at != wire.TypeChallenge && at != wire.TypeGreeting {
+			t.Errorf("cut at %s: %v", at, err)
+		}
+		cut.Store(false)
+		if got, _, err := r.read(c, Read{Key: "k", Size: -1}, len(data)); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("after a cut at %s: %v", at, err)
+		}
+	}
+	r.trace()
+}
+
+func TestDamageIsFoundAndNamed(t *testing.T) {
+	r := newRig(t, true)
+	data := content(8, 3<<20+100)
+	r.put("k", data)
+	var found string
+	err := filepath.WalkDir(filepath.Dir(r.socket)+"/data", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		if i, err := e.Info(); err == nil && i.Size() >= int64(len(data)) && i.Size() < int64(len(data))+8192 {
+			found = path
+		}
+		return nil
+	})
+	if err != nil || found == "" {
+		t.Fatalf("the object's file was not found: %v", err)
+	}
+	f, err := os.OpenFile(found, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{data[2<<20] ^ 1}, 2<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := r.client()
+	for _, id := range []string{"host", "cuda:0"} {
+		_, rep, err := r.read(c, Read{Key: "k", Size: -1, Device: id}, len(data))
+		if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "s3://b/k") || !strings.Contains(err.Error(), "bytes 2097152 to 3145728") || strings.Contains(err.Error(), "crc64nvme") || rep.Error == "" {
+			t.Errorf("%s: %v", id, err)
+		}
+		// The blocks before it are as they should be.
+		if got, _, err := r.read(c, Read{Key: "k", Size: 2 << 20, Device: id}, 2<<20); err != nil || !bytes.Equal(got, data[:2<<20]) {
+			t.Errorf("%s: %v", id, err)
+		}
+		if _, _, err := r.read(c, Read{Key: "k", Size: -1, Device: id, NoVerify: true}, len(data)); err != nil {
+			t.Errorf("%s, not verified: %v", id, err)
+		}
+	}
+	r.trace()
+}
+
+func TestDeviceThatIsNotAllowed(t *testing.T) {
+	r := newRig(t, true, func(r *rig) { r.settings.Devices = []int{1} })
+	data := content(8, 100000)
+	r.put("k", data)
+	c := r.client()
+	if got, _, err := r.read(c, Read{Key: "k", Size: -1, Device: "cuda:1"}, len(data)); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("cuda:1: %v", err)
+	}
+	if _, _, err := r.read(c, Read{Key: "k", Size: -1, Device: "cuda:0"}, len(data)); err == nil || codeOf(err) != wire.CodeDeviceNotAllowed || !strings.Contains(err.Error(), "s3://b/k") {
+		t.Errorf("cuda:0: %v", err)
+	}
+	if _, err := r.write(c, Write{Key: "w", Device: "cuda:0"}, data); codeOf(err) != wire.CodeDeviceNotAllowed {
+		t.Errorf("write from cuda:0: %v", err)
+	}
+	if _, _, err := r.read(c, Read{Key: "k", Size: -1, Device: "host"}, len(data)); err != nil {
+		t.Errorf("host: %v", err)
+	}
+}
+
+func TestHandlesAreKeptAlive(t *testing.T) {
+	r := newRig(t, false, func(r *rig) { r.limits.Idle = 200 * time.Millisecond })
+	data := content(8, 100000)
+	r.put("k", data)
+	c := r.client()
+	f, err := c.Tree("b", "host").Open(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := func() *conn {
+		d := c.way.Load().door
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for _, x := range d.conns {
+			if x.held.Load() > 0 {
+				return x
+			}
+		}
+		t.Fatal("no connection holds the object any more")
+		return nil
+	}()
+	for range 8 { // twice the time after which the server would have ended it
+		before := held.used.Load()
+		eventually(t, "a ping", func() bool { return held.used.Load() > before })
+	}
+	if s := r.door.Stats(); s.Handles != 1 || held.dead.Load() {
+		t.Errorf("%d handles, dead %v", s.Handles, held.dead.Load())
+	}
+	got := make([]byte, len(data))
+	if _, err := f.ReadAt(got, 0); err != nil || !bytes.Equal(got, data) {
+		t.Error(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	r.trace()
+	eventually(t, "the silent connection is ended", func() bool { return r.door.Stats().Connections == 0 })
+	if got, _, err := r.read(c, Read{Key: "k", Size: -1}, len(data)); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("after that: %v", err)
+	}
+}
+
+func TestDoorThatIsNotThere(t *testing.T) {
+	r := newRig(t, false)
+	var said atomic.Pointer[string]
+	say := func(s string) { said.Store(&s) }
+	say("")
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		answer := *said.Load()
+		if q.URL.Path != discoveryPath || answer == "" {
+			http.Error(w, "<Error><Code>NoSuchKey</Code><Message>no such key</Message></Error>", http.StatusNotFound)
+			return
+		}
+		fmt.Fprint(w, answer)
+	}))
+	defer s.Close()
+	for name, x := range map[string]struct{ answer, reason, fix string }{
+		"another server":   {"", "404", "none needed"},
+		"off":              {`{"version":1,"enabled":false,"reason":"gpudirect.enabled is false","fix":"set it"}`, "gpudirect.enabled is false", "set it"},
+		"another host":     {`{"version":1,"enabled":true,"socket":"/no/such/door.sock","store":"x"}`, "no such file", "server's host"},
+		"another store":    {fmt.Sprintf(`{"version":1,"enabled":true,"socket":%q,"store":"another"}`, r.socket), `behind the socket is the store "store-under-test"`, "gpudirect.socket of its own"},
+		"a relative path":  {`{"version":1,"enabled":true,"socket":"door.sock","store":"x"}`, "absolute path", ""},
+		"not our language": {"<html>", "not what a NebulaIO server says", "none needed"},
+	} {
+		say(x.answer)
+		c := r.client(func(o *Options) { o.Endpoint, o.Door = s.URL, "auto" })
+		st := c.Status(t.Context())
+		if st.Door != "" || st.Refusal == nil || !strings.Contains(st.Refusal.Reason, x.reason) || !strings.Contains(st.Refusal.Fix, x.fix) || strings.Contains(st.Refusal.Reason, "(fix:") {
+			t.Errorf("%s: %+v", name, st.Refusal)
+		}
+		_, rep, err := r.read(c, Read{Key: "k", Size: -1}, 10)
+		if !errs.Is(err, errs.NotFound) || rep.Via != ViaHTTP || len(rep.Refusals) != 1 || rep.Refusals[0].What != "door" {
+			t.Errorf("%s: read: %v, %+v", name, err, rep)
+		}
+		must := r.client(func(o *Options) { o.Endpoint, o.Door = s.URL, "require" })
+		if _, _, err := r.read(must, Read{Key: "k", Size: -1}, 10); err == nil || !strings.Contains(err.Error(), x.reason) {
+			t.Errorf("%s: required: %v", name, err)
+		}
+	}
+	say(fmt.Sprintf(`{"version":1,"enabled":true,"socket":%q,"store":%q}`, r.socket, testStore))
+	data := content(1, 10)
+	r.put("k", data)
+	c := r.client(func(o *Options) { o.Endpoint, o.Door = s.URL, "auto" })
+	if got, rep, err := r.read(c, Read{Key: "k", Size: -1}, 10); err != nil || !bytes.Equal(got, data) || rep.Via != ViaDoor {
+		t.Errorf("where it is: %v", err)
+	}
+	for name, change := range map[string]func(*Options){
+		"a wrong secret": func(o *Options) { o.SecretKey = "another-secret-entirely" },
+		"a wrong key":    func(o *Options) { o.AccessKey = "nobody" },
+	} {
+		c := r.client(func(o *Options) { o.Endpoint, o.Door = s.URL, "auto"; change(o) })
+		if _, _, err := r.read(c, Read{Key: "k", Size: -1}, 10); !errs.Is(err, errs.Permission) || codeOf(err) != wire.CodeAccessDenied {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	anybody := r.client(func(o *Options) { o.Endpoint, o.Door, o.AccessKey, o.SecretKey = s.URL, "auto", "", "" })
+	if st := anybody.Status(t.Context()); st.Refusal == nil || !strings.Contains(st.Refusal.Reason, "anonymous") {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestCancelledContextAsksNothing(t *testing.T) {
+	r := newRig(t, false)
+	r.put("k", content(1, 10))
+	c := r.client()
+	if _, _, err := r.read(c, Read{Key: "k", Size: -1}, 10); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	mem := r.alloc("host", 10)
+	m, err := c.StartRead(ctx, Read{Bucket: "b", Key: "k", Size: -1, Dst: mem.ptr(), DstSize: 10})
+	if err == nil {
+		err = m.Wait()
+	}
+	if !errs.Is(err, errs.Cancelled) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// check refuses what cannot work, and settles sources and the device that the
+// door is told of.
+func (w *Write) check(ctx context.Context, c *Client) (device.Device, error) {
+	const op = "write"
+	if err := checkName(op, w.Bucket, w.Key); err != nil {
+		return nil, err
+	}
+	name := urlOf(w.Bucket, w.Key)
+	if w.Size < 0 {
+		return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("%d bytes; expected 0 or more", w.Size))
+	}
+	var err error
+	if w.Route, err = transfer.ParseRoute(string(w.Route)); err != nil {
+		return nil, err
+	}
+	if w.Sources == nil {
+		if w.Src == 0 && w.Size > 0 {
+			return nil, errs.New(errs.Invalid, op, name, "the source's address is 0")
+		}
+		dev, err := c.device(ctx, w.Device)
+		if err != nil {
+			return nil, err
+		}
+		w.Sources = []transfer.Source{{Len: w.Size, Device: dev, Ptr: w.Src}}
+		if w.HasStream {
+			w.Streams = map[device.Device]uint64{dev: w.Stream}
+		}
+	}
+	var first device.Device
+	w.Size = 0
+	for i := range w.Sources {
+		s := &w.Sources[i]
+		w.Size += s.Len
+		if s.Device == nil {
+			continue
+		}
+		if err := examine(s.Device, op, name, s.Ptr, s.Len); err != nil {
+			return nil, err
+		}
+		if first == nil || first.Info().Kind == device.Host {
+			first = s.Device
+		}
+	}
+	if first != nil {
+		return first, nil
+	}
+	return c.opt.Devices.Open(ctx, string(device.Host))
+}
+
+// StartWrite begins to write an object from device memory and returns at once.
+// Arguments that cannot work fail here, everything else fails the move.
+func (c *Client) StartWrite(ctx context.Context, w Write) (*Move, error) {
+	leave, err := c.enter("write", urlOf(w.Bucket, w.Key))
+	if err != nil {
+		return nil, err
+	}
+	dev, err := w.check(ctx, c)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	m := newMove("write")
+	m.report.Bucket, m.report.Key, m.report.Size = w.Bucket, w.Key, w.Size
+	m.report.Device, m.report.Asked = deviceReport(dev), transfer.Asked{Route: w.Route}
+	m.total.Store(w.Size)
+	go func() {
+		defer leave()
+		m.end(c.write(ctx, m, &w, dev))
+	}()
+	return c.begun(m), nil
+}
+
+// write goes through the door where that takes writes, else over HTTP.
+func (c *Client) write(ctx context.Context, m *Move, w *Write, dev device.Device) error {
+	var err error
+	for range 2 {
+		var to *way
+		if to, err = c.find(ctx); err != nil {
+			return err
+		}
+		if to.door == nil {
+			m.refuse(to.refused)
+			return c.writeHTTP(ctx, m, w, dev)
+		}
+		var no error // why the door does not take it
+		if g := to.door.settings(); !g.Writes {
+			no = errs.New(errs.Unsupported, "write", urlOf(w.Bucket, w.Key), g.WritesWhy)
+		} else {
+			var begun bool
+			begun, err = c.writeDoor(ctx, to.door, m, w, dev)
+			switch {
+			case !begun && errs.Is(err, errs.Unsupported):
+				no = err
+			case !begun && err != nil && to.door.broken.Load():
+				continue
+			default:
+				return err
+			}
+		}
+		if c.opt.Door != doorAuto {
+			return no
+		}
+		m.refuse(&transfer.RefusalReport{What: "door", On: to.door.path, Reason: reason(no), Fix: errs.FixOf(no)})
+		return c.writeHTTP(ctx, m, w, dev)
+	}
+	return err
+}
+
+// draft is a file that the door has made for an object to come.
+type draft struct {
+	d     *door
+	c     *conn
+	id    uint64
+	name  string
+	fds   [2]int
+	reply wire.Created
+}
+
+// create asks the door for a file to write into.
+func (d *door) create(ctx context.Context, w *Write, dev device.Device) (*draft, error) {
+	const op = "write"
+	name := urlOf(w.Bucket, w.Key)
+	req := &wire.Create{Bucket: w.Bucket, Key: w.Key, Size: w.Size, Device: deviceOf(dev), Want: wire.WantBuffered | wire.WantDirect,
+		ContentType: w.ContentType, IfMatch: w.IfMatch, IfNoneMatch: w.IfNoneMatch}
+	for k, v := range w.Metadata {
+		req.Metadata = append(req.Metadata, wire.Pair{Name: k, Value: v})
+	}
+	sort.Slice(req.Metadata, func(i, j int) bool { return req.Metadata[i].Name < req.Metadata[j].Name })
+	f := &draft{d: d, name: name, fds: [2]int{-1, -1}}
+	var err error
+	f.c, err = d.ask(ctx, asking{op: op, name: name, req: req, each: func(m wire.Message, fds []int) error {
+		r, ok := m.(*wire.Created)
+		if !ok {
+			closeAll(fds)
+			return unexpected(m, "Created")
+		}
+		f.id, f.reply = r.Handle, *r
+		for k, bit := range [...]uint8{wire.WantBuffered, wire.WantDirect} {
+			if r.Has&bit != 0 && len(fds) > 0 {
+				f.fds[k], fds = fds[0], fds[1:]
+			}
+		}
+		closeAll(fds)
+		return nil
+	}})
+	if err != nil {
+		closeAll(f.fds[:])
+		return nil, err
+	}
+	f.c.drafts.Add(1)
+	return f, nil
+}
+
+// abort ends the draft without a trace, best effort: with its connection the
+// server ends it too.
+func (f *draft) abort() {
+	closeAll(f.fds[:])
+	f.fds = [2]int{-1, -1}
+	_ = f.d.askOn(context.WithoutCancel(context.Background()), f.c, asking{op: "abort", name: f.name, req: &wire.Abort{Handle: f.id}, stay: true})
+	f.c.drafts.Add(-1)
+}
+
+// grant asks for the ranges that will be written, each within what one transfer may have.
+func (f *draft) grant(ctx context.Context, dev device.Device, size int64) error {
+	step := f.d.settings().MaxTransferSize
+	if step <= 0 {
+		return errs.New(errs.Invalid, "read door message", "Greeting", fmt.Sprintf("max_transfer_size is %d, expected more than 0", step))
+	}
+	for at := int64(0); at < size; {
+		m := &wire.Move{Handle: f.id, Device: deviceOf(dev)}
+		for at < size && len(m.Ranges) < wire.MaxRanges {
+			k := min(step, size-at)
+			m.Ranges = append(m.Ranges, wire.Range{Off: at, N: k})
+			at += k
+		}
+		if err := f.d.askOn(ctx, f.c, asking{op: "write", name: f.name, req: m, each: wantAck}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writerPatience is how long a library may take to let go of a descriptor that was closed.
+const (
+	writerPatience = 2 * time.Second
+	writerPause    = 2 * time.Millisecond
+)
+
+// commit publishes the draft, whose descriptors are closed.
+func (f *draft) commit(sums *checksum.Sums) (wire.Committed, error) {
+	// From here on the outcome must be known: an ended context does not stop it.
+	ctx := context.WithoutCancel(context.Background())
+	c := &wire.Commit{Handle: f.id, Size: sums.Size}
+	join := checksum.NewJoiner()
+	for i, sum := range sums.Blocks {
+		_, n := sums.Extent(int64(i))
+		c.CRC64 = join.After(c.CRC64, n) ^ sum
+	}
+	rest := sums.Blocks
+	for ; len(rest) > wire.MaxSums; rest = rest[wire.MaxSums:] {
+		a := &wire.AddSums{Handle: f.id, First: c.First, Sums: rest[:wire.MaxSums]}
+		if err := f.d.askOn(ctx, f.c, asking{op: "commit", name: f.name, req: a, each: wantAck, stay: true}); err != nil {
+			return wire.Committed{}, err
+		}
+		c.First += wire.MaxSums
+	}
+	c.Sums = rest
+	var done wire.Committed
+	for began, pause := time.Now(), writerPause; ; pause = min(2*pause, 100*time.Millisecond) {
+		sent := false
+		err := f.d.askOn(ctx, f.c, asking{op: "commit", name: f.name, req: c, patience: commitPatience, stay: true, sent: func() { sent = true }, each: func(m wire.Message, fds []int) error {
+			closeAll(fds)
+			r, ok := m.(*wire.Committed)
+			if !ok {
+				return unexpected(m, "Committed")
+			}
+			done = *r
+			return nil
+		}})
+		if codeOf(err) == wire.CodeWriterLeft && time.Since(began) < writerPatience {
+			time.Sleep(pause)
+			continue
+		}
+		if err != nil && sent && codeOf(err) == "" {
+			e := &errs.Error{Kind: errs.KindOf(err), Op: "commit", Name: f.name, Msg: "the answer did not come: the object may have been written, whole, or not at all", Err: err,
+				Fix: "look at the object (stat) before it is written again"}
+			return done, e
+		}
+		return done, err
+	}
+}
+
+// writeDoor writes through the door. begun is false where nothing was moved and
+// another way may be taken.
+func (c *Client) writeDoor(ctx context.Context, d *door, m *Move, w *Write, dev device.Device) (begun bool, err error) {
+	f, err := d.create(ctx, w, dev)
+	if err != nil {
+		return false, err
+	}
+	m.report.Via = ViaDoor
+	committed := false
+	defer func() {
+		if !committed {
+			f.abort()
+		} else {
+			f.c.drafts.Add(-1)
+		}
+	}()
+	if err := f.grant(ctx, dev, w.Size); err != nil {
+		return true, err
+	}
+	if f.fds[0] < 0 {
+		return true, errs.New(errs.Invalid, "read door message", "Created", "came without a descriptor of "+f.name)
+	}
+	sink, err := vfs.SinkFromDescriptors(vfs.Descriptors{Name: f.name, Buffered: f.fds[0], Direct: f.fds[1], Refused: f.reply.Refused, Size: w.Size})
+	f.fds = [2]int{-1, -1}
+	if err != nil {
+		return true, err
+	}
+	m.opened()
+	t, err := c.opt.Engine.StartWrite(ctx, transfer.WriteRequest{Sink: sink, Sources: w.Sources, Route: w.Route, Checksums: true, Streams: w.Streams})
+	if err != nil {
+		return true, errors.Join(err, sink.Close())
+	}
+	m.runs(t.Progress)
+	err = t.Err()
+	m.take(t.Report())
+	n, _ := t.Progress()
+	m.moved.Store(n)
+	m.runs(nil)
+	if cerr := sink.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return true, err
+	}
+	sums := t.Sums()
+	if sums == nil || sums.Block != object.SumBlock || sums.Size != w.Size {
+		return true, errs.New(errs.Other, "write", f.name, "the engine made no checksums of the blocks; this is a defect")
+	}
+	if ctx.Err() != nil {
+		return true, errs.Wrap("write", f.name, context.Cause(ctx))
+	}
+	began := time.Now()
+	done, err := f.commit(sums)
+	m.report.CommitSeconds = time.Since(began).Seconds()
+	if err != nil {
+		return true, err
+	}
+	committed = true
+	m.report.ETag, m.report.Version = done.ETag, done.Version
+	if m.report.Save != nil {
+		m.report.Save.Durable = true
+	}
+	c.counts.doorWrites.Add(1)
+	c.counts.bytesWritten.Add(n)
+	d.countReport(&m.report.Report, true)
+	return true, nil
+}
