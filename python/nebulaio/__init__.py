@@ -19,8 +19,9 @@ from typing import Any
 
 from . import _options, _process, errors, safetensors
 from .cufile import CuFile
+from .gpudirect import GPUDirectClient
 
-__all__ = ["CuFile", "__version__", "configure", "devices", "errors", "last_report", "library_path", "safetensors", "version"]
+__all__ = ["CuFile", "GPUDirectClient", "__version__", "configure", "devices", "errors", "last_report", "library_path", "safetensors", "version"]
 
 
 def version() -> str:

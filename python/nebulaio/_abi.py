@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from .errors import LibraryError, from_status
 
-ABI_VERSION: Final = 2
+ABI_VERSION: Final = 3
 RUNNING: Final = -1
 OK: Final = 0
 
@@ -39,6 +39,45 @@ class Tensor(ctypes.Structure):
         ("address", ctypes.c_uint64),
         ("size", ctypes.c_uint64),
         ("device", ctypes.c_char_p),
+    ]
+
+
+class Peer(ctypes.Structure):
+    """nebulaio_peer: memory on a further device that receives the same bytes."""
+
+    _fields_ = [("address", ctypes.c_uint64), ("device", ctypes.c_char_p)]
+
+
+class ObjectRead(ctypes.Structure):
+    """nebulaio_object_read: one object, or a range of it, on its way into memory of the caller."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("bucket", ctypes.c_char_p),
+        ("key", ctypes.c_char_p),
+        ("version", ctypes.c_char_p),
+        ("offset", ctypes.c_uint64),
+        ("size", ctypes.c_int64),
+        ("address", ctypes.c_uint64),
+        ("capacity", ctypes.c_uint64),
+        ("device", ctypes.c_char_p),
+        ("stream", ctypes.c_uint64),
+        ("peers", ctypes.POINTER(Peer)),
+        ("npeers", ctypes.c_size_t),
+    ]
+
+
+class ObjectWrite(ctypes.Structure):
+    """nebulaio_object_write: one object from memory of the caller."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("bucket", ctypes.c_char_p),
+        ("key", ctypes.c_char_p),
+        ("address", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("device", ctypes.c_char_p),
+        ("stream", ctypes.c_uint64),
     ]
 
 
@@ -76,6 +115,19 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "nebulaio_file_read_start": (_i32, (_u64, _u64, _u64, _u64, _u64, _text, _u64_p, *_err)),
     "nebulaio_file_write_start": (_i32, (_u64, _u64, _u64, _u64, _u64, _text, _u64_p, *_err)),
     "nebulaio_file_sync": (_i32, (_u64, *_err)),
+    "nebulaio_client_open": (_i32, (_u64, _text, _u64_p, *_err)),
+    "nebulaio_client_status_start": (_i32, (_u64, _u64_p, *_err)),
+    "nebulaio_client_model_open": (_i32, (_u64, _text, _text, _text, _u64_p, *_err)),
+    "nebulaio_object_read_start": (_i32, (_u64, ctypes.POINTER(ObjectRead), _size, _text, _u64_p, *_err)),
+    "nebulaio_object_write_start": (_i32, (_u64, ctypes.POINTER(ObjectWrite), _text, _u64_p, *_err)),
+    "nebulaio_object_stat_start": (_i32, (_u64, _text, _text, _text, _u64_p, *_err)),
+    "nebulaio_object_list_start": (_i32, (_u64, _text, _text, _u64_p, *_err)),
+    "nebulaio_object_open": (_i32, (_u64, _text, _text, _text, _text, _out, _u64_p, *_err)),
+    "nebulaio_object_create": (_i32, (_u64, _text, _text, _u64, _text, _out, _u64_p, *_err)),
+    "nebulaio_object_commit_start": (_i32, (_u64, _u64, _u64_p, *_err)),
+    "nebulaio_queue_open": (_i32, (_u64_p, *_err)),
+    "nebulaio_queue_add": (_i32, (_u64, _u64, *_err)),
+    "nebulaio_queue_next": (_i32, (_u64, _i32, _u64_p, *_err)),
     "nebulaio_wait": (_i32, (_u64, _i32, ctypes.POINTER(Progress), *_err)),
     "nebulaio_cancel": (_i32, (_u64, *_err)),
     "nebulaio_report": (_i32, (_u64, _out, _size, _size_p, *_err)),

@@ -40,13 +40,21 @@ class Memory:
         self.stream = stream
 
 
-def memory_of(buffer: Any, writable: bool) -> Memory:
+class Known:
+    """What is known of devices within one call that takes many buffers."""
+
+    def __init__(self) -> None:
+        self.streams: dict[int, int] = {}  # torch's current one, by the index of its device
+        self.checked: set[str] = set()  # devices that may be used
+
+
+def memory_of(buffer: Any, writable: bool, known: Known | None = None) -> Memory:
     """The memory of an array, tensor or buffer.
 
     Raises InvalidError for what has none, is not contiguous, or is read-only
     and is to be written to.
     """
-    found = _torch(buffer)
+    found = _torch(buffer, known)
     if found is None:
         found = _cuda_array(buffer)
     if found is None:
@@ -102,7 +110,7 @@ def _refuse_gaps(buffer: Any) -> InvalidError:
     )
 
 
-def _torch(buffer: Any) -> Memory | None:
+def _torch(buffer: Any, known: Known | None = None) -> Memory | None:
     torch = sys.modules.get("torch")
     tensor: Any = getattr(torch, "Tensor", ())
     if torch is None or not isinstance(buffer, tensor):
@@ -116,13 +124,18 @@ def _torch(buffer: Any) -> Memory | None:
         )
     if not (buffer.is_contiguous() or (buffer.dim() == 2 and buffer.t().is_contiguous())):
         raise _refuse_gaps(buffer)
-    size = buffer.numel() * buffer.element_size()
-    if buffer.device.type == "cpu":
+    size, device = buffer.numel() * buffer.element_size(), buffer.device
+    if device.type == "cpu":
         return Memory(buffer, buffer.data_ptr(), size, "host", False)
-    if buffer.device.type != "cuda":
-        raise InvalidError(f"tensor on {buffer.device} (expected one on the CPU or a CUDA device)")
-    stream = torch.cuda.current_stream(buffer.device).cuda_stream
-    return Memory(buffer, buffer.data_ptr(), size, f"cuda:{buffer.device.index}", False, int(stream))
+    if device.type != "cuda":
+        raise InvalidError(f"tensor on {device} (expected one on the CPU or a CUDA device)")
+    number = device.index
+    stream = known.streams.get(number) if known else None
+    if stream is None:
+        stream = int(torch.cuda.current_stream(device).cuda_stream)
+        if known:
+            known.streams[number] = stream
+    return Memory(buffer, buffer.data_ptr(), size, f"cuda:{number}", False, stream)
 
 
 def _cuda_array(buffer: Any) -> Memory | None:

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from . import _device, _frameworks, _handles, _process, _slices
+from . import _device, _frameworks, _handles, _objects, _process, _slices
 from .errors import InvalidError
 
 _ROUTES = ("auto", "buffered", "direct", "cufile")
@@ -29,6 +29,7 @@ class Order:
     verify: bool = False
     slices: _slices.Slices | None = None
     shards: _slices.Shards | None = None
+    client: Any = None  # a GPUDirectClient, for paths that are s3:// URLs
     start: dict[str, Any] = field(init=False)  # options of nebulaio_load_start
 
     def __post_init__(self) -> None:
@@ -44,8 +45,8 @@ class Order:
         """The part of the options of a model that a selection from an open one takes too."""
         return {**_globs(self.tensors), **_slices.options(self.slices, self.shards)}
 
-    def prepare(self) -> tuple[_frameworks.Framework, _process.System, dict[str, Any]]:
-        """The framework, the opened system, and the options of nebulaio_model_open."""
+    def prepare(self) -> tuple[_frameworks.Framework, dict[str, Any]]:
+        """The framework, and the options of nebulaio_model_open."""
         choice = self.choice()
         wanted = _device.canonical(self.device)
         holder = _process.current()
@@ -53,18 +54,81 @@ class Order:
             holder.require_cuda_after_fork(wanted)  # before a framework touches CUDA and fails its own way
         maker = _frameworks.get(self.framework)
         wanted = maker.prefer(wanted)
-        return maker, holder.open(), {**model_options(wanted, None, self.lenient), **choice}
+        return maker, {**model_options(wanted, None, self.lenient), **choice}
+
+    def open(self, paths: Sequence[str | os.PathLike[str]], options: dict[str, Any]) -> _handles.Model:
+        """The model at the first path with the files of the others behind it, of this machine or of a server."""
+        return open_model(paths, options, self.client)
+
+
+def open_model(
+    paths: Sequence[str | os.PathLike[str]], options: dict[str, Any], client: Any = None
+) -> _handles.Model:
+    """Open a model of files, or of objects where its paths are URLs; without a client by one of the environment's."""
+    urls = [is_url(path) for path in paths]
+    if not any(urls):
+        if client is not None:
+            raise InvalidError(f"client= is given and {os.fsdecode(paths[0])!r} is a path (expected s3://bucket/key)")
+        if len(paths) > 1:
+            options = {**options, "more": [_text(path) for path in paths[1:]]}
+        return _handles.Model(_process.current().open(), paths[0], options)
+    if not all(urls):
+        raise InvalidError("open model: some of the paths are URLs and some are not (fix: load them one after the other)")
+    places = [_place(os.fsdecode(path)) for path in paths]
+    endpoint, bucket, key = places[0]
+    if any(place[:2] != (endpoint, bucket) for place in places):
+        raise InvalidError("open model: the URLs are of several buckets (fix: load them one after the other)")
+    if client is None:
+        from .gpudirect import GPUDirectClient
+
+        client = GPUDirectClient(endpoint)
+    elif endpoint is not None and endpoint != client.endpoint:
+        raise InvalidError(f"open model {os.fsdecode(paths[0])!r}: it lies at {endpoint}, the client's endpoint is {client.endpoint}")
+    if len(places) > 1:
+        options = {**options, "more": [place[2] for place in places[1:]]}
+    return _objects.Model(client._open(), bucket, key, options)
+
+
+_SCHEMES = {"s3": None, "nebula": "http://", "nebulas": "https://"}
+
+
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """Whether a path names objects of a server: s3://bucket/key, nebula://host:port/bucket/key, nebulas://."""
+    return os.fsdecode(path).partition("://")[0] in _SCHEMES and "://" in os.fsdecode(path)
+
+
+def _place(url: str) -> tuple[str | None, str, str]:
+    """Endpoint (None: of the client or the environment), bucket and key of a URL."""
+    scheme, _, rest = url.partition("://")
+    prefix, endpoint = _SCHEMES[scheme], None
+    if prefix is not None:
+        host, _, rest = rest.partition("/")
+        endpoint = prefix + host
+    bucket, _, key = rest.partition("/")
+    if not bucket or "\0" in url or (prefix is not None and endpoint == prefix):
+        raise InvalidError(f"open model {url!r}: not a place of objects (expected s3://bucket/key or nebula://host:port/bucket/key)")
+    return endpoint, bucket, key
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    """A path as JSON can carry it."""
+    name = os.fsdecode(path)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidError(f"stream {name!r}: a path in a list must be valid UTF-8 (fix: rename it)") from None
+    return name
 
 
 def load(
     path: str | os.PathLike[str], order: Order, progress: _handles.ProgressCallback | None
 ) -> dict[str, Any]:
     """Load the model at path; see nebulaio.safetensors.load_file for the contract."""
-    maker, system, options = order.prepare()
-    with _handles.Model(system, path, options) as model:
+    maker, options = order.prepare()
+    with order.open([path], options) as model:
         places = model.files()
         place = places["device"]
-        destinations = allocate(maker, system, places)
+        destinations = allocate(maker, model.system, places)
         with _handles.Load(model, destinations, maker.stream(place), order.start) as running:
             # Bytes flow from here on; leaving the block early cancels them.
             tensors = model.describe()["tensors"]

@@ -73,6 +73,8 @@ class Holder:
         self.lock = threading.RLock()
         self.library: _library.Library | None = None
         self.system: System | None = None
+        self.others: dict[str, System] = {}  # of clients with options of their own
+        self.watcher: Any = None  # _futures.Watcher: the thread that ends futures
         self.closed = False
         self.mapped = False  # a library was mapped here or in an ancestor
         self.options: _options.Options = {}
@@ -84,7 +86,7 @@ class Holder:
             self.mapped = parent.mapped
             self.options = dict(parent.options)
             self.generation = parent.generation + 1
-            used = parent.system is not None and parent.system.cuda_used
+            used = any(system.cuda_used for system in parent.systems())
             self.parent_cuda = parent.parent_cuda or used or _holds_cuda()
         self.inherited = self.mapped  # what is mapped here belongs to an ancestor
 
@@ -104,26 +106,46 @@ class Holder:
             return system
         with self.lock:
             if self.system is None:
-                options = {**_options.from_environment(), **self.options}
-                if self.cuda_is_lost():
-                    # Not even a probe: the driver may hang in such a child.
-                    options["devices"] = "off"
-                if self.closed:
-                    raise ClosedError(
-                        "use the library: this process is ending and has closed it (fix: do it earlier, or register the "
-                        "atexit callback after nebulaio is imported)"
-                    )
-                self.system = System(self.load(), options, self.generation)
+                self.system = self._make({})
             return self.system
 
+    def open_with(self, options: _options.Options) -> System:
+        """A system with options of its own on top of those of `open`; one for all that ask for the same."""
+        if not options:
+            return self.open()
+        key = json.dumps(options, sort_keys=True)
+        with self.lock:
+            if key not in self.others:
+                self.others[key] = self._make(options)
+            return self.others[key]
+
+    def _make(self, more: _options.Options) -> System:
+        options = {**_options.from_environment(), **self.options, **more}
+        if self.cuda_is_lost():
+            # Not even a probe: the driver may hang in such a child.
+            options["devices"] = "off"
+        if self.closed:
+            raise ClosedError(
+                "use the library: this process is ending and has closed it (fix: do it earlier, or register the "
+                "atexit callback after nebulaio is imported)"
+            )
+        return System(self.load(), options, self.generation)
+
+    def systems(self) -> list[System]:
+        """All systems that are open."""
+        return [*([] if self.system is None else [self.system]), *self.others.values()]
+
     def close(self) -> None:
-        """Close the system at the end of the process; nothing is opened afterwards."""
+        """Close the systems at the end of the process, after the moves that run; nothing is opened afterwards."""
+        if self.watcher is not None:
+            self.watcher.wait(None)
         if not self.lock.acquire(timeout=_PATIENCE):
             return  # a daemon thread is stuck in its first use
         try:
             self.closed = True
-            system, self.system = self.system, None
-            if system is not None:
+            systems = self.systems()
+            self.system, self.others = None, {}
+            for system in systems:
                 system.close()
         finally:
             self.lock.release()

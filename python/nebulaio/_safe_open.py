@@ -24,8 +24,8 @@ class safe_open:
 
     framework: "pt" (or "torch"), "numpy" ("np"), "cupy", "jax" ("flax") or "numba".
     backend: taken for compatibility ("mmap" or "pread") and without meaning here.
-    verify, route, cache, lenient: as in `load_file`; verify checks the header with
-        each tensor.
+    verify, route, cache, lenient, client: as in `load_file`; verify checks the header
+        with each tensor.
 
     What fails is one of `nebulaio.errors`, not a SafetensorError: a missing
     tensor is a NotFoundError, a bad index an InvalidError (a ValueError), a
@@ -43,6 +43,7 @@ class safe_open:
         route: str = "auto",
         cache: str = "auto",
         lenient: bool = False,
+        client: Any = None,
     ) -> None:
         if os.path.isdir(filename) or os.fsdecode(filename).endswith(".json"):
             raise InvalidError(f"safe_open {os.fsdecode(filename)!r}: not a .safetensors file (fix: use load_model or stream)")
@@ -50,9 +51,9 @@ class safe_open:
             raise InvalidError(f"backend={backend!r} is not one of mmap, pread")
         self._path = os.fsdecode(filename)
         name = _ALIASES.get(framework, framework) if isinstance(framework, str) else framework
-        self._order = Order(device, name, route=route, cache=cache, lenient=lenient, verify=verify)
-        self._maker, system, options = self._order.prepare()
-        self._model: _handles.Model | None = _handles.Model(system, filename, options)
+        self._order = Order(device, name, route=route, cache=cache, lenient=lenient, verify=verify, client=client)
+        self._maker, options = self._order.prepare()
+        self._model: _handles.Model | None = self._order.open([filename], options)
         layout = self._model.describe()
         self._tensors = {tensor["name"]: tensor for tensor in layout["tensors"]}
         self._metadata = layout["metadata"]

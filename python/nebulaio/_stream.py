@@ -35,10 +35,8 @@ class Stream(Iterator["tuple[str, Any]"]):
             raise InvalidError(f"lookahead={lookahead!r} is not a number of files from 0 (None: all at once)")
         self._order = order
         self._progress = progress
-        self._maker, system, options = order.prepare()
-        if len(paths) > 1:
-            options["more"] = [_text(path) for path in paths[1:]]
-        self._model = _handles.Model(system, paths[0], options)
+        self._maker, options = order.prepare()
+        self._model = order.open(paths, options)
         files = self._model.files()["files"]
         # Everything as one load, which goes from front to back, or a load for each file.
         self._waiting: deque[int | None] = deque([None] if lookahead is None else range(len(files)))
@@ -167,16 +165,6 @@ class _Batch:
             self.places.clear()
             if isinstance(self.model, _handles.Selection):
                 self.model.release()
-
-
-def _text(path: str | os.PathLike[str]) -> str:
-    """A path as JSON can carry it."""
-    name = os.fsdecode(path)
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InvalidError(f"stream {name!r}: a path in a list must be valid UTF-8 (fix: rename it)") from None
-    return name
 
 
 def paths_of(paths: Any) -> list[str | os.PathLike[str]]:

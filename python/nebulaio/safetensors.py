@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _checksums, _handles, _load, _process, _save, _stream
 from ._device import DeviceLike
@@ -23,6 +23,9 @@ from ._safe_open import SafeSlice, safe_open
 from ._slices import Shards, Slices
 from ._stream import Stream
 from .errors import InvalidError
+
+if TYPE_CHECKING:
+    from .gpudirect import GPUDirectClient
 
 __all__ = [
     "DeviceLike",
@@ -62,6 +65,7 @@ def load_file(
     verify: bool = False,
     slices: Slices | None = None,
     shards: Shards | None = None,
+    client: GPUDirectClient | None = None,
 ) -> dict[str, Tensor]:
     """Load one .safetensors file and return its tensors by name.
 
@@ -91,6 +95,9 @@ def load_file(
         dimension.
     shards: even parts by glob, such as {"*.q_proj.weight": (0, rank, world)}: the
         rank-th of `world` parts of dimension 0.
+    client: the server of a path that is a URL, "s3://bucket/key"; without one, what
+        `nebulaio.GPUDirectClient()` finds in the environment. With the server's door
+        `verify` needs no FILE.crc64nvme beside the object.
 
     The tensors are writable and complete on return: no stream needs to be waited
     for. A failed load returns nothing and raises a `nebulaio.errors.NebulaioError`
@@ -102,7 +109,7 @@ def load_file(
         raise InvalidError(f"load_file {os.fsdecode(path)!r}: not a .safetensors file (fix: use load_model for a model)")
     return _load.load(
         path,
-        _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards),
+        _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards, client),
         progress,
     )
 
@@ -121,6 +128,7 @@ def load_model(
     verify: bool = False,
     slices: Slices | None = None,
     shards: Shards | None = None,
+    client: GPUDirectClient | None = None,
 ) -> dict[str, Tensor]:
     """Load a model of one or many files and return all its tensors by name.
 
@@ -131,7 +139,7 @@ def load_model(
     """
     return _load.load(
         path,
-        _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards),
+        _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards, client),
         progress,
     )
 
@@ -151,6 +159,7 @@ def stream(
     slices: Slices | None = None,
     shards: Shards | None = None,
     lookahead: int | None = None,
+    client: GPUDirectClient | None = None,
 ) -> Stream:
     """Yield (name, tensor) in the order of the files, each while later ones still arrive.
 
@@ -178,7 +187,7 @@ def stream(
     """
     return Stream(
         _stream.paths_of(paths),
-        _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards),
+        _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards, client),
         lookahead,
         progress,
     )
@@ -189,10 +198,11 @@ def inspect(
     *,
     tensors: str | Iterable[str] | None = None,
     lenient: bool = False,
+    client: GPUDirectClient | None = None,
 ) -> dict[str, Any]:
     """Read and check the headers at path, and no tensor data.
 
-    path, tensors and lenient are as in `load_model`. Returns a dictionary:
+    path, tensors, lenient and client are as in `load_model`. Returns a dictionary:
         "files": [{"path", "size", "dest_size", "dest_align"}],
         "tensors": [{"name", "dtype", "shape", "file", "offset", "size"}], where
             file is a place in "files" and offset a place in its destination,
@@ -200,8 +210,7 @@ def inspect(
 
     Raises what a load of the same path would raise before reading data.
     """
-    system = _process.current().open()
-    with _handles.Model(system, path, _load.model_options("host", tensors, lenient)) as model:
+    with _load.open_model([path], _load.model_options("host", tensors, lenient), client) as model:
         layout: dict[str, Any] = dict(model.describe())
     del layout["device"]
     return layout

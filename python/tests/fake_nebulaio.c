@@ -18,6 +18,8 @@
  * slow are those of a move. A read fills its memory as a load does, a write
  * looks at it. The end of the file is not modelled.
  *
+ * The key of an object is a script too, with the words of a move.
+ *
  * fake_log gives the calls made so far, fake_live the handles not released.
  */
 #include <stdio.h>
@@ -34,7 +36,7 @@
 #define MAX_HANDLES 1024
 
 struct handle {
-	int kind; /* 0 free, 1 system, 2 model, 3 load or move, 4 file */
+	int kind; /* 0 free, 1 system, 2 model, 3 load or move, 4 file, 5 client, 6 queue */
 	char script[4096];
 	int cancelled, waits_left, ended, status, write;
 	nebulaio_buffer dst;
@@ -90,15 +92,19 @@ static int32_t give(const char *text, char *buf, size_t cap, size_t *need)
 	return NEBULAIO_OK;
 }
 
+/* Numbers come again, as those of the library never do, but late. */
 static uint64_t make(int kind, const char *script)
 {
-	for (uint64_t i = 1; i <= MAX_HANDLES; i++)
+	static uint64_t last;
+	for (uint64_t n = 0; n < MAX_HANDLES; n++) {
+		uint64_t i = last = last % MAX_HANDLES + 1;
 		if (!handles[i].kind) {
 			memset(&handles[i], 0, sizeof handles[i]);
 			handles[i].kind = kind;
 			snprintf(handles[i].script, sizeof handles[i].script, "%s", script);
 			return i;
 		}
+	}
 	abort();
 }
 
@@ -111,7 +117,7 @@ int fake_live(void)
 {
 	int n = 0;
 	for (int i = 1; i <= MAX_HANDLES; i++)
-		n += handles[i].kind > 1;
+		n += handles[i].kind > 1 && handles[i].kind != 6; /* the queue of a process is never released */
 	return n;
 }
 
@@ -409,7 +415,141 @@ int32_t nebulaio_release(uint64_t handle, char *err, size_t errcap)
 	return NEBULAIO_OK;
 }
 
-/* The Python package asks for JSON and never calls these. */
+int32_t nebulaio_client_open(uint64_t system, const char *options, uint64_t *client, char *err, size_t errcap)
+{
+	if (!get(system, 1))
+		return fail(NEBULAIO_ERR_CLOSED, "open client: the system is closed", err, errcap);
+	note("client");
+	*client = make(5, options ? options : "{}");
+	return NEBULAIO_OK;
+}
+
+/* A job of a client whose script is the object's key. */
+static int32_t object_job(uint64_t client, const char *key, int write, nebulaio_buffer memory, uint64_t *job, char *err,
+                          size_t errcap)
+{
+	char script[4096];
+	if (!get(client, 5))
+		return fail(NEBULAIO_ERR_CLOSED, "start: the client is closed", err, errcap);
+	long status = number(key, "start=", 0);
+	if (status)
+		return fail((int32_t)status, "start: scripted", err, errcap);
+	snprintf(script, sizeof script, "size=%llu,%.3900s", (unsigned long long)memory.size, key);
+	note("start");
+	*job = make(3, script);
+	handles[*job].dst = memory;
+	handles[*job].waits_left = 3;
+	handles[*job].write = write;
+	return NEBULAIO_OK;
+}
+
+int32_t nebulaio_object_read_start(uint64_t client, const nebulaio_object_read *reads, size_t count, const char *options,
+                                   uint64_t *job, char *err, size_t errcap)
+{
+	(void)options;
+	if (!count || reads->struct_size != sizeof *reads)
+		return fail(NEBULAIO_ERR_INVALID, "read: no reads, or of another size", err, errcap);
+	uint64_t size = reads->size < 0 ? reads->capacity : (uint64_t)reads->size;
+	return object_job(client, reads->key, 0, (nebulaio_buffer){reads->address, size}, job, err, errcap);
+}
+
+int32_t nebulaio_object_write_start(uint64_t client, const nebulaio_object_write *write, const char *options,
+                                    uint64_t *job, char *err, size_t errcap)
+{
+	(void)options;
+	if (write->struct_size != sizeof *write)
+		return fail(NEBULAIO_ERR_INVALID, "write: a struct of another size", err, errcap);
+	return object_job(client, write->key, 1, (nebulaio_buffer){write->address, write->size}, job, err, errcap);
+}
+
+int32_t nebulaio_object_stat_start(uint64_t client, const char *bucket, const char *key, const char *version,
+                                   uint64_t *job, char *err, size_t errcap)
+{
+	(void)bucket, (void)version;
+	return object_job(client, key, 1, (nebulaio_buffer){0, 0}, job, err, errcap);
+}
+
+int32_t nebulaio_object_list_start(uint64_t client, const char *bucket, const char *options, uint64_t *job, char *err,
+                                   size_t errcap)
+{
+	(void)options;
+	return object_job(client, bucket, 1, (nebulaio_buffer){0, 0}, job, err, errcap);
+}
+
+int32_t nebulaio_client_status_start(uint64_t client, uint64_t *job, char *err, size_t errcap)
+{
+	return object_job(client, "", 1, (nebulaio_buffer){0, 0}, job, err, errcap);
+}
+
+int32_t nebulaio_client_model_open(uint64_t client, const char *bucket, const char *key, const char *options,
+                                   uint64_t *model, char *err, size_t errcap)
+{
+	(void)bucket, (void)options;
+	if (!get(client, 5))
+		return fail(NEBULAIO_ERR_CLOSED, "open model: the client is closed", err, errcap);
+	*model = make(2, key);
+	return NEBULAIO_OK;
+}
+
+/* The queue keeps the numbers of its jobs in its script's bytes. */
+int32_t nebulaio_queue_open(uint64_t *queue, char *err, size_t errcap)
+{
+	(void)err, (void)errcap;
+	*queue = make(6, "");
+	handles[*queue].kind = 6;
+	return NEBULAIO_OK;
+}
+
+int32_t nebulaio_queue_add(uint64_t queue, uint64_t job, char *err, size_t errcap)
+{
+	struct handle *q = get(queue, 6);
+	uint64_t *jobs = (uint64_t *)(void *)q->script;
+	(void)err, (void)errcap;
+	for (size_t i = 0; i < sizeof q->script / sizeof *jobs; i++)
+		if (!jobs[i]) {
+			jobs[i] = job;
+			return NEBULAIO_OK;
+		}
+	abort();
+}
+
+int32_t nebulaio_queue_next(uint64_t queue, int32_t timeout_ms, uint64_t *job, char *err, size_t errcap)
+{
+	struct handle *q = get(queue, 6);
+	uint64_t *jobs = (uint64_t *)(void *)q->script;
+	(void)timeout_ms;
+	for (;;) {
+		for (size_t i = 0; i < sizeof q->script / sizeof *jobs; i++)
+			if (jobs[i] && nebulaio_wait(jobs[i], 10, NULL, err, errcap) != NEBULAIO_RUNNING) {
+				*job = jobs[i];
+				jobs[i] = 0;
+				return NEBULAIO_OK;
+			}
+		usleep(1000);
+	}
+}
+
+/* The Python package asks for JSON, moves bytes by itself, and never calls these. */
+int32_t nebulaio_object_open(uint64_t client, const char *bucket, const char *key, const char *version,
+                             const char *device, nebulaio_descriptors *out, uint64_t *object, char *err, size_t errcap)
+{
+	(void)client, (void)bucket, (void)key, (void)version, (void)device, (void)out, (void)object;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "open object: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_object_create(uint64_t client, const char *bucket, const char *key, uint64_t size, const char *options,
+                               nebulaio_descriptors *out, uint64_t *object, char *err, size_t errcap)
+{
+	(void)client, (void)bucket, (void)key, (void)size, (void)options, (void)out, (void)object;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "create object: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_object_commit_start(uint64_t object, uint64_t size, uint64_t *job, char *err, size_t errcap)
+{
+	(void)object, (void)size, (void)job;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "commit object: not in the stand-in", err, errcap);
+}
+
 int32_t nebulaio_model_count(uint64_t model, uint64_t *files, uint64_t *tensors, char *err, size_t errcap)
 {
 	(void)model, (void)files, (void)tensors;

@@ -60,7 +60,7 @@ def test_wheel_without_go_or_library_says_so(tmp_path: Path) -> None:
     assert "/nowhere.so" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("module", [nebulaio, nebulaio.errors, nebulaio.safetensors])
+@pytest.mark.parametrize("module", [nebulaio, nebulaio.errors, nebulaio.gpudirect, nebulaio.safetensors])
 def test_public_names_are_documented(module: object) -> None:
     assert inspect.getdoc(module)
     for name in getattr(module, "__all__"):

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands behind a GPUDirectClient: its options, the library's client in each process, and jobs made of arguments."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from . import _arguments, _buffers, _load, _objects, _options, _process
+from .cufile import _whole_number
+from .errors import ClosedError, InvalidError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ._futures import Transfer
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """An object, or with `is_prefix` a prefix that several keys share, as `list` and `stat` tell of it."""
+
+    bucket: str
+    key: str
+    size: int = 0
+    etag: str = ""
+    version: str = ""
+    modified: datetime | None = None
+    is_prefix: bool = False
+
+
+class Connection:
+    """A server and who asks it; opened on first use, anew in each process."""
+
+    def __init__(self, options: dict[str, Any], tuning: dict[str, Any]) -> None:
+        """options: of nebulaio_client_open; tuning: of the system. None is what was not given."""
+        self._lock = threading.Lock()
+        self._client: _objects.Client | None = None
+        self._closed = False
+        if (options["access_key"] is None) != (options["secret_key"] is None):
+            raise InvalidError(
+                "access_key and secret_key: one is given and the other is not (fix: give both, or neither for the environment's)"
+            )
+        self._options = {key: value for key, value in options.items() if value is not None}
+        numbers, p2p = tuning.pop("device_ids"), tuning.pop("enable_p2p")
+        self._tuning: dict[str, Any] = {
+            key: _options.check(key, value, f"GPUDirectClient {key}") for key, value in tuning.items() if value is not None
+        }
+        if numbers is not None:
+            self._tuning["device_ids"] = [_arguments.count("device_ids", number) for number in numbers]
+        if p2p is not None:
+            self._tuning["enable_p2p"] = _arguments.truth("enable_p2p", p2p)
+
+    @property
+    def endpoint(self) -> str | None:
+        """The endpoint that was given, None for the environment's."""
+        return self._options.get("endpoint")
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client is closed."""
+        return self._closed
+
+    def __repr__(self) -> str:
+        said = [f"{key}={self._options[key]!r}" for key in ("endpoint", "access_key", "door", "device") if key in self._options]
+        return f"GPUDirectClient({', '.join(said)}{', closed' if self._closed else ''})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Wait for moves that run, then end the connections; a second call does nothing."""
+        self._closed = True
+        client = self._client
+        if client is not None and client.usable():
+            watcher = _process.current().watcher
+            if watcher is not None:
+                watcher.wait(client)
+        self._client = None  # released when the last call of another thread is done with it
+
+    def _pages(self, bucket: str, name: bytes, prefix: str, delimiter: str, after: str, limit: int | None) -> Iterator[ObjectInfo]:
+        left = limit
+        while left is None or left > 0:
+            options = {"prefix": prefix, "delimiter": delimiter, "after": after}
+            if left is not None:
+                options["limit"] = min(left, 1000)  # type: ignore[assignment]
+            page = _objects.ask(self._open(), "nebulaio_object_list_start", name, json.dumps(options).encode())
+            entries = [info(bucket, one) for one in page.get("objects") or ()]
+            entries += [ObjectInfo(bucket, one, is_prefix=True) for one in page.get("prefixes") or ()]
+            for entry in sorted(entries, key=lambda one: one.key.encode("utf-8", "surrogatepass")):
+                yield entry
+            left = None if left is None else left - len(entries)
+            after = page.get("next") or ""
+            if not page.get("truncated") or not after:
+                return
+
+    def _open(self) -> _objects.Client:
+        """The library's client, made on the first call in each process."""
+        if self._closed:
+            raise ClosedError("use client: it is closed")
+        client = self._client
+        if client is not None and client.usable():
+            return client
+        system = _process.current().open_with(self._tuning)
+        if client is not None:
+            self._lock = threading.Lock()  # forked: whoever held the old one did not come along
+        with self._lock:
+            if self._client is None or not self._client.usable():
+                self._client = _objects.Client(system, self._options)
+            return self._client
+
+    def _memory(self, buffer: Any, writable: bool, known: _buffers.Known | None = None) -> _buffers.Memory:
+        memory = _buffers.memory_of(buffer, writable, known)
+        if memory.device != "host" and not (known and memory.device in known.checked):
+            _process.current().require_cuda_after_fork(memory.device)
+            allowed = self._tuning.get("device_ids")
+            if allowed and memory.device not in [f"cuda:{number}" for number in allowed]:
+                raise InvalidError(
+                    f"{type(buffer).__name__} lies on {memory.device}, and device_ids of this client are {allowed} "
+                    "(fix: move it to one of these, or give the client its device too)"
+                )
+            self._open().system.cuda_used = True
+            if known:
+                known.checked.add(memory.device)
+        return memory
+
+    def _one(
+        self, bucket: Any, key: Any, buffer: Any, offset: Any, size: Any, stream: Any, buffer_offset: Any, version: Any,
+        known: _buffers.Known | None = None,
+    ) -> _objects.Read:  # fmt: skip
+        memory = self._memory(buffer, True, known)
+        begin, skipped = _whole_number("offset", offset), _whole_number("buffer_offset", buffer_offset)
+        wanted = -1 if size is None else _whole_number("size", size)
+        _arguments.fits(memory, skipped, max(wanted, 0))
+        return _objects.Read(
+            _arguments.name("bucket", bucket), _arguments.name("key", key), _arguments.version(version), begin, wanted, memory, skipped, _stream(memory, stream)
+        )
+
+    def _spread(self, bucket: Any, key: Any, gpu_buffers: Sequence[Any], offset: Any, size: Any, stream: Any, version: Any) -> _objects.Read:
+        buffers = list(gpu_buffers)
+        if not buffers:
+            raise InvalidError("read_to_gpus: no buffers are given (expected one per device)")
+        first = self._one(bucket, key, buffers[0], offset, size, stream, 0, version)
+        peers = tuple(self._memory(buffer, writable=True) for buffer in buffers[1:])
+        for peer in peers:
+            if peer.size < first.memory.size:
+                raise InvalidError(
+                    f"read_to_gpus: the buffer on {peer.device} has {peer.size} bytes and the first, on {first.memory.device}, "
+                    f"{first.memory.size} (fix: give buffers of one size)"
+                )
+        return first._replace(peers=peers)
+
+    def _several(self, reads: Iterable[Any], stream: Any) -> Sequence[_objects.Read]:
+        found = []
+        known = _buffers.Known()  # what the buffers of one call have in common is asked once
+        for one in reads:
+            if not isinstance(one, tuple) or not 3 <= len(one) <= 5:
+                raise InvalidError(
+                    f"read_many: {type(one).__name__} of {len(one) if isinstance(one, tuple) else 'other'} entries is not a tuple "
+                    "(bucket, key, buffer), (bucket, key, buffer, offset) or (bucket, key, buffer, offset, size)"
+                )
+            bucket, key, buffer, offset, size = one + (0, None)[len(one) - 3 :]
+            found.append(self._one(bucket, key, buffer, offset, size, stream, 0, None, known))
+        return found
+
+    def _read(self, reads: Sequence[_objects.Read], verify: bool | None, route: str, cache: str) -> _objects.ObjectJob:
+        options = _load._choices(route, cache)
+        if verify is not None:
+            options["verify"] = _arguments.truth("verify", verify)
+        return _objects.read(self._open(), reads, options)
+
+    def _write(
+        self, bucket: Any, key: Any, buffer: Any, size: Any, buffer_offset: Any, content_type: Any, metadata: Any,
+        if_match: Any, if_none_match: Any, stream: Any, route: str,
+    ) -> _objects.ObjectJob:  # fmt: skip
+        memory = self._memory(buffer, writable=False)
+        skipped = _whole_number("buffer_offset", buffer_offset)
+        wanted = max(memory.size - skipped, 0) if size is None else _whole_number("size", size)
+        _arguments.fits(memory, skipped, wanted)
+        options = _load._choices(route, "auto")
+        said = {"content_type": content_type, "if_match": if_match, "if_none_match": if_none_match}
+        options.update({name: _arguments.word(name, value) for name, value in said.items() if value is not None})
+        if metadata is not None:
+            if not all(isinstance(text, str) for pair in metadata.items() for text in pair):
+                raise InvalidError(f"metadata={dict(metadata)!r:.200} has names or values that are not text")
+            options["metadata"] = dict(metadata)
+        one = _objects.Write(_arguments.name("bucket", bucket), _arguments.name("key", key), memory, skipped, wanted, _stream(memory, stream))
+        return _objects.write(self._open(), one, options)
+
+    def _begin(self, job: _objects.ObjectJob, callback: Callable[[Transfer], object] | None) -> Transfer:
+        from . import _futures
+
+        if callback is not None and not callable(callback):
+            raise InvalidError(f"callback={callback!r} cannot be called")
+        return _futures.watcher(job.system).start(job, callback)
+
+
+def _stream(memory: _buffers.Memory, stream: Any) -> int:
+    return memory.stream if stream is None else _buffers.stream_number(stream)
+
+
+def info(bucket: str, found: dict[str, Any]) -> ObjectInfo:
+    """What the library says of an object."""
+    modified = found.get("modified")
+    when = None
+    if modified and not modified.startswith("0001-"):
+        base, _, fraction = modified.rstrip("Z").partition(".")
+        when = datetime.fromisoformat(base).replace(tzinfo=timezone.utc)
+        if fraction:
+            when = when.replace(microsecond=int((fraction + "000000")[:6]))
+    return ObjectInfo(
+        bucket, found["key"], int(found.get("size", 0)), found.get("etag", ""), found.get("version", ""), when
+    )

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves of objects as futures: one thread of the process is told by the library which of them have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import ctypes
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+from . import _abi, _handles, _objects, _process
+from ._report import Report
+from .errors import CancelledError, ClosedError, InvalidError
+
+
+class TransferCancelled(CancelledError, concurrent.futures.CancelledError):
+    """The move was cancelled before it had finished; nothing touches its buffer any more."""
+
+
+class Transfer(concurrent.futures.Future[Report]):
+    """A read or write under way, as `async_read` and `async_write` return it.
+
+    A `concurrent.futures.Future` whose result is the report; `await` it in any
+    event loop. Dropping it neither cancels the move nor frees its buffer. Callbacks
+    run in a thread of the library's, or at once where the move has ended: they must
+    not wait for other moves.
+    """
+
+    def __init__(self, job: _objects.ObjectJob) -> None:
+        super().__init__()
+        self._job = job
+        self.set_running_or_notify_cancel()
+
+    def cancel(self) -> bool:
+        """Ask the move to stop; False where it has ended.
+
+        It has stopped, and its buffer is free for other use, when the future is done.
+        """
+        self._check()
+        if self.done():
+            return False
+        self._job.cancel()
+        return True
+
+    def cancelled(self) -> bool:
+        """Whether the move ended because it was cancelled."""
+        return self.done() and isinstance(super().exception(0), TransferCancelled)
+
+    def done(self) -> bool:
+        """Whether the move has ended."""
+        self._check()
+        return super().done()
+
+    def result(self, timeout: float | None = None) -> Report:
+        """Wait for the end and return the report; raises the move's error.
+
+        Ctrl-C interrupts the waiting, not the move. TimeoutError after `timeout` seconds.
+        """
+        self._may_wait()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the end and return the move's error, or None."""
+        self._may_wait()
+        return super().exception(timeout)
+
+    def progress(self) -> tuple[int, int]:
+        """Bytes done and bytes in all, now."""
+        return self._job.counted()
+
+    def __await__(self) -> Generator[Any, None, Report]:
+        return (yield from asyncio.wrap_future(self).__await__())
+
+    def _check(self) -> None:
+        if not self._job.system.usable():
+            # Whoever held the future's lock did not come along when we were forked.
+            raise ClosedError("use a transfer: it was started in another process (fix: start it anew in the child)")
+
+    def _may_wait(self) -> None:
+        self._check()
+        watcher = _process.current().watcher
+        if watcher is not None and watcher.thread is threading.current_thread() and not self.done():
+            raise InvalidError(
+                "wait for a transfer inside the callback of another: the thread that would tell its end is this one "
+                "(fix: add a callback to the second, or wait in a thread of your own)"
+            )
+
+    def _end(self, outcome: Report | Exception) -> None:
+        if isinstance(outcome, CancelledError):
+            outcome = TransferCancelled(str(outcome))
+        if isinstance(outcome, Exception):
+            self.set_exception(outcome)
+        else:
+            self.set_result(outcome)
+
+
+class Watcher:
+    """The futures of one process and the thread that ends them."""
+
+    def __init__(self, system: _process.System) -> None:
+        self.functions: Any = system.functions
+        self.pending: dict[int, Transfer] = {}
+        self.lock = threading.Lock()
+        self.idle = threading.Condition(self.lock)
+        self._queue = ctypes.c_uint64()
+        _abi.call(self.functions.nebulaio_queue_open, ctypes.byref(self._queue))
+        self.thread = threading.Thread(target=self._run, name="nebulaio-transfers", daemon=True)
+        self.thread.start()
+
+    def start(self, job: _objects.ObjectJob, callback: Callable[[Any], object] | None) -> Transfer:
+        """Start a job and return its future."""
+        job.__enter__()
+        future = Transfer(job)
+        if callback is not None:
+            future.add_done_callback(callback)
+        number = job.number.value
+        with self.lock:
+            self.pending[number] = future
+        try:
+            _abi.call(self.functions.nebulaio_queue_add, self._queue.value, number)
+        except BaseException:
+            # An interrupt: the job ends here, and nobody waits for its future.
+            with self.lock:
+                self.pending.pop(number, None)
+                self.idle.notify_all()
+            job._finish()
+            raise
+        return future
+
+    def wait(self, client: _objects.Client | None, cancel: bool = False) -> None:
+        """Return when no move of that client (None: of any) is under way; Ctrl-C cancels them first."""
+        try:
+            while self._left(client, cancel):
+                with self.lock:
+                    self.idle.wait(_handles.SLICE_MS / 1000)
+        except BaseException:
+            while self._left(client, True):
+                with self.lock:
+                    self.idle.wait(_handles.SLICE_MS / 1000)
+            raise
+
+    def _left(self, client: _objects.Client | None, cancel: bool) -> bool:
+        with self.lock:
+            left = [one for one in self.pending.values() if client is None or one._job.client is client]
+        if cancel:
+            for one in left:
+                one._job.cancel()
+        return bool(left) and self.thread is not threading.current_thread()
+
+    def _run(self) -> None:
+        ended = ctypes.c_uint64()
+        err = ctypes.create_string_buffer(1)
+        while True:
+            status = self.functions.nebulaio_queue_next(self._queue.value, -1, ctypes.byref(ended), err, 1)
+            if status != _abi.OK:
+                return
+            with self.lock:
+                future = self.pending.get(ended.value)
+            if future is None:
+                continue
+            outcome = future._job.collect()
+            future._end(outcome)
+            with self.lock:
+                del self.pending[ended.value]
+                self.idle.notify_all()
+            del future, outcome  # buffers are not kept until the next move ends
+
+
+def watcher(system: _process.System) -> Watcher:
+    """The watcher of this process, made on the first call."""
+    holder = _process.current()
+    with holder.lock:
+        found: Watcher | None = holder.watcher
+        if found is None:
+            found = holder.watcher = Watcher(system)
+        return found

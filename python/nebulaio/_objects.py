@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handles of clients and of moves of objects; `nebulaio.gpudirect` is their face."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from . import _abi, _buffers, _handles, _process
+from ._report import Report
+from .errors import from_status
+
+
+class Client(_handles._Handle):
+    """A client of the library: where objects are, and who asks for them."""
+
+    def __init__(self, system: _process.System, options: dict[str, Any]) -> None:
+        super().__init__(system)
+        _abi.call(system.functions.nebulaio_client_open, system.handle, json.dumps(options).encode(), ctypes.byref(self.number))
+
+
+class Model(_handles.Model):
+    """A model of objects; its client lives as long as it does.
+
+    Its headers come from a server that may take its time: they are asked for in a
+    thread, so that Ctrl-C is answered meanwhile.
+    """
+
+    def __init__(self, client: Client, bucket: str, key: str, options: dict[str, Any]) -> None:
+        _handles._Handle.__init__(self, client.system)
+        self._client = client
+        self._opening = threading.Lock()
+        self._wanted = True  # by the one who waits, or taken by the one who asks
+        problem: list[BaseException] = []
+        names = client.checked(), os.fsencode(bucket), os.fsencode(key), json.dumps(options).encode()
+
+        def ask() -> None:
+            number = ctypes.c_uint64()
+            try:
+                _abi.call(client.system.functions.nebulaio_client_model_open, *names, ctypes.byref(number))
+            except BaseException as cause:  # noqa: BLE001 - raised in the caller's thread
+                problem.append(cause)
+            with self._opening:
+                self.number = number
+                given_up, self._wanted = not self._wanted, False
+            if given_up:
+                self.release()
+
+        asking = threading.Thread(target=ask, name="nebulaio-open", daemon=True)
+        asking.start()
+        try:
+            while asking.is_alive():
+                asking.join(_handles.SLICE_MS / 1000)
+        except BaseException:
+            with self._opening:
+                opened, self._wanted = not self._wanted, False
+            if opened:
+                self.release()
+            raise
+        if problem:
+            raise problem[0]
+
+
+class Read(NamedTuple):
+    """One object, or a range of it, and where it goes; size -1 is up to the object's end."""
+
+    bucket: bytes
+    key: bytes
+    version: bytes | None
+    offset: int
+    size: int
+    memory: _buffers.Memory
+    at: int  # in the memory
+    stream: int
+    peers: tuple[_buffers.Memory, ...] = ()
+
+
+class Write(NamedTuple):
+    """One object and where its bytes are."""
+
+    bucket: bytes
+    key: bytes
+    memory: _buffers.Memory
+    at: int
+    size: int
+    stream: int
+
+
+class ObjectJob(_handles.Job):
+    """Work of a client from start to end. What it was given stays alive until it has ended."""
+
+    def __init__(self, client: Client, begin: Callable[[ObjectJob], None], kept: object) -> None:
+        super().__init__(client.system, (client, kept))
+        self.client = client
+        self.raw = b"{}"
+        self._begin: Callable[[ObjectJob], None] | None = begin
+        self._silent = False
+
+    def _start(self) -> None:
+        assert self._begin is not None
+        self._begin(self)
+
+    def outcome(self, progress: _handles.ProgressCallback | None = None) -> Report:
+        """Wait for the end, interruptibly; returns the report, raises the job's error."""
+        with self:
+            self.wait(progress)
+        return Report(self.raw)
+
+    def collect(self) -> Report | Exception:
+        """The outcome of a job that is known to have ended; lets go of everything."""
+        wait = self.system.functions.nebulaio_wait
+        status = wait(self.number.value, -1, ctypes.byref(self._progress), self._err, len(self._err))
+        self._ended = True
+        problem = None if status == _abi.OK else from_status(status, _abi.message(wait, status, self._err))
+        self._finish()
+        self._kept = self._begin = None
+        return Report(self.raw) if problem is None else problem
+
+    def _keep_report(self) -> None:
+        try:
+            self.raw = _abi.text(self.system.functions.nebulaio_report, self.number.value)
+        except Exception:  # noqa: BLE001 - the job's own error is the one to tell
+            return
+        if not self._silent:
+            _process.current().reports.last = self.raw
+
+
+def read(client: Client, reads: Sequence[Read], options: dict[str, Any]) -> ObjectJob:
+    """A job that reads objects into memory."""
+
+    def begin(job: ObjectJob) -> None:
+        entries = (_abi.ObjectRead * len(reads))(*(_entry(one) for one in reads))
+        _abi.call(
+            job.system.functions.nebulaio_object_read_start,
+            client.checked(), entries, len(reads), _text(options), ctypes.byref(job.number),
+        )  # fmt: skip
+
+    return ObjectJob(client, begin, reads)
+
+
+def write(client: Client, one: Write, options: dict[str, Any]) -> ObjectJob:
+    """A job that writes an object from memory."""
+
+    def begin(job: ObjectJob) -> None:
+        entry = _abi.ObjectWrite(
+            ctypes.sizeof(_abi.ObjectWrite), one.bucket, one.key,
+            one.memory.address + one.at, one.size, one.memory.device.encode(), one.stream,
+        )  # fmt: skip
+        _abi.call(
+            job.system.functions.nebulaio_object_write_start,
+            client.checked(), ctypes.byref(entry), _text(options), ctypes.byref(job.number),
+        )  # fmt: skip
+
+    return ObjectJob(client, begin, one)
+
+
+def ask(client: Client, function: str, *arguments: Any) -> dict[str, Any]:
+    """The answer to a question to the server; Ctrl-C ends the waiting and the question."""
+
+    def begin(job: ObjectJob) -> None:
+        _abi.call(getattr(job.system.functions, function), client.checked(), *arguments, ctypes.byref(job.number))
+
+    job = ObjectJob(client, begin, None)
+    job._silent = True  # last_report tells of bytes that were moved
+    return dict(job.outcome())
+
+
+_ENTRY_SIZE: Final = ctypes.sizeof(_abi.ObjectRead)
+
+
+def _entry(one: Read) -> tuple[Any, ...]:
+    """The fields of an entry: an array of them takes tuples, which are made faster than structures."""
+    bucket, key, version, offset, size, memory, at, stream, others = one
+    peers = (_abi.Peer * len(others))(*((p.address, p.device.encode()) for p in others)) if others else None
+    return (
+        _ENTRY_SIZE, bucket, key, version, offset, size,
+        memory.address + at, memory.size - at, memory.device.encode(), stream, peers, len(others),
+    )  # fmt: skip
+
+
+def _text(options: dict[str, Any]) -> bytes | None:
+    return json.dumps(options).encode() if options else None

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs the native programs that need a server: objects.sh FOLDER MODEL, on $DEVICE,
+# with the server that NEBULAIO_ENDPOINT and its keys tell (python/tests/serving.py
+# starts one). CUFILE is a folder with a libcufile.so.0 to use for the programs that
+# call it by themselves; empty: the system's.
+set -euo pipefail
+folder=$1 model=$2
+device=${DEVICE:-host}
+"$folder/objects_c" "$device"
+"$folder/objects_cpp" "$model" "$device"
+export LD_LIBRARY_PATH=${CUFILE:+$CUFILE:}${LD_LIBRARY_PATH:-}
+if [ -z "${CUFILE:-}" ] && ldd "$folder/gpudirect_cpp" | grep -q 'libcufile.so.0 => not found'; then
+	echo "gpudirect: NOT RUN, the system's loader finds no libcufile.so.0; name its folder in CUFILE"
+	exit 0
+fi
+"$folder/gpudirect_cpp" "$device"
