@@ -48,9 +48,10 @@ test-go: tools ## Go tests with the race detector; fuzz seeds run as tests
 	$(GO) test -race -timeout 15m ./...
 
 .PHONY: crash
-crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it and 200 of the server
-	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 $(GO) test -timeout 30m -run 'TestPowerCuts|TestKills|TestEachStepFails|TestOrderOf' -v ./internal/store/disk
+crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it, 100 in the middle of drafts, 200 of the server, and 100 of the door's clients and of the server under them
+	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 NEBULAIO_CRASH_DRAFTS=100 $(GO) test -timeout 30m -run 'TestPowerCuts|TestKills|TestEachStep|TestOrderOf' -v ./internal/store/disk
 	NEBULAIO_CRASH_ROUNDS=200 $(GO) test -timeout 60m -run TestKilledUnderLoad -v ./test/server
+	NEBULAIO_DOOR_ROUNDS=100 $(GO) test -timeout 60m -run 'TestClientKilledInMidWrite|TestServerKilledInMid' -v ./test/server
 
 NATIVE := -Wall -Wextra -Werror -pedantic -O1 -g -I$(ROOT)/include
 LINK = -L$(ROOT)/build -lnebulaio -lpthread -ldl -Wl,-rpath,'$$ORIGIN/..' $(STATIC)
@@ -58,8 +59,10 @@ LINK = -L$(ROOT)/build -lnebulaio -lpthread -ldl -Wl,-rpath,'$$ORIGIN/..' $(STAT
 .PHONY: native
 native: lib ## Build the C and C++ tests and examples into build/native
 	@mkdir -p build/native
-	for s in load save file; do cc -std=c11 -D_GNU_SOURCE $(NATIVE) -o build/native/$${s}_c test/native/$$s.c $(LINK) || exit 1; done
-	for s in load save file; do c++ -std=c++17 $(NATIVE) -o build/native/$${s}_cpp test/native/$$s.cpp $(LINK) || exit 1; done
+	for s in load save file objects; do cc -std=c11 -D_GNU_SOURCE $(NATIVE) -o build/native/$${s}_c test/native/$$s.c $(LINK) || exit 1; done
+	for s in load save file objects; do c++ -std=c++17 $(NATIVE) -o build/native/$${s}_cpp test/native/$$s.cpp $(LINK) || exit 1; done
+	mkdir -p build/fake/cufile && cc -shared -fPIC -pthread -O1 -Wl,-soname,libcufile.so.0 -o build/fake/cufile/libcufile.so.0 internal/device/fakegpu/csrc/libcufile.c
+	c++ -std=c++17 $(NATIVE) -idirafter test/native/cuda -o build/native/gpudirect_cpp test/native/gpudirect.cpp $(LINK) build/fake/cufile/libcufile.so.0
 	for s in load save file_async; do c++ -std=c++17 $(NATIVE) -o build/native/example_$$s examples/cpp/$$s.cpp $(LINK) || exit 1; done
 
 .PHONY: test-native
@@ -69,11 +72,14 @@ test-native: native build ## C and C++ programs over the shared library, on host
 	mkdir -p build/fake && cc -shared -fPIC -pthread -O1 -o build/fake/libcuda.so.1 internal/device/fakegpu/csrc/libcuda.c
 	@echo "the same on internal/device/fakegpu, which is strict about contexts and the order of streams:"
 	LD_LIBRARY_PATH=build/fake NATIVE_WITHOUT_CUFILE=1 DEVICE=cuda:0 bash test/native/run.sh build/native build/tiny.safetensors
+	@echo "objects of a server, on both:"
+	NEBULAIO_CLI=$(BIN) CUFILE=build/fake/cufile DEVICE=host $(PYTHON) python/tests/serving.py bash test/native/objects.sh build/native build/tiny.safetensors
+	LD_LIBRARY_PATH=build/fake NEBULAIO_CLI=$(BIN) CUFILE=build/fake/cufile DEVICE=cuda:0 $(PYTHON) python/tests/serving.py bash test/native/objects.sh build/native build/tiny.safetensors
 
 .PHONY: test-python
-test-python: lib venv ## Python package against the real library on host
+test-python: lib build venv ## Python package against the real library on host
 	cd python && NEBULAIO_LIBRARY=$(LIB) $(PY) -m mypy --strict nebulaio
-	cd python && PATH=$(VENV)/bin:$$PATH NEBULAIO_LIBRARY=$(LIB) $(PY) -m pytest -q -m 'not cuda and not torch'
+	cd python && PATH=$(VENV)/bin:$$PATH NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(PY) -m pytest -q -m 'not cuda and not torch'
 
 .PHONY: test-examples
 test-examples: lib build venv ## The examples run as their readers would run them
@@ -82,6 +88,8 @@ test-examples: lib build venv ## The examples run as their readers would run the
 	PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/load.py build/tiny.safetensors
 	PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/stream.py build/tiny.safetensors
 	mkdir -p build/examples && for s in cufile cufile_async; do PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/$$s.py build/examples || exit 1; done
+	PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(PY) python/tests/serving.py $(PY) examples/gpudirect.py bucket
+	NEBULAIO_CLI=$(BIN) $(PY) python/tests/serving.py $(GO) run ./examples/objects s3://bucket/example
 	cd examples && $(PY) -m unittest -q
 	mkdir -p build/examples && for s in gpudirect_storage_example storage_io_optimization; do NEBULAIO_CLI=$(BIN) $(PY) examples/$$s.py build/examples --quick >build/examples/$$s.txt || { cat build/examples/$$s.txt; exit 1; }; done
 
@@ -91,7 +99,7 @@ test-torch: lib ## Torch tests; PYTHON=... names an interpreter with torch and p
 
 .PHONY: test-bench
 test-bench: lib build venv ## The benchmark harness's own tests; no speed is asserted
-	NEBULAIO_LIBRARY=$(LIB) $(PY) -m pytest -q bench/tests
+	NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(PY) -m pytest -q bench/tests
 
 CLIENTS := $(ROOT)/.venv-clients
 
@@ -114,7 +122,9 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/format/safetensors -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/format/safetensors -run '^$$' -fuzz FuzzIndex -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/transfer -run '^$$' -fuzz FuzzPlan -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/hostmem -run '^$$' -fuzz FuzzParseList -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/cli -run '^$$' -fuzz FuzzSlice -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/gpudirect/client -run '^$$' -fuzz FuzzDiscovery -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/checksum -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/checksum -run '^$$' -fuzz FuzzPending -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzMountinfo -fuzztime 60s -fuzzminimizetime 1x
@@ -131,8 +141,10 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/store/datafile -run '^$$' -fuzz FuzzJoinPieces -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/store/datafile -run '^$$' -fuzz FuzzParseID -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/bench/report -run '^$$' -fuzz FuzzRender -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/s3 -run '^$$' -fuzz FuzzReplies -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzRecord -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/config -run '^$$' -fuzz FuzzFile -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/gpudirect/wire -run '^$$' -fuzz FuzzDecode -fuzztime 60s -fuzzminimizetime 1x
 
 .PHONY: bench
 bench: lib build venv ## Benchmark on host memory against safetensors; results in build/bench
@@ -147,6 +159,15 @@ bench-s3: build ## S3 against MinIO, versitygw and a bare server; ARGS="--keys 1
 	$(GO) build -o build/bench-s3/bench-s3 ./bench/s3
 	build/bench-s3/bench-s3 $(ARGS)
 
+.PHONY: bench-door
+bench-door: lib build venv ## Objects to memory and back beside what the machine gives; ARGS="--size 1GiB --rounds 5 warm cold"
+	$(GO) build -o build/objects ./bench/door/objects
+	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(PY) bench/door/run.py --objects-program build/objects --workdir build --size 256MiB --cpu-bytes 4GiB $(ARGS)
+
+# What objects on their way to a GPU are compared with, for that machine's Python.
+GPU_PYTHON = 3.12
+PEERS = boto3 botocore s3transfer jmespath python-dateutil six urllib3
+
 .PHONY: gpu-bundle
 gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	rm -rf build/gpu && mkdir -p build/gpu/include
@@ -157,8 +178,14 @@ gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	cp -r python bench build/gpu/ && cp VERSION go.mod build/gpu/
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/pydeps pytest
 	$(MAKE) --no-print-directory native STATIC="-static-libstdc++ -static-libgcc"
-	mkdir -p build/gpu/native && cp build/native/* build/gpu/native/ && strip build/gpu/native/* && cp test/native/run.sh build/gpu/native/
+	mkdir -p build/gpu/native && cp build/native/* build/gpu/native/ && strip build/gpu/native/* && cp test/native/run.sh test/native/objects.sh build/gpu/native/
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o build/gpu/objects ./bench/door/objects
+	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/peers --no-deps --python-version $(GPU_PYTHON) --only-binary=:all: $(PEERS) s3torchconnectorclient
+	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/peers --no-deps s3torchconnector
+	cd build/gpu/peers/botocore/data && find . -mindepth 1 -maxdepth 1 -type d ! -name s3 -exec rm -rf {} +
 	cp test/gpu/run.sh test/gpu/cudacopy.cu build/gpu/ && find build/gpu \( -name __pycache__ -o -name '.*_cache' \) -prune -exec rm -rf {} +
+	tar -C build/gpu -czf build/gpu/peers.tgz peers && rm -rf build/gpu/peers
+	gzip -f build/gpu/nebulaio build/gpu/gpu.test build/gpu/objects build/gpu/libnebulaio.so
 	@du -sh build/gpu && test $$(du -sm build/gpu | cut -f1) -le 60 || { echo "build/gpu is larger than 60 MiB"; exit 1; }
 
 .PHONY: tools

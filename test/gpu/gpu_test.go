@@ -20,7 +20,7 @@ import (
 func open(t *testing.T, o nebulaio.Options) *nebulaio.System {
 	t.Helper()
 	o.Devices = "require"
-	s, err := nebulaio.Open(o)
+	s, err := nebulaio.NewSystem(o)
 	if err != nil {
 		t.Skipf("no GPU: %v", err)
 	}

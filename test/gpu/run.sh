@@ -5,9 +5,15 @@
 # with torch, but without Go or this repository:
 #
 #   build/gpu/run.sh test                 Go and Python tests on the card
-#   build/gpu/run.sh bench [run.py args]  the benchmark
+#   build/gpu/run.sh bench [run.py args]  the benchmark of models
+#   build/gpu/run.sh door [run.py args]   that of objects
+#   build/gpu/run.sh unpack               only what every word does first
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+for packed in "$here"/*.gz; do
+	[ ! -e "$packed" ] || gunzip -f "$packed"
+done
+[ ! -e "$here/peers.tgz" ] || { tar -C "$here" -xzf "$here/peers.tgz" && rm "$here/peers.tgz"; }
 export NEBULAIO_LIBRARY=$here/libnebulaio.so NEBULAIO_CLI=$here/nebulaio
 export PYTHONPATH=$here/python${PYTHONPATH:+:$PYTHONPATH}
 [ -d "$here/pydeps" ] && PYTHONPATH=$PYTHONPATH:$here/pydeps
@@ -23,6 +29,7 @@ test)
 	"$here/nebulaio" generate --shapes qwen3-0.6b --out "${TMPDIR:-/var/tmp}/native.safetensors" >/dev/null
 	ln -sf libnebulaio.so "$here/libnebulaio.so.2"
 	DEVICE=cuda:0 bash "$here/native/run.sh" "$here/native" "${TMPDIR:-/var/tmp}/native.safetensors" | cut -c1-200
+	DEVICE=cuda:0 python3 "$here/python/tests/serving.py" bash "$here/native/objects.sh" "$here/native" "${TMPDIR:-/var/tmp}/native.safetensors" | cut -c1-200
 	rm -f "${TMPDIR:-/var/tmp}/native.safetensors"
 	# A process for each file of tests, several at a time: most of their time goes
 	# into starting Python and torch.
@@ -43,8 +50,10 @@ test)
 	[ ! -e "$logs/failed" ]
 	;;
 bench) exec bash "$here/bench/run.sh" "$@" ;;
+door) PYTHONPATH=$PYTHONPATH:$here/peers exec python3 "$here/bench/door/run.py" --objects-program "$here/objects" --workdir "${WORKDIR:-/var/tmp}" "$@" ;;
+unpack) ;;
 *)
-	echo "run.sh: unknown word $what; expected test or bench" >&2
+	echo "run.sh: unknown word $what; expected test, bench, door or unpack" >&2
 	exit 2
 	;;
 esac
