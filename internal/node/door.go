@@ -103,6 +103,9 @@ func (s *server) openGate(ctx context.Context, st store, accounts *iam.Service, 
 	if err != nil {
 		return nil, err
 	}
+	if admin, err := filepath.Abs(filepath.Join(c.Data, adminSocket)); err == nil && filepath.Clean(path) == admin {
+		return nil, errs.New(errs.Invalid, "open the GPUDirect socket", path, "is the server's administration socket").WithFix("set gpudirect.socket to another name")
+	}
 	g.about.Served, g.about.Socket, g.about.Writes = true, path, true
 	if err := st.canDraft(ctx); err != nil {
 		g.about.Writes, g.about.WritesReason, g.about.WritesFix = false, withoutFix(err), errs.FixOf(err)

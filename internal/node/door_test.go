@@ -286,6 +286,44 @@ func TestADoorThatCannotOpen(t *testing.T) {
 	}
 }
 
+// TestTheDoorAndTheAdministrationAreTwo: the later one would take the other's name, and nobody would know.
+func TestTheDoorAndTheAdministrationAreTwo(t *testing.T) {
+	dir := shortDir(t)
+	c := settings(t, map[string]string{"data": dir, "address": "127.0.0.1:0", "console_address": "127.0.0.1:0", "gpudirect.enabled": "true",
+		"gpudirect.socket": filepath.Join(dir, adminSocket)})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := Run(ctx, Options{Config: c, Version: "test", Log: io.Discard, Started: func(Started) { cancel() }})
+	if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "gpudirect.socket") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestAServerThatCannotBeAskedIsNotTakenForNone.
+func TestAServerThatCannotBeAskedIsNotTakenForNone(t *testing.T) {
+	dir := shortDir(t)
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(dir, adminSocket), Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := settings(t, map[string]string{"data": dir})
+	if d, running, err := LookAtDoor(t.Context(), c); err == nil || errs.FixOf(err) == "" {
+		t.Errorf("%+v, %v, %v", d, running, err)
+	}
+}
+
+// shortDir is a directory whose sockets have short names.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 // TestGPUsAreCountedAsTheBusDoes, which is how nvidia-smi counts and the settings mean it.
 func TestGPUsAreCountedAsTheBusDoes(t *testing.T) {
 	order := gpuOrder([]device.Info{

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/config"
@@ -362,8 +364,12 @@ func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 // server that runs on it, else what the configuration says. No store is opened.
 func LookAtDoor(ctx context.Context, c *config.Config) (d Door, running bool, err error) {
 	conn, err := dialAdmin(ctx, c.Data)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
 		return closedDoor(c), false, nil
+	case err != nil: // a server may run there all the same
+		return Door{}, false, &errs.Error{Kind: errs.KindOf(err), Op: "ask the server", Name: c.Data, Err: err,
+			Fix: "run it as the server's user, or as root"}
 	}
 	_ = conn.Close()
 	r := newRemote(c.Data)

@@ -105,6 +105,9 @@ type Access struct {
 	Bucket  string
 	Key     string // with ActionList: the prefix that is listed, for policies that speak of it
 	Version string
+	// Delimiter and Limit, with ActionList, are those of the listing, for policies that speak of them; 0 and empty where none was asked for.
+	Delimiter string
+	Limit     int
 }
 
 // Description is what a client says of a new object.

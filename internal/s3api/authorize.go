@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
@@ -139,8 +141,12 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 		if x.Version != "" {
 			rctx.QueryArgs().Set("versionId", x.Version)
 		}
-	} else if x.Key != "" {
-		rctx.QueryArgs().Set("prefix", x.Key)
+	} else {
+		for name, value := range map[string]string{"prefix": x.Key, "delimiter": x.Delimiter, "max-keys": limit(x.Limit)} {
+			if value != "" {
+				rctx.QueryArgs().Set(name, value)
+			}
+		}
 	}
 	request := a.app.AcquireCtx(rctx)
 	defer a.app.ReleaseCtx(request)
@@ -153,6 +159,14 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 		err = auth.CheckObjectAccess(request, x.Bucket, opts.Acc, []types.ObjectIdentifier{{Key: &opts.Object}}, auth.BypassOverwrite, false, a.backend, opts.Iam, true)
 	}
 	return a.refusal(op, name, x, err)
+}
+
+// limit is a number of entries as a request has it.
+func limit(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 // settingsOf returns what is known of a bucket's settings, which are read once.
@@ -217,10 +231,21 @@ func (a *authorizer) refusal(op, name string, x object.Access, err error) error 
 	case errors.Is(err, s3err.GetAPIError(s3err.ErrNoSuchBucket)):
 		return object.Fail(op, x.Bucket, object.ErrNoSuchBucket, "it was deleted meanwhile")
 	case errors.As(err, &known) && known.StatusCode() == http.StatusForbidden:
-		return denied(op, name, fmt.Sprintf("account %q may not do %s here", x.Account, x.Action), err)
+		return denied(op, name, fmt.Sprintf("account %q may not do %s here", x.Account, x.Action), plainly{known})
+	case known != nil:
+		return errs.Wrap(op, name, plainly{known})
 	}
 	return errs.Wrap(op, name, err)
 }
+
+// plainly is an error of versitygw in words. Its own text is a document of XML.
+type plainly struct{ s3err.S3Error }
+
+// Error is the description.
+func (e plainly) Error() string { return strings.TrimSuffix(e.BaseError().Description, ".") }
+
+// Unwrap is the error itself.
+func (e plainly) Unwrap() error { return e.S3Error }
 
 func denied(op, name, msg string, cause error) error {
 	return &errs.Error{Kind: errs.Permission, Op: op, Name: name, Msg: msg, Err: cause,

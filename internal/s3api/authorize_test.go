@@ -40,6 +40,12 @@ var situations = map[string]struct {
 	"dots":           {policy: policyOf(statement("Allow", "bob", "s3:GetObject", "%s/a/../b"))},
 	"prefix": {policy: `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":["bob"]},"Action":"s3:ListBucket","Resource":"arn:aws:s3:::%s",` +
 		`"Condition":{"StringEquals":{"s3:prefix":"dir/"}}}]}`},
+	"folders only": {policy: `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":["bob"]},"Action":"s3:ListBucket","Resource":"arn:aws:s3:::%s",` +
+		`"Condition":{"StringEquals":{"s3:delimiter":"/"}}}]}`},
+	"no folders": {policy: `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":["bob"]},"Action":"s3:ListBucket","Resource":"arn:aws:s3:::%s"},` +
+		`{"Effect":"Deny","Principal":{"AWS":["bob"]},"Action":"s3:ListBucket","Resource":"arn:aws:s3:::%s","Condition":{"StringEquals":{"s3:delimiter":"/"}}}]}`},
+	"short lists": {policy: `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":["bob"]},"Action":"s3:ListBucket","Resource":"arn:aws:s3:::%s",` +
+		`"Condition":{"NumericLessThanEquals":{"s3:max-keys":"10"}}}]}`},
 	"from here": {policy: `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":["bob"]},"Action":"s3:GetObject","Resource":"arn:aws:s3:::%s/*",` +
 		`"Condition":{"IpAddress":{"aws:SourceIp":"127.0.0.0/8"}}}]}`},
 	"from elsewhere": {policy: `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":["bob"]},"Action":"s3:GetObject","Resource":"arn:aws:s3:::%s/*",` +
@@ -88,6 +94,9 @@ func TestOtherDoorsJudgeAsThisOne(t *testing.T) {
 					{object.Access{Action: object.ActionPut, Key: key}, "PUT", path},
 					{object.Access{Action: object.ActionList}, "GET", "/" + bucket + "?list-type=2"},
 					{object.Access{Action: object.ActionList, Key: "dir/"}, "GET", "/" + bucket + "?list-type=2&prefix=" + url.QueryEscape("dir/")},
+					{object.Access{Action: object.ActionList, Delimiter: "/"}, "GET", "/" + bucket + "?list-type=2&delimiter=%2F"},
+					{object.Access{Action: object.ActionList, Limit: 10}, "GET", "/" + bucket + "?list-type=2&max-keys=10"},
+					{object.Access{Action: object.ActionList, Limit: 11}, "GET", "/" + bucket + "?list-type=2&max-keys=11"},
 				} {
 					r, err := w.try(account, secrets[account], q.method, q.path, nil)
 					if err != nil {
@@ -100,6 +109,9 @@ func TestOtherDoorsJudgeAsThisOne(t *testing.T) {
 					err = a.Authorize(t.Context(), q.access)
 					if err != nil && !errs.Is(err, errs.Permission) {
 						t.Fatalf("%s: %+v: %v", name, q.access, err)
+					}
+					if err != nil && strings.ContainsAny(err.Error(), "<\n") {
+						t.Fatalf("%s: a refusal that nobody can read: %v", name, err)
 					}
 					verdicts[err == nil]++
 					if (err == nil) != (r.StatusCode == 200) {

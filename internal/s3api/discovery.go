@@ -15,8 +15,16 @@ const discoveryPath = "/.nebulaio/gpudirect"
 
 // discovers says whether a request asks for that. Under a bucket's own host name the path is a key.
 func (s *Server) discovers(rctx *fasthttp.RequestCtx) bool {
-	return s.opts.Discovery != nil && string(rctx.URI().PathOriginal()) == discoveryPath &&
-		(s.opts.Domain == "" || !strings.HasSuffix(string(rctx.Host()), "."+s.opts.Domain))
+	return s.opts.Discovery != nil && string(rctx.URI().PathOriginal()) == discoveryPath && !s.ofBucket(string(rctx.Host()))
+}
+
+// ofBucket says whether a host's name, which may have a port behind it, is a bucket's, as versitygw judges it.
+func (s *Server) ofBucket(host string) bool {
+	if s.opts.Domain == "" {
+		return false
+	}
+	bucket, _, found := strings.Cut(host, "."+s.opts.Domain)
+	return found && bucket != ""
 }
 
 // discover answers it. Other methods than reading have no meaning there.

@@ -5,6 +5,8 @@ package s3api
 import (
 	"net/http"
 	"testing"
+
+	"github.com/valyala/fasthttp"
 )
 
 // TestDiscovery: who may not sign learns of the door, by reading alone, and no key or bucket is hidden by it.
@@ -33,6 +35,22 @@ func TestDiscovery(t *testing.T) {
 	}
 	if r, err := w.try("", "", http.MethodGet, "/.nebulaio/other", nil); err != nil || r.StatusCode < 400 {
 		t.Errorf("%v, %+v", err, r)
+	}
+}
+
+// TestDiscoveryLeavesKeysOfBucketsAlone: under a bucket's own host name, with a port or without, the path is a key.
+func TestDiscoveryLeavesKeysOfBucketsAlone(t *testing.T) {
+	s := &Server{opts: Options{Domain: "s3.example.com", Discovery: func() []byte { return nil }}}
+	for host, want := range map[string]bool{
+		"s3.example.com": true, "s3.example.com:9000": true, "127.0.0.1:9000": true,
+		"bucket.s3.example.com": false, "bucket.s3.example.com:9000": false, "a.b.s3.example.com:9000": false,
+	} {
+		var rctx fasthttp.RequestCtx
+		rctx.Request.SetRequestURI("/.nebulaio/gpudirect")
+		rctx.Request.SetHost(host)
+		if got := s.discovers(&rctx); got != want {
+			t.Errorf("%s: %v, expected %v", host, got, want)
+		}
 	}
 }
 

@@ -11,9 +11,11 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
@@ -31,6 +33,8 @@ type conn struct {
 	raw  syscall.RawConn
 	peer Peer
 	in   []byte // room for the largest packet that may come now
+	iov  unix.Iovec
+	msg  unix.Msghdr
 	out  []byte
 
 	account string
@@ -42,6 +46,7 @@ type conn struct {
 	drafts map[uint64]*draft
 
 	pack packet // the Opened that is being put together
+	lent int    // entries of Server.lent that its descriptors take
 }
 
 func newConn(s *Server, sock *net.UnixConn) *conn {
@@ -65,7 +70,7 @@ var errGone = errors.New("the client went away")
 // run serves the connection until it ends.
 func (c *conn) run(ctx context.Context) {
 	defer func() {
-		_ = c.sock.Close() // who was cut off is closed already
+		c.hangUp()
 		c.letGo()
 		c.s.left(c)
 	}()
@@ -139,6 +144,20 @@ func (c *conn) receive(wait time.Duration) (wire.Header, wire.Message, *wire.Err
 	}
 }
 
+// look asks for a packet once, without room for descriptors. What it tells the
+// kernel is kept: who asks again and again must not make garbage.
+func (c *conn) look(fd uintptr) (n, flags int, err error) {
+	c.iov.Base = &c.in[0]
+	c.iov.SetLen(len(c.in))
+	c.msg = unix.Msghdr{Iov: &c.iov}
+	c.msg.SetIovlen(1)
+	got, _, errno := unix.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&c.msg)), unix.MSG_DONTWAIT)
+	if errno != 0 {
+		return 0, 0, errno
+	}
+	return int(got), int(c.msg.Flags), nil
+}
+
 // spin is how long a connection waits awake for its next request.
 const spin = 50 * time.Microsecond
 
@@ -153,7 +172,7 @@ func (c *conn) take() (n, flags int, err error) {
 	}
 	waited := c.raw.Read(func(fd uintptr) bool {
 		for {
-			n, _, flags, _, err = unix.Recvmsg(int(fd), c.in, nil, unix.MSG_DONTWAIT)
+			n, flags, err = c.look(fd)
 			switch {
 			case err == unix.EINTR:
 				continue
@@ -206,6 +225,23 @@ func (c *conn) farewell(why *wire.Error) {
 	_ = c.send(wire.Header{}, why, nil)
 }
 
+// hangUp ends the connection. What the client has sent and nobody has read is taken first: it would be told of a reset, and not
+// what the server told it last.
+func (c *conn) hangUp() {
+	_ = c.sock.CloseRead() // who was cut off is closed already
+	if c.raw != nil {
+		_ = c.raw.Control(func(fd uintptr) {
+			var b [1]byte
+			for {
+				if n, _, _, _, err := unix.Recvmsg(int(fd), b[:], nil, unix.MSG_DONTWAIT); err != unix.EINTR && (err != nil || n == 0) {
+					return
+				}
+			}
+		})
+	}
+	_ = c.sock.Close()
+}
+
 func (c *conn) send(h wire.Header, m wire.Message, files []*os.File) error {
 	h.Descriptors = uint16(len(files))
 	var err error
@@ -220,8 +256,15 @@ func (c *conn) send(h wire.Header, m wire.Message, files []*os.File) error {
 		}
 		rights = unix.UnixRights(fds...)
 	}
-	_ = c.sock.SetWriteDeadline(time.Now().Add(c.s.opts.Limits.Send)) // a closed one fails at the write
-	_, _, err = c.sock.WriteMsgUnix(c.out, rights, nil)
+	began := time.Now()
+	_ = c.sock.SetWriteDeadline(began.Add(c.s.opts.Limits.Send)) // a closed one fails at the write
+	for {
+		_, _, err = c.sock.WriteMsgUnix(c.out, rights, nil)
+		if !errors.Is(err, unix.ETOOMANYREFS) || time.Since(began) > min(inFlight, c.s.opts.Limits.Send) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
 	switch {
 	case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET), errors.Is(err, net.ErrClosed):
 		return errGone
@@ -229,6 +272,16 @@ func (c *conn) send(h wire.Header, m wire.Message, files []*os.File) error {
 		return slowReader{c.s.opts.Limits.Send}
 	}
 	return err
+}
+
+// inFlight is how long a message waits for others to take their descriptors. Those on their way are counted for all processes of
+// a user together: those of a client that does not take its own are no reason to end the connection of another one.
+const inFlight = time.Second
+
+// crowded is the refusal of what could not be sent for that reason.
+func crowded() *wire.Error {
+	return refusal(errs.IO, wire.CodeTooManyFiles, "too many descriptors are on their way to clients that do not take them",
+		"ask again, or raise the server's limit of open files (LimitNOFILE=)")
 }
 
 // slowReader is a client that does not take its replies.
@@ -277,12 +330,20 @@ func (c *conn) serve(ctx context.Context, h wire.Header, m wire.Message) error {
 	if e, ok := answer.(*wire.Error); ok {
 		return c.refuse(h, e)
 	}
-	return c.reply(h, answer, files)
+	err := c.reply(h, answer, files)
+	if made, ok := answer.(*wire.Created); ok && errors.Is(err, unix.ETOOMANYREFS) {
+		if _, failed := c.abort(&wire.Abort{Handle: made.Handle}).(*wire.Error); failed {
+			return err
+		}
+		return c.refuse(h, crowded())
+	}
+	return err
 }
 
 // letGo ends everything that the connection holds.
 func (c *conn) letGo() {
 	c.pack.drop()
+	c.giveBack(c.lent)
 	for id := range c.held {
 		c.release(id)
 	}

@@ -76,6 +76,8 @@ func (c *conn) mayCreate(ctx context.Context, m *wire.Create) *wire.Error {
 		return badMessage("Create wants %#x, expected a description through (1) or past (2) the page cache, or both", m.Want)
 	case m.Size < 0:
 		return badMessage("Create has size %d", m.Size)
+	case m.IfMatch == `""`: // which without its quotes would be no condition at all
+		return failure(object.Fail("create", m.Bucket+"/"+m.Key, object.ErrPrecondition, "if match is an empty ETag, which no object has"))
 	case c.s.opts.Settings.NoWrites != "":
 		return refusal(errs.Unsupported, wire.CodeUnsupported, "objects cannot be created through the door here: "+c.s.opts.Settings.NoWrites, "write over the S3 endpoint")
 	}
@@ -154,13 +156,20 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 		return noHandle(m.Handle)
 	}
 	if m.Size < 0 || m.Size > d.size {
+		c.giveUp(m.Handle, d)
 		return invalid(wire.CodeInvalidRange, "commit at most what was asked for", "%d bytes are to be committed of a draft of %d", m.Size, d.size)
 	}
 	if e := d.follows(m.First, m.Sums); e != nil {
 		return e
 	}
-	if e := c.s.count.report(m.Reports); e != nil {
+	if e := believable(m.Reports); e != nil {
+		c.giveUp(m.Handle, d)
 		return e
+	}
+	// What was allowed when it began may be so no more: a draft lives for as long as its client wants.
+	if err := c.s.opts.Authorizer.Authorize(ctx, object.Access{Account: c.account, Action: object.ActionPut, Bucket: d.bucket, Key: d.key}); err != nil {
+		c.giveUp(m.Handle, d)
+		return denied(err)
 	}
 	sums := append(d.sums[:len(d.sums):len(d.sums)], m.Sums...)
 	info, err := d.d.Commit(ctx, object.Sealed{Size: m.Size, CRC64: m.CRC64, Sums: sums})
@@ -168,6 +177,7 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 		return failure(err)
 	}
 	c.forget(m.Handle, d)
+	c.s.count.add(m.Reports) // once, however often it was tried
 	if err != nil {
 		c.s.count.aborted.Add(1)
 		_ = d.d.Abort() // the failure itself is told
@@ -179,6 +189,15 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 		out.Version = info.Version
 	}
 	return out
+}
+
+// giveUp ends a draft that is refused for good, as all are that cannot be tried again.
+func (c *conn) giveUp(id uint64, d *draft) {
+	c.forget(id, d)
+	c.s.count.aborted.Add(1)
+	if err := d.d.Abort(); err != nil {
+		c.s.opts.Log.Error("a draft could not be removed", "bucket", d.bucket, "key", d.key, "file", d.d.Path(), "error", err)
+	}
 }
 
 // abort ends a draft.

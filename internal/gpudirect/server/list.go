@@ -14,7 +14,7 @@ const listFixed = wire.HeaderSize + 4 + 4 + 1 + 4 + wire.MaxName
 
 // list answers with one page, or with as much of it as a message has room for.
 func (c *conn) list(ctx context.Context, m *wire.List) wire.Message {
-	err := c.s.opts.Authorizer.Authorize(ctx, object.Access{Account: c.account, Action: object.ActionList, Bucket: m.Bucket, Key: m.Prefix})
+	err := c.s.opts.Authorizer.Authorize(ctx, object.Access{Account: c.account, Action: object.ActionList, Bucket: m.Bucket, Key: m.Prefix, Delimiter: m.Delimiter, Limit: int(m.Limit)})
 	if err != nil {
 		return denied(err)
 	}

@@ -82,10 +82,14 @@ func vacant(path string) error {
 		return errs.New(errs.Invalid, op, path, "is a file that is no socket").WithFix("remove it, or set gpudirect.socket")
 	}
 	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
-	if err != nil {
-		return nil // left by a process that is gone, or of another kind
+	switch {
+	case err == nil:
+		_ = c.Close()
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return nil // left by a process that is gone, whatever kind of socket it had
+	case !errors.Is(err, syscall.EPROTOTYPE) && !errors.Is(err, syscall.EAGAIN):
+		return &errs.Error{Kind: errs.Invalid, Op: op, Name: path, Msg: "it cannot be seen whether another server listens on it", Err: err, Fix: "remove it, or set gpudirect.socket"}
 	}
-	_ = c.Close()
 	return errs.New(errs.Invalid, op, path, "another server listens on it").WithFix("end that server, or set gpudirect.socket")
 }
 

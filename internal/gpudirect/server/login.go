@@ -3,6 +3,7 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -101,7 +102,7 @@ func (s *Server) note(c *conn, e *wire.Error) {
 	s.count.refused(e.Code)
 	switch e.Code {
 	case wire.CodeInternal, wire.CodeDamaged, wire.CodeTooManyFiles:
-		s.opts.Log.Error("a request failed", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "error", e.Message)
+		s.tell(slog.LevelError, "a request failed", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "error", e.Message)
 	case wire.CodeAccessDenied, wire.CodeDeviceNotAllowed, wire.CodeBadMessage, wire.CodeTooManyConnections, wire.CodeTooManyHandles:
 		if c.client != nil || e.Code == wire.CodeTooManyConnections {
 			s.warn("a request was refused", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "uid", c.peer.UID, "reason", e.Message, "fix", e.Fix)
@@ -109,8 +110,11 @@ func (s *Server) note(c *conn, e *wire.Error) {
 	}
 }
 
-// warn logs a refusal, unless there are so many that the log would be about nothing else.
-func (s *Server) warn(msg string, args ...any) {
+// warn tells of a refusal.
+func (s *Server) warn(msg string, args ...any) { s.tell(slog.LevelWarn, msg, args...) }
+
+// tell logs what clients bring about, unless there is so much of it that the log would be about nothing else.
+func (s *Server) tell(level slog.Level, msg string, args ...any) {
 	ok, left := s.refusals.take(time.Now())
 	if !ok {
 		return
@@ -118,7 +122,7 @@ func (s *Server) warn(msg string, args ...any) {
 	if left > 0 {
 		args = append(args, "not_logged_before", left)
 	}
-	s.opts.Log.Warn(msg, args...)
+	s.opts.Log.Log(context.Background(), level, msg, args...)
 }
 
 // rationed lets a number of lines through each second.

@@ -4,9 +4,13 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
@@ -24,6 +28,7 @@ type packet struct {
 	msg   wire.Opened
 	size  int
 	files []*os.File
+	lent  int // objects with files
 }
 
 const emptyPacket = wire.HeaderSize + 4 + 4
@@ -36,6 +41,9 @@ func (p *packet) add(i wire.OpenedItem, files []*os.File) {
 	p.size += i.Length()
 	p.msg.Items = append(p.msg.Items, i)
 	p.files = append(p.files, files...)
+	if len(files) > 0 {
+		p.lent++
+	}
 }
 
 // drop closes our own copies of the descriptors; those that were sent are the client's.
@@ -43,7 +51,7 @@ func (p *packet) drop() {
 	closeAll(p.files)
 	clear(p.msg.Items)
 	clear(p.files)
-	p.msg.Items, p.files, p.size = p.msg.Items[:0], p.files[:0], emptyPacket
+	p.msg.Items, p.files, p.size, p.lent = p.msg.Items[:0], p.files[:0], emptyPacket, 0
 }
 
 // open answers an Open, in as many packets as it takes.
@@ -55,10 +63,24 @@ func (c *conn) open(ctx context.Context, h wire.Header, m *wire.Open) error {
 	p.drop()
 	p.msg.First = 0
 	var pair [2]*os.File
+	opens := m.Want&(wire.WantBuffered|wire.WantDirect) != 0 && m.Want&wire.WantStat == 0
+	var out *wire.Error // no descriptor could be had; it is not waited for a second time
 	for i := range m.Items {
-		item, files := c.openOne(ctx, m.Want, &m.Items[i], pair[:0])
+		if opens && out == nil {
+			var err error
+			if out, err = c.borrow(ctx, h); err != nil {
+				return err
+			}
+		}
+		item, files := wire.OpenedItem{Err: out}, []*os.File(nil)
+		if out == nil {
+			item, files = c.openOne(ctx, m.Want, &m.Items[i], pair[:0])
+		}
 		if item.Err != nil {
 			c.s.note(c, item.Err)
+		}
+		if opens && out == nil && len(files) == 0 {
+			c.giveBack(1)
 		}
 		if !p.fits(&item, len(files)) {
 			if err := c.flush(h, wire.FlagMore); err != nil {
@@ -71,12 +93,69 @@ func (c *conn) open(ctx context.Context, h wire.Header, m *wire.Open) error {
 	return c.flush(h, 0)
 }
 
+// borrow waits until the descriptors of one more object may be open, and sends what is there before that: who waits has none. The
+// error ends the connection.
+func (c *conn) borrow(ctx context.Context, h wire.Header) (*wire.Error, error) {
+	select {
+	case c.s.lent <- struct{}{}:
+		c.lent++
+		return nil, nil
+	default:
+	}
+	if len(c.pack.msg.Items) > 0 {
+		if err := c.flush(h, wire.FlagMore); err != nil {
+			return nil, err
+		}
+	}
+	timer := time.NewTimer(c.s.opts.Limits.Send)
+	defer timer.Stop()
+	select {
+	case c.s.lent <- struct{}{}:
+		c.lent++
+		return nil, nil
+	case <-ctx.Done():
+		return draining(), nil
+	case <-timer.C:
+		return refusal(errs.IO, wire.CodeTooManyFiles, fmt.Sprintf("%d objects wait to be sent to clients that do not take them", cap(c.s.lent)),
+			"ask again, or raise the server's limit of open files (LimitNOFILE=)"), nil
+	}
+}
+
+// giveBack says that the descriptors of n objects are not open any more.
+func (c *conn) giveBack(n int) {
+	c.lent -= n
+	for range n {
+		<-c.s.lent
+	}
+}
+
+// descriptorsForUs is how many of the process's descriptors may wait to be sent.
+func descriptorsForUs() int {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return 256
+	}
+	return int(min(max(l.Cur/4, 2), 1<<20))
+}
+
 // flush sends the packet and begins the next one.
 func (c *conn) flush(h wire.Header, flags uint8) error {
 	p := &c.pack
 	err := c.send(wire.Header{Request: h.Request, Flags: flags}, &p.msg, p.files)
+	if errors.Is(err, unix.ETOOMANYREFS) {
+		for i := range p.msg.Items {
+			if item := &p.msg.Items[i]; item.Has != 0 {
+				c.release(item.Handle)
+				*item = wire.OpenedItem{Err: crowded()}
+				c.s.note(c, item.Err)
+			}
+		}
+		err = c.send(wire.Header{Request: h.Request, Flags: flags}, &p.msg, nil)
+	}
 	p.msg.First += uint32(len(p.msg.Items))
+	n := p.lent
 	p.drop()
+	c.giveBack(n)
 	return err
 }
 

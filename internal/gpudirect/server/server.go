@@ -68,12 +68,15 @@ type Settings struct {
 type Limits struct {
 	// Connections open at once, those that log in included. Default 1024.
 	Connections int
-	// Logins under way at once. Default 64.
+	// Logins under way at once; those beyond wait to be accepted. Default 64.
 	Logins int
 	// Handles and drafts open at once by one access key. Default 16384.
 	Handles int
 	// DraftBytes reserved at once by the drafts of one access key. Default 256 GiB.
 	DraftBytes int64
+	// Descriptors of objects that all connections together have open at once to be sent: those of a client that does not take
+	// its replies wait for it. Default a quarter of the process's limit, so that the store and the S3 endpoint keep theirs.
+	Descriptors int
 	// Login is how long a client may take to say who it is. Default 5 s.
 	Login time.Duration
 	// Idle ends a connection that asks for nothing. Default 5 min.
@@ -87,6 +90,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.Logins, 64)
 	def(&l.Handles, 16384)
 	def(&l.DraftBytes, 256<<30)
+	def(&l.Descriptors, descriptorsForUs())
 	def(&l.Login, 5*time.Second)
 	def(&l.Idle, 5*time.Minute)
 	def(&l.Send, 10*time.Second)
@@ -106,6 +110,12 @@ type Server struct {
 	decoy    string // secret of access keys that nobody has
 	count    counters
 	refusals *rationed // log lines about refusals
+
+	// lent has an entry for each object that waits to be sent with its descriptors, two at most.
+	lent chan struct{}
+
+	// entering has an entry for each connection that logs in.
+	entering chan struct{}
 
 	awake    atomic.Int32 // connections that wait for a request without sleeping
 	draining atomic.Bool
@@ -138,7 +148,8 @@ func New(o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{opts: o, decoy: nonceText(), conns: map[*conn]struct{}{}, clients: map[string]*client{}, refusals: &rationed{}}
+	s := &Server{opts: o, decoy: nonceText(), conns: map[*conn]struct{}{}, clients: map[string]*client{}, refusals: &rationed{},
+		lent: make(chan struct{}, max(o.Limits.Descriptors/2, 1)), entering: make(chan struct{}, o.Limits.Logins)}
 	s.count.init()
 	st := &o.Settings
 	s.greeting = wire.Greeting{
@@ -220,8 +231,11 @@ func (s *Server) open() []*conn {
 // accept takes connections until the listener is closed.
 func (s *Server) accept(ctx context.Context, l *Listener, all *sync.WaitGroup) error {
 	for {
+		// Many clients that come at once are served one after the other. This ends: a login takes no longer than it may.
+		s.entering <- struct{}{}
 		sock, err := l.accept()
 		if err != nil {
+			<-s.entering
 			if s.draining.Load() || errors.Is(err, net.ErrClosed) {
 				return nil
 			}
@@ -239,8 +253,9 @@ func (s *Server) accept(ctx context.Context, l *Listener, all *sync.WaitGroup) e
 		}
 		c := newConn(s, sock)
 		if why := s.admit(c, all); why != nil {
+			<-s.entering
 			c.farewell(why)
-			_ = sock.Close()
+			c.hangUp()
 			continue
 		}
 		go func() {
@@ -257,9 +272,8 @@ func (s *Server) admit(c *conn, all *sync.WaitGroup) *wire.Error {
 	if s.draining.Load() {
 		return draining()
 	}
-	if len(s.conns) >= s.opts.Limits.Connections || s.logins >= s.opts.Limits.Logins {
-		return refusal(errs.Unsupported, wire.CodeTooManyConnections,
-			fmt.Sprintf("%d connections are open and %d log in; at most %d and %d may", len(s.conns)-s.logins, s.logins, s.opts.Limits.Connections, s.opts.Limits.Logins),
+	if len(s.conns) >= s.opts.Limits.Connections {
+		return refusal(errs.Unsupported, wire.CodeTooManyConnections, fmt.Sprintf("%d connections are open, of which %d log in; at most %d may be", len(s.conns), s.logins, s.opts.Limits.Connections),
 			"use one connection for many objects, or raise gpudirect.max_connections")
 	}
 	s.conns[c] = struct{}{}
@@ -273,6 +287,7 @@ func (s *Server) loggedIn(c *conn, accessKey string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.logins--
+	<-s.entering
 	cl := s.clients[accessKey]
 	if cl == nil {
 		cl = &client{}
@@ -289,6 +304,7 @@ func (s *Server) left(c *conn) {
 	delete(s.conns, c)
 	if c.client == nil {
 		s.logins--
+		<-s.entering
 		return
 	}
 	if c.client.conns--; c.client.conns == 0 {

@@ -131,11 +131,25 @@ const (
 
 // report adds what a client says; nothing of it where a part makes no sense.
 func (c *counters) report(all []wire.Report) *wire.Error {
+	if e := believable(all); e != nil {
+		return e
+	}
+	c.add(all)
+	return nil
+}
+
+// believable refuses reports of which a part makes no sense.
+func believable(all []wire.Report) *wire.Error {
 	for i := range all {
 		if r := &all[i]; r.Bytes < 0 || r.Bytes > maxReportedBytes || r.Time < 0 || r.Time > maxReportedTime {
 			return invalid(wire.CodeInvalidArgument, "report bytes and time of one transfer", "a report has %d bytes in %v, expected up to %d in %v", r.Bytes, r.Time, int64(maxReportedBytes), maxReportedTime)
 		}
 	}
+	return nil
+}
+
+// add adds reports that are believable.
+func (c *counters) add(all []wire.Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range all {
@@ -152,7 +166,6 @@ func (c *counters) report(all []wire.Report) *wire.Error {
 		v.bytes = add(v.bytes, r.Bytes)
 		v.time = add(v.time, r.Time)
 	}
-	return nil
 }
 
 // add stays at the largest number instead of beginning anew below zero.

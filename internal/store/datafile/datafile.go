@@ -29,6 +29,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sys/unix"
@@ -108,6 +109,7 @@ type Files struct {
 	holds   holds
 	spills  spills
 	drafts  drafts
+	ahead   atomic.Int64 // descriptors that Handouts have opened ahead
 	buffers buffers
 	hashes  hashes
 	checks  chan struct{} // bounds the blocks that are in memory to be compared

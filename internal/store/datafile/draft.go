@@ -26,8 +26,9 @@ type Draft struct {
 	w    *Writer
 	size int64 // room that was asked for
 	// look is open for reading from the beginning on: what the kernel could not write shows in its sync, whoever had written it.
-	look  vfs.File
-	ended bool
+	look   vfs.File
+	sealed bool // nobody can write to it
+	ended  bool
 }
 
 // drafts are those that are open.
@@ -165,6 +166,7 @@ func (d *Draft) Seal(ctx context.Context, size int64) error {
 		}
 		return d.fail(op, err)
 	}
+	d.sealed = true
 	if err := again(d.look.SyncData); err != nil {
 		return d.fail(op, err)
 	}
@@ -174,6 +176,10 @@ func (d *Draft) Seal(ctx context.Context, size int64) error {
 	return nil
 }
 
+// slack is what a file may take of the disk beyond its size, and a 64th of it, without being cut: blocks are larger than bytes, and
+// where they are is written somewhere.
+const slack = 1 << 20
+
 // cuts bounds how often a file is cut that somebody makes longer each time.
 const cuts = 4
 
@@ -181,6 +187,7 @@ const cuts = 4
 // too: it is given back for that, and whoever has come meanwhile is found by the next one.
 func (d *Draft) settle(op string, size int64) error {
 	fd := d.look.Fd()
+	trimmed := false
 	for range cuts {
 		err := lease(fd)
 		if errors.Is(err, unix.EAGAIN) {
@@ -193,9 +200,12 @@ func (d *Draft) settle(op string, size int64) error {
 		if err := unix.Fstat(int(fd), &st); err != nil {
 			return err
 		}
-		if st.Size == size {
+		// A client can reserve room behind the end, which no size shows; what is committed must not keep it.
+		behind := st.Blocks*512 > size+size/64+slack && !trimmed
+		if st.Size == size && !behind {
 			return nil
 		}
+		trimmed = true
 		if err := unlease(fd); err != nil {
 			return err
 		}
@@ -228,8 +238,12 @@ func (d *Draft) Close() {
 	}
 }
 
-// Abort removes the file. It can be called more than once, and after Settle it only closes.
+// Abort removes the file. It can be called more than once, and after Settle it only closes. What the file has taken of the disk is
+// free then, also where somebody keeps a descriptor of it: it would be counted nowhere.
 func (d *Draft) Abort() error {
+	if !d.ended && !d.sealed {
+		_ = again(func() error { return unix.Truncate(d.w.name, 0) }) // without it the space is free when the last descriptor is closed
+	}
 	err := d.w.Abort()
 	d.Close()
 	return err

@@ -93,14 +93,34 @@ func (o *Handout) look() (size int64, err error) {
 		}
 		return info.Size(), nil
 	}
-	if o.first, err = o.f.describe(o.id, 0); err != nil {
+	file, err := o.f.describe(o.id, 0)
+	if err != nil {
 		return 0, err
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(o.first.Fd()), &st); err != nil {
-		return 0, err
+	err = unix.Fstat(int(file.Fd()), &st)
+	if err != nil || o.f.ahead.Add(1) > mostAhead {
+		if err == nil {
+			o.f.ahead.Add(-1)
+		}
+		_ = file.Close() // nothing was written through it
+		return st.Size, err
 	}
+	o.first = file
 	return st.Size, nil
+}
+
+// mostAhead bounds the descriptors that are open for Handouts of which nobody has asked for one yet: some never do, and are held for long.
+const mostAhead = 64
+
+// take returns what was opened ahead, nil where nothing is left of it. Under mu.
+func (o *Handout) take() *os.File {
+	file := o.first
+	if file != nil {
+		o.first = nil
+		o.f.ahead.Add(-1)
+	}
+	return file
 }
 
 // Sums returns those of the blocks from first on, at most n; they are shared.
@@ -128,10 +148,12 @@ func (o *Handout) Open(direct bool) (*os.File, error) {
 		return nil, errs.New(errs.Closed, op, o.f.Path(o.id), "the handle is closed")
 	case !o.f.native:
 		return nil, o.f.foreign(op, o.f.Path(o.id))
-	case !direct && o.first != nil:
-		file := o.first
-		o.first = nil
-		return file, nil
+	}
+	if file := o.take(); file != nil {
+		if !direct {
+			return file, nil
+		}
+		_ = file.Close() // who asks for the other kind first seldom asks for this one
 	}
 	flags := 0
 	if direct {
@@ -157,9 +179,8 @@ func (o *Handout) Close() error {
 		return nil
 	}
 	o.closed = true
-	if o.first != nil {
-		_ = o.first.Close() // nothing was written through it
-		o.first = nil
+	if file := o.take(); file != nil {
+		_ = file.Close() // nothing was written through it
 	}
 	o.release()
 	if o.gone != nil {

@@ -284,3 +284,116 @@ func TestNamesStayWhileEverythingMoves(t *testing.T) {
 		t.Errorf("%d are still moving or held", n)
 	}
 }
+
+// TestWhatNobodyAsksForIsNotKeptOpen: a description that was opened ahead costs a descriptor for as long as the file is held.
+func TestWhatNobodyAsksForIsNotKeptOpen(t *testing.T) {
+	f := open(t, Options{FS: vfs.Default, Dir: t.TempDir()})
+	write(t, f, 1, []byte("x"))
+	if err := f.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	count := func() int {
+		t.Helper()
+		n := 0
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if name, _ := os.Readlink("/proc/self/fd/" + e.Name()); name == f.dataName(1) {
+				n++
+			}
+		}
+		return n
+	}
+	before := count() // readers keep some too
+	var all []*Handout
+	for range 640 {
+		h, err := f.HandOut(1, 1, noSums)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, h)
+	}
+	if n := count() - before; n > 64 {
+		t.Errorf("%d descriptors are open that nobody asked for, expected at most 64", n)
+	}
+	for i, h := range all {
+		file, err := h.Open(i%2 == 0)
+		if errs.Is(err, errs.Unsupported) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = file.Close()
+	}
+	if n := count() - before; n != 0 {
+		t.Errorf("%d descriptors are open after each was asked for its own", n)
+	}
+	for _, h := range all {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestRoomBehindTheEndIsNotCommitted: a client can reserve it without making the file longer, and would keep it.
+func TestRoomBehindTheEndIsNotCommitted(t *testing.T) {
+	f := open(t, Options{FS: vfs.Default, Dir: t.TempDir()})
+	d, err := f.NewDraft(1, 100)
+	if errs.Is(err, errs.Unsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Abort()
+	file, err := d.Open(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, 8<<20); err != nil {
+		_ = file.Close()
+		t.Skipf("the file system cannot: %v", err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.Reserved(); n < 8<<20 {
+		t.Skipf("%d bytes are taken", n)
+	}
+	if err := d.Seal(t.Context(), 100); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.Reserved(); n > 1<<20 {
+		t.Errorf("100 bytes take %d bytes of the disk", n)
+	}
+}
+
+// TestAnAbortedDraftTakesNothing, also while the client keeps its descriptor: room without a name would be bounded by nothing.
+func TestAnAbortedDraftTakesNothing(t *testing.T) {
+	f := open(t, Options{FS: vfs.Default, Dir: t.TempDir()})
+	d, err := f.NewDraft(1, 8<<20)
+	if errs.Is(err, errs.Unsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := d.Open(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := d.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	if n := st.Blocks * 512; n > 1<<16 || st.Nlink != 0 {
+		t.Errorf("it takes %d bytes and has %d names", n, st.Nlink)
+	}
+}

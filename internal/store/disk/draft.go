@@ -60,6 +60,11 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 	if err != nil {
 		return nil, &errs.Error{Op: op, Name: d.Key, Err: err}
 	}
+	// Several can begin at once, and each has seen room for itself alone: what counts is what is left with all of them.
+	if err := s.space.kept(op, d.Key); err != nil {
+		_ = file.Abort() // the refusal itself is told
+		return nil, err
+	}
 	return &draft{s: s, bk: bk, key: d.Key, as: merged(d.Attributes, nil), cond: copyCondition(d.Condition), size: d.Size, file: file}, nil
 }
 

@@ -296,3 +296,90 @@ func BenchmarkHandle(b *testing.B) {
 		})
 	}
 }
+
+// small is a file system that has room for so many bytes in a directory of the store.
+type small struct {
+	vfs.FS
+	dir  string
+	room int64
+}
+
+// GetDiskUsage is vfs.FS's.
+func (f *small) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	left := f.room
+	entries, err := os.ReadDir(f.dir)
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			left -= info.Size()
+		}
+	}
+	return vfs.DiskUsage{AvailBytes: uint64(max(left, 0))}, err
+}
+
+// TestManyDraftsLeaveTheReserve: each of them fits beside it, all together do not.
+func TestManyDraftsLeaveTheReserve(t *testing.T) {
+	dir := storetest.Dir(t)
+	s := openReal(t, dir, func(o *Options) { o.FS = &small{vfs.Default, filepath.Join(dir, tmpName), 10 << 20} })
+	defer closed(t, s)
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	s.opts.Reserve = 4 << 20
+	var got []object.Drafting
+	for range 8 { // faster than the file system is asked
+		d, err := s.NewDraft(t.Context(), object.Draft{Bucket: "b", Key: "k", Size: 2 << 20})
+		if err == nil {
+			got = append(got, d)
+		} else if !errors.Is(err, object.ErrNoSpace) {
+			t.Fatal(err)
+		}
+	}
+	if len(got) != 3 {
+		t.Errorf("%d drafts of 2 MiB found room in 10 MiB of which 4 are reserved, expected 3", len(got))
+	}
+	for _, d := range got {
+		if err := d.Abort(); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, tmpName)); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestWhatOutlivesTheStore: handles and drafts may be let go after it was closed, and the next Open finds nothing of them.
+func TestWhatOutlivesTheStore(t *testing.T) {
+	dir := storetest.Dir(t)
+	s := openReal(t, dir)
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	putBytes(t, s, "b", "large", content1(1<<20, 1))
+	putBytes(t, s, "b", "small", content1(100, 1))
+	h, inline := handed(t, s, "large"), handed(t, s, "small")
+	f, err := inline.Open(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	putBytes(t, s, "b", "large", content1(1<<20, 2))
+	d, err := s.NewDraft(t.Context(), object.Draft{Bucket: "b", Key: "k", Size: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, s)
+	if _, err := d.Commit(t.Context(), object.Sealed{}); !errors.Is(err, object.ErrClosed) {
+		t.Errorf("commit: %v", err)
+	}
+	for _, end := range []func() error{h.Close, inline.Close, d.Abort} {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}
+	s = openReal(t, dir)
+	defer closed(t, s)
+	s.remover.wait()
+	st, err := s.Stats()
+	if err != nil || st.Removing != 0 || st.HeldFiles != 0 || st.DraftFiles != 0 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, tmpName)); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}

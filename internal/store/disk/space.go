@@ -58,7 +58,22 @@ func (p *space) check(op, name string, n int64) error {
 	}
 	// A refusal rests on a fresh look: space may have been freed just now.
 	if free := p.look(); short(free) {
-		return object.Fail(op, name, object.ErrNoSpace, fmt.Sprintf("%d bytes are free, %d are kept in reserve", free, p.s.opts.Reserve))
+		return p.full(op, name, free)
 	}
 	return nil
+}
+
+// kept says, by a fresh look, whether the reserve is still there after something was taken.
+func (p *space) kept(op, name string) error {
+	if p.s.opts.Reserve < 0 {
+		return nil
+	}
+	if free := p.look(); free >= 0 && free < p.s.opts.Reserve {
+		return p.full(op, name, free)
+	}
+	return nil
+}
+
+func (p *space) full(op, name string, free int64) error {
+	return object.Fail(op, name, object.ErrNoSpace, fmt.Sprintf("%d bytes are free, %d are kept in reserve", free, p.s.opts.Reserve))
 }
