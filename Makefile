@@ -117,6 +117,11 @@ $(CLIENTS)/%/.ready: test/clients/requirements-%.txt | venv
 	$(CLIENTS)/$*/bin/python -m pip install -q -r $<
 	@touch $@
 
+.PHONY: kernels
+kernels: ## Compile the GPU's part to PTX; needs clang, and no CUDA toolkit
+	cd internal/device/cuda && { echo '// SPDX-License-Identifier: Apache-2.0' && echo "// Made by make kernels of crc64.cu with the SHA-256 $$(sha256sum crc64.cu | cut -c1-64)" && \
+		clang -x cuda -nocudainc -nocudalib --cuda-device-only --cuda-gpu-arch=sm_50 -Xclang -target-feature -Xclang +ptx60 -Wall -S -O3 -o - crc64.cu; } >crc64.ptx.new && mv crc64.ptx.new crc64.ptx
+
 .PHONY: fuzz
 fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/format/safetensors -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x

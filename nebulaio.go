@@ -97,6 +97,10 @@ type Options struct {
 	// NoP2P lets GPUs that get the same bytes take them from host memory, though
 	// they could reach each other.
 	NoP2P bool
+	// VerifyOn is where verified loads are summed: auto (the default: on the GPU
+	// where bytes have arrived, where it can and they are many), host (by the
+	// CPU, before they are sent) or device (on the GPU, or the load fails).
+	VerifyOn string
 	// CuFile is which interface of NVIDIA's libcufile the route cufile uses:
 	// sync (the default), async or batch.
 	CuFile string
@@ -119,7 +123,7 @@ func NewSystem(o Options) (*System, error) {
 	b := boot.Options{
 		Devices: open.Options{Mode: o.Devices},
 		Engine: transfer.Options{PoolSize: o.BufferPoolSize, MaxTransfer: o.MaxTransferSize, QueueDepth: o.QueueDepth,
-			Workers: o.Workers, IO: transfer.IO(o.IO), WriteBlock: o.WriteBlockSize, WriteDepth: o.WriteDepth, CuFile: transfer.CuFileAPI(o.CuFile), Peers: peers, NoP2P: o.NoP2P},
+			Workers: o.Workers, IO: transfer.IO(o.IO), WriteBlock: o.WriteBlockSize, WriteDepth: o.WriteDepth, CuFile: transfer.CuFileAPI(o.CuFile), VerifyOn: transfer.VerifyOn(o.VerifyOn), Peers: peers, NoP2P: o.NoP2P},
 		DeviceIDs:    o.DeviceIDs,
 		BeforeCuFile: o.BeforeCuFile,
 	}

@@ -151,6 +151,9 @@ func nebulaio_queue_add(queue, job C.uint64_t, err *C.char, errcap C.size_t) C.i
 
 //export nebulaio_queue_next
 func nebulaio_queue_next(queue C.uint64_t, timeout C.int32_t, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+	if job == nil { // the job is the caller's, and stays in the queue
+		return status(errs.New(errs.Invalid, "wait for a job", "", "the place for its handle is NULL"), err, errcap)
+	}
 	h, running, e := table.NextJob(uint64(queue), time.Duration(timeout)*time.Millisecond)
 	if running {
 		return C.NEBULAIO_RUNNING

@@ -16,6 +16,7 @@ typedef const nebulaio_buffer nebulaio_cbuffer;
 import "C"
 
 import (
+	"errors"
 	"time"
 	"unsafe"
 
@@ -69,8 +70,13 @@ func give(b []byte, err error, buf *C.char, capacity C.size_t, need *C.size_t, m
 	return C.NEBULAIO_OK
 }
 
+// handle gives a handle to the caller. Who has no place for it could never
+// release it: it is released here.
 func handle(h uint64, err error, out *C.uint64_t, msg *C.char, msgCap C.size_t) C.int32_t {
-	if err == nil && out != nil {
+	if err == nil && out == nil {
+		err = errors.Join(errs.New(errs.Invalid, "give a handle", "", "the place for it is NULL"), table.Release(h))
+	}
+	if err == nil {
 		*out = C.uint64_t(h)
 	}
 	return status(err, msg, msgCap)

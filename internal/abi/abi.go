@@ -69,6 +69,7 @@ type systemOptions struct {
 	CUDALibrary     string              `json:"cuda_library"`
 	NVMLLibrary     string              `json:"nvml_library"`
 	CuFile          string              `json:"cufile"`
+	VerifyOn        string              `json:"verify_on"`
 	CuFileLibrary   string              `json:"cufile_library"`
 	DeviceIDs       []int               `json:"device_ids"`
 	EnableP2P       *bool               `json:"enable_p2p"`
@@ -100,7 +101,7 @@ func (t *Table) OpenSystem(options string) (uint64, error) {
 	boot.OwnRuntime()
 	s, err := nebulaio.NewSystem(nebulaio.Options{Devices: o.Devices, BufferPoolSize: o.BufferPoolSize, MaxTransferSize: o.MaxTransferSize,
 		QueueDepth: o.QueueDepth, Workers: o.Workers, IO: o.IO, WriteBlockSize: o.WriteBlockSize, WriteDepth: o.WriteDepth, CUDALibrary: o.CUDALibrary, NVMLLibrary: o.NVMLLibrary,
-		CuFile: o.CuFile, CuFileLibrary: o.CuFileLibrary, DeviceIDs: o.DeviceIDs, NoP2P: no(o.EnableP2P)})
+		CuFile: o.CuFile, VerifyOn: o.VerifyOn, CuFileLibrary: o.CuFileLibrary, DeviceIDs: o.DeviceIDs, NoP2P: no(o.EnableP2P)})
 	if err != nil {
 		return 0, err
 	}

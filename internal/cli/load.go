@@ -72,6 +72,7 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "load only tensors whose name matches `GLOB`; can be given again")
 	sliceFlags(fs, &f.load.Slices, &f.load.Shards)
 	fs.BoolVar(&f.load.Verify, "verify", false, "check every block that is read against FILE.crc64nvme, which inspect --checksum writes")
+	envVar(fs, choice(&f.system.VerifyOn, "PLACE", "auto", "host", "device"), "verify-on", "where verified bytes are summed: by the GPU they came to, where it can (auto), by the CPU (host), or by the GPU alone (device)")
 	fs.BoolVar(&f.load.Lenient, "lenient", false, "also take headers that only the reference reader takes")
 	fs.Var(count(&f.repeat, 1, 1), "repeat", "load so many times, freeing between")
 	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files' pages from the page cache before each load")

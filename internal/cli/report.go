@@ -44,7 +44,7 @@ func printLoad(w io.Writer, l loadJSON) {
 		printCuFile(w, c)
 	}
 	if v := l.Verify; v != nil {
-		field(w, "verified", "%s, %s, of them %s read for that alone; %s of CPU time", plural(int(v.Blocks), "block"), units.Bytes(v.Bytes), units.Bytes(v.Extra), seconds(v.Busy))
+		field(w, "verified", "%s, %s, of them %s read for that alone; %s on the device; %s of CPU time", plural(int(v.Blocks), "block"), units.Bytes(v.Bytes), units.Bytes(v.Extra), units.Bytes(v.DeviceBytes), seconds(v.Busy))
 	}
 	for _, line := range refusalLines(l.Refusals) {
 		fmt.Fprintln(w, line)

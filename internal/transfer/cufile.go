@@ -139,10 +139,6 @@ func (t *Transfer) useCuFile(ctx context.Context, file int) (bool, error) {
 			u.refuse(f.Path(), "several devices get the same bytes, and cuFile moves them to one", "start a transfer for each device")
 			return false, nil
 		}
-		if t.proof != nil {
-			u.refuse(f.Path(), "verification needs every byte in the CPU's reach", "load without verification")
-			return false, nil
-		}
 		if p := t.e.peers(f, t.req.Device.Info()); !p.Plausible {
 			u.refuse(f.Path(), p.Reason, p.Fix)
 			return false, nil
@@ -152,6 +148,10 @@ func (t *Transfer) useCuFile(ctx context.Context, file int) (bool, error) {
 		lib.mu.Unlock()
 		if route == device.RouteCompat {
 			u.refuse(f.Path(), wasCompat, fixCompat)
+			return false, nil
+		}
+		if !t.sumsInPlace(file) {
+			u.refuse(f.Path(), "verification needs every byte in the CPU's reach: the device does not sum what it gets", "see what keeps it from that, or load without verification")
 			return false, nil
 		}
 	}

@@ -244,8 +244,25 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 			}
 		}
 	})
+	t.Run("verified by the CPU", func(t *testing.T) {
+		o := tiny(CuFileSync)
+		o.VerifyOn = VerifyHost
+		r := newCuRig(t, o, fakegpu.CuFileOptions{}, Peers{Plausible: true})
+		f := openFile(t, path)
+		requireDirect(t, f)
+		req := whole(r.dev, f, alloc(t, r.dev, f.Size()).Ptr(), RouteAuto)
+		req.Verify = []*checksum.Sums{sumsOf(t, path, checksum.DefaultBlock)}
+		dropped(t, f)
+		tr := start(t, r.e, t.Context(), req)
+		if err := tr.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if x := refusal(tr.Report(), "cufile"); x == nil || !strings.Contains(x.Reason, "verification") || r.opens != 0 {
+			t.Errorf("%+v", x)
+		}
+	})
 	t.Run("verified", func(t *testing.T) {
-		r := newCuRig(t, tiny(CuFileSync), fakegpu.CuFileOptions{}, Peers{Plausible: true})
+		r := newCuRig(t, tiny(CuFileSync), fakegpu.CuFileOptions{Route: fakegpu.P2P}, Peers{Plausible: true})
 		f := openFile(t, path)
 		requireDirect(t, f)
 		dropped(t, f)
@@ -261,8 +278,19 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 		if err := tr.Err(); err != nil {
 			t.Fatal(err)
 		}
-		if x := refusal(tr.Report(), "cufile"); x == nil || !strings.Contains(x.Reason, "verification") || r.opens != 0 {
-			t.Errorf("%+v", x)
+		rep := tr.Report()
+		if v := rep.Verify; refusal(rep, "cufile") != nil || rep.CuFile == nil || v.Where != "device" || v.DeviceBytes != f.Size() || v.Blocks != int64(len(sums.Blocks)) {
+			t.Errorf("%+v, %+v, refused %+v", rep.Routes, v, refusal(rep, "cufile"))
+		}
+		r.gpu.CheckIdle()
+		sums.Blocks[0] ^= 1
+		if err := start(t, r.e, t.Context(), req).Err(); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "summed on cuda:0") {
+			t.Errorf("a wrong block: %v", err)
+		}
+		sums.Blocks[0] ^= 1
+		r.gpu.FailSum(1, fakegpu.LaunchFailed, false)
+		if err := start(t, r.e, t.Context(), req).Err(); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), path) {
+			t.Errorf("a sum that fails: %v", err)
 		}
 		req.Route = RouteCuFile
 		if _, err := r.e.Start(t.Context(), req); !errs.Is(err, errs.Invalid) || errs.FixOf(err) == "" {

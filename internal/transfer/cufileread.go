@@ -66,6 +66,10 @@ func (t *Transfer) cuFileDone(c chunk, got int64, err error, start time.Time) {
 	switch {
 	case err == nil && got >= c.len:
 		t.tally.cuFileRead(c.len, start)
+		if err := t.proveInPlace(c); err != nil {
+			t.e.sched.failed(t, err)
+			return
+		}
 		t.ready.landed(c)
 		t.e.sched.done(t, c.len)
 	case err == nil:

@@ -5,12 +5,16 @@ package transfer
 import (
 	"errors"
 	"time"
+
+	"github.com/nebulaio/nebulaio/internal/device"
 )
 
 // deliver ends a chunk that was read in place, or sends a slot's content off;
-// where the transfer verifies, only after its bytes were summed.
+// where the transfer verifies, only after its bytes were summed, unless the
+// device does that.
 func (e *Engine) deliver(t *Transfer, c chunk, data []byte, s *slot) {
-	if t.proof != nil && !c.summed {
+	sum := t.sumOf(c, s)
+	if t.proof != nil && !c.summed && sum == nil {
 		if err := t.check(c, data); err != nil {
 			e.sched.failed(t, err)
 			return
@@ -26,7 +30,7 @@ func (e *Engine) deliver(t *Transfer, c chunk, data []byte, s *slot) {
 		t.ready.landed(c)
 		e.sched.done(t, c.len)
 	default:
-		e.send(t, c, data, s)
+		e.sendAll(t, c, data, s, sum, func() error { return t.port.queue.CopyIn(c.dst, data) })
 	}
 }
 
@@ -46,14 +50,10 @@ func (e *Engine) refused(t *Transfer, c chunk) {
 	e.sched.requeue(t, c)
 }
 
-// send queues the copy of data, which lies in s, to the chunk's destination.
-func (e *Engine) send(t *Transfer, c chunk, data []byte, s *slot) {
-	e.sendAll(t, c, data, s, func() error { return t.port.queue.CopyIn(c.dst, data) })
-}
-
-// sendAll lets copies queue the copies of data, which lies in s, and queues those
-// to the peers. When it fails, none of them is under way.
-func (e *Engine) sendAll(t *Transfer, c chunk, data []byte, s *slot, copies func() error) {
+// sendAll lets copies queue the copies of data, which lies in s, queues those to
+// the peers and, where sum is not nil, the summing of what has arrived. When it
+// fails, none of that is under way.
+func (e *Engine) sendAll(t *Transfer, c chunk, data []byte, s *slot, sum device.Sum, copies func() error) {
 	m, err := s.markFor(t.port)
 	if err == nil {
 		err = copies()
@@ -69,34 +69,48 @@ func (e *Engine) sendAll(t *Transfer, c chunk, data []byte, s *slot, copies func
 		e.sched.failed(t, copyError(t, c, errors.Join(err, derr)))
 		return
 	}
-	if err = t.sendPeers(c, data, s, m); err != nil {
+	if err = t.startSum(sum, m, c); err != nil {
+		sum = nil // it is not under way
+	} else {
+		err = t.sendPeers(c, data, s, m)
+	}
+	if err != nil {
 		// What is queued still reads the slot.
-		err = errors.Join(err, m.Wait(), s.settlePeers(), t.port.queue.Drain())
+		err = errors.Join(err, m.Wait(), waitSum(sum), s.settlePeers(), t.port.queue.Drain())
 		e.sched.failed(t, copyError(t, c, err))
 		return
 	}
-	s.t, s.n, s.mark, s.queued, s.reading = t, int64(len(data)), m, time.Now(), c
+	s.t, s.n, s.mark, s.sum, s.queued, s.reading = t, int64(len(data)), m, sum, time.Now(), c
 }
 
-// settleSlot waits until the slot's copy has been done and counts it.
+func waitSum(s device.Sum) error {
+	if s == nil {
+		return nil
+	}
+	return s.Wait()
+}
+
+// settleSlot waits until the slot's copy, and its sum, have been done and counts it.
 func (e *Engine) settleSlot(s *slot) {
 	if s.t == nil {
 		return
 	}
 	start := time.Now()
+	sumErr := waitSum(s.sum) // it comes last, but does not tell of errors of the copy
 	err := s.mark.Wait()
 	if err != nil {
 		// Whether the copy is done is not known from its own mark; only an
 		// empty queue gives the destination back to its owner.
 		err = errors.Join(err, s.t.port.queue.Drain())
 	}
-	e.release(s, start, errors.Join(err, s.settlePeers()))
+	e.release(s, start, errors.Join(err, sumErr, s.settlePeers()))
 }
 
-// release counts a slot's copy as done and frees the slot.
+// release counts a slot's copy as done and frees the slot; what the device has
+// summed is judged now.
 func (e *Engine) release(s *slot, waited time.Time, err error) {
-	t, n := s.t, s.n
-	s.t = nil
+	t, n, sum := s.t, s.n, s.sum
+	s.t, s.sum = nil, nil
 	t.tally.copied(n, s.queued, waited)
 	if e.opts.Poison {
 		for i := range s.mem {
@@ -106,6 +120,12 @@ func (e *Engine) release(s *slot, waited time.Time, err error) {
 	if err != nil {
 		e.sched.failed(t, copyError(t, s.reading, err))
 		return
+	}
+	if sum != nil {
+		if err := t.judge(s.reading, sum.Tiles()); err != nil {
+			e.sched.failed(t, err)
+			return
+		}
 	}
 	t.ready.landed(s.reading)
 	e.sched.done(t, n)

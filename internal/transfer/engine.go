@@ -54,6 +54,7 @@ type port struct {
 	lib    *library      // cuFile; nil until first asked for
 
 	ferries ferries
+	sums    portSums
 }
 
 // passed waits until what is queued on the port has been done.
@@ -172,7 +173,7 @@ func (e *Engine) Close() error {
 		if p.lib != nil {
 			all = append(all, p.lib.close())
 		}
-		all = append(all, p.ferries.close(), p.queue.Close())
+		all = append(all, p.sums.close(), p.ferries.close(), p.queue.Close())
 	}
 	return errors.Join(all...)
 }

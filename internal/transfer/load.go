@@ -32,6 +32,7 @@ type Transfer struct {
 	save  *save // nil: this is a load
 	cu    cuFileUse
 	peers []*peer // other devices that get the same bytes
+	sums  bool    // the device may sum what is verified
 
 	prepared [ways]bool // staging was asked for; guarded by Engine.mu
 	packs    bool       // some chunks are woven, and packed in staging; guarded by Engine.mu
@@ -101,6 +102,7 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 			hostmem.AdviseHuge(p.mapper.Map(s.Dst, s.Wanted()))
 		}
 	}
+	t.askForSums()
 	ctx = t.openNetwork(ctx)
 	go t.plan(ctx)
 	go t.finish(ctx)
@@ -131,8 +133,8 @@ func (t *Transfer) validate() error {
 			WithFix("use route auto, which reads rows together, or take more of the inner dimensions")
 	}
 	if t.req.Route == RouteCuFile && t.req.Verify != nil {
-		return errs.New(errs.Invalid, "start transfer", "route cufile", "cannot be verified: cuFile puts bytes where the CPU does not see them").
-			WithFix("use route auto, which stages verified loads in host memory")
+		return errs.New(errs.Invalid, "start transfer", "route cufile", "cannot be verified: what completes a block and is not wanted itself has no place that cuFile could put it").
+			WithFix("use route auto, which uses cuFile where it is of use and verifies on the device")
 	}
 	if err := t.validateNetwork(); err != nil {
 		return err
@@ -153,7 +155,7 @@ func (t *Transfer) plan(ctx context.Context) {
 	defer t.e.sched.planned(t)
 	defer t.flushNetwork()
 	start := time.Now()
-	if err := t.awaitPeers(); err != nil {
+	if err := errors.Join(t.awaitPeers(), t.needSums()); err != nil {
 		t.e.sched.stop(t, err)
 		return
 	}

@@ -343,10 +343,10 @@ func (t *Transfer) describeNetwork(r *Report) {
 }
 
 // remoteMismatch is the error for content that is not what its server says.
-func (t *Transfer) remoteMismatch(file int, block int64, got uint64) error {
+func (t *Transfer) remoteMismatch(file int, block int64, got uint64, on string) error {
 	f, s := t.req.Files[file], t.req.Verify[file]
 	off, n := s.Extent(block)
-	msg := fmt.Sprintf("bytes %d to %d differ from the checksum that the server keeps: theirs is %016x, expected %016x", off, off+n, got, s.Blocks[block])
+	msg := fmt.Sprintf("bytes %d to %d differ from the checksum that the server keeps: theirs is %016x, expected %016x", off, off+n, got, s.Blocks[block]) + summedOn(on)
 	if t.req.Holds != nil {
 		msg += "; they hold " + t.req.Holds(file, off, n)
 	}

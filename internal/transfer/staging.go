@@ -69,11 +69,13 @@ type slot struct {
 	kind  slotKind
 	part  *part
 	marks map[*port]device.Mark
+	sums  map[*port]device.Sum // nil until one is needed
 	// What is in it: on its way to the device, or (io_uring) being read.
 	t       *Transfer
 	reading chunk
 	n       int64
 	mark    device.Mark
+	sum     device.Sum // behind mark; nil: it was summed before, or is not verified
 	also    []peerCopy // to other devices
 	queued  time.Time
 	lo      int64 // io_uring: file offset of mem[0]
@@ -277,6 +279,9 @@ func (p *pool) close() error {
 	var all []error
 	for _, s := range append(p.all, p.beside...) {
 		for _, m := range s.marks {
+			all = append(all, m.Close())
+		}
+		for _, m := range s.sums {
 			all = append(all, m.Close())
 		}
 	}

@@ -45,6 +45,7 @@ type tally struct {
 	policies []CachePolicy
 	dirty    atomic.Int64
 	verify   account      // bytes summed
+	onDevice int64        // of them, by the device
 	extra    account      // reads for sums alone
 	packing  account      // of what is wanted out of what was read
 	padding  atomic.Int64 // bytes of direct reads that alignment added
@@ -116,6 +117,14 @@ func (y *tally) verified(n int64, start time.Time) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.verify.note(n, start, end)
+}
+
+func (y *tally) verifiedOnDevice(n int64, start time.Time) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.verify.note(n, start, end)
+	y.onDevice += n
 }
 
 func (y *tally) packed(n int64, start time.Time) {

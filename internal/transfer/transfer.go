@@ -24,7 +24,8 @@
 //	    are two slots for each connection that reads, or writes, over a network, at most 64 each way.
 //	T4  A transfer succeeds only if every read was whole and no file changed.
 //	T5  A transfer that verifies succeeds only if every block with a byte of a
-//	    segment in it has its sum; each byte is summed before it is sent on.
+//	    segment in it has its sum; each byte is summed before it is sent on, or
+//	    by the device behind its copy, and then before it counts as delivered.
 //	T6  A part that Ready has counted is not touched any more.
 //	T7  A save that ends without an error has put a whole, durable file in place;
 //	    one that fails before the file has its name leaves what was there. One to a
@@ -137,6 +138,8 @@ type Options struct {
 	Near   *hostmem.Node
 	NoP2P  bool // peers get their bytes from staging though they could reach each other
 	Poison bool // overwrite each slot when its copy is done: tests catch early reuse
+	// VerifyOn is where transfers that verify sum what they move; default auto.
+	VerifyOn VerifyOn
 	// CuFile is which interface of libcufile the route cufile uses.
 	CuFile CuFileAPI
 	// OpenDirect opens libcufile for a device; nil where there is none.
@@ -233,6 +236,9 @@ func (o Options) tune() (tuned, error) {
 		o.WriteDepth = defaultQueueDepth
 	}
 	var err error
+	if o.VerifyOn, err = ParseVerifyOn(string(o.VerifyOn)); err != nil {
+		return tuned{}, err
+	}
 	if o.CuFile, err = ParseCuFileAPI(string(o.CuFile)); err != nil {
 		return tuned{}, err
 	}

@@ -161,6 +161,11 @@ func (u *uringReader) collect(wait bool) {
 			if done, err := s.mark.Done(); !done && err == nil {
 				return
 			}
+			if s.sum != nil {
+				if done, err := s.sum.Done(); !done && err == nil {
+					return
+				}
+			}
 		}
 		u.e.settleSlot(s)
 		u.sent = u.sent[1:]

@@ -28,9 +28,10 @@ type Extent struct {
 // wants is read as well, and dropped.
 //
 // Chunks and blocks need not have the same bounds. A chunk is summed by the
-// worker that read it, while it is hot in that core's cache and before it is
-// sent to the device; the sums of a block's pieces are put together as they
-// come, in any order, and the last piece brings the verdict.
+// device that it was copied to (devicesum.go), or else by the worker that read it,
+// while it is hot in that core's cache and before it is sent; the sums of a
+// block's pieces are put together as they come, in any order, and the last piece
+// brings the verdict.
 type proof struct {
 	join  *checksum.Joiner
 	files []fileProof // one per file
@@ -149,19 +150,32 @@ func (t *Transfer) check(c chunk, data []byte) error {
 		part := data[:min(int64(len(data)), lo+n-off)]
 		data = data[len(part):]
 		off += int64(len(part))
-		sum, whole := checksum.Of(part), int64(len(part)) == n
-		if !whole {
-			sum = p.join.After(sum, lo+n-off)
+		if err := t.checkPiece(c.file, i, off-int64(len(part)), off, checksum.Of(part), ""); err != nil {
+			return err
 		}
-		if sum, whole = p.add(blockID{c.file, i}, n, int64(len(part)), sum); !whole {
-			continue
-		}
-		if sum != f.sums.Blocks[i] {
-			return t.mismatch(c.file, i, sum)
-		}
-		p.got.Add(1)
-		t.ready.right(blockID{c.file, i})
 	}
+	return nil
+}
+
+// checkPiece takes the sum of a piece of a block, from one offset of the file to
+// another, and compares the block where it was the last. on is the device that
+// summed it, empty: the CPU.
+func (t *Transfer) checkPiece(file int, block, from, to int64, sum uint64, on string) error {
+	p := t.proof
+	s, id := p.files[file].sums, blockID{file, block}
+	lo, n := s.Extent(block)
+	if to < lo+n {
+		sum = p.join.After(sum, lo+n-to)
+	}
+	sum, whole := p.add(id, n, to-from, sum)
+	if !whole {
+		return nil
+	}
+	if sum != s.Blocks[block] {
+		return t.mismatch(file, block, sum, on)
+	}
+	p.got.Add(1)
+	t.ready.right(id)
 	return nil
 }
 
@@ -228,19 +242,28 @@ func (p *proof) add(id blockID, size, n int64, sum uint64) (uint64, bool) {
 	return b.sum, true
 }
 
-func (t *Transfer) mismatch(file int, block int64, got uint64) error {
+func (t *Transfer) mismatch(file int, block int64, got uint64, on string) error {
 	path, s := t.req.Files[file].Path(), t.req.Verify[file]
 	off, n := s.Extent(block)
 	msg := fmt.Sprintf("block %d, bytes %d to %d, differs from %s: its checksum is %016x, expected %016x",
 		block, off, off+n, checksum.Path(path), got, s.Blocks[block])
 	if f := t.req.Files[file]; f.Remote() != nil || f.Passed() {
-		return t.remoteMismatch(file, block, got)
+		return t.remoteMismatch(file, block, got, on)
 	}
+	msg += summedOn(on)
 	if t.req.Holds != nil {
 		msg += "; it holds " + t.req.Holds(file, off, n)
 	}
 	return errs.New(errs.Corrupt, "verify", path, msg).
 		WithFix("get the file again from a good copy; if it was changed on purpose: " + checksum.Remedy(path))
+}
+
+// summedOn is the word in an error that a device looked at what it had got.
+func summedOn(on string) string {
+	if on == "" {
+		return ""
+	}
+	return ", summed on " + on + " where it had arrived"
 }
 
 // settled fails when blocks are missing after every chunk was delivered.
@@ -253,12 +276,17 @@ func (p *proof) settled() error {
 	return nil
 }
 
-// VerifyReport is what was checked. Busy adds up all workers.
+// VerifyReport is what was checked. Busy adds up all workers; what a device
+// spends on it is not in it.
 type VerifyReport struct {
 	Algorithm string `json:"algorithm"` // "crc64nvme"
 	Files     int    `json:"files"`
 	Blocks    int64  `json:"blocks"` // found to be right
 	Bytes     int64  `json:"bytes"`  // summed, the extra ones included
+	// Where they were summed: "device", after their copy, "host", by the CPU, or
+	// "both"; and how many of them on the device.
+	Where       string `json:"where"`
+	DeviceBytes int64  `json:"device_bytes"`
 	// Extra are bytes that were read only to check blocks of which a part was
 	// wanted; they are in no other count.
 	Extra int64   `json:"extra_bytes"`
@@ -279,11 +307,8 @@ func (t *Transfer) describeVerify(r *Report) {
 	v.Blocks = p.got.Load()
 	t.tally.mu.Lock()
 	v.Bytes, v.Extra, v.Busy = t.tally.verify.bytes, t.tally.extra.bytes, t.tally.verify.busy.Seconds()
+	v.DeviceBytes = t.tally.onDevice
 	t.tally.mu.Unlock()
 	r.Verify = v
-	how := "staged in host memory"
-	if t.port.mapper != nil {
-		how = "read into place in host memory"
-	}
-	r.Notes = append(r.Notes, "verification needs every byte in the CPU's reach: all were "+how+" and summed there")
+	t.describePlace(r, v)
 }

@@ -219,7 +219,7 @@ func (e *Engine) deliverWoven(t *Transfer, c chunk, data []byte, s *slot) {
 		e.sched.done(t, n)
 		return
 	}
-	e.sendAll(t, c, data[:n], s, func() error {
+	e.sendAll(t, c, data[:n], s, nil, func() error {
 		var at int64
 		for dst, k := range c.places() {
 			if err := t.port.queue.CopyIn(dst, data[at:at+k]); err != nil {

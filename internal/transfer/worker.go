@@ -241,7 +241,7 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 		w.e.deliver(t, c, buf[:n], s)
 		return
 	}
-	if t.verifies(c.file) {
+	if t.verifies(c.file) && t.sumOf(c, s) == nil {
 		if err := t.readSummed(c, buf); err != nil {
 			w.e.sched.failed(t, err)
 			return

@@ -103,9 +103,9 @@ type Device struct {
 	ctx  uintptr
 	info device.Info
 
-	mu     sync.Mutex // guards what follows
-	spin   spinner
-	closed bool
+	mu          sync.Mutex // guards what follows
+	spin, crc64 kernel
+	closed      bool
 }
 
 // Open retains the primary context of one GPU; no other GPU is touched.
@@ -160,8 +160,12 @@ func (b *buffer) Free() error {
 	return errs.Wrap("free memory on", b.dev.info.ID, err)
 }
 
-// registerPortable makes one registration serve the contexts of all devices.
-const registerPortable = 1
+const (
+	// registerPortable makes one registration serve the contexts of all devices.
+	registerPortable = 1
+	// registerMapped lets kernels write to it.
+	registerMapped = 2
+)
 
 // Register pins mem for the copy engines. On memory that is registered already
 // (another device of this process did it) it succeeds and unregisters nothing.
@@ -194,6 +198,6 @@ func (g *Device) Close() error {
 		return nil
 	}
 	g.closed = true
-	g.unloadSpin()
+	g.unload()
 	return g.drv.check("cuDevicePrimaryCtxRelease", g.drv.fn.primaryCtxRelease.Call(uintptr(g.dev)))
 }

@@ -48,6 +48,7 @@ type symbols struct {
 	eventElapsedTime                                              dl.Func
 
 	pointerGetAttributes, deviceCanAccessPeer, ctxEnablePeerAccess, memcpyPeerAsync dl.Func
+	memHostGetDevicePointer                                                         dl.Func
 }
 
 // bindings lists where each symbol goes and its names, newest first.
@@ -85,8 +86,8 @@ func (s *symbols) bindings() []binding {
 	}
 }
 
-// optional lists the symbols that no load needs: kernels and device-side time
-// are for measuring.
+// optional lists the symbols that no load needs: device-side time is for
+// measuring, and so are kernels, but for the one that verifies, which the CPU can.
 func (s *symbols) optional() []binding {
 	return []binding{
 		{&s.moduleLoadData, []string{"cuModuleLoadData"}},
@@ -97,14 +98,15 @@ func (s *symbols) optional() []binding {
 	}
 }
 
-// helpful lists the symbols without which a load goes on, with fewer checks and
-// without copies from one GPU to another.
+// helpful lists the symbols without which a load goes on, with fewer checks,
+// without copies from one GPU to another, or with sums made by the CPU.
 func (s *symbols) helpful() []binding {
 	return []binding{
 		{&s.pointerGetAttributes, []string{"cuPointerGetAttributes"}},
 		{&s.deviceCanAccessPeer, []string{"cuDeviceCanAccessPeer"}},
 		{&s.ctxEnablePeerAccess, []string{"cuCtxEnablePeerAccess"}},
 		{&s.memcpyPeerAsync, []string{"cuMemcpyPeerAsync"}},
+		{&s.memHostGetDevicePointer, []string{"cuMemHostGetDevicePointer_v2"}},
 	}
 }
 
@@ -156,7 +158,7 @@ func Find(names ...string) (*Driver, []device.Finding, error) {
 			Fix: "loads do not need them; for training-shaped runs install a complete NVIDIA driver"})
 	}
 	if len(unhelpful) > 0 {
-		found = append(found, device.Finding{Name: "symbols for checks and peers of " + lib.Name(), Detail: "missing " + strings.Join(unhelpful, ", ") + ": addresses are not checked, or GPUs do not copy to each other",
+		found = append(found, device.Finding{Name: "symbols for checks and peers of " + lib.Name(), Detail: "missing " + strings.Join(unhelpful, ", ") + ": addresses are not checked, GPUs do not copy to each other, or the CPU verifies what a GPU could",
 			Fix: "loads work without them; install a complete NVIDIA driver"})
 	}
 	if err := d.check("cuInit", d.fn.init.Call(0)); err != nil {

@@ -11,21 +11,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// spinPTX is the one kernel of this project. PTX is compiled by the driver for
-// the GPU at hand, so that no compiler and no toolkit is needed to build us.
-//
-//go:embed spin.ptx
-var spinPTX string
+// PTX is compiled by the driver for the GPU at hand, so that no compiler and no
+// toolkit is needed to build us.
+var (
+	//go:embed spin.ptx
+	spinPTX string
+	// crc64PTX is made of crc64.cu, see make kernels.
+	//go:embed crc64.ptx
+	crc64PTX string
+)
 
-// spinName is the kernel's name in spinPTX.
-const spinName = "nebulaio_spin"
+// kernel is a kernel as a device has loaded it; zero until its first use.
+type kernel struct{ module, fn uintptr }
 
-// spinner is the loaded kernel of one device; zero until its first step.
-type spinner struct{ module, fn uintptr }
-
-// loadSpin returns the kernel, compiled on first use; closing the device
-// unloads it.
-func (g *Device) loadSpin() (uintptr, error) {
+// load returns a kernel of this device, which name has in the PTX image,
+// compiled on first use; closing the device unloads it.
+func (g *Device) load(k *kernel, image, name string) (uintptr, error) {
 	d := g.drv
 	if err := d.lacks("compute on", g.info.ID, d.fn.moduleLoadData, d.fn.moduleGetFunction, d.fn.moduleUnload, d.fn.launchKernel); err != nil {
 		return 0, err
@@ -35,31 +36,31 @@ func (g *Device) loadSpin() (uintptr, error) {
 	if g.closed {
 		return 0, errs.New(errs.Closed, "compute on", g.info.ID, "the device is closed")
 	}
-	if g.spin.fn != 0 {
-		return g.spin.fn, nil
+	if k.fn != 0 {
+		return k.fn, nil
 	}
-	image, name := append([]byte(spinPTX), 0), append([]byte(spinName), 0)
+	text, symbol := append([]byte(image), 0), append([]byte(name), 0)
 	err := d.withContext(g.ctx, func() error {
-		var s spinner
-		if err := d.check("cuModuleLoadData", d.fn.moduleLoadData.Call(ptr(&s.module), ptr(&image[0]))); err != nil {
+		var s kernel
+		if err := d.check("cuModuleLoadData", d.fn.moduleLoadData.Call(ptr(&s.module), ptr(&text[0]))); err != nil {
 			return err
 		}
-		if err := d.check("cuModuleGetFunction", d.fn.moduleGetFunction.Call(ptr(&s.fn), s.module, ptr(&name[0]))); err != nil {
+		if err := d.check("cuModuleGetFunction", d.fn.moduleGetFunction.Call(ptr(&s.fn), s.module, ptr(&symbol[0]))); err != nil {
 			_ = d.fn.moduleUnload.Call(s.module) // the error above is the one to tell
 			return err
 		}
-		g.spin = s
+		*k = s
 		return nil
 	})
 	if err != nil {
-		return 0, g.explainJIT(err)
+		return 0, g.explainJIT(name, err)
 	}
-	return g.spin.fn, nil
+	return k.fn, nil
 }
 
-// explainJIT says what to do when the driver does not compile the kernel.
-func (g *Device) explainJIT(err error) error {
-	e := &errs.Error{Kind: errs.Unsupported, Op: "compile the step kernel for", Name: g.info.ID, Err: err}
+// explainJIT says what to do when the driver does not compile a kernel.
+func (g *Device) explainJIT(name string, err error) error {
+	e := &errs.Error{Kind: errs.Unsupported, Op: "compile " + name + " for", Name: g.info.ID, Err: err}
 	switch code(err) {
 	case resJITCompilerNotFound:
 		e.Msg = "the driver's PTX compiler is not here"
@@ -76,20 +77,21 @@ func (g *Device) explainJIT(err error) error {
 	return e
 }
 
-// unloadSpin frees the kernel; the caller holds mu. It fails only in a context
+// unload frees the kernels; the caller holds mu. It fails only in a context
 // that has died, which has freed its modules and told whoever waited for it.
-func (g *Device) unloadSpin() {
-	if g.spin.module == 0 {
-		return
+func (g *Device) unload() {
+	d := g.drv
+	for _, k := range []*kernel{&g.spin, &g.crc64} {
+		if m := k.module; m != 0 {
+			*k = kernel{}
+			_ = d.withContext(g.ctx, func() error { return d.check("cuModuleUnload", d.fn.moduleUnload.Call(m)) })
+		}
 	}
-	d, m := g.drv, g.spin.module
-	g.spin = spinner{}
-	_ = d.withContext(g.ctx, func() error { return d.check("cuModuleUnload", d.fn.moduleUnload.Call(m)) })
 }
 
 // Step launches one thread that looks at the GPU's clock until d has passed.
 func (q *queue) Step(d time.Duration) error {
-	fn, err := q.dev.loadSpin()
+	fn, err := q.dev.load(&q.dev.spin, spinPTX, "nebulaio_spin")
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,7 @@ const pollEvery = 20 * time.Microsecond
 type queue struct {
 	dev    *Device
 	stream uintptr
+	sums   sums
 }
 
 // NewQueue creates a stream.
@@ -95,10 +97,15 @@ func (q *queue) Drain() error {
 
 // Close waits for queued copies and destroys the stream.
 func (q *queue) Close() error {
-	d := q.dev.drv
-	return d.withContext(q.dev.ctx, func() error {
-		err := d.check("cuStreamSynchronize", d.fn.streamSynchronize.Call(q.stream))
-		if derr := d.check("cuStreamDestroy", d.fn.streamDestroy.Call(q.stream)); err == nil {
+	return errors.Join(q.sums.close(q.dev), q.dev.endStream(q.stream))
+}
+
+// endStream waits for a stream and destroys it.
+func (g *Device) endStream(stream uintptr) error {
+	d := g.drv
+	return d.withContext(g.ctx, func() error {
+		err := d.check("cuStreamSynchronize", d.fn.streamSynchronize.Call(stream))
+		if derr := d.check("cuStreamDestroy", d.fn.streamDestroy.Call(stream)); err == nil {
 			err = derr
 		}
 		return err

@@ -234,7 +234,8 @@ func cstring(s string) unsafe.Pointer { return unsafe.Pointer(&append([]byte(s),
 // used_after_free, failures (calls that Fail made fail),
 // drains (waits for a whole stream), peer_copies (between devices),
 // peer_through_host (those of them without peer access), peers_enabled, modules, and of kernels steps_queued,
-// steps_done, steps_failed, steps_in_flight, steps_held.
+// steps_done, steps_failed, steps_in_flight, steps_held, and of sums sums_queued,
+// sums_done, sums_failed, sums_in_flight, sums_held, bytes_summed.
 func (g *GPU) Count(name string) int64 {
 	v := int64(g.fn("fake_count").Call(cstring(name)))
 	if v == -1 {
@@ -256,6 +257,9 @@ func (g *GPU) Await(name string, v int64) {
 // awaitSeconds is far longer than anything awaited takes.
 const awaitSeconds = 60
 
+// settleSeconds is longer than any call takes.
+const settleSeconds = 10
+
 // Fail makes calls of a driver function return code and do nothing: after skip
 // more calls, the next times of them.
 func (g *GPU) Fail(fn string, skip, times, code int) {
@@ -273,6 +277,27 @@ func (g *GPU) FailCopy(nth, code int, sticky bool) {
 func (g *GPU) FailStep(nth, code int, sticky bool) {
 	g.fn("fake_fail_step").Call(nth, code, flag(sticky))
 }
+
+// FailSum is FailCopy for the nth sum executed from now on.
+func (g *GPU) FailSum(nth, code int, sticky bool) {
+	g.fn("fake_fail_sum").Call(nth, code, flag(sticky))
+}
+
+// FlipCopy makes the nth copy executed from now on arrive with a bit flipped.
+func (g *GPU) FlipCopy(nth int) { g.fn("fake_flip").Call(nth, 0) }
+
+// FlipSum makes the nth sum executed from now on come out with a bit flipped.
+func (g *GPU) FlipSum(nth int) { g.fn("fake_flip").Call(0, nth) }
+
+// HoldSums holds every sum until ReleaseSums, which the end of the test calls
+// where the test does not.
+func (g *GPU) HoldSums() {
+	g.tb.Cleanup(g.ReleaseSums)
+	g.fn("fake_hold_sums").Call(1)
+}
+
+// ReleaseSums lets all sums go.
+func (g *GPU) ReleaseSums() { g.fn("fake_hold_sums").Call(0) }
 
 // HoldSteps holds every kernel until ReleaseSteps, which the end of the test
 // calls where the test does not.
@@ -401,7 +426,11 @@ func (g *GPU) CheckIdle() {
 // CheckIdleBut is CheckIdle without the named counters.
 func (g *GPU) CheckIdleBut(but ...string) {
 	g.tb.Helper()
-	for _, c := range []string{"copies_in_flight", "steps_in_flight", "pushed", "context_errors", "used_after_free"} {
+	if !slices.Contains(but, "pushed") {
+		// A call that is under way in the background has its context pushed.
+		g.fn("fake_settle").Call(cstring("pushed"), settleSeconds)
+	}
+	for _, c := range []string{"copies_in_flight", "steps_in_flight", "sums_in_flight", "pushed", "context_errors", "used_after_free"} {
 		if v := g.Count(c); v != 0 && !slices.Contains(but, c) {
 			g.tb.Errorf("fake driver: %s is %d, expected 0", c, v)
 		}

@@ -60,8 +60,9 @@ static const struct { int code; const char *name, *text; } errors[] = {
 struct context { int dev, retained, error; long retains; struct stream *null; };
 struct event { struct context *ctx; unsigned long recorded, reached; int error, refs, untimed; uint64_t time; };
 struct op {
-	enum { COPY, ABORTED, RECORD, WAIT, SPIN } kind;
+	enum { COPY, ABORTED, RECORD, WAIT, SPIN, SUM } kind;
 	uint64_t ns;
+	uint64_t first, size, tiles; /* of a sum, which reads n bytes at src and writes to dst */
 	void *dst; const void *src; size_t n;
 	struct event *ev; unsigned long point;
 	struct op *next;
@@ -70,8 +71,8 @@ struct op {
  * told to take, a copy by copy_ns, an event that is waited for to its own time,
  * and nothing else, so that what tests measure is exact. */
 struct stream { struct context *ctx; struct op *head, *tail; int busy, held, closing, error; uint64_t now; pthread_t thread; struct stream *next; };
-struct module { struct context *ctx; int spins; struct module *next; };
-struct range { uintptr_t lo, hi; struct context *ctx; int foreign, portable; struct range *next; };
+struct module { struct context *ctx; int spins, sums; struct module *next; };
+struct range { uintptr_t lo, hi; struct context *ctx; int foreign, portable, mapped; struct range *next; };
 struct failure { char fn[48]; long skip, times; int code; struct failure *next; };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
@@ -88,6 +89,9 @@ static int steps_gate;              /* kernels wait */
 static long kernel_at; static int kernel_code, kernel_sticky;
 static long gate = -1;              /* copies that may still pass; -1: all */
 static long async_at; static int async_code, async_sticky;
+static int sums_gate;               /* sums wait */
+static long sum_at; static int sum_code, sum_sticky;
+static long flip_copy_at, flip_sum_at;
 static _Thread_local struct { struct context *stack[32]; int depth; } current;
 
 static struct {
@@ -95,6 +99,7 @@ static struct {
 	long streams, events, allocations, registered_ranges, pushed, context_errors, event_waits, waiting_for_event, used_after_free, failures, drains;
 	long peer_copies, peer_through_host, peers_enabled;
 	long modules, steps_queued, steps_done, steps_failed, steps_in_flight, steps_held;
+	long sums_queued, sums_done, sums_failed, sums_in_flight, sums_held, bytes_summed;
 } n;
 
 static const struct { const char *name; long *value; } counters[] = {
@@ -103,6 +108,7 @@ static const struct { const char *name; long *value; } counters[] = {
 	C(streams), C(events), C(allocations), C(registered_ranges), C(pushed), C(context_errors), C(event_waits), C(waiting_for_event), C(used_after_free), C(failures), C(drains),
 	C(peer_copies), C(peer_through_host), C(peers_enabled),
 	C(modules), C(steps_queued), C(steps_done), C(steps_failed), C(steps_in_flight), C(steps_held),
+	C(sums_queued), C(sums_done), C(sums_failed), C(sums_in_flight), C(sums_held), C(bytes_summed),
 #undef C
 };
 
@@ -143,11 +149,12 @@ static struct range *inside(struct range *list, uintptr_t lo, size_t size)
 	return NULL;
 }
 
-static void add_range(struct range **list, uintptr_t lo, size_t size, struct context *c, int foreign, int portable)
+static struct range *add_range(struct range **list, uintptr_t lo, size_t size, struct context *c, int foreign, int portable)
 {
 	struct range *g = calloc(1, sizeof *g);
-	*g = (struct range){lo, lo + size, c, foreign, portable, *list};
+	*g = (struct range){.lo = lo, .hi = lo + size, .ctx = c, .foreign = foreign, .portable = portable, .next = *list};
 	*list = g;
+	return g;
 }
 
 static int remove_range(struct range **list, uintptr_t lo)
@@ -157,12 +164,14 @@ static int remove_range(struct range **list, uintptr_t lo)
 	return 0;
 }
 
-/* Does a queued copy still use memory in [lo, hi)? */
+static int meets(uintptr_t a, size_t size, uintptr_t lo, uintptr_t hi) { return a < hi && a + size > lo; }
+
+/* Does a queued copy or sum still use memory in [lo, hi)? */
 static int in_use(uintptr_t lo, uintptr_t hi)
 {
 	for (struct stream *s = streams; s; s = s->next)
 		for (struct op *o = s->head; o; o = o->next)
-			if (o->kind == COPY && (((uintptr_t)o->dst < hi && (uintptr_t)o->dst + o->n > lo) || ((uintptr_t)o->src < hi && (uintptr_t)o->src + o->n > lo)))
+			if ((o->kind == COPY || o->kind == SUM) && (meets((uintptr_t)o->dst, o->kind == SUM ? 8 * o->tiles : o->n, lo, hi) || meets((uintptr_t)o->src, o->n, lo, hi)))
 				return 1;
 	return 0;
 }
@@ -176,7 +185,37 @@ static void end_context(struct context *c, int code)
 	for (struct stream *s = streams; s; s = s->next)
 		for (struct op *o = s->ctx == c && s->head ? s->head->next : NULL; o; o = o->next)
 			if (o->kind == COPY) { o->kind = ABORTED; n.copies_failed++; n.copies_in_flight--; }
+			else if (o->kind == SUM) { o->kind = ABORTED; n.sums_failed++; n.sums_in_flight--; }
 	pthread_cond_broadcast(&changed);
+}
+
+/* The kernel nebulaio_crc64 made simple: four bits at a time, and nothing shared with the real one. */
+static uint64_t crc64(const unsigned char *p, size_t size)
+{
+	static const uint64_t table[16] = { /* of half a byte */
+		0x0000000000000000, 0x78e0ff3b88be6f81, 0xf1c1fe77117cdf02, 0x8921014c99c2b083,
+		0xd75adabd7a6e2d6f, 0xafba2586f2d042ee, 0x269b24ca6b12f26d, 0x5e7bdbf1e3ac9dec,
+		0x9a6c9329ac4bc9b5, 0xe28c6c1224f5a634, 0x6bad6d5ebd3716b7, 0x134d926535897936,
+		0x4d364994d625e4da, 0x35d6b6af5e9b8b5b, 0xbcf7b7e3c7593bd8, 0xc41748d84fe75459,
+	};
+	uint64_t c = ~0ull;
+	for (; size; size--) {
+		c ^= *p++;
+		c = table[c & 15] ^ c >> 4;
+		c = table[c & 15] ^ c >> 4;
+	}
+	return ~c;
+}
+
+static void sum_tiles(const struct op *o)
+{
+	uint64_t *out = o->dst, at = 0;
+	for (uint64_t i = 0; i < o->tiles; i++) {
+		uint64_t len = i ? o->size : o->first;
+		if (len > o->n - at) len = o->n - at;
+		out[i] = crc64((const unsigned char *)o->src + at, len);
+		at += len;
+	}
 }
 
 /* An operation stays at the head of its stream until it is done. */
@@ -200,6 +239,7 @@ static void execute(struct stream *s, struct op *o)
 			pthread_mutex_unlock(&mu);
 			memcpy(o->dst, o->src, o->n);
 			pthread_mutex_lock(&mu);
+			if (flip_copy_at > 0 && --flip_copy_at == 0) ((char *)o->dst)[o->n / 2] ^= 1;
 			n.copies_done++;
 			s->now += copy_ns;
 		}
@@ -241,6 +281,28 @@ static void execute(struct stream *s, struct op *o)
 			n.steps_done++;
 		}
 		count(&n.steps_in_flight, -1);
+		break;
+	case SUM:
+		if (sums_gate) {
+			count(&n.sums_held, 1);
+			while (sums_gate && !s->ctx->error)
+				pthread_cond_wait(&changed, &mu);
+			count(&n.sums_held, -1);
+		}
+		if (sum_at > 0 && --sum_at == 0) {
+			if (sum_sticky) end_context(s->ctx, sum_code); else s->error = sum_code;
+			n.sums_failed++;
+		} else if (s->ctx->error) {
+			n.sums_failed++;
+		} else {
+			pthread_mutex_unlock(&mu);
+			sum_tiles(o);
+			pthread_mutex_lock(&mu);
+			if (flip_sum_at > 0 && --flip_sum_at == 0) *(uint64_t *)o->dst ^= 1ull << 40;
+			n.sums_done++;
+			n.bytes_summed += o->n;
+		}
+		count(&n.sums_in_flight, -1);
 		break;
 	}
 }
@@ -402,8 +464,18 @@ int cuMemHostRegister_v2(void *p, size_t size, unsigned flags)
 	if (!size || lo % 4096 || size % 4096) LEAVE(INVALID_VALUE);
 	for (struct range *g = registered; g; g = g->next)
 		if (g->lo < lo + size && g->hi > lo) LEAVE(ALREADY_REGISTERED);
-	add_range(&registered, lo, size, c, 0, flags & 1);
+	add_range(&registered, lo, size, c, 0, flags & 1)->mapped = flags & 2;
 	count(&n.registered_ranges, 1);
+	LEAVE(0);
+}
+
+int cuMemHostGetDevicePointer_v2(uint64_t *out, void *p, unsigned flags)
+{
+	ENTER("cuMemHostGetDevicePointer_v2");
+	NEED_CONTEXT(c);
+	struct range *g = inside(registered, (uintptr_t)p, 1);
+	if (flags || !g || !g->mapped || (!g->portable && g->ctx != c)) LEAVE(INVALID_VALUE);
+	*out = (uintptr_t)p;
 	LEAVE(0);
 }
 
@@ -639,14 +711,14 @@ int cuEventElapsedTime_v2(float *ms, struct event *a, struct event *b)
 	LEAVE(0);
 }
 
-/* A module is PTX text; the one kernel there can be is known by its name. */
+/* A module is PTX text; the one kernel in it is known by its name. */
 int cuModuleLoadData(struct module **out, const char *image)
 {
 	ENTER("cuModuleLoadData");
 	NEED_CONTEXT(c);
 	if (!image || !strstr(image, ".version ") || !strstr(image, ".target sm_") || !strstr(image, ".address_size 64")) LEAVE(INVALID_PTX);
 	struct module *m = calloc(1, sizeof *m);
-	*m = (struct module){.ctx = c, .spins = strstr(image, ".entry nebulaio_spin(") != NULL, .next = modules};
+	*m = (struct module){.ctx = c, .spins = strstr(image, ".entry nebulaio_spin(") != NULL, .sums = strstr(image, ".entry nebulaio_crc64(") != NULL, .next = modules};
 	modules = m;
 	count(&n.modules, 1);
 	*out = m;
@@ -667,7 +739,7 @@ int cuModuleGetFunction(struct module **out, struct module *m, const char *name)
 	NEED_CONTEXT(c);
 	if (!m || !*module_at(m)) LEAVE(INVALID_HANDLE);
 	SAME_CONTEXT(c, m);
-	if (!m->spins || strcmp(name, "nebulaio_spin")) LEAVE(NOT_FOUND);
+	if (!(m->spins && !strcmp(name, "nebulaio_spin")) && !(m->sums && !strcmp(name, "nebulaio_crc64"))) LEAVE(NOT_FOUND);
 	*out = m;
 	LEAVE(0);
 }
@@ -696,6 +768,19 @@ int cuLaunchKernel(struct module *f, unsigned gx, unsigned gy, unsigned gz, unsi
 	struct stream *s = stream_of(c, h);
 	if (!s) LEAVE(INVALID_HANDLE);
 	SAME_CONTEXT(c, s);
+	if (f->sums) {
+		if (!gx || gy != 1 || gz != 1 || bx != 256 || by != 1 || bz != 1 || shared || !params || extra) LEAVE(INVALID_VALUE);
+		uint64_t a[5];
+		for (int i = 0; i < 5; i++) a[i] = *(uint64_t *)params[i];
+		/* The real one would write past the cells, or fault. */
+		struct range *data = inside(device_memory, a[0], a[1]), *out = inside(registered, a[4], 8ul * gx);
+		if (!data || data->ctx != c || !out || !out->mapped || !a[1] || !a[2] || a[2] > a[3] || a[3] > 65536) LEAVE(INVALID_VALUE);
+		if (gx != 1 + (a[1] > a[2] ? (a[1] - a[2] + a[3] - 1) / a[3] : 0)) LEAVE(INVALID_VALUE);
+		n.sums_queued++;
+		count(&n.sums_in_flight, 1);
+		push_op(s, (struct op){.kind = SUM, .src = (void *)a[0], .n = a[1], .first = a[2], .size = a[3], .tiles = gx, .dst = (void *)a[4]});
+		LEAVE(0);
+	}
 	if (gx != 1 || gy != 1 || gz != 1 || bx != 1 || by != 1 || bz != 1 || shared || !params || !params[0] || extra) LEAVE(INVALID_VALUE);
 	n.steps_queued++;
 	count(&n.steps_in_flight, 1);
@@ -732,6 +817,21 @@ long fake_await(const char *name, long v, long seconds)
 	return ok;
 }
 
+/* Blocks until the counter is 0, as long as fake_await does. */
+long fake_settle(const char *name, long seconds)
+{
+	long ok = 1;
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += seconds;
+	pthread_mutex_lock(&mu);
+	for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+		if (!strcmp(counters[i].name, name))
+			while (*counters[i].value != 0 && ok) ok = !pthread_cond_timedwait(&changed, &mu, &until);
+	pthread_mutex_unlock(&mu);
+	return ok;
+}
+
 /* After skip more calls of fn, the next times of them return code and do nothing. */
 void fake_fail(const char *fn, long skip, long times, int code)
 {
@@ -757,6 +857,31 @@ void fake_fail_step(long nth, int code, int sticky)
 {
 	pthread_mutex_lock(&mu);
 	kernel_at = nth; kernel_code = code; kernel_sticky = sticky;
+	pthread_mutex_unlock(&mu);
+}
+
+/* The same for sums. */
+void fake_fail_sum(long nth, int code, int sticky)
+{
+	pthread_mutex_lock(&mu);
+	sum_at = nth; sum_code = code; sum_sticky = sticky;
+	pthread_mutex_unlock(&mu);
+}
+
+/* The nth copy, or sum, executed from now on comes out with a bit flipped. */
+void fake_flip(long copy_nth, long sum_nth)
+{
+	pthread_mutex_lock(&mu);
+	flip_copy_at = copy_nth; flip_sum_at = sum_nth;
+	pthread_mutex_unlock(&mu);
+}
+
+/* Holds sums, or lets them go. */
+void fake_hold_sums(int held)
+{
+	pthread_mutex_lock(&mu);
+	sums_gate = held;
+	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&mu);
 }
 

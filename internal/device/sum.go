@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+// SumTile is the most bytes that one sum covers.
+const SumTile = 64 << 10
+
+// Summer is a queue whose device can sum what lies in its own memory, so that
+// the CPU need not look at it; who wants that asks with a type assertion. A sum
+// is a CRC-64/NVME, as internal/checksum's Of.
+type Summer interface {
+	// NewSum makes a sum of this queue with room for so many tiles. Kind
+	// Unsupported, with the reason and a fix, where the device cannot compute;
+	// the first call may compile, which takes tens of milliseconds. The caller
+	// closes it before the queue.
+	NewSum(tiles int) (Sum, error)
+}
+
+// Sum is summing that is started over and over, once at a time and by one
+// goroutine at a time. Those of a queue run beside its copies and beside each other.
+type Sum interface {
+	// Start queues the summing of n bytes at p and returns at once. It begins
+	// when m, a mark of the queue, has been passed as it is recorded now. The
+	// bytes are cut into tiles: one of first bytes, then each of size, which is
+	// at most SumTile, and the last of what is left. Kind Invalid where they do
+	// not fit. After an error nothing is queued.
+	Start(m Mark, p Ptr, n, first, size int64) error
+	// Done reports without blocking whether Wait would return at once.
+	Done() (bool, error)
+	// Wait blocks until what was started has been done and returns its error;
+	// the memory is not looked at any more, also after an error. What was never
+	// started is done.
+	Wait() error
+	// Tiles are the sums of what was last started, in order, once Wait has
+	// returned nil. They are overwritten by the next Start.
+	Tiles() []uint64
+	// Close frees the sum.
+	Close() error
+}
