@@ -136,6 +136,7 @@ func (ob *Object) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOp
 	if o.Route == "" {
 		o.Route = ob.opt.Route
 	}
+	off = min(off, ob.info.Size) // behind it there is nothing, as in a file
 	m, err := ob.opt.Client.StartRead(ctx, ObjectRead{Bucket: ob.place.bucket, Key: ob.place.key, Version: ob.info.Version, IfETag: ob.info.ETag,
 		Off: off, Size: max(0, min(n, ob.info.Size-off)), Dst: dst, DstSize: n, Device: o.Device, Route: o.Route, Stream: o.Stream, HasStream: o.HasStream})
 	if err != nil {
@@ -230,6 +231,9 @@ func Create(ctx context.Context, url string, size int64, o CreateOptions) (*NewO
 	if size < 0 {
 		return nil, errs.New(errs.Invalid, "create", p.String(), fmt.Sprintf("a size of %d; expected 0 or more", size))
 	}
+	if p.path != "" && size == 0 {
+		return nil, errs.New(errs.Unsupported, "create", p.String(), "a file of no bytes is not made of device memory; expected at least one")
+	}
 	if p.path != "" && (o.IfMatch != "" || o.IfNoneMatch != "" || len(o.Metadata) > 0 || o.ContentType != "") {
 		return nil, errs.New(errs.Invalid, "create", p.String(), "a file has no content type, metadata or conditions")
 	}
@@ -243,7 +247,8 @@ func Create(ctx context.Context, url string, size int64, o CreateOptions) (*NewO
 // WriteFrom says that n bytes at src become those from off on. The memory
 // belongs to the object, and does not change, until Commit has returned: the bytes
 // are moved then. Pieces may come in any order and lie on several devices;
-// together they must make up the whole object.
+// together they must make up the whole object. Pieces of one device that come
+// after several streams are waited for here, but for those of the first.
 func (w *NewObject) WriteFrom(ctx context.Context, src Ptr, n, off int64, o MoveOptions) error {
 	if o.Device == "" {
 		o.Device = w.opt.Device
@@ -260,11 +265,30 @@ func (w *NewObject) WriteFrom(ctx context.Context, src Ptr, n, off int64, o Move
 	if w.ended {
 		return errs.New(errs.Closed, "write", w.place.String(), "it was committed or aborted")
 	}
-	w.sources = append(w.sources, transfer.Source{Off: off, Len: n, Device: dev, Ptr: src})
-	if o.HasStream {
-		w.streams[dev] = o.Stream
+	if o.HasStream && dev.Info().Kind != device.Host {
+		// The commit can follow one stream of a device; what is queued on another is waited for here.
+		if first, ok := w.streams[dev]; ok && first != o.Stream {
+			if err := passed(dev, o.Stream); err != nil {
+				return errs.Wrap("write", w.place.String(), err)
+			}
+		} else {
+			w.streams[dev] = o.Stream
+		}
 	}
+	w.sources = append(w.sources, transfer.Source{Off: off, Len: n, Device: dev, Ptr: src})
 	return nil
+}
+
+// passed returns when what is queued on a stream now has been done.
+func passed(dev device.Device, stream uint64) error {
+	q, err := dev.NewQueue()
+	if err != nil {
+		return err
+	}
+	if err = q.After(stream); err == nil {
+		err = q.Drain()
+	}
+	return errors.Join(err, q.Close())
 }
 
 // Commit moves the bytes and makes the object durable and visible, all or
@@ -274,7 +298,13 @@ func (w *NewObject) Commit(ctx context.Context) error {
 		return errs.New(errs.Closed, "commit", w.place.String(), "it was committed or aborted")
 	}
 	var err error
-	if w.place.path != "" {
+	var have int64
+	for _, s := range w.sources {
+		have += s.Len
+	}
+	if have != w.size {
+		err = errs.New(errs.Invalid, "commit", w.place.String(), fmt.Sprintf("pieces of %d bytes were given, expected %d: those of the whole", have, w.size)).WithFix("call WriteFrom for every byte once")
+	} else if w.place.path != "" {
 		var t *transfer.Transfer
 		if t, err = w.opt.System.sys.Engine.StartWrite(ctx, transfer.WriteRequest{Path: w.place.path, Sources: w.sources, Route: w.opt.Route, Streams: w.streams}); err == nil {
 			err = t.Err()

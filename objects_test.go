@@ -395,8 +395,11 @@ func objectsByName(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpt
 			t.Errorf("%s: %d bytes, ETag %q", url, ob.Size(), ob.ETag())
 		}
 		dst := memory(t, sys, "cuda:0", make([]byte, len(data)))
-		for _, off := range []int64{0, 4097, int64(len(data)) - 1, int64(len(data))} {
+		for _, off := range []int64{0, 4097, int64(len(data)) - 1, int64(len(data)), int64(len(data)) + 5} {
 			n, err := ob.Read(t.Context(), dst.Ptr(), dst.Size(), off)
+			if off > int64(len(data)) {
+				off = int64(len(data))
+			}
 			if err != nil || n != int64(len(data))-off {
 				t.Fatalf("%s from %d: %d bytes, %v", url, off, n, err)
 			}
@@ -414,6 +417,23 @@ func objectsByName(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpt
 	}
 	if st, err := os.Stat(file); err != nil || st.Size() != int64(len(data)) {
 		t.Error(err)
+	}
+	for _, url := range []string{"s3://box/named/short", filepath.Join(t.TempDir(), "short")} {
+		w, err := nebulaio.Create(t.Context(), url, 10, nebulaio.CreateOptions{OpenOptions: nebulaio.OpenOptions{System: sys, ClientOptions: access, Device: "host"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		piece := memory(t, sys, "host", randomBytes(1, 4))
+		if err := w.WriteFrom(t.Context(), piece.Ptr(), 4, 0, nebulaio.MoveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Commit(t.Context()); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "4 bytes") || !strings.Contains(err.Error(), "10") {
+			t.Errorf("%s of 10 bytes with 4: %v", url, err)
+		}
+		if o, err := nebulaio.Open(t.Context(), url, nebulaio.OpenOptions{System: sys, ClientOptions: access}); err == nil {
+			t.Errorf("%s is there", url)
+			_ = o.Close()
+		}
 	}
 	w, err := nebulaio.Create(t.Context(), "s3://box/named/none", 5, nebulaio.CreateOptions{OpenOptions: nebulaio.OpenOptions{System: sys, ClientOptions: access}})
 	if err != nil {

@@ -114,6 +114,7 @@ int32_t nebulaio_version(char *buf, size_t cap, size_t *need);
  *   "write_depth"        writes of saves in flight, 0 = chosen
  *   "cufile"             "sync" | "async" | "batch": which interface of libcufile
  *                        the route "cufile" uses
+ *   "verify_on"          "auto" | "host" | "device": where verified bytes are summed
  *   "device_ids"         array of the GPUs that will be used, by number: the staging
  *                        is divided among them; default all that are visible
  *   "enable_p2p"         bool: a read for several GPUs may be copied from one to the

@@ -470,9 +470,10 @@ class object : public handle {
   public:
 	object() = default;
 
-	/* The descriptor through the page cache, and the one past it; -1 for none. */
-	int buffered() const noexcept { return files_.buffered; }
-	int direct() const noexcept { return files_.direct; }
+	/* The descriptor through the page cache, and the one past it; -1 for none, and
+	 * once they are closed: with the object, or by a commit. */
+	int buffered() const noexcept { return number_ ? files_.buffered : -1; }
+	int direct() const noexcept { return number_ ? files_.direct : -1; }
 
 	/* Bytes: of the object, or as many as a new one was said to have at most. */
 	uint64_t size() const noexcept { return files_.size; }
@@ -483,6 +484,7 @@ class object : public handle {
 	{
 		uint64_t number = 0;
 		detail::call(nebulaio_object_commit_start, number_, size, &number);
+		files_.buffered = files_.direct = -1; /* their numbers may soon be other files' */
 		return job(number);
 	}
 

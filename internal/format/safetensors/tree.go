@@ -5,7 +5,6 @@ package safetensors
 import (
 	"context"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -36,17 +35,21 @@ func ResolveIn(ctx context.Context, tree vfs.Tree, name string, shown func(strin
 		return nil, nil, errs.New(errs.NotFound, opResolve, shown(name), "nothing lies below it, expected "+looked).WithFix("name the prefix that holds the weights")
 	}
 	slices.Sort(names)
-	dir := strings.TrimSuffix(name, "/")
+	// Names are put together as they stand: "a//b" and "a/b" are two keys.
+	dir := name
+	if dir != "" && !strings.HasSuffix(dir, "/") {
+		dir += "/"
+	}
 	for _, n := range []string{IndexFile, ModelFile} {
 		if slices.Contains(names, n) {
-			return ResolveIn(ctx, tree, path.Join(dir, n), shown)
+			return ResolveIn(ctx, tree, dir+n, shown)
 		}
 	}
 	file, err := choose(names, shown(name), "prefix")
 	if err != nil {
 		return nil, nil, err
 	}
-	return ResolveIn(ctx, tree, path.Join(dir, file), shown)
+	return ResolveIn(ctx, tree, dir+file, shown)
 }
 
 // resolveIndexIn parses the index called name and finds its shards beside it.
@@ -62,10 +65,7 @@ func resolveIndexIn(ctx context.Context, tree vfs.Tree, name string, shown func(
 	if len(ix.Shards) == 0 {
 		return nil, nil, errs.New(errs.Corrupt, opResolve, shown(name), "weight_map names 0 files, expected at least 1")
 	}
-	dir := path.Dir(name)
-	if dir == "." {
-		dir = ""
-	}
+	dir := name[:strings.LastIndexByte(name, '/')+1]
 	there, err := tree.Names(ctx, dir)
 	if err != nil {
 		return nil, nil, errs.Wrap(opResolve, shown(name), err)
@@ -77,7 +77,7 @@ func resolveIndexIn(ctx context.Context, tree vfs.Tree, name string, shown func(
 	names := make([]string, len(ix.Shards))
 	var missing []string
 	for i, shard := range ix.Shards {
-		names[i] = path.Join(dir, shard)
+		names[i] = dir + shard
 		if !have[shard] {
 			missing = append(missing, shard)
 		}

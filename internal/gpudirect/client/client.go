@@ -67,7 +67,11 @@ func (o Options) settle() (Options, error) {
 		o.Endpoint = "http://" + o.Endpoint
 	}
 	u, err := url.Parse(o.Endpoint)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil {
+	if err == nil && u.User != nil {
+		return o, errs.New(errs.Invalid, op, "endpoint "+strconv.Quote(u.Redacted()), "has a user's name in it; expected http://host:port, https://host or host:port").
+			WithFix("give the access key and the secret key by themselves")
+	}
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" {
 		return o, errs.New(errs.Invalid, op, "endpoint "+strconv.Quote(o.Endpoint), "is no URL of a server; expected http://host:port, https://host or host:port")
 	}
 	o.Endpoint = strings.TrimSuffix(o.Endpoint, "/")
@@ -102,7 +106,18 @@ type Client struct {
 	mu     sync.Mutex
 	closed bool
 	active sync.WaitGroup // moves that run
+
+	reads   chan struct{} // a token for each read of one object under way
+	windows chan struct{} // and for each window of batches
 }
+
+// mostReads bounds the reads of single objects that have begun, windowsOpen the
+// windows of all batches: each object has two descriptors, and a program that
+// starts a thousand reads at once has no more of them than any other.
+const (
+	mostReads   = 128
+	windowsOpen = windowsOpening + windowsRunning
+)
 
 // counts are Counters as they grow.
 type counts struct {
@@ -123,7 +138,7 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{opt: o, pid: os.Getpid(), http: h, network: n}, nil
+	return &Client{opt: o, pid: os.Getpid(), http: h, network: n, reads: make(chan struct{}, mostReads), windows: make(chan struct{}, windowsOpen)}, nil
 }
 
 // discoverer is an HTTP client for the one small request that finds the door.

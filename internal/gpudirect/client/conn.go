@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,7 +23,7 @@ const (
 // conn is one connection to the door after its handshake. One request is on it
 // at a time; whoever asks holds mu.
 type conn struct {
-	mu       sync.Mutex
+	mu       turn
 	s        *socket
 	out      []byte
 	last     uint32 // number of the last request
@@ -33,7 +32,42 @@ type conn struct {
 	dead   atomic.Bool
 	held   atomic.Int64 // handles that are open
 	drafts atomic.Int64 // drafts that are open
+	slow   atomic.Int64 // commits that wait for the disk, or for their turn
 	used   atomic.Int64 // when it was used last, in nanoseconds of the door's clock
+}
+
+// turn is a lock that a waiter can give up.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+// Lock waits for as long as it takes.
+func (t turn) Lock() { t <- struct{}{} }
+
+// Unlock lets the next one in.
+func (t turn) Unlock() { <-t }
+
+// TryLock does not wait.
+func (t turn) TryLock() bool {
+	select {
+	case t <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// lockWithin waits for a while, unless the context ends.
+func (t turn) lockWithin(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case t <- struct{}{}:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // lostError says that the connection ended before a request was answered.
@@ -44,6 +78,18 @@ type lostError struct {
 
 func (e *lostError) Error() string { return "the connection to the door was lost: " + e.cause.Error() }
 func (e *lostError) Unwrap() error { return e.cause }
+
+// gone marks, inside an error, what a lost connection was lost by.
+type gone struct{ error }
+
+func (g gone) Unwrap() error { return g.error }
+
+// wasLost says whether something failed because a connection ended, and not
+// because the caller or the server wanted it so.
+func wasLost(err error) bool {
+	var g gone
+	return errors.As(err, &g) && errs.KindOf(err) == errs.IO
+}
 
 // CodeError is a refusal of the door with its code.
 type CodeError struct {

@@ -25,6 +25,7 @@ type door struct {
 	conns  []*conn
 	making int // connections under way
 	turn   int
+	enough time.Time // until then those that are there have to do
 	closed bool
 
 	greeting atomic.Pointer[wire.Greeting]
@@ -65,7 +66,7 @@ func (d *door) connect(ctx context.Context) (*conn, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	c := &conn{s: s}
+	c := &conn{s: s, mu: newTurn()}
 	c.mu.Lock()
 	store, err := c.shake(ctx, d.path, d.store, d.accessKey, d.secretKey, d.agent)
 	if err != nil {
@@ -107,7 +108,7 @@ func (d *door) take(ctx context.Context) (c *conn, fresh bool, err error) {
 			c.mu.Unlock()
 		}
 	}
-	if len(d.conns)+d.making < maxConns || len(d.conns) == 0 {
+	if len(d.conns) == 0 || len(d.conns)+d.making < maxConns && time.Now().After(d.enough) {
 		d.making++
 		d.mu.Unlock()
 		c, _, err := d.connect(ctx)
@@ -119,21 +120,53 @@ func (d *door) take(ctx context.Context) (c *conn, fresh bool, err error) {
 			err = errs.New(errs.Closed, "use door", d.path, "the client is closed")
 		} else if err == nil {
 			d.conns = append(d.conns, c)
-		} else if !slices.ContainsFunc(d.conns, func(c *conn) bool { return !c.dead.Load() }) {
-			d.broken.Store(true)
+		} else if slices.ContainsFunc(d.conns, func(c *conn) bool { return !c.dead.Load() }) {
+			// The server takes no more of them, or has gone: those that are there do, or tell.
+			d.enough = time.Now().Add(enoughFor)
+			d.mu.Unlock()
+			if ctx.Err() != nil {
+				return nil, false, err
+			}
+			return d.take(ctx)
+		} else if d.making == 0 {
+			d.broken.Store(true) // with others under way, the last of them tells
 		}
 		d.mu.Unlock()
 		return c, true, err
 	}
-	d.turn++
-	c = d.conns[d.turn%len(d.conns)]
+	c = d.next()
 	d.mu.Unlock()
-	c.mu.Lock()
+	// Not for long: another one may be free sooner.
+	if !c.mu.lockWithin(ctx, waitForOne) {
+		if ctx.Err() != nil {
+			return nil, false, errs.Wrap("use door", d.path, context.Cause(ctx))
+		}
+		return d.take(ctx)
+	}
 	if c.dead.Load() {
 		c.mu.Unlock()
 		return d.take(ctx)
 	}
 	return c, false, nil
+}
+
+// enoughFor is how long no further connection is tried after one that could not
+// be made, while there are others.
+const enoughFor = time.Second
+
+// waitForOne is how long a busy connection is waited for before all are looked at again.
+const waitForOne = 5 * time.Millisecond
+
+// next is the connection to wait for: in turn, but none that a commit keeps,
+// unless all are kept. d.mu is held.
+func (d *door) next() *conn {
+	for range d.conns {
+		d.turn++
+		if c := d.conns[d.turn%len(d.conns)]; c.slow.Load() == 0 {
+			return c
+		}
+	}
+	return d.conns[d.turn%len(d.conns)]
 }
 
 // ask sends a request over any connection and tells which one it was. A
@@ -178,7 +211,7 @@ func (d *door) askOn(ctx context.Context, c *conn, a asking) error {
 }
 
 func (d *door) lost(a asking, lost *lostError) error {
-	e := &errs.Error{Kind: errs.IO, Op: a.op, Name: a.name, Msg: "the connection to the door " + d.path + " was lost", Err: lost.cause}
+	e := &errs.Error{Kind: errs.IO, Op: a.op, Name: a.name, Msg: "the connection to the door " + d.path + " was lost", Err: gone{lost.cause}}
 	if k := errs.KindOf(lost.cause); k == errs.Cancelled || codeOf(lost.cause) != "" {
 		e.Kind = k
 	}

@@ -5,6 +5,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
@@ -64,7 +65,8 @@ func (c *Client) List(ctx context.Context, l List) (Page, error) {
 		if err != nil {
 			return Page{}, err
 		}
-		if w.door == nil {
+		// Where a page of HTTP ended, HTTP alone goes on: its token is no key.
+		if w.door == nil || strings.HasPrefix(l.After, tokenMark) {
 			return c.network.list(ctx, l)
 		}
 		p, err := w.door.list(ctx, op, name, l)

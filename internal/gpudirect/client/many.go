@@ -39,6 +39,7 @@ type window struct {
 	sums  []*checksum.Sums
 	segs  []transfer.Segment
 	of    []int // the read of each file
+	taken int   // reads that are opened or delivered
 	door  *door
 }
 
@@ -55,6 +56,7 @@ func (c *Client) StartReadMany(ctx context.Context, rs []Read) (*Move, error) {
 	if len(rs) == 0 {
 		return nil, errs.New(errs.Invalid, op, "", "no object is named")
 	}
+	rs = append([]Read(nil), rs...)
 	for i := range rs {
 		if err := rs[i].check(); err != nil {
 			return nil, err
@@ -64,7 +66,6 @@ func (c *Client) StartReadMany(ctx context.Context, rs []Read) (*Move, error) {
 	if err != nil {
 		return nil, err
 	}
-	rs = append([]Read(nil), rs...)
 	var windows []*window
 	for i := range rs {
 		if n := len(windows); n > 0 && len(windows[n-1].reads) < windowSize && alike(&rs[i-1], &rs[i]) {
@@ -102,8 +103,9 @@ type batch struct {
 	m       *Move
 	windows []*window
 
-	mu    sync.Mutex // guards the report
-	first error
+	mu     sync.Mutex // guards the report
+	first  error
+	turned bool // the door went away, and HTTP was used from then on
 }
 
 // run opens windows, several at a time, while those before them are read.
@@ -129,8 +131,14 @@ func (b *batch) run(ctx context.Context) error {
 					return
 				}
 				w := b.windows[i]
+				select {
+				case b.c.windows <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
 				if err := b.open(ctx, w); err != nil {
 					w.close()
+					<-b.c.windows
 					fail(err)
 					return
 				}
@@ -148,6 +156,7 @@ func (b *batch) run(ctx context.Context) error {
 		slots <- struct{}{}
 		readers.Go(func() {
 			defer func() { <-slots }()
+			defer func() { <-b.c.windows }()
 			if err := b.read(ctx, w); err != nil {
 				fail(err)
 			}
@@ -184,14 +193,20 @@ func (b *batch) open(ctx context.Context, w *window) error {
 				b.m.report.Via = ViaHTTP
 				b.m.refuse(to.refused)
 			}
+		} else if to.door == nil && b.m.report.Via == ViaDoor && !b.turned {
+			b.turned = true
+			b.m.refuse(to.refused)
+			b.m.report.Notes = append(b.m.report.Notes, "the door went away in the middle of the batch: what was left came over HTTP")
 		}
 		b.mu.Unlock()
 		if to.door == nil {
 			return b.openHTTP(ctx, w)
 		}
-		if err = b.openDoor(ctx, to.door, w); err == nil || !to.door.broken.Load() {
+		// Once some of the window are taken, they would come twice.
+		if err = b.openDoor(ctx, to.door, w); err == nil || w.taken > 0 || !to.door.broken.Load() && !wasLost(err) {
 			return err
 		}
+		w.door = nil
 	}
 	return err
 }
@@ -220,10 +235,13 @@ func (b *batch) openDoor(ctx context.Context, d *door, w *window) error {
 			return fails[i]
 		}
 		if err := b.take(ctx, d, w, i, o, verify); err != nil {
-			b.tell(w.first+i, func(x *ObjectReport) { x.Error = err.Error() })
+			if w.taken > 0 || !wasLost(err) {
+				b.tell(w.first+i, func(x *ObjectReport) { x.Error = err.Error() })
+			}
 			dropAll(all[i:])
 			return err
 		}
+		w.taken++
 	}
 	return nil
 }
@@ -249,13 +267,14 @@ func (b *batch) take(ctx context.Context, d *door, w *window, i int, o *opened, 
 	if err != nil {
 		return err
 	}
-	b.found(w.first+i, o.item.ETag, o.item.Size, n)
 	if o.item.HasInline {
+		b.found(w.first+i, o.item.ETag, o.item.Size, n)
 		return b.deliver(ctx, d, w, i, o, n)
 	}
 	if err := o.prepare(ctx, "read", deviceOf(w.dev), r.Off, n, verify); err != nil {
 		return err
 	}
+	b.found(w.first+i, o.item.ETag, o.item.Size, n)
 	f, err := o.file()
 	if err != nil {
 		return err
@@ -298,7 +317,7 @@ func (b *batch) deliver(ctx context.Context, d *door, w *window, i int, o *opene
 	took := time.Since(began)
 	t := inlineReport(w.dev, r, n, took)
 	if verify {
-		t.Verify = &transfer.VerifyReport{Algorithm: "crc64nvme", Files: 1, Blocks: 1, Bytes: int64(len(data))}
+		t.Verify = &transfer.VerifyReport{Algorithm: "crc64nvme", Where: "host", Files: 1, Blocks: 1, Bytes: int64(len(data))}
 	}
 	b.c.counts.inlineReads.Add(1)
 	b.c.counts.bytesRead.Add(n)

@@ -26,14 +26,8 @@ type Move struct {
 // running is a transfer under way.
 type running struct{ progress func() (done, total int64) }
 
-// runs says what runs now, nil for nothing.
-func (m *Move) runs(progress func() (done, total int64)) {
-	if progress == nil {
-		m.run.Store(nil)
-		return
-	}
-	m.run.Store(&running{progress})
-}
+// runs says what runs now, or how it has ended.
+func (m *Move) runs(progress func() (done, total int64)) { m.run.Store(&running{progress}) }
 
 func newMove(op string) *Move {
 	return &Move{done: make(chan struct{}), began: time.Now(), report: Report{Op: op}}
@@ -163,10 +157,9 @@ func (m *Move) merge(t *transfer.Report) {
 	}
 	if t.Verify != nil {
 		if r.Verify == nil {
-			r.Verify = &transfer.VerifyReport{Algorithm: t.Verify.Algorithm}
+			r.Verify = &transfer.VerifyReport{}
 		}
-		v := r.Verify
-		v.Files, v.Blocks, v.Bytes, v.Extra, v.Busy = v.Files+t.Verify.Files, v.Blocks+t.Verify.Blocks, v.Bytes+t.Verify.Bytes, v.Extra+t.Verify.Extra, v.Busy+t.Verify.Busy
+		r.Verify.Add(t.Verify)
 	}
 	if t.CuFile != nil {
 		r.CuFile = t.CuFile

@@ -114,18 +114,28 @@ func (d *door) deliver() {
 		case <-d.post.wake:
 		case <-tick.C:
 		case <-d.quit:
-			d.tell()
+			d.tell(true)
 			return
 		}
-		d.tell()
+		d.tell(false)
 	}
 }
 
-// tell sends what has gathered.
-func (d *door) tell() {
+// tell sends what has gathered. But for the last time, what goes over a
+// connection that a commit keeps waits until it is over: the others' handles must not wait with it.
+func (d *door) tell(last bool) {
 	d.post.mu.Lock()
 	handles, sums := d.post.handles, d.post.moved
 	d.post.handles, d.post.moved = nil, nil
+	for c, ids := range handles {
+		if !last && c.slow.Load() > 0 && !c.dead.Load() {
+			if d.post.handles == nil {
+				d.post.handles = map[*conn][]uint64{}
+			}
+			d.post.handles[c] = ids
+			delete(handles, c)
+		}
+	}
 	d.post.mu.Unlock()
 	var reports []wire.Report
 	for by, m := range sums {
@@ -147,6 +157,9 @@ func (d *door) tell() {
 	all := append([]*conn(nil), d.conns...)
 	d.mu.Unlock()
 	for _, c := range all {
+		if !last && c.slow.Load() > 0 {
+			continue
+		}
 		if d.askOn(context.Background(), c, asking{op: "report", name: d.path, req: &wire.Close{Reports: reports}}) == nil {
 			return
 		}

@@ -5,6 +5,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
@@ -94,8 +95,9 @@ func (c *Client) verifies(r *Read) bool {
 
 // noteVerify says in the report why nothing was compared.
 func (c *Client) noteVerify(m *Move, r *Read) {
-	if r.Route == transfer.RouteCuFile && !r.NoVerify && !c.opt.NoVerify {
-		m.report.Notes = append(m.report.Notes, "route cufile puts bytes where the CPU does not see them: they were not compared with the server's checksums")
+	const note = "route cufile puts bytes where the CPU does not see them: they were not compared with the server's checksums"
+	if r.Route == transfer.RouteCuFile && !r.NoVerify && !c.opt.NoVerify && !slices.Contains(m.report.Notes, note) {
+		m.report.Notes = append(m.report.Notes, note)
 	}
 }
 
@@ -118,13 +120,38 @@ func (c *Client) StartRead(ctx context.Context, r Read) (*Move, error) {
 	m.report.Bucket, m.report.Key = r.Bucket, r.Key
 	m.report.Device = deviceReport(dev)
 	m.report.Asked = transfer.Asked{Route: r.Route, Cache: r.Cache}
-	// Through a door that is open, asking takes microseconds: a small object is
-	// here before a goroutine would have begun.
-	if w := c.wayNow(); w != nil && w.door != nil {
-		c.read(ctx, m, r, dev, leave)
-		return c.begun(m), nil
+	turn := false
+	select {
+	case c.reads <- struct{}{}:
+		turn = true
+	default:
 	}
-	go c.read(ctx, m, r, dev, leave)
+	out := func() {
+		<-c.reads
+		leave()
+	}
+	// Through a door that is open, asking takes microseconds: a small object is
+	// here before a goroutine would have begun. Whatever takes longer is not waited for here.
+	if w := c.wayNow(); turn && w != nil && w.door != nil {
+		u, err := c.beginDoor(ctx, w.door, m, &r, dev)
+		if err == nil || !w.door.broken.Load() && !wasLost(err) {
+			c.wait(m, u, err, out)
+			return c.begun(m), nil
+		}
+	}
+	go func() {
+		if !turn {
+			select {
+			case c.reads <- struct{}{}:
+			case <-ctx.Done():
+				m.end(errs.Wrap("read", urlOf(r.Bucket, r.Key), context.Cause(ctx)))
+				leave()
+				return
+			}
+		}
+		u, err := c.begin(ctx, m, &r, dev)
+		c.wait(m, u, err, out)
+	}()
 	return c.begun(m), nil
 }
 
@@ -133,17 +160,16 @@ func deviceReport(dev device.Device) transfer.DeviceReport {
 	return transfer.DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model}
 }
 
-// read opens the object and moves it, or lets a goroutine wait for the engine.
-func (c *Client) read(ctx context.Context, m *Move, r Read, dev device.Device, leave func()) {
-	t, err := c.begin(ctx, m, &r, dev)
-	if t == nil {
+// wait ends a read that is over already, or lets a goroutine wait for the engine.
+func (c *Client) wait(m *Move, u *under, err error, leave func()) {
+	if u == nil {
 		m.end(err)
 		leave()
 		return
 	}
 	go func() {
 		defer leave()
-		m.end(c.follow(m, t))
+		m.end(c.follow(m, u))
 	}()
 }
 
@@ -154,7 +180,8 @@ type under struct {
 	door *door // nil: over HTTP
 }
 
-// begin opens the object. It returns nil without an error when everything has been moved already.
+// begin opens the object, and once more where a connection was lost meanwhile:
+// nothing has been moved then. It returns nil without an error when everything has been moved already.
 func (c *Client) begin(ctx context.Context, m *Move, r *Read, dev device.Device) (*under, error) {
 	var err error
 	for range 2 {
@@ -167,7 +194,7 @@ func (c *Client) begin(ctx context.Context, m *Move, r *Read, dev device.Device)
 			return c.beginHTTP(ctx, m, r, dev)
 		}
 		var u *under
-		if u, err = c.beginDoor(ctx, w.door, m, r, dev); err == nil || !w.door.broken.Load() {
+		if u, err = c.beginDoor(ctx, w.door, m, r, dev); err == nil || !w.door.broken.Load() && !wasLost(err) {
 			return u, err
 		}
 	}
@@ -266,8 +293,7 @@ func (c *Client) follow(m *Move, u *under) error {
 	m.take(rep)
 	remember(u.file, rep.Asked.Cache, &rep)
 	n, _ := u.t.Progress()
-	m.moved.Store(n)
-	m.runs(nil)
+	m.runs(func() (int64, int64) { return n, n }) // in one step: nobody sees them twice
 	c.counts.bytesRead.Add(n)
 	if u.door != nil {
 		c.counts.doorReads.Add(1)
@@ -298,7 +324,7 @@ func (c *Client) deliver(ctx context.Context, d *door, m *Move, r *Read, o *open
 	m.moved.Store(n)
 	t := inlineReport(dev, r, n, took)
 	if verify {
-		t.Verify = &transfer.VerifyReport{Algorithm: "crc64nvme", Files: 1, Blocks: 1, Bytes: int64(len(data))}
+		t.Verify = &transfer.VerifyReport{Algorithm: "crc64nvme", Where: "host", Files: 1, Blocks: 1, Bytes: int64(len(data))}
 	}
 	m.take(t)
 	c.counts.inlineReads.Add(1)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +22,24 @@ type socket struct {
 	fd  int
 	in  []byte
 	oob []byte
+	// How a receive tells the kernel of both: kept, because one that asks again
+	// and again must not make garbage.
+	iov unix.Iovec
+	msg unix.Msghdr
+}
+
+// take asks for a packet once.
+func (s *socket) take(how int) (n, oobn, flags int, err error) {
+	s.iov.Base = &s.in[0]
+	s.iov.SetLen(len(s.in))
+	s.msg = unix.Msghdr{Iov: &s.iov, Control: &s.oob[0]}
+	s.msg.SetIovlen(1)
+	s.msg.SetControllen(len(s.oob))
+	got, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msg)), uintptr(how))
+	if errno != 0 {
+		return 0, 0, 0, errno
+	}
+	return int(got), int(s.msg.Controllen), int(s.msg.Flags), nil
 }
 
 // slice is how long one receive waits before it looks up.
@@ -99,7 +118,7 @@ func (s *socket) receive() (b []byte, fds []int, err error) {
 	var n, oobn, flags int
 	how := unix.MSG_CMSG_CLOEXEC | unix.MSG_DONTWAIT
 	for began := time.Now(); ; {
-		n, oobn, flags, _, err = unix.Recvmsg(s.fd, s.in, s.oob, how)
+		n, oobn, flags, err = s.take(how)
 		switch {
 		case err == unix.EINTR:
 			continue

@@ -212,8 +212,17 @@ func (o *Object) Fetch(ctx context.Context, off, n int64) (io.ReadCloser, error)
 // ReadAll reads a whole object of at most limit bytes with one request, and
 // compares it with the checksum that the server sends along.
 func (c *Client) ReadAll(ctx context.Context, bucket, key, version string, limit int64) ([]byte, Info, error) {
-	if err := checkName(bucket, key); err != nil {
+	data, o, err := c.Get(ctx, bucket, key, version, limit)
+	if err != nil {
 		return nil, Info{}, err
+	}
+	return data, o.info, nil
+}
+
+// Get is ReadAll with the object, which tells what it cost and what was compared.
+func (c *Client) Get(ctx context.Context, bucket, key, version string, limit int64) ([]byte, *Object, error) {
+	if err := checkName(bucket, key); err != nil {
+		return nil, nil, err
 	}
 	o := &Object{c: c, notes: map[string]int{}}
 	t := c.tries()
@@ -221,11 +230,11 @@ func (c *Client) ReadAll(ctx context.Context, bucket, key, version string, limit
 		header: http.Header{"X-Amz-Checksum-Mode": {"ENABLED"}}}
 	resp, err := c.do(ctx, q, t)
 	if err != nil {
-		return nil, Info{}, err
+		return nil, nil, err
 	}
 	if resp.ContentLength < 0 || resp.ContentLength > limit {
 		resp.Body.Close()
-		return nil, Info{}, errs.New(errs.Invalid, "get", q.name(), fmt.Sprintf("has %d bytes, expected at most %d", resp.ContentLength, limit))
+		return nil, nil, errs.New(errs.Invalid, "get", q.name(), fmt.Sprintf("has %d bytes, expected at most %d", resp.ContentLength, limit))
 	}
 	o.info = infoOf(bucket, key, resp.Header, resp.ContentLength)
 	o.content = newContent(o.info.kept, o.info.Size, c.join)
@@ -233,7 +242,7 @@ func (c *Client) ReadAll(ctx context.Context, bucket, key, version string, limit
 	defer r.Close()
 	data := make([]byte, o.info.Size)
 	if _, err := io.ReadFull(r, data); err != nil {
-		return nil, Info{}, err
+		return nil, nil, err
 	}
-	return data, o.info, nil
+	return data, o, nil
 }

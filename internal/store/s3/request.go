@@ -103,9 +103,29 @@ func (c *Client) address(q *call) (*url.URL, error) {
 		if err != nil || to.Host == "" || to.Scheme != u.Scheme {
 			return nil, errs.New(errs.Unsupported, q.op, q.name(), fmt.Sprintf("the server sends the client to %q; expected a URL with %s", q.at, u.Scheme))
 		}
+		if !c.ours(to.Hostname()) {
+			return nil, errs.New(errs.Permission, q.op, q.name(), fmt.Sprintf("the server sends the client to %q, which is no part of %s: it would get the content, and a signature", to.Host, u.Hostname())).
+				WithFix("if that server is to be trusted, make it the endpoint")
+		}
 		u.Host, u.Path, u.RawPath = to.Host, to.Path, to.RawPath
 	}
 	return &u, nil
+}
+
+// ours says whether a host may stand for the endpoint: itself, one below it, or,
+// where it is Amazon's, another one of Amazon.
+func (c *Client) ours(host string) bool {
+	base := c.base.Hostname()
+	below := func(host, domain string) bool { return host == domain || strings.HasSuffix(host, "."+domain) }
+	if below(host, base) {
+		return true
+	}
+	for _, domain := range []string{"amazonaws.com", "amazonaws.com.cn"} {
+		if below(base, domain) && below(host, domain) {
+			return true
+		}
+	}
+	return false
 }
 
 func mapKeys(m url.Values) func(yield func(string) bool) {

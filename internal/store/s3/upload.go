@@ -55,8 +55,34 @@ func (c *Client) NewUpload(p Put) (*Upload, error) {
 	if err := checkName(p.Bucket, p.Key); err != nil {
 		return nil, err
 	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
 	return &Upload{c: c, put: p, parts: map[int]sentPart{}}, nil
 }
+
+// check refuses what cannot stand in a header: it would only be found when it is sent.
+func (p *Put) check() error {
+	bad := func(what, value, expected string) error {
+		return errs.New(errs.Invalid, "put", URL(p.Bucket, p.Key), fmt.Sprintf("%s %q; expected %s", what, value, expected))
+	}
+	for name, v := range p.Metadata {
+		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", r) }) {
+			return bad("metadata", name, "a name of letters, digits and !#$%&'*+-.^_`|~")
+		}
+		if strings.ContainsFunc(v, control) {
+			return bad("metadata "+name+" of", v, "no control characters")
+		}
+	}
+	for what, v := range map[string]string{"content type": p.ContentType, "If-Match": p.IfMatch, "If-None-Match": p.IfNoneMatch} {
+		if strings.ContainsFunc(v, control) {
+			return bad(what, v, "no control characters")
+		}
+	}
+	return nil
+}
+
+func control(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // Name is the object's.
 func (u *Upload) Name() string { return URL(u.put.Bucket, u.put.Key) }
@@ -138,11 +164,15 @@ func (u *Upload) send(ctx context.Context, data []byte) error {
 		q.body = nil
 	}
 	u.conditions(q.header)
+	before := u.traffic.count().Retries
 	_, h, err := u.withSums(func(on bool) {
 		if q.header.Del(trailerName); on {
 			q.header.Set(trailerName, sumText(sum))
 		}
 	}, func() ([]byte, http.Header, error) { return u.c.text(ctx, q, mostError) })
+	if CodeOf(err) == "PreconditionFailed" && u.traffic.count().Retries > before && u.isThere(ctx, int64(len(data)), sum, "the request") {
+		return nil // an earlier try had succeeded, and stands in its own way
+	}
 	if err == nil {
 		err = u.compare(q.op, h, sum)
 	}
@@ -342,35 +372,36 @@ func (u *Upload) Complete(ctx context.Context) error {
 		q.header.Set("X-Amz-Checksum-Type", "FULL_OBJECT")
 	}
 	u.conditions(q.header)
-	for t, first := u.c.tries(), true; ; first = false {
-		before := u.traffic.count().Retries
-		reply, h, err := u.c.text(ctx, q, mostError)
+	before := u.traffic.count().Retries
+	for t := u.c.tries(); ; u.traffic.retry() {
+		reply, h, err := u.c.text(ctx, q, mostError) // which tries often enough
+		final := err != nil
 		var etag string
 		if err == nil {
 			etag, err = parseComplete(reply)
 		}
-		switch {
-		case err == nil:
+		if err == nil {
 			if err := u.compareWhole(q.op, reply, sum); err != nil {
 				return err
 			}
 			u.finish(h, etag, size, sum)
 			return nil
-		case CodeOf(err) == "NoSuchUpload" && (!first || u.traffic.count().Retries > before):
-			// An earlier try may have succeeded and its reply been lost.
-			if u.isThere(ctx, size, sum) {
-				return nil
-			}
-			return err
 		}
 		var f *Fault
-		if errors.As(err, &f) { // a final one, or tried often enough
-			return failure(q.op, q.name(), err)
+		if !final && !errors.As(err, &f) {
+			if err = t.again(ctx, q.op, q.name(), err); err == nil {
+				continue
+			}
 		}
-		if err := t.again(ctx, q.op, q.name(), err); err != nil {
-			return err
+		code := CodeOf(err)
+		if (code == "NoSuchUpload" || code == "PreconditionFailed") && u.traffic.count().Retries > before && u.isThere(ctx, size, sum, "the completion") {
+			return nil // an earlier try had succeeded, and its reply was lost
 		}
-		u.traffic.retry()
+		if err = failure(q.op, q.name(), err); code == "" && ctx.Err() == nil {
+			return &errs.Error{Kind: errs.KindOf(err), Op: q.op, Name: q.name(), Msg: "the answer did not come: the object may have been written, whole, or not at all", Err: err,
+				Fix: "look at the object (stat) before it is written again"}
+		}
+		return err
 	}
 }
 
@@ -388,7 +419,7 @@ func (u *Upload) compareWhole(op string, reply []byte, sum uint64) error {
 }
 
 // isThere reports whether the object is the one that was to be made.
-func (u *Upload) isThere(ctx context.Context, size int64, sum uint64) bool {
+func (u *Upload) isThere(ctx context.Context, size int64, sum uint64, what string) bool {
 	i, err := u.c.head(ctx, u.put.Bucket, u.put.Key, "", &u.traffic)
 	if err != nil || i.Size != size || !i.HasCRC64 || i.CRC64 != sum {
 		return false
@@ -396,7 +427,7 @@ func (u *Upload) isThere(ctx context.Context, size int64, sum uint64) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.done, u.info = true, i
-	u.notes = append(u.notes, "the reply to the completion was lost; the object is there, with its checksum")
+	u.notes = append(u.notes, "the reply to "+what+" was lost; the object is there, with its checksum")
 	return true
 }
 
