@@ -66,6 +66,7 @@ def configure(
     devices: str | None = None,
     write_block_size: int | str | None = None,
     write_depth: int | None = None,
+    verify_on: str | None = None,
 ) -> None:
     """Set options of the library's system; call it before the first use.
 
@@ -78,6 +79,7 @@ def configure(
     devices: CUDA: "auto", "require" (fail without it) or "off".
     write_block_size: largest single write of a save in bytes (1 MiB).
     write_depth: writes of saves in flight; 0 lets the library choose.
+    verify_on: where verified loads are summed: "auto" (on the GPU where it can), "host" or "device".
 
     What is not given comes from the environment variable NEBULAIO_<NAME>, such
     as NEBULAIO_BUFFER_POOL_SIZE, else from the library. Calls add up. Raises
@@ -94,6 +96,7 @@ def configure(
         "devices": devices,
         "write_block_size": write_block_size,
         "write_depth": write_depth,
+        "verify_on": verify_on,
     }
     _process.current().configure(
         {key: _options.check(key, value, f"configure {key}") for key, value in given.items() if value is not None}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import ctypes
+import logging
 import threading
 from collections.abc import Callable, Generator
 from typing import Any
@@ -66,6 +67,13 @@ class Transfer(concurrent.futures.Future[Report]):
         self._may_wait()
         return super().exception(timeout)
 
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        """Call fn with this future when the move has ended; what it raises is logged.
+
+        So is what would end a thread (sys.exit in a callback, say): the library's has others to tell.
+        """
+        super().add_done_callback(_shielded(fn))
+
     def progress(self) -> tuple[int, int]:
         """Bytes done and bytes in all, now."""
         return self._job.counted()
@@ -94,6 +102,23 @@ class Transfer(concurrent.futures.Future[Report]):
             self.set_exception(outcome)
         else:
             self.set_result(outcome)
+
+
+def _shielded(fn: Callable[[Any], object]) -> Callable[[Any], object]:
+    """A callback that cannot end the library's thread; the base class logs exceptions, but those alone."""
+
+    def call(future: Any) -> None:
+        try:
+            fn(future)
+        except Exception:
+            raise
+        except BaseException:
+            watcher = _process.current().watcher
+            if watcher is None or watcher.thread is not threading.current_thread():
+                raise
+            logging.getLogger("concurrent.futures").exception("exception calling callback for %r", future)
+
+    return call
 
 
 class Watcher:
@@ -160,11 +185,17 @@ class Watcher:
                 future = self.pending.get(ended.value)
             if future is None:
                 continue
-            outcome = future._job.collect()
-            future._end(outcome)
-            with self.lock:
-                del self.pending[ended.value]
-                self.idle.notify_all()
+            outcome: Report | Exception
+            try:
+                outcome = future._job.collect()
+            except Exception as cause:  # noqa: BLE001 - whoever waits for the future is told
+                outcome = cause
+            try:
+                future._end(outcome)
+            finally:
+                with self.lock:
+                    self.pending.pop(ended.value, None)
+                    self.idle.notify_all()
             del future, outcome  # buffers are not kept until the next move ends
 
 

@@ -172,10 +172,10 @@ def ask(client: Client, function: str, *arguments: Any) -> dict[str, Any]:
 _ENTRY_SIZE: Final = ctypes.sizeof(_abi.ObjectRead)
 
 
-def _entry(one: Read) -> tuple[Any, ...]:
+def _entry(one: Read) -> Any:
     """The fields of an entry: an array of them takes tuples, which are made faster than structures."""
     bucket, key, version, offset, size, memory, at, stream, others = one
-    peers = (_abi.Peer * len(others))(*((p.address, p.device.encode()) for p in others)) if others else None
+    peers = (_abi.Peer * len(others))(*(_abi.Peer(p.address, p.device.encode()) for p in others)) if others else None
     return (
         _ENTRY_SIZE, bucket, key, version, offset, size,
         memory.address + at, memory.size - at, memory.device.encode(), stream, peers, len(others),

@@ -18,6 +18,7 @@ _COUNTS: Final = ("queue_depth", "workers", "write_depth")
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "io": ("auto", "uring", "pread"),
     "cufile": ("sync", "async", "batch"),
+    "verify_on": ("auto", "host", "device"),
     "devices": ("auto", "require", "off"),
 }
 KEYS: Final = (*_SIZES, *_COUNTS, *_CHOICES)

@@ -429,3 +429,33 @@ def test_fork(client: GPUDirectClient, server: serving.Server) -> None:
     server.put("bucket", "fork", data(100_000).tobytes())
     door = "require" if way(client) == "door" else "off"
     assert python(FORK, server.endpoint, serving.ACCESS, serving.SECRET, door) == "both\n"
+
+
+def test_a_handle_without_a_place_is_not_kept(server: serving.Server) -> None:
+    with GPUDirectClient(server.endpoint, **server.keys, door="require") as client:
+        client.write_from_gpu("bucket", "no-place", data(100_000))
+        opened = client._open()
+        functions, err = opened.system.functions, ctypes.create_string_buffer(200)
+
+        class Descriptors(ctypes.Structure):
+            _fields_ = [("struct_size", ctypes.c_size_t), ("buffered", ctypes.c_int32), ("direct", ctypes.c_int32), ("size", ctypes.c_uint64)]
+
+        def held() -> int:
+            return sum(str(server.data) in name for name in map(_linked, os.listdir("/proc/self/fd")))
+
+        before = held()
+        room = Descriptors(ctypes.sizeof(Descriptors), -1, -1, 0)
+        status = functions.nebulaio_object_open(opened.number.value, b"bucket", b"no-place", None, b"host", ctypes.byref(room), None, err, len(err))
+        assert status != 0 and b"NULL" in err.value
+        assert held() == before
+        queue = ctypes.c_uint64()
+        assert functions.nebulaio_queue_open(ctypes.byref(queue), err, len(err)) == 0
+        assert functions.nebulaio_queue_next(queue.value, 0, None, err, len(err)) != 0 and b"NULL" in err.value
+        functions.nebulaio_release(queue.value, err, len(err))
+
+
+def _linked(name: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{name}")
+    except OSError:
+        return ""

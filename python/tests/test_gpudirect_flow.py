@@ -222,6 +222,26 @@ async def _awaited(future: Transfer) -> Any:
     return await future
 
 
+def test_a_callback_that_exits_ends_no_thread_but_its_own(client: GPUDirectClient, caplog: pytest.LogCaptureFixture) -> None:
+    told: list[object] = []
+
+    def leave(_: object) -> None:
+        raise SystemExit(3)
+
+    first = client.async_read("bucket", "key", bytearray(4), callback=leave)
+    first.add_done_callback(told.append)  # behind it
+    first.result(30)
+    client.async_read("bucket", "key", bytearray(4)).result(30)
+    assert told == [first] and "SystemExit" in caplog.text
+
+    async def awaited() -> None:
+        await asyncio.wait_for(client.async_read("bucket", "key", bytearray(4), callback=leave), 30)
+
+    asyncio.run(awaited())
+    with pytest.raises(SystemExit):
+        first.add_done_callback(leave)  # at once, and here
+
+
 def test_a_callback_that_fails_or_waits_harms_no_other(client: GPUDirectClient, caplog: pytest.LogCaptureFixture) -> None:
     found: list[BaseException] = []
     slow = client.async_read("bucket", "slow", bytearray(4))

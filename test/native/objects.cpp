@@ -54,7 +54,11 @@ void moves(nebulaio::client &server, const memory *place, const std::string &dev
 	nebulaio::object file = server.open("bucket", "native/cpp", "", device);
 	EXPECT(file.size() == bytes.size() && file.buffered() >= 0);
 	nebulaio::object made = server.create("bucket", "native/never", 100, "{\"device\":" + nebulaio::quote(device) + "}");
+	EXPECT(made.buffered() >= 0);
 	EXPECT(status_of([&] { made.commit(101); }) == NEBULAIO_ERR_INVALID);
+	EXPECT(made.buffered() == -1 && made.direct() == -1); // closed: the numbers may be other files' by now
+	nebulaio::object moved = std::move(file);
+	EXPECT(moved.buffered() >= 0 && file.buffered() == -1); // NOLINT: what is left behind has none
 }
 
 void models(nebulaio::system &sys, nebulaio::client &server, const memory *place, const std::string &path, const std::string &device)

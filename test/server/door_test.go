@@ -259,7 +259,6 @@ func TestClientKilledInMidWrite(t *testing.T) {
 	const size = 9<<20 + 4097
 	rounds, acked, started := doorRounds(t, 25), uint64(0), 0
 	rnd := rand.New(rand.NewPCG(6, 1))
-	before := len(openFiles(t, s))
 	for round := range rounds {
 		first := uint64(round)*1000 + 1
 		cmd, lines := child(t, s, "write", "victim", strconv.Itoa(size), strconv.FormatUint(first, 10))
@@ -305,21 +304,30 @@ func TestClientKilledInMidWrite(t *testing.T) {
 		}
 	}
 	settled(t, s)
-	if after := len(openFiles(t, s)); after > before+8 {
-		t.Errorf("the server had %d descriptors open and has %d", before, after)
+	// A few may be of objects that were read before they had their last place, and are kept open for the next reader.
+	if left := draftsOpen(t, s); len(left) > 3 {
+		t.Errorf("the server still has open: %v", left)
 	}
 	t.Logf("%d rounds, %d writes begun, version %d acknowledged last", rounds, started, acked)
 	s.stop(t)
 	checkClean(t, s.data)
 }
 
-func openFiles(t *testing.T, s *server) []os.DirEntry {
+// draftsOpen are the descriptors of the server that lead to files in tmp/, where drafts live.
+func draftsOpen(t *testing.T, s *server) (left []string) {
 	t.Helper()
-	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid))
+	dir := fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid)
+	fds, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fds
+	for _, fd := range fds {
+		to, err := os.Readlink(filepath.Join(dir, fd.Name()))
+		if err == nil && strings.HasPrefix(to, filepath.Join(s.data, "tmp")+"/") {
+			left = append(left, to)
+		}
+	}
+	return left
 }
 
 // TestServerKilledInMidRead: who holds descriptors does not need the server any more.
