@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -26,6 +27,7 @@ func main() {
 	size := flag.Int("size", 4096, "its bytes")
 	prefix := flag.String("prefix", "", "objects of one size to read in one call; empty: none")
 	flag.Parse()
+	debug.SetGCPercent(400) // as the command line and the shared library do
 	out := map[string]map[string]float64{"p50_seconds": {}, "p99_seconds": {}, "batch_seconds": {}}
 	if err := run(*endpoint, *device, *bucket, *prefix, *n, *size, out); err != nil {
 		fmt.Fprintln(os.Stderr, "objects:", err)
