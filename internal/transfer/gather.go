@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -114,28 +113,8 @@ func (g *gatherer) copy(b *inbound, n int64) error {
 	b.slot = g.pair[g.turn]
 	g.turn = 1 - g.turn
 	b.data = b.slot.mem[:n]
-	err := g.u.what.pieces(b.off, n, func(s *source, at, dst, n int64) error {
-		to := b.data[dst : dst+n]
-		switch {
-		case s.port == nil:
-			copy(to, s.Data[at:])
-			return nil
-		case s.port.mapper != nil:
-			copy(to, s.port.mapper.Map(s.Ptr+device.Ptr(at), n))
-			return nil
-		}
-		b.slot.part.ensure(s.port.dev)
-		if !slices.Contains(b.ports, s.port) {
-			b.ports = append(b.ports, s.port)
-		}
-		return s.port.queue.CopyOut(to, s.Ptr+device.Ptr(at))
-	})
-	for i := 0; err == nil && i < len(b.ports); i++ {
-		var m device.Mark
-		if m, err = b.slot.markFor(b.ports[i]); err == nil {
-			err = m.Record()
-		}
-	}
+	var err error
+	b.ports, err = g.u.what.collect(b.off, b.slot, b.data)
 	if err == nil {
 		return nil
 	}

@@ -314,6 +314,35 @@ func (sv *save) pieces(off, n int64, f func(s *source, at, dst, n int64) error) 
 	return nil
 }
 
+// collect brings the bytes from off on together in data, which is a slot's: what
+// devices have is queued behind each other, with a mark of the slot behind it, and their ports
+// are returned. After an error copies may be queued that no mark covers.
+func (sv *save) collect(off int64, to *slot, data []byte) (ports []*port, err error) {
+	err = sv.pieces(off, int64(len(data)), func(s *source, at, dst, n int64) error {
+		part := data[dst : dst+n]
+		switch {
+		case s.port == nil:
+			copy(part, s.Data[at:])
+			return nil
+		case s.port.mapper != nil:
+			copy(part, s.port.mapper.Map(s.Ptr+device.Ptr(at), n))
+			return nil
+		}
+		to.part.ensure(s.port.dev)
+		if !slices.Contains(ports, s.port) {
+			ports = append(ports, s.port)
+		}
+		return s.port.queue.CopyOut(part, s.Ptr+device.Ptr(at))
+	})
+	for i := 0; err == nil && i < len(ports); i++ {
+		var m device.Mark
+		if m, err = to.markFor(ports[i]); err == nil {
+			err = m.Record()
+		}
+	}
+	return ports, err
+}
+
 // sum adds the bytes of c, which are in data, to the sums of their blocks.
 // Where a block is larger than what is written at once, its pieces are joined.
 func (t *Transfer) sum(c chunk, data []byte) {

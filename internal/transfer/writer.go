@@ -5,7 +5,6 @@ package transfer
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 	"unsafe"
 
@@ -70,28 +69,8 @@ func (w *writer) gather(t *Transfer, c chunk) *gathered {
 	g.slot = w.slots[w.turn]
 	w.turn = (w.turn + 1) % len(w.slots)
 	g.data = g.slot.mem[:c.len]
-	err := t.save.pieces(c.off, c.len, func(s *source, at, dst, n int64) error {
-		to := g.data[dst : dst+n]
-		switch {
-		case s.port == nil:
-			copy(to, s.Data[at:])
-			return nil
-		case s.port.mapper != nil:
-			copy(to, s.port.mapper.Map(s.Ptr+device.Ptr(at), n))
-			return nil
-		}
-		g.slot.part.ensure(s.port.dev)
-		if !slices.Contains(g.ports, s.port) {
-			g.ports = append(g.ports, s.port)
-		}
-		return s.port.queue.CopyOut(to, s.Ptr+device.Ptr(at))
-	})
-	for i := 0; err == nil && i < len(g.ports); i++ {
-		var m device.Mark
-		if m, err = g.slot.markFor(g.ports[i]); err == nil {
-			err = m.Record()
-		}
-	}
+	var err error
+	g.ports, err = t.save.collect(c.off, g.slot, g.data)
 	if err == nil {
 		if len(g.ports) == 0 {
 			t.tally.copied(c.len, g.queued, time.Now()) // nothing is waited for
