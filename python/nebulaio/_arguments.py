@@ -3,10 +3,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 from . import _buffers
 from .errors import InvalidError
+
+
+Route = Literal["auto", "buffered", "direct", "cufile"]
+Cache = Literal["auto", "keep", "bypass"]
+
+
+def choices(route: str, cache: str) -> dict[str, Any]:
+    """How bytes are moved, as the library takes it, without what is left at its default."""
+    for name, value, allowed in (("route", route, get_args(Route)), ("cache", cache, get_args(Cache))):
+        if value not in allowed:
+            raise InvalidError(f"{name}={value!r} is not one of {', '.join(allowed)}")
+    return {name: value for name, value in (("route", route), ("cache", cache)) if value != "auto"}
 
 
 def fits(memory: _buffers.Memory, skipped: int, wanted: int) -> None:

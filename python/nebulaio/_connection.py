@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from . import _arguments, _buffers, _load, _objects, _options, _process
+from . import _arguments, _buffers, _objects, _options, _process
 from .cufile import _whole_number
 from .errors import ClosedError, InvalidError
 
@@ -171,7 +171,7 @@ class Connection:
         return found
 
     def _read(self, reads: Sequence[_objects.Read], verify: bool | None, route: str, cache: str) -> _objects.ObjectJob:
-        options = _load._choices(route, cache)
+        options = _arguments.choices(route, cache)
         if verify is not None:
             options["verify"] = _arguments.truth("verify", verify)
         return _objects.read(self._open(), reads, options)
@@ -184,7 +184,7 @@ class Connection:
         skipped = _whole_number("buffer_offset", buffer_offset)
         wanted = max(memory.size - skipped, 0) if size is None else _whole_number("size", size)
         _arguments.fits(memory, skipped, wanted)
-        options = _load._choices(route, "auto")
+        options = _arguments.choices(route, "auto")
         said = {"content_type": content_type, "if_match": if_match, "if_none_match": if_none_match}
         options.update({name: _arguments.word(name, value) for name, value in said.items() if value is not None})
         if metadata is not None:

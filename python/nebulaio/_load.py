@@ -8,11 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from . import _device, _frameworks, _handles, _objects, _process, _slices
+from . import _arguments, _device, _frameworks, _handles, _objects, _process, _slices
 from .errors import InvalidError
-
-_ROUTES = ("auto", "buffered", "direct", "cufile")
-_CACHES = ("auto", "keep", "bypass")
 
 
 @dataclass
@@ -33,7 +30,7 @@ class Order:
     start: dict[str, Any] = field(init=False)  # options of nebulaio_load_start
 
     def __post_init__(self) -> None:
-        self.start = _choices(self.route, self.cache)
+        self.start = _arguments.choices(self.route, self.cache)
         if self.verify:
             self.start["verify"] = True
         if self.unsupported not in get_args(_frameworks.UnsupportedPolicy):
@@ -164,11 +161,3 @@ def _globs(tensors: str | Iterable[str] | None) -> dict[str, Any]:
             f"tensors={globs!r} is not a glob or a list of globs, such as ['model.layers.0.*'] (None: all tensors)"
         )
     return {"tensors": globs}
-
-
-def _choices(route: str, cache: str) -> dict[str, Any]:
-    """The options of nebulaio_load_start, without those left at their default."""
-    for name, value, allowed in (("route", route, _ROUTES), ("cache", cache, _CACHES)):
-        if value not in allowed:
-            raise InvalidError(f"{name}={value!r} is not one of {', '.join(allowed)}")
-    return {name: value for name, value in (("route", route), ("cache", cache)) if value != "auto"}

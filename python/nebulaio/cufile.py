@@ -20,9 +20,10 @@ import fcntl
 import operator
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from . import _abi, _buffers, _process
+from ._arguments import Route
 from ._files import File, Move
 from .errors import ClosedError, InvalidError, NebulaioError
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["CuFile", "IOFuture", "IOFutureStream"]
-
-Route = Literal["auto", "buffered", "direct", "cufile"]
 
 _FLAGS = {"r": os.O_RDONLY, "r+": os.O_RDWR, "w": os.O_RDWR, "w+": os.O_RDWR}
 

@@ -26,7 +26,7 @@ from .errors import InvalidError
 
 if TYPE_CHECKING:
     from ._futures import Transfer
-    from .safetensors import Cache, Route
+    from ._arguments import Cache, Route
 
 __all__ = ["GPUDirectClient", "ObjectInfo", "Report"]
 

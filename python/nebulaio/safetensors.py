@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from . import _checksums, _handles, _load, _process, _save, _stream
+from ._arguments import Cache, Route
 from ._device import DeviceLike
 from ._frameworks import FrameworkName, UnsupportedPolicy
 from ._handles import ProgressCallback
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
     from .gpudirect import GPUDirectClient
 
 __all__ = [
+    "Cache",
     "DeviceLike",
     "ProgressCallback",
+    "Route",
     "SafeSlice",
     "Shards",
     "Slices",
@@ -46,9 +49,6 @@ __all__ = [
 
 Tensor = Any
 """A tensor of the framework asked for: torch.Tensor, cupy.ndarray, numpy.ndarray, jax.Array or a Numba device array."""
-
-Route = Literal["auto", "buffered", "direct", "cufile"]
-Cache = Literal["auto", "keep", "bypass"]
 
 
 def load_file(
