@@ -555,6 +555,7 @@ func TestHeldObject(t *testing.T) {
 
 // TestDoorRefuses: what is wrong is said, and the server stays up.
 func TestDoorRefuses(t *testing.T) {
+	t.Setenv("NEBULAIO_LOG_LEVEL", "debug")
 	s := startDoor(t, t.TempDir())
 	ctx := context.Background()
 	out, code := run(t, "user", "add", "guest", "--data", s.data, "--json")
@@ -597,5 +598,26 @@ func TestDoorRefuses(t *testing.T) {
 	}
 	if out, code := run(t, "gpudirect", "status", "--data", s.data); code != 0 || !strings.Contains(out, "AccessDenied") {
 		t.Errorf("gpudirect status, exit %d:\n%s", code, out)
+	}
+	// Who looks for it finds in the log what was handed out, committed and refused.
+	root, err := dialDoor(s, user, password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle, fds := createRaw(t, root, "logged", []byte("content"))
+	closeAll(fds)
+	if _, _, err := root.ask(sealOf(handle, []byte("content"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, fds, err = root.ask(&wire.Open{Want: wire.WantBuffered, Device: wire.Device{Index: -1}, Items: []wire.OpenItem{{Bucket: plainBucket, Key: "logged", N: -1}}}); err != nil {
+		t.Fatal(err)
+	}
+	closeAll(fds)
+	root.close() // who holds something is waited for
+	s.stop(t)
+	for _, want := range []string{"draft begun", "committed", "handed out", "\"refused\"", "client logged in", "a login was refused"} {
+		if !strings.Contains(s.log.String(), want) {
+			t.Errorf("the log does not say %q", want)
+		}
 	}
 }

@@ -63,6 +63,7 @@ func (c *conn) create(ctx context.Context, m *wire.Create) (wire.Message, []*os.
 	c.next++
 	c.drafts[out.Handle] = &draft{d: d, bucket: m.Bucket, key: m.Key, size: m.Size}
 	c.s.count.created.Add(1)
+	c.trace("draft begun", m.Bucket, m.Key, m.Size)
 	c.s.count.drafting(1, m.Size)
 	return out, files
 }
@@ -184,6 +185,7 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 		return failure(err)
 	}
 	c.s.count.committed.Add(1)
+	c.trace("committed", d.bucket, d.key, m.Size)
 	out := &wire.Committed{ETag: info.ETag, Modified: info.Modified}
 	if info.Versioned() {
 		out.Version = info.Version

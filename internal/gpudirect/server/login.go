@@ -100,6 +100,9 @@ func nonceText() string { return rand.Text() }
 // note counts a refusal, and logs those that an operator wants to know of.
 func (s *Server) note(c *conn, e *wire.Error) {
 	s.count.refused(e.Code)
+	if log := s.opts.Log; log.Enabled(context.Background(), slog.LevelDebug) {
+		log.Debug("refused", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "reason", e.Message)
+	}
 	switch e.Code {
 	case wire.CodeInternal, wire.CodeDamaged, wire.CodeTooManyFiles:
 		s.tell(slog.LevelError, "a request failed", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "error", e.Message)
@@ -107,6 +110,14 @@ func (s *Server) note(c *conn, e *wire.Error) {
 		if c.client != nil || e.Code == wire.CodeTooManyConnections {
 			s.warn("a request was refused", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "uid", c.peer.UID, "reason", e.Message, "fix", e.Fix)
 		}
+	}
+}
+
+// trace logs, for those who look for it, what a client did with an object. It
+// costs nothing where the log does not want it.
+func (c *conn) trace(msg, bucket, key string, bytes int64) {
+	if log := c.s.opts.Log; log.Enabled(context.Background(), slog.LevelDebug) {
+		log.Debug(msg, "bucket", bucket, "key", key, "bytes", bytes, "access_key", c.account, "pid", c.peer.PID)
 	}
 }
 

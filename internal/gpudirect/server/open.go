@@ -253,6 +253,7 @@ func (c *conn) openOne(ctx context.Context, want uint8, it *wire.OpenItem, files
 		out.Inline, out.HasInline = inline, true
 		c.s.count.inline.Add(1)
 		c.s.count.inlineBytes.Add(out.N)
+		c.trace("sent inside the reply", it.Bucket, it.Key, out.Size)
 		return out, nil
 	}
 	if files, out.Has, out.Refused, err = descriptions(h.Open, want, files); err != nil {
@@ -264,6 +265,7 @@ func (c *conn) openOne(ctx context.Context, want uint8, it *wire.OpenItem, files
 	c.held[out.Handle] = &held{h, out.Size}
 	c.s.count.opened.Add(1)
 	c.s.count.held(1, out.Size)
+	c.trace("handed out", it.Bucket, it.Key, out.Size)
 	return out, files
 }
 
