@@ -187,7 +187,7 @@ func TestClaims(t *testing.T) {
 // TestEveryWantedRowExists keeps the table of what is wanted from naming a row or target that is never run.
 func TestEveryWantedRowExists(t *testing.T) {
 	names := map[string]bool{}
-	for _, target := range targets("self", "n", "v", "m") {
+	for _, target := range targets("self", "n", "v", "m", "b") {
 		names[target.name] = true
 	}
 	for _, w := range wanted {
@@ -307,5 +307,34 @@ func TestFlags(t *testing.T) {
 	o, err := parse([]string{"--rows", "PUT", "--keys", "1000"})
 	if err != nil || o.multipart || o.keys != 0 {
 		t.Errorf("parse = %+v, %v: rows that were not asked for are run", o, err)
+	}
+}
+
+func TestTheBuildBeforeIsComparedWithItself(t *testing.T) {
+	at := func(rates ...float64) []sample {
+		var out []sample
+		for _, r := range rates {
+			out = append(out, sample{Ops: int64(r), Seconds: 1, ServerCPU: r * 1e-4})
+		}
+		return out
+	}
+	run := func(now []sample) comparison {
+		r := &result{Targets: []string{"nebulaio", beforeName, beforeAgainName}, Rows: []*rowResult{{Name: "x", Samples: map[string][]sample{
+			"nebulaio": now, beforeName: at(100, 100, 100), beforeAgainName: at(95, 100, 105),
+		}}}}
+		all := r.compare()
+		if len(all) != 1 {
+			t.Fatalf("%d comparisons; expected 1", len(all))
+		}
+		return all[0]
+	}
+	if c := run(at(96, 99, 98)); !c.holds() {
+		t.Errorf("%+v does not hold; expected a build inside the spread to hold", c)
+	}
+	if c := run(at(90, 91, 92)); c.holds() {
+		t.Errorf("%+v holds; expected a slower build not to", c)
+	}
+	if all := (&result{}).compare(); all != nil {
+		t.Errorf("%v without an older build; expected no comparison", all)
 	}
 }

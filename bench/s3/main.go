@@ -20,11 +20,11 @@ import (
 )
 
 type options struct {
-	nebulaio, peers, work, out string
-	rounds, keys               int
-	scale                      float64
-	only, skip                 *regexp.Regexp
-	multipart                  bool
+	nebulaio, before, peers, work, out string
+	rounds, keys                       int
+	scale                              float64
+	only, skip                         *regexp.Regexp
+	multipart                          bool
 }
 
 func main() {
@@ -49,6 +49,7 @@ func parse(args []string) (options, error) {
 	var only, skip string
 	f := flag.NewFlagSet("bench-s3", flag.ContinueOnError)
 	f.StringVar(&o.nebulaio, "nebulaio", "bin/nebulaio", "our program; empty: without it")
+	f.StringVar(&o.before, "before", "", "an older build of our program; runs twice beside the new one, to compare the two builds")
 	f.StringVar(&o.peers, "peers", "build/peers", "where versitygw and MinIO are, or are built; empty: without them")
 	f.StringVar(&o.work, "work", "build/bench-s3/data", "where the servers keep their data; removed after the run. Needs 12 GiB")
 	f.StringVar(&o.out, "out", "build/bench-s3", "where the results go")
@@ -145,6 +146,7 @@ func run(o options) (err error) {
 		}
 	}
 	res.Claims = res.claims()
+	res.Comparisons = res.compare()
 	if err := res.write(o.out); err != nil {
 		return err
 	}
@@ -159,12 +161,15 @@ func programs(o options) ([]*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	var paths [3]string
-	if o.nebulaio != "" {
-		if paths[0], err = filepath.Abs(o.nebulaio); err != nil {
+	var paths [4]string
+	for i, program := range map[int]string{0: o.nebulaio, 3: o.before} {
+		if program == "" {
+			continue
+		}
+		if paths[i], err = filepath.Abs(program); err != nil {
 			return nil, err
 		}
-		if _, err := os.Stat(paths[0]); err != nil {
+		if _, err := os.Stat(paths[i]); err != nil {
 			return nil, fmt.Errorf("%w: make build makes it", err)
 		}
 	}
@@ -178,7 +183,7 @@ func programs(o options) ([]*target, error) {
 			}
 		}
 	}
-	all := slices.DeleteFunc(targets(self, paths[0], paths[1], paths[2]), func(t *target) bool { return o.skip.MatchString(t.name) })
+	all := slices.DeleteFunc(targets(self, paths[0], paths[1], paths[2], paths[3]), func(t *target) bool { return o.skip.MatchString(t.name) })
 	if len(all) == 0 {
 		return nil, errors.New("--without leaves no target")
 	}
@@ -189,7 +194,7 @@ func versions(all []*target) map[string]string {
 	out := map[string]string{}
 	for _, t := range all {
 		switch argv := t.argv(t, ""); {
-		case strings.HasPrefix(t.name, "nebulaio"):
+		case strings.HasPrefix(t.name, "nebulaio"), isBefore(t.name):
 			text, err := exec.Command(argv[0], "--version").Output()
 			if err != nil {
 				text = []byte("unknown")
@@ -215,7 +220,7 @@ func measureRows(res *result, all []*target, rows []row, data []byte, rounds int
 			say("round %d of %d: %s", round+1, rounds, r.Name)
 			for j := range all {
 				t := all[(j+round)%len(all)]
-				if r.only != nil && !slices.Contains(r.only, t.name) {
+				if r.only != nil && !slices.Contains(r.only, t.name) && !isBefore(t.name) {
 					continue
 				}
 				s, err := r.measure(t, data, round)

@@ -50,6 +50,10 @@ func (r *result) markdown() string {
 		}
 		p("")
 	}
+	if len(r.Comparisons) > 0 {
+		p("## Against the build before\n")
+		p("%s\n", strings.Join(comparisonTable(r.Comparisons), "\n"))
+	}
 	for _, row := range r.Rows {
 		rate, cpu := "requests/s", "server CPU µs/request"
 		if row.ByBytes {

@@ -17,6 +17,7 @@ type result struct {
 	Keys        *manyKeys         `json:"keys,omitempty"`
 	Memory      map[string]int64  `json:"peak_memory_bytes"`
 	Claims      []claim           `json:"claims"`
+	Comparisons []comparison      `json:"comparisons,omitempty"`
 }
 
 // rowResult has the samples of one row by target, in the order of the rounds.

@@ -38,8 +38,8 @@ type target struct {
 }
 
 // targets in the order of the tables. The programs lie at these paths; an empty
-// one leaves its targets out.
-func targets(self, nebulaio, versitygw, minio string) []*target {
+// one leaves its targets out. before is an older build of nebulaio.
+func targets(self, nebulaio, versitygw, minio, before string) []*target {
 	var all []*target
 	bare := func(name string, args ...string) {
 		all = append(all, &target{name: name, argv: func(t *target, _ string) []string {
@@ -63,18 +63,20 @@ func targets(self, nebulaio, versitygw, minio string) []*target {
 				return []string{minio, "server", "--quiet", "--address", t.host, "--console-address", console, t.dir}
 			}})
 	}
-	for _, mode := range []struct{ name, env string }{
-		{"nebulaio", ""}, {"nebulaio always", "NEBULAIO_VERIFY_READS=always"}, {"nebulaio crc64", "NEBULAIO_ETAG=crc64nvme"},
+	for _, mode := range []struct{ name, env, program string }{
+		{"nebulaio", "", nebulaio}, {"nebulaio always", "NEBULAIO_VERIFY_READS=always", nebulaio},
+		{"nebulaio crc64", "NEBULAIO_ETAG=crc64nvme", nebulaio},
+		{beforeName, "", before}, {beforeAgainName, "", before},
 	} {
-		if nebulaio == "" {
-			break
+		if mode.program == "" {
+			continue
 		}
 		env := []string{"NEBULAIO_ROOT_USER=" + rootKeys.access, "NEBULAIO_ROOT_PASSWORD=" + rootKeys.secret}
 		if mode.env != "" {
 			env = append(env, mode.env)
 		}
 		all = append(all, &target{name: mode.name, env: env, argv: func(t *target, console string) []string {
-			return []string{nebulaio, "server", "--data", t.dir, "--address", t.host, "--console-address", console}
+			return []string{mode.program, "server", "--data", t.dir, "--address", t.host, "--console-address", console}
 		}})
 	}
 	return all
