@@ -193,6 +193,21 @@ gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	gzip -f build/gpu/nebulaio build/gpu/gpu.test build/gpu/objects build/gpu/libnebulaio.so
 	@du -sh build/gpu && test $$(du -sm build/gpu | cut -f1) -le 60 || { echo "build/gpu is larger than 60 MiB"; exit 1; }
 
+.PHONY: gpu-versions
+gpu-versions: tools ## Collect two builds for bench/door/versions.py on a GPU machine into build/versions; BEFORE=COMMIT names the older one
+	@test -n "$(BEFORE)" || { echo "BEFORE=COMMIT names the older build"; exit 1; }
+	rm -rf build/versions && mkdir -p build/versions/new build/versions/before
+	git worktree add --force --detach build/versions/tree $(BEFORE)
+	for v in new:. before:build/versions/tree; do out=$(ROOT)/build/versions/$${v%%:*}; (cd $${v#*:} && \
+		CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $$out/nebulaio ./cmd/nebulaio && \
+		CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $$out/objects ./bench/door/objects && \
+		CGO_ENABLED=1 $(GO) build $(LIBFLAGS) -o $$out/libnebulaio.so ./capi && \
+		mkdir -p $$out/bench && cp -r python $$out/ && cp -r bench/door $$out/bench/) || exit 1; done
+	git worktree remove --force build/versions/tree
+	find build/versions \( -name __pycache__ -o -name '.*_cache' -o -name tests \) -prune -exec rm -rf {} +
+	gzip -f build/versions/*/nebulaio build/versions/*/objects build/versions/*/libnebulaio.so
+	@du -sh build/versions
+
 .PHONY: tools
 tools:
 	@command -v $(GO) >/dev/null || { echo "Go 1.26 or newer is needed: see https://go.dev/dl"; exit 1; }

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares two builds at moving objects to device memory and back.
+
+    python3 bench/door/versions.py --new DIR --before DIR --rounds 9 --out results.json [-- run.py's arguments]
+
+Each DIR holds one build: nebulaio, libnebulaio.so, objects, python/ and bench/door/. A round runs the new build
+once and the older build twice, each with a server and a client of its own, in an order that rotates. How far the
+two runs of the older build differ is what the machine adds by itself. With --out, earlier rounds are kept and
+new ones are added.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+RUNS = ("new", "before", "before again")
+SECTIONS = ("warm", "cold", "write", "small")
+
+
+def measure(build: Path, arguments: list[str], workdir: Path) -> dict:
+    """Runs one round of run.py with one build and returns its results."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        env = {**os.environ, "NEBULAIO_LIBRARY": str(build / "libnebulaio.so"), "NEBULAIO_CLI": str(build / "nebulaio"),
+               "PYTHONPATH": os.pathsep.join(filter(None, [str(build / "python"), os.environ.get("PYTHONPATH", "")]))}
+        subprocess.run([sys.executable, str(build / "bench/door/run.py"), "--rounds", "1", "--out", out.name, "--workdir", str(workdir),
+                        "--objects-program", str(build / "objects"), *arguments], env=env, check=True, stdout=subprocess.DEVNULL)
+        return json.loads(Path(out.name).read_text())
+
+
+def ours(result: dict) -> dict[str, float]:
+    """Seconds by row, of our own methods alone."""
+    return {f"{row}: {method}": seconds[0] for row, methods in result["seconds"].items() for method, seconds in methods.items()
+            if method.startswith("nebulaio")}
+
+
+def spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.3f} [{min(values):.3f}..{max(values):.3f}]"
+
+
+def table(rounds: list[dict[str, dict[str, float]]]) -> str:
+    """Times of the new build and of the older one's second run, divided by the older one's first, round by round."""
+    out = ["| row | new | before | new / before | before again / before | inside the spread, or better |", "|---|---|---|---|---|---|"]
+    for row in rounds[0]["new"]:
+        now = [r["new"][row] / r["before"][row] for r in rounds]
+        again = [r["before again"][row] / r["before"][row] for r in rounds]
+        # Which of the two runs is called "again" is arbitrary, so the spread holds both ways round.
+        limit = max(max(again), 1 / min(again))
+        verdict = "yes" if statistics.median(now) <= limit else "**no**"
+        times = [f"{statistics.median(r[name][row] for r in rounds) * 1e3:.3f} ms" for name in ("new", "before")]
+        out.append(f"| {row} | {times[0]} | {times[1]} | {spread(now)} | {spread(again)} | {verdict} |")
+    return "\n".join(out)
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--new", type=Path, required=True)
+    p.add_argument("--before", type=Path, required=True)
+    p.add_argument("--rounds", type=int, default=9)
+    p.add_argument("--out", type=Path)
+    p.add_argument("--workdir", type=Path, default=Path(tempfile.gettempdir()))
+    p.add_argument("arguments", nargs="*", help=f"run.py's own arguments; default {' '.join(SECTIONS)}")
+    a = p.parse_args()
+    builds = {"new": a.new.resolve(), "before": a.before.resolve(), "before again": a.before.resolve()}
+    kept = json.loads(a.out.read_text()) if a.out and a.out.exists() else {"rounds": []}
+    for i in range(a.rounds):
+        found = {}
+        for j in range(len(RUNS)):
+            name = RUNS[(i + j) % len(RUNS)]
+            print(f"round {i + 1} of {a.rounds}: {name}", file=sys.stderr, flush=True)
+            result = measure(builds[name], a.arguments or list(SECTIONS), a.workdir)
+            found[name], kept["machine"] = ours(result), result["machine"]
+        kept["rounds"].append(found)
+        if a.out:
+            a.out.write_text(json.dumps(kept, indent=1))
+    print(table(kept["rounds"]))
+
+
+if __name__ == "__main__":
+    main()
