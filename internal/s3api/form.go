@@ -73,9 +73,9 @@ func (s *Server) newFormHandler(gateway *vgw.S3ApiServer, b *backend) fiber.Hand
 		},
 		middlewares.BucketObjectNameValidator(),
 		s.readForm,
-		middlewares.AuthorizePublicBucketAccess(b, metrics.ActionPostObject, auth.PutObjectAction, auth.PermissionWrite, region, false),
 		middlewares.ApplyBucketCORS(b, middlewares.BucketFromPath, ""),
 		middlewares.ParseAcl(b),
+		s.authorizeForm,
 	)
 }
 
@@ -121,6 +121,27 @@ func (s *Server) readForm(ctx fiber.Ctx) error {
 	}
 	utils.ContextKeyObjectPostResult.Set(ctx, middlewares.PostObjectResult{Fields: fields, FileRdr: parsed.FileRdr, ContentLength: parsed.ContentLength})
 	return nil
+}
+
+// authorizeForm asks whether the signer of a form, or everybody, may write its key. versitygw knows the bucket
+// alone at this point: a policy that denies some keys would be passed over.
+func (s *Server) authorizeForm(ctx fiber.Ctx) error {
+	form := utils.ContextKeyObjectPostResult.Get(ctx).(middlewares.PostObjectResult)
+	bucket, key := strings.Clone(ctx.Params("bucket")), form.Fields["key"]
+	if !utils.ContextKeyAuthenticated.IsSet(ctx) {
+		if err := auth.VerifyPublicAccess(ctx, s.authorizer.backend, auth.PutObjectAction, auth.PermissionWrite, bucket, key); err != nil {
+			return err
+		}
+		utils.ContextKeyPublicBucket.Set(ctx, true)
+		return nil
+	}
+	account, _ := utils.ContextKeyAccount.Get(ctx).(auth.Account)
+	root, _ := utils.ContextKeyIsRoot.Get(ctx).(bool)
+	acl, _ := utils.ContextKeyParsedAcl.Get(ctx).(auth.ACL)
+	return auth.VerifyAccess(ctx, s.authorizer.backend, auth.AccessOptions{
+		Acl: acl, AclPermission: auth.PermissionWrite, IsRoot: root, Acc: account, Bucket: bucket, Object: key,
+		Actions: []auth.Action{auth.PutObjectAction}, Readonly: s.opts.ReadOnly, Iam: accounts{s.opts.Accounts},
+	})
 }
 
 // malformedForm returns S3's error for a form that cannot be read.

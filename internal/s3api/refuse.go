@@ -88,12 +88,23 @@ func checkLength(rctx *fasthttp.RequestCtx) s3err.S3Error {
 		return nil
 	}
 	switch {
-	case n < 0:
+	case n < 0, n == 0 && !lengthGiven(h.RawHeaders()):
 		return s3err.GetAPIError(s3err.ErrMissingContentLength)
 	case n > maxUpload:
 		return s3err.GetEntityTooLargeErr(n, maxUpload)
 	}
 	return nil
+}
+
+// lengthGiven says whether the lines of a header name a length. The HTTP server adds a length of 0 to its own copy.
+func lengthGiven(lines []byte) bool {
+	const name = "content-length:"
+	for line := range bytes.SplitSeq(lines, []byte("\n")) {
+		if len(line) >= len(name) && strings.EqualFold(string(line[:len(name)]), name) {
+			return true
+		}
+	}
+	return false
 }
 
 // reservedPrefixes and reservedSuffixes are those of bucket names that S3 keeps for itself.
