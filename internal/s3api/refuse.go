@@ -79,7 +79,7 @@ func checkLength(rctx *fasthttp.RequestCtx) s3err.S3Error {
 		decoded, err := strconv.ParseInt(text, 10, 64)
 		switch {
 		case err != nil || decoded < 0:
-			return invalid("X-Amz-Decoded-Content-Length is no length in bytes: " + strconv.QuoteToASCII(text) + ".")
+			return s3err.GetAPIError(s3err.ErrMissingContentLength)
 		case decoded > maxUpload:
 			return s3err.GetEntityTooLargeErr(decoded, maxUpload)
 		case n > 2*maxUpload:

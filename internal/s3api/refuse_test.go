@@ -69,8 +69,8 @@ func TestLengthsAreCheckedFirst(t *testing.T) {
 		{"PUT /public/key?partNumber=1&uploadId=x HTTP/1.1\r\nContent-Length: 5368709121\r\n", "EntityTooLarge", 400},
 		{"POST /public HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=a\r\nContent-Length: 6597069766656\r\n", "EntityTooLarge", 400},
 		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: 6597069766656\r\nContent-Length: 9000\r\n", "EntityTooLarge", 400},
-		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: -1\r\nContent-Length: 9000\r\n", "InvalidArgument", 400},
-		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: 1e3\r\nContent-Length: 9000\r\n", "InvalidArgument", 400},
+		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: -1\r\nContent-Length: 9000\r\n", "MissingContentLength", 411},
+		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: 1e3\r\nContent-Length: 9000\r\n", "MissingContentLength", 411},
 		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: 5\r\nContent-Length: 65970697666560\r\n", "EntityTooLarge", 400},
 		{"PUT /public/key HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", "MissingContentLength", 411},
 		{"POST /public HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=a\r\nTransfer-Encoding: chunked\r\n", "MissingContentLength", 411},
@@ -124,6 +124,12 @@ func TestArgumentsThatCannotBe(t *testing.T) {
 	}
 	if r := w.do("GET", "/?continuation-token=%01", nil); r.StatusCode != 400 || r.code() != "InvalidArgument" {
 		t.Errorf("a token of buckets: %d %s", r.StatusCode, r.body)
+	}
+	if r, err := w.try("", "", "POST", "/bucket/key?select&select-type=2", nil); err != nil || r.StatusCode != 403 {
+		t.Errorf("S3 Select by anybody: %+v %v", r, err)
+	}
+	if r := w.do("POST", "/bucket/key?select", nil); r.StatusCode != 501 {
+		t.Errorf("S3 Select without its type: %d %s", r.StatusCode, r.body)
 	}
 	if r := w.do("POST", "/bucket/key?select&select-type=2", []byte("<SelectObjectContentRequest></SelectObjectContentRequest>")); r.StatusCode != 501 || r.code() != "NotImplemented" {
 		t.Errorf("S3 Select: %d %s", r.StatusCode, r.body)

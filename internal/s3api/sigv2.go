@@ -96,7 +96,7 @@ func v2Of(rctx *fasthttp.RequestCtx) (v2Request, bool, s3err.S3Error) {
 	if inHeader {
 		access, signature, found := strings.Cut(string(rest), ":")
 		if !found || access == "" || signature == "" {
-			return r, true, invalid("AWS authorization header is invalid. Expected AwsAccessKeyId:signature")
+			return r, true, s3err.GetAPIError(s3err.ErrUnsupportedAuthorizationMechanism)
 		}
 		r.access, r.signature = access, signature
 		return r, true, nil
