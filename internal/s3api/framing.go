@@ -88,9 +88,29 @@ var tokenByte = func() (set [256]bool) {
 
 // refuseFraming answers a request whose end cannot be known for sure. The connection ends with it.
 func refuseFraming(ctx *fasthttp.RequestCtx, why string) {
-	err := s3err.APIError{
+	end(ctx, s3err.APIError{
 		Code: "BadRequest", Description: "The request cannot be read as HTTP without doubt: " + why + ".", HTTPStatusCode: http.StatusBadRequest,
+	})
+}
+
+// knownMethod says whether S3 or its administration has a use for a method. The router fails at any other.
+func knownMethod(method []byte) bool {
+	switch string(method) {
+	case fasthttp.MethodGet, fasthttp.MethodHead, fasthttp.MethodPut, fasthttp.MethodPost, fasthttp.MethodDelete, fasthttp.MethodOptions, fasthttp.MethodPatch:
+		return true
 	}
+	return false
+}
+
+// refuseMethod answers a request with a method that S3 does not have.
+func refuseMethod(ctx *fasthttp.RequestCtx) {
+	end(ctx, s3err.APIError{
+		Code: "MethodNotAllowed", Description: "The specified method is not allowed against this resource.", HTTPStatusCode: http.StatusMethodNotAllowed,
+	})
+}
+
+// end answers a request that never comes to the router, and closes its connection.
+func end(ctx *fasthttp.RequestCtx, err s3err.APIError) {
 	ctx.SetUserValue(errorKey, err)
 	ctx.SetStatusCode(err.HTTPStatusCode)
 	ctx.SetContentType(fiber.MIMEApplicationXML)

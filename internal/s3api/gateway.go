@@ -90,9 +90,14 @@ func errorHandler(next func(*fasthttp.RequestCtx, error)) func(*fasthttp.Request
 			ctx.SetStatusCode(http.StatusBadRequest) // to nobody
 			return
 		}
+		var long *fasthttp.ErrSmallBuffer
+		if errors.As(err, &long) {
+			next(ctx, err)
+			return
+		}
 		var late net.Error
 		if !errors.As(err, &late) || !late.Timeout() {
-			next(ctx, err)
+			refuseFraming(ctx, "its first line, its host or one of its headers is malformed")
 			return
 		}
 		e := s3err.APIError{

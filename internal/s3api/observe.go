@@ -41,6 +41,8 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 		}()
 		if why := misframed(&ctx.Request.Header); why != "" {
 			refuseFraming(ctx, why)
+		} else if !knownMethod(ctx.Method()) {
+			refuseMethod(ctx)
 		} else {
 			s.rewriteHost(ctx)
 			next(ctx)

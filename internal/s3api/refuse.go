@@ -47,8 +47,17 @@ func checkName(rctx *fasthttp.RequestCtx) s3err.S3Error {
 // checkArgs refuses what S3 calls invalid in the arguments and headers of every operation.
 func checkArgs(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	class := rctx.Request.Header.Peek("X-Amz-Storage-Class")
+	resource := ""
 	for k, v := range rctx.QueryArgs().All() {
+		if _, ok := resources[string(k)]; ok {
+			if resource != "" {
+				return invalid("Conflicting query string parameters: " + resource + ", " + string(k))
+			}
+			resource = string(k)
+		}
 		switch {
+		case string(k) == "list-type" && len(v) > 0 && string(v) != "2" && string(v) != "1":
+			return invalid("Invalid List Type specified in Request")
 		case len(k) > len("response-") && string(k[:len("response-")]) == "response-" && !printableBytes(v):
 			return invalid("The argument " + string(k) + " has control characters, which a header cannot have.")
 		case strings.EqualFold(string(k), "X-Amz-Storage-Class"):
@@ -57,8 +66,24 @@ func checkArgs(rctx *fasthttp.RequestCtx) s3err.S3Error {
 			return invalid("The argument " + strconv.QuoteToASCII(string(k)) + " is no UTF-8.")
 		}
 	}
+	if rctx.IsPut() {
+		if source := rctx.Request.Header.PeekAll("X-Amz-Copy-Source"); len(source) > 0 && len(source[0]) == 0 {
+			return invalid("x-amz-copy-source is empty. It names a bucket and a key.")
+		}
+		for _, name := range []string{"partNumber", "uploadId"} {
+			if len(rctx.QueryArgs().PeekMulti(name)) > 1 {
+				return invalid("The argument " + name + " is given more than once.")
+			}
+		}
+	}
 	return checkClass(string(class))
 }
+
+// resources are the arguments of which a request has one at most: each names what the request is about.
+var resources = setOf("accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption", "intelligent-tiering", "inventory", "legal-hold",
+	"lifecycle", "location", "logging", "metrics", "notification", "object-lock", "ownershipControls", "policy", "policyStatus",
+	"publicAccessBlock", "replication", "requestPayment", "restore", "retention", "select", "tagging", "uploads", "versioning",
+	"versions", "website")
 
 // checkClass refuses storage classes that this server does not have: all but STANDARD.
 func checkClass(class string) s3err.S3Error {

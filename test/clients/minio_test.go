@@ -481,7 +481,11 @@ func TestBucketsByHostName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, err := minio.New(domain+":"+u.Port(), &minio.Options{Creds: creds, Region: "us-east-1", BucketLookup: minio.BucketLookupDNS, Transport: transport})
 			must(t, err)
-			for _, bucket := range []string{fmt.Sprintf("host-%x", rand.Uint64()), fmt.Sprintf("a.b.%x", rand.Uint64())} {
+			buckets := []string{fmt.Sprintf("host-%x", rand.Uint64()), fmt.Sprintf("a.b.%x", rand.Uint64())}
+			if name == "V2" {
+				buckets = buckets[:1] // minio-go signs the part before the first dot alone
+			}
+			for _, bucket := range buckets {
 				must(t, c.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{}))
 				_, err := c.PutObject(t.Context(), bucket, "dir/a b", strings.NewReader("hello"), 5, minio.PutObjectOptions{})
 				must(t, err)
