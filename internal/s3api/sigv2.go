@@ -87,7 +87,7 @@ func v2Of(rctx *fasthttp.RequestCtx) (v2Request, bool, s3err.S3Error) {
 	header := rctx.Request.Header.Peek("Authorization")
 	inURL := args.Has("AWSAccessKeyId") || args.Has("Signature") || args.Has("Expires")
 	rest, inHeader := bytes.CutPrefix(header, []byte("AWS "))
-	if !inURL && !inHeader {
+	if !inURL && !inHeader || rctx.IsOptions() { // a browser asks beforehand, with the URL of the request that follows
 		return r, false, nil
 	}
 	if inURL && len(header) > 0 || args.Has("X-Amz-Signature") || args.Has("X-Amz-Algorithm") || args.Has("X-Amz-Credential") {

@@ -98,6 +98,11 @@ func TestURLsOfVersion2(t *testing.T) {
 	if r := w.must(200, "GET", "/bucket/key", nil); string(r.body) != "content" {
 		t.Errorf("the object became %q", r.body)
 	}
+	cors := `<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>`
+	w.must(200, "PUT", "/bucket?cors", []byte(cors), "Content-MD5", md5Base64(cors))
+	if r := get("OPTIONS", good, "Origin", "http://a", "Access-Control-Request-Method", "GET"); r.StatusCode != 200 || r.Header.Get("Access-Control-Allow-Origin") == "" {
+		t.Errorf("a browser that asks beforehand: %d %s", r.StatusCode, r.body)
+	}
 }
 
 // TestVersion2EndsAtTheSameRights: an account with no rights has none with version 2 either, and an account's own
