@@ -189,7 +189,7 @@ func checkFields(fields map[string]string) error {
 		switch {
 		case !token(name):
 			return invalid("The name of the field " + strconv.QuoteToASCII(name) + " is none of a header or a parameter.")
-		case refusedHeader(name) && value != "":
+		case isRefused(name) && value != "":
 			return notImplemented(name, "as a field of a form")
 		case name == "key" || name == "policy" || name == "tagging": // never a header
 		case !printable(value):

@@ -3,7 +3,6 @@
 package s3api
 
 import (
-	"bytes"
 	"net/http"
 	"strings"
 	"time"
@@ -14,9 +13,12 @@ import (
 	"github.com/versity/versitygw/s3err"
 )
 
+// refusedHeader is a header, and what it asks for.
+type refusedHeader struct{ name, what string }
+
 // Headers of things that this server does not do and that must not be ignored:
 // a client that sends one and is told 200 believes that it happened.
-var refusedHeaders = []struct{ name, what string }{
+var refusedHeaders = []refusedHeader{
 	{"X-Amz-Rdma-Token", "transfers over RDMA"},
 	{"X-Amz-Write-Offset-Bytes", "appending to objects"},
 	{"X-Amz-Rename-Source", "renaming objects"},
@@ -127,20 +129,17 @@ func (s *Server) prepare(rctx *fasthttp.RequestCtx) s3err.S3Error {
 
 // check returns why a request is refused before its signature is looked at; nil where it is not.
 func (s *Server) check(rctx *fasthttp.RequestCtx, at level, data bool) s3err.S3Error {
-	if e := rctx.Request.Header.Peek("If-Match"); len(e) > 0 && len(bytes.Trim(e, `"`)) == 0 {
+	h := noticeHeaders(&rctx.Request.Header)
+	if h.emptyMatch {
 		// versitygw takes an empty ETag for no condition, and would overwrite what nothing can match.
 		return s3err.GetPreconditionFailedErr(s3err.ConditionIfMatch)
 	}
-	for i := range refusedHeaders {
-		h := &refusedHeaders[i]
-		if len(rctx.Request.Header.Peek(h.name)) == 0 {
-			continue
-		}
-		if h.name == "X-Amz-Rdma-Token" {
+	if r := h.refused; r != nil {
+		if r.name == "X-Amz-Rdma-Token" {
 			// Clients retry over HTTP on this answer, and count any other as success.
 			rctx.Response.Header.Set("x-amz-rdma-reply", "501")
 		}
-		return notImplemented(h.name, h.what)
+		return notImplemented(r.name, r.what)
 	}
 	if args := rctx.QueryArgs(); args.Len() > 0 {
 		if name, what := refusedQuery(args, rctx.IsGet() || rctx.IsHead() || rctx.IsOptions()); name != "" {
@@ -150,11 +149,11 @@ func (s *Server) check(rctx *fasthttp.RequestCtx, at level, data bool) s3err.S3E
 	if err := misplaced(rctx, at); err != nil {
 		return err
 	}
-	if err := checkArgs(rctx); err != nil {
+	if err := checkArgs(rctx, &h); err != nil {
 		return err
 	}
 	if data {
-		return checkLength(rctx)
+		return checkLength(rctx, h.decoded)
 	}
 	return nil
 }
@@ -304,10 +303,10 @@ func refusedQuery(args *fasthttp.Args, reads bool) (name, what string) {
 // its like, and headers that the signer moved into the query.
 func signed(k []byte) bool {
 	const prefix = "x-amz-"
-	return len(k) > len(prefix) && strings.EqualFold(string(k[:len(prefix)]), prefix) && !refusedHeader(string(k))
+	return len(k) > len(prefix) && strings.EqualFold(string(k[:len(prefix)]), prefix) && !isRefused(string(k))
 }
 
-func refusedHeader(name string) bool {
+func isRefused(name string) bool {
 	for i := range refusedHeaders {
 		if strings.EqualFold(refusedHeaders[i].name, name) {
 			return true

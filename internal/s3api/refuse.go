@@ -44,9 +44,43 @@ func checkName(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	return nil
 }
 
+// noticed is what the guard wants to know of a request's headers.
+type noticed struct {
+	refused        *refusedHeader // the first header that cannot be served
+	class, decoded []byte         // X-Amz-Storage-Class and X-Amz-Decoded-Content-Length
+	emptySource    bool           // X-Amz-Copy-Source is there and names nothing
+	emptyMatch     bool           // If-Match is there and has quotes alone
+}
+
+// noticeHeaders looks at each header once. Its slices are those of the header.
+func noticeHeaders(h *fasthttp.RequestHeader) (n noticed) {
+	for k, v := range h.All() {
+		if len(k) > 8 && (k[0] == 'X' || k[0] == 'x') {
+			switch string(k) {
+			case "X-Amz-Date", "X-Amz-Content-Sha256":
+			case "X-Amz-Storage-Class":
+				n.class = v
+			case "X-Amz-Decoded-Content-Length":
+				n.decoded = v
+			case "X-Amz-Copy-Source":
+				n.emptySource = len(v) == 0
+			default:
+				for i := range refusedHeaders {
+					if r := &refusedHeaders[i]; len(r.name) == len(k) && n.refused == nil && len(v) > 0 && string(k) == r.name {
+						n.refused = r
+					}
+				}
+			}
+		} else if string(k) == "If-Match" {
+			n.emptyMatch = len(v) > 0 && len(bytes.Trim(v, `"`)) == 0
+		}
+	}
+	return n
+}
+
 // checkArgs refuses what S3 calls invalid in the arguments and headers of every operation.
-func checkArgs(rctx *fasthttp.RequestCtx) s3err.S3Error {
-	class := rctx.Request.Header.Peek("X-Amz-Storage-Class")
+func checkArgs(rctx *fasthttp.RequestCtx, h *noticed) s3err.S3Error {
+	class := h.class
 	resource := ""
 	for k, v := range rctx.QueryArgs().All() {
 		if _, ok := resources[string(k)]; ok {
@@ -67,11 +101,11 @@ func checkArgs(rctx *fasthttp.RequestCtx) s3err.S3Error {
 		}
 	}
 	if rctx.IsPut() {
-		if source := rctx.Request.Header.PeekAll("X-Amz-Copy-Source"); len(source) > 0 && len(source[0]) == 0 {
+		if h.emptySource {
 			return invalid("x-amz-copy-source is empty. It names a bucket and a key.")
 		}
-		for _, name := range []string{"partNumber", "uploadId"} {
-			if len(rctx.QueryArgs().PeekMulti(name)) > 1 {
+		for _, name := range [...]string{"partNumber", "uploadId"} {
+			if rctx.QueryArgs().Len() > 1 && len(rctx.QueryArgs().PeekMulti(name)) > 1 {
 				return invalid("The argument " + name + " is given more than once.")
 			}
 		}
@@ -97,11 +131,11 @@ func checkClass(class string) s3err.S3Error {
 }
 
 // checkLength refuses content without a length or beyond S3's bounds, before a byte of it is read.
-func checkLength(rctx *fasthttp.RequestCtx) s3err.S3Error {
+func checkLength(rctx *fasthttp.RequestCtx, decodedLength []byte) s3err.S3Error {
 	h := &rctx.Request.Header
 	n := int64(h.ContentLength())
-	if text := string(h.Peek("X-Amz-Decoded-Content-Length")); text != "" && rctx.IsPut() {
-		decoded, err := strconv.ParseInt(text, 10, 64)
+	if len(decodedLength) > 0 && rctx.IsPut() {
+		decoded, err := strconv.ParseInt(string(decodedLength), 10, 64)
 		switch {
 		case err != nil || decoded < 0:
 			return s3err.GetAPIError(s3err.ErrMissingContentLength)
