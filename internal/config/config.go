@@ -24,6 +24,7 @@ type Config struct {
 	Address        string
 	ConsoleAddress string
 	Region         string
+	Domains        []string // of virtual-hosted requests; none: only path-style ones
 
 	RootUser                string // both empty: the well-known default pair
 	RootPassword            string

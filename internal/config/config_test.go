@@ -82,7 +82,7 @@ func TestAFlagWinsOverTheEnvironmentOverTheFileOverTheDefault(t *testing.T) {
 
 func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
 	other := map[string]string{
-		"data": "/srv/x", "address": "[::1]:7000", "console_address": ":7001", "region": "mars-1", "root_user": "someone", "root_password": "something-else",
+		"data": "/srv/x", "address": "[::1]:7000", "console_address": ":7001", "region": "mars-1", "domains": "s3.example,s3.internal", "root_user": "someone", "root_password": "something-else",
 		"verify_reads": "always", "etag": "crc64nvme", "etag_buckets": "a*=md5,b=crc64nvme", "inline_size": "64KiB", "tls.cert": "c.pem", "tls.key": "k.pem",
 		"tls.hosts": "a.example,b.example", "limits.connections": "7", "limits.requests": "8", "limits.header_bytes": "9KiB", "limits.idle": "7s", "limits.header": "8s", "limits.stall": "9s",
 		"drain_timeout": "1m30s", "scrub.interval": "1h", "scrub.rate": "1GiB", "log_level": "debug", "log_format": "json",
@@ -176,6 +176,10 @@ func TestWhatIsRefusedSaysWhereAndWhat(t *testing.T) {
 		{"tls: [a]\n", `:1: "tls" is a list; expected its keys`},
 		{"region: 7\n", `:1: "region" is the number 7; expected text`},
 		{"region: yes it is\n", `:1: region "yes it is" is no region`},
+		{"domains: [s3.example:9000]\n", `the item "s3.example:9000", which is no domain`},
+		{"domains: [10.0.0.1]\n", `the item "10.0.0.1", which is an IP address`},
+		{"domains: [S3.example]\n", `the item "S3.example", which is no domain`},
+		{"domains: [-a.example]\n", `the item "-a.example", which is no domain`},
 		{"address: localhost\n", `:1: address "localhost" is no address; expected HOST:PORT`},
 		{"address: localhost:99999\n", `:1: address "localhost:99999" has the port "99999"`},
 		{"access_log: maybe\n", `:1: "access_log" is the text "maybe"; expected true or false`},

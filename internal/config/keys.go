@@ -90,6 +90,9 @@ func table() []field {
 		{Key: Key{Name: "region", Type: Text, Default: "us-east-1",
 			Help: "The region that clients have to sign their requests for."},
 			bind: func(c *Config) any { return &c.Region }, check: region},
+		{Key: Key{Name: "domains", Type: List,
+			Help: "Host names of the S3 API in lower case. Each bucket is then also served under its own host name, bucket.DOMAIN with any port; not set: by path alone."},
+			bind: func(c *Config) any { return &c.Domains }, check: domainName},
 
 		{Key: Key{Name: "root_user", Type: Text, EnvOnly: true,
 			Help: "Access key of the administrator. Also from the file that NEBULAIO_ROOT_USER_FILE names. Not set: minioadmin, on a loopback address only."},

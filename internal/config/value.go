@@ -286,6 +286,25 @@ func hostName(s string) string {
 	return ""
 }
 
+// domainName checks a host name that the names of buckets are put in front of.
+func domainName(s string) string {
+	const expected = "expected a host name in lower case without a port, such as s3.example.com"
+	if len(s) > 189 { // with a bucket of 63 bytes and a dot it is 253, the longest host name
+		return fmt.Sprintf("has %d bytes; a domain of buckets may have 189", len(s))
+	}
+	if net.ParseIP(s) != nil {
+		return "is an IP address; " + expected
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' || strings.ContainsFunc(label, func(r rune) bool {
+			return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-')
+		}) {
+			return "is no domain; " + expected
+		}
+	}
+	return ""
+}
+
 func socketPath(s string) string {
 	switch {
 	case s == "":

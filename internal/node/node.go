@@ -147,7 +147,7 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 		return err
 	}
 	front, err := s3api.New(s3api.Options{
-		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: secure, Region: c.Region,
+		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: secure, Region: c.Region, Domains: c.Domains,
 		ETag: func(bucket string) object.ETagKind { return object.ETagKind(c.ETagOf(bucket)) },
 		Limits: s3api.Limits{Connections: c.Limits.Connections, Requests: c.Limits.Requests, HeaderBytes: int(c.Limits.HeaderBytes),
 			Idle: c.Limits.Idle, Header: c.Limits.Header, Stall: c.Limits.Stall},

@@ -102,6 +102,9 @@ func certificateHosts(c *config.Config) []string {
 	if name, err := os.Hostname(); err == nil && name != "" {
 		hosts = append(hosts, name)
 	}
+	for _, d := range c.Domains {
+		hosts = append(hosts, d, "*."+d)
+	}
 	slices.Sort(hosts)
 	return slices.Compact(hosts)
 }
@@ -134,7 +137,7 @@ func usable(certFile, keyFile string, hosts []string, now time.Time) (bool, erro
 		return false, nil
 	}
 	for _, h := range hosts {
-		if cert.VerifyHostname(h) != nil {
+		if cert.VerifyHostname(strings.Replace(h, "*.", "any.", 1)) != nil {
 			return false, nil
 		}
 	}

@@ -26,7 +26,7 @@ func settings(t testing.TB, flags map[string]string) *config.Config {
 func TestAGeneratedCertificateIsKept(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
-	c := settings(t, map[string]string{"data": dir, "tls.generate": "true", "tls.hosts": "store.example,10.1.2.3"})
+	c := settings(t, map[string]string{"data": dir, "tls.generate": "true", "tls.hosts": "store.example,10.1.2.3", "domains": "s3.example"})
 	first, err := loadCertificate(c, now)
 	if err != nil || !first.made {
 		t.Fatalf("%+v, %v", first, err)
@@ -35,7 +35,7 @@ func TestAGeneratedCertificateIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, host := range []string{"store.example", "10.1.2.3", "127.0.0.1"} {
+	for _, host := range []string{"store.example", "10.1.2.3", "127.0.0.1", "s3.example", "bucket.s3.example"} {
 		if err := leaf.VerifyHostname(host); err != nil {
 			t.Error(err)
 		}

@@ -5,6 +5,7 @@ package s3api
 import (
 	"encoding/json"
 	"maps"
+	"strconv"
 	"strings"
 	"time"
 
@@ -63,6 +64,27 @@ func (h headers) attributes() map[string]string {
 		m[metaPrefix+k] = strings.Clone(v)
 	}
 	return m
+}
+
+// check refuses what no header of a reply can carry. Headers of a request never have it; fields of a form may.
+func (h headers) check() error {
+	for _, f := range [...]struct {
+		name  string
+		value *string
+	}{
+		{"Content-Type", h.Type}, {"Content-Encoding", h.Encoding}, {"Content-Disposition", h.Disposition}, {"Content-Language", h.Language},
+		{"Cache-Control", h.Cache}, {"Expires", h.Expires}, {"x-amz-website-redirect-location", h.Redirect},
+	} {
+		if f.value != nil && !printable(*f.value) {
+			return invalid(f.name + " has control characters, which a header cannot have.")
+		}
+	}
+	for k, v := range h.Metadata {
+		if !token(k) || !printable(v) {
+			return invalid("The metadata x-amz-meta-" + strconv.QuoteToASCII(k) + " cannot be a header.")
+		}
+	}
+	return nil
 }
 
 // metadataOf returns the user metadata, never nil.

@@ -5,8 +5,10 @@ package s3api
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/auth"
@@ -93,6 +95,9 @@ func refOf(bucket, key, version *string) object.Ref {
 func checkKey(key string) error {
 	if len(key) > object.MaxKey {
 		return s3err.GetKeyTooLongErr(int64(len(key)), object.MaxKey)
+	}
+	if !utf8.ValidString(key) {
+		return invalid("The key " + strconv.QuoteToASCII(key) + " is no UTF-8.")
 	}
 	return nil
 }

@@ -26,11 +26,8 @@ func (b *backend) CreateBucket(ctx context.Context, in *s3.CreateBucketInput, ac
 		return err
 	}
 	name := own(in.Bucket)
-	// Its labels make a host name; what the front end lets pass beyond that would never be reached by one.
-	for _, bad := range []string{"..", ".-", "-."} {
-		if strings.Contains(name, bad) {
-			return s3err.GetBucketErr(s3err.ErrInvalidBucketName, name)
-		}
+	if !bucketNameAllowed(name) {
+		return s3err.GetBucketErr(s3err.ErrInvalidBucketName, name)
 	}
 	bk := object.Bucket{
 		Name: name, Owner: strings.Clone(owner), ETag: b.etag(name),
@@ -79,6 +76,11 @@ func (b *backend) DeleteBucket(ctx context.Context, bucket string) error {
 
 func (b *backend) ListBuckets(ctx context.Context, in s3response.ListBucketsInput) (s3response.ListAllMyBucketsResult, error) {
 	out := s3response.ListAllMyBucketsResult{Owner: s3response.CanonicalUser{ID: strings.Clone(in.Owner)}, Prefix: strings.Clone(in.Prefix)}
+	if strings.ContainsFunc(in.ContinuationToken, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '-')
+	}) {
+		return out, invalid("The continuation token provided is incorrect") // it is the name of a bucket
+	}
 	all, err := b.store.ListBuckets(patient(ctx))
 	if err != nil {
 		return out, b.s3Error("ListBuckets", object.Ref{}, err)

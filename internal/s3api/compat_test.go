@@ -15,9 +15,9 @@ func TestListingsRepeatWhatWasGiven(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
 	for query, want := range map[string][]string{
-		"prefix=&marker=":                           {"<Prefix></Prefix>", "<Marker></Marker>"},
-		"list-type=2&prefix=&continuation-token=":   {"<Prefix></Prefix>", "<ContinuationToken></ContinuationToken>"},
-		"list-type=2&prefix=a&continuation-token=b": {"<Prefix>a</Prefix>", "<ContinuationToken>b</ContinuationToken>"},
+		"prefix=&marker=":                                            {"<Prefix></Prefix>", "<Marker></Marker>"},
+		"list-type=2&prefix=&continuation-token=":                    {"<Prefix></Prefix>", "<ContinuationToken></ContinuationToken>"},
+		"list-type=2&prefix=a&continuation-token=" + tokenOfKey("b"): {"<Prefix>a</Prefix>", "<ContinuationToken>" + tokenOfKey("b") + "</ContinuationToken>"},
 	} {
 		r := w.must(200, "GET", "/bucket?"+query, nil)
 		for _, text := range want {

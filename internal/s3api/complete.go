@@ -234,6 +234,9 @@ func joinedSum(of checksum, parts []object.PartInfo) (checksum, error) {
 
 // checkWhole holds size and checksum of the object against those that the completion gives.
 func checkWhole(in *s3.CompleteMultipartUploadInput, parts []object.PartInfo, of, sum checksum) error {
+	if err := checkObjectSize(parts); err != nil {
+		return err
+	}
 	if in.MpuObjectSize != nil {
 		var size int64
 		for i := range parts {

@@ -100,7 +100,29 @@ type stallConn struct {
 	readMoved  time.Time
 	writeMoved time.Time
 	close      sync.Once
+	chunks     chunkCount
 }
+
+// chunkCount compares the bytes of a chunked body on the wire with the bytes of its content.
+type chunkCount struct {
+	on              bool
+	wire, delivered int64
+}
+
+// Chunk sizes, chunk extensions and trailers may take chunkSlack bytes, and chunkShare
+// times the content. Without a bound, an extension that never ends keeps a request alive for ever.
+const (
+	chunkSlack = 64 << 10
+	chunkShare = 64
+)
+
+var errChunkOverhead = errors.New("a chunked body has far more framing than content")
+
+// beginChunks starts the count for a request's body.
+func (c *stallConn) beginChunks() { c.chunks = chunkCount{on: true} }
+
+// endChunks ends the count.
+func (c *stallConn) endChunks() { c.chunks.on = false }
 
 // chunk is how much sendfile moves between two looks at the clock: small enough
 // that a slow but steady reader takes it within the stall time.
@@ -115,7 +137,13 @@ func (c *stallConn) Read(p []byte) (int, error) {
 			c.readMoved = now
 		}
 	}
-	return c.Conn.Read(p)
+	n, err := c.Conn.Read(p)
+	if c.chunks.on {
+		if c.chunks.wire += int64(n); c.chunks.wire > chunkSlack+chunkShare*c.chunks.delivered+int64(len(p)) {
+			return n, errChunkOverhead
+		}
+	}
+	return n, err
 }
 
 func (c *stallConn) Write(p []byte) (int, error) {

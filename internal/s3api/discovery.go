@@ -3,8 +3,6 @@
 package s3api
 
 import (
-	"strings"
-
 	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/s3err"
@@ -15,16 +13,7 @@ const discoveryPath = "/.nebulaio/gpudirect"
 
 // discovers says whether a request asks for that. Under a bucket's own host name the path is a key.
 func (s *Server) discovers(rctx *fasthttp.RequestCtx) bool {
-	return s.opts.Discovery != nil && string(rctx.URI().PathOriginal()) == discoveryPath && !s.ofBucket(string(rctx.Host()))
-}
-
-// ofBucket says whether a host's name, which may have a port behind it, is a bucket's, as versitygw judges it.
-func (s *Server) ofBucket(host string) bool {
-	if s.opts.Domain == "" {
-		return false
-	}
-	bucket, _, found := strings.Cut(host, "."+s.opts.Domain)
-	return found && bucket != ""
+	return s.opts.Discovery != nil && string(rctx.URI().PathOriginal()) == discoveryPath
 }
 
 // discover answers it. Other methods than reading have no meaning there.

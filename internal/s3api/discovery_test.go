@@ -40,14 +40,15 @@ func TestDiscovery(t *testing.T) {
 
 // TestDiscoveryLeavesKeysOfBucketsAlone: under a bucket's own host name, with a port or without, the path is a key.
 func TestDiscoveryLeavesKeysOfBucketsAlone(t *testing.T) {
-	s := &Server{opts: Options{Domain: "s3.example.com", Discovery: func() []byte { return nil }}}
+	s := &Server{opts: Options{Domains: []string{"s3.example.com"}, Discovery: func() []byte { return nil }}}
 	for host, want := range map[string]bool{
 		"s3.example.com": true, "s3.example.com:9000": true, "127.0.0.1:9000": true,
 		"bucket.s3.example.com": false, "bucket.s3.example.com:9000": false, "a.b.s3.example.com:9000": false,
 	} {
 		var rctx fasthttp.RequestCtx
 		rctx.Request.SetRequestURI("/.nebulaio/gpudirect")
-		rctx.Request.SetHost(host)
+		rctx.Request.Header.SetHost(host)
+		s.rewriteHost(&rctx)
 		if got := s.discovers(&rctx); got != want {
 			t.Errorf("%s: %v, expected %v", host, got, want)
 		}

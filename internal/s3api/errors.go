@@ -33,6 +33,8 @@ func (b *backend) s3Error(op string, ref object.Ref, err error) error {
 		return s3err.GetAPIError(s3err.ErrMethodNotAllowed)
 	case errors.Is(err, object.ErrPrecondition):
 		return s3err.GetPreconditionFailedErr(s3err.ConditionIfMatch)
+	case errors.Is(err, object.ErrInvalidName) && ref.Key == "":
+		return s3err.APIError{Code: "UserKeyMustBeSpecified", Description: "A key must be specified.", HTTPStatusCode: http.StatusBadRequest}
 	case errors.Is(err, object.ErrInvalidName):
 		return s3err.GetKeyTooLongErr(int64(len(ref.Key)), object.MaxKey)
 	case errors.Is(err, object.ErrTooLarge):

@@ -32,6 +32,7 @@ func (s *Server) build() error {
 		vgw.WithQuiet(), vgw.WithKeepAlive(),
 		vgw.WithConcurrencyLimiter(o.Limits.Connections, o.Limits.Requests),
 		vgw.WithMpMaxParts(object.MaxParts),
+		vgw.WithRoute(fiber.MethodPost, "/:bucket", s.form),
 		vgw.WithMiddleware("/", s.guard),
 	}
 	if o.Admin {
@@ -39,9 +40,6 @@ func (s *Server) build() error {
 	}
 	if o.ReadOnly {
 		opts = append(opts, vgw.WithReadOnly())
-	}
-	if o.Domain != "" {
-		opts = append(opts, vgw.WithHostStyle(o.Domain))
 	}
 	utils.SetBucketNameValidationStrict(true)
 	b := newBackend(o)
@@ -55,6 +53,7 @@ func (s *Server) build() error {
 		return err
 	}
 	s.authorizer = newAuthorizer(o, b, app)
+	s.formHandler = s.newFormHandler(gateway, b)
 	handler := app.Handler()
 	s.http = app.Server()
 	s.http.Handler = s.observe(handler)
@@ -91,9 +90,14 @@ func errorHandler(next func(*fasthttp.RequestCtx, error)) func(*fasthttp.Request
 			ctx.SetStatusCode(http.StatusBadRequest) // to nobody
 			return
 		}
+		var long *fasthttp.ErrSmallBuffer
+		if errors.As(err, &long) {
+			next(ctx, err)
+			return
+		}
 		var late net.Error
 		if !errors.As(err, &late) || !late.Timeout() {
-			next(ctx, err)
+			refuseFraming(ctx, "its first line, its host or one of its headers is malformed")
 			return
 		}
 		e := s3err.APIError{

@@ -3,9 +3,9 @@
 package s3api
 
 import (
-	"bytes"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
@@ -13,9 +13,12 @@ import (
 	"github.com/versity/versitygw/s3err"
 )
 
+// refusedHeader is a header, and what it asks for.
+type refusedHeader struct{ name, what string }
+
 // Headers of things that this server does not do and that must not be ignored:
 // a client that sends one and is told 200 believes that it happened.
-var refusedHeaders = []struct{ name, what string }{
+var refusedHeaders = []refusedHeader{
 	{"X-Amz-Rdma-Token", "transfers over RDMA"},
 	{"X-Amz-Write-Offset-Bytes", "appending to objects"},
 	{"X-Amz-Rename-Source", "renaming objects"},
@@ -44,8 +47,7 @@ var knownArgs = setOf(
 	"response-content-language", "response-content-type", "response-expires",
 	// the admin interface
 	"access", "bucket", "owner",
-	// signatures of version 2, which are refused by name
-	"AWSAccessKeyId", "Signature", "Expires", "x-amz-security-token",
+	"x-amz-security-token",
 )
 
 // refusedArgs are sub-resources of S3 that are refused also where they have a value.
@@ -80,53 +82,103 @@ func setOf(names ...string) map[string]struct{} {
 // another one: a rename for the PUT of an empty object, a session for a listing.
 func (s *Server) guard(ctx fiber.Ctx) error {
 	rctx := ctx.RequestCtx()
+	watchEnd(ctx)
 	if s.discovers(rctx) {
 		return s.discover(ctx)
 	}
-	if e := rctx.Request.Header.Peek("If-Match"); len(e) > 0 && len(bytes.Trim(e, `"`)) == 0 {
-		// versitygw takes an empty ETag for no condition, and would overwrite what nothing can match.
-		return answer(ctx, s3err.GetPreconditionFailedErr(s3err.ConditionIfMatch))
-	}
-	for i := range refusedHeaders {
-		h := &refusedHeaders[i]
-		if len(rctx.Request.Header.Peek(h.name)) == 0 {
-			continue
-		}
-		if h.name == "X-Amz-Rdma-Token" {
-			// Clients retry over HTTP on this answer, and count any other as success.
-			rctx.Response.Header.Set("x-amz-rdma-reply", "501")
-		}
-		return refuse(ctx, h.name, h.what)
-	}
-	if args := rctx.QueryArgs(); args.Len() > 0 {
-		if name, what := refusedQuery(args, rctx.IsGet() || rctx.IsHead() || rctx.IsOptions()); name != "" {
-			return refuse(ctx, name, what)
-		}
-	}
-	if err := misplaced(rctx, s.level(rctx)); err != nil {
+	if err := s.prepare(rctx); err != nil {
 		return answer(ctx, err)
 	}
-	if n := rctx.Request.Header.ContentLength(); (n == chunked || n > maxDocument) && !s.carriesData(rctx) {
-		return answer(ctx, s3err.GetMaxMessageLengthExceeded(maxDocument))
+	at := levelOf(rctx)
+	data := carriesData(rctx, at)
+	if err := s.check(rctx, at, data); err != nil {
+		return answer(ctx, err)
+	}
+	if !data {
+		giveBack, err := s.admitDocument(rctx, at)
+		if err != nil {
+			return answer(ctx, err)
+		}
+		defer giveBack()
 	}
 	if len(rctx.Request.Header.Peek("X-Amz-Copy-Source")) > 0 || rctx.QueryArgs().Has("versionId") {
 		rctx.SetUserValue(requestKey, ctx) // for authorize and authorizePublic
 	}
 	disguise(ctx)
-	watchEnd(ctx)
 	mendTrailer(ctx)
-	err := ctx.Next()
+	pass(rctx)
+	if err := ctx.Next(); err != nil {
+		return err
+	}
 	mendReply(rctx)
-	return err
+	mendLocation(rctx)
+	if rctx.IsPost() && at == onObject && rctx.QueryArgs().Has("select") && (rctx.Response.StatusCode() == http.StatusOK || rctx.Response.StatusCode() == http.StatusMethodNotAllowed) {
+		// versitygw has begun a stream of events whose first one is this error. Clients expect it as the status.
+		return answer(ctx, notImplemented("select", "S3 Select"))
+	}
+	return s.answerUnset(ctx)
 }
 
-const (
-	// maxDocument bounds the bodies that are read into memory: XML and JSON. The
-	// largest is the completion of 10,000 parts with checksums, about 4 MiB.
-	maxDocument = 16 << 20
-	// chunked is the length of a body of unknown length, as fasthttp has it.
-	chunked = -1
-)
+// prepare makes sure of a request's path and of the version of its signature, on which all checks rely.
+func (s *Server) prepare(rctx *fasthttp.RequestCtx) s3err.S3Error {
+	if err := checkName(rctx); err != nil {
+		return err
+	}
+	return s.convertV2(rctx)
+}
+
+// check returns why a request is refused before its signature is looked at; nil where it is not.
+func (s *Server) check(rctx *fasthttp.RequestCtx, at level, data bool) s3err.S3Error {
+	h := noticeHeaders(&rctx.Request.Header)
+	if h.emptyMatch {
+		// versitygw takes an empty ETag for no condition, and would overwrite what nothing can match.
+		return s3err.GetPreconditionFailedErr(s3err.ConditionIfMatch)
+	}
+	if r := h.refused; r != nil {
+		if r.name == "X-Amz-Rdma-Token" {
+			// Clients retry over HTTP on this answer, and count any other as success.
+			rctx.Response.Header.Set("x-amz-rdma-reply", "501")
+		}
+		return notImplemented(r.name, r.what)
+	}
+	if args := rctx.QueryArgs(); args.Len() > 0 {
+		if name, what := refusedQuery(args, rctx.IsGet() || rctx.IsHead() || rctx.IsOptions()); name != "" {
+			return notImplemented(name, what)
+		}
+	}
+	if err := misplaced(rctx, at); err != nil {
+		return err
+	}
+	if err := checkArgs(rctx, &h); err != nil {
+		return err
+	}
+	if data {
+		return checkLength(rctx, h.decoded)
+	}
+	return nil
+}
+
+// admitDocument bounds the body of a request that is read into memory, and the time that it may take to come in.
+// What it returns is called when the request has been answered.
+func (s *Server) admitDocument(rctx *fasthttp.RequestCtx, at level) (func(), s3err.S3Error) {
+	n := rctx.Request.Header.ContentLength()
+	most := maxDocument(rctx, at)
+	if n == chunked || int64(n) > most {
+		return nil, s3err.GetMaxMessageLengthExceeded(most)
+	}
+	if n > 0 {
+		wait := s.opts.Limits.Header + time.Duration(n)*time.Second/documentRate
+		_ = netConn(rctx).SetReadDeadline(time.Now().Add(wait)) // a connection that is gone fails at the read
+	}
+	giveBack := s.takeSlot(n)
+	if giveBack == nil {
+		return nil, s3err.GetAPIError(s3err.ErrSlowDown)
+	}
+	return giveBack, nil
+}
+
+// chunked is the length of a body of unknown length, as fasthttp has it.
+const chunked = -1
 
 // level is what a request speaks to.
 type level int
@@ -137,19 +189,21 @@ const (
 	onObject
 )
 
-// level returns what a request speaks to, by its path as the router will read it.
-func (s *Server) level(rctx *fasthttp.RequestCtx) level {
-	bucket, key, _ := strings.Cut(strings.TrimPrefix(unescape(string(rctx.URI().PathOriginal())), "/"), "/")
-	if s.opts.Domain != "" && strings.HasSuffix(string(rctx.Host()), "."+s.opts.Domain) {
-		bucket, key = "the host's", bucket+key
-	}
-	switch {
+// levelOf returns what a request speaks to, by its path as the router will read it.
+func levelOf(rctx *fasthttp.RequestCtx) level {
+	switch bucket, key := splitPath(rctx); {
 	case key != "":
 		return onObject
 	case bucket != "":
 		return onBucket
 	}
 	return onService
+}
+
+// splitPath returns the bucket and the key of a request's path as the router will read it.
+func splitPath(rctx *fasthttp.RequestCtx) (bucket, key string) {
+	bucket, key, _ = strings.Cut(strings.TrimPrefix(unescape(string(rctx.URI().PathOriginal())), "/"), "/")
+	return bucket, key
 }
 
 // subResources are what PUT and DELETE have routes for. Any other argument is
@@ -191,7 +245,7 @@ func misplaced(rctx *fasthttp.RequestCtx, at level) s3err.S3Error {
 		switch {
 		case name == ofSubResources[at]:
 			more = true
-		case len(k) == 0, name == "x-id", name == "AWSAccessKeyId", name == "Signature", name == "Expires", signed(k):
+		case len(k) == 0, name == "x-id", signed(k):
 		default:
 			return s3err.GetAPIError(s3err.ErrMethodNotAllowed)
 		}
@@ -206,11 +260,10 @@ func misplaced(rctx *fasthttp.RequestCtx, at level) s3err.S3Error {
 }
 
 // carriesData says whether the body of a request is content, which is streamed.
-func (s *Server) carriesData(rctx *fasthttp.RequestCtx) bool {
-	at := s.level(rctx)
+func carriesData(rctx *fasthttp.RequestCtx, at level) bool {
 	switch {
 	case rctx.IsPost():
-		return at == onBucket && strings.HasPrefix(string(rctx.Request.Header.ContentType()), "multipart/form-data")
+		return at == onBucket && isForm(rctx)
 	case !rctx.IsPut() || at != onObject || len(rctx.Request.Header.Peek("X-Amz-Copy-Source")) > 0:
 		return false
 	}
@@ -250,10 +303,10 @@ func refusedQuery(args *fasthttp.Args, reads bool) (name, what string) {
 // its like, and headers that the signer moved into the query.
 func signed(k []byte) bool {
 	const prefix = "x-amz-"
-	return len(k) > len(prefix) && strings.EqualFold(string(k[:len(prefix)]), prefix) && !refusedHeader(string(k))
+	return len(k) > len(prefix) && strings.EqualFold(string(k[:len(prefix)]), prefix) && !isRefused(string(k))
 }
 
-func refusedHeader(name string) bool {
+func isRefused(name string) bool {
 	for i := range refusedHeaders {
 		if strings.EqualFold(refusedHeaders[i].name, name) {
 			return true
@@ -262,12 +315,13 @@ func refusedHeader(name string) bool {
 	return false
 }
 
-func refuse(ctx fiber.Ctx, name, what string) error {
-	return answer(ctx, s3err.APIError{
+// notImplemented is S3's error for what this server does not do.
+func notImplemented(name, what string) s3err.S3Error {
+	return s3err.APIError{
 		Code:           "NotImplemented",
 		Description:    "A header or parameter you provided implies functionality that is not implemented: " + name + " (" + what + ").",
 		HTTPStatusCode: http.StatusNotImplemented,
-	})
+	}
 }
 
 // answer ends a request with an error of S3's.

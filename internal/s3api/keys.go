@@ -34,7 +34,9 @@ func disguise(ctx fiber.Ctx) {
 		return
 	}
 	if hidden := hide(key); hidden != key {
-		ctx.Locals(originalPath, path)
+		if ctx.Locals(originalPath) == nil {
+			ctx.Locals(originalPath, path)
+		}
 		ctx.Path("/" + url.PathEscape(bucket) + "/" + url.PathEscape(hidden))
 	}
 }

@@ -5,15 +5,14 @@ package s3api
 import (
 	"context"
 	"encoding/base64"
-	"net/http"
+	"encoding/binary"
+	"hash/crc32"
 	"net/url"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/valyala/fasthttp"
-	"github.com/versity/versitygw/s3err"
 	"github.com/versity/versitygw/s3response"
 
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -24,9 +23,18 @@ import (
 type encoder bool
 
 // encoderOf reads encoding-type, which the front end does not hand on.
-func encoderOf(ctx context.Context) encoder {
+func encoderOf(ctx context.Context) (encoder, error) {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
-	return encoder(ok && string(rctx.QueryArgs().Peek("encoding-type")) == "url")
+	if !ok {
+		return false, nil
+	}
+	switch kind := string(rctx.QueryArgs().Peek("encoding-type")); kind {
+	case "":
+		return false, nil
+	case "url":
+		return true, nil
+	}
+	return false, invalid("Invalid Encoding Method specified in Request. The encoding-type is url, or not given.")
 }
 
 func (e encoder) text(s string) string {
@@ -81,7 +89,10 @@ func (b *backend) contents(e encoder, p *object.Page, owner *types.Owner) []s3re
 }
 
 func (b *backend) ListObjects(ctx context.Context, in *s3.ListObjectsInput) (s3response.ListObjectsResult, error) {
-	e := encoderOf(ctx)
+	e, err := encoderOf(ctx)
+	if err != nil {
+		return s3response.ListObjectsResult{}, err
+	}
 	l := object.List{Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), After: own(in.Marker), Attributes: true}
 	bk, err := b.bucketOf(ctx, l.Bucket)
 	if err != nil {
@@ -99,7 +110,10 @@ func (b *backend) ListObjects(ctx context.Context, in *s3.ListObjectsInput) (s3r
 }
 
 func (b *backend) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input) (s3response.ListObjectsV2Result, error) {
-	e := encoderOf(ctx)
+	e, err := encoderOf(ctx)
+	if err != nil {
+		return s3response.ListObjectsV2Result{}, err
+	}
 	token, start := own(in.ContinuationToken), own(in.StartAfter)
 	after, err := keyOfToken(token)
 	if err != nil {
@@ -133,34 +147,32 @@ func shown(ctx context.Context, name, value string) *string {
 	return some(value)
 }
 
-// tokenPrefix tells a token that is not the key itself.
-const tokenPrefix = "base64:"
-
-// tokenOfKey returns where a listing goes on: the last key, unless XML could not carry it.
+// tokenOfKey returns the continuation token of a listing that goes on behind a key: a checksum and
+// the key in an alphabet that every client carries unchanged. The checksum tells tokens from other text.
 func tokenOfKey(key string) string {
-	plain := utf8.ValidString(key) && !strings.HasPrefix(key, tokenPrefix) && !strings.ContainsFunc(key, func(r rune) bool {
-		return r < ' ' || r == 0x7f || r == utf8.RuneError || r == 0xfffe || r == 0xffff
-	})
-	if plain {
-		return key
+	if key == "" {
+		return ""
 	}
-	return tokenPrefix + base64.URLEncoding.EncodeToString([]byte(key))
+	return base64.RawURLEncoding.EncodeToString(append(binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE([]byte(key))), key...))
 }
 
+// keyOfToken is the opposite of tokenOfKey.
 func keyOfToken(token string) (string, error) {
-	text, ok := strings.CutPrefix(token, tokenPrefix)
-	if !ok {
-		return token, nil
+	if token == "" {
+		return "", nil
 	}
-	key, err := base64.URLEncoding.DecodeString(text)
-	if err != nil {
-		return "", s3err.APIError{Code: "InvalidArgument", Description: "The continuation token provided is incorrect", HTTPStatusCode: http.StatusBadRequest}
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(raw) < 4 || binary.BigEndian.Uint32(raw) != crc32.ChecksumIEEE(raw[4:]) {
+		return "", invalid("The continuation token provided is incorrect")
 	}
-	return string(key), nil
+	return string(raw[4:]), nil
 }
 
 func (b *backend) ListObjectVersions(ctx context.Context, in *s3.ListObjectVersionsInput) (s3response.ListVersionsResult, error) {
-	e := encoderOf(ctx)
+	e, err := encoderOf(ctx)
+	if err != nil {
+		return s3response.ListVersionsResult{}, err
+	}
 	l := object.List{
 		Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), After: own(in.KeyMarker),
 		AfterVersion: own(in.VersionIdMarker), Versions: true, Attributes: true,

@@ -39,10 +39,21 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 				s.inFlight.Add(-1)
 			}
 		}()
-		next(ctx)
-		drain(ctx)
-		if c, ok := netConn(ctx).(*stallConn); ok && ctx.Response.ConnectionClose() && hasBody(ctx) {
-			c.linger.Store(true) // versitygw gave up on the body
+		if why := misframed(&ctx.Request.Header); why != "" {
+			refuseFraming(ctx, why)
+		} else if !knownMethod(ctx.Method()) {
+			refuseMethod(ctx)
+		} else {
+			s.rewriteHost(ctx)
+			next(ctx)
+			drain(ctx)
+			cleanHeaders(&ctx.Response.Header)
+		}
+		if c, ok := netConn(ctx).(*stallConn); ok {
+			c.endChunks()
+			if ctx.Response.ConnectionClose() && hasBody(ctx) {
+				c.linger.Store(true) // the body was not read to its end
+			}
 		}
 		body, streamed := ctx.Response.BodyStream().(*sentBody)
 		if streamed {

@@ -92,10 +92,14 @@ func form(r io.Reader) bool {
 }
 
 func putAttributes(in *s3response.PutObjectInput, bk *object.Bucket) (map[string]string, error) {
-	attrs := headers{
+	described := headers{
 		Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition, Language: in.ContentLanguage,
 		Cache: in.CacheControl, Expires: in.Expires, Redirect: in.WebsiteRedirectLocation, Metadata: in.Metadata,
-	}.attributes()
+	}
+	if err := described.check(); err != nil {
+		return nil, err
+	}
+	attrs := described.attributes()
 	if err := addTags(attrs, in.Tagging); err != nil {
 		return nil, err
 	}

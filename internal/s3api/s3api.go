@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -37,8 +38,9 @@ type Options struct {
 	TLS *tls.Config
 	// Region is what clients sign for. Empty: us-east-1, which is always accepted for a few calls that clients make before they know.
 	Region string
-	// Domain, where given, also serves bucket.Domain beside path-style requests.
-	Domain string
+	// Domains, where given, are host names in lower case under which each bucket has one of its own:
+	// bucket.domain is served beside domain/bucket.
+	Domains []string
 	// ServerName is the Server header of every reply. Empty: NebulaIO.
 	ServerName string
 	// ETag says how the ETags of a new bucket are made. Nil: MD5.
@@ -122,7 +124,9 @@ type Server struct {
 	ready atomic.Bool
 	done  func()
 
-	authorizer *authorizer
+	authorizer  *authorizer
+	formHandler fiber.Handler
+	documents   chan struct{} // one for each large document that is worked on
 
 	inFlight atomic.Int64
 }
@@ -157,7 +161,7 @@ func New(o Options) (*Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Limits = o.Limits.withDefaults()
-	s := &Server{opts: o, conns: newConnTable(), done: sync.OnceFunc(func() { running.Store(false) })}
+	s := &Server{opts: o, conns: newConnTable(), documents: make(chan struct{}, documentSlots), done: sync.OnceFunc(func() { running.Store(false) })}
 	if err := s.build(); err != nil {
 		s.done()
 		return nil, err

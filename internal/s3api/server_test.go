@@ -131,13 +131,7 @@ func (w *world) try(key, secret, method, path string, body []byte, headers ...st
 	req := w.request(method, path, body, headers...)
 	if key != "" {
 		sum := sha256.Sum256(body)
-		hash := hex.EncodeToString(sum[:])
-		req.Header.Set("X-Amz-Content-Sha256", hash)
-		err := v4.NewSigner().SignHTTP(context.Background(), aws.Credentials{AccessKeyID: key, SecretAccessKey: secret}, req, hash, "s3", testRegion, time.Now(),
-			func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
-		if err != nil {
-			return nil, err
-		}
+		sign(w.t, req, key, secret, hex.EncodeToString(sum[:]))
 	}
 	resp, err := w.http.Do(req)
 	if err != nil {
@@ -146,6 +140,17 @@ func (w *world) try(key, secret, method, path string, body []byte, headers ...st
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	return &reply{resp, text}, err
+}
+
+// sign signs a request with version 4; hash is what X-Amz-Content-Sha256 says.
+func sign(t testing.TB, req *http.Request, key, secret, hash string) {
+	t.Helper()
+	req.Header.Set("X-Amz-Content-Sha256", hash)
+	err := v4.NewSigner().SignHTTP(context.Background(), aws.Credentials{AccessKeyID: key, SecretAccessKey: secret}, req, hash, "s3", testRegion, time.Now(),
+		func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (w *world) request(method, path string, body []byte, headers ...string) *http.Request {

@@ -65,7 +65,12 @@ func (b *backend) get(ctx context.Context, bucket, name string, missing s3err.Er
 	return doc, nil
 }
 
+// GetBucketAcl returns a bucket's ACL. The front end asks for it once the signature of a request has been
+// checked and before its body is parsed, so that this is also the place to refuse a body.
 func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([]byte, error) {
+	if err := checkDocument(ctx); err != nil {
+		return nil, err
+	}
 	bk, err := b.bucketOf(ctx, *in.Bucket)
 	if err != nil {
 		return nil, err

@@ -34,10 +34,14 @@ func (b *backend) CreateMultipartUpload(ctx context.Context, in s3response.Creat
 	if err != nil {
 		return none, err
 	}
-	attrs := headers{
+	described := headers{
 		Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition, Language: in.ContentLanguage,
 		Cache: in.CacheControl, Expires: in.Expires, Redirect: in.WebsiteRedirectLocation, Metadata: in.Metadata,
-	}.attributes()
+	}
+	if err := described.check(); err != nil {
+		return none, err
+	}
+	attrs := described.attributes()
 	if err := addTags(attrs, in.Tagging); err != nil {
 		return none, err
 	}
@@ -69,7 +73,10 @@ func (b *backend) AbortMultipartUpload(ctx context.Context, in *s3.AbortMultipar
 }
 
 func (b *backend) ListMultipartUploads(ctx context.Context, in *s3.ListMultipartUploadsInput) (s3response.ListMultipartUploadsResult, error) {
-	e := encoderOf(ctx)
+	e, err := encoderOf(ctx)
+	if err != nil {
+		return s3response.ListMultipartUploadsResult{}, err
+	}
 	l := object.UploadList{
 		Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), AfterKey: own(in.KeyMarker), AfterID: own(in.UploadIdMarker),
 		Limit: int(*in.MaxUploads),

@@ -77,41 +77,66 @@ const drainFor = time.Second
 // server would wait for a chunk that never comes.
 func watchEnd(ctx fiber.Ctx) {
 	r := ctx.Request()
-	if body := r.BodyStream(); body != nil && r.Header.ContentLength() == -1 {
+	if body := r.BodyStream(); body != nil && r.Header.ContentLength() == chunked {
 		e := &endingBody{r: body}
+		if c, ok := netConn(ctx.RequestCtx()).(*stallConn); ok {
+			e.conn = c
+			c.beginChunks()
+		}
 		utils.ContextKeyBodyReader.Set(ctx, e)
 		ctx.RequestCtx().SetUserValue(endKey, e)
 	}
 }
 
-// endingBody remembers that a body ended.
+// endingBody remembers how a body of chunks ended.
 type endingBody struct {
-	r     io.Reader
-	ended bool
+	r      io.Reader
+	conn   *stallConn // nil in tests
+	read   bool       // this reader was used, and not the one below it
+	passed bool       // the router has had the request
+	err    error      // io.EOF behind the last chunk; any other means that the rest cannot be read
+}
+
+// pass notes that a request goes to the router. It reads some bodies without our reader, so that nobody
+// knows where they ended.
+func pass(rctx *fasthttp.RequestCtx) {
+	if body, ok := rctx.UserValue(endKey).(*endingBody); ok {
+		body.passed = true
+	}
 }
 
 func (b *endingBody) Read(p []byte) (int, error) {
-	if b.ended {
-		return 0, io.EOF
+	if b.err != nil {
+		return 0, b.err
 	}
+	b.read = true
 	n, err := b.r.Read(p)
-	b.ended = err != nil
+	if b.conn != nil {
+		b.conn.chunks.delivered += int64(n)
+	}
+	b.err = err
 	return n, err
 }
 
 // drain reads what is left of a chunked body. The last chunk of a signed payload
 // ends what the front end reads, but not the body; the rest would be taken for
-// the connection's next request.
+// the connection's next request. Where the end is not found, the connection ends.
 func drain(ctx *fasthttp.RequestCtx) {
+	if ctx.Request.Header.ContentLength() != chunked {
+		return // versitygw has done it
+	}
 	body, ok := ctx.UserValue(endKey).(*endingBody)
-	if !ok || body.ended || ctx.Request.BodyStream() == nil {
+	if !ok || body.passed && !body.read {
+		ctx.SetConnectionClose()
 		return
 	}
-	conn := netConn(ctx)
-	_ = conn.SetReadDeadline(time.Now().Add(drainFor)) // a connection that is gone fails at the read
-	_, err := io.CopyN(io.Discard, body, 64<<10)
-	_ = conn.SetReadDeadline(time.Time{})
-	if err != io.EOF {
+	if body.err == nil && ctx.Request.BodyStream() != nil {
+		conn := netConn(ctx)
+		_ = conn.SetReadDeadline(time.Now().Add(drainFor)) // a connection that is gone fails at the read
+		_, _ = io.CopyN(io.Discard, body, 64<<10)          // body.err says how it went
+		_ = conn.SetReadDeadline(time.Time{})
+	}
+	if body.err != io.EOF {
 		ctx.SetConnectionClose() // too much to read for nothing, or broken
 	}
 }

@@ -15,6 +15,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ACCESS, SECRET, REGION = "clientsclients", "clients-secret-key", "us-east-1"
+DOMAIN = "s3.test"  # under which buckets have host names of their own
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ def server(tmp_path_factory):
     data = tmp_path_factory.mktemp("server")
     log = open(data / "log", "wb")
     process = subprocess.Popen(
-        [program, "server", "--json", "--data", str(data / "data"), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0"],
+        [program, "server", "--json", "--data", str(data / "data"), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0",
+         "--domains", DOMAIN],
         env=os.environ | {"NEBULAIO_ROOT_USER": ACCESS, "NEBULAIO_ROOT_PASSWORD": SECRET},
         stdout=subprocess.PIPE, stderr=log,
     )

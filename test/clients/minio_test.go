@@ -36,6 +36,7 @@ import (
 const (
 	access = "clientsclients"
 	secret = "clients-secret-key"
+	domain = "s3.test" // under which buckets have host names of their own
 	mib    = 1 << 20
 )
 
@@ -79,7 +80,7 @@ func withServer(tests func() int) (code int, err error) {
 		}
 	}
 	var log bytes.Buffer
-	cmd := exec.Command(program, "server", "--json", "--data", filepath.Join(dir, "data"), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0")
+	cmd := exec.Command(program, "server", "--json", "--data", filepath.Join(dir, "data"), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0", "--domains", domain)
 	cmd.Env = append(os.Environ(), "NEBULAIO_ROOT_USER="+access, "NEBULAIO_ROOT_PASSWORD="+secret)
 	cmd.Stderr = &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -462,4 +463,49 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
+}
+
+// TestBucketsByHostName names buckets by their host, with either version of signatures.
+func TestBucketsByHostName(t *testing.T) {
+	if os.Getenv("S3_ENDPOINT") != "" {
+		t.Skip("a server that was given has domains of its own")
+	}
+	u, err := url.Parse(endpoint)
+	must(t, err)
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, u.Host)
+	}}
+	defer transport.CloseIdleConnections()
+	for name, creds := range map[string]*credentials.Credentials{"V4": credentials.NewStaticV4(access, secret, ""), "V2": credentials.NewStaticV2(access, secret, "")} {
+		t.Run(name, func(t *testing.T) {
+			c, err := minio.New(domain+":"+u.Port(), &minio.Options{Creds: creds, Region: "us-east-1", BucketLookup: minio.BucketLookupDNS, Transport: transport})
+			must(t, err)
+			buckets := []string{fmt.Sprintf("host-%x", rand.Uint64()), fmt.Sprintf("a.b.%x", rand.Uint64())}
+			if name == "V2" {
+				buckets = buckets[:1] // minio-go signs the part before the first dot alone
+			}
+			for _, bucket := range buckets {
+				must(t, c.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{}))
+				_, err := c.PutObject(t.Context(), bucket, "dir/a b", strings.NewReader("hello"), 5, minio.PutObjectOptions{})
+				must(t, err)
+				o, err := c.GetObject(t.Context(), bucket, "dir/a b", minio.GetObjectOptions{})
+				must(t, err)
+				if text, err := io.ReadAll(o); err != nil || string(text) != "hello" {
+					t.Errorf("%s: %q %v", bucket, text, err)
+				}
+				signed, err := c.PresignedGetObject(t.Context(), bucket, "dir/a b", time.Minute, nil)
+				must(t, err)
+				resp, err := (&http.Client{Transport: transport}).Get(signed.String())
+				must(t, err)
+				text, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode != 200 || string(text) != "hello" {
+					t.Errorf("%s: %d %s", signed, resp.StatusCode, text)
+				}
+				must(t, c.RemoveObject(t.Context(), bucket, "dir/a b", minio.RemoveObjectOptions{}))
+				must(t, c.RemoveBucket(t.Context(), bucket))
+			}
+		})
+	}
 }

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/auth"
+	"github.com/versity/versitygw/metrics"
+	vgw "github.com/versity/versitygw/s3api"
+	"github.com/versity/versitygw/s3api/controllers"
+	"github.com/versity/versitygw/s3api/middlewares"
+	"github.com/versity/versitygw/s3api/utils"
+	"github.com/versity/versitygw/s3err"
+)
+
+// maxFields bounds everything in a form before its file. S3 allows 20 KiB.
+const maxFields = 32 << 10
+
+// isForm says whether the body of a request is a form with a file, as browsers upload it.
+func isForm(rctx *fasthttp.RequestCtx) bool {
+	const kind = "multipart/form-data"
+	t := rctx.Request.Header.ContentType()
+	return rctx.IsPost() && len(t) >= len(kind) && strings.EqualFold(string(t[:len(kind)]), kind) && !rctx.QueryArgs().Has("delete")
+}
+
+// form answers the upload of a form. versitygw's own route has no bound for the fields, which
+// it reads before it looks at the signature, and knows no signature of version 2. Its controller
+// and its checks of access are the same.
+func (s *Server) form(ctx fiber.Ctx) error {
+	rctx := ctx.RequestCtx()
+	if !isForm(rctx) {
+		return ctx.Next()
+	}
+	watchEnd(ctx)
+	if err := s.prepare(rctx); err != nil {
+		return answer(ctx, err)
+	}
+	if err := s.check(rctx, onBucket, true); err != nil {
+		return answer(ctx, err)
+	}
+	pass(rctx)
+	if err := s.formHandler(ctx); err != nil {
+		return err
+	}
+	mendLocation(rctx)
+	return nil
+}
+
+// newFormHandler puts the handlers of a form together in versitygw's order.
+func (s *Server) newFormHandler(gateway *vgw.S3ApiServer, b *backend) fiber.Handler {
+	region := s.opts.Region
+	return controllers.ProcessHandlers(gateway.Router.Ctrl.POSTObject, metrics.ActionPostObject, &controllers.Services{MetricsManager: operations{}},
+		func(ctx fiber.Ctx) error {
+			utils.ContextKeyRegion.Set(ctx, region)
+			utils.ContextKeyStartTime.Set(ctx, time.Now())
+			utils.ContextKeyRootAccessKey.Set(ctx, s.opts.Accounts.Root().AccessKey)
+			utils.ContextKeyAccount.Set(ctx, auth.Account{})
+			utils.ContextKeyIsRoot.Set(ctx, false)
+			return nil
+		},
+		middlewares.BucketObjectNameValidator(),
+		s.readForm,
+		middlewares.ApplyBucketCORS(b, middlewares.BucketFromPath, ""),
+		middlewares.ParseAcl(b),
+		s.authorizeForm,
+	)
+}
+
+// readForm reads the fields of a form, and finds out who has signed it.
+func (s *Server) readForm(ctx fiber.Ctx) error {
+	rctx := ctx.RequestCtx()
+	kind, params, err := mime.ParseMediaType(string(rctx.Request.Header.ContentType()))
+	if err != nil || kind != fiber.MIMEMultipartForm {
+		return s3err.GetPreconditionFailedErr(s3err.ConditionPostBucket)
+	}
+	body := rctx.Request.BodyStream()
+	if body == nil {
+		body = bytes.NewReader(rctx.Request.Body())
+	}
+	bounded := &fieldReader{r: body, left: maxFields}
+	parser, err := utils.NewMultipartParser(bounded, params["boundary"], int64(rctx.Request.Header.ContentLength()))
+	if err != nil {
+		return malformedForm(err)
+	}
+	parsed, err := parser.Parse()
+	if bounded.over {
+		return s3err.APIError{
+			Code: "MaxPostPreDataLengthExceeded", HTTPStatusCode: http.StatusBadRequest,
+			Description: "Your POST request fields preceding the upload file were too large.",
+		}
+	}
+	if err != nil {
+		return malformedForm(err)
+	}
+	bounded.file = true
+	fields := parsed.Fields
+	if err := checkFields(fields); err != nil {
+		return err
+	}
+	account, err := s.signerOf(fields)
+	if err != nil {
+		return err
+	}
+	if account != nil {
+		utils.ContextKeyAccount.Set(ctx, *account)
+		utils.ContextKeyIsRoot.Set(ctx, account.Access == s.opts.Accounts.Root().AccessKey)
+		utils.ContextKeyAuthenticated.Set(ctx, true)
+	}
+	utils.ContextKeyObjectPostResult.Set(ctx, middlewares.PostObjectResult{Fields: fields, FileRdr: parsed.FileRdr, ContentLength: parsed.ContentLength})
+	return nil
+}
+
+// authorizeForm asks whether the signer of a form, or everybody, may write its key. versitygw knows the bucket
+// alone at this point: a policy that denies some keys would be passed over.
+func (s *Server) authorizeForm(ctx fiber.Ctx) error {
+	form := utils.ContextKeyObjectPostResult.Get(ctx).(middlewares.PostObjectResult)
+	bucket, key := strings.Clone(ctx.Params("bucket")), form.Fields["key"]
+	if !utils.ContextKeyAuthenticated.IsSet(ctx) {
+		if err := auth.VerifyPublicAccess(ctx, s.authorizer.backend, auth.PutObjectAction, auth.PermissionWrite, bucket, key); err != nil {
+			return err
+		}
+		utils.ContextKeyPublicBucket.Set(ctx, true)
+		return nil
+	}
+	account, _ := utils.ContextKeyAccount.Get(ctx).(auth.Account)
+	root, _ := utils.ContextKeyIsRoot.Get(ctx).(bool)
+	acl, _ := utils.ContextKeyParsedAcl.Get(ctx).(auth.ACL)
+	return auth.VerifyAccess(ctx, s.authorizer.backend, auth.AccessOptions{
+		Acl: acl, AclPermission: auth.PermissionWrite, IsRoot: root, Acc: account, Bucket: bucket, Object: key,
+		Actions: []auth.Action{auth.PutObjectAction}, Readonly: s.opts.ReadOnly, Iam: accounts{s.opts.Accounts},
+	})
+}
+
+// malformedForm returns S3's error for a form that cannot be read.
+func malformedForm(err error) error {
+	var known s3err.S3Error
+	if errors.As(err, &known) {
+		return known
+	}
+	return s3err.GetAPIError(s3err.ErrMalformedPOSTRequest)
+}
+
+// fieldReader fails once the fields of a form are longer than allowed. The file behind them is not bounded by it.
+type fieldReader struct {
+	r    io.Reader
+	left int
+	file bool // the fields are read
+	over bool
+}
+
+var errFields = errors.New("the fields of a form are too long")
+
+func (f *fieldReader) Read(p []byte) (int, error) {
+	if f.file {
+		return f.r.Read(p)
+	}
+	if f.left == 0 {
+		f.over = true
+		return 0, errFields
+	}
+	n, err := f.r.Read(p[:min(len(p), f.left)])
+	f.left -= n
+	return n, err
+}
+
+// checkFields refuses fields that this server cannot do what they ask for, or that would break a header of a reply.
+func checkFields(fields map[string]string) error {
+	key := fields["key"]
+	if key == "" {
+		return s3err.PostAuth.MissingField("key")
+	}
+	if !utils.IsObjectNameValid(key) {
+		return s3err.GetAPIError(s3err.ErrBadRequest)
+	}
+	for name, value := range fields {
+		switch {
+		case !token(name):
+			return invalid("The name of the field " + strconv.QuoteToASCII(name) + " is none of a header or a parameter.")
+		case isRefused(name) && value != "":
+			return notImplemented(name, "as a field of a form")
+		case name == "key" || name == "policy" || name == "tagging": // never a header
+		case !printable(value):
+			return invalid("The field " + name + " has control characters, which a header cannot have.")
+		}
+	}
+	if err := checkClass(fields["x-amz-storage-class"]); err != nil {
+		return err
+	}
+	return nil
+}
+
+// signerOf returns the account that has signed a form; nil for an anonymous one. The fields of a
+// signature of version 2 are taken out: policies need not name them.
+func (s *Server) signerOf(fields map[string]string) (*auth.Account, error) {
+	_, v2Key := fields["awsaccesskeyid"]
+	_, v2Signature := fields["signature"]
+	_, v4Signature := fields["x-amz-signature"]
+	switch {
+	case (v2Key || v2Signature) && v4Signature:
+		return nil, invalid("A form is signed with version 2 or with version 4, not with both.")
+	case v2Key || v2Signature:
+		return s.signerV2(fields)
+	}
+	names := []string{"policy", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signature"}
+	given := 0
+	missing := ""
+	for _, name := range names {
+		if _, ok := fields[name]; ok {
+			given++
+		} else if missing == "" {
+			missing = name
+		}
+	}
+	switch {
+	case given == 0:
+		return nil, nil
+	case given < len(names):
+		return nil, s3err.PostAuth.MissingField(missing)
+	}
+	return s.signerV4(fields)
+}
+
+// signerV2 verifies a signature of version 2: of the policy, with the secret itself.
+func (s *Server) signerV2(fields map[string]string) (*auth.Account, error) {
+	for _, name := range []string{"policy", "awsaccesskeyid", "signature"} {
+		if fields[name] == "" {
+			return nil, s3err.PostAuth.MissingField(name)
+		}
+	}
+	if fields["x-amz-security-token"] != "" {
+		return nil, s3err.GetAPIError(s3err.ErrInvalidToken)
+	}
+	access, signature := fields["awsaccesskeyid"], fields["signature"]
+	known, err := s.opts.Accounts.Get(access)
+	if err != nil {
+		return nil, s3err.GetInvalidAccessKeyIdErr(access)
+	}
+	text := fields["policy"]
+	if !hmac.Equal([]byte(signature), []byte(signV2(known.Secret, text))) {
+		return nil, s3err.GetSignatureDoesNotMatchErr(known.AccessKey, text, signature, utils.HexBytes(text), "", "")
+	}
+	// Version 4 dates its signature; here the policy is the only thing that ends.
+	var policy struct {
+		Expiration time.Time `json:"expiration"`
+	}
+	doc, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err == nil {
+		err = json.Unmarshal(doc, &policy)
+	}
+	if err == nil && policy.Expiration.After(time.Now().Add(maxV2Expiry)) {
+		return nil, invalid("The policy of a form with a signature of version 2 may expire at most 7 days from now. " + useV4)
+	}
+	delete(fields, "awsaccesskeyid")
+	delete(fields, "signature")
+	account := toAuth(known)
+	return &account, nil
+}
+
+// signedFor is how long the signature of a form is good.
+const signedFor = time.Hour
+
+// signerV4 verifies a signature of version 4.
+func (s *Server) signerV4(fields map[string]string) (*auth.Account, error) {
+	if algorithm := fields["x-amz-algorithm"]; algorithm != "AWS4-HMAC-SHA256" {
+		return nil, s3err.GetInvalidArgumentErr(s3err.InvalidArgOnlyAws4HmacSha256, algorithm)
+	}
+	at, err := time.Parse(amzDate, fields["x-amz-date"])
+	if err != nil {
+		return nil, s3err.GetInvalidArgumentErr(s3err.InvalidArgDateHeader, fields["x-amz-date"])
+	}
+	if time.Since(at) > signedFor {
+		return nil, s3err.InvalidPolicyDocument.PolicyExpired()
+	}
+	creds, err := utils.ParseCredentials(fields["x-amz-credential"], s3err.PostAuth)
+	if err != nil {
+		return nil, err
+	}
+	if creds.Region != s.opts.Region {
+		return nil, s3err.PostAuth.IncorrectRegion(fields["x-amz-credential"], s.opts.Region, creds.Region)
+	}
+	root := toAuth(s.opts.Accounts.Root())
+	root.Role = auth.RoleAdmin
+	key, account, err := auth.ResolveDerivedKey(accounts{s.opts.Accounts}, root, creds.Access, fields["x-amz-security-token"], creds.Date, creds.Region, "s3")
+	switch {
+	case errors.Is(err, auth.ErrNoSuchUser):
+		return nil, s3err.GetInvalidAccessKeyIdErr(creds.Access)
+	case errors.Is(err, auth.ErrInvalidSessionToken):
+		return nil, s3err.GetAPIError(s3err.ErrInvalidToken)
+	case err != nil:
+		return nil, err
+	}
+	text, signature := fields["policy"], fields["x-amz-signature"]
+	want, err := utils.SignPostPolicy(text, key)
+	if err != nil {
+		return nil, err
+	}
+	if !hmac.Equal([]byte(want), []byte(signature)) {
+		return nil, s3err.GetSignatureDoesNotMatchErr(account.Access, text, signature, utils.HexBytes(text), "", "")
+	}
+	return &account, nil
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha1"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/s3api/utils"
+	"github.com/versity/versitygw/s3err"
+)
+
+// Signatures of version 2 are still what some clients send by default: boto3 and aws-cli 1 in presigned
+// URLs, s3cmd and fsspec on demand. versitygw refuses them. Here they are verified, and the request is
+// signed anew with version 4 and the same secret. versitygw then verifies that, and everything that
+// follows (account, policies, read-only mode) is the same for both versions.
+
+const (
+	// maxV2Expiry is how far ahead a URL may expire: as far as one of version 4.
+	maxV2Expiry = 7 * 24 * time.Hour
+	// maxSkew is how far a client's clock may be off.
+	maxSkew = 15 * time.Minute
+	// amzDate is the date of version 4.
+	amzDate = "20060102T150405Z"
+)
+
+// v2Signed are the arguments that a signature of version 2 covers. Any other that changes what a
+// request does is refused beside it: who holds a URL could add it.
+var v2Signed = setOf("accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption", "id", "intelligent-tiering", "inventory",
+	"legal-hold", "lifecycle", "location", "logging", "metrics", "notification", "object-lock", "ownershipControls", "partNumber",
+	"policy", "policyStatus", "publicAccessBlock", "replication", "requestPayment", "restore", "retention", "select", "select-type",
+	"tagging", "torrent", "uploadId", "uploads", "versionId", "versioning", "versions", "website",
+	"response-cache-control", "response-content-disposition", "response-content-encoding", "response-content-language",
+	"response-content-type", "response-expires")
+
+// v2Unsigned are the arguments that version 2 does not cover and that do no harm: those of listings.
+var v2Unsigned = setOf("continuation-token", "delimiter", "encoding-type", "fetch-owner", "key-marker", "list-type", "marker", "max-keys",
+	"max-parts", "max-uploads", "part-number-marker", "prefix", "start-after", "upload-id-marker", "version-id-marker", "x-id")
+
+// v2Request is a request with a signature of version 2.
+type v2Request struct {
+	rctx      *fasthttp.RequestCtx
+	access    string
+	signature string
+	expires   string // seconds since 1970, of a URL; empty: signed in the header
+}
+
+// convertV2 verifies a signature of version 2 and replaces it by one of version 4. Other requests are left alone.
+func (s *Server) convertV2(rctx *fasthttp.RequestCtx) s3err.S3Error {
+	r, ok, err := v2Of(rctx)
+	if !ok || err != nil {
+		return err
+	}
+	if err := r.checkTime(time.Now()); err != nil {
+		return err
+	}
+	if err := r.liftHeaders(); err != nil {
+		return err
+	}
+	account, getErr := s.opts.Accounts.Get(r.access)
+	if getErr != nil {
+		return s3err.GetInvalidAccessKeyIdErr(strings.Clone(r.access))
+	}
+	if !r.signedBy(account.Secret) {
+		text := r.stringToSign(r.resources()[0])
+		return s3err.GetSignatureDoesNotMatchErr(account.AccessKey, text, r.signature, utils.HexBytes(text), "", "")
+	}
+	return s.signAgain(rctx, account.AccessKey, account.Secret)
+}
+
+// v2Of returns the signature of version 2 that a request has, and whether it has one.
+func v2Of(rctx *fasthttp.RequestCtx) (v2Request, bool, s3err.S3Error) {
+	r := v2Request{rctx: rctx}
+	args := rctx.QueryArgs()
+	header := rctx.Request.Header.Peek("Authorization")
+	inURL := args.Has("AWSAccessKeyId") || args.Has("Signature") || args.Has("Expires")
+	rest, inHeader := bytes.CutPrefix(header, []byte("AWS "))
+	if !inURL && !inHeader || rctx.IsOptions() { // a browser asks beforehand, with the URL of the request that follows
+		return r, false, nil
+	}
+	if inURL && len(header) > 0 || args.Has("X-Amz-Signature") || args.Has("X-Amz-Algorithm") || args.Has("X-Amz-Credential") {
+		return r, true, invalid("Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string parameter or the Authorization header should be specified")
+	}
+	if inHeader {
+		access, signature, found := strings.Cut(string(rest), ":")
+		if !found || access == "" || signature == "" {
+			return r, true, s3err.GetAPIError(s3err.ErrUnsupportedAuthorizationMechanism)
+		}
+		r.access, r.signature = access, signature
+		return r, true, nil
+	}
+	for _, name := range []string{"AWSAccessKeyId", "Signature", "Expires"} {
+		if n := len(args.PeekMulti(name)); n != 1 || len(args.Peek(name)) == 0 {
+			return r, true, s3err.APIError{
+				Code: "AccessDenied", HTTPStatusCode: http.StatusForbidden,
+				Description: "Query-string authentication of version 2 requires the Signature, Expires and AWSAccessKeyId parameters, each once.",
+			}
+		}
+	}
+	r.access, r.signature, r.expires = string(args.Peek("AWSAccessKeyId")), string(args.Peek("Signature")), string(args.Peek("Expires"))
+	return r, true, nil
+}
+
+// checkTime refuses a URL that has expired or expires too far ahead, and a header that was signed at another time.
+func (r *v2Request) checkTime(now time.Time) s3err.S3Error {
+	if r.expires != "" {
+		at, err := strconv.ParseInt(r.expires, 10, 64)
+		switch {
+		case err != nil || at < 0:
+			return invalid("Invalid date (should be seconds since epoch): " + strconv.QuoteToASCII(r.expires))
+		case at < now.Unix():
+			return s3err.APIError{Code: "AccessDenied", Description: "Request has expired", HTTPStatusCode: http.StatusForbidden}
+		case at > now.Add(maxV2Expiry).Unix():
+			return s3err.APIError{
+				Code: "AuthorizationQueryParametersError", HTTPStatusCode: http.StatusBadRequest,
+				Description: "Expires must be less than a week (in seconds) ahead; that is, the given Expires must be at most 604800 seconds from now.",
+			}
+		}
+		return nil
+	}
+	text := string(r.rctx.Request.Header.Peek("X-Amz-Date"))
+	if text == "" {
+		text = string(r.rctx.Request.Header.Peek("Date"))
+	}
+	for _, layout := range []string{time.RFC1123, time.RFC1123Z, time.RFC850, time.ANSIC, amzDate} {
+		at, err := time.Parse(layout, text)
+		if err != nil {
+			continue
+		}
+		if at.Before(now.Add(-maxSkew)) || at.After(now.Add(maxSkew)) {
+			return s3err.APIError{
+				Code: "RequestTimeTooSkewed", HTTPStatusCode: http.StatusForbidden,
+				Description: "The difference between the request time and the current time is too large.",
+			}
+		}
+		return nil
+	}
+	return s3err.GetAPIError(s3err.ErrMissingDateHeader)
+}
+
+// liftHeaders moves the headers that a signer has put into the query to where they belong, and refuses
+// arguments that the signature does not cover.
+func (r *v2Request) liftHeaders() s3err.S3Error {
+	args, h := r.rctx.QueryArgs(), &r.rctx.Request.Header
+	type pair struct{ name, value string }
+	var lifted []pair
+	for k, v := range args.All() {
+		name := string(k)
+		_, covered := v2Signed[name]
+		_, harmless := v2Unsigned[name]
+		lower := strings.ToLower(name)
+		switch {
+		case covered, harmless, name == "":
+		case r.expires != "" && (name == "AWSAccessKeyId" || name == "Signature" || name == "Expires"):
+		case r.expires != "" && (strings.HasPrefix(lower, "x-amz-") || lower == "content-type" || lower == "content-md5"):
+			lifted = append(lifted, pair{name, string(v)})
+		case refusedArgs[name] != "":
+		default:
+			return s3err.APIError{
+				Code: "AuthorizationQueryParametersError", HTTPStatusCode: http.StatusBadRequest,
+				Description: "The argument " + strconv.QuoteToASCII(name) + " is not covered by a signature of version 2. " + useV4,
+			}
+		}
+	}
+	for _, p := range lifted {
+		args.Del(p.name)
+		switch was := h.Peek(p.name); {
+		case !printable(p.value):
+			return invalid("The argument " + p.name + " has control characters, which a header cannot have.")
+		case len(was) == 0:
+			h.Set(p.name, p.value)
+		case string(was) != p.value:
+			return invalid("The argument " + p.name + " and the header of the same name differ.")
+		}
+	}
+	return nil
+}
+
+// useV4 names the settings of clients that sign with version 4.
+const useV4 = `Sign with version 4: signature_version="s3v4" in boto3, "aws configure set default.s3.signature_version s3v4", no --signature-v2 in s3cmd.`
+
+// signedBy says whether the signature was made with a secret.
+func (r *v2Request) signedBy(secret string) bool {
+	good := false
+	for _, resource := range r.resources() {
+		good = hmac.Equal([]byte(r.signature), []byte(signV2(secret, r.stringToSign(resource)))) || good
+	}
+	return good
+}
+
+func signV2(secret, text string) string {
+	mac := hmac.New(sha1.New, []byte(secret))
+	mac.Write([]byte(text))
+	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// resources returns the ways in which clients write the path that they sign. For a bucket some end it in a slash.
+func (r *v2Request) resources() []string {
+	path := string(r.rctx.URI().PathOriginal())
+	if levelOf(r.rctx) != onBucket {
+		return []string{path}
+	}
+	path = strings.TrimSuffix(path, "/")
+	return []string{path + "/", path}
+}
+
+// stringToSign returns the text that the signature is of.
+func (r *v2Request) stringToSign(resource string) string {
+	h := &r.rctx.Request.Header
+	var amz []string
+	names := map[string][]string{}
+	for k, v := range h.All() {
+		if name := strings.ToLower(string(k)); strings.HasPrefix(name, "x-amz-") {
+			if _, ok := names[name]; !ok {
+				amz = append(amz, name)
+			}
+			names[name] = append(names[name], strings.TrimSpace(string(v)))
+		}
+	}
+	slices.Sort(amz)
+	when := r.expires
+	if when == "" && names["x-amz-date"] == nil {
+		when = string(h.Peek("Date"))
+	}
+	var b strings.Builder
+	b.WriteString(string(h.Method()) + "\n" + string(h.Peek("Content-Md5")) + "\n" + string(h.ContentType()) + "\n" + when + "\n")
+	for _, name := range amz {
+		b.WriteString(name + ":" + strings.Join(names[name], ",") + "\n")
+	}
+	b.WriteString(resource)
+	var subs []string
+	for k, v := range r.rctx.QueryArgs().All() {
+		if _, ok := v2Signed[string(k)]; !ok {
+			continue
+		}
+		sub := string(k)
+		if len(v) > 0 {
+			sub += "=" + string(v)
+		}
+		subs = append(subs, sub)
+	}
+	slices.Sort(subs)
+	if len(subs) > 0 {
+		b.WriteString("?" + strings.Join(subs, "&"))
+	}
+	return b.String()
+}
+
+// signAgain replaces the signature of a request by one of version 4. The body is not part of it, as it is not in version 2.
+func (s *Server) signAgain(rctx *fasthttp.RequestCtx, access, secret string) s3err.S3Error {
+	h, args := &rctx.Request.Header, rctx.QueryArgs()
+	for _, name := range []string{"AWSAccessKeyId", "Signature", "Expires"} {
+		args.Del(name)
+	}
+	now := time.Now().UTC()
+	payload := string(h.Peek("X-Amz-Content-Sha256"))
+	switch {
+	case payload == "":
+		payload = "UNSIGNED-PAYLOAD"
+		h.Set("X-Amz-Content-Sha256", payload)
+	case strings.HasPrefix(payload, "STREAMING-AWS4-"):
+		return invalid("Chunks with signatures of version 4 need a signature of version 4. " + useV4)
+	}
+	h.Set("X-Amz-Date", now.Format(amzDate))
+	path, _ := rctx.UserValue(originalPath).(string)
+	if path == "" {
+		path = unescape(string(rctx.URI().PathOriginal()))
+	}
+	query := url.Values{}
+	for k, v := range args.All() {
+		query.Add(string(k), string(v))
+	}
+	host := string(h.Host())
+	req := &http.Request{
+		Method: string(h.Method()), Host: host, Header: http.Header{},
+		URL: &url.URL{Scheme: "http", Host: host, Opaque: "//" + host + escapeV4(path), RawQuery: query.Encode()},
+	}
+	for k, v := range h.All() {
+		if name := string(k); strings.HasPrefix(strings.ToLower(name), "x-amz-") {
+			req.Header.Add(name, string(v))
+		}
+	}
+	err := v4.NewSigner().SignHTTP(context.Background(), aws.Credentials{AccessKeyID: access, SecretAccessKey: secret}, req, payload, "s3", s.opts.Region, now,
+		func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+	if err != nil {
+		s.opts.Log.Error("a request could not be signed anew", "error", err)
+		return s3err.GetAPIError(s3err.ErrInternalError)
+	}
+	h.Set("Authorization", req.Header.Get("Authorization"))
+	return nil
+}
+
+// escapeV4 escapes a path as version 4 has it: everything but letters, digits, "-._~" and slashes.
+func escapeV4(path string) string {
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(path) {
+		c := path[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~/", c) >= 0 {
+			b.WriteByte(c)
+			continue
+		}
+		b.Write([]byte{'%', hex[c>>4], hex[c&15]})
+	}
+	return b.String()
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"bytes"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+)
+
+// hostedKey is where mendLocation finds the bucket that a request named by its host.
+const hostedKey = "nebulaio-hosted"
+
+// bucketOfHost returns the bucket in a Host header such as "bucket.s3.example.com:9000", or "".
+//
+// The port does not matter. A host that is a domain itself names no bucket, also where it
+// lies below another domain. Otherwise the longest domain counts.
+func bucketOfHost(host string, domains []string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	best := ""
+	for _, d := range domains {
+		if host == d {
+			return ""
+		}
+		if len(d) > len(best) && strings.HasSuffix(host, "."+d) {
+			best = d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return strings.TrimSuffix(host, "."+best)
+}
+
+// rewriteHost turns a virtual-hosted request into a path-style one, before anything else looks at its path.
+// The signature covers the path as it was sent, which versitygw finds under originalPath.
+func (s *Server) rewriteHost(ctx *fasthttp.RequestCtx) {
+	if len(s.opts.Domains) == 0 {
+		return
+	}
+	bucket := bucketOfHost(string(ctx.Request.Header.Host()), s.opts.Domains)
+	if bucket == "" {
+		return
+	}
+	uri := ctx.Request.URI()
+	path := string(uri.PathOriginal())
+	signed, err := url.PathUnescape(path)
+	if err != nil {
+		signed = path // the guard refuses it
+	}
+	ctx.SetUserValue(originalPath, signed)
+	ctx.SetUserValue(hostedKey, bucket)
+	if path == "/" {
+		path = "" // the bucket itself
+	}
+	uri.SetPath("/" + bucket + path)
+}
+
+// mendLocation takes the bucket out of the path of an object's address where the host names it already.
+func mendLocation(ctx *fasthttp.RequestCtx) {
+	bucket, ok := ctx.UserValue(hostedKey).(string)
+	if !ok || !ctx.IsPost() || ctx.Response.StatusCode() >= 300 {
+		return
+	}
+	host := "://" + string(ctx.Request.Header.Host()) + "/"
+	long, short := []byte(host+bucket+"/"), []byte(host)
+	if at := ctx.Response.Header.Peek("Location"); len(at) > 0 {
+		ctx.Response.Header.SetBytesV("Location", bytes.Replace(at, long, short, 1))
+	}
+	if body := ctx.Response.Body(); bytes.Contains(body, long) {
+		ctx.Response.SetBody(bytes.Replace(bytes.Clone(body), long, short, 1))
+	}
+}
