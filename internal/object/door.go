@@ -55,6 +55,8 @@ type Draft struct {
 	Attributes map[string]string
 	// Condition is judged when the draft is committed.
 	Condition Condition
+	// Judge, where given, decides on the change when the draft is committed.
+	Judge Judge
 }
 
 // Drafting is an object that a client writes. Nothing of it is visible before
