@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -13,6 +14,7 @@ import (
 	vgwbackend "github.com/versity/versitygw/backend"
 	"github.com/versity/versitygw/s3err"
 
+	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
@@ -23,15 +25,17 @@ import (
 // into a request's buffer, which the next request of the connection overwrites.
 type backend struct {
 	vgwbackend.BackendUnsupported
-	store object.Store
-	etag  func(string) object.ETagKind
-	log   *slog.Logger
+	store    object.Store
+	accounts *iam.Service
+	etag     func(string) object.ETagKind
+	log      *slog.Logger
+	rules    sync.Map // of *rules, by the bucket's name
 }
 
 var _ vgwbackend.Backend = (*backend)(nil)
 
 func newBackend(o Options) *backend {
-	return &backend{store: o.Store, etag: o.ETag, log: o.Log}
+	return &backend{store: o.Store, accounts: o.Accounts, etag: o.ETag, log: o.Log}
 }
 
 func (b *backend) String() string { return "NebulaIO" }

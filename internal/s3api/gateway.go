@@ -54,6 +54,9 @@ func (s *Server) build() error {
 	if err != nil {
 		return err
 	}
+	s.backend = b
+	s.signature = middlewares.VerifyV4Signature(middlewares.RootUserConfig{Access: root.AccessKey, Secret: root.Secret},
+		accounts{o.Accounts}, o.Region, false, true, true)
 	s.authorizer = newAuthorizer(o, b, app)
 	handler := app.Handler()
 	s.http = app.Server()

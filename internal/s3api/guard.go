@@ -64,6 +64,12 @@ var refusedArgs = map[string]string{
 	"objectEncryption":         "encryption at rest",
 }
 
+// onlyHeaders are headers that some signers move into a URL, by how their names begin. They are not read there, so
+// that a lock, a condition or a source would be passed over.
+var onlyHeaders = []string{
+	"x-amz-object-lock-", "x-amz-bypass-", "x-amz-copy-source", "x-amz-tagging", "x-amz-expected-", "x-amz-source-expected-", "x-amz-if-",
+}
+
 // refusedOperations are those that SDKs name in x-id, whatever else they send.
 var refusedOperations = setOf("RenameObject", "CreateSession", "ListDirectoryBuckets", "WriteGetObjectResponse", "UpdateObjectEncryption")
 
@@ -103,19 +109,31 @@ func (s *Server) guard(ctx fiber.Ctx) error {
 			return refuse(ctx, name, what)
 		}
 	}
-	if err := misplaced(rctx, s.level(rctx)); err != nil {
+	at := s.level(rctx)
+	if err := misplaced(rctx, at); err != nil {
 		return answer(ctx, err)
+	}
+	if at == onBucket && rctx.IsPut() && rctx.QueryArgs().Len() > 0 && argumentACL(rctx) {
+		return refuse(ctx, "X-Amz-Acl", "it has to be a header")
 	}
 	if n := rctx.Request.Header.ContentLength(); (n == chunked || n > maxDocument) && !s.carriesData(rctx) {
 		return answer(ctx, s3err.GetMaxMessageLengthExceeded(maxDocument))
 	}
-	if len(rctx.Request.Header.Peek("X-Amz-Copy-Source")) > 0 || rctx.QueryArgs().Has("versionId") {
-		rctx.SetUserValue(requestKey, ctx) // for authorize and authorizePublic
+	if early(string(rctx.QueryArgs().Peek("X-Amz-Date"))) {
+		return answer(ctx, notYet())
+	}
+	rctx.SetUserValue(requestKey, ctx) // for allowed
+	if !grantable(rctx, at) {
+		rctx.SetUserValue(ownersKey, true)
 	}
 	disguise(ctx)
 	watchEnd(ctx)
 	mendTrailer(ctx)
 	err := ctx.Next()
+	if err == nil {
+		err = s.mendRefusal(ctx)
+	}
+	s.showPolicy(ctx)
 	mendReply(rctx)
 	return err
 }
@@ -234,6 +252,9 @@ func refusedQuery(args *fasthttp.Args, reads bool) (name, what string) {
 			}
 			continue
 		}
+		if onlyHeader(k) {
+			return string(k), "it has to be a header"
+		}
 		if _, ok := knownArgs[string(k)]; ok || signed(k) || len(k) == 0 {
 			continue
 		}
@@ -251,6 +272,15 @@ func refusedQuery(args *fasthttp.Args, reads bool) (name, what string) {
 func signed(k []byte) bool {
 	const prefix = "x-amz-"
 	return len(k) > len(prefix) && strings.EqualFold(string(k[:len(prefix)]), prefix) && !refusedHeader(string(k))
+}
+
+func onlyHeader(k []byte) bool {
+	for _, prefix := range onlyHeaders {
+		if len(k) >= len(prefix) && strings.EqualFold(string(k[:len(prefix)]), prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func refusedHeader(name string) bool {

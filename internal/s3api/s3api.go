@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -51,7 +52,7 @@ type Options struct {
 	Limits Limits
 	// Drain is how long requests may go on after the context of Serve has ended; 0 means 30 s.
 	Drain time.Duration
-	// Discovery, where given, answers GET /.nebulaio/gpudirect, which needs no signature: what clients
+	// Discovery, where given, answers GET /.nebulaio/gpudirect that an account has signed: what clients
 	// on this host may use instead of HTTP, as JSON. No bucket's name begins with a dot.
 	Discovery func() []byte
 	// Observe, where given, is told of every request once its last byte has been
@@ -122,7 +123,9 @@ type Server struct {
 	ready atomic.Bool
 	done  func()
 
+	backend    *backend
 	authorizer *authorizer
+	signature  fiber.Handler // checks the signature of a request that versitygw has no route for
 
 	inFlight atomic.Int64
 }
@@ -181,6 +184,7 @@ func (s *Server) Ready() bool { return s.ready.Load() }
 // failed. It is called once.
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.done()
+	s.backend.tellFaults(ctx)
 	failed := make(chan error, len(s.opts.Listeners))
 	for _, l := range s.opts.Listeners {
 		wrapped := s.conns.wrap(l, s.opts.Limits, s.opts.TLS)
