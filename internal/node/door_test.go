@@ -4,6 +4,8 @@ package node
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	signing "github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/signer"
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
@@ -121,7 +124,7 @@ func TestTheDoorOfAServer(t *testing.T) {
 		t.Errorf("%+v", info.GPUDirect)
 	}
 	var found discovery
-	getJSON(t, info.Endpoint+"/.nebulaio/gpudirect", &found)
+	askForDoor(t, info, &found)
 	if !found.Enabled || found.Socket != socket || found.Store == "" || found.Version != 1 || found.Reason != "" {
 		t.Errorf("%+v", found)
 	}
@@ -258,7 +261,7 @@ func TestWithoutADoor(t *testing.T) {
 		t.Fatal(err)
 	}
 	var found discovery
-	getJSON(t, info.Endpoint+"/.nebulaio/gpudirect", &found)
+	askForDoor(t, info, &found)
 	if found.Enabled || found.Socket != "" || found.Store == "" || !strings.Contains(found.Reason, "gpudirect.enabled is false") || found.Fix == "" {
 		t.Errorf("%+v", found)
 	}
@@ -334,10 +337,22 @@ func TestGPUsAreCountedAsTheBusDoes(t *testing.T) {
 	}
 }
 
-func getJSON(t testing.TB, url string, into any) {
+// askForDoor asks a server for its door, as an account of it.
+func askForDoor(t testing.TB, info Started, into any) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(getText(t, url)), into); err != nil {
+	req, err := http.NewRequest(http.MethodGet, info.Endpoint+"/.nebulaio/gpudirect", nil)
+	if err != nil {
 		t.Fatal(err)
+	}
+	empty := sha256.Sum256(nil)
+	req.Header.Set("X-Amz-Content-Sha256", hex.EncodeToString(empty[:]))
+	resp, err := http.DefaultClient.Do(signer.SignV4(*req, info.AccessKey, info.SecretKey, "", info.Region))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %s", err, resp.Status)
 	}
 }
 
@@ -383,7 +398,7 @@ func BenchmarkDoor4KiB(b *testing.B) {
 		}
 		b.Run(key, func(b *testing.B) {
 			var found discovery
-			getJSON(b, info.Endpoint+"/.nebulaio/gpudirect", &found)
+			askForDoor(b, info, &found)
 			k := enter(b, socket, found.Store, info.AccessKey, info.SecretKey)
 			for b.Loop() {
 				r, files := k.ask(&wire.Open{Want: wire.WantInline | wire.WantBuffered | wire.WantSums, Device: wire.Device{Index: -1}, Items: []wire.OpenItem{{Bucket: "bucket", Key: key, N: -1}}})

@@ -55,6 +55,8 @@ type Draft struct {
 	Attributes map[string]string
 	// Condition is judged when the draft is committed.
 	Condition Condition
+	// Judge, where given, decides on the change when the draft is committed.
+	Judge Judge
 }
 
 // Drafting is an object that a client writes. Nothing of it is visible before
@@ -124,7 +126,9 @@ type Authorizer interface {
 	// allowed; ErrNoSuchBucket for a bucket that does not exist.
 	Authorize(ctx context.Context, a Access) error
 	// Describe makes the attributes of an object that is written through a door, as a PUT
-	// with that description would have them, the bucket's default retention among
-	// them. Kind Invalid for a description that S3 would refuse.
+	// with that description would have them. Kind Invalid for a description that S3 would refuse.
 	Describe(ctx context.Context, bucket string, d Description) (map[string]string, error)
+	// JudgeWrite returns the Judge of every write through a door: it keeps locked versions
+	// from being replaced, and adds the bucket's default retention.
+	JudgeWrite() Judge
 }

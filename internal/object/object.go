@@ -122,6 +122,8 @@ type Put struct {
 	// visible; what it returns is added to the attributes, an error ends the Put
 	// without a trace and is returned as it is.
 	Finish func(Written) (map[string]string, error)
+	// Judge, where given, decides on the change when it is made.
+	Judge Judge
 }
 
 // Written is what is known about content when its last byte has been taken.
@@ -135,6 +137,8 @@ type Written struct {
 type Deletion struct {
 	Ref
 	Condition Condition
+	// Judge, where given, decides on the deletion when it is made.
+	Judge Judge
 }
 
 // Deleted is what a deletion did.
@@ -214,6 +218,8 @@ type Complete struct {
 	Condition           Condition
 	// Finish is called with the parts in order, before anything is visible; as in Put.
 	Finish func([]PartInfo) (map[string]string, error)
+	// Judge, where given, decides on the change when it is made.
+	Judge Judge
 }
 
 // Copy is a request to make an object of the content of another one.
@@ -225,6 +231,8 @@ type Copy struct {
 	// Attributes of the new version; nil keeps those of the source.
 	Attributes map[string]string
 	Condition  Condition
+	// Judge, where given, decides on the change when it is made.
+	Judge Judge
 }
 
 // CopyPart is a request to make a part of a range of an object. N of -1 means all of it from Off.

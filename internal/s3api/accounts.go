@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/versity/versitygw/auth"
 	"github.com/versity/versitygw/s3err"
 
@@ -17,7 +18,10 @@ import (
 // with ==, so these are versitygw's own.
 type accounts struct{ svc *iam.Service }
 
-var _ auth.IAMService = accounts{}
+var (
+	_ auth.IAMService        = accounts{}
+	_ auth.PrincipalResolver = accounts{}
+)
 
 func toAuth(a iam.Account) auth.Account {
 	return auth.Account{Access: a.AccessKey, Secret: a.Secret, Role: auth.Role(a.Role), UserID: a.UserID, GroupID: a.GroupID, ProjectID: a.ProjectID}
@@ -38,11 +42,37 @@ func (a accounts) GetUserAccount(access string) (auth.Account, error) {
 	return toAuth(acc), nil
 }
 
-func (a accounts) ResolveAccounts(accessKeys []string) ([]string, error) {
+// ResolveAccounts returns the grantees of ACLs that name no account.
+func (a accounts) ResolveAccounts(grantees []string) ([]string, error) {
 	missing := []string{}
-	for _, k := range accessKeys {
-		if _, err := a.svc.Get(k); err != nil {
-			missing = append(missing, k)
+	for _, text := range grantees {
+		g, err := granteeOf(text)
+		if err != nil {
+			return nil, err
+		}
+		if g.Type == types.TypeGroup {
+			continue
+		}
+		if _, err := a.svc.Get(g.Access); err != nil {
+			if g.Access != text {
+				return nil, invalidID() // it was written as S3 has it
+			}
+			missing = append(missing, text)
+		}
+	}
+	return missing, nil
+}
+
+// ResolvePrincipals returns the principals of policies that name no account.
+func (a accounts) ResolvePrincipals(names []string) ([]string, error) {
+	missing := []string{}
+	for _, name := range names {
+		access, whole, err := principalOf(name)
+		if err == nil && !whole {
+			_, err = a.svc.Get(access)
+		}
+		if err != nil {
+			missing = append(missing, name)
 		}
 	}
 	return missing, nil

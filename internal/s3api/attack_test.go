@@ -6,150 +6,293 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/nebulaio/nebulaio/internal/object"
+	"time"
 )
 
-// TestOddRequestsAreAnsweredAsS3Does sends signed requests with arguments that cannot be. None is a failure of the
-// server's, and none changes the object.
-func TestOddRequestsAreAnsweredAsS3Does(t *testing.T) {
-	w := start(t, nil, nil)
-	w.must(200, "PUT", "/bucket", nil)
-	w.must(200, "PUT", "/bucket/key", []byte("0123456789"))
-	r := w.must(200, "POST", "/bucket/mp?uploads", nil)
-	_, rest, _ := strings.Cut(string(r.body), "<UploadId>")
-	upload, _, _ := strings.Cut(rest, "<")
-	const one = "<CompleteMultipartUpload><Part><PartNumber>%s</PartNumber><ETag>x</ETag></Part></CompleteMultipartUpload>"
-	for _, c := range []struct {
-		want         string // status and code
-		method, path string
-		body         string
-		headers      []string
-	}{
-		{"416 InvalidRange", "GET", "/bucket/key", "", []string{"Range", "bytes=-0"}},
-		{"416 InvalidRange", "GET", "/bucket/key", "", []string{"Range", "bytes=99-"}},
-		{"416 InvalidRange", "GET", "/bucket/key", "", []string{"Range", "bytes=9223372036854775807-"}},
-		{"206 ", "GET", "/bucket/key", "", []string{"Range", "bytes=0-9223372036854775807"}},
-		{"200 ", "GET", "/bucket/key", "", []string{"Range", "bytes=5-2"}},
-		{"200 ", "GET", "/bucket/key", "", []string{"Range", "bytes=--5"}},
-		{"200 ", "GET", "/bucket/key", "", []string{"Range", "bytes=" + strings.Repeat("0-0,", 1000) + "1-1"}},
-		{"400 InvalidRequest", "GET", "/bucket/key?partNumber=1", "", []string{"Range", "bytes=0-1"}},
-		{"400 InvalidArgument", "GET", "/bucket/key?partNumber=0", "", nil},
-		{"400 InvalidArgument", "GET", "/bucket/key?partNumber=99999999999999999999", "", nil},
-		{"400 InvalidArgument", "GET", "/bucket/key?versionId=%00", "", nil},
-		{"400 InvalidArgument", "GET", "/bucket/key?tagging&retention", "", nil},
-		{"400 InvalidArgument", "PUT", "/bucket?acl&policy", "{}", nil},
-		{"400 InvalidArgument", "DELETE", "/bucket?cors&tagging", "", nil},
-		{"400 InvalidArgument", "GET", "/bucket?location&acl&policy", "", nil},
-		{"400 InvalidArgument", "GET", "/bucket?list-type=3", "", nil},
-		{"400 InvalidArgument", "GET", "/bucket?max-keys=2147483648", "", nil},
-		{"400 InvalidArgument", "GET", "/bucket?uploads&max-uploads=-1", "", nil},
-		{"200 ", "GET", "/bucket?prefix=" + strings.Repeat("p", 3000), "", nil},
-		{"400 InvalidArgument", "PUT", "/bucket/mp?partNumber=0&uploadId=" + upload, "x", nil},
-		{"400 InvalidArgument", "PUT", "/bucket/mp?partNumber=-1&uploadId=" + upload, "x", nil},
-		{"400 InvalidArgument", "PUT", "/bucket/mp?partNumber=1.5&uploadId=" + upload, "x", nil},
-		{"400 InvalidArgument", "PUT", "/bucket/mp?partNumber=1&partNumber=2&uploadId=" + upload, "x", nil},
-		{"404 NoSuchUpload", "PUT", "/bucket/mp?partNumber=1&uploadId=../../x", "x", nil},
-		{"400 MalformedXML", "POST", "/bucket/mp?uploadId=" + upload, "", nil},
-		{"400 MalformedXML", "POST", "/bucket/mp?uploadId=" + upload, "{}", nil},
-		{"400 MalformedXML", "POST", "/bucket/mp?uploadId=" + upload, "<CompleteMultipartUpload/>", nil},
-		{"400 InvalidArgument", "POST", "/bucket/mp?uploadId=" + upload, fmt.Sprintf(one, "-1"), nil},
-		{"400 MalformedXML", "POST", "/bucket/mp?uploadId=" + upload, fmt.Sprintf(one, "99999999999999"), nil},
-		{"400 InvalidRequest", "POST", "/bucket/mp?uploadId=" + upload, fmt.Sprintf(one, "1"), []string{"x-amz-mp-object-size", "-1"}},
-		{"400 InvalidArgument", "PUT", "/bucket/new", "", []string{"x-amz-copy-source", ""}},
-		{"400 InvalidArgument", "PUT", "/bucket/new", "", []string{"x-amz-copy-source", "bucket/%zz"}},
-		{"400 InvalidArgument", "PUT", "/bucket/new", "", []string{"x-amz-copy-source", "../bucket/key"}},
-		{"404 NoSuchKey", "PUT", "/bucket/new", "", []string{"x-amz-copy-source", "bucket/%ff"}},
-		{"400 InvalidArgument", "PUT", "/bucket/mp?partNumber=1&uploadId=" + upload, "", []string{"x-amz-copy-source", "bucket/key", "x-amz-copy-source-range", "bytes=5-2"}},
-		{"400 InvalidDigest", "PUT", "/bucket/new", "x", []string{"Content-MD5", "x"}},
-		{"400 InvalidRequest", "PUT", "/bucket/new", "x", []string{"x-amz-checksum-crc32", "AAAAAA==", "x-amz-checksum-sha1", "AAAAAA=="}},
-		{"400 InvalidArgument", "PUT", "/bucket/new", "x", []string{"x-amz-tagging", "a=b&a=c"}},
-		{"400 MetadataTooLarge", "PUT", "/bucket/new", "x", []string{"x-amz-meta-a", strings.Repeat("m", 3000)}},
-		{"400 KeyTooLongError", "PUT", "/bucket/" + strings.Repeat("k", 1025), "x", nil},
-		{"405 MethodNotAllowed", "GET", "//bucket/key", "", nil},
-		{"400 InvalidBucketName", "GET", "/../bucket/key", "", nil},
-		{"400 InvalidBucketName", "GET", "/bu%0d%0acket", "", nil},
-		{"400 InvalidBucketName", "GET", "/bucket%00", "", nil},
-		{"405 MethodNotAllowed", "TRACE", "/bucket/key", "", nil},
-		{"405 MethodNotAllowed", "BREW", "/bucket/key", "", nil},
-		{"405 MethodNotAllowed", "PATCH", "/bucket/key", "", nil},
+// attacked is a bucket of alice's in which bob may do everything but read or write what lies under secret.
+func attacked(t *testing.T) (w *world, version string) {
+	w = start(t, nil, nil)
+	w.people("alice", "bob", "mallory")
+	w.as("alice", 200, "PUT", "/corp", "")
+	w.as("alice", 200, "PUT", "/corp?versioning", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
+	version = w.as("alice", 200, "PUT", "/corp/secret.txt", "the secret").Header.Get("x-amz-version-id")
+	w.as("alice", 200, "PUT", "/corp/open.txt", "open")
+	w.as("alice", 204, "PUT", "/corp?policy", policyOf(
+		`{"Effect":"Allow","Principal":{"AWS":["bob"]},"Action":["s3:GetObject","s3:GetObjectVersion","s3:PutObject","s3:DeleteObject","s3:DeleteObjectVersion","s3:GetObjectTagging"],"Resource":"arn:aws:s3:::corp/*"}`,
+		`{"Effect":"Deny","Principal":{"AWS":["bob"]},"Action":["s3:GetObject","s3:PutObject","s3:DeleteObject"],"Resource":"arn:aws:s3:::corp/secret*"}`,
+		`{"Effect":"Allow","Principal":{"AWS":["bob"]},"Action":"s3:ListBucket","Resource":"arn:aws:s3:::corp","Condition":{"StringLike":{"s3:prefix":"open*"}}}`))
+	w.as("bob", 200, "PUT", "/bobs", "")
+	return w, version
+}
+
+// TestWritingsOfAKeyAreOneKey reads what is denied under every other writing of its name.
+func TestWritingsOfAKeyAreOneKey(t *testing.T) {
+	w, version := attacked(t)
+	for _, path := range []string{
+		"/corp/secret.txt", "/corp/%73ecret.txt", "/corp/secret%2Etxt", "/corp%2Fsecret.txt", "//corp/secret.txt", "/corp//secret.txt", "/corp/./secret.txt",
+		"/corp/x/../secret.txt", "/corp/secret.txt/", "/corp/secret.txt%00", "/corp/Secret.txt", "/Corp/secret.txt", "/CORP/secret.txt", "/corp./secret.txt",
+		"/corp/secret.txt%3F", "/corp/secret.txt%23", "/corp/secret.txt;x", "/corp/%2573ecret.txt", "/corp/secret.txt?versionId=", "/corp/secret.txt?versionId=&versionId=" + version,
+		"/corp/secret.txt?partNumber=1", "/corp/secret.txt?response-content-type=a", "/corp/secret.txt?x-id=GetObject", "/corp/secret.txt?foo=bar", "/corp/open.txt/../secret.txt", "/bobs/../corp/secret.txt",
+		"/corp/secret.txt?VersionId=" + version,
 	} {
-		r, err := w.try(rootKey, rootSecret, c.method, c.path, []byte(c.body), c.headers...)
-		if err != nil {
-			t.Errorf("%s %s %v: %v", c.method, c.path, c.headers, err)
-			continue
-		}
-		if got := fmt.Sprint(r.StatusCode, " ", r.code()); got != c.want {
-			t.Errorf("%s %.90s %.90v: %s, expected %s", c.method, c.path, c.headers, got, c.want)
+		for _, method := range []string{"GET", "HEAD"} {
+			r, err := w.try("bob", "bob-secret", method, path, nil)
+			if err != nil {
+				continue // no request of HTTP
+			}
+			if r.StatusCode < 400 || strings.Contains(string(r.body), "the secret") {
+				t.Errorf("%s %s: %d %q", method, path, r.StatusCode, r.body)
+			}
 		}
 	}
-	doc := "<Delete><Object><Key></Key></Object></Delete>"
-	if r := w.must(200, "POST", "/bucket?delete", []byte(doc), "Content-MD5", md5Base64(doc)); !strings.Contains(string(r.body), "<Code>UserKeyMustBeSpecified</Code>") {
+	w.as("bob", 200, "GET", "/corp/open.txt?versionId=", "")
+}
+
+// TestListsAreOfThePrefixThatWasJudged lists with several prefixes.
+func TestListsAreOfThePrefixThatWasJudged(t *testing.T) {
+	w, _ := attacked(t)
+	w.as("bob", 200, "GET", "/corp?list-type=2&prefix=open", "")
+	for _, q := range []string{"list-type=2", "list-type=2&prefix=", "list-type=2&prefix=secret", "prefix=secret&prefix=open", "list-type=2&prefix=open&prefix=secret", "prefix=&prefix=open", "Prefix=open",
+		"list-type=2&prefix=secret%00open", "versions&prefix=open", "uploads&prefix=open", "list-type=1&prefix=secret"} {
+		r, err := w.try("bob", "bob-secret", "GET", "/corp?"+q, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(r.body), "<Key>secret") {
+			t.Errorf("%s: %d %s", q, r.StatusCode, r.body)
+		}
+	}
+}
+
+// TestOneSubResourceAllowsNoOther asks for two sub-resources where one is allowed.
+func TestOneSubResourceAllowsNoOther(t *testing.T) {
+	bodies := map[string]string{
+		"policy":            policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`),
+		"versioning":        "<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>",
+		"tagging":           "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>",
+		"cors":              "<CORSConfiguration><CORSRule><AllowedMethod>GET</AllowedMethod><AllowedOrigin>*</AllowedOrigin></CORSRule></CORSConfiguration>",
+		"ownershipControls": strings.Replace(enforcedControls, "BucketOwnerEnforced", "ObjectWriter", 1),
+		"acl":               "",
+	}
+	actions := map[string]string{"policy": "s3:PutBucketPolicy", "versioning": "s3:PutBucketVersioning", "tagging": "s3:PutBucketTagging", "cors": "s3:PutBucketCORS",
+		"ownershipControls": "s3:PutBucketOwnershipControls", "acl": "s3:PutBucketAcl"}
+	w := start(t, nil, nil)
+	w.people("alice", "bob")
+	w.as("alice", 200, "PUT", "/corp", "", "x-amz-object-ownership", "BucketOwnerPreferred")
+	for allowed, action := range actions {
+		policy := policyOf(statement("Allow", "bob", action, "corp"))
+		w.as("alice", 204, "PUT", "/corp?policy", policy)
+		for wanted, body := range bodies {
+			if wanted == allowed {
+				continue
+			}
+			before, err := w.store.Bucket(t.Context(), "corp")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range []string{"/corp?" + allowed + "&" + wanted, "/corp?" + wanted + "&" + allowed, "/corp?" + allowed + "=&" + wanted + "=x", "/corp?" + wanted} {
+				headers := []string{"Content-MD5", md5Base64(body)}
+				if wanted == "acl" {
+					headers = append(headers, "x-amz-acl", "public-read")
+				}
+				if _, err := w.try("bob", "bob-secret", "PUT", path, []byte(body), headers...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			after, err := w.store.Bucket(t.Context(), "corp")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if after.Versioning != before.Versioning {
+				t.Errorf("%s allowed: versioning is %q", allowed, after.Versioning)
+			}
+			for name, setting := range map[string]string{"policy": settingPolicy, "tagging": settingTags, "cors": settingCORS, "ownershipControls": settingOwnership, "acl": settingACL} {
+				if name != allowed && string(before.Settings[setting]) != string(after.Settings[setting]) {
+					t.Errorf("%s allowed, %s asked for: %s is %s", allowed, wanted, name, after.Settings[setting])
+				}
+			}
+		}
+	}
+}
+
+// TestDeletionsAreJudgedOneByOne deletes many objects, some of which are denied.
+func TestDeletionsAreJudgedOneByOne(t *testing.T) {
+	w, version := attacked(t)
+	for _, object := range []string{
+		"<Key>secret.txt</Key>", "<Key>secret.txt</Key><VersionId></VersionId>", "<Key>&#115;ecret.txt</Key>", "<Key>open.txt</Key><Key>secret.txt</Key>", "<Key><![CDATA[secret.txt]]></Key>",
+	} {
+		doc := "<Delete><Object>" + object + "</Object></Delete>"
+		r, err := w.try("bob", "bob-secret", "POST", "/corp?delete", []byte(doc), "Content-MD5", md5Base64(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.StatusCode < 400 && !strings.Contains(string(r.body), "AccessDenied") {
+			t.Errorf("%s: %d %s", object, r.StatusCode, r.body)
+		}
+		w.as("alice", 200, "GET", "/corp/secret.txt", "")
+	}
+	// A version is another action, which is allowed.
+	doc := "<Delete><Object><Key>secret.txt</Key><VersionId>" + version + "</VersionId></Object></Delete>"
+	if r, err := w.try("bob", "bob-secret", "POST", "/corp?delete", []byte(doc), "Content-MD5", md5Base64(doc)); err != nil || !strings.Contains(string(r.body), "<Deleted>") {
+		t.Errorf("%v %s", err, r.body)
+	}
+	if r, err := w.try("", "", "POST", "/corp?delete", []byte(doc), "Content-MD5", md5Base64(doc)); err != nil || r.StatusCode != 403 {
+		t.Errorf("nobody: %v %d", err, r.StatusCode)
+	}
+}
+
+// TestUploadsStayWithTheirKey uses an upload of one key for another.
+func TestUploadsStayWithTheirKey(t *testing.T) {
+	w, _ := attacked(t)
+	id := between(string(w.as("bob", 200, "POST", "/corp/open/x?uploads", "").body), "<UploadId>", "</UploadId>")
+	etag := w.as("bob", 200, "PUT", "/corp/open/x?partNumber=1&uploadId="+id, "part").Header.Get("ETag")
+	done := "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>" + etag + "</ETag></Part></CompleteMultipartUpload>"
+	w.as("bob", 403, "POST", "/corp/secret/y?uploads", "")
+	w.as("bob", 403, "POST", "/corp/secret/y?uploadId="+id, done)
+	w.as("bob", 404, "POST", "/corp/open/y?uploadId="+id, done)
+	w.as("bob", 404, "POST", "/bobs/open/x?uploadId="+id, done)
+	w.as("mallory", 403, "POST", "/corp/open/x?uploadId="+id, done)
+	w.as("mallory", 403, "DELETE", "/corp/open/x?uploadId="+id, "")
+	w.as("mallory", 403, "GET", "/corp/open/x?uploadId="+id, "")
+	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Deny", "bob", "s3:*", "corp/*")))
+	w.as("bob", 403, "POST", "/corp/open/x?uploadId="+id, done)
+	w.as("bob", 403, "PUT", "/corp/open/x?partNumber=2&uploadId="+id, "part")
+}
+
+// TestPresignedURLsAllowNothingMore changes URLs that were signed for one request.
+func TestPresignedURLsAllowNothingMore(t *testing.T) {
+	w, version := attacked(t)
+	now := time.Now()
+	if r := w.presigned("bob", "bob-secret", "GET", "/corp/open.txt", now, "60"); r.StatusCode != 200 {
+		t.Fatalf("%d %s", r.StatusCode, r.body)
+	}
+	if r := w.presigned("bob", "bob-secret", "GET", "/corp/secret.txt", now, "60"); r.StatusCode != 403 {
+		t.Errorf("%d %s", r.StatusCode, r.body)
+	}
+	if r := w.presigned("mallory", "mallory-secret", "GET", "/corp/open.txt", now, "60"); r.StatusCode != 403 {
+		t.Errorf("%d %s", r.StatusCode, r.body)
+	}
+	signed := w.presigned("alice", "alice-secret", "GET", "/corp/open.txt", now, "60").Request.URL
+	for _, change := range []func(string) string{
+		func(u string) string { return u + "&versionId=" + version },
+		func(u string) string { return u + "&acl" },
+		func(u string) string { return u + "&X-Amz-Expires=604800" },
+		func(u string) string { return strings.Replace(u, "X-Amz-Expires=60", "X-Amz-Expires=61", 1) },
+		func(u string) string { return strings.Replace(u, "open.txt", "secret.txt", 1) },
+		func(u string) string { return strings.Replace(u, "/corp/open.txt", "//corp/secret.txt", 1) },
+		func(u string) string {
+			return strings.Replace(u, "X-Amz-SignedHeaders=host", "X-Amz-SignedHeaders=", 1)
+		},
+		func(u string) string { return strings.Replace(u, "%2Fs3%2Faws4_request", "%2Fiam%2Faws4_request", 1) },
+		func(u string) string { return strings.Replace(u, "alice", rootKey, 1) },
+		func(u string) string { u, _, _ = strings.Cut(u, "&X-Amz-Signature"); return u },
+	} {
+		uri := change(signed.String())
+		resp, err := w.http.Get(uri)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode < 400 {
+			t.Errorf("%s: %d", uri, resp.StatusCode)
+		}
+	}
+	for _, method := range []string{"HEAD", "DELETE", "PUT"} {
+		req := w.request(method, signed.RequestURI(), nil)
+		resp, err := w.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode < 400 {
+			t.Errorf("%s with a URL for GET: %d", method, resp.StatusCode)
+		}
+	}
+	// What a signer moved into the URL and this server does not read there is refused.
+	for _, name := range []string{"x-amz-object-lock-mode=COMPLIANCE", "x-amz-object-lock-legal-hold=ON", "x-amz-copy-source=corp%2Fopen.txt", "x-amz-tagging=a%3Db",
+		"x-amz-bypass-governance-retention=true", "x-amz-server-side-encryption=AES256", "x-amz-acl=public-read", "x-amz-expected-bucket-owner=mallory", "x-amz-grant-read=bob"} {
+		if r := w.presigned("bob", "bob-secret", "PUT", "/corp/open.txt?"+name, now, "60", "Content-Length", "0"); r.StatusCode < 400 {
+			t.Errorf("%s: %d", name, r.StatusCode)
+		}
+	}
+	if r := w.presigned("bob", "bob-secret", "PUT", "/corp/open.txt?x-amz-acl=private&x-amz-sdk-checksum-algorithm=CRC32", now, "60", "Content-Length", "0"); r.StatusCode != 200 {
+		t.Errorf("what changes nothing: %d %s", r.StatusCode, r.body)
+	}
+	if r := w.presigned("bob", "bob-secret", "PUT", "/third?x-amz-acl=public-read", now, "60"); r.StatusCode < 400 {
+		t.Errorf("a bucket with an ACL that has no effect: %d", r.StatusCode)
+	}
+}
+
+// TestConditionsBelieveNoHeader claims to be somebody else, from somewhere else.
+func TestConditionsBelieveNoHeader(t *testing.T) {
+	w := start(t, nil, nil)
+	w.people("alice", "bob")
+	w.as("alice", 200, "PUT", "/corp", "")
+	w.as("alice", 200, "PUT", "/corp/key", "x")
+	w.as("alice", 204, "PUT", "/corp?policy", policyOf(
+		`{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*","Condition":{"IpAddress":{"aws:SourceIp":"10.0.0.0/8"}}}`,
+		`{"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::corp/*","Condition":{"Bool":{"aws:SecureTransport":"true"}}}`))
+	for _, h := range [][]string{{"X-Forwarded-For", "10.0.0.1"}, {"X-Real-IP", "10.0.0.1"}, {"Forwarded", "for=10.0.0.1;proto=https"}, {"X-Forwarded-Proto", "https"},
+		{"X-Forwarded-Ssl", "on"}, {"X-Url-Scheme", "https"}, {"aws:SourceIp", "10.0.0.1"}, {"True-Client-IP", "10.0.0.1"}} {
+		for _, who := range []string{"", "bob"} {
+			for _, method := range []string{"GET", "PUT"} {
+				r, err := w.try(who, who+"-secret", method, "/corp/key", nil, h...)
+				if err == nil && r.StatusCode != 403 {
+					t.Errorf("%s %s by %q: %d", method, h, who, r.StatusCode)
+				}
+			}
+		}
+	}
+}
+
+// TestLocksAgainstTheirOwner tries to get rid of a version in COMPLIANCE mode as root.
+func TestLocksAgainstTheirOwner(t *testing.T) {
+	w := start(t, nil, nil)
+	w.people("alice", "bob")
+	w.must(200, "PUT", "/corp", nil, "x-amz-bucket-object-lock-enabled", "true")
+	until := time.Now().AddDate(0, 0, 2).UTC().Format(time.RFC3339)
+	version := w.must(200, "PUT", "/corp/key", []byte("x"), "x-amz-object-lock-mode", "COMPLIANCE", "x-amz-object-lock-retain-until-date", until).Header.Get("x-amz-version-id")
+	governed := w.must(200, "PUT", "/corp/governed", []byte("x"), "x-amz-object-lock-mode", "GOVERNANCE", "x-amz-object-lock-retain-until-date", until).Header.Get("x-amz-version-id")
+	at := "/corp/key?versionId=" + version
+	bypass := []string{"x-amz-bypass-governance-retention", "true"}
+	refused := func(method, path string, body string, headers ...string) {
+		t.Helper()
+		if body != "" {
+			headers = append(headers, "Content-MD5", md5Base64(body))
+		}
+		if r := w.do(method, path, []byte(body), headers...); r.StatusCode < 400 {
+			t.Errorf("%s %s: %d %s", method, path, r.StatusCode, r.body)
+		}
+	}
+	refused("DELETE", at, "")
+	refused("DELETE", at, "", bypass...)
+	refused("PUT", "/corp/key?retention&versionId="+version, string(retention("GOVERNANCE", 9)), bypass...)
+	refused("PUT", "/corp/key?retention&versionId="+version, string(retention("COMPLIANCE", 1)), bypass...)
+	refused("PUT", "/corp/key?retention", string(retention("COMPLIANCE", 1)), bypass...)
+	refused("PUT", "/corp/key?retention&versionId="+version, "<Retention></Retention>", bypass...)
+	refused("PUT", "/corp/key?retention&versionId="+version, "", bypass...)
+	refused("PUT", "/corp?versioning", "<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>")
+	refused("PUT", "/corp?object-lock", "<ObjectLockConfiguration></ObjectLockConfiguration>")
+	refused("PUT", "/corp?object-lock", "<ObjectLockConfiguration><ObjectLockEnabled>Disabled</ObjectLockEnabled></ObjectLockConfiguration>")
+	refused("DELETE", "/corp", "")
+	doc := fmt.Sprintf("<Delete><Object><Key>key</Key><VersionId>%[1]s</VersionId></Object><Object><Key>key</Key><VersionId>%[1]s</VersionId></Object></Delete>", version)
+	if r := w.must(200, "POST", "/corp?delete", []byte(doc), append(bypass, "Content-MD5", md5Base64(doc))...); strings.Contains(string(r.body), "<Deleted>") {
 		t.Errorf("%s", r.body)
 	}
-	if r := w.must(200, "GET", "/bucket/key", nil); string(r.body) != "0123456789" {
-		t.Errorf("the object became %q", r.body)
+	w.must(200, "PUT", "/corp/key", []byte("y"))
+	w.must(200, "PUT", "/corp/key", nil, "x-amz-copy-source", "corp/key?versionId="+version, "x-amz-metadata-directive", "REPLACE")
+	w.must(204, "DELETE", "/corp/key", nil)
+	w.posted(204, "corp", "key")
+	w.must(200, "GET", at, nil)
+	if h := w.must(200, "HEAD", at, nil).Header; h.Get("x-amz-object-lock-mode") != "COMPLIANCE" {
+		t.Errorf("%v", h)
 	}
-	if page, err := w.store.List(t.Context(), object.List{Bucket: "bucket"}); err != nil || len(page.Objects) != 1 {
-		t.Errorf("%d objects, expected 1: %v", len(page.Objects), err)
-	}
-	if text := w.log.String(); text != "" {
-		t.Errorf("the server logged failures of its own: %s", text)
-	}
-}
-
-// TestOddFirstLines sends what is no request of S3's. Each is refused by its name, none as a failure of the server's.
-func TestOddFirstLines(t *testing.T) {
-	w := start(t, nil, nil)
-	public(w)
-	for text, status := range map[string]int{
-		"GET /public/key\r\n\r\n":                                 400,
-		"GET  /public/key HTTP/1.1\r\nHost: a\r\n\r\n":            400,
-		"GET /public/key  HTTP/1.1\r\nHost: a\r\n\r\n":            400,
-		"GET\t/public/key HTTP/1.1\r\nHost: a\r\n\r\n":            400,
-		"GET /public/key HTTP/1.1\r\nHost: a b\r\n\r\n":           400,
-		"GET /public/key HTTP/1.1\r\nHost: a/b\r\n\r\n":           400,
-		"GET /public/key HTTP/1.1\r\nHost: \r\n\r\n":              400,
-		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n":                        400,
-		"get /public/key HTTP/1.1\r\nHost: a\r\n\r\n":             405,
-		"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n":                405,
-		"GET * HTTP/1.1\r\nHost: a\r\n\r\n":                       405,
-		"GET http://evil/private/key HTTP/1.1\r\nHost: a\r\n\r\n": 404,
-	} {
-		if all := raw(t, w, text); len(all) != 1 || all[0].StatusCode != status {
-			t.Errorf("%q: %s, expected %d", text, statuses(all), status)
-		}
-	}
-}
-
-// TestStreamsThatLie sends payloads in aws-chunked whose sizes are wrong. Nothing is stored, and no memory is taken for
-// what was only announced.
-func TestStreamsThatLie(t *testing.T) {
-	w := start(t, nil, nil)
-	public(w)
-	for name, body := range map[string]string{
-		"a huge chunk":          "7fffffffffffffff\r\nhello\r\n0\r\n\r\n",
-		"a chunk of 4 GiB":      "ffffffff\r\nhello\r\n0\r\n\r\n",
-		"a negative chunk":      "-5\r\nhello\r\n0\r\n\r\n",
-		"more than was said":    "6\r\nhello!\r\n0\r\n\r\n",
-		"less than was said":    "4\r\nhell\r\n0\r\n\r\n",
-		"no last chunk":         "5\r\nhello\r\n",
-		"no chunks":             "hello",
-		"nothing":               "",
-		"an endless size":       strings.Repeat("0", 100_000) + "5\r\nhello\r\n0\r\n\r\n",
-		"an endless trailer":    "5\r\nhello\r\n0\r\nx-amz-checksum-crc32:" + strings.Repeat("A", 1<<20) + "\r\n\r\n",
-		"another trailer":       "5\r\nhello\r\n0\r\nx-amz-checksum-sha1:AAAA\r\n\r\n",
-		"a wrong checksum":      "5\r\nhello\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n",
-		"a zero byte in a size": "5\x00\r\nhello\r\n0\r\n\r\n",
-	} {
-		head := "PUT /public/key HTTP/1.1\r\nHost: a\r\nContent-Encoding: aws-chunked\r\nX-Amz-Content-Sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\n" +
-			"X-Amz-Trailer: x-amz-checksum-crc32\r\nX-Amz-Decoded-Content-Length: 5\r\nContent-Length: " + fmt.Sprint(len(body)) + "\r\n\r\n"
-		all := raw(t, w, head+body+smuggled)
-		if len(all) == 0 || all[0].StatusCode/100 != 4 {
-			t.Errorf("%s: %s", name, statuses(all))
-		}
-		if _, err := w.store.Stat(t.Context(), object.Ref{Bucket: "public", Key: "key"}); err == nil {
-			t.Fatalf("%s: the object is there", name)
-		}
-	}
+	// Who may delete versions may not override retention for that.
+	w.must(204, "PUT", "/corp?policy", []byte(policyOf(`{"Effect":"Allow","Principal":{"AWS":["bob"]},"Action":["s3:DeleteObject*","s3:PutObjectRetention"],"Resource":"arn:aws:s3:::corp/*"}`)))
+	w.as("bob", 403, "DELETE", "/corp/governed?versionId="+governed, "", bypass...)
+	w.as("bob", 403, "PUT", "/corp/governed?retention&versionId="+governed, string(retention("GOVERNANCE", 1)), bypass...)
+	w.as("bob", 200, "PUT", "/corp/governed?retention&versionId="+governed, string(retention("GOVERNANCE", 9)))
+	w.must(204, "PUT", "/corp?policy", []byte(policyOf(`{"Effect":"Allow","Principal":{"AWS":["bob"]},"Action":["s3:DeleteObject*","s3:BypassGovernanceRetention"],"Resource":"arn:aws:s3:::corp/*"}`)))
+	w.as("bob", 403, "DELETE", "/corp/governed?versionId="+governed, "")
+	w.as("bob", 204, "DELETE", "/corp/governed?versionId="+governed, "", bypass...)
 }

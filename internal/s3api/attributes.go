@@ -7,13 +7,8 @@ import (
 	"maps"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/aws/aws-sdk-go-v2/service/s3/types"
-	"github.com/versity/versitygw/s3err"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/object"
 )
 
 // Names of the attributes that an object has. User metadata stand under metaPrefix and their own name.
@@ -143,40 +138,4 @@ func tagCount(attrs map[string]string) *int32 {
 		return nil
 	}
 	return ptr(int32(len(tags)))
-}
-
-// lock adds retention and legal hold as the request asks for them, or the bucket's default retention.
-func lock(attrs map[string]string, bk *object.Bucket, mode types.ObjectLockMode, until *time.Time, hold types.ObjectLockLegalHoldStatus) error {
-	asked := mode != "" || hold == types.ObjectLockLegalHoldStatusOn
-	conf := lockOf(bk)
-	if !conf.Enabled {
-		if asked {
-			return s3err.GetAPIError(s3err.ErrMissingObjectLockConfigurationNoSpaces)
-		}
-		return nil
-	}
-	if hold == types.ObjectLockLegalHoldStatusOn {
-		attrs[attrHold] = "1"
-	}
-	r := types.ObjectLockRetention{Mode: types.ObjectLockRetentionMode(strings.Clone(string(mode))), RetainUntilDate: until}
-	if mode == "" {
-		def := conf.DefaultRetention
-		if def == nil {
-			return nil
-		}
-		end := time.Now()
-		if def.Days != nil {
-			end = end.AddDate(0, 0, int(*def.Days))
-		}
-		if def.Years != nil {
-			end = end.AddDate(int(*def.Years), 0, 0)
-		}
-		r = types.ObjectLockRetention{Mode: def.Mode, RetainUntilDate: &end}
-	}
-	doc, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	attrs[attrRetention] = string(doc)
-	return nil
 }

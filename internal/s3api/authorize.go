@@ -181,22 +181,18 @@ func (a *authorizer) settingsOf(ctx context.Context, op, bucket string) (*judged
 	if known, ok := a.buckets.Load(bucket); ok && known.(*judged).of == bk {
 		return known.(*judged), nil
 	}
-	acl, err := auth.ParseACL(bk.Settings[settingACL])
-	if err != nil {
-		return nil, errs.Wrap(op, bucket, err)
+	r := a.backend.rulesOf(bk)
+	if r.fault != nil {
+		return nil, errs.Wrap(op, bucket, r.fault)
 	}
-	if acl.Owner == "" {
-		acl.Owner = a.accounts.Root().AccessKey
-	}
-	j := &judged{of: bk, acl: acl, plain: plain(bk), allowed: map[allowance]struct{}{}}
+	j := &judged{of: bk, acl: r.acl, plain: plain(bk.Name, r.policy), allowed: map[allowance]struct{}{}}
 	a.buckets.Store(bk.Name, j)
 	return j, nil
 }
 
 // plain says whether a bucket has no policy, or one that has no conditions and speaks of the bucket and of all its keys alone.
-func plain(bk *object.Bucket) bool {
-	policy, ok := bk.Settings[settingPolicy]
-	if !ok {
+func plain(bucket string, policy []byte) bool {
+	if policy == nil {
 		return true
 	}
 	var doc struct {
@@ -213,7 +209,7 @@ func plain(bk *object.Bucket) bool {
 			return false
 		}
 		for r := range s.Resource {
-			if r != bk.Name && r != bk.Name+"/*" {
+			if r != bucket && r != bucket+"/*" {
 				return false
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -15,6 +16,7 @@ import (
 	vgwbackend "github.com/versity/versitygw/backend"
 	"github.com/versity/versitygw/s3err"
 
+	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
@@ -25,15 +27,17 @@ import (
 // into a request's buffer, which the next request of the connection overwrites.
 type backend struct {
 	vgwbackend.BackendUnsupported
-	store object.Store
-	etag  func(string) object.ETagKind
-	log   *slog.Logger
+	store    object.Store
+	accounts *iam.Service
+	etag     func(string) object.ETagKind
+	log      *slog.Logger
+	rules    sync.Map // of *rules, by the bucket's name
 }
 
 var _ vgwbackend.Backend = (*backend)(nil)
 
 func newBackend(o Options) *backend {
-	return &backend{store: o.Store, etag: o.ETag, log: o.Log}
+	return &backend{store: o.Store, accounts: o.Accounts, etag: o.ETag, log: o.Log}
 }
 
 func (b *backend) String() string { return "NebulaIO" }

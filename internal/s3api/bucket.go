@@ -5,12 +5,14 @@ package s3api
 import (
 	"context"
 	"encoding/json"
+	"encoding/xml"
 	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/auth"
 	vgwbackend "github.com/versity/versitygw/backend"
 	"github.com/versity/versitygw/s3err"
@@ -26,6 +28,9 @@ func (b *backend) CreateBucket(ctx context.Context, in *s3.CreateBucketInput, ac
 		return err
 	}
 	name := own(in.Bucket)
+	if acl, err = normalACL(acl); err != nil {
+		return err
+	}
 	if !bucketNameAllowed(name) {
 		return s3err.GetBucketErr(s3err.ErrInvalidBucketName, name)
 	}
@@ -64,6 +69,9 @@ func (b *backend) HeadBucket(ctx context.Context, in *s3.HeadBucketInput) (*s3.H
 func (b *backend) DeleteBucket(ctx context.Context, bucket string) error {
 	bucket = strings.Clone(bucket)
 	err := b.store.DeleteBucket(patient(ctx), bucket)
+	if err == nil {
+		b.rules.Delete(bucket)
+	}
 	if errors.Is(err, object.ErrBucketNotEmpty) {
 		code := s3err.ErrBucketNotEmpty
 		if bk, bkErr := b.store.Bucket(patient(ctx), bucket); bkErr == nil && bk.Versioning != object.VersioningOff {
@@ -117,6 +125,9 @@ func (b *backend) ListBucketsAndOwners(ctx context.Context) ([]s3response.Bucket
 // owner alone, and the old owner's policy goes.
 func (b *backend) ChangeBucketOwner(ctx context.Context, bucket, owner string) error {
 	owner = strings.Clone(owner)
+	if _, err := b.accounts.Get(owner); err != nil {
+		return s3err.GetAPIError(s3err.ErrAdminUserNotFound)
+	}
 	acl, err := json.Marshal(auth.ACL{Owner: owner, Grantees: []auth.Grantee{{Permission: auth.PermissionFullControl, Access: owner, Type: types.TypeCanonicalUser}}})
 	if err != nil {
 		return err
@@ -130,6 +141,12 @@ func (b *backend) ChangeBucketOwner(ctx context.Context, bucket, owner string) e
 }
 
 func (b *backend) PutBucketVersioning(ctx context.Context, bucket string, status types.BucketVersioningStatus) error {
+	if err := checkDocument(ctx, "VersioningConfiguration"); err != nil {
+		return err
+	}
+	if asksForMFA(ctx) {
+		return refusal(http.StatusNotImplemented, "NotImplemented", "Deletion with a second factor (MfaDelete) is not implemented.")
+	}
 	return b.change(ctx, bucket, func(bk *object.Bucket) error {
 		if status == types.BucketVersioningStatusEnabled {
 			bk.Versioning = object.VersioningEnabled
@@ -141,6 +158,16 @@ func (b *backend) PutBucketVersioning(ctx context.Context, bucket string, status
 		bk.Versioning = object.VersioningSuspended
 		return nil
 	})
+}
+
+// asksForMFA says whether a versioning configuration asks for a second factor of those who delete versions.
+func asksForMFA(ctx context.Context) bool {
+	rctx, ok := ctx.(*fasthttp.RequestCtx)
+	if !ok {
+		return false
+	}
+	var conf struct{ MfaDelete string }
+	return xml.Unmarshal(rctx.Request.Body(), &conf) == nil && conf.MfaDelete != "" && conf.MfaDelete != "Disabled"
 }
 
 // suspended refuses to stop versions where they are locked: a conflict with the bucket's state, as S3 has it.

@@ -55,6 +55,7 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMu
 	var sum checksum
 	info, err := b.store.CompleteUpload(patient(ctx), object.Complete{
 		Bucket: ref.Bucket, Key: ref.Key, Upload: id, Parts: parts, MinPart: vgwbackend.MinPartSize, Condition: cond,
+		Judge: judgeWrite(up.Attributes),
 		Finish: func(done []object.PartInfo) (map[string]string, error) {
 			var err error
 			if sum, err = joinedSum(of, done); err != nil {

@@ -4,15 +4,12 @@ package s3api
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
-	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/auth"
-	vgwbackend "github.com/versity/versitygw/backend"
 	"github.com/versity/versitygw/s3api/utils"
 	"github.com/versity/versitygw/s3err"
 	"github.com/versity/versitygw/s3response"
@@ -23,56 +20,21 @@ import (
 // maxCopy is the largest object, or range of one, that S3 copies in one request.
 const maxCopy = 5 << 30
 
-// source returns the object that a copy reads, with its bucket's owner checked.
-func (b *backend) source(ctx context.Context, header, owner *string) (object.Ref, *object.Bucket, error) {
-	bucket, key, version, err := vgwbackend.ParseCopySource(own(header))
+// source returns the object that a copy reads, with its bucket's owner checked. Whether the account may read it is asked
+// here, of the key and the version that are read: versitygw has asked for the header's text, which no statement about the key need match.
+func (b *backend) source(ctx context.Context, header, owner *string) (object.Ref, error) {
+	ref, err := copySource(own(header))
 	if err != nil {
-		return object.Ref{}, nil, err
+		return ref, err
 	}
-	ref := object.Ref{Bucket: bucket, Key: key, Version: version}
-	bk, err := b.bucketOf(ctx, bucket)
+	bk, err := b.bucketOf(ctx, ref.Bucket)
 	if err != nil {
-		return ref, nil, err
+		return ref, err
 	}
 	if o := own(owner); o != "" && o != bk.Owner {
-		return ref, nil, s3err.GetAPIError(s3err.ErrAccessDenied)
+		return ref, s3err.GetAPIError(s3err.ErrAccessDenied)
 	}
-	return ref, bk, b.authorize(ctx, ref, bk)
-}
-
-// authorize asks whether the account may read the version that a copy names.
-// versitygw has asked for the key with the version still behind it, which no
-// statement about the key itself matches: a Deny would not hold.
-func (b *backend) authorize(ctx context.Context, ref object.Ref, bk *object.Bucket) error {
-	if ref.Version == "" {
-		return nil
-	}
-	request, ok := ctx.Value(requestKey).(fiber.Ctx)
-	if !ok {
-		return s3err.GetAPIError(s3err.ErrAccessDenied) // no request came through the guard
-	}
-	var acl auth.ACL
-	if err := json.Unmarshal(bk.Settings[settingACL], &acl); err != nil {
-		return b.s3Error("CopyObject", ref, err)
-	}
-	root, _ := ctx.Value(string(utils.ContextKeyIsRoot)).(bool)
-	return auth.VerifyAccess(request, b, auth.AccessOptions{
-		Acl: acl, AclPermission: auth.PermissionRead, IsRoot: root, Acc: accountOf(ctx, string(utils.ContextKeyAccount)),
-		Bucket: ref.Bucket, Object: ref.Key, Actions: []auth.Action{auth.GetObjectVersionAction},
-	})
-}
-
-// authorizePublic asks whether everybody may do something to the version that a
-// request names: versitygw has asked for the current one, whatever was named.
-func (b *backend) authorizePublic(ctx context.Context, ref object.Ref, action auth.Action, permission auth.Permission) error {
-	if public, _ := ctx.Value(string(utils.ContextKeyPublicBucket)).(bool); !public || ref.Version == "" {
-		return nil
-	}
-	request, ok := ctx.Value(requestKey).(fiber.Ctx)
-	if !ok {
-		return s3err.GetAPIError(s3err.ErrAccessDenied) // no request came through the guard
-	}
-	return auth.VerifyPublicAccess(request, b, action, permission, ref.Bucket, ref.Key)
+	return ref, b.allowed(ctx, ref, auth.PermissionRead, ofVersion(ref, auth.GetObjectAction, auth.GetObjectVersionAction))
 }
 
 // destination returns what has to hold for the copy's destination, which versitygw does not hand on.
@@ -95,7 +57,7 @@ func (b *backend) statSource(ctx context.Context, ref object.Ref) (object.Info, 
 
 func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput) (s3response.CopyObjectOutput, error) {
 	var none s3response.CopyObjectOutput
-	from, _, err := b.source(ctx, in.CopySource, in.ExpectedSourceBucketOwner)
+	from, err := b.source(ctx, in.CopySource, in.ExpectedSourceBucketOwner)
 	if err != nil {
 		return none, err
 	}
@@ -125,13 +87,25 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 	if !replace && from.Bucket == to.Bucket && from.Key == to.Key && src.Latest {
 		return none, s3err.GetAPIError(s3err.ErrInvalidCopyDest)
 	}
+	if err := objectACL(ctx, bk); err != nil {
+		return none, err
+	}
+	if src.Attributes[attrTags] != "" && in.TaggingDirective != types.TaggingDirectiveReplace {
+		// Tags that are copied are read and written.
+		if err := b.allowed(ctx, from, auth.PermissionRead, ofVersion(from, auth.GetObjectTaggingAction, auth.GetObjectVersionTaggingAction)); err != nil {
+			return none, err
+		}
+		if err := b.allowed(ctx, to, auth.PermissionWrite, auth.PutObjectTaggingAction); err != nil {
+			return none, err
+		}
+	}
 	attrs, err := copyAttributes(&in, &src, bk, replace)
 	if err != nil {
 		return none, err
 	}
 	// What was looked at is what is copied, whatever happens to the key meanwhile.
 	from.Version = src.Version
-	c := object.Copy{From: from, FromCondition: object.Condition{IfMatch: src.ETag}, Bucket: to.Bucket, Key: to.Key, Attributes: attrs, Condition: cond}
+	c := object.Copy{From: from, FromCondition: object.Condition{IfMatch: src.ETag}, Bucket: to.Bucket, Key: to.Key, Attributes: attrs, Condition: cond, Judge: judgeWrite(attrs)}
 	sum, err := b.copySum(ctx, &src, types.ChecksumAlgorithm(strings.Clone(string(in.ChecksumAlgorithm))))
 	if err != nil {
 		return none, err
@@ -178,7 +152,7 @@ func copyAttributes(in *s3response.CopyObjectInput, src *object.Info, bk *object
 	} else if tags, ok := src.Attributes[attrTags]; ok {
 		attrs[attrTags] = tags
 	}
-	return attrs, lock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus)
+	return attrs, askedLock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus)
 }
 
 // copySum returns the checksum of a copy: the source's where that is of the

@@ -23,6 +23,11 @@ func (b *backend) DeleteObject(ctx context.Context, in *s3.DeleteObjectInput) (*
 	if err := b.authorizePublic(ctx, d.Ref, auth.DeleteObjectVersionAction, auth.PermissionWrite); err != nil {
 		return nil, err
 	}
+	bk, err := b.bucketOf(ctx, d.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	d.Judge = judgeRemoval(b.mayBypass(ctx, bk, d.Key))
 	done, err := b.store.Delete(patient(ctx), d)
 	out, err := b.deleted(d, done, err)
 	if err != nil {
@@ -58,7 +63,8 @@ const maxDeletions = 1000
 func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) (s3response.DeleteResult, error) {
 	out := s3response.DeleteResult{Deleted: []types.DeletedObject{}, Error: []types.Error{}}
 	bucket := own(in.Bucket)
-	if _, err := b.bucketOf(ctx, bucket); err != nil {
+	bk, err := b.bucketOf(ctx, bucket)
+	if err != nil {
 		return out, err
 	}
 	if len(in.Delete.Objects) > maxDeletions {
@@ -71,6 +77,7 @@ func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) 
 			Ref:       refOf(&bucket, o.Key, o.VersionId),
 			Condition: object.Condition{IfMatch: unquoted(o.ETag), IfSize: o.Size, IfModified: o.LastModifiedTime},
 		}
+		ds[i].Judge = judgeRemoval(b.mayBypass(ctx, bk, ds[i].Key))
 	}
 	done, errs := b.store.DeleteMany(patient(ctx), bucket, ds)
 	for i := range ds {

@@ -23,8 +23,7 @@ const (
 // Describe is object.Authorizer's.
 func (a *authorizer) Describe(ctx context.Context, bucket string, d object.Description) (map[string]string, error) {
 	const op = "describe object"
-	bk, err := a.backend.store.Bucket(ctx, bucket)
-	if err != nil {
+	if _, err := a.backend.store.Bucket(ctx, bucket); err != nil {
 		return nil, errs.Wrap(op, bucket, err)
 	}
 	kind := strings.Trim(d.ContentType, " \t")
@@ -38,11 +37,17 @@ func (a *authorizer) Describe(ctx context.Context, bucket string, d object.Descr
 	if err != nil {
 		return nil, err
 	}
-	attrs := headers{Type: &kind, Metadata: meta}.attributes()
-	if err := lock(attrs, bk, "", nil, ""); err != nil {
-		return nil, errs.Wrap(op, bucket, err)
+	return headers{Type: &kind, Metadata: meta}.attributes(), nil
+}
+
+// JudgeWrite is object.Authorizer's.
+func (a *authorizer) JudgeWrite() object.Judge {
+	return func(c object.Change) (map[string]string, error) {
+		if c.Removed != nil && protected(c.Removed.Attributes, false) != nil {
+			return nil, denied("replace", c.Bucket.Name+"/"+c.Removed.Key, "the version that it would replace is locked", nil)
+		}
+		return defaultRetention(c.Bucket)
 	}
-	return attrs, nil
 }
 
 // userMetadata is the metadata as headers would have brought them: names in lower case, values without space around them.

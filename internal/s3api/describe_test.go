@@ -26,7 +26,8 @@ func (w *world) drafted(bucket, key string, data []byte, about object.Descriptio
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	d, err := w.store.(object.Handles).NewDraft(ctx, object.Draft{Bucket: bucket, Key: key, Size: int64(len(data)), Attributes: as})
+	d, err := w.store.(object.Handles).NewDraft(ctx, object.Draft{Bucket: bucket, Key: key, Size: int64(len(data)), Attributes: as,
+		Judge: w.server.Authorizer().JudgeWrite()})
 	if errs.Is(err, errs.Unsupported) {
 		w.t.Skip(err)
 	}

@@ -3,6 +3,8 @@
 package s3api
 
 import (
+	"errors"
+
 	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/s3err"
@@ -16,14 +18,37 @@ func (s *Server) discovers(rctx *fasthttp.RequestCtx) bool {
 	return s.opts.Discovery != nil && string(rctx.URI().PathOriginal()) == discoveryPath
 }
 
-// discover answers it. Other methods than reading have no meaning there.
+// unsigned is the answer to who signs nothing: a client of an older release says the reason and the fix, and uses
+// HTTP.
+const unsigned = `{"version":1,"enabled":false,"socket":"","store":"",` +
+	`"reason":"the server tells of its door only to who signs the request, and this client does not",` +
+	`"fix":"use a client of the server's release, with an access key and a secret key"}`
+
+// discover tells accounts of the server of its door. Others learn neither the socket's path nor the store's name.
+// Other methods than reading have no meaning there.
 func (s *Server) discover(ctx fiber.Ctx) error {
 	rctx := ctx.RequestCtx()
 	if !rctx.IsGet() && !rctx.IsHead() {
 		return answer(ctx, s3err.GetAPIError(s3err.ErrMethodNotAllowed))
 	}
 	rctx.SetUserValue(operationKey, "Discovery")
-	rctx.Response.Header.SetContentType(fiber.MIMEApplicationJSON)
-	rctx.Response.Header.Set("Cache-Control", "no-store")
-	return ctx.Send(s.opts.Discovery())
+	if len(rctx.Request.Header.Peek("Authorization")) == 0 {
+		return sendJSON(ctx, []byte(unsigned))
+	}
+	if err := s.signature(ctx); err != nil {
+		var known s3err.S3Error
+		if !errors.As(err, &known) {
+			s.opts.Log.Error("the request failed", "operation", "Discovery", "error", err)
+			known = s3err.GetAPIError(s3err.ErrInternalError)
+		}
+		return answer(ctx, known)
+	}
+	return sendJSON(ctx, s.opts.Discovery())
+}
+
+func sendJSON(ctx fiber.Ctx, body []byte) error {
+	h := &ctx.RequestCtx().Response.Header
+	h.SetContentType(fiber.MIMEApplicationJSON)
+	h.Set("Cache-Control", "no-store")
+	return ctx.Send(body)
 }

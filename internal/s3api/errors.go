@@ -65,6 +65,11 @@ func (b *backend) s3Error(op string, ref object.Ref, err error) error {
 	return s3err.GetAPIError(s3err.ErrInternalError)
 }
 
+// refusal is an error of S3 that versitygw has no name for.
+func refusal(status int, code, text string) s3err.APIError {
+	return s3err.APIError{Code: code, Description: text, HTTPStatusCode: status}
+}
+
 // readOnly is not AccessDenied, which would send the operator to look for a
 // policy, and not a 5xx, which clients would repeat for minutes.
 func readOnly() error {

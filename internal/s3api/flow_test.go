@@ -75,9 +75,22 @@ func TestTLS(t *testing.T) {
 	if _, err := w.store.Put(t.Context(), object.Put{Bucket: "bucket", Key: "key", Size: int64(len(content)), Body: bytes.NewReader(content)}); err != nil {
 		t.Fatal(err)
 	}
+	// A policy that asks for TLS is satisfied by it, and by nothing else.
+	w.people("bob")
+	if err := w.store.UpdateBucket(t.Context(), "bucket", func(b *object.Bucket) error {
+		b.Settings = map[string][]byte{settingPolicy: []byte(policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*"}`,
+			`{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::bucket/*","Condition":{"Bool":{"aws:SecureTransport":"false"}}}`))}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 	w.scheme = "https"
 	w.http = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"}}}
 	if r := w.must(206, "GET", "/bucket/key", nil, "Range", "bytes=10-1000009"); !bytes.Equal(r.body, content[10:1000010]) {
 		t.Errorf("%d bytes", len(r.body))
+	}
+	w.as("bob", 200, "GET", "/bucket/key", "")
+	if err := w.server.Authorizer().Authorize(t.Context(), object.Access{Account: "bob", Action: object.ActionGet, Bucket: "bucket", Key: "key"}); err == nil {
+		t.Error("another door counts as TLS")
 	}
 }

@@ -51,6 +51,7 @@ func (s *Server) form(ctx fiber.Ctx) error {
 	if err := s.check(rctx, onBucket, true); err != nil {
 		return answer(ctx, err)
 	}
+	rctx.SetUserValue(requestKey, ctx) // for allowed
 	pass(rctx)
 	if err := s.formHandler(ctx); err != nil {
 		return err

@@ -52,6 +52,9 @@ func (s *Server) build() error {
 	if err != nil {
 		return err
 	}
+	s.backend = b
+	s.signature = middlewares.VerifyV4Signature(middlewares.RootUserConfig{Access: root.AccessKey, Secret: root.Secret},
+		accounts{o.Accounts}, o.Region, false, true, true)
 	s.authorizer = newAuthorizer(o, b, app)
 	s.formHandler = s.newFormHandler(gateway, b)
 	handler := app.Handler()

@@ -24,7 +24,7 @@ import (
 
 func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.GetObjectOutput, error) {
 	ref := refOf(in.Bucket, in.Key, in.VersionId)
-	if err := b.authorizePublic(ctx, ref, auth.GetObjectVersionAction, auth.PermissionRead); err != nil {
+	if err := b.authorizeRead(ctx, ref); err != nil {
 		return nil, err
 	}
 	bk, err := b.bucketOf(ctx, ref.Bucket)
@@ -48,17 +48,17 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 	if err != nil {
 		return nil, b.s3Error("GetObject", ref, err)
 	}
-	a := info.Attributes
+	a, side := info.Attributes, b.shown(ctx, ref, info.Attributes)
 	out := &s3.GetObjectOutput{
 		Body:         &sentBody{Body: body, ref: object.Ref{Bucket: ref.Bucket, Key: ref.Key, Version: info.Version}},
 		AcceptRanges: ptr("bytes"), ContentLength: &r.N, ContentRange: r.header(info.Size), PartsCount: r.parts,
 		ContentType: some(a[attrType]), ContentEncoding: some(a[attrEncoding]), ContentDisposition: some(a[attrDisposition]),
 		ContentLanguage: some(a[attrLanguage]), CacheControl: some(a[attrCache]), ExpiresString: some(a[attrExpires]),
 		WebsiteRedirectLocation: some(a[attrRedirect]), ETag: ptr(quoted(info.ETag)), LastModified: &info.Modified,
-		Metadata: metadataOf(a), TagCount: tagCount(a), StorageClass: types.StorageClassStandard,
+		Metadata: metadataOf(a), TagCount: tagCount(side), StorageClass: types.StorageClassStandard,
 		VersionId: ptr(shownVersion(bk, info.Version)),
 	}
-	out.ObjectLockMode, out.ObjectLockRetainUntilDate, out.ObjectLockLegalHoldStatus = locked(a)
+	out.ObjectLockMode, out.ObjectLockRetainUntilDate, out.ObjectLockLegalHoldStatus = locked(side)
 	if in.ChecksumMode == types.ChecksumModeEnabled {
 		sum := r.sum(&info)
 		s := sum.sums()
@@ -82,7 +82,7 @@ func (b *backend) marker(ctx context.Context, ref object.Ref, err error) (*s3.Ge
 
 func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.HeadObjectOutput, error) {
 	ref := refOf(in.Bucket, in.Key, in.VersionId)
-	if err := b.authorizePublic(ctx, ref, auth.GetObjectVersionAction, auth.PermissionRead); err != nil {
+	if err := b.authorizeRead(ctx, ref); err != nil {
 		return nil, err
 	}
 	bk, err := b.bucketOf(ctx, ref.Bucket)
@@ -106,16 +106,16 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 	if err != nil {
 		return nil, err
 	}
-	a := info.Attributes
+	a, side := info.Attributes, b.shown(ctx, ref, info.Attributes)
 	out := &s3.HeadObjectOutput{
 		AcceptRanges: ptr("bytes"), ContentLength: &r.N, ContentRange: r.header(info.Size), PartsCount: r.parts,
 		ContentType: some(a[attrType]), ContentEncoding: some(a[attrEncoding]), ContentDisposition: some(a[attrDisposition]),
 		ContentLanguage: some(a[attrLanguage]), CacheControl: some(a[attrCache]), ExpiresString: some(a[attrExpires]),
 		WebsiteRedirectLocation: some(a[attrRedirect]), ETag: ptr(quoted(info.ETag)), LastModified: &info.Modified,
-		Metadata: metadataOf(a), TagCount: tagCount(a), StorageClass: types.StorageClassStandard,
+		Metadata: metadataOf(a), TagCount: tagCount(side), StorageClass: types.StorageClassStandard,
 		VersionId: ptr(shownVersion(bk, info.Version)),
 	}
-	out.ObjectLockMode, out.ObjectLockRetainUntilDate, out.ObjectLockLegalHoldStatus = locked(a)
+	out.ObjectLockMode, out.ObjectLockRetainUntilDate, out.ObjectLockLegalHoldStatus = locked(side)
 	if in.ChecksumMode == types.ChecksumModeEnabled {
 		sum := r.sum(&info)
 		s := sum.sums()
@@ -130,6 +130,9 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 func (b *backend) GetObjectAttributes(ctx context.Context, in *s3.GetObjectAttributesInput) (s3response.GetObjectAttributesResponse, error) {
 	var out s3response.GetObjectAttributesResponse
 	ref := refOf(in.Bucket, in.Key, in.VersionId)
+	if err := b.authorizePublic(ctx, ref, auth.GetObjectVersionAttributesAction, auth.PermissionRead); err != nil {
+		return out, err
+	}
 	bk, err := b.bucketOf(ctx, ref.Bucket)
 	if err != nil {
 		return out, err

@@ -66,6 +66,12 @@ var refusedArgs = map[string]string{
 	"objectEncryption":         "encryption at rest",
 }
 
+// onlyHeaders are headers that some signers move into a URL, by how their names begin. They are not read there, so
+// that a lock, a condition or a source would be passed over.
+var onlyHeaders = []string{
+	"x-amz-object-lock-", "x-amz-bypass-", "x-amz-copy-source", "x-amz-tagging", "x-amz-expected-", "x-amz-source-expected-", "x-amz-if-",
+}
+
 // refusedOperations are those that SDKs name in x-id, whatever else they send.
 var refusedOperations = setOf("RenameObject", "CreateSession", "ListDirectoryBuckets", "WriteGetObjectResponse", "UpdateObjectEncryption")
 
@@ -101,8 +107,12 @@ func (s *Server) guard(ctx fiber.Ctx) error {
 		}
 		defer giveBack()
 	}
-	if len(rctx.Request.Header.Peek("X-Amz-Copy-Source")) > 0 || rctx.QueryArgs().Has("versionId") {
-		rctx.SetUserValue(requestKey, ctx) // for authorize and authorizePublic
+	if early(string(rctx.QueryArgs().Peek("X-Amz-Date"))) {
+		return answer(ctx, notYet())
+	}
+	rctx.SetUserValue(requestKey, ctx) // for allowed
+	if !grantable(rctx, at) {
+		rctx.SetUserValue(ownersKey, true)
 	}
 	disguise(ctx)
 	mendTrailer(ctx)
@@ -110,6 +120,10 @@ func (s *Server) guard(ctx fiber.Ctx) error {
 	if err := ctx.Next(); err != nil {
 		return err
 	}
+	if err := s.mendRefusal(ctx); err != nil {
+		return err
+	}
+	s.showPolicy(ctx)
 	mendReply(rctx)
 	mendLocation(rctx)
 	if rctx.IsPost() && at == onObject && rctx.QueryArgs().Has("select") && (rctx.Response.StatusCode() == http.StatusOK || rctx.Response.StatusCode() == http.StatusMethodNotAllowed) {
@@ -151,6 +165,9 @@ func (s *Server) check(rctx *fasthttp.RequestCtx, at level, data bool) s3err.S3E
 	}
 	if err := checkArgs(rctx, &h); err != nil {
 		return err
+	}
+	if at == onBucket && rctx.IsPut() && rctx.QueryArgs().Len() > 0 && argumentACL(rctx) {
+		return notImplemented("X-Amz-Acl", "it has to be a header")
 	}
 	if data {
 		return checkLength(rctx, h.decoded)
@@ -287,6 +304,9 @@ func refusedQuery(args *fasthttp.Args, reads bool) (name, what string) {
 			}
 			continue
 		}
+		if onlyHeader(k) {
+			return string(k), "it has to be a header"
+		}
 		if _, ok := knownArgs[string(k)]; ok || signed(k) || len(k) == 0 {
 			continue
 		}
@@ -304,6 +324,15 @@ func refusedQuery(args *fasthttp.Args, reads bool) (name, what string) {
 func signed(k []byte) bool {
 	const prefix = "x-amz-"
 	return len(k) > len(prefix) && strings.EqualFold(string(k[:len(prefix)]), prefix) && !isRefused(string(k))
+}
+
+func onlyHeader(k []byte) bool {
+	for _, prefix := range onlyHeaders {
+		if len(k) >= len(prefix) && strings.EqualFold(string(k[:len(prefix)]), prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func isRefused(name string) bool {

@@ -89,7 +89,7 @@ func (b *backend) UploadPartCopy(ctx context.Context, in *s3.UploadPartCopyInput
 	if err != nil {
 		return none, b.uploadError("UploadPartCopy", ref, id, err)
 	}
-	from, _, err := b.source(ctx, in.CopySource, in.ExpectedSourceBucketOwner)
+	from, err := b.source(ctx, in.CopySource, in.ExpectedSourceBucketOwner)
 	if err != nil {
 		return none, err
 	}

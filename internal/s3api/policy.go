@@ -5,7 +5,6 @@ package s3api
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 
 	"github.com/valyala/fasthttp"
@@ -25,31 +24,38 @@ const ownPolicyVersion = "2012-10-17"
 // judged by the policy and one more statement, that allows it; what is denied
 // stays denied. Without a policy there is the ACL, which is silent on retention alone.
 func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, error) {
-	policy, err := b.get(ctx, bucket, settingPolicy, s3err.ErrNoSuchBucketPolicy)
-	if err != nil && !errors.Is(err, s3err.GetAPIError(s3err.ErrNoSuchBucketPolicy)) {
+	bk, err := b.bucketOf(ctx, bucket)
+	if err != nil {
 		return nil, err
 	}
-	rctx, ok := ctx.(*fasthttp.RequestCtx)
-	if !ok || err != nil && !bypasses(rctx) {
-		return policy, err
-	}
-	bk, bucketErr := b.bucketOf(ctx, bucket)
-	if bucketErr != nil {
-		return nil, bucketErr
-	}
+	r := b.rulesOf(bk)
 	account := accountOf(ctx, "account").Access
-	if account == "" || account != bk.Owner {
-		return policy, err
+	rctx, ok := ctx.(*fasthttp.RequestCtx)
+	owner := ok && account != "" && account == bk.Owner
+	switch {
+	case r.policy == nil && owner && bypasses(rctx):
+		return r.ownerPolicy, nil
+	case r.policy == nil:
+		return nil, s3err.GetBucketErr(s3err.ErrNoSuchBucketPolicy, strings.Clone(bucket))
+	case owner:
+		return r.ownerPolicy, nil
+	case account == "":
+		return r.publicPolicy, nil
 	}
-	judged, ok := withOwner(policy, bk)
-	if !ok {
-		return policy, err
+	return r.policy, nil
+}
+
+// PutBucketPolicy keeps a policy that is understood in all its parts.
+func (b *backend) PutBucketPolicy(ctx context.Context, bucket string, policy []byte) error {
+	if fault := policyFault(policy, bucket); fault != nil {
+		return malformed(fault)
 	}
-	if rctx.IsGet() && rctx.QueryArgs().Has("policy") {
-		// The owner sees the policy that was put.
-		mend(rctx, func([]byte) []byte { return policy })
-	}
-	return judged, nil
+	return b.put(ctx, bucket, settingPolicy, policy)
+}
+
+// DeleteBucketPolicy removes a policy, whatever it says.
+func (b *backend) DeleteBucketPolicy(ctx context.Context, bucket string) error {
+	return b.put(ctx, bucket, settingPolicy, nil)
 }
 
 // bypasses says whether a request changes something and asks to override retention in the mode GOVERNANCE.

@@ -6,10 +6,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 
 	vgwbackend "github.com/versity/versitygw/backend"
-	"github.com/versity/versitygw/s3api/utils"
 	"github.com/versity/versitygw/s3err"
 	"github.com/versity/versitygw/s3response"
 
@@ -30,6 +28,15 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	if err != nil {
 		return none, err
 	}
+	fields := form(ctx)
+	if fields != nil {
+		err = b.authorizeForm(ctx, ref, bk, fields)
+	} else {
+		err = objectACL(ctx, bk)
+	}
+	if err != nil {
+		return none, err
+	}
 	attrs, err := putAttributes(&in, bk)
 	if err != nil {
 		return none, err
@@ -39,11 +46,11 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 		return none, err
 	}
 	size := int64(-1)
-	if in.ContentLength != nil && !form(in.Body) {
+	if in.ContentLength != nil && fields == nil { // that of a form's file is known only at its end
 		size = *in.ContentLength
 	}
 	if cond != (object.Condition{}) && size > earlyCheck {
-		if err := b.early(ctx, ref, cond); err != nil {
+		if err := b.refuseEarly(ctx, ref, cond); err != nil {
 			return none, err
 		}
 	}
@@ -60,7 +67,7 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	}
 	var sum checksum
 	info, err := b.store.Put(patient(ctx), object.Put{
-		Bucket: ref.Bucket, Key: ref.Key, Size: size, Body: body, Attributes: attrs, Condition: cond,
+		Bucket: ref.Bucket, Key: ref.Key, Size: size, Body: body, Attributes: attrs, Condition: cond, Judge: judgeWrite(attrs),
 		Finish: func(w object.Written) (map[string]string, error) {
 			var err error
 			if sum, err = body.sum(w); err != nil {
@@ -85,12 +92,6 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	return out, nil
 }
 
-// form says whether a body is the file of a form, whose length is known only at its end.
-func form(r io.Reader) bool {
-	_, ok := r.(utils.MpFileReader)
-	return ok
-}
-
 func putAttributes(in *s3response.PutObjectInput, bk *object.Bucket) (map[string]string, error) {
 	described := headers{
 		Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition, Language: in.ContentLanguage,
@@ -103,7 +104,7 @@ func putAttributes(in *s3response.PutObjectInput, bk *object.Bucket) (map[string
 	if err := addTags(attrs, in.Tagging); err != nil {
 		return nil, err
 	}
-	return attrs, lock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus)
+	return attrs, askedLock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus)
 }
 
 // maxTags is how many tags S3 gives an object.
@@ -134,8 +135,8 @@ func condition(ifMatch, ifNoneMatch *string) (object.Condition, error) {
 	return c, nil
 }
 
-// early refuses what cannot hold any more. It is advice: the store judges in the instant of the write.
-func (b *backend) early(ctx context.Context, ref object.Ref, c object.Condition) error {
+// refuseEarly refuses what cannot hold any more. It is advice: the store judges in the instant of the write.
+func (b *backend) refuseEarly(ctx context.Context, ref object.Ref, c object.Condition) error {
 	info, err := b.store.Stat(patient(ctx), ref)
 	switch {
 	case err == nil && c.IfNoneMatch == "*", err == nil && c.IfMatch != "" && c.IfMatch != "*" && c.IfMatch != info.ETag:

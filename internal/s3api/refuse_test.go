@@ -242,8 +242,8 @@ func TestFieldsOfFormsAreBounded(t *testing.T) {
 	}
 }
 
-// TestFormsAreJudgedByTheirKey: a policy that denies some keys also denies them to forms, signed or not.
-func TestFormsAreJudgedByTheirKey(t *testing.T) {
+// TestFormsAreDeniedByTheirKey: a policy that denies some keys also denies them to forms, signed or not.
+func TestFormsAreDeniedByTheirKey(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
 	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "alice", Secret: "alicesecret", Role: iam.RoleUser}); err != nil {

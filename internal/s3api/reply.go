@@ -6,11 +6,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/xml"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/s3err"
 	"github.com/versity/versitygw/s3response"
 )
 
@@ -62,4 +65,44 @@ func sortTags(ctx context.Context) {
 		}
 		return append(body[:at], text...)
 	})
+}
+
+// mendRefusal gives a refusal the words that S3 has for it, where versitygw has none, and logs what is no refusal
+// but a failure.
+func (s *Server) mendRefusal(ctx fiber.Ctx) error {
+	rctx := ctx.RequestCtx()
+	err, ok := rctx.UserValue(errorKey).(error)
+	if !ok {
+		return nil
+	}
+	operation, _ := rctx.UserValue(operationKey).(string)
+	var known s3err.S3Error
+	switch {
+	case errors.As(err, &known):
+		if operation != "PutBucketPolicy" || known.BaseError().Code != "MalformedPolicy" {
+			return nil
+		}
+		// versitygw has judged the policy without what it passed over, which is the better reason.
+		var fault strange
+		if err := policyFault(ctx.BodyRaw(), ctx.Params("bucket")); errors.As(err, &fault) {
+			return answer(ctx, malformed(err))
+		}
+		return nil
+	case strings.HasPrefix(err.Error(), "accounts does not exist"):
+		return answer(ctx, invalidID())
+	}
+	s.opts.Log.Error("the request failed", "operation", operation, "path", string(rctx.Path()), "error", err)
+	return nil
+}
+
+// showPolicy puts a bucket's policy into the reply to who may read it, as it was put: versitygw has the policy
+// that it judges by.
+func (s *Server) showPolicy(ctx fiber.Ctx) {
+	rctx := ctx.RequestCtx()
+	if op, _ := rctx.UserValue(operationKey).(string); op != "GetBucketPolicy" || rctx.Response.StatusCode() != fasthttp.StatusOK {
+		return
+	}
+	if text, ok := s.backend.shownPolicy(rctx, ctx.Params("bucket")); ok {
+		rctx.Response.SetBody(bytes.Clone(text))
+	}
 }

@@ -53,7 +53,7 @@ type Options struct {
 	Limits Limits
 	// Drain is how long requests may go on after the context of Serve has ended; 0 means 30 s.
 	Drain time.Duration
-	// Discovery, where given, answers GET /.nebulaio/gpudirect, which needs no signature: what clients
+	// Discovery, where given, answers GET /.nebulaio/gpudirect that an account has signed: what clients
 	// on this host may use instead of HTTP, as JSON. No bucket's name begins with a dot.
 	Discovery func() []byte
 	// Observe, where given, is told of every request once its last byte has been
@@ -124,7 +124,9 @@ type Server struct {
 	ready atomic.Bool
 	done  func()
 
+	backend     *backend
 	authorizer  *authorizer
+	signature   fiber.Handler // checks the signature of a request that versitygw has no route for
 	formHandler fiber.Handler
 	documents   chan struct{} // one for each large document that is worked on
 
@@ -185,6 +187,7 @@ func (s *Server) Ready() bool { return s.ready.Load() }
 // failed. It is called once.
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.done()
+	s.backend.tellFaults(ctx)
 	failed := make(chan error, len(s.opts.Listeners))
 	for _, l := range s.opts.Listeners {
 		wrapped := s.conns.wrap(l, s.opts.Limits, s.opts.TLS)

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/versity/versitygw/auth"
 	"github.com/versity/versitygw/s3err"
@@ -65,32 +64,10 @@ func (b *backend) get(ctx context.Context, bucket, name string, missing s3err.Er
 	return doc, nil
 }
 
-// GetBucketAcl returns a bucket's ACL. The front end asks for it once the signature of a request has been
-// checked and before its body is parsed, so that this is also the place to refuse a body.
-func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([]byte, error) {
-	if err := checkDocument(ctx); err != nil {
-		return nil, err
-	}
-	bk, err := b.bucketOf(ctx, *in.Bucket)
-	if err != nil {
-		return nil, err
-	}
-	return bk.Settings[settingACL], nil
-}
-
-func (b *backend) PutBucketAcl(ctx context.Context, bucket string, acl []byte) error {
-	return b.put(ctx, bucket, settingACL, acl)
-}
-
-func (b *backend) PutBucketPolicy(ctx context.Context, bucket string, policy []byte) error {
-	return b.put(ctx, bucket, settingPolicy, policy)
-}
-
-func (b *backend) DeleteBucketPolicy(ctx context.Context, bucket string) error {
-	return b.put(ctx, bucket, settingPolicy, nil)
-}
-
 func (b *backend) PutBucketCors(ctx context.Context, bucket string, cors []byte) error {
+	if err := checkDocument(ctx, "CORSConfiguration"); err != nil {
+		return err
+	}
 	return b.put(ctx, bucket, settingCORS, cors)
 }
 
@@ -115,6 +92,9 @@ func (b *backend) DeleteBucketWebsite(ctx context.Context, bucket string) error 
 }
 
 func (b *backend) PutBucketOwnershipControls(ctx context.Context, bucket string, ownership types.ObjectOwnership) error {
+	if err := checkDocument(ctx, "OwnershipControls"); err != nil {
+		return err
+	}
 	return b.put(ctx, bucket, settingOwnership, []byte(ownership))
 }
 
@@ -130,6 +110,9 @@ func (b *backend) DeleteBucketOwnershipControls(ctx context.Context, bucket stri
 func (b *backend) PutBucketTagging(ctx context.Context, bucket string, tags map[string]string) error {
 	if tags == nil {
 		return b.put(ctx, bucket, settingTags, nil)
+	}
+	if err := checkDocument(ctx, "Tagging"); err != nil {
+		return err
 	}
 	doc, err := json.Marshal(tags)
 	if err != nil {
@@ -163,9 +146,15 @@ func lockOf(bk *object.Bucket) auth.BucketLockConfig {
 func lockEnabled(bk *object.Bucket) bool { return lockOf(bk).Enabled }
 
 func (b *backend) PutObjectLockConfiguration(ctx context.Context, bucket string, config []byte) error {
+	if err := checkDocument(ctx, "ObjectLockConfiguration"); err != nil {
+		return err
+	}
 	var conf auth.BucketLockConfig
 	if err := json.Unmarshal(config, &conf); err != nil {
 		return s3err.GetAPIError(s3err.ErrMalformedXML)
+	}
+	if d := conf.DefaultRetention; d != nil && d.Days == nil && d.Years == nil {
+		return s3err.GetAPIError(s3err.ErrMalformedXML) // a retention without an end protects nothing
 	}
 	// With a time of its own versitygw would take the default for one of all
 	// objects, from that time on. Here each version has its own, from its own time on.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/versity/versitygw/auth"
 	"github.com/versity/versitygw/s3err"
 
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -38,7 +39,11 @@ func ownRef(bucket, key, version string) object.Ref {
 }
 
 func (b *backend) GetObjectTagging(ctx context.Context, bucket, key, version string) (map[string]string, error) {
-	info, err := b.stat(ctx, "GetObjectTagging", ownRef(bucket, key, version))
+	ref := ownRef(bucket, key, version)
+	if err := b.authorizePublic(ctx, ref, auth.GetObjectVersionTaggingAction, auth.PermissionRead); err != nil {
+		return nil, err
+	}
+	info, err := b.stat(ctx, "GetObjectTagging", ref)
 	if err != nil {
 		return nil, err
 	}
@@ -47,11 +52,20 @@ func (b *backend) GetObjectTagging(ctx context.Context, bucket, key, version str
 }
 
 func (b *backend) PutObjectTagging(ctx context.Context, bucket, key, version string, tags map[string]string) error {
+	ref, action := ownRef(bucket, key, version), auth.PutObjectVersionTaggingAction
+	if tags == nil {
+		action = auth.DeleteObjectVersionTaggingAction
+	} else if err := checkDocument(ctx, "Tagging"); err != nil {
+		return err
+	}
+	if err := b.authorizePublic(ctx, ref, action, auth.PermissionWrite); err != nil {
+		return err
+	}
 	doc, err := encodeTags(tags)
 	if err != nil {
 		return err
 	}
-	return b.setAttributes(ctx, "PutObjectTagging", ownRef(bucket, key, version), func(a map[string]string) error {
+	return b.setAttributes(ctx, "PutObjectTagging", ref, func(a map[string]string) error {
 		if tags == nil {
 			delete(a, attrTags)
 		} else {
@@ -92,6 +106,9 @@ func (b *backend) lockable(ctx context.Context, op string, ref object.Ref) (obje
 }
 
 func (b *backend) PutObjectLegalHold(ctx context.Context, bucket, key, version string, on bool) error {
+	if err := checkDocument(ctx, "LegalHold"); err != nil {
+		return err
+	}
 	ref := ownRef(bucket, key, version)
 	if _, err := b.lockable(ctx, "PutObjectLegalHold", ref); err != nil {
 		return err
@@ -118,11 +135,22 @@ func (b *backend) GetObjectLegalHold(ctx context.Context, bucket, key, version s
 }
 
 func (b *backend) PutObjectRetention(ctx context.Context, bucket, key, version string, retention []byte) error {
+	if err := checkDocument(ctx, "Retention"); err != nil {
+		return err
+	}
 	ref, doc := ownRef(bucket, key, version), string(bytes.Clone(retention))
 	if _, err := b.lockable(ctx, "PutObjectRetention", ref); err != nil {
 		return err
 	}
+	bk, err := b.bucketOf(ctx, ref.Bucket)
+	if err != nil {
+		return err
+	}
+	bypass := b.mayBypass(ctx, bk, ref.Key)
 	return b.setAttributes(ctx, "PutObjectRetention", ref, func(a map[string]string) error {
+		if err := replaceable(a[attrRetention], doc, bypass); err != nil {
+			return err
+		}
 		a[attrRetention] = doc
 		return nil
 	})

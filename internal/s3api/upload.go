@@ -34,6 +34,9 @@ func (b *backend) CreateMultipartUpload(ctx context.Context, in s3response.Creat
 	if err != nil {
 		return none, err
 	}
+	if err := objectACL(ctx, bk); err != nil {
+		return none, err
+	}
 	described := headers{
 		Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition, Language: in.ContentLanguage,
 		Cache: in.CacheControl, Expires: in.Expires, Redirect: in.WebsiteRedirectLocation, Metadata: in.Metadata,
@@ -45,7 +48,7 @@ func (b *backend) CreateMultipartUpload(ctx context.Context, in s3response.Creat
 	if err := addTags(attrs, in.Tagging); err != nil {
 		return none, err
 	}
-	if err := lock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus); err != nil {
+	if err := askedLock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus); err != nil {
 		return none, err
 	}
 	if in.ChecksumAlgorithm != "" {

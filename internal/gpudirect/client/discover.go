@@ -14,6 +14,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/internal/store/s3"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
@@ -38,29 +39,54 @@ type discovery struct {
 	Fix     string `json:"fix"`
 }
 
-// discover asks an endpoint for its door.
-func discover(ctx context.Context, h *http.Client, endpoint string) (discovery, error) {
+// discover asks the endpoint for its door, with a signed request: a server tells its own accounts alone.
+func (c *Client) discover(ctx context.Context) (discovery, error) {
 	const op = "look for door"
+	endpoint := c.opt.Endpoint
 	ctx, cancel := context.WithTimeout(ctx, discoveryTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint, "/")+discoveryPath, nil)
-	if err != nil {
-		return discovery{}, errs.Wrap(op, endpoint, err)
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint, "/")+discoveryPath, nil)
+		if err != nil {
+			return discovery{}, errs.Wrap(op, endpoint, err)
+		}
+		if err := c.network.s3.Sign(ctx, req); err != nil {
+			return discovery{}, errs.Wrap(op, endpoint, err)
+		}
+		resp, err := c.http.Do(req)
+		if err != nil {
+			return discovery{}, &errs.Error{Kind: errs.IO, Op: op, Name: endpoint, Err: err, Fix: "see whether the server runs and the endpoint is right"}
+		}
+		if resp.StatusCode != http.StatusOK {
+			fault, again := c.network.s3.Refused(resp)
+			if again { // once: the clock is learned then
+				continue
+			}
+			return discovery{}, undiscovered(endpoint, resp.Status, fault)
+		}
+		body, err := io.ReadAll(io.LimitReader(resp.Body, maxDiscovery))
+		_ = resp.Body.Close() // it was read
+		if err != nil {
+			return discovery{}, &errs.Error{Kind: errs.IO, Op: op, Name: endpoint, Err: err}
+		}
+		return parseDiscovery(body, endpoint)
 	}
-	resp, err := h.Do(req)
-	if err != nil {
-		return discovery{}, &errs.Error{Kind: errs.IO, Op: op, Name: endpoint, Err: err, Fix: "see whether the server runs and the endpoint is right"}
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDiscovery))
-	if err != nil {
-		return discovery{}, &errs.Error{Kind: errs.IO, Op: op, Name: endpoint, Err: err}
-	}
-	if resp.StatusCode != http.StatusOK {
-		return discovery{}, errs.New(errs.Unsupported, op, endpoint, fmt.Sprintf("it answers %s: the server is not NebulaIO, or one without a door", resp.Status)).
+}
+
+// undiscovered says why an endpoint told nothing of a door.
+func undiscovered(endpoint, status string, f *s3.Fault) error {
+	const op = "look for door"
+	fix := ""
+	switch f.Code {
+	case "InvalidAccessKeyId", "SignatureDoesNotMatch":
+		fix = "check the access key and the secret key"
+	case "RequestTimeTooSkewed":
+		fix = "set this machine's clock"
+	default:
+		return errs.New(errs.Unsupported, op, endpoint, fmt.Sprintf("it answers %s: the server is not NebulaIO, or one without a door", status)).
 			WithFix("none needed: HTTP is used")
 	}
-	return parseDiscovery(body, endpoint)
+	return errs.New(errs.Permission, op, endpoint, "it does not accept this client's signature: "+f.Error()).WithFix(fix)
 }
 
 func parseDiscovery(body []byte, endpoint string) (discovery, error) {
@@ -149,7 +175,7 @@ func (c *Client) look(ctx context.Context) *way {
 		return refuse(errs.New(errs.Unsupported, "log in at door", "", "the door knows no session tokens").WithFix("give an access key and a secret key of the server"))
 	}
 	if c.opt.Door == doorAuto || c.opt.Door == doorRequire {
-		d, err := discover(ctx, c.http, c.opt.Endpoint)
+		d, err := c.discover(ctx)
 		if err != nil {
 			return refuse(err)
 		}

@@ -39,6 +39,8 @@ func (judge) Authorize(_ context.Context, a object.Access) error {
 	return nil
 }
 
+func (judge) JudgeWrite() object.Judge { return nil }
+
 func (judge) Describe(_ context.Context, _ string, d object.Description) (map[string]string, error) {
 	out := map[string]string{"content-type": d.ContentType}
 	for k, v := range d.Metadata {

@@ -229,6 +229,48 @@ func TestHandlesAreKeptAlive(t *testing.T) {
 	}
 }
 
+// TestDiscoveryIsSigned: the request for the door is signed with the client's keys, by the server's clock, and a refusal says what is wrong.
+func TestDiscoveryIsSigned(t *testing.T) {
+	r := newRig(t, false)
+	ahead := time.Now().Add(5 * time.Hour)
+	var asked atomic.Int64
+	var refusal atomic.Pointer[string]
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		refuse := func(code string) {
+			w.Header().Set("Date", ahead.UTC().Format(http.TimeFormat))
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprintf(w, "<Error><Code>%s</Code><Message>no</Message></Error>", code)
+		}
+		at, _ := time.Parse("20060102T150405Z", q.Header.Get("X-Amz-Date"))
+		switch {
+		case q.URL.Path != discoveryPath:
+			http.NotFound(w, q)
+		case refusal.Load() != nil:
+			refuse(*refusal.Load())
+		case !strings.Contains(q.Header.Get("Authorization"), "/us-east-1/s3/aws4_request"):
+			refuse("AccessDenied")
+		case ahead.Sub(at).Abs() > time.Hour:
+			asked.Add(1)
+			refuse("RequestTimeTooSkewed")
+		default:
+			asked.Add(1)
+			fmt.Fprintf(w, `{"version":1,"enabled":true,"socket":%q,"store":%q}`, r.socket, testStore)
+		}
+	}))
+	defer s.Close()
+	c := r.client(func(o *Options) { o.Endpoint, o.Door, o.Region = s.URL, "auto", "eu-west-1" })
+	if st := c.Status(t.Context()); st.Door != r.socket || asked.Load() != 2 {
+		t.Errorf("%+v after %d requests", st, asked.Load())
+	}
+	for code, fix := range map[string]string{"SignatureDoesNotMatch": "secret key", "InvalidAccessKeyId": "access key", "RequestTimeTooSkewed": "clock"} {
+		refusal.Store(&code)
+		c := r.client(func(o *Options) { o.Endpoint, o.Door = s.URL, "auto" })
+		if st := c.Status(t.Context()); st.Refusal == nil || !strings.Contains(st.Refusal.Reason, code) || !strings.Contains(st.Refusal.Fix, fix) {
+			t.Errorf("%s: %+v", code, st.Refusal)
+		}
+	}
+}
+
 func TestDoorThatIsNotThere(t *testing.T) {
 	r := newRig(t, false)
 	var said atomic.Pointer[string]

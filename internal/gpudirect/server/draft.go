@@ -47,7 +47,8 @@ func (c *conn) create(ctx context.Context, m *wire.Create) (wire.Message, []*os.
 		return e, nil
 	}
 	d, err := c.s.opts.Store.NewDraft(ctx, object.Draft{Bucket: m.Bucket, Key: m.Key, Size: m.Size, Attributes: attributes,
-		Condition: object.Condition{IfMatch: unquote(m.IfMatch), IfNoneMatch: unquote(m.IfNoneMatch)}})
+		Condition: object.Condition{IfMatch: unquote(m.IfMatch), IfNoneMatch: unquote(m.IfNoneMatch)},
+		Judge:     c.s.opts.Authorizer.JudgeWrite()})
 	if err != nil {
 		c.unreserve(m.Size)
 		return failure(err), nil

@@ -315,6 +315,8 @@ func (rules) Authorize(_ context.Context, a object.Access) error {
 	return nil
 }
 
+func (rules) JudgeWrite() object.Judge { return nil }
+
 func (rules) Describe(_ context.Context, _ string, d object.Description) (map[string]string, error) {
 	if strings.ContainsAny(d.ContentType, "\r\n") {
 		return nil, errs.New(errs.Invalid, "describe", d.ContentType, "is no content type")

@@ -278,11 +278,15 @@ func TestTheProtocolIsDocumentedByteByByte(t *testing.T) {
 var preface = fmt.Sprintf(`# The protocol of the GPUDirect door, version %d
 
 A client on the server's own host asks for objects over a Unix socket and gets open files; it moves the bytes between
-them and GPU memory itself. The S3 endpoint tells where the socket is: `+"`GET /.nebulaio/gpudirect`"+`, without a signature, answers
+them and GPU memory itself. The S3 endpoint tells where the socket is: `+"`GET /.nebulaio/gpudirect`"+`, signed
+(AWS Signature Version 4, service `+"`s3`, region `us-east-1`"+` or the server's own) with the keys of an account, answers
 
 `+"```json"+`
 {"version":1,"enabled":true,"socket":"/var/lib/nebulaio/gpudirect.sock","store":"1b4e28ba-2fa1-41d2-883f-0016d3cca427","reason":"","fix":""}
 `+"```"+`
+
+Without a signature, the answer has `+"`enabled` false, neither `socket` nor `store`"+`, and the reason. A signature that is not right is
+answered 403 with an error of S3.
 
 The socket is of type SOCK_SEQPACKET: one packet is one message, of at most %d bytes, and descriptors travel with the
 packet that tells of them (SCM_RIGHTS), at most %d. Everything is little-endian. A packet begins with 8 bytes:

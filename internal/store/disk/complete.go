@@ -100,7 +100,7 @@ func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c ob
 		cont.abort()
 		return object.Info{}, err
 	}
-	return s.publishHeld(ctx, op, bk, c.Key, c.Condition, cont, v, func(t *tx) error {
+	return s.publishHeld(ctx, op, bk, c.Key, c.Condition, cont, v, c.Judge, func(t *tx) error {
 		return s.dropUpload(t, c.Key, ch.raw, ch.u, v.file)
 	})
 }

@@ -76,7 +76,7 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 		return object.Info{}, err
 	}
 	cont.parts = open.Info().Parts
-	return s.publish(ctx, op, bk, c.Key, c.Condition, cont, cont.version(from.etag, attrs), nil)
+	return s.publish(ctx, op, bk, c.Key, c.Condition, cont, cont.version(from.etag, attrs), c.Judge, nil)
 }
 
 // duplicate makes content of its own with the bytes of another, durable where it is a file.
@@ -131,6 +131,10 @@ func (s *Store) rewrite(op string, bk *bucket, c object.Copy, seq uint64, attrs 
 		return info, false, err
 	}
 	t := s.change(bk)
+	if err := s.judge(t, op, c.Key, c.Judge, head, true, &v); err != nil {
+		t.cancel()
+		return info, false, err
+	}
 	t.takeCurrent(c.Key, head)
 	t.putCurrent(c.Key, &v)
 	err = t.move(head.seq, &v, c.Key)

@@ -101,10 +101,13 @@ func (s *Store) remove(t *tx, op string, d object.Deletion) (object.Deleted, err
 		id = object.NullVersion
 	}
 	if id == "" {
-		return s.mark(t, d.Key, head)
+		return s.mark(t, op, d, head)
 	}
 	v, err := s.named(t.bk, d.Key, id, head)
 	if v == nil || err != nil {
+		return object.Deleted{}, err
+	}
+	if err := s.judge(t, op, d.Key, d.Judge, v, head != nil && head.seq == v.seq, nil); err != nil {
 		return object.Deleted{}, err
 	}
 	if err := s.removeVersion(t, d.Key, head, v); err != nil {
@@ -118,12 +121,12 @@ func (s *Store) remove(t *tx, op string, d object.Deletion) (object.Deleted, err
 }
 
 // mark adds a delete marker.
-func (s *Store) mark(t *tx, key string, head *version) (object.Deleted, error) {
+func (s *Store) mark(t *tx, op string, d object.Deletion, head *version) (object.Deleted, error) {
 	m := &version{flags: flagMarker}
-	if err := s.supersede(t, key, head, m); err != nil {
+	if err := s.supersede(t, op, d.Key, head, m, d.Judge); err != nil {
 		return object.Deleted{}, err
 	}
-	t.putOld(key, m)
+	t.putOld(d.Key, m)
 	return object.Deleted{Version: s.names.version(m), Marker: true, Existed: head != nil && !head.marker()}, nil
 }
 

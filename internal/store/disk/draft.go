@@ -16,12 +16,13 @@ import (
 
 // draft is an object that a client writes.
 type draft struct {
-	s    *Store
-	bk   *bucket
-	key  string
-	as   map[string]string
-	cond object.Condition
-	size int64
+	s     *Store
+	bk    *bucket
+	key   string
+	as    map[string]string
+	cond  object.Condition
+	judge object.Judge
+	size  int64
 
 	mu    sync.Mutex
 	file  *datafile.Draft
@@ -65,7 +66,7 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 		_ = file.Abort() // the refusal itself is told
 		return nil, err
 	}
-	return &draft{s: s, bk: bk, key: d.Key, as: merged(d.Attributes, nil), cond: copyCondition(d.Condition), size: d.Size, file: file}, nil
+	return &draft{s: s, bk: bk, key: d.Key, as: merged(d.Attributes, nil), cond: copyCondition(d.Condition), judge: d.Judge, size: d.Size, file: file}, nil
 }
 
 // copyCondition is a condition of its own: it is judged later.
@@ -130,7 +131,7 @@ func (d *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error
 	} else {
 		_ = d.file.Writer().Abort() // content of no bytes needs no file
 	}
-	return d.s.publish(ctx, op, d.bk, d.key, d.cond, w, w.version(crcETag(c.CRC64, c.Size, 1), d.as), nil)
+	return d.s.publish(ctx, op, d.bk, d.key, d.cond, w, w.version(crcETag(c.CRC64, c.Size, 1), d.as), d.judge, nil)
 }
 
 // believable refuses what cannot be, without a look at the file.

@@ -168,25 +168,25 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		c.abort()
 		return object.Info{}, err
 	}
-	return s.publish(ctx, op, bk, p.Key, p.Condition, c, c.version(etagOf(kind, c.Written), attrs), nil)
+	return s.publish(ctx, op, bk, p.Key, p.Condition, c, c.version(etagOf(kind, c.Written), attrs), p.Judge, nil)
 }
 
 // publish makes content the newest version of a key: the commit point of all
 // that makes objects. more, where given, adds to the change. Content that was
 // not committed is removed.
-func (s *Store) publish(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *version, more func(*tx) error) (object.Info, error) {
+func (s *Store) publish(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *version, judge object.Judge, more func(*tx) error) (object.Info, error) {
 	release, err := bk.hold(op)
 	if err != nil {
 		c.abort()
 		return object.Info{}, err
 	}
 	defer release()
-	return s.publishHeld(ctx, op, bk, key, cond, c, v, more)
+	return s.publishHeld(ctx, op, bk, key, cond, c, v, judge, more)
 }
 
 // publishHeld is publish by who holds the bucket.
-func (s *Store) publishHeld(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *version, more func(*tx) error) (object.Info, error) {
-	info, err := s.tryPublish(ctx, op, bk, key, cond, c, v, more)
+func (s *Store) publishHeld(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *version, judge object.Judge, more func(*tx) error) (object.Info, error) {
+	info, err := s.tryPublish(ctx, op, bk, key, cond, c, v, judge, more)
 	if err != nil {
 		if !isUnsure(err) {
 			c.abort()
@@ -196,7 +196,7 @@ func (s *Store) publishHeld(ctx context.Context, op string, bk *bucket, key stri
 	return info, nil
 }
 
-func (s *Store) tryPublish(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *version, more func(*tx) error) (object.Info, error) {
+func (s *Store) tryPublish(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *version, judge object.Judge, more func(*tx) error) (object.Info, error) {
 	if err := ctx.Err(); err != nil {
 		return object.Info{}, errs.Wrap(op, key, err)
 	}
@@ -214,7 +214,7 @@ func (s *Store) tryPublish(ctx context.Context, op string, bk *bucket, key strin
 	if c.file != nil {
 		t.then = c.file.Settle
 	}
-	if err := s.supersede(t, key, head, v); err != nil {
+	if err := s.supersede(t, op, key, head, v, judge); err != nil {
 		t.cancel()
 		return object.Info{}, err
 	}
@@ -237,7 +237,8 @@ func (s *Store) tryPublish(ctx context.Context, op string, bk *bucket, key strin
 
 // supersede makes room for v as the newest of its key, as the bucket's
 // versioning says, and gives it its sequence, its name and its time. head is the current version.
-func (s *Store) supersede(t *tx, key string, head, v *version) error {
+// judge, where given, is asked before anything is changed.
+func (s *Store) supersede(t *tx, op, key string, head, v *version, judge object.Judge) error {
 	var err error
 	if v.seq, err = s.seqs.take(s); err != nil {
 		return err
@@ -257,6 +258,13 @@ func (s *Store) supersede(t *tx, key string, head, v *version) error {
 			return err
 		}
 	}
+	gone := old
+	if head != nil && !head.marker() && v.null() && head.null() {
+		gone = head
+	}
+	if err := s.judge(t, op, key, judge, gone, gone == head, v); err != nil {
+		return err
+	}
 	switch {
 	case head == nil || head.marker():
 	case v.null() && head.null():
@@ -270,4 +278,23 @@ func (s *Store) supersede(t *tx, key string, head, v *version) error {
 		t.dropContent(old)
 	}
 	return nil
+}
+
+// judge asks judge about a change that removes the version gone, nil where it removes none, and adds v, nil
+// where it adds none. The caller holds the key's lock and the bucket.
+func (s *Store) judge(t *tx, op, key string, judge object.Judge, gone *version, latest bool, v *version) error {
+	if judge == nil {
+		return nil
+	}
+	c := object.Change{Bucket: t.bk.settings.Load()}
+	if gone != nil && !gone.marker() {
+		info := s.info(t.bk, key, gone, latest)
+		c.Removed = &info
+	}
+	more, err := judge(c)
+	if err != nil || v == nil || v.marker() || len(more) == 0 {
+		return err
+	}
+	v.attrs = merged(v.attrs, more)
+	return checkAttributes(op, key, v.attrs)
 }

@@ -59,6 +59,9 @@ func (s *Store) remove(op string, d object.Deletion) (object.Deleted, error) {
 		if v == nil {
 			return object.Deleted{}, nil
 		}
+		if _, err := b.ask(d.Judge, v); err != nil {
+			return object.Deleted{}, err
+		}
 		b.drop(d.Key, v)
 		gone := object.Deleted{Version: id, Marker: v.info.Marker, Existed: true}
 		if off {
@@ -67,6 +70,9 @@ func (s *Store) remove(op string, d object.Deletion) (object.Deleted, error) {
 		return gone, nil
 	}
 	old := b.current(d.Key)
-	m := s.add(b, &version{info: object.Info{Bucket: d.Bucket, Key: d.Key, Marker: true}})
+	m, err := s.judged(op, b, d.Judge, &version{info: object.Info{Bucket: d.Bucket, Key: d.Key, Marker: true}})
+	if err != nil {
+		return object.Deleted{}, err
+	}
 	return object.Deleted{Version: m.Version, Marker: true, Existed: old != nil && !old.info.Marker}, nil
 }

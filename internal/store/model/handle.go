@@ -265,9 +265,9 @@ func (w *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error
 	if err := holds(op, d.Key, d.Condition, b.current(d.Key)); err != nil {
 		return object.Info{}, err
 	}
-	return s.add(b, &version{data: data, sums: append([]uint64{}, c.Sums...), info: object.Info{
+	return s.judged(op, b, d.Judge, &version{data: data, sums: append([]uint64{}, c.Sums...), info: object.Info{
 		Bucket: d.Bucket, Key: d.Key, Size: c.Size, ETag: crcETag(c.CRC64, c.Size, 1), CRC64: c.CRC64, Attributes: merge(d.Attributes, nil),
-	}}), nil
+	}})
 }
 
 func (w *draft) believable(op string, c object.Sealed) error {

@@ -116,6 +116,38 @@ func (s *Store) add(b *bucket, v *version) object.Info {
 	return b.describe(v)
 }
 
+// judged asks judge about a new version, and adds it where judge allows that; the mutex is held.
+func (s *Store) judged(op string, b *bucket, judge object.Judge, v *version) (object.Info, error) {
+	var gone *version
+	if b.settings.Versioning != object.VersioningEnabled {
+		gone = b.named(v.info.Key, object.NullVersion)
+	}
+	more, err := b.ask(judge, gone)
+	if err != nil {
+		return object.Info{}, err
+	}
+	if !v.info.Marker && len(more) > 0 {
+		v.info.Attributes = merge(v.info.Attributes, more)
+		if err := checkAttributes(op, v.info.Key, v.info.Attributes); err != nil {
+			return object.Info{}, err
+		}
+	}
+	return s.add(b, v), nil
+}
+
+// ask asks judge about a change that removes the version gone, nil where it removes none.
+func (b *bucket) ask(judge object.Judge, gone *version) (map[string]string, error) {
+	if judge == nil {
+		return nil, nil
+	}
+	c := object.Change{Bucket: b.settings}
+	if gone != nil && !gone.info.Marker {
+		info := b.describe(gone)
+		c.Removed = &info
+	}
+	return judge(c)
+}
+
 // versionID names a version so that seqOf finds its place again, even after it is gone.
 func versionID(seq uint64) string { return fmt.Sprintf("v%016x", seq) }
 
@@ -166,9 +198,9 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	if err := holds(op, p.Key, p.Condition, b.current(p.Key)); err != nil {
 		return object.Info{}, err
 	}
-	return s.add(b, &version{data: data, info: object.Info{
+	return s.judged(op, b, p.Judge, &version{data: data, info: object.Info{
 		Bucket: p.Bucket, Key: p.Key, Size: w.Size, ETag: etagOf(kind, w), CRC64: w.CRC64, Attributes: as,
-	}}), nil
+	}})
 }
 
 // finished calls a Finish hook and returns all attributes.
@@ -286,7 +318,7 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	if c.Attributes != nil {
 		v.info.Attributes = maps.Clone(c.Attributes)
 	}
-	return s.add(b, v), nil
+	return s.judged(op, b, c.Judge, v)
 }
 
 // SetAttributes is object.Objects'. A delete marker has none: ErrIsMarker.

@@ -230,9 +230,12 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 	if err := holds(op, c.Key, c.Condition, b.current(c.Key)); err != nil {
 		return object.Info{}, err
 	}
-	delete(b.uploads, c.Upload)
 	v.info.Bucket, v.info.Key = c.Bucket, c.Key
-	return s.add(b, v), nil
+	info, err := s.judged(op, b, c.Judge, v)
+	if err == nil {
+		delete(b.uploads, c.Upload)
+	}
+	return info, err
 }
 
 // choose returns the parts that c names, or says which of them cannot be had.

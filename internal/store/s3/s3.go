@@ -119,6 +119,25 @@ func New(o Options) (*Client, error) {
 	}, nil
 }
 
+// Sign signs a request without a body that some other client sends to the endpoint. It is signed for
+// DefaultRegion, which every server of ours accepts for requests that come before a client knows the region.
+// Without credentials it does nothing.
+func (c *Client) Sign(ctx context.Context, r *http.Request) error {
+	if c.creds.AccessKeyID == "" {
+		return nil
+	}
+	r.Header.Set("X-Amz-Content-Sha256", emptyHash)
+	at := time.Now().Add(time.Duration(c.skew.Load()))
+	return errs.Wrap("sign request for", r.URL.Path, c.signer.SignHTTP(ctx, c.creds, r, emptyHash, "s3", DefaultRegion, at))
+}
+
+// Refused reads the refusal of a request that Sign has signed, and closes its body. again says that this clock
+// differs from the server's: a request that is signed anew goes by the server's clock.
+func (c *Client) Refused(r *http.Response) (f *Fault, again bool) {
+	f = faultOf(r)
+	return f, f.Code == "RequestTimeTooSkewed" && !f.date.IsZero() && c.skew.CompareAndSwap(0, int64(time.Until(f.date)))
+}
+
 // Close closes connections that carry nothing. Objects and uploads are ended before.
 func (c *Client) Close() error {
 	c.http.CloseIdleConnections()

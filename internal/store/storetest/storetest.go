@@ -46,7 +46,7 @@ func Run(t *testing.T, target Target) {
 		{"buckets", bucketTests}, {"records", recordTests}, {"objects", objectTests}, {"bodies", bodyTests},
 		{"conditions", conditionTests}, {"versions", versionTests}, {"deletes", deleteTests}, {"copies", copyTests},
 		{"lists", listTests}, {"uploads", uploadTests}, {"completions", completeTests}, {"races", raceTests},
-		{"handles", handleTests}, {"drafts", draftTests},
+		{"judges", judgeTests}, {"handles", handleTests}, {"drafts", draftTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {

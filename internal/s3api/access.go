@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/auth"
+	"github.com/versity/versitygw/s3api/middlewares"
+	"github.com/versity/versitygw/s3api/utils"
+	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// maxAhead is how far ahead of this clock a signature may be dated, as S3 has it.
+const maxAhead = 15 * time.Minute
+
+// anonymous says whether a request has no account, and was let in because everybody may do what it asks for.
+func anonymous(ctx context.Context) bool {
+	is, _ := ctx.Value(string(utils.ContextKeyPublicBucket)).(bool)
+	return is
+}
+
+// allowed asks whether a request may do something to the object that ref names, whatever versitygw has asked already.
+func (b *backend) allowed(ctx context.Context, ref object.Ref, permission auth.Permission, actions ...auth.Action) error {
+	request, ok := ctx.Value(requestKey).(fiber.Ctx)
+	if !ok {
+		return s3err.GetAPIError(s3err.ErrAccessDenied) // no request came through the guard
+	}
+	defer named(request.RequestCtx(), ref.Version)()
+	if anonymous(ctx) {
+		for _, action := range actions {
+			if err := auth.VerifyPublicAccess(request, b, action, permission, ref.Bucket, hide(ref.Key)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	bk, err := b.bucketOf(ctx, ref.Bucket)
+	if err != nil {
+		return err
+	}
+	acl, err := b.aclOf(bk)
+	if err != nil {
+		return b.s3Error("Authorize", ref, err)
+	}
+	root, _ := ctx.Value(string(utils.ContextKeyIsRoot)).(bool)
+	return auth.VerifyAccess(request, b, auth.AccessOptions{
+		Acl: acl, AclPermission: permission, IsRoot: root, Acc: accountOf(ctx, string(utils.ContextKeyAccount)),
+		Bucket: ref.Bucket, Object: hide(ref.Key), Actions: actions, Iam: accounts{b.accounts}, DisableACL: onlyOwners(actions),
+	})
+}
+
+// named lets the conditions of a policy see the version that is asked for, which need not be the one that the
+// request's arguments name. What it returns takes that back.
+func named(rctx *fasthttp.RequestCtx, version string) (restore func()) {
+	const arg = "versionId"
+	args := rctx.QueryArgs()
+	was := string(args.Peek(arg))
+	if was == version {
+		return func() {}
+	}
+	had := args.Has(arg)
+	args.Del(arg)
+	if version != "" {
+		args.Set(arg, version)
+	}
+	return func() {
+		args.Del(arg)
+		if had {
+			args.Set(arg, was)
+		}
+	}
+}
+
+// authorizePublic asks whether everybody may do something to the version that a
+// request names: versitygw has asked for the current one, whatever was named.
+func (b *backend) authorizePublic(ctx context.Context, ref object.Ref, action auth.Action, permission auth.Permission) error {
+	if !anonymous(ctx) || ref.Version == "" {
+		return nil
+	}
+	return b.allowed(ctx, ref, permission, action)
+}
+
+// authorizeRead asks for the version that a request reads, where versitygw has asked for another: for everybody it
+// has asked for the current one, and where the arguments have an empty version for none at all.
+func (b *backend) authorizeRead(ctx context.Context, ref object.Ref) error {
+	if r, ok := ctx.(*fasthttp.RequestCtx); ok && ref.Version == "" && r.QueryArgs().Has("versionId") {
+		return b.allowed(ctx, ref, auth.PermissionRead, auth.GetObjectAction)
+	}
+	return b.authorizePublic(ctx, ref, auth.GetObjectVersionAction, auth.PermissionRead)
+}
+
+// ofVersion returns the action on the current version of an object, or on a version that is named.
+func ofVersion(ref object.Ref, current, version auth.Action) auth.Action {
+	if ref.Version == "" {
+		return current
+	}
+	return version
+}
+
+// shown returns those of an object's attributes that the request may be shown beside the content, which S3 has
+// actions of their own for: tags, retention and legal hold.
+func (b *backend) shown(ctx context.Context, ref object.Ref, attrs map[string]string) map[string]string {
+	all := []struct {
+		name   string
+		action auth.Action
+	}{
+		{attrTags, ofVersion(ref, auth.GetObjectTaggingAction, auth.GetObjectVersionTaggingAction)},
+		{attrRetention, auth.GetObjectRetentionAction}, {attrHold, auth.GetObjectLegalHoldAction},
+	}
+	var out map[string]string
+	for _, a := range all {
+		v, ok := attrs[a.name]
+		if !ok || b.allowed(ctx, ref, auth.PermissionRead, a.action) != nil {
+			continue
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[a.name] = v
+	}
+	return out
+}
+
+// copySource reads the header that names the source of a copy: BUCKET/KEY or BUCKET/KEY?versionId=VERSION, of which
+// key and bucket are escaped. It is read here alone, so that what is authorised is what is read.
+func copySource(header string) (object.Ref, error) {
+	text, query, asked := strings.Cut(header, "?")
+	name, err := url.QueryUnescape(strings.TrimPrefix(text, "/"))
+	version, unescaped := "", error(nil)
+	if !asked {
+		// Some clients escape the whole header.
+		name, version, asked = strings.Cut(name, "?versionId=")
+	} else {
+		value, ok := strings.CutPrefix(query, "versionId=")
+		if !ok || strings.ContainsAny(value, "&?=;") {
+			return object.Ref{}, refusal(http.StatusBadRequest, "InvalidArgument", "Unsupported copy source parameter.")
+		}
+		version, unescaped = url.QueryUnescape(value)
+	}
+	if err != nil || unescaped != nil {
+		return object.Ref{}, s3err.GetInvalidArgumentErr(s3err.InvalidArgCopySourceEncoding, header)
+	}
+	bucket, key, _ := strings.Cut(name, "/")
+	switch {
+	case bucket == "" || key == "":
+		return object.Ref{}, s3err.GetInvalidArgumentErr(s3err.InvalidArgCopySourceBucket, header)
+	case asked && version == "":
+		return object.Ref{}, s3err.GetInvalidArgumentErr(s3err.InvalidArgVersionId, "")
+	}
+	return object.Ref{Bucket: bucket, Key: key, Version: version}, nil
+}
+
+// form returns the fields of a form that a browser posts, nil for every other request.
+func form(ctx context.Context) map[string]string {
+	posted, _ := ctx.Value(string(utils.ContextKeyObjectPostResult)).(middlewares.PostObjectResult)
+	return posted.Fields
+}
+
+// authorizeForm asks whether a form may be posted. versitygw has asked for the bucket, which no statement about
+// its keys matches.
+func (b *backend) authorizeForm(ctx context.Context, ref object.Ref, bk *object.Bucket, fields map[string]string) error {
+	actions := []auth.Action{auth.PutObjectAction}
+	if fields["tagging"] != "" {
+		actions = append(actions, auth.PutObjectTaggingAction)
+	}
+	if err := b.allowed(ctx, ref, auth.PermissionWrite, actions...); err != nil {
+		return err
+	}
+	if early(fields["x-amz-date"]) {
+		return notYet()
+	}
+	granted := false
+	for _, name := range grantHeaders {
+		granted = granted || fields[strings.ToLower(name)] != ""
+	}
+	for name, value := range fields {
+		if value != "" && (isRefused(name) || strings.HasPrefix(name, "x-amz-object-lock-")) {
+			return refusal(http.StatusNotImplemented, "NotImplemented", "A field of the form implies functionality that is not implemented: "+strings.Clone(name)+".")
+		}
+	}
+	return refusedACL(bk, fields["acl"], granted)
+}
+
+// early says whether the date of a signature lies so far ahead that it is refused.
+func early(date string) bool {
+	t, err := time.Parse("20060102T150405Z", date)
+	return err == nil && time.Until(t) > maxAhead // another form is refused by versitygw
+}
+
+// notYet refuses a request that is dated ahead.
+func notYet() s3err.S3Error {
+	return refusal(http.StatusForbidden, "AccessDenied", "Request is not valid yet")
+}

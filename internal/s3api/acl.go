@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/auth"
+	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// everybody is the group of all users, as versitygw names it, and allUsers as S3 does.
+const (
+	everybody = "all-users"
+	allUsers  = "http://acs.amazonaws.com/groups/global/AllUsers"
+)
+
+// enforced says whether ACLs have no effect in a bucket.
+func enforced(bk *object.Bucket) bool {
+	return types.ObjectOwnership(bk.Settings[settingOwnership]) == types.ObjectOwnershipBucketOwnerEnforced
+}
+
+// aclInForce returns the ACL by which a bucket is judged. Where the bucket's owner owns all objects, ACLs have no
+// effect but the owner's.
+func aclInForce(bk *object.Bucket) (auth.ACL, []byte, error) {
+	text := bk.Settings[settingACL]
+	acl, err := auth.ParseACL(text)
+	if err != nil || !enforced(bk) || acl.Owner == "" {
+		return acl, text, err
+	}
+	acl.Grantees = ownersGrants(acl.Owner)
+	text, err = json.Marshal(acl)
+	return acl, text, err
+}
+
+// ownersGrants are the grants of an ACL that grants something to the owner alone.
+func ownersGrants(owner string) []auth.Grantee {
+	return []auth.Grantee{{Permission: auth.PermissionFullControl, Access: owner, Type: types.TypeCanonicalUser}}
+}
+
+// aclOf returns the ACL in force in a bucket.
+func (b *backend) aclOf(bk *object.Bucket) (auth.ACL, error) {
+	r := b.rulesOf(bk)
+	return r.acl, r.fault
+}
+
+// GetBucketAcl returns the ACL in force. The front end asks for it once the signature of a request has been checked and
+// before its body is parsed, so this is also the place to refuse a body.
+func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([]byte, error) {
+	if err := checkLists(ctx); err != nil {
+		return nil, err
+	}
+	bk, err := b.bucketOf(ctx, *in.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	r := b.rulesOf(bk)
+	if r.fault != nil {
+		return nil, b.s3Error("GetBucketAcl", object.Ref{Bucket: bk.Name}, r.fault)
+	}
+	if owners, _ := ctx.Value(ownersKey).(bool); owners {
+		return r.ownerText, nil
+	}
+	return r.aclText, nil
+}
+
+// ownersKey is where GetBucketAcl finds that a request is for what no ACL can grant.
+const ownersKey = "nebulaio-owners"
+
+// grantable says whether an ACL can grant what a request asks for, as S3 has it: to list a bucket, to read, write
+// and delete objects, and to read and write the ACL. versitygw takes the permission to write for one to change all
+// settings.
+func grantable(rctx *fasthttp.RequestCtx, at level) bool {
+	if at == onBucket && string(rctx.Method()) == fasthttp.MethodDelete {
+		return false
+	}
+	for k := range rctx.QueryArgs().All() {
+		if _, settings := ownersArgs[at][string(k)]; settings && !(string(k) == "versioning" && rctx.IsGet()) {
+			return false
+		}
+	}
+	return true
+}
+
+// ownersArgs are the sub-resources that no ACL grants anything of, but whether a bucket has versions.
+var ownersArgs = map[level]map[string]struct{}{
+	onBucket: setOf("accelerate", "analytics", "cors", "encryption", "intelligent-tiering", "inventory", "lifecycle",
+		"logging", "metrics", "notification", "object-lock", "ownershipControls", "policy", "policyStatus",
+		"publicAccessBlock", "replication", "requestPayment", "tagging", "versioning", "website"),
+	onObject: setOf("legal-hold", "restore", "retention", "tagging"),
+}
+
+// aclActions are the actions on objects that an ACL can grant.
+var aclActions = map[auth.Action]struct{}{
+	auth.GetObjectAction: {}, auth.GetObjectVersionAction: {}, auth.PutObjectAction: {},
+}
+
+// onlyOwners says whether no ACL can grant one of these actions.
+func onlyOwners(actions []auth.Action) bool {
+	for _, a := range actions {
+		if _, ok := aclActions[a]; !ok {
+			return true
+		}
+	}
+	return false
+}
+
+// PutBucketAcl keeps an ACL.
+func (b *backend) PutBucketAcl(ctx context.Context, bucket string, acl []byte) error {
+	if err := checkDocument(ctx, "AccessControlPolicy"); err != nil {
+		return err
+	}
+	acl, err := normalACL(acl)
+	if err != nil {
+		return err
+	}
+	return b.change(ctx, bucket, func(bk *object.Bucket) error {
+		if enforced(bk) {
+			return s3err.GetAPIError(s3err.ErrAclNotSupported)
+		}
+		bk.Settings[settingACL] = acl
+		return nil
+	})
+}
+
+// PutObjectAcl is refused: objects have no ACLs of their own.
+func (b *backend) PutObjectAcl(ctx context.Context, in *s3.PutObjectAclInput) error {
+	bk, err := b.bucketOf(ctx, *in.Bucket)
+	if err != nil {
+		return err
+	}
+	if enforced(bk) {
+		return s3err.GetAPIError(s3err.ErrAclNotSupported)
+	}
+	return s3err.GetAPIError(s3err.ErrNotImplemented)
+}
+
+// normalACL returns an ACL with the grantees' plain names, which versitygw keeps as a header had them.
+func normalACL(text []byte) ([]byte, error) {
+	acl, err := auth.ParseACL(text)
+	if err != nil {
+		return nil, err
+	}
+	for i := range acl.Grantees {
+		g := &acl.Grantees[i]
+		if g.Type != types.TypeCanonicalUser || g.Access == acl.Owner {
+			continue
+		}
+		named, err := granteeOf(g.Access)
+		if err != nil {
+			return nil, err
+		}
+		g.Access, g.Type = named.Access, named.Type
+	}
+	return json.Marshal(acl)
+}
+
+// granteeOf reads a grantee of a header: an access key, or what S3 asks for, id="ACCESS-KEY" or uri="GROUP".
+func granteeOf(text string) (auth.Grantee, error) {
+	name := strings.TrimSpace(text)
+	kind, value, ok := strings.Cut(name, "=")
+	if !ok {
+		return auth.Grantee{Access: strings.Trim(name, `"`), Type: types.TypeCanonicalUser}, nil
+	}
+	value = strings.Trim(strings.TrimSpace(value), `"`)
+	switch strings.ToLower(strings.TrimSpace(kind)) {
+	case "id":
+		return auth.Grantee{Access: value, Type: types.TypeCanonicalUser}, nil
+	case "uri":
+		if value == allUsers {
+			return auth.Grantee{Access: everybody, Type: types.TypeGroup}, nil
+		}
+		return auth.Grantee{}, refusal(http.StatusNotImplemented, "NotImplemented", "The only group that can be granted something here is "+allUsers+".")
+	case "emailaddress":
+		return auth.Grantee{}, refusal(http.StatusBadRequest, "UnresolvableGrantByEmailAddress", "Accounts have no e-mail addresses here. Grant to id=\"ACCESS-KEY\".")
+	}
+	return auth.Grantee{Access: name, Type: types.TypeCanonicalUser}, nil // an access key may have "=" in it
+}
+
+// invalidID refuses a grant to an account that does not exist.
+func invalidID() s3err.S3Error {
+	return refusal(http.StatusBadRequest, "InvalidArgument", "Invalid id: a grantee is no account here. Grant to id=\"ACCESS-KEY\".")
+}
+
+// grantHeaders are the headers that give an object an ACL beside x-amz-acl.
+var grantHeaders = []string{
+	"X-Amz-Grant-Full-Control", "X-Amz-Grant-Read", "X-Amz-Grant-Read-Acp", "X-Amz-Grant-Write", "X-Amz-Grant-Write-Acp",
+}
+
+// objectACL refuses a request that would give a new object an ACL, since objects have none of their own. What asks
+// for nothing more than the bucket's owner has anyhow is accepted.
+func objectACL(ctx context.Context, bk *object.Bucket) error {
+	rctx, ok := ctx.(*fasthttp.RequestCtx)
+	if !ok {
+		return nil
+	}
+	asked := argument(rctx, "X-Amz-Acl")
+	granted := false
+	for _, name := range grantHeaders {
+		granted = granted || argument(rctx, name) != ""
+	}
+	return refusedACL(bk, asked, granted)
+}
+
+// refusedACL says why an object cannot have an ACL, nil where it asks for nothing.
+func refusedACL(bk *object.Bucket, asked string, granted bool) error {
+	switch types.ObjectCannedACL(asked) {
+	case "", types.ObjectCannedACLPrivate, types.ObjectCannedACLBucketOwnerFullControl:
+		if !granted {
+			return nil
+		}
+	case types.ObjectCannedACLPublicRead, types.ObjectCannedACLPublicReadWrite, types.ObjectCannedACLAuthenticatedRead,
+		types.ObjectCannedACLAwsExecRead, types.ObjectCannedACLBucketOwnerRead:
+	default:
+		return s3err.GetInvalidArgumentErr(s3err.InvalidArgCannedAcl, strings.Clone(asked))
+	}
+	if enforced(bk) {
+		return s3err.GetAPIError(s3err.ErrAclNotSupported)
+	}
+	return refusal(http.StatusNotImplemented, "NotImplemented", "Objects have no ACLs of their own here: give the bucket an ACL or a policy.")
+}
+
+// argumentACL says whether the arguments of a request ask for an ACL, which is read from headers alone where it is
+// a bucket's.
+func argumentACL(rctx *fasthttp.RequestCtx) bool {
+	for k := range rctx.QueryArgs().All() {
+		name := strings.ToLower(string(k))
+		if name == "x-amz-acl" || strings.HasPrefix(name, "x-amz-grant-") {
+			return true
+		}
+	}
+	return false
+}
+
+// argument returns a header of S3, which a presigned URL may have among its arguments.
+func argument(rctx *fasthttp.RequestCtx, name string) string {
+	if v := rctx.Request.Header.Peek(name); len(v) > 0 {
+		return string(v)
+	}
+	for k, v := range rctx.QueryArgs().All() {
+		if strings.EqualFold(string(k), name) {
+			return string(v)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/gofiber/fiber/v3"
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/auth"
+	"github.com/versity/versitygw/s3api/utils"
+	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// versitygw checks object locks before it asks for a change. A lock that comes in between would lose, so
+// everything here is judged once more by the store, in the instant of the change.
+
+// askedLock adds the retention and the legal hold that a request asks for. Default retention is added when the
+// object is made, by judgeWrite.
+func askedLock(
+	attrs map[string]string, bk *object.Bucket, mode types.ObjectLockMode, until *time.Time, hold types.ObjectLockLegalHoldStatus,
+) error {
+	asked := mode != "" || hold == types.ObjectLockLegalHoldStatusOn
+	if asked && !lockEnabled(bk) {
+		return s3err.GetAPIError(s3err.ErrMissingObjectLockConfigurationNoSpaces)
+	}
+	if hold == types.ObjectLockLegalHoldStatusOn {
+		attrs[attrHold] = "1"
+	}
+	if mode == "" {
+		return nil
+	}
+	own := types.ObjectLockRetentionMode(strings.Clone(string(mode)))
+	doc, err := json.Marshal(types.ObjectLockRetention{Mode: own, RetainUntilDate: until})
+	if err != nil {
+		return err
+	}
+	attrs[attrRetention] = string(doc)
+	return nil
+}
+
+// defaultRetention returns the retention of an object that is made now in a bucket, nil where the bucket has no
+// default.
+func defaultRetention(bk *object.Bucket) (map[string]string, error) {
+	conf := lockOf(bk)
+	def := conf.DefaultRetention
+	if !conf.Enabled || def == nil {
+		return nil, nil
+	}
+	end := time.Now()
+	if def.Days != nil {
+		end = end.AddDate(0, 0, int(*def.Days))
+	}
+	if def.Years != nil {
+		end = end.AddDate(int(*def.Years), 0, 0)
+	}
+	doc, err := json.Marshal(types.ObjectLockRetention{Mode: def.Mode, RetainUntilDate: &end})
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{attrRetention: string(doc)}, nil
+}
+
+// judgeWrite keeps a locked version from being replaced, and gives the new version the bucket's default retention
+// where attrs, the attributes that it comes with, have none. Nobody can ask to override a retention by a write.
+func judgeWrite(attrs map[string]string) object.Judge {
+	_, retained := attrs[attrRetention]
+	return func(c object.Change) (map[string]string, error) {
+		if c.Removed != nil {
+			if err := protected(c.Removed.Attributes, false); err != nil {
+				return nil, err
+			}
+		}
+		if retained {
+			return nil, nil
+		}
+		return defaultRetention(c.Bucket)
+	}
+}
+
+// judgeRemoval keeps a locked version from being deleted. bypass allows to override a retention in the mode
+// GOVERNANCE.
+func judgeRemoval(bypass bool) object.Judge {
+	return func(c object.Change) (map[string]string, error) {
+		if c.Removed == nil {
+			return nil, nil
+		}
+		return nil, protected(c.Removed.Attributes, bypass)
+	}
+}
+
+// protected returns ErrObjectLocked where a version with these attributes must not be removed now. A retention
+// that cannot be read protects.
+func protected(attrs map[string]string, bypass bool) error {
+	locked := s3err.GetAPIError(s3err.ErrObjectLocked)
+	if attrs[attrHold] == "1" {
+		return locked
+	}
+	mode, active := retentionOf(attrs[attrRetention])
+	if active && !(bypass && mode == types.ObjectLockRetentionModeGovernance) {
+		return locked
+	}
+	return nil
+}
+
+// retentionOf returns the mode of a stored retention, and whether it is in force.
+func retentionOf(doc string) (mode types.ObjectLockRetentionMode, active bool) {
+	if doc == "" {
+		return "", false
+	}
+	var r types.ObjectLockRetention
+	if json.Unmarshal([]byte(doc), &r) != nil || r.RetainUntilDate == nil {
+		return "", true
+	}
+	return r.Mode, r.RetainUntilDate.After(time.Now())
+}
+
+// replaceable returns ErrObjectLocked where the retention is must not become the retention next. A retention can
+// always be prolonged in its own mode. COMPLIANCE in force can be nothing else; GOVERNANCE can with bypass.
+func replaceable(is, next string, bypass bool) error {
+	mode, active := retentionOf(is)
+	if !active || bypass && mode == types.ObjectLockRetentionModeGovernance {
+		return nil
+	}
+	var from, to types.ObjectLockRetention
+	if json.Unmarshal([]byte(is), &from) != nil || json.Unmarshal([]byte(next), &to) != nil || from.Mode != to.Mode ||
+		from.RetainUntilDate == nil || to.RetainUntilDate == nil || to.RetainUntilDate.Before(*from.RetainUntilDate) {
+		return s3err.GetAPIError(s3err.ErrObjectLocked)
+	}
+	return nil
+}
+
+// mayBypass says whether a request asks to override retention in the mode GOVERNANCE, and whether its account may.
+func (b *backend) mayBypass(ctx context.Context, bk *object.Bucket, key string) bool {
+	rctx, ok := ctx.(*fasthttp.RequestCtx)
+	if !ok || !bypasses(rctx) || !lockEnabled(bk) {
+		return false
+	}
+	request, ok := ctx.Value(requestKey).(fiber.Ctx)
+	if !ok {
+		return false // no request came through the guard
+	}
+	if anonymous(ctx) {
+		return auth.VerifyPublicAccess(request, b, auth.BypassGovernanceRetentionAction, auth.PermissionWrite, bk.Name, hide(key)) == nil
+	}
+	acl, err := b.aclOf(bk)
+	if err != nil {
+		return false
+	}
+	root, _ := ctx.Value(string(utils.ContextKeyIsRoot)).(bool)
+	// Without a policy the owner alone may: ACLs are silent on retention.
+	return auth.VerifyAccess(request, b, auth.AccessOptions{
+		Acl: acl, AclPermission: auth.PermissionWrite, DisableACL: true, IsRoot: root, Acc: accountOf(ctx, string(utils.ContextKeyAccount)),
+		Bucket: bk.Name, Object: hide(key), Actions: []auth.Action{auth.BypassGovernanceRetentionAction},
+	}) == nil
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/versity/versitygw/auth"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// TestPoliciesWithPartsThatAreNotUnderstood puts policies that older releases accepted and did not follow.
+func TestPoliciesWithPartsThatAreNotUnderstood(t *testing.T) {
+	w := start(t, nil, nil)
+	w.people("alice", "bob")
+	w.as("alice", 200, "PUT", "/corp", "")
+	const open = `{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`
+	for name, x := range map[string]struct{ policy, names string }{
+		"NotPrincipal":       {policyOf(open, `{"Effect":"Deny","NotPrincipal":{"AWS":["alice"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`), "NotPrincipal"},
+		"NotAction":          {policyOf(open, `{"Effect":"Deny","Principal":"*","NotAction":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "NotAction"},
+		"NotResource":        {policyOf(open, `{"Effect":"Deny","Principal":"*","Action":"s3:*","NotResource":"arn:aws:s3:::corp/open/*"}`), "NotResource"},
+		"both":               {policyOf(`{"Effect":"Allow","Principal":"*","NotPrincipal":{"AWS":["bob"]},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "NotPrincipal"},
+		"no Principal":       {policyOf(`{"Effect":"Deny","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "Principal"},
+		"no Action":          {policyOf(`{"Effect":"Deny","Principal":"*","Resource":"arn:aws:s3:::corp/*"}`), "Action"},
+		"no Resource":        {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject"}`), "Resource"},
+		"no Effect":          {policyOf(`{"Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "Effect"},
+		"an unknown field":   {policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*","Conditions":{}}`), "Conditions"},
+		"another case":       {policyOf(`{"effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "effect"},
+		"one field twice":    {policyOf(`{"Effect":"Deny","Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "Effect"},
+		"two statements":     {`{"Statement":[` + open + `],"Statement":[` + open + `]}`, "Statement"},
+		"at the top":         {`{"Statement":[` + open + `],"Deny":true}`, "Deny"},
+		"other principals":   {policyOf(`{"Effect":"Deny","Principal":{"AWS":"bob","CanonicalUser":"x"},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "CanonicalUser"},
+		"a condition":        {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*","Condition":{"StringEquals":{"aws:username":"bob"}}}`), "aws:username"},
+		"a condition twice":  {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*","Condition":{"Bool":{"aws:SecureTransport":"false"},"Bool":{"aws:SecureTransport":"true"}}}`), "Bool"},
+		"a key in two cases": {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*","Condition":{"StringLike":{"aws:UserAgent":"a","aws:useragent":"b"}}}`), "useragent"},
+		"a variable":         {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/${aws:username}/*"}`), "variable"},
+		"another bucket":     {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corporate/*"}`), "corporate"},
+		"a role":             {policyOf(`{"Effect":"Deny","Principal":{"AWS":"arn:aws:iam::123456789012:role/x"},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "rincipal"},
+		"too large":          {policyOf(strings.TrimSuffix(strings.Repeat(open+",", 200), ",")), "20480"},
+		"something behind":   {policyOf(open) + policyOf(open), ""},
+	} {
+		r := w.as("alice", 400, "PUT", "/corp?policy", x.policy)
+		if r.code() != "MalformedPolicy" || !strings.Contains(string(r.body), x.names) {
+			t.Errorf("%s: %s", name, r.body)
+		}
+	}
+	w.as("alice", 404, "GET", "/corp?policy", "")
+	// What AWS has beside that is accepted.
+	w.as("alice", 204, "PUT", "/corp?policy", `{"Id":"x","Version":"2012-10-17","Statement":[{"Sid":"y",`+open[1:]+`]}`)
+	if r, err := w.try("bob", "bob-secret", "PUT", "/corp?policy", []byte(policyOf(open, `{"NotPrincipal":"x"}`))); err != nil || r.StatusCode != 400 {
+		t.Errorf("%v %+v", err, r)
+	}
+}
+
+// TestPrincipalsAsAWSWritesThem names accounts by ARNs.
+func TestPrincipalsAsAWSWritesThem(t *testing.T) {
+	w := start(t, nil, nil)
+	w.people("alice", "bob", "carol")
+	w.as("alice", 200, "PUT", "/corp", "")
+	w.as("alice", 200, "PUT", "/corp/key", "x")
+	const user = "arn:aws:iam::123456789012:user/"
+	says := func(effect, principal string) string {
+		return fmt.Sprintf(`{"Effect":%q,"Principal":%s,"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`, effect, principal)
+	}
+	for _, x := range []struct {
+		policy                    string
+		bob, carol, alice, nobody int
+	}{
+		{policyOf(says("Allow", `{"AWS":"`+user+`bob"}`)), 200, 403, 200, 403},
+		{policyOf(says("Allow", `{"AWS":["`+user+`bob","`+user+`team/a/carol"]}`)), 200, 200, 200, 403},
+		{policyOf(says("Allow", `{"AWS":["arn:aws-cn:iam::123456789012:user/bob","carol"]}`)), 200, 200, 200, 403},
+		{policyOf(says("Allow", `"*"`), says("Deny", `{"AWS":"`+user+`bob"}`)), 403, 200, 200, 200},
+		{policyOf(says("Allow", `{"AWS":"arn:aws:iam::123456789012:root"}`)), 403, 403, 200, 403},
+		{policyOf(says("Allow", `{"AWS":["arn:aws:iam::123456789012:root","bob"]}`)), 200, 403, 200, 403},
+		{policyOf(says("Allow", `"*"`), says("Deny", `{"AWS":["arn:aws:iam::123456789012:root"]}`)), 403, 403, 403, 403},
+	} {
+		w.as("alice", 204, "PUT", "/corp?policy", x.policy)
+		w.as("bob", x.bob, "GET", "/corp/key", "")
+		w.as("carol", x.carol, "GET", "/corp/key", "")
+		w.as("alice", x.alice, "GET", "/corp/key", "")
+		if r, err := w.try("", "", "GET", "/corp/key", nil); err != nil || r.StatusCode != x.nobody {
+			t.Errorf("%s: nobody gets %d, expected %d", x.policy, r.StatusCode, x.nobody)
+		}
+		err := w.server.Authorizer().Authorize(t.Context(), object.Access{Account: "bob", Action: object.ActionGet, Bucket: "corp", Key: "key"})
+		if (err == nil) != (x.bob == 200) {
+			t.Errorf("%s: another door says %v of bob", x.policy, err)
+		}
+		if r := w.must(200, "GET", "/corp?policy", nil); string(r.body) != x.policy {
+			t.Errorf("shown as %s, put as %s", r.body, x.policy)
+		}
+	}
+	for _, who := range []string{user + "mallory", user + "*", user, "arn:aws:iam::12345:user/bob", "arn:aws:s3:::bob", "arn:aws:sts::123456789012:assumed-role/x/bob", "arn:aws:iam::123456789012:user", "arn:"} {
+		if r := w.as("alice", 400, "PUT", "/corp?policy", policyOf(says("Allow", fmt.Sprintf(`{"AWS":%q}`, who)))); r.code() != "MalformedPolicy" {
+			t.Errorf("%s: %s", who, r.body)
+		}
+	}
+}
+
+// TestStoredPoliciesFailSafe opens buckets with policies that an older release has accepted.
+func TestStoredPoliciesFailSafe(t *testing.T) {
+	const open = `{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`
+	for name, x := range map[string]struct {
+		policy      string
+		bob, nobody int
+		silent      bool
+	}{
+		"understood":              {policyOf(open), 200, 200, true},
+		"a Deny that is not":      {policyOf(open, `{"Effect":"Deny","NotPrincipal":{"AWS":["alice"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`), 403, 403, false},
+		"an Allow that is not":    {policyOf(`{"Effect":"Allow","Principal":"*","NotAction":"s3:PutObject","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), 403, 200, false},
+		"an effect that is not":   {policyOf(open, `{"Effect":"Maybe","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`), 403, 403, false},
+		"fields at the top":       {`{"Deny":"all","Statement":[` + open + `]}`, 403, 403, false},
+		"no policy at all":        {`[]`, 403, 403, false},
+		"an action nobody knows":  {policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:Nothing","Resource":"arn:aws:s3:::corp/*"}`), 403, 403, false},
+		"conditions nobody knows": {policyOf(open, `{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*","Condition":{"StringEquals":{"aws:username":"bob"}}}`), 403, 403, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, nil, nil)
+			w.people("alice", "bob")
+			// A public ACL counts where a policy says nothing of everybody, and only there.
+			w.as("alice", 200, "PUT", "/corp", "", "x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-acl", "public-read")
+			w.as("alice", 200, "PUT", "/corp/key", "x")
+			if err := w.store.UpdateBucket(t.Context(), "corp", func(b *object.Bucket) error {
+				b.Settings[settingPolicy] = []byte(x.policy)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			w.server.backend.tellFaults(t.Context())
+			if told := strings.Contains(w.log.String(), "is not understood"); told == x.silent {
+				t.Errorf("the log: %s", w.log.String())
+			}
+			w.as("bob", x.bob, "GET", "/corp/key", "")
+			if r, err := w.try("", "", "GET", "/corp/key", nil); err != nil || r.StatusCode != x.nobody {
+				t.Errorf("nobody gets %d, expected %d: %s", r.StatusCode, x.nobody, r.body)
+			}
+			if err := w.server.Authorizer().Authorize(t.Context(), object.Access{Account: "bob", Action: object.ActionGet, Bucket: "corp", Key: "key"}); (err == nil) != (x.bob == 200) {
+				t.Errorf("another door says %v", err)
+			}
+			// The owner can mend it.
+			w.as("alice", 200, "GET", "/corp/key", "")
+			w.as("alice", 204, "PUT", "/corp?policy", policyOf(open))
+			w.as("bob", 200, "GET", "/corp/key", "")
+		})
+	}
+}
+
+// TestAPolicyIsShownToWhoAsksForIt: asked for beside another sub-resource, it is not.
+func TestAPolicyIsShownToWhoAsksForIt(t *testing.T) {
+	w := start(t, nil, nil)
+	w.people("alice", "bob")
+	w.as("alice", 200, "PUT", "/corp", "")
+	w.as("alice", 200, "PUT", "/corp/key", "x", "x-amz-tagging", "a=b")
+	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", "s3:GetObjectTagging", "corp/*"), statement("Allow", "bob", "s3:ListBucket", "corp"),
+		statement("Allow", "bob", "s3:GetBucketAcl", "corp"), statement("Allow", "bob", "s3:GetBucketTagging", "corp")))
+	for _, path := range []string{"/corp/key?tagging&policy", "/corp/key?policy&tagging", "/corp?policy&acl", "/corp?acl&policy", "/corp?policy&tagging", "/corp?policy&list-type=2", "/corp?policy"} {
+		r, err := w.try("bob", "bob-secret", "GET", path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(r.body), "Statement") {
+			t.Errorf("%s: %d %s", path, r.StatusCode, r.body)
+		}
+	}
+}
+
+// FuzzPolicy: whatever is accepted is judged as it was written, and what is not accepted allows nothing that versitygw would not.
+func FuzzPolicy(f *testing.F) {
+	for _, s := range []string{
+		policyOf(statement("Allow", "*", "s3:GetObject", "corp/*")),
+		policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`, `{"Effect":"Deny","Principal":"*","Action":["s3:GetObject"],"Resource":"arn:aws:s3:::corp/secret"}`),
+		`{"Statement":[{"Effect":"Deny","NotPrincipal":"x"}]}`, `{"Statement":null}`, `{`, `{"Statement":[{}]}`, `{"Statement":[{"Effect":"Allow","Effect":"Deny"}]}`,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		decide := func(policy []byte, action auth.Action, key string) error {
+			return auth.VerifyPublicBucketPolicy(policy, "corp", key, nil, func(_, key string) string { return key }, action)
+		}
+		doc, err := parsePolicy([]byte(text), "corp")
+		if err != nil {
+			return
+		}
+		judged, sealed, fault := doc.understood("root")
+		accepted := policyFault([]byte(text), "corp") == nil && fault == nil
+		if accepted == (fault != nil || sealed) && len(text) <= maxPolicy {
+			t.Fatalf("%s: accepted %v, sealed %v, fault %v", text, accepted, sealed, fault)
+		}
+		for _, action := range []auth.Action{auth.GetObjectAction, auth.PutObjectAction, auth.ListBucketAction} {
+			for _, key := range []string{"secret", "a/b", ""} {
+				is, was := decide(judged, action, key), decide([]byte(text), action, key)
+				if is == nil && was != nil || accepted && !strings.Contains(text, "arn:aws:iam") && (is == nil) != (was == nil) {
+					t.Fatalf("%s: %s of %q: %v, versitygw says %v", text, action, key, is, was)
+				}
+			}
+		}
+	})
+}
