@@ -96,7 +96,8 @@ func refuseFraming(ctx *fasthttp.RequestCtx, why string) {
 // knownMethod says whether S3 or its administration has a use for a method. The router fails at any other.
 func knownMethod(method []byte) bool {
 	switch string(method) {
-	case fasthttp.MethodGet, fasthttp.MethodHead, fasthttp.MethodPut, fasthttp.MethodPost, fasthttp.MethodDelete, fasthttp.MethodOptions, fasthttp.MethodPatch:
+	case fasthttp.MethodGet, fasthttp.MethodHead, fasthttp.MethodPut, fasthttp.MethodPost, fasthttp.MethodDelete,
+		fasthttp.MethodOptions, fasthttp.MethodPatch:
 		return true
 	}
 	return false

@@ -4,10 +4,11 @@ package s3api
 
 import (
 	"bytes"
-	"context"
 	"crypto/hmac"
 	"crypto/sha1"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,8 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/s3api/utils"
 	"github.com/versity/versitygw/s3err"
@@ -91,7 +90,8 @@ func v2Of(rctx *fasthttp.RequestCtx) (v2Request, bool, s3err.S3Error) {
 		return r, false, nil
 	}
 	if inURL && len(header) > 0 || args.Has("X-Amz-Signature") || args.Has("X-Amz-Algorithm") || args.Has("X-Amz-Credential") {
-		return r, true, invalid("Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string parameter or the Authorization header should be specified")
+		return r, true, invalid("Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, " +
+			"Signature query string parameter or the Authorization header should be specified")
 	}
 	if inHeader {
 		access, signature, found := strings.Cut(string(rest), ":")
@@ -219,25 +219,15 @@ func (r *v2Request) resources() []string {
 // stringToSign returns the text that the signature is of.
 func (r *v2Request) stringToSign(resource string) string {
 	h := &r.rctx.Request.Header
-	var amz []string
-	names := map[string][]string{}
-	for k, v := range h.All() {
-		if name := strings.ToLower(string(k)); strings.HasPrefix(name, "x-amz-") {
-			if _, ok := names[name]; !ok {
-				amz = append(amz, name)
-			}
-			names[name] = append(names[name], strings.TrimSpace(string(v)))
-		}
-	}
-	slices.Sort(amz)
+	amz, values := amzHeaders(h)
 	when := r.expires
-	if when == "" && names["x-amz-date"] == nil {
+	if when == "" && values["x-amz-date"] == nil {
 		when = string(h.Peek("Date"))
 	}
 	var b strings.Builder
 	b.WriteString(string(h.Method()) + "\n" + string(h.Peek("Content-Md5")) + "\n" + string(h.ContentType()) + "\n" + when + "\n")
 	for _, name := range amz {
-		b.WriteString(name + ":" + strings.Join(names[name], ",") + "\n")
+		b.WriteString(name + ":" + strings.Join(values[name], ",") + "\n")
 	}
 	b.WriteString(resource)
 	var subs []string
@@ -259,6 +249,7 @@ func (r *v2Request) stringToSign(resource string) string {
 }
 
 // signAgain replaces the signature of a request by one of version 4. The body is not part of it, as it is not in version 2.
+// versitygw verifies it: where the two disagree, the request is refused.
 func (s *Server) signAgain(rctx *fasthttp.RequestCtx, access, secret string) s3err.S3Error {
 	h, args := &rctx.Request.Header, rctx.QueryArgs()
 	for _, name := range []string{"AWSAccessKeyId", "Signature", "Expires"} {
@@ -282,29 +273,61 @@ func (s *Server) signAgain(rctx *fasthttp.RequestCtx, access, secret string) s3e
 	for k, v := range args.All() {
 		query.Add(string(k), string(v))
 	}
-	host := string(h.Host())
-	req := &http.Request{
-		Method: string(h.Method()), Host: host, Header: http.Header{},
-		URL: &url.URL{Scheme: "http", Host: host, Opaque: "//" + host + escapeV4(path), RawQuery: query.Encode()},
+	for _, values := range query {
+		slices.Sort(values)
 	}
+	names, values := amzHeaders(h)
+	names = append([]string{"host"}, names...) // sorts before x-amz-…
+	values["host"] = []string{string(h.Host())}
+	var canonical strings.Builder
+	canonical.WriteString(string(h.Method()) + "\n" + escapeV4(path) + "\n" + strings.ReplaceAll(query.Encode(), "+", "%20") + "\n")
+	for _, name := range names {
+		canonical.WriteString(name + ":" + singleSpaced(strings.Join(values[name], ",")) + "\n")
+	}
+	signed := strings.Join(names, ";")
+	canonical.WriteString("\n" + signed + "\n" + payload)
+
+	sum := sha256.Sum256([]byte(canonical.String()))
+	day := now.Format("20060102")
+	scope := day + "/" + s.opts.Region + "/s3/aws4_request"
+	text := "AWS4-HMAC-SHA256\n" + now.Format(amzDate) + "\n" + scope + "\n" + hex.EncodeToString(sum[:])
+	key := []byte("AWS4" + secret)
+	for _, part := range []string{day, s.opts.Region, "s3", "aws4_request", text} {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(part))
+		key = mac.Sum(nil)
+	}
+	h.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+access+"/"+scope+", SignedHeaders="+signed+", Signature="+hex.EncodeToString(key))
+	return nil
+}
+
+// amzHeaders returns the names of the x-amz headers in lower case and in order, and their values.
+func amzHeaders(h *fasthttp.RequestHeader) ([]string, map[string][]string) {
+	var names []string
+	values := map[string][]string{}
 	for k, v := range h.All() {
-		if name := string(k); strings.HasPrefix(strings.ToLower(name), "x-amz-") {
-			req.Header.Add(name, string(v))
+		if name := strings.ToLower(string(k)); strings.HasPrefix(name, "x-amz-") {
+			if _, ok := values[name]; !ok {
+				names = append(names, name)
+			}
+			values[name] = append(values[name], strings.TrimSpace(string(v)))
 		}
 	}
-	err := v4.NewSigner().SignHTTP(context.Background(), aws.Credentials{AccessKeyID: access, SecretAccessKey: secret}, req, payload, "s3", s.opts.Region, now,
-		func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
-	if err != nil {
-		s.opts.Log.Error("a request could not be signed anew", "error", err)
-		return s3err.GetAPIError(s3err.ErrInternalError)
+	slices.Sort(names)
+	return names, values
+}
+
+// singleSpaced replaces each run of spaces by one.
+func singleSpaced(s string) string {
+	for strings.Contains(s, "  ") {
+		s = strings.ReplaceAll(s, "  ", " ")
 	}
-	h.Set("Authorization", req.Header.Get("Authorization"))
-	return nil
+	return s
 }
 
 // escapeV4 escapes a path as version 4 has it: everything but letters, digits, "-._~" and slashes.
 func escapeV4(path string) string {
-	const hex = "0123456789ABCDEF"
+	const digits = "0123456789ABCDEF"
 	var b strings.Builder
 	for i := range len(path) {
 		c := path[i]
@@ -312,7 +335,7 @@ func escapeV4(path string) string {
 			b.WriteByte(c)
 			continue
 		}
-		b.Write([]byte{'%', hex[c>>4], hex[c&15]})
+		b.Write([]byte{'%', digits[c>>4], digits[c&15]})
 	}
 	return b.String()
 }

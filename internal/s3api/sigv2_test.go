@@ -127,12 +127,12 @@ func TestVersion2EndsAtTheSameRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := alice.PutObject(ctx, "alices", "a b/c", strings.NewReader("hello"), 5, "", "", minio.PutObjectOptions{
-		ContentType: "text/plain", UserMetadata: map[string]string{"Color": "red"},
+		ContentType: "text/plain", UserMetadata: map[string]string{"Color": "red  and   blue"},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	info, err := alice.StatObject(ctx, "alices", "a b/c", minio.StatObjectOptions{})
-	if err != nil || info.ContentType != "text/plain" || info.UserMetadata["Color"] != "red" {
+	if err != nil || info.ContentType != "text/plain" || info.UserMetadata["Color"] != "red  and   blue" {
 		t.Errorf("%+v %v", info, err)
 	}
 	if bk, err := w.store.Bucket(ctx, "alices"); err != nil || bk.Owner != "alice" {
