@@ -177,7 +177,7 @@ func TestManyComeAtOnce(t *testing.T) {
 	var all []*wireConn
 	for range 100 {
 		c := d.dial()
-		c.send(&wire.Hello{Min: 1, Max: 1, Agent: "one of many"})
+		c.send(&wire.Hello{Min: 2, Max: 2, Agent: "one of many"})
 		all = append(all, c)
 	}
 	for i, c := range all {
@@ -186,9 +186,7 @@ func TestManyComeAtOnce(t *testing.T) {
 		if err != nil || !ok {
 			t.Fatalf("client %d: %+v, %v", i, m, err)
 		}
-		p := &wire.Proof{AccessKey: testKey}
-		p.MAC = wire.ClientMAC(testSecret, ch, testKey, p.Nonce)
-		if m, _ := c.ask(p); m.Type() != wire.TypeGreeting {
+		if m, _ := c.ask(proofOf(c.c, ch, testKey, testSecret)); m.Type() != wire.TypeGreeting {
 			t.Fatalf("client %d: %+v", i, m)
 		}
 	}
@@ -208,7 +206,7 @@ func TestTheLastWordIsHeard(t *testing.T) {
 	for range 50 {
 		x := d.dial()
 		// Without Fatal: it may be too late for it.
-		b, _ := wire.Append(nil, wire.Header{Request: 1}, &wire.Hello{Min: 1, Max: 1})
+		b, _ := wire.Append(nil, wire.Header{Request: 1}, &wire.Hello{Min: 2, Max: 2})
 		_, _ = x.c.Write(b)
 		if _, m, _, err := x.receive(); err != nil || !isError(m, wire.CodeTooManyConnections) {
 			t.Fatalf("%+v, %v", m, err)
