@@ -66,8 +66,12 @@ func (c *conn) login() bool {
 		_ = c.refuse(h, e)
 		return false
 	}
+	if e := c.s.loggedIn(c, proof.AccessKey); e != nil {
+		c.s.count.loginsRefused.Add(1)
+		_ = c.refuse(h, e)
+		return false
+	}
 	c.secret = secret
-	c.s.loggedIn(c, proof.AccessKey)
 	c.s.count.logins.Add(1)
 	g := c.s.greeting
 	g.MAC = wire.ServerMAC(secret, ch, proof)

@@ -126,7 +126,7 @@ func TestWhoIsSilentAtTheDoorIsSentAway(t *testing.T) {
 
 // TestConnectionsAreBounded: those beyond the bound hear so.
 func TestConnectionsAreBounded(t *testing.T) {
-	d := serve(t, func(o *Options) { o.Limits.Connections = 2 })
+	d := serve(t, func(o *Options) { o.Limits.Connections, o.Limits.KeyConnections, o.Limits.UserConnections = 2, 2, 2 })
 	a := d.login()
 	d.login()
 	if e := d.dial().ended(); e == nil || e.Code != wire.CodeTooManyConnections || !strings.Contains(e.Fix, "gpudirect.max_connections") {
