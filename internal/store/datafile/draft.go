@@ -29,6 +29,7 @@ type Draft struct {
 	look   vfs.File
 	sealed bool // nobody can write to it
 	ended  bool
+	left   bool // it was aborted while somebody could write to it: look stays open
 }
 
 // drafts are those that are open.
@@ -145,7 +146,7 @@ func (d *Draft) Open(direct bool) (*os.File, error) {
 	if direct {
 		flags |= unix.O_DIRECT
 	}
-	file, err := openHere(d.w.name, flags)
+	file, err := openHere(unix.AT_FDCWD, d.w.name, flags)
 	return file, undirected(op, d.w.name, direct, err)
 }
 
@@ -212,7 +213,9 @@ func (d *Draft) settle(op string, size int64) error {
 		if st.Size < size {
 			return object.Fail(op, d.w.name, object.ErrInvalidSums, fmt.Sprintf("the file has %d bytes, %d are to be committed", st.Size, size))
 		}
-		if err := again(func() error { return unix.Truncate(d.w.name, size) }); err != nil {
+		if err := truncate(d.w.name, size); errors.Is(err, object.ErrBusy) {
+			break // who has a lease has a descriptor
+		} else if err != nil {
 			return err
 		}
 	}
@@ -230,6 +233,13 @@ func (d *Draft) Close() {
 		return
 	}
 	d.ended = true
+	if !d.left {
+		d.drop()
+	}
+}
+
+// drop forgets the draft.
+func (d *Draft) drop() {
 	d.f.drafts.mu.Lock()
 	delete(d.f.drafts.open, d)
 	d.f.drafts.mu.Unlock()
@@ -238,13 +248,30 @@ func (d *Draft) Close() {
 	}
 }
 
+// Remains reports whether somebody can still write to the file of an aborted draft, and frees what was written to it meanwhile.
+// Once it has returned false it does so for good.
+func (d *Draft) Remains() bool {
+	if !d.left {
+		return false
+	}
+	empty(d.look.Fd())
+	if writable(d.look.Fd()) {
+		return true
+	}
+	d.left = false
+	d.drop()
+	return false
+}
+
 // Abort removes the file. It can be called more than once, and after Settle it only closes. What the file has taken of the disk is
-// free then, also where somebody keeps a descriptor of it: it would be counted nowhere.
+// free then. Where somebody keeps a descriptor of it that can write, Remains frees what is written later.
 func (d *Draft) Abort() error {
-	if !d.ended && !d.sealed {
-		_ = again(func() error { return unix.Truncate(d.w.name, 0) }) // without it the space is free when the last descriptor is closed
+	open := !d.ended && !d.sealed && d.look != nil
+	if open {
+		empty(d.look.Fd()) // without it the space is free when the last descriptor is closed
 	}
 	err := d.w.Abort()
+	d.left = d.left || open && writable(d.look.Fd())
 	d.Close()
 	return err
 }
