@@ -43,10 +43,10 @@ type conn struct {
 	secret  string
 	client  *client // nil until it has logged in
 
-	user     *user         // under Server.mu; nil when it is off the books
-	entering *list.Element // under Server.mu; nil when it does not log in
-	evicted  atomic.Bool   // another connection has its place
-	sent     atomic.Int64  // descriptors that were sent and are not known to be taken
+	user     *user                      // under Server.mu; nil when it is off the books
+	entering *list.Element              // under Server.mu; nil when it does not log in
+	ending   atomic.Pointer[wire.Error] // why others want it to end
+	sent     atomic.Int64               // descriptors that were sent and are not known to be taken
 
 	next   uint64 // number of the next handle
 	held   map[uint64]*held
@@ -122,8 +122,8 @@ func (c *conn) receive(wait time.Duration) (wire.Header, wire.Message, *wire.Err
 			}
 			_ = c.sock.SetReadDeadline(c.s.cutoff)
 		}
-		if c.evicted.Load() { // like a drain
-			return wire.Header{}, nil, gaveWay()
+		if why := c.ending.Load(); why != nil { // whose deadline may have been set before ours
+			return wire.Header{}, nil, why
 		}
 		// Without room for control messages the kernel drops descriptors, which no client has to send, and says so.
 		n, flags, err := c.take()
@@ -133,8 +133,8 @@ func (c *conn) receive(wait time.Duration) (wire.Header, wire.Message, *wire.Err
 				return wire.Header{}, nil, draining()
 			}
 			continue
-		case errors.Is(err, os.ErrDeadlineExceeded) && c.evicted.Load():
-			return wire.Header{}, nil, gaveWay()
+		case errors.Is(err, os.ErrDeadlineExceeded) && c.ending.Load() != nil:
+			return wire.Header{}, nil, c.ending.Load()
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return wire.Header{}, nil, c.silent(wait)
 		case err != nil:
@@ -383,11 +383,7 @@ func (c *conn) letGo() {
 		c.release(id)
 	}
 	for id, d := range c.drafts {
-		c.s.count.aborted.Add(1)
-		if err := d.d.Abort(); err != nil {
-			c.s.opts.Log.Error("a draft could not be removed", "bucket", d.bucket, "key", d.key, "file", d.d.Path(), "error", err)
-		}
-		c.forget(id, d)
+		c.giveUp(id, d)
 	}
 }
 

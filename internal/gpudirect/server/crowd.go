@@ -74,13 +74,18 @@ func (s *Server) evict(match func(*conn) bool) bool {
 		if !match(c) {
 			continue
 		}
-		c.evicted.Store(true)
 		s.entered(c)
 		s.forgetConn(c)
-		_ = c.sock.SetReadDeadline(time.Now()) // wakes it; one that is gone needs no waking
+		c.end(gaveWay())
 		return true
 	}
 	return false
+}
+
+// end lets the connection's own goroutine end it, for this reason, as soon as it waits for a message.
+func (c *conn) end(why *wire.Error) {
+	c.ending.CompareAndSwap(nil, why)
+	_ = c.sock.SetReadDeadline(time.Now()) // wakes it; one that is gone needs no waking
 }
 
 // entered takes a connection off those that log in.
@@ -113,13 +118,13 @@ func gaveWay() *wire.Error {
 func (s *Server) loggedIn(c *conn, accessKey string) *wire.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.evicted.Load() {
-		return gaveWay()
+	if why := c.ending.Load(); why != nil {
+		return why
 	}
 	s.entered(c)
 	cl := s.crowd.clients[accessKey]
 	if cl == nil {
-		cl = &client{}
+		cl = &client{key: accessKey}
 	}
 	if cl.conns >= s.opts.Limits.KeyConnections {
 		return tooManyConnections("the access key has %d connections open; one key may have at most %d", cl.conns, s.opts.Limits.KeyConnections)
@@ -148,8 +153,14 @@ func (s *Server) left(ctx context.Context, c *conn) {
 		return
 	}
 	c.client.untaken.Add(-c.sent.Swap(0))
-	if c.client.conns--; c.client.conns == 0 {
-		delete(s.crowd.clients, c.account)
+	c.client.conns--
+	s.forgetClient(c.client)
+}
+
+// forgetClient forgets an access key that has nothing any more. Server.mu is held.
+func (s *Server) forgetClient(cl *client) {
+	if cl.conns == 0 && cl.remains == 0 {
+		delete(s.crowd.clients, cl.key)
 	}
 }
 

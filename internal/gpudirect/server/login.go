@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -75,6 +76,10 @@ func (c *conn) login() bool {
 	c.s.count.logins.Add(1)
 	g := c.s.greeting
 	g.MAC = wire.ServerMAC(secret, ch, proof)
+	if why := c.s.opts.Reopenable; why != "" && (c.peer.UID == 0 || int(c.peer.UID) == os.Geteuid()) {
+		g.Notes = append(g.Notes, cut("what this user is handed to read it can open for writing, and so change objects: "+why, wire.MaxText))
+		c.s.warn("a client can open for writing what it is handed to read: it is root or the server's own user", append(c.who(proof.AccessKey, hello.Agent), slog.String("reason", why))...)
+	}
 	if c.reply(h, &g, nil) != nil {
 		return false
 	}

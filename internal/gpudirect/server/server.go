@@ -50,6 +50,11 @@ type Options struct {
 	Drain time.Duration
 	// Log gets logins, refusals and failures. Nil: discarded.
 	Log *slog.Logger
+	// Watch ticks when drafts are to be looked at: those that outgrow their announcement are ended. Nil: once a second.
+	Watch <-chan time.Time
+	// Reopenable, where not empty, says why a client of the server's own user can open what it is handed for writing. Such
+	// clients are told at login, and so is the log.
+	Reopenable string
 }
 
 // Settings are what the Greeting tells clients; MaxTransferSize and Devices are enforced.
@@ -127,6 +132,9 @@ type Server struct {
 
 	stopping chan struct{} // closed when the drain begins
 
+	watched    watched
+	condemning sync.WaitGroup // drafts that are being ended
+
 	awake    atomic.Int32 // connections that wait for a request without sleeping
 	draining atomic.Bool
 	cutoff   time.Time // when the drain ends; valid once draining
@@ -136,9 +144,11 @@ type Server struct {
 	crowd crowd
 }
 
-// client is what the connections of one access key hold together. It lives as long as one of them.
+// client is what the connections of one access key hold together. It lives as long as one of them, or what is left of its drafts.
 type client struct {
+	key     string
 	conns   int // guarded by Server.mu
+	remains int // guarded by Server.mu; ended drafts that somebody can still write to
 	handles atomic.Int64
 	drafts  atomic.Int64 // bytes
 	untaken atomic.Int64 // descriptors that are opened to be sent, or sent and not known to be taken
@@ -159,8 +169,9 @@ func New(o Options) (*Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{opts: o, decoy: nonceText(), conns: map[*conn]struct{}{}, refusals: &rationed{},
-		crowd: crowd{users: map[uint32]*user{}, clients: map[string]*client{}},
-		lent:  make(chan struct{}, max(o.Limits.Descriptors/2, 1)), stopping: make(chan struct{})}
+		watched: watched{live: map[*draft]*conn{}, remains: map[*draft]*client{}},
+		crowd:   crowd{users: map[uint32]*user{}, clients: map[string]*client{}},
+		lent:    make(chan struct{}, max(o.Limits.Descriptors/2, 1)), stopping: make(chan struct{})}
 	s.count.init()
 	st := &o.Settings
 	s.greeting = wire.Greeting{
@@ -187,6 +198,13 @@ func (s *Server) Serve(ctx context.Context, l *Listener) error {
 	var all sync.WaitGroup
 	failed := make(chan error, 1)
 	go func() { failed <- s.accept(work, l, &all) }()
+	watching := make(chan struct{})
+	go func() { defer close(watching); s.watch(work) }()
+	defer func() {
+		cancel()
+		<-watching
+		s.condemning.Wait()
+	}()
 	var err error
 	select {
 	case err = <-failed:
