@@ -78,7 +78,9 @@ func (c *conn) login() bool {
 	g.MAC = wire.ServerMAC(secret, ch, proof)
 	if why := c.s.opts.Reopenable; why != "" && (c.peer.UID == 0 || int(c.peer.UID) == os.Geteuid()) {
 		g.Notes = append(g.Notes, cut("what this user is handed to read it can open for writing, and so change objects: "+why, wire.MaxText))
-		c.s.warn("a client can open for writing what it is handed to read: it is root or the server's own user", append(c.who(proof.AccessKey, hello.Agent), slog.String("reason", why))...)
+		if _, told := c.s.told.LoadOrStore(c.peer.UID, true); !told { // once for each of the two
+			c.s.warn("a client can open for writing what it is handed to read: it is root or the server's own user", append(c.who(proof.AccessKey, hello.Agent), slog.String("reason", why))...)
+		}
 	}
 	if c.reply(h, &g, nil) != nil {
 		return false

@@ -132,6 +132,7 @@ type Server struct {
 
 	stopping chan struct{} // closed when the drain begins
 
+	told       sync.Map // users that the log has told of Options.Reopenable, by number: root and the server's own
 	watched    watched
 	condemning sync.WaitGroup // drafts that are being ended
 

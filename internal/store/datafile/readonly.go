@@ -12,7 +12,8 @@ import (
 )
 
 // readOnly is a read-only clone of the mount that the files lie on. It is mounted nowhere. A descriptor that was opened through
-// it cannot be opened again for writing (/proc/self/fd), whoever has it.
+// it cannot be opened again for writing (/proc/self/fd), whoever has it. Its name in /proc/self/fd begins at the clone, and
+// nobody finds the file by it: libcufile 1.15 looks for that name and does not register such files with O_DIRECT (error 5031).
 type readOnly struct {
 	dir  *os.File // of the clone; nil where there is none
 	root string   // the directory that it is of
