@@ -181,7 +181,8 @@ func (f *Files) Close() error {
 	defer f.drafts.mu.Unlock()
 	for d := range f.drafts.open {
 		if d.left {
-			_ = d.look.Close() // nothing was written through it
+			d.left = false
+			d.drop()
 		}
 	}
 	if e := f.tmpDir.close(); err == nil && e != nil {

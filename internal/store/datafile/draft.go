@@ -29,7 +29,7 @@ type Draft struct {
 	look   vfs.File
 	sealed bool // nobody can write to it
 	ended  bool
-	left   bool // it was aborted while somebody could write to it: look stays open
+	left   bool // under drafts.mu; it was aborted while somebody could write to it: look stays open
 }
 
 // drafts are those that are open.
@@ -40,12 +40,14 @@ type drafts struct {
 	open map[*Draft]struct{}
 }
 
-// reserved counts the drafts and what they take of the disk.
+// reserved counts the drafts and what they take of the disk, those among them that were aborted and that somebody can still write to.
 func (ds *drafts) reserved() (n int, bytes int64) {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	for d := range ds.open {
-		bytes += d.Reserved()
+		if !d.left || d.remains() {
+			bytes += d.Reserved()
+		}
 	}
 	return len(ds.open), bytes
 }
@@ -233,29 +235,35 @@ func (d *Draft) Close() {
 		return
 	}
 	d.ended = true
+	d.f.drafts.mu.Lock()
+	defer d.f.drafts.mu.Unlock()
 	if !d.left {
 		d.drop()
 	}
 }
 
-// drop forgets the draft.
+// drop forgets the draft. The lock of the drafts is held.
 func (d *Draft) drop() {
-	d.f.drafts.mu.Lock()
 	delete(d.f.drafts.open, d)
-	d.f.drafts.mu.Unlock()
 	if d.look != nil {
 		_ = d.look.Close() // nothing was written through it
 	}
 }
 
 // Remains reports whether somebody can still write to the file of an aborted draft, and frees what was written to it meanwhile.
-// Once it has returned false it does so for good.
+// Once it has returned false it does so for good. It may be called from any goroutine.
 func (d *Draft) Remains() bool {
+	d.f.drafts.mu.Lock()
+	defer d.f.drafts.mu.Unlock()
+	return d.remains()
+}
+
+func (d *Draft) remains() bool {
 	if !d.left {
 		return false
 	}
-	empty(d.look.Fd())
 	if writable(d.look.Fd()) {
+		empty(d.look.Fd()) // which waits for no lease: there is none on a file with a writer
 		return true
 	}
 	d.left = false
@@ -271,7 +279,11 @@ func (d *Draft) Abort() error {
 		empty(d.look.Fd()) // without it the space is free when the last descriptor is closed
 	}
 	err := d.w.Abort()
-	d.left = d.left || open && writable(d.look.Fd())
+	if open && writable(d.look.Fd()) {
+		d.f.drafts.mu.Lock()
+		d.left = true
+		d.f.drafts.mu.Unlock()
+	}
 	d.Close()
 	return err
 }

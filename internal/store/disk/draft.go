@@ -175,11 +175,7 @@ func (d *draft) abort() error {
 }
 
 // Remains is object.Drafting's.
-func (d *draft) Remains() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.file.Remains()
-}
+func (d *draft) Remains() bool { return d.file.Remains() }
 
 // CanDraft says why NewDraft cannot work here, nil where it can: it tries, and leaves nothing.
 func (s *Store) CanDraft(ctx context.Context) error {
