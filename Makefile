@@ -154,6 +154,7 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzRecord -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/config -run '^$$' -fuzz FuzzFile -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/gpudirect/wire -run '^$$' -fuzz FuzzDecode -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/gpudirect/channel -run '^$$' -fuzz FuzzAnswer -fuzztime 60s -fuzzminimizetime 1x
 
 .PHONY: bench
 bench: lib build venv ## Benchmark on host memory against safetensors; results in build/bench

@@ -142,6 +142,9 @@ func (st *gpudirectJSON) refusals(s *device.Survey, path string) {
 	} else if !d.Writes {
 		add("writes through the door", st.Data, d.WritesReason, d.WritesFix)
 	}
+	if d.Served && d.Reopenable != "" {
+		add("read-only files", st.Data, d.Reopenable, "run clients as another user than the server")
+	}
 	if s.NoGPU != "" {
 		add("gpu", "", s.NoGPU, s.Fix)
 	}

@@ -92,6 +92,7 @@ type GPUDirect struct {
 	MaxConnections  int
 	MaxHandles      int
 	MaxDraftBytes   int64
+	ReadOnlyMount   bool // where the server may make one
 }
 
 // Devices are the GPUs of this host that may be used, by index; none means all.

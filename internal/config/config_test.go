@@ -89,7 +89,7 @@ func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
 		"allow_default_credentials": "true", "access_log": "true", "pprof": "true", "tls.generate": "true",
 		"gpudirect.enabled": "true", "gpudirect.socket": "/run/door.sock", "gpudirect.buffer_pool_size": "2GiB", "gpudirect.enable_async": "false", "gpudirect.device_ids": "1,3",
 		"gpudirect.max_transfer_size": "64MiB", "gpudirect.enable_p2p": "false", "gpudirect.queue_depth": "7", "gpudirect.idle_timeout": "7m", "gpudirect.max_connections": "8",
-		"gpudirect.max_handles": "9", "gpudirect.max_draft_bytes": "10GiB", "rdma.enabled": "true",
+		"gpudirect.max_handles": "9", "gpudirect.max_draft_bytes": "10GiB", "gpudirect.read_only_mount": "true", "rdma.enabled": "true",
 	}
 	for _, k := range config.Keys() {
 		text, ok := other[k.Name]

@@ -35,6 +35,8 @@ type Door struct {
 	Writes       bool   `json:"writes"`
 	WritesReason string `json:"writes_reason,omitempty"`
 	WritesFix    string `json:"writes_fix,omitempty"`
+	// Reopenable, where not empty, says why root and clients of the server's own user can open for writing what they are handed to read.
+	Reopenable string `json:"reopenable,omitempty"`
 
 	Settings DoorSettings `json:"settings"`
 	// Stats are its numbers; nil where it is not served.
@@ -56,6 +58,7 @@ type DoorSettings struct {
 	MaxConnections  int    `json:"max_connections"`
 	MaxHandles      int    `json:"max_handles"`
 	MaxDraftBytes   int64  `json:"max_draft_bytes"`
+	ReadOnlyMount   bool   `json:"read_only_mount"`
 	RDMA            bool   `json:"rdma"`
 }
 
@@ -63,7 +66,7 @@ func doorSettings(c *config.Config) DoorSettings {
 	g := &c.GPUDirect
 	return DoorSettings{Enabled: g.Enabled, BufferPoolSize: g.BufferPoolSize, EnableAsync: g.EnableAsync, DeviceIDs: append([]int{}, g.Devices()...),
 		MaxTransferSize: g.MaxTransferSize, EnableP2P: g.EnableP2P, QueueDepth: g.QueueDepth, IdleTimeout: g.IdleTimeout.String(),
-		MaxConnections: g.MaxConnections, MaxHandles: g.MaxHandles, MaxDraftBytes: g.MaxDraftBytes, RDMA: c.RDMA}
+		MaxConnections: g.MaxConnections, MaxHandles: g.MaxHandles, MaxDraftBytes: g.MaxDraftBytes, ReadOnlyMount: g.ReadOnlyMount, RDMA: c.RDMA}
 }
 
 // doorPath is the socket of the door that a configuration names, as an absolute path.
@@ -110,6 +113,9 @@ func (s *server) openGate(ctx context.Context, st store, accounts *iam.Service, 
 	if err := st.canDraft(ctx); err != nil {
 		g.about.Writes, g.about.WritesReason, g.about.WritesFix = false, withoutFix(err), errs.FixOf(err)
 	}
+	if err := st.reopenable(); err != nil {
+		g.about.Reopenable = err.Error()
+	}
 	limits := &c.GPUDirect
 	g.server, err = door.New(door.Options{
 		Store: st, StoreID: st.id(), Authorizer: judge, Drain: c.DrainTimeout, Log: component(s.log, "gpudirect"), Devices: gpuIndex(),
@@ -119,7 +125,8 @@ func (s *server) openGate(ctx context.Context, st store, accounts *iam.Service, 
 		},
 		Settings: door.Settings{BufferPoolSize: limits.BufferPoolSize, MaxTransferSize: limits.MaxTransferSize, QueueDepth: limits.QueueDepth,
 			Async: limits.EnableAsync, P2P: limits.EnableP2P, Devices: limits.Devices(), NoWrites: g.about.WritesReason},
-		Limits: door.Limits{Connections: limits.MaxConnections, Handles: limits.MaxHandles, DraftBytes: limits.MaxDraftBytes, Idle: limits.IdleTimeout},
+		Reopenable: g.about.Reopenable,
+		Limits:     door.Limits{Connections: limits.MaxConnections, Handles: limits.MaxHandles, DraftBytes: limits.MaxDraftBytes, Idle: limits.IdleTimeout},
 	})
 	if err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/channel"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 	"github.com/nebulaio/nebulaio/internal/iam"
 )
@@ -82,13 +83,16 @@ func enter(t testing.TB, socket, store, key, secret string) *knock {
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	k := &knock{t: t, c: c, buf: make([]byte, wire.MaxMessage), oob: make([]byte, unix.CmsgSpace(4*wire.MaxDescriptors))}
-	r, _ := k.ask(&wire.Hello{Min: 1, Max: 1})
+	r, _ := k.ask(&wire.Hello{Min: wire.MinVersion, Max: wire.Version})
 	ch := r.(*wire.Challenge)
 	if ch.Store != store {
 		t.Errorf("store %q, discovery said %q", ch.Store, store)
 	}
 	p := &wire.Proof{AccessKey: key}
-	p.MAC = wire.ClientMAC(secret, ch, key, p.Nonce)
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { p.Binding, _ = channel.Peer(int(fd)) }) // without it the login fails, and the test
+	}
+	p.MAC = wire.ClientMAC(secret, ch, p)
 	if r, _ = k.ask(p); r.Type() != wire.TypeGreeting {
 		t.Fatalf("%+v", r)
 	}

@@ -22,6 +22,8 @@ type store interface {
 	id() string
 	// canDraft says why objects cannot be written through descriptions of their files here; nil where they can.
 	canDraft(ctx context.Context) error
+	// reopenable says why files that are handed out can be opened again for writing by the server's user; nil where they cannot.
+	reopenable() error
 	stats(ctx context.Context) (Stats, error)
 	scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error)
 }
@@ -114,7 +116,7 @@ func (r CheckReport) Clean() bool { return r.Found == r.Repaired }
 
 // storeOptions is the configuration as the store takes it.
 func storeOptions(c *config.Config, e events) disk.Options {
-	o := disk.Options{Dir: c.Data, Inline: c.InlineSize,
+	o := disk.Options{Dir: c.Data, Inline: c.InlineSize, ReadOnlyMount: c.GPUDirect.Enabled && c.GPUDirect.ReadOnlyMount,
 		Events: disk.Events{Damage: e.damage, Failed: e.failed, Background: e.background}}
 	if c.InlineSize == 0 {
 		o.Inline = -1 // the store takes 0 for its default
@@ -143,6 +145,8 @@ func openStore(ctx context.Context, c *config.Config, e events) (store, error) {
 }
 
 func (s onDisk) id() string { return s.ID() }
+
+func (s onDisk) reopenable() error { return s.Reopenable() }
 
 func (s onDisk) canDraft(ctx context.Context) error { return s.CanDraft(ctx) }
 

@@ -60,13 +60,13 @@ type Draft struct {
 }
 
 // Drafting is an object that a client writes. Nothing of it is visible before
-// Commit; a crash, or Abort, leaves no trace. It is for one goroutine at a time.
+// Commit; a crash, or Abort, leaves no trace. Reserved, Abort and Remains may be called from any goroutine, the others from one at a time.
 type Drafting interface {
 	// Open makes a fresh write-only description of the file, which has a name
 	// (cuFile refuses files without one), past the page cache with direct. It is handed to the client and the
 	// caller closes its own.
 	Open(direct bool) (*os.File, error)
-	// Reserved is how many bytes of the disk it takes now.
+	// Reserved is how many bytes of the disk it takes now: clients can write beyond what was announced.
 	Reserved() int64
 	// Path is the file's name, for messages.
 	Path() string
@@ -79,6 +79,9 @@ type Drafting interface {
 	Commit(ctx context.Context, d Sealed) (Info, error)
 	// Abort removes the file. It can be called at any time, more than once, and does nothing after a successful Commit.
 	Abort() error
+	// Remains reports, after Abort, whether somebody can still write to the removed file, and frees what was written meanwhile.
+	// The caller asks again until it is false: nothing else bounds what such a file takes of the disk.
+	Remains() bool
 }
 
 // Sealed is what a client says of the content it has written. The store does

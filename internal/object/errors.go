@@ -30,6 +30,7 @@ var (
 	ErrDamaged        error = sentinel{errs.Corrupt, "the content is damaged"}
 	ErrNoSpace        error = sentinel{errs.IO, "no space is left on the device"}
 	ErrReadOnly       error = sentinel{errs.Permission, "the store cannot be written to"}
+	ErrBusy           error = sentinel{errs.IO, "somebody else keeps the file for a moment"}
 	ErrClosed         error = sentinel{errs.Closed, "the store is closed"}
 	ErrWriterLeft     error = sentinel{errs.Invalid, "the file can still be written to"}
 	ErrInvalidSums    error = sentinel{errs.Invalid, "the sums are not those of the content"}

@@ -73,6 +73,7 @@ func TestFailuresOfTheStoreInS3sWords(t *testing.T) {
 	}{
 		{object.ErrNoSpace, 507, "InsufficientStorage", true},
 		{object.ErrReadOnly, 405, "MethodNotAllowed", true},
+		{object.ErrBusy, 503, "SlowDown", true},
 		{object.ErrClosed, 503, "ServiceUnavailable", false},
 		{object.ErrDamaged, 500, "InternalError", true},
 		{errors.New("something else"), 500, "InternalError", true},

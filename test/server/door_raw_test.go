@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/channel"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
@@ -41,7 +42,10 @@ func dialDoor(s *server, access, secret string) (*rawDoor, error) {
 		}
 		p := &wire.Proof{AccessKey: access}
 		_, _ = rand.Read(p.Nonce[:])
-		p.MAC = wire.ClientMAC(secret, ch, access, p.Nonce)
+		if raw, err := conn.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { p.Binding, _ = channel.Peer(int(fd)) }) // without it the login fails, and the test
+		}
+		p.MAC = wire.ClientMAC(secret, ch, p)
 		m, _, err = d.ask(p)
 	}
 	if err != nil {

@@ -218,7 +218,7 @@ func (c *Client) Status(ctx context.Context) Status {
 				s.Door, s.Store = d.path, d.store
 				g := d.settings()
 				s.Settings = &Settings{BufferPoolSize: g.BufferPoolSize, MaxTransferSize: g.MaxTransferSize, QueueDepth: int(g.QueueDepth), Async: g.Async, P2P: g.P2P,
-					Devices: append([]uint32{}, g.Devices...), Writes: g.Writes, WritesWhy: g.WritesWhy}
+					Devices: append([]uint32{}, g.Devices...), Writes: g.Writes, WritesWhy: g.WritesWhy, Notes: append([]string(nil), g.Notes...)}
 				s.Counters.Connections, s.Counters.Reconnections = d.made.Load(), d.remade.Load()
 			}
 		}

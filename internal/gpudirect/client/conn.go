@@ -28,6 +28,7 @@ type conn struct {
 	out      []byte
 	last     uint32 // number of the last request
 	greeting *wire.Greeting
+	bind     func(fd int) (wire.Binding, error) // names the server's end: channel.Peer
 
 	dead   atomic.Bool
 	held   atomic.Int64 // handles that are open
@@ -250,7 +251,10 @@ func (c *conn) shut() {
 func (c *conn) shake(ctx context.Context, path, store, accessKey, secret, agent string) (string, error) {
 	const op = "log in at door"
 	var ch *wire.Challenge
-	err := c.ask(ctx, asking{op: op, name: path, req: &wire.Hello{Min: wire.MinVersion, Max: wire.Version, Agent: agent}, each: func(m wire.Message, fds []int) error {
+	if err := c.s.listener(path); err != nil {
+		return "", err
+	}
+	err := c.ask(ctx, asking{op: op, name: path, req: &wire.Hello{Min: wire.MinVersion, Max: wire.Version, Agent: agent}, patience: wire.ChallengeTime, each: func(m wire.Message, fds []int) error {
 		closeAll(fds)
 		got, ok := m.(*wire.Challenge)
 		if !ok {
@@ -273,7 +277,11 @@ func (c *conn) shake(ctx context.Context, path, store, accessKey, secret, agent 
 	if _, err := rand.Read(p.Nonce[:]); err != nil {
 		return "", errs.Wrap(op, path, err)
 	}
-	p.MAC = wire.ClientMAC(secret, ch, accessKey, p.Nonce)
+	// Only now: the server has accepted the connection, and its end has a name.
+	if p.Binding, err = c.bind(c.s.fd); err != nil {
+		return "", errs.Wrap(op, path, err)
+	}
+	p.MAC = wire.ClientMAC(secret, ch, p)
 	err = c.ask(ctx, asking{op: op, name: path, req: p, each: func(m wire.Message, fds []int) error {
 		closeAll(fds)
 		got, ok := m.(*wire.Greeting)
@@ -286,7 +294,7 @@ func (c *conn) shake(ctx context.Context, path, store, accessKey, secret, agent 
 	if err != nil {
 		return "", err
 	}
-	if !wire.EqualMAC(c.greeting.MAC, wire.ServerMAC(secret, ch, accessKey, p.Nonce)) {
+	if !wire.EqualMAC(c.greeting.MAC, wire.ServerMAC(secret, ch, p)) {
 		return "", errs.New(errs.Permission, op, path, "who listens there does not know the secret of "+accessKey+": it is not the server").WithFix("find out which process owns the socket")
 	}
 	return ch.Store, nil

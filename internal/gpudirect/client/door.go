@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/channel"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
@@ -66,7 +67,7 @@ func (d *door) connect(ctx context.Context) (*conn, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	c := &conn{s: s, mu: newTurn()}
+	c := &conn{s: s, mu: newTurn(), bind: channel.Peer}
 	c.mu.Lock()
 	store, err := c.shake(ctx, d.path, d.store, d.accessKey, d.secretKey, d.agent)
 	if err != nil {

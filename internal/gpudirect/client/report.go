@@ -72,6 +72,7 @@ type Settings struct {
 	Devices         []uint32 `json:"device_ids"`
 	Writes          bool     `json:"writes"`
 	WritesWhy       string   `json:"writes_refused,omitempty"`
+	Notes           []string `json:"notes,omitempty"` // what the server wants this client to know
 }
 
 // Counters count what a client has done since it was made.

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/channel"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
@@ -97,6 +99,28 @@ func dial(path string, patience time.Duration) (*socket, error) {
 	}
 	s.in, s.oob = make([]byte, wire.MaxMessage+1), make([]byte, unix.CmsgSpace(4*wire.MaxDescriptors))
 	return s, nil
+}
+
+// listener refuses a door that a stranger listens on. Expected are root, this process's user, and the owner of the
+// socket's file. Users are those of this user namespace: an owner from outside it is its overflow user, like the listener.
+func (s *socket) listener(path string) error {
+	const op = "log in at door"
+	uid, err := channel.User(s.fd)
+	if err != nil {
+		return errs.Wrap(op, path, err)
+	}
+	if uid == 0 || int(uid) == os.Geteuid() {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return errs.Wrap(op, path, err)
+	}
+	if st.Uid != uid {
+		return errs.New(errs.Permission, op, path, fmt.Sprintf("user %d listens there; expected root, this user (%d) or the owner of the socket's file (%d)", uid, os.Geteuid(), st.Uid)).
+			WithFix("find out which process owns the socket")
+	}
+	return nil
 }
 
 // send sends one packet.

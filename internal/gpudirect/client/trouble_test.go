@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,12 +21,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/channel"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
 // between stands between clients and the door and passes every packet on, with
-// its descriptors, unless see says that the connection ends there.
+// its descriptors, unless see says that the connection ends there. It knows the secret and logs in anew: without that it
+// would be a relay, which the door refuses.
 func (r *rig) between(see func(fromClient bool, h wire.Type) (end bool)) string {
+	return r.middle(true, see)
+}
+
+// middle listens between clients and the door. Without the secret it passes logins on as they are.
+func (r *rig) middle(knows bool, see func(fromClient bool, h wire.Type) (end bool)) string {
 	r.t.Helper()
 	path := filepath.Join(r.t.TempDir(), "between.sock")
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -33,7 +41,7 @@ func (r *rig) between(see func(fromClient bool, h wire.Type) (end bool)) string 
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = l.Close() })
-	pass := func(from, to *net.UnixConn, fromClient bool) {
+	pass := func(from, to *net.UnixConn, fromClient bool, login *relogin) {
 		defer from.Close()
 		defer to.Close()
 		b, oob := make([]byte, wire.MaxMessage), make([]byte, unix.CmsgSpace(4*wire.MaxDescriptors))
@@ -44,7 +52,11 @@ func (r *rig) between(see func(fromClient bool, h wire.Type) (end bool)) string 
 			}
 			end := see(fromClient, wire.Type(b[0]))
 			if !end {
-				_, _, err = to.WriteMsgUnix(b[:n], oob[:k], nil)
+				packet := b[:n]
+				if knows {
+					packet = login.renew(packet, to)
+				}
+				_, _, err = to.WriteMsgUnix(packet, oob[:k], nil)
 			}
 			if k > 0 {
 				fds, _ := descriptorsOf(oob[:k])
@@ -66,11 +78,48 @@ func (r *rig) between(see func(fromClient bool, h wire.Type) (end bool)) string 
 				_ = c.Close()
 				continue
 			}
-			go pass(c, up, true)
-			go pass(up, c, false)
+			login := &relogin{}
+			go pass(c, up, true, login)
+			go pass(up, c, false, login)
 		}
 	}()
 	return path
+}
+
+// relogin makes the packets of a login anew for the other side.
+type relogin struct {
+	mu    sync.Mutex
+	ch    *wire.Challenge
+	proof *wire.Proof // the client's own
+}
+
+func (l *relogin) renew(b []byte, to *net.UnixConn) []byte {
+	h, m, err := wire.Decode(b)
+	if err != nil {
+		return b
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch m := m.(type) {
+	case *wire.Challenge:
+		l.ch = m
+		return b
+	case *wire.Proof:
+		own := *m
+		l.proof = &own
+		if raw, err := to.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { m.Binding, _ = channel.Peer(int(fd)) }) // without it the login fails, and the test
+		}
+		m.MAC = wire.ClientMAC(testSecret, l.ch, m)
+	case *wire.Greeting:
+		m.MAC = wire.ServerMAC(testSecret, l.ch, l.proof)
+	default:
+		return b
+	}
+	if b, err = wire.Append(nil, h, m); err != nil {
+		return nil
+	}
+	return b
 }
 
 func TestConnectionLostInMidCommit(t *testing.T) {

@@ -5,7 +5,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	mrand "math/rand/v2"
@@ -164,7 +163,7 @@ func logIn(c *net.UnixConn) error {
 		_, r, err := wire.Decode(buf[:n])
 		return r, err
 	}
-	m, err := exchange(&wire.Hello{Min: 1, Max: 1})
+	m, err := exchange(&wire.Hello{Min: 2, Max: 2})
 	if err != nil {
 		return err
 	}
@@ -172,10 +171,7 @@ func logIn(c *net.UnixConn) error {
 	if !ok {
 		return errors.New("no challenge")
 	}
-	p := &wire.Proof{AccessKey: testKey}
-	_, _ = rand.Read(p.Nonce[:])
-	p.MAC = wire.ClientMAC(testSecret, ch, testKey, p.Nonce)
-	if m, err = exchange(p); err == nil && m.Type() != wire.TypeGreeting {
+	if m, err = exchange(proofOf(c, ch, testKey, testSecret)); err == nil && m.Type() != wire.TypeGreeting {
 		err = errors.New("not greeted")
 	}
 	return err
@@ -314,8 +310,8 @@ func TestAClientThatVanishes(t *testing.T) {
 	clean := leakless(t)
 	for name, until := range map[string]func(c *wireConn){
 		"after connecting": func(*wireConn) {},
-		"after Hello":      func(c *wireConn) { c.send(&wire.Hello{Min: 1, Max: 1}) },
-		"after Challenge":  func(c *wireConn) { c.ask(&wire.Hello{Min: 1, Max: 1}) },
+		"after Hello":      func(c *wireConn) { c.send(&wire.Hello{Min: 2, Max: 2}) },
+		"after Challenge":  func(c *wireConn) { c.ask(&wire.Hello{Min: 2, Max: 2}) },
 		"after the login":  func(c *wireConn) { c.prove(testKey, testSecret) },
 		"with replies left": func(c *wireConn) {
 			c.prove(testKey, testSecret)

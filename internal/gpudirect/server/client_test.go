@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nebulaio/nebulaio/internal/gpudirect/channel"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
@@ -115,19 +116,28 @@ func (c *wireConn) prove(key, secret string) *wire.Error {
 	if !ok {
 		return m.(*wire.Error)
 	}
-	p := &wire.Proof{AccessKey: key}
-	_, _ = rand.Read(p.Nonce[:])
-	p.MAC = wire.ClientMAC(secret, ch, key, p.Nonce)
+	p := proofOf(c.c, ch, key, secret)
 	m, _ = c.ask(p)
 	g, ok := m.(*wire.Greeting)
 	if !ok {
 		return m.(*wire.Error)
 	}
-	if !wire.EqualMAC(g.MAC, wire.ServerMAC(secret, ch, key, p.Nonce)) {
+	if !wire.EqualMAC(g.MAC, wire.ServerMAC(secret, ch, p)) {
 		c.t.Error("the server did not prove itself")
 	}
 	c.g = g
 	return nil
+}
+
+// proofOf proves a key over a connection, whose other end it names as a client does.
+func proofOf(c *net.UnixConn, ch *wire.Challenge, key, secret string) *wire.Proof {
+	p := &wire.Proof{AccessKey: key}
+	_, _ = rand.Read(p.Nonce[:])
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { p.Binding, _ = channel.Peer(int(fd)) }) // without it the login fails, and the test
+	}
+	p.MAC = wire.ClientMAC(secret, ch, p)
+	return p
 }
 
 // send sends a request and returns its number.

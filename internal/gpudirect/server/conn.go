@@ -3,12 +3,14 @@
 package server
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -41,6 +43,11 @@ type conn struct {
 	secret  string
 	client  *client // nil until it has logged in
 
+	user     *user                      // under Server.mu; nil when it is off the books
+	entering *list.Element              // under Server.mu; nil when it does not log in
+	ending   atomic.Pointer[wire.Error] // why others want it to end
+	sent     atomic.Int64               // descriptors that were sent and are not known to be taken
+
 	next   uint64 // number of the next handle
 	held   map[uint64]*held
 	drafts map[uint64]*draft
@@ -70,9 +77,11 @@ var errGone = errors.New("the client went away")
 // run serves the connection until it ends.
 func (c *conn) run(ctx context.Context) {
 	defer func() {
-		c.hangUp()
+		if c.client == nil || c.taken() {
+			c.hangUp() // at once; what it holds may take a while
+		}
 		c.letGo()
-		c.s.left(c)
+		c.s.left(ctx, c)
 	}()
 	if !c.login() {
 		return
@@ -113,6 +122,9 @@ func (c *conn) receive(wait time.Duration) (wire.Header, wire.Message, *wire.Err
 			}
 			_ = c.sock.SetReadDeadline(c.s.cutoff)
 		}
+		if why := c.ending.Load(); why != nil { // whose deadline may have been set before ours
+			return wire.Header{}, nil, why
+		}
 		// Without room for control messages the kernel drops descriptors, which no client has to send, and says so.
 		n, flags, err := c.take()
 		switch {
@@ -121,6 +133,8 @@ func (c *conn) receive(wait time.Duration) (wire.Header, wire.Message, *wire.Err
 				return wire.Header{}, nil, draining()
 			}
 			continue
+		case errors.Is(err, os.ErrDeadlineExceeded) && c.ending.Load() != nil:
+			return wire.Header{}, nil, c.ending.Load()
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return wire.Header{}, nil, c.silent(wait)
 		case err != nil:
@@ -222,6 +236,9 @@ func (c *conn) refuse(to wire.Header, e *wire.Error) error {
 // farewell tells why the server ends the connection; to whom does not listen it tells nothing.
 func (c *conn) farewell(why *wire.Error) {
 	c.s.note(c, why)
+	if c.client != nil {
+		c.taken() // before there is one more message to be taken
+	}
 	_ = c.send(wire.Header{}, why, nil)
 }
 
@@ -245,6 +262,16 @@ func (c *conn) hangUp() {
 func (c *conn) send(h wire.Header, m wire.Message, files []*os.File) error {
 	h.Descriptors = uint16(len(files))
 	var err error
+	defer func() {
+		if len(files) == 0 {
+			return
+		}
+		if err == nil {
+			c.sent.Add(int64(len(files)))
+		} else {
+			c.client.untaken.Add(-int64(len(files)))
+		}
+	}()
 	if c.out, err = wire.Append(c.out[:0], h, m); err != nil {
 		return err
 	}
@@ -310,7 +337,15 @@ func (c *conn) serve(ctx context.Context, h wire.Header, m wire.Message) error {
 	case *wire.Close:
 		answer = c.close(m)
 	case *wire.Create:
+		n := described(m.Want)
+		if why, err := c.awaitDescriptors(ctx, n); err != nil || why != nil {
+			if err == nil {
+				err = c.refuse(h, why)
+			}
+			return err
+		}
 		answer, files = c.create(ctx, m)
+		c.client.untaken.Add(int64(len(files) - n))
 		defer closeAll(files)
 	case *wire.AddSums:
 		answer = c.addSums(m)
@@ -348,11 +383,7 @@ func (c *conn) letGo() {
 		c.release(id)
 	}
 	for id, d := range c.drafts {
-		c.s.count.aborted.Add(1)
-		if err := d.d.Abort(); err != nil {
-			c.s.opts.Log.Error("a draft could not be removed", "bucket", d.bucket, "key", d.key, "file", d.d.Path(), "error", err)
-		}
-		c.forget(id, d)
+		c.giveUp(id, d)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
@@ -20,6 +21,7 @@ type draft struct {
 	bucket, key string
 	size        int64 // at most
 	sums        []uint64
+	dead        atomic.Int64 // how many bytes it took when it was ended for that; 0: it was not
 }
 
 func (d *draft) blocks() int64 { return (d.size + object.SumBlock - 1) / object.SumBlock }
@@ -50,7 +52,7 @@ func (c *conn) create(ctx context.Context, m *wire.Create) (wire.Message, []*os.
 		Condition: object.Condition{IfMatch: unquote(m.IfMatch), IfNoneMatch: unquote(m.IfNoneMatch)},
 		Judge:     c.s.opts.Authorizer.JudgeWrite()})
 	if err != nil {
-		c.unreserve(m.Size)
+		c.client.unreserve(m.Size)
 		return failure(err), nil
 	}
 	out := &wire.Created{Handle: c.next, Path: cut(d.Path(), wire.MaxText)}
@@ -58,11 +60,13 @@ func (c *conn) create(ctx context.Context, m *wire.Create) (wire.Message, []*os.
 	if files, out.Has, out.Refused, err = descriptions(d.Open, m.Want, nil); err != nil {
 		closeAll(files)
 		_ = d.Abort() // the failure itself is told
-		c.unreserve(m.Size)
+		c.client.unreserve(m.Size)
 		return failure(err), nil
 	}
 	c.next++
-	c.drafts[out.Handle] = &draft{d: d, bucket: m.Bucket, key: m.Key, size: m.Size}
+	made := &draft{d: d, bucket: m.Bucket, key: m.Key, size: m.Size}
+	c.drafts[out.Handle] = made
+	c.s.follow(made, c)
 	c.s.count.created.Add(1)
 	c.trace("draft begun", m.Bucket, m.Key, m.Size)
 	c.s.count.drafting(1, m.Size)
@@ -103,7 +107,7 @@ func (c *conn) reserve(size int64) *wire.Error {
 		return c.tooMany()
 	}
 	if c.client.drafts.Add(size) > l.DraftBytes {
-		c.unreserve(size)
+		c.client.unreserve(size)
 		return c.draftTooLarge(size)
 	}
 	return nil
@@ -114,15 +118,15 @@ func (c *conn) draftTooLarge(size int64) *wire.Error {
 		"%d bytes more would make more than the %d that all drafts of an access key may have", size, c.s.opts.Limits.DraftBytes)
 }
 
-func (c *conn) unreserve(size int64) {
-	c.client.handles.Add(-1)
-	c.client.drafts.Add(-size)
+func (cl *client) unreserve(size int64) {
+	cl.handles.Add(-1)
+	cl.drafts.Add(-size)
 }
 
-// forget takes a draft that has ended off the books.
+// forget takes a draft that was committed or aborted off the books.
 func (c *conn) forget(id uint64, d *draft) {
 	delete(c.drafts, id)
-	c.unreserve(d.size)
+	c.s.bury(d, c.client)
 	c.s.count.drafting(-1, -d.size)
 }
 
@@ -157,6 +161,10 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 	if !ok {
 		return noHandle(m.Handle)
 	}
+	if d.dead.Load() != 0 {
+		c.giveUp(m.Handle, d)
+		return outgrown(d)
+	}
 	if m.Size < 0 || m.Size > d.size {
 		c.giveUp(m.Handle, d)
 		return invalid(wire.CodeInvalidRange, "commit at most what was asked for", "%d bytes are to be committed of a draft of %d", m.Size, d.size)
@@ -178,13 +186,15 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 	if errors.Is(err, object.ErrWriterLeft) || errors.Is(err, object.ErrInvalidSums) {
 		return failure(err)
 	}
-	c.forget(m.Handle, d)
 	c.s.count.add(m.Reports) // once, however often it was tried
 	if err != nil {
-		c.s.count.aborted.Add(1)
-		_ = d.d.Abort() // the failure itself is told
+		c.giveUp(m.Handle, d) // the failure itself is told
+		if d.dead.Load() != 0 {
+			return outgrown(d)
+		}
 		return failure(err)
 	}
+	c.forget(m.Handle, d)
 	c.s.count.committed.Add(1)
 	c.trace("committed", d.bucket, d.key, m.Size)
 	out := &wire.Committed{ETag: info.ETag, Modified: info.Modified}
@@ -196,11 +206,11 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 
 // giveUp ends a draft that is refused for good, as all are that cannot be tried again.
 func (c *conn) giveUp(id uint64, d *draft) {
-	c.forget(id, d)
 	c.s.count.aborted.Add(1)
 	if err := d.d.Abort(); err != nil {
 		c.s.opts.Log.Error("a draft could not be removed", "bucket", d.bucket, "key", d.key, "file", d.d.Path(), "error", err)
 	}
+	c.forget(id, d)
 }
 
 // abort ends a draft.
@@ -209,9 +219,10 @@ func (c *conn) abort(m *wire.Abort) wire.Message {
 	if !ok {
 		return noHandle(m.Handle)
 	}
-	c.forget(m.Handle, d)
 	c.s.count.aborted.Add(1)
-	if err := d.d.Abort(); err != nil {
+	err := d.d.Abort()
+	c.forget(m.Handle, d)
+	if err != nil {
 		return failure(fmt.Errorf("abort the draft of %s/%s: %w", d.bucket, d.key, err))
 	}
 	return &wire.Ack{}

@@ -48,6 +48,7 @@ var codes = []struct {
 	{object.ErrNoSpace, wire.CodeNoSpace, "make room on the store's file system"},
 	{object.ErrDamaged, wire.CodeDamaged, "restore the object from a copy; nebulaio store scrub names all that is damaged"},
 	{object.ErrReadOnly, wire.CodeReadOnly, "look at the server's log for why, then restart it"},
+	{object.ErrBusy, wire.CodeBusy, "ask again"},
 	{object.ErrClosed, wire.CodeDraining, "connect again when the server is back"},
 	{syscall.EMFILE, wire.CodeTooManyFiles, "raise the server's limit of open files (LimitNOFILE=)"},
 	{syscall.ENFILE, wire.CodeTooManyFiles, "raise the system's limit of open files (fs.file-max)"},

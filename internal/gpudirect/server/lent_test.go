@@ -16,7 +16,7 @@ import (
 // TestDescriptorsThatWaitAreBounded: many clients that do not take their replies cannot use up the descriptors of the process.
 func TestDescriptorsThatWaitAreBounded(t *testing.T) {
 	d := serve(t, func(o *Options) {
-		o.Limits.Descriptors, o.Limits.Handles = 20, 1<<20
+		o.Limits.Descriptors, o.Limits.KeyDescriptors, o.Limits.Handles = 20, 20, 1<<20
 		o.Limits.Send = 200 * time.Millisecond
 	})
 	d.store.put("b", "big", random(20000))
@@ -94,7 +94,10 @@ func TestDescriptorsOnTheirWay(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
 		t.Fatal(err)
 	}
-	d := serve(t, func(o *Options) { o.Limits.Descriptors = 64; o.Limits.Send = 5 * time.Second })
+	d := serve(t, func(o *Options) {
+		o.Limits.Descriptors, o.Limits.KeyDescriptors = 64, 1<<20
+		o.Limits.Send = 5 * time.Second
+	})
 	d.store.put("b", "big", random(20000))
 	lazy, busy := d.login(), d.login()
 	r, files := busy.ask(&wire.Create{Bucket: "b", Key: "new", Size: 0, Device: host, Want: wire.WantBuffered})

@@ -7,10 +7,12 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/channel"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
@@ -52,22 +54,58 @@ func (c *conn) login() bool {
 	if !known {
 		secret = c.s.decoy
 	}
-	if right := wire.EqualMAC(wire.ClientMAC(secret, ch, proof.AccessKey, proof.Nonce), proof.MAC); !right || !known {
+	if right := wire.EqualMAC(wire.ClientMAC(secret, ch, proof), proof.MAC); !right || !known {
 		c.s.count.loginsRefused.Add(1)
 		c.s.warn("a login was refused", c.who(proof.AccessKey, hello.Agent)...)
 		_ = c.refuse(h, refuseLogin())
 		return false
 	}
+	// Only after the MAC: who does not know the secret learns nothing of what is compared.
+	if e := c.unrelayed(proof); e != nil {
+		c.s.count.loginsRefused.Add(1)
+		c.s.warn("a login was relayed", append(c.who(proof.AccessKey, hello.Agent), slog.String("reason", e.Message))...)
+		_ = c.refuse(h, e)
+		return false
+	}
+	if e := c.s.loggedIn(c, proof.AccessKey); e != nil {
+		c.s.count.loginsRefused.Add(1)
+		_ = c.refuse(h, e)
+		return false
+	}
 	c.secret = secret
-	c.s.loggedIn(c, proof.AccessKey)
 	c.s.count.logins.Add(1)
 	g := c.s.greeting
-	g.MAC = wire.ServerMAC(secret, ch, proof.AccessKey, proof.Nonce)
+	g.MAC = wire.ServerMAC(secret, ch, proof)
+	if why := c.s.opts.Reopenable; why != "" && (c.peer.UID == 0 || int(c.peer.UID) == os.Geteuid()) {
+		g.Notes = append(g.Notes, cut("what this user is handed to read it can open for writing, and so change objects: "+why, wire.MaxText))
+		if _, told := c.s.told.LoadOrStore(c.peer.UID, true); !told { // once for each of the two
+			c.s.warn("a client can open for writing what it is handed to read: it is root or the server's own user", append(c.who(proof.AccessKey, hello.Agent), slog.String("reason", why))...)
+		}
+	}
 	if c.reply(h, &g, nil) != nil {
 		return false
 	}
 	c.s.opts.Log.Info("client logged in", c.who(proof.AccessKey, hello.Agent)...)
 	return true
+}
+
+// unrelayed says why the client's connection is not the one that its proof came over.
+func (c *conn) unrelayed(proof *wire.Proof) *wire.Error {
+	var own wire.Binding
+	var err error
+	if failed := c.raw.Control(func(fd uintptr) { own, err = channel.Own(int(fd), proof.Binding.Kind) }); failed != nil {
+		err = failed
+	}
+	switch {
+	case errs.Is(err, errs.Invalid):
+		return badMessage("%s", text(err))
+	case err != nil:
+		return refusal(errs.Unsupported, wire.CodeUnsupported, "this server's kernel does not tell its own end of the connection: "+text(err), "load the kernel module unix_diag for the client, or use the S3 endpoint")
+	case own != proof.Binding:
+		return refusal(errs.Permission, wire.CodeRelayed, fmt.Sprintf("the client is not connected to this server: process %d of user %d passes its login on", c.peer.PID, c.peer.UID),
+			"find out which process listens on the socket that the client uses")
+	}
+	return nil
 }
 
 // lost ends a connection that did not log in.

@@ -63,12 +63,13 @@ func (c *conn) open(ctx context.Context, h wire.Header, m *wire.Open) error {
 	p.drop()
 	p.msg.First = 0
 	var pair [2]*os.File
-	opens := m.Want&(wire.WantBuffered|wire.WantDirect) != 0 && m.Want&wire.WantStat == 0
+	each := described(m.Want)
+	opens := each != 0 && m.Want&wire.WantStat == 0
 	var out *wire.Error // no descriptor could be had; it is not waited for a second time
 	for i := range m.Items {
 		if opens && out == nil {
 			var err error
-			if out, err = c.borrow(ctx, h); err != nil {
+			if out, err = c.borrow(ctx, h, each); err != nil {
 				return err
 			}
 		}
@@ -79,11 +80,15 @@ func (c *conn) open(ctx context.Context, h wire.Header, m *wire.Open) error {
 		if item.Err != nil {
 			c.s.note(c, item.Err)
 		}
-		if opens && out == nil && len(files) == 0 {
-			c.giveBack(1)
+		if opens && out == nil {
+			c.client.untaken.Add(int64(len(files) - each))
+			if len(files) == 0 {
+				c.giveBack(1)
+			}
 		}
 		if !p.fits(&item, len(files)) {
 			if err := c.flush(h, wire.FlagMore); err != nil {
+				c.client.untaken.Add(int64(-len(files)))
 				closeAll(files)
 				return err
 			}
@@ -93,31 +98,51 @@ func (c *conn) open(ctx context.Context, h wire.Header, m *wire.Open) error {
 	return c.flush(h, 0)
 }
 
-// borrow waits until the descriptors of one more object may be open, and sends what is there before that: who waits has none. The
-// error ends the connection.
-func (c *conn) borrow(ctx context.Context, h wire.Header) (*wire.Error, error) {
-	select {
-	case c.s.lent <- struct{}{}:
-		c.lent++
-		return nil, nil
-	default:
+// borrow waits until the descriptors of one more object, n of them, may be open, and sends what is there before that: who waits
+// has none. The error ends the connection.
+func (c *conn) borrow(ctx context.Context, h wire.Header, n int) (*wire.Error, error) {
+	reserved := c.reserveDescriptors(n)
+	if reserved {
+		select {
+		case c.s.lent <- struct{}{}:
+			c.lent++
+			return nil, nil
+		default:
+		}
 	}
 	if len(c.pack.msg.Items) > 0 {
 		if err := c.flush(h, wire.FlagMore); err != nil {
+			if reserved {
+				c.client.untaken.Add(int64(-n))
+			}
 			return nil, err
 		}
 	}
+	if !reserved {
+		if why, err := c.awaitDescriptors(ctx, n); why != nil || err != nil {
+			return why, err
+		}
+	}
+	why := c.lend(ctx)
+	if why != nil {
+		c.client.untaken.Add(int64(-n))
+	}
+	return why, nil
+}
+
+// lend waits for a place among the objects of all clients whose descriptors are open.
+func (c *conn) lend(ctx context.Context) *wire.Error {
 	timer := time.NewTimer(c.s.opts.Limits.Send)
 	defer timer.Stop()
 	select {
 	case c.s.lent <- struct{}{}:
 		c.lent++
-		return nil, nil
+		return nil
 	case <-ctx.Done():
-		return draining(), nil
+		return draining()
 	case <-timer.C:
 		return refusal(errs.IO, wire.CodeTooManyFiles, fmt.Sprintf("%d objects wait to be sent to clients that do not take them", cap(c.s.lent)),
-			"ask again, or raise the server's limit of open files (LimitNOFILE=)"), nil
+			"ask again, or raise the server's limit of open files (LimitNOFILE=)")
 	}
 }
 

@@ -66,10 +66,9 @@ func TestLogin(t *testing.T) {
 
 	// A proof that was heard on another connection is worth nothing: each has a challenge of its own.
 	a, b := d.dial(), d.dial()
-	m, _ := a.ask(&wire.Hello{Min: 1, Max: 1})
-	heard := &wire.Proof{AccessKey: testKey}
-	heard.MAC = wire.ClientMAC(testSecret, m.(*wire.Challenge), testKey, heard.Nonce)
-	if m, _ := b.ask(&wire.Hello{Min: 1, Max: 1}); m.Type() != wire.TypeChallenge {
+	m, _ := a.ask(&wire.Hello{Min: 2, Max: 2})
+	heard := proofOf(a.c, m.(*wire.Challenge), testKey, testSecret)
+	if m, _ := b.ask(&wire.Hello{Min: 2, Max: 2}); m.Type() != wire.TypeChallenge {
 		t.Fatalf("%+v", m)
 	}
 	if m, _ := b.ask(heard); !isError(m, wire.CodeAccessDenied) {
@@ -80,8 +79,8 @@ func TestLogin(t *testing.T) {
 	}
 
 	// Versions.
-	for _, v := range [][2]uint16{{0, 0}, {2, 9}, {9, 2}} {
-		if m, _ := d.dial().ask(&wire.Hello{Min: v[0], Max: v[1]}); !isError(m, wire.CodeVersion) || !strings.Contains(m.(*wire.Error).Message, "1 to 1") {
+	for _, v := range [][2]uint16{{0, 0}, {1, 1}, {3, 9}, {9, 2}} {
+		if m, _ := d.dial().ask(&wire.Hello{Min: v[0], Max: v[1]}); !isError(m, wire.CodeVersion) || !strings.Contains(m.(*wire.Error).Message, "2 to 2") {
 			t.Errorf("versions %v: %+v", v, m)
 		}
 	}
@@ -127,7 +126,7 @@ func TestWhoIsSilentAtTheDoorIsSentAway(t *testing.T) {
 
 // TestConnectionsAreBounded: those beyond the bound hear so.
 func TestConnectionsAreBounded(t *testing.T) {
-	d := serve(t, func(o *Options) { o.Limits.Connections = 2 })
+	d := serve(t, func(o *Options) { o.Limits.Connections, o.Limits.KeyConnections, o.Limits.UserConnections = 2, 2, 2 })
 	a := d.login()
 	d.login()
 	if e := d.dial().ended(); e == nil || e.Code != wire.CodeTooManyConnections || !strings.Contains(e.Fix, "gpudirect.max_connections") {

@@ -50,6 +50,11 @@ type Options struct {
 	Drain time.Duration
 	// Log gets logins, refusals and failures. Nil: discarded.
 	Log *slog.Logger
+	// Watch ticks when drafts are to be looked at: those that outgrow their announcement are ended. Nil: once a second.
+	Watch <-chan time.Time
+	// Reopenable, where not empty, says why a client of the server's own user can open what it is handed for writing. Such
+	// clients are told at login, and so is the log.
+	Reopenable string
 }
 
 // Settings are what the Greeting tells clients; MaxTransferSize and Devices are enforced.
@@ -68,7 +73,11 @@ type Settings struct {
 type Limits struct {
 	// Connections open at once, those that log in included. Default 1024.
 	Connections int
-	// Logins under way at once; those beyond wait to be accepted. Default 64.
+	// KeyConnections open at once by one access key. Default half of Connections, so that others keep room.
+	KeyConnections int
+	// UserConnections open at once by one user of this host. Default three quarters of Connections.
+	UserConnections int
+	// Logins under way at once by one user of this host. The oldest gives way to the one beyond. Default a quarter of Connections.
 	Logins int
 	// Handles and drafts open at once by one access key. Default 16384.
 	Handles int
@@ -77,7 +86,10 @@ type Limits struct {
 	// Descriptors of objects that all connections together have open at once to be sent: those of a client that does not take
 	// its replies wait for it. Default a quarter of the process's limit, so that the store and the S3 endpoint keep theirs.
 	Descriptors int
-	// Login is how long a client may take to say who it is. Default 5 s.
+	// KeyDescriptors of objects that one access key has on their way at once: opened to be sent, or sent and not yet taken by the
+	// client. Default a quarter of Descriptors.
+	KeyDescriptors int
+	// Login is how long a client may take to say who it is. Default 2 s.
 	Login time.Duration
 	// Idle ends a connection that asks for nothing. Default 5 min.
 	Idle time.Duration
@@ -87,11 +99,15 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	def(&l.Connections, 1024)
-	def(&l.Logins, 64)
+	def(&l.KeyConnections, max(l.Connections/2, 1))
+	def(&l.UserConnections, max(l.Connections/4*3, 1))
+	def(&l.Logins, max(l.Connections/4, 1))
 	def(&l.Handles, 16384)
 	def(&l.DraftBytes, 256<<30)
 	def(&l.Descriptors, descriptorsForUs())
-	def(&l.Login, 5*time.Second)
+	def(&l.KeyDescriptors, max(l.Descriptors/4, 2))
+	l.KeyDescriptors = max(l.KeyDescriptors, 2) // those of one object
+	def(&l.Login, 2*time.Second)
 	def(&l.Idle, 5*time.Minute)
 	def(&l.Send, 10*time.Second)
 	return l
@@ -114,24 +130,29 @@ type Server struct {
 	// lent has an entry for each object that waits to be sent with its descriptors, two at most.
 	lent chan struct{}
 
-	// entering has an entry for each connection that logs in.
-	entering chan struct{}
+	stopping chan struct{} // closed when the drain begins
+
+	told       sync.Map // users that the log has told of Options.Reopenable, by number: root and the server's own
+	watched    watched
+	condemning sync.WaitGroup // drafts that are being ended
 
 	awake    atomic.Int32 // connections that wait for a request without sleeping
 	draining atomic.Bool
 	cutoff   time.Time // when the drain ends; valid once draining
 
-	mu      sync.Mutex // guards what follows
-	conns   map[*conn]struct{}
-	logins  int
-	clients map[string]*client
+	mu    sync.Mutex // guards what follows
+	conns map[*conn]struct{}
+	crowd crowd
 }
 
-// client is what the connections of one access key hold together. It lives as long as one of them.
+// client is what the connections of one access key hold together. It lives as long as one of them, or what is left of its drafts.
 type client struct {
+	key     string
 	conns   int // guarded by Server.mu
+	remains int // guarded by Server.mu; ended drafts that somebody can still write to
 	handles atomic.Int64
 	drafts  atomic.Int64 // bytes
+	untaken atomic.Int64 // descriptors that are opened to be sent, or sent and not known to be taken
 }
 
 // New makes the door, which accepts nothing before Serve. Kind Invalid where something needed is not given.
@@ -148,8 +169,10 @@ func New(o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{opts: o, decoy: nonceText(), conns: map[*conn]struct{}{}, clients: map[string]*client{}, refusals: &rationed{},
-		lent: make(chan struct{}, max(o.Limits.Descriptors/2, 1)), entering: make(chan struct{}, o.Limits.Logins)}
+	s := &Server{opts: o, decoy: nonceText(), conns: map[*conn]struct{}{}, refusals: &rationed{},
+		watched: watched{live: map[*draft]*conn{}, remains: map[*draft]*client{}},
+		crowd:   crowd{users: map[uint32]*user{}, clients: map[string]*client{}},
+		lent:    make(chan struct{}, max(o.Limits.Descriptors/2, 1)), stopping: make(chan struct{})}
 	s.count.init()
 	st := &o.Settings
 	s.greeting = wire.Greeting{
@@ -176,6 +199,13 @@ func (s *Server) Serve(ctx context.Context, l *Listener) error {
 	var all sync.WaitGroup
 	failed := make(chan error, 1)
 	go func() { failed <- s.accept(work, l, &all) }()
+	watching := make(chan struct{})
+	go func() { defer close(watching); s.watch(work) }()
+	defer func() {
+		cancel()
+		<-watching
+		s.condemning.Wait()
+	}()
 	var err error
 	select {
 	case err = <-failed:
@@ -192,6 +222,7 @@ func (s *Server) drain(l *Listener, all *sync.WaitGroup, cancel func()) {
 	s.mu.Lock()
 	s.cutoff = time.Now().Add(s.opts.Drain)
 	s.draining.Store(true)
+	close(s.stopping)
 	s.mu.Unlock()
 	_ = l.Close() // Serve's own closing of it finds it closed
 	for _, c := range s.open() {
@@ -231,11 +262,8 @@ func (s *Server) open() []*conn {
 // accept takes connections until the listener is closed.
 func (s *Server) accept(ctx context.Context, l *Listener, all *sync.WaitGroup) error {
 	for {
-		// Many clients that come at once are served one after the other. This ends: a login takes no longer than it may.
-		s.entering <- struct{}{}
 		sock, err := l.accept()
 		if err != nil {
-			<-s.entering
 			if s.draining.Load() || errors.Is(err, net.ErrClosed) {
 				return nil
 			}
@@ -253,7 +281,6 @@ func (s *Server) accept(ctx context.Context, l *Listener, all *sync.WaitGroup) e
 		}
 		c := newConn(s, sock)
 		if why := s.admit(c, all); why != nil {
-			<-s.entering
 			c.farewell(why)
 			c.hangUp()
 			continue
@@ -262,52 +289,5 @@ func (s *Server) accept(ctx context.Context, l *Listener, all *sync.WaitGroup) e
 			defer all.Done()
 			c.run(ctx)
 		}()
-	}
-}
-
-// admit takes a connection in, or says why not. What it admits is counted in all.
-func (s *Server) admit(c *conn, all *sync.WaitGroup) *wire.Error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining.Load() {
-		return draining()
-	}
-	if len(s.conns) >= s.opts.Limits.Connections {
-		return refusal(errs.Unsupported, wire.CodeTooManyConnections, fmt.Sprintf("%d connections are open, of which %d log in; at most %d may be", len(s.conns), s.logins, s.opts.Limits.Connections),
-			"use one connection for many objects, or raise gpudirect.max_connections")
-	}
-	s.conns[c] = struct{}{}
-	s.logins++
-	all.Add(1)
-	return nil
-}
-
-// loggedIn moves a connection from those that log in to its client's.
-func (s *Server) loggedIn(c *conn, accessKey string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.logins--
-	<-s.entering
-	cl := s.clients[accessKey]
-	if cl == nil {
-		cl = &client{}
-		s.clients[accessKey] = cl
-	}
-	cl.conns++
-	c.account, c.client = accessKey, cl
-}
-
-// left forgets a connection.
-func (s *Server) left(c *conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, c)
-	if c.client == nil {
-		s.logins--
-		<-s.entering
-		return
-	}
-	if c.client.conns--; c.client.conns == 0 {
-		delete(s.clients, c.account)
 	}
 }

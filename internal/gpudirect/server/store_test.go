@@ -295,6 +295,8 @@ func (d *fileDraft) end() {
 
 func (d *fileDraft) Abort() error { d.end(); return nil }
 
+func (d *fileDraft) Remains() bool { return false }
+
 // held is what clients have: open handles and drafts.
 func (s *files) held() (handles, drafts int) {
 	s.mu.Lock()

@@ -23,6 +23,8 @@ func (*Proof) Type() Type { return TypeProof }
 func (m *Proof) code(c *coder) {
 	c.text(&m.AccessKey, MaxName)
 	c.raw(m.Nonce[:])
+	c.u8(&m.Binding.Kind)
+	c.u64(&m.Binding.ID)
 	c.raw(m.MAC[:])
 }
 
@@ -41,6 +43,7 @@ func (m *Greeting) code(c *coder) {
 	c.u32(&m.MaxHandles)
 	c.i64(&m.MaxDraft)
 	c.span(&m.Idle)
+	list(c, &m.Notes, MaxNotes, 4, "notes", func(n *string) { c.text(n, MaxText) })
 }
 
 func (d *Device) code(c *coder) {

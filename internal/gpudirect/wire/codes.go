@@ -7,8 +7,10 @@ const (
 	CodeBadMessage         = "BadMessage"         // cannot be understood, or comes at the wrong time; the connection ends
 	CodeVersion            = "Version"            // no version is spoken by both sides; the connection ends
 	CodeAccessDenied       = "AccessDenied"       // unknown key or wrong secret, or a policy does not allow it
+	CodeRelayed            = "Relayed"            // the client is connected to somebody else, who passes its login on; the connection ends
 	CodeTooManyConnections = "TooManyConnections" // the connection ends
 	CodeIdle               = "Idle"               // silent for longer than Greeting.Idle; the connection ends
+	CodeBusy               = "Busy"               // somebody else keeps a file for a moment: ask again
 	CodeDraining           = "Draining"           // the server is stopping: nothing new is opened, what is open may be finished
 	CodeNoSuchBucket       = "NoSuchBucket"
 	CodeNoSuchKey          = "NoSuchKey"
@@ -35,7 +37,7 @@ const (
 // Codes lists every code, for tables of counters.
 func Codes() []string {
 	return []string{
-		CodeBadMessage, CodeVersion, CodeAccessDenied, CodeTooManyConnections, CodeIdle, CodeDraining, CodeNoSuchBucket, CodeNoSuchKey,
+		CodeBadMessage, CodeVersion, CodeAccessDenied, CodeRelayed, CodeTooManyConnections, CodeIdle, CodeBusy, CodeDraining, CodeNoSuchBucket, CodeNoSuchKey,
 		CodeNoSuchVersion, CodeDeleteMarker, CodeInvalidName, CodeInvalidRange, CodeInvalidArgument, CodeTooLarge, CodeDeviceNotAllowed,
 		CodeNoSuchHandle, CodeTooManyHandles, CodeTooManyFiles, CodeWriterLeft, CodeBadSums, CodePreconditionFailed, CodeNoSpace, CodeReadOnly,
 		CodeUnsupported, CodeDamaged, CodeInternal,

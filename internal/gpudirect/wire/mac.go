@@ -9,21 +9,22 @@ import (
 )
 
 // ClientMAC is what a client puts into Proof: it knows the secret, it answers
-// this challenge of this store, and it speaks this version. The secret itself does not cross.
-func ClientMAC(secret string, ch *Challenge, accessKey string, nonce [NonceSize]byte) [MACSize]byte {
-	return mac("client", secret, ch, accessKey, nonce)
+// this challenge of this store, it speaks this version, and it is connected to this end of the server. The secret
+// itself does not cross. A relay in the middle changes nothing: what it would have to change is part of the MAC.
+func ClientMAC(secret string, ch *Challenge, p *Proof) [MACSize]byte {
+	return mac("client", secret, ch, p)
 }
 
-// ServerMAC is what the server puts into Greeting: it knows the secret too, so
-// that a stranger who took the socket's place is not believed.
-func ServerMAC(secret string, ch *Challenge, accessKey string, nonce [NonceSize]byte) [MACSize]byte {
-	return mac("server", secret, ch, accessKey, nonce)
+// ServerMAC is what the server puts into Greeting: it knows the secret too, and the client is connected to it, so that a
+// stranger who took the socket's place is not believed.
+func ServerMAC(secret string, ch *Challenge, p *Proof) [MACSize]byte {
+	return mac("server", secret, ch, p)
 }
 
 // EqualMAC compares two MACs in a time that tells nothing about them.
 func EqualMAC(a, b [MACSize]byte) bool { return hmac.Equal(a[:], b[:]) }
 
-func mac(who, secret string, ch *Challenge, accessKey string, nonce [NonceSize]byte) (out [MACSize]byte) {
+func mac(who, secret string, ch *Challenge, p *Proof) (out [MACSize]byte) {
 	h := hmac.New(sha256.New, []byte(secret))
 	// Lengths before texts of others: no two exchanges have the same bytes.
 	field := func(s string) {
@@ -38,9 +39,13 @@ func mac(who, secret string, ch *Challenge, accessKey string, nonce [NonceSize]b
 	binary.LittleEndian.PutUint16(v[:], ch.Version)
 	h.Write(v[:])
 	field(ch.Store)
-	field(accessKey)
+	field(p.AccessKey)
 	h.Write(ch.Nonce[:])
-	h.Write(nonce[:])
+	h.Write(p.Nonce[:])
+	var bound [9]byte
+	bound[0] = p.Binding.Kind
+	binary.LittleEndian.PutUint64(bound[1:], p.Binding.ID)
+	h.Write(bound[:])
 	h.Sum(out[:0])
 	return out
 }

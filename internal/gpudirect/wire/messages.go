@@ -17,10 +17,28 @@ type Challenge struct {
 	Nonce   [NonceSize]byte
 }
 
+// The ways to name the server's end of a connection. Each alone shows a relay.
+const (
+	// BindSocket names it by the inode number of the server's socket, which the client asks the kernel for (unix_diag).
+	BindSocket uint8 = 1
+	// BindProcess names it by the pidfs inode number of the process that listens (SO_PEERPIDFD, Linux 6.9).
+	BindProcess uint8 = 2
+)
+
+// ChallengeTime is how long a client waits for the Challenge. Inode numbers of sockets have 32 bits: within this time they cannot come round.
+const ChallengeTime = 5 * time.Second
+
+// Binding names the server's end of a connection as one side sees it.
+type Binding struct {
+	Kind uint8 // BindSocket or BindProcess
+	ID   uint64
+}
+
 // Proof says who the client is; see ClientMAC.
 type Proof struct {
 	AccessKey string
 	Nonce     [NonceSize]byte
+	Binding   Binding // the server's end, as the client's kernel names it
 	MAC       [MACSize]byte
 }
 
@@ -43,6 +61,8 @@ type Greeting struct {
 	MaxHandles uint32
 	MaxDraft   int64         // bytes of all drafts together
 	Idle       time.Duration // a connection that is silent for longer is ended; Ping keeps it
+	// Notes say in words what this client should know of the server, such as a protection that is missing.
+	Notes []string
 }
 
 // Device is where the client's memory lies.

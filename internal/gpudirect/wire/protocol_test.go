@@ -49,23 +49,25 @@ func forms() []form {
 		{"write", "bool", "1: from the device to storage", nil}, {"device", "text", "`cuda:0`, `host`", nil}, {"route", "text", "as in transfer reports; may be empty", nil},
 		{"stage", "text", "`read`, `copy`, `write`", nil}, {"bytes", "i64", "", nil}, {"time", "span", "", nil}}}
 	when := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-	ch := &Challenge{Version: 1, Store: "1b4e28ba-2fa1-41d2-883f-0016d3cca427", Nonce: nonceOf(0xaa)}
-	mac := [MACSize]byte(ClientMAC("secret", ch, "minioadmin", nonceOf(0xbb)))
-	smac := [MACSize]byte(ServerMAC("secret", ch, "minioadmin", nonceOf(0xbb)))
+	ch := &Challenge{Version: Version, Store: "1b4e28ba-2fa1-41d2-883f-0016d3cca427", Nonce: nonceOf(0xaa)}
+	proof := &Proof{AccessKey: "minioadmin", Nonce: nonceOf(0xbb), Binding: Binding{BindSocket, 47365}}
+	proof.MAC = ClientMAC("secret", ch, proof)
+	smac := ServerMAC("secret", ch, proof)
 	return []form{
-		{&Hello{Min: 1, Max: 1, Agent: "nebulaio"}, "client", "The first message. The server chooses the highest version that both speak.", "Challenge", []field{
+		{&Hello{Min: MinVersion, Max: Version, Agent: "nebulaio"}, "client", "The first message. The server chooses the highest version that both speak.", "Challenge", []field{
 			{"min", "u16", "lowest version that the client speaks", nil}, {"max", "u16", "highest", nil}, {"agent", "text", "the program, for logs", nil}}},
 		{ch, "server", "The version from now on, the store and a nonce.", "", []field{
 			{"version", "u16", "", nil}, {"store", "text", "identity of the store; has to be the discovery's", nil}, {"nonce", "raw32", "random, never used again", nil}}},
-		{&Proof{AccessKey: "minioadmin", Nonce: nonceOf(0xbb), MAC: mac}, "client", "Who the client is. A wrong secret and an unknown access key are answered alike, by Error AccessDenied.", "Greeting", []field{
-			{"access key", "text", "", nil}, {"nonce", "raw32", "the client's own", nil}, {"MAC", "raw32", "see Login", nil}}},
-		{&Greeting{MAC: smac, BufferPoolSize: 1 << 30, MaxTransferSize: 256 << 20, QueueDepth: 64, Async: true, P2P: true, Devices: []uint32{0, 1}, Writes: true, MaxHandles: 16384, MaxDraft: 256 << 30, Idle: 5 * time.Minute},
+		{proof, "client", "Who the client is. A wrong secret and an unknown access key are answered alike, by Error AccessDenied. A right MAC with another end than the server's own is answered by Error Relayed.", "Greeting", []field{
+			{"access key", "text", "", nil}, {"nonce", "raw32", "the client's own", nil}, {"binding", "u8", "how the server's end is named: 1 socket, 2 process; see Login", nil}, {"end", "u64", "its number, as the client sees it", nil}, {"MAC", "raw32", "see Login", nil}}},
+		{&Greeting{MAC: smac, BufferPoolSize: 1 << 30, MaxTransferSize: 256 << 20, QueueDepth: 64, Async: true, P2P: true, Devices: []uint32{0, 1}, Writes: true, MaxHandles: 16384, MaxDraft: 256 << 30, Idle: 5 * time.Minute, Notes: []string{"read-only files can be reopened"}},
 			"server", "The server's own MAC, which the client has to check, and what the configuration says.", "", []field{
 				{"MAC", "raw32", "see Login", nil}, {"buffer_pool_size", "i64", "default for the client", nil}, {"max_transfer_size", "i64", "enforced: no range of Open or Move is longer", nil},
 				{"queue_depth", "u32", "default for the client", nil}, {"enable_async", "bool", "default for the client", nil}, {"enable_p2p", "bool", "default for the client", nil},
 				{"device_ids", "list", "GPUs that may be used, none: all; enforced", []field{{"index", "u32", "", nil}}}, {"writes", "bool", "1: Create works here", nil},
 				{"writes why", "text", "else why not", nil}, {"max handles", "u32", "handles and drafts of this access key together", nil}, {"max draft", "i64", "bytes of all drafts of this access key", nil},
-				{"idle", "span", "a connection that is silent for longer is ended", nil}}},
+				{"idle", "span", "a connection that is silent for longer is ended", nil},
+				{"notes", "list", "what this client should know of the server, in words", []field{{"note", "text", "", nil}}}}},
 		{&Open{Want: WantBuffered | WantDirect | WantInline | WantSums, Device: Device{0, "GPU-1"}, Items: []OpenItem{{"models", "a.bin", "", 0, -1}}}, "client",
 			"Objects to read, up to 1024 of them. Want: 1 a description through the page cache, 2 one past it, 4 content inside the reply where it lies with the metadata, 8 sums, 16 the description of the object alone.", "one Opened or more", []field{
 				{"want", "u8", "bits, see above", nil}, device[0], device[1], {"objects", "list", "", []field{{"bucket", "text", "", nil}, {"key", "text", "", nil}, {"version", "text", "empty: the current one", nil},
@@ -301,7 +303,7 @@ packet that tells of them (SCM_RIGHTS), at most %d. Everything is little-endian.
 Types of fields: u8, u16, u32, u64, i32, i64 (two's complement), bool (one byte, 0 or 1), time (i64, nanoseconds since 1970; the smallest
 number is no time), span (i64, nanoseconds), text (u32 length and as many bytes), list (u32 number and as many entries).
 Bounds: a name (bucket, key, version, ETag, access key …) has at most %d bytes, another text %d, content inside a reply %d; a list has at most
-%d objects, handles or entries, %d sums, %d ranges, %d reports, %d pairs of metadata, %d devices. What is beyond a bound, ends early or goes on
+%d objects, handles or entries, %d sums, %d ranges, %d reports, %d pairs of metadata, %d devices, %d notes. What is beyond a bound, ends early or goes on
 behind its end is answered by Error BadMessage, and the connection ends.
 
 Requests of one connection are answered in order; a client may send several without waiting. What a connection holds ends with it: objects are let
@@ -311,15 +313,30 @@ go of, drafts are removed. A silent connection ends after the greeting's idle ti
 
     client  Hello      versions that it speaks
     server  Challenge  the version that is spoken, the store, a nonce
-    client  Proof      access key, a nonce of its own, MAC
+    client  Proof      access key, a nonce of its own, the server's end of the connection, MAC
     server  Greeting   the server's MAC, settings, bounds
 
 A MAC is HMAC-SHA256, keyed with the secret of the access key, over: text "nebulaio door", text "client" (in Proof) or "server" (in Greeting), u16 version,
-text store, text access key, the server's nonce, the client's nonce. The secret does not cross, a proof is good for one challenge, and a
+text store, text access key, the server's nonce, the client's nonce, u8 binding, u64 end. The secret does not cross, a proof is good for one challenge, and a
 client does not believe a server whose MAC is wrong.
+
+The binding keeps a login from being relayed by somebody who listens in the server's place and passes every packet on. The client names the
+server's end of its own connection, as its kernel knows it, after the Challenge has come. Behind a relay that is the relay's end. The server compares it with its own.
+
+| binding | end | who needs what |
+|---|---|---|
+| 1 socket | inode number of the server's accepted socket (fstat) | the client asks NETLINK_SOCK_DIAG for the peer of its own socket, by inode and cookie (unix_diag) |
+| 2 process | inode number in pidfs of the server's process | the client asks SO_PEERPIDFD; Linux 6.9 on both sides |
+
+Both numbers are the same in every PID, user, network and mount namespace, and both show a relay. A client takes the first that its kernel answers. Where
+there is none it does not log in. Inode numbers of sockets have 32 bits: a client gives up when the Challenge has not come after %s, and a server when the
+Proof has not come after its login time, so that they cannot come round in between. A client also refuses a listener whose user (SO_PEERCRED) is neither root,
+nor its own, nor the owner of the socket's file.
+
+Version 1 had no binding and is not spoken any more. A client or server that speaks nothing else gets Error Version.
 
 ## Messages
 
 Each with its fields and the bytes of an example.
 
-`, Version, MaxMessage, MaxDescriptors, MaxName, MaxText, MaxInline, MaxItems, MaxSums, MaxRanges, MaxReports, MaxMetadata, MaxDevices)
+`, Version, MaxMessage, MaxDescriptors, MaxName, MaxText, MaxInline, MaxItems, MaxSums, MaxRanges, MaxReports, MaxMetadata, MaxDevices, MaxNotes, ChallengeTime)

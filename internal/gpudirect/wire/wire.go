@@ -17,7 +17,7 @@
 //
 //	client  Hello      versions that it speaks
 //	server  Challenge  the version that will be spoken, the store, a nonce
-//	client  Proof      access key, a nonce of its own, MAC of both by the secret
+//	client  Proof      access key, a nonce of its own, the server's end as the client sees it, MAC of all by the secret
 //	server  Greeting   the server's own MAC, settings and bounds
 //
 // after which the requests are Open, Move, Sums, Close, Create, AddSums, Commit,
@@ -40,8 +40,8 @@ import (
 
 // The version of the protocol that this package speaks, and the oldest that it understands.
 const (
-	Version    = 1
-	MinVersion = 1
+	Version    = 2
+	MinVersion = 2
 )
 
 // Bounds of messages.
@@ -70,6 +70,8 @@ const (
 	// NonceSize and MACSize are the lengths of nonces and of MACs.
 	NonceSize = 32
 	MACSize   = 32
+	// MaxNotes bounds the notes of a Greeting.
+	MaxNotes = 16
 )
 
 // Type says what a message is.
@@ -149,7 +151,7 @@ func Decode(b []byte) (Header, Message, error) {
 	}
 	m := blank(h.Type)
 	if m == nil {
-		return h, nil, invalid(fmt.Sprint(h.Type), "is no type of message of version 1")
+		return h, nil, invalid(fmt.Sprint(h.Type), "is no type of message of version 2")
 	}
 	c := &coder{b: b[HeaderSize:], what: h.Type}
 	m.code(c)

@@ -179,7 +179,7 @@ func TestBounds(t *testing.T) {
 	for _, typ := range []Type{0, TypeError + 1, 255} {
 		b := make([]byte, HeaderSize)
 		b[0] = byte(typ)
-		if _, _, err := Decode(b); err == nil || !strings.Contains(err.Error(), "version 1") {
+		if _, _, err := Decode(b); err == nil || !strings.Contains(err.Error(), "version 2") {
 			t.Errorf("%v: %v", typ, err)
 		}
 	}
@@ -193,20 +193,27 @@ func TestBounds(t *testing.T) {
 // TestMACsBindEverything: a proof is good for one challenge, one store, one key, one side and one version.
 func TestMACsBindEverything(t *testing.T) {
 	ch := Challenge{Version: 1, Store: "s", Nonce: [32]byte{1}}
-	good := ClientMAC("secret", &ch, "key", [32]byte{2})
-	if !EqualMAC(good, ClientMAC("secret", &ch, "key", [32]byte{2})) {
+	proof := Proof{AccessKey: "key", Nonce: [32]byte{2}, Binding: Binding{BindSocket, 7}}
+	good := ClientMAC("secret", &ch, &proof)
+	if !EqualMAC(good, ClientMAC("secret", &ch, &proof)) {
 		t.Fatal("two of the same differ")
 	}
-	other := func(change func(c *Challenge)) *Challenge { c := ch; change(&c); return &c }
+	other := func(change func(c *Challenge, p *Proof)) [MACSize]byte {
+		c, p := ch, proof
+		change(&c, &p)
+		return ClientMAC("secret", &c, &p)
+	}
 	for name, m := range map[string][MACSize]byte{
-		"secret":         ClientMAC("Secret", &ch, "key", [32]byte{2}),
-		"side":           ServerMAC("secret", &ch, "key", [32]byte{2}),
-		"key":            ClientMAC("secret", &ch, "kez", [32]byte{2}),
-		"client's nonce": ClientMAC("secret", &ch, "key", [32]byte{3}),
-		"server's nonce": ClientMAC("secret", other(func(c *Challenge) { c.Nonce[31] = 1 }), "key", [32]byte{2}),
-		"store":          ClientMAC("secret", other(func(c *Challenge) { c.Store = "t" }), "key", [32]byte{2}),
-		"version":        ClientMAC("secret", other(func(c *Challenge) { c.Version = 2 }), "key", [32]byte{2}),
-		"border":         ClientMAC("secret", other(func(c *Challenge) { c.Store = "sk" }), "ey", [32]byte{2}),
+		"secret":         ClientMAC("Secret", &ch, &proof),
+		"side":           ServerMAC("secret", &ch, &proof),
+		"key":            other(func(c *Challenge, p *Proof) { p.AccessKey = "kez" }),
+		"client's nonce": other(func(c *Challenge, p *Proof) { p.Nonce[0] = 3 }),
+		"server's nonce": other(func(c *Challenge, p *Proof) { c.Nonce[31] = 1 }),
+		"store":          other(func(c *Challenge, p *Proof) { c.Store = "t" }),
+		"version":        other(func(c *Challenge, p *Proof) { c.Version++ }),
+		"border":         other(func(c *Challenge, p *Proof) { c.Store, p.AccessKey = "sk", "ey" }),
+		"binding":        other(func(c *Challenge, p *Proof) { p.Binding.Kind = BindProcess }),
+		"end":            other(func(c *Challenge, p *Proof) { p.Binding.ID++ }),
 	} {
 		if EqualMAC(good, m) {
 			t.Errorf("the MAC does not depend on the %s", name)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // mostSums bounds the sums that are kept for files without a reader, 64 MiB of them: those of one file of any size, or of a
@@ -196,7 +197,11 @@ func (f *Files) find(id ID) (vfs.File, error) {
 	var file vfs.File
 	var err error
 	for _, name := range names {
-		if file, err = f.fs.Open(name); !missing(err) {
+		err = f.guarded(name, unix.O_RDONLY, func() (err error) {
+			file, err = f.fs.Open(name)
+			return err
+		})
+		if !missing(err) {
 			return file, err
 		}
 	}

@@ -81,6 +81,8 @@ type Options struct {
 	Verify Policy // empty: VerifyFirst
 	// OpenFiles bounds how many files stay open without a reader; 0: a quarter of what the process may open, at most 1024.
 	OpenFiles int
+	// ReadOnlyMount opens what is handed out through a read-only clone of the mount, where the process may make one; see Reopenable.
+	ReadOnlyMount bool
 	// Released hears of a file that Remove had to leave because it was held, when the last hold is given back: it can be removed
 	// now. It is called on the goroutine that gave the hold back.
 	Released func(ID)
@@ -104,15 +106,16 @@ type Files struct {
 	// while names are taken away: opening for writing creates what is not there.
 	names sync.RWMutex
 
-	settler settler
-	cache   cache
-	holds   holds
-	spills  spills
-	drafts  drafts
-	ahead   atomic.Int64 // descriptors that Handouts have opened ahead
-	buffers buffers
-	hashes  hashes
-	checks  chan struct{} // bounds the blocks that are in memory to be compared
+	settler  settler
+	cache    cache
+	holds    holds
+	spills   spills
+	drafts   drafts
+	readOnly readOnly
+	ahead    atomic.Int64 // descriptors that Handouts have opened ahead
+	buffers  buffers
+	hashes   hashes
+	checks   chan struct{} // bounds the blocks that are in memory to be compared
 }
 
 // Open makes the directories where they are missing, and starts the settling. It looks at no file: see Recover.
@@ -159,6 +162,9 @@ func Open(o Options) (*Files, error) {
 	}
 	f.native = dir.Fd() != vfs.InvalidFd
 	f.tmpDir = newGroup(dir.Sync, dir.Close)
+	if f.native && o.ReadOnlyMount {
+		f.readOnly.clone(o.Dir)
+	}
 	f.cache.start(f)
 	f.settler.start(f)
 	return f, nil
@@ -170,6 +176,15 @@ func (f *Files) Close() error {
 	err := f.settler.stop()
 	f.cache.stop()
 	f.hashes.stop()
+	f.readOnly.close()
+	f.drafts.mu.Lock()
+	defer f.drafts.mu.Unlock()
+	for d := range f.drafts.open {
+		if d.left {
+			d.left = false
+			d.drop()
+		}
+	}
 	if e := f.tmpDir.close(); err == nil && e != nil {
 		err = fail("close", f.tmp, e)
 	}

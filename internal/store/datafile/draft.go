@@ -29,6 +29,7 @@ type Draft struct {
 	look   vfs.File
 	sealed bool // nobody can write to it
 	ended  bool
+	left   bool // under drafts.mu; it was aborted while somebody could write to it: look stays open
 }
 
 // drafts are those that are open.
@@ -39,12 +40,14 @@ type drafts struct {
 	open map[*Draft]struct{}
 }
 
-// reserved counts the drafts and what they take of the disk.
+// reserved counts the drafts and what they take of the disk, those among them that were aborted and that somebody can still write to.
 func (ds *drafts) reserved() (n int, bytes int64) {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	for d := range ds.open {
-		bytes += d.Reserved()
+		if !d.left || d.remains() {
+			bytes += d.Reserved()
+		}
 	}
 	return len(ds.open), bytes
 }
@@ -145,7 +148,7 @@ func (d *Draft) Open(direct bool) (*os.File, error) {
 	if direct {
 		flags |= unix.O_DIRECT
 	}
-	file, err := openHere(d.w.name, flags)
+	file, err := openHere(unix.AT_FDCWD, d.w.name, flags)
 	return file, undirected(op, d.w.name, direct, err)
 }
 
@@ -212,7 +215,9 @@ func (d *Draft) settle(op string, size int64) error {
 		if st.Size < size {
 			return object.Fail(op, d.w.name, object.ErrInvalidSums, fmt.Sprintf("the file has %d bytes, %d are to be committed", st.Size, size))
 		}
-		if err := again(func() error { return unix.Truncate(d.w.name, size) }); err != nil {
+		if err := truncate(d.w.name, size); errors.Is(err, object.ErrBusy) {
+			break // who has a lease has a descriptor
+		} else if err != nil {
 			return err
 		}
 	}
@@ -231,20 +236,54 @@ func (d *Draft) Close() {
 	}
 	d.ended = true
 	d.f.drafts.mu.Lock()
+	defer d.f.drafts.mu.Unlock()
+	if !d.left {
+		d.drop()
+	}
+}
+
+// drop forgets the draft. The lock of the drafts is held.
+func (d *Draft) drop() {
 	delete(d.f.drafts.open, d)
-	d.f.drafts.mu.Unlock()
 	if d.look != nil {
 		_ = d.look.Close() // nothing was written through it
 	}
 }
 
+// Remains reports whether somebody can still write to the file of an aborted draft, and frees what was written to it meanwhile.
+// Once it has returned false it does so for good. It may be called from any goroutine.
+func (d *Draft) Remains() bool {
+	d.f.drafts.mu.Lock()
+	defer d.f.drafts.mu.Unlock()
+	return d.remains()
+}
+
+func (d *Draft) remains() bool {
+	if !d.left {
+		return false
+	}
+	if writable(d.look.Fd()) {
+		empty(d.look.Fd()) // which waits for no lease: there is none on a file with a writer
+		return true
+	}
+	d.left = false
+	d.drop()
+	return false
+}
+
 // Abort removes the file. It can be called more than once, and after Settle it only closes. What the file has taken of the disk is
-// free then, also where somebody keeps a descriptor of it: it would be counted nowhere.
+// free then. Where somebody keeps a descriptor of it that can write, Remains frees what is written later.
 func (d *Draft) Abort() error {
-	if !d.ended && !d.sealed {
-		_ = again(func() error { return unix.Truncate(d.w.name, 0) }) // without it the space is free when the last descriptor is closed
+	open := !d.ended && !d.sealed && d.look != nil
+	if open {
+		empty(d.look.Fd()) // without it the space is free when the last descriptor is closed
 	}
 	err := d.w.Abort()
+	if open && writable(d.look.Fd()) {
+		d.f.drafts.mu.Lock()
+		d.left = true
+		d.f.drafts.mu.Unlock()
+	}
 	d.Close()
 	return err
 }

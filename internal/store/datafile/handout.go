@@ -199,22 +199,19 @@ func (f *Files) describe(id ID, flags int) (*os.File, error) {
 	var file *os.File
 	var err error
 	for _, name := range names {
-		if file, err = openHere(name, unix.O_RDONLY|flags); !missing(err) {
+		if file, err = f.openToRead(name, flags); !missing(err) {
 			return file, err
 		}
 	}
 	return nil, err
 }
 
-// openHere opens a name, and sees to it that no other user can open the file for writing through the descriptor that it is handed.
-func openHere(name string, flags int) (*os.File, error) {
-	var fd int
-	err := again(func() (err error) {
-		fd, err = unix.Open(name, flags|unix.O_CLOEXEC, 0)
-		return err
-	})
+// openHere opens a name relative to a directory, and sees to it that no other user can open the file for writing through the
+// descriptor that it is handed.
+func openHere(dir int, name string, flags int) (*os.File, error) {
+	fd, err := unleased(dir, name, flags)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		return nil, err
 	}
 	var st unix.Stat_t
 	if err = unix.Fstat(fd, &st); err == nil && st.Mode&0o022 != 0 {

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
@@ -39,7 +40,11 @@ func (f *Files) OpenShared(id ID) (*Shared, error) {
 	} else if err != nil {
 		return nil, fail(op, name, err)
 	}
-	file, err := f.fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	var file vfs.File
+	err := f.guarded(name, unix.O_RDWR, func() (err error) {
+		file, err = f.fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+		return err
+	})
 	if err != nil {
 		return nil, fail(op, name, err)
 	}

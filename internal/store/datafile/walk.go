@@ -151,7 +151,7 @@ func (f *Files) Scrub(ctx context.Context, id ID, size int64, sums []uint64, pac
 	}
 	var found []*Damage
 	e := &entry{id: id, fd: -1}
-	if err := e.open(f); err != nil {
+	if err := e.openPatiently(ctx, f); err != nil {
 		what := "unreadable"
 		if missing(err) {
 			what = "missing"

@@ -89,9 +89,11 @@ func (d *draft) Open(direct bool) (*os.File, error) {
 	return d.file.Open(direct)
 }
 
-// Reserved is object.Drafting's.
+// Reserved is object.Drafting's. It does not wait for a commit under way, during which nobody writes.
 func (d *draft) Reserved() int64 {
-	d.mu.Lock()
+	if !d.mu.TryLock() {
+		return d.size
+	}
 	defer d.mu.Unlock()
 	if d.ended {
 		return 0
@@ -172,6 +174,9 @@ func (d *draft) abort() error {
 	d.ended = true
 	return d.file.Abort()
 }
+
+// Remains is object.Drafting's.
+func (d *draft) Remains() bool { return d.file.Remains() }
 
 // CanDraft says why NewDraft cannot work here, nil where it can: it tries, and leaves nothing.
 func (s *Store) CanDraft(ctx context.Context) error {

@@ -64,6 +64,9 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 	return &fileHandle{info: i, out: out}, nil
 }
 
+// Reopenable says why what Handle opens can be opened again for writing by root and by this process's user; nil where it cannot.
+func (s *Store) Reopenable() error { return s.files.Reopenable() }
+
 // fileHandle is content in a file of its own, handed out.
 type fileHandle struct {
 	info object.Info

@@ -162,7 +162,7 @@ func (s *Store) checkData() error {
 
 func (s *Store) fileOptions() datafile.Options {
 	return datafile.Options{
-		FS: s.fs, Dir: s.opts.Dir, Verify: s.opts.Verify, OpenFiles: s.opts.OpenFiles,
+		FS: s.fs, Dir: s.opts.Dir, Verify: s.opts.Verify, OpenFiles: s.opts.OpenFiles, ReadOnlyMount: s.opts.ReadOnlyMount,
 		Released: func(id datafile.ID) { s.remover.add(id) },
 		Failed: func(id datafile.ID, err error) {
 			s.background(errs.Wrap("settle data file", s.files.Path(id), err))

@@ -34,6 +34,8 @@ type Options struct {
 	Reserve int64
 	// OpenFiles bounds how many data files stay open without a reader; 0 means what the process can afford.
 	OpenFiles int
+	// ReadOnlyMount hands files out through a read-only clone of the directory's mount, where the process may make one; see Reopenable.
+	ReadOnlyMount bool
 	// MemTable bounds what of the metadata is in memory only; 0 means 32 MiB. Tests make it small.
 	MemTable int64
 	// Events hears what nobody asked for.

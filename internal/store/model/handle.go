@@ -224,6 +224,9 @@ func (w *draft) Reserved() int64 {
 	return st.Blocks * 512
 }
 
+// Remains is object.Drafting's. The model does not follow its files beyond their end.
+func (w *draft) Remains() bool { return false }
+
 // Path is object.Drafting's.
 func (w *draft) Path() string { return w.path }
 

@@ -22,7 +22,7 @@ var sentinels = []error{
 	object.ErrNoSuchBucket, object.ErrNoSuchKey, object.ErrNoSuchVersion, object.ErrNoSuchUpload, object.ErrNoSuchRecord, object.ErrBucketExists,
 	object.ErrBucketNotEmpty, object.ErrPrecondition, object.ErrIsMarker, object.ErrInvalidName, object.ErrTooLarge, object.ErrInvalidPart,
 	object.ErrPartOrder, object.ErrPartTooSmall, object.ErrInvalidRange, object.ErrIncompleteBody, object.ErrDamaged, object.ErrNoSpace,
-	object.ErrReadOnly, object.ErrClosed, errMine, context.Canceled, context.DeadlineExceeded,
+	object.ErrReadOnly, object.ErrBusy, object.ErrClosed, errMine, context.Canceled, context.DeadlineExceeded,
 }
 
 // Sentinel returns which of the errors that callers tell apart err is: nil for

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"math/bits"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+)
+
+// crowd counts connections, so that one user or one access key leaves room to others. Server.mu guards it.
+type crowd struct {
+	logins  list.List // of *conn that log in, the oldest first
+	users   map[uint32]*user
+	clients map[string]*client
+}
+
+// user is what the connections of one user of this host take together. It lives as long as one of them.
+type user struct {
+	conns  int // those that log in included
+	logins int
+}
+
+// admit takes a connection in, or says why not. What it admits is counted in all.
+//
+// A client logs in within a millisecond, and one that does not is silent. So a silent one costs others nothing: the oldest
+// login under way gives way to a new connection where there is no room.
+func (s *Server) admit(c *conn, all *sync.WaitGroup) *wire.Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining.Load() {
+		return draining()
+	}
+	l := &s.opts.Limits
+	u := s.crowd.users[c.peer.UID]
+	if u == nil {
+		u = &user{}
+	}
+	if u.logins >= l.Logins {
+		s.evict(func(o *conn) bool { return o.peer.UID == c.peer.UID })
+	}
+	if u.conns >= l.UserConnections && !s.evict(func(o *conn) bool { return o.peer.UID == c.peer.UID }) {
+		return tooManyConnections("user %d has %d connections open; one user may have at most %d", c.peer.UID, u.conns, l.UserConnections)
+	}
+	if len(s.conns) >= l.Connections && !s.evict(func(*conn) bool { return true }) {
+		return tooManyConnections("%d connections are open, of which %d log in; at most %d may be", len(s.conns), s.crowd.logins.Len(), l.Connections)
+	}
+	s.conns[c] = struct{}{}
+	s.crowd.users[c.peer.UID] = u
+	u.conns++
+	u.logins++
+	c.user, c.entering = u, s.crowd.logins.PushBack(c)
+	all.Add(1)
+	return nil
+}
+
+func tooManyConnections(format string, args ...any) *wire.Error {
+	return refusal(errs.Unsupported, wire.CodeTooManyConnections, fmt.Sprintf(format, args...),
+		"use one connection for many objects, or raise gpudirect.max_connections")
+}
+
+// evict ends the oldest login under way of those that match; false where there is none. It is off the books at once.
+func (s *Server) evict(match func(*conn) bool) bool {
+	for e := s.crowd.logins.Front(); e != nil; e = e.Next() {
+		c := e.Value.(*conn)
+		if !match(c) {
+			continue
+		}
+		s.entered(c)
+		s.forgetConn(c)
+		c.end(gaveWay())
+		return true
+	}
+	return false
+}
+
+// end lets the connection's own goroutine end it, for this reason, as soon as it waits for a message.
+func (c *conn) end(why *wire.Error) {
+	c.ending.CompareAndSwap(nil, why)
+	_ = c.sock.SetReadDeadline(time.Now()) // wakes it; one that is gone needs no waking
+}
+
+// entered takes a connection off those that log in.
+func (s *Server) entered(c *conn) {
+	if c.entering != nil {
+		s.crowd.logins.Remove(c.entering)
+		c.entering = nil
+		c.user.logins--
+	}
+}
+
+// forgetConn takes a connection off the books of its user.
+func (s *Server) forgetConn(c *conn) {
+	delete(s.conns, c)
+	if c.user == nil {
+		return
+	}
+	if c.user.conns--; c.user.conns == 0 {
+		delete(s.crowd.users, c.peer.UID)
+	}
+	c.user = nil
+}
+
+// gaveWay tells a connection that was ended for another one.
+func gaveWay() *wire.Error {
+	return tooManyConnections("the login was not finished when other connections came for which there was no room")
+}
+
+// loggedIn moves a connection from those that log in to its client's, or says why it cannot stay.
+func (s *Server) loggedIn(c *conn, accessKey string) *wire.Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if why := c.ending.Load(); why != nil {
+		return why
+	}
+	s.entered(c)
+	cl := s.crowd.clients[accessKey]
+	if cl == nil {
+		cl = &client{key: accessKey}
+	}
+	if cl.conns >= s.opts.Limits.KeyConnections {
+		return tooManyConnections("the access key has %d connections open; one key may have at most %d", cl.conns, s.opts.Limits.KeyConnections)
+	}
+	s.crowd.clients[accessKey] = cl
+	cl.conns++
+	c.account, c.client = accessKey, cl
+	return nil
+}
+
+// left forgets a connection. What it has on its way to a client that does not take it stays on the books of its key and its
+// user for as long: the kernel counts it against the server.
+func (s *Server) left(ctx context.Context, c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.entered(c)
+	s.mu.Unlock()
+	if c.client != nil && !c.taken() {
+		c.linger(ctx)
+	}
+	c.hangUp()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetConn(c)
+	if c.client == nil {
+		return
+	}
+	c.client.untaken.Add(-c.sent.Swap(0))
+	c.client.conns--
+	s.forgetClient(c.client)
+}
+
+// forgetClient forgets an access key that has nothing any more. Server.mu is held.
+func (s *Server) forgetClient(cl *client) {
+	if cl.conns == 0 && cl.remains == 0 {
+		delete(s.crowd.clients, cl.key)
+	}
+}
+
+// linger waits until the client has taken its descriptors or has closed its end, or the server stops.
+func (c *conn) linger(ctx context.Context) {
+	_ = c.sock.CloseRead() // who was cut off is closed already
+	_ = c.sock.CloseWrite()
+	for wait := 10 * time.Millisecond; !c.taken(); wait = min(2*wait, time.Second) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.s.stopping:
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// taken reports whether the client has taken all descriptors that were sent to it, and takes those off the books. It may be
+// called for any connection: what was sent before the look at the socket's queue is taken when the queue is empty.
+func (c *conn) taken() bool {
+	sent := c.sent.Load()
+	if sent == 0 {
+		return true
+	}
+	queued := 1
+	if err := c.raw.Control(func(fd uintptr) {
+		n, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		if err == nil {
+			queued = n
+		}
+	}); err != nil {
+		queued = 0 // it is closed, and nothing is on its way any more
+	}
+	if queued == 0 && c.sent.CompareAndSwap(sent, 0) {
+		c.client.untaken.Add(-sent)
+		return true
+	}
+	return queued == 0
+}
+
+// reserveDescriptors counts n descriptors against what one access key may have on their way, from before they are opened.
+// Where there is no room it looks which of them were taken meanwhile.
+func (c *conn) reserveDescriptors(n int) bool {
+	most := int64(c.s.opts.Limits.KeyDescriptors)
+	if c.client.untaken.Add(int64(n)) <= most {
+		return true
+	}
+	c.client.untaken.Add(int64(-n))
+	for _, o := range c.s.connsOf(c.client) {
+		o.taken()
+	}
+	if c.client.untaken.Add(int64(n)) <= most {
+		return true
+	}
+	c.client.untaken.Add(int64(-n))
+	return false
+}
+
+// connsOf lists the connections of one client.
+func (s *Server) connsOf(cl *client) []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*conn
+	for c := range s.conns {
+		if c.client == cl {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// awaitDescriptors waits until n more descriptors may be on their way to this access key. The error ends the connection: it
+// is this client that does not take its replies.
+func (c *conn) awaitDescriptors(ctx context.Context, n int) (*wire.Error, error) {
+	end := time.Now().Add(c.s.opts.Limits.Send)
+	for wait := 20 * time.Microsecond; !c.reserveDescriptors(n); wait = min(2*wait, 10*time.Millisecond) {
+		if time.Now().After(end) {
+			if !c.taken() {
+				return nil, slowReader{c.s.opts.Limits.Send}
+			}
+			return refusal(errs.IO, wire.CodeTooManyFiles, fmt.Sprintf("%d descriptors are on their way to clients of this access key that do not take them", c.s.opts.Limits.KeyDescriptors),
+				"let the other clients take their replies, or end them, and ask again"), nil
+		}
+		select {
+		case <-ctx.Done():
+			return draining(), nil
+		case <-time.After(wait):
+		}
+	}
+	return nil, nil
+}
+
+// described is how many descriptors a request wants for one object.
+func described(want uint8) int {
+	return bits.OnesCount8(want & (wire.WantBuffered | wire.WantDirect))
+}

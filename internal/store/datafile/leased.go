@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datafile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// A process of the server's own user, or root, can take a lease on a file that it has a descriptor of. An open of that file then
+// waits in the kernel for up to 45 s (fs.lease-break-time). So opens here ask with O_NONBLOCK, wait a moment, and say that
+// the file is busy. Nobody can take such a lease while the server has the file open.
+
+// leasePatience is how long an open waits for somebody's lease. Their holder is told at the first try.
+const leasePatience = 200 * time.Millisecond
+
+// unleased opens a name relative to a directory, without the flag O_NONBLOCK in the result. object.ErrBusy where somebody keeps
+// a lease on the file.
+func unleased(dir int, name string, flags int) (fd int, err error) {
+	end := time.Time{}
+	for wait := time.Millisecond; ; wait *= 2 {
+		err = again(func() (err error) {
+			fd, err = unix.Openat(dir, name, flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+			return err
+		})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return -1, &os.PathError{Op: "open", Path: name, Err: err}
+		}
+		if now := time.Now(); end.IsZero() {
+			end = now.Add(leasePatience)
+		} else if now.After(end) {
+			return -1, busy("open", name)
+		}
+		time.Sleep(wait)
+	}
+	// cuFile refuses descriptors with O_NONBLOCK. Of the flags that can be set here, only O_DIRECT was asked for.
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags&unix.O_DIRECT); err != nil {
+		_ = unix.Close(fd)
+		return -1, &os.PathError{Op: "fcntl", Path: name, Err: err}
+	}
+	return fd, nil
+}
+
+func busy(op, name string) error {
+	return &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: object.ErrBusy, Msg: "another process has a lease on the file (F_SETLEASE)",
+		Fix: "try again; end the process that has the lease (/proc/locks), which the kernel does after fs.lease-break-time"}
+}
+
+// guarded calls open while a description of ours keeps others from taking a lease on name, so that open does not wait for one.
+func (f *Files) guarded(name string, flags int, open func() error) error {
+	if !f.native {
+		return open()
+	}
+	fd, err := unleased(unix.AT_FDCWD, name, flags)
+	if errors.Is(err, object.ErrBusy) {
+		return err
+	}
+	if err == nil {
+		defer func() { _ = unix.Close(fd) }()
+	}
+	return open() // which says what else is wrong
+}
+
+// truncate cuts a file by its name. object.ErrBusy where somebody keeps a lease on it: truncate(2) would wait for that.
+func truncate(name string, size int64) error {
+	fd, err := unleased(unix.AT_FDCWD, name, unix.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	err = again(func() error { return unix.Ftruncate(fd, size) })
+	if e := unix.Close(fd); err == nil {
+		err = e
+	}
+	return err
+}
+
+// scrubPatience is how long a scrub waits for somebody's lease: the kernel ends leases sooner.
+const scrubPatience = time.Minute
+
+// openPatiently opens an entry for a scrub, which has time.
+func (e *entry) openPatiently(ctx context.Context, f *Files) error {
+	for end := time.Now().Add(scrubPatience); ; {
+		err := e.open(f)
+		if !errors.Is(err, object.ErrBusy) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(leasePatience):
+		}
+	}
+}
+
+// writable reports whether anybody can write to a file that is open for reading.
+func writable(fd uintptr) bool {
+	err := lease(fd)
+	if err == nil {
+		_ = unlease(fd)
+	}
+	return errors.Is(err, unix.EAGAIN)
+}
+
+// empty frees what a file takes, by a descriptor of it: the file may have no name.
+func empty(fd uintptr) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(fd), &st); err != nil || st.Blocks == 0 {
+		return
+	}
+	_ = truncate(fmt.Sprintf("/proc/self/fd/%d", fd), 0) // what is left is freed with the last descriptor
+}
