@@ -81,7 +81,7 @@ type Options struct {
 	Verify Policy // empty: VerifyFirst
 	// OpenFiles bounds how many files stay open without a reader; 0: a quarter of what the process may open, at most 1024.
 	OpenFiles int
-	// ReadOnlyMount opens what is handed out through a read-only clone of the mount, where the process may make one; see Reopenable.
+	// ReadOnlyMount opens what is handed out through a read-only mount of the directory, where the process may make one; see Reopenable.
 	ReadOnlyMount bool
 	// Released hears of a file that Remove had to leave because it was held, when the last hold is given back: it can be removed
 	// now. It is called on the goroutine that gave the hold back.
@@ -163,7 +163,7 @@ func Open(o Options) (*Files, error) {
 	f.native = dir.Fd() != vfs.InvalidFd
 	f.tmpDir = newGroup(dir.Sync, dir.Close)
 	if f.native && o.ReadOnlyMount {
-		f.readOnly.clone(o.Dir)
+		f.readOnly.mount(o.Dir)
 	}
 	f.cache.start(f)
 	f.settler.start(f)

@@ -150,10 +150,10 @@ func TestWhoWritesAfterAnAbort(t *testing.T) {
 	}
 }
 
-// TestDescriptorsCannotBeReopenedForWriting where the store may clone its mount; otherwise it says why not.
+// TestDescriptorsCannotBeReopenedForWriting where the store may mount its directory read-only; otherwise it says why not.
 func TestDescriptorsCannotBeReopenedForWriting(t *testing.T) {
-	for _, clone := range []bool{false, true} {
-		f, dir := settledFile(t, 3000, func(o *Options) { o.ReadOnlyMount = clone })
+	for _, mounted := range []bool{false, true} {
+		f, dir := settledFile(t, 3000, func(o *Options) { o.ReadOnlyMount = mounted })
 		h, err := f.HandOut(1, 3000, noSums)
 		if err != nil {
 			t.Fatal(err)
@@ -167,13 +167,17 @@ func TestDescriptorsCannotBeReopenedForWriting(t *testing.T) {
 		if err == nil {
 			_ = again.Close()
 		}
-		if !clone && (err != nil || why == nil) {
-			t.Errorf("without a clone: %v, %v", err, why)
+		if !mounted && (err != nil || why == nil) {
+			t.Errorf("without the mount: %v, %v", err, why)
 		}
-		if clone && why != nil {
-			t.Logf("there is no clone of %s: %v", dir, why)
-		} else if clone && !errors.Is(err, unix.EROFS) {
-			t.Errorf("with a clone it can be opened for writing: %v", err)
+		if mounted && why != nil {
+			t.Logf("there is no read-only mount of %s: %v", dir, why)
+		} else if mounted && !errors.Is(err, unix.EROFS) {
+			t.Errorf("with the mount it can be opened for writing: %v", err)
+		}
+		// libcufile opens files again by this name.
+		if name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd())); err != nil || !namesFile(t, name, file) {
+			t.Errorf("the descriptor's name is %q, which is not the file; %v", name, err)
 		}
 		if got, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd())); err != nil || len(got) != 3000 {
 			t.Errorf("%d bytes, %v", len(got), err)
@@ -203,4 +207,17 @@ func settledFile(t *testing.T, size int, change ...func(*Options)) (f *Files, di
 		t.Fatal(err)
 	}
 	return f, dir
+}
+
+func namesFile(t *testing.T, name string, file *os.File) bool {
+	t.Helper()
+	there, err := os.Stat(name)
+	if err != nil {
+		return false
+	}
+	here, err := file.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.SameFile(there, here)
 }

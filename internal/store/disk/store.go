@@ -34,7 +34,7 @@ type Options struct {
 	Reserve int64
 	// OpenFiles bounds how many data files stay open without a reader; 0 means what the process can afford.
 	OpenFiles int
-	// ReadOnlyMount hands files out through a read-only clone of the directory's mount, where the process may make one; see Reopenable.
+	// ReadOnlyMount hands files out through a read-only mount of the directory, where the process may make one; see Reopenable.
 	ReadOnlyMount bool
 	// MemTable bounds what of the metadata is in memory only; 0 means 32 MiB. Tests make it small.
 	MemTable int64
