@@ -148,6 +148,8 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/bench/report -run '^$$' -fuzz FuzzRender -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/store/s3 -run '^$$' -fuzz FuzzReplies -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzRecord -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzScanChunks -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzDecodeReach -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/config -run '^$$' -fuzz FuzzFile -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/gpudirect/wire -run '^$$' -fuzz FuzzDecode -fuzztime 60s -fuzzminimizetime 1x
 

@@ -315,7 +315,7 @@ func (o *oldVersions) next(ok bool) {
 	}
 	o.ok = false
 	if o.err == nil {
-		o.err = o.it.Error()
+		o.err = metaErr("", o.it.Error())
 	}
 }
 

@@ -102,7 +102,7 @@ func get(r pebble.Reader, key []byte) ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, errs.Wrap("read metadata", "", err)
+		return nil, metaErr("", err)
 	}
 	c := append(make([]byte, 0, len(v)), v...)
 	return c, closer.Close()
