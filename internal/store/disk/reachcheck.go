@@ -38,35 +38,53 @@ func (s *shortFile) text() string {
 	return text
 }
 
+// testimony is what the witness of a store says of its metadata.
+type testimony struct {
+	short []shortFile // files that do not reach as far as they were durable
+	gone  bool        // the store had a witness, and neither copy can be read
+	known bool        // there is a witness: what it does not complain of is whole
+}
+
+// manifestIsShort says whether the manifest is among the files that do not reach far enough.
+func (t testimony) manifestIsShort() bool {
+	for _, f := range t.short {
+		if _, kind, _ := metaFileNumber(f.name); kind == "MANIFEST" {
+			return true
+		}
+	}
+	return false
+}
+
 // witnessed compares the logs and the manifest of the metadata with what the witness says of them, and changes nothing.
-// gone says that the store had a witness and that neither copy can be read.
-func (s *Store) witnessed() (short []shortFile, gone bool, err error) {
+func (s *Store) witnessed() (t testimony, err error) {
 	dir := s.opts.Dir
 	format, err := readNote(s.fs, s.fs.PathJoin(dir, formatName))
 	if err != nil || format == nil {
-		return nil, false, err
+		return t, err
 	}
 	uuid, err := checkFormat(dir, format)
 	if err != nil {
-		return nil, false, err
+		return t, err
 	}
 	epoch, err := readNote(s.fs, s.fs.PathJoin(dir, epochName))
 	if err != nil {
-		return nil, false, err
+		return t, err
 	}
 	if epoch != nil && epoch["reach"] == "" {
-		return nil, false, nil // last written by a version that kept no witness
+		return t, nil // last written by a version that kept no witness
 	}
 	state, copies, err := readReach(s.fs, dir, uuid)
 	if err != nil || copies == 0 {
-		return nil, epoch != nil && err == nil, err
+		t.gone = epoch != nil && err == nil
+		return t, err
 	}
 	if copies == 1 {
 		s.background(errs.New(errs.Corrupt, "open store", dir,
 			fmt.Sprintf("one of %s and %s is missing or damaged; the other is whole and is used", reachNames[0], reachNames[1])))
 	}
-	short, err = s.compare(state)
-	return short, false, err
+	t.known = true
+	t.short, err = s.compare(state)
+	return t, err
 }
 
 // compare returns the files that do not reach as far as state says.
@@ -144,18 +162,18 @@ func (s *Store) compareLog(p promise) (*shortFile, error) {
 // end of the log, and what was acknowledged behind it would be gone without a word.
 func (s *Store) checkReach() error {
 	const op = "open store"
-	short, gone, err := s.witnessed()
+	t, err := s.witnessed()
 	switch {
 	case err != nil:
 		return err
-	case gone:
+	case t.gone:
 		return errs.New(errs.Corrupt, op, s.opts.Dir, fmt.Sprintf(
 			"%s and %s are missing or damaged, so nothing proves that the log of the metadata is whole", reachNames[0], reachNames[1])).
 			WithFix("run nebulaio store check, and with --repair to go on with what the log has; nothing was changed")
-	case len(short) > 0:
-		f := short[0]
+	case len(t.short) > 0:
+		f := t.short[0]
 		text := f.text()
-		if more := len(short) - 1; more > 0 {
+		if more := len(t.short) - 1; more > 0 {
 			text += fmt.Sprintf("; %d more files are damaged", more)
 		}
 		return errs.New(errs.Corrupt, op, s.fs.PathJoin(s.opts.Dir, metaName, f.name), "the metadata is damaged, or older than the data: "+text).
