@@ -86,7 +86,7 @@ func scanChunks(r io.Reader, log bool, number uint64, each func(record []byte) e
 	}
 }
 
-// block reads the chunks of one block. At the first that is not readable it gives up the rest of the block.
+// block reads the chunks of one block. Behind one that is not readable it goes on with the next that is.
 func (s *chunkScanner) block(b []byte, off int64) error {
 	for at := 0; len(b)-at >= plainHeader; {
 		length, next, state := s.chunk(b, at)
@@ -102,7 +102,10 @@ func (s *chunkScanner) block(b []byte, off int64) error {
 			if s.lost < 0 {
 				s.lost = off + int64(at)
 			}
-			return nil
+			if at = s.resume(b, at+1); at < 0 {
+				return nil
+			}
+			continue
 		}
 		if s.lost >= 0 {
 			s.scan.Damaged = append(s.scan.Damaged, span{s.lost, off + int64(at)})
@@ -135,6 +138,20 @@ func (s *chunkScanner) block(b []byte, off int64) error {
 		}
 	}
 	return nil
+}
+
+// resume finds the next readable chunk in a block, or -1. A checksum that fits by chance is as good as impossible.
+func (s *chunkScanner) resume(b []byte, at int) int {
+	for ; len(b)-at >= plainHeader; at++ {
+		header, _, _ := chunkHeader(b[at+6])
+		if header == 0 || len(b)-at < header || s.log && binary.LittleEndian.Uint32(b[at+7:]) != s.number {
+			continue
+		}
+		if length, _, state := s.chunk(b, at); state == chunkGood && length > 0 {
+			return at
+		}
+	}
+	return -1
 }
 
 func (s *chunkScanner) stop(at int64) {

@@ -24,7 +24,9 @@ func currentIn(r pebble.Reader, bucket uint64, key string, versioned bool) (*ver
 	b, closer, err := r.Get(objectKey(bucket, key))
 	if err == nil {
 		v, err := decodeVersion(b, false)
-		_ = closer.Close()
+		if e := closer.Close(); e != nil {
+			return nil, metaErr(key, e)
+		}
 		return v, err
 	}
 	if !errors.Is(err, pebble.ErrNotFound) {

@@ -65,6 +65,16 @@ type metaChecker struct {
 	o      CheckOptions
 	report *CheckReport
 	found  int
+	each   func(metaEntry) error // where given, gets all changes that can be read
+	gaps   func([]metaGap)       // where given, gets the ranges of keys that cannot
+}
+
+// keep hands a change on.
+func (k *metaChecker) keep(e metaEntry) error {
+	if k.each == nil {
+		return nil
+	}
+	return k.each(e)
 }
 
 // note adds a file to the report.
@@ -96,6 +106,9 @@ func (k *metaChecker) manifest(r *metaReader, short []shortFile) {
 	if f.Damage == "" && r.damage != nil {
 		f.Damage = r.damage.Error()
 	}
+	if f.Damage == "" && r.unnamed != nil {
+		f.Damage = r.unnamed.Error()
+	}
 	k.note(f)
 }
 
@@ -107,7 +120,7 @@ func (k *metaChecker) logs(r *metaReader, t testimony) error {
 	}
 	for _, n := range r.logs {
 		f := MetaFile{Name: metaLogName(n)}
-		scan, err := r.log(k.ctx, n, func(metaEntry) error { f.Changes++; return nil })
+		scan, err := r.log(k.ctx, n, func(e metaEntry) error { f.Changes++; return k.keep(e) })
 		if err := k.ctx.Err(); err != nil {
 			return err
 		}
@@ -136,13 +149,16 @@ func (k *metaChecker) tables(r *metaReader) error {
 			if e.lost != nil {
 				f.Lost++
 				lost = fmt.Sprintf("%q: %v", e.key, e.lost)
-				return nil
+				return k.keep(e)
 			}
 			f.Changes++
-			return nil
+			return k.keep(e)
 		})
 		if err != nil {
 			return err
+		}
+		if k.gaps != nil {
+			k.gaps(gaps)
 		}
 		switch {
 		case len(gaps) == 1 && errors.Is(gaps[0].err, fs.ErrNotExist):
@@ -158,7 +174,7 @@ func (k *metaChecker) tables(r *metaReader) error {
 			if i == shownGaps {
 				break
 			}
-			k.problem(f.Name, fmt.Sprintf("no key behind %s and before %s can be read", keyEnd(g.from, "the beginning"), keyEnd(g.to, "the end")))
+			k.problem(f.Name, fmt.Sprintf("keys between %s and %s cannot be read", keyEnd(g.from, "the beginning"), keyEnd(g.to, "the end")))
 		}
 	}
 	return nil

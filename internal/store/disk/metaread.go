@@ -5,6 +5,7 @@ package disk
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,6 +42,7 @@ type metaReader struct {
 
 	manifest  *manifest
 	damage    error // why the manifest is not whole; then which tables count is partly guessed
+	unnamed   error // why it is not known which manifest is the right one; the newest is taken
 	tables    []*metaTable
 	logs      []uint64 // that are not in tables yet
 	blobs     []string // names of blob files that tables refer to
@@ -48,7 +50,7 @@ type metaReader struct {
 }
 
 // probes bounds how often a damaged table is looked into for keys between two damaged places.
-const probes = 400
+const probes = 100
 
 // openMetaReader finds out which files the metadata consists of. strict says that a manifest whose end cannot be read is
 // damaged. Otherwise that end is what a crash left of an edit that never counted.
@@ -98,7 +100,7 @@ func (r *metaReader) readManifest(names []string, strict bool) {
 	if desc, err := pebble.Peek(r.dir, r.fs); err == nil && desc.Exists {
 		name = r.fs.PathBase(desc.ManifestFilename)
 	} else {
-		r.damage = fmt.Errorf("no marker names the manifest: %w", errors.Join(err, fs.ErrNotExist))
+		r.unnamed = errors.New("no marker names the manifest")
 		newest := uint64(0)
 		for _, n := range names {
 			if number, kind, ok := metaFileNumber(n); ok && kind == "MANIFEST" && number >= newest {
@@ -107,6 +109,7 @@ func (r *metaReader) readManifest(names []string, strict bool) {
 		}
 	}
 	if name == "" {
+		r.damage = errors.New("there is no manifest")
 		return
 	}
 	file, err := r.fs.Open(r.fs.PathJoin(r.dir, name))
@@ -200,23 +203,51 @@ func (r *metaReader) table(ctx context.Context, t *metaTable, each func(metaEntr
 	s := &tableScan{ctx: ctx, each: each, open: func() (tableIter, error) {
 		return reader.NewIter(sstable.NoTransforms, nil, nil, sstable.DebugHandlesBlobContext)
 	}}
+	s.between = func() bool { return damagedBlocks(reader, file) > 1 }
 	if len(t.blobs) > 0 {
 		db, err := r.shadow(t)
 		if err != nil {
 			s.blobs = func([]byte) ([]byte, error) { return nil, err }
 		} else {
-			defer func() { _ = db.Close() }()
-			s.blobs = func(key []byte) ([]byte, error) { return shadowGet(db, key) }
+			broken := false // a database that panicked cannot be closed
+			defer func() {
+				if !broken {
+					_ = db.Close()
+				}
+			}()
+			s.blobs = func(key []byte) ([]byte, error) { return shadowGet(db, key, &broken) }
 		}
 	}
 	err = s.run()
 	return s.gaps, err
 }
 
+// damagedBlocks counts the blocks of keys in a table that do not have their checksum. Between one and none there is nothing
+// to look for, and looking is dear: Pebble tries all bits of a damaged block in turn.
+func damagedBlocks(reader *sstable.Reader, file vfs.File) (n int) {
+	defer func() {
+		if recover() != nil {
+			n = 0
+		}
+	}()
+	layout, err := reader.Layout()
+	if err != nil {
+		return 0
+	}
+	for _, h := range layout.Data {
+		b := make([]byte, min(h.Length, 64<<20)+5) // and what kind of block it is, and its checksum
+		if _, err := file.ReadAt(b, int64(h.Offset)); err != nil || chunkSum(b[:len(b)-4]) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
+			n++
+		}
+	}
+	return n
+}
+
 // shadowGet reads a value through Pebble, which panics where a blob file is not what the table says.
-func shadowGet(db *pebble.DB, key []byte) (v []byte, err error) {
+func shadowGet(db *pebble.DB, key []byte, broken *bool) (v []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
+			*broken = true
 			v, err = nil, fmt.Errorf("%v", p)
 		}
 	}()
@@ -224,7 +255,11 @@ func shadowGet(db *pebble.DB, key []byte) (v []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return bytes.Clone(v), closer.Close()
+	v = bytes.Clone(v)
+	if err := closer.Close(); err != nil {
+		return nil, err
+	}
+	return v, nil
 }
 
 // shadow opens a database that consists of one table and the blob files that it refers to. Only Pebble itself can follow a
@@ -285,7 +320,12 @@ func (f *shadowFS) real(name string) (string, bool) {
 
 func (f *shadowFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if path, ok := f.real(name); ok {
-		return f.under.Open(path, opts...)
+		file, err := f.under.Open(path, opts...)
+		if errors.Is(err, fs.ErrNotExist) {
+			// Pebble takes a missing file for its own fault, and an empty one for damage.
+			return f.FS.Create(name, vfs.WriteCategoryUnspecified)
+		}
+		return file, err
 	}
 	return f.FS.Open(name, opts...)
 }

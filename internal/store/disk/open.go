@@ -140,6 +140,9 @@ func (s *Store) look() error {
 			return err
 		}
 	}
+	if err := s.checkBlobs(); err != nil {
+		return err
+	}
 	if err := s.openMeta(true); err != nil {
 		return err
 	}

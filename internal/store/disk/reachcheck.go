@@ -132,6 +132,37 @@ func (s *Store) compare(state reachState) ([]shortFile, error) {
 	return short, nil
 }
 
+// checkBlobs refuses metadata whose blob files are not all there: Pebble looks for its tables at the start, and for these
+// only when a value is read.
+func (s *Store) checkBlobs() error {
+	meta := s.fs.PathJoin(s.opts.Dir, metaName)
+	desc, err := pebble.Peek(meta, s.fs)
+	if err != nil || !desc.Exists {
+		return nil // Pebble says so
+	}
+	file, err := s.fs.Open(s.fs.PathJoin(meta, s.fs.PathBase(desc.ManifestFilename)))
+	if err != nil {
+		return nil
+	}
+	m, _, err := readManifest(file)
+	_ = file.Close()
+	if err != nil {
+		return nil
+	}
+	for _, b := range m.blobs {
+		path := s.fs.PathJoin(meta, fmt.Sprintf("%06d.blob", b.number))
+		info, err := s.fs.Stat(path)
+		msg := "it is missing"
+		if err == nil {
+			msg = fmt.Sprintf("it has %d bytes, %d were written", info.Size(), b.size)
+		}
+		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() != int64(b.size) {
+			return errs.New(errs.Corrupt, "open store", path, "the metadata is damaged: "+msg).WithFix(metaFix + "; nothing was changed")
+		}
+	}
+	return nil
+}
+
 // compareLog compares one log with its promise; nil means that it reaches as far.
 func (s *Store) compareLog(p promise) (*shortFile, error) {
 	name := metaLogName(p.number)

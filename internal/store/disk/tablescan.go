@@ -20,8 +20,10 @@ type tableScan struct {
 	open  func() (tableIter, error)
 	blobs func(key []byte) ([]byte, error) // reads a value that lies in a blob file; nil: none does
 	each  func(metaEntry) error
-	gaps  []metaGap
-	left  int // probes
+	// between says whether something may be readable between the first and the last damage.
+	between func() bool
+	gaps    []metaGap
+	left    int // probes
 }
 
 // blobMark begins what the iterator of a table returns in place of a value that lies in a blob file.
@@ -40,11 +42,14 @@ func (s *tableScan) run() error {
 	if bad == nil {
 		return nil // the same keys, read again without an error
 	}
-	return s.between([]metaGap{{from: last, to: first, err: bad}})
+	if !s.between() {
+		s.left = 0
+	}
+	return s.halve([]metaGap{{from: last, to: first, err: bad}})
 }
 
-// between looks into gaps by halving them, until they are small or all probes are spent.
-func (s *tableScan) between(open []metaGap) error {
+// halve looks into gaps by halving them, until they are small or all probes are spent.
+func (s *tableScan) halve(open []metaGap) error {
 	for len(open) > 0 {
 		g := open[0]
 		open = open[1:]
