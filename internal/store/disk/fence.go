@@ -196,7 +196,7 @@ func (f *fence) Rename(old, name string) error {
 
 func (f *fence) Link(old, name string) error {
 	if !f.inside(name) {
-		return f.FS.Link(old, name)
+		return syscall.EXDEV // a backup that shares files with the store shares their damage: Pebble copies instead
 	}
 	return f.do(vital(name), func() error { return f.FS.Link(old, name) })
 }
