@@ -181,11 +181,12 @@ func (b *backup) once(dir string) error {
 	if err := b.dirs.make(meta); err != nil {
 		return err
 	}
-	if err := private(b.fs, meta); err != nil {
-		return err
-	}
 	db, err := openDB(meta, dbOptions(b.fs, memTableSize, true, quiet{}, func(error) {}))
 	if err != nil {
+		return err
+	}
+	if err := private(b.fs, meta); err != nil {
+		_ = db.Close()
 		return err
 	}
 	defer func() { _ = db.Close() }()
