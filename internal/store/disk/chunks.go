@@ -144,7 +144,7 @@ func (s *chunkScanner) block(b []byte, off int64) error {
 func (s *chunkScanner) resume(b []byte, at int) int {
 	for ; len(b)-at >= plainHeader; at++ {
 		header, _, _ := chunkHeader(b[at+6])
-		if header == 0 || len(b)-at < header || s.log && binary.LittleEndian.Uint32(b[at+7:]) != s.number {
+		if header == 0 || s.log != (header > plainHeader) || len(b)-at < header || s.log && binary.LittleEndian.Uint32(b[at+7:]) != s.number {
 			continue
 		}
 		if length, _, state := s.chunk(b, at); state == chunkGood && length > 0 {

@@ -39,7 +39,8 @@ const damageBucket = "bucket"
 func makeDamaged(t *testing.T, clean bool) *damaged {
 	t.Helper()
 	ctx := t.Context()
-	fs := vfs.NewCrashableMem()
+	mem := vfs.NewCrashableMem()
+	fs := &stepFS{FS: mem}
 	s, err := disk.Open(ctx, damageOptions(fs))
 	if err != nil {
 		t.Fatal(err)
@@ -75,13 +76,13 @@ func makeDamaged(t *testing.T, clean bool) *damaged {
 		}
 	}
 	if !clean {
-		d.fs = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: r})
+		d.fs = fs.crash(mem, 100, r)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if clean {
-		d.fs = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: r})
+		d.fs = fs.crash(mem, 100, r)
 	}
 	return d
 }

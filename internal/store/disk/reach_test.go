@@ -119,6 +119,7 @@ func FuzzScanChunks(f *testing.F) {
 	_, _ = w.WriteRecord(bytes.Repeat([]byte("two"), 20000))
 	f.Add(file.Bytes(), false)
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 5, 2, 0, 0, 0}, true)
+	f.Add([]byte{9, 9, 9, 9, 0, 0, 9, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 3}, true) // damage, then what looks like a short chunk
 	f.Fuzz(func(t *testing.T, b []byte, log bool) {
 		n := int64(0)
 		scan, err := scanChunks(bytes.NewReader(b), log, 1, func([]byte) error { n++; return nil })
