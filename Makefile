@@ -48,8 +48,8 @@ test-go: tools ## Go tests with the race detector; fuzz seeds run as tests
 	$(GO) test -race -timeout 15m ./...
 
 .PHONY: crash
-crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it, 100 in the middle of drafts, 200 of the server, and 100 of the door's clients and of the server under them
-	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 NEBULAIO_CRASH_DRAFTS=100 $(GO) test -timeout 30m -run 'TestPowerCuts|TestKills|TestEachStep|TestOrderOf' -v ./internal/store/disk
+crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 of the server, and 100 of the door's clients and of the server under them
+	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 NEBULAIO_CRASH_DRAFTS=100 NEBULAIO_CRASH_FLIPS=500 $(GO) test -timeout 60m -run 'TestPowerCuts|TestKills|TestEachStep|TestOrderOf|TestEachFlip|TestEachMissing' -v ./internal/store/disk
 	NEBULAIO_CRASH_ROUNDS=200 $(GO) test -timeout 60m -run TestKilledUnderLoad -v ./test/server
 	NEBULAIO_DOOR_ROUNDS=100 $(GO) test -timeout 60m -run 'TestClientKilledInMidWrite|TestServerKilledInMid' -v ./test/server
 
@@ -152,6 +152,8 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/bench/report -run '^$$' -fuzz FuzzRender -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/store/s3 -run '^$$' -fuzz FuzzReplies -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzRecord -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzScanChunks -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzDecodeReach -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/config -run '^$$' -fuzz FuzzFile -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/gpudirect/wire -run '^$$' -fuzz FuzzDecode -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/gpudirect/channel -run '^$$' -fuzz FuzzAnswer -fuzztime 60s -fuzzminimizetime 1x

@@ -18,11 +18,11 @@ import (
 func newStore(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Check, scrub and measure an object store",
+		Short: "Check, scrub, back up, restore and measure an object store",
 		Args:  noArgs,
 		RunE:  a.needsCommand,
 	}
-	cmd.AddCommand(newStoreCheck(a), newStoreScrub(a), newStoreStats(a))
+	cmd.AddCommand(newStoreCheck(a), newStoreScrub(a), newStoreStats(a), newStoreBackup(a), newStoreRestore(a), newStoreSalvage(a))
 	return cmd
 }
 
@@ -35,8 +35,10 @@ func newStoreCheck(a *app) *cobra.Command {
 		Long: `Prove that the metadata and the files of a stopped store agree.
 
 Every record is decoded and every file looked at; content is not read, which is
-what scrub does. Without --repair nothing is changed. With it, files that nothing
-refers to are moved to quarantine/ in the store's directory; no file is deleted.
+what scrub does. Each file of the metadata is read, also behind a damaged one.
+Without --repair nothing is changed. With it, files that nothing refers to are
+moved to quarantine/ in the store's directory; no file is deleted. Damaged
+metadata is not repaired: restore a backup, or use nebulaio store salvage.
 
 The exit code is 5 where something is wrong and not repaired.`,
 		Args: noArgs,
@@ -143,6 +145,16 @@ func printCheck(w io.Writer, r node.CheckReport) {
 	}
 	if more := r.Found - int64(len(r.Problems)); more > 0 {
 		field(w, "", "and %s more", plural(int(more), "problem"))
+	}
+	damaged := 0
+	for _, f := range r.Metadata {
+		if f.Damage != "" {
+			damaged++
+		}
+	}
+	if damaged > 0 {
+		field(w, "metadata", "%d of %s damaged; nothing else was checked", damaged, plural(len(r.Metadata), "file"))
+		field(w, "fix", "restore a backup with nebulaio store restore, or save what is readable with nebulaio store salvage")
 	}
 	switch {
 	case r.Found == 0:

@@ -26,6 +26,9 @@ type Admin interface {
 	// Scrub reads all content at up to rate bytes a second (0: without limit) and checks it. Progress, where
 	// given, is called now and then from one goroutine. One scrub runs at a time.
 	Scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error)
+	// Backup copies the store as it is now to a directory that does not exist, on the machine of the store. Verify compares
+	// all copied content with its checksums. Progress, where given, is called now and then from one goroutine.
+	Backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error)
 	// Door tells how the GPUDirect door stands.
 	Door(ctx context.Context) (Door, error)
 	// Running says whether a server runs on the store.
@@ -81,6 +84,11 @@ func (l *local) Scrub(ctx context.Context, rate int64, progress func(ScrubProgre
 	}
 	defer l.scrub.Unlock()
 	return l.store.scrub(ctx, rate, progress)
+}
+
+// Backup lets the store copy itself.
+func (l *local) Backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error) {
+	return l.store.backup(ctx, to, verify, progress)
 }
 
 // Door asks the door.

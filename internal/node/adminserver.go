@@ -86,6 +86,7 @@ func adminHandler(a Admin) http.Handler {
 		answer(w, d, err)
 	})
 	mux.HandleFunc("POST /v1/scrub", func(w http.ResponseWriter, r *http.Request) { serveScrub(a, w, r) })
+	mux.HandleFunc("POST /v1/backup", func(w http.ResponseWriter, r *http.Request) { serveBackup(a, w, r) })
 	return mux
 }
 

@@ -51,6 +51,10 @@ func (f *fakeAdmin) Scrub(_ context.Context, rate int64, progress func(ScrubProg
 	progress(ScrubProgress{Done: rate, Total: 2 * rate})
 	return f.report, f.err
 }
+func (f *fakeAdmin) Backup(_ context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error) {
+	progress(BackupReport{Files: 1})
+	return BackupReport{Files: int64(len(to)), Bytes: 7}, f.err
+}
 func (f *fakeAdmin) Running() bool { return false }
 func (f *fakeAdmin) Close() error  { return nil }
 

@@ -26,6 +26,7 @@ type store interface {
 	reopenable() error
 	stats(ctx context.Context) (Stats, error)
 	scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error)
+	backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error)
 }
 
 // Stats is what a store holds and how it stands, in numbers.
@@ -99,6 +100,8 @@ type CheckReport struct {
 	Found    int64     `json:"found"`    // problems
 	Repaired int64     `json:"repaired"` // of these
 	Problems []Problem `json:"problems"` // the first of them, where there are very many
+	// Metadata are the files of the metadata. Where one of them is damaged, nothing else was looked at.
+	Metadata []MetaFile `json:"metadata"`
 	// Unfinished counts what the next start of the server finishes: it is nothing wrong.
 	Unfinished int64 `json:"unfinished"`
 }
@@ -198,7 +201,8 @@ func Check(ctx context.Context, c *config.Config, repair bool) (CheckReport, err
 	if err != nil {
 		return CheckReport{}, err
 	}
-	report := CheckReport{Records: r.Records, Versions: r.Versions, Files: r.Files, Bytes: r.Bytes, Found: r.Found, Repaired: r.Repaired, Unfinished: r.Unfinished, Problems: []Problem{}}
+	report := CheckReport{Records: r.Records, Versions: r.Versions, Files: r.Files, Bytes: r.Bytes, Found: r.Found, Repaired: r.Repaired, Unfinished: r.Unfinished, Problems: []Problem{},
+		Metadata: metaFiles(r.Metadata)}
 	for _, p := range r.Problems {
 		report.Problems = append(report.Problems, Problem{Invariant: p.Invariant, What: p.What, Message: p.Msg, Repaired: p.Repaired})
 	}

@@ -25,7 +25,7 @@ type CheckOptions struct {
 
 // Problem is an invariant that does not hold.
 type Problem struct {
-	Invariant string // I1 to I8, see the package comment, or "record" for one that cannot be read
+	Invariant string // I1 to I8, see the package comment; "record", "metadata" or "witness" for what cannot be read
 	What      string // on what: a key, a file
 	Msg       string
 	Repaired  bool
@@ -41,6 +41,8 @@ type CheckReport struct {
 	Problems []Problem // at most MaxProblems; Found counts all
 	Found    int64
 	Repaired int64
+	// Metadata are the files of the metadata. Where one of them is damaged, the invariants were not looked at.
+	Metadata []MetaFile
 	// Unfinished is work of a stopped store that the next Open does: files to be settled or removed. It is no problem.
 	Unfinished int64
 }
@@ -71,11 +73,19 @@ func Check(ctx context.Context, o Options, c CheckOptions) (report CheckReport, 
 		}
 		return report, err
 	}
+	if damaged, err := s.checkMeta(ctx, c, &report); damaged || err != nil {
+		return report, err
+	}
 	if err := s.look(); err != nil {
 		return report, err
 	}
 	if err := s.openMeta(!c.Repair); err != nil {
 		return report, err
+	}
+	if c.Repair {
+		if err := s.fence.reach.start(o.Dir, s.uuid); err != nil {
+			return report, err
+		}
 	}
 	s.fence.armed.Store(true)
 	if s.files == nil {
@@ -87,6 +97,7 @@ func Check(ctx context.Context, o Options, c CheckOptions) (report CheckReport, 
 		return report, err
 	}
 	k := newChecker(ctx, s, c)
+	k.report = report
 	k.report.UUID = s.uuid
 	err = k.run()
 	return k.report, err
@@ -315,7 +326,7 @@ func (o *oldVersions) next(ok bool) {
 	}
 	o.ok = false
 	if o.err == nil {
-		o.err = o.it.Error()
+		o.err = metaErr("", o.it.Error())
 	}
 }
 

@@ -106,7 +106,7 @@ func loadCounts(r pebble.Reader, bucket uint64) (counts, error) {
 		return counts{}, nil
 	}
 	if err != nil {
-		return counts{}, err
+		return counts{}, metaErr("", err)
 	}
 	defer func() { _ = closer.Close() }()
 	return decodeCounts(b)

@@ -39,6 +39,9 @@ func (r *trace) done(s step) {
 	if strings.HasPrefix(s.path, "store/meta") && (s.op != "sync" || !strings.HasSuffix(s.path, ".log")) {
 		return
 	}
+	if s.op == "sync" && strings.HasPrefix(s.path, "store/REACH.") && !strings.HasSuffix(s.path, ".new") {
+		return // behind the scenes, at no certain moment
+	}
 	line := strings.TrimSpace(s.op + " " + s.path + " " + s.to)
 	if strings.HasPrefix(s.path, "store/meta") {
 		line = "sync the log"

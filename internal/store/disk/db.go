@@ -102,10 +102,14 @@ func get(r pebble.Reader, key []byte) ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, errs.Wrap("read metadata", "", err)
+		return nil, metaErr("", err)
 	}
 	c := append(make([]byte, 0, len(v)), v...)
-	return c, closer.Close()
+	// A value that could not be fetched from a blob file comes empty, and only the end says why.
+	if err := closer.Close(); err != nil {
+		return nil, metaErr("", err)
+	}
+	return c, nil
 }
 
 // has says whether one of the keys exists.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
@@ -24,6 +26,33 @@ func wrapIO(op, name string, err error) error {
 		return object.Fail(op, name, bothErrors{object.ErrReadOnly, err}, "")
 	}
 	return errs.Wrap(op, name, err)
+}
+
+// metaKind is the kind of an error of Pebble: what is neither cancelled nor an error of the system is damage. A file that
+// is missing is damage too.
+func metaKind(err error) errs.Kind {
+	var no syscall.Errno
+	switch k := errs.KindOf(err); {
+	case k == errs.Cancelled, k == errs.Permission, k == errs.NoMemory:
+		return k
+	case errors.Is(err, pebble.ErrCorruption), errors.Is(err, fs.ErrNotExist):
+		return errs.Corrupt
+	case errors.As(err, &no), noSpace(err), errors.Is(err, fs.ErrClosed):
+		return k
+	}
+	return errs.Corrupt
+}
+
+// metaErr is the error of a read of the metadata. Damage is named as what it is: Pebble's text has the file and the place.
+func metaErr(name string, err error) error {
+	if err == nil || errors.As(err, new(*errs.Error)) {
+		return err
+	}
+	e := &errs.Error{Kind: metaKind(err), Op: "read metadata", Name: name, Err: err}
+	if e.Kind == errs.Corrupt {
+		e.Msg, e.Fix = "a file of the metadata is damaged", "stop the server; "+metaFix
+	}
+	return e
 }
 
 // lockTaken tells a lock that somebody holds from a file that cannot be opened.

@@ -41,12 +41,16 @@ type fence struct {
 	full    atomic.Int32 // writers that wait for space
 	syncs   atomic.Uint64
 	onFail  func(error)
+	home    string        // the directory of the metadata; other files are none of its business
+	reach   *reach        // the witness of how far logs and manifests reach
 	waiting time.Duration // between two tries
 	pause   time.Duration // before Pebble hears of a table that could not be written
 }
 
-func newFence(under vfs.FS, onFail func(error)) *fence {
-	return &fence{FS: under, closed: make(chan struct{}), onFail: onFail, waiting: 200 * time.Millisecond, pause: time.Second}
+func newFence(under vfs.FS, home string, onFail func(error)) *fence {
+	f := &fence{FS: under, home: home, closed: make(chan struct{}), onFail: onFail, waiting: 200 * time.Millisecond, pause: time.Second}
+	f.reach = newReach(under, f.fail)
+	return f
 }
 
 // fail ends all writing; the first error stays.
@@ -115,7 +119,13 @@ func (f *fence) do(vital bool, step func() error) error {
 	}
 }
 
+// inside says whether a file is one of the metadata. A backup goes through the fence too, and its errors are its own.
+func (f *fence) inside(name string) bool { return f.PathDir(name) == f.home }
+
 func (f *fence) file(name string, open func() (vfs.File, error)) (vfs.File, error) {
+	if !f.inside(name) {
+		return open()
+	}
 	v := vital(name)
 	var file vfs.File
 	err := f.do(v, func() (err error) {
@@ -125,7 +135,7 @@ func (f *fence) file(name string, open func() (vfs.File, error)) (vfs.File, erro
 	if err != nil {
 		return nil, err
 	}
-	return &fencedFile{File: file, fence: f, vital: v}, nil
+	return &fencedFile{File: file, fence: f, vital: v, track: f.reach.track(f.PathBase(name))}, nil
 }
 
 // Create makes the names in a directory durable before it makes a marker there.
@@ -138,7 +148,11 @@ func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 			return nil, err
 		}
 	}
-	return f.file(name, func() (vfs.File, error) { return f.FS.Create(name, c) })
+	file, err := f.file(name, func() (vfs.File, error) { return f.FS.Create(name, c) })
+	if n, ok := markedManifest(f.PathBase(name)); ok && err == nil && f.inside(name) {
+		f.reach.marker(n)
+	}
+	return file, err
 }
 
 func (f *fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -146,10 +160,21 @@ func (f *fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.
 }
 
 func (f *fence) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f.forget(old)
 	return f.file(name, func() (vfs.File, error) { return f.FS.ReuseForWrite(old, name, c) })
 }
 
+// forget strikes a log or manifest off the witness that is about to go. What Pebble removes it does not need any more.
+func (f *fence) forget(name string) {
+	if t := f.reach.track(f.PathBase(name)); t != nil && f.inside(name) {
+		f.reach.forget(t.log, t.number)
+	}
+}
+
 func (f *fence) OpenDir(name string) (vfs.File, error) {
+	if name != f.home {
+		return f.FS.OpenDir(name)
+	}
 	// The directory is synced on behalf of logs, manifests and tables alike.
 	var file vfs.File
 	err := f.do(true, func() (err error) {
@@ -159,22 +184,35 @@ func (f *fence) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fencedFile{File: file, fence: f, vital: true}, nil
+	return &fencedFile{File: file, fence: f, vital: true, dir: true}, nil
 }
 
 func (f *fence) Rename(old, name string) error {
+	if !f.inside(name) {
+		return f.FS.Rename(old, name)
+	}
 	return f.do(vital(name), func() error { return f.FS.Rename(old, name) })
 }
 
 func (f *fence) Link(old, name string) error {
+	if !f.inside(name) {
+		return syscall.EXDEV // a backup that shares files with the store shares their damage: Pebble copies instead
+	}
 	return f.do(vital(name), func() error { return f.FS.Link(old, name) })
 }
 
 func (f *fence) Remove(name string) error {
+	if !f.inside(name) {
+		return f.FS.Remove(name)
+	}
+	f.forget(name)
 	return f.do(false, func() error { return f.FS.Remove(name) })
 }
 
 func (f *fence) RemoveAll(name string) error {
+	if !f.inside(name) {
+		return f.FS.RemoveAll(name)
+	}
 	return f.do(false, func() error { return f.FS.RemoveAll(name) })
 }
 
@@ -192,6 +230,8 @@ type fencedFile struct {
 	vfs.File
 	fence *fence
 	vital bool
+	dir   bool     // the directory of the metadata
+	track *tracked // of a log or a manifest
 }
 
 // Write goes on after a short write where the file system had no space in between.
@@ -204,6 +244,9 @@ func (f *fencedFile) Write(p []byte) (n int, err error) {
 		}
 		return err
 	})
+	if f.track != nil {
+		f.track.count.wrote(p[:n])
+	}
 	return n, err
 }
 
@@ -220,7 +263,7 @@ func (f *fencedFile) synced(step func() error) error {
 	if f.vital {
 		f.fence.syncs.Add(1)
 	}
-	return f.fence.do(f.vital, func() error {
+	err := f.fence.do(f.vital, func() error {
 		err := step()
 		if err != nil && f.vital && f.fence.armed.Load() {
 			f.fence.fail(err)
@@ -228,6 +271,13 @@ func (f *fencedFile) synced(step func() error) error {
 		}
 		return err
 	})
+	if err == nil && f.dir {
+		f.fence.reach.named()
+	}
+	if err != nil || f.track == nil {
+		return err
+	}
+	return f.fence.do(true, f.track.synced)
 }
 
 func (f *fencedFile) Sync() error     { return f.synced(f.File.Sync) }
@@ -239,6 +289,15 @@ func (f *fencedFile) SyncTo(n int64) (full bool, err error) {
 		return err
 	})
 	return full, err
+}
+
+// Close makes the witness durable with the end of each log.
+func (f *fencedFile) Close() error {
+	err := f.File.Close()
+	if err == nil && f.track != nil && f.track.log {
+		err = f.fence.do(true, f.fence.reach.flush)
+	}
+	return err
 }
 
 func (f *fencedFile) Preallocate(off, n int64) error {

@@ -14,7 +14,7 @@ import (
 
 // Pebble tries a table again at once, thousands of times in a second.
 func TestErrorsOfTablesComeSlowly(t *testing.T) {
-	f := newFence(vfs.NewMem(), nil)
+	f := newFence(vfs.NewMem(), "meta", nil)
 	f.pause = 30 * time.Millisecond
 	f.armed.Store(true)
 	began := time.Now()

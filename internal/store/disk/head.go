@@ -11,7 +11,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
@@ -25,11 +24,13 @@ func currentIn(r pebble.Reader, bucket uint64, key string, versioned bool) (*ver
 	b, closer, err := r.Get(objectKey(bucket, key))
 	if err == nil {
 		v, err := decodeVersion(b, false)
-		_ = closer.Close()
+		if e := closer.Close(); e != nil {
+			return nil, metaErr(key, e)
+		}
 		return v, err
 	}
 	if !errors.Is(err, pebble.ErrNotFound) {
-		return nil, errs.Wrap("read metadata", key, err)
+		return nil, metaErr(key, err)
 	}
 	if !versioned {
 		return nil, nil
@@ -43,15 +44,15 @@ func newestOld(r pebble.Reader, bucket uint64, key string, below uint64) (*versi
 	prefix := versionPrefix(bucket, key)
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
 	if err != nil {
-		return nil, errs.Wrap("read metadata", key, err)
+		return nil, metaErr(key, err)
 	}
 	defer func() { _ = it.Close() }()
 	if !it.SeekGE(binary.BigEndian.AppendUint64(prefix, ^below+1)) {
-		return nil, errs.Wrap("read metadata", key, it.Error())
+		return nil, metaErr(key, it.Error())
 	}
 	b, err := it.ValueAndErr()
 	if err != nil {
-		return nil, errs.Wrap("read metadata", key, err)
+		return nil, metaErr(key, err)
 	}
 	return decodeVersion(b, false)
 }

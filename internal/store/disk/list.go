@@ -96,7 +96,7 @@ func (c *cursor) set(ok bool) {
 	c.ok = ok
 	if !ok {
 		if c.err == nil {
-			c.err = c.it.Error()
+			c.err = metaErr("", c.it.Error())
 		}
 		return
 	}
@@ -115,7 +115,7 @@ func (c *cursor) set(ok bool) {
 func (c *cursor) version(brief bool) (*version, error) {
 	b, err := c.it.ValueAndErr()
 	if err != nil {
-		return nil, errs.Wrap("list", c.key, err)
+		return nil, metaErr(c.key, err)
 	}
 	return decodeVersion(b, brief)
 }

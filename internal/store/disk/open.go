@@ -50,6 +50,7 @@ func (s *Store) abandon() {
 	if s.db != nil {
 		_ = s.closeDB()
 	}
+	_ = s.fence.reach.close(s.db != nil)
 	if s.lock != nil {
 		_ = s.lock.Close()
 	}
@@ -69,6 +70,9 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	if err := s.openMeta(false); err != nil {
+		return err
+	}
+	if err := s.fence.reach.start(dir, s.uuid); err != nil {
 		return err
 	}
 	if s.files == nil {
@@ -131,6 +135,14 @@ func (s *Store) look() error {
 		}
 		return s.refuseWithoutMeta(format != nil)
 	}
+	if !s.unproven {
+		if err := s.checkReach(); err != nil {
+			return err
+		}
+	}
+	if err := s.checkBlobs(); err != nil {
+		return err
+	}
 	if err := s.openMeta(true); err != nil {
 		return err
 	}
@@ -191,8 +203,8 @@ func (s *Store) openMeta(readOnly bool) error {
 	po := dbOptions(s.fence, uint64(s.opts.MemTable), readOnly, logger{s.fence}, s.background)
 	po.ErrorIfNotExists = exists || readOnly
 	if s.db, err = openDB(meta, po); err != nil {
-		return &errs.Error{Kind: errs.KindOf(err), Op: op, Name: meta, Msg: "the metadata cannot be opened", Err: wrapIO("", "", err),
-			Fix: "restore " + metaName + " and " + dataName + " together from a backup; nothing was deleted"}
+		return &errs.Error{Kind: metaKind(err), Op: op, Name: meta, Msg: "the metadata cannot be opened", Err: wrapIO("", "", err),
+			Fix: metaFix + "; nothing was deleted"}
 	}
 	return s.checkOwner(format != nil, readOnly)
 }
@@ -353,7 +365,7 @@ func (s *Store) beginEpoch() error {
 	if err := s.apply(op, s.opts.Dir, b, nil); err != nil {
 		return err
 	}
-	return writeNote(s.fs, s.opts.Dir, epochName, fmt.Sprintf("uuid %s\nepoch %d\n", s.uuid, s.epoch))
+	return writeNote(s.fs, s.opts.Dir, epochName, fmt.Sprintf("uuid %s\nepoch %d\nreach 1\n", s.uuid, s.epoch))
 }
 
 // note writes down, at a clean end, how far the metadata has come.
@@ -371,7 +383,7 @@ func (s *Store) note() error {
 	if err := s.apply("close store", s.opts.Dir, b, nil); err != nil {
 		return err
 	}
-	return writeNote(s.fs, s.opts.Dir, epochName, fmt.Sprintf("uuid %s\nepoch %d\nclosed %d\n", s.uuid, s.epoch, next))
+	return writeNote(s.fs, s.opts.Dir, epochName, fmt.Sprintf("uuid %s\nepoch %d\nreach 1\nclosed %d\n", s.uuid, s.epoch, next))
 }
 
 // recover finishes what a crash left undone: files on the removal list are
@@ -416,17 +428,19 @@ func (s *Store) each(kind byte, f func(k, v []byte) error) error {
 func eachIn(r pebble.Reader, from, to []byte, f func(k, v []byte) error) error {
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
-		return errs.Wrap("read metadata", "", err)
+		return metaErr("", err)
 	}
 	for ok := it.First(); ok; ok = it.Next() {
 		v, err := it.ValueAndErr()
 		if err == nil {
 			err = f(it.Key(), v)
+		} else {
+			err = metaErr("", err)
 		}
 		if err != nil {
 			_ = it.Close()
 			return err
 		}
 	}
-	return errs.Wrap("read metadata", "", it.Close())
+	return metaErr("", it.Close())
 }

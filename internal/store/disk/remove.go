@@ -25,7 +25,24 @@ type remover struct {
 	busy    bool
 	ending  bool
 	running bool
+	holds   int // of backups: while there is one, nothing is removed
 	done    chan struct{}
+}
+
+// hold keeps files from being removed until the function it returns is called.
+func (r *remover) hold() (release func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.busy {
+		r.cond.Wait() // what is being removed now is not in the backup that follows
+	}
+	r.holds++
+	return func() {
+		r.mu.Lock()
+		r.holds--
+		r.mu.Unlock()
+		r.cond.Broadcast()
+	}
 }
 
 func (r *remover) init(s *Store) {
@@ -84,7 +101,7 @@ func (r *remover) run() {
 		r.mu.Lock()
 		r.busy = false
 		r.cond.Broadcast()
-		for len(r.ids) == 0 && !r.ending {
+		for (len(r.ids) == 0 || r.holds > 0) && !r.ending {
 			r.cond.Wait()
 		}
 		n := min(len(r.ids), removeBatch)

@@ -78,6 +78,7 @@ type Store struct {
 
 	fileIDs, seqs, bucketIDs numbers
 	epoch                    uint64
+	unproven                 bool // the witness of the metadata was judged by others
 
 	bucketMu sync.RWMutex // guards the map
 	buckets  map[string]*bucket
@@ -186,6 +187,9 @@ func (s *Store) Close() error {
 	if e := s.closeDB(); err == nil {
 		err = e
 	}
+	if e := s.fence.reach.close(err == nil); err == nil {
+		err = wrapIO(op, s.opts.Dir, e)
+	}
 	if e := s.lock.Close(); err == nil {
 		err = wrapIO(op, s.opts.Dir, e)
 	}
@@ -226,11 +230,12 @@ func newStore(o Options) *Store {
 	s.fileIDs = numbers{key: metaKey("files"), reserve: fileReserve}
 	s.seqs = numbers{key: metaKey("sequences"), reserve: sequenceReserve}
 	s.bucketIDs = numbers{key: metaKey("buckets"), reserve: bucketReserve}
-	s.fence = newFence(o.FS, func(err error) {
+	s.fence = newFence(o.FS, o.FS.PathJoin(o.Dir, metaName), func(err error) {
 		if o.Events.Failed != nil && err != object.ErrClosed {
 			o.Events.Failed(err)
 		}
 	})
+	s.fence.reach.tell = s.background
 	s.remover.init(s)
 	s.uploads.init(s)
 	s.space.init(s)

@@ -282,7 +282,7 @@ func (s *Store) ListUploads(ctx context.Context, l object.UploadList) (object.Up
 		}
 		b, err := it.ValueAndErr()
 		if err != nil {
-			return object.UploadPage{}, errs.Wrap(op, key, err)
+			return object.UploadPage{}, metaErr(key, err)
 		}
 		u, err := decodeUpload(b)
 		if err != nil {
@@ -295,7 +295,7 @@ func (s *Store) ListUploads(ctx context.Context, l object.UploadList) (object.Up
 	if !page.Truncated {
 		page.NextKey, page.NextID = "", ""
 	}
-	return page, errs.Wrap(op, l.Bucket, it.Error())
+	return page, errs.Wrap(op, l.Bucket, metaErr("", it.Error()))
 }
 
 // afterID is the least raw identifier whose text comes after id, which need not be one of ours.

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+// backupName is the note that a directory is a backup. It has no FORMAT, so that no server starts on it.
+const backupName = "BACKUP"
+
+// partialSuffix ends the name of a backup that is not whole yet.
+const partialSuffix = ".partial"
+
+// backupTries bounds how often a backup begins again because an upload went on under it.
+const backupTries = 3
+
+// BackupOptions says where to and how Backup copies.
+type BackupOptions struct {
+	// To is the directory of the backup. It must be missing. Until the backup is whole it has the suffix ".partial".
+	To string
+	// Verify reads all copied content again and compares it with its checksums.
+	Verify bool
+	// Progress hears from time to time what was copied; nil is allowed.
+	Progress func(BackupReport)
+}
+
+// BackupReport is what a backup or a restore copied.
+type BackupReport struct {
+	UUID     string
+	Files    int64 // of content
+	Bytes    int64 // of these files
+	Verified int64 // bytes of content that were compared with their checksums
+}
+
+// Backup copies the store as it is at one moment to another directory, while it goes on. All that was acknowledged before the
+// call is in it. Each file is synced, and the backup gets its name when it is whole. Files that clients let go of meanwhile are
+// removed afterwards. Accounts and settings are records of the store, and in the backup too.
+func (s *Store) Backup(ctx context.Context, o BackupOptions) (report BackupReport, err error) {
+	const op = "back up store"
+	end, err := s.begin(ctx, op, s.opts.Dir)
+	if err != nil {
+		return report, err
+	}
+	defer end()
+	b := &backup{ctx: ctx, s: s, fs: s.fs, from: s.opts.Dir, o: o}
+	if b.to, err = s.outside(op, o.To); err != nil {
+		return report, err
+	}
+	if _, err := b.fs.Stat(b.to); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			err = errs.New(errs.Invalid, op, b.to, "exists already").WithFix("name a directory that does not exist")
+		}
+		return report, wrapIO(op, b.to, err)
+	}
+	b.report.UUID = s.uuid
+	err = b.run()
+	if err != nil {
+		return b.report, wrapIO(op, b.to, err)
+	}
+	return b.report, nil
+}
+
+// outside returns the full name of a directory, which must not lie in the store.
+func (s *Store) outside(op, dir string) (string, error) {
+	if dir == "" {
+		return "", errs.New(errs.Invalid, op, "", "no directory is named")
+	}
+	if s.fs == vfs.Default {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return "", errs.Wrap(op, dir, err)
+		}
+		if up, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil {
+			abs = filepath.Join(up, filepath.Base(abs))
+		}
+		dir = abs
+	}
+	if dir == s.opts.Dir || strings.HasPrefix(dir, s.opts.Dir+"/") {
+		return "", errs.New(errs.Invalid, op, dir, "lies within the store").WithFix("name a directory outside " + s.opts.Dir)
+	}
+	return dir, nil
+}
+
+// backup is one backup or restore under way.
+type backup struct {
+	ctx    context.Context
+	s      *Store // of a backup
+	fs     vfs.FS
+	from   string
+	to     string
+	o      BackupOptions
+	dirs   dirSet
+	report BackupReport
+	told   time.Time
+}
+
+var errMoved = errors.New("an upload went on while it was copied")
+
+func (b *backup) run() error {
+	partial := b.to + partialSuffix
+	if err := b.clear(partial); err != nil {
+		return err
+	}
+	release := b.s.remover.hold()
+	defer release()
+	b.dirs = dirSet{fs: b.fs, root: partial}
+	if err := b.dirs.make(partial); err != nil {
+		return err
+	}
+	if err := b.note(partial, "partial"); err != nil {
+		return err
+	}
+	var err error
+	for range backupTries {
+		if err = b.once(partial); !errors.Is(err, errMoved) {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := b.note(partial, "whole"); err != nil {
+		return err
+	}
+	if err := b.dirs.sync(); err != nil {
+		return err
+	}
+	if err := b.fs.Rename(partial, b.to); err != nil {
+		return err
+	}
+	return syncDir(b.fs, b.fs.PathDir(b.to))
+}
+
+// clear removes what an interrupted backup left; anything else under its name is refused.
+func (b *backup) clear(partial string) error {
+	names, err := b.fs.List(partial)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if n, err := readNote(b.fs, b.fs.PathJoin(partial, backupName)); err != nil || n["backup"] != "partial" {
+		return errs.New(errs.Invalid, "back up store", partial, "exists and is no interrupted backup").WithFix("move it away, or name another directory")
+	}
+	return b.fs.RemoveAll(partial)
+}
+
+func (b *backup) note(dir, state string) error {
+	return writeNote(b.fs, dir, backupName, fmt.Sprintf("backup %s\nformat %d\nuuid %s\ntime %s\nfiles %d\nbytes %d\n",
+		state, formatVersion, b.report.UUID, time.Now().UTC().Format(time.RFC3339), b.report.Files, b.report.Bytes))
+}
+
+// once takes the metadata as it is now, and copies the files that it names.
+func (b *backup) once(dir string) error {
+	b.report.Files, b.report.Bytes, b.report.Verified = 0, 0, 0
+	meta := b.fs.PathJoin(dir, metaName)
+	if err := b.fs.RemoveAll(meta); err != nil {
+		return err
+	}
+	if err := b.s.writable("back up store", b.from); err != nil {
+		return err
+	}
+	if err := b.s.db.Checkpoint(meta, pebble.WithFlushedWAL()); err != nil {
+		return err
+	}
+	if err := b.dirs.make(meta); err != nil {
+		return err
+	}
+	db, err := openDB(meta, dbOptions(b.fs, memTableSize, true, quiet{}, func(error) {}))
+	if err != nil {
+		return err
+	}
+	if err := private(b.fs, meta); err != nil {
+		_ = db.Close()
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	if err := b.files(db, dir); err != nil {
+		return err
+	}
+	if err := b.parts(db, dir); err != nil {
+		return err
+	}
+	if b.o.Verify {
+		return b.verify(db, dir)
+	}
+	return nil
+}
+
+// private takes a directory and its files from everybody but their owner.
+func private(f vfs.FS, dir string) error {
+	if f != vfs.Default {
+		return nil
+	}
+	names, err := f.List(dir)
+	for _, n := range names {
+		if err == nil {
+			err = chmod(f.PathJoin(dir, n), 0o600)
+		}
+	}
+	if err == nil {
+		err = chmod(dir, 0o700)
+	}
+	return err
+}
+
+func (b *backup) step(n int64) error {
+	b.report.Files++
+	b.report.Bytes += n
+	if now := time.Now(); b.o.Progress != nil && now.Sub(b.told) > 200*time.Millisecond {
+		b.told = now
+		b.o.Progress(b.report)
+	}
+	if b.s != nil && b.s.closed.Load() {
+		return object.Fail("back up store", b.from, object.ErrClosed, "")
+	}
+	return b.ctx.Err()
+}
+
+// files copies the files that the metadata names. They never change, but for those of uploads.
+func (b *backup) files(db *pebble.DB, dir string) error {
+	return eachIn(db, []byte{kindFile}, []byte{kindFile + 1}, func(k, v []byte) error {
+		id, ok := numberOf(k)
+		o, err := decodeOwner(v)
+		if !ok || err != nil {
+			return badRecord("file", v)
+		}
+		to, _ := datafile.Names(b.fs, dir, datafile.ID(id))
+		if err := b.dirs.make(b.fs.PathDir(to)); err != nil {
+			return err
+		}
+		n, err := b.file(id, to)
+		if errors.Is(err, fs.ErrNotExist) && o.part == 0 {
+			return nil // an upload without parts in place
+		}
+		if err != nil {
+			return err
+		}
+		return b.step(n)
+	})
+}
+
+// file copies a data file, wherever it lies at this moment.
+func (b *backup) file(id uint64, to string) (n int64, err error) {
+	settled, fresh := datafile.Names(b.fs, b.from, datafile.ID(id))
+	for _, from := range []string{settled, fresh, settled} {
+		info, e := b.fs.Stat(from)
+		if e == nil {
+			n, e = info.Size(), copyFile(b.ctx, b.fs, from, to, info.Size(), nil)
+		}
+		if err = e; !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return n, err
+}
+
+// parts compares the parts of uploads with their checksums: an upload may go on in the file that was copied.
+func (b *backup) parts(db *pebble.DB, dir string) error {
+	return eachIn(db, []byte{kindPart}, []byte{kindPart + 1}, func(k, v []byte) error {
+		p, _, err := splitPart(k, v, false)
+		if err != nil || p.file == 0 {
+			return err
+		}
+		pieces, ok := datafile.Cut(p.off, p.size, p.sums)
+		if !ok {
+			return badRecord("part", v)
+		}
+		path, _ := datafile.Names(b.fs, dir, datafile.ID(p.file))
+		file, err := b.fs.Open(path)
+		if err != nil {
+			return errMoved
+		}
+		defer func() { _ = file.Close() }()
+		if err := piecesOf(b.ctx, file, pieces); err != nil {
+			if b.ctx.Err() != nil {
+				return err
+			}
+			return errMoved
+		}
+		b.report.Verified += p.size
+		return nil
+	})
+}
+
+// verify reads all content of versions again and compares it with its checksums.
+func (b *backup) verify(db *pebble.DB, dir string) error {
+	damaged := func(name string, what error) error {
+		return &errs.Error{Kind: errs.Corrupt, Op: "verify backup", Name: name, Msg: "its content is damaged", Err: what,
+			Fix: "run nebulaio store scrub to see all damage of the store"}
+	}
+	for _, kind := range []byte{kindObject, kindVersion} {
+		if err := eachIn(db, []byte{kind}, []byte{kind + 1}, func(k, value []byte) error {
+			v, err := decodeVersion(value, false)
+			if err != nil || v.marker() {
+				return err
+			}
+			name := fmt.Sprintf("%q", k[min(9, len(k)):])
+			b.report.Verified += v.size
+			if v.file == 0 {
+				_, what, err := readInline(db, v)
+				if err == nil && what != "" {
+					err = damaged(name, errors.New(what))
+				}
+				return err
+			}
+			sums, err := loadSums(db, v)
+			if err != nil {
+				return err
+			}
+			path, _ := datafile.Names(b.fs, dir, datafile.ID(v.file))
+			file, err := b.fs.Open(path)
+			if err != nil {
+				return damaged(name, err)
+			}
+			defer func() { _ = file.Close() }()
+			if err := eachBlock(b.ctx, file, v.size, sumsOf(sums)); err != nil {
+				if b.ctx.Err() != nil {
+					return err
+				}
+				return damaged(name, err)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+)
+
+// errSums says that content does not have the checksum that its record names.
+var errSums = errors.New("the content does not have its checksum")
+
+// makePrivate makes a file for its owner alone, and opens it to be written.
+func makePrivate(f vfs.FS, path string) (vfs.File, error) {
+	file, err := f.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	if fd := file.Fd(); fd != vfs.InvalidFd {
+		if err := unix.Fchmod(int(fd), 0o600); err != nil {
+			_ = file.Close()
+			return nil, err
+		}
+	}
+	return file, nil
+}
+
+// copyFile copies the first size bytes of a file durably: as a clone where the file system shares blocks between files, else
+// byte by byte. check, where given, gets each block of a megabyte as it was written; its error ends the copy.
+func copyFile(ctx context.Context, f vfs.FS, from, to string, size int64, check func(off int64, block []byte) error) error {
+	src, err := f.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = src.Close() }()
+	dst, err := makePrivate(f, to)
+	if err != nil {
+		return err
+	}
+	cloned := cloneFile(src, dst, size)
+	err = eachBlock(ctx, src, size, func(off int64, b []byte) error {
+		if check != nil {
+			if err := check(off, b); err != nil {
+				return err
+			}
+		}
+		if cloned {
+			return nil
+		}
+		_, err := dst.Write(b)
+		return err
+	})
+	if err == nil {
+		err = dst.Sync()
+	}
+	if e := dst.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		_ = f.Remove(to)
+	}
+	return err
+}
+
+// cloneFile shares the blocks of a whole file with another; false means that it cannot be done.
+func cloneFile(src, dst vfs.File, size int64) bool {
+	if src.Fd() == vfs.InvalidFd || dst.Fd() == vfs.InvalidFd {
+		return false
+	}
+	if info, err := src.Stat(); err != nil || info.Size() != size {
+		return false
+	}
+	return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) == nil
+}
+
+// eachBlock reads the first size bytes of a file block by block.
+func eachBlock(ctx context.Context, file io.Reader, size int64, f func(off int64, block []byte) error) error {
+	b := make([]byte, min(blockSize, max(size, 1)))
+	for off := int64(0); off < size; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(blockSize, size-off)
+		if _, err := io.ReadFull(file, b[:n]); err != nil {
+			return err
+		}
+		if err := f(off, b[:n]); err != nil {
+			return err
+		}
+		off += n
+	}
+	return nil
+}
+
+// sumsOf returns a check of blocks against the sums of a file.
+func sumsOf(sums []uint64) func(off int64, block []byte) error {
+	return func(off int64, b []byte) error {
+		if i := off / blockSize; i >= int64(len(sums)) || checksum.Of(b) != sums[i] {
+			return errSums
+		}
+		return nil
+	}
+}
+
+// piecesOf checks a region of a file against the sums of its pieces.
+func piecesOf(ctx context.Context, file io.ReaderAt, pieces []datafile.Piece) error {
+	b := make([]byte, blockSize)
+	for _, p := range pieces {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if p.N > blockSize {
+			return errSums
+		}
+		if _, err := file.ReadAt(b[:p.N], p.Off); err != nil {
+			return err
+		}
+		if checksum.Of(b[:p.N]) != p.CRC64 {
+			return errSums
+		}
+	}
+	return nil
+}
+
+// dirSet makes directories for their owner alone, and syncs them all at the end.
+type dirSet struct {
+	fs   vfs.FS
+	root string
+	made map[string]bool
+}
+
+// make makes a directory below the root with those above it.
+func (d *dirSet) make(dir string) error {
+	if d.made[dir] {
+		return nil
+	}
+	if d.made == nil {
+		d.made = map[string]bool{}
+	}
+	if err := d.fs.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for ; !d.made[dir]; dir = d.fs.PathDir(dir) {
+		d.made[dir] = true
+		if dir == d.root || dir == d.fs.PathDir(dir) {
+			break
+		}
+	}
+	return nil
+}
+
+// sync makes all names in the directories durable, and that of the root.
+func (d *dirSet) sync() error {
+	for dir := range d.made {
+		if err := syncDir(d.fs, dir); err != nil {
+			return err
+		}
+	}
+	return syncDir(d.fs, d.fs.PathDir(d.root))
+}

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// The names of the two copies of the witness in the root of a store.
+var reachNames = [2]string{"REACH.0", "REACH.1"}
+
+const (
+	reachMagic = "nebureach1"
+	reachSlots = 4    // of one copy
+	reachSlot  = 1024 // bytes of a slot
+	reachGap   = 4096 // from one slot to the next, so that no two share a page
+	reachMost  = 30   // files that one slot names
+	reachName  = 64   // bytes of the store's UUID that a slot holds
+	// reachDelay bounds how long a promise is in the page cache only. A kill of the process never loses one; a loss of
+	// power may lose those of the last moment, and with them the proof that the log is whole.
+	reachDelay = 100 * time.Millisecond
+)
+
+// promise says how far a log or a manifest was durable.
+type promise struct {
+	log     bool // false: a manifest
+	number  uint64
+	bytes   int64
+	records int64 // whole ones within these bytes
+}
+
+func (p promise) name() string {
+	if p.log {
+		return metaLogName(p.number)
+	}
+	return metaManifestName(p.number)
+}
+
+// reachState is what one slot of the witness says.
+type reachState struct {
+	uuid     string
+	count    uint64 // the higher one is the newer
+	manifest uint64 // the marker names this manifest, or a later one
+	files    []promise
+}
+
+// encode returns a slot. Where there are too many files, the oldest are left out: Pebble has long given them up.
+func (s *reachState) encode() []byte {
+	files := s.files
+	if len(files) > reachMost {
+		files = files[len(files)-reachMost:]
+	}
+	p := make(put, 4, reachSlot)
+	p.text(reachMagic)
+	p.text(s.uuid[:min(reachName, len(s.uuid))])
+	p.word(s.count)
+	p.word(s.manifest)
+	p.uint(uint64(len(files)))
+	for _, f := range files {
+		kind := byte('m')
+		if f.log {
+			kind = 'l'
+		}
+		p.byte(kind)
+		p.word(f.number)
+		p.uint(uint64(f.bytes))
+		p.uint(uint64(f.records))
+	}
+	p = append(p, make([]byte, reachSlot-len(p))...)
+	binary.BigEndian.PutUint32(p, chunkSum(p[4:]))
+	return p
+}
+
+// decodeReach reads a slot; ok is false where there is none, or a damaged one.
+func decodeReach(b []byte) (s reachState, ok bool) {
+	if len(b) != reachSlot || binary.BigEndian.Uint32(b) != chunkSum(b[4:]) {
+		return s, false
+	}
+	t := take{b: b[4:]}
+	if t.text() != reachMagic {
+		return s, false
+	}
+	s = reachState{uuid: t.text(), count: t.word(), manifest: t.word()}
+	for range t.size(11) {
+		s.files = append(s.files, promise{log: t.byte() == 'l', number: t.word(), bytes: int64(t.uint()), records: int64(t.uint())})
+	}
+	return s, !t.bad && allZero(t.b)
+}
+
+// readReach returns the newest state that the copies of a witness hold, and how many copies hold one: 0, 1 or 2.
+func readReach(f vfs.FS, dir, uuid string) (newest reachState, copies int, err error) {
+	uuid = uuid[:min(reachName, len(uuid))]
+	for _, name := range reachNames {
+		file, err := f.Open(f.PathJoin(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return newest, 0, wrapIO("open store", f.PathJoin(dir, name), err)
+		}
+		found := false
+		for i := range reachSlots {
+			b := make([]byte, reachSlot)
+			if _, err := file.ReadAt(b, int64(i)*reachGap); err != nil && !errors.Is(err, io.EOF) {
+				continue // as good as damaged
+			}
+			if s, ok := decodeReach(b); ok && s.uuid == uuid {
+				found = true
+				if s.count >= newest.count {
+					newest = s
+				}
+			}
+		}
+		_ = file.Close()
+		if found {
+			copies++
+		}
+	}
+	return newest, copies, nil
+}
+
+// reach keeps the witness: two small files outside the metadata that say how far its log and its manifest reach. After
+// each sync of those, and before Pebble learns of it and acknowledges anything, the new length is written there. So a log
+// that was cut short, by damage or by a hand, is noticed at the next start, where Pebble would take it for the end.
+type reach struct {
+	fs   vfs.FS
+	tell func(error) // hears of a copy that is given up
+	fail func(error) // ends all changes of the store
+
+	mu      sync.Mutex
+	idle    *sync.Cond // a copy is not being synced any more
+	state   reachState
+	pending uint64 // the manifest whose marker was made and is not synced yet
+	copies  [2]reachCopy
+	turn    int // the copy that is synced next
+	timer   *time.Timer
+	started bool
+	closed  bool
+}
+
+// reachCopy is one file of the witness. The durable slot is not overwritten before another one is durable.
+type reachCopy struct {
+	file                   vfs.File
+	durable, syncing, last int
+}
+
+func newReach(under vfs.FS, fail func(error)) *reach {
+	r := &reach{fs: under, fail: fail, tell: func(error) {}}
+	r.idle = sync.NewCond(&r.mu)
+	return r
+}
+
+// start makes the files of the witness, and makes them durable with all that is known by now.
+func (r *reach) start(dir, uuid string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old, _, err := readReach(r.fs, dir, uuid)
+	if err != nil {
+		return err
+	}
+	r.state.uuid, r.state.count = uuid, old.count+1
+	text := r.state.encode()
+	for i, name := range reachNames {
+		path := r.fs.PathJoin(dir, name)
+		file, err := r.create(path, text)
+		if err != nil {
+			return wrapIO("open store", path, err)
+		}
+		r.copies[i] = reachCopy{file: file, durable: 0, syncing: -1, last: 0}
+	}
+	if err := syncDir(r.fs, dir); err != nil {
+		return wrapIO("open store", dir, err)
+	}
+	r.started = true
+	return nil
+}
+
+// create replaces one copy, whole or not at all.
+func (r *reach) create(path string, text []byte) (vfs.File, error) {
+	file, err := r.fs.Create(path+".new", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	_, err = file.Write(append(text, make([]byte, reachGap*reachSlots-len(text))...))
+	if err == nil {
+		err = file.Sync()
+	}
+	if e := file.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = r.fs.Rename(path+".new", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+}
+
+// promised notes that a file is durable up to here and writes it down. It returns when the kernel has the note.
+func (r *reach) promised(p promise) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.state.files, func(f promise) bool { return f.log == p.log && f.number == p.number })
+	if i < 0 {
+		r.state.files = append(r.state.files, p)
+		slices.SortFunc(r.state.files, func(a, b promise) int { return cmp.Compare(a.number, b.number) })
+	} else {
+		r.state.files[i] = p
+	}
+	return r.write()
+}
+
+// forget strikes a file off that is removed or used for another log.
+func (r *reach) forget(log bool, number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state.files = slices.DeleteFunc(r.state.files, func(f promise) bool { return f.log == log && f.number == number })
+}
+
+// marker notes that a marker for a manifest was made; it counts from the next sync of the directory on.
+func (r *reach) marker(number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pending = number
+}
+
+// named notes that the names in the directory of the metadata are durable.
+func (r *reach) named() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state.manifest = max(r.state.manifest, r.pending)
+}
+
+// write puts the state into the next slot of each copy. The caller holds the lock.
+func (r *reach) write() error {
+	if !r.started || r.closed {
+		return nil
+	}
+	r.state.count++
+	text := r.state.encode()
+	for i := range r.copies {
+		c := &r.copies[i]
+		if c.file == nil {
+			continue
+		}
+		slot := c.last
+		for slot == c.last || slot == c.durable || slot == c.syncing {
+			slot = (slot + 1) % reachSlots
+		}
+		if _, err := c.file.WriteAt(text, int64(slot)*reachGap); err != nil {
+			if err := r.giveUp(i, err); err != nil {
+				return err
+			}
+			continue
+		}
+		c.last = slot
+	}
+	if r.timer == nil {
+		r.timer = time.AfterFunc(reachDelay, r.tick)
+	}
+	return nil
+}
+
+// giveUp goes on without a copy that cannot be written, until the next Open. It returns the error where it was the last one,
+// or where there is no space: then the writer waits for it.
+func (r *reach) giveUp(i int, err error) error {
+	if noSpace(err) || r.copies[1-i].file == nil {
+		return err
+	}
+	_ = r.copies[i].file.Close()
+	r.copies[i].file = nil
+	go r.tell(wrapIO("write", reachNames[i], err))
+	return nil
+}
+
+// tick makes one copy durable, behind the scenes, and comes again while there is more to do.
+func (r *reach) tick() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timer = nil
+	if r.closed {
+		return
+	}
+	i := r.turn
+	r.turn = 1 - i
+	if err := r.settle(i); err != nil {
+		r.mu.Unlock()
+		r.fail(err)
+		r.mu.Lock()
+		return
+	}
+	// The other copy follows only with the next change: one durable copy is enough.
+	if r.copies[i].last != r.copies[i].durable && r.timer == nil && !r.closed {
+		r.timer = time.AfterFunc(reachDelay, r.tick)
+	}
+}
+
+// settle makes what a copy holds now durable. The caller holds the lock, which is free while the disk works.
+func (r *reach) settle(i int) error {
+	c := &r.copies[i]
+	for c.syncing >= 0 {
+		r.idle.Wait()
+	}
+	if c.file == nil || c.last == c.durable {
+		return nil
+	}
+	file := c.file
+	c.syncing = c.last
+	r.mu.Unlock()
+	err := file.SyncData()
+	r.mu.Lock()
+	if err == nil {
+		c.durable = c.syncing
+	}
+	c.syncing = -1
+	r.idle.Broadcast()
+	if err != nil && c.file != nil {
+		return r.giveUp(i, err)
+	}
+	return nil
+}
+
+// flush makes both copies durable: when a log is complete, and at the end.
+func (r *reach) flush() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.started || r.closed {
+		return nil
+	}
+	for i := range r.copies {
+		if err := r.settle(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close ends the witness; sync says whether to make it durable first.
+func (r *reach) close(sync bool) error {
+	var err error
+	if sync {
+		err = r.flush()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return err
+	}
+	r.closed = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	for i := range r.copies {
+		if r.copies[i].file == nil {
+			continue
+		}
+		if e := r.copies[i].file.Close(); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// tracked follows one log or manifest while Pebble writes it.
+type tracked struct {
+	reach  *reach
+	log    bool
+	number uint64
+	count  chunkCounter
+}
+
+// track returns what follows a file of the metadata by its name, or nil for all but logs and manifests.
+func (r *reach) track(base string) *tracked {
+	number, kind, ok := metaFileNumber(base)
+	if !ok || kind != "log" && kind != "MANIFEST" {
+		return nil
+	}
+	return &tracked{reach: r, log: kind == "log", number: number}
+}
+
+func (t *tracked) synced() error {
+	return t.reach.promised(promise{log: t.log, number: t.number, bytes: t.count.off, records: t.count.records})
+}
+
+// markedManifest is the manifest that a marker's name names.
+func markedManifest(base string) (uint64, bool) {
+	i := strings.LastIndex(base, ".MANIFEST-")
+	if !strings.HasPrefix(base, "marker.manifest.") || i < 0 {
+		return 0, false
+	}
+	n, kind, ok := metaFileNumber(base[i+1:])
+	return n, ok && kind == "MANIFEST"
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+func chmod(path string, mode os.FileMode) error { return os.Chmod(path, mode) }
+
+// Restore makes a store of a backup in a directory that is missing or empty. The backup stays as it is. Verify compares all
+// content with its checksums before the directory becomes a store. An interrupted Restore leaves a directory that is not taken
+// for a store.
+func Restore(ctx context.Context, from string, o Options, c BackupOptions) (BackupReport, error) {
+	const op = "restore store"
+	if o.Dir == "" {
+		return BackupReport{}, errs.New(errs.Invalid, op, "", "no directory is named")
+	}
+	if err := o.defaults(); err != nil {
+		return BackupReport{}, err
+	}
+	n, err := readNote(o.FS, o.FS.PathJoin(from, backupName))
+	if err != nil {
+		return BackupReport{}, err
+	}
+	switch {
+	case n == nil:
+		return BackupReport{}, errs.New(errs.NotFound, op, from, "is no backup: it has no "+backupName).WithFix("name a directory that nebulaio store backup made")
+	case n["backup"] != "whole" || n["uuid"] == "":
+		return BackupReport{}, errs.New(errs.Corrupt, op, from, "the backup was interrupted and is not whole").WithFix("take it again, or restore another one")
+	}
+	if v, ok := n.number("format"); !ok || v > formatVersion {
+		return BackupReport{}, errs.New(errs.Unsupported, op, from, fmt.Sprintf("the backup has format %q, this program knows up to %d", n["format"], formatVersion)).
+			WithFix("use a newer nebulaio")
+	}
+	if err := mustBeEmpty(op, o.FS, o.Dir); err != nil {
+		return BackupReport{}, err
+	}
+	b := &backup{ctx: ctx, fs: o.FS, from: from, to: o.Dir, o: c, report: BackupReport{UUID: n["uuid"]}}
+	err = b.restore()
+	return b.report, wrapIO(op, o.Dir, err)
+}
+
+func (b *backup) restore() error {
+	b.dirs = dirSet{fs: b.fs, root: b.to}
+	for _, name := range []string{metaName, dataName, tmpName} {
+		if err := b.dirs.make(b.fs.PathJoin(b.to, name)); err != nil {
+			return err
+		}
+	}
+	meta := b.fs.PathJoin(b.to, metaName)
+	names, err := b.fs.List(b.fs.PathJoin(b.from, metaName))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		from := b.fs.PathJoin(b.from, metaName, name)
+		info, err := b.fs.Stat(from)
+		if err != nil {
+			return err
+		}
+		if info.IsDir() {
+			continue
+		}
+		if err := copyFile(b.ctx, b.fs, from, b.fs.PathJoin(meta, name), info.Size(), nil); err != nil {
+			return err
+		}
+	}
+	db, err := openDB(meta, dbOptions(b.fs, memTableSize, true, quiet{}, func(error) {}))
+	if err != nil {
+		return &errs.Error{Kind: metaKind(err), Op: "restore store", Name: b.from, Msg: "the metadata of the backup cannot be read", Err: err,
+			Fix: "restore another backup"}
+	}
+	defer func() { _ = db.Close() }()
+	if err := private(b.fs, meta); err != nil {
+		return err
+	}
+	if err := b.files(db, b.to); err != nil {
+		return err
+	}
+	if b.o.Verify {
+		if err := b.verify(db, b.to); err != nil {
+			return err
+		}
+	}
+	if err := b.dirs.sync(); err != nil {
+		return err
+	}
+	return writeNote(b.fs, b.to, formatName, formatNote(b.report.UUID))
+}
