@@ -115,7 +115,7 @@ func (r CheckReport) Clean() bool { return r.Found == r.Repaired }
 // storeOptions is the configuration as the store takes it.
 func storeOptions(c *config.Config, e events) disk.Options {
 	o := disk.Options{Dir: c.Data, Inline: c.InlineSize,
-		Events: disk.Events{Damage: e.damage, Failed: e.failed, Background: e.background}}
+		Events: disk.Events{Damage: e.damage, Failed: e.failed, Background: e.background, Exposed: e.exposed}}
 	if c.InlineSize == 0 {
 		o.Inline = -1 // the store takes 0 for its default
 	}

@@ -5,6 +5,7 @@ package s3api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"strings"
 
@@ -138,6 +139,9 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 	}
 	sum.keep(attrs)
 	info, err := b.store.Copy(patient(ctx), c)
+	if errors.Is(err, object.ErrDamaged) {
+		return none, b.s3Error("CopyObject", from, err)
+	}
 	if err != nil {
 		return none, b.writeError("CopyObject", to, cond, err)
 	}
@@ -201,7 +205,7 @@ func (b *backend) copySum(ctx context.Context, src *object.Info, asked types.Che
 		return old, b.s3Error("CopyObject", ref, err)
 	}
 	defer content.Close()
-	body, err := content.Section(object.Range{N: src.Size})
+	body, err := strict(content, object.Range{N: src.Size})
 	if err != nil {
 		return old, b.s3Error("CopyObject", ref, err)
 	}
@@ -214,4 +218,12 @@ func (b *backend) copySum(ctx context.Context, src *object.Info, asked types.Che
 		return old, b.s3Error("CopyObject", ref, err)
 	}
 	return checksum{Algorithm: asked, Type: types.ChecksumTypeFullObject, Value: h.Sum()}, nil
+}
+
+// strict is a section of which every block is compared with the store's sums: a checksum is made of its bytes.
+func strict(c object.Content, r object.Range) (object.Body, error) {
+	if s, ok := c.(object.Stricter); ok {
+		return s.Strict(r)
+	}
+	return c.Section(r)
 }

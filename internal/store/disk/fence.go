@@ -138,15 +138,15 @@ func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 			return nil, err
 		}
 	}
-	return f.file(name, func() (vfs.File, error) { return f.FS.Create(name, c) })
+	return f.file(name, func() (vfs.File, error) { return private(f.FS.Create(name, c)) })
 }
 
 func (f *fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	return f.file(name, func() (vfs.File, error) { return f.FS.OpenReadWrite(name, c, opts...) })
+	return f.file(name, func() (vfs.File, error) { return private(f.FS.OpenReadWrite(name, c, opts...)) })
 }
 
 func (f *fence) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return f.file(name, func() (vfs.File, error) { return f.FS.ReuseForWrite(old, name, c) })
+	return f.file(name, func() (vfs.File, error) { return private(f.FS.ReuseForWrite(old, name, c)) })
 }
 
 func (f *fence) OpenDir(name string) (vfs.File, error) {

@@ -196,7 +196,10 @@ type fileContent struct {
 	closed atomic.Bool
 }
 
-var _ object.Filer = (*fileContent)(nil)
+var (
+	_ object.Filer    = (*fileContent)(nil)
+	_ object.Stricter = (*fileContent)(nil)
+)
 
 // Info is object.Content's.
 func (c *fileContent) Info() object.Info { return copyInfo(c.info) }
@@ -209,10 +212,18 @@ func (c *fileContent) Section(r object.Range) (object.Body, error) {
 	return c.r.Section(r.Off, r.N)
 }
 
+// Strict is object.Stricter's.
+func (c *fileContent) Strict(r object.Range) (object.Body, error) {
+	if c.closed.Load() {
+		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
+	}
+	return c.r.Strict(r.Off, r.N)
+}
+
 // strictly is a section of content of which every byte is compared with its sum: for who makes new sums of it.
 func strictly(c object.Content, r object.Range) (object.Body, error) {
-	if f, ok := c.(*fileContent); ok {
-		return f.r.Strict(r.Off, r.N)
+	if f, ok := c.(object.Stricter); ok {
+		return f.Strict(r)
 	}
 	return c.Section(r) // was compared when it was opened
 }

@@ -65,6 +65,7 @@ func (s *Store) open(ctx context.Context) error {
 	if s.lock, err = lockStore(s.fs, dir); err != nil {
 		return err
 	}
+	s.closeUp()
 	if err := s.look(); err != nil {
 		return err
 	}
@@ -187,6 +188,11 @@ func (s *Store) openMeta(readOnly bool) error {
 	exists, err := s.metaExists(meta)
 	if err != nil {
 		return err
+	}
+	if !exists && !readOnly {
+		if err := s.fs.MkdirAll(meta, 0o700); err != nil { // Pebble would make it 0755
+			return wrapIO(op, meta, err)
+		}
 	}
 	po := dbOptions(s.fence, uint64(s.opts.MemTable), readOnly, logger{s.fence}, s.background)
 	po.ErrorIfNotExists = exists || readOnly
