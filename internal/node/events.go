@@ -25,6 +25,11 @@ func (s *server) events() events {
 	return events{
 		damage: func(d object.Damage) {
 			s.metrics.damaged(d)
+			if d.What == object.DamageDeclared {
+				log.Error("content differs from the sums that a client of the door declared: they never matched, or the content was damaged since",
+					"bucket", d.Bucket, "key", d.Key, "version", d.Version, "file", d.File, "offset", d.Off, "length", d.N, "what", d.What)
+				return
+			}
 			log.Error("damage", "bucket", d.Bucket, "key", d.Key, "version", d.Version, "file", d.File, "offset", d.Off, "length", d.N, "what", d.What)
 		},
 		failed: func(err error) {

@@ -95,7 +95,7 @@ func (s *Store) openVersion(op string, bk *bucket, key string, v *version, lates
 	if err != nil {
 		var d *datafile.Damage
 		if errors.As(err, &d) {
-			s.fileDamage(i, d)
+			s.fileDamage(i, v, d)
 		}
 		return nil, &errs.Error{Op: op, Name: key, Err: err}
 	}
@@ -107,12 +107,12 @@ func (s *Store) openVersion(op string, bk *bucket, key string, v *version, lates
 		}
 		return nil, &errs.Error{Op: op, Name: key, Err: err}
 	}
-	r.OnDamage = func(d *datafile.Damage) { s.fileDamage(i, d) }
+	r.OnDamage = func(d *datafile.Damage) { s.fileDamage(i, v, d) }
 	return &fileContent{info: i, r: r}, nil
 }
 
-func (s *Store) fileDamage(i object.Info, d *datafile.Damage) {
-	s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: d.File, Off: d.Off, N: d.N, What: d.What})
+func (s *Store) fileDamage(i object.Info, v *version, d *datafile.Damage) {
+	s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: d.File, Off: d.Off, N: d.N, What: v.wrong(d.What)})
 }
 
 // inlineOf reads content that lies with the metadata. It is small: it is compared each time.

@@ -143,7 +143,10 @@ func (s *Store) look() error {
 			return err
 		}
 		if err := s.checkAge(); err != nil {
-			return err
+			if !s.stopped {
+				return err
+			}
+			s.aged = err
 		}
 	}
 	err = s.db.Close()
@@ -405,9 +408,20 @@ func (s *Store) recover(ctx context.Context) error {
 	}
 	s.remover.start()
 	return s.each(kindGone, func(k, _ []byte) error {
-		id, ok := numberOf(k)
+		id, ok := exactNumber(k)
 		if !ok {
-			return badRecord("removal", k)
+			s.background(badRecord("removal", k))
+			return nil
+		}
+		// A file that has an owner is never removed, whatever the list says: one of the two records is damaged.
+		owned, err := has(s.db, fileKey(id))
+		if err != nil {
+			return err
+		}
+		if owned {
+			s.background(errs.New(errs.Corrupt, op, s.files.Path(datafile.ID(id)), "the file is on the removal list and has an owner; it was kept").
+				WithFix("stop the server and run nebulaio store check --repair"))
+			return nil
 		}
 		s.remover.add(datafile.ID(id))
 		return ctx.Err()

@@ -97,6 +97,9 @@ type Store struct {
 	steps   atomic.Int64 // of iterators, by listings
 
 	recovered datafile.Recovered
+
+	stopped bool  // looked at and not served: see openStopped
+	aged    error // why the metadata seems older than the data
 }
 
 var _ object.Store = (*Store)(nil)
