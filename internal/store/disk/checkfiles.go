@@ -282,6 +282,9 @@ func (k *checker) disk() error {
 		if f.InTmp {
 			k.report.Unfinished++
 			k.pending[id] = f.Size
+			if k.s.exists(k.s.files.Path(f.ID)) {
+				return nil // judged together with that one
+			}
 		} else if size, both := k.pending[id]; both {
 			if same, err := k.s.files.SameFile(f.ID); err != nil || !same {
 				return k.twin(f, c, size, fits, err)

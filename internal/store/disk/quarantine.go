@@ -66,8 +66,12 @@ func (s *Store) asideDir() (string, error) {
 	return dir, wrapIO("quarantine", dir, syncDir(s.fs, s.opts.Dir))
 }
 
+// maxAsideName bounds the names in quarantine/, so that the name of a note is none that the file system refuses.
+const maxAsideName = 128
+
 // freeName is a name in dir that neither a file nor a note has.
 func (s *Store) freeName(dir, base, end string) string {
+	base = base[:min(len(base), maxAsideName)]
 	for n := 0; ; n++ {
 		name := base + end
 		if n > 0 {
@@ -83,10 +87,10 @@ func (s *Store) freeName(dir, base, end string) string {
 func (s *Store) exists(path string) bool {
 	if s.fs == vfs.Default {
 		_, err := os.Lstat(path)
-		return !errors.Is(err, fs.ErrNotExist)
+		return err == nil
 	}
 	_, err := s.fs.Stat(path)
-	return !errors.Is(err, fs.ErrNotExist)
+	return err == nil
 }
 
 // setAside moves a file to quarantine. Its note is durable before it moves: after a crash in between the file is where it was,
@@ -113,6 +117,9 @@ func (s *Store) setAside(path, why string, when time.Time) (string, error) {
 	to := s.fs.PathJoin(dir, name)
 	if err := writeNote(s.fs, dir, name+noteSuffix, string(text)+"\n"); err != nil {
 		return "", err
+	}
+	if s.exists(to) {
+		return "", errs.New(errs.IO, op, to, "exists")
 	}
 	if err := s.fs.Rename(path, to); err != nil {
 		_ = s.fs.Remove(to + noteSuffix) // the file stays where it was

@@ -309,7 +309,7 @@ func harmRecord(t *testing.T, fs vfs.FS, r *rand.Rand) (said string) {
 func repairRounds(t *testing.T) int {
 	text := os.Getenv("NEBULAIO_CRASH_REPAIRS")
 	if text == "" {
-		return 16
+		return 10
 	}
 	n, err := strconv.Atoi(text)
 	must(t, err)
