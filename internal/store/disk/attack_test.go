@@ -81,8 +81,8 @@ func TestThingsInAStoreThatAreNotItsOwn(t *testing.T) {
 			must(t, os.Symlink("nowhere", filepath.Join(dir, "data/00/00/dangling")))
 		}, "dangling"},
 		"link to nowhere in tmp": {func(t *testing.T, dir string) {
-			must(t, os.Symlink("nowhere", filepath.Join(dir, "tmp/0000000000000abc")))
-		}, "abc"},
+			must(t, os.Symlink("nowhere", filepath.Join(dir, "tmp/dangling")))
+		}, "dangling"},
 		"link with a data file's name": {func(t *testing.T, dir string) {
 			must(t, os.Symlink(outside, filepath.Join(dir, "data/00/00/0000000000000abc")))
 		}, "abc"},
