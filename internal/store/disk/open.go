@@ -358,6 +358,9 @@ func (s *Store) beginEpoch() error {
 		if err := n.begin(s.db, b); err != nil {
 			return err
 		}
+		if err := s.raise(n, b); err != nil {
+			return err
+		}
 	}
 	if err := s.apply(op, s.opts.Dir, b, nil); err != nil {
 		return err

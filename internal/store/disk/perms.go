@@ -18,12 +18,6 @@ import (
 // may lie in it, and other users have to reach that.
 const others = 0o077
 
-// closedDirs and closedFiles are the entries of a store's directory that only its owner may use.
-var (
-	closedDirs  = []string{metaName, dataName, tmpName, asideName}
-	closedFiles = []string{formatName, epochName, lockName, ownerName, formatName + ".new", epochName + ".new", ownerName + ".new"}
-)
-
 // closeUp takes the entries of a store away from other users, whatever the umask was when they were made. It runs before
 // Pebble opens anything. Files below meta/, data/, tmp/ and quarantine/ need no look: nobody reaches them through a
 // directory of mode 0700. An entry that this process may not change is reported and stays.
@@ -31,11 +25,13 @@ func (s *Store) closeUp() {
 	if s.fs != vfs.Default {
 		return // files in memory have no permissions
 	}
-	for _, name := range closedDirs {
+	for _, name := range []string{metaName, dataName, tmpName, asideName} {
 		s.closeEntry(s.fs.PathJoin(s.opts.Dir, name), fs.FileMode.IsDir)
 	}
-	for _, name := range closedFiles {
-		s.closeEntry(s.fs.PathJoin(s.opts.Dir, name), fs.FileMode.IsRegular)
+	for _, name := range []string{formatName, epochName, lockName, ownerName} {
+		for _, end := range []string{"", ".new"} {
+			s.closeEntry(s.fs.PathJoin(s.opts.Dir, name+end), fs.FileMode.IsRegular)
+		}
 	}
 }
 

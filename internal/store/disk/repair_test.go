@@ -5,6 +5,7 @@ package disk
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -683,5 +684,33 @@ func TestDeletingOneOfTwoOwnersKeepsTheFile(t *testing.T) {
 			t.Errorf("%s has changed", victim)
 		}
 		closed(t, s)
+	}
+}
+
+// TestAMarkThatIsTooLowOverwritesNothing: numbers in use are not given out again, also where nobody has run a check.
+func TestAMarkThatIsTooLowOverwritesNothing(t *testing.T) {
+	for _, name := range []string{"sequences", "buckets"} {
+		fs, s := rich(t)
+		must(t, s.files.Flush())
+		closed(t, s)
+		withMeta(t, fs, func(db *pebble.DB) {
+			must(t, db.Set(metaKey(name), binary.BigEndian.AppendUint64(nil, 1), pebble.Sync))
+		})
+		told := 0
+		s = openMem(t, fs, func(o *Options) { o.Events.Background = func(error) { told++ } })
+		makeBucket(t, s, object.Bucket{Name: "new"})
+		for i := range 20 {
+			putBytes(t, s, "new", fmt.Sprint("k", i), content1(100, 100+i))
+		}
+		if got := readAll(t, s, object.Ref{Bucket: "b", Key: "inline"}); !bytes.Equal(got, content1(100, 1)) || told == 0 {
+			t.Errorf("%s: %d bytes, told %d times", name, len(got), told)
+		}
+		if _, err := s.Stat(t.Context(), object.Ref{Bucket: "new", Key: "file"}); !errors.Is(err, object.ErrNoSuchKey) {
+			t.Errorf("%s: a new bucket has the objects of another one: %v", name, err)
+		}
+		closed(t, s)
+		if r, err := Check(t.Context(), Options{Dir: "store", FS: fs}, CheckOptions{}); err != nil || r.Found != 0 {
+			t.Errorf("%s: %+v, %v", name, r.Problems, err)
+		}
 	}
 }
