@@ -692,6 +692,7 @@ func TestAMarkThatIsTooLowOverwritesNothing(t *testing.T) {
 	for _, name := range []string{"sequences", "buckets"} {
 		fs, s := rich(t)
 		must(t, s.files.Flush())
+		makeBucket(t, s, object.Bucket{Name: "empty"})
 		closed(t, s)
 		withMeta(t, fs, func(db *pebble.DB) {
 			must(t, db.Set(metaKey(name), binary.BigEndian.AppendUint64(nil, 1), pebble.Sync))
