@@ -48,8 +48,8 @@ test-go: tools ## Go tests with the race detector; fuzz seeds run as tests
 	$(GO) test -race -timeout 15m ./...
 
 .PHONY: crash
-crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 of the server, and 100 of the door's clients and of the server under them
-	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 NEBULAIO_CRASH_DRAFTS=100 NEBULAIO_CRASH_FLIPS=500 $(GO) test -timeout 60m -run 'TestPowerCuts|TestKills|TestEachStep|TestOrderOf|TestEachFlip|TestEachMissing' -v ./internal/store/disk
+crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, and 100 of the door's clients and of the server under them
+	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 NEBULAIO_CRASH_DRAFTS=100 NEBULAIO_CRASH_FLIPS=500 NEBULAIO_CRASH_REPAIRS=200 $(GO) test -timeout 60m -run 'TestPowerCuts|TestKills|TestEachStep|TestOrderOf|TestEachFlip|TestEachMissing|TestRepair' -v ./internal/store/disk
 	NEBULAIO_CRASH_ROUNDS=200 $(GO) test -timeout 60m -run TestKilledUnderLoad -v ./test/server
 	NEBULAIO_DOOR_ROUNDS=100 $(GO) test -timeout 60m -run 'TestClientKilledInMidWrite|TestServerKilledInMid' -v ./test/server
 
@@ -138,6 +138,8 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzOptions -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzLustreLayout -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzLines -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzFileNote -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzSavedRecords -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor -run '^$$' -fuzz FuzzRules -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzKeysSurviveTheRouter -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzHeaderLines -fuzztime 60s -fuzzminimizetime 1x

@@ -22,23 +22,31 @@ func newStore(a *app) *cobra.Command {
 		Args:  noArgs,
 		RunE:  a.needsCommand,
 	}
-	cmd.AddCommand(newStoreCheck(a), newStoreScrub(a), newStoreStats(a), newStoreBackup(a), newStoreRestore(a), newStoreSalvage(a))
+	cmd.AddCommand(newStoreCheck(a), newStoreQuarantine(a), newStoreScrub(a), newStoreStats(a), newStoreBackup(a), newStoreRestore(a), newStoreSalvage(a))
 	return cmd
 }
 
 func newStoreCheck(a *app) *cobra.Command {
 	var s settings
-	var repair, asJSON bool
+	var o node.CheckOptions
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Prove that the metadata and the files of a stopped store agree",
 		Long: `Prove that the metadata and the files of a stopped store agree.
 
-Every record is decoded and every file looked at; content is not read, which is
-what scrub does. Each file of the metadata is read, also behind a damaged one.
-Without --repair nothing is changed. With it, files that nothing refers to are
-moved to quarantine/ in the store's directory; no file is deleted. Damaged
-metadata is not repaired: restore a backup, or use nebulaio store salvage.
+Each file of the metadata is read, also behind a damaged one; damaged metadata
+is not repaired: restore a backup, or use nebulaio store salvage. Every record is
+decoded and every file looked at. Content is read only with --content; scrub
+reads it too, also while a server runs.
+
+Without --repair nothing is changed. With it, indexes, counts and marks are put
+right, and files and records that nothing refers to are moved to quarantine/ in
+the store's directory. Nothing is deleted: "store quarantine" lists what was
+moved, and puts it back. While anything is wrong that repair cannot put right,
+a record that cannot be read say, nothing is moved: it might belong to that.
+--unreadable moves damaged records of objects, uploads and parts aside as well,
+after which what belonged to them can be moved. Records of a newer version stay.
 
 The exit code is 5 where something is wrong and not repaired.`,
 		Args: noArgs,
@@ -47,7 +55,10 @@ The exit code is 5 where something is wrong and not repaired.`,
 			if err != nil {
 				return err
 			}
-			report, err := node.Check(ctx, c, repair)
+			if o.Unreadable && !o.Repair {
+				return errs.New(errs.Invalid, "", "", "--unreadable was given without --repair; expected both")
+			}
+			report, err := node.Check(ctx, c, o)
 			if err != nil {
 				return interrupted(ctx, err)
 			}
@@ -62,7 +73,9 @@ The exit code is 5 where something is wrong and not repaired.`,
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&repair, "repair", false, "move files that nothing refers to into quarantine/")
+	cmd.Flags().BoolVar(&o.Repair, "repair", false, "put right what follows from the rest; move what nothing refers to into quarantine/")
+	cmd.Flags().BoolVar(&o.Unreadable, "unreadable", false, "with --repair: move damaged records into quarantine/ too")
+	cmd.Flags().BoolVar(&o.Content, "content", false, "also read all content and compare it with its checksums")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -142,6 +155,9 @@ func printCheck(w io.Writer, r node.CheckReport) {
 			name = "repaired"
 		}
 		field(w, name, "%s: %s (%s)", printable(p.What), printable(p.Message), p.Invariant)
+		if p.Did != "" {
+			field(w, "", "%s", printable(p.Did))
+		}
 	}
 	if more := r.Found - int64(len(r.Problems)); more > 0 {
 		field(w, "", "and %s more", plural(int(more), "problem"))

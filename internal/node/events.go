@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"io/fs"
 	"log/slog"
 
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -15,6 +16,7 @@ type events struct {
 	damage     func(object.Damage)
 	failed     func(error)
 	background func(error)
+	exposed    func(path string, was fs.FileMode, err error)
 }
 
 // events makes log lines and metrics of what the store tells.
@@ -23,6 +25,11 @@ func (s *server) events() events {
 	return events{
 		damage: func(d object.Damage) {
 			s.metrics.damaged(d)
+			if d.What == object.DamageDeclared {
+				log.Error("content differs from the sums that a client of the door declared: they never matched, or the content was damaged since",
+					"bucket", d.Bucket, "key", d.Key, "version", d.Version, "file", d.File, "offset", d.Off, "length", d.N, "what", d.What)
+				return
+			}
 			log.Error("damage", "bucket", d.Bucket, "key", d.Key, "version", d.Version, "file", d.File, "offset", d.Off, "length", d.N, "what", d.What)
 		},
 		failed: func(err error) {
@@ -31,6 +38,13 @@ func (s *server) events() events {
 			log.Error("the store takes no more changes", "error", err, "fix", "look at the disk, then restart the server")
 		},
 		background: func(err error) { log.Warn("work in the background failed", "error", err) },
+		exposed: func(path string, was fs.FileMode, err error) {
+			if err != nil {
+				log.Warn("other users can reach this part of the store", "path", path, "mode", was.String(), "error", err)
+				return
+			}
+			log.Warn("closed a part of the store that other users could reach", "path", path, "mode", was.String())
+		},
 	}
 }
 

@@ -69,7 +69,7 @@ func newMetrics(version string, g gauges) *metrics {
 		m.byOp[op] = &opMetrics{name: op, ok: m.requests.WithLabelValues(op, "200"), latency: latency.WithLabelValues(op), in: in.WithLabelValues(op), out: out.WithLabelValues(op)}
 	}
 	m.damage = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_store_damage_total", Help: "Damaged blocks found since the start, by what is wrong with them."}, []string{"what"})
-	for _, what := range []string{"checksum", "missing", "short", "unreadable"} {
+	for _, what := range []string{"checksum", "missing", "short", "unreadable", object.DamageDeclared, object.DamageRecord} {
 		m.damage.WithLabelValues(what)
 	}
 	m.scrubs = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_scrubs_total", Help: "Scrubs that ended since the start, by result."}, []string{"result"})
@@ -116,10 +116,10 @@ func (m *metrics) observe(operation string, status int, in, out int64, took time
 	}
 }
 
-// damaged counts damage by its kind, of which there are four.
+// damaged counts damage by its kind, of which there are six.
 func (m *metrics) damaged(d object.Damage) {
 	switch d.What {
-	case "checksum", "missing", "short", "unreadable":
+	case "checksum", "missing", "short", "unreadable", object.DamageDeclared, object.DamageRecord:
 		m.damage.WithLabelValues(d.What).Inc()
 	default:
 		m.damage.WithLabelValues("other").Inc()

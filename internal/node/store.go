@@ -112,6 +112,7 @@ type Problem struct {
 	What      string `json:"what"`
 	Message   string `json:"message"`
 	Repaired  bool   `json:"repaired"`
+	Did       string `json:"did,omitempty"` // what repair did, or why it did nothing
 }
 
 // Clean says whether nothing is wrong, or nothing is any more.
@@ -120,7 +121,7 @@ func (r CheckReport) Clean() bool { return r.Found == r.Repaired }
 // storeOptions is the configuration as the store takes it.
 func storeOptions(c *config.Config, e events) disk.Options {
 	o := disk.Options{Dir: c.Data, Inline: c.InlineSize, ReadOnlyMount: c.GPUDirect.Enabled && c.GPUDirect.ReadOnlyMount,
-		Events: disk.Events{Damage: e.damage, Failed: e.failed, Background: e.background}}
+		Events: disk.Events{Damage: e.damage, Failed: e.failed, Background: e.background, Exposed: e.exposed}}
 	if c.InlineSize == 0 {
 		o.Inline = -1 // the store takes 0 for its default
 	}
@@ -191,20 +192,71 @@ func (s onDisk) scrub(ctx context.Context, rate int64, progress func(ScrubProgre
 	return report, nil
 }
 
+// CheckOptions says what Check does beside looking.
+type CheckOptions struct {
+	Repair     bool // put right what follows from the rest, and move aside what nothing refers to
+	Unreadable bool // with Repair: move damaged records aside too
+	Content    bool // read all content
+}
+
 // Check proves that the metadata and the files of a stopped store agree, and
-// with repair mends what can be mended without deleting anything. It fails where a server runs on the store.
-func Check(ctx context.Context, c *config.Config, repair bool) (CheckReport, error) {
+// with Repair mends what can be mended without deleting anything. It fails where a server runs on the store.
+func Check(ctx context.Context, c *config.Config, o CheckOptions) (CheckReport, error) {
 	if err := storeExists(c.Data); err != nil {
 		return CheckReport{}, err
 	}
-	r, err := disk.Check(ctx, storeOptions(c, events{}), disk.CheckOptions{Repair: repair})
+	r, err := disk.Check(ctx, storeOptions(c, events{}), disk.CheckOptions{Repair: o.Repair, Unreadable: o.Unreadable, Content: o.Content})
 	if err != nil {
 		return CheckReport{}, err
 	}
 	report := CheckReport{Records: r.Records, Versions: r.Versions, Files: r.Files, Bytes: r.Bytes, Found: r.Found, Repaired: r.Repaired, Unfinished: r.Unfinished, Problems: []Problem{},
 		Metadata: metaFiles(r.Metadata)}
 	for _, p := range r.Problems {
-		report.Problems = append(report.Problems, Problem{Invariant: p.Invariant, What: p.What, Message: p.Msg, Repaired: p.Repaired})
+		report.Problems = append(report.Problems, Problem{Invariant: p.Invariant, What: p.What, Message: p.Msg, Repaired: p.Repaired, Did: p.Did})
 	}
 	return report, nil
+}
+
+// Quarantined is one thing that a repair moved aside.
+type Quarantined struct {
+	Name     string `json:"name"`
+	Kind     string `json:"kind"` // file, records or unknown
+	Path     string `json:"path,omitempty"`
+	Records  int    `json:"records,omitempty"`
+	Why      string `json:"why,omitempty"`
+	When     string `json:"when,omitempty"` // RFC 3339
+	Restored bool   `json:"restored,omitempty"`
+}
+
+// Restored is what was put back.
+type Restored struct {
+	Path    string   `json:"path,omitempty"`
+	Records int      `json:"records,omitempty"`
+	Kept    []string `json:"kept,omitempty"` // records that have changed since, and were left as they are
+}
+
+// Quarantine lists what repairs of a store moved aside.
+func Quarantine(ctx context.Context, c *config.Config) ([]Quarantined, error) {
+	if err := storeExists(c.Data); err != nil {
+		return nil, err
+	}
+	list, err := disk.Quarantine(ctx, storeOptions(c, events{}))
+	all := []Quarantined{}
+	for _, q := range list {
+		when := ""
+		if !q.When.IsZero() {
+			when = q.When.UTC().Format(time.RFC3339)
+		}
+		all = append(all, Quarantined{Name: q.Name, Kind: q.Kind, Path: q.Path, Records: q.Records, Why: q.Why, When: when, Restored: q.Restored})
+	}
+	return all, err
+}
+
+// RestoreQuarantined puts back one thing that a repair moved aside. It fails where a server runs on the store.
+func RestoreQuarantined(ctx context.Context, c *config.Config, name string) (Restored, error) {
+	if err := storeExists(c.Data); err != nil {
+		return Restored{}, err
+	}
+	r, err := disk.RestoreQuarantined(ctx, storeOptions(c, events{}), name)
+	return Restored{Path: r.Path, Records: r.Records, Kept: r.Kept}, err
 }

@@ -60,6 +60,9 @@ func loadCertificate(c *config.Config, now time.Time) (*certificate, error) {
 			}
 			cert.made = true
 		}
+		if err := closeKey(dir, cert.keyFile); err != nil {
+			return nil, err
+		}
 	}
 	pair, err := tls.LoadX509KeyPair(cert.certFile, cert.keyFile)
 	if err != nil {
@@ -74,6 +77,22 @@ func loadCertificate(c *config.Config, now time.Time) (*certificate, error) {
 	sum := sha256.Sum256(pair.Certificate[0])
 	cert.fingerprint = strings.ToUpper(strings.Join(pairs(fmt.Sprintf("%x", sum)), ":"))
 	return cert, nil
+}
+
+// closeKey takes the generated key and its directory away from other users: a copy of a data directory may have lost
+// the modes of the original.
+func closeKey(dir, keyFile string) error {
+	for _, path := range []string{dir, keyFile} {
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			err = os.Chmod(path, info.Mode().Perm()&^0o077)
+		}
+		if err != nil {
+			return &errs.Error{Kind: errs.KindOf(err), Op: "close the generated key to other users", Name: path, Err: err,
+				Fix: "as the owner of the file, run chmod go= " + path}
+		}
+	}
+	return nil
 }
 
 func pairs(s string) []string {

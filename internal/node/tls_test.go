@@ -50,7 +50,18 @@ func TestAGeneratedCertificateIsKept(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, info.Mode(), err)
 		}
 	}
+	// A copy of a data directory may have lost the modes.
+	for name, mode := range map[string]os.FileMode{"tls": 0o755, "tls/key.pem": 0o644} {
+		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
 	again, err := loadCertificate(c, now.Add(time.Hour))
+	for name, want := range map[string]os.FileMode{"tls": 0o700, "tls/key.pem": 0o600} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v, expected mode %o", name, info.Mode(), err, want)
+		}
+	}
 	if err != nil || again.made || again.fingerprint != first.fingerprint || len(first.fingerprint) != 32*3-1 {
 		t.Errorf("%+v, %v", again, err)
 	}

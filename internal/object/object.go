@@ -263,12 +263,21 @@ type UploadPage struct {
 	NextKey, NextID string
 }
 
+// Further words of Damage.What.
+const (
+	// DamageDeclared: the sums were declared by a client that wrote the content through the door, and do not match it. Either
+	// they never did, which is the client's mistake, or the content was damaged since: the server cannot tell.
+	DamageDeclared = "declared"
+	// DamageRecord: the record of the object in the metadata cannot be read.
+	DamageRecord = "record"
+)
+
 // Damage is content that is not what was written.
 type Damage struct {
 	Ref
 	File string    // the data file, or empty where the content lies with the metadata
 	Off  int64     // where in the content the damaged block begins
 	N    int64     // its length
-	What string    // "checksum", "missing", "short", "unreadable"
+	What string    // "checksum", "missing", "short", "unreadable"; see also DamageDeclared and DamageRecord
 	Time time.Time // when it was found
 }

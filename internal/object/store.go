@@ -86,6 +86,17 @@ type Body interface {
 	Len() int64
 }
 
+// Verifier is a Body that can look at its first block ahead: Verify returns the error, of ErrDamaged say, that the first read
+// would return. It costs nothing beyond that read.
+type Verifier interface{ Verify() error }
+
+// Stricter is a Content that can compare every block with its sum, whatever the store's policy and whatever was compared
+// before. Whoever makes a new checksum of the bytes needs it: else damage would get a checksum that is right.
+type Stricter interface {
+	// Strict is Section with every block compared.
+	Strict(r Range) (Body, error)
+}
+
 // Filer is a Content whose bytes lie in a file of their own, from its first
 // byte on. It is what descriptor passing and direct I/O need.
 type Filer interface {

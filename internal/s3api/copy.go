@@ -4,6 +4,7 @@ package s3api
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 
@@ -112,6 +113,9 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 	}
 	sum.keep(attrs)
 	info, err := b.store.Copy(patient(ctx), c)
+	if errors.Is(err, object.ErrDamaged) {
+		return none, b.s3Error("CopyObject", from, err)
+	}
 	if err != nil {
 		return none, b.writeError("CopyObject", to, cond, err)
 	}
@@ -175,7 +179,7 @@ func (b *backend) copySum(ctx context.Context, src *object.Info, asked types.Che
 		return old, b.s3Error("CopyObject", ref, err)
 	}
 	defer content.Close()
-	body, err := content.Section(object.Range{N: src.Size})
+	body, err := strict(content, object.Range{N: src.Size})
 	if err != nil {
 		return old, b.s3Error("CopyObject", ref, err)
 	}
@@ -188,4 +192,12 @@ func (b *backend) copySum(ctx context.Context, src *object.Info, asked types.Che
 		return old, b.s3Error("CopyObject", ref, err)
 	}
 	return checksum{Algorithm: asked, Type: types.ChecksumTypeFullObject, Value: h.Sum()}, nil
+}
+
+// strict is a section of which every block is compared with the store's sums: a checksum is made of its bytes.
+func strict(c object.Content, r object.Range) (object.Body, error) {
+	if s, ok := c.(object.Stricter); ok {
+		return s.Strict(r)
+	}
+	return c.Section(r)
 }

@@ -5,6 +5,7 @@ package s3api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/versity/versitygw/s3err"
@@ -62,7 +63,7 @@ func (b *backend) s3Error(op string, ref object.Ref, err error) error {
 		return unavailable()
 	case errors.Is(err, object.ErrDamaged):
 		b.log.Error("damaged content", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "version", ref.Version, "error", err)
-		return s3err.GetAPIError(s3err.ErrInternalError)
+		return damaged(ref, err)
 	}
 	b.log.Error("the store failed", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "version", ref.Version, "error", err)
 	return s3err.GetAPIError(s3err.ErrInternalError)
@@ -71,6 +72,20 @@ func (b *backend) s3Error(op string, ref object.Ref, err error) error {
 // refusal is an error of S3 that versitygw has no name for.
 func refusal(status int, code, text string) s3err.APIError {
 	return s3err.APIError{Code: code, Description: text, HTTPStatusCode: status}
+}
+
+// damaged tells a client which object is damaged and where, so that nobody takes it for a passing failure of the server.
+// The paths of the server's files stay in the log.
+func damaged(ref object.Ref, err error) error {
+	text := fmt.Sprintf("The content of %s/%s is damaged on the server's disk", ref.Bucket, ref.Key)
+	var d interface {
+		Where() (off, n int64, what string)
+	}
+	if errors.As(err, &d) {
+		off, n, what := d.Where()
+		text += fmt.Sprintf(" (%s: %d bytes at offset %d)", what, n, off)
+	}
+	return s3err.APIError{Code: "InternalError", Description: text + ".", HTTPStatusCode: http.StatusInternalServerError}
 }
 
 // readOnly is not AccessDenied, which would send the operator to look for a

@@ -45,6 +45,9 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 		return nil, err
 	}
 	body, err := content.Section(r.Range)
+	if err == nil {
+		err = verified(body)
+	}
 	if err != nil {
 		return nil, b.s3Error("GetObject", ref, err)
 	}
@@ -68,6 +71,20 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 		out.ChecksumXXHASH64, out.ChecksumXXHASH3, out.ChecksumXXHASH128 = s.XXHASH64, s.XXHASH3, s.XXHASH128
 	}
 	return out, nil
+}
+
+// verified compares the first block of a reply before the status line is sent: damage there is still a 500. It closes a body
+// that is damaged.
+func verified(body object.Body) error {
+	v, ok := body.(object.Verifier)
+	if !ok {
+		return nil // it was compared when it was opened
+	}
+	err := v.Verify()
+	if err != nil {
+		_ = body.Close()
+	}
+	return err
 }
 
 // marker says why a version cannot be opened; a delete marker is told apart by the output beside the error.

@@ -5,6 +5,7 @@ package s3api
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
@@ -112,6 +113,9 @@ func (b *backend) UploadPartCopy(ctx context.Context, in *s3.UploadPartCopyInput
 	algo := checksumOf(up.Attributes).Algorithm
 	c := object.CopyPart{From: from, Off: off, N: n, Bucket: ref.Bucket, Key: ref.Key, Upload: id, Number: int(*in.PartNumber)}
 	info, err := b.copyPart(ctx, c, algo)
+	if errors.Is(err, object.ErrDamaged) {
+		return none, b.s3Error("UploadPartCopy", from, err)
+	}
 	if err != nil {
 		return none, b.uploadError("UploadPartCopy", ref, id, err)
 	}
@@ -139,7 +143,7 @@ func (b *backend) copyPart(ctx context.Context, c object.CopyPart, algo types.Ch
 		return object.PartInfo{}, err
 	}
 	defer content.Close()
-	section, err := content.Section(object.Range{Off: c.Off, N: c.N})
+	section, err := strict(content, object.Range{Off: c.Off, N: c.N})
 	if err != nil {
 		return object.PartInfo{}, err
 	}

@@ -22,9 +22,11 @@ type Source struct {
 
 // Copy writes the whole content: the sources one behind the other.
 //
-// Blocks that keep their place on the grid keep their sums, and are copied by the kernel, which shares them where the file system
-// can. All other bytes are compared with their old sums on the way to their new ones, so that damage is found and never given a
-// sum that is right; with md5 that is all of them. A damage is returned as it is. It stands for Fill.
+// Every block is compared with its sum before it is copied, so that a copy is never made of damaged content: whoever has a
+// copy may delete the original. Blocks that keep their place on the grid keep their sums, and are copied by the kernel, which
+// shares them where the file system can. They are read before only if they were not compared since the file was opened. All
+// other bytes are read, and compared on the way to their new sums; with md5 that is all bytes. A damage is returned as it is.
+// Copy stands for Fill.
 func (w *Writer) Copy(ctx context.Context, sources []Source, md5 bool) (Written, error) {
 	const op = "copy"
 	var size int64
@@ -86,6 +88,9 @@ func (c *copier) take(ctx context.Context, s Source, last bool) error {
 		}
 		if n := c.whole(s, off, last); n > 0 {
 			n = min(n, copyStep)
+			if err := c.verify(ctx, s.From, off, n); err != nil {
+				return err
+			}
 			ok, err := c.inKernel(s.From, off, n)
 			if err != nil {
 				return err
@@ -125,7 +130,27 @@ func (c *copier) whole(s Source, off int64, last bool) int64 {
 	return (end - off) / Block * Block
 }
 
-// inKernel copies whole blocks without looking at them, and says false where the file systems cannot do that.
+// verify compares the whole blocks of n bytes at off that nobody has compared since the file was opened. With VerifyAlways,
+// and with VerifyNever, which remember nothing, that is all of them.
+func (c *copier) verify(ctx context.Context, r *Reader, off, n int64) error {
+	for i := off / Block; i*Block < off+n; i++ {
+		if r.e.compared(i) {
+			continue
+		}
+		if err := context.Cause(ctx); err != nil {
+			return fail("copy", c.w.name, err)
+		}
+		if from := (i + 1) * Block; from < r.size {
+			_ = r.e.file.Prefetch(from, min(aheadBy, r.size-from)) // a hint
+		}
+		if err := r.check(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inKernel copies whole blocks that were compared, and says false where the file systems cannot do that.
 func (c *copier) inKernel(r *Reader, off, n int64) (bool, error) {
 	const op = "copy"
 	if _, err := r.sumOf(off / Block); err != nil {

@@ -32,6 +32,9 @@ func (d *Damage) Error() string {
 	return s
 }
 
+// Where is what is damaged within the content, for those who tell a client: paths are the server's own.
+func (d *Damage) Where() (off, n int64, what string) { return d.Off, d.N, d.What }
+
 // Unwrap lets errors.Is find object.ErrDamaged and the cause.
 func (d *Damage) Unwrap() []error {
 	if d.Err == nil {

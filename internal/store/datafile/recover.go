@@ -56,6 +56,12 @@ func (f *Files) Recover(known func(ID) bool) (Recovered, error) {
 	return r, nil
 }
 
+// SameFile says whether the names that a file has in tmp/ and in data/, both of which exist, are of the same file.
+func (f *Files) SameFile(id ID) (bool, error) {
+	_, same, err := f.placed(id)
+	return same, fail("compare", f.tmpName(id), err)
+}
+
 // placed says whether a file of tmp/ has a name in data/ too, and whether both are the same file.
 func (f *Files) placed(id ID) (placed, same bool, err error) {
 	in, err := f.fs.Stat(f.dataName(id))

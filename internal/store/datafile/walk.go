@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
@@ -20,8 +22,8 @@ type Found struct {
 	Odd   bool // no data file by its name or place, ID is 0: nothing of ours
 }
 
-// Walk shows every file, those of tmp/ first, then those of data/ in ascending order. Files that vanish meanwhile are left out. An
-// error of fn ends it and is returned.
+// Walk shows every file, those of tmp/ first, then those of data/ in ascending order. Nothing may change meanwhile: a name that
+// leads nowhere is a link, and odd. An error of fn ends it and is returned.
 func (f *Files) Walk(ctx context.Context, fn func(Found) error) error {
 	if err := f.walkDir(ctx, f.tmp, func(id ID) bool { return true }, true, fn); err != nil {
 		return err
@@ -60,14 +62,13 @@ func (f *Files) walkDir(ctx context.Context, dir string, here func(ID) bool, tmp
 		}
 		found := Found{Path: f.fs.PathJoin(dir, name), InTmp: tmp}
 		info, err := f.fs.Stat(found.Path)
-		if missing(err) {
-			continue
-		}
-		if err != nil {
+		if err != nil && !missing(err) {
 			return fail("stat", found.Path, err)
 		}
-		found.Size = info.Size()
-		if id, err := ParseID(name); err == nil && here(id) && !info.IsDir() {
+		if err == nil {
+			found.Size = info.Size()
+		}
+		if id, bad := ParseID(name); err == nil && bad == nil && here(id) && regular(info) {
 			found.ID = id
 		} else {
 			found.Odd = true
@@ -78,6 +79,9 @@ func (f *Files) walkDir(ctx context.Context, dir string, here func(ID) bool, tmp
 	}
 	return nil
 }
+
+// regular says whether something has content: no directory, pipe, socket or device.
+func regular(info vfs.FileInfo) bool { return info.Mode().IsRegular() }
 
 // numbers lists the directories of dir by the numbers that they are named with, ascending, and shows what is none of them.
 func (f *Files) numbers(ctx context.Context, dir string, fn func(Found) error) ([]uint64, error) {
@@ -92,8 +96,13 @@ func (f *Files) numbers(ctx context.Context, dir string, fn func(Found) error) (
 		}
 		n, err := strconv.ParseUint(name, 16, 64)
 		if err == nil && fmt.Sprintf("%02x", n) == name {
-			ns = append(ns, n)
-			continue
+			// A file of such a name is none of ours.
+			if info, err := f.fs.Stat(f.fs.PathJoin(dir, name)); err == nil && info.IsDir() {
+				ns = append(ns, n)
+				continue
+			} else if err != nil && !missing(err) {
+				return nil, fail("stat", f.fs.PathJoin(dir, name), err)
+			}
 		}
 		if fn != nil {
 			if err := fn(Found{Path: f.fs.PathJoin(dir, name), Odd: true}); err != nil {

@@ -4,9 +4,12 @@ package disk
 
 import (
 	"encoding/binary"
+	"fmt"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
 // numbers gives out ascending numbers, each once in the life of the store. The
@@ -60,4 +63,45 @@ func (n *numbers) take(s *Store) (uint64, error) {
 	}
 	n.next++
 	return n.next - 1, nil
+}
+
+// raise lifts a mark that is damaged and too low: a number in use must not be given out again, since what lies under it would
+// be overwritten. It looks at the last key of each kind that a number is in, and at no other.
+func (s *Store) raise(n *numbers, b *pebble.Batch) error {
+	var highest uint64
+	if n == &s.bucketIDs {
+		for _, bk := range s.buckets {
+			highest = max(highest, bk.id)
+		}
+	}
+	kinds := map[*numbers][]byte{&s.fileIDs: {kindFile, kindGone}, &s.seqs: {kindData, kindParts, kindPart}, &s.bucketIDs: {kindObject, kindVersion, kindCounts}}
+	for _, kind := range kinds[n] {
+		it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kind}, UpperBound: []byte{kind + 1}})
+		if err != nil {
+			return metaErr("", err)
+		}
+		top := highest
+		if it.Last() {
+			last, _ := numberOf(it.Key())
+			top = max(top, last)
+		}
+		if err := metaErr("", it.Close()); err != nil {
+			if !errs.Is(err, errs.Corrupt) {
+				return err
+			}
+			// The damage is elsewhere than the mark. What can be read is served.
+			s.background(err)
+		}
+		if top < n.next || top >= plausible {
+			continue
+		}
+		s.background(errs.New(errs.Corrupt, "open store", string(n.key[1:]), fmt.Sprintf("the mark is %d and %d is in use; it was raised", n.next, top)).
+			WithFix("stop the server and run nebulaio store check"))
+		n.next = top + 1
+		n.mark = n.next + n.reserve
+		if err := b.Set(n.key, binary.BigEndian.AppendUint64(nil, n.mark), nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }

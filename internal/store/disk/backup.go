@@ -185,7 +185,7 @@ func (b *backup) once(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := private(b.fs, meta); err != nil {
+	if err := closeDir(b.fs, meta); err != nil {
 		_ = db.Close()
 		return err
 	}
@@ -202,8 +202,8 @@ func (b *backup) once(dir string) error {
 	return nil
 }
 
-// private takes a directory and its files from everybody but their owner.
-func private(f vfs.FS, dir string) error {
+// closeDir takes a directory and its files from everybody but their owner.
+func closeDir(f vfs.FS, dir string) error {
 	if f != vfs.Default {
 		return nil
 	}

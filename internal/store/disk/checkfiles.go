@@ -6,9 +6,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"path"
 
-	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
 )
@@ -30,7 +29,7 @@ func (k *checker) uploadRecords() error {
 		k.uploads[seq] = u
 		if c := k.buckets[bucket]; c != nil {
 			c.Uploads++
-		} else if err := k.problem("I5", fmt.Sprintf("%q", key), "no bucket has this number", nil); err != nil {
+		} else if err := k.problem("I5", k.describe(key), "no bucket has this number", nil); err != nil {
 			return err
 		}
 		return k.claim(u.file, claim{owner: owner{bucket: bucket, key: name, seq: seq}})
@@ -48,14 +47,28 @@ func (k *checker) partRecords() error {
 		name := fmt.Sprintf("part %d of upload %d", number, seq)
 		u := k.uploads[seq]
 		if u == nil {
-			return k.problem("I5", name, "there is no such upload", nil)
+			return k.problem("I5", name, "there is no such upload", aside(key))
 		}
 		main := k.files[u.file]
+		name = fmt.Sprintf("part %d of %s", number, k.named(main.owner))
 		if c := k.buckets[main.owner.bucket]; c != nil {
 			c.Parts += p.size
 		}
-		if _, ok := datafile.Cut(p.off, p.size, p.sums); !ok {
+		if number < 1 || number > object.MaxParts {
+			return k.problem("I4", name, fmt.Sprintf("the number is not of 1 to %d", object.MaxParts), nil)
+		}
+		pieces, ok := datafile.Cut(p.off, p.size, p.sums)
+		if !ok {
 			return k.problem("I4", name, fmt.Sprintf("%d sums for %d bytes at %d", len(p.sums), p.size, p.off), nil)
+		}
+		var whole uint64
+		for _, x := range pieces {
+			whole = k.s.join.After(whole, x.N) ^ x.CRC64
+		}
+		if whole != p.crc {
+			if err := k.problem("I4", name, fmt.Sprintf("the sums of its blocks do not make its checksum %016x", p.crc), nil); err != nil {
+				return err
+			}
 		}
 		switch {
 		case p.file == 0 && p.size == 0:
@@ -75,46 +88,83 @@ func (k *checker) partRecords() error {
 
 // contents compares d with the versions that have content there.
 func (k *checker) contents() error {
+	wrong := map[uint64]string{}
 	err := k.each(kindData, func(key, value []byte) error {
-		seq, _ := numberOf(key)
-		size, ok := k.data[seq]
-		delete(k.data, seq)
+		seq, ok := exactNumber(key)
 		if !ok {
-			return k.problem("I5", fmt.Sprintf("content %d", seq), "no version has it", k.drop(key))
+			return k.unreadable(key, badRecord("content key", key))
 		}
-		if int64(len(value)) != size {
-			return k.problem("I4", fmt.Sprintf("content %d", seq), fmt.Sprintf("%d bytes, the version has %d", len(value), size), nil)
+		want, ok := k.data[seq]
+		delete(k.data, seq)
+		switch {
+		case !ok:
+			return k.problem("I5", fmt.Sprintf("content %d", seq), fmt.Sprintf("no version has its %d bytes", len(value)), aside(key))
+		case int64(len(value)) != want.size:
+			wrong[seq] = fmt.Sprintf("its content, kept with the metadata, has %d bytes, the version has %d", len(value), want.size)
+		case checksum.Of(value) != want.crc:
+			wrong[seq] = "its content, kept with the metadata, differs from its checksum"
 		}
 		return nil
 	})
-	for seq, size := range k.data {
-		if err == nil {
-			err = k.problem("I4", fmt.Sprintf("content %d", seq), fmt.Sprintf("%d bytes are missing", size), nil)
+	for seq, want := range k.data {
+		wrong[seq] = fmt.Sprintf("its content of %d bytes, kept with the metadata, is missing", want.size)
+	}
+	if err != nil {
+		return err
+	}
+	return k.ofVersions(wrong)
+}
+
+// ofVersions notes problems by the sequences of the versions that have them. To name the versions, their records are read
+// again: the names of all would take too much memory.
+func (k *checker) ofVersions(wrong map[uint64]string) error {
+	for _, kind := range []byte{kindObject, kindVersion} {
+		if len(wrong) == 0 {
+			break
+		}
+		if err := k.s.each(kind, func(key, value []byte) error {
+			v, err := decodeVersion(value, true)
+			if err != nil {
+				return nil // named before
+			}
+			msg, ok := wrong[v.seq]
+			if !ok {
+				return nil
+			}
+			delete(wrong, v.seq)
+			return k.problem("I4", k.describe(key), msg, nil)
+		}); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // partLists compares q with the versions that were completed of parts.
 func (k *checker) partLists() error {
 	err := k.each(kindParts, func(key, value []byte) error {
-		seq, _ := numberOf(key)
-		ok := k.parts[seq]
+		seq, ok := exactNumber(key)
+		if !ok {
+			return k.unreadable(key, badRecord("parts key", key))
+		}
+		ok = k.parts[seq]
 		delete(k.parts, seq)
 		if !ok {
-			return k.problem("I5", fmt.Sprintf("parts %d", seq), "no version has them", k.drop(key))
+			return k.problem("I5", fmt.Sprintf("parts %d", seq), "no version has them", aside(key))
 		}
 		if _, err := decodeParts(value); err != nil {
 			return k.unreadable(key, err)
 		}
 		return nil
 	})
-	for seq := range k.parts {
-		if err == nil {
-			err = k.problem("I4", fmt.Sprintf("parts %d", seq), "they are missing", nil)
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	missing := map[uint64]string{}
+	for seq := range k.parts {
+		missing[seq] = "the list of its parts is missing"
+	}
+	return k.ofVersions(missing)
 }
 
 // sums compares c with the files that need it.
@@ -127,18 +177,28 @@ func (k *checker) sums() error {
 		chunk := int64(binary.BigEndian.Uint32(key[9:]))
 		c := k.files[id]
 		if c == nil || chunk >= chunksOf(c.size) || c.owner.part >= 0 {
-			return k.problem("I5", fmt.Sprintf("sums %d of file %s", chunk, datafile.ID(id)), "no version has them", k.drop(key))
+			return k.problem("I5", fmt.Sprintf("sums %d of file %s", chunk, datafile.ID(id)), "no version has them", aside(key))
 		}
 		c.sums--
+		name := fmt.Sprintf("sums %d of file %s of %s", chunk, datafile.ID(id), k.named(c.owner))
 		want := min(sumsPerChunk, blocksOf(c.size)-chunk*sumsPerChunk)
 		if int64(len(value)) != 1+8*want || value[0] != recordVersion {
-			return k.problem("I4", fmt.Sprintf("sums %d of file %s", chunk, datafile.ID(id)), fmt.Sprintf("%d bytes, expected %d sums", len(value), want), nil)
+			c.sums = -1
+			return k.problem("I4", name, fmt.Sprintf("%d bytes, expected %d sums", len(value), want), nil)
+		}
+		for i := range want {
+			n := min(blockSize, c.size-(chunk*sumsPerChunk+i)*blockSize)
+			c.joined = k.s.join.After(c.joined, n) ^ binary.BigEndian.Uint64(value[1+8*i:])
 		}
 		return nil
 	})
 	for id, c := range k.files {
-		if err == nil && c.sums > 0 {
-			err = k.problem("I4", "file "+datafile.ID(id).String(), fmt.Sprintf("%d records of sums are missing", c.sums), nil)
+		switch {
+		case err != nil:
+		case c.sums > 0:
+			err = k.problem("I4", fmt.Sprintf("file %s of %s", datafile.ID(id), k.named(c.owner)), fmt.Sprintf("%d records of its sums are missing", c.sums), nil)
+		case c.sums == 0 && c.owner.part < 0 && chunksOf(c.size) > 0 && c.joined != c.crc:
+			err = k.problem("I4", fmt.Sprintf("file %s of %s", datafile.ID(id), k.named(c.owner)), fmt.Sprintf("the sums of its blocks do not make its checksum %016x", c.crc), nil)
 		}
 	}
 	return err
@@ -147,27 +207,34 @@ func (k *checker) sums() error {
 // fileIndex compares f with who has the files.
 func (k *checker) fileIndex() error {
 	err := k.each(kindFile, func(key, value []byte) error {
-		id, _ := numberOf(key)
+		id, ok := exactNumber(key)
+		if !ok {
+			return k.unreadable(key, badRecord("file key", key))
+		}
 		k.top.file = max(k.top.file, id)
 		name := "file " + datafile.ID(id).String()
+		o, err := decodeOwner(value)
 		c := k.files[id]
 		if c == nil {
 			// Its content may be wanted by somebody: the file is found without an owner below.
-			return k.problem("I5", name, "the index names an owner that does not have it", k.drop(key))
+			msg := "the index names an owner that cannot be read"
+			if err == nil {
+				msg = fmt.Sprintf("the index names %s, which does not have it", k.named(*o))
+			}
+			return k.problem("I5", name, msg, aside(key))
 		}
 		c.index = true
-		o, err := decodeOwner(value)
 		if err != nil {
-			return k.problem("record", name, err.Error(), k.set(bytes.Clone(key), c.owner.encode()))
+			return k.problem("record", name, err.Error(), change(key, c.owner.encode()))
 		}
 		if *o != c.owner {
-			return k.problem("I4", name, fmt.Sprintf("the index says %+v, it belongs to %+v", *o, c.owner), k.set(bytes.Clone(key), c.owner.encode()))
+			return k.problem("I4", name, fmt.Sprintf("the index names %s, it belongs to %s", k.named(*o), k.named(c.owner)), replace(key, c.owner.encode()))
 		}
 		return nil
 	})
 	for id, c := range k.files {
 		if err == nil && !c.index {
-			err = k.problem("I4", "file "+datafile.ID(id).String(), "the index does not name it", k.set(fileKey(id), c.owner.encode()))
+			err = k.problem("I4", "file "+datafile.ID(id).String(), "the index does not name its owner, "+k.named(c.owner), change(fileKey(id), c.owner.encode()))
 		}
 	}
 	return err
@@ -176,10 +243,20 @@ func (k *checker) fileIndex() error {
 // removals checks that nothing that somebody has is to be removed.
 func (k *checker) removals() error {
 	return k.each(kindGone, func(key, _ []byte) error {
-		id, _ := numberOf(key)
+		id, ok := exactNumber(key)
+		if !ok {
+			return k.problem("record", k.describe(key), "it is no key of the removal list", aside(key))
+		}
 		k.top.file = max(k.top.file, id)
 		if c := k.files[id]; c != nil {
-			return k.problem("I6", "file "+datafile.ID(id).String(), fmt.Sprintf("it belongs to %+v and is to be removed", c.owner), k.drop(key))
+			return k.problem("I6", "file "+datafile.ID(id).String(), fmt.Sprintf("it belongs to %s and is to be removed", k.named(c.owner)), change(key, nil))
+		}
+		indexed, err := has(k.s.db, fileKey(id))
+		if err != nil {
+			return err
+		}
+		if indexed {
+			return k.problem("I6", "file "+datafile.ID(id).String(), "the index names an owner, and it is to be removed", change(key, nil))
 		}
 		k.report.Unfinished++
 		return nil
@@ -188,65 +265,84 @@ func (k *checker) removals() error {
 
 // disk compares the files that exist with those that should.
 func (k *checker) disk() error {
-	gone := func(id uint64) (bool, error) { return has(k.s.db, goneKey(id)) }
 	err := k.s.files.Walk(k.ctx, func(f datafile.Found) error {
 		k.report.Files++
 		if k.o.Progress != nil && k.report.Files%4096 == 0 {
 			k.o.Progress(k.report.Records, k.report.Files)
 		}
 		if f.Odd {
-			return k.problem("I6", f.Path, "it is no data file", k.aside(f.Path))
+			return k.problem("I6", f.Path, "it is no data file", k.move(f.Path, false))
 		}
 		id := uint64(f.ID)
 		c := k.files[id]
 		if c == nil {
-			if out, err := gone(id); out || err != nil {
-				return err
-			}
-			if f.InTmp {
-				k.report.Unfinished++ // never acknowledged
-				return nil
-			}
-			k.top.file = max(k.top.file, id)
-			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has", f.Size), k.aside(f.Path))
+			return k.unowned(f)
 		}
-		if f.InTmp && !c.seen {
+		fits := f.Size == c.size || f.Size > c.size && c.owner.part == 0
+		if f.InTmp {
 			k.report.Unfinished++
+			k.pending[id] = f.Size
+			if k.s.exists(k.s.files.Path(f.ID)) {
+				return nil // judged together with that one
+			}
+		} else if size, both := k.pending[id]; both {
+			if same, err := k.s.files.SameFile(f.ID); err != nil || !same {
+				return k.twin(f, c, size, fits, err)
+			}
 		}
 		c.seen = true
-		if f.Size < c.size || f.Size > c.size && c.owner.part != 0 {
-			return k.problem("I4", f.Path, fmt.Sprintf("%d bytes, %+v has %d", f.Size, c.owner, c.size), nil)
+		if !fits {
+			return k.problem("I4", f.Path, fmt.Sprintf("the file has %d bytes, %s has %d", f.Size, k.named(c.owner), c.size), nil)
 		}
 		return nil
 	})
 	for id, c := range k.files {
 		if err == nil && c.must && !c.seen {
-			err = k.problem("I4", k.s.files.Path(datafile.ID(id)), fmt.Sprintf("the file of %s/%q is missing", k.s.bucketName(c.owner.bucket), c.owner.key), nil)
+			err = k.problem("I4", k.s.files.Path(datafile.ID(id)), fmt.Sprintf("the file of %s is missing", k.named(c.owner)), nil)
 		}
 	}
 	return err
 }
 
-// aside moves a file to quarantine, under its old path with other separators, so that it is clear where it was.
-func (k *checker) aside(name string) func() error {
-	return func() error {
-		fs, dir := k.s.fs, k.s.fs.PathJoin(k.s.opts.Dir, asideName)
-		if err := fs.MkdirAll(dir, 0o700); err != nil {
-			return wrapIO("quarantine", dir, err)
-		}
-		to := fs.PathJoin(dir, path.Base(name))
-		for n := 1; ; n++ {
-			if _, err := fs.Stat(to); err != nil {
-				break
-			}
-			to = fs.PathJoin(dir, fmt.Sprintf("%s.%d", path.Base(name), n))
-		}
-		if err := fs.Rename(name, to); err != nil {
-			return wrapIO("quarantine", name, err)
-		}
-		return wrapIO("quarantine", dir, syncDir(fs, dir))
+// unowned judges a file that no record has.
+func (k *checker) unowned(f datafile.Found) error {
+	if out, err := has(k.s.db, goneKey(uint64(f.ID))); out || err != nil {
+		return err
 	}
+	if f.InTmp {
+		if k.doubt != "" {
+			// The next Open removes what the index does not name. While records are damaged, that may be the wrong thing to do.
+			if indexed, err := has(k.s.db, fileKey(uint64(f.ID))); indexed || err != nil {
+				return err
+			}
+			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has, while other records are damaged", f.Size), k.move(f.Path, false))
+		}
+		k.report.Unfinished++ // never acknowledged
+		return nil
+	}
+	k.top.file = max(k.top.file, uint64(f.ID))
+	return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has", f.Size), k.move(f.Path, true))
 }
+
+// twin judges a file that is in data/ and in tmp/ and is not the same file, as copies of a store without hard links are: the
+// one of the right size stays.
+func (k *checker) twin(f datafile.Found, c *claim, inTmp int64, fits bool, err error) error {
+	if err != nil {
+		return err
+	}
+	tmp := k.s.fs.PathJoin(k.s.opts.Dir, tmpName, f.ID.String())
+	c.seen = true
+	switch {
+	case fits:
+		return k.problem("I6", tmp, fmt.Sprintf("it is another file than %s, both are of %s", f.Path, k.named(c.owner)), k.move(tmp, false))
+	case inTmp == c.size || inTmp > c.size && c.owner.part == 0:
+		return k.problem("I6", f.Path, fmt.Sprintf("it has %d bytes and is another file than %s, which has the %d bytes of %s", f.Size, tmp, inTmp, k.named(c.owner)), k.move(f.Path, false))
+	}
+	return k.problem("I4", f.Path, fmt.Sprintf("it has %d bytes and %s has %d, %s has %d", f.Size, tmp, inTmp, k.named(c.owner), c.size), nil)
+}
+
+// plausible bounds the numbers that a mark follows: a damaged record may name any number, and a mark must not overflow.
+const plausible = 1 << 62
 
 // marks checks that no number in use could be given out again.
 func (k *checker) marks() error {
@@ -262,11 +358,17 @@ func (k *checker) marks() error {
 		if len(b) == 8 {
 			mark = binary.BigEndian.Uint64(b)
 		}
-		if m.top != 0 && mark <= m.top {
-			if err := k.problem("I7", string(m.n.key[1:]), fmt.Sprintf("the mark is %d, %d is in use", mark, m.top),
-				k.set(m.n.key, binary.BigEndian.AppendUint64(nil, m.top+1))); err != nil {
-				return err
-			}
+		broken := b != nil && len(b) != 8 || mark > plausible
+		if !broken && (m.top == 0 || mark > m.top) {
+			continue
+		}
+		name, msg := "mark of "+string(m.n.key[1:]), fmt.Sprintf("the mark is %d (%d bytes), %d is in use", mark, len(b), m.top)
+		var repair *mend
+		if m.top < plausible {
+			repair = change(m.n.key, binary.BigEndian.AppendUint64(nil, m.top+1+m.n.reserve))
+		}
+		if err := k.problem("I7", name, msg, repair); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -276,38 +378,48 @@ func (k *checker) marks() error {
 func (k *checker) counted() error {
 	for id, want := range k.buckets {
 		got, err := loadCounts(k.s.db, id)
-		if err != nil {
-			return errs.Wrap("check store", k.s.bucketName(id), err)
+		switch {
+		case err != nil:
+			err = k.problem("I8", "counts of "+k.s.bucketName(id), err.Error(), change(countsKey(id), want.encode()))
+		case got != *want:
+			err = k.problem("I8", "counts of "+k.s.bucketName(id), fmt.Sprintf("%+v, counted %+v", got, *want), replace(countsKey(id), want.encode()))
 		}
-		if got != *want {
-			if err := k.problem("I8", k.s.bucketName(id), fmt.Sprintf("%+v, counted %+v", got, *want), k.set(countsKey(id), want.encode())); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return k.each(kindCounts, func(key, _ []byte) error {
-		id, _ := numberOf(key)
-		if k.buckets[id] == nil {
-			return k.problem("I5", fmt.Sprintf("counts %d", id), "no bucket has this number", k.drop(key))
+		id, ok := exactNumber(key)
+		if !ok || k.buckets[id] == nil {
+			return k.problem("I5", fmt.Sprintf("counts %q", key), "no bucket has this number", aside(key))
 		}
 		return nil
 	})
 }
 
-// others checks what is left: records of others, and keys of no kind.
+// others checks what is left: records of others, what the store says of itself, and keys of no kind.
 func (k *checker) others() error {
 	known := []byte{kindBucket, kindSums, kindData, kindFile, kindGone, kindMeta, kindNull, kindObject, kindPart, kindParts, kindRecord, kindCounts, kindUpload, kindVersion}
-	var from []byte
+	unknown := func(key, _ []byte) error {
+		return k.problem("record", fmt.Sprintf("record %q", key), "it is of no kind that this program knows", nil)
+	}
 	for c := range 256 {
 		if bytes.IndexByte(known, byte(c)) >= 0 {
 			continue
 		}
-		from = []byte{byte(c)}
-		if err := eachIn(k.s.db, from, after(from), func(key, _ []byte) error {
-			return k.problem("record", fmt.Sprintf("%q", key), "it is of no kind that this program knows", nil)
-		}); err != nil {
+		from := []byte{byte(c)}
+		if err := eachIn(k.s.db, from, after(from), unknown); err != nil {
 			return err
 		}
+	}
+	if err := k.each(kindMeta, func(key, value []byte) error {
+		switch string(key[1:]) {
+		case "uuid", "epoch", "closed", "files", "sequences", "buckets":
+			return nil
+		}
+		return unknown(key, value)
+	}); err != nil {
+		return err
 	}
 	return k.each(kindRecord, func(key, value []byte) error {
 		if _, name, ok := unescape(key[1:]); !ok || len(name) == 0 || len(name) > object.MaxKey || len(value) < 1 || value[0] != recordVersion {
@@ -315,4 +427,27 @@ func (k *checker) others() error {
 		}
 		return nil
 	})
+}
+
+// content reads all content, where that is asked for.
+func (k *checker) content() error {
+	if !k.o.Content {
+		return nil
+	}
+	sc := &scrubber{s: k.s, ctx: k.ctx, still: true}
+	var failed error
+	sc.o.Progress = func(_ ScrubReport, d *object.Damage) {
+		if d == nil || failed != nil || d.What == object.DamageRecord {
+			return // records were named before
+		}
+		where := "with the metadata"
+		if d.File != "" {
+			where = "in " + d.File
+		}
+		failed = k.problem("content", fmt.Sprintf("%s/%q %s", d.Bucket, d.Key, d.Version), fmt.Sprintf("%s: %d bytes at offset %d, %s", d.What, d.N, d.Off, where), nil)
+	}
+	if err := sc.run(); err != nil {
+		return err
+	}
+	return failed
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
 )
 
 // An upload that is ended while it is completed has lost its files: that is no damage.
@@ -70,4 +71,48 @@ func TestAdoptedFileHoldsNothingButTheObject(t *testing.T) {
 	must(t, err)
 	closed(t, s)
 	checked(t, Options{Dir: "store", FS: fs})
+}
+
+// A part that was damaged on the disk is found when the parts are spliced: no object is made of it, and the upload stays.
+func TestDamagedPartsAreNotSpliced(t *testing.T) {
+	fs := vfs.NewMem()
+	s := openMem(t, fs)
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	id, err := s.CreateUpload(t.Context(), "b", "k", nil)
+	must(t, err)
+	putPart(t, s, "b", "k", id, 1, content1(50<<10, 1))
+	side := putPart(t, s, "b", "k", id, 1, content1(60<<10, 2)) // too large for its place: a file of its own
+	must(t, s.files.Flush())
+	p, err := s.partAt(s.uploadSeq(first16(t, id)), 1, true)
+	must(t, err)
+	name := s.files.Path(datafile.ID(p.file))
+	b := []byte(tree(t, fs, "store")[name])
+	b[100] ^= 1
+	writeFile(t, fs, name, string(b))
+	_, err = s.CompleteUpload(t.Context(), object.Complete{Bucket: "b", Key: "k", Upload: id, Parts: []object.CompletedPart{{Number: 1, ETag: side.ETag}}})
+	if !errors.Is(err, object.ErrDamaged) {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.Stat(t.Context(), object.Ref{Bucket: "b", Key: "k"}); !errors.Is(err, object.ErrNoSuchKey) {
+		t.Errorf("an object was made: %v", err)
+	}
+	if _, err := s.GetUpload(t.Context(), "b", "k", id); err != nil {
+		t.Errorf("the upload is gone: %v", err)
+	}
+	if n := s.damaged.Load(); n != 1 {
+		t.Errorf("%d damages were told", n)
+	}
+	closed(t, s)
+	if r, err := Check(t.Context(), Options{Dir: "store", FS: fs}, CheckOptions{}); err != nil || r.Found != 0 {
+		t.Errorf("left behind: %+v, %v", r.Problems, err)
+	}
+}
+
+func first16(t *testing.T, id string) [16]byte {
+	t.Helper()
+	raw, ok := parseName(id)
+	if !ok {
+		t.Fatalf("%q is no name", id)
+	}
+	return raw
 }

@@ -10,7 +10,9 @@
 //	LOCK, OWNER   one process owns a store; OWNER says which
 //	meta/         Pebble
 //	data/, tmp/   files of content, see package datafile
-//	quarantine/   what check took out of data/ because nothing knows it
+//	quarantine/   what repair moved aside: files with a note each, and records as they were
+//
+// All of them are the owner's alone: directories have mode 0700, files in the root and in meta/ 0600.
 //
 // # Keys
 //
@@ -51,6 +53,15 @@
 //	I6  Every file in data/ has f, or g, or is the file of an upload; a file on g has no f.
 //	I7  The marks are above all numbers in use.
 //	I8  s is what counting gives.
+//
+// # Repair
+//
+// Repair never deletes. What follows from other records (f, n, s, the marks) is put right; what belongs to nothing (d, q, c, f, p,
+// files) is moved to quarantine/, but only when everything that can own something is whole. A record that cannot be read, an
+// object whose file is missing or a bucket that is gone may be the owner of whatever seems to have none. So repair looks
+// twice: the first look finds what it cannot put right, the second one changes. Records are durable in quarantine/ before
+// they are changed, a file's note before the file moves; both can be put back by Restore. A removal list that names a file
+// with an owner is wrong about it, at Open as well.
 //
 // # Changes
 //

@@ -133,7 +133,11 @@ func (d *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error
 	} else {
 		_ = d.file.Writer().Abort() // content of no bytes needs no file
 	}
-	return d.s.publish(ctx, op, d.bk, d.key, d.cond, w, w.version(crcETag(c.CRC64, c.Size, 1), d.as), d.judge, nil)
+	v := w.version(crcETag(c.CRC64, c.Size, 1), d.as)
+	if c.Size > 0 {
+		v.flags |= flagDeclared
+	}
+	return d.s.publish(ctx, op, d.bk, d.key, d.cond, w, v, d.judge, nil)
 }
 
 // believable refuses what cannot be, without a look at the file.

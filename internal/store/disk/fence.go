@@ -148,7 +148,7 @@ func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 			return nil, err
 		}
 	}
-	file, err := f.file(name, func() (vfs.File, error) { return f.FS.Create(name, c) })
+	file, err := f.file(name, func() (vfs.File, error) { return private(f.FS.Create(name, c)) })
 	if n, ok := markedManifest(f.PathBase(name)); ok && err == nil && f.inside(name) {
 		f.reach.marker(n)
 	}
@@ -156,12 +156,12 @@ func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 }
 
 func (f *fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	return f.file(name, func() (vfs.File, error) { return f.FS.OpenReadWrite(name, c, opts...) })
+	return f.file(name, func() (vfs.File, error) { return private(f.FS.OpenReadWrite(name, c, opts...)) })
 }
 
 func (f *fence) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	f.forget(old)
-	return f.file(name, func() (vfs.File, error) { return f.FS.ReuseForWrite(old, name, c) })
+	return f.file(name, func() (vfs.File, error) { return private(f.FS.ReuseForWrite(old, name, c)) })
 }
 
 // forget strikes a log or manifest off the witness that is about to go. What Pebble removes it does not need any more.

@@ -83,7 +83,7 @@ func writeNote(f vfs.FS, dir, name, text string) error {
 	const op = "write store note"
 	path, tmp := f.PathJoin(dir, name), f.PathJoin(dir, name+".new")
 	err := func() error {
-		file, err := f.Create(tmp, vfs.WriteCategoryUnspecified)
+		file, err := private(f.Create(tmp, vfs.WriteCategoryUnspecified))
 		if err != nil {
 			return err
 		}
@@ -158,6 +158,9 @@ func lockStore(f vfs.FS, dir string) (io.Closer, error) {
 		}
 		return nil, &errs.Error{Kind: errs.Invalid, Op: op, Name: dir, Msg: holder + " has this store open", Err: err,
 			Fix: "stop it first, or use its admin interface"}
+	}
+	if f == vfs.Default {
+		_ = os.Chmod(f.PathJoin(dir, lockName), 0o600) // it is empty; where it is another user's, so is the store
 	}
 	if err := writeNote(f, dir, ownerName, fmt.Sprintf("pid %d\n", os.Getpid())); err != nil {
 		_ = lock.Close()

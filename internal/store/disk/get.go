@@ -95,7 +95,7 @@ func (s *Store) openVersion(op string, bk *bucket, key string, v *version, lates
 	if err != nil {
 		var d *datafile.Damage
 		if errors.As(err, &d) {
-			s.fileDamage(i, d)
+			s.fileDamage(i, v, d)
 		}
 		return nil, &errs.Error{Op: op, Name: key, Err: err}
 	}
@@ -107,12 +107,12 @@ func (s *Store) openVersion(op string, bk *bucket, key string, v *version, lates
 		}
 		return nil, &errs.Error{Op: op, Name: key, Err: err}
 	}
-	r.OnDamage = func(d *datafile.Damage) { s.fileDamage(i, d) }
+	r.OnDamage = func(d *datafile.Damage) { s.fileDamage(i, v, d) }
 	return &fileContent{info: i, r: r}, nil
 }
 
-func (s *Store) fileDamage(i object.Info, d *datafile.Damage) {
-	s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: d.File, Off: d.Off, N: d.N, What: d.What})
+func (s *Store) fileDamage(i object.Info, v *version, d *datafile.Damage) {
+	s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: d.File, Off: d.Off, N: d.N, What: v.wrong(d.What)})
 }
 
 // inlineOf reads content that lies with the metadata. It is small: it is compared each time.
@@ -196,7 +196,10 @@ type fileContent struct {
 	closed atomic.Bool
 }
 
-var _ object.Filer = (*fileContent)(nil)
+var (
+	_ object.Filer    = (*fileContent)(nil)
+	_ object.Stricter = (*fileContent)(nil)
+)
 
 // Info is object.Content's.
 func (c *fileContent) Info() object.Info { return copyInfo(c.info) }
@@ -209,10 +212,18 @@ func (c *fileContent) Section(r object.Range) (object.Body, error) {
 	return c.r.Section(r.Off, r.N)
 }
 
+// Strict is object.Stricter's.
+func (c *fileContent) Strict(r object.Range) (object.Body, error) {
+	if c.closed.Load() {
+		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
+	}
+	return c.r.Strict(r.Off, r.N)
+}
+
 // strictly is a section of content of which every byte is compared with its sum: for who makes new sums of it.
 func strictly(c object.Content, r object.Range) (object.Body, error) {
-	if f, ok := c.(*fileContent); ok {
-		return f.r.Strict(r.Off, r.N)
+	if f, ok := c.(object.Stricter); ok {
+		return f.Strict(r)
 	}
 	return c.Section(r) // was compared when it was opened
 }

@@ -54,7 +54,7 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 		var d *datafile.Damage
 		switch {
 		case errors.As(err, &d):
-			s.fileDamage(i, d)
+			s.fileDamage(i, v, d)
 		case errs.KindOf(err) == errs.Corrupt:
 			s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: s.files.Path(datafile.ID(v.file)), N: v.size, What: "checksum"})
 			return nil, object.Fail(op, ref.Key, bothErrors{object.ErrDamaged, err}, "")

@@ -132,7 +132,7 @@ func TestScrubReadsWhatClientsWrote(t *testing.T) {
 	}
 	want := map[string]int64{"flipped": 1 << 20, "lied": 2 << 20}
 	for _, d := range r.Damage {
-		if off, ok := want[d.Key]; !ok || d.Off != off || d.What != "checksum" {
+		if off, ok := want[d.Key]; !ok || d.Off != off || d.What != object.DamageDeclared {
 			t.Errorf("%+v", d)
 		}
 	}

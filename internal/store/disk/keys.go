@@ -157,6 +157,12 @@ func numberOf(k []byte) (uint64, bool) {
 	return binary.BigEndian.Uint64(k[1:]), true
 }
 
+// exactNumber is the number in a key made by numbered alone, of which nothing is missing and nothing left over.
+func exactNumber(k []byte) (uint64, bool) {
+	n, ok := numberOf(k)
+	return n, ok && len(k) == 9
+}
+
 // after is the first key behind all that begin with prefix, or nil where there is none.
 func after(prefix []byte) []byte {
 	for i := len(prefix) - 1; i >= 0; i-- {

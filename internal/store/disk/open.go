@@ -66,6 +66,7 @@ func (s *Store) open(ctx context.Context) error {
 	if s.lock, err = lockStore(s.fs, dir); err != nil {
 		return err
 	}
+	s.closeUp()
 	if err := s.look(); err != nil {
 		return err
 	}
@@ -154,7 +155,10 @@ func (s *Store) look() error {
 			return err
 		}
 		if err := s.checkAge(); err != nil {
-			return err
+			if !s.stopped {
+				return err
+			}
+			s.aged = err
 		}
 	}
 	err = s.db.Close()
@@ -199,6 +203,11 @@ func (s *Store) openMeta(readOnly bool) error {
 	exists, err := s.metaExists(meta)
 	if err != nil {
 		return err
+	}
+	if !exists && !readOnly {
+		if err := s.fs.MkdirAll(meta, 0o700); err != nil { // Pebble would make it 0755
+			return wrapIO(op, meta, err)
+		}
 	}
 	po := dbOptions(s.fence, uint64(s.opts.MemTable), readOnly, logger{s.fence}, s.background)
 	po.ErrorIfNotExists = exists || readOnly
@@ -361,6 +370,9 @@ func (s *Store) beginEpoch() error {
 		if err := n.begin(s.db, b); err != nil {
 			return err
 		}
+		if err := s.raise(n, b); err != nil {
+			return err
+		}
 	}
 	if err := s.apply(op, s.opts.Dir, b, nil); err != nil {
 		return err
@@ -411,9 +423,20 @@ func (s *Store) recover(ctx context.Context) error {
 	}
 	s.remover.start()
 	return s.each(kindGone, func(k, _ []byte) error {
-		id, ok := numberOf(k)
+		id, ok := exactNumber(k)
 		if !ok {
-			return badRecord("removal", k)
+			s.background(badRecord("removal", k))
+			return nil
+		}
+		// A file that has an owner is never removed, whatever the list says: one of the two records is damaged.
+		owned, err := has(s.db, fileKey(id))
+		if err != nil {
+			return err
+		}
+		if owned {
+			s.background(errs.New(errs.Corrupt, op, s.files.Path(datafile.ID(id)), "the file is on the removal list and has an owner; it was kept").
+				WithFix("stop the server and run nebulaio store check --repair"))
+			return nil
 		}
 		s.remover.add(datafile.ID(id))
 		return ctx.Err()

@@ -233,7 +233,7 @@ func (a *arriving) commit(ctx context.Context, w object.Written) error {
 	if old != nil {
 		t.delta.Parts -= old.size
 		if old.file != 0 && old.file != u.file {
-			t.dropFile(old.file)
+			t.dropFile(old.file, a.seq)
 		}
 	}
 	return t.commit(a.op, a.p.Key)

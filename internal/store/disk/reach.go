@@ -187,7 +187,7 @@ func (r *reach) start(dir, uuid string) error {
 
 // create replaces one copy, whole or not at all.
 func (r *reach) create(path string, text []byte) (vfs.File, error) {
-	file, err := r.fs.Create(path+".new", vfs.WriteCategoryUnspecified)
+	file, err := private(r.fs.Create(path+".new", vfs.WriteCategoryUnspecified))
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,10 @@ const (
 	flagNull               // the null version of its key
 	flagInline             // its content lies under dataKey(seq)
 	flagParts              // its parts lie under partsKey(seq)
+	// flagDeclared says that a client wrote the content through the door and declared its sums. The server has not read
+	// the content then: if the two differ later, the sums may have been wrong from the beginning.
+	flagDeclared
+	flagsEnd // above all that are known
 )
 
 // blockSize is what one sum is of; sumsInRecord is how many sums a record holds
@@ -50,6 +54,15 @@ func (v *version) marker() bool { return v.flags&flagMarker != 0 }
 func (v *version) null() bool   { return v.flags&flagNull != 0 }
 func (v *version) inline() bool { return v.flags&flagInline != 0 }
 
+// wrong is the word for content of v that is not what its record says: what, or "declared" where a checksum that differs may
+// be the mistake of the client that declared it.
+func (v *version) wrong(what string) string {
+	if what == "checksum" && v.flags&flagDeclared != 0 {
+		return object.DamageDeclared
+	}
+	return what
+}
+
 func (v *version) encode() []byte {
 	p := make(put, 0, 96+8*len(v.sums))
 	p.byte(recordVersion)
@@ -76,7 +89,7 @@ func decodeVersion(b []byte, brief bool) (*version, error) {
 		return nil, err
 	}
 	v := &version{flags: t.byte(), seq: t.uint(), nonce: t.word(), modified: t.int()}
-	if v.flags >= flagParts<<1 {
+	if v.flags >= flagsEnd {
 		t.bad = true
 	}
 	if !v.marker() {

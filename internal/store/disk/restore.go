@@ -76,7 +76,7 @@ func (b *backup) restore() error {
 			Fix: "restore another backup"}
 	}
 	defer func() { _ = db.Close() }()
-	if err := private(b.fs, meta); err != nil {
+	if err := closeDir(b.fs, meta); err != nil {
 		return err
 	}
 	if err := b.files(db, b.to); err != nil {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -44,12 +45,7 @@ func (s *Store) Scrub(ctx context.Context, o ScrubOptions) (ScrubReport, error) 
 	}
 	defer end()
 	sc := &scrubber{s: s, ctx: ctx, o: o, began: time.Now()}
-	for _, kind := range []byte{kindObject, kindVersion} {
-		if err := sc.versions(kind); err != nil {
-			return sc.report, err
-		}
-	}
-	err = sc.parts()
+	err = sc.run()
 	sc.tell(nil)
 	return sc.report, err
 }
@@ -61,6 +57,16 @@ type scrubber struct {
 	report ScrubReport
 	began  time.Time
 	told   int64
+	still  bool // nothing changes meanwhile
+}
+
+func (sc *scrubber) run() error {
+	for _, kind := range []byte{kindObject, kindVersion} {
+		if err := sc.versions(kind); err != nil {
+			return err
+		}
+	}
+	return sc.parts()
 }
 
 // scrubStep is how many versions are looked at under one iterator: one that is
@@ -83,14 +89,15 @@ func (sc *scrubber) versions(kind byte) error {
 				next = bytes.Clone(k)
 				return errFound
 			}
-			v, err := decodeVersion(b, false)
-			if err != nil {
-				return err
-			}
 			bucket, _ := numberOf(k)
 			key := string(k[min(9, len(k)):])
 			if kind == kindVersion {
 				key, _, _ = splitVersionKey(k)
+			}
+			v, err := decodeVersion(b, false)
+			if err != nil {
+				sc.unread(bucket, key, err)
+				return nil
 			}
 			items = append(items, item{bucket, key, v})
 			return nil
@@ -108,6 +115,12 @@ func (sc *scrubber) versions(kind byte) error {
 	return nil
 }
 
+// unread tells of a record that cannot be read, and of which the content therefore cannot be found.
+func (sc *scrubber) unread(bucket uint64, key string, err error) {
+	sc.s.background(&errs.Error{Op: "scrub", Name: key, Err: err})
+	sc.found(object.Damage{Ref: object.Ref{Bucket: sc.s.bucketName(bucket), Key: key}, What: object.DamageRecord})
+}
+
 // version reads one version.
 func (sc *scrubber) version(bucket uint64, key string, v *version) error {
 	if err := sc.ctx.Err(); err != nil {
@@ -118,13 +131,17 @@ func (sc *scrubber) version(bucket uint64, key string, v *version) error {
 	}
 	ref := object.Ref{Bucket: sc.s.bucketName(bucket), Key: key, Version: sc.s.names.version(v)}
 	sc.report.Objects++
+	gone := func() (bool, error) { return sc.gone(bucket, key, v) }
 	if v.file == 0 {
-		return sc.inline(ref, v)
+		return sc.inline(ref, v, gone)
 	}
 	sc.report.Files++
 	sums, err := loadSums(sc.s.db, v)
+	if err == nil && (v.size > datafile.MaxSize || int64(len(sums)) != blocksOf(v.size)) {
+		err = badRecord("version", v.encode())
+	}
 	if err != nil {
-		if gone, _ := sc.gone(v); gone {
+		if out, _ := gone(); out {
 			return nil
 		}
 		if errs.KindOf(err) != errs.Corrupt {
@@ -133,50 +150,47 @@ func (sc *scrubber) version(bucket uint64, key string, v *version) error {
 		sc.found(object.Damage{Ref: ref, File: sc.s.files.Path(datafile.ID(v.file)), N: v.size, What: "checksum"})
 		return nil
 	}
-	return sc.file(ref, v.file, v.size, sums, func() (bool, error) { return sc.gone(v) })
+	return sc.file(ref, v, sums, gone)
 }
 
-// gone says whether a version was deleted or replaced meanwhile.
-func (sc *scrubber) gone(v *version) (bool, error) {
-	b, err := get(sc.s.db, fileKey(v.file))
-	if err != nil || b == nil {
-		return b == nil, err
+// gone says whether a version was deleted or replaced meanwhile: its content goes with it.
+func (sc *scrubber) gone(bucket uint64, key string, v *version) (bool, error) {
+	if sc.still {
+		return false, nil
 	}
-	o, err := decodeOwner(b)
-	return err == nil && o.seq != v.seq, err
+	now, err := get(sc.s.db, objectKey(bucket, key))
+	if err != nil {
+		return false, err
+	}
+	old, err := get(sc.s.db, versionKey(bucket, key, v.seq))
+	if err != nil || old != nil {
+		return false, err
+	}
+	cur, err := decodeVersion(now, true)
+	return err != nil || cur.seq != v.seq, nil
 }
 
-func (sc *scrubber) file(ref object.Ref, file uint64, size int64, sums []uint64, gone func() (bool, error)) error {
-	found, err := sc.s.files.Scrub(sc.ctx, datafile.ID(file), size, sums, sc.pace)
+func (sc *scrubber) file(ref object.Ref, v *version, sums []uint64, gone func() (bool, error)) error {
+	found, err := sc.s.files.Scrub(sc.ctx, datafile.ID(v.file), v.size, sums, sc.pace)
 	if len(found) > 0 || err != nil {
 		if out, e := gone(); e != nil || out {
 			return e
 		}
 	}
 	for _, d := range found {
-		sc.found(object.Damage{Ref: ref, File: d.File, Off: d.Off, N: d.N, What: d.What})
+		sc.found(object.Damage{Ref: ref, File: d.File, Off: d.Off, N: d.N, What: v.wrong(d.What)})
 	}
 	return err
 }
 
-func (sc *scrubber) inline(ref object.Ref, v *version) error {
+func (sc *scrubber) inline(ref object.Ref, v *version, gone func() (bool, error)) error {
 	_, what, err := readInline(sc.s.db, v)
 	if err != nil || what == "" {
 		sc.pace(v.size)
 		return err
 	}
-	// A version that went meanwhile takes its bytes with it.
-	bk := sc.s.bucketID(ref.Bucket)
-	now, err := get(sc.s.db, objectKey(bk, ref.Key))
-	if err != nil {
+	if out, err := gone(); out || err != nil {
 		return err
-	}
-	old, err := get(sc.s.db, versionKey(bk, ref.Key, v.seq))
-	if err != nil {
-		return err
-	}
-	if cur, e := decodeVersion(now, true); old == nil && (e != nil || cur.seq != v.seq) {
-		return nil
 	}
 	sc.found(object.Damage{Ref: ref, N: v.size, What: what})
 	return nil
@@ -184,30 +198,29 @@ func (sc *scrubber) inline(ref object.Ref, v *version) error {
 
 // parts reads the parts of uploads in progress.
 func (sc *scrubber) parts() error {
-	return sc.s.each(kindFile, func(k, b []byte) error {
-		o, err := decodeOwner(b)
-		if err != nil || o.part < 0 {
+	return sc.s.each(kindPart, func(k, b []byte) error {
+		upload, _ := numberOf(k)
+		p, number, err := splitPart(k, b, false)
+		if err != nil {
+			sc.unread(0, fmt.Sprintf("part of upload %d", upload), err)
+			return nil
+		}
+		if p.file == 0 {
+			return nil
+		}
+		o := &owner{seq: upload, key: fmt.Sprintf("part %d of upload %d", number, upload)}
+		f, err := get(sc.s.db, fileKey(p.file))
+		if err != nil {
 			return err
 		}
-		id, _ := numberOf(k)
-		from := partKey(o.seq, o.part)
-		if o.part == 0 {
-			from = partKey(o.seq, 1)
+		if known, err := decodeOwner(f); err == nil {
+			o = known
 		}
-		return eachIn(sc.s.db, from, numbered(kindPart, o.seq+1, 0), func(k, b []byte) error {
-			p, number, err := splitPart(k, b, false)
-			if err != nil {
-				return err
-			}
-			if p.file != id {
-				return nil
-			}
-			return sc.part(o, id, number, p)
-		})
+		return sc.part(o, upload, number, p)
 	})
 }
 
-func (sc *scrubber) part(o *owner, id uint64, number int, p *part) error {
+func (sc *scrubber) part(o *owner, upload uint64, number int, p *part) error {
 	if err := sc.ctx.Err(); err != nil {
 		return errs.Wrap("scrub", o.key, err)
 	}
@@ -215,10 +228,14 @@ func (sc *scrubber) part(o *owner, id uint64, number int, p *part) error {
 	err := sc.s.readPart(p, sc.pace)
 	var d *datafile.Damage
 	if !errors.As(err, &d) {
-		return err
+		if errs.KindOf(err) != errs.Corrupt {
+			return err
+		}
+		sc.unread(o.bucket, o.key, err)
+		return nil
 	}
-	now, err := sc.s.partAt(o.seq, number, true)
-	if err != nil || now == nil || now.file != id || now.modified != p.modified {
+	now, err := sc.s.partAt(upload, number, true)
+	if err != nil || now == nil || now.file != p.file || now.modified != p.modified {
 		return err
 	}
 	sc.found(object.Damage{Ref: ref, File: d.File, Off: d.Off, N: d.N, What: d.What})
@@ -270,13 +287,4 @@ func (s *Store) bucketName(id uint64) string {
 		}
 	}
 	return "#" + datafile.ID(id).String()
-}
-
-func (s *Store) bucketID(name string) uint64 {
-	s.bucketMu.RLock()
-	defer s.bucketMu.RUnlock()
-	if b := s.buckets[name]; b != nil {
-		return b.id
-	}
-	return 0
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"hash/maphash"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
@@ -51,6 +52,9 @@ type Events struct {
 	Damage func(object.Damage)
 	// Failed hears, once, that the store takes no more changes, and why.
 	Failed func(error)
+	// Exposed receives each entry of the store that other users could reach, with the mode that it had. err is nil where
+	// the entry was closed to them, and says what to do where this process may not change it.
+	Exposed func(path string, was fs.FileMode, err error)
 	// Background hears of work behind the scenes that went wrong and is tried again.
 	Background func(error)
 }
@@ -96,6 +100,9 @@ type Store struct {
 	steps   atomic.Int64 // of iterators, by listings
 
 	recovered datafile.Recovered
+
+	stopped bool  // looked at and not served: see openStopped
+	aged    error // why the metadata seems older than the data
 }
 
 var _ object.Store = (*Store)(nil)

@@ -4,6 +4,7 @@ package disk
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -148,9 +149,8 @@ func (t *tx) dropContent(v *version) {
 	if v.flags&flagParts != 0 {
 		t.del(partsKey(v.seq))
 	}
-	if v.file != 0 {
+	if v.file != 0 && t.dropFile(v.file, v.seq) {
 		t.dropSums(v)
-		t.dropFile(v.file)
 	}
 }
 
@@ -160,11 +160,27 @@ func (t *tx) dropSums(v *version) {
 	}
 }
 
-// dropFile puts a file on the removal list; it is removed when the change is durable.
-func (t *tx) dropFile(id uint64) {
+// dropFile puts a file of the version or the upload seq on the removal list; it is removed when the change is durable. A file
+// that belongs to another one by the index stays, and dropFile says false: one of the records is damaged, and to remove the file
+// might take the content of an object that is whole.
+func (t *tx) dropFile(id, seq uint64) bool {
+	b, err := get(t.s.db, fileKey(id))
+	if err != nil {
+		if t.err == nil {
+			t.err = err
+		}
+		return false
+	}
+	if o, err := decodeOwner(b); err == nil && o.seq != seq {
+		t.s.background(errs.New(errs.Corrupt, "remove", t.s.files.Path(datafile.ID(id)),
+			fmt.Sprintf("the file belongs to %q, and another object that was deleted named it too; it was kept", o.key)).
+			WithFix("stop the server and run nebulaio store check"))
+		return false
+	}
 	t.del(fileKey(id))
 	t.set(goneKey(id), []byte{recordVersion})
 	t.gone = append(t.gone, datafile.ID(id))
+	return true
 }
 
 // blocksOf is how many blocks, and sums, size bytes have.

@@ -199,7 +199,7 @@ func (s *Store) dropUpload(t *tx, key string, raw [16]byte, u *upload, keep uint
 		t.del(append([]byte(nil), k...))
 		t.delta.Parts -= p.size
 		if p.file != 0 && p.file != u.file && p.file != keep {
-			t.dropFile(p.file)
+			t.dropFile(p.file, seq)
 		}
 		return nil
 	})
@@ -209,7 +209,7 @@ func (s *Store) dropUpload(t *tx, key string, raw [16]byte, u *upload, keep uint
 	t.del(uploadKey(t.bk.id, key, raw))
 	t.delta.Uploads--
 	if u.file != keep {
-		t.dropFile(u.file)
+		t.dropFile(u.file, seq)
 	}
 	return nil
 }

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/node"
+)
+
+// quarantineJSON is what store quarantine list prints with --json.
+type quarantineJSON struct {
+	Entries []node.Quarantined `json:"entries"`
+}
+
+func newStoreQuarantine(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "quarantine",
+		Short: "List and put back what store check --repair moved aside",
+		Args:  noArgs,
+		RunE:  a.needsCommand,
+	}
+	cmd.AddCommand(newQuarantineList(a), newQuarantineRestore(a))
+	return cmd
+}
+
+func newQuarantineList(a *app) *cobra.Command {
+	var s settings
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List what lies in quarantine/, and why",
+		Args:  noArgs,
+		RunE: a.run(func(ctx context.Context, _ []string) error {
+			c, err := s.load(a)
+			if err != nil {
+				return err
+			}
+			all, err := node.Quarantine(ctx, c)
+			if err != nil {
+				return interrupted(ctx, err)
+			}
+			if asJSON {
+				return a.printJSON(quarantineJSON{all})
+			}
+			a.printText(func(w io.Writer) { printQuarantine(w, all) })
+			return nil
+		}),
+	}
+	s.addStore(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func newQuarantineRestore(a *app) *cobra.Command {
+	var s settings
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "restore NAME",
+		Short: "Put back one entry of quarantine/",
+		Long: `Put back one entry of quarantine/, by the name that list shows.
+
+The server must be stopped. A file goes back to its place, unless another one is
+there. Records go back where nothing has changed them since; others are named
+and stay as they are, and the exit code is 5.`,
+		Args: oneName("the name of one entry that store quarantine list shows"),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			c, err := s.load(a)
+			if err != nil {
+				return err
+			}
+			r, err := node.RestoreQuarantined(ctx, c, args[0])
+			if err != nil {
+				return interrupted(ctx, err)
+			}
+			if len(r.Kept) > 0 {
+				a.exit = errs.Corrupt.ExitCode()
+			}
+			if asJSON {
+				return a.printJSON(r)
+			}
+			a.printText(func(w io.Writer) {
+				if r.Path != "" {
+					field(w, "restored", "%s", printable(r.Path))
+				} else {
+					field(w, "restored", "%s", plural(r.Records, "record"))
+				}
+				for _, k := range r.Kept {
+					field(w, "changed", "%s was not put back", printable(k))
+				}
+			})
+			return nil
+		}),
+	}
+	s.addStore(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func printQuarantine(w io.Writer, all []node.Quarantined) {
+	if len(all) == 0 {
+		field(w, "result", "nothing is in quarantine")
+		return
+	}
+	for _, q := range all {
+		what := "without a note"
+		switch {
+		case q.Kind == "file":
+			what = "was " + q.Path
+		case q.Restored:
+			what = plural(q.Records, "record") + ", put back"
+		case q.Kind == "records":
+			what = plural(q.Records, "record")
+		}
+		field(w, q.Kind, "%s: %s, %s", printable(q.Name), printable(what), q.When)
+		if q.Why != "" {
+			field(w, "", "%s", printable(q.Why))
+		}
+	}
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// others are the permission bits of group and others. Secrets and small objects are in the metadata, so no entry of a
+// store has any of them. The directory of the store itself keeps the mode that its operator gave it: the door's socket
+// may lie in it, and other users have to reach that.
+const others = 0o077
+
+// closeUp takes the entries of a store away from other users, whatever the umask was when they were made. It runs before
+// Pebble opens anything. Files below meta/, data/, tmp/ and quarantine/ need no look: nobody reaches them through a
+// directory of mode 0700. An entry that this process may not change is reported and stays.
+func (s *Store) closeUp() {
+	if s.fs != vfs.Default {
+		return // files in memory have no permissions
+	}
+	for _, name := range []string{metaName, dataName, tmpName, asideName} {
+		s.closeEntry(s.fs.PathJoin(s.opts.Dir, name), fs.FileMode.IsDir)
+	}
+	for _, name := range []string{formatName, epochName, lockName, ownerName, reachNames[0], reachNames[1]} {
+		for _, end := range []string{"", ".new"} {
+			s.closeEntry(s.fs.PathJoin(s.opts.Dir, name+end), fs.FileMode.IsRegular)
+		}
+	}
+}
+
+// closeEntry takes one entry away from other users, where it is there and of the kind that is expected.
+func (s *Store) closeEntry(path string, kind func(fs.FileMode) bool) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (!kind(info.Mode()) || info.Mode().Perm()&others == 0) {
+		return
+	}
+	var was fs.FileMode
+	if err == nil {
+		was = info.Mode().Perm()
+		err = os.Chmod(path, was&^others)
+	}
+	if err != nil {
+		err = &errs.Error{Kind: errs.KindOf(err), Op: "close to other users", Name: path, Err: err,
+			Fix: "as the owner of the file, run chmod go= " + path}
+	}
+	if s.opts.Events.Exposed != nil {
+		s.opts.Events.Exposed(path, was, err)
+	}
+}
+
+// private gives a file that was just opened for writing to its owner alone: a umask may have left more. A file system
+// without permissions refuses, and loses nothing by it.
+func private(file vfs.File, err error) (vfs.File, error) {
+	if err == nil && file.Fd() != vfs.InvalidFd {
+		_ = unix.Fchmod(int(file.Fd()), 0o600) // the directory is closed to others too
+	}
+	return file, err
+}
