@@ -61,10 +61,14 @@ func Check(ctx context.Context, o Options, c CheckOptions) (report CheckReport, 
 	if _, err := o.FS.Stat(o.Dir); err != nil {
 		return report, wrapIO(op, o.Dir, err)
 	}
-	if s.lock, err = lockStore(o.FS, o.Dir); err != nil {
+	readOnly, err := s.takeLock()
+	if err != nil {
 		return report, err
 	}
 	defer s.abandon()
+	if readOnly != nil && c.Repair {
+		return report, readOnly
+	}
 	if format, err := readNote(o.FS, o.FS.PathJoin(o.Dir, formatName)); format == nil {
 		if err == nil {
 			err = errs.New(errs.NotFound, op, o.Dir, "is not a store: it has no "+formatName)
@@ -79,7 +83,12 @@ func Check(ctx context.Context, o Options, c CheckOptions) (report CheckReport, 
 	}
 	s.fence.armed.Store(true)
 	if s.files == nil {
-		if s.files, err = datafile.Open(s.fileOptions()); err != nil {
+		if s.files, err = datafile.Open(s.fileOptions(true)); err != nil {
+			return report, err
+		}
+	}
+	if c.Repair {
+		if err := s.files.BeginWrites(); err != nil {
 			return report, err
 		}
 	}

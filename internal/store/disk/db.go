@@ -16,27 +16,29 @@ import (
 )
 
 const (
-	// cacheSize bounds the blocks of metadata in memory. Pebble takes the memory
-	// of its memory tables out of its cache, so they come on top.
-	cacheSize = 64 << 20
-	// memTableSize bounds what is in memory only, and thereby the log that has
-	// to be read again after a crash: at most two of them.
-	memTableSize = 32 << 20
+	// minMemTable and maxMemTable bound what is in memory only. That bounds the log that has to be read again after a crash:
+	// it is about two of them.
+	minMemTable = 4 << 20
+	maxMemTable = 32 << 20
+	// memTables is how many memory tables there may be: one that is filled, and others that wait to be written.
+	memTables = 4
+	// minCache bounds the blocks of metadata in memory from below.
+	minCache = 8 << 20
 	// separated is the length from which a value is kept apart from its key, so
 	// that listings do not read it. Records without many attributes are shorter.
 	separated = 1 << 10
 )
 
 // dbOptions are Pebble's.
-func dbOptions(fs vfs.FS, memTable uint64, readOnly bool, l pebble.Logger, background func(error)) *pebble.Options {
+func dbOptions(fs vfs.FS, so *Options, readOnly bool, l pebble.Logger, background func(error)) *pebble.Options {
 	o := &pebble.Options{
 		FS:                          fs,
 		ReadOnly:                    readOnly,
 		Logger:                      l,
 		Merger:                      counting,
-		CacheSize:                   cacheSize + 3*int64(memTable),
-		MemTableSize:                memTable,
-		MemTableStopWritesThreshold: 4,
+		CacheSize:                   max(so.Memory, minCache+memTables*so.MemTable), // memory tables come out of it
+		MemTableSize:                uint64(so.MemTable),
+		MemTableStopWritesThreshold: memTables,
 		MaxOpenFiles:                512,
 		L0CompactionThreshold:       2,
 		L0StopWritesThreshold:       64,
@@ -121,6 +123,9 @@ func has(r pebble.Reader, keys ...[]byte) (bool, error) {
 
 // writable says why no change can be made now, or nil.
 func (s *Store) writable(op, name string) error {
+	if why := s.readOnly.Load(); why != nil {
+		return s.refused(op, name, *why)
+	}
 	if err := s.fence.failure(); err != nil {
 		return s.failed(op, name, err)
 	}
@@ -179,10 +184,11 @@ func (s *Store) apply(op, name string, b *pebble.Batch, then func()) error {
 			return unsure{&errs.Error{Op: op, Name: name, Msg: "whether the change was made is known after a restart", Err: e}}
 		case <-wait.C:
 			if s.stalled() {
-				s.owed.Add(1)
+				owed := s.owed
+				owed.Add(1)
 				go func() {
 					<-done
-					s.owed.Add(-1)
+					owed.Add(-1)
 				}()
 				return unsure{object.Fail(op, name, object.ErrNoSpace, "the log of the metadata waits for space; the change is made when there is some")}
 			}

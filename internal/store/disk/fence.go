@@ -22,8 +22,9 @@ import (
 // or its manifest cannot be written. So that this never happens, an error of
 // those files does not return to it:
 //
-//   - no space left: the write waits and is tried again until there is space;
-//     meanwhile the store refuses changes with object.ErrNoSpace;
+//   - no space left: the ballast is given up, and the write is tried again. Where
+//     there is none, the write waits until there is space; meanwhile the store
+//     refuses changes with object.ErrNoSpace;
 //   - anything else: the store has failed. The goroutine that met the error is
 //     parked for good, and nothing is written any more, so that the next Open
 //     finds what was there at that moment.
@@ -41,6 +42,8 @@ type fence struct {
 	full    atomic.Int32 // writers that wait for space
 	syncs   atomic.Uint64
 	onFail  func(error)
+	onFull  func() bool   // frees space, where there is some to free, and says whether it did
+	quiet   atomic.Bool   // true while the store opens: whoever opens it hears of a failure
 	waiting time.Duration // between two tries
 	pause   time.Duration // before Pebble hears of a table that could not be written
 }
@@ -56,10 +59,18 @@ func (f *fence) fail(err error) {
 		f.err = err
 		f.mu.Unlock()
 		close(f.closed)
-		if f.onFail != nil {
+		if f.onFail != nil && !f.quiet.Load() {
 			f.onFail(err)
 		}
 	})
+}
+
+// speak ends the quiet of an opening.
+func (f *fence) speak() {
+	f.quiet.Store(false)
+	if err := f.failure(); err != nil && f.onFail != nil {
+		f.onFail(err)
+	}
 }
 
 // failure is why the store takes no changes any more, or nil.
@@ -94,6 +105,9 @@ func (f *fence) do(vital bool, step func() error) error {
 		err := step()
 		if err == nil || !f.armed.Load() || !vital && errors.Is(err, fs.ErrNotExist) {
 			return err
+		}
+		if noSpace(err) && f.onFull != nil && f.onFull() {
+			continue
 		}
 		if !vital {
 			select {
