@@ -83,18 +83,36 @@ func (l logger) Fatalf(format string, args ...any) {
 // fatal is what Pebble held for fatal while it opened; open recovers it.
 type fatal struct{ error }
 
-// openDB opens the metadata, and turns whatever Pebble does on a failure into an error.
-func openDB(dir string, o *pebble.Options) (db *pebble.DB, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			f, ok := r.(error)
-			if !ok {
-				panic(r)
+// openDB opens the metadata, and turns whatever Pebble does on a failure into an error. Where the disk takes no changes,
+// Pebble may never return: then it is left behind the fence, which lets it do nothing more.
+func openDB(dir string, o *pebble.Options, f *fence) (*pebble.DB, error) {
+	type result struct {
+		db  *pebble.DB
+		err error
+	}
+	f.opening.Store(!o.ReadOnly)
+	defer f.opening.Store(false)
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			if p := recover(); p != nil {
+				err, ok := p.(error)
+				if !ok {
+					panic(p)
+				}
+				r = result{nil, err}
 			}
-			db, err = nil, f
-		}
+			done <- r
+		}()
+		r.db, r.err = pebble.Open(dir, o)
 	}()
-	return pebble.Open(dir, o)
+	select {
+	case r := <-done:
+		return r.db, r.err
+	case <-f.closed:
+		return nil, f.failure()
+	}
 }
 
 // get reads a value; it returns nil and no error where there is none.

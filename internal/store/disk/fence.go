@@ -32,9 +32,13 @@ import (
 // Errors of tables are returned, after a while: Pebble tries flushes and
 // compactions again by itself, and at once, so that a full disk would keep a
 // core busy and fill the log. When the store has failed, they are not tried again.
+//
+// While Pebble opens for changes it would try a flush again for ever on a disk that cannot be written. Then the
+// goroutine is parked, and openDB abandons that Pebble.
 type fence struct {
 	vfs.FS
-	armed   atomic.Bool   // false while Pebble opens: errors are returned
+	armed   atomic.Bool   // false while Pebble opens: errors are returned, but see opening
+	opening atomic.Bool   // true while Pebble opens for changes: where it cannot write, the opening is abandoned
 	closed  chan struct{} // closed when the store has failed, or is abandoned
 	once    sync.Once
 	mu      sync.Mutex
@@ -93,6 +97,11 @@ func noSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, object.ErrNoSpace)
 }
 
+// unwritable says whether an error is of a file system that takes no changes.
+func unwritable(err error) bool {
+	return noSpace(err) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM)
+}
+
 // park keeps a goroutine of Pebble from going on with an error it does not survive.
 func park() { select {} }
 
@@ -103,8 +112,18 @@ func (f *fence) do(vital bool, step func() error) error {
 			park()
 		}
 		err := step()
-		if err == nil || !f.armed.Load() || !vital && errors.Is(err, fs.ErrNotExist) {
+		if err == nil || !vital && errors.Is(err, fs.ErrNotExist) {
 			return err
+		}
+		if !f.armed.Load() {
+			if !f.opening.Load() || !unwritable(err) {
+				return err
+			}
+			if noSpace(err) && f.onFull != nil && f.onFull() {
+				continue
+			}
+			f.fail(err)
+			park()
 		}
 		if noSpace(err) && f.onFull != nil && f.onFull() {
 			continue
@@ -185,6 +204,9 @@ func (f *fence) Link(old, name string) error {
 }
 
 func (f *fence) Remove(name string) error {
+	if !f.armed.Load() {
+		return f.FS.Remove(name)
+	}
 	return f.do(false, func() error { return f.FS.Remove(name) })
 }
 

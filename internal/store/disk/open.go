@@ -215,7 +215,7 @@ func (s *Store) openMeta(readOnly bool) error {
 	}
 	po := dbOptions(s.fence, &s.opts, readOnly, logger{s.fence}, s.background)
 	po.ErrorIfNotExists = exists || readOnly
-	if s.db, err = openDB(meta, po); err != nil {
+	if s.db, err = openDB(meta, po, s.fence); err != nil {
 		return &errs.Error{Kind: errs.KindOf(err), Op: op, Name: meta, Msg: "the metadata cannot be opened", Err: wrapIO("", "", err),
 			Fix: "restore " + metaName + " and " + dataName + " together from a backup; nothing was deleted"}
 	}

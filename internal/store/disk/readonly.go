@@ -172,18 +172,25 @@ func (s *Store) logSize() int64 {
 	return sum
 }
 
-// tryRoom takes space from the file system and gives it back: quotas are not seen in another way.
+// tryFiles is how many new files Pebble makes when it is opened for changes, or a few more.
+const tryFiles = 8
+
+// tryRoom takes space and inodes from the file system and gives them back: quotas are not seen in another way.
 func (s *Store) tryRoom(need int64) error {
-	path := s.fs.PathJoin(s.opts.Dir, spareName+".try")
-	file, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
+	path := s.fs.PathJoin(s.opts.Dir, metaName, spareName+".try")
+	var file vfs.File
+	for range tryFiles {
+		f, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }() // nothing was written to it
+		if err := s.fs.Remove(path); err != nil {
+			return err
+		}
+		file = f
 	}
-	defer func() { _ = file.Close() }() // nothing was written to it
-	if err := s.fs.Remove(path); err != nil {
-		return err
-	}
-	err = file.Preallocate(0, need)
+	err := file.Preallocate(0, need)
 	if unsupported(err) {
 		if free := s.space.look(); free >= 0 && free < need {
 			return fmt.Errorf("%d bytes are free, %d are needed: %w", free, need, unix.ENOSPC)
@@ -195,6 +202,9 @@ func (s *Store) tryRoom(need int64) error {
 
 // revive opens the metadata for changes where that is possible again. It says whether it was tried: a try that fails is expensive.
 func (s *Store) revive(ctx context.Context) (tried bool) {
+	if s.tries >= mostTries {
+		return false
+	}
 	if err := s.ownLock(); err != nil || s.room(true) != nil {
 		return false
 	}
@@ -210,17 +220,23 @@ func (s *Store) revive(ctx context.Context) (tried bool) {
 	_ = s.db.Close() // nothing was written through it
 	s.db = nil
 	s.newFence()
+	s.readOnly.Store(nil)
 	err := s.openWritable(ctx)
 	if err == nil {
-		s.readOnly.Store(nil)
 		return true
 	}
 	s.letGo()
+	if s.tries++; s.tries == mostTries {
+		err = fmt.Errorf("%w (tried %d times; restart the server when this is mended)", err, s.tries)
+	}
 	if e := s.openReadOnly(err); e != nil {
 		s.fence.fail(e) // said to Events.Failed: a restart is needed
 	}
 	return true
 }
+
+// mostTries bounds how often the metadata is opened for changes in vain: each time costs the memory that Pebble had taken.
+const mostTries = 10
 
 // quiesce waits for a moment without calls, and keeps new ones waiting. It never makes a call wait for another one.
 func (s *Store) quiesce(ctx context.Context) bool {

@@ -100,6 +100,7 @@ type Store struct {
 
 	readOnly atomic.Pointer[error] // why the store was opened for reading alone; nil where it was not
 	shared   io.Closer             // the lock of a reader, where the store could not be locked as its owner
+	tries    int                   // to make the store writable again, in vain
 	yield    atomic.Bool           // the store is being made writable: long calls end, new ones wait
 
 	damaged atomic.Int64
@@ -178,7 +179,7 @@ func (o *Options) defaults() error {
 		o.Memory = DefaultMemory
 	}
 	if o.MemTable == 0 {
-		o.MemTable = min(max(o.Memory/8, minMemTable), maxMemTable)
+		o.MemTable = min(max(o.Memory/4, minMemTable), maxMemTable)
 	}
 	if o.Now == nil {
 		o.Now = time.Now
