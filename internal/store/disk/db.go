@@ -27,6 +27,9 @@ const (
 	// separated is the length from which a value is kept apart from its key, so
 	// that listings do not read it. Records without many attributes are shorter.
 	separated = 1 << 10
+	// blobGarbage is the share of deleted values from which files of values are rewritten, once they are blobAge old.
+	blobGarbage = 0.3
+	blobAge     = 10 * time.Second
 )
 
 // dbOptions are Pebble's.
@@ -59,7 +62,7 @@ func dbOptions(fs vfs.FS, so *Options, readOnly bool, l pebble.Logger, backgroun
 	o.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
 		return pebble.ValueSeparationPolicy{
 			Enabled: true, MinimumSize: separated, MaxBlobReferenceDepth: 10,
-			RewriteMinimumAge: time.Minute, TargetGarbageRatio: 0.3,
+			RewriteMinimumAge: so.blobAge, TargetGarbageRatio: blobGarbage,
 		}
 	}
 	return o

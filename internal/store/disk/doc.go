@@ -7,6 +7,7 @@
 //	FORMAT        what this directory is: format version and UUID; written once
 //	EPOCH         how often the store was opened, and where the last clean close was
 //	LOCK, OWNER   one process owns a store; OWNER says which
+//	BALLAST       16 MiB that are given up when the disk is full
 //	meta/         Pebble
 //	data/, tmp/   files of content, see package datafile
 //	quarantine/   what check took out of data/ because nothing knows it
@@ -73,4 +74,7 @@
 // and the store refuses changes meanwhile. Where it fails otherwise, the store
 // refuses changes until it is opened again, and goes on reading. A change
 // that was under way at that moment returns an error that says that its outcome is not known.
+//
+// A store whose disk is full or read-only when it is opened is opened for reading; see readonly.go. The tender makes it
+// writable again when that is possible. It also has the space of deleted records given back; see sweeper.
 package disk

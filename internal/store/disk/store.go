@@ -42,6 +42,9 @@ type Options struct {
 	Events Events
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+
+	tend    time.Duration // see tendEvery; tests make it short
+	blobAge time.Duration // see blobAge; tests make it short
 }
 
 // Events are told as they happen, on the goroutine that met them; they must not
@@ -180,6 +183,12 @@ func (o *Options) defaults() error {
 	}
 	if o.MemTable == 0 {
 		o.MemTable = min(max(o.Memory/4, minMemTable), maxMemTable)
+	}
+	if o.tend == 0 {
+		o.tend = tendEvery
+	}
+	if o.blobAge == 0 {
+		o.blobAge = blobAge
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -23,6 +23,7 @@ const (
 	sweepSlice    = 32 << 20         // bytes of tables that are compacted at a time
 	sweepDeleted  = 20               // of the entries of a part one in so many is a deletion, else it is left alone
 	recordCost    = 96               // about what a record takes beside its content
+	mostProds     = 6                // how often Pebble is asked to rewrite files of values after a sweep
 )
 
 // sweeper gives the space of deleted records back while the store runs. Pebble does so by itself only when more is written:
@@ -37,12 +38,18 @@ type sweeper struct {
 	quiet time.Time // since when there were none
 	due   time.Time // since when there is enough to sweep
 	after time.Time // a sweep that failed is not tried again before
+
+	prods int       // how often Pebble is still asked to rewrite files of values
+	prod  time.Time // when it is asked next
 }
 
 // step sweeps where it is time to.
 func (w *sweeper) step(ctx context.Context, now time.Time) {
 	if n := w.changes.Load(); n != w.seen || w.quiet.IsZero() {
 		w.seen, w.quiet = n, now
+	}
+	if w.prods > 0 && !now.Before(w.prod) {
+		w.rewrite(ctx, now)
 	}
 	freed := w.freed.Load()
 	if freed < sweepLeast || uint64(freed) < w.s.db.Metrics().DiskSpaceUsage()/sweepShare {
@@ -60,6 +67,23 @@ func (w *sweeper) step(ctx context.Context, now time.Time) {
 	if err := w.sweep(ctx); err != nil && ctx.Err() == nil {
 		w.freed.Add(freed)
 		w.after = now.Add(sweepPatience)
+		w.s.background(errs.Wrap("give back space of metadata", w.s.opts.Dir, err))
+		return
+	}
+	w.prods, w.prod = mostProds, time.Now().Add(w.s.opts.blobAge)
+}
+
+// rewrite has Pebble rewrite files of values of which much was deleted. Pebble leaves young files alone, and looks for
+// others only after a flush or a compaction. So there is a flush when they are old enough.
+func (w *sweeper) rewrite(ctx context.Context, now time.Time) {
+	w.prods--
+	w.prod = now.Add(w.s.opts.blobAge)
+	b := w.s.db.Metrics().BlobFiles
+	if float64(b.ValueSize-b.ReferencedValueSize) <= blobGarbage*float64(b.ValueSize) {
+		w.prods = 0
+		return
+	}
+	if err := w.flush(ctx); err != nil && ctx.Err() == nil {
 		w.s.background(errs.Wrap("give back space of metadata", w.s.opts.Dir, err))
 	}
 }

@@ -10,10 +10,9 @@ import (
 
 // The tender's times.
 const (
-	tendEvery   = time.Second
-	retryEvery  = 15 * time.Second // between two tries of what failed in the background
-	reviveFirst = time.Second      // between two tries to make the store writable
-	reviveLast  = 30 * time.Second
+	tendEvery  = time.Second
+	retryEvery = 15 * time.Second // between two tries of what failed in the background
+	reviveLast = 30 * time.Second // the longest time between two tries to make the store writable
 )
 
 // tender does now and then what a store needs while it runs: it makes the store writable again, takes the ballast again,
@@ -66,10 +65,10 @@ func (t *tender) stop() {
 }
 
 func (t *tender) run(ctx context.Context) {
-	tick := time.NewTicker(tendEvery)
+	tick := time.NewTicker(t.s.opts.tend)
 	defer tick.Stop()
 	var next, retry time.Time
-	wait := reviveFirst
+	wait := t.s.opts.tend
 	for {
 		select {
 		case <-ctx.Done():
