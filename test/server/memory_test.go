@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/signer"
 	"golang.org/x/sys/unix"
 )
@@ -247,4 +248,59 @@ func saveHeap(t *testing.T, s *server, path string) {
 	if _, err := io.Copy(f, resp.Body); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestSmallMemoryLimit: the least limit bears long keys, large uploads and slow readers, and is exceeded by little.
+func TestSmallMemoryLimit(t *testing.T) {
+	s := start(t, t.TempDir(), "--memory-limit", "64MiB")
+	c := bucketOn(t, s, "small")
+	w := watchMemory(t, s)
+	defer w.stop()
+	w.next("long keys")
+	long := strings.Repeat("k", 200)
+	name := func(i int) string { return fmt.Sprintf("%s/%s/%s/%s/%06d", long, long, long, long, i) }
+	if err := requests(t.Context(), s, 3000, 16, func(i int) (*http.Request, error) {
+		return http.NewRequest(http.MethodPut, "http://"+s.address+"/small/"+name(i), strings.NewReader("x"))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		r, err := c.ListObjectsV2("small", long[:100], "", "", "", 1000)
+		if err != nil || len(r.Contents) != 1000 {
+			t.Fatalf("%d keys listed, %v", len(r.Contents), err)
+		}
+		if r, err := c.ListObjectsV2("small", long+"/", "", "", "/", 1000); err != nil || len(r.CommonPrefixes) != 1 {
+			t.Fatalf("%d common prefixes, %v", len(r.CommonPrefixes), err)
+		}
+	}
+	w.next("upload")
+	big := bytes.Repeat([]byte("0123456789abcdef"), 6<<20) // 96 MiB, more than the limit
+	if _, err := c.Client.PutObject(t.Context(), "small", "big", bytes.NewReader(big), int64(len(big)),
+		minio.PutObjectOptions{PartSize: 16 << 20, NumThreads: 4}); err != nil {
+		t.Fatal(err)
+	}
+	w.next("slow readers")
+	var slow []net.Conn
+	for range 100 {
+		conn, err := net.Dial("tcp", s.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow = append(slow, conn)
+		head, _ := presign(t, c, http.MethodGet, "small", "big", -1)
+		if _, err := io.WriteString(conn, head); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 64)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustServe(t, c, "small", "big", big)
+	if peak := w.next("end"); peak > 128<<20 {
+		t.Errorf("with a limit of 64 MiB %d MiB were taken, expected at most 128 MiB", peak>>20)
+	}
+	for _, conn := range slow {
+		_ = conn.Close()
+	}
+	s.stop(t)
 }

@@ -329,3 +329,51 @@ func TestNoInodesLeft(t *testing.T) {
 		t.Fatalf("store check: %d\n%s", code, out)
 	}
 }
+
+// TestDiskThatFillsUpWhileServed: others fill the disk to the last block. Deletions go on with the space of the ballast, the
+// server can be stopped and started, and everything goes on when there is room.
+func TestDiskThatFillsUpWhileServed(t *testing.T) {
+	dir := tmpfs(t, "192m")
+	s := start(t, filepath.Join(dir, "data"))
+	c := bucketOn(t, s, "full")
+	kept := bytes.Repeat([]byte("kept"), 100_000)
+	mustPut(t, c, "full", "kept", kept)
+	mustPut(t, c, "full", "small", []byte("small"))
+	for i := range 200 {
+		mustPut(t, c, "full", fmt.Sprint("victim/", i), bytes.Repeat([]byte{byte(i)}, 8<<10))
+	}
+	upload, err := c.NewMultipartUpload(t.Context(), "full", "upload", minio.PutObjectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stuff := filepath.Join(dir, "stuff")
+	fill(t, stuff)
+	_, err = c.PutObjectPart(t.Context(), "full", "upload", upload, 1, bytes.NewReader(kept), int64(len(kept)), minio.PutObjectPartOptions{})
+	refused(t, "a part", err, http.StatusInsufficientStorage)
+	for i := range 200 {
+		if err := c.RemoveObject(t.Context(), "full", fmt.Sprint("victim/", i), minio.RemoveObjectOptions{}); err != nil {
+			t.Fatalf("deletion %d on a full disk: %v", i, err)
+		}
+	}
+	if err := c.AbortMultipartUpload(t.Context(), "full", "upload", upload); err != nil {
+		t.Errorf("the end of an upload on a full disk: %v", err)
+	}
+	fill(t, stuff) // also what the ballast and the deletions gave back
+	cannotWrite(t, s, c, kept, http.StatusInsufficientStorage, "full")
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	<-s.exited     // with an error where the log found no space; nothing is lost
+	fill(t, stuff) // also what the end of the log gave back
+	s = start(t, s.data)
+	c = s.client(t)
+	// Whether it takes new content depends on how much of the old log the start gave back.
+	mustServe(t, c, "full", "kept", kept)
+	mustServe(t, c, "full", "small", []byte("small"))
+	if err := os.Remove(stuff); err != nil {
+		t.Fatal(err)
+	}
+	canWrite(t, s, c)
+	s.stop(t)
+	if out, code := run(t, "store", "check", "--data", s.data); code != 0 {
+		t.Fatalf("store check: %d\n%s", code, out)
+	}
+}
