@@ -177,7 +177,11 @@ const tryFiles = 8
 
 // tryRoom takes space and inodes from the file system and gives them back: quotas are not seen in another way.
 func (s *Store) tryRoom(need int64) error {
-	path := s.fs.PathJoin(s.opts.Dir, metaName, spareName+".try")
+	dir := s.fs.PathJoin(s.opts.Dir, metaName)
+	if _, err := s.fs.Stat(dir); err != nil {
+		dir = s.opts.Dir // a new store
+	}
+	path := s.fs.PathJoin(dir, spareName+".try")
 	var file vfs.File
 	for range tryFiles {
 		f, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
