@@ -221,6 +221,8 @@ func printStats(w io.Writer, s node.Stats) {
 		units.Bytes(s.DraftBytes), plural(int(s.DraftFiles), "draft"))
 	if s.Failure != "" {
 		row("failed", "takes no more changes: %s", printable(s.Failure))
+	} else if s.Refusing != "" {
+		row("refusing", "takes no new content: %s", printable(s.Refusing))
 	}
 	row("damage", "%s since it was opened", plural(int(s.Damage), "damaged block"))
 }

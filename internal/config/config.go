@@ -34,6 +34,7 @@ type Config struct {
 	ETag        string // md5, crc64nvme
 	ETagBuckets map[string]string
 	InlineSize  int64
+	MemoryLimit int64
 
 	TLS    TLS
 	Limits Limits

@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"log/slog"
@@ -13,6 +14,8 @@ import (
 	"net/http/pprof"
 	"sync/atomic"
 	"time"
+
+	"github.com/nebulaio/nebulaio/internal/object"
 )
 
 // state is how far the server has come.
@@ -26,11 +29,17 @@ const (
 	failed   state = "failed"
 )
 
+// The states that a ready server has in its place while its store takes no new content.
+const (
+	full     state = "full"
+	readOnly state = "read-only"
+)
+
 // console serves health, readiness and metrics on an address of their own: on
 // the S3 address they would be names of buckets.
 type console struct {
 	state   atomic.Value // state
-	store   func() error // nil while the store can be used; not called before the state is ready
+	store   func() error // nil while the store takes new content; not called before the state is ready
 	version string
 	pprof   bool
 	metrics *metrics
@@ -38,17 +47,18 @@ type console struct {
 
 func (c *console) now() state { return c.state.Load().(state) }
 
-func (c *console) set(s state) {
-	c.state.Store(s)
-	c.metrics.ready.Store(s == ready)
-}
+func (c *console) set(s state) { c.state.Store(s) }
 
 func (c *console) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", c.index)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", c.readyz)
-	mux.Handle("GET /metrics", c.metrics.handler())
+	scrape := c.metrics.handler()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		c.metrics.ready.Store(c.health().Ready)
+		scrape.ServeHTTP(w, r)
+	})
 	if c.pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -65,24 +75,56 @@ func (c *console) handler() http.Handler {
 	})
 }
 
-// readyz says whether requests should be sent here.
-func (c *console) readyz(w http.ResponseWriter, _ *http.Request) {
-	answer := struct {
-		Ready  bool   `json:"ready"`
-		State  state  `json:"state"`
-		Reason string `json:"reason,omitempty"`
-	}{State: c.now()}
-	answer.Ready = answer.State == ready
-	if answer.Ready {
-		if err := c.store(); err != nil {
-			answer.Ready, answer.State, answer.Reason = false, failed, err.Error()
-		}
+// health is what /readyz answers.
+type health struct {
+	Ready  bool   `json:"ready"`
+	State  state  `json:"state"`
+	Reads  bool   `json:"reads"`
+	Writes bool   `json:"writes"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// health is how the server stands now. It is ready where it takes new content; reads go on in spite of a full disk.
+func (c *console) health() health {
+	h := health{State: c.now()}
+	if h.State != ready {
+		return h
+	}
+	h.Reads = true
+	err := c.store()
+	if err == nil {
+		h.Ready, h.Writes = true, true
+		return h
+	}
+	h.Reason = err.Error()
+	switch {
+	case errors.Is(err, object.ErrNoSpace):
+		h.State = full
+	case errors.Is(err, object.ErrReadOnly):
+		h.State = readOnly
+	default:
+		h.State, h.Reads = failed, !errors.Is(err, object.ErrClosed)
+	}
+	return h
+}
+
+// readyz says whether requests should be sent here. With ?for=reads it answers 200 also while only reads are served.
+func (c *console) readyz(w http.ResponseWriter, r *http.Request) {
+	h := c.health()
+	ok := h.Ready
+	switch want := r.URL.Query().Get("for"); want {
+	case "", "writes":
+	case "reads":
+		ok = h.Reads
+	default:
+		http.Error(w, fmt.Sprintf("for is %q, expected reads or writes", want), http.StatusBadRequest)
+		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if !answer.Ready {
+	if !ok {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(answer) // a probe that went away needs no answer
+	_ = json.NewEncoder(w).Encode(h) // a probe that went away needs no answer
 }
 
 func (c *console) index(w http.ResponseWriter, _ *http.Request) {
@@ -93,7 +135,7 @@ func (c *console) index(w http.ResponseWriter, _ *http.Request) {
 <body><h1>NebulaIO</h1>
 <p>Storage that ends in GPU memory. This is version %s of the server; it is %s.</p>
 <ul><li><a href="/healthz">/healthz</a> answers while the process lives</li>
-<li><a href="/readyz">/readyz</a> answers 200 while requests are accepted</li>
+<li><a href="/readyz">/readyz</a> answers 200 while requests are accepted and content can be stored</li>
 <li><a href="/metrics">/metrics</a> for Prometheus</li></ul>
 <p>Objects are served on the S3 address, not on this one.</p></body></html>
 `, html.EscapeString(c.version), html.EscapeString(string(c.now())))

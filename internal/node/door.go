@@ -132,7 +132,13 @@ func (s *server) openGate(ctx context.Context, st store, accounts *iam.Service, 
 		return nil, err
 	}
 	if g.listener, err = door.Listen(path); err != nil {
-		return nil, err
+		if st.writable(ctx) == nil {
+			return nil, err
+		}
+		// The directory of a store that can only be read takes no socket. S3 is served all the same.
+		g.server = nil
+		g.about.Served, g.about.Socket, g.about.Writes = false, "", false
+		g.about.Reason, g.about.Fix = withoutFix(err), "restart the server when its data directory can be written, or set gpudirect.socket to a path that can"
 	}
 	return g, nil
 }

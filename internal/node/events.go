@@ -53,6 +53,7 @@ func (s *server) observe() func(s3api.Event) {
 	log := component(s.log, "access")
 	all := s.Config.AccessLog
 	return func(e s3api.Event) {
+		s.served.Add(1)
 		s.metrics.observe(e.Operation, e.Status, e.In, e.Out, e.Duration)
 		level := slog.LevelDebug
 		switch {

@@ -40,7 +40,7 @@ type metrics struct {
 	scrubs   *prometheus.CounterVec
 	scrubbed prometheus.Gauge
 	failed   prometheus.Gauge
-	ready    atomic.Bool
+	ready    atomic.Bool // as of the last scrape
 }
 
 // opMetrics are the series of one operation, found once.
@@ -83,7 +83,7 @@ func newMetrics(version string, g gauges) *metrics {
 	m.registry.MustRegister(m.requests, latency, in, out, m.damage, m.scrubs, m.scrubbed, m.failed, build,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_connections", Help: "Open connections to the S3 address."}, g.connections),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_requests_in_flight", Help: "S3 requests being worked on."}, g.inflight),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_ready", Help: "1 while requests are accepted."}, func() float64 {
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_ready", Help: "1 while /readyz answers 200: requests are accepted and content can be stored."}, func() float64 {
 			if m.ready.Load() {
 				return 1
 			}

@@ -79,7 +79,9 @@ type server struct {
 	gate    atomic.Pointer[gate]
 	metrics *metrics
 	console *console
+	store   atomic.Pointer[store]
 	broken  atomic.Pointer[error] // why the store takes no more changes
+	served  atomic.Int64          // requests answered
 	scrubs  sync.Mutex            // one scrub at a time, whoever asked
 }
 
@@ -96,7 +98,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	s.metrics = newMetrics(o.Version, gauges{connections: s.connections, inflight: s.inFlight})
-	s.console = &console{store: s.failure, version: o.Version, pprof: o.Config.PProf, metrics: s.metrics}
+	s.console = &console{store: s.refusing, version: o.Version, pprof: o.Config.PProf, metrics: s.metrics}
 	s.console.set(starting)
 
 	// Both addresses are taken before the store is touched: the most common
@@ -113,10 +115,13 @@ func Run(ctx context.Context, o Options) (err error) {
 	stopConsole := s.serveConsole(side)
 	defer stopConsole()
 
+	free := limitMemory(o.Config.MemoryLimit)
+	defer free()
 	st, err := openStore(ctx, o.Config, s.events())
 	if err != nil {
 		return err
 	}
+	s.store.Store(&st)
 	err = s.serve(ctx, st, s3, side.Addr())
 	s.console.set(draining)
 	if closed := st.Close(); err == nil {
@@ -166,11 +171,11 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	s.gate.Store(gate)
 	gate.say(s)
 	admin := &local{store: st, accounts: accounts, door: gate.status, scrub: &s.scrubs, close: func() error { return nil }}
-	stopAdmin, err := s.serveAdmin(admin)
-	if err != nil {
+	adminSide := &adminService{s: s, admin: admin}
+	if err := adminSide.start(ctx, st); err != nil {
 		return err
 	}
-	defer stopAdmin()
+	defer adminSide.stop()
 	if err := s.metrics.watch(st.stats); err != nil {
 		return err
 	}
@@ -187,6 +192,8 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	bg, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { s.scrubRegularly(bg, admin, st) })
+	background.Go(func() { s.watchStore(bg, st, adminSide) })
+	background.Go(func() { s.governMemory(bg) })
 	defer func() {
 		stop()
 		background.Wait()
@@ -332,6 +339,17 @@ func reachable(asked string, got net.Addr) string {
 func (s *server) failure() error {
 	if e := s.broken.Load(); e != nil {
 		return *e
+	}
+	return nil
+}
+
+// refusing is why the store takes no new content now; nil while it does.
+func (s *server) refusing() error {
+	if err := s.failure(); err != nil {
+		return err
+	}
+	if st := s.store.Load(); st != nil {
+		return (*st).writable(context.Background())
 	}
 	return nil
 }

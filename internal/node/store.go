@@ -24,6 +24,8 @@ type store interface {
 	canDraft(ctx context.Context) error
 	// reopenable says why files that are handed out can be opened again for writing by the server's user; nil where they cannot.
 	reopenable() error
+	// writable says why the store takes no new content now; nil while it does.
+	writable(ctx context.Context) error
 	stats(ctx context.Context) (Stats, error)
 	scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error)
 	backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error)
@@ -54,7 +56,8 @@ type Stats struct {
 	DraftBytes    int64 `json:"draft_bytes"`    // of the disk that those take
 	FreeBytes     int64 `json:"free_bytes"`     // on the file system of the store; -1: not known
 
-	Failure string `json:"failure,omitempty"` // why the store takes no more changes
+	Failure  string `json:"failure,omitempty"`  // why the store takes no more changes
+	Refusing string `json:"refusing,omitempty"` // why the store takes no new content now
 }
 
 // ScrubProgress is how far a scrub is, in bytes of content.
@@ -120,8 +123,9 @@ func (r CheckReport) Clean() bool { return r.Found == r.Repaired }
 
 // storeOptions is the configuration as the store takes it.
 func storeOptions(c *config.Config, e events) disk.Options {
-	o := disk.Options{Dir: c.Data, Inline: c.InlineSize, ReadOnlyMount: c.GPUDirect.Enabled && c.GPUDirect.ReadOnlyMount,
-		Events: disk.Events{Damage: e.damage, Failed: e.failed, Background: e.background, Exposed: e.exposed}}
+	o := disk.Options{Dir: c.Data, Inline: c.InlineSize, Memory: shares(c.MemoryLimit).store,
+		ReadOnlyMount: c.GPUDirect.Enabled && c.GPUDirect.ReadOnlyMount,
+		Events:        disk.Events{Damage: e.damage, Failed: e.failed, Background: e.background, Exposed: e.exposed}}
 	if c.InlineSize == 0 {
 		o.Inline = -1 // the store takes 0 for its default
 	}
@@ -154,6 +158,8 @@ func (s onDisk) reopenable() error { return s.Reopenable() }
 
 func (s onDisk) canDraft(ctx context.Context) error { return s.CanDraft(ctx) }
 
+func (s onDisk) writable(ctx context.Context) error { return s.Writable(ctx) }
+
 func (s onDisk) stats(context.Context) (Stats, error) {
 	d, err := s.Stats()
 	if err != nil {
@@ -164,7 +170,7 @@ func (s onDisk) stats(context.Context) (Stats, error) {
 		Files: d.Files, Uploads: d.Uploads, UploadBytes: d.PartBytes, Damage: d.Damage,
 		MetadataBytes: int64(d.Metadata.DiskBytes), LogBytes: int64(d.Metadata.LogBytes), LogSyncs: int64(d.Metadata.SyncCount),
 		OpenFiles: d.OpenFiles, Unsettled: d.Unsettled, Removing: d.Removing,
-		HeldFiles: d.HeldFiles, HeldBytes: d.HeldBytes, DraftFiles: d.DraftFiles, DraftBytes: d.DraftBytes, FreeBytes: d.FreeBytes, Failure: d.Failure,
+		HeldFiles: d.HeldFiles, HeldBytes: d.HeldBytes, DraftFiles: d.DraftFiles, DraftBytes: d.DraftBytes, FreeBytes: d.FreeBytes, Failure: d.Failure, Refusing: d.Refusing,
 	}, nil
 }
 

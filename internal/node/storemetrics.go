@@ -53,6 +53,12 @@ func newStoreCollector(stats func(context.Context) (Stats, error)) *storeCollect
 	add(now, "held_bytes", "Bytes of content of the files that were removed, or made for a client alone, and that a client still has.", func(s Stats) int64 { return s.HeldBytes })
 	add(now, "draft_files", "Data files that clients are writing.", func(s Stats) int64 { return s.DraftFiles })
 	add(now, "draft_bytes", "Bytes of the disk that the files take which clients are writing.", func(s Stats) int64 { return s.DraftBytes })
+	add(now, "writable", "1 while the store takes new content; 0 when its disk is full, it is open for reading only, or it has failed.", func(s Stats) int64 {
+		if s.Refusing != "" {
+			return 0
+		}
+		return 1
+	})
 	add(now, "free_bytes", "Free space of the file system.", func(s Stats) int64 { return s.FreeBytes })
 	return c
 }

@@ -113,6 +113,12 @@ func start(t *testing.T, data string, args ...string) *server {
 
 func tryStart(t *testing.T, data string, args ...string) (*server, error) {
 	t.Helper()
+	return tryStartAs(t, data, nil, args...)
+}
+
+// tryStartAs is tryStart as another user.
+func tryStartAs(t *testing.T, data string, as *syscall.Credential, args ...string) (*server, error) {
+	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +127,7 @@ func tryStart(t *testing.T, data string, args ...string) (*server, error) {
 	s.cmd = exec.Command(path, append([]string{"server", "--data", data, "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0", "--json"}, args...)...)
 	s.cmd.Env = append(os.Environ(), "NEBULAIO_ROOT_USER="+user, "NEBULAIO_ROOT_PASSWORD="+password)
 	s.cmd.Stderr = s.log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: as}
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -88,6 +88,8 @@ type Options struct {
 	Released func(ID)
 	// Failed hears of an error while settling, which nobody waits for. The file stays readable where it is, and is tried again.
 	Failed func(ID, error)
+	// ReadOnly opens the files for reading alone: nothing is made, changed or synced before BeginWrites.
+	ReadOnly bool
 }
 
 // Files are the data files of one store. One Files at a time owns a directory; the caller sees to that.
@@ -119,6 +121,7 @@ type Files struct {
 }
 
 // Open makes the directories where they are missing, and starts the settling. It looks at no file: see Recover.
+// With ReadOnly it changes nothing: BeginWrites does the rest.
 func Open(o Options) (*Files, error) {
 	const op = "open data files"
 	if o.FS == nil || o.Dir == "" {
@@ -141,33 +144,55 @@ func Open(o Options) (*Files, error) {
 		fs: o.FS, opts: o, tmp: o.FS.PathJoin(o.Dir, "tmp"), data: o.FS.PathJoin(o.Dir, "data"),
 		join: checksum.NewJoiner(), checks: make(chan struct{}, mostChecks),
 	}
+	f.cache.start(f)
+	f.settler.start(f)
+	if o.ReadOnly {
+		// Whether files have descriptors is seen at the directory of the store.
+		if dir, err := f.fs.OpenDir(o.Dir); err == nil {
+			f.native = dir.Fd() != vfs.InvalidFd
+			_ = dir.Close() // nothing was written through it
+		}
+		return f, nil
+	}
+	if err := f.BeginWrites(); err != nil {
+		_ = f.Close() // nothing was written
+		return nil, err
+	}
+	return f, nil
+}
+
+// BeginWrites makes files that were opened with ReadOnly writable: it makes the directories and their names durable.
+// It is called before anything is written and not at the same time as any other method. It may be called again after an error.
+func (f *Files) BeginWrites() error {
+	const op = "open data files"
+	if f.tmpDir != nil {
+		return nil
+	}
 	// Above a directory that was there nothing is ours, not even to be opened.
-	dirs := []string{o.Dir}
-	if _, err := f.fs.Stat(o.Dir); missing(err) {
-		dirs = append(dirs, f.fs.PathDir(o.Dir))
+	dirs := []string{f.opts.Dir}
+	if _, err := f.fs.Stat(f.opts.Dir); missing(err) {
+		dirs = append(dirs, f.fs.PathDir(f.opts.Dir))
 	}
 	for _, dir := range []string{f.tmp, f.data} {
 		if err := f.fs.MkdirAll(dir, 0o700); err != nil {
-			return nil, fail(op, dir, err)
+			return fail(op, dir, err)
 		}
 	}
 	for _, dir := range dirs {
 		if err := f.syncDir(dir); err != nil {
-			return nil, fail(op, dir, err)
+			return fail(op, dir, err)
 		}
 	}
 	dir, err := f.fs.OpenDir(f.tmp)
 	if err != nil {
-		return nil, fail(op, f.tmp, err)
+		return fail(op, f.tmp, err)
 	}
 	f.native = dir.Fd() != vfs.InvalidFd
 	f.tmpDir = newGroup(dir.Sync, dir.Close)
-	if f.native && o.ReadOnlyMount {
-		f.readOnly.mount(o.Dir)
+	if f.native && f.opts.ReadOnlyMount {
+		f.readOnly.mount(f.opts.Dir)
 	}
-	f.cache.start(f)
-	f.settler.start(f)
-	return f, nil
+	return nil
 }
 
 // Close settles what is committed, and lets go of all files; readers that are still open keep theirs. Writers have to be
@@ -184,6 +209,9 @@ func (f *Files) Close() error {
 			d.left = false
 			d.drop()
 		}
+	}
+	if f.tmpDir == nil {
+		return err // never written
 	}
 	if e := f.tmpDir.close(); err == nil && e != nil {
 		err = fail("close", f.tmp, e)

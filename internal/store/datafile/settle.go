@@ -81,6 +81,19 @@ func (f *Files) Flush() error {
 	return err
 }
 
+// Retry settles again in the background what failed before.
+func (f *Files) Retry() {
+	s := &f.settler
+	s.mu.Lock()
+	n := len(s.late)
+	s.waiting = append(s.waiting, s.late...)
+	s.late = nil
+	s.mu.Unlock()
+	if n > 0 {
+		s.rouse()
+	}
+}
+
 func (s *settler) run() {
 	defer close(s.done)
 	var due <-chan time.Time // nil while nothing waits

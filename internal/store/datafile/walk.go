@@ -52,6 +52,9 @@ func (f *Files) Walk(ctx context.Context, fn func(Found) error) error {
 // walkDir shows the files of one directory.
 func (f *Files) walkDir(ctx context.Context, dir string, here func(ID) bool, tmp bool, fn func(Found) error) error {
 	names, err := f.fs.List(dir)
+	if missing(err) && tmp && f.tmpDir == nil {
+		return nil // a store that is only read may come without its empty directory
+	}
 	if err != nil {
 		return fail("list", dir, err)
 	}

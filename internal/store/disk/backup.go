@@ -181,7 +181,7 @@ func (b *backup) once(dir string) error {
 	if err := b.dirs.make(meta); err != nil {
 		return err
 	}
-	db, err := openDB(meta, dbOptions(b.fs, memTableSize, true, quiet{}, func(error) {}))
+	db, err := openDB(meta, toolOptions(b.fs, maxMemTable, true), nil)
 	if err != nil {
 		return err
 	}

@@ -111,9 +111,13 @@ func lockStopped(op string, o Options, change bool) (*Store, error) {
 	if _, err := o.FS.Stat(o.Dir); err != nil {
 		return nil, wrapIO(op, o.Dir, err)
 	}
-	var err error
-	if s.lock, err = lockStore(o.FS, o.Dir); err != nil {
+	readOnly, err := s.takeLock()
+	if err != nil {
 		return nil, err
+	}
+	if readOnly != nil && change {
+		s.abandon()
+		return nil, readOnly
 	}
 	format, err := readNote(o.FS, o.FS.PathJoin(o.Dir, formatName))
 	if err == nil && format == nil {
@@ -145,9 +149,14 @@ func (s *Store) openLocked(change bool) (err error) {
 	}
 	s.fence.armed.Store(true)
 	if s.files == nil {
-		s.files, err = datafile.Open(s.fileOptions())
+		if s.files, err = datafile.Open(s.fileOptions(true)); err != nil {
+			return err
+		}
 	}
-	return err
+	if change {
+		return s.files.BeginWrites()
+	}
+	return nil
 }
 
 // openStopped is lockStopped and openLocked.

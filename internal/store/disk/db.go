@@ -16,27 +16,34 @@ import (
 )
 
 const (
-	// cacheSize bounds the blocks of metadata in memory. Pebble takes the memory
-	// of its memory tables out of its cache, so they come on top.
-	cacheSize = 64 << 20
-	// memTableSize bounds what is in memory only, and thereby the log that has
-	// to be read again after a crash: at most two of them.
-	memTableSize = 32 << 20
+	// minMemTable and maxMemTable bound what is in memory only. That bounds the log that has to be read again after a crash:
+	// it is about two of them.
+	minMemTable = 4 << 20
+	maxMemTable = 32 << 20
+	// memTables is how many memory tables there may be: one that is filled, and others that wait to be written.
+	memTables = 4
+	// toolMemory bounds the blocks of metadata that tools keep in memory, which have no setting for it.
+	toolMemory = 64 << 20
+	// minCache bounds the blocks of metadata in memory from below.
+	minCache = 8 << 20
 	// separated is the length from which a value is kept apart from its key, so
 	// that listings do not read it. Records without many attributes are shorter.
 	separated = 1 << 10
+	// blobGarbage is the share of deleted values from which files of values are rewritten, once they are blobAge old.
+	blobGarbage = 0.3
+	blobAge     = 10 * time.Second
 )
 
 // dbOptions are Pebble's.
-func dbOptions(fs vfs.FS, memTable uint64, readOnly bool, l pebble.Logger, background func(error)) *pebble.Options {
+func dbOptions(fs vfs.FS, so *Options, readOnly bool, l pebble.Logger, background func(error)) *pebble.Options {
 	o := &pebble.Options{
 		FS:                          fs,
 		ReadOnly:                    readOnly,
 		Logger:                      l,
 		Merger:                      counting,
-		CacheSize:                   cacheSize + 3*int64(memTable),
-		MemTableSize:                memTable,
-		MemTableStopWritesThreshold: 4,
+		CacheSize:                   max(so.Memory, minCache+memTables*so.MemTable), // memory tables come out of it
+		MemTableSize:                uint64(so.MemTable),
+		MemTableStopWritesThreshold: memTables,
 		MaxOpenFiles:                512,
 		L0CompactionThreshold:       2,
 		L0StopWritesThreshold:       64,
@@ -57,7 +64,7 @@ func dbOptions(fs vfs.FS, memTable uint64, readOnly bool, l pebble.Logger, backg
 	o.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
 		return pebble.ValueSeparationPolicy{
 			Enabled: true, MinimumSize: separated, MaxBlobReferenceDepth: 10,
-			RewriteMinimumAge: time.Minute, TargetGarbageRatio: 0.3,
+			RewriteMinimumAge: so.blobAge, TargetGarbageRatio: blobGarbage,
 		}
 	}
 	return o
@@ -81,18 +88,46 @@ func (l logger) Fatalf(format string, args ...any) {
 // fatal is what Pebble held for fatal while it opened; open recovers it.
 type fatal struct{ error }
 
-// openDB opens the metadata, and turns whatever Pebble does on a failure into an error.
-func openDB(dir string, o *pebble.Options) (db *pebble.DB, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			f, ok := r.(error)
-			if !ok {
-				panic(r)
+// toolOptions are Pebble's for check, backup and salvage, which open metadata without a store around it.
+func toolOptions(fs vfs.FS, memTable int64, readOnly bool) *pebble.Options {
+	so := &Options{Memory: toolMemory, MemTable: memTable, blobAge: blobAge}
+	return dbOptions(fs, so, readOnly, quiet{}, func(error) {})
+}
+
+// openDB opens the metadata, and turns whatever Pebble does on a failure into an error. Where the disk takes no changes,
+// Pebble may never return: then it is left behind the fence, which lets it do nothing more. The fence may be nil.
+func openDB(dir string, o *pebble.Options, f *fence) (*pebble.DB, error) {
+	type result struct {
+		db  *pebble.DB
+		err error
+	}
+	var closed chan struct{} // never, without a fence
+	if f != nil {
+		closed = f.closed
+		f.opening.Store(!o.ReadOnly)
+		defer f.opening.Store(false)
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			if p := recover(); p != nil {
+				err, ok := p.(error)
+				if !ok {
+					panic(p)
+				}
+				r = result{nil, err}
 			}
-			db, err = nil, f
-		}
+			done <- r
+		}()
+		r.db, r.err = pebble.Open(dir, o)
 	}()
-	return pebble.Open(dir, o)
+	select {
+	case r := <-done:
+		return r.db, r.err
+	case <-closed:
+		return nil, f.failure()
+	}
 }
 
 // get reads a value; it returns nil and no error where there is none.
@@ -125,6 +160,9 @@ func has(r pebble.Reader, keys ...[]byte) (bool, error) {
 
 // writable says why no change can be made now, or nil.
 func (s *Store) writable(op, name string) error {
+	if why := s.readOnly.Load(); why != nil {
+		return s.refused(op, name, *why)
+	}
 	if err := s.fence.failure(); err != nil {
 		return s.failed(op, name, err)
 	}
@@ -183,10 +221,11 @@ func (s *Store) apply(op, name string, b *pebble.Batch, then func()) error {
 			return unsure{&errs.Error{Op: op, Name: name, Msg: "whether the change was made is known after a restart", Err: e}}
 		case <-wait.C:
 			if s.stalled() {
-				s.owed.Add(1)
+				owed := s.owed
+				owed.Add(1)
 				go func() {
 					<-done
-					s.owed.Add(-1)
+					owed.Add(-1)
 				}()
 				return unsure{object.Fail(op, name, object.ErrNoSpace, "the log of the metadata waits for space; the change is made when there is some")}
 			}

@@ -8,6 +8,7 @@
 //	EPOCH         how often the store was opened, where the last clean close was, and that there is a witness
 //	REACH.0, .1   the witness: how far the log and the manifest of the metadata were durable, see reach
 //	LOCK, OWNER   one process owns a store; OWNER says which
+//	BALLAST       16 MiB that are given up when the disk is full
 //	meta/         Pebble
 //	data/, tmp/   files of content, see package datafile
 //	quarantine/   what repair moved aside: files with a note each, and records as they were
@@ -85,4 +86,7 @@
 // and the store refuses changes meanwhile. Where it fails otherwise, the store
 // refuses changes until it is opened again, and goes on reading. A change
 // that was under way at that moment returns an error that says that its outcome is not known.
+//
+// A store whose disk is full or read-only when it is opened is opened for reading; see readonly.go. The tender makes it
+// writable again when that is possible. It also has the space of deleted records given back; see sweeper.
 package disk

@@ -22,8 +22,9 @@ import (
 // or its manifest cannot be written. So that this never happens, an error of
 // those files does not return to it:
 //
-//   - no space left: the write waits and is tried again until there is space;
-//     meanwhile the store refuses changes with object.ErrNoSpace;
+//   - no space left: the ballast is given up, and the write is tried again. Where
+//     there is none, the write waits until there is space; meanwhile the store
+//     refuses changes with object.ErrNoSpace;
 //   - anything else: the store has failed. The goroutine that met the error is
 //     parked for good, and nothing is written any more, so that the next Open
 //     finds what was there at that moment.
@@ -31,9 +32,13 @@ import (
 // Errors of tables are returned, after a while: Pebble tries flushes and
 // compactions again by itself, and at once, so that a full disk would keep a
 // core busy and fill the log. When the store has failed, they are not tried again.
+//
+// While Pebble opens for changes it would try a flush again for ever on a disk that cannot be written. Then the
+// goroutine is parked, and openDB abandons that Pebble.
 type fence struct {
 	vfs.FS
-	armed   atomic.Bool   // false while Pebble opens: errors are returned
+	armed   atomic.Bool   // false while Pebble opens: errors are returned, but see opening
+	opening atomic.Bool   // true while Pebble opens for changes: where it cannot write, the opening is abandoned
 	closed  chan struct{} // closed when the store has failed, or is abandoned
 	once    sync.Once
 	mu      sync.Mutex
@@ -43,6 +48,8 @@ type fence struct {
 	onFail  func(error)
 	home    string        // the directory of the metadata; other files are none of its business
 	reach   *reach        // the witness of how far logs and manifests reach
+	onFull  func() bool   // frees space, where there is some to free, and says whether it did
+	quiet   atomic.Bool   // true while the store opens: whoever opens it hears of a failure
 	waiting time.Duration // between two tries
 	pause   time.Duration // before Pebble hears of a table that could not be written
 }
@@ -60,10 +67,18 @@ func (f *fence) fail(err error) {
 		f.err = err
 		f.mu.Unlock()
 		close(f.closed)
-		if f.onFail != nil {
+		if f.onFail != nil && !f.quiet.Load() {
 			f.onFail(err)
 		}
 	})
+}
+
+// speak ends the quiet of an opening.
+func (f *fence) speak() {
+	f.quiet.Store(false)
+	if err := f.failure(); err != nil && f.onFail != nil {
+		f.onFail(err)
+	}
 }
 
 // failure is why the store takes no changes any more, or nil.
@@ -86,6 +101,11 @@ func noSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, object.ErrNoSpace)
 }
 
+// unwritable says whether an error is of a file system that takes no changes.
+func unwritable(err error) bool {
+	return noSpace(err) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM)
+}
+
 // park keeps a goroutine of Pebble from going on with an error it does not survive.
 func park() { select {} }
 
@@ -96,8 +116,21 @@ func (f *fence) do(vital bool, step func() error) error {
 			park()
 		}
 		err := step()
-		if err == nil || !f.armed.Load() || !vital && errors.Is(err, fs.ErrNotExist) {
+		if err == nil || !vital && errors.Is(err, fs.ErrNotExist) {
 			return err
+		}
+		if !f.armed.Load() {
+			if !f.opening.Load() || !unwritable(err) {
+				return err
+			}
+			if noSpace(err) && f.onFull != nil && f.onFull() {
+				continue
+			}
+			f.fail(err)
+			park()
+		}
+		if noSpace(err) && f.onFull != nil && f.onFull() {
+			continue
 		}
 		if !vital {
 			select {
@@ -206,6 +239,9 @@ func (f *fence) Remove(name string) error {
 		return f.FS.Remove(name)
 	}
 	f.forget(name)
+	if !f.armed.Load() {
+		return f.FS.Remove(name)
+	}
 	return f.do(false, func() error { return f.FS.Remove(name) })
 }
 

@@ -25,7 +25,8 @@ const (
 	formatName = "FORMAT" // what this directory is; written once
 	epochName  = "EPOCH"  // how new the metadata has to be; written at each open and close
 	lockName   = "LOCK"
-	ownerName  = "OWNER" // the process that holds the lock
+	ownerName  = "OWNER"   // the process that holds the lock
+	spareName  = "BALLAST" // space that is given up when the disk is full
 	metaName   = "meta"
 	dataName   = "data"
 	tmpName    = "tmp"
@@ -152,19 +153,38 @@ func lockStore(f vfs.FS, dir string) (io.Closer, error) {
 		if !lockTaken(err) {
 			return nil, wrapIO(op, dir, err)
 		}
-		holder := "another process"
-		if n, _ := readNote(f, f.PathJoin(dir, ownerName)); n["pid"] != "" {
-			holder = "process " + n["pid"]
-		}
-		return nil, &errs.Error{Kind: errs.Invalid, Op: op, Name: dir, Msg: holder + " has this store open", Err: err,
-			Fix: "stop it first, or use its admin interface"}
+		return nil, takenBy(f, dir, err)
 	}
 	if f == vfs.Default {
 		_ = os.Chmod(f.PathJoin(dir, lockName), 0o600) // it is empty; where it is another user's, so is the store
 	}
-	if err := writeNote(f, dir, ownerName, fmt.Sprintf("pid %d\n", os.Getpid())); err != nil {
-		_ = lock.Close()
-		return nil, err
-	}
+	noteOwner(f, dir)
 	return lock, nil
+}
+
+// noteOwner writes the number of this process to OWNER, in place and always equally long: it needs no space where the file
+// exists. OWNER only helps a person to find the process. Where it cannot be written, it is removed: no number is better than a wrong one.
+func noteOwner(f vfs.FS, dir string) {
+	path := f.PathJoin(dir, ownerName)
+	file, err := private(f.OpenReadWrite(path, vfs.WriteCategoryUnspecified))
+	if err == nil {
+		_, err = file.WriteAt(fmt.Appendf(nil, "pid %010d\n", os.Getpid()), 0)
+		if e := file.Close(); err == nil {
+			err = e
+		}
+	}
+	if err != nil {
+		_ = f.Remove(path) // the lock is what counts
+	}
+}
+
+// takenBy refuses a store that another process has locked, by its number where that is known.
+func takenBy(f vfs.FS, dir string, err error) error {
+	holder := "another process"
+	n, _ := readNote(f, f.PathJoin(dir, ownerName))
+	if pid, ok := n.number("pid"); ok {
+		holder = fmt.Sprintf("process %d", pid)
+	}
+	return &errs.Error{Kind: errs.Invalid, Op: "open store", Name: dir, Msg: holder + " has this store open", Err: err,
+		Fix: "stop it first, or use its admin interface"}
 }

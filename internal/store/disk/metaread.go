@@ -60,7 +60,7 @@ func openMetaReader(f vfs.FS, dir string, strict bool) (*metaReader, error) {
 	if err != nil {
 		return nil, wrapIO("read metadata", dir, err)
 	}
-	r.opts = dbOptions(f, memTableSize, true, quiet{}, func(error) {})
+	r.opts = toolOptions(f, maxMemTable, true)
 	r.opts.EnsureDefaults()
 	r.readManifest(names, strict)
 	known := map[uint64]bool{}
@@ -266,9 +266,9 @@ func shadowGet(db *pebble.DB, key []byte, broken *bool) (v []byte, err error) {
 // reference from a table to a blob file.
 func (r *metaReader) shadow(t *metaTable) (*pebble.DB, error) {
 	mem := vfs.NewMem()
-	o := dbOptions(mem, 1<<20, false, quiet{}, func(error) {})
+	o := toolOptions(mem, 1<<20, false)
 	o.CacheSize = 8 << 20
-	db, err := openDB("shadow", o)
+	db, err := openDB("shadow", o, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -299,10 +299,10 @@ func (r *metaReader) shadow(t *metaTable) (*pebble.DB, error) {
 			over.names[fmt.Sprintf("%06d.blob", b.number)] = true
 		}
 	}
-	o = dbOptions(over, 1<<20, true, quiet{}, func(error) {})
+	o = toolOptions(over, 1<<20, true)
 	o.CacheSize = 8 << 20
 	o.DisableConsistencyCheck = true
-	return openDB("shadow", o)
+	return openDB("shadow", o, nil)
 }
 
 // shadowFS shows some files of one file system among those of another.

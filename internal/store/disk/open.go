@@ -41,6 +41,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 
 // abandon lets go of what open had got hold of.
 func (s *Store) abandon() {
+	s.tender.stop()
 	if s.remover.running {
 		s.remover.stop()
 	}
@@ -51,9 +52,7 @@ func (s *Store) abandon() {
 		_ = s.closeDB()
 	}
 	_ = s.fence.reach.close(s.db != nil)
-	if s.lock != nil {
-		_ = s.lock.Close()
-	}
+	_ = s.unlock() // nobody holds anything of it any more
 }
 
 func (s *Store) open(ctx context.Context) error {
@@ -62,24 +61,44 @@ func (s *Store) open(ctx context.Context) error {
 	if err := makeDirs(s.fs, dir); err != nil {
 		return wrapIO(op, dir, err)
 	}
-	var err error
-	if s.lock, err = lockStore(s.fs, dir); err != nil {
+	why, err := s.takeLock()
+	if err != nil {
 		return err
 	}
 	s.closeUp()
 	if err := s.look(); err != nil {
 		return err
 	}
+	if why == nil {
+		why = s.room(false)
+	}
+	if why == nil {
+		if why = s.openWritable(ctx); !hindered(why) {
+			return why
+		}
+		s.letGo()
+	}
+	return s.openReadOnly(why)
+}
+
+// openWritable opens the metadata and the files for changes, and finishes what a crash left undone.
+func (s *Store) openWritable(ctx context.Context) error {
+	s.fence.quiet.Store(true)
 	if err := s.openMeta(false); err != nil {
 		return err
 	}
-	if err := s.fence.reach.start(dir, s.uuid); err != nil {
+	if err := s.fence.reach.start(s.opts.Dir, s.uuid); err != nil {
 		return err
 	}
 	if s.files == nil {
-		if s.files, err = datafile.Open(s.fileOptions()); err != nil {
+		files, err := datafile.Open(s.fileOptions(true))
+		if err != nil {
 			return err
 		}
+		s.files = files
+	}
+	if err := s.files.BeginWrites(); err != nil {
+		return err
 	}
 	if err := s.loadBuckets(); err != nil {
 		return err
@@ -88,7 +107,13 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.beginEpoch(); err != nil {
 		return err
 	}
-	return s.recover(ctx)
+	if err := s.recover(ctx); err != nil {
+		return err
+	}
+	s.fence.speak()
+	s.ballast.take()
+	s.tender.start()
+	return nil
 }
 
 // makeDirs makes a directory and those above it that are missing. Before there is a store in it, all of their names are made
@@ -151,7 +176,7 @@ func (s *Store) look() error {
 		if err := s.checkData(); err != nil {
 			return err
 		}
-		if s.files, err = datafile.Open(s.fileOptions()); err != nil {
+		if s.files, err = datafile.Open(s.fileOptions(true)); err != nil {
 			return err
 		}
 		if err := s.checkAge(); err != nil {
@@ -176,10 +201,11 @@ func (s *Store) checkData() error {
 	return wrapIO("open store", s.opts.Dir, err)
 }
 
-func (s *Store) fileOptions() datafile.Options {
+func (s *Store) fileOptions(readOnly bool) datafile.Options {
 	return datafile.Options{
-		FS: s.fs, Dir: s.opts.Dir, Verify: s.opts.Verify, OpenFiles: s.opts.OpenFiles, ReadOnlyMount: s.opts.ReadOnlyMount,
-		Released: func(id datafile.ID) { s.remover.add(id) },
+		ReadOnly: readOnly, FS: s.fs, Dir: s.opts.Dir, Verify: s.opts.Verify, OpenFiles: s.opts.OpenFiles,
+		ReadOnlyMount: s.opts.ReadOnlyMount,
+		Released:      func(id datafile.ID) { s.remover.add(id) },
 		Failed: func(id datafile.ID, err error) {
 			s.background(errs.Wrap("settle data file", s.files.Path(id), err))
 		},
@@ -209,9 +235,9 @@ func (s *Store) openMeta(readOnly bool) error {
 			return wrapIO(op, meta, err)
 		}
 	}
-	po := dbOptions(s.fence, uint64(s.opts.MemTable), readOnly, logger{s.fence}, s.background)
+	po := dbOptions(s.fence, &s.opts, readOnly, logger{s.fence}, s.background)
 	po.ErrorIfNotExists = exists || readOnly
-	if s.db, err = openDB(meta, po); err != nil {
+	if s.db, err = openDB(meta, po, s.fence); err != nil {
 		return &errs.Error{Kind: metaKind(err), Op: op, Name: meta, Msg: "the metadata cannot be opened", Err: wrapIO("", "", err),
 			Fix: metaFix + "; nothing was deleted"}
 	}
@@ -382,8 +408,8 @@ func (s *Store) beginEpoch() error {
 
 // note writes down, at a clean end, how far the metadata has come.
 func (s *Store) note() error {
-	if s.fence.failure() != nil {
-		return nil // said by closeDB
+	if s.fence.failure() != nil || s.readOnly.Load() != nil {
+		return nil // said by closeDB; nothing was changed
 	}
 	s.seqs.mu.Lock()
 	next := s.seqs.next
@@ -395,7 +421,11 @@ func (s *Store) note() error {
 	if err := s.apply("close store", s.opts.Dir, b, nil); err != nil {
 		return err
 	}
-	return writeNote(s.fs, s.opts.Dir, epochName, fmt.Sprintf("uuid %s\nepoch %d\nreach 1\nclosed %d\n", s.uuid, s.epoch, next))
+	err := writeNote(s.fs, s.opts.Dir, epochName, fmt.Sprintf("uuid %s\nepoch %d\nreach 1\nclosed %d\n", s.uuid, s.epoch, next))
+	if noSpace(err) {
+		return nil // the next Open then takes this end for a crash, which costs nothing
+	}
+	return err
 }
 
 // recover finishes what a crash left undone: files on the removal list are

@@ -28,7 +28,7 @@ func (s *Store) closeUp() {
 	for _, name := range []string{metaName, dataName, tmpName, asideName} {
 		s.closeEntry(s.fs.PathJoin(s.opts.Dir, name), fs.FileMode.IsDir)
 	}
-	for _, name := range []string{formatName, epochName, lockName, ownerName, reachNames[0], reachNames[1]} {
+	for _, name := range []string{formatName, epochName, lockName, ownerName, reachNames[0], reachNames[1], spareName} {
 		for _, end := range []string{"", ".new"} {
 			s.closeEntry(s.fs.PathJoin(s.opts.Dir, name+end), fs.FileMode.IsRegular)
 		}

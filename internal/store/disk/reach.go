@@ -160,7 +160,8 @@ func newReach(under vfs.FS, fail func(error)) *reach {
 	return r
 }
 
-// start makes the files of the witness, and makes them durable with all that is known by now.
+// start opens the files of the witness, or makes them, and makes them durable with all that is known by now. Where they
+// exist it needs no space: it writes to a slot of each that does not hold the newest state.
 func (r *reach) start(dir, uuid string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,19 +171,57 @@ func (r *reach) start(dir, uuid string) error {
 	}
 	r.state.uuid, r.state.count = uuid, old.count+1
 	text := r.state.encode()
+	made := false
 	for i, name := range reachNames {
 		path := r.fs.PathJoin(dir, name)
-		file, err := r.create(path, text)
+		c, ok, err := r.reuse(path, text, old.count)
+		if err == nil && !ok {
+			made = true
+			c.file, err = r.create(path, text)
+		}
 		if err != nil {
 			return wrapIO("open store", path, err)
 		}
-		r.copies[i] = reachCopy{file: file, durable: 0, syncing: -1, last: 0}
+		c.syncing, c.last = -1, c.durable
+		r.copies[i] = c
 	}
-	if err := syncDir(r.fs, dir); err != nil {
-		return wrapIO("open store", dir, err)
+	if made {
+		if err := syncDir(r.fs, dir); err != nil {
+			return wrapIO("open store", dir, err)
+		}
 	}
 	r.started = true
 	return nil
+}
+
+// reuse writes to a copy that exists, and makes that durable. It reports whether there is one of the right length.
+func (r *reach) reuse(path string, text []byte, newest uint64) (c reachCopy, ok bool, err error) {
+	info, err := r.fs.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() != reachGap*reachSlots {
+		return c, false, nil
+	}
+	if err != nil {
+		return c, false, err
+	}
+	if c.file, err = private(r.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)); err != nil {
+		return c, false, err
+	}
+	b := make([]byte, reachSlot)
+	for i := range reachSlots {
+		if _, err := c.file.ReadAt(b, int64(i)*reachGap); err == nil {
+			if s, ok := decodeReach(b); ok && s.count == newest {
+				c.durable = (i + 1) % reachSlots
+			}
+		}
+	}
+	if _, err = c.file.WriteAt(text, int64(c.durable)*reachGap); err == nil {
+		err = c.file.SyncData()
+	}
+	if err != nil {
+		_ = c.file.Close() // the error of the write is told
+		return reachCopy{}, false, err
+	}
+	return c, true, nil
 }
 
 // create replaces one copy, whole or not at all.

@@ -22,6 +22,7 @@ type remover struct {
 	mu      sync.Mutex
 	cond    *sync.Cond
 	ids     []datafile.ID
+	late    []datafile.ID // could not be removed
 	busy    bool
 	ending  bool
 	running bool
@@ -52,7 +53,7 @@ func (r *remover) init(s *Store) {
 
 func (r *remover) start() {
 	r.done = make(chan struct{})
-	r.running = true
+	r.running, r.ending = true, false
 	go r.run()
 }
 
@@ -65,6 +66,15 @@ func (r *remover) add(ids ...datafile.ID) {
 	r.ids = append(r.ids, ids...)
 	r.mu.Unlock()
 	r.cond.Broadcast()
+}
+
+// retry tries again to remove what could not be removed.
+func (r *remover) retry() {
+	r.mu.Lock()
+	ids := r.late
+	r.late = nil
+	r.mu.Unlock()
+	r.add(ids...)
 }
 
 // stop removes what is waiting, and ends.
@@ -92,7 +102,7 @@ func (r *remover) wait() {
 func (r *remover) pending() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.ids)
+	return len(r.ids) + len(r.late)
 }
 
 func (r *remover) run() {
@@ -120,11 +130,14 @@ func (r *remover) run() {
 }
 
 // remove removes files and strikes them off the list. What cannot be removed
-// stays on it until the next Open.
+// stays on it, and is tried again by retry and by the next Open.
 func (r *remover) remove(ids []datafile.ID) {
 	held, err := r.s.files.Remove(ids...)
 	if err != nil {
 		r.s.background(err)
+		r.mu.Lock()
+		r.late = append(r.late, ids...)
+		r.mu.Unlock()
 		return
 	}
 	r.s.applyLazily(func(b *pebble.Batch) error {

@@ -54,7 +54,7 @@ func dump(t *testing.T, fs vfs.FS) map[string]string {
 // withMeta opens the metadata of a stopped store directly.
 func withMeta(t *testing.T, fs vfs.FS, f func(*pebble.DB)) {
 	t.Helper()
-	db, err := pebble.Open("store/meta", dbOptions(fs, 1<<20, false, logger{newFence(fs, "store/meta", nil)}, func(error) {}))
+	db, err := pebble.Open("store/meta", toolOptions(fs, 1<<20, false))
 	must(t, err)
 	f(db)
 	must(t, db.Close())
@@ -64,7 +64,9 @@ func withMeta(t *testing.T, fs vfs.FS, f func(*pebble.DB)) {
 func files(t *testing.T, fs vfs.FS) map[string]string {
 	t.Helper()
 	all := tree(t, fs, "store")
-	maps.DeleteFunc(all, func(p, _ string) bool { return strings.HasPrefix(p, "store/meta/") || p == "store/EPOCH" || strings.HasPrefix(p, "store/REACH.") })
+	maps.DeleteFunc(all, func(p, _ string) bool {
+		return strings.HasPrefix(p, "store/meta/") || p == "store/EPOCH" || strings.HasPrefix(p, "store/REACH.")
+	})
 	return all
 }
 

@@ -70,7 +70,7 @@ func (b *backup) restore() error {
 			return err
 		}
 	}
-	db, err := openDB(meta, dbOptions(b.fs, memTableSize, true, quiet{}, func(error) {}))
+	db, err := openDB(meta, toolOptions(b.fs, maxMemTable, true), nil)
 	if err != nil {
 		return &errs.Error{Kind: metaKind(err), Op: "restore store", Name: b.from, Msg: "the metadata of the backup cannot be read", Err: err,
 			Fix: "restore another backup"}

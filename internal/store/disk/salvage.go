@@ -166,7 +166,7 @@ func (v *salvage) run(meta string) error {
 		}
 	}
 	scratch := v.fs.PathJoin(v.to, scratchName)
-	db, err := openDB(scratch, dbOptions(v.fs, 16<<20, false, quiet{}, func(error) {}))
+	db, err := openDB(scratch, toolOptions(v.fs, 16<<20, false), nil)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 func (v *salvage) build() (err error) {
 	v.names = namesOf(v.report.UUID)
 	v.buckets = map[uint64]*savedBucket{}
-	if v.out, err = openDB(v.fs.PathJoin(v.to, metaName), dbOptions(v.fs, memTableSize, false, quiet{}, func(error) {})); err != nil {
+	if v.out, err = openDB(v.fs.PathJoin(v.to, metaName), toolOptions(v.fs, maxMemTable, false), nil); err != nil {
 		return err
 	}
 	v.batch = v.out.NewBatch()

@@ -126,6 +126,9 @@ func (sc *scrubber) version(bucket uint64, key string, v *version) error {
 	if err := sc.ctx.Err(); err != nil {
 		return errs.Wrap("scrub", key, err)
 	}
+	if sc.s.yield.Load() {
+		return errs.New(errs.Other, "scrub", sc.s.opts.Dir, "ended because the store becomes writable").WithFix("scrub again")
+	}
 	if v.marker() {
 		return nil
 	}

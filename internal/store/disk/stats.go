@@ -32,7 +32,9 @@ type Stats struct {
 	Damage                 int64 // damage met since the store was opened, each time it was met
 	FreeBytes              int64 // of the file system; -1 where it does not tell
 	Failure                string
-	Metadata               MetadataStats
+	// Refusing says why the store takes no new content now; empty while it does. See Store.Writable.
+	Refusing string
+	Metadata MetadataStats
 }
 
 // MetadataStats is what Pebble says.
@@ -93,6 +95,9 @@ func (s *Store) Stats() (Stats, error) {
 	st.DraftFiles, st.DraftBytes = int64(f.Drafts), f.DraftBytes
 	if err := s.fence.failure(); err != nil {
 		st.Failure = err.Error()
+	}
+	if err := s.space.check("write to store", s.opts.Dir, 0); err != nil {
+		st.Refusing = err.Error()
 	}
 	st.Metadata = metadataStats(s.db.Metrics())
 	st.Metadata.SyncCount = s.fence.syncs.Load()

@@ -37,12 +37,17 @@ type Options struct {
 	OpenFiles int
 	// ReadOnlyMount hands files out through a read-only mount of the directory, where the process may make one; see Reopenable.
 	ReadOnlyMount bool
-	// MemTable bounds what of the metadata is in memory only; 0 means 32 MiB. Tests make it small.
+	// MemTable bounds what of the metadata is in memory only; 0 means a share of Memory. Tests make it small.
 	MemTable int64
+	// Memory is what the store's caches and memory tables may take together; 0 means DefaultMemory.
+	Memory int64
 	// Events hears what nobody asked for.
 	Events Events
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+
+	tend    time.Duration // see tendEvery; tests make it short
+	blobAge time.Duration // see blobAge; tests make it short
 }
 
 // Events are told as they happen, on the goroutine that met them; they must not
@@ -64,6 +69,9 @@ const DefaultInline = 16 << 10
 
 // DefaultReserve is the free space that is left alone where Options does not say.
 const DefaultReserve = 64 << 20
+
+// DefaultMemory is what caches and memory tables may take where Options does not say.
+const DefaultMemory = 128 << 20
 
 // Store is a store on disk.
 type Store struct {
@@ -93,8 +101,17 @@ type Store struct {
 	remover remover
 	space   space
 
+	ballast ballast
+	tender  tender
+	sweeper sweeper
+
 	patience time.Duration // see stallPatience
-	owed     atomic.Int32  // changes that are made when there is space, and whose callers were told so
+	owed     *atomic.Int32 // changes that are made when there is space, and whose callers were told so
+
+	readOnly atomic.Pointer[error] // why the store was opened for reading alone; nil where it was not
+	shared   io.Closer             // the lock of a reader, where the store could not be locked as its owner
+	tries    int                   // to make the store writable again, in vain
+	yield    atomic.Bool           // the store is being made writable: long calls end, new ones wait
 
 	damaged atomic.Int64
 	steps   atomic.Int64 // of iterators, by listings
@@ -116,9 +133,12 @@ func (s *Store) begin(ctx context.Context, op, name string) (end func(), err err
 		return nil, object.Fail(op, name, object.ErrClosed, "")
 	}
 	// Who closes waits for the calls under way. A call that comes meanwhile is refused and does not wait in turn: it may be made
-	// by the hook of one that is waited for.
+	// by the hook of one that is waited for. Who makes the store writable again begins when there are no calls: it is waited for.
 	if !s.life.TryRLock() {
-		return nil, object.Fail(op, name, object.ErrClosed, "")
+		if s.closed.Load() || !s.yield.Load() {
+			return nil, object.Fail(op, name, object.ErrClosed, "")
+		}
+		s.life.RLock()
 	}
 	if s.closed.Load() {
 		s.life.RUnlock()
@@ -168,8 +188,17 @@ func (o *Options) defaults() error {
 	if o.Reserve == 0 {
 		o.Reserve = DefaultReserve
 	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
 	if o.MemTable == 0 {
-		o.MemTable = memTableSize
+		o.MemTable = min(max(o.Memory/4, minMemTable), maxMemTable)
+	}
+	if o.tend == 0 {
+		o.tend = tendEvery
+	}
+	if o.blobAge == 0 {
+		o.blobAge = blobAge
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -184,6 +213,7 @@ func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return object.Fail(op, s.opts.Dir, object.ErrClosed, "")
 	}
+	s.tender.stop()
 	s.life.Lock()
 	defer s.life.Unlock()
 	s.remover.stop()
@@ -197,7 +227,7 @@ func (s *Store) Close() error {
 	if e := s.fence.reach.close(err == nil); err == nil {
 		err = wrapIO(op, s.opts.Dir, e)
 	}
-	if e := s.lock.Close(); err == nil {
+	if e := s.unlock(); err == nil {
 		err = wrapIO(op, s.opts.Dir, e)
 	}
 	return err
@@ -237,16 +267,25 @@ func newStore(o Options) *Store {
 	s.fileIDs = numbers{key: metaKey("files"), reserve: fileReserve}
 	s.seqs = numbers{key: metaKey("sequences"), reserve: sequenceReserve}
 	s.bucketIDs = numbers{key: metaKey("buckets"), reserve: bucketReserve}
+	s.ballast.s, s.tender.s, s.sweeper.s = s, s, s
+	s.newFence()
+	s.remover.init(s)
+	s.uploads.init(s)
+	s.space.init(s)
+	return s
+}
+
+// newFence puts a new fence before the file system. What is still owed behind the old one is owed no more.
+func (s *Store) newFence() {
+	o := &s.opts
+	s.owed = new(atomic.Int32)
 	s.fence = newFence(o.FS, o.FS.PathJoin(o.Dir, metaName), func(err error) {
 		if o.Events.Failed != nil && err != object.ErrClosed {
 			o.Events.Failed(err)
 		}
 	})
+	s.fence.onFull = s.ballast.giveUp
 	s.fence.reach.tell = s.background
-	s.remover.init(s)
-	s.uploads.init(s)
-	s.space.init(s)
-	return s
 }
 
 // nonce is a random word.

@@ -22,6 +22,7 @@ type tx struct {
 	b     *pebble.Batch
 	delta counts
 	gone  []datafile.ID
+	freed int64  // bytes of records that are deleted, about
 	then  func() // called when the change is durable
 	err   error
 }
@@ -35,6 +36,7 @@ func (t *tx) set(k, v []byte) {
 }
 
 func (t *tx) del(k []byte) {
+	t.freed += int64(len(k)) + recordCost
 	if t.err == nil {
 		t.err = t.b.Delete(k, nil)
 	}
@@ -57,6 +59,8 @@ func (t *tx) commit(op, name string) error {
 	}
 	return t.s.apply(op, name, t.b, func() {
 		t.bk.count(t.delta)
+		t.s.sweeper.freed.Add(t.freed)
+		t.s.sweeper.changes.Add(1)
 		t.s.remover.add(t.gone...)
 		if t.then != nil {
 			t.then()
@@ -145,6 +149,7 @@ func (t *tx) own(file uint64, o owner) { t.set(fileKey(file), o.encode()) }
 func (t *tx) dropContent(v *version) {
 	if v.inline() {
 		t.del(dataKey(v.seq))
+		t.freed += v.size
 	}
 	if v.flags&flagParts != 0 {
 		t.del(partsKey(v.seq))
