@@ -46,7 +46,7 @@ func (b *ballast) take() {
 	if free := b.s.space.look(); free < max(b.s.opts.Reserve, 0)+2*ballastSize {
 		return // also where the file system does not tell how much is free
 	}
-	file, err := f.Create(b.path(), vfs.WriteCategoryUnspecified)
+	file, err := private(f.Create(b.path(), vfs.WriteCategoryUnspecified))
 	if err != nil {
 		return
 	}
