@@ -78,9 +78,12 @@ const ownersKey = "nebulaio-owners"
 // grantable says whether an ACL can grant what a request asks for, as S3 has it: to list a bucket, to read, write
 // and delete objects, and to read and write the ACL. versitygw takes the permission to write for one to change all
 // settings.
-func grantable(rctx *fasthttp.RequestCtx, at level) bool {
+func grantable(rctx *fasthttp.RequestCtx, at level, plain bool) bool {
 	if at == onBucket && string(rctx.Method()) == fasthttp.MethodDelete {
 		return false
+	}
+	if plain {
+		return true
 	}
 	for k := range rctx.QueryArgs().All() {
 		if _, settings := ownersArgs[at][string(k)]; settings && !(string(k) == "versioning" && rctx.IsGet()) {
@@ -202,12 +205,25 @@ func objectACL(ctx context.Context, bk *object.Bucket) error {
 	if !ok {
 		return nil
 	}
+	if !asksForACL(rctx) {
+		return nil
+	}
 	asked := argument(rctx, "X-Amz-Acl")
 	granted := false
 	for _, name := range grantHeaders {
 		granted = granted || argument(rctx, name) != ""
 	}
 	return refusedACL(bk, asked, granted)
+}
+
+// asksForACL says whether a header or an argument may ask for an ACL: one look at each, for most requests have none.
+func asksForACL(rctx *fasthttp.RequestCtx) bool {
+	for k := range rctx.Request.Header.All() {
+		if len(k) > len("x-amz-") && (k[6]|0x20 == 'a' || k[6]|0x20 == 'g') && k[0]|0x20 == 'x' {
+			return true
+		}
+	}
+	return !plainQuery(rctx.QueryArgs())
 }
 
 // refusedACL says why an object cannot have an ACL, nil where it asks for nothing.

@@ -48,7 +48,7 @@ func (s *Server) form(ctx fiber.Ctx) error {
 	if err := s.prepare(rctx); err != nil {
 		return answer(ctx, err)
 	}
-	if err := s.check(rctx, onBucket, true); err != nil {
+	if err := s.check(rctx, onBucket, true, plainQuery(rctx.QueryArgs())); err != nil {
 		return answer(ctx, err)
 	}
 	rctx.SetUserValue(requestKey, ctx) // for allowed

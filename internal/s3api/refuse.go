@@ -83,6 +83,12 @@ func checkArgs(rctx *fasthttp.RequestCtx, h *noticed) s3err.S3Error {
 	class := h.class
 	resource := ""
 	for k, v := range rctx.QueryArgs().All() {
+		if len(k) > 6 && string(k[:6]) == "X-Amz-" && len(k) != len("X-Amz-Storage-Class") {
+			if !utf8.Valid(v) {
+				return invalid("The argument " + strconv.QuoteToASCII(string(k)) + " is no UTF-8.")
+			}
+			continue
+		}
 		if _, ok := resources[string(k)]; ok {
 			if resource != "" {
 				return invalid("Conflicting query string parameters: " + resource + ", " + string(k))

@@ -84,7 +84,7 @@ func v2Of(rctx *fasthttp.RequestCtx) (v2Request, bool, s3err.S3Error) {
 	r := v2Request{rctx: rctx}
 	args := rctx.QueryArgs()
 	header := rctx.Request.Header.Peek("Authorization")
-	inURL := args.Has("AWSAccessKeyId") || args.Has("Signature") || args.Has("Expires")
+	inURL := !plainQuery(args) && (args.Has("AWSAccessKeyId") || args.Has("Signature") || args.Has("Expires"))
 	rest, inHeader := bytes.CutPrefix(header, []byte("AWS "))
 	if !inURL && !inHeader || rctx.IsOptions() { // a browser asks beforehand, with the URL of the request that follows
 		return r, false, nil
