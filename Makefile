@@ -211,7 +211,7 @@ gpu-versions: tools ## Collect two builds for bench/door/versions.py on a GPU ma
 		CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $$out/nebulaio ./cmd/nebulaio && \
 		CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $$out/objects ./bench/door/objects && \
 		CGO_ENABLED=1 $(GO) build $(LIBFLAGS) -o $$out/libnebulaio.so ./capi && \
-		mkdir -p $$out/bench && cp -r python $$out/ && cp -r bench/door $$out/bench/) || exit 1; done
+		mkdir -p $$out/bench/door && cp -r python $$out/ && cp bench/door/*.py bench/door/*.c $$out/bench/door/) || exit 1; done
 	git worktree remove --force build/versions/tree
 	find build/versions \( -name __pycache__ -o -name '.*_cache' -o -name tests \) -prune -exec rm -rf {} +
 	gzip -f build/versions/*/nebulaio build/versions/*/objects build/versions/*/libnebulaio.so
