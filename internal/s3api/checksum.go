@@ -5,7 +5,9 @@ package s3api
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"io"
+	"runtime/debug"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
@@ -111,6 +113,8 @@ type body struct {
 	want    string
 	ended   bool
 	err     error
+
+	panicked error // the panic of a reader, with its stack
 }
 
 // newBody returns the content of r with the checksum that s has, or that algo
@@ -140,8 +144,15 @@ func newBody(r io.Reader, s sums, algo types.ChecksumAlgorithm) (*body, error) {
 	return b, nil
 }
 
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.r.Read(p)
+// Read never panics: a panic of a reader of versitygw's would leave the file behind that the store is writing.
+func (b *body) Read(p []byte) (n int, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			b.panicked = fmt.Errorf("reading the content: panic: %v\n%s", v, debug.Stack())
+			n, err = 0, b.panicked
+		}
+	}()
+	n, err = b.r.Read(p)
 	b.ended = b.ended || err == io.EOF
 	if err != nil && err != io.EOF && b.err == nil {
 		b.err = err
@@ -187,6 +198,9 @@ func (b *body) sum(w object.Written) (checksum, error) {
 
 // failure returns why a write failed: the client's side of it first.
 func (b *body) failure(err error) error {
+	if b.panicked != nil {
+		return b.panicked
+	}
 	if b.err == nil {
 		return err
 	}

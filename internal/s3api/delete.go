@@ -3,11 +3,16 @@
 package s3api
 
 import (
+	"bytes"
 	"context"
+	"encoding/xml"
 	"errors"
+	"strconv"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/auth"
 	"github.com/versity/versitygw/s3err"
 	"github.com/versity/versitygw/s3response"
@@ -79,12 +84,16 @@ func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) 
 		}
 		ds[i].Judge = judgeRemoval(b.mayBypass(ctx, bk, ds[i].Key))
 	}
+	quiet := isQuiet(ctx)
 	done, errs := b.store.DeleteMany(patient(ctx), bucket, ds)
 	for i := range ds {
 		d := &ds[i]
 		res, err := b.deleted(*d, done[i], errs[i])
 		if err != nil {
 			out.Error = append(out.Error, s3err.ObjectDeleteError(&d.Key, some(d.Version), err))
+			continue
+		}
+		if quiet {
 			continue
 		}
 		entry := types.DeletedObject{Key: &d.Key, DeleteMarker: res.DeleteMarker, VersionId: some(d.Version)}
@@ -94,4 +103,20 @@ func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) 
 		out.Deleted = append(out.Deleted, entry)
 	}
 	return out, nil
+}
+
+// isQuiet says whether a list of deletions asks for failures alone. The front end does not hand that on.
+func isQuiet(ctx context.Context) bool {
+	rctx, ok := ctx.(*fasthttp.RequestCtx)
+	if !ok || !bytes.Contains(rctx.Request.Body(), []byte("Quiet")) {
+		return false
+	}
+	var doc struct {
+		Quiet string `xml:"Quiet"`
+	}
+	if xml.Unmarshal(rctx.Request.Body(), &doc) != nil {
+		return false // it has been read before
+	}
+	quiet, err := strconv.ParseBool(strings.TrimSpace(doc.Quiet))
+	return err == nil && quiet
 }

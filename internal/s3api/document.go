@@ -43,6 +43,9 @@ var documents = element{
 			"Grantee": {in: element{"ID": {}, "DisplayName": {}, "EmailAddress": {}, "URI": {}}}, "Permission": {},
 		}}}},
 	}},
+	"Delete": {in: element{"Quiet": {}, "Object": {many: true, in: element{
+		"Key": {}, "VersionId": {}, "ETag": {}, "LastModifiedTime": {}, "Size": {},
+	}}}},
 	"CORSConfiguration": {in: element{"CORSRule": {many: true, in: element{
 		"ID": {}, "AllowedHeader": {many: true}, "AllowedMethod": {many: true}, "AllowedOrigin": {many: true},
 		"ExposeHeader": {many: true}, "MaxAgeSeconds": {},
@@ -72,6 +75,9 @@ func readDocument(body []byte, name string) error {
 	for {
 		t, err := d.Token()
 		if errors.Is(err, io.EOF) {
+			if !seen {
+				return fmt.Errorf("it has no element %s", name)
+			}
 			return nil
 		}
 		if err != nil {

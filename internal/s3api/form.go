@@ -39,7 +39,8 @@ func isForm(rctx *fasthttp.RequestCtx) bool {
 // form answers the upload of a form. versitygw's own route has no bound for the fields, which
 // it reads before it looks at the signature, and knows no signature of version 2. Its controller
 // and its checks of access are the same.
-func (s *Server) form(ctx fiber.Ctx) error {
+func (s *Server) form(ctx fiber.Ctx) (err error) {
+	defer s.catch(ctx, &err)
 	rctx := ctx.RequestCtx()
 	if !isForm(rctx) {
 		return ctx.Next()
@@ -120,7 +121,7 @@ func (s *Server) readForm(ctx fiber.Ctx) error {
 		utils.ContextKeyIsRoot.Set(ctx, account.Access == s.opts.Accounts.Root().AccessKey)
 		utils.ContextKeyAuthenticated.Set(ctx, true)
 	}
-	utils.ContextKeyObjectPostResult.Set(ctx, middlewares.PostObjectResult{Fields: fields, FileRdr: parsed.FileRdr, ContentLength: parsed.ContentLength})
+	utils.ContextKeyObjectPostResult.Set(ctx, middlewares.PostObjectResult{Fields: fields, FileRdr: &formFile{r: parsed.FileRdr, end: []byte("\r\n--" + strings.TrimSpace(params["boundary"]) + "\r\n")}, ContentLength: parsed.ContentLength})
 	return nil
 }
 
@@ -190,7 +191,7 @@ func checkFields(fields map[string]string) error {
 		switch {
 		case !token(name):
 			return invalid("The name of the field " + strconv.QuoteToASCII(name) + " is none of a header or a parameter.")
-		case isRefused(name) && value != "":
+		case (isRefused(name) || name == "content-md5") && value != "":
 			return notImplemented(name, "as a field of a form")
 		case name == "key" || name == "policy" || name == "tagging": // never a header
 		case !printable(value):

@@ -23,7 +23,36 @@ func misframed(h *fasthttp.RequestHeader) string {
 	if p := h.Protocol(); string(p) != "HTTP/1.1" && string(p) != "HTTP/1.0" {
 		return "the version is neither HTTP/1.1 nor HTTP/1.0"
 	}
+	if why := misaddressed(h); why != "" {
+		return why
+	}
 	return misframedLines(h.RawHeaders(), h.IsHTTP11())
+}
+
+// misaddressed returns why the target of a request is refused, or "". HTTP takes the host of a whole URL as the host, and
+// the server below the header. It cuts a fragment off, so that "a#b" would be the object "a".
+func misaddressed(h *fasthttp.RequestHeader) string {
+	target := h.RequestURI()
+	if bytes.IndexByte(target, '#') >= 0 {
+		return "its target has a fragment (#); in a key it is written %23"
+	}
+	if len(target) == 0 || target[0] == '/' {
+		return ""
+	}
+	scheme, rest, whole := bytes.Cut(target, []byte("://"))
+	if !whole {
+		return "" // "*"
+	}
+	if s := string(scheme); !strings.EqualFold(s, "http") && !strings.EqualFold(s, "https") {
+		return "its target is a URL that is neither http nor https"
+	}
+	if end := bytes.IndexAny(rest, "/?"); end >= 0 {
+		rest = rest[:end]
+	}
+	if !bytes.EqualFold(rest, h.Host()) {
+		return "the host in its first line is not the Host header"
+	}
+	return ""
 }
 
 // misframedLines is misframed for the lines behind the request line.
@@ -119,16 +148,29 @@ func end(ctx *fasthttp.RequestCtx, err s3err.APIError) {
 	ctx.SetConnectionClose()
 }
 
-// cleanHeaders replaces control characters in the headers of a reply by spaces.
+// requestIDHeader is the name of the identifier of a request as it stands in replies.
+const requestIDHeader = "X-Amz-Request-Id"
+
+// cleanHeaders leaves one identifier of a request in its reply, and replaces control characters in the headers by spaces.
 //
 // What clients send is checked where it comes in. This is for text that an older
 // version has stored, and for places that nobody has thought of.
 func cleanHeaders(h *fasthttp.ResponseHeader) {
 	var bad [][2]string
+	written := 0
 	for k, v := range h.All() {
+		// versitygw writes its identifiers twice, the second time in lower case. Clients would join them.
+		if len(k) == len(requestIDHeader) && strings.EqualFold(string(k), requestIDHeader) {
+			written++
+		}
 		if !printableBytes(v) {
 			bad = append(bad, [2]string{string(k), string(v)})
 		}
+	}
+	if written > 1 {
+		// Names are taken literally here, so that the first one stays.
+		h.Del(utils.HeaderAmzRequestID)
+		h.Del(utils.HeaderAmzID2)
 	}
 	for _, kv := range bad {
 		h.Set(kv[0], strings.Map(func(r rune) rune {

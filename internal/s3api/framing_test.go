@@ -78,6 +78,10 @@ func TestRequestsWithTwoReadingsAreRefused(t *testing.T) {
 		"a zero byte in a name":        put + "X\x00A: b\r\nContent-Length: 1\r\n\r\nx",
 		"two hosts":                    "PUT /public/key HTTP/1.1\r\nHost: a\r\nHost: b\r\nContent-Length: 1\r\n\r\nx",
 		"no host":                      "PUT /public/key HTTP/1.1\r\nContent-Length: 1\r\n\r\nx",
+		"two hosts, one in the target": "PUT http://b/public/key HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx",
+		"a user in the target":         "PUT http://x@a/public/key HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx",
+		"another scheme":               "PUT ftp://a/public/key HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx",
+		"a fragment":                   "PUT /public/key#x HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx",
 		"another protocol":             "PUT /public/key HTTP/2.0\r\nHost: a\r\nContent-Length: 1\r\n\r\nx",
 		"a control byte in the target": "PUT /public/ke\x01y HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx",
 	} {
@@ -214,6 +218,75 @@ func TestDocumentsHaveToComeIn(t *testing.T) {
 	_ = reader.Close()
 	if took := time.Since(begin); took > 8*time.Second {
 		t.Errorf("a document that trickles was read for %v: %v", took, err)
+	}
+}
+
+// TestRepliesHaveOneIdentifier: clients join two of them to one that is in no log.
+func TestRepliesHaveOneIdentifier(t *testing.T) {
+	w := start(t, nil, nil)
+	w.must(200, "PUT", "/bucket", nil)
+	<-w.events
+	for path, status := range map[string]int{"/bucket/none": 404, "/bucket?list-type=2": 200, "/bucket/a?torrent": 501} {
+		r := w.must(status, "GET", path, nil)
+		ids, hosts := r.Header.Values("x-amz-request-id"), r.Header.Values("x-amz-id-2")
+		if e := <-w.events; len(ids) != 1 || len(hosts) != 1 || e.RequestID != ids[0] {
+			t.Errorf("%s: %q, %q; the event has %q", path, ids, hosts, e.RequestID)
+		}
+	}
+}
+
+// TestAHalfClosedBodyIsToldWhy: a client that closed its own side alone still reads the reply.
+func TestAHalfClosedBodyIsToldWhy(t *testing.T) {
+	w := start(t, nil, nil)
+	public(w)
+	for _, length := range []int{10, 100_000} {
+		all := raw(t, w, fmt.Sprintf("PUT /public/key HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\nabc", length))
+		if len(all) != 1 || all[0].StatusCode != 400 || all[0].code() != "IncompleteBody" {
+			t.Errorf("%d: %s", length, statuses(all))
+		}
+	}
+}
+
+// TestABodyHasTheTimeOfABody: a small body that comes after the time for a header is taken.
+func TestABodyHasTheTimeOfABody(t *testing.T) {
+	w := start(t, nil, func(o *Options) { o.Limits.Header, o.Limits.Stall = 200*time.Millisecond, time.Minute })
+	public(w)
+	c, err := net.Dial("tcp", w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "PUT /public/key HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	// The server would speak first if the header's time held for the body.
+	if err := c.SetReadDeadline(time.Now().Add(600 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	early := make([]byte, 64)
+	if n, err := c.Read(early); n > 0 || err == io.EOF {
+		t.Fatalf("%q (%v) before the body was sent", early[:n], err)
+	}
+	if _, err := io.WriteString(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-w.events; e.Status != 200 {
+		t.Errorf("%+v", e)
+	}
+	if _, err := w.store.Stat(t.Context(), object.Ref{Bucket: "public", Key: "key"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWholeURLsAsTargets are served where they name the host of the header.
+func TestWholeURLsAsTargets(t *testing.T) {
+	w := start(t, nil, nil)
+	public(w)
+	w.must(200, "PUT", "/public/key", []byte("x"))
+	for _, target := range []string{"http://a/public/key", "HTTP://A/public/key", "/public/key?x=http://b/"} {
+		if all := raw(t, w, "GET "+target+" HTTP/1.1\r\nHost: a\r\n\r\n"); len(all) != 1 || all[0].StatusCode != 200 {
+			t.Errorf("%s: %s", target, statuses(all))
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
 package s3api
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -66,6 +67,14 @@ func (s *Server) build() error {
 	s.http.ReadBufferSize = o.Limits.HeaderBytes
 	s.http.ReadTimeout = o.Limits.Header // taken back by observe when the header is there
 	s.http.IdleTimeout = o.Limits.Idle
+	// The HTTP server reads the first 8 KiB of a body before observe. Those of content have the time of content, and not
+	// what is left of the header's. Documents stay within the header's: they must not trickle in.
+	s.http.HeaderReceived = func(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
+		if seemsContent(h) {
+			c.ReadTimeout = o.Limits.Stall
+		}
+		return c
+	}
 	s.http.TCPKeepalive = true
 	s.http.TCPKeepalivePeriod = 15 * time.Second
 	s.http.ErrorHandler = errorHandler(s.http.ErrorHandler)
@@ -73,6 +82,15 @@ func (s *Server) build() error {
 	// here, anybody could fill memory and the directory for temporary files.
 	s.http.DisablePreParseMultipartForm = true
 	return nil
+}
+
+// seemsContent says whether the body of a request is likely to be content, before its path and arguments are taken apart.
+func seemsContent(h *fasthttp.RequestHeader) bool {
+	if !h.IsPut() {
+		return false
+	}
+	_, args, has := bytes.Cut(h.RequestURI(), []byte("?"))
+	return !has || bytes.Contains(args, []byte("partNumber=")) || bytes.Contains(args, []byte("x-id=")) || bytes.Contains(args, []byte("Signature="))
 }
 
 // appOf returns the fiber application of a gateway, which has no other way to be
@@ -90,7 +108,9 @@ func appOf(gateway *vgw.S3ApiServer) (*fiber.App, error) {
 func errorHandler(next func(*fasthttp.RequestCtx, error)) func(*fasthttp.RequestCtx, error) {
 	return func(ctx *fasthttp.RequestCtx, err error) {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
-			ctx.SetStatusCode(http.StatusBadRequest) // to nobody
+			// A client that has closed its own side alone still reads this.
+			cut := s3err.GetAPIError(s3err.ErrIncompleteBody)
+			end(ctx, cut)
 			return
 		}
 		var long *fasthttp.ErrSmallBuffer

@@ -86,7 +86,8 @@ func setOf(names ...string) map[string]struct{} {
 // guard stands before the router and answers 501 to what S3 knows and this
 // server does not do. Left alone, versitygw would take such a request for
 // another one: a rename for the PUT of an empty object, a session for a listing.
-func (s *Server) guard(ctx fiber.Ctx) error {
+func (s *Server) guard(ctx fiber.Ctx) (err error) {
+	defer s.catch(ctx, &err)
 	rctx := ctx.RequestCtx()
 	watchEnd(ctx)
 	if s.discovers(rctx) {
@@ -117,6 +118,7 @@ func (s *Server) guard(ctx fiber.Ctx) error {
 	}
 	disguise(ctx)
 	mendTrailer(ctx)
+	checkChunks(ctx)
 	pass(rctx)
 	if err := ctx.Next(); err != nil {
 		return err
@@ -161,6 +163,9 @@ func (s *Server) check(rctx *fasthttp.RequestCtx, at level, data, plain bool) s3
 		if name, what := refusedQuery(args, rctx.IsGet() || rctx.IsHead() || rctx.IsOptions()); name != "" {
 			return notImplemented(name, what)
 		}
+	}
+	if err := checkPayload(rctx, &h); err != nil {
+		return err
 	}
 	if !plain {
 		if err := misplaced(rctx, at); err != nil {

@@ -99,7 +99,7 @@ func netConn(ctx *fasthttp.RequestCtx) net.Conn {
 func (s *Server) event(ctx *fasthttp.RequestCtx, start time.Time) Event {
 	e := Event{
 		Time: start, Method: string(ctx.Method()), Status: ctx.Response.StatusCode(), Operation: "Unknown",
-		RequestID: string(ctx.Response.Header.Peek("X-Amz-Request-Id")),
+		RequestID: string(ctx.Response.Header.Peek(requestIDHeader)),
 		Remote:    ctx.RemoteAddr().String(),
 	}
 	if op, ok := ctx.UserValue(operationKey).(string); ok && op != "" {

@@ -114,7 +114,7 @@ func TestOddFirstLines(t *testing.T) {
 		"get /public/key HTTP/1.1\r\nHost: a\r\n\r\n":             405,
 		"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n":                405,
 		"GET * HTTP/1.1\r\nHost: a\r\n\r\n":                       405,
-		"GET http://evil/private/key HTTP/1.1\r\nHost: a\r\n\r\n": 404,
+		"GET http://evil/private/key HTTP/1.1\r\nHost: a\r\n\r\n": 400,
 	} {
 		if all := raw(t, w, text); len(all) != 1 || all[0].StatusCode != status {
 			t.Errorf("%q: %s, expected %d", text, statuses(all), status)

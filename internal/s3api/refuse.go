@@ -48,6 +48,8 @@ func checkName(rctx *fasthttp.RequestCtx) s3err.S3Error {
 type noticed struct {
 	refused        *refusedHeader // the first header that cannot be served
 	class, decoded []byte         // X-Amz-Storage-Class and X-Amz-Decoded-Content-Length
+	payload        []byte         // X-Amz-Content-Sha256
+	trailer        []byte         // X-Amz-Trailer
 	emptySource    bool           // X-Amz-Copy-Source is there and names nothing
 	emptyMatch     bool           // If-Match is there and has quotes alone
 }
@@ -57,7 +59,11 @@ func noticeHeaders(h *fasthttp.RequestHeader) (n noticed) {
 	for k, v := range h.All() {
 		if len(k) > 8 && (k[0] == 'X' || k[0] == 'x') {
 			switch string(k) {
-			case "X-Amz-Date", "X-Amz-Content-Sha256":
+			case "X-Amz-Date":
+			case "X-Amz-Content-Sha256":
+				n.payload = v
+			case "X-Amz-Trailer":
+				n.trailer = v
 			case "X-Amz-Storage-Class":
 				n.class = v
 			case "X-Amz-Decoded-Content-Length":

@@ -7,6 +7,8 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,6 +95,19 @@ func (s *Server) mendRefusal(ctx fiber.Ctx) error {
 	}
 	s.opts.Log.Error("the request failed", "operation", operation, "path", string(rctx.Path()), "error", err)
 	return nil
+}
+
+// catch answers a request whose handler panicked and logs the panic with its stack. versitygw would print it without
+// the stack, between the lines of a log in JSON.
+func (s *Server) catch(ctx fiber.Ctx, err *error) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	rctx := ctx.RequestCtx()
+	s.opts.Log.Error("the request panicked", "method", string(rctx.Method()), "path", string(rctx.Path()),
+		"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	*err = answer(ctx, s3err.GetAPIError(s3err.ErrInternalError))
 }
 
 // showPolicy puts a bucket's policy into the reply to who may read it, as it was put: versitygw has the policy

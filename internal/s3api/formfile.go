@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"bytes"
+	"io"
+
+	"github.com/versity/versitygw/s3api/utils"
+)
+
+// formFile is the file of a form up to the next field, if there is one. S3 ignores the fields behind the file, such as
+// the button that sent the form. versitygw looks for the end of the whole form alone, and would store them as content.
+type formFile struct {
+	r    utils.MpFileReader
+	end  []byte // what stands between the file and the next field
+	held []byte // bytes that were read and not handed on: they may begin the end
+	sent int64
+	done bool
+	err  error // of r, behind what is held
+}
+
+// Length returns how many bytes of content have been read.
+func (f *formFile) Length() int64 { return f.sent }
+
+func (f *formFile) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for {
+		if n := f.sure(); n > 0 {
+			n = copy(p, f.held[:n])
+			f.held = f.held[:copy(f.held, f.held[n:])]
+			f.sent += int64(n)
+			return n, nil
+		}
+		if f.done {
+			// What follows is read for the end of the form, without which it is refused.
+			if _, err := io.Copy(io.Discard, f.r); err != nil {
+				return 0, err
+			}
+			return 0, io.EOF
+		}
+		if f.err != nil {
+			return 0, f.err
+		}
+		f.fill(len(p))
+	}
+}
+
+// sure returns how many of the held bytes are content for sure.
+func (f *formFile) sure() int {
+	at := bytes.Index(f.held, f.end)
+	switch {
+	case at >= 0:
+		f.held, f.done = f.held[:at], true
+		return at
+	case f.done || f.err != nil:
+		return len(f.held)
+	}
+	// The end may have begun with the last bytes, which hold no more than all of it but one.
+	for n := min(len(f.end)-1, len(f.held)); n > 0; n-- {
+		if bytes.HasPrefix(f.end, f.held[len(f.held)-n:]) {
+			return len(f.held) - n
+		}
+	}
+	return len(f.held)
+}
+
+// fill reads more behind the held bytes: up to n, at most formBlock.
+func (f *formFile) fill(n int) {
+	n = min(n, formBlock)
+	was := len(f.held)
+	if cap(f.held)-was < n {
+		f.held = append(make([]byte, 0, was+n), f.held...)
+	}
+	var got int
+	got, f.err = f.r.Read(f.held[was : was+n])
+	f.held = f.held[:was+got]
+}
+
+// formBlock is how much of a form's file is read at one time.
+const formBlock = 64 << 10
