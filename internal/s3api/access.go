@@ -35,6 +35,7 @@ func (b *backend) allowed(ctx context.Context, ref object.Ref, permission auth.P
 		return s3err.GetAPIError(s3err.ErrAccessDenied) // no request came through the guard
 	}
 	defer named(request.RequestCtx(), ref.Version)()
+	defer exactly(request.RequestCtx())()
 	if anonymous(ctx) {
 		for _, action := range actions {
 			if err := auth.VerifyPublicAccess(request, b, action, permission, ref.Bucket, hide(ref.Key)); err != nil {
@@ -96,6 +97,15 @@ func (b *backend) authorizeRead(ctx context.Context, ref object.Ref) error {
 		return b.allowed(ctx, ref, auth.PermissionRead, auth.GetObjectAction)
 	}
 	return b.authorizePublic(ctx, ref, auth.GetObjectVersionAction, auth.PermissionRead)
+}
+
+// mayCompare asks whether a request may learn what the object is that a write or a deletion compares it with. As in S3,
+// an ETag, a size or a time as a condition needs the permission to read: whether it holds tells what the object is.
+func (b *backend) mayCompare(ctx context.Context, ref object.Ref, c object.Condition) error {
+	if (c.IfMatch == "" || c.IfMatch == "*") && c.IfSize == nil && c.IfModified == nil {
+		return nil
+	}
+	return b.allowed(ctx, ref, auth.PermissionRead, ofVersion(ref, auth.GetObjectAction, auth.GetObjectVersionAction))
 }
 
 // ofVersion returns the action on the current version of an object, or on a version that is named.

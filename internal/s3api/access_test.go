@@ -176,3 +176,15 @@ func TestEverybodySeesOnlyWhatWasGranted(t *testing.T) {
 	ask(403, "DELETE", "/corp/key?tagging&versionId="+old)
 	ask(204, "DELETE", "/corp/key?tagging")
 }
+
+// TestFormsOfAnotherDay posts forms that were signed with the key of another day than they are dated.
+func TestFormsOfAnotherDay(t *testing.T) {
+	w := start(t, nil, nil)
+	w.must(200, "PUT", "/bucket", nil)
+	now := time.Now()
+	w.postedOn(now.UTC().Format("20060102"), rootKey, rootSecret, now, 204, "bucket", "key")
+	for _, day := range []string{now.AddDate(0, 0, -3).UTC().Format("20060102"), "20200101", now.AddDate(0, 0, 2).UTC().Format("20060102")} {
+		w.postedOn(day, rootKey, rootSecret, now, 400, "bucket", "other")
+	}
+	w.must(404, "GET", "/bucket/other", nil)
+}

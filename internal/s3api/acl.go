@@ -85,6 +85,9 @@ func grantable(rctx *fasthttp.RequestCtx, at level, plain bool) bool {
 	if plain {
 		return true
 	}
+	if at == onObject && string(rctx.Method()) == fasthttp.MethodDelete && rctx.QueryArgs().Has("versionId") {
+		return false // what is overwritten or deleted by others stays the owner's
+	}
 	for k := range rctx.QueryArgs().All() {
 		if _, settings := ownersArgs[at][string(k)]; settings && !(string(k) == "versioning" && rctx.IsGet()) {
 			return false

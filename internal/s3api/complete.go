@@ -26,6 +26,9 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMu
 		return none, "", s3err.GetAPIError(s3err.ErrInvalidRequest)
 	}
 	cond, err := condition(in.IfMatch, in.IfNoneMatch)
+	if err == nil {
+		err = b.mayCompare(ctx, ref, cond)
+	}
 	if err != nil {
 		return none, "", err
 	}

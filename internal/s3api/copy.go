@@ -67,6 +67,9 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 		return none, err
 	}
 	cond, err := destination(ctx)
+	if err == nil {
+		err = b.mayCompare(ctx, to, cond)
+	}
 	if err != nil {
 		return none, err
 	}

@@ -28,11 +28,14 @@ func (b *backend) DeleteObject(ctx context.Context, in *s3.DeleteObjectInput) (*
 	if err := b.authorizePublic(ctx, d.Ref, auth.DeleteObjectVersionAction, auth.PermissionWrite); err != nil {
 		return nil, err
 	}
+	if err := b.mayCompare(ctx, d.Ref, d.Condition); err != nil {
+		return nil, err
+	}
 	bk, err := b.bucketOf(ctx, d.Bucket)
 	if err != nil {
 		return nil, err
 	}
-	d.Judge = judgeRemoval(b.mayBypass(ctx, bk, d.Key))
+	d.Judge = judgeRemoval(b.mayBypass(ctx, bk, d.Ref))
 	done, err := b.store.Delete(patient(ctx), d)
 	out, err := b.deleted(d, done, err)
 	if err != nil {
@@ -62,6 +65,9 @@ func (b *backend) deleted(d object.Deletion, done object.Deleted, err error) (*s
 	return out, nil
 }
 
+// maxVersion is longer than any identifier of a version.
+const maxVersion = 128
+
 // maxDeletions is how many objects S3 deletes in one request.
 const maxDeletions = 1000
 
@@ -75,14 +81,19 @@ func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) 
 	if len(in.Delete.Objects) > maxDeletions {
 		return out, s3err.GetAPIError(s3err.ErrMalformedXML)
 	}
-	ds := make([]object.Deletion, len(in.Delete.Objects))
+	ds := make([]object.Deletion, 0, len(in.Delete.Objects))
 	for i := range in.Delete.Objects {
 		o := &in.Delete.Objects[i]
-		ds[i] = object.Deletion{
+		d := object.Deletion{
 			Ref:       refOf(&bucket, o.Key, o.VersionId),
 			Condition: object.Condition{IfMatch: unquoted(o.ETag), IfSize: o.Size, IfModified: o.LastModifiedTime},
 		}
-		ds[i].Judge = judgeRemoval(b.mayBypass(ctx, bk, ds[i].Key))
+		if err := b.mayDelete(ctx, d); err != nil {
+			out.Error = append(out.Error, s3err.ObjectDeleteError(&d.Key, some(d.Version), err))
+			continue
+		}
+		d.Judge = judgeRemoval(b.mayBypass(ctx, bk, d.Ref))
+		ds = append(ds, d)
 	}
 	quiet := isQuiet(ctx)
 	done, errs := b.store.DeleteMany(patient(ctx), bucket, ds)
@@ -119,4 +130,18 @@ func isQuiet(ctx context.Context) bool {
 	}
 	quiet, err := strconv.ParseBool(strings.TrimSpace(doc.Quiet))
 	return err == nil && quiet
+}
+
+// mayDelete asks for each of many deletions what versitygw has not asked for: it judges all versions as if none were
+// named, and lets an ACL that grants writing delete old versions, which S3 leaves to the owner.
+func (b *backend) mayDelete(ctx context.Context, d object.Deletion) error {
+	if d.Version != "" {
+		if len(d.Version) > maxVersion { // no store has it, and comparing it with patterns would take long
+			return s3err.GetInvalidArgumentErr(s3err.InvalidArgVersionId, d.Version)
+		}
+		if err := b.allowed(ctx, d.Ref, auth.PermissionWrite, auth.DeleteObjectVersionAction); err != nil {
+			return err
+		}
+	}
+	return b.mayCompare(ctx, d.Ref, d.Condition)
 }

@@ -290,6 +290,10 @@ func (s *Server) signerV4(fields map[string]string) (*auth.Account, error) {
 	if err != nil {
 		return nil, err
 	}
+	if day := fields["x-amz-date"][:len("20060102")]; creds.Date != day {
+		// The key of a signature is that of a day. Without this, one that was made long ago would sign for today.
+		return nil, invalid("The day of x-amz-credential is " + strconv.QuoteToASCII(creds.Date) + ", expected that of x-amz-date: " + day)
+	}
 	if creds.Region != s.opts.Region {
 		return nil, s3err.PostAuth.IncorrectRegion(fields["x-amz-credential"], s.opts.Region, creds.Region)
 	}

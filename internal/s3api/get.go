@@ -150,6 +150,10 @@ func (b *backend) GetObjectAttributes(ctx context.Context, in *s3.GetObjectAttri
 	if err := b.authorizePublic(ctx, ref, auth.GetObjectVersionAttributesAction, auth.PermissionRead); err != nil {
 		return out, err
 	}
+	// versitygw asks for the action of attributes alone.
+	if err := b.allowed(ctx, ref, auth.PermissionRead, ofVersion(ref, auth.GetObjectAction, auth.GetObjectVersionAction)); err != nil {
+		return out, err
+	}
 	bk, err := b.bucketOf(ctx, ref.Bucket)
 	if err != nil {
 		return out, err

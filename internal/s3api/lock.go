@@ -137,7 +137,7 @@ func replaceable(is, next string, bypass bool) error {
 }
 
 // mayBypass says whether a request asks to override retention in the mode GOVERNANCE, and whether its account may.
-func (b *backend) mayBypass(ctx context.Context, bk *object.Bucket, key string) bool {
+func (b *backend) mayBypass(ctx context.Context, bk *object.Bucket, ref object.Ref) bool {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if !ok || !bypasses(rctx) || !lockEnabled(bk) {
 		return false
@@ -146,8 +146,10 @@ func (b *backend) mayBypass(ctx context.Context, bk *object.Bucket, key string) 
 	if !ok {
 		return false // no request came through the guard
 	}
+	defer named(rctx, ref.Version)()
+	defer exactly(rctx)()
 	if anonymous(ctx) {
-		return auth.VerifyPublicAccess(request, b, auth.BypassGovernanceRetentionAction, auth.PermissionWrite, bk.Name, hide(key)) == nil
+		return auth.VerifyPublicAccess(request, b, auth.BypassGovernanceRetentionAction, auth.PermissionWrite, bk.Name, hide(ref.Key)) == nil
 	}
 	acl, err := b.aclOf(bk)
 	if err != nil {
@@ -157,6 +159,6 @@ func (b *backend) mayBypass(ctx context.Context, bk *object.Bucket, key string) 
 	// Without a policy the owner alone may: ACLs are silent on retention.
 	return auth.VerifyAccess(request, b, auth.AccessOptions{
 		Acl: acl, AclPermission: auth.PermissionWrite, DisableACL: true, IsRoot: root, Acc: accountOf(ctx, string(utils.ContextKeyAccount)),
-		Bucket: bk.Name, Object: hide(key), Actions: []auth.Action{auth.BypassGovernanceRetentionAction},
+		Bucket: bk.Name, Object: hide(ref.Key), Actions: []auth.Action{auth.BypassGovernanceRetentionAction},
 	}) == nil
 }

@@ -236,8 +236,14 @@ func (w *world) posted(status int, bucket, key string, fields ...string) *reply 
 // postedAs posts a form that an account has signed; one without an account has no signature.
 func (w *world) postedAs(access, secret string, at time.Time, status int, bucket, key string, fields ...string) *reply {
 	w.t.Helper()
+	return w.postedOn(at.UTC().Format("20060102"), access, secret, at, status, bucket, key, fields...)
+}
+
+// postedOn posts a form whose signature was made with the key of a day.
+func (w *world) postedOn(day, access, secret string, at time.Time, status int, bucket, key string, fields ...string) *reply {
+	w.t.Helper()
 	date := at.UTC().Format("20060102T150405Z")
-	credential := fmt.Sprintf("%s/%s/%s/s3/aws4_request", access, date[:8], testRegion)
+	credential := fmt.Sprintf("%s/%s/%s/s3/aws4_request", access, day, testRegion)
 	all := [][2]string{{"key", key}}
 	for i := 0; i+1 < len(fields); i += 2 {
 		all = append(all, [2]string{fields[i], fields[i+1]})
@@ -249,7 +255,7 @@ func (w *world) postedAs(access, secret string, at time.Time, status int, bucket
 			conditions += fmt.Sprintf(`,{%q:%q}`, f[0], f[1])
 		}
 		policy := base64.StdEncoding.EncodeToString([]byte(fmt.Sprintf(`{"expiration":%q,"conditions":[%s]}`, at.Add(time.Hour).UTC().Format("2006-01-02T15:04:05Z"), conditions)))
-		signature := signedWith(secret, date[:8], policy)
+		signature := signedWith(secret, day, policy)
 		all = append(all, [2]string{"policy", policy}, [2]string{"x-amz-signature", signature})
 	}
 	var body bytes.Buffer

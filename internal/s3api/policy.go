@@ -32,17 +32,21 @@ func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, e
 	account := accountOf(ctx, "account").Access
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	owner := ok && account != "" && account == bk.Owner
+	text := r.policy
 	switch {
 	case r.policy == nil && owner && bypasses(rctx):
 		return r.ownerPolicy, nil
 	case r.policy == nil:
 		return nil, s3err.GetBucketErr(s3err.ErrNoSuchBucketPolicy, strings.Clone(bucket))
 	case owner:
-		return r.ownerPolicy, nil
+		text = r.ownerPolicy
 	case account == "":
-		return r.publicPolicy, nil
+		text = r.publicPolicy
 	}
-	return r.policy, nil
+	if r.conditional && ok && deletesMany(rctx) {
+		return b.deletionPolicy(rctx, r, text)
+	}
+	return text, nil
 }
 
 // PutBucketPolicy keeps a policy that is understood in all its parts.

@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/versity/versitygw/auth"
 	"github.com/versity/versitygw/s3err"
@@ -20,13 +21,6 @@ import (
 
 // maxPolicy bounds a bucket policy, as S3 does.
 const maxPolicy = 20 << 10
-
-// conditionKeys are the condition keys that versitygw fills in for a request. It accepts more of them, which never
-// match.
-var conditionKeys = setOf(
-	"aws:sourceip", "aws:currenttime", "aws:epochtime", "aws:securetransport", "aws:useragent", "aws:referer",
-	"s3:prefix", "s3:delimiter", "s3:max-keys", "s3:x-amz-acl", "s3:versionid",
-)
 
 // noPolicy is a policy that allows nothing, and everyoneDenied one that denies it, %s being the bucket.
 const (
@@ -48,6 +42,8 @@ type policyStatement struct {
 	resource   json.RawMessage
 	condition  json.RawMessage // nil: none is given
 	fault      error
+
+	resourceWork, conditionWork int // bytes behind a * in its patterns
 }
 
 // parsePolicy reads the policy of a bucket. Statements that are not understood are returned with a fault. The error
@@ -80,8 +76,14 @@ func parsePolicy(text []byte, bucket string) (*policyDoc, error) {
 	if err := json.Unmarshal(list, &raws); err != nil || raws == nil {
 		return nil, fmt.Errorf("field Statement has another value than a list of statements")
 	}
+	resources, conditions := 0, 0
 	for i, raw := range raws {
 		s, err := parseStatement(raw, bucket)
+		resources, conditions = resources+s.resourceWork, conditions+s.conditionWork
+		if err == nil && (resources > maxResourcePatterns || conditions > maxConditionPatterns) {
+			err = strangef("the policy's patterns have too much text behind a *, expected at most %d bytes in Resource and %d in Condition",
+				maxResourcePatterns, maxConditionPatterns)
+		}
 		if err != nil {
 			s.fault = fmt.Errorf("statement %d: %w", i+1, err)
 		}
@@ -143,64 +145,36 @@ func parseStatement(raw []byte, bucket string) (policyStatement, error) {
 	if _, err = stringsOf(s.action); err != nil {
 		return s, fmt.Errorf("field Action: %w", err)
 	}
-	if err = checkResources(s.resource, bucket); err != nil {
+	if s.resourceWork, err = checkResources(s.resource, bucket); err != nil {
 		return s, fmt.Errorf("field Resource: %w", err)
 	}
-	if err = checkCondition(s.condition); err != nil {
+	if s.conditionWork, err = checkCondition(s.condition); err != nil {
 		return s, fmt.Errorf("field Condition: %w", err)
 	}
 	return s, nil
 }
 
-// checkResources refuses resources that can never be one of the bucket's.
-func checkResources(raw []byte, bucket string) error {
+// checkResources refuses resources that can never be one of the bucket's. It returns what comparing them takes.
+func checkResources(raw []byte, bucket string) (work int, err error) {
 	names, err := stringsOf(raw)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, name := range names {
 		rest, ok := strings.CutPrefix(name, auth.ResourceArnPrefix)
 		if !ok {
-			return fmt.Errorf("%.128q, expected %s%s or %s%s/KEY", name, auth.ResourceArnPrefix, bucket, auth.ResourceArnPrefix, bucket)
+			return 0, fmt.Errorf("%.128q, expected %s%s or %s%s/KEY", name, auth.ResourceArnPrefix, bucket, auth.ResourceArnPrefix, bucket)
 		}
 		of, _, _ := strings.Cut(rest, "/")
 		if match, err := path.Match(of, bucket); of != bucket && (!match || err != nil || strings.ContainsAny(of, `[\`)) {
-			return fmt.Errorf("%.128q speaks of another bucket than %q", name, bucket)
+			return 0, fmt.Errorf("%.128q speaks of another bucket than %q", name, bucket)
 		}
 		if strings.Contains(rest, "${") {
-			return strangef("%.128q has a variable, which this server does not support", name)
+			return 0, strangef("%.128q has a variable, which this server does not support", name)
 		}
+		work += patternWork(rest)
 	}
-	return nil
-}
-
-// checkCondition refuses conditions that versitygw would take for others, or never find.
-func checkCondition(raw []byte) error {
-	if raw == nil {
-		return nil
-	}
-	operators, err := fieldsOf(raw)
-	if err != nil {
-		return err
-	}
-	for _, op := range operators {
-		keys, err := fieldsOf(op.value)
-		if err != nil {
-			return fmt.Errorf("%.64q: %w", op.name, err)
-		}
-		seen := map[string]struct{}{}
-		for _, k := range keys {
-			name := strings.ToLower(k.name)
-			if _, ok := conditionKeys[name]; !ok {
-				return fmt.Errorf("condition key %.64q is not one that this server knows", k.name)
-			}
-			if _, twice := seen[name]; twice {
-				return strangef("condition key %.64q is given twice", k.name)
-			}
-			seen[name] = struct{}{}
-		}
-	}
-	return nil
+	return work, nil
 }
 
 // strange says that a policy has a field too many or too few, which versitygw passes over.
@@ -253,13 +227,24 @@ func fieldsOf(raw []byte) ([]field, error) {
 func stringsOf(raw []byte) ([]string, error) {
 	var one string
 	if json.Unmarshal(raw, &one) == nil && string(raw) != "null" {
-		return []string{one}, nil
+		return []string{one}, readableText(one)
 	}
 	var many []string
 	if err := json.Unmarshal(raw, &many); err != nil || len(many) == 0 {
 		return nil, fmt.Errorf("%.64s, expected a string or a list of strings", raw)
 	}
-	return many, nil
+	return many, readableText(many...)
+}
+
+// readableText refuses text that JSON has replaced a part of, since that was no Unicode: it would be compared with
+// something else than was written.
+func readableText(all ...string) error {
+	for _, text := range all {
+		if strings.ContainsRune(text, utf8.RuneError) {
+			return strangef("%.128q has a part that is no Unicode", text)
+		}
+	}
+	return nil
 }
 
 // principalsOf reads a Principal: "*", or {"AWS": …}. Names that stand alone are taken as versitygw takes them.

@@ -40,6 +40,19 @@ func TestPoliciesWithPartsThatAreNotUnderstood(t *testing.T) {
 		"another bucket":     {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corporate/*"}`), "corporate"},
 		"a role":             {policyOf(`{"Effect":"Deny","Principal":{"AWS":"arn:aws:iam::123456789012:role/x"},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "rincipal"},
 		"too large":          {policyOf(strings.TrimSuffix(strings.Repeat(open+",", 200), ",")), "20480"},
+		"a short date":       {conditioned(`"DateGreaterThan":{"aws:CurrentTime":"2020-01-01"}`), "2020-01-01"},
+		"no date":            {conditioned(`"DateLessThanIfExists":{"aws:EpochTime":"soon"}`), "soon"},
+		"no number":          {conditioned(`"NumericGreaterThan":{"s3:max-keys":"ten"}`), "ten"},
+		"not a number":       {conditioned(`"NumericGreaterThan":{"s3:max-keys":"NaN"}`), "NaN"},
+		"no truth":           {conditioned(`"Bool":{"aws:SecureTransport":"flase"}`), "flase"},
+		"no presence":        {conditioned(`"Null":{"aws:Referer":"yes"}`), "yes"},
+		"a value's variable": {conditioned(`"StringLike":{"aws:Referer":["a","${aws:UserAgent}"]}`), "variable"},
+		"no values":          {conditioned(`"StringNotEquals":{"aws:Referer":[]}`), "aws:Referer"},
+		"no keys":            {conditioned(`"StringEquals":{}`), "StringEquals"},
+		"a date of text":     {conditioned(`"DateLessThan":{"aws:UserAgent":"2030-01-01T00:00:00Z"}`), "aws:UserAgent"},
+		"an ARN of text":     {conditioned(`"ArnLike":{"aws:Referer":"*"}`), "ArnLike"},
+		"no Unicode":         {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/\ud800*"}`), "Unicode"},
+		"no UTF-8":           {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/` + "\xff" + `"}`), "Unicode"},
 		"something behind":   {policyOf(open) + policyOf(open), ""},
 	} {
 		r := w.as("alice", 400, "PUT", "/corp?policy", x.policy)
@@ -49,10 +62,26 @@ func TestPoliciesWithPartsThatAreNotUnderstood(t *testing.T) {
 	}
 	w.as("alice", 404, "GET", "/corp?policy", "")
 	// What AWS has beside that is accepted.
+	for _, condition := range []string{
+		`"DateGreaterThan":{"aws:CurrentTime":["2030-01-01T00:00:00Z","2030-01-01T00:00:00.5+02:00"]}`, `"NumericLessThan":{"aws:EpochTime":1900000000}`,
+		`"Bool":{"aws:SecureTransport":false}`, `"ForAnyValue:StringLikeIfExists":{"AWS:Referer":"https://*.example.com/*"}`,
+		`"NotIpAddress":{"aws:SourceIp":["10.0.0.0/8","::1"]}`, `"Null":{"aws:UserAgent":"TRUE"}`, ``,
+	} {
+		w.as("alice", 204, "PUT", "/corp?policy", conditioned(condition))
+	}
 	w.as("alice", 204, "PUT", "/corp?policy", `{"Id":"x","Version":"2012-10-17","Statement":[{"Sid":"y",`+open[1:]+`]}`)
 	if r, err := w.try("bob", "bob-secret", "PUT", "/corp?policy", []byte(policyOf(open, `{"NotPrincipal":"x"}`))); err != nil || r.StatusCode != 400 {
 		t.Errorf("%v %+v", err, r)
 	}
+}
+
+// conditioned is a policy with a condition.
+func conditioned(condition string) string {
+	action := "s3:GetObject"
+	if strings.Contains(condition, "max-keys") {
+		action = "s3:List*"
+	}
+	return policyOf(fmt.Sprintf(`{"Effect":"Deny","Principal":"*","Action":%q,"Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"],"Condition":{%s}}`, action, condition))
 }
 
 // TestPrincipalsAsAWSWritesThem names accounts by ARNs.

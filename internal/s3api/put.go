@@ -42,6 +42,9 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 		return none, err
 	}
 	cond, err := condition(in.IfMatch, in.IfNoneMatch)
+	if err == nil {
+		err = b.mayCompare(ctx, ref, cond)
+	}
 	if err != nil {
 		return none, err
 	}

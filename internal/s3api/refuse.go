@@ -112,6 +112,10 @@ func checkArgs(rctx *fasthttp.RequestCtx, h *noticed) s3err.S3Error {
 			return invalid("The argument " + strconv.QuoteToASCII(string(k)) + " is no UTF-8.")
 		}
 	}
+	if resource == "delete" && rctx.QueryArgs().Has("versionId") {
+		// The versions stand in the body. Conditions of a policy would be judged by this one instead.
+		return invalid("Conflicting query string parameters: delete, versionId")
+	}
 	if rctx.IsPut() {
 		if h.emptySource {
 			return invalid("x-amz-copy-source is empty. It names a bucket and a key.")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/versity/versitygw/auth"
 
@@ -24,6 +25,8 @@ type rules struct {
 	// policy is what the policy means for accounts, nil where there is none. publicPolicy is the same for who has no
 	// account, and ownerPolicy for the owner; that one also exists without a policy.
 	policy, publicPolicy, ownerPolicy []byte
+	// conditional says that a statement of the policy has a condition.
+	conditional bool
 }
 
 // rulesOf returns the rules of a bucket, which are made once for its settings.
@@ -57,6 +60,7 @@ func (b *backend) readPolicy(r *rules, text []byte) {
 	var sealed bool
 	doc, fault := parsePolicy(text, r.of.Name)
 	if fault == nil {
+		r.conditional = slices.ContainsFunc(doc.statements, func(s policyStatement) bool { return s.condition != nil })
 		r.policy, sealed, fault = doc.understood(b.accounts.Root().AccessKey)
 	} else {
 		r.policy, sealed = []byte(noPolicy), true

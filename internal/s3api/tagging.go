@@ -146,7 +146,7 @@ func (b *backend) PutObjectRetention(ctx context.Context, bucket, key, version s
 	if err != nil {
 		return err
 	}
-	bypass := b.mayBypass(ctx, bk, ref.Key)
+	bypass := b.mayBypass(ctx, bk, ref)
 	return b.setAttributes(ctx, "PutObjectRetention", ref, func(a map[string]string) error {
 		if err := replaceable(a[attrRetention], doc, bypass); err != nil {
 			return err

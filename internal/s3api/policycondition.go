@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// These bound the bytes behind a * in all patterns of a policy. Comparing takes up to that many steps for each byte of
+// a header or a key. Keys have the lower bound: a request can delete 1,000 of them, and each is compared.
+const (
+	maxConditionPatterns = 2 << 10
+	maxResourcePatterns  = 512
+)
+
+// valueKind is what the values of a condition key are, besides text, which all of them are.
+type valueKind int
+
+const (
+	asText   valueKind = 0
+	asNumber valueKind = 1 << iota
+	asDate
+	asTruth
+	asAddress
+)
+
+// conditionKeys are the condition keys that versitygw fills in for a request, and what they are besides text.
+// versitygw accepts more of them, which never match.
+var conditionKeys = map[string]valueKind{
+	"aws:sourceip": asAddress, "aws:currenttime": asDate, "aws:epochtime": asDate | asNumber,
+	"aws:securetransport": asTruth,
+	"aws:useragent":       asText, "aws:referer": asText, "s3:prefix": asText, "s3:delimiter": asText, "s3:max-keys": asNumber,
+	"s3:x-amz-acl": asText, versionKey: asText,
+}
+
+// versionKey is the condition key of the version that a request names.
+const versionKey = "s3:versionid"
+
+// operator is how a condition compares.
+type operator struct {
+	of    valueKind
+	check func(value string) bool // whether a value can be compared in this way
+	want  string                  // what such a value is
+	like  bool                    // values are patterns
+}
+
+// operatorOf returns the operator of a name such as ForAnyValue:StringLikeIfExists. versitygw refuses unknown ones too.
+func operatorOf(name string) (operator, bool) {
+	for _, set := range []string{"ForAllValues:", "ForAnyValue:"} {
+		if rest, ok := strings.CutPrefix(name, set); ok {
+			name = rest
+			break
+		}
+	}
+	if name == "Null" {
+		return operator{of: asText, check: isTruth, want: "true or false"}, true
+	}
+	switch base := strings.TrimSuffix(name, "IfExists"); base {
+	case "StringEquals", "StringNotEquals", "StringEqualsIgnoreCase", "StringNotEqualsIgnoreCase", "BinaryEquals":
+		return operator{of: asText, check: func(string) bool { return true }}, true
+	case "StringLike", "StringNotLike":
+		return operator{of: asText, check: func(string) bool { return true }, like: true}, true
+	case "Bool":
+		return operator{of: asTruth, check: isTruth, want: "true or false"}, true
+	case "IpAddress", "NotIpAddress":
+		return operator{of: asAddress, check: func(string) bool { return true }}, true // versitygw checks addresses
+	default:
+		for prefix, op := range map[string]operator{
+			"Numeric": {of: asNumber, check: isNumber, want: "a number"},
+			"Date":    {of: asDate, check: isDate, want: "a time such as 2030-12-31T23:59:59Z, or seconds since 1970"},
+		} {
+			if how, ok := strings.CutPrefix(base, prefix); ok {
+				switch how {
+				case "Equals", "NotEquals", "LessThan", "LessThanEquals", "GreaterThan", "GreaterThanEquals":
+					return op, true
+				}
+			}
+		}
+	}
+	return operator{}, false
+}
+
+func isTruth(v string) bool { return strings.EqualFold(v, "true") || strings.EqualFold(v, "false") }
+
+func isNumber(v string) bool {
+	f, err := strconv.ParseFloat(v, 64)
+	return err == nil && !math.IsNaN(f) && !math.IsInf(f, 0)
+}
+
+// isDate says whether a value is a time as versitygw reads it. AWS also takes shorter forms, such as a day alone.
+func isDate(v string) bool {
+	_, err := time.Parse(time.RFC3339, v)
+	return err == nil || isNumber(v)
+}
+
+// checkCondition refuses conditions that versitygw would take for others, or that can never hold. It returns what
+// comparing them takes.
+func checkCondition(raw []byte) (work int, err error) {
+	if raw == nil {
+		return 0, nil
+	}
+	operators, err := fieldsOf(raw)
+	if err != nil {
+		return 0, err
+	}
+	for _, o := range operators {
+		keys, err := fieldsOf(o.value)
+		if err != nil {
+			return 0, fmt.Errorf("%.64q: %w", o.name, err)
+		}
+		if len(keys) == 0 {
+			return 0, strangef("%.64q has no condition key", o.name)
+		}
+		seen := map[string]struct{}{}
+		for _, k := range keys {
+			name := strings.ToLower(k.name)
+			if _, ok := conditionKeys[name]; !ok {
+				return 0, fmt.Errorf("condition key %.64q is not one that this server knows", k.name)
+			}
+			if _, twice := seen[name]; twice {
+				return 0, strangef("condition key %.64q is given twice", k.name)
+			}
+			seen[name] = struct{}{}
+			n, err := checkComparison(o.name, k)
+			if err != nil {
+				return 0, err
+			}
+			work += n
+		}
+	}
+	return work, nil
+}
+
+// checkComparison refuses the values of a condition key that cannot be compared as the operator says. A denial by
+// such a condition would never hold.
+func checkComparison(name string, key field) (work int, err error) {
+	op, ok := operatorOf(name)
+	if !ok {
+		return 0, fmt.Errorf("condition operator %.64q is not one that this server knows", name)
+	}
+	if op.of != asText && conditionKeys[strings.ToLower(key.name)]&op.of == 0 {
+		return 0, strangef("condition operator %.64q cannot compare %.64q", name, key.name)
+	}
+	values, err := scalarsOf(key.value)
+	if err != nil {
+		return 0, fmt.Errorf("condition key %.64q: %w", key.name, err)
+	}
+	for _, v := range values {
+		switch {
+		case strings.Contains(v, "${"):
+			return 0, strangef("condition key %.64q: %.128q has a variable, which this server does not support", key.name, v)
+		case !op.check(v):
+			return 0, strangef("condition key %.64q: the value %.128q, expected %s for %s", key.name, v, op.want, name)
+		case op.like:
+			work += patternWork(v)
+		}
+	}
+	return work, nil
+}
+
+// scalarsOf reads a string, a number or a boolean, or a list of them that is not empty.
+func scalarsOf(raw []byte) ([]string, error) {
+	list := []json.RawMessage{raw}
+	if len(raw) > 0 && raw[0] == '[' {
+		if err := json.Unmarshal(raw, &list); err != nil {
+			return nil, err
+		}
+		if len(list) == 0 {
+			return nil, strangef("the list of values is empty")
+		}
+	}
+	out := make([]string, len(list))
+	for i, v := range list {
+		switch {
+		case len(v) > 0 && v[0] == '"':
+			if err := json.Unmarshal(v, &out[i]); err != nil {
+				return nil, err
+			}
+		case len(v) == 0 || v[0] == '{' || v[0] == '[' || string(v) == "null":
+			return nil, fmt.Errorf("%.64s, expected a string, a number or a boolean", v)
+		default:
+			out[i] = string(v)
+		}
+	}
+	return out, readableText(out...)
+}
+
+// patternWork returns how many bytes of a pattern stand behind its first *: so often a byte may be compared.
+func patternWork(pattern string) int {
+	_, rest, _ := strings.Cut(pattern, "*")
+	return len(rest) - strings.Count(rest, "*")
+}
