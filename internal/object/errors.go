@@ -20,7 +20,7 @@ var (
 	ErrBucketNotEmpty error = sentinel{errs.Invalid, "the bucket is not empty"}
 	ErrPrecondition   error = sentinel{errs.Invalid, "the condition does not hold"}
 	ErrIsMarker       error = sentinel{errs.Invalid, "the version is a delete marker"}
-	ErrInvalidName    error = sentinel{errs.Invalid, "the name is empty or too long"}
+	ErrInvalidName    error = sentinel{errs.Invalid, "the name is empty, too long or no UTF-8"}
 	ErrTooLarge       error = sentinel{errs.Invalid, "too large"}
 	ErrInvalidPart    error = sentinel{errs.Invalid, "a part was not uploaded, or has another ETag"}
 	ErrPartOrder      error = sentinel{errs.Invalid, "the parts are not in ascending order"}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/gofiber/fiber/v3"
@@ -106,6 +107,10 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 	}
 	if onKey && x.Key == "" {
 		return object.Fail(op, name, object.ErrInvalidName, "no key is named")
+	}
+	if x.Action == object.ActionPut && !utf8.ValidString(x.Key) {
+		// A request of HTTP could neither read it nor list it. Those that older versions made can be read.
+		return object.Fail(op, x.Bucket, object.ErrInvalidName, "the key is no UTF-8")
 	}
 	settings, err := a.settingsOf(ctx, op, x.Bucket)
 	if err != nil {

@@ -54,6 +54,25 @@ var situations = map[string]struct {
 		`"Condition":{"Bool":{"aws:SecureTransport":"false"}}}]}`},
 }
 
+// TestKeysThatAreNoUTF8 are made through no door: none of HTTP could read them.
+func TestKeysThatAreNoUTF8(t *testing.T) {
+	w := start(t, nil, nil)
+	w.people("alice")
+	w.as("alice", 200, "PUT", "/photos", "")
+	judge := w.server.Authorizer()
+	for _, key := range []string{"\xff\xfe", "a\xc0\x80", "dir/\xed\xa0\x80"} {
+		if err := judge.Authorize(t.Context(), object.Access{Account: "alice", Action: object.ActionPut, Bucket: "photos", Key: key}); !errors.Is(err, object.ErrInvalidName) {
+			t.Errorf("%q: %v", key, err)
+		}
+		if err := judge.Authorize(t.Context(), object.Access{Account: "alice", Action: object.ActionGet, Bucket: "photos", Key: key}); err != nil {
+			t.Errorf("what an older version made, %q, cannot be read: %v", key, err)
+		}
+	}
+	if err := judge.Authorize(t.Context(), object.Access{Account: "alice", Action: object.ActionPut, Bucket: "photos", Key: "\u00e4\x00\uffff"}); err != nil {
+		t.Errorf("a key that is UTF-8: %v", err)
+	}
+}
+
 // TestOtherDoorsJudgeAsThisOne asks every account for every action in every situation twice: as a request, and through the Authorizer.
 func TestOtherDoorsJudgeAsThisOne(t *testing.T) {
 	w := start(t, nil, nil)

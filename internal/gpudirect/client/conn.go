@@ -173,8 +173,15 @@ func (c *conn) ask(ctx context.Context, a asking) error {
 	}
 	deadline := time.Now().Add(a.patience)
 	var failed error
-	for answered := false; ; answered = true {
-		h, m, fds, err := c.take(ctx, deadline, a.stay)
+	for packets := 0; ; packets++ {
+		answered := packets > 0
+		var h wire.Header
+		var m wire.Message
+		var fds []int
+		err := c.endless(ctx, a, packets, deadline)
+		if err == nil {
+			h, m, fds, err = c.take(ctx, deadline, a.stay)
+		}
 		if err != nil {
 			if errs.Is(err, errs.Cancelled) {
 				c.lose(err, answered)
@@ -201,7 +208,29 @@ func (c *conn) ask(ctx context.Context, a asking) error {
 		if h.Flags&wire.FlagMore == 0 {
 			return failed
 		}
+		if r, ok := m.(*wire.Opened); !ok || len(r.Items) == 0 {
+			return c.lose(errors.Join(failed, errs.New(errs.Invalid, "read door message", m.Type().String(), "says that more follows, which only an Opened with objects may")), true)
+		}
 	}
+}
+
+// endless ends an answer that goes on for too long. A server that sends packet after packet would never let take look up.
+func (c *conn) endless(ctx context.Context, a asking, packets int, deadline time.Time) error {
+	switch {
+	case packets == 0:
+		return nil
+	case packets >= wire.MaxItems: // each has an object at least
+		return errs.New(errs.Invalid, "read door message", "Opened", fmt.Sprintf("came %d times for one request, expected at most %d", packets, wire.MaxItems))
+	case ctx.Err() != nil && !a.stay && c.drafts.Load() == 0:
+		return errs.Wrap("wait for the door", "", context.Cause(ctx))
+	case time.Now().After(deadline):
+		return tooSlow()
+	}
+	return nil
+}
+
+func tooSlow() error {
+	return errs.New(errs.IO, "wait for the door", "", "it did not answer in time").WithFix("look at the server's log; restart it if it hangs")
 }
 
 // take receives one packet. When the context ends first, the connection is
@@ -214,7 +243,7 @@ func (c *conn) take(ctx context.Context, deadline time.Time, stay bool) (wire.He
 				return wire.Header{}, nil, nil, errs.Wrap("wait for the door", "", context.Cause(ctx))
 			}
 			if time.Now().After(deadline) {
-				return wire.Header{}, nil, nil, errs.New(errs.IO, "wait for the door", "", "it did not answer in time").WithFix("look at the server's log; restart it if it hangs")
+				return wire.Header{}, nil, nil, tooSlow()
 			}
 			continue
 		}
@@ -297,6 +326,7 @@ func (c *conn) shake(ctx context.Context, path, store, accessKey, secret, agent 
 	if !wire.EqualMAC(c.greeting.MAC, wire.ServerMAC(secret, ch, p)) {
 		return "", errs.New(errs.Permission, op, path, "who listens there does not know the secret of "+accessKey+": it is not the server").WithFix("find out which process owns the socket")
 	}
+	c.s.takeDescriptors(true)
 	return ch.Store, nil
 }
 

@@ -41,13 +41,37 @@ func (n *onNetwork) stat(ctx context.Context, bucket, key, version string) (Info
 	return infoOf(i), err
 }
 
-// tokenMark tells a token of HTTP, in Page.Next, from a key: none begins with it.
-const tokenMark = "\x00"
+// What Page.Next begins with where it is no plain key. A key may begin with any byte, so one that begins like a mark has one too.
+const (
+	tokenMark = "\x00t" // a token of HTTP follows
+	keyMark   = "\x00k" // a key follows
+)
+
+// marked is a key as Page.Next has it.
+func marked(key string) string {
+	if strings.HasPrefix(key, "\x00") {
+		return keyMark + key
+	}
+	return key
+}
+
+// afterKey is the key behind which a listing goes on; empty where a token tells it.
+func (l List) afterKey() string {
+	if strings.HasPrefix(l.After, tokenMark) {
+		return ""
+	}
+	return strings.TrimPrefix(l.After, keyMark)
+}
+
+// circle is the error of a listing that does not get on.
+func (l List) circle(fix string) error {
+	return errs.New(errs.Corrupt, "list", urlOf(l.Bucket, l.Prefix), "the server says that the next page is the one it has just sent").WithFix(fix)
+}
 
 func (n *onNetwork) list(ctx context.Context, l List) (Page, error) {
-	q := s3.Listing{Bucket: l.Bucket, Prefix: l.Prefix, Delimiter: l.Delimiter, After: l.After, Limit: min(l.Limit, 1000)}
+	q := s3.Listing{Bucket: l.Bucket, Prefix: l.Prefix, Delimiter: l.Delimiter, After: l.afterKey(), Limit: min(l.Limit, 1000)}
 	if token, ok := strings.CutPrefix(l.After, tokenMark); ok {
-		q.After, q.Token = "", token
+		q.Token = token
 	}
 	got, err := n.s3.List(ctx, q)
 	if err != nil {
@@ -58,7 +82,7 @@ func (n *onNetwork) list(ctx context.Context, l List) (Page, error) {
 		p.Objects = append(p.Objects, Info{Bucket: l.Bucket, Key: e.Key, Size: e.Size, ETag: e.ETag, Modified: e.Modified, Via: ViaHTTP})
 	}
 	if got.Next != "" && got.Next == q.Token {
-		return Page{}, errs.New(errs.Corrupt, "list", urlOf(l.Bucket, l.Prefix), "the server says that the next page is the one it has just sent").WithFix("check that the endpoint is one of S3")
+		return Page{}, l.circle("check that the endpoint is one of S3")
 	}
 	if got.Next != "" {
 		p.Truncated, p.Next = true, tokenMark+got.Next

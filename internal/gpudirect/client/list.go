@@ -79,7 +79,7 @@ func (c *Client) List(ctx context.Context, l List) (Page, error) {
 
 func (d *door) list(ctx context.Context, op, name string, l List) (Page, error) {
 	p := Page{Objects: []Info{}, Prefixes: []string{}}
-	_, err := d.ask(ctx, asking{op: op, name: name, req: &wire.List{Bucket: l.Bucket, Prefix: l.Prefix, Delimiter: l.Delimiter, After: l.After, Limit: uint32(l.Limit)}, each: func(m wire.Message, fds []int) error {
+	_, err := d.ask(ctx, asking{op: op, name: name, req: &wire.List{Bucket: l.Bucket, Prefix: l.Prefix, Delimiter: l.Delimiter, After: l.afterKey(), Limit: uint32(l.Limit)}, each: func(m wire.Message, fds []int) error {
 		closeAll(fds)
 		r, ok := m.(*wire.Listed)
 		if !ok {
@@ -89,7 +89,10 @@ func (d *door) list(ctx context.Context, op, name string, l List) (Page, error) 
 			p.Objects = append(p.Objects, Info{Bucket: l.Bucket, Key: it.Key, Size: it.Size, ETag: it.ETag, Modified: it.Modified, Via: ViaDoor})
 		}
 		p.Prefixes = append(p.Prefixes, r.Prefixes...)
-		p.Truncated, p.Next = r.Truncated, r.Next
+		if r.Truncated && (r.Next == l.afterKey() || len(r.Items)+len(r.Prefixes) == 0) {
+			return l.circle("use a client and a server of one release")
+		}
+		p.Truncated, p.Next = r.Truncated, marked(r.Next)
 		return nil
 	}})
 	return p, err

@@ -76,6 +76,7 @@ func dial(path string, patience time.Duration) (*socket, error) {
 		// A message and its reply are at most 128 KiB and must fit as a whole.
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 2*wire.MaxMessage)
 	}
+	s.takeDescriptors(false)
 	for err == nil {
 		if err = unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != unix.EINTR {
 			break
@@ -121,6 +122,16 @@ func (s *socket) listener(path string) error {
 			WithFix("find out which process owns the socket")
 	}
 	return nil
+}
+
+// takeDescriptors lets the kernel pass descriptors to this socket, or refuse them for it, from Linux 6.16 on. Whoever listens
+// may send some before it has proved who it is, and to close one can take as long as its sender wants (a TCP socket with SO_LINGER).
+func (s *socket) takeDescriptors(yes bool) {
+	v := 0
+	if yes {
+		v = 1
+	}
+	_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, v) // older kernels do not know it, and pass them
 }
 
 // send sends one packet.

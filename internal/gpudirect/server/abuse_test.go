@@ -351,7 +351,7 @@ func TestAClientThatVanishes(t *testing.T) {
 
 // TestWhoSendsDescriptors is refused, and they are not kept.
 func TestWhoSendsDescriptors(t *testing.T) {
-	d := serve(t, nil)
+	d := serveOn(t, takesDescriptors, nil)
 	before := d.login()
 	clean := leakless(t)
 	for range 20 {

@@ -37,6 +37,15 @@ type door struct {
 // serve starts a server; change may alter its options.
 func serve(t testing.TB, change func(*Options)) *door {
 	t.Helper()
+	return serveOn(t, Listen, change)
+}
+
+// takesDescriptors is Listen on a kernel that cannot refuse descriptors for the server.
+func takesDescriptors(path string) (*Listener, error) { return listen(path, nil) }
+
+// serveOn is serve with another way to listen.
+func serveOn(t testing.TB, listen func(path string) (*Listener, error), change func(*Options)) *door {
+	t.Helper()
 	store := newFiles(t)
 	o := Options{Store: store, StoreID: testStore, Authorizer: rules{}, Drain: 20 * time.Second,
 		Secret: func(key string) (string, bool) {
@@ -56,7 +65,7 @@ func serve(t testing.TB, change func(*Options)) *door {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l, err := Listen(filepath.Join(dir, "s"))
+	l, err := listen(filepath.Join(dir, "s"))
 	if err != nil {
 		t.Fatal(err)
 	}

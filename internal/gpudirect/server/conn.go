@@ -45,8 +45,11 @@ type conn struct {
 
 	user     *user                      // under Server.mu; nil when it is off the books
 	entering *list.Element              // under Server.mu; nil when it does not log in
+	gaveWay  bool                       // under Server.mu; it was ended for another one before it had logged in
 	ending   atomic.Pointer[wire.Error] // why others want it to end
-	sent     atomic.Int64               // descriptors that were sent and are not known to be taken
+	// receiving says that it waits for a message, or that the kernel has not come back from taking one.
+	receiving atomic.Bool
+	sent      atomic.Int64 // descriptors that were sent and are not known to be taken
 
 	next   uint64 // number of the next handle
 	held   map[uint64]*held
@@ -126,7 +129,9 @@ func (c *conn) receive(wait time.Duration) (wire.Header, wire.Message, *wire.Err
 			return wire.Header{}, nil, why
 		}
 		// Without room for control messages the kernel drops descriptors, which no client has to send, and says so.
+		c.receiving.Store(true)
 		n, flags, err := c.take()
+		c.receiving.Store(false)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded) && c.s.draining.Load():
 			if c.idle() || !time.Now().Before(c.s.cutoff) {

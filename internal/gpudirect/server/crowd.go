@@ -25,9 +25,17 @@ type crowd struct {
 
 // user is what the connections of one user of this host take together. It lives as long as one of them.
 type user struct {
-	conns  int // those that log in included
-	logins int
+	conns   int // those that log in included
+	logins  int
+	leaving int // logins that gave way and have not ended
 }
+
+// mostLeaving bounds the logins of one user that gave way and have not ended. They end within a moment, but for those whose
+// client has sent a descriptor that the kernel takes long to close (see refuseDescriptors): each keeps a thread.
+const mostLeaving = 64
+
+// mostRefusing bounds the refused connections of which the server takes leave at once, each of which may keep a thread too.
+const mostRefusing = 64
 
 // admit takes a connection in, or says why not. What it admits is counted in all.
 //
@@ -43,6 +51,9 @@ func (s *Server) admit(c *conn, all *sync.WaitGroup) *wire.Error {
 	u := s.crowd.users[c.peer.UID]
 	if u == nil {
 		u = &user{}
+	}
+	if u.leaving >= mostLeaving {
+		return tooManyConnections("%d logins of user %d gave way to others and do not end; at most %d may be", u.leaving, c.peer.UID, mostLeaving)
 	}
 	if u.logins >= l.Logins {
 		s.evict(func(o *conn) bool { return o.peer.UID == c.peer.UID })
@@ -67,7 +78,8 @@ func tooManyConnections(format string, args ...any) *wire.Error {
 		"use one connection for many objects, or raise gpudirect.max_connections")
 }
 
-// evict ends the oldest login under way of those that match; false where there is none. It is off the books at once.
+// evict ends the oldest login under way of those that match; false where there is none. From then on it only counts among
+// those that leave.
 func (s *Server) evict(match func(*conn) bool) bool {
 	for e := s.crowd.logins.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*conn)
@@ -75,7 +87,10 @@ func (s *Server) evict(match func(*conn) bool) bool {
 			continue
 		}
 		s.entered(c)
-		s.forgetConn(c)
+		delete(s.conns, c)
+		c.user.conns--
+		c.user.leaving++
+		c.gaveWay = true
 		c.end(gaveWay())
 		return true
 	}
@@ -103,10 +118,46 @@ func (s *Server) forgetConn(c *conn) {
 	if c.user == nil {
 		return
 	}
-	if c.user.conns--; c.user.conns == 0 {
+	if c.gaveWay {
+		c.user.leaving--
+	} else {
+		c.user.conns--
+	}
+	if c.user.conns == 0 && c.user.leaving == 0 {
 		delete(s.crowd.users, c.peer.UID)
 	}
 	c.user = nil
+}
+
+// turnAway tells a connection why it is not admitted, and ends it. It does not wait for that: the kernel may take long to end it.
+func (s *Server) turnAway(c *conn, why *wire.Error) {
+	select {
+	case s.refusing <- struct{}{}:
+	default:
+		select {
+		case s.refusing <- struct{}{}:
+		case <-s.stopping:
+			return // the connection ends with the process
+		}
+	}
+	go func() {
+		defer func() { <-s.refusing }()
+		c.farewell(why)
+		c.hangUp()
+	}()
+}
+
+// turnedAway waits for those that are being turned away, for a time.
+func (s *Server) turnedAway(most time.Duration) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	for range cap(s.refusing) {
+		select {
+		case s.refusing <- struct{}{}:
+		case <-timer.C:
+			return
+		}
+	}
 }
 
 // gaveWay tells a connection that was ended for another one.

@@ -44,7 +44,7 @@ var codes = []struct {
 	{object.ErrInvalidSums, wire.CodeBadSums, "send one CRC-64/NVME for each MiB of the content, and that of the whole"},
 	{object.ErrTooLarge, wire.CodeTooLarge, "write a smaller object"},
 	{object.ErrInvalidRange, wire.CodeInvalidRange, "ask for a range within the object"},
-	{object.ErrInvalidName, wire.CodeInvalidName, "use a key of 1 to 1024 bytes"},
+	{object.ErrInvalidName, wire.CodeInvalidName, "use a key of 1 to 1024 bytes of UTF-8"},
 	{object.ErrNoSpace, wire.CodeNoSpace, "make room on the store's file system"},
 	{object.ErrDamaged, wire.CodeDamaged, "restore the object from a copy; nebulaio store scrub names all that is damaged"},
 	{object.ErrReadOnly, wire.CodeReadOnly, "look at the server's log for why, then restart it"},

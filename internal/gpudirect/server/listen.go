@@ -3,6 +3,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,8 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
@@ -31,7 +34,19 @@ type Listener struct {
 // accepts connections, and takes the place of one that nobody listens on. Every user may
 // connect: the directory decides who can reach it, and the access key who may
 // use it. Kind Invalid for a name that is too long, or that is taken by a server or by another file.
-func Listen(path string) (*Listener, error) {
+func Listen(path string) (*Listener, error) { return listen(path, refuseDescriptors) }
+
+// refuseDescriptors lets the kernel refuse descriptors that clients send (EPERM), from Linux 6.16 on. No client has to send
+// any, and to let go of one can take as long as its sender wants: a TCP socket with SO_LINGER keeps the thread that
+// closes it. Connections inherit the option from the listener. Older kernels do not know it; see crowd.
+func refuseDescriptors(_, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0)
+	})
+}
+
+// listen is Listen with a function that prepares the socket.
+func listen(path string, prepare func(network, address string, c syscall.RawConn) error) (*Listener, error) {
 	const op = "open the GPUDirect socket"
 	if len(path) > MaxPath {
 		return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("the name has %d bytes, expected at most %d", len(path), MaxPath)).
@@ -50,10 +65,11 @@ func Listen(path string) (*Listener, error) {
 	defer dir.Close()
 	// A name beside the final one, by way of the directory's descriptor: it fits however long the path is.
 	temp := fmt.Sprintf("/proc/self/fd/%d/.door-%d-%s", dir.Fd(), os.Getpid(), nonceText()[:8])
-	sock, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: temp, Net: "unixpacket"})
+	made, err := (&net.ListenConfig{Control: prepare}).Listen(context.Background(), "unixpacket", temp)
 	if err != nil {
 		return nil, &errs.Error{Kind: errs.KindOf(err), Op: op, Name: path, Err: err, Fix: "let the server's user write to the directory, or set gpudirect.socket"}
 	}
+	sock := made.(*net.UnixListener)
 	sock.SetUnlinkOnClose(false)
 	l := &Listener{sock: sock, path: path}
 	if err = os.Chmod(temp, 0o666); err == nil {

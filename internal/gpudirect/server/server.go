@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -131,6 +132,7 @@ type Server struct {
 	lent chan struct{}
 
 	stopping chan struct{} // closed when the drain begins
+	refusing chan struct{} // has an entry for each connection that is being turned away
 
 	told       sync.Map // users that the log has told of Options.Reopenable, by number: root and the server's own
 	watched    watched
@@ -172,7 +174,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{opts: o, decoy: nonceText(), conns: map[*conn]struct{}{}, refusals: &rationed{},
 		watched: watched{live: map[*draft]*conn{}, remains: map[*draft]*client{}},
 		crowd:   crowd{users: map[uint32]*user{}, clients: map[string]*client{}},
-		lent:    make(chan struct{}, max(o.Limits.Descriptors/2, 1)), stopping: make(chan struct{})}
+		lent:    make(chan struct{}, max(o.Limits.Descriptors/2, 1)), stopping: make(chan struct{}), refusing: make(chan struct{}, mostRefusing)}
 	s.count.init()
 	st := &o.Settings
 	s.greeting = wire.Greeting{
@@ -214,6 +216,7 @@ func (s *Server) Serve(ctx context.Context, l *Listener) error {
 		s.drain(l, &all, cancel)
 		<-failed // it ends with the listener
 	}
+	s.turnedAway(s.opts.Limits.Send)
 	return errs.Wrap("serve the GPUDirect door", l.Path(), err)
 }
 
@@ -244,9 +247,29 @@ func (s *Server) drain(l *Listener, all *sync.WaitGroup, cancel func()) {
 	s.opts.Log.Warn("clients were cut off at the end of the drain time", "drain", s.opts.Drain.String(), "connections", len(left))
 	cancel()
 	for _, c := range left {
-		_ = c.sock.Close() // its goroutine closes it too
+		go func() { _ = c.sock.Close() }() // its goroutine closes it too; one that the kernel keeps in a receive is waited for
 	}
-	<-done
+	s.ended(done)
+}
+
+// ended waits for the last connection that was cut off. One that the kernel keeps in a receive uses nothing of the store: it is
+// closing what the client sent (see refuseDescriptors), and is left to the end of the process.
+func (s *Server) ended(done <-chan struct{}) {
+	end := time.Now().Add(s.opts.Limits.Send)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		left := s.open()
+		if time.Now().After(end) && !slices.ContainsFunc(left, func(c *conn) bool { return !c.receiving.Load() }) {
+			s.opts.Log.Error("connections do not end, and are left to the end of the process", "connections", len(left))
+			return
+		}
+	}
 }
 
 func (s *Server) open() []*conn {
@@ -281,8 +304,7 @@ func (s *Server) accept(ctx context.Context, l *Listener, all *sync.WaitGroup) e
 		}
 		c := newConn(s, sock)
 		if why := s.admit(c, all); why != nil {
-			c.farewell(why)
-			c.hangUp()
+			s.turnAway(c, why)
 			continue
 		}
 		go func() {

@@ -148,7 +148,7 @@ func (d *Draft) Open(direct bool) (*os.File, error) {
 	if direct {
 		flags |= unix.O_DIRECT
 	}
-	file, err := openHere(unix.AT_FDCWD, d.w.name, flags)
+	file, err := openHere(unix.AT_FDCWD, d.w.name, d.w.name, flags)
 	return file, undirected(op, d.w.name, direct, err)
 }
 

@@ -207,15 +207,15 @@ func (f *Files) describe(id ID, flags int) (*os.File, error) {
 }
 
 // openHere opens a name relative to a directory, and sees to it that no other user can open the file for writing through the
-// descriptor that it is handed.
-func openHere(dir int, name string, flags int) (*os.File, error) {
+// descriptor that it is handed. path is the file's name outside that directory, which may be read-only.
+func openHere(dir int, name, path string, flags int) (*os.File, error) {
 	fd, err := unleased(dir, name, flags)
 	if err != nil {
 		return nil, err
 	}
 	var st unix.Stat_t
 	if err = unix.Fstat(fd, &st); err == nil && st.Mode&0o022 != 0 {
-		err = unix.Fchmod(fd, st.Mode&0o7777&^0o022)
+		err = unix.Chmod(path, st.Mode&0o7777&^0o022)
 	}
 	if err != nil {
 		_ = unix.Close(fd)

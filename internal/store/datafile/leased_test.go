@@ -193,6 +193,29 @@ func TestDescriptorsCannotBeReopenedForWriting(t *testing.T) {
 	}
 }
 
+// TestFilesOfALooseUmaskAreHandedOut: other users' right to write is taken away also where the way to the file is read-only.
+func TestFilesOfALooseUmaskAreHandedOut(t *testing.T) {
+	for _, mounted := range []bool{false, true} {
+		f, _ := settledFile(t, 3000, func(o *Options) { o.ReadOnlyMount = mounted })
+		if err := os.Chmod(f.Path(1), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		h, err := f.HandOut(1, 3000, noSums)
+		if err != nil {
+			t.Fatalf("mounted %v: %v", mounted, err)
+		}
+		file, err := h.Open(false)
+		if err != nil {
+			t.Fatalf("mounted %v: %v", mounted, err)
+		}
+		if st, err := file.Stat(); err != nil || st.Mode().Perm() != 0o644 {
+			t.Errorf("mounted %v: mode %v, %v", mounted, st.Mode(), err)
+		}
+		_ = file.Close()
+		_ = h.Close()
+	}
+}
+
 // settledFile is a store of files with one file of that size, number 1, in its final place.
 func settledFile(t *testing.T, size int, change ...func(*Options)) (f *Files, dir string) {
 	t.Helper()

@@ -125,10 +125,10 @@ func (r *readOnly) close() {
 func (f *Files) openToRead(name string, flags int) (*os.File, error) {
 	if f.readOnly.dir != nil {
 		if rel, ok := strings.CutPrefix(name, f.readOnly.root+"/"); ok {
-			return openHere(int(f.readOnly.dir.Fd()), rel, unix.O_RDONLY|flags)
+			return openHere(int(f.readOnly.dir.Fd()), rel, name, unix.O_RDONLY|flags)
 		}
 	}
-	return openHere(unix.AT_FDCWD, name, unix.O_RDONLY|flags)
+	return openHere(unix.AT_FDCWD, name, name, unix.O_RDONLY|flags)
 }
 
 // Reopenable says why a descriptor that HandOut gives away can be opened again for writing by whoever may write to the file; nil where it cannot.
