@@ -60,7 +60,7 @@ func parseNote(b []byte) (note, error) {
 // readNote returns nil where the file does not exist.
 func readNote(f vfs.FS, path string) (note, error) {
 	const op = "open store"
-	file, err := f.Open(path)
+	file, err := openRegular(f, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
