@@ -155,7 +155,7 @@ func (b *backup) run() error {
 // clear removes what an interrupted backup left; anything else under its name is refused.
 func (b *backup) clear(partial string) error {
 	names, err := b.fs.List(partial)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0 {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (len(names) == 0 || len(names) == 1 && names[0] == backupName+".new") {
 		return nil
 	}
 	if err != nil {

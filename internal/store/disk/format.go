@@ -103,6 +103,9 @@ func writeNote(f vfs.FS, dir, name, text string) error {
 		}
 		return syncDir(f, dir)
 	}()
+	if noSpace(err) {
+		_ = f.Remove(tmp) // half a note takes space, and makes an empty directory look used
+	}
 	return wrapIO(op, path, err)
 }
 

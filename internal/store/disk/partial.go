@@ -28,7 +28,7 @@ func beginPartial(op string, f vfs.FS, dir, kind string) error {
 	again := noteErr == nil && n["partial"] == kind
 	ours := map[string]bool{partialName: true, metaName: true, dataName: true, tmpName: true, scratchName: true}
 	for _, name := range names {
-		if name == "lost+found" || again && ours[name] {
+		if name == "lost+found" || name == partialName+".new" || again && ours[name] {
 			continue
 		}
 		return errs.New(errs.Invalid, op, dir, fmt.Sprintf("is not empty: it has %q", name)).WithFix("name a directory that is missing or empty")
@@ -46,7 +46,10 @@ func beginPartial(op string, f vfs.FS, dir, kind string) error {
 	if err := f.MkdirAll(dir, 0o700); err != nil {
 		return wrapIO(op, dir, err)
 	}
-	return writeNote(f, dir, partialName, "partial "+kind+"\n")
+	if err := writeNote(f, dir, partialName, "partial "+kind+"\n"); err != nil {
+		return copyFailed(op, dir, err)
+	}
+	return nil
 }
 
 // endPartial makes a directory a store, as the last step.
