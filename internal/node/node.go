@@ -19,7 +19,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -401,14 +400,4 @@ func closedDoor(c *config.Config) Door {
 	d := Door{Settings: doorSettings(c), Notes: c.Notes(), Reason: "no server runs on " + c.Data, Fix: "start one: nebulaio server --gpudirect-enabled"}
 	d.Socket, _ = doorPath(c) // without a working directory it cannot be told
 	return d
-}
-
-// storeExists refuses a directory that holds no store: who looks at a store
-// that is not there has mistyped its name.
-func storeExists(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, formatFile)); err != nil {
-		e := &errs.Error{Kind: errs.KindOf(err), Op: "open store", Name: dir, Msg: "holds no object store", Err: err}
-		return e.WithFix("name its directory with --data, --config or NEBULAIO_DATA")
-	}
-	return nil
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 )
 
-// formatFile is what every store has in its directory.
-const formatFile = "FORMAT"
+// storeExists refuses a directory that holds no store: who looks at a store
+// that is not there has mistyped its name.
+func storeExists(dir string) error { return disk.StoreAt(dir) }
 
 // store is what the server needs of a store beside the objects.
 type store interface {

@@ -68,6 +68,10 @@ func (f *Files) guarded(name string, flags int, open func() error) error {
 	}
 	if err == nil {
 		defer func() { _ = unix.Close(fd) }()
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return irregular(name)
+		}
 	}
 	return open() // which says what else is wrong
 }

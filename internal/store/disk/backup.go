@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -69,7 +67,7 @@ func (s *Store) Backup(ctx context.Context, o BackupOptions) (report BackupRepor
 	b.report.UUID = s.uuid
 	err = b.run()
 	if err != nil {
-		return b.report, wrapIO(op, b.to, err)
+		return b.report, copyFailed(op, b.to, err)
 	}
 	return b.report, nil
 }
@@ -79,20 +77,8 @@ func (s *Store) outside(op, dir string) (string, error) {
 	if dir == "" {
 		return "", errs.New(errs.Invalid, op, "", "no directory is named")
 	}
-	if s.fs == vfs.Default {
-		abs, err := filepath.Abs(dir)
-		if err != nil {
-			return "", errs.Wrap(op, dir, err)
-		}
-		if up, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil {
-			abs = filepath.Join(up, filepath.Base(abs))
-		}
-		dir = abs
-	}
-	if dir == s.opts.Dir || strings.HasPrefix(dir, s.opts.Dir+"/") {
-		return "", errs.New(errs.Invalid, op, dir, "lies within the store").WithFix("name a directory outside " + s.opts.Dir)
-	}
-	return dir, nil
+	dir = realName(s.fs, dir)
+	return dir, apart(op, s.fs, dir, s.opts.Dir, "the store")
 }
 
 // backup is one backup or restore under way.
@@ -106,9 +92,23 @@ type backup struct {
 	dirs   dirSet
 	report BackupReport
 	told   time.Time
+	sums   string // the checksum of the list of the metadata
 }
 
-var errMoved = errors.New("an upload went on while it was copied")
+// movedPart is a part of an upload that is not what its record says: the upload went on while it was copied, or it is damaged.
+type movedPart struct {
+	path string // of the file in the store
+	err  error
+}
+
+func (m movedPart) Error() string { return m.path + ": " + m.err.Error() }
+
+// asError is what a backup ends with that met the part as often as it tries.
+func (m movedPart) asError() error {
+	return &errs.Error{Kind: errs.Corrupt, Op: "back up store", Name: m.path, Err: m.err,
+		Msg: fmt.Sprintf("a part of an upload is damaged, or was uploaded anew each of the %d times that it was copied", backupTries),
+		Fix: "run nebulaio store scrub; if it names the part, abort that upload with an S3 client; then back up again"}
+}
 
 func (b *backup) run() error {
 	partial := b.to + partialSuffix
@@ -125,12 +125,19 @@ func (b *backup) run() error {
 		return err
 	}
 	var err error
+	var moved movedPart
 	for range backupTries {
-		if err = b.once(partial); !errors.Is(err, errMoved) {
+		if err = b.once(partial); !errors.As(err, &moved) {
 			break
 		}
 	}
-	if err != nil {
+	switch {
+	case errors.As(err, &moved):
+		return moved.asError()
+	case err != nil:
+		return err
+	}
+	if b.sums, err = sumMeta(b.ctx, b.fs, partial); err != nil {
 		return err
 	}
 	if err := b.note(partial, "whole"); err != nil {
@@ -148,7 +155,7 @@ func (b *backup) run() error {
 // clear removes what an interrupted backup left; anything else under its name is refused.
 func (b *backup) clear(partial string) error {
 	names, err := b.fs.List(partial)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0 {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (len(names) == 0 || len(names) == 1 && names[0] == backupName+".new") {
 		return nil
 	}
 	if err != nil {
@@ -161,8 +168,12 @@ func (b *backup) clear(partial string) error {
 }
 
 func (b *backup) note(dir, state string) error {
-	return writeNote(b.fs, dir, backupName, fmt.Sprintf("backup %s\nformat %d\nuuid %s\ntime %s\nfiles %d\nbytes %d\n",
-		state, formatVersion, b.report.UUID, time.Now().UTC().Format(time.RFC3339), b.report.Files, b.report.Bytes))
+	text := fmt.Sprintf("backup %s\nformat %d\nuuid %s\ntime %s\nfiles %d\nbytes %d\n",
+		state, formatVersion, b.report.UUID, time.Now().UTC().Format(time.RFC3339), b.report.Files, b.report.Bytes)
+	if b.sums != "" {
+		text += "sums " + b.sums + "\n"
+	}
+	return writeNote(b.fs, dir, backupName, text)
 }
 
 // once takes the metadata as it is now, and copies the files that it names.
@@ -248,11 +259,32 @@ func (b *backup) files(db *pebble.DB, dir string) error {
 		if errors.Is(err, fs.ErrNotExist) && o.part == 0 {
 			return nil // an upload without parts in place
 		}
+		if errors.Is(err, fs.ErrNotExist) || errs.Is(err, errs.Corrupt) {
+			return b.damaged(fmt.Sprintf("%q", o.key), err)
+		}
 		if err != nil {
 			return err
 		}
 		return b.step(n)
 	})
+}
+
+// damaged says that a file of the source is not what its record says. A file that is missing is damage too.
+func (b *backup) damaged(name string, cause error) error {
+	if b.s == nil {
+		return damagedBackup(b.from, fmt.Errorf("the file of %s: %w", name, cause))
+	}
+	return &errs.Error{Kind: errs.Corrupt, Op: "back up store", Name: b.from, Err: cause, Msg: "the file of the object " + name + " is damaged",
+		Fix: "run nebulaio store scrub to see all damage; delete the damaged objects with an S3 client, then back up again"}
+}
+
+// sourceOf is where a data file lies in the source, or belongs.
+func (b *backup) sourceOf(id uint64) string {
+	settled, fresh := datafile.Names(b.fs, b.from, datafile.ID(id))
+	if _, err := b.fs.Stat(fresh); err == nil {
+		return fresh
+	}
+	return settled
 }
 
 // file copies a data file, wherever it lies at this moment.
@@ -282,16 +314,16 @@ func (b *backup) parts(db *pebble.DB, dir string) error {
 			return badRecord("part", v)
 		}
 		path, _ := datafile.Names(b.fs, dir, datafile.ID(p.file))
-		file, err := b.fs.Open(path)
-		if err != nil {
-			return errMoved
+		file, err := openRegular(b.fs, path)
+		if err == nil {
+			err = piecesOf(b.ctx, file, pieces)
+			_ = file.Close()
 		}
-		defer func() { _ = file.Close() }()
-		if err := piecesOf(b.ctx, file, pieces); err != nil {
-			if b.ctx.Err() != nil {
-				return err
-			}
-			return errMoved
+		if b.ctx.Err() != nil {
+			return b.ctx.Err()
+		}
+		if err != nil {
+			return movedPart{path: b.sourceOf(p.file), err: err}
 		}
 		b.report.Verified += p.size
 		return nil

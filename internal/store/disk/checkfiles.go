@@ -271,7 +271,7 @@ func (k *checker) disk() error {
 			k.o.Progress(k.report.Records, k.report.Files)
 		}
 		if f.Odd {
-			return k.problem("I6", f.Path, "it is no data file", k.move(f.Path, false))
+			return k.problem("I6", f.Path, "it is no data file", k.move(f.Path, true))
 		}
 		id := uint64(f.ID)
 		c := k.files[id]

@@ -5,12 +5,14 @@ package disk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
 )
 
@@ -32,10 +34,23 @@ func makePrivate(f vfs.FS, path string) (vfs.File, error) {
 	return file, nil
 }
 
+// openRegular opens a file to be read. It refuses what is none: opening a pipe waits until somebody writes to it.
+func openRegular(f vfs.FS, path string, opts ...vfs.OpenOption) (vfs.File, error) {
+	info, err := f.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errs.New(errs.Corrupt, "open", path, fmt.Sprintf("it is no file (mode %v)", info.Mode())).
+			WithFix("restore the file from a backup")
+	}
+	return f.Open(path, opts...)
+}
+
 // copyFile copies the first size bytes of a file durably: as a clone where the file system shares blocks between files, else
 // byte by byte. check, where given, gets each block of a megabyte as it was written; its error ends the copy.
 func copyFile(ctx context.Context, f vfs.FS, from, to string, size int64, check func(off int64, block []byte) error) error {
-	src, err := f.Open(from)
+	src, err := openRegular(f, from)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ const (
 // dbOptions are Pebble's.
 func dbOptions(fs vfs.FS, so *Options, readOnly bool, l pebble.Logger, background func(error)) *pebble.Options {
 	o := &pebble.Options{
-		FS:                          fs,
+		FS:                          blobFS{fs},
 		ReadOnly:                    readOnly,
 		Logger:                      l,
 		Merger:                      counting,
@@ -77,7 +77,7 @@ type logger struct{ fence *fence }
 func (logger) Infof(string, ...any)  {}
 func (logger) Errorf(string, ...any) {}
 func (l logger) Fatalf(format string, args ...any) {
-	err := fmt.Errorf(format, args...)
+	err := fatalError(format, args)
 	if !l.fence.armed.Load() {
 		panic(fatal{err})
 	}
@@ -87,6 +87,23 @@ func (l logger) Fatalf(format string, args ...any) {
 
 // fatal is what Pebble held for fatal while it opened; open recovers it.
 type fatal struct{ error }
+
+// fatalError is what Pebble held for fatal, with the error that it came from: that tells a full disk from damage.
+func fatalError(format string, args []any) error {
+	err := fmt.Errorf(format, args...)
+	for _, a := range args {
+		if cause, ok := a.(error); ok && !errors.Is(err, cause) {
+			return because{err, cause}
+		}
+	}
+	return err
+}
+
+// because is an error that is said in other words than its cause.
+type because struct{ said, cause error }
+
+func (b because) Error() string { return b.said.Error() }
+func (b because) Unwrap() error { return b.cause }
 
 // toolOptions are Pebble's for check, backup and salvage, which open metadata without a store around it.
 func toolOptions(fs vfs.FS, memTable int64, readOnly bool) *pebble.Options {

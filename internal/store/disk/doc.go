@@ -11,6 +11,7 @@
 //	BALLAST       16 MiB that are given up when the disk is full
 //	meta/         Pebble
 //	data/, tmp/   files of content, see package datafile
+//	PARTIAL       a restore or a salvage fills this directory; see beginPartial
 //	quarantine/   what repair moved aside: files with a note each, and records as they were
 //
 // All of them are the owner's alone: directories have mode 0700, files in the root and in meta/ 0600.

@@ -55,6 +55,17 @@ func metaErr(name string, err error) error {
 	return e
 }
 
+// openFix is the remedy where the metadata cannot be opened. A full or failing disk is no damage.
+func openFix(err error) string {
+	switch {
+	case noSpace(err):
+		return "make room on the disk of the store; nothing was deleted"
+	case metaKind(err) != errs.Corrupt:
+		return "look at the disk and at the permissions of the store; nothing was deleted"
+	}
+	return metaFix + "; nothing was deleted"
+}
+
 // lockTaken tells a lock that somebody holds from a file that cannot be opened.
 func lockTaken(err error) bool {
 	var path *fs.PathError

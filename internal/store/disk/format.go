@@ -60,7 +60,7 @@ func parseNote(b []byte) (note, error) {
 // readNote returns nil where the file does not exist.
 func readNote(f vfs.FS, path string) (note, error) {
 	const op = "open store"
-	file, err := f.Open(path)
+	file, err := openRegular(f, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -103,6 +103,9 @@ func writeNote(f vfs.FS, dir, name, text string) error {
 		}
 		return syncDir(f, dir)
 	}()
+	if noSpace(err) {
+		_ = f.Remove(tmp) // half a note takes space, and makes an empty directory look used
+	}
 	return wrapIO(op, path, err)
 }
 

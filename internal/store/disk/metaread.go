@@ -112,7 +112,7 @@ func (r *metaReader) readManifest(names []string, strict bool) {
 		r.damage = errors.New("there is no manifest")
 		return
 	}
-	file, err := r.fs.Open(r.fs.PathJoin(r.dir, name))
+	file, err := openRegular(r.fs, r.fs.PathJoin(r.dir, name))
 	if err != nil {
 		r.damage = fmt.Errorf("%s: %w", name, err)
 		return
@@ -139,11 +139,11 @@ type quiet struct{}
 
 func (quiet) Infof(string, ...any)              {}
 func (quiet) Errorf(string, ...any)             {}
-func (quiet) Fatalf(format string, args ...any) { panic(fatal{fmt.Errorf(format, args...)}) }
+func (quiet) Fatalf(format string, args ...any) { panic(fatal{fatalError(format, args)}) }
 
 // log reads the batches of a log, also those behind damage.
 func (r *metaReader) log(ctx context.Context, number uint64, each func(metaEntry) error) (chunkScan, error) {
-	file, err := r.fs.Open(r.fs.PathJoin(r.dir, metaLogName(number)))
+	file, err := openRegular(r.fs, r.fs.PathJoin(r.dir, metaLogName(number)))
 	if err != nil {
 		return chunkScan{}, err
 	}
@@ -185,7 +185,7 @@ func eachChange(repr []byte, each func(metaEntry) error) error {
 // table reads all changes that a table holds. What cannot be read is in the gaps; err is that of each or of the context.
 func (r *metaReader) table(ctx context.Context, t *metaTable, each func(metaEntry) error) (gaps []metaGap, err error) {
 	all := func(err error) []metaGap { return []metaGap{{from: t.smallest, to: t.largest, err: err}} }
-	file, err := r.fs.Open(r.fs.PathJoin(r.dir, fmt.Sprintf("%06d.sst", t.number)))
+	file, err := openRegular(r.fs, r.fs.PathJoin(r.dir, fmt.Sprintf("%06d.sst", t.number)))
 	if err != nil {
 		return all(err), nil
 	}
@@ -320,7 +320,7 @@ func (f *shadowFS) real(name string) (string, bool) {
 
 func (f *shadowFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if path, ok := f.real(name); ok {
-		file, err := f.under.Open(path, opts...)
+		file, err := openRegular(f.under, path, opts...)
 		if errors.Is(err, fs.ErrNotExist) {
 			// Pebble takes a missing file for its own fault, and an empty one for damage.
 			return f.FS.Create(name, vfs.WriteCategoryUnspecified)

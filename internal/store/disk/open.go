@@ -58,6 +58,9 @@ func (s *Store) abandon() {
 func (s *Store) open(ctx context.Context) error {
 	const op = "open store"
 	dir := s.opts.Dir
+	if err := notMade(s.fs, dir); err != nil {
+		return err
+	}
 	if err := makeDirs(s.fs, dir); err != nil {
 		return wrapIO(op, dir, err)
 	}
@@ -239,7 +242,7 @@ func (s *Store) openMeta(readOnly bool) error {
 	po.ErrorIfNotExists = exists || readOnly
 	if s.db, err = openDB(meta, po, s.fence); err != nil {
 		return &errs.Error{Kind: metaKind(err), Op: op, Name: meta, Msg: "the metadata cannot be opened", Err: wrapIO("", "", err),
-			Fix: metaFix + "; nothing was deleted"}
+			Fix: openFix(err)}
 	}
 	return s.checkOwner(format != nil, readOnly)
 }

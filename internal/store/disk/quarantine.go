@@ -215,7 +215,7 @@ func Quarantine(ctx context.Context, o Options) ([]Quarantined, error) {
 // fileNote reads the note of a file in quarantine.
 func (s *Store) fileNote(name string) (*fileNote, error) {
 	path := s.fs.PathJoin(s.opts.Dir, asideName, name+noteSuffix)
-	file, err := s.fs.Open(path)
+	file, err := openRegular(s.fs, path)
 	if err != nil {
 		return nil, wrapIO("read note", path, err)
 	}
@@ -244,7 +244,7 @@ func parseFileNote(name string, text []byte) (*fileNote, error) {
 // savedRecords calls f with each record of a file in quarantine.
 func (s *Store) savedRecords(name string, f func(*savedRecord) error) error {
 	path := s.fs.PathJoin(s.opts.Dir, asideName, name)
-	file, err := s.fs.Open(path)
+	file, err := openRegular(s.fs, path)
 	if err != nil {
 		return wrapIO("read records", path, err)
 	}

@@ -101,7 +101,7 @@ func decodeReach(b []byte) (s reachState, ok bool) {
 func readReach(f vfs.FS, dir, uuid string) (newest reachState, copies int, err error) {
 	uuid = uuid[:min(reachName, len(uuid))]
 	for _, name := range reachNames {
-		file, err := f.Open(f.PathJoin(dir, name))
+		file, err := openRegular(f, f.PathJoin(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -99,7 +99,7 @@ func (s *Store) compare(state reachState) ([]shortFile, error) {
 	if number < state.manifest {
 		return []shortFile{{name: name, msg: fmt.Sprintf("the marker names %s, %s was in use already", name, metaManifestName(state.manifest))}}, nil
 	}
-	file, err := s.fs.Open(s.fs.PathJoin(meta, name))
+	file, err := openRegular(s.fs, s.fs.PathJoin(meta, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return []shortFile{{name: name, msg: "it is missing"}}, nil
 	}
@@ -140,7 +140,7 @@ func (s *Store) checkBlobs() error {
 	if err != nil || !desc.Exists {
 		return nil // Pebble says so
 	}
-	file, err := s.fs.Open(s.fs.PathJoin(meta, s.fs.PathBase(desc.ManifestFilename)))
+	file, err := openRegular(s.fs, s.fs.PathJoin(meta, s.fs.PathBase(desc.ManifestFilename)))
 	if err != nil {
 		return nil
 	}
@@ -159,6 +159,13 @@ func (s *Store) checkBlobs() error {
 		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() != int64(b.size) {
 			return errs.New(errs.Corrupt, "open store", path, "the metadata is damaged: "+msg).WithFix(metaFix + "; nothing was changed")
 		}
+		if err == nil {
+			if file, err := (blobFS{s.fs}).Open(path); err == nil {
+				_ = file.Close()
+			} else if errs.Is(err, errs.Corrupt) {
+				return errs.Wrap("open store", s.opts.Dir, err)
+			}
+		}
 	}
 	return nil
 }
@@ -167,7 +174,7 @@ func (s *Store) checkBlobs() error {
 func (s *Store) compareLog(p promise) (*shortFile, error) {
 	name := metaLogName(p.number)
 	path := s.fs.PathJoin(s.opts.Dir, metaName, name)
-	file, err := s.fs.Open(path)
+	file, err := openRegular(s.fs, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if p.records == 0 {
 			return nil, nil

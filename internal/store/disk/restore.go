@@ -13,8 +13,8 @@ import (
 func chmod(path string, mode os.FileMode) error { return os.Chmod(path, mode) }
 
 // Restore makes a store of a backup in a directory that is missing or empty. The backup stays as it is. Verify compares all
-// content with its checksums before the directory becomes a store. An interrupted Restore leaves a directory that is not taken
-// for a store.
+// content with its checksums before the directory becomes a store; metadata is compared in any case. An interrupted Restore
+// leaves a directory that is not taken for a store, and that the next Restore begins anew.
 func Restore(ctx context.Context, from string, o Options, c BackupOptions) (BackupReport, error) {
 	const op = "restore store"
 	if o.Dir == "" {
@@ -37,15 +37,22 @@ func Restore(ctx context.Context, from string, o Options, c BackupOptions) (Back
 		return BackupReport{}, errs.New(errs.Unsupported, op, from, fmt.Sprintf("the backup has format %q, this program knows up to %d", n["format"], formatVersion)).
 			WithFix("use a newer nebulaio")
 	}
-	if err := mustBeEmpty(op, o.FS, o.Dir); err != nil {
+	if err := apart(op, o.FS, o.Dir, from, "the backup"); err != nil {
+		return BackupReport{}, err
+	}
+	sums, err := readSums(o.FS, from, n)
+	if err != nil {
+		return BackupReport{}, err
+	}
+	if err := beginPartial(op, o.FS, o.Dir, "restore"); err != nil {
 		return BackupReport{}, err
 	}
 	b := &backup{ctx: ctx, fs: o.FS, from: from, to: o.Dir, o: c, report: BackupReport{UUID: n["uuid"]}}
-	err = b.restore()
-	return b.report, wrapIO(op, o.Dir, err)
+	err = b.restore(sums)
+	return b.report, copyFailed(op, o.Dir, err)
 }
 
-func (b *backup) restore() error {
+func (b *backup) restore(sums map[string]fileSum) error {
 	b.dirs = dirSet{fs: b.fs, root: b.to}
 	for _, name := range []string{metaName, dataName, tmpName} {
 		if err := b.dirs.make(b.fs.PathJoin(b.to, name)); err != nil {
@@ -53,22 +60,8 @@ func (b *backup) restore() error {
 		}
 	}
 	meta := b.fs.PathJoin(b.to, metaName)
-	names, err := b.fs.List(b.fs.PathJoin(b.from, metaName))
-	if err != nil {
+	if err := b.copyMeta(meta, sums); err != nil {
 		return err
-	}
-	for _, name := range names {
-		from := b.fs.PathJoin(b.from, metaName, name)
-		info, err := b.fs.Stat(from)
-		if err != nil {
-			return err
-		}
-		if info.IsDir() {
-			continue
-		}
-		if err := copyFile(b.ctx, b.fs, from, b.fs.PathJoin(meta, name), info.Size(), nil); err != nil {
-			return err
-		}
 	}
 	db, err := openDB(meta, toolOptions(b.fs, maxMemTable, true), nil)
 	if err != nil {
@@ -90,5 +83,5 @@ func (b *backup) restore() error {
 	if err := b.dirs.sync(); err != nil {
 		return err
 	}
-	return writeNote(b.fs, b.to, formatName, formatNote(b.report.UUID))
+	return endPartial(b.fs, b.to, b.report.UUID)
 }

@@ -6,9 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -65,7 +63,7 @@ type SalvageReport struct {
 // Salvage saves what is readable of a damaged store into a new one, and never changes the old one. It reads each file of the
 // metadata by itself as far as it goes; of each key the newest change counts. A version is saved only if its record can be
 // read and its content has the right checksum. Nobody may have the old store open. An interrupted Salvage leaves a
-// directory that is not taken for a store.
+// directory that is not taken for a store, and that the next Salvage begins anew.
 func Salvage(ctx context.Context, src Options, o SalvageOptions) (SalvageReport, error) {
 	const op = "salvage store"
 	v := &salvage{ctx: ctx, o: o}
@@ -91,11 +89,14 @@ func Salvage(ctx context.Context, src Options, o SalvageOptions) (SalvageReport,
 		return v.report, err
 	}
 	defer unlock()
-	if err := mustBeEmpty(op, v.fs, v.to); err != nil {
+	if err := apart(op, v.fs, v.to, v.from, "the damaged store"); err != nil {
+		return v.report, err
+	}
+	if err := beginPartial(op, v.fs, v.to, "salvage"); err != nil {
 		return v.report, err
 	}
 	if err := v.run(meta); err != nil {
-		return v.report, errs.Wrap(op, v.to, err)
+		return v.report, copyFailed(op, v.to, err)
 	}
 	return v.report, nil
 }
@@ -110,23 +111,6 @@ func lockQuietly(f vfs.FS, dir string) (func(), error) {
 		return nil, &errs.Error{Kind: errs.Invalid, Op: "open store", Name: dir, Msg: "another process has this store open", Err: err, Fix: "stop it first"}
 	}
 	return func() {}, nil
-}
-
-// mustBeEmpty refuses a directory that has something in it.
-func mustBeEmpty(op string, f vfs.FS, dir string) error {
-	names, err := f.List(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return wrapIO(op, dir, err)
-	}
-	for _, n := range names {
-		if n != "lost+found" {
-			return errs.New(errs.Invalid, op, dir, fmt.Sprintf("is not empty: it has %q", n)).WithFix("name a directory that is missing or empty")
-		}
-	}
-	return nil
 }
 
 // scratchName is where a salvage gathers what it read.
@@ -208,6 +192,10 @@ func (v *salvage) gather(meta string) error {
 	if err != nil {
 		return err
 	}
+	if name := damagedInBackup(v.ctx, v.fs, v.from); name != "" {
+		v.blind = true
+		v.warn("this is a backup, and its metadata is damaged (%s): what the lost changes deleted or overwrote may be there again", name)
+	}
 	if r.damage != nil {
 		v.blind = true
 		v.warn("the manifest is damaged (%v): all tables in the directory were read, also such as may have been given up", r.damage)
@@ -245,8 +233,11 @@ func (v *salvage) gather(meta string) error {
 		v.warn("keys in a damaged table are lost: what they deleted or overwrote may be there again, and is marked as doubtful")
 		break
 	}
+	if err := v.view.flush(); err != nil {
+		return err
+	}
 	v.report.UUID = v.uuid()
-	return v.view.flush()
+	return nil
 }
 
 // uuid is that of the old store, so that its identifiers of versions stay; a new one where it is lost.

@@ -357,7 +357,7 @@ func (v *salvage) judge(err error) (why string, fatal error) {
 
 // link gives a file a second name in the new store; linked is false where that cannot be done.
 func (v *salvage) link(from, to string, size int64, check func(int64, []byte) error) (linked bool, why string, err error) {
-	file, err := v.fs.Open(from)
+	file, err := openRegular(v.fs, from)
 	if err != nil {
 		why, err = v.judge(err)
 		return false, why, err

@@ -92,10 +92,10 @@ func changePrefixOf(key []byte) []byte { return escape(nil, string(key)) }
 func (v *salvage) partFile(id uint64, pieces []datafile.Piece, bring bool) (why string, err error) {
 	settled, fresh := datafile.Names(v.fs, v.from, datafile.ID(id))
 	from := settled
-	file, err := v.fs.Open(from)
+	file, err := openRegular(v.fs, from)
 	if err != nil {
 		from = fresh
-		if file, err = v.fs.Open(from); err != nil {
+		if file, err = openRegular(v.fs, from); err != nil {
 			return v.judge(err)
 		}
 	}
@@ -211,5 +211,5 @@ func (v *salvage) finish() error {
 		return err
 	}
 	v.tell()
-	return writeNote(v.fs, v.to, formatName, formatNote(v.report.UUID))
+	return endPartial(v.fs, v.to, v.report.UUID)
 }
