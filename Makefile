@@ -45,7 +45,7 @@ lint: tools ## gofmt and go vet
 
 .PHONY: test-go
 test-go: tools ## Go tests with the race detector; fuzz seeds run as tests
-	$(GO) test -race -timeout 15m ./...
+	$(GO) test -race -timeout 30m ./...
 
 .PHONY: crash
 crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, and 100 of the door's clients and of the server under them
