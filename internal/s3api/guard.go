@@ -203,7 +203,7 @@ func (s *Server) admitDocument(rctx *fasthttp.RequestCtx, at level) (func(), s3e
 	return giveBack, nil
 }
 
-// chunked is the length of a body of unknown length, as fasthttp has it.
+// chunked is the Content-Length that fasthttp reports for a body without one.
 const chunked = -1
 
 // level is what a request speaks to.
