@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 RUNS = ("new", "before", "before again")
@@ -59,6 +60,25 @@ def table(rounds: list[dict[str, dict[str, float]]]) -> str:
     return "\n".join(out)
 
 
+def interleave(new: Path, before: Path, rounds: int, out: Path | None, run: Callable[[Path], tuple[dict[str, float], dict]]) -> list[dict]:
+    """Runs both builds in rounds and returns all rounds, those that out already had among them.
+
+    run measures one build: seconds by row, and facts about the machine.
+    """
+    builds = {"new": new.resolve(), "before": before.resolve(), "before again": before.resolve()}
+    kept = json.loads(out.read_text()) if out and out.exists() else {"rounds": []}
+    for i in range(rounds):
+        found = {}
+        for j in range(len(RUNS)):
+            name = RUNS[(i + j) % len(RUNS)]
+            print(f"round {i + 1} of {rounds}: {name}", file=sys.stderr, flush=True)
+            found[name], kept["machine"] = run(builds[name])
+        kept["rounds"].append(found)
+        if out:
+            out.write_text(json.dumps(kept, indent=1))
+    return kept["rounds"]
+
+
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--new", type=Path, required=True)
@@ -68,19 +88,13 @@ def main() -> None:
     p.add_argument("--workdir", type=Path, default=Path(tempfile.gettempdir()))
     p.add_argument("arguments", nargs="*", help=f"run.py's own arguments; default {' '.join(SECTIONS)}")
     a = p.parse_args()
-    builds = {"new": a.new.resolve(), "before": a.before.resolve(), "before again": a.before.resolve()}
-    kept = json.loads(a.out.read_text()) if a.out and a.out.exists() else {"rounds": []}
-    for i in range(a.rounds):
-        found = {}
-        for j in range(len(RUNS)):
-            name = RUNS[(i + j) % len(RUNS)]
-            print(f"round {i + 1} of {a.rounds}: {name}", file=sys.stderr, flush=True)
-            result = measure(builds[name], a.arguments or list(SECTIONS), a.workdir)
-            found[name], kept["machine"] = ours(result), result["machine"]
-        kept["rounds"].append(found)
-        if a.out:
-            a.out.write_text(json.dumps(kept, indent=1))
-    print(table(kept["rounds"]))
+    arguments = a.arguments or list(SECTIONS)
+
+    def run(build: Path) -> tuple[dict[str, float], dict]:
+        result = measure(build, arguments, a.workdir)
+        return ours(result), result["machine"]
+
+    print(table(interleave(a.new, a.before, a.rounds, a.out, run)))
 
 
 if __name__ == "__main__":
