@@ -20,7 +20,7 @@ import (
 )
 
 // Version is NEBULAIO_ABI_VERSION of the header this package implements.
-const Version = 3
+const Version = 4
 
 // Running is the status of a wait whose time ran out; success is 0, and errors
 // are the numbers of errs.Kind.
