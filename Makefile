@@ -7,9 +7,10 @@ PYTHON ?= python3
 VENV := $(ROOT)/.venv
 PY := $(VENV)/bin/python
 LIB := $(ROOT)/build/libnebulaio.so
+SONAME := libnebulaio.so.3
 BIN := $(ROOT)/bin/nebulaio
 DEMO := $(ROOT)/build/demo/qwen3-0.6b.safetensors
-LIBFLAGS := -trimpath -buildmode=c-shared -ldflags "-s -w -extldflags '-Wl,--version-script=$(ROOT)/capi/export.map -Wl,-soname,libnebulaio.so.2'"
+LIBFLAGS := -trimpath -buildmode=c-shared -ldflags "-s -w -extldflags '-Wl,--version-script=$(ROOT)/capi/export.map -Wl,-soname,$(SONAME)'"
 
 .PHONY: help
 help: ## Show this list
@@ -23,7 +24,18 @@ build: tools ## Build bin/nebulaio
 lib: tools ## Build build/libnebulaio.so, the C shared library
 	CGO_ENABLED=1 $(GO) build $(LIBFLAGS) -o $(LIB) ./capi
 	@rm -f $(ROOT)/build/libnebulaio.h # cgo's own; the header is include/nebulaio/nebulaio.h
-	@ln -sf libnebulaio.so $(ROOT)/build/libnebulaio.so.2 # by its soname, for programs that link it
+	@ln -sf libnebulaio.so $(ROOT)/build/$(SONAME) # by its soname, for programs that link it
+
+PREFIX ?= /usr/local
+
+.PHONY: install
+install: ## Install command, library, headers, CMake and pkg-config files, completions and the systemd unit; PREFIX=/usr/local DESTDIR= LIBDIR= INCLUDEDIR=
+	@test -x $(BIN) -a -f $(LIB) || $(MAKE) --no-print-directory build lib
+	@BIN=$(BIN) LIB=$(LIB) SONAME=$(SONAME) PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" LIBDIR="$(LIBDIR)" INCLUDEDIR="$(INCLUDEDIR)" packaging/install.sh install
+
+.PHONY: uninstall
+uninstall: ## Remove what install put there; the same variables
+	@BIN=$(BIN) LIB=$(LIB) SONAME=$(SONAME) PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" LIBDIR="$(LIBDIR)" INCLUDEDIR="$(INCLUDEDIR)" packaging/install.sh uninstall
 
 .PHONY: run
 run: build ## Serve an object store in ./data on 127.0.0.1:9000
@@ -59,7 +71,7 @@ LINK = -L$(ROOT)/build -lnebulaio -lpthread -ldl -Wl,-rpath,'$$ORIGIN/..' $(STAT
 .PHONY: native
 native: lib ## Build the C and C++ tests and examples into build/native
 	@mkdir -p build/native
-	for s in load save file objects; do cc -std=c11 -D_GNU_SOURCE $(NATIVE) -o build/native/$${s}_c test/native/$$s.c $(LINK) || exit 1; done
+	for s in load save file objects arguments; do cc -std=c11 -D_GNU_SOURCE $(NATIVE) -o build/native/$${s}_c test/native/$$s.c $(LINK) || exit 1; done
 	for s in load save file objects; do c++ -std=c++17 $(NATIVE) -o build/native/$${s}_cpp test/native/$$s.cpp $(LINK) || exit 1; done
 	mkdir -p build/fake/cufile && cc -shared -fPIC -pthread -O1 -Wl,-soname,libcufile.so.0 -o build/fake/cufile/libcufile.so.0 internal/device/fakegpu/csrc/libcufile.c
 	c++ -std=c++17 $(NATIVE) -idirafter test/native/cuda -o build/native/gpudirect_cpp test/native/gpudirect.cpp $(LINK) build/fake/cufile/libcufile.so.0
@@ -68,6 +80,9 @@ native: lib ## Build the C and C++ tests and examples into build/native
 .PHONY: test-native
 test-native: native build ## C and C++ programs over the shared library, on host and on a driver without a GPU
 	$(BIN) generate --shapes tiny --out build/tiny.safetensors >/dev/null
+	bash test/native/headers.sh build/headers
+	mkdir -p build/arguments && build/native/arguments_c build/tiny.safetensors build/arguments include/nebulaio/nebulaio.h
+	bash test/native/install.sh build/tiny.safetensors
 	DEVICE=host bash test/native/run.sh build/native build/tiny.safetensors
 	mkdir -p build/fake && cc -shared -fPIC -pthread -O1 -o build/fake/libcuda.so.1 internal/device/fakegpu/csrc/libcuda.c
 	@echo "the same on internal/device/fakegpu, which is strict about contexts and the order of streams:"

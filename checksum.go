@@ -59,6 +59,9 @@ func (s *Source) StartChecksums(ctx context.Context) *Checksumming {
 
 func (c *Checksumming) run(ctx context.Context) error {
 	c.report.Files = []ChecksumFile{}
+	if err := c.src.model.Usable("checksum"); err != nil {
+		return err
+	}
 	if c.src.model.Stored() {
 		return errs.New(errs.Unsupported, "checksum", c.src.model.Path, "it lies in a bucket: FILE.crc64nvme is written beside files of this machine").
 			WithFix("none needed through the door, which has sums of every object; else copy the sidecars of the files too")

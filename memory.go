@@ -6,15 +6,20 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/nebulaio/nebulaio/internal/boot"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
 // Memory is an allocation on a device, for programs that have no allocator of
-// their own there. All methods are safe for concurrent use.
+// their own there. All methods are safe for concurrent use, also with Free.
 type Memory struct {
-	dev device.Device
-	buf device.Buffer
+	sys  *boot.System
+	dev  device.Device
+	buf  device.Buffer
+	ptr  Ptr
+	size int64
+	life lifetime
 }
 
 // Alloc takes size bytes on a device: "auto", "host", "cuda" or "cuda:N". The
@@ -23,6 +28,10 @@ func (s *System) Alloc(ctx context.Context, device string, size int64) (*Memory,
 	if size <= 0 {
 		return nil, errs.New(errs.Invalid, "allocate", device, fmt.Sprintf("%d bytes; expected more than 0", size))
 	}
+	if err := s.sys.Enter("allocate", device); err != nil {
+		return nil, err
+	}
+	defer s.sys.Leave()
 	dev, err := s.sys.Devices.Open(ctx, device)
 	if err != nil {
 		return nil, err
@@ -31,29 +40,42 @@ func (s *System) Alloc(ctx context.Context, device string, size int64) (*Memory,
 	if err != nil {
 		return nil, err
 	}
-	return &Memory{dev: dev, buf: b}, nil
+	return &Memory{sys: s.sys, dev: dev, buf: b, ptr: b.Ptr(), size: b.Size()}, nil
 }
 
-// Ptr is the address of the first byte.
-func (m *Memory) Ptr() Ptr { return m.buf.Ptr() }
+// Ptr is the address of the first byte; 0 after Free.
+func (m *Memory) Ptr() Ptr {
+	if !m.life.alive() {
+		return 0
+	}
+	return m.ptr
+}
 
-// Size is how many bytes there are.
-func (m *Memory) Size() int64 { return m.buf.Size() }
+// Size is how many bytes there are, or were before Free.
+func (m *Memory) Size() int64 { return m.size }
 
 // Device describes where they are.
 func (m *Memory) Device() DeviceInfo { return m.dev.Info() }
 
-// Read copies len(p) bytes from off on to p.
+// Read copies len(p) bytes from off on to p. After Free it fails with kind Closed.
 func (m *Memory) Read(p []byte, off int64) error {
 	return m.move("read", p, off, func(q device.Queue, at Ptr) error { return q.CopyOut(p, at) })
 }
 
-// Write copies p to off.
+// Write copies p to off. After Free it fails with kind Closed.
 func (m *Memory) Write(p []byte, off int64) error {
 	return m.move("write", p, off, func(q device.Queue, at Ptr) error { return q.CopyIn(at, p) })
 }
 
 func (m *Memory) move(op string, p []byte, off int64, queue func(q device.Queue, at Ptr) error) error {
+	if err := m.life.enter(op, m.dev.Info().ID, "the memory was freed"); err != nil {
+		return err
+	}
+	defer m.life.leave()
+	if err := m.sys.Enter(op, m.dev.Info().ID); err != nil {
+		return err
+	}
+	defer m.sys.Leave()
 	if off < 0 || int64(len(p)) > m.Size()-off {
 		return errs.New(errs.Invalid, op, m.dev.Info().ID, fmt.Sprintf("%d bytes at offset %d of %d", len(p), off, m.Size()))
 	}
@@ -64,7 +86,7 @@ func (m *Memory) move(op string, p []byte, off int64, queue func(q device.Queue,
 	if err != nil {
 		return err
 	}
-	err = queue(q, m.Ptr()+Ptr(off))
+	err = queue(q, m.ptr+Ptr(off))
 	if err == nil {
 		err = q.Drain()
 	}
@@ -74,5 +96,17 @@ func (m *Memory) move(op string, p []byte, off int64, queue func(q device.Queue,
 	return errs.Wrap(op, m.dev.Info().ID, err)
 }
 
-// Free gives the memory back. No move may use it any more.
-func (m *Memory) Free() error { return m.buf.Free() }
+// Free gives the memory back. It waits for Read and Write. No move may use the memory any more, and the system is still
+// open. A second call does nothing.
+func (m *Memory) Free() error { return m.life.end(func() error { return free(m.sys, m.dev, m.buf) }) }
+
+// free gives a buffer back unless the device's memory ended with its system.
+func free(sys *boot.System, dev device.Device, b device.Buffer) error {
+	if dev.Info().Kind != device.Host {
+		if err := sys.Enter("free memory on", dev.Info().ID); err != nil {
+			return err
+		}
+		defer sys.Leave()
+	}
+	return b.Free()
+}

@@ -62,7 +62,9 @@ type (
 	Range = model.Range
 	// Shard chooses one rank's part of each tensor that a glob matches.
 	Shard = model.Shard
-	// Error is the type of every error returned here; see ErrorKind.
+	// Error is the type of every error returned here; see ErrorKind. errors.Is also finds Go's own errors in it:
+	// fs.ErrNotExist, fs.ErrPermission, fs.ErrExist, fs.ErrInvalid, fs.ErrClosed, context.Canceled,
+	// context.DeadlineExceeded, errors.ErrUnsupported, syscall.ENOSPC and syscall.ENOMEM, of files and of objects.
 	Error = errs.Error
 	// ErrorKind classifies errors by what the caller can do.
 	ErrorKind = errs.Kind

@@ -70,8 +70,9 @@ type Object struct {
 	info   ObjectInfo
 	unmake func() error
 
-	mu   sync.Mutex
-	last *ObjectMove
+	mu     sync.Mutex
+	last   *ObjectMove
+	closed bool
 }
 
 // Open opens an object ("s3://bucket/key", with the endpoint of the options or
@@ -118,8 +119,14 @@ func (ob *Object) ETag() string { return ob.info.ETag }
 func (ob *Object) Version() string { return ob.info.Version }
 
 // StartRead begins to read up to n bytes at off to dst and returns at once.
-// Fewer, as the report tells at the end, mean that the object ended.
+// Fewer, as the report tells at the end, mean that the object ended. After Close it fails with kind Closed.
 func (ob *Object) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOptions) (*ObjectMove, error) {
+	ob.mu.Lock()
+	closed := ob.closed
+	ob.mu.Unlock()
+	if closed {
+		return nil, errs.New(errs.Closed, "read", ob.place.String(), "the object is closed")
+	}
 	if ob.file != nil {
 		m, err := ob.file.StartRead(ctx, dst, n, off, o)
 		if err != nil {
@@ -174,8 +181,15 @@ func (ob *Object) Report() ObjectReport {
 	return m.Report()
 }
 
-// Close waits for reads of a file that run and lets go of what Open has made.
+// Close waits for reads of a file that run and lets go of what Open has made. A second call does nothing.
 func (ob *Object) Close() error {
+	ob.mu.Lock()
+	again := ob.closed
+	ob.closed = true
+	ob.mu.Unlock()
+	if again {
+		return nil
+	}
 	var err error
 	if ob.file != nil {
 		err = ob.file.Close()
@@ -299,6 +313,7 @@ func (w *NewObject) Commit(ctx context.Context) error {
 	}
 	var err error
 	var have int64
+	var report ObjectReport
 	for _, s := range w.sources {
 		have += s.Len
 	}
@@ -308,16 +323,19 @@ func (w *NewObject) Commit(ctx context.Context) error {
 		var t *transfer.Transfer
 		if t, err = w.opt.System.sys.Engine.StartWrite(ctx, transfer.WriteRequest{Path: w.place.path, Sources: w.sources, Route: w.opt.Route, Streams: w.streams}); err == nil {
 			err = t.Err()
-			w.report = ObjectReport{Op: "write", Key: w.place.path, Size: w.size, Via: "file", Report: t.Report()}
+			report = ObjectReport{Op: "write", Key: w.place.path, Size: w.size, Via: "file", Report: t.Report()}
 		}
 	} else {
 		var m *ObjectMove
 		if m, err = w.opt.Client.StartWrite(ctx, ObjectWrite{Bucket: w.place.bucket, Key: w.place.key, Route: w.opt.Route, ContentType: w.opt.ContentType,
 			Metadata: w.opt.Metadata, IfMatch: w.opt.IfMatch, IfNoneMatch: w.opt.IfNoneMatch, Size: w.size, Sources: w.sources, Streams: w.streams}); err == nil {
 			err = m.Wait()
-			w.report = m.Report()
+			report = m.Report()
 		}
 	}
+	w.mu.Lock()
+	w.report = report
+	w.mu.Unlock()
 	return errors.Join(err, w.unmake())
 }
 
@@ -338,5 +356,9 @@ func (w *NewObject) Abort() error {
 	return w.unmake()
 }
 
-// Report tells how the commit went.
-func (w *NewObject) Report() ObjectReport { return w.report }
+// Report tells how the commit went; it is empty until Commit has returned.
+func (w *NewObject) Report() ObjectReport {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.report
+}

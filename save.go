@@ -216,8 +216,13 @@ func (s *System) Save(ctx context.Context, path string, tensors []SaveTensor, o 
 }
 
 // Save writes the model's tensors to one .safetensors file; see System.Save.
-// The model stays loaded. Its metadata is kept where o names none.
+// The model stays loaded. Its metadata is kept where o names none. After Free it fails with kind Closed.
 func (m *Model) Save(ctx context.Context, path string, o SaveOptions) (Report, error) {
+	leave, err := m.use("save", path)
+	if err != nil {
+		return Report{}, err
+	}
+	defer leave()
 	tensors := make([]SaveTensor, 0, len(m.names))
 	for _, name := range m.names {
 		t := m.tensors[name]

@@ -220,6 +220,10 @@ type Report struct {
 
 // Load takes memory on the device, fills it and returns the model.
 func (s *Source) Load(ctx context.Context, o LoadOptions) (*Model, error) {
+	if err := s.sys.Enter("load", s.model.Path); err != nil {
+		return nil, err
+	}
+	defer s.sys.Leave()
 	m := &Model{sys: s.sys, dev: s.dev, tensors: map[string]Tensor{}}
 	if metadata := s.Metadata(); len(metadata) > 0 {
 		m.metadata = metadata
@@ -292,7 +296,7 @@ func watch(l underWay, f func(done, total int64)) {
 	}
 }
 
-// Model is a loaded model: tensors in device memory.
+// Model is a loaded model: tensors in device memory. All methods are safe for concurrent use, also with Free.
 type Model struct {
 	sys      *boot.System
 	dev      device.Device
@@ -301,6 +305,7 @@ type Model struct {
 	tensors  map[string]Tensor
 	metadata map[string]string // nil: the files have none
 	report   Report
+	life     lifetime
 }
 
 // Tensor is one array in device memory; it lives until Model.Free.
@@ -315,17 +320,40 @@ type Tensor struct {
 // Names lists the tensors in order of file and offset.
 func (m *Model) Names() []string { return m.names }
 
-// Tensor finds a tensor by name.
+// Tensor finds a tensor by name. After Free its Ptr is 0.
 func (m *Model) Tensor(name string) (Tensor, bool) {
 	t, ok := m.tensors[name]
+	if !m.life.alive() {
+		t.Ptr = 0
+	}
 	return t, ok
 }
 
 // Report tells how the load went.
 func (m *Model) Report() Report { return m.report }
 
-// Read copies a tensor's bytes back to host memory, for checks and examples.
+// use counts a user of the device memory in; the caller calls leave at the end.
+func (m *Model) use(op, name string) (leave func(), err error) {
+	if err := m.life.enter(op, name, "the model was freed"); err != nil {
+		return nil, err
+	}
+	if err := m.sys.Enter(op, name); err != nil {
+		m.life.leave()
+		return nil, err
+	}
+	return func() {
+		m.sys.Leave()
+		m.life.leave()
+	}, nil
+}
+
+// Read copies a tensor's bytes back to host memory, for checks and examples. After Free it fails with kind Closed.
 func (m *Model) Read(name string) ([]byte, error) {
+	leave, err := m.use("read tensor", name)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	t, ok := m.tensors[name]
 	if !ok {
 		return nil, errs.New(errs.NotFound, "read tensor", fmt.Sprintf("%q", name), "is not in the model")
@@ -345,17 +373,20 @@ func (m *Model) Read(name string) ([]byte, error) {
 	return out, errs.Wrap("read tensor", name, q.Drain())
 }
 
-// Free gives the device memory back; tensors must not be used afterwards.
+// Free gives the device memory back. It waits for Read and Save, so neither their Progress nor anything they wait for
+// may call it. Addresses of tensors are not used afterwards, and the system is still open. A second call does nothing.
 func (m *Model) Free() error {
-	var first error
-	for _, b := range m.bufs {
-		if b == nil {
-			continue
+	return m.life.end(func() error {
+		var first error
+		for _, b := range m.bufs {
+			if b == nil {
+				continue
+			}
+			if err := free(m.sys, m.dev, b); err != nil && first == nil {
+				first = err
+			}
 		}
-		if err := b.Free(); err != nil && first == nil {
-			first = err
-		}
-	}
-	m.bufs = nil
-	return first
+		m.bufs = nil
+		return first
+	})
 }

@@ -16,8 +16,8 @@ typedef const nebulaio_buffer nebulaio_cbuffer;
 import "C"
 
 import (
-	"errors"
 	"time"
+	"unicode/utf8"
 	"unsafe"
 
 	"github.com/nebulaio/nebulaio"
@@ -30,23 +30,19 @@ var table abi.Table
 
 func main() {}
 
-// text is a C string that may be NULL.
-func text(s *C.nebulaio_cchar) string {
-	if s == nil {
-		return ""
-	}
-	return C.GoString((*C.char)(unsafe.Pointer(s)))
-}
-
-// status writes the message of err to the caller's buffer and returns the code.
+// status writes the message of err to the caller's buffer, cut between characters, and returns the code.
 func status(err error, buf *C.char, capacity C.size_t) C.int32_t {
 	if err == nil {
 		return C.NEBULAIO_OK
 	}
 	if buf != nil && capacity > 0 {
-		out := unsafe.Slice((*byte)(unsafe.Pointer(buf)), int(capacity))
-		n := copy(out[:len(out)-1], err.Error())
-		out[n] = 0
+		msg := err.Error()
+		n := int(min(uint64(len(msg)), uint64(capacity)-1))
+		for n < len(msg) && n > 0 && !utf8.RuneStart(msg[n]) {
+			n--
+		}
+		out := unsafe.Slice((*byte)(unsafe.Pointer(buf)), n+1)
+		out[copy(out[:n], msg)] = 0
 	}
 	return C.int32_t(abi.Status(err))
 }
@@ -62,22 +58,20 @@ func give(b []byte, err error, buf *C.char, capacity C.size_t, need *C.size_t, m
 	switch {
 	case capacity == 0:
 		return C.NEBULAIO_OK
-	case buf == nil || int(capacity) <= len(b):
+	case buf == nil:
+		return status(errs.New(errs.Invalid, "copy text", "", "the buffer is NULL and its capacity is not 0"), msg, msgCap)
+	case uint64(capacity) <= uint64(len(b)):
 		return status(errs.New(errs.Invalid, "copy text", "", "the buffer is too small").WithFix("call with cap 0 to learn the length"), msg, msgCap)
 	}
-	out := unsafe.Slice((*byte)(unsafe.Pointer(buf)), int(capacity))
+	out := unsafe.Slice((*byte)(unsafe.Pointer(buf)), len(b)+1)
 	out[copy(out, b)] = 0
 	return C.NEBULAIO_OK
 }
 
-// handle gives a handle to the caller. Who has no place for it could never
-// release it: it is released here.
-func handle(h uint64, err error, out *C.uint64_t, msg *C.char, msgCap C.size_t) C.int32_t {
-	if err == nil && out == nil {
-		err = errors.Join(errs.New(errs.Invalid, "give a handle", "", "the place for it is NULL"), table.Release(h))
-	}
+// number gives a handle or a size to the caller, who has a place for it: arguments.result was asked.
+func number(n uint64, err error, out *C.uint64_t, msg *C.char, msgCap C.size_t) C.int32_t {
 	if err == nil {
-		*out = C.uint64_t(h)
+		*out = C.uint64_t(n)
 	}
 	return status(err, msg, msgCap)
 }
@@ -92,8 +86,13 @@ func nebulaio_version(buf *C.char, capacity C.size_t, need *C.size_t) C.int32_t 
 
 //export nebulaio_system_open
 func nebulaio_system_open(options *C.nebulaio_cchar, system *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
-	h, e := table.OpenSystem(text(options))
-	return handle(h, e, system, err, errcap)
+	a := arguments{op: "open system"}
+	o := a.options(options)
+	if a.result("system", unsafe.Pointer(system)); a.err != nil {
+		return status(a.err, err, errcap)
+	}
+	h, e := table.OpenSystem(o)
+	return number(h, e, system, err, errcap)
 }
 
 //export nebulaio_devices
@@ -104,8 +103,13 @@ func nebulaio_devices(system C.uint64_t, buf *C.char, capacity C.size_t, need *C
 
 //export nebulaio_model_open
 func nebulaio_model_open(system C.uint64_t, path, options *C.nebulaio_cchar, model *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
-	h, e := table.OpenModel(uint64(system), text(path), text(options))
-	return handle(h, e, model, err, errcap)
+	a := arguments{op: "open model"}
+	p, o := a.path("path", path), a.options(options)
+	if a.result("model", unsafe.Pointer(model)); a.err != nil {
+		return status(a.err, err, errcap)
+	}
+	h, e := table.OpenModel(uint64(system), p, o)
+	return number(h, e, model, err, errcap)
 }
 
 //export nebulaio_model_files
@@ -120,19 +124,22 @@ func nebulaio_model_describe(model C.uint64_t, buf *C.char, capacity C.size_t, n
 	return give(b, e, buf, capacity, need, err, errcap)
 }
 
-//export nebulaio_load_start
-func nebulaio_load_start(model C.uint64_t, dst *C.nebulaio_cbuffer, ndst C.size_t, stream C.uint64_t, options *C.nebulaio_cchar, load *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
-	var ds []nebulaio.Destination
-	if ndst > mostStructs {
-		return status(errs.New(errs.Invalid, "load", "", "the count of destinations is above 1048576").WithFix("give one per file of the model"), err, errcap)
+//export nebulaio_go_load_start
+func nebulaio_go_load_start(model C.uint64_t, dst *C.nebulaio_cbuffer, ndst C.size_t, stream C.uint64_t, options *C.nebulaio_cchar, load *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+	a := arguments{op: "load"}
+	o := a.options(options)
+	a.result("load", unsafe.Pointer(load))
+	all := make([]nebulaio.Destination, a.array("dst", unsafe.Pointer(dst), uint64(ndst), mostStructs))
+	if a.err != nil {
+		return status(a.err, err, errcap)
 	}
-	if dst != nil {
-		for _, d := range unsafe.Slice((*C.nebulaio_buffer)(unsafe.Pointer(dst)), int(ndst)) {
-			ds = append(ds, nebulaio.Destination{Ptr: nebulaio.Ptr(d.address), Size: int64(d.size)})
-		}
+	given := unsafe.Slice((*C.nebulaio_buffer)(unsafe.Pointer(dst)), len(all))
+	for i := range given {
+		d := &given[i]
+		all[i] = nebulaio.Destination{Ptr: address(unsafe.Pointer(&d.address)), Size: int64(d.size)}
 	}
-	h, e := table.StartLoad(uint64(model), ds, uint64(stream), text(options))
-	return handle(h, e, load, err, errcap)
+	h, e := table.StartLoad(uint64(model), all, uint64(stream), o)
+	return number(h, e, load, err, errcap)
 }
 
 //export nebulaio_wait

@@ -22,8 +22,12 @@ func nebulaio_model_count(model C.uint64_t, files, tensors *C.uint64_t, err *C.c
 
 //export nebulaio_model_destination
 func nebulaio_model_destination(model, file C.uint64_t, out *C.nebulaio_destination, err *C.char, errcap C.size_t) C.int32_t {
+	a := arguments{op: "describe destination"}
+	if a.result("out", unsafe.Pointer(out)); a.err != nil {
+		return status(a.err, err, errcap)
+	}
 	f, e := table.File(uint64(model), uint64(file))
-	if e == nil && out != nil {
+	if e == nil {
 		*out = C.nebulaio_destination{size: C.uint64_t(f.DestSize), align: C.uint64_t(f.DestAlign), file_size: C.uint64_t(f.Size)}
 	}
 	return status(e, err, errcap)
@@ -46,9 +50,11 @@ func nebulaio_model_tensor(model, index C.uint64_t, out *C.nebulaio_place, name 
 
 //export nebulaio_model_find
 func nebulaio_model_find(model C.uint64_t, name *C.nebulaio_cchar, index *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
-	i, e := table.Find(uint64(model), C.GoString((*C.char)(unsafe.Pointer(name))))
-	if e == nil && index != nil {
-		*index = C.uint64_t(i)
+	a := arguments{op: "find tensor"}
+	n := a.text("name", name)
+	if a.result("index", unsafe.Pointer(index)); a.err != nil {
+		return status(a.err, err, errcap)
 	}
-	return status(e, err, errcap)
+	i, e := table.Find(uint64(model), n)
+	return number(uint64(i), e, index, err, errcap)
 }

@@ -11,45 +11,37 @@ typedef const nebulaio_tensor nebulaio_ctensor;
 import "C"
 
 import (
-	"strconv"
+	"fmt"
 	"unsafe"
 
 	"github.com/nebulaio/nebulaio"
-	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// maxRank is more dimensions than any tensor may have; a rank that was not
-// filled in does not make us read what is not there.
-const maxRank = 64
-
-// mostStructs is more than any caller hands over; a length that was not filled
-// in does not make us read what is not there.
-const mostStructs = 1 << 20
-
-//export nebulaio_save_start
-func nebulaio_save_start(system C.uint64_t, path *C.nebulaio_cchar, tensors *C.nebulaio_ctensor, count C.size_t, stream C.uint64_t, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
-	var all []nebulaio.SaveTensor
-	if tensors == nil && count > 0 {
-		return status(errs.New(errs.Invalid, "save", text(path), "the tensors are NULL and their count is "+strconv.FormatUint(uint64(count), 10)+"; expected an array of that length"), err, errcap)
-	}
-	if count > mostStructs {
-		return status(errs.New(errs.Invalid, "save", text(path), "the count of tensors is "+strconv.FormatUint(uint64(count), 10)+"; expected at most 1048576"), err, errcap)
-	}
-	if tensors != nil {
-		for _, t := range unsafe.Slice((*C.nebulaio_tensor)(unsafe.Pointer(tensors)), int(count)) {
-			name := text(t.name)
-			if t.rank > maxRank || (t.rank > 0 && t.shape == nil) {
-				return status(errs.New(errs.Invalid, "save tensor", name, "has a rank above 64 or no shape"), err, errcap)
-			}
-			tensor := nebulaio.SaveTensor{Name: name, DType: nebulaio.DType(text(t.dtype)), Device: text(t.device), Ptr: nebulaio.Ptr(t.address), Size: int64(t.size)}
-			if t.rank > 0 {
-				for _, n := range unsafe.Slice((*int64)(unsafe.Pointer(t.shape)), int(t.rank)) {
-					tensor.Shape = append(tensor.Shape, n)
-				}
-			}
-			all = append(all, tensor)
+//export nebulaio_go_save_start
+func nebulaio_go_save_start(system C.uint64_t, path *C.nebulaio_cchar, tensors *C.nebulaio_ctensor, count C.size_t, stream C.uint64_t, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+	a := arguments{op: "save"}
+	p, o := a.path("path", path), a.options(options)
+	a.result("job", unsafe.Pointer(job))
+	all := make([]nebulaio.SaveTensor, a.array("tensors", unsafe.Pointer(tensors), uint64(count), mostStructs))
+	given := unsafe.Slice((*C.nebulaio_tensor)(unsafe.Pointer(tensors)), len(all))
+	a.op = "save tensor"
+	for i := range given {
+		t := &given[i]
+		name := a.text("name", t.name)
+		all[i] = nebulaio.SaveTensor{Name: name, DType: nebulaio.DType(a.text("dtype of "+name, t.dtype)), Device: a.text("device of "+name, t.device),
+			Ptr: address(unsafe.Pointer(&t.address)), Size: int64(t.size)}
+		if t.rank > C.NEBULAIO_MAX_RANK {
+			a.refuse(name, fmt.Sprintf("has a rank of %d; expected at most %d", uint64(t.rank), C.NEBULAIO_MAX_RANK))
+		}
+		rank := a.array("shape of "+name, unsafe.Pointer(t.shape), uint64(t.rank), C.NEBULAIO_MAX_RANK)
+		all[i].Shape = append(all[i].Shape, unsafe.Slice((*int64)(unsafe.Pointer(t.shape)), rank)...)
+		if a.err != nil {
+			break
 		}
 	}
-	h, e := table.StartSave(uint64(system), text(path), all, uint64(stream), text(options))
-	return handle(h, e, job, err, errcap)
+	if a.err != nil {
+		return status(a.err, err, errcap)
+	}
+	h, e := table.StartSave(uint64(system), p, all, uint64(stream), o)
+	return number(h, e, job, err, errcap)
 }

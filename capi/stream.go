@@ -10,12 +10,20 @@ typedef const char nebulaio_cchar;
 */
 import "C"
 
-import "time"
+import (
+	"time"
+	"unsafe"
+)
 
 //export nebulaio_model_select
 func nebulaio_model_select(model C.uint64_t, options *C.nebulaio_cchar, selection *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
-	h, e := table.SelectModel(uint64(model), text(options))
-	return handle(h, e, selection, err, errcap)
+	a := arguments{op: "select tensors"}
+	o := a.options(options)
+	if a.result("selection", unsafe.Pointer(selection)); a.err != nil {
+		return status(a.err, err, errcap)
+	}
+	h, e := table.SelectModel(uint64(model), o)
+	return number(h, e, selection, err, errcap)
 }
 
 //export nebulaio_load_ready
@@ -32,6 +40,10 @@ func nebulaio_load_ready(job, known C.uint64_t, timeout C.int32_t, ready *C.uint
 
 //export nebulaio_checksum_start
 func nebulaio_checksum_start(model C.uint64_t, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+	a := arguments{op: "start checksums"}
+	if a.result("job", unsafe.Pointer(job)); a.err != nil {
+		return status(a.err, err, errcap)
+	}
 	h, e := table.StartChecksums(uint64(model))
-	return handle(h, e, job, err, errcap)
+	return number(h, e, job, err, errcap)
 }

@@ -10,6 +10,8 @@
 #ifndef EXAMPLES_DEVICE_MEMORY_HPP
 #define EXAMPLES_DEVICE_MEMORY_HPP
 
+#include <nebulaio/nebulaio.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -102,7 +104,7 @@ class device_context {
 	void *context_ = nullptr;
 };
 
-// A CUDA stream; on host there is none, and its number is 0.
+// A CUDA stream; on host there is none, and it is null.
 class device_stream {
   public:
 	explicit device_stream(const std::string &device) : context_(device)
@@ -117,8 +119,8 @@ class device_stream {
 		if (stream_)
 			context_.run([&](const cuda_driver &d) { return d.end_stream(stream_); });
 	}
-	// As the library takes it.
-	uint64_t number() const { return reinterpret_cast<uint64_t>(stream_); }
+	// As the library takes it; a cudaStream_t is the same type.
+	nebulaio_stream stream() const { return static_cast<nebulaio_stream>(stream_); }
 	// Waits until all that was queued is done.
 	void wait() const
 	{
@@ -138,45 +140,48 @@ class device_memory {
 	{
 		size = (size + align) / align * align;
 		if (!context_.gpu())
-			address_ = reinterpret_cast<uint64_t>(std::aligned_alloc(align, size));
-		else if (!context_.run([&](const cuda_driver &d) { return d.alloc(&address_, size); }))
-			address_ = 0;
-		if (address_ == 0)
+			address_ = std::aligned_alloc(align, size);
+		else if (uint64_t number = 0; context_.run([&](const cuda_driver &d) { return d.alloc(&number, size); }))
+			address_ = reinterpret_cast<void *>(number);
+		if (!address_)
 			throw std::bad_alloc();
 	}
-	device_memory(device_memory &&other) noexcept : context_(other.context_), address_(std::exchange(other.address_, 0)) {}
+	device_memory(device_memory &&other) noexcept : context_(other.context_), address_(std::exchange(other.address_, nullptr)) {}
 	device_memory(const device_memory &) = delete;
 	device_memory &operator=(const device_memory &) = delete;
 	~device_memory()
 	{
-		if (address_ == 0)
+		if (!address_)
 			return;
 		if (context_.gpu())
-			context_.run([&](const cuda_driver &d) { return d.release(address_); });
+			context_.run([&](const cuda_driver &d) { return d.release(number()); });
 		else
-			std::free(reinterpret_cast<void *>(address_));
+			std::free(address_);
 	}
-	uint64_t address() const { return address_; }
+	void *address() const { return address_; }
 
 	// Queue copies from and to host memory on a stream; on host they are made at once.
 	void upload(const void *from, std::size_t size, const device_stream &stream)
 	{
 		if (!context_.gpu())
-			std::memcpy(reinterpret_cast<void *>(address_), from, size);
-		else if (!context_.run([&](const cuda_driver &d) { return d.upload(address_, from, size, reinterpret_cast<void *>(stream.number())); }))
+			std::memcpy(address_, from, size);
+		else if (!context_.run([&](const cuda_driver &d) { return d.upload(number(), from, size, stream.stream()); }))
 			throw std::runtime_error("the copy to the GPU failed");
 	}
 	void download(void *to, std::size_t size, const device_stream &stream) const
 	{
 		if (!context_.gpu())
-			std::memcpy(to, reinterpret_cast<const void *>(address_), size);
-		else if (!context_.run([&](const cuda_driver &d) { return d.download(to, address_, size, reinterpret_cast<void *>(stream.number())); }))
+			std::memcpy(to, address_, size);
+		else if (!context_.run([&](const cuda_driver &d) { return d.download(to, number(), size, stream.stream()); }))
 			throw std::runtime_error("the copy from the GPU failed");
 	}
 
   private:
+	// As the driver takes it; the CUDA runtime takes the pointer.
+	uint64_t number() const { return reinterpret_cast<uint64_t>(address_); }
+
 	device_context context_;
-	uint64_t address_ = 0;
+	void *address_ = nullptr;
 };
 
 #endif

@@ -45,7 +45,7 @@ try {
 	// Each stream brings its part to the device and writes it to the file behind that.
 	for (std::size_t i = 0; i < parts; i++) {
 		memory[i].upload(&numbers[i * length], size, *streams[i]);
-		moves.push_back(file.write_async(memory[i].address(), size, i * size, streams[i]->number()));
+		moves.push_back(file.write_async(memory[i].address(), size, i * size, streams[i]->stream()));
 	}
 	for (nebulaio::job &move : moves)
 		if (move.bytes() != size) // waits, and throws what went wrong
@@ -57,7 +57,7 @@ try {
 	moves.clear();
 	for (std::size_t i = 0; i < parts; i++) {
 		const std::size_t part = (i + 1) % parts;
-		moves.push_back(file.read_async(memory[i].address(), size, part * size, streams[i]->number()));
+		moves.push_back(file.read_async(memory[i].address(), size, part * size, streams[i]->stream()));
 		memory[i].download(&got[part * length], size, *streams[i]);
 	}
 	for (const auto &stream : streams)

@@ -39,8 +39,7 @@ try {
 		             static_cast<unsigned long long>(progress.bytes_total));
 
 	for (const nebulaio::tensor &t : model.tensors())
-		std::printf("%-48s %-5s %zu dimensions at 0x%llx\n", t.name.c_str(), t.dtype.c_str(), t.shape.size(),
-		            static_cast<unsigned long long>(dst[t.file].address + t.offset));
+		std::printf("%-48s %-5s %zu dimensions at %p\n", t.name.c_str(), t.dtype.c_str(), t.shape.size(), t.at(dst));
 	std::printf("%s\n", load.report().c_str());
 	return 0;
 } catch (const nebulaio::error &problem) {

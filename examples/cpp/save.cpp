@@ -32,7 +32,7 @@ try {
 	memory.upload(weight.data(), size, stream);
 	nebulaio::system sys;
 	nebulaio::tensor_view view{"layer.weight", "F32", {1024, 256}, memory.address(), size, device};
-	nebulaio::job save = sys.save(path, {view}, R"({"metadata":{"format":"pt"}})", stream.number());
+	nebulaio::job save = sys.save(path, {view}, R"({"metadata":{"format":"pt"}})", stream.stream());
 	save.wait(); // the file is whole, synced and has its name; on an error, the old one is as it was
 	std::printf("%s\n", save.report().c_str());
 

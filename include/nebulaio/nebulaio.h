@@ -1,72 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nebulaio.h: the C ABI of libnebulaio.so, storage that ends in GPU memory.
+ * nebulaio.h: the C library libnebulaio.so. It moves bytes between files or S3
+ * objects and memory of a GPU or of the host. C99 and later, C++11 and later.
  *
- * The flow of a load:
+ * A load, call by call:
  *
- *   nebulaio_system_open      nothing is looked for or allocated yet
- *   nebulaio_model_open       headers are read and checked, the layout is made
- *   nebulaio_model_files      JSON: how many bytes each destination needs
- *   (the caller allocates one destination per file, with its own allocator)
- *   nebulaio_load_start       bytes begin to flow; returns at once
- *   nebulaio_model_describe   JSON: where in it each tensor will lie
- *   nebulaio_wait             in slices, so that the caller can be interrupted
- *   nebulaio_report           JSON: which route every byte took, and why
- *   nebulaio_release          each handle, once
+ *   nebulaio_system_open      starts the library; looks for no device yet
+ *   nebulaio_model_open       reads and checks the headers of a model
+ *   nebulaio_model_files      says in JSON how many bytes each destination needs
+ *   (the program allocates one destination per file, with cudaMalloc for example)
+ *   nebulaio_load_start       starts to read; returns at once
+ *   nebulaio_model_describe   says in JSON where each tensor will be
+ *   nebulaio_wait             waits for the end, for a limited time if asked to
+ *   nebulaio_report           says in JSON which route every byte took, and why
+ *   nebulaio_release          releases each handle, once
  *
- * Objects of a server, of ours or of any other that speaks S3, move by
- * nebulaio_client_open and nebulaio_object_*, between the server's files or
- * sockets and the caller's memory.
+ * Objects of any S3 server move with nebulaio_client_open and nebulaio_object_*.
  *
- * Conventions, true for every function:
- *   - Returns a status: NEBULAIO_OK, or one of NEBULAIO_ERR_* below.
- *   - `err` (may be NULL) receives a NUL-terminated UTF-8 message of at most
- *     `errcap` bytes when the status is an error; it is cut, never overrun.
- *   - Output text: `need` (may be NULL) receives the full length without the
- *     NUL; the text is copied only if `cap` exceeds it, else the call returns
- *     NEBULAIO_ERR_INVALID with nothing copied, so that cap = 0 asks the size
- *     (and then the status is NEBULAIO_OK).
- *   - Handles are numbers, never pointers; 0 is never a handle; a released or
- *     foreign handle gives NEBULAIO_ERR_CLOSED.
- *   - Safe to call from any thread. A thread's current CUDA context is left as
- *     it was found.
- *   - A process that forked after loading this library must not call it in the
- *     child; the Python package loads a private copy there.
+ * These rules hold for every function:
+ *
+ * Errors. A function returns NEBULAIO_OK or one of NEBULAIO_ERR_*. If it fails, it
+ *   writes a message to `err`: UTF-8, ended by NUL, cut to `errcap` bytes. `err` may
+ *   be NULL. If a function fails, it changes none of its other outputs, except
+ *   where its comment says so.
+ * Arguments. A pointer must not be NULL unless a comment allows it. NULL where a
+ *   value is needed, text that is not UTF-8 and counts without an array give
+ *   NEBULAIO_ERR_INVALID. Options are a JSON object; NULL or "" means none. All
+ *   keys are optional, and an unknown key is an error. Paths are bytes and need
+ *   not be UTF-8.
+ * Text results. `need` (may be NULL) receives the length without the NUL. The text
+ *   is copied only if `cap` is larger than that. Else the call returns
+ *   NEBULAIO_ERR_INVALID and copies nothing. With cap 0 it returns NEBULAIO_OK, so
+ *   that a program can ask for the length first.
+ * Ownership. What a call is given, text and structs, it reads before it returns;
+ *   the program may free them then. Memory whose address is given belongs to the
+ *   job until the job has ended.
+ * Handles. A handle is a number, never 0. The program releases each handle once. A
+ *   handle that was released, or is of another kind, gives NEBULAIO_ERR_CLOSED.
+ * Addresses. Memory is given as a pointer: what malloc, cudaMalloc or
+ *   cudaMallocHost returns. A CUdeviceptr of the driver API is a number; write
+ *   (void *)(uintptr_t)ptr. A stream is a cudaStream_t or CUstream.
+ * Threads. Any thread may call any function, also on the same handle at the same
+ *   time. A thread's current CUDA context is the same after a call as before.
+ * Fork. A child process must not call a library that its parent has loaded.
  */
 #ifndef NEBULAIO_H
 #define NEBULAIO_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define NEBULAIO_ABI_VERSION 3
+/* The number of this interface. It goes up with every change, and the number in
+ * the name of the library (libnebulaio.so.3) with every change that old programs
+ * do not survive. Programs call nebulaio_check_abi before anything else. */
+#define NEBULAIO_ABI_VERSION 4
 
-/* Status codes; the numbers never change, new ones are appended. */
+/* Status codes. The numbers never change; new ones are added at the end. */
 enum {
-	NEBULAIO_RUNNING = -1,        /* nebulaio_wait: the time slice ended first */
+	NEBULAIO_RUNNING = -1,        /* the time ran out and the job still runs */
 	NEBULAIO_OK = 0,
-	NEBULAIO_ERR_OTHER = 1,
-	NEBULAIO_ERR_INVALID = 2,     /* a bad argument or option */
-	NEBULAIO_ERR_NOT_FOUND = 3,
-	NEBULAIO_ERR_PERMISSION = 4,
-	NEBULAIO_ERR_CORRUPT = 5,     /* content breaks its format */
-	NEBULAIO_ERR_IO = 6,
-	NEBULAIO_ERR_DEVICE = 7,      /* a driver call failed */
-	NEBULAIO_ERR_NO_MEMORY = 8,
-	NEBULAIO_ERR_UNSUPPORTED = 9,
-	NEBULAIO_ERR_CANCELLED = 10,
-	NEBULAIO_ERR_CLOSED = 11
+	NEBULAIO_ERR_OTHER = 1,       /* a defect, or an unknown cause */
+	NEBULAIO_ERR_INVALID = 2,     /* a bad argument or option, or a bad moment for the call */
+	NEBULAIO_ERR_NOT_FOUND = 3,   /* no such file, object, tensor or device */
+	NEBULAIO_ERR_PERMISSION = 4,  /* the system or the server denies access */
+	NEBULAIO_ERR_CORRUPT = 5,     /* content breaks its format or its checksum */
+	NEBULAIO_ERR_IO = 6,          /* a read, a write or a connection failed */
+	NEBULAIO_ERR_DEVICE = 7,      /* a call into a device driver failed */
+	NEBULAIO_ERR_NO_MEMORY = 8,   /* host or device memory could not be had */
+	NEBULAIO_ERR_UNSUPPORTED = 9, /* this build, kernel, driver or device cannot do it */
+	NEBULAIO_ERR_CANCELLED = 10,  /* the job was cancelled */
+	NEBULAIO_ERR_CLOSED = 11      /* the handle is not open */
 };
 
-/* A destination: memory of the caller, on the load's device, that must stay
- * allocated until nebulaio_wait has returned something other than RUNNING. */
+/* CUDA's own type, so that a cudaStream_t or CUstream needs no cast. NULL is the
+ * legacy default stream. No CUDA header is needed. */
+typedef struct CUstream_st *nebulaio_stream;
+
+/* Memory of the program that a file is loaded into. It must stay allocated until
+ * nebulaio_wait returns something other than NEBULAIO_RUNNING. */
 typedef struct nebulaio_buffer {
-	uint64_t address; /* device pointer, or host address for `host` */
-	uint64_t size;    /* bytes available from address */
+	void *address; /* of device memory, or of host memory for "host" */
+	uint64_t size; /* bytes available from address */
 } nebulaio_buffer;
 
 /* The largest number of dimensions of a tensor. */
@@ -76,365 +95,383 @@ typedef struct nebulaio_buffer {
 typedef struct nebulaio_destination {
 	uint64_t size;      /* bytes */
 	uint64_t align;     /* alignment that its address should have */
-	uint64_t file_size; /* of the file, for information */
+	uint64_t file_size; /* bytes of the file, for information */
 } nebulaio_destination;
 
-/* A tensor and where it will lie. */
+/* A tensor and where it will be. */
 typedef struct nebulaio_place {
-	uint64_t file;   /* which destination */
+	uint64_t file;   /* number of the destination */
 	uint64_t offset; /* of its first byte in that destination */
 	uint64_t size;   /* bytes */
 	int64_t shape[NEBULAIO_MAX_RANK];
 	uint32_t rank;   /* dimensions in shape */
-	char dtype[20];  /* by its safetensors name: "BF16", "F8_E4M3" */
+	char dtype[20];  /* safetensors name: "BF16", "F8_E4M3" */
 } nebulaio_place;
 
+/* How far a job is. */
 typedef struct nebulaio_progress {
 	uint64_t bytes_done;
 	uint64_t bytes_total;
 } nebulaio_progress;
 
-/* The ABI this library was built with; compare with NEBULAIO_ABI_VERSION. */
+/* Returns the ABI number of the loaded library. It cannot fail. */
 int32_t nebulaio_abi_version(void);
 
-/* The project's version, such as "0.1.0". */
+/* Checks that the loaded library has the ABI of this header. If not, it returns
+ * NEBULAIO_ERR_UNSUPPORTED and a message with both numbers; no other function may
+ * be called then. nebulaio.hpp and the Python package call it by themselves. */
+static inline int32_t nebulaio_check_abi(char *err, size_t errcap)
+{
+	const int32_t found = nebulaio_abi_version();
+	if (found == NEBULAIO_ABI_VERSION)
+		return NEBULAIO_OK;
+	if (err && errcap)
+		snprintf(err, errcap,
+		         "load libnebulaio.so: its ABI version is %d, this program was built for %d "
+		         "(fix: install the library and the headers of the same release, and build again)",
+		         (int)found, NEBULAIO_ABI_VERSION);
+	return NEBULAIO_ERR_UNSUPPORTED;
+}
+
+/* Gives the version of the project, such as "0.1.0", as a text result. */
 int32_t nebulaio_version(char *buf, size_t cap, size_t *need);
 
-/* Opens a system. Devices are looked for when they are first asked for; staging
- * memory and workers come with the first model that is opened for a GPU, or the
- * first load. options_json: NULL or an object; all keys optional, unknown keys
- * refused:
- *   "devices"            "auto" | "require" | "off"  (CUDA)
- *   "buffer_pool_size"   bytes of staging, default 134217728
+/* Opens a system: the devices, worker threads and staging memory of the process.
+ * Programs open one and share it. Devices are looked for when one is first needed.
+ * Staging memory is taken with the first model for a GPU, or with the first load.
+ * Options:
+ *   "devices"            "auto" | "require" | "off": whether GPUs are used
+ *   "buffer_pool_size"   bytes of staging memory, default 134217728
  *   "max_transfer_size"  largest single read or copy in bytes, default 4194304
- *   "queue_depth"        cold reads in flight, 0 = chosen for this machine
- *   "workers"            threads for page-cache copies, 0 = chosen
+ *   "queue_depth"        direct reads in flight, 0 = chosen for this machine
+ *   "workers"            threads that copy from the page cache, 0 = chosen
  *   "io"                 "auto" | "uring" | "pread"
  *   "write_block_size"   largest single write of a save in bytes, default 1048576
  *   "write_depth"        writes of saves in flight, 0 = chosen
- *   "cufile"             "sync" | "async" | "batch": which interface of libcufile
+ *   "cufile"             "sync" | "async" | "batch": interface of libcufile that
  *                        the route "cufile" uses
- *   "verify_on"          "auto" | "host" | "device": where verified bytes are summed
- *   "device_ids"         array of the GPUs that will be used, by number: the staging
- *                        is divided among them; default all that are visible
- *   "enable_p2p"         bool: a read for several GPUs may be copied from one to the
- *                        next; default true
+ *   "verify_on"          "auto" | "host" | "device": where checksums are computed
+ *   "device_ids"         array of the GPUs that will be used, by number. They share
+ *                        the staging memory. Default: all visible GPUs
+ *   "enable_p2p"         bool: a read for several GPUs may be copied from one GPU to
+ *                        the next, default true
  *   "cuda_library", "nvml_library", "cufile_library"  files to open in place of
  *                        the driver's own; for tests
- * Release it after everything opened from it, and before the process ends: where
- * libcufile was used it may crash in its own end while it still counts. */
+ * Release the system after all handles that were opened from it, and before the
+ * process ends: libcufile may crash at exit otherwise. Until then the release fails
+ * with NEBULAIO_ERR_INVALID, and the handle stays open. */
 int32_t nebulaio_system_open(const char *options_json, uint64_t *system, char *err, size_t errcap);
 
-/* JSON: what was looked for, found and missing, and what to do. */
+/* Gives as JSON which devices were looked for, found and missing, and what to do. */
 int32_t nebulaio_devices(uint64_t system, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
-/* Reads and checks the headers at path: a .safetensors file, an index.json, or
- * a model directory; or "s3://bucket/key" of the server and with the keys that the
- * environment tells, see nebulaio_client_open. options_json: NULL or an object:
+/* Opens a model and reads its headers. path is a .safetensors file, an index.json, a
+ * model directory, or "s3://bucket/key". For s3:// the environment names the server
+ * and the keys, see nebulaio_client_open. Options:
  *   "device"   "auto" (default) | "host" | "cuda" | "cuda:N"
- *   "tensors"  array of globs; only matching tensors are laid out and read
+ *   "tensors"  array of globs: only tensors that match are read
  *   "slices"   array of {"tensor": glob or name, "ranges": [[start, stop], null, ...]}:
- *              of matching tensors only that box is laid out and read; stop is
- *              not in it, -1 is the dimension's end, null and what is not given
- *              are all of a dimension
- *   "shards"   array of {"tensor", "dim", "rank", "world"}: of matching tensors
- *              the indices size*rank/world up to size*(rank+1)/world of dim
+ *              only this part of matching tensors is read. stop is not included, and
+ *              -1 means the end. null, or no entry, means the whole dimension
+ *   "shards"   array of {"tensor", "dim", "rank", "world"}: only the indices from
+ *              size*rank/world up to size*(rank+1)/world of dim are read
  *              A tensor that two slices or shards match is an error.
- *   "lenient"  bool, see docs of the safetensors reader
- *   "more"     array of further paths, whose files follow those of the first in
- *              order: one load of all of them goes from front to back */
+ *   "lenient"  bool: accept headers that only the reference reader accepts
+ *   "more"     array of further paths; their files follow those of the first
+ * A damaged header gives NEBULAIO_ERR_CORRUPT. The model is released after its loads
+ * and before the system. */
 int32_t nebulaio_model_open(uint64_t system, const char *path, const char *options_json,
                             uint64_t *model, char *err, size_t errcap);
 
-/* JSON: {"device":"cuda:0","files":[{"path","size","dest_size","dest_align"}]}:
- * the part of describe that a load needs to start, so that the rest can be read
- * while bytes flow. */
+/* Gives as JSON {"device":"cuda:0","files":[{"path","size","dest_size","dest_align"}]}.
+ * This is all that a load needs to start; the long description can be read while
+ * the load runs. */
 int32_t nebulaio_model_files(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
-/* JSON: {"device","files",
- * "tensors":[{"name","dtype","shape","file","offset","size"}],"metadata":{}}
- * where offset is inside the destination of that file. A tensor of which a part
- * was chosen also has "whole_shape" and "start", the first index of each
- * dimension; shape and size are those of the part. */
+/* Gives as JSON {"device","files","tensors":[{"name","dtype","shape","file","offset",
+ * "size"}],"metadata":{}}. offset counts from the start of that file's destination. If
+ * only a part of a tensor was chosen, shape and size are those of the part, and
+ * "whole_shape" and "start" (the first index of each dimension) are there too. */
 int32_t nebulaio_model_describe(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
-/* The same without JSON, piece by piece: how many files and tensors; what file
- * number `file` needs; tensor number `index` in order of file and offset, its
- * name by the rules of output text; the number of the tensor of that name. */
+/* Counts the files and tensors of a model. Either output may be NULL. */
 int32_t nebulaio_model_count(uint64_t model, uint64_t *files, uint64_t *tensors, char *err, size_t errcap);
+
+/* Says what the destination of file number `file` needs, from 0. */
 int32_t nebulaio_model_destination(uint64_t model, uint64_t file, nebulaio_destination *out, char *err, size_t errcap);
+
+/* Describes tensor number `index`, from 0, in order of file and offset. The name is a
+ * text result. out may be NULL. */
 int32_t nebulaio_model_tensor(uint64_t model, uint64_t index, nebulaio_place *out, char *name, size_t cap, size_t *need,
                               char *err, size_t errcap);
+
+/* Finds the number of the tensor with that name, or NEBULAIO_ERR_NOT_FOUND. */
 int32_t nebulaio_model_find(uint64_t model, const char *name, uint64_t *index, char *err, size_t errcap);
 
-/* Makes a model of the same open files without reading their headers again, for
- * another choice of tensors than the first; it is released before the model that
- * it was made from. options_json: NULL or an object:
+/* Makes a second model of the same open files with another choice of tensors. No
+ * header is read again. It is released before the first model. Options:
  *   "tensors", "slices", "shards"  as in nebulaio_model_open
- *   "names"    array of exact names in place of globs; quick in files of many
- *   "files"    array of places in the list of files: only these are listed and
- *              their tensors chosen; globs may then match nothing */
+ *   "names"    array of exact names in place of globs; fast in files of many tensors
+ *   "files"    array of file numbers: only tensors of these files are chosen, and a
+ *              glob may match nothing */
 int32_t nebulaio_model_select(uint64_t model, const char *options_json, uint64_t *selection, char *err, size_t errcap);
 
-/* Starts to fill dst[0..ndst), one per file in the order of describe.
- * stream: the CUDA stream (as a number; 0 = legacy default) whose queued work
- * may still use the destinations: copies begin after it. Ignored on host.
- * options_json: NULL or an object:
+/* Starts a load into dst[0..ndst), one destination per file in order, and returns at
+ * once. The destinations belong to the job until it has ended, and the model stays
+ * open. Copies begin after the work that is queued on `stream`; host memory ignores
+ * the stream. Options:
  *   "route"  "auto" | "buffered" | "direct" | "cufile"
- *   "cache"  "auto" | "keep" | "bypass"
- *   "verify" bool: check every block that holds a byte of a chosen tensor or of
- *            a header against FILE.crc64nvme beside each file, which "nebulaio
- *            inspect PATH --checksum" writes. A block that differs ends the load
- *            with NEBULAIO_ERR_CORRUPT and is named; without checksums the start
- *            fails with NEBULAIO_ERR_NOT_FOUND */
-int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t ndst, uint64_t stream,
+ *   "cache"  "auto" | "keep" | "bypass": what may stay in the page cache
+ *   "verify" bool: compare every block that is read with FILE.crc64nvme beside its
+ *            file. A block that differs ends the load with NEBULAIO_ERR_CORRUPT. If
+ *            there are no checksums, the call fails with NEBULAIO_ERR_NOT_FOUND.
+ *            "nebulaio inspect PATH --checksum" makes them */
+int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t ndst, nebulaio_stream stream,
                             const char *options_json, uint64_t *load, char *err, size_t errcap);
 
-/* Waits up to timeout_ms (negative: without limit) until more than `known` tensors
- * of a load, counted in the order of describe, are final in the destinations,
- * and tells in `ready` how many are; they may be used and are not touched any
- * more, however the load ends. NEBULAIO_OK: more than `known`, or the load has
- * ended well. NEBULAIO_RUNNING: the time ran out. Else the load has failed and no
- * more will come. Ask nebulaio_wait for the end of the load in any case: that no
- * file changed while it was read is known only then. */
+/* Waits until more than `known` tensors of a load are complete, in the order of
+ * nebulaio_model_tensor, and gives their number in `ready` (may be NULL). Complete
+ * tensors can be used and do not change, however the load ends. timeout_ms limits the
+ * wait; a negative one waits without limit. Returns
+ *   NEBULAIO_OK       more than `known` are complete, or the load has succeeded
+ *   NEBULAIO_RUNNING  the time ran out
+ *   else              the load has failed, and no more will be complete
+ * `ready` is set in each case. Call nebulaio_wait afterwards in any case: only the end
+ * of the load shows that no file changed while it was read. */
 int32_t nebulaio_load_ready(uint64_t job, uint64_t known, int32_t timeout_ms, uint64_t *ready, char *err, size_t errcap);
 
-/* Begins to read every file of a model whole and to write FILE.crc64nvme beside
- * each, which loads with "verify" compare with: do it with a copy that is known to
- * be good. Its report: {"files":[{"path","block_size","blocks"}],"bytes",
- * "seconds"}. A job that fails or is cancelled before all sums are made writes none. */
+/* Starts to write checksums: it reads every file of a model and writes FILE.crc64nvme
+ * beside it, for loads with "verify". Use it on a copy that is known to be good. The
+ * model stays open until the job has ended. The report is {"files":[{"path",
+ * "block_size","blocks"}],"bytes","seconds"}. A job that fails before all sums are
+ * computed writes none. */
 int32_t nebulaio_checksum_start(uint64_t model, uint64_t *job, char *err, size_t errcap);
 
-/* A tensor of the caller that is to be saved: contiguous, in row-major order. */
+/* A tensor of the program that is saved: contiguous, in row-major order. */
 typedef struct nebulaio_tensor {
 	const char *name;
-	const char *dtype;    /* as safetensors names it: "F32", "BF16", "F8_E4M3" */
-	const int64_t *shape; /* rank extents; not read where rank is 0 */
-	size_t rank;
-	uint64_t address;     /* device pointer, or host address for "host" */
-	uint64_t size;        /* bytes; must be what dtype and shape say */
+	const char *dtype;    /* safetensors name: "F32", "BF16", "F8_E4M3" */
+	const int64_t *shape; /* rank sizes; may be NULL if rank is 0 */
+	size_t rank;          /* dimensions, at most NEBULAIO_MAX_RANK */
+	const void *address;  /* of device memory, or of host memory for "host" */
+	uint64_t size;        /* bytes; must match dtype and shape */
 	const char *device;   /* "host" | "cuda" | "cuda:N" */
 } nebulaio_tensor;
 
-/* Starts to write tensors[0..count) to one .safetensors file, which may lie on
- * several devices. The structs are read before the call returns; the memory they
- * point to belongs to the job, and does not change, until nebulaio_wait has
- * returned something other than RUNNING. When the job has succeeded the file is
- * whole, durable and in place, with FILE.crc64nvme beside it; when it has failed
- * or was cancelled, what was there before is as it was. A link at path is
- * followed.
- * stream: the CUDA stream (as a number; 0 = legacy default) whose queued work may
- * still write the tensors of the first GPU among them: they are read after it.
- * options_json: NULL or an object:
- *   "metadata"  object of strings, the file's "__metadata__"; default none
- *   "checksum"  bool, whether FILE.crc64nvme is written; default true. With
- *               false, one that is there is removed: it is not of this file
- *   "align"     alignment of the first data byte, a multiple of 8; default 4096
+/* Starts to save tensors[0..count) to one .safetensors file, or to "s3://bucket/key".
+ * The tensors may be on several devices. Their memory belongs to the job, and must not
+ * change, until the job has ended. If the job succeeds, the file is complete and
+ * durable, with FILE.crc64nvme beside it. If the job fails or is cancelled, what was
+ * there before is unchanged. A symbolic link at path is followed. The tensors of the
+ * first GPU are read after the work that is queued on `stream`. Options:
+ *   "metadata"  object of strings: "__metadata__" of the file, default none
+ *   "checksum"  bool: write FILE.crc64nvme, default true. With false, an old one is
+ *               removed
+ *   "align"     alignment of the first data byte, a multiple of 8, default 4096
  *   "route"     "auto" | "buffered" | "direct"
- *   "streams"   object of streams by device, {"cuda:1": 1234}, for tensors on
- *               several GPUs; where a GPU has none, the legacy default stream */
+ *   "streams"   object of streams as numbers by device, {"cuda:1": 1234}, for tensors
+ *               on several GPUs. Default: the legacy default stream */
 int32_t nebulaio_save_start(uint64_t system, const char *path, const nebulaio_tensor *tensors, size_t count,
-                            uint64_t stream, const char *options_json, uint64_t *job, char *err, size_t errcap);
+                            nebulaio_stream stream, const char *options_json, uint64_t *job, char *err, size_t errcap);
 
-/* Opens a file whose bytes are moved between storage and memory in place, at any
- * offset. flags: "r" read, "r+" read and write, "w" and "w+" the same of a file
- * that is made or emptied first. options_json: NULL or an object:
- *   "device"  where memory lies that a move does not say otherwise of:
- *             "auto" (default) | "host" | "cuda" | "cuda:N"
- *   "route"   of moves that do not say otherwise:
- *             "auto" | "buffered" | "direct" | "cufile"
- * Releasing it waits for its moves. */
+/* Opens a file for reads and writes in place, at any offset. flags: "r" reads, "r+"
+ * reads and writes, "w" and "w+" read and write a file that is created or emptied
+ * first. Options:
+ *   "device"  default device of the memory: "auto" (default) | "host" | "cuda" | "cuda:N"
+ *   "route"   default route: "auto" | "buffered" | "direct" | "cufile"
+ * The release of the file waits for its jobs. */
 int32_t nebulaio_file_open(uint64_t system, const char *path, const char *flags, const char *options_json,
                            uint64_t *file, char *err, size_t errcap);
 
-/* The file's length now. */
+/* Gives the length of the file now, in bytes. */
 int32_t nebulaio_file_size(uint64_t file, uint64_t *size, char *err, size_t errcap);
 
-/* Starts to read up to size bytes at file_offset to address, memory of the
- * caller on the device that stays allocated until the job has ended. Fewer bytes
- * in progress.bytes_done at the end mean that the file ended.
- * stream: the CUDA stream whose queued work may still use the memory: the move
- * begins after it. Ignored on host. options_json: NULL or an object:
- *   "device", "route"  as of nebulaio_file_open, for this move
- *   "async"   bool: move in the order of the stream where libcufile can; work
- *             queued on it later then sees the effect, and the job ends when the
- *             stream has passed. Where libcufile cannot, the job has ended when
- *             this returns, and its report says why. */
-int32_t nebulaio_file_read_start(uint64_t file, uint64_t address, uint64_t size, uint64_t file_offset, uint64_t stream,
-                                 const char *options_json, uint64_t *job, char *err, size_t errcap);
+/* Starts to read up to size bytes at file_offset to address, and returns at once. The
+ * memory belongs to the job until it has ended. If the file is shorter, bytes_done of
+ * the progress is smaller than size. The read begins after the work that is queued on
+ * `stream`; host memory ignores the stream. Options:
+ *   "device", "route"  in place of the file's, for this read
+ *   "async"   bool: read in the order of the stream if libcufile can. Work that is
+ *             queued on the stream later then sees the bytes. If libcufile cannot, the
+ *             job has ended when this call returns, and its report says why */
+int32_t nebulaio_file_read_start(uint64_t file, void *address, uint64_t size, uint64_t file_offset,
+                                 nebulaio_stream stream, const char *options_json, uint64_t *job, char *err,
+                                 size_t errcap);
 
-/* Starts to write size bytes at address to file_offset, in place: not atomic,
- * and safe from a crash only after nebulaio_file_sync. Else as reading. */
-int32_t nebulaio_file_write_start(uint64_t file, uint64_t address, uint64_t size, uint64_t file_offset, uint64_t stream,
-                                  const char *options_json, uint64_t *job, char *err, size_t errcap);
+/* Starts to write size bytes at address to file_offset; the file grows if needed. The
+ * memory must not change until the job has ended. A write is not atomic, and it
+ * survives a crash only after nebulaio_file_sync. Stream and options are those of
+ * nebulaio_file_read_start. */
+int32_t nebulaio_file_write_start(uint64_t file, const void *address, uint64_t size, uint64_t file_offset,
+                                  nebulaio_stream stream, const char *options_json, uint64_t *job, char *err,
+                                  size_t errcap);
 
-/* Makes what was written survive a crash. */
+/* Makes everything that was written survive a crash, and waits for that. */
 int32_t nebulaio_file_sync(uint64_t file, char *err, size_t errcap);
 
-/* Opens a client of an S3 endpoint. Nothing is connected or asked before the first
- * use. On the endpoint's own host, where its door is open to this process, objects
- * come as descriptors that this process reads and writes by itself; elsewhere by
- * ranged GETs and multipart uploads over HTTP. Every report says which it was and why.
- * options_json: NULL or an object; what is not given comes from the environment:
+/* Opens a client of an S3 server. It connects on first use. On the server's own host
+ * objects come through its door as file descriptors, if this process may use it.
+ * Elsewhere they come over HTTP. Every report says which way was taken, and why.
+ * Options; the environment gives what is missing:
  *   "endpoint"       "http://host:port" or https; else NEBULAIO_ENDPOINT,
  *                    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, http://localhost:9000
  *   "access_key", "secret_key", "session_token"   else NEBULAIO_ACCESS_KEY and
- *                    NEBULAIO_SECRET_KEY, else AWS_ACCESS_KEY_ID and its likes
+ *                    NEBULAIO_SECRET_KEY, else AWS_ACCESS_KEY_ID and the like
  *   "region"         else AWS_REGION, else us-east-1
- *   "door"           "auto" (default) | "require": an error where it is not there |
- *                    "off" | the path of its socket
- *   "device"         where memory lies that a move does not say otherwise of:
- *                    "auto" (default) | "host" | "cuda" | "cuda:N"
- *   "connections"    most connections for HTTP, 0 = chosen
- *   "verify"         bool: compare every block with its checksum; default true
- *   "ca_file"        certificates to trust for https, besides the system's
- *   "insecure_tls"   bool: trust every certificate; default false
- *   "timeout_ms"     how long a single request may give no sign of life, 0 = chosen
- *   "retries"        how often a failed request is made again, 0 = chosen
- * Release it when its moves, objects and models have been. */
+ *   "door"           "auto" (default) | "require": an error without a door | "off" |
+ *                    the path of its socket
+ *   "device"         default device of the memory: "auto" (default) | "host" | "cuda" |
+ *                    "cuda:N"
+ *   "connections"    most HTTP connections, 0 = chosen
+ *   "verify"         bool: compare every block with its checksum, default true
+ *   "ca_file"        certificates to trust for https, beside the system's
+ *   "insecure_tls"   bool: trust every certificate, default false
+ *   "timeout_ms"     longest silence of the server during a request, 0 = chosen
+ *   "retries"        how often a failed request is repeated, 0 = chosen
+ * The client is released after its jobs, objects and models. */
 int32_t nebulaio_client_open(uint64_t system, const char *options_json, uint64_t *client, char *err, size_t errcap);
 
 /* Memory on a further device that receives the same bytes. */
 typedef struct nebulaio_peer {
-	uint64_t address;
+	void *address;
 	const char *device; /* "cuda:N" */
 } nebulaio_peer;
 
-/* A read of one object, or of a range of it, into memory of the caller. struct_size
- * tells later versions, which may have more fields, what this caller knows of. */
+/* A read of one object, or of a range of it, into memory of the program. */
 typedef struct nebulaio_object_read {
-	size_t struct_size;    /* sizeof(nebulaio_object_read) */
+	size_t struct_size;     /* sizeof(nebulaio_object_read): later versions add fields */
 	const char *bucket;
 	const char *key;
-	const char *version;   /* NULL: the newest */
-	uint64_t offset;       /* of the first byte in the object */
-	int64_t size;          /* bytes; -1: up to the object's end */
-	uint64_t address;      /* device pointer, or host address for "host" */
-	uint64_t capacity;     /* bytes available from address */
-	const char *device;    /* NULL: the client's */
-	uint64_t stream;       /* CUDA stream whose queued work comes first; 0: the legacy default */
-	const nebulaio_peer *peers;
+	const char *version;    /* NULL: the newest */
+	uint64_t offset;        /* of the first byte in the object */
+	int64_t size;           /* bytes; -1: up to the object's end */
+	void *address;          /* of device memory, or of host memory for "host" */
+	uint64_t capacity;      /* bytes available from address */
+	const char *device;     /* NULL: the client's */
+	nebulaio_stream stream; /* the read begins after the work that is queued on it */
+	const nebulaio_peer *peers; /* NULL if npeers is 0 */
 	size_t npeers;
 } nebulaio_object_read;
 
-/* A write of one object from memory of the caller; see nebulaio_object_read. */
+/* A write of one object from memory of the program. */
 typedef struct nebulaio_object_write {
-	size_t struct_size;    /* sizeof(nebulaio_object_write) */
+	size_t struct_size;     /* sizeof(nebulaio_object_write): later versions add fields */
 	const char *bucket;
 	const char *key;
-	uint64_t address;
-	uint64_t size;
-	const char *device;    /* NULL: the client's */
-	uint64_t stream;
+	const void *address;    /* of device memory, or of host memory for "host" */
+	uint64_t size;          /* bytes */
+	const char *device;     /* NULL: the client's */
+	nebulaio_stream stream; /* the write begins after the work that is queued on it */
 } nebulaio_object_write;
 
-/* Starts to read reads[0..count) as one job; several are opened together, a window
- * ahead of those that are being read. The structs are read before the call returns;
- * the memory belongs to the job until it has ended. An object that has more bytes
- * from its offset on than its memory is an error unless size says how many are
- * wanted. options_json: NULL or an object:
+/* Starts to read reads[0..count) as one job. The memory belongs to the job until it has
+ * ended. If an object has more bytes than its memory, the job fails unless size limits
+ * the read. The first object that fails ends the job, and the error names it. Options:
  *   "route"   "auto" | "buffered" | "direct" | "cufile"
  *   "cache"   "auto" | "keep" | "bypass"
  *   "verify"  bool, in place of the client's */
 int32_t nebulaio_object_read_start(uint64_t client, const nebulaio_object_read *reads, size_t count,
                                    const char *options_json, uint64_t *job, char *err, size_t errcap);
 
-/* Starts to write an object. When the job has succeeded it is whole, durable and
- * visible; when it has failed or was cancelled, what was there before is as it was,
- * unless the error says that the server may have taken it. options_json: NULL or an
- * object:
- *   "route"          as of nebulaio_object_read_start
+/* Starts to write an object. The memory must not change until the job has ended. If the
+ * job succeeds, the object is complete, durable and visible. If it fails or is
+ * cancelled, what was there before is unchanged, unless the error says that the server
+ * may have stored the object. Options:
+ *   "route"          as in nebulaio_object_read_start
  *   "content_type"   text
  *   "metadata"       object of strings
- *   "if_match", "if_none_match"   the ETag that is, or is not, to be replaced; "*" */
+ *   "if_match"       ETag that the object must have
+ *   "if_none_match"  ETag that the object must not have; "*": it must not exist */
 int32_t nebulaio_object_write_start(uint64_t client, const nebulaio_object_write *write, const char *options_json,
                                     uint64_t *job, char *err, size_t errcap);
 
-/* Starts to ask for what an object is; the job's report is the answer: {"bucket",
- * "key","version","size","etag","modified","crc64nvme","via"}. version may be NULL. */
+/* Starts to ask for the properties of an object. The report of the job is the answer:
+ * {"bucket","key","version","size","etag","modified","crc64nvme","via"}. version may be
+ * NULL: the newest. */
 int32_t nebulaio_object_stat_start(uint64_t client, const char *bucket, const char *key, const char *version,
                                    uint64_t *job, char *err, size_t errcap);
 
-/* Starts to ask for one page of a bucket's keys in order; the job's report is the
- * answer: {"objects":[{"key","size","etag","modified"}],"prefixes":[],"truncated",
- * "next"}. options_json: NULL or an object:
- *   "prefix", "delimiter"   as S3 knows them
- *   "after"                 only what follows: "next" of the page before
+/* Starts to ask for one page of the keys of a bucket, in order. The report of the job
+ * is the answer: {"objects":[{"key","size","etag","modified"}],"prefixes":[],
+ * "truncated","next"}. Options:
+ *   "prefix", "delimiter"   as in S3
+ *   "after"                 list what follows: "next" of the page before
  *   "limit"                 most entries of the page, 0 = chosen */
 int32_t nebulaio_object_list_start(uint64_t client, const char *bucket, const char *options_json, uint64_t *job,
                                    char *err, size_t errcap);
 
-/* Starts to ask how the client reaches its server; the job's report is the answer:
- * whether by the door or why not, what the server allows, and what was moved so far. */
+/* Starts to ask how the client reaches its server. The report of the job is the answer:
+ * the door or why there is none, the server's settings, and counters. */
 int32_t nebulaio_client_status_start(uint64_t client, uint64_t *job, char *err, size_t errcap);
 
-/* nebulaio_model_open of objects: key is a .safetensors object, an index.json, or
- * the prefix that a model's objects share. Released before the client. */
+/* Opens a model of objects. key is a .safetensors object, an index.json, or the common
+ * prefix of the objects. Options are those of nebulaio_model_open. The model is
+ * released before the client. */
 int32_t nebulaio_client_model_open(uint64_t client, const char *bucket, const char *key, const char *options_json,
                                    uint64_t *model, char *err, size_t errcap);
 
-/* Descriptors of an object's file. They belong to the object's handle, and are
- * closed when it is released. */
+/* File descriptors of an object's file. They belong to the object's handle, and its
+ * release closes them. */
 typedef struct nebulaio_descriptors {
-	size_t struct_size; /* sizeof(nebulaio_descriptors), of the caller */
-	int32_t buffered;   /* through the page cache; -1: none */
-	int32_t direct;     /* past it, O_DIRECT; -1: the file system has no such way */
-	uint64_t size;      /* of the object */
+	size_t struct_size; /* in: sizeof(nebulaio_descriptors) */
+	int32_t buffered;   /* out: through the page cache; -1: none */
+	int32_t direct;     /* out: O_DIRECT; -1: the file system cannot do it */
+	uint64_t size;      /* out: bytes of the object */
 } nebulaio_descriptors;
 
-/* Opens an object through the door for programs that read its file by themselves,
- * with cuFile, say. The file keeps its bytes and its name until the handle is
- * released, whatever becomes of the object. Objects do not change: the
- * descriptors cannot write. NEBULAIO_ERR_UNSUPPORTED where there is no door.
- * version may be NULL. device: where the bytes are to go, NULL for the client's;
- * the server allows some. */
+/* Opens the file of an object through the door, for programs that read it with a library
+ * of their own, such as cuFile. The file keeps its bytes until the handle is released,
+ * even if the object is deleted. The descriptors cannot write. version may be NULL: the
+ * newest. device is where the bytes will go; NULL means the client's. Without a door the
+ * call fails with NEBULAIO_ERR_UNSUPPORTED. */
 int32_t nebulaio_object_open(uint64_t client, const char *bucket, const char *key, const char *version,
                              const char *device, nebulaio_descriptors *out, uint64_t *object, char *err, size_t errcap);
 
-/* Begins an object of at most size bytes whose file the program writes by itself.
- * Nothing is visible before nebulaio_object_commit_start has ended well; releasing
- * the handle before leaves no trace. options_json: NULL or an object:
- * "content_type", "metadata", "if_match", "if_none_match" as of
- * nebulaio_object_write_start, "device" as of nebulaio_object_open. */
+/* Begins an object of at most size bytes whose file the program writes by itself. The
+ * object is visible after nebulaio_object_commit_start has succeeded; a release before
+ * leaves no trace. Options: "content_type", "metadata", "if_match", "if_none_match" as
+ * in nebulaio_object_write_start, and "device" as in nebulaio_object_open. */
 int32_t nebulaio_object_create(uint64_t client, const char *bucket, const char *key, uint64_t size,
                                const char *options_json, nebulaio_descriptors *out, uint64_t *object, char *err,
                                size_t errcap);
 
-/* Starts to publish the first size bytes that were written: they are read once for
- * their checksums, the handle's own descriptors are closed, and the object is
- * durable and visible when the job has succeeded. Everything else that can write
- * the file, such as a registration with cuFile, a duplicate or a mapping, is gone
- * by then or the server refuses. The handle is used up; it is still to be released. */
+/* Starts to publish the first size bytes that were written. It reads them once for their
+ * checksums and closes the handle's descriptors. If the job succeeds, the object is
+ * durable and visible. Before this call the program ends everything else that can write
+ * the file: registrations with cuFile, duplicates and mappings; else the server refuses.
+ * The object cannot be used any more, and its handle is still to be released. */
 int32_t nebulaio_object_commit_start(uint64_t object, uint64_t size, uint64_t *job, char *err, size_t errcap);
 
-/* A queue tells which of many jobs has ended, to one thread for all of them. */
+/* Opens a queue. One thread learns from it which of many jobs have ended. */
 int32_t nebulaio_queue_open(uint64_t *queue, char *err, size_t errcap);
 
-/* Adds a job, once; the queue will tell its handle when it has ended. Releasing the
- * job meanwhile does not take it off. */
+/* Adds a job to a queue, once. When the job has ended, nebulaio_queue_next gives its
+ * handle, even if that handle was released meanwhile. */
 int32_t nebulaio_queue_add(uint64_t queue, uint64_t job, char *err, size_t errcap);
 
-/* Waits up to timeout_ms (negative: without limit) for a job that has ended and was
- * not told of yet. NEBULAIO_RUNNING when the time ran out; NEBULAIO_ERR_CLOSED when
- * the queue was released meanwhile. */
+/* Waits for the next job that has ended and gives its handle. timeout_ms limits the
+ * wait; a negative one waits without limit. Returns NEBULAIO_RUNNING if the time ran out
+ * and NEBULAIO_ERR_CLOSED if another thread releases the queue. */
 int32_t nebulaio_queue_next(uint64_t queue, int32_t timeout_ms, uint64_t *job, char *err, size_t errcap);
 
-/* A job is work under way: a load, a save, a move of a file's or an object's bytes,
- * sums, a question to a server. */
-
-/* Waits up to timeout_ms (negative: without limit). NEBULAIO_RUNNING when the
- * time ran out; else the job has ended, no copy is queued any more, and the
- * status and err are the job's own. progress may be NULL. */
+/* Waits for a job: a load, a save, a read or write, checksums, or a question to a
+ * server. timeout_ms limits the wait; a negative one waits without limit. Returns
+ * NEBULAIO_RUNNING if the time ran out. Else the job has ended, its memory is the
+ * program's again, and status and message are the job's own. progress (may be NULL) is
+ * set in each case. The call can be repeated. */
 int32_t nebulaio_wait(uint64_t job, int32_t timeout_ms, nebulaio_progress *progress, char *err, size_t errcap);
 
-/* Asks the job to stop; nebulaio_wait then ends with NEBULAIO_ERR_CANCELLED,
- * unless it had finished. */
+/* Asks a job to stop and returns at once. nebulaio_wait then ends with
+ * NEBULAIO_ERR_CANCELLED, unless the job had ended before. */
 int32_t nebulaio_cancel(uint64_t job, char *err, size_t errcap);
 
-/* JSON report of a job that has ended, failed ones included. */
+/* Gives the JSON report of a job that has ended, also if it failed. If the job still
+ * runs, the call fails with NEBULAIO_ERR_INVALID. */
 int32_t nebulaio_report(uint64_t job, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
-/* Releases a handle. A running job is cancelled and waited for first. */
+/* Releases a handle of any kind. A job that runs is cancelled and waited for. A system
+ * or model that is still in use stays open, and the call fails with
+ * NEBULAIO_ERR_INVALID. */
 int32_t nebulaio_release(uint64_t handle, char *err, size_t errcap);
 
 #ifdef __cplusplus

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nebulaio.hpp: the C ABI of nebulaio.h for C++17, in one header and nothing else:
- * loads, saves, selections, checksums, ranges of files, and objects of a server.
+ * nebulaio.hpp: nebulaio.h for C++11 and later, in one header: loads, saves,
+ * selections, checksums, ranges of files, and objects of a server.
  *
  *   nebulaio::system sys;
  *   nebulaio::model model(sys, "model.safetensors", R"({"device":"cuda:0"})");
  *   std::vector<nebulaio_buffer> dst;
  *   for (auto &need : model.destinations())
- *       dst.push_back(allocate(need.size, need.align));   // cudaMalloc, say
- *   nebulaio::job load = model.load(dst, stream);
+ *   {
+ *       void *memory = nullptr;
+ *       cudaMalloc(&memory, need.size);
+ *       dst.push_back({memory, need.size});
+ *   }
+ *   nebulaio::job load = model.load(dst, stream);          // a cudaStream_t, or nothing
  *   load.wait();
  *   nebulaio::tensor w = model.tensor("model.norm.weight");
- *   void *weights = (char *)dst[w.file].address + w.offset;
+ *   void *weights = w.at(dst);
  *   std::puts(load.report().c_str());                      // which path the bytes took
  *
  *   sys.save("copy.safetensors", {w.in(dst, "cuda:0")}).wait();   // durable, or not there
@@ -22,12 +26,13 @@
  *   server.read({"bucket", "key", pointer, size, "cuda:0"});
  *   server.write({"bucket", "copy", pointer, size, "cuda:0"});
  *
- * Handles are released by their destructors; they move and do not copy. A job
- * that is destroyed while it runs is cancelled and waited for. What fails throws
- * nebulaio::error with the library's message, which says what to do. Strings,
+ * Handles are released by their destructors. They can be moved and not copied. A job
+ * that is destroyed while it runs is cancelled and waited for. A call that fails
+ * throws nebulaio::error with the library's message, which says what to do. Text,
  * shapes and lists are read before a call returns; the memory whose addresses are
- * given belongs to the job until it has ended. Options are JSON, "" for none. A
- * stream is a CUDA stream as a number, 0 the legacy default.
+ * given belongs to the job until it has ended. Options are JSON, "" for none.
+ * Addresses are pointers as cudaMalloc gives them, and a stream is a cudaStream_t.
+ * Any thread may use any object, but not while another thread moves or destroys it.
  */
 #ifndef NEBULAIO_HPP
 #define NEBULAIO_HPP
@@ -92,6 +97,14 @@ inline const char *c_text(const std::string &text)
 	return text.c_str();
 }
 
+/* The number, which is 0 from then on. */
+inline uint64_t take(uint64_t &number) noexcept
+{
+	const uint64_t was = number;
+	number = 0;
+	return was;
+}
+
 inline const char *or_null(const std::string &options) { return options.empty() ? nullptr : c_text(options); }
 
 } // namespace detail
@@ -118,12 +131,12 @@ inline std::string quote(const std::string &text)
 class handle {
   public:
 	handle() = default;
-	handle(handle &&other) noexcept : number_(std::exchange(other.number_, 0)) {}
+	handle(handle &&other) noexcept : number_(detail::take(other.number_)) {}
 	handle &operator=(handle &&other) noexcept
 	{
 		if (this != &other) {
 			release();
-			number_ = std::exchange(other.number_, 0);
+			number_ = detail::take(other.number_);
 		}
 		return *this;
 	}
@@ -140,7 +153,7 @@ class handle {
 	void release() noexcept
 	{
 		if (number_ != 0)
-			nebulaio_release(std::exchange(number_, 0), nullptr, 0);
+			nebulaio_release(detail::take(number_), nullptr, 0);
 	}
 
   protected:
@@ -204,8 +217,8 @@ struct tensor_view {
 	std::string name;
 	std::string dtype; /* by its safetensors name: "F32", "BF16", "F8_E4M3" */
 	std::vector<int64_t> shape;
-	uint64_t address = 0; /* device pointer, or host address for "host" */
-	uint64_t size = 0;    /* bytes; what dtype and shape say */
+	const void *address = nullptr; /* of device memory, or of host memory for "host" */
+	uint64_t size = 0;             /* bytes; what dtype and shape say */
 	std::string device = "host"; /* "host", "cuda" or "cuda:N" */
 };
 
@@ -222,16 +235,32 @@ struct tensor {
 	 * to be saved. std::out_of_range where dst lacks its file. */
 	tensor_view in(const std::vector<nebulaio_buffer> &dst, const std::string &device) const
 	{
-		return {name, dtype, shape, dst.at(static_cast<size_t>(file)).address + offset, size, device};
+		tensor_view out;
+		out.name = name;
+		out.dtype = dtype;
+		out.shape = shape;
+		out.address = at(dst);
+		out.size = size;
+		out.device = device;
+		return out;
+	}
+
+	/* The address of the tensor in dst, the destinations of its load. std::out_of_range
+	 * where dst lacks its file. */
+	void *at(const std::vector<nebulaio_buffer> &dst) const
+	{
+		return static_cast<char *>(dst.at(static_cast<size_t>(file)).address) + offset;
 	}
 };
 
 /* Devices, workers and staging memory of the process; make one and share it. */
 class system : public handle {
   public:
-	/* options: see nebulaio_system_open. */
+	/* options: see nebulaio_system_open. A library of another release than this header
+	 * throws NEBULAIO_ERR_UNSUPPORTED. */
 	explicit system(const std::string &options = "")
 	{
+		detail::call(nebulaio_check_abi);
 		detail::call(nebulaio_system_open, detail::or_null(options), &number_);
 	}
 
@@ -244,7 +273,7 @@ class system : public handle {
 	 * not change, until it has ended. They are read after what is queued on stream,
 	 * which is of the first GPU among them. options: see nebulaio_save_start. */
 	job save(const std::string &path, const std::vector<tensor_view> &tensors, const std::string &options = "",
-	         uint64_t stream = 0)
+	         nebulaio_stream stream = nullptr)
 	{
 		std::vector<nebulaio_tensor> all;
 		all.reserve(tensors.size());
@@ -265,7 +294,6 @@ class system : public handle {
 		return job(number);
 	}
 };
-
 
 /* A model whose headers have been read and checked. */
 class model : public handle {
@@ -313,13 +341,13 @@ class model : public handle {
 	/* Starts to fill dst, one destination per file; they and the model stay until
 	 * the job has ended. Copies begin after what is queued on stream. options: see
 	 * nebulaio_load_start. */
-	job load(const std::vector<nebulaio_buffer> &dst, const std::string &options, uint64_t stream = 0)
+	job load(const std::vector<nebulaio_buffer> &dst, const std::string &options, nebulaio_stream stream = nullptr)
 	{
 		uint64_t number = 0;
 		detail::call(nebulaio_load_start, number_, dst.data(), dst.size(), stream, detail::or_null(options), &number);
 		return job(number);
 	}
-	job load(const std::vector<nebulaio_buffer> &dst, uint64_t stream = 0, const std::string &options = "")
+	job load(const std::vector<nebulaio_buffer> &dst, nebulaio_stream stream = nullptr, const std::string &options = "")
 	{
 		return load(dst, options, stream);
 	}
@@ -390,27 +418,27 @@ class file : public handle {
 	/* Reads up to size bytes at offset to address and returns how many there were:
 	 * fewer only where the file ended. Begins after what is queued on stream.
 	 * options: see nebulaio_file_read_start. */
-	uint64_t read(uint64_t address, uint64_t size, uint64_t offset, const std::string &options = "", uint64_t stream = 0)
+	uint64_t read(void *address, uint64_t size, uint64_t offset, const std::string &options = "", nebulaio_stream stream = nullptr)
 	{
 		return read_start(address, size, offset, options, stream).bytes();
 	}
 
 	/* Writes size bytes at address to offset, where the file grows if it must, and
 	 * returns how many were written. Else as read. */
-	uint64_t write(uint64_t address, uint64_t size, uint64_t offset, const std::string &options = "", uint64_t stream = 0)
+	uint64_t write(const void *address, uint64_t size, uint64_t offset, const std::string &options = "", nebulaio_stream stream = nullptr)
 	{
 		return write_start(address, size, offset, options, stream).bytes();
 	}
 
 	/* read as a job, which owns the memory until it has ended; job::bytes tells how
 	 * many there were. */
-	job read_start(uint64_t address, uint64_t size, uint64_t offset, const std::string &options = "", uint64_t stream = 0)
+	job read_start(void *address, uint64_t size, uint64_t offset, const std::string &options = "", nebulaio_stream stream = nullptr)
 	{
 		return start(nebulaio_file_read_start, address, size, offset, options, stream);
 	}
 
 	/* write as a job. */
-	job write_start(uint64_t address, uint64_t size, uint64_t offset, const std::string &options = "", uint64_t stream = 0)
+	job write_start(const void *address, uint64_t size, uint64_t offset, const std::string &options = "", nebulaio_stream stream = nullptr)
 	{
 		return start(nebulaio_file_write_start, address, size, offset, options, stream);
 	}
@@ -419,21 +447,21 @@ class file : public handle {
 	 * on it later sees the bytes, and no thread waits where libcufile carries the
 	 * move. Where it does not, on host among others, the move has ended when this
 	 * returns and the job's report says why. Not cancelled once it is queued. */
-	job read_async(uint64_t address, uint64_t size, uint64_t offset, uint64_t stream)
+	job read_async(void *address, uint64_t size, uint64_t offset, nebulaio_stream stream)
 	{
 		return read_start(address, size, offset, "{\"async\":true}", stream);
 	}
 
 	/* Writes in the order of stream: what is queued on it later may change the
 	 * memory. Else as read_async. */
-	job write_async(uint64_t address, uint64_t size, uint64_t offset, uint64_t stream)
+	job write_async(const void *address, uint64_t size, uint64_t offset, nebulaio_stream stream)
 	{
 		return write_start(address, size, offset, "{\"async\":true}", stream);
 	}
 
   private:
-	template <typename Function>
-	job start(Function function, uint64_t address, uint64_t size, uint64_t offset, const std::string &options, uint64_t stream)
+	template <typename Function, typename Address>
+	job start(Function function, Address address, uint64_t size, uint64_t offset, const std::string &options, nebulaio_stream stream)
 	{
 		uint64_t number = 0;
 		detail::call(function, number_, address, size, offset, stream, detail::or_null(options), &number);
@@ -445,23 +473,23 @@ class file : public handle {
 struct object_read {
 	std::string bucket;
 	std::string key;
-	uint64_t address = 0;  /* device pointer, or host address for "host" */
-	uint64_t capacity = 0; /* bytes available from address */
+	void *address = nullptr; /* of device memory, or of host memory for "host" */
+	uint64_t capacity = 0;   /* bytes available from address */
 	std::string device = "host"; /* "host", "cuda" or "cuda:N" */
 	uint64_t offset = 0;   /* of the first byte in the object */
 	int64_t size = -1;     /* bytes; -1: up to the object's end */
 	std::string version = ""; /* "": the newest */
-	uint64_t stream = 0;   /* CUDA stream whose queued work comes first */
+	nebulaio_stream stream = nullptr; /* CUDA stream whose queued work comes first */
 };
 
 /* One object and the memory that it is made of. */
 struct object_write {
 	std::string bucket;
 	std::string key;
-	uint64_t address = 0;
+	const void *address = nullptr;
 	uint64_t size = 0;
 	std::string device = "host";
-	uint64_t stream = 0;
+	nebulaio_stream stream = nullptr;
 };
 
 /* An object's file, lent by the server's door to a program that reads or writes it

@@ -20,7 +20,7 @@ import (
 )
 
 // Version is NEBULAIO_ABI_VERSION of the header this package implements.
-const Version = 3
+const Version = 4
 
 // Running is the status of a wait whose time ran out; success is 0, and errors
 // are the numbers of errs.Kind.
@@ -223,39 +223,45 @@ func (t *Table) StartLoad(model uint64, dst []nebulaio.Destination, stream uint6
 }
 
 // Release is nebulaio_release. A system or model that is still in use is not
-// released; its handle stays good.
+// released: its handle stays good, for other threads too.
 func (t *Table) Release(h uint64) error {
 	t.mu.Lock()
-	obj, ok := t.objs[h]
-	delete(t.objs, h)
+	obj := t.objs[h]
 	t.mu.Unlock()
-	if !ok {
-		return errs.New(errs.Closed, "release handle", fmt.Sprint(h), "is not an open handle")
+	switch o := obj.(type) {
+	case *source, *nebulaio.System:
+		err := o.(io.Closer).Close()
+		if errs.Is(err, errs.Invalid) {
+			return err
+		}
+		if gone := t.remove(h); gone != nil {
+			return gone
+		}
+		return err
 	}
-	var err error
+	// One of two threads that release the same handle ends what it stands for.
+	if err := t.remove(h); err != nil {
+		return err
+	}
 	switch o := obj.(type) {
 	case *job:
 		o.cancel(context.Canceled)
 		<-o.Done()
-	case *source:
-		err = o.Close()
-	case *nebulaio.File:
-		err = o.Close()
-	case *nebulaio.Client:
-		err = o.Close()
-	case *nebulaio.ObjectFile:
-		err = o.Close()
-	case *nebulaio.NewObjectFile:
-		err = o.Close()
 	case *queue:
 		close(o.gone)
-	case *nebulaio.System:
-		err = o.Close()
+	case io.Closer:
+		return o.Close()
 	}
-	if errs.Is(err, errs.Invalid) {
-		t.mu.Lock()
-		t.objs[h] = obj
-		t.mu.Unlock()
+	return nil
+}
+
+// remove takes a handle out of the table.
+func (t *Table) remove(h uint64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.objs[h]; !ok {
+		return errs.New(errs.Closed, "release handle", fmt.Sprint(h), "is not an open handle")
 	}
-	return err
+	delete(t.objs, h)
+	return nil
 }

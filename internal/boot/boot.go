@@ -7,8 +7,10 @@ package boot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"runtime/debug"
+	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/open"
@@ -34,6 +36,29 @@ type Options struct {
 type System struct {
 	Devices device.Set
 	Engine  *transfer.Engine
+
+	mu     sync.Mutex
+	users  int // of device memory, outside the engine
+	closed bool
+}
+
+// Enter counts in a user of device memory that is no transfer of the engine; the user calls Leave when it is done. It
+// fails with kind Closed after Close.
+func (s *System) Enter(op, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errs.New(errs.Closed, op, name, "the system is closed, and its devices with it")
+	}
+	s.users++
+	return nil
+}
+
+// Leave ends what Enter has begun.
+func (s *System) Leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users--
 }
 
 // New makes the device set and the engine. No GPU context or staging memory
@@ -78,12 +103,19 @@ func (o *Options) share(d device.Set, dev device.Info) (transfer.Share, bool) {
 	return transfer.Share{PoolSize: o.Engine.PoolSize / int64(max(n, 1)), Near: near}, true
 }
 
-// Close ends the engine, then the devices it used. It fails while loads run.
+// Close ends the engine, then the devices it used. It fails with kind Invalid while loads run or memory is in use;
+// nothing is closed then.
 func (s *System) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users > 0 {
+		return errs.New(errs.Invalid, "close system", "", fmt.Sprintf("%d calls that use device memory are still running", s.users)).WithFix("wait for them first")
+	}
 	err := s.Engine.Close()
 	if errs.Is(err, errs.Invalid) {
 		return err // loads run: nothing was closed
 	}
+	s.closed = true
 	return errors.Join(err, s.Devices.Close())
 }
 

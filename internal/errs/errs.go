@@ -141,6 +141,29 @@ func causeText(err error) string {
 // Unwrap returns the cause, so that errors.Is and errors.As see through.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Is lets errors.Is find Go's own error for the kind, whatever the cause: fs.ErrNotExist for a key as for a file,
+// fs.ErrPermission, fs.ErrInvalid, fs.ErrClosed, context.Canceled, errors.ErrUnsupported and syscall.ENOMEM. A deadline
+// that has passed is context.DeadlineExceeded, by its cause, and not context.Canceled.
+func (e *Error) Is(target error) bool {
+	switch e.Kind {
+	case NotFound:
+		return target == fs.ErrNotExist
+	case Permission:
+		return target == fs.ErrPermission
+	case Invalid:
+		return target == fs.ErrInvalid
+	case Closed:
+		return target == fs.ErrClosed
+	case Cancelled:
+		return target == context.Canceled && !errors.Is(e.Err, context.DeadlineExceeded)
+	case Unsupported:
+		return target == errors.ErrUnsupported
+	case NoMemory:
+		return target == syscall.ENOMEM
+	}
+	return false
+}
+
 // New returns an error of kind k; msg states what is wrong with value and expectation.
 func New(k Kind, op, name, msg string) *Error {
 	return &Error{Kind: k, Op: op, Name: name, Msg: msg}

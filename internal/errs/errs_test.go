@@ -81,6 +81,35 @@ func TestWrapKeepsTheCause(t *testing.T) {
 	}
 }
 
+// Programs that import this package look for Go's own errors, whatever made ours.
+func TestIsFindsGosOwnErrors(t *testing.T) {
+	all := []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrInvalid, fs.ErrClosed, context.Canceled, context.DeadlineExceeded, errors.ErrUnsupported, syscall.ENOMEM}
+	of := func(k errs.Kind) error { return errs.New(k, "read", "s3://b/k", "no") }
+	for _, c := range []struct{ err, want error }{
+		{of(errs.NotFound), fs.ErrNotExist},
+		{of(errs.Permission), fs.ErrPermission},
+		{of(errs.Invalid), fs.ErrInvalid},
+		{of(errs.Closed), fs.ErrClosed},
+		{of(errs.Cancelled), context.Canceled},
+		{of(errs.Unsupported), errors.ErrUnsupported},
+		{of(errs.NoMemory), syscall.ENOMEM},
+		{of(errs.IO), nil},
+		{of(errs.Corrupt), nil},
+		{of(errs.Device), nil},
+		{of(errs.Other), nil},
+		{errs.Wrap("load", "x", of(errs.NotFound)), fs.ErrNotExist},
+		{fmt.Errorf("around: %w", of(errs.Permission)), fs.ErrPermission},
+		{errs.Wrap("load", "x", context.DeadlineExceeded), context.DeadlineExceeded},
+		{errs.Wrap("load", "x", errs.Wrap("read", "y", context.DeadlineExceeded)), context.DeadlineExceeded},
+	} {
+		for _, target := range all {
+			if errors.Is(c.err, target) != (target == c.want) {
+				t.Errorf("errors.Is(%v, %v) is %v", c.err, target, target != c.want)
+			}
+		}
+	}
+}
+
 func TestTheOutermostFixWins(t *testing.T) {
 	inner := errs.New(errs.IO, "read", "x", "short").WithFix("read again")
 	outer := &errs.Error{Op: "load", Err: inner, Fix: "load again"}

@@ -286,8 +286,10 @@ type LoadOptions struct {
 // Start begins to fill dst, one destination per file. The model stays open
 // until the transfer has ended.
 func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device, dst []Destination, o LoadOptions) (*transfer.Transfer, error) {
-	if m.sources == nil {
-		return nil, errs.New(errs.Closed, "load", m.Path, "the model is closed")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.usable("load"); err != nil {
+		return nil, err
 	}
 	if len(dst) != len(m.Files) {
 		return nil, errs.New(errs.Invalid, "load", m.Path, fmt.Sprintf("%d destinations given, expected %d, one per file", len(dst), len(m.Files)))
@@ -312,13 +314,26 @@ func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device
 			return nil, err
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	t, err := e.Start(ctx, req)
 	if err == nil {
 		m.started = append(slices.DeleteFunc(m.started, ended), t)
 	}
 	return t, err
+}
+
+// usable fails with kind Closed where the files are closed; mu is held.
+func (m *Model) usable(op string) error {
+	if m.sources == nil {
+		return errs.New(errs.Closed, op, m.Path, "the model is closed")
+	}
+	return nil
+}
+
+// Usable fails with kind Closed where the files are closed.
+func (m *Model) Usable(op string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.usable(op)
 }
 
 func ended(t *transfer.Transfer) bool {
@@ -333,6 +348,11 @@ func ended(t *transfer.Transfer) bool {
 // DropCache asks the kernel to forget the model's files and returns how many
 // bytes of them it kept.
 func (m *Model) DropCache() (left int64, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.usable("drop cache of"); err != nil {
+		return 0, err
+	}
 	for _, f := range m.sources {
 		n, err := f.DropCache()
 		if err != nil {
@@ -345,6 +365,11 @@ func (m *Model) DropCache() (left int64, err error) {
 
 // Cached is how many bytes of the model's files are in the page cache.
 func (m *Model) Cached() (int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.usable("look at cache of"); err != nil {
+		return 0, err
+	}
 	var sum int64
 	for _, f := range m.sources {
 		r, err := f.Residency(0, f.Size())

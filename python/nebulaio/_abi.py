@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from .errors import LibraryError, from_status
 
-ABI_VERSION: Final = 3
+ABI_VERSION: Final = 4
 RUNNING: Final = -1
 OK: Final = 0
 

@@ -221,7 +221,7 @@ int32_t nebulaio_model_select(uint64_t model, const char *options, uint64_t *sel
 	return NEBULAIO_OK;
 }
 
-int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t ndst, uint64_t stream,
+int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t ndst, nebulaio_stream stream,
                             const char *options, uint64_t *load, char *err, size_t errcap)
 {
 	struct handle *m = get(model, 2);
@@ -231,7 +231,7 @@ int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t n
 	long status = number(m->script, "start=", 0), size = number(m->script, "size=", 16);
 	if (status)
 		return fail((int32_t)status, "start: scripted", err, errcap);
-	if (ndst != 1 || dst->size < (uint64_t)size || dst->address % (uint64_t)number(m->script, "align=", 4096))
+	if (ndst != 1 || dst->size < (uint64_t)size || (uintptr_t)dst->address % (uintptr_t)number(m->script, "align=", 4096))
 		return fail(NEBULAIO_ERR_INVALID, "start: the destination is short or not aligned", err, errcap);
 	note("start");
 	*load = make(3, m->script);
@@ -242,7 +242,7 @@ int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t n
 
 /* The path is the script, as of model_open; what is saved is looked at only by its count. */
 int32_t nebulaio_save_start(uint64_t system, const char *path, const nebulaio_tensor *tensors, size_t count,
-                            uint64_t stream, const char *options, uint64_t *job, char *err, size_t errcap)
+                            nebulaio_stream stream, const char *options, uint64_t *job, char *err, size_t errcap)
 {
 	static unsigned char sink[1 << 16];
 	(void)stream, (void)options;
@@ -255,7 +255,7 @@ int32_t nebulaio_save_start(uint64_t system, const char *path, const nebulaio_te
 		return fail(NEBULAIO_ERR_INVALID, "save: a tensor has no name, dtype or device", err, errcap);
 	note("save");
 	*job = make(3, path);
-	handles[*job].dst = (nebulaio_buffer){.address = (uint64_t)(uintptr_t)sink, .size = sizeof sink};
+	handles[*job].dst = (nebulaio_buffer){.address = sink, .size = sizeof sink};
 	handles[*job].waits_left = 3;
 	return NEBULAIO_OK;
 }
@@ -278,7 +278,7 @@ int32_t nebulaio_file_size(uint64_t file, uint64_t *size, char *err, size_t errc
 	return NEBULAIO_OK;
 }
 
-static int32_t move(uint64_t file, int write, uint64_t address, uint64_t size, uint64_t *job, char *err, size_t errcap)
+static int32_t move(uint64_t file, int write, void *address, uint64_t size, uint64_t *job, char *err, size_t errcap)
 {
 	struct handle *f = get(file, 4);
 	char script[4096];
@@ -296,18 +296,18 @@ static int32_t move(uint64_t file, int write, uint64_t address, uint64_t size, u
 	return NEBULAIO_OK;
 }
 
-int32_t nebulaio_file_read_start(uint64_t file, uint64_t address, uint64_t size, uint64_t offset, uint64_t stream,
+int32_t nebulaio_file_read_start(uint64_t file, void *address, uint64_t size, uint64_t offset, nebulaio_stream stream,
                                  const char *options, uint64_t *job, char *err, size_t errcap)
 {
 	(void)offset, (void)stream, (void)options;
 	return move(file, 0, address, size, job, err, errcap);
 }
 
-int32_t nebulaio_file_write_start(uint64_t file, uint64_t address, uint64_t size, uint64_t offset, uint64_t stream,
+int32_t nebulaio_file_write_start(uint64_t file, const void *address, uint64_t size, uint64_t offset, nebulaio_stream stream,
                                   const char *options, uint64_t *job, char *err, size_t errcap)
 {
 	(void)offset, (void)stream, (void)options;
-	return move(file, 1, address, size, job, err, errcap);
+	return move(file, 1, (void *)(uintptr_t)address, size, job, err, errcap);
 }
 
 int32_t nebulaio_file_sync(uint64_t file, char *err, size_t errcap)
@@ -318,7 +318,7 @@ int32_t nebulaio_file_sync(uint64_t file, char *err, size_t errcap)
 static void fill(struct handle *h)
 {
 	for (long i = 0; i < number(h->script, "size=", 16); i++)
-		((unsigned char *)(uintptr_t)h->dst.address)[i] = (unsigned char)i;
+		((unsigned char *)h->dst.address)[i] = (unsigned char)i;
 }
 
 int32_t nebulaio_wait(uint64_t load, int32_t timeout_ms, nebulaio_progress *progress, char *err, size_t errcap)
@@ -378,7 +378,7 @@ int32_t nebulaio_checksum_start(uint64_t model, uint64_t *job, char *err, size_t
 	if (!m)
 		return fail(NEBULAIO_ERR_CLOSED, "checksum: handle is closed", err, errcap);
 	*job = make(3, m->script);
-	handles[*job].dst.address = (uint64_t)(uintptr_t)nothing;
+	handles[*job].dst.address = nothing;
 	handles[*job].waits_left = 3;
 	return NEBULAIO_OK;
 }
@@ -459,7 +459,7 @@ int32_t nebulaio_object_write_start(uint64_t client, const nebulaio_object_write
 	(void)options;
 	if (write->struct_size != sizeof *write)
 		return fail(NEBULAIO_ERR_INVALID, "write: a struct of another size", err, errcap);
-	return object_job(client, write->key, 1, (nebulaio_buffer){write->address, write->size}, job, err, errcap);
+	return object_job(client, write->key, 1, (nebulaio_buffer){(void *)(uintptr_t)write->address, write->size}, job, err, errcap);
 }
 
 int32_t nebulaio_object_stat_start(uint64_t client, const char *bucket, const char *key, const char *version,

@@ -27,7 +27,7 @@ test)
 	"$here/nebulaio" devices
 	"$here/gpu.test" -test.v -test.timeout 8m
 	"$here/nebulaio" generate --shapes qwen3-0.6b --out "${TMPDIR:-/var/tmp}/native.safetensors" >/dev/null
-	ln -sf libnebulaio.so "$here/libnebulaio.so.2"
+	ln -sf libnebulaio.so "$here/libnebulaio.so.3"
 	DEVICE=cuda:0 bash "$here/native/run.sh" "$here/native" "${TMPDIR:-/var/tmp}/native.safetensors" | cut -c1-200
 	DEVICE=cuda:0 python3 "$here/python/tests/serving.py" bash "$here/native/objects.sh" "$here/native" "${TMPDIR:-/var/tmp}/native.safetensors" | cut -c1-200
 	rm -f "${TMPDIR:-/var/tmp}/native.safetensors"

@@ -62,28 +62,29 @@ class block {
 	block(const block &) = delete;
 	block &operator=(const block &) = delete;
 	block(block &&other) noexcept
-	    : place_(other.place_), size_(other.size_), address_(std::exchange(other.address_, 0))
+	    : place_(other.place_), size_(other.size_), address_(std::exchange(other.address_, nullptr))
 	{
 	}
 	~block()
 	{
-		if (address_ != 0)
+		if (address_)
 			memory_give(place_, address_);
 	}
-	uint64_t address() const { return address_; }
+	void *address() const { return address_; }
 	uint64_t size() const { return size_; }
 	std::string read(uint64_t offset, uint64_t n) const
 	{
 		EXPECT(offset + n <= size_);
 		std::string out(n, '\0');
-		memory_read(place_, &out[0], address_ + offset, n);
+		memory_read(place_, &out[0], past(address_, offset), n);
 		return out;
 	}
 	std::string read() const { return read(0, size_); }
 
   private:
 	const memory *place_;
-	uint64_t size_, address_;
+	uint64_t size_;
+	void *address_;
 };
 
 // Destinations of a model.

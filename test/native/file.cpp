@@ -22,7 +22,7 @@ void ranges(nebulaio::system &sys, const memory *place, const std::string &path,
 	block part(place, patch);
 	EXPECT(file.write(part.address(), patch.size(), 4095, "{\"route\":\"buffered\"}") == patch.size());
 	model.replace(4095, patch.size(), patch);
-	EXPECT(file.write(part.address() + 1, 999, model.size()) == 999); // grows
+	EXPECT(file.write(past(part.address(), 1), 999, model.size()) == 999); // grows
 	model += patch.substr(1, 999);
 	file.sync();
 	EXPECT(file.size() == model.size() && read_file(path) == model);
@@ -36,7 +36,7 @@ void ranges(nebulaio::system &sys, const memory *place, const std::string &path,
 
 	// Two at once, waited for in the other order; a job that is moved stays one.
 	nebulaio::job first = file.read_start(to.address(), 500001, 0);
-	nebulaio::job second = file.read_start(to.address() + 500001, 500000, 500001, "{\"route\":\"buffered\"}");
+	nebulaio::job second = file.read_start(past(to.address(), 500001), 500000, 500001, "{\"route\":\"buffered\"}");
 	nebulaio::job moved = std::move(second);
 	EXPECT(moved.bytes() == 500000 && first.bytes() == 500001 && second.number() == 0);
 	EXPECT(to.read(0, 1000001) == model.substr(0, 1000001));
@@ -70,7 +70,7 @@ void in_stream(nebulaio::system &sys, const memory *place, const std::string &pa
 	std::memcpy(a, one.data(), one.size());
 	std::memcpy(b, two.data(), two.size());
 	block from(place, one.size()), to(place, one.size());
-	const uint64_t stream = memory_stream(place);
+	const nebulaio_stream stream = memory_stream(place);
 	memory_put(place, from.address(), a, one.size(), stream);
 	nebulaio::job put = file.write_async(from.address(), from.size(), 0, stream);
 	memory_put(place, from.address(), b, two.size(), stream);

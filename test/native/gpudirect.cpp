@@ -18,12 +18,12 @@ const memory *place;
 // As the CUDA runtime has them, over the driver.
 int cudaMalloc(void **at, size_t size)
 {
-	*at = reinterpret_cast<void *>(memory_take(place, size, 4096));
+	*at = memory_take(place, size, 4096);
 	return 0;
 }
 int cudaFree(void *at)
 {
-	memory_give(place, reinterpret_cast<uint64_t>(at));
+	memory_give(place, at);
 	return 0;
 }
 
@@ -51,7 +51,7 @@ std::string documented(const char *endpoint, ssize_t *read, ssize_t *written)
 	// Process...
 	EXPECT(cf_descr.handle.fd >= 0 && nebulaio::GPUDirectSize(cf_handle) == size);
 	std::string seen(size, '\0');
-	memory_read(place, &seen[0], reinterpret_cast<uint64_t>(gpu_buffer), size);
+	memory_read(place, &seen[0], gpu_buffer, size);
 
 	// Direct write
 	ssize_t bytes_written = cuFileWrite(cf_handle, gpu_buffer, size, 0, 0);
@@ -71,7 +71,7 @@ std::string content(const nebulaio::system &sys, const char *endpoint, const std
 {
 	nebulaio::client server(sys, "{\"endpoint\":" + nebulaio::quote(endpoint) + "}");
 	std::string out(n, '\0');
-	EXPECT(server.read({"my-bucket", key, reinterpret_cast<uint64_t>(&out[0]), n}) == n);
+	EXPECT(server.read({"my-bucket", key, &out[0], n}) == n);
 	return out;
 }
 
@@ -79,7 +79,7 @@ void create(const nebulaio::system &sys, const char *endpoint)
 {
 	const std::string bytes = random_bytes(size + 100, 31);
 	block from(place, bytes);
-	void *base = reinterpret_cast<void *>(from.address());
+	void *base = from.address();
 	CUfileDescr_t descr;
 	CUfileHandle_t handle;
 	nebulaio::GPUDirectInit(&descr, endpoint, std::getenv("NEBULAIO_ACCESS_KEY"), std::getenv("NEBULAIO_SECRET_KEY"));
@@ -108,7 +108,7 @@ void create(const nebulaio::system &sys, const char *endpoint)
 	EXPECT(cuFileWrite(handle, static_cast<char *>(base), size - 4096, 0, 4096) == static_cast<ssize_t>(size - 4096));
 	nebulaio::GPUDirectCommit(handle, size - 4096);
 	block to(place, size);
-	EXPECT(cuFileRead(held, reinterpret_cast<void *>(to.address()), size, 0, 0) == static_cast<ssize_t>(size));
+	EXPECT(cuFileRead(held, to.address(), size, 0, 0) == static_cast<ssize_t>(size));
 	EXPECT(to.read() == bytes.substr(0, size));
 	nebulaio::GPUDirectClose(held);
 	EXPECT(status_of([&] { nebulaio::GPUDirectClose(held); }) == NEBULAIO_ERR_CLOSED);
@@ -144,7 +144,7 @@ int main(int argc, char **argv)
 	const std::string bytes = random_bytes(size, 30);
 	{
 		nebulaio::client server(sys);
-		server.write({"my-bucket", "data.bin", reinterpret_cast<uint64_t>(bytes.data()), size});
+		server.write({"my-bucket", "data.bin", bytes.data(), size});
 	}
 	// "localhost:9000" of the documentation has no scheme.
 	const std::string host = std::string(endpoint).substr(std::string(endpoint).find("//") + 2);

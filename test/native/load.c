@@ -47,7 +47,7 @@ static void *load(void *unused)
 		if (nebulaio_model_tensor(model, i, &t, name, sizeof name, &length, why, sizeof why))
 			fatal(why);
 		unsigned char *got = malloc(t.size + 1);
-		memory_read(&place, got, dst.address + t.offset, t.size);
+		memory_read(&place, got, past(dst.address, t.offset), t.size);
 		if (at + t.size > content.size || memcmp(got, content.bytes + at, t.size))
 			fatal(name);
 		free(got);
@@ -70,7 +70,7 @@ static size_t compare(uint64_t of, nebulaio_buffer dst, uint64_t from, uint64_t 
 		MUST(nebulaio_model_tensor(of, i, &t, NULL, 0, NULL, err, sizeof err));
 		EXPECT(at + t.size <= content.size && t.offset + t.size <= dst.size);
 		unsigned char *got = malloc(t.size + 1);
-		memory_read(&place, got, dst.address + t.offset, t.size);
+		memory_read(&place, got, past(dst.address, t.offset), t.size);
 		EXPECT(got && memcmp(got, content.bytes + at, t.size) == 0);
 		free(got);
 		at += t.size;

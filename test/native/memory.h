@@ -11,6 +11,8 @@
 #ifndef NEBULAIO_TEST_MEMORY_H
 #define NEBULAIO_TEST_MEMORY_H
 
+#include "nebulaio/nebulaio.h"
+
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -49,6 +51,9 @@ static inline void *symbol(void *library, const char *name)
 		fatal(name);
 	return at;
 }
+
+/* The address n bytes behind another; of a device's memory too. */
+static inline void *past(void *address, size_t n) { return (char *)address + n; }
 
 /* Makes the device's context current for the calling thread, once per thread. */
 static inline void memory_bind(const memory *m)
@@ -93,45 +98,48 @@ static inline memory memory_of(const char *device)
 	return m;
 }
 
-static inline uint64_t memory_take(const memory *m, size_t size, size_t align)
+static inline void *memory_take(const memory *m, size_t size, size_t align)
 {
-	uint64_t at = 0;
+	uint64_t number = 0;
+	void *at = NULL;
 	size = size ? (size + align - 1) / align * align : align;
 	if (!m->cuda)
-		at = (uint64_t)(uintptr_t)aligned_alloc(align, size);
-	else if (m->alloc(&at, size))
+		at = aligned_alloc(align, size);
+	else if (m->alloc(&number, size))
 		fatal("cuMemAlloc fails: out of memory, or no context in this thread");
+	else
+		at = (void *)(uintptr_t)number;
 	if (!at)
 		fatal("out of memory");
 	return at;
 }
 
-static inline void memory_give(const memory *m, uint64_t at)
+static inline void memory_give(const memory *m, void *at)
 {
 	if (!m->cuda)
-		free((void *)(uintptr_t)at);
-	else if (m->release(at))
+		free(at);
+	else if (m->release((uint64_t)(uintptr_t)at))
 		fatal("cuMemFree fails");
 }
 
-/* A stream that does not wait for the default one, as a number; 0 on host. */
-static inline uint64_t memory_stream(const memory *m)
+/* A stream that does not wait for the default one; NULL on host. */
+static inline nebulaio_stream memory_stream(const memory *m)
 {
 	void *stream = NULL;
 	if (m->cuda && m->stream(&stream, 1))
 		fatal("cuStreamCreate fails");
-	return (uint64_t)(uintptr_t)stream;
+	return (nebulaio_stream)stream;
 }
 
-static inline void memory_stream_wait(const memory *m, uint64_t stream)
+static inline void memory_stream_wait(const memory *m, nebulaio_stream stream)
 {
-	if (m->cuda && m->stream_wait((void *)(uintptr_t)stream))
+	if (m->cuda && m->stream_wait(stream))
 		fatal("cuStreamSynchronize fails");
 }
 
-static inline void memory_stream_end(const memory *m, uint64_t stream)
+static inline void memory_stream_end(const memory *m, nebulaio_stream stream)
 {
-	if (m->cuda && m->stream_end((void *)(uintptr_t)stream))
+	if (m->cuda && m->stream_end(stream))
 		fatal("cuStreamDestroy fails");
 }
 
@@ -153,37 +161,37 @@ static inline void memory_unpin(const memory *m, unsigned char *at)
 }
 
 /* Queues a copy on a stream; on host it is made at once. */
-static inline void memory_fetch(const memory *m, void *to, uint64_t from, size_t n, uint64_t stream)
+static inline void memory_fetch(const memory *m, void *to, const void *from, size_t n, nebulaio_stream stream)
 {
 	if (n == 0)
 		return;
 	if (!m->cuda)
-		memcpy(to, (const void *)(uintptr_t)from, n);
-	else if (m->fetch(to, from, n, (void *)(uintptr_t)stream))
+		memcpy(to, from, n);
+	else if (m->fetch(to, (uint64_t)(uintptr_t)from, n, stream))
 		fatal("copy from the device");
 }
 
-static inline void memory_put(const memory *m, uint64_t to, const void *from, size_t n, uint64_t stream)
+static inline void memory_put(const memory *m, void *to, const void *from, size_t n, nebulaio_stream stream)
 {
 	if (n == 0)
 		return;
 	if (!m->cuda)
-		memcpy((void *)(uintptr_t)to, from, n);
-	else if (m->put(to, from, n, (void *)(uintptr_t)stream))
+		memcpy(to, from, n);
+	else if (m->put((uint64_t)(uintptr_t)to, from, n, stream))
 		fatal("copy to the device");
 }
 
 /* Copies that are done when they return. */
-static inline void memory_read(const memory *m, void *to, uint64_t from, size_t n)
+static inline void memory_read(const memory *m, void *to, const void *from, size_t n)
 {
-	memory_fetch(m, to, from, n, 0);
-	memory_stream_wait(m, 0);
+	memory_fetch(m, to, from, n, NULL);
+	memory_stream_wait(m, NULL);
 }
 
-static inline void memory_write(const memory *m, uint64_t to, const void *from, size_t n)
+static inline void memory_write(const memory *m, void *to, const void *from, size_t n)
 {
-	memory_put(m, to, from, n, 0);
-	memory_stream_wait(m, 0);
+	memory_put(m, to, from, n, NULL);
+	memory_stream_wait(m, NULL);
 }
 
 #ifdef __cplusplus

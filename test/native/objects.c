@@ -9,7 +9,7 @@
 
 static uint64_t sys, client;
 
-static nebulaio_object_read read_of(const char *key, uint64_t address, uint64_t capacity, const char *device)
+static nebulaio_object_read read_of(const char *key, void *address, uint64_t capacity, const char *device)
 {
 	nebulaio_object_read r;
 	memset(&r, 0, sizeof r);
@@ -23,7 +23,7 @@ static nebulaio_object_read read_of(const char *key, uint64_t address, uint64_t 
 	return r;
 }
 
-static void put(const char *key, uint64_t address, uint64_t size, const char *device, const char *options)
+static void put(const char *key, const void *address, uint64_t size, const char *device, const char *options)
 {
 	nebulaio_object_write w;
 	uint64_t job = 0;
@@ -57,7 +57,8 @@ static void whole_objects(const memory *m, const char *device)
 {
 	enum { size = (3 << 20) + 17 };
 	unsigned char *want = (unsigned char *)malloc(size), *got = (unsigned char *)malloc(size);
-	uint64_t from = memory_take(m, size, 4096), to = memory_take(m, size, 4096), job = 0;
+	void *from = memory_take(m, size, 4096), *to = memory_take(m, size, 4096);
+	uint64_t job = 0;
 	fill(want, size, 41);
 	memory_write(m, from, want, size);
 	put("native/c", from, size, device, "{\"content_type\":\"text/plain\",\"metadata\":{\"who\":\"c\"}}");
@@ -82,7 +83,7 @@ static void whole_objects(const memory *m, const char *device)
 	MUST(nebulaio_queue_open(&queue, err, sizeof err));
 	EXPECT(nebulaio_queue_next(queue, 0, &ended, err, sizeof err) == NEBULAIO_RUNNING);
 	for (int i = 0; i < 8; i++) {
-		r = read_of("native/c", to + 300000 * (uint64_t)i, 300000, device);
+		r = read_of("native/c", past(to, 300000 * (size_t)i), 300000, device);
 		r.offset = 300000 * (uint64_t)i;
 		r.size = 300000;
 		MUST(nebulaio_object_read_start(client, &r, 1, NULL, &jobs[i], err, sizeof err));
@@ -104,7 +105,7 @@ static void whole_objects(const memory *m, const char *device)
 	/* The same as one job. */
 	nebulaio_object_read several[3];
 	for (int i = 0; i < 3; i++) {
-		several[i] = read_of("native/c", to + 1000000 * (uint64_t)i, 1000000, device);
+		several[i] = read_of("native/c", past(to, 1000000 * (size_t)i), 1000000, device);
 		several[i].offset = 1000000 * (uint64_t)(2 - i);
 		several[i].size = 1000000;
 	}
@@ -181,7 +182,8 @@ static void descriptors(void)
 
 static void refusals(const memory *m, const char *device)
 {
-	uint64_t at = memory_take(m, 100, 4096), job = 0, other = 0;
+	void *at = memory_take(m, 100, 4096);
+	uint64_t job = 0, other = 0;
 	nebulaio_object_read r = read_of("native/c", at, 100, device);
 	MUST(nebulaio_object_read_start(client, &r, 1, NULL, &job, err, sizeof err));
 	EXPECT(nebulaio_wait(job, -1, NULL, err, sizeof err) == NEBULAIO_ERR_INVALID && strstr(err, "3145745") && strstr(err, "100"));

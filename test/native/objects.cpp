@@ -23,7 +23,7 @@ void moves(nebulaio::client &server, const memory *place, const std::string &dev
 
 	std::vector<nebulaio::object_read> many;
 	for (uint64_t i = 0; i < 100; i++) {
-		many.push_back({"bucket", "native/cpp", to.address() + 20000 * i, 20000, device});
+		many.push_back({"bucket", "native/cpp", past(to.address(), 20000 * i), 20000, device});
 		many.back().offset = 20000 * i;
 		many.back().size = 20000;
 	}
@@ -64,7 +64,7 @@ void moves(nebulaio::client &server, const memory *place, const std::string &dev
 void models(nebulaio::system &sys, nebulaio::client &server, const memory *place, const std::string &path, const std::string &device)
 {
 	const std::string content = read_file(path), options = "{\"device\":" + nebulaio::quote(device) + "}";
-	server.write({"bucket", "native/model.safetensors", reinterpret_cast<uint64_t>(content.data()), content.size(), "host"});
+	server.write({"bucket", "native/model.safetensors", content.data(), content.size(), "host"});
 	nebulaio::model local(sys, path, options), remote = server.open_model("bucket", "native/model.safetensors", options);
 	destinations a(place, local), b(place, remote);
 	local.load(a.buffers).wait();

@@ -72,7 +72,7 @@ void round_trip(nebulaio::system &sys, const tensors &saved, const std::string &
 	nebulaio::model model = open(sys, path);
 	EXPECT(model.describe().find("\"note\":\"say \\\"x\\\"\\n\"") != std::string::npos);
 	destinations dst(place, model);
-	const uint64_t stream = memory_stream(place);
+	const nebulaio_stream stream = memory_stream(place);
 	nebulaio::job load = model.load(dst.buffers, stream);
 	load.wait();
 	std::vector<nebulaio::tensor_view> loaded;
@@ -83,7 +83,7 @@ void round_trip(nebulaio::system &sys, const tensors &saved, const std::string &
 	const std::string other = random_bytes(large.size, 77);
 	unsigned char *pinned = memory_pinned(place, large.size);
 	std::memcpy(pinned, other.data(), large.size);
-	memory_put(place, dst.buffers[large.file].address + large.offset, pinned, large.size, stream);
+	memory_put(place, large.at(dst.buffers), pinned, large.size, stream);
 	sys.save(path + ".copy", loaded, "", stream).wait();
 	memory_stream_wait(place, stream);
 	memory_unpin(place, pinned);

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -103,6 +104,11 @@ func (e *CodeError) Error() string { return e.err.Error() }
 
 // Unwrap gives the error its kind.
 func (e *CodeError) Unwrap() error { return e.err }
+
+// Is lets errors.Is find the system's own error for a full disk of the server.
+func (e *CodeError) Is(target error) bool {
+	return e.Code == wire.CodeNoSpace && target == syscall.ENOSPC
+}
 
 // refusal makes an error of what the door says.
 func refusal(op, name string, e *wire.Error) error {

@@ -118,6 +118,7 @@ type NewFile struct {
 	mu          sync.Mutex
 	d           *draft // nil once committed or closed
 	most        int64
+	ifNoneMatch string
 }
 
 // CreateFile begins an object of at most w.Size bytes and borrows its file; of w
@@ -150,7 +151,7 @@ func (c *Client) CreateFile(ctx context.Context, w Write) (*NewFile, error) {
 	}
 	f, err := d.create(ctx, &w, on)
 	if err != nil {
-		return nil, err
+		return nil, orExists(w.IfNoneMatch, err)
 	}
 	if f.fds[0] < 0 {
 		f.abort()
@@ -160,7 +161,7 @@ func (c *Client) CreateFile(ctx context.Context, w Write) (*NewFile, error) {
 		f.abort()
 		return nil, err
 	}
-	return &NewFile{bucket: w.Bucket, key: w.Key, d: f, most: w.Size}, nil
+	return &NewFile{bucket: w.Bucket, key: w.Key, d: f, most: w.Size, ifNoneMatch: w.IfNoneMatch}, nil
 }
 
 // Name is the object's, for messages.
@@ -219,7 +220,7 @@ func (f *NewFile) Commit(ctx context.Context, size int64) (Info, error) {
 	done, err := d.commit(sums)
 	if err != nil {
 		d.abort()
-		return Info{}, err
+		return Info{}, orExists(f.ifNoneMatch, err)
 	}
 	d.c.drafts.Add(-1)
 	return Info{Bucket: f.bucket, Key: f.key, Version: done.Version, Size: size, ETag: done.ETag, Modified: done.Modified, Via: ViaDoor}, nil

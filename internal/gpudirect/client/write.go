@@ -85,7 +85,7 @@ func (c *Client) StartWrite(ctx context.Context, w Write) (*Move, error) {
 	m.total.Store(w.Size)
 	go func() {
 		defer leave()
-		m.end(c.write(ctx, m, &w, dev))
+		m.end(orExists(w.IfNoneMatch, c.write(ctx, m, &w, dev)))
 	}()
 	return c.begun(m), nil
 }

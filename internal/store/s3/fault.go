@@ -10,10 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -44,6 +46,18 @@ func (f *Fault) Error() string {
 		s += ", request " + plain.Text(f.RequestID)
 	}
 	return s + ")"
+}
+
+// Is lets errors.Is find the system's own error for what the server says. The kind of the error around a fault does the
+// same for what is missing or denied.
+func (f *Fault) Is(target error) bool {
+	switch f.Code {
+	case "InsufficientStorage", "XMinioStorageFull":
+		return target == syscall.ENOSPC
+	case "BucketAlreadyExists", "BucketAlreadyOwnedByYou":
+		return target == fs.ErrExist
+	}
+	return f.Status == http.StatusInsufficientStorage && target == syscall.ENOSPC
 }
 
 // CodeOf is the S3 code that a server refused with, "" for other errors.
