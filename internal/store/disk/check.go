@@ -76,6 +76,11 @@ func Check(ctx context.Context, o Options, c CheckOptions) (report CheckReport, 
 	if err := s.openLocked(c.Repair); err != nil {
 		return report, err
 	}
+	if c.Repair && s.epochLost {
+		if err := s.writeEpoch(""); err != nil {
+			return report, err
+		}
+	}
 	k := newChecker(ctx, s, c)
 	k.report = report
 	// The first look changes nothing. It tells whether everything that owns something is whole: only then it is known what
@@ -134,7 +139,7 @@ func lockStopped(op string, o Options, change bool) (*Store, error) {
 }
 
 // openLocked opens a store that lockStopped locked, for reading unless change is set. What makes Open refuse a store is an
-// error here too, except metadata that seems older than the data: that is left in s.aged.
+// error here too, except damaged records about the store itself: they are left in s.faults.
 func (s *Store) openLocked(change bool) (err error) {
 	if err := s.look(); err != nil {
 		return err
@@ -224,7 +229,7 @@ func newChecker(ctx context.Context, s *Store, o CheckOptions) *checker {
 
 func (k *checker) run() error {
 	for _, step := range []func() error{
-		k.age, k.bucketRecords, k.versions, k.nullIndex, k.uploadRecords, k.partRecords, k.contents, k.partLists, k.sums,
+		k.itself, k.bucketRecords, k.versions, k.nullIndex, k.uploadRecords, k.partRecords, k.contents, k.partLists, k.sums,
 		k.fileIndex, k.removals, k.disk, k.marks, k.counted, k.others, k.content,
 	} {
 		if err := step(); err != nil {
@@ -333,12 +338,19 @@ func (k *checker) claim(id uint64, c claim) error {
 	return nil
 }
 
-// age tells of metadata that seems older than the data. Newer files would seem to belong to nobody.
-func (k *checker) age() error {
-	if k.s.aged == nil {
-		return nil
+// itself names the damaged records about the store itself. Metadata that seems older than the data is among them. While it
+// cannot be put right nothing is moved aside: newer files would seem to belong to nobody.
+func (k *checker) itself() error {
+	for _, f := range k.s.faults {
+		var repair *mend
+		if f.right != nil {
+			repair = change(f.key, f.right)
+		}
+		if err := k.problem(f.invariant, f.what, f.err.Error(), repair); err != nil {
+			return err
+		}
 	}
-	return k.problem("age", k.s.opts.Dir, k.s.aged.Error(), nil)
+	return nil
 }
 
 // bucketRecords reads the buckets.

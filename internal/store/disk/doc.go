@@ -4,8 +4,8 @@
 //
 // # Layout
 //
-//	FORMAT        what this directory is: format version and UUID; written once
-//	EPOCH         how often the store was opened, where the last clean close was, and that there is a witness
+//	FORMAT        what this directory is: format version, UUID, and that there is a witness
+//	EPOCH         how often the store was opened, and where the last clean close was
 //	REACH.0, .1   the witness: how far the log and the manifest of the metadata were durable, see reach
 //	LOCK, OWNER   one process owns a store; OWNER says which
 //	BALLAST       16 MiB that are given up when the disk is full

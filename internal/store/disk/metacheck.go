@@ -46,6 +46,17 @@ func (s *Store) checkMeta(ctx context.Context, c CheckOptions, report *CheckRepo
 	if err := k.tables(r); err != nil {
 		return false, errs.Wrap("check store", s.opts.Dir, err)
 	}
+	s.proven = t.known && k.found == 0
+	if t.epoch != "" {
+		s.epochLost = true
+		p := Problem{Invariant: "witness", What: epochName, Msg: t.epoch, Repaired: c.Repair && k.found == 0}
+		report.Found++
+		if p.Repaired {
+			p.Did = "written anew"
+			report.Repaired++
+		}
+		report.Problems = append(report.Problems, p)
+	}
 	if t.gone {
 		p := Problem{Invariant: "witness", What: reachNames[0] + " and " + reachNames[1], Repaired: c.Repair && k.found == 0,
 			Msg: "both are missing or damaged, so nothing proves that the newest log of the metadata is whole"}

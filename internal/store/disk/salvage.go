@@ -183,7 +183,7 @@ func (v *salvage) tell() {
 
 // gather reads all files of the metadata.
 func (v *salvage) gather(meta string) error {
-	s := &Store{opts: Options{Dir: v.from}, fs: v.fs}
+	s := &Store{opts: Options{Dir: v.from}, fs: v.fs, stopped: true}
 	t, err := s.witnessed()
 	if err != nil {
 		v.warn("the witness cannot be read: %v", err)

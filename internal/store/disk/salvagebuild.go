@@ -39,15 +39,6 @@ func (v *salvage) build() (err error) {
 	return err
 }
 
-// namesOf makes and reads the identifiers of the store with this UUID.
-func namesOf(uuid string) names {
-	var secret uint64
-	for _, c := range []byte(uuid) {
-		secret = mix(secret + uint64(c))
-	}
-	return names{secret}
-}
-
 func (v *salvage) set(key, value []byte) error {
 	if err := v.batch.Set(key, value, nil); err != nil {
 		return err
