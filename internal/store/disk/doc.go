@@ -58,7 +58,8 @@
 //
 // # Repair
 //
-// Repair never deletes. What follows from other records (f, n, s, the marks) is put right; what belongs to nothing (d, q, c, f, p,
+// Repair never deletes. What follows from other records (f, n, s, the marks) or from the notes in the root (uuid, epoch, closed) is
+// put right. A bucket (b) that cannot be read is rebuilt from the keys of its objects. What belongs to nothing (d, q, c, f, p,
 // files) is moved to quarantine/, but only when everything that can own something is whole. A record that cannot be read, an
 // object whose file is missing or a bucket that is gone may be the owner of whatever seems to have none. So repair looks
 // twice: the first look finds what it cannot put right, the second one changes. Records are durable in quarantine/ before
