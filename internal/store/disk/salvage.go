@@ -7,9 +7,11 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
@@ -101,16 +103,22 @@ func Salvage(ctx context.Context, src Options, o SalvageOptions) (SalvageReport,
 	return v.report, nil
 }
 
-// lockQuietly keeps others out of a store without writing to it. On a file system that cannot be written nobody else can be.
+// lockQuietly keeps others from changing a store without writing to it: not even LOCK is touched, so it works on a
+// read-only file system too. Where LOCK is missing nobody has the store open.
 func lockQuietly(f vfs.FS, dir string) (func(), error) {
-	lock, err := f.Lock(f.PathJoin(dir, lockName))
-	switch {
-	case err == nil:
-		return func() { _ = lock.Close() }, nil
-	case lockTaken(err):
+	file, err := openRegular(f, f.PathJoin(dir, lockName))
+	if err != nil {
+		return func() {}, nil
+	}
+	if fd := file.Fd(); fd != vfs.InvalidFd {
+		// A lock of this open file, and not of the process: it also meets a store that this process has open.
+		err = unix.FcntlFlock(fd, unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart})
+	}
+	if err != nil && lockTaken(err) {
+		_ = file.Close()
 		return nil, &errs.Error{Kind: errs.Invalid, Op: "open store", Name: dir, Msg: "another process has this store open", Err: err, Fix: "stop it first"}
 	}
-	return func() {}, nil
+	return func() { _ = file.Close() }, nil
 }
 
 // scratchName is where a salvage gathers what it read.
