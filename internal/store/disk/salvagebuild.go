@@ -240,6 +240,8 @@ func (v *salvage) content(id uint64, name string, x *version) (why string, err e
 		switch {
 		case state == changeDeleted:
 			return "it was deleted or overwritten: only its record was still there", nil
+		case state == changeLost && len(b) > 0:
+			return "its content cannot be read: " + string(b), nil
 		case state != changeSet:
 			return "its content cannot be read", nil
 		case int64(len(b)) != x.size || checksum.Of(b) != x.crc:
