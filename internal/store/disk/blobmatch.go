@@ -54,13 +54,13 @@ func (m *blobMatch) run() (found, lost int64, err error) {
 			return found, lost, err
 		}
 		before := found
-		if err := m.each(func(key, stored []byte, h *blobHandle) error {
+		if err := m.each(func(key, waits []byte, h *blobHandle) error {
 			value := m.find(key, h)
 			if value == nil {
 				return nil
 			}
 			found++
-			return m.view.replace(stored, key, changeSet, value)
+			return m.view.settle(waits, key, changeSet, value)
 		}); err != nil {
 			return found, lost, err
 		}
@@ -68,9 +68,12 @@ func (m *blobMatch) run() (found, lost int64, err error) {
 			break
 		}
 	}
-	err = m.each(func(key, stored []byte, h *blobHandle) error {
-		lost++
-		return m.view.replace(stored, key, changeLost, []byte(errUnnamed.Error()+", and no blob file is proven to have it"))
+	err = m.view.eachOpen(func(key, waits []byte, state changeState, v []byte) error {
+		if state == changeBlob {
+			lost++
+			v = []byte(errUnnamed.Error() + ", and no blob file is proven to have it")
+		}
+		return m.view.settle(waits, key, changeLost, v)
 	})
 	if err == nil {
 		err = m.view.flush()
@@ -78,22 +81,21 @@ func (m *blobMatch) run() (found, lost int64, err error) {
 	return found, lost, err
 }
 
-// each calls f with every reference that has no value yet. stored is the key under which the salvage has it.
-func (m *blobMatch) each(f func(key, stored []byte, h *blobHandle) error) error {
-	return eachIn(m.view.db, []byte{sumPrefix + 1}, nil, func(stored, v []byte) error {
-		if len(v) == 0 || changeState(v[0]) != changeBlob {
+// each calls f with every reference that has no value yet, and where the reference waits for one.
+func (m *blobMatch) each(f func(key, waits []byte, h *blobHandle) error) error {
+	return m.view.eachOpen(func(key, waits []byte, state changeState, v []byte) error {
+		if state != changeBlob {
 			return nil
 		}
-		name, _, ok := unescape(stored)
-		t := take{b: v[1:]}
+		t := take{b: v}
 		h := &blobHandle{table: t.uint(), ref: t.uint(), block: t.uint(), id: t.uint(), size: t.uint()}
-		if !ok || !t.done() {
+		if !t.done() {
 			return nil
 		}
 		if err := m.ctx.Err(); err != nil {
 			return err
 		}
-		return f([]byte(name), stored, h)
+		return f(key, waits, h)
 	})
 }
 
@@ -197,15 +199,18 @@ func (m *blobMatch) proof(key, value []byte) proofKind {
 	return proofNone
 }
 
-// matchBlobs finds the values that lie in blob files which the manifest does not name.
+// matchBlobs settles all changes that wait for their value. It finds the values that lie in blob files which the manifest does not name.
 func (v *salvage) matchBlobs(r *metaReader) error {
-	if v.view.blobs == 0 {
+	if v.view.open == 0 {
 		return nil
 	}
 	m := &blobMatch{ctx: v.ctx, view: v.view}
-	names, err := v.fs.List(r.dir)
-	if err != nil {
-		return err
+	var names []string
+	if v.view.blobs > 0 {
+		var err error
+		if names, err = v.fs.List(r.dir); err != nil {
+			return err
+		}
 	}
 	slices.Sort(names)
 	for _, name := range names {
@@ -221,7 +226,7 @@ func (v *salvage) matchBlobs(r *metaReader) error {
 		m.files = append(m.files, f)
 	}
 	found, lost, err := m.run()
-	if err != nil {
+	if err != nil || found+lost == 0 {
 		return err
 	}
 	text := fmt.Sprintf("the manifest does not say in which blob files %d values lie: %d were found by their checksums", found+lost, found)

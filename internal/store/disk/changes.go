@@ -13,7 +13,8 @@ import (
 type changes struct {
 	db    *pebble.DB
 	b     *pebble.Batch
-	blobs int64 // values whose blob file is not known
+	open  uint64 // changes that wait for their value
+	blobs int64  // of these, those whose blob file is not known
 }
 
 type changeState int
@@ -47,23 +48,71 @@ func (c *changes) add(e metaEntry) error {
 	default:
 		return nil
 	}
-	value := e.value
+	stored := binary.BigEndian.AppendUint64(changePrefix(e.key), ^e.seq)
 	switch state {
-	case changeDeleted, changeLost:
-		value = nil
+	case changeDeleted:
+		return c.put(stored, e.key, state, nil)
+	case changeLost:
+		c.open++
+		return c.put(openKey(stored, 0, c.open), e.key, state, []byte(e.lost.Error()))
 	case changeBlob:
+		c.open++
 		c.blobs++
 		p := put{}
 		for _, n := range []uint64{e.blob.table, e.blob.ref, e.blob.block, e.blob.id, e.blob.size} {
 			p.uint(n)
 		}
-		value = p
+		return c.put(openKey(stored, e.blob.table, c.open), e.key, state, p)
 	}
-	return c.replace(binary.BigEndian.AppendUint64(changePrefix(e.key), ^e.seq), e.key, state, value)
+	return c.put(stored, e.key, state, e.value)
 }
 
-// replace keeps a change under the key that add made for it.
-func (c *changes) replace(stored, key []byte, state changeState, value []byte) error {
+// openKey is where a change without a value waits. Another table may have the same change with its value: a compaction
+// that was cut off leaves two. Only when everything was read it is known whether the value is lost.
+func openKey(stored []byte, table, n uint64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(bytes.Clone(stored), table), n)
+}
+
+// openKeyTail is how much longer an openKey is than the key of the change.
+const openKeyTail = 16
+
+// settle gives a change that waits its value, or says why it is lost unless another table had it.
+func (c *changes) settle(waits, key []byte, state changeState, value []byte) error {
+	stored := waits[:len(waits)-openKeyTail]
+	if state == changeLost {
+		if known, err := get(c.db, stored); known != nil || err != nil {
+			if err != nil {
+				return err
+			}
+			return c.drop(waits)
+		}
+	}
+	if err := c.put(stored, key, state, value); err != nil {
+		return err
+	}
+	return c.drop(waits)
+}
+
+func (c *changes) drop(waits []byte) error {
+	if c.b == nil {
+		c.b = c.db.NewBatch()
+	}
+	return c.b.Delete(waits, nil)
+}
+
+// eachOpen calls f with every change that waits: its key, where it waits, its state and what is known of it.
+func (c *changes) eachOpen(f func(key, waits []byte, state changeState, v []byte) error) error {
+	return eachIn(c.db, []byte{sumPrefix + 1}, nil, func(waits, v []byte) error {
+		name, rest, ok := unescape(waits)
+		if !ok || len(rest) != 8+openKeyTail || len(v) == 0 || name == "" {
+			return nil
+		}
+		return f([]byte(name), waits, changeState(v[0]), v[1:])
+	})
+}
+
+// put keeps a change under a key of the salvage.
+func (c *changes) put(stored, key []byte, state changeState, value []byte) error {
 	if c.b == nil {
 		c.b = c.db.NewBatch()
 	}
