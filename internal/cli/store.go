@@ -41,8 +41,8 @@ decoded and every file looked at. Content is read only with --content; scrub
 reads it too, also while a server runs.
 
 Without --repair nothing is changed. With it, indexes, counts and marks are put
-right, and files and records that nothing refers to are moved to quarantine/ in
-the store's directory. Nothing is deleted: "store quarantine" lists what was
+right, damaged buckets are rebuilt with their objects, and files and records that
+nothing refers to are moved to quarantine/ in the store's directory. Nothing is deleted: "store quarantine" lists what was
 moved, and puts it back. While anything is wrong that repair cannot put right,
 a record that cannot be read say, nothing is moved: it might belong to that.
 --unreadable moves damaged records of objects, uploads and parts aside as well,

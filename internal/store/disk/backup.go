@@ -243,65 +243,6 @@ func (b *backup) step(n int64) error {
 	return b.ctx.Err()
 }
 
-// files copies the files that the metadata names. They never change, but for those of uploads.
-func (b *backup) files(db *pebble.DB, dir string) error {
-	return eachIn(db, []byte{kindFile}, []byte{kindFile + 1}, func(k, v []byte) error {
-		id, ok := numberOf(k)
-		o, err := decodeOwner(v)
-		if !ok || err != nil {
-			return badRecord("file", v)
-		}
-		to, _ := datafile.Names(b.fs, dir, datafile.ID(id))
-		if err := b.dirs.make(b.fs.PathDir(to)); err != nil {
-			return err
-		}
-		n, err := b.file(id, to)
-		if errors.Is(err, fs.ErrNotExist) && o.part == 0 {
-			return nil // an upload without parts in place
-		}
-		if errors.Is(err, fs.ErrNotExist) || errs.Is(err, errs.Corrupt) {
-			return b.damaged(fmt.Sprintf("%q", o.key), err)
-		}
-		if err != nil {
-			return err
-		}
-		return b.step(n)
-	})
-}
-
-// damaged says that a file of the source is not what its record says. A file that is missing is damage too.
-func (b *backup) damaged(name string, cause error) error {
-	if b.s == nil {
-		return damagedBackup(b.from, fmt.Errorf("the file of %s: %w", name, cause))
-	}
-	return &errs.Error{Kind: errs.Corrupt, Op: "back up store", Name: b.from, Err: cause, Msg: "the file of the object " + name + " is damaged",
-		Fix: "run nebulaio store scrub to see all damage; delete the damaged objects with an S3 client, then back up again"}
-}
-
-// sourceOf is where a data file lies in the source, or belongs.
-func (b *backup) sourceOf(id uint64) string {
-	settled, fresh := datafile.Names(b.fs, b.from, datafile.ID(id))
-	if _, err := b.fs.Stat(fresh); err == nil {
-		return fresh
-	}
-	return settled
-}
-
-// file copies a data file, wherever it lies at this moment.
-func (b *backup) file(id uint64, to string) (n int64, err error) {
-	settled, fresh := datafile.Names(b.fs, b.from, datafile.ID(id))
-	for _, from := range []string{settled, fresh, settled} {
-		info, e := b.fs.Stat(from)
-		if e == nil {
-			n, e = info.Size(), copyFile(b.ctx, b.fs, from, to, info.Size(), nil)
-		}
-		if err = e; !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-	}
-	return n, err
-}
-
 // parts compares the parts of uploads with their checksums: an upload may go on in the file that was copied.
 func (b *backup) parts(db *pebble.DB, dir string) error {
 	return eachIn(db, []byte{kindPart}, []byte{kindPart + 1}, func(k, v []byte) error {

@@ -47,8 +47,9 @@ func openRegular(f vfs.FS, path string, opts ...vfs.OpenOption) (vfs.File, error
 	return f.Open(path, opts...)
 }
 
-// copyFile copies the first size bytes of a file durably: as a clone where the file system shares blocks between files, else
-// byte by byte. check, where given, gets each block of a megabyte as it was written; its error ends the copy.
+// copyFile copies the first size bytes of a file durably: as a clone where the file system shares blocks between files,
+// else byte by byte and without holes. check, where given, gets each block of a megabyte as it was written, holes as
+// zeros; its error ends the copy.
 func copyFile(ctx context.Context, f vfs.FS, from, to string, size int64, check func(off int64, block []byte) error) error {
 	src, err := openRegular(f, from)
 	if err != nil {
@@ -60,18 +61,23 @@ func copyFile(ctx context.Context, f vfs.FS, from, to string, size int64, check 
 		return err
 	}
 	cloned := cloneFile(src, dst, size)
-	err = eachBlock(ctx, src, size, func(off int64, b []byte) error {
-		if check != nil {
-			if err := check(off, b); err != nil {
-				return err
+	if check == nil && !cloned {
+		cloned, err = copyHoles(ctx, src, dst, size)
+	}
+	if err == nil && (check != nil || !cloned) {
+		err = eachBlock(ctx, src, size, func(off int64, b []byte) error {
+			if check != nil {
+				if err := check(off, b); err != nil {
+					return err
+				}
 			}
-		}
-		if cloned {
-			return nil
-		}
-		_, err := dst.Write(b)
-		return err
-	})
+			if cloned {
+				return nil
+			}
+			_, err := dst.Write(b)
+			return err
+		})
+	}
 	if err == nil {
 		err = dst.Sync()
 	}
@@ -93,6 +99,48 @@ func cloneFile(src, dst vfs.File, size int64) bool {
 		return false
 	}
 	return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) == nil
+}
+
+// copyHoles copies the first size bytes of a sparse file and leaves its holes out: those of an upload whose first parts
+// are missing, or of a damaged file. It returns false, and has copied nothing, where the file has no hole or the file
+// system does not tell.
+func copyHoles(ctx context.Context, src, dst vfs.File, size int64) (bool, error) {
+	if src.Fd() == vfs.InvalidFd || dst.Fd() == vfs.InvalidFd {
+		return false, nil
+	}
+	fd := int(src.Fd())
+	if hole, err := unix.Seek(fd, 0, unix.SEEK_HOLE); err != nil || hole >= size {
+		_, err = unix.Seek(fd, 0, io.SeekStart)
+		return false, err
+	}
+	buf := make([]byte, blockSize)
+	for off := int64(0); off < size; {
+		from, err := unix.Seek(fd, off, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break // the rest is a hole
+		}
+		if err != nil {
+			return true, err
+		}
+		to, err := unix.Seek(fd, from, unix.SEEK_HOLE)
+		if err != nil {
+			return true, err
+		}
+		for off = from; off < min(to, size); {
+			if err := ctx.Err(); err != nil {
+				return true, err
+			}
+			b := buf[:min(int64(len(buf)), min(to, size)-off)]
+			if _, err := src.ReadAt(b, off); err != nil {
+				return true, err
+			}
+			if _, err := dst.WriteAt(b, off); err != nil {
+				return true, err
+			}
+			off += int64(len(b))
+		}
+	}
+	return true, unix.Ftruncate(int(dst.Fd()), size)
 }
 
 // eachBlock reads the first size bytes of a file block by block.

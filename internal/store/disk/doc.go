@@ -4,8 +4,8 @@
 //
 // # Layout
 //
-//	FORMAT        what this directory is: format version and UUID; written once
-//	EPOCH         how often the store was opened, where the last clean close was, and that there is a witness
+//	FORMAT        what this directory is: format version, UUID, and that there is a witness
+//	EPOCH         how often the store was opened, and where the last clean close was
 //	REACH.0, .1   the witness: how far the log and the manifest of the metadata were durable, see reach
 //	LOCK, OWNER   one process owns a store; OWNER says which
 //	BALLAST       16 MiB that are given up when the disk is full
@@ -58,7 +58,8 @@
 //
 // # Repair
 //
-// Repair never deletes. What follows from other records (f, n, s, the marks) is put right; what belongs to nothing (d, q, c, f, p,
+// Repair never deletes. What follows from other records (f, n, s, the marks) or from the notes in the root (uuid, epoch, closed) is
+// put right. A bucket (b) that cannot be read is rebuilt from the keys of its objects. What belongs to nothing (d, q, c, f, p,
 // files) is moved to quarantine/, but only when everything that can own something is whole. A record that cannot be read, an
 // object whose file is missing or a bucket that is gone may be the owner of whatever seems to have none. So repair looks
 // twice: the first look finds what it cannot put right, the second one changes. Records are durable in quarantine/ before

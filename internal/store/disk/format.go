@@ -22,7 +22,7 @@ const formatVersion = 1
 
 // The names in the root of a store.
 const (
-	formatName = "FORMAT" // what this directory is; written once
+	formatName = "FORMAT" // what this directory is, and whether it has a witness; it must exist
 	epochName  = "EPOCH"  // how new the metadata has to be; written at each open and close
 	lockName   = "LOCK"
 	ownerName  = "OWNER"   // the process that holds the lock
@@ -129,8 +129,14 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-func formatNote(uuid string) string {
-	return fmt.Sprintf("nebulaio store\nformat %d\nuuid %s\n", formatVersion, uuid)
+// formatNote is the text of FORMAT. A store whose witness is durable says so there: without FORMAT no store opens, so
+// the witness cannot disappear unnoticed. Programs that know no witness pass over that line.
+func formatNote(uuid string, witness bool) string {
+	text := fmt.Sprintf("nebulaio store\nformat %d\nuuid %s\n", formatVersion, uuid)
+	if witness {
+		text += "witness 1\n"
+	}
+	return text
 }
 
 // checkFormat refuses a directory that this code must not touch.

@@ -162,7 +162,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add(encodeParts([]object.PartInfo{{Number: 1, ETag: "e"}}))
 	f.Add(encodeBucket(1, &object.Bucket{Name: "b"}))
 	f.Add(versionKey(1, "a\x00b", 7))
-	f.Add([]byte(formatNote("u")))
+	f.Add([]byte(formatNote("u", true)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if v, err := decodeVersion(b, false); err == nil {
 			w, err := decodeVersion(v.encode(), false)

@@ -46,6 +46,17 @@ func (s *Store) checkMeta(ctx context.Context, c CheckOptions, report *CheckRepo
 	if err := k.tables(r); err != nil {
 		return false, errs.Wrap("check store", s.opts.Dir, err)
 	}
+	s.proven = t.known && k.found == 0
+	if t.epoch != "" {
+		s.epochLost = true
+		p := Problem{Invariant: "witness", What: epochName, Msg: t.epoch, Repaired: c.Repair && k.found == 0}
+		report.Found++
+		if p.Repaired {
+			p.Did = "written anew"
+			report.Repaired++
+		}
+		report.Problems = append(report.Problems, p)
+	}
 	if t.gone {
 		p := Problem{Invariant: "witness", What: reachNames[0] + " and " + reachNames[1], Repaired: c.Repair && k.found == 0,
 			Msg: "both are missing or damaged, so nothing proves that the newest log of the metadata is whole"}
@@ -67,6 +78,7 @@ type metaChecker struct {
 	found  int
 	each   func(metaEntry) error // where given, gets all changes that can be read
 	gaps   func([]metaGap)       // where given, gets the ranges of keys that cannot
+	later  bool                  // values whose blob file is not known are looked for later, and not lost yet
 }
 
 // keep hands a change on.
@@ -146,7 +158,7 @@ func (k *metaChecker) tables(r *metaReader) error {
 		f := MetaFile{Name: fmt.Sprintf("%06d.sst", t.number)}
 		var lost string
 		gaps, err := r.table(k.ctx, t, func(e metaEntry) error {
-			if e.lost != nil {
+			if e.lost != nil && (e.blob == nil || !k.later) {
 				f.Lost++
 				lost = fmt.Sprintf("%q: %v", e.key, e.lost)
 				return k.keep(e)
@@ -157,10 +169,16 @@ func (k *metaChecker) tables(r *metaReader) error {
 		if err != nil {
 			return err
 		}
+		var index error
+		if len(gaps) == 1 && gaps[0].empty {
+			index, gaps = gaps[0].err, nil
+		}
 		if k.gaps != nil {
 			k.gaps(gaps)
 		}
 		switch {
+		case index != nil:
+			f.Damage = fmt.Sprintf("its index cannot be read, and all keys can: %v", index)
 		case len(gaps) == 1 && errors.Is(gaps[0].err, fs.ErrNotExist):
 			f.Damage = fmt.Sprintf("the table is missing; it held the keys from %q to %q", t.smallest, t.largest)
 			gaps = nil

@@ -8,12 +8,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -24,13 +21,15 @@ type metaEntry struct {
 	seq   uint64
 	kind  pebble.InternalKeyKind
 	value []byte
-	lost  error // why the value cannot be read; the key and its number can
+	lost  error       // why the value cannot be read; the key and its number can
+	blob  *blobHandle // where the value lies, if the manifest does not name the blob file; lost is errUnnamed then
 }
 
 // metaGap is a range of keys that a file may hold and that cannot be read. Both ends are outside; nil is open.
 type metaGap struct {
 	from, to []byte
 	err      error
+	empty    bool // the table is damaged, and all its keys were read all the same
 }
 
 // metaReader reads the files of the metadata one by one as far as they can be read, where Pebble gives up at the first
@@ -47,6 +46,7 @@ type metaReader struct {
 	logs      []uint64 // that are not in tables yet
 	blobs     []string // names of blob files that tables refer to
 	leftovers int      // files that the manifest does not name
+	opened    map[uint64]*blobFile
 }
 
 // probes bounds how often a damaged table is looked into for keys between two damaged places.
@@ -189,20 +189,23 @@ func (r *metaReader) table(ctx context.Context, t *metaTable, each func(metaEntr
 	if err != nil {
 		return all(err), nil
 	}
-	readable, err := sstable.NewSimpleReadable(file)
-	if err != nil {
-		_ = file.Close()
-		return all(err), nil
+	defer func() { _ = file.Close() }() // it was read only
+	reader, end, err := r.openTable(ctx, t)
+	if reader != nil {
+		defer func() { _ = reader.Close() }()
 	}
-	reader, err := sstable.NewReader(ctx, readable, r.opts.MakeReaderOptions())
 	if err != nil {
-		_ = readable.Close()
-		return all(err), nil
+		return r.rawTable(ctx, t, file, end, err, each)
 	}
-	defer func() { _ = reader.Close() }()
-	s := &tableScan{ctx: ctx, each: each, open: func() (tableIter, error) {
-		return reader.NewIter(sstable.NoTransforms, nil, nil, sstable.DebugHandlesBlobContext)
-	}}
+	s := &tableScan{ctx: ctx, each: each, unsure: r.damage != nil}
+	s.open = func() (tableIter, error) {
+		handles := sstable.DebugHandlesBlobContext
+		handles.BlobHandleFn = noteHandles(handles.BlobHandleFn, func(h blobHandle) {
+			h.table = t.number
+			s.handle = &h
+		})
+		return reader.NewIter(sstable.NoTransforms, nil, nil, handles)
+	}
 	s.between = func() bool { return damagedBlocks(reader, file) > 1 }
 	if len(t.blobs) > 0 {
 		db, err := r.shadow(t)
@@ -220,6 +223,87 @@ func (r *metaReader) table(ctx context.Context, t *metaTable, each func(metaEntr
 	}
 	err = s.run()
 	return s.gaps, err
+}
+
+// openTable opens a table. An error means that its index, or what leads to it, cannot be read; the reader may be nil then.
+// end is where the blocks of keys end, or -1 where that cannot be read either.
+func (r *metaReader) openTable(ctx context.Context, t *metaTable) (reader *sstable.Reader, end int, err error) {
+	end = -1
+	file, err := openRegular(r.fs, r.fs.PathJoin(r.dir, fmt.Sprintf("%06d.sst", t.number)))
+	if err != nil {
+		return nil, end, err
+	}
+	readable, err := sstable.NewSimpleReadable(file)
+	if err != nil {
+		_ = file.Close() // the error of the read is told
+		return nil, end, err
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	if reader, err = sstable.NewReader(ctx, readable, r.opts.MakeReaderOptions()); err != nil {
+		_ = readable.Close() // the error of the read is told
+		return nil, end, err
+	}
+	if p, err := reader.ReadPropertiesBlock(ctx, nil); err == nil && p.DataSize <= maxRawTable {
+		end = int(p.DataSize)
+	}
+	_, err = reader.Layout()
+	return reader, end, err
+}
+
+// rawTable reads a table without its index.
+func (r *metaReader) rawTable(ctx context.Context, t *metaTable, file vfs.File, end int, why error, each func(metaEntry) error) ([]metaGap, error) {
+	all := func(err error) []metaGap { return []metaGap{{from: t.smallest, to: t.largest, err: err}} }
+	info, err := file.Stat()
+	if err != nil {
+		return all(err), nil
+	}
+	text, err := readRaw(file, info.Size())
+	if err != nil {
+		return all(fmt.Errorf("%w; %w", why, err)), nil
+	}
+	raw := &rawTable{ctx: ctx, text: text, number: t.number, end: end, each: each}
+	if len(t.blobs) > 0 {
+		// The manifest names the files, so that no proof is needed.
+		raw.each = func(e metaEntry) error {
+			if e.blob != nil {
+				e.value, e.lost = r.named(t, e.blob)
+				e.blob = nil
+			}
+			return each(e)
+		}
+	}
+	if err := raw.run(t, why); err != nil {
+		return nil, err
+	}
+	if len(raw.gaps) == 0 {
+		raw.gaps = []metaGap{{err: why, empty: true}}
+	}
+	return raw.gaps, nil
+}
+
+// named reads a value from the blob file that the manifest names for a table.
+func (r *metaReader) named(t *metaTable, h *blobHandle) ([]byte, error) {
+	if h.ref >= uint64(len(t.blobs)) || r.manifest.blobs[t.blobs[h.ref]] == nil {
+		return nil, errUnnamed
+	}
+	number := r.manifest.blobs[t.blobs[h.ref]].number
+	if r.opened == nil {
+		r.opened = map[uint64]*blobFile{}
+	}
+	f := r.opened[number]
+	if f == nil {
+		var err error
+		if f, err = openBlob(r.fs, r.fs.PathJoin(r.dir, fmt.Sprintf("%06d.blob", number)), number); err != nil {
+			return nil, err
+		}
+		r.opened[number] = f
+	}
+	v, err := f.value(h)
+	return bytes.Clone(v), err
 }
 
 // damagedBlocks counts the blocks of keys in a table that do not have their checksum. Between one and none there is nothing
@@ -242,108 +326,3 @@ func damagedBlocks(reader *sstable.Reader, file vfs.File) (n int) {
 	}
 	return n
 }
-
-// shadowGet reads a value through Pebble, which panics where a blob file is not what the table says.
-func shadowGet(db *pebble.DB, key []byte, broken *bool) (v []byte, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			*broken = true
-			v, err = nil, fmt.Errorf("%v", p)
-		}
-	}()
-	v, closer, err := db.Get(key)
-	if err != nil {
-		return nil, err
-	}
-	v = bytes.Clone(v)
-	if err := closer.Close(); err != nil {
-		return nil, err
-	}
-	return v, nil
-}
-
-// shadow opens a database that consists of one table and the blob files that it refers to. Only Pebble itself can follow a
-// reference from a table to a blob file.
-func (r *metaReader) shadow(t *metaTable) (*pebble.DB, error) {
-	mem := vfs.NewMem()
-	o := toolOptions(mem, 1<<20, false)
-	o.CacheSize = 8 << 20
-	db, err := openDB("shadow", o, nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := db.Close(); err != nil {
-		return nil, err
-	}
-	desc, err := pebble.Peek("shadow", mem)
-	if err != nil {
-		return nil, err
-	}
-	file, err := mem.Create(desc.ManifestFilename, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return nil, err
-	}
-	w := record.NewWriter(file)
-	if _, err = w.WriteRecord(r.manifest.shadow(t)); err == nil {
-		err = w.Close()
-	}
-	if e := file.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		return nil, err
-	}
-	over := &shadowFS{FS: mem, under: r.fs, dir: r.dir, names: map[string]bool{fmt.Sprintf("%06d.sst", t.number): true}}
-	for _, id := range t.blobs {
-		if b := r.manifest.blobs[id]; b != nil {
-			over.names[fmt.Sprintf("%06d.blob", b.number)] = true
-		}
-	}
-	o = toolOptions(over, 1<<20, true)
-	o.CacheSize = 8 << 20
-	o.DisableConsistencyCheck = true
-	return openDB("shadow", o, nil)
-}
-
-// shadowFS shows some files of one file system among those of another.
-type shadowFS struct {
-	vfs.FS
-	under vfs.FS
-	dir   string
-	names map[string]bool
-}
-
-func (f *shadowFS) real(name string) (string, bool) {
-	base := f.PathBase(name)
-	return f.under.PathJoin(f.dir, base), f.names[base]
-}
-
-func (f *shadowFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
-	if path, ok := f.real(name); ok {
-		file, err := openRegular(f.under, path, opts...)
-		if errors.Is(err, fs.ErrNotExist) {
-			// Pebble takes a missing file for its own fault, and an empty one for damage.
-			return f.FS.Create(name, vfs.WriteCategoryUnspecified)
-		}
-		return file, err
-	}
-	return f.FS.Open(name, opts...)
-}
-
-func (f *shadowFS) Stat(name string) (vfs.FileInfo, error) {
-	if path, ok := f.real(name); ok {
-		return f.under.Stat(path)
-	}
-	return f.FS.Stat(name)
-}
-
-func (f *shadowFS) List(dir string) ([]string, error) {
-	names, err := f.FS.List(dir)
-	names = slices.DeleteFunc(names, func(n string) bool { return strings.HasSuffix(n, ".log") })
-	for n := range f.names {
-		names = append(names, n)
-	}
-	return names, err
-}
-
-func (f *shadowFS) Unwrap() vfs.FS { return f.FS }

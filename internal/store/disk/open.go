@@ -4,7 +4,6 @@ package disk
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -110,6 +109,9 @@ func (s *Store) openWritable(ctx context.Context) error {
 	if err := s.beginEpoch(); err != nil {
 		return err
 	}
+	if err := s.declareWitness(); err != nil {
+		return err
+	}
 	if err := s.recover(ctx); err != nil {
 		return err
 	}
@@ -175,7 +177,11 @@ func (s *Store) look() error {
 	if err := s.openMeta(true); err != nil {
 		return err
 	}
-	if s.epoch > 0 {
+	used, err := s.wasOpened()
+	if err != nil {
+		return err
+	}
+	if used {
 		if err := s.checkData(); err != nil {
 			return err
 		}
@@ -183,10 +189,7 @@ func (s *Store) look() error {
 			return err
 		}
 		if err := s.checkAge(); err != nil {
-			if !s.stopped {
-				return err
-			}
-			s.aged = err
+			return err
 		}
 	}
 	err = s.db.Close()
@@ -279,156 +282,6 @@ func (s *Store) refuseWithoutMeta(format bool) error {
 	return errs.New(errs.Corrupt, "open store", s.opts.Dir,
 		fmt.Sprintf("the metadata is gone: %s exists, %s/ holds none", found, metaName)).
 		WithFix("restore " + metaName + "/ from the same backup as " + dataName + "/; nothing was changed")
-}
-
-// checkOwner compares the metadata with FORMAT, and finishes making a new store.
-func (s *Store) checkOwner(format, readOnly bool) error {
-	const op = "open store"
-	dir := s.opts.Dir
-	uuid, err := get(s.db, metaKey("uuid"))
-	if err != nil {
-		return err
-	}
-	epoch, err := get(s.db, metaKey("epoch"))
-	if err != nil {
-		return err
-	}
-	switch {
-	case format && string(uuid) != s.uuid:
-		return errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s says store %s, the metadata is of store %q", formatName, s.uuid, uuid)).
-			WithFix("put back the metadata that belongs to this store; nothing was changed")
-	case !format && epoch != nil:
-		return errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is missing, the metadata is of store %q", formatName, uuid)).
-			WithFix("restore " + formatName + " from a backup; nothing was changed")
-	}
-	if !format && !readOnly {
-		if uuid == nil {
-			uuid = []byte(newUUID())
-			if err := s.db.Set(metaKey("uuid"), uuid, pebble.Sync); err != nil {
-				return wrapIO(op, dir, err)
-			}
-		}
-		s.uuid = string(uuid)
-		if err := writeNote(s.fs, dir, formatName, formatNote(s.uuid)); err != nil {
-			return err
-		}
-	}
-	if epoch != nil {
-		if len(epoch) != 8 {
-			return badRecord("epoch", epoch)
-		}
-		s.epoch = binary.BigEndian.Uint64(epoch)
-	}
-	var secret uint64
-	for _, c := range []byte(s.uuid) {
-		secret = mix(secret + uint64(c))
-	}
-	s.names = names{secret}
-	return nil
-}
-
-// checkAge refuses metadata that is older than what was done since.
-func (s *Store) checkAge() error {
-	const op = "open store"
-	dir := s.opts.Dir
-	older := func(msg string) error {
-		return errs.New(errs.Corrupt, op, dir, "the metadata is older than the data: "+msg).
-			WithFix("restore " + metaName + "/ and " + dataName + "/ from the same moment; nothing was changed")
-	}
-	n, err := readNote(s.fs, s.fs.PathJoin(dir, epochName))
-	if err != nil {
-		return err
-	}
-	if n != nil {
-		if n["uuid"] != s.uuid {
-			return errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is of store %q, %s of store %s", epochName, n["uuid"], formatName, s.uuid)).
-				WithFix("put back the file that belongs to this store; nothing was changed")
-		}
-		epoch, ok := n.number("epoch")
-		if !ok {
-			return errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s has epoch %q, expected a number", epochName, n["epoch"])).WithFix("restore it from a backup; nothing was changed")
-		}
-		if epoch > s.epoch {
-			return older(fmt.Sprintf("it was opened %d times, this is the state after %d", epoch, s.epoch))
-		}
-		if want, closed := n.number("closed"); closed && epoch == s.epoch {
-			have, err := get(s.db, metaKey("closed"))
-			if err != nil {
-				return err
-			}
-			if len(have) != 8 || binary.BigEndian.Uint64(have) != want {
-				return older(fmt.Sprintf("it was closed at sequence %d, this state is from before", want))
-			}
-		}
-	}
-	return s.checkFileIDs(older)
-}
-
-// checkFileIDs refuses metadata that does not know of files which exist.
-func (s *Store) checkFileIDs(older func(string) error) error {
-	mark, err := get(s.db, metaKey("files"))
-	if err != nil {
-		return err
-	}
-	var next uint64 = 1
-	if len(mark) == 8 {
-		next = binary.BigEndian.Uint64(mark)
-	}
-	highest, found, err := s.files.MaxID()
-	if err != nil {
-		return err
-	}
-	if found && uint64(highest) >= next {
-		return older(fmt.Sprintf("file %s exists, only those before %s were ever made", highest, datafile.ID(next)))
-	}
-	return nil
-}
-
-// beginEpoch makes this opening durable before anything is changed: first in the metadata, then beside it.
-func (s *Store) beginEpoch() error {
-	const op = "open store"
-	b := s.db.NewBatch()
-	s.epoch++
-	if err := b.Set(metaKey("epoch"), binary.BigEndian.AppendUint64(nil, s.epoch), nil); err != nil {
-		return err
-	}
-	if err := b.Delete(metaKey("closed"), nil); err != nil {
-		return err
-	}
-	for _, n := range []*numbers{&s.fileIDs, &s.seqs, &s.bucketIDs} {
-		if err := n.begin(s.db, b); err != nil {
-			return err
-		}
-		if err := s.raise(n, b); err != nil {
-			return err
-		}
-	}
-	if err := s.apply(op, s.opts.Dir, b, nil); err != nil {
-		return err
-	}
-	return writeNote(s.fs, s.opts.Dir, epochName, fmt.Sprintf("uuid %s\nepoch %d\nreach 1\n", s.uuid, s.epoch))
-}
-
-// note writes down, at a clean end, how far the metadata has come.
-func (s *Store) note() error {
-	if s.fence.failure() != nil || s.readOnly.Load() != nil {
-		return nil // said by closeDB; nothing was changed
-	}
-	s.seqs.mu.Lock()
-	next := s.seqs.next
-	s.seqs.mu.Unlock()
-	b := s.db.NewBatch()
-	if err := b.Set(metaKey("closed"), binary.BigEndian.AppendUint64(nil, next), nil); err != nil {
-		return err
-	}
-	if err := s.apply("close store", s.opts.Dir, b, nil); err != nil {
-		return err
-	}
-	err := writeNote(s.fs, s.opts.Dir, epochName, fmt.Sprintf("uuid %s\nepoch %d\nreach 1\nclosed %d\n", s.uuid, s.epoch, next))
-	if noSpace(err) {
-		return nil // the next Open then takes this end for a crash, which costs nothing
-	}
-	return err
 }
 
 // recover finishes what a crash left undone: files on the removal list are

@@ -27,6 +27,9 @@ func beginPartial(op string, f vfs.FS, dir, kind string) error {
 	n, noteErr := readNote(f, f.PathJoin(dir, partialName))
 	again := noteErr == nil && n["partial"] == kind
 	ours := map[string]bool{partialName: true, metaName: true, dataName: true, tmpName: true, scratchName: true}
+	for _, name := range []string{epochName, reachNames[0], reachNames[1]} {
+		ours[name], ours[name+".new"] = true, true
+	}
 	for _, name := range names {
 		if name == "lost+found" || name == partialName+".new" || again && ours[name] {
 			continue
@@ -52,9 +55,12 @@ func beginPartial(op string, f vfs.FS, dir, kind string) error {
 	return nil
 }
 
-// endPartial makes a directory a store, as the last step.
+// endPartial makes a directory a store with a witness, as the last step. Nobody has its metadata open.
 func endPartial(f vfs.FS, dir, uuid string) error {
-	if err := writeNote(f, dir, formatName, formatNote(uuid)); err != nil {
+	if err := seal(f, dir, uuid); err != nil {
+		return err
+	}
+	if err := writeNote(f, dir, formatName, formatNote(uuid, true)); err != nil {
 		return err
 	}
 	return f.Remove(f.PathJoin(dir, partialName)) // where FORMAT is, nobody looks at it

@@ -42,6 +42,7 @@ func (s *shortFile) text() string {
 type testimony struct {
 	short []shortFile // files that do not reach as far as they were durable
 	gone  bool        // the store had a witness, and neither copy can be read
+	epoch string      // what is wrong with EPOCH, which a store with a witness has; empty: nothing
 	known bool        // there is a witness: what it does not complain of is whole
 }
 
@@ -66,17 +67,24 @@ func (s *Store) witnessed() (t testimony, err error) {
 	if err != nil {
 		return t, err
 	}
-	epoch, err := readNote(s.fs, s.fs.PathJoin(dir, epochName))
-	if err != nil {
+	epoch, err := s.readEpoch()
+	switch {
+	case s.stopped && errs.Is(err, errs.Corrupt):
+		t.epoch = err.Error()
+	case err != nil:
 		return t, err
-	}
-	if epoch != nil && epoch["reach"] == "" {
+	case epoch == nil && format["witness"] != "":
+		t.epoch = "it is missing"
+	case epoch != nil && epoch["reach"] == "":
 		return t, nil // last written by a version that kept no witness
 	}
 	state, copies, err := readReach(s.fs, dir, uuid)
 	if err != nil || copies == 0 {
-		t.gone = epoch != nil && err == nil
+		t.gone = (epoch != nil || t.epoch != "") && err == nil
 		return t, err
+	}
+	if t.epoch != "" {
+		s.background(errs.New(errs.Corrupt, "open store", s.fs.PathJoin(dir, epochName), t.epoch+"; it is written anew"))
 	}
 	if copies == 1 {
 		s.background(errs.New(errs.Corrupt, "open store", dir,

@@ -32,14 +32,19 @@ func aside(key []byte) *mend {
 // change replaces a record that follows from others, or moves it to quarantine where value is nil. What was there before
 // goes to quarantine.
 func change(key, value []byte) *mend {
+	did := "put right, and what was there is in " + asideName + "/"
+	if value == nil {
+		did = "the record was moved to " + asideName + "/"
+	}
+	return &mend{do: changeTo(key, value, did)}
+}
+
+// changeTo replaces a record as change does, and says in its own words what was done.
+func changeTo(key, value []byte, did string) func(r *repairs, what, why string) (outcome, error) {
 	key = bytes.Clone(key)
-	return &mend{do: func(r *repairs, what, why string) (outcome, error) {
-		did := "put right, and what was there is in " + asideName + "/"
-		if value == nil {
-			did = "the record was moved to " + asideName + "/"
-		}
+	return func(r *repairs, what, why string) (outcome, error) {
 		return outcome{did, true}, r.change(key, value, what, why)
-	}}
+	}
 }
 
 // replace is change that needs to be sure: another record may be the one that is right.

@@ -22,6 +22,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
 )
@@ -322,7 +323,7 @@ func repairRounds(t *testing.T) int {
 // TestRepairOfDamagedStores damages stores at random, in records, files and sums. After a repair, everything that was
 // acknowledged and not damaged is there, nothing is deleted, every damaged object is named, and what repair did can be undone.
 func TestRepairOfDamagedStores(t *testing.T) {
-	refused, clean := 0, 0
+	clean, newer := 0, 0
 	for seed := range repairRounds(t) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 13))
@@ -341,12 +342,7 @@ func TestRepairOfDamagedStores(t *testing.T) {
 			o := Options{Dir: "store", FS: fs, MemTable: 1 << 20}
 			report, err := Check(t.Context(), o, CheckOptions{Repair: true, Content: true})
 			if err != nil {
-				refused++
-				t.Log("refused: ", err)
-				if !maps.Equal(on, files(t, fs)) || !maps.Equal(records, dump(t, fs)) {
-					t.Error("a refused store was changed")
-				}
-				return
+				t.Fatal("refused: ", err)
 			}
 			wantAllThere(t, fs, records, on)
 			after, now := dump(t, fs), files(t, fs)
@@ -370,7 +366,9 @@ func TestRepairOfDamagedStores(t *testing.T) {
 			if again.Repaired != 0 || !maps.Equal(after, dump(t, fs)) || !maps.Equal(now, files(t, fs)) {
 				t.Errorf("the second repair changed something: %+v", again.Problems)
 			}
-			wantReadable(t, fs, all, after, now)
+			if !wantReadable(t, fs, all, after, now) {
+				newer++
+			}
 			if t.Failed() {
 				for _, p := range report.Problems {
 					t.Logf("%+v", p)
@@ -378,7 +376,7 @@ func TestRepairOfDamagedStores(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d of the stores were refused unchanged, in %d the damage left no trace", refused, clean)
+	t.Logf("in %d stores the damage left no trace, %d stay closed until a newer version opens them", clean, newer)
 }
 
 // wantAllThere wants every byte of every file and every record to be in the store or in quarantine.
@@ -416,13 +414,17 @@ func wantAllThere(t *testing.T, fs vfs.FS, records, on map[string]string) {
 	}
 }
 
-// wantReadable opens the store, where it can be opened, and reads what is whole.
-func wantReadable(t *testing.T, fs vfs.FS, all []kept, records, on map[string]string) {
+// wantReadable opens the store and reads what is whole. It returns false where a record of a newer version forbids that.
+func wantReadable(t *testing.T, fs vfs.FS, all []kept, records, on map[string]string) bool {
 	t.Helper()
 	s, err := Open(context.Background(), Options{Dir: "store", FS: fs, MemTable: 1 << 20})
-	if err != nil {
+	if errs.Is(err, errs.Unsupported) {
 		t.Log("does not open: ", err)
-		return
+		return false
+	}
+	if err != nil {
+		t.Error("does not open: ", err)
+		return true
 	}
 	defer closed(t, s)
 	for i := range all {
@@ -453,6 +455,7 @@ func wantReadable(t *testing.T, fs vfs.FS, all []kept, records, on map[string]st
 		}
 		_, _ = body.Close(), c.Close()
 	}
+	return true
 }
 
 // TestRepairCanBeUndone: what repair moved aside can be put back, to the last byte.
@@ -586,6 +589,9 @@ func TestNothingIsMovedAsideAfterARecordThatCannotBeRead(t *testing.T) {
 		"flipped": func(v []byte) []byte { v[1] |= 0x80; return v },
 	} {
 		for _, victim := range []string{"inline", "file", "many sums", "completed", "bucket"} {
+			if victim == "bucket" && name != "newer" {
+				continue // it is rebuilt
+			}
 			t.Run(name+" "+victim, func(t *testing.T) {
 				fs, s := rich(t)
 				must(t, s.files.Flush())

@@ -63,12 +63,23 @@ func (b *backup) restore(sums map[string]fileSum) error {
 	if err := b.copyMeta(meta, sums); err != nil {
 		return err
 	}
+	if err := b.restoreFiles(meta); err != nil {
+		return err
+	}
+	if err := b.dirs.sync(); err != nil {
+		return err
+	}
+	return endPartial(b.fs, b.to, b.report.UUID)
+}
+
+// restoreFiles copies the files that the restored metadata names.
+func (b *backup) restoreFiles(meta string) error {
 	db, err := openDB(meta, toolOptions(b.fs, maxMemTable, true), nil)
 	if err != nil {
 		return &errs.Error{Kind: metaKind(err), Op: "restore store", Name: b.from, Msg: "the metadata of the backup cannot be read", Err: err,
 			Fix: "restore another backup"}
 	}
-	defer func() { _ = db.Close() }()
+	defer func() { _ = db.Close() }() // it was read only
 	if err := closeDir(b.fs, meta); err != nil {
 		return err
 	}
@@ -76,12 +87,7 @@ func (b *backup) restore(sums map[string]fileSum) error {
 		return err
 	}
 	if b.o.Verify {
-		if err := b.verify(db, b.to); err != nil {
-			return err
-		}
+		return b.verify(db, b.to)
 	}
-	if err := b.dirs.sync(); err != nil {
-		return err
-	}
-	return endPartial(b.fs, b.to, b.report.UUID)
+	return nil
 }

@@ -5,11 +5,12 @@ package disk
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
+	"io"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
@@ -101,16 +102,22 @@ func Salvage(ctx context.Context, src Options, o SalvageOptions) (SalvageReport,
 	return v.report, nil
 }
 
-// lockQuietly keeps others out of a store without writing to it. On a file system that cannot be written nobody else can be.
+// lockQuietly keeps others from changing a store without writing to it: not even LOCK is touched, so it works on a
+// read-only file system too. Where LOCK is missing nobody has the store open.
 func lockQuietly(f vfs.FS, dir string) (func(), error) {
-	lock, err := f.Lock(f.PathJoin(dir, lockName))
-	switch {
-	case err == nil:
-		return func() { _ = lock.Close() }, nil
-	case lockTaken(err):
+	file, err := openRegular(f, f.PathJoin(dir, lockName))
+	if err != nil {
+		return func() {}, nil
+	}
+	if fd := file.Fd(); fd != vfs.InvalidFd {
+		// A lock of this open file, and not of the process: it also meets a store that this process has open.
+		err = unix.FcntlFlock(fd, unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart})
+	}
+	if err != nil && lockTaken(err) {
+		_ = file.Close()
 		return nil, &errs.Error{Kind: errs.Invalid, Op: "open store", Name: dir, Msg: "another process has this store open", Err: err, Fix: "stop it first"}
 	}
-	return func() {}, nil
+	return func() { _ = file.Close() }, nil
 }
 
 // scratchName is where a salvage gathers what it read.
@@ -183,7 +190,7 @@ func (v *salvage) tell() {
 
 // gather reads all files of the metadata.
 func (v *salvage) gather(meta string) error {
-	s := &Store{opts: Options{Dir: v.from}, fs: v.fs}
+	s := &Store{opts: Options{Dir: v.from}, fs: v.fs, stopped: true}
 	t, err := s.witnessed()
 	if err != nil {
 		v.warn("the witness cannot be read: %v", err)
@@ -200,7 +207,7 @@ func (v *salvage) gather(meta string) error {
 		v.blind = true
 		v.warn("the manifest is damaged (%v): all tables in the directory were read, also such as may have been given up", r.damage)
 	}
-	k := &metaChecker{s: s, ctx: v.ctx, report: &CheckReport{}}
+	k := &metaChecker{s: s, ctx: v.ctx, report: &CheckReport{}, later: true}
 	k.manifest(r, t.short)
 	add := func(e metaEntry) error {
 		v.report.Changes++
@@ -236,6 +243,9 @@ func (v *salvage) gather(meta string) error {
 	if err := v.view.flush(); err != nil {
 		return err
 	}
+	if err := v.matchBlobs(r); err != nil {
+		return err
+	}
 	v.report.UUID = v.uuid()
 	return nil
 }
@@ -265,89 +275,4 @@ func (v *salvage) doubt(key []byte) bool {
 		}
 	}
 	return false
-}
-
-// changes keeps all changes that were read, on disk, and finds the newest of each key.
-type changes struct {
-	db *pebble.DB
-	b  *pebble.Batch
-}
-
-type changeState int
-
-const (
-	changeNone    changeState = iota // the key was never met
-	changeSet                        // it has a value
-	changeDeleted                    // it was deleted
-	changeLost                       // it has a value that cannot be read
-)
-
-func changePrefix(key []byte) []byte { return append(escape(nil, string(key)), 0, 1) }
-
-// add keeps a change. Sums of counts are not kept: they are counted anew.
-func (c *changes) add(e metaEntry) error {
-	state := changeSet
-	switch e.kind {
-	case pebble.InternalKeyKindSet, pebble.InternalKeyKindSetWithDelete:
-		if e.lost != nil {
-			state = changeLost
-		}
-	case pebble.InternalKeyKindDelete, pebble.InternalKeyKindDeleteSized, pebble.InternalKeyKindSingleDelete:
-		state = changeDeleted
-	default:
-		return nil
-	}
-	if c.b == nil {
-		c.b = c.db.NewBatch()
-	}
-	value := []byte{byte(state)}
-	if state == changeSet {
-		value = append(value, e.value...)
-	}
-	if err := c.b.Set(binary.BigEndian.AppendUint64(changePrefix(e.key), ^e.seq), value, nil); err != nil {
-		return err
-	}
-	if c.b.Len() > 4<<20 {
-		return c.flush()
-	}
-	return nil
-}
-
-func (c *changes) flush() error {
-	if c.b == nil {
-		return nil
-	}
-	err := c.db.Apply(c.b, pebble.NoSync)
-	_ = c.b.Close()
-	c.b = nil
-	return err
-}
-
-// get returns the newest state of a key.
-func (c *changes) get(key []byte) ([]byte, changeState) {
-	var value []byte
-	state := changeNone
-	prefix := changePrefix(key)
-	_ = c.newest(prefix, after(prefix), func(_, v []byte, s changeState) error {
-		value, state = bytes.Clone(v), s
-		return errFound
-	})
-	return value, state
-}
-
-// each calls f with the newest state of every key of a kind.
-func (c *changes) each(kind byte, f func(key, value []byte, state changeState) error) error {
-	return c.newest([]byte{kind}, []byte{kind + 1}, f)
-}
-
-func (c *changes) newest(from, to []byte, f func(key, value []byte, state changeState) error) error {
-	var last []byte
-	return eachIn(c.db, from, to, func(k, v []byte) error {
-		name, rest, ok := unescape(k)
-		if !ok || len(rest) != 8 || len(v) < 1 || last != nil && name == string(last) {
-			return nil
-		}
-		last = append(last[:0], name...)
-		return f([]byte(name), v[1:], changeState(v[0]))
-	})
 }

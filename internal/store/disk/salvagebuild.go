@@ -39,15 +39,6 @@ func (v *salvage) build() (err error) {
 	return err
 }
 
-// namesOf makes and reads the identifiers of the store with this UUID.
-func namesOf(uuid string) names {
-	var secret uint64
-	for _, c := range []byte(uuid) {
-		secret = mix(secret + uint64(c))
-	}
-	return names{secret}
-}
-
 func (v *salvage) set(key, value []byte) error {
 	if err := v.batch.Set(key, value, nil); err != nil {
 		return err
@@ -249,6 +240,8 @@ func (v *salvage) content(id uint64, name string, x *version) (why string, err e
 		switch {
 		case state == changeDeleted:
 			return "it was deleted or overwritten: only its record was still there", nil
+		case state == changeLost && len(b) > 0:
+			return "its content cannot be read: " + string(b), nil
 		case state != changeSet:
 			return "its content cannot be read", nil
 		case int64(len(b)) != x.size || checksum.Of(b) != x.crc:

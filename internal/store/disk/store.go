@@ -118,8 +118,10 @@ type Store struct {
 
 	recovered datafile.Recovered
 
-	stopped bool  // looked at and not served: see openStopped
-	aged    error // why the metadata seems older than the data
+	stopped   bool    // looked at and not served: see openStopped
+	proven    bool    // of a stopped store: the witness says that its metadata is as new as it was
+	epochLost bool    // of a stopped store: EPOCH is missing or damaged, and is to be written anew
+	faults    []fault // of a stopped store: what makes Open refuse it
 }
 
 var _ object.Store = (*Store)(nil)

@@ -16,14 +16,16 @@ type tableIter = sstable.Iterator
 
 // tableScan reads a table from both ends, and looks between two damaged places for what is readable there.
 type tableScan struct {
-	ctx   context.Context
-	open  func() (tableIter, error)
-	blobs func(key []byte) ([]byte, error) // reads a value that lies in a blob file; nil: none does
-	each  func(metaEntry) error
+	ctx    context.Context
+	open   func() (tableIter, error)
+	blobs  func(key []byte) ([]byte, error) // reads a value that lies in a blob file; nil: none does
+	each   func(metaEntry) error
+	unsure bool // the manifest is damaged: the blob file that it names may not be the one any more
 	// between says whether something may be readable between the first and the last damage.
 	between func() bool
 	gaps    []metaGap
-	left    int // probes
+	left    int         // probes
+	handle  *blobHandle // where the value of the entry lies that the iterator is at; nil: in the table
 }
 
 // blobMark begins what the iterator of a table returns in place of a value that lies in a blob file.
@@ -75,10 +77,10 @@ func (s *tableScan) halve(open []metaGap) error {
 			first = mid
 		}
 		if badDown != nil {
-			open = append(open, metaGap{g.from, first, badDown})
+			open = append(open, metaGap{from: g.from, to: first, err: badDown})
 		}
 		if badUp != nil {
-			open = append(open, metaGap{last, g.to, badUp})
+			open = append(open, metaGap{from: last, to: g.to, err: badUp})
 		}
 	}
 	s.gaps = joinGaps(s.gaps)
@@ -111,6 +113,7 @@ func (s *tableScan) walk(from, to []byte, up bool) (last []byte, bad, err error)
 	var lost error
 	// A panic of the reader, which meets bytes that are no table's, counts as an error.
 	step := func(first bool) (bad error) {
+		s.handle = nil
 		defer func() {
 			if p := recover(); p != nil {
 				bad = fmt.Errorf("%v", p)
@@ -158,16 +161,16 @@ func (s *tableScan) walk(from, to []byte, up bool) (last []byte, bad, err error)
 
 // resolve replaces a reference to a blob file by the value; false means that a newer change in the same table hides it.
 func (s *tableScan) resolve(e *metaEntry) bool {
-	if e.lost != nil || !bytes.HasPrefix(e.value, blobMark) {
+	if e.lost != nil || s.handle == nil || !bytes.HasPrefix(e.value, blobMark) {
 		return true
 	}
 	if s.blobs != nil {
 		e.value, e.lost = s.blobs(e.key)
-		return !errors.Is(e.lost, pebble.ErrNotFound)
+		if e.lost == nil || !s.unsure || errors.Is(e.lost, pebble.ErrNotFound) {
+			return !errors.Is(e.lost, pebble.ErrNotFound)
+		}
 	}
-	if len(e.value) < 200 { // as long as a reference in text gets; content that looks like one is checked by its sum
-		e.value, e.lost = nil, errors.New("the value lies in a blob file that the manifest does not name")
-	}
+	e.value, e.lost, e.blob = nil, errUnnamed, s.handle
 	return true
 }
 

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable/blob"
+	"github.com/cockroachdb/pebble/v2/sstable/block"
+)
+
+const (
+	// rawBlock bounds the blocks of keys that are looked for: Pebble ends one at about 4 KiB, and no entry is over 3 KiB.
+	rawBlock = 16 << 10
+	// rawSkip bounds how far the next block is looked for behind a damaged one. Each byte of it costs some microseconds.
+	rawSkip = 256 << 10
+)
+
+// rawTable reads a table whose index cannot be read. The blocks of keys stand at its beginning, one behind the other, each
+// with its checksum. So the end of a block is where the checksum fits, and behind a damaged block every place is tried.
+type rawTable struct {
+	ctx    context.Context
+	text   []byte
+	number uint64
+	end    int // where the blocks of keys end; -1: not known
+	each   func(metaEntry) error
+
+	last []byte // the last key that was read
+	gaps []metaGap
+}
+
+// maxRawTable bounds the tables that are read so. Pebble's are smaller.
+const maxRawTable = 256 << 20
+
+// readRaw reads a whole file for rawTable.
+func readRaw(file io.ReaderAt, size int64) ([]byte, error) {
+	if size > maxRawTable {
+		return nil, errors.New("the table is too large to be read without its index")
+	}
+	text := make([]byte, size)
+	if _, err := file.ReadAt(text, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return text, nil
+}
+
+// run reads all blocks of keys. why is what is wrong with the index; it is the reason of all gaps.
+func (r *rawTable) run(t *metaTable, why error) error {
+	off, lost := 0, -1 // lost is where the damage begins behind which a block is looked for
+	for off < len(r.text) && (r.end < 0 || off < r.end) {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		n, b := r.blockAt(off)
+		if n == 0 {
+			if lost < 0 {
+				lost = off
+			}
+			if off++; off-lost > rawSkip {
+				break
+			}
+			continue
+		}
+		if err := r.keys(b, lost >= 0 && lost < off, why); err != nil {
+			return err
+		}
+		off, lost = off+n, -1
+	}
+	atEnd := r.end >= 0 && off >= r.end && lost < 0 || t.largest != nil && bytes.Equal(r.last, t.largest)
+	if !atEnd {
+		r.gaps = append(r.gaps, metaGap{from: r.last, to: t.largest, err: why})
+	}
+	return nil
+}
+
+// blockAt finds the block of keys that begins at an offset. It returns how long the block is with its trailer, or 0.
+func (r *rawTable) blockAt(off int) (int, []byte) {
+	crc := ^uint32(0)
+	for n := 0; n < rawBlock && off+n+blockTrailer <= len(r.text); n++ {
+		how := r.text[off+n]
+		crc = castagnoli[byte(crc)^how] ^ crc>>8
+		c := ^crc
+		if (c>>15|c<<17)+0xa282ead8 != binary.LittleEndian.Uint32(r.text[off+n+1:]) || !knownCompression(block.CompressionIndicator(how)) {
+			continue
+		}
+		if b, err := openBlock(r.text[off : off+n+blockTrailer]); err == nil && looksLikeKeys(b) {
+			return n + blockTrailer, b
+		}
+	}
+	return 0, nil
+}
+
+// keys hands on the entries of a block. behind says that a damaged place lies before it.
+func (r *rawTable) keys(b []byte, behind bool, why error) error {
+	var failed error
+	err := eachKey(b, func(key []byte, trailer uint64, value []byte, external bool) error {
+		if behind {
+			r.gaps = append(r.gaps, metaGap{from: r.last, to: bytes.Clone(key), err: why})
+			behind = false
+		}
+		r.last = key
+		e := metaEntry{key: key, seq: trailer >> 8, kind: pebble.InternalKeyKind(trailer & 0xff), value: bytes.Clone(value)}
+		if external {
+			e.blob, e.lost = r.handle(value)
+			e.value = nil
+		}
+		failed = r.each(e)
+		return failed
+	})
+	if failed == nil && err != nil {
+		r.gaps = append(r.gaps, metaGap{from: r.last, err: err})
+	}
+	return failed
+}
+
+// handle reads where a value lies that is not in the table.
+func (r *rawTable) handle(v []byte) (*blobHandle, error) {
+	const most = blob.MaxInlineHandleLength
+	if len(v) < 2 || len(v) > 1+most || !block.ValuePrefix(v[0]).IsBlobValueHandle() {
+		return nil, errors.New("the value lies in a block of the table that cannot be found without its index")
+	}
+	t := take{b: v[1:]}
+	h := &blobHandle{table: r.number, ref: t.uint(), size: t.uint(), block: t.uint(), id: t.uint()}
+	if !t.done() {
+		return nil, errors.New("the place of the value cannot be read")
+	}
+	return h, errUnnamed
+}
