@@ -156,6 +156,7 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzRecord -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzScanChunks -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzDecodeReach -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/config -run '^$$' -fuzz FuzzRootKeys -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/config -run '^$$' -fuzz FuzzFile -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/gpudirect/wire -run '^$$' -fuzz FuzzDecode -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/gpudirect/channel -run '^$$' -fuzz FuzzAnswer -fuzztime 60s -fuzzminimizetime 1x

@@ -202,7 +202,7 @@ func TestWhatTheServerPrints(t *testing.T) {
 	}
 	b.Reset()
 	printStarted(&b, node.Started{Endpoint: "https://h:1", AccessKey: "someone", Fingerprint: "AB:CD", CA: "d/tls/cert.pem"})
-	for _, want := range []string{"AWS_SECRET_ACCESS_KEY=<NEBULAIO_ROOT_PASSWORD>", "SHA-256 AB:CD", "--ca-bundle d/tls/cert.pem"} {
+	for _, want := range []string{`AWS_SECRET_ACCESS_KEY="$NEBULAIO_ROOT_PASSWORD"`, "SHA-256 AB:CD", "--ca-bundle d/tls/cert.pem"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)
 		}
