@@ -12,15 +12,15 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/node"
-	"github.com/nebulaio/nebulaio/internal/s3api"
 )
 
 // grantJSON is a grant that was made or taken back.
 type grantJSON struct {
 	User    string       `json:"user"`
 	Bucket  string       `json:"bucket"`
-	Access  s3api.Access `json:"access,omitempty"`
+	Access  iam.Access `json:"access,omitempty"`
 	Prefix  string       `json:"prefix,omitempty"`
 	Changed bool         `json:"changed"`
 }
@@ -43,13 +43,13 @@ access for the same prefix replaces the first.
 delete old versions.`,
 		Args: userAndBucket,
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			g := s3api.Grant{User: args[0], Bucket: args[1], Access: s3api.AccessReadWrite, Prefix: prefix}
+			g := iam.Grant{User: args[0], Bucket: args[1], Access: iam.AccessReadWrite, Prefix: prefix}
 			switch {
 			case both:
 			case read:
-				g.Access = s3api.AccessRead
+				g.Access = iam.AccessRead
 			case write:
-				g.Access = s3api.AccessWrite
+				g.Access = iam.AccessWrite
 			}
 			done := grantJSON{User: g.User, Bucket: g.Bucket, Access: g.Access, Prefix: g.Prefix}
 			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {

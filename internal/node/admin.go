@@ -8,7 +8,6 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
-	"github.com/nebulaio/nebulaio/internal/s3api"
 )
 
 // Admin administers a store: through the server that runs on it, or by holding
@@ -24,7 +23,7 @@ type Admin interface {
 	RemoveUser(ctx context.Context, accessKey string) error
 	// Grant allows an account something in a bucket, and reports whether anything changed; iam.ErrNoSuchAccount,
 	// object.ErrNoSuchBucket.
-	Grant(ctx context.Context, g s3api.Grant) (changed bool, err error)
+	Grant(ctx context.Context, g iam.Grant) (changed bool, err error)
 	// Revoke takes back what Grant allowed: of one prefix where that is given. It reports whether anything changed. The
 	// account need not exist; object.ErrNoSuchBucket.
 	Revoke(ctx context.Context, bucket, accessKey string, prefix *string) (changed bool, err error)

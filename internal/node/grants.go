@@ -9,6 +9,7 @@ import (
 	"net/url"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/s3api"
 )
@@ -16,14 +17,14 @@ import (
 // UserAccess is what an account may use.
 type UserAccess struct {
 	User
-	Owns   []string      `json:"owns"`   // buckets
-	Grants []s3api.Grant `json:"grants"` // by Grant
+	Owns   []string    `json:"owns"`   // buckets
+	Grants []iam.Grant `json:"grants"` // by Grant
 	// Policies are the buckets whose policies have other statements on the account, or on everybody.
 	Policies []string `json:"policies"`
 }
 
 // Grant changes the policy of the bucket, in one change of the store.
-func (l *local) Grant(ctx context.Context, g s3api.Grant) (changed bool, err error) {
+func (l *local) Grant(ctx context.Context, g iam.Grant) (changed bool, err error) {
 	if g.User == l.accounts.Root().AccessKey {
 		return false, errs.New(errs.Invalid, "grant access to", g.User, "this is the administrator, who may do everything already")
 	}
@@ -74,7 +75,7 @@ func (l *local) Access(ctx context.Context, accessKey string) (UserAccess, error
 	if err != nil {
 		return UserAccess{}, &errs.Error{Kind: errs.KindOf(err), Op: "show", Name: accessKey, Err: err, Fix: "list the accounts with nebulaio user list"}
 	}
-	a := UserAccess{User: User{AccessKey: account.AccessKey, Role: account.Role}, Owns: []string{}, Grants: []s3api.Grant{}, Policies: []string{}}
+	a := UserAccess{User: User{AccessKey: account.AccessKey, Role: account.Role}, Owns: []string{}, Grants: []iam.Grant{}, Policies: []string{}}
 	buckets, err := l.store.ListBuckets(ctx)
 	if err != nil {
 		return UserAccess{}, err
@@ -128,7 +129,7 @@ type revocation struct {
 // addGrants serves the grants of an Admin.
 func addGrants(mux *http.ServeMux, a Admin) {
 	mux.HandleFunc("POST /v1/grants", func(w http.ResponseWriter, r *http.Request) {
-		var g s3api.Grant
+		var g iam.Grant
 		if err := decodeBody(w, r, &g); err != nil {
 			answer(w, nil, err)
 			return
@@ -152,7 +153,7 @@ func addGrants(mux *http.ServeMux, a Admin) {
 }
 
 // Grant asks the server.
-func (r *remote) Grant(ctx context.Context, g s3api.Grant) (bool, error) {
+func (r *remote) Grant(ctx context.Context, g iam.Grant) (bool, error) {
 	var c grantChange
 	err := r.call(ctx, http.MethodPost, "/v1/grants", g, &c)
 	return c.Changed, err

@@ -13,27 +13,12 @@ import (
 	"github.com/versity/versitygw/auth"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Access is what a grant allows.
-type Access string
-
-// The kinds of access.
-const (
-	AccessRead      Access = "read"
-	AccessWrite     Access = "write"
-	AccessReadWrite Access = "read-write"
-)
-
-// Grant is what an operator allows an account in a bucket. It is kept as statements of the bucket's policy, whose Sid
-// begins with grantSid.
-type Grant struct {
-	Bucket string `json:"bucket"`
-	User   string `json:"user"`
-	Access Access `json:"access"`
-	Prefix string `json:"prefix,omitempty"` // of the keys; empty: all
-}
+// grant is an iam.Grant as statements of a bucket's policy, whose Sid begins with grantSid.
+type grant iam.Grant
 
 // grantSid is what the Sid of every statement of a grant begins with.
 const grantSid = "NebulaioGrant"
@@ -43,8 +28,8 @@ const maxGrantPrefix = object.MaxKey
 
 // sid is the Sid of one of a grant's statements: one for each access and prefix, of letters and digits, as IAM wants it.
 // All users with the same grant share its statements, so that a policy has room for many.
-func (g Grant) sid(part string) string {
-	kind := map[Access]string{AccessRead: "Read", AccessWrite: "Write", AccessReadWrite: "ReadWrite"}[g.Access]
+func (g grant) sid(part string) string {
+	kind := map[iam.Access]string{iam.AccessRead: "Read", iam.AccessWrite: "Write", iam.AccessReadWrite: "ReadWrite"}[g.Access]
 	if g.Prefix == "" {
 		return grantSid + kind + "All" + part
 	}
@@ -55,18 +40,18 @@ func (g Grant) sid(part string) string {
 // sids are the Sids of all statements that a grant for a prefix can have, whatever it allows.
 func sids(prefix string) []string {
 	var all []string
-	for _, access := range []Access{AccessRead, AccessWrite, AccessReadWrite} {
-		g := Grant{Access: access, Prefix: prefix}
+	for _, access := range []iam.Access{iam.AccessRead, iam.AccessWrite, iam.AccessReadWrite} {
+		g := grant{Access: access, Prefix: prefix}
 		all = append(all, g.sid("Bucket"), g.sid("Objects"), g.sid("List"))
 	}
 	return all
 }
 
 // check refuses a grant that no statement can say.
-func (g Grant) check() error {
+func (g grant) check() error {
 	const op = "grant access to"
 	switch {
-	case g.Access != AccessRead && g.Access != AccessWrite && g.Access != AccessReadWrite:
+	case g.Access != iam.AccessRead && g.Access != iam.AccessWrite && g.Access != iam.AccessReadWrite:
 		return errs.New(errs.Invalid, op, g.Bucket, fmt.Sprintf("access %q, expected read, write or read-write", g.Access))
 	case len(g.Prefix) > maxGrantPrefix:
 		return errs.New(errs.Invalid, op, g.Bucket, fmt.Sprintf("the prefix has %d bytes, expected at most %d", len(g.Prefix), maxGrantPrefix))
@@ -99,7 +84,7 @@ func (s grantStatement) is(raw json.RawMessage) bool {
 
 // statements are what a grant is in a policy. Actions on buckets and on objects need statements of their own, and so
 // do those that a prefix bounds.
-func (g Grant) statements() []grantStatement {
+func (g grant) statements() []grantStatement {
 	arn := auth.ResourceArnPrefix + g.Bucket
 	statement := func(part string, actions []string, resources ...string) grantStatement {
 		s := grantStatement{Sid: g.sid(part), Effect: "Allow", Action: actions, Resource: resources}
@@ -109,12 +94,12 @@ func (g Grant) statements() []grantStatement {
 	bucket := []string{"s3:GetBucketLocation", "s3:GetBucketVersioning"}
 	var list, objects []string
 	objectsOf := []string{arn + "/" + g.Prefix + "*"}
-	if g.Access != AccessWrite {
+	if g.Access != iam.AccessWrite {
 		list = []string{"s3:ListBucket", "s3:ListBucketVersions"}
 		objects = append(objects, "s3:GetObject", "s3:GetObjectVersion", "s3:GetObjectAttributes", "s3:GetObjectVersionAttributes",
 			"s3:GetObjectTagging", "s3:GetObjectVersionTagging")
 	}
-	if g.Access != AccessRead {
+	if g.Access != iam.AccessRead {
 		objects = append(objects, "s3:PutObject", "s3:DeleteObject", "s3:PutObjectTagging", "s3:DeleteObjectTagging",
 			"s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
 		if g.Prefix == "" {
@@ -137,7 +122,8 @@ func (g Grant) statements() []grantStatement {
 // AddGrant changes the settings of a bucket so that they hold a grant, in place of another access for the same user and prefix. All
 // other statements stay as they were written. It reports whether anything changed. A policy that this server does not
 // understand, a document of more than 20 KiB and an ACL that a policy would put out of force are errors.
-func AddGrant(bk *object.Bucket, g Grant, root string) (changed bool, err error) {
+func AddGrant(bk *object.Bucket, wish iam.Grant, root string) (changed bool, err error) {
+	g := grant(wish)
 	g.Bucket = bk.Name
 	if err := g.check(); err != nil {
 		return false, err
@@ -221,7 +207,7 @@ func RemoveGrants(bk *object.Bucket, user string, prefix *string, root string) (
 
 // Grants lists what grants allow in a bucket. others counts the statements of its policy that no grant made and that
 // speak of the user, or of everybody.
-func Grants(bk *object.Bucket, user string) (grants []Grant, others int) {
+func Grants(bk *object.Bucket, user string) (grants []iam.Grant, others int) {
 	text := bk.Settings[settingPolicy]
 	if text == nil {
 		return nil, 0
@@ -256,24 +242,24 @@ func usersOf(raw json.RawMessage) []string {
 }
 
 // grantIn reads what a grant's statement on objects allows. Access is empty where the statement is another one.
-func grantIn(raw json.RawMessage, bucket string) Grant {
+func grantIn(raw json.RawMessage, bucket string) iam.Grant {
 	var s grantStatement
 	if json.Unmarshal(raw, &s) != nil || len(s.Resource) == 0 {
-		return Grant{}
+		return iam.Grant{}
 	}
 	rest, ok := strings.CutPrefix(s.Resource[0], auth.ResourceArnPrefix+bucket+"/")
 	if !ok {
-		return Grant{}
+		return iam.Grant{}
 	}
-	g := Grant{Bucket: bucket, Prefix: strings.TrimSuffix(rest, "*")}
+	g := iam.Grant{Bucket: bucket, Prefix: strings.TrimSuffix(rest, "*")}
 	reads, writes := slices.Contains(s.Action, "s3:GetObject"), slices.Contains(s.Action, "s3:PutObject")
 	switch {
 	case reads && writes:
-		g.Access = AccessReadWrite
+		g.Access = iam.AccessReadWrite
 	case reads:
-		g.Access = AccessRead
+		g.Access = iam.AccessRead
 	case writes:
-		g.Access = AccessWrite
+		g.Access = iam.AccessWrite
 	}
 	return g
 }

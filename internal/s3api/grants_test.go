@@ -10,11 +10,12 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
 // grant changes a bucket of the store that a server runs on.
-func (w *world) grant(g Grant) bool {
+func (w *world) grant(g iam.Grant) bool {
 	w.t.Helper()
 	var changed bool
 	err := w.store.UpdateBucket(w.t.Context(), g.Bucket, func(bk *object.Bucket) (err error) {
@@ -60,15 +61,15 @@ func TestGrantsAllowWhatTheySay(t *testing.T) {
 	}
 	try("bob", 403, 403, 403, 403, 403, 403, 403, 403)
 	for _, x := range []struct {
-		g                                        Grant
+		g                                        iam.Grant
 		list, listA, getA, getB, putA, putB, del int
 	}{
-		{g: Grant{User: "bob", Access: AccessRead}, list: 200, listA: 200, getA: 200, getB: 200, putA: 403, putB: 403, del: 403},
-		{g: Grant{User: "bob", Access: AccessWrite}, list: 403, listA: 403, getA: 403, getB: 403, putA: 200, putB: 200, del: 204},
-		{g: Grant{User: "bob", Access: AccessReadWrite}, list: 200, listA: 200, getA: 200, getB: 200, putA: 200, putB: 200, del: 204},
-		{g: Grant{User: "bob", Access: AccessRead, Prefix: "a/"}, list: 403, listA: 200, getA: 200, getB: 403, putA: 403, putB: 403, del: 403},
-		{g: Grant{User: "bob", Access: AccessReadWrite, Prefix: "a/"}, list: 403, listA: 200, getA: 200, getB: 403, putA: 200, putB: 403, del: 204},
-		{g: Grant{User: "bob", Access: AccessWrite, Prefix: "a/"}, list: 403, listA: 403, getA: 403, getB: 403, putA: 200, putB: 403, del: 204},
+		{g: iam.Grant{User: "bob", Access: iam.AccessRead}, list: 200, listA: 200, getA: 200, getB: 200, putA: 403, putB: 403, del: 403},
+		{g: iam.Grant{User: "bob", Access: iam.AccessWrite}, list: 403, listA: 403, getA: 403, getB: 403, putA: 200, putB: 200, del: 204},
+		{g: iam.Grant{User: "bob", Access: iam.AccessReadWrite}, list: 200, listA: 200, getA: 200, getB: 200, putA: 200, putB: 200, del: 204},
+		{g: iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "a/"}, list: 403, listA: 200, getA: 200, getB: 403, putA: 403, putB: 403, del: 403},
+		{g: iam.Grant{User: "bob", Access: iam.AccessReadWrite, Prefix: "a/"}, list: 403, listA: 200, getA: 200, getB: 403, putA: 200, putB: 403, del: 204},
+		{g: iam.Grant{User: "bob", Access: iam.AccessWrite, Prefix: "a/"}, list: 403, listA: 403, getA: 403, getB: 403, putA: 200, putB: 403, del: 204},
 	} {
 		x.g.Bucket = "corp"
 		t.Run(fmt.Sprint(x.g.Access, x.g.Prefix), func(t *testing.T) {
@@ -100,7 +101,7 @@ func TestGrantsAllowWhatTheySay(t *testing.T) {
 func TestGrantsLeaveTheRestOfAPolicy(t *testing.T) {
 	const mine = `{ "Sid": "mine",  "Effect":"Deny","Principal":"*","Action":["s3:DeleteObject"],"Resource":"arn:aws:s3:::corp/keep/*" }`
 	bk := &object.Bucket{Name: "corp", Owner: "alice", Settings: map[string][]byte{settingPolicy: []byte(`{"Version":"2008-10-17","Id":"x","Statement":[` + mine + `]}`)}}
-	for _, g := range []Grant{{User: "bob", Access: AccessRead}, {User: "bob", Access: AccessWrite, Prefix: "in/"}, {User: "b.o-b", Access: AccessRead}} {
+	for _, g := range []iam.Grant{{User: "bob", Access: iam.AccessRead}, {User: "bob", Access: iam.AccessWrite, Prefix: "in/"}, {User: "b.o-b", Access: iam.AccessRead}} {
 		if changed, err := AddGrant(bk, g, "root"); err != nil || !changed {
 			t.Fatalf("%+v: %v, %v", g, changed, err)
 		}
@@ -120,10 +121,10 @@ func TestGrantsLeaveTheRestOfAPolicy(t *testing.T) {
 		t.Errorf("%+v, %d others", got, others)
 	}
 	// Another access for the same prefix takes the place of the first.
-	if changed, err := AddGrant(bk, Grant{User: "bob", Access: AccessRead, Prefix: "in/"}, "root"); err != nil || !changed {
+	if changed, err := AddGrant(bk, iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "in/"}, "root"); err != nil || !changed {
 		t.Errorf("%v, %v", changed, err)
 	}
-	if got, _ := Grants(bk, "bob"); len(got) != 2 || got[1].Access != AccessRead {
+	if got, _ := Grants(bk, "bob"); len(got) != 2 || got[1].Access != iam.AccessRead {
 		t.Errorf("%+v", got)
 	}
 	if changed, err := RemoveGrants(bk, "bob", nil, "root"); err != nil || !changed {
@@ -152,13 +153,13 @@ func TestGrantsThatAreRefused(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil && n < 1000; n++ {
-		_, err = AddGrant(full, Grant{User: fmt.Sprintf("user%03d%s", n, strings.Repeat("x", 40)), Access: AccessRead}, "root")
+		_, err = AddGrant(full, iam.Grant{User: fmt.Sprintf("user%03d%s", n, strings.Repeat("x", 40)), Access: iam.AccessRead}, "root")
 	}
 	if n < 100 || err == nil || !strings.Contains(err.Error(), "expected at most 20480") || len(full.Settings[settingPolicy]) > maxPolicy {
 		t.Errorf("after %d grants: %v", n, err)
 	}
 	bounded := with("")
-	if _, err := AddGrant(bounded, Grant{User: "bob", Access: AccessRead}, "root"); err != nil {
+	if _, err := AddGrant(bounded, iam.Grant{User: "bob", Access: iam.AccessRead}, "root"); err != nil {
 		t.Fatal(err)
 	}
 	bounded.Settings[settingPolicy] = bytes.ReplaceAll(bounded.Settings[settingPolicy], []byte(`"Effect"`), []byte(`"Condition":{"Bool":{"aws:SecureTransport":["true"]}},"Effect"`))
@@ -166,18 +167,18 @@ func TestGrantsThatAreRefused(t *testing.T) {
 	open.Settings[settingACL] = []byte(`{"Owner":"alice","Grantees":[{"Permission":"FULL_CONTROL","Access":"alice","Type":"CanonicalUser"},{"Permission":"READ","Access":"carol","Type":"CanonicalUser"}]}`)
 	for _, x := range []struct {
 		bk   *object.Bucket
-		g    Grant
+		g    iam.Grant
 		want string
 	}{
-		{with(""), Grant{User: "bob", Access: "all"}, `access "all", expected read, write or read-write`},
-		{with(""), Grant{User: "bob", Access: AccessRead, Prefix: "a*"}, "read as patterns"},
-		{with(""), Grant{User: "bob", Access: AccessRead, Prefix: "${aws:username}/"}, "read as patterns"},
-		{with(""), Grant{User: "bob", Access: AccessRead, Prefix: "\xff"}, "no UTF-8"},
-		{with(""), Grant{User: "bob", Access: AccessRead, Prefix: strings.Repeat("a", 1025)}, "1025 bytes"},
-		{with(policyOf(`{"Effect":"Deny","NotPrincipal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`)), Grant{User: "bob", Access: AccessRead}, "NotPrincipal"},
-		{with("no policy"), Grant{User: "bob", Access: AccessRead}, "JSON"},
-		{bounded, Grant{User: "carol", Access: AccessRead}, "somebody has changed the statement NebulaioGrantReadAll"},
-		{open, Grant{User: "bob", Access: AccessRead}, `allows READ something to "carol"`},
+		{with(""), iam.Grant{User: "bob", Access: "all"}, `access "all", expected read, write or read-write`},
+		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "a*"}, "read as patterns"},
+		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "${aws:username}/"}, "read as patterns"},
+		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "\xff"}, "no UTF-8"},
+		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: strings.Repeat("a", 1025)}, "1025 bytes"},
+		{with(policyOf(`{"Effect":"Deny","NotPrincipal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`)), iam.Grant{User: "bob", Access: iam.AccessRead}, "NotPrincipal"},
+		{with("no policy"), iam.Grant{User: "bob", Access: iam.AccessRead}, "JSON"},
+		{bounded, iam.Grant{User: "carol", Access: iam.AccessRead}, "somebody has changed the statement NebulaioGrantReadAll"},
+		{open, iam.Grant{User: "bob", Access: iam.AccessRead}, `allows READ something to "carol"`},
 	} {
 		before := string(x.bk.Settings[settingPolicy])
 		changed, err := AddGrant(x.bk, x.g, "root")
