@@ -18,11 +18,11 @@ import (
 
 // grantJSON is a grant that was made or taken back.
 type grantJSON struct {
-	User    string       `json:"user"`
-	Bucket  string       `json:"bucket"`
+	User    string     `json:"user"`
+	Bucket  string     `json:"bucket"`
 	Access  iam.Access `json:"access,omitempty"`
-	Prefix  string       `json:"prefix,omitempty"`
-	Changed bool         `json:"changed"`
+	Prefix  string     `json:"prefix,omitempty"`
+	Changed bool       `json:"changed"`
 }
 
 func newUserGrant(a *app) *cobra.Command {
