@@ -9,6 +9,9 @@ PY := $(VENV)/bin/python
 LIB := $(ROOT)/build/libnebulaio.so
 SONAME := libnebulaio.so.3
 BIN := $(ROOT)/bin/nebulaio
+# Several runs of make may share a machine, a clone, or both: see test/setup.
+PLACE := bash $(ROOT)/test/setup/place.sh
+APT := bash $(ROOT)/test/setup/apt.sh
 DEMO := $(ROOT)/build/demo/qwen3-0.6b.safetensors
 LIBFLAGS := -trimpath -buildmode=c-shared -ldflags "-s -w -extldflags '-Wl,--version-script=$(ROOT)/capi/export.map -Wl,-soname,$(SONAME)'"
 
@@ -18,13 +21,13 @@ help: ## Show this list
 
 .PHONY: build
 build: tools ## Build bin/nebulaio
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN) ./cmd/nebulaio
+	CGO_ENABLED=0 $(PLACE) $(BIN) sh -c '$(GO) build -trimpath -o "$$STAGED" ./cmd/nebulaio'
 
 .PHONY: lib
 lib: tools ## Build build/libnebulaio.so, the C shared library
-	CGO_ENABLED=1 $(GO) build $(LIBFLAGS) -o $(LIB) ./capi
-	@rm -f $(ROOT)/build/libnebulaio.h # cgo's own; the header is include/nebulaio/nebulaio.h
-	@ln -sf libnebulaio.so $(ROOT)/build/$(SONAME) # by its soname, for programs that link it
+	@mkdir -p build/.stage # where cgo's own header stays, too; ours is include/nebulaio/nebulaio.h
+	CGO_ENABLED=1 $(PLACE) $(LIB) $(GO) build $(LIBFLAGS) -o build/.stage/libnebulaio.so ./capi
+	@ln -sfn libnebulaio.so $(ROOT)/build/.libnebulaio.$$$$ && mv -fT $(ROOT)/build/.libnebulaio.$$$$ $(ROOT)/build/$(SONAME) # by its soname, for programs that link it
 
 PREFIX ?= /usr/local
 
@@ -66,25 +69,25 @@ crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills 
 	NEBULAIO_DOOR_ROUNDS=100 $(GO) test -timeout 60m -run 'TestClientKilledInMidWrite|TestServerKilledInMid' -v ./test/server
 
 NATIVE := -Wall -Wextra -Werror -pedantic -O1 -g -I$(ROOT)/include
-LINK = -L$(ROOT)/build -lnebulaio -lpthread -ldl -Wl,-rpath,'$$ORIGIN/..' $(STATIC)
+LINK = -L$(ROOT)/build -lnebulaio -lpthread -ldl -Wl,-rpath,\$$ORIGIN/.. $(STATIC)
 
 .PHONY: native
 native: lib ## Build the C and C++ tests and examples into build/native
 	@mkdir -p build/native
-	for s in load save file objects arguments; do cc -std=c11 -D_GNU_SOURCE $(NATIVE) -o build/native/$${s}_c test/native/$$s.c $(LINK) || exit 1; done
-	for s in load save file objects; do c++ -std=c++17 $(NATIVE) -o build/native/$${s}_cpp test/native/$$s.cpp $(LINK) || exit 1; done
-	mkdir -p build/fake/cufile && cc -shared -fPIC -pthread -O1 -Wl,-soname,libcufile.so.0 -o build/fake/cufile/libcufile.so.0 internal/device/fakegpu/csrc/libcufile.c
-	c++ -std=c++17 $(NATIVE) -idirafter test/native/cuda -o build/native/gpudirect_cpp test/native/gpudirect.cpp $(LINK) build/fake/cufile/libcufile.so.0
-	for s in load save file_async; do c++ -std=c++17 $(NATIVE) -o build/native/example_$$s examples/cpp/$$s.cpp $(LINK) || exit 1; done
+	for s in load save file objects arguments; do $(PLACE) build/native/$${s}_c sh -c 'cc -std=c11 -D_GNU_SOURCE $(NATIVE) -o "$$STAGED" test/native/'$$s'.c $(LINK)' || exit 1; done
+	for s in load save file objects; do $(PLACE) build/native/$${s}_cpp sh -c 'c++ -std=c++17 $(NATIVE) -o "$$STAGED" test/native/'$$s'.cpp $(LINK)' || exit 1; done
+	mkdir -p build/fake/cufile && $(PLACE) build/fake/cufile/libcufile.so.0 sh -c 'cc -shared -fPIC -pthread -O1 -Wl,-soname,libcufile.so.0 -o "$$STAGED" internal/device/fakegpu/csrc/libcufile.c'
+	$(PLACE) build/native/gpudirect_cpp sh -c 'c++ -std=c++17 $(NATIVE) -idirafter test/native/cuda -o "$$STAGED" test/native/gpudirect.cpp $(LINK) build/fake/cufile/libcufile.so.0'
+	for s in load save file_async; do $(PLACE) build/native/example_$$s sh -c 'c++ -std=c++17 $(NATIVE) -o "$$STAGED" examples/cpp/'$$s'.cpp $(LINK)' || exit 1; done
 
 .PHONY: test-native
 test-native: native build ## C and C++ programs over the shared library, on host and on a driver without a GPU
-	$(BIN) generate --shapes tiny --out build/tiny.safetensors >/dev/null
+	$(PLACE) build/tiny.safetensors sh -c 'test -e "$$STAGED" || $(BIN) generate --shapes tiny --out "$$STAGED" >/dev/null'
 	bash test/native/headers.sh build/headers
 	mkdir -p build/arguments && build/native/arguments_c build/tiny.safetensors build/arguments include/nebulaio/nebulaio.h
 	bash test/native/install.sh build/tiny.safetensors
 	DEVICE=host bash test/native/run.sh build/native build/tiny.safetensors
-	mkdir -p build/fake && cc -shared -fPIC -pthread -O1 -o build/fake/libcuda.so.1 internal/device/fakegpu/csrc/libcuda.c
+	mkdir -p build/fake && $(PLACE) build/fake/libcuda.so.1 sh -c 'cc -shared -fPIC -pthread -O1 -o "$$STAGED" internal/device/fakegpu/csrc/libcuda.c'
 	@echo "the same on internal/device/fakegpu, which is strict about contexts and the order of streams:"
 	LD_LIBRARY_PATH=build/fake NATIVE_WITHOUT_CUFILE=1 DEVICE=cuda:0 bash test/native/run.sh build/native build/tiny.safetensors
 	@echo "objects of a server, on both:"
@@ -98,15 +101,15 @@ test-python: lib build venv ## Python package against the real library on host
 
 .PHONY: test-examples
 test-examples: lib build venv ## The examples run as their readers would run them
-	$(BIN) generate --shapes tiny --out build/tiny.safetensors >/dev/null
+	$(PLACE) build/tiny.safetensors sh -c 'test -e "$$STAGED" || $(BIN) generate --shapes tiny --out "$$STAGED" >/dev/null'
 	$(GO) run ./examples/load build/tiny.safetensors
 	PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/load.py build/tiny.safetensors
 	PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/stream.py build/tiny.safetensors
-	mkdir -p build/examples && for s in cufile cufile_async; do PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/$$s.py build/examples || exit 1; done
+	work=$$(mktemp -d build/examples.XXXXXX) && trap 'rm -rf '$$work EXIT && for s in cufile cufile_async; do PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/$$s.py $$work || exit 1; done
 	PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(PY) python/tests/serving.py $(PY) examples/gpudirect.py bucket
 	NEBULAIO_CLI=$(BIN) $(PY) python/tests/serving.py $(GO) run ./examples/objects s3://bucket/example
 	cd examples && $(PY) -m unittest -q
-	mkdir -p build/examples && for s in gpudirect_storage_example storage_io_optimization; do NEBULAIO_CLI=$(BIN) $(PY) examples/$$s.py build/examples --quick >build/examples/$$s.txt || { cat build/examples/$$s.txt; exit 1; }; done
+	work=$$(mktemp -d build/examples.XXXXXX) && trap 'rm -rf '$$work EXIT && for s in gpudirect_storage_example storage_io_optimization; do NEBULAIO_CLI=$(BIN) $(PY) examples/$$s.py $$work --quick >$$work/$$s.txt || { cat $$work/$$s.txt; exit 1; }; done
 
 .PHONY: test-torch
 test-torch: lib ## Torch tests; PYTHON=... names an interpreter with torch and python/tests/requirements.txt
@@ -126,11 +129,9 @@ test-clients: build clients ## aws-cli, boto3 old and new, s3cmd and rclone agai
 # rclone comes from Debian; CLIENTS_WITHOUT_RCLONE=1 leaves it out where it cannot be installed.
 .PHONY: clients
 clients: $(CLIENTS)/new/.ready $(CLIENTS)/old/.ready
-	@command -v rclone >/dev/null || test "$$CLIENTS_WITHOUT_RCLONE" = 1 || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends rclone; } || { echo "rclone is needed: apt install rclone, or CLIENTS_WITHOUT_RCLONE=1 to go without"; exit 1; }
+	@test "$$CLIENTS_WITHOUT_RCLONE" = 1 || $(APT) rclone rclone || { echo "rclone is needed: apt install rclone, or CLIENTS_WITHOUT_RCLONE=1 to go without"; exit 1; }
 $(CLIENTS)/%/.ready: test/clients/requirements-%.txt | venv
-	$(PYTHON) -m venv $(CLIENTS)/$*
-	$(CLIENTS)/$*/bin/python -m pip install -q -r $<
-	@touch $@
+	bash test/setup/venv.sh $(PYTHON) $(CLIENTS)/$* $<
 
 .PHONY: kernels
 kernels: ## Compile the GPU's part to PTX; needs clang, and no CUDA toolkit
@@ -173,6 +174,7 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzDecodeReach -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzRawTable -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzBlobFile -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/config -run '^$$' -fuzz FuzzRootKeys -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/config -run '^$$' -fuzz FuzzFile -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/gpudirect/wire -run '^$$' -fuzz FuzzDecode -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/gpudirect/channel -run '^$$' -fuzz FuzzAnswer -fuzztime 60s -fuzzminimizetime 1x
@@ -237,17 +239,15 @@ gpu-versions: tools ## Collect two builds for bench/door/versions.py on a GPU ma
 .PHONY: tools
 tools:
 	@command -v $(GO) >/dev/null || { echo "Go 1.26 or newer is needed: see https://go.dev/dl"; exit 1; }
-	@{ command -v cc && command -v c++; } >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq gcc g++ libc6-dev; } || { echo "C and C++ compilers are needed: apt install gcc g++"; exit 1; }
+	@{ $(APT) cc gcc libc6-dev && $(APT) c++ g++; } || { echo "C and C++ compilers are needed: apt install gcc g++"; exit 1; }
 	@mkdir -p build bin
 
 # The venv is made anew when the list of packages changes.
 .PHONY: venv
 venv: $(VENV)/.ready
 $(VENV)/.ready: python/tests/requirements.txt
-	$(PYTHON) -m venv $(VENV) 2>/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); }
-	$(PY) -m pip install -q -r python/tests/requirements.txt
-	@touch $@
+	bash test/setup/venv.sh $(PYTHON) $(VENV) $<
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf build bin .venv .venv-clients
+	rm -rf build bin .venv .venv.lock .venv-clients

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -30,7 +32,9 @@ NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD.
 
 The first SIGTERM or interrupt lets requests under way finish for as long as
 drain_timeout says; a second one ends the server at once, which loses nothing
-that was acknowledged.`,
+that was acknowledged.
+
+SIGHUP makes a server that is not on a terminal read its certificate again.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)
@@ -46,8 +50,10 @@ that was acknowledged.`,
 }
 
 func (a *app) server(ctx context.Context, c *config.Config, asJSON bool) error {
+	reload, stop := a.reloads()
+	defer stop()
 	err := node.Run(ctx, node.Options{
-		Config: c, Version: nebulaio.Version(), Log: a.Stderr, LogIsTerminal: a.StderrIsTerminal, NotifySocket: a.Env("NOTIFY_SOCKET"),
+		Config: c, Reload: reload, Version: nebulaio.Version(), Log: a.Stderr, LogIsTerminal: a.StderrIsTerminal, NotifySocket: a.Env("NOTIFY_SOCKET"),
 		Started: func(s node.Started) {
 			if asJSON {
 				line, _ := json.Marshal(s) // texts and numbers alone
@@ -60,32 +66,78 @@ func (a *app) server(ctx context.Context, c *config.Config, asJSON bool) error {
 	return err
 }
 
-// printStarted tells what is served where, and a line to copy.
+// reloads tells of each SIGHUP until stop is called. On a terminal it tells of none: there the signal means that the
+// terminal is gone, and ends the server as it ends other programs.
+func (a *app) reloads() (<-chan struct{}, func()) {
+	if a.NotifyReload == nil || a.StderrIsTerminal {
+		return nil, func() {}
+	}
+	signals, asked, done := make(chan os.Signal, 1), make(chan struct{}, 1), make(chan struct{})
+	stop := a.NotifyReload(signals)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-signals:
+				select {
+				case asked <- struct{}{}:
+				default: // one is waiting already
+				}
+			}
+		}
+	}()
+	return asked, func() {
+		stop()
+		close(done)
+	}
+}
+
+// printStarted tells what is served where, and lines to copy.
 func printStarted(w io.Writer, s node.Started) {
 	fmt.Fprintf(w, "NebulaIO %s\n\n", s.Version)
 	field(w, "endpoint", "%s", s.Endpoint)
 	field(w, "console", "%s", s.Console)
 	field(w, "data", "%s", printable(s.Data))
 	field(w, "access", "%s", printable(s.AccessKey))
-	secret := "<NEBULAIO_ROOT_PASSWORD>"
-	if s.SecretKey != "" {
+	secret := `"$NEBULAIO_ROOT_PASSWORD"`
+	switch {
+	case s.SecretKey != "":
 		secret = s.SecretKey
 		field(w, "secret", "%s (everybody knows it: set NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD)", s.SecretKey)
-	} else {
+	case s.Keys != "":
+		field(w, "secret", "in %s", printable(s.Keys))
+	default:
 		field(w, "secret", "as set in the environment")
 	}
 	ca := ""
 	if s.Fingerprint != "" {
 		field(w, "tls", "SHA-256 %s", s.Fingerprint)
 		if s.CA != "" {
-			ca = " --ca-bundle " + printable(s.CA)
+			ca = " --ca-bundle " + shellWord(s.CA)
 		}
 	}
 	if s.GPUDirect.Enabled {
 		field(w, "gpudirect", "%s", printable(s.GPUDirect.Socket))
 	}
-	fmt.Fprintf(w, "\n  export AWS_ACCESS_KEY_ID=%s AWS_SECRET_ACCESS_KEY=%s AWS_DEFAULT_REGION=%s\n  aws --endpoint-url %s%s s3 mb s3://first\n\n",
-		printable(s.AccessKey), secret, s.Region, s.Endpoint, ca)
+	fmt.Fprint(w, "\nTry it in another terminal (needs aws-cli: pip install awscli):\n\n")
+	if s.Keys != "" {
+		fmt.Fprintf(w, "  . %s\n", shellWord(s.Keys))
+	}
+	fmt.Fprintf(w, "  export AWS_ACCESS_KEY_ID=%s AWS_SECRET_ACCESS_KEY=%s AWS_DEFAULT_REGION=%s\n", shellWord(s.AccessKey), secret, shellWord(s.Region))
+	aws := "aws --endpoint-url " + shellWord(s.Endpoint) + ca
+	fmt.Fprintf(w, "  %s s3 mb s3://first\n  echo hello | %s s3 cp - s3://first/hello.txt\n  %s s3 ls s3://first\n\n", aws, aws, aws)
+}
+
+// shellWord is text as a shell reads it back as one word.
+func shellWord(text string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._@+-/:=", r)
+	}
+	if text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // settings are the flags of commands that read the server's configuration.

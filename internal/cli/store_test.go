@@ -56,7 +56,7 @@ func TestUsersWithoutAServer(t *testing.T) {
 	run(t, at("user", "add", "carol", "--secret", "-")).want(t, 2, "the first line is empty")
 	run(t, at("user", "add", "carol", "--role", "king")).want(t, 2, `--role "king" is not accepted; expected user, userplus or admin`)
 	run(t, at("user", "add")).want(t, 2, "no name given; expected the access key")
-	run(t, []string{"user"}).want(t, 2, "no command given; expected add, list, remove or update")
+	run(t, []string{"user"}).want(t, 2, "no command given; expected add, grant, list, remove, revoke, show or update")
 	run(t, []string{"user", "list", "--data", filepath.Join(dir, "elsewhere")}).want(t, 3, "holds no object store", "fix: name its directory")
 }
 
@@ -202,7 +202,7 @@ func TestWhatTheServerPrints(t *testing.T) {
 	}
 	b.Reset()
 	printStarted(&b, node.Started{Endpoint: "https://h:1", AccessKey: "someone", Fingerprint: "AB:CD", CA: "d/tls/cert.pem"})
-	for _, want := range []string{"AWS_SECRET_ACCESS_KEY=<NEBULAIO_ROOT_PASSWORD>", "SHA-256 AB:CD", "--ca-bundle d/tls/cert.pem"} {
+	for _, want := range []string{`AWS_SECRET_ACCESS_KEY="$NEBULAIO_ROOT_PASSWORD"`, "SHA-256 AB:CD", "--ca-bundle d/tls/cert.pem"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)
 		}

@@ -33,15 +33,16 @@ type usersJSON struct {
 func newUser(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "user",
-		Short: "Add, list, change and remove accounts of the object store",
-		Long: `Add, list, change and remove accounts of the object store.
+		Short: "Add, list, change and remove accounts of the object store, and say what they may use",
+		Long: `Add, list, change and remove accounts of the object store, and say what they may use.
 
 A running server is asked through the socket in its data directory, which only
 its own user may use; where none runs, the store itself is opened.`,
 		Args: noArgs,
 		RunE: a.needsCommand,
 	}
-	cmd.AddCommand(newUserAdd(a), newUserUpdate(a), newUserList(a), newUserRemove(a))
+	cmd.AddCommand(newUserAdd(a), newUserUpdate(a), newUserList(a), newUserRemove(a),
+		newUserGrant(a), newUserRevoke(a), newUserShow(a))
 	return cmd
 }
 
@@ -180,7 +181,7 @@ func newUserRemove(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "remove NAME",
-		Short: "Remove an account; its buckets and objects stay",
+		Short: "Remove an account and its grants; its buckets and objects stay",
 		Args:  oneName("the access key of an account"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) error { return n.RemoveUser(ctx, args[0]) })

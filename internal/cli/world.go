@@ -35,6 +35,9 @@ type World struct {
 	// interrupt ends the process at once.
 	Notify func(c chan<- os.Signal) (stop func())
 
+	// NotifyReload delivers SIGHUP to c until stop is called; nil where nobody asks for that.
+	NotifyReload func(c chan<- os.Signal) (stop func())
+
 	// Command makes a process of this same program with those arguments, which
 	// ends with ctx; nil where there is none to start.
 	Command func(ctx context.Context, args ...string) *exec.Cmd
@@ -62,6 +65,10 @@ func Process() World {
 		Now: time.Now,
 		Notify: func(c chan<- os.Signal) func() {
 			signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+			return func() { signal.Stop(c) }
+		},
+		NotifyReload: func(c chan<- os.Signal) func() {
+			signal.Notify(c, syscall.SIGHUP)
 			return func() { signal.Stop(c) }
 		},
 		Command: ownProcess(),

@@ -29,6 +29,7 @@ type Config struct {
 	RootUser                string // both empty: the well-known default pair
 	RootPassword            string
 	AllowDefaultCredentials bool
+	GenerateRootKeys        bool // both empty: a pair of the store's own instead, made at its first start
 
 	VerifyReads string // first, always, never
 	ETag        string // md5, crc64nvme
@@ -41,6 +42,7 @@ type Config struct {
 
 	DrainTimeout time.Duration
 	Scrub        Scrub
+	Uploads      Uploads
 
 	LogLevel  string // debug, info, warn, error
 	LogFormat string // auto, text, json
@@ -77,6 +79,11 @@ type Limits struct {
 type Scrub struct {
 	Interval time.Duration // 0: never by itself
 	Rate     int64         // bytes a second; 0: as fast as it goes
+}
+
+// Uploads says when multipart uploads that nobody completes are aborted.
+type Uploads struct {
+	Expire time.Duration // after the last part, or the beginning; 0: never
 }
 
 // GPUDirect says whether the door for GPUDirect clients is served, where, and within which bounds.

@@ -86,7 +86,7 @@ func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
 		"verify_reads": "always", "etag": "crc64nvme", "etag_buckets": "a*=md5,b=crc64nvme", "inline_size": "64KiB", "memory_limit": "512MiB", "tls.cert": "c.pem", "tls.key": "k.pem",
 		"tls.hosts": "a.example,b.example", "limits.connections": "7", "limits.requests": "8", "limits.header_bytes": "9KiB", "limits.idle": "7s", "limits.header": "8s", "limits.stall": "9s",
 		"drain_timeout": "1m30s", "scrub.interval": "1h", "scrub.rate": "1GiB", "log_level": "debug", "log_format": "json",
-		"allow_default_credentials": "true", "access_log": "true", "pprof": "true", "tls.generate": "true",
+		"allow_default_credentials": "true", "generate_root_keys": "true", "uploads.expire": "36h", "access_log": "true", "pprof": "true", "tls.generate": "true",
 		"gpudirect.enabled": "true", "gpudirect.socket": "/run/door.sock", "gpudirect.buffer_pool_size": "2GiB", "gpudirect.enable_async": "false", "gpudirect.device_ids": "1,3",
 		"gpudirect.max_transfer_size": "64MiB", "gpudirect.enable_p2p": "false", "gpudirect.queue_depth": "7", "gpudirect.idle_timeout": "7m", "gpudirect.max_connections": "8",
 		"gpudirect.max_handles": "9", "gpudirect.max_draft_bytes": "10GiB", "gpudirect.read_only_mount": "true", "rdma.enabled": "true",

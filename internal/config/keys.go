@@ -95,7 +95,7 @@ func table() []field {
 			bind: func(c *Config) any { return &c.Domains }, check: domainName},
 
 		{Key: Key{Name: "root_user", Type: Text, EnvOnly: true,
-			Help: "Access key of the administrator. Also from the file that NEBULAIO_ROOT_USER_FILE names. Not set: minioadmin, on a loopback address only."},
+			Help: "Access key of the administrator. Also from the file that NEBULAIO_ROOT_USER_FILE names. Not set: minioadmin, on a loopback address only, or generate_root_keys."},
 			bind: func(c *Config) any { return &c.RootUser }, check: accessKey},
 		{Key: Key{Name: "root_password", Type: Text, EnvOnly: true, Secret: true,
 			Help: "Secret key of the administrator, 8 characters or more. Also from the file that NEBULAIO_ROOT_PASSWORD_FILE names."},
@@ -103,6 +103,9 @@ func table() []field {
 		{Key: Key{Name: "allow_default_credentials", Type: Bool, Default: "false",
 			Help: "Serve the well-known default pair on addresses that other machines can reach. Anybody who knows them owns the store."},
 			bind: func(c *Config) any { return &c.AllowDefaultCredentials }},
+		{Key: Key{Name: "generate_root_keys", Type: Bool, Default: "false",
+			Help: "Without NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD: make keys of the administrator at the first start and keep them in DATA/root.env (mode 0600), instead of the well-known pair."},
+			bind: func(c *Config) any { return &c.GenerateRootKeys }},
 
 		{Key: Key{Name: "verify_reads", Type: Choice, Default: "first", Choices: []string{"first", "always", "never"},
 			Help: "When content is checked against its checksums: each block once per open file, on every read, or never."},
@@ -121,10 +124,10 @@ func table() []field {
 			bind: func(c *Config) any { return &c.MemoryLimit }},
 
 		{Key: Key{Name: "tls.cert", Type: Text,
-			Help: "Certificate chain in PEM. With tls.key; both addresses then speak TLS."},
+			Help: "Certificate chain in PEM. With tls.key; both addresses then speak TLS. A changed file is taken without a restart."},
 			bind: func(c *Config) any { return &c.TLS.Cert }},
 		{Key: Key{Name: "tls.key", Type: Text,
-			Help: "Private key of tls.cert in PEM."},
+			Help: "Private key of tls.cert in PEM. A changed file is taken without a restart."},
 			bind: func(c *Config) any { return &c.TLS.Key }},
 		{Key: Key{Name: "tls.generate", Type: Bool, Default: "false",
 			Help: "Make a self-signed certificate, keep it in DATA/tls and print its fingerprint."},
@@ -161,6 +164,9 @@ func table() []field {
 		{Key: Key{Name: "scrub.rate", Type: Size, Default: "32MiB", Min: 0, Max: 1024 * gib,
 			Help: "How many bytes a second the background scrub reads; 0 is without limit."},
 			bind: func(c *Config) any { return &c.Scrub.Rate }},
+		{Key: Key{Name: "uploads.expire", Type: Duration, Default: "168h", Min: 0, Max: int64(87600 * time.Hour),
+			Help: "How long a multipart upload may go without a new part before it is aborted and its space is given back; 0 keeps it until a client ends it."},
+			bind: func(c *Config) any { return &c.Uploads.Expire }},
 
 		{Key: Key{Name: "log_level", Type: Choice, Default: "info", Choices: []string{"debug", "info", "warn", "error"},
 			Help: "The least important lines that are logged."},

@@ -19,8 +19,16 @@ type Admin interface {
 	AddUser(ctx context.Context, a iam.Account) error
 	// UpdateUser changes an account; iam.ErrNoSuchAccount.
 	UpdateUser(ctx context.Context, accessKey string, c iam.Change) error
-	// RemoveUser removes an account; iam.ErrNoSuchAccount. Its buckets stay.
+	// RemoveUser removes an account and what Grant allowed it; iam.ErrNoSuchAccount. Its buckets stay.
 	RemoveUser(ctx context.Context, accessKey string) error
+	// Grant allows an account something in a bucket, and reports whether anything changed; iam.ErrNoSuchAccount,
+	// object.ErrNoSuchBucket.
+	Grant(ctx context.Context, g iam.Grant) (changed bool, err error)
+	// Revoke takes back what Grant allowed: of one prefix where that is given. It reports whether anything changed. The
+	// account need not exist; object.ErrNoSuchBucket.
+	Revoke(ctx context.Context, bucket, accessKey string, prefix *string) (changed bool, err error)
+	// Access tells what an account may use; iam.ErrNoSuchAccount.
+	Access(ctx context.Context, accessKey string) (UserAccess, error)
 	// Stats says what the store holds.
 	Stats(ctx context.Context) (Stats, error)
 	// Scrub reads all content at up to rate bytes a second (0: without limit) and checks it. Progress, where
@@ -67,11 +75,6 @@ func (l *local) AddUser(ctx context.Context, a iam.Account) error { return l.acc
 // UpdateUser changes an account.
 func (l *local) UpdateUser(ctx context.Context, accessKey string, c iam.Change) error {
 	return l.accounts.Update(ctx, accessKey, c)
-}
-
-// RemoveUser removes an account.
-func (l *local) RemoveUser(ctx context.Context, accessKey string) error {
-	return l.accounts.Remove(ctx, accessKey)
 }
 
 // Stats asks the store.

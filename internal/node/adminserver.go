@@ -77,6 +77,7 @@ func adminHandler(a Admin) http.Handler {
 	mux.HandleFunc("DELETE /v1/users/{key}", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, struct{}{}, a.RemoveUser(r.Context(), r.PathValue("key")))
 	})
+	addGrants(mux, a)
 	mux.HandleFunc("GET /v1/stats", func(w http.ResponseWriter, r *http.Request) {
 		s, err := a.Stats(r.Context())
 		answer(w, s, err)

@@ -40,7 +40,9 @@ type metrics struct {
 	scrubs   *prometheus.CounterVec
 	scrubbed prometheus.Gauge
 	failed   prometheus.Gauge
-	ready    atomic.Bool // as of the last scrape
+	// expired counts multipart uploads that were aborted because nobody completed them.
+	expired, expiredBytes prometheus.Counter
+	ready                 atomic.Bool // as of the last scrape
 }
 
 // opMetrics are the series of one operation, found once.
@@ -78,9 +80,11 @@ func newMetrics(version string, g gauges) *metrics {
 	}
 	m.scrubbed = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_last_scrub_timestamp_seconds", Help: "When the last whole scrub ended; 0: never."})
 	m.failed = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_store_failed", Help: "1 when the store takes no more changes until the server is restarted."})
+	m.expired = prometheus.NewCounter(prometheus.CounterOpts{Name: "nebulaio_uploads_expired_total", Help: "Multipart uploads aborted after uploads.expire without a new part."})
+	m.expiredBytes = prometheus.NewCounter(prometheus.CounterOpts{Name: "nebulaio_uploads_expired_bytes_total", Help: "Bytes of the parts of multipart uploads aborted after uploads.expire."})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_build_info", Help: "Always 1; the label tells the version.", ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
-	m.registry.MustRegister(m.requests, latency, in, out, m.damage, m.scrubs, m.scrubbed, m.failed, build,
+	m.registry.MustRegister(m.requests, latency, in, out, m.damage, m.scrubs, m.scrubbed, m.failed, m.expired, m.expiredBytes, build,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_connections", Help: "Open connections to the S3 address."}, g.connections),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_requests_in_flight", Help: "S3 requests being worked on."}, g.inflight),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_ready", Help: "1 while /readyz answers 200: requests are accepted and content can be stored."}, func() float64 {

@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -41,6 +42,8 @@ type Options struct {
 	LogIsTerminal bool
 	// NotifySocket is where a service manager waits to hear that the server is ready; empty: nobody waits.
 	NotifySocket string
+	// Reload, where given, asks for the certificate's files to be read again at once.
+	Reload <-chan struct{}
 	// Started, where given, is called once, when requests are accepted.
 	Started func(Started)
 }
@@ -55,6 +58,7 @@ type Started struct {
 	Data        string `json:"data"`
 	AccessKey   string `json:"access_key"`
 	SecretKey   string `json:"secret_key,omitempty"`  // only where everybody knows it
+	Keys        string `json:"keys,omitempty"`        // file with the administrator's keys, where they were generated
 	Fingerprint string `json:"fingerprint,omitempty"` // SHA-256 of the certificate
 	CA          string `json:"ca,omitempty"`          // file with the certificate to trust, where it was generated
 	// GPUDirect is the door for clients on this host: where it is, or why it is not served.
@@ -121,6 +125,10 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	s.store.Store(&st)
+	if s.root, err = s.root.keep(); err != nil {
+		_ = st.Close()
+		return err
+	}
 	err = s.serve(ctx, st, s3, side.Addr())
 	s.console.set(draining)
 	if closed := st.Close(); err == nil {
@@ -191,6 +199,8 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	bg, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { s.scrubRegularly(bg, admin, st) })
+	background.Go(func() { s.expireRegularly(bg, st) })
+	background.Go(func() { s.reloadRegularly(bg, s.Reload) })
 	background.Go(func() { s.watchStore(bg, st, adminSide) })
 	background.Go(func() { s.governMemory(bg) })
 	defer func() {
@@ -238,6 +248,10 @@ func (s *server) started(s3, side net.Addr) {
 	if g := s.gate.Load(); g != nil {
 		info.GPUDirect = StartedDoor{Enabled: g.about.Served, Socket: g.about.Socket, Reason: g.about.Reason}
 	}
+	if s.root.file != "" {
+		info.Keys = absolute(s.root.file)
+		component(s.log, "node").Info("the administrator's keys are in a file of the store", "file", s.root.file, "access_key", s.root.access, "made", s.root.made)
+	}
 	if s.root.wellKnown {
 		info.SecretKey = s.root.secret
 		component(s.log, "node").Warn("the administrator's keys are the well-known default pair", "fix", "set NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD")
@@ -245,7 +259,7 @@ func (s *server) started(s3, side net.Addr) {
 	if cert := s.cert.Load(); cert != nil {
 		info.Fingerprint = cert.fingerprint
 		if c.TLS.Generate {
-			info.CA = cert.certFile
+			info.CA = absolute(cert.certFile)
 		}
 	}
 	if s.Started != nil {
@@ -253,6 +267,14 @@ func (s *server) started(s3, side net.Addr) {
 	}
 	component(s.log, "node").Info("ready", "endpoint", info.Endpoint, "console", info.Console, "data", c.Data, "version", s.Version)
 	s.tell("READY=1\nSTATUS=serving " + info.Endpoint)
+}
+
+// absolute is a path as it can be used from another directory, too.
+func absolute(path string) string {
+	if full, err := filepath.Abs(path); err == nil {
+		return full
+	}
+	return path
 }
 
 func (s *server) tell(state string) {
@@ -369,6 +391,9 @@ func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 		return nil, err
 	}
 	root, _ := rootCredentials(c) // nothing is served: any pair will do
+	if root.file != "" {
+		root.access, root.secret = generatedUser, iam.NewSecret()
+	}
 	accounts, err := iam.Open(ctx, st, iam.Account{AccessKey: root.access, Secret: root.secret, Role: iam.RoleAdmin})
 	if err != nil {
 		_ = st.Close()

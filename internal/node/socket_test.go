@@ -20,6 +20,7 @@ import (
 
 // fakeAdmin answers with what it was given.
 type fakeAdmin struct {
+	Admin   // nil: what is not below is not asked
 	users   []User
 	added   iam.Account
 	changed iam.Change

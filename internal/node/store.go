@@ -29,6 +29,8 @@ type store interface {
 	writable(ctx context.Context) error
 	stats(ctx context.Context) (Stats, error)
 	scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error)
+	// expireUploads aborts multipart uploads without a sign of life since a time, and tells of each.
+	expireUploads(ctx context.Context, before time.Time, told func(disk.Expired)) error
 	backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error)
 }
 
@@ -160,6 +162,10 @@ func (s onDisk) reopenable() error { return s.Reopenable() }
 func (s onDisk) canDraft(ctx context.Context) error { return s.CanDraft(ctx) }
 
 func (s onDisk) writable(ctx context.Context) error { return s.Writable(ctx) }
+
+func (s onDisk) expireUploads(ctx context.Context, before time.Time, told func(disk.Expired)) error {
+	return s.ExpireUploads(ctx, before, told)
+}
 
 func (s onDisk) stats(context.Context) (Stats, error) {
 	d, err := s.Stats()

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nebulaio/nebulaio/internal/config"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/iam"
+	"github.com/nebulaio/nebulaio/internal/node"
+)
+
+// grantJSON is a grant that was made or taken back.
+type grantJSON struct {
+	User    string     `json:"user"`
+	Bucket  string     `json:"bucket"`
+	Access  iam.Access `json:"access,omitempty"`
+	Prefix  string     `json:"prefix,omitempty"`
+	Changed bool       `json:"changed"`
+}
+
+func newUserGrant(a *app) *cobra.Command {
+	var s settings
+	var read, write, both, asJSON bool
+	var prefix string
+	cmd := &cobra.Command{
+		Use:   "grant USER BUCKET",
+		Short: "Let an account use a bucket, or the keys of it that begin with a prefix",
+		Long: `Let an account use a bucket, or the keys of it that begin with a prefix.
+
+The bucket's policy gets statements whose Sid begins with NebulaioGrant. All other
+statements stay as they are. The same grant again changes nothing, and another
+access for the same prefix replaces the first.
+
+--read allows to list and to read, --write to write and to delete, --read-write
+(the default) both. None of them allows to change the bucket's settings or to
+delete old versions.`,
+		Args: userAndBucket,
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			g := iam.Grant{User: args[0], Bucket: args[1], Access: iam.AccessReadWrite, Prefix: prefix}
+			switch {
+			case both:
+			case read:
+				g.Access = iam.AccessRead
+			case write:
+				g.Access = iam.AccessWrite
+			}
+			done := grantJSON{User: g.User, Bucket: g.Bucket, Access: g.Access, Prefix: g.Prefix}
+			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
+				done.Changed, err = n.Grant(ctx, g)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return a.printGrant("granted", done, asJSON)
+		}),
+	}
+	s.addStore(cmd.Flags())
+	cmd.Flags().BoolVar(&read, "read", false, "allow to list and to read objects")
+	cmd.Flags().BoolVar(&write, "write", false, "allow to write and to delete objects")
+	cmd.Flags().BoolVar(&both, "read-write", false, "allow both; the default")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with `PREFIX`, such as logs/")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.MarkFlagsMutuallyExclusive("read", "write", "read-write")
+	return cmd
+}
+
+func newUserRevoke(a *app) *cobra.Command {
+	var s settings
+	var prefix string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "revoke USER BUCKET",
+		Short: "Take back what user grant allowed in a bucket",
+		Long: `Take back what user grant allowed in a bucket: all of it, or with --prefix the grant
+for that prefix. Statements of the bucket's policy that user grant did not make stay.`,
+		Args: userAndBucket,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		done := grantJSON{User: args[0], Bucket: args[1], Prefix: prefix}
+		var only *string
+		if cmd.Flags().Changed("prefix") {
+			only = &prefix
+		}
+		err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
+			done.Changed, err = n.Revoke(ctx, args[1], args[0], only)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return a.printGrant("revoked", done, asJSON)
+	})
+	s.addStore(cmd.Flags())
+	cmd.Flags().StringVar(&prefix, "prefix", "", "only the grant for keys that begin with `PREFIX`; empty: the one for all keys")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func newUserShow(a *app) *cobra.Command {
+	var s settings
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show USER",
+		Short: "Show the role, the buckets and the grants of an account",
+		Args:  oneName("the access key of an account"),
+		RunE: a.run(func(ctx context.Context, args []string) error {
+			var access node.UserAccess
+			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
+				access, err = n.Access(ctx, args[0])
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printJSON(access)
+			}
+			a.printText(func(w io.Writer) { printAccess(w, access) })
+			return nil
+		}),
+	}
+	s.addStore(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func printAccess(w io.Writer, u node.UserAccess) {
+	field(w, "user", "%s", printable(u.AccessKey))
+	field(w, "role", "%s", u.Role)
+	if len(u.Owns) > 0 {
+		field(w, "owns", "%s", printable(strings.Join(u.Owns, ", ")))
+	}
+	if len(u.Grants) > 0 {
+		fmt.Fprintln(w)
+		t := newTable("bucket", "access", "keys")
+		for _, g := range u.Grants {
+			keys := "all"
+			if g.Prefix != "" {
+				keys = printable(g.Prefix) + "*"
+			}
+			t.add(printable(g.Bucket), string(g.Access), keys)
+		}
+		t.print(w)
+	}
+	if len(u.Policies) > 0 {
+		fmt.Fprintf(w, "\nThe policies of these buckets have other statements on this account, or on everybody: %s\n", printable(strings.Join(u.Policies, ", ")))
+	}
+}
+
+func (a *app) printGrant(what string, g grantJSON, asJSON bool) error {
+	if asJSON {
+		return a.printJSON(g)
+	}
+	if !g.Changed {
+		what = "unchanged"
+	}
+	a.printText(func(w io.Writer) {
+		field(w, what, "%s", printable(g.User))
+		field(w, "bucket", "%s", printable(g.Bucket))
+		if g.Access != "" {
+			field(w, "access", "%s", g.Access)
+		}
+		if g.Prefix != "" {
+			field(w, "prefix", "%s", printable(g.Prefix))
+		}
+	})
+	return nil
+}
+
+// userAndBucket refuses everything but an account and a bucket.
+func userAndBucket(_ *cobra.Command, args []string) error {
+	if len(args) != 2 || args[0] == "" || args[1] == "" {
+		return errs.New(errs.Invalid, "", "", fmt.Sprintf("%d names given; expected the access key of an account and the name of a bucket", len(args)))
+	}
+	return nil
+}

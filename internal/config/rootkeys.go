@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// The variables that hold the administrator's keys, in the environment and in files of keys.
+const (
+	RootUserVariable     = "NEBULAIO_ROOT_USER"
+	RootPasswordVariable = "NEBULAIO_ROOT_PASSWORD"
+)
+
+// RootKeysIn reads the administrator's keys from a file with one line NAME=VALUE for each of the two variables. Lines
+// that are empty or begin with # are passed over. Every other line, a key that the environment could not hold and a
+// missing one are errors, none of which shows a value.
+func RootKeysIn(path string) (access, secret string, err error) {
+	src, err := readBounded(path, maxSecret)
+	if err != nil {
+		return "", "", err
+	}
+	bad := func(format string, args ...any) error {
+		return errs.New(errs.Invalid, "", "", fmt.Sprintf(format, args...))
+	}
+	for i, line := range strings.Split(string(src), "\n") {
+		line = strings.TrimRight(line, "\r")
+		name, value, _ := strings.Cut(line, "=")
+		var dst *string
+		check := accessKey
+		switch {
+		case line == "" || line[0] == '#':
+			continue
+		case name == RootUserVariable:
+			dst = &access
+		case name == RootPasswordVariable:
+			dst, check = &secret, secretKey
+		default:
+			return "", "", bad("line %d is neither %s=… nor %s=…", i+1, RootUserVariable, RootPasswordVariable)
+		}
+		if *dst != "" {
+			return "", "", bad("line %d: %s is given twice", i+1, name)
+		}
+		if why := check(value); why != "" {
+			return "", "", bad("line %d: %s %s", i+1, name, why)
+		}
+		*dst = value
+	}
+	if access == "" || secret == "" {
+		return "", "", bad("has no %s or no %s", RootUserVariable, RootPasswordVariable)
+	}
+	return access, secret, nil
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/config"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// certificateEvery is how often the files of the certificate are looked at. Polling also sees what inotify does not:
+// links that are swapped above the file, and network file systems.
+const certificateEvery = 5 * time.Second
+
+// reloader replaces the certificate of a running server. One goroutine calls it.
+type reloader struct {
+	c    *config.Config
+	cert func() *certificate
+	use  func(*certificate)
+	seen [2]fileMark // the files when they were last read
+	// failed is why the last look gave no certificate; empty: it did. times counts the looks in a row with that failure.
+	failed string
+	times  int
+}
+
+// fileMark tells whether a file was written, replaced or reached through another link since the last look.
+type fileMark struct {
+	dev, ino      uint64
+	size          int64
+	mtime, change unix.Timespec
+}
+
+// markOf looks at a file, through links. A file that cannot be looked at has the zero mark.
+func markOf(path string) fileMark {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return fileMark{}
+	}
+	return fileMark{dev: uint64(st.Dev), ino: st.Ino, size: st.Size, mtime: st.Mtim, change: st.Ctim}
+}
+
+func (r *reloader) marks() [2]fileMark {
+	cert := r.cert()
+	return [2]fileMark{markOf(cert.certFile), markOf(cert.keyFile)}
+}
+
+// look reads the files again where they changed, or where the last read failed. It returns the certificate that is
+// used from now on where that is another one, and nil where nothing changed. The error says why the old one stays.
+//
+// A generated certificate is the server's own: it is made anew when it has expired, and else left alone.
+func (r *reloader) look(now time.Time, force bool) (*certificate, error) {
+	old := r.cert()
+	if r.c.TLS.Generate && !force && now.Before(old.pair.Leaf.NotAfter) {
+		return nil, nil
+	}
+	// Marked before the read: what changes in between is read again the next time.
+	marks := r.marks()
+	if !force && marks == r.seen && r.failed == "" && !r.c.TLS.Generate {
+		return nil, nil
+	}
+	r.seen = marks
+	next, err := loadCertificate(r.c, now)
+	if err == nil {
+		err = current(next, now)
+	}
+	if err != nil {
+		if err.Error() != r.failed {
+			r.failed, r.times = err.Error(), 0
+		}
+		r.times++
+		return nil, err
+	}
+	r.failed, r.times = "", 0
+	if slices.EqualFunc(next.pair.Certificate, old.pair.Certificate, bytes.Equal) {
+		return nil, nil
+	}
+	r.use(next)
+	return next, nil
+}
+
+// current refuses a certificate that clients would refuse for its dates.
+func current(c *certificate, now time.Time) error {
+	leaf := c.pair.Leaf
+	var why, fix string
+	switch {
+	case now.After(leaf.NotAfter):
+		why, fix = "expired at "+leaf.NotAfter.UTC().Format(time.RFC3339), "renew it"
+	case now.Before(leaf.NotBefore):
+		why, fix = "is not valid before "+leaf.NotBefore.UTC().Format(time.RFC3339), "set the clock of this machine, or wait"
+	default:
+		return nil
+	}
+	return errs.New(errs.Invalid, "use the certificate", c.certFile, why).WithFix(fix)
+}
+
+// reloadRegularly takes changed certificates until ctx ends: now and then by itself, and at once when reload says so.
+func (s *server) reloadRegularly(ctx context.Context, reload <-chan struct{}) {
+	var r *reloader
+	var tick <-chan time.Time
+	if s.cert.Load() != nil {
+		r = &reloader{c: s.Config, cert: s.cert.Load, use: s.cert.Store}
+		r.seen = r.marks()
+		t := time.NewTicker(certificateEvery)
+		defer t.Stop()
+		tick = t.C
+	}
+	for {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+		case <-reload:
+			asked = true
+			s.tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", monotonicMicros()))
+		}
+		s.reload(r, time.Now(), asked)
+		if asked {
+			s.tell("READY=1")
+		}
+	}
+}
+
+// reload looks at the certificate once and logs what came of it. A failure is logged when it was asked for, or when it
+// is found twice: a certificate and its key are two files, and who replaces them does so one after the other.
+func (s *server) reload(r *reloader, now time.Time, asked bool) {
+	log := component(s.log, "tls")
+	if r == nil {
+		log.Info("reloaded: there is no certificate to read again", "fix", "other settings take effect with a restart")
+		return
+	}
+	next, err := r.look(now, asked)
+	switch {
+	case err != nil && (asked || r.times == 2):
+		old := s.cert.Load()
+		log.Error("the new certificate cannot be used, the old one stays", "error", err,
+			"sha256", old.fingerprint, "until", old.pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	case err != nil:
+	case next != nil:
+		log.Info("took a new certificate", "file", next.certFile, "sha256", next.fingerprint,
+			"until", next.pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	case asked:
+		log.Info("reloaded: the certificate has not changed", "fix", "other settings take effect with a restart")
+	}
+}
+
+// monotonicMicros is the clock that a service manager compares the beginning of a reload with.
+func monotonicMicros() int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0
+	}
+	return t.Nano() / 1000
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/iam"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// grant changes a bucket of the store that a server runs on.
+func (w *world) grant(g iam.Grant) bool {
+	w.t.Helper()
+	var changed bool
+	err := w.store.UpdateBucket(w.t.Context(), g.Bucket, func(bk *object.Bucket) (err error) {
+		changed, err = AddGrant(bk, g, "root")
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return changed
+}
+
+func (w *world) revoke(bucket, user string, prefix *string) bool {
+	w.t.Helper()
+	var changed bool
+	err := w.store.UpdateBucket(w.t.Context(), bucket, func(bk *object.Bucket) (err error) {
+		changed, err = RemoveGrants(bk, user, prefix, "root")
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return changed
+}
+
+// TestGrantsAllowWhatTheySay asks a server as the account that was granted something, and as others.
+func TestGrantsAllowWhatTheySay(t *testing.T) {
+	w := start(t, nil, nil)
+	w.people("alice", "bob", "carol")
+	w.as("alice", 200, "PUT", "/corp", "")
+	w.as("alice", 200, "PUT", "/corp/a/1", "one")
+	w.as("alice", 200, "PUT", "/corp/b/1", "two")
+	try := func(who string, list, listA, getA, getB, putA, putB, del, policy int) {
+		t.Helper()
+		w.as(who, list, "GET", "/corp?list-type=2", "")
+		w.as(who, listA, "GET", "/corp?list-type=2&prefix=a/", "")
+		w.as(who, getA, "GET", "/corp/a/1", "")
+		w.as(who, getB, "GET", "/corp/b/1", "")
+		w.as(who, putA, "PUT", "/corp/a/"+who, "x")
+		w.as(who, putB, "PUT", "/corp/b/"+who, "x")
+		w.as(who, del, "DELETE", "/corp/a/"+who, "")
+		w.as(who, policy, "PUT", "/corp?policy", policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`))
+	}
+	try("bob", 403, 403, 403, 403, 403, 403, 403, 403)
+	for _, x := range []struct {
+		g                                        iam.Grant
+		list, listA, getA, getB, putA, putB, del int
+	}{
+		{g: iam.Grant{User: "bob", Access: iam.AccessRead}, list: 200, listA: 200, getA: 200, getB: 200, putA: 403, putB: 403, del: 403},
+		{g: iam.Grant{User: "bob", Access: iam.AccessWrite}, list: 403, listA: 403, getA: 403, getB: 403, putA: 200, putB: 200, del: 204},
+		{g: iam.Grant{User: "bob", Access: iam.AccessReadWrite}, list: 200, listA: 200, getA: 200, getB: 200, putA: 200, putB: 200, del: 204},
+		{g: iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "a/"}, list: 403, listA: 200, getA: 200, getB: 403, putA: 403, putB: 403, del: 403},
+		{g: iam.Grant{User: "bob", Access: iam.AccessReadWrite, Prefix: "a/"}, list: 403, listA: 200, getA: 200, getB: 403, putA: 200, putB: 403, del: 204},
+		{g: iam.Grant{User: "bob", Access: iam.AccessWrite, Prefix: "a/"}, list: 403, listA: 403, getA: 403, getB: 403, putA: 200, putB: 403, del: 204},
+	} {
+		x.g.Bucket = "corp"
+		t.Run(fmt.Sprint(x.g.Access, x.g.Prefix), func(t *testing.T) {
+			if !w.grant(x.g) || w.grant(x.g) {
+				t.Error("the first grant changes something, the second nothing; this was otherwise")
+			}
+			try("bob", x.list, x.listA, x.getA, x.getB, x.putA, x.putB, x.del, 403)
+			try("carol", 403, 403, 403, 403, 403, 403, 403, 403)
+			// What was made is a policy that clients can read and put again.
+			made := w.as("alice", 200, "GET", "/corp?policy", "")
+			w.as("alice", 204, "PUT", "/corp?policy", string(made.body))
+			bk, err := w.store.Bucket(t.Context(), "corp")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, others := Grants(bk, "bob"); len(got) != 1 || got[0] != x.g || others != 0 {
+				t.Errorf("%+v, %d others, expected %+v", got, others, x.g)
+			}
+			if !w.revoke("corp", "bob", &x.g.Prefix) || w.revoke("corp", "bob", nil) {
+				t.Error("the first revocation changes something, the second nothing; this was otherwise")
+			}
+			try("bob", 403, 403, 403, 403, 403, 403, 403, 403)
+			w.as("alice", 404, "GET", "/corp?policy", "")
+		})
+	}
+}
+
+// TestGrantsLeaveTheRestOfAPolicy adds and takes grants in a policy that somebody wrote.
+func TestGrantsLeaveTheRestOfAPolicy(t *testing.T) {
+	const mine = `{ "Sid": "mine",  "Effect":"Deny","Principal":"*","Action":["s3:DeleteObject"],"Resource":"arn:aws:s3:::corp/keep/*" }`
+	bk := &object.Bucket{Name: "corp", Owner: "alice", Settings: map[string][]byte{settingPolicy: []byte(`{"Version":"2008-10-17","Id":"x","Statement":[` + mine + `]}`)}}
+	for _, g := range []iam.Grant{{User: "bob", Access: iam.AccessRead}, {User: "bob", Access: iam.AccessWrite, Prefix: "in/"}, {User: "b.o-b", Access: iam.AccessRead}} {
+		if changed, err := AddGrant(bk, g, "root"); err != nil || !changed {
+			t.Fatalf("%+v: %v, %v", g, changed, err)
+		}
+	}
+	compact := func(text string) string {
+		var b bytes.Buffer
+		if err := json.Compact(&b, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	text := string(bk.Settings[settingPolicy])
+	if !strings.Contains(text, compact(mine)) || !strings.Contains(text, `"Version":"2008-10-17","Id":"x"`) {
+		t.Errorf("the rest was changed: %s", text)
+	}
+	if got, others := Grants(bk, "bob"); len(got) != 2 || others != 1 {
+		t.Errorf("%+v, %d others", got, others)
+	}
+	// Another access for the same prefix takes the place of the first.
+	if changed, err := AddGrant(bk, iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "in/"}, "root"); err != nil || !changed {
+		t.Errorf("%v, %v", changed, err)
+	}
+	if got, _ := Grants(bk, "bob"); len(got) != 2 || got[1].Access != iam.AccessRead {
+		t.Errorf("%+v", got)
+	}
+	if changed, err := RemoveGrants(bk, "bob", nil, "root"); err != nil || !changed {
+		t.Errorf("%v, %v", changed, err)
+	}
+	if got, _ := Grants(bk, "b.o-b"); len(got) != 1 {
+		t.Errorf("another account lost its grant: %s", bk.Settings[settingPolicy])
+	}
+	if changed, err := RemoveGrants(bk, "b.o-b", nil, "root"); err != nil || !changed {
+		t.Errorf("%v, %v", changed, err)
+	}
+	if got := compact(string(bk.Settings[settingPolicy])); got != compact(`{"Version":"2008-10-17","Id":"x","Statement":[`+mine+`]}`) {
+		t.Errorf("what is left: %s", got)
+	}
+}
+
+func TestGrantsThatAreRefused(t *testing.T) {
+	with := func(policy string) *object.Bucket {
+		bk := &object.Bucket{Name: "corp", Settings: map[string][]byte{}}
+		if policy != "" {
+			bk.Settings[settingPolicy] = []byte(policy)
+		}
+		return bk
+	}
+	full := with("")
+	var err error
+	n := 0
+	for ; err == nil && n < 1000; n++ {
+		_, err = AddGrant(full, iam.Grant{User: fmt.Sprintf("user%03d%s", n, strings.Repeat("x", 40)), Access: iam.AccessRead}, "root")
+	}
+	if n < 100 || err == nil || !strings.Contains(err.Error(), "expected at most 20480") || len(full.Settings[settingPolicy]) > maxPolicy {
+		t.Errorf("after %d grants: %v", n, err)
+	}
+	bounded := with("")
+	if _, err := AddGrant(bounded, iam.Grant{User: "bob", Access: iam.AccessRead}, "root"); err != nil {
+		t.Fatal(err)
+	}
+	bounded.Settings[settingPolicy] = bytes.ReplaceAll(bounded.Settings[settingPolicy], []byte(`"Effect"`), []byte(`"Condition":{"Bool":{"aws:SecureTransport":["true"]}},"Effect"`))
+	open := with("")
+	open.Settings[settingACL] = []byte(`{"Owner":"alice","Grantees":[{"Permission":"FULL_CONTROL","Access":"alice","Type":"CanonicalUser"},{"Permission":"READ","Access":"carol","Type":"CanonicalUser"}]}`)
+	for _, x := range []struct {
+		bk   *object.Bucket
+		g    iam.Grant
+		want string
+	}{
+		{with(""), iam.Grant{User: "bob", Access: "all"}, `access "all", expected read, write or read-write`},
+		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "a*"}, "read as patterns"},
+		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "${aws:username}/"}, "read as patterns"},
+		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "\xff"}, "no UTF-8"},
+		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: strings.Repeat("a", 1025)}, "1025 bytes"},
+		{with(policyOf(`{"Effect":"Deny","NotPrincipal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`)), iam.Grant{User: "bob", Access: iam.AccessRead}, "NotPrincipal"},
+		{with("no policy"), iam.Grant{User: "bob", Access: iam.AccessRead}, "JSON"},
+		{bounded, iam.Grant{User: "carol", Access: iam.AccessRead}, "somebody has changed the statement NebulaioGrantReadAll"},
+		{open, iam.Grant{User: "bob", Access: iam.AccessRead}, `allows READ something to "carol"`},
+	} {
+		before := string(x.bk.Settings[settingPolicy])
+		changed, err := AddGrant(x.bk, x.g, "root")
+		if err == nil || changed || !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%.40q: %v, %v, expected %q", x.g.Prefix, changed, err, x.want)
+		}
+		if after := string(x.bk.Settings[settingPolicy]); after != before {
+			t.Errorf("%q: a refused grant changed the policy", x.want)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// expirePage is the number of uploads that one read of the index looks at.
+const expirePage = 256
+
+// Expired is a multipart upload that ExpireUploads aborted.
+type Expired struct {
+	object.Upload
+	Parts int
+	Bytes int64     // of its parts
+	Last  time.Time // when its last part came, or when it began
+}
+
+// ExpireUploads aborts every multipart upload that began before a time and got no part since then. It calls told, where
+// given, after each of them. An upload that a call is under way for is left alone: its part, or its completion, counts
+// as a sign of life.
+//
+// Each upload is judged under its own lock, in the change that removes it. So a part or a completion that comes at the
+// same moment either comes first, and the upload stays, or gets ErrNoSuchUpload. Each change is one synced batch: after
+// a crash an upload is there with all its parts, or gone with all of them.
+//
+// An upload that cannot be read does not keep the others from being looked at; the first such error is returned.
+func (s *Store) ExpireUploads(ctx context.Context, before time.Time, told func(Expired)) error {
+	const op = "expire uploads"
+	limit := before.UnixMilli()
+	buckets, err := s.ListBuckets(ctx)
+	if err != nil {
+		return err
+	}
+	var first error
+	note := func(err error) {
+		if first == nil {
+			first = err
+		}
+	}
+	for _, b := range buckets {
+		var from []byte
+		for more := true; more; {
+			var old []object.Upload
+			old, from, more, err = s.oldUploads(ctx, op, b.Name, from, limit, note)
+			if err != nil {
+				note(err)
+				break
+			}
+			for _, u := range old {
+				e, err := s.expireUpload(ctx, op, u, limit)
+				switch {
+				case err == nil && e != nil && told != nil:
+					told(*e)
+				case ctx.Err() != nil, errors.Is(err, object.ErrClosed):
+					return err
+				case err != nil && !errors.Is(err, object.ErrNoSuchUpload) && !errors.Is(err, object.ErrNoSuchBucket):
+					note(err)
+				}
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return errs.Wrap(op, b.Name, context.Cause(ctx))
+		}
+	}
+	return first
+}
+
+// oldUploads returns uploads of a bucket that began before limit, at most a page of them, and where the next page begins.
+// It calls bad for each record that cannot be read, and goes on behind it.
+func (s *Store) oldUploads(
+	ctx context.Context, op, bucket string, from []byte, limit int64, bad func(error),
+) (old []object.Upload, next []byte, more bool, err error) {
+	end, err := s.begin(ctx, op, bucket)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	defer end()
+	bk, err := s.find(op, bucket)
+	if errors.Is(err, object.ErrNoSuchBucket) {
+		return nil, nil, false, nil // deleted meanwhile
+	}
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if from == nil {
+		from = numbered(kindUpload, bk.id, 0)
+	}
+	seen := 0
+	err = eachIn(s.db, from, numbered(kindUpload, bk.id+1, 0), func(k, b []byte) error {
+		if seen == expirePage {
+			next, more = slices.Clone(k), true
+			return errFound
+		}
+		seen++
+		key, raw, ok := splitUploadKey(k)
+		if !ok {
+			bad(badRecord("upload key", k))
+			return nil
+		}
+		u, err := decodeUpload(b)
+		if err != nil {
+			bad(err)
+			return nil
+		}
+		if u.started < limit {
+			old = append(old, u.describe(bucket, key, raw))
+		}
+		return ctx.Err()
+	})
+	if more {
+		err = nil
+	}
+	return old, next, more, errs.Wrap(op, bucket, err)
+}
+
+// expireUpload aborts an upload whose last sign of life is before limit; nil where it is not.
+func (s *Store) expireUpload(ctx context.Context, op string, want object.Upload, limit int64) (*Expired, error) {
+	end, err := s.begin(ctx, op, want.Key)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	bk, err := s.find(op, want.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	raw, _ := parseName(want.ID)
+	seq := s.uploadSeq(raw)
+	l := s.uploads.acquire(seq)
+	defer s.uploads.release(seq, l)
+	release, err := bk.hold(op)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.uploads.others(l) {
+		return nil, nil
+	}
+	u, raw, err := s.upload(op, bk, want.Key, want.ID)
+	if err != nil {
+		return nil, err
+	}
+	e := &Expired{Upload: want}
+	last := u.started
+	err = eachIn(s.db, numbered(kindPart, seq, 0), numbered(kindPart, seq+1, 0), func(_, b []byte) error {
+		p, err := decodePart(b, true)
+		if err != nil {
+			return err
+		}
+		e.Parts++
+		e.Bytes += p.size
+		last = max(last, p.modified)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if last >= limit {
+		return nil, nil
+	}
+	e.Last = fromMilli(last)
+	t := s.change(bk)
+	if err := s.dropUpload(t, want.Key, raw, u, 0); err != nil {
+		t.cancel()
+		return nil, err
+	}
+	return e, t.commit(op, want.Key)
+}
+
+// others reports whether calls beside the asking one are under way for an upload.
+func (u *uploads) others(l *live) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return l.refs > 1
+}

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Makes a virtual environment, or waits for the run that makes it: venv.sh PYTHON DIRECTORY REQUIREMENTS
+# DIRECTORY/.ready is written last. A directory without it was left half made, and is made anew.
+set -euo pipefail
+python=$1 venv=$2 requirements=$3
+mkdir -p "$(dirname "$venv")"
+# The lock lies beside the directory, and goes with the process that has it.
+exec 9>"$venv.lock"
+flock 9
+if test -e "$venv/.ready" && ! test "$requirements" -nt "$venv/.ready"; then
+	exit 0
+fi
+rm -rf "$venv"
+"$python" -m venv "$venv" 2>/dev/null || {
+	# Debian's python3 has venv in a package of its own. There is no command to look for.
+	rm -rf "$venv"
+	bash "$(dirname "$0")/apt.sh" no-such-command-as-venv python3-venv
+	"$python" -m venv "$venv"
+}
+"$venv/bin/python" -m pip install -q --disable-pip-version-check -r "$requirements"
+touch "$venv/.ready"
