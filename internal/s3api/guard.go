@@ -116,6 +116,9 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	if !grantable(rctx, at, plain) {
 		rctx.SetUserValue(ownersKey, true)
 	}
+	if err := s.admitPublicDeletion(ctx, at); err != nil {
+		return answer(ctx, err)
+	}
 	disguise(ctx)
 	mendTrailer(ctx)
 	checkChunks(ctx)
