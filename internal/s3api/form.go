@@ -55,7 +55,7 @@ func (s *Server) form(ctx fiber.Ctx) (err error) {
 	rctx.SetUserValue(requestKey, ctx) // for allowed
 	pass(rctx)
 	if err := s.formHandler(ctx); err != nil {
-		return err
+		return s.fail(ctx, err)
 	}
 	mendLocation(rctx)
 	return nil

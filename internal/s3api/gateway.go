@@ -136,11 +136,16 @@ func errorHandler(next func(*fasthttp.RequestCtx, error)) func(*fasthttp.Request
 // operations learns from versitygw which operation a request was.
 type operations struct{}
 
+// Send notes the operation and the error of a request. It does not return for an error that is none of S3's: see failure.
 func (operations) Send(ctx fiber.Ctx, err error, action string, _ int64, _ int) {
 	rctx := ctx.RequestCtx()
 	rctx.SetUserValue(operationKey, metrics.ActionMap[action].Name)
-	if err != nil {
-		rctx.SetUserValue(errorKey, err)
+	if err == nil {
+		return
+	}
+	rctx.SetUserValue(errorKey, err)
+	if _, known := err.(s3err.S3Error); !known && rctx.UserValue(requestKey) != nil { // the guard or the form will catch it
+		panic(failure{err})
 	}
 }
 

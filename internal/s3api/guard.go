@@ -124,7 +124,7 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	checkChunks(ctx)
 	pass(rctx)
 	if err := ctx.Next(); err != nil {
-		return err
+		return s.fail(ctx, err)
 	}
 	if err := s.mendRefusal(ctx); err != nil {
 		return err
