@@ -109,6 +109,12 @@ func (s *Server) readForm(ctx fiber.Ctx) error {
 	}
 	bounded.file = true
 	fields := parsed.Fields
+	boundary := strings.TrimSpace(params["boundary"])
+	before := int64(rctx.Request.Header.ContentLength()) - parsed.ContentLength - int64(len(boundary)+formEnd)
+	if err := nameAfterFile(fields, bounded.seen, before, boundary); err != nil {
+		return err
+	}
+	bounded.seen = nil
 	if err := checkFields(fields); err != nil {
 		return err
 	}
@@ -121,7 +127,10 @@ func (s *Server) readForm(ctx fiber.Ctx) error {
 		utils.ContextKeyIsRoot.Set(ctx, account.Access == s.opts.Accounts.Root().AccessKey)
 		utils.ContextKeyAuthenticated.Set(ctx, true)
 	}
-	utils.ContextKeyObjectPostResult.Set(ctx, middlewares.PostObjectResult{Fields: fields, FileRdr: &formFile{r: parsed.FileRdr, end: []byte("\r\n--" + strings.TrimSpace(params["boundary"]) + "\r\n")}, ContentLength: parsed.ContentLength})
+	utils.ContextKeyObjectPostResult.Set(ctx, middlewares.PostObjectResult{
+		Fields: fields, ContentLength: parsed.ContentLength,
+		FileRdr: &formFile{r: parsed.FileRdr, end: []byte("\r\n--" + boundary + "\r\n")},
+	})
 	return nil
 }
 
@@ -140,10 +149,29 @@ func (s *Server) authorizeForm(ctx fiber.Ctx) error {
 	account, _ := utils.ContextKeyAccount.Get(ctx).(auth.Account)
 	root, _ := utils.ContextKeyIsRoot.Get(ctx).(bool)
 	acl, _ := utils.ContextKeyParsedAcl.Get(ctx).(auth.ACL)
-	return auth.VerifyAccess(ctx, s.authorizer.backend, auth.AccessOptions{
+	err := auth.VerifyAccess(ctx, s.authorizer.backend, auth.AccessOptions{
 		Acl: acl, AclPermission: auth.PermissionWrite, IsRoot: root, Acc: account, Bucket: bucket, Object: key,
 		Actions: []auth.Action{auth.PutObjectAction}, Readonly: s.opts.ReadOnly, Iam: accounts{s.opts.Accounts},
 	})
+	if err == nil {
+		ctx.RequestCtx().SetUserValue(judgedFormKey, true)
+	}
+	return err
+}
+
+// judgedFormKey is where GetBucketPolicy finds that the key of a form may be written.
+const judgedFormKey = "nebulaio-judged-form"
+
+// formPolicyText lets everybody put objects into a bucket, %s. versitygw asks once more whether the bucket itself may
+// be written, after the key of a form has been judged. S3 has no such question.
+const formPolicyText = `{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::%s"}]}`
+
+// judgedForm says whether versitygw asks for the bucket of a form whose key may be written. The adapter's own questions,
+// which are exact, are not among them.
+func judgedForm(rctx *fasthttp.RequestCtx) bool {
+	judged, _ := rctx.UserValue(judgedFormKey).(bool)
+	exact, _ := rctx.UserValue(exactlyKey).(bool)
+	return judged && !exact
 }
 
 // malformedForm returns S3's error for a form that cannot be read.
@@ -159,7 +187,8 @@ func malformedForm(err error) error {
 type fieldReader struct {
 	r    io.Reader
 	left int
-	file bool // the fields are read
+	seen []byte // what has been read
+	file bool   // the fields are read
 	over bool
 }
 
@@ -175,6 +204,7 @@ func (f *fieldReader) Read(p []byte) (int, error) {
 	}
 	n, err := f.r.Read(p[:min(len(p), f.left)])
 	f.left -= n
+	f.seen = append(f.seen, p[:n]...)
 	return n, err
 }
 

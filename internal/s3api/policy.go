@@ -5,6 +5,7 @@ package s3api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/valyala/fasthttp"
@@ -42,6 +43,9 @@ func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, e
 		text = r.ownerPolicy
 	case account == "":
 		text = r.publicPolicy
+	}
+	if ok && judgedForm(rctx) {
+		return fmt.Appendf(nil, formPolicyText, bk.Name), nil
 	}
 	if r.conditional && ok && deletesMany(rctx) {
 		return b.deletionPolicy(rctx, r, text)
