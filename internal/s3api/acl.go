@@ -55,6 +55,9 @@ func (b *backend) aclOf(bk *object.Bucket) (auth.ACL, error) {
 // GetBucketAcl returns the ACL in force. The front end asks for it once the signature of a request has been checked and
 // before its body is parsed, so this is also the place to refuse a body.
 func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([]byte, error) {
+	if rctx, ok := ctx.(*fasthttp.RequestCtx); ok {
+		spellPolicy(rctx)
+	}
 	if err := checkLists(ctx); err != nil {
 		return nil, err
 	}

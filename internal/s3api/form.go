@@ -57,6 +57,7 @@ func (s *Server) form(ctx fiber.Ctx) (err error) {
 	if err := s.formHandler(ctx); err != nil {
 		return s.fail(ctx, err)
 	}
+	mendDenied(rctx)
 	mendLocation(rctx)
 	return nil
 }

@@ -131,6 +131,7 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	}
 	s.showPolicy(ctx)
 	mendReply(rctx)
+	mendDenied(rctx)
 	mendLocation(rctx)
 	if rctx.IsPost() && at == onObject && rctx.QueryArgs().Has("select") && (rctx.Response.StatusCode() == http.StatusOK || rctx.Response.StatusCode() == http.StatusMethodNotAllowed) {
 		// versitygw has begun a stream of events whose first one is this error. Clients expect it as the status.
