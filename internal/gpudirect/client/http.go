@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -63,15 +64,19 @@ func (l List) afterKey() string {
 	return strings.TrimPrefix(l.After, keyMark)
 }
 
-// circle is the error of a listing that does not get on.
+// circle is the error of a listing that leads back to an earlier page.
 func (l List) circle(fix string) error {
-	return errs.New(errs.Corrupt, "list", urlOf(l.Bucket, l.Prefix), "the server says that the next page is the one it has just sent").WithFix(fix)
+	return errs.New(errs.Corrupt, "list", urlOf(l.Bucket, l.Prefix), "the server's pages lead back to one that it has sent before, so the listing would never end").WithFix(fix)
 }
 
 func (n *onNetwork) list(ctx context.Context, l List) (Page, error) {
 	q := s3.Listing{Bucket: l.Bucket, Prefix: l.Prefix, Delimiter: l.Delimiter, After: l.afterKey(), Limit: min(l.Limit, 1000)}
-	if token, ok := strings.CutPrefix(l.After, tokenMark); ok {
-		q.Token = token
+	on := begun()
+	if next, ok := strings.CutPrefix(l.After, tokenMark); ok {
+		if on, q.Token, ok = resumed(next); !ok {
+			return Page{}, errs.New(errs.Invalid, "list", urlOf(l.Bucket, l.Prefix), fmt.Sprintf("goes on behind %.64q", l.After)).
+				WithFix("give Next of the page before, unchanged")
+		}
 	}
 	got, err := n.s3.List(ctx, q)
 	if err != nil {
@@ -81,11 +86,12 @@ func (n *onNetwork) list(ctx context.Context, l List) (Page, error) {
 	for _, e := range got.Entries {
 		p.Objects = append(p.Objects, Info{Bucket: l.Bucket, Key: e.Key, Size: e.Size, ETag: e.ETag, Modified: e.Modified, Via: ViaHTTP})
 	}
-	if got.Next != "" && got.Next == q.Token {
-		return Page{}, l.circle("check that the endpoint is one of S3")
-	}
 	if got.Next != "" {
-		p.Truncated, p.Next = true, tokenMark+got.Next
+		on, ok := on.next(got)
+		if !ok || got.Next == q.Token {
+			return Page{}, l.circle("check that the endpoint is one of S3, and what stands between it and this client")
+		}
+		p.Truncated, p.Next = true, on.after(got.Next)
 	}
 	return p, nil
 }
