@@ -46,7 +46,8 @@ func limitMemory(limit int64) (lift func()) {
 // is free goes back to the operating system, once: the runtime by itself takes minutes.
 func (s *server) governMemory(ctx context.Context) {
 	limit := shares(s.Config.MemoryLimit).runtime
-	now := []sampling.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	now := []sampling.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"},
+		{Name: "/memory/classes/heap/released:bytes"}}
 	set, served, given := limit, s.served.Load(), true
 	last := time.Now()
 	tick := time.NewTicker(governEvery)

@@ -187,9 +187,11 @@ func granteeOf(text string) (auth.Grantee, error) {
 		if value == allUsers {
 			return auth.Grantee{Access: everybody, Type: types.TypeGroup}, nil
 		}
-		return auth.Grantee{}, refusal(http.StatusNotImplemented, "NotImplemented", "The only group that can be granted something here is "+allUsers+".")
+		return auth.Grantee{}, refusal(http.StatusNotImplemented, "NotImplemented",
+			"The only group that can be granted something here is "+allUsers+".")
 	case "emailaddress":
-		return auth.Grantee{}, refusal(http.StatusBadRequest, "UnresolvableGrantByEmailAddress", "Accounts have no e-mail addresses here. Grant to id=\"ACCESS-KEY\".")
+		return auth.Grantee{}, refusal(http.StatusBadRequest, "UnresolvableGrantByEmailAddress",
+			"Accounts have no e-mail addresses here. Grant to id=\"ACCESS-KEY\".")
 	}
 	return auth.Grantee{Access: name, Type: types.TypeCanonicalUser}, nil // an access key may have "=" in it
 }

@@ -161,7 +161,8 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 	}
 	if err == nil && locked {
 		// What is written to a bucket that keeps no old versions replaces, which a lock may forbid.
-		err = auth.CheckObjectAccess(request, x.Bucket, opts.Acc, []types.ObjectIdentifier{{Key: &opts.Object}}, auth.BypassOverwrite, false, a.backend, opts.Iam, true)
+		err = auth.CheckObjectAccess(request, x.Bucket, opts.Acc, []types.ObjectIdentifier{{Key: &opts.Object}},
+			auth.BypassOverwrite, false, a.backend, opts.Iam, true)
 	}
 	return a.refusal(op, name, x, err)
 }

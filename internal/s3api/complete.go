@@ -21,7 +21,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-func (b *backend) CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMultipartUploadInput) (s3response.CompleteMultipartUploadResult, string, error) {
+func (b *backend) CompleteMultipartUpload(ctx context.Context,
+	in *s3.CompleteMultipartUploadInput) (s3response.CompleteMultipartUploadResult, string, error) {
 	var none s3response.CompleteMultipartUploadResult
 	ref, id := refOf(in.Bucket, in.Key, nil), own(in.UploadId)
 	if in.MultipartUpload == nil {
@@ -219,7 +220,8 @@ func checkPartSum(p *types.CompletedPart, part *object.PartInfo, algo types.Chec
 	case gotAlgo != algo:
 		return s3err.APIError{
 			Code: "BadDigest", HTTPStatusCode: http.StatusBadRequest,
-			Description: fmt.Sprintf("The %v you specified for part %v did not match what we received.", strings.ToLower(string(gotAlgo)), *p.PartNumber),
+			Description: fmt.Sprintf("The %v you specified for part %v did not match what we received.",
+				strings.ToLower(string(gotAlgo)), *p.PartNumber),
 		}
 	case got != partChecksum(algo, part).Value:
 		return s3err.GetInvalidPartErr(id, *p.PartNumber, own(p.ETag))
@@ -279,7 +281,8 @@ func checkWhole(in *s3.CompleteMultipartUploadInput, parts []object.PartInfo, of
 	}
 	given := sums{
 		CRC32: in.ChecksumCRC32, CRC32C: in.ChecksumCRC32C, CRC64NVME: in.ChecksumCRC64NVME, SHA1: in.ChecksumSHA1, SHA256: in.ChecksumSHA256,
-		SHA512: in.ChecksumSHA512, MD5: in.ChecksumMD5, XXHASH64: in.ChecksumXXHASH64, XXHASH3: in.ChecksumXXHASH3, XXHASH128: in.ChecksumXXHASH128,
+		SHA512: in.ChecksumSHA512, MD5: in.ChecksumMD5, XXHASH64: in.ChecksumXXHASH64, XXHASH3: in.ChecksumXXHASH3,
+		XXHASH128: in.ChecksumXXHASH128,
 	}
 	for _, f := range given.all() {
 		if f.algo != sum.Algorithm || *f.at == nil {

@@ -65,7 +65,8 @@ func checkDocument(ctx context.Context, name string) error {
 		return nil // what is asked for stands in headers
 	}
 	if err := readDocument(body, name); err != nil {
-		return refusal(http.StatusBadRequest, "MalformedXML", "The XML you provided was not well-formed or did not validate against our published schema: "+err.Error()+".")
+		return refusal(http.StatusBadRequest, "MalformedXML",
+			"The XML you provided was not well-formed or did not validate against our published schema: "+err.Error()+".")
 	}
 	return nil
 }

@@ -65,7 +65,8 @@ func (s *Server) form(ctx fiber.Ctx) (err error) {
 // newFormHandler puts the handlers of a form together in versitygw's order.
 func (s *Server) newFormHandler(gateway *vgw.S3ApiServer, b *backend) fiber.Handler {
 	region := s.opts.Region
-	return controllers.ProcessHandlers(gateway.Router.Ctrl.POSTObject, metrics.ActionPostObject, &controllers.Services{MetricsManager: operations{}},
+	return controllers.ProcessHandlers(gateway.Router.Ctrl.POSTObject, metrics.ActionPostObject,
+		&controllers.Services{MetricsManager: operations{}},
 		func(ctx fiber.Ctx) error {
 			utils.ContextKeyRegion.Set(ctx, region)
 			utils.ContextKeyStartTime.Set(ctx, time.Now())
@@ -330,7 +331,8 @@ func (s *Server) signerV4(fields map[string]string) (*auth.Account, error) {
 	}
 	root := toAuth(s.opts.Accounts.Root())
 	root.Role = auth.RoleAdmin
-	key, account, err := auth.ResolveDerivedKey(accounts{s.opts.Accounts}, root, creds.Access, fields["x-amz-security-token"], creds.Date, creds.Region, "s3")
+	key, account, err := auth.ResolveDerivedKey(accounts{s.opts.Accounts}, root, creds.Access,
+		fields["x-amz-security-token"], creds.Date, creds.Region, "s3")
 	switch {
 	case errors.Is(err, auth.ErrNoSuchUser):
 		return nil, s3err.GetInvalidAccessKeyIdErr(creds.Access)

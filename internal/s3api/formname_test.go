@@ -29,7 +29,9 @@ func (w *world) fileForm(access, bucket, key, disposition string, conditions ...
 	} {
 		fmt.Fprintf(&b, "--B\r\nContent-Disposition: form-data; name=%q\r\n\r\n%s\r\n", f[0], f[1])
 	}
-	fmt.Fprintf(&b, "--B\r\nContent-Disposition: form-data; name=\"file\"%s\r\nContent-Type: text/plain\r\n\r\ncontent\r\n--B--\r\n", disposition)
+	fmt.Fprintf(&b,
+		"--B\r\nContent-Disposition: form-data; name=\"file\"%s\r\nContent-Type: text/plain\r\n\r\ncontent\r\n--B--\r\n",
+		disposition)
 	r, err := w.try("", "", "POST", "/"+bucket, []byte(b.String()), "Content-Type", "multipart/form-data; boundary=B")
 	if err != nil {
 		w.t.Fatal(err)

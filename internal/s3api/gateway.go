@@ -90,7 +90,8 @@ func seemsContent(h *fasthttp.RequestHeader) bool {
 		return false
 	}
 	_, args, has := bytes.Cut(h.RequestURI(), []byte("?"))
-	return !has || bytes.Contains(args, []byte("partNumber=")) || bytes.Contains(args, []byte("x-id=")) || bytes.Contains(args, []byte("Signature="))
+	return !has || bytes.Contains(args, []byte("partNumber=")) || bytes.Contains(args, []byte("x-id=")) ||
+		bytes.Contains(args, []byte("Signature="))
 }
 
 // appOf returns the fiber application of a gateway, which has no other way to be
@@ -98,7 +99,8 @@ func seemsContent(h *fasthttp.RequestHeader) bool {
 func appOf(gateway *vgw.S3ApiServer) (*fiber.App, error) {
 	f := reflect.ValueOf(gateway).Elem().FieldByName("app")
 	if !f.IsValid() || f.Type() != reflect.TypeFor[*fiber.App]() || f.IsNil() {
-		return nil, errs.New(errs.Unsupported, "start the S3 front end", "", fmt.Sprintf("this versitygw has no field app of type %v", reflect.TypeFor[*fiber.App]()))
+		return nil, errs.New(errs.Unsupported, "start the S3 front end", "",
+			fmt.Sprintf("this versitygw has no field app of type %v", reflect.TypeFor[*fiber.App]()))
 	}
 	return (*fiber.App)(f.UnsafePointer()), nil
 }

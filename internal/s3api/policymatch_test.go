@@ -65,7 +65,8 @@ func TestAQuestionMarkIsOneCharacter(t *testing.T) {
 	check("corp*/x?", "a/xx", "a/xé")
 	check("corp/a/", "a/")
 	// A list of deletions is judged the same way, and its messages too.
-	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", "s3:*", "corp/*"), statement("Deny", "bob", "s3:DeleteObject", "corp/a/?")))
+	w.as("alice", 204, "PUT", "/corp?policy",
+		policyOf(statement("Allow", "bob", "s3:*", "corp/*"), statement("Deny", "bob", "s3:DeleteObject", "corp/a/?")))
 	r := w.as("bob", 200, "POST", "/corp?delete", deletion("a/é", "a/éé", `a/\xff`))
 	if body := string(r.body); strings.Count(body, "<Deleted>") != 2 || !strings.Contains(body, "arn:aws:s3:::corp/a/é&#34;") {
 		t.Errorf("%s", body)
@@ -102,7 +103,8 @@ func TestActionsMatchInAnyCase(t *testing.T) {
 		if r := w.as("alice", 200, "GET", "/corp?policy", ""); string(r.body) != policy {
 			t.Errorf("the policy that was put is shown as %s", r.body)
 		}
-		w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", "s3:*", "corp/*"), statement("Deny", "bob", action, "corp/*")))
+		w.as("alice", 204, "PUT", "/corp?policy",
+			policyOf(statement("Allow", "bob", "s3:*", "corp/*"), statement("Deny", "bob", action, "corp/*")))
 		w.as("bob", 403, "GET", "/corp/key", "")
 	}
 	for _, action := range []string{"s3:nothing", "s4:getobject", "getobject", ""} {

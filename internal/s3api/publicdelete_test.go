@@ -52,7 +52,8 @@ func TestUnsignedDeletionsAreJudgedByKey(t *testing.T) {
 	// A version needs its own action.
 	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "*", "s3:DeleteObjectVersion", "corp/open/*")))
 	r = w.unsigned("/corp?delete", deletion("open/kept", "open/a@"+ids["open/a"][0]))
-	if body := string(r.body); r.StatusCode != 200 || strings.Count(body, "AccessDenied</Code>") != 1 || strings.Count(body, "<Deleted>") != 1 {
+	if body := string(r.body); r.StatusCode != 200 || strings.Count(body, "AccessDenied</Code>") != 1 ||
+		strings.Count(body, "<Deleted>") != 1 {
 		t.Errorf("%d %s", r.StatusCode, body)
 	}
 	w.as("alice", 400, "GET", "/corp/open/a?versionId="+ids["open/a"][0], "") // the store of this test has short identifiers

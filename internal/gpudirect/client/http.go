@@ -21,8 +21,9 @@ import (
 type onNetwork struct{ s3 *s3.Client }
 
 func newNetwork(o Options) (onNetwork, error) {
-	c, err := s3.New(s3.Options{Endpoint: o.Endpoint, Region: o.Region, AccessKey: o.AccessKey, SecretKey: o.SecretKey, SessionToken: o.SessionToken,
-		Connections: o.Connections, CAFile: o.CAFile, InsecureTLS: o.InsecureTLS, Timeout: o.Timeout, Retries: o.Retries})
+	c, err := s3.New(s3.Options{Endpoint: o.Endpoint, Region: o.Region, AccessKey: o.AccessKey, SecretKey: o.SecretKey,
+		SessionToken: o.SessionToken,
+		Connections:  o.Connections, CAFile: o.CAFile, InsecureTLS: o.InsecureTLS, Timeout: o.Timeout, Retries: o.Retries})
 	return onNetwork{c}, err
 }
 
@@ -66,7 +67,8 @@ func (l List) afterKey() string {
 
 // circle is the error of a listing that leads back to an earlier page.
 func (l List) circle(fix string) error {
-	return errs.New(errs.Corrupt, "list", urlOf(l.Bucket, l.Prefix), "the server's pages lead back to one that it has sent before, so the listing would never end").WithFix(fix)
+	return errs.New(errs.Corrupt, "list", urlOf(l.Bucket, l.Prefix),
+		"the server's pages lead back to one that it has sent before, so the listing would never end").WithFix(fix)
 }
 
 func (n *onNetwork) list(ctx context.Context, l List) (Page, error) {
@@ -197,7 +199,8 @@ func (c *Client) getSmall(ctx context.Context, m *Move, r *Read, dev device.Devi
 		return true, err
 	}
 	m.moved.Store(i.Size)
-	t := smallReport(dev, r, i.Size, time.Since(began), transfer.RouteTakenNetwork, "request to the server", "the object is small: it came with one request and was handed on from memory")
+	t := smallReport(dev, r, i.Size, time.Since(began), transfer.RouteTakenNetwork, "request to the server",
+		"the object is small: it came with one request and was handed on from memory")
 	if i.HasCRC64 {
 		t.Verify = &transfer.VerifyReport{Algorithm: "crc64nvme", Where: "host", Files: 1, Blocks: 1, Bytes: i.Size}
 	}
@@ -277,7 +280,8 @@ func (c *Client) writeHTTP(ctx context.Context, m *Move, w *Write, dev device.De
 	if w.Route != transfer.RouteAuto {
 		m.report.Notes = append(m.report.Notes, "route "+string(w.Route)+" is one of files: over HTTP there is none to choose")
 	}
-	up, err := c.network.s3.NewUpload(s3.Put{Bucket: w.Bucket, Key: w.Key, ContentType: w.ContentType, Metadata: w.Metadata, IfMatch: w.IfMatch, IfNoneMatch: w.IfNoneMatch})
+	up, err := c.network.s3.NewUpload(s3.Put{Bucket: w.Bucket, Key: w.Key, ContentType: w.ContentType,
+		Metadata: w.Metadata, IfMatch: w.IfMatch, IfNoneMatch: w.IfNoneMatch})
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,8 @@ func (c *Client) Stat(ctx context.Context, bucket, key, version string) (Info, e
 		if w.door == nil {
 			return c.network.stat(ctx, bucket, key, version)
 		}
-		o, err := w.door.one(ctx, want{op: op, bits: wire.WantStat, device: wire.Device{Index: -1}}, wire.OpenItem{Bucket: bucket, Key: key, Version: version, N: -1})
+		o, err := w.door.one(ctx, want{op: op, bits: wire.WantStat, device: wire.Device{Index: -1}},
+			wire.OpenItem{Bucket: bucket, Key: key, Version: version, N: -1})
 		if err != nil {
 			if w.door.broken.Load() && try == 0 {
 				continue
