@@ -40,12 +40,16 @@ var policyActions = []auth.Action{
 	auth.GetBucketLocationAction,
 }
 
-// actionsLike returns the actions that a pattern matches in any case, as S3 compares them.
+// actionsLike returns the actions that a pattern matches in any case, as S3 compares them. A pattern begins with s3:,
+// and none of its wildcards stands for that.
 func actionsLike(pattern string) []auth.Action {
 	if strings.EqualFold(pattern, string(auth.AllActions)) {
 		return []auth.Action{auth.AllActions}
 	}
 	lower := auth.Action(strings.ToLower(pattern))
+	if !strings.HasPrefix(string(lower), "s3:") {
+		return nil
+	}
 	var out []auth.Action
 	for _, a := range policyActions {
 		if auth.Action(strings.ToLower(string(a))).Match(lower) {

@@ -107,7 +107,7 @@ func TestActionsMatchInAnyCase(t *testing.T) {
 			policyOf(statement("Allow", "bob", "s3:*", "corp/*"), statement("Deny", "bob", action, "corp/*")))
 		w.as("bob", 403, "GET", "/corp/key", "")
 	}
-	for _, action := range []string{"s3:nothing", "s4:getobject", "getobject", ""} {
+	for _, action := range []string{"s3:nothing", "s4:getobject", "getobject", "*GetObject", "???PutObject", ""} {
 		if r := w.as("alice", 400, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", action, "corp/*"))); r.code() != "MalformedPolicy" {
 			t.Errorf("%q: %s", action, r.body)
 		}
