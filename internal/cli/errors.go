@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,12 +33,24 @@ func (a *app) printError(err error) {
 	if a.jsonAsked() && a.out.err == nil {
 		var e errorJSON
 		e.Error.Kind, e.Error.Message, e.Error.Fix = errs.KindOf(err).String(), text, fix
-		_ = a.printJSON(e) // the error at hand is the one to report
+		if a.linesAsked() {
+			line, _ := json.Marshal(e) // texts alone
+			fmt.Fprintf(a.out, "%s\n", line)
+		} else {
+			_ = a.printJSON(e) // the error at hand is the one to report
+		}
 	}
 	fmt.Fprintf(a.Stderr, "nebulaio: %s\n", printable(text))
 	if fix != "" {
 		fmt.Fprintf(a.Stderr, "  fix: %s\n", printable(fix))
 	}
+}
+
+// linesAsked says whether the command prints one line of JSON per event. A program that reads lines has to be able to
+// read its error too.
+func (a *app) linesAsked() bool {
+	at := slices.IndexFunc(a.Args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+	return at >= 0 && a.Args[at] == "server"
 }
 
 // jsonAsked looks at the arguments themselves, for the flag's value is not

@@ -499,6 +499,7 @@ func TestServerRefusesToStart(t *testing.T) {
 		{"bad variable", 2, serverCommand(fresh, []string{"NEBULAIO_LIMITS_IDLE=soon"}), []string{"NEBULAIO_LIMITS_IDLE", `"soon"`}},
 		{"bad file", 2, serverCommand(fresh, nil, "--config", writeFile(t, "bad.yaml", []byte("adress: x\n"))), []string{"bad.yaml:1", `"adress"`, `"address"`}},
 		{"no file", 3, serverCommand(fresh, nil, "--config", "missing.yaml"), []string{"missing.yaml"}},
+		{"too little memory", 2, serverCommand(fresh, nil, "--memory-limit", "64MiB"), []string{"64MiB", "128MiB"}},
 		{"no certificate", 3, serverCommand(fresh, nil, "--tls-cert", "missing.pem", "--tls-key", "missing.key"), []string{"missing.pem"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -516,6 +517,9 @@ func TestServerRefusesToStart(t *testing.T) {
 			var e errorJSON
 			if err := json.Unmarshal(out.Bytes(), &e); err != nil || e.Error.Message == "" {
 				t.Errorf("%v: %s", err, &out)
+			}
+			if n := strings.Count(out.String(), "\n"); n != 1 || !strings.HasSuffix(out.String(), "\n") {
+				t.Errorf("%d lines, expected one event on one line: %s", n, &out)
 			}
 		})
 	}

@@ -119,7 +119,7 @@ func table() []field {
 		{Key: Key{Name: "inline_size", Type: Size, Default: "16KiB", Min: 0, Max: 256 * kib,
 			Help: "Objects up to this size lie with the metadata and share its group commit; larger ones get a file of their own."},
 			bind: func(c *Config) any { return &c.InlineSize }},
-		{Key: Key{Name: "memory_limit", Type: Size, Default: "256MiB", Min: 64 * mib, Max: 1024 * gib,
+		{Key: Key{Name: "memory_limit", Type: Size, Default: "256MiB", Min: 128 * mib, Max: 1024 * gib,
 			Help: "The memory that the server stays within: caches, buffers and what the runtime keeps are shares of it. Very many requests under way at once may exceed it."},
 			bind: func(c *Config) any { return &c.MemoryLimit }},
 

@@ -83,7 +83,8 @@ func (l *local) Stats(ctx context.Context) (Stats, error) { return l.store.stats
 // Scrub lets the store read itself, unless it does so already.
 func (l *local) Scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error) {
 	if !l.scrub.TryLock() {
-		return ScrubReport{}, errs.New(errs.Invalid, "scrub", "", "a scrub of this store is running").WithFix("wait for it: its result is in the server's log")
+		return ScrubReport{}, errs.New(errs.Invalid, "scrub", "",
+			"a scrub of this store is running").WithFix("wait for it: its result is in the server's log")
 	}
 	defer l.scrub.Unlock()
 	return l.store.scrub(ctx, rate, progress)

@@ -64,7 +64,8 @@ type DoorSettings struct {
 
 func doorSettings(c *config.Config) DoorSettings {
 	g := &c.GPUDirect
-	return DoorSettings{Enabled: g.Enabled, BufferPoolSize: g.BufferPoolSize, EnableAsync: g.EnableAsync, DeviceIDs: append([]int{}, g.Devices()...),
+	return DoorSettings{Enabled: g.Enabled, BufferPoolSize: g.BufferPoolSize, EnableAsync: g.EnableAsync,
+		DeviceIDs:       append([]int{}, g.Devices()...),
 		MaxTransferSize: g.MaxTransferSize, EnableP2P: g.EnableP2P, QueueDepth: g.QueueDepth, IdleTimeout: g.IdleTimeout.String(),
 		MaxConnections: g.MaxConnections, MaxHandles: g.MaxHandles, MaxDraftBytes: g.MaxDraftBytes, ReadOnlyMount: g.ReadOnlyMount, RDMA: c.RDMA}
 }
@@ -107,7 +108,8 @@ func (s *server) openGate(ctx context.Context, st store, accounts *iam.Service, 
 		return nil, err
 	}
 	if admin, err := filepath.Abs(filepath.Join(c.Data, adminSocket)); err == nil && filepath.Clean(path) == admin {
-		return nil, errs.New(errs.Invalid, "open the GPUDirect socket", path, "is the server's administration socket").WithFix("set gpudirect.socket to another name")
+		return nil, errs.New(errs.Invalid, "open the GPUDirect socket", path,
+			"is the server's administration socket").WithFix("set gpudirect.socket to another name")
 	}
 	g.about.Served, g.about.Socket, g.about.Writes = true, path, true
 	if err := st.canDraft(ctx); err != nil {
@@ -126,7 +128,8 @@ func (s *server) openGate(ctx context.Context, st store, accounts *iam.Service, 
 		Settings: door.Settings{BufferPoolSize: limits.BufferPoolSize, MaxTransferSize: limits.MaxTransferSize, QueueDepth: limits.QueueDepth,
 			Async: limits.EnableAsync, P2P: limits.EnableP2P, Devices: limits.Devices(), NoWrites: g.about.WritesReason},
 		Reopenable: g.about.Reopenable,
-		Limits:     door.Limits{Connections: limits.MaxConnections, Handles: limits.MaxHandles, DraftBytes: limits.MaxDraftBytes, Idle: limits.IdleTimeout},
+		Limits: door.Limits{Connections: limits.MaxConnections, Handles: limits.MaxHandles,
+			DraftBytes: limits.MaxDraftBytes, Idle: limits.IdleTimeout},
 	})
 	if err != nil {
 		return nil, err

@@ -33,8 +33,10 @@ func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
 		stats:   stats,
 		served:  prometheus.NewDesc(prefix+"served", "1 while the GPUDirect door is served.", nil, nil),
 		refused: prometheus.NewDesc(prefix+"refusals_total", "Requests that the door refused, by code.", []string{"code"}, nil),
-		bytes:   prometheus.NewDesc(prefix+"reported_bytes_total", "Bytes that clients of the door say they moved, by direction, route, device and stage.", moved, nil),
-		seconds: prometheus.NewDesc(prefix+"reported_seconds_total", "Seconds that clients of the door say it took them, by direction, route, device and stage.", moved, nil),
+		bytes: prometheus.NewDesc(prefix+"reported_bytes_total",
+			"Bytes that clients of the door say they moved, by direction, route, device and stage.", moved, nil),
+		seconds: prometheus.NewDesc(prefix+"reported_seconds_total",
+			"Seconds that clients of the door say it took them, by direction, route, device and stage.", moved, nil),
 	}
 	add := func(kind prometheus.ValueType, name, help string, read func(*door.Stats) int64) {
 		c.all = append(c.all, doorNumber{prometheus.NewDesc(prefix+name, help, nil, nil), kind, read})
@@ -43,7 +45,8 @@ func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
 	add(now, "connections", "Open connections to the door.", func(s *door.Stats) int64 { return s.Connections })
 	add(ever, "logins_total", "Clients that proved their access key.", func(s *door.Stats) int64 { return s.Logins })
 	add(ever, "logins_refused_total", "Clients that did not.", func(s *door.Stats) int64 { return s.LoginsRefused })
-	add(ever, "messages_total", "Messages of clients, refused ones and those of logins included.", func(s *door.Stats) int64 { return s.Messages })
+	add(ever, "messages_total", "Messages of clients, refused ones and those of logins included.",
+		func(s *door.Stats) int64 { return s.Messages })
 	add(now, "handles", "Objects that clients have open.", func(s *door.Stats) int64 { return s.Handles })
 	add(now, "held_bytes", "Bytes of content of these.", func(s *door.Stats) int64 { return s.HeldBytes })
 	add(now, "drafts", "Objects that clients write.", func(s *door.Stats) int64 { return s.Drafts })
@@ -53,7 +56,8 @@ func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
 	add(ever, "inline_bytes_total", "Bytes of these.", func(s *door.Stats) int64 { return s.InlineBytes })
 	add(ever, "created_objects_total", "Objects that clients began to write.", func(s *door.Stats) int64 { return s.Created })
 	add(ever, "committed_objects_total", "Objects that clients wrote and published.", func(s *door.Stats) int64 { return s.Committed })
-	add(ever, "aborted_objects_total", "Objects that clients began to write and gave up, or lost with their connection.", func(s *door.Stats) int64 { return s.Aborted })
+	add(ever, "aborted_objects_total", "Objects that clients began to write and gave up, or lost with their connection.",
+		func(s *door.Stats) int64 { return s.Aborted })
 	add(ever, "listed_pages_total", "Pages of listings.", func(s *door.Stats) int64 { return s.Listed })
 	return c
 }

@@ -30,7 +30,8 @@ func (s *server) events() events {
 					"bucket", d.Bucket, "key", d.Key, "version", d.Version, "file", d.File, "offset", d.Off, "length", d.N, "what", d.What)
 				return
 			}
-			log.Error("damage", "bucket", d.Bucket, "key", d.Key, "version", d.Version, "file", d.File, "offset", d.Off, "length", d.N, "what", d.What)
+			log.Error("damage", "bucket", d.Bucket, "key", d.Key, "version", d.Version, "file", d.File, "offset", d.Off,
+				"length", d.N, "what", d.What)
 		},
 		failed: func(err error) {
 			s.broken.Store(&err)

@@ -254,7 +254,8 @@ func (s *server) started(s3, side net.Addr) {
 	}
 	if s.root.wellKnown {
 		info.SecretKey = s.root.secret
-		component(s.log, "node").Warn("the administrator's keys are the well-known default pair", "fix", "set NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD")
+		component(s.log, "node").Warn("the administrator's keys are the well-known default pair", "fix",
+			"set NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD")
 	}
 	if cert := s.cert.Load(); cert != nil {
 		info.Fingerprint = cert.fingerprint
@@ -422,7 +423,8 @@ func LookAtDoor(ctx context.Context, c *config.Config) (d Door, running bool, er
 
 // closedDoor is the door where no server runs.
 func closedDoor(c *config.Config) Door {
-	d := Door{Settings: doorSettings(c), Notes: c.Notes(), Reason: "no server runs on " + c.Data, Fix: "start one: nebulaio server --gpudirect-enabled"}
+	d := Door{Settings: doorSettings(c), Notes: c.Notes(), Reason: "no server runs on " + c.Data,
+		Fix: "start one: nebulaio server --gpudirect-enabled"}
 	d.Socket, _ = doorPath(c) // without a working directory it cannot be told
 	return d
 }

@@ -50,7 +50,8 @@ func Salvage(ctx context.Context, from, to string, link bool, progress func(chan
 	}
 	r, err := disk.Salvage(ctx, disk.Options{Dir: from}, o)
 	out := SalvageReport{Metadata: metaFiles(r.Metadata), Changes: r.Changes, Buckets: r.Buckets, Objects: r.Objects, Bytes: r.Bytes,
-		Uploads: r.Uploads, Records: r.Records, Doubtful: r.Doubtful, Lost: r.Lost, Saved: []SavedObject{}, Losses: []Loss{}, Warnings: append([]string{}, r.Warnings...)}
+		Uploads: r.Uploads, Records: r.Records, Doubtful: r.Doubtful, Lost: r.Lost, Saved: []SavedObject{},
+		Losses: []Loss{}, Warnings: append([]string{}, r.Warnings...)}
 	for _, s := range r.Saved {
 		out.Saved = append(out.Saved, SavedObject(s))
 	}

@@ -177,7 +177,8 @@ func (s onDisk) stats(context.Context) (Stats, error) {
 		Files: d.Files, Uploads: d.Uploads, UploadBytes: d.PartBytes, Damage: d.Damage,
 		MetadataBytes: int64(d.Metadata.DiskBytes), LogBytes: int64(d.Metadata.LogBytes), LogSyncs: int64(d.Metadata.SyncCount),
 		OpenFiles: d.OpenFiles, Unsettled: d.Unsettled, Removing: d.Removing,
-		HeldFiles: d.HeldFiles, HeldBytes: d.HeldBytes, DraftFiles: d.DraftFiles, DraftBytes: d.DraftBytes, FreeBytes: d.FreeBytes, Failure: d.Failure, Refusing: d.Refusing,
+		HeldFiles: d.HeldFiles, HeldBytes: d.HeldBytes, DraftFiles: d.DraftFiles, DraftBytes: d.DraftBytes,
+		FreeBytes: d.FreeBytes, Failure: d.Failure, Refusing: d.Refusing,
 	}, nil
 }
 
@@ -198,9 +199,11 @@ func (s onDisk) scrub(ctx context.Context, rate int64, progress func(ScrubProgre
 	if err != nil {
 		return ScrubReport{}, err
 	}
-	report := ScrubReport{Objects: r.Objects, Files: r.Files, Bytes: r.Bytes, Damaged: r.Damaged, Damage: []Damage{}, Seconds: time.Since(began).Seconds()}
+	report := ScrubReport{Objects: r.Objects, Files: r.Files, Bytes: r.Bytes, Damaged: r.Damaged, Damage: []Damage{},
+		Seconds: time.Since(began).Seconds()}
 	for _, d := range r.Damage {
-		report.Damage = append(report.Damage, Damage{Bucket: d.Bucket, Key: d.Key, Version: d.Version, File: d.File, Offset: d.Off, Length: d.N, What: d.What})
+		report.Damage = append(report.Damage,
+			Damage{Bucket: d.Bucket, Key: d.Key, Version: d.Version, File: d.File, Offset: d.Off, Length: d.N, What: d.What})
 	}
 	return report, nil
 }
@@ -222,7 +225,8 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (CheckReport, 
 	if err != nil {
 		return CheckReport{}, err
 	}
-	report := CheckReport{Records: r.Records, Versions: r.Versions, Files: r.Files, Bytes: r.Bytes, Found: r.Found, Repaired: r.Repaired, Unfinished: r.Unfinished, Problems: []Problem{},
+	report := CheckReport{Records: r.Records, Versions: r.Versions, Files: r.Files, Bytes: r.Bytes, Found: r.Found,
+		Repaired: r.Repaired, Unfinished: r.Unfinished, Problems: []Problem{},
 		Metadata: metaFiles(r.Metadata)}
 	for _, p := range r.Problems {
 		report.Problems = append(report.Problems, Problem{Invariant: p.Invariant, What: p.What, Message: p.Msg, Repaired: p.Repaired, Did: p.Did})

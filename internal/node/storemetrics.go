@@ -29,7 +29,8 @@ type storeGauge struct {
 const statsWithin = 5 * time.Second
 
 func newStoreCollector(stats func(context.Context) (Stats, error)) *storeCollector {
-	c := &storeCollector{stats: stats, up: prometheus.NewDesc("nebulaio_store_up", "1 when the store could be asked for its numbers.", nil, nil)}
+	c := &storeCollector{stats: stats, up: prometheus.NewDesc("nebulaio_store_up",
+		"1 when the store could be asked for its numbers.", nil, nil)}
 	add := func(kind prometheus.ValueType, name, help string, read func(Stats) int64) {
 		c.all = append(c.all, storeGauge{prometheus.NewDesc("nebulaio_store_"+name, help, nil, nil), kind, read})
 	}
@@ -49,8 +50,11 @@ func newStoreCollector(stats func(context.Context) (Stats, error)) *storeCollect
 	add(now, "open_files", "Data files held open.", func(s Stats) int64 { return s.OpenFiles })
 	add(now, "unsettled_files", "Data files that wait for their place.", func(s Stats) int64 { return s.Unsettled })
 	add(now, "removing_files", "Data files that wait for being removed.", func(s Stats) int64 { return s.Removing })
-	add(now, "held_files", "Data files that were removed, or made for a client alone, and that a client still has.", func(s Stats) int64 { return s.HeldFiles })
-	add(now, "held_bytes", "Bytes of content of the files that were removed, or made for a client alone, and that a client still has.", func(s Stats) int64 { return s.HeldBytes })
+	add(now, "held_files", "Data files that were removed, or made for a client alone, and that a client still has.",
+		func(s Stats) int64 { return s.HeldFiles })
+	add(now, "held_bytes",
+		"Bytes of content of the files that were removed, or made for a client alone, and that a client still has.",
+		func(s Stats) int64 { return s.HeldBytes })
 	add(now, "draft_files", "Data files that clients are writing.", func(s Stats) int64 { return s.DraftFiles })
 	add(now, "draft_bytes", "Bytes of the disk that the files take which clients are writing.", func(s Stats) int64 { return s.DraftBytes })
 	add(now, "writable", "1 while the store takes new content; 0 when its disk is full, it is open for reading only, or it has failed.", func(s Stats) int64 {

@@ -146,11 +146,13 @@ func usable(certFile, keyFile string, hosts []string, now time.Time) (bool, erro
 	}
 	block, _ := pem.Decode(src)
 	if block == nil {
-		return false, errs.New(errs.Corrupt, "read the generated certificate", certFile, "is no PEM file").WithFix("remove the file; a new one is made")
+		return false, errs.New(errs.Corrupt, "read the generated certificate", certFile,
+			"is no PEM file").WithFix("remove the file; a new one is made")
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return false, &errs.Error{Kind: errs.Corrupt, Op: "read the generated certificate", Name: certFile, Err: err, Fix: "remove the file; a new one is made"}
+		return false, &errs.Error{Kind: errs.Corrupt, Op: "read the generated certificate", Name: certFile, Err: err,
+			Fix: "remove the file; a new one is made"}
 	}
 	if now.After(cert.NotAfter) {
 		return false, nil

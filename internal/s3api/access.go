@@ -194,7 +194,8 @@ func (b *backend) authorizeForm(ctx context.Context, ref object.Ref, bk *object.
 	}
 	for name, value := range fields {
 		if value != "" && (isRefused(name) || strings.HasPrefix(name, "x-amz-object-lock-")) {
-			return refusal(http.StatusNotImplemented, "NotImplemented", "A field of the form implies functionality that is not implemented: "+strings.Clone(name)+".")
+			return refusal(http.StatusNotImplemented, "NotImplemented",
+				"A field of the form implies functionality that is not implemented: "+strings.Clone(name)+".")
 		}
 	}
 	return refusedACL(bk, fields["acl"], granted)

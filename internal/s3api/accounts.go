@@ -24,7 +24,8 @@ var (
 )
 
 func toAuth(a iam.Account) auth.Account {
-	return auth.Account{Access: a.AccessKey, Secret: a.Secret, Role: auth.Role(a.Role), UserID: a.UserID, GroupID: a.GroupID, ProjectID: a.ProjectID}
+	return auth.Account{Access: a.AccessKey, Secret: a.Secret, Role: auth.Role(a.Role), UserID: a.UserID,
+		GroupID: a.GroupID, ProjectID: a.ProjectID}
 }
 
 func (a accounts) CreateAccount(acc auth.Account) error {

@@ -55,6 +55,9 @@ func (b *backend) aclOf(bk *object.Bucket) (auth.ACL, error) {
 // GetBucketAcl returns the ACL in force. The front end asks for it once the signature of a request has been checked and
 // before its body is parsed, so this is also the place to refuse a body.
 func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([]byte, error) {
+	if rctx, ok := ctx.(*fasthttp.RequestCtx); ok {
+		spellPolicy(rctx)
+	}
 	if err := checkLists(ctx); err != nil {
 		return nil, err
 	}
@@ -184,9 +187,11 @@ func granteeOf(text string) (auth.Grantee, error) {
 		if value == allUsers {
 			return auth.Grantee{Access: everybody, Type: types.TypeGroup}, nil
 		}
-		return auth.Grantee{}, refusal(http.StatusNotImplemented, "NotImplemented", "The only group that can be granted something here is "+allUsers+".")
+		return auth.Grantee{}, refusal(http.StatusNotImplemented, "NotImplemented",
+			"The only group that can be granted something here is "+allUsers+".")
 	case "emailaddress":
-		return auth.Grantee{}, refusal(http.StatusBadRequest, "UnresolvableGrantByEmailAddress", "Accounts have no e-mail addresses here. Grant to id=\"ACCESS-KEY\".")
+		return auth.Grantee{}, refusal(http.StatusBadRequest, "UnresolvableGrantByEmailAddress",
+			"Accounts have no e-mail addresses here. Grant to id=\"ACCESS-KEY\".")
 	}
 	return auth.Grantee{Access: name, Type: types.TypeCanonicalUser}, nil // an access key may have "=" in it
 }

@@ -26,7 +26,8 @@ const (
 	attrSumAlgo     = "checksum-algorithm"
 	attrSumType     = "checksum-type"
 	attrSum         = "checksum"
-	attrUpload      = "upload" // the upload that an object was completed from
+	attrUpload      = "upload"       // the upload that an object was completed from
+	attrUploadParts = "upload-parts" // the digest of the parts of that completion
 	metaPrefix      = "meta:"
 )
 

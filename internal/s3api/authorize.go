@@ -161,7 +161,8 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 	}
 	if err == nil && locked {
 		// What is written to a bucket that keeps no old versions replaces, which a lock may forbid.
-		err = auth.CheckObjectAccess(request, x.Bucket, opts.Acc, []types.ObjectIdentifier{{Key: &opts.Object}}, auth.BypassOverwrite, false, a.backend, opts.Iam, true)
+		err = auth.CheckObjectAccess(request, x.Bucket, opts.Acc, []types.ObjectIdentifier{{Key: &opts.Object}},
+			auth.BypassOverwrite, false, a.backend, opts.Iam, true)
 	}
 	return a.refusal(op, name, x, err)
 }
@@ -209,12 +210,13 @@ func plain(bucket string, policy []byte) bool {
 	if json.Unmarshal(policy, &doc) != nil {
 		return false
 	}
+	all := strings.TrimPrefix(keysARN(bucket, byBytes, "*"), auth.ResourceArnPrefix)
 	for _, s := range doc.Statement {
 		if s.Condition != nil {
 			return false
 		}
 		for r := range s.Resource {
-			if r != bucket && r != bucket+"/*" {
+			if r != bucket && r != all {
 				return false
 			}
 		}
@@ -243,7 +245,9 @@ func (a *authorizer) refusal(op, name string, x object.Access, err error) error 
 type plainly struct{ s3err.S3Error }
 
 // Error is the description.
-func (e plainly) Error() string { return strings.TrimSuffix(e.BaseError().Description, ".") }
+func (e plainly) Error() string {
+	return strings.TrimSuffix(mendDenial(e.BaseError().Description), ".")
+}
 
 // Unwrap is the error itself.
 func (e plainly) Unwrap() error { return e.S3Error }

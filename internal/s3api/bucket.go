@@ -128,7 +128,8 @@ func (b *backend) ChangeBucketOwner(ctx context.Context, bucket, owner string) e
 	if _, err := b.accounts.Get(owner); err != nil {
 		return s3err.GetAPIError(s3err.ErrAdminUserNotFound)
 	}
-	acl, err := json.Marshal(auth.ACL{Owner: owner, Grantees: []auth.Grantee{{Permission: auth.PermissionFullControl, Access: owner, Type: types.TypeCanonicalUser}}})
+	acl, err := json.Marshal(auth.ACL{Owner: owner,
+		Grantees: []auth.Grantee{{Permission: auth.PermissionFullControl, Access: owner, Type: types.TypeCanonicalUser}}})
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ package s3api
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,7 +21,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-func (b *backend) CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMultipartUploadInput) (s3response.CompleteMultipartUploadResult, string, error) {
+func (b *backend) CompleteMultipartUpload(ctx context.Context,
+	in *s3.CompleteMultipartUploadInput) (s3response.CompleteMultipartUploadResult, string, error) {
 	var none s3response.CompleteMultipartUploadResult
 	ref, id := refOf(in.Bucket, in.Key, nil), own(in.UploadId)
 	if in.MultipartUpload == nil {
@@ -34,7 +37,7 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMu
 	}
 	up, err := b.store.GetUpload(patient(ctx), ref.Bucket, ref.Key, id)
 	if errors.Is(err, object.ErrNoSuchUpload) {
-		return b.completedBefore(ctx, ref, id)
+		return b.completedBefore(ctx, ref, in)
 	}
 	if err != nil {
 		return none, "", b.s3Error("CompleteMultipartUpload", ref, err)
@@ -67,13 +70,13 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context, in *s3.CompleteMu
 			if err := checkWhole(in, done, of, sum); err != nil {
 				return nil, err
 			}
-			add := map[string]string{attrUpload: id}
+			add := map[string]string{attrUpload: id, attrUploadParts: partsDigest(parts)}
 			sum.keep(add)
 			return add, nil
 		},
 	})
 	if errors.Is(err, object.ErrNoSuchUpload) {
-		return b.completedBefore(ctx, ref, id) // by another request at the same time
+		return b.completedBefore(ctx, ref, in) // by another request at the same time
 	}
 	if err != nil {
 		return none, "", b.writeError("CompleteMultipartUpload", ref, cond, err)
@@ -97,14 +100,36 @@ func completed(info *object.Info, sum checksum) s3response.CompleteMultipartUplo
 	}
 }
 
-// completedBefore answers a completion that is repeated because its first answer
-// was lost: as long as the object is the one that came of it, it has succeeded.
-func (b *backend) completedBefore(ctx context.Context, ref object.Ref, id string) (s3response.CompleteMultipartUploadResult, string, error) {
+// completedBefore answers a completion of an upload that is gone. A client repeats its completion when it lost the
+// first answer, so the same list of parts succeeds again for as long as the object is the one that came of it. Any
+// other list is refused: the client would believe that the object has those parts.
+func (b *backend) completedBefore(
+	ctx context.Context, ref object.Ref, in *s3.CompleteMultipartUploadInput,
+) (s3response.CompleteMultipartUploadResult, string, error) {
+	var none s3response.CompleteMultipartUploadResult
+	id := own(in.UploadId)
+	list := make([]object.CompletedPart, len(in.MultipartUpload.Parts))
+	for i := range list {
+		p := &in.MultipartUpload.Parts[i]
+		if p.PartNumber == nil || p.ETag == nil {
+			return none, "", s3err.GetAPIError(s3err.ErrMalformedXML)
+		}
+		list[i] = object.CompletedPart{Number: int(*p.PartNumber), ETag: unquoted(p.ETag)}
+	}
 	info, err := b.store.Stat(patient(ctx), ref)
-	if err != nil || info.Attributes[attrUpload] != id {
-		return s3response.CompleteMultipartUploadResult{}, "", s3err.GetNoSuchUploadErr(id)
+	if err != nil || info.Attributes[attrUpload] != id || info.Attributes[attrUploadParts] != partsDigest(list) {
+		return none, "", s3err.GetNoSuchUploadErr(id)
 	}
 	return completed(&info, full(&info)), versionOf(&info), nil
+}
+
+// partsDigest returns a digest of the parts of a completion: their numbers and ETags, in order.
+func partsDigest(parts []object.CompletedPart) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:%s\n", p.Number, p.ETag) // a hash takes every write
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 // allParts returns the parts of an upload by their numbers.
@@ -195,7 +220,8 @@ func checkPartSum(p *types.CompletedPart, part *object.PartInfo, algo types.Chec
 	case gotAlgo != algo:
 		return s3err.APIError{
 			Code: "BadDigest", HTTPStatusCode: http.StatusBadRequest,
-			Description: fmt.Sprintf("The %v you specified for part %v did not match what we received.", strings.ToLower(string(gotAlgo)), *p.PartNumber),
+			Description: fmt.Sprintf("The %v you specified for part %v did not match what we received.",
+				strings.ToLower(string(gotAlgo)), *p.PartNumber),
 		}
 	case got != partChecksum(algo, part).Value:
 		return s3err.GetInvalidPartErr(id, *p.PartNumber, own(p.ETag))
@@ -255,7 +281,8 @@ func checkWhole(in *s3.CompleteMultipartUploadInput, parts []object.PartInfo, of
 	}
 	given := sums{
 		CRC32: in.ChecksumCRC32, CRC32C: in.ChecksumCRC32C, CRC64NVME: in.ChecksumCRC64NVME, SHA1: in.ChecksumSHA1, SHA256: in.ChecksumSHA256,
-		SHA512: in.ChecksumSHA512, MD5: in.ChecksumMD5, XXHASH64: in.ChecksumXXHASH64, XXHASH3: in.ChecksumXXHASH3, XXHASH128: in.ChecksumXXHASH128,
+		SHA512: in.ChecksumSHA512, MD5: in.ChecksumMD5, XXHASH64: in.ChecksumXXHASH64, XXHASH3: in.ChecksumXXHASH3,
+		XXHASH128: in.ChecksumXXHASH128,
 	}
 	for _, f := range given.all() {
 		if f.algo != sum.Algorithm || *f.at == nil {

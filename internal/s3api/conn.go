@@ -43,7 +43,7 @@ func (t *connTable) closeAll() {
 
 // wrap returns a listener whose connections end when their client stalls.
 func (t *connTable) wrap(l net.Listener, limits Limits, conf *tls.Config) net.Listener {
-	var out net.Listener = &stallListener{Listener: l, table: t, stall: limits.Stall}
+	var out net.Listener = &stallListener{Listener: l, table: t, stall: limits.Stall, tls: conf != nil}
 	if conf != nil {
 		out = tls.NewListener(out, conf)
 	}
@@ -54,6 +54,7 @@ type stallListener struct {
 	net.Listener
 	table *connTable
 	stall time.Duration
+	tls   bool // TLS is spoken on the connections
 }
 
 // longestWait is between two tries to accept while the process has no descriptor left.
@@ -71,7 +72,7 @@ func (l *stallListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &stallConn{Conn: c, table: l.table, stall: l.stall}
+	s := &stallConn{Conn: c, table: l.table, stall: l.stall, awaitTLS: l.tls}
 	l.table.mu.Lock()
 	l.table.all[s] = struct{}{}
 	l.table.mu.Unlock()
@@ -79,7 +80,8 @@ func (l *stallListener) Accept() (net.Conn, error) {
 }
 
 func exhausted(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) ||
+		errors.Is(err, syscall.ENOMEM)
 }
 
 // stallConn is a connection that fails when its peer neither sends nor takes a
@@ -94,6 +96,7 @@ type stallConn struct {
 	table *connTable
 	stall time.Duration
 
+	awaitTLS   bool        // nothing has come in yet of a connection on which TLS is spoken
 	linger     atomic.Bool // the client is still sending a body that nobody wants
 	readFixed  bool        // a deadline of the server's holds
 	writeFixed bool
@@ -138,6 +141,12 @@ func (c *stallConn) Read(p []byte) (int, error) {
 		}
 	}
 	n, err := c.Conn.Read(p)
+	if c.awaitTLS && n > 0 {
+		c.awaitTLS = false
+		if looksLikeHTTP(p[:n]) {
+			return 0, c.refusePlain()
+		}
+	}
 	if c.chunks.on {
 		if c.chunks.wire += int64(n); c.chunks.wire > chunkSlack+chunkShare*c.chunks.delivered+int64(len(p)) {
 			return n, errChunkOverhead

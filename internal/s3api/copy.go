@@ -84,7 +84,8 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 	if src.Size > maxCopy {
 		return none, s3err.GetCopySourceObjectTooLargeErr(maxCopy)
 	}
-	if err := readable(&src, in.CopySourceIfMatch, in.CopySourceIfNoneMatch, in.CopySourceIfModifiedSince, in.CopySourceIfUnmodifiedSince); err != nil {
+	if err := readable(&src, in.CopySourceIfMatch, in.CopySourceIfNoneMatch, in.CopySourceIfModifiedSince,
+		in.CopySourceIfUnmodifiedSince); err != nil {
 		return none, err
 	}
 	replace := in.MetadataDirective == types.MetadataDirectiveReplace
@@ -96,7 +97,8 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 	}
 	if src.Attributes[attrTags] != "" && in.TaggingDirective != types.TaggingDirectiveReplace {
 		// Tags that are copied are read and written.
-		if err := b.allowed(ctx, from, auth.PermissionRead, ofVersion(from, auth.GetObjectTaggingAction, auth.GetObjectVersionTaggingAction)); err != nil {
+		if err := b.allowed(ctx, from, auth.PermissionRead,
+			ofVersion(from, auth.GetObjectTaggingAction, auth.GetObjectVersionTaggingAction)); err != nil {
 			return none, err
 		}
 		if err := b.allowed(ctx, to, auth.PermissionWrite, auth.PutObjectTaggingAction); err != nil {
@@ -109,7 +111,8 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 	}
 	// What was looked at is what is copied, whatever happens to the key meanwhile.
 	from.Version = src.Version
-	c := object.Copy{From: from, FromCondition: object.Condition{IfMatch: src.ETag}, Bucket: to.Bucket, Key: to.Key, Attributes: attrs, Condition: cond, Judge: judgeWrite(attrs)}
+	c := object.Copy{From: from, FromCondition: object.Condition{IfMatch: src.ETag}, Bucket: to.Bucket, Key: to.Key,
+		Attributes: attrs, Condition: cond, Judge: judgeWrite(attrs)}
 	sum, err := b.copySum(ctx, &src, types.ChecksumAlgorithm(strings.Clone(string(in.ChecksumAlgorithm))))
 	if err != nil {
 		return none, err

@@ -133,8 +133,14 @@ func isQuiet(ctx context.Context) bool {
 }
 
 // mayDelete asks for each of many deletions what versitygw has not asked for: it judges all versions as if none were
-// named, and lets an ACL that grants writing delete old versions, which S3 leaves to the owner.
+// named, and lets an ACL that grants writing delete old versions, which S3 leaves to the owner. Of a request without an
+// account it judges nothing.
 func (b *backend) mayDelete(ctx context.Context, d object.Deletion) error {
+	if d.Version == "" && anonymous(ctx) {
+		if err := b.allowed(ctx, d.Ref, auth.PermissionWrite, auth.DeleteObjectAction); err != nil {
+			return err
+		}
+	}
 	if d.Version != "" {
 		if len(d.Version) > maxVersion { // no store has it, and comparing it with patterns would take long
 			return s3err.GetInvalidArgumentErr(s3err.InvalidArgVersionId, d.Version)

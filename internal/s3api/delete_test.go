@@ -31,7 +31,8 @@ func TestListsOfDeletionsWithTwoReadings(t *testing.T) {
 	for _, doc := range []string{
 		"<delete><object><key>key</key></object></delete>", "<Tagging>" + one + "</Tagging>", "junk", "<Delete><Object><Key>x</Key><Key>key</Key></Object></Delete>",
 		"<Delete>" + one + "</Delete><Delete>" + one + "</Delete>", "<Delete><Objects>" + one + "</Objects></Delete>", "<Delete>" + one + "<Quiet>true</Quiet><Quiet>true</Quiet></Delete>",
-		"<Delete><Object><Key>key<Object><Key>x</Key></Object></Key></Object></Delete>", "<Delete>" + one, "<Delete><Object><Key>key</Key><If-Match>x</If-Match></Object></Delete>",
+		"<Delete><Object><Key>key<Object><Key>x</Key></Object></Key></Object></Delete>", "<Delete>" + one,
+		"<Delete></Delete>", "<Delete/>", "<Delete><Quiet>true</Quiet></Delete>", "<Delete><!--<Object><Key>key</Key></Object>--></Delete>", "<Delete><Object><Key>key</Key><If-Match>x</If-Match></Object></Delete>",
 	} {
 		r := w.do("POST", "/bucket?delete", []byte(doc), "Content-MD5", md5Base64(doc))
 		if r.StatusCode != 400 || r.code() != "MalformedXML" {

@@ -28,7 +28,9 @@ func (a *authorizer) Describe(ctx context.Context, bucket string, d object.Descr
 	}
 	kind := strings.Trim(d.ContentType, " \t")
 	if len(kind) > maxType || !printable(kind) {
-		return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("content type %.64q of %d bytes, expected at most %d without control characters", kind, len(kind), maxType))
+		return nil, errs.New(errs.Invalid, op, bucket,
+			fmt.Sprintf("content type %.64q of %d bytes, expected at most %d without control characters", kind, len(kind),
+				maxType))
 	}
 	if kind == "" {
 		kind = defaultType

@@ -24,7 +24,8 @@ type element map[string]part
 // part is an element within another.
 type part struct {
 	in   element
-	many bool
+	many bool // it may stand there more than once
+	need bool // it must stand there
 }
 
 // The documents that settings are put with, by the name of the outermost element.
@@ -43,7 +44,7 @@ var documents = element{
 			"Grantee": {in: element{"ID": {}, "DisplayName": {}, "EmailAddress": {}, "URI": {}}}, "Permission": {},
 		}}}},
 	}},
-	"Delete": {in: element{"Quiet": {}, "Object": {many: true, in: element{
+	"Delete": {in: element{"Quiet": {}, "Object": {many: true, need: true, in: element{
 		"Key": {}, "VersionId": {}, "ETag": {}, "LastModifiedTime": {}, "Size": {},
 	}}}},
 	"CORSConfiguration": {in: element{"CORSRule": {many: true, in: element{
@@ -53,7 +54,7 @@ var documents = element{
 }
 
 // checkDocument refuses the document of a request, which has a given name, where it has elements that it cannot
-// have or one twice.
+// have, one twice or none of those that it needs.
 func checkDocument(ctx context.Context, name string) error {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if !ok {
@@ -64,7 +65,8 @@ func checkDocument(ctx context.Context, name string) error {
 		return nil // what is asked for stands in headers
 	}
 	if err := readDocument(body, name); err != nil {
-		return refusal(http.StatusBadRequest, "MalformedXML", "The XML you provided was not well-formed or did not validate against our published schema: "+err.Error()+".")
+		return refusal(http.StatusBadRequest, "MalformedXML",
+			"The XML you provided was not well-formed or did not validate against our published schema: "+err.Error()+".")
 	}
 	return nil
 }
@@ -107,6 +109,11 @@ func readElement(d *xml.Decoder, name string, in element) error {
 		}
 		switch t := t.(type) {
 		case xml.EndElement:
+			for inner, p := range in {
+				if p.need && !seen[inner] {
+					return fmt.Errorf("the element %s has no %s", name, inner)
+				}
+			}
 			return nil
 		case xml.StartElement:
 			inner := t.Name.Local

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -40,6 +41,52 @@ func TestARepeatedCompletionSucceeds(t *testing.T) {
 	w.must(200, "PUT", "/bucket/key", []byte("another"))
 	if r := w.do("POST", "/bucket/key?uploadId="+up.UploadId, done); r.code() != "NoSuchUpload" {
 		t.Errorf("after the object was replaced: %d %s", r.StatusCode, r.body)
+	}
+}
+
+// TestARepeatedCompletionWithOtherPartsIsRefused completes an upload again with lists that did not make the object.
+func TestARepeatedCompletionWithOtherPartsIsRefused(t *testing.T) {
+	w := start(t, nil, nil)
+	w.must(200, "PUT", "/bucket", nil)
+	var up struct{ UploadId string }
+	if err := xml.Unmarshal(w.must(200, "POST", "/bucket/key?uploads", nil).body, &up); err != nil {
+		t.Fatal(err)
+	}
+	put := func(n int, content []byte) string {
+		at := fmt.Sprintf("/bucket/key?partNumber=%d&uploadId=%s", n, up.UploadId)
+		return w.must(200, "PUT", at, content).Header.Get("ETag")
+	}
+	part := func(n int, etag string) string {
+		return fmt.Sprintf("<Part><PartNumber>%d</PartNumber><ETag>%s</ETag></Part>", n, etag)
+	}
+	first, second := put(1, bytes.Repeat([]byte("a"), 5<<20)), put(3, []byte("b"))
+	complete := func(parts string) *reply {
+		return w.do("POST", "/bucket/key?uploadId="+up.UploadId, []byte("<CompleteMultipartUpload>"+parts+"</CompleteMultipartUpload>"))
+	}
+	all := part(1, first) + part(3, second)
+	want := complete(all)
+	if want.StatusCode != 200 {
+		t.Fatalf("%d %s", want.StatusCode, want.body)
+	}
+	for name, parts := range map[string]string{
+		"fewer parts":     part(1, first),
+		"another number":  part(1, first) + part(2, second),
+		"another ETag":    part(1, first) + part(3, first),
+		"another order":   part(3, second) + part(1, first),
+		"one more":        all + part(4, second),
+		"a part no ETag":  "<Part><PartNumber>1</PartNumber></Part>",
+		"a part unnumber": "<Part><ETag>x</ETag></Part>",
+	} {
+		if r := complete(parts); r.StatusCode/100 != 4 || r.code() != "NoSuchUpload" && r.code() != "MalformedXML" {
+			t.Errorf("%s: %d %s", name, r.StatusCode, r.body)
+		}
+	}
+	again := complete(strings.ReplaceAll(all, "&#34;", ""))
+	if again.StatusCode != 200 || again.Header.Get("ETag") != want.Header.Get("ETag") {
+		t.Errorf("the same parts: %d %s", again.StatusCode, again.body)
+	}
+	if r := w.must(200, "GET", "/bucket/key", nil); len(r.body) != 5<<20+1 {
+		t.Errorf("%d bytes", len(r.body))
 	}
 }
 

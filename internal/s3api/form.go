@@ -55,8 +55,9 @@ func (s *Server) form(ctx fiber.Ctx) (err error) {
 	rctx.SetUserValue(requestKey, ctx) // for allowed
 	pass(rctx)
 	if err := s.formHandler(ctx); err != nil {
-		return err
+		return s.fail(ctx, err)
 	}
+	mendDenied(rctx)
 	mendLocation(rctx)
 	return nil
 }
@@ -64,7 +65,8 @@ func (s *Server) form(ctx fiber.Ctx) (err error) {
 // newFormHandler puts the handlers of a form together in versitygw's order.
 func (s *Server) newFormHandler(gateway *vgw.S3ApiServer, b *backend) fiber.Handler {
 	region := s.opts.Region
-	return controllers.ProcessHandlers(gateway.Router.Ctrl.POSTObject, metrics.ActionPostObject, &controllers.Services{MetricsManager: operations{}},
+	return controllers.ProcessHandlers(gateway.Router.Ctrl.POSTObject, metrics.ActionPostObject,
+		&controllers.Services{MetricsManager: operations{}},
 		func(ctx fiber.Ctx) error {
 			utils.ContextKeyRegion.Set(ctx, region)
 			utils.ContextKeyStartTime.Set(ctx, time.Now())
@@ -109,6 +111,12 @@ func (s *Server) readForm(ctx fiber.Ctx) error {
 	}
 	bounded.file = true
 	fields := parsed.Fields
+	boundary := strings.TrimSpace(params["boundary"])
+	before := int64(rctx.Request.Header.ContentLength()) - parsed.ContentLength - int64(len(boundary)+formEnd)
+	if err := nameAfterFile(fields, bounded.seen, before, boundary); err != nil {
+		return err
+	}
+	bounded.seen = nil
 	if err := checkFields(fields); err != nil {
 		return err
 	}
@@ -121,7 +129,10 @@ func (s *Server) readForm(ctx fiber.Ctx) error {
 		utils.ContextKeyIsRoot.Set(ctx, account.Access == s.opts.Accounts.Root().AccessKey)
 		utils.ContextKeyAuthenticated.Set(ctx, true)
 	}
-	utils.ContextKeyObjectPostResult.Set(ctx, middlewares.PostObjectResult{Fields: fields, FileRdr: &formFile{r: parsed.FileRdr, end: []byte("\r\n--" + strings.TrimSpace(params["boundary"]) + "\r\n")}, ContentLength: parsed.ContentLength})
+	utils.ContextKeyObjectPostResult.Set(ctx, middlewares.PostObjectResult{
+		Fields: fields, ContentLength: parsed.ContentLength,
+		FileRdr: &formFile{r: parsed.FileRdr, end: []byte("\r\n--" + boundary + "\r\n")},
+	})
 	return nil
 }
 
@@ -140,10 +151,29 @@ func (s *Server) authorizeForm(ctx fiber.Ctx) error {
 	account, _ := utils.ContextKeyAccount.Get(ctx).(auth.Account)
 	root, _ := utils.ContextKeyIsRoot.Get(ctx).(bool)
 	acl, _ := utils.ContextKeyParsedAcl.Get(ctx).(auth.ACL)
-	return auth.VerifyAccess(ctx, s.authorizer.backend, auth.AccessOptions{
+	err := auth.VerifyAccess(ctx, s.authorizer.backend, auth.AccessOptions{
 		Acl: acl, AclPermission: auth.PermissionWrite, IsRoot: root, Acc: account, Bucket: bucket, Object: key,
 		Actions: []auth.Action{auth.PutObjectAction}, Readonly: s.opts.ReadOnly, Iam: accounts{s.opts.Accounts},
 	})
+	if err == nil {
+		ctx.RequestCtx().SetUserValue(judgedFormKey, true)
+	}
+	return err
+}
+
+// judgedFormKey is where GetBucketPolicy finds that the key of a form may be written.
+const judgedFormKey = "nebulaio-judged-form"
+
+// formPolicyText lets everybody put objects into a bucket, %s. versitygw asks once more whether the bucket itself may
+// be written, after the key of a form has been judged. S3 has no such question.
+const formPolicyText = `{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::%s"}]}`
+
+// judgedForm says whether versitygw asks for the bucket of a form whose key may be written. The adapter's own questions,
+// which are exact, are not among them.
+func judgedForm(rctx *fasthttp.RequestCtx) bool {
+	judged, _ := rctx.UserValue(judgedFormKey).(bool)
+	exact, _ := rctx.UserValue(exactlyKey).(bool)
+	return judged && !exact
 }
 
 // malformedForm returns S3's error for a form that cannot be read.
@@ -159,7 +189,8 @@ func malformedForm(err error) error {
 type fieldReader struct {
 	r    io.Reader
 	left int
-	file bool // the fields are read
+	seen []byte // what has been read
+	file bool   // the fields are read
 	over bool
 }
 
@@ -175,6 +206,7 @@ func (f *fieldReader) Read(p []byte) (int, error) {
 	}
 	n, err := f.r.Read(p[:min(len(p), f.left)])
 	f.left -= n
+	f.seen = append(f.seen, p[:n]...)
 	return n, err
 }
 
@@ -299,7 +331,8 @@ func (s *Server) signerV4(fields map[string]string) (*auth.Account, error) {
 	}
 	root := toAuth(s.opts.Accounts.Root())
 	root.Role = auth.RoleAdmin
-	key, account, err := auth.ResolveDerivedKey(accounts{s.opts.Accounts}, root, creds.Access, fields["x-amz-security-token"], creds.Date, creds.Region, "s3")
+	key, account, err := auth.ResolveDerivedKey(accounts{s.opts.Accounts}, root, creds.Access,
+		fields["x-amz-security-token"], creds.Date, creds.Region, "s3")
 	switch {
 	case errors.Is(err, auth.ErrNoSuchUser):
 		return nil, s3err.GetInvalidAccessKeyIdErr(creds.Access)

@@ -90,7 +90,8 @@ func seemsContent(h *fasthttp.RequestHeader) bool {
 		return false
 	}
 	_, args, has := bytes.Cut(h.RequestURI(), []byte("?"))
-	return !has || bytes.Contains(args, []byte("partNumber=")) || bytes.Contains(args, []byte("x-id=")) || bytes.Contains(args, []byte("Signature="))
+	return !has || bytes.Contains(args, []byte("partNumber=")) || bytes.Contains(args, []byte("x-id=")) ||
+		bytes.Contains(args, []byte("Signature="))
 }
 
 // appOf returns the fiber application of a gateway, which has no other way to be
@@ -98,7 +99,8 @@ func seemsContent(h *fasthttp.RequestHeader) bool {
 func appOf(gateway *vgw.S3ApiServer) (*fiber.App, error) {
 	f := reflect.ValueOf(gateway).Elem().FieldByName("app")
 	if !f.IsValid() || f.Type() != reflect.TypeFor[*fiber.App]() || f.IsNil() {
-		return nil, errs.New(errs.Unsupported, "start the S3 front end", "", fmt.Sprintf("this versitygw has no field app of type %v", reflect.TypeFor[*fiber.App]()))
+		return nil, errs.New(errs.Unsupported, "start the S3 front end", "",
+			fmt.Sprintf("this versitygw has no field app of type %v", reflect.TypeFor[*fiber.App]()))
 	}
 	return (*fiber.App)(f.UnsafePointer()), nil
 }
@@ -136,11 +138,16 @@ func errorHandler(next func(*fasthttp.RequestCtx, error)) func(*fasthttp.Request
 // operations learns from versitygw which operation a request was.
 type operations struct{}
 
+// Send notes the operation and the error of a request. It does not return for an error that is none of S3's: see failure.
 func (operations) Send(ctx fiber.Ctx, err error, action string, _ int64, _ int) {
 	rctx := ctx.RequestCtx()
 	rctx.SetUserValue(operationKey, metrics.ActionMap[action].Name)
-	if err != nil {
-		rctx.SetUserValue(errorKey, err)
+	if err == nil {
+		return
+	}
+	rctx.SetUserValue(errorKey, err)
+	if _, known := err.(s3err.S3Error); !known && rctx.UserValue(requestKey) != nil { // the guard or the form will catch it
+		panic(failure{err})
 	}
 }
 

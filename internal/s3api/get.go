@@ -111,7 +111,8 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 		if err == nil {
 			err = object.ErrIsMarker
 		}
-		return &s3.HeadObjectOutput{DeleteMarker: ptr(true), LastModified: &info.Modified, VersionId: &info.Version}, b.s3Error("HeadObject", ref, err)
+		return &s3.HeadObjectOutput{DeleteMarker: ptr(true), LastModified: &info.Modified, VersionId: &info.Version},
+			b.s3Error("HeadObject", ref, err)
 	}
 	if err != nil {
 		return nil, b.s3Error("HeadObject", ref, err)
@@ -144,7 +145,8 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 	return out, nil
 }
 
-func (b *backend) GetObjectAttributes(ctx context.Context, in *s3.GetObjectAttributesInput) (s3response.GetObjectAttributesResponse, error) {
+func (b *backend) GetObjectAttributes(ctx context.Context,
+	in *s3.GetObjectAttributesInput) (s3response.GetObjectAttributesResponse, error) {
 	var out s3response.GetObjectAttributesResponse
 	ref := refOf(in.Bucket, in.Key, in.VersionId)
 	if err := b.authorizePublic(ctx, ref, auth.GetObjectVersionAttributesAction, auth.PermissionRead); err != nil {

@@ -116,20 +116,25 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	if !grantable(rctx, at, plain) {
 		rctx.SetUserValue(ownersKey, true)
 	}
+	if err := s.admitPublicDeletion(ctx, at); err != nil {
+		return answer(ctx, err)
+	}
 	disguise(ctx)
 	mendTrailer(ctx)
 	checkChunks(ctx)
 	pass(rctx)
 	if err := ctx.Next(); err != nil {
-		return err
+		return s.fail(ctx, err)
 	}
 	if err := s.mendRefusal(ctx); err != nil {
 		return err
 	}
 	s.showPolicy(ctx)
 	mendReply(rctx)
+	mendDenied(rctx)
 	mendLocation(rctx)
-	if rctx.IsPost() && at == onObject && rctx.QueryArgs().Has("select") && (rctx.Response.StatusCode() == http.StatusOK || rctx.Response.StatusCode() == http.StatusMethodNotAllowed) {
+	if rctx.IsPost() && at == onObject && rctx.QueryArgs().Has("select") &&
+		(rctx.Response.StatusCode() == http.StatusOK || rctx.Response.StatusCode() == http.StatusMethodNotAllowed) {
 		// versitygw has begun a stream of events whose first one is this error. Clients expect it as the status.
 		return answer(ctx, notImplemented("select", "S3 Select"))
 	}
@@ -237,9 +242,12 @@ func splitPath(rctx *fasthttp.RequestCtx) (bucket, key string) {
 // the bucket itself: DELETE ?acl the object, PUT ?cors its content.
 var subResources = map[level]map[string]map[string]struct{}{
 	onBucket: {
-		"PUT": setOf("accelerate", "acl", "analytics", "cors", "encryption", "intelligent-tiering", "inventory", "lifecycle", "logging", "metrics",
-			"notification", "object-lock", "ownershipControls", "policy", "publicAccessBlock", "replication", "requestPayment", "tagging", "versioning", "website"),
-		"DELETE": setOf("analytics", "cors", "encryption", "intelligent-tiering", "inventory", "lifecycle", "metrics", "ownershipControls", "policy",
+		"PUT": setOf("accelerate", "acl", "analytics", "cors", "encryption", "intelligent-tiering", "inventory",
+			"lifecycle", "logging", "metrics",
+			"notification", "object-lock", "ownershipControls", "policy", "publicAccessBlock", "replication", "requestPayment",
+			"tagging", "versioning", "website"),
+		"DELETE": setOf("analytics", "cors", "encryption", "intelligent-tiering", "inventory", "lifecycle", "metrics",
+			"ownershipControls", "policy",
 			"publicAccessBlock", "replication", "tagging", "website"),
 	},
 	onObject: {

@@ -67,6 +67,3 @@ func remark(key string, change func(string) string) string {
 	}
 	return strings.Join(elems, "/")
 }
-
-// NormalizeObjectKey returns the key that policies speak of.
-func (b *backend) NormalizeObjectKey(_, key string) string { return reveal(key) }

@@ -103,7 +103,8 @@ func (b *backend) ListObjects(ctx context.Context, in *s3.ListObjectsInput) (s3r
 		return s3response.ListObjectsResult{}, err
 	}
 	return s3response.ListObjectsResult{
-		Name: &l.Bucket, Prefix: shown(ctx, "prefix", e.text(l.Prefix)), Marker: shown(ctx, "marker", e.text(l.After)), Delimiter: e.some(l.Delimiter), EncodingType: e.kind(),
+		Name: &l.Bucket, Prefix: shown(ctx, "prefix", e.text(l.Prefix)), Marker: shown(ctx, "marker", e.text(l.After)),
+		Delimiter: e.some(l.Delimiter), EncodingType: e.kind(),
 		MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated, NextMarker: e.some(p.Next),
 		Contents: b.contents(e, &p, &types.Owner{ID: &bk.Owner}), CommonPrefixes: e.prefixes(p.Prefixes),
 	}, nil
@@ -133,8 +134,10 @@ func (b *backend) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input) 
 		owner = &types.Owner{ID: &bk.Owner}
 	}
 	return s3response.ListObjectsV2Result{
-		Name: &l.Bucket, Prefix: shown(ctx, "prefix", e.text(l.Prefix)), StartAfter: e.some(start), Delimiter: e.some(l.Delimiter), EncodingType: e.kind(),
-		ContinuationToken: shown(ctx, "continuation-token", token), NextContinuationToken: some(tokenOfKey(p.Next)), MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated,
+		Name: &l.Bucket, Prefix: shown(ctx, "prefix", e.text(l.Prefix)), StartAfter: e.some(start),
+		Delimiter: e.some(l.Delimiter), EncodingType: e.kind(),
+		ContinuationToken: shown(ctx, "continuation-token", token), NextContinuationToken: some(tokenOfKey(p.Next)),
+		MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated,
 		KeyCount: ptr(int32(len(p.Objects) + len(p.Prefixes))), Contents: b.contents(e, &p, owner), CommonPrefixes: e.prefixes(p.Prefixes),
 	}, nil
 }
@@ -189,7 +192,8 @@ func (b *backend) ListObjectVersions(ctx context.Context, in *s3.ListObjectVersi
 		return s3response.ListVersionsResult{}, err
 	}
 	out := s3response.ListVersionsResult{
-		Name: &l.Bucket, Prefix: ptr(e.text(l.Prefix)), Delimiter: ptr(e.text(l.Delimiter)), KeyMarker: ptr(e.text(l.After)), EncodingType: e.kind(),
+		Name: &l.Bucket, Prefix: ptr(e.text(l.Prefix)), Delimiter: ptr(e.text(l.Delimiter)),
+		KeyMarker: ptr(e.text(l.After)), EncodingType: e.kind(),
 		VersionIdMarker: ptr(own(in.VersionIdMarker)), MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated,
 		NextKeyMarker: ptr(e.text(p.Next)), NextVersionIdMarker: ptr(p.NextVersion), CommonPrefixes: e.prefixes(p.Prefixes),
 	}

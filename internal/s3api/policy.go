@@ -5,9 +5,11 @@ package s3api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/auth"
 	"github.com/versity/versitygw/s3err"
 
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -43,6 +45,9 @@ func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, e
 	case account == "":
 		text = r.publicPolicy
 	}
+	if ok && judgedForm(rctx) {
+		return fmt.Appendf(nil, formPolicyText, bk.Name), nil
+	}
 	if r.conditional && ok && deletesMany(rctx) {
 		return b.deletionPolicy(rctx, r, text)
 	}
@@ -51,6 +56,9 @@ func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, e
 
 // PutBucketPolicy keeps a policy that is understood in all its parts.
 func (b *backend) PutBucketPolicy(ctx context.Context, bucket string, policy []byte) error {
+	if written, ok := ctx.Value(writtenPolicyKey).([]byte); ok {
+		policy = written // versitygw has checked it in its own spelling
+	}
 	if fault := policyFault(policy, bucket); fault != nil {
 		return malformed(fault)
 	}
@@ -76,9 +84,9 @@ func withOwner(policy []byte, bk *object.Bucket) ([]byte, bool) {
 		Action    string
 		Resource  []string
 	}
-	arn := "arn:aws:s3:::" + bk.Name
 	owners, err := json.Marshal(statement{
-		Effect: "Allow", Principal: map[string][]string{"AWS": {bk.Owner}}, Action: "s3:*", Resource: []string{arn, arn + "/*"},
+		Effect: "Allow", Principal: map[string][]string{"AWS": {bk.Owner}}, Action: "s3:*",
+		Resource: []string{auth.ResourceArnPrefix + bk.Name, keysARN(bk.Name, byBytes, "*")},
 	})
 	if err != nil {
 		return nil, false

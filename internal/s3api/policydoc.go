@@ -5,6 +5,7 @@ package s3api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"path"
@@ -22,14 +23,18 @@ import (
 // maxPolicy bounds a bucket policy, as S3 does.
 const maxPolicy = 20 << 10
 
-// noPolicy is a policy that allows nothing, and everyoneDenied one that denies it, %s being the bucket.
-const (
-	noPolicy       = `{"Statement":[]}`
-	everyoneDenied = `{"Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::%[1]s","arn:aws:s3:::%[1]s/*"]}]}`
-)
+// noPolicy is a policy that allows nothing.
+const noPolicy = `{"Statement":[]}`
+
+// everyoneDenied returns a policy that denies everything in a bucket to everybody.
+func everyoneDenied(bucket string) []byte {
+	return fmt.Appendf(nil, `{"Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":[%q,%q]}]}`,
+		auth.ResourceArnPrefix+bucket, keysARN(bucket, byBytes, "*"))
+}
 
 // policyDoc is a bucket policy.
 type policyDoc struct {
+	bucket     string
 	version    json.RawMessage // nil: none is given
 	statements []policyStatement
 }
@@ -53,7 +58,7 @@ func parsePolicy(text []byte, bucket string) (*policyDoc, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc := &policyDoc{}
+	doc := &policyDoc{bucket: bucket}
 	var list json.RawMessage
 	for _, f := range fields {
 		switch f.name {
@@ -306,7 +311,8 @@ func principalOf(name string) (access string, whole bool, err error) {
 
 func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
-// understood returns the policy as versitygw judges by it, with access keys for principals, and the first fault
+// understood returns the policy as versitygw judges by it, with access keys for principals and with actions and
+// resources in the form that it compares as S3 does. It also returns the first fault
 // that was found. sealed says that a restriction was not understood: then the policy denies what it denies, and
 // allows nothing.
 func (p *policyDoc) understood(root string) (text []byte, sealed bool, fault error) {
@@ -324,9 +330,14 @@ func (p *policyDoc) understood(root string) (text []byte, sealed bool, fault err
 	for i := range p.statements {
 		s := &p.statements[i]
 		if s.fault == nil {
+			action, err := comparedActions(s.action)
+			resource, failed := comparedResources(s.resource, p.bucket)
+			if err != nil || failed != nil {
+				return []byte(noPolicy), true, errors.Join(err, failed) // both have been read before
+			}
 			out.Statement = append(out.Statement, statement{
 				Effect: s.effect, Principal: map[string][]string{"AWS": s.accounts(root)},
-				Action: s.action, Resource: s.resource, Condition: s.condition,
+				Action: action, Resource: resource, Condition: s.condition,
 			})
 			continue
 		}

@@ -205,8 +205,10 @@ func FuzzPolicy(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		decide := func(policy []byte, action auth.Action, key string) error {
-			return auth.VerifyPublicBucketPolicy(policy, "corp", key, nil, func(_, key string) string { return key }, action)
+		written := func(_, key string) string { return key }
+		compared := (&backend{}).NormalizeObjectKey
+		decide := func(policy []byte, as func(bucket, key string) string, action auth.Action, key string) error {
+			return auth.VerifyPublicBucketPolicy(policy, "corp", key, nil, as, action)
 		}
 		doc, err := parsePolicy([]byte(text), "corp")
 		if err != nil {
@@ -217,9 +219,12 @@ func FuzzPolicy(f *testing.F) {
 		if accepted == (fault != nil || sealed) && len(text) <= maxPolicy {
 			t.Fatalf("%s: accepted %v, sealed %v, fault %v", text, accepted, sealed, fault)
 		}
+		if spelledPolicy([]byte(text)) != nil || strings.ToLower(text) != text && strings.ContainsAny(text, "*?") {
+			return // versitygw compares actions by their case: see TestActionsMatchInAnyCase
+		}
 		for _, action := range []auth.Action{auth.GetObjectAction, auth.PutObjectAction, auth.ListBucketAction} {
 			for _, key := range []string{"secret", "a/b", ""} {
-				is, was := decide(judged, action, key), decide([]byte(text), action, key)
+				is, was := decide(judged, compared, action, key), decide([]byte(text), written, action, key)
 				if is == nil && was != nil || accepted && !strings.Contains(text, "arn:aws:iam") && (is == nil) != (was == nil) {
 					t.Fatalf("%s: %s of %q: %v, versitygw says %v", text, action, key, is, was)
 				}

@@ -63,7 +63,8 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	}
 	body, err := newBody(content, sums{
 		CRC32: in.ChecksumCRC32, CRC32C: in.ChecksumCRC32C, CRC64NVME: in.ChecksumCRC64NVME, SHA1: in.ChecksumSHA1, SHA256: in.ChecksumSHA256,
-		SHA512: in.ChecksumSHA512, MD5: in.ChecksumMD5, XXHASH64: in.ChecksumXXHASH64, XXHASH3: in.ChecksumXXHASH3, XXHASH128: in.ChecksumXXHASH128,
+		SHA512: in.ChecksumSHA512, MD5: in.ChecksumMD5, XXHASH64: in.ChecksumXXHASH64, XXHASH3: in.ChecksumXXHASH3,
+		XXHASH128: in.ChecksumXXHASH128,
 	}, in.ChecksumAlgorithm)
 	if err != nil {
 		return none, err

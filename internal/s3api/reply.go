@@ -69,39 +69,54 @@ func sortTags(ctx context.Context) {
 	})
 }
 
-// mendRefusal gives a refusal the words that S3 has for it, where versitygw has none, and logs what is no refusal
-// but a failure.
+// mendRefusal gives a refusal the words that S3 has for it, where versitygw has none.
 func (s *Server) mendRefusal(ctx fiber.Ctx) error {
 	rctx := ctx.RequestCtx()
 	err, ok := rctx.UserValue(errorKey).(error)
 	if !ok {
 		return nil
 	}
-	operation, _ := rctx.UserValue(operationKey).(string)
 	var known s3err.S3Error
-	switch {
-	case errors.As(err, &known):
-		if operation != "PutBucketPolicy" || known.BaseError().Code != "MalformedPolicy" {
-			return nil
-		}
-		// versitygw has judged the policy without what it passed over, which is the better reason.
-		var fault strange
-		if err := policyFault(ctx.BodyRaw(), ctx.Params("bucket")); errors.As(err, &fault) {
-			return answer(ctx, malformed(err))
-		}
+	operation, _ := rctx.UserValue(operationKey).(string)
+	if !errors.As(err, &known) || operation != "PutBucketPolicy" || known.BaseError().Code != "MalformedPolicy" {
 		return nil
-	case strings.HasPrefix(err.Error(), "accounts does not exist"):
-		return answer(ctx, invalidID())
 	}
-	s.opts.Log.Error("the request failed", "operation", operation, "path", string(rctx.Path()), "error", err)
+	// versitygw has judged the policy without what it passed over, which is the better reason.
+	var fault strange
+	if err := policyFault(ctx.BodyRaw(), ctx.Params("bucket")); errors.As(err, &fault) {
+		return answer(ctx, malformed(err))
+	}
 	return nil
 }
 
-// catch answers a request whose handler panicked and logs the panic with its stack. versitygw would print it without
-// the stack, between the lines of a log in JSON.
+// failure is an error of versitygw that is none of S3's. operations panics with it and catch answers it, because
+// versitygw would print it to the standard error output, between the lines of the log.
+type failure struct{ error }
+
+// fail answers a request that failed for a reason that S3 has no word for, and logs the reason.
+func (s *Server) fail(ctx fiber.Ctx, err error) error {
+	var known s3err.S3Error
+	switch {
+	case strings.HasPrefix(err.Error(), "accounts does not exist"):
+		return answer(ctx, invalidID())
+	case errors.As(err, &known):
+		return answer(ctx, known)
+	}
+	rctx := ctx.RequestCtx()
+	operation, _ := rctx.UserValue(operationKey).(string)
+	s.opts.Log.Error("the request failed", "operation", operation, "path", string(rctx.Path()), "error", err)
+	return answer(ctx, s3err.GetAPIError(s3err.ErrInternalError))
+}
+
+// catch answers a request that versitygw failed or whose handler panicked, and logs a panic with its stack. versitygw
+// would print it without the stack, between the lines of a log in JSON.
 func (s *Server) catch(ctx fiber.Ctx, err *error) {
 	v := recover()
 	if v == nil {
+		return
+	}
+	if f, ok := v.(failure); ok {
+		*err = s.fail(ctx, f.error)
 		return
 	}
 	rctx := ctx.RequestCtx()

@@ -5,7 +5,6 @@ package s3api
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 
 	"github.com/versity/versitygw/auth"
@@ -68,7 +67,7 @@ func (b *backend) readPolicy(r *rules, text []byte) {
 	r.publicPolicy = r.policy
 	if sealed {
 		// Without this, a public ACL would still count for those without an account.
-		r.publicPolicy = fmt.Appendf(nil, everyoneDenied, r.of.Name)
+		r.publicPolicy = everyoneDenied(r.of.Name)
 	}
 	switch {
 	case sealed:

@@ -145,7 +145,9 @@ func New(o Options) (*Server, error) {
 		return nil, errs.New(errs.Invalid, op, "", "Store, Accounts and at least one of Listeners are needed")
 	}
 	if !running.CompareAndSwap(false, true) {
-		return nil, &errs.Error{Kind: errs.Unsupported, Op: op, Msg: "another one runs in this process, and versitygw's state is shared by all of them", Fix: "start one process per front end"}
+		return nil, &errs.Error{Kind: errs.Unsupported, Op: op,
+			Msg: "another one runs in this process, and versitygw's state is shared by all of them",
+			Fix: "start one process per front end"}
 	}
 	if o.Region == "" {
 		o.Region = "us-east-1"
@@ -163,7 +165,8 @@ func New(o Options) (*Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Limits = o.Limits.withDefaults()
-	s := &Server{opts: o, conns: newConnTable(), documents: make(chan struct{}, documentSlots), done: sync.OnceFunc(func() { running.Store(false) })}
+	s := &Server{opts: o, conns: newConnTable(), documents: make(chan struct{}, documentSlots),
+		done: sync.OnceFunc(func() { running.Store(false) })}
 	if err := s.build(); err != nil {
 		s.done()
 		return nil, err

@@ -37,7 +37,8 @@ const (
 
 // v2Signed are the arguments that a signature of version 2 covers. Any other that changes what a
 // request does is refused beside it: who holds a URL could add it.
-var v2Signed = setOf("accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption", "id", "intelligent-tiering", "inventory",
+var v2Signed = setOf("accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption", "id",
+	"intelligent-tiering", "inventory",
 	"legal-hold", "lifecycle", "location", "logging", "metrics", "notification", "object-lock", "ownershipControls", "partNumber",
 	"policy", "policyStatus", "publicAccessBlock", "replication", "requestPayment", "restore", "retention", "select", "select-type",
 	"tagging", "torrent", "uploadId", "uploads", "versionId", "versioning", "versions", "website",

@@ -91,7 +91,8 @@ func (b *backend) lockable(ctx context.Context, op string, ref object.Ref) (obje
 		err = s3err.GetAPIError(s3err.ErrMethodNotAllowed)
 	case errors.Is(err, object.ErrNoSuchVersion):
 		// Nothing is protected by a version of a key that never was.
-		if cur, curErr := b.store.Stat(patient(ctx), object.Ref{Bucket: ref.Bucket, Key: ref.Key}); errors.Is(curErr, object.ErrNoSuchKey) && !cur.Marker {
+		if cur, curErr := b.store.Stat(patient(ctx), object.Ref{Bucket: ref.Bucket, Key: ref.Key}); errors.Is(curErr,
+			object.ErrNoSuchKey) && !cur.Marker {
 			err = curErr
 		}
 	}

@@ -51,7 +51,8 @@ var unsets = map[string]unset{
 		code: noConfiguration, list: "ListInventoryConfigurationsResult"},
 	"metrics": {get: auth.GetMetricsConfigurationAction, put: auth.PutMetricsConfigurationAction, deleted: true,
 		code: noConfiguration, list: "ListMetricsConfigurationsResult"},
-	"intelligent-tiering": {get: auth.GetIntelligentTieringConfigurationAction, put: auth.PutIntelligentTieringConfigurationAction, deleted: true,
+	"intelligent-tiering": {get: auth.GetIntelligentTieringConfigurationAction,
+		put: auth.PutIntelligentTieringConfigurationAction, deleted: true,
 		code: noConfiguration, list: "ListBucketIntelligentTieringConfigurationsOutput"},
 }
 

@@ -24,7 +24,8 @@ func (b *backend) uploadError(op string, ref object.Ref, id string, err error) e
 	return b.s3Error(op, ref, err)
 }
 
-func (b *backend) CreateMultipartUpload(ctx context.Context, in s3response.CreateMultipartUploadInput) (s3response.InitiateMultipartUploadResult, error) {
+func (b *backend) CreateMultipartUpload(ctx context.Context,
+	in s3response.CreateMultipartUploadInput) (s3response.InitiateMultipartUploadResult, error) {
 	var none s3response.InitiateMultipartUploadResult
 	ref := refOf(in.Bucket, in.Key, nil)
 	if err := checkKey(ref.Key); err != nil {
@@ -75,14 +76,16 @@ func (b *backend) AbortMultipartUpload(ctx context.Context, in *s3.AbortMultipar
 	return b.uploadError("AbortMultipartUpload", ref, id, b.store.AbortUpload(patient(ctx), ref.Bucket, ref.Key, id))
 }
 
-func (b *backend) ListMultipartUploads(ctx context.Context, in *s3.ListMultipartUploadsInput) (s3response.ListMultipartUploadsResult, error) {
+func (b *backend) ListMultipartUploads(ctx context.Context,
+	in *s3.ListMultipartUploadsInput) (s3response.ListMultipartUploadsResult, error) {
 	e, err := encoderOf(ctx)
 	if err != nil {
 		return s3response.ListMultipartUploadsResult{}, err
 	}
 	l := object.UploadList{
-		Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), AfterKey: own(in.KeyMarker), AfterID: own(in.UploadIdMarker),
-		Limit: int(*in.MaxUploads),
+		Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), AfterKey: own(in.KeyMarker),
+		AfterID: own(in.UploadIdMarker),
+		Limit:   int(*in.MaxUploads),
 	}
 	bk, err := b.bucketOf(ctx, l.Bucket)
 	if err != nil {

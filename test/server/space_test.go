@@ -140,6 +140,26 @@ func canWrite(t *testing.T, s *server, c *minio.Core) {
 	}
 }
 
+// stocked starts a server in a directory. Its bucket "full" has the objects "kept", whose content is returned, and "small".
+func stocked(t *testing.T, dir string) (s *server, c *minio.Core, kept []byte) {
+	t.Helper()
+	s = start(t, filepath.Join(dir, "data"))
+	c = bucketOn(t, s, "full")
+	kept = bytes.Repeat([]byte("kept"), 100_000)
+	mustPut(t, c, "full", "kept", kept)
+	mustPut(t, c, "full", "small", []byte("small"))
+	return s, c, kept
+}
+
+// sound stops a server and checks its store.
+func sound(t *testing.T, s *server) {
+	t.Helper()
+	s.stop(t)
+	if out, code := run(t, "store", "check", "--data", s.data); code != 0 {
+		t.Fatalf("store check: %d\n%s", code, out)
+	}
+}
+
 // TestStartsOnAFullDisk: a server that is killed on a disk without a byte left starts again, reads, deletes as far as the
 // ballast goes, and takes changes by itself when there is room.
 func TestStartsOnAFullDisk(t *testing.T) {
@@ -149,11 +169,7 @@ func TestStartsOnAFullDisk(t *testing.T) {
 	}{{"with the ballast", true}, {"without it", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := tmpfs(t, "192m")
-			s := start(t, filepath.Join(dir, "data"))
-			client := bucketOn(t, s, "full")
-			kept := bytes.Repeat([]byte("kept"), 100_000)
-			mustPut(t, client, "full", "kept", kept)
-			mustPut(t, client, "full", "small", []byte("small"))
+			s, client, kept := stocked(t, dir)
 			mustPut(t, client, "full", "victim", kept)
 			s.kill()
 			if !c.ballast {
@@ -204,10 +220,7 @@ func TestStartsOnAFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			canWrite(t, s, client)
-			s.stop(t)
-			if out, code := run(t, "store", "check", "--data", s.data); code != 0 {
-				t.Fatalf("store check: %d\n%s", code, out)
-			}
+			sound(t, s)
 		})
 	}
 }
@@ -215,11 +228,7 @@ func TestStartsOnAFullDisk(t *testing.T) {
 // TestStartsOnAReadOnlyDisk: a server on a read-only file system reads, and takes changes when it can be written again.
 func TestStartsOnAReadOnlyDisk(t *testing.T) {
 	dir := tmpfs(t, "192m")
-	s := start(t, filepath.Join(dir, "data"))
-	c := bucketOn(t, s, "full")
-	kept := bytes.Repeat([]byte("kept"), 100_000)
-	mustPut(t, c, "full", "kept", kept)
-	mustPut(t, c, "full", "small", []byte("small"))
+	s, c, kept := stocked(t, dir)
 	s.kill()
 	remount(t, dir, unix.MS_RDONLY)
 	s = start(t, s.data, "--gpudirect-enabled")
@@ -236,10 +245,7 @@ func TestStartsOnAReadOnlyDisk(t *testing.T) {
 		out, code := run(t, "store", "stats", "--data", s.data)
 		return code == 0 && !strings.Contains(out, "takes no")
 	})
-	s.stop(t)
-	if out, code := run(t, "store", "check", "--data", s.data); code != 0 {
-		t.Fatalf("store check: %d\n%s", code, out)
-	}
+	sound(t, s)
 }
 
 func remount(t *testing.T, dir string, flags uintptr) {
@@ -266,11 +272,7 @@ func TestStartsInAReadOnlyDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := start(t, filepath.Join(dir, "data"))
-	c := bucketOn(t, s, "full")
-	kept := bytes.Repeat([]byte("kept"), 100_000)
-	mustPut(t, c, "full", "kept", kept)
-	mustPut(t, c, "full", "small", []byte("small"))
+	s, _, kept := stocked(t, dir)
 	s.kill()
 	if err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		switch {
@@ -296,11 +298,7 @@ func TestStartsInAReadOnlyDirectory(t *testing.T) {
 // TestNoInodesLeft: a disk without inodes is a full one.
 func TestNoInodesLeft(t *testing.T) {
 	dir := tmpfs(t, "192m,nr_inodes=200")
-	s := start(t, filepath.Join(dir, "data"))
-	c := bucketOn(t, s, "full")
-	kept := bytes.Repeat([]byte("kept"), 100_000)
-	mustPut(t, c, "full", "kept", kept)
-	mustPut(t, c, "full", "small", []byte("small"))
+	s, c, kept := stocked(t, dir)
 	s.kill()
 	stuff := filepath.Join(dir, "stuff")
 	if err := os.Mkdir(stuff, 0o700); err != nil {
@@ -324,21 +322,14 @@ func TestNoInodesLeft(t *testing.T) {
 	}
 	canWrite(t, s, c)
 	mustPut(t, c, "full", "big", kept)
-	s.stop(t)
-	if out, code := run(t, "store", "check", "--data", s.data); code != 0 {
-		t.Fatalf("store check: %d\n%s", code, out)
-	}
+	sound(t, s)
 }
 
 // TestDiskThatFillsUpWhileServed: others fill the disk to the last block. Deletions go on with the space of the ballast, the
 // server can be stopped and started, and everything goes on when there is room.
 func TestDiskThatFillsUpWhileServed(t *testing.T) {
 	dir := tmpfs(t, "192m")
-	s := start(t, filepath.Join(dir, "data"))
-	c := bucketOn(t, s, "full")
-	kept := bytes.Repeat([]byte("kept"), 100_000)
-	mustPut(t, c, "full", "kept", kept)
-	mustPut(t, c, "full", "small", []byte("small"))
+	s, c, kept := stocked(t, dir)
 	for i := range 200 {
 		mustPut(t, c, "full", fmt.Sprint("victim/", i), bytes.Repeat([]byte{byte(i)}, 8<<10))
 	}
@@ -372,8 +363,5 @@ func TestDiskThatFillsUpWhileServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	canWrite(t, s, c)
-	s.stop(t)
-	if out, code := run(t, "store", "check", "--data", s.data); code != 0 {
-		t.Fatalf("store check: %d\n%s", code, out)
-	}
+	sound(t, s)
 }

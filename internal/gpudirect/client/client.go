@@ -68,24 +68,30 @@ func (o Options) settle() (Options, error) {
 	}
 	u, err := url.Parse(o.Endpoint)
 	if err == nil && u.User != nil {
-		return o, errs.New(errs.Invalid, op, "endpoint "+strconv.Quote(u.Redacted()), "has a user's name in it; expected http://host:port, https://host or host:port").
+		return o, errs.New(errs.Invalid, op, "endpoint "+strconv.Quote(u.Redacted()),
+			"has a user's name in it; expected http://host:port, https://host or host:port").
 			WithFix("give the access key and the secret key by themselves")
 	}
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" {
-		return o, errs.New(errs.Invalid, op, "endpoint "+strconv.Quote(o.Endpoint), "is no URL of a server; expected http://host:port, https://host or host:port")
+		return o, errs.New(errs.Invalid, op, "endpoint "+strconv.Quote(o.Endpoint),
+			"is no URL of a server; expected http://host:port, https://host or host:port")
 	}
 	o.Endpoint = strings.TrimSuffix(o.Endpoint, "/")
 	if (o.AccessKey == "") != (o.SecretKey == "") {
-		return o, errs.New(errs.Invalid, op, o.Endpoint, "an access key or a secret key is given alone; expected both, or neither to ask as anybody")
+		return o, errs.New(errs.Invalid, op, o.Endpoint,
+			"an access key or a secret key is given alone; expected both, or neither to ask as anybody")
 	}
 	if o.Door == "" {
 		o.Door = doorAuto
 	}
 	if o.Door != doorAuto && o.Door != doorRequire && o.Door != doorOff && !strings.HasPrefix(o.Door, "/") {
-		return o, errs.New(errs.Invalid, op, "door "+strconv.Quote(o.Door), "is not known; expected auto, require, off or the absolute path of a socket")
+		return o, errs.New(errs.Invalid, op, "door "+strconv.Quote(o.Door),
+			"is not known; expected auto, require, off or the absolute path of a socket")
 	}
 	if o.Connections < 0 || o.Retries < 0 || o.Timeout < 0 {
-		return o, errs.New(errs.Invalid, op, o.Endpoint, fmt.Sprintf("connections %d, retries %d, timeout %s; expected 0 or more of each", o.Connections, o.Retries, o.Timeout))
+		return o, errs.New(errs.Invalid, op, o.Endpoint,
+			fmt.Sprintf("connections %d, retries %d, timeout %s; expected 0 or more of each", o.Connections, o.Retries,
+				o.Timeout))
 	}
 	return o, nil
 }
@@ -138,7 +144,8 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{opt: o, pid: os.Getpid(), http: h, network: n, reads: make(chan struct{}, mostReads), windows: make(chan struct{}, windowsOpen)}, nil
+	return &Client{opt: o, pid: os.Getpid(), http: h, network: n, reads: make(chan struct{}, mostReads),
+		windows: make(chan struct{}, windowsOpen)}, nil
 }
 
 // discoverer is an HTTP client for the one small request that finds the door.
@@ -165,7 +172,8 @@ func discoverer(o Options) (*http.Client, error) {
 // enter counts a call in; leave is called at its end.
 func (c *Client) enter(op, name string) (leave func(), err error) {
 	if os.Getpid() != c.pid {
-		return nil, errs.New(errs.Invalid, op, name, "this process is a fork of the one that made the client, and has neither its threads nor its connections").
+		return nil, errs.New(errs.Invalid, op, name,
+			"this process is a fork of the one that made the client, and has neither its threads nor its connections").
 			WithFix("make the client after the fork, or start the child with spawn instead of fork")
 	}
 	c.mu.Lock()
@@ -217,7 +225,8 @@ func (c *Client) Status(ctx context.Context) Status {
 			if d := w.door; d != nil {
 				s.Door, s.Store = d.path, d.store
 				g := d.settings()
-				s.Settings = &Settings{BufferPoolSize: g.BufferPoolSize, MaxTransferSize: g.MaxTransferSize, QueueDepth: int(g.QueueDepth), Async: g.Async, P2P: g.P2P,
+				s.Settings = &Settings{BufferPoolSize: g.BufferPoolSize, MaxTransferSize: g.MaxTransferSize,
+					QueueDepth: int(g.QueueDepth), Async: g.Async, P2P: g.P2P,
 					Devices: append([]uint32{}, g.Devices...), Writes: g.Writes, WritesWhy: g.WritesWhy, Notes: append([]string(nil), g.Notes...)}
 				s.Counters.Connections, s.Counters.Reconnections = d.made.Load(), d.remade.Load()
 			}
@@ -230,8 +239,10 @@ func (c *Client) Status(ctx context.Context) Status {
 	for _, x := range []struct {
 		to   *int64
 		from *atomic.Int64
-	}{{&k.DoorReads, &c.counts.doorReads}, {&k.DoorWrites, &c.counts.doorWrites}, {&k.InlineReads, &c.counts.inlineReads}, {&k.HTTPReads, &c.counts.httpReads},
-		{&k.HTTPWrites, &c.counts.httpWrites}, {&k.BytesRead, &c.counts.bytesRead}, {&k.BytesWritten, &c.counts.bytesWritten}, {&k.HandlesHeld, &c.counts.held}} {
+	}{{&k.DoorReads, &c.counts.doorReads}, {&k.DoorWrites, &c.counts.doorWrites},
+		{&k.InlineReads, &c.counts.inlineReads}, {&k.HTTPReads, &c.counts.httpReads},
+		{&k.HTTPWrites, &c.counts.httpWrites}, {&k.BytesRead, &c.counts.bytesRead},
+		{&k.BytesWritten, &c.counts.bytesWritten}, {&k.HandlesHeld, &c.counts.held}} {
 		*x.to = x.from.Load()
 	}
 	return s

@@ -204,7 +204,8 @@ func (c *conn) ask(ctx context.Context, a asking) error {
 		}
 		if h.Request != c.last {
 			closeAll(fds)
-			return c.lose(errs.New(errs.Invalid, "read door message", m.Type().String(), fmt.Sprintf("answers request %d, expected %d", h.Request, c.last)), answered)
+			return c.lose(errs.New(errs.Invalid, "read door message", m.Type().String(),
+				fmt.Sprintf("answers request %d, expected %d", h.Request, c.last)), answered)
 		}
 		if failed == nil && a.each != nil {
 			failed = a.each(m, fds)
@@ -215,7 +216,8 @@ func (c *conn) ask(ctx context.Context, a asking) error {
 			return failed
 		}
 		if r, ok := m.(*wire.Opened); !ok || len(r.Items) == 0 {
-			return c.lose(errors.Join(failed, errs.New(errs.Invalid, "read door message", m.Type().String(), "says that more follows, which only an Opened with objects may")), true)
+			return c.lose(errors.Join(failed, errs.New(errs.Invalid, "read door message", m.Type().String(),
+				"says that more follows, which only an Opened with objects may")), true)
 		}
 	}
 }
@@ -226,7 +228,8 @@ func (c *conn) endless(ctx context.Context, a asking, packets int, deadline time
 	case packets == 0:
 		return nil
 	case packets >= wire.MaxItems: // each has an object at least
-		return errs.New(errs.Invalid, "read door message", "Opened", fmt.Sprintf("came %d times for one request, expected at most %d", packets, wire.MaxItems))
+		return errs.New(errs.Invalid, "read door message", "Opened",
+			fmt.Sprintf("came %d times for one request, expected at most %d", packets, wire.MaxItems))
 	case ctx.Err() != nil && !a.stay && c.drafts.Load() == 0:
 		return errs.Wrap("wait for the door", "", context.Cause(ctx))
 	case time.Now().After(deadline):
@@ -258,7 +261,8 @@ func (c *conn) take(ctx context.Context, deadline time.Time, stay bool) (wire.He
 		}
 		h, m, err := wire.Decode(b)
 		if err == nil && int(h.Descriptors) != len(fds) {
-			err = errs.New(errs.Invalid, "read door message", h.Type.String(), fmt.Sprintf("tells of %d descriptors and came with %d", h.Descriptors, len(fds)))
+			err = errs.New(errs.Invalid, "read door message", h.Type.String(),
+				fmt.Sprintf("tells of %d descriptors and came with %d", h.Descriptors, len(fds)))
 		}
 		if err != nil {
 			closeAll(fds)
@@ -302,7 +306,9 @@ func (c *conn) shake(ctx context.Context, path, store, accessKey, secret, agent 
 		return "", err
 	}
 	if ch.Version < wire.MinVersion || ch.Version > wire.Version {
-		return "", errs.New(errs.Unsupported, op, path, fmt.Sprintf("the server speaks version %d, expected %d to %d", ch.Version, wire.MinVersion, wire.Version)).WithFix("use a client and a server of one release")
+		return "", errs.New(errs.Unsupported, op, path,
+			fmt.Sprintf("the server speaks version %d, expected %d to %d", ch.Version, wire.MinVersion,
+				wire.Version)).WithFix("use a client and a server of one release")
 	}
 	if store != "" && ch.Store != store {
 		return "", errs.New(errs.Invalid, op, path, fmt.Sprintf("behind the socket is the store %q, the endpoint's is %q", ch.Store, store)).
@@ -330,12 +336,14 @@ func (c *conn) shake(ctx context.Context, path, store, accessKey, secret, agent 
 		return "", err
 	}
 	if !wire.EqualMAC(c.greeting.MAC, wire.ServerMAC(secret, ch, p)) {
-		return "", errs.New(errs.Permission, op, path, "who listens there does not know the secret of "+accessKey+": it is not the server").WithFix("find out which process owns the socket")
+		return "", errs.New(errs.Permission, op, path,
+			"who listens there does not know the secret of "+accessKey+": it is not the server").WithFix("find out which process owns the socket")
 	}
 	c.s.takeDescriptors(true)
 	return ch.Store, nil
 }
 
 func unexpected(m wire.Message, want string) error {
-	return errs.New(errs.Invalid, "read door message", m.Type().String(), "came where "+want+" is expected").WithFix("use a client and a server of one release")
+	return errs.New(errs.Invalid, "read door message", m.Type().String(),
+		"came where "+want+" is expected").WithFix("use a client and a server of one release")
 }

@@ -55,7 +55,8 @@ func (c *Client) discover(ctx context.Context) (discovery, error) {
 		}
 		resp, err := c.http.Do(req)
 		if err != nil {
-			return discovery{}, &errs.Error{Kind: errs.IO, Op: op, Name: endpoint, Err: err, Fix: "see whether the server runs and the endpoint is right"}
+			return discovery{}, &errs.Error{Kind: errs.IO, Op: op, Name: endpoint, Err: err,
+				Fix: "see whether the server runs and the endpoint is right"}
 		}
 		if resp.StatusCode != http.StatusOK {
 			fault, again := c.network.s3.Refused(resp)
@@ -93,11 +94,14 @@ func parseDiscovery(body []byte, endpoint string) (discovery, error) {
 	const op = "look for door"
 	var d discovery
 	if err := json.Unmarshal(body, &d); err != nil {
-		return discovery{}, errs.New(errs.Unsupported, op, endpoint, "its answer is not what a NebulaIO server says of its door").WithFix("none needed: HTTP is used")
+		return discovery{}, errs.New(errs.Unsupported, op, endpoint,
+			"its answer is not what a NebulaIO server says of its door").WithFix("none needed: HTTP is used")
 	}
 	switch {
 	case d.Version != 1:
-		return discovery{}, errs.New(errs.Unsupported, op, endpoint, fmt.Sprintf("it speaks of doors in version %d, expected 1", d.Version)).WithFix("use a client and a server of one release")
+		return discovery{}, errs.New(errs.Unsupported, op, endpoint,
+			fmt.Sprintf("it speaks of doors in version %d, expected 1",
+				d.Version)).WithFix("use a client and a server of one release")
 	case !d.Enabled:
 		if d.Reason == "" {
 			d.Reason = "the server's door is off"
@@ -169,10 +173,12 @@ func (c *Client) look(ctx context.Context) *way {
 		return w
 	}
 	if c.opt.AccessKey == "" {
-		return refuse(errs.New(errs.Permission, "log in at door", "", "the door takes no anonymous clients").WithFix("give an access key and a secret key"))
+		return refuse(errs.New(errs.Permission, "log in at door", "",
+			"the door takes no anonymous clients").WithFix("give an access key and a secret key"))
 	}
 	if c.opt.SessionToken != "" {
-		return refuse(errs.New(errs.Unsupported, "log in at door", "", "the door knows no session tokens").WithFix("give an access key and a secret key of the server"))
+		return refuse(errs.New(errs.Unsupported, "log in at door", "",
+			"the door knows no session tokens").WithFix("give an access key and a secret key of the server"))
 	}
 	if c.opt.Door == doorAuto || c.opt.Door == doorRequire {
 		d, err := c.discover(ctx)

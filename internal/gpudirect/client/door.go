@@ -45,7 +45,8 @@ const maxConns = 8
 
 // openDoor connects once, so that what is wrong is known.
 func openDoor(ctx context.Context, path, store, accessKey, secretKey, agent string) (*door, error) {
-	d := &door{path: path, store: store, accessKey: accessKey, secretKey: secretKey, agent: agent, began: time.Now(), quit: make(chan struct{})}
+	d := &door{path: path, store: store, accessKey: accessKey, secretKey: secretKey, agent: agent, began: time.Now(),
+		quit: make(chan struct{})}
 	d.post.wake = make(chan struct{}, 1)
 	c, found, err := d.connect(ctx)
 	if err != nil {

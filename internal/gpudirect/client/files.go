@@ -47,7 +47,8 @@ func (c *Client) OpenFile(ctx context.Context, bucket, key, version, dev string)
 		return nil, err
 	}
 	where := deviceOf(on)
-	o, err := d.one(ctx, want{op: op, bits: wire.WantBuffered | wire.WantDirect, device: where}, wire.OpenItem{Bucket: bucket, Key: key, Version: version, N: -1})
+	o, err := d.one(ctx, want{op: op, bits: wire.WantBuffered | wire.WantDirect, device: where},
+		wire.OpenItem{Bucket: bucket, Key: key, Version: version, N: -1})
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +237,8 @@ func sumsOf(ctx context.Context, fd int, name string, size int64) (*checksum.Sum
 	}
 	in, err := os.Open("/proc/self/fd/" + strconv.Itoa(fd))
 	if err != nil {
-		return nil, &errs.Error{Op: op, Name: name, Msg: "its checksums are made of what was written, and this user may not read the server's file", Err: err,
+		return nil, &errs.Error{Op: op, Name: name,
+			Msg: "its checksums are made of what was written, and this user may not read the server's file", Err: err,
 			Fix: "run as the server's user, or write with a move of the client's, which makes them on the way"}
 	}
 	defer in.Close() // only read from

@@ -5,8 +5,13 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -145,6 +150,70 @@ func TestAListingInCircles(t *testing.T) {
 		if _, err := c.Tree("b", "host").Names(t.Context(), ""); !errs.Is(err, errs.Corrupt) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestPagesThatPointAtEachOther lists what servers send whose pages lead back, through the door and over HTTP.
+func TestPagesThatPointAtEachOther(t *testing.T) {
+	r := newRig(t, false)
+	c := r.client(func(o *Options) {
+		o.Door = impostor(t, func(c *net.UnixConn, h wire.Header, m wire.Message) {
+			next := "b"
+			if l, ok := m.(*wire.List); ok && l.After == "b" {
+				next = "a"
+			}
+			_ = say(c, wire.Header{Request: h.Request}, &wire.Listed{Items: []wire.ListedItem{{Key: next}}, Truncated: true, Next: next})
+		})
+	})
+	if _, err := c.Tree("b", "host").Names(t.Context(), ""); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "lead back") {
+		t.Errorf("through the door: %v", err)
+	}
+	pages := 0
+	entry := func(n int) string { return fmt.Sprintf("<Contents><Key>k%06d</Key><Size>1</Size></Contents>", n) }
+	for name, f := range map[string]struct {
+		page func(n int) (token, entries string) // of the page that token n asks for
+		ends bool
+	}{
+		"two pages":                {func(n int) (string, string) { return fmt.Sprint(n%2 + 1), entry(n) }, false},
+		"seven pages after ten":    {func(n int) (string, string) { return fmt.Sprint(map[bool]int{true: n + 1, false: 11}[n < 17]), "" }, false},
+		"a circle without entries": {func(n int) (string, string) { return fmt.Sprint((n + 1) % 3), "" }, false},
+		"new tokens, one page":     {func(n int) (string, string) { return fmt.Sprint(n + 1), entry(1) }, false},
+		"new tokens, three groups": {func(n int) (string, string) {
+			return fmt.Sprint(n + 1), fmt.Sprintf("<CommonPrefixes><Prefix>g%d/</Prefix></CommonPrefixes>", n%3)
+		}, false},
+		"a long listing": {func(n int) (string, string) {
+			if n == 300 {
+				return "", entry(n)
+			}
+			return fmt.Sprint(n + 1), entry(n)
+		}, true},
+	} {
+		pages = 0
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			n, _ := strconv.Atoi(q.URL.Query().Get("continuation-token")) // the first page has none
+			token, entries := f.page(n)
+			if pages++; pages > 1000 {
+				w.WriteHeader(http.StatusForbidden) // the test must end
+				return
+			}
+			fmt.Fprintf(w, "<ListBucketResult><IsTruncated>%v</IsTruncated>", token != "")
+			if token != "" {
+				fmt.Fprintf(w, "<NextContinuationToken>%s</NextContinuationToken>", token)
+			}
+			fmt.Fprintf(w, "%s</ListBucketResult>", entries)
+		}))
+		over := r.client(func(o *Options) { o.Endpoint, o.Door = s.URL, "off" })
+		names, err := over.Tree("b", "host").Names(t.Context(), "")
+		if f.ends && (err != nil || len(names) != 301) {
+			t.Errorf("%s: %d names, %v", name, len(names), err)
+		}
+		if !f.ends && (!errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "lead back") || pages > 100) {
+			t.Errorf("%s: after %d pages %v", name, pages, err)
+		}
+		s.Close()
+	}
+	if _, err := c.List(t.Context(), List{Bucket: "b", After: tokenMark + "mine"}); !errs.Is(err, errs.Invalid) {
+		t.Errorf("a token of nobody: %v", err)
 	}
 }
 

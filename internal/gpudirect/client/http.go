@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -20,8 +21,9 @@ import (
 type onNetwork struct{ s3 *s3.Client }
 
 func newNetwork(o Options) (onNetwork, error) {
-	c, err := s3.New(s3.Options{Endpoint: o.Endpoint, Region: o.Region, AccessKey: o.AccessKey, SecretKey: o.SecretKey, SessionToken: o.SessionToken,
-		Connections: o.Connections, CAFile: o.CAFile, InsecureTLS: o.InsecureTLS, Timeout: o.Timeout, Retries: o.Retries})
+	c, err := s3.New(s3.Options{Endpoint: o.Endpoint, Region: o.Region, AccessKey: o.AccessKey, SecretKey: o.SecretKey,
+		SessionToken: o.SessionToken,
+		Connections:  o.Connections, CAFile: o.CAFile, InsecureTLS: o.InsecureTLS, Timeout: o.Timeout, Retries: o.Retries})
 	return onNetwork{c}, err
 }
 
@@ -63,15 +65,20 @@ func (l List) afterKey() string {
 	return strings.TrimPrefix(l.After, keyMark)
 }
 
-// circle is the error of a listing that does not get on.
+// circle is the error of a listing that leads back to an earlier page.
 func (l List) circle(fix string) error {
-	return errs.New(errs.Corrupt, "list", urlOf(l.Bucket, l.Prefix), "the server says that the next page is the one it has just sent").WithFix(fix)
+	return errs.New(errs.Corrupt, "list", urlOf(l.Bucket, l.Prefix),
+		"the server's pages lead back to one that it has sent before, so the listing would never end").WithFix(fix)
 }
 
 func (n *onNetwork) list(ctx context.Context, l List) (Page, error) {
 	q := s3.Listing{Bucket: l.Bucket, Prefix: l.Prefix, Delimiter: l.Delimiter, After: l.afterKey(), Limit: min(l.Limit, 1000)}
-	if token, ok := strings.CutPrefix(l.After, tokenMark); ok {
-		q.Token = token
+	on := begun()
+	if next, ok := strings.CutPrefix(l.After, tokenMark); ok {
+		if on, q.Token, ok = resumed(next); !ok {
+			return Page{}, errs.New(errs.Invalid, "list", urlOf(l.Bucket, l.Prefix), fmt.Sprintf("goes on behind %.64q", l.After)).
+				WithFix("give Next of the page before, unchanged")
+		}
 	}
 	got, err := n.s3.List(ctx, q)
 	if err != nil {
@@ -81,11 +88,12 @@ func (n *onNetwork) list(ctx context.Context, l List) (Page, error) {
 	for _, e := range got.Entries {
 		p.Objects = append(p.Objects, Info{Bucket: l.Bucket, Key: e.Key, Size: e.Size, ETag: e.ETag, Modified: e.Modified, Via: ViaHTTP})
 	}
-	if got.Next != "" && got.Next == q.Token {
-		return Page{}, l.circle("check that the endpoint is one of S3")
-	}
 	if got.Next != "" {
-		p.Truncated, p.Next = true, tokenMark+got.Next
+		on, ok := on.next(got)
+		if !ok || got.Next == q.Token {
+			return Page{}, l.circle("check that the endpoint is one of S3, and what stands between it and this client")
+		}
+		p.Truncated, p.Next = true, on.after(got.Next)
 	}
 	return p, nil
 }
@@ -191,7 +199,8 @@ func (c *Client) getSmall(ctx context.Context, m *Move, r *Read, dev device.Devi
 		return true, err
 	}
 	m.moved.Store(i.Size)
-	t := smallReport(dev, r, i.Size, time.Since(began), transfer.RouteTakenNetwork, "request to the server", "the object is small: it came with one request and was handed on from memory")
+	t := smallReport(dev, r, i.Size, time.Since(began), transfer.RouteTakenNetwork, "request to the server",
+		"the object is small: it came with one request and was handed on from memory")
 	if i.HasCRC64 {
 		t.Verify = &transfer.VerifyReport{Algorithm: "crc64nvme", Where: "host", Files: 1, Blocks: 1, Bytes: i.Size}
 	}
@@ -271,7 +280,8 @@ func (c *Client) writeHTTP(ctx context.Context, m *Move, w *Write, dev device.De
 	if w.Route != transfer.RouteAuto {
 		m.report.Notes = append(m.report.Notes, "route "+string(w.Route)+" is one of files: over HTTP there is none to choose")
 	}
-	up, err := c.network.s3.NewUpload(s3.Put{Bucket: w.Bucket, Key: w.Key, ContentType: w.ContentType, Metadata: w.Metadata, IfMatch: w.IfMatch, IfNoneMatch: w.IfNoneMatch})
+	up, err := c.network.s3.NewUpload(s3.Put{Bucket: w.Bucket, Key: w.Key, ContentType: w.ContentType,
+		Metadata: w.Metadata, IfMatch: w.IfMatch, IfNoneMatch: w.IfNoneMatch})
 	if err != nil {
 		return err
 	}

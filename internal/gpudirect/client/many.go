@@ -45,7 +45,8 @@ type window struct {
 
 // alike says whether two reads fit into one transfer.
 func alike(a, b *Read) bool {
-	return a.Device == b.Device && a.Route == b.Route && a.Cache == b.Cache && a.Stream == b.Stream && a.HasStream == b.HasStream && a.NoVerify == b.NoVerify &&
+	return a.Device == b.Device && a.Route == b.Route && a.Cache == b.Cache && a.Stream == b.Stream &&
+		a.HasStream == b.HasStream && a.NoVerify == b.NoVerify &&
 		len(a.Peers) == 0 && len(b.Peers) == 0
 }
 
@@ -338,7 +339,8 @@ func (b *batch) read(ctx context.Context, w *window) error {
 		return nil
 	}
 	r := &w.reads[0]
-	req := transfer.Request{Device: w.dev, Files: w.files, Segments: w.segs, Route: r.Route, Cache: r.Cache, Stream: r.Stream, HasStream: r.HasStream}
+	req := transfer.Request{Device: w.dev, Files: w.files, Segments: w.segs, Route: r.Route, Cache: r.Cache,
+		Stream: r.Stream, HasStream: r.HasStream}
 	for _, s := range w.sums {
 		if s != nil {
 			req.Verify = w.sums

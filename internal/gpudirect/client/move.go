@@ -123,7 +123,8 @@ func (m *Move) merge(t *transfer.Report) {
 	r := &m.report.Report
 	if r.Direction == "" {
 		refusals, notes := r.Refusals, r.Notes
-		*r = transfer.Report{Direction: t.Direction, Device: t.Device, Asked: t.Asked, Engine: t.Engine, Limiting: t.Limiting, Refusals: refusals, Notes: notes}
+		*r = transfer.Report{Direction: t.Direction, Device: t.Device, Asked: t.Asked, Engine: t.Engine,
+			Limiting: t.Limiting, Refusals: refusals, Notes: notes}
 	}
 	r.Bytes += t.Bytes
 	for _, x := range t.Routes {

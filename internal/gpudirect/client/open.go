@@ -58,7 +58,8 @@ func (d *door) open(ctx context.Context, w want, items []wire.OpenItem) ([]*open
 		}
 		if int(r.First) != seen || seen+len(r.Items) > len(items) {
 			closeAll(fds)
-			return errs.New(errs.Invalid, "read door message", "Opened", fmt.Sprintf("has objects %d to %d, expected %d on of %d", r.First, int(r.First)+len(r.Items), seen, len(items)))
+			return errs.New(errs.Invalid, "read door message", "Opened",
+				fmt.Sprintf("has objects %d to %d, expected %d on of %d", r.First, int(r.First)+len(r.Items), seen, len(items)))
 		}
 		for i := range r.Items {
 			it := &r.Items[i]
@@ -130,7 +131,8 @@ func (o *opened) prepare(ctx context.Context, op string, dev wire.Device, off, n
 	}
 	d, it := o.h.d, &o.item
 	if it.Size < 0 || it.N < 0 || off < 0 || n < 0 || n > it.Size-off {
-		return errs.New(errs.Invalid, "read door message", "Opened", fmt.Sprintf("tells of %d bytes, %d of them granted; bytes %d+%d were wanted", it.Size, it.N, off, n))
+		return errs.New(errs.Invalid, "read door message", "Opened",
+			fmt.Sprintf("tells of %d bytes, %d of them granted; bytes %d+%d were wanted", it.Size, it.N, off, n))
 	}
 	if sums {
 		if err := o.fillSums(ctx, op, off, n); err != nil {
@@ -172,7 +174,9 @@ func (o *opened) fillSums(ctx context.Context, op string, off, n int64) error {
 	it := &o.item
 	blocks := (it.Size + object.SumBlock - 1) / object.SumBlock
 	if blocks > checksum.MaxBlocks {
-		return errs.New(errs.Unsupported, op, o.name, fmt.Sprintf("has %d blocks, expected at most %d", blocks, checksum.MaxBlocks)).WithFix("read it without verification")
+		return errs.New(errs.Unsupported, op, o.name,
+			fmt.Sprintf("has %d blocks, expected at most %d", blocks,
+				checksum.MaxBlocks)).WithFix("read it without verification")
 	}
 	s := &checksum.Sums{Size: it.Size, Block: object.SumBlock, Blocks: make([]uint64, blocks)}
 	next, end := int64(0), int64(0)
@@ -181,7 +185,8 @@ func (o *opened) fillSums(ctx context.Context, op string, off, n int64) error {
 	}
 	add := func(first int64, sums []uint64) error {
 		if first > next || len(sums) == 0 || first < 0 || first+int64(len(sums)) <= next {
-			return errs.New(errs.Invalid, "read door message", "sums", fmt.Sprintf("has %d sums from block %d on, expected block %d", len(sums), first, next))
+			return errs.New(errs.Invalid, "read door message", "sums",
+				fmt.Sprintf("has %d sums from block %d on, expected block %d", len(sums), first, next))
 		}
 		next += int64(copy(s.Blocks[next:end], sums[next-first:]))
 		return nil
@@ -231,7 +236,8 @@ func (o *opened) file() (*vfs.File, error) {
 func (o *opened) inline(verify bool) ([]byte, error) {
 	it := &o.item
 	if int64(len(it.Inline)) != it.Size {
-		return nil, errs.New(errs.Invalid, "read door message", "Opened", fmt.Sprintf("has %d bytes of %s, expected %d", len(it.Inline), o.name, it.Size))
+		return nil, errs.New(errs.Invalid, "read door message", "Opened",
+			fmt.Sprintf("has %d bytes of %s, expected %d", len(it.Inline), o.name, it.Size))
 	}
 	if sum := checksum.Of(it.Inline); verify && sum != it.CRC64 {
 		return nil, errs.New(errs.Corrupt, "verify", o.name, fmt.Sprintf("its checksum is %016x, expected %016x", sum, it.CRC64)).
@@ -243,7 +249,8 @@ func (o *opened) inline(verify bool) ([]byte, error) {
 // info describes the object.
 func (o *opened) info(bucket, key string) Info {
 	it := &o.item
-	return Info{Bucket: bucket, Key: key, Version: it.Version, Size: it.Size, ETag: it.ETag, Modified: it.Modified, CRC64: crcText(it.CRC64), Via: ViaDoor}
+	return Info{Bucket: bucket, Key: key, Version: it.Version, Size: it.Size, ETag: it.ETag, Modified: it.Modified,
+		CRC64: crcText(it.CRC64), Via: ViaDoor}
 }
 
 // crcText is a CRC as S3 writes it.

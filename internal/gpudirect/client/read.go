@@ -28,7 +28,8 @@ func (r *Read) check() error {
 	}
 	name := urlOf(r.Bucket, r.Key)
 	if r.Off < 0 || r.Size < -1 || r.DstSize < 0 {
-		return errs.New(errs.Invalid, op, name, fmt.Sprintf("%d bytes at offset %d into %d; expected 0 or more, or a size of -1 for all", r.Size, r.Off, r.DstSize))
+		return errs.New(errs.Invalid, op, name,
+			fmt.Sprintf("%d bytes at offset %d into %d; expected 0 or more, or a size of -1 for all", r.Size, r.Off, r.DstSize))
 	}
 	if r.Dst == 0 && (r.DstSize > 0 || r.Size > 0) {
 		return errs.New(errs.Invalid, op, name, "the destination's address is 0")
@@ -71,7 +72,8 @@ func (r *Read) same(etag string) error {
 	if r.IfETag == "" || r.IfETag == etag {
 		return nil
 	}
-	return errs.New(errs.IO, "read", urlOf(r.Bucket, r.Key), fmt.Sprintf("it was overwritten: its ETag is %s, expected %s", etag, r.IfETag)).WithFix("open it again")
+	return errs.New(errs.IO, "read", urlOf(r.Bucket, r.Key),
+		fmt.Sprintf("it was overwritten: its ETag is %s, expected %s", etag, r.IfETag)).WithFix("open it again")
 }
 
 // examiner is a device that can tell whether memory is there.
@@ -359,12 +361,14 @@ func (c *Client) place(ctx context.Context, r *Read, dev device.Device, data []b
 
 // inlineReport is the engine's report for bytes that came inside the reply.
 func inlineReport(dev device.Device, r *Read, n int64, took time.Duration) transfer.Report {
-	return smallReport(dev, r, n, took, routeSocket, "round trip to the door", "the object lies with the server's metadata and came inside the door's reply")
+	return smallReport(dev, r, n, took, routeSocket, "round trip to the door",
+		"the object lies with the server's metadata and came inside the door's reply")
 }
 
 // smallReport is the engine's report for bytes that it only handed on.
 func smallReport(dev device.Device, r *Read, n int64, took time.Duration, route transfer.RouteTaken, limit, note string) transfer.Report {
-	t := transfer.Report{Direction: "load", Device: deviceReport(dev), Asked: transfer.Asked{Route: r.Route, Cache: r.Cache}, Bytes: n, Seconds: took.Seconds(),
+	t := transfer.Report{Direction: "load", Device: deviceReport(dev),
+		Asked: transfer.Asked{Route: r.Route, Cache: r.Cache}, Bytes: n, Seconds: took.Seconds(),
 		GBps: units.GBps(n, took), ReadReport: &transfer.ReadReport{Wanted: n, Read: n},
 		Stages:   []transfer.StageReport{{Stage: "deliver", Busy: took.Seconds(), Span: took.Seconds(), Bytes: n, GBps: units.GBps(n, took)}},
 		Limiting: limit, Engine: transfer.EngineReport{IO: "unused", StagingState: "unused"}, Notes: []string{note}}

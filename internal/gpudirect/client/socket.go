@@ -118,7 +118,9 @@ func (s *socket) listener(path string) error {
 		return errs.Wrap(op, path, err)
 	}
 	if st.Uid != uid {
-		return errs.New(errs.Permission, op, path, fmt.Sprintf("user %d listens there; expected root, this user (%d) or the owner of the socket's file (%d)", uid, os.Geteuid(), st.Uid)).
+		return errs.New(errs.Permission, op, path,
+			fmt.Sprintf("user %d listens there; expected root, this user (%d) or the owner of the socket's file (%d)", uid,
+				os.Geteuid(), st.Uid)).
 			WithFix("find out which process owns the socket")
 	}
 	return nil
@@ -179,7 +181,8 @@ func (s *socket) receive() (b []byte, fds []int, err error) {
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		closeAll(fds)
 		if flags&unix.MSG_CTRUNC != 0 {
-			return nil, nil, errs.New(errs.IO, "receive", "descriptors", "some did not fit into this process").WithFix("raise the limit of open files (ulimit -n), or read fewer objects at once")
+			return nil, nil, errs.New(errs.IO, "receive", "descriptors",
+				"some did not fit into this process").WithFix("raise the limit of open files (ulimit -n), or read fewer objects at once")
 		}
 		return nil, nil, errs.New(errs.Invalid, "receive", "a packet", fmt.Sprintf("is longer than %d bytes", wire.MaxMessage))
 	}

@@ -84,7 +84,8 @@ func (t *Tree) open(ctx context.Context, d *door, key string) (*vfs.File, error)
 	}
 	where := deviceOf(dev)
 	// Not inline: a header is read from it like from any file.
-	o, err := d.one(ctx, want{op: op, bits: wire.WantBuffered | wire.WantDirect | wire.WantSums, device: where}, wire.OpenItem{Bucket: t.bucket, Key: key, N: -1})
+	o, err := d.one(ctx, want{op: op, bits: wire.WantBuffered | wire.WantDirect | wire.WantSums, device: where},
+		wire.OpenItem{Bucket: t.bucket, Key: key, N: -1})
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +120,8 @@ func (t *Tree) Sums(ctx context.Context, key string, f *vfs.File) (*checksum.Sum
 	name := urlOf(t.bucket, key)
 	b, err := t.ReadAll(ctx, checksum.Path(key), maxSidecar)
 	if errs.Is(err, errs.NotFound) {
-		return nil, errs.New(errs.NotFound, "verify", name, "has no checksums: "+checksum.Path(name)+" does not exist, and over HTTP a server tells no sums of blocks").
+		return nil, errs.New(errs.NotFound, "verify", name,
+			"has no checksums: "+checksum.Path(name)+" does not exist, and over HTTP a server tells no sums of blocks").
 			WithFix("copy the FILE.crc64nvme beside the file too, or load through the door, which has them")
 	}
 	if err != nil {
@@ -186,7 +188,8 @@ func (t *Tree) ReadAll(ctx context.Context, key string, limit int64) ([]byte, er
 func (d *door) readAll(ctx context.Context, bucket, key string, limit int64) ([]byte, error) {
 	const op = "read"
 	host := wire.Device{Index: -1}
-	o, err := d.one(ctx, want{op: op, bits: wire.WantBuffered | wire.WantInline | wire.WantSums, device: host}, wire.OpenItem{Bucket: bucket, Key: key, N: -1})
+	o, err := d.one(ctx, want{op: op, bits: wire.WantBuffered | wire.WantInline | wire.WantSums, device: host},
+		wire.OpenItem{Bucket: bucket, Key: key, N: -1})
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +219,9 @@ func (d *door) readAll(ctx context.Context, bucket, key string, limit int64) ([]
 	for i, want := range sums.Blocks {
 		off, n := sums.Extent(int64(i))
 		if got := checksum.Of(b[off : off+n]); got != want {
-			return nil, errs.New(errs.Corrupt, "verify", o.name, fmt.Sprintf("bytes %d to %d differ from the checksum that the server keeps: theirs is %016x, expected %016x", off, off+n, got, want)).
+			return nil, errs.New(errs.Corrupt, "verify", o.name,
+				fmt.Sprintf("bytes %d to %d differ from the checksum that the server keeps: theirs is %016x, expected %016x", off,
+					off+n, got, want)).
 				WithFix("read it again; if it differs again, the object is damaged on the server: store it anew from a good copy")
 		}
 	}

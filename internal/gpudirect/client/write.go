@@ -176,7 +176,8 @@ func (d *door) create(ctx context.Context, w *Write, dev device.Device) (*draft,
 func (f *draft) abort() {
 	closeAll(f.fds[:])
 	f.fds = [2]int{-1, -1}
-	_ = f.d.askOn(context.WithoutCancel(context.Background()), f.c, asking{op: "abort", name: f.name, req: &wire.Abort{Handle: f.id}, stay: true})
+	_ = f.d.askOn(context.WithoutCancel(context.Background()), f.c,
+		asking{op: "abort", name: f.name, req: &wire.Abort{Handle: f.id}, stay: true})
 	f.c.drafts.Add(-1)
 }
 
@@ -247,7 +248,8 @@ func (f *draft) commit(sums *checksum.Sums) (wire.Committed, error) {
 			continue
 		}
 		if err != nil && sent && codeOf(err) == "" {
-			e := &errs.Error{Kind: errs.KindOf(err), Op: "commit", Name: f.name, Msg: "the answer did not come: the object may have been written, whole, or not at all", Err: err,
+			e := &errs.Error{Kind: errs.KindOf(err), Op: "commit", Name: f.name,
+				Msg: "the answer did not come: the object may have been written, whole, or not at all", Err: err,
 				Fix: "look at the object (stat) before it is written again"}
 			return done, e
 		}
@@ -277,13 +279,15 @@ func (c *Client) writeDoor(ctx context.Context, d *door, m *Move, w *Write, dev 
 	if f.fds[0] < 0 {
 		return true, errs.New(errs.Invalid, "read door message", "Created", "came without a descriptor of "+f.name)
 	}
-	sink, err := vfs.SinkFromDescriptors(vfs.Descriptors{Name: f.name, Buffered: f.fds[0], Direct: f.fds[1], Refused: f.reply.Refused, Size: w.Size})
+	sink, err := vfs.SinkFromDescriptors(vfs.Descriptors{Name: f.name, Buffered: f.fds[0], Direct: f.fds[1],
+		Refused: f.reply.Refused, Size: w.Size})
 	f.fds = [2]int{-1, -1}
 	if err != nil {
 		return true, err
 	}
 	m.opened()
-	t, err := c.opt.Engine.StartWrite(ctx, transfer.WriteRequest{Sink: sink, Sources: w.Sources, Route: w.Route, Checksums: true, Streams: w.Streams})
+	t, err := c.opt.Engine.StartWrite(ctx,
+		transfer.WriteRequest{Sink: sink, Sources: w.Sources, Route: w.Route, Checksums: true, Streams: w.Streams})
 	if err != nil {
 		return true, errors.Join(err, sink.Close())
 	}

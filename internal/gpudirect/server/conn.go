@@ -111,7 +111,8 @@ func (c *conn) run(ctx context.Context) {
 			break
 		}
 	}
-	c.s.opts.Log.Info("client left", "access_key", c.account, "pid", c.peer.PID, "uid", c.peer.UID, "handles", len(c.held), "drafts", len(c.drafts))
+	c.s.opts.Log.Info("client left", "access_key", c.account, "pid", c.peer.PID, "uid", c.peer.UID, "handles",
+		len(c.held), "drafts", len(c.drafts))
 }
 
 // receive waits for the next message. It returns why the connection has to end, or no message where the client ended it.

@@ -62,7 +62,8 @@ func (s *Server) admit(c *conn, all *sync.WaitGroup) *wire.Error {
 		return tooManyConnections("user %d has %d connections open; one user may have at most %d", c.peer.UID, u.conns, l.UserConnections)
 	}
 	if len(s.conns) >= l.Connections && !s.evict(func(*conn) bool { return true }) {
-		return tooManyConnections("%d connections are open, of which %d log in; at most %d may be", len(s.conns), s.crowd.logins.Len(), l.Connections)
+		return tooManyConnections("%d connections are open, of which %d log in; at most %d may be", len(s.conns),
+			s.crowd.logins.Len(), l.Connections)
 	}
 	s.conns[c] = struct{}{}
 	s.crowd.users[c.peer.UID] = u
@@ -293,7 +294,9 @@ func (c *conn) awaitDescriptors(ctx context.Context, n int) (*wire.Error, error)
 			if !c.taken() {
 				return nil, slowReader{c.s.opts.Limits.Send}
 			}
-			return refusal(errs.IO, wire.CodeTooManyFiles, fmt.Sprintf("%d descriptors are on their way to clients of this access key that do not take them", c.s.opts.Limits.KeyDescriptors),
+			return refusal(errs.IO, wire.CodeTooManyFiles,
+				fmt.Sprintf("%d descriptors are on their way to clients of this access key that do not take them",
+					c.s.opts.Limits.KeyDescriptors),
 				"let the other clients take their replies, or end them, and ask again"), nil
 		}
 		select {

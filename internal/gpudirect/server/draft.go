@@ -85,12 +85,14 @@ func (c *conn) mayCreate(ctx context.Context, m *wire.Create) *wire.Error {
 	case m.IfMatch == `""`: // which without its quotes would be no condition at all
 		return failure(object.Fail("create", m.Bucket+"/"+m.Key, object.ErrPrecondition, "if match is an empty ETag, which no object has"))
 	case c.s.opts.Settings.NoWrites != "":
-		return refusal(errs.Unsupported, wire.CodeUnsupported, "objects cannot be created through the door here: "+c.s.opts.Settings.NoWrites, "write over the S3 endpoint")
+		return refusal(errs.Unsupported, wire.CodeUnsupported,
+			"objects cannot be created through the door here: "+c.s.opts.Settings.NoWrites, "write over the S3 endpoint")
 	}
 	if e := c.s.device(m.Device); e != nil {
 		return e
 	}
-	if err := c.s.opts.Authorizer.Authorize(ctx, object.Access{Account: c.account, Action: object.ActionPut, Bucket: m.Bucket, Key: m.Key}); err != nil {
+	if err := c.s.opts.Authorizer.Authorize(ctx,
+		object.Access{Account: c.account, Action: object.ActionPut, Bucket: m.Bucket, Key: m.Key}); err != nil {
 		return denied(err)
 	}
 	return nil
@@ -150,7 +152,8 @@ func (d *draft) follows(first int64, sums []uint64) *wire.Error {
 	case first != have:
 		return invalid(wire.CodeBadSums, "send the sums in order, each once", "sums come from block %d on, expected block %d", first, have)
 	case have+int64(len(sums)) > d.blocks():
-		return invalid(wire.CodeBadSums, "send one sum for each MiB", "%d sums are too many, the draft has %d blocks", have+int64(len(sums)), d.blocks())
+		return invalid(wire.CodeBadSums, "send one sum for each MiB", "%d sums are too many, the draft has %d blocks",
+			have+int64(len(sums)), d.blocks())
 	}
 	return nil
 }
@@ -167,7 +170,8 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 	}
 	if m.Size < 0 || m.Size > d.size {
 		c.giveUp(m.Handle, d)
-		return invalid(wire.CodeInvalidRange, "commit at most what was asked for", "%d bytes are to be committed of a draft of %d", m.Size, d.size)
+		return invalid(wire.CodeInvalidRange, "commit at most what was asked for",
+			"%d bytes are to be committed of a draft of %d", m.Size, d.size)
 	}
 	if e := d.follows(m.First, m.Sums); e != nil {
 		return e
@@ -177,7 +181,8 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 		return e
 	}
 	// What was allowed when it began may be so no more: a draft lives for as long as its client wants.
-	if err := c.s.opts.Authorizer.Authorize(ctx, object.Access{Account: c.account, Action: object.ActionPut, Bucket: d.bucket, Key: d.key}); err != nil {
+	if err := c.s.opts.Authorizer.Authorize(ctx,
+		object.Access{Account: c.account, Action: object.ActionPut, Bucket: d.bucket, Key: d.key}); err != nil {
 		c.giveUp(m.Handle, d)
 		return denied(err)
 	}

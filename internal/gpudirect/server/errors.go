@@ -23,7 +23,8 @@ func draining() *wire.Error {
 }
 
 func badMessage(format string, args ...any) *wire.Error {
-	return refusal(errs.Invalid, wire.CodeBadMessage, fmt.Sprintf(format, args...), "use a client of this protocol's version: docs/gpudirect-protocol.md")
+	return refusal(errs.Invalid, wire.CodeBadMessage, fmt.Sprintf(format, args...),
+		"use a client of this protocol's version: docs/gpudirect-protocol.md")
 }
 
 func invalid(code, fix, format string, args ...any) *wire.Error {

@@ -14,12 +14,15 @@ const listFixed = wire.HeaderSize + 4 + 4 + 1 + 4 + wire.MaxName
 
 // list answers with one page, or with as much of it as a message has room for.
 func (c *conn) list(ctx context.Context, m *wire.List) wire.Message {
-	err := c.s.opts.Authorizer.Authorize(ctx, object.Access{Account: c.account, Action: object.ActionList, Bucket: m.Bucket, Key: m.Prefix, Delimiter: m.Delimiter, Limit: int(m.Limit)})
+	err := c.s.opts.Authorizer.Authorize(ctx,
+		object.Access{Account: c.account, Action: object.ActionList, Bucket: m.Bucket, Key: m.Prefix,
+			Delimiter: m.Delimiter, Limit: int(m.Limit)})
 	if err != nil {
 		return denied(err)
 	}
 	limit := int(min(m.Limit, 1000)) // 0 is the store's own, 1000
-	page, err := c.s.opts.Store.List(ctx, object.List{Bucket: m.Bucket, Prefix: m.Prefix, Delimiter: m.Delimiter, After: m.After, Limit: limit})
+	page, err := c.s.opts.Store.List(ctx, object.List{Bucket: m.Bucket, Prefix: m.Prefix, Delimiter: m.Delimiter,
+		After: m.After, Limit: limit})
 	if err != nil {
 		return failure(err)
 	}

@@ -67,7 +67,8 @@ func listen(path string, prepare func(network, address string, c syscall.RawConn
 	temp := fmt.Sprintf("/proc/self/fd/%d/.door-%d-%s", dir.Fd(), os.Getpid(), nonceText()[:8])
 	made, err := (&net.ListenConfig{Control: prepare}).Listen(context.Background(), "unixpacket", temp)
 	if err != nil {
-		return nil, &errs.Error{Kind: errs.KindOf(err), Op: op, Name: path, Err: err, Fix: "let the server's user write to the directory, or set gpudirect.socket"}
+		return nil, &errs.Error{Kind: errs.KindOf(err), Op: op, Name: path, Err: err,
+			Fix: "let the server's user write to the directory, or set gpudirect.socket"}
 	}
 	sock := made.(*net.UnixListener)
 	sock.SetUnlinkOnClose(false)
@@ -104,7 +105,8 @@ func vacant(path string) error {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
 		return nil // left by a process that is gone, whatever kind of socket it had
 	case !errors.Is(err, syscall.EPROTOTYPE) && !errors.Is(err, syscall.EAGAIN):
-		return &errs.Error{Kind: errs.Invalid, Op: op, Name: path, Msg: "it cannot be seen whether another server listens on it", Err: err, Fix: "remove it, or set gpudirect.socket"}
+		return &errs.Error{Kind: errs.Invalid, Op: op, Name: path,
+			Msg: "it cannot be seen whether another server listens on it", Err: err, Fix: "remove it, or set gpudirect.socket"}
 	}
 	return errs.New(errs.Invalid, op, path, "another server listens on it").WithFix("end that server, or set gpudirect.socket")
 }

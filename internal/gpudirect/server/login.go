@@ -33,7 +33,9 @@ func (c *conn) login() bool {
 	}
 	version := min(hello.Max, wire.Version)
 	if hello.Min > hello.Max || version < wire.MinVersion || version < hello.Min {
-		e := refusal(errs.Unsupported, wire.CodeVersion, fmt.Sprintf("the client speaks versions %d to %d, the server %d to %d", hello.Min, hello.Max, wire.MinVersion, wire.Version),
+		e := refusal(errs.Unsupported, wire.CodeVersion,
+			fmt.Sprintf("the client speaks versions %d to %d, the server %d to %d", hello.Min, hello.Max, wire.MinVersion,
+				wire.Version),
 			"use a client and a server of the same release")
 		_ = c.refuse(h, e)
 		return false
@@ -79,7 +81,8 @@ func (c *conn) login() bool {
 	if why := c.s.opts.Reopenable; why != "" && (c.peer.UID == 0 || int(c.peer.UID) == os.Geteuid()) {
 		g.Notes = append(g.Notes, cut("what this user is handed to read it can open for writing, and so change objects: "+why, wire.MaxText))
 		if _, told := c.s.told.LoadOrStore(c.peer.UID, true); !told { // once for each of the two
-			c.s.warn("a client can open for writing what it is handed to read: it is root or the server's own user", append(c.who(proof.AccessKey, hello.Agent), slog.String("reason", why))...)
+			c.s.warn("a client can open for writing what it is handed to read: it is root or the server's own user",
+				append(c.who(proof.AccessKey, hello.Agent), slog.String("reason", why))...)
 		}
 	}
 	if c.reply(h, &g, nil) != nil {
@@ -100,9 +103,13 @@ func (c *conn) unrelayed(proof *wire.Proof) *wire.Error {
 	case errs.Is(err, errs.Invalid):
 		return badMessage("%s", text(err))
 	case err != nil:
-		return refusal(errs.Unsupported, wire.CodeUnsupported, "this server's kernel does not tell its own end of the connection: "+text(err), "load the kernel module unix_diag for the client, or use the S3 endpoint")
+		return refusal(errs.Unsupported, wire.CodeUnsupported,
+			"this server's kernel does not tell its own end of the connection: "+text(err),
+			"load the kernel module unix_diag for the client, or use the S3 endpoint")
 	case own != proof.Binding:
-		return refusal(errs.Permission, wire.CodeRelayed, fmt.Sprintf("the client is not connected to this server: process %d of user %d passes its login on", c.peer.PID, c.peer.UID),
+		return refusal(errs.Permission, wire.CodeRelayed,
+			fmt.Sprintf("the client is not connected to this server: process %d of user %d passes its login on", c.peer.PID,
+				c.peer.UID),
 			"find out which process listens on the socket that the client uses")
 	}
 	return nil
@@ -124,7 +131,8 @@ func (c *conn) who(accessKey, agent string) []any {
 
 // refuseLogin is one answer for all who are not who they say, so that it does not tell which keys there are.
 func refuseLogin() *wire.Error {
-	return refusal(errs.Permission, wire.CodeAccessDenied, "the access key is not known, or its secret is another one", "check the access key and its secret: nebulaio user list shows the keys")
+	return refusal(errs.Permission, wire.CodeAccessDenied, "the access key is not known, or its secret is another one",
+		"check the access key and its secret: nebulaio user list shows the keys")
 }
 
 func nonce() (n [wire.NonceSize]byte) {
@@ -146,7 +154,8 @@ func (s *Server) note(c *conn, e *wire.Error) {
 		s.tell(slog.LevelError, "a request failed", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "error", e.Message)
 	case wire.CodeAccessDenied, wire.CodeDeviceNotAllowed, wire.CodeBadMessage, wire.CodeTooManyConnections, wire.CodeTooManyHandles:
 		if c.client != nil || e.Code == wire.CodeTooManyConnections {
-			s.warn("a request was refused", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "uid", c.peer.UID, "reason", e.Message, "fix", e.Fix)
+			s.warn("a request was refused", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "uid", c.peer.UID,
+				"reason", e.Message, "fix", e.Fix)
 		}
 	}
 }

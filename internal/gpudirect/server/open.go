@@ -216,7 +216,8 @@ func (s *Server) device(d wire.Device) *wire.Error {
 	if slices.Contains(allowed, index) {
 		return nil
 	}
-	return refusal(errs.Permission, wire.CodeDeviceNotAllowed, fmt.Sprintf("GPU %d %s may not be used here; expected one of %v", index, d.UUID, allowed),
+	return refusal(errs.Permission, wire.CodeDeviceNotAllowed,
+		fmt.Sprintf("GPU %d %s may not be used here; expected one of %v", index, d.UUID, allowed),
 		"use one of those, or change gpudirect.device_ids")
 }
 
@@ -295,7 +296,9 @@ func (c *conn) openOne(ctx context.Context, want uint8, it *wire.OpenItem, files
 }
 
 func (c *conn) tooMany() *wire.Error {
-	return refusal(errs.Unsupported, wire.CodeTooManyHandles, fmt.Sprintf("%d objects are open by this access key", c.s.opts.Limits.Handles), "close some, or raise gpudirect.max_handles")
+	return refusal(errs.Unsupported, wire.CodeTooManyHandles,
+		fmt.Sprintf("%d objects are open by this access key", c.s.opts.Limits.Handles),
+		"close some, or raise gpudirect.max_handles")
 }
 
 func describe(i object.Info) wire.OpenedItem {
@@ -323,7 +326,8 @@ func (c *conn) within(r wire.Range, size int64) *wire.Error {
 	case r.Off < 0 || r.N < 0 || r.Off > size || r.N > size-r.Off:
 		return invalid(wire.CodeInvalidRange, "ask for a range within it", "%d bytes from %d do not lie within its %d bytes", r.N, r.Off, size)
 	case r.N > most:
-		return invalid(wire.CodeTooLarge, "ask for ranges of at most gpudirect.max_transfer_size, all of them in one Move", "a range has %d bytes, expected at most %d", r.N, most)
+		return invalid(wire.CodeTooLarge, "ask for ranges of at most gpudirect.max_transfer_size, all of them in one Move",
+			"a range has %d bytes, expected at most %d", r.N, most)
 	}
 	return nil
 }
@@ -345,7 +349,8 @@ func fillSums(h object.Handle, out *wire.OpenedItem, toEnd bool) error {
 }
 
 // descriptions opens what a client wants of a file. A way past the page cache that there is not is said, and no failure.
-func descriptions(open func(direct bool) (*os.File, error), want uint8, files []*os.File) (all []*os.File, has uint8, refused string, err error) {
+func descriptions(open func(direct bool) (*os.File, error), want uint8, files []*os.File) (all []*os.File, has uint8,
+	refused string, err error) {
 	for _, bit := range []uint8{wire.WantBuffered, wire.WantDirect} {
 		if want&bit == 0 {
 			continue
@@ -400,7 +405,8 @@ func (c *conn) move(m *wire.Move) wire.Message {
 }
 
 func noHandle(id uint64) *wire.Error {
-	return refusal(errs.NotFound, wire.CodeNoSuchHandle, fmt.Sprintf("this connection has no handle %d", id), "open the object again: handles end with their connection")
+	return refusal(errs.NotFound, wire.CodeNoSuchHandle, fmt.Sprintf("this connection has no handle %d", id),
+		"open the object again: handles end with their connection")
 }
 
 // sums answers with sums of blocks.

@@ -178,12 +178,14 @@ func New(o Options) (*Server, error) {
 	s.count.init()
 	st := &o.Settings
 	s.greeting = wire.Greeting{
-		BufferPoolSize: st.BufferPoolSize, MaxTransferSize: st.MaxTransferSize, QueueDepth: uint32(max(st.QueueDepth, 0)), Async: st.Async, P2P: st.P2P,
+		BufferPoolSize: st.BufferPoolSize, MaxTransferSize: st.MaxTransferSize, QueueDepth: uint32(max(st.QueueDepth, 0)),
+		Async: st.Async, P2P: st.P2P,
 		Writes: st.NoWrites == "", WritesWhy: cut(st.NoWrites, wire.MaxText),
 		MaxHandles: uint32(o.Limits.Handles), MaxDraft: o.Limits.DraftBytes, Idle: o.Limits.Idle,
 	}
 	if len(st.Devices) > wire.MaxDevices {
-		return nil, errs.New(errs.Invalid, "start the GPUDirect door", "", fmt.Sprintf("%d devices are listed, expected at most %d", len(st.Devices), wire.MaxDevices))
+		return nil, errs.New(errs.Invalid, "start the GPUDirect door", "",
+			fmt.Sprintf("%d devices are listed, expected at most %d", len(st.Devices), wire.MaxDevices))
 	}
 	for _, d := range st.Devices {
 		s.greeting.Devices = append(s.greeting.Devices, uint32(d))

@@ -69,7 +69,8 @@ func (s *Server) Stats() Stats {
 	}
 	c.mu.Unlock()
 	slices.SortFunc(out.Moved, func(a, b Moved) int {
-		return cmp.Or(strings.Compare(a.Direction, b.Direction), strings.Compare(a.Device, b.Device), strings.Compare(a.Route, b.Route), strings.Compare(a.Stage, b.Stage))
+		return cmp.Or(strings.Compare(a.Direction, b.Direction), strings.Compare(a.Device, b.Device),
+			strings.Compare(a.Route, b.Route), strings.Compare(a.Stage, b.Stage))
 	})
 	return out
 }
@@ -142,7 +143,8 @@ func (c *counters) report(all []wire.Report) *wire.Error {
 func believable(all []wire.Report) *wire.Error {
 	for i := range all {
 		if r := &all[i]; r.Bytes < 0 || r.Bytes > maxReportedBytes || r.Time < 0 || r.Time > maxReportedTime {
-			return invalid(wire.CodeInvalidArgument, "report bytes and time of one transfer", "a report has %d bytes in %v, expected up to %d in %v", r.Bytes, r.Time, int64(maxReportedBytes), maxReportedTime)
+			return invalid(wire.CodeInvalidArgument, "report bytes and time of one transfer",
+				"a report has %d bytes in %v, expected up to %d in %v", r.Bytes, r.Time, int64(maxReportedBytes), maxReportedTime)
 		}
 	}
 	return nil
@@ -178,7 +180,8 @@ func add[T ~int64](a, b T) T {
 
 // Routes are the names of routes that have a label of their own.
 func Routes() []string {
-	return []string{"page_cache", "buffered", "direct", "cufile_p2p", "cufile_nvfs", "cufile_compat", "cufile_unknown", "socket", "network", "peer_p2p", "peer_staging", "peer_memory"}
+	return []string{"page_cache", "buffered", "direct", "cufile_p2p", "cufile_nvfs", "cufile_compat", "cufile_unknown",
+		"socket", "network", "peer_p2p", "peer_staging", "peer_memory"}
 }
 
 // Stages are the names of stages that have a label of their own.

@@ -82,7 +82,8 @@ func (s *Server) condemn(c *conn, d *draft, takes int64) {
 
 // outgrown is the refusal of everything that concerns such a draft.
 func outgrown(d *draft) *wire.Error {
-	return refusal(errs.Invalid, wire.CodeTooLarge, fmt.Sprintf("the draft of %s/%s has grown to %d bytes; %d were announced", d.bucket, d.key, d.dead.Load(), d.size),
+	return refusal(errs.Invalid, wire.CodeTooLarge,
+		fmt.Sprintf("the draft of %s/%s has grown to %d bytes; %d were announced", d.bucket, d.key, d.dead.Load(), d.size),
 		"announce the size of the object in Create, and write within it")
 }
 

@@ -37,7 +37,8 @@ const (
 // Codes lists every code, for tables of counters.
 func Codes() []string {
 	return []string{
-		CodeBadMessage, CodeVersion, CodeAccessDenied, CodeRelayed, CodeTooManyConnections, CodeIdle, CodeBusy, CodeDraining, CodeNoSuchBucket, CodeNoSuchKey,
+		CodeBadMessage, CodeVersion, CodeAccessDenied, CodeRelayed, CodeTooManyConnections, CodeIdle, CodeBusy,
+		CodeDraining, CodeNoSuchBucket, CodeNoSuchKey,
 		CodeNoSuchVersion, CodeDeleteMarker, CodeInvalidName, CodeInvalidRange, CodeInvalidArgument, CodeTooLarge, CodeDeviceNotAllowed,
 		CodeNoSuchHandle, CodeTooManyHandles, CodeTooManyFiles, CodeWriterLeft, CodeBadSums, CodePreconditionFailed, CodeNoSpace, CodeReadOnly,
 		CodeUnsupported, CodeDamaged, CodeInternal,

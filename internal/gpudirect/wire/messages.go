@@ -25,7 +25,8 @@ const (
 	BindProcess uint8 = 2
 )
 
-// ChallengeTime is how long a client waits for the Challenge. Inode numbers of sockets have 32 bits: within this time they cannot come round.
+// ChallengeTime is how long a client waits for the Challenge. Inode numbers of sockets have 32 bits: within this time
+// they cannot come round.
 const ChallengeTime = 5 * time.Second
 
 // Binding names the server's end of a connection as one side sees it.

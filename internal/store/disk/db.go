@@ -185,7 +185,7 @@ func (s *Store) writable(op, name string) error {
 		return s.failed(op, name, err)
 	}
 	if s.stalled() {
-		return object.Fail(op, name, object.ErrNoSpace, "the log of the metadata waits for space")
+		return s.waiting(op, name, "")
 	}
 	return nil
 }
@@ -199,7 +199,18 @@ func (s *Store) failed(op, name string, cause error) error {
 	return e
 }
 
-// stalled says whether the log waits for space, or a change is still owed: one that its caller was told of, and let go of the
+// waiting is what changes are told while the log waits until it can be written.
+func (s *Store) waiting(op, name, more string) error {
+	cause := s.fence.waits()
+	if noSpace(cause) {
+		return object.Fail(op, name, object.ErrNoSpace, "the log of the metadata waits for space"+more)
+	}
+	return &errs.Error{Kind: errs.KindOf(object.ErrReadOnly), Op: op, Name: name, Err: bothErrors{object.ErrReadOnly, cause},
+		Msg: "the log of the metadata waits until its directory can be written" + more,
+		Fix: "make the file system and the directory writable: the store then takes changes again by itself"}
+}
+
+// stalled says whether the log waits until it can be written, or a change is still owed: one that its caller was told of, and let go of the
 // locks for, before it was made. Whoever built on what was before it would undo half of it.
 func (s *Store) stalled() bool { return s.fence.full.Load() > 0 || s.owed.Load() > 0 }
 
@@ -245,7 +256,7 @@ func (s *Store) apply(op, name string, b *pebble.Batch, then func()) error {
 					<-done
 					owed.Add(-1)
 				}()
-				return unsure{object.Fail(op, name, object.ErrNoSpace, "the log of the metadata waits for space; the change is made when there is some")}
+				return unsure{s.waiting(op, name, "; the change is made then")}
 			}
 			wait.Reset(s.patience) // slow, but under way
 		}

@@ -132,6 +132,95 @@ func TestFullLogWaitsForSpaceAndGoesOn(t *testing.T) {
 	checked(t, Options{Dir: "store", FS: mem})
 }
 
+// TestALogThatBecomesReadOnlyGoesOn makes the file system refuse writes while the store is open, and take them again.
+func TestALogThatBecomesReadOnlyGoesOn(t *testing.T) {
+	for _, refusal := range []error{syscall.EROFS, syscall.EACCES} {
+		mem, inject := vfs.NewMem(), &faults{}
+		told := make(chan error, 1)
+		s := openMem(t, errorfs.Wrap(mem, inject), func(o *Options) { o.Events.Failed = func(err error) { told <- err } })
+		makeBucket(t, s, object.Bucket{Name: "b"})
+		putBytes(t, s, "b", "before", []byte("x"))
+		met := make(chan struct{}, 1000)
+		inject.set(func(op errorfs.Op) error {
+			if logWrite(op) && op.Kind == errorfs.OpFileWrite {
+				met <- struct{}{}
+				return refusal
+			}
+			return nil
+		})
+		put := func(key string) error {
+			_, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: key, Size: 1, Body: strings.NewReader("x")})
+			return err
+		}
+		done := make(chan error, 1)
+		go func() { done <- put("waits") }()
+		<-met
+		<-met // the second try comes after the store knows
+		err := put("refused")
+		if !errors.Is(err, object.ErrReadOnly) || !errors.Is(err, refusal) || !strings.Contains(err.Error(), "fix: make the file system") {
+			t.Errorf("%v: a change meanwhile: %v", refusal, err)
+		}
+		if err := s.Writable(t.Context()); !errors.Is(err, object.ErrReadOnly) || !strings.Contains(err.Error(), "by itself") {
+			t.Errorf("%v: writable: %v", refusal, err)
+		}
+		if got := readAll(t, s, object.Ref{Bucket: "b", Key: "before"}); string(got) != "x" {
+			t.Errorf("%v: %q", refusal, got)
+		}
+		inject.set(nil)
+		if err := <-done; err != nil {
+			t.Errorf("%v: the change that waited: %v", refusal, err)
+		}
+		if err := s.Writable(t.Context()); err != nil {
+			t.Errorf("%v: %v", refusal, err)
+		}
+		putBytes(t, s, "b", "after", []byte("y"))
+		closed(t, s)
+		checked(t, Options{Dir: "store", FS: mem})
+		s = openMem(t, mem)
+		for _, key := range []string{"before", "waits", "after"} {
+			if _, err := s.Stat(t.Context(), object.Ref{Bucket: "b", Key: key}); err != nil {
+				t.Errorf("%v: %v", refusal, err)
+			}
+		}
+		closed(t, s)
+		select {
+		case err := <-told:
+			t.Errorf("%v: told %v", refusal, err)
+		default:
+		}
+	}
+}
+
+// TestASyncThatIsRefusedEndsWriting: what a failed sync has lost nobody knows, so that the store is not written again.
+func TestASyncThatIsRefusedEndsWriting(t *testing.T) {
+	mem, inject := vfs.NewMem(), &faults{}
+	s := openMem(t, errorfs.Wrap(mem, inject))
+	makeBucket(t, s, object.Bucket{Name: "b"})
+	inject.set(func(op errorfs.Op) error {
+		if logWrite(op) && op.Kind != errorfs.OpFileWrite {
+			return syscall.EROFS
+		}
+		return nil
+	})
+	put := func(key string) error {
+		_, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: key, Size: 1, Body: strings.NewReader("x")})
+		return err
+	}
+	if err := put("a"); !errors.Is(err, object.ErrReadOnly) {
+		t.Errorf("%v", err)
+	}
+	inject.set(nil)
+	if err := put("b"); !errors.Is(err, object.ErrReadOnly) || !strings.Contains(err.Error(), "fix: look at the disk, then restart") {
+		t.Errorf("%v", err)
+	}
+	if err := s.Writable(t.Context()); err == nil || !strings.Contains(err.Error(), "restart the server") {
+		t.Errorf("writable: %v", err)
+	}
+	if err := s.Close(); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("close: %v", err)
+	}
+}
+
 // gated fails every attempt to make a new log for lack of space. Each waits in enter until it is let go by leave: meanwhile
 // nobody seems to wait for space.
 func gated(s *Store, inject *faults) (enter, leave chan struct{}) {

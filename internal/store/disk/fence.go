@@ -25,6 +25,9 @@ import (
 //   - no space left: the ballast is given up, and the write is tried again. Where
 //     there is none, the write waits until there is space; meanwhile the store
 //     refuses changes with object.ErrNoSpace;
+//   - the file system has become read-only, or the directory may not be written:
+//     nothing was written, so the write waits too, and changes are refused with
+//     object.ErrReadOnly. A sync that fails is another matter, see below;
 //   - anything else: the store has failed. The goroutine that met the error is
 //     parked for good, and nothing is written any more, so that the next Open
 //     finds what was there at that moment.
@@ -43,7 +46,8 @@ type fence struct {
 	once    sync.Once
 	mu      sync.Mutex
 	err     error
-	full    atomic.Int32 // writers that wait for space
+	full    atomic.Int32          // writers that wait until they can write
+	cause   atomic.Pointer[error] // why the last of them waits
 	syncs   atomic.Uint64
 	onFail  func(error)
 	home    string        // the directory of the metadata; other files are none of its business
@@ -81,6 +85,14 @@ func (f *fence) speak() {
 	}
 }
 
+// waits is why writers wait, or were the last to wait: there is no space, unless the file system has refused them.
+func (f *fence) waits() error {
+	if p := f.cause.Load(); p != nil {
+		return *p
+	}
+	return object.ErrNoSpace
+}
+
 // failure is why the store takes no changes any more, or nil.
 func (f *fence) failure() error {
 	select {
@@ -109,8 +121,15 @@ func unwritable(err error) bool {
 // park keeps a goroutine of Pebble from going on with an error it does not survive.
 func park() { select {} }
 
-// do runs one step on a file. It returns only what the caller survives.
-func (f *fence) do(vital bool, step func() error) error {
+// do runs one step on a file. It returns only what the caller survives. A step that the file system refused has done
+// nothing, so it is tried again when the file system takes changes.
+func (f *fence) do(vital bool, step func() error) error { return f.run(vital, unwritable, step) }
+
+// doSynced is do for a step that syncs. Where it fails for another reason than space, the kernel may have dropped what
+// was to be written, so it is not tried again.
+func (f *fence) doSynced(step func() error) error { return f.run(true, noSpace, step) }
+
+func (f *fence) run(vital bool, waits func(error) bool, step func() error) error {
 	for {
 		if err := f.failure(); err != nil && f.armed.Load() {
 			park()
@@ -139,10 +158,11 @@ func (f *fence) do(vital bool, step func() error) error {
 			}
 			return err
 		}
-		if !noSpace(err) {
+		if !waits(err) {
 			f.fail(err)
 			park()
 		}
+		f.cause.Store(&err)
 		f.full.Add(1)
 		select {
 		case <-time.After(f.waiting):
@@ -318,7 +338,7 @@ func (f *fencedFile) synced(step func() error) error {
 	if err != nil || f.track == nil {
 		return err
 	}
-	return f.fence.do(true, f.track.synced)
+	return f.fence.doSynced(f.track.synced)
 }
 
 func (f *fencedFile) Sync() error     { return f.synced(f.File.Sync) }
@@ -336,7 +356,7 @@ func (f *fencedFile) SyncTo(n int64) (full bool, err error) {
 func (f *fencedFile) Close() error {
 	err := f.File.Close()
 	if err == nil && f.track != nil && f.track.log {
-		err = f.fence.do(true, f.fence.reach.flush)
+		err = f.fence.doSynced(f.fence.reach.flush)
 	}
 	return err
 }

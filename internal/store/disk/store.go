@@ -239,7 +239,7 @@ func (s *Store) Close() error {
 func (s *Store) closeDB() error {
 	const op = "close store"
 	if s.stalled() {
-		s.fence.fail(object.ErrNoSpace)
+		s.fence.fail(s.fence.waits())
 	}
 	if err := s.fence.failure(); err != nil {
 		return s.failed(op, s.opts.Dir, err)
@@ -257,7 +257,7 @@ func (s *Store) closeDB() error {
 			return s.failed(op, s.opts.Dir, s.fence.failure())
 		case <-wait.C:
 			if s.stalled() {
-				s.fence.fail(object.ErrNoSpace)
+				s.fence.fail(s.fence.waits())
 			}
 		}
 	}

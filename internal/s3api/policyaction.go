@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/auth"
+)
+
+// policyActions are the actions that policies can speak of, in versitygw's spelling.
+var policyActions = []auth.Action{
+	auth.GetBucketAclAction, auth.CreateBucketAction, auth.PutBucketAclAction, auth.DeleteBucketAction,
+	auth.PutBucketVersioningAction, auth.GetBucketVersioningAction, auth.PutBucketPolicyAction,
+	auth.GetBucketPolicyAction, auth.DeleteBucketPolicyAction, auth.AbortMultipartUploadAction,
+	auth.ListMultipartUploadPartsAction, auth.ListBucketMultipartUploadsAction, auth.PutObjectAction,
+	auth.GetObjectAction, auth.GetObjectVersionAction, auth.DeleteObjectAction, auth.DeleteObjectVersionAction,
+	auth.GetObjectAclAction, auth.GetObjectAttributesAction, auth.GetObjectVersionAttributesAction,
+	auth.PutObjectAclAction, auth.RestoreObjectAction, auth.GetBucketTaggingAction, auth.PutBucketTaggingAction,
+	auth.GetObjectTaggingAction, auth.GetObjectVersionTaggingAction, auth.PutObjectTaggingAction,
+	auth.PutObjectVersionTaggingAction, auth.DeleteObjectTaggingAction, auth.DeleteObjectVersionTaggingAction,
+	auth.ListBucketVersionsAction, auth.ListBucketAction, auth.GetBucketObjectLockConfigurationAction,
+	auth.PutBucketObjectLockConfigurationAction, auth.GetObjectLegalHoldAction, auth.PutObjectLegalHoldAction,
+	auth.GetObjectRetentionAction, auth.PutObjectRetentionAction, auth.BypassGovernanceRetentionAction,
+	auth.PutBucketOwnershipControlsAction, auth.GetBucketOwnershipControlsAction, auth.PutBucketCorsAction,
+	auth.GetBucketCorsAction, auth.PutAnalyticsConfigurationAction, auth.GetAnalyticsConfigurationAction,
+	auth.PutEncryptionConfigurationAction, auth.GetEncryptionConfigurationAction,
+	auth.PutIntelligentTieringConfigurationAction, auth.GetIntelligentTieringConfigurationAction,
+	auth.PutInventoryConfigurationAction, auth.GetInventoryConfigurationAction, auth.PutLifecycleConfigurationAction,
+	auth.GetLifecycleConfigurationAction, auth.PutBucketLoggingAction, auth.GetBucketLoggingAction,
+	auth.PutBucketRequestPaymentAction, auth.GetBucketRequestPaymentAction, auth.PutMetricsConfigurationAction,
+	auth.GetMetricsConfigurationAction, auth.PutReplicationConfigurationAction,
+	auth.GetReplicationConfigurationAction, auth.PutBucketPublicAccessBlockAction,
+	auth.GetBucketPublicAccessBlockAction, auth.PutBucketNotificationAction, auth.GetBucketNotificationAction,
+	auth.PutAccelerateConfigurationAction, auth.GetAccelerateConfigurationAction, auth.PutBucketWebsiteAction,
+	auth.GetBucketWebsiteAction, auth.DeleteBucketWebsiteAction, auth.GetBucketPolicyStatusAction,
+	auth.GetBucketLocationAction,
+}
+
+// actionsLike returns the actions that a pattern matches in any case, as S3 compares them. A pattern begins with s3:,
+// and none of its wildcards stands for that.
+func actionsLike(pattern string) []auth.Action {
+	if strings.EqualFold(pattern, string(auth.AllActions)) {
+		return []auth.Action{auth.AllActions}
+	}
+	lower := auth.Action(strings.ToLower(pattern))
+	if !strings.HasPrefix(string(lower), "s3:") {
+		return nil
+	}
+	var out []auth.Action
+	for _, a := range policyActions {
+		if auth.Action(strings.ToLower(string(a))).Match(lower) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// comparedActions returns the actions of a statement as versitygw is to compare them: as they were written, and those
+// that they match in another case.
+func comparedActions(raw json.RawMessage) (json.RawMessage, error) {
+	written, err := stringsOf(raw)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]auth.Action, 0, len(written))
+	for _, w := range written {
+		like := actionsLike(w)
+		if auth.Action(w).IsValid() == nil || like == nil { // one that matches nothing is versitygw's to refuse
+			out = append(out, auth.Action(w))
+		}
+		for _, a := range like {
+			if !slices.Contains(out, a) && !a.Match(auth.Action(w)) {
+				out = append(out, a)
+			}
+		}
+	}
+	return json.Marshal(out)
+}
+
+// writtenPolicyKey is where PutBucketPolicy finds the policy that a client has sent.
+const writtenPolicyKey = "nebulaio-written-policy"
+
+// spellPolicy writes the actions of a policy that is being put in versitygw's spelling, in which alone it accepts them.
+// It is called once the signature has been checked, which is that of what the client has sent.
+func spellPolicy(rctx *fasthttp.RequestCtx) {
+	if !rctx.IsPut() || !rctx.QueryArgs().Has("policy") || rctx.UserValue(writtenPolicyKey) != nil {
+		return
+	}
+	written := slices.Clone(rctx.Request.Body())
+	if spelled := spelledPolicy(written); spelled != nil {
+		rctx.SetUserValue(writtenPolicyKey, written)
+		rctx.Request.SetBody(spelled)
+	}
+}
+
+// spelledPolicy returns a policy whose actions are spelled as versitygw spells them, or nil where they are already or
+// the policy is not understood. versitygw checks that policy and judges by another: see comparedActions.
+func spelledPolicy(text []byte) []byte {
+	if len(text) > maxPolicy {
+		return nil
+	}
+	var doc map[string]json.RawMessage
+	var statements []map[string]json.RawMessage
+	if json.Unmarshal(text, &doc) != nil || json.Unmarshal(doc["Statement"], &statements) != nil {
+		return nil
+	}
+	changed := false
+	for _, s := range statements {
+		actions, err := stringsOf(s["Action"])
+		if err != nil {
+			continue
+		}
+		for i, a := range actions {
+			like := actionsLike(a)
+			if auth.Action(a).IsValid() == nil || like == nil {
+				continue
+			}
+			// versitygw takes a pattern that matches one action on objects for one on objects.
+			at := max(0, slices.IndexFunc(like, func(a auth.Action) bool {
+				on := a.IsObjectAction()
+				return on != nil && *on
+			}))
+			actions[i], changed = string(like[at]), true
+		}
+		raw, err := json.Marshal(actions)
+		if err != nil {
+			return nil
+		}
+		s["Action"] = raw
+	}
+	if !changed {
+		return nil
+	}
+	list, err := json.Marshal(statements)
+	if err != nil {
+		return nil
+	}
+	doc["Statement"] = list
+	out, err := json.Marshal(doc)
+	if err != nil {
+		return nil
+	}
+	return out
+}

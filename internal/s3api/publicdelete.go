@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package s3api
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/versity/versitygw/auth"
+	"github.com/versity/versitygw/s3api/utils"
+	"github.com/versity/versitygw/s3err"
+)
+
+// admitPublicDeletion lets an unsigned list of deletions pass versitygw, which refuses every one of them. The adapter
+// then judges each key by itself, and the reply names the keys that were denied. A bucket that lets the public delete
+// nothing at all is left to versitygw, which answers 403 without reading the list.
+func (s *Server) admitPublicDeletion(ctx fiber.Ctx, at level) s3err.S3Error {
+	rctx := ctx.RequestCtx()
+	if at != onBucket || !deletesMany(rctx) || len(rctx.Request.Header.Peek("Authorization")) > 0 || utils.IsPresignedURLAuth(ctx) {
+		return nil
+	}
+	bucket, _ := splitPath(rctx)
+	if !s.publicDeletes(ctx, bucket) {
+		return nil
+	}
+	hash := string(rctx.Request.Header.Peek("X-Amz-Content-Sha256"))
+	if err := utils.IsAnonymousPayloadHashSupported(hash); err != nil {
+		return asS3Error(err)
+	}
+	if hash != "" && !utils.IsUnsignedPaylod(hash) {
+		sum := sha256.Sum256(rctx.Request.Body())
+		if got := hex.EncodeToString(sum[:]); got != hash {
+			return s3err.GetContentSHA256MismatchErr(hash, got)
+		}
+	}
+	utils.ContextKeyAuthenticated.Set(ctx, true)
+	utils.ContextKeyPublicBucket.Set(ctx, true)
+	return nil
+}
+
+// publicDeletes says whether a bucket lets everybody delete some object or version, by its policy or by its ACL.
+func (s *Server) publicDeletes(ctx fiber.Ctx, bucket string) bool {
+	bk, err := s.backend.store.Bucket(patient(ctx.RequestCtx()), bucket)
+	if err != nil {
+		return false // versitygw says why
+	}
+	if text := s.backend.rulesOf(bk).publicPolicy; text != nil {
+		policy, err := auth.ParsePolicyDocument(text)
+		if err != nil {
+			return false
+		}
+		for i := range policy.Statement {
+			of := &policy.Statement[i]
+			_, everybody := of.Principals["*"]
+			deletes := of.Actions.FindMatch(auth.DeleteObjectAction) || of.Actions.FindMatch(auth.DeleteObjectVersionAction)
+			if everybody && deletes && of.Effect == auth.BucketPolicyAccessTypeAllow {
+				return true
+			}
+		}
+	}
+	return auth.VerifyPublicAccess(ctx, s.backend, auth.DeleteObjectAction, auth.PermissionWrite, bucket, "") == nil
+}
+
+// asS3Error returns an error of versitygw's as one of S3's.
+func asS3Error(err error) s3err.S3Error {
+	if known, ok := err.(s3err.S3Error); ok {
+		return known
+	}
+	return s3err.GetAPIError(s3err.ErrInternalError)
+}
