@@ -75,6 +75,9 @@ func unclear(t record.Train) string {
 	if !load.above(t.Target) && !load.below(t.Target) {
 		return fmt.Sprintf("the loader alone takes %s for a batch in %s, and a step takes %s: the difference is within the spread", load, rounds(t), dur(t.Target))
 	}
+	if load.above(t.Target) && load.low > carry.high {
+		return "" // the copy is not the slower one, whatever it takes
+	}
 	if !carry.above(t.Target) && !carry.below(t.Target) {
 		return fmt.Sprintf("the copy alone takes %s for a batch and a step %s: the difference is within the spread", carry, dur(t.Target))
 	}

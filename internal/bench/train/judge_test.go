@@ -37,6 +37,10 @@ func TestADifferenceWithinTheSpreadIsNoVerdict(t *testing.T) {
 		"the copy is near the step": {func(t *record.Train) {
 			t.Copy, t.CopyRounds = 0.0205, []float64{0.019, 0.0205, 0.022}
 		}, record.Unclear, "the copy alone takes 19.0 ms to 22.0 ms"},
+		"the copy is near the step, the loader slower than both": {func(t *record.Train) {
+			alone(t, 0.029, 0.030, 0.031)
+			t.Copy, t.CopyRounds = 0.0205, []float64{0.019, 0.0205, 0.022}
+		}, record.LoaderBound, ""},
 		"loader and copy are equally slow": {func(t *record.Train) {
 			alone(t, 0.028, 0.029, 0.030)
 			t.Copy, t.CopyRounds = 0.029, []float64{0.028, 0.029, 0.030}
