@@ -60,30 +60,30 @@ func newMetrics(version string, g gauges) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry(), byOp: map[string]*opMetrics{}}
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_s3_requests_total", Help: "S3 requests answered, by operation and HTTP status."}, []string{"operation", "code"})
 	latency := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "nebulaio_s3_request_duration_seconds", Help: "Time from a request's header to the last byte of its answer, by operation.",
+		Name: "nebulaio_s3_request_duration_seconds", Help: "Seconds from the header of an S3 request to the last byte of its answer, by operation.",
 		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60},
 	}, []string{"operation"})
-	in := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_s3_received_bytes_total", Help: "Bytes of request bodies taken, by operation."}, []string{"operation"})
-	out := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_s3_sent_bytes_total", Help: "Bytes of answers' bodies sent, by operation."}, []string{"operation"})
+	in := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_s3_received_bytes_total", Help: "Bytes received in the bodies of S3 requests, by operation."}, []string{"operation"})
+	out := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_s3_sent_bytes_total", Help: "Bytes sent in the bodies of S3 answers, by operation."}, []string{"operation"})
 	for _, op := range operations() {
 		m.byOp[op] = &opMetrics{name: op, ok: m.requests.WithLabelValues(op, "200"), latency: latency.WithLabelValues(op), in: in.WithLabelValues(op), out: out.WithLabelValues(op)}
 	}
-	m.damage = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_store_damage_total", Help: "Damaged blocks found since the start, by what is wrong with them."}, []string{"what"})
+	m.damage = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_store_damage_total", Help: "Damaged blocks of content found since the server started, by kind of damage."}, []string{"what"})
 	for _, what := range []string{"checksum", "missing", "short", "unreadable", object.DamageDeclared, object.DamageRecord} {
 		m.damage.WithLabelValues(what)
 	}
-	m.scrubs = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_scrubs_total", Help: "Scrubs that ended since the start, by result."}, []string{"result"})
+	m.scrubs = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_scrubs_total", Help: "Scrubs of all content that ended since the server started, by result."}, []string{"result"})
 	for _, result := range []string{"clean", "damage", "failed"} {
 		m.scrubs.WithLabelValues(result)
 	}
-	m.scrubbed = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_last_scrub_timestamp_seconds", Help: "When the last whole scrub ended; 0: never."})
-	m.failed = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_store_failed", Help: "1 when the store takes no more changes until the server is restarted."})
-	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_build_info", Help: "Always 1; the label tells the version.", ConstLabels: prometheus.Labels{"version": version}})
+	m.scrubbed = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_last_scrub_timestamp_seconds", Help: "Time when the last complete scrub ended, in seconds since 1970; 0 if there was none."})
+	m.failed = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_store_failed", Help: "1 if the store has failed and takes no more changes until the server is restarted, else 0."})
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_build_info", Help: "Always 1; the label version is the version of the server.", ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
 	m.registry.MustRegister(m.requests, latency, in, out, m.damage, m.scrubs, m.scrubbed, m.failed, build,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_connections", Help: "Open connections to the S3 address."}, g.connections),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_requests_in_flight", Help: "S3 requests being worked on."}, g.inflight),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_ready", Help: "1 while /readyz answers 200: requests are accepted and content can be stored."}, func() float64 {
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_connections", Help: "Connections to the S3 address that are open now."}, g.connections),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_requests_in_flight", Help: "S3 requests that the server is working on now."}, g.inflight),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_ready", Help: "1 while /readyz answers 200 because requests are accepted and content can be stored, else 0."}, func() float64 {
 			if m.ready.Load() {
 				return 1
 			}
