@@ -16,6 +16,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/bench"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/nearest"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -209,7 +210,7 @@ func sweepsOf(id string, words []string) ([]string, error) {
 			return []string{id}, nil
 		}
 	}
-	return nil, errs.New(errs.Invalid, "sweep", strconv.Quote(id), "is not a question; expected "+list(words))
+	return nil, errs.New(errs.Invalid, "sweep", strconv.Quote(id), "is not a question; expected "+list(words)+nearest.Hint(id, words...))
 }
 
 func (b *bencher) sweeps(ctx context.Context, ids []string, s bench.Spec) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nebulaio/nebulaio"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/nearest"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
@@ -23,8 +24,12 @@ import (
 type value struct {
 	kind string // as help shows it
 	want string
-	set  func(string) error
-	text string
+	// words are all values, or the usual ones, for suggestions and completion.
+	words []string
+	// files completes to names with these endings; files[0] "*" takes any, "/" directories.
+	files []string
+	set   func(string) error
+	text  string
 }
 
 // errForm means that a value does not have the form at all.
@@ -50,13 +55,16 @@ func (v *value) complaint(err error) string {
 	return "is not accepted; expected " + v.want
 }
 
+// meant suggests a value for one that Set refused.
+func (v *value) meant(s string) string { return nearest.Hint(s, v.words...) }
+
 func choice[T ~string](dst *T, kind string, words ...T) *value {
 	*dst = words[0]
 	var texts []string
 	for _, w := range words {
 		texts = append(texts, string(w))
 	}
-	return &value{kind: kind, want: list(texts), text: texts[0], set: func(s string) error {
+	return &value{kind: kind, want: list(texts), words: texts, text: texts[0], set: func(s string) error {
 		if !slices.Contains(words, T(s)) {
 			return errForm
 		}
@@ -122,7 +130,7 @@ func (a *app) applyEnv(cmd *cobra.Command) error {
 		if err := f.Value.Set(s); err != nil {
 			msg := err.Error()
 			if v, ok := f.Value.(*value); ok {
-				msg = v.complaint(err)
+				msg = v.complaint(err) + v.meant(s)
 			}
 			first = errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("the environment variable %s is %q, which %s", env[0], s, msg)).
 				WithFix("correct or unset it, or give --" + f.Name)

@@ -47,7 +47,7 @@ that was acknowledged.`,
 
 func (a *app) server(ctx context.Context, c *config.Config, asJSON bool) error {
 	err := node.Run(ctx, node.Options{
-		Config: c, Version: nebulaio.Version(), Log: a.Stderr, LogIsTerminal: a.StderrIsTerminal, NotifySocket: a.Env("NOTIFY_SOCKET"),
+		Config: c, Version: nebulaio.Version(), Log: a.Stderr, LogIsTerminal: a.StderrIsTerminal, NotifySocket: a.Env("NOTIFY_SOCKET"), Warnings: a.warnings,
 		Started: func(s node.Started) {
 			if asJSON {
 				line, _ := json.Marshal(s) // texts and numbers alone

@@ -28,6 +28,8 @@ type World struct {
 
 	// Env looks up an environment variable; not set reads as empty.
 	Env func(name string) string
+	// Environ lists all variables as NAME=VALUE, to warn of unknown ones; nil: nothing is warned of.
+	Environ func() []string
 	// Now is the clock of progress lines. Reports are timed by the engine.
 	Now func() time.Time
 
@@ -58,8 +60,9 @@ func Process() World {
 
 		StderrIsTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 
-		Env: os.Getenv,
-		Now: time.Now,
+		Env:     os.Getenv,
+		Environ: os.Environ,
+		Now:     time.Now,
 		Notify: func(c chan<- os.Signal) func() {
 			signal.Notify(c, os.Interrupt, syscall.SIGTERM)
 			return func() { signal.Stop(c) }
