@@ -226,6 +226,7 @@ func (a *app) openBench(ctx context.Context, f *benchFlags, paths []string, need
 
 func (b *bencher) makeFiles(ctx context.Context, paths []string, o dataset.Options) (*dataset.Set, error) {
 	o.Paths = paths
+	b.live.clear() // the line is of one of them at a time
 	p := b.a.startProgress(int64(len(paths))*int64(o.Files)*o.FileSize, b.f.json || b.f.gdsio)
 	o.Progress = p.update
 	set, err := dataset.Open(ctx, o)

@@ -196,7 +196,7 @@ func newBenchSweep(a *app) *cobra.Command {
 			return err
 		}
 		defer func() { err = errors.Join(err, b.close()) }()
-		return b.finish(b.sweeps(ctx, ids, s))
+		return b.finish(b.runSteps(ctx, b.sweepSteps(ids, s)))
 	})
 	return cmd
 }
@@ -213,19 +213,19 @@ func sweepsOf(id string, words []string) ([]string, error) {
 	return nil, errs.New(errs.Invalid, "sweep", strconv.Quote(id), "is not a question; expected "+list(words)+nearest.Hint(id, words...))
 }
 
-func (b *bencher) sweeps(ctx context.Context, ids []string, s bench.Spec) error {
+// sweepSteps is a step for each question.
+func (b *bencher) sweepSteps(ids []string, s bench.Spec) (all []benchStep) {
 	for _, id := range ids {
-		err := error(nil)
-		if id == "prefetch" {
-			err = b.prefetchSweep(ctx, s)
-		} else {
-			err = b.Sweep(ctx, id, s)
-		}
-		if err != nil {
-			return err
-		}
+		all = append(all, benchStep{"sweep " + id, float64(b.SweepRuns(id, s)), func(ctx context.Context) error { return b.sweep(ctx, id, s) }})
 	}
-	return nil
+	return all
+}
+
+func (b *bencher) sweep(ctx context.Context, id string, s bench.Spec) error {
+	if id == "prefetch" {
+		return b.prefetchSweep(ctx, s)
+	}
+	return b.Sweep(ctx, id, s)
 }
 
 func newBenchAll(a *app) *cobra.Command {
@@ -261,18 +261,20 @@ training run. With --html it is the picture of a machine.`,
 			return err
 		}
 		defer func() { err = errors.Join(err, b.close()) }()
+		var all []benchStep
 		if measure || b.File.Ceilings == nil {
-			if err := b.measureCeilings(ctx, args, rounds, s.Time); err != nil {
-				return b.finish(err)
-			}
+			all = append(all, benchStep{"limits of this machine", float64(2 * rounds), func(ctx context.Context) error { return b.measureCeilings(ctx, args, rounds, s.Time) }})
 		}
-		return b.finish(b.everything(ctx, args, s))
+		return b.finish(b.runSteps(ctx, append(all, b.everything(args, s)...)))
 	})
 	return cmd
 }
 
-// everything runs all there is; what this machine cannot do is noted.
-func (b *bencher) everything(ctx context.Context, paths []string, s bench.Spec) error {
+// everything is all there is to measure; what this machine cannot do is noted.
+func (b *bencher) everything(paths []string, s bench.Spec) (all []benchStep) {
+	add := func(name string, weight int, run func(ctx context.Context) error) {
+		all = append(all, benchStep{name, float64(weight), run})
+	}
 	for _, m := range []bench.Memory{bench.Host, bench.Pageable, bench.Pinned, bench.Engine, bench.CuFile} {
 		for _, c := range []bench.Cache{bench.Cold, bench.Warm} {
 			r := s
@@ -283,26 +285,22 @@ func (b *bencher) everything(ctx context.Context, paths []string, s bench.Spec) 
 			if m == bench.CuFile && c == bench.Warm {
 				continue
 			}
-			if err := b.tryRun(ctx, r); err != nil {
-				return err
-			}
+			add(fmt.Sprintf("read to %s, %s", m, c), 1, func(ctx context.Context) error { return b.tryRun(ctx, r) })
 		}
 	}
 	random := s
 	random.Pattern, random.BlockSize, random.Workers, random.QueueDepth = bench.Random, 4*units.KiB, 8, 4
-	if err := b.tryRun(ctx, random); err != nil {
-		return err
+	add("random reads of 4 KiB", 1, func(ctx context.Context) error { return b.tryRun(ctx, random) })
+	for _, m := range []bench.Memory{bench.Host, bench.Pageable, bench.Pinned} {
+		add(fmt.Sprintf("write from %s", m), 3, func(ctx context.Context) error { return b.write(ctx, paths, s, m) })
 	}
-	if err := b.writes(ctx, paths, s); err != nil {
-		return err
-	}
-	if err := b.sweeps(ctx, append(bench.Sweeps(), "prefetch"), s); err != nil {
-		return err
-	}
-	return b.trainDefault(ctx)
+	all = append(all, b.sweepSteps(append(bench.Sweeps(), "prefetch"), s)...)
+	add("training", 3, b.trainDefault)
+	return all
 }
 
-func (b *bencher) writes(ctx context.Context, paths []string, s bench.Spec) error {
+// write measures writes from one kind of memory.
+func (b *bencher) write(ctx context.Context, paths []string, s bench.Spec, from bench.Memory) error {
 	spare, err := b.spareSet(ctx, paths)
 	if err != nil {
 		return err
@@ -310,14 +308,8 @@ func (b *bencher) writes(ctx context.Context, paths []string, s bench.Spec) erro
 	whole := b.Set
 	b.Set = spare
 	defer func() { b.Set = whole }()
-	for _, m := range []bench.Memory{bench.Host, bench.Pageable, bench.Pinned} {
-		w := s
-		w.Op, w.Memory, w.Workers, w.Time, w.Passes = bench.Write, m, 8, 0, 3
-		if err := b.tryRun(ctx, w); err != nil {
-			return err
-		}
-	}
-	return nil
+	s.Op, s.Memory, s.Workers, s.Time, s.Passes = bench.Write, from, 8, 0, 3
+	return b.tryRun(ctx, s)
 }
 
 // tryRun runs s and notes it where this machine cannot.

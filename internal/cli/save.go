@@ -127,9 +127,11 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 	for range f.repeat {
 		if f.ceiling {
 			block, depth := sys.Writes()
+			p := a.startWork("measuring plain writes of "+units.Bytes(m.Report().Bytes), f.asJSON)
 			rate, err := bench.RawWrite(ctx, filepath.Dir(out), m.Report().Bytes, block, depth)
+			p.clear()
 			if err != nil {
-				return err
+				return interrupted(ctx, err)
 			}
 			r.RawWrite = append(r.RawWrite, rate)
 		}

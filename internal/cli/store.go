@@ -58,7 +58,16 @@ The exit code is 5 where something is wrong and not repaired.`,
 			if o.Unreadable && !o.Repair {
 				return errs.New(errs.Invalid, "", "", "--unreadable was given without --repair; expected both")
 			}
+			p := a.startWork("checking the store", asJSON)
+			o.Progress = func(now node.CheckProgress) {
+				text := fmt.Sprintf("checked %s, %s", plural(int(now.Records), "record"), plural(int(now.Files), "file"))
+				if now.Bytes > 0 {
+					text += ", " + units.Bytes(now.Bytes) + " of content"
+				}
+				p.say(text)
+			}
 			report, err := node.Check(ctx, c, o)
+			p.clear()
 			if err != nil {
 				return interrupted(ctx, err)
 			}

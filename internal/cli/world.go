@@ -26,6 +26,9 @@ type World struct {
 	// StderrIsTerminal says that a line on Stderr can be rewritten in place.
 	StderrIsTerminal bool
 
+	// TerminalWidth is how many columns that terminal has at the moment; nil or 0: not known.
+	TerminalWidth func() int
+
 	// Env looks up an environment variable; not set reads as empty.
 	Env func(name string) string
 	// Environ lists all variables as NAME=VALUE, to warn of unknown ones; nil: nothing is warned of.
@@ -59,6 +62,7 @@ func Process() World {
 		Stderr: os.Stderr,
 
 		StderrIsTerminal: term.IsTerminal(int(os.Stderr.Fd())),
+		TerminalWidth:    func() int { return widthOf(os.Stderr) },
 
 		Env:     os.Getenv,
 		Environ: os.Environ,
@@ -69,6 +73,15 @@ func Process() World {
 		},
 		Command: ownProcess(),
 	}
+}
+
+// widthOf is how many columns the terminal behind f has; 0 where f is none.
+func widthOf(f *os.File) int {
+	n, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // ownProcess starts this program again; nil where the system does not tell
