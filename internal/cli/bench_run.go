@@ -36,11 +36,11 @@ func somePaths(cmd *cobra.Command, args []string) error {
 // specFlags are how one run goes.
 func specFlags(fs *pflag.FlagSet, s *bench.Spec) {
 	fs.Var(choice(&s.Pattern, "ORDER", bench.Sequential, bench.Random), "pattern", "order of blocks: sequential or random")
-	fs.Var(sizeOf(&s.BlockSize, units.MiB), "block-size", "bytes of one request")
-	fs.Var(count(&s.Workers, 4, 1), "workers", "workers, each on its own part of the data")
-	fs.Var(count(&s.QueueDepth, 1, 1), "queue-depth", "requests that each worker has in flight")
+	fs.Var(sizeOf(&s.BlockSize, units.MiB), "block-size", "size in bytes of one request, such as 64KiB")
+	fs.Var(count(&s.Workers, 4, 1), "workers", "number of workers, each on its own part of the data")
+	fs.Var(count(&s.QueueDepth, 1, 1), "queue-depth", "number of requests that each worker has in flight")
 	fs.Var(choice(&s.Route, "ROUTE", bench.Auto, bench.Direct, bench.Buffered), "route",
-		"past the page cache (direct), through it (buffered), or direct where the files allow it (auto)")
+		"how bytes move: past the page cache (direct), through it (buffered), or direct where the files allow it (auto)")
 	timeFlags(fs, s)
 	fs.BoolVar(&s.Verify, "verify", false, "compare contents where they were put; the rate then includes that work")
 	fs.Var(number(&s.Seed), "seed", "seed of contents and of random order")
@@ -48,10 +48,10 @@ func specFlags(fs *pflag.FlagSet, s *bench.Spec) {
 }
 
 func timeFlags(fs *pflag.FlagSet, s *bench.Spec) {
-	fs.Var(duration(&s.Time), "time", "how long, going over the data again and again; without it once")
+	fs.Var(duration(&s.Time), "time", "how long a run lasts, such as 10s, going over the data again and again; not given: once over the data")
 	passes := count(&s.Passes, 0, 1)
 	passes.text = ""
-	fs.Var(passes, "passes", "how many times over the data")
+	fs.Var(passes, "passes", "number of times that a run goes over the data; not given: once")
 	stable := share(&s.Stable)
 	fs.Var(stable, "until-stable", "end when the rates of the last two seconds lie within this `SHARE`; --time is then the longest, one minute by default")
 }
@@ -97,7 +97,7 @@ nebulaio load does; cufile hands each block to NVIDIA's cuFile.`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()
-	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.Engine, bench.CuFile), "to", "host, pageable, pinned, engine or cufile")
+	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.Engine, bench.CuFile), "to", "memory and way that the bytes end in: host, pageable, pinned, engine or cufile")
 	specFlags(fs, &s)
 	fs.Var(choice(&s.IO, "HOW", bench.Pread, bench.Uring), "io", "how reads are issued: pread or uring")
 	fs.Var(choice(&s.Cache, "STATE", bench.Cold, bench.Warm, bench.AsIs), "cache", "page cache at the start of each pass: cold, warm or as-is")
@@ -125,7 +125,7 @@ func newBenchWrite(a *app) *cobra.Command {
 		Args:  somePaths,
 	}
 	fs := cmd.Flags()
-	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.CuFile), "from", "host, pageable, pinned or cufile")
+	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.CuFile), "from", "memory and way that the bytes come from: host, pageable, pinned or cufile")
 	specFlags(fs, &s)
 	fs.BoolVar(&s.NoSync, "no-sync", false, "do not wait until the data is durable")
 	f.define(fs, true)
@@ -241,8 +241,8 @@ training run. With --html it is the picture of a machine.`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()
-	fs.Var(duration(&s.Time), "time", "how long each run lasts; default 2s")
-	fs.Var(count(&rounds, 5, 1), "rounds", "how many times each limit is measured")
+	fs.Var(duration(&s.Time), "time", "how long each run lasts, such as 10s; default 2s")
+	fs.Var(count(&rounds, 5, 1), "rounds", "number of times that each limit is measured")
 	fs.BoolVar(&measure, "measure-ceilings", false, "measure the limits again although they are known")
 	fs.Var(number(&s.Seed), "seed", "seed of contents and of random order")
 	f.define(fs, true)

@@ -26,8 +26,6 @@ type value struct {
 	want string
 	// words are all values, or the usual ones, for suggestions and completion.
 	words []string
-	// files completes to names with these endings; files[0] "*" takes any, "/" directories.
-	files []string
 	set   func(string) error
 	text  string
 }
@@ -148,10 +146,10 @@ func devicesFlag(fs *pflag.FlagSet, dst *nebulaio.DeviceMode) {
 func engineFlags(fs *pflag.FlagSet, o *nebulaio.Options) {
 	devicesFlag(fs, &o.Devices)
 	envVar(fs, size(&o.BufferPoolSize), "buffer-pool-size",
-		"staging memory of the process; default "+units.Bytes(transfer.DefaultPoolSize))
+		"staging memory of the process in bytes; default "+units.Bytes(transfer.DefaultPoolSize))
 	envVar(fs, size(&o.MaxTransferSize), "max-transfer-size",
-		"largest single read or copy; default "+units.Bytes(transfer.DefaultMaxTransfer))
-	envVar(fs, count(&o.QueueDepth, 0, 0), "queue-depth", "reads past the page cache in flight; 0 chooses")
-	envVar(fs, count(&o.Workers, 0, 0), "workers", "threads that copy out of the page cache; 0 chooses")
+		"size in bytes of the largest single read or copy; default "+units.Bytes(transfer.DefaultMaxTransfer))
+	envVar(fs, count(&o.QueueDepth, 0, 0), "queue-depth", "number of reads past the page cache in flight; 0 lets the engine choose")
+	envVar(fs, count(&o.Workers, 0, 0), "workers", "number of threads that copy out of the page cache; 0 lets the engine choose")
 	envVar(fs, choice(&o.IO, "HOW", "auto", "uring", "pread"), "io", "how reads past the page cache are made: auto, uring or pread")
 }

@@ -81,19 +81,19 @@ func (f *saveFlags) define(fs *pflag.FlagSet) {
 		f.load.Device = s // the library knows which there are
 		return nil
 	}}
-	envVar(fs, device, "device", "whose memory the model passes through: auto, host, cuda or cuda:N")
+	envVar(fs, device, "device", "device whose memory the model passes through: auto, host, cuda or cuda:N")
 	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "save only tensors whose name matches `GLOB`; can be given again")
 	fs.BoolVar(&f.save.NoChecksums, "no-checksum", false, "do not write FILE.crc64nvme, and remove one that is there")
 	fs.BoolVar(&f.load.Verify, "verify", false, "check SOURCE against its checksums while it is loaded")
 	fs.Var(choice(&f.save.Route, "ROUTE", "auto", "buffered", "direct"), "route",
 		"how bytes are written: past the page cache where possible (auto), past it or not at all (direct), or through it (buffered)")
-	fs.Var(count(&f.repeat, 1, 1), "repeat", "save so many times, replacing the file each time")
+	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to save the model, replacing the file each time")
 	fs.BoolVar(&f.ceiling, "ceiling", false, "before each save, also measure plain writes of as many bytes to a new file there, with the same block size and depth")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)
-	envVar(fs, size(&f.system.WriteBlockSize), "write-block-size", "largest single write; default 1 MiB")
-	envVar(fs, count(&f.system.WriteDepth, 0, 0), "write-depth", "writes in flight; 0 chooses")
+	envVar(fs, size(&f.system.WriteBlockSize), "write-block-size", "size in bytes of the largest single write; default 1 MiB")
+	envVar(fs, count(&f.system.WriteDepth, 0, 0), "write-depth", "number of writes in flight; 0 lets the engine choose")
 }
 
 // save loads the model once, saves it and prints what it learnt.

@@ -98,7 +98,7 @@ type settings struct {
 // add makes the flags of these keys and --config.
 func (s *settings) add(fs *pflag.FlagSet, wanted func(config.Key) bool) {
 	s.fs, s.flags = fs, map[string]*string{}
-	fs.StringVar(&s.file, "config", "", "YAML `FILE` with settings [NEBULAIO_CONFIG]")
+	fs.StringVar(&s.file, "config", "", "YAML `FILE` with settings of the server [NEBULAIO_CONFIG]")
 	for _, k := range config.Keys() {
 		if k.Flag() == "" || !wanted(k) {
 			continue
@@ -106,6 +106,11 @@ func (s *settings) add(fs *pflag.FlagSet, wanted func(config.Key) bool) {
 		text := k.Default
 		s.flags[k.Name] = &text
 		v := &value{kind: kindOf(k), text: text, set: func(t string) error { text = t; return nil }}
+		if v.words = k.Choices; k.Type == config.Bool {
+			v.words = []string{"true", "false"}
+		} else if k.Type == config.Map {
+			v.words = nil // its choices are of the second half
+		}
 		f := fs.VarPF(v, k.Flag(), "", k.Help+" ["+k.Env()+"]")
 		if k.Type == config.Bool {
 			f.NoOptDefVal = "true"

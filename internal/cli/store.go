@@ -123,7 +123,7 @@ opened. Each damaged block is named. The exit code is 5 where there is one.`,
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().Var(size(&rate), "rate", "bytes a second; 0 is without limit")
+	cmd.Flags().Var(size(&rate), "rate", "most bytes to read in a second, such as 100MiB; 0 is without limit")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }

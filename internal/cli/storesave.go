@@ -139,7 +139,7 @@ The exit code is 5 where something is lost.`,
 			return nil
 		}),
 	}
-	cmd.Flags().StringVar(&to, "to", "", "directory of the new store")
+	cmd.Flags().StringVar(&to, "to", "", "directory `NEW` of the new store, which is missing or empty")
 	cmd.Flags().BoolVar(&link, "link", false, "share files of content with the damaged store where they cannot be cloned")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object with the names of what was saved and lost")
 	return cmd

@@ -87,7 +87,7 @@ func newUserAdd(a *app) *cobra.Command {
 	}
 	s.addStore(cmd.Flags())
 	cmd.Flags().StringVar(&from, "secret", "", secretFrom+"; one is generated and shown once where this is not given")
-	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role", "user uses buckets it was given, userplus makes its own, admin does everything")
+	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role", "role of the account: user uses buckets that it was given, userplus makes its own, admin does everything")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -131,7 +131,7 @@ func newUserUpdate(a *app) *cobra.Command {
 	s.addStore(cmd.Flags())
 	cmd.Flags().StringVar(&from, "secret", "", secretFrom)
 	cmd.Flags().BoolVar(&generate, "generate", false, "give the account a new secret and show it once")
-	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role", "user, userplus or admin")
+	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role", "new role of the account: user, userplus or admin")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.MarkFlagsMutuallyExclusive("secret", "generate")
 	return cmd

@@ -23,6 +23,8 @@ type World struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
+	// StdoutWidth is how many columns the terminal behind Stdout has; nil or 0: it is none.
+	StdoutWidth func() int
 	// StderrIsTerminal says that a line on Stderr can be rewritten in place.
 	StderrIsTerminal bool
 
@@ -61,6 +63,7 @@ func Process() World {
 		Stdout: os.Stdout,
 		Stderr: os.Stderr,
 
+		StdoutWidth:      func() int { return widthOf(os.Stdout) },
 		StderrIsTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 		TerminalWidth:    func() int { return widthOf(os.Stderr) },
 
