@@ -65,6 +65,20 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	}
 }
 
+// TestEveryCommandHasJSON: what a person can read, a program can.
+func TestEveryCommandHasJSON(t *testing.T) {
+	eachCommand(testRoot(), func(cmd *cobra.Command) {
+		switch {
+		case cmd.HasSubCommands() && cmd.Name() != "doctor", cmd.Name() == "help":
+			return // it only has commands below it
+		case cmd.CommandPath() == "nebulaio completion", cmd.CommandPath() == "nebulaio doctor prove":
+			return // a script; JSON always
+		case cmd.Flags().Lookup("json") == nil:
+			t.Errorf("%s has no --json", cmd.CommandPath())
+		}
+	})
+}
+
 func containsAny(s string, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(strings.ToLower(s), w) })
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
 // saveFlags are the flags of one save.
@@ -51,7 +52,9 @@ data from a page boundary on, FILE.crc64nvme beside it, durable when the command
 ends. A reader at any time finds the old file or the new one.
 
 SOURCE is a .safetensors file, the index of a sharded model, or a model directory.
-OUT is a file, which is replaced when it is whole; a link is followed.
+OUT is a file, which is replaced when it is whole; a link is followed. It cannot
+be a device or a pipe, nor lie in a file system of the kernel such as /proc: a
+new file is made beside it and renamed. This is checked before SOURCE is loaded.
 Both may lie in a bucket, s3://BUCKET/KEY, of the server that --endpoint names.
 Flags win over environment variables, which are named in brackets.`,
 		Args: twoPaths,
@@ -104,6 +107,12 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 	f.save.Client = f.load.Client
 	if f.ceiling && nebulaio.IsObjectURL(out) {
 		return errs.New(errs.Invalid, "save", out, "--ceiling measures writes to a directory of this machine, not to a bucket")
+	}
+	if !nebulaio.IsObjectURL(out) {
+		// Before the model is loaded, which may take long.
+		if err := vfs.CheckPlace(out); err != nil {
+			return err
+		}
 	}
 	f.system.CUDALibrary, f.system.NVMLLibrary = a.CUDALibrary, a.NVMLLibrary
 	sys, err := nebulaio.NewSystem(f.system)
