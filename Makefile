@@ -17,7 +17,7 @@ LIBFLAGS := -trimpath -buildmode=c-shared -ldflags "-s -w -extldflags '-Wl,--ver
 
 .PHONY: help
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-zA-Z0-9_-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 .PHONY: build
 build: tools ## Build bin/nebulaio
@@ -54,7 +54,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 test: lint test-go test-native test-python test-examples test-bench test-clients ## Everything that CI runs
 
 .PHONY: lint
-lint: tools ## gofmt and go vet
+lint: tools ## Check the form of Go sources with gofmt and go vet
 	@out=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); test -z "$$out" || { echo "not gofmt'ed: $$out"; exit 1; }
 	$(GO) vet ./...
 
@@ -128,7 +128,7 @@ test-clients: build clients ## aws-cli, boto3 old and new, s3cmd and rclone agai
 
 # rclone comes from Debian; CLIENTS_WITHOUT_RCLONE=1 leaves it out where it cannot be installed.
 .PHONY: clients
-clients: $(CLIENTS)/new/.ready $(CLIENTS)/old/.ready
+clients: $(CLIENTS)/new/.ready $(CLIENTS)/old/.ready ## Install the S3 clients that test-clients runs, into .venv-clients
 	@test "$$CLIENTS_WITHOUT_RCLONE" = 1 || $(APT) rclone rclone || { echo "rclone is needed: apt install rclone, or CLIENTS_WITHOUT_RCLONE=1 to go without"; exit 1; }
 $(CLIENTS)/%/.ready: test/clients/requirements-%.txt | venv
 	bash test/setup/venv.sh $(PYTHON) $(CLIENTS)/$* $<
@@ -239,14 +239,14 @@ gpu-versions: tools ## Collect two builds for bench/door/versions.py on a GPU ma
 	@du -sh build/versions
 
 .PHONY: tools
-tools:
+tools: ## Check that Go and the C and C++ compilers are there; as root, install the compilers
 	@command -v $(GO) >/dev/null || { echo "Go 1.26 or newer is needed: see https://go.dev/dl"; exit 1; }
 	@{ $(APT) cc gcc libc6-dev && $(APT) c++ g++; } || { echo "C and C++ compilers are needed: apt install gcc g++"; exit 1; }
 	@mkdir -p build bin
 
 # The venv is made anew when the list of packages changes.
 .PHONY: venv
-venv: $(VENV)/.ready
+venv: $(VENV)/.ready ## Make the Python environment of the tests, .venv
 $(VENV)/.ready: python/tests/requirements.txt
 	bash test/setup/venv.sh $(PYTHON) $(VENV) $<
 

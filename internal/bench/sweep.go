@@ -71,6 +71,18 @@ func (s *Session) Sweep(ctx context.Context, id string, base Spec) error {
 	return stopped
 }
 
+// SweepRuns is about how many runs a sweep has; 1 for an id that is none.
+func (s *Session) SweepRuns(id string, base Spec) int {
+	if id == "prefetch" {
+		return len(depths)
+	}
+	p, err := s.plan(id, base)
+	if err != nil {
+		return 1
+	}
+	return len(p.specs)
+}
+
 func (s *Session) plan(id string, base Spec) (*plan, error) {
 	base = base.withDefaults()
 	base.Op = Read

@@ -137,7 +137,7 @@ func prefetchAnswer(all []record.Train) string {
 	case first.Prefetch < all[len(all)-1].Prefetch:
 		text += " More gains nothing but uses memory."
 	}
-	if best.AU < 0.9 {
+	if best.AU < 0.9 && best.Bound != record.Unclear {
 		text += fmt.Sprintf(" The device still waits: it is %s.", best.Bound)
 	}
 	return text

@@ -62,11 +62,11 @@ type benchFlags struct {
 
 func (f *benchFlags) define(fs *pflag.FlagSet, deviceToo bool) {
 	fs.SortFlags = false
-	fs.Var(count(&f.data.Files, 1, 1), "files", "files to make in each directory")
-	fs.Var(sizeOf(&f.data.FileSize, units.GiB), "size", "size of each file to make")
+	fs.Var(count(&f.data.Files, 1, 1), "files", "number of files to make in each directory")
+	fs.Var(sizeOf(&f.data.FileSize, units.GiB), "size", "size in bytes of each file to make, such as 4GiB")
 	fs.BoolVar(&f.data.Keep, "keep", false, "leave the files in DIR/nebulaio-bench for later runs")
 	if deviceToo {
-		envVar(fs, deviceValue(&f.device), "device", "where to: auto, host, cuda or cuda:N")
+		envVar(fs, deviceValue(&f.device), "device", "device that receives the bytes: auto, host, cuda or cuda:N")
 		devicesFlag(fs, &f.system.Devices)
 	}
 	fs.StringVar(&f.ceilings, "ceilings", "", "`FILE` of this machine's limits; default ~/.cache/nebulaio/ceilings.json")
@@ -75,10 +75,10 @@ func (f *benchFlags) define(fs *pflag.FlagSet, deviceToo bool) {
 
 func (f *benchFlags) output(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.json, "json", false, "print one JSON object")
-	fs.BoolVar(&f.gdsio, "gdsio", false, "print one line a run as gdsio does")
+	fs.BoolVar(&f.gdsio, "gdsio", false, "print one line for each run, in the form of gdsio")
 	fs.StringVar(&f.out, "out", "", "write the results to `FILE` as JSON")
 	fs.StringVar(&f.csv, "csv", "", "write the results to `FILE` as CSV")
-	fs.StringVar(&f.html, "html", "", "write a report to `FILE`, one page that needs nothing else")
+	fs.StringVar(&f.html, "html", "", "write a report to `FILE`, one HTML page that needs no other file")
 }
 
 // places fails before anything is measured where results could not be written.
@@ -226,6 +226,7 @@ func (a *app) openBench(ctx context.Context, f *benchFlags, paths []string, need
 
 func (b *bencher) makeFiles(ctx context.Context, paths []string, o dataset.Options) (*dataset.Set, error) {
 	o.Paths = paths
+	b.live.clear() // the line is of one of them at a time
 	p := b.a.startProgress(int64(len(paths))*int64(o.Files)*o.FileSize, b.f.json || b.f.gdsio)
 	o.Progress = p.update
 	set, err := dataset.Open(ctx, o)

@@ -36,8 +36,8 @@ cache, raw storage read and write there. Each is the median of several rounds.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.Var(count(&rounds, 5, 1), "rounds", "how many times each is measured")
-	fs.Var(duration(&round), "time", "how long one round of storage lasts; default 2s")
+	fs.Var(count(&rounds, 5, 1), "rounds", "number of times that each limit is measured")
+	fs.Var(duration(&round), "time", "how long one round of storage lasts, such as 5s; default 2s")
 	f.define(fs, true)
 	f.data.FileSize = 4 * units.GiB
 	size := fs.Lookup("size")

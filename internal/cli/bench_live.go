@@ -12,11 +12,15 @@ import (
 )
 
 // liveLine shows a run on a terminal: what runs, how fast, the last two seconds
-// as a small picture, and when it ends.
-type liveLine struct{ progress }
+// as a small picture, and when it ends. The steps of a longer command come first.
+type liveLine struct {
+	progress
+	steps *stepPlan // nil where a command is one step
+	name  string    // of what was shown last
+}
 
 func (a *app) newLiveLine(quiet bool) *liveLine {
-	return &liveLine{progress{a: a, draws: a.StderrIsTerminal && !quiet, began: a.Now()}}
+	return &liveLine{progress: progress{a: a, draws: a.StderrIsTerminal && !quiet, began: a.Now()}}
 }
 
 // update is called by one run at a time.
@@ -24,20 +28,37 @@ func (l *liveLine) update(v bench.Live) {
 	if l.a.Progress != nil {
 		l.a.Progress(v.Done, v.Total)
 	}
-	if l.draws {
-		l.line(liveText(v))
+	if l.steps != nil {
+		v.Rates = nil // no room for a picture
 	}
+	l.show(v.Name, strings.TrimSpace(liveText(v)))
 }
 
 // step shows what is measured when there are no bytes to count.
-func (l *liveLine) step(name string, i, n int) {
-	if l.draws {
-		l.line(fmt.Sprintf("%s (%d of %d)", name, i+1, n))
+func (l *liveLine) step(name string, i, n int) { l.show(name, fmt.Sprintf("%d of %d", i+1, n)) }
+
+// show draws a line, at once where another name is shown than before.
+func (l *liveLine) show(name, rest string) {
+	if !l.due(name != l.name) {
+		return
 	}
+	l.name = name
+	if l.steps != nil {
+		// Which step runs is worth more than how fast: the rate goes first.
+		name = l.steps.text(l.a.Now())
+		if l.a.width()-columns(rest) < leastStep {
+			rest = ""
+		}
+	}
+	l.line(name, rest)
 }
 
+// leastStep is how many columns a step needs to be told by its number, its time and its name.
+const leastStep = 40
+
+// liveText is how a run goes, without its name.
 func liveText(v bench.Live) string {
-	text := fmt.Sprintf("%s  %s %s  %s", v.Name, sparkline(v.Rates), units.Rate(v.GBps), units.Bytes(v.Done))
+	text := fmt.Sprintf("%s %s  %s", sparkline(v.Rates), units.Rate(v.GBps), units.Bytes(v.Done))
 	switch {
 	case v.Limit > 0:
 		text += fmt.Sprintf("  %s of %s", v.Elapsed.Round(100*time.Millisecond), v.Limit)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/bench"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/nearest"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -35,11 +36,11 @@ func somePaths(cmd *cobra.Command, args []string) error {
 // specFlags are how one run goes.
 func specFlags(fs *pflag.FlagSet, s *bench.Spec) {
 	fs.Var(choice(&s.Pattern, "ORDER", bench.Sequential, bench.Random), "pattern", "order of blocks: sequential or random")
-	fs.Var(sizeOf(&s.BlockSize, units.MiB), "block-size", "bytes of one request")
-	fs.Var(count(&s.Workers, 4, 1), "workers", "workers, each on its own part of the data")
-	fs.Var(count(&s.QueueDepth, 1, 1), "queue-depth", "requests that each worker has in flight")
+	fs.Var(sizeOf(&s.BlockSize, units.MiB), "block-size", "size in bytes of one request, such as 64KiB")
+	fs.Var(count(&s.Workers, 4, 1), "workers", "number of workers, each on its own part of the data")
+	fs.Var(count(&s.QueueDepth, 1, 1), "queue-depth", "number of requests that each worker has in flight")
 	fs.Var(choice(&s.Route, "ROUTE", bench.Auto, bench.Direct, bench.Buffered), "route",
-		"past the page cache (direct), through it (buffered), or direct where the files allow it (auto)")
+		"how bytes move: past the page cache (direct), through it (buffered), or direct where the files allow it (auto)")
 	timeFlags(fs, s)
 	fs.BoolVar(&s.Verify, "verify", false, "compare contents where they were put; the rate then includes that work")
 	fs.Var(number(&s.Seed), "seed", "seed of contents and of random order")
@@ -47,10 +48,10 @@ func specFlags(fs *pflag.FlagSet, s *bench.Spec) {
 }
 
 func timeFlags(fs *pflag.FlagSet, s *bench.Spec) {
-	fs.Var(duration(&s.Time), "time", "how long, going over the data again and again; without it once")
+	fs.Var(duration(&s.Time), "time", "how long a run lasts, such as 10s, going over the data again and again; not given: once over the data")
 	passes := count(&s.Passes, 0, 1)
 	passes.text = ""
-	fs.Var(passes, "passes", "how many times over the data")
+	fs.Var(passes, "passes", "number of times that a run goes over the data; not given: once")
 	stable := share(&s.Stable)
 	fs.Var(stable, "until-stable", "end when the rates of the last two seconds lie within this `SHARE`; --time is then the longest, one minute by default")
 }
@@ -96,7 +97,7 @@ nebulaio load does; cufile hands each block to NVIDIA's cuFile.`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()
-	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.Engine, bench.CuFile), "to", "host, pageable, pinned, engine or cufile")
+	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.Engine, bench.CuFile), "to", "memory and way that the bytes end in: host, pageable, pinned, engine or cufile")
 	specFlags(fs, &s)
 	fs.Var(choice(&s.IO, "HOW", bench.Pread, bench.Uring), "io", "how reads are issued: pread or uring")
 	fs.Var(choice(&s.Cache, "STATE", bench.Cold, bench.Warm, bench.AsIs), "cache", "page cache at the start of each pass: cold, warm or as-is")
@@ -124,7 +125,7 @@ func newBenchWrite(a *app) *cobra.Command {
 		Args:  somePaths,
 	}
 	fs := cmd.Flags()
-	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.CuFile), "from", "host, pageable, pinned or cufile")
+	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.CuFile), "from", "memory and way that the bytes come from: host, pageable, pinned or cufile")
 	specFlags(fs, &s)
 	fs.BoolVar(&s.NoSync, "no-sync", false, "do not wait until the data is durable")
 	f.define(fs, true)
@@ -195,7 +196,7 @@ func newBenchSweep(a *app) *cobra.Command {
 			return err
 		}
 		defer func() { err = errors.Join(err, b.close()) }()
-		return b.finish(b.sweeps(ctx, ids, s))
+		return b.finish(b.runSteps(ctx, b.sweepSteps(ids, s)))
 	})
 	return cmd
 }
@@ -209,22 +210,22 @@ func sweepsOf(id string, words []string) ([]string, error) {
 			return []string{id}, nil
 		}
 	}
-	return nil, errs.New(errs.Invalid, "sweep", strconv.Quote(id), "is not a question; expected "+list(words))
+	return nil, errs.New(errs.Invalid, "sweep", strconv.Quote(id), "is not a question; expected "+list(words)+nearest.Hint(id, words...))
 }
 
-func (b *bencher) sweeps(ctx context.Context, ids []string, s bench.Spec) error {
+// sweepSteps is a step for each question.
+func (b *bencher) sweepSteps(ids []string, s bench.Spec) (all []benchStep) {
 	for _, id := range ids {
-		err := error(nil)
-		if id == "prefetch" {
-			err = b.prefetchSweep(ctx, s)
-		} else {
-			err = b.Sweep(ctx, id, s)
-		}
-		if err != nil {
-			return err
-		}
+		all = append(all, benchStep{"sweep " + id, float64(b.SweepRuns(id, s)), func(ctx context.Context) error { return b.sweep(ctx, id, s) }})
 	}
-	return nil
+	return all
+}
+
+func (b *bencher) sweep(ctx context.Context, id string, s bench.Spec) error {
+	if id == "prefetch" {
+		return b.prefetchSweep(ctx, s)
+	}
+	return b.Sweep(ctx, id, s)
 }
 
 func newBenchAll(a *app) *cobra.Command {
@@ -240,8 +241,8 @@ training run. With --html it is the picture of a machine.`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()
-	fs.Var(duration(&s.Time), "time", "how long each run lasts; default 2s")
-	fs.Var(count(&rounds, 5, 1), "rounds", "how many times each limit is measured")
+	fs.Var(duration(&s.Time), "time", "how long each run lasts, such as 10s; default 2s")
+	fs.Var(count(&rounds, 5, 1), "rounds", "number of times that each limit is measured")
 	fs.BoolVar(&measure, "measure-ceilings", false, "measure the limits again although they are known")
 	fs.Var(number(&s.Seed), "seed", "seed of contents and of random order")
 	f.define(fs, true)
@@ -260,18 +261,20 @@ training run. With --html it is the picture of a machine.`,
 			return err
 		}
 		defer func() { err = errors.Join(err, b.close()) }()
+		var all []benchStep
 		if measure || b.File.Ceilings == nil {
-			if err := b.measureCeilings(ctx, args, rounds, s.Time); err != nil {
-				return b.finish(err)
-			}
+			all = append(all, benchStep{"limits of this machine", float64(2 * rounds), func(ctx context.Context) error { return b.measureCeilings(ctx, args, rounds, s.Time) }})
 		}
-		return b.finish(b.everything(ctx, args, s))
+		return b.finish(b.runSteps(ctx, append(all, b.everything(args, s)...)))
 	})
 	return cmd
 }
 
-// everything runs all there is; what this machine cannot do is noted.
-func (b *bencher) everything(ctx context.Context, paths []string, s bench.Spec) error {
+// everything is all there is to measure; what this machine cannot do is noted.
+func (b *bencher) everything(paths []string, s bench.Spec) (all []benchStep) {
+	add := func(name string, weight int, run func(ctx context.Context) error) {
+		all = append(all, benchStep{name, float64(weight), run})
+	}
 	for _, m := range []bench.Memory{bench.Host, bench.Pageable, bench.Pinned, bench.Engine, bench.CuFile} {
 		for _, c := range []bench.Cache{bench.Cold, bench.Warm} {
 			r := s
@@ -282,26 +285,22 @@ func (b *bencher) everything(ctx context.Context, paths []string, s bench.Spec) 
 			if m == bench.CuFile && c == bench.Warm {
 				continue
 			}
-			if err := b.tryRun(ctx, r); err != nil {
-				return err
-			}
+			add(fmt.Sprintf("read to %s, %s", m, c), 1, func(ctx context.Context) error { return b.tryRun(ctx, r) })
 		}
 	}
 	random := s
 	random.Pattern, random.BlockSize, random.Workers, random.QueueDepth = bench.Random, 4*units.KiB, 8, 4
-	if err := b.tryRun(ctx, random); err != nil {
-		return err
+	add("random reads of 4 KiB", 1, func(ctx context.Context) error { return b.tryRun(ctx, random) })
+	for _, m := range []bench.Memory{bench.Host, bench.Pageable, bench.Pinned} {
+		add(fmt.Sprintf("write from %s", m), 3, func(ctx context.Context) error { return b.write(ctx, paths, s, m) })
 	}
-	if err := b.writes(ctx, paths, s); err != nil {
-		return err
-	}
-	if err := b.sweeps(ctx, append(bench.Sweeps(), "prefetch"), s); err != nil {
-		return err
-	}
-	return b.trainDefault(ctx)
+	all = append(all, b.sweepSteps(append(bench.Sweeps(), "prefetch"), s)...)
+	add("training", 3, b.trainDefault)
+	return all
 }
 
-func (b *bencher) writes(ctx context.Context, paths []string, s bench.Spec) error {
+// write measures writes from one kind of memory.
+func (b *bencher) write(ctx context.Context, paths []string, s bench.Spec, from bench.Memory) error {
 	spare, err := b.spareSet(ctx, paths)
 	if err != nil {
 		return err
@@ -309,14 +308,8 @@ func (b *bencher) writes(ctx context.Context, paths []string, s bench.Spec) erro
 	whole := b.Set
 	b.Set = spare
 	defer func() { b.Set = whole }()
-	for _, m := range []bench.Memory{bench.Host, bench.Pageable, bench.Pinned} {
-		w := s
-		w.Op, w.Memory, w.Workers, w.Time, w.Passes = bench.Write, m, 8, 0, 3
-		if err := b.tryRun(ctx, w); err != nil {
-			return err
-		}
-	}
-	return nil
+	s.Op, s.Memory, s.Workers, s.Time, s.Passes = bench.Write, from, 8, 0, 3
+	return b.tryRun(ctx, s)
 }
 
 // tryRun runs s and notes it where this machine cannot.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nebulaio/nebulaio/internal/config"
+	"github.com/nebulaio/nebulaio/internal/node"
 )
 
 // configJSON is every setting with what is known about it.
@@ -17,6 +18,8 @@ type configJSON struct {
 	Values []configValue `json:"values"`
 	// Notes are what settings that are accepted do not do.
 	Notes []string `json:"notes"`
+	// Warnings are what is probably a mistake, such as an unknown variable.
+	Warnings []string `json:"warnings"`
 }
 
 type configValue struct {
@@ -39,16 +42,23 @@ func newConfig(a *app) *cobra.Command {
 		Short: "Explain each setting of the server, its value and where that came from",
 		Long: `Explain each setting of the server, its value and where that came from.
 
-The configuration is read and checked exactly as nebulaio server does, with the
-same flags; nothing is started. Secrets are not shown.`,
+The configuration is read and checked as nebulaio server does, with the same
+flags: a configuration that is shown is one that the server starts with. Nothing
+is started or changed. Secrets are not shown. A port in use, and a store that
+another server holds, are found only when the server starts.`,
 		Args: noArgs,
-		RunE: a.run(func(context.Context, []string) error {
+		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)
 			if err != nil {
 				return err
 			}
+			if err := node.Validate(ctx, c); err != nil {
+				return err
+			}
 			if asJSON {
-				return a.printJSON(configAsJSON(c))
+				all := configAsJSON(c)
+				all.Warnings = append(all.Warnings, a.warnings...)
+				return a.printJSON(all)
 			}
 			a.printText(func(w io.Writer) { printConfig(w, c) })
 			return nil
@@ -60,7 +70,7 @@ same flags; nothing is started. Secrets are not shown.`,
 }
 
 func configAsJSON(c *config.Config) configJSON {
-	all := configJSON{Notes: append([]string{}, c.Notes()...)}
+	all := configJSON{Notes: append([]string{}, c.Notes()...), Warnings: []string{}}
 	for _, v := range c.Values() {
 		e := configValue{Key: v.Key.Name, Value: v.Text, Source: v.Source, Type: v.Key.Type, Choices: v.Key.Choices, Default: v.Key.Default, Env: v.Key.Env(), Meaning: v.Key.Help}
 		if v.Key.Flag() != "" {

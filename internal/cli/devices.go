@@ -26,11 +26,14 @@ func newDevices(a *app) *cobra.Command {
 A machine without a GPU is no error, unless --devices require is given.`,
 		Args: noArgs,
 		RunE: a.run(func(context.Context, []string) error {
+			p := a.startWork("looking for GPUs", asJSON)
+			defer p.clear()
 			sys, err := nebulaio.NewSystem(opts)
 			if err != nil {
 				return err
 			}
 			s := sys.Survey()
+			p.clear()
 			if err := sys.Close(); err != nil {
 				return err
 			}

@@ -71,7 +71,7 @@ a process of its own, and its counters prove the route. In a directory a file of
 }
 
 func newDoctorCapture(a *app) *cobra.Command {
-	var noProve bool
+	var noProve, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "capture OUT [PATH]",
 		Short: "Keep what the checks read, to judge it elsewhere with doctor --root",
@@ -86,13 +86,19 @@ the checks read and nothing else: hardware, mounts, settings and names, no data.
 			return onePath("a tar or directory to write, and optionally the path in question")(cmd, args)
 		},
 		RunE: a.run(func(ctx context.Context, args []string) error {
+			p := a.startWork("looking at this machine", asJSON)
+			defer p.clear()
 			m, err := a.look(ctx, strings.Join(args[1:], ""), -1, noProve)
 			if err != nil {
 				return err
 			}
 			c, err := doctor.Capture(args[0], facts.Live(), m)
+			p.clear()
 			if err != nil {
 				return err
+			}
+			if asJSON {
+				return a.printJSON(captureJSON{Path: args[0], Files: c.Files, Denied: append([]string{}, c.Denied...)})
 			}
 			a.printText(func(w io.Writer) {
 				field(w, "captured", "%s in %s", plural(c.Files, "file"), printable(args[0]))
@@ -104,7 +110,15 @@ the checks read and nothing else: hardware, mounts, settings and names, no data.
 		}),
 	}
 	proveFlag(cmd.Flags(), &noProve)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
+}
+
+// captureJSON is what doctor capture wrote.
+type captureJSON struct {
+	Path   string   `json:"path"`
+	Files  int      `json:"files"`
+	Denied []string `json:"denied"` // files that could not be read
 }
 
 // look gathers what files do not tell about this machine: GPUs, and the way
@@ -148,7 +162,9 @@ func (a *app) doctor(ctx context.Context, o doctorFlags, path string) error {
 	if o.captured != "" {
 		tree, m, err = facts.Load(o.captured)
 	} else {
+		p := a.startWork("looking at this machine", o.json || o.script)
 		m, err = a.look(ctx, path, o.gpu, o.noProve)
+		p.clear()
 	}
 	if err != nil {
 		return err

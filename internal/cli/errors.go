@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/nearest"
 )
 
 // errorJSON is an error on stdout under --json.
@@ -99,9 +100,8 @@ func message(err error) string {
 func usageError(cmd *cobra.Command, err error) error {
 	var e *errs.Error
 	if !errors.As(err, &e) {
-		// The only text of cobra's own that arrives here is that of an unknown
-		// command: flags and arguments have errors of ours.
-		e = errs.New(errs.Invalid, "", "", err.Error()+"; expected "+list(commandNames(cmd.Root())))
+		// Texts of cobra's own, such as that of flags which exclude each other.
+		e = errs.New(errs.Invalid, "", "", err.Error())
 	}
 	if e.Fix != "" {
 		return e
@@ -132,7 +132,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		if s := unknown.GetSpecifiedShortnames(); s != "" {
 			name = "-" + s
 		}
-		msg = "unknown flag " + name
+		msg = "unknown flag " + name + meantFlag(cmd, unknown.GetSpecifiedName())
 	case errors.As(err, &missing):
 		msg = "--" + missing.GetFlag().Name + " needs a value"
 		if v, ok := missing.GetFlag().Value.(*value); ok {
@@ -141,12 +141,27 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &bad):
 		msg = fmt.Sprintf("--%s %q ", bad.GetFlag().Name, bad.GetValue())
 		if v, ok := bad.GetFlag().Value.(*value); ok {
-			msg += v.complaint(bad.Unwrap())
+			msg += v.complaint(bad.Unwrap()) + v.meant(bad.GetValue())
 		} else {
 			msg += "is not a value of this flag; expected true or false"
 		}
 	}
 	return errs.New(errs.Invalid, cmd.Name(), "", msg)
+}
+
+// meantFlag suggests a flag of cmd for an unknown one. A name that another
+// command has is no help here.
+func meantFlag(cmd *cobra.Command, name string) string {
+	var known []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			known = append(known, f.Name)
+		}
+	})
+	if best := nearest.Of(name, known); best != "" {
+		return " (did you mean --" + best + "?)"
+	}
+	return ""
 }
 
 // onePath is the argument check of commands that take one path.
@@ -164,8 +179,15 @@ func onePath(what string) cobra.PositionalArgs {
 	}
 }
 
-// noArgs is the argument check of commands that take flags alone.
+// noArgs is the argument check of commands that take flags, or commands, alone.
 func noArgs(cmd *cobra.Command, args []string) error {
+	if names := commandNames(cmd); len(args) > 0 && len(names) > 0 {
+		op := cmd.Name()
+		if !cmd.HasParent() {
+			op = "" // the message begins with the program's name
+		}
+		return errs.New(errs.Invalid, op, "", fmt.Sprintf("unknown command %q; expected %s%s", args[0], list(names), nearest.Hint(args[0], names...)))
+	}
 	if len(args) > 0 {
 		return errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("unknown argument %q; expected flags alone", args[0]))
 	}

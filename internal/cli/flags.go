@@ -14,6 +14,7 @@ import (
 
 	"github.com/nebulaio/nebulaio"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/nearest"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
@@ -23,8 +24,10 @@ import (
 type value struct {
 	kind string // as help shows it
 	want string
-	set  func(string) error
-	text string
+	// words are all values, or the usual ones, for suggestions and completion.
+	words []string
+	set   func(string) error
+	text  string
 }
 
 // errForm means that a value does not have the form at all.
@@ -50,13 +53,16 @@ func (v *value) complaint(err error) string {
 	return "is not accepted; expected " + v.want
 }
 
+// meant suggests a value for one that Set refused.
+func (v *value) meant(s string) string { return nearest.Hint(s, v.words...) }
+
 func choice[T ~string](dst *T, kind string, words ...T) *value {
 	*dst = words[0]
 	var texts []string
 	for _, w := range words {
 		texts = append(texts, string(w))
 	}
-	return &value{kind: kind, want: list(texts), text: texts[0], set: func(s string) error {
+	return &value{kind: kind, want: list(texts), words: texts, text: texts[0], set: func(s string) error {
 		if !slices.Contains(words, T(s)) {
 			return errForm
 		}
@@ -122,7 +128,7 @@ func (a *app) applyEnv(cmd *cobra.Command) error {
 		if err := f.Value.Set(s); err != nil {
 			msg := err.Error()
 			if v, ok := f.Value.(*value); ok {
-				msg = v.complaint(err)
+				msg = v.complaint(err) + v.meant(s)
 			}
 			first = errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("the environment variable %s is %q, which %s", env[0], s, msg)).
 				WithFix("correct or unset it, or give --" + f.Name)
@@ -140,10 +146,10 @@ func devicesFlag(fs *pflag.FlagSet, dst *nebulaio.DeviceMode) {
 func engineFlags(fs *pflag.FlagSet, o *nebulaio.Options) {
 	devicesFlag(fs, &o.Devices)
 	envVar(fs, size(&o.BufferPoolSize), "buffer-pool-size",
-		"staging memory of the process; default "+units.Bytes(transfer.DefaultPoolSize))
+		"staging memory of the process in bytes; default "+units.Bytes(transfer.DefaultPoolSize))
 	envVar(fs, size(&o.MaxTransferSize), "max-transfer-size",
-		"largest single read or copy; default "+units.Bytes(transfer.DefaultMaxTransfer))
-	envVar(fs, count(&o.QueueDepth, 0, 0), "queue-depth", "reads past the page cache in flight; 0 chooses")
-	envVar(fs, count(&o.Workers, 0, 0), "workers", "threads that copy out of the page cache; 0 chooses")
+		"size in bytes of the largest single read or copy; default "+units.Bytes(transfer.DefaultMaxTransfer))
+	envVar(fs, count(&o.QueueDepth, 0, 0), "queue-depth", "number of reads past the page cache in flight; 0 lets the engine choose")
+	envVar(fs, count(&o.Workers, 0, 0), "workers", "number of threads that copy out of the page cache; 0 lets the engine choose")
 	envVar(fs, choice(&o.IO, "HOW", "auto", "uring", "pread"), "io", "how reads past the page cache are made: auto, uring or pread")
 }

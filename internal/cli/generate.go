@@ -70,10 +70,10 @@ index. Equal flags give equal bytes. Files appear whole or not at all.`,
 	shapes := choice(&f.shapes, "NAME", names...)
 	f.shapes, shapes.text = "", "" // there is no default model
 	fs.Var(shapes, "shapes", "model to imitate: "+list(names))
-	fs.StringVar(&f.out, "out", "", "`PATH` to write")
+	fs.StringVar(&f.out, "out", "", "`PATH` of the file or directory to write")
 	fs.Var(number(&f.seed), "seed", "seed of the content")
-	fs.Var(size(&f.shardSize), "shard-size", "most tensor bytes per file; 0 writes one file")
-	fs.Var(size(&f.align), "align", "alignment of the first tensor byte in the file; default 8, 4096 suits direct reads")
+	fs.Var(size(&f.shardSize), "shard-size", "size in bytes of the tensors of one file at most, such as 4GiB; 0 writes one file")
+	fs.Var(size(&f.align), "align", "alignment in bytes of the first tensor in the file; default 8, 4096 suits direct reads")
 	fs.BoolVar(&f.list, "list", false, "list the models that --shapes knows")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	return cmd

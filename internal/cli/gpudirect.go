@@ -81,7 +81,9 @@ nebulaio doctor does; nothing is changed and no file is read.`,
 			if err != nil {
 				return err
 			}
+			p := a.startWork("asking the server and looking for GPUs", asJSON)
 			st, err := a.gpudirectStatus(ctx, c)
+			p.clear()
 			if err != nil {
 				return interrupted(ctx, err)
 			}

@@ -168,3 +168,18 @@ func TestInterruptBinary(t *testing.T) {
 		}
 	}
 }
+
+// TestInterruptWhileWaitingForInput: nobody types the secret, and Ctrl-C ends
+// the command all the same.
+func TestInterruptWhileWaitingForInput(t *testing.T) {
+	r, w := io.Pipe()
+	defer w.Close()
+	args := []string{"user", "add", "alice", "--secret", "-", "--data", filepath.Join(t.TempDir(), "none")}
+	run(t, args, func(world *World) {
+		world.Stdin = r
+		world.Notify = func(c chan<- os.Signal) func() {
+			c <- os.Interrupt
+			return func() {}
+		}
+	}).want(t, 130, "interrupted by SIGINT")
+}

@@ -64,7 +64,7 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 		f.load.Device = s // the library knows which there are
 		return nil
 	}}
-	envVar(fs, device, "device", "where to: auto, host, cuda or cuda:N")
+	envVar(fs, device, "device", "device that receives the model: auto, host, cuda or cuda:N")
 	envVar(fs, choice(&f.load.Route, "ROUTE", "auto", "buffered", "direct", "cufile"), "route",
 		"how bytes are read: chosen per chunk (auto), through the page cache (buffered), past it (direct), or by NVIDIA's libcufile (cufile)")
 	envVar(fs, choice(&f.load.Cache, "POLICY", "auto", "keep", "bypass"), "cache",
@@ -74,7 +74,7 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.load.Verify, "verify", false, "check every block that is read against FILE.crc64nvme, which inspect --checksum writes")
 	envVar(fs, choice(&f.system.VerifyOn, "PLACE", "auto", "host", "device"), "verify-on", "where verified bytes are summed: by the GPU they came to, where it can (auto), by the CPU (host), or by the GPU alone (device)")
 	fs.BoolVar(&f.load.Lenient, "lenient", false, "also take headers that only the reference reader takes")
-	fs.Var(count(&f.repeat, 1, 1), "repeat", "load so many times, freeing between")
+	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to load the model, freeing it in between")
 	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files' pages from the page cache before each load")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	f.objects.define(fs)

@@ -46,6 +46,8 @@ type app struct {
 	World
 	out *checkedWriter
 	ran bool // the arguments were understood and a command has begun
+	// warnings are what was noticed before the command began.
+	warnings []string
 	// exit is the code of a command that did its work and found a fault.
 	exit int
 }
@@ -79,10 +81,20 @@ Exit codes: 0 done, 1 other, 2 invalid use, 3 not found, 4 permission denied,
 		SilenceErrors:      true,
 		SilenceUsage:       true,
 		DisableSuggestions: true,
+		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
+		Args:               noArgs,
+		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("nebulaio {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newDevices(a), newDoctor(a), newBench(a), newGenerate(a), newServer(a), newConfig(a), newUser(a), newStore(a), newGPUDirect(a), newVersion(a))
+	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newDevices(a), newDoctor(a), newBench(a), newGenerate(a), newServer(a), newConfig(a), newUser(a), newStore(a), newGPUDirect(a), newVersion(a), newCompletion(a))
+	root.InitDefaultHelpCmd()
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		cmd.InitDefaultHelpFlag()
+		a.printText(func(w io.Writer) { a.printHelp(w, cmd) })
+	})
+	addExamples(root, examples())
+	addCompletions(root, arguments(), fileFlags())
 	return root
 }
 
@@ -94,6 +106,9 @@ func (a *app) run(f func(ctx context.Context, args []string) error) func(*cobra.
 			return err
 		}
 		a.ran = true
+		if a.warnings = a.unknownVariables(cmd.Root()); cmd.Name() != "server" { // it has a log
+			a.warn(a.warnings)
+		}
 		return f(cmd.Context(), args)
 	}
 }

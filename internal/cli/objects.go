@@ -27,12 +27,12 @@ func (f *objectFlags) define(fs *pflag.FlagSet) {
 		}}
 	}
 	envVar(fs, text(&f.client.Endpoint, "URL", "a URL such as http://localhost:9000"), "endpoint", "server of s3:// names; default AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or http://localhost:9000")
-	envVar(fs, text(&f.client.AccessKey, "KEY", "an access key"), "access-key", "who asks; default AWS_ACCESS_KEY_ID. The secret is read from NEBULAIO_SECRET_KEY, AWS_SECRET_ACCESS_KEY or --secret-file")
+	envVar(fs, text(&f.client.AccessKey, "KEY", "an access key"), "access-key", "access key of the account that asks; default AWS_ACCESS_KEY_ID. The secret is read from NEBULAIO_SECRET_KEY, AWS_SECRET_ACCESS_KEY or --secret-file")
 	fs.Var(text(&f.secret, "FILE", "a file"), "secret-file", "file whose first line is the secret key")
 	fs.Var(text(&f.client.Region, "REGION", "a region"), "region", "region of the server; default AWS_REGION or us-east-1")
 	envVar(fs, text(&f.client.Door, "DOOR", "auto, require, off or the path of a socket"), "door", "whether objects of a server on this host come through its socket: auto, require, off or the socket's path; default auto")
-	envVar(fs, count(&f.client.Connections, 0, 0), "connections", "HTTP connections that carry one object; 0 chooses")
-	fs.Var(text(&f.client.CAFile, "FILE", "a file"), "ca-file", "certificates to trust beside the system's, in PEM")
+	envVar(fs, count(&f.client.Connections, 0, 0), "connections", "number of HTTP connections that carry one object; 0 lets the client choose")
+	fs.Var(text(&f.client.CAFile, "FILE", "a file"), "ca-file", "file of certificates in PEM to trust beside those of the system")
 }
 
 // options are the flags with what the environment says of the rest.

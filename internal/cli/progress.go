@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/nebulaio/nebulaio/internal/units"
 )
@@ -14,20 +13,28 @@ import (
 // redrawEvery keeps a fast writer of progress from flooding a terminal.
 const redrawEvery = 100 * time.Millisecond
 
-// progress is a line on stderr that is rewritten as bytes move. It draws only
+// progress is a line on stderr that is rewritten as work goes on. It draws only
 // on a terminal and only for a person.
 type progress struct {
 	a     *app
 	draws bool
 	began time.Time
 	drawn time.Time
-	width int // of what stands on the line
+	shown int // columns of what stands on the line
 }
 
 // startProgress begins a line for total bytes; quiet keeps it from being drawn.
+// A total of 0 is one that nobody knows.
 func (a *app) startProgress(total int64, quiet bool) *progress {
 	p := &progress{a: a, draws: a.StderrIsTerminal && !quiet, began: a.Now()}
 	p.update(0, total)
+	return p
+}
+
+// startWork begins a line for work that is not counted in bytes.
+func (a *app) startWork(text string, quiet bool) *progress {
+	p := &progress{a: a, draws: a.StderrIsTerminal && !quiet, began: a.Now()}
+	p.say(text)
 	return p
 }
 
@@ -36,31 +43,55 @@ func (p *progress) update(done, total int64) {
 	if p.a.Progress != nil {
 		p.a.Progress(done, total)
 	}
-	if !p.draws {
+	if !p.due(total > 0 && done >= total) {
 		return
+	}
+	p.line("", progressText(done, total, p.a.Now().Sub(p.began)))
+}
+
+// say shows work that is not counted in bytes.
+func (p *progress) say(text string) {
+	if p.due(false) {
+		p.line(text, "")
+	}
+}
+
+// due says whether the line may be drawn again now; the last one always may.
+func (p *progress) due(last bool) bool {
+	if !p.draws {
+		return false
 	}
 	now := p.a.Now()
-	if !p.drawn.IsZero() && now.Sub(p.drawn) < redrawEvery && done < total {
-		return
+	if !p.drawn.IsZero() && now.Sub(p.drawn) < redrawEvery && !last {
+		return false
 	}
 	p.drawn = now
-	p.line(progressText(done, total, now.Sub(p.began)))
+	return true
 }
 
 // clear leaves the line empty for what is printed next.
 func (p *progress) clear() {
-	if p.width > 0 {
-		p.line("")
+	if p.shown > 0 {
+		p.line("", "")
 		fmt.Fprint(p.a.Stderr, "\r")
 	}
 }
 
-// line writes over what stands there; spaces instead of an escape sequence
-// clear the rest on every kind of terminal.
-func (p *progress) line(text string) {
-	n := utf8.RuneCountInString(text)
-	fmt.Fprintf(p.a.Stderr, "\r%s%s", text, strings.Repeat(" ", max(0, p.width-n)))
-	p.width = n
+// line writes over what stands there, as much as the terminal has room for. A
+// line that reached the last column would wrap, and no return could undo that.
+// Spaces instead of an escape sequence clear the rest on every kind of terminal.
+func (p *progress) line(name, rest string) {
+	room := max(p.a.width()-1, 1)
+	if p.shown > room {
+		// The window was made narrower, and what stood there has wrapped: go up
+		// to its first row and clear what is below.
+		fmt.Fprintf(p.a.Stderr, "\x1b[%dA\r\x1b[J", (p.shown-1)/(room+1))
+		p.shown = 0
+	}
+	text := fit(name, rest, room)
+	n := columns(text)
+	fmt.Fprintf(p.a.Stderr, "\r%s%s", text, strings.Repeat(" ", max(0, p.shown-n)))
+	p.shown = n
 }
 
 // longest is the time to go beyond which a guess at it says nothing.
@@ -69,7 +100,11 @@ const longest = 99 * time.Hour
 // progressText is bytes, percent, rate and the time that remains at that rate.
 func progressText(done, total int64, elapsed time.Duration) string {
 	if total <= 0 {
-		return units.Bytes(done)
+		text := units.Bytes(done)
+		if done > 0 && elapsed > 0 {
+			text += "  " + units.Rate(units.GBps(done, elapsed))
+		}
+		return text
 	}
 	text := fmt.Sprintf("%s of %s  %3d %%", units.Bytes(done), units.Bytes(total), int(float64(done)/float64(total)*100))
 	if done <= 0 || elapsed <= 0 {

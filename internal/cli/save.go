@@ -18,6 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
 // saveFlags are the flags of one save.
@@ -51,7 +52,9 @@ data from a page boundary on, FILE.crc64nvme beside it, durable when the command
 ends. A reader at any time finds the old file or the new one.
 
 SOURCE is a .safetensors file, the index of a sharded model, or a model directory.
-OUT is a file, which is replaced when it is whole; a link is followed.
+OUT is a file, which is replaced when it is whole; a link is followed. It cannot
+be a device or a pipe, nor lie in a file system of the kernel such as /proc: a
+new file is made beside it and renamed. This is checked before SOURCE is loaded.
 Both may lie in a bucket, s3://BUCKET/KEY, of the server that --endpoint names.
 Flags win over environment variables, which are named in brackets.`,
 		Args: twoPaths,
@@ -81,19 +84,19 @@ func (f *saveFlags) define(fs *pflag.FlagSet) {
 		f.load.Device = s // the library knows which there are
 		return nil
 	}}
-	envVar(fs, device, "device", "whose memory the model passes through: auto, host, cuda or cuda:N")
+	envVar(fs, device, "device", "device whose memory the model passes through: auto, host, cuda or cuda:N")
 	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "save only tensors whose name matches `GLOB`; can be given again")
 	fs.BoolVar(&f.save.NoChecksums, "no-checksum", false, "do not write FILE.crc64nvme, and remove one that is there")
 	fs.BoolVar(&f.load.Verify, "verify", false, "check SOURCE against its checksums while it is loaded")
 	fs.Var(choice(&f.save.Route, "ROUTE", "auto", "buffered", "direct"), "route",
 		"how bytes are written: past the page cache where possible (auto), past it or not at all (direct), or through it (buffered)")
-	fs.Var(count(&f.repeat, 1, 1), "repeat", "save so many times, replacing the file each time")
+	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to save the model, replacing the file each time")
 	fs.BoolVar(&f.ceiling, "ceiling", false, "before each save, also measure plain writes of as many bytes to a new file there, with the same block size and depth")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)
-	envVar(fs, size(&f.system.WriteBlockSize), "write-block-size", "largest single write; default 1 MiB")
-	envVar(fs, count(&f.system.WriteDepth, 0, 0), "write-depth", "writes in flight; 0 chooses")
+	envVar(fs, size(&f.system.WriteBlockSize), "write-block-size", "size in bytes of the largest single write; default 1 MiB")
+	envVar(fs, count(&f.system.WriteDepth, 0, 0), "write-depth", "number of writes in flight; 0 lets the engine choose")
 }
 
 // save loads the model once, saves it and prints what it learnt.
@@ -104,6 +107,12 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 	f.save.Client = f.load.Client
 	if f.ceiling && nebulaio.IsObjectURL(out) {
 		return errs.New(errs.Invalid, "save", out, "--ceiling measures writes to a directory of this machine, not to a bucket")
+	}
+	if !nebulaio.IsObjectURL(out) {
+		// Before the model is loaded, which may take long.
+		if err := vfs.CheckPlace(out); err != nil {
+			return err
+		}
 	}
 	f.system.CUDALibrary, f.system.NVMLLibrary = a.CUDALibrary, a.NVMLLibrary
 	sys, err := nebulaio.NewSystem(f.system)
@@ -127,9 +136,11 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 	for range f.repeat {
 		if f.ceiling {
 			block, depth := sys.Writes()
+			p := a.startWork("measuring plain writes of "+units.Bytes(m.Report().Bytes), f.asJSON)
 			rate, err := bench.RawWrite(ctx, filepath.Dir(out), m.Report().Bytes, block, depth)
+			p.clear()
 			if err != nil {
-				return err
+				return interrupted(ctx, err)
 			}
 			r.RawWrite = append(r.RawWrite, rate)
 		}

@@ -89,6 +89,24 @@ func TestSaveErrors(t *testing.T) {
 	run(t, []string{"save", path, ""}).want(t, 2, `a path is ""`)
 	run(t, []string{"save", path, dir, "--device", "host"}).want(t, 2, "is a directory")
 	run(t, []string{"save", path, filepath.Join(dir, "none", "o"), "--device", "host"}).want(t, 3, "there is no directory", "fix: make the directory first")
+	// Places that take no file are refused before anything is loaded.
+	for place, c := range map[string]struct {
+		code int
+		want string
+	}{
+		"/proc/o.safetensors":    {9, "/proc lies in procfs, a file system of the kernel"},
+		"/proc/self/o":           {9, "procfs, a file system of the kernel"},
+		"/proc/version":          {9, "procfs, a file system of the kernel"},
+		"/dev/null":              {2, "is a device"},
+		filepath.Join(path, "o"): {2, path + " is no directory"},
+	} {
+		var moved bool
+		r := run(t, []string{"save", path, place, "--device", "host"}, func(w *World) { w.Progress = func(int64, int64) { moved = true } })
+		r.want(t, c.code, "write "+place+": ", c.want)
+		if moved {
+			t.Errorf("%s: the model was loaded first", place)
+		}
+	}
 	run(t, []string{"save", filepath.Join(dir, "none"), out, "--device", "host"}).want(t, 3)
 	run(t, []string{"save", path, out, "--device", "host", "--tensors", "nope"}).want(t, 3, "matches no tensor")
 	run(t, []string{"save", path, out, "--write-depth", "2000"}).want(t, 2, "write_depth=2000")

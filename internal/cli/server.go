@@ -53,7 +53,8 @@ func (a *app) server(ctx context.Context, c *config.Config, asJSON bool) error {
 	reload, stop := a.reloads()
 	defer stop()
 	err := node.Run(ctx, node.Options{
-		Config: c, Reload: reload, Version: nebulaio.Version(), Log: a.Stderr, LogIsTerminal: a.StderrIsTerminal, NotifySocket: a.Env("NOTIFY_SOCKET"),
+		Config: c, Reload: reload, Version: nebulaio.Version(), Log: a.Stderr, LogIsTerminal: a.StderrIsTerminal,
+		NotifySocket: a.Env("NOTIFY_SOCKET"), Warnings: a.warnings,
 		Started: func(s node.Started) {
 			if asJSON {
 				line, _ := json.Marshal(s) // texts and numbers alone
@@ -150,7 +151,7 @@ type settings struct {
 // add makes the flags of these keys and --config.
 func (s *settings) add(fs *pflag.FlagSet, wanted func(config.Key) bool) {
 	s.fs, s.flags = fs, map[string]*string{}
-	fs.StringVar(&s.file, "config", "", "YAML `FILE` with settings [NEBULAIO_CONFIG]")
+	fs.StringVar(&s.file, "config", "", "YAML `FILE` with settings of the server [NEBULAIO_CONFIG]")
 	for _, k := range config.Keys() {
 		if k.Flag() == "" || !wanted(k) {
 			continue
@@ -158,6 +159,11 @@ func (s *settings) add(fs *pflag.FlagSet, wanted func(config.Key) bool) {
 		text := k.Default
 		s.flags[k.Name] = &text
 		v := &value{kind: kindOf(k), text: text, set: func(t string) error { text = t; return nil }}
+		if v.words = k.Choices; k.Type == config.Bool {
+			v.words = []string{"true", "false"}
+		} else if k.Type == config.Map {
+			v.words = nil // its choices are of the second half
+		}
 		f := fs.VarPF(v, k.Flag(), "", k.Help+" ["+k.Env()+"]")
 		if k.Type == config.Bool {
 			f.NoOptDefVal = "true"

@@ -497,7 +497,7 @@ func TestServerRefusesToStart(t *testing.T) {
 		{"no metadata", 5, serverCommand(metadataGone, nil), []string{"the metadata is gone", "fix: "}},
 		{"bad flag", 2, serverCommand(fresh, nil, "--etag", "sha1"), []string{"--etag", `"sha1"`, "md5 or crc64nvme"}},
 		{"bad variable", 2, serverCommand(fresh, []string{"NEBULAIO_LIMITS_IDLE=soon"}), []string{"NEBULAIO_LIMITS_IDLE", `"soon"`}},
-		{"bad file", 2, serverCommand(fresh, nil, "--config", writeFile(t, "bad.yaml", []byte("adress: x\n"))), []string{"bad.yaml:1", `"adress"`, `"address"`}},
+		{"bad file", 2, serverCommand(fresh, nil, "--config", writeFile(t, "bad.yaml", []byte("adress: x\n"))), []string{"bad.yaml:1", `"adress"`, "did you mean address?"}},
 		{"no file", 3, serverCommand(fresh, nil, "--config", "missing.yaml"), []string{"missing.yaml"}},
 		{"too little memory", 2, serverCommand(fresh, nil, "--memory-limit", "64MiB"), []string{"64MiB", "128MiB"}},
 		{"no certificate", 3, serverCommand(fresh, nil, "--tls-cert", "missing.pem", "--tls-key", "missing.key"), []string{"missing.pem"}},

@@ -58,7 +58,16 @@ The exit code is 5 where something is wrong and not repaired.`,
 			if o.Unreadable && !o.Repair {
 				return errs.New(errs.Invalid, "", "", "--unreadable was given without --repair; expected both")
 			}
+			p := a.startWork("checking the store", asJSON)
+			o.Progress = func(now node.CheckProgress) {
+				text := fmt.Sprintf("checked %s, %s", plural(int(now.Records), "record"), plural(int(now.Files), "file"))
+				if now.Bytes > 0 {
+					text += ", " + units.Bytes(now.Bytes) + " of content"
+				}
+				p.say(text)
+			}
 			report, err := node.Check(ctx, c, o)
+			p.clear()
 			if err != nil {
 				return interrupted(ctx, err)
 			}
@@ -114,7 +123,7 @@ opened. Each damaged block is named. The exit code is 5 where there is one.`,
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().Var(size(&rate), "rate", "bytes a second; 0 is without limit")
+	cmd.Flags().Var(size(&rate), "rate", "most bytes to read in a second, such as 100MiB; 0 is without limit")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }

@@ -74,7 +74,7 @@ The directory of the store must be missing or empty. The backup stays as it is.`
 				return err
 			}
 			p := a.startProgress(0, asJSON)
-			report, err := node.Restore(ctx, c, args[0], verify, func(now node.BackupReport) { p.update(now.Bytes, now.Bytes) })
+			report, err := node.Restore(ctx, c, args[0], verify, func(now node.BackupReport) { p.update(now.Bytes, 0) }) // nobody knows the total
 			p.clear()
 			if err != nil {
 				return interrupted(ctx, err)
@@ -121,8 +121,10 @@ The exit code is 5 where something is lost.`,
 			if to == "" {
 				return errs.New(errs.Invalid, "salvage store", args[0], "no new directory is named").WithFix("name one with --to")
 			}
-			p := a.startProgress(0, asJSON)
-			report, err := node.Salvage(ctx, args[0], to, link, func(changes, _ int64) { p.update(changes, changes) })
+			p := a.startWork("reading the damaged store", asJSON)
+			report, err := node.Salvage(ctx, args[0], to, link, func(changes, objects int64) {
+				p.say(fmt.Sprintf("read %s of the metadata, saved %s", plural(int(changes), "change"), plural(int(objects), "version")))
+			})
 			p.clear()
 			if err != nil {
 				return interrupted(ctx, err)
@@ -137,7 +139,7 @@ The exit code is 5 where something is lost.`,
 			return nil
 		}),
 	}
-	cmd.Flags().StringVar(&to, "to", "", "directory of the new store")
+	cmd.Flags().StringVar(&to, "to", "", "directory `NEW` of the new store, which is missing or empty")
 	cmd.Flags().BoolVar(&link, "link", false, "share files of content with the damaged store where they cannot be cloned")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object with the names of what was saved and lost")
 	return cmd

@@ -55,6 +55,44 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
+func TestDidYouMean(t *testing.T) {
+	path := tinyModel(t)
+	for args, want := range map[string]string{
+		"lod":                                        "(did you mean load?)",
+		"server --adress x":                          "unknown flag --adress (did you mean --address?)",
+		"load PATH --rout direct":                    "unknown flag --rout (did you mean --route?)",
+		"store chek":                                 `store: unknown command "chek"; expected backup, check, quarantine, restore, salvage, scrub or stats (did you mean check?)`,
+		"store quarantine lst":                       "(did you mean list?)",
+		"user ad":                                    "(did you mean add?)",
+		"gpudirect statsu":                           "(did you mean status?)",
+		"bench raed":                                 "(did you mean read?)",
+		"bench sweep patern PATH":                    "(did you mean pattern?)",
+		"bench read PATH --route bufered":            "(did you mean buffered?)",
+		"bench read PATH --to pined":                 "(did you mean pinned?)",
+		"bench train PATH --workload resnet":         "(did you mean resnet50?)",
+		"load PATH --route drect":                    `--route "drect" is not accepted; expected auto, buffered, direct or cufile (did you mean direct?)`,
+		"load PATH --cache kepe":                     "(did you mean keep?)",
+		"load PATH --device gpu":                     "(did you mean cuda?)",
+		"load PATH --device gpu1":                    "(did you mean cuda:1?)",
+		"load PATH --device cuda0":                   "(did you mean cuda:0?)",
+		"load PATH --device hots":                    "(did you mean host?)",
+		"load PATH --devices requrie":                "(did you mean require?)",
+		"generate --shapes qwen3-0.6 --out x":        "(did you mean qwen3-0.6b?)",
+		"config --log-level inf":                     "(did you mean info?)",
+		"config --etag md":                           "(did you mean md5?)",
+		"completion bahs":                            "(did you mean bash?)",
+		"doctor PATH --profile trian":                "(did you mean train?)",
+		"user add somebody --role admn --data ./new": "(did you mean admin?)",
+	} {
+		run(t, strings.Fields(strings.ReplaceAll(args, "PATH", path))).want(t, 2, want)
+	}
+	for _, args := range []string{"frobnicate", "load PATH --frobnicate", "load PATH --route zzzz", "store zzzz", "load PATH --device zzzz"} {
+		if r := run(t, strings.Fields(strings.ReplaceAll(args, "PATH", path))); r.code != 2 || strings.Contains(r.stderr, "did you mean") {
+			t.Errorf("%s: exit code %d, %s", args, r.code, r.stderr)
+		}
+	}
+}
+
 func TestUsageErrorAsJSON(t *testing.T) {
 	for _, args := range [][]string{{"load", "--route", "fast", "--json", "x"}, {"load", "--json=true", "--nope"}} {
 		r := run(t, args)

@@ -69,7 +69,7 @@ func newUserAdd(a *app) *cobra.Command {
 		Args:  oneName("the access key of the new account"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			made := userJSON{AccessKey: args[0], Role: role}
-			secret, err := a.secret(from)
+			secret, err := a.secret(ctx, from)
 			if err != nil {
 				return err
 			}
@@ -88,7 +88,7 @@ func newUserAdd(a *app) *cobra.Command {
 	}
 	s.addStore(cmd.Flags())
 	cmd.Flags().StringVar(&from, "secret", "", secretFrom+"; one is generated and shown once where this is not given")
-	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role", "user uses buckets it was given, userplus makes its own, admin does everything")
+	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role", "role of the account: user uses buckets that it was given, userplus makes its own, admin does everything")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -106,7 +106,7 @@ func newUserUpdate(a *app) *cobra.Command {
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		changed := userJSON{AccessKey: args[0]}
 		var c iam.Change
-		secret, err := a.secret(from)
+		secret, err := a.secret(ctx, from)
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func newUserUpdate(a *app) *cobra.Command {
 	s.addStore(cmd.Flags())
 	cmd.Flags().StringVar(&from, "secret", "", secretFrom)
 	cmd.Flags().BoolVar(&generate, "generate", false, "give the account a new secret and show it once")
-	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role", "user, userplus or admin")
+	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role", "new role of the account: user, userplus or admin")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.MarkFlagsMutuallyExclusive("secret", "generate")
 	return cmd
@@ -214,12 +214,12 @@ func (a *app) printUser(what string, u userJSON, asJSON bool) error {
 
 // secret reads a secret from where the flag says; empty where it says nothing.
 // A secret on the command line would be seen by everybody who lists processes.
-func (a *app) secret(from string) (string, error) {
+func (a *app) secret(ctx context.Context, from string) (string, error) {
 	switch from {
 	case "":
 		return "", nil
 	case "-":
-		line, err := bufio.NewReader(io.LimitReader(a.Stdin, 4096)).ReadString('\n')
+		line, err := a.firstLine(ctx)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return "", errs.Wrap("read the secret from", "standard input", err)
 		}
@@ -229,6 +229,26 @@ func (a *app) secret(from string) (string, error) {
 		return line, nil
 	}
 	return "", errs.New(errs.Invalid, "", "", "--secret takes no secret, which every process could read; expected -").WithFix("give the secret on standard input")
+}
+
+// firstLine reads a line of standard input, or ends with ctx: a read from a
+// terminal waits for somebody to type, and an interrupt has to end it.
+func (a *app) firstLine(ctx context.Context) (string, error) {
+	type answer struct {
+		line string
+		err  error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		line, err := bufio.NewReader(io.LimitReader(a.Stdin, 4096)).ReadString('\n')
+		got <- answer{line, err}
+	}()
+	select {
+	case r := <-got:
+		return r.line, r.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
 }
 
 // administer runs f with the administration of the store that the settings name.

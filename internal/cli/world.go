@@ -23,11 +23,18 @@ type World struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
+	// StdoutWidth is how many columns the terminal behind Stdout has; nil or 0: it is none.
+	StdoutWidth func() int
 	// StderrIsTerminal says that a line on Stderr can be rewritten in place.
 	StderrIsTerminal bool
 
+	// TerminalWidth is how many columns that terminal has at the moment; nil or 0: not known.
+	TerminalWidth func() int
+
 	// Env looks up an environment variable; not set reads as empty.
 	Env func(name string) string
+	// Environ lists all variables as NAME=VALUE, to warn of unknown ones; nil: nothing is warned of.
+	Environ func() []string
 	// Now is the clock of progress lines. Reports are timed by the engine.
 	Now func() time.Time
 
@@ -59,10 +66,13 @@ func Process() World {
 		Stdout: os.Stdout,
 		Stderr: os.Stderr,
 
+		StdoutWidth:      func() int { return widthOf(os.Stdout) },
 		StderrIsTerminal: term.IsTerminal(int(os.Stderr.Fd())),
+		TerminalWidth:    func() int { return widthOf(os.Stderr) },
 
-		Env: os.Getenv,
-		Now: time.Now,
+		Env:     os.Getenv,
+		Environ: os.Environ,
+		Now:     time.Now,
 		Notify: func(c chan<- os.Signal) func() {
 			signal.Notify(c, os.Interrupt, syscall.SIGTERM)
 			return func() { signal.Stop(c) }
@@ -73,6 +83,15 @@ func Process() World {
 		},
 		Command: ownProcess(),
 	}
+}
+
+// widthOf is how many columns the terminal behind f has; 0 where f is none.
+func widthOf(f *os.File) int {
+	n, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // ownProcess starts this program again; nil where the system does not tell

@@ -167,9 +167,11 @@ func TestFilesThatAreEmpty(t *testing.T) {
 
 func TestWhatIsRefusedSaysWhereAndWhat(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"# a\nadress: x\n", `:2: unknown key "adress"; the nearest known key is "address"`},
-		{"tls:\n  certificate: x\n", `:2: unknown key "tls.certificate"; the nearest known key is "tls.cert"`},
-		{"connections: 7\n", `:1: unknown key "connections"; the nearest known key is "limits.connections"`},
+		{"# a\nadress: x\n", `:2: unknown key "adress" (did you mean address?)`},
+		{"tls:\n  certificate: x\n", `:2: unknown key "tls.certificate" (did you mean tls.cert?)`},
+		{"zzzzzzzz: 7\n", `:1: unknown key "zzzzzzzz" (fix: see: nebulaio config)`},
+		{"log_level: wran\n", `expected debug, info, warn or error (did you mean warn?)`},
+		{"connections: 7\n", `:1: unknown key "connections" (did you mean limits.connections?)`},
 		{"limits:\n  connections: many\n", `:2: "limits.connections" is the text "many"; expected a whole number from 1 to 1048576`},
 		{"limits:\n  connections: 0\n", `:2: limits.connections "0" is not accepted; expected a whole number from 1`},
 		{"limits: 7\n", `:1: "limits" is the number 7; expected its keys`},

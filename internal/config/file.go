@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/nearest"
 )
 
 // reader walks one file with the table beside it.
@@ -87,7 +89,7 @@ func (r *reader) mapping(n *yaml.Node, group string) error {
 				return err
 			}
 		default:
-			return r.fail(key, "unknown key %q; the nearest known key is %q", name, r.nearest(name)).WithFix("see: nebulaio config")
+			return r.fail(key, "unknown key %q%s", name, meant(name)).WithFix("see: nebulaio config")
 		}
 	}
 	return nil
@@ -204,42 +206,25 @@ func form(n *yaml.Node) string {
 	return "nothing that is known"
 }
 
-// nearest is the known key, or group, that takes the fewest changes of a letter.
-func (r *reader) nearest(name string) string {
-	if len(name) > 64 {
-		name = name[:64]
-	}
-	best, fewest := "", 1<<30
+// meant suggests a known key for an unknown one, also one that was written
+// without its group or with a longer word; empty if none is near.
+func meant(name string) string {
+	var full, last []string
 	for _, k := range Keys() {
-		full := distance(name, k.Name)
-		// A key that was written without its group is meant too.
-		if _, last, ok := strings.Cut(k.Name, "."); ok {
-			full = min(full, distance(name, last)+1)
+		_, short, grouped := strings.Cut(k.Name, ".")
+		if !grouped {
+			short = k.Name
 		}
-		if full < fewest {
-			best, fewest = k.Name, full
+		if short == name || strings.HasPrefix(name, k.Name) {
+			return " (did you mean " + k.Name + "?)"
 		}
+		full, last = append(full, k.Name), append(last, short)
 	}
-	return best
-}
-
-// distance counts insertions, deletions and replacements from a to b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	if hint := nearest.Hint(name, full...); hint != "" {
+		return hint
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
-		}
+	if i := slices.Index(last, nearest.Of(name, last)); i >= 0 {
+		return " (did you mean " + full[i] + "?)"
 	}
-	return row[len(b)]
+	return ""
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/nearest"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -115,7 +116,7 @@ func (f field) setMap(c *Config, m map[string]string) (complaint string) {
 			}
 		}
 		if len(f.Choices) > 0 && !slices.Contains(f.Choices, m[name]) {
-			return fmt.Sprintf("has %q for %q; expected %s", m[name], name, oneOf(f.Choices))
+			return fmt.Sprintf("has %q for %q; expected %s", m[name], name, oneOf(f.Choices)) + nearest.Hint(m[name], f.Choices...)
 		}
 	}
 	*f.bind(c).(*map[string]string) = m
@@ -129,7 +130,7 @@ func (f field) checkText(text string) string {
 	case strings.ContainsAny(text, "\x00\r\n"):
 		return "has a line break or a zero byte in it; expected one line of text"
 	case len(f.Choices) > 0 && !slices.Contains(f.Choices, text):
-		return "is not accepted; expected " + oneOf(f.Choices)
+		return "is not accepted; expected " + oneOf(f.Choices) + nearest.Hint(text, f.Choices...)
 	case f.check != nil:
 		return f.check(text)
 	}

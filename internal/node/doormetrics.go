@@ -30,35 +30,49 @@ func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
 	const prefix = "nebulaio_gpudirect_"
 	moved := []string{"direction", "route", "device", "stage"}
 	c := &doorCollector{
-		stats:   stats,
-		served:  prometheus.NewDesc(prefix+"served", "1 while the GPUDirect door is served.", nil, nil),
-		refused: prometheus.NewDesc(prefix+"refusals_total", "Requests that the door refused, by code.", []string{"code"}, nil),
+		stats:  stats,
+		served: prometheus.NewDesc(prefix+"served", "1 while the server serves the GPUDirect door, else 0.", nil, nil),
+		refused: prometheus.NewDesc(prefix+"refusals_total",
+			"Requests of clients that the GPUDirect door refused, by error code.", []string{"code"}, nil),
 		bytes: prometheus.NewDesc(prefix+"reported_bytes_total",
-			"Bytes that clients of the door say they moved, by direction, route, device and stage.", moved, nil),
+			"Bytes that clients of the GPUDirect door report to have moved, by direction, route, device and stage.", moved, nil),
 		seconds: prometheus.NewDesc(prefix+"reported_seconds_total",
-			"Seconds that clients of the door say it took them, by direction, route, device and stage.", moved, nil),
+			"Seconds that clients of the GPUDirect door report for moving bytes, by direction, route, device and stage; no stage is longer than the total of its transfer.", moved, nil),
 	}
 	add := func(kind prometheus.ValueType, name, help string, read func(*door.Stats) int64) {
 		c.all = append(c.all, doorNumber{prometheus.NewDesc(prefix+name, help, nil, nil), kind, read})
 	}
 	const now, ever = prometheus.GaugeValue, prometheus.CounterValue
-	add(now, "connections", "Open connections to the door.", func(s *door.Stats) int64 { return s.Connections })
-	add(ever, "logins_total", "Clients that proved their access key.", func(s *door.Stats) int64 { return s.Logins })
-	add(ever, "logins_refused_total", "Clients that did not.", func(s *door.Stats) int64 { return s.LoginsRefused })
-	add(ever, "messages_total", "Messages of clients, refused ones and those of logins included.",
+	add(now, "connections", "Connections to the GPUDirect door that are open now.",
+		func(s *door.Stats) int64 { return s.Connections })
+	add(ever, "logins_total", "Logins at the GPUDirect door that succeeded.",
+		func(s *door.Stats) int64 { return s.Logins })
+	add(ever, "logins_refused_total", "Logins at the GPUDirect door that were refused.",
+		func(s *door.Stats) int64 { return s.LoginsRefused })
+	add(ever, "messages_total", "Messages received from clients of the GPUDirect door, logins and refused messages included.",
 		func(s *door.Stats) int64 { return s.Messages })
-	add(now, "handles", "Objects that clients have open.", func(s *door.Stats) int64 { return s.Handles })
-	add(now, "held_bytes", "Bytes of content of these.", func(s *door.Stats) int64 { return s.HeldBytes })
-	add(now, "drafts", "Objects that clients write.", func(s *door.Stats) int64 { return s.Drafts })
-	add(now, "draft_bytes", "Bytes reserved for these.", func(s *door.Stats) int64 { return s.DraftBytes })
-	add(ever, "opened_objects_total", "Objects handed out as files.", func(s *door.Stats) int64 { return s.Opened })
-	add(ever, "inline_objects_total", "Small objects handed out inside a reply.", func(s *door.Stats) int64 { return s.Inline })
-	add(ever, "inline_bytes_total", "Bytes of these.", func(s *door.Stats) int64 { return s.InlineBytes })
-	add(ever, "created_objects_total", "Objects that clients began to write.", func(s *door.Stats) int64 { return s.Created })
-	add(ever, "committed_objects_total", "Objects that clients wrote and published.", func(s *door.Stats) int64 { return s.Committed })
-	add(ever, "aborted_objects_total", "Objects that clients began to write and gave up, or lost with their connection.",
+	add(now, "handles", "Objects that clients have open through the GPUDirect door now.",
+		func(s *door.Stats) int64 { return s.Handles })
+	add(now, "held_bytes", "Bytes of content of the objects that clients have open through the GPUDirect door now.",
+		func(s *door.Stats) int64 { return s.HeldBytes })
+	add(now, "drafts", "Objects that clients are writing through the GPUDirect door now (drafts).",
+		func(s *door.Stats) int64 { return s.Drafts })
+	add(now, "draft_bytes", "Bytes reserved for the objects that clients are writing through the GPUDirect door now.",
+		func(s *door.Stats) int64 { return s.DraftBytes })
+	add(ever, "opened_objects_total", "Objects that the GPUDirect door handed out as files.",
+		func(s *door.Stats) int64 { return s.Opened })
+	add(ever, "inline_objects_total", "Small objects that the GPUDirect door sent inside a reply.",
+		func(s *door.Stats) int64 { return s.Inline })
+	add(ever, "inline_bytes_total", "Bytes of small objects that the GPUDirect door sent inside a reply.",
+		func(s *door.Stats) int64 { return s.InlineBytes })
+	add(ever, "created_objects_total", "Objects that clients began to write through the GPUDirect door.",
+		func(s *door.Stats) int64 { return s.Created })
+	add(ever, "committed_objects_total", "Objects that clients wrote through the GPUDirect door and committed.",
+		func(s *door.Stats) int64 { return s.Committed })
+	add(ever, "aborted_objects_total", "Objects that clients began to write through the GPUDirect door and gave up, or lost with their connection.",
 		func(s *door.Stats) int64 { return s.Aborted })
-	add(ever, "listed_pages_total", "Pages of listings.", func(s *door.Stats) int64 { return s.Listed })
+	add(ever, "listed_pages_total", "Pages of listings that the GPUDirect door sent to clients.",
+		func(s *door.Stats) int64 { return s.Listed })
 	return c
 }
 

@@ -65,43 +65,46 @@ func newMetrics(version string, g gauges) *metrics {
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_s3_requests_total",
 		Help: "S3 requests answered, by operation and HTTP status."}, []string{"operation", "code"})
 	latency := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "nebulaio_s3_request_duration_seconds", Help: "Time from a request's header to the last byte of its answer, by operation.",
+		Name:    "nebulaio_s3_request_duration_seconds",
+		Help:    "Seconds from the header of an S3 request to the last byte of its answer, by operation.",
 		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60},
 	}, []string{"operation"})
 	in := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_s3_received_bytes_total",
-		Help: "Bytes of request bodies taken, by operation."}, []string{"operation"})
+		Help: "Bytes received in the bodies of S3 requests, by operation."}, []string{"operation"})
 	out := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_s3_sent_bytes_total",
-		Help: "Bytes of answers' bodies sent, by operation."}, []string{"operation"})
+		Help: "Bytes sent in the bodies of S3 answers, by operation."}, []string{"operation"})
 	for _, op := range operations() {
 		m.byOp[op] = &opMetrics{name: op, ok: m.requests.WithLabelValues(op, "200"), latency: latency.WithLabelValues(op),
 			in: in.WithLabelValues(op), out: out.WithLabelValues(op)}
 	}
 	m.damage = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_store_damage_total",
-		Help: "Damaged blocks found since the start, by what is wrong with them."}, []string{"what"})
+		Help: "Damaged blocks of content found since the server started, by kind of damage."}, []string{"what"})
 	for _, what := range []string{"checksum", "missing", "short", "unreadable", object.DamageDeclared, object.DamageRecord} {
 		m.damage.WithLabelValues(what)
 	}
 	m.scrubs = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_scrubs_total",
-		Help: "Scrubs that ended since the start, by result."}, []string{"result"})
+		Help: "Scrubs of all content that ended since the server started, by result."}, []string{"result"})
 	for _, result := range []string{"clean", "damage", "failed"} {
 		m.scrubs.WithLabelValues(result)
 	}
 	m.scrubbed = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_last_scrub_timestamp_seconds",
-		Help: "When the last whole scrub ended; 0: never."})
+		Help: "Time when the last complete scrub ended, in seconds since 1970; 0 if there was none."})
 	m.failed = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_store_failed",
-		Help: "1 when the store takes no more changes until the server is restarted."})
+		Help: "1 if the store has failed and takes no more changes until the server is restarted, else 0."})
 	m.expired = prometheus.NewCounter(prometheus.CounterOpts{Name: "nebulaio_uploads_expired_total",
 		Help: "Multipart uploads aborted after uploads.expire without a new part."})
 	m.expiredBytes = prometheus.NewCounter(prometheus.CounterOpts{Name: "nebulaio_uploads_expired_bytes_total",
 		Help: "Bytes of the parts of multipart uploads aborted after uploads.expire."})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_build_info",
-		Help: "Always 1; the label tells the version.", ConstLabels: prometheus.Labels{"version": version}})
+		Help: "Always 1; the label version is the version of the server.", ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
 	m.registry.MustRegister(m.requests, latency, in, out, m.damage, m.scrubs, m.scrubbed, m.failed, m.expired, m.expiredBytes, build,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_connections",
-			Help: "Open connections to the S3 address."}, g.connections),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_requests_in_flight", Help: "S3 requests being worked on."}, g.inflight),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_ready", Help: "1 while /readyz answers 200: requests are accepted and content can be stored."}, func() float64 {
+			Help: "Connections to the S3 address that are open now."}, g.connections),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_requests_in_flight",
+			Help: "S3 requests that the server is working on now."}, g.inflight),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_ready",
+			Help: "1 while /readyz answers 200 because requests are accepted and content can be stored, else 0."}, func() float64 {
 			if m.ready.Load() {
 				return 1
 			}

@@ -46,6 +46,8 @@ type Options struct {
 	Reload <-chan struct{}
 	// Started, where given, is called once, when requests are accepted.
 	Started func(Started)
+	// Warnings are logged at the start: what was noticed while the configuration was read.
+	Warnings []string
 }
 
 // Started is what a user needs to know to use a server that has started.
@@ -97,6 +99,12 @@ type server struct {
 // says no. Run returns the failure when it ends.
 func Run(ctx context.Context, o Options) (err error) {
 	s := &server{Options: o, log: newLog(o.Log, o.Config.LogLevel, o.Config.LogFormat, o.LogIsTerminal)}
+	for _, w := range o.Warnings {
+		component(s.log, "node").Warn(w)
+	}
+	if err := Validate(ctx, o.Config); err != nil {
+		return err
+	}
 	if s.root, err = rootCredentials(o.Config); err != nil {
 		return err
 	}

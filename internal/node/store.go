@@ -213,7 +213,12 @@ type CheckOptions struct {
 	Repair     bool // put right what follows from the rest, and move aside what nothing refers to
 	Unreadable bool // with Repair: move damaged records aside too
 	Content    bool // read all content
+	// Progress, where given, is called now and then from one goroutine.
+	Progress func(CheckProgress)
 }
+
+// CheckProgress is how far a check is: records and files looked at, and bytes of content read.
+type CheckProgress struct{ Records, Files, Bytes int64 }
 
 // Check proves that the metadata and the files of a stopped store agree, and
 // with Repair mends what can be mended without deleting anything. It fails where a server runs on the store.
@@ -221,7 +226,19 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (CheckReport, 
 	if err := storeExists(c.Data); err != nil {
 		return CheckReport{}, err
 	}
-	r, err := disk.Check(ctx, storeOptions(c, events{}), disk.CheckOptions{Repair: o.Repair, Unreadable: o.Unreadable, Content: o.Content})
+	k := disk.CheckOptions{Repair: o.Repair, Unreadable: o.Unreadable, Content: o.Content}
+	if o.Progress != nil {
+		var now CheckProgress
+		k.Progress = func(records, files int64) {
+			now.Records, now.Files = records, files
+			o.Progress(now)
+		}
+		k.Reading = func(bytes int64) {
+			now.Bytes = bytes
+			o.Progress(now)
+		}
+	}
+	r, err := disk.Check(ctx, storeOptions(c, events{}), k)
 	if err != nil {
 		return CheckReport{}, err
 	}

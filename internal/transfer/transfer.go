@@ -45,6 +45,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/nearest"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
@@ -89,7 +90,8 @@ func ParseRoute(s string) (Route, error) {
 	case RouteAuto, RouteBuffered, RouteDirect, RouteCuFile:
 		return r, nil
 	}
-	return "", errs.New(errs.Invalid, "choose route", strconv.Quote(s), "is not a route; expected auto, buffered, direct or cufile")
+	return "", errs.New(errs.Invalid, "choose route", strconv.Quote(s), "is not a route; expected auto, buffered, direct or cufile"+
+		nearest.Hint(s, string(RouteAuto), string(RouteBuffered), string(RouteDirect), string(RouteCuFile)))
 }
 
 // ParseCachePolicy checks a cache policy given as text; empty is CacheAuto.
@@ -100,7 +102,8 @@ func ParseCachePolicy(s string) (CachePolicy, error) {
 	case CacheAuto, CacheKeep, CacheBypass:
 		return c, nil
 	}
-	return "", errs.New(errs.Invalid, "choose cache policy", strconv.Quote(s), "is not a cache policy; expected auto, keep or bypass")
+	return "", errs.New(errs.Invalid, "choose cache policy", strconv.Quote(s), "is not a cache policy; expected auto, keep or bypass"+
+		nearest.Hint(s, string(CacheAuto), string(CacheKeep), string(CacheBypass)))
 }
 
 // IO is the mechanism of direct reads.

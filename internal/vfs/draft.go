@@ -66,6 +66,9 @@ func Create(path string, size int64) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := placeable(path, target); err != nil {
+		return nil, err
+	}
 	d := &Draft{path: path, target: target, size: size, buffered: -1, direct: -1, linked: isLink(path)}
 	if d.swept, err = Sweep(filepath.Dir(target)); err != nil {
 		return nil, d.fail("write", err)
@@ -97,12 +100,16 @@ func replaced(path string) (string, *unix.Stat_t, error) {
 	var st unix.Stat_t
 	for range 40 {
 		var err error
-		if name, err = settled(name); err != nil {
+		if name, err = settled(name); errors.Is(err, unix.ENOTDIR) {
+			return "", nil, notBelow(path, filepath.Dir(path))
+		} else if err != nil {
 			return "", nil, errs.Wrap(op, path, cause(err))
 		}
 		switch err := unix.Lstat(name, &st); {
 		case err == unix.ENOENT:
 			return name, nil, nil
+		case err == unix.ENOTDIR:
+			return "", nil, notBelow(path, filepath.Dir(name))
 		case err != nil:
 			return "", nil, errs.Wrap(op, path, err)
 		}

@@ -267,8 +267,8 @@ func TestDraftRefusesWhatIsNoFile(t *testing.T) {
 		"/dev/null":                   {errs.Invalid, "a device"},
 		pipe:                          {errs.Invalid, "a pipe"},
 		dir + "/none/f":               {errs.NotFound, "no directory"},
-		pipe + "/f":                   {errs.IO, "not a directory"},
-		"/proc/nebulaio-cannot-write": {0, ""},
+		pipe + "/f":                   {errs.Invalid, "is no directory"},
+		"/proc/nebulaio-cannot-write": {errs.Unsupported, "a file system of the kernel"},
 	} {
 		_, err := Create(path, 10)
 		if err == nil || (want.kind != 0 && (!errs.Is(err, want.kind) || !strings.Contains(err.Error(), want.says))) {

@@ -12,6 +12,8 @@ const (
 	CopyBound Bound = "copy-bound"
 	// GPUBound: the accelerator hardly ever waits.
 	GPUBound Bound = "gpu-bound"
+	// Unclear: the figures differ by no more than they vary from round to round.
+	Unclear Bound = "no clear verdict"
 )
 
 // Train is a training-shaped run.
@@ -37,15 +39,22 @@ type Train struct {
 	GBps          float64 `json:"gbps"`
 	Seconds       float64 `json:"seconds"`
 
-	// All in seconds per step. Isolated is the loader alone, storage to host;
-	// Copy the copy alone; Target the step itself as it really took; Idle what
-	// the accelerator waited between two steps.
+	// All in seconds per step. Isolated is the loader alone, storage to host,
+	// the median of its rounds; Copy the copy alone; Target the step itself as it
+	// really took; Idle what the accelerator waited between two steps.
 	Isolated float64 `json:"isolated_seconds"`
 	Copy     float64 `json:"copy_seconds"`
 	Target   float64 `json:"target_seconds"`
 	Idle     float64 `json:"idle_seconds"`
 	IdleP99  float64 `json:"idle_p99_seconds"`
 	Timing   string  `json:"timing"` // "device events", "host clock"
+
+	// The same by rounds, in seconds per step, in the order in which they were
+	// measured: rounds of the loader alone before and after the run, rounds of
+	// the copy alone, and parts of the run. Absent in results of older versions.
+	IsolatedRounds []float64 `json:"isolated_rounds_seconds,omitempty"`
+	CopyRounds     []float64 `json:"copy_rounds_seconds,omitempty"`
+	IdleRounds     []float64 `json:"idle_rounds_seconds,omitempty"`
 
 	Routes []Route `json:"routes,omitempty"` // of the run's bytes, as taken, warm-up included
 	Proof  string  `json:"proof,omitempty"`  // how the routes are known

@@ -4,6 +4,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 )
@@ -45,10 +46,10 @@ type trainPart struct {
 
 func trainParts(t *record.Train) []trainPart {
 	return []trainPart{
-		{"loader alone", "storage to host memory", t.Isolated},
-		{"copy alone", "host to device memory", t.Copy},
+		{"loader alone", "storage to host memory" + spreadWords(t.IsolatedRounds), t.Isolated},
+		{"copy alone", "host to device memory" + spreadWords(t.CopyRounds), t.Copy},
 		{"step", "the work itself", t.Target},
-		{"idle", "the accelerator waited, p99 " + span(t.IdleP99), t.Idle},
+		{"idle", "the accelerator waited, p99 " + span(t.IdleP99) + spreadWords(t.IdleRounds), t.Idle},
 	}
 }
 
@@ -57,4 +58,12 @@ func ratioWords(a, b float64) string {
 		return none
 	}
 	return fmt.Sprintf("%.2f", a/b)
+}
+
+// spreadWords tells how a figure varied over its rounds.
+func spreadWords(rounds []float64) string {
+	if len(rounds) < 2 {
+		return ""
+	}
+	return fmt.Sprintf(", %s to %s in %d rounds", span(slices.Min(rounds)), span(slices.Max(rounds)), len(rounds))
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/nebulaio/nebulaio/internal/bench/record"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
@@ -13,33 +14,63 @@ import (
 // errEnough ends a phase that has measured long enough.
 var errEnough = errors.New("measured long enough")
 
-// apart is the stretch that the loader reads alone: where the run will not
-// come, if the data set has so many samples.
-func (r *rig) apart() stretch {
+// apart is the stretch that the loader reads alone, and how many of its batches
+// warm up. It lies where the run does not come, if the data set has so many samples.
+func (r *rig) apart(places int) (s stretch, warm int) {
 	used := int64(r.Warmup+r.Steps) * int64(r.Batch)
-	s := stretch{batches: r.Alone}
+	s = stretch{batches: r.Alone + places}
 	if used+int64(r.Batch) <= r.layout.total {
 		s.from = used
 		s.batches = int(min(int64(s.batches), (r.layout.total-used)/int64(r.Batch)))
 	} else if r.route == transfer.RouteBuffered && !r.Drop {
 		r.note("the data set is not larger than the run: what the loader reads alone is read again by the run and may then come from the page cache")
 	}
-	return s
+	return s, min(places, s.batches-1)
 }
 
-// loaderAlone is the seconds that the loader takes for a batch when nothing
-// else happens.
-func (r *rig) loaderAlone(ctx context.Context) (float64, error) {
-	if err := r.cool(); err != nil {
-		return 0, err
-	}
-	s := r.apart()
-	g := newGroup(ctx)
+// Rounds of the loader alone. Some come before the run and some after it, so
+// that a change of the storage's speed in between widens the spread.
+const (
+	roundsBefore = 3
+	roundsAfter  = 2
+)
+
+// loaderAlone measures the loader in n rounds while nothing else happens. Each
+// round adds its seconds per batch to t.
+func (r *rig) loaderAlone(ctx context.Context, t *record.Train, n int) error {
 	places, done, err := r.placesAlone()
 	defer done()
 	if err != nil {
-		return 0, err
+		return err
 	}
+	began := r.hooks.now()
+	for i := range n {
+		if err := r.cool(); err != nil {
+			return err
+		}
+		seconds, err := r.loaderRound(ctx, places, func(k, of int) {
+			if r.Progress != nil {
+				r.Progress("loader alone", i*of+k, n*of)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		t.IsolatedRounds = append(t.IsolatedRounds, seconds)
+		t.Isolated = median(t.IsolatedRounds)
+		if r.hooks.now().Sub(began) > aloneTime {
+			return nil // slow storage: more rounds would take too long
+		}
+	}
+	return nil
+}
+
+// loaderRound is the seconds that the loader takes for a batch in one round.
+// The first batches are left out, one for each place: the loop leaves its own
+// first batches out too, and they fill the pipeline and touch new memory.
+func (r *rig) loaderRound(ctx context.Context, places []*place, progress func(done, total int)) (float64, error) {
+	s, warm := r.apart(len(places))
+	g := newGroup(ctx)
 	free, out := make(chan *place, len(places)), make(chan *place, len(places))
 	for _, pl := range places {
 		free <- pl
@@ -55,6 +86,7 @@ func (r *rig) loaderAlone(ctx context.Context) (float64, error) {
 	}
 	var seconds float64
 	g.run(func() error {
+		from, left := start, 0
 		for k := range s.batches {
 			pl, ok := take(g, out)
 			if !ok {
@@ -63,13 +95,17 @@ func (r *rig) loaderAlone(ctx context.Context) (float64, error) {
 			if _, ok := take(g, pl.loaded); !ok && g.ctx.Err() != nil {
 				return nil
 			}
-			spent := r.hooks.now().Sub(start)
-			seconds = spent.Seconds() / float64(k+1)
-			if r.Progress != nil {
-				r.Progress("loader alone", k+1, s.batches)
-			}
-			if spent > aloneTime {
-				return errEnough
+			now := r.hooks.now()
+			late := now.Sub(start) > aloneTime/roundsBefore
+			progress(k+1, s.batches)
+			if k+1 <= warm && (k+1 == warm || late) && left == 0 {
+				from, left = now, k+1
+				warm = left // late: storage is slow, and one batch has to do
+			} else {
+				seconds = now.Sub(from).Seconds() / float64(k+1-left)
+				if late {
+					return errEnough
+				}
 			}
 			free <- pl
 		}
@@ -106,9 +142,9 @@ func (r *rig) placesAlone() (places []*place, done func(), err error) {
 // each would measure the wait.
 const copyGroup = 4
 
-// copyAlone is the seconds that the copy of a batch takes when nothing else
-// happens, from the same kind of memory as in the run.
-func (r *rig) copyAlone(ctx context.Context) (float64, error) {
+// copyAlone measures the copy of a batch while nothing else happens, from the
+// same kind of memory as in the run. Each group of copies is a round.
+func (r *rig) copyAlone(ctx context.Context, t *record.Train) error {
 	some := r.places[:r.hostPlaces()]
 	m := some[0].copied
 	queue := func(n int) error {
@@ -120,25 +156,30 @@ func (r *rig) copyAlone(ctx context.Context) (float64, error) {
 		all = append(all, m.Record(), m.Wait())
 		return errs.Wrap("copy a batch to", r.Device.Info().ID, errors.Join(all...))
 	}
-	if err := queue(1); err != nil { // the first one is not like the others
-		return 0, err
+	// Each place's memory is touched before the clock starts.
+	if err := queue(len(some)); err != nil {
+		return err
 	}
 	start, done := r.hooks.now(), 0
-	for done < r.Alone {
+	for last := start; done < r.Alone; {
 		if err := ctx.Err(); err != nil {
-			return 0, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 		n := min(copyGroup, r.Alone-done)
 		if err := queue(n); err != nil {
-			return 0, err
+			return err
 		}
 		done += n
+		now := r.hooks.now()
+		t.CopyRounds = append(t.CopyRounds, now.Sub(last).Seconds()/float64(n))
+		last = now
 		if r.Progress != nil {
 			r.Progress("copy alone", done, r.Alone)
 		}
-		if r.hooks.now().Sub(start) > aloneTime {
+		if now.Sub(start) > aloneTime {
 			break
 		}
 	}
-	return r.hooks.now().Sub(start).Seconds() / float64(done), nil
+	t.Copy = median(t.CopyRounds)
+	return nil
 }

@@ -15,11 +15,12 @@
 // batch's place back. There are Prefetch+1 places, each of host and of device
 // memory, so that at most Prefetch batches are ahead of the step.
 //
-// The figures. Before the run the loader runs alone (storage to host memory,
-// the same workers, no copy and no step) and the copy runs alone (the same kind
-// of memory). The loader's own phase reads samples that the run does not reach,
-// where the data set has such; with Drop the page cache is dropped before it and
-// after it. Past the page cache it makes no difference.
+// The figures. The loader runs alone in rounds before and after the run (storage
+// to host memory, the same workers, no copy and no step). The copy runs alone
+// before the run (the same kind of memory). Each round leaves out its first
+// batches, as the run does. The rounds' spread says which differences are noise.
+// The loader alone reads samples that the run does not reach, where the data set
+// has such. With Drop the page cache is dropped before each round.
 package train
 
 import (
@@ -82,8 +83,8 @@ type Config struct {
 	// does it, and what that takes is part of the run.
 	Drop bool
 
-	// Alone bounds the two phases before the run, in batches; 0 is 20. Each
-	// also ends after three seconds.
+	// Alone bounds a round of the loader alone, and the copy alone, in batches;
+	// 0 is 20. The rounds also end after three seconds.
 	Alone int
 	// Limits are what the diagnosis may know of the machine.
 	Limits Limits
@@ -124,11 +125,12 @@ type plan struct {
 // slotBytes is one place's memory, on the host and on the device each.
 func (p *plan) slotBytes() int64 { return p.stride * int64(p.Batch) }
 
-// hostPlaces is how many places have host memory of ours: the engine has its
-// own, and needs two for the phases before the run.
+// hostPlaces is how many places have host memory of ours. The engine has its
+// own in the run. Alone it needs three, so that two transfers are always under
+// way while the third place is given back, as in the run.
 func (p *plan) hostPlaces() int {
 	if p.Memory == Engine {
-		return min(p.places, 2)
+		return min(p.places, 3)
 	}
 	return p.places
 }

@@ -28,22 +28,28 @@ const (
 )
 
 // Diagnose says what a run waited for, why that is so, and what to change, most
-// promising first. The rule: an accelerator that hardly waits is the bound
-// itself, whatever else was measured; else the slower of the loader alone and
-// the copy alone is, where it is slower than a step; else both keep up and what
-// stands between them and the step is the way into the device. It is empty for
-// a result without a measured step.
+// promising first. The bound is empty for a result without a measured step.
+//
+// An accelerator that hardly waits is the bound itself. Else it is the slower of
+// the loader alone and the copy alone, if that is slower than a step. Else both
+// keep up, and the way into the device is the bound. A difference within the
+// spread of the rounds decides nothing: the bound is then record.Unclear.
 func Diagnose(t record.Train, l Limits) (record.Bound, string, []string) {
 	if t.Steps == 0 {
 		return "", "no step was measured", []string{"run more steps than the warm-up has"}
 	}
 	meets := t.WantedAU > 0 && t.AU >= t.WantedAU
-	if t.Target > 0 && (t.Idle < hardlyIdle*t.Target || meets) {
+	if waiting, sure := waits(t); t.Target > 0 && (meets || sure && !waiting) {
 		why := fmt.Sprintf("steps take %s and wait %s: the accelerator is busy %.1f %% of the time", dur(t.Target), dur(t.Idle), t.AU*100)
 		if meets {
 			why += fmt.Sprintf(", %.0f %% are wanted", t.WantedAU*100)
 		}
 		return record.GPUBound, why, []string{"nothing: the loader keeps up; a faster accelerator or a smaller step would be the next test"}
+	}
+	if t.Target > 0 {
+		if why := unclear(t); why != "" {
+			return record.Unclear, why, unclearNext(t)
+		}
 	}
 	switch {
 	case t.Isolated > t.Target && t.Isolated >= t.Copy:

@@ -56,6 +56,7 @@ func (f *figures) fill(t *record.Train) {
 	t.Seconds = (f.busy + idle).Seconds()
 	t.Target = f.busy.Seconds() / float64(n)
 	t.Idle = idle.Seconds() / float64(n)
+	t.IdleRounds = f.idleRounds()
 	sorted := slices.Sorted(slices.Values(f.waits))
 	t.IdleP99 = sorted[(n*99+99)/100-1].Seconds()
 	if t.Seconds > 0 {
@@ -63,4 +64,25 @@ func (f *figures) fill(t *record.Train) {
 		t.SamplesPerSec = float64(n) * float64(t.Batch) / t.Seconds
 		t.GBps = gbps(int64(n)*t.BatchBytes, t.Seconds)
 	}
+}
+
+// runParts is into how many parts a run is cut to see how its figures vary.
+const runParts = 5
+
+// idleRounds is the mean wait of each part of the run. A run of few steps has
+// none: its parts would be single steps.
+func (f *figures) idleRounds() (all []float64) {
+	n := len(f.waits)
+	if n < 2*runParts {
+		return nil
+	}
+	for i := range runParts {
+		part := f.waits[i*n/runParts : (i+1)*n/runParts]
+		var sum time.Duration
+		for _, w := range part {
+			sum += w
+		}
+		all = append(all, sum.Seconds()/float64(len(part)))
+	}
+	return all
 }

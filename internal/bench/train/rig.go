@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -152,8 +153,11 @@ func (r *rig) openHost(pl *place) (err error) {
 
 func (r *rig) timed() bool { return len(r.end) == stampRing }
 
+// note keeps a remark for the result, once.
 func (r *rig) note(format string, args ...any) {
-	r.notes = append(r.notes, fmt.Sprintf(format, args...))
+	if text := fmt.Sprintf(format, args...); !slices.Contains(r.notes, text) {
+		r.notes = append(r.notes, text)
+	}
 }
 
 // closeHost frees a place's host memory; no copy is queued from it.

@@ -42,7 +42,10 @@ func run(ctx context.Context, c Config, h hooks) (record.Train, error) {
 	t.Interrupted = errs.Is(err, errs.Cancelled)
 	f.fill(&t)
 	t.Timing = r.timing()
-	t.Routes, t.Notes = r.took.list(), r.notes
+	if t.Routes == nil {
+		t.Routes = r.took.list()
+	}
+	t.Notes = r.notes
 	t.Bound, t.Why, t.Next = Diagnose(t, p.Limits)
 	return t, err
 }
@@ -68,10 +71,14 @@ func (r *rig) timing() string {
 }
 
 func (r *rig) phases(ctx context.Context, t *record.Train, f *figures) (err error) {
-	if t.Isolated, err = r.loaderAlone(ctx); err != nil {
+	before, after := roundsBefore, roundsAfter
+	if r.Memory == Engine && r.Host == nil {
+		before, after = before+after, 0 // the memory that it reads into is freed before the run
+	}
+	if err := r.loaderAlone(ctx, t, before); err != nil {
 		return err
 	}
-	if t.Copy, err = r.copyAlone(ctx); err != nil {
+	if err := r.copyAlone(ctx, t); err != nil {
 		return err
 	}
 	if r.Memory == Engine { // it has staging of its own
@@ -85,7 +92,11 @@ func (r *rig) phases(ctx context.Context, t *record.Train, f *figures) (err erro
 		return err
 	}
 	r.took = routes{} // the run's alone
-	return r.train(ctx, t, f)
+	if err := r.train(ctx, t, f); err != nil {
+		return err
+	}
+	t.Routes = r.took.list()
+	return r.loaderAlone(ctx, t, after)
 }
 
 // cool drops the page cache where a cold start is asked for.

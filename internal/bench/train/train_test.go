@@ -329,7 +329,48 @@ func TestTheLoaderAloneReadsWhatTheRunDoesNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "[30 31 32 33 34 35 0 1 2"; !strings.HasPrefix(fmt.Sprint(seen), want) {
-		t.Errorf("read %v, expected %s ...", seen, want)
+	// Three rounds of a batch for each place (there is room for one more only), the run, two rounds more.
+	alone := "30 31 32 33 34 35 36 37 38 "
+	if got, want := fmt.Sprint(seen), "["+alone+alone+alone+"0 1 2 "; !strings.HasPrefix(got, want) || !strings.HasSuffix(got+" ", " 29 "+strings.TrimSuffix(alone+alone, " ")+"] ") {
+		t.Errorf("read %v, expected %s ... 29 and two rounds more", seen, want)
+	}
+}
+
+// The first batch of each round takes ten times as long as the others, as first
+// reads into new memory may. The loop leaves its first batch out, and so do the rounds.
+func TestTheLoaderAloneIsWarmedUp(t *testing.T) {
+	var mu sync.Mutex
+	clock := time.Unix(0, 0)
+	pass := func(d time.Duration) time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		clock = clock.Add(d)
+		return clock
+	}
+	h := hooks{
+		now: func() time.Time { return pass(0) },
+		read: func(n int64, _ []byte) error {
+			if n < 33 { // the run, and the first batch of a round
+				pass(100 * time.Millisecond)
+			} else {
+				pass(10 * time.Millisecond)
+			}
+			return nil
+		},
+	}
+	g := fakegpu.Build(t, fakegpu.Options{Without: []string{"cuEventElapsedTime_v2"}})
+	c := base(g.Open("cuda:0"), dataset(t, 5000, 40))
+	c.Workers, c.Prefetch = 1, 0
+	got, err := run(t.Context(), c, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.IsolatedRounds) != roundsBefore+roundsAfter {
+		t.Errorf("%d rounds, expected %d", len(got.IsolatedRounds), roundsBefore+roundsAfter)
+	}
+	for i, s := range append(got.IsolatedRounds, got.Isolated) {
+		if s < 0.0299 || s > 0.0301 {
+			t.Errorf("round %d: %v seconds for a batch, expected 0.03: the first one was counted", i, s)
+		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/device/nvml"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/nearest"
 )
 
 // Options choose what is looked for. The zero value is Auto with the usual
@@ -188,7 +189,21 @@ func (s *set) Open(ctx context.Context, id string) (device.Device, error) {
 }
 
 func (s *set) unknown(id string) error {
-	return errs.New(errs.Invalid, "open device", strconv.Quote(id), "is not a device; expected auto, host, cuda or cuda:N")
+	return errs.New(errs.Invalid, "open device", strconv.Quote(id), "is not a device; expected auto, host, cuda or cuda:N"+meant(id))
+}
+
+// meant suggests a device for a name that is none. Many programs say gpu where we say cuda.
+func meant(id string) string {
+	if number, ok := strings.CutPrefix(strings.ToLower(id), "gpu"); ok {
+		if n, err := strconv.Atoi(strings.TrimPrefix(number, ":")); err == nil && n >= 0 {
+			return fmt.Sprintf(" (did you mean cuda:%d?)", n)
+		}
+		return " (did you mean cuda?)"
+	}
+	if n, err := strconv.Atoi(strings.TrimPrefix(strings.ToLower(id), "cuda")); err == nil && n >= 0 {
+		return fmt.Sprintf(" (did you mean cuda:%d?)", n)
+	}
+	return nearest.Hint(id, "auto", "host", "cuda")
 }
 
 func (s *set) openCUDA(id string, n int) (device.Device, error) {

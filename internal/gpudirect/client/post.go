@@ -72,16 +72,38 @@ func (d *door) count(by movedBy, bytes int64, t time.Duration) {
 	d.post.moved[by] = moved{m.bytes + bytes, m.time + t}
 }
 
-// countReport adds what the engine says of a transfer.
+// countReport adds what the engine says of a transfer. All times are of the
+// clock on the wall, so that no stage takes longer than the total.
 func (d *door) countReport(r *transfer.Report, write bool) {
+	for by, m := range movedOf(r, write) {
+		d.count(by, m.bytes, m.time)
+	}
+}
+
+// movedOf is a report as the server counts it: the total of each route, and each
+// kind of stage. The time of a transfer that took several routes is shared among
+// them by their bytes. Stages of one kind overlap: they take the whole time at most.
+func movedOf(r *transfer.Report, write bool) map[movedBy]moved {
+	all := map[movedBy]moved{}
+	var bytes int64
 	for _, x := range r.Routes {
-		d.count(movedBy{write, r.Device.ID, string(x.Route), "total"}, x.Bytes, seconds(x.Span))
+		bytes += x.Bytes
+	}
+	for _, x := range r.Routes {
+		share := 0.0
+		if bytes > 0 {
+			share = float64(x.Bytes) / float64(bytes)
+		}
+		all[movedBy{write, r.Device.ID, string(x.Route), "total"}] = moved{x.Bytes, seconds(r.Seconds * share)}
 	}
 	for _, s := range r.Stages {
 		if name := stageOf(s.Stage); name != "" {
-			d.count(movedBy{write, r.Device.ID, "", name}, s.Bytes, seconds(s.Busy))
+			by := movedBy{write, r.Device.ID, "", name}
+			// Busy would add up all threads, and exceed the time that passed.
+			all[by] = moved{all[by].bytes + s.Bytes, min(all[by].time+seconds(s.Span), seconds(r.Seconds))}
 		}
 	}
+	return all
 }
 
 // stageOf is a stage of the engine's reports by the name that the server's

@@ -24,6 +24,8 @@ type CheckOptions struct {
 	Content bool
 	// Progress hears from time to time how many records and files were looked at; nil is allowed.
 	Progress func(records, files int64)
+	// Reading hears from time to time how many bytes of content were read, with Content; nil is allowed.
+	Reading func(bytes int64)
 }
 
 // Problem is an invariant that does not hold.

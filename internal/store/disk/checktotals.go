@@ -105,7 +105,10 @@ func (k *checker) content() error {
 	}
 	sc := &scrubber{s: k.s, ctx: k.ctx, still: true}
 	var failed error
-	sc.o.Progress = func(_ ScrubReport, d *object.Damage) {
+	sc.o.Progress = func(r ScrubReport, d *object.Damage) {
+		if k.o.Reading != nil {
+			k.o.Reading(r.Bytes)
+		}
 		if d == nil || failed != nil || d.What == object.DamageRecord {
 			return // records were named before
 		}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nebulaio/nebulaio/internal/bench"
+)
+
+// completer says what can be typed in a place.
+type completer = cobra.CompletionFunc
+
+// noWords completes to nothing, not to files.
+func noWords(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// ofWords completes to one of some words.
+func ofWords(words ...string) completer {
+	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		var all []string
+		for _, w := range words {
+			if strings.HasPrefix(w, typed) {
+				all = append(all, w)
+			}
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// ofFiles completes to files with one of these endings, and to directories.
+func ofFiles(endings ...string) completer {
+	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return endings, cobra.ShellCompDirectiveFilterFileExt
+	}
+}
+
+// ofDirectories completes to directories.
+func ofDirectories(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+// anyFile completes to files of every kind.
+func anyFile(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// upTo completes the first n arguments, and nothing behind them.
+func upTo(n int, f completer) completer {
+	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) >= n {
+			return noWords(cmd, args, typed)
+		}
+		return f(cmd, args, typed)
+	}
+}
+
+// deviceNames are the devices that can be asked for. The driver lists its GPUs
+// in proc, which is read at once; to open them would make the user wait.
+func deviceNames(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	names := []string{"auto", "host", "cuda"}
+	gpus, _ := os.ReadDir("/proc/driver/nvidia/gpus") // none without a driver
+	for i := range max(len(gpus), 1) {
+		names = append(names, "cuda:"+strconv.Itoa(i))
+	}
+	return ofWords(names...)(cmd, args, typed)
+}
+
+// fileFlags are flags that name files, or other things that their type does not tell.
+func fileFlags() map[string]completer {
+	results, certificate := ofFiles("json"), ofFiles("pem", "crt", "cer", "key")
+	return map[string]completer{
+		"config": ofFiles("yaml", "yml"), "data": ofDirectories, "to": ofDirectories, "out": anyFile,
+		"csv": ofFiles("csv"), "html": ofFiles("html", "htm"), "ceilings": results, "baseline": results, "root": ofFiles("tar"),
+		"ca-file": certificate, "tls-cert": certificate, "tls-key": certificate, "secret-file": anyFile, "gpudirect-socket": ofFiles("sock"),
+		"secret": ofWords("-"), "device": deviceNames, "door": ofWords("auto", "require", "off"),
+	}
+}
+
+// arguments say what the arguments of commands are, by their paths. Commands
+// that are not here take none, or names that only a store knows.
+func arguments() map[string]completer {
+	model, results := ofFiles("safetensors", "json"), ofFiles("json")
+	questions := append(bench.Sweeps(), "prefetch", "all")
+	return map[string]completer{
+		"nebulaio load": upTo(1, model), "nebulaio inspect": upTo(1, model), "nebulaio save": upTo(2, model),
+		"nebulaio doctor": upTo(1, anyFile), "nebulaio doctor prove": upTo(1, anyFile),
+		"nebulaio doctor capture": func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return ofFiles("tar")(cmd, args, typed)
+			}
+			return upTo(2, anyFile)(cmd, args, typed)
+		},
+		"nebulaio bench read": anyFile, "nebulaio bench train": anyFile, "nebulaio bench write": ofDirectories, "nebulaio bench all": ofDirectories,
+		"nebulaio bench ceilings": ofDirectories, "nebulaio bench compare": upTo(2, results), "nebulaio bench report": upTo(1, results),
+		"nebulaio bench sweep": func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return ofWords(questions...)(cmd, args, typed)
+			}
+			return anyFile(cmd, args, typed)
+		},
+		"nebulaio store backup": upTo(1, ofDirectories), "nebulaio store restore": upTo(1, ofDirectories), "nebulaio store salvage": upTo(1, ofDirectories),
+		"nebulaio completion": upTo(1, ofWords(shells()...)),
+	}
+}
+
+// addCompletions teaches cmd and all commands below it what can be typed.
+func addCompletions(cmd *cobra.Command, args, flags map[string]completer) {
+	if cmd.ValidArgsFunction = args[cmd.CommandPath()]; cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = noWords
+	}
+	cmd.ValidArgs = nil
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		v, ours := f.Value.(*value)
+		complete, named := flags[f.Name]
+		switch {
+		case ours && len(v.words) > 0:
+			complete = ofWords(v.words...)
+		case !named:
+			complete = noWords
+		}
+		// It fails only for a flag that is not there, or that has one already.
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, complete)
+	})
+	for _, c := range cmd.Commands() {
+		addCompletions(c, args, flags)
+	}
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import "github.com/spf13/cobra"
+
+// examples are lines to copy for each command, by its path. A test checks that
+// every command has one, and that each line is accepted.
+func examples() map[string]string {
+	return map[string]string{
+		"nebulaio": `  nebulaio generate --shapes tiny --out tiny.safetensors
+  nebulaio load tiny.safetensors
+  nebulaio server --data ./data`,
+
+		"nebulaio load": `  nebulaio load model.safetensors
+  nebulaio load ./llama --device cuda:0 --repeat 3
+  nebulaio load model.safetensors --drop-cache --cache bypass
+  nebulaio load s3://models/llama --endpoint http://localhost:9000`,
+		"nebulaio save": `  nebulaio save ./llama merged.safetensors
+  nebulaio save model.safetensors s3://models/model.safetensors`,
+		"nebulaio inspect": `  nebulaio inspect model.safetensors
+  nebulaio inspect ./llama --checksum
+  nebulaio inspect model.safetensors --json`,
+		"nebulaio devices": `  nebulaio devices
+  nebulaio devices --devices require`,
+		"nebulaio doctor": `  nebulaio doctor /data/models
+  nebulaio doctor /data/models --fix-script
+  nebulaio doctor --root capture.tar`,
+		"nebulaio doctor capture": `  nebulaio doctor capture capture.tar /data/models`,
+		"nebulaio doctor prove":   `  nebulaio doctor prove model.safetensors --gpu 0`,
+		"nebulaio generate": `  nebulaio generate --shapes qwen3-0.6b --out qwen3.safetensors
+  nebulaio generate --shapes qwen2.5-7b --shard-size 4GiB --out ./qwen2.5
+  nebulaio generate --list`,
+
+		"nebulaio bench": `  nebulaio bench ceilings /data
+  nebulaio bench read /data --to engine
+  nebulaio bench all /data --html report.html`,
+		"nebulaio bench read": `  nebulaio bench read /data --time 10s
+  nebulaio bench read /data --to pinned --route direct --workers 8
+  nebulaio bench read model.safetensors --to engine --cache cold`,
+		"nebulaio bench write": `  nebulaio bench write /data --size 4GiB
+  nebulaio bench write /data --from pinned --workers 8`,
+		"nebulaio bench all": `  nebulaio bench all /data
+  nebulaio bench all /data --html report.html --out results.json`,
+		"nebulaio bench sweep": `  nebulaio bench sweep block-size /data
+  nebulaio bench sweep all /data --time 5s --html sweeps.html`,
+		"nebulaio bench train": `  nebulaio bench train /data
+  nebulaio bench train /data --workload unet3d --accelerator h100
+  nebulaio bench train /data --batch 64 --step 10ms --steps 500`,
+		"nebulaio bench ceilings": `  nebulaio bench ceilings /data
+  nebulaio bench ceilings --rounds 9`,
+		"nebulaio bench compare": `  nebulaio bench compare before.json after.json
+  nebulaio bench compare before.json after.json --max-regression 5%`,
+		"nebulaio bench report": `  nebulaio bench report results.json
+  nebulaio bench report results.json --html report.html`,
+
+		"nebulaio server": `  nebulaio server --data ./data
+  nebulaio server --config /etc/nebulaio/nebulaio.yaml
+  nebulaio server --address 127.0.0.1:9000 --tls-generate`,
+		"nebulaio config": `  nebulaio config
+  nebulaio config --config /etc/nebulaio/nebulaio.yaml --json`,
+		"nebulaio user": `  nebulaio user add alice --data ./data
+  nebulaio user list --data ./data`,
+		"nebulaio user add": `  nebulaio user add alice --data ./data
+  nebulaio user add bob --role userplus --secret - < secret.txt`,
+		"nebulaio user update": `  nebulaio user update alice --generate
+  nebulaio user update alice --role admin`,
+		"nebulaio user list":   `  nebulaio user list --data ./data`,
+		"nebulaio user remove": `  nebulaio user remove alice --data ./data`,
+
+		"nebulaio store": `  nebulaio store stats --data ./data
+  nebulaio store backup /backup/today --data ./data`,
+		"nebulaio store check": `  nebulaio store check --data ./data
+  nebulaio store check --data ./data --content
+  nebulaio store check --data ./data --repair`,
+		"nebulaio store scrub": `  nebulaio store scrub --data ./data
+  nebulaio store scrub --data ./data --rate 100MiB`,
+		"nebulaio store stats": `  nebulaio store stats --data ./data`,
+		"nebulaio store backup": `  nebulaio store backup /backup/today --data ./data
+  nebulaio store backup /backup/today --data ./data --verify`,
+		"nebulaio store restore": `  nebulaio store restore /backup/today --data ./data`,
+		"nebulaio store salvage": `  nebulaio store salvage ./data --to ./saved`,
+		"nebulaio store quarantine": `  nebulaio store quarantine list --data ./data
+  nebulaio store quarantine restore NAME --data ./data`,
+		"nebulaio store quarantine list":    `  nebulaio store quarantine list --data ./data`,
+		"nebulaio store quarantine restore": `  nebulaio store quarantine restore NAME --data ./data`,
+
+		"nebulaio gpudirect":        `  nebulaio gpudirect status --data ./data`,
+		"nebulaio gpudirect status": `  nebulaio gpudirect status --data ./data --json`,
+		"nebulaio version":          `  nebulaio version --json`,
+		"nebulaio help":             `  nebulaio help bench read`,
+	}
+}
+
+// addExamples gives each command its examples, where it has none of its own.
+func addExamples(cmd *cobra.Command, all map[string]string) {
+	if cmd.Example == "" {
+		cmd.Example = all[cmd.CommandPath()]
+	}
+	for _, c := range cmd.Commands() {
+		addExamples(c, all)
+	}
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/nearest"
+)
+
+// prefix begins the names of all variables that are ours.
+const prefix = "NEBULAIO_"
+
+// Variables lists the environment variables that the configuration is read from.
+func Variables() []string {
+	all := []string{prefix + "CONFIG"}
+	for _, k := range Keys() {
+		all = append(all, k.Env())
+		if k.EnvOnly {
+			all = append(all, k.Env()+"_FILE")
+		}
+	}
+	return all
+}
+
+// kubernetes matches the variables that Kubernetes gives every container for a
+// service named nebulaio, or nebulaio-something.
+var kubernetes = regexp.MustCompile(`^NEBULAIO(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+
+// Unknown warns of variables that begin with NEBULAIO_ and have no effect,
+// because their names are mistyped, say. environ holds NAME=VALUE, as os.Environ
+// gives it. also names variables of other parts: commands, bindings, tests. A
+// name there that ends in * stands for all that begin like it.
+func Unknown(environ, also []string) []string {
+	known := Variables()
+	var families []string
+	for _, name := range also {
+		if family, ok := strings.CutSuffix(name, "*"); ok {
+			families = append(families, family)
+		} else {
+			known = append(known, name)
+		}
+	}
+	var all []string
+	for _, v := range environ {
+		name, _, _ := strings.Cut(v, "=")
+		if !strings.HasPrefix(name, prefix) || slices.Contains(known, name) || kubernetes.MatchString(name) ||
+			slices.ContainsFunc(families, func(f string) bool { return strings.HasPrefix(name, f) }) {
+			continue
+		}
+		all = append(all, "the environment variable "+name+" is unknown and has no effect"+nearest.Hint(name, known...))
+	}
+	slices.Sort(all)
+	return all
+}
