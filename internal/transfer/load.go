@@ -50,6 +50,7 @@ type Transfer struct {
 	wall      time.Duration
 	delivered atomic.Int64
 	net       netUse
+	memory    func() // lets go of what promiseMemory has recorded
 }
 
 // Start checks the request and begins to move bytes; it returns at once. The
@@ -85,7 +86,12 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 		return nil, err
 	}
 	t.port = p
+	if err := t.promiseMemory(); err != nil {
+		e.leave()
+		return nil, err
+	}
 	if err := e.enterPeers(t); err != nil {
+		t.memory()
 		err = errors.Join(err, t.awaitPeers())
 		e.leave()
 		return nil, err
@@ -93,6 +99,7 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 	if req.HasStream && req.Device.Info().Kind != device.Host {
 		if err := p.queue.After(req.Stream); err != nil {
 			err = errors.Join(err, t.awaitPeers())
+			t.memory()
 			e.leave()
 			return nil, errs.Wrap("order after the caller's stream on", req.Device.Info().ID, err)
 		}
@@ -307,6 +314,7 @@ func (t *Transfer) paramsFor(f *vfs.File, cache CachePolicy) params {
 func (t *Transfer) finish(ctx context.Context) {
 	defer close(t.done)
 	defer t.e.leave()
+	defer t.memory()
 	defer t.count()
 	defer t.closeNetwork()
 	select {
