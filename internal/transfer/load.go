@@ -50,7 +50,8 @@ type Transfer struct {
 	wall      time.Duration
 	delivered atomic.Int64
 	net       netUse
-	memory    func() // lets go of what promiseMemory has recorded
+	truths    []*truth // one for each file; nil before the load is planned
+	memory    func()   // lets go of what promiseMemory has recorded
 }
 
 // Start checks the request and begins to move bytes; it returns at once. The
@@ -172,6 +173,11 @@ func (t *Transfer) plan(ctx context.Context) {
 		kept[i] = settlePolicy(f, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i], available)
 	}
 	t.tally.policies = kept
+	truths := make([]*truth, len(t.req.Files))
+	for i, f := range t.req.Files {
+		truths[i] = t.newTruth(f, kept[i])
+	}
+	t.truths = truths
 	ramp := 0
 	if t.port.mapper == nil {
 		ramp = t.e.opts.Workers
@@ -327,15 +333,16 @@ func (t *Transfer) finish(ctx context.Context) {
 	t.result = t.err
 	t.e.sched.mu.Unlock()
 	t.wall = time.Since(t.began)
+	t.restore()
 	if err := t.leaveCuFile(); t.result == nil {
 		t.result = err
 	}
 	if t.result == nil {
-		for _, f := range t.req.Files {
+		for i, f := range t.req.Files {
 			if t.req.Live {
 				break
 			}
-			if err := f.CheckUnchanged(); err != nil {
+			if err := f.CheckUnchanged(t.verifies(i)); err != nil {
 				t.result = err
 				return
 			}
