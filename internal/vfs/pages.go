@@ -18,8 +18,8 @@ type Pages struct {
 }
 
 // CachedPages looks which pages of the file are in the page cache now. For a
-// file with none of them that is one question, else one for each 256 MiB. Kind
-// Unsupported where the kernel does not tell.
+// file with none of them that is one question. Kind Unsupported where the kernel
+// does not tell.
 func (f *File) CachedPages() (*Pages, error) {
 	p := &Pages{size: f.size}
 	r, err := f.Residency(0, f.size)
@@ -27,7 +27,7 @@ func (f *File) CachedPages() (*Pages, error) {
 		return p, err
 	}
 	p.some = make([]uint64, (f.size/pageSize)/64+1)
-	err = f.eachWindow(0, f.size, func(lo int64, vec []byte) error {
+	err = f.eachCached(0, f.size, func(lo int64, vec []byte) error {
 		for i, v := range vec {
 			if page := lo/pageSize + int64(i); v&1 != 0 {
 				p.some[page/64] |= 1 << (page % 64)
@@ -100,7 +100,7 @@ func (f *File) forget(lo, hi int64) error {
 // eachNew calls do for each run of whole pages in [off, off+n) that are cached
 // now and were not when p was taken.
 func (f *File) eachNew(p *Pages, off, n int64, do func(lo, hi int64) error) error {
-	return f.eachWindow(off, n, func(at int64, vec []byte) error {
+	return f.eachCached(off, n, func(at int64, vec []byte) error {
 		first := at / pageSize
 		for i := 0; i < len(vec); i++ {
 			begin := i
@@ -115,6 +115,30 @@ func (f *File) eachNew(p *Pages, off, n int64, do func(lo, hi int64) error) erro
 		}
 		return nil
 	})
+}
+
+// cachedWindow is from which size on a range is halved before its pages are looked at.
+const cachedWindow = 4 << 20
+
+// eachCached is eachWindow for the parts of [off, off+n) that have cached pages.
+// cachestat skips the others: mincore looks at every page of a file, cached or not.
+func (f *File) eachCached(off, n int64, do func(lo int64, vec []byte) error) error {
+	if f.probe.method != ProbeCachestat {
+		return f.eachWindow(off, n, do)
+	}
+	off, n = off&^(pageSize-1), n+off&(pageSize-1)
+	r, err := f.Residency(off, n)
+	if err != nil || r.Cached == 0 {
+		return err
+	}
+	if n <= cachedWindow || r.Cached >= n/2 && n <= mincoreWindow {
+		return f.eachWindow(off, n, do)
+	}
+	half := (n/2 + cachedWindow - 1) &^ (cachedWindow - 1)
+	if err := f.eachCached(off, half, do); err != nil {
+		return err
+	}
+	return f.eachCached(off+half, n-half, do)
 }
 
 // eachWindow asks mincore for the pages of [off, off+n), a window at a time.
