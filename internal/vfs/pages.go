@@ -4,6 +4,7 @@ package vfs
 
 import (
 	"math/bits"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -81,16 +82,23 @@ func (f *File) Since(p *Pages, off, n int64) (sum int64, err error) {
 // dirty ones. It returns how many bytes are left of the others: pages that are
 // mapped or in use elsewhere stay.
 func (f *File) DropSince(p *Pages) (left int64, err error) {
-	for range 2 { // pages on their way to the kernel's lists are kept the first time
+	// The kernel keeps pages that it is still reading ahead: they can go a moment later.
+	for try := range dropTries {
 		if err = f.eachNew(p, 0, f.size, f.forget); err != nil {
 			return 0, err
 		}
 		if left, err = f.Since(p, 0, f.size); left == 0 || err != nil {
 			break
 		}
+		if try < dropTries-1 {
+			time.Sleep(time.Millisecond << try)
+		}
 	}
 	return left, err
 }
+
+// dropTries bounds the attempts to drop pages, which wait 31 ms in all.
+const dropTries = 6
 
 // forget drops the clean pages of [lo, hi), which are whole pages.
 func (f *File) forget(lo, hi int64) error {

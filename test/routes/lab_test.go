@@ -4,6 +4,7 @@ package routes_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,7 +12,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -34,13 +38,14 @@ type place struct {
 const fileSize = 8 << 20
 
 // content is the file's bytes: each page is another one, and each compresses well.
-func content() []byte {
+var content = sync.OnceValue(func() []byte {
 	var b bytes.Buffer
+	line := strings.Repeat("x", 503)
 	for i := 0; b.Len() < fileSize; i++ {
-		fmt.Fprintf(&b, "%07d:%s\n", i, strings.Repeat("x", 55))
+		fmt.Fprintf(&b, "%07d:%s\n", i, line)
 	}
 	return b.Bytes()[:fileSize]
-}
+})
 
 func run(name string, args ...string) error {
 	out, err := exec.Command(name, args...).CombinedOutput()
@@ -55,6 +60,17 @@ type lab struct {
 	t       *testing.T
 	dir     string
 	skipped []string
+	loops   []string // made and not detached yet
+}
+
+// detach gives up loop devices: those that are mounted go with their mount.
+func (l *lab) detach() {
+	for _, dev := range l.loops {
+		if err := run("losetup", "--detach", dev); err != nil {
+			l.t.Error(err)
+		}
+	}
+	l.loops = nil
 }
 
 // missing notes a file system that cannot be had here.
@@ -87,11 +103,7 @@ func (l *lab) loop(image string, dio bool) (string, error) {
 		return "", fmt.Errorf("losetup: %w: %s", err, out)
 	}
 	dev := strings.TrimSpace(string(out))
-	l.t.Cleanup(func() {
-		if err := run("losetup", "--detach", dev); err != nil {
-			l.t.Error(err)
-		}
-	})
+	l.loops = append(l.loops, dev)
 	name := filepath.Base(dev)
 	if got, _ := os.ReadFile("/sys/block/" + name + "/loop/dio"); dio && strings.TrimSpace(string(got)) != "1" {
 		return "", fmt.Errorf("the loop device does not take direct I/O here")
@@ -186,6 +198,7 @@ func (l *lab) places() []place {
 	add(l.packed(place{name: "erofs", fs: "erofs"}, func(folder, image string) []string {
 		return []string{"mkfs.erofs", "--quiet", image, folder}
 	}))
+	l.detach()
 	add(l.tmpfs())
 	add(l.overlay(out))
 	add(l.fuse(out))
@@ -249,8 +262,21 @@ func (l *lab) fuse(have []place) (place, error) {
 	if err := write(filepath.Join(base, "model"), content()); err != nil {
 		return p, err
 	}
-	if err := run("bindfs", "--no-allow-other", base, point); err != nil {
+	// The process ends with the test's, and with it the last user of the mounts.
+	daemon := exec.Command("bindfs", "-f", "--no-allow-other", base, point)
+	daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := daemon.Start(); err != nil {
 		return p, err
+	}
+	l.t.Cleanup(func() { _ = daemon.Wait() }) // it ends when its mount is taken down
+	tick, end := time.NewTicker(10*time.Millisecond), time.After(20*time.Second)
+	defer tick.Stop()
+	for st := (unix.Statfs_t{}); st.Type != unix.FUSE_SUPER_MAGIC; _ = unix.Statfs(point, &st) {
+		select {
+		case <-tick.C:
+		case <-end:
+			return p, errors.Join(fmt.Errorf("bindfs has not mounted in 20 s"), daemon.Process.Kill())
+		}
 	}
 	l.mounted(point)
 	p.path = filepath.Join(point, "model")

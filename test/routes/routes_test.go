@@ -7,8 +7,12 @@ package routes_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -49,12 +53,35 @@ var situations = []situation{
 // fewest is how many situations run where root has the tools and the kernel.
 const fewest = 60
 
+// inNamespace says that the process has mounts of its own.
+const inNamespace = "NEBULAIO_TEST_MOUNTS"
+
+// aside runs the test in a process with mounts of its own: however it ends, the
+// kernel takes them down.
+func aside(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestReportsTellTheTruth$", "-test.v="+strconv.FormatBool(testing.Verbose()), "-test.count=1")
+	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if errors.Is(err, syscall.EPERM) {
+		t.Skipf("this process may not mount: %v", err)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func TestReportsTellTheTruth(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting file systems needs root")
 	}
+	if os.Getenv(inNamespace) == "" {
+		aside(t)
+		return
+	}
 	l := &lab{t: t, dir: t.TempDir()}
-	if err := l.mayMount(); err != nil {
+	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), l.mayMount()); err != nil {
 		t.Skipf("this process may not mount: %v", err)
 	}
 	places := l.places()
@@ -102,7 +129,7 @@ func bring(t *testing.T, p place, state string) {
 	for range 20 { // pages that are being written stay for a moment
 		_ = unix.Fsync(fd)
 		if p.traced != p.path {
-			sync(t, p.traced)
+			flush(t, p.traced)
 		}
 		if err := unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED); err != nil {
 			t.Fatal(err)
@@ -129,7 +156,7 @@ func bring(t *testing.T, p place, state string) {
 	}
 }
 
-func sync(t *testing.T, path string) {
+func flush(t *testing.T, path string) {
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -294,7 +321,7 @@ func (m measured) checkCache(t *testing.T, lie func(string, ...any), cached, dir
 		lie("%d bytes are said to be direct, and all were", direct)
 	}
 	if m.cache == transfer.CacheBypass {
-		if left := m.report.Files[0].Left; left != m.grown {
+		if left := m.report.Files[0].Left; max(left, m.grown)-min(left, m.grown) > slack {
 			lie("%d bytes are said to be left in the page cache, %d are", left, m.grown)
 		}
 		if m.grown > slack {
