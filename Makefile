@@ -59,8 +59,14 @@ lint: tools ## Check the form of Go sources with gofmt and go vet
 	$(GO) vet ./...
 
 .PHONY: test-go
-test-go: tools ## Go tests with the race detector; fuzz seeds run as tests
+test-go: tools filesystems ## Go tests with the race detector; fuzz seeds run as tests
 	$(GO) test -race -timeout 30m ./...
+
+# test/routes mounts these file systems where it runs as root, and fails where fewer than 60 situations can be made.
+FILESYSTEMS := mkfs.ext4 mkfs.xfs mkfs.btrfs mksquashfs mkfs.erofs bindfs losetup
+.PHONY: filesystems
+filesystems: ## Install the tools of the file systems that test/routes mounts; only where make runs as root
+	@test "$$(id -u)" != 0 || ( for c in $(FILESYSTEMS); do command -v $$c >/dev/null || exit 1; done ) || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils bindfs mount; } || echo "not all of $(FILESYSTEMS) could be installed: test/routes says what it misses"
 
 .PHONY: crash
 crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, and 100 of the door's clients and of the server under them
@@ -144,6 +150,8 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/format/safetensors -run '^$$' -fuzz FuzzIndex -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/transfer -run '^$$' -fuzz FuzzPlan -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/hostmem -run '^$$' -fuzz FuzzParseList -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/hostmem -run '^$$' -fuzz FuzzAvailable -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/vfs -run '^$$' -fuzz FuzzMounts -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/cli -run '^$$' -fuzz FuzzSlice -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/gpudirect/client -run '^$$' -fuzz FuzzDiscovery -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/checksum -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x

@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -129,8 +130,13 @@ func (m *meter) routes(s *dataset.Set, spent counters) ([]record.Route, string) 
 			out = append(out, record.Route{Route: name, Bytes: n})
 		}
 	}
-	add("direct", direct)
+	below, unproven := s.Files()[0].Storage(), ""
 	proof := "each O_DIRECT call that succeeded"
+	if !below.Proves() {
+		unproven = "_unproven"
+		proof += ", which proves nothing here: " + cmp.Or(below.Hidden, below.FS.Name+" may go through the page cache")
+	}
+	add("direct"+unproven, direct)
 	if m.spec.Op == Write {
 		add("buffered", through)
 		return out, "each call that succeeded, with or without O_DIRECT"
@@ -148,7 +154,10 @@ func (m *meter) routes(s *dataset.Set, spent counters) ([]record.Route, string) 
 		return out, "the kernel does not count what " + fs.Name + " fetches for this process"
 	}
 	missed := min(through, max(0, spent.fetched-direct))
-	add("buffered", missed)
+	if below.Hidden == "" {
+		unproven = ""
+	}
+	add("buffered"+unproven, missed)
 	add("page_cache", through-missed)
 	return out, "the kernel's count of bytes that this process made storage deliver (/proc/self/io)"
 }

@@ -32,7 +32,7 @@ func Describe(info device.Info, s *dataset.Set) record.Machine {
 		return m
 	}
 	for _, g := range s.Groups {
-		st := record.Storage{Path: g.Path, FS: g.Files[0].FS().Name}
+		st := record.Storage{Path: g.Path, FS: g.Files[0].Storage().FS.Name}
 		st.Direct, _ = g.Files[0].Direct()
 		st.Block, st.Source, st.Model, st.Firmware = storageBelow(g.Dir)
 		m.Storage = append(m.Storage, st)

@@ -67,7 +67,7 @@ func verdict(op string, synced bool, routes []record.Route) (what, why string) {
 		switch t.Route {
 		case "page_cache":
 			cached += t.Bytes
-		case "unknown":
+		case "unknown", "direct_unproven", "buffered_unproven":
 			unknown += t.Bytes
 		default:
 			fetched += t.Bytes
@@ -100,7 +100,7 @@ func (m *measure) sourceLimit() (record.Limit, bool) {
 		switch t.Route {
 		case "page_cache":
 			cached += t.Bytes
-		case "unknown":
+		case "unknown", "direct_unproven", "buffered_unproven":
 			return record.Limit{}, false
 		}
 	}

@@ -3,6 +3,8 @@
 package cli
 
 import (
+	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -186,4 +188,19 @@ func TestLoadStopsWhenNobodyReads(t *testing.T) {
 	defer full.Close()
 	r := run(t, []string{"load", path, "--device", "host", "--repeat", "1000000000"}, func(w *World) { w.Stdout = full })
 	r.want(t, 6, "write standard output: no space left on device")
+}
+
+// A model larger than memory is refused before a byte is read; the kernel would
+// kill the command otherwise.
+func TestLoadLargerThanMemory(t *testing.T) {
+	const size = int64(8) << 40
+	header := fmt.Sprintf(`{"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}`, size, size)
+	path := filepath.Join(t.TempDir(), "huge.safetensors")
+	if err := os.WriteFile(path, append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, int64(8+len(header))+size); err != nil {
+		t.Skipf("no sparse file of 8 TiB: %v", err)
+	}
+	run(t, []string{"load", path, "--device", "host"}).want(t, 8, "8.00 TiB are needed", "are available", "fix: ")
 }

@@ -25,21 +25,34 @@ const HugePage = 2 << 20
 
 // Region is a private anonymous mapping aligned to HugePage.
 type Region struct {
-	raw []byte // the whole mapping, with slack for alignment
-	mem []byte
+	raw     []byte // the whole mapping, with slack for alignment
+	mem     []byte
+	promise *promise
 }
 
 // Map reserves size bytes (rounded up to HugePage), advises huge pages, and
 // keeps the mapping out of forked children: a child that wrote to pinned pages
 // would otherwise split them from the device's view. Pages are not touched yet.
+// Kind NoMemory, with both sizes, where the machine or a cgroup does not have
+// that much: taking the pages would end in the kernel killing the process.
 func Map(size int64) (*Region, error) {
 	if size <= 0 {
 		return nil, errs.New(errs.Invalid, "map host memory", strconv.FormatInt(size, 10), "is not a positive number of bytes")
 	}
+	const what = "map host memory"
+	if size > most {
+		return nil, refusal(what, size, 0, 0, FindAvailable("/"))
+	}
 	n := (size + HugePage - 1) &^ (HugePage - 1)
+	r := &Region{}
+	r.promise = &promise{size: n, open: r.absent, region: r}
+	if err := process.promise(what, r.promise); err != nil {
+		return nil, err
+	}
 	raw, err := unix.Mmap(-1, 0, int(n+HugePage), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
-		return nil, &errs.Error{Kind: errs.NoMemory, Op: "map host memory", Name: fmt.Sprintf("%d bytes", n), Err: err,
+		process.release(r.promise)
+		return nil, &errs.Error{Kind: errs.NoMemory, Op: what, Name: fmt.Sprintf("%d bytes", n), Err: err,
 			Fix: "lower buffer_pool_size, or raise the memory limit of this process"}
 	}
 	skip := -uintptr(unsafe.Pointer(&raw[0])) & (HugePage - 1)
@@ -48,7 +61,18 @@ func Map(size int64) (*Region, error) {
 	// usual fork semantics, and Stats shows the pages really obtained.
 	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
 	_ = unix.Madvise(raw, unix.MADV_DONTFORK)
-	return &Region{raw: raw, mem: mem}, nil
+	process.mu.Lock()
+	r.raw, r.mem = raw, mem
+	process.mu.Unlock()
+	return r, nil
+}
+
+// absent counts the bytes of the region that have no page yet; the ledger's lock is held.
+func (r *Region) absent() int64 {
+	if r.mem == nil {
+		return r.promise.size
+	}
+	return Span{At: addressOf(r.mem), Len: int64(len(r.mem))}.absent()
 }
 
 // Bytes is the usable memory; its start is aligned to HugePage.
@@ -97,6 +121,7 @@ func (r *Region) Unmap() error {
 	if r.raw == nil {
 		return nil
 	}
+	process.release(r.promise) // from here on the ledger does not look at the pages
 	err := unix.Munmap(r.raw)
 	r.raw, r.mem = nil, nil
 	return errs.Wrap("unmap host memory", "", err)

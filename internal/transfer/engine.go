@@ -10,6 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
 // Engine runs transfers. One engine serves a process: all transfers share its
@@ -22,17 +23,18 @@ type Engine struct {
 	pool  pool
 	join  *checksum.Joiner // of all transfers: making one takes longer than a small transfer
 
-	mu      sync.Mutex
-	ports   map[device.Device]*port
-	started [ways]bool
-	io      IO // what direct reads use; settled when they first start
-	running int
-	closed  bool
-	judged  map[place]Peers           // see Options.Peers
-	links   map[pair]*link            // between devices
-	lanes   map[device.Device]*Engine // of devices with a share of their own; the engine itself for the others
-	puts    chan *slot                // staging of writes; nil until the first one
-	network network                   // what reads and writes over networks have
+	mu       sync.Mutex
+	ports    map[device.Device]*port
+	started  [ways]bool
+	io       IO // what direct reads use; settled when they first start
+	running  int
+	closed   bool
+	storages vfs.Storages
+	judged   map[place]Peers           // see Options.Peers
+	links    map[pair]*link            // between devices
+	lanes    map[device.Device]*Engine // of devices with a share of their own; the engine itself for the others
+	puts     chan *slot                // staging of writes; nil until the first one
+	network  network                   // what reads and writes over networks have
 
 	workers sync.WaitGroup
 	totals  totals

@@ -164,7 +164,7 @@ func (m *StreamMove) Report() Report {
 	r := Report{Device: DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model}, Asked: Asked{Route: m.req.Route, Cache: CacheAuto},
 		Bytes: m.moved, Seconds: m.wall.Seconds(), GBps: units.GBps(m.moved, m.wall), Routes: []RouteReport{}, Stages: []StageReport{}, Limiting: "none",
 		Engine: EngineReport{IO: "unused", StagingState: "unused"}, Refusals: []RefusalReport{}, Notes: []string{"moved in the order of the caller's stream"},
-		Files: []FileReport{{Path: m.req.Target.Path(), FS: m.req.Target.FS().Name, Cache: CacheAuto, Probe: "none", Direct: m.req.Target.Refused() == nil}}}
+		Files: []FileReport{{Path: m.req.Target.Path(), FS: m.req.Target.Storage().FS.Name, Cache: CacheAuto, Probe: "none", Direct: m.req.Target.Refused() == nil}}}
 	if r.Direction = "load"; m.req.Write {
 		r.Direction = "save"
 	}

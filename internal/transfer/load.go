@@ -50,6 +50,8 @@ type Transfer struct {
 	wall      time.Duration
 	delivered atomic.Int64
 	net       netUse
+	truths    []*truth // one for each file; nil before the load is planned
+	memory    func()   // lets go of what promiseMemory has recorded
 }
 
 // Start checks the request and begins to move bytes; it returns at once. The
@@ -85,7 +87,12 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 		return nil, err
 	}
 	t.port = p
+	if err := t.promiseMemory(); err != nil {
+		e.leave()
+		return nil, err
+	}
 	if err := e.enterPeers(t); err != nil {
+		t.memory()
 		err = errors.Join(err, t.awaitPeers())
 		e.leave()
 		return nil, err
@@ -93,6 +100,7 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 	if req.HasStream && req.Device.Info().Kind != device.Host {
 		if err := p.queue.After(req.Stream); err != nil {
 			err = errors.Join(err, t.awaitPeers())
+			t.memory()
 			e.leave()
 			return nil, errs.Wrap("order after the caller's stream on", req.Device.Info().ID, err)
 		}
@@ -165,6 +173,11 @@ func (t *Transfer) plan(ctx context.Context) {
 		kept[i] = settlePolicy(f, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i], available)
 	}
 	t.tally.policies = kept
+	truths := make([]*truth, len(t.req.Files))
+	for i, f := range t.req.Files {
+		truths[i] = t.newTruth(f, kept[i])
+	}
+	t.truths = truths
 	ramp := 0
 	if t.port.mapper == nil {
 		ramp = t.e.opts.Workers
@@ -307,6 +320,7 @@ func (t *Transfer) paramsFor(f *vfs.File, cache CachePolicy) params {
 func (t *Transfer) finish(ctx context.Context) {
 	defer close(t.done)
 	defer t.e.leave()
+	defer t.memory()
 	defer t.count()
 	defer t.closeNetwork()
 	select {
@@ -319,15 +333,16 @@ func (t *Transfer) finish(ctx context.Context) {
 	t.result = t.err
 	t.e.sched.mu.Unlock()
 	t.wall = time.Since(t.began)
+	t.restore()
 	if err := t.leaveCuFile(); t.result == nil {
 		t.result = err
 	}
 	if t.result == nil {
-		for _, f := range t.req.Files {
+		for i, f := range t.req.Files {
 			if t.req.Live {
 				break
 			}
-			if err := f.CheckUnchanged(); err != nil {
+			if err := f.CheckUnchanged(t.verifies(i)); err != nil {
 				t.result = err
 				return
 			}

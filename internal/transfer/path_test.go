@@ -289,7 +289,11 @@ func TestPathOverlay(t *testing.T) {
 	dropped(t, f)
 	got, r = load(t, e, host.Staged(), f, RouteAuto, CacheBypass)
 	equal(t, got, want)
-	wantRoutes(t, r, map[RouteTaken]int64{RouteTakenDirect: f.Size()})
+	// The mount is one of this test's thread alone: what lies below it cannot be seen.
+	wantRoutes(t, r, map[RouteTaken]int64{RouteTakenDirectUnproven: f.Size()})
+	if r.Files[0].Unproven == "" {
+		t.Error("the report does not say why the route is not proven")
+	}
 }
 
 func TestPathSaysThatNoGPUTookPart(t *testing.T) {

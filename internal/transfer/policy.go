@@ -3,11 +3,7 @@
 package transfer
 
 import (
-	"bufio"
-	"os"
-	"strconv"
-	"strings"
-
+	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
@@ -56,20 +52,11 @@ func sampled(f *vfs.File, is func(r vfs.Residency, n int64) bool) bool {
 	return true
 }
 
-// memAvailable is the kernel's estimate of memory that can be used without
-// swapping, 0 when it does not say.
+// memAvailable is the memory that can be used without swapping out or being
+// killed, 0 when the kernel does not say.
 func memAvailable() int64 {
-	f, err := os.Open("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	sc := bufio.NewScanner(f)
-	for sc.Scan() {
-		if rest, ok := strings.CutPrefix(sc.Text(), "MemAvailable:"); ok {
-			n, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			return n << 10
-		}
+	if a := hostmem.FindAvailable("/"); a.Known {
+		return a.Bytes
 	}
 	return 0
 }

@@ -223,7 +223,7 @@ func (p *Put) put(piece Range, direct bool) error {
 func (p *Put) store(data []byte, piece Range, direct bool) error {
 	start, route := time.Now(), RouteTakenBuffered
 	if direct {
-		route = RouteTakenDirect
+		route = writtenDirect(p.req.Target.Storage())
 	}
 	if err := p.req.Target.WriteAt(data, piece.Off, direct); err != nil {
 		return err
@@ -310,7 +310,7 @@ func (p *Put) Report() Report {
 		Direction: "save", Device: DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model}, Asked: Asked{Route: p.req.Route, Cache: CacheAuto},
 		Bytes: n, Seconds: p.wall.Seconds(), GBps: units.GBps(n, p.wall), Routes: []RouteReport{}, Stages: []StageReport{}, Limiting: "none",
 		Engine:   EngineReport{Workers: p.writers, QueueDepth: p.writers, ChunkSize: putSize, BlockSize: putSize, IO: "unused", StagingState: "unused"},
-		Files:    []FileReport{{Path: p.req.Target.Path(), FS: p.req.Target.FS().Name, Cache: CacheAuto, Probe: "none", Direct: p.req.Target.Refused() == nil}},
+		Files:    []FileReport{{Path: p.req.Target.Path(), FS: p.req.Target.Storage().FS.Name, Unproven: unprovenWrites(p.req.Target.Storage()), Cache: CacheAuto, Probe: "none", Direct: p.req.Target.Refused() == nil}},
 		Refusals: append([]RefusalReport{}, p.refused...), Notes: append([]string{}, p.notes...), CuFile: p.cufile,
 	}
 	if size, err := p.req.Target.Size(); err == nil {
@@ -323,9 +323,9 @@ func (p *Put) Report() Report {
 		r.Notes = append(r.Notes, "the device is host memory: no GPU took part")
 	}
 	var all account
-	for _, name := range []RouteTaken{RouteTakenBuffered, RouteTakenDirect, RouteTakenCuFileP2P, RouteTakenCuFileNVFS, RouteTakenCuFileCompat, RouteTakenCuFileUnknown} {
+	for _, name := range []RouteTaken{RouteTakenBuffered, RouteTakenDirect, RouteTakenDirectUnproven, RouteTakenCuFileP2P, RouteTakenCuFileNVFS, RouteTakenCuFileCompat, RouteTakenCuFileUnknown} {
 		if a := p.routes[name]; a != nil {
-			if name == RouteTakenBuffered || name == RouteTakenDirect {
+			if name == RouteTakenBuffered || name == RouteTakenDirect || name == RouteTakenDirectUnproven {
 				r.Engine.IO = "pwrite"
 			}
 			r.Routes = append(r.Routes, a.report(name))
@@ -348,5 +348,6 @@ func (p *Put) Report() Report {
 		}
 		r.Stages = append(r.Stages, StageReport{Stage: "write", Busy: all.busy.Seconds(), Span: all.span.length().Seconds(), Bytes: all.bytes, GBps: units.GBps(all.bytes, all.span.length())})
 	}
+	r.noteUnproven()
 	return r
 }

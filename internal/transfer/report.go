@@ -31,6 +31,11 @@ const (
 	RouteTakenCuFileCompat RouteTaken = "cufile_compat"
 	// RouteTakenCuFileUnknown: the counters show several ways, or are not there.
 	RouteTakenCuFileUnknown RouteTaken = "cufile_unknown"
+	// RouteTakenDirectUnproven and the next: the bytes were read with O_DIRECT, or
+	// through the page cache, from storage that hides where they came from; see
+	// FileReport.Unproven.
+	RouteTakenDirectUnproven   RouteTaken = "direct_unproven"
+	RouteTakenBufferedUnproven RouteTaken = "buffered_unproven"
 	// RouteTakenNetwork: the bytes came out of, or went into, connections to a server.
 	RouteTakenNetwork RouteTaken = "network"
 )
@@ -132,6 +137,12 @@ type FileReport struct {
 	Cache  CachePolicy `json:"cache"` // the policy in force
 	Probe  string      `json:"residency_probe"`
 	Direct bool        `json:"direct_possible"`
+	// Unproven says why routes below the page cache cannot be proven for this
+	// file; empty where they can.
+	Unproven string `json:"unproven,omitempty"`
+	// Left are bytes that the load brought into the page cache and that stay
+	// there, though the policy in force is CacheBypass.
+	Left int64 `json:"cache_left_bytes,omitempty"`
 }
 
 // RefusalReport is a faster way that was not open, why, and what to do.
@@ -160,7 +171,7 @@ func (t *Transfer) Report() Report {
 		r.Error = t.result.Error()
 	}
 	y.mu.Lock()
-	for _, name := range []RouteTaken{RouteTakenCache, RouteTakenBuffered, RouteTakenDirect, RouteTakenNetwork} {
+	for _, name := range []RouteTaken{RouteTakenCache, RouteTakenBuffered, RouteTakenBufferedUnproven, RouteTakenDirect, RouteTakenDirectUnproven, RouteTakenNetwork} {
 		if a := y.route(name); a.bytes > 0 {
 			r.Routes = append(r.Routes, a.report(name))
 		}
@@ -178,7 +189,23 @@ func (t *Transfer) Report() Report {
 	t.describeNetwork(&r)
 	t.notes(&r)
 	t.describeVerify(&r)
+	r.noteUnproven()
 	return r
+}
+
+// noteUnproven says in words why routes are not proven.
+func (r *Report) noteUnproven() {
+	for _, route := range r.Routes {
+		if route.Route != RouteTakenDirectUnproven && route.Route != RouteTakenBufferedUnproven {
+			continue
+		}
+		for _, f := range r.Files {
+			if f.Unproven != "" {
+				r.Notes = append(r.Notes, fmt.Sprintf("%s: that its bytes came from storage, or went there, past the page cache cannot be proven: %s", f.Path, f.Unproven))
+			}
+		}
+		return
+	}
 }
 
 // readReport adds up what was read to deliver wanted bytes; mu is held.
@@ -237,7 +264,7 @@ func (y *tally) limiting(wall time.Duration) string {
 		return y.networkLimit()
 	case y.direct.bytes > 0 && y.direct.span.length() > wall*8/10:
 		return "storage read"
-	case y.route(RouteTakenBuffered).bytes > y.cached.bytes/2:
+	case y.route(RouteTakenBuffered).bytes+y.route(RouteTakenBufferedUnproven).bytes > y.cached.bytes/2:
 		return "storage read through the page cache"
 	case y.copyWait > (y.copyWait+y.cached.busy)/10:
 		return "copy to device"
@@ -258,6 +285,9 @@ func (t *Transfer) describeFiles(r *Report, policies []CachePolicy) {
 		fr := FileReport{Path: f.Path(), FS: f.FS().Name, Size: f.Size(), Probe: string(method), Direct: ok}
 		if i < len(policies) {
 			fr.Cache = policies[i]
+		}
+		if i < len(t.truths) {
+			t.truths[i].describeTruth(r, &fr)
 		}
 		r.Files = append(r.Files, fr)
 		if f.Remote() != nil {
@@ -294,7 +324,7 @@ func (t *Transfer) describeEngine(r *Report) {
 	r.Engine = EngineReport{Workers: e.opts.Workers, QueueDepth: e.opts.QueueDepth, ChunkSize: e.opts.MaxTransfer, BlockSize: e.opts.block,
 		IO: "unused", StagingUsed: used, StagingState: "unused", Node: e.node()}
 	switch {
-	case t.tally.bytes(RouteTakenDirect) == 0:
+	case t.tally.directBytes() == 0:
 	case viaSlots:
 		r.Engine.IO = string(io)
 	default:

@@ -156,7 +156,7 @@ const routeCuFile RouteTaken = "cufile"
 func (t *Transfer) describeSink(r *Report) {
 	sv := t.save
 	ok, why := sv.sink.Direct()
-	r.Files = append(r.Files, FileReport{Path: sv.sink.Name(), FS: sv.sink.FS().Name, Size: sv.size, Direct: ok})
+	r.Files = append(r.Files, FileReport{Path: sv.sink.Name(), FS: sv.storage.FS.Name, Size: sv.size, Direct: ok, Unproven: unprovenWrites(sv.storage)})
 	if why != nil && sv.req.Route != RouteBuffered {
 		r.Refusals = append(r.Refusals, RefusalReport{What: "direct", On: sv.sink.Name(), Reason: why.Reason, Fix: why.Fix})
 	}

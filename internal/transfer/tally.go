@@ -86,7 +86,7 @@ func (y *tally) read(c chunk, r RouteTaken, n int64, start time.Time) {
 		y.route(r).note(n, start, end)
 	}
 	switch r {
-	case RouteTakenDirect:
+	case RouteTakenDirect, RouteTakenDirectUnproven:
 		y.direct.note(n, start, end)
 	case RouteTakenNetwork:
 		y.network.note(n, start, end)
@@ -95,7 +95,24 @@ func (y *tally) read(c chunk, r RouteTaken, n int64, start time.Time) {
 	}
 }
 
-func (y *tally) readBuffered(c chunk, b vfs.Buffered, start time.Time) {
+// readParts counts a read with O_DIRECT whose bytes took several routes.
+func (y *tally) readParts(c chunk, parts []share, start time.Time) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if c.extra {
+		y.extra.note(c.len, start, end)
+		return
+	}
+	for _, p := range parts {
+		if p.bytes > 0 {
+			y.route(p.route).note(p.bytes, start, end)
+		}
+	}
+	y.direct.note(c.len, start, end)
+}
+
+func (y *tally) readBuffered(c chunk, b vfs.Buffered, missed RouteTaken, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -107,7 +124,7 @@ func (y *tally) readBuffered(c chunk, b vfs.Buffered, start time.Time) {
 		y.route(RouteTakenCache).note(b.Cached, start, end)
 	}
 	if b.Missed > 0 {
-		y.route(RouteTakenBuffered).note(b.Missed, start, end)
+		y.route(missed).note(b.Missed, start, end)
 	}
 	y.cached.note(b.Cached+b.Missed, start, end)
 }
@@ -148,8 +165,9 @@ func (y *tally) planned(d time.Duration) {
 	y.planTime = d
 }
 
-func (y *tally) bytes(r RouteTaken) int64 {
+// directBytes is how much was read with O_DIRECT, whatever route that turned out to be.
+func (y *tally) directBytes() int64 {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	return y.route(r).bytes
+	return y.direct.bytes
 }

@@ -77,8 +77,8 @@ const (
 	// CacheKeep reads absent bytes through the page cache, so that the next
 	// load finds them there.
 	CacheKeep CachePolicy = "keep"
-	// CacheBypass leaves the page cache as it was found, but for the ragged
-	// ends of reads into place, a page each.
+	// CacheBypass leaves the page cache as it was found: what a load brings in
+	// is dropped behind it. FileReport.Left says what could not be.
 	CacheBypass CachePolicy = "bypass"
 )
 

@@ -87,10 +87,35 @@ func (u *uringReader) fill() (closed bool) {
 		u.free = u.free[:len(u.free)-1]
 		s := u.slots[i]
 		s.part.ensure(t.port.dev)
+		if t.truthOf(c.file).storage().Falls {
+			u.alone(i, t, c)
+			continue
+		}
 		s.t, s.reading, s.got, s.queued = t, c, 0, time.Now()
 		u.submit(i)
 	}
 	return false
+}
+
+// alone reads a chunk of a file system that may fall back to the page cache, one
+// at a time: what the page cache and this thread's counters tell is then of this read.
+func (u *uringReader) alone(i int, t *Transfer, c chunk) {
+	s := u.slots[i]
+	if u.e.sched.hasFailed(t) {
+		u.e.sched.drop(t)
+	} else {
+		(&worker{e: u.e, way: viaDirect}).directInto(t, c, s)
+	}
+	u.keep(i)
+}
+
+// keep puts a slot where it belongs: its copy is under way, or it is free.
+func (u *uringReader) keep(i int) {
+	if u.slots[i].t != nil {
+		u.sent = append(u.sent, i)
+	} else {
+		u.free = append(u.free, i)
+	}
 }
 
 // submit queues the read, or the rest of it, for slot i.
@@ -125,7 +150,7 @@ func (u *uringReader) arrived(token uint64, res int32) {
 	s.t = nil
 	switch {
 	case s.got >= need:
-		t.tally.read(c, RouteTakenDirect, c.len, s.queued)
+		t.tally.read(c, t.truthOf(c.file).below(RouteTakenDirect), c.len, s.queued)
 		t.tally.padding.Add(int64(need) - c.len)
 		if !u.e.sched.hasFailed(t) {
 			u.e.deliver(t, c, buf[c.off-s.lo:][:c.len], s)
@@ -144,11 +169,7 @@ func (u *uringReader) arrived(token uint64, res int32) {
 			u.e.sched.failed(t, errs.Wrap("read", fmt.Sprintf("%s at offset %d", f.Path(), s.lo+int64(s.got)), err))
 		}
 	}
-	if s.t != nil {
-		u.sent = append(u.sent, i)
-	} else {
-		u.free = append(u.free, i)
-	}
+	u.keep(i)
 }
 
 // collect frees the slots whose copies are done; with wait it blocks for the

@@ -190,12 +190,13 @@ func (t *Transfer) readSummed(c chunk, buf []byte) error {
 	f := t.req.Files[c.file]
 	var all vfs.Buffered
 	var reading time.Duration
+	hit, known := f.CachedBytes(c.off, c.len)
 	for at := int64(0); at < c.len; at += hotPiece {
 		piece := c
 		piece.off, piece.len = c.off+at, min(hotPiece, c.len-at)
 		data := buf[at : at+piece.len]
 		start := time.Now()
-		b, err := f.ReadBuffered(data, piece.off)
+		b, err := readPiece(f, data, piece.off, known)
 		if err != nil {
 			return err
 		}
@@ -205,8 +206,22 @@ func (t *Transfer) readSummed(c chunk, buf []byte) error {
 			return err
 		}
 	}
-	t.tally.readBuffered(c, all, time.Now().Add(-reading))
+	if known {
+		all = vfs.Buffered{Cached: hit, Missed: c.len - hit}
+	}
+	t.tally.readBuffered(c, all, t.missed(c, all), time.Now().Add(-reading))
 	return nil
+}
+
+// readPiece reads through the page cache. Where it is known already what of the
+// whole chunk was cached, nobody is asked again: the kernel reads ahead, and what
+// one piece brings in would count as cached for the next.
+func readPiece(f *vfs.File, p []byte, off int64, known bool) (vfs.Buffered, error) {
+	if !known {
+		return f.ReadBuffered(p, off)
+	}
+	_, err := f.ReadAt(p, off)
+	return vfs.Buffered{}, err
 }
 
 // gapsByFile are the gaps of each file in order of offset; the caller may cut them.

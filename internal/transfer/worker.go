@@ -198,7 +198,7 @@ func (w *worker) fill(t *Transfer, cs []chunk) {
 			w.e.sched.failed(t, err)
 			continue
 		}
-		t.tally.read(c, RouteTakenBuffered, c.len, start)
+		t.tally.read(c, t.truthOf(c.file).below(RouteTakenBuffered), c.len, start)
 		w.e.deliver(t, c, buf, s)
 	}
 	r.Close()
@@ -206,10 +206,9 @@ func (w *worker) fill(t *Transfer, cs []chunk) {
 
 // readInPlace reads past the page cache straight into the destination.
 func (w *worker) readInPlace(t *Transfer, c chunk) {
-	start := time.Now()
 	f := t.req.Files[c.file]
 	buf := t.port.mapper.Map(c.dst, c.len)
-	err := f.ReadDirect(buf, c.off, int(c.len))
+	err := t.readDirect(c, buf, c.off, c.len, func() error { return f.ReadDirect(buf, c.off, int(c.len)) })
 	if errors.Is(err, vfs.ErrDirectRefused) {
 		w.e.refused(t, c)
 		return
@@ -218,7 +217,6 @@ func (w *worker) readInPlace(t *Transfer, c chunk) {
 		w.e.sched.failed(t, err)
 		return
 	}
-	t.tally.read(c, RouteTakenDirect, c.len, start)
 	w.e.deliver(t, c, buf, nil)
 }
 
@@ -255,7 +253,7 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 		w.e.sched.failed(t, err)
 		return
 	}
-	t.tally.readBuffered(c, b, start)
+	t.tally.readBuffered(c, b, t.missed(c, b), start)
 	w.e.deliver(t, c, buf, s)
 }
 
@@ -289,10 +287,9 @@ func (e *Engine) pastCache(t *Transfer, c chunk, n int64, cufile bool) bool {
 
 // directInto reads the aligned superset of a chunk into its slot.
 func (w *worker) directInto(t *Transfer, c chunk, s *slot) {
-	start := time.Now()
 	f := t.req.Files[c.file]
 	lo, buf, need := superset(f, c, s.mem)
-	err := f.ReadDirect(buf, lo, need)
+	err := t.readDirect(c, buf, lo, int64(need), func() error { return f.ReadDirect(buf, lo, need) })
 	if errors.Is(err, vfs.ErrDirectRefused) {
 		w.e.refused(t, c)
 		return
@@ -301,7 +298,6 @@ func (w *worker) directInto(t *Transfer, c chunk, s *slot) {
 		w.e.sched.failed(t, err)
 		return
 	}
-	t.tally.read(c, RouteTakenDirect, c.len, start)
 	t.tally.padding.Add(int64(need) - c.len)
 	w.e.deliver(t, c, buf[c.off-lo:][:c.len], s)
 }

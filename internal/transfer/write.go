@@ -65,6 +65,7 @@ type save struct {
 	ports   []*port     // of the devices, in order of appearance
 	draft   *vfs.Draft  // nil: the sink is somebody else's
 	sink    Sink        // what is written: the draft, or the request's own
+	storage vfs.Storage // below the sink
 	cu      *cuFileSink // nil: cuFile takes no part
 
 	join *checksum.Joiner
@@ -227,6 +228,7 @@ func (t *Transfer) planSave(ctx context.Context) {
 		t.e.sched.stop(t, err)
 		return
 	}
+	sv.storage = t.e.storageBelow(sv.sink)
 	block := t.e.opts.WriteBlock
 	for off := int64(0); off < sv.size; off += block {
 		if !t.e.sched.add(t, chunk{off: off, len: min(block, sv.size-off), verdict: verdict{way: viaWrite}}) {

@@ -176,7 +176,7 @@ func (w *writer) store(t *Transfer, c chunk, g *gathered) error {
 		if int64(len(data))%a == 0 {
 			err := sv.sink.WriteDirect(data, c.off)
 			if err == nil {
-				t.stored(RouteTakenDirect, c.len, start)
+				t.stored(writtenDirect(sv.storage), c.len, start)
 			}
 			if !errors.Is(err, vfs.ErrDirectRefused) {
 				return err

@@ -60,7 +60,7 @@ func (t *Transfer) saveReport() Report {
 		r.Error = t.result.Error()
 	}
 	y.mu.Lock()
-	for _, name := range []RouteTaken{RouteTakenBuffered, RouteTakenDirect} {
+	for _, name := range []RouteTaken{RouteTakenBuffered, RouteTakenDirect, RouteTakenDirectUnproven} {
 		if a := y.route(name); a.bytes > 0 {
 			r.Routes = append(r.Routes, a.report(name))
 		}
@@ -77,6 +77,7 @@ func (t *Transfer) saveReport() Report {
 		t.describeSink(&r)
 	}
 	t.describeWriters(&r, staged)
+	r.noteUnproven()
 	return r
 }
 
@@ -146,7 +147,7 @@ func (t *Transfer) describeSources(r *Report) {
 func (t *Transfer) describeDraft(r *Report) {
 	sv, d := t.save, t.save.draft
 	ok, why := d.Direct()
-	r.Files = append(r.Files, FileReport{Path: d.Target(), FS: d.FS().Name, Size: d.Size(), Direct: ok})
+	r.Files = append(r.Files, FileReport{Path: d.Target(), FS: sv.storage.FS.Name, Size: d.Size(), Direct: ok, Unproven: unprovenWrites(sv.storage)})
 	if why != nil && sv.req.Route != RouteBuffered {
 		r.Refusals = append(r.Refusals, RefusalReport{What: "direct", On: d.Path(), Reason: why.Reason, Fix: why.Fix})
 	}

@@ -89,7 +89,7 @@ func readsAll(t *testing.T, f *vfs.File, data []byte) {
 	if err := unix.Close(fd); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.CheckUnchanged(); err != nil {
+	if err := f.CheckUnchanged(false); err != nil {
 		t.Error(err)
 	}
 	if ok, _ := f.Direct(); ok {

@@ -33,6 +33,7 @@ type Draft struct {
 	temp     string
 	size     int64
 	fs       FSType
+	storage  lookedUp
 	buffered int
 	direct   int // -1 when refused
 	align    Alignment

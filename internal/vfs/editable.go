@@ -22,12 +22,13 @@ type Access struct {
 // offset and by several threads. It is opened twice, once past the page cache
 // where the file system allows it. Close is called last.
 type Editable struct {
-	path   string
-	fd     int
-	direct int // -1 when refused
-	why    *Refusal
-	fs     FSType
-	write  bool
+	path    string
+	fd      int
+	direct  int // -1 when refused
+	why     *Refusal
+	fs      FSType
+	storage lookedUp
+	write   bool
 }
 
 // OpenEditable opens path. A directory, a device or a socket is refused.

@@ -29,6 +29,7 @@ type File struct {
 	path     string
 	size     int64
 	mtime    time.Time
+	state    atomic.Pointer[state] // as it was at Open, or when a change of it was explained
 	id       Identity
 	fs       FSType
 	buffered int
@@ -41,7 +42,8 @@ type File struct {
 	noNowait atomic.Bool // the file system answered EOPNOTSUPP to RWF_NOWAIT
 	passed   bool        // the descriptions are another process's gift
 	closed   func()      // called once after Close; may be nil
-	remote   Remote      // nil: it is a file of this machine
+	storage  lookedUp
+	remote   Remote // nil: it is a file of this machine
 }
 
 // Alignment is what reads past the page cache must observe.
@@ -86,6 +88,8 @@ func (f *File) stat() error {
 	}
 	f.size = st.Size
 	f.mtime = time.Unix(st.Mtim.Unix())
+	seen := f.stateOf(&st)
+	f.state.Store(&seen)
 	f.id = Identity{Inode: st.Ino, MtimeNs: st.Mtim.Nano()}
 	return nil
 }
@@ -181,25 +185,6 @@ func (f *File) DirectFD() int { return f.direct }
 // BufferedFD is the descriptor that reads through the page cache, for a reader
 // that submits by itself.
 func (f *File) BufferedFD() int { return f.buffered }
-
-// CheckUnchanged fails when the file's size or modification time is no longer
-// what it was at Open: what was read is then a mixture of two versions.
-func (f *File) CheckUnchanged() error {
-	if f.remote != nil {
-		return nil // it asks for one version alone
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(f.buffered, &st); err != nil {
-		return errs.Wrap("stat", f.path, err)
-	}
-	if st.Size == f.size && time.Unix(st.Mtim.Unix()).Equal(f.mtime) {
-		return nil
-	}
-	return errs.New(errs.IO, "read", f.path, fmt.Sprintf(
-		"the file changed while it was being read: size %d and mtime %s at open, now size %d and mtime %s",
-		f.size, f.mtime.UTC().Format(time.RFC3339Nano), st.Size, time.Unix(st.Mtim.Unix()).UTC().Format(time.RFC3339Nano))).
-		WithFix("write new versions to another name and rename them into place")
-}
 
 // Close closes both descriptions. No read may be in flight.
 func (f *File) Close() error {

@@ -14,41 +14,77 @@ type FSType struct {
 	Memory bool   `json:"memory"` // files live in memory and have no disk below
 }
 
-// fsType never fails: an unknown file system is named by its magic number.
+// fsType asks the kernel for the magic number alone, which is quick. Some file
+// systems share one: the mount table tells them apart, see Storage. It never
+// fails: an unknown file system is named by its magic number.
 func fsType(fd int) FSType {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return FSType{Name: "unknown"}
 	}
-	switch st.Type {
-	case unix.EXT4_SUPER_MAGIC:
-		return FSType{Name: "ext4"}
-	case unix.XFS_SUPER_MAGIC:
-		return FSType{Name: "xfs"}
-	case unix.BTRFS_SUPER_MAGIC:
-		return FSType{Name: "btrfs"}
-	case unix.TMPFS_MAGIC:
-		return FSType{Name: "tmpfs", Memory: true}
-	case unix.RAMFS_MAGIC:
-		return FSType{Name: "ramfs", Memory: true}
-	case unix.HUGETLBFS_MAGIC:
-		return FSType{Name: "hugetlbfs", Memory: true}
-	case unix.OVERLAYFS_SUPER_MAGIC:
-		return FSType{Name: "overlayfs"}
-	case unix.NFS_SUPER_MAGIC:
-		return FSType{Name: "nfs"}
-	case unix.FUSE_SUPER_MAGIC:
-		return FSType{Name: "fuse"}
-	case unix.SQUASHFS_MAGIC:
-		return FSType{Name: "squashfs"}
-	case unix.F2FS_SUPER_MAGIC:
-		return FSType{Name: "f2fs"}
-	case 0x2fc12fc1:
-		return FSType{Name: "zfs"}
-	case 0x0bd00bd0:
-		return FSType{Name: "lustre"}
-	case 0x6a656a63:
-		return FSType{Name: "virtiofs"}
+	return typeOfMagic(uint64(uint32(st.Type)))
+}
+
+func typeOfMagic(magic uint64) FSType {
+	if name, ok := memoryMagics[magic]; ok {
+		return FSType{Name: name, Memory: true}
 	}
-	return FSType{Name: fmt.Sprintf("0x%x", uint64(st.Type))}
+	if name, ok := magics[magic]; ok {
+		return FSType{Name: name}
+	}
+	return FSType{Name: fmt.Sprintf("0x%x", magic)}
+}
+
+// memoryMagics are the file systems whose files live in memory.
+var memoryMagics = map[uint64]string{
+	unix.TMPFS_MAGIC:     "tmpfs",
+	unix.RAMFS_MAGIC:     "ramfs",
+	unix.HUGETLBFS_MAGIC: "hugetlbfs",
+}
+
+// magics are the numbers of statfs(2). Those of ext2, ext3 and ext4 are the same,
+// and so are those of all file systems in user space.
+var magics = map[uint64]string{
+	unix.EXT4_SUPER_MAGIC:      "ext4",
+	unix.XFS_SUPER_MAGIC:       "xfs",
+	unix.BTRFS_SUPER_MAGIC:     "btrfs",
+	unix.OVERLAYFS_SUPER_MAGIC: overlay,
+	unix.NFS_SUPER_MAGIC:       "nfs",
+	unix.FUSE_SUPER_MAGIC:      "fuse",
+	unix.SQUASHFS_MAGIC:        "squashfs",
+	unix.F2FS_SUPER_MAGIC:      "f2fs",
+	unix.EROFS_SUPER_MAGIC_V1:  "erofs",
+	unix.V9FS_MAGIC:            "9p",
+	unix.CEPH_SUPER_MAGIC:      "ceph",
+	unix.CIFS_SUPER_MAGIC:      "cifs",
+	unix.SMB2_SUPER_MAGIC:      "smb3",
+	unix.ISOFS_SUPER_MAGIC:     "iso9660",
+	unix.MSDOS_SUPER_MAGIC:     "vfat",
+	unix.EXFAT_SUPER_MAGIC:     "exfat",
+	unix.NILFS_SUPER_MAGIC:     "nilfs2",
+	unix.REISERFS_SUPER_MAGIC:  "reiserfs",
+	unix.UDF_SUPER_MAGIC:       "udf",
+	unix.CRAMFS_MAGIC:          "cramfs",
+	unix.ECRYPTFS_SUPER_MAGIC:  "ecryptfs",
+	unix.OCFS2_SUPER_MAGIC:     "ocfs2",
+	unix.AFS_SUPER_MAGIC:       "afs",
+	unix.SMB_SUPER_MAGIC:       "smbfs",
+	0x2fc12fc1:                 "zfs",
+	0xca451a4e:                 "bcachefs",
+	0x0bd00bd0:                 "lustre",
+	0x6a656a63:                 "virtiofs",
+	0x47504653:                 "gpfs",
+	0x19830326:                 "beegfs",
+	0x01161970:                 "gfs2",
+	0x3153464a:                 "jfs",
+	0x7366746e:                 "ntfs3",
+	0x5346544e:                 "ntfs",
+	0x482b:                     "hfsplus",
+	0x20030528:                 "orangefs",
+	0x786f4256:                 "vboxsf",
+	0xbacbacbc:                 "vmhgfs",
+	0x61756673:                 "aufs",
+	0x5a4f4653:                 "zonefs",
+	0x73757245:                 "coda",
+	0xaad7aaea:                 "panfs",
 }

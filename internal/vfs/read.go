@@ -29,7 +29,7 @@ type Buffered struct {
 // the read; where it does not tell, what it gives without I/O was there. Short
 // reads are errors.
 func (f *File) ReadBuffered(p []byte, off int64) (Buffered, error) {
-	hit, known := f.cachedBytes(off, int64(len(p)))
+	hit, known := f.CachedBytes(off, int64(len(p)))
 	if !known {
 		hit = f.ReadCached(p, off)
 		_, err := f.preadFull(f.buffered, p[hit:], off+hit, len(p)-int(hit))
@@ -72,9 +72,9 @@ func (f *File) readNowait(p []byte, off int64) int {
 	return max(n, 0)
 }
 
-// cachedBytes is how much of the range is resident, and whether the kernel
+// CachedBytes is how much of the range is resident, and whether the kernel
 // tells. On a file system in memory everything is.
-func (f *File) cachedBytes(off, n int64) (int64, bool) {
+func (f *File) CachedBytes(off, n int64) (int64, bool) {
 	if f.fs.Memory {
 		return n, true
 	}

@@ -5,7 +5,6 @@ package vfs
 import (
 	"fmt"
 	"os"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -41,7 +40,7 @@ var pageSize = int64(os.Getpagesize())
 
 // newProber picks the best method that works on fd, by trying it.
 func newProber(fd int, fs FSType) prober {
-	if fs.Name == "overlayfs" {
+	if fs.Name == overlay {
 		// The pages belong to the file below, which a mapping reaches and
 		// cachestat does not: it says that nothing is cached.
 		if mayKnow(fd) {
@@ -117,26 +116,14 @@ const mincoreWindow = 256 << 20
 
 func (f *File) mincore(off, n int64) (Residency, error) {
 	r := Residency{Dirty: -1}
-	for lo := off; lo < off+n; lo += mincoreWindow {
-		length := min(mincoreWindow, off+n-lo)
-		m, err := unix.Mmap(f.buffered, lo, int(length), unix.PROT_READ, unix.MAP_SHARED)
-		if err != nil {
-			return r, errs.Wrap("map for mincore", f.path, err)
-		}
-		vec := make([]byte, (length+pageSize-1)/pageSize)
-		_, _, no := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(length), uintptr(unsafe.Pointer(&vec[0])))
-		if uerr := unix.Munmap(m); no == 0 && uerr != nil {
-			return r, errs.Wrap("unmap after mincore", f.path, uerr)
-		}
-		if no != 0 {
-			return r, errs.Wrap("mincore", f.path, no)
-		}
+	err := f.eachWindow(off, n, func(_ int64, vec []byte) error {
 		for _, v := range vec {
 			r.Cached += int64(v&1) * pageSize
 		}
-	}
+		return nil
+	})
 	r.Cached = min(r.Cached, n)
-	return r, nil
+	return r, err
 }
 
 // DropCache writes the file's dirty pages back and asks the kernel to forget

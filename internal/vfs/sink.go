@@ -19,6 +19,7 @@ type Sink struct {
 	name     string
 	size     int64
 	fs       FSType
+	storage  lookedUp
 	buffered int
 	direct   int // -1 when refused
 	align    Alignment

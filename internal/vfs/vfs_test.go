@@ -177,19 +177,19 @@ func TestCheckUnchanged(t *testing.T) {
 	if a.Size() != 5000 || a.Path() != path {
 		t.Errorf("%d %q", a.Size(), a.Path())
 	}
-	if err := a.CheckUnchanged(); err != nil {
+	if err := a.CheckUnchanged(false); err != nil {
 		t.Error(err)
 	}
 	if err := os.Chtimes(path, time.Time{}, time.Unix(1e9, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.CheckUnchanged(); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "2001-09-09T01:46:40Z") {
+	if err := a.CheckUnchanged(false); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "2001-09-09T01:46:40Z") {
 		t.Errorf("another modification time: %v", err)
 	}
 	if err := os.Truncate(path, 4000); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.CheckUnchanged(); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "size 5000") || !strings.Contains(err.Error(), "now size 4000") {
+	if err := a.CheckUnchanged(false); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "size 5000") || !strings.Contains(err.Error(), "now size 4000") {
 		t.Errorf("another size: %v", err)
 	}
 }
@@ -426,7 +426,7 @@ func TestCloseTwice(t *testing.T) {
 	if _, err := f.ReadAt(make([]byte, 1), 0); err == nil {
 		t.Error("a closed file was read")
 	}
-	if err := f.CheckUnchanged(); err == nil {
+	if err := f.CheckUnchanged(false); err == nil {
 		t.Error("a closed file was found unchanged")
 	}
 }

@@ -177,7 +177,7 @@ type CPU struct {
 }
 
 // Route is bytes by the way they took: "page_cache", "buffered", "direct",
-// "cufile_p2p", "cufile_nvfs", "cufile_compat", "memory", "unknown".
+// "buffered_unproven", "direct_unproven", "cufile_p2p", "cufile_nvfs", "cufile_compat", "memory", "unknown".
 type Route struct {
 	Route string `json:"route"`
 	Bytes int64  `json:"bytes"`

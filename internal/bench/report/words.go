@@ -120,8 +120,8 @@ func routeName(s string) string { return printable(strings.ReplaceAll(s, "_", " 
 // when they do not.
 func strayed(r *record.Run) string {
 	allowed := map[string][]string{
-		"direct":   {"direct", "cufile_p2p", "cufile_nvfs"},
-		"buffered": {"buffered", "page_cache"},
+		"direct":   {"direct", "direct_unproven", "cufile_p2p", "cufile_nvfs"},
+		"buffered": {"buffered", "buffered_unproven", "page_cache"},
 	}[r.Settings.Route]
 	for _, x := range r.Routes {
 		switch {

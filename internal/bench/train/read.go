@@ -34,7 +34,7 @@ func (r *routes) list() []record.Route {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := []record.Route{}
-	for _, way := range []transfer.RouteTaken{transfer.RouteTakenCache, transfer.RouteTakenBuffered, transfer.RouteTakenDirect} {
+	for _, way := range []transfer.RouteTaken{transfer.RouteTakenCache, transfer.RouteTakenBuffered, transfer.RouteTakenBufferedUnproven, transfer.RouteTakenDirect, transfer.RouteTakenDirectUnproven} {
 		if n := r.bytes[way]; n > 0 {
 			out = append(out, record.Route{Route: string(way), Bytes: n})
 		}
@@ -49,7 +49,12 @@ func (p *plan) readSample(f *vfs.File, off int64, dst []byte, took *routes) erro
 	if p.route == transfer.RouteDirect || p.route == transfer.RouteAuto && p.pastCache(f, off) {
 		err := f.ReadDirect(dst, off, int(min(int64(len(dst)), f.Size()-off)))
 		if err == nil {
-			took.add(transfer.RouteTakenDirect, p.SampleBytes)
+			// The page cache is not asked behind each sample: what may fall back is not proven.
+			route := transfer.RouteTakenDirect
+			if !f.Storage().Proves() {
+				route = transfer.RouteTakenDirectUnproven
+			}
+			took.add(route, p.SampleBytes)
 			return nil
 		}
 		if !errors.Is(err, vfs.ErrDirectRefused) {
@@ -65,7 +70,12 @@ func (p *plan) readSample(f *vfs.File, off int64, dst []byte, took *routes) erro
 		return err
 	}
 	took.add(transfer.RouteTakenCache, b.Cached)
-	took.add(transfer.RouteTakenBuffered, b.Missed)
+	if missed := transfer.RouteTakenBuffered; b.Missed > 0 {
+		if f.Storage().Hidden != "" {
+			missed = transfer.RouteTakenBufferedUnproven
+		}
+		took.add(missed, b.Missed)
+	}
 	return nil
 }
 

@@ -25,7 +25,7 @@ func remember(f *vfs.File, cache transfer.CachePolicy, r *transfer.Report) {
 		return
 	}
 	for _, route := range r.Routes {
-		if route.Route == transfer.RouteTakenDirect {
+		if route.Route == transfer.RouteTakenDirect || route.Route == transfer.RouteTakenDirectUnproven {
 			var first [1]byte
 			f.ExpectRandom(true) // the page alone
 			_, _ = f.ReadAt(first[:], 0)

@@ -180,8 +180,8 @@ func add[T ~int64](a, b T) T {
 
 // Routes are the names of routes that have a label of their own.
 func Routes() []string {
-	return []string{"page_cache", "buffered", "direct", "cufile_p2p", "cufile_nvfs", "cufile_compat", "cufile_unknown",
-		"socket", "network", "peer_p2p", "peer_staging", "peer_memory"}
+	return []string{"page_cache", "buffered", "buffered_unproven", "direct", "direct_unproven",
+		"cufile_p2p", "cufile_nvfs", "cufile_compat", "cufile_unknown", "socket", "network", "peer_p2p", "peer_staging", "peer_memory"}
 }
 
 // Stages are the names of stages that have a label of their own.

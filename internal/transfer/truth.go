@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// truth is what is known of one file's storage while a load runs: it decides
+// which route a read may be reported under.
+type truth struct {
+	f       *vfs.File
+	bypass  bool // the load is to leave the page cache as it was
+	storage func() vfs.Storage
+	// before are the pages that were cached when the load began; nil: nobody tells.
+	before    *vfs.Pages
+	beforeErr error
+	// left are bytes that the load brought into the page cache and could not drop.
+	left    int64
+	leftErr error
+}
+
+// newTruth prepares one file of a load. The page cache is asked now only where
+// the answer will be needed: one question for a file that is not cached.
+func (t *Transfer) newTruth(f *vfs.File, cache CachePolicy) *truth {
+	u := &truth{f: f, bypass: cache == CacheBypass && f.Remote() == nil && !f.FS().Memory}
+	u.storage = sync.OnceValue(func() vfs.Storage {
+		if f.Remote() != nil {
+			return vfs.Storage{FS: f.FS()}
+		}
+		return t.e.storages.Of(f.BufferedFD())
+	})
+	direct, _ := f.Direct()
+	if u.bypass || direct && t.req.Route != RouteBuffered && u.storage().Falls {
+		if u.before, u.beforeErr = f.CachedPages(); u.beforeErr != nil {
+			u.before = nil
+		}
+	}
+	return u
+}
+
+// truthOf is what is known of a file's storage; nil before the load is planned.
+func (t *Transfer) truthOf(file int) *truth { return t.truths[file] }
+
+// below is the name of a route by which bytes came from below the page cache.
+func (u *truth) below(r RouteTaken) RouteTaken {
+	if u.storage().Hidden == "" {
+		return r
+	}
+	return r.unproven()
+}
+
+// unproven is the route's name where nobody can tell whether storage gave the bytes.
+func (r RouteTaken) unproven() RouteTaken {
+	switch r {
+	case RouteTakenDirect:
+		return RouteTakenDirectUnproven
+	case RouteTakenBuffered:
+		return RouteTakenBufferedUnproven
+	}
+	return r
+}
+
+// missed is the route of the bytes of a buffered read that were not cached.
+func (t *Transfer) missed(c chunk, b vfs.Buffered) RouteTaken {
+	if b.Missed == 0 {
+		return RouteTakenBuffered // no question to the storage for what came from memory
+	}
+	return t.truthOf(c.file).below(RouteTakenBuffered)
+}
+
+// readDirect lets read fetch the n bytes at off of the file into buf with
+// O_DIRECT, and counts them under the route that they took. Where the file
+// system may fall back, the page cache is asked behind the read.
+func (t *Transfer) readDirect(c chunk, buf []byte, off, n int64, read func() error) error {
+	u, start := t.truthOf(c.file), time.Now()
+	if !u.storage().Falls {
+		err := read()
+		if err == nil {
+			t.tally.read(c, u.below(RouteTakenDirect), c.len, start)
+		}
+		return err
+	}
+	// Memory without pages makes btrfs and gfs2 fall back for the rest of a read.
+	hostmem.Touch(buf, 1)
+	warm := int64(0)
+	if u.before != nil {
+		warm = u.before.In(c.off, c.len)
+	}
+	fetched, counted := int64(0), false
+	err := func() error {
+		if warm == 0 {
+			return read()
+		}
+		runtime.LockOSThread() // what this thread makes storage deliver is counted for it alone
+		defer runtime.UnlockOSThread()
+		a, ok := fetchedByThread()
+		err := read()
+		b, ok2 := fetchedByThread()
+		fetched, counted = b-a, ok && ok2
+		return err
+	}()
+	if err != nil {
+		return err
+	}
+	t.tally.readParts(c, u.parts(c, n, warm, fetched, counted), start)
+	return nil
+}
+
+// share is a part of a read by its route.
+type share struct {
+	route RouteTaken
+	bytes int64
+}
+
+// parts divides a read that was made with O_DIRECT. Bytes that are in the page
+// cache now and were not when the load began came through it. Bytes that were
+// there before came from there, unless the kernel counted that it fetched all.
+func (u *truth) parts(c chunk, n, warm, fetched int64, counted bool) []share {
+	if u.storage().FS.Memory {
+		return []share{{RouteTakenCache, c.len}}
+	}
+	if u.before == nil {
+		return []share{{RouteTakenDirectUnproven, c.len}}
+	}
+	through, err := u.f.Since(u.before, c.off, c.len)
+	if err != nil {
+		return []share{{RouteTakenDirectUnproven, c.len}}
+	}
+	through = min(through, c.len-warm)
+	out := []share{{u.below(RouteTakenBuffered), through}}
+	switch {
+	case counted && fetched >= n && through == 0:
+		warm = 0
+	case counted:
+		out = append(out, share{RouteTakenCache, warm})
+	default:
+		out = append(out, share{RouteTakenDirectUnproven, warm})
+	}
+	return append(out, share{u.below(RouteTakenDirect), c.len - through - warm})
+}
+
+// founded is a destination that tells what lies below it.
+type founded interface{ Storage() vfs.Storage }
+
+// storageBelow is what lies below the destination of a save, while it is open.
+func (e *Engine) storageBelow(s Sink) vfs.Storage {
+	switch d := s.(type) {
+	case described:
+		return e.storages.Of(d.FD())
+	case founded:
+		return d.Storage()
+	}
+	return vfs.Storage{FS: s.FS(), Hidden: "the destination does not tell what lies below it"}
+}
+
+// writtenDirect is the route of a write with O_DIRECT. A file system that falls
+// back drops the pages behind it, so that nobody can ask afterwards.
+func writtenDirect(s vfs.Storage) RouteTaken {
+	if s.Proves() {
+		return RouteTakenDirect
+	}
+	return RouteTakenDirectUnproven
+}
+
+// unprovenWrites says why direct writes cannot be proven, "" where they can.
+func unprovenWrites(s vfs.Storage) string {
+	switch {
+	case s.FS.Memory || s.Proves():
+		return ""
+	case s.Hidden != "":
+		return s.Hidden
+	}
+	return s.FS.Name + " may write through the page cache and drop the pages behind"
+}
+
+// fetchedByThread is how many bytes the calling thread has made storage deliver,
+// false where the kernel does not count them.
+func fetchedByThread() (int64, bool) {
+	text, err := os.ReadFile("/proc/thread-self/io")
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "read_bytes:"); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}
+
+// restore drops what the load has brought into the page cache of files that are
+// to be left as they were, and notes what could not be dropped.
+func (t *Transfer) restore() {
+	for _, u := range t.truths {
+		if u == nil || !u.bypass || u.before == nil {
+			continue
+		}
+		n, err := u.f.Since(u.before, 0, u.f.Size())
+		if err == nil && n > 0 {
+			n, err = u.f.DropSince(u.before)
+		}
+		u.left, u.leftErr = n, err
+	}
+}
+
+// describeTruth adds what the storage of a file hides, and what a load has left
+// in the page cache though it was to leave nothing.
+func (u *truth) describeTruth(r *Report, fr *FileReport) {
+	s := u.storage()
+	fr.FS, fr.Unproven = s.FS.Name, s.Hidden
+	if fr.Unproven == "" && s.Falls && fr.Direct && u.beforeErr != nil {
+		fr.Unproven = fmt.Sprintf("%s may read through the page cache, and the kernel does not tell what is there", s.FS.Name)
+	}
+	if !u.bypass {
+		return
+	}
+	switch err := errors.Join(u.beforeErr, u.leftErr); {
+	case err != nil:
+		r.Notes = append(r.Notes, fmt.Sprintf("%s: what this load left in the page cache is not known: %v", u.f.Path(), err))
+	case u.left > 0:
+		fr.Left = u.left
+		r.Notes = append(r.Notes, fmt.Sprintf("%s: %s that this load brought in stay in the page cache: they are mapped or in use elsewhere",
+			u.f.Path(), units.Bytes(u.left)))
+	}
+}

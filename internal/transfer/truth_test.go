@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nebulaio/nebulaio/internal/device/host"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// A writer that puts the modification time back does not get its mixture delivered.
+func TestALoadFindsAWriterThatPutsTheMtimeBack(t *testing.T) {
+	path, _ := writeFile(t, 2*units.MiB, 61)
+	f := openFile(t, path)
+	was, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.WriteAt([]byte("another"), 4096); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, was.ModTime(), was.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	e, dev := newEngine(t, small), host.New()
+	b, err := dev.Alloc(f.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Free()
+	tr, err := e.Start(t.Context(), Request{Device: dev, Files: []*vfs.File{f}, Segments: []Segment{{Len: f.Size(), Dst: b.Ptr()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Err(); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "ctime") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Direct writes are proven where the file system keeps to them, and only there.
+func TestTheRouteOfADirectWrite(t *testing.T) {
+	for s, want := range map[vfs.Storage]RouteTaken{
+		{FS: vfs.FSType{Name: "ext4"}}:                     RouteTakenDirect,
+		{FS: vfs.FSType{Name: "btrfs"}, Falls: true}:       RouteTakenDirectUnproven,
+		{FS: vfs.FSType{Name: "nfs"}, Hidden: "a server"}:  RouteTakenDirectUnproven,
+		{FS: vfs.FSType{Name: "ext4"}, Hidden: "on loop0"}: RouteTakenDirectUnproven,
+	} {
+		if got := writtenDirect(s); got != want {
+			t.Errorf("%+v: %s", s, got)
+		}
+		if (unprovenWrites(s) == "") != (want == RouteTakenDirect) {
+			t.Errorf("%+v: %q", s, unprovenWrites(s))
+		}
+	}
+}
+
+func TestTheKernelCountsWhatAThreadFetches(t *testing.T) {
+	if _, ok := fetchedByThread(); !ok {
+		t.Skip("the kernel does not count I/O by thread")
+	}
+}

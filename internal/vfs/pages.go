@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfs
+
+import (
+	"math/bits"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Pages are the pages of a file that were in the page cache at one moment.
+type Pages struct {
+	size int64    // of the file
+	some []uint64 // a bit for each page; nil: none was there
+}
+
+// CachedPages looks which pages of the file are in the page cache now. For a
+// file with none of them that is one question. Kind Unsupported where the kernel
+// does not tell.
+func (f *File) CachedPages() (*Pages, error) {
+	p := &Pages{size: f.size}
+	r, err := f.Residency(0, f.size)
+	if err != nil || r.Cached == 0 {
+		return p, err
+	}
+	p.some = make([]uint64, (f.size/pageSize)/64+1)
+	err = f.eachCached(0, f.size, func(lo int64, vec []byte) error {
+		for i, v := range vec {
+			if page := lo/pageSize + int64(i); v&1 != 0 {
+				p.some[page/64] |= 1 << (page % 64)
+			}
+		}
+		return nil
+	})
+	return p, err
+}
+
+func (p *Pages) has(page int64) bool {
+	return p.some != nil && p.some[page/64]&(1<<(page%64)) != 0
+}
+
+// In counts the bytes of [off, off+n) in pages that were there.
+func (p *Pages) In(off, n int64) (sum int64) {
+	if p.some == nil {
+		return 0
+	}
+	end := min(off+n, p.size)
+	for page := off / pageSize; page*pageSize < end; page++ {
+		if page%64 == 0 && (page+64)*pageSize <= end && off <= page*pageSize {
+			sum += int64(bits.OnesCount64(p.some[page/64])) * pageSize
+			page += 63
+			continue
+		}
+		if p.has(page) {
+			sum += min(end, (page+1)*pageSize) - max(off, page*pageSize)
+		}
+	}
+	return sum
+}
+
+// Since counts the bytes of [off, off+n) that are in the page cache now and were
+// not there when p was taken.
+func (f *File) Since(p *Pages, off, n int64) (sum int64, err error) {
+	n = min(n, f.size-off)
+	if p.In(off, n) == 0 {
+		r, err := f.Residency(off, n)
+		return min(r.Cached, n), err
+	}
+	err = f.eachNew(p, off, n, func(lo, hi int64) error {
+		sum += min(hi, off+n) - max(lo, off)
+		return nil
+	})
+	return sum, err
+}
+
+// DropSince asks the kernel to forget the pages of the file that came into the
+// page cache after p was taken. Those that were there before stay, and so do
+// dirty ones. It returns how many bytes are left of the others: pages that are
+// mapped or in use elsewhere stay.
+func (f *File) DropSince(p *Pages) (left int64, err error) {
+	// The kernel keeps pages that it is still reading ahead: they can go a moment later.
+	for try := range dropTries {
+		if err = f.eachNew(p, 0, f.size, f.forget); err != nil {
+			return 0, err
+		}
+		if left, err = f.Since(p, 0, f.size); left == 0 || err != nil {
+			break
+		}
+		if try < dropTries-1 {
+			time.Sleep(time.Millisecond << try)
+		}
+	}
+	return left, err
+}
+
+// dropTries bounds the attempts to drop pages, which wait 31 ms in all.
+const dropTries = 6
+
+// forget drops the clean pages of [lo, hi), which are whole pages.
+func (f *File) forget(lo, hi int64) error {
+	return errs.Wrap("drop page cache", f.path, unix.Fadvise(f.buffered, lo, hi-lo, unix.FADV_DONTNEED))
+}
+
+// eachNew calls do for each run of whole pages in [off, off+n) that are cached
+// now and were not when p was taken.
+func (f *File) eachNew(p *Pages, off, n int64, do func(lo, hi int64) error) error {
+	return f.eachCached(off, n, func(at int64, vec []byte) error {
+		first := at / pageSize
+		for i := 0; i < len(vec); i++ {
+			begin := i
+			for i < len(vec) && vec[i]&1 != 0 && !p.has(first+int64(i)) {
+				i++
+			}
+			if i > begin {
+				if err := do((first+int64(begin))*pageSize, (first+int64(i))*pageSize); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// cachedWindow is from which size on a range is halved before its pages are looked at.
+const cachedWindow = 4 << 20
+
+// eachCached is eachWindow for the parts of [off, off+n) that have cached pages.
+// cachestat skips the others: mincore looks at every page of a file, cached or not.
+func (f *File) eachCached(off, n int64, do func(lo int64, vec []byte) error) error {
+	if f.probe.method != ProbeCachestat {
+		return f.eachWindow(off, n, do)
+	}
+	off, n = off&^(pageSize-1), n+off&(pageSize-1)
+	r, err := f.Residency(off, n)
+	if err != nil || r.Cached == 0 {
+		return err
+	}
+	if n <= cachedWindow || r.Cached >= n/2 && n <= mincoreWindow {
+		return f.eachWindow(off, n, do)
+	}
+	half := (n/2 + cachedWindow - 1) &^ (cachedWindow - 1)
+	if err := f.eachCached(off, half, do); err != nil {
+		return err
+	}
+	return f.eachCached(off+half, n-half, do)
+}
+
+// eachWindow asks mincore for the pages of [off, off+n), a window at a time.
+// The vector has one byte for each page from lo on, a page's offset.
+func (f *File) eachWindow(off, n int64, do func(lo int64, vec []byte) error) error {
+	if f.probe.method == ProbeNone {
+		return errs.New(errs.Unsupported, "query page cache", f.path, f.probe.why)
+	}
+	end := min(off+n, f.size)
+	for lo := off &^ (pageSize - 1); lo < end; lo += mincoreWindow {
+		length := min(mincoreWindow, end-lo)
+		m, err := unix.Mmap(f.buffered, lo, int(length), unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil {
+			return errs.Wrap("map for mincore", f.path, err)
+		}
+		vec := make([]byte, (length+pageSize-1)/pageSize)
+		_, _, no := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(length), uintptr(unsafe.Pointer(&vec[0])))
+		if uerr := unix.Munmap(m); no == 0 && uerr != nil {
+			return errs.Wrap("unmap after mincore", f.path, uerr)
+		}
+		if no != 0 {
+			return errs.Wrap("mincore", f.path, no)
+		}
+		if err := do(lo, vec); err != nil {
+			return err
+		}
+	}
+	return nil
+}

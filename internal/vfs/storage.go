@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Storage is what lies below an open file, and what a read of it can prove.
+type Storage struct {
+	FS FSType // named as the mount table does
+	// Falls says that the file system may serve an O_DIRECT read through the page
+	// cache without telling. Who wants to know asks the page cache afterwards.
+	Falls bool
+	// Hidden says why nobody on this machine can tell where bytes below the page
+	// cache come from. It is empty where they come from disks.
+	Hidden string
+	// local: the answer holds for one file or one moment and is not remembered.
+	local bool
+}
+
+// Proves says whether a read or write with O_DIRECT went past the page cache to
+// storage, by what the storage is alone.
+func (s Storage) Proves() bool { return s.Hidden == "" && !s.Falls && !s.FS.Memory }
+
+// lookedUp is the storage of one open file, looked up when it is first wanted.
+type lookedUp struct {
+	once  sync.Once
+	found Storage
+}
+
+func (l *lookedUp) of(fd int) Storage {
+	l.once.Do(func() { l.found = StorageOf(fd) })
+	return l.found
+}
+
+// Storage is what lies below the file. It is looked up once, while the file is open.
+func (f *File) Storage() Storage {
+	if f.remote != nil {
+		return Storage{FS: f.fs}
+	}
+	return f.storage.of(f.buffered)
+}
+
+// Storage is what lies below the file. It is looked up once, while the file is open.
+func (e *Editable) Storage() Storage { return e.storage.of(e.fd) }
+
+// Storage is what lies below the draft. It is looked up once, while the draft is open.
+func (d *Draft) Storage() Storage { return d.storage.of(d.buffered) }
+
+// Storage is what lies below the sink. It is looked up once, while the sink is open.
+func (s *Sink) Storage() Storage { return s.storage.of(s.buffered) }
+
+// overlay is the name of the union file system of containers.
+const overlay = "overlayfs"
+
+// deepest bounds how many layers are looked through: a loop device on a file on a loop device.
+const deepest = 8
+
+// StorageOf looks at what lies below the open file. It reads the mount table and
+// sysfs, about 0.1 ms; Storages remembers the answer.
+func StorageOf(fd int) Storage { return storageOf(fd, 0) }
+
+func storageOf(fd, depth int) Storage {
+	s := Storage{FS: fsType(fd)}
+	if depth > deepest {
+		s.Hidden = "too many layers lie below the file"
+		return s
+	}
+	var st unix.Statx_t
+	const mask = unix.STATX_BASIC_STATS | unix.STATX_DIOALIGN | unix.STATX_MNT_ID
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, mask, &st); err != nil {
+		s.Falls, s.Hidden = true, fmt.Sprintf("statx: %v", err)
+		return s
+	}
+	m := findMount(fd, &st)
+	if m.fs != "" && !s.FS.Memory && s.FS.Name != overlay {
+		s.FS.Name = m.fs
+	}
+	switch name := s.FS.Name; {
+	case s.FS.Memory:
+		return s
+	case name == overlay:
+		return overlayStorage(s, fd, m, &st, depth)
+	case hides(name) != "":
+		// Clients of servers keep to O_DIRECT; what processes and zfs do is theirs.
+		s.Hidden, s.Falls = hides(name), !strings.Contains(hides(name), "a server gives")
+		return s
+	default:
+		s.Falls = !keepsDirect(name, st.Mask&unix.STATX_DIOALIGN != 0)
+	}
+	s.Hidden, s.local = devicesHide(fd, &st, m, s.FS.Name, depth)
+	return s
+}
+
+// keepsDirect says whether O_DIRECT reads of a file system never go through the
+// page cache. xfs has no other way. ext4 falls back for journalled, encrypted,
+// inline and verity data; statx then tells, where it knows of direct I/O at all.
+func keepsDirect(fs string, told bool) bool {
+	return fs == "xfs" || told && (fs == "ext4" || fs == "ext3")
+}
+
+// hides says why a file system shows nothing of the storage below it.
+func hides(fs string) string {
+	switch {
+	case fs == "fuse" || strings.HasPrefix(fs, "fuse.") || fs == "fuseblk":
+		return fs + ": a process gives the bytes, out of storage or out of memory"
+	case fs == "virtiofs" || fs == "9p" || fs == "vboxsf" || fs == "vmhgfs":
+		return fs + ": another machine or its host gives the bytes, out of storage or out of memory"
+	case fs == "zfs":
+		return "zfs: it has a cache of its own, of which the kernel tells nothing"
+	case slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "wekafs", "afs", "orangefs", "pvfs2", "coda", "panfs"}, fs):
+		return fs + ": a server gives the bytes, out of storage or out of memory"
+	}
+	return ""
+}
+
+// devicesHide looks at the block devices below a file.
+func devicesHide(fd int, st *unix.Statx_t, m mount, fs string, depth int) (why string, local bool) {
+	dirs := devicesOf(fd, st, m, fs)
+	if len(dirs) == 0 {
+		return "which device lies below " + fs + " is not told", true
+	}
+	for _, dir := range dirs {
+		why, l := deviceHides(dir, depth)
+		if local = local || l; why != "" {
+			return why, local
+		}
+	}
+	return "", local
+}
+
+// devicesOf lists the directories in sysfs of the devices that hold the file.
+func devicesOf(fd int, st *unix.Statx_t, m mount, fs string) []string {
+	if st.Dev_major != 0 {
+		return blockDir(st.Dev_major, st.Dev_minor)
+	}
+	if fs == "btrfs" {
+		// Its files have the number of a subvolume. It lists its devices itself.
+		if id, ok := btrfsID(fd); ok {
+			if dirs, _ := filepath.Glob("/sys/fs/btrfs/" + id + "/devices/*"); len(dirs) > 0 {
+				return dirs
+			}
+		}
+	}
+	var out []string
+	for source := range strings.SplitSeq(m.source, ":") {
+		var dev unix.Stat_t
+		if !strings.HasPrefix(source, "/dev/") || unix.Stat(source, &dev) != nil || dev.Mode&unix.S_IFMT != unix.S_IFBLK {
+			return nil
+		}
+		out = append(out, blockDir(unix.Major(dev.Rdev), unix.Minor(dev.Rdev))...)
+	}
+	return out
+}
+
+func blockDir(major, minor uint32) []string {
+	dir := fmt.Sprintf("/sys/dev/block/%d:%d", major, minor)
+	if _, err := os.Stat(dir); err != nil {
+		return nil
+	}
+	return []string{dir}
+}
+
+// deviceHides looks at one block device and those below it. local means that the
+// answer may change at any time.
+func deviceHides(dir string, depth int) (why string, local bool) {
+	if depth > deepest {
+		return "too many layers lie below the file", true
+	}
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return fmt.Sprintf("sysfs does not show the device below: %v", err), true
+	}
+	if _, err := os.Stat(filepath.Join(dir, "partition")); err == nil {
+		dir = filepath.Dir(dir)
+	}
+	name := filepath.Base(dir)
+	for prefix, what := range map[string]string{
+		"nbd":   "a server gives its blocks",
+		"rbd":   "a server gives its blocks",
+		"drbd":  "another machine may give its blocks",
+		"ublkb": "a process gives its blocks",
+		"zram":  "it is memory",
+		"ram":   "it is memory",
+	} {
+		if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "" && rest[0] >= '0' && rest[0] <= '9' {
+			return fmt.Sprintf("it lies on %s: %s", name, what), false
+		}
+	}
+	if strings.HasPrefix(name, "loop") {
+		return loopHides(dir, name, depth), true
+	}
+	below, _ := filepath.Glob(filepath.Join(dir, "slaves/*"))
+	for _, s := range below {
+		why, l := deviceHides(s, depth+1)
+		if local = local || l; why != "" {
+			return why, local
+		}
+	}
+	return "", local
+}
+
+// loopHides says why a loop device's image may be in the page cache.
+func loopHides(dir, name string, depth int) string {
+	image := word(filepath.Join(dir, "loop/backing_file"))
+	if word(filepath.Join(dir, "loop/dio")) != "1" {
+		return fmt.Sprintf("it lies on %s, which reads its image %s through the page cache (losetup --direct-io=on changes that)", name, image)
+	}
+	fd, err := unix.Open(image, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Sprintf("it lies on %s, whose image %s cannot be looked at: %v", name, image, err)
+	}
+	defer unix.Close(fd)
+	switch s := storageOf(fd, depth+1); {
+	case s.FS.Memory:
+		return fmt.Sprintf("it lies on %s, whose image %s is in memory (%s)", name, image, s.FS.Name)
+	case s.Hidden != "":
+		return fmt.Sprintf("it lies on %s, and its image %s: %s", name, image, s.Hidden)
+	case s.Falls:
+		return fmt.Sprintf("it lies on %s, and %s below its image %s may read through the page cache", name, s.FS.Name, image)
+	}
+	return ""
+}
+
+// word reads a short text file, "" where it is not there.
+func word(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(b), "\n")
+}
+
+// btrfsInfo is BTRFS_IOC_FS_INFO, btrfsInfoSize the size of its argument.
+const (
+	btrfsInfo     = 0x8400941f
+	btrfsInfoSize = 1024
+)
+
+// btrfsID is the file system's identifier as sysfs spells it.
+func btrfsID(fd int) (string, bool) {
+	var arg [btrfsInfoSize]byte
+	if err := ioctl(fd, btrfsInfo, arg[:]); err != nil {
+		return "", false
+	}
+	id := arg[16:32]
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]), true
+}
+
+// Storages remembers what lies below files, by their device, for a second. What
+// can change while a file system is mounted, as loop devices can, is asked anew.
+// The zero value is ready; it is safe for concurrent use.
+type Storages struct {
+	mu  sync.Mutex
+	all map[storageKey]knownStorage
+}
+
+type storageKey struct {
+	dev  uint64
+	name string // of the magic number: device numbers are used again
+}
+
+type knownStorage struct {
+	Storage
+	at time.Time
+}
+
+const (
+	storageAge   = time.Second
+	mostStorages = 256
+)
+
+// Of is StorageOf.
+func (s *Storages) Of(fd int) Storage {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return StorageOf(fd)
+	}
+	key, now := storageKey{st.Dev, fsType(fd).Name}, time.Now()
+	s.mu.Lock()
+	k, ok := s.all[key]
+	s.mu.Unlock()
+	if ok && now.Sub(k.at) < storageAge {
+		return k.Storage
+	}
+	found := StorageOf(fd)
+	if found.local {
+		return found
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil || len(s.all) >= mostStorages {
+		s.all = map[storageKey]knownStorage{}
+	}
+	s.all[key] = knownStorage{found, now}
+	return found
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routes_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// tracer counts the pages that the kernel adds to the page cache of one file. It
+// is the judge of what went through the page cache: pages that are dropped again
+// behind a read are in it too.
+type tracer struct{ dir string }
+
+const addEvent = "events/filemap/mm_filemap_add_to_page_cache"
+
+// newTracer mounts tracefs and takes an instance of its own; nil where there is none.
+func newTracer(t *testing.T, l *lab) *tracer {
+	t.Helper()
+	root := l.sub("tracing")
+	if err := unix.Mount("tracefs", root, "tracefs", 0, ""); err != nil {
+		t.Logf("no tracefs (%v): what went through the page cache is judged by residency alone", err)
+		return nil
+	}
+	l.mounted(root)
+	dir := filepath.Join(root, fmt.Sprintf("instances/nebulaio-%d", os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Logf("no trace instance: %v", err)
+		return nil
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	tr := &tracer{dir: dir}
+	if tr.set("buffer_size_kb", "8192") != nil || tr.set(addEvent+"/filter", "i_ino == 1") != nil {
+		t.Log("the kernel does not trace the page cache")
+		return nil
+	}
+	return tr
+}
+
+func (tr *tracer) set(file, value string) error {
+	return os.WriteFile(filepath.Join(tr.dir, file), []byte(value), 0o644)
+}
+
+// during counts the bytes that come into the page cache of path while do runs.
+func (tr *tracer) during(t *testing.T, path string, do func()) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range [][2]string{{"trace", ""}, {addEvent + "/filter", fmt.Sprintf("i_ino == %d", st.Ino)}, {addEvent + "/enable", "1"}, {"tracing_on", "1"}} {
+		if err := tr.set(s[0], s[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do()
+	if err := tr.set(addEvent+"/enable", "0"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(tr.dir, "trace"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Of two files with one inode number, on two file systems, one is meant. btrfs
+	// traces the number of its own device, which stat does not tell.
+	dev := fmt.Sprintf(" dev %d:%d ", unix.Major(st.Dev), unix.Minor(st.Dev))
+	pages := map[int64]bool{} // a page that is dropped and comes again counts once
+	for line := range strings.Lines(string(text)) {
+		_, event, ok := strings.Cut(line, "mm_filemap_add_to_page_cache:")
+		if !ok || !strings.Contains(event, dev) && unix.Major(st.Dev) != 0 {
+			continue
+		}
+		first := number(event, "ofs=") / 4096
+		for i := range int64(1) << min(number(event, "order="), 20) {
+			if (first+i)*4096 < fileSize {
+				pages[first+i] = true
+			}
+		}
+	}
+	return int64(len(pages)) * 4096
+}
+
+// number reads the number behind a word, 0 where there is none.
+func number(text, word string) int64 {
+	_, rest, ok := strings.Cut(text, word)
+	if !ok {
+		return 0
+	}
+	n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	return n
+}
