@@ -3,24 +3,31 @@
  * nebulaio.hpp: the C ABI of nebulaio.h for C++17, in one header and nothing else:
  * loads, saves, selections, checksums, ranges of files, and objects of a server.
  *
- *   nebulaio::system sys;
- *   nebulaio::model model(sys, "model.safetensors", R"({"device":"cuda:0"})");
- *   std::vector<nebulaio_buffer> dst;
- *   for (auto &need : model.destinations())
- *       dst.push_back(allocate(need.size, need.align));   // cudaMalloc, say
- *   nebulaio::job load = model.load(dst, stream);
- *   load.wait();
- *   nebulaio::tensor w = model.tensor("model.norm.weight");
- *   void *weights = (char *)dst[w.file].address + w.offset;
- *   std::puts(load.report().c_str());                      // which path the bytes took
+ * @code{.cpp}
+ * #include <nebulaio/nebulaio.hpp>
  *
- *   sys.save("copy.safetensors", {w.in(dst, "cuda:0")}).wait();   // durable, or not there
- *   nebulaio::file data(sys, "data", "r+", R"({"device":"cuda:0"})");
- *   uint64_t got = data.read(pointer, size, offset);        // less only at the end
+ * #include <cstdio>
  *
- *   nebulaio::client server(sys, R"({"endpoint":"http://localhost:9000"})");
- *   server.read({"bucket", "key", pointer, size, "cuda:0"});
- *   server.write({"bucket", "copy", pointer, size, "cuda:0"});
+ * int main()
+ * {
+ *     nebulaio::system sys;
+ *     std::vector<float> weights(1024, 1.0f), back(1024);          // or memory of cudaMalloc, with "cuda:0" for "host"
+ *     const uint64_t from = reinterpret_cast<uint64_t>(weights.data()), to = reinterpret_cast<uint64_t>(back.data());
+ *     sys.save("model.safetensors", {{"w", "F32", {1024}, from, 4096, "host"}}).wait();   // durable, or not there
+ *
+ *     nebulaio::model model(sys, "model.safetensors", R"({"device":"host"})");
+ *     nebulaio::job load = model.load({{to, 4096}});              // one destination for each of model.destinations()
+ *     load.wait();                                                 // throws what went wrong
+ *     std::puts(load.report().c_str());                            // which path the bytes took
+ *
+ *     nebulaio::file data(sys, "model.safetensors", "r", R"({"device":"host"})");
+ *     return data.read(to, 4096, 8) == 4096 && back != weights ? 0 : 1;   // any range; less only at the end
+ * }
+ * @endcode
+ *
+ * Objects of a server, the one that NEBULAIO_ENDPOINT names for example, move by
+ * nebulaio::client: client.read({"bucket", "key", address, size, "host"}), and
+ * client.write the other way.
  *
  * Handles are released by their destructors; they move and do not copy. A job
  * that is destroyed while it runs is cancelled and waited for. What fails throws

@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from pages import NEEDS, Page, PageError, documents, read  # noqa: E402
-from session import Failed, Session, run_page  # noqa: E402
+from session import Failed, Session, adopt_orphans, run_page  # noqa: E402
 
 PORTS = (9000, 9001)  # of the server's defaults, which the pages use
 
@@ -89,6 +89,7 @@ def environment(root: Path, arguments: argparse.Namespace) -> dict[str, str]:
 
 def inside(root: Path, arguments: argparse.Namespace) -> int:
     """Run one page in this process and print a JSON object with what ran."""
+    adopt_orphans()
     page = read(root, arguments.inside)
     # Not in memory: objects written through the door need a file system that tells of writers.
     with tempfile.TemporaryDirectory(prefix="snippets.", dir=os.environ.get("TMPDIR", "/var/tmp")) as work:

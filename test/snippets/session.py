@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -64,17 +65,27 @@ class Speaker:
         os.close(self.answers)
 
 
+def adopt_orphans() -> None:
+    """Make this process the parent of what its children leave behind, so that it can wait for them."""
+    if ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) != 0:  # PR_SET_CHILD_SUBREAPER
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
 def end_group(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
-    """Stop a process and all that it started, and wait for it."""
+    """Stop a process and all that it started, and wait until they have ended: their ports are free then."""
     for number in (first, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
         except ProcessLookupError:
             pass
-        try:
-            process.wait(40)
-        except subprocess.TimeoutExpired:
-            continue
+        end = time.monotonic() + 40
+        while time.monotonic() < end:
+            try:
+                if os.waitpid(-process.pid, os.WNOHANG)[0] == 0:
+                    time.sleep(0.02)
+            except ChildProcessError:
+                process.wait()
+                return
 
 
 class Session:

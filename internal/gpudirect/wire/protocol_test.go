@@ -243,7 +243,7 @@ func TestTheProtocolIsDocumentedByteByByte(t *testing.T) {
 			tableOf(&b, f.fields, "")
 			b.WriteString("\n")
 		}
-		fmt.Fprintf(&b, "```\n%-50s header: type %d, flags %d, descriptors %d, request %d\n%s```\n\n", fmt.Sprintf("% x", packet[:HeaderSize]), packet[0], packet[1],
+		fmt.Fprintf(&b, "```text\n%-50s header: type %d, flags %d, descriptors %d, request %d\n%s```\n\n", fmt.Sprintf("% x", packet[:HeaderSize]), packet[0], packet[1],
 			binary.LittleEndian.Uint16(packet[2:]), binary.LittleEndian.Uint32(packet[4:]), strings.Join(append(w.rows, ""), "\n"))
 	}
 	for _, typ := range types() {
