@@ -36,7 +36,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 .PHONY: test
-test: lint test-go test-native test-python test-examples test-bench test-clients ## Everything that CI runs
+test: lint test-go test-native test-python test-examples test-bench test-clients test-snippets ## Everything that CI runs
 
 .PHONY: lint
 lint: tools ## gofmt and go vet
@@ -93,9 +93,17 @@ test-examples: lib build venv ## The examples run as their readers would run the
 	cd examples && $(PY) -m unittest -q
 	mkdir -p build/examples && for s in gpudirect_storage_example storage_io_optimization; do NEBULAIO_CLI=$(BIN) $(PY) examples/$$s.py build/examples --quick >build/examples/$$s.txt || { cat build/examples/$$s.txt; exit 1; }; done
 
+SNIPPETS = test/snippets/run.py --cli $(BIN) --library $(LIB) --path $(CLIENTS)/new/bin $(patsubst %,--python-path %,$(wildcard $(CLIENTS)/new/lib/python3*/site-packages))
+
+.PHONY: test-snippets
+test-snippets: lib build venv clients ## Every snippet of the documentation, compiled and run as it stands; PAGES="README.md docs/server.md" for some
+	cd test/snippets && $(PY) -m pytest -q -p no:cacheprovider
+	$(PY) $(SNIPPETS) $(PAGES)
+
 .PHONY: test-torch
-test-torch: lib ## Torch tests; PYTHON=... names an interpreter with torch and python/tests/requirements.txt
+test-torch: lib build clients ## Torch tests and snippets; PYTHON=... names an interpreter with torch, transformers and python/tests/requirements.txt
 	cd python && NEBULAIO_LIBRARY=$(LIB) $(PYTHON) -m pytest -q -m torch
+	$(PYTHON) $(SNIPPETS) --needs torch
 
 .PHONY: test-bench
 test-bench: lib build venv ## The benchmark harness's own tests; no speed is asserted

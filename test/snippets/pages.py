@@ -37,7 +37,7 @@ class Block:
     """One snippet: where it is, what it says and how it is run."""
 
     page: str
-    line: int  # of its first line of text
+    line: int  # of its first line of text; 0 where the page does not show it
     language: str
     text: str
     kind: str = "run"
@@ -50,6 +50,10 @@ class Block:
     def runs(self, have: frozenset[str]) -> bool:
         """Whether it runs on a machine that has these."""
         return self.kind not in ("output", "fragment") and self.needs <= have
+
+    def compiles_only(self, have: frozenset[str]) -> bool:
+        """Whether it is a program for a GPU, and there is none: it is compiled and not run."""
+        return self.language in ("c", "cpp") and "gpu" in self.needs - have
 
 
 @dataclass
@@ -140,6 +144,8 @@ def header(path: str, text: str) -> Page:
         body = textwrap.dedent("\n".join(re.sub(r"^\s*\* ?", "", each) for each in lines[first - 1 : at])) + "\n"
         at += 1
         kind, needs = parse_mark(opening[2], f"{path}:{first - 1}") if opening[2] else ("run", frozenset())
+        if not page.blocks:
+            set_up(page, needs)
         page.blocks.append(judge(Block(path, first, opening[1] or "c", body, kind, needs)))
     return page
 
@@ -151,11 +157,21 @@ def go_documentation(path: str, text: str) -> None:
             raise PageError(f"{path}:{number}: code in a doc comment (fix: make it an Example function)")
 
 
-# What the examples in a module's docstrings find when they begin.
-SERVER = Block("", 0, "sh", "NEBULAIO_GPUDIRECT_ENABLED=true nebulaio server --data data\n", "server")
-BUCKET = Block("", 0, "sh", "AWS_ACCESS_KEY_ID=minioadmin AWS_SECRET_ACCESS_KEY=minioadmin aws --region us-east-1 --endpoint-url http://localhost:9000 s3 mb s3://models\n")
-BEFORE = {"gpudirect": [SERVER, BUCKET]}
-MODULE_NEEDS = {"huggingface": frozenset({"torch"})}
+# What the examples in docstrings and headers find when they begin, by the name of their file.
+SERVER = "NEBULAIO_GPUDIRECT_ENABLED=true nebulaio server --data data\n"
+BUCKETS = """export NEBULAIO_ACCESS_KEY=minioadmin NEBULAIO_SECRET_KEY=minioadmin
+export AWS_ACCESS_KEY_ID=minioadmin AWS_SECRET_ACCESS_KEY=minioadmin AWS_DEFAULT_REGION=us-east-1
+for bucket in models my-bucket; do aws --endpoint-url http://localhost:9000 s3 mb s3://$bucket; done
+"""
+WITH_SERVER = ("gpudirect.py", "gpudirect.h")
+MODULE_NEEDS = {"huggingface.py": frozenset({"torch"})}
+
+
+def set_up(page: Page, needs: frozenset[str] = frozenset()) -> None:
+    """Put a server and its buckets before the examples of a file that need them."""
+    if Path(page.path).name in WITH_SERVER:
+        page.blocks.append(Block(page.path, 0, "sh", SERVER, "server", needs))
+        page.blocks.append(Block(page.path, 0, "sh", BUCKETS, needs=needs))
 
 
 def module(path: str, text: str, package: str) -> Page:
@@ -163,10 +179,10 @@ def module(path: str, text: str, package: str) -> Page:
     page = Page(path)
     lines = [number for number, line in enumerate(text.split("\n"), 1) if line.lstrip().startswith(">>> ")]
     if lines:
-        stem = Path(path).stem
-        name = package if stem == "__init__" else f"{package}.{stem}"
-        page.blocks.extend(Block(path, lines[0], each.language, each.text, each.kind) for each in BEFORE.get(stem, []))
-        page.blocks.append(Block(path, lines[0], "doctest", name, needs=MODULE_NEEDS.get(stem, frozenset())))
+        file = Path(path)
+        name = package if file.stem == "__init__" else f"{package}.{file.stem}"
+        set_up(page)
+        page.blocks.append(Block(path, lines[0], "doctest", name, needs=MODULE_NEEDS.get(file.name, frozenset())))
     return page
 
 

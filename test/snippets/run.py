@@ -103,7 +103,7 @@ def inside(root: Path, arguments: argparse.Namespace) -> int:
         except Failed as problem:
             print(json.dumps({"failed": str(problem)}))
             return 1
-    print(json.dumps({"ran": len(ran)}))
+    print(json.dumps({"ran": sum(block.line > 0 for block in ran)}))  # without what was set up for a page
     return 0
 
 
@@ -126,7 +126,7 @@ def count(pages: list[Page], ran: int, have: frozenset[str]) -> str:
     """The line that says how many blocks ran, and why others did not."""
     left: collections.Counter[str] = collections.Counter()
     for page in pages:
-        for block in page.blocks:
+        for block in filter(lambda each: each.line > 0, page.blocks):
             if block.kind in ("output", "fragment"):
                 left[block.kind] += 1
             elif missing := block.needs - have:
@@ -154,7 +154,8 @@ def main() -> int:
     if have:
         pages = [page for page in pages if any(block.needs & have for block in page.blocks)]
     network = own_network()
-    if not network and (port := port_taken()):
+    serves = any(block.kind == "server" for page in pages for block in page.blocks)
+    if not network and serves and (port := port_taken()):
         print(f"snippets: skipped: port {port} is taken and this user cannot make a network of its own (fix: stop what listens there, or run as root)")
         return 0
 
@@ -164,7 +165,7 @@ def main() -> int:
         return page, subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE), time.monotonic() - started
 
     ran = 0
-    runnable = [page for page in pages if any(block.runs(have) for block in page.blocks)]
+    runnable = [page for page in pages if any(block.runs(have) or block.compiles_only(have) for block in page.blocks)]
     with ThreadPoolExecutor(arguments.jobs if network else 1) as workers:
         for page, done, seconds in workers.map(one, runnable):
             try:

@@ -119,13 +119,15 @@ class Session:
         pairs = (self.aside / "environment").read_bytes().decode().split("\0")
         return (self.aside / "folder").read_text().rstrip("\n"), dict(pair.split("=", 1) for pair in pairs if pair)
 
-    def run(self, block: Block) -> None:
+    def run(self, block: Block, only_compiled: bool = False) -> None:
         """Run a block; Failed with what it printed where it does not end well."""
         self.number += 1
         before = self.log.stat().st_size
         if block.kind == "server stopped":
             self.stop_server()
-        if block.kind == "server":
+        if only_compiled:
+            ok = self.compiles(block)
+        elif block.kind == "server":
             ok = self.start_server(block)
         else:
             method = {"console": self.console, "python": self.ask_python, "doctest": self.ask_python, "go": self.go, "c": self.native,
@@ -194,12 +196,21 @@ class Session:
         # Without cgo, as bin/nebulaio was built just before: then most packages are compiled already.
         return self.command("env", "CGO_ENABLED=0", "go", "run", str(self.file(block, "main.go")))
 
+    def compiler(self, block: Block) -> list[str]:
+        return [*(["cc", "-std=c11"] if block.language == "c" else ["c++", "-std=c++17"]), "-Wall", "-Wextra", "-Werror", f"-I{self.include}"]
+
     def native(self, block: Block) -> bool:
         path = self.file(block, "main." + block.language)
         program = str(path.with_suffix(""))
-        compiler = ["cc", "-std=c11"] if block.language == "c" else ["c++", "-std=c++17"]
         link = [f"-L{self.library}", "-lnebulaio", f"-Wl,-rpath,{self.library}"]
-        return self.command(*compiler, "-Wall", "-Wextra", f"-I{self.include}", str(path), "-o", program, *link) and self.command(program)
+        if "gpu" in block.needs:
+            link += ["-lcufile", "-lcudart"]
+        return self.command(*self.compiler(block), str(path), "-o", program, *link) and self.command(program)
+
+    def compiles(self, block: Block) -> bool:
+        """Whether a program for a GPU compiles here, where CUDA's headers may be missing: then with their declarations of ours."""
+        path = self.file(block, "main." + block.language)
+        return self.command(*self.compiler(block), "-fsyntax-only", "-idirafter", str(HERE.parent / "native" / "cuda"), str(path))
 
     def yaml(self, block: Block) -> bool:
         return self.command("nebulaio", "config", "--config", str(self.file(block, "nebulaio.yaml")))
@@ -241,8 +252,10 @@ def run_page(page: Page, have: frozenset[str], session: Session) -> list[Block]:
     ran = []
     try:
         for block in page.blocks:
-            if block.runs(have):
-                started = time.monotonic()
+            started = time.monotonic()
+            if block.compiles_only(have):
+                session.run(block, only_compiled=True)
+            elif block.runs(have):
                 session.run(block)
                 ran.append(block)
                 print(f"  {block.where} {block.language} {time.monotonic() - started:.1f} s", file=sys.stderr)
