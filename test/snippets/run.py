@@ -153,6 +153,8 @@ def main() -> int:
     pages = [page for page in pages if page.blocks]
     if have:
         pages = [page for page in pages if any(block.needs & have for block in page.blocks)]
+    if not pages and not problems:
+        problems.append(f"no block to run: no page has one that needs {', '.join(sorted(have)) or 'to be run'}")
     network = own_network()
     serves = any(block.kind == "server" for page in pages for block in page.blocks)
     if not network and serves and (port := port_taken()):

@@ -136,3 +136,5 @@ def test_the_command_counts_and_fails(tmp_path):
     assert "1 snippets ran on 1 pages; marked: 1 needs gpu; 1 output" in done.stdout
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "bad.md:2: this sh block failed" in done.stderr
+    done = subprocess.run([*command, "--needs", "torch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "no block to run" in done.stderr
