@@ -23,7 +23,7 @@ LANGUAGES = (*SHELL, "python", "go", "c", "cpp", "yaml", "json", "doctest")
 KINDS = ("run", "server", "server stopped", "output", "fragment")
 
 MARK = re.compile(r"^\s*<!-- snippet: (.*?) -->\s*$")
-FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*(\S*)\s*$")
+FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*([^\s`]*)[^`]*$")
 # A line that a reader would type. In a text block it is a snippet that hides from the test.
 COMMAND = re.compile(r"^(\$ |(nebulaio|aws|make|python3?|pip|go|curl|c\+\+|cc|export|sudo) )")
 

@@ -29,6 +29,11 @@ def test_blocks_are_found_with_their_lines_and_marks():
     assert not found.blocks[1].runs(frozenset({"torch"})) and found.blocks[1].runs(frozenset({"torch", "gpu"}))
 
 
+def test_fences_of_other_kinds_are_found_too():
+    found = pages.markdown("a.md", "~~~~sh\ntrue\n~~~\n~~~~\n```python title='a'\n1\n```\n")
+    assert [(b.language, b.text) for b in found.blocks] == [("sh", "true\n~~~\n"), ("python", "1\n")]
+
+
 def test_blocks_in_lists_lose_their_indentation():
     assert pages.markdown("a.md", "1. x\n\n   ```sh\n   a\n     b\n   ```\n").blocks[0].text == "a\n  b\n"
 
