@@ -24,6 +24,8 @@ KINDS = ("run", "server", "server stopped", "output", "fragment")
 
 MARK = re.compile(r"^\s*<!-- snippet: (.*?) -->\s*$")
 FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*([^\s`]*)[^`]*$")
+LIST = re.compile(r"^([-*+]|\d+[.)]) ")
+INDENTED = re.compile(r"^( {4}|\t)\s*[^\s`~]")
 # A line that a reader would type. In a text block it is a snippet that hides from the test.
 COMMAND = re.compile(r"^(\$ |(nebulaio|aws|make|python3?|pip|go|curl|c\+\+|cc|export|sudo) )")
 
@@ -94,10 +96,14 @@ def judge(block: Block) -> Block:
 def markdown(path: str, text: str) -> Page:
     """The fenced blocks of a Markdown page; PageError for one that is neither runnable nor marked."""
     page, lines = Page(path), text.split("\n")
-    mark, at = "", 0
+    mark, at, in_list = "", 0, False
     while at < len(lines):
         line = lines[at]
         at += 1
+        if line[:1].strip():
+            in_list = bool(LIST.match(line))
+        if INDENTED.match(line) and not in_list and (at == 1 or not lines[at - 2].strip()):
+            raise PageError(f"{path}:{at}: an indented block (fix: put it between fences, with its language)")
         if found := MARK.match(line):
             mark = found[1]
             if not (at < len(lines) and FENCE.match(lines[at])):

@@ -61,7 +61,7 @@ def copy_checkout(root: Path, folder: Path) -> None:
         return
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root, check=True, stdout=subprocess.PIPE).stdout
     for name in listed.decode().split("\0"):
-        if name and not name.startswith("docs/benchmarks/") and (root / name).is_file():
+        if name and not (name.startswith("docs/benchmarks/") and not name.endswith(".md")) and (root / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, folder / name)
 

@@ -35,7 +35,7 @@ def test_fences_of_other_kinds_are_found_too():
 
 
 def test_blocks_in_lists_lose_their_indentation():
-    assert pages.markdown("a.md", "1. x\n\n   ```sh\n   a\n     b\n   ```\n").blocks[0].text == "a\n  b\n"
+    assert pages.markdown("a.md", "1. x\n\n    more of it\n\n   ```sh\n   a\n     b\n   ```\n").blocks[0].text == "a\n  b\n"
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,7 @@ def test_blocks_in_lists_lose_their_indentation():
         (page(("server", "python", "x")), "only a shell's block"),
         ("<!-- snippet: output -->\n\n```text\n```\n", "a mark without a block"),
         ("```sh\ntrue\n", "does not end"),
+        ("Words:\n\n    nebulaio load x\n", "an indented block"),
     ],
 )
 def test_blocks_that_hide_are_refused(text, why):
