@@ -152,7 +152,7 @@ def main() -> int:
             problems.append(str(problem))
     pages = [page for page in pages if page.blocks]
     if have:
-        pages = [page for page in pages if any(block.needs & have for block in page.blocks)]
+        pages = [page for page in pages if any(block.needs and block.runs(have) for block in page.blocks)]
     if not pages and not problems:
         problems.append(f"no block to run: no page has one that needs {', '.join(sorted(have)) or 'to be run'}")
     network = own_network()
