@@ -51,7 +51,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 .PHONY: test
-test: lint test-go test-native test-python test-examples test-bench test-clients ## Everything that CI runs
+test: lint test-go test-native test-python test-examples test-bench test-clients test-snippets ## Everything that CI runs
 
 .PHONY: lint
 lint: tools ## Check the form of Go sources with gofmt and go vet
@@ -117,9 +117,17 @@ test-examples: lib build venv ## The examples run as their readers would run the
 	cd examples && $(PY) -m unittest -q
 	work=$$(mktemp -d build/examples.XXXXXX) && trap 'rm -rf '$$work EXIT && for s in gpudirect_storage_example storage_io_optimization; do NEBULAIO_CLI=$(BIN) $(PY) examples/$$s.py $$work --quick >$$work/$$s.txt || { cat $$work/$$s.txt; exit 1; }; done
 
+SNIPPETS = test/snippets/run.py --cli $(BIN) --library $(LIB) --path $(CLIENTS)/new/bin $(patsubst %,--python-path %,$(wildcard $(CLIENTS)/new/lib/python3*/site-packages))
+
+.PHONY: test-snippets
+test-snippets: lib build venv clients ## Every snippet of the documentation, compiled and run as it stands; PAGES="README.md docs/server.md" for some
+	cd test/snippets && $(PY) -m pytest -q -p no:cacheprovider
+	$(PY) $(SNIPPETS) $(PAGES)
+
 .PHONY: test-torch
-test-torch: lib ## Torch tests; PYTHON=... names an interpreter with torch and python/tests/requirements.txt
+test-torch: lib build clients ## Torch tests and snippets; PYTHON=... names an interpreter with torch, transformers and python/tests/requirements.txt
 	cd python && NEBULAIO_LIBRARY=$(LIB) $(PYTHON) -m pytest -q -m torch
+	$(PYTHON) $(SNIPPETS) --needs torch
 
 .PHONY: test-bench
 test-bench: lib build venv ## The benchmark harness's own tests; no speed is asserted
@@ -211,6 +219,10 @@ bench-door: lib build venv ## Objects to memory and back beside what the machine
 GPU_PYTHON = 3.12
 PEERS = boto3 botocore s3transfer jmespath python-dateutil six urllib3
 
+# aws for the snippets: without these services besides S3 it does not start, and all of them are 125 MB.
+AWSCLI = docutils colorama PyYAML rsa pyasn1 jmespath python-dateutil six urllib3
+AWS_SERVICES = s3 sdb codedeploy config sagemaker-runtime sms-voice
+
 .PHONY: gpu-bundle
 gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	rm -rf build/gpu && mkdir -p build/gpu/include
@@ -226,8 +238,11 @@ gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/peers --no-deps --python-version $(GPU_PYTHON) --only-binary=:all: $(PEERS) s3torchconnectorclient
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/peers --no-deps s3torchconnector
 	cd build/gpu/peers/botocore/data && find . -mindepth 1 -maxdepth 1 -type d ! -name s3 -exec rm -rf {} +
+	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/clients --no-deps --python-version $(GPU_PYTHON) --only-binary=:all: $$(grep '^awscli==' test/clients/requirements-new.txt) $(AWSCLI)
+	cd build/gpu/clients && rm -rf bin awscli/examples awscli/topics && cd awscli/botocore/data && find . -mindepth 1 -maxdepth 1 -type d $(AWS_SERVICES:%=! -name %) -exec rm -rf {} +
+	mkdir -p build/gpu/docs build/gpu/test/native && cp docs/*.md build/gpu/docs/ && cp -r test/snippets build/gpu/test/ && cp -r test/native/cuda build/gpu/test/native/
 	cp test/gpu/run.sh test/gpu/cudacopy.cu build/gpu/ && find build/gpu \( -name __pycache__ -o -name '.*_cache' \) -prune -exec rm -rf {} +
-	tar -C build/gpu -czf build/gpu/peers.tgz peers && rm -rf build/gpu/peers
+	for s in peers clients; do tar -C build/gpu -czf build/gpu/$$s.tgz $$s && rm -rf build/gpu/$$s || exit 1; done
 	gzip -f build/gpu/nebulaio build/gpu/gpu.test build/gpu/objects build/gpu/libnebulaio.so
 	@du -sh build/gpu && test $$(du -sm build/gpu | cut -f1) -le 60 || { echo "build/gpu is larger than 60 MiB"; exit 1; }
 

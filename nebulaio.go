@@ -3,14 +3,8 @@
 // Package nebulaio puts the bytes of model files into GPU memory at the speed
 // of the slowest wire between, and tells which path every byte took.
 //
-//	sys, err := nebulaio.NewSystem(nebulaio.Options{})
-//	...
-//	defer sys.Close()
-//	m, err := sys.Load(ctx, "model.safetensors", nebulaio.LoadOptions{Device: "auto"})
-//	...
-//	defer m.Free()
-//	w, _ := m.Tensor("model.norm.weight")   // w.Ptr is a device pointer
-//	fmt.Println(m.Report().GBps, m.Report().Routes)
+// [NewSystem] finds the devices, [System.Load] loads a model onto one of them, and
+// [Model.Report] tells the way of the bytes. The examples of System are whole programs.
 //
 // Without a usable GPU the device is called host and is host memory; a device
 // asked for by name is never replaced by another. CUDA is found at run time:

@@ -3,16 +3,30 @@
  * gpudirect.h: objects of a NebulaIO server as handles of NVIDIA's cuFile, for
  * C++17 programs that include <cufile.h> and link libcufile.
  *
- *   CUfileDescr_t descr;
- *   CUfileHandle_t handle;
- *   nebulaio::GPUDirectInit(&descr, "localhost:9000");
- *   nebulaio::GPUDirectOpen(&handle, "my-bucket", "data.bin");
- *   ssize_t n = cuFileRead(handle, gpu_buffer, size, 0, 0);
- *   nebulaio::GPUDirectClose(handle);
+ * @code{.cpp} snippet: needs gpu
+ * #include <nebulaio/gpudirect.h>
  *
- *   nebulaio::GPUDirectCreate(&handle, "my-bucket", "result.bin", size);
- *   cuFileWrite(handle, gpu_buffer, size, 0, 0);
- *   nebulaio::GPUDirectCommit(handle, size);          // durable and visible
+ * #include <cuda_runtime.h>
+ *
+ * int main()   // with NEBULAIO_ACCESS_KEY and NEBULAIO_SECRET_KEY set, and a bucket "my-bucket"
+ * {
+ *     const size_t size = 1 << 20;
+ *     void *gpu_buffer = nullptr;
+ *     if (cudaMalloc(&gpu_buffer, size) != cudaSuccess)
+ *         return 1;
+ *     CUfileDescr_t descr;
+ *     CUfileHandle_t handle;
+ *     nebulaio::GPUDirectInit(&descr, "localhost:9000");
+ *     nebulaio::GPUDirectCreate(&handle, "my-bucket", "data.bin", size);
+ *     cuFileWrite(handle, gpu_buffer, size, 0, 0);
+ *     nebulaio::GPUDirectCommit(handle, size);          // durable and visible
+ *
+ *     nebulaio::GPUDirectOpen(&handle, "my-bucket", "data.bin");
+ *     const ssize_t n = cuFileRead(handle, gpu_buffer, size, 0, 0);
+ *     nebulaio::GPUDirectClose(handle);
+ *     return n == static_cast<ssize_t>(size) ? 0 : 1;
+ * }
+ * @endcode
  *
  * The server's door, which is on the server's own host, hands out the object's file;
  * cuFile reads it as any other. Objects do not change: to cuFileWrite, a handle of

@@ -3,28 +3,30 @@
  * nebulaio.hpp: nebulaio.h for C++11 and later, in one header: loads, saves,
  * selections, checksums, ranges of files, and objects of a server.
  *
- *   nebulaio::system sys;
- *   nebulaio::model model(sys, "model.safetensors", R"({"device":"cuda:0"})");
- *   std::vector<nebulaio_buffer> dst;
- *   for (auto &need : model.destinations())
- *   {
- *       void *memory = nullptr;
- *       cudaMalloc(&memory, need.size);
- *       dst.push_back({memory, need.size});
- *   }
- *   nebulaio::job load = model.load(dst, stream);          // a cudaStream_t, or nothing
- *   load.wait();
- *   nebulaio::tensor w = model.tensor("model.norm.weight");
- *   void *weights = w.at(dst);
- *   std::puts(load.report().c_str());                      // which path the bytes took
+ * @code{.cpp}
+ * #include <nebulaio/nebulaio.hpp>
  *
- *   sys.save("copy.safetensors", {w.in(dst, "cuda:0")}).wait();   // durable, or not there
- *   nebulaio::file data(sys, "data", "r+", R"({"device":"cuda:0"})");
- *   uint64_t got = data.read(pointer, size, offset);        // less only at the end
+ * #include <cstdio>
  *
- *   nebulaio::client server(sys, R"({"endpoint":"http://localhost:9000"})");
- *   server.read({"bucket", "key", pointer, size, "cuda:0"});
- *   server.write({"bucket", "copy", pointer, size, "cuda:0"});
+ * int main()
+ * {
+ *     nebulaio::system sys;
+ *     std::vector<float> weights(1024, 1.0f), back(1024);          // or memory of cudaMalloc, with "cuda:0" for "host"
+ *     sys.save("model.safetensors", {{"w", "F32", {1024}, weights.data(), 4096, "host"}}).wait();   // durable, or not there
+ *
+ *     nebulaio::model model(sys, "model.safetensors", R"({"device":"host"})");
+ *     nebulaio::job load = model.load({{back.data(), 4096}});           // one destination for each of model.destinations()
+ *     load.wait();                                                 // throws what went wrong
+ *     std::puts(load.report().c_str());                            // which path the bytes took
+ *
+ *     nebulaio::file data(sys, "model.safetensors", "r", R"({"device":"host"})");
+ *     return data.read(back.data(), 4096, 8) == 4096 && back != weights ? 0 : 1;   // any range; less only at the end
+ * }
+ * @endcode
+ *
+ * Objects of a server, the one that NEBULAIO_ENDPOINT names for example, move by
+ * nebulaio::client: client.read({"bucket", "key", address, size, "host"}), and
+ * client.write the other way.
  *
  * Handles are released by their destructors. They can be moved and not copied. A job
  * that is destroyed while it runs is cancelled and waited for. A call that fails

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """NebulaIO: storage that ends in GPU memory.
 
-    >>> import nebulaio.safetensors
-    >>> tensors = nebulaio.safetensors.load_file("model.safetensors", device="cuda")
-    >>> nebulaio.last_report()["device"]
-    'cuda:0'
+    >>> import numpy, nebulaio.safetensors
+    >>> report = nebulaio.safetensors.save_file({"w": numpy.ones((2, 3))}, "model.safetensors")
+    >>> tensors = nebulaio.safetensors.load_file("model.safetensors", device="cpu", framework="numpy")
+    >>> tensors["w"].shape
+    (2, 3)
+    >>> nebulaio.last_report()["device"]["id"]
+    'host'
+
+With torch, `load_file("model.safetensors")` gives its tensors on the best device.
 
 Importing this package loads no native library and no framework; the first use
 does. Processes may fork at any time: a child takes a private copy of the

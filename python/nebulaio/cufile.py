@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files read into and written from arrays, on a GPU or the host, by kvikio's names.
 
-    >>> import nebulaio
-    >>> with nebulaio.CuFile("data", "w") as f:
+    >>> import numpy, nebulaio
+    >>> array = numpy.arange(1000)
+    >>> with nebulaio.CuFile("array.bin", "w") as f:
     ...     f.write(array)
-    >>> with nebulaio.CuFile("data") as f:
+    8000
+    >>> with nebulaio.CuFile("array.bin") as f:
     ...     f.read(array)
+    8000
 
 Buffers are anything with the CUDA array interface (CuPy, Numba, JAX), torch
 tensors, objects with the buffer protocol (NumPy, bytearray) and with DLPack.

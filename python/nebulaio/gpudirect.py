@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects of a NebulaIO server, or of any S3 server, straight into GPU memory and back.
 
+    >>> import numpy    # or cupy, torch, numba: where the buffer lies, the bytes go
     >>> from nebulaio import GPUDirectClient
-    >>> client = GPUDirectClient(endpoint="http://localhost:9000", access_key=..., secret_key=...)
-    >>> client.read_to_gpu(bucket="training-data", key="model/weights.bin", gpu_buffer=array)
-    >>> client.write_from_gpu(bucket="results", key="output.bin", gpu_buffer=array)
+    >>> client = GPUDirectClient(endpoint="http://localhost:9000", access_key="minioadmin", secret_key="minioadmin")
+    >>> buffer = numpy.arange(1000)
+    >>> client.write_from_gpu(bucket="models", key="weights.bin", gpu_buffer=buffer)["bytes"]
+    8000
+    >>> client.read_to_gpu(bucket="models", key="weights.bin", gpu_buffer=buffer)["bytes"]
+    8000
 
 On the server's own host its door hands out the object's file, and this process
 reads it into place by itself; elsewhere ranged GETs do. Each call returns a report

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Load a Hugging Face model directory into its transformers module.
 
+    >>> import transformers
+    >>> config = transformers.Qwen3Config(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=1)
+    >>> transformers.Qwen3ForCausalLM(config).save_pretrained("tiny-qwen")
     >>> from nebulaio.huggingface import load_pretrained
-    >>> model = load_pretrained("Qwen2.5-7B/", device="cuda")
+    >>> model = load_pretrained("tiny-qwen")    # on the best device
+    >>> type(model).__name__
+    'Qwen3ForCausalLM'
 
 The module is built without weights while its weights travel from the files to
 the device, and then they are assigned where they lie: no weight is copied a

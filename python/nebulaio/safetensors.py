@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Load safetensors files and sharded models into tensors on a GPU or the host, and save them.
 
-    >>> from nebulaio.safetensors import load_file
-    >>> tensors = load_file("model.safetensors", device="cuda:0")
+    >>> import numpy
+    >>> from nebulaio.safetensors import load_file, save_file
+    >>> report = save_file({"w": numpy.ones(3)}, "model.safetensors")
+    >>> load_file("model.safetensors", device="cpu", framework="numpy")
+    {'w': array([1., 1., 1.])}
 
 The bytes of each file land in one allocation of the framework's own allocator,
 and every tensor is a view of it: memory is freed when the last tensor of a file
@@ -163,8 +166,12 @@ def stream(
 ) -> Stream:
     """Yield (name, tensor) in the order of the files, each while later ones still arrive.
 
-        >>> for name, tensor in stream("Qwen2.5-7B/", device="cuda"):
-        ...     parameters[name].copy_(tensor)
+        >>> import numpy
+        >>> report = save_file({"a": numpy.ones(2), "b": numpy.zeros(2)}, "model.safetensors")
+        >>> for name, array in stream("model.safetensors", device="cpu", framework="numpy"):
+        ...     print(name, array)
+        a [1. 1.]
+        b [0. 0.]
 
     paths: one path as in `load_model`, or several, whose files follow each other.
     lookahead: None takes memory for all files at once and reads them as one. A

@@ -7,13 +7,16 @@
 #   build/gpu/run.sh test                 Go and Python tests on the card
 #   build/gpu/run.sh bench [run.py args]  the benchmark of models
 #   build/gpu/run.sh door [run.py args]   that of objects
+#   build/gpu/run.sh snippets [PAGE...]   the snippets of the documentation that need a GPU
 #   build/gpu/run.sh unpack               only what every word does first
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 for packed in "$here"/*.gz; do
 	[ ! -e "$packed" ] || gunzip -f "$packed"
 done
-[ ! -e "$here/peers.tgz" ] || { tar -C "$here" -xzf "$here/peers.tgz" && rm "$here/peers.tgz"; }
+for packed in peers clients; do
+	[ ! -e "$here/$packed.tgz" ] || { tar -C "$here" -xzf "$here/$packed.tgz" && rm "$here/$packed.tgz"; }
+done
 export NEBULAIO_LIBRARY=$here/libnebulaio.so NEBULAIO_CLI=$here/nebulaio
 export PYTHONPATH=$here/python${PYTHONPATH:+:$PYTHONPATH}
 [ -d "$here/pydeps" ] && PYTHONPATH=$PYTHONPATH:$here/pydeps
@@ -51,9 +54,23 @@ test)
 	;;
 bench) exec bash "$here/bench/run.sh" "$@" ;;
 door) PYTHONPATH=$PYTHONPATH:$here/peers exec python3 "$here/bench/door/run.py" --objects-program "$here/objects" --workdir "${WORKDIR:-/var/tmp}" "$@" ;;
+snippets)
+	ln -sf libnebulaio.so "$here/libnebulaio.so.2"
+	mkdir -p "$here/clients/bin"
+	for word in "aws -m awscli" "python"; do
+		printf '#!/bin/sh\nexec python3%s "$@"\n' "${word#"${word%% *}"}" >"$here/clients/bin/${word%% *}"
+		chmod +x "$here/clients/bin/${word%% *}"
+	done
+	# "-m awscli" finds its package here; the snippets' Python has it too, which does no harm.
+	[ $# != 0 ] || set -- docs/gpudirect.md docs/python.md python/README.md
+	# For include/nebulaio/gpudirect.h, whose example links libcufile and libcudart.
+	cuda=${CUDA_HOME:-/usr/local/cuda}
+	export CPATH=$cuda/include LIBRARY_PATH=$cuda/lib64 LD_LIBRARY_PATH=$cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+	PYTHONPATH=$PYTHONPATH:$here/clients exec python3 "$here/test/snippets/run.py" --needs gpu,torch --cli "$here/nebulaio" --library "$here/libnebulaio.so" --path "$here/clients/bin" "$@"
+	;;
 unpack) ;;
 *)
-	echo "run.sh: unknown word $what; expected test, bench, door or unpack" >&2
+	echo "run.sh: unknown word $what; expected test, bench, door, snippets or unpack" >&2
 	exit 2
 	;;
 esac

@@ -243,7 +243,7 @@ func TestTheProtocolIsDocumentedByteByByte(t *testing.T) {
 			tableOf(&b, f.fields, "")
 			b.WriteString("\n")
 		}
-		fmt.Fprintf(&b, "```\n%-50s header: type %d, flags %d, descriptors %d, request %d\n%s```\n\n", fmt.Sprintf("% x", packet[:HeaderSize]), packet[0], packet[1],
+		fmt.Fprintf(&b, "```text\n%-50s header: type %d, flags %d, descriptors %d, request %d\n%s```\n\n", fmt.Sprintf("% x", packet[:HeaderSize]), packet[0], packet[1],
 			binary.LittleEndian.Uint16(packet[2:]), binary.LittleEndian.Uint32(packet[4:]), strings.Join(append(w.rows, ""), "\n"))
 	}
 	for _, typ := range types() {
@@ -311,10 +311,12 @@ go of, drafts are removed. A silent connection ends after the greeting's idle ti
 
 ## Login
 
-    client  Hello      versions that it speaks
-    server  Challenge  the version that is spoken, the store, a nonce
-    client  Proof      access key, a nonce of its own, the server's end of the connection, MAC
-    server  Greeting   the server's MAC, settings, bounds
+`+"```text"+`
+client  Hello      versions that it speaks
+server  Challenge  the version that is spoken, the store, a nonce
+client  Proof      access key, a nonce of its own, the server's end of the connection, MAC
+server  Greeting   the server's MAC, settings, bounds
+`+"```"+`
 
 A MAC is HMAC-SHA256, keyed with the secret of the access key, over: text "nebulaio door", text "client" (in Proof) or "server" (in Greeting), u16 version,
 text store, text access key, the server's nonce, the client's nonce, u8 binding, u64 end. The secret does not cross, a proof is good for one challenge, and a
