@@ -93,9 +93,19 @@ test-examples: lib build venv ## The examples run as their readers would run the
 	cd examples && $(PY) -m unittest -q
 	mkdir -p build/examples && for s in gpudirect_storage_example storage_io_optimization; do NEBULAIO_CLI=$(BIN) $(PY) examples/$$s.py build/examples --quick >build/examples/$$s.txt || { cat build/examples/$$s.txt; exit 1; }; done
 
+VENV_TORCH := $(ROOT)/.venv-torch
+
 .PHONY: test-torch
-test-torch: lib ## Torch tests; PYTHON=... names an interpreter with torch and python/tests/requirements.txt
-	cd python && NEBULAIO_LIBRARY=$(LIB) $(PYTHON) -m pytest -q -m torch
+test-torch: lib build venv-torch ## Torch and transformers on host, in .venv-torch; PYTHON_TORCH=... names another interpreter with python/tests/requirements-torch.txt
+	cd python && NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q -m 'torch and not cuda'
+
+# torch is about 6 GB: it has an environment of its own, and pip keeps no second copy.
+.PHONY: venv-torch
+venv-torch: $(if $(PYTHON_TORCH),,$(VENV_TORCH)/.ready)
+$(VENV_TORCH)/.ready: python/tests/requirements-torch.txt python/tests/requirements.txt
+	$(PYTHON) -m venv $(VENV_TORCH) 2>/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV_TORCH); }
+	$(VENV_TORCH)/bin/python -m pip install -q --no-cache-dir -r python/tests/requirements-torch.txt
+	@touch $@
 
 .PHONY: test-bench
 test-bench: lib build venv ## The benchmark harness's own tests; no speed is asserted
@@ -233,4 +243,4 @@ $(VENV)/.ready: python/tests/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf build bin .venv .venv-clients
+	rm -rf build bin .venv .venv-clients .venv-torch

@@ -10,6 +10,9 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import threading
+import time
+import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
@@ -96,7 +99,9 @@ class _Handle:
         self.number.value = 0
 
     def __del__(self) -> None:
-        self.release()
+        system = getattr(self, "system", None)
+        if system is not None and not system.ended:
+            self.release()
 
 
 class Model(_Handle):
@@ -160,6 +165,7 @@ class Job(_Handle):
         self._progress = _abi.Progress()
         self._err = ctypes.create_string_buffer(4096)
         self._ended = False
+        self._stopped = False  # by the end of the process
 
     def _start(self) -> None:
         """Call the library's function that starts the job and fills `number`."""
@@ -172,6 +178,7 @@ class Job(_Handle):
             # An interrupt may come after the library has started the job.
             self._finish()
             raise
+        self.system.jobs[id(self)] = weakref.ref(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -200,6 +207,9 @@ class Job(_Handle):
                         "process that started it (fix: leave the child with os._exit, do not return into the job)"
                     )
         self._ended = True
+        if self._stopped and threading.current_thread() is not threading.main_thread():
+            # A daemon thread, which Python ends without a word. So it gets no error that it would print.
+            threading.Event().wait()
         if status != _abi.OK:
             raise from_status(status, _abi.message(wait, status, self._err))
         if progress is not None:
@@ -217,6 +227,16 @@ class Job(_Handle):
         if self.usable() and not self._ended:
             self.system.functions.nebulaio_cancel(self.number.value, self._err, len(self._err))
 
+    def stop(self, deadline: float) -> None:
+        """Cancel the job at the end of the process, and wait for it until the deadline."""
+        self._stopped = True
+        while self.number.value and not self._ended and time.monotonic() < deadline:
+            functions, number = self.system.functions, self.number.value
+            functions.nebulaio_cancel(number, None, 0)
+            # Whoever waits for the job as well sees its end too, and releases it.
+            if functions.nebulaio_wait(number, SLICE_MS, None, None, 0) != _abi.RUNNING:
+                return
+
     def _finish(self) -> None:
         """Bring the job to its end, keep its report, release it.
 
@@ -230,6 +250,7 @@ class Job(_Handle):
                     self._drain()
                     self._keep_report()
                     self.release()
+                self.system.jobs.pop(id(self), None)
                 break
             except BaseException as interrupt:
                 put_off = interrupt
@@ -251,7 +272,9 @@ class Job(_Handle):
         _process.current().reports.last = report
 
     def __del__(self) -> None:
-        self._finish()
+        system = getattr(self, "system", None)
+        if system is not None and not system.ended:
+            self._finish()
 
 
 class Load(Job):
