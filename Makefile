@@ -174,6 +174,10 @@ fuzz: tools ## Run each fuzzer for a minute
 bench: lib build venv ## Benchmark on host memory against safetensors; results in build/bench
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) $(PY) bench/run.py --device host --models 0.6b --rounds 5 --only warm,cold --out build/bench $(ARGS)
 
+.PHONY: bench-safe-open
+bench-safe-open: lib build venv-torch ## Time per call of safe_open beside the safetensors package's, NumPy and torch on host
+	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) bench/safe_open.py $(ARGS)
+
 .PHONY: bench-gpu
 bench-gpu: lib build ## Benchmark on the GPU with the machine's own python3 (torch); ARGS="--only warm"
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) bash bench/run.sh --out build/bench $(ARGS)

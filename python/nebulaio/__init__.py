@@ -48,7 +48,7 @@ def last_report() -> dict[str, Any] | None:
     Reports are kept per thread, one each; a failed or cancelled load leaves one
     too. The dictionary is the caller's own. A forked child starts with none.
     """
-    raw = getattr(_process.current().reports, "last", None)
+    raw = _process.current().last_raw()
     if raw is None:
         return None
     report: dict[str, Any] = json.loads(raw)

@@ -149,6 +149,15 @@ class Holder:
             )
         return System(self.load(), options, self.generation)
 
+    def last_raw(self) -> bytes | None:
+        """The last report of the calling thread as JSON, or None."""
+        last = getattr(self.reports, "last", None)
+        if isinstance(last, tuple):
+            file, size, seconds = last  # a _cached.CachedFile, whose reports are made when they are asked for
+            last = file.report(size, seconds)
+        found: bytes | None = last
+        return found
+
     def systems(self) -> list[System]:
         """All systems that are open."""
         return [*([] if self.system is None else [self.system]), *self.others.values()]
