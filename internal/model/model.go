@@ -62,8 +62,9 @@ type Model struct {
 	Index   string // the first one's name
 
 	sources  []*vfs.File
-	names    []string // in the tree, one per file
-	tree     vfs.Tree // nil: this machine's files
+	names    []string  // in the tree, one per file
+	tree     vfs.Tree  // nil: this machine's files
+	pool     *vfs.Pool // of the sources where they are many; nil: each keeps its descriptors
 	seen     []bool
 	OpenTime time.Duration
 
@@ -138,6 +139,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 		mode = safetensors.Lenient
 	}
 	first := len(m.Files)
+	most := vfs.PoolSize()
 	for _, p := range paths {
 		if err := ctx.Err(); err != nil {
 			return errs.Wrap("open model", name, err)
@@ -147,6 +149,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 			return err
 		}
 		m.sources, m.names = append(m.sources, f), append(m.names, p)
+		m.bound(most)
 		// The header is a few pages: reading ahead of it would bring in data
 		// that the engine may want to read past the page cache.
 		m.seen = append(m.seen, headerCached(f))
@@ -165,6 +168,20 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 		return index.Check(m.Files[first:])
 	}
 	return nil
+}
+
+// bound keeps descriptors within the process's limit once the model has more than that many files.
+func (m *Model) bound(most int) {
+	switch {
+	case m.tree != nil || len(m.sources) <= most:
+	case m.pool == nil:
+		m.pool = vfs.NewPool(most)
+		for _, f := range m.sources {
+			m.pool.Adopt(f)
+		}
+	default:
+		m.pool.Adopt(m.sources[len(m.sources)-1])
+	}
 }
 
 func resolve(ctx context.Context, name string, o Options) ([]string, *safetensors.Index, error) {

@@ -327,7 +327,13 @@ func (t *Transfer) finish(ctx context.Context) {
 			if t.req.Live {
 				break
 			}
-			if err := f.CheckUnchanged(); err != nil {
+			if err := f.Pin(); err != nil {
+				t.result = err
+				return
+			}
+			err := f.CheckUnchanged()
+			f.Unpin()
+			if err != nil {
 				t.result = err
 				return
 			}
