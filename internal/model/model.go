@@ -58,7 +58,7 @@ type Model struct {
 	Files   []*format.File
 	Layouts []Layout // one per file
 	Tensors []Placement
-	Sharded bool   // an index names the files
+	Sharded bool   // an index names the files, or a folder has several
 	Index   string // the first one's name
 
 	sources  []*vfs.File
@@ -133,7 +133,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 	if err != nil {
 		return err
 	}
-	m.Sharded = m.Sharded || index != nil
+	m.Sharded = m.Sharded || index != nil || len(paths) > 1
 	mode := safetensors.Strict
 	if o.Lenient {
 		mode = safetensors.Lenient
@@ -166,6 +166,9 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 			m.Index = index.Path
 		}
 		return index.Check(m.Files[first:])
+	}
+	if len(paths) > 1 {
+		return safetensors.CheckApart(m.Path, m.Files[first:])
 	}
 	return nil
 }

@@ -15,9 +15,13 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from . import _abi, _process
+from ._layouts import Destination as Destination
+from ._layouts import Layout as Layout
+from ._layouts import Places as Places
+from ._layouts import TensorLayout as TensorLayout
 from .errors import ClosedError, InvalidError, NebulaioError, from_status
 
 if TYPE_CHECKING:
@@ -27,48 +31,6 @@ SLICE_MS = 50
 """The longest single wait inside the library; Ctrl-C is answered after it."""
 
 ProgressCallback = Callable[[int, int], object]
-
-
-class FileLayout(TypedDict):
-    """One file of a model and the destination that it needs."""
-
-    path: str
-    size: int
-    dest_size: int
-    dest_align: int
-
-
-class TensorLayout(TypedDict):
-    """One tensor: its type and shape, and where it lies in its file's destination."""
-
-    name: str
-    dtype: str
-    shape: list[int]
-    file: int
-    offset: int
-    size: int
-
-
-class Places(TypedDict):
-    """Where a model goes: its device, and what is needed there for each file."""
-
-    device: str
-    files: list[FileLayout]
-
-
-class Layout(Places):
-    """What nebulaio_model_describe says."""
-
-    tensors: list[TensorLayout]
-    metadata: dict[str, str]
-
-
-class Destination(NamedTuple):
-    """Memory for one file: the framework's array, the address in it, and the bytes from there."""
-
-    array: Any
-    address: int
-    size: int
 
 
 class _Handle:

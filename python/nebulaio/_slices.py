@@ -155,7 +155,7 @@ def _bounds(part: slice, extent: int, what: str) -> tuple[int, int, int]:
 
 def _place(part: Any, extent: int, what: str) -> int:
     try:
-        if isinstance(part, bool) or getattr(part, "ndim", 0):
+        if isinstance(part, bool) or getattr(part, "ndim", None):
             raise TypeError  # a tensor of one element is a list of one place
         place = operator.index(part)
     except TypeError:
