@@ -69,6 +69,18 @@ class Connection:
         said = [f"{key}={self._options[key]!r}" for key in ("endpoint", "access_key", "door", "device") if key in self._options]
         return f"GPUDirectClient({', '.join(said)}{', closed' if self._closed else ''})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs to connect anew: all settings, and the keys that were given, in the clear.
+
+        Keys of the environment are not in it: the other process looks into its own.
+        """
+        return {"options": dict(self._options), "tuning": dict(self._tuning), "closed": self._closed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._lock = threading.Lock()
+        self._client = None
+        self._options, self._tuning, self._closed = state["options"], state["tuning"], state["closed"]
+
     def __enter__(self) -> Self:
         return self
 
