@@ -124,10 +124,18 @@ test-snippets: lib build venv clients ## Every snippet of the documentation, com
 	cd test/snippets && $(PY) -m pytest -q -p no:cacheprovider
 	$(PY) $(SNIPPETS) $(PAGES)
 
+VENV_TORCH := $(ROOT)/.venv-torch
+
 .PHONY: test-torch
-test-torch: lib build clients ## Torch tests and snippets; PYTHON=... names an interpreter with torch, transformers and python/tests/requirements.txt
-	cd python && NEBULAIO_LIBRARY=$(LIB) $(PYTHON) -m pytest -q -m torch
-	$(PYTHON) $(SNIPPETS) --needs torch
+test-torch: lib build clients venv-torch ## Torch and transformers on host, tests and snippets, in .venv-torch; PYTHON_TORCH=... names another interpreter with python/tests/requirements-torch.txt
+	cd python && NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q -m 'torch and not cuda'
+	$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(SNIPPETS) --needs torch
+
+# torch is about 6 GB: it has an environment of its own, and pip keeps no second copy.
+.PHONY: venv-torch
+venv-torch: $(if $(PYTHON_TORCH),,$(VENV_TORCH)/.ready) ## Make the Python environment of test-torch, .venv-torch
+$(VENV_TORCH)/.ready: python/tests/requirements-torch.txt python/tests/requirements.txt
+	PIP_NO_CACHE_DIR=1 bash test/setup/venv.sh $(PYTHON) $(VENV_TORCH) $<
 
 .PHONY: test-bench
 test-bench: lib build venv ## The benchmark harness's own tests; no speed is asserted
@@ -200,6 +208,10 @@ fuzz: tools ## Run each fuzzer for a minute
 .PHONY: bench
 bench: lib build venv ## Benchmark on host memory against safetensors; results in build/bench
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) $(PY) bench/run.py --device host --models 0.6b --rounds 5 --only warm,cold --out build/bench $(ARGS)
+
+.PHONY: bench-safe-open
+bench-safe-open: lib build venv-torch ## Time per call of safe_open beside the safetensors package's, NumPy and torch on host
+	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) bench/safe_open.py $(ARGS)
 
 .PHONY: bench-gpu
 bench-gpu: lib build ## Benchmark on the GPU with the machine's own python3 (torch); ARGS="--only warm"
@@ -275,4 +287,4 @@ $(VENV)/.ready: python/tests/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf build bin .venv .venv.lock .venv-clients
+	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock

@@ -58,12 +58,13 @@ type Model struct {
 	Files   []*format.File
 	Layouts []Layout // one per file
 	Tensors []Placement
-	Sharded bool   // an index names the files
+	Sharded bool   // an index names the files, or a folder has several
 	Index   string // the first one's name
 
 	sources  []*vfs.File
-	names    []string // in the tree, one per file
-	tree     vfs.Tree // nil: this machine's files
+	names    []string  // in the tree, one per file
+	tree     vfs.Tree  // nil: this machine's files
+	pool     *vfs.Pool // of the sources where they are many; nil: each keeps its descriptors
 	seen     []bool
 	OpenTime time.Duration
 
@@ -132,12 +133,13 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 	if err != nil {
 		return err
 	}
-	m.Sharded = m.Sharded || index != nil
+	m.Sharded = m.Sharded || index != nil || len(paths) > 1
 	mode := safetensors.Strict
 	if o.Lenient {
 		mode = safetensors.Lenient
 	}
 	first := len(m.Files)
+	most := vfs.PoolSize()
 	for _, p := range paths {
 		if err := ctx.Err(); err != nil {
 			return errs.Wrap("open model", name, err)
@@ -147,6 +149,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 			return err
 		}
 		m.sources, m.names = append(m.sources, f), append(m.names, p)
+		m.bound(most)
 		// The header is a few pages: reading ahead of it would bring in data
 		// that the engine may want to read past the page cache.
 		m.seen = append(m.seen, headerCached(f))
@@ -164,7 +167,24 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 		}
 		return index.Check(m.Files[first:])
 	}
+	if len(paths) > 1 {
+		return safetensors.CheckApart(m.Path, m.Files[first:])
+	}
 	return nil
+}
+
+// bound keeps descriptors within the process's limit once the model has more than that many files.
+func (m *Model) bound(most int) {
+	switch {
+	case m.tree != nil || len(m.sources) <= most:
+	case m.pool == nil:
+		m.pool = vfs.NewPool(most)
+		for _, f := range m.sources {
+			m.pool.Adopt(f)
+		}
+	default:
+		m.pool.Adopt(m.sources[len(m.sources)-1])
+	}
 }
 
 func resolve(ctx context.Context, name string, o Options) ([]string, *safetensors.Index, error) {

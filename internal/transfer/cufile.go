@@ -109,6 +109,10 @@ func (u *cuFileUse) refuse(on, reason, fix string) {
 // fileSystem is the number of the device that f lies on.
 func fileSystem(f *vfs.File) uint64 {
 	var st unix.Stat_t
+	if f.Pin() != nil {
+		return 0
+	}
+	defer f.Unpin()
 	if unix.Fstat(f.BufferedFD(), &st) != nil {
 		return 0
 	}
@@ -135,6 +139,10 @@ func (t *Transfer) useCuFile(ctx context.Context, file int) (bool, error) {
 	}
 	lib := t.e.libraryOf(t.port)
 	if !must {
+		if f.Pooled() {
+			u.refuse(f.Path(), "the model has more files than may be open at once, and cuFile keeps each of them open", "raise the limit on open files: ulimit -n")
+			return false, nil
+		}
 		if len(t.peers) > 0 {
 			u.refuse(f.Path(), "several devices get the same bytes, and cuFile moves them to one", "start a transfer for each device")
 			return false, nil

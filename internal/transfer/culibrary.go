@@ -88,11 +88,15 @@ func (l *library) file(f *vfs.File, cached bool) (*known, error) {
 		k.users++
 		return k, nil
 	}
+	if err := f.Pin(); err != nil { // until forget
+		return nil, err
+	}
 	k := &known{fd: -1, users: 1, cached: cached}
 	fd := f.DirectFD()
 	if ok, _ := f.Direct(); !ok || cached {
 		var err error
 		if k.fd, err = f.Again(); err != nil {
+			f.Unpin()
 			return nil, err
 		}
 		fd = k.fd
@@ -100,6 +104,7 @@ func (l *library) file(f *vfs.File, cached bool) (*known, error) {
 	var err error
 	if k.DirectFile, err = l.direct.OpenFile(fd); err != nil {
 		k.shut()
+		f.Unpin()
 		return nil, errs.Wrap("give to cuFile", f.Path(), err)
 	}
 	l.files[f] = k
@@ -123,6 +128,7 @@ func (l *library) forget(f *vfs.File) error {
 	delete(l.files, f)
 	err := k.DirectFile.Close()
 	k.shut()
+	f.Unpin()
 	return err
 }
 

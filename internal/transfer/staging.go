@@ -80,6 +80,7 @@ type slot struct {
 	queued  time.Time
 	lo      int64 // io_uring: file offset of mem[0]
 	got     int   // io_uring: bytes read so far
+	pinned  bool  // io_uring: its file is kept open
 }
 
 // open maps the pool, once.

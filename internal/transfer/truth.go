@@ -39,6 +39,9 @@ func (t *Transfer) newTruth(f *vfs.File, cache CachePolicy) *truth {
 		if f.Remote() != nil {
 			return vfs.Storage{FS: f.FS()}
 		}
+		if f.Pin() == nil {
+			defer f.Unpin()
+		}
 		return t.e.storages.Of(f.BufferedFD())
 	})
 	direct, _ := f.Direct()

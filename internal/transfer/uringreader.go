@@ -122,6 +122,15 @@ func (u *uringReader) keep(i int) {
 func (u *uringReader) submit(i int) {
 	s := u.slots[i]
 	f := s.t.req.Files[s.reading.file]
+	if !s.pinned {
+		if err := f.Pin(); err != nil {
+			u.e.sched.failed(s.t, err)
+			s.t = nil
+			u.free = append(u.free, i)
+			return
+		}
+		s.pinned = true // until the read has arrived
+	}
 	lo, buf, _ := superset(f, s.reading, s.mem)
 	s.lo = lo
 	if !u.ring.Read(f.DirectFD(), buf[s.got:], lo+int64(s.got), i, uint64(i)) {
@@ -147,7 +156,8 @@ func (u *uringReader) arrived(token uint64, res int32) {
 			return
 		}
 	}
-	s.t = nil
+	s.t, s.pinned = nil, false
+	defer f.Unpin()
 	switch {
 	case s.got >= need:
 		t.tally.read(c, t.truthOf(c.file).below(RouteTakenDirect), c.len, s.queued)

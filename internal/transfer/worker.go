@@ -128,6 +128,12 @@ func (w *worker) run() {
 }
 
 func (w *worker) do(t *Transfer, c chunk) {
+	f := t.req.Files[c.file]
+	if err := f.Pin(); err != nil {
+		w.e.sched.failed(t, err)
+		return
+	}
+	defer f.Unpin()
 	switch {
 	case w.way == viaDirectInPlace:
 		w.readInPlace(t, c)

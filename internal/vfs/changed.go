@@ -45,6 +45,10 @@ func (f *File) CheckUnchanged(summed bool) error {
 	if f.remote != nil {
 		return nil // it asks for one version alone
 	}
+	if err := f.Pin(); err != nil {
+		return err
+	}
+	defer f.Unpin()
 	var st unix.Stat_t
 	if err := unix.Fstat(f.buffered, &st); err != nil {
 		return errs.Wrap("stat", f.path, err)

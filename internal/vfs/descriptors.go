@@ -69,7 +69,7 @@ func FromDescriptors(d Descriptors) (*File, error) {
 			}
 			break
 		}
-		f.direct = d.Direct
+		f.direct, f.pastCache = d.Direct, true
 	}
 	f.closed = d.Closed
 	return f, nil
@@ -94,6 +94,10 @@ func (f *File) reopen() (int, error) {
 	if f.remote != nil {
 		return -1, f.errRemote("open again")
 	}
+	if err := f.Pin(); err != nil {
+		return -1, err
+	}
+	defer f.Unpin()
 	// Through the open descriptor it is the same file even if the name is gone.
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.buffered), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil && f.passed {

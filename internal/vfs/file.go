@@ -43,7 +43,11 @@ type File struct {
 	passed   bool        // the descriptions are another process's gift
 	closed   func()      // called once after Close; may be nil
 	storage  lookedUp
-	remote   Remote // nil: it is a file of this machine
+	remote   Remote      // nil: it is a file of this machine
+	dev      uint64      // of the file system
+	// pastCache says that the file can be opened with O_DIRECT; the descriptor itself may be closed by a pool.
+	pastCache bool
+	pooled    pooled
 }
 
 // Alignment is what reads past the page cache must observe.
@@ -86,7 +90,7 @@ func (f *File) stat() error {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return errs.New(errs.Invalid, "open", f.path, "is "+kindOfMode(st.Mode)+", expected a regular file")
 	}
-	f.size = st.Size
+	f.size, f.dev = st.Size, st.Dev
 	f.mtime = time.Unix(st.Mtim.Unix())
 	seen := f.stateOf(&st)
 	f.state.Store(&seen)
@@ -131,7 +135,7 @@ func (f *File) openDirect() {
 		f.refuse("the file was replaced while it was being opened", "load it again")
 		return
 	}
-	f.direct = fd
+	f.direct, f.pastCache = fd, true
 }
 
 // directAlign is what direct I/O on the open file must observe, or why the
@@ -176,7 +180,7 @@ func (f *File) Direct() (ok bool, why *Refusal) {
 	if r := f.refused.Load(); r != nil {
 		return false, r
 	}
-	return f.direct >= 0, nil
+	return f.pastCache, nil
 }
 
 // DirectFD is the O_DIRECT descriptor for a reader that submits by itself, or -1.
@@ -188,15 +192,11 @@ func (f *File) BufferedFD() int { return f.buffered }
 
 // Close closes both descriptions. No read may be in flight.
 func (f *File) Close() error {
-	var err error
-	if f.direct >= 0 {
-		err = unix.Close(f.direct)
-		f.direct = -1
+	if p := f.pooled.pool; p != nil {
+		p.leave(f)
 	}
-	if f.buffered >= 0 {
-		err = errors.Join(err, unix.Close(f.buffered))
-		f.buffered = -1
-	}
+	f.pastCache = false
+	err := f.shut()
 	if c, ok := f.remote.(io.Closer); ok {
 		err = errors.Join(err, c.Close())
 	}

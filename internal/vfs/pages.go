@@ -82,6 +82,10 @@ func (f *File) Since(p *Pages, off, n int64) (sum int64, err error) {
 // dirty ones. It returns how many bytes are left of the others: pages that are
 // mapped or in use elsewhere stay.
 func (f *File) DropSince(p *Pages) (left int64, err error) {
+	if err := f.Pin(); err != nil {
+		return 0, err
+	}
+	defer f.Unpin()
 	// The kernel keeps pages that it is still reading ahead: they can go a moment later.
 	for try := range dropTries {
 		if err = f.eachNew(p, 0, f.size, f.forget); err != nil {
@@ -155,6 +159,10 @@ func (f *File) eachWindow(off, n int64, do func(lo int64, vec []byte) error) err
 	if f.probe.method == ProbeNone {
 		return errs.New(errs.Unsupported, "query page cache", f.path, f.probe.why)
 	}
+	if err := f.Pin(); err != nil {
+		return err
+	}
+	defer f.Unpin()
 	end := min(off+n, f.size)
 	for lo := off &^ (pageSize - 1); lo < end; lo += mincoreWindow {
 		length := min(mincoreWindow, end-lo)

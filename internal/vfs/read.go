@@ -14,6 +14,10 @@ import (
 // ReadAt fills p from off through the page cache; io.ReaderAt with whole reads:
 // n == len(p) or an error.
 func (f *File) ReadAt(p []byte, off int64) (int, error) {
+	if err := f.Pin(); err != nil {
+		return 0, err
+	}
+	defer f.Unpin()
 	n, err := f.preadFull(f.buffered, p, off, len(p))
 	return n, err
 }
@@ -29,6 +33,10 @@ type Buffered struct {
 // the read; where it does not tell, what it gives without I/O was there. Short
 // reads are errors.
 func (f *File) ReadBuffered(p []byte, off int64) (Buffered, error) {
+	if err := f.Pin(); err != nil {
+		return Buffered{}, err
+	}
+	defer f.Unpin()
 	hit, known := f.CachedBytes(off, int64(len(p)))
 	if !known {
 		hit = f.ReadCached(p, off)
@@ -42,6 +50,10 @@ func (f *File) ReadBuffered(p []byte, off int64) (Buffered, error) {
 // ReadCached fills as much of p from off as can be had without I/O and returns
 // how much that was: what is in the page cache, up to the first absent page.
 func (f *File) ReadCached(p []byte, off int64) int64 {
+	if f.Pin() != nil {
+		return 0 // whoever reads the rest is told
+	}
+	defer f.Unpin()
 	n := 0
 	for n < len(p) {
 		m := f.readNowait(p[n:], off+int64(n))
@@ -90,6 +102,10 @@ func (f *File) CachedBytes(off, n int64) (int64, bool) {
 // file. ErrDirectRefused means that the file system declined this kind of read
 // and that the caller should read through the page cache.
 func (f *File) ReadDirect(p []byte, off int64, need int) error {
+	if err := f.Pin(); err != nil {
+		return err
+	}
+	defer f.Unpin()
 	n, err := f.preadFull(f.direct, p, off, need)
 	if err != nil && n == 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)) {
 		f.refuse(fmt.Sprintf("%s accepted O_DIRECT at open but refused an aligned read: %v", f.fs.Name, err),
@@ -128,6 +144,9 @@ func (f *File) preadFull(fd int, p []byte, off int64, need int) (int, error) {
 func (f *File) ErrShort(off int64, need, got int) error {
 	// A read that lies wholly behind the end does not see where that is.
 	end := off + int64(got)
+	if f.Pin() == nil {
+		defer f.Unpin()
+	}
 	var st unix.Stat_t
 	if unix.Fstat(f.buffered, &st) == nil {
 		end = min(end, st.Size)

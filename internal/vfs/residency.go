@@ -86,6 +86,10 @@ func (f *File) ForceProbe(m ProbeMethod) { f.probe = prober{method: m, why: "ask
 // widened to whole pages and cut at the end of the file. With ProbeNone it
 // fails with kind Unsupported.
 func (f *File) Residency(off, n int64) (Residency, error) {
+	if err := f.Pin(); err != nil {
+		return Residency{}, err
+	}
+	defer f.Unpin()
 	end := min(off+n, f.size)
 	off = off &^ (pageSize - 1)
 	if end <= off {
@@ -136,6 +140,10 @@ func (f *File) DropCache() (left int64, err error) {
 	if f.fs.Memory {
 		return f.size, errs.New(errs.Unsupported, "drop page cache", f.path, f.fs.Name+" keeps files in memory")
 	}
+	if err := f.Pin(); err != nil {
+		return 0, err
+	}
+	defer f.Unpin()
 	if err := unix.Fdatasync(f.buffered); err != nil {
 		return 0, errs.Wrap("sync before dropping the page cache", f.path, err)
 	}
@@ -151,6 +159,10 @@ func (f *File) ExpectRandom(random bool) {
 	if f.remote != nil {
 		return
 	}
+	if f.Pin() != nil {
+		return
+	}
+	defer f.Unpin()
 	advice := unix.FADV_NORMAL
 	if random {
 		advice = unix.FADV_RANDOM

@@ -47,6 +47,9 @@ func (f *File) Storage() Storage {
 	if f.remote != nil {
 		return Storage{FS: f.fs}
 	}
+	if f.Pin() == nil {
+		defer f.Unpin()
+	}
 	return f.storage.of(f.buffered)
 }
 

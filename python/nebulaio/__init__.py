@@ -19,10 +19,9 @@ raises `nebulaio.errors.ForkError`.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from . import _options, _process, errors, safetensors
+from . import _options, _process, _report, errors, safetensors
 from .cufile import CuFile
 from .gpudirect import GPUDirectClient
 
@@ -51,13 +50,13 @@ def last_report() -> dict[str, Any] | None:
     """The report of the last load or save that ended in the calling thread, or None.
 
     Reports are kept per thread, one each; a failed or cancelled load leaves one
-    too. The dictionary is the caller's own. A forked child starts with none.
+    too. The dictionary is the caller's own; docs/report.md lists its keys. A forked
+    child starts with none.
     """
-    raw = getattr(_process.current().reports, "last", None)
+    raw = _process.current().last_raw()
     if raw is None:
         return None
-    report: dict[str, Any] = json.loads(raw)
-    return report
+    return _report.read(raw)
 
 
 def configure(

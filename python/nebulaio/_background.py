@@ -51,8 +51,8 @@ class Weights(Source):
 
     def __init__(self, folder: str, device: Any, apart: set[str], route: Any, cache: Any) -> None:
         super().__init__()
-        self.raw: list[str] = []
-        self.last: str | None = None
+        self.raw: list[bytes] = []
+        self.last: bytes | None = None
         self._load = {"path": folder, "device": device, "framework": "pt", "route": route, "cache": cache}
         self._apart = apart
         self._problem: BaseException | None = None
@@ -99,7 +99,7 @@ class Weights(Source):
         try:
             return safetensors.load_model(**self._load, tensors=globs, progress=self._progress)
         finally:
-            raw = getattr(_process.current().reports, "last", None)
+            raw = _process.current().last_raw()
             if raw is not None:
                 self.raw.append(raw)
                 self.last = self.last or raw  # the report of the bulk, not of the copies

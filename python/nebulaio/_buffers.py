@@ -217,10 +217,11 @@ class _HostBuffer:
             _GET_BUFFER(exporter, ctypes.byref(self.view), _ANY_CONTIGUOUS)
         self._held = True
 
-    def __del__(self) -> None:
+    def __del__(self, release: Any = _RELEASE_BUFFER, byref: Any = ctypes.byref) -> None:
+        # The functions are bound here: at the end of Python the module's names are gone.
         if self._held:
             self._held = False
-            _RELEASE_BUFFER(ctypes.byref(self.view))
+            release(byref(self.view))
 
 
 def _host_buffer(buffer: Any) -> Memory | None:

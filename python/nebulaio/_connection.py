@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,18 @@ class Connection:
         said = [f"{key}={self._options[key]!r}" for key in ("endpoint", "access_key", "door", "device") if key in self._options]
         return f"GPUDirectClient({', '.join(said)}{', closed' if self._closed else ''})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs to connect anew: all settings, and the keys that were given, in the clear.
+
+        Keys of the environment are not in it: the other process looks into its own.
+        """
+        return {"options": dict(self._options), "tuning": dict(self._tuning), "closed": self._closed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._lock = threading.Lock()
+        self._client = None
+        self._options, self._tuning, self._closed = state["options"], state["tuning"], state["closed"]
+
     def __enter__(self) -> Self:
         return self
 
@@ -113,7 +126,7 @@ class Connection:
             self._lock = threading.Lock()  # forked: whoever held the old one did not come along
         with self._lock:
             if self._client is None or not self._client.usable():
-                self._client = _objects.Client(system, self._options)
+                self._client = _objects.Client(system, with_environment(self._options, os.environ))
             return self._client
 
     def _memory(self, buffer: Any, writable: bool, known: _buffers.Known | None = None) -> _buffers.Memory:
@@ -200,6 +213,30 @@ class Connection:
         if callback is not None and not callable(callback):
             raise InvalidError(f"callback={callback!r} cannot be called")
         return _futures.watcher(job.system).start(job, callback)
+
+
+def with_environment(options: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """The options, with what was not given taken from the environment, by the library's own rules.
+
+    The library's Go runtime sees the environment that the process was started with, and
+    not what Python has put into os.environ since.
+    """
+
+    def first(*names: str) -> str:
+        return next((environment[name] for name in names if environment.get(name)), "")
+
+    found = dict(options)
+    if not found.get("endpoint"):
+        found["endpoint"] = first("NEBULAIO_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") or "http://localhost:9000"
+    if not found.get("region"):
+        found["region"] = first("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1"
+    if not found.get("access_key"):
+        # A key and its secret come from one place: two halves of different ones fit nowhere.
+        names = {"access_key": "NEBULAIO_ACCESS_KEY", "secret_key": "NEBULAIO_SECRET_KEY"}
+        if not first("NEBULAIO_ACCESS_KEY"):
+            names = {"access_key": "AWS_ACCESS_KEY_ID", "secret_key": "AWS_SECRET_ACCESS_KEY", "session_token": "AWS_SESSION_TOKEN"}
+        found.update({key: environment[name] for key, name in names.items() if environment.get(name)})
+    return found
 
 
 def _stream(memory: _buffers.Memory, stream: Any) -> int:

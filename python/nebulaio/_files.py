@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 from . import _abi, _buffers, _handles, _process
-from .errors import ClosedError, InvalidError, from_status
+from .errors import ClosedError, InvalidError, NebulaioError, from_status
 
 
 class File(_handles._Handle):
@@ -73,6 +73,13 @@ class Move(_handles.Job):
             raise self._outcome
         assert self._outcome is not None
         return self._outcome
+
+    def stop(self, deadline: float) -> None:
+        """Wait for the end: closing the file would, and a write that was started is not given up."""
+        try:
+            self.outcome()
+        except NebulaioError:
+            return  # whoever holds its future is told
 
     def _check(self) -> None:
         if self._outcome is None and not self.usable():

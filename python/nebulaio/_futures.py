@@ -13,7 +13,7 @@ from typing import Any
 
 from . import _abi, _handles, _objects, _process
 from ._report import Report
-from .errors import CancelledError, ClosedError, InvalidError
+from .errors import CancelledError, ClosedError, InvalidError, UnsupportedError
 
 
 class TransferCancelled(CancelledError, concurrent.futures.CancelledError):
@@ -166,6 +166,14 @@ class Watcher:
                     self.idle.wait(_handles.SLICE_MS / 1000)
             raise
 
+    def stop(self) -> None:
+        """End the thread, at the end of the process or of its interpreter, which must not leave it behind."""
+        if self.thread is threading.current_thread() or not self._queue.value:
+            return
+        self.functions.nebulaio_release(self._queue.value, None, 0)
+        self._queue.value = 0
+        self.thread.join(_process.PATIENCE)
+
     def _left(self, client: _objects.Client | None, cancel: bool) -> bool:
         with self.lock:
             left = [one for one in self.pending.values() if client is None or one._job.client is client]
@@ -177,8 +185,9 @@ class Watcher:
     def _run(self) -> None:
         ended = ctypes.c_uint64()
         err = ctypes.create_string_buffer(1)
+        queue = self._queue.value
         while True:
-            status = self.functions.nebulaio_queue_next(self._queue.value, -1, ctypes.byref(ended), err, 1)
+            status = self.functions.nebulaio_queue_next(queue, -1, ctypes.byref(ended), err, 1)
             if status != _abi.OK:
                 return
             with self.lock:
@@ -199,10 +208,27 @@ class Watcher:
             del future, outcome  # buffers are not kept until the next move ends
 
 
+def _in_main_interpreter() -> bool:
+    python = ctypes.pythonapi
+    python.PyInterpreterState_Get.restype = python.PyInterpreterState_Main.restype = ctypes.c_void_p
+    return bool(python.PyInterpreterState_Get() == python.PyInterpreterState_Main())
+
+
 def watcher(system: _process.System) -> Watcher:
-    """The watcher of this process, made on the first call."""
+    """The watcher of this process, made on the first call; raises UnsupportedError in a sub-interpreter.
+
+    Its thread lives as long as the process. An interpreter with a thread cannot be
+    ended: Python refuses to destroy it, or aborts the process.
+    """
+    if not _in_main_interpreter():
+        raise UnsupportedError(
+            "start a transfer: futures need a thread that outlives them, and a sub-interpreter cannot have one "
+            "(fix: use read_to_gpu and write_from_gpu here, or start the transfer in the main interpreter)"
+        )
     holder = _process.current()
     with holder.lock:
+        if holder.closed:
+            raise ClosedError("start a transfer: this process is ending and has closed the library (fix: do it earlier)")
         found: Watcher | None = holder.watcher
         if found is None:
             found = holder.watcher = Watcher(system)

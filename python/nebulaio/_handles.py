@@ -10,11 +10,18 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import threading
+import time
+import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from . import _abi, _process
+from ._layouts import Destination as Destination
+from ._layouts import Layout as Layout
+from ._layouts import Places as Places
+from ._layouts import TensorLayout as TensorLayout
 from .errors import ClosedError, InvalidError, NebulaioError, from_status
 
 if TYPE_CHECKING:
@@ -24,48 +31,6 @@ SLICE_MS = 50
 """The longest single wait inside the library; Ctrl-C is answered after it."""
 
 ProgressCallback = Callable[[int, int], object]
-
-
-class FileLayout(TypedDict):
-    """One file of a model and the destination that it needs."""
-
-    path: str
-    size: int
-    dest_size: int
-    dest_align: int
-
-
-class TensorLayout(TypedDict):
-    """One tensor: its type and shape, and where it lies in its file's destination."""
-
-    name: str
-    dtype: str
-    shape: list[int]
-    file: int
-    offset: int
-    size: int
-
-
-class Places(TypedDict):
-    """Where a model goes: its device, and what is needed there for each file."""
-
-    device: str
-    files: list[FileLayout]
-
-
-class Layout(Places):
-    """What nebulaio_model_describe says."""
-
-    tensors: list[TensorLayout]
-    metadata: dict[str, str]
-
-
-class Destination(NamedTuple):
-    """Memory for one file: the framework's array, the address in it, and the bytes from there."""
-
-    array: Any
-    address: int
-    size: int
 
 
 class _Handle:
@@ -96,7 +61,9 @@ class _Handle:
         self.number.value = 0
 
     def __del__(self) -> None:
-        self.release()
+        system = getattr(self, "system", None)
+        if system is not None and not system.ended:
+            self.release()
 
 
 class Model(_Handle):
@@ -160,6 +127,7 @@ class Job(_Handle):
         self._progress = _abi.Progress()
         self._err = ctypes.create_string_buffer(4096)
         self._ended = False
+        self._stopped = False  # by the end of the process
 
     def _start(self) -> None:
         """Call the library's function that starts the job and fills `number`."""
@@ -172,6 +140,7 @@ class Job(_Handle):
             # An interrupt may come after the library has started the job.
             self._finish()
             raise
+        self.system.jobs[id(self)] = weakref.ref(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -200,6 +169,9 @@ class Job(_Handle):
                         "process that started it (fix: leave the child with os._exit, do not return into the job)"
                     )
         self._ended = True
+        if self._stopped and threading.current_thread() is not threading.main_thread():
+            # A daemon thread, which Python ends without a word. So it gets no error that it would print.
+            threading.Event().wait()
         if status != _abi.OK:
             raise from_status(status, _abi.message(wait, status, self._err))
         if progress is not None:
@@ -217,6 +189,16 @@ class Job(_Handle):
         if self.usable() and not self._ended:
             self.system.functions.nebulaio_cancel(self.number.value, self._err, len(self._err))
 
+    def stop(self, deadline: float) -> None:
+        """Cancel the job at the end of the process, and wait for it until the deadline."""
+        self._stopped = True
+        while self.number.value and not self._ended and time.monotonic() < deadline:
+            functions, number = self.system.functions, self.number.value
+            functions.nebulaio_cancel(number, None, 0)
+            # Whoever waits for the job as well sees its end too, and releases it.
+            if functions.nebulaio_wait(number, SLICE_MS, None, None, 0) != _abi.RUNNING:
+                return
+
     def _finish(self) -> None:
         """Bring the job to its end, keep its report, release it.
 
@@ -230,6 +212,7 @@ class Job(_Handle):
                     self._drain()
                     self._keep_report()
                     self.release()
+                self.system.jobs.pop(id(self), None)
                 break
             except BaseException as interrupt:
                 put_off = interrupt
@@ -251,7 +234,9 @@ class Job(_Handle):
         _process.current().reports.last = report
 
     def __del__(self) -> None:
-        self._finish()
+        system = getattr(self, "system", None)
+        if system is not None and not system.ended:
+            self._finish()
 
 
 class Load(Job):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -68,6 +69,11 @@ def load(*, private: bool = False, generation: int = 0) -> Library:
     survive fork. `generation` is the number of forks between the first process
     and this one; it keeps the names of private copies apart.
     """
+    with _descriptor_limit_kept():
+        return _load(private, generation)
+
+
+def _load(private: bool, generation: int) -> Library:
     path = find()
     if path == NAME:
         functions, path = _load_from_system()
@@ -81,6 +87,24 @@ def load(*, private: bool = False, generation: int = 0) -> Library:
         functions = _dlopen(path, path)
     _abi.declare(functions, path)
     return Library(functions, path, private)
+
+
+@contextmanager
+def _descriptor_limit_kept() -> Iterator[None]:
+    """Put back the soft limit on open files after loading the library.
+
+    Go's runtime raises it to the hard limit when it starts, and lowers it again
+    only for programs that Go itself starts. Children of this process would inherit
+    the raised limit, with which select() and programs that close every possible
+    descriptor fail. `declare` has called the library by then, so that its runtime
+    has started.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        yield
+    finally:
+        if resource.getrlimit(resource.RLIMIT_NOFILE)[0] != soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def _candidates() -> Iterator[Path]:

@@ -14,14 +14,16 @@ import json
 import os
 import sys
 import threading
+import time
+import weakref
 from typing import Any
 
 from . import _abi, _library, _options
 from .errors import ClosedError, ForkError, InvalidError
 
 _UVM_DEVICE = "/dev/nvidia-uvm"
-_PATIENCE = 5.0
-"""Seconds that the end of the process waits for a thread that is opening the library."""
+PATIENCE = 5.0
+"""Seconds that the end of the process waits for a thread that is opening the library, and for jobs that it cancels."""
 
 
 class System:
@@ -30,6 +32,10 @@ class System:
     `cuda_used` becomes true once a model was laid out for a CUDA device.
     `generation` is that of the process it belongs to; a handle of another
     generation must not be used, its library is dead there.
+
+    `ended` becomes true when its process, or its interpreter, has closed it, and in
+    a forked child of that process. Finalizers look at it before all else: they may
+    run when Python has already emptied this package's modules.
     """
 
     def __init__(self, library: _library.Library, options: _options.Options, generation: int) -> None:
@@ -45,6 +51,8 @@ class System:
         self.generation = generation
         self.pid = os.getpid()
         self.cuda_used = False
+        self.ended = False
+        self.jobs: dict[int, weakref.ref[Any]] = {}  # that run, by identity
 
     def usable(self) -> bool:
         """Whether this is still the process that opened it."""
@@ -54,11 +62,19 @@ class System:
         """Give everything back at the end of the process that opened it.
 
         libcufile can crash in its own end when it still counts: it is closed
-        before. A job that still runs in another thread keeps the system open.
+        before. Jobs that still run are cancelled and waited for: Python is about to
+        free the memory that they write to.
         """
         if self.usable():
+            deadline = time.monotonic() + PATIENCE
+            for known in list(self.jobs.values()):
+                job = known()
+                if job is not None:
+                    job.stop(deadline)
+            self.ended = True
             err = ctypes.create_string_buffer(1)
             self.functions.nebulaio_release(self.handle, err, 1)
+        self.ended = True
 
     def devices(self) -> dict[str, Any]:
         """What the library looked for and found, as it describes it."""
@@ -86,6 +102,8 @@ class Holder:
             self.mapped = parent.mapped
             self.options = dict(parent.options)
             self.generation = parent.generation + 1
+            for system in parent.systems():
+                system.ended = True  # here; the parent has its own copy of the object
             used = any(system.cuda_used for system in parent.systems())
             self.parent_cuda = parent.parent_cuda or used or _holds_cuda()
         self.inherited = self.mapped  # what is mapped here belongs to an ancestor
@@ -131,6 +149,15 @@ class Holder:
             )
         return System(self.load(), options, self.generation)
 
+    def last_raw(self) -> bytes | None:
+        """The last report of the calling thread as JSON, or None."""
+        last = getattr(self.reports, "last", None)
+        if isinstance(last, tuple):
+            file, size, seconds = last  # a _cached.CachedFile, whose reports are made when they are asked for
+            last = file.report(size, seconds)
+        found: bytes | None = last
+        return found
+
     def systems(self) -> list[System]:
         """All systems that are open."""
         return [*([] if self.system is None else [self.system]), *self.others.values()]
@@ -139,8 +166,11 @@ class Holder:
         """Close the systems at the end of the process, after the moves that run; nothing is opened afterwards."""
         if self.watcher is not None:
             self.watcher.wait(None)
-        if not self.lock.acquire(timeout=_PATIENCE):
-            return  # a daemon thread is stuck in its first use
+            self.watcher.stop()
+        if not self.lock.acquire(timeout=PATIENCE):
+            for system in self.systems():  # a daemon thread is stuck in its first use
+                system.ended = True
+            return
         try:
             self.closed = True
             systems = self.systems()

@@ -4,8 +4,62 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
+
+
+class Routes(list[Any]):
+    """The entries of a report's "routes": how many bytes took which way.
+
+    A list of dictionaries, as docs/report.md has it. It can also be asked by route:
+    ``routes["page_cache"]`` is a number of bytes, and so with `get`, `keys`, `values`,
+    `items`, ``in`` and ``==`` of a dictionary. Iterating gives the entries.
+    """
+
+    def by_name(self) -> dict[str, int]:
+        """Bytes by route, such as {"page_cache": 4096}."""
+        found: dict[str, int] = {}
+        for entry in self:
+            found[str(entry["route"])] = found.get(str(entry["route"]), 0) + int(entry["bytes"])
+        return found
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.by_name()[key] if isinstance(key, str) else super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.by_name() if isinstance(key, str) else super().__contains__(key)
+
+    def __eq__(self, other: object) -> bool:
+        return self.by_name() == other if isinstance(other, Mapping) else super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Bytes that took a route, or the default."""
+        return self.by_name().get(name, default)
+
+    def keys(self) -> KeysView[str]:
+        """The routes that bytes took."""
+        return self.by_name().keys()
+
+    def values(self) -> ValuesView[int]:
+        """The bytes of each route."""
+        return self.by_name().values()
+
+    def items(self) -> ItemsView[str, int]:
+        """Each route and its bytes."""
+        return self.by_name().items()
+
+
+def read(raw: bytes) -> dict[str, Any]:
+    """A report of the library as a dictionary."""
+    report: dict[str, Any] = json.loads(raw)
+    if "routes" in report:
+        report["routes"] = Routes(report["routes"] or ())
+    return report
 
 
 class Report(Mapping[str, Any]):
@@ -22,7 +76,7 @@ class Report(Mapping[str, Any]):
 
     def _all(self) -> dict[str, Any]:
         if self._read is None:
-            self._read = json.loads(self._raw)
+            self._read = read(self._raw)
         return self._read
 
     def __getitem__(self, key: str) -> Any:
@@ -50,9 +104,10 @@ class Report(Mapping[str, Any]):
         return float(self.get("gbps", 0.0))
 
     @property
-    def routes(self) -> dict[str, int]:
-        """Bytes by the way they took, such as {"page_cache": 4096} or {"network": 4096}."""
-        return {str(route["route"]): int(route["bytes"]) for route in self.get("routes") or ()}
+    def routes(self) -> Routes:
+        """The same as ``report["routes"]``: which bytes took which way, as entries and by name."""
+        found: Routes | None = self._all().get("routes")
+        return Routes() if found is None else found
 
     @property
     def via(self) -> str:

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Mapping
 from typing import Any
 
-from . import _device, _frameworks, _handles, _slices
-from ._load import Order, allocate
+from . import _cached, _device, _frameworks, _handles, _process, _slices
+from ._load import Order, allocate, is_url
 from .errors import ClosedError, InvalidError, NotFoundError, UnsupportedError
 
 # What safetensors.safe_open calls frameworks, besides our own names.
@@ -20,7 +22,9 @@ class safe_open:
 
     A drop-in for `safetensors.safe_open`: a context manager, and usable without
     one. Each tensor has memory of its own on `device`; only its bytes are read.
-    Each read is a load of its own: for all tensors of a file use `load_file` or `stream`.
+    A tensor of up to 1 MiB for the host that is in the page cache is copied from
+    there at once. Any other read is a load of its own: for all tensors of a file use
+    `load_file` or `stream`.
 
     framework: "pt" (or "torch"), "numpy" ("np"), "cupy", "jax" ("flax") or "numba".
     backend: taken for compatibility ("mmap" or "pread") and without meaning here.
@@ -36,7 +40,7 @@ class safe_open:
         self,
         filename: str | os.PathLike[str],
         framework: str = "pt",
-        device: _device.DeviceLike = "cpu",
+        device: _device.DeviceLike | None = "cpu",
         *,
         backend: str | None = None,
         verify: bool = False,
@@ -51,18 +55,27 @@ class safe_open:
             raise InvalidError(f"backend={backend!r} is not one of mmap, pread")
         self._path = os.fsdecode(filename)
         name = _ALIASES.get(framework, framework) if isinstance(framework, str) else framework
-        self._order = Order(device, name, route=route, cache=cache, lenient=lenient, verify=verify, client=client)
+        self._order = Order("cpu" if device is None else device, name, route=route, cache=cache, lenient=lenient, verify=verify, client=client)
         self._maker, options = self._order.prepare()
+        self._holder = _process.current()
+        cached = self._beside(options["device"])
         self._model: _handles.Model | None = self._order.open([filename], options)
-        layout = self._model.describe()
-        self._tensors = {tensor["name"]: tensor for tensor in layout["tensors"]}
-        self._metadata = layout["metadata"]
+        self._cached = cached
+        header = None if cached is None else cached.settle()
+        self._tensors: Mapping[str, _cached.Entry | _handles.TensorLayout]
+        if header is None:
+            self._cached = None
+            layout = self._model.describe()
+            self._tensors = {tensor["name"]: tensor for tensor in layout["tensors"]}
+            self._metadata = layout["metadata"]
+        else:
+            self._tensors, self._metadata = header
 
     def __enter__(self) -> safe_open:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._model = None  # closed when the last read of another thread is done with it
+        self._model = self._cached = None  # closed when the last read of another thread is done with them
 
     def keys(self) -> list[str]:
         """The tensors' names in alphabetical order."""
@@ -72,7 +85,10 @@ class safe_open:
     def offset_keys(self) -> list[str]:
         """The tensors' names in the order of the file."""
         self._open()
-        return list(self._tensors)
+        if self._cached is None:
+            return list(self._tensors)
+        entries: Any = self._tensors
+        return sorted(entries, key=lambda name: entries[name]["data_offsets"])
 
     def metadata(self) -> dict[str, str] | None:
         """What the file's writer put beside the tensors, or None without any."""
@@ -81,6 +97,13 @@ class safe_open:
 
     def get_tensor(self, name: str) -> Any:
         """Read one tensor."""
+        cached = self._cached
+        if cached is not None and _process.current() is self._holder:
+            entry: Any = self._tensors.get(name)
+            if entry is not None:
+                found = cached.read(entry)
+                if found is not None:
+                    return found
         self._find(name)
         return self._read(name, None)
 
@@ -90,21 +113,27 @@ class safe_open:
         places = model.files()
         destinations = allocate(self._maker, model.system, places)
         with _handles.Load(model, destinations, self._maker.stream(places["device"]), self._order.start) as running:
-            tensors = list(self._tensors.values())
+            tensors = model.describe()["tensors"]
             views = self._maker.views(tensors, destinations, _frameworks.choose(self._maker, tensors, "error"))
             running.wait(None)
         return {name: self._maker.final(view) for name, view in views.items()}
 
     def get_slice(self, name: str) -> SafeSlice:
         """A tensor of which parts are read as they are indexed."""
-        return SafeSlice(self, self._find(name))
+        return SafeSlice(self, name, self._find(name))
+
+    def _beside(self, device: str) -> _cached.CachedFile | None:
+        """The file for reads from the page cache, where nothing was asked for that they do not do."""
+        if device != "host" or self._order.start or is_url(self._path):
+            return None
+        return _cached.open_beside(self._path, self._maker)
 
     def _open(self) -> _handles.Model:
         if self._model is None:
             raise ClosedError(f"safe_open {self._path!r}: the file is closed")
         return self._model
 
-    def _find(self, name: str) -> _handles.TensorLayout:
+    def _find(self, name: str) -> _cached.Entry | _handles.TensorLayout:
         self._open()
         if name not in self._tensors:
             raise NotFoundError(f"safe_open {self._path!r}: there is no tensor {name!r} (fix: see keys())")
@@ -124,23 +153,38 @@ class safe_open:
                 running.wait(None)
             return self._maker.final(views[name])
 
-    def _empty(self, tensor: _handles.TensorLayout, shape: list[int]) -> Any:
+    def _part(self, name: str, tensor: _cached.Entry | _handles.TensorLayout, wanted: _slices.Box) -> Any:
+        """A part of a tensor: at once where it is one small run in the page cache, else by the engine."""
+        cached, run = self._cached, wanted.run(tensor["shape"])
+        if cached is not None and run is not None and _process.current() is self._holder:
+            entry: Any = tensor
+            begin, end = entry["data_offsets"]
+            width = (end - begin) // math.prod(entry["shape"])
+            found = cached.part(entry["dtype"], wanted.lengths(), begin + run[0] * width, run[1] * width)
+            if found is not None:
+                return found
+        return self._read(name, [list(part) for part in wanted.ranges])
+
+    def _empty(self, name: str, dtype: str, shape: list[int]) -> Any:
         """A part without elements, for which nothing is read."""
-        layout: _handles.TensorLayout = {**tensor, "shape": shape, "size": 0, "file": 0, "offset": 0}
+        layout: _handles.TensorLayout = {"name": name, "dtype": dtype, "shape": shape, "size": 0, "file": 0, "offset": 0}
         place = self._maker.allocate(0, 64, self._open().files()["device"])
         dtypes = _frameworks.choose(self._maker, [layout], "error")
-        return self._maker.final(self._maker.views([layout], [place], dtypes)[tensor["name"]])
+        return self._maker.final(self._maker.views([layout], [place], dtypes)[name])
 
 
 class SafeSlice:
     """A tensor of an open file; indexing it reads that part.
 
     Takes whole numbers, slices as Python counts them (from the end too, and cut
-    off at it) and one Ellipsis. Of a slice with a step the whole range is read.
+    off at it) and one Ellipsis. Of a slice with a step the whole range is read. With
+    torch it takes lists, masks, None and whatever else torch does: for these the whole
+    tensor is read.
     """
 
-    def __init__(self, file: safe_open, tensor: _handles.TensorLayout) -> None:
+    def __init__(self, file: safe_open, name: str, tensor: _cached.Entry | _handles.TensorLayout) -> None:
         self._file = file
+        self._name = name
         self._tensor = tensor
 
     def get_shape(self) -> list[int]:
@@ -152,15 +196,23 @@ class SafeSlice:
         return self._tensor["dtype"]
 
     def __getitem__(self, index: Any) -> Any:
-        name, shape = self._tensor["name"], self._tensor["shape"]
-        wanted = _slices.box(index, shape, f"get_slice({name!r})")
+        name, shape = self._name, self._tensor["shape"]
+        try:
+            wanted = _slices.box(index, shape, f"get_slice({name!r})")
+        except InvalidError as refused:
+            if self._file._maker.name != "pt":
+                raise
+            try:
+                return self._file.get_tensor(name)[index]
+            except (TypeError, ValueError, IndexError) as cause:
+                raise refused from cause
         if wanted.whole(shape):
-            return wanted.view(self._file._read(name, None))
+            return wanted.view(self._file.get_tensor(name))
         if self._tensor["dtype"] in _PACKED:
             raise UnsupportedError(
                 f"get_slice({name!r}): elements of dtype {self._tensor['dtype']} do not begin at bytes "
                 "(fix: read the whole tensor)"
             )
         if 0 in wanted.lengths():
-            return wanted.view(self._file._empty(self._tensor, wanted.lengths()))
-        return wanted.view(self._file._read(name, [list(part) for part in wanted.ranges]))
+            return wanted.view(self._file._empty(name, self._tensor["dtype"], wanted.lengths()))
+        return wanted.view(self._file._part(name, self._tensor, wanted))

@@ -59,16 +59,27 @@ def save(
     progress: _handles.ProgressCallback | None,
 ) -> None:
     """Save tensors to path; see nebulaio.safetensors.save_file for the contract."""
+    held = [hold(key, tensor) for key, tensor in named(tensors)]
+    refuse_shared(held)
+    write(held, path, metadata, checksum, progress)
+
+
+def write(
+    held: Sequence[Held],
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, str] | None,
+    checksum: bool,
+    progress: _handles.ProgressCallback | None,
+) -> None:
+    """Save tensors that were looked at to path."""
     name = os.fsencode(path)
     if not name or b"\0" in name:
         raise InvalidError(f"save {os.fspath(path)!r}: a path must not be empty or contain NUL")
     options: dict[str, Any] = {}
     if metadata is not None:
-        options["metadata"] = _texts(metadata)
+        options["metadata"] = texts(metadata)
     if not checksum:
         options["checksum"] = False
-    held = [hold(key, tensor) for key, tensor in _named(tensors)]
-    _refuse_shared(held)
     holder = _process.current()
     gpus = [tensor.device for tensor in held if tensor.device != "host"]
     if gpus:
@@ -82,7 +93,8 @@ def save(
         running.wait(progress)
 
 
-def _named(tensors: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def named(tensors: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The tensors with their names; raises InvalidError for names that are not text."""
     if not isinstance(tensors, Mapping):
         raise InvalidError(f"save: tensors is a {type(tensors).__name__}, expected a dict of tensors by name")
     for name in tensors:
@@ -101,7 +113,8 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _texts(metadata: Mapping[str, str]) -> dict[str, str]:
+def texts(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The text beside the tensors; raises InvalidError for what is no text."""
     if not isinstance(metadata, Mapping):
         raise InvalidError(f"save: metadata is a {type(metadata).__name__}, expected a dict of text or None")
     for key, value in metadata.items():
@@ -110,18 +123,25 @@ def _texts(metadata: Mapping[str, str]) -> dict[str, str]:
     return dict(metadata)
 
 
-def _refuse_shared(held: Sequence[Held]) -> None:
-    """Raise InvalidError for tensors that share memory: a file would hold it twice, and loading would part them."""
+class SharedMemoryError(InvalidError, RuntimeError):
+    """Tensors of torch or of a GPU share memory; a RuntimeError too, as the reference raises."""
+
+
+def refuse_shared(held: Sequence[Held]) -> None:
+    """Raise SharedMemoryError for tensors that share memory: a file would hold it twice, and loading would part them.
+
+    NumPy's arrays may: views are what slicing them gives, and the reference saves each.
+    """
     end: dict[str, tuple[int, str]] = {}
     for tensor in sorted(held, key=lambda tensor: (tensor.device, tensor.address)):
-        if tensor.size == 0:
+        if tensor.size == 0 or tensor.shareable:
             continue
         last, other = end.get(tensor.device, (0, ""))
         if tensor.address < last:
-            raise InvalidError(
+            raise SharedMemoryError(
                 f"save: tensors {other!r} and {tensor.name!r} share memory: each would have its own copy in the file, "
-                "and they would no longer be one when it is loaded (fix: leave one of them out, or save "
-                f"{tensor.name!r} as a copy with .clone())"
+                "and they would no longer be one when it is loaded (fix: leave one of them out, save "
+                f"{tensor.name!r} as a copy with .clone(), or use save_model for a module)"
             )
         end[tensor.device] = (tensor.address + tensor.size, tensor.name)
 

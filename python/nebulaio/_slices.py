@@ -95,6 +95,17 @@ class Box(NamedTuple):
         """Elements of each range."""
         return [stop - start for start, stop in self.ranges]
 
+    def run(self, shape: Sequence[int]) -> tuple[int, int] | None:
+        """Where its elements begin and how many they are, if they lie one after the other; else None."""
+        begin, count, step = 0, 1, 1
+        for (start, stop), extent in zip(reversed(self.ranges), reversed(shape), strict=True):
+            if stop - start != 1 and count != step:
+                return None  # an inner dimension is not whole
+            begin += start * step
+            count *= stop - start
+            step *= extent
+        return begin, count
+
     def view(self, tensor: Any) -> Any:
         """The result, from a tensor that holds the ranges."""
         if any(step != 1 for step in self.steps):
@@ -107,8 +118,8 @@ class Box(NamedTuple):
 def box(index: Any, shape: Sequence[int], what: str) -> Box:
     """Read an index as Python counts: integers, slices that end where the dimension does, one Ellipsis.
 
-    So does the reference with torch. Raises InvalidError for what its other frameworks
-    refuse too (lists, None), and for truth values, of which they disagree.
+    So does the reference with NumPy. Raises InvalidError for everything else: lists,
+    masks, None and truth values, which are torch's own to read.
     """
     parts = index if isinstance(index, tuple) else (index,)
     dots = sum(part is Ellipsis for part in parts)
@@ -144,8 +155,8 @@ def _bounds(part: slice, extent: int, what: str) -> tuple[int, int, int]:
 
 def _place(part: Any, extent: int, what: str) -> int:
     try:
-        if isinstance(part, bool):
-            raise TypeError
+        if isinstance(part, bool) or getattr(part, "ndim", None):
+            raise TypeError  # a tensor of one element is a list of one place
         place = operator.index(part)
     except TypeError:
         raise InvalidError(f"{what}: {part!r} is not a slice, a whole number or an Ellipsis") from None

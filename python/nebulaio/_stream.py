@@ -97,7 +97,8 @@ class Stream(Iterator["tuple[str, Any]"]):
             raise put_off
 
     def __del__(self) -> None:
-        if hasattr(self, "_running"):
+        model = getattr(self, "_model", None)
+        if model is not None and not model.system.ended:
             self.close()
 
     def _start(self) -> None:

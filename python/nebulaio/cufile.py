@@ -141,7 +141,8 @@ class CuFile:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_lock", None) is not None:
+        file = getattr(self, "_file", None)
+        if file is not None and not file.system.ended:
             self.close()
 
     def fileno(self) -> int:

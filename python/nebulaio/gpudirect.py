@@ -41,7 +41,8 @@ class GPUDirectClient(Connection):
     """Moves objects between a server and arrays; safe to call from many threads at once.
 
     Making one loads no library and connects to nothing; the first use does. In a
-    forked child it opens anew.
+    forked child it opens anew. It can be pickled, and connects anew where it is
+    unpickled: keys that were given travel with it in the clear.
     """
 
     def __init__(

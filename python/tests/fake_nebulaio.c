@@ -516,8 +516,11 @@ int32_t nebulaio_queue_add(uint64_t queue, uint64_t job, char *err, size_t errca
 int32_t nebulaio_queue_next(uint64_t queue, int32_t timeout_ms, uint64_t *job, char *err, size_t errcap)
 {
 	struct handle *q = get(queue, 6);
-	uint64_t *jobs = (uint64_t *)(void *)q->script;
+	uint64_t *jobs;
 	(void)timeout_ms;
+	if (!q)
+		return fail(NEBULAIO_ERR_CLOSED, "wait for a job: the queue was released", err, errcap);
+	jobs = (uint64_t *)(void *)q->script;
 	for (;;) {
 		for (size_t i = 0; i < sizeof q->script / sizeof *jobs; i++)
 			if (jobs[i] && nebulaio_wait(jobs[i], 10, NULL, err, errcap) != NEBULAIO_RUNNING) {
@@ -526,6 +529,8 @@ int32_t nebulaio_queue_next(uint64_t queue, int32_t timeout_ms, uint64_t *job, c
 				return NEBULAIO_OK;
 			}
 		usleep(1000);
+		if (!get(queue, 6))
+			return fail(NEBULAIO_ERR_CLOSED, "wait for a job: the queue was released", err, errcap);
 	}
 }
 

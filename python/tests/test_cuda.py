@@ -181,6 +181,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     python(code, path)
 
 
+@pytest.mark.whole_card
 def test_interrupt_leaves_the_device_usable(torch: Any, tmp_path: Path) -> None:
     path = write_sparse(tmp_path / "big.safetensors", 8 << 30)
 
@@ -195,6 +196,7 @@ def test_interrupt_leaves_the_device_usable(torch: Any, tmp_path: Path) -> None:
     assert torch_bytes(torch, load_file(write(tmp_path / "t.safetensors", small), "cuda")["a"]) == small["a"][2]
 
 
+@pytest.mark.whole_card
 def test_out_of_memory_is_ours(torch: Any, tmp_path: Path) -> None:
     path = write_sparse(tmp_path / "huge.safetensors", 1 << 40)
     with pytest.raises(OutOfMemoryError, match="cuda:0"):

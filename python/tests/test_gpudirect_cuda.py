@@ -201,7 +201,7 @@ def test_cufile_reads_the_object(server: serving.Server) -> None:
             report = client.read_to_gpu("bucket", "cufile", got, route="cufile")
         except (UnsupportedError, DeviceError) as why:
             pytest.skip(f"libcufile does not work here: {why}")
-    assert all(route.startswith("cufile_") for route in report.routes) and (cupy.asnumpy(got) == content()).all()
+    assert all(route.startswith("cufile_") for route in report.routes.keys()) and (cupy.asnumpy(got) == content()).all()
 
 
 def test_models(client: GPUDirectClient, server: serving.Server, tmp_path: Any) -> None:

@@ -236,6 +236,36 @@ def test_slices_as_the_reference_with_torch(box: Path, index: Any) -> None:
         assert torch.equal(mine, other)
 
 
+FANCY = [
+    [0, 2], [4, 4, 0], (slice(None), [0, 2]), ([0, 1], [2, 3]), None, (None, 0), (0, None, slice(1, 3)), True, False, [True, False, True, False, True],
+    (slice(1, 3), [True] * 7), [-1], [],
+]  # fmt: skip
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("index", FANCY, ids=repr)
+def test_lists_and_masks_as_the_reference_with_torch(box: Path, index: Any) -> None:
+    torch = pytest.importorskip("torch")
+    with safe_open(box, "pt") as ours, safetensors.safe_open(box, "pt") as theirs:
+        for form in (index, torch.tensor(index)) if isinstance(index, list) and index else (index,):
+            mine, other = ours.get_slice("b")[form], theirs.get_slice("b")[form]
+            assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
+            assert torch.equal(mine, other)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("index", [5, [9], (0, 0, 0, 0), "x", 1.0, [True, False]], ids=repr)
+def test_what_torch_refuses_is_our_error(box: Path, index: Any) -> None:
+    with safe_open(box, "pt") as ours, pytest.raises(errors.InvalidError, match="get_slice"):
+        ours.get_slice("b")[index]
+
+
+@pytest.mark.torch
+def test_no_device_is_the_host(box: Path) -> None:
+    with safe_open(box, "pt", None) as ours, safetensors.safe_open(box, "pt", None) as theirs:
+        assert ours.get_tensor("b").device == theirs.get_tensor("b").device
+
+
 def test_a_slice_reads_its_part_only(tmp_path: Path) -> None:
     path = write(tmp_path / "t.safetensors", {"rows": random_entry(1, "F32", [1000, 1000])})
     with safe_open(path, "np") as file:

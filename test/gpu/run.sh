@@ -34,28 +34,13 @@ test)
 	DEVICE=cuda:0 bash "$here/native/run.sh" "$here/native" "${TMPDIR:-/var/tmp}/native.safetensors" | cut -c1-200
 	DEVICE=cuda:0 python3 "$here/python/tests/serving.py" bash "$here/native/objects.sh" "$here/native" "${TMPDIR:-/var/tmp}/native.safetensors" | cut -c1-200
 	rm -f "${TMPDIR:-/var/tmp}/native.safetensors"
-	# A process for each file of tests, several at a time: most of their time goes
-	# into starting Python and torch.
-	logs=$(mktemp -d)
-	one() {
-		name=$(basename "$1" .py)
-		shift
-		python3 -m pytest -q -p no:cacheprovider -m "cuda or not cuda" -rs --tb=short "tests/$name.py" "$@" >"$logs/$name.txt" 2>&1
-		rc=$?
-		[ $rc = 0 ] || [ $rc = 5 ] || { cat "$logs/$name.txt"; touch "$logs/failed"; }
-		echo "$name: $(tail -n 1 "$logs/$name.txt")"
-	}
-	export -f one
-	export logs
 	cd "$here/python"
-	ls tests/test_*.py | xargs -P "${TEST_JOBS:-6}" -I{} bash -c 'one "$@"' one {} "$@"
-	grep -h "^SKIPPED" "$logs"/*.txt || true
-	[ ! -e "$logs/failed" ]
+	bash tests/run_files.sh tests "$@"
 	;;
 bench) exec bash "$here/bench/run.sh" "$@" ;;
 door) PYTHONPATH=$PYTHONPATH:$here/peers exec python3 "$here/bench/door/run.py" --objects-program "$here/objects" --workdir "${WORKDIR:-/var/tmp}" "$@" ;;
 snippets)
-	ln -sf libnebulaio.so "$here/libnebulaio.so.2"
+	ln -sf libnebulaio.so "$here/libnebulaio.so.3"
 	mkdir -p "$here/clients/bin"
 	for word in "aws -m awscli" "python"; do
 		printf '#!/bin/sh\nexec python3%s "$@"\n' "${word#"${word%% *}"}" >"$here/clients/bin/${word%% *}"

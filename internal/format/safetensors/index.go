@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +30,7 @@ type Index struct {
 	// writer saw it, or 0 where it is absent or no plain integer.
 	TotalSize int64 `json:"total_size"`
 	// Shards are the file names of the map, each once, in order of name. They
-	// are plain base names, to be looked for beside the index.
+	// are looked for beside the index, or in folders beside it: "sub/1.safetensors".
 	Shards []string `json:"shards"`
 	// Weights maps each tensor to its shard.
 	Weights map[string]string `json:"weights"`
@@ -58,7 +57,7 @@ func OpenIndex(path string) (*Index, error) {
 // ParseIndex parses the text of an index; path is for errors and the result.
 // The text is not changed. Everything that breaks the rules is of kind Corrupt:
 // the text is one object; weight_map, which must be there, maps tensor names
-// to base names that end in .safetensors; no key occurs twice anywhere.
+// to names below the index's folder that end in .safetensors; no key occurs twice anywhere.
 // Other fields are ignored but must be well-formed.
 func ParseIndex(text []byte, path string) (*Index, error) {
 	if err := indexSize(int64(len(text)), path); err != nil {
@@ -197,8 +196,8 @@ func (ix *Index) weightMap(s *scanner) error {
 		file, known := files[string(value)]
 		if !known {
 			file = string(value)
-			if !plainName(file) {
-				return s.fail(at, "its file name is "+quote(file), "a base name that ends in "+suffix+", without '/', '\\', '..' or control characters")
+			if !localName(file) {
+				return s.fail(at, "its file name is "+quote(file), "a name below the index's folder that ends in "+suffix+", without '\\', '..' or control characters")
 			}
 			if len(files) == MaxShards {
 				return s.fail(at, "file "+quote(file)+" is one too many", "at most "+strconv.Itoa(MaxShards)+" files")
@@ -215,17 +214,8 @@ func (ix *Index) weightMap(s *scanner) error {
 	return nil
 }
 
-// plainName reports whether a file name from an index stays within the
-// directory of the index.
-func plainName(name string) bool {
-	if len(name) > 255 || len(name) <= len(suffix) || !strings.HasSuffix(name, suffix) || strings.Contains(name, "..") {
-		return false
-	}
-	return !strings.ContainsFunc(name, func(r rune) bool { return r == '/' || r == '\\' || r < 0x20 || r == 0x7f })
-}
-
 // Check compares the index with the parsed headers of all its shards, in any
-// order, matched by base name: each shard is given once, each mapped tensor is
+// order, matched by the end of their paths: each shard is given once, each mapped tensor is
 // in its shard, each tensor of a shard is mapped to it, and so no tensor is in
 // two shards. The first breach is returned, of kind Corrupt; a list of files
 // that is not the index's is of kind Invalid.
@@ -237,8 +227,8 @@ func (ix *Index) Check(files []*format.File) error {
 	given := make(map[string]bool, len(files))
 	home := make(map[string]string, len(ix.Weights))
 	for _, f := range files {
-		shard := filepath.Base(f.Path)
-		if _, ok := slices.BinarySearch(ix.Shards, shard); !ok {
+		shard, ok := ix.shardOf(f.Path)
+		if !ok {
 			return invalid(fmt.Sprintf("file %s is not in the index, expected one of its %d shards", quote(shard), len(ix.Shards)))
 		}
 		if given[shard] {

@@ -46,7 +46,7 @@ func TestParseIndex(t *testing.T) {
 
 func TestParseIndexErrors(t *testing.T) {
 	to := func(file string) string { return `{"weight_map":{"a":"` + file + `"}}` }
-	base := "expected a base name that ends in .safetensors"
+	base := "expected a name below the index's folder that ends in .safetensors"
 	for text, want := range map[string]string{
 		"":                       "the index is missing (the text ends here) at byte 0, expected an object with weight_map",
 		"[]":                     "the index is [ at byte 0, expected an object with weight_map",
@@ -65,7 +65,12 @@ func TestParseIndexErrors(t *testing.T) {
 		`{"weight_map":{"\ud800":"x.safetensors"}}`:                     "unpaired surrogate",
 		"{\"weight_map\":{\"\xff\":\"x.safetensors\"}}":                 "expected UTF-8 text",
 		to("../x.safetensors"):                                          `tensor "a": its file name is "../x.safetensors" at byte 19, ` + base,
-		to("sub/x.safetensors"):                                         base,
+		to("sub//x.safetensors"):                                        base,
+		to("/sub/x.safetensors"):                                        base,
+		to("./x.safetensors"):                                           base,
+		to("sub/../x.safetensors"):                                      base,
+		to("sub/.safetensors"):                                          base,
+		to(strings.Repeat("d/", 16) + "x.safetensors"):                  base,
 		to("/x.safetensors"):                                            base,
 		to(`sub\\x.safetensors`):                                        base,
 		to("..safetensors"):                                             base,
@@ -173,7 +178,15 @@ func TestResolve(t *testing.T) {
 		{"directory with model", with(ModelFile, ""), "", []string{ModelFile}, false, 0, ""},
 		{"directory with another index", with("diffusion.safetensors.index.json", index), "", []string{"m-1.safetensors", "m-2.safetensors"}, true, 0, ""},
 		{"directory with one file", map[string]string{"only.safetensors": "", ".hidden.safetensors": "", "a.json": ""}, "", []string{"only.safetensors"}, false, 0, ""},
-		{"two files", all, "", nil, false, errs.Invalid, `the directory has "m-1.safetensors", "m-2.safetensors", expected model.safetensors.index.json, model.safetensors, one *.safetensors.index.json or one *.safetensors`},
+		{"files without an index", all, "", []string{"m-1.safetensors", "m-2.safetensors"}, false, 0, ""},
+		{"numbered shards without an index", map[string]string{"x-2-of-2.safetensors": "", "x-1-of-2.safetensors": ""}, "", []string{"x-1-of-2.safetensors", "x-2-of-2.safetensors"}, false, 0, ""},
+		{"a numbered shard is missing", map[string]string{"x-00003-of-00003.safetensors": "", "x-00001-of-00003.safetensors": ""}, "", nil, false, errs.NotFound, `1 of 3 shards are missing: "x-00002-of-00003.safetensors"`},
+		{"a single numbered shard", map[string]string{"x-00001-of-00003.safetensors": ""}, "", nil, false, errs.NotFound, `2 of 3 shards are missing: "x-00002-of-00003.safetensors", "x-00003-of-00003.safetensors"`},
+		{"two sets of shards", map[string]string{"x-1-of-1.safetensors": "", "y-1-of-1.safetensors": ""}, "", nil, false, errs.Invalid, "which are of several models, and no index"},
+		{"shards and another file", with("x-1-of-1.safetensors", ""), "", nil, false, errs.Invalid, "which are of several models, and no index"},
+		{"a shard twice", map[string]string{"x-1-of-1.safetensors": "", "x-01-of-1.safetensors": ""}, "", nil, false, errs.Invalid, "has 2 shards"},
+		{"too many shards", map[string]string{"x-1-of-999999.safetensors": "", "x-2-of-999999.safetensors": ""}, "", nil, false, errs.Invalid, "is one of 999999 files, expected at most"},
+		{"shards in folders", map[string]string{IndexFile: `{"weight_map":{"a":"one/m.safetensors","b":"two/deep/m.safetensors","c":"m.safetensors"}}`, "one/m.safetensors": "", "two/deep/m.safetensors": "", "m.safetensors": ""}, "", []string{"m.safetensors", "one/m.safetensors", "two/deep/m.safetensors"}, true, 0, ""},
 		{"two indexes", with("p.safetensors.index.json", index, "q.safetensors.index.json", index), "", nil, false, errs.Invalid, `has "p.safetensors.index.json", "q.safetensors.index.json"`},
 		{"nothing", map[string]string{"config.json": "", "pytorch_model.bin": ""}, "", nil, false, errs.NotFound, `no safetensors file but "config.json", "pytorch_model.bin", expected model.safetensors.index.json`},
 		{"empty directory", nil, "", nil, false, errs.NotFound, "no safetensors file but nothing"},
@@ -186,6 +199,9 @@ func TestResolve(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			for name, text := range c.files {
+				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+					t.Fatal(err)
+				}
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -212,7 +228,15 @@ func TestResolve(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := Resolve(dir); err == nil || !strings.Contains(err.Error(), "4 more") {
+	if _, _, err := Resolve(dir); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "expected a regular file") {
+		t.Error(err)
+	}
+	for i := range 2 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.safetensors.index.json", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := Resolve(dir); err == nil || !strings.Contains(err.Error(), "6 more") {
 		t.Error(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, IndexFile), []byte(`{"weight_map":{"a":"1.safetensors"}}`), 0o600); err != nil {

@@ -27,7 +27,8 @@ const (
 // Resolve finds the files of a model. The path is a tensor file, an index (a
 // name that ends in .json), or a directory, where it takes the first of these:
 // model.safetensors.index.json; model.safetensors; the only
-// *.safetensors.index.json; the only *.safetensors. Hidden files do not count.
+// *.safetensors.index.json; all *.safetensors, which are one whole set of numbered
+// shards or of which none is numbered. Hidden files do not count.
 //
 // It returns the paths of the files, those of an index in the order of its
 // Shards, and the index where there is one. Every returned file exists at that
@@ -39,9 +40,11 @@ func Resolve(path string) ([]string, *Index, error) {
 		return nil, nil, errs.Wrap(opResolve, path, pathCause(err))
 	}
 	if st.IsDir() {
-		if path, err = pick(path); err != nil {
-			return nil, nil, err
+		paths, err := pick(path)
+		if err != nil || !strings.HasSuffix(paths[0], ".json") {
+			return paths, nil, err
 		}
+		path = paths[0]
 	}
 	if strings.HasSuffix(path, ".json") {
 		return resolveIndex(path)
@@ -52,37 +55,48 @@ func Resolve(path string) ([]string, *Index, error) {
 	return []string{path}, nil, nil
 }
 
-// pick chooses the file in dir that stands for the model.
-func pick(dir string) (string, error) {
+// pick chooses the files in dir that stand for the model: an index alone, or
+// regular tensor files.
+func pick(dir string) ([]string, error) {
 	for _, name := range []string{IndexFile, ModelFile} {
 		file := filepath.Join(dir, name)
 		switch _, err := os.Stat(file); {
+		case err == nil && name == IndexFile:
+			return []string{file}, nil
 		case err == nil:
-			return file, nil
+			return []string{file}, regular(file)
 		case !errors.Is(err, fs.ErrNotExist):
-			return "", errs.Wrap(opResolve, file, pathCause(err))
+			return nil, errs.Wrap(opResolve, file, pathCause(err))
 		}
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return "", errs.Wrap(opResolve, dir, pathCause(err))
+		return nil, errs.Wrap(opResolve, dir, pathCause(err))
 	}
 	names := make([]string, len(entries))
 	for i, e := range entries {
 		names[i] = e.Name()
 	}
-	file, err := choose(names, dir, "directory")
+	files, err := choose(names, dir, "directory")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return filepath.Join(dir, file), nil
+	for i, file := range files {
+		files[i] = filepath.Join(dir, file)
+		if strings.HasSuffix(file, suffix) {
+			if err := regular(files[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return files, nil
 }
 
-const looked = IndexFile + ", " + ModelFile + ", one *" + indexSuffix + " or one *" + suffix
+const looked = IndexFile + ", " + ModelFile + ", one *" + indexSuffix + " or *" + suffix
 
-// choose picks the file that stands for the model among the names of a
-// directory that has neither of the usual ones.
-func choose(names []string, dir, kind string) (string, error) {
+// choose picks the files that stand for the model among the names of a
+// directory that has neither of the usual ones: an index, or tensor files.
+func choose(names []string, dir, kind string) ([]string, error) {
 	var indexes, files, other []string
 	for _, name := range names {
 		switch {
@@ -97,15 +111,15 @@ func choose(names []string, dir, kind string) (string, error) {
 	}
 	switch {
 	case len(indexes) == 1:
-		return indexes[0], nil
-	case len(indexes) == 0 && len(files) == 1:
-		return files[0], nil
+		return indexes, nil
+	case len(indexes) == 0 && len(files) > 0:
+		return withoutIndex(files, dir, kind)
 	}
 	if found := append(indexes, files...); len(found) > 0 {
-		return "", errs.New(errs.Invalid, opResolve, dir,
+		return nil, errs.New(errs.Invalid, opResolve, dir,
 			fmt.Sprintf("the %s has %s, expected %s", kind, listNames(found), looked)).WithFix("name one of the files instead of the " + kind)
 	}
-	return "", errs.New(errs.NotFound, opResolve, dir,
+	return nil, errs.New(errs.NotFound, opResolve, dir,
 		fmt.Sprintf("the %s has no safetensors file but %s, expected %s", kind, listNames(other), looked)).WithFix("name the " + kind + " that holds the weights")
 }
 

@@ -45,11 +45,17 @@ func ResolveIn(ctx context.Context, tree vfs.Tree, name string, shown func(strin
 			return ResolveIn(ctx, tree, dir+n, shown)
 		}
 	}
-	file, err := choose(names, shown(name), "prefix")
+	files, err := choose(names, shown(name), "prefix")
 	if err != nil {
 		return nil, nil, err
 	}
-	return ResolveIn(ctx, tree, dir+file, shown)
+	if !strings.HasSuffix(files[0], suffix) {
+		return ResolveIn(ctx, tree, dir+files[0], shown)
+	}
+	for i, file := range files {
+		files[i] = dir + file
+	}
+	return files, nil, nil
 }
 
 // resolveIndexIn parses the index called name and finds its shards beside it.
@@ -66,13 +72,21 @@ func resolveIndexIn(ctx context.Context, tree vfs.Tree, name string, shown func(
 		return nil, nil, errs.New(errs.Corrupt, opResolve, shown(name), "weight_map names 0 files, expected at least 1")
 	}
 	dir := name[:strings.LastIndexByte(name, '/')+1]
-	there, err := tree.Names(ctx, dir)
-	if err != nil {
-		return nil, nil, errs.Wrap(opResolve, shown(name), err)
-	}
-	have := make(map[string]bool, len(there))
-	for _, n := range there {
-		have[n] = true
+	have := map[string]bool{}
+	listed := map[string]bool{} // folders of shards
+	for _, shard := range ix.Shards {
+		folder := shard[:strings.LastIndexByte(shard, '/')+1]
+		if listed[folder] {
+			continue
+		}
+		listed[folder] = true
+		there, err := tree.Names(ctx, dir+folder)
+		if err != nil {
+			return nil, nil, errs.Wrap(opResolve, shown(name), err)
+		}
+		for _, n := range there {
+			have[folder+n] = true
+		}
 	}
 	names := make([]string, len(ix.Shards))
 	var missing []string

@@ -33,13 +33,17 @@ class Held(NamedTuple):
     """The CUDA stream whose queued work may still write it; None: there is none."""
     synchronize: Callable[[], object] = _nothing
     """Waits for that stream."""
+    shareable: bool = False
+    """Whether another tensor may lie in the same memory."""
 
 
 def hold(name: str, tensor: Any) -> Held:
     """Look at a tensor of torch, CuPy or NumPy, or anything with an array interface.
 
-    Raises InvalidError for one that is not contiguous or not there, and
-    UnsupportedError for a type that safetensors has no name for.
+    An array of NumPy that is not contiguous, or not little-endian, is copied; of a
+    masked one the data is taken. Raises InvalidError for another tensor that is not
+    contiguous or not there, and UnsupportedError for a type that safetensors has no
+    name for.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
@@ -56,8 +60,10 @@ def _torch(torch: Any, name: str, tensor: Any) -> Held:
         raise InvalidError(f"save tensor {name!r}: it is nested, expected one of one shape (fix: save its .unbind() one by one)")
     if tensor.layout is not torch.strided:
         raise InvalidError(f"save tensor {name!r}: its layout is {tensor.layout}, expected a dense one (fix: .to_dense())")
+    if tensor.device.type == "meta":
+        raise InvalidError(f"save tensor {name!r}: it is on meta, which has no bytes (fix: load or initialise it first)")
     if tensor.device.type not in ("cpu", "cuda"):
-        raise InvalidError(f"save tensor {name!r}: it is on {tensor.device}, expected cpu or cuda (fix: move it there first)")
+        tensor = tensor.to("cpu")
     if not tensor.is_contiguous():
         raise _scattered(name, tuple(tensor.shape), ".contiguous()")
     if tensor.is_conj() or tensor.is_neg():
@@ -141,16 +147,13 @@ def _host(name: str, tensor: Any) -> Held:
                 ) from None
         array = numpy.asarray(array)
     if isinstance(array, numpy.ma.MaskedArray):
-        raise InvalidError(f"save tensor {name!r}: a file has no room for its mask (fix: pass it with .filled(value), or .data)")
-    if not array.flags.c_contiguous:
-        raise _scattered(name, array.shape, "numpy.ascontiguousarray")
-    if not array.dtype.isnative or sys.byteorder != "little":
-        raise InvalidError(
-            f"save tensor {name!r}: its bytes are in the order of another machine, {array.dtype.str!r}; files are "
-            "little-endian (fix: .astype(dtype.newbyteorder('<')))"
-        )
-    kind = _numpy_name(numpy, name, array.dtype)
-    return Held(name, kind, array.shape, "host", array.ctypes.data if array.nbytes else 0, array.nbytes, (tensor, array))
+        array = array.data  # a file has no room for the mask
+    if sys.byteorder != "little":
+        raise UnsupportedError(f"save tensor {name!r}: this machine is big-endian, and files are little-endian")
+    kind = _numpy_name(numpy, name, array.dtype.newbyteorder("="))
+    array = numpy.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")  # a copy only where it has to be
+    address = array.ctypes.data if array.nbytes else 0
+    return Held(name, kind, array.shape, "host", address, array.nbytes, (tensor, array), shareable=True)
 
 
 def _numpy_name(numpy: Any, name: str, dtype: Any) -> str:

@@ -18,18 +18,21 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import _checksums, _handles, _load, _process, _save, _stream
-from ._arguments import Cache, Route
-from ._device import DeviceLike
-from ._frameworks import FrameworkName, UnsupportedPolicy
-from ._handles import ProgressCallback
-from ._safe_open import SafeSlice, safe_open
-from ._slices import Shards, Slices
-from ._stream import Stream
-from .errors import InvalidError
+from .. import _checksums, _handles, _load, _modules, _process, _save, _serialize, _stream
+from .._arguments import Cache, Route
+from .._device import DeviceLike
+from .._frameworks import FrameworkName, UnsupportedPolicy
+from .._handles import ProgressCallback
+from .._load_model import load_model
+from .._safe_open import SafeSlice, safe_open
+from .._slices import Shards, Slices
+from .._stream import Stream
+from .._serialize import TensorSpec, deserialize, serialize, serialize_file
+from ..errors import InvalidError
+from ..errors import NebulaioError as SafetensorError
 
 if TYPE_CHECKING:
-    from .gpudirect import GPUDirectClient
+    from ..gpudirect import GPUDirectClient
 
 __all__ = [
     "Cache",
@@ -37,15 +40,23 @@ __all__ = [
     "ProgressCallback",
     "Route",
     "SafeSlice",
+    "SafetensorError",
     "Shards",
     "Slices",
     "Stream",
     "Tensor",
+    "TensorSpec",
+    "deserialize",
     "inspect",
+    "load",
     "load_file",
     "load_model",
     "safe_open",
+    "save",
     "save_file",
+    "save_model",
+    "serialize",
+    "serialize_file",
     "stream",
     "write_checksums",
 ]
@@ -110,36 +121,6 @@ def load_file(
     """
     if os.path.isdir(path) or os.fsdecode(path).endswith(".json"):
         raise InvalidError(f"load_file {os.fsdecode(path)!r}: not a .safetensors file (fix: use load_model for a model)")
-    return _load.load(
-        path,
-        _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards, client),
-        progress,
-    )
-
-
-def load_model(
-    path: str | os.PathLike[str],
-    device: DeviceLike = "auto",
-    *,
-    framework: FrameworkName | None = None,
-    tensors: str | Iterable[str] | None = None,
-    route: Route = "auto",
-    cache: Cache = "auto",
-    lenient: bool = False,
-    unsupported: UnsupportedPolicy = "error",
-    progress: ProgressCallback | None = None,
-    verify: bool = False,
-    slices: Slices | None = None,
-    shards: Shards | None = None,
-    client: GPUDirectClient | None = None,
-) -> dict[str, Tensor]:
-    """Load a model of one or many files and return all its tensors by name.
-
-    path: a directory as Hugging Face lays it out, a *.safetensors.index.json,
-        or a single .safetensors file. All files are read together.
-
-    Everything else is as in `load_file`.
-    """
     return _load.load(
         path,
         _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards, client),
@@ -254,7 +235,9 @@ def save_file(
     tensors: by name; of torch, CuPy or NumPy, or anything with
         __cuda_array_interface__ or an array interface. They may lie on the host
         and on several GPUs at once, and are read after the work queued on their
-        current streams. Each is contiguous, and no two share memory.
+        current streams. Those of torch and of GPUs are contiguous, and no two share
+        memory. Arrays of NumPy may have any order, strides and byte order: what is not
+        contiguous or not little-endian is copied, and of a masked array the data is saved.
     path: the file to make or replace; a link is followed.
     metadata: text to put beside the tensors, as "__metadata__".
     checksum: write FILE.crc64nvme too, which verified loads need. Without it,
@@ -270,3 +253,20 @@ def save_file(
     bytes went is in `nebulaio.last_report()`, after a failure too.
     """
     _save.save(tensors, path, metadata, checksum, progress)
+
+
+def load(data: bytes, *, framework: FrameworkName | None = None) -> dict[str, Tensor]:
+    """The tensors in the bytes of a .safetensors file, by name and in host memory of their own."""
+    return _serialize.load(data, framework)
+
+
+def save(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a .safetensors file with these tensors, which are those that `save_file` takes."""
+    return _serialize.save(tensors, metadata)
+
+
+def save_model(
+    model: Any, filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, force_contiguous: bool = True
+) -> None:
+    """Save a torch module; of tensors that share memory one is saved, and the metadata names it for the others."""
+    _modules.save_model(model, filename, metadata, force_contiguous)

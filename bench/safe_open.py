@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time per call of safe_open's get_tensor, ours beside the safetensors package's, in one run.
+
+    make bench-safe-open ARGS="--tensors 10,1000,100000 --frameworks np,pt"
+
+Files of small tensors in the page cache, host memory. Both sides read the same file,
+turn by turn; the figure is the best round of each, and the ratio is ours to theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+FRAMEWORKS = {"np": "numpy", "pt": "torch"}
+
+
+def make(path: Path, tensors: int, size: int) -> Path:
+    """A file of so many F32 tensors of `size` bytes."""
+    header = {
+        f"t{n:06d}": {"dtype": "F32", "shape": [size // 4], "data_offsets": [n * size, (n + 1) * size]} for n in range(tensors)
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(bytes(size) * tensors)
+    return path
+
+
+def per_call(opener: Callable[[], Any], calls: int) -> tuple[float, float]:
+    """Seconds to open the file, and seconds per get_tensor over at least so many calls."""
+    began = time.perf_counter()
+    file = opener()
+    opened = time.perf_counter() - began
+    names = file.keys()
+    times = max(1, calls // len(names))
+    began = time.perf_counter()
+    for _ in range(times):
+        for name in names:
+            file.get_tensor(name)
+    return opened, (time.perf_counter() - began) / (times * len(names))
+
+
+def measure(path: Path, framework: str, rounds: int, calls: int) -> dict[str, Any]:
+    """The best of the rounds for both, which take turns."""
+    import nebulaio.safetensors
+    import safetensors
+
+    sides = {
+        "ours": lambda: nebulaio.safetensors.safe_open(path, framework),
+        "reference": lambda: safetensors.safe_open(path, framework),
+    }
+    best: dict[str, list[float]] = {side: [float("inf"), float("inf")] for side in sides}
+    for number in range(rounds):
+        for side in sorted(sides, reverse=number % 2 == 1):
+            found = per_call(sides[side], calls)
+            best[side] = [min(pair) for pair in zip(best[side], found)]
+    return {
+        "open_ms": {side: round(pair[0] * 1e3, 3) for side, pair in best.items()},
+        "call_us": {side: round(pair[1] * 1e6, 2) for side, pair in best.items()},
+        "ratio": round(best["ours"][1] / best["reference"][1], 2),
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print one line per case, and all as JSON with --json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tensors", default="10,1000,100000", help="tensors per file, several by commas")
+    parser.add_argument("--size", type=int, default=1024, help="bytes per tensor, a multiple of 4")
+    parser.add_argument("--frameworks", default=",".join(FRAMEWORKS), help="np and pt; one that is not installed is left out")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--calls", type=int, default=20_000, help="least calls per round")
+    parser.add_argument("--json", help="a file for the figures")
+    asked = parser.parse_args(arguments)
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        for tensors in map(int, asked.tensors.split(",")):
+            path = make(Path(folder) / f"{tensors}.safetensors", tensors, asked.size)
+            for framework in asked.frameworks.split(","):
+                if importlib.util.find_spec(FRAMEWORKS[framework]) is None:
+                    print(f"{FRAMEWORKS[framework]} is not installed: {framework} is left out")
+                    continue
+                found = {"tensors": tensors, "framework": framework, **measure(path, framework, asked.rounds, asked.calls)}
+                results.append(found)
+                print(
+                    f"{tensors:>7} tensors, {framework}: {found['call_us']['ours']:.2f} us per get_tensor, reference "
+                    f"{found['call_us']['reference']:.2f} us, ratio {found['ratio']:.2f}; open {found['open_ms']['ours']:.1f} ms, "
+                    f"reference {found['open_ms']['reference']:.1f} ms",
+                    flush=True,
+                )
+            path.unlink()
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

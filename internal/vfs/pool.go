@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfs
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Pool bounds the descriptors of many open files. A file of a pool that nobody
+// uses may lose its descriptors to another one; Pin opens them again, and fails
+// where the name no longer means the same version of the file. Its methods and
+// those of its files are safe for concurrent use.
+type Pool struct {
+	most int // files with descriptors, unless more are in use at once
+
+	mu   sync.Mutex
+	open int        // files with descriptors
+	idle *list.List // of *File with descriptors that nobody uses, the one used longest ago first
+}
+
+// pooled is what a pool knows of one of its files.
+type pooled struct {
+	pool    *Pool
+	opening sync.Mutex // held while descriptors are opened or closed
+	users   int        // guarded by Pool.mu, as is place
+	place   *list.Element
+}
+
+// NewPool is a pool that keeps the descriptors of at most that many files.
+func NewPool(most int) *Pool { return &Pool{most: max(most, 1), idle: list.New()} }
+
+// PoolSize is how many files of one model keep their descriptors, two each: a
+// quarter of what the process may have open, so that several models fit.
+func PoolSize() int {
+	const least, most = 8, 1024
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
+		return least
+	}
+	return int(min(max(l.Cur/8, least), most))
+}
+
+// Adopt makes f a file of the pool. It is a file of this machine that was opened
+// by name, and nobody else uses it yet.
+func (p *Pool) Adopt(f *File) {
+	if f.pooled.pool != nil || f.remote != nil || f.passed {
+		return
+	}
+	f.pooled.pool = p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open++
+	f.pooled.place = p.idle.PushBack(f)
+	p.shrink(p.most)
+}
+
+// Pin keeps f's descriptors open until Unpin; pins add up. Without a pool it does nothing.
+func (f *File) Pin() error {
+	p := f.pooled.pool
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	f.pooled.users++
+	if f.pooled.place != nil {
+		p.idle.Remove(f.pooled.place)
+		f.pooled.place = nil
+	}
+	p.mu.Unlock()
+	f.pooled.opening.Lock()
+	defer f.pooled.opening.Unlock()
+	if f.buffered >= 0 {
+		return nil
+	}
+	p.mu.Lock()
+	p.shrink(p.most - 1)
+	p.open++
+	p.mu.Unlock()
+	err := f.openAgain()
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		p.mu.Lock()
+		p.shrink(0)
+		p.mu.Unlock()
+		err = f.openAgain()
+	}
+	if err != nil {
+		p.mu.Lock()
+		p.open--
+		f.pooled.users--
+		p.mu.Unlock()
+	}
+	return err
+}
+
+// Unpin ends one Pin that succeeded.
+func (f *File) Unpin() {
+	p := f.pooled.pool
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f.pooled.users--; f.pooled.users == 0 {
+		f.pooled.place = p.idle.PushBack(f)
+		p.shrink(p.most)
+	}
+}
+
+// Pooled says whether f may lose its descriptors while nobody uses it.
+func (f *File) Pooled() bool { return f.pooled.pool != nil }
+
+// shrink closes idle files until at most that many files have descriptors; mu is held.
+// Nobody holds the lock of an idle file: who opens one has counted itself as a user.
+func (p *Pool) shrink(most int) {
+	for p.open > most && p.idle.Len() > 0 {
+		f := p.idle.Remove(p.idle.Front()).(*File)
+		f.pooled.place = nil
+		f.pooled.opening.Lock()
+		_ = f.shut() // only read from
+		f.pooled.opening.Unlock()
+		p.open--
+	}
+}
+
+// leave takes f, which nobody uses, out of its pool; its descriptors stay as they are.
+func (p *Pool) leave(f *File) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f.pooled.place != nil {
+		p.idle.Remove(f.pooled.place)
+		f.pooled.place = nil
+	}
+	if f.buffered >= 0 {
+		p.open--
+	}
+	f.pooled.pool = nil
+}
+
+// openAgain opens the descriptors of a file that has lost them.
+func (f *File) openAgain() error {
+	fd, err := unix.Open(f.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return errs.Wrap("open again", f.path, err)
+	}
+	fail := func(err error) error { return errors.Join(err, unix.Close(fd)) }
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fail(errs.Wrap("stat", f.path, err))
+	}
+	if st.Dev != f.dev || st.Ino != f.id.Inode || st.Size != f.size || st.Mtim.Nano() != f.id.MtimeNs {
+		return fail(errs.New(errs.IO, "open again", f.path, fmt.Sprintf(
+			"the file was replaced or changed since it was opened: size %d and mtime %s then, now size %d and mtime %s",
+			f.size, f.mtime.UTC().Format(time.RFC3339Nano), st.Size, time.Unix(st.Mtim.Unix()).UTC().Format(time.RFC3339Nano))).
+			WithFix("load it again; a model of more files than may be open at once (ulimit -n) is opened file by file"))
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, 0); err != nil {
+		return fail(errs.Wrap("open again", f.path, err))
+	}
+	direct := -1
+	if f.pastCache {
+		if direct, err = unix.Open(f.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0); err != nil {
+			return fail(errs.Wrap("open again with O_DIRECT", f.path, err))
+		}
+		var same unix.Stat_t
+		if err := unix.Fstat(direct, &same); err != nil || same.Ino != st.Ino || same.Dev != st.Dev {
+			return fail(errors.Join(errs.New(errs.IO, "open again", f.path, "the file was replaced while it was being opened").WithFix("load it again"), unix.Close(direct)))
+		}
+	}
+	f.buffered, f.direct = fd, direct
+	return nil
+}
+
+// shut closes the descriptors.
+func (f *File) shut() error {
+	var err error
+	if f.direct >= 0 {
+		err = unix.Close(f.direct)
+		f.direct = -1
+	}
+	if f.buffered >= 0 {
+		err = errors.Join(err, unix.Close(f.buffered))
+		f.buffered = -1
+	}
+	return err
+}

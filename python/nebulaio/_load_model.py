@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""load_model, which is two functions of one name: ours of a path, and the reference's of a torch module."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, overload
+
+from . import _load, _modules
+from ._arguments import Cache, Route
+from ._device import DeviceLike
+from ._frameworks import FrameworkName, UnsupportedPolicy
+from ._handles import ProgressCallback
+from ._slices import Shards, Slices
+
+if TYPE_CHECKING:
+    from .gpudirect import GPUDirectClient
+
+Tensor = Any
+
+
+@overload
+def load_model(
+    path: str | os.PathLike[str],
+    device: DeviceLike = "auto",
+    *,
+    framework: FrameworkName | None = None,
+    tensors: str | Iterable[str] | None = None,
+    route: Route = "auto",
+    cache: Cache = "auto",
+    lenient: bool = False,
+    unsupported: UnsupportedPolicy = "error",
+    progress: ProgressCallback | None = None,
+    verify: bool = False,
+    slices: Slices | None = None,
+    shards: Shards | None = None,
+    client: GPUDirectClient | None = None,
+) -> dict[str, Tensor]: ...
+
+
+@overload
+def load_model(
+    model: Any, filename: str | os.PathLike[str], strict: bool = True, device: DeviceLike = "cpu", *, backend: str = "mmap"
+) -> tuple[set[str], list[str]]: ...
+
+
+def load_model(*arguments: Any, **options: Any) -> Any:
+    """Load a model of one or many files and return all its tensors by name.
+
+    path: a directory as Hugging Face lays it out, a *.safetensors.index.json,
+        or a single .safetensors file. A directory may have its files, or one whole set
+        of numbered shards, without an index. All files are read together.
+
+    Everything else is as in `load_file`.
+
+    With a torch module as the first argument it is `safetensors.torch.load_model`: it
+    fills the module from the file, and returns the names that are missing and unexpected.
+    """
+    if "model" in options or (arguments and hasattr(arguments[0], "load_state_dict")):
+        return _modules.load_model(*arguments, **options)
+    return _load_tensors(*arguments, **options)
+
+
+def _load_tensors(
+    path: str | os.PathLike[str],
+    device: DeviceLike = "auto",
+    *,
+    framework: FrameworkName | None = None,
+    tensors: str | Iterable[str] | None = None,
+    route: Route = "auto",
+    cache: Cache = "auto",
+    lenient: bool = False,
+    unsupported: UnsupportedPolicy = "error",
+    progress: ProgressCallback | None = None,
+    verify: bool = False,
+    slices: Slices | None = None,
+    shards: Shards | None = None,
+    client: GPUDirectClient | None = None,
+) -> dict[str, Tensor]:
+    return _load.load(
+        path,
+        _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards, client),
+        progress,
+    )

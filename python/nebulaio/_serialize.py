@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The format in memory: tensors to the bytes of a file and back, with the names of the safetensors package."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from . import _load, _save
+from ._frameworks.held import Held, hold
+from .errors import InvalidError, UnsupportedError
+
+# What a TensorSpec calls a dtype -> what a file calls it.
+_CODES = {
+    "bool": "BOOL", "int8": "I8", "uint8": "U8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32",
+    "int64": "I64", "uint64": "U64", "float16": "F16", "float32": "F32", "float64": "F64", "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2": "F8_E5M2",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4", "complex64": "C64",
+}  # fmt: skip
+
+# All dtypes of the format and their bits, in the order of the format: files have the last of them first.
+_BITS = {
+    "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
+    "C64": 64, "F64": 64, "I64": 64, "U64": 64,
+}  # fmt: skip
+_ORDER = {dtype: -place for place, dtype in enumerate(_BITS)}
+
+
+class TensorSpec:
+    """One tensor for `serialize` and `serialize_file`: its type and shape, and where its bytes lie in host memory.
+
+    The memory stays the caller's, and has to stay until the call has returned.
+    """
+
+    __slots__ = ("_data_len", "_data_ptr", "_dtype", "_shape")
+
+    def __init__(self, *, dtype: str, shape: Sequence[int], data_ptr: int, data_len: int) -> None:
+        """dtype is named as in NumPy and torch, such as "float32"; of "float4_e2m1fn_x2" a shape counts pairs."""
+        if dtype not in _CODES:
+            raise InvalidError(f"TensorSpec: unknown dtype {dtype!r} (expected one of {', '.join(_CODES)})")
+        self._dtype = _CODES[dtype]
+        self._shape = [int(extent) for extent in shape]
+        if self._dtype == "F4" and self._shape:
+            self._shape[-1] *= 2
+        self._data_ptr, self._data_len = int(data_ptr), int(data_len)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype as a file names it, such as "F32"."""
+        return self._dtype
+
+    @property
+    def shape(self) -> list[int]:
+        """The shape in elements, as the file's header has it."""
+        return list(self._shape)
+
+    @property
+    def data_ptr(self) -> int:
+        """The address of the first byte."""
+        return self._data_ptr
+
+    @property
+    def data_len(self) -> int:
+        """The number of bytes."""
+        return self._data_len
+
+    def __repr__(self) -> str:
+        return f"TensorSpec(dtype={self._dtype!r}, shape={self._shape}, data_ptr={self._data_ptr:#x}, data_len={self._data_len})"
+
+
+def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a file with these tensors and this text beside them."""
+    return encode(_held(tensor_dict), metadata)
+
+
+def serialize_file(
+    tensor_dict: Mapping[str, TensorSpec], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write a file with these tensors; whole and durable on return, as with `save_file`, and without checksums."""
+    _save.write(_held(tensor_dict), filename, metadata, checksum=False, progress=None)
+
+
+def deserialize(bytes: bytes) -> list[tuple[str, dict[str, Any]]]:  # noqa: A002 - the reference's name
+    """The tensors in the bytes of a file: (name, {"shape", "dtype", "data"}) in the order of the file.
+
+    Raises CorruptError for bytes that are no such file.
+    """
+    data = memoryview(bytes).cast("B")
+    length = int.from_bytes(data[:8], "little")
+    with _as_file(data, min(8 + length, len(data))) as path, _load.open_model([path], _load.model_options("host", None, False)) as model:
+        order = [tensor["name"] for tensor in model.describe()["tensors"]]
+    header = json.loads(str(data[8 : 8 + length], "utf-8"))
+    out = []
+    for name in order:
+        entry = header[name]
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        out.append((name, {"shape": entry["shape"], "dtype": entry["dtype"], "data": bytearray(data[begin:end])}))
+    return out
+
+
+def load(data: bytes, framework: str | None = None) -> dict[str, Any]:
+    """The tensors in the bytes of a file, in host memory of their own."""
+    view = memoryview(data).cast("B")
+    with _as_file(view, len(view)) as path:
+        return _load.load(path, _load.Order("cpu", framework), None)
+
+
+def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a file with tensors of torch or NumPy; those of a GPU are copied to the host first."""
+    held = [hold(name, tensor) for name, tensor in _save.named(tensors)]
+    _save.refuse_shared(held)
+    return encode([_on_host(one) for one in held], metadata)
+
+
+def encode(held: Sequence[Held], metadata: Mapping[str, str] | None) -> bytes:
+    """The bytes of a file with tensors that lie in host memory."""
+    entries: dict[str, Any] = {} if metadata is None else {"__metadata__": _save.texts(metadata)}
+    ordered = sorted(held, key=lambda one: (_ORDER[one.dtype], one.name.encode()))
+    at = 0
+    for one in ordered:
+        entries[one.name] = {"dtype": one.dtype, "shape": list(one.shape), "data_offsets": [at, at + one.size]}
+        at += one.size
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    out = bytearray(8 + len(text) + at)
+    out[:8] = len(text).to_bytes(8, "little")
+    out[8 : 8 + len(text)] = text
+    place = 8 + len(text)
+    whole = ctypes.addressof((ctypes.c_char * len(out)).from_buffer(out))
+    for one in ordered:
+        if one.size:
+            ctypes.memmove(whole + place, one.address, one.size)
+        place += one.size
+    return bytes(out)
+
+
+def _held(specs: Mapping[str, TensorSpec]) -> list[Held]:
+    out = []
+    for name, spec in _save.named(specs):
+        if not isinstance(spec, TensorSpec):
+            raise InvalidError(f"serialize tensor {name!r}: it is a {type(spec).__name__}, expected a TensorSpec")
+        bits = _BITS[spec.dtype]
+        for extent in spec.shape:
+            bits *= extent
+        if bits % 8 or bits // 8 != spec.data_len or any(extent < 0 for extent in spec.shape):
+            raise InvalidError(
+                f"serialize tensor {name!r}: {spec.data_len} bytes of dtype {spec.dtype} are not of shape {spec.shape}, "
+                f"expected {bits / 8:g}"
+            )
+        out.append(Held(name, spec.dtype, tuple(spec.shape), "host", spec.data_ptr, spec.data_len, spec))
+    return out
+
+
+def _on_host(one: Held) -> Held:
+    if one.device == "host":
+        return one
+    if not hasattr(one.kept, "cpu"):
+        raise UnsupportedError(
+            f"save tensor {one.name!r}: a {type(one.kept).__name__} on {one.device} cannot be put into bytes "
+            "(fix: copy it to the host first, or use save_file, which reads it where it lies)"
+        )
+    return hold(one.name, one.kept.cpu())
+
+
+@contextmanager
+def _as_file(data: memoryview, filled: int) -> Iterator[str]:
+    """A file in memory of the length of data, with its first bytes: the library reads files."""
+    with open(os.memfd_create("nebulaio-bytes", os.MFD_CLOEXEC), "wb") as file:
+        file.write(data[:filled])
+        file.truncate(len(data))
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of safetensors.numpy, with its arguments and defaults: change the import and nothing else.
+
+    >>> from nebulaio.safetensors.numpy import load_file, save_file
+
+`backend` is taken and has no meaning. Errors are those of `nebulaio.errors`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from .. import _load, _save, _serialize
+from .._modules import checked_backend
+
+__all__ = ["load", "load_file", "save", "save_file"]
+
+
+def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dict[str, Any]:
+    """Load one .safetensors file and return its arrays by name."""
+    checked_backend(backend)
+    return _load.load(filename, _load.Order("cpu", "numpy"), None)
+
+
+def load(data: bytes) -> dict[str, Any]:
+    """The arrays in the bytes of a .safetensors file."""
+    return _serialize.load(data, "numpy")
+
+
+def save_file(
+    tensor_dict: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *, checksum: bool = True
+) -> None:
+    """Save arrays to one durable .safetensors file; with `checksum` FILE.crc64nvme too."""
+    _save.save(tensor_dict, filename, metadata, checksum, None)
+
+
+def save(tensor_dict: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a .safetensors file with these arrays."""
+    return _serialize.save(tensor_dict, metadata)

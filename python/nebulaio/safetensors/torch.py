@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of safetensors.torch, with its arguments and defaults: change the import and nothing else.
+
+    >>> from nebulaio.safetensors.torch import load_file, save_file
+
+Tensors come to the CPU unless `device` says otherwise. `backend` is taken and has no
+meaning. Errors are those of `nebulaio.errors`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from .. import _load, _save, _serialize
+from .._device import DeviceLike
+from .._modules import checked_backend, load_model, save_model, storage_ptr, storage_size
+
+__all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model", "storage_ptr", "storage_size"]
+
+
+def load_file(filename: str | os.PathLike[str], device: DeviceLike | None = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
+    """Load one .safetensors file and return its tensors by name."""
+    checked_backend(backend)
+    return _load.load(filename, _load.Order("cpu" if device is None else device, "pt"), None)
+
+
+def load(data: bytes) -> dict[str, Any]:
+    """The tensors in the bytes of a .safetensors file, on the CPU."""
+    return _serialize.load(data, "pt")
+
+
+def save_file(
+    tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *, checksum: bool = True
+) -> None:
+    """Save tensors to one durable .safetensors file; with `checksum` FILE.crc64nvme too."""
+    _save.save(tensors, filename, metadata, checksum, None)
+
+
+def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a .safetensors file with these tensors."""
+    return _serialize.save(tensors, metadata)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report is in Python: its routes are one thing, and documents speak of it as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import nebulaio
+import pytest
+from nebulaio._report import Report, Routes
+from nebulaio.safetensors import load_file
+from support import ROOT, random_entry, write
+
+RAW = {"bytes": 5, "routes": [{"route": "page_cache", "bytes": 3, "chunks": 1}, {"route": "direct", "bytes": 2, "chunks": 1}]}
+
+
+def test_routes_are_one_thing() -> None:
+    report = Report(json.dumps(RAW).encode())
+    assert report.routes is report["routes"]
+    assert report.routes == RAW["routes"] == list(report["routes"])  # as docs/report.md has it
+    assert report.routes == {"page_cache": 3, "direct": 2} and report.routes != {"page_cache": 3}
+    assert dict(report.routes) == {"page_cache": 3, "direct": 2}
+    assert report.routes["direct"] == report["routes"][1]["bytes"] == 2
+    assert report.routes.get("network", 0) == 0 and sum(report.routes.values()) == 5
+    assert "direct" in report.routes and "network" not in report.routes and RAW["routes"][0] in report.routes
+    assert json.loads(json.dumps(dict(report))) == RAW
+    assert "page_cache 3, direct 2" in repr(report)
+    with pytest.raises(KeyError):
+        report.routes["network"]
+    assert Report(b"{}").routes == [] and Report(b"{}").routes == {}
+
+
+def test_the_last_report_has_the_same_routes(tmp_path: Path) -> None:
+    load_file(write(tmp_path / "t.safetensors", {"a": random_entry(1, "U8", [10])}), "cpu", framework="numpy")
+    report = nebulaio.last_report()
+    assert report is not None and isinstance(report["routes"], Routes) and sum(report["routes"].values()) == 10
+    assert json.loads(json.dumps(report))["routes"] == list(report["routes"])
+
+
+def test_documents_say_what_the_device_of_a_report_is(tmp_path: Path) -> None:
+    load_file(write(tmp_path / "t.safetensors", {"a": random_entry(1, "U8", [10])}), "cpu", framework="numpy")
+    report = nebulaio.last_report()
+    assert report is not None and report["device"]["id"] == "host" and {"id", "kind", "model"} <= report["device"].keys()
+    texts = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "python").glob("*.md"), *(ROOT / "examples").rglob("*.py"),
+             *(ROOT / "python" / "nebulaio").rglob("*.py")]  # fmt: skip
+    found = 0
+    for text in texts:
+        if text.is_file():
+            for use in re.findall(r"""last_report\(\)\[["']device["']\](.{0,8})""", text.read_text()):
+                found += 1
+                assert use.startswith(('["id"]', '["kind"]', '["model"]')), f"{text}: {use}"
+    assert found  # the package's own example
