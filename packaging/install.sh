@@ -78,6 +78,12 @@ put 644 "$(complete zsh)" "$prefix/share/zsh/site-functions/_nebulaio"
 put 644 "$(complete fish)" "$prefix/share/fish/vendor_completions.d/nebulaio.fish"
 sed "s|/usr/local/bin/nebulaio|$prefix/bin/nebulaio|g" "$root/packaging/nebulaio.service" >"$work/service"
 put 644 "$work/service" "$prefix/lib/systemd/system/nebulaio.service"
+put 644 "$root/packaging/nebulaio.sysusers" "$prefix/lib/sysusers.d/nebulaio.conf"
+put 644 "$root/packaging/nebulaio.tmpfiles" "$prefix/lib/tmpfiles.d/nebulaio.conf"
+# The settings are the administrator's: the file under share is an example to copy.
+put 644 "$root/packaging/nebulaio.yaml" "$prefix/share/nebulaio/nebulaio.yaml"
+put 644 "$root/packaging/gpudirect.conf" "$prefix/share/nebulaio/gpudirect.conf"
 if [ "$action" = uninstall ]; then
-	rmdir --ignore-fail-on-non-empty "$destdir$includedir/nebulaio" "$destdir$libdir/cmake/nebulaio" 2>/dev/null || true
+	rmdir --ignore-fail-on-non-empty "$destdir$includedir/nebulaio" "$destdir$libdir/cmake/nebulaio" \
+		"$destdir$prefix/share/nebulaio" 2>/dev/null || true
 fi

@@ -43,8 +43,8 @@ type File struct {
 	passed   bool        // the descriptions are another process's gift
 	closed   func()      // called once after Close; may be nil
 	storage  lookedUp
-	remote   Remote      // nil: it is a file of this machine
-	dev      uint64      // of the file system
+	remote   Remote // nil: it is a file of this machine
+	dev      uint64 // of the file system
 	// pastCache says that the file can be opened with O_DIRECT; the descriptor itself may be closed by a pool.
 	pastCache bool
 	pooled    pooled

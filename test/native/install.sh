@@ -24,6 +24,9 @@ test "$(readlink "$work/moved/lib/libnebulaio.so")" = libnebulaio.so.3
 readelf -d "$work/moved/lib/libnebulaio.so" | grep -q 'SONAME.*\[libnebulaio.so.3\]'
 "$work/moved/bin/nebulaio" version >/dev/null
 grep -q 'ExecStart=/usr/bin/nebulaio server' "$work/moved/lib/systemd/system/nebulaio.service"
+for f in lib/sysusers.d/nebulaio.conf lib/tmpfiles.d/nebulaio.conf share/nebulaio/nebulaio.yaml share/nebulaio/gpudirect.conf; do
+	test -s "$work/moved/$f"
+done
 bash -n "$work/moved/share/bash-completion/completions/nebulaio"
 test -s "$work/moved/share/zsh/site-functions/_nebulaio" -a -s "$work/moved/share/fish/vendor_completions.d/nebulaio.fish"
 
