@@ -12,6 +12,8 @@ set -euo pipefail
 folder=$1
 shift
 logs=$(mktemp -d)
+# Each process would start a thread for every core.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}"
 trap 'rm -rf "$logs"' EXIT
 
 one() {
