@@ -189,8 +189,8 @@ static void misuse(const char *path)
 	refused(path, &t, SIZE_MAX, NULL, NEBULAIO_ERR_INVALID, "1048576");
 	refused(folder, &t, 1, NULL, NEBULAIO_ERR_INVALID, folder); /* a directory */
 	refused("/nowhere/c.safetensors", &t, 1, NULL, NEBULAIO_ERR_NOT_FOUND, "/nowhere");
-	refused("/sys/c.safetensors", &t, 1, NULL, NEBULAIO_ERR_PERMISSION, "/sys"); /* not root either */
-	refused(path_in(under, sizeof under, path, "c.safetensors"), &t, 1, NULL, NEBULAIO_ERR_IO, path);
+	refused("/sys/c.safetensors", &t, 1, NULL, NEBULAIO_ERR_UNSUPPORTED, "sysfs"); /* not for root either */
+	refused(path_in(under, sizeof under, path, "c.safetensors"), &t, 1, NULL, NEBULAIO_ERR_INVALID, path);
 	unsigned char *now = file_bytes(path, &after);
 	EXPECT(before == after && memcmp(old, now, before) == 0);
 	free(old);

@@ -114,7 +114,7 @@ void refusals(nebulaio::system &sys, const tensors &saved, const std::string &pa
 	EXPECT(refused([](view &t) { t.name.push_back('\0'); }) == NEBULAIO_ERR_INVALID);
 	EXPECT(refused([](view &t) { t.device = "auto"; }) == NEBULAIO_ERR_INVALID);
 	EXPECT(status_of([&] { sys.save("/nowhere/x.safetensors", saved.views).wait(); }) == NEBULAIO_ERR_NOT_FOUND);
-	EXPECT(status_of([&] { sys.save("/sys/x.safetensors", saved.views).wait(); }) == NEBULAIO_ERR_PERMISSION);
+	EXPECT(status_of([&] { sys.save("/sys/x.safetensors", saved.views).wait(); }) == NEBULAIO_ERR_UNSUPPORTED);
 	EXPECT(status_of([&] { sys.save(path, saved.views, "{\"metadata\":{\"a\":1}}").wait(); }) == NEBULAIO_ERR_INVALID);
 	EXPECT(read_file(path) == before);
 }
