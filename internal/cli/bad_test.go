@@ -55,8 +55,9 @@ func TestBadModels(t *testing.T) {
 func TestMissingModels(t *testing.T) {
 	dir := t.TempDir()
 	several := t.TempDir()
+	one := `{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}` // in both: nobody says which is meant
 	for _, name := range []string{"a.safetensors", "b.safetensors"} {
-		if err := os.WriteFile(filepath.Join(several, name), rawModel("{}", 0), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(several, name), rawModel(one, 1), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,7 +69,7 @@ func TestMissingModels(t *testing.T) {
 		{"no such file", filepath.Join(dir, "none.safetensors"), 3, []string{"none.safetensors", "no such file"}},
 		{"no such directory", filepath.Join(dir, "no", "dir"), 3, []string{"no/dir", "no such file"}},
 		{"directory without a model", dir, 3, []string{dir, "model.safetensors"}},
-		{"directory with several", several, 2, []string{several, "a.safetensors"}},
+		{"directory with two of one tensor", several, 2, []string{several, "a.safetensors"}},
 		{"device file", "/dev/null", 2, []string{"/dev/null", "expected a regular file"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

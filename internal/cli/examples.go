@@ -67,6 +67,10 @@ func examples() map[string]string {
   nebulaio user update alice --role admin`,
 		"nebulaio user list":   `  nebulaio user list --data ./data`,
 		"nebulaio user remove": `  nebulaio user remove alice --data ./data`,
+		"nebulaio user grant": `  nebulaio user grant alice models --data ./data
+  nebulaio user grant alice models --read --prefix llama/ --data ./data`,
+		"nebulaio user revoke": `  nebulaio user revoke alice models --data ./data`,
+		"nebulaio user show":   `  nebulaio user show alice --data ./data`,
 
 		"nebulaio store": `  nebulaio store stats --data ./data
   nebulaio store backup /backup/today --data ./data`,

@@ -151,6 +151,8 @@ func inspect(ctx context.Context, path string, lenient bool) (*inspectJSON, erro
 		if err := index.Check(files); err != nil {
 			return nil, err
 		}
+	} else if err := safetensors.CheckApart(path, files); err != nil {
+		return nil, err
 	}
 	return describe(path, name, files), nil
 }
