@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-WARM, COLD, SAVES = 7, 3, 3  # loads and saves of one process, of which the median counts
+WARM, COLD, SAVES = 7, 2, 2  # loads and saves of one process, of which the median counts
 
 
 def timed(n: int, before: Callable[[], None], work: Callable[[], Any]) -> float:

@@ -182,7 +182,7 @@ func (l *lab) places() []place {
 		out = append(out, p)
 	}
 	const small, large = 64 << 20, 512 << 20
-	ext4 := []string{"mkfs.ext4", "-q", "-F"}
+	ext4 := []string{"mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"}
 	add(l.disk(place{name: "ext4", fs: "ext4", direct: true}, true, small, ext4, ""))
 	add(l.disk(place{name: "ext3", fs: "ext3", direct: true}, true, small, []string{"mkfs.ext3", "-q", "-F"}, ""))
 	add(l.disk(place{name: "ext2", fs: "ext2", direct: true}, true, small, []string{"mkfs.ext2", "-q", "-F"}, ""))

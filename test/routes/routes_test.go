@@ -342,7 +342,8 @@ func (m measured) checkDisk(t *testing.T, lie func(string, ...any), cached, dire
 	if claimed := direct + buffered; !m.packed && m.read < claimed-slack {
 		lie("%d bytes are said to come from storage, which delivered %d", claimed, m.read)
 	}
-	if m.read > fileSize-cached+1<<20 {
+	// The file system reads maps and journals of its own besides: only a part that is said to have been cached can be a lie.
+	if cached > 0 && m.read > fileSize-cached+2<<20 {
 		lie("%d bytes are said to have been cached, and storage delivered %d", cached, m.read)
 	}
 }
