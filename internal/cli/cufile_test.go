@@ -13,7 +13,7 @@ import (
 )
 
 // TestLoadThroughCuFile runs the command as a process of its own, which
-// prepares its environment, leaves no log and ends cleanly with statistics on.
+// prepares its environment, leaves no log and ends cleanly.
 func TestLoadThroughCuFile(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
