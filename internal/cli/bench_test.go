@@ -261,6 +261,16 @@ func TestBenchOnAGPU(t *testing.T) {
 		run(t, small("write", dir, "--from", "cufile", "--block-size", "256KiB"), withGPU(g, c.Path)).want(t, 0)
 		c.CheckFreed()
 	}
+	only := g.BuildCuFile(fakegpu.CuFileOptions{CompatOnly: true})
+	for _, args := range [][]string{{"read", "--to"}, {"write", "--from"}} {
+		r := run(t, small(args[0], dir, args[1], "cufile", "--block-size", "256KiB", "--json"), withGPU(g, only.Path))
+		r.want(t, 0)
+		got := decode[record.File](t, r).Runs[0]
+		if len(got.Routes) != 1 || got.Routes[0].Route != "cufile_compat" || !strings.Contains(got.Proof, "counted by nebulaio") || only.Count("stats_calls") != 0 {
+			t.Errorf("%s: %+v, %q, %q, %d calls of statistics", args[0], got.Routes, got.Proof, got.Notes, only.Count("stats_calls"))
+		}
+	}
+	only.CheckFreed()
 	refused := g.BuildCuFile(fakegpu.CuFileOptions{Register: 5027})
 	run(t, small("read", dir, "--to", "cufile"), withGPU(g, refused.Path)).want(t, 9, "give to cuFile", "fix: ")
 	if logs, err := filepath.Glob("cufile*.log"); err != nil || len(logs) > 0 {

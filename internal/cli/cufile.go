@@ -12,8 +12,8 @@ import (
 )
 
 // cuFileHome is what this process, which is ours, prepares for libcufile: the
-// user's configuration, with the log in a folder that is removed at the end and
-// statistics by route. A user who names a place for the log keeps it.
+// configuration of doctor.CuFileConfig, with the log in a folder that is removed at
+// the end. A user who names a place for the log keeps it.
 type cuFileHome struct{ dir string }
 
 // prepare sets the environment before the library is loaded. The Go runtime

@@ -13,7 +13,7 @@ import (
 )
 
 // TestLoadThroughCuFile runs the command as a process of its own, which
-// prepares its environment, leaves no log and ends cleanly with statistics on.
+// prepares its environment, leaves no log and ends cleanly.
 func TestLoadThroughCuFile(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
@@ -55,6 +55,9 @@ func TestLoadThroughCuFileTellsIt(t *testing.T) {
 	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, c.Path)).
 		want(t, 0, "\ncufile_p2p ", "cufile    1.15.1, interface sync; it counted posix 0, p2p 1, nvfs 0", "note: libcufile 1.15.1 was opened for this; that makes a context on every visible GPU, here 1")
 	c.CheckFreed()
+	c = g.BuildCuFile(fakegpu.CuFileOptions{CompatOnly: true})
+	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, c.Path)).
+		want(t, 0, "\ncufile_compat ", "interface sync; posix 1, p2p 0, nvfs 0, counted by nebulaio: only compatibility mode is possible here; ")
 	c = g.BuildCuFile(fakegpu.CuFileOptions{Register: 5027})
 	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, c.Path)).want(t, 9, "5027", "/run/udev")
 	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, filepath.Join(t.TempDir(), "libcufile.so.0"))).want(t, 9, "the library was not found", "fix: install")

@@ -72,6 +72,11 @@ func TestDoctorProvesThePath(t *testing.T) {
 	if r := run(t, []string{"doctor", path}, withGPU(g, c.Path)); !strings.Contains(r.out, "\nproof     cuFile read 16 x 1.00 MiB: compat (posix 16, p2p 0, nvfs 0)\n") {
 		t.Errorf("%s%s", r.out, r.stderr)
 	}
+	only := g.BuildCuFile(fakegpu.CuFileOptions{CompatOnly: true})
+	if r := run(t, []string{"doctor", path}, withGPU(g, only.Path)); !strings.Contains(r.out,
+		"\nproof     cuFile read 16 x 1.00 MiB: compat (posix 16, p2p 0, nvfs 0; counted by nebulaio: only compatibility mode is possible here)\n") {
+		t.Errorf("%s%s", r.out, r.stderr)
+	}
 	if r := run(t, []string{"doctor", filepath.Dir(path)}, withGPU(g, c.Path)); !strings.Contains(r.out, "\nproof     cuFile read 16 x 1.00 MiB: compat") {
 		t.Errorf("a directory:\n%s%s", r.out, r.stderr)
 	}

@@ -91,14 +91,17 @@ func printEngine(w io.Writer, e transfer.EngineReport) {
 		plural(e.Workers, "worker"), units.Bytes(e.ChunkSize), e.IO, e.QueueDepth, staging)
 }
 
-// printCuFile prints what the library itself counted.
+// printCuFile prints the operations by route, and who counted them where it was not the library.
 func printCuFile(w io.Writer, c *transfer.CuFileReport) {
 	counted := "it did not count"
 	if c.Uncounted != "" {
 		counted += ": " + printable(c.Uncounted)
 	}
 	if c.Counters != nil {
-		counted = "it counted " + c.Counters.Reads.Plus(c.Counters.Batch).String()
+		ops := c.Counters.Reads.Plus(c.Counters.Batch).String()
+		if counted = "it counted " + ops; c.Counters.Basis() != "" {
+			counted = ops + ", " + c.Counters.Basis()
+		}
 	}
 	if c.Others {
 		counted += ", those of other loads among them"

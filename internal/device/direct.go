@@ -9,7 +9,7 @@ import (
 
 // Direct moves bytes between files and one device's memory through the vendor's
 // own library, without our staging. Whether they pass by the CPU is the
-// library's decision: only Counters tell. All methods are safe for concurrent
+// library's decision: only Counters tell which. All methods are safe for concurrent
 // use from any goroutine and leave the calling thread's device state as found.
 type Direct interface {
 	// Version is the library's release as it tells it, such as "1.15".
@@ -23,14 +23,16 @@ type Direct interface {
 	// base is b.Ptr() need no intermediate copy, until unregister is called.
 	// The buffer is freed after that. A second call of unregister does nothing.
 	Register(b Buffer) (unregister func() error, err error)
-	// StartCounting makes Counters count from zero. It never changes the
-	// settings of a library that another part of this process had open before:
-	// there, and with a library that cannot count, it is of kind Unsupported.
+	// StartCounting makes Counters count from zero. Where only compatibility mode
+	// is possible, this Direct counts its own operations and leaves the library's
+	// statistics alone. Elsewhere the library counts. The settings of a library that
+	// another part of this process had open before are never changed: there, and
+	// with a library that cannot count, the error is of kind Unsupported.
 	StartCounting() error
-	// Counters are what the library itself counted for this device since
-	// StartCounting; Known is false where it cannot tell or was not asked to.
-	// The library counts for the whole process, so others' traffic to the same
-	// device is in it.
+	// Counters returns the operations since StartCounting, by route. Known is false
+	// where nobody counted. The library counts for the whole process, so that others'
+	// traffic to the same device is included. Counts of CountedByNebulaIO include
+	// this Direct's operations alone.
 	Counters() (DirectCounters, error)
 	// Facts are the properties and parameters in force, by name. What this
 	// release of the library does not tell is left out.
@@ -131,9 +133,16 @@ func (o RouteOps) String() string {
 	return b.String()
 }
 
-// DirectCounters are the library's own counts for one device.
+// CountedByNebulaIO is the CountedBy of counts that NebulaIO made.
+const CountedByNebulaIO = "nebulaio"
+
+// DirectCounters counts operations by route for one device.
 type DirectCounters struct {
-	Known      bool     `json:"known"` // false: the rest is zero and means nothing
+	Known bool `json:"known"` // false: the rest is zero and means nothing
+	// CountedBy is empty where the library counted. It is CountedByNebulaIO where
+	// only compatibility mode is possible: each operation that succeeded counts as
+	// Posix, because no other route exists. Unaligned and Sparse are not known then.
+	CountedBy  string   `json:"counted_by,omitempty"`
 	Reads      RouteOps `json:"reads"`
 	Writes     RouteOps `json:"writes"`
 	ReadBytes  int64    `json:"read_bytes"`
@@ -153,17 +162,26 @@ func (c DirectCounters) ReadRoute() string {
 	return c.Reads.Plus(c.Batch).Route()
 }
 
+// Basis says in words why the route is known although the library did not count.
+// It is empty where the library counted, and where nobody did.
+func (c DirectCounters) Basis() string {
+	if !c.Known || c.CountedBy != CountedByNebulaIO {
+		return ""
+	}
+	return "counted by nebulaio: only compatibility mode is possible here"
+}
+
 // Minus is what was counted since p; unknown where either is.
 func (c DirectCounters) Minus(p DirectCounters) DirectCounters {
 	if !c.Known || !p.Known {
 		return DirectCounters{}
 	}
-	return DirectCounters{Known: true, Reads: c.Reads.Minus(p.Reads), Writes: c.Writes.Minus(p.Writes), ReadBytes: c.ReadBytes - p.ReadBytes,
+	return DirectCounters{Known: true, CountedBy: c.CountedBy, Reads: c.Reads.Minus(p.Reads), Writes: c.Writes.Minus(p.Writes), ReadBytes: c.ReadBytes - p.ReadBytes,
 		WriteBytes: c.WriteBytes - p.WriteBytes, Batch: c.Batch.Minus(p.Batch), BatchBytes: c.BatchBytes - p.BatchBytes}
 }
 
 // Route says in a word which way reads and writes together took; unknown where
-// the library did not count.
+// nobody counted.
 func (c DirectCounters) Route() string {
 	if !c.Known {
 		return RouteUnknown

@@ -31,6 +31,10 @@ func cufileLib(f *exam) []answer {
 // setting is a switch of cuFile: the environment overrules the file. by names
 // where it was found.
 func (f *exam) setting(variable, name string) (on, set bool, by string) {
+	return setting(f.Facts, variable, name)
+}
+
+func setting(f *facts.Facts, variable, name string) (on, set bool, by string) {
 	if v, ok := f.CuFileEnv[variable]; ok {
 		return v == "1" || strings.EqualFold(v, "true"), true, "$" + variable
 	}
@@ -67,10 +71,9 @@ func p2pCuFile(f *exam) []answer {
 	if v := facts.ParseVersion(strings.TrimPrefix(lib, "libcufile.so.")); v[0] > 0 && facts.Older(v, least) {
 		return []answer{answer{level: Fail, subject: lib, observed: "P2PDMA comes with " + text}.with("now", "# install libcufile "+text+" or newer (CUDA 12.8), with the rest of GPUDirect Storage")}
 	}
-	global, _, name := f.setting("CUFILE_USE_PCIP2PDMA", "properties.use_pci_p2pdma")
-	nvme, _ := f.CuFile.Boolean("block.nvme.use_pci_p2pdma")
+	on, name := usesP2PDMA(f.Facts)
 	switch {
-	case global || nvme && name == f.CuFile.Path:
+	case on:
 		return one(Pass, name, "use_pci_p2pdma is true")
 	case strings.HasPrefix(name, "$"):
 		return []answer{answer{level: Fail, subject: name, observed: "turns P2PDMA off"}.with("now", "# unset the variable, or set it to true")}
@@ -79,6 +82,14 @@ func p2pCuFile(f *exam) []answer {
 		name = "/etc/cufile.json"
 	}
 	return []answer{answer{level: Fail, subject: name, observed: "use_pci_p2pdma is false or not set"}.with("now", `# set "use_pci_p2pdma": true under "properties" in `+quote(name))}
+}
+
+// usesP2PDMA reports whether the configuration lets cuFile use P2PDMA, and the
+// file or variable that decides it.
+func usesP2PDMA(f *facts.Facts) (on bool, by string) {
+	global, _, name := setting(f, "CUFILE_USE_PCIP2PDMA", "properties.use_pci_p2pdma")
+	nvme, _ := f.CuFile.Boolean("block.nvme.use_pci_p2pdma")
+	return global || nvme && name == f.CuFile.Path, name
 }
 
 func cufileSizes(f *exam) []answer {

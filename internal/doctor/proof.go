@@ -37,7 +37,11 @@ func proofText(p *facts.Proof) string {
 	}
 	text := fmt.Sprintf("cuFile read %d x %s: %s", p.Reads, units.Bytes(p.ReadSize), p.Route)
 	if p.Counters.Known {
-		text += " (" + p.Counters.Reads.String() + ")"
+		text += " (" + p.Counters.Reads.String()
+		if basis := p.Counters.Basis(); basis != "" {
+			text += "; " + basis
+		}
+		text += ")"
 	} else if p.Error != "" {
 		text += " (" + p.Error + ")"
 	}

@@ -149,7 +149,7 @@ func TestProveAsksAProcess(t *testing.T) {
 	}
 	private := strings.TrimSpace(string(dir))
 	var got, want map[string]any
-	text := `{"logging": {"level": "INFO", "dir": "` + private + `"}, "properties": {"max_device_pinned_mem_size_kb": 33554432, "allow_compat_mode": false}, "profile": {"cufile_stats": 3}}`
+	text := `{"logging": {"level": "INFO", "dir": "` + private + `"}, "properties": {"max_device_pinned_mem_size_kb": 33554432, "allow_compat_mode": false}, "profile": {"cufile_stats": 0}}`
 	if err := json.Unmarshal(b, &got); err != nil || json.Unmarshal([]byte(text), &want) != nil {
 		t.Fatal(err)
 	}
@@ -160,6 +160,43 @@ func TestProveAsksAProcess(t *testing.T) {
 	}
 	if _, err := os.Stat(private); !os.IsNotExist(err) {
 		t.Errorf("%s is left: %v", private, err)
+	}
+}
+
+// TestStatisticsAreOffWithoutADirectRoute: libcufile may crash after it counted
+// where it can only take compatibility mode.
+func TestStatisticsAreOffWithoutADirectRoute(t *testing.T) {
+	for name, c := range map[string]struct {
+		config, nvfs string
+		env          map[string]string
+		want         float64
+	}{
+		"nothing":                {want: 0},
+		"the user turns them on": {config: `{"profile": {"cufile_stats": 3}}`, want: 0},
+		"P2PDMA":                 {config: `{"properties": {"use_pci_p2pdma": true}}`, want: 3},
+		"P2PDMA of NVMe":         {config: `{"block": {"nvme": {"use_pci_p2pdma": true}}}`, want: 3},
+		"P2PDMA by variable":     {env: map[string]string{"CUFILE_USE_PCIP2PDMA": "true"}, want: 3},
+		"no P2PDMA":              {config: `{"properties": {"use_pci_p2pdma": true}}`, env: map[string]string{"CUFILE_USE_PCIP2PDMA": "false"}, want: 0},
+		"nvidia-fs":              {nvfs: "version: 2.28.2\n", want: 3},
+	} {
+		tree := facts.NewRecord()
+		if c.config != "" {
+			tree.Files["/etc/cufile.json"] = []byte(c.config)
+		}
+		if c.nvfs != "" {
+			tree.Files["/proc/driver/nvidia-fs/version"] = []byte(c.nvfs)
+		}
+		m := here(t, 4096)
+		m.CuFileEnv = c.env
+		file, err := CuFileConfig(tree, m, t.TempDir())
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		b, err := os.ReadFile(file)
+		var v struct{ Profile map[string]float64 }
+		if err != nil || json.Unmarshal(b, &v) != nil || v.Profile["cufile_stats"] != c.want {
+			t.Errorf("%s: %s, %v, want %v", name, b, err, c.want)
+		}
 	}
 }
 

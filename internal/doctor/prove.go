@@ -45,8 +45,8 @@ type ProveOptions struct {
 // Prove reads the target of m through cuFile in a process of its own, so that
 // a crash, a log file or a context of cuFile stays there, and returns what the
 // process found. A directory gets a file of 16 MiB for that time. The process
-// runs `doctor prove`, with the user's cufile.json in which only the log's
-// place and the level of statistics are changed; all it leaves is removed.
+// runs `doctor prove`, with the configuration of CuFileConfig; all it leaves is
+// removed.
 func Prove(ctx context.Context, t facts.Tree, m facts.Meta, o ProveOptions) *facts.Proof {
 	p := &facts.Proof{GPU: max(o.GPU, 0)}
 	if why, fix := unprovable(m, p.GPU, o); why != "" {
@@ -136,9 +136,13 @@ func proofFile(t *facts.Target) (path string, remove func(), err error) {
 }
 
 // CuFileConfig writes the configuration of a process of our own to dir and
-// returns its name: the user's, with the log in dir and statistics by route.
+// returns its name. It is the user's, with the log in dir. Statistics by route are
+// on where nvidia-fs is loaded or P2PDMA is set, and off elsewhere: libcufile 1.15
+// can crash after it counted in compatibility mode. Off is safe where this guess is
+// wrong, because counting starts them once the open library shows a direct route.
 func CuFileConfig(t facts.Tree, m facts.Meta, dir string) (string, error) {
-	c := facts.Gather(t, m, -1).CuFile
+	f := facts.Gather(t, m, -1)
+	c := f.CuFile
 	if c.Err != nil {
 		return "", fmt.Errorf("%s cannot be used: %w", c.Path, c.Err)
 	}
@@ -146,10 +150,14 @@ func CuFileConfig(t facts.Tree, m facts.Meta, dir string) (string, error) {
 	if v == nil {
 		v = map[string]any{}
 	}
+	level := 0
+	if p2p, _ := usesP2PDMA(f); p2p || f.NVFS() {
+		level = 3
+	}
 	for section, set := range map[string]struct {
 		key string
 		to  any
-	}{"logging": {"dir", dir}, "profile": {"cufile_stats", 3}} {
+	}{"logging": {"dir", dir}, "profile": {"cufile_stats", level}} {
 		part, ok := v[section].(map[string]any)
 		if !ok {
 			part = map[string]any{}

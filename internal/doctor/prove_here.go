@@ -15,8 +15,8 @@ import (
 )
 
 // ProveHere is the work of the process that Prove starts: it reads the file at
-// path to a GPU of set through cuFile, with statistics by route. It never fails
-// otherwise than in the proof.
+// path to a GPU of set through cuFile and counts the reads by route. It never
+// fails otherwise than in the proof.
 func ProveHere(ctx context.Context, set device.Set, gpu int, path string) *facts.Proof {
 	p := &facts.Proof{GPU: gpu}
 	if err := proveInto(ctx, p, set, path); err != nil {

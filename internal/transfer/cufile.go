@@ -121,7 +121,7 @@ func fileSystem(f *vfs.File) uint64 {
 
 // Words of a refusal for which counters have spoken.
 const (
-	wasCompat = "earlier moves of this process on the same file system went through host memory: cuFile counted posix operations alone"
+	wasCompat = "earlier moves of this process on the same file system went through host memory: cuFile made posix operations alone"
 	fixCompat = "run nebulaio doctor on the file; it names what stands between"
 )
 

@@ -10,13 +10,14 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 )
 
-// CuFileReport is what cuFile says of its part of a transfer, from its own
-// counters and never from what was asked for.
+// CuFileReport describes cuFile's part of a transfer, from counted operations and
+// never from what was asked for.
 type CuFileReport struct {
 	Version string    `json:"version"` // of libcufile
 	API     CuFileAPI `json:"api"`
-	// Counters are the library's operations by route while the transfer ran,
-	// for its device; nil where it did not count, and Uncounted says why.
+	// Counters are the library's operations by route while the transfer ran, for
+	// its device. Its CountedBy says who counted. It is nil where nobody did, and
+	// Uncounted says why.
 	Counters  *device.DirectCounters `json:"counters"`
 	Uncounted string                 `json:"uncounted,omitempty"`
 	// Unaligned are operations that went through a buffer of the library's.

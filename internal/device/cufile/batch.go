@@ -116,7 +116,16 @@ func (b *Batch) Submit(ops []BatchOp) error {
 	b.pins.Pin(&params[0])
 	b.keep = append(b.keep, params)
 	b.open += len(params)
-	err := b.s.call(what, "cuFileBatchIOSubmit", &b.s.lib.fn.batchSubmit, b.handle, len(params), ptr(&params[0]), 0)
+	submit := &b.s.lib.fn.batchSubmit
+	err := b.s.within(what, submit, func() error {
+		err := check("cuFileBatchIOSubmit", submit.Call(b.handle, len(params), ptr(&params[0]), 0))
+		if err != nil {
+			for range params {
+				b.s.own.batched(0, err)
+			}
+		}
+		return err
+	})
 	if err != nil {
 		b.came(len(params)) // none of them will
 	}
@@ -139,6 +148,12 @@ func (b *Batch) Wait(least int, timeout time.Duration) ([]BatchEvent, error) {
 		return nil, errs.Wrap(what, b.s.info.ID, err)
 	}
 	events := b.event[:min(n, uint32(b.size))]
+	if b.s.own != nil {
+		for _, e := range events {
+			n, err := e.Bytes()
+			b.s.own.batched(n, err)
+		}
+	}
 	b.came(len(events))
 	return events, nil
 }

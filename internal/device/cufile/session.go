@@ -16,7 +16,8 @@ type Session struct {
 	lib    *Library
 	ctx    Contexts
 	info   device.Info
-	shared bool // someone else in the process had the driver open before us
+	shared bool       // someone else in the process had the driver open before us
+	own    *ownCounts // counts in place of the library; nil where the library counts
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
@@ -44,6 +45,9 @@ func (l *Library) Open(ctx Contexts, info device.Info) (*Session, error) {
 	}
 	l.held = false
 	l.sessions++
+	if l.compatOnly() {
+		s.own = newOwnCounts()
+	}
 	return s, nil
 }
 
@@ -122,14 +126,19 @@ func (s *Session) unregister(base device.Ptr) error {
 	return errs.Wrap("unregister a buffer with cuFile on", s.info.ID, err)
 }
 
-// StartCounting implements device.Direct. Counters of others are not reset: what
-// stands there now is taken off later.
+// StartCounting implements device.Direct. The counters are not reset, because others
+// may use them: their present values are subtracted later. Where only compatibility
+// mode is possible, the library's statistics are left alone; see ownCounts.
 func (s *Session) StartCounting() error {
 	const op = "count cuFile's routes on"
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return s.gone(op)
+	}
+	if s.own != nil {
+		s.counting, s.base = true, s.own.counters()
+		return nil
 	}
 	if err := s.lib.CanCount(); err != nil {
 		return errs.Wrap(op, s.info.ID, err)
@@ -159,6 +168,9 @@ func (s *Session) Counters() (device.DirectCounters, error) {
 	if !s.counting {
 		return device.DirectCounters{}, nil
 	}
+	if s.own != nil {
+		return s.own.counters().Minus(s.base), nil
+	}
 	now, err := s.lib.StatsL3()
 	if err != nil {
 		return device.DirectCounters{}, errs.Wrap("read cuFile's counters of", s.info.ID, err)
@@ -184,7 +196,7 @@ func (s *Session) Close() error {
 	for base := range s.buffers {
 		all = append(all, s.unregister(base))
 	}
-	if s.counting {
+	if s.counting && s.own == nil {
 		all = append(all, s.lib.stopCounting())
 	}
 	s.lib.mu.Lock()
@@ -205,6 +217,7 @@ type File struct {
 	s      *Session
 	fd     int
 	handle Handle
+	queued queuedOps // of streams, where the session counts by itself
 
 	use    sync.RWMutex // held for reading by reads and writes
 	closed bool
@@ -212,13 +225,13 @@ type File struct {
 
 // Read implements device.DirectFile.
 func (f *File) Read(base device.Ptr, bufOff, n, fileOff int64) (int64, error) {
-	return f.move("read through cuFile descriptor", f.s.lib.readAt, base, bufOff, n, fileOff)
+	return f.move("read through cuFile descriptor", false, f.s.lib.readAt, base, bufOff, n, fileOff)
 }
 
 // Write implements device.DirectFile.
 func (f *File) Write(base device.Ptr, bufOff, n, fileOff int64) (int64, error) {
 	const op = "write through cuFile descriptor"
-	done, err := f.move(op, f.s.lib.writeAt, base, bufOff, n, fileOff)
+	done, err := f.move(op, true, f.s.lib.writeAt, base, bufOff, n, fileOff)
 	if err == nil && done != n {
 		err = errs.New(errs.IO, op, fmt.Sprint(f.fd), fmt.Sprintf("%d of %d bytes at offset %d were written", done, n, fileOff)).
 			WithFix("check the free space of the file system")
@@ -226,7 +239,8 @@ func (f *File) Write(base device.Ptr, bufOff, n, fileOff int64) (int64, error) {
 	return done, err
 }
 
-func (f *File) move(op string, call func(Handle, device.Ptr, int64, int64, int64) (int64, error), base device.Ptr, bufOff, n, fileOff int64) (int64, error) {
+func (f *File) move(op string, write bool, call func(Handle, device.Ptr, int64, int64, int64) (int64, error), base device.Ptr,
+	bufOff, n, fileOff int64) (int64, error) {
 	name := fmt.Sprint(f.fd)
 	if base == 0 || bufOff < 0 || n < 0 || fileOff < 0 || bufOff > 1<<62 || fileOff > 1<<62-n {
 		return 0, errs.New(errs.Invalid, op, name, fmt.Sprintf("%d bytes at offset %d of the file, offset %d behind 0x%x; expected an address and offsets of 0 or more", n, fileOff, bufOff, uint64(base)))
@@ -242,13 +256,14 @@ func (f *File) move(op string, call func(Handle, device.Ptr, int64, int64, int64
 	var done int64
 	err := f.s.ctx.WithContext(func() (err error) {
 		done, err = call(f.handle, base, bufOff, n, fileOff)
+		if err == nil && done > n {
+			done, err = 0, errs.New(errs.Device, "cuFile", "", fmt.Sprintf("the library says %d bytes for %d asked", done, n))
+		}
+		f.s.own.moved(write, done, err)
 		return err
 	})
 	if err != nil {
 		return done, &errs.Error{Kind: errs.KindOf(err), Op: op, Name: name, Msg: fmt.Sprintf("%d bytes at offset %d", n, fileOff), Err: err}
-	}
-	if done > n {
-		return 0, errs.New(errs.Device, op, name, fmt.Sprintf("the library says %d bytes for %d asked", done, n))
 	}
 	return done, nil
 }
@@ -269,6 +284,7 @@ func (f *File) forget() error {
 		return nil
 	}
 	f.closed = true
+	f.queued.drop()
 	delete(f.s.files, f)
 	return f.s.ctx.WithContext(func() error { f.s.lib.forgetFile(f.handle); return nil })
 }

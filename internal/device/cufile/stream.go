@@ -26,8 +26,19 @@ func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, erro
 	return device.NewStreamOp(mem, size, fileOffset, bufOffset)
 }
 
-// Moved implements device.StreamFile.
+// Moved implements device.StreamFile. Where the session counts by itself, an
+// operation is counted by the first call after it was queued.
 func (f *File) Moved(o *StreamOp) (int64, error) {
+	n, err := f.result(o)
+	if f.s.own != nil {
+		if write, known := f.queued.take(o); known {
+			f.s.own.moved(write, n, err)
+		}
+	}
+	return n, err
+}
+
+func (f *File) result(o *StreamOp) (int64, error) {
 	if o.Done < 0 {
 		return 0, failure("cuFile stream operation", int(max(o.Done, -1<<31)), 0)
 	}
@@ -50,6 +61,11 @@ func (s *Session) StreamDeregister(stream uint64) error {
 
 // call calls a function of a newer release with the device's context.
 func (s *Session) call(op, name string, fn *dl.Func, args ...any) error {
+	return s.within(op, fn, func() error { return check(name, fn.Call(args...)) })
+}
+
+// within runs do with the device's context, where the library has fn.
+func (s *Session) within(op string, fn *dl.Func, do func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -58,21 +74,21 @@ func (s *Session) call(op, name string, fn *dl.Func, args ...any) error {
 	if err := s.lib.need("use", fn); err != nil {
 		return errs.Wrap(op, s.info.ID, err)
 	}
-	return errs.Wrap(op, s.info.ID, s.ctx.WithContext(func() error { return check(name, fn.Call(args...)) }))
+	return errs.Wrap(op, s.info.ID, s.ctx.WithContext(do))
 }
 
 // ReadAsync queues a read on a CUDA stream (a CUstream as a number). Neither
 // the file nor the operation may go before the stream has passed it.
 func (f *File) ReadAsync(base device.Ptr, op *StreamOp, stream uint64) error {
-	return f.queue("queue a read through cuFile, descriptor", "cuFileReadAsync", &f.s.lib.fn.readAsync, base, op, stream)
+	return f.queue("queue a read through cuFile, descriptor", "cuFileReadAsync", false, &f.s.lib.fn.readAsync, base, op, stream)
 }
 
 // WriteAsync queues a write; see ReadAsync.
 func (f *File) WriteAsync(base device.Ptr, op *StreamOp, stream uint64) error {
-	return f.queue("queue a write through cuFile, descriptor", "cuFileWriteAsync", &f.s.lib.fn.writeAsync, base, op, stream)
+	return f.queue("queue a write through cuFile, descriptor", "cuFileWriteAsync", true, &f.s.lib.fn.writeAsync, base, op, stream)
 }
 
-func (f *File) queue(what, name string, fn *dl.Func, base device.Ptr, op *StreamOp, stream uint64) error {
+func (f *File) queue(what, name string, write bool, fn *dl.Func, base device.Ptr, op *StreamOp, stream uint64) error {
 	f.use.RLock()
 	defer f.use.RUnlock()
 	if f.closed {
@@ -81,7 +97,15 @@ func (f *File) queue(what, name string, fn *dl.Func, base device.Ptr, op *Stream
 	err := f.s.lib.need("use", fn)
 	if err == nil {
 		err = f.s.ctx.WithContext(func() error {
-			return check(name, fn.Call(uintptr(f.handle), uint64(base), ptr(&op.Size), ptr(&op.FileOffset), ptr(&op.BufOffset), ptr(&op.Done), stream))
+			err := check(name, fn.Call(uintptr(f.handle), uint64(base), ptr(&op.Size), ptr(&op.FileOffset), ptr(&op.BufOffset), ptr(&op.Done), stream))
+			switch {
+			case f.s.own == nil:
+			case err != nil:
+				f.s.own.moved(write, 0, err)
+			default:
+				f.queued.add(op, write)
+			}
+			return err
 		})
 	}
 	return errs.Wrap(what, fmt.Sprint(f.fd), err)

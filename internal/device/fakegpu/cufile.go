@@ -21,13 +21,15 @@ const (
 )
 
 // CuFileOptions choose what the fake libcufile is like. The zero value is a
-// release 1.15.1 that works in compatibility mode.
+// release 1.15.1 with nvidia-fs, whose operations take compatibility mode.
 type CuFileOptions struct {
 	Without  []string // symbols that it lacks
 	Version  int      // as cuFileGetVersion gives it
 	Route    int      // Posix, P2P, NVFS or Mixed
 	Register int      // what every cuFileHandleRegister returns, with a line in the log
 	Crash    bool     // the first read ends the process
+	// CompatOnly leaves out nvidia-fs and P2PDMA, so that no other mode is possible.
+	CompatOnly bool
 }
 
 // CuFile is a fake libcufile beside a fake driver, with state of its own.
@@ -49,6 +51,9 @@ func (g *GPU) BuildCuFile(o CuFileOptions) *CuFile {
 	}
 	if o.Crash {
 		defs = append(defs, "-DFAKE_CRASH=1")
+	}
+	if o.CompatOnly {
+		defs = append(defs, "-DFAKE_COMPAT_ONLY=1")
 	}
 	c := &CuFile{gpu: g, tb: g.tb, Path: compile(g.tb, "libcufile", defs, o.Without)}
 	var err error
@@ -76,7 +81,8 @@ func (c *CuFile) Options(m device.Mode) open.Options {
 
 // Count reads a counter by its name in csrc/libcufile.c: handles, buffers,
 // batches, streams (left), users, opens, unregistered (operations on memory
-// that is not registered), context_errors, failures, stats_level, started.
+// that is not registered), context_errors, failures, stats_level, started,
+// stats_calls (calls of any function of the statistics).
 func (c *CuFile) Count(name string) int64 {
 	v := int64(c.fn("fake_count").Call(cstring(name)))
 	if v == -1 {
@@ -103,6 +109,11 @@ func (c *CuFile) FailInErrno(fn string, times, code int) {
 
 // SetRoute chooses the route on which operations are counted from now on.
 func (c *CuFile) SetRoute(route int) { c.fn("fake_route").Call(route) }
+
+// AddProperties adds bits to the status and the features of the driver's properties.
+func (c *CuFile) AddProperties(status, features uint32) {
+	c.fn("fake_properties").Call(int(status), int(features))
+}
 
 // Short makes every read give at most n bytes at a time.
 func (c *CuFile) Short(n int64) { c.fn("fake_most").Call(int(n)) }

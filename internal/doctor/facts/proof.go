@@ -4,8 +4,9 @@ package facts
 
 import "github.com/nebulaio/nebulaio/internal/device"
 
-// Proof is what cuFile itself counted while it read the path to the GPU. The
-// checks say what should happen; this is what does. One of Done, Error and
+// Proof is what was counted while cuFile read the path to the GPU, by the library
+// itself or as Counters.CountedBy says. The checks say what should happen; this is
+// what does. One of Done, Error and
 // Skipped tells how it ended; Done with Error means that the reads were done
 // and the library could not say on which route.
 type Proof struct {

@@ -31,6 +31,9 @@
 #ifndef FAKE_REGISTER
 #define FAKE_REGISTER 0 /* what every cuFileHandleRegister returns, with a line in the log */
 #endif
+#ifndef FAKE_COMPAT_ONLY
+#define FAKE_COMPAT_ONLY 0 /* neither nvidia-fs nor P2PDMA is there */
+#endif
 #ifndef FAKE_CRASH
 #define FAKE_CRASH 0 /* the first read ends the process */
 #endif
@@ -75,12 +78,13 @@ static struct buffer *buffers;
 static struct failure *failures;
 static long users, stats_level, started, route = FAKE_ROUTE, most, apart;
 static __thread int in_batch;
+static unsigned extra_status, extra_features;
 static level3 stats;
 static uint64_t sizes[12] = {[1] = 128, [5] = 16384, [6] = 131072};
 static bool switches[12] = {[1] = true};
 static char texts[3][256] = {"ERROR"};
 static void *(*current)(void); /* the fake driver's current context, where a test gave it */
-static struct { long handles, buffers, unregistered, context_errors, failures, opens, batches, batches_made, streams; } n;
+static struct { long handles, buffers, unregistered, context_errors, failures, opens, batches, batches_made, streams, stats_calls; } n;
 
 static int injected(const char *fn, struct failure *out)
 {
@@ -98,6 +102,7 @@ static int injected(const char *fn, struct failure *out)
 static result leave(int code, int cuda) { pthread_mutex_unlock(&mu); return (result){code, cuda}; }
 #define OK leave(0, 0)
 #define ENTER(fn) pthread_mutex_lock(&mu); struct failure f_; if (injected(fn, &f_)) return leave(f_.code, f_.cuda)
+#define ENTER_STATS(fn) ENTER(fn); n.stats_calls++
 #define NEED_DRIVER if (!users) return leave(5001, 0)
 #define NEED_CONTEXT if (current && !current()) { n.context_errors++; return leave(5011, 201); }
 
@@ -132,6 +137,9 @@ result cuFileDriverGetProperties(props *p)
 	ENTER("cuFileDriverGetProperties");
 	NEED_DRIVER;
 	*p = (props){{2, 28, 4, 16384, 1 << 4, 2}, 0xf, 131072, 1024, 33554432, 128, 0};
+	if (FAKE_COMPAT_ONLY) p->nvfs.major = p->nvfs.minor = p->nvfs.status = 0;
+	p->nvfs.status |= extra_status;
+	p->features |= extra_features;
 	return OK;
 }
 
@@ -271,14 +279,14 @@ static ssize_t sync_io(const char *fn, int writing, void *fh, char *base, size_t
 ssize_t cuFileRead(void *fh, void *base, size_t size, off_t at, off_t off) { return sync_io("cuFileRead", 0, fh, base, size, at, off); }
 ssize_t cuFileWrite(void *fh, const void *base, size_t size, off_t at, off_t off) { return sync_io("cuFileWrite", 1, fh, (char *)base, size, at, off); }
 
-result cuFileSetStatsLevel(int level) { ENTER("cuFileSetStatsLevel"); if (level < 0 || level > 3) return leave(5022, 0); stats_level = level; return OK; }
-result cuFileGetStatsLevel(int *level) { ENTER("cuFileGetStatsLevel"); *level = stats_level; return OK; }
-result cuFileStatsStart(void) { ENTER("cuFileStatsStart"); NEED_DRIVER; started = 1; return OK; }
-result cuFileStatsStop(void) { ENTER("cuFileStatsStop"); NEED_DRIVER; started = 0; return OK; }
-result cuFileStatsReset(void) { ENTER("cuFileStatsReset"); NEED_DRIVER; memset(&stats, 0, sizeof stats); return OK; }
-result cuFileGetStatsL1(level1 *out) { ENTER("cuFileGetStatsL1"); NEED_DRIVER; *out = stats.detailed.basic; return OK; }
-result cuFileGetStatsL2(level2 *out) { ENTER("cuFileGetStatsL2"); NEED_DRIVER; *out = stats.detailed; return OK; }
-result cuFileGetStatsL3(level3 *out) { ENTER("cuFileGetStatsL3"); NEED_DRIVER; if (stats_level < 3) return leave(5022, 0); *out = stats; return OK; }
+result cuFileSetStatsLevel(int level) { ENTER_STATS("cuFileSetStatsLevel"); if (level < 0 || level > 3) return leave(5022, 0); stats_level = level; return OK; }
+result cuFileGetStatsLevel(int *level) { ENTER_STATS("cuFileGetStatsLevel"); *level = stats_level; return OK; }
+result cuFileStatsStart(void) { ENTER_STATS("cuFileStatsStart"); NEED_DRIVER; started = 1; return OK; }
+result cuFileStatsStop(void) { ENTER_STATS("cuFileStatsStop"); NEED_DRIVER; started = 0; return OK; }
+result cuFileStatsReset(void) { ENTER_STATS("cuFileStatsReset"); NEED_DRIVER; memset(&stats, 0, sizeof stats); return OK; }
+result cuFileGetStatsL1(level1 *out) { ENTER_STATS("cuFileGetStatsL1"); NEED_DRIVER; *out = stats.detailed.basic; return OK; }
+result cuFileGetStatsL2(level2 *out) { ENTER_STATS("cuFileGetStatsL2"); NEED_DRIVER; *out = stats.detailed; return OK; }
+result cuFileGetStatsL3(level3 *out) { ENTER_STATS("cuFileGetStatsL3"); NEED_DRIVER; if (stats_level < 3) return leave(5022, 0); *out = stats; return OK; }
 
 /* A stream's operation is done at once; the real one does it when the stream gets there. */
 static result async_io(const char *fn, int writing, void *fh, void *base, size_t *size, off_t *at, off_t *off, ssize_t *out)
@@ -348,6 +356,7 @@ long fake_count(const char *name)
 	const struct { const char *name; long v; } all[] = {
 		{"handles", n.handles}, {"buffers", n.buffers}, {"unregistered", n.unregistered}, {"context_errors", n.context_errors}, {"failures", n.failures},
 		{"opens", n.opens}, {"users", users}, {"batches", n.batches}, {"batches_made", n.batches_made}, {"streams", n.streams}, {"stats_level", stats_level}, {"started", started},
+		{"stats_calls", n.stats_calls},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		if (!strcmp(all[i].name, name)) return all[i].v;
@@ -369,6 +378,9 @@ void fake_fail(const char *fn, long skip, long times, int code, int cuda, int in
 
 /* 0 posix, 1 p2p, 2 nvfs, 3 posix and p2p in turn. */
 void fake_route(int r) { pthread_mutex_lock(&mu); route = r; pthread_mutex_unlock(&mu); }
+
+/* Adds bits to the driver's properties. */
+void fake_properties(unsigned status, unsigned features) { pthread_mutex_lock(&mu); extra_status = status; extra_features = features; pthread_mutex_unlock(&mu); }
 
 /* No read gives more than so many bytes at a time; 0 is no limit. */
 void fake_most(long v) { pthread_mutex_lock(&mu); most = v; pthread_mutex_unlock(&mu); }
