@@ -55,7 +55,7 @@ func TestBadModels(t *testing.T) {
 func TestMissingModels(t *testing.T) {
 	dir := t.TempDir()
 	several := t.TempDir()
-	for _, name := range []string{"a.safetensors", "b.safetensors"} {
+	for _, name := range []string{"a-00001-of-00002.safetensors", "b.safetensors"} {
 		if err := os.WriteFile(filepath.Join(several, name), rawModel("{}", 0), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -65,10 +65,12 @@ func TestMissingModels(t *testing.T) {
 		code       int
 		want       []string
 	}{
-		{"no such file", filepath.Join(dir, "none.safetensors"), 3, []string{"none.safetensors", "no such file"}},
+		{"no such file", filepath.Join(dir, "none.safetensors"), 3, []string{"none.safetensors", "no such file", "fix: correct the path"}},
+		{"a URL that is none of ours", "gs://bucket/model.safetensors", 3, []string{"gs://bucket", "fix: objects are named s3://BUCKET/KEY"}},
+		{"a slash too few", "s3:/bucket/model.safetensors", 3, []string{"fix: objects are named s3://BUCKET/KEY"}},
 		{"no such directory", filepath.Join(dir, "no", "dir"), 3, []string{"no/dir", "no such file"}},
 		{"directory without a model", dir, 3, []string{dir, "model.safetensors"}},
-		{"directory with several", several, 2, []string{several, "a.safetensors"}},
+		{"a numbered shard beside another model", several, 2, []string{several, "b.safetensors"}},
 		{"device file", "/dev/null", 2, []string{"/dev/null", "expected a regular file"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
