@@ -29,6 +29,8 @@ def arrays():
 
 
 def main() -> None:
+    if not 2 <= len(sys.argv) <= 3:
+        sys.exit("usage: gpudirect.py BUCKET [KEY]   (the bucket exists)")
     bucket, key = sys.argv[1], (sys.argv[2:] or ["example.bin"])[0]
     xp = arrays()
     with GPUDirectClient() as client:

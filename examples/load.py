@@ -34,4 +34,6 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: load.py MODEL   (a .safetensors file, an index or a model directory)")
     main(sys.argv[1])

@@ -43,4 +43,6 @@ def main(path):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: stream.py MODEL   (a .safetensors file, an index or a model directory)")
     main(sys.argv[1])

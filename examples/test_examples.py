@@ -49,6 +49,17 @@ sys.exit(1 if name == "doctor" else 0)
 """
 
 
+class Usage(unittest.TestCase):
+    """An example without its arguments says what it wants, and shows no traceback."""
+
+    def test_without_arguments(self):
+        for example in ("load.py", "stream.py", "gpudirect.py"):
+            environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "python")}
+            done = subprocess.run([sys.executable, HERE / example], env=environment, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1, example)
+            self.assertTrue(done.stderr.startswith("usage: " + example), done.stderr)
+
+
 class Examples(unittest.TestCase):
     def call(self, example, answers, *args):
         with tempfile.TemporaryDirectory() as tmp:

@@ -61,15 +61,24 @@ func TestMissingModels(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	numbered := t.TempDir()
+	for _, name := range []string{"a-00001-of-00002.safetensors", "b.safetensors"} {
+		if err := os.WriteFile(filepath.Join(numbered, name), rawModel("{}", 0), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct {
 		name, path string
 		code       int
 		want       []string
 	}{
-		{"no such file", filepath.Join(dir, "none.safetensors"), 3, []string{"none.safetensors", "no such file"}},
+		{"no such file", filepath.Join(dir, "none.safetensors"), 3, []string{"none.safetensors", "no such file", "fix: correct the path"}},
+		{"a URL that is none of ours", "gs://bucket/model.safetensors", 3, []string{"gs://bucket", "fix: objects are named s3://BUCKET/KEY"}},
+		{"a slash too few", "s3:/bucket/model.safetensors", 3, []string{"fix: objects are named s3://BUCKET/KEY"}},
 		{"no such directory", filepath.Join(dir, "no", "dir"), 3, []string{"no/dir", "no such file"}},
 		{"directory without a model", dir, 3, []string{dir, "model.safetensors"}},
 		{"directory with two of one tensor", several, 2, []string{several, "a.safetensors"}},
+		{"a numbered shard beside another model", numbered, 2, []string{numbered, "b.safetensors"}},
 		{"device file", "/dev/null", 2, []string{"/dev/null", "expected a regular file"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

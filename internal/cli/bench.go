@@ -285,7 +285,7 @@ func (b *bencher) finish(stopped error) error {
 		}
 	}
 	if stopped != nil {
-		b.a.fault(errs.Wrap("benchmark", "the result is of what was measured until then", stopped))
+		b.a.fault(&errs.Error{Kind: errs.KindOf(stopped), Op: "benchmark", Msg: "ended early, and the result is what was measured until then", Err: stopped})
 	}
 	return nil
 }

@@ -73,28 +73,7 @@ func (a *app) jsonAsked() bool {
 }
 
 // message is the text of err without its fixes, which have a line of their own.
-func message(err error) string {
-	switch e := err.(type) {
-	case *errs.Error:
-		c := *e
-		c.Fix = ""
-		if c.Err != nil {
-			c.Err = errors.New(message(c.Err))
-		}
-		return c.Error()
-	case interface{ Unwrap() []error }:
-		text := err.Error()
-		for _, inner := range e.Unwrap() {
-			text = strings.Replace(text, inner.Error(), message(inner), 1)
-		}
-		return strings.ReplaceAll(text, "\n", "; ") // joined errors are lines
-	case interface{ Unwrap() error }:
-		if inner := e.Unwrap(); inner != nil {
-			return strings.Replace(err.Error(), inner.Error(), message(inner), 1)
-		}
-	}
-	return err.Error()
-}
+func message(err error) string { return errs.MessageOf(err) }
 
 // usageError makes what cobra has to say about the arguments one of our own.
 func usageError(cmd *cobra.Command, err error) error {
@@ -128,11 +107,18 @@ func flagError(cmd *cobra.Command, err error) error {
 	msg := err.Error()
 	switch {
 	case errors.As(err, &unknown):
+		// A mistyped command takes the flags of the right one along: the command is what is wrong then.
+		if args := cmd.Flags().Args(); isGroup(cmd) && len(args) > 0 {
+			return noArgs(cmd, args)
+		}
 		name := "--" + unknown.GetSpecifiedName()
 		if s := unknown.GetSpecifiedShortnames(); s != "" {
 			name = "-" + s
 		}
 		msg = "unknown flag " + name + meantFlag(cmd, unknown.GetSpecifiedName())
+		if isGroup(cmd) && cmd.HasParent() {
+			msg += "; expected a command before its flags: " + list(commandNames(cmd))
+		}
 	case errors.As(err, &missing):
 		msg = "--" + missing.GetFlag().Name + " needs a value"
 		if v, ok := missing.GetFlag().Value.(*value); ok {
@@ -147,6 +133,23 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 	}
 	return errs.New(errs.Invalid, cmd.Name(), "", msg)
+}
+
+// isGroup says whether a command only has commands below it and takes no arguments of its own.
+func isGroup(cmd *cobra.Command) bool { return cmd.HasAvailableSubCommands() && cmd.Use == cmd.Name() }
+
+// knownTopic is the argument check of help: a command that is mistyped is not the program as a whole.
+func knownTopic(help *cobra.Command, args []string) error {
+	cmd, rest, _ := help.Root().Find(args)
+	if cmd == nil || !isGroup(cmd) || len(rest) == 0 {
+		return nil
+	}
+	err := noArgs(cmd, rest)
+	var e *errs.Error
+	if errors.As(err, &e) {
+		return e.WithFix("see: " + cmd.CommandPath() + " --help")
+	}
+	return err
 }
 
 // meantFlag suggests a flag of cmd for an unknown one. A name that another

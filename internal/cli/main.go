@@ -89,6 +89,11 @@ Exit codes: 0 done, 1 other, 2 invalid use, 3 not found, 4 permission denied,
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newDevices(a), newDoctor(a), newBench(a), newGenerate(a), newServer(a), newConfig(a), newUser(a), newStore(a), newGPUDirect(a), newVersion(a), newCompletion(a))
 	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Args = knownTopic
+		}
+	}
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		cmd.InitDefaultHelpFlag()
 		a.printText(func(w io.Writer) { a.printHelp(w, cmd) })

@@ -27,7 +27,12 @@ func TestStoreIsBackedUpRestoredAndSalvaged(t *testing.T) {
 	put(t, c, "bucket", "large", pattern(3<<20))
 	run(t, []string{"user", "add", "alice", "--data", dir}).want(t, 0)
 	run(t, []string{"store", "backup", out, "--verify", "--data", dir}).want(t, 0, "copied    the metadata, 1 file, 3.00 MiB", "have their checksums")
-	run(t, []string{"store", "backup", out, "--data", dir}).want(t, 2, "exists already")
+	again := run(t, []string{"store", "backup", out, "--data", dir})
+	again.want(t, 2, "exists already", "\n  fix: name a directory that does not exist\n")
+	if strings.Count(again.stderr, "fix:") != 1 || strings.Count(again.stderr, "back up store") != 1 {
+		t.Errorf("the running server's error says it twice: %s", again.stderr)
+	}
+	run(t, []string{"store", "restore", out + "-none", "--data", dir + "-none"}).want(t, 3, "there is no such directory")
 	run(t, []string{"store", "restore", out, "--data", dir}).want(t, 2, "is not empty")
 	run(t, []string{"store", "restore", dir, "--data", back}).want(t, 3, "is no backup")
 	put(t, c, "bucket", "later", pattern(10))

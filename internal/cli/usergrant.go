@@ -39,13 +39,13 @@ statements stay as they are. The same grant again changes nothing, and another
 access for the same prefix replaces the first.
 
 --read allows to list and to read, --write to write and to delete, --read-write
-(the default) both. None of them allows to change the bucket's settings or to
+(the default) or --read --write both. None of them allows to change the bucket's settings or to
 delete old versions.`,
 		Args: userAndBucket,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			g := iam.Grant{User: args[0], Bucket: args[1], Access: iam.AccessReadWrite, Prefix: prefix}
 			switch {
-			case both:
+			case both, read && write:
 			case read:
 				g.Access = iam.AccessRead
 			case write:
@@ -68,7 +68,6 @@ delete old versions.`,
 	cmd.Flags().BoolVar(&both, "read-write", false, "allow both; the default")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with `PREFIX`, such as logs/")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.MarkFlagsMutuallyExclusive("read", "write", "read-write")
 	return cmd
 }
 

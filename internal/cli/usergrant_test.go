@@ -29,7 +29,10 @@ func TestUserGrants(t *testing.T) {
 	run(t, at("user", "grant", "alice", "missing")).want(t, 3, "missing", "s3 mb s3://missing")
 	run(t, at("user", "grant", p.AccessKey, "models")).want(t, 2, "may do everything already")
 	run(t, at("user", "grant", "alice")).want(t, 2, "expected the access key of an account and the name of a bucket")
-	run(t, at("user", "grant", "alice", "models", "--read", "--write")).want(t, 2)
+	if got := decode[grantJSON](t, run(t, at("user", "grant", "alice", "models", "--read", "--write", "--json"))); got.Access != "read-write" {
+		t.Errorf("--read and --write together are both: %+v", got)
+	}
+	run(t, at("user", "revoke", "alice", "models")).want(t, 0, "revoked")
 	run(t, at("user", "grant", "alice", "models", "--prefix", "a*")).want(t, 2, "patterns")
 
 	alice := func() *minio.Client { return p.client("alice", made.Secret) }

@@ -138,6 +138,30 @@ func causeText(err error) string {
 	return err.Error()
 }
 
+// MessageOf is the text of err without the fixes in it, for those who show FixOf beside it.
+func MessageOf(err error) string {
+	switch e := err.(type) {
+	case *Error:
+		c := *e
+		c.Fix = ""
+		if c.Err != nil {
+			c.Err = errors.New(MessageOf(c.Err))
+		}
+		return c.Error()
+	case interface{ Unwrap() []error }:
+		text := err.Error()
+		for _, inner := range e.Unwrap() {
+			text = strings.Replace(text, inner.Error(), MessageOf(inner), 1)
+		}
+		return strings.ReplaceAll(text, "\n", "; ") // joined errors are lines
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			return strings.Replace(err.Error(), inner.Error(), MessageOf(inner), 1)
+		}
+	}
+	return err.Error()
+}
+
 // Unwrap returns the cause, so that errors.Is and errors.As see through.
 func (e *Error) Unwrap() error { return e.Err }
 

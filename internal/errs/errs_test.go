@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -150,6 +151,15 @@ func TestKindsNeverChange(t *testing.T) {
 		k := kinds[i]
 		if int(k) != i+1 || k.String() != w.name || k.ExitCode() != w.exit {
 			t.Errorf("kind %d is %d %q with exit code %d, expected %d %q %d", i, k, k, k.ExitCode(), i+1, w.name, w.exit)
+		}
+	}
+}
+
+func TestMessageOfHasNoFixAtAnyDepth(t *testing.T) {
+	inner := errs.New(errs.Invalid, "back up store", "/b", "exists already").WithFix("name another")
+	for _, err := range []error{inner, errs.Wrap("ask", "x", inner), fmt.Errorf("around: %w", inner), errors.Join(inner, errors.New("more"))} {
+		if got := errs.MessageOf(err); strings.Contains(got, "fix") || !strings.Contains(got, "back up store /b: exists already") || errs.FixOf(err) == "" {
+			t.Errorf("MessageOf(%v) is %q", err, got)
 		}
 	}
 }

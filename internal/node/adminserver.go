@@ -24,15 +24,8 @@ type problem struct {
 }
 
 func newProblem(err error) *problem {
-	p := &problem{Kind: errs.KindOf(err), Message: err.Error(), Fix: errs.FixOf(err)}
-	// The fix travels apart from the text that also names it.
-	var e *errs.Error
-	if errors.As(err, &e) && e.Fix != "" {
-		c := *e
-		c.Fix = ""
-		p.Message = c.Error()
-	}
-	return p
+	// The fix travels apart from the text, which has none at any depth.
+	return &problem{Kind: errs.KindOf(err), Message: errs.MessageOf(err), Fix: errs.FixOf(err)}
 }
 
 func (p *problem) err() error { return &errs.Error{Kind: p.Kind, Msg: p.Message, Fix: p.Fix} }

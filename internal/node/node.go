@@ -62,7 +62,7 @@ type Started struct {
 	SecretKey   string `json:"secret_key,omitempty"`  // only where everybody knows it
 	Keys        string `json:"keys,omitempty"`        // file with the administrator's keys, where they were generated
 	Fingerprint string `json:"fingerprint,omitempty"` // SHA-256 of the certificate
-	CA          string `json:"ca,omitempty"`          // file with the certificate to trust, where it was generated
+	CA          string `json:"ca,omitempty"`          // file with the certificate to trust, where no authority has signed it
 	// GPUDirect is the door for clients on this host: where it is, or why it is not served.
 	GPUDirect StartedDoor `json:"gpudirect"`
 }
@@ -267,7 +267,7 @@ func (s *server) started(s3, side net.Addr) {
 	}
 	if cert := s.cert.Load(); cert != nil {
 		info.Fingerprint = cert.fingerprint
-		if c.TLS.Generate {
+		if c.TLS.Generate || cert.selfSigned() {
 			info.CA = absolute(cert.certFile)
 		}
 	}

@@ -95,6 +95,12 @@ func closeKey(dir, keyFile string) error {
 	return nil
 }
 
+// selfSigned says whether clients have to be given the certificate itself, because no authority has signed it.
+func (c *certificate) selfSigned() bool {
+	leaf := c.pair.Leaf
+	return leaf != nil && bytes.Equal(leaf.RawIssuer, leaf.RawSubject)
+}
+
 func pairs(s string) []string {
 	var all []string
 	for ; len(s) >= 2; s = s[2:] {

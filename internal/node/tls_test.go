@@ -101,3 +101,20 @@ func TestACertificateThatCannotBeUsed(t *testing.T) {
 		t.Error("a key that could not be read was replaced")
 	}
 }
+
+// A certificate that no authority has signed is one that clients have to be given, whoever made it.
+func TestASelfSignedCertificateIsKnown(t *testing.T) {
+	dir := t.TempDir()
+	made, err := loadCertificate(settings(t, map[string]string{"data": dir, "tls.generate": "true"}), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := loadCertificate(settings(t, map[string]string{"data": dir, "tls.cert": made.certFile, "tls.key": made.keyFile}), time.Now())
+	if err != nil || !own.selfSigned() {
+		t.Errorf("a self-signed certificate of the operator: %v", err)
+	}
+	own.pair.Leaf.RawIssuer = []byte("an authority")
+	if own.selfSigned() {
+		t.Error("a certificate of an authority counts as self-signed")
+	}
+}

@@ -89,7 +89,11 @@ def assemble(
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise InvalidError(f"load model {folder!r}: dtype={dtype!r} is not a floating-point torch.dtype, such as torch.bfloat16")
     if not os.path.isfile(os.path.join(folder, "config.json")):
-        raise NotFoundError(f"load model {folder!r}: it has no config.json (expected a Hugging Face model directory)")
+        why = "it has no config.json" if os.path.isdir(folder) else "there is no such directory"
+        raise NotFoundError(
+            f"load model {folder!r}: {why}, expected a Hugging Face model directory of this machine "
+            "(fix: correct the path; nothing is downloaded: `hf download NAME --local-dir DIR` gets a model of the Hub)"
+        )
     auto = auto_class or transformers.AutoModelForCausalLM
     config = _config(transformers, folder)
     if getattr(config, "quantization_config", None) is not None:

@@ -147,6 +147,8 @@ def test_what_does_not_match_is_refused(torch: Any, folder: Path, tmp_path: Path
         load_pretrained(shape, "cpu")
     with pytest.raises(NotFoundError, match="config.json"):
         load_pretrained(tmp_path, "cpu")
+    with pytest.raises(NotFoundError, match="no such directory.*hf download"):
+        load_pretrained("Qwen/Qwen3-0.6B", "cpu")
     quantised = rewrite(folder, tmp_path / "quantised", lambda tensors: None)
     config = json.loads((quantised / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "gptq", "bits": 4}

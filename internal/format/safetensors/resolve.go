@@ -36,6 +36,9 @@ const (
 // more than one candidate of kind Invalid.
 func Resolve(path string) ([]string, *Index, error) {
 	st, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, &errs.Error{Kind: errs.NotFound, Op: opResolve, Name: path, Err: pathCause(err), Fix: missingFix(path)}
+	}
 	if err != nil {
 		return nil, nil, errs.Wrap(opResolve, path, pathCause(err))
 	}
@@ -53,6 +56,15 @@ func Resolve(path string) ([]string, *Index, error) {
 		return nil, nil, err
 	}
 	return []string{path}, nil, nil
+}
+
+// missingFix says what to do about a path that does not exist. URLs that are none of ours are taken for paths.
+func missingFix(path string) string {
+	scheme, rest, found := strings.Cut(path, ":/")
+	if found && rest != "" && !strings.ContainsAny(scheme, "/.") {
+		return "objects are named s3://BUCKET/KEY, nebula://HOST:PORT/BUCKET/KEY or, with TLS, nebulas://HOST:PORT/BUCKET/KEY; copy others to this machine first"
+	}
+	return "correct the path: a .safetensors file, an index or a model directory of this machine"
 }
 
 // pick chooses the files in dir that stand for the model: an index alone, or

@@ -60,7 +60,7 @@ func (s *Store) Backup(ctx context.Context, o BackupOptions) (report BackupRepor
 	}
 	if _, err := b.fs.Stat(b.to); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
-			err = errs.New(errs.Invalid, op, b.to, "exists already").WithFix("name a directory that does not exist")
+			return report, errs.New(errs.Invalid, op, b.to, "exists already").WithFix("name a directory that does not exist")
 		}
 		return report, wrapIO(op, b.to, err)
 	}

@@ -84,8 +84,12 @@ func storeAt(f vfs.FS, dir string) error {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return &errs.Error{Kind: errs.Permission, Op: op, Name: dir, Msg: "this user may not look into it", Err: err,
+			Fix: "run the command as the user of the server, or as root"}
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return &errs.Error{Kind: errs.KindOf(err), Op: op, Name: dir, Msg: "holds no object store", Err: err, Fix: namedFix}
+		return &errs.Error{Kind: errs.KindOf(err), Op: op, Name: dir, Msg: "cannot be read", Err: err, Fix: namedFix}
 	}
 	if err := notMade(f, dir); err != nil {
 		return err

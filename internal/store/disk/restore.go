@@ -4,8 +4,12 @@ package disk
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
@@ -28,6 +32,8 @@ func Restore(ctx context.Context, from string, o Options, c BackupOptions) (Back
 		return BackupReport{}, err
 	}
 	switch {
+	case n == nil && missing(o.FS, from):
+		return BackupReport{}, errs.New(errs.NotFound, op, from, "there is no such directory").WithFix("name a directory that nebulaio store backup made")
 	case n == nil:
 		return BackupReport{}, errs.New(errs.NotFound, op, from, "is no backup: it has no "+backupName).WithFix("name a directory that nebulaio store backup made")
 	case n["backup"] != "whole" || n["uuid"] == "":
@@ -90,4 +96,10 @@ func (b *backup) restoreFiles(meta string) error {
 		return b.verify(db, b.to)
 	}
 	return nil
+}
+
+// missing says whether nothing has that name.
+func missing(f vfs.FS, path string) bool {
+	_, err := f.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }

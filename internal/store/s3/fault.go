@@ -30,9 +30,10 @@ type Fault struct {
 	RequestID string
 	Region    string // that the server would have the request signed for
 
-	after    time.Duration // Retry-After
-	location string        // where it sends the client
-	date     time.Time     // the server's clock
+	after     time.Duration // Retry-After
+	location  string        // where it sends the client
+	date      time.Time     // the server's clock
+	anonymous bool          // the request was not signed, for the client has no keys
 }
 
 // Error is one line.
@@ -105,7 +106,7 @@ func faultOf(r *http.Response) *Fault {
 	f, ok := parseFault(body)
 	if !ok {
 		f.Code = codeOfStatus(r.StatusCode)
-		if t := r.Header.Get("Content-Type"); len(body) > 0 && strings.HasPrefix(t, "text/plain") {
+		if t := r.Header.Get("Content-Type"); len(body) > 0 && (t == "" || strings.HasPrefix(t, "text/plain")) {
 			f.Message = clip(string(bytes.ToValidUTF8(body, nil)))
 		}
 	}
@@ -181,7 +182,14 @@ func (f *Fault) fix() string {
 	case "RequestTimeTooSkewed":
 		return "set this machine's clock"
 	case "AccessDenied":
+		if f.anonymous {
+			return "no keys were given: set NEBULAIO_ACCESS_KEY and NEBULAIO_SECRET_KEY, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+		}
 		return "give this access key the right, or use another one"
+	case "BadRequest":
+		if strings.Contains(f.Message, "HTTPS server") { // Go's servers say so, and ours
+			return "the server speaks TLS on that port: use https://"
+		}
 	case "PreconditionFailed":
 		return "the object is not in the state that was asked for: look at it again"
 	case "SlowDown", "ServiceUnavailable":
@@ -255,7 +263,7 @@ func failure(op, name string, err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &errs.Error{Kind: errs.Cancelled, Op: op, Name: name, Err: err}
 	case errors.As(err, &cert):
-		return &errs.Error{Kind: errs.Permission, Op: op, Name: name, Err: err, Fix: "name the file with the server's certificate authority, or use its right host name"}
+		return &errs.Error{Kind: errs.Permission, Op: op, Name: name, Err: err, Fix: "name the file with the server's certificate or its authority (--ca-file, ca_file), or use the host name that the certificate has"}
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return &errs.Error{Kind: errs.Invalid, Op: op, Name: name, Err: err, Fix: "the server does not speak TLS on that port: use http://"}
 	case errors.As(err, &dns):

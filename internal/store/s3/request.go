@@ -179,7 +179,34 @@ func (c *Client) once(ctx context.Context, q *call) (*http.Response, error) {
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
 	}
-	return nil, faultOf(resp)
+	f := faultOf(resp)
+	f.anonymous = c.creds.AccessKeyID == ""
+	if q.method == http.MethodHead && f.Region == "" && refusesRequest(f.Status) {
+		return nil, c.explained(ctx, q, f)
+	}
+	return nil, f
+}
+
+// refusesRequest says whether a status is about the request or its signature, which have many reasons, and not about
+// the object. A missing object is asked for often, and its status says enough.
+func refusesRequest(status int) bool {
+	return status == http.StatusBadRequest || status == http.StatusUnauthorized || status == http.StatusForbidden
+}
+
+// explained asks for the reason of a refused HEAD with a GET of one byte: the reply to a HEAD has no body, so a wrong
+// secret key and a missing right look alike in it. It returns f where the GET tells no more.
+func (c *Client) explained(ctx context.Context, q *call, f *Fault) error {
+	get := *q
+	get.method, get.header = http.MethodGet, http.Header{"Range": {"bytes=0-0"}}
+	resp, err := c.once(ctx, &get)
+	if err == nil {
+		resp.Body.Close()
+		return f
+	}
+	if told, ok := err.(*Fault); ok && told.Status == f.Status {
+		return told
+	}
+	return f
 }
 
 // do sends a call until it succeeds, within the bounds of tries. The reply's

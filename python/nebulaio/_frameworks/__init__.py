@@ -96,9 +96,10 @@ def choose(
 
 
 def _refuse(framework: Framework, tensor: TensorLayout, why: str) -> None:
+    install = "install ml_dtypes, " if "ml_dtypes" in why else ""
     raise UnsupportedError(
         f"load tensor {tensor['name']!r}: dtype {tensor['dtype']} of shape {tensor['shape']}: framework "
-        f"{framework.name!r} {why} (fix: pass unsupported='bytes' to get its bytes as a flat uint8 array, "
+        f"{framework.name!r} {why} (fix: {install}pass unsupported='bytes' to get its bytes as a flat uint8 array, "
         "or select other tensors)"
     )
 

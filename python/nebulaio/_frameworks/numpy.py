@@ -53,6 +53,21 @@ def numpy_dtypes(numpy: Any, names: set[str]) -> dict[str, Any]:
     return found
 
 
+def lacks(dtype: str) -> str:
+    """Why NumPy has no dtype for a safetensors dtype: bfloat16 and the 8-bit floats come with another package."""
+    if dtype in _ML_NAMES and not _has_ml_dtypes():
+        return "has no type for it without the package ml_dtypes (pip install ml_dtypes)"
+    return "has no type for it"
+
+
+def _has_ml_dtypes() -> bool:
+    try:
+        importlib.import_module("ml_dtypes")
+    except ImportError:
+        return False
+    return True
+
+
 class NumpyFramework:
     """Framework "numpy"."""
 
@@ -84,7 +99,7 @@ class NumpyFramework:
         return 0
 
     def lacks(self, dtype: str) -> str:
-        return "has no type for it"
+        return lacks(dtype)
 
     def final(self, view: Any) -> Any:
         return view
