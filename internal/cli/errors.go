@@ -30,7 +30,7 @@ type errorJSON struct {
 // printError tells the user what failed and what to do, and under --json the
 // program that reads stdout too.
 func (a *app) printError(err error) {
-	text, fix := message(err), errs.FixOf(err)
+	text, fix := errs.Message(err), errs.FixOf(err)
 	if a.jsonAsked() && a.out.err == nil {
 		var e errorJSON
 		e.Error.Kind, e.Error.Message, e.Error.Fix = errs.KindOf(err).String(), text, fix
@@ -70,30 +70,6 @@ func (a *app) jsonAsked() bool {
 		}
 	}
 	return false
-}
-
-// message is the text of err without its fixes, which have a line of their own.
-func message(err error) string {
-	switch e := err.(type) {
-	case *errs.Error:
-		c := *e
-		c.Fix = ""
-		if c.Err != nil {
-			c.Err = errors.New(message(c.Err))
-		}
-		return c.Error()
-	case interface{ Unwrap() []error }:
-		text := err.Error()
-		for _, inner := range e.Unwrap() {
-			text = strings.Replace(text, inner.Error(), message(inner), 1)
-		}
-		return strings.ReplaceAll(text, "\n", "; ") // joined errors are lines
-	case interface{ Unwrap() error }:
-		if inner := e.Unwrap(); inner != nil {
-			return strings.Replace(err.Error(), inner.Error(), message(inner), 1)
-		}
-	}
-	return err.Error()
 }
 
 // usageError makes what cobra has to say about the arguments one of our own.

@@ -233,3 +233,28 @@ func FixOf(err error) string {
 	}
 	return ""
 }
+
+// Message returns the text of err without its fixes, also without those of its causes. FixOf has the fix. Joined errors
+// become one line.
+func Message(err error) string {
+	switch e := err.(type) {
+	case *Error:
+		c := *e
+		c.Fix = ""
+		if c.Err != nil {
+			c.Err = errors.New(Message(c.Err))
+		}
+		return c.Error()
+	case interface{ Unwrap() []error }:
+		text := err.Error()
+		for _, inner := range e.Unwrap() {
+			text = strings.Replace(text, inner.Error(), Message(inner), 1)
+		}
+		return strings.ReplaceAll(text, "\n", "; ") // joined errors are lines
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			return strings.Replace(err.Error(), inner.Error(), Message(inner), 1)
+		}
+	}
+	return err.Error()
+}

@@ -23,16 +23,9 @@ type problem struct {
 	Fix     string    `json:"fix,omitempty"`
 }
 
+// newProblem takes an error apart: the fix travels apart from the text.
 func newProblem(err error) *problem {
-	p := &problem{Kind: errs.KindOf(err), Message: err.Error(), Fix: errs.FixOf(err)}
-	// The fix travels apart from the text that also names it.
-	var e *errs.Error
-	if errors.As(err, &e) && e.Fix != "" {
-		c := *e
-		c.Fix = ""
-		p.Message = c.Error()
-	}
-	return p
+	return &problem{Kind: errs.KindOf(err), Message: errs.Message(err), Fix: errs.FixOf(err)}
 }
 
 func (p *problem) err() error { return &errs.Error{Kind: p.Kind, Msg: p.Message, Fix: p.Fix} }
