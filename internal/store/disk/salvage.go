@@ -196,6 +196,7 @@ func (v *salvage) gather(meta string) error {
 	if err != nil {
 		return err
 	}
+	r.rescue = true
 	if name := damagedInBackup(v.ctx, v.fs, v.from); name != "" {
 		v.blind = true
 		v.warn("this is a backup, and its metadata is damaged (%s): what the lost changes deleted or overwrote may be there again", name)
