@@ -273,7 +273,7 @@ func (b *bencher) finish(stopped error) error {
 	}
 	b.File.Interrupted = b.File.Interrupted || errs.Is(stopped, errs.Cancelled)
 	if stopped != nil && !b.File.Interrupted {
-		b.File.Notes = append(b.File.Notes, "it ended early: "+message(stopped))
+		b.File.Notes = append(b.File.Notes, "it ended early: "+errs.MessageOf(stopped))
 	}
 	if err := b.a.emit(b.f, &b.File); err != nil {
 		return err
@@ -294,7 +294,7 @@ func (b *bencher) finish(stopped error) error {
 // carries one object, so the words go to stderr alone.
 func (a *app) fault(err error) {
 	a.exit = errs.KindOf(err).ExitCode()
-	fmt.Fprintf(a.Stderr, "nebulaio: %s\n", printable(message(err)))
+	fmt.Fprintf(a.Stderr, "nebulaio: %s\n", printable(errs.MessageOf(err)))
 }
 
 // emit writes a file of results wherever it was asked for.

@@ -94,7 +94,7 @@ func (b *bencher) measureCeilings(ctx context.Context, paths []string, rounds in
 		if fix == "" {
 			fix = "give --ceilings FILE, in this and in later commands"
 		}
-		b.File.Notes = append(b.File.Notes, "the limits could not be kept: "+message(err)+"; "+fix)
+		b.File.Notes = append(b.File.Notes, "the limits could not be kept: "+errs.MessageOf(err)+"; "+fix)
 	}
 	return nil
 }

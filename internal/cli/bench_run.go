@@ -316,7 +316,7 @@ func (b *bencher) write(ctx context.Context, paths []string, s bench.Spec, from 
 func (b *bencher) tryRun(ctx context.Context, s bench.Spec) error {
 	_, err := b.Run(ctx, s)
 	if errs.Is(err, errs.Unsupported) {
-		b.File.Notes = append(b.File.Notes, fmt.Sprintf("%s was left out: %s", s.Name(), message(err)))
+		b.File.Notes = append(b.File.Notes, fmt.Sprintf("%s was left out: %s", s.Name(), errs.MessageOf(err)))
 		return nil
 	}
 	return err

@@ -30,7 +30,7 @@ type errorJSON struct {
 // printError tells the user what failed and what to do, and under --json the
 // program that reads stdout too.
 func (a *app) printError(err error) {
-	text, fix := message(err), errs.FixOf(err)
+	text, fix := errs.MessageOf(err), errs.FixOf(err)
 	if a.jsonAsked() && a.out.err == nil {
 		var e errorJSON
 		e.Error.Kind, e.Error.Message, e.Error.Fix = errs.KindOf(err).String(), text, fix
@@ -71,9 +71,6 @@ func (a *app) jsonAsked() bool {
 	}
 	return false
 }
-
-// message is the text of err without its fixes, which have a line of their own.
-func message(err error) string { return errs.MessageOf(err) }
 
 // usageError makes what cobra has to say about the arguments one of our own.
 func usageError(cmd *cobra.Command, err error) error {

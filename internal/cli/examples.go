@@ -89,11 +89,6 @@ func examples() map[string]string {
 		"nebulaio store quarantine list":    `  nebulaio store quarantine list --data ./data`,
 		"nebulaio store quarantine restore": `  nebulaio store quarantine restore NAME --data ./data`,
 
-		"nebulaio user grant": `  nebulaio user grant alice models --read --data ./data
-  nebulaio user grant alice models --write --prefix incoming/ --data ./data`,
-		"nebulaio user revoke": `  nebulaio user revoke alice models --data ./data`,
-		"nebulaio user show":   `  nebulaio user show alice --data ./data`,
-
 		"nebulaio gpudirect":        `  nebulaio gpudirect status --data ./data`,
 		"nebulaio gpudirect status": `  nebulaio gpudirect status --data ./data --json`,
 		"nebulaio version":          `  nebulaio version --json`,

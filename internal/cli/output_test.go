@@ -29,7 +29,7 @@ func TestMessage(t *testing.T) {
 		{errors.Join(inner, errors.New("and more")), "read /m: it ended; and more"},
 		{errors.Join(nil, inner), "read /m: it ended"},
 	} {
-		if got := message(c.err); got != c.want {
+		if got := errs.MessageOf(c.err); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 		if fix := errs.FixOf(c.err); fix != "copy it again" {
@@ -56,7 +56,7 @@ func TestInterruptedNamesTheSignal(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errs.New(errs.Cancelled, "interrupted by", "SIGINT", ""))
 	err := interrupted(ctx, errs.Wrap("open model", "/m", ctx.Err()))
-	if got := message(err); got != "open model /m: interrupted by SIGINT" || !errs.Is(err, errs.Cancelled) {
+	if got := errs.MessageOf(err); got != "open model /m: interrupted by SIGINT" || !errs.Is(err, errs.Cancelled) {
 		t.Errorf("%q of kind %v", got, errs.KindOf(err))
 	}
 	if other := errors.New("other"); interrupted(ctx, other) != other {

@@ -138,7 +138,8 @@ func causeText(err error) string {
 	return err.Error()
 }
 
-// MessageOf is the text of err without the fixes in it, for those who show FixOf beside it.
+// MessageOf returns the text of err without its fixes, also without those of its causes. FixOf has the fix. Joined
+// errors become one line.
 func MessageOf(err error) string {
 	switch e := err.(type) {
 	case *Error:

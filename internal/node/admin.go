@@ -57,6 +57,7 @@ type local struct {
 	accounts *iam.Service
 	door     func() Door
 	scrub    *sync.Mutex // one scrub at a time
+	granting sync.Mutex  // a grant for an account that is being removed would outlive it
 	close    func() error
 }
 

@@ -23,6 +23,7 @@ type problem struct {
 	Fix     string    `json:"fix,omitempty"`
 }
 
+// newProblem takes an error apart: the fix travels apart from the text.
 func newProblem(err error) *problem {
 	// The fix travels apart from the text, which has none at any depth.
 	return &problem{Kind: errs.KindOf(err), Message: errs.MessageOf(err), Fix: errs.FixOf(err)}

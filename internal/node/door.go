@@ -246,4 +246,4 @@ func gpuOrder(all []device.Info) map[string]int {
 }
 
 // withoutFix is an error's text; its fix is told apart.
-func withoutFix(err error) string { return newProblem(err).Message }
+func withoutFix(err error) string { return errs.MessageOf(err) }

@@ -23,8 +23,10 @@ type UserAccess struct {
 	Policies []string `json:"policies"`
 }
 
-// Grant changes the policy of the bucket, in one change of the store.
+// Grant changes the policy of the bucket, in one change of the store. The account stays until that is done.
 func (l *local) Grant(ctx context.Context, g iam.Grant) (changed bool, err error) {
+	l.granting.Lock()
+	defer l.granting.Unlock()
 	if g.User == l.accounts.Root().AccessKey {
 		return false, errs.New(errs.Invalid, "grant access to", g.User, "this is the administrator, who may do everything already")
 	}
@@ -97,15 +99,14 @@ func (l *local) Access(ctx context.Context, accessKey string) (UserAccess, error
 // RemoveUser takes the grants back first: an account that is made later with the same access key must not find them. A
 // policy that cannot be changed does not keep the account.
 func (l *local) RemoveUser(ctx context.Context, accessKey string) error {
+	l.granting.Lock()
+	defer l.granting.Unlock()
 	if _, err := l.accounts.Get(accessKey); err == nil && accessKey != l.accounts.Root().AccessKey {
 		buckets, err := l.store.ListBuckets(ctx)
 		if err != nil {
 			return err
 		}
 		for i := range buckets {
-			if grants, _ := s3api.Grants(&buckets[i], accessKey); len(grants) == 0 {
-				continue
-			}
 			if _, err := l.Revoke(ctx, buckets[i].Name, accessKey, nil); err != nil && !errs.Is(err, errs.Invalid) && !errs.Is(err, errs.NotFound) {
 				return err
 			}

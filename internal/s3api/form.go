@@ -117,6 +117,9 @@ func (s *Server) readForm(ctx fiber.Ctx) error {
 		return err
 	}
 	bounded.seen = nil
+	if key := fields["key"]; key != "" && !utils.IsObjectNameValid(key) { // versitygw refuses it without a word
+		return invalid("The key " + strconv.QuoteToASCII(key) + " cannot be that of a form: its elements . and .. leave nothing of it, or lead out of it.")
+	}
 	if err := checkFields(fields); err != nil {
 		return err
 	}

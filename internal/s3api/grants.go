@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -75,11 +76,11 @@ type grantStatement struct {
 	Condition map[string]map[string][]string `json:",omitempty"`
 }
 
-// is reports whether a text is this statement, whatever the white space in it.
+// is reports whether a text is this statement, however it is written: clients that read a policy and put it back order
+// its fields and escape its characters in their own ways.
 func (s grantStatement) is(raw json.RawMessage) bool {
-	want, err := json.Marshal(s)
-	var got bytes.Buffer
-	return err == nil && json.Compact(&got, raw) == nil && bytes.Equal(got.Bytes(), want)
+	var got grantStatement
+	return json.Unmarshal(raw, &got) == nil && reflect.DeepEqual(got, s)
 }
 
 // statements are what a grant is in a policy. Actions on buckets and on objects need statements of their own, and so
@@ -154,7 +155,7 @@ func AddGrant(bk *object.Bucket, wish iam.Grant, root string) (changed bool, err
 				w.Principal.AWS = append(slices.Clone(users), g.User)
 				slices.Sort(w.Principal.AWS)
 			}
-			text, err := json.Marshal(w)
+			text, err := plainJSON(w)
 			if err != nil {
 				return nil, err
 			}
@@ -185,7 +186,7 @@ func without(all []json.RawMessage, user string, wanted func(sid string) bool) (
 			return nil, err
 		}
 		s.Principal.AWS = users
-		text, err := json.Marshal(s)
+		text, err := plainJSON(s)
 		if err != nil {
 			return nil, err
 		}
@@ -217,10 +218,10 @@ func Grants(bk *object.Bucket, user string) (grants []iam.Grant, others int) {
 		return nil, 0
 	}
 	for _, raw := range doc.statements {
-		if users := usersOf(raw); users != nil {
-			if g := grantIn(raw, bk.Name); g.Access != "" && slices.Contains(users, user) {
+		if g, part := grantIn(raw, bk.Name); part != "" {
+			if part == "Objects" && slices.Contains(usersOf(raw), user) {
 				g.User = user
-				grants = append(grants, g)
+				grants = append(grants, iam.Grant(g))
 			}
 			continue
 		}
@@ -241,27 +242,47 @@ func usersOf(raw json.RawMessage) []string {
 	return s.Principal.AWS
 }
 
-// grantIn reads what a grant's statement on objects allows. Access is empty where the statement is another one.
-func grantIn(raw json.RawMessage, bucket string) iam.Grant {
+// grantIn returns the grant that a statement is a part of, and which part. part is empty where no grant made the
+// statement, or somebody has changed it since.
+func grantIn(raw json.RawMessage, bucket string) (g grant, part string) {
 	var s grantStatement
 	if json.Unmarshal(raw, &s) != nil || len(s.Resource) == 0 {
-		return iam.Grant{}
+		return grant{}, ""
 	}
-	rest, ok := strings.CutPrefix(s.Resource[0], auth.ResourceArnPrefix+bucket+"/")
-	if !ok {
-		return iam.Grant{}
+	g = grant{Bucket: bucket}
+	if keys, ok := strings.CutPrefix(s.Resource[0], auth.ResourceArnPrefix+bucket+"/"); ok {
+		g.Prefix = strings.TrimSuffix(keys, "*")
 	}
-	g := iam.Grant{Bucket: bucket, Prefix: strings.TrimSuffix(rest, "*")}
-	reads, writes := slices.Contains(s.Action, "s3:GetObject"), slices.Contains(s.Action, "s3:PutObject")
-	switch {
-	case reads && writes:
-		g.Access = iam.AccessReadWrite
-	case reads:
-		g.Access = iam.AccessRead
-	case writes:
-		g.Access = iam.AccessWrite
+	if of := s.Condition["StringLike"]["s3:prefix"]; len(of) == 1 {
+		g.Prefix = strings.TrimSuffix(of[0], "*")
 	}
-	return g
+	for _, g.Access = range []iam.Access{iam.AccessRead, iam.AccessWrite, iam.AccessReadWrite} {
+		for _, w := range g.statements() {
+			w.Principal.AWS = s.Principal.AWS
+			if reflect.DeepEqual(w, s) {
+				return g, strings.TrimPrefix(s.Sid, g.sid(""))
+			}
+		}
+		// The part on the bucket is the same for every prefix, and has the prefix in its Sid alone, as a sum.
+		w := grant{Bucket: bucket, Access: g.Access, Prefix: "/"}.statements()[0]
+		w.Principal.AWS, w.Sid = s.Principal.AWS, s.Sid
+		if strings.HasPrefix(s.Sid, grantSid) && strings.HasSuffix(s.Sid, "Bucket") && reflect.DeepEqual(w, s) {
+			return g, "Bucket"
+		}
+	}
+	return grant{}, ""
+}
+
+// plainJSON returns v as JSON in which <, > and & stay what they are. Escaped, a policy within the bound could exceed it
+// by a change that takes something away.
+func plainJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 func sidOf(raw json.RawMessage) string {
@@ -324,7 +345,7 @@ func editPolicy(bk *object.Bucket, root string, edit func([]json.RawMessage) ([]
 		delete(bk.Settings, settingPolicy)
 		return true, nil
 	}
-	text, err := json.Marshal(struct {
+	text, err := plainJSON(struct {
 		Version   json.RawMessage `json:",omitempty"`
 		ID        json.RawMessage `json:"Id,omitempty"`
 		Statement []json.RawMessage

@@ -190,3 +190,74 @@ func TestGrantsThatAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestGrantsThatAClientWroteAnew reads a policy with grants and puts it back as other programs write JSON. The grants in
+// it are still grants.
+func TestGrantsThatAClientWroteAnew(t *testing.T) {
+	for name, anew := range map[string]func(string) string{
+		"sorted fields": func(text string) string {
+			var doc any
+			_ = json.Unmarshal([]byte(text), &doc)
+			out, _ := json.MarshalIndent(doc, "", "  ")
+			return string(out)
+		},
+		"escaped text": func(text string) string {
+			return strings.NewReplacer("é", `\u00e9`, "&", `\u0026`).Replace(text)
+		},
+	} {
+		bk := &object.Bucket{Name: "corp", Settings: map[string][]byte{}}
+		for _, prefix := range []string{"", "é<&>/"} {
+			if _, err := AddGrant(bk, iam.Grant{User: "alice", Access: iam.AccessRead, Prefix: prefix}, "root"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bk.Settings[settingPolicy] = []byte(anew(string(bk.Settings[settingPolicy])))
+		for _, prefix := range []string{"", "é<&>/"} {
+			if changed, err := AddGrant(bk, iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: prefix}, "root"); err != nil || !changed {
+				t.Errorf("%s, prefix %q: changed %v, %v", name, prefix, changed, err)
+			}
+		}
+		for _, user := range []string{"alice", "bob"} {
+			if grants, others := Grants(bk, user); len(grants) != 2 || others != 0 {
+				t.Errorf("%s: %s has %v and %d others", name, user, grants, others)
+			}
+		}
+	}
+}
+
+// TestGrantsDoNotGrowAPolicyByEscapes grants and revokes beside a statement whose text would be much longer in escapes.
+func TestGrantsDoNotGrowAPolicyByEscapes(t *testing.T) {
+	own := `{"Sid":"Own <&>","Effect":"Allow","Principal":{"AWS":"alice"},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/` +
+		strings.Repeat("<&>", 5000) + `"}`
+	bk := &object.Bucket{Name: "corp", Settings: map[string][]byte{settingPolicy: []byte(policyOf(own))}}
+	if _, err := AddGrant(bk, iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "<a>/"}, "root"); err != nil {
+		t.Fatal(err)
+	}
+	if text := string(bk.Settings[settingPolicy]); !strings.Contains(text, own) {
+		t.Errorf("the statement beside a grant was written anew: %.300s", text)
+	}
+	if changed, err := RemoveGrants(bk, "bob", nil, "root"); err != nil || !changed {
+		t.Errorf("revoked: %v, %v", changed, err)
+	}
+}
+
+// TestAChangedGrantIsNoGrant changes statements of grants by hand: what they say then, no grant says.
+func TestAChangedGrantIsNoGrant(t *testing.T) {
+	for name, change := range map[string]struct{ from, to string }{
+		"a condition":        {`"Resource":["arn:aws:s3:::corp/*"]`, `"Resource":["arn:aws:s3:::corp/*"],"Condition":{"IpAddress":{"aws:SourceIp":["10.0.0.0/8"]}}`},
+		"more on the bucket": {`"s3:GetBucketLocation"`, `"s3:GetBucketLocation","s3:PutBucketPolicy"`},
+	} {
+		bk := &object.Bucket{Name: "corp", Settings: map[string][]byte{}}
+		if _, err := AddGrant(bk, iam.Grant{User: "alice", Access: iam.AccessRead}, "root"); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Replace(string(bk.Settings[settingPolicy]), change.from, change.to, 1)
+		bk.Settings[settingPolicy] = []byte(text)
+		if _, others := Grants(bk, "alice"); others != 1 {
+			t.Errorf("%s: %d statements that no grant made, expected 1: %s", name, others, text)
+		}
+		if grants, others := Grants(bk, "bob"); len(grants) != 0 || others != 0 {
+			t.Errorf("%s: bob has %v and %d others", name, grants, others)
+		}
+	}
+}

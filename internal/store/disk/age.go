@@ -98,20 +98,33 @@ const (
 )
 
 // spoiltUUID reports whether a UUID in the metadata is a damaged form of the right one, and not that of another store.
+// One that is well-formed is never replaced by one that is not.
 func spoiltUUID(have, right string) bool {
-	if len(have) != uuidLength || len(right) != uuidLength {
+	if !wellFormedUUID(have) {
 		return true
 	}
-	alike, wellFormed := 0, true
-	for i := range uuidLength {
+	alike := 0
+	for i := range min(len(right), uuidLength) {
 		if have[i] == right[i] {
 			alike++
 		}
-		dash := i == 8 || i == 13 || i == 18 || i == 23
-		hex := have[i] >= '0' && have[i] <= '9' || have[i] >= 'a' && have[i] <= 'f'
-		wellFormed = wellFormed && (dash && have[i] == '-' || !dash && hex)
 	}
-	return !wellFormed || alike >= uuidAlike
+	return wellFormedUUID(right) && alike >= uuidAlike
+}
+
+// wellFormedUUID reports whether a text can be the UUID of a store.
+func wellFormedUUID(text string) bool {
+	if len(text) != uuidLength {
+		return false
+	}
+	for i := range uuidLength {
+		dash := i == 8 || i == 13 || i == 18 || i == 23
+		hex := text[i] >= '0' && text[i] <= '9' || text[i] >= 'a' && text[i] <= 'f'
+		if dash != (text[i] == '-') || !dash && !hex {
+			return false
+		}
+	}
+	return true
 }
 
 // readEpoch reads EPOCH. The note is nil where there is none; an error means that the note cannot be used.

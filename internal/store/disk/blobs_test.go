@@ -5,6 +5,7 @@ package disk_test
 import (
 	"errors"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,4 +85,47 @@ func TestBlobFileDamagedWhileItRuns(t *testing.T) {
 	if err := s.Close(); err != nil && !errors.Is(err, object.ErrReadOnly) {
 		t.Errorf("close: %v", err)
 	}
+}
+
+// The end of a blob file is damaged or cut off. Salvage saves every value whose block is whole, and check names the file.
+func TestSalvageOfBlobFilesWithoutTheirEnd(t *testing.T) {
+	d := makeDamaged(t, true)
+	paths, sizes := blobFiles(t, d.clone())
+	for name, harm := range map[string]func(fs vfs.FS) (least int){
+		"a flipped bit": func(fs vfs.FS) int {
+			flip(t, fs, paths[0], sizes[0]-8, 1)
+			return len(d.want)
+		},
+		"no end": func(fs vfs.FS) int {
+			replaceFile(t, fs, paths[0], readAll(t, fs, paths[0])[:sizes[0]-20])
+			return len(d.want)
+		},
+		"a half": func(fs vfs.FS) int {
+			replaceFile(t, fs, paths[0], readAll(t, fs, paths[0])[:sizes[0]/2])
+			return 1 + d.savedWithout(t, paths[0])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := d.clone()
+			least := harm(fs)
+			r, err := disk.Check(t.Context(), damageOptions(fs), disk.CheckOptions{})
+			named := slices.ContainsFunc(r.Problems, func(p disk.Problem) bool { return "store/"+p.What == paths[0] })
+			if err != nil || !named {
+				t.Errorf("check does not name %s: %+v, %v", paths[0], r.Problems, err)
+			}
+			if saved := d.saved(t, fs); saved < least {
+				t.Errorf("saved %d of %d objects, expected at least %d", saved, len(d.want), least)
+			}
+		})
+	}
+}
+
+// savedWithout returns how many objects a salvage saves without a file.
+func (d *damaged) savedWithout(t *testing.T, path string) int {
+	t.Helper()
+	fs := d.clone()
+	if err := fs.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	return d.saved(t, fs)
 }

@@ -316,6 +316,10 @@ func (k *checker) unowned(f datafile.Found) error {
 			}
 			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has, while other records are damaged", f.Size), k.move(f.Path, false))
 		}
+		if k.s.unproven {
+			// The next Open would remove it. Without a witness, the record that acknowledged it may be the one that is lost.
+			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has, while nothing proves that the log is whole", f.Size), k.move(f.Path, true))
+		}
 		k.report.Unfinished++ // never acknowledged
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -154,6 +155,7 @@ func (k *metaChecker) logs(r *metaReader, t testimony) error {
 
 // tables reads each table with the values that lie in blob files, and names what cannot be read.
 func (k *metaChecker) tables(r *metaReader) error {
+	k.blobs(r)
 	for _, t := range r.tables {
 		f := MetaFile{Name: fmt.Sprintf("%06d.sst", t.number)}
 		var lost string
@@ -196,6 +198,32 @@ func (k *metaChecker) tables(r *metaReader) error {
 		}
 	}
 	return nil
+}
+
+// blobs names the blob files that are missing, too short or damaged at their end. A table whose values lie there is whole.
+func (k *metaChecker) blobs(r *metaReader) {
+	for _, id := range slices.Sorted(maps.Keys(r.manifest.blobs)) {
+		b := r.manifest.blobs[id]
+		f := MetaFile{Name: fmt.Sprintf("%06d.blob", b.number)}
+		file, err := openRegular(r.fs, r.fs.PathJoin(r.dir, f.Name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			f.Damage = "it is missing"
+		case err != nil:
+			f.Damage = err.Error()
+		default:
+			if err := checkBlob(file, f.Name, b.number); err != nil {
+				f.Damage = errs.MessageOf(err)
+			}
+			if info, err := file.Stat(); err == nil && info.Size() != int64(b.size) {
+				f.Damage = fmt.Sprintf("it has %d bytes, %d were written", info.Size(), b.size)
+			}
+			_ = file.Close() // it was read only
+		}
+		if f.Damage != "" {
+			k.note(f)
+		}
+	}
 }
 
 func keyEnd(key []byte, open string) string {

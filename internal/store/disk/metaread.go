@@ -47,6 +47,7 @@ type metaReader struct {
 	blobs     []string // names of blob files that tables refer to
 	leftovers int      // files that the manifest does not name
 	opened    map[uint64]*blobFile
+	rescue    bool // values are also read from blob files whose end is damaged
 }
 
 // probes bounds how often a damaged table is looked into for keys between two damaged places.
@@ -206,6 +207,9 @@ func (r *metaReader) table(ctx context.Context, t *metaTable, each func(metaEntr
 		})
 		return reader.NewIter(sstable.NoTransforms, nil, nil, handles)
 	}
+	if r.rescue {
+		s.named = func(h *blobHandle) ([]byte, error) { return r.named(t, h) }
+	}
 	s.between = func() bool { return damagedBlocks(reader, file) > 1 }
 	if len(t.blobs) > 0 {
 		db, err := r.shadow(t)
@@ -290,14 +294,18 @@ func (r *metaReader) named(t *metaTable, h *blobHandle) ([]byte, error) {
 	if h.ref >= uint64(len(t.blobs)) || r.manifest.blobs[t.blobs[h.ref]] == nil {
 		return nil, errUnnamed
 	}
-	number := r.manifest.blobs[t.blobs[h.ref]].number
+	id, number := t.blobs[h.ref], r.manifest.blobs[t.blobs[h.ref]].number
 	if r.opened == nil {
 		r.opened = map[uint64]*blobFile{}
 	}
 	f := r.opened[number]
 	if f == nil {
+		path := r.fs.PathJoin(r.dir, fmt.Sprintf("%06d.blob", number))
 		var err error
-		if f, err = openBlob(r.fs, r.fs.PathJoin(r.dir, fmt.Sprintf("%06d.blob", number)), number); err != nil {
+		if f, err = openBlob(r.fs, path, number); err != nil && r.rescue && id == number {
+			f, err = scanBlob(r.fs, path, number)
+		}
+		if err != nil {
 			return nil, err
 		}
 		r.opened[number] = f

@@ -5,7 +5,6 @@ package disk
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"io"
 
@@ -80,19 +79,15 @@ func (r *rawTable) run(t *metaTable, why error) error {
 
 // blockAt finds the block of keys that begins at an offset. It returns how long the block is with its trailer, or 0.
 func (r *rawTable) blockAt(off int) (int, []byte) {
-	crc := ^uint32(0)
-	for n := 0; n < rawBlock && off+n+blockTrailer <= len(r.text); n++ {
-		how := r.text[off+n]
-		crc = castagnoli[byte(crc)^how] ^ crc>>8
-		c := ^crc
-		if (c>>15|c<<17)+0xa282ead8 != binary.LittleEndian.Uint32(r.text[off+n+1:]) || !knownCompression(block.CompressionIndicator(how)) {
-			continue
-		}
-		if b, err := openBlock(r.text[off : off+n+blockTrailer]); err == nil && looksLikeKeys(b) {
-			return n + blockTrailer, b
-		}
+	n := blockOf(r.text[off:], looksLikeKeys)
+	if n == 0 {
+		return 0, nil
 	}
-	return 0, nil
+	b, err := openBlock(r.text[off : off+n])
+	if err != nil {
+		return 0, nil
+	}
+	return n, b
 }
 
 // keys hands on the entries of a block. behind says that a damaged place lies before it.

@@ -79,6 +79,9 @@ func (s *Store) witnessed() (t testimony, err error) {
 		return t, nil // last written by a version that kept no witness
 	}
 	state, copies, err := readReach(s.fs, dir, uuid)
+	if err == nil && copies == 0 {
+		err = s.otherWitness(uuid, epoch)
+	}
 	if err != nil || copies == 0 {
 		t.gone = (epoch != nil || t.epoch != "") && err == nil
 		return t, err
@@ -95,14 +98,32 @@ func (s *Store) witnessed() (t testimony, err error) {
 	return t, err
 }
 
+// otherWitness refuses a FORMAT with a UUID that neither EPOCH nor the witness has. Then FORMAT is the one that is damaged
+// or of another store. Repair would take the UUID of FORMAT for the right one, and change that of the metadata.
+func (s *Store) otherWitness(uuid string, epoch note) error {
+	other := epoch["uuid"]
+	if other == "" || other == uuid {
+		return nil
+	}
+	if _, copies, err := readReach(s.fs, s.opts.Dir, other); err != nil || copies == 0 {
+		return err
+	}
+	return errs.New(errs.Corrupt, "open store", s.opts.Dir,
+		fmt.Sprintf("%s says store %s, %s and the witness are of store %s", formatName, uuid, epochName, other)).
+		WithFix("restore " + formatName + " from a backup, or save the store with nebulaio store salvage; nothing was changed")
+}
+
 // compare returns the files that do not reach as far as state says.
 func (s *Store) compare(state reachState) ([]shortFile, error) {
 	meta := s.fs.PathJoin(s.opts.Dir, metaName)
 	desc, err := pebble.Peek(meta, s.fs)
-	if err != nil || !desc.Exists {
+	if err != nil {
 		return nil, wrapIO("open store", meta, err)
 	}
-	name := s.fs.PathBase(desc.ManifestFilename)
+	name := metaManifestName(state.manifest) // where no marker names one, as a salvage may meet it
+	if desc.Exists {
+		name = s.fs.PathBase(desc.ManifestFilename)
+	}
 	number, _, _ := metaFileNumber(name)
 	if number < state.manifest {
 		return []shortFile{{name: name, msg: fmt.Sprintf("the marker names %s, %s was in use already", name, metaManifestName(state.manifest))}}, nil

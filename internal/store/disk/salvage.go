@@ -191,14 +191,12 @@ func (v *salvage) tell() {
 // gather reads all files of the metadata.
 func (v *salvage) gather(meta string) error {
 	s := &Store{opts: Options{Dir: v.from}, fs: v.fs, stopped: true}
-	t, err := s.witnessed()
-	if err != nil {
-		v.warn("the witness cannot be read: %v", err)
-	}
+	t := v.testimony(s)
 	r, err := openMetaReader(v.fs, meta, !t.known || t.manifestIsShort())
 	if err != nil {
 		return err
 	}
+	r.rescue = true
 	if name := damagedInBackup(v.ctx, v.fs, v.from); name != "" {
 		v.blind = true
 		v.warn("this is a backup, and its metadata is damaged (%s): what the lost changes deleted or overwrote may be there again", name)
@@ -248,20 +246,6 @@ func (v *salvage) gather(meta string) error {
 	}
 	v.report.UUID = v.uuid()
 	return nil
-}
-
-// uuid is that of the old store, so that its identifiers of versions stay; a new one where it is lost.
-func (v *salvage) uuid() string {
-	if n, err := readNote(v.fs, v.fs.PathJoin(v.from, formatName)); err == nil && n != nil {
-		if uuid, err := checkFormat(v.from, n); err == nil {
-			return uuid
-		}
-	}
-	if b, state := v.view.get(metaKey("uuid")); state == changeSet && len(b) > 0 {
-		return string(b)
-	}
-	v.warn("the UUID of the store is lost: identifiers of versions and uploads that clients know are void")
-	return newUUID()
 }
 
 // doubt says whether a later change of a key may have been lost.

@@ -18,7 +18,8 @@ type tableIter = sstable.Iterator
 type tableScan struct {
 	ctx    context.Context
 	open   func() (tableIter, error)
-	blobs  func(key []byte) ([]byte, error) // reads a value that lies in a blob file; nil: none does
+	blobs  func(key []byte) ([]byte, error)  // reads a value that lies in a blob file; nil: none does
+	named  func(*blobHandle) ([]byte, error) // reads it where blobs cannot, block by block; nil: that is not tried
 	each   func(metaEntry) error
 	unsure bool // the manifest is damaged: the blob file that it names may not be the one any more
 	// between says whether something may be readable between the first and the last damage.
@@ -166,6 +167,9 @@ func (s *tableScan) resolve(e *metaEntry) bool {
 	}
 	if s.blobs != nil {
 		e.value, e.lost = s.blobs(e.key)
+		if e.lost != nil && !s.unsure && s.named != nil && !errors.Is(e.lost, pebble.ErrNotFound) {
+			e.value, e.lost = s.named(s.handle) // its error names the blob file, which that of Pebble does not
+		}
 		if e.lost == nil || !s.unsure || errors.Is(e.lost, pebble.ErrNotFound) {
 			return !errors.Is(e.lost, pebble.ErrNotFound)
 		}
