@@ -12,6 +12,7 @@ from typing import Any
 
 import ml_dtypes
 import nebulaio
+import nebulaio.safetensors.numpy
 import numpy
 import pytest
 import safetensors
