@@ -208,7 +208,7 @@ func (r *reading) Wait() error {
 
 // read starts a transfer of what the file has of the range.
 func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, route Route, o MoveOptions) (mover, error) {
-	if r.Off < 0 || r.Len < 0 || r.Mem == 0 && r.Len > 0 {
+	if r.Off < 0 || r.Len < 0 || !r.Mem.Holds(r.Len) {
 		return nil, errs.New(errs.Invalid, "read", f.Path(), fmt.Sprintf("%d bytes at offset %d to 0x%x; expected an address, and offset and length of 0 or more", r.Len, r.Off, uint64(r.Mem)))
 	}
 	src, err := f.target.Source()

@@ -267,7 +267,7 @@ func (w *NewObject) WriteFrom(ctx context.Context, src Ptr, n, off int64, o Move
 	if o.Device == "" {
 		o.Device = w.opt.Device
 	}
-	if off < 0 || n < 0 || n > w.size-off || src == 0 && n > 0 {
+	if off < 0 || n < 0 || n > w.size-off || !src.Holds(n) {
 		return errs.New(errs.Invalid, "write", w.place.String(), fmt.Sprintf("%d bytes at 0x%x for offset %d; expected an address and a range of %d bytes", n, uint64(src), off, w.size))
 	}
 	dev, err := w.opt.System.sys.Devices.Open(ctx, o.Device)

@@ -158,8 +158,10 @@ int32_t nebulaio_version(char *buf, size_t cap, size_t *need);
  *   "cuda_library", "nvml_library", "cufile_library"  files to open in place of
  *                        the driver's own; for tests
  * Release the system after all handles that were opened from it, and before the
- * process ends: libcufile may crash at exit otherwise. Until then the release fails
- * with NEBULAIO_ERR_INVALID, and the handle stays open. */
+ * process ends: libcufile may crash at exit otherwise. While a job runs, the release
+ * fails with NEBULAIO_ERR_INVALID, and the handle stays open. After the release, the
+ * handles that are left move no more bytes: they give NEBULAIO_ERR_CLOSED, and are
+ * still to be released. */
 int32_t nebulaio_system_open(const char *options_json, uint64_t *system, char *err, size_t errcap);
 
 /* Gives as JSON which devices were looked for, found and missing, and what to do. */
@@ -470,8 +472,8 @@ int32_t nebulaio_cancel(uint64_t job, char *err, size_t errcap);
 int32_t nebulaio_report(uint64_t job, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
 /* Releases a handle of any kind. A job that runs is cancelled and waited for. A system
- * or model that is still in use stays open, and the call fails with
- * NEBULAIO_ERR_INVALID. */
+ * with a job that runs, or a model with a load or a selection, stays open, and the call
+ * fails with NEBULAIO_ERR_INVALID. */
 int32_t nebulaio_release(uint64_t handle, char *err, size_t errcap);
 
 #ifdef __cplusplus

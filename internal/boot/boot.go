@@ -8,9 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"syscall"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/open"
@@ -64,6 +66,9 @@ func (s *System) Leave() {
 // New makes the device set and the engine. No GPU context or staging memory
 // exists before the first model is opened for a GPU.
 func New(o Options) (*System, error) {
+	if err := startPoller(); err != nil {
+		return nil, err
+	}
 	var d device.Set
 	if o.Engine.OpenDirect == nil {
 		o.Engine.OpenDirect = func(ctx context.Context, dev device.Device) (device.Direct, error) {
@@ -87,6 +92,32 @@ func New(o Options) (*System, error) {
 		return nil, errors.Join(err, e.Close())
 	}
 	return &System{Devices: d, Engine: e}, nil
+}
+
+// startPoller makes the Go runtime open its poller now. The runtime opens it with the first pipe, socket or timer, and ends
+// the whole process if no descriptor is left for it; in a program of C or Python that is not ours to end. So we ask for
+// as many descriptors as the poller and a pipe take, and fail if they are not there.
+func startPoller() error {
+	const poller, pipe = 2, 2
+	var err error
+	var taken []int
+	for len(taken) < poller+pipe && err == nil {
+		var fd int
+		if fd, err = syscall.Open("/dev/null", syscall.O_RDONLY|syscall.O_CLOEXEC, 0); err == nil {
+			taken = append(taken, fd)
+		}
+	}
+	for _, fd := range taken {
+		syscall.Close(fd)
+	}
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return errs.Wrap("open system", "", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return errs.Wrap("open system", "", err)
+	}
+	return errors.Join(r.Close(), w.Close())
 }
 
 // share is what a GPU has for itself where there are several, or several NUMA

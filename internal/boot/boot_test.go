@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/boot"
@@ -112,6 +114,31 @@ func TestOptionsThatCannotWork(t *testing.T) {
 	}
 	if _, err := boot.New(boot.Options{Devices: open.Options{Mode: device.Require, CUDALibraries: []string{"no-such-library.so.9"}}}); !errs.Is(err, errs.Unsupported) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A process without descriptors gets an error: the Go runtime ends a process that has none for its poller.
+func TestNoDescriptorsAreAnError(t *testing.T) {
+	next, err := syscall.Open("/dev/null", syscall.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Close(next)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	few := limit
+	few.Cur = uint64(next) + 3
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	_, err = boot.New(boot.Options{Devices: open.Options{Mode: device.Off}})
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errs.Is(err, errs.IO) || !strings.Contains(errs.FixOf(err), "ulimit -n") {
+		t.Errorf("%v", err)
 	}
 }
 

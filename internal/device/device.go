@@ -11,6 +11,11 @@ import "context"
 // Ptr is an address in a device's memory. On host it is a virtual address.
 type Ptr uint64
 
+// Holds reports whether n bytes can begin at p: p is not 0, and the address space does not end before them. A failed mmap
+// returns the last address, which holds one byte. No bytes can begin anywhere. Whether memory is mapped there is not
+// looked at.
+func (p Ptr) Holds(n int64) bool { return n == 0 || n > 0 && p != 0 && uint64(n) <= -uint64(p) }
+
 // Kind tells device families apart.
 type Kind string
 

@@ -200,7 +200,15 @@ func Wrap(op, name string, cause error) error {
 	if cause == nil {
 		return nil
 	}
-	return &Error{Kind: KindOf(cause), Op: op, Name: name, Err: cause}
+	return &Error{Kind: KindOf(cause), Op: op, Name: name, Err: cause, Fix: Remedy(cause)}
+}
+
+// Remedy is what to do about a cause that has one remedy wherever it occurs and says none itself, or "".
+func Remedy(cause error) string {
+	if (errors.Is(cause, syscall.EMFILE) || errors.Is(cause, syscall.ENFILE)) && FixOf(cause) == "" {
+		return "close files, or raise the limit of open files (ulimit -n)"
+	}
+	return ""
 }
 
 // WithFix returns a copy of e that also says what to do.

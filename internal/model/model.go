@@ -316,8 +316,11 @@ func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device
 	}
 	req := transfer.Request{Device: dev, Files: m.sources, Seen: m.seen, Route: o.Route, Cache: o.Cache, Gap: transfer.DefaultGap, Stream: o.Stream, HasStream: o.HasStream}
 	for i, l := range m.Layouts {
-		if dst[i].Size < l.Size || (dst[i].Ptr == 0 && l.Size > 0) {
+		if dst[i].Size < l.Size {
 			return nil, errs.New(errs.Invalid, "load", m.Files[i].Path, fmt.Sprintf("the destination has %d bytes at 0x%x, expected at least %d", dst[i].Size, uint64(dst[i].Ptr), l.Size))
+		}
+		if !dst[i].Ptr.Holds(l.Size) {
+			return nil, errs.New(errs.Invalid, "load", m.Files[i].Path, fmt.Sprintf("the destination is at 0x%x, expected an address that %d bytes can begin at", uint64(dst[i].Ptr), l.Size))
 		}
 		if l.Size > 0 && int64(dst[i].Ptr)%MinAlign != 0 {
 			return nil, errs.New(errs.Invalid, "load", m.Files[i].Path, fmt.Sprintf("the destination at 0x%x is not aligned to %d bytes", uint64(dst[i].Ptr), MinAlign))

@@ -66,8 +66,8 @@ func Sources(path string, tensors []Held, o SaveOptions) ([]transfer.Source, err
 		if h.Size != size {
 			return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("tensor %q has %d bytes, %s of shape %v takes %d", h.Name, h.Size, h.DType, h.Shape, size))
 		}
-		if h.Device != nil && h.Ptr == 0 && size > 0 {
-			return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("tensor %q of %d bytes has the address 0", h.Name, size))
+		if h.Device != nil && !h.Ptr.Holds(size) {
+			return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("tensor %q of %d bytes has the address 0x%x, expected one that they can begin at", h.Name, size, uint64(h.Ptr)))
 		}
 		layout[i] = format.Tensor{Name: h.Name, DType: h.DType, Shape: h.Shape, Size: size}
 		held[h.Name] = h

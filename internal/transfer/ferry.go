@@ -65,8 +65,8 @@ func (e *Engine) Deliver(ctx context.Context, dev device.Device, dst device.Ptr,
 }
 
 func (p *port) deliver(ctx context.Context, dst device.Ptr, data []byte, streams []uint64) error {
-	if dst == 0 {
-		return errs.New(errs.Invalid, "", "", "the address is 0")
+	if !dst.Holds(int64(len(data))) {
+		return errs.New(errs.Invalid, "", "", "expected an address that they can begin at")
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -149,8 +149,8 @@ func (sv *save) check() error {
 			return bad(i, fmt.Sprintf("has %d bytes at offset %d, expected offset %d", s.Len, s.Off, sv.size))
 		case s.Device == nil && int64(len(s.Data)) != s.Len:
 			return bad(i, fmt.Sprintf("has %d bytes of data, expected %d", len(s.Data), s.Len))
-		case s.Device != nil && s.Ptr == 0 && s.Len > 0:
-			return bad(i, "has the address 0")
+		case s.Device != nil && !s.Ptr.Holds(s.Len):
+			return bad(i, fmt.Sprintf("has the address 0x%x, expected one that %d bytes can begin at", uint64(s.Ptr), s.Len))
 		}
 		sv.size += s.Len
 		if s.Len == 0 {

@@ -75,7 +75,7 @@ func (d *Draft) fail(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &errs.Error{Kind: errs.KindOf(err), Op: op, Name: d.path, Err: err}
+	e := &errs.Error{Kind: errs.KindOf(err), Op: op, Name: d.path, Err: err, Fix: errs.Remedy(err)}
 	dir := filepath.Dir(d.target)
 	switch {
 	case errors.Is(err, unix.ENOSPC):

@@ -33,6 +33,18 @@ SLICE_MS = 50
 ProgressCallback = Callable[[int, int], object]
 
 
+class OfThisProcess:
+    """Something open that cannot travel to another process; pickle and copy say so and name the way out."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"pickle {type(self).__name__}: it holds open files of this process, which no other process can use "
+            "(fix: pass the path, and open it in the other process)"
+        )
+
+
 class _Handle:
     """A number of the library, and its release."""
 

@@ -10,6 +10,7 @@ dynamic linker's own search.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import shutil
@@ -119,10 +120,10 @@ def _dlopen(name: str, path: str) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(name, mode=os.RTLD_LOCAL | os.RTLD_NOW)
     except OSError as cause:
-        raise LibraryError(
-            f"load library {path}: {cause} (fix: build it for this machine with `make lib`, "
-            f"or name another one in {VARIABLE})"
-        ) from cause
+        fix = f"build it for this machine with `make lib`, or name another one in {VARIABLE}"
+        if os.strerror(errno.EMFILE) in str(cause):
+            fix = "close files, or raise the limit of open files (ulimit -n)"
+        raise LibraryError(f"load library {path}: {cause} (fix: {fix})") from cause
 
 
 def _load_from_system() -> tuple[ctypes.CDLL, str]:

@@ -11,6 +11,8 @@ from typing import Any, get_args
 from . import _arguments, _device, _frameworks, _handles, _objects, _process, _slices
 from .errors import InvalidError
 
+_NO_GLOBS = "tensors={!r} is not a glob or a list of globs, such as ['model.layers.0.*'] (None: all tensors)"
+
 
 @dataclass
 class Order:
@@ -36,6 +38,8 @@ class Order:
         if self.unsupported not in get_args(_frameworks.UnsupportedPolicy):
             raise InvalidError(f"unsupported={self.unsupported!r} is not one of error, bytes")
         if self.tensors is not None and not isinstance(self.tensors, str):
+            if not isinstance(self.tensors, Iterable):
+                raise InvalidError(_NO_GLOBS.format(self.tensors))
             self.tensors = list(self.tensors)  # it is read more than once
 
     def choice(self) -> dict[str, Any]:
@@ -157,7 +161,5 @@ def _globs(tensors: str | Iterable[str] | None) -> dict[str, Any]:
         return {}
     globs = [tensors] if isinstance(tensors, str) else list(tensors)
     if not globs or not all(isinstance(glob, str) for glob in globs):
-        raise InvalidError(
-            f"tensors={globs!r} is not a glob or a list of globs, such as ['model.layers.0.*'] (None: all tensors)"
-        )
+        raise InvalidError(_NO_GLOBS.format(globs))
     return {"tensors": globs}

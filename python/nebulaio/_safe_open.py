@@ -17,7 +17,7 @@ _ALIASES = {"torch": "pt", "pytorch": "pt", "np": "numpy", "flax": "jax"}
 _PACKED = ("F4", "F6_E2M3", "F6_E3M2")
 
 
-class safe_open:
+class safe_open(_handles.OfThisProcess):
     """A .safetensors file whose tensors are read when they are asked for.
 
     A drop-in for `safetensors.safe_open`: a context manager, and usable without
@@ -173,7 +173,7 @@ class safe_open:
         return self._maker.final(self._maker.views([layout], [place], dtypes)[name])
 
 
-class SafeSlice:
+class SafeSlice(_handles.OfThisProcess):
     """A tensor of an open file; indexing it reads that part.
 
     Takes whole numbers, slices as Python counts them (from the end too, and cut

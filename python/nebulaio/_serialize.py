@@ -30,6 +30,11 @@ _BITS = {
 }  # fmt: skip
 _ORDER = {dtype: -place for place, dtype in enumerate(_BITS)}
 
+# What a header may have; the library, which writes and reads files, has the same limits.
+_LONGEST_HEADER = 100_000_000
+_LONGEST_NAME = 4096
+_MOST_DIMENSIONS = 64
+
 
 class TensorSpec:
     """One tensor for `serialize` and `serialize_file`: its type and shape, and where its bytes lie in host memory.
@@ -120,6 +125,8 @@ def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) 
 def encode(held: Sequence[Held], metadata: Mapping[str, str] | None) -> bytes:
     """The bytes of a file with tensors that lie in host memory."""
     entries: dict[str, Any] = {} if metadata is None else {"__metadata__": _save.texts(metadata)}
+    for one in held:
+        _refuse_unreadable(one)
     ordered = sorted(held, key=lambda one: (_ORDER[one.dtype], one.name.encode()))
     at = 0
     for one in ordered:
@@ -127,6 +134,8 @@ def encode(held: Sequence[Held], metadata: Mapping[str, str] | None) -> bytes:
         at += one.size
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
+    if len(text) > _LONGEST_HEADER:
+        raise InvalidError(f"save: the header has {len(text)} bytes, expected at most {_LONGEST_HEADER} (fix: shorten the metadata)")
     out = bytearray(8 + len(text) + at)
     out[:8] = len(text).to_bytes(8, "little")
     out[8 : 8 + len(text)] = text
@@ -137,6 +146,18 @@ def encode(held: Sequence[Held], metadata: Mapping[str, str] | None) -> bytes:
             ctypes.memmove(whole + place, one.address, one.size)
         place += one.size
     return bytes(out)
+
+
+def _refuse_unreadable(one: Held) -> None:
+    """Raise InvalidError for a tensor that no reader of the file would take, as `save_file` does."""
+    if one.name == "__metadata__":
+        raise InvalidError(f"save: the tensor name {one.name!r} is reserved, expected another")
+    if len(one.name.encode()) > _LONGEST_NAME:
+        raise InvalidError(
+            f"save: the tensor name {one.name[:64]!r}... has {len(one.name.encode())} bytes, expected at most {_LONGEST_NAME}"
+        )
+    if len(one.shape) > _MOST_DIMENSIONS:
+        raise InvalidError(f"save tensor {one.name!r}: it has {len(one.shape)} dimensions, expected at most {_MOST_DIMENSIONS}")
 
 
 def _held(specs: Mapping[str, TensorSpec]) -> list[Held]:

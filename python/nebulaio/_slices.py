@@ -155,8 +155,8 @@ def _bounds(part: slice, extent: int, what: str) -> tuple[int, int, int]:
 
 def _place(part: Any, extent: int, what: str) -> int:
     try:
-        if isinstance(part, bool) or getattr(part, "ndim", None):
-            raise TypeError  # a tensor of one element is a list of one place
+        if isinstance(part, bool) or getattr(part, "ndim", None) or str(getattr(part, "dtype", "")).endswith("bool"):
+            raise TypeError  # a tensor of one element is a list of one place, and one truth value is a mask
         place = operator.index(part)
     except TypeError:
         raise InvalidError(f"{what}: {part!r} is not a slice, a whole number or an Ellipsis") from None

@@ -14,7 +14,7 @@ from ._load import Order, allocate
 from .errors import ClosedError, InvalidError
 
 
-class Stream(Iterator["tuple[str, Any]"]):
+class Stream(_handles.OfThisProcess, Iterator["tuple[str, Any]"]):
     """An iterator of (name, tensor) in the order of the files; see nebulaio.safetensors.stream.
 
     Leaving it early, by `close`, a `with` block or by letting go of it, cancels what

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from . import _abi, _buffers, _process
 from ._arguments import Route
 from ._files import File, Move
+from ._handles import OfThisProcess
 from .errors import ClosedError, InvalidError, NebulaioError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class IOFutureStream:
         return self._move.outcome()
 
 
-class CuFile:
+class CuFile(OfThisProcess):
     """An open file whose bytes move to and from arrays, with kvikio's method names.
 
     Methods are safe to call from many threads at once. A forked child must open

@@ -7,7 +7,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from support import random_entry, run_python, write_sharded
+from support import random_entry, run_python, write, write_sharded
 
 SHARDS = 2000
 
@@ -69,3 +69,41 @@ def test_checksums_of_many_shards(tmp_path: Path) -> None:
     folder, digest = make(tmp_path / "model", 150)  # 300 descriptors; writing checksums syncs each file
     done = run_python(LIMITED, folder, "verify", "auto")
     assert (done.returncode, done.stdout.strip()) == (0, digest), done.stderr
+
+
+NO_DESCRIPTORS = """
+import os, resource, sys
+import numpy, numpy.ma
+import nebulaio.safetensors as ns
+path = sys.argv[1]
+if sys.argv[2] == 'used':
+    ns.inspect(path)
+elif sys.argv[2] == 'loaded':
+    import nebulaio
+    nebulaio.version()
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+try:
+    while True:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    pass
+said = set()
+for _ in range(14):
+    for call in (lambda: ns.load_file(path, 'cpu', framework='numpy'), lambda: ns.save_file({'a': numpy.zeros(3)}, path + '.out')):
+        try:
+            call()
+            said.add('done')
+        except (OSError, ImportError) as error:
+            assert 'oo many open files' in str(error) and 'ulimit -n' in str(error), error
+            said.add('refused')
+    os.close(taken.pop())
+print(*sorted(said))
+"""
+
+
+@pytest.mark.parametrize("before", ["fresh", "loaded", "used"])
+def test_without_descriptors_a_process_lives_on(tmp_path: Path, before: str) -> None:
+    path = write(tmp_path / "m.safetensors", {"a": random_entry(1, "U8", [9])})
+    done = run_python(NO_DESCRIPTORS, path, before)
+    assert (done.returncode, done.stdout.split()) == (0, ["done", "refused"]), done.stderr[-3000:]

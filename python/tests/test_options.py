@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nebulaio
 import pytest
 from nebulaio import _device, _options, _process
 from nebulaio.errors import DeviceError, InvalidError
+from nebulaio.safetensors import load_file
 
 
 @pytest.mark.parametrize(
@@ -97,3 +100,9 @@ def test_device_names(given: object, name: str) -> None:
 def test_unknown_devices_are_refused(given: object) -> None:
     with pytest.raises(InvalidError, match="device"):
         _device.canonical(given)
+
+
+@pytest.mark.parametrize("tensors", [3, [], [1], object()])
+def test_globs_that_are_none(tmp_path: Path, tensors: object) -> None:
+    with pytest.raises(InvalidError, match=r"tensors=.* is not a glob or a list of globs"):
+        load_file(tmp_path / "none.safetensors", "cpu", framework="numpy", tensors=tensors)  # type: ignore[arg-type]

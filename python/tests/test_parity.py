@@ -131,6 +131,22 @@ def test_serialize(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["t.safetensors"]
 
 
+def test_serialize_makes_nothing_that_cannot_be_read() -> None:
+    held = numpy.zeros(1, numpy.uint8)
+
+    def spec(dimensions: int) -> nebulaio.safetensors.TensorSpec:
+        return nebulaio.safetensors.TensorSpec(dtype="uint8", shape=[1] * dimensions, data_ptr=held.ctypes.data, data_len=1)
+
+    for tensors, metadata, says in (
+        ({"__metadata__": spec(1)}, None, "reserved"),
+        ({"n": spec(65)}, None, "65 dimensions, expected at most 64"),
+        ({}, {"long": "x" * 100_000_000}, "expected at most 100000000"),
+    ):
+        with pytest.raises(errors.InvalidError, match=says):
+            nebulaio.safetensors.serialize(tensors, metadata)
+    assert len(nebulaio.safetensors.deserialize(nebulaio.safetensors.serialize({"n": spec(64)}))) == 1
+
+
 def test_every_dtype_of_a_spec() -> None:
     with pytest.raises(safetensors.SafetensorError) as told:
         safetensors.TensorSpec(dtype="nope", shape=[1], data_ptr=1, data_len=1)

@@ -8,6 +8,9 @@ import multiprocessing
 import pickle
 from pathlib import Path
 
+import nebulaio
+import nebulaio.safetensors as ns
+import numpy
 import pytest
 import serving
 from nebulaio import GPUDirectClient, errors
@@ -91,3 +94,13 @@ def test_another_process_connects_anew(tmp_path: Path, start: str) -> None:
         with multiprocessing.get_context(start).Pool(1) as pool:
             assert pool.apply(read, (client,)) == b"hello"
         assert read(client) == b"hello"
+
+
+def test_what_is_open_says_why_it_cannot_travel(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    ns.save_file({"a": numpy.arange(4.0)}, path)
+    with ns.safe_open(path, "numpy") as file, ns.stream(path, device="cpu", framework="numpy") as stream, nebulaio.CuFile(path) as raw:
+        for one in (file, file.get_slice("a"), stream, raw):
+            for travel in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(TypeError, match=r"open files of this process.*fix: pass the path"):
+                    travel(one)

@@ -254,6 +254,17 @@ def test_lists_and_masks_as_the_reference_with_torch(box: Path, index: Any) -> N
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("truth", [True, False])
+def test_one_truth_value_is_a_mask_as_in_the_reference_with_torch(box: Path, truth: bool) -> None:
+    torch = pytest.importorskip("torch")
+    mask = torch.tensor(truth)
+    with safe_open(box, "pt") as ours, safetensors.safe_open(box, "pt") as theirs:
+        for index in (mask, (mask, 1), (slice(1, 3), mask)):
+            mine, other = ours.get_slice("b")[index], theirs.get_slice("b")[index]
+            assert mine.shape == other.shape and torch.equal(mine, other)
+
+
+@pytest.mark.torch
 @pytest.mark.parametrize("index", [5, [9], (0, 0, 0, 0), "x", 1.0, [True, False]], ids=repr)
 def test_what_torch_refuses_is_our_error(box: Path, index: Any) -> None:
     with safe_open(box, "pt") as ours, pytest.raises(errors.InvalidError, match="get_slice"):

@@ -12,6 +12,7 @@ from typing import Any
 
 import ml_dtypes
 import nebulaio
+import nebulaio.safetensors.numpy
 import numpy
 import pytest
 import safetensors
@@ -115,12 +116,15 @@ def test_things_with_an_array_interface(tmp_path: Path) -> None:
         ({"a\0b": array("U8", [1])}, InvalidError, "NUL"),
         ({"\ud800": array("U8", [1])}, InvalidError, "half a character"),
         ({"__metadata__": array("U8", [1])}, InvalidError, "reserved"),
+        ({"n" * 4097: array("U8", [1])}, InvalidError, "4097 bytes.*at most 4096"),
         ([array("U8", [1])], InvalidError, "list, expected a dict"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, tensors: Any, kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
         save_file(tensors, tmp_path / "t.safetensors")
+    with pytest.raises(kind, match=says):
+        nebulaio.safetensors.numpy.save(tensors)
     assert names(tmp_path) == []
 
 

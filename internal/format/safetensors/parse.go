@@ -52,9 +52,25 @@ func openRegular(op, path string) (*os.File, int64, error) {
 	}
 	if !st.Mode().IsRegular() {
 		f.Close()
-		return nil, 0, errs.New(errs.Invalid, op, path, fmt.Sprintf("it is of type %s, expected a regular file", st.Mode().Type()))
+		return nil, 0, errs.New(errs.Invalid, op, path, irregular(st.Mode()))
 	}
 	return f, st.Size(), nil
+}
+
+// irregular says of something that is no regular file what it is.
+func irregular(m os.FileMode) string {
+	what := "not a regular file"
+	switch {
+	case m.IsDir():
+		what = "a directory"
+	case m&os.ModeDevice != 0:
+		what = "a device"
+	case m&os.ModeNamedPipe != 0:
+		what = "a pipe"
+	case m&os.ModeSocket != 0:
+		what = "a socket"
+	}
+	return "it is " + what + ", expected a regular file"
 }
 
 // Parse reads and checks the header of the file of size bytes behind r; path

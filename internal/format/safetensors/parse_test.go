@@ -318,14 +318,20 @@ func TestParseFile(t *testing.T) {
 	if _, err := ParseFile(filepath.Join(dir, "none"), Strict); !errs.Is(err, errs.NotFound) || !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
-	if _, err := ParseFile(dir, Strict); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "expected a regular file") {
+	if _, err := ParseFile(dir, Strict); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "is a directory, expected a regular file") {
 		t.Error(err)
 	}
 	pipe := filepath.Join(dir, "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ParseFile(pipe, Strict); !errs.Is(err, errs.Invalid) {
+	if _, err := ParseFile(pipe, Strict); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "is a pipe,") {
+		t.Error(err)
+	}
+	if _, err := ParseFile(os.DevNull, Strict); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "is a device,") {
+		t.Error(err)
+	}
+	if err := regular(pipe); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "is a pipe,") {
 		t.Error(err)
 	}
 }

@@ -171,7 +171,7 @@ func regular(path string) error {
 		return errs.Wrap(opResolve, path, pathCause(err))
 	}
 	if !st.Mode().IsRegular() {
-		return errs.New(errs.Invalid, opResolve, path, fmt.Sprintf("it is of type %s, expected a regular file", st.Mode().Type()))
+		return errs.New(errs.Invalid, opResolve, path, irregular(st.Mode()))
 	}
 	return nil
 }

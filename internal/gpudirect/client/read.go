@@ -31,8 +31,9 @@ func (r *Read) check() error {
 		return errs.New(errs.Invalid, op, name,
 			fmt.Sprintf("%d bytes at offset %d into %d; expected 0 or more, or a size of -1 for all", r.Size, r.Off, r.DstSize))
 	}
-	if r.Dst == 0 && (r.DstSize > 0 || r.Size > 0) {
-		return errs.New(errs.Invalid, op, name, "the destination's address is 0")
+	if !r.Dst.Holds(max(r.DstSize, r.Size)) {
+		return errs.New(errs.Invalid, op, name,
+			fmt.Sprintf("the destination is at 0x%x, expected an address that %d bytes can begin at", uint64(r.Dst), max(r.DstSize, r.Size)))
 	}
 	if r.Size > r.DstSize {
 		return tooSmall(name, r.Size, r.DstSize)

@@ -82,7 +82,7 @@ func TestReadSaysWhatIsWrong(t *testing.T) {
 		"size too large":   {with(func(r *Read) { r.Size = 5 << 20 }), errs.Invalid, []string{"5242880 bytes are to be read and the buffer has 4194304"}},
 		"behind the end":   {with(func(r *Read) { r.Off = 3 << 20 }), errs.Invalid, []string{"3145728", "2097152"}},
 		"over the end":     {with(func(r *Read) { r.Off, r.Size = 1<<20, 2<<20 }), errs.Invalid, []string{"2097152"}},
-		"no address":       {with(func(r *Read) { r.Dst = 0 }), errs.Invalid, []string{"address is 0"}},
+		"no address":       {with(func(r *Read) { r.Dst = 0 }), errs.Invalid, []string{"the destination is at 0x0"}},
 		"no key":           {with(func(r *Read) { r.Key = "" }), errs.Invalid, []string{"no key"}},
 		"no such device":   {with(func(r *Read) { r.Device = "cuda:7" }), errs.NotFound, []string{"cuda:7"}},
 		"wrong device":     {with(func(r *Read) { r.Device = "cuda:1" }), errs.Invalid, []string{"cuda:1", "cuda:0"}},

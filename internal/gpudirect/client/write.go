@@ -34,8 +34,8 @@ func (w *Write) check(ctx context.Context, c *Client) (device.Device, error) {
 		return nil, err
 	}
 	if w.Sources == nil {
-		if w.Src == 0 && w.Size > 0 {
-			return nil, errs.New(errs.Invalid, op, name, "the source's address is 0")
+		if !w.Src.Holds(w.Size) {
+			return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("the source is at 0x%x, expected an address that %d bytes can begin at", uint64(w.Src), w.Size))
 		}
 		dev, err := c.device(ctx, w.Device)
 		if err != nil {
