@@ -45,11 +45,10 @@ A key that is not in this list, a value of another type and a key given twice ar
 A dot stands for a level of the file:
 
 ` + "```yaml" + `
-data: /var/lib/nebulaio
-address: 0.0.0.0:9000
+data: objects
+address: 127.0.0.1:9000
 tls:
-  cert: /etc/nebulaio/cert.pem
-  key: /etc/nebulaio/key.pem
+  generate: true
 limits:
   connections: 10000
 etag_buckets:

@@ -117,7 +117,8 @@ def run_python(
     path = os.pathsep.join([str(PACKAGE), str(PACKAGE / "tests")])
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": path, **(env or {})},
+        # From 3.12 on Python warns of each fork of a process with threads.
+        env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore::DeprecationWarning", **(env or {})},
         cwd="/",
         capture_output=True,
         text=True,

@@ -145,6 +145,8 @@ assert buffer == b'1' * 1000
 
 @pytest.mark.parametrize("isolated", [False, True])
 def test_an_interpreter_refuses_futures_and_ends(server: serving.Server, isolated: bool) -> None:
+    if isolated and sys.version_info >= (3, 12):
+        pytest.skip("Python's own ctypes refuses to be loaded there")
     code = f"CODE = {chr(10) + IN_INTERPRETER!r}\nISOLATED = {isolated}\n" + INTERPRETER
     done = run_python(code, server.endpoint, *server.keys.values())
     assert (done.returncode, done.stdout) == (0, "still here\n"), done.stderr

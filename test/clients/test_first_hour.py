@@ -67,27 +67,8 @@ def test_printed_commands_work_as_pasted(started, tmp_path, how):
     assert "hello.txt" in done.stdout
 
 
-def block(page: str, name: str) -> str:
-    """The shell commands behind a mark in a page."""
-    text = (ROOT / page).read_text()
-    _, found, rest = text.partition(f"<!-- test: {name} -->\n```sh\n")
-    assert found, f"{page} has no block {name}"
-    return rest.partition("\n```\n")[0] + "\n"
-
-
 def endpoint(said: str) -> str:
     return next(line.split()[1] for line in said.splitlines() if line.startswith("endpoint"))
-
-
-def test_policy_of_the_page_works_as_pasted(started, tmp_path):
-    said = started("--data", "data")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "nebulaio").symlink_to(PROGRAM)
-    script = block("docs/server.md", "policy").replace("http://127.0.0.1:9000", endpoint(said))
-    assert script.count(endpoint(said)) == 1
-    done = subprocess.run(["bash", "-e"], input=script, env=clean(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert done.stdout.endswith("hello\n"), done.stdout
 
 
 def test_who_owns_a_bucket(started, tmp_path):

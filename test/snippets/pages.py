@@ -4,6 +4,7 @@
 A block runs as it stands unless a comment on the line before says otherwise:
 
     <!-- snippet: needs gpu -->        it runs only on a machine that has this; several: needs torch, gpu
+    <!-- snippet: needs install -->    it needs the installed library: test/native/install.sh runs it
     <!-- snippet: server -->           it serves until it is stopped: it runs in the background
     <!-- snippet: server stopped -->   the server is stopped before it runs
     <!-- snippet: output -->           it is what a command prints: it does not run
@@ -17,7 +18,7 @@ import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
-NEEDS = ("gpu", "network", "root", "systemd", "torch")
+NEEDS = ("gpu", "install", "network", "root", "systemd", "torch")
 SHELL = ("sh", "bash", "console")
 LANGUAGES = (*SHELL, "python", "go", "c", "cpp", "yaml", "json", "doctest")
 KINDS = ("run", "server", "server stopped", "output", "fragment")
@@ -86,7 +87,7 @@ def judge(block: Block) -> Block:
             if COMMAND.match(line):
                 raise PageError(f"{block.where}: a text block with the command {line!r} (fix: make it sh or console)")
         block.kind = "output"
-    if block.kind != "output" and block.language not in (*LANGUAGES, "text"):
+    if block.kind != "output" and block.language not in (*LANGUAGES, "text", *(("cmake",) if "install" in block.needs else ())):
         raise PageError(f"{block.where}: no way to run {block.language!r}; known are {', '.join(LANGUAGES)}, text")
     if block.kind.startswith("server") and block.language not in SHELL:
         raise PageError(f"{block.where}: only a shell's block can be marked as {block.kind}")
@@ -170,7 +171,7 @@ export AWS_ACCESS_KEY_ID=minioadmin AWS_SECRET_ACCESS_KEY=minioadmin AWS_DEFAULT
 for bucket in models my-bucket; do aws --endpoint-url http://localhost:9000 s3 mb s3://$bucket; done
 """
 WITH_SERVER = ("gpudirect.py", "gpudirect.h")
-MODULE_NEEDS = {"huggingface.py": frozenset({"torch"})}
+MODULE_NEEDS = {"huggingface.py": frozenset({"torch"}), "torch.py": frozenset({"torch"})}
 
 
 def set_up(page: Page, needs: frozenset[str] = frozenset()) -> None:
@@ -186,7 +187,8 @@ def module(path: str, text: str, package: str) -> Page:
     lines = [number for number, line in enumerate(text.split("\n"), 1) if line.lstrip().startswith(">>> ")]
     if lines:
         file = Path(path)
-        name = package if file.stem == "__init__" else f"{package}.{file.stem}"
+        parts = [*file.parts[file.parts.index(package) : -1], file.stem]
+        name = ".".join(parts[:-1] if file.stem == "__init__" else parts)
         set_up(page)
         page.blocks.append(Block(path, lines[0], "doctest", name, needs=MODULE_NEEDS.get(file.name, frozenset())))
     return page
