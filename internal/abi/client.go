@@ -34,7 +34,7 @@ func (t *Table) OpenClient(system uint64, options string) (uint64, error) {
 		return 0, err
 	}
 	var o clientOptions
-	if err := decodeSecret(options, &o); err != nil {
+	if err := decode(options, &o); err != nil {
 		return 0, err
 	}
 	co, err := o.client()
@@ -61,15 +61,6 @@ func (o *clientOptions) client() (nebulaio.ClientOptions, error) {
 
 // no says whether an option that is true by default was turned off.
 func no(v *bool) bool { return v != nil && !*v }
-
-// decodeSecret is decode for options that hold secrets: its error does not repeat them.
-func decodeSecret(text string, into any) error {
-	err := decode(text, into)
-	if e, ok := err.(*errs.Error); ok {
-		e.Name = "of the client"
-	}
-	return err
-}
 
 // OpenClientModel is nebulaio_client_model_open.
 func (t *Table) OpenClientModel(client uint64, bucket, key, options string) (uint64, error) {

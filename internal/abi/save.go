@@ -26,7 +26,7 @@ func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTen
 		return 0, err
 	}
 	var o saveOptions
-	if err := decodeSecret(options, &o); err != nil {
+	if err := decode(options, &o); err != nil {
 		return 0, err
 	}
 	client, err := o.Client.client()
