@@ -290,7 +290,7 @@ func (e *Engine) slotsForPut() (chan *slot, error) {
 	if e.puts != nil {
 		return e.puts, nil
 	}
-	r, err := hostmem.Map(putSlots * putSize)
+	r, err := hostmem.MapFor("map staging memory for writes to open files", "", putSlots*putSize)
 	if err != nil {
 		return nil, err
 	}

@@ -150,7 +150,7 @@ func (n *network) grow(p *pool, want int) error {
 	if k <= 0 {
 		return nil
 	}
-	r, err := hostmem.Map(int64(2*k) * netBlock)
+	r, err := hostmem.MapFor("map staging memory for uploads", "use fewer connections", int64(2*k)*netBlock)
 	if err != nil {
 		return err
 	}
