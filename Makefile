@@ -169,6 +169,7 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/hostmem -run '^$$' -fuzz FuzzAvailable -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/vfs -run '^$$' -fuzz FuzzMounts -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/cli -run '^$$' -fuzz FuzzSlice -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/abi -run '^$$' -fuzz FuzzOptions -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/gpudirect/client -run '^$$' -fuzz FuzzDiscovery -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/checksum -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/checksum -run '^$$' -fuzz FuzzPending -fuzztime 60s -fuzzminimizetime 1x

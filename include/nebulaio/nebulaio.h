@@ -272,7 +272,9 @@ typedef struct nebulaio_tensor {
  *   "align"     alignment of the first data byte, a multiple of 8, default 4096
  *   "route"     "auto" | "buffered" | "direct"
  *   "streams"   object of streams as numbers by device, {"cuda:1": 1234}, for tensors
- *               on several GPUs. Default: the legacy default stream */
+ *               on several GPUs. Default: the legacy default stream
+ *   "client"    object of the options of nebulaio_client_open, for "s3://bucket/key".
+ *               Default: what the environment says */
 int32_t nebulaio_save_start(uint64_t system, const char *path, const nebulaio_tensor *tensors, size_t count,
                             nebulaio_stream stream, const char *options_json, uint64_t *job, char *err, size_t errcap);
 

@@ -6,10 +6,8 @@
 package abi
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -73,23 +71,6 @@ type systemOptions struct {
 	CuFileLibrary   string              `json:"cufile_library"`
 	DeviceIDs       []int               `json:"device_ids"`
 	EnableP2P       *bool               `json:"enable_p2p"`
-}
-
-// decode reads options strictly: an unknown key is a typing error that would
-// otherwise change nothing and say nothing.
-func decode(text string, into any) error {
-	if text == "" {
-		return nil
-	}
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return &errs.Error{Kind: errs.Invalid, Op: "read options", Name: text, Err: err, Fix: "see nebulaio.h for the keys and their types"}
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errs.New(errs.Invalid, "read options", text, "has more than one JSON value")
-	}
-	return nil
 }
 
 // OpenSystem is nebulaio_system_open.

@@ -34,33 +34,33 @@ func (t *Table) OpenClient(system uint64, options string) (uint64, error) {
 		return 0, err
 	}
 	var o clientOptions
-	if err := decodeSecret(options, &o); err != nil {
+	if err := decode(options, &o); err != nil {
 		return 0, err
 	}
-	const day = 24 * 60 * 60 * 1000
-	if o.TimeoutMS < 0 || o.TimeoutMS > day {
-		return 0, errs.New(errs.Invalid, "read options", "timeout_ms", fmt.Sprintf("is %d; expected 0 to %d", o.TimeoutMS, day))
+	co, err := o.client()
+	if err != nil {
+		return 0, err
 	}
-	c, err := s.NewClient(nebulaio.ClientOptions{Endpoint: o.Endpoint, AccessKey: o.AccessKey, SecretKey: o.SecretKey, SessionToken: o.SessionToken,
-		Region: o.Region, Door: o.Door, Device: o.Device, Connections: o.Connections, NoVerify: no(o.Verify), CAFile: o.CAFile,
-		InsecureTLS: o.InsecureTLS, Timeout: time.Duration(o.TimeoutMS) * time.Millisecond, Retries: o.Retries})
+	c, err := s.NewClient(co)
 	if err != nil {
 		return 0, err
 	}
 	return t.put(c), nil
 }
 
+// client gives the options as the library takes them.
+func (o *clientOptions) client() (nebulaio.ClientOptions, error) {
+	const day = 24 * 60 * 60 * 1000
+	if o.TimeoutMS < 0 || o.TimeoutMS > day {
+		return nebulaio.ClientOptions{}, errs.New(errs.Invalid, "read options", "timeout_ms", fmt.Sprintf("is %d; expected 0 to %d", o.TimeoutMS, day))
+	}
+	return nebulaio.ClientOptions{Endpoint: o.Endpoint, AccessKey: o.AccessKey, SecretKey: o.SecretKey, SessionToken: o.SessionToken,
+		Region: o.Region, Door: o.Door, Device: o.Device, Connections: o.Connections, NoVerify: no(o.Verify), CAFile: o.CAFile,
+		InsecureTLS: o.InsecureTLS, Timeout: time.Duration(o.TimeoutMS) * time.Millisecond, Retries: o.Retries}, nil
+}
+
 // no says whether an option that is true by default was turned off.
 func no(v *bool) bool { return v != nil && !*v }
-
-// decodeSecret is decode for options that hold secrets: its error does not repeat them.
-func decodeSecret(text string, into any) error {
-	err := decode(text, into)
-	if e, ok := err.(*errs.Error); ok {
-		e.Name = "of the client"
-	}
-	return err
-}
 
 // OpenClientModel is nebulaio_client_model_open.
 func (t *Table) OpenClientModel(client uint64, bucket, key, options string) (uint64, error) {

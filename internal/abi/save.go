@@ -14,6 +14,7 @@ type saveOptions struct {
 	Align    int64             `json:"align"`
 	Route    nebulaio.Route    `json:"route"`
 	Streams  map[string]uint64 `json:"streams"`
+	Client   clientOptions     `json:"client"`
 }
 
 // StartSave is nebulaio_save_start. Tensors are read after the caller's streams:
@@ -28,10 +29,14 @@ func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTen
 	if err := decode(options, &o); err != nil {
 		return 0, err
 	}
+	client, err := o.Client.client()
+	if err != nil {
+		return 0, err
+	}
 	streams := streamsOf(tensors, stream, o.Streams)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l, err := s.StartSave(ctx, path, tensors, nebulaio.SaveOptions{Metadata: o.Metadata, NoChecksums: o.Checksum != nil && !*o.Checksum,
-		Align: o.Align, Route: o.Route, Streams: streams})
+		Align: o.Align, Route: o.Route, Streams: streams, Client: client})
 	if err != nil {
 		cancel(nil)
 		return 0, err

@@ -35,19 +35,23 @@ type Region struct {
 // would otherwise split them from the device's view. Pages are not touched yet.
 // Kind NoMemory, with both sizes, where the machine or a cgroup does not have
 // that much: taking the pages would end in the kernel killing the process.
-func Map(size int64) (*Region, error) {
+func Map(size int64) (*Region, error) { return MapFor("map host memory", "", size) }
+
+// MapFor is Map with errors that say what the memory is for. what is the operation,
+// such as "map staging memory". fix is how to need less of it; "" is advice that
+// holds for any memory.
+func MapFor(what, fix string, size int64) (*Region, error) {
 	if size <= 0 {
-		return nil, errs.New(errs.Invalid, "map host memory", strconv.FormatInt(size, 10), "is not a positive number of bytes")
+		return nil, errs.New(errs.Invalid, what, strconv.FormatInt(size, 10), "is not a positive number of bytes")
 	}
-	const what = "map host memory"
 	if size > most {
-		return nil, refusal(what, size, 0, 0, FindAvailable("/"))
+		return nil, withFix(refusal(what, size, 0, 0, FindAvailable("/")), fix)
 	}
 	n := (size + HugePage - 1) &^ (HugePage - 1)
 	r := &Region{}
 	r.promise = &promise{size: n, open: r.absent, region: r}
 	if err := process.promise(what, r.promise); err != nil {
-		return nil, err
+		return nil, withFix(err, fix)
 	}
 	raw, err := unix.Mmap(-1, 0, int(n+HugePage), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
@@ -65,6 +69,14 @@ func Map(size int64) (*Region, error) {
 	r.raw, r.mem = raw, mem
 	process.mu.Unlock()
 	return r, nil
+}
+
+// withFix puts a way to need less memory before the general advice of a refusal.
+func withFix(err error, fix string) error {
+	if e, ok := err.(*errs.Error); ok && fix != "" {
+		e.Fix = fix + ", or free memory" + cgroupAdvice(e.Fix)
+	}
+	return err
 }
 
 // absent counts the bytes of the region that have no page yet; the ledger's lock is held.

@@ -5,6 +5,7 @@ package hostmem
 import (
 	"fmt"
 	"iter"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -96,6 +97,17 @@ func (l *ledger) release(p *promise) {
 	}
 }
 
+// raiseLimit is the end of the advice where a cgroup has too little.
+const raiseLimit = "; raise the limit of the cgroup (docker run --memory, resources.limits.memory, MemoryMax=)"
+
+// cgroupAdvice is raiseLimit where fix has it.
+func cgroupAdvice(fix string) string {
+	if strings.HasSuffix(fix, raiseLimit) {
+		return raiseLimit
+	}
+	return ""
+}
+
 // refusal says what was needed and what is there.
 func refusal(what string, need, left, open int64, have Available) error {
 	why := fmt.Sprintf("%s are needed and %s are available: %s has %s", size(need), size(left), have.Limit, size(have.Bytes))
@@ -104,7 +116,7 @@ func refusal(what string, need, left, open int64, have Available) error {
 	}
 	fix := "load fewer tensors or a slice, load to a GPU, lower buffer_pool_size, or free memory"
 	if have.Limit != "this machine" {
-		fix += "; raise the limit of the cgroup (docker run --memory, resources.limits.memory, MemoryMax=)"
+		fix += raiseLimit
 	}
 	return errs.New(errs.NoMemory, what, "", why).WithFix(fix)
 }

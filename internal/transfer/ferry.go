@@ -115,7 +115,7 @@ func (y *ferries) open(dev device.Device) (chan *ferry, error) {
 	if y.free != nil {
 		return y.free, nil
 	}
-	r, err := hostmem.Map(ferryCount * ferrySize)
+	r, err := hostmem.MapFor("map staging memory for small copies to a GPU", "", ferryCount*ferrySize)
 	if err != nil {
 		return nil, err
 	}

@@ -330,7 +330,7 @@ func (t *Transfer) finish(ctx context.Context) {
 		<-t.drained
 	}
 	t.e.sched.mu.Lock()
-	t.result = t.err
+	t.result = cancelledAfter(t.err, "transfer", t.destination(), t.delivered.Load())
 	t.e.sched.mu.Unlock()
 	t.wall = time.Since(t.began)
 	t.restore()
@@ -363,7 +363,22 @@ func (t *Transfer) finish(ctx context.Context) {
 // cancelled is the error of a transfer whose context has ended.
 func (t *Transfer) cancelled(ctx context.Context) error {
 	return &errs.Error{Kind: errs.Cancelled, Op: "transfer", Err: context.Cause(ctx),
-		Name: fmt.Sprintf("to %s after %s", t.req.Device.Info().ID, units.Bytes(t.delivered.Load()))}
+		Name: t.destination() + " after " + units.Bytes(t.delivered.Load())}
+}
+
+// destination names where the bytes go in errors.
+func (t *Transfer) destination() string { return "to " + t.req.Device.Info().ID }
+
+// cancelledAfter gives the error of a cancelled move its final number of bytes.
+// What was in flight at the cancellation still arrives, and the report counts it.
+// Other errors stay as they are.
+func cancelledAfter(err error, op, what string, moved int64) error {
+	if e, ok := err.(*errs.Error); ok && e.Kind == errs.Cancelled && e.Op == op {
+		out := *e // others may hold e already
+		out.Name = what + " after " + units.Bytes(moved)
+		return &out
+	}
+	return err
 }
 
 // Done is closed when the transfer has ended and no copy of it is queued.

@@ -139,7 +139,7 @@ func (e *Engine) ensureFetchers(t *Transfer) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n := want - e.network.fetchers; n > 0 {
-		r, err := hostmem.Map(int64(2*n) * netBlock)
+		r, err := hostmem.MapFor("map staging memory for reads over the network", "use fewer connections", int64(2*n)*netBlock)
 		if err != nil {
 			return err
 		}

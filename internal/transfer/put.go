@@ -103,7 +103,7 @@ func (p *Put) Progress() (done, total int64) { return p.written.Load(), p.req.Ra
 func (p *Put) run(ctx context.Context) {
 	defer close(p.done)
 	defer p.e.leave()
-	p.err = p.write(ctx)
+	p.err = cancelledAfter(p.write(ctx), "write", p.req.Target.Path(), p.written.Load())
 	p.wall = time.Since(p.began)
 	p.count()
 }
@@ -290,7 +290,7 @@ func (e *Engine) slotsForPut() (chan *slot, error) {
 	if e.puts != nil {
 		return e.puts, nil
 	}
-	r, err := hostmem.Map(putSlots * putSize)
+	r, err := hostmem.MapFor("map staging memory for writes to open files", "", putSlots*putSize)
 	if err != nil {
 		return nil, err
 	}

@@ -172,8 +172,8 @@ func TestASinkThatFails(t *testing.T) {
 		t.Error("ended with copies out of the caller's memory under way")
 	}
 	g.Release()
-	if err := tr.Err(); !errs.Is(err, errs.Cancelled) || !strings.Contains(err.Error(), "bucket/key") {
-		t.Fatal(err)
+	if err := tr.Err(); !errs.Is(err, errs.Cancelled) || !strings.Contains(err.Error(), "bucket/key after "+units.Bytes(tr.Report().Bytes)) {
+		t.Fatalf("%v, the report has %d bytes", err, tr.Report().Bytes)
 	}
 	g.CheckIdle()
 	if _, err := e.StartWrite(context.Background(), WriteRequest{Sink: s, Path: "f", Sources: src}); !errs.Is(err, errs.Invalid) {

@@ -118,7 +118,7 @@ func (p *pool) take(n int, kind slotKind) ([]*slot, error) {
 }
 
 func (p *pool) mapSlots() error {
-	r, err := hostmem.Map(p.deal.staging())
+	r, err := hostmem.MapFor("map staging memory of the engine", "lower buffer_pool_size (--buffer-pool-size), which sets its size", p.deal.staging())
 	if err != nil {
 		return err
 	}

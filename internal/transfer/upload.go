@@ -150,7 +150,7 @@ func (n *network) grow(p *pool, want int) error {
 	if k <= 0 {
 		return nil
 	}
-	r, err := hostmem.Map(int64(2*k) * netBlock)
+	r, err := hostmem.MapFor("map staging memory for uploads", "use fewer connections", int64(2*k)*netBlock)
 	if err != nil {
 		return err
 	}
@@ -178,11 +178,12 @@ func (u *Upload) run(ctx context.Context) {
 	defer close(u.done)
 	defer u.e.leave()
 	err := u.send(ctx)
+	u.open.Wait()
+	// The report counts what was in flight, and so does the error.
 	if err != nil && ctx.Err() != nil {
 		err = &errs.Error{Kind: errs.Cancelled, Op: "upload", Err: context.Cause(ctx),
 			Name: fmt.Sprintf("%s after %s", u.req.To.Name(), units.Bytes(u.sent.Load()))}
 	}
-	u.open.Wait()
 	if err != nil {
 		if aerr := u.req.To.Abort(ctx); aerr != nil {
 			err = &errs.Error{Kind: errs.KindOf(err), Op: "upload", Name: u.req.To.Name(), Err: errors.Join(err, aerr),

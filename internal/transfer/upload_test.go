@@ -280,8 +280,8 @@ func TestUploadIsCancelled(t *testing.T) {
 				t.Errorf("closed while it ran: %v", err)
 			}
 			cancel()
-			if err := u.Wait(); !errs.Is(err, errs.Cancelled) || !strings.Contains(err.Error(), "upload s3://b/k after") {
-				t.Errorf("got %v", err)
+			if err := u.Wait(); !errs.Is(err, errs.Cancelled) || !strings.Contains(err.Error(), "upload s3://b/k after "+units.Bytes(u.Report().Bytes)) {
+				t.Errorf("got %v, the report has %d bytes", err, u.Report().Bytes)
 			}
 			to.idle()
 			if m.ended == "complete" {

@@ -285,7 +285,7 @@ func (t *Transfer) finishSave(ctx context.Context) {
 		<-t.drained
 	}
 	t.e.sched.mu.Lock()
-	t.result = t.err
+	t.result = cancelledAfter(t.err, "save", sv.req.Path, t.delivered.Load())
 	t.e.sched.mu.Unlock()
 	if got := t.delivered.Load(); t.result == nil && got != t.total {
 		t.result = errs.New(errs.Other, "save", sv.req.Path, fmt.Sprintf("wrote %d of %d bytes without an error; this is a defect", got, t.total))

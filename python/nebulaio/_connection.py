@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments, _buffers, _objects, _options, _process
@@ -19,19 +16,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ._futures import Transfer
-
-
-@dataclass(frozen=True)
-class ObjectInfo:
-    """An object, or with `is_prefix` a prefix that several keys share, as `list` and `stat` tell of it."""
-
-    bucket: str
-    key: str
-    size: int = 0
-    etag: str = ""
-    version: str = ""
-    modified: datetime | None = None
-    is_prefix: bool = False
 
 
 class Connection:
@@ -97,22 +81,6 @@ class Connection:
             if watcher is not None:
                 watcher.wait(client)
         self._client = None  # released when the last call of another thread is done with it
-
-    def _pages(self, bucket: str, name: bytes, prefix: str, delimiter: str, after: str, limit: int | None) -> Iterator[ObjectInfo]:
-        left = limit
-        while left is None or left > 0:
-            options = {"prefix": prefix, "delimiter": delimiter, "after": after}
-            if left is not None:
-                options["limit"] = min(left, 1000)  # type: ignore[assignment]
-            page = _objects.ask(self._open(), "nebulaio_object_list_start", name, json.dumps(options).encode())
-            entries = [info(bucket, one) for one in page.get("objects") or ()]
-            entries += [ObjectInfo(bucket, one, is_prefix=True) for one in page.get("prefixes") or ()]
-            for entry in sorted(entries, key=lambda one: one.key.encode("utf-8", "surrogatepass")):
-                yield entry
-            left = None if left is None else left - len(entries)
-            after = page.get("next") or ""
-            if not page.get("truncated") or not after:
-                return
 
     def _open(self) -> _objects.Client:
         """The library's client, made on the first call in each process."""
@@ -241,17 +209,3 @@ def with_environment(options: Mapping[str, Any], environment: Mapping[str, str])
 
 def _stream(memory: _buffers.Memory, stream: Any) -> int:
     return memory.stream if stream is None else _buffers.stream_number(stream)
-
-
-def info(bucket: str, found: dict[str, Any]) -> ObjectInfo:
-    """What the library says of an object."""
-    modified = found.get("modified")
-    when = None
-    if modified and not modified.startswith("0001-"):
-        base, _, fraction = modified.rstrip("Z").partition(".")
-        when = datetime.fromisoformat(base).replace(tzinfo=timezone.utc)
-        if fraction:
-            when = when.replace(microsecond=int((fraction + "000000")[:6]))
-    return ObjectInfo(
-        bucket, found["key"], int(found.get("size", 0)), found.get("etag", ""), found.get("version", ""), when
-    )

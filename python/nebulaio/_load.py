@@ -75,9 +75,9 @@ def open_model(
         return _handles.Model(_process.current().open(), paths[0], options)
     if not all(urls):
         raise InvalidError("open model: some of the paths are URLs and some are not (fix: load them one after the other)")
-    places = [_place(os.fsdecode(path)) for path in paths]
+    places = [place(os.fsdecode(path), "open model") for path in paths]
     endpoint, bucket, key = places[0]
-    if any(place[:2] != (endpoint, bucket) for place in places):
+    if any(other[:2] != (endpoint, bucket) for other in places):
         raise InvalidError("open model: the URLs are of several buckets (fix: load them one after the other)")
     if client is None:
         from .gpudirect import GPUDirectClient
@@ -86,7 +86,7 @@ def open_model(
     elif endpoint is not None and endpoint != client.endpoint:
         raise InvalidError(f"open model {os.fsdecode(paths[0])!r}: it lies at {endpoint}, the client's endpoint is {client.endpoint}")
     if len(places) > 1:
-        options = {**options, "more": [place[2] for place in places[1:]]}
+        options = {**options, "more": [other[2] for other in places[1:]]}
     return _objects.Model(client._open(), bucket, key, options)
 
 
@@ -98,7 +98,7 @@ def is_url(path: str | os.PathLike[str]) -> bool:
     return os.fsdecode(path).partition("://")[0] in _SCHEMES and "://" in os.fsdecode(path)
 
 
-def _place(url: str) -> tuple[str | None, str, str]:
+def place(url: str, doing: str) -> tuple[str | None, str, str]:
     """Endpoint (None: of the client or the environment), bucket and key of a URL."""
     scheme, _, rest = url.partition("://")
     prefix, endpoint = _SCHEMES[scheme], None
@@ -107,7 +107,7 @@ def _place(url: str) -> tuple[str | None, str, str]:
         endpoint = prefix + host
     bucket, _, key = rest.partition("/")
     if not bucket or "\0" in url or (prefix is not None and endpoint == prefix):
-        raise InvalidError(f"open model {url!r}: not a place of objects (expected s3://bucket/key or nebula://host:port/bucket/key)")
+        raise InvalidError(f"{doing} {url!r}: not a place of objects (expected s3://bucket/key or nebula://host:port/bucket/key)")
     return endpoint, bucket, key
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any
+from typing import Any, NoReturn
 
 
 class Routes(list[Any]):
@@ -62,31 +62,86 @@ def read(raw: bytes) -> dict[str, Any]:
     return report
 
 
-class Report(Mapping[str, Any]):
+def _fixed(self: Report, *_: Any, **__: Any) -> NoReturn:
+    raise TypeError("a report cannot be changed (fix: change a copy, dict(report))")
+
+
+class Report(dict[str, Any]):
     """How the bytes of one call went; a dictionary that cannot be changed, with the main entries as attributes.
 
-    docs/report.md lists the keys. Fields are added, never renamed.
+    docs/report.md lists the keys. Fields are added, never renamed. `json.dumps` takes it as it is.
     """
 
-    __slots__ = ("_raw", "_read")
+    __slots__ = ("_is_read",)
 
     def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self._read: dict[str, Any] | None = None
+        super().__init__(unread=raw)  # not empty: json.dumps asks only dictionaries that have entries for them
+        self._is_read = False
 
     def _all(self) -> dict[str, Any]:
-        if self._read is None:
-            self._read = read(self._raw)
-        return self._read
+        """The entries, read on the first call."""
+        if not self._is_read:
+            raw = super().get("unread")
+            if raw is not None:  # else another thread is just done with it
+                super().update(read(raw))
+            super().pop("unread", None)
+            self._is_read = True
+        return super()  # type: ignore[return-value]
 
     def __getitem__(self, key: str) -> Any:
-        return self._all()[key]
+        return self._all().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        return self._all().__contains__(key)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
+        return self._all().__iter__()
+
+    def __reversed__(self) -> Iterator[str]:
+        return self._all().__reversed__()
 
     def __len__(self) -> int:
-        return len(self._all())
+        return self._all().__len__()
+
+    def __eq__(self, other: object) -> bool:
+        return dict(self) == (dict(other) if isinstance(other, Report) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None
+
+    def __or__(self, other: Any) -> Any:
+        return dict(self) | (dict(other) if isinstance(other, Report) else other)
+
+    def __ror__(self, other: Any) -> Any:
+        return other | dict(self)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """An entry, or the default where there is none."""
+        return self._all().get(key, default)
+
+    def keys(self) -> KeysView[str]:  # type: ignore[override]
+        """The names of the entries."""
+        return self._all().keys()
+
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]
+        """The entries."""
+        return self._all().values()
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
+        """Each name and its entry."""
+        return self._all().items()
+
+    def copy(self) -> dict[str, Any]:
+        """The entries as a dictionary that can be changed."""
+        return dict(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are made of the text, for entries cannot be set."""
+        return Report, (json.dumps(self).encode(),)
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _fixed
 
     @property
     def bytes(self) -> int:
@@ -106,7 +161,7 @@ class Report(Mapping[str, Any]):
     @property
     def routes(self) -> Routes:
         """The same as ``report["routes"]``: which bytes took which way, as entries and by name."""
-        found: Routes | None = self._all().get("routes")
+        found: Routes | None = self.get("routes")
         return Routes() if found is None else found
 
     @property

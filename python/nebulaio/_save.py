@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import _abi, _handles, _process
+from . import _abi, _handles, _load, _process
 from ._frameworks import hold
 from ._frameworks.held import Held
 from .errors import InvalidError
@@ -57,11 +57,12 @@ def save(
     metadata: Mapping[str, str] | None,
     checksum: bool,
     progress: _handles.ProgressCallback | None,
+    client: Any = None,
 ) -> None:
     """Save tensors to path; see nebulaio.safetensors.save_file for the contract."""
     held = [hold(key, tensor) for key, tensor in named(tensors)]
     refuse_shared(held)
-    write(held, path, metadata, checksum, progress)
+    write(held, path, metadata, checksum, progress, client)
 
 
 def write(
@@ -70,6 +71,7 @@ def write(
     metadata: Mapping[str, str] | None,
     checksum: bool,
     progress: _handles.ProgressCallback | None,
+    client: Any = None,
 ) -> None:
     """Save tensors that were looked at to path."""
     name = os.fsencode(path)
@@ -80,17 +82,35 @@ def write(
         options["metadata"] = texts(metadata)
     if not checksum:
         options["checksum"] = False
+    server = server_of(path, client)
+    if server is not None:
+        options["client"] = server
     holder = _process.current()
     gpus = [tensor.device for tensor in held if tensor.device != "host"]
     if gpus:
         holder.require_cuda_after_fork(gpus[0])
-    system = holder.open()
+    system = holder.open() if client is None else client._open().system
     streams = _streams(held)
     if gpus:
         system.cuda_used = True
         options["streams"] = streams
     with Save(system, name, held, streams[gpus[0]] if gpus else 0, options) as running:
         running.wait(progress)
+
+
+def server_of(path: str | os.PathLike[str], client: Any) -> dict[str, Any] | None:
+    """The options of the client that saves to a URL, with what Python has put into os.environ; None for a file."""
+    if not _load.is_url(path):
+        if client is not None:
+            raise InvalidError(f"client= is given and {os.fsdecode(path)!r} is a path (expected s3://bucket/key)")
+        return None
+    from ._connection import with_environment
+
+    endpoint = _load.place(os.fsdecode(path), "save")[0]
+    if client is not None and endpoint is not None and endpoint != client.endpoint:
+        raise InvalidError(f"save {os.fsdecode(path)!r}: it lies at {endpoint}, the client's endpoint is {client.endpoint}")
+    given = {} if client is None else dict(client._options)
+    return with_environment(given if endpoint is None else {**given, "endpoint": endpoint}, os.environ)
 
 
 def named(tensors: Mapping[str, Any]) -> list[tuple[str, Any]]:

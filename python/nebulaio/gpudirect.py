@@ -19,14 +19,13 @@ like for host memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _arguments, _device, _objects
-from ._connection import Connection, ObjectInfo, info
+from . import _arguments, _device
 from ._handles import ProgressCallback
+from ._listing import Listing, ObjectInfo
 from ._report import Report
-from .errors import InvalidError
 
 if TYPE_CHECKING:
     from ._futures import Transfer
@@ -37,7 +36,7 @@ __all__ = ["GPUDirectClient", "ObjectInfo", "Report"]
 Door = Literal["auto", "require", "off"]
 
 
-class GPUDirectClient(Connection):
+class GPUDirectClient(Listing):
     """Moves objects between a server and arrays; safe to call from many threads at once.
 
     Making one loads no library and connects to nothing; the first use does. In a
@@ -276,29 +275,3 @@ class GPUDirectClient(Connection):
 
         where = device if device is not None else self._options.get("device", "auto")
         return safetensors.load_model(f"s3://{bucket}/{key}", where, framework=framework, client=self, **options)  # type: ignore[arg-type]
-
-    def stat(self, bucket: str, key: str, version: str | None = None) -> ObjectInfo:
-        """What an object is; raises NotFoundError where there is none."""
-        found = _objects.ask(
-            self._open(), "nebulaio_object_stat_start", _arguments.name("bucket", bucket), _arguments.name("key", key), _arguments.version(version)
-        )
-        return info(bucket, found)
-
-    def list(self, bucket: str, prefix: str = "", delimiter: str = "", *, after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
-        """Yield the objects of a bucket in the order of their keys, page by page.
-
-        prefix: only keys that begin with it. delimiter: keys that have it behind the
-            prefix are put together, as one entry with `is_prefix`. after: only what follows
-            this key. limit: no more than that many entries.
-        """
-        name = _arguments.name("bucket", bucket)
-        for what, text in (("prefix", prefix), ("delimiter", delimiter), ("after", after)):
-            if not isinstance(text, str):
-                raise InvalidError(f"{what}={text!r} is not text")
-        most = _arguments.count("limit", limit)
-        self._open()
-        return self._pages(bucket, name, prefix, delimiter, after, most)
-
-    def status(self) -> dict[str, Any]:
-        """How the server is reached: by its door or why not, what it allows, and what was moved so far."""
-        return _objects.ask(self._open(), "nebulaio_client_status_start")

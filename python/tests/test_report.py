@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import nebulaio
 import pytest
@@ -30,6 +33,29 @@ def test_routes_are_one_thing() -> None:
     with pytest.raises(KeyError):
         report.routes["network"]
     assert Report(b"{}").routes == [] and Report(b"{}").routes == {}
+
+
+def test_a_report_is_json_as_it_is() -> None:
+    def made() -> Report:  # each use meets one that nothing has read yet
+        return Report(json.dumps(RAW).encode())
+
+    assert json.loads(json.dumps(made())) == RAW == json.loads(json.dumps({"of": [made()]}, indent=1))["of"][0]
+    assert json.loads(json.dumps(made(), sort_keys=True, default=str)) == RAW and json.loads(json.dumps(Report(b"{}"))) == {}
+    for same in (dict(made()), {**made()}, made().copy(), made() | {}, {} | made(), copy.deepcopy(made()), pickle.loads(pickle.dumps(made()))):
+        assert same == RAW and list(same) == list(RAW) and isinstance(same["routes"], Routes)
+    assert made() == RAW and made() == made() and RAW == made() and made() != {} and len(made()) == 2 and isinstance(made(), dict)
+    assert "bytes" in made() and "unread" not in made() and list(reversed(made())) == ["routes", "bytes"] and made().get("bytes") == 5
+    assert list(made().keys()) == ["bytes", "routes"] and list(made().items())[0] == ("bytes", 5) and list(made().values())[0] == 5
+
+
+@pytest.mark.parametrize("change", [
+    lambda r: r.update(a=1), lambda r: r.__setitem__("a", 1), lambda r: r.pop("bytes"), lambda r: r.clear(), lambda r: r.__delitem__("bytes"), hash,
+])  # fmt: skip
+def test_a_report_cannot_be_changed(change: Any) -> None:
+    report = Report(json.dumps(RAW).encode())
+    with pytest.raises(TypeError):
+        change(report)
+    assert report == RAW
 
 
 def test_the_last_report_has_the_same_routes(tmp_path: Path) -> None:

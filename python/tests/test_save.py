@@ -17,6 +17,7 @@ import numpy
 import pytest
 import safetensors
 import safetensors.numpy
+import serving
 from nebulaio import _process
 from nebulaio._frameworks import held
 from nebulaio.errors import (
@@ -314,3 +315,36 @@ def test_gpu_memory_is_saved_from_where_it_lies(monkeypatch: pytest.MonkeyPatch)
 
     assert held.hold("w", Array((2, 5)))[1:6] == ("F32", (2, 5), "cuda:3", 3, 40)
     assert held.hold("w", Array((2, 0)))[1:6] == ("F32", (2, 0), "host", 0, 0)
+
+
+SAVE = """
+import os, sys
+import nebulaio, numpy
+from nebulaio.safetensors import load_file, save_file
+nebulaio.devices()
+os.environ.update(zip(('AWS_ENDPOINT_URL', 'AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY'), sys.argv[1:]))
+save_file({'a': numpy.arange(4)}, 's3://bucket/saved')
+print(load_file('s3://bucket/saved', 'cpu', framework='numpy')['a'].tolist())
+"""
+
+
+def test_a_save_to_a_bucket_sees_variables_that_python_has_set(tmp_path: Path) -> None:
+    with serving.serving(tmp_path) as server:
+        assert python(SAVE, server.endpoint, *server.keys.values()).split("\n")[0] == "[0, 1, 2, 3]"
+
+
+def test_a_save_takes_a_client(tmp_path: Path) -> None:
+    tensors = {"a": numpy.arange(4)}
+    with serving.serving(tmp_path) as server, nebulaio.GPUDirectClient(server.endpoint, **server.keys) as client:
+        save_file(tensors, "s3://bucket/by-client", client=client)
+        assert same(load_file("s3://bucket/by-client", "cpu", framework="numpy", client=client)["a"], tensors["a"])
+        for url, why in ((tmp_path / "f", "is a path"), ("nebula://elsewhere:1/bucket/key", "the client's endpoint"), ("s3://", "not a place")):
+            with pytest.raises(InvalidError, match=why):
+                save_file(tensors, url, client=client)
+        wrong = nebulaio.GPUDirectClient(server.endpoint, server.keys["access_key"], "not the secret")
+        with pytest.raises(NebulaioError) as raised:
+            save_file(tensors, "s3://bucket/by-client", client=wrong)
+        assert "not the secret" not in str(raised.value)
+        client.close()
+        with pytest.raises(nebulaio.errors.ClosedError):
+            save_file(tensors, "s3://bucket/by-client", client=client)

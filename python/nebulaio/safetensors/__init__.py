@@ -229,6 +229,7 @@ def save_file(
     *,
     checksum: bool = True,
     progress: ProgressCallback | None = None,
+    client: GPUDirectClient | None = None,
 ) -> None:
     """Save tensors to one .safetensors file, from the memory they lie in.
 
@@ -238,12 +239,13 @@ def save_file(
         current streams. Those of torch and of GPUs are contiguous, and no two share
         memory. Arrays of NumPy may have any order, strides and byte order: what is not
         contiguous or not little-endian is copied, and of a masked array the data is saved.
-    path: the file to make or replace; a link is followed.
+    path: the file to make or replace; a link is followed. "s3://bucket/key" is an object.
     metadata: text to put beside the tensors, as "__metadata__".
     checksum: write FILE.crc64nvme too, which verified loads need. Without it,
         one that is there is removed: it is not of the new file.
     progress: called as progress(bytes_done, bytes_total), in the calling thread,
         at least once; an exception from it cancels the save.
+    client: which server to save an object to, and as whom; None for what os.environ says.
 
     On return the file is whole and durable: written, synced and renamed into
     place, its directory synced. A reader at any time finds the old file or the
@@ -252,7 +254,7 @@ def save_file(
     and raises KeyboardInterrupt. Safe to call from many threads at once. How the
     bytes went is in `nebulaio.last_report()`, after a failure too.
     """
-    _save.save(tensors, path, metadata, checksum, progress)
+    _save.save(tensors, path, metadata, checksum, progress, client)
 
 
 def load(data: bytes, *, framework: FrameworkName | None = None) -> dict[str, Tensor]:
