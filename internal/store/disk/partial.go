@@ -96,7 +96,7 @@ func storeAt(f vfs.FS, dir string) error {
 	}
 	if names, e := f.List(f.PathJoin(dir, metaName)); e == nil && len(names) > 0 {
 		return errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is missing, and %s/ holds metadata", formatName, metaName)).
-			WithFix("restore " + formatName + " from a backup, or save the store with nebulaio store salvage; nothing was changed")
+			WithFix(formatFix)
 	}
 	return &errs.Error{Kind: errs.NotFound, Op: op, Name: dir, Msg: "holds no object store", Err: err, Fix: namedFix}
 }
