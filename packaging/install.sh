@@ -86,4 +86,7 @@ put 644 "$root/packaging/gpudirect.conf" "$prefix/share/nebulaio/gpudirect.conf"
 if [ "$action" = uninstall ]; then
 	rmdir --ignore-fail-on-non-empty "$destdir$includedir/nebulaio" "$destdir$libdir/cmake/nebulaio" \
 		"$destdir$prefix/share/nebulaio" 2>/dev/null || true
+	echo "removed from $destdir$prefix"
+else
+	echo "installed $destdir$prefix/bin/nebulaio, $destdir$libdir/libnebulaio.so, $destdir$includedir/nebulaio/"
 fi

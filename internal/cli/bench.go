@@ -40,7 +40,7 @@ kept (--out), made a report of (--html, --csv) and compared (bench compare).
 
 Measure this machine's limits once with: nebulaio bench ceilings DIR`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: a.needsCommand,
 	}
 	cmd.AddCommand(newBenchRead(a), newBenchWrite(a), newBenchAll(a), newBenchSweep(a), newBenchTrain(a),
 		newBenchCeilings(a), newBenchCompare(a), newBenchReport(a))

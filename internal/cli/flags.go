@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/nearest"
 	"github.com/nebulaio/nebulaio/internal/transfer"
@@ -124,6 +125,13 @@ func (a *app) applyEnv(cmd *cobra.Command) error {
 		s := strings.TrimSpace(a.Env(env[0]))
 		if s == "" {
 			return
+		}
+		if v, ok := f.Value.(*value); ok && v.kind == "DEVICE" { // the library would not know where the name came from
+			if why := open.CheckName(s); why != "" {
+				first = errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("the environment variable %s is %q, which %s", env[0], s, why)).
+					WithFix("correct or unset it, or give --" + f.Name)
+				return
+			}
 		}
 		if err := f.Value.Set(s); err != nil {
 			msg := err.Error()

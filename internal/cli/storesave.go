@@ -26,8 +26,9 @@ func newStoreBackup(a *app) *cobra.Command {
 
 A running server copies its store as it is at one moment, and goes on serving.
 All that was acknowledged before the command began is in the copy: objects,
-buckets, accounts and settings. OUT must not exist; until the copy is whole it
-has the name OUT.partial. Take it back with nebulaio store restore.`,
+buckets, accounts and settings. OUT must not exist, and the directory above it
+must; until the copy is whole it has the name OUT.partial. Take it back with
+nebulaio store restore.`,
 		Args: oneName("the directory of the backup"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			to, err := filepath.Abs(args[0])
@@ -49,7 +50,7 @@ has the name OUT.partial. Take it back with nebulaio store restore.`,
 			if err != nil {
 				return interrupted(ctx, err)
 			}
-			return a.printCopied(report, asJSON)
+			return a.printCopied(report, to, asJSON)
 		}),
 	}
 	s.addStore(cmd.Flags())
@@ -79,7 +80,7 @@ The directory of the store must be missing or empty. The backup stays as it is.`
 			if err != nil {
 				return interrupted(ctx, err)
 			}
-			return a.printCopied(report, asJSON)
+			return a.printCopied(report, c.Data, asJSON)
 		}),
 	}
 	s.addStore(cmd.Flags())
@@ -88,12 +89,13 @@ The directory of the store must be missing or empty. The backup stays as it is.`
 	return cmd
 }
 
-func (a *app) printCopied(r node.BackupReport, asJSON bool) error {
+func (a *app) printCopied(r node.BackupReport, to string, asJSON bool) error {
 	if asJSON {
 		return a.printJSON(r)
 	}
 	a.printText(func(w io.Writer) {
 		field(w, "copied", "the metadata, %s, %s", plural(int(r.Files), "file"), units.Bytes(r.Bytes))
+		field(w, "to", "%s", printable(to))
 		if r.Verified > 0 {
 			field(w, "verified", "%s have their checksums", units.Bytes(r.Verified))
 		}

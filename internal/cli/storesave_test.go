@@ -26,7 +26,12 @@ func TestStoreIsBackedUpRestoredAndSalvaged(t *testing.T) {
 	put(t, c, "bucket", "small", pattern(100))
 	put(t, c, "bucket", "large", pattern(3<<20))
 	run(t, []string{"user", "add", "alice", "--data", dir}).want(t, 0)
-	run(t, []string{"store", "backup", out, "--verify", "--data", dir}).want(t, 0, "copied    the metadata, 1 file, 3.00 MiB", "have their checksums")
+	run(t, []string{"store", "backup", out, "--verify", "--data", dir}).want(t, 0, "copied    the metadata, 1 file, 3.00 MiB", "have their checksums", "to        "+out)
+	deep := filepath.Join(root, "missing", "deep")
+	run(t, []string{"store", "backup", deep, "--data", dir}).want(t, 3, filepath.Dir(deep)+" does not exist", "make that directory first")
+	if _, err := os.Stat(filepath.Dir(deep)); err == nil {
+		t.Errorf("%s was made", filepath.Dir(deep))
+	}
 	again := run(t, []string{"store", "backup", out, "--data", dir})
 	again.want(t, 2, "exists already", "\n  fix: name a directory that does not exist\n")
 	if strings.Count(again.stderr, "fix:") != 1 || strings.Count(again.stderr, "back up store") != 1 {

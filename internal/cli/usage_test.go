@@ -181,6 +181,19 @@ func TestPrecedenceOfDevices(t *testing.T) {
 	run(t, []string{"load", path, "--device", "host"}, env(off)).want(t, 0, "device    host")
 	run(t, []string{"devices"}, env(off)).want(t, 0, "the mode is off", "mode      off")
 	run(t, []string{"devices", "--devices", "auto"}, env(off)).want(t, 0, "mode      auto")
-	run(t, []string{"load", path}, env(map[string]string{"NEBULAIO_DEVICE": "gpu"})).want(t, 2, `"gpu": is not a device`)
+	run(t, []string{"load", path}, env(map[string]string{"NEBULAIO_DEVICE": "gpu"})).
+		want(t, 2, `the environment variable NEBULAIO_DEVICE is "gpu", which is not a device; expected auto`, "did you mean cuda?")
+	run(t, []string{"bench", "read", path}, env(map[string]string{"NEBULAIO_DEVICE": "cuda:x"})).want(t, 2, `NEBULAIO_DEVICE is "cuda:x"`)
 	run(t, []string{"load", path, "--device", "host"}, env(map[string]string{"NEBULAIO_IO": "aio"})).want(t, 2, "NEBULAIO_IO", `"aio"`, "auto, uring or pread")
+}
+
+// A command that only has commands below it is refused alone: scripts must not take its help for a result.
+func TestGroupsAreRefusedAlone(t *testing.T) {
+	for _, name := range []string{"bench", "store", "user", "gpudirect"} {
+		r := run(t, []string{name})
+		r.want(t, 2, "no command given; expected ")
+		if r.out != "" {
+			t.Errorf("%s alone prints %q", name, r.out)
+		}
+	}
 }

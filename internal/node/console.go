@@ -41,8 +41,10 @@ type console struct {
 	state   atomic.Value // state
 	store   func() error // nil while the store takes new content; not called before the state is ready
 	version string
-	pprof   bool
-	metrics *metrics
+	// endpoint is the address of S3, which the console tells whoever asks it for objects.
+	endpoint string
+	pprof    bool
+	metrics  *metrics
 }
 
 func (c *console) now() state { return c.state.Load().(state) }
@@ -71,6 +73,10 @@ func (c *console) handler() http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 		h.Set("Cache-Control", "no-store")
+		if s3 := looksLikeS3(r); s3 || unserved(mux, r) {
+			c.notHere(w, s3)
+			return
+		}
 		mux.ServeHTTP(w, r)
 	})
 }

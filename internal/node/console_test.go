@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	door "github.com/nebulaio/nebulaio/internal/gpudirect/server"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/s3"
 )
 
 func none() float64 { return 0 }
@@ -264,4 +266,34 @@ func TestTheLogNamesWhoSpeaks(t *testing.T) {
 		t.Error(got)
 	}
 	newLog(io.Discard, "debug", "text", false).Debug("x")
+}
+
+// A request for objects that comes to the console is told where S3 is, in words that a client of S3 shows.
+func TestConsoleNamesTheS3Address(t *testing.T) {
+	r := runServer(t, map[string]string{"data": t.TempDir()})
+	u, err := url.Parse(r.Console)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s3.New(s3.Options{Endpoint: u.String(), AccessKey: r.AccessKey, SecretKey: r.SecretKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, head := c.Head(t.Context(), "bucket", "key", "")
+	_, _, read := c.ReadAll(t.Context(), "bucket", "key", "", 100)
+	_, list := c.List(t.Context(), s3.Listing{Bucket: "bucket"})
+	for what, err := range map[string]error{"head": head, "get": read, "list": list} {
+		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), r.Endpoint) || !strings.Contains(errs.FixOf(err), "9000") {
+			t.Errorf("%s: kind %v, fix %q: %v", what, errs.KindOf(err), errs.FixOf(err), err)
+		}
+	}
+	reply, err := http.Get(r.Console + "/bucket/key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	if text, _ := io.ReadAll(reply.Body); reply.StatusCode != http.StatusNotFound || !strings.Contains(string(text), r.Endpoint) {
+		t.Errorf("%d %s", reply.StatusCode, text)
+	}
 }

@@ -64,6 +64,7 @@ func (k credentials) keep() (credentials, error) {
 		return k, nil
 	}
 	const op, fix = "read the administrator's keys", "restore the file, or remove it: the next start makes new keys"
+	const away = "move it away: the next start makes new keys; nothing was changed"
 	info, err := os.Stat(k.file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -75,13 +76,15 @@ func (k credentials) keep() (credentials, error) {
 				Fix: "make the data directory writable, or set NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD"}
 		}
 		return k, nil
-	case err == nil && info.Mode().Perm()&0o077 != 0:
+	case err != nil:
+		return k, &errs.Error{Kind: errs.KindOf(err), Op: op, Name: k.file, Err: err, Fix: away}
+	case !info.Mode().IsRegular():
+		return k, errs.New(errs.Invalid, op, k.file, fmt.Sprintf("it is no file (mode %v)", info.Mode())).WithFix(away)
+	case info.Mode().Perm()&0o077 != 0:
 		if err := os.Chmod(k.file, 0o600); err != nil {
 			return k, &errs.Error{Kind: errs.KindOf(err), Op: "close the administrator's keys to other users", Name: k.file, Err: err,
 				Fix: "as the owner of the file, run chmod 600 " + k.file}
 		}
-	case err != nil:
-		return k, errs.Wrap(op, k.file, err)
 	}
 	if k.access, k.secret, err = config.RootKeysIn(k.file); err != nil {
 		return k, &errs.Error{Kind: errs.KindOf(err), Op: op, Name: k.file, Err: err, Fix: fix}

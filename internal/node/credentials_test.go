@@ -3,6 +3,7 @@
 package node
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,8 +11,10 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	signing "github.com/minio/minio-go/v7/pkg/credentials"
+	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/config"
+	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
 // TestTheFirstStartMakesKeys starts on an empty directory as a new service does, and again.
@@ -92,6 +95,30 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 		}
 		if kept, _ := os.ReadFile(file); string(kept) != text {
 			t.Errorf("%.60q was replaced", text)
+		}
+	}
+}
+
+// What is no file in the place of root.env is refused with a fix, and keeps its mode and its place.
+func TestRootFileThatIsNoFile(t *testing.T) {
+	for name, make := range map[string]func(string) error{
+		"directory": func(p string) error { return errors.Join(os.Mkdir(p, 0o700), os.Chmod(p, 0o755)) },
+		"link loop": func(p string) error { return os.Symlink(rootFile, p) },
+		"pipe":      func(p string) error { return errors.Join(unix.Mkfifo(p, 0o600), os.Chmod(p, 0o644)) },
+	} {
+		file := filepath.Join(t.TempDir(), rootFile)
+		if err := make(file); err != nil {
+			t.Fatal(err)
+		}
+		before, err := os.Lstat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (credentials{file: file}).keep(); err == nil || !strings.Contains(errs.FixOf(err), "move it away") {
+			t.Errorf("%s: %v, expected a fix", name, err)
+		}
+		if after, err := os.Lstat(file); err != nil || after.Mode() != before.Mode() {
+			t.Errorf("%s: mode %v became %v: %v", name, before.Mode(), after.Mode(), err)
 		}
 	}
 }

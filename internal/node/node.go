@@ -119,6 +119,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer s3.Close()
+	s.console.endpoint = schemeOf(o.Config) + "://" + reachable(o.Config.Address, s3.Addr())
 	side, err := listen(ctx, "console_address", o.Config.ConsoleAddress)
 	if err != nil {
 		return err
@@ -242,13 +243,18 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	return err
 }
 
+// schemeOf is the scheme of both addresses.
+func schemeOf(c *config.Config) string {
+	if c.TLS.Enabled() {
+		return "https"
+	}
+	return "http"
+}
+
 // started tells everybody who waits that requests are accepted.
 func (s *server) started(s3, side net.Addr) {
 	c := s.Config
-	scheme := "http"
-	if c.TLS.Enabled() {
-		scheme = "https"
-	}
+	scheme := schemeOf(c)
 	info := Started{
 		Version: s.Version, PID: os.Getpid(), Region: c.Region, Data: c.Data, AccessKey: s.root.access,
 		Endpoint: scheme + "://" + reachable(c.Address, s3), Console: scheme + "://" + reachable(c.ConsoleAddress, side),

@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 
 import nebulaio
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Print version, library path and devices; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m nebulaio",
+        description="Print what is installed and which devices it finds on this machine.",
+        epilog="To compare loaders: python -m nebulaio.compare --help",
+    )
+    parser.parse_args(arguments)
     print(f"package  {nebulaio.__version__}")
     try:
         print(f"library  {nebulaio.version()}  {nebulaio.library_path()}")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import nebulaio
 import pytest
+from nebulaio.__main__ import main as command
 from support import PACKAGE, ROOT, python
 
 
@@ -74,3 +75,12 @@ def test_modules_are_small() -> None:
         lines = module.read_text().splitlines()
         assert len(lines) <= 300, module
         assert lines[0] == "# SPDX-License-Identifier: Apache-2.0", module
+
+
+def test_command_reads_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    """``python -m nebulaio`` explains itself and refuses what it does not know."""
+    for arguments, code in ((["--help"], 0), (["--bogus"], 2), (["word"], 2)):
+        with pytest.raises(SystemExit) as ended:
+            command(arguments)
+        assert ended.value.code == code, arguments
+        assert "usage: python -m nebulaio" in "".join(capsys.readouterr()), arguments

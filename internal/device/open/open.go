@@ -179,17 +179,40 @@ func (s *set) Open(ctx context.Context, id string) (device.Device, error) {
 	case id == "cuda":
 		return s.openCUDA("cuda:0", 0)
 	case strings.HasPrefix(id, "cuda:"):
-		n, err := strconv.Atoi(id[len("cuda:"):])
-		if err != nil || n < 0 || strconv.Itoa(n) != id[len("cuda:"):] {
-			return nil, s.unknown(id)
+		n, ok := cudaNumber(id)
+		if !ok {
+			return nil, unknown(id)
 		}
 		return s.openCUDA(id, n)
 	}
-	return nil, s.unknown(id)
+	return nil, unknown(id)
 }
 
-func (s *set) unknown(id string) error {
-	return errs.New(errs.Invalid, "open device", strconv.Quote(id), "is not a device; expected auto, host, cuda or cuda:N"+meant(id))
+// CheckName says why id cannot name a device on any machine; it returns "" where it can.
+func CheckName(id string) string {
+	switch id {
+	case "", "auto", "host", "cpu", "cuda":
+		return ""
+	}
+	if _, ok := cudaNumber(id); ok {
+		return ""
+	}
+	return noDevice(id)
+}
+
+func noDevice(id string) string {
+	return "is not a device; expected auto, host, cuda or cuda:N" + meant(id)
+}
+
+// cudaNumber is N of a name cuda:N.
+func cudaNumber(id string) (n int, ok bool) {
+	text, ok := strings.CutPrefix(id, "cuda:")
+	n, err := strconv.Atoi(text)
+	return n, ok && err == nil && n >= 0 && strconv.Itoa(n) == text
+}
+
+func unknown(id string) error {
+	return errs.New(errs.Invalid, "open device", strconv.Quote(id), noDevice(id))
 }
 
 // meant suggests a device for a name that is none. Many programs say gpu where we say cuda.

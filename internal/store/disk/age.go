@@ -50,18 +50,22 @@ func (s *Store) checkOwner(format, readOnly bool) error {
 		return err
 	}
 	if format && string(uuid) != s.uuid {
-		err := errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s says store %s, the metadata is of store %q", formatName, s.uuid, uuid)).
-			WithFix("put back the metadata that belongs to this store; if it is here, run nebulaio store check --repair; nothing was changed")
-		if !spoiltUUID(string(uuid), s.uuid) || uuid == nil && epoch == nil {
-			return err
+		err := errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s says store %s, the metadata is of store %q", formatName, s.uuid, uuid))
+		if uuid == nil && epoch == nil {
+			return errs.New(errs.Corrupt, op, dir, "the metadata has lost its beginning: it does not say of which store it is").
+				WithFix(saveFix + "; nothing was changed")
 		}
+		if !spoiltUUID(string(uuid), s.uuid) {
+			return err.WithFix("put back the metadata that belongs to this store, or save what is here with nebulaio store salvage; nothing was changed")
+		}
+		err = err.WithFix("put back the metadata that belongs to this store; if it is here, run nebulaio store check --repair; nothing was changed")
 		if err := s.refuse(fault{invariant: "record", what: "uuid of the metadata", err: err, key: metaKey("uuid"), right: []byte(s.uuid)}); err != nil {
 			return err
 		}
 	}
 	if !format && epoch != nil {
 		return errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is missing, the metadata is of store %q", formatName, uuid)).
-			WithFix("restore " + formatName + " from a backup; nothing was changed")
+			WithFix(formatFix)
 	}
 	if !format && !readOnly {
 		if uuid == nil {

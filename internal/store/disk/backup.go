@@ -64,6 +64,11 @@ func (s *Store) Backup(ctx context.Context, o BackupOptions) (report BackupRepor
 		}
 		return report, wrapIO(op, b.to, err)
 	}
+	parent := b.fs.PathDir(b.to)
+	if _, err := b.fs.Stat(parent); errors.Is(err, fs.ErrNotExist) && parent != "." {
+		return report, errs.New(errs.NotFound, op, b.to, fmt.Sprintf("the directory %s does not exist", parent)).
+			WithFix("correct the name, or make that directory first")
+	}
 	b.report.UUID = s.uuid
 	err = b.run()
 	if err != nil {

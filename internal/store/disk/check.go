@@ -96,6 +96,21 @@ func Check(ctx context.Context, o Options, c CheckOptions) (report CheckReport, 
 	return second.report, second.fix.flush()
 }
 
+// clearNotes moves what is no file from the places of EPOCH and the witness to quarantine, so that they can be written anew.
+func (s *Store) clearNotes(when time.Time) error {
+	for _, name := range []string{epochName, reachNames[0], reachNames[1]} {
+		path := s.fs.PathJoin(s.opts.Dir, name)
+		info, err := s.fs.Stat(path)
+		if err != nil || info.Mode().IsRegular() {
+			continue
+		}
+		if _, err := s.setAside(path, "it is no file, and "+name+" has to be one", when); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (o *Options) now() time.Time {
 	if o.Now == nil {
 		return time.Now()
@@ -140,6 +155,11 @@ func lockStopped(op string, o Options, change bool) (*Store, error) {
 func (s *Store) openLocked(change bool) (err error) {
 	if err := s.look(); err != nil {
 		return err
+	}
+	if change {
+		if err := s.clearNotes(s.opts.now()); err != nil {
+			return err
+		}
 	}
 	if err := s.openMeta(!change); err != nil {
 		return err

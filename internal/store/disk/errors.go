@@ -56,12 +56,16 @@ func metaErr(name string, err error) error {
 }
 
 // openFix is the remedy where the metadata cannot be opened. A full or failing disk is no damage.
-func openFix(err error) string {
+// checked says that check has looked at the metadata already.
+func openFix(err error, checked bool) string {
 	switch {
 	case noSpace(err):
 		return "make room on the disk of the store; nothing was deleted"
 	case metaKind(err) != errs.Corrupt:
 		return "look at the disk and at the permissions of the store; nothing was deleted"
+	}
+	if checked {
+		return saveFix + "; nothing was deleted"
 	}
 	return metaFix + "; nothing was deleted"
 }

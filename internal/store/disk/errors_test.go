@@ -23,13 +23,13 @@ func TestFatalErrorsKeepTheirCause(t *testing.T) {
 	if e := copyFailed("salvage store", "/new", err); !errs.Is(e, errs.IO) || !strings.Contains(errs.FixOf(e), "make room") {
 		t.Errorf("kind %v, fix %q: %v", errs.KindOf(e), errs.FixOf(e), e)
 	}
-	if fix := openFix(err); !strings.Contains(fix, "make room") || strings.Contains(fix, "salvage") {
+	if fix := openFix(err, false); !strings.Contains(fix, "make room") || strings.Contains(fix, "salvage") {
 		t.Errorf("fix of a full disk: %q", fix)
 	}
-	if fix := openFix(syscall.EIO); strings.Contains(fix, "salvage") {
+	if fix := openFix(syscall.EIO, false); strings.Contains(fix, "salvage") {
 		t.Errorf("fix of a failing disk: %q", fix)
 	}
-	if fix := openFix(errors.New("checksum mismatch")); !strings.Contains(fix, "salvage") {
+	if fix := openFix(errors.New("checksum mismatch"), false); !strings.Contains(fix, "salvage") {
 		t.Errorf("fix of damage: %q", fix)
 	}
 	if err := fatalError("plain %d", []any{7}); err.Error() != "plain 7" {

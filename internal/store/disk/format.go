@@ -60,9 +60,16 @@ func parseNote(b []byte) (note, error) {
 // readNote returns nil where the file does not exist.
 func readNote(f vfs.FS, path string) (note, error) {
 	const op = "open store"
+	fix := "restore the file from a backup; nothing was changed"
+	if f.PathBase(path) == formatName {
+		fix = formatFix
+	}
 	file, err := openRegular(f, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	if errs.Is(err, errs.Corrupt) {
+		return nil, errs.New(errs.Corrupt, op, path, errs.MessageOf(err)).WithFix(fix)
 	}
 	if err != nil {
 		return nil, errs.Wrap(op, path, err)
@@ -74,7 +81,7 @@ func readNote(f vfs.FS, path string) (note, error) {
 	}
 	n, err := parseNote(b)
 	if err != nil {
-		return nil, errs.New(errs.Corrupt, op, path, err.Error()).WithFix("restore the file from a backup; nothing was changed")
+		return nil, errs.New(errs.Corrupt, op, path, "is damaged: "+err.Error()).WithFix(fix)
 	}
 	return n, nil
 }
@@ -143,9 +150,15 @@ func formatNote(uuid string, witness bool) string {
 func checkFormat(dir string, n note) (uuid string, err error) {
 	const op = "open store"
 	v, ok := n.number("format")
+	if len(n) == 0 {
+		return "", errs.New(errs.Corrupt, op, dir, formatName+" is empty").WithFix(formatFix)
+	}
+	if n["nebulaio"] == "store" && (!ok || n["uuid"] == "") {
+		return "", errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is damaged: it has %q", formatName, map[string]string(n))).WithFix(formatFix)
+	}
 	if n["nebulaio"] != "store" || !ok || n["uuid"] == "" {
 		return "", errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is not a store's: it has %q", formatName, map[string]string(n))).
-			WithFix("choose another directory, or restore the file; nothing was changed")
+			WithFix("choose another directory; where a store was here, " + formatFix)
 	}
 	if v > formatVersion {
 		return "", errs.New(errs.Unsupported, op, dir, fmt.Sprintf("the store has format %d, this program knows up to %d", v, formatVersion)).

@@ -23,8 +23,8 @@ func (v *salvage) testimony(s *Store) testimony {
 		why = formatName + " is missing"
 	}
 	if epoch, _ := s.readEpoch(); epoch["uuid"] != "" {
-		state, copies, err := readReach(v.fs, v.from, epoch["uuid"])
-		if err == nil && copies > 0 {
+		state, whole, err := readReach(v.fs, v.from, epoch["uuid"])
+		if err == nil && whole.count() > 0 {
 			if t.short, err = s.compare(state); err == nil {
 				t.known, t.gone = true, false
 				return t

@@ -58,6 +58,16 @@ func (s *Store) checkMeta(ctx context.Context, c CheckOptions, report *CheckRepo
 		}
 		report.Problems = append(report.Problems, p)
 	}
+	if t.spoilt != "" {
+		p := Problem{Invariant: "witness", What: t.spoilt, Msg: "this copy of the witness is missing or damaged; the other is whole",
+			Repaired: c.Repair && k.found == 0}
+		report.Found++
+		if p.Repaired {
+			p.Did = "written anew"
+			report.Repaired++
+		}
+		report.Problems = append(report.Problems, p)
+	}
 	if t.gone {
 		p := Problem{Invariant: "witness", What: reachNames[0] + " and " + reachNames[1], Repaired: c.Repair && k.found == 0,
 			Msg: "both are missing or damaged, so nothing proves that the newest log of the metadata is whole"}

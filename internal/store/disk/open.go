@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -244,8 +246,11 @@ func (s *Store) openMeta(readOnly bool) error {
 	po := dbOptions(s.fence, &s.opts, readOnly, logger{s.fence}, s.background)
 	po.ErrorIfNotExists = exists || readOnly
 	if s.db, err = openDB(meta, po, s.fence); err != nil {
-		return &errs.Error{Kind: metaKind(err), Op: op, Name: meta, Msg: "the metadata cannot be opened", Err: wrapIO("", "", err),
-			Fix: openFix(err)}
+		msg := "the metadata cannot be opened"
+		if names, e := s.fs.List(meta); e == nil && !slices.ContainsFunc(names, isVersionMarker) {
+			msg += ": " + versionMarker + "* is missing"
+		}
+		return &errs.Error{Kind: metaKind(err), Op: op, Name: meta, Msg: msg, Err: wrapIO("", "", err), Fix: openFix(err, s.stopped)}
 	}
 	return s.checkOwner(format != nil, readOnly)
 }
@@ -260,6 +265,14 @@ func (s *Store) metaExists(meta string) (bool, error) {
 	}
 	return desc.Exists, nil
 }
+
+// versionMarker begins the name of the file that tells Pebble the format of its metadata.
+const versionMarker = "marker.format-version."
+
+func isVersionMarker(name string) bool { return strings.HasPrefix(name, versionMarker) }
+
+// isMetaFile reports whether a name is that of a manifest, a log, a table or a blob file of the metadata.
+func isMetaFile(name string) bool { _, _, ok := metaFileNumber(name); return ok }
 
 // refuseWithoutMeta refuses a directory in which there was a store.
 func (s *Store) refuseWithoutMeta(format bool) error {
@@ -278,6 +291,11 @@ func (s *Store) refuseWithoutMeta(format bool) error {
 	}
 	if found == "" {
 		return nil
+	}
+	if names, err := s.fs.List(s.fs.PathJoin(s.opts.Dir, metaName)); err == nil && slices.ContainsFunc(names, isMetaFile) {
+		return errs.New(errs.Corrupt, "open store", s.opts.Dir,
+			fmt.Sprintf("the metadata is damaged: %s/ holds some, and no marker.manifest.* names its manifest", metaName)).
+			WithFix(saveFix + "; nothing was changed")
 	}
 	return errs.New(errs.Corrupt, "open store", s.opts.Dir,
 		fmt.Sprintf("the metadata is gone: %s exists, %s/ holds none", found, metaName)).

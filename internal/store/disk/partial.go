@@ -21,7 +21,10 @@ const partialName = "PARTIAL"
 // kind left: that is removed.
 func beginPartial(op string, f vfs.FS, dir, kind string) error {
 	names, err := f.List(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return makePartial(op, f, dir, kind)
+	}
+	if err != nil {
 		return wrapIO(op, dir, err)
 	}
 	n, noteErr := readNote(f, f.PathJoin(dir, partialName))
@@ -46,13 +49,42 @@ func beginPartial(op string, f vfs.FS, dir, kind string) error {
 	if again {
 		return nil
 	}
-	if err := f.MkdirAll(dir, 0o700); err != nil {
-		return wrapIO(op, dir, err)
-	}
-	if err := writeNote(f, dir, partialName, "partial "+kind+"\n"); err != nil {
+	if err := writeNote(f, dir, partialName, partialNote(kind)); err != nil {
 		return copyFailed(op, dir, err)
 	}
 	return nil
+}
+
+// partialNote is the text of PARTIAL.
+func partialNote(kind string) string { return "partial " + kind + "\n" }
+
+// begunSuffix ends the name that a missing directory has until it holds PARTIAL.
+const begunSuffix = ".nebulaio-begun"
+
+// makePartial makes a directory that holds PARTIAL from its first moment on. Without the mark, an empty directory would
+// be left by a kill, and a server would make a new store there.
+func makePartial(op string, f vfs.FS, dir, kind string) error {
+	begun := dir + begunSuffix
+	names, err := f.List(begun)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return wrapIO(op, begun, err)
+	}
+	for _, name := range names {
+		if name != partialName && name != partialName+".new" {
+			return errs.New(errs.Invalid, op, begun, fmt.Sprintf("is in the way: it has %q", name)).WithFix("move it away")
+		}
+	}
+	if err := f.MkdirAll(begun, 0o700); err != nil {
+		return wrapIO(op, dir, err)
+	}
+	if err := writeNote(f, begun, partialName, partialNote(kind)); err != nil {
+		_ = f.RemoveAll(begun) // it holds at most the mark; the error of the write is told
+		return copyFailed(op, dir, err)
+	}
+	if err := f.Rename(begun, dir); err != nil {
+		return wrapIO(op, dir, err)
+	}
+	return wrapIO(op, dir, syncDir(f, f.PathDir(dir)))
 }
 
 // endPartial makes a directory a store with a witness, as the last step. Nobody has its metadata open.
@@ -96,7 +128,7 @@ func storeAt(f vfs.FS, dir string) error {
 	}
 	if names, e := f.List(f.PathJoin(dir, metaName)); e == nil && len(names) > 0 {
 		return errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is missing, and %s/ holds metadata", formatName, metaName)).
-			WithFix("restore " + formatName + " from a backup, or save the store with nebulaio store salvage; nothing was changed")
+			WithFix(formatFix)
 	}
 	return &errs.Error{Kind: errs.NotFound, Op: op, Name: dir, Msg: "holds no object store", Err: err, Fix: namedFix}
 }
@@ -108,6 +140,10 @@ func notMade(f vfs.FS, dir string) error {
 	const op = "open store"
 	if _, err := f.Stat(f.PathJoin(dir, formatName)); !errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if _, err := f.Stat(f.PathJoin(dir, partialName+".new")); err == nil {
+		return errs.New(errs.Invalid, op, dir, "holds the beginning of an interrupted restore or salvage, no store").
+			WithFix("run the same command again: it begins anew; nothing was changed")
 	}
 	if n, err := readNote(f, f.PathJoin(dir, partialName)); err == nil && n != nil {
 		return errs.New(errs.Invalid, op, dir, fmt.Sprintf("holds what an interrupted %s left, no store", n["partial"])).

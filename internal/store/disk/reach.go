@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"slices"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
 // The names of the two copies of the witness in the root of a store.
@@ -97,36 +100,44 @@ func decodeReach(b []byte) (s reachState, ok bool) {
 	return s, !t.bad && allZero(t.b)
 }
 
-// readReach returns the newest state that the copies of a witness hold, and how many copies hold one: 0, 1 or 2.
-func readReach(f vfs.FS, dir, uuid string) (newest reachState, copies int, err error) {
+// wholeCopies says of each copy of the witness whether it holds a state.
+type wholeCopies [2]bool
+
+func (w wholeCopies) count() (n int) {
+	for _, whole := range w {
+		if whole {
+			n++
+		}
+	}
+	return n
+}
+
+// readReach returns the newest state that the copies of a witness hold, and which copies hold one.
+func readReach(f vfs.FS, dir, uuid string) (newest reachState, whole wholeCopies, err error) {
 	uuid = uuid[:min(reachName, len(uuid))]
-	for _, name := range reachNames {
+	for copy, name := range reachNames {
 		file, err := openRegular(f, f.PathJoin(dir, name))
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || errs.Is(err, errs.Corrupt) { // a directory or a pipe in its place is damage
 			continue
 		}
 		if err != nil {
-			return newest, 0, wrapIO("open store", f.PathJoin(dir, name), err)
+			return newest, wholeCopies{}, wrapIO("open store", f.PathJoin(dir, name), err)
 		}
-		found := false
 		for i := range reachSlots {
 			b := make([]byte, reachSlot)
 			if _, err := file.ReadAt(b, int64(i)*reachGap); err != nil && !errors.Is(err, io.EOF) {
 				continue // as good as damaged
 			}
 			if s, ok := decodeReach(b); ok && s.uuid == uuid {
-				found = true
+				whole[copy] = true
 				if s.count >= newest.count {
 					newest = s
 				}
 			}
 		}
 		_ = file.Close()
-		if found {
-			copies++
-		}
 	}
-	return newest, copies, nil
+	return newest, whole, nil
 }
 
 // reach keeps the witness: two small files outside the metadata that say how far its log and its manifest reach. After
@@ -197,6 +208,10 @@ func (r *reach) start(dir, uuid string) error {
 // reuse writes to a copy that exists, and makes that durable. It reports whether there is one of the right length.
 func (r *reach) reuse(path string, text []byte, newest uint64) (c reachCopy, ok bool, err error) {
 	info, err := r.fs.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return c, false, errs.New(errs.Corrupt, "", "", fmt.Sprintf("it is no file (mode %v)", info.Mode())).
+			WithFix("stop the server and run nebulaio store check --repair, which moves it aside")
+	}
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() != reachGap*reachSlots {
 		return c, false, nil
 	}

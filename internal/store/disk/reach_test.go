@@ -56,9 +56,9 @@ func TestReachKeepsADurableSlot(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s, copies, err := readReach(mem.CrashClone(vfs.CrashCloneCfg{}), "store", uuid)
-		if err != nil || copies != 2 {
-			t.Fatalf("after %d: %d copies, %v", i, copies, err)
+		s, whole, err := readReach(mem.CrashClone(vfs.CrashCloneCfg{}), "store", uuid)
+		if err != nil || whole.count() != 2 {
+			t.Fatalf("after %d: %d copies, %v", i, whole.count(), err)
 		}
 		if i >= 9 && (len(s.files) != 1 || s.files[0].bytes < 10) {
 			t.Fatalf("after %d: %+v", i, s)

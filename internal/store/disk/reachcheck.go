@@ -15,9 +15,14 @@ import (
 func metaLogName(n uint64) string      { return fmt.Sprintf("%06d.log", n) }
 func metaManifestName(n uint64) string { return fmt.Sprintf("MANIFEST-%06d", n) }
 
+// saveFix says what to do about damaged metadata that check has looked at.
+const saveFix = "restore a backup with nebulaio store restore, or save what is readable with nebulaio store salvage"
+
 // metaFix says what to do about damaged metadata.
-const metaFix = "run nebulaio store check to see all damage; restore a backup with nebulaio store restore, " +
-	"or save what is readable with nebulaio store salvage"
+const metaFix = "run nebulaio store check to see all damage; " + saveFix
+
+// formatFix says what to do about a damaged FORMAT.
+const formatFix = "restore " + formatName + " from a backup, or save the store with nebulaio store salvage; nothing was changed"
 
 // shortFile is a log or a manifest that does not reach as far as it was durable.
 type shortFile struct {
@@ -40,10 +45,11 @@ func (s *shortFile) text() string {
 
 // testimony is what the witness of a store says of its metadata.
 type testimony struct {
-	short []shortFile // files that do not reach as far as they were durable
-	gone  bool        // the store had a witness, and neither copy can be read
-	epoch string      // what is wrong with EPOCH, which a store with a witness has; empty: nothing
-	known bool        // there is a witness: what it does not complain of is whole
+	short  []shortFile // files that do not reach as far as they were durable
+	gone   bool        // the store had a witness, and neither copy can be read
+	epoch  string      // what is wrong with EPOCH, which a store with a witness has; empty: nothing
+	known  bool        // there is a witness: what it does not complain of is whole
+	spoilt string      // the copy of the witness that is missing or damaged while the other is whole; empty: none
 }
 
 // manifestIsShort says whether the manifest is among the files that do not reach far enough.
@@ -78,7 +84,8 @@ func (s *Store) witnessed() (t testimony, err error) {
 	case epoch != nil && epoch["reach"] == "":
 		return t, nil // last written by a version that kept no witness
 	}
-	state, copies, err := readReach(s.fs, dir, uuid)
+	state, whole, err := readReach(s.fs, dir, uuid)
+	copies := whole.count()
 	if err == nil && copies == 0 {
 		err = s.otherWitness(uuid, epoch)
 	}
@@ -90,8 +97,14 @@ func (s *Store) witnessed() (t testimony, err error) {
 		s.background(errs.New(errs.Corrupt, "open store", s.fs.PathJoin(dir, epochName), t.epoch+"; it is written anew"))
 	}
 	if copies == 1 {
-		s.background(errs.New(errs.Corrupt, "open store", dir,
-			fmt.Sprintf("one of %s and %s is missing or damaged; the other is whole and is used", reachNames[0], reachNames[1])))
+		bad, good := reachNames[0], reachNames[1]
+		if whole[0] {
+			bad, good = good, bad
+		}
+		if format["witness"] != "" { // before that, a kill may have come between the two
+			t.spoilt = bad
+		}
+		s.background(errs.New(errs.Corrupt, "open store", dir, fmt.Sprintf("%s is missing or damaged; %s is whole and is used", bad, good)))
 	}
 	t.known = true
 	t.short, err = s.compare(state)
@@ -105,12 +118,12 @@ func (s *Store) otherWitness(uuid string, epoch note) error {
 	if other == "" || other == uuid {
 		return nil
 	}
-	if _, copies, err := readReach(s.fs, s.opts.Dir, other); err != nil || copies == 0 {
+	if _, whole, err := readReach(s.fs, s.opts.Dir, other); err != nil || whole.count() == 0 {
 		return err
 	}
 	return errs.New(errs.Corrupt, "open store", s.opts.Dir,
 		fmt.Sprintf("%s says store %s, %s and the witness are of store %s", formatName, uuid, epochName, other)).
-		WithFix("restore " + formatName + " from a backup, or save the store with nebulaio store salvage; nothing was changed")
+		WithFix(formatFix)
 }
 
 // compare returns the files that do not reach as far as state says.

@@ -77,3 +77,19 @@ func TestPlainHTTPOnAPortOfTLS(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A web server that is none of S3 is named as the reason, and not the name of the object.
+func TestAReplyThatIsNotOfS3(t *testing.T) {
+	s := newServer(t)
+	s.odd = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		http.NotFound(w, r)
+		return true
+	}
+	_, head := s.client(nil).Head(bg, "b", "k", "")
+	_, list := s.client(nil).List(bg, Listing{Bucket: "b"})
+	for what, err := range map[string]error{"head": head, "list": list} {
+		if !strings.Contains(errs.FixOf(err), "does not speak S3") {
+			t.Errorf("%s: fix %q: %v", what, errs.FixOf(err), err)
+		}
+	}
+}

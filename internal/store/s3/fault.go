@@ -33,6 +33,7 @@ type Fault struct {
 	after     time.Duration // Retry-After
 	location  string        // where it sends the client
 	date      time.Time     // the server's clock
+	foreign   bool          // the reply is not one of S3
 	anonymous bool          // the request was not signed, for the client has no keys
 }
 
@@ -111,6 +112,7 @@ func faultOf(r *http.Response) *Fault {
 		}
 	}
 	f.Status = r.StatusCode
+	f.foreign = f.Code == "NotS3Address" || !ok && foreign(r)
 	if id := r.Header.Get("x-amz-request-id"); id != "" {
 		f.RequestID = clip(id)
 	}
@@ -124,6 +126,17 @@ func faultOf(r *http.Response) *Fault {
 	f.date, _ = http.ParseTime(r.Header.Get("Date"))
 	return &f
 }
+
+// foreign reports whether a reply comes from a web server, and not from one of S3. That one answers in XML, or without a
+// type, and names the request.
+func foreign(r *http.Response) bool {
+	missing := r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusMethodNotAllowed
+	return missing && strings.HasPrefix(r.Header.Get("Content-Type"), "text/") && r.Header.Get("x-amz-request-id") == ""
+}
+
+// foreignFix is the remedy where an address does not speak S3.
+const foreignFix = "this address does not speak S3: check the endpoint; NebulaIO's S3 address is its address (default port 9000), " +
+	"its console_address (default port 9001) is not"
 
 // codeOfStatus stands for the code of replies without a body, as those to HEAD are.
 func codeOfStatus(status int) string {
@@ -168,6 +181,9 @@ func (f *Fault) kind() errs.Kind {
 }
 
 func (f *Fault) fix() string {
+	if f.foreign {
+		return foreignFix
+	}
 	switch f.Code {
 	case "NoSuchBucket":
 		return "check the bucket's name and the endpoint"
