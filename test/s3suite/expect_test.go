@@ -38,6 +38,7 @@ var expected = map[string]string{
 	"DeleteObjects_empty_input":                                     "a list of deletions without a key is accepted there; here, as in S3, it is MalformedXML",
 	"PublicBucket_public_acl":                                       "an unsigned list of deletions is refused there; here, as in S3, each key is judged",
 	"PublicBucket_public_bucket_policy":                             "an unsigned list of deletions is refused there; here, as in S3, each key is judged",
+	"PostObject_invalid_object_names":                               "the code of such a form is 400 there; here, as in S3, it is InvalidArgument",
 	"PutObject_invalid_object_names":                                "keys such as ../x are refused there for what they would be as paths; here, as in S3, they are names",
 }
 

@@ -34,6 +34,7 @@ func blobFiles(t *testing.T, fs vfs.FS) (paths []string, sizes []int64) {
 // A damaged end of a blob file, and a blob file under the name of another, are refused at the start and named by check.
 // Pebble panics at the one, and ends the process at the other.
 func TestDamagedEndsOfBlobFiles(t *testing.T) {
+	disk.SingleThreaded(t)
 	d := makeDamaged(t, false)
 	var sum tally
 	paths, sizes := blobFiles(t, d.clone())

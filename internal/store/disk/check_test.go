@@ -89,6 +89,7 @@ func current(t *testing.T, s *Store, bucket, key string) *version {
 }
 
 func TestCheckFindsWhatIsBrokenAndRepairsWhatFollows(t *testing.T) {
+	SingleThreaded(t)
 	id := func(s *Store, b string) uint64 { return s.buckets[b].id }
 	cases := map[string]struct {
 		spoil     func(t *testing.T, fs vfs.FS, s *Store)

@@ -106,6 +106,7 @@ func wantNoProblem(t *testing.T, o Options) {
 
 // Damaged records about the store itself are put right from FORMAT and EPOCH, and never where the metadata may be another's.
 func TestIdentityIsPutRight(t *testing.T) {
+	SingleThreaded(t)
 	other := newUUID()
 	for name, c := range map[string]struct {
 		key   string

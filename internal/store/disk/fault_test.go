@@ -100,6 +100,7 @@ func TestFailingLogRefusesChangesAndGoesOnReading(t *testing.T) {
 func TestFullLogWaitsForSpaceAndGoesOn(t *testing.T) {
 	mem, inject := vfs.NewMem(), &faults{}
 	s := openMem(t, errorfs.Wrap(mem, inject))
+	s.patience = time.Minute // a busy machine may not run this test for seconds
 	makeBucket(t, s, object.Bucket{Name: "b"})
 	met := make(chan struct{}, 1000)
 	inject.set(func(op errorfs.Op) error {
@@ -138,6 +139,7 @@ func TestALogThatBecomesReadOnlyGoesOn(t *testing.T) {
 		mem, inject := vfs.NewMem(), &faults{}
 		told := make(chan error, 1)
 		s := openMem(t, errorfs.Wrap(mem, inject), func(o *Options) { o.Events.Failed = func(err error) { told <- err } })
+		s.patience = time.Minute // as above
 		makeBucket(t, s, object.Bucket{Name: "b"})
 		putBytes(t, s, "b", "before", []byte("x"))
 		met := make(chan struct{}, 1000)

@@ -323,6 +323,7 @@ func repairRounds(t *testing.T) int {
 // TestRepairOfDamagedStores damages stores at random, in records, files and sums. After a repair, everything that was
 // acknowledged and not damaged is there, nothing is deleted, every damaged object is named, and what repair did can be undone.
 func TestRepairOfDamagedStores(t *testing.T) {
+	SingleThreaded(t)
 	clean, newer := 0, 0
 	for seed := range repairRounds(t) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -460,6 +461,7 @@ func wantReadable(t *testing.T, fs vfs.FS, all []kept, records, on map[string]st
 
 // TestRepairCanBeUndone: what repair moved aside can be put back, to the last byte.
 func TestRepairCanBeUndone(t *testing.T) {
+	SingleThreaded(t)
 	for seed := range repairRounds(t) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 14))
@@ -583,6 +585,7 @@ func TestRepairAfterRepairWasKilled(t *testing.T) {
 
 // TestNothingIsMovedAsideAfterARecordThatCannotBeRead: what seems to belong to nobody may belong to that record.
 func TestNothingIsMovedAsideAfterARecordThatCannotBeRead(t *testing.T) {
+	SingleThreaded(t)
 	for name, spoil := range map[string]func(v []byte) []byte{
 		"newer":   func(v []byte) []byte { v[0] = 2; return v },
 		"cut":     func(v []byte) []byte { return v[:3] },

@@ -111,6 +111,7 @@ func TestAStoreThatCannotBeWrittenIsReadAndRecovers(t *testing.T) {
 // TestSpaceThatEndsWhileAStoreOpens lets the space end at each step of an opening in turn. No opening hangs, loses
 // anything, or leaves what the next one cannot open.
 func TestSpaceThatEndsWhileAStoreOpens(t *testing.T) {
+	SingleThreaded(t)
 	for at := int64(0); ; at++ {
 		mem, large := killed(t)
 		inject := &faults{}
