@@ -12,8 +12,9 @@ import (
 	"github.com/nebulaio/nebulaio"
 )
 
-// goErrors expects Go's own errors of what fails with objects, through the door and over HTTP. A program that handles
-// fs.ErrNotExist of a file handles it of a key too. TestObjects calls it: one process has one server.
+// goErrors checks that errors.Is finds Go's own errors when a call on an object fails, through the door and over HTTP.
+// A program that handles fs.ErrNotExist for files then handles it for keys too. TestObjects calls goErrors, because a
+// test process starts only one server.
 func goErrors(t *testing.T, ways map[string]*nebulaio.Client, client func(*testing.T, func(*nebulaio.ClientOptions)) *nebulaio.Client, sys *nebulaio.System) {
 	mem, err := sys.Alloc(t.Context(), "host", 4096)
 	if err != nil {

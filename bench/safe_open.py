@@ -3,8 +3,8 @@
 
     make bench-safe-open ARGS="--tensors 10,1000,100000 --frameworks np,pt"
 
-Files of small tensors in the page cache, host memory. Both sides read the same file,
-turn by turn; the figure is the best round of each, and the ratio is ours to theirs.
+The files hold small tensors, lie in the page cache and are read into host memory. Both readers take turns on the same
+file. The figure of a reader is its best round. The ratio is our time divided by the time of safetensors.
 """
 
 from __future__ import annotations

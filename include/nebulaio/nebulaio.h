@@ -8,7 +8,7 @@
  *   nebulaio_system_open      starts the library; looks for no device yet
  *   nebulaio_model_open       reads and checks the headers of a model
  *   nebulaio_model_files      says in JSON how many bytes each destination needs
- *   (the program allocates one destination per file, with cudaMalloc for example)
+ *   cudaMalloc, for example   the program itself allocates one destination for each file
  *   nebulaio_load_start       starts to read; returns at once
  *   nebulaio_model_describe   says in JSON where each tensor will be
  *   nebulaio_wait             waits for the end, for a limited time if asked to

@@ -56,7 +56,7 @@ func (l *liveLine) show(name, rest string) {
 // leastStep is how many columns a step needs to be told by its number, its time and its name.
 const leastStep = 40
 
-// liveText is how a run goes, without its name.
+// liveText returns the rate, the bytes done and the time left of a running benchmark, without its name.
 func liveText(v bench.Live) string {
 	text := fmt.Sprintf("%s %s  %s", sparkline(v.Rates), units.Rate(v.GBps), units.Bytes(v.Done))
 	switch {

@@ -152,8 +152,8 @@ func wrapTable(line string, width int) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// wrap breaks text between words into lines of so many columns. A word that is
-// longer stands alone.
+// wrap breaks text between words into lines of at most width columns. A word
+// that is longer than width gets a line of its own.
 func wrap(text string, width int) string {
 	var b strings.Builder
 	n := 0

@@ -25,9 +25,9 @@ type Direct interface {
 	Register(b Buffer) (unregister func() error, err error)
 	// StartCounting makes Counters count from zero. Where only compatibility mode
 	// is possible, this Direct counts its own operations and leaves the library's
-	// statistics alone. Elsewhere the library counts. The settings of a library that
-	// another part of this process had open before are never changed: there, and
-	// with a library that cannot count, the error is of kind Unsupported.
+	// statistics off. Elsewhere the library counts. If another part of this process
+	// opened the library before, its settings are not changed. Then, and with a
+	// library that cannot count, the error is of kind Unsupported.
 	StartCounting() error
 	// Counters returns the operations since StartCounting, by route. Known is false
 	// where nobody counted. The library counts for the whole process, so that others'

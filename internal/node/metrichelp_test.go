@@ -14,8 +14,8 @@ import (
 // pointing finds words that point at another metric's text.
 var pointing = regexp.MustCompile(`(?i)\b(these|those|the same|such|did not|they)\b`)
 
-// TestEachHelpOfAMetricIsReadAlone holds the texts of /metrics to our rules: a
-// dashboard shows one of them without its neighbours.
+// TestEachHelpOfAMetricIsReadAlone checks the HELP text of every metric against our rules. A dashboard shows one text
+// without the others, so each must be a complete phrase.
 func TestEachHelpOfAMetricIsReadAlone(t *testing.T) {
 	m := newMetrics("1", gauges{none, none})
 	if err := m.watch(func(context.Context) (Stats, error) { return Stats{}, nil }); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/versity/versitygw/s3api/controllers"
 )
 
-// TestFailuresAreLoggedAndNotPrinted has versitygw fail in its own ways. It would print the cause to the standard error
-// output, where the log of the server goes too.
+// TestFailuresAreLoggedAndNotPrinted makes requests that versitygw fails for reasons that S3 has no code for. The cause
+// must be a line of our log. versitygw itself prints the cause to standard error, between the lines of the log.
 func TestFailuresAreLoggedAndNotPrinted(t *testing.T) {
 	r, printed, err := os.Pipe()
 	if err != nil {

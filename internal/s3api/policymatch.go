@@ -55,7 +55,8 @@ func ascii(s string) bool {
 	return true
 }
 
-// NormalizeObjectKey returns a key, or a key's pattern of a policy, as versitygw is to compare it.
+// NormalizeObjectKey returns the form of a key in which versitygw compares it with policies. It also takes the pattern
+// of a policy's resource, which a bucket name of question marks announces.
 func (b *backend) NormalizeObjectKey(bucket, key string) string {
 	key = reveal(key)
 	if bucket != "" && strings.Trim(bucket, "?") == "" {

@@ -168,8 +168,8 @@ func (e *Engine) storageBelow(s Sink) vfs.Storage {
 	return vfs.Storage{FS: s.FS(), Hidden: "the destination does not tell what lies below it"}
 }
 
-// writtenDirect is the route of a write with O_DIRECT. A file system that falls
-// back drops the pages behind it, so that nobody can ask afterwards.
+// writtenDirect returns the route of a write with O_DIRECT. The write counts as direct only on file systems that never
+// fall back to the page cache. A file system that falls back drops the pages after the write, which hides it.
 func writtenDirect(s vfs.Storage) RouteTaken {
 	if s.Proves() {
 		return RouteTakenDirect

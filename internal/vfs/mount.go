@@ -79,15 +79,15 @@ func parseMount(line string) (m mount, ok bool) {
 	if err1 != nil || err2 != nil || err3 != nil {
 		return m, false
 	}
-	m = mount{id: id, major: uint32(ma), minor: uint32(mi), root: unescape(a[3]), point: unescape(a[4]), fs: b[0], source: unescape(b[1])}
+	m = mount{id: id, major: uint32(ma), minor: uint32(mi), root: UnescapeMount(a[3]), point: UnescapeMount(a[4]), fs: b[0], source: UnescapeMount(b[1])}
 	if len(b) > 2 {
 		m.options = b[2]
 	}
 	return m, true
 }
 
-// unescape reads the octal escapes of the mount table: \040 is a space.
-func unescape(s string) string {
+// UnescapeMount decodes the octal escapes of a field of the mount table: \040 is a space.
+func UnescapeMount(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
 	}
@@ -139,11 +139,11 @@ func layersOf(options string) []string {
 		key, value, _ := strings.Cut(o, "=")
 		switch key {
 		case "upperdir":
-			upper = append(upper, unescape(value))
+			upper = append(upper, UnescapeMount(value))
 		case "lowerdir", "lowerdir+":
 			for _, l := range splitEscaped(value, ':') {
 				if l != "" {
-					lower = append(lower, unescape(l))
+					lower = append(lower, UnescapeMount(l))
 				}
 			}
 		}

@@ -24,7 +24,7 @@ func script(t *testing.T, path, text string) {
 	}
 }
 
-// together runs the same command several times at once and returns what each said; all have to succeed.
+// together starts the same command several times at once and returns the output of each. The test fails if one fails.
 func together(t *testing.T, times int, env []string, args ...string) []string {
 	t.Helper()
 	said := make([]string, times)

@@ -5,6 +5,8 @@ package facts
 import (
 	"strconv"
 	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
 // Mount is one line of mountinfo.
@@ -47,32 +49,14 @@ func ParseMountinfo(text string) []Mount {
 		if !ok || len(a) < 6 || len(b) < 2 {
 			continue
 		}
-		m := Mount{Dev: a[2], Root: unescape(a[3]), Point: unescape(a[4]), Options: strings.Split(a[5], ","), FSType: b[0], Source: unescape(b[1])}
+		m := Mount{Dev: a[2], Root: vfs.UnescapeMount(a[3]), Point: vfs.UnescapeMount(a[4]),
+			Options: strings.Split(a[5], ","), FSType: b[0], Source: vfs.UnescapeMount(b[1])}
 		if len(b) > 2 {
 			m.Super = strings.Split(b[2], ",")
 		}
 		all = append(all, m)
 	}
 	return all
-}
-
-// unescape undoes the kernel's \040 for blanks in mount points.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
 
 // MountOf finds the mount that a path is on: of the longest mount point above
