@@ -210,7 +210,7 @@ func (e *engineMover) compare(q device.Queue, b block, at device.Ptr, got, want 
 
 // finish takes routes and refusals from the engine's own reports.
 func (e *engineMover) finish(r *record.Run) error {
-	for _, name := range []transfer.RouteTaken{transfer.RouteTakenCache, transfer.RouteTakenBuffered, transfer.RouteTakenBufferedUnproven, transfer.RouteTakenDirect, transfer.RouteTakenDirectUnproven} {
+	for _, name := range transfer.FileRoutes() {
 		if e.by[name] > 0 {
 			r.Routes = append(r.Routes, record.Route{Route: string(name), Bytes: e.by[name]})
 		}

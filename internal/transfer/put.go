@@ -323,7 +323,8 @@ func (p *Put) Report() Report {
 		r.Notes = append(r.Notes, "the device is host memory: no GPU took part")
 	}
 	var all account
-	for _, name := range []RouteTaken{RouteTakenBuffered, RouteTakenDirect, RouteTakenDirectUnproven, RouteTakenCuFileP2P, RouteTakenCuFileNVFS, RouteTakenCuFileCompat, RouteTakenCuFileUnknown} {
+	for _, name := range []RouteTaken{RouteTakenBuffered, RouteTakenDirect, RouteTakenDirectUnproven,
+		RouteTakenCuFileP2P, RouteTakenCuFileNVFS, RouteTakenCuFileCompat, RouteTakenCuFileUnknown} {
 		if a := p.routes[name]; a != nil {
 			if name == RouteTakenBuffered || name == RouteTakenDirect || name == RouteTakenDirectUnproven {
 				r.Engine.IO = "pwrite"

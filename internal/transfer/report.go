@@ -40,6 +40,12 @@ const (
 	RouteTakenNetwork RouteTaken = "network"
 )
 
+// FileRoutes returns the routes by which bytes of a local file are read without cuFile, in the order of reports.
+func FileRoutes() []RouteTaken {
+	return []RouteTaken{RouteTakenCache, RouteTakenBuffered, RouteTakenBufferedUnproven,
+		RouteTakenDirect, RouteTakenDirectUnproven}
+}
+
 // Report says how a transfer went. It is plain data, the same in every language.
 type Report struct {
 	// Direction is "load", from files to a device, or "save", from devices to
@@ -171,7 +177,7 @@ func (t *Transfer) Report() Report {
 		r.Error = t.result.Error()
 	}
 	y.mu.Lock()
-	for _, name := range []RouteTaken{RouteTakenCache, RouteTakenBuffered, RouteTakenBufferedUnproven, RouteTakenDirect, RouteTakenDirectUnproven, RouteTakenNetwork} {
+	for _, name := range append(FileRoutes(), RouteTakenNetwork) {
 		if a := y.route(name); a.bytes > 0 {
 			r.Routes = append(r.Routes, a.report(name))
 		}

@@ -34,7 +34,7 @@ func (r *routes) list() []record.Route {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := []record.Route{}
-	for _, way := range []transfer.RouteTaken{transfer.RouteTakenCache, transfer.RouteTakenBuffered, transfer.RouteTakenBufferedUnproven, transfer.RouteTakenDirect, transfer.RouteTakenDirectUnproven} {
+	for _, way := range transfer.FileRoutes() {
 		if n := r.bytes[way]; n > 0 {
 			out = append(out, record.Route{Route: string(way), Bytes: n})
 		}
