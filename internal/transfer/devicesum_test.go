@@ -159,6 +159,9 @@ func TestDeviceSumsThatFailEndTheTransfer(t *testing.T) {
 				g := fakegpu.Build(t, fakegpu.Options{})
 				o := onDevice(small)
 				o.IO = reader.io
+				// The driver reports the failure at the next event of its stream. One thread
+				// alone: so that this is the event of the copy that failed.
+				o.Workers, o.QueueDepth = 1, 1
 				e, r := verified(t, g, o, path, reader.route)
 				requireDirect(t, r.Files[0])
 				arrange(g)

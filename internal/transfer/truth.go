@@ -44,13 +44,35 @@ func (t *Transfer) newTruth(f *vfs.File, cache CachePolicy) *truth {
 		}
 		return t.e.storages.Of(f.BufferedFD())
 	})
-	direct, _ := f.Direct()
-	if u.bypass || direct && t.req.Route != RouteBuffered && u.storage().Falls {
+	if u.bypass || t.bringsPages(u, cache) {
 		if u.before, u.beforeErr = f.CachedPages(); u.beforeErr != nil {
 			u.before = nil
 		}
 	}
 	return u
+}
+
+// bringsPages reports whether a read of this load may bring pages into the page cache that another read of the same load
+// finds there later. Buffered reads of absent bytes do, and so do direct reads that fall back to the page cache.
+func (t *Transfer) bringsPages(u *truth, cache CachePolicy) bool {
+	if u.f.Remote() != nil || u.f.FS().Memory {
+		return false
+	}
+	direct, _ := u.f.Direct()
+	return !direct || t.req.Route == RouteBuffered || cache == CacheKeep || u.storage().Falls
+}
+
+// buffered corrects the counts of a buffered read of [off, off+n). Pages that were absent when the load began came from
+// storage, even if another read of this load has brought them in meanwhile.
+func (u *truth) buffered(b vfs.Buffered, off, n int64) vfs.Buffered {
+	if u.before == nil {
+		return b
+	}
+	if was := u.before.In(off, n); was < b.Cached {
+		b.Missed += b.Cached - was
+		b.Cached = was
+	}
+	return b
 }
 
 // truthOf is what is known of a file's storage; nil before the load is planned.
@@ -75,12 +97,15 @@ func (r RouteTaken) unproven() RouteTaken {
 	return r
 }
 
-// missed is the route of the bytes of a buffered read that were not cached.
-func (t *Transfer) missed(c chunk, b vfs.Buffered) RouteTaken {
-	if b.Missed == 0 {
-		return RouteTakenBuffered // no question to the storage for what came from memory
+// countBuffered counts a buffered read of a chunk under the routes that its bytes took.
+func (t *Transfer) countBuffered(c chunk, b vfs.Buffered, start time.Time) {
+	u := t.truthOf(c.file)
+	b = u.buffered(b, c.off, c.len)
+	missed := RouteTakenBuffered
+	if b.Missed > 0 { // the storage is not examined for bytes that came from memory
+		missed = u.below(RouteTakenBuffered)
 	}
-	return t.truthOf(c.file).below(RouteTakenBuffered)
+	t.tally.readBuffered(c, b, missed, start)
 }
 
 // readDirect lets read fetch the n bytes at off of the file into buf with

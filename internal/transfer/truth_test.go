@@ -49,6 +49,42 @@ func TestALoadFindsAWriterThatPutsTheMtimeBack(t *testing.T) {
 	}
 }
 
+// A page that the load itself has brought in does not count as cached, whichever read of the load finds it.
+func TestPagesThatTheLoadBroughtInWereNotCached(t *testing.T) {
+	path, _ := writeFile(t, 2*units.MiB, 62)
+	f := openFile(t, path)
+	if f.FS().Memory {
+		t.Skip("every page of a file in memory is cached")
+	}
+	read := func(off, n int64) vfs.Buffered {
+		b, err := f.ReadBuffered(make([]byte, n), off)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	if left, err := f.DropCache(); err != nil || left > 0 {
+		t.Skipf("%d bytes stay in the page cache: %v", left, err)
+	}
+	f.ExpectRandom(true)
+	read(0, units.MiB)
+	u := &truth{f: f}
+	var err error
+	if u.before, err = f.CachedPages(); err != nil {
+		t.Fatal(err)
+	}
+	read(units.MiB, units.MiB) // another worker's read
+	if b := u.buffered(read(0, 2*units.MiB), 0, 2*units.MiB); b.Cached != units.MiB || b.Missed != units.MiB {
+		t.Errorf("%+v", b)
+	}
+	if u.before, err = f.CachedPages(); err != nil {
+		t.Fatal(err)
+	}
+	if b := u.buffered(read(4096, units.MiB), 4096, units.MiB); b.Cached != units.MiB || b.Missed != 0 {
+		t.Errorf("%+v of a file that is cached as a whole", b)
+	}
+}
+
 // Direct writes are proven where the file system keeps to them, and only there.
 func TestTheRouteOfADirectWrite(t *testing.T) {
 	for s, want := range map[vfs.Storage]RouteTaken{

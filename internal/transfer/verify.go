@@ -209,7 +209,7 @@ func (t *Transfer) readSummed(c chunk, buf []byte) error {
 	if known {
 		all = vfs.Buffered{Cached: hit, Missed: c.len - hit}
 	}
-	t.tally.readBuffered(c, all, t.missed(c, all), time.Now().Add(-reading))
+	t.countBuffered(c, all, time.Now().Add(-reading))
 	return nil
 }
 

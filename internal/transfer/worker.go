@@ -259,7 +259,7 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 		w.e.sched.failed(t, err)
 		return
 	}
-	t.tally.readBuffered(c, b, t.missed(c, b), start)
+	t.countBuffered(c, b, start)
 	w.e.deliver(t, c, buf, s)
 }
 

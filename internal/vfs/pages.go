@@ -15,7 +15,8 @@ import (
 // Pages are the pages of a file that were in the page cache at one moment.
 type Pages struct {
 	size int64    // of the file
-	some []uint64 // a bit for each page; nil: none was there
+	all  bool     // every page was there
+	some []uint64 // a bit for each page, if not all; nil: none was there
 }
 
 // CachedPages looks which pages of the file are in the page cache now. For a
@@ -24,7 +25,7 @@ type Pages struct {
 func (f *File) CachedPages() (*Pages, error) {
 	p := &Pages{size: f.size}
 	r, err := f.Residency(0, f.size)
-	if err != nil || r.Cached == 0 {
+	if p.all = err == nil && r.Cached >= f.size; p.all || err != nil || r.Cached == 0 {
 		return p, err
 	}
 	p.some = make([]uint64, (f.size/pageSize)/64+1)
@@ -40,15 +41,18 @@ func (f *File) CachedPages() (*Pages, error) {
 }
 
 func (p *Pages) has(page int64) bool {
-	return p.some != nil && p.some[page/64]&(1<<(page%64)) != 0
+	return p.all || p.some != nil && p.some[page/64]&(1<<(page%64)) != 0
 }
 
 // In counts the bytes of [off, off+n) in pages that were there.
 func (p *Pages) In(off, n int64) (sum int64) {
+	end := min(off+n, p.size)
+	if p.all {
+		return max(end-off, 0)
+	}
 	if p.some == nil {
 		return 0
 	}
-	end := min(off+n, p.size)
 	for page := off / pageSize; page*pageSize < end; page++ {
 		if page%64 == 0 && (page+64)*pageSize <= end && off <= page*pageSize {
 			sum += int64(bits.OnesCount64(p.some[page/64])) * pageSize
