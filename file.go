@@ -14,6 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // FileOptions choose how a file is opened. The zero value is for reading.
@@ -43,7 +44,7 @@ type File struct {
 
 // OpenFile opens a file. The caller closes it before the system.
 func (s *System) OpenFile(path string, o FileOptions) (*File, error) {
-	if _, err := transfer.ParseRoute(string(o.Route)); err != nil {
+	if _, err := report.ParseRoute(string(o.Route)); err != nil {
 		return nil, err
 	}
 	e, err := vfs.OpenEditable(path, vfs.Access{Write: o.Write, Create: o.Create, Truncate: o.Truncate})
@@ -149,7 +150,7 @@ func (f *File) start(ctx context.Context, r transfer.Range, write bool, o MoveOp
 	if o.Route == "" {
 		o.Route = f.opt.Route
 	}
-	route, err := transfer.ParseRoute(string(o.Route))
+	route, err := report.ParseRoute(string(o.Route))
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +167,7 @@ func (f *File) start(ctx context.Context, r transfer.Range, write bool, o MoveOp
 	f.moves = append(slices.DeleteFunc(f.moves, (*Move).ended), m)
 	f.mu.Unlock()
 	defer close(m.begun)
-	if o.InStream && (route == transfer.RouteAuto || route == transfer.RouteCuFile) && r.Len > 0 {
+	if o.InStream && (route == report.RouteAuto || route == report.RouteCuFile) && r.Len > 0 {
 		s, refused, err := f.sys.Engine.StartInStream(ctx, transfer.StreamRequest{Device: dev, Target: f.target, Range: r, Write: write, Stream: o.Stream, Route: route})
 		if err != nil {
 			return nil, err
@@ -175,7 +176,7 @@ func (f *File) start(ctx context.Context, r transfer.Range, write bool, o MoveOp
 			m.run = s
 			return m, nil
 		}
-		m.refused = []transfer.RefusalReport{*refused}
+		m.refused = []report.Refusal{*refused}
 	}
 	if write {
 		p, err := f.sys.Engine.StartPut(ctx, transfer.PutRequest{Device: dev, Target: f.target, Range: r, Route: route, Stream: o.Stream, HasStream: o.HasStream})
@@ -222,7 +223,7 @@ func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, ro
 		req.Segments = []transfer.Segment{{Off: r.Off, Len: n, Dst: r.Mem}}
 	}
 	if n == 0 {
-		req.Route = transfer.RouteAuto // there is nothing to route
+		req.Route = report.RouteAuto // there is nothing to route
 	}
 	t, err := f.sys.Engine.Start(ctx, req)
 	if err != nil {
@@ -261,7 +262,7 @@ type mover interface {
 	Done() <-chan struct{}
 	Wait() error
 	Progress() (done, total int64)
-	Report() transfer.Report
+	Report() report.Report
 }
 
 // Move is a read or write under way. Cancelling is done through the context
@@ -270,7 +271,7 @@ type Move struct {
 	path, op string
 	begun    chan struct{} // closed when run is settled
 	run      mover         // nil: it did not start
-	refused  []transfer.RefusalReport
+	refused  []report.Refusal
 }
 
 func (m *Move) ended() bool {
@@ -303,12 +304,12 @@ func (m *Move) Progress() (done, total int64) { return m.run.Progress() }
 type MoveReport struct {
 	Path string `json:"path"`
 	Op   string `json:"op"` // "read" or "write"
-	transfer.Report
+	report.Report
 }
 
 // Report tells how the move went; it blocks until Done.
 func (m *Move) Report() MoveReport {
 	r := MoveReport{Path: m.path, Op: m.op, Report: m.run.Report()}
-	r.Refusals = append(append([]transfer.RefusalReport{}, m.refused...), r.Refusals...)
+	r.Refusals = append(append([]report.Refusal{}, m.refused...), r.Refusals...)
 	return r
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
-	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // place is a system and memory on one of its devices that the test can look at.
@@ -156,7 +156,7 @@ func TestFileTellsItsRoutes(t *testing.T) {
 	for _, c := range []struct {
 		route nebulaio.Route
 		write bool
-		want  transfer.RouteTaken
+		want  report.RouteTaken
 	}{{"buffered", true, "buffered"}, {"direct", true, "direct"}, {"cufile", true, "cufile_compat"}, {"cufile", false, "cufile_compat"}, {"direct", false, "direct"}} {
 		start := f.StartRead
 		if c.write {

@@ -25,6 +25,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/client"
 	"github.com/nebulaio/nebulaio/internal/model"
 	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 //go:embed VERSION
@@ -46,9 +47,9 @@ type (
 	// DType is an element type by its safetensors name.
 	DType = format.DType
 	// Route is what is asked for: auto, buffered, direct or cufile.
-	Route = transfer.Route
+	Route = report.Route
 	// CachePolicy is what a load may leave in the page cache: auto, keep or bypass.
-	CachePolicy = transfer.CachePolicy
+	CachePolicy = report.CachePolicy
 	// Slice chooses a box out of each tensor that a glob matches.
 	Slice = model.Slice
 	// Range is the indices Start to Stop, without Stop, of one dimension; a
@@ -119,7 +120,7 @@ func NewSystem(o Options) (*System, error) {
 	b := boot.Options{
 		Devices: open.Options{Mode: o.Devices},
 		Engine: transfer.Options{PoolSize: o.BufferPoolSize, MaxTransfer: o.MaxTransferSize, QueueDepth: o.QueueDepth,
-			Workers: o.Workers, IO: transfer.IO(o.IO), WriteBlock: o.WriteBlockSize, WriteDepth: o.WriteDepth, CuFile: transfer.CuFileAPI(o.CuFile), VerifyOn: transfer.VerifyOn(o.VerifyOn), Peers: peers, NoP2P: o.NoP2P},
+			Workers: o.Workers, IO: transfer.IO(o.IO), WriteBlock: o.WriteBlockSize, WriteDepth: o.WriteDepth, CuFile: report.CuFileAPI(o.CuFile), VerifyOn: transfer.VerifyOn(o.VerifyOn), Peers: peers, NoP2P: o.NoP2P},
 		DeviceIDs:    o.DeviceIDs,
 		BeforeCuFile: o.BeforeCuFile,
 	}
@@ -210,7 +211,7 @@ func (s *System) openModel(ctx context.Context, name string, tree *client.Tree, 
 	// device memory: it happens meanwhile.
 	s.sys.Engine.Prepare(dev)
 	layout := o.layout(dev)
-	var refused []transfer.RefusalReport
+	var refused []report.Refusal
 	if tree != nil {
 		layout.Tree, layout.Shown = tree, tree.Shown
 		if refused, err = tree.Refusals(ctx); err != nil {
@@ -225,7 +226,7 @@ func (s *System) openModel(ctx context.Context, name string, tree *client.Tree, 
 	if dev.Info().Kind == device.Host && (o.Device == "" || o.Device == "auto") {
 		// Host memory was the second choice: the report says why.
 		if v := s.sys.Devices.Survey(); v.NoGPU != "" {
-			src.refused = append(src.refused, transfer.RefusalReport{What: "gpu", On: "this machine", Reason: v.NoGPU, Fix: v.Fix})
+			src.refused = append(src.refused, report.Refusal{What: "gpu", On: "this machine", Reason: v.NoGPU, Fix: v.Fix})
 		}
 	}
 	return src, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/model"
-	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // SaveTensor is a tensor in memory that is to be saved. Its elements lie one
@@ -71,7 +71,7 @@ type saver interface {
 	Done() <-chan struct{}
 	Err() error
 	Progress() (done, total int64)
-	Report() transfer.Report
+	Report() report.Report
 }
 
 // StartSave begins to write tensors to a .safetensors file, or to an object
@@ -85,7 +85,7 @@ func (s *System) StartSave(ctx context.Context, path string, tensors []SaveTenso
 		return nil, errs.Wrap("save", path, context.Cause(ctx))
 	}
 	began := time.Now()
-	route, err := transfer.ParseRoute(string(o.Route))
+	route, err := report.ParseRoute(string(o.Route))
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (o *objectSave) Err() error {
 }
 
 // Report is the engine's, with the way that was taken.
-func (o *objectSave) Report() transfer.Report {
+func (o *objectSave) Report() report.Report {
 	r := o.ObjectMove.Report()
 	r.Notes = append(r.Notes, "the object was written by way of "+r.Via)
 	return r.Report

@@ -67,7 +67,7 @@ func TestSlicesAreLoadedAndVerified(t *testing.T) {
 	}
 	r := m.Report()
 	if r.Wanted != 90*20*4+75*columns*4 || r.Read <= r.Wanted || r.Verify == nil || r.Verify.Blocks == 0 {
-		t.Errorf("%+v %+v", r.ReadReport, r.Verify)
+		t.Errorf("%+v %+v", r.ReadTotals, r.Verify)
 	}
 	if err := m.Free(); err != nil {
 		t.Error(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/format"
 	"github.com/nebulaio/nebulaio/internal/model"
 	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Source is a model whose headers have been read: what it holds and where each
@@ -23,7 +24,7 @@ type Source struct {
 	dev   device.Device
 	model *model.Model
 	// refused is what opening the device already gave up.
-	refused []transfer.RefusalReport
+	refused []report.Refusal
 	// owned is the client that was made for this source; nil where the caller has one.
 	owned *Client
 }
@@ -148,11 +149,11 @@ type StartOptions struct {
 // Start begins to fill dst, one destination per file, and returns at once. The
 // destinations and the source belong to the load until it has ended.
 func (s *Source) Start(ctx context.Context, dst []Destination, o StartOptions) (*Loading, error) {
-	route, err := transfer.ParseRoute(string(o.Route))
+	route, err := report.ParseRoute(string(o.Route))
 	if err != nil {
 		return nil, err
 	}
-	cache, err := transfer.ParseCachePolicy(string(o.Cache))
+	cache, err := report.ParseCachePolicy(string(o.Cache))
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +174,7 @@ type Loading struct {
 	model *model.Model
 	alloc time.Duration
 
-	refused []transfer.RefusalReport
+	refused []report.Refusal
 }
 
 // Done is closed when the load has ended and nothing is queued into the
@@ -203,7 +204,7 @@ func (l *Loading) Progress() (done, total int64) { return l.t.Progress() }
 func (l *Loading) Report() Report {
 	r := Report{Report: l.t.Report(), Path: l.model.Path, Tensors: len(l.model.Tensors),
 		OpenSeconds: l.model.OpenTime.Seconds(), AllocSeconds: l.alloc.Seconds()}
-	r.Refusals = append(append([]transfer.RefusalReport{}, l.refused...), r.Refusals...)
+	r.Refusals = append(append([]report.Refusal{}, l.refused...), r.Refusals...)
 	return r
 }
 
@@ -215,7 +216,7 @@ type Report struct {
 	// memory (0 when the caller brought it); neither is part of Seconds.
 	OpenSeconds  float64 `json:"open_seconds"`
 	AllocSeconds float64 `json:"alloc_seconds"`
-	transfer.Report
+	report.Report
 }
 
 // Load takes memory on the device, fills it and returns the model.

@@ -18,6 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // engineMover hands the blocks to the transfer engine, as many at once as the
@@ -30,9 +31,9 @@ type engineMover struct {
 	index []int // of each group's first file among files
 	dst   device.Buffer
 
-	by       map[transfer.RouteTaken]int64 // bytes of all passes
+	by       map[report.RouteTaken]int64 // bytes of all passes
 	reads    int64
-	last     *transfer.Report
+	last     *report.Report
 	verified record.Verify
 }
 
@@ -56,7 +57,7 @@ func newEngineMover(j Job) (*engineMover, error) {
 	if j.Spec.Pattern == Sequential {
 		piece = max(piece, enginePiece)
 	}
-	e := &engineMover{Job: j, space: newSpace(j.Set, piece), files: j.Set.Files(), by: map[transfer.RouteTaken]int64{}}
+	e := &engineMover{Job: j, space: newSpace(j.Set, piece), files: j.Set.Files(), by: map[report.RouteTaken]int64{}}
 	for n, g := 0, 0; g < len(j.Set.Groups); g++ {
 		e.index = append(e.index, n)
 		n += len(j.Set.Groups[g].Files)
@@ -131,7 +132,7 @@ func (e *engineMover) request(ctx context.Context, m *meter, segs []transfer.Seg
 	run, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t, err := e.Engine.Start(run, transfer.Request{Device: e.Device, Files: e.files, Segments: segs,
-		Route: transfer.Route(e.Spec.Route), Cache: transfer.CacheBypass})
+		Route: report.Route(e.Spec.Route), Cache: report.CacheBypass})
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func (e *engineMover) request(ctx context.Context, m *meter, segs []transfer.Seg
 	}
 }
 
-func (e *engineMover) note(r transfer.Report) {
+func (e *engineMover) note(r report.Report) {
 	for _, route := range r.Routes {
 		e.by[route.Route] += route.Bytes
 		e.reads += route.Chunks
@@ -210,7 +211,7 @@ func (e *engineMover) compare(q device.Queue, b block, at device.Ptr, got, want 
 
 // finish takes routes and refusals from the engine's own reports.
 func (e *engineMover) finish(r *record.Run) error {
-	for _, name := range transfer.FileRoutes() {
+	for _, name := range report.FileRoutes() {
 		if e.by[name] > 0 {
 			r.Routes = append(r.Routes, record.Route{Route: string(name), Bytes: e.by[name]})
 		}

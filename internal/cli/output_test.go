@@ -11,9 +11,8 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio"
-	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 func TestMessage(t *testing.T) {
@@ -91,7 +90,7 @@ func TestSummarize(t *testing.T) {
 }
 
 func TestRefusalLines(t *testing.T) {
-	got := refusalLines([]transfer.RefusalReport{
+	got := refusalLines([]report.Refusal{
 		{What: "direct", On: "/a", Reason: "no O_DIRECT", Fix: "use ext4"},
 		{What: "direct", On: "/b", Reason: "no O_DIRECT", Fix: "use ext4"},
 		{What: "direct", On: "/c", Reason: "other"},
@@ -107,13 +106,13 @@ func TestRefusalLines(t *testing.T) {
 func TestReportOfGPU(t *testing.T) {
 	var r nebulaio.Report
 	r.Path, r.Tensors, r.OpenSeconds, r.AllocSeconds = "/m", 311, 0.001, 0.009
-	r.Device = transfer.DeviceReport{ID: "cuda:0", Kind: device.CUDA, Model: "NVIDIA H200"}
+	r.Device = report.Device{ID: "cuda:0", Kind: report.CUDADevice, Model: "NVIDIA H200"}
 	r.Bytes, r.Seconds, r.GBps = 1_500_000_000, 0.04, 37.5
-	r.Routes = []transfer.RouteReport{{Route: "page_cache", Bytes: 1_125_000_000, GBps: 40}, {Route: "direct", Bytes: 375_000_000, GBps: 9.4}}
-	r.Stages = []transfer.StageReport{{Stage: "plan", Busy: 0.0002}, {Stage: "copy", Busy: 0.2, Span: 0.039, GBps: 38.4}}
+	r.Routes = []report.RouteShare{{Route: "page_cache", Bytes: 1_125_000_000, GBps: 40}, {Route: "direct", Bytes: 375_000_000, GBps: 9.4}}
+	r.Stages = []report.Stage{{Stage: "plan", Busy: 0.0002}, {Stage: "copy", Busy: 0.2, Span: 0.039, GBps: 38.4}}
 	r.Limiting = "copy to device"
-	r.Files = make([]transfer.FileReport, 2)
-	r.Engine = transfer.EngineReport{Workers: 12, QueueDepth: 8, ChunkSize: 4 << 20, IO: "uring", StagingSize: 128 << 20, StagingUsed: true, HugePages: 128 << 20, StagingState: "pinned"}
+	r.Files = make([]report.File, 2)
+	r.Engine = report.Engine{Workers: 12, QueueDepth: 8, ChunkSize: 4 << 20, IO: "uring", StagingSize: 128 << 20, StagingUsed: true, HugePages: 128 << 20, StagingState: "pinned"}
 	var b bytes.Buffer
 	printLoad(&b, loadJSON{Report: r})
 	const want = `device    cuda:0 (NVIDIA H200)

@@ -8,13 +8,13 @@ import (
 	"slices"
 
 	"github.com/nebulaio/nebulaio/internal/device"
-	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // printLoad prints the report of one load for a person.
 func printLoad(w io.Writer, l loadJSON) {
-	if l.Device.Kind == device.Host {
+	if l.Device.Kind == report.HostDevice {
 		field(w, "device", "%s (memory of this machine: no GPU took part)", l.Device.ID)
 	} else {
 		field(w, "device", "%s (%s)", l.Device.ID, printable(l.Device.Model))
@@ -22,7 +22,7 @@ func printLoad(w io.Writer, l loadJSON) {
 	field(w, "path", "%s", printable(l.Path))
 	field(w, "tensors", "%d in %s", l.Tensors, plural(len(l.Files), "file"))
 	field(w, "bytes", "%s", sized(l.Bytes))
-	if l.ReadReport != nil && l.Read > l.Bytes {
+	if l.ReadTotals != nil && l.Read > l.Bytes {
 		field(w, "read", "%s, %.2f x what was wanted", sized(l.Read), l.Amplification)
 	}
 	total := l.total()
@@ -55,7 +55,7 @@ func printLoad(w io.Writer, l loadJSON) {
 }
 
 // routed is what came by any route, gaps between wanted bytes included.
-func routed(all []transfer.RouteReport) (sum int64) {
+func routed(all []report.RouteShare) (sum int64) {
 	for _, r := range all {
 		sum += r.Bytes
 	}
@@ -63,7 +63,7 @@ func routed(all []transfer.RouteReport) (sum int64) {
 }
 
 // printRoutesAndStages prints the two tables of a report.
-func printRoutesAndStages(w io.Writer, l transfer.Report) {
+func printRoutesAndStages(w io.Writer, l report.Report) {
 	whole := routed(l.Routes)
 	t := newTable("route", ">bytes", ">share", ">rate")
 	for _, r := range l.Routes {
@@ -82,7 +82,7 @@ func printRoutesAndStages(w io.Writer, l transfer.Report) {
 	t.print(w)
 }
 
-func printEngine(w io.Writer, e transfer.EngineReport) {
+func printEngine(w io.Writer, e report.Engine) {
 	staging := "no staging, bytes were read into place"
 	if e.StagingUsed {
 		staging = fmt.Sprintf("staging %s (%s in huge pages, %s)", units.Bytes(e.StagingSize), units.Bytes(e.HugePages), e.StagingState)
@@ -92,13 +92,13 @@ func printEngine(w io.Writer, e transfer.EngineReport) {
 }
 
 // printCuFile prints the operations by route, and who counted them where it was not the library.
-func printCuFile(w io.Writer, c *transfer.CuFileReport) {
+func printCuFile(w io.Writer, c *report.CuFile) {
 	counted := "it did not count"
 	if c.Uncounted != "" {
 		counted += ": " + printable(c.Uncounted)
 	}
 	if c.Counters != nil {
-		ops := c.Counters.Reads.Plus(c.Counters.Batch).String()
+		ops := device.RouteOps(c.Counters.Reads).Plus(device.RouteOps(c.Counters.Batch)).String()
 		if counted = "it counted " + ops; c.Counters.Basis() != "" {
 			counted = ops + ", " + c.Counters.Basis()
 		}
@@ -113,9 +113,9 @@ func printCuFile(w io.Writer, c *transfer.CuFileReport) {
 }
 
 // refusalLines tells each reason once: the shards of a model share theirs.
-func refusalLines(all []transfer.RefusalReport) []string {
+func refusalLines(all []report.Refusal) []string {
 	var lines []string
-	var seen []transfer.RefusalReport
+	var seen []report.Refusal
 	for _, r := range all {
 		key := r
 		key.On = ""

@@ -15,10 +15,10 @@ import (
 
 	"github.com/nebulaio/nebulaio"
 	"github.com/nebulaio/nebulaio/internal/bench"
-	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // saveFlags are the flags of one save.
@@ -185,7 +185,7 @@ func printSave(w io.Writer, r saveJSON) {
 	s := r.Saves[len(r.Saves)-1]
 	fmt.Fprintln(w)
 	from := s.Device.ID + " (" + printable(s.Device.Model) + ")"
-	if s.Device.Kind == device.Host {
+	if s.Device.Kind == report.HostDevice {
 		from = s.Device.ID + " (memory of this machine: no GPU took part)"
 	}
 	field(w, "device", "%s", from)

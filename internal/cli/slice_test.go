@@ -85,7 +85,7 @@ func TestLoadSliceAndShard(t *testing.T) {
 	v := decode[loadsJSON](t, run(t, []string{"load", path, "--device", "host", "--json", "--tensors", "u8.matrix", "--tensors", "f32.cube",
 		"--slice", "u8.matrix[1:3,2:]", "--shard", "f32.c*=1:1/2"}))
 	if l := v.Loads[0]; l.Bytes != 2*6+3*3*4*4 || l.Wanted != l.Bytes || l.Read < l.Wanted || l.Amplification < 1 {
-		t.Errorf("%d bytes, %+v", l.Bytes, l.ReadReport)
+		t.Errorf("%d bytes, %+v", l.Bytes, l.ReadTotals)
 	}
 	run(t, []string{"load", path, "--device", "host", "--tensors", "u8.matrix", "--slice", "u8.matrix[:,0:1]"}).
 		want(t, 0, "bytes     4 B\n", "\nread      25 B, 6.25 x what was wanted\n", "\npack ")

@@ -22,6 +22,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/synth"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // boxOf takes a box out of a tensor's bytes, element by element.
@@ -140,7 +141,7 @@ func TestSlicesOfEveryDTypeArrive(t *testing.T) {
 	}
 	for pname, p := range places(t) {
 		for _, io := range []transfer.IO{transfer.IOPread, transfer.IOUring} {
-			for _, route := range []transfer.Route{transfer.RouteAuto, transfer.RouteBuffered, transfer.RouteDirect} {
+			for _, route := range []report.Route{report.RouteAuto, report.RouteBuffered, report.RouteDirect} {
 				t.Run(fmt.Sprintf("%s/%s/%s", pname, io, route), func(t *testing.T) {
 					e, err := transfer.New(transfer.Options{IO: io, PoolSize: units.MiB, MaxTransfer: 64 * units.KiB, Poison: true})
 					if err != nil {
@@ -166,7 +167,7 @@ func TestSlicesOfEveryDTypeArrive(t *testing.T) {
 }
 
 // loadAndCompare loads a model cold and compares each tensor.
-func loadAndCompare(t *testing.T, e *transfer.Engine, p place, m *model.Model, route transfer.Route, want func(model.Placement) []byte) transfer.Report {
+func loadAndCompare(t *testing.T, e *transfer.Engine, p place, m *model.Model, route report.Route, want func(model.Placement) []byte) report.Report {
 	t.Helper()
 	if _, err := m.DropCache(); err != nil && !errs.Is(err, errs.Unsupported) {
 		t.Fatal(err)
@@ -184,7 +185,7 @@ func loadAndCompare(t *testing.T, e *transfer.Engine, p place, m *model.Model, r
 		defer b.Free()
 		dst = append(dst, model.Destination{Ptr: b.Ptr(), Size: l.Size})
 	}
-	tr, err := m.Start(context.Background(), e, p.dev, dst, model.LoadOptions{Route: route, Cache: transfer.CacheBypass})
+	tr, err := m.Start(context.Background(), e, p.dev, dst, model.LoadOptions{Route: route, Cache: report.CacheBypass})
 	if errs.Is(err, errs.Unsupported) {
 		t.Skipf("no direct reads here: %v", err)
 	}
@@ -235,7 +236,7 @@ func TestShardsOfAllRanksAreTheModel(t *testing.T) {
 				for rank := range world {
 					_, addressable := p.dev.(device.Mapper)
 					m := open(t, path, model.Options{Tensors: []string{"w*"}, Shards: []model.Shard{{Tensor: "w*", Dim: dim, Rank: rank, World: world}}, Addressable: addressable})
-					r := loadAndCompare(t, e, p, m, transfer.RouteAuto, func(x model.Placement) []byte {
+					r := loadAndCompare(t, e, p, m, report.RouteAuto, func(x model.Placement) []byte {
 						i := slices.IndexFunc(files[0].Tensors, func(f format.Tensor) bool { return f.Name == x.Name })
 						f := files[0].Tensors[i]
 						box := []model.Range{{Stop: 509}, {Stop: 1024}}
@@ -281,7 +282,7 @@ func TestChosenTensorsWithSmallGapsAreOneRead(t *testing.T) {
 	for pname, p := range places(t) {
 		t.Run(pname, func(t *testing.T) {
 			m := open(t, path, model.Options{Tensors: []string{"*.take"}})
-			r := loadAndCompare(t, e, p, m, transfer.RouteBuffered, func(x model.Placement) []byte {
+			r := loadAndCompare(t, e, p, m, report.RouteBuffered, func(x model.Placement) []byte {
 				i := slices.IndexFunc(files[0].Tensors, func(f format.Tensor) bool { return f.Name == x.Name })
 				return raw[files[0].Tensors[i].Offset:][:x.Size]
 			})

@@ -20,6 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/format/safetensors"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Options choose what of a model is opened.
@@ -294,8 +295,8 @@ type Destination struct {
 
 // LoadOptions choose how the bytes travel.
 type LoadOptions struct {
-	Route     transfer.Route
-	Cache     transfer.CachePolicy
+	Route     report.Route
+	Cache     report.CachePolicy
 	Stream    uint64
 	HasStream bool
 	// Verify checks every block of the files that holds a byte of a chosen

@@ -16,6 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/model"
 	"github.com/nebulaio/nebulaio/internal/synth"
 	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // tiny writes a small model and returns its path and its files as written.
@@ -58,7 +59,7 @@ func TestEveryTensorArrivesAtItsPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer b.Free()
-		tr, err := m.Start(context.Background(), e, dev, []model.Destination{{Ptr: b.Ptr(), Size: b.Size()}}, model.LoadOptions{Route: transfer.RouteAuto, Cache: transfer.CacheAuto})
+		tr, err := m.Start(context.Background(), e, dev, []model.Destination{{Ptr: b.Ptr(), Size: b.Size()}}, model.LoadOptions{Route: report.RouteAuto, Cache: report.CacheAuto})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/format"
 	"github.com/nebulaio/nebulaio/internal/format/safetensors"
 	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Held is a tensor in memory that is to be saved: on a device, or, where Device
@@ -30,7 +31,7 @@ type Held struct {
 type SaveOptions struct {
 	Metadata  map[string]string
 	Align     int64 // of the first data byte, 0 for a page
-	Route     transfer.Route
+	Route     report.Route
 	Checksums bool
 	Streams   map[device.Device]uint64
 }

@@ -7,18 +7,20 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // RouteTakenSocket: the bytes came inside a message and were delivered from
 // memory; see Engine.Deliver.
-const RouteTakenSocket RouteTaken = "socket"
+const RouteTakenSocket report.RouteTaken = "socket"
 
 // Routes of bytes that one device handed to another, or that were copied to it
 // from the other's staging slots.
 const (
-	RouteTakenPeerP2P     RouteTaken = "peer_" + PeerP2P
-	RouteTakenPeerStaging RouteTaken = "peer_" + PeerStaging
-	RouteTakenPeerMemory  RouteTaken = "peer_" + PeerMemory
+	RouteTakenPeerP2P     report.RouteTaken = "peer_" + PeerP2P
+	RouteTakenPeerStaging report.RouteTaken = "peer_" + PeerStaging
+	RouteTakenPeerMemory  report.RouteTaken = "peer_" + PeerMemory
 )
 
 // Counters are what an engine has done since it was made: transfers that have
@@ -33,11 +35,11 @@ type Counters struct {
 
 // RouteCount is what went one way from or to one device.
 type RouteCount struct {
-	Device    string     `json:"device"`
-	Direction string     `json:"direction"` // "load" or "save"
-	Route     RouteTaken `json:"route"`
-	Bytes     int64      `json:"bytes"`
-	Seconds   float64    `json:"seconds"` // of all threads together
+	Device    string            `json:"device"`
+	Direction string            `json:"direction"` // "load" or "save"
+	Route     report.RouteTaken `json:"route"`
+	Bytes     int64             `json:"bytes"`
+	Seconds   float64           `json:"seconds"` // of all threads together
 }
 
 // StageCount is what one stage took for one device.
@@ -74,7 +76,7 @@ func (o *totals) end(err error) {
 	}
 }
 
-func (o *totals) route(device, direction string, r RouteTaken, bytes int64, busy time.Duration) {
+func (o *totals) route(device, direction string, r report.RouteTaken, bytes int64, busy time.Duration) {
 	if bytes == 0 {
 		return
 	}
@@ -83,7 +85,7 @@ func (o *totals) route(device, direction string, r RouteTaken, bytes int64, busy
 	add(&o.routes, counted{device, direction, string(r)}, bytes, busy.Seconds())
 }
 
-func (o *totals) stage(device, direction string, s StageReport) {
+func (o *totals) stage(device, direction string, s report.Stage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	add(&o.stages, counted{device, direction, s.Stage}, s.Bytes, s.Busy)
@@ -112,7 +114,7 @@ func (e *Engine) Counters() Counters {
 		l.totals.mu.Lock()
 		c.Ended, c.Failed = c.Ended+l.totals.ended, c.Failed+l.totals.failed
 		for k, v := range l.totals.routes {
-			c.Routes = append(c.Routes, RouteCount{k.device, k.direction, RouteTaken(k.name), v.bytes, v.seconds})
+			c.Routes = append(c.Routes, RouteCount{k.device, k.direction, report.RouteTaken(k.name), v.bytes, v.seconds})
 		}
 		for k, v := range l.totals.stages {
 			c.Stages = append(c.Stages, StageCount{k.device, k.direction, k.name, v.bytes, v.seconds})
@@ -155,7 +157,7 @@ func (t *Transfer) count() {
 		o.stage(device, direction, s)
 	}
 	for _, p := range t.peers {
-		o.route(p.Device.Info().ID, direction, RouteTaken("peer_"+t.wayTo(p)), p.bytes.Load(), 0)
+		o.route(p.Device.Info().ID, direction, report.RouteTaken("peer_"+t.wayTo(p)), p.bytes.Load(), 0)
 	}
 }
 
@@ -168,7 +170,7 @@ func (p *Put) count() {
 	for name, a := range p.routes {
 		o.route(device, "save", name, a.bytes, a.busy)
 	}
-	o.stage(device, "save", StageReport{Stage: "copy", Busy: p.copying.busy.Seconds(), Bytes: p.copying.bytes})
+	o.stage(device, "save", report.Stage{Stage: "copy", Busy: p.copying.busy.Seconds(), Bytes: p.copying.bytes})
 }
 
 // count adds an ended upload.
@@ -177,6 +179,6 @@ func (u *Upload) count() {
 	o.end(u.err)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	o.route(device, "save", RouteTakenNetwork, u.sent.Load(), u.sending.busy)
-	o.stage(device, "save", StageReport{Stage: "copy", Busy: u.copying.busy.Seconds(), Bytes: u.copying.bytes})
+	o.route(device, "save", report.RouteTakenNetwork, u.sent.Load(), u.sending.busy)
+	o.stage(device, "save", report.Stage{Stage: "copy", Busy: u.copying.busy.Seconds(), Bytes: u.copying.bytes})
 }

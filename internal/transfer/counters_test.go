@@ -12,6 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 func TestCountersAddUpWhatHasEnded(t *testing.T) {
@@ -26,7 +27,7 @@ func TestCountersAddUpWhatHasEnded(t *testing.T) {
 	if c := e.Counters(); c.Ended != 0 || len(c.Routes) != 0 || c.Routes == nil {
 		t.Errorf("before: %+v", c)
 	}
-	route := func(dev, direction string, r RouteTaken) (n int64) {
+	route := func(dev, direction string, r report.RouteTaken) (n int64) {
 		for _, x := range e.Counters().Routes {
 			if x.Device == dev && x.Direction == direction && x.Route == r {
 				n += x.Bytes
@@ -46,9 +47,9 @@ func TestCountersAddUpWhatHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		loadGPU(t, g, e, devices[0], f, RouteBuffered)
+		loadGPU(t, g, e, devices[0], f, report.RouteBuffered)
 	}
-	loadGPU(t, g, e, devices[1], f, RouteBuffered)
+	loadGPU(t, g, e, devices[1], f, report.RouteBuffered)
 	r, _ := withPeers(t, f, devices...)
 	if err := start(t, e, context.Background(), r).Err(); err != nil {
 		t.Fatal(err)
@@ -59,11 +60,11 @@ func TestCountersAddUpWhatHasEnded(t *testing.T) {
 	}
 	_, src := scattered(t, 3, units.MiB, devices[0])
 	_, s := handedOver(t, diskDir(t), units.MiB)
-	if err := startWrite(t, e, context.Background(), WriteRequest{Sink: s, Sources: src, Route: RouteBuffered, Checksums: true}).Err(); err != nil {
+	if err := startWrite(t, e, context.Background(), WriteRequest{Sink: s, Sources: src, Route: report.RouteBuffered, Checksums: true}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	h := alloc(t, host.New(), size)
-	bad := whole(host.New(), f, h.Ptr(), RouteBuffered)
+	bad := whole(host.New(), f, h.Ptr(), report.RouteBuffered)
 	bad.Verify = []*checksum.Sums{{Size: size, Block: size, Blocks: []uint64{1}}}
 	if err := start(t, e, context.Background(), bad).Err(); !errs.Is(err, errs.Corrupt) {
 		t.Fatal(err)
@@ -73,11 +74,11 @@ func TestCountersAddUpWhatHasEnded(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	for what, got := range map[string][2]int64{
-		"cuda:0 from the cache": {route("cuda:0", "load", RouteTakenCache), 3 * size},
-		"cuda:1 from the cache": {route("cuda:1", "load", RouteTakenCache), size},
+		"cuda:0 from the cache": {route("cuda:0", "load", report.RouteTakenCache), 3 * size},
+		"cuda:1 from the cache": {route("cuda:1", "load", report.RouteTakenCache), size},
 		"cuda:1 from its peer":  {route("cuda:1", "load", RouteTakenPeerP2P), size},
 		"cuda:1 by socket":      {route("cuda:1", "load", RouteTakenSocket), 100},
-		"cuda:0 saved":          {route("cuda:0", "save", RouteTakenBuffered), units.MiB},
+		"cuda:0 saved":          {route("cuda:0", "save", report.RouteTakenBuffered), units.MiB},
 		"cuda:0 copied":         {stage("cuda:0", "load", "copy"), 3 * size},
 		"cuda:0 summed":         {stage("cuda:0", "save", "checksum"), units.MiB},
 	} {

@@ -5,7 +5,6 @@ package transfer
 import (
 	"context"
 	"errors"
-	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -14,30 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
-
-// CuFileAPI is which of cuFile's interfaces the route cufile uses.
-type CuFileAPI string
-
-const (
-	// CuFileSync: a thread for each read under way.
-	CuFileSync CuFileAPI = "sync"
-	// CuFileAsync: reads in the order of CUDA streams of our own.
-	CuFileAsync CuFileAPI = "async"
-	// CuFileBatch: reads submitted and collected in groups.
-	CuFileBatch CuFileAPI = "batch"
-)
-
-// ParseCuFileAPI checks an interface given as text; empty is CuFileSync.
-func ParseCuFileAPI(s string) (CuFileAPI, error) {
-	switch a := CuFileAPI(s); a {
-	case "":
-		return CuFileSync, nil
-	case CuFileSync, CuFileAsync, CuFileBatch:
-		return a, nil
-	}
-	return "", errs.New(errs.Invalid, "configure engine", "cufile="+strconv.Quote(s), "is not an interface of cuFile; expected sync, async or batch")
-}
 
 // Peers is whether storage may reach a GPU's memory past the CPU, judged
 // without opening cuFile.
@@ -84,7 +61,7 @@ type cuFileUse struct {
 	bases      [][]extentOf // registered memory by file, complete before the file's first chunk
 
 	mu      sync.Mutex
-	refused *RefusalReport // the first reason not to take the route
+	refused *report.Refusal // the first reason not to take the route
 }
 
 // extentOf is registered memory of the device.
@@ -102,7 +79,7 @@ func (u *cuFileUse) refuse(on, reason, fix string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.refused == nil {
-		u.refused = &RefusalReport{What: "cufile", On: on, Reason: reason, Fix: fix}
+		u.refused = &report.Refusal{What: "cufile", On: on, Reason: reason, Fix: fix}
 	}
 }
 
@@ -129,8 +106,8 @@ const (
 // cuFile, and makes ready what that needs. An error ends the transfer: the
 // route was asked for and is refused.
 func (t *Transfer) useCuFile(ctx context.Context, file int) (bool, error) {
-	must := t.req.Route == RouteCuFile
-	if !must && (t.req.Route != RouteAuto || t.port.mapper != nil || t.req.Device.Info().Kind == device.Host || t.e.opts.Peers == nil) {
+	must := t.req.Route == report.RouteCuFile
+	if !must && (t.req.Route != report.RouteAuto || t.port.mapper != nil || t.req.Device.Info().Kind == device.Host || t.e.opts.Peers == nil) {
 		return false, nil
 	}
 	u, f := &t.cu, t.req.Files[file]
@@ -191,7 +168,7 @@ func (t *Transfer) useCuFile(ctx context.Context, file int) (bool, error) {
 // piece is the size of reads through cuFile.
 func (o Options) piece() int64 {
 	n := int64(cuFileChunk)
-	if o.CuFile == CuFileBatch {
+	if o.CuFile == report.CuFileBatch {
 		n = cuFileRequest
 	}
 	if o.MaxTransfer > 0 {

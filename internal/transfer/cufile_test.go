@@ -20,6 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // cuRig is an engine over a fake GPU with a fake libcufile.
@@ -49,11 +50,13 @@ func newCuRig(t *testing.T, o Options, c fakegpu.CuFileOptions, peers Peers) *cu
 }
 
 // tiny makes many chunks of little data.
-func tiny(api CuFileAPI) Options {
+func tiny(api report.CuFileAPI) Options {
 	return Options{PoolSize: 4 * units.MiB, MaxTransfer: 64 * units.KiB, Workers: 3, QueueDepth: 4, Poison: true, CuFile: api}
 }
 
-func apis() []CuFileAPI { return []CuFileAPI{CuFileSync, CuFileAsync, CuFileBatch} }
+func apis() []report.CuFileAPI {
+	return []report.CuFileAPI{report.CuFileSync, report.CuFileAsync, report.CuFileBatch}
+}
 
 func TestCuFileIsExact(t *testing.T) {
 	path, want := writeFile(t, 3*units.MiB+1234, 41)
@@ -61,12 +64,12 @@ func TestCuFileIsExact(t *testing.T) {
 		t.Run(string(api), func(t *testing.T) {
 			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, Peers{})
 			f := openFile(t, path)
-			got, rep := loadGPU(t, r.gpu, r.e, r.dev, f, RouteCuFile)
+			got, rep := loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteCuFile)
 			if !bytes.Equal(got, want) {
 				t.Fatal("bytes differ")
 			}
 			c := rep.CuFile
-			if len(rep.Routes) != 1 || rep.Routes[0].Route != RouteTakenCuFileCompat || rep.Routes[0].Bytes != f.Size() {
+			if len(rep.Routes) != 1 || rep.Routes[0].Route != report.RouteTakenCuFileCompat || rep.Routes[0].Bytes != f.Size() {
 				t.Errorf("routes %+v", rep.Routes)
 			}
 			if c == nil || c.Version != "1.15.1" || c.API != api || c.Counters == nil || c.Counters.Reads.Posix < 48 || c.Shared || !c.Opened || c.Contexts != 2 || c.Registered != 0 {
@@ -84,7 +87,7 @@ func TestCuFileIsExact(t *testing.T) {
 			if told := slices.ContainsFunc(rep.Notes, func(n string) bool { return strings.Contains(n, "cuFile reads it from there") }); told != dataCached(f) {
 				t.Errorf("read through the page cache: %v; the data is cached: %v", told, dataCached(f))
 			}
-			_, again := loadGPU(t, r.gpu, r.e, r.dev, f, RouteCuFile)
+			_, again := loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteCuFile)
 			if again.CuFile.Opened || again.CuFile.Counters.Reads.Total > c.Counters.Reads.Total+1 || r.opens != 1 {
 				t.Errorf("the second load: %+v", again.CuFile)
 			}
@@ -110,7 +113,7 @@ func TestCuFileSegmentsAtOddOffsets(t *testing.T) {
 				off, at = off+n, at+n+rng.Int64N(5)
 			}
 			rng.Shuffle(len(segs), func(i, j int) { segs[i], segs[j] = segs[j], segs[i] })
-			tr := start(t, r.e, context.Background(), Request{Device: r.dev, Files: []*vfs.File{f}, Route: RouteCuFile, Segments: segs})
+			tr := start(t, r.e, context.Background(), Request{Device: r.dev, Files: []*vfs.File{f}, Route: report.RouteCuFile, Segments: segs})
 			if err := tr.Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -125,14 +128,14 @@ func TestCuFileSegmentsAtOddOffsets(t *testing.T) {
 
 func TestCuFileCountersNameTheRoute(t *testing.T) {
 	path, _ := writeFile(t, 300_000, 43)
-	for route, want := range map[int]RouteTaken{fakegpu.Posix: RouteTakenCuFileCompat, fakegpu.P2P: RouteTakenCuFileP2P, fakegpu.NVFS: RouteTakenCuFileNVFS, fakegpu.Mixed: RouteTakenCuFileUnknown} {
+	for route, want := range map[int]report.RouteTaken{fakegpu.Posix: report.RouteTakenCuFileCompat, fakegpu.P2P: report.RouteTakenCuFileP2P, fakegpu.NVFS: report.RouteTakenCuFileNVFS, fakegpu.Mixed: report.RouteTakenCuFileUnknown} {
 		for _, api := range apis() {
 			t.Run(fmt.Sprint(want, "/", api), func(t *testing.T) {
 				r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{Route: route}, Peers{})
-				if api == CuFileBatch && route != fakegpu.Mixed {
+				if api == report.CuFileBatch && route != fakegpu.Mixed {
 					r.fake.CountBatchesApart()
 				}
-				_, rep := loadGPU(t, r.gpu, r.e, r.dev, openFile(t, path), RouteCuFile)
+				_, rep := loadGPU(t, r.gpu, r.e, r.dev, openFile(t, path), report.RouteCuFile)
 				if len(rep.Routes) != 1 || rep.Routes[0].Route != want || rep.Routes[0].Bytes != 300_000 {
 					t.Errorf("routes %+v of %+v", rep.Routes, rep.CuFile.Counters)
 				}
@@ -146,13 +149,13 @@ func TestCuFileCountersNameTheRoute(t *testing.T) {
 
 func TestCuFileOfOthersIsLeftAsItIs(t *testing.T) {
 	path, want := writeFile(t, 300_000, 44)
-	r := newCuRig(t, tiny(CuFileSync), fakegpu.CuFileOptions{}, Peers{})
+	r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, Peers{})
 	r.fake.OpenDriver(0)
-	got, rep := loadGPU(t, r.gpu, r.e, r.dev, openFile(t, path), RouteCuFile)
+	got, rep := loadGPU(t, r.gpu, r.e, r.dev, openFile(t, path), report.RouteCuFile)
 	if !bytes.Equal(got, want) {
 		t.Fatal("bytes differ")
 	}
-	if c := rep.CuFile; !c.Shared || c.Counters != nil || !strings.Contains(c.Uncounted, "settings are not ours") || rep.Routes[0].Route != RouteTakenCuFileUnknown {
+	if c := rep.CuFile; !c.Shared || c.Counters != nil || !strings.Contains(c.Uncounted, "settings are not ours") || rep.Routes[0].Route != report.RouteTakenCuFileUnknown {
 		t.Errorf("%+v, %+v", c, rep.Routes)
 	}
 	if r.fake.Count("stats_level") != 0 {
@@ -171,17 +174,17 @@ func TestAutoTakesCuFileWhereItIsPlausible(t *testing.T) {
 			requireDirect(t, f)
 			dropped(t, f)
 			readRandom(t, path, 0, 2*units.MiB)
-			got, rep := loadGPU(t, r.gpu, r.e, r.dev, f, RouteAuto)
+			got, rep := loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteAuto)
 			if !bytes.Equal(got, want) {
 				t.Fatal("bytes differ")
 			}
-			if c, d := routeBytes(rep, RouteTakenCache), routeBytes(rep, RouteTakenCuFileP2P); c != 2*units.MiB || d != f.Size()-c {
+			if c, d := routeBytes(rep, report.RouteTakenCache), routeBytes(rep, report.RouteTakenCuFileP2P); c != 2*units.MiB || d != f.Size()-c {
 				t.Errorf("%d cached and %d by cuFile of %d: %+v", c, d, f.Size(), rep.Routes)
 			}
 			if _, err := f.ReadAt(make([]byte, f.Size()), 0); err != nil {
 				t.Fatal(err)
 			}
-			if _, rep = loadGPU(t, r.gpu, r.e, r.dev, f, RouteAuto); rep.CuFile != nil || routeBytes(rep, RouteTakenCache) != f.Size() || refusal(rep, "cufile") != nil {
+			if _, rep = loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteAuto); rep.CuFile != nil || routeBytes(rep, report.RouteTakenCache) != f.Size() || refusal(rep, "cufile") != nil {
 				t.Errorf("a warm load: %+v %+v", rep.Routes, rep.CuFile)
 			}
 			if r.asked != 1 {
@@ -193,44 +196,44 @@ func TestAutoTakesCuFileWhereItIsPlausible(t *testing.T) {
 
 func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 	path, want := writeFile(t, 600_000, 46)
-	cold := func(t *testing.T, r *cuRig) Report {
+	cold := func(t *testing.T, r *cuRig) report.Report {
 		t.Helper()
 		f := openFile(t, path)
 		requireDirect(t, f)
 		dropped(t, f)
-		got, rep := loadGPU(t, r.gpu, r.e, r.dev, f, RouteAuto)
+		got, rep := loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteAuto)
 		if !bytes.Equal(got, want) {
 			t.Fatal("bytes differ")
 		}
 		return rep
 	}
 	t.Run("not plausible", func(t *testing.T) {
-		r := newCuRig(t, tiny(CuFileSync), fakegpu.CuFileOptions{}, Peers{Reason: "a virtual disk", Fix: "an NVMe disk"})
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, Peers{Reason: "a virtual disk", Fix: "an NVMe disk"})
 		rep := cold(t, r)
 		if x := refusal(rep, "cufile"); x == nil || x.Reason != "a virtual disk" || x.Fix != "an NVMe disk" || x.On != path || rep.CuFile != nil || r.opens != 0 {
 			t.Errorf("%+v, %+v, opened %d times", x, rep.CuFile, r.opens)
 		}
-		if routeBytes(rep, RouteTakenDirect) != 600_000 {
+		if routeBytes(rep, report.RouteTakenDirect) != 600_000 {
 			t.Errorf("%+v", rep.Routes)
 		}
 	})
 	t.Run("compat is not tried again", func(t *testing.T) {
-		r := newCuRig(t, tiny(CuFileSync), fakegpu.CuFileOptions{}, Peers{Plausible: true})
-		if rep := cold(t, r); routeBytes(rep, RouteTakenCuFileCompat) != 600_000 {
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, Peers{Plausible: true})
+		if rep := cold(t, r); routeBytes(rep, report.RouteTakenCuFileCompat) != 600_000 {
 			t.Fatalf("%+v", rep.Routes)
 		}
 		rep := cold(t, r)
-		if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "posix operations alone") || routeBytes(rep, RouteTakenDirect) != 600_000 {
+		if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "posix operations alone") || routeBytes(rep, report.RouteTakenDirect) != 600_000 {
 			t.Errorf("%+v, %+v", x, rep.Routes)
 		}
-		if _, rep := loadGPU(t, r.gpu, r.e, r.dev, openFile(t, path), RouteCuFile); routeBytes(rep, RouteTakenCuFileCompat) != 600_000 {
+		if _, rep := loadGPU(t, r.gpu, r.e, r.dev, openFile(t, path), report.RouteCuFile); routeBytes(rep, report.RouteTakenCuFileCompat) != 600_000 {
 			t.Errorf("asked for by name: %+v", rep.Routes)
 		}
 	})
 	t.Run("registration refused", func(t *testing.T) {
-		r := newCuRig(t, tiny(CuFileSync), fakegpu.CuFileOptions{Register: 5027}, Peers{Plausible: true})
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Register: 5027}, Peers{Plausible: true})
 		rep := cold(t, r)
-		if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "5027") || !strings.Contains(x.Fix, "/run/udev") || routeBytes(rep, RouteTakenDirect) != 600_000 {
+		if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "5027") || !strings.Contains(x.Fix, "/run/udev") || routeBytes(rep, report.RouteTakenDirect) != 600_000 {
 			t.Errorf("%+v, %+v", x, rep.Routes)
 		}
 	})
@@ -239,18 +242,18 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, Peers{Plausible: true})
 			r.fake.Fail("cuFileRead", 0, 1, 5008)
 			rep := cold(t, r)
-			if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "5008") || routeBytes(rep, RouteTakenDirect) == 0 || rep.Bytes != 600_000 {
+			if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "5008") || routeBytes(rep, report.RouteTakenDirect) == 0 || rep.Bytes != 600_000 {
 				t.Errorf("%s: %+v, %+v", api, x, rep.Routes)
 			}
 		}
 	})
 	t.Run("verified by the CPU", func(t *testing.T) {
-		o := tiny(CuFileSync)
+		o := tiny(report.CuFileSync)
 		o.VerifyOn = VerifyHost
 		r := newCuRig(t, o, fakegpu.CuFileOptions{}, Peers{Plausible: true})
 		f := openFile(t, path)
 		requireDirect(t, f)
-		req := whole(r.dev, f, alloc(t, r.dev, f.Size()).Ptr(), RouteAuto)
+		req := whole(r.dev, f, alloc(t, r.dev, f.Size()).Ptr(), report.RouteAuto)
 		req.Verify = []*checksum.Sums{sumsOf(t, path, checksum.DefaultBlock)}
 		dropped(t, f)
 		tr := start(t, r.e, t.Context(), req)
@@ -262,7 +265,7 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 		}
 	})
 	t.Run("verified", func(t *testing.T) {
-		r := newCuRig(t, tiny(CuFileSync), fakegpu.CuFileOptions{Route: fakegpu.P2P}, Peers{Plausible: true})
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Route: fakegpu.P2P}, Peers{Plausible: true})
 		f := openFile(t, path)
 		requireDirect(t, f)
 		dropped(t, f)
@@ -272,7 +275,7 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 		}
 		dropped(t, f)
 		b := alloc(t, r.dev, f.Size())
-		req := whole(r.dev, f, b.Ptr(), RouteAuto)
+		req := whole(r.dev, f, b.Ptr(), report.RouteAuto)
 		req.Verify = []*checksum.Sums{sums}
 		tr := start(t, r.e, t.Context(), req)
 		if err := tr.Err(); err != nil {
@@ -292,7 +295,7 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 		if err := start(t, r.e, t.Context(), req).Err(); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), path) {
 			t.Errorf("a sum that fails: %v", err)
 		}
-		req.Route = RouteCuFile
+		req.Route = report.RouteCuFile
 		if _, err := r.e.Start(t.Context(), req); !errs.Is(err, errs.Invalid) || errs.FixOf(err) == "" {
 			t.Errorf("cufile and verified: %v", err)
 		}
@@ -305,26 +308,26 @@ func TestCuFileRefusalsFailTheRoute(t *testing.T) {
 		t.Helper()
 		f := openFile(t, path)
 		b := alloc(t, d, f.Size())
-		tr, err := e.Start(t.Context(), whole(d, f, b.Ptr(), RouteCuFile))
+		tr, err := e.Start(t.Context(), whole(d, f, b.Ptr(), report.RouteCuFile))
 		if err != nil {
 			return err
 		}
 		return tr.Err()
 	}
 	t.Run("no udev entry", func(t *testing.T) {
-		r := newCuRig(t, tiny(CuFileSync), fakegpu.CuFileOptions{Register: 5027}, Peers{})
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Register: 5027}, Peers{})
 		if err := load(t, r.e, r.dev); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), path) || !strings.Contains(errs.FixOf(err), "udev") {
 			t.Error(err)
 		}
 	})
 	t.Run("no library", func(t *testing.T) {
-		e := newEngine(t, tiny(CuFileSync))
+		e := newEngine(t, tiny(report.CuFileSync))
 		if err := load(t, e, host.Staged()); !errs.Is(err, errs.Unsupported) {
 			t.Error(err)
 		}
 	})
 	t.Run("old library", func(t *testing.T) {
-		for api, without := range map[CuFileAPI]string{CuFileAsync: "cuFileReadAsync", CuFileBatch: "cuFileBatchIOSetUp"} {
+		for api, without := range map[report.CuFileAPI]string{report.CuFileAsync: "cuFileReadAsync", report.CuFileBatch: "cuFileBatchIOSetUp"} {
 			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{Without: []string{without}}, Peers{})
 			if err := load(t, r.e, r.dev); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), without) {
 				t.Error(err)
@@ -353,7 +356,7 @@ func TestCuFileRefusalsFailTheRoute(t *testing.T) {
 			if err := os.Truncate(name, 100_000); err != nil {
 				t.Fatal(err)
 			}
-			tr := start(t, r.e, t.Context(), whole(r.dev, f, b.Ptr(), RouteCuFile))
+			tr := start(t, r.e, t.Context(), whole(r.dev, f, b.Ptr(), report.RouteCuFile))
 			if err := tr.Err(); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "100000") {
 				t.Error(err)
 			}
@@ -364,7 +367,7 @@ func TestCuFileRefusalsFailTheRoute(t *testing.T) {
 			cancel()
 			f := openFile(t, path)
 			b := alloc(t, r.dev, f.Size())
-			tr := start(t, r.e, ctx, whole(r.dev, f, b.Ptr(), RouteCuFile))
+			tr := start(t, r.e, ctx, whole(r.dev, f, b.Ptr(), report.RouteCuFile))
 			if err := tr.Err(); err != nil && !errs.Is(err, errs.Cancelled) {
 				t.Error(err)
 			}
@@ -380,7 +383,7 @@ func TestCuFileRegistersWhereItPays(t *testing.T) {
 		r := newCuRig(t, Options{}, fakegpu.CuFileOptions{Route: route}, Peers{})
 		f := openFile(t, path)
 		for i := range 2 {
-			got, rep := loadGPU(t, r.gpu, r.e, r.dev, f, RouteCuFile)
+			got, rep := loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteCuFile)
 			wanted := int64(0)
 			if i == 1 && route == fakegpu.P2P {
 				wanted = f.Size()

@@ -11,12 +11,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // startCuFile starts the workers of the route cufile, by the interface chosen.
 func (e *Engine) startCuFile() error {
 	switch e.opts.CuFile {
-	case CuFileAsync:
+	case report.CuFileAsync:
 		ops, err := hostmem.Map(int64(cuFileThreads * cuFileDepth * opStride))
 		if err != nil {
 			return err
@@ -26,7 +27,7 @@ func (e *Engine) startCuFile() error {
 		for i := range cuFileThreads {
 			e.spawn((&streamReader{e: e, mem: ops.Bytes()[i*cuFileDepth*opStride:][:cuFileDepth*opStride], queues: map[*port]*streamQueue{}}).run)
 		}
-	case CuFileBatch:
+	case report.CuFileBatch:
 		for range cuFileBatches {
 			e.spawn((&batchReader{e: e, batches: map[device.Direct]device.DirectBatch{}}).run)
 		}
@@ -74,7 +75,7 @@ func (t *Transfer) cuFileDone(c chunk, got int64, err error, start time.Time) {
 		t.e.sched.done(t, c.len)
 	case err == nil:
 		t.e.sched.failed(t, f.ErrShort(c.off, int(c.len), int(got)))
-	case t.req.Route == RouteAuto && errs.Is(err, errs.Unsupported):
+	case t.req.Route == report.RouteAuto && errs.Is(err, errs.Unsupported):
 		t.cu.refuse(f.Path(), plainly(err), errs.FixOf(err))
 		if t.e.pastCache(t, c, 0, false) {
 			t.e.sched.drop(t) // its pieces are queued in its place

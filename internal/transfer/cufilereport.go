@@ -8,34 +8,11 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/report"
 )
 
-// CuFileReport describes cuFile's part of a transfer, from counted operations and
-// never from what was asked for.
-type CuFileReport struct {
-	Version string    `json:"version"` // of libcufile
-	API     CuFileAPI `json:"api"`
-	// Counters are the library's operations by route while the transfer ran, for
-	// its device. Its CountedBy says who counted. It is nil where nobody did, and
-	// Uncounted says why.
-	Counters  *device.DirectCounters `json:"counters"`
-	Uncounted string                 `json:"uncounted,omitempty"`
-	// Unaligned are operations that went through a buffer of the library's.
-	Unaligned int64 `json:"unaligned"`
-	// Others says that other transfers of the device were counted too.
-	Others bool `json:"others,omitempty"`
-	// Shared says that another part of the process had the library open before:
-	// its settings are used as they are.
-	Shared bool `json:"shared"`
-	// Opened says that this transfer opened the library, which made a context
-	// on each of Contexts GPUs.
-	Opened     bool  `json:"opened"`
-	Contexts   int   `json:"contexts"`
-	Registered int64 `json:"registered_bytes"`
-}
-
 // describeCuFile adds cuFile's part: the route by what the counters tell.
-func (t *Transfer) describeCuFile(r *Report, a account) {
+func (t *Transfer) describeCuFile(r *report.Report, a account) {
 	u := &t.cu
 	u.mu.Lock()
 	if u.refused != nil {
@@ -48,8 +25,7 @@ func (t *Transfer) describeCuFile(r *Report, a account) {
 	c := u.lib.part(t.e.opts.CuFile, u.opened)
 	c.Registered, c.Others = u.registered, !u.alone
 	if u.counters.Known {
-		n := u.counters
-		c.Counters, c.Unaligned = &n, n.Reads.Unaligned
+		c.Counters, c.Unaligned = describeCounters(u.counters), u.counters.Reads.Unaligned
 	}
 	r.CuFile = c
 	if u.opened {
@@ -69,7 +45,7 @@ func (t *Transfer) describeCuFile(r *Report, a account) {
 		return
 	}
 	name := taken(u.counters.Known, u.counters.Reads.Plus(u.counters.Batch))
-	if name == RouteTakenCuFileUnknown {
+	if name == report.RouteTakenCuFileUnknown {
 		why := "the library did not count"
 		if u.counters.Known {
 			why = "its counters say: " + u.counters.Reads.Plus(u.counters.Batch).String()
@@ -101,10 +77,10 @@ func (l *library) cost() string {
 }
 
 // part is the library's part of a report, without what it counted.
-func (l *library) part(api CuFileAPI, opened bool) *CuFileReport {
+func (l *library) part(api report.CuFileAPI, opened bool) *report.CuFile {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := &CuFileReport{Version: l.facts["version"], API: api, Shared: l.facts["shared"] == "true", Opened: opened}
+	c := &report.CuFile{Version: l.facts["version"], API: api, Shared: l.facts["shared"] == "true", Opened: opened}
 	c.Contexts, _ = strconv.Atoi(l.facts["visible_gpus"])
 	if l.uncount != nil {
 		c.Uncounted = plainly(l.uncount)
@@ -113,12 +89,12 @@ func (l *library) part(api CuFileAPI, opened bool) *CuFileReport {
 }
 
 // taken names the way of bytes by the operations that the library counted.
-func taken(known bool, ops device.RouteOps) RouteTaken {
+func taken(known bool, ops device.RouteOps) report.RouteTaken {
 	if known {
 		switch route := ops.Route(); route {
 		case device.RouteP2P, device.RouteNVFS, device.RouteCompat:
-			return RouteTaken("cufile_" + route)
+			return report.RouteTaken("cufile_" + route)
 		}
 	}
-	return RouteTakenCuFileUnknown
+	return report.RouteTakenCuFileUnknown
 }

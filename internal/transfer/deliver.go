@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // deliver ends a chunk that was read in place, or sends a slot's content off;
@@ -37,7 +38,7 @@ func (e *Engine) deliver(t *Transfer, c chunk, data []byte, s *slot) {
 // refused sends a chunk the other way after its file declined a direct read.
 func (e *Engine) refused(t *Transfer, c chunk) {
 	f := t.req.Files[c.file]
-	if t.req.Route == RouteDirect {
+	if t.req.Route == report.RouteDirect {
 		_, why := f.Direct()
 		e.sched.failed(t, errDirect(f, why))
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // VerifyOn is where what a transfer verifies is summed.
@@ -274,30 +275,11 @@ func (t *Transfer) proveInPlace(c chunk) error {
 	return t.judge(c, s.Tiles())
 }
 
-// Add takes what another transfer checked into the count.
-func (v *VerifyReport) Add(o *VerifyReport) {
-	v.Algorithm = o.Algorithm
-	v.Files, v.Blocks, v.Bytes, v.Extra = v.Files+o.Files, v.Blocks+o.Blocks, v.Bytes+o.Bytes, v.Extra+o.Extra
-	v.DeviceBytes, v.Busy = v.DeviceBytes+o.DeviceBytes, v.Busy+o.Busy
-	v.Where = v.place()
-}
-
-// place says in a word where the bytes were summed.
-func (v *VerifyReport) place() string {
-	switch v.DeviceBytes {
-	case 0:
-		return "host"
-	case v.Bytes:
-		return "device"
-	}
-	return "both"
-}
-
 // describePlace tells where the sums were made, and why not on the device.
-func (t *Transfer) describePlace(r *Report, v *VerifyReport) {
-	v.Where = v.place()
+func (t *Transfer) describePlace(r *report.Report, v *report.Verification) {
+	v.Where = v.Place()
 	if err := t.port.sums.refused(); err != nil && t.sums && t.port.dev.Info().Kind != device.Host {
-		r.Refusals = append(r.Refusals, RefusalReport{What: "verification on the device", On: t.port.dev.Info().ID, Reason: plainly(err), Fix: errs.FixOf(err)})
+		r.Refusals = append(r.Refusals, report.Refusal{What: "verification on the device", On: t.port.dev.Info().ID, Reason: plainly(err), Fix: errs.FixOf(err)})
 	}
 	switch {
 	case v.Where == "both":

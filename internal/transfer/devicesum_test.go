@@ -13,10 +13,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // verified is the request for a whole verified file to a fake GPU, and the engine.
-func verified(t *testing.T, g *fakegpu.GPU, o Options, path string, route Route) (*Engine, Request) {
+func verified(t *testing.T, g *fakegpu.GPU, o Options, path string, route report.Route) (*Engine, Request) {
 	t.Helper()
 	d := g.Open("cuda:0")
 	e, f := newEngine(t, o), openFile(t, path)
@@ -68,7 +69,7 @@ func TestDeviceSumsFindWhatGoesWrongOnTheWay(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{})
 	o := small
 	o.VerifyOn = VerifyHost
-	e, r := verified(t, g, o, path, RouteBuffered)
+	e, r := verified(t, g, o, path, report.RouteBuffered)
 	g.FlipCopy(3)
 	if err := start(t, e, context.Background(), r).Err(); err != nil {
 		t.Errorf("the CPU sums before the copy, and found %v", err)
@@ -85,7 +86,7 @@ func TestDeviceSumsOfWhatComesOverANetwork(t *testing.T) {
 	e := newEngine(t, onDevice(Options{Poison: true}))
 	f := vfs.NewRemote("s3://b/k", int64(len(data)), &memRemote{data: data, parallel: 3})
 	b := alloc(t, d, f.Size()+8)
-	r := whole(d, f, b.Ptr()+3, RouteAuto)
+	r := whole(d, f, b.Ptr()+3, report.RouteAuto)
 	// A server may keep one sum of the whole, whatever its size; blocks whose size
 	// fits no tile are the CPU's.
 	for block, where := range map[int64]string{checksum.DefaultBlock: "device", f.Size(): "device", 100_000: "host"} {
@@ -227,7 +228,7 @@ func TestDeviceSumsThatCannotBe(t *testing.T) {
 			if c.arrange != nil {
 				c.arrange(g)
 			}
-			e, r := verified(t, g, Options{Poison: true}, path, RouteBuffered)
+			e, r := verified(t, g, Options{Poison: true}, path, report.RouteBuffered)
 			warm(t, r.Files[0])
 			for range 2 { // it is remembered: nobody asks the driver again
 				tr := start(t, e, context.Background(), r)
@@ -261,7 +262,7 @@ func TestDeviceSumsThatCannotBe(t *testing.T) {
 func TestDeviceSumsAreChosenBySize(t *testing.T) {
 	path, _ := writeFile(t, 9*units.MiB, 86)
 	g := fakegpu.Build(t, fakegpu.Options{})
-	e, r := verified(t, g, Options{Poison: true}, path, RouteDirect)
+	e, r := verified(t, g, Options{Poison: true}, path, report.RouteDirect)
 	requireDirect(t, r.Files[0])
 	if err := start(t, e, context.Background(), r).Err(); err != nil {
 		t.Fatal(err)
@@ -298,7 +299,7 @@ func TestDeviceSumsAreFreedWithTheEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := whole(d, openFile(t, path), b.Ptr(), RouteBuffered)
+	r := whole(d, openFile(t, path), b.Ptr(), report.RouteBuffered)
 	r.Verify = []*checksum.Sums{sums}
 	if err := start(t, e, context.Background(), r).Err(); err != nil {
 		t.Fatal(err)

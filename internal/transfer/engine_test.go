@@ -20,6 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // diskDir is a directory on a disk: the system's temporary folder may be tmpfs,
@@ -100,7 +101,7 @@ func alloc(t *testing.T, d device.Device, n int64) device.Buffer {
 }
 
 // load moves one whole file and returns the delivered bytes and the report.
-func load(t *testing.T, e *Engine, d device.Device, f *vfs.File, route Route, cache CachePolicy) ([]byte, Report) {
+func load(t *testing.T, e *Engine, d device.Device, f *vfs.File, route report.Route, cache report.CachePolicy) ([]byte, report.Report) {
 	t.Helper()
 	b := alloc(t, d, f.Size())
 	tr, err := e.Start(context.Background(), Request{Device: d, Files: []*vfs.File{f}, Route: route, Cache: cache,
@@ -114,7 +115,7 @@ func load(t *testing.T, e *Engine, d device.Device, f *vfs.File, route Route, ca
 	return bytesOf(b), tr.Report()
 }
 
-func routeBytes(r Report, want RouteTaken) int64 {
+func routeBytes(r report.Report, want report.RouteTaken) int64 {
 	for _, x := range r.Routes {
 		if x.Route == want {
 			return x.Bytes
@@ -155,12 +156,12 @@ func TestWarmColdAndHalfTellTheirRoutes(t *testing.T) {
 				e := newEngine(t, opts)
 
 				dropped(t, f)
-				got, r := load(t, e, dev, f, RouteAuto, CacheBypass)
+				got, r := load(t, e, dev, f, report.RouteAuto, report.CacheBypass)
 				if !bytes.Equal(got, want) {
 					t.Fatal("cold: bytes differ")
 				}
 				// In place, the ragged end of less than a page comes through the cache.
-				if d := routeBytes(r, RouteTakenDirect); d < f.Size()-4096 {
+				if d := routeBytes(r, report.RouteTakenDirect); d < f.Size()-4096 {
 					t.Fatalf("cold: %d of %d bytes were direct: %+v", d, f.Size(), r.Routes)
 				}
 
@@ -168,11 +169,11 @@ func TestWarmColdAndHalfTellTheirRoutes(t *testing.T) {
 				if _, err := f.ReadAt(warm, 0); err != nil {
 					t.Fatal(err)
 				}
-				got, r = load(t, e, dev, f, RouteAuto, CacheAuto)
+				got, r = load(t, e, dev, f, report.RouteAuto, report.CacheAuto)
 				if !bytes.Equal(got, want) {
 					t.Fatal("warm: bytes differ")
 				}
-				if c := routeBytes(r, RouteTakenCache); c != f.Size() {
+				if c := routeBytes(r, report.RouteTakenCache); c != f.Size() {
 					t.Fatalf("warm: %d of %d bytes came from the page cache: %+v", c, f.Size(), r.Routes)
 				}
 
@@ -182,11 +183,11 @@ func TestWarmColdAndHalfTellTheirRoutes(t *testing.T) {
 					t.Fatal(err)
 				}
 				readRandom(t, path, 0, half)
-				got, r = load(t, e, dev, f, RouteAuto, CacheBypass)
+				got, r = load(t, e, dev, f, report.RouteAuto, report.CacheBypass)
 				if !bytes.Equal(got, want) {
 					t.Fatal("half: bytes differ")
 				}
-				if c, d := routeBytes(r, RouteTakenCache), routeBytes(r, RouteTakenDirect); c < half || d < f.Size()-half-4096 {
+				if c, d := routeBytes(r, report.RouteTakenCache), routeBytes(r, report.RouteTakenDirect); c < half || d < f.Size()-half-4096 {
 					t.Fatalf("half: %d cached and %d direct of %d: %+v", c, d, f.Size(), r.Routes)
 				}
 			})
@@ -224,7 +225,7 @@ func TestSegmentsAtOddOffsets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for ename, opts := range engines() {
 		for dname, dev := range devices() {
-			for _, route := range []Route{RouteAuto, RouteBuffered, RouteDirect} {
+			for _, route := range []report.Route{report.RouteAuto, report.RouteBuffered, report.RouteDirect} {
 				t.Run(fmt.Sprintf("%s/%s/%s", ename, dname, route), func(t *testing.T) {
 					f := openFile(t, path)
 					requireDirect(t, f)
@@ -240,7 +241,7 @@ func TestSegmentsAtOddOffsets(t *testing.T) {
 						dst += n + rng.Int64N(5)
 						off += n + rng.Int64N(9000)
 					}
-					tr, err := e.Start(context.Background(), Request{Device: dev, Files: []*vfs.File{f}, Segments: segs, Route: route, Cache: CacheBypass})
+					tr, err := e.Start(context.Background(), Request{Device: dev, Files: []*vfs.File{f}, Segments: segs, Route: route, Cache: report.CacheBypass})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -312,15 +313,15 @@ func TestRouteDirectRefusedOnMemoryFileSystem(t *testing.T) {
 	}
 	f := openFile(t, path)
 	e := newEngine(t, Options{})
-	_, err = e.Start(context.Background(), Request{Device: host.Staged(), Files: []*vfs.File{f}, Route: RouteDirect})
+	_, err = e.Start(context.Background(), Request{Device: host.Staged(), Files: []*vfs.File{f}, Route: report.RouteDirect})
 	if !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "tmpfs keeps files in memory") {
 		t.Fatalf("got %v", err)
 	}
-	got, r := load(t, e, host.Staged(), f, RouteAuto, CacheAuto)
+	got, r := load(t, e, host.Staged(), f, report.RouteAuto, report.CacheAuto)
 	if !bytes.Equal(got, want) {
 		t.Fatal("bytes differ")
 	}
-	if routeBytes(r, RouteTakenCache) != f.Size() {
+	if routeBytes(r, report.RouteTakenCache) != f.Size() {
 		t.Fatalf("tmpfs bytes came by %+v", r.Routes)
 	}
 	if len(r.Refusals) != 1 || r.Refusals[0].What != "direct" || r.Refusals[0].Fix == "" {

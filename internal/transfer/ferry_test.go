@@ -16,6 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 func TestAFewBytesGoAcross(t *testing.T) {
@@ -54,7 +55,7 @@ func TestAFewBytesDoNotWaitForBulkCopies(t *testing.T) {
 	bulk := e.ports[d].queue.(device.Streamer).Stream()
 	e.mu.Unlock()
 	g.HoldStream(bulk, true)
-	tr := start(t, e, context.Background(), whole(d, f, b.Ptr(), RouteBuffered))
+	tr := start(t, e, context.Background(), whole(d, f, b.Ptr(), report.RouteBuffered))
 	g.Await("copies_held", 1)
 	if err := e.Deliver(context.Background(), d, b.Ptr()+device.Ptr(f.Size()), []byte("small")); err != nil {
 		t.Error(err)

@@ -20,14 +20,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // small makes many chunks of little data, so that every slot is used again.
 var small = Options{PoolSize: 4 * units.MiB, MaxTransfer: 64 * units.KiB, Workers: 3, QueueDepth: 4, Poison: true}
 
 // whole is the request for one file in one piece.
-func whole(d device.Device, f *vfs.File, dst device.Ptr, route Route) Request {
-	return Request{Device: d, Files: []*vfs.File{f}, Route: route, Cache: CacheBypass, Segments: []Segment{{Len: f.Size(), Dst: dst}}}
+func whole(d device.Device, f *vfs.File, dst device.Ptr, route report.Route) Request {
+	return Request{Device: d, Files: []*vfs.File{f}, Route: route, Cache: report.CacheBypass, Segments: []Segment{{Len: f.Size(), Dst: dst}}}
 }
 
 func start(t *testing.T, e *Engine, ctx context.Context, r Request) *Transfer {
@@ -40,7 +41,7 @@ func start(t *testing.T, e *Engine, ctx context.Context, r Request) *Transfer {
 }
 
 // loadGPU moves one whole file to the fake GPU.
-func loadGPU(t *testing.T, g *fakegpu.GPU, e *Engine, d device.Device, f *vfs.File, route Route) ([]byte, Report) {
+func loadGPU(t *testing.T, g *fakegpu.GPU, e *Engine, d device.Device, f *vfs.File, route report.Route) ([]byte, report.Report) {
 	t.Helper()
 	b := alloc(t, d, f.Size())
 	tr := start(t, e, context.Background(), whole(d, f, b.Ptr(), route))
@@ -78,36 +79,36 @@ func TestGPUWarmColdAndHalf(t *testing.T) {
 			requireDirect(t, f)
 
 			dropped(t, f)
-			got, r := loadGPU(t, g, e, d, f, RouteAuto)
+			got, r := loadGPU(t, g, e, d, f, report.RouteAuto)
 			if !bytes.Equal(got, want) {
 				t.Fatal("cold: bytes differ")
 			}
-			if n := routeBytes(r, RouteTakenDirect); n != f.Size() {
+			if n := routeBytes(r, report.RouteTakenDirect); n != f.Size() {
 				t.Fatalf("cold: %d of %d bytes were direct: %+v", n, f.Size(), r.Routes)
 			}
 
 			if _, err := f.ReadAt(make([]byte, f.Size()), 0); err != nil {
 				t.Fatal(err)
 			}
-			got, r = loadGPU(t, g, e, d, f, RouteAuto)
+			got, r = loadGPU(t, g, e, d, f, report.RouteAuto)
 			if !bytes.Equal(got, want) {
 				t.Fatal("warm: bytes differ")
 			}
-			if n := routeBytes(r, RouteTakenCache); n != f.Size() {
+			if n := routeBytes(r, report.RouteTakenCache); n != f.Size() {
 				t.Fatalf("warm: %d of %d bytes came from the page cache: %+v", n, f.Size(), r.Routes)
 			}
 
 			dropped(t, f)
 			readRandom(t, path, 0, 2*units.MiB)
-			got, r = loadGPU(t, g, e, d, f, RouteAuto)
+			got, r = loadGPU(t, g, e, d, f, report.RouteAuto)
 			if !bytes.Equal(got, want) {
 				t.Fatal("half: bytes differ")
 			}
-			if c, n := routeBytes(r, RouteTakenCache), routeBytes(r, RouteTakenDirect); c != 2*units.MiB || n != f.Size()-c {
+			if c, n := routeBytes(r, report.RouteTakenCache), routeBytes(r, report.RouteTakenDirect); c != 2*units.MiB || n != f.Size()-c {
 				t.Fatalf("half: %d cached and %d direct of %d", c, n, f.Size())
 			}
 
-			if r.Device.ID != "cuda:0" || r.Device.Kind != device.CUDA || r.Engine.StagingState != "pinned" || !r.Engine.StagingUsed {
+			if r.Device.ID != "cuda:0" || r.Device.Kind != report.CUDADevice || r.Engine.StagingState != "pinned" || !r.Engine.StagingUsed {
 				t.Errorf("report: %+v %+v", r.Device, r.Engine)
 			}
 			if n := g.Count("pageable_copies"); n != 0 {
@@ -124,7 +125,7 @@ func TestGPUWarmColdAndHalf(t *testing.T) {
 func TestGPUSegmentsAtOddOffsets(t *testing.T) {
 	path, want := writeFile(t, 2*units.MiB+77, 22)
 	rng := rand.New(rand.NewPCG(3, 9))
-	for _, route := range []Route{RouteAuto, RouteBuffered, RouteDirect} {
+	for _, route := range []report.Route{report.RouteAuto, report.RouteBuffered, report.RouteDirect} {
 		t.Run(string(route), func(t *testing.T) {
 			g := fakegpu.Build(t, fakegpu.Options{})
 			d := g.Open("cuda:0")
@@ -178,11 +179,11 @@ type failing struct {
 // ways to read, so that each meets each failure.
 var readers = map[string]struct {
 	io    IO
-	route Route
+	route report.Route
 }{
-	"page cache":       {IOPread, RouteBuffered},
-	"direct, threads":  {IOPread, RouteDirect},
-	"direct, io_uring": {IOUring, RouteDirect},
+	"page cache":       {IOPread, report.RouteBuffered},
+	"direct, threads":  {IOPread, report.RouteDirect},
+	"direct, io_uring": {IOUring, report.RouteDirect},
 }
 
 func eachReader(t *testing.T, prepare func(g *fakegpu.GPU), check func(t *testing.T, x failing)) {
@@ -353,8 +354,8 @@ func TestGPUAFailedTransferLeavesTheOthersAlone(t *testing.T) {
 	f := openFile(t, path)
 	good, bad := alloc(t, d, f.Size()), alloc(t, d, f.Size()-1)
 	g.Hold(0)
-	a := start(t, e, context.Background(), whole(d, f, good.Ptr(), RouteBuffered))
-	b := start(t, e, context.Background(), whole(d, f, bad.Ptr(), RouteBuffered)) // its last byte lies outside
+	a := start(t, e, context.Background(), whole(d, f, good.Ptr(), report.RouteBuffered))
+	b := start(t, e, context.Background(), whole(d, f, bad.Ptr(), report.RouteBuffered)) // its last byte lies outside
 	g.Release()
 	if err := b.Err(); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), "CUDA_ERROR_INVALID_VALUE") {
 		t.Errorf("a copy outside the allocation: %v", err)
@@ -365,7 +366,7 @@ func TestGPUAFailedTransferLeavesTheOthersAlone(t *testing.T) {
 	if !bytes.Equal(g.Bytes(good.Ptr(), f.Size()), want) {
 		t.Error("bytes differ")
 	}
-	got, _ := loadGPU(t, g, e, d, f, RouteBuffered)
+	got, _ := loadGPU(t, g, e, d, f, report.RouteBuffered)
 	if !bytes.Equal(got, want) {
 		t.Error("the engine does not work after a failed transfer")
 	}
@@ -379,7 +380,7 @@ func TestGPUStagingThatCannotBePinnedStillWorks(t *testing.T) {
 	e := newEngine(t, small)
 	f := openFile(t, path)
 	g.Fail("cuMemHostRegister_v2", 0, 1000, fakegpu.OutOfMemory)
-	got, r := loadGPU(t, g, e, d, f, RouteBuffered)
+	got, r := loadGPU(t, g, e, d, f, report.RouteBuffered)
 	if !bytes.Equal(got, want) {
 		t.Fatal("bytes differ")
 	}
@@ -416,7 +417,7 @@ func TestGPUTwoDevicesAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for range 3 {
 				clear(g.Bytes(b.Ptr(), f.Size()))
-				tr, err := e.Start(context.Background(), whole(d, f, b.Ptr(), RouteAuto))
+				tr, err := e.Start(context.Background(), whole(d, f, b.Ptr(), report.RouteAuto))
 				if err == nil {
 					err = tr.Err()
 				}
@@ -459,7 +460,7 @@ func TestGPUCopiesBeginAfterTheCallersStream(t *testing.T) {
 	defer g.HoldStream(s, false)
 	g.HoldStream(s, true)
 	user.Copy(s, b.Ptr(), theirs.Bytes()[:f.Size()])
-	r := whole(d, f, b.Ptr(), RouteBuffered)
+	r := whole(d, f, b.Ptr(), report.RouteBuffered)
 	r.Stream, r.HasStream = s, true
 	tr := start(t, e, context.Background(), r)
 	g.Await("waiting_for_event", 1)
@@ -486,12 +487,12 @@ func TestGPUAStreamThatCannotBeOrderedAfter(t *testing.T) {
 	e := newEngine(t, small)
 	f := openFile(t, path)
 	b := alloc(t, d, f.Size())
-	r := whole(d, f, b.Ptr(), RouteBuffered)
+	r := whole(d, f, b.Ptr(), report.RouteBuffered)
 	r.Stream, r.HasStream = 0xdead0, true
 	if _, err := e.Start(context.Background(), r); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), "CUDA_ERROR_INVALID_HANDLE") {
 		t.Fatalf("got %v", err)
 	}
-	got, _ := loadGPU(t, g, e, d, f, RouteBuffered) // nothing is left running
+	got, _ := loadGPU(t, g, e, d, f, report.RouteBuffered) // nothing is left running
 	if !bytes.Equal(got, want) {
 		t.Error("bytes differ")
 	}
@@ -542,7 +543,7 @@ func TestGPUACauseOfTheCallersIsStillACancellation(t *testing.T) {
 	b := alloc(t, d, f.Size())
 	g.Hold(0)
 	ctx, cancel := context.WithCancelCause(context.Background())
-	tr := start(t, e, ctx, whole(d, f, b.Ptr(), RouteBuffered))
+	tr := start(t, e, ctx, whole(d, f, b.Ptr(), report.RouteBuffered))
 	enough := errors.New("the user has had enough")
 	cancel(enough)
 	waitFailed(tr)
@@ -563,7 +564,7 @@ func TestGPUCloseRefusesWhileATransferRuns(t *testing.T) {
 	f := openFile(t, path)
 	b := alloc(t, d, f.Size())
 	g.Hold(0)
-	tr := start(t, e, context.Background(), whole(d, f, b.Ptr(), RouteBuffered))
+	tr := start(t, e, context.Background(), whole(d, f, b.Ptr(), report.RouteBuffered))
 	g.Await("copies_held", 1)
 	if err := e.Close(); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "1 transfers are still running") || errs.FixOf(err) == "" {
 		t.Errorf("got %v", err)
@@ -578,7 +579,7 @@ func TestGPUCloseRefusesWhileATransferRuns(t *testing.T) {
 	if err := errors.Join(e.Close(), e.Close()); err != nil {
 		t.Error(err)
 	}
-	if _, err := e.Start(context.Background(), whole(d, f, b.Ptr(), RouteBuffered)); !errs.Is(err, errs.Closed) {
+	if _, err := e.Start(context.Background(), whole(d, f, b.Ptr(), report.RouteBuffered)); !errs.Is(err, errs.Closed) {
 		t.Errorf("a closed engine took a transfer: %v", err)
 	}
 }
@@ -596,7 +597,7 @@ func TestGPUCloseFreesEverything(t *testing.T) {
 	for _, id := range []string{"cuda:0", "cuda:1"} {
 		d := g.Open(id)
 		devs = append(devs, d)
-		for _, route := range []Route{RouteBuffered, RouteDirect} {
+		for _, route := range []report.Route{report.RouteBuffered, report.RouteDirect} {
 			b := alloc(t, d, f.Size())
 			if err := start(t, e, context.Background(), whole(d, f, b.Ptr(), route)).Err(); err != nil {
 				t.Fatal(err)
@@ -634,7 +635,7 @@ func TestGPUCloseRightAfterASmallLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := start(t, e, context.Background(), whole(d, f, b.Ptr(), RouteBuffered)).Err(); err != nil {
+		if err := start(t, e, context.Background(), whole(d, f, b.Ptr(), report.RouteBuffered)).Err(); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.Close(); err != nil {

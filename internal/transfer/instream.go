@@ -11,6 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // StreamRequest is one move in the order of the caller's own stream.
@@ -20,7 +21,7 @@ type StreamRequest struct {
 	Range  Range
 	Write  bool
 	Stream uint64
-	Route  Route // cufile, or auto: where a direct route is plausible
+	Route  report.Route // cufile, or auto: where a direct route is plausible
 }
 
 // StreamMove is a move that is queued on the caller's stream or has ended.
@@ -40,7 +41,7 @@ type StreamMove struct {
 // StartInStream queues a move on the caller's stream, done by libcufile when the
 // stream gets there; work queued later sees its effect. Where that is not open
 // refused says why and nothing was queued; with the route cufile it is an error.
-func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *StreamMove, refused *RefusalReport, err error) {
+func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *StreamMove, refused *report.Refusal, err error) {
 	if err := req.Target.check("queue a move of", req.Range); err != nil {
 		return nil, nil, err
 	}
@@ -56,14 +57,14 @@ func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *Strea
 			e.leave()
 		}
 	}()
-	must := req.Route == RouteCuFile
+	must := req.Route == report.RouteCuFile
 	k, err := req.Target.known(ctx, p, must)
 	if err != nil {
 		return nil, nil, err
 	}
 	if k.file == nil {
 		if refused = k.refused; refused == nil {
-			refused = &RefusalReport{What: "cufile", On: req.Target.Path(), Reason: "moves in the order of a stream need a GPU", Fix: "none needed: the move was made at once"}
+			refused = &report.Refusal{What: "cufile", On: req.Target.Path(), Reason: "moves in the order of a stream need a GPU", Fix: "none needed: the move was made at once"}
 		}
 		return nil, refused, nil
 	}
@@ -75,7 +76,7 @@ func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *Strea
 	if err != nil {
 		m = nil
 		if !must && errs.Is(err, errs.Unsupported) {
-			return nil, &RefusalReport{What: "cufile", On: req.Target.Path(), Reason: plainly(err), Fix: errs.FixOf(err)}, nil
+			return nil, &report.Refusal{What: "cufile", On: req.Target.Path(), Reason: plainly(err), Fix: errs.FixOf(err)}, nil
 		}
 		return nil, nil, err
 	}
@@ -158,29 +159,28 @@ func (m *StreamMove) Progress() (done, total int64) {
 
 // Report tells how it went; it blocks until Done. The time is from queueing to
 // passing, with all that the stream had to do before.
-func (m *StreamMove) Report() Report {
+func (m *StreamMove) Report() report.Report {
 	<-m.done
 	info := m.req.Device.Info()
-	r := Report{Device: DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model}, Asked: Asked{Route: m.req.Route, Cache: CacheAuto},
-		Bytes: m.moved, Seconds: m.wall.Seconds(), GBps: units.GBps(m.moved, m.wall), Routes: []RouteReport{}, Stages: []StageReport{}, Limiting: "none",
-		Engine: EngineReport{IO: "unused", StagingState: "unused"}, Refusals: []RefusalReport{}, Notes: []string{"moved in the order of the caller's stream"},
-		Files: []FileReport{{Path: m.req.Target.Path(), FS: m.req.Target.Storage().FS.Name, Cache: CacheAuto, Probe: "none", Direct: m.req.Target.Refused() == nil}}}
+	r := report.Report{Device: describeDevice(info), Asked: report.Asked{Route: m.req.Route, Cache: report.CacheAuto},
+		Bytes: m.moved, Seconds: m.wall.Seconds(), GBps: units.GBps(m.moved, m.wall), Routes: []report.RouteShare{}, Stages: []report.Stage{}, Limiting: "none",
+		Engine: report.Engine{IO: "unused", StagingState: "unused"}, Refusals: []report.Refusal{}, Notes: []string{"moved in the order of the caller's stream"},
+		Files: []report.File{{Path: m.req.Target.Path(), FS: m.req.Target.Storage().FS.Name, Cache: report.CacheAuto, Probe: "none", Direct: m.req.Target.Refused() == nil}}}
 	if r.Direction = "load"; m.req.Write {
 		r.Direction = "save"
 	}
 	if m.err != nil {
 		r.Error = m.err.Error()
 	}
-	r.CuFile = m.k.lib.part(CuFileAsync, m.k.opened)
+	r.CuFile = m.k.lib.part(report.CuFileAsync, m.k.opened)
 	if m.counts.Known {
-		c := m.counts
-		r.CuFile.Counters, r.CuFile.Unaligned = &c, m.ops().Unaligned
+		r.CuFile.Counters, r.CuFile.Unaligned = describeCounters(m.counts), m.ops().Unaligned
 	}
 	if m.k.opened {
 		r.Notes = append(r.Notes, m.k.lib.cost())
 	}
 	if m.moved > 0 {
-		r.Routes = append(r.Routes, RouteReport{Route: taken(m.counts.Known, m.ops()), Bytes: m.moved, Chunks: 1, Span: r.Seconds, GBps: r.GBps})
+		r.Routes = append(r.Routes, report.RouteShare{Route: taken(m.counts.Known, m.ops()), Bytes: m.moved, Chunks: 1, Span: r.Seconds, GBps: r.GBps})
 	}
 	return r
 }

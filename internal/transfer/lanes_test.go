@@ -15,6 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 func TestAGPUWithAShareWaitsForNoOther(t *testing.T) {
@@ -38,9 +39,9 @@ func TestAGPUWithAShareWaitsForNoOther(t *testing.T) {
 	e.mu.Unlock()
 	stream := lane.ports[devices[0]].queue.(device.Streamer).Stream()
 	g.HoldStream(stream, true)
-	held := start(t, e, context.Background(), whole(devices[0], f, first.Ptr(), RouteBuffered))
+	held := start(t, e, context.Background(), whole(devices[0], f, first.Ptr(), report.RouteBuffered))
 	g.Await("copies_held", 1)
-	free := start(t, e, context.Background(), whole(devices[1], f, second.Ptr(), RouteBuffered))
+	free := start(t, e, context.Background(), whole(devices[1], f, second.Ptr(), report.RouteBuffered))
 	if err := free.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func TestAGPUWithAShareWaitsForNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkSunk(t, p, content, tr.Sums())
-	if _, r := load(t, e, host.New(), f, RouteAuto, CacheBypass); r.Bytes != f.Size() {
+	if _, r := load(t, e, host.New(), f, report.RouteAuto, report.CacheBypass); r.Bytes != f.Size() {
 		t.Error("host")
 	}
 	g.CheckIdle()
@@ -124,7 +125,7 @@ func TestWorkersStayNearTheirDevice(t *testing.T) {
 		t.Errorf("a worker may run on %d processors, expected 1", n)
 	}
 	path, want := writeFile(t, units.MiB+5, 82)
-	got, r := load(t, e, host.Staged(), openFile(t, path), RouteAuto, CacheBypass)
+	got, r := load(t, e, host.Staged(), openFile(t, path), report.RouteAuto, report.CacheBypass)
 	if !bytes.Equal(got, want) || r.Engine.Node == nil || *r.Engine.Node != 0 {
 		t.Errorf("node %v", r.Engine.Node)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Transfer is one running or ended request.
@@ -63,12 +64,12 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
 		return nil, err
 	}
 	if req.Route == "" {
-		req.Route = RouteAuto
+		req.Route = report.RouteAuto
 	}
 	if req.Cache == "" {
-		req.Cache = CacheAuto
+		req.Cache = report.CacheAuto
 	}
-	if req.Route == RouteCuFile {
+	if req.Route == report.RouteCuFile {
 		req.Gap = 0 // what comes through it is not packed: every row is a read
 	}
 	t := &Transfer{e: e, req: req, began: time.Now(), drained: make(chan struct{}), done: make(chan struct{})}
@@ -136,18 +137,18 @@ func (t *Transfer) validate() error {
 			rows += (s.Len - 1) / s.Stride
 		}
 	}
-	if t.req.Route == RouteCuFile && rows > mostRows {
+	if t.req.Route == report.RouteCuFile && rows > mostRows {
 		return errs.New(errs.Invalid, "start transfer", "route cufile", fmt.Sprintf("would read %d rows one by one, expected at most %d: what comes through cuFile is not packed", rows, mostRows)).
 			WithFix("use route auto, which reads rows together, or take more of the inner dimensions")
 	}
-	if t.req.Route == RouteCuFile && t.req.Verify != nil {
+	if t.req.Route == report.RouteCuFile && t.req.Verify != nil {
 		return errs.New(errs.Invalid, "start transfer", "route cufile", "cannot be verified: what completes a block and is not wanted itself has no place that cuFile could put it").
 			WithFix("use route auto, which uses cuFile where it is of use and verifies on the device")
 	}
 	if err := t.validateNetwork(); err != nil {
 		return err
 	}
-	if err := t.checkPeers(); err != nil || t.req.Route != RouteDirect {
+	if err := t.checkPeers(); err != nil || t.req.Route != report.RouteDirect {
 		return err
 	}
 	for _, f := range t.req.Files {
@@ -167,7 +168,7 @@ func (t *Transfer) plan(ctx context.Context) {
 		t.e.sched.stop(t, err)
 		return
 	}
-	kept := make([]CachePolicy, len(t.req.Files))
+	kept := make([]report.CachePolicy, len(t.req.Files))
 	available := sync.OnceValue(memAvailable)
 	for i, f := range t.req.Files {
 		kept[i] = settlePolicy(f, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i], available)
@@ -187,7 +188,7 @@ func (t *Transfer) plan(ctx context.Context) {
 			continue
 		}
 		f := t.req.Files[s.File]
-		if t.req.Route == RouteCuFile {
+		if t.req.Route == report.RouteCuFile {
 			if _, err := t.useCuFile(ctx, s.File); err != nil {
 				t.e.sched.stop(t, err)
 				return
@@ -295,7 +296,7 @@ const (
 	missLimit  = 1.0 / 16
 )
 
-func (t *Transfer) paramsFor(f *vfs.File, cache CachePolicy) params {
+func (t *Transfer) paramsFor(f *vfs.File, cache report.CachePolicy) params {
 	ok, _ := f.Direct()
 	c := t.e.opts.MaxTransfer
 	if f.Remote() != nil {
@@ -310,7 +311,7 @@ func (t *Transfer) paramsFor(f *vfs.File, cache CachePolicy) params {
 	if t.port.mapper != nil {
 		p.memAlign = max(f.Align().Memory, 1)
 	}
-	if cache == CacheBypass {
+	if cache == report.CacheBypass {
 		p.missLimit = 0 // what is absent stays absent
 	}
 	return p

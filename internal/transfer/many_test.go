@@ -20,6 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // manyFiles makes n files of size bytes and a request that moves them, one
@@ -34,7 +35,7 @@ func manyFiles(tb testing.TB, d device.Device, n int, size int64) (Request, []by
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { buf.Free() })
-	r := Request{Device: d, Cache: CacheBypass}
+	r := Request{Device: d, Cache: report.CacheBypass}
 	for i := range n {
 		path := filepath.Join(dir, fmt.Sprint(i))
 		part := all[int64(i)*size:][:size]

@@ -13,6 +13,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Reads over a network. The chunks of a remote file are as large as a slot. A
@@ -64,17 +65,10 @@ func (n *netUse) abort() {
 	}
 }
 
-// NetworkReport is what the servers were asked. Connections that several files
-// of one transfer shared are counted for each.
-type NetworkReport struct {
-	vfs.Traffic
-	Fetchers int `json:"fetchers"` // that may read at once
-}
-
 // validateNetwork refuses routes that a remote file does not have.
 func (t *Transfer) validateNetwork() error {
 	for _, f := range t.req.Files {
-		if f.Remote() != nil && t.req.Route == RouteCuFile {
+		if f.Remote() != nil && t.req.Route == report.RouteCuFile {
 			return errs.New(errs.Unsupported, "read through cuFile", f.Path(), "it is read over a network").WithFix("use route auto")
 		}
 	}
@@ -263,7 +257,7 @@ func (f *fetcher) fetch(t *Transfer, cs []chunk) {
 			f.e.sched.drop(t)
 		default:
 			off = c.off + c.len
-			t.tally.read(c, RouteTakenNetwork, c.len, start)
+			t.tally.read(c, report.RouteTakenNetwork, c.len, start)
 			f.e.deliver(t, c, buf, s)
 			start = time.Now()
 		}
@@ -320,11 +314,11 @@ func (y *tally) networkLimit() string {
 }
 
 // describeNetwork tells what the servers were asked.
-func (t *Transfer) describeNetwork(r *Report) {
+func (t *Transfer) describeNetwork(r *report.Report) {
 	if t.net.ctx == nil {
 		return
 	}
-	n := &NetworkReport{Fetchers: t.net.want}
+	n := &report.Network{Fetchers: t.net.want}
 	for _, f := range t.req.Files {
 		if c, ok := f.Remote().(vfs.Counted); ok {
 			u := c.Traffic()

@@ -20,6 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // memRemote serves bytes as a server would, and remembers what it was asked.
@@ -108,7 +109,7 @@ func TestNetworkReadIsWholeAndTold(t *testing.T) {
 			r := &memRemote{data: data, parallel: 4}
 			f := vfs.NewRemote("s3://b/k", int64(len(data)), r)
 			b := alloc(t, to.dev, f.Size())
-			req := whole(to.dev, f, b.Ptr(), RouteAuto)
+			req := whole(to.dev, f, b.Ptr(), report.RouteAuto)
 			req.Verify = []*checksum.Sums{{Size: f.Size(), Block: f.Size(), Blocks: []uint64{checksum.Of(data)}}}
 			tr := start(t, e, context.Background(), req)
 			if err := tr.Err(); err != nil {
@@ -118,7 +119,7 @@ func TestNetworkReadIsWholeAndTold(t *testing.T) {
 				t.Fatal("other bytes arrived")
 			}
 			rep := tr.Report()
-			if len(rep.Routes) != 1 || rep.Routes[0].Route != RouteTakenNetwork || rep.Routes[0].Bytes != f.Size() {
+			if len(rep.Routes) != 1 || rep.Routes[0].Route != report.RouteTakenNetwork || rep.Routes[0].Bytes != f.Size() {
 				t.Errorf("routes %+v", rep.Routes)
 			}
 			if rep.Network == nil || rep.Network.Requests != int64(len(r.requests())) || rep.Network.Fetchers != 4 {
@@ -211,13 +212,13 @@ func TestNetworkReadThatFailsEndsWithOneError(t *testing.T) {
 				r := &memRemote{data: data, parallel: 4, fail: fail}
 				f := vfs.NewRemote("s3://b/k", int64(len(data)), r)
 				b := alloc(t, to.dev, f.Size())
-				err := start(t, e, context.Background(), whole(to.dev, f, b.Ptr(), RouteAuto)).Err()
+				err := start(t, e, context.Background(), whole(to.dev, f, b.Ptr(), report.RouteAuto)).Err()
 				if !errs.Is(err, errs.IO) || !errors.Is(err, broken) {
 					t.Errorf("%s: got %v", dev, err)
 				}
 				// The engine goes on.
 				r.fail = nil
-				if err := start(t, e, context.Background(), whole(to.dev, f, b.Ptr(), RouteAuto)).Err(); err != nil || !bytes.Equal(to.read(b.Ptr(), f.Size()), data) {
+				if err := start(t, e, context.Background(), whole(to.dev, f, b.Ptr(), report.RouteAuto)).Err(); err != nil || !bytes.Equal(to.read(b.Ptr(), f.Size()), data) {
 					t.Errorf("%s: afterwards: %v", dev, err)
 				}
 				if n := r.inFlight.Load(); name != "at the start" && n != 0 {
@@ -242,7 +243,7 @@ func TestNetworkReadThatIsWrongIsCorrupt(t *testing.T) {
 			bad[5*units.MiB+3] ^= 1
 			f := vfs.NewRemote("s3://b/k", sums.Size, &memRemote{data: bad, parallel: 4})
 			b := alloc(t, h, sums.Size)
-			req := whole(h, f, b.Ptr(), RouteAuto)
+			req := whole(h, f, b.Ptr(), report.RouteAuto)
 			req.Verify = []*checksum.Sums{sums}
 			err := start(t, e, context.Background(), req).Err()
 			if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "differ from the checksum that the server keeps") {
@@ -261,7 +262,7 @@ func TestNetworkReadIsCancelledWhileTheServerHangs(t *testing.T) {
 			f := vfs.NewRemote("s3://b/k", int64(len(data)), r)
 			b := alloc(t, to.dev, f.Size())
 			ctx, cancel := context.WithCancel(context.Background())
-			tr := start(t, e, ctx, whole(to.dev, f, b.Ptr(), RouteAuto))
+			tr := start(t, e, ctx, whole(to.dev, f, b.Ptr(), report.RouteAuto))
 			cancel()
 			if err := tr.Err(); !errs.Is(err, errs.Cancelled) || !strings.Contains(err.Error(), "transfer to") {
 				t.Fatalf("got %v", err)
@@ -278,7 +279,7 @@ func TestRemoteFilesHaveNoOtherRoute(t *testing.T) {
 	e := newEngine(t, Options{})
 	f := vfs.NewRemote("s3://b/k", 100, &memRemote{data: noise(100, 6), parallel: 1})
 	b := alloc(t, h, 100)
-	for _, route := range []Route{RouteDirect, RouteCuFile} {
+	for _, route := range []report.Route{report.RouteDirect, report.RouteCuFile} {
 		if _, err := e.Start(context.Background(), whole(h, f, b.Ptr(), route)); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "network") {
 			t.Errorf("%s: %v", route, err)
 		}
@@ -296,7 +297,7 @@ func TestNetworkReadsKeepToTheirConnections(t *testing.T) {
 		r := &memRemote{data: data, parallel: parallel}
 		f := vfs.NewRemote("s3://b/k", int64(len(data)), r)
 		b := alloc(t, h, f.Size())
-		all, remotes = append(all, start(t, e, context.Background(), whole(h, f, b.Ptr(), RouteAuto))), append(remotes, r)
+		all, remotes = append(all, start(t, e, context.Background(), whole(h, f, b.Ptr(), report.RouteAuto))), append(remotes, r)
 	}
 	for i, tr := range all {
 		if err := tr.Err(); err != nil || remotes[i].most.Load() > int64(remotes[i].parallel) {

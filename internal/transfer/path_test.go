@@ -20,13 +20,14 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // The tests here hold the report to the truth: whatever the file, its file
 // system or the kernel do, it says which way the bytes came and which way was
 // not open.
 
-func refusal(r Report, what string) *RefusalReport {
+func refusal(r report.Report, what string) *report.Refusal {
 	for i := range r.Refusals {
 		if r.Refusals[i].What == what {
 			return &r.Refusals[i]
@@ -36,7 +37,7 @@ func refusal(r Report, what string) *RefusalReport {
 }
 
 // wantRoutes fails the test unless the bytes came as given and nothing else.
-func wantRoutes(t *testing.T, r Report, want map[RouteTaken]int64) {
+func wantRoutes(t *testing.T, r report.Report, want map[report.RouteTaken]int64) {
 	t.Helper()
 	sum := int64(0)
 	for _, x := range r.Routes {
@@ -74,9 +75,9 @@ func TestPathUnalignedTailIsDirectToo(t *testing.T) {
 		requireDirect(t, f)
 		dropped(t, f)
 		e := newEngine(t, small)
-		got, r := load(t, e, host.Staged(), f, RouteDirect, CacheAuto)
+		got, r := load(t, e, host.Staged(), f, report.RouteDirect, report.CacheAuto)
 		equal(t, got, want)
-		wantRoutes(t, r, map[RouteTaken]int64{RouteTakenDirect: f.Size()})
+		wantRoutes(t, r, map[report.RouteTaken]int64{report.RouteTakenDirect: f.Size()})
 		if res, err := f.Residency(0, f.Size()); err != nil || res.Cached != 0 {
 			t.Errorf("a direct load left %d bytes in the page cache: %v", res.Cached, err)
 		}
@@ -101,9 +102,9 @@ func TestPathDirtyPagesGoThroughThePageCacheAndAreNoted(t *testing.T) {
 	if res, err := f.Residency(0, f.Size()); err != nil || res.Dirty <= 0 {
 		t.Skipf("the kernel wrote the pages back at once: %+v %v", res, err)
 	}
-	got, r := load(t, newEngine(t, small), host.Staged(), f, RouteAuto, CacheAuto)
+	got, r := load(t, newEngine(t, small), host.Staged(), f, report.RouteAuto, report.CacheAuto)
 	equal(t, got, want)
-	wantRoutes(t, r, map[RouteTaken]int64{RouteTakenCache: f.Size()})
+	wantRoutes(t, r, map[report.RouteTaken]int64{report.RouteTakenCache: f.Size()})
 	if text := strings.Join(r.Notes, "\n"); !strings.Contains(text, "2.00 MiB lay in pieces with dirty pages") {
 		t.Errorf("notes: %q", text)
 	}
@@ -152,9 +153,9 @@ func TestPathDirectRefusedByTheFile(t *testing.T) {
 			}
 			dropped(t, f)
 			e := newEngine(t, small)
-			got, r := load(t, e, host.Staged(), f, RouteAuto, CacheAuto)
+			got, r := load(t, e, host.Staged(), f, report.RouteAuto, report.CacheAuto)
 			equal(t, got, want)
-			if routeBytes(r, RouteTakenDirect) != 0 || routeBytes(r, RouteTakenBuffered) == 0 {
+			if routeBytes(r, report.RouteTakenDirect) != 0 || routeBytes(r, report.RouteTakenBuffered) == 0 {
 				t.Errorf("routes: %+v", r.Routes)
 			}
 			if x := refusal(r, "direct"); x == nil || x.On != f.Path() || x.Reason != why.Reason || x.Fix != why.Fix {
@@ -163,7 +164,7 @@ func TestPathDirectRefusedByTheFile(t *testing.T) {
 			if r.Files[0].Direct {
 				t.Error("the report says that direct reads are possible")
 			}
-			_, err := e.Start(context.Background(), Request{Device: host.Staged(), Files: []*vfs.File{f}, Route: RouteDirect})
+			_, err := e.Start(context.Background(), Request{Device: host.Staged(), Files: []*vfs.File{f}, Route: report.RouteDirect})
 			if !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), why.Reason) || !strings.Contains(errs.FixOf(err), "route auto") {
 				t.Errorf("route direct: %v", err)
 			}
@@ -186,11 +187,11 @@ func TestPathResidencyHidden(t *testing.T) {
 					t.Fatalf("still cached: %+v %v", res, err)
 				}
 				f.ForceProbe(method)
-				got, r := load(t, e, dev, f, RouteAuto, CacheBypass)
+				got, r := load(t, e, dev, f, report.RouteAuto, report.CacheBypass)
 				equal(t, got, want)
 				// In place, the ragged end is buffered. Asking for cached bytes
 				// makes the kernel read ahead, so that some are found then.
-				if n := routeBytes(r, RouteTakenDirect); n == 0 || (n < f.Size()-4096 && method != vfs.ProbeNone) {
+				if n := routeBytes(r, report.RouteTakenDirect); n == 0 || (n < f.Size()-4096 && method != vfs.ProbeNone) {
 					t.Errorf("cold: %d of %d bytes were direct: %+v", n, f.Size(), r.Routes)
 				}
 				if x := refusal(r, "residency"); x == nil || x.Reason == "" || x.Fix == "" {
@@ -204,16 +205,16 @@ func TestPathResidencyHidden(t *testing.T) {
 				dropped(t, f)
 				f.ForceProbe(method)
 				readRandom(t, path, 0, 1*units.MiB)
-				got, r = load(t, e, dev, f, RouteAuto, CacheBypass)
+				got, r = load(t, e, dev, f, report.RouteAuto, report.CacheBypass)
 				equal(t, got, want)
-				if c := routeBytes(r, RouteTakenCache); c < 1*units.MiB || (c > 1*units.MiB && method != vfs.ProbeNone) {
+				if c := routeBytes(r, report.RouteTakenCache); c < 1*units.MiB || (c > 1*units.MiB && method != vfs.ProbeNone) {
 					t.Errorf("half: %d bytes of %d came from the page cache: %+v", c, f.Size(), r.Routes)
 				}
 
 				warm(t, f)
-				got, r = load(t, e, dev, f, RouteAuto, CacheBypass)
+				got, r = load(t, e, dev, f, report.RouteAuto, report.CacheBypass)
 				equal(t, got, want)
-				wantRoutes(t, r, map[RouteTaken]int64{RouteTakenCache: f.Size()})
+				wantRoutes(t, r, map[report.RouteTaken]int64{report.RouteTakenCache: f.Size()})
 			})
 		}
 	}
@@ -276,21 +277,21 @@ func TestPathOverlay(t *testing.T) {
 	e := newEngine(t, small)
 
 	warm(t, f)
-	got, r := load(t, e, host.Staged(), f, RouteAuto, CacheAuto)
+	got, r := load(t, e, host.Staged(), f, report.RouteAuto, report.CacheAuto)
 	equal(t, got, want)
-	wantRoutes(t, r, map[RouteTaken]int64{RouteTakenCache: f.Size()})
-	got, r = load(t, e, host.Staged(), f, RouteBuffered, CacheAuto)
+	wantRoutes(t, r, map[report.RouteTaken]int64{report.RouteTakenCache: f.Size()})
+	got, r = load(t, e, host.Staged(), f, report.RouteBuffered, report.CacheAuto)
 	equal(t, got, want)
-	wantRoutes(t, r, map[RouteTaken]int64{RouteTakenCache: f.Size()})
+	wantRoutes(t, r, map[report.RouteTaken]int64{report.RouteTakenCache: f.Size()})
 
 	if ok, why := f.Direct(); !ok {
 		t.Skipf("no direct reads on this overlay: %s", why.Reason)
 	}
 	dropped(t, f)
-	got, r = load(t, e, host.Staged(), f, RouteAuto, CacheBypass)
+	got, r = load(t, e, host.Staged(), f, report.RouteAuto, report.CacheBypass)
 	equal(t, got, want)
 	// The mount is one of this test's thread alone: what lies below it cannot be seen.
-	wantRoutes(t, r, map[RouteTaken]int64{RouteTakenDirectUnproven: f.Size()})
+	wantRoutes(t, r, map[report.RouteTaken]int64{report.RouteTakenDirectUnproven: f.Size()})
 	if r.Files[0].Unproven == "" {
 		t.Error("the report does not say why the route is not proven")
 	}
@@ -298,7 +299,7 @@ func TestPathOverlay(t *testing.T) {
 
 func TestPathSaysThatNoGPUTookPart(t *testing.T) {
 	path, _ := writeFile(t, 4096, 54)
-	_, r := load(t, newEngine(t, small), host.New(), openFile(t, path), RouteAuto, CacheAuto)
+	_, r := load(t, newEngine(t, small), host.New(), openFile(t, path), report.RouteAuto, report.CacheAuto)
 	if r.Device.ID != "host" || !strings.Contains(strings.Join(r.Notes, "\n"), "no GPU took part") {
 		t.Errorf("%+v %q", r.Device, r.Notes)
 	}
@@ -309,7 +310,7 @@ func TestPathSaysThatNoGPUTookPart(t *testing.T) {
 
 // inMidLoad starts a load, stops it when its first copy is under way, does
 // something to the file and lets it go on.
-func inMidLoad(t *testing.T, io IO, route Route, size int64, change func(path string)) (path string, err error, got, want []byte) {
+func inMidLoad(t *testing.T, io IO, route report.Route, size int64, change func(path string)) (path string, err error, got, want []byte) {
 	t.Helper()
 	path, want = writeFile(t, size, 55)
 	g := fakegpu.Build(t, fakegpu.Options{})
@@ -319,7 +320,7 @@ func inMidLoad(t *testing.T, io IO, route Route, size int64, change func(path st
 	e := newEngine(t, o)
 	f := openFile(t, path)
 	requireDirect(t, f)
-	if route == RouteDirect {
+	if route == report.RouteDirect {
 		dropped(t, f)
 	}
 	b := alloc(t, d, f.Size())
@@ -376,7 +377,7 @@ func TestPathFileChangedInMidLoad(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, err, _, _ := inMidLoad(t, IOAuto, RouteAuto, 3*units.MiB, func(path string) {
+			path, err, _, _ := inMidLoad(t, IOAuto, report.RouteAuto, 3*units.MiB, func(path string) {
 				if err := change(path); err != nil {
 					t.Fatal(err)
 				}
@@ -415,19 +416,19 @@ func TestPathAutoKeepsAFileThatIsColdAgain(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		seen, cold bool
-		route      RouteTaken
+		route      report.RouteTaken
 	}{
-		{"first", false, true, RouteTakenDirect},
-		{"cold again", true, true, RouteTakenBuffered},
-		{"warm again", true, false, RouteTakenCache},
+		{"first", false, true, report.RouteTakenDirect},
+		{"cold again", true, true, report.RouteTakenBuffered},
+		{"warm again", true, false, report.RouteTakenCache},
 	} {
 		if c.cold {
 			dropped(t, f)
 		}
 		d := host.Staged()
 		b := alloc(t, d, f.Size())
-		req := whole(d, f, b.Ptr(), RouteAuto)
-		req.Cache, req.Seen = CacheAuto, []bool{c.seen}
+		req := whole(d, f, b.Ptr(), report.RouteAuto)
+		req.Cache, req.Seen = report.CacheAuto, []bool{c.seen}
 		tr := start(t, e, context.Background(), req)
 		if err := tr.Err(); err != nil {
 			t.Fatal(err)
@@ -450,9 +451,9 @@ func TestPathBypassLeavesThePageCacheAsFound(t *testing.T) {
 	e := newEngine(t, small)
 	dropped(t, f)
 	for range 3 {
-		got, r := load(t, e, host.Staged(), f, RouteAuto, CacheBypass)
+		got, r := load(t, e, host.Staged(), f, report.RouteAuto, report.CacheBypass)
 		equal(t, got, want)
-		wantRoutes(t, r, map[RouteTaken]int64{RouteTakenDirect: f.Size()})
+		wantRoutes(t, r, map[report.RouteTaken]int64{report.RouteTakenDirect: f.Size()})
 	}
 	if res, err := f.Residency(0, f.Size()); err != nil || res.Cached != 0 {
 		t.Errorf("%d bytes are in the page cache: %v", res.Cached, err)
@@ -465,9 +466,9 @@ func TestPathKeepReadsThroughThePageCache(t *testing.T) {
 	requireDirect(t, f)
 	e := newEngine(t, small)
 	dropped(t, f)
-	got, r := load(t, e, host.Staged(), f, RouteAuto, CacheKeep)
+	got, r := load(t, e, host.Staged(), f, report.RouteAuto, report.CacheKeep)
 	equal(t, got, want)
-	if n := routeBytes(r, RouteTakenDirect); n != 0 {
+	if n := routeBytes(r, report.RouteTakenDirect); n != 0 {
 		t.Errorf("%d bytes went past the page cache", n)
 	}
 	if res, err := f.Residency(0, f.Size()); err != nil || res.Cached != f.Size() {

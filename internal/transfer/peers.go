@@ -9,6 +9,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Peer is another device that gets the same bytes: each is read once.
@@ -34,21 +35,12 @@ const (
 	PeerMemory = "memory"
 )
 
-// PeerReport is what one peer got, and how.
-type PeerReport struct {
-	Device DeviceReport `json:"device"`
-	Bytes  int64        `json:"bytes"`
-	Way    string       `json:"way"` // "p2p", "staging" or "memory"
-	// Refused says why the way is not p2p; nil where it is, or between host memories.
-	Refused *RefusalReport `json:"refused,omitempty"`
-}
-
 // peer is a Peer with what the engine has for it.
 type peer struct {
 	Peer
 	port    *port // its own, where bytes come from staging; with link, the link's queue
 	link    device.PeerQueue
-	refused *RefusalReport
+	refused *report.Refusal
 	behind  device.Mark // in the caller's stream, where a link has to wait for it
 	bytes   atomic.Int64
 }
@@ -87,7 +79,7 @@ func (t *Transfer) checkPeers() error {
 			}
 		}
 	}
-	if len(t.req.Peers) > 0 && t.req.Route == RouteCuFile {
+	if len(t.req.Peers) > 0 && t.req.Route == report.RouteCuFile {
 		return errs.New(errs.Invalid, "start transfer", "route cufile", "does not serve peers: cuFile moves bytes to one device").
 			WithFix("use route auto, or start a transfer for each device")
 	}
@@ -105,7 +97,7 @@ func (e *Engine) enterPeers(t *Transfer) error {
 		if q.link = l.queue; q.link != nil {
 			q.port = l.port
 		} else if q.port, err = e.portOf(p.Device); err == nil && l.err != nil {
-			q.refused = &RefusalReport{What: "p2p", On: t.port.dev.Info().ID + " to " + p.Device.Info().ID, Reason: plainly(l.err), Fix: errs.FixOf(l.err)}
+			q.refused = &report.Refusal{What: "p2p", On: t.port.dev.Info().ID + " to " + p.Device.Info().ID, Reason: plainly(l.err), Fix: errs.FixOf(l.err)}
 		}
 		e.mu.Unlock()
 		if err != nil {
@@ -251,10 +243,10 @@ func (t *Transfer) wayTo(p *peer) string {
 }
 
 // describePeers adds what each peer got.
-func (t *Transfer) describePeers(r *Report) {
+func (t *Transfer) describePeers(r *report.Report) {
 	for _, p := range t.peers {
 		info := p.Device.Info()
-		x := PeerReport{Device: DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model}, Bytes: p.bytes.Load(), Way: t.wayTo(p), Refused: p.refused}
+		x := report.Peer{Device: describeDevice(info), Bytes: p.bytes.Load(), Way: t.wayTo(p), Refused: p.refused}
 		if r.Peers = append(r.Peers, x); p.refused != nil {
 			r.Refusals = append(r.Refusals, *p.refused)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // withPeers is the request for a whole file to several devices, and the memory
@@ -28,7 +29,7 @@ func withPeers(t *testing.T, f *vfs.File, devices ...device.Device) (Request, []
 	for i, d := range devices {
 		at = append(at, alloc(t, d, f.Size()+64).Ptr()+device.Ptr(i))
 	}
-	r := whole(devices[0], f, at[0], RouteAuto)
+	r := whole(devices[0], f, at[0], report.RouteAuto)
 	for i, d := range devices[1:] {
 		r.Peers = append(r.Peers, Peer{Device: d, From: at[0], To: at[i+1]})
 	}
@@ -189,7 +190,7 @@ func TestPeersThatMakeNoSense(t *testing.T) {
 		"nobody":         func(r *Request) { r.Peers[0].Device = nil },
 		"twice":          func(r *Request) { r.Peers = append(r.Peers, r.Peers[0]) },
 		"before":         func(r *Request) { r.Peers[0].From++ },
-		"cufile":         func(r *Request) { r.Route = RouteCuFile },
+		"cufile":         func(r *Request) { r.Route = report.RouteCuFile },
 		"behind a host":  func(r *Request) { r.Device = host.New() },
 		"another stream": func(r *Request) { r.Peers[0].HasStream, r.Peers[0].Stream = true, 12345 },
 	} {

@@ -5,6 +5,7 @@ package transfer
 import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Segment is a run of bytes of one file and the place they go to.
@@ -80,8 +81,8 @@ type params struct {
 	// place where its address has this alignment relative to the file offset.
 	memAlign int64
 	direct   bool // direct reads are possible on this file
-	route    Route
-	cache    CachePolicy
+	route    report.Route
+	cache    report.CachePolicy
 	// missLimit is the share of absent bytes up to which a piece is still
 	// better read through the page cache.
 	missLimit float64
@@ -147,7 +148,7 @@ func (p *planner) planWindow(s Segment, lo, hi int64) {
 		stop := min(hi, (off/p.leaf+1)*p.leaf)
 		r := p.residency(off, stop-off)
 		v := p.decide(r, stop-off)
-		if p.direct && p.route == RouteAuto && r.known && r.Dirty > 0 {
+		if p.direct && p.route == report.RouteAuto && r.known && r.Dirty > 0 {
 			p.dirty += stop - off
 		}
 		if v != run && off > lo {
@@ -166,7 +167,7 @@ func (p *planner) uniform(r residency, n int64) (verdict, bool) {
 	case !r.known && p.mayGoDirect():
 		// The reader finds out what is cached.
 		return verdict{way: viaCache, nowait: true, cufile: p.past() == viaCuFile}, true
-	case !r.known || p.route == RouteDirect || p.route == RouteCuFile:
+	case !r.known || p.route == report.RouteDirect || p.route == report.RouteCuFile:
 		return p.decide(r, n), true
 	case r.Dirty > 0:
 		return verdict{}, false
@@ -178,7 +179,7 @@ func (p *planner) uniform(r residency, n int64) (verdict, bool) {
 
 // mayGoDirect reports whether absent bytes are to be read past the page cache.
 func (p *planner) mayGoDirect() bool {
-	return p.direct && p.route == RouteAuto && p.cache != CacheKeep
+	return p.direct && p.route == report.RouteAuto && p.cache != report.CacheKeep
 }
 
 // past is the way of bytes that are read past the page cache.
@@ -193,9 +194,9 @@ func (p *planner) past() way {
 // read would first have to write them back.
 func (p *planner) decide(r residency, n int64) verdict {
 	switch p.route {
-	case RouteDirect:
+	case report.RouteDirect:
 		return verdict{way: viaDirect}
-	case RouteCuFile:
+	case report.RouteCuFile:
 		return verdict{way: viaCuFile}
 	}
 	missing := n - min(r.Cached, n)

@@ -14,6 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // choices is a source of decisions: random numbers, or the input of the fuzzer.
@@ -60,12 +61,12 @@ func drawCase(c choices) planCase {
 		k.memAlign = []int64{1, 4, 512, testPage}[c.pick(4)]
 	}
 	k.direct = c.pick(4) > 0
-	k.route = []Route{RouteAuto, RouteAuto, RouteBuffered, RouteDirect, RouteCuFile}[c.pick(5)]
-	if k.route == RouteDirect {
+	k.route = []report.Route{report.RouteAuto, report.RouteAuto, report.RouteBuffered, report.RouteDirect, report.RouteCuFile}[c.pick(5)]
+	if k.route == report.RouteDirect {
 		k.direct = true // the engine refuses the request otherwise
 	}
 	k.piece, k.cu = k.align<<c.pick(3), c.pick(3) == 0
-	k.cache = []CachePolicy{CacheAuto, CacheKeep, CacheBypass}[c.pick(3)]
+	k.cache = []report.CachePolicy{report.CacheAuto, report.CacheKeep, report.CacheBypass}[c.pick(3)]
 	k.missLimit = []float64{0, 1.0 / 16, 0.5}[c.pick(3)]
 	k.known = c.pick(5) > 0
 	k.ramps = int(c.pick(6))
@@ -198,7 +199,7 @@ func (k *planCase) check() string {
 	if i != len(chunks) {
 		return fmt.Sprintf("%d chunks belong to no segment", len(chunks)-i)
 	}
-	if mayDirty := k.direct && k.route == RouteAuto && k.known; !mayDirty && dirty != 0 {
+	if mayDirty := k.direct && k.route == report.RouteAuto && k.known; !mayDirty && dirty != 0 {
 		return fmt.Sprintf("%d bytes were noted as dirty where that changes nothing", dirty)
 	}
 	return ""
@@ -345,17 +346,17 @@ func (k *planCase) checkChunk(c chunk) string {
 		return "does not fit a slot when widened to the alignment"
 	}
 	ragged := k.memAlign > 0 && c.len < 2*k.align // an end of what is read in place
-	if c.nowait && (c.way != viaCache || k.known || !k.direct || k.route != RouteAuto || k.cache == CacheKeep) {
+	if c.nowait && (c.way != viaCache || k.known || !k.direct || k.route != report.RouteAuto || k.cache == report.CacheKeep) {
 		return "asks for cached bytes where nothing follows from the answer"
 	}
 	switch c.way {
 	case viaCache:
-		if k.route == RouteDirect && !ragged {
+		if k.route == report.RouteDirect && !ragged {
 			return "goes through the page cache on route direct"
 		}
 		return ""
 	case viaFill:
-		if k.route == RouteDirect {
+		if k.route == report.RouteDirect {
 			return "goes through the page cache on route direct"
 		}
 		if !k.known || k.residencyAt(c.off, c.len).Cached > 0 {
@@ -372,11 +373,11 @@ func (k *planCase) checkChunk(c chunk) string {
 			return "is read in place without alignment in memory"
 		}
 	case viaDirect:
-		if k.cu && k.route == RouteAuto {
+		if k.cu && k.route == report.RouteAuto {
 			return "is direct where cuFile is open"
 		}
 	case viaCuFile:
-		if k.route == RouteCuFile {
+		if k.route == report.RouteCuFile {
 			return ""
 		}
 		if !k.cu {
@@ -386,11 +387,11 @@ func (k *planCase) checkChunk(c chunk) string {
 		return "is read in no known way"
 	}
 	switch {
-	case !k.direct || k.route == RouteBuffered:
+	case !k.direct || k.route == report.RouteBuffered:
 		return "is direct where that is not possible or not wanted"
-	case k.route == RouteDirect:
+	case k.route == report.RouteDirect:
 		return ""
-	case k.cache == CacheKeep:
+	case k.cache == report.CacheKeep:
 		return "is direct although the policy is to keep"
 	case !k.known:
 		return "is direct although nobody said that it is not cached"
@@ -448,7 +449,7 @@ func TestPlanOfAWarmColdAndDirtyFile(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := planCase{size: n, pages: c.pages, known: true, segs: []Segment{{Len: n, Dst: 0x1000}},
-				params: params{chunk: 2 * leaf, block: leaf / 2, leaf: leaf, window: 8 * leaf, align: testPage, direct: true, route: RouteAuto, cache: CacheAuto, missLimit: missLimit}}
+				params: params{chunk: 2 * leaf, block: leaf / 2, leaf: leaf, window: 8 * leaf, align: testPage, direct: true, route: report.RouteAuto, cache: report.CacheAuto, missLimit: missLimit}}
 			chunks, dirty := k.plan()
 			var cached int64
 			for _, x := range chunks {

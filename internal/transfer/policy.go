@@ -6,17 +6,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // settlePolicy decides what CacheAuto means for one file. A file that was
 // loaded before and is absent again will likely be loaded once more, so it is
 // kept this time; one that is partly cached, or that would push out half of
 // what memory can hold, is not.
-func settlePolicy(f *vfs.File, asked CachePolicy, seen bool, available func() int64) CachePolicy {
-	if asked != CacheAuto || !seen || !dataAbsent(f) || f.Size() > available()/2 {
+func settlePolicy(f *vfs.File, asked report.CachePolicy, seen bool, available func() int64) report.CachePolicy {
+	if asked != report.CacheAuto || !seen || !dataAbsent(f) || f.Size() > available()/2 {
 		return asked
 	}
-	return CacheKeep
+	return report.CacheKeep
 }
 
 // dataAbsent tells whether no sample of the file's data is in the page cache.

@@ -14,6 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // releases gives back the space of files that were replaced, behind the saves
@@ -70,7 +71,7 @@ func (sv *save) step(e *Engine, name string, f func() error) error {
 			return err
 		}
 	}
-	sv.steps = append(sv.steps, StageReport{Stage: name, Busy: d})
+	sv.steps = append(sv.steps, report.Stage{Stage: name, Busy: d})
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Writes in place have staging of their own, beside the pool of reads: few and
@@ -32,7 +33,7 @@ type PutRequest struct {
 	Device device.Device
 	Target *Target
 	Range  Range
-	Route  Route
+	Route  report.Route
 	// Stream, with HasStream, is the caller's stream whose queued work makes
 	// the bytes; it is waited for.
 	Stream    uint64
@@ -53,10 +54,10 @@ type Put struct {
 	writers int // goroutines that write
 
 	mu      sync.Mutex
-	routes  map[RouteTaken]*account
+	routes  map[report.RouteTaken]*account
 	copying account
-	refused []RefusalReport
-	cufile  *CuFileReport
+	refused []report.Refusal
+	cufile  *report.CuFile
 	notes   []string
 }
 
@@ -68,7 +69,7 @@ func (e *Engine) StartPut(ctx context.Context, req PutRequest) (*Put, error) {
 		return nil, err
 	}
 	if req.Route == "" {
-		req.Route = RouteAuto
+		req.Route = report.RouteAuto
 	}
 	if err := req.Target.check("write", req.Range); err != nil {
 		return nil, err
@@ -76,14 +77,14 @@ func (e *Engine) StartPut(ctx context.Context, req PutRequest) (*Put, error) {
 	if !req.Target.Writable() {
 		return nil, errs.New(errs.Permission, "write", req.Target.Path(), "it was not opened for writing").WithFix("open it with write access: w or r+")
 	}
-	if why := req.Target.Refused(); why != nil && req.Route == RouteDirect {
+	if why := req.Target.Refused(); why != nil && req.Route == report.RouteDirect {
 		return nil, errs.New(errs.Unsupported, "write past the page cache", req.Target.Path(), why.Reason).WithFix("use route auto, or: " + why.Fix)
 	}
 	port, err := e.enter(req.Device)
 	if err != nil {
 		return nil, err
 	}
-	p := &Put{e: e, req: req, port: port, began: time.Now(), done: make(chan struct{}), routes: map[RouteTaken]*account{}}
+	p := &Put{e: e, req: req, port: port, began: time.Now(), done: make(chan struct{}), routes: map[report.RouteTaken]*account{}}
 	go p.run(ctx)
 	return p, nil
 }
@@ -119,8 +120,8 @@ func (p *Put) write(ctx context.Context) error {
 			return errs.Wrap("order after the caller's stream on", p.req.Device.Info().ID, err)
 		}
 	}
-	if p.req.Route == RouteCuFile || p.req.Route == RouteAuto && r.Len >= putDirect {
-		k, err := p.req.Target.known(ctx, p.port, p.req.Route == RouteCuFile)
+	if p.req.Route == report.RouteCuFile || p.req.Route == report.RouteAuto && r.Len >= putDirect {
+		k, err := p.req.Target.known(ctx, p.port, p.req.Route == report.RouteCuFile)
 		switch {
 		case err != nil:
 			return err
@@ -130,7 +131,7 @@ func (p *Put) write(ctx context.Context) error {
 			return p.byCuFile(ctx, k)
 		}
 	}
-	direct := p.req.Target.Refused() == nil && (p.req.Route == RouteDirect || p.req.Route == RouteAuto && r.Len >= putDirect)
+	direct := p.req.Target.Refused() == nil && (p.req.Route == report.RouteDirect || p.req.Route == report.RouteAuto && r.Len >= putDirect)
 	if p.port.mapper != nil && (int64(r.Mem)-r.Off)%putAlign != 0 {
 		direct = false // written from where it lies, and O_DIRECT wants that aligned
 	}
@@ -221,7 +222,7 @@ func (p *Put) put(piece Range, direct bool) error {
 }
 
 func (p *Put) store(data []byte, piece Range, direct bool) error {
-	start, route := time.Now(), RouteTakenBuffered
+	start, route := time.Now(), report.RouteTakenBuffered
 	if direct {
 		route = writtenDirect(p.req.Target.Storage())
 	}
@@ -232,7 +233,7 @@ func (p *Put) store(data []byte, piece Range, direct bool) error {
 	return nil
 }
 
-func (p *Put) noted(route RouteTaken, n int64, start time.Time) {
+func (p *Put) noted(route report.RouteTaken, n int64, start time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.routes[route] == nil {
@@ -250,7 +251,7 @@ func (p *Put) byCuFile(ctx context.Context, k knownBy) error {
 		}
 	}
 	before := k.lib.count()
-	moved := RouteTaken("cufile")
+	moved := report.RouteTaken("cufile")
 	err := p.each(ctx, p.e.opts.piece, func(piece Range) error {
 		if piece.Off%putAlign != 0 || piece.Len%putAlign != 0 {
 			// The ragged ends, less than a block each: the library would read
@@ -265,9 +266,9 @@ func (p *Put) byCuFile(ctx context.Context, k knownBy) error {
 		return nil
 	})
 	counts := k.lib.count().Minus(before)
-	c := k.lib.part(CuFileSync, k.opened)
+	c := k.lib.part(report.CuFileSync, k.opened)
 	if counts.Known {
-		c.Counters, c.Unaligned = &counts, counts.Writes.Unaligned
+		c.Counters, c.Unaligned = describeCounters(counts), counts.Writes.Unaligned
 		k.lib.learn(p.req.Target.FD(), counts.Writes.Route())
 	}
 	p.mu.Lock()
@@ -302,16 +303,16 @@ func (e *Engine) slotsForPut() (chan *slot, error) {
 }
 
 // Report tells how the write went; it blocks until Done.
-func (p *Put) Report() Report {
+func (p *Put) Report() report.Report {
 	<-p.done
 	info := p.req.Device.Info()
 	n := p.written.Load()
-	r := Report{
-		Direction: "save", Device: DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model}, Asked: Asked{Route: p.req.Route, Cache: CacheAuto},
-		Bytes: n, Seconds: p.wall.Seconds(), GBps: units.GBps(n, p.wall), Routes: []RouteReport{}, Stages: []StageReport{}, Limiting: "none",
-		Engine:   EngineReport{Workers: p.writers, QueueDepth: p.writers, ChunkSize: putSize, BlockSize: putSize, IO: "unused", StagingState: "unused"},
-		Files:    []FileReport{{Path: p.req.Target.Path(), FS: p.req.Target.Storage().FS.Name, Unproven: unprovenWrites(p.req.Target.Storage()), Cache: CacheAuto, Probe: "none", Direct: p.req.Target.Refused() == nil}},
-		Refusals: append([]RefusalReport{}, p.refused...), Notes: append([]string{}, p.notes...), CuFile: p.cufile,
+	r := report.Report{
+		Direction: "save", Device: describeDevice(info), Asked: report.Asked{Route: p.req.Route, Cache: report.CacheAuto},
+		Bytes: n, Seconds: p.wall.Seconds(), GBps: units.GBps(n, p.wall), Routes: []report.RouteShare{}, Stages: []report.Stage{}, Limiting: "none",
+		Engine:   report.Engine{Workers: p.writers, QueueDepth: p.writers, ChunkSize: putSize, BlockSize: putSize, IO: "unused", StagingState: "unused"},
+		Files:    []report.File{{Path: p.req.Target.Path(), FS: p.req.Target.Storage().FS.Name, Unproven: unprovenWrites(p.req.Target.Storage()), Cache: report.CacheAuto, Probe: "none", Direct: p.req.Target.Refused() == nil}},
+		Refusals: append([]report.Refusal{}, p.refused...), Notes: append([]string{}, p.notes...), CuFile: p.cufile,
 	}
 	if size, err := p.req.Target.Size(); err == nil {
 		r.Files[0].Size = size
@@ -323,10 +324,10 @@ func (p *Put) Report() Report {
 		r.Notes = append(r.Notes, "the device is host memory: no GPU took part")
 	}
 	var all account
-	for _, name := range []RouteTaken{RouteTakenBuffered, RouteTakenDirect, RouteTakenDirectUnproven,
-		RouteTakenCuFileP2P, RouteTakenCuFileNVFS, RouteTakenCuFileCompat, RouteTakenCuFileUnknown} {
+	for _, name := range []report.RouteTaken{report.RouteTakenBuffered, report.RouteTakenDirect, report.RouteTakenDirectUnproven,
+		report.RouteTakenCuFileP2P, report.RouteTakenCuFileNVFS, report.RouteTakenCuFileCompat, report.RouteTakenCuFileUnknown} {
 		if a := p.routes[name]; a != nil {
-			if name == RouteTakenBuffered || name == RouteTakenDirect || name == RouteTakenDirectUnproven {
+			if name == report.RouteTakenBuffered || name == report.RouteTakenDirect || name == report.RouteTakenDirectUnproven {
 				r.Engine.IO = "pwrite"
 			}
 			r.Routes = append(r.Routes, a.report(name))
@@ -341,14 +342,14 @@ func (p *Put) Report() Report {
 		} else if p.e.pool.pinError() != nil {
 			r.Engine.StagingState = "not pinned"
 		}
-		r.Stages = append(r.Stages, StageReport{Stage: "copy", Busy: p.copying.busy.Seconds(), Span: p.copying.span.length().Seconds(), Bytes: p.copying.bytes, GBps: units.GBps(p.copying.bytes, p.copying.span.length())})
+		r.Stages = append(r.Stages, report.Stage{Stage: "copy", Busy: p.copying.busy.Seconds(), Span: p.copying.span.length().Seconds(), Bytes: p.copying.bytes, GBps: units.GBps(p.copying.bytes, p.copying.span.length())})
 	}
 	if all.bytes > 0 {
 		if r.Limiting = "storage write"; p.copying.busy > all.busy {
 			r.Limiting = "copy from device"
 		}
-		r.Stages = append(r.Stages, StageReport{Stage: "write", Busy: all.busy.Seconds(), Span: all.span.length().Seconds(), Bytes: all.bytes, GBps: units.GBps(all.bytes, all.span.length())})
+		r.Stages = append(r.Stages, report.Stage{Stage: "write", Busy: all.busy.Seconds(), Span: all.span.length().Seconds(), Bytes: all.bytes, GBps: units.GBps(all.bytes, all.span.length())})
 	}
-	r.noteUnproven()
+	r.NoteUnproven()
 	return r
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // drawParts cuts [0, size) into parts of all sizes, empty ones among them.
@@ -124,7 +125,7 @@ func TestReadinessRefusesPartsThatOverlap(t *testing.T) {
 		{{Dst: b.Ptr(), Len: -1}},
 		{{File: 1, Dst: b.Ptr(), Len: 1}},
 	} {
-		r := whole(host.New(), f, b.Ptr(), RouteAuto)
+		r := whole(host.New(), f, b.Ptr(), report.RouteAuto)
 		r.Parts = parts
 		if _, err := e.Start(context.Background(), r); !errs.Is(err, errs.Invalid) {
 			t.Errorf("%v: %v", parts, err)
@@ -168,7 +169,7 @@ func TestReadyPartsAreFinal(t *testing.T) {
 					path, want := writeFile(t, size, uint64(100+round))
 					requireDirect(t, openFile(t, path))
 					b := alloc(t, tg.dev, size)
-					r := Request{Device: tg.dev, Route: a.ask, Cache: CacheBypass, Segments: []Segment{{Len: size, Dst: b.Ptr()}},
+					r := Request{Device: tg.dev, Route: a.ask, Cache: report.CacheBypass, Segments: []Segment{{Len: size, Dst: b.Ptr()}},
 						Parts: drawParts(rng, 0, size, b.Ptr())}
 					bad, block := int64(-1), int64(checksum.MinBlock)<<rng.IntN(7)
 					if round%3 > 0 {
@@ -285,7 +286,7 @@ func TestReadyPartsOfStridedSegments(t *testing.T) {
 					for i := range segs {
 						segs[i].Dst += b.Ptr()
 					}
-					r := Request{Device: tg.dev, Route: a.ask, Cache: CacheBypass, Segments: segs, Gap: DefaultGap, Parts: drawParts(rng, 0, int64(len(want)), b.Ptr())}
+					r := Request{Device: tg.dev, Route: a.ask, Cache: report.CacheBypass, Segments: segs, Gap: DefaultGap, Parts: drawParts(rng, 0, int64(len(want)), b.Ptr())}
 					if round%2 == 1 {
 						r.Verify = []*checksum.Sums{sumsOf(t, path, int64(checksum.MinBlock)<<rng.IntN(5))}
 						r.Also = []Extent{{Len: 100}}

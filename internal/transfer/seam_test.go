@@ -16,6 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // TestSaveCancelledWithACause: whatever the cause, and however late, it is a
@@ -75,7 +76,7 @@ func TestCuFileReadsSlices(t *testing.T) {
 			r := newCuRig(t, Options{CuFile: api}, fakegpu.CuFileOptions{Route: fakegpu.P2P}, Peers{})
 			f := openFile(t, path)
 			b := alloc(t, r.dev, 8*width)
-			req := Request{Device: r.dev, Files: []*vfs.File{f}, Route: RouteCuFile, Gap: DefaultGap,
+			req := Request{Device: r.dev, Files: []*vfs.File{f}, Route: report.RouteCuFile, Gap: DefaultGap,
 				Segments: []Segment{{Off: 5, Len: 7*stride + width, Dst: b.Ptr(), Width: width, Stride: stride}},
 				Parts:    []Part{{Dst: b.Ptr(), Len: 8 * width}}}
 			for i := range 2 { // counters show the way in the first one
@@ -106,7 +107,7 @@ func TestCuFileReadsSlices(t *testing.T) {
 
 // TestCuFileRefusesTooManyRows: each row would be kept in the plan.
 func TestCuFileRefusesTooManyRows(t *testing.T) {
-	r := newCuRig(t, tiny(CuFileSync), fakegpu.CuFileOptions{}, Peers{})
+	r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, Peers{})
 	path := filepath.Join(t.TempDir(), "sparse")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -116,12 +117,12 @@ func TestCuFileRefusesTooManyRows(t *testing.T) {
 	}
 	f := openFile(t, path)
 	b := alloc(t, r.dev, mostRows+1)
-	req := Request{Device: r.dev, Files: []*vfs.File{f}, Route: RouteCuFile, Gap: DefaultGap,
+	req := Request{Device: r.dev, Files: []*vfs.File{f}, Route: report.RouteCuFile, Gap: DefaultGap,
 		Segments: []Segment{{Len: 2*mostRows + 2, Dst: b.Ptr(), Width: 1, Stride: 2}}}
 	if _, err := r.e.Start(t.Context(), req); !errs.Is(err, errs.Invalid) || errs.FixOf(err) == "" {
 		t.Errorf("err: %v", err)
 	}
-	req.Route = RouteAuto
+	req.Route = report.RouteAuto
 	if err := start(t, r.e, t.Context(), req).Err(); err != nil {
 		t.Errorf("by the route auto: %v", err)
 	}
@@ -132,7 +133,7 @@ func TestCuFileRefusesTooManyRows(t *testing.T) {
 func TestUnknownResidencyKeepsTheVerdictOnCuFile(t *testing.T) {
 	for _, open := range []bool{true, false} {
 		n := 0
-		p := planner{params: params{chunk: 65536, block: 65536, piece: 65536, leaf: 65536, window: 65536, align: 4096, direct: true, route: RouteAuto, cache: CacheAuto},
+		p := planner{params: params{chunk: 65536, block: 65536, piece: 65536, leaf: 65536, window: 65536, align: 4096, direct: true, route: report.RouteAuto, cache: report.CacheAuto},
 			residency: func(int64, int64) residency { return residency{} },
 			cufile:    func() bool { return open },
 			emit: func(c chunk) {

@@ -11,6 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Sink is a destination that somebody else has opened and will make durable:
@@ -72,12 +73,12 @@ func (sv *save) checkSink() error {
 // them from there is as near.
 func (t *Transfer) openSink(ctx context.Context) error {
 	sv := t.save
-	if sv.req.Route == RouteDirect {
+	if sv.req.Route == report.RouteDirect {
 		return sv.mustBeDirect()
 	}
-	if sv.req.Route != RouteCuFile {
-		if len(sv.ports) > 0 && sv.sums != nil && sv.ports[0].dev.Info().Kind != device.Host && t.e.opts.Peers != nil && sv.req.Route == RouteAuto {
-			sv.refusals = append(sv.refusals, RefusalReport{What: "cufile", On: sv.req.Path, Reason: "checksums need every byte in the CPU's reach",
+	if sv.req.Route != report.RouteCuFile {
+		if len(sv.ports) > 0 && sv.sums != nil && sv.ports[0].dev.Info().Kind != device.Host && t.e.opts.Peers != nil && sv.req.Route == report.RouteAuto {
+			sv.refusals = append(sv.refusals, report.Refusal{What: "cufile", On: sv.req.Path, Reason: "checksums need every byte in the CPU's reach",
 				Fix: "ask for route cufile: it writes from the GPU, and a copy is summed beside it"})
 		}
 		return nil
@@ -150,15 +151,15 @@ func (t *Transfer) storeCuFile(c chunk) (done int64, err error) {
 }
 
 // routeCuFile stands for what the library wrote until its counters say how.
-const routeCuFile RouteTaken = "cufile"
+const routeCuFile report.RouteTaken = "cufile"
 
 // describeSink adds what only a save to a sink has to tell.
-func (t *Transfer) describeSink(r *Report) {
+func (t *Transfer) describeSink(r *report.Report) {
 	sv := t.save
 	ok, why := sv.sink.Direct()
-	r.Files = append(r.Files, FileReport{Path: sv.sink.Name(), FS: sv.storage.FS.Name, Size: sv.size, Direct: ok, Unproven: unprovenWrites(sv.storage)})
-	if why != nil && sv.req.Route != RouteBuffered {
-		r.Refusals = append(r.Refusals, RefusalReport{What: "direct", On: sv.sink.Name(), Reason: why.Reason, Fix: why.Fix})
+	r.Files = append(r.Files, report.File{Path: sv.sink.Name(), FS: sv.storage.FS.Name, Size: sv.size, Direct: ok, Unproven: unprovenWrites(sv.storage)})
+	if why != nil && sv.req.Route != report.RouteBuffered {
+		r.Refusals = append(r.Refusals, report.Refusal{What: "direct", On: sv.sink.Name(), Reason: why.Reason, Fix: why.Fix})
 	}
 	r.Refusals = append(r.Refusals, sv.refusals...)
 	r.Notes = append(r.Notes, "the bytes are durable when their owner has said so: this save gives them to an open file")
@@ -169,9 +170,9 @@ func (t *Transfer) describeSink(r *Report) {
 	if c == nil {
 		return
 	}
-	r.CuFile = c.lib.part(CuFileSync, c.opened)
+	r.CuFile = c.lib.part(report.CuFileSync, c.opened)
 	if c.counts.Known {
-		r.CuFile.Counters, r.CuFile.Unaligned = &c.counts, c.counts.Writes.Unaligned
+		r.CuFile.Counters, r.CuFile.Unaligned = describeCounters(c.counts), c.counts.Writes.Unaligned
 	}
 	if c.opened {
 		r.Notes = append(r.Notes, c.lib.cost())

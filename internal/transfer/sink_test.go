@@ -22,6 +22,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // handedOver makes a file of size bytes and the descriptors that its owner
@@ -72,7 +73,7 @@ func TestASinkGetsEveryByteAndItsSums(t *testing.T) {
 	places := map[string][]device.Device{"host": {host.New()}, "gpu": {g.Open("cuda:0")}, "everywhere": {host.New(), host.Staged(), g.Open("cuda:0"), g.Open("cuda:1")}}
 	for name, devices := range places {
 		for _, o := range []Options{smallSave, {PoolSize: 256 * units.KiB, Poison: true}} {
-			for _, route := range []Route{RouteAuto, RouteBuffered} {
+			for _, route := range []report.Route{report.RouteAuto, report.RouteBuffered} {
 				t.Run(fmt.Sprintf("%s/%d/%s", name, o.PoolSize, route), func(t *testing.T) {
 					e, dir := newEngine(t, o), diskDir(t)
 					for i, size := range []int64{1, 4096, 65537, 3*units.MiB + 77} {
@@ -84,10 +85,10 @@ func TestASinkGetsEveryByteAndItsSums(t *testing.T) {
 						}
 						checkSunk(t, path, want, tr.Sums())
 						r := tr.Report()
-						if d, b := routeBytes(r, RouteTakenDirect), routeBytes(r, RouteTakenBuffered); d+b != size || route == RouteBuffered && d != 0 {
+						if d, b := routeBytes(r, report.RouteTakenDirect), routeBytes(r, report.RouteTakenBuffered); d+b != size || route == report.RouteBuffered && d != 0 {
 							t.Errorf("%d direct and %d buffered of %d", d, b, size)
 						}
-						if ok, _ := s.Direct(); route == RouteAuto && ok && routeBytes(r, RouteTakenDirect) != size {
+						if ok, _ := s.Direct(); route == report.RouteAuto && ok && routeBytes(r, report.RouteTakenDirect) != size {
 							t.Errorf("routes %+v", r.Routes)
 						}
 						if r.Save.Durable || r.Files[0].Path != "bucket/key" || r.Bytes != size {
@@ -146,7 +147,7 @@ func TestASinkThatDeclinesDirectWritesIsWrittenThroughTheCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkSunk(t, path, want, tr.Sums())
-	if n := routeBytes(tr.Report(), RouteTakenBuffered); n != units.MiB {
+	if n := routeBytes(tr.Report(), report.RouteTakenBuffered); n != units.MiB {
 		t.Errorf("%d bytes through the page cache", n)
 	}
 }
@@ -182,41 +183,41 @@ func TestASinkThatFails(t *testing.T) {
 }
 
 func TestASinkByCuFile(t *testing.T) {
-	for route, want := range map[int]RouteTaken{fakegpu.P2P: RouteTakenCuFileP2P, fakegpu.Posix: RouteTakenCuFileCompat} {
-		r := newCuRig(t, tiny(CuFileSync), fakegpu.CuFileOptions{Route: route}, Peers{Plausible: true})
+	for route, want := range map[int]report.RouteTaken{fakegpu.P2P: report.RouteTakenCuFileP2P, fakegpu.Posix: report.RouteTakenCuFileCompat} {
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Route: route}, Peers{Plausible: true})
 		const size = 3*units.MiB + 77
 		dir := diskDir(t)
 		path, s := handedOver(t, dir, size)
 		content := bytes.Repeat([]byte("0123456789abcde"), size/15+1)[:size]
 		b := alloc(t, r.dev, size)
 		put(b.Ptr(), content)
-		req := WriteRequest{Sink: s, Sources: []Source{{Len: size, Device: r.dev, Ptr: b.Ptr()}}, Route: RouteCuFile, Checksums: true}
+		req := WriteRequest{Sink: s, Sources: []Source{{Len: size, Device: r.dev, Ptr: b.Ptr()}}, Route: report.RouteCuFile, Checksums: true}
 		tr := startWrite(t, r.e, context.Background(), req)
 		if err := tr.Err(); err != nil {
 			t.Fatal(err)
 		}
 		checkSunk(t, path, content, tr.Sums())
 		rep := tr.Report()
-		if n := routeBytes(rep, want); n != 3*units.MiB || routeBytes(rep, RouteTakenBuffered) != 77 {
+		if n := routeBytes(rep, want); n != 3*units.MiB || routeBytes(rep, report.RouteTakenBuffered) != 77 {
 			t.Errorf("routes %+v", rep.Routes)
 		}
 		if rep.CuFile == nil || rep.CuFile.Counters == nil || rep.CuFile.Counters.Writes.Total == 0 || !rep.CuFile.Opened {
 			t.Errorf("cufile %+v", rep.CuFile)
 		}
 		// Sums are made by the CPU: auto writes from there, and says so.
-		req.Route = RouteAuto
+		req.Route = report.RouteAuto
 		tr = startWrite(t, r.e, context.Background(), req)
 		if err := tr.Err(); err != nil {
 			t.Fatal(err)
 		}
 		rep = tr.Report()
-		if rep.CuFile != nil || !slices.ContainsFunc(rep.Refusals, func(x RefusalReport) bool { return x.What == "cufile" && x.Fix != "" }) {
+		if rep.CuFile != nil || !slices.ContainsFunc(rep.Refusals, func(x report.Refusal) bool { return x.What == "cufile" && x.Fix != "" }) {
 			t.Errorf("auto: %+v %+v", rep.CuFile, rep.Refusals)
 		}
 		if n := r.fake.Count("handles"); n != 0 {
 			t.Errorf("libcufile still knows %d files", n)
 		}
-		req.Route, req.Sources = RouteCuFile, []Source{{Len: 3, Data: []byte("abc")}}
+		req.Route, req.Sources = report.RouteCuFile, []Source{{Len: 3, Data: []byte("abc")}}
 		if err := startWrite(t, r.e, context.Background(), req).Err(); !errs.Is(err, errs.Unsupported) {
 			t.Errorf("cufile from memory: %v", err)
 		}

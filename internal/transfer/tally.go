@@ -9,6 +9,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // span grows to cover every interval given to it.
@@ -35,14 +36,14 @@ type account struct {
 // tally is what the workers note down while a transfer runs.
 type tally struct {
 	mu       sync.Mutex
-	routes   map[RouteTaken]*account
+	routes   map[report.RouteTaken]*account
 	cached   account // reads out of, or through, the page cache
 	direct   account
 	network  account
 	copying  account
 	copyWait time.Duration
 	planTime time.Duration
-	policies []CachePolicy
+	policies []report.CachePolicy
 	dirty    atomic.Int64
 	verify   account      // bytes summed
 	onDevice int64        // of them, by the device
@@ -60,13 +61,13 @@ func (a *account) note(n int64, start, end time.Time) {
 }
 
 // report is the account as a route's share.
-func (a *account) report(name RouteTaken) RouteReport {
-	return RouteReport{Route: name, Bytes: a.bytes, Chunks: a.chunks, Span: a.span.length().Seconds(), GBps: units.GBps(a.bytes, a.span.length())}
+func (a *account) report(name report.RouteTaken) report.RouteShare {
+	return report.RouteShare{Route: name, Bytes: a.bytes, Chunks: a.chunks, Span: a.span.length().Seconds(), GBps: units.GBps(a.bytes, a.span.length())}
 }
 
-func (y *tally) route(r RouteTaken) *account {
+func (y *tally) route(r report.RouteTaken) *account {
 	if y.routes == nil {
-		y.routes = map[RouteTaken]*account{}
+		y.routes = map[report.RouteTaken]*account{}
 	}
 	if y.routes[r] == nil {
 		y.routes[r] = &account{}
@@ -74,7 +75,7 @@ func (y *tally) route(r RouteTaken) *account {
 	return y.routes[r]
 }
 
-func (y *tally) read(c chunk, r RouteTaken, n int64, start time.Time) {
+func (y *tally) read(c chunk, r report.RouteTaken, n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -86,9 +87,9 @@ func (y *tally) read(c chunk, r RouteTaken, n int64, start time.Time) {
 		y.route(r).note(n, start, end)
 	}
 	switch r {
-	case RouteTakenDirect, RouteTakenDirectUnproven:
+	case report.RouteTakenDirect, report.RouteTakenDirectUnproven:
 		y.direct.note(n, start, end)
-	case RouteTakenNetwork:
+	case report.RouteTakenNetwork:
 		y.network.note(n, start, end)
 	default:
 		y.cached.note(n, start, end)
@@ -112,7 +113,7 @@ func (y *tally) readParts(c chunk, parts []share, start time.Time) {
 	y.direct.note(c.len, start, end)
 }
 
-func (y *tally) readBuffered(c chunk, b vfs.Buffered, missed RouteTaken, start time.Time) {
+func (y *tally) readBuffered(c chunk, b vfs.Buffered, missed report.RouteTaken, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -121,7 +122,7 @@ func (y *tally) readBuffered(c chunk, b vfs.Buffered, missed RouteTaken, start t
 		return
 	}
 	if b.Cached > 0 {
-		y.route(RouteTakenCache).note(b.Cached, start, end)
+		y.route(report.RouteTakenCache).note(b.Cached, start, end)
 	}
 	if b.Missed > 0 {
 		y.route(missed).note(b.Missed, start, end)

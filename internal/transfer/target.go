@@ -11,6 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Target is a file whose bytes are moved in place, both ways. What libcufile
@@ -35,7 +36,7 @@ type knownBy struct {
 	file    device.DirectFile
 	lib     *library
 	opened  bool // just now
-	refused *RefusalReport
+	refused *report.Refusal
 }
 
 // known makes the file known to libcufile for a device. must means that it was
@@ -43,7 +44,7 @@ type knownBy struct {
 // not shown otherwise.
 func (g *Target) known(ctx context.Context, p *port, must bool) (k knownBy, err error) {
 	refuse := func(reason, fix string) (knownBy, error) {
-		return knownBy{refused: &RefusalReport{What: "cufile", On: g.Path(), Reason: reason, Fix: fix}}, nil
+		return knownBy{refused: &report.Refusal{What: "cufile", On: g.Path(), Reason: reason, Fix: fix}}, nil
 	}
 	if !must && (p.dev.Info().Kind == device.Host || g.e.opts.Peers == nil) {
 		return k, nil

@@ -19,6 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // TestEverythingTogether runs loads by every route, of all and of columns, with
@@ -93,13 +94,13 @@ func TestEverythingTogether(t *testing.T) {
 
 // anyLoad is some request, and what holds it against the file when it is done.
 func anyLoad(t *testing.T, rng *rand.Rand, r *cuRig, f *vfs.File, dst device.Ptr, sums *checksum.Sums, want []byte) (Request, func()) {
-	routes := []Route{RouteAuto, RouteBuffered, RouteCuFile}
+	routes := []report.Route{report.RouteAuto, report.RouteBuffered, report.RouteCuFile}
 	if ok, _ := f.Direct(); ok {
-		routes = append(routes, RouteDirect)
+		routes = append(routes, report.RouteDirect)
 	}
 	const width, stride = 5000, 9000
-	req := Request{Device: r.dev, Files: []*vfs.File{f}, Route: routes[rng.IntN(len(routes))], Gap: DefaultGap, Cache: CacheBypass}
-	if req.Route != RouteCuFile && rng.IntN(2) == 0 {
+	req := Request{Device: r.dev, Files: []*vfs.File{f}, Route: routes[rng.IntN(len(routes))], Gap: DefaultGap, Cache: report.CacheBypass}
+	if req.Route != report.RouteCuFile && rng.IntN(2) == 0 {
 		req.Verify = []*checksum.Sums{sums}
 	}
 	expected := want

@@ -45,66 +45,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
-	"github.com/nebulaio/nebulaio/internal/nearest"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
-
-// Route is what the caller asks for.
-type Route string
-
-const (
-	// RouteAuto chooses per chunk by page-cache residency.
-	RouteAuto Route = "auto"
-	// RouteBuffered reads everything through the page cache.
-	RouteBuffered Route = "buffered"
-	// RouteDirect reads everything past the page cache; where a file refuses,
-	// the transfer fails instead of falling back.
-	RouteDirect Route = "direct"
-	// RouteCuFile lets NVIDIA's libcufile read everything straight to the GPU;
-	// where that is refused the transfer fails instead of falling back.
-	RouteCuFile Route = "cufile"
-)
-
-// CachePolicy is what a load may leave in the page cache.
-type CachePolicy string
-
-const (
-	// CacheAuto reads absent bytes past the page cache the first time, and
-	// through it, so that they stay, when the file is loaded again and its
-	// data is absent again; see Request.Seen.
-	CacheAuto CachePolicy = "auto"
-	// CacheKeep reads absent bytes through the page cache, so that the next
-	// load finds them there.
-	CacheKeep CachePolicy = "keep"
-	// CacheBypass leaves the page cache as it was found: what a load brings in
-	// is dropped behind it. FileReport.Left says what could not be.
-	CacheBypass CachePolicy = "bypass"
-)
-
-// ParseRoute checks a route given as text; empty is RouteAuto.
-func ParseRoute(s string) (Route, error) {
-	switch r := Route(s); r {
-	case "":
-		return RouteAuto, nil
-	case RouteAuto, RouteBuffered, RouteDirect, RouteCuFile:
-		return r, nil
-	}
-	return "", errs.New(errs.Invalid, "choose route", strconv.Quote(s), "is not a route; expected auto, buffered, direct or cufile"+
-		nearest.Hint(s, string(RouteAuto), string(RouteBuffered), string(RouteDirect), string(RouteCuFile)))
-}
-
-// ParseCachePolicy checks a cache policy given as text; empty is CacheAuto.
-func ParseCachePolicy(s string) (CachePolicy, error) {
-	switch c := CachePolicy(s); c {
-	case "":
-		return CacheAuto, nil
-	case CacheAuto, CacheKeep, CacheBypass:
-		return c, nil
-	}
-	return "", errs.New(errs.Invalid, "choose cache policy", strconv.Quote(s), "is not a cache policy; expected auto, keep or bypass"+
-		nearest.Hint(s, string(CacheAuto), string(CacheKeep), string(CacheBypass)))
-}
 
 // IO is the mechanism of direct reads.
 type IO string
@@ -144,7 +88,7 @@ type Options struct {
 	// VerifyOn is where transfers that verify sum what they move; default auto.
 	VerifyOn VerifyOn
 	// CuFile is which interface of libcufile the route cufile uses.
-	CuFile CuFileAPI
+	CuFile report.CuFileAPI
 	// OpenDirect opens libcufile for a device; nil where there is none.
 	OpenDirect func(ctx context.Context, dev device.Device) (device.Direct, error)
 	// Peers judges, without opening libcufile, whether the disk under a file may
@@ -242,7 +186,7 @@ func (o Options) tune() (tuned, error) {
 	if o.VerifyOn, err = ParseVerifyOn(string(o.VerifyOn)); err != nil {
 		return tuned{}, err
 	}
-	if o.CuFile, err = ParseCuFileAPI(string(o.CuFile)); err != nil {
+	if o.CuFile, err = report.ParseCuFileAPI(string(o.CuFile)); err != nil {
 		return tuned{}, err
 	}
 	if o.Workers == 0 {
@@ -301,8 +245,8 @@ type Request struct {
 	// reads each by itself. With it, the segments of a file are in order of
 	// offset. See DefaultGap.
 	Gap   int64
-	Route Route
-	Cache CachePolicy
+	Route report.Route
+	Cache report.CachePolicy
 	// Seen, one per file or nil, says that the file was loaded before, not
 	// long ago: with CacheAuto it is then kept in the page cache.
 	Seen []bool

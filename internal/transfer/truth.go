@@ -15,6 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // truth is what is known of one file's storage while a load runs: it decides
@@ -33,8 +34,8 @@ type truth struct {
 
 // newTruth prepares one file of a load. The page cache is asked now only where
 // the answer will be needed: one question for a file that is not cached.
-func (t *Transfer) newTruth(f *vfs.File, cache CachePolicy) *truth {
-	u := &truth{f: f, bypass: cache == CacheBypass && f.Remote() == nil && !f.FS().Memory}
+func (t *Transfer) newTruth(f *vfs.File, cache report.CachePolicy) *truth {
+	u := &truth{f: f, bypass: cache == report.CacheBypass && f.Remote() == nil && !f.FS().Memory}
 	u.storage = sync.OnceValue(func() vfs.Storage {
 		if f.Remote() != nil {
 			return vfs.Storage{FS: f.FS()}
@@ -54,12 +55,12 @@ func (t *Transfer) newTruth(f *vfs.File, cache CachePolicy) *truth {
 
 // bringsPages reports whether a read of this load may bring pages into the page cache that another read of the same load
 // finds there later. Buffered reads of absent bytes do, and so do direct reads that fall back to the page cache.
-func (t *Transfer) bringsPages(u *truth, cache CachePolicy) bool {
+func (t *Transfer) bringsPages(u *truth, cache report.CachePolicy) bool {
 	if u.f.Remote() != nil || u.f.FS().Memory {
 		return false
 	}
 	direct, _ := u.f.Direct()
-	return !direct || t.req.Route == RouteBuffered || cache == CacheKeep || u.storage().Falls
+	return !direct || t.req.Route == report.RouteBuffered || cache == report.CacheKeep || u.storage().Falls
 }
 
 // buffered corrects the counts of a buffered read of [off, off+n). Pages that were absent when the load began came from
@@ -79,31 +80,20 @@ func (u *truth) buffered(b vfs.Buffered, off, n int64) vfs.Buffered {
 func (t *Transfer) truthOf(file int) *truth { return t.truths[file] }
 
 // below is the name of a route by which bytes came from below the page cache.
-func (u *truth) below(r RouteTaken) RouteTaken {
+func (u *truth) below(r report.RouteTaken) report.RouteTaken {
 	if u.storage().Hidden == "" {
 		return r
 	}
-	return r.unproven()
-}
-
-// unproven is the route's name where nobody can tell whether storage gave the bytes.
-func (r RouteTaken) unproven() RouteTaken {
-	switch r {
-	case RouteTakenDirect:
-		return RouteTakenDirectUnproven
-	case RouteTakenBuffered:
-		return RouteTakenBufferedUnproven
-	}
-	return r
+	return r.Unproven()
 }
 
 // countBuffered counts a buffered read of a chunk under the routes that its bytes took.
 func (t *Transfer) countBuffered(c chunk, b vfs.Buffered, start time.Time) {
 	u := t.truthOf(c.file)
 	b = u.buffered(b, c.off, c.len)
-	missed := RouteTakenBuffered
+	missed := report.RouteTakenBuffered
 	if b.Missed > 0 { // the storage is not examined for bytes that came from memory
-		missed = u.below(RouteTakenBuffered)
+		missed = u.below(report.RouteTakenBuffered)
 	}
 	t.tally.readBuffered(c, b, missed, start)
 }
@@ -116,7 +106,7 @@ func (t *Transfer) readDirect(c chunk, buf []byte, off, n int64, read func() err
 	if !u.storage().Falls {
 		err := read()
 		if err == nil {
-			t.tally.read(c, u.below(RouteTakenDirect), c.len, start)
+			t.tally.read(c, u.below(report.RouteTakenDirect), c.len, start)
 		}
 		return err
 	}
@@ -148,7 +138,7 @@ func (t *Transfer) readDirect(c chunk, buf []byte, off, n int64, read func() err
 
 // share is a part of a read by its route.
 type share struct {
-	route RouteTaken
+	route report.RouteTaken
 	bytes int64
 }
 
@@ -157,26 +147,26 @@ type share struct {
 // there before came from there, unless the kernel counted that it fetched all.
 func (u *truth) parts(c chunk, n, warm, fetched int64, counted bool) []share {
 	if u.storage().FS.Memory {
-		return []share{{RouteTakenCache, c.len}}
+		return []share{{report.RouteTakenCache, c.len}}
 	}
 	if u.before == nil {
-		return []share{{RouteTakenDirectUnproven, c.len}}
+		return []share{{report.RouteTakenDirectUnproven, c.len}}
 	}
 	through, err := u.f.Since(u.before, c.off, c.len)
 	if err != nil {
-		return []share{{RouteTakenDirectUnproven, c.len}}
+		return []share{{report.RouteTakenDirectUnproven, c.len}}
 	}
 	through = min(through, c.len-warm)
-	out := []share{{u.below(RouteTakenBuffered), through}}
+	out := []share{{u.below(report.RouteTakenBuffered), through}}
 	switch {
 	case counted && fetched >= n && through == 0:
 		warm = 0
 	case counted:
-		out = append(out, share{RouteTakenCache, warm})
+		out = append(out, share{report.RouteTakenCache, warm})
 	default:
-		out = append(out, share{RouteTakenDirectUnproven, warm})
+		out = append(out, share{report.RouteTakenDirectUnproven, warm})
 	}
-	return append(out, share{u.below(RouteTakenDirect), c.len - through - warm})
+	return append(out, share{u.below(report.RouteTakenDirect), c.len - through - warm})
 }
 
 // founded is a destination that tells what lies below it.
@@ -195,11 +185,11 @@ func (e *Engine) storageBelow(s Sink) vfs.Storage {
 
 // writtenDirect returns the route of a write with O_DIRECT. The write counts as direct only on file systems that never
 // fall back to the page cache. A file system that falls back drops the pages after the write, which hides it.
-func writtenDirect(s vfs.Storage) RouteTaken {
+func writtenDirect(s vfs.Storage) report.RouteTaken {
 	if s.Proves() {
-		return RouteTakenDirect
+		return report.RouteTakenDirect
 	}
-	return RouteTakenDirectUnproven
+	return report.RouteTakenDirectUnproven
 }
 
 // unprovenWrites says why direct writes cannot be proven, "" where they can.
@@ -246,7 +236,7 @@ func (t *Transfer) restore() {
 
 // describeTruth adds what the storage of a file hides, and what a load has left
 // in the page cache though it was to leave nothing.
-func (u *truth) describeTruth(r *Report, fr *FileReport) {
+func (u *truth) describeTruth(r *report.Report, fr *report.File) {
 	s := u.storage()
 	fr.FS, fr.Unproven = s.FS.Name, s.Hidden
 	if fr.Unproven == "" && s.Falls && fr.Direct && u.beforeErr != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // A writer that puts the modification time back does not get its mixture delivered.
@@ -87,16 +88,16 @@ func TestPagesThatTheLoadBroughtInWereNotCached(t *testing.T) {
 
 // Direct writes are proven where the file system keeps to them, and only there.
 func TestTheRouteOfADirectWrite(t *testing.T) {
-	for s, want := range map[vfs.Storage]RouteTaken{
-		{FS: vfs.FSType{Name: "ext4"}}:                     RouteTakenDirect,
-		{FS: vfs.FSType{Name: "btrfs"}, Falls: true}:       RouteTakenDirectUnproven,
-		{FS: vfs.FSType{Name: "nfs"}, Hidden: "a server"}:  RouteTakenDirectUnproven,
-		{FS: vfs.FSType{Name: "ext4"}, Hidden: "on loop0"}: RouteTakenDirectUnproven,
+	for s, want := range map[vfs.Storage]report.RouteTaken{
+		{FS: vfs.FSType{Name: "ext4"}}:                     report.RouteTakenDirect,
+		{FS: vfs.FSType{Name: "btrfs"}, Falls: true}:       report.RouteTakenDirectUnproven,
+		{FS: vfs.FSType{Name: "nfs"}, Hidden: "a server"}:  report.RouteTakenDirectUnproven,
+		{FS: vfs.FSType{Name: "ext4"}, Hidden: "on loop0"}: report.RouteTakenDirectUnproven,
 	} {
 		if got := writtenDirect(s); got != want {
 			t.Errorf("%+v: %s", s, got)
 		}
-		if (unprovenWrites(s) == "") != (want == RouteTakenDirect) {
+		if (unprovenWrites(s) == "") != (want == report.RouteTakenDirect) {
 			t.Errorf("%+v: %q", s, unprovenWrites(s))
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // UploadRequest is one object that is made of sources, which tile it, and
@@ -81,7 +82,7 @@ func (e *Engine) StartUpload(ctx context.Context, req UploadRequest) (*Upload, e
 		return nil, err
 	}
 	u := &Upload{e: e, req: req, began: time.Now(), done: make(chan struct{}), what: &save{
-		req: WriteRequest{Path: req.To.Name(), Sources: req.Sources, Route: RouteAuto}, join: e.join}}
+		req: WriteRequest{Path: req.To.Name(), Sources: req.Sources, Route: report.RouteAuto}, join: e.join}}
 	empty := !slices.ContainsFunc(req.Sources, func(s Source) bool { return s.Len != 0 })
 	if !empty {
 		if err := u.what.check(); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // memUpload keeps what is sent to it. A part may have to be sent several times.
@@ -167,7 +168,7 @@ func TestUploadSendsWhatLiesOnDevices(t *testing.T) {
 				}
 				done, total := u.Progress()
 				r := u.Report()
-				if m.ended != want || done != size || total != size || len(r.Routes) != 1 || r.Routes[0].Route != RouteTakenNetwork || r.Routes[0].Bytes != size {
+				if m.ended != want || done != size || total != size || len(r.Routes) != 1 || r.Routes[0].Route != report.RouteTakenNetwork || r.Routes[0].Bytes != size {
 					t.Errorf("%s, %d of %d, %+v", m.ended, done, total, r.Routes)
 				}
 				if r.Direction != "save" || r.Engine.StagingUsed != (name != "in place") || r.Limiting == "none" || len(r.Save.Sources) != 1 || !strings.Contains(fmt.Sprint(r.Notes), "a note of the upload") {
@@ -208,7 +209,7 @@ func TestUploadOfManySources(t *testing.T) {
 	if err := u.Wait(); err != nil || !bytes.Equal(m.whole, data) {
 		t.Fatalf("%v, %d bytes", err, len(m.whole))
 	}
-	if r := u.Report(); len(r.Save.Sources) != 3 || r.Device.Kind != device.CUDA {
+	if r := u.Report(); len(r.Save.Sources) != 3 || r.Device.Kind != report.CUDADevice {
 		t.Errorf("%+v of %+v", r.Save.Sources, r.Device)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/uring"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // uringReader makes all direct reads of an engine from one thread: it keeps
@@ -160,7 +161,7 @@ func (u *uringReader) arrived(token uint64, res int32) {
 	defer f.Unpin()
 	switch {
 	case s.got >= need:
-		t.tally.read(c, t.truthOf(c.file).below(RouteTakenDirect), c.len, s.queued)
+		t.tally.read(c, t.truthOf(c.file).below(report.RouteTakenDirect), c.len, s.queued)
 		t.tally.padding.Add(int64(need) - c.len)
 		if !u.e.sched.hasFailed(t) {
 			u.e.deliver(t, c, buf[c.off-s.lo:][:c.len], s)

@@ -14,6 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Extent is a run of bytes of one file.
@@ -291,29 +292,12 @@ func (p *proof) settled() error {
 	return nil
 }
 
-// VerifyReport is what was checked. Busy adds up all workers; what a device
-// spends on it is not in it.
-type VerifyReport struct {
-	Algorithm string `json:"algorithm"` // "crc64nvme"
-	Files     int    `json:"files"`
-	Blocks    int64  `json:"blocks"` // found to be right
-	Bytes     int64  `json:"bytes"`  // summed, the extra ones included
-	// Where they were summed: "device", after their copy, "host", by the CPU, or
-	// "both"; and how many of them on the device.
-	Where       string `json:"where"`
-	DeviceBytes int64  `json:"device_bytes"`
-	// Extra are bytes that were read only to check blocks of which a part was
-	// wanted; they are in no other count.
-	Extra int64   `json:"extra_bytes"`
-	Busy  float64 `json:"busy_seconds"`
-}
-
-func (t *Transfer) describeVerify(r *Report) {
+func (t *Transfer) describeVerify(r *report.Report) {
 	p := t.proof
 	if p == nil {
 		return
 	}
-	v := &VerifyReport{Algorithm: "crc64nvme"}
+	v := &report.Verification{Algorithm: "crc64nvme"}
 	for _, f := range p.files {
 		if f.sums != nil {
 			v.Files++

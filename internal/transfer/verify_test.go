@@ -19,6 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 func sumsOf(t *testing.T, path string, block int64) *checksum.Sums {
@@ -91,7 +92,7 @@ func (p summer) options(a arrival) Options {
 }
 
 // summed fails unless the sums were made where they should have been.
-func (p summer) summed(t *testing.T, v *VerifyReport) {
+func (p summer) summed(t *testing.T, v *report.Verification) {
 	t.Helper()
 	want, most := "host", int64(0)
 	if p.on == VerifyDevice {
@@ -108,8 +109,8 @@ func (p summer) summed(t *testing.T, v *VerifyReport) {
 // arrival is how the bytes come: what is done to the page cache before, and
 // what is asked for.
 type arrival struct {
-	route RouteTaken
-	ask   Route
+	route report.RouteTaken
+	ask   report.Route
 	cold  bool
 	hide  bool // the kernel does not tell what is cached
 	opts  Options
@@ -120,12 +121,12 @@ func arrivals() map[string]arrival {
 	ring.IO = IOUring
 	odd.MaxTransfer = 192 * units.KiB // no power of two: blocks straddle chunks
 	return map[string]arrival{
-		"warm":            {route: RouteTakenCache, ask: RouteAuto, opts: small},
-		"warm, odd chunk": {route: RouteTakenCache, ask: RouteAuto, opts: odd},
-		"cold, buffered":  {route: RouteTakenBuffered, ask: RouteBuffered, cold: true, opts: small},
-		"cold, direct":    {route: RouteTakenDirect, ask: RouteDirect, cold: true, opts: small},
-		"cold, io_uring":  {route: RouteTakenDirect, ask: RouteDirect, cold: true, opts: ring},
-		"cold, hidden":    {ask: RouteAuto, cold: true, hide: true, opts: small},
+		"warm":            {route: report.RouteTakenCache, ask: report.RouteAuto, opts: small},
+		"warm, odd chunk": {route: report.RouteTakenCache, ask: report.RouteAuto, opts: odd},
+		"cold, buffered":  {route: report.RouteTakenBuffered, ask: report.RouteBuffered, cold: true, opts: small},
+		"cold, direct":    {route: report.RouteTakenDirect, ask: report.RouteDirect, cold: true, opts: small},
+		"cold, io_uring":  {route: report.RouteTakenDirect, ask: report.RouteDirect, cold: true, opts: ring},
+		"cold, hidden":    {ask: report.RouteAuto, cold: true, hide: true, opts: small},
 	}
 }
 
@@ -195,7 +196,7 @@ func TestVerifyFindsAndNamesEveryFlippedBit(t *testing.T) {
 					flip(t, path, bit)
 					f := a.prepared(t, path)
 					segs := draw(rng, size, b.Ptr())
-					tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: segs, Route: a.ask, Cache: CacheBypass,
+					tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: segs, Route: a.ask, Cache: report.CacheBypass,
 						Verify: []*checksum.Sums{sums}, Holds: func(_ int, off, n int64) string { return fmt.Sprintf("[%d+%d]", off, n) }})
 					err := tr.Err()
 					tg.idle()
@@ -235,8 +236,8 @@ func TestVerifyFindsAndNamesEveryFlippedBit(t *testing.T) {
 				}
 				tg.summed(t, r.Verify)
 				n := routeBytes(r, a.route)
-				if a.route == RouteTakenBuffered && n > 0 {
-					n += routeBytes(r, RouteTakenCache) // the kernel reads ahead, and may be there before the planner looks
+				if a.route == report.RouteTakenBuffered && n > 0 {
+					n += routeBytes(r, report.RouteTakenCache) // the kernel reads ahead, and may be there before the planner looks
 				}
 				if a.route != "" && n < size-4096 {
 					t.Errorf("%d of %d bytes came by %s: %+v", n, size, a.route, r.Routes)
@@ -270,7 +271,7 @@ func TestVerifySubsetReadsWholeBlocksAndCountsThem(t *testing.T) {
 					{Off: size - 1, Len: 1, Dst: b.Ptr() + 200 + block},      // the last, short block
 					{Off: 9 * block, Len: 0, Dst: b.Ptr() + 200 + block + 1}, // none
 				}
-				tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: segs, Route: a.ask, Cache: CacheBypass,
+				tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: segs, Route: a.ask, Cache: report.CacheBypass,
 					Verify: []*checksum.Sums{sums}, Also: []Extent{{Off: 10, Len: 50}, {Off: 5 * block, Len: 1}}}) // block 0, and 5 once more
 				if err := tr.Err(); err != nil {
 					t.Fatal(err)
@@ -376,7 +377,7 @@ func TestVerifyMismatchWaitsForTheOtherCopies(t *testing.T) {
 	warm(t, f)
 	b := alloc(t, d, f.Size())
 	g.Hold(0)
-	r := whole(d, f, b.Ptr(), RouteBuffered)
+	r := whole(d, f, b.Ptr(), report.RouteBuffered)
 	r.Verify = []*checksum.Sums{sums}
 	sent := sync.OnceFunc(func() { g.Await("copies_held", 1) })
 	r.Holds = func(int, int64, int64) string {
@@ -444,7 +445,7 @@ func TestVerifyKeepsABadBlockOffTheDevice(t *testing.T) {
 	f := openFile(t, path)
 	warm(t, f)
 	b := alloc(t, d, f.Size())
-	r := whole(d, f, b.Ptr(), RouteBuffered)
+	r := whole(d, f, b.Ptr(), report.RouteBuffered)
 	r.Verify = []*checksum.Sums{sums}
 	before := bytes.Clone(g.Bytes(b.Ptr()+3*units.MiB, units.MiB))
 	if err := start(t, e, context.Background(), r).Err(); !errs.Is(err, errs.Corrupt) {

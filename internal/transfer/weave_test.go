@@ -18,6 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // take is what a segment wants of a file, found byte by byte.
@@ -68,7 +69,7 @@ func TestWovenSegmentsArriveByEveryRoute(t *testing.T) {
 				b := alloc(t, tg.dev, 2*size)
 				for round := range rounds {
 					f := a.prepared(t, path)
-					req := Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: drawWoven(rng, size, b.Ptr()), Route: a.ask, Cache: CacheBypass, Gap: rng.Int64N(3) * DefaultGap / 2}
+					req := Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: drawWoven(rng, size, b.Ptr()), Route: a.ask, Cache: report.CacheBypass, Gap: rng.Int64N(3) * DefaultGap / 2}
 					if round%2 == 1 {
 						req.Verify = []*checksum.Sums{sumsOf(t, path, int64(checksum.MinBlock)<<rng.IntN(6))}
 					}
@@ -178,7 +179,7 @@ func TestReadBytesTellWhatWasRead(t *testing.T) {
 			f := openFile(t, path)
 			requireDirect(t, f)
 			e := newEngine(t, Options{})
-			for _, route := range []Route{RouteBuffered, RouteDirect} {
+			for _, route := range []report.Route{report.RouteBuffered, report.RouteDirect} {
 				d := host.Staged()
 				b := alloc(t, d, size)
 				var wanted int64
@@ -202,10 +203,10 @@ func TestReadBytesTellWhatWasRead(t *testing.T) {
 				if c.read > units.MiB {
 					least -= c.read / 64
 				}
-				if route == RouteBuffered && (read > c.read || read < least) {
+				if route == report.RouteBuffered && (read > c.read || read < least) {
 					t.Errorf("%d bytes were read, expected %d", read, c.read)
 				}
-				if route == RouteDirect && (read%4096 != 0 || read < least || read > c.read+int64(len(data))/128*4) {
+				if route == report.RouteDirect && (read%4096 != 0 || read < least || read > c.read+int64(len(data))/128*4) {
 					t.Errorf("%d bytes were read past the page cache, of %d", read, c.read)
 				}
 			}
@@ -231,7 +232,7 @@ func TestVerifyFindsFlipsInSlices(t *testing.T) {
 					bit := rng.Int64N(8 * size)
 					flip(t, path, bit)
 					f := a.prepared(t, path)
-					tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: segs, Gap: DefaultGap, Route: a.ask, Cache: CacheBypass, Verify: []*checksum.Sums{sums}})
+					tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: segs, Gap: DefaultGap, Route: a.ask, Cache: report.CacheBypass, Verify: []*checksum.Sums{sums}})
 					err := tr.Err()
 					tg.idle()
 					flip(t, path, bit)
@@ -264,7 +265,7 @@ func TestGPUACopyOfAWovenChunkFails(t *testing.T) {
 				segs = append(segs, Segment{Off: off, Len: 2000, Dst: b.Ptr() + device.Ptr(2*off)})
 			}
 			g.Fail("cuMemcpyHtoDAsync_v2", skip, 1, fakegpu.LaunchFailed)
-			tr := start(t, e, context.Background(), Request{Device: d, Files: []*vfs.File{f}, Segments: segs, Gap: DefaultGap, Route: RouteBuffered})
+			tr := start(t, e, context.Background(), Request{Device: d, Files: []*vfs.File{f}, Segments: segs, Gap: DefaultGap, Route: report.RouteBuffered})
 			if err := tr.Err(); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), path) {
 				t.Errorf("got %v", err)
 			}

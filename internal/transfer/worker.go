@@ -8,6 +8,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // ensure starts the workers for one way of reading, once, and prepares staging
@@ -184,7 +185,7 @@ func (w *worker) fill(t *Transfer, cs []chunk) {
 		f := t.req.Files[c.file]
 		if r == nil || r.File() != f {
 			r.Close()
-			if r, err = f.NewReader(t.req.Cache == CacheBypass); err != nil {
+			if r, err = f.NewReader(t.req.Cache == report.CacheBypass); err != nil {
 				w.e.sched.failed(t, err)
 				continue
 			}
@@ -204,7 +205,7 @@ func (w *worker) fill(t *Transfer, cs []chunk) {
 			w.e.sched.failed(t, err)
 			continue
 		}
-		t.tally.read(c, t.truthOf(c.file).below(RouteTakenBuffered), c.len, start)
+		t.tally.read(c, t.truthOf(c.file).below(report.RouteTakenBuffered), c.len, start)
 		w.e.deliver(t, c, buf, s)
 	}
 	r.Close()
@@ -233,7 +234,7 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 	f := t.req.Files[c.file]
 	if c.nowait {
 		n := f.ReadCached(buf, c.off)
-		t.tally.read(c, RouteTakenCache, n, start)
+		t.tally.read(c, report.RouteTakenCache, n, start)
 		if n < c.len && !w.e.pastCache(t, c, n, c.cufile) {
 			return
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Source is where a run of a file's bytes comes from: memory of a device, or,
@@ -40,7 +41,7 @@ type WriteRequest struct {
 	Sources []Source
 	// Route is auto (direct where the file system allows it), direct (an error
 	// where it does not), buffered or, to a sink, cufile.
-	Route Route
+	Route report.Route
 	// Checksums writes FILE.crc64nvme too. Without it, one that is there does
 	// not stay beside a file that it is not of. To a sink nothing is written
 	// beside: Transfer.Sums has them, of blocks of 1 MiB.
@@ -72,14 +73,14 @@ type save struct {
 	sums *checksum.Sums // nil: none are made
 	mu   sync.Mutex     // guards sums.Blocks and steps
 
-	steps   []StageReport
+	steps   []report.Stage
 	write   account
 	retired checksum.ID // whose sums were set aside
 	commit  bool        // the file has its name
 	durable bool
 	notes   []string
 
-	refusals []RefusalReport
+	refusals []report.Refusal
 }
 
 // source is a Source with the port of its device, nil for literal bytes.
@@ -105,7 +106,7 @@ func (e *Engine) StartWrite(ctx context.Context, req WriteRequest) (*Transfer, e
 		return nil, err
 	}
 	if req.Route == "" {
-		req.Route = RouteAuto
+		req.Route = report.RouteAuto
 	}
 	sv := &save{req: req, join: e.join}
 	if req.Sink != nil {
@@ -167,7 +168,7 @@ func (sv *save) check() error {
 	if sv.size == 0 && sv.sink == nil {
 		return errs.New(errs.Invalid, "save", sv.req.Path, "there is nothing to save; expected at least one byte")
 	}
-	if sv.req.Route != RouteAuto && sv.req.Route != RouteDirect && sv.req.Route != RouteBuffered && (sv.req.Route != RouteCuFile || sv.sink == nil) {
+	if sv.req.Route != report.RouteAuto && sv.req.Route != report.RouteDirect && sv.req.Route != report.RouteBuffered && (sv.req.Route != report.RouteCuFile || sv.sink == nil) {
 		return errs.New(errs.Invalid, "save", sv.req.Path, fmt.Sprintf("route %q is not one of a save; expected auto, buffered or direct", sv.req.Route))
 	}
 	if sv.req.Checksums {
@@ -253,7 +254,7 @@ func (t *Transfer) openDraft() error {
 		return err
 	}
 	sv.sink = sv.draft
-	if sv.req.Route == RouteDirect {
+	if sv.req.Route == report.RouteDirect {
 		err = sv.mustBeDirect()
 	}
 	if err == nil && sv.sums != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // smallSave makes many writes of little data.
@@ -131,7 +132,7 @@ func TestSaveIsExact(t *testing.T) {
 	}
 	for name, devices := range places {
 		for _, o := range []Options{smallSave, {Poison: true}, {PoolSize: 256 * units.KiB, Poison: true}} {
-			for _, route := range []Route{RouteAuto, RouteBuffered, RouteDirect} {
+			for _, route := range []report.Route{report.RouteAuto, report.RouteBuffered, report.RouteDirect} {
 				t.Run(fmt.Sprintf("%s/%d/%s", name, o.PoolSize, route), func(t *testing.T) {
 					e := newEngine(t, o)
 					dir := diskDir(t)
@@ -144,9 +145,9 @@ func TestSaveIsExact(t *testing.T) {
 						}
 						checkSaved(t, path, want)
 						r := tr.Report()
-						taken := RouteTakenDirect
-						if route == RouteBuffered {
-							taken = RouteTakenBuffered
+						taken := report.RouteTakenDirect
+						if route == report.RouteBuffered {
+							taken = report.RouteTakenBuffered
 						}
 						if routeBytes(r, taken) != size || r.Bytes != size || !r.Save.Durable || !r.Save.Reserved || r.Save.Replaced != (i > 0) {
 							t.Fatalf("report: %+v %+v", r, r.Save)
@@ -170,7 +171,7 @@ func TestSaveWritesFromWhereItLies(t *testing.T) {
 	b := alloc(t, d, units.MiB)
 	rand.NewChaCha8([32]byte{7}).Read(bytesOf(b))
 	path := filepath.Join(diskDir(t), "f")
-	tr := startWrite(t, e, context.Background(), WriteRequest{Path: path, Checksums: true, Route: RouteDirect, Sources: []Source{{Len: b.Size(), Device: d, Ptr: b.Ptr()}}})
+	tr := startWrite(t, e, context.Background(), WriteRequest{Path: path, Checksums: true, Route: report.RouteDirect, Sources: []Source{{Len: b.Size(), Device: d, Ptr: b.Ptr()}}})
 	if err := tr.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -455,7 +456,7 @@ func TestSaveBesideLoads(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			got, _ := loadGPU(t, g, e, d, f, RouteAuto)
+			got, _ := loadGPU(t, g, e, d, f, report.RouteAuto)
 			if !bytes.Equal(got, content) {
 				t.Error("loaded bytes differ")
 			}
@@ -490,10 +491,10 @@ func TestSaveInMemorySaysSo(t *testing.T) {
 	}
 	checkSaved(t, path, want)
 	r := tr.Report()
-	if r.Save.Durable || routeBytes(r, RouteTakenBuffered) != 200_000 || len(r.Refusals) == 0 || r.Refusals[0].What != "direct" || r.Refusals[0].Fix == "" {
+	if r.Save.Durable || routeBytes(r, report.RouteTakenBuffered) != 200_000 || len(r.Refusals) == 0 || r.Refusals[0].What != "direct" || r.Refusals[0].Fix == "" {
 		t.Errorf("report: %+v %+v", r, r.Save)
 	}
-	tr = startWrite(t, e, context.Background(), WriteRequest{Path: path, Sources: src, Route: RouteDirect})
+	tr = startWrite(t, e, context.Background(), WriteRequest{Path: path, Sources: src, Route: report.RouteDirect})
 	if err := tr.Err(); !errs.Is(err, errs.Unsupported) || errs.FixOf(err) == "" {
 		t.Errorf("direct: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // writer is one write in flight. With two slots, the copies for the next block
@@ -91,7 +92,7 @@ func (w *writer) gather(t *Transfer, c chunk) *gathered {
 func (sv *save) inPlace(c chunk) (data []byte) {
 	ok, _ := sv.sink.Direct()
 	a := sv.sink.Align()
-	if !ok || sv.req.Route == RouteBuffered || c.len%a.Offset != 0 {
+	if !ok || sv.req.Route == report.RouteBuffered || c.len%a.Offset != 0 {
 		return nil
 	}
 	_ = sv.pieces(c.off, c.len, func(s *source, at, _, n int64) error {
@@ -162,11 +163,11 @@ func (w *writer) store(t *Transfer, c chunk, g *gathered) error {
 		if err := sv.sink.WriteBuffered(g.data[n:], c.off+n); err != nil {
 			return err
 		}
-		t.stored(RouteTakenBuffered, c.len-n, start)
+		t.stored(report.RouteTakenBuffered, c.len-n, start)
 		return nil
 	}
 	start := time.Now()
-	if ok, _ := sv.sink.Direct(); ok && sv.req.Route != RouteBuffered {
+	if ok, _ := sv.sink.Direct(); ok && sv.req.Route != report.RouteBuffered {
 		a := sv.sink.Align().Offset
 		data := g.data
 		if pad := (a - c.len%a) % a; pad > 0 && g.slot != nil && c.len+pad <= int64(len(g.slot.mem)) {
@@ -181,7 +182,7 @@ func (w *writer) store(t *Transfer, c chunk, g *gathered) error {
 			if !errors.Is(err, vfs.ErrDirectRefused) {
 				return err
 			}
-			if sv.req.Route == RouteDirect {
+			if sv.req.Route == report.RouteDirect {
 				return sv.mustBeDirect()
 			}
 		}
@@ -189,12 +190,12 @@ func (w *writer) store(t *Transfer, c chunk, g *gathered) error {
 	if err := sv.sink.WriteBuffered(g.data, c.off); err != nil {
 		return err
 	}
-	t.stored(RouteTakenBuffered, c.len, start)
+	t.stored(report.RouteTakenBuffered, c.len, start)
 	return nil
 }
 
 // stored counts a block that was written.
-func (t *Transfer) stored(r RouteTaken, n int64, start time.Time) {
+func (t *Transfer) stored(r report.RouteTaken, n int64, start time.Time) {
 	end := time.Now()
 	t.tally.mu.Lock()
 	defer t.tally.mu.Unlock()

@@ -11,27 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/report"
 )
-
-// SaveReport is what only a save has to tell.
-type SaveReport struct {
-	// Durable says that file and name were on storage when the save ended;
-	// false for a save that failed, for file systems that live in memory and for
-	// those that cannot sync a directory.
-	Durable  bool `json:"durable"`
-	Replaced bool `json:"replaced"` // there was a file of that name
-	Reserved bool `json:"reserved"` // its blocks were taken before the first write
-	// Checksums is the sidecar that was written, empty where none was asked for.
-	Checksums      string         `json:"checksums,omitempty"`
-	ChecksumBlocks int            `json:"checksum_blocks,omitempty"`
-	Sources        []SourceReport `json:"sources"`
-}
-
-// SourceReport is one device's share of a saved file.
-type SourceReport struct {
-	Device string `json:"device"` // "memory" for the header and other bytes of the caller
-	Bytes  int64  `json:"bytes"`
-}
 
 // devices names the devices of a save.
 func (sv *save) devices() string {
@@ -46,21 +27,21 @@ func (sv *save) devices() string {
 }
 
 // saveReport tells how an ended save went.
-func (t *Transfer) saveReport() Report {
+func (t *Transfer) saveReport() report.Report {
 	sv, y := t.save, &t.tally
-	r := Report{Direction: "save", Asked: Asked{Route: sv.req.Route}, Bytes: t.delivered.Load(), Seconds: t.wall.Seconds(),
-		GBps: units.GBps(t.delivered.Load(), t.wall), Routes: []RouteReport{}, Files: []FileReport{}, Refusals: []RefusalReport{}, Notes: []string{},
-		Device: DeviceReport{ID: "host", Kind: device.Host, Model: "host memory (no GPU)"}, Save: &SaveReport{}}
+	r := report.Report{Direction: "save", Asked: report.Asked{Route: sv.req.Route}, Bytes: t.delivered.Load(), Seconds: t.wall.Seconds(),
+		GBps: units.GBps(t.delivered.Load(), t.wall), Routes: []report.RouteShare{}, Files: []report.File{}, Refusals: []report.Refusal{}, Notes: []string{},
+		Device: hostOnly(), Save: &report.Save{}}
 	for i := len(sv.ports) - 1; i >= 0; i-- { // the first GPU, else the host
-		if info := sv.ports[i].dev.Info(); info.Kind != device.Host || r.Device.Kind == device.Host {
-			r.Device = DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model}
+		if info := sv.ports[i].dev.Info(); info.Kind != device.Host || r.Device.Kind == report.HostDevice {
+			r.Device = describeDevice(info)
 		}
 	}
 	if t.result != nil {
 		r.Error = t.result.Error()
 	}
 	y.mu.Lock()
-	for _, name := range []RouteTaken{RouteTakenBuffered, RouteTakenDirect, RouteTakenDirectUnproven} {
+	for _, name := range []report.RouteTaken{report.RouteTakenBuffered, report.RouteTakenDirect, report.RouteTakenDirectUnproven} {
 		if a := y.route(name); a.bytes > 0 {
 			r.Routes = append(r.Routes, a.report(name))
 		}
@@ -77,17 +58,17 @@ func (t *Transfer) saveReport() Report {
 		t.describeSink(&r)
 	}
 	t.describeWriters(&r, staged)
-	r.noteUnproven()
+	r.NoteUnproven()
 	return r
 }
 
 // saveStages lists the stages in the order of the flow; the caller holds the tally.
-func (t *Transfer) saveStages() []StageReport {
+func (t *Transfer) saveStages() []report.Stage {
 	sv, y := t.save, &t.tally
-	var out []StageReport
+	var out []report.Stage
 	add := func(name string, a *account) {
 		if a.chunks > 0 {
-			out = append(out, StageReport{Stage: name, Busy: a.busy.Seconds(), Span: a.span.length().Seconds(), Bytes: a.bytes, GBps: units.GBps(a.bytes, a.span.length())})
+			out = append(out, report.Stage{Stage: name, Busy: a.busy.Seconds(), Span: a.span.length().Seconds(), Bytes: a.bytes, GBps: units.GBps(a.bytes, a.span.length())})
 		}
 	}
 	sv.mu.Lock()
@@ -98,7 +79,7 @@ func (t *Transfer) saveStages() []StageReport {
 	}
 	add("copy", &y.copying)
 	if y.copying.chunks > 0 {
-		out = append(out, StageReport{Stage: "wait_copy", Busy: y.copyWait.Seconds()})
+		out = append(out, report.Stage{Stage: "wait_copy", Busy: y.copyWait.Seconds()})
 	}
 	add("checksum", &y.verify)
 	add("write", &sv.write)
@@ -127,7 +108,7 @@ func (t *Transfer) saveLimit() string {
 	return "storage write"
 }
 
-func (t *Transfer) describeSources(r *Report) {
+func (t *Transfer) describeSources(r *report.Report) {
 	sv := t.save
 	of := map[string]int64{}
 	for _, s := range sv.sources {
@@ -136,7 +117,7 @@ func (t *Transfer) describeSources(r *Report) {
 			name = s.port.dev.Info().ID
 		}
 		if of[name] += s.Len; of[name] == s.Len {
-			r.Save.Sources = append(r.Save.Sources, SourceReport{Device: name})
+			r.Save.Sources = append(r.Save.Sources, report.Source{Device: name})
 		}
 	}
 	for i := range r.Save.Sources {
@@ -144,15 +125,15 @@ func (t *Transfer) describeSources(r *Report) {
 	}
 }
 
-func (t *Transfer) describeDraft(r *Report) {
+func (t *Transfer) describeDraft(r *report.Report) {
 	sv, d := t.save, t.save.draft
 	ok, why := d.Direct()
-	r.Files = append(r.Files, FileReport{Path: d.Target(), FS: sv.storage.FS.Name, Size: d.Size(), Direct: ok, Unproven: unprovenWrites(sv.storage)})
-	if why != nil && sv.req.Route != RouteBuffered {
-		r.Refusals = append(r.Refusals, RefusalReport{What: "direct", On: d.Path(), Reason: why.Reason, Fix: why.Fix})
+	r.Files = append(r.Files, report.File{Path: d.Target(), FS: sv.storage.FS.Name, Size: d.Size(), Direct: ok, Unproven: unprovenWrites(sv.storage)})
+	if why != nil && sv.req.Route != report.RouteBuffered {
+		r.Refusals = append(r.Refusals, report.Refusal{What: "direct", On: d.Path(), Reason: why.Reason, Fix: why.Fix})
 	}
 	if s := d.Sparse(); s != nil {
-		r.Refusals = append(r.Refusals, RefusalReport{What: "reserved space", On: d.Path(), Reason: s.Reason, Fix: s.Fix})
+		r.Refusals = append(r.Refusals, report.Refusal{What: "reserved space", On: d.Path(), Reason: s.Reason, Fix: s.Fix})
 	}
 	r.Save.Durable, r.Save.Replaced, r.Save.Reserved = sv.durable, d.Replaces() && sv.commit, d.Sparse() == nil
 	if sv.sums != nil && sv.commit {
@@ -170,26 +151,26 @@ func (t *Transfer) describeDraft(r *Report) {
 	r.Notes = append(append(r.Notes, d.Notes()...), sv.notes...)
 }
 
-func (t *Transfer) describeWriters(r *Report, staged bool) {
+func (t *Transfer) describeWriters(r *report.Report, staged bool) {
 	e := t.e
-	r.Engine = EngineReport{Workers: e.opts.WriteDepth, QueueDepth: e.opts.WriteDepth, ChunkSize: e.opts.WriteBlock, BlockSize: e.opts.WriteBlock,
+	r.Engine = report.Engine{Workers: e.opts.WriteDepth, QueueDepth: e.opts.WriteDepth, ChunkSize: e.opts.WriteBlock, BlockSize: e.opts.WriteBlock,
 		IO: "unused", StagingUsed: staged, StagingState: "unused", Node: e.node()}
 	if t.save.write.chunks > 0 {
 		r.Engine.IO = "pwrite"
 	}
-	if r.Device.Kind == device.Host {
+	if r.Device.Kind == report.HostDevice {
 		r.Notes = append(r.Notes, "the device is host memory: no GPU took part")
 	}
 	if !staged {
 		return
 	}
 	r.Engine.StagingSize, r.Engine.HugePages, r.Engine.StagingState = e.opts.staging(), e.pool.backing().HugePages, "host memory"
-	if r.Device.Kind == device.Host {
+	if r.Device.Kind == report.HostDevice {
 		return
 	}
 	r.Engine.StagingState = "pinned"
 	if err := e.pool.pinError(); err != nil {
 		r.Engine.StagingState = "not pinned"
-		r.Refusals = append(r.Refusals, RefusalReport{What: "pinned staging", On: r.Device.ID, Reason: err.Error(), Fix: errs.FixOf(err)})
+		r.Refusals = append(r.Refusals, report.Refusal{What: "pinned staging", On: r.Device.ID, Reason: err.Error(), Fix: errs.FixOf(err)})
 	}
 }

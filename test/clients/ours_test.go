@@ -18,6 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/s3"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // place is a device and a look into its memory.
@@ -81,7 +82,7 @@ func TestOurClientMovesObjects(t *testing.T) {
 				if !bytes.Equal(at.look(b.Ptr(), int64(size)), data) {
 					t.Fatal("other bytes came back")
 				}
-				if r := tr.Report(); size > 0 && (r.Network.Retries != 0 || r.Routes[0].Route != transfer.RouteTakenNetwork || r.Verify.Blocks != 1) {
+				if r := tr.Report(); size > 0 && (r.Network.Retries != 0 || r.Routes[0].Route != report.RouteTakenNetwork || r.Verify.Blocks != 1) {
 					t.Errorf("%+v, %+v, %+v", r.Network, r.Routes, r.Verify)
 				}
 

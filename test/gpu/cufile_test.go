@@ -18,7 +18,7 @@ import (
 	devices "github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
-	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // refusedHere says that cuFile registers no file on this machine, as without
@@ -65,7 +65,7 @@ func TestCuFileRoutes(t *testing.T) {
 				if r.CuFile == nil || string(r.CuFile.API) != api || r.CuFile.Counters == nil {
 					t.Errorf("cufile %+v", r.CuFile)
 				}
-				if !directExpected() && (len(r.Routes) != 1 || r.Routes[0].Route != transfer.RouteTakenCuFileCompat || r.Routes[0].Bytes != r.Bytes) {
+				if !directExpected() && (len(r.Routes) != 1 || r.Routes[0].Route != report.RouteTakenCuFileCompat || r.Routes[0].Bytes != r.Bytes) {
 					t.Errorf("without a direct route the report says %+v", r.Routes)
 				}
 			}
@@ -103,7 +103,7 @@ func TestAutoLeavesCuFileAlone(t *testing.T) {
 		}
 	}
 	for _, r := range m.Report().Routes {
-		if r.Route == transfer.RouteTakenDirect {
+		if r.Route == report.RouteTakenDirect {
 			t.Error("bytes went past the page cache, and the report does not say why cuFile took no part")
 		}
 	}

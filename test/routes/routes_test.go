@@ -21,33 +21,34 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // situation is a state of the page cache and what is asked for.
 type situation struct {
 	name  string
 	state string // "warm", "cold", "half", "dirty"
-	route transfer.Route
-	cache transfer.CachePolicy
+	route report.Route
+	cache report.CachePolicy
 	io    transfer.IO
 }
 
 var situations = []situation{
-	{"warm", "warm", transfer.RouteAuto, transfer.CacheAuto, ""},
-	{"cold", "cold", transfer.RouteAuto, transfer.CacheAuto, ""},
-	{"half", "half", transfer.RouteAuto, transfer.CacheAuto, ""},
-	{"dirty", "dirty", transfer.RouteAuto, transfer.CacheAuto, ""},
-	{"cold-direct", "cold", transfer.RouteDirect, transfer.CacheAuto, ""},
-	{"cold-direct-bypass", "cold", transfer.RouteDirect, transfer.CacheBypass, ""},
-	{"warm-direct", "warm", transfer.RouteDirect, transfer.CacheAuto, ""},
-	{"half-direct", "half", transfer.RouteDirect, transfer.CacheAuto, ""},
-	{"dirty-direct", "dirty", transfer.RouteDirect, transfer.CacheAuto, ""},
-	{"cold-uring", "cold", transfer.RouteDirect, transfer.CacheAuto, transfer.IOUring},
-	{"cold-bypass", "cold", transfer.RouteAuto, transfer.CacheBypass, ""},
-	{"half-bypass", "half", transfer.RouteAuto, transfer.CacheBypass, ""},
-	{"cold-buffered-bypass", "cold", transfer.RouteBuffered, transfer.CacheBypass, ""},
-	{"half-buffered-bypass", "half", transfer.RouteBuffered, transfer.CacheBypass, ""},
-	{"cold-buffered", "cold", transfer.RouteBuffered, transfer.CacheKeep, ""},
+	{"warm", "warm", report.RouteAuto, report.CacheAuto, ""},
+	{"cold", "cold", report.RouteAuto, report.CacheAuto, ""},
+	{"half", "half", report.RouteAuto, report.CacheAuto, ""},
+	{"dirty", "dirty", report.RouteAuto, report.CacheAuto, ""},
+	{"cold-direct", "cold", report.RouteDirect, report.CacheAuto, ""},
+	{"cold-direct-bypass", "cold", report.RouteDirect, report.CacheBypass, ""},
+	{"warm-direct", "warm", report.RouteDirect, report.CacheAuto, ""},
+	{"half-direct", "half", report.RouteDirect, report.CacheAuto, ""},
+	{"dirty-direct", "dirty", report.RouteDirect, report.CacheAuto, ""},
+	{"cold-uring", "cold", report.RouteDirect, report.CacheAuto, transfer.IOUring},
+	{"cold-bypass", "cold", report.RouteAuto, report.CacheBypass, ""},
+	{"half-bypass", "half", report.RouteAuto, report.CacheBypass, ""},
+	{"cold-buffered-bypass", "cold", report.RouteBuffered, report.CacheBypass, ""},
+	{"half-buffered-bypass", "half", report.RouteBuffered, report.CacheBypass, ""},
+	{"cold-buffered", "cold", report.RouteBuffered, report.CacheKeep, ""},
 }
 
 // fewest is how many situations run where root has the tools and the kernel.
@@ -179,7 +180,7 @@ func judge(t *testing.T, tr *tracer, p place, s situation, staged bool) bool {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if ok, why := f.Direct(); !ok && s.route == transfer.RouteDirect {
+	if ok, why := f.Direct(); !ok && s.route == report.RouteDirect {
 		t.Skipf("no direct reads: %s", why.Reason)
 	}
 	bring(t, p, s.state)
@@ -194,7 +195,7 @@ func judge(t *testing.T, tr *tracer, p place, s situation, staged bool) bool {
 	if p.disk != "" {
 		read = fetched(t, p.disk)
 	}
-	var r transfer.Report
+	var r report.Report
 	load := func() { r = loaded(t, f, s, staged) }
 	added := int64(-1)
 	if tr != nil && p.traced != "" && !p.memory {
@@ -220,7 +221,7 @@ func judge(t *testing.T, tr *tracer, p place, s situation, staged bool) bool {
 }
 
 // loaded moves the file to host memory and compares every byte.
-func loaded(t *testing.T, f *vfs.File, s situation, staged bool) transfer.Report {
+func loaded(t *testing.T, f *vfs.File, s situation, staged bool) report.Report {
 	t.Helper()
 	e, err := transfer.New(transfer.Options{IO: s.io, PoolSize: 16 << 20})
 	if err != nil {
@@ -258,12 +259,12 @@ type measured struct {
 	before, grown, lost int64 // bytes in the page cache: at first, more, fewer
 	read                int64 // that the disk delivered
 	added               int64 // bytes that came into the page cache, -1 not known
-	report              transfer.Report
+	report              report.Report
 }
 
 func (m measured) check(t *testing.T) {
 	t.Helper()
-	by := map[transfer.RouteTaken]int64{}
+	by := map[report.RouteTaken]int64{}
 	for _, r := range m.report.Routes {
 		by[r.Route] += r.Bytes
 	}
@@ -308,7 +309,7 @@ func (m measured) checkCache(t *testing.T, lie func(string, ...any), cached, dir
 	}
 	added := m.added
 	if added < 0 {
-		if m.cache == transfer.CacheBypass {
+		if m.cache == report.CacheBypass {
 			added = through // it was dropped, and nobody saw it
 		} else {
 			added = m.grown
@@ -317,10 +318,10 @@ func (m measured) checkCache(t *testing.T, lie func(string, ...any), cached, dir
 	if added > through+slack || through > added+slack {
 		lie("%d bytes are said to have come through the page cache, %d did", through, added)
 	}
-	if m.direct && m.route == transfer.RouteDirect && m.fs != "overlayfs" && !m.hidden && direct < fileSize-slack {
+	if m.direct && m.route == report.RouteDirect && m.fs != "overlayfs" && !m.hidden && direct < fileSize-slack {
 		lie("%d bytes are said to be direct, and all were", direct)
 	}
-	if m.cache == transfer.CacheBypass {
+	if m.cache == report.CacheBypass {
 		if left := m.report.Files[0].Left; max(left, m.grown)-min(left, m.grown) > slack {
 			lie("%d bytes are said to be left in the page cache, %d are", left, m.grown)
 		}

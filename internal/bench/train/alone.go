@@ -8,7 +8,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // errEnough ends a phase that has measured long enough.
@@ -22,7 +22,7 @@ func (r *rig) apart(places int) (s stretch, warm int) {
 	if used+int64(r.Batch) <= r.layout.total {
 		s.from = used
 		s.batches = int(min(int64(s.batches), (r.layout.total-used)/int64(r.Batch)))
-	} else if r.route == transfer.RouteBuffered && !r.Drop {
+	} else if r.route == report.RouteBuffered && !r.Drop {
 		r.note("the data set is not larger than the run: what the loader reads alone is read again by the run and may then come from the page cache")
 	}
 	return s, min(places, s.batches-1)

@@ -36,6 +36,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Kinds of host memory that batches go through.
@@ -119,7 +120,7 @@ type plan struct {
 	stride int64 // between samples, in files and in memory
 	places int
 	layout layout
-	route  transfer.Route
+	route  report.Route
 }
 
 // slotBytes is one place's memory, on the host and on the device each.
@@ -164,7 +165,7 @@ func (c Config) check() (*plan, error) {
 	if c.Limits.CPUs == 0 {
 		c.Limits.CPUs = runtime.NumCPU()
 	}
-	route, err := transfer.ParseRoute(c.Route)
+	route, err := report.ParseRoute(c.Route)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +215,7 @@ func (c Config) check() (*plan, error) {
 
 // checkRoute refuses a direct run whose reads could not be direct.
 func (p *plan) checkRoute() error {
-	if p.route != transfer.RouteDirect {
+	if p.route != report.RouteDirect {
 		return nil
 	}
 	for _, f := range p.Files {

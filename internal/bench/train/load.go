@@ -11,6 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // group is goroutines that end together: the first error ends them all.
@@ -149,7 +150,7 @@ func (r *rig) read(sample int64, dst []byte) error {
 // loadByEngine is load with the transfer engine, which also copies: places are
 // handed out when their batch is in dev's memory. Two transfers run at once, so
 // that one begins while the other ends. told, if set, is given each report.
-func (r *rig) loadByEngine(g *group, dev device.Device, s stretch, free <-chan *place, out chan<- *place, told func(transfer.Report)) {
+func (r *rig) loadByEngine(g *group, dev device.Device, s stretch, free <-chan *place, out chan<- *place, told func(report.Report)) {
 	type move struct {
 		pl *place
 		t  *transfer.Transfer

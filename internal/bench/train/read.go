@@ -8,24 +8,24 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // routes adds up bytes by the way they took.
 type routes struct {
 	mu    sync.Mutex
-	bytes map[transfer.RouteTaken]int64
+	bytes map[report.RouteTaken]int64
 }
 
-func (r *routes) add(way transfer.RouteTaken, n int64) {
+func (r *routes) add(way report.RouteTaken, n int64) {
 	if n == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.bytes == nil {
-		r.bytes = map[transfer.RouteTaken]int64{}
+		r.bytes = map[report.RouteTaken]int64{}
 	}
 	r.bytes[way] += n
 }
@@ -34,7 +34,7 @@ func (r *routes) list() []record.Route {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := []record.Route{}
-	for _, way := range transfer.FileRoutes() {
+	for _, way := range report.FileRoutes() {
 		if n := r.bytes[way]; n > 0 {
 			out = append(out, record.Route{Route: string(way), Bytes: n})
 		}
@@ -46,13 +46,13 @@ func (r *routes) list() []record.Route {
 // Auto takes what the page cache has whole from there and reads the rest past
 // it where the file allows that.
 func (p *plan) readSample(f *vfs.File, off int64, dst []byte, took *routes) error {
-	if p.route == transfer.RouteDirect || p.route == transfer.RouteAuto && p.pastCache(f, off) {
+	if p.route == report.RouteDirect || p.route == report.RouteAuto && p.pastCache(f, off) {
 		err := f.ReadDirect(dst, off, int(min(int64(len(dst)), f.Size()-off)))
 		if err == nil {
 			// The page cache is not asked behind each sample: what may fall back is not proven.
-			route := transfer.RouteTakenDirect
+			route := report.RouteTakenDirect
 			if !f.Storage().Proves() {
-				route = transfer.RouteTakenDirectUnproven
+				route = report.RouteTakenDirectUnproven
 			}
 			took.add(route, p.SampleBytes)
 			return nil
@@ -60,7 +60,7 @@ func (p *plan) readSample(f *vfs.File, off int64, dst []byte, took *routes) erro
 		if !errors.Is(err, vfs.ErrDirectRefused) {
 			return err
 		}
-		if p.route == transfer.RouteDirect {
+		if p.route == report.RouteDirect {
 			return errs.New(errs.Unsupported, "read past the page cache", f.Path(), "the file system refused an aligned read").
 				WithFix("use route buffered or auto")
 		}
@@ -69,10 +69,10 @@ func (p *plan) readSample(f *vfs.File, off int64, dst []byte, took *routes) erro
 	if err != nil {
 		return err
 	}
-	took.add(transfer.RouteTakenCache, b.Cached)
-	if missed := transfer.RouteTakenBuffered; b.Missed > 0 {
+	took.add(report.RouteTakenCache, b.Cached)
+	if missed := report.RouteTakenBuffered; b.Missed > 0 {
 		if f.Storage().Hidden != "" {
-			missed = transfer.RouteTakenBufferedUnproven
+			missed = report.RouteTakenBufferedUnproven
 		}
 		took.add(missed, b.Missed)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Run measures the loader alone, the copy alone and then the training-shaped
@@ -122,11 +122,11 @@ func (r *rig) train(ctx context.Context, t *record.Train, f *figures) error {
 	g := newGroup(ctx)
 	start := r.hooks.now()
 	if r.Memory == Engine {
-		r.loadByEngine(g, r.Device, s, free, toStep, func(rep transfer.Report) {
+		r.loadByEngine(g, r.Device, s, free, toStep, func(rep report.Report) {
 			for _, way := range rep.Routes {
 				r.took.add(way.Route, way.Bytes)
 			}
-			if t.Workers = rep.Engine.Workers; r.route == transfer.RouteDirect {
+			if t.Workers = rep.Engine.Workers; r.route == report.RouteDirect {
 				t.Workers = rep.Engine.QueueDepth
 			}
 		})

@@ -15,7 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 	"github.com/nebulaio/nebulaio/internal/store/s3"
-	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // discoveryPath is where an endpoint tells of its door; "." begins no bucket's name.
@@ -119,7 +119,7 @@ func parseDiscovery(body []byte, endpoint string) (discovery, error) {
 // way is how the server is reached, as far as it is known.
 type way struct {
 	door    *door // nil: not through it
-	refused *transfer.RefusalReport
+	refused *report.Refusal
 	err     error // with it nothing is possible
 	until   time.Time
 }
@@ -160,7 +160,7 @@ func (c *Client) look(ctx context.Context) *way {
 	w := &way{until: time.Now().Add(retryAfter)}
 	if c.opt.Door == doorOff {
 		w.until = time.Now().Add(100 * 365 * 24 * time.Hour) // nothing changes that
-		w.refused = &transfer.RefusalReport{What: "door", On: c.opt.Endpoint, Reason: "door off was asked for", Fix: "leave the door on auto"}
+		w.refused = &report.Refusal{What: "door", On: c.opt.Endpoint, Reason: "door off was asked for", Fix: "leave the door on auto"}
 		return w
 	}
 	on, path, store := c.opt.Endpoint, c.opt.Door, ""
@@ -169,7 +169,7 @@ func (c *Client) look(ctx context.Context) *way {
 			w.err, w.until = errs.Wrap("use door", on, err), time.Now() // the next call looks again
 			return w
 		}
-		w.refused = &transfer.RefusalReport{What: "door", On: on, Reason: reason(err), Fix: errs.FixOf(err)}
+		w.refused = &report.Refusal{What: "door", On: on, Reason: reason(err), Fix: errs.FixOf(err)}
 		return w
 	}
 	if c.opt.AccessKey == "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/s3"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // onNetwork is the way over HTTP.
@@ -199,10 +200,10 @@ func (c *Client) getSmall(ctx context.Context, m *Move, r *Read, dev device.Devi
 		return true, err
 	}
 	m.moved.Store(i.Size)
-	t := smallReport(dev, r, i.Size, time.Since(began), transfer.RouteTakenNetwork, "request to the server",
+	t := smallReport(dev, r, i.Size, time.Since(began), report.RouteTakenNetwork, "request to the server",
 		"the object is small: it came with one request and was handed on from memory")
 	if i.HasCRC64 {
-		t.Verify = &transfer.VerifyReport{Algorithm: "crc64nvme", Where: "host", Files: 1, Blocks: 1, Bytes: i.Size}
+		t.Verify = &report.Verification{Algorithm: "crc64nvme", Where: "host", Files: 1, Blocks: 1, Bytes: i.Size}
 	}
 	t.Notes = append(t.Notes, o.Notes()...)
 	m.take(t)
@@ -277,7 +278,7 @@ func (r *NetworkReport) plus(o *NetworkReport) *NetworkReport {
 // writeHTTP writes an object over HTTP.
 func (c *Client) writeHTTP(ctx context.Context, m *Move, w *Write, dev device.Device) error {
 	m.report.Via = ViaHTTP
-	if w.Route != transfer.RouteAuto {
+	if w.Route != report.RouteAuto {
 		m.report.Notes = append(m.report.Notes, "route "+string(w.Route)+" is one of files: over HTTP there is none to choose")
 	}
 	up, err := c.network.s3.NewUpload(s3.Put{Bucket: w.Bucket, Key: w.Key, ContentType: w.ContentType,

@@ -16,6 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // A batch is opened and read in windows: one round trip and one transfer each.
@@ -82,7 +83,7 @@ func (c *Client) StartReadMany(ctx context.Context, rs []Read) (*Move, error) {
 	}
 	m := newMove(op)
 	m.report.Bucket, m.report.Key = rs[0].Bucket, fmt.Sprintf("%d objects", len(rs))
-	m.report.Device, m.report.Asked = deviceReport(windows[0].dev), transfer.Asked{Route: rs[0].Route, Cache: rs[0].Cache}
+	m.report.Device, m.report.Asked = deviceReport(windows[0].dev), report.Asked{Route: rs[0].Route, Cache: rs[0].Cache}
 	m.report.Objects = make([]ObjectReport, len(rs))
 	for i := range rs {
 		m.report.Objects[i] = ObjectReport{Bucket: rs[i].Bucket, Key: rs[i].Key}
@@ -318,7 +319,7 @@ func (b *batch) deliver(ctx context.Context, d *door, w *window, i int, o *opene
 	took := time.Since(began)
 	t := inlineReport(w.dev, r, n, took)
 	if verify {
-		t.Verify = &transfer.VerifyReport{Algorithm: "crc64nvme", Where: "host", Files: 1, Blocks: 1, Bytes: int64(len(data))}
+		t.Verify = &report.Verification{Algorithm: "crc64nvme", Where: "host", Files: 1, Blocks: 1, Bytes: int64(len(data))}
 	}
 	b.c.counts.inlineReads.Add(1)
 	b.c.counts.bytesRead.Add(n)
@@ -347,7 +348,7 @@ func (b *batch) read(ctx context.Context, w *window) error {
 		}
 	}
 	if len(req.Segments) == 0 {
-		req.Route = transfer.RouteAuto // there is nothing to route
+		req.Route = report.RouteAuto // there is nothing to route
 	}
 	for _, f := range w.files {
 		req.Seen = append(req.Seen, seen(f))

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Move is a read or write under way. It is cancelled through the context given at its start.
@@ -83,16 +83,16 @@ func (m *Move) end(err error) {
 		r.Error = err.Error()
 	}
 	if r.Routes == nil {
-		r.Routes = []transfer.RouteReport{}
+		r.Routes = []report.RouteShare{}
 	}
 	if r.Stages == nil {
-		r.Stages = []transfer.StageReport{}
+		r.Stages = []report.Stage{}
 	}
 	if r.Files == nil {
-		r.Files = []transfer.FileReport{}
+		r.Files = []report.File{}
 	}
 	if r.Refusals == nil {
-		r.Refusals = []transfer.RefusalReport{}
+		r.Refusals = []report.Refusal{}
 	}
 	if r.Notes == nil {
 		r.Notes = []string{}
@@ -105,30 +105,30 @@ func (m *Move) end(err error) {
 
 // take makes the engine's report of one transfer the move's own, behind what
 // was refused before it.
-func (m *Move) take(t transfer.Report) {
+func (m *Move) take(t report.Report) {
 	t.Refusals = append(m.report.Refusals, t.Refusals...)
 	t.Notes = append(m.report.Notes, t.Notes...)
 	m.report.Report = t
 }
 
 // refuse notes a faster way that was not open.
-func (m *Move) refuse(r *transfer.RefusalReport) {
+func (m *Move) refuse(r *report.Refusal) {
 	if r != nil {
 		m.report.Refusals = append(m.report.Refusals, *r)
 	}
 }
 
 // merge adds the report of one of several transfers that make up a move.
-func (m *Move) merge(t *transfer.Report) {
+func (m *Move) merge(t *report.Report) {
 	r := &m.report.Report
 	if r.Direction == "" {
 		refusals, notes := r.Refusals, r.Notes
-		*r = transfer.Report{Direction: t.Direction, Device: t.Device, Asked: t.Asked, Engine: t.Engine,
+		*r = report.Report{Direction: t.Direction, Device: t.Device, Asked: t.Asked, Engine: t.Engine,
 			Limiting: t.Limiting, Refusals: refusals, Notes: notes}
 	}
 	r.Bytes += t.Bytes
 	for _, x := range t.Routes {
-		i := indexOf(r.Routes, func(y transfer.RouteReport) bool { return y.Route == x.Route })
+		i := indexOf(r.Routes, func(y report.RouteShare) bool { return y.Route == x.Route })
 		if i < 0 {
 			r.Routes = append(r.Routes, x)
 			continue
@@ -138,7 +138,7 @@ func (m *Move) merge(t *transfer.Report) {
 		y.GBps = units.GBps(y.Bytes, seconds(y.Span))
 	}
 	for _, x := range t.Stages {
-		i := indexOf(r.Stages, func(y transfer.StageReport) bool { return y.Stage == x.Stage })
+		i := indexOf(r.Stages, func(y report.Stage) bool { return y.Stage == x.Stage })
 		if i < 0 {
 			r.Stages = append(r.Stages, x)
 			continue
@@ -147,9 +147,9 @@ func (m *Move) merge(t *transfer.Report) {
 		y.Bytes, y.Busy, y.Span = y.Bytes+x.Bytes, y.Busy+x.Busy, y.Span+x.Span
 		y.GBps = units.GBps(y.Bytes, seconds(y.Span))
 	}
-	if t.ReadReport != nil {
-		if r.ReadReport == nil {
-			r.ReadReport = &transfer.ReadReport{}
+	if t.ReadTotals != nil {
+		if r.ReadTotals == nil {
+			r.ReadTotals = &report.ReadTotals{}
 		}
 		r.Wanted, r.Read = r.Wanted+t.Wanted, r.Read+t.Read
 		if r.Wanted > 0 {
@@ -158,7 +158,7 @@ func (m *Move) merge(t *transfer.Report) {
 	}
 	if t.Verify != nil {
 		if r.Verify == nil {
-			r.Verify = &transfer.VerifyReport{}
+			r.Verify = &report.Verification{}
 		}
 		r.Verify.Add(t.Verify)
 	}
@@ -167,7 +167,7 @@ func (m *Move) merge(t *transfer.Report) {
 	}
 	for _, x := range t.Refusals {
 		// A thousand objects are refused for one reason: it is told once.
-		if indexOf(r.Refusals, func(y transfer.RefusalReport) bool { return y.What == x.What && y.Reason == x.Reason }) < 0 {
+		if indexOf(r.Refusals, func(y report.Refusal) bool { return y.What == x.What && y.Reason == x.Reason }) < 0 {
 			r.Refusals = append(r.Refusals, x)
 		}
 	}

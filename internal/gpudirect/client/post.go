@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
-	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // post is what the server is told without anybody waiting for it: handles that
@@ -74,7 +74,7 @@ func (d *door) count(by movedBy, bytes int64, t time.Duration) {
 
 // countReport adds what the engine says of a transfer. All times are of the
 // clock on the wall, so that no stage takes longer than the total.
-func (d *door) countReport(r *transfer.Report, write bool) {
+func (d *door) countReport(r *report.Report, write bool) {
 	for by, m := range movedOf(r, write) {
 		d.count(by, m.bytes, m.time)
 	}
@@ -83,7 +83,7 @@ func (d *door) countReport(r *transfer.Report, write bool) {
 // movedOf is a report as the server counts it: the total of each route, and each
 // kind of stage. The time of a transfer that took several routes is shared among
 // them by their bytes. Stages of one kind overlap: they take the whole time at most.
-func movedOf(r *transfer.Report, write bool) map[movedBy]moved {
+func movedOf(r *report.Report, write bool) map[movedBy]moved {
 	all := map[movedBy]moved{}
 	var bytes int64
 	for _, x := range r.Routes {

@@ -15,10 +15,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // routeSocket is what bytes take that come inside the door's reply.
-const routeSocket transfer.RouteTaken = "socket"
+const routeSocket report.RouteTaken = "socket"
 
 // check refuses what cannot work before anything is asked.
 func (r *Read) check() error {
@@ -39,10 +40,10 @@ func (r *Read) check() error {
 		return tooSmall(name, r.Size, r.DstSize)
 	}
 	var err error
-	if r.Route, err = transfer.ParseRoute(string(r.Route)); err != nil {
+	if r.Route, err = report.ParseRoute(string(r.Route)); err != nil {
 		return err
 	}
-	r.Cache, err = transfer.ParseCachePolicy(string(r.Cache))
+	r.Cache, err = report.ParseCachePolicy(string(r.Cache))
 	return err
 }
 
@@ -93,13 +94,13 @@ func examine(dev device.Device, op, name string, p device.Ptr, n int64) error {
 
 // verifies says whether a read compares sums.
 func (c *Client) verifies(r *Read) bool {
-	return !c.opt.NoVerify && !r.NoVerify && r.Route != transfer.RouteCuFile
+	return !c.opt.NoVerify && !r.NoVerify && r.Route != report.RouteCuFile
 }
 
 // noteVerify says in the report why nothing was compared.
 func (c *Client) noteVerify(m *Move, r *Read) {
 	const note = "route cufile puts bytes where the CPU does not see them: they were not compared with the server's checksums"
-	if r.Route == transfer.RouteCuFile && !r.NoVerify && !c.opt.NoVerify && !slices.Contains(m.report.Notes, note) {
+	if r.Route == report.RouteCuFile && !r.NoVerify && !c.opt.NoVerify && !slices.Contains(m.report.Notes, note) {
 		m.report.Notes = append(m.report.Notes, note)
 	}
 }
@@ -122,7 +123,7 @@ func (c *Client) StartRead(ctx context.Context, r Read) (*Move, error) {
 	m := newMove("read")
 	m.report.Bucket, m.report.Key = r.Bucket, r.Key
 	m.report.Device = deviceReport(dev)
-	m.report.Asked = transfer.Asked{Route: r.Route, Cache: r.Cache}
+	m.report.Asked = report.Asked{Route: r.Route, Cache: r.Cache}
 	turn := false
 	select {
 	case c.reads <- struct{}{}:
@@ -158,9 +159,9 @@ func (c *Client) StartRead(ctx context.Context, r Read) (*Move, error) {
 	return c.begun(m), nil
 }
 
-func deviceReport(dev device.Device) transfer.DeviceReport {
+func deviceReport(dev device.Device) report.Device {
 	info := dev.Info()
-	return transfer.DeviceReport{ID: info.ID, Kind: info.Kind, Model: info.Model}
+	return report.Device{ID: info.ID, Kind: report.DeviceKind(info.Kind), Model: info.Model}
 }
 
 // wait ends a read that is over already, or lets a goroutine wait for the engine.
@@ -273,7 +274,7 @@ func (c *Client) launch(ctx context.Context, m *Move, r *Read, req transfer.Requ
 	if n > 0 {
 		req.Segments = []transfer.Segment{{Off: r.Off, Len: n, Dst: r.Dst}}
 	} else {
-		req.Route = transfer.RouteAuto // there is nothing to route
+		req.Route = report.RouteAuto // there is nothing to route
 	}
 	if err := c.addPeers(ctx, &req, r, n); err != nil {
 		_ = f.Close()
@@ -327,7 +328,7 @@ func (c *Client) deliver(ctx context.Context, d *door, m *Move, r *Read, o *open
 	m.moved.Store(n)
 	t := inlineReport(dev, r, n, took)
 	if verify {
-		t.Verify = &transfer.VerifyReport{Algorithm: "crc64nvme", Where: "host", Files: 1, Blocks: 1, Bytes: int64(len(data))}
+		t.Verify = &report.Verification{Algorithm: "crc64nvme", Where: "host", Files: 1, Blocks: 1, Bytes: int64(len(data))}
 	}
 	m.take(t)
 	c.counts.inlineReads.Add(1)
@@ -361,23 +362,23 @@ func (c *Client) place(ctx context.Context, r *Read, dev device.Device, data []b
 }
 
 // inlineReport is the engine's report for bytes that came inside the reply.
-func inlineReport(dev device.Device, r *Read, n int64, took time.Duration) transfer.Report {
+func inlineReport(dev device.Device, r *Read, n int64, took time.Duration) report.Report {
 	return smallReport(dev, r, n, took, routeSocket, "round trip to the door",
 		"the object lies with the server's metadata and came inside the door's reply")
 }
 
 // smallReport is the engine's report for bytes that it only handed on.
-func smallReport(dev device.Device, r *Read, n int64, took time.Duration, route transfer.RouteTaken, limit, note string) transfer.Report {
-	t := transfer.Report{Direction: "load", Device: deviceReport(dev),
-		Asked: transfer.Asked{Route: r.Route, Cache: r.Cache}, Bytes: n, Seconds: took.Seconds(),
-		GBps: units.GBps(n, took), ReadReport: &transfer.ReadReport{Wanted: n, Read: n},
-		Stages:   []transfer.StageReport{{Stage: "deliver", Busy: took.Seconds(), Span: took.Seconds(), Bytes: n, GBps: units.GBps(n, took)}},
-		Limiting: limit, Engine: transfer.EngineReport{IO: "unused", StagingState: "unused"}, Notes: []string{note}}
+func smallReport(dev device.Device, r *Read, n int64, took time.Duration, route report.RouteTaken, limit, note string) report.Report {
+	t := report.Report{Direction: "load", Device: deviceReport(dev),
+		Asked: report.Asked{Route: r.Route, Cache: r.Cache}, Bytes: n, Seconds: took.Seconds(),
+		GBps: units.GBps(n, took), ReadTotals: &report.ReadTotals{Wanted: n, Read: n},
+		Stages:   []report.Stage{{Stage: "deliver", Busy: took.Seconds(), Span: took.Seconds(), Bytes: n, GBps: units.GBps(n, took)}},
+		Limiting: limit, Engine: report.Engine{IO: "unused", StagingState: "unused"}, Notes: []string{note}}
 	if n > 0 {
 		t.Amplification = 1
-		t.Routes = []transfer.RouteReport{{Route: route, Bytes: n, Chunks: 1, Span: took.Seconds(), GBps: units.GBps(n, took)}}
+		t.Routes = []report.RouteShare{{Route: route, Bytes: n, Chunks: 1, Span: took.Seconds(), GBps: units.GBps(n, took)}}
 	}
-	if t.Device.Kind == device.Host {
+	if t.Device.Kind == report.HostDevice {
 		t.Notes = append(t.Notes, "the device is host memory: no GPU took part")
 	}
 	return t

@@ -2,7 +2,7 @@
 
 package client
 
-import "github.com/nebulaio/nebulaio/internal/transfer"
+import "github.com/nebulaio/nebulaio/report"
 
 // The ways that content comes and goes.
 const (
@@ -29,7 +29,7 @@ type Report struct {
 	// Objects tells of each object of a batch; nil for a single one.
 	Objects []ObjectReport `json:"objects,omitempty"`
 	Network *NetworkReport `json:"network,omitempty"` // nil: nothing went over HTTP
-	transfer.Report
+	report.Report
 }
 
 // ObjectReport is one object of a batch.
@@ -55,11 +55,11 @@ type Status struct {
 	Endpoint string `json:"endpoint"`
 	Store    string `json:"store,omitempty"`
 	// Door is the socket in use; empty where HTTP is used, and then Refusal says why.
-	Door     string                  `json:"door,omitempty"`
-	Refusal  *transfer.RefusalReport `json:"refusal,omitempty"`
-	Settings *Settings               `json:"settings,omitempty"`
-	Error    string                  `json:"error,omitempty"` // why nothing is possible
-	Counters Counters                `json:"counters"`
+	Door     string          `json:"door,omitempty"`
+	Refusal  *report.Refusal `json:"refusal,omitempty"`
+	Settings *Settings       `json:"settings,omitempty"`
+	Error    string          `json:"error,omitempty"` // why nothing is possible
+	Counters Counters        `json:"counters"`
 }
 
 // Settings are those of the server's greeting.

@@ -3,8 +3,8 @@
 package client
 
 import (
-	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // seen says whether an object was read before, not long ago. The mark is the
@@ -20,12 +20,12 @@ func seen(f *vfs.File) bool {
 }
 
 // remember leaves that mark behind a read that went past the page cache.
-func remember(f *vfs.File, cache transfer.CachePolicy, r *transfer.Report) {
-	if cache != transfer.CacheAuto || f.Remote() != nil || f.Size() == 0 || seen(f) {
+func remember(f *vfs.File, cache report.CachePolicy, r *report.Report) {
+	if cache != report.CacheAuto || f.Remote() != nil || f.Size() == 0 || seen(f) {
 		return
 	}
 	for _, route := range r.Routes {
-		if route.Route == transfer.RouteTakenDirect || route.Route == transfer.RouteTakenDirectUnproven {
+		if route.Route == report.RouteTakenDirect || route.Route == report.RouteTakenDirectUnproven {
 			var first [1]byte
 			f.ExpectRandom(true) // the page alone
 			_, _ = f.ReadAt(first[:], 0)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // TestGreetingBoundsTheEngine: a server that asks for less than the engine takes
@@ -35,7 +36,7 @@ func TestGreetingBoundsTheEngine(t *testing.T) {
 			cl := r.client(func(o *Options) { o.Engine = e })
 			defer cl.Close()
 			r.put("o", content(1, 3<<20))
-			_, rep, err := r.read(cl, Read{Key: "o", Size: -1, Device: "cuda:0", Route: transfer.RouteDirect}, 3<<20)
+			_, rep, err := r.read(cl, Read{Key: "o", Size: -1, Device: "cuda:0", Route: report.RouteDirect}, 3<<20)
 			if err != nil {
 				t.Fatal(err)
 			}

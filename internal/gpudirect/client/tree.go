@@ -11,8 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
-	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Tree is a bucket's objects as files, by key: those of the door where it is
@@ -35,7 +35,7 @@ func (c *Client) Tree(bucket, device string) *Tree {
 func (t *Tree) Shown(key string) string { return urlOf(t.bucket, key) }
 
 // Refusals tell why the objects are not reached through the door; none: they are.
-func (t *Tree) Refusals(ctx context.Context) ([]transfer.RefusalReport, error) {
+func (t *Tree) Refusals(ctx context.Context) ([]report.Refusal, error) {
 	leave, err := t.c.enter("open", urlOf(t.bucket, ""))
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (t *Tree) Refusals(ctx context.Context) ([]transfer.RefusalReport, error) {
 	if err != nil || w.refused == nil {
 		return nil, err
 	}
-	return []transfer.RefusalReport{*w.refused}, nil
+	return []report.Refusal{*w.refused}, nil
 }
 
 // Open opens an object; closing the file lets go of it.

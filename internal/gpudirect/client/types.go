@@ -7,6 +7,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // Peer is a further destination of a read, on another device.
@@ -30,8 +31,8 @@ type Read struct {
 	DstSize int64
 	// Device is where Dst points: "host", "cuda" or "cuda:N"; empty: the client's.
 	Device string
-	Route  transfer.Route
-	Cache  transfer.CachePolicy
+	Route  report.Route
+	Cache  report.CachePolicy
 	// Stream, with HasStream, is the caller's CUDA stream whose queued work may
 	// still use the destination; copies begin after it.
 	Stream    uint64
@@ -50,7 +51,7 @@ type Write struct {
 	Size        int64
 	// Device is where Src points; empty: the client's.
 	Device      string
-	Route       transfer.Route
+	Route       report.Route
 	ContentType string
 	// Metadata are the user's own names and values (x-amz-meta-…, without the prefix).
 	Metadata map[string]string

@@ -16,6 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // check refuses what cannot work, and settles sources and the device that the
@@ -30,7 +31,7 @@ func (w *Write) check(ctx context.Context, c *Client) (device.Device, error) {
 		return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("%d bytes; expected 0 or more", w.Size))
 	}
 	var err error
-	if w.Route, err = transfer.ParseRoute(string(w.Route)); err != nil {
+	if w.Route, err = report.ParseRoute(string(w.Route)); err != nil {
 		return nil, err
 	}
 	if w.Sources == nil {
@@ -81,7 +82,7 @@ func (c *Client) StartWrite(ctx context.Context, w Write) (*Move, error) {
 	}
 	m := newMove("write")
 	m.report.Bucket, m.report.Key, m.report.Size = w.Bucket, w.Key, w.Size
-	m.report.Device, m.report.Asked = deviceReport(dev), transfer.Asked{Route: w.Route}
+	m.report.Device, m.report.Asked = deviceReport(dev), report.Asked{Route: w.Route}
 	m.total.Store(w.Size)
 	go func() {
 		defer leave()
@@ -120,7 +121,7 @@ func (c *Client) write(ctx context.Context, m *Move, w *Write, dev device.Device
 		if c.opt.Door != doorAuto {
 			return no
 		}
-		m.refuse(&transfer.RefusalReport{What: "door", On: to.door.path, Reason: reason(no), Fix: errs.FixOf(no)})
+		m.refuse(&report.Refusal{What: "door", On: to.door.path, Reason: reason(no), Fix: errs.FixOf(no)})
 		return c.writeHTTP(ctx, m, w, dev)
 	}
 	return err
