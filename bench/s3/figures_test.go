@@ -52,14 +52,14 @@ var figure = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
 // first is the first number of a cell, which in the pages of the benchmark is the median.
 func first(cell string) string { return figure.FindString(cell) }
 
-// TestReadmeHasTheFiguresOfItsPages compares the table of the object store in README.md with the tables that it links to.
-func TestReadmeHasTheFiguresOfItsPages(t *testing.T) {
-	readme := document(t, "README.md")
+// TestPerformanceHasTheFiguresOfItsPages compares the table of the object store in docs/performance.md with the tables that it links to.
+func TestPerformanceHasTheFiguresOfItsPages(t *testing.T) {
+	readme := document(t, "docs/performance.md")
 	const main, puts = "docs/benchmarks/2026-11-15-s3/README.md", "docs/benchmarks/2026-11-15-s3/put-64mib/README.md"
 	for _, x := range []struct {
 		row, page, heading string
 		column             int
-		targets            []string // of the README's columns, in order
+		targets            []string // of the columns of the page, in order
 		own                string   // a further target of ours, in brackets behind the first figure
 		second             string   // a further heading, behind a slash
 	}{
@@ -80,25 +80,25 @@ func TestReadmeHasTheFiguresOfItsPages(t *testing.T) {
 			}
 			cell := strings.ReplaceAll(got[i+1], "MD5", "")
 			if has := figure.FindAllString(cell, -1); !slices.Equal(has, want) {
-				t.Errorf("README.md, %s, %s: %v, and %s has %v", x.row, target, has, x.page, want)
+				t.Errorf("docs/performance.md, %s, %s: %v, and %s has %v", x.row, target, has, x.page, want)
 			}
 		}
 	}
-	// What the README says of the 64 MiB PUTs in words.
+	// What the page says of the 64 MiB PUTs in words.
 	const ratio = "PUT 64 MiB, 4 streams: rate, nebulaio against minio"
 	for _, file := range []string{main, puts} {
 		found := figure.FindAllString(cells(t, document(t, file), "What is wanted, and what was found", ratio)[1], -1)
 		want := []string{found[0] + " x", found[1] + " to " + found[2] + " x"}
 		for _, w := range want {
 			if !strings.Contains(readme, w) {
-				t.Errorf("README.md does not say %q, which %s has", w, file)
+				t.Errorf("docs/performance.md does not say %q, which %s has", w, file)
 			}
 		}
 	}
 }
 
-// TestReadmeHasTheRateOfSaves compares the README with the samples of all runs.
-func TestReadmeHasTheRateOfSaves(t *testing.T) {
+// TestPerformanceHasTheRateOfSaves compares docs/performance.md with the samples of all runs.
+func TestPerformanceHasTheRateOfSaves(t *testing.T) {
 	var rates []float64
 	for _, name := range []string{"save-1", "save-2-slice", "save-3-verify-cufile", "save-4-cufile"} {
 		var file struct {
@@ -132,7 +132,7 @@ func TestReadmeHasTheRateOfSaves(t *testing.T) {
 	}
 	slices.Sort(rates)
 	want := fmt.Sprintf("**%.1f GB/s** (%.1f to %.1f)", (rates[3]+rates[4])/2, rates[0], rates[7])
-	if row := cells(t, document(t, "README.md"), "", "save from the GPU")[1]; !strings.HasPrefix(row, want) {
-		t.Errorf("README.md says %q, and the raw data %q", row, want)
+	if row := cells(t, document(t, "docs/performance.md"), "", "save from the GPU")[1]; !strings.HasPrefix(row, want) {
+		t.Errorf("docs/performance.md says %q, and the raw data %q", row, want)
 	}
 }
