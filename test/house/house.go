@@ -35,7 +35,7 @@ type File struct {
 
 // Door is a package or module that only its owners import.
 type Door struct {
-	// By names the owners, separated by spaces.
+	// By names the owners, separated by spaces. An owner a/... stands for a and all packages below it.
 	By string
 	// Why is the reason, in words for the error message.
 	Why string

@@ -75,26 +75,37 @@ func upward(h House) (broken []string) {
 // trespassing finds imports through a door by a package that is not its owner, and doors that an owner no longer uses.
 func trespassing(h House) (broken []string) {
 	used := map[string]bool{}
+	owners := func(door string) []string { return strings.Fields(h.Doors[door].By) }
 	for _, p := range h.product() {
 		for _, to := range slices.Concat(p.Own, p.Others) {
 			door, guarded := longest(to, h.Doors)
 			if !guarded || below(p.Path, door) {
 				continue
 			}
-			used[door+" "+p.Path] = true
-			if d := h.Doors[door]; !slices.Contains(strings.Fields(d.By), p.Path) {
+			owner := slices.IndexFunc(owners(door), func(o string) bool { return owns(o, p.Path) })
+			if d := h.Doors[door]; owner >= 0 {
+				used[door+" "+owners(door)[owner]] = true
+			} else {
 				broken = append(broken, fmt.Sprintf("%q imports %q, which only %s may: %s", p.Path, to, d.By, d.Why))
 			}
 		}
 	}
 	for _, door := range slices.Sorted(maps.Keys(h.Doors)) {
-		for _, owner := range strings.Fields(h.Doors[door].By) {
+		for _, owner := range owners(door) {
 			if !used[door+" "+owner] {
 				broken = append(broken, fmt.Sprintf("the door %q names %q, which does not import it", door, owner))
 			}
 		}
 	}
 	return broken
+}
+
+// owns reports whether an owner of a door stands for a package.
+func owns(owner, path string) bool {
+	if folder, ok := strings.CutSuffix(owner, "/..."); ok {
+		return below(path, folder)
+	}
+	return path == owner
 }
 
 // unowned finds dependencies without a rule, and rules without a dependency.
