@@ -3,8 +3,10 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -155,14 +157,50 @@ func TestSkippedTestsSayWhereTheyRun(t *testing.T) {
 		"runs in a process of its own":                              "another test",
 		"the file system under the test refuses O_DIRECT: tmpfs":    "TMPDIR",
 		"the kernel cannot refuse them: that takes Linux 6.16":      "newer Linux",
-		"THE OBJECT OF 5 GiB IS NOT TESTED: /tmp has 100 MiB free":  "larger machine",
+		"THE OBJECT OF 5 GiB IS NOT TESTED: /tmp has 100 MiB free":  "more or less memory and disk",
 		"rclone is not installed":                                   "not installed",
 		"minutes under the race detector, make test-go runs it too": "without the race detector",
 		"because": "did not say",
 	} {
-		if got := whereItRuns(reason); !strings.Contains(got, where) {
+		if got := whereItRuns(Skipped{"p.TestIt", reason}); !strings.Contains(got, where) {
 			t.Errorf("%q: %q, expected %q", reason, got, where)
 		}
+	}
+}
+
+// skipCall finds calls that skip a test, with the beginning of their reason.
+var skipCall = regexp.MustCompile(`(?:\.Skipf?|pytest\.skip)\(f?"([^"]+)"`)
+
+// TestEveryReasonSaysWhere looks for reasons in the tests of the repository: each has a place where the test runs.
+func TestEveryReasonSaysWhere(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		if entry.IsDir() && (name == "build" || name == "count" || strings.HasPrefix(name, ".") && name != "..") {
+			return filepath.SkipDir
+		}
+		isTest := strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "test_") && strings.HasSuffix(name, ".py")
+		if entry.IsDir() || !isTest {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		folder := filepath.Base(filepath.Dir(path))
+		for _, m := range skipCall.FindAllStringSubmatch(string(text), -1) {
+			found++
+			if whereItRuns(Skipped{folder + ".Test", m[1]}) == unknown {
+				t.Errorf("%s skips a test for the reason %q, and test/count/result.go does not know where the test runs", path, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil || found < 40 {
+		t.Errorf("%d reasons, %v", found, err)
 	}
 }
 

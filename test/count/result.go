@@ -81,32 +81,41 @@ func collect(folder string) (Result, error) {
 	return sum, nil
 }
 
-// places says where a skipped test runs, by words of the reason that it gave. The first match counts.
+// places says where a skipped test runs, by words of its name and of the reason that it gave. The first match counts.
 var places = []struct {
 	reason *regexp.Regexp
 	where  string
 }{
-	{regexp.MustCompile(`(?i)process of its own|helper process`), "is started by another test"},
+	{regexp.MustCompile(`(?i)process of its own|\b(run|started) by Test|runs for other tests|as a child`), "is started by another test"},
+	{regexp.MustCompile(`(?i)not short|header of 60 MB`), "runs without the flag -short"},
+	{regexp.MustCompile(`no -pages`), "runs by hand: go test ./internal/bench/report -pages DIR"},
+	{regexp.MustCompile(`(?i)server that was given`), "runs against a server that the test starts: make test-go"},
 	{regexp.MustCompile(`(?i)race detector`), "runs in the second call of go test, without the race detector"},
-	{regexp.MustCompile(`(?i)gpu|cuda|cufile|cupy|numba|jax`), "needs a GPU: make gpu-bundle, build/gpu/run.sh test"},
+	{regexp.MustCompile(`(?i)\bgpu|cuda|cufile|cupy|numba|jax`), "needs a GPU: make gpu-bundle, build/gpu/run.sh test"},
 	{regexp.MustCompile(`(?i)torch|transformers`), "needs torch: make test-torch"},
 	{regexp.MustCompile(`(?i)\broot\b|mount|privilege|cgroup|namespace|memory controller|overlay|no disk to fill|not permitted`),
 		"needs root and the right to mount: sudo make test-go"},
-	{regexp.MustCompile(`(?i)in memory|page cache|is memory|keeps \d|made cold|stay in|direct|journal|lease|no drafts|blocks|tmpfs`),
+	{regexp.MustCompile(`(?i)in memory|page cache|is memory|made cold|stay in|direct|journal|lease|no drafts|blocks|tmpfs|file system|written here`),
 		"needs a temporary folder on a disk with ext4 or xfs: TMPDIR=/on/a/disk make test-go"},
-	{regexp.MustCompile(`(?i)MiB free|GiB free|sparse|address space|descriptors|may be open|are taken`), "needs a larger machine"},
-	{regexp.MustCompile(`(?i)not installed|compiler|could not import|not found|no glibc`), "needs a tool that is not installed"},
+	{regexp.MustCompile(`(?i)MiB free|GiB free|sparse|address space|descriptors|may be open|are taken|no room|that much memory`),
+		"needs a machine with more or less memory and disk"},
+	{regexp.MustCompile(`(?i)not installed|not built|compiler|could not import|not found|no glibc|no shell`),
+		"needs a tool that is not installed, or make build"},
+	{regexp.MustCompile(`(?i)/dev/|no terminals|account of mappings|ctypes|checkout`), "needs a whole Linux system and a checkout, not a bare container"},
 	{regexp.MustCompile(`(?i)kernel|linux|io_uring|pidfs|cachestat|registered|refused`), "needs a newer Linux, or one that allows more"},
 }
 
-// whereItRuns returns where a test that was skipped for this reason runs.
-func whereItRuns(reason string) string {
+// unknown is said of a test whose reason no entry of places matches.
+const unknown = "did not say where it runs"
+
+// whereItRuns returns where a skipped test runs. Tests of the package gpu need one, whatever else they lack.
+func whereItRuns(s Skipped) string {
 	for _, p := range places {
-		if p.reason.MatchString(reason) {
+		if p.reason.MatchString(s.Reason) || strings.HasPrefix(s.Name, "gpu.") && p.reason.MatchString("gpu") {
 			return p.where
 		}
 	}
-	return "did not say where it runs"
+	return unknown
 }
 
 // printSkipped lists the skipped tests by where they run. Tests of one reason stand together.
@@ -114,7 +123,7 @@ func printSkipped(out io.Writer, r Result) {
 	groups := map[string]map[string][]string{}
 	var order []string
 	for _, s := range r.Skipped {
-		where := whereItRuns(s.Reason)
+		where := whereItRuns(s)
 		if groups[where] == nil {
 			groups[where] = map[string][]string{}
 			order = append(order, where)
@@ -140,10 +149,14 @@ func printSkipped(out io.Writer, r Result) {
 	}
 }
 
-// oneLine returns a reason in one line, or words for none.
+// oneLine returns the beginning of a reason in one line, or words for none.
 func oneLine(reason string) string {
 	if reason == "" {
 		return "(no reason given)"
 	}
-	return strings.Join(strings.Fields(reason), " ")
+	text := []rune(strings.Join(strings.Fields(reason), " "))
+	if len(text) > 160 {
+		return string(text[:160]) + " …"
+	}
+	return string(text)
 }
