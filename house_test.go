@@ -124,11 +124,11 @@ func TestPlantedViolations(t *testing.T) {
 		{"purego elsewhere", door, `imports "github.com/ebitengine/purego"`, imports("internal/device/cuda", "github.com/ebitengine/purego")},
 		{"sums of blocks elsewhere", door, `imports "github.com/minio/crc64nvme"`, imports("internal/store/disk", "github.com/minio/crc64nvme")},
 		{"cgo elsewhere", door, `"internal/dl" imports "C"`, imports("internal/dl", "C")},
-		{"a door that nobody needs", door, `the door "internal/plain" names "capi", which does not import it`, func(h *house.House) {
-			for i := range h.Packages {
-				h.Packages[i].Own = slices.DeleteFunc(h.Packages[i].Own, func(s string) bool { return s == "internal/plain" })
-			}
-			h.Doors["internal/plain"] = house.Door{By: "capi"}
+		{"a door that nobody passes", door, `nobody passes the door "example.com/gone"`, func(h *house.House) {
+			h.Doors["example.com/gone"] = house.Door{By: "capi"}
+		}},
+		{"an owner that is gone", door, `names "internal/gone", which is no package of the product`, func(h *house.House) {
+			h.Doors["internal/s3api"] = house.Door{By: "internal/node internal/gone"}
 		}},
 		{"a folder of owners that leaves one out", door, `"internal/node" imports "internal/store/disk", which only internal/cli/... may`, func(h *house.House) {
 			imports("internal/cli", "./internal/store/disk")(h)

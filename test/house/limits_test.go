@@ -14,7 +14,7 @@ import (
 const module = "github.com/nebulaio/nebulaio"
 
 // measured lists the folders whose packages have their arrows counted.
-var measured = []string{"internal/transfer", "internal/report"}
+var measured = []string{"internal/transfer", "internal/report", "report"}
 
 // backArrows are the packages that may have more arrows back up than MostBackArrows percent. They may only shrink.
 var backArrows = map[string]int{

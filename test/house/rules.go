@@ -72,28 +72,30 @@ func upward(h House) (broken []string) {
 	return broken
 }
 
-// trespassing finds imports through a door by a package that is not its owner, and doors that an owner no longer uses.
+// trespassing finds imports through a door by a package that is not its owner. It also finds doors that nobody uses, and
+// owners that do not exist.
 func trespassing(h House) (broken []string) {
 	used := map[string]bool{}
-	owners := func(door string) []string { return strings.Fields(h.Doors[door].By) }
 	for _, p := range h.product() {
 		for _, to := range slices.Concat(p.Own, p.Others) {
 			door, guarded := longest(to, h.Doors)
 			if !guarded || below(p.Path, door) {
 				continue
 			}
-			owner := slices.IndexFunc(owners(door), func(o string) bool { return owns(o, p.Path) })
-			if d := h.Doors[door]; owner >= 0 {
-				used[door+" "+owners(door)[owner]] = true
-			} else {
+			used[door] = true
+			d := h.Doors[door]
+			if !slices.ContainsFunc(strings.Fields(d.By), func(owner string) bool { return owns(owner, p.Path) }) {
 				broken = append(broken, fmt.Sprintf("%q imports %q, which only %s may: %s", p.Path, to, d.By, d.Why))
 			}
 		}
 	}
 	for _, door := range slices.Sorted(maps.Keys(h.Doors)) {
-		for _, owner := range owners(door) {
-			if !used[door+" "+owner] {
-				broken = append(broken, fmt.Sprintf("the door %q names %q, which does not import it", door, owner))
+		if !used[door] {
+			broken = append(broken, fmt.Sprintf("nobody passes the door %q: remove it", door))
+		}
+		for _, owner := range strings.Fields(h.Doors[door].By) {
+			if !slices.ContainsFunc(h.product(), func(p Package) bool { return owns(owner, p.Path) }) {
+				broken = append(broken, fmt.Sprintf("the door %q names %q, which is no package of the product", door, owner))
 			}
 		}
 	}
