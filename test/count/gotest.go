@@ -112,14 +112,21 @@ func (c *counter) take(e event) {
 
 // endPackage prints what a package did, and forgets its output.
 func (c *counter) endPackage(e event) {
-	ran, skipped := 0, 0
+	ran, skipped, failed := 0, 0, 0
 	for name, how := range c.results {
-		if name.Package == e.Package && !c.parents[name] {
-			ran++
-			if how == "skip" {
-				skipped++
-			}
+		if name.Package != e.Package || c.parents[name] {
+			continue
 		}
+		ran++
+		switch how {
+		case "skip":
+			skipped++
+		case "fail", "":
+			failed++
+		}
+	}
+	if e.Action == "fail" && failed == 0 {
+		c.result.Failed++ // no test failed: the package did not compile, or ended by itself
 	}
 	switch e.Action {
 	case "fail":
