@@ -33,7 +33,7 @@ var outside = []string{"internal/device/fakegpu", "internal/store/storetest", "i
 	"test/house", "test/count"}
 
 // doors are passed by their owners alone, with the reason. A door also guards the packages below it, unless a longer path
-// has a door of its own. Several owners are separated by spaces.
+// has a door of its own. Several owners are separated by spaces; a/... stands for a and the packages below it.
 var doors = map[string]struct{ by, why string }{
 	"internal/device/host":                           {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
 	"internal/device/cuda":                           {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
@@ -53,15 +53,15 @@ var doors = map[string]struct{ by, why string }{
 	"go.yaml.in/yaml/v3":                             {"internal/config", "there is one reader of configuration"},
 	"C":                                              {"capi", "cgo is for the C ABI alone"},
 
-	"github.com/versity/versitygw":         {"internal/s3api", "the front end can be replaced"},
-	"github.com/gofiber/fiber/v3":          {"internal/s3api", "the front end can be replaced"},
-	"github.com/valyala/fasthttp":          {"internal/s3api", "the front end can be replaced"},
+	"github.com/versity/versitygw":         {"internal/s3api/...", "the front end can be replaced"},
+	"github.com/gofiber/fiber/v3":          {"internal/s3api/...", "the front end can be replaced"},
+	"github.com/valyala/fasthttp":          {"internal/s3api/...", "the front end can be replaced"},
 	"github.com/cockroachdb/pebble/v2/vfs": {"internal/store/disk internal/store/datafile", "file systems that fail on demand test both"},
 	"github.com/minio/md5-simd":            {"internal/store/datafile", "ETags are made where content is written"},
 	"github.com/spf13/pflag":               {"internal/cli", "commands are a face, nothing below knows them"},
 	"github.com/aws/aws-sdk-go-v2/aws":     {"internal/store/s3", "requests to other servers are signed in one place"},
 
-	"github.com/aws/aws-sdk-go-v2/service/s3": {"internal/s3api", "versitygw speaks in these types"},
+	"github.com/aws/aws-sdk-go-v2/service/s3": {"internal/s3api/...", "versitygw speaks in these types"},
 }
 
 // everyone lists modules that every package may import, each with the reason.

@@ -21,9 +21,8 @@ type (
 	PeerDst = client.Peer
 	// ObjectInfo describes an object.
 	ObjectInfo = client.Info
-	// ObjectList asks for one page of a bucket.
+	// ObjectList asks for one page of a bucket, ObjectPage is that page.
 	ObjectList = client.List
-	// ObjectPage is one page of a bucket.
 	ObjectPage = client.Page
 	// ObjectReport tells how a read or write of objects went.
 	ObjectReport = client.Report
