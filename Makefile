@@ -50,18 +50,43 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	@test -f $(DEMO) || $(BIN) generate --shapes qwen3-0.6b --out $(DEMO)
 	$(BIN) load $(DEMO) --repeat 3
 
-.PHONY: test
-test: lint test-go test-native test-python test-examples test-bench test-clients test-snippets ## Everything that CI runs
+PARTS := lint test-go test-native test-python test-examples test-bench test-clients test-snippets
+SLOW ?= test-torch crash fuzz
+# By this name make -n shows the commands of count instead of running them.
+SUBMAKE := $(MAKE)
 
+# count runs the parts one after the other. At the end it prints their minutes, how many tests ran, failed and were
+# skipped, and where the skipped ones run.
+.PHONY: test
+test: count ## Everything that CI runs on each change: lint and all tests but the slow suites
+	@$(COUNT) run -make "$(SUBMAKE)" $(PARTS)
+
+.PHONY: test-slow
+test-slow: count ## The slow suites: torch, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
+	@$(COUNT) run -k -make "$(SUBMAKE)" $(SLOW)
+
+.PHONY: ci
+ci: count ## All tests, then the slow suites, with one table at the end; goes on after a part that fails
+	@$(COUNT) run -k -make "$(SUBMAKE)" $(PARTS) $(SLOW)
+
+COUNT := $(ROOT)/build/count
+.PHONY: count
+count: tools ## Build build/count, which runs tests and counts them
+	@CGO_ENABLED=0 $(PLACE) $(COUNT) sh -c '$(GO) build -o "$$STAGED" ./test/count'
+
+# tools/go.mod pins the linter in a module of its own, so that ours does not require what the linter requires.
+LINTER := $(ROOT)/build/golangci-lint
 .PHONY: lint
-lint: tools ## Check the form of Go sources with gofmt and go vet
+lint: tools venv ## Check the sources: gofmt, golangci-lint (with go vet) and ruff
 	@out=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); test -z "$$out" || { echo "not gofmt'ed: $$out"; exit 1; }
-	$(GO) vet ./...
+	$(VENV)/bin/ruff check --quiet --no-cache .
+	$(PLACE) $(LINTER) sh -c '$(GO) build -C tools -o "$$STAGED" github.com/golangci/golangci-lint/v2/cmd/golangci-lint'
+	$(LINTER) run --timeout 15m --allow-parallel-runners ./...
 
 .PHONY: test-go
-test-go: tools filesystems ## Go tests with the race detector; fuzz seeds run as tests
-	$(GO) test -race -timeout 30m ./...
-	$(GO) test -timeout 30m ./internal/store/disk # with what has one thread and takes minutes under the detector
+test-go: tools filesystems count ## Go tests with the race detector; fuzz seeds run as tests
+	$(COUNT) go -- $(GO) test -race -timeout 30m ./...
+	$(COUNT) go -- $(GO) test -timeout 30m ./internal/store/disk # with what has one thread and takes minutes under the detector
 
 # test/routes mounts these file systems where it runs as root, and fails where fewer than 60 situations can be made.
 FILESYSTEMS := mkfs.ext4 mkfs.xfs mkfs.btrfs mksquashfs mkfs.erofs bindfs losetup
@@ -102,9 +127,9 @@ test-native: native build ## C and C++ programs over the shared library, on host
 	LD_LIBRARY_PATH=build/fake NEBULAIO_CLI=$(BIN) CUFILE=build/fake/cufile DEVICE=cuda:0 $(PYTHON) python/tests/serving.py bash test/native/objects.sh build/native build/tiny.safetensors
 
 .PHONY: test-python
-test-python: lib build venv ## Python package against the real library on host
+test-python: lib build venv count ## Python package against the real library on host
 	cd python && NEBULAIO_LIBRARY=$(LIB) $(PY) -m mypy --strict nebulaio
-	cd python && PATH=$(VENV)/bin:$$PATH NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(PY) -m pytest -q -m 'not cuda and not torch'
+	cd python && PATH=$(VENV)/bin:$$PATH NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(PY) -m pytest -q -m 'not cuda and not torch'
 
 .PHONY: test-examples
 test-examples: lib build venv ## The examples run as their readers would run them
@@ -121,15 +146,15 @@ test-examples: lib build venv ## The examples run as their readers would run the
 SNIPPETS = test/snippets/run.py --cli $(BIN) --library $(LIB) --path $(CLIENTS)/new/bin $(patsubst %,--python-path %,$(wildcard $(CLIENTS)/new/lib/python3*/site-packages))
 
 .PHONY: test-snippets
-test-snippets: lib build venv clients ## Every snippet of the documentation, compiled and run as it stands; PAGES="README.md docs/server.md" for some
-	cd test/snippets && $(PY) -m pytest -q -p no:cacheprovider
+test-snippets: lib build venv clients count ## Every snippet of the documentation, compiled and run as it stands; PAGES="README.md docs/server.md" for some
+	cd test/snippets && $(COUNT) pytest -- $(PY) -m pytest -q -p no:cacheprovider
 	$(PY) $(SNIPPETS) $(PAGES)
 
 VENV_TORCH := $(ROOT)/.venv-torch
 
 .PHONY: test-torch
-test-torch: lib build clients venv-torch ## Torch and transformers on host, tests and snippets, in .venv-torch; PYTHON_TORCH=... names another interpreter with python/tests/requirements-torch.txt
-	cd python && NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q -m 'torch and not cuda'
+test-torch: lib build clients venv-torch count ## Torch and transformers on host, tests and snippets, in .venv-torch; PYTHON_TORCH=... names another interpreter with python/tests/requirements-torch.txt
+	cd python && NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q -m 'torch and not cuda'
 	$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(SNIPPETS) --needs torch
 
 # torch is about 6 GB: it has an environment of its own, and pip keeps no second copy.
@@ -139,15 +164,15 @@ $(VENV_TORCH)/.ready: python/tests/requirements-torch.txt python/tests/requireme
 	PIP_NO_CACHE_DIR=1 bash test/setup/venv.sh $(PYTHON) $(VENV_TORCH) $<
 
 .PHONY: test-bench
-test-bench: lib build venv ## The benchmark harness's own tests; no speed is asserted
-	NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(PY) -m pytest -q bench/tests
+test-bench: lib build venv count ## The benchmark harness's own tests; no speed is asserted
+	NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(PY) -m pytest -q bench/tests
 
 CLIENTS := $(ROOT)/.venv-clients
 
 .PHONY: test-clients
-test-clients: build clients ## aws-cli, boto3 old and new, s3cmd and rclone against a server of ours; minio-go is in test-go
-	cd test/clients && PATH=$(CLIENTS)/new/bin:$$PATH NEBULAIO_CLI=$(BIN) $(CLIENTS)/new/bin/python -m pytest -q -p no:cacheprovider
-	cd test/clients && NEBULAIO_CLI=$(BIN) $(CLIENTS)/old/bin/python -m pytest -q -p no:cacheprovider test_boto3.py
+test-clients: build clients count ## aws-cli, boto3 old and new, s3cmd and rclone against a server of ours; minio-go is in test-go
+	cd test/clients && PATH=$(CLIENTS)/new/bin:$$PATH NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(CLIENTS)/new/bin/python -m pytest -q -p no:cacheprovider
+	cd test/clients && NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(CLIENTS)/old/bin/python -m pytest -q -p no:cacheprovider test_boto3.py
 
 # rclone comes from Debian; CLIENTS_WITHOUT_RCLONE=1 leaves it out where it cannot be installed.
 .PHONY: clients
@@ -161,51 +186,11 @@ kernels: ## Compile the GPU's part to PTX; needs clang, and no CUDA toolkit
 	cd internal/device/cuda && { echo '// SPDX-License-Identifier: Apache-2.0' && echo "// Made by make kernels of crc64.cu with the SHA-256 $$(sha256sum crc64.cu | cut -c1-64)" && \
 		clang -x cuda -nocudainc -nocudalib --cuda-device-only --cuda-gpu-arch=sm_50 -Xclang -target-feature -Xclang +ptx60 -Wall -S -O3 -o - crc64.cu; } >crc64.ptx.new && mv crc64.ptx.new crc64.ptx
 
+FUZZTIME ?= 60s
+
 .PHONY: fuzz
-fuzz: tools ## Run each fuzzer for a minute
-	$(GO) test ./internal/format/safetensors -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/format/safetensors -run '^$$' -fuzz FuzzIndex -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/transfer -run '^$$' -fuzz FuzzPlan -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/hostmem -run '^$$' -fuzz FuzzParseList -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/hostmem -run '^$$' -fuzz FuzzAvailable -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/vfs -run '^$$' -fuzz FuzzMounts -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/cli -run '^$$' -fuzz FuzzSlice -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/abi -run '^$$' -fuzz FuzzOptions -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/gpudirect/client -run '^$$' -fuzz FuzzDiscovery -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/checksum -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/checksum -run '^$$' -fuzz FuzzPending -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzMountinfo -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzCuFile -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzConfigSpace -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzOptions -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzLustreLayout -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzLines -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzFileNote -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzSavedRecords -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/doctor -run '^$$' -fuzz FuzzRules -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzKeysSurviveTheRouter -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzHeaderLines -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzCountElements -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzPolicy -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzComparedResources -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzFileName -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzCopySource -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/iam -run '^$$' -fuzz FuzzRecordsAreNotTrusted -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/bench/record -run '^$$' -fuzz FuzzParse -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/plain -run '^$$' -fuzz FuzzText -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/datafile -run '^$$' -fuzz FuzzJoinPieces -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/datafile -run '^$$' -fuzz FuzzParseID -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/bench/report -run '^$$' -fuzz FuzzRender -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/s3 -run '^$$' -fuzz FuzzReplies -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzRecord -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzScanChunks -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzDecodeReach -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzRawTable -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzBlobFile -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/config -run '^$$' -fuzz FuzzRootKeys -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/config -run '^$$' -fuzz FuzzFile -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/gpudirect/wire -run '^$$' -fuzz FuzzDecode -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/gpudirect/channel -run '^$$' -fuzz FuzzAnswer -fuzztime 60s -fuzzminimizetime 1x
+fuzz: count ## Run each fuzzer for FUZZTIME, a minute by default
+	$(COUNT) fuzz -go $(GO) -time $(FUZZTIME)
 
 .PHONY: bench
 bench: lib build venv ## Benchmark on host memory against safetensors; results in build/bench

@@ -3,22 +3,12 @@
 package nebulaio_test
 
 import (
-	"encoding/json"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
+
+	"github.com/nebulaio/nebulaio/test/house"
 )
 
-const module = "github.com/nebulaio/nebulaio"
-
-// floors is the house. An import goes down, never up, never sideways; a package
-// that is not here has no place yet and fails the test.
+// floors gives each package of the product its floor. An import goes down, never up, never sideways.
 var floors = map[string]int{
 	"cmd/nebulaio": 9, "capi": 9,
 	"internal/cli": 8, "internal/abi": 8,
@@ -37,12 +27,14 @@ var floors = map[string]int{
 }
 
 // outside lists packages that are not part of the product: programs that show
-// its use, and what only tests import.
+// its use, and what only tests import. The product cannot import them.
 var outside = []string{"internal/device/fakegpu", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
-	"test/routes", "bench/s3", "bench/door/objects"}
+	"test/routes", "bench/s3", "bench/door/objects",
+	"test/house", "test/count"}
 
-// doors may be passed by one package only, with the reason.
+// doors are passed by their owners alone, with the reason. A door also guards the packages below it, unless a longer path
+// has a door of its own. Several owners are separated by spaces; a/... stands for a and the packages below it.
 var doors = map[string]struct{ by, why string }{
 	"internal/device/host":                           {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
 	"internal/device/cuda":                           {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
@@ -57,140 +49,77 @@ var doors = map[string]struct{ by, why string }{
 	"internal/store/datafile":                        {"internal/store/disk", "files of content have one owner"},
 	"internal/s3api":                                 {"internal/node", "the front end can be replaced"},
 	"github.com/cockroachdb/pebble/v2":               {"internal/store/disk", "metadata has one owner"},
-	"github.com/versity/versitygw/embedgw":           {"internal/s3api", "the front end can be replaced"},
-	"github.com/versity/versitygw/backend":           {"internal/s3api", "the front end can be replaced"},
 	"github.com/prometheus/client_golang/prometheus": {"internal/node", "those below report events and snapshots"},
 	"github.com/aws/aws-sdk-go-v2/aws/signer/v4":     {"internal/store/s3", "requests to other servers are signed in one place"},
 	"go.yaml.in/yaml/v3":                             {"internal/config", "there is one reader of configuration"},
 	"C":                                              {"capi", "cgo is for the C ABI alone"},
+
+	"github.com/versity/versitygw":         {"internal/s3api/...", "the front end can be replaced"},
+	"github.com/gofiber/fiber/v3":          {"internal/s3api/...", "the front end can be replaced"},
+	"github.com/valyala/fasthttp":          {"internal/s3api/...", "the front end can be replaced"},
+	"github.com/cockroachdb/pebble/v2/vfs": {"internal/store/disk internal/store/datafile", "file systems that fail on demand test both"},
+	"github.com/minio/md5-simd":            {"internal/store/datafile", "ETags are made where content is written"},
+	"github.com/spf13/pflag":               {"internal/cli", "commands are a face, nothing below knows them"},
+	"github.com/aws/aws-sdk-go-v2/aws":     {"internal/store/s3", "requests to other servers are signed in one place"},
+
+	"github.com/aws/aws-sdk-go-v2/service/s3": {"internal/s3api/...", "versitygw speaks in these types"},
 }
 
-type pkg struct {
-	ImportPath, Dir  string
-	Imports, GoFiles []string
-	CgoFiles         []string
-	Deps             []string
-	Standard         bool
+// everyone lists modules that every package may import, each with the reason.
+var everyone = map[string]string{
+	"golang.org/x/sys": "system calls are everybody's: cachestat, statx, preadv2, io_uring",
 }
 
-func list(t *testing.T, args ...string) []pkg {
+// testModules lists modules that only tests import, each with the reason.
+var testModules = map[string]string{
+	"github.com/minio/minio-go/v7": "a client of S3 that is not ours",
+}
+
+// linkedModules lists the modules that the shared library may link. It runs in other people's processes.
+var linkedModules = map[string]string{
+	"github.com/ebitengine/purego":          "native libraries at run time",
+	"github.com/minio/crc64nvme":            "sums of blocks",
+	"github.com/klauspost/cpuid/v2":         "crc64nvme asks it what the processor can do",
+	"github.com/aws/aws-sdk-go-v2/aws":      "the signer of requests, without any service",
+	"github.com/aws/aws-sdk-go-v2/internal": "the signer uses it",
+	"github.com/aws/smithy-go":              "the signer uses it",
+	"golang.org/x/sys":                      "system calls",
+}
+
+// notLinked lists what the shared library must not link: faces, the server and what makes files to measure with.
+var notLinked = []string{"internal/cli", "internal/synth", "internal/bench", "internal/node", "internal/s3api", "internal/iam",
+	"internal/config", "internal/gpudirect/server", "internal/store"}
+
+// stillLinked lists the exceptions to notLinked: the client of other people's S3.
+var stillLinked = []string{"internal/store/s3"}
+
+// theHouse reads the repository and adds the tables.
+func theHouse(t *testing.T) house.House {
 	t.Helper()
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Imports,GoFiles,CgoFiles,Deps,Standard"}, args...)...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // else the shared library does not exist
-	out, err := cmd.Output()
+	h, err := house.Load(".", "./capi")
 	if err != nil {
-		t.Fatalf("go list: %v", err)
+		t.Fatal(err)
 	}
-	var all []pkg
-	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
-		var p pkg
-		if err := dec.Decode(&p); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, p)
+	h.Doors = map[string]house.Door{}
+	for path, d := range doors {
+		h.Doors[path] = house.Door{By: d.by, Why: d.why}
 	}
-	return all
+	h.Floors, h.Outside, h.Everyone, h.TestModules = floors, outside, everyone, testModules
+	h.LinkedModules, h.NotLinked, h.StillLinked = linkedModules, notLinked, stillLinked
+	return h
 }
 
-func short(path string) string { return strings.TrimPrefix(strings.TrimPrefix(path, module), "/") }
-
-func product(t *testing.T) []pkg {
-	return slices.DeleteFunc(list(t, "./..."), func(p pkg) bool { return slices.Contains(outside, short(p.ImportPath)) })
-}
-
-func TestImportsGoDown(t *testing.T) {
-	for _, p := range product(t) {
-		from := short(p.ImportPath)
-		floor, ok := floors[from]
-		if !ok {
-			t.Errorf("%q has no floor: give it one in arch_test.go and ARCHITECTURE.md", from)
-			continue
-		}
-		for _, im := range p.Imports {
-			if im != module && !strings.HasPrefix(im, module+"/") {
-				continue
-			}
-			if to := short(im); floors[to] >= floor {
-				t.Errorf("%q (floor %d) imports %q (floor %d): imports go down", from, floor, to, floors[to])
-			}
-		}
+// TestHouse holds the repository against each rule of the house.
+func TestHouse(t *testing.T) {
+	h := theHouse(t)
+	if len(h.Packages) < 40 || len(h.Linked) < 40 {
+		t.Fatalf("%d packages, %d linked: the lists are not whole", len(h.Packages), len(h.Linked))
 	}
-}
-
-func TestDoorsAndOwners(t *testing.T) {
-	for _, p := range product(t) {
-		imports := p.Imports
-		if len(p.CgoFiles) > 0 {
-			imports = append(imports, "C")
-		}
-		for _, im := range imports {
-			if d, ok := doors[short(im)]; ok && short(p.ImportPath) != d.by {
-				t.Errorf("%q imports %q, which only %q may: %s", short(p.ImportPath), im, d.by, d.why)
+	for _, rule := range house.Rules() {
+		t.Run(rule.Name, func(t *testing.T) {
+			for _, line := range rule.Broken(h) {
+				t.Error(line)
 			}
-		}
-	}
-}
-
-// TestSharedLibraryStaysSmall keeps faces, the server and test code out of other
-// people's processes. Of the network it links what a client of S3 needs: net/http,
-// our own client, and the signer of the AWS SDK without any of its services.
-func TestSharedLibraryStaysSmall(t *testing.T) {
-	for _, p := range list(t, "./capi") {
-		for _, d := range p.Deps {
-			switch {
-			case d == module+"/internal/store/s3", d == "github.com/aws/aws-sdk-go-v2/aws", strings.HasPrefix(d, "github.com/aws/aws-sdk-go-v2/aws/"),
-				strings.HasPrefix(d, "github.com/aws/aws-sdk-go-v2/internal/"), strings.HasPrefix(d, "github.com/aws/smithy-go"):
-			case d == "testing", d == "internal/cli", strings.HasPrefix(d, "github.com/spf13/"),
-				d == module+"/internal/cli", d == module+"/internal/synth", strings.Contains(d, "fakegpu"),
-				d == module+"/internal/node", d == module+"/internal/s3api", d == module+"/internal/iam", d == module+"/internal/config", d == module+"/internal/gpudirect/server",
-				strings.HasPrefix(d, module+"/internal/store"), strings.HasPrefix(d, "github.com/cockroachdb/"), strings.HasPrefix(d, "github.com/versity/"),
-				strings.HasPrefix(d, "github.com/gofiber/"), strings.HasPrefix(d, "github.com/valyala/"), strings.HasPrefix(d, "github.com/prometheus/"),
-				strings.HasPrefix(d, "github.com/aws/"), strings.HasPrefix(d, "go.yaml.in/"):
-				t.Errorf("libnebulaio.so links %s", d)
-			}
-		}
-	}
-}
-
-func TestNoTestCodeInTheProduct(t *testing.T) {
-	for _, p := range product(t) {
-		for _, im := range p.Imports {
-			if im == "testing" || strings.Contains(im, "fakegpu") {
-				t.Errorf("%q imports %q", short(p.ImportPath), im)
-			}
-		}
-	}
-}
-
-// TestEveryPackageSaysWhatItIs checks one package comment each, a licence line
-// on each file, and no init functions.
-func TestEveryPackageSaysWhatItIs(t *testing.T) {
-	for _, p := range list(t, "./...") {
-		docs := 0
-		for _, name := range append(p.GoFiles, p.CgoFiles...) {
-			file := filepath.Join(p.Dir, name)
-			src, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !strings.HasPrefix(string(src), "// SPDX-License-Identifier: Apache-2.0\n") {
-				t.Errorf("%s does not begin with its licence", file)
-			}
-			f, err := parser.ParseFile(token.NewFileSet(), file, src, parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if f.Doc != nil {
-				docs++
-			}
-			for _, d := range f.Decls {
-				if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.Name == "init" && fn.Recv == nil {
-					t.Errorf("%s has an init function", file)
-				}
-			}
-		}
-		if len(p.GoFiles)+len(p.CgoFiles) > 0 && docs != 1 {
-			t.Errorf("%s has %d package comments, expected one", p.ImportPath, docs)
-		}
+		})
 	}
 }

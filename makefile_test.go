@@ -5,6 +5,7 @@ package nebulaio_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,9 +14,17 @@ import (
 // TestMakeHelpListsEveryTarget: each target that a person can call is in the
 // list of make help with its explanation.
 func TestMakeHelpListsEveryTarget(t *testing.T) {
-	src, err := os.ReadFile("Makefile")
+	files, err := filepath.Glob("packaging/*.mk")
 	if err != nil {
 		t.Fatal(err)
+	}
+	var src []byte
+	for _, name := range append(files, "Makefile") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		src = append(append(src, text...), '\n')
 	}
 	out, err := exec.Command("make", "--no-print-directory", "help").Output()
 	if err != nil {
@@ -34,6 +43,27 @@ func TestMakeHelpListsEveryTarget(t *testing.T) {
 		for _, name := range strings.Fields(m[1]) {
 			if len(strings.Fields(listed[name])) < 2 {
 				t.Errorf("make help has %q for the target %s", listed[name], name)
+			}
+		}
+	}
+}
+
+// TestMakeTestRunsEveryPart: make test and CI run the parts that are there to be run, and each part exists.
+func TestMakeTestRunsEveryPart(t *testing.T) {
+	for target, parts := range map[string][]string{
+		"test": {"lint", "test-go", "test-native", "test-python", "test-examples", "test-bench", "test-clients", "test-snippets"},
+		"ci": {"lint", "test-go", "test-native", "test-python", "test-examples", "test-bench", "test-clients", "test-snippets",
+			"test-torch", "crash", "fuzz"},
+	} {
+		cmd := exec.Command("make", "--no-print-directory", "-n", target)
+		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=", "SLOW=test-torch crash fuzz")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("make -n %s: %v\n%s", target, err, out)
+		}
+		for _, part := range parts {
+			if !regexp.MustCompile(`count run .*\b` + part + `\b`).Match(out) {
+				t.Errorf("make %s does not run %s:\n%s", target, part, out)
 			}
 		}
 	}

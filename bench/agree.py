@@ -25,8 +25,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 CLI = os.environ.get("NEBULAIO_CLI") or str(Path(__file__).resolve().parent.parent / "bin" / "nebulaio")
 

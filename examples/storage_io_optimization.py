@@ -12,7 +12,7 @@ import math
 import os
 import sys
 
-from nebulaio_bench import best, enough, follows, get, heading, main, rate, say, seconds, series, size, table
+from nebulaio_bench import enough, follows, get, heading, main, rate, say, seconds, series, size, table
 
 
 def ceilings(bench):

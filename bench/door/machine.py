@@ -25,7 +25,7 @@ class Server:
     def __init__(self, binary: str, data: Path) -> None:
         self.binary, self.data = binary, data
 
-    def __enter__(self) -> "Server":
+    def __enter__(self) -> Server:
         env = {**os.environ, "NEBULAIO_ROOT_USER": self.user, "NEBULAIO_ROOT_PASSWORD": self.password, "NEBULAIO_GPUDIRECT_ENABLED": "true"}
         self.log = open(str(self.data) + ".log", "wb")
         self.process = subprocess.Popen([self.binary, "server", "--data", str(self.data), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0", "--json"],

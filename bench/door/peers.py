@@ -45,7 +45,7 @@ def readers(server, bucket: str, key: str, size: int, dev, pinned, notes: dict) 
     try:
         out["s3torchconnector, then .cuda()"] = s3torch_reader(server, bucket, key, dev)
         missing.pop("s3torchconnector", None)
-    except Exception as e:  # it may be installed and refuse to start
+    except Exception as e:  # it may be installed and refuse to start  # noqa: BLE001
         missing["s3torchconnector"] = repr(e)
     return out
 

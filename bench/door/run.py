@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import hashlib
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys

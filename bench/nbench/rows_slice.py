@@ -49,7 +49,7 @@ def run(context: Context, model: str) -> Row:
 def _slice(context: Context, path: Path, matrices: dict[str, Any], case: tuple[str, int, str], index: int) -> Sample:
     name, dim, state = case
     rank = index % WORLD
-    load = context.method("nebulaio", tensors=list(matrices), shards={n: (dim, rank, WORLD) for n in matrices}).load
+    load = context.method("nebulaio", tensors=list(matrices), shards=dict.fromkeys(matrices, (dim, rank, WORLD))).load
     cached = context.drop(path) if state == "cold" else cache.warm(path)
     right = {n: _part(t, dim, rank) for n, t in matrices.items()}
     wanted = sum(_bytes(t) for t in right.values())

@@ -56,8 +56,10 @@ func completeOnce(t *target, data []byte, size int64) (time.Duration, error) {
 		return 0, err
 	}
 	var begun struct{ UploadId string }
-	if err := xml.Unmarshal([]byte(reply.String()), &begun); err != nil || begun.UploadId == "" {
-		return 0, fmt.Errorf("no upload in %q: %v", reply.String(), err)
+	if err := xml.Unmarshal([]byte(reply.String()), &begun); err != nil {
+		return 0, fmt.Errorf("no upload in %q: %w", reply.String(), err)
+	} else if begun.UploadId == "" {
+		return 0, fmt.Errorf("no upload in %q", reply.String())
 	}
 	part := size / completedParts
 	body := "<CompleteMultipartUpload>"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from nbench import cli, models, verify
 from nbench.device import Device
-from nbench.methods import Method
 from nbench.measure import Sample, memory_pass, run_method
+from nbench.methods import Method
 
 pytest.importorskip("numpy")
 pytest.importorskip("safetensors")

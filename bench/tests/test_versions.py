@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "door"))
 
-import versions  # noqa: E402
+import versions
 
 
 def rounds(new: float) -> list[dict[str, dict[str, float]]]:

@@ -68,7 +68,7 @@ func proveInto(ctx context.Context, p *facts.Proof, set device.Set, path string)
 	if err != nil {
 		return err
 	}
-	defer unregister()
+	defer func() { _ = unregister() }()
 	file, err := direct.OpenFile(fd)
 	if err != nil {
 		return err

@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 from . import _buffers
 from .errors import InvalidError
 
-
 Route = Literal["auto", "buffered", "direct", "cufile"]
 Cache = Literal["auto", "keep", "bypass"]
 

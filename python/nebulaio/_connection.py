@@ -183,6 +183,21 @@ class Connection:
         return _futures.watcher(job.system).start(job, callback)
 
 
+def with_defaults(endpoint: str | None) -> Connection:
+    """The connection that GPUDirectClient(endpoint) makes: keys, and an endpoint of None, come from the environment."""
+    return Connection(
+        {
+            "endpoint": _arguments.word("endpoint", endpoint),
+            "access_key": None,
+            "secret_key": None,
+            "door": "auto",
+            "verify": True,
+            "insecure_tls": False,
+        },
+        {"device_ids": None, "enable_p2p": None},
+    )
+
+
 def with_environment(options: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """The options, with what was not given taken from the environment, by the library's own rules.
 

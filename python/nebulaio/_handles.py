@@ -226,7 +226,7 @@ class Job(_Handle):
                     self.release()
                 self.system.jobs.pop(id(self), None)
                 break
-            except BaseException as interrupt:
+            except BaseException as interrupt:  # noqa: BLE001
                 put_off = interrupt
         if put_off is not None:
             raise put_off

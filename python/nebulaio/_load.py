@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from . import _arguments, _device, _frameworks, _handles, _objects, _process, _slices
+from ._connection import Connection, with_defaults
 from .errors import InvalidError
 
 _NO_GLOBS = "tensors={!r} is not a glob or a list of globs, such as ['model.layers.0.*'] (None: all tensors)"
@@ -28,7 +29,7 @@ class Order:
     verify: bool = False
     slices: _slices.Slices | None = None
     shards: _slices.Shards | None = None
-    client: Any = None  # a GPUDirectClient, for paths that are s3:// URLs
+    client: Connection | None = None  # a GPUDirectClient, for paths that are s3:// URLs
     start: dict[str, Any] = field(init=False)  # options of nebulaio_load_start
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class Order:
 
 
 def open_model(
-    paths: Sequence[str | os.PathLike[str]], options: dict[str, Any], client: Any = None
+    paths: Sequence[str | os.PathLike[str]], options: dict[str, Any], client: Connection | None = None
 ) -> _handles.Model:
     """Open a model of files, or of objects where its paths are URLs; without a client by one of the environment's."""
     urls = [is_url(path) for path in paths]
@@ -80,9 +81,7 @@ def open_model(
     if any(other[:2] != (endpoint, bucket) for other in places):
         raise InvalidError("open model: the URLs are of several buckets (fix: load them one after the other)")
     if client is None:
-        from .gpudirect import GPUDirectClient
-
-        client = GPUDirectClient(endpoint)
+        client = with_defaults(endpoint)
     elif endpoint is not None and endpoint != client.endpoint:
         raise InvalidError(f"open model {os.fsdecode(paths[0])!r}: it lies at {endpoint}, the client's endpoint is {client.endpoint}")
     if len(places) > 1:
@@ -137,6 +136,27 @@ def load(
             out = maker.views(tensors, destinations, dtypes)
             running.wait(progress)
         return {name: maker.final(view) for name, view in out.items()}
+
+
+def load_tensors(
+    path: str | os.PathLike[str],
+    device: _device.DeviceLike = "auto",
+    *,
+    framework: _frameworks.FrameworkName | None = None,
+    tensors: str | Iterable[str] | None = None,
+    route: _arguments.Route = "auto",
+    cache: _arguments.Cache = "auto",
+    lenient: bool = False,
+    unsupported: _frameworks.UnsupportedPolicy = "error",
+    progress: _handles.ProgressCallback | None = None,
+    verify: bool = False,
+    slices: _slices.Slices | None = None,
+    shards: _slices.Shards | None = None,
+    client: Connection | None = None,
+) -> dict[str, Any]:
+    """Load a model by the arguments of nebulaio.safetensors.load_model."""
+    order = Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards, client)
+    return load(path, order, progress)
 
 
 def allocate(

@@ -59,27 +59,4 @@ def load_model(*arguments: Any, **options: Any) -> Any:
     """
     if "model" in options or (arguments and hasattr(arguments[0], "load_state_dict")):
         return _modules.load_model(*arguments, **options)
-    return _load_tensors(*arguments, **options)
-
-
-def _load_tensors(
-    path: str | os.PathLike[str],
-    device: DeviceLike = "auto",
-    *,
-    framework: FrameworkName | None = None,
-    tensors: str | Iterable[str] | None = None,
-    route: Route = "auto",
-    cache: Cache = "auto",
-    lenient: bool = False,
-    unsupported: UnsupportedPolicy = "error",
-    progress: ProgressCallback | None = None,
-    verify: bool = False,
-    slices: Slices | None = None,
-    shards: Shards | None = None,
-    client: GPUDirectClient | None = None,
-) -> dict[str, Tensor]:
-    return _load.load(
-        path,
-        _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards, client),
-        progress,
-    )
+    return _load.load_tensors(*arguments, **options)

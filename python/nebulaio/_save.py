@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _abi, _handles, _load, _process
+from ._connection import with_environment
 from ._frameworks import hold
 from ._frameworks.held import Held
 from .errors import InvalidError
@@ -104,8 +105,6 @@ def server_of(path: str | os.PathLike[str], client: Any) -> dict[str, Any] | Non
         if client is not None:
             raise InvalidError(f"client= is given and {os.fsdecode(path)!r} is a path (expected s3://bucket/key)")
         return None
-    from ._connection import with_environment
-
     endpoint = _load.place(os.fsdecode(path), "save")[0]
     if client is not None and endpoint is not None and endpoint != client.endpoint:
         raise InvalidError(f"save {os.fsdecode(path)!r}: it lies at {endpoint}, the client's endpoint is {client.endpoint}")

@@ -88,7 +88,7 @@ class Stream(_handles.OfThisProcess, Iterator["tuple[str, Any]"]):
             batch = self._running.popleft()
             try:
                 batch.end()
-            except BaseException as interrupt:  # raised when the batch is over
+            except BaseException as interrupt:  # raised when the batch is over  # noqa: BLE001
                 put_off = interrupt
         model, self._model = self._model, None
         if model is not None:

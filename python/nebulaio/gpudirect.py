@@ -22,14 +22,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _arguments, _device
+from . import _arguments, _device, _load
 from ._handles import ProgressCallback
 from ._listing import Listing, ObjectInfo
 from ._report import Report
 
 if TYPE_CHECKING:
-    from ._futures import Transfer
     from ._arguments import Cache, Route
+    from ._futures import Transfer
 
 __all__ = ["GPUDirectClient", "ObjectInfo", "Report"]
 
@@ -271,7 +271,5 @@ class GPUDirectClient(Listing):
             model share. device: the client's, else "auto". Everything else is as in
             `nebulaio.safetensors.load_model`.
         """
-        from . import safetensors
-
         where = device if device is not None else self._options.get("device", "auto")
-        return safetensors.load_model(f"s3://{bucket}/{key}", where, framework=framework, client=self, **options)  # type: ignore[arg-type]
+        return _load.load_tensors(f"s3://{bucket}/{key}", where, framework=framework, client=self, **options)  # type: ignore[arg-type]

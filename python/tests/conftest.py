@@ -14,7 +14,6 @@ import pytest
 from nebulaio import _library, _process
 from support import ROOT
 
-
 # Without it JAX takes three quarters of a GPU's memory at its first use, also where a test uses the host alone.
 # Several processes of tests share the card. JAX reads the variable when its backend starts, so it is set before the
 # import, and child processes inherit it.

@@ -11,7 +11,7 @@ from typing import Any
 import nebulaio
 import numpy
 import pytest
-from nebulaio import _handles, _process, errors
+from nebulaio import _process, errors
 from nebulaio.safetensors import inspect, load_file, load_model
 
 STATUSES = {status: errors._BY_STATUS[status] for status in range(1, 12)}

@@ -32,7 +32,7 @@ def load(path: Path, **options: Any) -> dict[str, Any]:
 
 
 def check(out: dict[str, Any], entries: dict[str, Entry]) -> None:
-    assert list(sorted(out)) == sorted(entries)
+    assert sorted(out) == sorted(entries)
     for name, (dtype, shape, data) in entries.items():
         assert out[name].dtype == NUMPY[dtype], name
         assert out[name].shape == tuple(shape), name

@@ -64,7 +64,7 @@ def test_wheel_without_go_or_library_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", [nebulaio, nebulaio.errors, nebulaio.gpudirect, nebulaio.safetensors])
 def test_public_names_are_documented(module: object) -> None:
     assert inspect.getdoc(module)
-    for name in getattr(module, "__all__"):
+    for name in module.__all__:
         value = getattr(module, name)
         if callable(value) and str(getattr(value, "__module__", "")).startswith("nebulaio"):
             assert inspect.getdoc(value), f"{name} says nothing about itself"

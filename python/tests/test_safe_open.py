@@ -122,7 +122,7 @@ def test_threads(path: Path) -> None:
         try:
             for name in names:
                 assert file.get_tensor(name).tobytes() == ENTRIES[name][2]
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001
             failed.append(error)
 
     with safe_open(path, "np") as file:

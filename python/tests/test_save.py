@@ -224,7 +224,7 @@ def test_many_threads(tmp_path: Path) -> None:
             for _ in range(3):
                 save_file(tensors[number], tmp_path / f"{number}.safetensors")
                 save_file(tensors[number], tmp_path / "all.safetensors")
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001
             errors.append(error)
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(6)]

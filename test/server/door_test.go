@@ -42,24 +42,6 @@ func startDoor(t *testing.T, data string, args ...string) *server {
 	return s
 }
 
-func libraryClient(t *testing.T, address string) *nebulaio.Client {
-	t.Helper()
-	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: "off"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := sys.NewClient(nebulaio.ClientOptions{Endpoint: "http://" + address, AccessKey: user, SecretKey: password, Door: "require"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(c.Close(), sys.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
-}
-
 func ptrOf(b []byte) nebulaio.Ptr { return nebulaio.Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
 // stamped is content that tells what it is: each 8 bytes are made of the version and the place.

@@ -228,11 +228,11 @@ func TestStartsOnAFullDisk(t *testing.T) {
 // TestStartsOnAReadOnlyDisk: a server on a read-only file system reads, and takes changes when it can be written again.
 func TestStartsOnAReadOnlyDisk(t *testing.T) {
 	dir := tmpfs(t, "192m")
-	s, c, kept := stocked(t, dir)
+	s, _, kept := stocked(t, dir)
 	s.kill()
 	remount(t, dir, unix.MS_RDONLY)
 	s = start(t, s.data, "--gpudirect-enabled")
-	c = s.client(t)
+	c := s.client(t)
 	cannotWrite(t, s, c, kept, http.StatusMethodNotAllowed, "read-only")
 	statsSay(t, s)
 	refused(t, "a deletion", c.RemoveObject(t.Context(), "full", "kept", minio.RemoveObjectOptions{}), http.StatusMethodNotAllowed)
@@ -298,7 +298,7 @@ func TestStartsInAReadOnlyDirectory(t *testing.T) {
 // TestNoInodesLeft: a disk without inodes is a full one.
 func TestNoInodesLeft(t *testing.T) {
 	dir := tmpfs(t, "192m,nr_inodes=200")
-	s, c, kept := stocked(t, dir)
+	s, _, kept := stocked(t, dir)
 	s.kill()
 	stuff := filepath.Join(dir, "stuff")
 	if err := os.Mkdir(stuff, 0o700); err != nil {
@@ -312,7 +312,7 @@ func TestNoInodesLeft(t *testing.T) {
 		}
 	}
 	s = start(t, s.data)
-	c = s.client(t)
+	c := s.client(t)
 	mustServe(t, c, "full", "kept", kept)
 	mustServe(t, c, "full", "small", []byte("small"))
 	_, err := c.Client.PutObject(t.Context(), "full", "big", bytes.NewReader(kept), int64(len(kept)), minio.PutObjectOptions{DisableMultipart: true})

@@ -37,7 +37,7 @@ def main() -> None:
     for line in orders:
         try:
             answer = "ok" if run(json.loads(line), names) else "failed"
-        except BaseException:
+        except BaseException:  # noqa: BLE001
             traceback.print_exc()
             answer = "failed"
         sys.stdout.flush()

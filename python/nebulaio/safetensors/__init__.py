@@ -25,9 +25,9 @@ from .._frameworks import FrameworkName, UnsupportedPolicy
 from .._handles import ProgressCallback
 from .._load_model import load_model
 from .._safe_open import SafeSlice, safe_open
+from .._serialize import TensorSpec, deserialize, serialize, serialize_file
 from .._slices import Shards, Slices
 from .._stream import Stream
-from .._serialize import TensorSpec, deserialize, serialize, serialize_file
 from ..errors import InvalidError
 from ..errors import NebulaioError as SafetensorError
 

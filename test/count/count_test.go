@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// write makes files in a new folder and returns the folder.
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// expect checks that text has all of some strings, and none of the others.
+func expect(t *testing.T, text string, has, lacks []string) {
+	t.Helper()
+	for _, s := range has {
+		if !strings.Contains(text, s) {
+			t.Errorf("%q is missing in:\n%s", s, text)
+		}
+	}
+	for _, s := range lacks {
+		if strings.Contains(text, s) {
+			t.Errorf("%q is in:\n%s", s, text)
+		}
+	}
+}
+
+const head = "package p\n\nimport \"testing\"\n\n"
+
+// TestGoTestIsCounted runs real tests: some pass, some fail, one panics, one does not compile.
+func TestGoTestIsCounted(t *testing.T) {
+	dir := write(t, map[string]string{
+		"go.mod": "module example.com/m\n\ngo 1.26\n",
+		"good/a_test.go": head + `
+func TestPass(t *testing.T) { t.Log("quiet words"); t.Run("a", func(*testing.T) {}); t.Run("b", func(*testing.T) {}) }
+func TestSkip(t *testing.T) { t.Log("tried"); t.Skip("no GPU: none found") }
+func TestSilent(t *testing.T) { t.SkipNow() }
+func FuzzSeeds(f *testing.F) { f.Add(1); f.Fuzz(func(*testing.T, int) {}) }
+`,
+		"bad/a_test.go":    head + "func TestFine(t *testing.T) { t.Log(\"quiet words\") }\nfunc TestBad(t *testing.T) { t.Log(\"before\"); t.Run(\"sub\", func(t *testing.T) { t.Error(\"the reason\") }) }\n",
+		"panic/a_test.go":  head + "func TestPanic(t *testing.T) { panic(\"out of luck\") }\n",
+		"broken/a_test.go": head + "func TestBroken(t *testing.T) { undefinedName() }\n",
+		"none/none.go":     "package none\n",
+	})
+	t.Chdir(dir)
+	var out strings.Builder
+	r, code, err := runGo([]string{"go", "test", "./..."}, &out)
+	if err != nil || code == 0 {
+		t.Fatalf("%v, code %d", err, code)
+	}
+	expect(t, out.String(),
+		[]string{"ok   example.com/m/good (5 tests, 2 skipped", "before", "the reason", "--- FAIL: TestBad/sub", "out of luck", "goroutine ",
+			"undefined: undefinedName", "FAIL example.com/m/bad", "FAIL example.com/m/broken"},
+		[]string{"quiet words", "no test files", `"Action"`})
+	// a, b and the seed; fine, sub; the one that panics. The package that does not compile has failed, too.
+	if r.Ran != 6 || r.Failed != 3 {
+		t.Errorf("%d ran, %d failed\n%s", r.Ran, r.Failed, out.String())
+	}
+	want := []Skipped{{"good.TestSilent", ""}, {"good.TestSkip", "no GPU: none found"}}
+	if !slices.Equal(r.Skipped, want) {
+		t.Errorf("skipped: %q", r.Skipped)
+	}
+}
+
+// TestPytestIsCounted runs a program in the place of pytest that writes what pytest writes.
+func TestPytestIsCounted(t *testing.T) {
+	dir := write(t, map[string]string{"pytest": `#!/bin/sh
+for a; do case $a in --junit-xml=*) file=${a#--junit-xml=};; esac; done
+cat >"$file" <<'EOF'
+<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests"><testsuite name="pytest" errors="1" failures="1" skipped="2" tests="5">
+<testcase classname="tests.test_a" name="test_one" time="0.1"/>
+<testcase classname="tests.test_a" name="test_two"><failure message="assert 1 == 2">E assert</failure></testcase>
+<testcase classname="tests.test_a" name="test_three"><error message="fixture">E</error></testcase>
+<testcase classname="tests.test_b" name="test_skip"><skipped type="pytest.skip" message="could not import 'torch'">x</skipped></testcase>
+<testcase classname="tests.test_b" name="test_known"><skipped type="pytest.xfail" message="known"/></testcase>
+</testsuite></testsuites>
+EOF
+echo "E assert 1 == 2, in full"
+echo "1 failed, 1 passed, 12 deselected in 0.10s"
+exit 1
+`})
+	var out strings.Builder
+	r, code, err := runPytest([]string{filepath.Join(dir, "pytest"), "-q"}, &out)
+	if err != nil || code != 1 {
+		t.Fatalf("%v, code %d", err, code)
+	}
+	expect(t, out.String(), []string{"E assert 1 == 2, in full"}, nil)
+	if r.Ran != 4 || r.Failed != 2 || r.Left != 12 || !slices.Equal(r.Skipped, []Skipped{{"tests.test_b.test_skip", "could not import 'torch'"}}) {
+		t.Errorf("%+v", r)
+	}
+	if _, code, err := runPytest([]string{"sh", "-c", "exit 4"}, &out); err != nil || code != 4 {
+		t.Errorf("a pytest that does not start: code %d, %v", code, err)
+	}
+}
+
+// TestTableIsPrintedWhenAPartFails runs three targets of a Makefile, the second of which fails.
+func TestTableIsPrintedWhenAPartFails(t *testing.T) {
+	t.Chdir(write(t, map[string]string{"Makefile": `
+first:
+	@echo '{"ran": 3, "skipped": [{"name": "p.TestMount", "reason": "cannot mount here: operation not permitted"}]}' >$$COUNT_RESULTS/1.json
+	@echo '{"ran": 4, "left": 5}' >$$COUNT_RESULTS/2.json
+second:
+	@echo "what failed, in full"; echo '{"ran": 2, "failed": 1}' >$$COUNT_RESULTS/1.json; exit 3
+third:
+	@echo "the third runs"
+`}))
+	// This test may itself run below make, whose flags are for others.
+	for _, name := range []string{"MAKEFLAGS", "MFLAGS", "MAKELEVEL"} {
+		t.Setenv(name, "")
+	}
+	var out strings.Builder
+	code, err := runParts([]string{"first", "second", "third"}, &out)
+	if err != nil || code != 2 {
+		t.Errorf("code %d, %v", code, err)
+	}
+	expect(t, out.String(), []string{"what failed, in full", "FAILED: second", "not run",
+		"skipped: needs root and the right to mount: sudo make test-go\n  p.TestMount: cannot mount here"}, []string{"the third runs"})
+	expect(t, strings.Join(strings.Fields(out.String()), " "),
+		[]string{"first 0.0 7 0 1 ok", "second 0.0 2 1 0 FAILED", "third 0.0 0 0 0 not run", "all 0.0 9 1 1 FAILED", "left out: 5 tests"}, nil)
+	out.Reset()
+	if code, err = runParts([]string{"-k", "first", "second", "third"}, &out); err != nil || code != 2 {
+		t.Errorf("code %d, %v", code, err)
+	}
+	expect(t, out.String(), []string{"the third runs", "FAILED: second"}, []string{"not run"})
+	out.Reset()
+	if code, err = runParts([]string{"first", "third"}, &out); err != nil || code != 0 {
+		t.Errorf("code %d, %v", code, err)
+	}
+	expect(t, out.String(), []string{"all "}, []string{"FAILED"})
+}
+
+// TestSkippedTestsSayWhereTheyRun gives reasons of the repository's own tests.
+func TestSkippedTestsSayWhereTheyRun(t *testing.T) {
+	for reason, where := range map[string]string{
+		"no GPU: libcuda.so.1 was not found":                        "build/gpu/run.sh",
+		"could not import 'transformers': No module named":          "make test-torch",
+		"packages are installed by root alone":                      "needs root",
+		"cannot mount a file system of its own: EPERM":              "needs root",
+		"runs in a process of its own":                              "another test",
+		"the file system under the test refuses O_DIRECT: tmpfs":    "TMPDIR",
+		"the kernel cannot refuse them: that takes Linux 6.16":      "newer Linux",
+		"THE OBJECT OF 5 GiB IS NOT TESTED: /tmp has 100 MiB free":  "more or less memory and disk",
+		"rclone is not installed":                                   "not installed",
+		"minutes under the race detector, make test-go runs it too": "without the race detector",
+		"because": "did not say",
+	} {
+		if got := whereItRuns(Skipped{"p.TestIt", reason}); !strings.Contains(got, where) {
+			t.Errorf("%q: %q, expected %q", reason, got, where)
+		}
+	}
+}
+
+// skipCall finds calls that skip a test, with the beginning of their reason.
+var skipCall = regexp.MustCompile(`(?:\.Skipf?|pytest\.skip)\(f?"([^"]+)"`)
+
+// TestEveryReasonSaysWhere looks for reasons in the tests of the repository: each has a place where the test runs.
+func TestEveryReasonSaysWhere(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		if entry.IsDir() && (name == "build" || name == "count" || strings.HasPrefix(name, ".") && name != "..") {
+			return filepath.SkipDir
+		}
+		isTest := strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "test_") && strings.HasSuffix(name, ".py")
+		if entry.IsDir() || !isTest {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		folder := filepath.Base(filepath.Dir(path))
+		for _, m := range skipCall.FindAllStringSubmatch(string(text), -1) {
+			found++
+			if whereItRuns(Skipped{folder + ".Test", m[1]}) == unknown {
+				t.Errorf("%s skips a test for the reason %q, and test/count/result.go does not know where the test runs", path, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil || found < 40 {
+		t.Errorf("%d reasons, %v", found, err)
+	}
+}
+
+// TestFuzzersAreFound lists those of a small module and of this one.
+func TestFuzzersAreFound(t *testing.T) {
+	dir := write(t, map[string]string{
+		"go.mod":               "module example.com/m\n",
+		"a/a_test.go":          head + "func FuzzA(f *testing.F) {}\n\nfunc FuzzNot(t *testing.T) {}\n\nfunc Fuzzy() {}\n",
+		"b/c/b_test.go":        head + "func FuzzB(x *testing.F) {}\nfunc FuzzC(f *testing.F) {}\n",
+		"b/testdata/t_test.go": head + "func FuzzData(f *testing.F) {}\n",
+		"build/x/x_test.go":    head + "func FuzzBuilt(f *testing.F) {}\n",
+		"tools/go.mod":         "module example.com/tools\n",
+		"tools/t_test.go":      head + "func FuzzTool(f *testing.F) {}\n",
+		"d/d.go":               head + "func FuzzProduct(f *testing.F) {}\n",
+	})
+	got, err := findFuzzers(dir)
+	want := []fuzzer{{filepath.Join(dir, "a"), "FuzzA"}, {filepath.Join(dir, "b/c"), "FuzzB"}, {filepath.Join(dir, "b/c"), "FuzzC"}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+	ours, err := findFuzzers("../..")
+	if err != nil || len(ours) < 10 || !slices.Contains(ours, fuzzer{"../../internal/format/safetensors", "FuzzParse"}) {
+		t.Errorf("%v, %v", ours, err)
+	}
+	for _, f := range ours {
+		t.Log(f.folder, f.name)
+	}
+}

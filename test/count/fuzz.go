@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// fuzzer is one fuzz test.
+type fuzzer struct{ folder, name string }
+
+// findFuzzers returns the fuzz tests below root, in the order of their files. Folders that git would not hold, and other
+// modules, are left out.
+func findFuzzers(root string) ([]fuzzer, error) {
+	var found []fuzzer
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			_, module := os.Stat(filepath.Join(path, "go.mod"))
+			skip := strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || entry.Name() == "build" || module == nil
+			if path != root && skip {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, d := range parsed.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && takesF(fn.Type) {
+				found = append(found, fuzzer{filepath.Dir(path), fn.Name.Name})
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// takesF reports whether a function takes a *testing.F alone.
+func takesF(fn *ast.FuncType) bool {
+	if len(fn.Params.List) != 1 || len(fn.Params.List[0].Names) > 1 {
+		return false
+	}
+	star, ok := fn.Params.List[0].Type.(*ast.StarExpr)
+	if !ok {
+		return false
+	}
+	of, ok := star.X.(*ast.SelectorExpr)
+	return ok && of.Sel.Name == "F"
+}
+
+// runFuzz runs every fuzzer of this module for a while and returns the first exit code that is not 0.
+func runFuzz(arguments []string, out io.Writer) (int, error) {
+	flags := flag.NewFlagSet("count fuzz", flag.ContinueOnError)
+	each := flags.String("time", "60s", "how long each fuzzer runs")
+	goTool := flags.String("go", "go", "the go program")
+	if err := flags.Parse(arguments); err != nil {
+		return 2, nil
+	}
+	all, err := findFuzzers(".")
+	if err != nil {
+		return 1, err
+	}
+	if len(all) == 0 {
+		return 1, fmt.Errorf("no fuzzers were found here (fix: run it at the top of the repository)")
+	}
+	code := 0
+	for i, f := range all {
+		fmt.Fprintf(out, "=== %d of %d: %s in %s\n", i+1, len(all), f.name, f.folder)
+		cmd := exec.Command(*goTool, "test", "./"+f.folder, "-run", "^$", "-fuzz", "^"+f.name+"$", "-fuzztime", *each, "-fuzzminimizetime", "1x")
+		cmd.Stdout, cmd.Stderr = out, os.Stderr
+		ended, err := exitCode(cmd.Run())
+		if err != nil {
+			return 1, err
+		}
+		if code == 0 {
+			code = ended
+		}
+	}
+	return code, nil
+}

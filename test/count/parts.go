@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// part is one target of make and how it went.
+type part struct {
+	name  string
+	began bool
+	took  time.Duration
+	code  int
+	Result
+}
+
+// runParts runs make for each part and prints the table, also if a part fails. It returns the first exit code that is
+// not 0.
+func runParts(arguments []string, out io.Writer) (int, error) {
+	flags := flag.NewFlagSet("count run", flag.ContinueOnError)
+	goOn := flags.Bool("k", false, "go on after a part that fails")
+	maker := flags.String("make", "make", "the make program")
+	if err := flags.Parse(arguments); err != nil {
+		return 2, nil
+	}
+	folder, err := os.MkdirTemp("", "count-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	code := 0
+	var parts []part
+	for _, name := range flags.Args() {
+		p := part{name: name}
+		if code == 0 || *goOn {
+			fmt.Fprintf(out, "=== %s\n", name)
+			if err := p.run(*maker, folder, out); err != nil {
+				return 1, err
+			}
+			if code == 0 {
+				code = p.code
+			}
+		}
+		parts = append(parts, p)
+	}
+	printTable(out, parts)
+	return code, nil
+}
+
+// run runs make for the part and collects what its tests counted.
+func (p *part) run(maker, folder string, out io.Writer) (err error) {
+	start := time.Now()
+	cmd := exec.Command(maker, "--no-print-directory", p.name)
+	cmd.Env = append(os.Environ(), resultsVariable+"="+folder)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, out, os.Stderr
+	if p.code, err = exitCode(cmd.Run()); err != nil {
+		return err
+	}
+	p.began, p.took = true, time.Since(start)
+	p.Result, err = collect(folder)
+	return err
+}
+
+// state says in a word how the part went.
+func (p part) state() string {
+	switch {
+	case !p.began:
+		return "not run"
+	case p.code != 0:
+		return "FAILED"
+	}
+	return "ok"
+}
+
+// printTable prints minutes and tests for each part, then where the skipped tests run.
+func printTable(out io.Writer, parts []part) {
+	sum := part{name: "all", began: true}
+	var failed []string
+	fmt.Fprintf(out, "\n%-16s %8s %7s %7s %8s  %s\n", "part", "minutes", "tests", "failed", "skipped", "")
+	for _, p := range append(parts, part{}) {
+		if p.name == "" {
+			p = sum
+		} else {
+			sum.took += p.took
+			sum.code = max(sum.code, p.code)
+			sum.add(p.Result)
+			if p.code != 0 {
+				failed = append(failed, p.name)
+			}
+		}
+		fmt.Fprintf(out, "%-16s %8.1f %7d %7d %8d  %s\n", p.name, p.took.Minutes(), p.Ran, p.Failed, len(p.Skipped), p.state())
+	}
+	printSkipped(out, sum.Result)
+	if failed != nil {
+		fmt.Fprintf(out, "FAILED: %s\n", strings.Join(failed, ", "))
+	}
+}

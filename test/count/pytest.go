@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+)
+
+// suites is the report that pytest writes with --junit-xml.
+type suites struct {
+	Cases []struct {
+		Class   string    `xml:"classname,attr"`
+		Name    string    `xml:"name,attr"`
+		Failure *struct{} `xml:"failure"`
+		Error   *struct{} `xml:"error"`
+		Skipped *struct {
+			Type    string `xml:"type,attr"`
+			Message string `xml:"message,attr"`
+		} `xml:"skipped"`
+	} `xml:"testsuite>testcase"`
+}
+
+// deselected finds how many tests pytest's last line says it left out.
+var deselected = regexp.MustCompile(`(\d+) deselected`)
+
+// runPytest runs pytest as it is called, shows its output, and counts by the report that pytest writes beside it.
+func runPytest(command []string, out io.Writer) (Result, int, error) {
+	folder, err := os.MkdirTemp("", "count-")
+	if err != nil {
+		return Result{}, 1, err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	report := filepath.Join(folder, "report.xml")
+	cmd := exec.Command(command[0], append(command[1:len(command):len(command)], "--junit-xml="+report)...)
+	var said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, io.MultiWriter(out, &said), os.Stderr
+	code, err := exitCode(cmd.Run())
+	if err != nil {
+		return Result{}, code, err
+	}
+	r, err := readPytest(report)
+	if errors.Is(err, os.ErrNotExist) && code != 0 {
+		return r, code, nil // pytest failed before it began, and has said why
+	}
+	if m := deselected.FindAllSubmatch(said.Bytes(), -1); m != nil {
+		r.Left, _ = strconv.Atoi(string(m[len(m)-1][1]))
+	}
+	return r, code, err
+}
+
+// readPytest counts the tests of a report.
+func readPytest(report string) (Result, error) {
+	var r Result
+	text, err := os.ReadFile(report)
+	if err != nil {
+		return r, err
+	}
+	var s suites
+	if err := xml.Unmarshal(text, &s); err != nil {
+		return r, fmt.Errorf("%s: %w", report, err)
+	}
+	for _, c := range s.Cases {
+		// A test that fails as it was marked to fail has run.
+		if c.Skipped != nil && c.Skipped.Type != "pytest.xfail" {
+			r.Skipped = append(r.Skipped, Skipped{Name: c.Class + "." + c.Name, Reason: c.Skipped.Message})
+			continue
+		}
+		r.Ran++
+		if c.Failure != nil || c.Error != nil {
+			r.Failed++
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package house
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Limits that hold where no exception is listed.
+const (
+	MostBackArrows = 15  // percent of a package's arrows
+	MostMethods    = 25  // of one type
+	MostLines      = 350 // that nine files of ten do not exceed
+	MostOfProduct  = 10  // percent of the product's lines in one package
+)
+
+// Knotted returns a line for each package with more arrows back up than its limit in percent. One arrow is always allowed:
+// two files that use each other are half of their arrows.
+func Knotted(graphs []Graph, limits map[string]int) (broken []string) {
+	for _, g := range graphs {
+		limit, ok := limits[g.Path]
+		if !ok {
+			limit = MostBackArrows
+		}
+		if _, back := g.Order(); back > 1 && 100*back > limit*len(g.Arrows) {
+			broken = append(broken, fmt.Sprintf("%q: %d of %d arrows between its files run back up (%.1f %%), at most %d %% may",
+				g.Path, back, len(g.Arrows), percent(back, len(g.Arrows)), limit))
+		}
+	}
+	return append(broken, gone("limit of arrows", limits, func(path string) bool {
+		return slices.ContainsFunc(graphs, func(g Graph) bool { return g.Path == path })
+	})...)
+}
+
+// TooLong returns a line if the files are too long.
+func TooLong(s Sizes) (broken []string) {
+	if lines := s.Percentile(90); lines > MostLines {
+		broken = append(broken, fmt.Sprintf("one file of ten has more than %d lines, at most %d may be", lines, MostLines))
+	}
+	return broken
+}
+
+// TooManyMethods returns a line for each type with more methods than known allows, and for entries that are not needed.
+func TooManyMethods(s Sizes, known map[string]int) (broken []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.Methods)) {
+		if n, limit := s.Methods[name], max(known[name], MostMethods); n > limit {
+			broken = append(broken, fmt.Sprintf("%s has %d methods, at most %d may be", name, n, limit))
+		}
+	}
+	return append(broken, gone("limit of methods", known, func(name string) bool { return s.Methods[name] > MostMethods })...)
+}
+
+// TooLarge returns a line for each package with more than its percent of the product, and for entries of packages that do
+// not exist.
+func TooLarge(s Sizes, known map[string]int) (broken []string) {
+	for _, path := range slices.Sorted(maps.Keys(s.Packages)) {
+		if n, limit := s.Packages[path], max(known[path], MostOfProduct); 100*n > limit*s.Total {
+			broken = append(broken, fmt.Sprintf("%q is %.1f %% of the product, at most %d %% may be", path, percent(n, s.Total), limit))
+		}
+	}
+	return append(broken, gone("limit of size", known, func(path string) bool { return s.Packages[path] > 0 })...)
+}
+
+// gone returns a line for each entry of a table that is not needed any more.
+func gone(table string, entries map[string]int, needed func(string) bool) (broken []string) {
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		if !needed(name) {
+			broken = append(broken, fmt.Sprintf("%q needs no %s any more: remove the entry", name, table))
+		}
+	}
+	return broken
+}
+
+// percent returns the share of part in whole.
+func percent(part, whole int) float64 { return 100 * float64(part) / float64(max(whole, 1)) }
