@@ -186,8 +186,8 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzKeysSurviveTheRouter -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzHeaderLines -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzCountElements -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzPolicy -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzComparedResources -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/s3api/policy -run '^$$' -fuzz FuzzPolicy -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/s3api/policy -run '^$$' -fuzz FuzzComparableResources -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzFileName -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzCopySource -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/iam -run '^$$' -fuzz FuzzRecordsAreNotTrusted -fuzztime 60s -fuzzminimizetime 1x

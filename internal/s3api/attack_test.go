@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 // attacked is a bucket of alice's in which bob may do everything but read or write what lies under secret.
@@ -80,8 +82,7 @@ func TestOneSubResourceAllowsNoOther(t *testing.T) {
 	w.people("alice", "bob")
 	w.as("alice", 200, "PUT", "/corp", "", "x-amz-object-ownership", "BucketOwnerPreferred")
 	for allowed, action := range actions {
-		policy := policyOf(statement("Allow", "bob", action, "corp"))
-		w.as("alice", 204, "PUT", "/corp?policy", policy)
+		w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", action, "corp")))
 		for wanted, body := range bodies {
 			if wanted == allowed {
 				continue
@@ -106,7 +107,7 @@ func TestOneSubResourceAllowsNoOther(t *testing.T) {
 			if after.Versioning != before.Versioning {
 				t.Errorf("%s allowed: versioning is %q", allowed, after.Versioning)
 			}
-			for name, setting := range map[string]string{"policy": settingPolicy, "tagging": settingTags, "cors": settingCORS, "ownershipControls": settingOwnership, "acl": settingACL} {
+			for name, setting := range map[string]string{"policy": policy.Setting, "tagging": settingTags, "cors": settingCORS, "ownershipControls": policy.SettingOwnership, "acl": policy.SettingACL} {
 				if name != allowed && string(before.Settings[setting]) != string(after.Settings[setting]) {
 					t.Errorf("%s allowed, %s asked for: %s is %s", allowed, wanted, name, after.Settings[setting])
 				}

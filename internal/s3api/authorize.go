@@ -4,7 +4,6 @@ package s3api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -24,6 +23,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 // authorizer judges for other doors. versitygw judges requests of HTTP alone, so each question becomes one: a plain
@@ -188,40 +188,12 @@ func (a *authorizer) settingsOf(ctx context.Context, op, bucket string) (*judged
 		return known.(*judged), nil
 	}
 	r := a.backend.rulesOf(bk)
-	if r.fault != nil {
-		return nil, errs.Wrap(op, bucket, r.fault)
+	if r.ACLFault != nil {
+		return nil, errs.Wrap(op, bucket, r.ACLFault)
 	}
-	j := &judged{of: bk, acl: r.acl, plain: plain(bk.Name, r.policy), allowed: map[allowance]struct{}{}}
+	j := &judged{of: bk, acl: r.ACL, plain: r.Uniform(), allowed: map[allowance]struct{}{}}
 	a.buckets.Store(bk.Name, j)
 	return j, nil
-}
-
-// plain says whether a bucket has no policy, or one that has no conditions and speaks of the bucket and of all its keys alone.
-func plain(bucket string, policy []byte) bool {
-	if policy == nil {
-		return true
-	}
-	var doc struct {
-		Statement []struct {
-			Resource  auth.Resources
-			Condition json.RawMessage
-		}
-	}
-	if json.Unmarshal(policy, &doc) != nil {
-		return false
-	}
-	all := strings.TrimPrefix(keysARN(bucket, byBytes, "*"), auth.ResourceArnPrefix)
-	for _, s := range doc.Statement {
-		if s.Condition != nil {
-			return false
-		}
-		for r := range s.Resource {
-			if r != bucket && r != all {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // refusal says why versitygw refused.
@@ -246,7 +218,7 @@ type plainly struct{ s3err.S3Error }
 
 // Error is the description.
 func (e plainly) Error() string {
-	return strings.TrimSuffix(mendDenial(e.BaseError().Description), ".")
+	return strings.TrimSuffix(policy.RestoreMessage(e.BaseError().Description), ".")
 }
 
 // Unwrap is the error itself.

@@ -22,6 +22,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 	"github.com/nebulaio/nebulaio/internal/store/model"
 )
 
@@ -470,7 +471,7 @@ func TestARefusedBodyGetsItsReply(t *testing.T) {
 }
 
 func refusedBody(t *testing.T, w *world, dial func(string) (net.Conn, error)) {
-	if err := w.store.CreateBucket(t.Context(), object.Bucket{Name: "private", Owner: rootKey, Settings: map[string][]byte{settingACL: []byte(`{"Owner":"` + rootKey + `"}`)}}); err != nil {
+	if err := w.store.CreateBucket(t.Context(), object.Bucket{Name: "private", Owner: rootKey, Settings: map[string][]byte{policy.SettingACL: []byte(`{"Owner":"` + rootKey + `"}`)}}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := dial(w.addr)
