@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -284,7 +283,7 @@ func TestDrainEndsAtItsDeadline(t *testing.T) {
 		t.Error(err)
 	}
 	w.done <- nil
-	if n := w.server.conns.len(); n != 0 {
+	if n := w.server.conns.Len(); n != 0 {
 		t.Errorf("%d connections are left", n)
 	}
 }
@@ -357,81 +356,6 @@ func TestRangesReachTheSocketAsFiles(t *testing.T) {
 	}
 	if got := <-s.into; got != "*bufio.Writer" {
 		t.Errorf("written into %s", got)
-	}
-}
-
-// recorder is a connection that tells what it was given to read from.
-type recorder struct {
-	net.Conn
-	from []string
-	n    []int64
-}
-
-func (r *recorder) SetWriteDeadline(time.Time) error { return nil }
-func (r *recorder) ReadFrom(src io.Reader) (int64, error) {
-	l, ok := src.(*io.LimitedReader)
-	if !ok {
-		r.from = append(r.from, fmt.Sprintf("%T", src))
-		return 0, nil
-	}
-	r.from, r.n = append(r.from, fmt.Sprintf("%T", l.R)), append(r.n, l.N)
-	return l.N, nil
-}
-
-func TestStallConnKeepsSendfile(t *testing.T) {
-	r := &recorder{}
-	c := &stallConn{Conn: r, table: newConnTable(), stall: time.Minute}
-	n, err := c.ReadFrom(&io.LimitedReader{R: os.Stdin, N: 2*chunk + 5})
-	if n != 2*chunk+5 || err != nil || fmt.Sprint(r.from) != "[*os.File *os.File *os.File]" || fmt.Sprint(r.n) != fmt.Sprint([]int64{chunk, chunk, 5}) {
-		t.Errorf("%d %v %v %v", n, err, r.from, r.n)
-	}
-}
-
-// taker is a body that takes the socket, as the store's do.
-type taker struct{ io.Reader }
-
-func (taker) WriteTo(w io.Writer) (int64, error) {
-	sc, ok := w.(syscall.Conn)
-	if !ok {
-		return 0, fmt.Errorf("%T gives out no socket", w)
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var n int
-	err = raw.Write(func(fd uintptr) bool {
-		n, err = syscall.Write(int(fd), []byte("by itself"))
-		return true
-	})
-	return int64(n), err
-}
-
-func TestStallConnGivesOutItsSocket(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrapped := newConnTable().wrap(l, Limits{Stall: time.Minute}, nil)
-	defer wrapped.Close()
-	go func() {
-		c, err := wrapped.Accept()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		if n, err := bufio.NewWriter(c).ReadFrom(taker{}); n != 9 || err != nil {
-			t.Errorf("%d %v", n, err)
-		}
-		_ = c.Close()
-	}()
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if got, err := io.ReadAll(c); string(got) != "by itself" || err != nil {
-		t.Errorf("%q %v", got, err)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/conn"
 )
 
 // Options says what New serves, where and within which bounds.
@@ -120,7 +121,7 @@ type Event struct {
 type Server struct {
 	opts  Options
 	http  *fasthttp.Server
-	conns *connTable
+	conns *conn.Table
 	ready atomic.Bool
 	done  func()
 
@@ -165,7 +166,7 @@ func New(o Options) (*Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Limits = o.Limits.withDefaults()
-	s := &Server{opts: o, conns: newConnTable(), documents: make(chan struct{}, documentSlots),
+	s := &Server{opts: o, conns: conn.NewTable(), documents: make(chan struct{}, documentSlots),
 		done: sync.OnceFunc(func() { running.Store(false) })}
 	if err := s.build(); err != nil {
 		s.done()
@@ -193,7 +194,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.backend.tellFaults(ctx)
 	failed := make(chan error, len(s.opts.Listeners))
 	for _, l := range s.opts.Listeners {
-		wrapped := s.conns.wrap(l, s.opts.Limits, s.opts.TLS)
+		wrapped := s.conns.Wrap(l, s.opts.Limits.Stall, s.opts.TLS)
 		go func() { failed <- s.http.Serve(wrapped) }()
 	}
 	s.ready.Store(true)
@@ -229,13 +230,13 @@ func (s *Server) shutdown() {
 		return
 	case <-drained.C:
 	}
-	s.opts.Log.Warn("requests were cut off at the end of the drain time", "drain", s.opts.Drain.String(), "connections", s.conns.len())
-	s.conns.closeAll()
+	s.opts.Log.Warn("requests were cut off at the end of the drain time", "drain", s.opts.Drain.String(), "connections", s.conns.Len())
+	s.conns.CloseAll()
 	<-done
 }
 
 // Connections counts the open connections.
-func (s *Server) Connections() int { return s.conns.len() }
+func (s *Server) Connections() int { return s.conns.Len() }
 
 // InFlight counts the requests that are being worked on, until the last byte of their reply.
 func (s *Server) InFlight() int { return int(s.inFlight.Load()) }
