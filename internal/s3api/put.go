@@ -96,6 +96,7 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	return out, nil
 }
 
+// putAttributes returns the attributes of an object that a PUT makes in a bucket.
 func putAttributes(in *s3response.PutObjectInput, bk *object.Bucket) (map[string]string, error) {
 	described := headers{
 		Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition, Language: in.ContentLanguage,
