@@ -185,7 +185,7 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/doctor -run '^$$' -fuzz FuzzRules -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzKeysSurviveTheRouter -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzHeaderLines -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzCountElements -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/s3api/xmldoc -run '^$$' -fuzz FuzzCount -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/s3api/policy -run '^$$' -fuzz FuzzPolicy -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/s3api/policy -run '^$$' -fuzz FuzzComparableResources -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzFileName -fuzztime 60s -fuzzminimizetime 1x
