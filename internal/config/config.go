@@ -11,11 +11,14 @@
 package config
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nebulaio/nebulaio/internal/units"
 )
 
 // Config is what the server does. It is made by Load and not changed afterwards.
@@ -114,14 +117,33 @@ func (g GPUDirect) Devices() []int {
 	return all
 }
 
-// NoRDMA is what rdma.enabled has to say in this version.
+// Bounds that clients of the door have of their own. A larger setting of the door has no effect on them.
+const (
+	// ClientPoolSize is the staging memory that the engine of a client uses at most, if its caller has not chosen a size.
+	ClientPoolSize = 128 * mib
+	// ClientQueueDepth is the number of direct reads in flight that the engine of a client uses at most, likewise.
+	ClientQueueDepth = 16
+)
+
+// NoRDMA says why rdma.enabled has no effect in this version.
 const NoRDMA = "there is no RDMA transport in this version: clients on other hosts move objects over TCP, those on this host through the GPUDirect door"
 
-// Notes are what a setting that is accepted does not do, in sentences; none where everything is done.
+// Notes returns one sentence for each setting that was accepted and has less effect than its value says. Each begins
+// with the name of its key. A default that has less effect is documented, and gets no note.
 func (c *Config) Notes() []string {
 	var all []string
 	if c.RDMA {
 		all = append(all, "rdma.enabled is true, and "+NoRDMA)
+	}
+	chosen := func(key string) bool { return c.Source(key).Origin != FromDefault }
+	g := &c.GPUDirect
+	if g.BufferPoolSize > ClientPoolSize && chosen("gpudirect.buffer_pool_size") {
+		all = append(all, fmt.Sprintf("gpudirect.buffer_pool_size is %s, but clients use at most %s unless they choose a size themselves",
+			units.Bytes(g.BufferPoolSize), units.Bytes(ClientPoolSize)))
+	}
+	if g.QueueDepth > ClientQueueDepth && chosen("gpudirect.queue_depth") {
+		all = append(all, fmt.Sprintf("gpudirect.queue_depth is %d, but clients use at most %d unless they choose a depth themselves",
+			g.QueueDepth, ClientQueueDepth))
 	}
 	return all
 }

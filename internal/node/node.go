@@ -81,7 +81,7 @@ type server struct {
 	root    credentials
 	cert    atomic.Pointer[certificate]
 	front   atomic.Pointer[s3api.Server]
-	gate    atomic.Pointer[gate]
+	door    atomic.Pointer[doorService]
 	metrics *metrics
 	console *console
 	store   atomic.Pointer[store]
@@ -151,7 +151,6 @@ func Run(ctx context.Context, o Options) (err error) {
 func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.Addr) error {
 	c := s.Config
 	log := component(s.log, "node")
-	var secure *tls.Config
 	if c.TLS.Enabled() {
 		cert, err := loadCertificate(c, time.Now())
 		if err != nil {
@@ -161,14 +160,13 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 			log.Info("generated a certificate", "file", cert.certFile, "sha256", cert.fingerprint)
 		}
 		s.cert.Store(cert)
-		secure = s.tls()
 	}
 	accounts, err := iam.Open(ctx, st, iam.Account{AccessKey: s.root.access, Secret: s.root.secret, Role: iam.RoleAdmin})
 	if err != nil {
 		return err
 	}
 	front, err := s3api.New(s3api.Options{
-		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: secure, Region: c.Region, Domains: c.Domains,
+		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: s.tls(), Region: c.Region, Domains: c.Domains,
 		ETag: func(bucket string) object.ETagKind { return object.ETagKind(c.ETagOf(bucket)) },
 		Limits: s3api.Limits{Connections: c.Limits.Connections, Requests: c.Limits.Requests, HeaderBytes: int(c.Limits.HeaderBytes),
 			Idle: c.Limits.Idle, Header: c.Limits.Header, Stall: c.Limits.Stall},
@@ -178,15 +176,15 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 		return err
 	}
 	s.front.Store(front)
-	gate, err := s.openGate(ctx, st, accounts, front.Authorizer())
+	gpudirect, err := s.openDoor(ctx, st, accounts, front.Authorizer())
 	if err != nil {
 		front.Close()
 		return err
 	}
-	defer gate.close()
-	s.gate.Store(gate)
-	gate.say(s)
-	admin := &local{store: st, accounts: accounts, door: gate.status, scrub: &s.scrubs, close: func() error { return nil }}
+	defer gpudirect.close()
+	s.door.Store(gpudirect)
+	gpudirect.say(s)
+	admin := &local{store: st, accounts: accounts, door: gpudirect.status, scrub: &s.scrubs, close: func() error { return nil }}
 	adminSide := &adminService{s: s, admin: admin}
 	if err := adminSide.start(ctx, st); err != nil {
 		return err
@@ -204,7 +202,7 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	defer drain()
 	ended := make(chan error, 1)
 	go func() { ended <- front.Serve(serving) }()
-	shut := gate.serve(serving)
+	shut := gpudirect.serve(serving)
 	bg, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { s.scrubRegularly(bg, admin, st) })
@@ -235,7 +233,7 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	if e := <-ended; err == nil {
 		err = e
 	}
-	if gate.server != nil && shut != nil {
+	if gpudirect.server != nil && shut != nil {
 		if e := <-shut; err == nil {
 			err = e
 		}
@@ -259,8 +257,8 @@ func (s *server) started(s3, side net.Addr) {
 		Version: s.Version, PID: os.Getpid(), Region: c.Region, Data: c.Data, AccessKey: s.root.access,
 		Endpoint: scheme + "://" + reachable(c.Address, s3), Console: scheme + "://" + reachable(c.ConsoleAddress, side),
 	}
-	if g := s.gate.Load(); g != nil {
-		info.GPUDirect = StartedDoor{Enabled: g.about.Served, Socket: g.about.Socket, Reason: g.about.Reason}
+	if d := s.door.Load(); d != nil {
+		info.GPUDirect = StartedDoor{Enabled: d.about.Served, Socket: d.about.Socket, Reason: d.about.Reason}
 	}
 	if s.root.file != "" {
 		info.Keys = absolute(s.root.file)
@@ -298,9 +296,12 @@ func (s *server) tell(state string) {
 	}
 }
 
-// tls is what both listeners speak. The certificate may come later than the
-// console: until then handshakes fail, which a probe takes for not ready.
+// tls returns the TLS configuration of both addresses, or nil if the server speaks plain HTTP. The certificate may come
+// later than the console. Until then handshakes fail, and a probe takes that for not ready.
 func (s *server) tls() *tls.Config {
+	if !s.Config.TLS.Enabled() {
+		return nil
+	}
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if cert := s.cert.Load(); cert != nil {
 			return &cert.pair, nil
@@ -314,8 +315,8 @@ func (s *server) serveConsole(l net.Listener) (stop func()) {
 	srv := newHTTP(s.console.handler(), component(s.log, "console"))
 	srv.ReadTimeout = 2 * time.Minute
 	l = limit(l, consoleConnections)
-	if s.Config.TLS.Enabled() {
-		l = tls.NewListener(l, s.tls())
+	if conf := s.tls(); conf != nil {
+		l = tls.NewListener(l, conf)
 	}
 	return serveHTTP(srv, l, component(s.log, "console"))
 }

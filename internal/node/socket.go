@@ -77,7 +77,7 @@ func (l *ownerListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if uid, err := peer(c); err == nil && (uid == uint32(os.Geteuid()) || uid == 0) {
+		if uid, err := userOf(c); err == nil && (uid == uint32(os.Geteuid()) || uid == 0) {
 			return c, nil
 		}
 		_ = c.Close()
@@ -94,8 +94,8 @@ func (l *ownerListener) Close() error {
 	return err
 }
 
-// peer is the user at the other end.
-func peer(c *net.UnixConn) (uid uint32, err error) {
+// userOf returns the user at the other end of a connection.
+func userOf(c *net.UnixConn) (uid uint32, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return 0, err

@@ -218,20 +218,20 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	}
 }
 
-// gate is a store whose puts wait.
-type gate struct {
+// waitingStore is a store whose puts wait.
+type waitingStore struct {
 	object.Store
 	entered, open chan struct{}
 }
 
-func (g *gate) Put(ctx context.Context, p object.Put) (object.Info, error) {
+func (g *waitingStore) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	g.entered <- struct{}{}
 	<-g.open
 	return g.Store.Put(ctx, p)
 }
 
 func TestDrainLetsRequestsFinish(t *testing.T) {
-	g := &gate{Store: model.New(), entered: make(chan struct{}), open: make(chan struct{})}
+	g := &waitingStore{Store: model.New(), entered: make(chan struct{}), open: make(chan struct{})}
 	w := start(t, g, nil)
 	w.must(200, "PUT", "/bucket", nil)
 	got := make(chan *reply, 1)
@@ -360,7 +360,7 @@ func TestRangesReachTheSocketAsFiles(t *testing.T) {
 }
 
 func TestTooManyRequestsSlowDown(t *testing.T) {
-	g := &gate{Store: model.New(), entered: make(chan struct{}), open: make(chan struct{})}
+	g := &waitingStore{Store: model.New(), entered: make(chan struct{}), open: make(chan struct{})}
 	w := start(t, g, func(o *Options) { o.Limits.Requests = 1 })
 	w.must(200, "PUT", "/bucket", nil)
 	done := make(chan struct{})

@@ -27,11 +27,7 @@ func (b *backend) uploadError(op string, ref object.Ref, id string, err error) e
 func (b *backend) CreateMultipartUpload(ctx context.Context,
 	in s3response.CreateMultipartUploadInput) (s3response.InitiateMultipartUploadResult, error) {
 	var none s3response.InitiateMultipartUploadResult
-	ref := refOf(in.Bucket, in.Key, nil)
-	if err := checkKey(ref.Key); err != nil {
-		return none, err
-	}
-	bk, err := b.bucketOf(ctx, ref.Bucket)
+	ref, bk, err := b.target(ctx, in.Bucket, in.Key)
 	if err != nil {
 		return none, err
 	}
