@@ -23,29 +23,31 @@ import (
 // doorSocket is the door's file in the data directory, where no other name is set.
 const doorSocket = "gpudirect.sock"
 
-// Door is what there is to know about the GPUDirect door of a server.
+// Door describes the GPUDirect door of a server.
 type Door struct {
-	// Served says whether it is open; else Reason says why not and Fix what to do.
+	// Served reports whether the door is open. If it is not, Reason says why and Fix what to do.
 	Served bool   `json:"served"`
 	Socket string `json:"socket,omitempty"` // where it is, or would be
 	Store  string `json:"store,omitempty"`  // identity of the store
 	Reason string `json:"reason,omitempty"`
 	Fix    string `json:"fix,omitempty"`
-	// Writes says whether objects can be created through it; else WritesReason and WritesFix say more.
+	// Writes reports whether clients can create objects through the door. If they cannot, WritesReason says why and
+	// WritesFix what to do.
 	Writes       bool   `json:"writes"`
 	WritesReason string `json:"writes_reason,omitempty"`
 	WritesFix    string `json:"writes_fix,omitempty"`
-	// Reopenable, where not empty, says why root and clients of the server's own user can open for writing what they are handed to read.
+	// Reopenable, if not empty, says why root and clients of the server's own user can open objects for writing that they
+	// were given for reading.
 	Reopenable string `json:"reopenable,omitempty"`
 
 	Settings DoorSettings `json:"settings"`
-	// Stats are its numbers; nil where it is not served.
+	// Stats are the numbers of the door; nil if it is not served.
 	Stats *door.Stats `json:"stats,omitempty"`
 	// Notes name the settings that have less effect than their values say, one sentence each.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// DoorSettings are the settings of the door by the names that they have in the configuration.
+// DoorSettings are the settings of the door, by their names in the configuration.
 type DoorSettings struct {
 	Enabled         bool   `json:"enabled"`
 	BufferPoolSize  int64  `json:"buffer_pool_size"`
@@ -79,7 +81,7 @@ func doorPath(c *config.Config) (string, error) {
 	return path, errs.Wrap("open the GPUDirect socket", c.Data, err)
 }
 
-// discovery is what the S3 endpoint tells clients of the door.
+// discovery is what the S3 endpoint tells clients about the door.
 type discovery struct {
 	Version int    `json:"version"`
 	Enabled bool   `json:"enabled"`

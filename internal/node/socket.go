@@ -12,9 +12,8 @@ import (
 	"path/filepath"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/channel"
 )
 
 // adminSocket is the file in the data directory over which a running server is administered.
@@ -100,15 +99,10 @@ func userOf(c *net.UnixConn) (uid uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var cred *unix.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return 0, err
+	if e := raw.Control(func(fd uintptr) { uid, err = channel.User(int(fd)) }); e != nil {
+		return 0, e
 	}
-	if failed != nil {
-		return 0, failed
-	}
-	return cred.Uid, nil
+	return uid, err
 }
 
 // dialAdmin connects to the server that runs on a data directory.

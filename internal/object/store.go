@@ -7,15 +7,14 @@ import (
 	"io"
 )
 
-// Store is everything that a store on disk, or a model of one, does. Those who
-// need less ask for one of its roles.
+// Store is a whole object store: one on disk, or a model of it for tests. Code that needs less uses one of its parts.
 type Store interface {
 	Buckets
 	Objects
 	Lister
 	Uploads
 	Records
-	// Close waits for what is under way, and lets go of the store. It is called once.
+	// Close waits for operations in progress and closes the store. It is called once.
 	Close() error
 }
 
@@ -85,12 +84,12 @@ type Body interface {
 	Len() int64
 }
 
-// Verifier is a Body that can look at its first block ahead: Verify returns the error, of ErrDamaged say, that the first read
-// would return. It costs nothing beyond that read.
+// Verifier is a Body that can check its first block in advance. Verify returns the error that the first read would
+// return, ErrDamaged for one. It costs nothing beyond that read.
 type Verifier interface{ Verify() error }
 
-// Stricter is a Content that can compare every block with its sum, whatever the store's policy and whatever was compared
-// before. Whoever makes a new checksum of the bytes needs it: else damage would get a checksum that is right.
+// Stricter is a Content that can compare every block with its checksum, regardless of the store's policy. Code that
+// computes a new checksum of the bytes needs it: otherwise damaged bytes would get a checksum that matches them.
 type Stricter interface {
 	// Strict is Section with every block compared.
 	Strict(r Range) (Body, error)
@@ -123,8 +122,8 @@ type Uploads interface {
 	ListUploads(ctx context.Context, l UploadList) (UploadPage, error)
 }
 
-// Records keeps small documents of others (accounts, for one) with the same
-// durability. Kinds and names are non-empty; a value has at most 1 MiB.
+// Records keeps small documents of other packages, such as accounts, as durably as objects. Kinds and names are not
+// empty. A value has at most 1 MiB.
 type Records interface {
 	// PutRecord writes a record.
 	PutRecord(ctx context.Context, kind, name string, value []byte) error
