@@ -74,7 +74,7 @@ func (r *remote) Scrub(ctx context.Context, rate int64, progress func(ScrubProgr
 // Running is true: it answered.
 func (r *remote) Running() bool { return true }
 
-// Close lets go of the connection.
+// Close closes the connection to the server.
 func (r *remote) Close() error {
 	r.http.CloseIdleConnections()
 	return nil

@@ -213,7 +213,7 @@ type CheckOptions struct {
 	Repair     bool // put right what follows from the rest, and move aside what nothing refers to
 	Unreadable bool // with Repair: move damaged records aside too
 	Content    bool // read all content
-	// Progress, where given, is called now and then from one goroutine.
+	// Progress, if not nil, is called now and then from one goroutine.
 	Progress func(CheckProgress)
 }
 

@@ -52,7 +52,7 @@ type Draft struct {
 	Attributes map[string]string
 	// Condition is judged when the draft is committed.
 	Condition Condition
-	// Judge, where given, decides on the change when the draft is committed.
+	// Judge, if not nil, decides on the change when the draft is committed.
 	Judge Judge
 }
 

@@ -106,19 +106,18 @@ type Condition struct {
 // Put is a request to write an object.
 type Put struct {
 	Bucket, Key string
-	// Size is the exact length of Body, or -1 where it is not known. A Body that
-	// ends early or goes on is ErrIncompleteBody.
+	// Size is the exact length of Body, or -1 if it is not known. A Body that is shorter or longer is ErrIncompleteBody.
 	Size int64
 	Body io.Reader
 	// Attributes of the new version; the store keeps no reference.
 	Attributes map[string]string
 	Condition  Condition
-	// MD5 asks for the content's MD5 in Written even where the bucket's ETags are not made of it.
+	// MD5 asks for the MD5 of the content in Written, even if the bucket's ETags do not need it.
 	MD5 bool
 	// Finish, if not nil, is called once after the last byte and before anything is visible. The attributes that it
 	// returns are added. An error ends the Put without a trace, and Put returns it unchanged.
 	Finish func(Written) (map[string]string, error)
-	// Judge, where given, decides on the change when it is made.
+	// Judge, if not nil, decides on the change when it is made.
 	Judge Judge
 }
 
@@ -133,7 +132,7 @@ type Written struct {
 type Deletion struct {
 	Ref
 	Condition Condition
-	// Judge, where given, decides on the deletion when it is made.
+	// Judge, if not nil, decides on the deletion when it is made.
 	Judge Judge
 }
 
@@ -187,9 +186,8 @@ type PartInfo struct {
 	Attributes map[string]string
 }
 
-// PutPart is a request to write one part of an upload. The fields mean what
-// they mean in Put. A part that was acknowledged stays until another one with
-// its number is acknowledged.
+// PutPart is a request to write one part of an upload. The fields are those of Put. A stored part stays until another
+// part with the same number is stored.
 type PutPart struct {
 	Bucket, Key, Upload string
 	Number              int // 1 to MaxParts
@@ -202,7 +200,7 @@ type PutPart struct {
 // CompletedPart names a part in a completion.
 type CompletedPart struct {
 	Number int
-	ETag   string // without quotes; empty: whatever was uploaded
+	ETag   string // without quotes; empty: any
 }
 
 // Complete is a request to make an object of an upload's parts.
@@ -213,7 +211,7 @@ type Complete struct {
 	Condition           Condition
 	// Finish is called with the parts in order, before anything is visible; as in Put.
 	Finish func([]PartInfo) (map[string]string, error)
-	// Judge, where given, decides on the change when it is made.
+	// Judge, if not nil, decides on the change when it is made.
 	Judge Judge
 }
 
@@ -226,7 +224,7 @@ type Copy struct {
 	// Attributes of the new version; nil keeps those of the source.
 	Attributes map[string]string
 	Condition  Condition
-	// Judge, where given, decides on the change when it is made.
+	// Judge, if not nil, decides on the change when it is made.
 	Judge Judge
 }
 
@@ -236,7 +234,7 @@ type CopyPart struct {
 	Off, N              int64
 	Bucket, Key, Upload string
 	Number              int
-	// Finish as in PutPart; where given, the bytes pass through memory. MD5 is computed where the ETag wants it.
+	// Finish is that of PutPart. If it is not nil, the bytes pass through memory. The MD5 is computed if the ETag needs it.
 	Finish func(Written) (map[string]string, error)
 }
 
