@@ -166,7 +166,12 @@ func (st *gpudirectJSON) refusals(s *device.Survey, path string) {
 		add("cufile", path, reason, fix)
 	}
 	for _, note := range d.Notes {
-		add("rdma", "", note, "set rdma.enabled to false")
+		key, _, _ := strings.Cut(note, " ") // a note begins with its key
+		if key == "rdma.enabled" {
+			add("rdma", "", note, "set rdma.enabled to false")
+		} else {
+			add("setting", "", note, "lower "+key+", or let clients choose a larger value themselves")
+		}
 	}
 }
 

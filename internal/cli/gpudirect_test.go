@@ -37,6 +37,11 @@ func TestGPUDirectStatus(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(short) })
 	socket := filepath.Join(short, "s")
 	p = startServer(t, dir, []string{"NEBULAIO_GPUDIRECT_ENABLED=true", "NEBULAIO_GPUDIRECT_SOCKET=" + socket, "NEBULAIO_GPUDIRECT_QUEUE_DEPTH=17"})
+	const clamped = "gpudirect.queue_depth is 17, but clients use at most 16"
+	run(t, []string{"gpudirect", "status", "--data", dir}).want(t, 0, "not used  setting: "+clamped, "fix: lower gpudirect.queue_depth")
+	if log := p.log.String(); !strings.Contains(log, "a setting has less effect than its value says") || !strings.Contains(log, clamped) {
+		t.Errorf("the log does not say that a setting has less effect: %s", log)
+	}
 	if !p.GPUDirect.Enabled || p.GPUDirect.Socket != socket {
 		t.Errorf("%+v", p.GPUDirect)
 	}

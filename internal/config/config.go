@@ -3,22 +3,24 @@
 // Package config is the server's configuration: one table of keys, read from a
 // YAML file, the environment and flags, with the source of each value.
 //
-// A flag wins over the environment, which wins over the file, which wins over
-// the default. A key that is not in the table, a value of another type and a
-// key given twice are refused with the place, the offending value and the
-// nearest known key: a setting that has no effect is not accepted, or, where
-// clients of other systems set it, accepted with a note that says so.
+// A flag wins over the environment, which wins over the file, which wins over the default. Load refuses a key that is
+// not in the table, a value of another type and a key given twice. The error names the place, the value and the nearest
+// known key. A setting without effect is refused, too. A few such settings are common in files of other systems: Load
+// accepts them, and Notes says that they have no effect.
 package config
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// Config is what the server does. It is made by Load and not changed afterwards.
+// Config holds the settings of the server. Load makes it; it is not changed afterwards.
 type Config struct {
 	Data           string
 	Address        string
@@ -62,10 +64,10 @@ type TLS struct {
 	Hosts     []string
 }
 
-// Enabled says whether the server speaks TLS.
+// Enabled reports whether the server speaks TLS.
 func (t TLS) Enabled() bool { return t.Generate || t.Cert != "" }
 
-// Limits bound what clients can make the server hold.
+// Limits bound the connections, requests and times that clients can take up.
 type Limits struct {
 	Connections int
 	Requests    int
@@ -75,25 +77,25 @@ type Limits struct {
 	Stall       time.Duration
 }
 
-// Scrub says how often and how fast all content is read and checked.
+// Scrub holds how often and how fast all content is read and checked.
 type Scrub struct {
 	Interval time.Duration // 0: never by itself
 	Rate     int64         // bytes a second; 0: as fast as it goes
 }
 
-// Uploads says when multipart uploads that nobody completes are aborted.
+// Uploads holds when the server aborts multipart uploads that get no more parts.
 type Uploads struct {
 	Expire time.Duration // after the last part, or the beginning; 0: never
 }
 
-// GPUDirect says whether the door for GPUDirect clients is served, where, and within which bounds.
+// GPUDirect holds the settings of the door for GPUDirect clients.
 type GPUDirect struct {
 	Enabled         bool
 	Socket          string // empty: gpudirect.sock in the data directory
 	BufferPoolSize  int64
 	EnableAsync     bool
 	DeviceIDs       []string // numbers; see Devices
-	MaxTransferSize int64
+	MaxTransferSize int64    // largest range that the door grants as one transfer, in bytes
 	EnableP2P       bool
 	QueueDepth      int
 	IdleTimeout     time.Duration
@@ -103,7 +105,7 @@ type GPUDirect struct {
 	ReadOnlyMount   bool // where the server may make one
 }
 
-// Devices are the GPUs of this host that may be used, by index; none means all.
+// Devices returns the indices of the GPUs that clients may use. None means all.
 func (g GPUDirect) Devices() []int {
 	var all []int
 	for _, text := range g.DeviceIDs {
@@ -114,14 +116,33 @@ func (g GPUDirect) Devices() []int {
 	return all
 }
 
-// NoRDMA is what rdma.enabled has to say in this version.
+// Bounds that clients of the door have of their own. A larger setting of the door has no effect on them.
+const (
+	// ClientPoolSize is the staging memory that the engine of a client uses at most, if its caller has not chosen a size.
+	ClientPoolSize = 128 * mib
+	// ClientQueueDepth is the number of direct reads in flight that the engine of a client uses at most, likewise.
+	ClientQueueDepth = 16
+)
+
+// NoRDMA says why rdma.enabled has no effect in this version.
 const NoRDMA = "there is no RDMA transport in this version: clients on other hosts move objects over TCP, those on this host through the GPUDirect door"
 
-// Notes are what a setting that is accepted does not do, in sentences; none where everything is done.
+// Notes returns one sentence for each setting that was accepted and has less effect than its value says. Each begins
+// with the name of its key. A default that has less effect is documented, and gets no note.
 func (c *Config) Notes() []string {
 	var all []string
 	if c.RDMA {
 		all = append(all, "rdma.enabled is true, and "+NoRDMA)
+	}
+	chosen := func(key string) bool { return c.Source(key).Origin != FromDefault }
+	g := &c.GPUDirect
+	if g.BufferPoolSize > ClientPoolSize && chosen("gpudirect.buffer_pool_size") {
+		all = append(all, fmt.Sprintf("gpudirect.buffer_pool_size is %s, but clients use at most %s unless they choose a size themselves",
+			units.Bytes(g.BufferPoolSize), units.Bytes(ClientPoolSize)))
+	}
+	if g.QueueDepth > ClientQueueDepth && chosen("gpudirect.queue_depth") {
+		all = append(all, fmt.Sprintf("gpudirect.queue_depth is %d, but clients use at most %d unless they choose a depth themselves",
+			g.QueueDepth, ClientQueueDepth))
 	}
 	return all
 }
@@ -137,8 +158,8 @@ const (
 	FromFlag    Origin = "flag"
 )
 
-// Source is where a value came from and where exactly it stands: file:line, the
-// variable's or the flag's name; empty for a default.
+// Source is where a value came from. Where is its exact place: file:line, the name of a variable or of a flag, or empty
+// for a default.
 type Source struct {
 	Origin Origin `json:"origin"`
 	Where  string `json:"where,omitempty"`
@@ -175,7 +196,7 @@ func (c *Config) Values() []Value {
 	return all
 }
 
-// Source tells where the value of a key came from.
+// Source returns where the value of a key came from.
 func (c *Config) Source(name string) Source {
 	if s, ok := c.sources[name]; ok {
 		return s
@@ -183,9 +204,8 @@ func (c *Config) Source(name string) Source {
 	return Source{Origin: FromDefault}
 }
 
-// ETagOf is the kind of ETag that a bucket of this name is made with: that of
-// the longest pattern of etag_buckets that matches it, else etag. Of patterns
-// that are equally long the first in the order of bytes counts.
+// ETagOf returns the kind of ETag for a new bucket of this name. The longest pattern of etag_buckets that matches the
+// name decides, and etag if none matches. Of two patterns of the same length, the first in byte order decides.
 func (c *Config) ETagOf(bucket string) string {
 	patterns := make([]string, 0, len(c.ETagBuckets))
 	for p := range c.ETagBuckets {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
 func write(t *testing.T, text string) string {
@@ -308,7 +309,20 @@ func TestTheSeedsSettings(t *testing.T) {
 	if !g.Enabled || g.BufferPoolSize != 1<<30 || g.MaxTransferSize != 256<<20 || !g.EnableAsync || g.EnableP2P || g.QueueDepth != 64 || g.Socket != "/run/x.sock" || !slices.Equal(g.Devices(), []int{2, 3}) {
 		t.Errorf("%+v", g)
 	}
-	if n := c.Notes(); len(n) != 1 || !strings.Contains(n[0], "no RDMA transport") || !strings.Contains(n[0], "TCP") {
+	n := c.Notes()
+	if len(n) != 3 || !strings.Contains(n[0], "no RDMA transport") || !strings.Contains(n[0], "TCP") ||
+		!strings.HasPrefix(n[1], "gpudirect.buffer_pool_size is 1.00 GiB, but clients use at most 128.00 MiB") ||
+		!strings.HasPrefix(n[2], "gpudirect.queue_depth is 64, but clients use at most 16") {
 		t.Errorf("notes %q", n)
+	}
+	// What clients do use, and defaults, need no note.
+	env = map[string]string{"NEBULAIO_GPUDIRECT_BUFFER_POOL_SIZE": "128MiB", "NEBULAIO_GPUDIRECT_QUEUE_DEPTH": "16", "NEBULAIO_GPUDIRECT_MAX_TRANSFER_SIZE": "1GiB"}
+	for _, in := range []config.Inputs{{}, {Env: func(name string) string { return env[name] }}} {
+		if c, err = config.Load(in); err != nil || len(c.Notes()) != 0 {
+			t.Errorf("notes %q, %v", c.Notes(), err)
+		}
+	}
+	if config.ClientPoolSize != transfer.DefaultPoolSize {
+		t.Errorf("the engine uses %d bytes, the notes say %d", int64(transfer.DefaultPoolSize), int64(config.ClientPoolSize))
 	}
 }

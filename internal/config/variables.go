@@ -29,10 +29,9 @@ func Variables() []string {
 // service named nebulaio, or nebulaio-something.
 var kubernetes = regexp.MustCompile(`^NEBULAIO(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 
-// Unknown warns of variables that begin with NEBULAIO_ and have no effect,
-// because their names are mistyped, say. environ holds NAME=VALUE, as os.Environ
-// gives it. also names variables of other parts: commands, bindings, tests. A
-// name there that ends in * stands for all that begin like it.
+// Unknown returns a warning for each variable that begins with NEBULAIO_ and has no effect, because its name is
+// mistyped, say. environ holds NAME=VALUE lines, as os.Environ returns them. also names the variables of other parts:
+// commands, bindings, tests. A name in also that ends in * stands for all names with that beginning.
 func Unknown(environ, also []string) []string {
 	known := Variables()
 	var families []string

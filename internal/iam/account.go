@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iam keeps the accounts of a store: who may sign requests, with which
-// secret and in which role. Every door of the server asks the same Service.
+// Package iam keeps the accounts of a store: access keys, secrets and roles. The S3 front end and the GPUDirect door ask
+// the same Service.
 package iam
 
 import (
@@ -19,7 +19,7 @@ var (
 	ErrAccountExists = errors.New("the account exists already")
 )
 
-// Role says what an account may do where no policy speaks.
+// Role is what an account may do if no policy decides.
 type Role string
 
 // The roles.
@@ -32,11 +32,11 @@ const (
 	RoleUserPlus Role = "userplus"
 )
 
-// Valid says whether r is one of the roles.
+// Valid reports whether r is one of the roles.
 func (r Role) Valid() bool { return r == RoleAdmin || r == RoleUser || r == RoleUserPlus }
 
-// Account is one account. The numeric identifiers are for those who map accounts
-// to users of the operating system; the store does not look at them.
+// Account is one account. The numeric identifiers are for programs that map accounts to users of the operating system.
+// The store does not use them.
 type Account struct {
 	AccessKey string `json:"access_key"`
 	Secret    string `json:"secret"`
@@ -57,9 +57,8 @@ const (
 	minSecret, maxSecret       = 8, 256
 )
 
-// Validate says what is wrong with an account: the access key has 3 to 128
-// characters out of letters, digits and "._@+-" (a slash or a comma could not be
-// told from the rest of a signature), the secret 8 to 256 printable ones.
+// Validate returns what is wrong with an account, or nil. An access key has 3 to 128 letters, digits and "._@+-": a slash
+// or a comma would be ambiguous in a signature. A secret has 8 to 256 printable characters.
 func (a Account) Validate() error {
 	const op = "account"
 	if n := len(a.AccessKey); n < minAccessKey || n > maxAccessKey {
@@ -89,7 +88,7 @@ func keyByte(c byte) bool {
 		c == '.' || c == '_' || c == '@' || c == '+' || c == '-'
 }
 
-// NewSecret returns a secret of 160 random bits.
+// NewSecret returns a new secret of 160 random bits.
 func NewSecret() string {
 	var b [20]byte
 	_, _ = rand.Read(b[:]) // never fails: it ends the process instead

@@ -18,8 +18,8 @@ import (
 // recordKind is the kind of the records that accounts are kept in.
 const recordKind = "account"
 
-// Service is the accounts of one store, kept in its records and in memory. All
-// methods may be called from many goroutines at once.
+// Service holds the accounts of one store, in the store's records and in memory. All methods are safe for concurrent
+// use.
 type Service struct {
 	records object.Records
 	root    Account
@@ -29,8 +29,8 @@ type Service struct {
 	all   map[string]Account
 }
 
-// Open reads the accounts. Root is the account of the operator: it is not kept
-// in the records, has the role admin whatever it says, and cannot be changed.
+// Open reads the accounts of a store. root is the account of the operator. It always has the role admin, is not stored
+// in the records and cannot be changed.
 func Open(ctx context.Context, records object.Records, root Account) (*Service, error) {
 	root.Role = RoleAdmin
 	if err := root.Validate(); err != nil {
@@ -72,8 +72,7 @@ func decode(name string, raw []byte) (Account, error) {
 // Root returns the operator's account.
 func (s *Service) Root() Account { return s.root }
 
-// Get returns an account, root too; ErrNoSuchAccount. It does no I/O and keeps
-// no reference to the name.
+// Get returns an account, which may be root, or ErrNoSuchAccount. It does no I/O and keeps no reference to the name.
 func (s *Service) Get(accessKey string) (Account, error) {
 	if accessKey == s.root.AccessKey {
 		return s.root, nil
@@ -96,7 +95,7 @@ func (s *Service) List() []Account {
 	return out
 }
 
-// Add makes an account, durable when it returns. ErrAccountExists, also for root's access key.
+// Add adds an account, durably. It fails with ErrAccountExists if the access key is in use, also as that of root.
 func (s *Service) Add(ctx context.Context, a Account) error {
 	a.AccessKey, a.Secret = strings.Clone(a.AccessKey), strings.Clone(a.Secret)
 	if err := a.Validate(); err != nil {
@@ -110,7 +109,7 @@ func (s *Service) Add(ctx context.Context, a Account) error {
 	return s.put(ctx, a)
 }
 
-// Update changes an account, durable when it returns. ErrNoSuchAccount; root cannot be changed.
+// Update changes an account, durably. It fails with ErrNoSuchAccount, and with kind Invalid for root.
 func (s *Service) Update(ctx context.Context, accessKey string, c Change) error {
 	s.write.Lock()
 	defer s.write.Unlock()
@@ -129,7 +128,7 @@ func (s *Service) Update(ctx context.Context, accessKey string, c Change) error 
 	return s.put(ctx, a)
 }
 
-// Remove removes an account, durably when it returns; its buckets stay. ErrNoSuchAccount; root cannot be removed.
+// Remove removes an account, durably. Its buckets stay. It fails with ErrNoSuchAccount, and with kind Invalid for root.
 func (s *Service) Remove(ctx context.Context, accessKey string) error {
 	s.write.Lock()
 	defer s.write.Unlock()

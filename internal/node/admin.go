@@ -10,42 +10,42 @@ import (
 	"github.com/nebulaio/nebulaio/internal/iam"
 )
 
-// Admin administers a store: through the server that runs on it, or by holding
-// it open itself. Both answer alike.
+// Admin administers a store: through the server that runs on it, or by opening the store itself. Both give the same
+// answers.
 type Admin interface {
-	// Users lists the accounts without their secrets; root is none of them.
+	// Users lists the accounts except root, without their secrets.
 	Users(ctx context.Context) ([]User, error)
-	// AddUser makes an account; iam.ErrAccountExists.
+	// AddUser adds an account. It fails with iam.ErrAccountExists.
 	AddUser(ctx context.Context, a iam.Account) error
-	// UpdateUser changes an account; iam.ErrNoSuchAccount.
+	// UpdateUser changes an account. It fails with iam.ErrNoSuchAccount.
 	UpdateUser(ctx context.Context, accessKey string, c iam.Change) error
-	// RemoveUser removes an account and what Grant allowed it; iam.ErrNoSuchAccount. Its buckets stay.
+	// RemoveUser removes an account and its grants. Its buckets stay. It fails with iam.ErrNoSuchAccount.
 	RemoveUser(ctx context.Context, accessKey string) error
-	// Grant allows an account something in a bucket, and reports whether anything changed; iam.ErrNoSuchAccount,
-	// object.ErrNoSuchBucket.
+	// Grant gives an account access to a bucket, and reports whether anything changed. It fails with
+	// iam.ErrNoSuchAccount and object.ErrNoSuchBucket.
 	Grant(ctx context.Context, g iam.Grant) (changed bool, err error)
-	// Revoke takes back what Grant allowed: of one prefix where that is given. It reports whether anything changed. The
-	// account need not exist; object.ErrNoSuchBucket.
+	// Revoke takes back the grants of an account in a bucket, and reports whether anything changed. If prefix is given,
+	// only its grant goes. The account need not exist. It fails with object.ErrNoSuchBucket.
 	Revoke(ctx context.Context, bucket, accessKey string, prefix *string) (changed bool, err error)
-	// Access tells what an account may use; iam.ErrNoSuchAccount.
+	// Access returns the buckets that an account can use. It fails with iam.ErrNoSuchAccount.
 	Access(ctx context.Context, accessKey string) (UserAccess, error)
-	// Stats says what the store holds.
+	// Stats returns the numbers of the store.
 	Stats(ctx context.Context) (Stats, error)
-	// Scrub reads all content at up to rate bytes a second (0: without limit) and checks it. Progress, where
-	// given, is called now and then from one goroutine. One scrub runs at a time.
+	// Scrub reads and checks all content, at most rate bytes per second (0: without limit). If progress is not nil, one
+	// goroutine calls it now and then. One scrub runs at a time.
 	Scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error)
-	// Backup copies the store as it is now to a directory that does not exist, on the machine of the store. Verify compares
-	// all copied content with its checksums. Progress, where given, is called now and then from one goroutine.
+	// Backup copies the store as it is now to a new directory on the machine of the store. With verify it compares all
+	// copied content with its checksums. If progress is not nil, one goroutine calls it now and then.
 	Backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error)
-	// Door tells how the GPUDirect door stands.
+	// Door returns the state of the GPUDirect door.
 	Door(ctx context.Context) (Door, error)
-	// Running says whether a server runs on the store.
+	// Running reports whether a server runs on the store.
 	Running() bool
-	// Close lets go of the store, or of the connection.
+	// Close closes the store, or the connection to the server.
 	Close() error
 }
 
-// User is an account as lists show it.
+// User is an account as lists show it, without its secret.
 type User struct {
 	AccessKey string   `json:"access_key"`
 	Role      iam.Role `json:"role"`

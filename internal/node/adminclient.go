@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -67,39 +66,15 @@ func (r *remote) Door(ctx context.Context) (Door, error) {
 	return d, err
 }
 
-// Scrub lets the server read its store and follows it.
+// Scrub makes the server read its store, and follows the scrub.
 func (r *remote) Scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error) {
-	resp, err := r.send(ctx, http.MethodPost, "/v1/scrub", map[string]int64{"rate": rate})
-	if err != nil {
-		return ScrubReport{}, err
-	}
-	defer resp.Body.Close()
-	dec := json.NewDecoder(resp.Body)
-	for {
-		var line scrubLine
-		if err := dec.Decode(&line); err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			} else if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return ScrubReport{}, errs.Wrap("scrub", r.dir, err)
-		}
-		switch {
-		case line.Error != nil:
-			return ScrubReport{}, line.Error.err()
-		case line.Report != nil:
-			return *line.Report, nil
-		case line.Progress != nil && progress != nil:
-			progress(*line.Progress)
-		}
-	}
+	return follow[ScrubProgress, ScrubReport](ctx, r, "scrub", "/v1/scrub", map[string]int64{"rate": rate}, progress)
 }
 
 // Running is true: it answered.
 func (r *remote) Running() bool { return true }
 
-// Close lets go of the connection.
+// Close closes the connection to the server.
 func (r *remote) Close() error {
 	r.http.CloseIdleConnections()
 	return nil

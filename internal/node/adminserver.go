@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
@@ -30,13 +29,6 @@ func newProblem(err error) *problem {
 }
 
 func (p *problem) err() error { return &errs.Error{Kind: p.Kind, Msg: p.Message, Fix: p.Fix} }
-
-// scrubLine is one line of a scrub's answer: progress, until the last one.
-type scrubLine struct {
-	Progress *ScrubProgress `json:"progress,omitempty"`
-	Report   *ScrubReport   `json:"report,omitempty"`
-	Error    *problem       `json:"error,omitempty"`
-}
 
 // userChange is the body of a change of an account.
 type userChange struct {
@@ -93,22 +85,9 @@ func serveScrub(a Admin, w http.ResponseWriter, r *http.Request) {
 		answer(w, nil, err)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := http.NewResponseController(w)
-	enc := json.NewEncoder(w)
-	var last time.Time
-	report, err := a.Scrub(r.Context(), ask.Rate, func(p ScrubProgress) {
-		if now := time.Now(); now.Sub(last) >= 200*time.Millisecond {
-			last = now
-			_ = enc.Encode(scrubLine{Progress: &p}) // who went away has ended the context
-			_ = out.Flush()
-		}
+	stream(w, func(progress func(ScrubProgress)) (ScrubReport, error) {
+		return a.Scrub(r.Context(), ask.Rate, progress)
 	})
-	line := scrubLine{Report: &report}
-	if err != nil {
-		line = scrubLine{Error: newProblem(err)}
-	}
-	_ = enc.Encode(line)
 }
 
 func decodeBody(w http.ResponseWriter, r *http.Request, v any) error {

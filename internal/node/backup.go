@@ -4,12 +4,8 @@ package node
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"path/filepath"
-	"time"
 
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -68,13 +64,7 @@ type backupAsk struct {
 	Verify bool   `json:"verify"`
 }
 
-// backupLine is one line of a backup's answer: progress, until the last one.
-type backupLine struct {
-	Progress *BackupReport `json:"progress,omitempty"`
-	Report   *BackupReport `json:"report,omitempty"`
-	Error    *problem      `json:"error,omitempty"`
-}
-
+// serveBackup answers a request for a backup.
 func serveBackup(a Admin, w http.ResponseWriter, r *http.Request) {
 	var ask backupAsk
 	err := decodeBody(w, r, &ask)
@@ -85,48 +75,12 @@ func serveBackup(a Admin, w http.ResponseWriter, r *http.Request) {
 		answer(w, nil, err)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := http.NewResponseController(w)
-	enc := json.NewEncoder(w)
-	var last time.Time
-	report, err := a.Backup(r.Context(), ask.To, ask.Verify, func(p BackupReport) {
-		if now := time.Now(); now.Sub(last) >= 200*time.Millisecond {
-			last = now
-			_ = enc.Encode(backupLine{Progress: &p}) // who went away has ended the context
-			_ = out.Flush()
-		}
+	stream(w, func(progress func(BackupReport)) (BackupReport, error) {
+		return a.Backup(r.Context(), ask.To, ask.Verify, progress)
 	})
-	line := backupLine{Report: &report}
-	if err != nil {
-		line = backupLine{Error: newProblem(err)}
-	}
-	_ = enc.Encode(line)
 }
 
-// Backup lets the server copy its store and follows it.
+// Backup makes the server copy its store, and follows the copy.
 func (r *remote) Backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error) {
-	resp, err := r.send(ctx, http.MethodPost, "/v1/backup", backupAsk{To: to, Verify: verify})
-	if err != nil {
-		return BackupReport{}, err
-	}
-	defer resp.Body.Close()
-	for dec := json.NewDecoder(resp.Body); ; {
-		var line backupLine
-		if err := dec.Decode(&line); err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			} else if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return BackupReport{}, errs.Wrap("back up store", r.dir, err)
-		}
-		switch {
-		case line.Error != nil:
-			return BackupReport{}, line.Error.err()
-		case line.Report != nil:
-			return *line.Report, nil
-		case line.Progress != nil && progress != nil:
-			progress(*line.Progress)
-		}
-	}
+	return follow[BackupReport, BackupReport](ctx, r, "back up store", "/v1/backup", backupAsk{To: to, Verify: verify}, progress)
 }

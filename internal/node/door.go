@@ -23,29 +23,31 @@ import (
 // doorSocket is the door's file in the data directory, where no other name is set.
 const doorSocket = "gpudirect.sock"
 
-// Door is what there is to know about the GPUDirect door of a server.
+// Door describes the GPUDirect door of a server.
 type Door struct {
-	// Served says whether it is open; else Reason says why not and Fix what to do.
+	// Served reports whether the door is open. If it is not, Reason says why and Fix what to do.
 	Served bool   `json:"served"`
 	Socket string `json:"socket,omitempty"` // where it is, or would be
 	Store  string `json:"store,omitempty"`  // identity of the store
 	Reason string `json:"reason,omitempty"`
 	Fix    string `json:"fix,omitempty"`
-	// Writes says whether objects can be created through it; else WritesReason and WritesFix say more.
+	// Writes reports whether clients can create objects through the door. If they cannot, WritesReason says why and
+	// WritesFix what to do.
 	Writes       bool   `json:"writes"`
 	WritesReason string `json:"writes_reason,omitempty"`
 	WritesFix    string `json:"writes_fix,omitempty"`
-	// Reopenable, where not empty, says why root and clients of the server's own user can open for writing what they are handed to read.
+	// Reopenable, if not empty, says why root and clients of the server's own user can open objects for writing that they
+	// were given for reading.
 	Reopenable string `json:"reopenable,omitempty"`
 
 	Settings DoorSettings `json:"settings"`
-	// Stats are its numbers; nil where it is not served.
+	// Stats are the numbers of the door; nil if it is not served.
 	Stats *door.Stats `json:"stats,omitempty"`
-	// Notes are what settings that are accepted do not do.
+	// Notes name the settings that have less effect than their values say, one sentence each.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// DoorSettings are the settings of the door by the names that they have in the configuration.
+// DoorSettings are the settings of the door, by their names in the configuration.
 type DoorSettings struct {
 	Enabled         bool   `json:"enabled"`
 	BufferPoolSize  int64  `json:"buffer_pool_size"`
@@ -79,7 +81,7 @@ func doorPath(c *config.Config) (string, error) {
 	return path, errs.Wrap("open the GPUDirect socket", c.Data, err)
 }
 
-// discovery is what the S3 endpoint tells clients of the door.
+// discovery is what the S3 endpoint tells clients about the door.
 type discovery struct {
 	Version int    `json:"version"`
 	Enabled bool   `json:"enabled"`
@@ -89,19 +91,19 @@ type discovery struct {
 	Fix     string `json:"fix"`
 }
 
-// gate is the door of a server that runs, or the reason why there is none.
-type gate struct {
-	about    Door // as it was when the server started; not changed afterwards
+// doorService is the GPUDirect door of a running server, or the reason why there is none.
+type doorService struct {
+	about    Door // as it was when the server started; never changed
 	server   *door.Server
 	listener *door.Listener
 }
 
-// openGate opens the door where the configuration wants it; nothing is accepted before it is served.
-func (s *server) openGate(ctx context.Context, st store, accounts *iam.Service, judge object.Authorizer) (*gate, error) {
-	c, g := s.Config, &gate{about: Door{Store: st.id(), Settings: doorSettings(s.Config), Notes: s.Config.Notes()}}
+// openDoor opens the door if the configuration asks for it. The door accepts nothing before it is served.
+func (s *server) openDoor(ctx context.Context, st store, accounts *iam.Service, judge object.Authorizer) (*doorService, error) {
+	c, d := s.Config, &doorService{about: Door{Store: st.id(), Settings: doorSettings(s.Config), Notes: s.Config.Notes()}}
 	if !c.GPUDirect.Enabled {
-		g.about.Reason, g.about.Fix = "gpudirect.enabled is false", "set gpudirect.enabled or NEBULAIO_GPUDIRECT_ENABLED to true and restart the server"
-		return g, nil
+		d.about.Reason, d.about.Fix = "gpudirect.enabled is false", "set gpudirect.enabled or NEBULAIO_GPUDIRECT_ENABLED to true and restart the server"
+		return d, nil
 	}
 	path, err := doorPath(c)
 	if err != nil {
@@ -111,87 +113,88 @@ func (s *server) openGate(ctx context.Context, st store, accounts *iam.Service, 
 		return nil, errs.New(errs.Invalid, "open the GPUDirect socket", path,
 			"is the server's administration socket").WithFix("set gpudirect.socket to another name")
 	}
-	g.about.Served, g.about.Socket, g.about.Writes = true, path, true
+	d.about.Served, d.about.Socket, d.about.Writes = true, path, true
 	if err := st.canDraft(ctx); err != nil {
-		g.about.Writes, g.about.WritesReason, g.about.WritesFix = false, withoutFix(err), errs.FixOf(err)
+		d.about.Writes, d.about.WritesReason, d.about.WritesFix = false, withoutFix(err), errs.FixOf(err)
 	}
 	if err := st.reopenable(); err != nil {
-		g.about.Reopenable = err.Error()
+		d.about.Reopenable = err.Error()
 	}
 	limits := &c.GPUDirect
-	g.server, err = door.New(door.Options{
+	d.server, err = door.New(door.Options{
 		Store: st, StoreID: st.id(), Authorizer: judge, Drain: c.DrainTimeout, Log: component(s.log, "gpudirect"), Devices: gpuIndex(),
 		Secret: func(accessKey string) (string, bool) {
 			a, err := accounts.Get(accessKey)
 			return a.Secret, err == nil
 		},
 		Settings: door.Settings{BufferPoolSize: limits.BufferPoolSize, MaxTransferSize: limits.MaxTransferSize, QueueDepth: limits.QueueDepth,
-			Async: limits.EnableAsync, P2P: limits.EnableP2P, Devices: limits.Devices(), NoWrites: g.about.WritesReason},
-		Reopenable: g.about.Reopenable,
+			Async: limits.EnableAsync, P2P: limits.EnableP2P, Devices: limits.Devices(), NoWrites: d.about.WritesReason},
+		Reopenable: d.about.Reopenable,
 		Limits: door.Limits{Connections: limits.MaxConnections, Handles: limits.MaxHandles,
 			DraftBytes: limits.MaxDraftBytes, Idle: limits.IdleTimeout},
 	})
 	if err != nil {
 		return nil, err
 	}
-	if g.listener, err = door.Listen(path); err != nil {
+	if d.listener, err = door.Listen(path); err != nil {
 		if st.writable(ctx) == nil {
 			return nil, err
 		}
 		// The directory of a store that can only be read takes no socket. S3 is served all the same.
-		g.server = nil
-		g.about.Served, g.about.Socket, g.about.Writes = false, "", false
-		g.about.Reason, g.about.Fix = withoutFix(err), "restart the server when its data directory can be written, or set gpudirect.socket to a path that can"
+		d.server = nil
+		d.about.Served, d.about.Socket, d.about.Writes = false, "", false
+		d.about.Reason, d.about.Fix = withoutFix(err), "restart the server when its data directory can be written, or set gpudirect.socket to a path that can"
 	}
-	return g, nil
+	return d, nil
 }
 
-// say logs how the door stands.
-func (g *gate) say(s *server) {
+// say logs the state of the door.
+func (d *doorService) say(s *server) {
 	log := component(s.log, "gpudirect")
-	for _, note := range g.about.Notes {
-		log.Warn("a setting has no effect", "note", note)
+	for _, note := range d.about.Notes {
+		log.Warn("a setting has less effect than its value says", "note", note)
 	}
-	if !g.about.Served {
-		log.Info("the door is not served", "reason", g.about.Reason)
+	if !d.about.Served {
+		log.Info("the door is not served", "reason", d.about.Reason)
 		return
 	}
-	log.Info("the door is open", "socket", g.about.Socket, "store", g.about.Store, "device_ids", g.about.Settings.DeviceIDs)
-	if !g.about.Writes {
-		log.Warn("objects cannot be created through the door", "reason", g.about.WritesReason, "fix", g.about.WritesFix)
+	log.Info("the door is open", "socket", d.about.Socket, "store", d.about.Store, "device_ids", d.about.Settings.DeviceIDs)
+	if !d.about.Writes {
+		log.Warn("objects cannot be created through the door", "reason", d.about.WritesReason, "fix", d.about.WritesFix)
 	}
 }
 
-// serve runs the door until ctx ends and its clients are gone. The channel gets the result, and stays silent where there is no door.
-func (g *gate) serve(ctx context.Context) <-chan error {
+// serve runs the door until ctx ends and its clients are gone. The channel gets the result. Without a door it gets
+// nothing.
+func (d *doorService) serve(ctx context.Context) <-chan error {
 	ended := make(chan error, 1)
-	if g.server != nil {
-		go func() { ended <- g.server.Serve(ctx, g.listener) }()
+	if d.server != nil {
+		go func() { ended <- d.server.Serve(ctx, d.listener) }()
 	}
 	return ended
 }
 
-// close lets go of a door that is not served.
-func (g *gate) close() {
-	if g.listener != nil {
-		_ = g.listener.Close() // nothing was accepted from it
+// close closes a door that is not served.
+func (d *doorService) close() {
+	if d.listener != nil {
+		_ = d.listener.Close() // nothing was accepted from it
 	}
 }
 
-// status is how it stands now.
-func (g *gate) status() Door {
-	d := g.about
-	if g.server != nil {
-		st := g.server.Stats()
-		d.Stats = &st
+// status returns the state of the door with its present numbers.
+func (d *doorService) status() Door {
+	now := d.about
+	if d.server != nil {
+		st := d.server.Stats()
+		now.Stats = &st
 	}
-	return d
+	return now
 }
 
-// stats are its numbers; all zero where there is no door.
+// doorStats returns the numbers of the door, and false if there is no door.
 func (s *server) doorStats() (door.Stats, bool) {
-	if g := s.gate.Load(); g != nil && g.server != nil {
-		return g.server.Stats(), true
+	if d := s.door.Load(); d != nil && d.server != nil {
+		return d.server.Stats(), true
 	}
 	return door.Stats{}, false
 }
@@ -199,8 +202,8 @@ func (s *server) doorStats() (door.Stats, bool) {
 // discover answers clients that ask the S3 endpoint for the door.
 func (s *server) discover() []byte {
 	d := discovery{Version: 1, Reason: "the server is starting", Fix: "ask again"}
-	if g := s.gate.Load(); g != nil {
-		a := &g.about
+	if open := s.door.Load(); open != nil {
+		a := &open.about
 		d = discovery{Version: 1, Enabled: a.Served, Store: a.Store, Reason: a.Reason, Fix: a.Fix}
 		if a.Served {
 			d.Socket = a.Socket

@@ -26,7 +26,7 @@ func (s *server) events() events {
 		damage: func(d object.Damage) {
 			s.metrics.damaged(d)
 			if d.What == object.DamageDeclared {
-				log.Error("content differs from the sums that a client of the door declared: they never matched, or the content was damaged since",
+				log.Error("content differs from the checksums that a client of the door declared: the checksums were wrong from the start, or the content was damaged later",
 					"bucket", d.Bucket, "key", d.Key, "version", d.Version, "file", d.File, "offset", d.Off, "length", d.N, "what", d.What)
 				return
 			}
@@ -38,7 +38,7 @@ func (s *server) events() events {
 			s.metrics.failed.Set(1)
 			log.Error("the store takes no more changes", "error", err, "fix", "look at the disk, then restart the server")
 		},
-		background: func(err error) { log.Warn("work in the background failed", "error", err) },
+		background: func(err error) { log.Warn("background work of the store failed", "error", err) },
 		exposed: func(path string, was fs.FileMode, err error) {
 			if err != nil {
 				log.Warn("other users can reach this part of the store", "path", path, "mode", was.String(), "error", err)

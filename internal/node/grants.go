@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
-	"github.com/nebulaio/nebulaio/internal/s3api"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 // UserAccess is what an account may use.
@@ -35,7 +35,7 @@ func (l *local) Grant(ctx context.Context, g iam.Grant) (changed bool, err error
 			Fix: "list the accounts with nebulaio user list, or make this one with nebulaio user add"}
 	}
 	err = l.store.UpdateBucket(ctx, g.Bucket, func(bk *object.Bucket) error {
-		changed, err = s3api.AddGrant(bk, g, l.accounts.Root().AccessKey)
+		changed, err = policy.AddGrant(bk, g, l.accounts.Root().AccessKey)
 		return unchanged(changed, err)
 	})
 	return changed, settled(g.Bucket, err)
@@ -44,7 +44,7 @@ func (l *local) Grant(ctx context.Context, g iam.Grant) (changed bool, err error
 // Revoke changes the policy of the bucket, in one change of the store.
 func (l *local) Revoke(ctx context.Context, bucket, accessKey string, prefix *string) (changed bool, err error) {
 	err = l.store.UpdateBucket(ctx, bucket, func(bk *object.Bucket) error {
-		changed, err = s3api.RemoveGrants(bk, accessKey, prefix, l.accounts.Root().AccessKey)
+		changed, err = policy.RemoveGrants(bk, accessKey, prefix, l.accounts.Root().AccessKey)
 		return unchanged(changed, err)
 	})
 	return changed, settled(bucket, err)
@@ -87,7 +87,7 @@ func (l *local) Access(ctx context.Context, accessKey string) (UserAccess, error
 		if bk.Owner == accessKey {
 			a.Owns = append(a.Owns, bk.Name)
 		}
-		grants, others := s3api.Grants(bk, accessKey)
+		grants, others := policy.Grants(bk, accessKey)
 		a.Grants = append(a.Grants, grants...)
 		if others > 0 {
 			a.Policies = append(a.Policies, bk.Name)

@@ -12,7 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
-	"github.com/nebulaio/nebulaio/internal/s3api"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 // adminOf opens the administration of a new store with one bucket.
@@ -59,7 +59,7 @@ func TestNoGrantOutlivesItsAccount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if grants, _ := s3api.Grants(bk, name); len(grants) > 0 {
+		if grants, _ := policy.Grants(bk, name); len(grants) > 0 {
 			t.Fatalf("%s is removed, and has %v", name, grants)
 		}
 	}

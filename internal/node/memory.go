@@ -39,25 +39,18 @@ func limitMemory(limit int64) (lift func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-// governMemory keeps the limit bearable and gives memory back, until ctx ends.
+// governMemory keeps the memory limit bearable and gives memory back, until ctx ends.
 //
-// Where requests keep more alive than the limit allows, the runtime would collect garbage all the time and free nothing.
-// So the limit is raised to what is alive and a third, and lowered when that is gone. After the load has ended, all that
-// is free goes back to the operating system, once: the runtime by itself takes minutes.
+// If requests keep more alive than the limit allows, the runtime would collect garbage all the time and free nothing.
+// So we raise the limit to four thirds of what is alive, and lower it when that is gone. After a load has ended, all
+// free memory goes back to the operating system, once. The runtime by itself takes minutes for that.
 func (s *server) governMemory(ctx context.Context) {
 	limit := shares(s.Config.MemoryLimit).runtime
 	now := []sampling.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"},
 		{Name: "/memory/classes/heap/released:bytes"}}
 	set, served, given := limit, s.served.Load(), true
 	last := time.Now()
-	tick := time.NewTicker(governEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, governEvery, governEvery, func() {
 		sampling.Read(now)
 		alive, held := int64(now[0].Value.Uint64()), int64(now[1].Value.Uint64()-now[2].Value.Uint64())
 		if want := max(limit, alive/3*4); want != set && (want > set || want < set-set/8) {
@@ -66,7 +59,7 @@ func (s *server) governMemory(ctx context.Context) {
 		}
 		if n := s.served.Load(); n != served || s.inFlight() > 0 {
 			served, last, given = n, time.Now(), false
-			continue
+			return
 		}
 		if !given && time.Since(last) >= idleFor {
 			given = true
@@ -75,5 +68,5 @@ func (s *server) governMemory(ctx context.Context) {
 				debug.FreeOSMemory()
 			}
 		}
-	}
+	})
 }

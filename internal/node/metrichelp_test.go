@@ -54,3 +54,18 @@ func TestEachHelpOfAMetricIsReadAlone(t *testing.T) {
 		}
 	}
 }
+
+// describe returns the HELP texts of our own metrics by name.
+func (m *metrics) describe() (map[string]string, error) {
+	families, err := m.registry.Gather()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "nebulaio_") {
+			all[f.GetName()] = f.GetHelp()
+		}
+	}
+	return all, nil
+}

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node is the server: it opens the store, puts the S3 front end, the
-// console and the administration socket over it, and closes them in reverse.
+// Package node is the server. It opens the store, starts the S3 front end, the GPUDirect door, the console and the
+// administration socket on it, and closes them in reverse order.
 //
-// It is the one place that knows which store and which front end there are;
-// they know nothing of each other. What they report as events becomes log
-// lines and metrics here.
+// Only this package knows which store and which front end there are. They do not know each other. They report events,
+// and this package makes log lines and metrics of the events.
 package node
 
 import (
@@ -32,21 +31,21 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api"
 )
 
-// Options says what Run serves and who hears of it.
+// Options are the configuration and the outputs of Run.
 type Options struct {
 	Config  *config.Config
 	Version string
-	// Log gets the log, one line an event.
+	// Log gets the log, one line per event.
 	Log io.Writer
-	// LogIsTerminal makes format auto mean text.
+	// LogIsTerminal makes the log format auto stand for text.
 	LogIsTerminal bool
-	// NotifySocket is where a service manager waits to hear that the server is ready; empty: nobody waits.
+	// NotifySocket is the socket of a service manager that waits until the server is ready. Empty: there is none.
 	NotifySocket string
-	// Reload, where given, asks for the certificate's files to be read again at once.
+	// Reload, if not nil, makes the server read the files of the certificate again at once.
 	Reload <-chan struct{}
-	// Started, where given, is called once, when requests are accepted.
+	// Started, if not nil, is called once, when requests are accepted.
 	Started func(Started)
-	// Warnings are logged at the start: what was noticed while the configuration was read.
+	// Warnings were found while the configuration was read. They are logged at the start.
 	Warnings []string
 }
 
@@ -59,7 +58,7 @@ type Started struct {
 	Region      string `json:"region"`
 	Data        string `json:"data"`
 	AccessKey   string `json:"access_key"`
-	SecretKey   string `json:"secret_key,omitempty"`  // only where everybody knows it
+	SecretKey   string `json:"secret_key,omitempty"`  // only if it is the well-known default
 	Keys        string `json:"keys,omitempty"`        // file with the administrator's keys, where they were generated
 	Fingerprint string `json:"fingerprint,omitempty"` // SHA-256 of the certificate
 	CA          string `json:"ca,omitempty"`          // file with the certificate to trust, where no authority has signed it
@@ -81,7 +80,7 @@ type server struct {
 	root    credentials
 	cert    atomic.Pointer[certificate]
 	front   atomic.Pointer[s3api.Server]
-	gate    atomic.Pointer[gate]
+	door    atomic.Pointer[doorService]
 	metrics *metrics
 	console *console
 	store   atomic.Pointer[store]
@@ -90,13 +89,11 @@ type server struct {
 	scrubs  sync.Mutex            // one scrub at a time, whoever asked
 }
 
-// Run serves until ctx ends, then lets requests under way finish for as long as
-// the configuration says, and returns nil. Where the server could not start, a
-// listener failed, or the store had failed, it returns why.
+// Run serves until ctx ends. It then lets requests in progress finish for as long as the configuration says, and returns
+// nil. If the server cannot start, if a listener fails or if the store has failed, Run returns the reason.
 //
-// A store that fails while it is served (its disk went away, say) does not end
-// the server: what can be read is served, changes are refused, and readiness
-// says no. Run returns the failure when it ends.
+// A store that fails while it is served, because its disk went away, say, does not end the server. The server goes on
+// with reads, refuses changes and is not ready. Run returns the failure when it ends.
 func Run(ctx context.Context, o Options) (err error) {
 	s := &server{Options: o, log: newLog(o.Log, o.Config.LogLevel, o.Config.LogFormat, o.LogIsTerminal)}
 	for _, w := range o.Warnings {
@@ -151,7 +148,6 @@ func Run(ctx context.Context, o Options) (err error) {
 func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.Addr) error {
 	c := s.Config
 	log := component(s.log, "node")
-	var secure *tls.Config
 	if c.TLS.Enabled() {
 		cert, err := loadCertificate(c, time.Now())
 		if err != nil {
@@ -161,14 +157,13 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 			log.Info("generated a certificate", "file", cert.certFile, "sha256", cert.fingerprint)
 		}
 		s.cert.Store(cert)
-		secure = s.tls()
 	}
 	accounts, err := iam.Open(ctx, st, iam.Account{AccessKey: s.root.access, Secret: s.root.secret, Role: iam.RoleAdmin})
 	if err != nil {
 		return err
 	}
 	front, err := s3api.New(s3api.Options{
-		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: secure, Region: c.Region, Domains: c.Domains,
+		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: s.tls(), Region: c.Region, Domains: c.Domains,
 		ETag: func(bucket string) object.ETagKind { return object.ETagKind(c.ETagOf(bucket)) },
 		Limits: s3api.Limits{Connections: c.Limits.Connections, Requests: c.Limits.Requests, HeaderBytes: int(c.Limits.HeaderBytes),
 			Idle: c.Limits.Idle, Header: c.Limits.Header, Stall: c.Limits.Stall},
@@ -178,15 +173,15 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 		return err
 	}
 	s.front.Store(front)
-	gate, err := s.openGate(ctx, st, accounts, front.Authorizer())
+	gpudirect, err := s.openDoor(ctx, st, accounts, front.Authorizer())
 	if err != nil {
 		front.Close()
 		return err
 	}
-	defer gate.close()
-	s.gate.Store(gate)
-	gate.say(s)
-	admin := &local{store: st, accounts: accounts, door: gate.status, scrub: &s.scrubs, close: func() error { return nil }}
+	defer gpudirect.close()
+	s.door.Store(gpudirect)
+	gpudirect.say(s)
+	admin := &local{store: st, accounts: accounts, door: gpudirect.status, scrub: &s.scrubs, close: func() error { return nil }}
 	adminSide := &adminService{s: s, admin: admin}
 	if err := adminSide.start(ctx, st); err != nil {
 		return err
@@ -204,7 +199,7 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	defer drain()
 	ended := make(chan error, 1)
 	go func() { ended <- front.Serve(serving) }()
-	shut := gate.serve(serving)
+	shut := gpudirect.serve(serving)
 	bg, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { s.scrubRegularly(bg, admin, st) })
@@ -235,7 +230,7 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	if e := <-ended; err == nil {
 		err = e
 	}
-	if gate.server != nil && shut != nil {
+	if gpudirect.server != nil && shut != nil {
 		if e := <-shut; err == nil {
 			err = e
 		}
@@ -251,7 +246,7 @@ func schemeOf(c *config.Config) string {
 	return "http"
 }
 
-// started tells everybody who waits that requests are accepted.
+// started tells the caller, the log and the service manager that requests are accepted.
 func (s *server) started(s3, side net.Addr) {
 	c := s.Config
 	scheme := schemeOf(c)
@@ -259,8 +254,8 @@ func (s *server) started(s3, side net.Addr) {
 		Version: s.Version, PID: os.Getpid(), Region: c.Region, Data: c.Data, AccessKey: s.root.access,
 		Endpoint: scheme + "://" + reachable(c.Address, s3), Console: scheme + "://" + reachable(c.ConsoleAddress, side),
 	}
-	if g := s.gate.Load(); g != nil {
-		info.GPUDirect = StartedDoor{Enabled: g.about.Served, Socket: g.about.Socket, Reason: g.about.Reason}
+	if d := s.door.Load(); d != nil {
+		info.GPUDirect = StartedDoor{Enabled: d.about.Served, Socket: d.about.Socket, Reason: d.about.Reason}
 	}
 	if s.root.file != "" {
 		info.Keys = absolute(s.root.file)
@@ -294,13 +289,16 @@ func absolute(path string) string {
 
 func (s *server) tell(state string) {
 	if err := notify(s.NotifySocket, state); err != nil {
-		component(s.log, "node").Warn("the service manager did not hear", "state", state, "error", err)
+		component(s.log, "node").Warn("notifying the service manager failed", "state", state, "error", err)
 	}
 }
 
-// tls is what both listeners speak. The certificate may come later than the
-// console: until then handshakes fail, which a probe takes for not ready.
+// tls returns the TLS configuration of both addresses, or nil if the server speaks plain HTTP. The certificate may come
+// later than the console. Until then handshakes fail, and a probe takes that for not ready.
 func (s *server) tls() *tls.Config {
+	if !s.Config.TLS.Enabled() {
+		return nil
+	}
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if cert := s.cert.Load(); cert != nil {
 			return &cert.pair, nil
@@ -314,8 +312,8 @@ func (s *server) serveConsole(l net.Listener) (stop func()) {
 	srv := newHTTP(s.console.handler(), component(s.log, "console"))
 	srv.ReadTimeout = 2 * time.Minute
 	l = limit(l, consoleConnections)
-	if s.Config.TLS.Enabled() {
-		l = tls.NewListener(l, s.tls())
+	if conf := s.tls(); conf != nil {
+		l = tls.NewListener(l, conf)
 	}
 	return serveHTTP(srv, l, component(s.log, "console"))
 }
@@ -353,7 +351,7 @@ func listen(ctx context.Context, key, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// reachable is an address as a client of this machine would write it.
+// reachable returns an address as a client on this machine would write it.
 func reachable(asked string, got net.Addr) string {
 	host, _, err := net.SplitHostPort(asked)
 	if err != nil {
@@ -371,7 +369,7 @@ func reachable(asked string, got net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// failure is why the store takes no more changes; nil while it does.
+// failure returns why the store takes no more changes, or nil while it takes them.
 func (s *server) failure() error {
 	if e := s.broken.Load(); e != nil {
 		return *e
@@ -379,7 +377,7 @@ func (s *server) failure() error {
 	return nil
 }
 
-// refusing is why the store takes no new content now; nil while it does.
+// refusing returns why the store takes no new content now, or nil while it takes it.
 func (s *server) refusing() error {
 	if err := s.failure(); err != nil {
 		return err
@@ -390,9 +388,8 @@ func (s *server) refusing() error {
 	return nil
 }
 
-// Administer gives the administration of the store that a configuration names:
-// of the server that runs on it, else of the store itself, which is then held
-// until the Admin is closed. A store that does not exist is not made.
+// Administer returns the administration of the store that a configuration names. If a server runs on the store, it asks
+// the server. Otherwise it opens the store itself, and holds it until the Admin is closed. It never makes a store.
 func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 	if conn, err := dialAdmin(ctx, c.Data); err == nil {
 		_ = conn.Close()
@@ -417,8 +414,8 @@ func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 	return &local{store: st, accounts: accounts, door: func() Door { return closedDoor(c) }, scrub: new(sync.Mutex), close: st.Close}, nil
 }
 
-// LookAtDoor tells of the GPUDirect door of the store that a configuration names: of the
-// server that runs on it, else what the configuration says. No store is opened.
+// LookAtDoor describes the GPUDirect door of the store that a configuration names. If a server runs on the store, it
+// asks the server. Otherwise it describes what the configuration says. It opens no store.
 func LookAtDoor(ctx context.Context, c *config.Config) (d Door, running bool, err error) {
 	conn, err := dialAdmin(ctx, c.Data)
 	switch {

@@ -51,10 +51,10 @@ func (r *reloader) marks() [2]fileMark {
 	return [2]fileMark{markOf(cert.certFile), markOf(cert.keyFile)}
 }
 
-// look reads the files again where they changed, or where the last read failed. It returns the certificate that is
-// used from now on where that is another one, and nil where nothing changed. The error says why the old one stays.
+// look reads the files again if they changed or if the last read failed. It returns the new certificate, or nil if
+// nothing changed. The error says why the old certificate stays in use.
 //
-// A generated certificate is the server's own: it is made anew when it has expired, and else left alone.
+// The server makes a generated certificate anew when it has expired, and otherwise leaves it alone.
 func (r *reloader) look(now time.Time, force bool) (*certificate, error) {
 	old := r.cert()
 	if r.c.TLS.Generate && !force && now.Before(old.pair.Leaf.NotAfter) {
@@ -85,7 +85,7 @@ func (r *reloader) look(now time.Time, force bool) (*certificate, error) {
 	return next, nil
 }
 
-// current refuses a certificate that clients would refuse for its dates.
+// current refuses a certificate that has expired or is not valid yet: clients would refuse it.
 func current(c *certificate, now time.Time) error {
 	leaf := c.pair.Leaf
 	var why, fix string
@@ -100,7 +100,7 @@ func current(c *certificate, now time.Time) error {
 	return errs.New(errs.Invalid, "use the certificate", c.certFile, why).WithFix(fix)
 }
 
-// reloadRegularly takes changed certificates until ctx ends: now and then by itself, and at once when reload says so.
+// reloadRegularly uses changed certificates until ctx ends. It checks the files at intervals, and at once on reload.
 func (s *server) reloadRegularly(ctx context.Context, reload <-chan struct{}) {
 	var r *reloader
 	var tick <-chan time.Time
@@ -128,8 +128,8 @@ func (s *server) reloadRegularly(ctx context.Context, reload <-chan struct{}) {
 	}
 }
 
-// reload looks at the certificate once and logs what came of it. A failure is logged when it was asked for, or when it
-// is found twice: a certificate and its key are two files, and who replaces them does so one after the other.
+// reload checks the certificate once and logs the result. A failure is logged if somebody asked for the reload, or if
+// it is found twice. A certificate and its key are two files, and are replaced one after the other.
 func (s *server) reload(r *reloader, now time.Time, asked bool) {
 	log := component(s.log, "tls")
 	if r == nil {
@@ -140,7 +140,7 @@ func (s *server) reload(r *reloader, now time.Time, asked bool) {
 	switch {
 	case err != nil && (asked || r.times == 2):
 		old := s.cert.Load()
-		log.Error("the new certificate cannot be used, the old one stays", "error", err,
+		log.Error("the new certificate cannot be used; the old one stays in use", "error", err,
 			"sha256", old.fingerprint, "until", old.pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	case err != nil:
 	case next != nil:

@@ -148,7 +148,7 @@ func TestACertificateIsTakenWithoutARestart(t *testing.T) {
 	if _, third := handshake(t, r.Endpoint); third != second {
 		t.Errorf("a broken pair replaced the certificate")
 	}
-	for _, want := range []string{"the new certificate cannot be used, the old one stays", "failed to find any PEM data in key input", "(fix: tls.cert and tls.key name PEM files that belong together)"} {
+	for _, want := range []string{"the new certificate cannot be used; the old one stays in use", "failed to find any PEM data in key input", "(fix: tls.cert and tls.key name PEM files that belong together)"} {
 		if !strings.Contains(r.log.String(), want) {
 			t.Errorf("the log has no %q:\n%s", want, r.log)
 		}

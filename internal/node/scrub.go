@@ -24,12 +24,12 @@ func (s *server) scrubRegularly(ctx context.Context, a Admin, records object.Rec
 	interval := s.Config.Scrub.Interval
 	last, err := lastScrub(ctx, records)
 	if err != nil {
-		log.Warn("when the last scrub ended is not known", "error", err)
+		log.Warn("reading the time of the last scrub failed", "error", err)
 	}
 	if last.IsZero() {
 		last = time.Now()
 		if err := noteScrub(ctx, records, last); err != nil && ctx.Err() == nil {
-			log.Warn("the time of the scrub could not be noted", "error", err)
+			log.Warn("storing the time of the scrub failed", "error", err)
 		}
 	}
 	s.metrics.scrubbed.Set(float64(last.Unix()))
@@ -63,7 +63,7 @@ func (s *server) scrubRegularly(ctx context.Context, a Admin, records object.Rec
 		}
 		s.metrics.scrubbed.Set(float64(last.Unix()))
 		if err := noteScrub(ctx, records, last); err != nil && ctx.Err() == nil {
-			log.Warn("the time of the scrub could not be noted", "error", err)
+			log.Warn("storing the time of the scrub failed", "error", err)
 		}
 	}
 }

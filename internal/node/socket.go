@@ -12,9 +12,8 @@ import (
 	"path/filepath"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/channel"
 )
 
 // adminSocket is the file in the data directory over which a running server is administered.
@@ -77,7 +76,7 @@ func (l *ownerListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if uid, err := peer(c); err == nil && (uid == uint32(os.Geteuid()) || uid == 0) {
+		if uid, err := userOf(c); err == nil && (uid == uint32(os.Geteuid()) || uid == 0) {
 			return c, nil
 		}
 		_ = c.Close()
@@ -94,21 +93,16 @@ func (l *ownerListener) Close() error {
 	return err
 }
 
-// peer is the user at the other end.
-func peer(c *net.UnixConn) (uid uint32, err error) {
+// userOf returns the user at the other end of a connection.
+func userOf(c *net.UnixConn) (uid uint32, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return 0, err
 	}
-	var cred *unix.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return 0, err
+	if e := raw.Control(func(fd uintptr) { uid, err = channel.User(int(fd)) }); e != nil {
+		return 0, e
 	}
-	if failed != nil {
-		return 0, failed
-	}
-	return cred.Uid, nil
+	return uid, err
 }
 
 // dialAdmin connects to the server that runs on a data directory.

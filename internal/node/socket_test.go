@@ -203,7 +203,7 @@ func TestThePeerIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	if uid, err := peer(client.(*net.UnixConn)); err != nil || uid != uint32(os.Geteuid()) {
+	if uid, err := userOf(client.(*net.UnixConn)); err != nil || uid != uint32(os.Geteuid()) {
 		t.Errorf("%d, %v", uid, err)
 	}
 }

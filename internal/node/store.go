@@ -34,14 +34,14 @@ type store interface {
 	backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error)
 }
 
-// Stats is what a store holds and how it stands, in numbers.
+// Stats are the numbers of a store.
 type Stats struct {
 	Buckets     int64 `json:"buckets"`
 	Objects     int64 `json:"objects"`      // current versions
 	Versions    int64 `json:"versions"`     // noncurrent versions
 	Markers     int64 `json:"markers"`      // delete markers
 	Bytes       int64 `json:"bytes"`        // of content, of all versions
-	InlineBytes int64 `json:"inline_bytes"` // of these, those that lie with the metadata
+	InlineBytes int64 `json:"inline_bytes"` // of the content that is stored with the metadata
 	Files       int64 `json:"files"`        // versions whose content is a file
 	Uploads     int64 `json:"uploads"`      // multipart uploads in progress
 	UploadBytes int64 `json:"upload_bytes"` // of their parts
@@ -69,7 +69,7 @@ type ScrubProgress struct {
 	Total int64 `json:"total"`
 }
 
-// Damage is content that is not what was written.
+// Damage is content that differs from what was written.
 type Damage struct {
 	Bucket  string `json:"bucket"`
 	Key     string `json:"key"`
@@ -90,7 +90,7 @@ type ScrubReport struct {
 	Damage  []Damage `json:"damage"` // the first of them, where there are very many
 }
 
-// Clean says whether all content is what was written.
+// Clean reports whether all content is as it was written.
 func (r ScrubReport) Clean() bool { return r.Damaged == 0 }
 
 func (r ScrubReport) attrs() []any {
@@ -112,7 +112,7 @@ type CheckReport struct {
 	Unfinished int64 `json:"unfinished"`
 }
 
-// Problem is one thing that is not as it has to be.
+// Problem is a broken invariant of the store.
 type Problem struct {
 	Invariant string `json:"invariant"`
 	What      string `json:"what"`
@@ -121,7 +121,7 @@ type Problem struct {
 	Did       string `json:"did,omitempty"` // what repair did, or why it did nothing
 }
 
-// Clean says whether nothing is wrong, or nothing is any more.
+// Clean reports whether the check found nothing, or repaired all that it found.
 func (r CheckReport) Clean() bool { return r.Found == r.Repaired }
 
 // storeOptions is the configuration as the store takes it.
@@ -213,7 +213,7 @@ type CheckOptions struct {
 	Repair     bool // put right what follows from the rest, and move aside what nothing refers to
 	Unreadable bool // with Repair: move damaged records aside too
 	Content    bool // read all content
-	// Progress, where given, is called now and then from one goroutine.
+	// Progress, if not nil, is called now and then from one goroutine.
 	Progress func(CheckProgress)
 }
 

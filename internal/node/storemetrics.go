@@ -4,7 +4,6 @@ package node
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -104,19 +103,4 @@ func (c *storeCollector) Collect(ch chan<- prometheus.Metric) {
 // watch adds the numbers of a store.
 func (m *metrics) watch(stats func(context.Context) (Stats, error)) error {
 	return errs.Wrap("register metrics of", "the store", m.registry.Register(newStoreCollector(stats)))
-}
-
-// describe lists our own metrics by name with what they mean, for the documentation.
-func (m *metrics) describe() (map[string]string, error) {
-	families, err := m.registry.Gather()
-	if err != nil {
-		return nil, err
-	}
-	all := map[string]string{}
-	for _, f := range families {
-		if strings.HasPrefix(f.GetName(), "nebulaio_") {
-			all[f.GetName()] = f.GetHelp()
-		}
-	}
-	return all, nil
 }

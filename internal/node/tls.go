@@ -109,11 +109,6 @@ func pairs(s string) []string {
 	return all
 }
 
-// config is how the console's listener uses the certificate.
-func (c *certificate) config() *tls.Config {
-	return &tls.Config{Certificates: []tls.Certificate{c.pair}, MinVersion: tls.VersionTLS12}
-}
-
 // certificateHosts are the names that clients of a generated certificate use.
 func certificateHosts(c *config.Config) []string {
 	hosts := slices.Clone(c.TLS.Hosts)

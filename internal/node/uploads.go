@@ -9,35 +9,25 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 )
 
-// How often uploads are looked at: a tenth of their life, within these bounds. The first look comes soon after the start,
-// so that a server that is restarted often gives space back too.
+// Uploads are checked every tenth of their life, within these bounds. The first check comes soon after the start, so
+// that a server that is restarted often gives space back, too.
 const (
 	expireSoonest = time.Second
 	expireLatest  = time.Hour
 	expireFirst   = time.Minute
 )
 
-// expireRegularly aborts multipart uploads that nobody goes on with, until ctx ends.
+// expireRegularly aborts multipart uploads that get no more parts, until ctx ends.
 func (s *server) expireRegularly(ctx context.Context, st store) {
 	life := s.Config.Uploads.Expire
 	if life <= 0 {
 		return
 	}
-	every := min(max(life/10, expireSoonest), expireLatest)
-	timer := time.NewTimer(min(every, expireFirst))
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		s.expireUploads(ctx, st, time.Now().Add(-life))
-		timer.Reset(every)
-	}
+	interval := min(max(life/10, expireSoonest), expireLatest)
+	every(ctx, min(interval, expireFirst), interval, func() { s.expireUploads(ctx, st, time.Now().Add(-life)) })
 }
 
-// expireUploads aborts the uploads without a sign of life since a time, and logs and counts each.
+// expireUploads aborts the uploads without a new part since a time. It logs and counts each.
 func (s *server) expireUploads(ctx context.Context, st store, before time.Time) {
 	log := component(s.log, "uploads")
 	err := st.expireUploads(ctx, before, func(e disk.Expired) {
@@ -47,6 +37,7 @@ func (s *server) expireUploads(ctx context.Context, st store, before time.Time) 
 			"parts", e.Parts, "bytes", e.Bytes, "began", e.Started.UTC().Format(time.RFC3339), "last", e.Last.UTC().Format(time.RFC3339))
 	})
 	if err != nil && ctx.Err() == nil {
-		log.Warn("some multipart uploads could not be looked at", "error", err, "fix", "they are tried again; if this line comes again, run nebulaio store check")
+		log.Warn("checking some multipart uploads failed", "error", err,
+			"fix", "the server tries again; if this warning comes again, run nebulaio store check")
 	}
 }

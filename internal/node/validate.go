@@ -21,12 +21,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// Validate refuses a configuration that a server on this machine cannot start
-// with. Run begins with it, and nebulaio config ends with it, so that both refuse
-// the same. It looks and changes nothing: no directory and no certificate is made.
+// Validate refuses a configuration with which a server on this machine cannot start. Both Run and nebulaio config use it,
+// so that both refuse the same. It changes nothing: it makes no directory and no certificate.
 //
-// What other processes do at this moment is not looked at. A port in use or a
-// store that another server holds is no fault of the configuration.
+// It ignores what other processes do at this moment. A port in use, or a store that another server holds, is no fault of
+// the configuration.
 func Validate(ctx context.Context, c *config.Config) error {
 	if _, err := rootCredentials(c); err != nil {
 		return err

@@ -10,11 +10,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// watchEvery is how often the server looks whether its store takes new content.
+// watchEvery is the time between two checks of whether the store takes new content.
 const watchEvery = time.Second
 
-// watchStore logs when the store begins and ends to refuse new content, until ctx ends. What could not be opened on a
-// store that cannot be written is opened when it can.
+// watchStore logs when the store starts and stops refusing new content, until ctx ends. When the store takes new content
+// again, watchStore opens the administration socket if that failed before.
 func (s *server) watchStore(ctx context.Context, st store, admin *adminService) {
 	log := component(s.log, "store")
 	refusing := false
@@ -29,24 +29,14 @@ func (s *server) watchStore(ctx context.Context, st store, admin *adminService) 
 			refusing = false
 			log.Info("the store takes new content again")
 			if err := admin.start(ctx, st); err != nil {
-				log.Warn("the administration socket could not be opened", "error", err)
+				log.Warn("opening the administration socket failed", "error", err)
 			}
 		}
 	}
-	look()
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			look()
-		}
-	}
+	every(ctx, 0, watchEvery, look)
 }
 
-// adminService is the administration socket, which may open later than the server.
+// adminService is the administration socket. It may open later than the server.
 type adminService struct {
 	s     *server
 	admin Admin
@@ -54,8 +44,8 @@ type adminService struct {
 	end   func()
 }
 
-// start opens the socket where it is not open. On a store that cannot be written a failure is logged only: the server
-// serves reads without it.
+// start opens the socket if it is not open. If the store cannot be written, a failure is only logged: the server serves
+// reads without the socket.
 func (a *adminService) start(ctx context.Context, st store) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +54,7 @@ func (a *adminService) start(ctx context.Context, st store) error {
 	}
 	end, err := a.s.serveAdmin(a.admin)
 	if err != nil && st.writable(ctx) != nil {
-		component(a.s.log, "admin").Warn("the server cannot be administered while its store cannot be written", "error", err)
+		component(a.s.log, "admin").Warn("opening the administration socket failed; the server tries again when the store can be written", "error", err)
 		return nil
 	}
 	a.end = end

@@ -7,85 +7,81 @@ import (
 	"os"
 )
 
-// What follows is for doors that hand out files instead of bytes: the client
-// reads and writes them itself, and the store's processor touches none.
+// This file is for doors, which hand out files instead of bytes. A client reads and writes the files itself, so that the
+// server's CPU never touches the bytes.
 
 // Handles is a store whose content can be handed out as files.
 type Handles interface {
-	// Handle opens the content of an object to be handed out; the errors are
-	// Open's. The caller closes it when the last client has let go.
+	// Handle opens the content of an object in order to hand it out. The errors are those of Open. The caller closes the
+	// handle when no client uses the content any more.
 	Handle(ctx context.Context, ref Ref) (Handle, error)
-	// NewDraft begins an object whose bytes a client will write. Kind Unsupported
-	// where the file system under the store cannot tell whether a writer is left
-	// (overlayfs, for one), with the reason; ErrNoSuchBucket, ErrNoSpace.
+	// NewDraft begins an object whose bytes a client will write. It fails with ErrNoSuchBucket, with ErrNoSpace, or with
+	// kind Unsupported if the file system of the store, such as overlayfs, cannot tell whether a file still has writers.
 	NewDraft(ctx context.Context, d Draft) (Drafting, error)
 }
 
-// Handle is the content of one version, handed out. While it is open, the
-// version's file keeps its bytes and its name, whatever happens to the key: its space counts
-// as held. Its methods may be called from many goroutines at once.
+// Handle is the content of one version that is handed out. While it is open, the version's file keeps its bytes and its
+// name, even if the object is deleted. Its space counts as held. All methods are safe for concurrent use.
 type Handle interface {
 	// Info describes the version.
 	Info() Info
-	// Inline returns the content where it lies with the metadata, verified, and false where it lies in a file.
+	// Inline returns the verified content if it is stored with the metadata, and false if it is stored in a file.
 	Inline() ([]byte, bool)
-	// Sums returns the CRC-64/NVME of the blocks from first on, at most n, in
-	// order; block i holds the bytes from i*SumBlock on. They may be shared and must not be changed.
+	// Sums returns the CRC-64/NVME of at most n blocks, from block first on. Block i begins at byte i*SumBlock. The slice
+	// may be shared and must not be changed.
 	Sums(first, n int64) ([]uint64, error)
-	// Open makes a fresh, read-only description of the file, of nobody else, past
-	// the page cache with direct: its flags are the receiver's to change. Content that is
-	// inline is spilled to a file first, which lives as long as the handle. Kind
-	// Unsupported where the file system has no way past the page cache. The caller closes it.
+	// Open opens the file for reading, with O_DIRECT if direct is true. Each call returns a new open file description,
+	// whose flags the receiver may change. Inline content is first copied to a file that lives as long as the handle.
+	// Open fails with kind Unsupported if the file system has no O_DIRECT. The caller closes the file.
 	Open(direct bool) (*os.File, error)
-	// Path is the file's name now, for messages; empty while the content is inline.
+	// Path returns the present name of the file, for messages. It is empty while the content is inline.
 	Path() string
-	// Close lets go. A second call does nothing.
+	// Close closes the handle. A second call does nothing.
 	Close() error
 }
 
-// SumBlock is how many bytes have a sum of their own; the last block may be shorter.
+// SumBlock is the size in bytes of a block with a checksum of its own. The last block of an object may be shorter.
 const SumBlock = 1 << 20
 
-// Draft is a request to write an object through descriptions of its file.
+// Draft is a request to write an object through open files.
 type Draft struct {
 	Bucket, Key string
-	// Size is how many bytes the object will have at most. So much is reserved.
+	// Size is the largest size of the object in bytes. The store reserves that much space.
 	Size int64
 	// Attributes of the new version; the store keeps no reference.
 	Attributes map[string]string
 	// Condition is judged when the draft is committed.
 	Condition Condition
-	// Judge, where given, decides on the change when the draft is committed.
+	// Judge, if not nil, decides on the change when the draft is committed.
 	Judge Judge
 }
 
-// Drafting is an object that a client writes. Nothing of it is visible before
-// Commit; a crash, or Abort, leaves no trace. Reserved, Abort and Remains may be called from any goroutine, the others from one at a time.
+// Drafting is an object that a client is writing. Nothing of it is visible before Commit, and a crash or Abort leaves no
+// trace. Reserved, Abort and Remains are safe for concurrent use. One goroutine at a time may call the other methods.
 type Drafting interface {
-	// Open makes a fresh write-only description of the file, which has a name
-	// (cuFile refuses files without one), past the page cache with direct. It is handed to the client and the
-	// caller closes its own.
+	// Open opens the file for writing only, with O_DIRECT if direct is true. The file has a name, because cuFile refuses
+	// files without one. The caller sends the file to the client, and closes its own copy.
 	Open(direct bool) (*os.File, error)
-	// Reserved is how many bytes of the disk it takes now: clients can write beyond what was announced.
+	// Reserved returns the bytes on disk that the draft takes now. A client can write more than it announced.
 	Reserved() int64
-	// Path is the file's name, for messages.
+	// Path returns the name of the file, for messages.
 	Path() string
-	// Commit publishes the first d.Size bytes of the file: durable and visible
-	// when it returns nil. It is refused, with the draft as it was, while any
-	// description, duplicate, descriptor in flight or shared mapping of the file
-	// can still write (ErrWriterLeft); where the file is shorter than Size, where the sums are
-	// not those of d.CRC64 or of another number than Size asks for (ErrInvalidSums). Any
-	// other error ends the draft without a trace.
+	// Commit publishes the first d.Size bytes of the file. When it returns nil, the object is durable and visible.
+	//
+	// Commit fails with ErrWriterLeft while anything can still write to the file: an open file, a descriptor in flight or
+	// a shared mapping. It fails with ErrInvalidSums if the file is shorter than Size, if the checksums do not combine to
+	// d.CRC64, or if there are too many or too few. Both errors leave the draft as it was. Any other error ends the draft
+	// without a trace.
 	Commit(ctx context.Context, d Sealed) (Info, error)
-	// Abort removes the file. It can be called at any time, more than once, and does nothing after a successful Commit.
+	// Abort removes the file. It may be called at any time and more than once. After a successful Commit it does nothing.
 	Abort() error
-	// Remains reports, after Abort, whether somebody can still write to the removed file, and frees what was written meanwhile.
-	// The caller asks again until it is false: nothing else bounds what such a file takes of the disk.
+	// Remains reports, after Abort, whether a client can still write to the removed file. It frees what was written since.
+	// The caller calls it until it returns false, because nothing else bounds the space of such a file.
 	Remains() bool
 }
 
-// Sealed is what a client says of the content it has written. The store does
-// not read it: scrubbing and every reader compare it with these sums.
+// Sealed describes the content that a client has written. The store does not read the content at Commit. Scrubs and
+// readers compare it with these checksums later.
 type Sealed struct {
 	Size  int64
 	CRC64 uint64   // of the whole content
@@ -95,7 +91,7 @@ type Sealed struct {
 // Action is what a request wants of an object or a bucket.
 type Action string
 
-// The actions that doors ask for, by the names that policies know them by.
+// The actions that doors ask for, by their names in policies.
 const (
 	ActionGet        Action = "s3:GetObject"
 	ActionGetVersion Action = "s3:GetObjectVersion"
@@ -122,16 +118,16 @@ type Description struct {
 	Metadata map[string]string
 }
 
-// Authorizer judges what comes through other doors by the rules of the front
-// end: roles, bucket owner, ACL, policy. The front end implements it.
+// Authorizer judges requests of doors by the rules of the front end: roles, bucket owner, ACL and policy. The front end
+// implements it.
 type Authorizer interface {
-	// Authorize returns nil, or an error of kind Permission that says what is not
-	// allowed; ErrNoSuchBucket for a bucket that does not exist.
+	// Authorize returns nil if the request is allowed. Otherwise it returns an error of kind Permission that says what is
+	// not allowed, or ErrNoSuchBucket.
 	Authorize(ctx context.Context, a Access) error
-	// Describe makes the attributes of an object that is written through a door, as a PUT
-	// with that description would have them. Kind Invalid for a description that S3 would refuse.
+	// Describe returns the attributes of an object that is written through a door: those of a PUT with the same
+	// description. It fails with kind Invalid if S3 would refuse the description.
 	Describe(ctx context.Context, bucket string, d Description) (map[string]string, error)
-	// JudgeWrite returns the Judge of every write through a door: it keeps locked versions
-	// from being replaced, and adds the bucket's default retention.
+	// JudgeWrite returns the Judge for writes through a door. It refuses to replace locked versions, and adds the bucket's
+	// default retention.
 	JudgeWrite() Judge
 }

@@ -6,14 +6,14 @@ package object
 type Change struct {
 	// Bucket is the bucket's settings at this moment. They are shared and must not be changed.
 	Bucket *Bucket
-	// Removed is the version that the change removes for good. It is nil where nothing is lost:
-	// where a version or a delete marker is only added, or where a delete marker is removed.
+	// Removed is the version that the change removes for good. It is nil if nothing is lost: if the change only adds a
+	// version or a delete marker, or if it removes a delete marker.
 	Removed *Info
 }
 
-// Judge decides on a change in the same instant as the change is made. The store calls it under the key's lock,
-// after the condition was found to hold and before anything is visible.
+// Judge decides on a change in the same atomic step as the change. The store calls it under the key's lock, after the
+// condition was found to hold and before anything is visible.
 //
-// The attributes that Judge returns are added to the new version; for a deletion they are ignored. An error ends
-// the change without a trace and is returned as it is. A Judge must be quick, and must not call the store.
+// The store adds the returned attributes to the new version, and ignores them for a deletion. An error ends the change
+// without a trace, and the store returns it unchanged. A Judge must be quick and must not call the store.
 type Judge func(Change) (map[string]string, error)

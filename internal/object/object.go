@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package object is the language of object stores: buckets, versions, uploads,
-// and the roles a store plays for those above it. It does no I/O.
+// Package object defines object stores: buckets, objects, versions, uploads, and the interfaces of a store. It does no
+// I/O.
 //
-// Names are opaque bytes. A key is 1 to MaxKey bytes of anything, a bucket's
-// name is what the front end allows; nothing of either ever becomes a path.
+// Names are opaque bytes. A key is any 1 to MaxKey bytes. The front end decides which names a bucket may have. No part of
+// a name ever becomes a path of the file system.
 //
-// What a store acknowledges is durable: when a method that changes something
-// returns nil, the change survives kill -9 and power loss, and when it returns an
-// error, the change is not visible, now or after a restart, unless the error
-// says otherwise. Every method may be called from many goroutines at once.
+// Changes are durable. If a method that changes something returns nil, the change survives kill -9 and power loss. If it
+// returns an error, the change is not visible, now or after a restart, unless the error says otherwise. All methods are
+// safe for concurrent use.
 //
-// Errors wrap one of the sentinels of this package where a caller can act on
-// it; errors.Is finds it.
+// If a caller can act on an error, the error wraps one of the sentinels of this package, and errors.Is finds it.
 package object
 
 import (
@@ -31,7 +29,7 @@ const (
 	NullVersion = "null"
 )
 
-// Versioning says what happens to the object that a write replaces.
+// Versioning is what happens to the object that a write replaces.
 type Versioning string
 
 // The states of a bucket. A bucket begins with VersioningOff and never returns to it.
@@ -44,7 +42,7 @@ const (
 	VersioningSuspended Versioning = "Suspended"
 )
 
-// ETagKind says how the ETag of an object is made.
+// ETagKind is how the ETag of an object is computed.
 type ETagKind string
 
 // The kinds of ETag.
@@ -52,9 +50,8 @@ const (
 	// ETagMD5 is the MD5 of the content in hex, and for a multipart object the MD5
 	// of the parts' MD5s followed by "-" and their count. What most clients expect.
 	ETagMD5 ETagKind = "md5"
-	// ETagCRC64 is made of the CRC-64/NVME of the content, followed by "-1" (a
-	// multipart object: by the count of its parts), so that no client takes it
-	// for an MD5. It costs almost nothing.
+	// ETagCRC64 is the CRC-64/NVME of the content, followed by "-1" or, for a multipart object, by "-" and the count of
+	// its parts. By that, no client takes it for an MD5. It costs almost nothing.
 	ETagCRC64 ETagKind = "crc64nvme"
 )
 
@@ -94,11 +91,11 @@ type Info struct {
 	Attributes map[string]string
 }
 
-// Versioned says whether the version has an identifier that a client may be shown.
+// Versioned reports whether the version has an identifier that clients see.
 func (i *Info) Versioned() bool { return i.Version != "" && i.Version != NullVersion }
 
-// Condition is what has to hold of the current version of a key for a change to
-// be made. It is judged in the same instant as the change is made. The zero value always holds.
+// Condition is what has to hold for the current version of a key before a change is made. The store judges it and makes
+// the change in one atomic step. The zero value always holds.
 type Condition struct {
 	IfMatch     string // its ETag; "*" for any. No object: ErrNoSuchKey; another ETag: ErrPrecondition
 	IfNoneMatch string // "*": no current object (a delete marker is none); an ETag: not this one. Else ErrPrecondition
@@ -109,24 +106,22 @@ type Condition struct {
 // Put is a request to write an object.
 type Put struct {
 	Bucket, Key string
-	// Size is the exact length of Body, or -1 where it is not known. A Body that
-	// ends early or goes on is ErrIncompleteBody.
+	// Size is the exact length of Body, or -1 if it is not known. A Body that is shorter or longer is ErrIncompleteBody.
 	Size int64
 	Body io.Reader
 	// Attributes of the new version; the store keeps no reference.
 	Attributes map[string]string
 	Condition  Condition
-	// MD5 asks for the content's MD5 in Written even where the bucket's ETags are not made of it.
+	// MD5 asks for the MD5 of the content in Written, even if the bucket's ETags do not need it.
 	MD5 bool
-	// Finish, where given, is called once after the last byte and before anything is
-	// visible; what it returns is added to the attributes, an error ends the Put
-	// without a trace and is returned as it is.
+	// Finish, if not nil, is called once after the last byte and before anything is visible. The attributes that it
+	// returns are added. An error ends the Put without a trace, and Put returns it unchanged.
 	Finish func(Written) (map[string]string, error)
-	// Judge, where given, decides on the change when it is made.
+	// Judge, if not nil, decides on the change when it is made.
 	Judge Judge
 }
 
-// Written is what is known about content when its last byte has been taken.
+// Written describes content after its last byte was received.
 type Written struct {
 	Size  int64
 	CRC64 uint64
@@ -137,7 +132,7 @@ type Written struct {
 type Deletion struct {
 	Ref
 	Condition Condition
-	// Judge, where given, decides on the deletion when it is made.
+	// Judge, if not nil, decides on the deletion when it is made.
 	Judge Judge
 }
 
@@ -164,8 +159,7 @@ type List struct {
 	Attributes   bool // fill Info.Attributes and Info.Parts, which costs
 }
 
-// Page is what List found. Objects and Prefixes are each in order; where they
-// are to be merged, a prefix stands at its own place in the order of bytes.
+// Page is the result of List. Objects and Prefixes are each in byte order, so that a caller can merge both.
 type Page struct {
 	Objects   []Info
 	Prefixes  []string
@@ -192,9 +186,8 @@ type PartInfo struct {
 	Attributes map[string]string
 }
 
-// PutPart is a request to write one part of an upload. The fields mean what
-// they mean in Put. A part that was acknowledged stays until another one with
-// its number is acknowledged.
+// PutPart is a request to write one part of an upload. The fields are those of Put. A stored part stays until another
+// part with the same number is stored.
 type PutPart struct {
 	Bucket, Key, Upload string
 	Number              int // 1 to MaxParts
@@ -207,7 +200,7 @@ type PutPart struct {
 // CompletedPart names a part in a completion.
 type CompletedPart struct {
 	Number int
-	ETag   string // without quotes; empty: whatever was uploaded
+	ETag   string // without quotes; empty: any
 }
 
 // Complete is a request to make an object of an upload's parts.
@@ -218,7 +211,7 @@ type Complete struct {
 	Condition           Condition
 	// Finish is called with the parts in order, before anything is visible; as in Put.
 	Finish func([]PartInfo) (map[string]string, error)
-	// Judge, where given, decides on the change when it is made.
+	// Judge, if not nil, decides on the change when it is made.
 	Judge Judge
 }
 
@@ -231,7 +224,7 @@ type Copy struct {
 	// Attributes of the new version; nil keeps those of the source.
 	Attributes map[string]string
 	Condition  Condition
-	// Judge, where given, decides on the change when it is made.
+	// Judge, if not nil, decides on the change when it is made.
 	Judge Judge
 }
 
@@ -241,7 +234,7 @@ type CopyPart struct {
 	Off, N              int64
 	Bucket, Key, Upload string
 	Number              int
-	// Finish as in PutPart; where given, the bytes pass through memory. MD5 is computed where the ETag wants it.
+	// Finish is that of PutPart. If it is not nil, the bytes pass through memory. The MD5 is computed if the ETag needs it.
 	Finish func(Written) (map[string]string, error)
 }
 
@@ -265,14 +258,14 @@ type UploadPage struct {
 
 // Further words of Damage.What.
 const (
-	// DamageDeclared: the sums were declared by a client that wrote the content through the door, and do not match it. Either
-	// they never did, which is the client's mistake, or the content was damaged since: the server cannot tell.
+	// DamageDeclared: the content differs from the checksums that a client of the door declared when it wrote the content.
+	// Either the checksums were wrong from the start, or the content was damaged later. The server cannot tell.
 	DamageDeclared = "declared"
 	// DamageRecord: the record of the object in the metadata cannot be read.
 	DamageRecord = "record"
 )
 
-// Damage is content that is not what was written.
+// Damage is content that differs from what was written.
 type Damage struct {
 	Ref
 	File string    // the data file, or empty where the content lies with the metadata

@@ -5,140 +5,133 @@ package object
 import (
 	"context"
 	"io"
-	"os"
 )
 
-// Store is everything that a store on disk, or a model of one, does. Those who
-// need less ask for one of its roles.
+// Store is a whole object store: one on disk, or a model of it for tests. Code that needs less uses one of its parts.
 type Store interface {
 	Buckets
 	Objects
 	Lister
 	Uploads
 	Records
-	// Close waits for what is under way, and lets go of the store. It is called once.
+	// Close waits for operations in progress and closes the store. It is called once.
 	Close() error
 }
 
 // Buckets keeps the buckets and their settings.
 type Buckets interface {
-	// CreateBucket makes a bucket with these settings; Created is set by the store where it is zero.
-	// ErrBucketExists where one of that name exists.
+	// CreateBucket creates a bucket with these settings. If Created is zero, the store sets it. It fails with
+	// ErrBucketExists.
 	CreateBucket(ctx context.Context, b Bucket) error
-	// Bucket returns a bucket's settings without I/O; they are shared and must not be changed. ErrNoSuchBucket.
+	// Bucket returns the settings of a bucket, without I/O. They are shared and must not be changed. It fails with
+	// ErrNoSuchBucket.
 	Bucket(ctx context.Context, name string) (*Bucket, error)
-	// UpdateBucket changes settings: change gets a copy of its own, and what it leaves there becomes durable
-	// and visible at once; an error of change is returned and changes nothing. Name and Created stay. ErrNoSuchBucket.
+	// UpdateBucket changes the settings of a bucket. change gets a copy and changes it; the result becomes durable and
+	// visible in one step. Name and Created stay. An error of change is returned and changes nothing. UpdateBucket fails
+	// with ErrNoSuchBucket.
 	UpdateBucket(ctx context.Context, name string, change func(*Bucket) error) error
-	// DeleteBucket removes an empty bucket; uploads in progress are aborted. ErrNoSuchBucket, ErrBucketNotEmpty
-	// (versions and delete markers count).
+	// DeleteBucket removes an empty bucket and aborts its uploads in progress. It fails with ErrNoSuchBucket, and with
+	// ErrBucketNotEmpty if the bucket has any version or delete marker.
 	DeleteBucket(ctx context.Context, name string) error
 	// ListBuckets returns all buckets in the order of their names.
 	ListBuckets(ctx context.Context) ([]Bucket, error)
 }
 
-// Objects writes, reads and deletes objects. Each returns ErrNoSuchBucket where the bucket does not exist.
+// Objects writes, reads and deletes objects. Each method fails with ErrNoSuchBucket if the bucket does not exist.
 type Objects interface {
 	// Put writes an object. When it returns, the object is durable and visible, or neither.
 	Put(ctx context.Context, p Put) (Info, error)
-	// Stat describes an object. ErrNoSuchKey (also where the current version is a delete marker; the Info
-	// then has Marker, Version and Modified), ErrNoSuchVersion. A version that is a delete marker is
-	// returned with Marker set and a nil error.
+	// Stat describes an object. It fails with ErrNoSuchKey and ErrNoSuchVersion. If the current version is a delete marker,
+	// the error is ErrNoSuchKey, and the Info has Marker, Version and Modified. If ref names the version of a delete marker,
+	// the error is nil and Marker is set.
 	Stat(ctx context.Context, ref Ref) (Info, error)
-	// Open opens the content of an object for reading; the errors are Stat's, and ErrDamaged. A delete marker that
-	// is named by its version is ErrIsMarker. What is opened keeps its bytes, whatever happens to the key.
+	// Open opens the content of an object for reading. The errors are those of Stat and ErrDamaged. If ref names the
+	// version of a delete marker, the error is ErrIsMarker. Open content keeps its bytes, even if the object is deleted.
 	Open(ctx context.Context, ref Ref) (Content, error)
-	// Delete deletes as the bucket's versioning says; deleting what does not exist is no error (Existed is false),
-	// neither is naming a version that does not exist. Condition: as in Put; ErrNoSuchKey, ErrPrecondition.
+	// Delete deletes an object or a version, by the versioning of the bucket. If the object or the version does not exist,
+	// Existed is false and the error nil. The condition is that of Put, with ErrNoSuchKey and ErrPrecondition.
 	Delete(ctx context.Context, d Deletion) (Deleted, error)
-	// DeleteMany deletes several objects of one bucket in one durable step where it can; results and errors are in
-	// the order of the deletions, and one that fails does not keep the others.
+	// DeleteMany deletes several objects of one bucket, in one durable step if possible. Results and errors are in the
+	// order of the deletions. A deletion that fails does not affect the others.
 	DeleteMany(ctx context.Context, bucket string, ds []Deletion) ([]Deleted, []error)
-	// Copy makes an object of another one's content without moving the bytes through memory where the file
-	// system allows it. Copying an object onto itself with new attributes is allowed.
+	// Copy makes an object of the content of another one. If the file system allows it, the bytes do not pass through
+	// memory. An object may be copied onto itself with new attributes.
 	Copy(ctx context.Context, c Copy) (Info, error)
-	// SetAttributes changes the attributes of a version in place: change gets a copy; an error of it is returned and
-	// changes nothing. The version keeps its identifier, ETag and time of modification.
+	// SetAttributes changes the attributes of a version in place. change gets a copy and changes it. An error of change is
+	// returned and changes nothing. The version keeps its identifier, ETag and time of modification.
 	SetAttributes(ctx context.Context, ref Ref, change func(map[string]string) error) error
 }
 
-// Content is the content of one version, open for reading. Its methods may be
-// called from many goroutines at once.
+// Content is the content of one version, open for reading. All methods are safe for concurrent use.
 type Content interface {
 	// Info describes the version that was opened.
 	Info() Info
 	// Section returns a reader of a range, which has to lie within the content.
 	Section(r Range) (Body, error)
-	// Close lets go of the content; bodies that are still open keep it.
+	// Close closes the content. Bodies that are still open keep it.
 	Close() error
 }
 
 // Body is a range of content on its way to a reader. It is for one goroutine.
 //
-// Bytes are checked against the block checksums as the store's policy says. A
-// mismatch ends the reading with an error that wraps ErrDamaged, before any
-// byte of the damaged block was handed out.
+// The store's policy decides when bytes are compared with the checksums of their blocks. A mismatch ends the read with an
+// error that wraps ErrDamaged, before any byte of the damaged block is returned.
 type Body interface {
 	io.ReadCloser
-	// WriterTo moves what is left. Where w is, or buffers for, a socket, the bytes go by sendfile when they need not be looked at.
+	// WriterTo writes the remaining bytes. If w is a socket, or a buffer before one, and the bytes need no check, they go by
+	// sendfile.
 	io.WriterTo
-	// Len is how many bytes are left.
+	// Len returns the number of remaining bytes.
 	Len() int64
 }
 
-// Verifier is a Body that can look at its first block ahead: Verify returns the error, of ErrDamaged say, that the first read
-// would return. It costs nothing beyond that read.
+// Verifier is a Body that can check its first block in advance. Verify returns the error that the first read would
+// return, ErrDamaged for one. It costs nothing beyond that read.
 type Verifier interface{ Verify() error }
 
-// Stricter is a Content that can compare every block with its sum, whatever the store's policy and whatever was compared
-// before. Whoever makes a new checksum of the bytes needs it: else damage would get a checksum that is right.
+// Stricter is a Content that can compare every block with its checksum, regardless of the store's policy. Code that
+// computes a new checksum of the bytes needs it: otherwise damaged bytes would get a checksum that matches them.
 type Stricter interface {
-	// Strict is Section with every block compared.
+	// Strict returns a Section of which every block is compared.
 	Strict(r Range) (Body, error)
-}
-
-// Filer is a Content whose bytes lie in a file of their own, from its first
-// byte on. It is what descriptor passing and direct I/O need.
-type Filer interface {
-	// File returns the file, which stays the content's: it must not be closed or changed, nor used after the content is closed.
-	File() (*os.File, bool)
 }
 
 // Lister lists the objects of a bucket.
 type Lister interface {
-	// List returns one page. The cost depends on what is on the page and not on what else is in the bucket.
+	// List returns one page. Its cost depends on the page alone, not on the rest of the bucket.
 	List(ctx context.Context, l List) (Page, error)
 }
 
-// Uploads keeps multipart uploads. Each returns ErrNoSuchBucket, and ErrNoSuchUpload where the upload does not
-// exist or is of another key.
+// Uploads keeps multipart uploads. Each method fails with ErrNoSuchBucket, and with ErrNoSuchUpload if the upload does not
+// exist or belongs to another key.
 type Uploads interface {
 	// CreateUpload begins an upload and returns its identifier.
 	CreateUpload(ctx context.Context, bucket, key string, attributes map[string]string) (string, error)
-	// GetUpload describes one.
+	// GetUpload describes an upload.
 	GetUpload(ctx context.Context, bucket, key, id string) (Upload, error)
-	// PutPart writes one part, durable when it returns.
+	// PutPart writes one part, durably.
 	PutPart(ctx context.Context, p PutPart) (PartInfo, error)
-	// CopyPart makes one part of a range of an object. ErrInvalidRange where the range does not lie within it.
+	// CopyPart makes one part of a range of an object. It fails with ErrInvalidRange if the object does not have the range.
 	CopyPart(ctx context.Context, c CopyPart) (PartInfo, error)
 	// ListParts returns up to limit parts with numbers above after, in order, and whether there are more.
 	ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]PartInfo, bool, error)
-	// CompleteUpload makes the object; its cost does not depend on the bytes where the parts are of equal size and none is left out.
+	// CompleteUpload makes an object of the parts. If all parts have the same size and none is left out, its cost does not
+	// depend on their bytes.
 	CompleteUpload(ctx context.Context, c Complete) (Info, error)
-	// AbortUpload ends an upload and gives back its space.
+	// AbortUpload ends an upload and frees its space.
 	AbortUpload(ctx context.Context, bucket, key, id string) error
 	// ListUploads returns one page of the uploads in progress.
 	ListUploads(ctx context.Context, l UploadList) (UploadPage, error)
 }
 
-// Records keeps small documents of others (accounts, for one) with the same
-// durability. Kinds and names are non-empty; a value has at most 1 MiB.
+// Records keeps small documents of other packages, such as accounts, as durably as objects. Kinds and names are not
+// empty. A value has at most 1 MiB.
 type Records interface {
 	// PutRecord writes a record.
 	PutRecord(ctx context.Context, kind, name string, value []byte) error
-	// Record reads one; ErrNoSuchRecord.
+	// Record reads a record. It fails with ErrNoSuchRecord.
 	Record(ctx context.Context, kind, name string) ([]byte, error)
-	// DeleteRecord removes one; ErrNoSuchRecord.
+	// DeleteRecord removes a record. It fails with ErrNoSuchRecord.
 	DeleteRecord(ctx context.Context, kind, name string) error
 	// RecordNames lists the names of a kind in order.
 	RecordNames(ctx context.Context, kind string) ([]string, error)

@@ -22,13 +22,14 @@ import (
 // maxAhead is how far ahead of this clock a signature may be dated, as S3 has it.
 const maxAhead = 15 * time.Minute
 
-// anonymous says whether a request has no account, and was let in because everybody may do what it asks for.
+// anonymous reports whether a request has no account and was admitted because everybody may do what it asks for.
 func anonymous(ctx context.Context) bool {
 	is, _ := ctx.Value(string(utils.ContextKeyPublicBucket)).(bool)
 	return is
 }
 
-// allowed asks whether a request may do something to the object that ref names, whatever versitygw has asked already.
+// allowed returns nil if a request may do something to the object that ref names. It judges anew, also if versitygw has
+// judged the request before.
 func (b *backend) allowed(ctx context.Context, ref object.Ref, permission auth.Permission, actions ...auth.Action) error {
 	request, ok := ctx.Value(requestKey).(fiber.Ctx)
 	if !ok {
@@ -59,8 +60,8 @@ func (b *backend) allowed(ctx context.Context, ref object.Ref, permission auth.P
 	})
 }
 
-// named lets the conditions of a policy see the version that is asked for, which need not be the one that the
-// request's arguments name. What it returns takes that back.
+// named makes the conditions of a policy see the given version, which may differ from the one in the request's arguments.
+// The returned function restores the arguments.
 func named(rctx *fasthttp.RequestCtx, version string) (restore func()) {
 	const arg = "versionId"
 	args := rctx.QueryArgs()
@@ -81,8 +82,8 @@ func named(rctx *fasthttp.RequestCtx, version string) (restore func()) {
 	}
 }
 
-// authorizePublic asks whether everybody may do something to the version that a
-// request names: versitygw has asked for the current one, whatever was named.
+// authorizePublic returns nil if everybody may do something to the version that a request names. versitygw has judged the
+// current version only.
 func (b *backend) authorizePublic(ctx context.Context, ref object.Ref, action auth.Action, permission auth.Permission) error {
 	if !anonymous(ctx) || ref.Version == "" {
 		return nil
@@ -90,8 +91,8 @@ func (b *backend) authorizePublic(ctx context.Context, ref object.Ref, action au
 	return b.allowed(ctx, ref, permission, action)
 }
 
-// authorizeRead asks for the version that a request reads, where versitygw has asked for another: for everybody it
-// has asked for the current one, and where the arguments have an empty version for none at all.
+// authorizeRead judges the version that a request reads, if versitygw has judged another one. For requests without an
+// account versitygw has judged the current version. For an empty version in the arguments it has judged none.
 func (b *backend) authorizeRead(ctx context.Context, ref object.Ref) error {
 	if r, ok := ctx.(*fasthttp.RequestCtx); ok && ref.Version == "" && r.QueryArgs().Has("versionId") {
 		return b.allowed(ctx, ref, auth.PermissionRead, auth.GetObjectAction)
@@ -99,8 +100,8 @@ func (b *backend) authorizeRead(ctx context.Context, ref object.Ref) error {
 	return b.authorizePublic(ctx, ref, auth.GetObjectVersionAction, auth.PermissionRead)
 }
 
-// mayCompare asks whether a request may learn what the object is that a write or a deletion compares it with. As in S3,
-// an ETag, a size or a time as a condition needs the permission to read: whether it holds tells what the object is.
+// mayCompare returns nil if a request may use a condition on the present object. As in S3, a condition on ETag, size or
+// time needs the permission to read, because its result tells something about the object.
 func (b *backend) mayCompare(ctx context.Context, ref object.Ref, c object.Condition) error {
 	if (c.IfMatch == "" || c.IfMatch == "*") && c.IfSize == nil && c.IfModified == nil {
 		return nil
@@ -116,8 +117,8 @@ func ofVersion(ref object.Ref, current, version auth.Action) auth.Action {
 	return version
 }
 
-// shown returns those of an object's attributes that the request may be shown beside the content, which S3 has
-// actions of their own for: tags, retention and legal hold.
+// shown returns the tags, the retention and the legal hold of an object, as far as the request may see them. S3 has a
+// separate action for each.
 func (b *backend) shown(ctx context.Context, ref object.Ref, attrs map[string]string) map[string]string {
 	all := []struct {
 		name   string
@@ -140,8 +141,8 @@ func (b *backend) shown(ctx context.Context, ref object.Ref, attrs map[string]st
 	return out
 }
 
-// copySource reads the header that names the source of a copy: BUCKET/KEY or BUCKET/KEY?versionId=VERSION, of which
-// key and bucket are escaped. It is read here alone, so that what is authorised is what is read.
+// copySource reads the header that names the source of a copy: BUCKET/KEY or BUCKET/KEY?versionId=VERSION, with bucket and
+// key escaped. Only this function reads the header, so that the object that is authorised is the one that is read.
 func copySource(header string) (object.Ref, error) {
 	text, query, asked := strings.Cut(header, "?")
 	name, err := url.QueryUnescape(strings.TrimPrefix(text, "/"))
@@ -175,8 +176,8 @@ func form(ctx context.Context) map[string]string {
 	return posted.Fields
 }
 
-// authorizeForm asks whether a form may be posted. versitygw has asked for the bucket, which no statement about
-// its keys matches.
+// authorizeForm returns nil if a form may be posted. versitygw has judged the bucket only, which no statement about its
+// keys matches.
 func (b *backend) authorizeForm(ctx context.Context, ref object.Ref, bk *object.Bucket, fields map[string]string) error {
 	actions := []auth.Action{auth.PutObjectAction}
 	if fields["tagging"] != "" {
@@ -201,7 +202,7 @@ func (b *backend) authorizeForm(ctx context.Context, ref object.Ref, bk *object.
 	return refusedACL(bk, fields["acl"], granted)
 }
 
-// early says whether the date of a signature lies so far ahead that it is refused.
+// early reports whether the date of a signature is too far ahead.
 func early(date string) bool {
 	t, err := time.Parse("20060102T150405Z", date)
 	return err == nil && time.Until(t) > maxAhead // another form is refused by versitygw

@@ -7,7 +7,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -50,16 +49,7 @@ func (w *world) presigned(access, secret, method, path string, at time.Time, sec
 			again.Header[k] = v
 		}
 	}
-	resp, err := w.http.Do(again)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return &reply{resp, text}
+	return w.sent(again)
 }
 
 // TestSignaturesOfAnotherTime dates requests ahead and back.

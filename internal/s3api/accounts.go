@@ -12,6 +12,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 // accounts is iam.Service as versitygw asks for it. Its callers compare errors
@@ -68,7 +69,7 @@ func (a accounts) ResolveAccounts(grantees []string) ([]string, error) {
 func (a accounts) ResolvePrincipals(names []string) ([]string, error) {
 	missing := []string{}
 	for _, name := range names {
-		access, whole, err := principalOf(name)
+		access, whole, err := policy.Principal(name)
 		if err == nil && !whole {
 			_, err = a.svc.Get(access)
 		}

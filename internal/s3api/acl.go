@@ -15,6 +15,7 @@ import (
 	"github.com/versity/versitygw/s3err"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 // everybody is the group of all users, as versitygw names it, and allUsers as S3 does.
@@ -23,33 +24,10 @@ const (
 	allUsers  = "http://acs.amazonaws.com/groups/global/AllUsers"
 )
 
-// enforced says whether ACLs have no effect in a bucket.
-func enforced(bk *object.Bucket) bool {
-	return types.ObjectOwnership(bk.Settings[settingOwnership]) == types.ObjectOwnershipBucketOwnerEnforced
-}
-
-// aclInForce returns the ACL by which a bucket is judged. Where the bucket's owner owns all objects, ACLs have no
-// effect but the owner's.
-func aclInForce(bk *object.Bucket) (auth.ACL, []byte, error) {
-	text := bk.Settings[settingACL]
-	acl, err := auth.ParseACL(text)
-	if err != nil || !enforced(bk) || acl.Owner == "" {
-		return acl, text, err
-	}
-	acl.Grantees = ownersGrants(acl.Owner)
-	text, err = json.Marshal(acl)
-	return acl, text, err
-}
-
-// ownersGrants are the grants of an ACL that grants something to the owner alone.
-func ownersGrants(owner string) []auth.Grantee {
-	return []auth.Grantee{{Permission: auth.PermissionFullControl, Access: owner, Type: types.TypeCanonicalUser}}
-}
-
 // aclOf returns the ACL in force in a bucket.
 func (b *backend) aclOf(bk *object.Bucket) (auth.ACL, error) {
 	r := b.rulesOf(bk)
-	return r.acl, r.fault
+	return r.ACL, r.ACLFault
 }
 
 // GetBucketAcl returns the ACL in force. The front end asks for it once the signature of a request has been checked and
@@ -66,13 +44,13 @@ func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([
 		return nil, err
 	}
 	r := b.rulesOf(bk)
-	if r.fault != nil {
-		return nil, b.s3Error("GetBucketAcl", object.Ref{Bucket: bk.Name}, r.fault)
+	if r.ACLFault != nil {
+		return nil, b.s3Error("GetBucketAcl", object.Ref{Bucket: bk.Name}, r.ACLFault)
 	}
 	if owners, _ := ctx.Value(ownersKey).(bool); owners {
-		return r.ownerText, nil
+		return r.OwnerText, nil
 	}
-	return r.aclText, nil
+	return r.ACLText, nil
 }
 
 // ownersKey is where GetBucketAcl finds that a request is for what no ACL can grant.
@@ -132,10 +110,10 @@ func (b *backend) PutBucketAcl(ctx context.Context, bucket string, acl []byte) e
 		return err
 	}
 	return b.change(ctx, bucket, func(bk *object.Bucket) error {
-		if enforced(bk) {
+		if policy.OwnerEnforced(bk) {
 			return s3err.GetAPIError(s3err.ErrAclNotSupported)
 		}
-		bk.Settings[settingACL] = acl
+		bk.Settings[policy.SettingACL] = acl
 		return nil
 	})
 }
@@ -146,7 +124,7 @@ func (b *backend) PutObjectAcl(ctx context.Context, in *s3.PutObjectAclInput) er
 	if err != nil {
 		return err
 	}
-	if enforced(bk) {
+	if policy.OwnerEnforced(bk) {
 		return s3err.GetAPIError(s3err.ErrAclNotSupported)
 	}
 	return s3err.GetAPIError(s3err.ErrNotImplemented)
@@ -246,7 +224,7 @@ func refusedACL(bk *object.Bucket, asked string, granted bool) error {
 	default:
 		return s3err.GetInvalidArgumentErr(s3err.InvalidArgCannedAcl, strings.Clone(asked))
 	}
-	if enforced(bk) {
+	if policy.OwnerEnforced(bk) {
 		return s3err.GetAPIError(s3err.ErrAclNotSupported)
 	}
 	return refusal(http.StatusNotImplemented, "NotImplemented", "Objects have no ACLs of their own here: give the bucket an ACL or a policy.")

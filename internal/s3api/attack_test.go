@@ -4,9 +4,12 @@ package s3api
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 // attacked is a bucket of alice's in which bob may do everything but read or write what lies under secret.
@@ -80,8 +83,7 @@ func TestOneSubResourceAllowsNoOther(t *testing.T) {
 	w.people("alice", "bob")
 	w.as("alice", 200, "PUT", "/corp", "", "x-amz-object-ownership", "BucketOwnerPreferred")
 	for allowed, action := range actions {
-		policy := policyOf(statement("Allow", "bob", action, "corp"))
-		w.as("alice", 204, "PUT", "/corp?policy", policy)
+		w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", action, "corp")))
 		for wanted, body := range bodies {
 			if wanted == allowed {
 				continue
@@ -106,7 +108,7 @@ func TestOneSubResourceAllowsNoOther(t *testing.T) {
 			if after.Versioning != before.Versioning {
 				t.Errorf("%s allowed: versioning is %q", allowed, after.Versioning)
 			}
-			for name, setting := range map[string]string{"policy": settingPolicy, "tagging": settingTags, "cors": settingCORS, "ownershipControls": settingOwnership, "acl": settingACL} {
+			for name, setting := range map[string]string{"policy": policy.Setting, "tagging": settingTags, "cors": settingCORS, "ownershipControls": policy.SettingOwnership, "acl": policy.SettingACL} {
 				if name != allowed && string(before.Settings[setting]) != string(after.Settings[setting]) {
 					t.Errorf("%s allowed, %s asked for: %s is %s", allowed, wanted, name, after.Settings[setting])
 				}
@@ -188,24 +190,17 @@ func TestPresignedURLsAllowNothingMore(t *testing.T) {
 		func(u string) string { u, _, _ = strings.Cut(u, "&X-Amz-Signature"); return u },
 	} {
 		uri := change(signed.String())
-		resp, err := w.http.Get(uri)
+		req, err := http.NewRequest("GET", uri, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = resp.Body.Close()
-		if resp.StatusCode < 400 {
-			t.Errorf("%s: %d", uri, resp.StatusCode)
+		if r := w.sent(req); r.StatusCode < 400 {
+			t.Errorf("%s: %d", uri, r.StatusCode)
 		}
 	}
 	for _, method := range []string{"HEAD", "DELETE", "PUT"} {
-		req := w.request(method, signed.RequestURI(), nil)
-		resp, err := w.http.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode < 400 {
-			t.Errorf("%s with a URL for GET: %d", method, resp.StatusCode)
+		if r := w.nobody(method, signed.RequestURI(), ""); r.StatusCode < 400 {
+			t.Errorf("%s with a URL for GET: %d", method, r.StatusCode)
 		}
 	}
 	// What a signer moved into the URL and this server does not read there is refused.

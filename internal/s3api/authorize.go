@@ -4,7 +4,6 @@ package s3api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -24,11 +23,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// authorizer judges for other doors. versitygw judges requests of HTTP alone, so each question becomes one: a plain
-// request that the account makes from this host. Where a policy asks for an address it is 127.0.0.1, and where it asks for
-// TLS there is none, so that another door never allows what an S3 request from here would not.
+// authorizer judges requests of other doors. versitygw judges only HTTP requests, so each question becomes one: a request
+// that the account makes from this host. A policy that asks for the address sees 127.0.0.1, and one that asks for TLS sees
+// none. So another door never allows what an S3 request from this host would not.
 type authorizer struct {
 	backend  *backend
 	app      *fiber.App
@@ -38,12 +38,12 @@ type authorizer struct {
 	buckets  sync.Map  // of *judged, by the bucket's name
 }
 
-// judged is what is known of a bucket's settings. They are never changed, only replaced, so that what is known of one is right for
-// as long as the bucket has that one.
+// judged caches judgements for the settings of a bucket. Settings are replaced and never changed, so the cache holds for
+// as long as the bucket has these settings.
 type judged struct {
 	of  *object.Bucket
 	acl auth.ACL
-	// plain settings judge all keys, all addresses and all times alike: what they allowed once they allow again.
+	// plain settings judge all keys, addresses and times alike. What they allowed once, they allow again.
 	plain   bool
 	mu      sync.RWMutex
 	allowed map[allowance]struct{}
@@ -56,7 +56,7 @@ type allowance struct {
 	action object.Action
 }
 
-// mostAllowances bounds what is remembered of a bucket.
+// mostAllowances bounds the cached judgements of a bucket.
 const mostAllowances = 1024
 
 func (j *judged) allows(x allowance) bool {
@@ -77,8 +77,8 @@ func (j *judged) allow(x allowance) {
 	}
 }
 
-// Authorizer judges what comes through other doors as if it came through this one. It may be used from many goroutines at once, for
-// as long as the store is open. For object.ActionList, Access.Key is the prefix that is listed.
+// Authorizer returns the judge of requests of other doors. It judges them as if they were S3 requests. It is safe for
+// concurrent use for as long as the store is open. For object.ActionList, Access.Key is the prefix of the listing.
 func (s *Server) Authorizer() object.Authorizer { return s.authorizer }
 
 func newAuthorizer(o Options, b *backend, app *fiber.App) *authorizer {
@@ -91,7 +91,7 @@ func newAuthorizer(o Options, b *backend, app *fiber.App) *authorizer {
 	return a
 }
 
-// Authorize is object.Authorizer's.
+// Authorize implements object.Authorizer.
 func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 	const op = "authorize"
 	name := x.Bucket + "/" + x.Key
@@ -127,7 +127,7 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 	locked := x.Action == object.ActionPut && lockEnabled(settings.of)
 	may := allowance{account.AccessKey, account.Role, x.Action}
 	if !locked && (root || settings.allows(may)) {
-		return nil // as versitygw has it, without asking it
+		return nil // versitygw would say the same
 	}
 	rctx := a.requests.Get().(*fasthttp.RequestCtx)
 	defer func() {
@@ -160,14 +160,14 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 		settings.allow(may)
 	}
 	if err == nil && locked {
-		// What is written to a bucket that keeps no old versions replaces, which a lock may forbid.
+		// In a bucket without old versions a write replaces an object, which a lock may forbid.
 		err = auth.CheckObjectAccess(request, x.Bucket, opts.Acc, []types.ObjectIdentifier{{Key: &opts.Object}},
 			auth.BypassOverwrite, false, a.backend, opts.Iam, true)
 	}
 	return a.refusal(op, name, x, err)
 }
 
-// limit is a number of entries as a request has it.
+// limit returns a number of entries as an argument of a request.
 func limit(n int) string {
 	if n == 0 {
 		return ""
@@ -175,7 +175,7 @@ func limit(n int) string {
 	return strconv.Itoa(n)
 }
 
-// settingsOf returns what is known of a bucket's settings, which are read once.
+// settingsOf returns the cached judgements for the present settings of a bucket.
 func (a *authorizer) settingsOf(ctx context.Context, op, bucket string) (*judged, error) {
 	bk, err := a.backend.store.Bucket(ctx, bucket)
 	if err != nil {
@@ -188,43 +188,15 @@ func (a *authorizer) settingsOf(ctx context.Context, op, bucket string) (*judged
 		return known.(*judged), nil
 	}
 	r := a.backend.rulesOf(bk)
-	if r.fault != nil {
-		return nil, errs.Wrap(op, bucket, r.fault)
+	if r.ACLFault != nil {
+		return nil, errs.Wrap(op, bucket, r.ACLFault)
 	}
-	j := &judged{of: bk, acl: r.acl, plain: plain(bk.Name, r.policy), allowed: map[allowance]struct{}{}}
+	j := &judged{of: bk, acl: r.ACL, plain: r.Uniform(), allowed: map[allowance]struct{}{}}
 	a.buckets.Store(bk.Name, j)
 	return j, nil
 }
 
-// plain says whether a bucket has no policy, or one that has no conditions and speaks of the bucket and of all its keys alone.
-func plain(bucket string, policy []byte) bool {
-	if policy == nil {
-		return true
-	}
-	var doc struct {
-		Statement []struct {
-			Resource  auth.Resources
-			Condition json.RawMessage
-		}
-	}
-	if json.Unmarshal(policy, &doc) != nil {
-		return false
-	}
-	all := strings.TrimPrefix(keysARN(bucket, byBytes, "*"), auth.ResourceArnPrefix)
-	for _, s := range doc.Statement {
-		if s.Condition != nil {
-			return false
-		}
-		for r := range s.Resource {
-			if r != bucket && r != all {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// refusal says why versitygw refused.
+// refusal returns why versitygw refused, as one of our errors.
 func (a *authorizer) refusal(op, name string, x object.Access, err error) error {
 	if err == nil {
 		return nil
@@ -241,12 +213,12 @@ func (a *authorizer) refusal(op, name string, x object.Access, err error) error 
 	return errs.Wrap(op, name, err)
 }
 
-// plainly is an error of versitygw in words. Its own text is a document of XML.
+// plainly is an error of versitygw as a sentence. Its own text is an XML document.
 type plainly struct{ s3err.S3Error }
 
 // Error is the description.
 func (e plainly) Error() string {
-	return strings.TrimSuffix(mendDenial(e.BaseError().Description), ".")
+	return strings.TrimSuffix(policy.RestoreMessage(e.BaseError().Description), ".")
 }
 
 // Unwrap is the error itself.

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -59,21 +58,6 @@ func (w *world) inChunks(path, payload, data string, change func(string) string,
 	sent := w.request("PUT", path, []byte(change(body.String())))
 	sent.Header = signed.Header
 	return w.sent(sent)
-}
-
-// sent sends a request as it is.
-func (w *world) sent(req *http.Request) *reply {
-	w.t.Helper()
-	resp, err := w.http.Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return &reply{resp, text}
 }
 
 // TestSignedChunksAreProvenToTheLast changes signed chunks on their way. None may be stored: not without the last chunk,

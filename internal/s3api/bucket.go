@@ -19,6 +19,7 @@ import (
 	"github.com/versity/versitygw/s3response"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 func (b *backend) CreateBucket(ctx context.Context, in *s3.CreateBucketInput, acl []byte) error {
@@ -36,7 +37,7 @@ func (b *backend) CreateBucket(ctx context.Context, in *s3.CreateBucketInput, ac
 	}
 	bk := object.Bucket{
 		Name: name, Owner: strings.Clone(owner), ETag: b.etag(name),
-		Settings: map[string][]byte{settingACL: acl, settingOwnership: []byte(in.ObjectOwnership)},
+		Settings: map[string][]byte{policy.SettingACL: acl, policy.SettingOwnership: []byte(in.ObjectOwnership)},
 	}
 	if tags != nil {
 		if bk.Settings[settingTags], err = json.Marshal(tags); err != nil {
@@ -128,15 +129,14 @@ func (b *backend) ChangeBucketOwner(ctx context.Context, bucket, owner string) e
 	if _, err := b.accounts.Get(owner); err != nil {
 		return s3err.GetAPIError(s3err.ErrAdminUserNotFound)
 	}
-	acl, err := json.Marshal(auth.ACL{Owner: owner,
-		Grantees: []auth.Grantee{{Permission: auth.PermissionFullControl, Access: owner, Type: types.TypeCanonicalUser}}})
+	_, acl, err := policy.OwnersACL(owner)
 	if err != nil {
 		return err
 	}
 	return b.change(ctx, bucket, func(bk *object.Bucket) error {
 		bk.Owner = owner
-		bk.Settings[settingACL] = acl
-		delete(bk.Settings, settingPolicy)
+		bk.Settings[policy.SettingACL] = acl
+		delete(bk.Settings, policy.Setting)
 		return nil
 	})
 }

@@ -15,13 +15,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 	"github.com/nebulaio/nebulaio/internal/store/model"
 )
 
@@ -218,20 +218,20 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	}
 }
 
-// gate is a store whose puts wait.
-type gate struct {
+// waitingStore is a store whose puts wait.
+type waitingStore struct {
 	object.Store
 	entered, open chan struct{}
 }
 
-func (g *gate) Put(ctx context.Context, p object.Put) (object.Info, error) {
+func (g *waitingStore) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	g.entered <- struct{}{}
 	<-g.open
 	return g.Store.Put(ctx, p)
 }
 
 func TestDrainLetsRequestsFinish(t *testing.T) {
-	g := &gate{Store: model.New(), entered: make(chan struct{}), open: make(chan struct{})}
+	g := &waitingStore{Store: model.New(), entered: make(chan struct{}), open: make(chan struct{})}
 	w := start(t, g, nil)
 	w.must(200, "PUT", "/bucket", nil)
 	got := make(chan *reply, 1)
@@ -283,7 +283,7 @@ func TestDrainEndsAtItsDeadline(t *testing.T) {
 		t.Error(err)
 	}
 	w.done <- nil
-	if n := w.server.conns.len(); n != 0 {
+	if n := w.server.conns.Len(); n != 0 {
 		t.Errorf("%d connections are left", n)
 	}
 }
@@ -359,83 +359,8 @@ func TestRangesReachTheSocketAsFiles(t *testing.T) {
 	}
 }
 
-// recorder is a connection that tells what it was given to read from.
-type recorder struct {
-	net.Conn
-	from []string
-	n    []int64
-}
-
-func (r *recorder) SetWriteDeadline(time.Time) error { return nil }
-func (r *recorder) ReadFrom(src io.Reader) (int64, error) {
-	l, ok := src.(*io.LimitedReader)
-	if !ok {
-		r.from = append(r.from, fmt.Sprintf("%T", src))
-		return 0, nil
-	}
-	r.from, r.n = append(r.from, fmt.Sprintf("%T", l.R)), append(r.n, l.N)
-	return l.N, nil
-}
-
-func TestStallConnKeepsSendfile(t *testing.T) {
-	r := &recorder{}
-	c := &stallConn{Conn: r, table: newConnTable(), stall: time.Minute}
-	n, err := c.ReadFrom(&io.LimitedReader{R: os.Stdin, N: 2*chunk + 5})
-	if n != 2*chunk+5 || err != nil || fmt.Sprint(r.from) != "[*os.File *os.File *os.File]" || fmt.Sprint(r.n) != fmt.Sprint([]int64{chunk, chunk, 5}) {
-		t.Errorf("%d %v %v %v", n, err, r.from, r.n)
-	}
-}
-
-// taker is a body that takes the socket, as the store's do.
-type taker struct{ io.Reader }
-
-func (taker) WriteTo(w io.Writer) (int64, error) {
-	sc, ok := w.(syscall.Conn)
-	if !ok {
-		return 0, fmt.Errorf("%T gives out no socket", w)
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var n int
-	err = raw.Write(func(fd uintptr) bool {
-		n, err = syscall.Write(int(fd), []byte("by itself"))
-		return true
-	})
-	return int64(n), err
-}
-
-func TestStallConnGivesOutItsSocket(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrapped := newConnTable().wrap(l, Limits{Stall: time.Minute}, nil)
-	defer wrapped.Close()
-	go func() {
-		c, err := wrapped.Accept()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		if n, err := bufio.NewWriter(c).ReadFrom(taker{}); n != 9 || err != nil {
-			t.Errorf("%d %v", n, err)
-		}
-		_ = c.Close()
-	}()
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if got, err := io.ReadAll(c); string(got) != "by itself" || err != nil {
-		t.Errorf("%q %v", got, err)
-	}
-}
-
 func TestTooManyRequestsSlowDown(t *testing.T) {
-	g := &gate{Store: model.New(), entered: make(chan struct{}), open: make(chan struct{})}
+	g := &waitingStore{Store: model.New(), entered: make(chan struct{}), open: make(chan struct{})}
 	w := start(t, g, func(o *Options) { o.Limits.Requests = 1 })
 	w.must(200, "PUT", "/bucket", nil)
 	done := make(chan struct{})
@@ -470,7 +395,7 @@ func TestARefusedBodyGetsItsReply(t *testing.T) {
 }
 
 func refusedBody(t *testing.T, w *world, dial func(string) (net.Conn, error)) {
-	if err := w.store.CreateBucket(t.Context(), object.Bucket{Name: "private", Owner: rootKey, Settings: map[string][]byte{settingACL: []byte(`{"Owner":"` + rootKey + `"}`)}}); err != nil {
+	if err := w.store.CreateBucket(t.Context(), object.Bucket{Name: "private", Owner: rootKey, Settings: map[string][]byte{policy.SettingACL: []byte(`{"Owner":"` + rootKey + `"}`)}}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := dial(w.addr)

@@ -3,10 +3,7 @@
 package s3api
 
 import (
-	"bytes"
-	"encoding/xml"
 	"fmt"
-	"io"
 	"runtime"
 	"strings"
 	"testing"
@@ -108,36 +105,4 @@ func TestDocumentsWithTricks(t *testing.T) {
 	if r := w.do("GET", "/bucket?tagging", nil); r.StatusCode != 404 {
 		t.Errorf("tags were set: %s", r.body)
 	}
-}
-
-// FuzzCountElements holds the count against the parser that makes objects of the elements: never less.
-func FuzzCountElements(f *testing.F) {
-	for _, s := range []string{"<Delete><Object/></Delete>", "<a:Object>", "<Object a='<Object>'>", "<!--<Object>-->", "<Object\t>", "<", "<?x?><Object></Object>"} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, doc []byte) {
-		named, all := countElements(doc, "Object")
-		if named > all {
-			t.Fatalf("%d of %d", named, all)
-		}
-		d := xml.NewDecoder(bytes.NewReader(doc))
-		gotNamed, gotAll := 0, 0
-		for {
-			token, err := d.RawToken()
-			if err != nil {
-				if err != io.EOF {
-					return // not read to its end, nor unmarshalled
-				}
-				break
-			}
-			if s, ok := token.(xml.StartElement); ok {
-				if gotAll++; s.Name.Local == "Object" {
-					gotNamed++
-				}
-			}
-		}
-		if gotNamed > named || gotAll > all {
-			t.Fatalf("%q has %d of %d, counted were %d of %d", doc, gotNamed, gotAll, named, all)
-		}
-	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 // versioned makes a bucket of alice that keeps versions, and n versions of each key. It returns their identifiers.
@@ -157,19 +158,19 @@ func TestConditionsAreJudgedOncePerRequest(t *testing.T) {
 	agent := func(effect, operator, value string) string {
 		return fmt.Sprintf(`{"Effect":%q,"Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*","Condition":{%q:{"aws:UserAgent":%q}}}`, effect, operator, value)
 	}
-	for policy, want := range map[string]int{
+	for text, want := range map[string]int{
 		policyOf(agent("Allow", "StringLike", "good*")):                                      1,
 		policyOf(agent("Allow", "StringNotLike", "good*")):                                   0,
 		policyOf(agent("Deny", "StringLike", "good*"), agent("Deny", "StringEquals", "bad")): 1,
 		policyOf(agent("Deny", "NoOperator", "x"), agent("Allow", "NoOperator", "x")):        1, // the denial
 		policyOf(onVersion("Deny", "bob", "s3:*", "StringLike", "x")):                        1,
 	} {
-		p, err := b.prepare(request, &rules{of: &object.Bucket{Name: "corp"}}, []byte(policy))
+		p, err := b.prepare(request, &policy.Rules{Of: &object.Bucket{Name: "corp"}}, []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(string(p.object), `"Effect"`); n != want || strings.Contains(string(p.object)+string(p.list), "UserAgent") {
-			t.Errorf("%s: %d statements left, expected %d: %s %s", policy, n, want, p.list, p.object)
+		if n := strings.Count(string(p.Object), `"Effect"`); n != want || strings.Contains(string(p.Object)+string(p.List), "UserAgent") {
+			t.Errorf("%s: %d statements left, expected %d: %s %s", text, n, want, p.List, p.Object)
 		}
 	}
 }
@@ -182,13 +183,13 @@ func TestPatternsThatTakeLong(t *testing.T) {
 	agent := func(pattern string) string {
 		return policyOf(strings.Replace(statement("Allow", "bob", "s3:*", "corp/*"), `"Resource"`, `"Condition":{"StringNotLike":{"aws:UserAgent":["x",`+pattern+`]}},"Resource"`, 1))
 	}
-	long := strings.Repeat("a", maxConditionPatterns)
+	long := strings.Repeat("a", 2<<10) // the bound of all conditions
 	w.as("alice", 204, "PUT", "/corp?policy", agent(`"*`+long+`"`))
 	w.as("alice", 204, "PUT", "/corp?policy", agent(`"`+long+`b*"`))
 	w.as("alice", 400, "PUT", "/corp?policy", agent(`"*`+long+`b"`))
 	w.as("alice", 400, "PUT", "/corp?policy", agent(`"*`+long+`","*b"`))
 	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Deny", "bob", "s3:GetObject", "corp/"+long+"*")))
-	long = long[:maxResourcePatterns]
+	long = long[:512] // the bound of all resources
 	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Deny", "bob", "s3:GetObject", "corp/*"+long)))
 	if r := w.as("alice", 400, "PUT", "/corp?policy", policyOf(statement("Deny", "bob", "s3:GetObject", "corp/*"+long+"b"))); !strings.Contains(string(r.body), "behind a *") {
 		t.Errorf("%s", r.body)
@@ -201,18 +202,18 @@ func TestStoredConditionsThatCannotHold(t *testing.T) {
 	w.people("alice", "bob")
 	w.as("alice", 200, "PUT", "/corp", "")
 	w.as("alice", 200, "PUT", "/corp/key", "x")
-	policy := policyOf(statement("Allow", "bob", "s3:GetObject", "corp/*"),
+	text := policyOf(statement("Allow", "bob", "s3:GetObject", "corp/*"),
 		strings.Replace(statement("Deny", "bob", "s3:GetObject", "corp/*"), `"Resource"`, `"Condition":{"DateGreaterThan":{"aws:CurrentTime":"2020-01-01"}},"Resource"`, 1))
 	if err := w.store.UpdateBucket(t.Context(), "corp", func(bk *object.Bucket) error {
-		bk.Settings[settingPolicy] = []byte(policy)
+		bk.Settings[policy.Setting] = []byte(text)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	w.as("bob", 403, "GET", "/corp/key", "")
 	w.as("alice", 200, "GET", "/corp/key", "")
-	w.as("alice", 204, "PUT", "/corp?policy", strings.Replace(policy, "2020-01-01", "2020-01-01T00:00:00Z", 1))
+	w.as("alice", 204, "PUT", "/corp?policy", strings.Replace(text, "2020-01-01", "2020-01-01T00:00:00Z", 1))
 	w.as("bob", 403, "GET", "/corp/key", "")
-	w.as("alice", 204, "PUT", "/corp?policy", strings.Replace(policy, "2020-01-01", "2099-01-01T00:00:00Z", 1))
+	w.as("alice", 204, "PUT", "/corp?policy", strings.Replace(text, "2020-01-01", "2099-01-01T00:00:00Z", 1))
 	w.as("bob", 200, "GET", "/corp/key", "")
 }

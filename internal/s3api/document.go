@@ -3,58 +3,92 @@
 package s3api
 
 import (
-	"bytes"
 	"context"
-	"encoding/xml"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
+	"time"
 
 	"github.com/valyala/fasthttp"
+	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/xmldoc"
 )
 
-// versitygw passes over what it does not know in a document of XML, and takes the last of what comes twice. A
-// restriction that it passes over would be acknowledged and not kept, so the documents that restrict something are
-// read here first.
+// Documents are bodies that are read into memory: XML and JSON. These bound them by kind.
+const (
+	// longDocument bounds lists: 1,000 keys of 1,024 bytes to delete, or 10,000 parts with
+	// checksums to join. Both take less than 3 MiB.
+	longDocument = 4 << 20
+	// taggedDocument bounds 50 tags and a website's configuration, for which S3 has this bound.
+	taggedDocument = 128 << 10
+	// shortDocument bounds every other document. S3 allows 64 KiB of CORS and 20 KiB of policy.
+	shortDocument = 64 << 10
+	// largeDocument is the size from which a document needs one of the server's slots.
+	largeDocument = 256 << 10
+	// documentSlots is how many large documents are worked on at one time. One takes up
+	// to ten times its size while it is parsed.
+	documentSlots = 8
+	// slotWait is how long a request waits for a slot before it is told to slow down.
+	slotWait = 2 * time.Second
+	// documentRate is the slowest pace in bytes a second at which a document may come in.
+	documentRate = 16 << 10
+)
 
-// element is what an element of a document may have in it. Nil: text alone.
-type element map[string]part
-
-// part is an element within another.
-type part struct {
-	in   element
-	many bool // it may stand there more than once
-	need bool // it must stand there
+// maxDocument returns how long the body of a request may be that is no content.
+func maxDocument(rctx *fasthttp.RequestCtx, at level) int64 {
+	args := rctx.QueryArgs()
+	switch {
+	case rctx.IsPost() && at == onBucket && args.Has("delete"), rctx.IsPost() && at == onObject && args.Has("uploadId"):
+		return longDocument
+	case args.Has("tagging"), args.Has("website"):
+		return taggedDocument
+	}
+	return shortDocument
 }
 
-// The documents that settings are put with, by the name of the outermost element.
-var documents = element{
-	"VersioningConfiguration": {in: element{"Status": {}, "MfaDelete": {}}},
-	"ObjectLockConfiguration": {in: element{
-		"ObjectLockEnabled": {}, "Rule": {in: element{"DefaultRetention": {in: element{"Mode": {}, "Days": {}, "Years": {}}}}},
-	}},
-	"Retention":         {in: element{"Mode": {}, "RetainUntilDate": {}}},
-	"LegalHold":         {in: element{"Status": {}}},
-	"Tagging":           {in: element{"TagSet": {in: element{"Tag": {many: true, in: element{"Key": {}, "Value": {}}}}}}},
-	"OwnershipControls": {in: element{"Rule": {many: true, in: element{"ObjectOwnership": {}}}}},
-	"AccessControlPolicy": {in: element{
-		"Owner": {in: element{"ID": {}, "DisplayName": {}}},
-		"AccessControlList": {in: element{"Grant": {many: true, in: element{
-			"Grantee": {in: element{"ID": {}, "DisplayName": {}, "EmailAddress": {}, "URI": {}}}, "Permission": {},
-		}}}},
-	}},
-	"Delete": {in: element{"Quiet": {}, "Object": {many: true, need: true, in: element{
-		"Key": {}, "VersionId": {}, "ETag": {}, "LastModifiedTime": {}, "Size": {},
-	}}}},
-	"CORSConfiguration": {in: element{"CORSRule": {many: true, in: element{
-		"ID": {}, "AllowedHeader": {many: true}, "AllowedMethod": {many: true}, "AllowedOrigin": {many: true},
-		"ExposeHeader": {many: true}, "MaxAgeSeconds": {},
-	}}}},
+// takeSlot waits for a slot for a document of n bytes. It returns what gives the slot back, or nil where none came free.
+func (s *Server) takeSlot(n int) func() {
+	if n <= largeDocument {
+		return func() {}
+	}
+	wait := time.NewTimer(slotWait)
+	defer wait.Stop()
+	select {
+	case s.documents <- struct{}{}:
+		return func() { <-s.documents }
+	case <-wait.C:
+		return nil
+	}
 }
 
-// checkDocument refuses the document of a request, which has a given name, where it has elements that it cannot
-// have, one twice or none of those that it needs.
+// checkLists refuses lists that are too long, before the front end makes objects of their elements:
+// a document of 14 MiB would take 512 MiB. It is called once the signature has been checked.
+func checkLists(ctx context.Context) error {
+	rctx, ok := ctx.(*fasthttp.RequestCtx)
+	if !ok || !rctx.IsPost() {
+		return nil
+	}
+	name, most, inside := "", 0, 0
+	switch args := rctx.QueryArgs(); {
+	case args.Has("delete"):
+		name, most, inside = "Object", maxDeletions, 8
+	case args.Has("uploadId"):
+		name, most, inside = "Part", object.MaxParts, 16
+	default:
+		return nil
+	}
+	named, all := xmldoc.Count(rctx.Request.Body(), name)
+	if named > most || all > 16+most*inside {
+		return s3err.GetAPIError(s3err.ErrMalformedXML)
+	}
+	if name == "Object" {
+		// Of two keys the front end takes the last, and of a document of another kind nothing: 200, and nothing is deleted.
+		return checkDocument(ctx, "Delete")
+	}
+	return nil
+}
+
+// checkDocument refuses the XML document of a request unless it is a well-formed document of the given name.
 func checkDocument(ctx context.Context, name string) error {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if !ok {
@@ -62,72 +96,11 @@ func checkDocument(ctx context.Context, name string) error {
 	}
 	body := rctx.Request.Body()
 	if len(body) == 0 {
-		return nil // what is asked for stands in headers
+		return nil // the request uses headers instead
 	}
-	if err := readDocument(body, name); err != nil {
+	if err := xmldoc.Check(body, name); err != nil {
 		return refusal(http.StatusBadRequest, "MalformedXML",
 			"The XML you provided was not well-formed or did not validate against our published schema: "+err.Error()+".")
 	}
 	return nil
-}
-
-func readDocument(body []byte, name string) error {
-	d := xml.NewDecoder(bytes.NewReader(body))
-	seen := false
-	for {
-		t, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			if !seen {
-				return fmt.Errorf("it has no element %s", name)
-			}
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("it is no XML")
-		}
-		start, ok := t.(xml.StartElement)
-		if !ok {
-			continue
-		}
-		if start.Name.Local != name || seen {
-			return fmt.Errorf("the element %.64q, expected one %s", start.Name.Local, name)
-		}
-		seen = true
-		if err := readElement(d, name, documents[name].in); err != nil {
-			return err
-		}
-	}
-}
-
-// readElement reads an element to its end. Documents are a few elements deep, as in has it.
-func readElement(d *xml.Decoder, name string, in element) error {
-	seen := map[string]bool{}
-	for {
-		t, err := d.Token()
-		if err != nil {
-			return fmt.Errorf("it is no XML")
-		}
-		switch t := t.(type) {
-		case xml.EndElement:
-			for inner, p := range in {
-				if p.need && !seen[inner] {
-					return fmt.Errorf("the element %s has no %s", name, inner)
-				}
-			}
-			return nil
-		case xml.StartElement:
-			inner := t.Name.Local
-			p, ok := in[inner]
-			switch {
-			case !ok:
-				return fmt.Errorf("the element %.64q in %s is not known", inner, name)
-			case seen[inner] && !p.many:
-				return fmt.Errorf("the element %s stands twice in %s", inner, name)
-			}
-			seen[inner] = true
-			if err := readElement(d, inner, p.in); err != nil {
-				return err
-			}
-		}
-	}
 }

@@ -57,7 +57,7 @@ func (b *backend) s3Error(op string, ref object.Ref, err error) error {
 		b.log.Error("the store cannot be written to", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "error", err)
 		return readOnly()
 	case errors.Is(err, object.ErrBusy):
-		b.log.Warn("another process keeps a file of the store", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "error", err)
+		b.log.Warn("another process holds a file of the store", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "error", err)
 		return s3err.GetAPIError(s3err.ErrSlowDown)
 	case errors.Is(err, object.ErrClosed), errors.Is(err, context.Canceled):
 		return unavailable()

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 // TestARepeatedCompletionSucceeds: a client whose answer was lost asks again.
@@ -125,7 +126,7 @@ func TestTLS(t *testing.T) {
 	// A policy that asks for TLS is satisfied by it, and by nothing else.
 	w.people("bob")
 	if err := w.store.UpdateBucket(t.Context(), "bucket", func(b *object.Bucket) error {
-		b.Settings = map[string][]byte{settingPolicy: []byte(policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*"}`,
+		b.Settings = map[string][]byte{policy.Setting: []byte(policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*"}`,
 			`{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::bucket/*","Condition":{"Bool":{"aws:SecureTransport":"false"}}}`))}
 		return nil
 	}); err != nil {

@@ -14,20 +14,55 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/valyala/fasthttp"
-	"github.com/versity/versitygw/auth"
 	vgwbackend "github.com/versity/versitygw/backend"
 	"github.com/versity/versitygw/s3err"
-	"github.com/versity/versitygw/s3response"
 
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.GetObjectOutput, error) {
-	ref := refOf(in.Bucket, in.Key, in.VersionId)
+// admitRead checks that a request may read an object, and returns the object's bucket.
+func (b *backend) admitRead(ctx context.Context, ref object.Ref) (*object.Bucket, error) {
 	if err := b.authorizeRead(ctx, ref); err != nil {
 		return nil, err
 	}
-	bk, err := b.bucketOf(ctx, ref.Bucket)
+	return b.bucketOf(ctx, ref.Bucket)
+}
+
+// judgeRead returns the part of an object that a read asks for, or why the read is refused.
+func judgeRead(ctx context.Context, in *s3.GetObjectInput, info *object.Info) (picked, error) {
+	if err := readable(info, in.IfMatch, in.IfNoneMatch, in.IfModifiedSince, in.IfUnmodifiedSince); err != nil {
+		return picked{}, unread(ctx, info, err)
+	}
+	return pick(info, in.Range, in.PartNumber)
+}
+
+// describe returns the reply to a read of the object that ref names, without a body.
+func (b *backend) describe(ctx context.Context, in *s3.GetObjectInput, bk *object.Bucket, ref object.Ref, info *object.Info, p *picked) *s3.GetObjectOutput {
+	a, side := info.Attributes, b.shown(ctx, ref, info.Attributes)
+	out := &s3.GetObjectOutput{
+		AcceptRanges: ptr("bytes"), ContentLength: &p.N, ContentRange: p.header(info.Size), PartsCount: p.parts,
+		ContentType: some(a[attrType]), ContentEncoding: some(a[attrEncoding]), ContentDisposition: some(a[attrDisposition]),
+		ContentLanguage: some(a[attrLanguage]), CacheControl: some(a[attrCache]), ExpiresString: some(a[attrExpires]),
+		WebsiteRedirectLocation: some(a[attrRedirect]), ETag: ptr(quoted(info.ETag)), LastModified: &info.Modified,
+		Metadata: metadataOf(a), TagCount: tagCount(side), StorageClass: types.StorageClassStandard,
+		VersionId: ptr(shownVersion(bk, info.Version)),
+	}
+	out.ObjectLockMode, out.ObjectLockRetainUntilDate, out.ObjectLockLegalHoldStatus = locked(side)
+	if in.ChecksumMode == types.ChecksumModeEnabled {
+		sum := p.sum(info)
+		s := sum.sums()
+		out.ChecksumType = sum.Type
+		out.ChecksumCRC32, out.ChecksumCRC32C, out.ChecksumCRC64NVME = s.CRC32, s.CRC32C, s.CRC64NVME
+		out.ChecksumSHA1, out.ChecksumSHA256, out.ChecksumSHA512, out.ChecksumMD5 = s.SHA1, s.SHA256, s.SHA512, s.MD5
+		out.ChecksumXXHASH64, out.ChecksumXXHASH3, out.ChecksumXXHASH128 = s.XXHASH64, s.XXHASH3, s.XXHASH128
+	}
+	return out
+}
+
+// GetObject opens an object, or a part of it, as the body of a reply.
+func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.GetObjectOutput, error) {
+	ref := refOf(in.Bucket, in.Key, in.VersionId)
+	bk, err := b.admitRead(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -37,72 +72,26 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 	}
 	defer content.Close() // bodies keep it open
 	info := content.Info()
-	if err := readable(&info, in.IfMatch, in.IfNoneMatch, in.IfModifiedSince, in.IfUnmodifiedSince); err != nil {
-		return nil, unread(ctx, &info, err)
-	}
-	r, err := pick(&info, in.Range, in.PartNumber)
+	p, err := judgeRead(ctx, in, &info)
 	if err != nil {
 		return nil, err
 	}
-	body, err := content.Section(r.Range)
+	body, err := content.Section(p.Range)
 	if err == nil {
 		err = verified(body)
 	}
 	if err != nil {
 		return nil, b.s3Error("GetObject", ref, err)
 	}
-	a, side := info.Attributes, b.shown(ctx, ref, info.Attributes)
-	out := &s3.GetObjectOutput{
-		Body:         &sentBody{Body: body, ref: object.Ref{Bucket: ref.Bucket, Key: ref.Key, Version: info.Version}},
-		AcceptRanges: ptr("bytes"), ContentLength: &r.N, ContentRange: r.header(info.Size), PartsCount: r.parts,
-		ContentType: some(a[attrType]), ContentEncoding: some(a[attrEncoding]), ContentDisposition: some(a[attrDisposition]),
-		ContentLanguage: some(a[attrLanguage]), CacheControl: some(a[attrCache]), ExpiresString: some(a[attrExpires]),
-		WebsiteRedirectLocation: some(a[attrRedirect]), ETag: ptr(quoted(info.ETag)), LastModified: &info.Modified,
-		Metadata: metadataOf(a), TagCount: tagCount(side), StorageClass: types.StorageClassStandard,
-		VersionId: ptr(shownVersion(bk, info.Version)),
-	}
-	out.ObjectLockMode, out.ObjectLockRetainUntilDate, out.ObjectLockLegalHoldStatus = locked(side)
-	if in.ChecksumMode == types.ChecksumModeEnabled {
-		sum := r.sum(&info)
-		s := sum.sums()
-		out.ChecksumType = sum.Type
-		out.ChecksumCRC32, out.ChecksumCRC32C, out.ChecksumCRC64NVME = s.CRC32, s.CRC32C, s.CRC64NVME
-		out.ChecksumSHA1, out.ChecksumSHA256, out.ChecksumSHA512, out.ChecksumMD5 = s.SHA1, s.SHA256, s.SHA512, s.MD5
-		out.ChecksumXXHASH64, out.ChecksumXXHASH3, out.ChecksumXXHASH128 = s.XXHASH64, s.XXHASH3, s.XXHASH128
-	}
+	out := b.describe(ctx, in, bk, ref, &info, &p)
+	out.Body = &sentBody{Body: body, ref: object.Ref{Bucket: ref.Bucket, Key: ref.Key, Version: info.Version}}
 	return out, nil
 }
 
-// verified compares the first block of a reply before the status line is sent: damage there is still a 500. It closes a body
-// that is damaged.
-func verified(body object.Body) error {
-	v, ok := body.(object.Verifier)
-	if !ok {
-		return nil // it was compared when it was opened
-	}
-	err := v.Verify()
-	if err != nil {
-		_ = body.Close()
-	}
-	return err
-}
-
-// marker says why a version cannot be opened; a delete marker is told apart by the output beside the error.
-func (b *backend) marker(ctx context.Context, ref object.Ref, err error) (*s3.GetObjectOutput, error) {
-	if errors.Is(err, object.ErrIsMarker) || errors.Is(err, object.ErrNoSuchKey) {
-		if info, _ := b.store.Stat(patient(ctx), ref); info.Marker {
-			return &s3.GetObjectOutput{DeleteMarker: ptr(true), LastModified: &info.Modified}, b.s3Error("GetObject", ref, err)
-		}
-	}
-	return nil, b.s3Error("GetObject", ref, err)
-}
-
+// HeadObject describes an object as GetObject does, without opening it.
 func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.HeadObjectOutput, error) {
 	ref := refOf(in.Bucket, in.Key, in.VersionId)
-	if err := b.authorizeRead(ctx, ref); err != nil {
-		return nil, err
-	}
-	bk, err := b.bucketOf(ctx, ref.Bucket)
+	bk, err := b.admitRead(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -117,117 +106,73 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 	if err != nil {
 		return nil, b.s3Error("HeadObject", ref, err)
 	}
-	if err := readable(&info, in.IfMatch, in.IfNoneMatch, in.IfModifiedSince, in.IfUnmodifiedSince); err != nil {
-		return nil, unread(ctx, &info, err)
+	get := &s3.GetObjectInput{
+		IfMatch: in.IfMatch, IfNoneMatch: in.IfNoneMatch, IfModifiedSince: in.IfModifiedSince,
+		IfUnmodifiedSince: in.IfUnmodifiedSince, Range: in.Range, PartNumber: in.PartNumber, ChecksumMode: in.ChecksumMode,
 	}
-	r, err := pick(&info, in.Range, in.PartNumber)
+	p, err := judgeRead(ctx, get, &info)
 	if err != nil {
 		return nil, err
 	}
-	a, side := info.Attributes, b.shown(ctx, ref, info.Attributes)
-	out := &s3.HeadObjectOutput{
-		AcceptRanges: ptr("bytes"), ContentLength: &r.N, ContentRange: r.header(info.Size), PartsCount: r.parts,
-		ContentType: some(a[attrType]), ContentEncoding: some(a[attrEncoding]), ContentDisposition: some(a[attrDisposition]),
-		ContentLanguage: some(a[attrLanguage]), CacheControl: some(a[attrCache]), ExpiresString: some(a[attrExpires]),
-		WebsiteRedirectLocation: some(a[attrRedirect]), ETag: ptr(quoted(info.ETag)), LastModified: &info.Modified,
-		Metadata: metadataOf(a), TagCount: tagCount(side), StorageClass: types.StorageClassStandard,
-		VersionId: ptr(shownVersion(bk, info.Version)),
-	}
-	out.ObjectLockMode, out.ObjectLockRetainUntilDate, out.ObjectLockLegalHoldStatus = locked(side)
-	if in.ChecksumMode == types.ChecksumModeEnabled {
-		sum := r.sum(&info)
-		s := sum.sums()
-		out.ChecksumType = sum.Type
-		out.ChecksumCRC32, out.ChecksumCRC32C, out.ChecksumCRC64NVME = s.CRC32, s.CRC32C, s.CRC64NVME
-		out.ChecksumSHA1, out.ChecksumSHA256, out.ChecksumSHA512, out.ChecksumMD5 = s.SHA1, s.SHA256, s.SHA512, s.MD5
-		out.ChecksumXXHASH64, out.ChecksumXXHASH3, out.ChecksumXXHASH128 = s.XXHASH64, s.XXHASH3, s.XXHASH128
-	}
-	return out, nil
+	return head(b.describe(ctx, get, bk, ref, &info, &p)), nil
 }
 
-func (b *backend) GetObjectAttributes(ctx context.Context,
-	in *s3.GetObjectAttributesInput) (s3response.GetObjectAttributesResponse, error) {
-	var out s3response.GetObjectAttributesResponse
-	ref := refOf(in.Bucket, in.Key, in.VersionId)
-	if err := b.authorizePublic(ctx, ref, auth.GetObjectVersionAttributesAction, auth.PermissionRead); err != nil {
-		return out, err
+// head returns the reply to a HEAD that says the same as the reply to a GET.
+func head(o *s3.GetObjectOutput) *s3.HeadObjectOutput {
+	return &s3.HeadObjectOutput{
+		AcceptRanges: o.AcceptRanges, ContentLength: o.ContentLength, ContentRange: o.ContentRange, PartsCount: o.PartsCount,
+		ContentType: o.ContentType, ContentEncoding: o.ContentEncoding, ContentDisposition: o.ContentDisposition,
+		ContentLanguage: o.ContentLanguage, CacheControl: o.CacheControl, ExpiresString: o.ExpiresString,
+		WebsiteRedirectLocation: o.WebsiteRedirectLocation, ETag: o.ETag, LastModified: o.LastModified,
+		Metadata: o.Metadata, TagCount: o.TagCount, StorageClass: o.StorageClass, VersionId: o.VersionId,
+		ObjectLockMode: o.ObjectLockMode, ObjectLockRetainUntilDate: o.ObjectLockRetainUntilDate,
+		ObjectLockLegalHoldStatus: o.ObjectLockLegalHoldStatus,
+		ChecksumType:              o.ChecksumType, ChecksumCRC32: o.ChecksumCRC32, ChecksumCRC32C: o.ChecksumCRC32C,
+		ChecksumCRC64NVME: o.ChecksumCRC64NVME, ChecksumSHA1: o.ChecksumSHA1, ChecksumSHA256: o.ChecksumSHA256,
+		ChecksumSHA512: o.ChecksumSHA512, ChecksumMD5: o.ChecksumMD5, ChecksumXXHASH64: o.ChecksumXXHASH64,
+		ChecksumXXHASH3: o.ChecksumXXHASH3, ChecksumXXHASH128: o.ChecksumXXHASH128,
 	}
-	// versitygw asks for the action of attributes alone.
-	if err := b.allowed(ctx, ref, auth.PermissionRead, ofVersion(ref, auth.GetObjectAction, auth.GetObjectVersionAction)); err != nil {
-		return out, err
+}
+
+// verified compares the first block of a body with its checksum before the status line is sent, so that damage there is
+// still a 500. It closes a damaged body.
+func verified(body object.Body) error {
+	v, ok := body.(object.Verifier)
+	if !ok {
+		return nil // its blocks were compared when it was opened
 	}
-	bk, err := b.bucketOf(ctx, ref.Bucket)
+	err := v.Verify()
 	if err != nil {
-		return out, err
+		_ = body.Close()
 	}
-	info, err := b.store.Stat(patient(ctx), ref)
-	if info.Marker {
-		return s3response.GetObjectAttributesResponse{DeleteMarker: ptr(true), VersionId: &info.Version}, s3err.GetAPIError(s3err.ErrNoSuchKey)
-	}
-	if err != nil {
-		return out, b.s3Error("GetObjectAttributes", ref, err)
-	}
-	sum := full(&info)
-	s := sum.sums()
-	out = s3response.GetObjectAttributesResponse{
-		ETag: &info.ETag, ObjectSize: &info.Size, StorageClass: types.StorageClassStandard, LastModified: &info.Modified,
-		VersionId: ptr(shownVersion(bk, info.Version)),
-		Checksum: &types.Checksum{
-			ChecksumType: sum.Type, ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME,
-			ChecksumSHA1: s.SHA1, ChecksumSHA256: s.SHA256, ChecksumSHA512: s.SHA512, ChecksumMD5: s.MD5,
-			ChecksumXXHASH64: s.XXHASH64, ChecksumXXHASH3: s.XXHASH3, ChecksumXXHASH128: s.XXHASH128,
-		},
-	}
-	if len(info.Parts) > 0 {
-		out.ObjectParts = objectParts(&info, in.PartNumberMarker, in.MaxParts)
-		countParts(ctx, len(info.Parts))
-	}
-	return out, nil
+	return err
 }
 
-// objectParts returns one page of an object's parts.
-func objectParts(info *object.Info, marker *string, limit *int32) *s3response.ObjectParts {
-	after, _ := strconv.Atoi(own(marker)) // what is no number begins at the front
-	n := 1000
-	if limit != nil && *limit > 0 {
-		n = min(n, int(*limit))
-	}
-	out := &s3response.ObjectParts{PartNumberMarker: after, MaxParts: n}
-	for i := range info.Parts {
-		p := &info.Parts[i]
-		if i+1 <= after {
-			continue
+// marker explains why a version cannot be opened. For a delete marker it returns an output beside the error.
+func (b *backend) marker(ctx context.Context, ref object.Ref, err error) (*s3.GetObjectOutput, error) {
+	if errors.Is(err, object.ErrIsMarker) || errors.Is(err, object.ErrNoSuchKey) {
+		if info, _ := b.store.Stat(patient(ctx), ref); info.Marker {
+			return &s3.GetObjectOutput{DeleteMarker: ptr(true), LastModified: &info.Modified}, b.s3Error("GetObject", ref, err)
 		}
-		if len(out.Parts) == n {
-			out.IsTruncated = true
-			break
-		}
-		sum := partChecksum(checksumOf(info.Attributes).Algorithm, p)
-		s := sum.sums()
-		out.Parts = append(out.Parts, types.ObjectPart{
-			PartNumber: ptr(int32(i + 1)), Size: &p.Size, ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME,
-			ChecksumSHA1: s.SHA1, ChecksumSHA256: s.SHA256,
-		})
-		out.NextPartNumberMarker = i + 1
 	}
-	return out
+	return nil, b.s3Error("GetObject", ref, err)
 }
 
-// readable judges the conditions of a read. Times of HTTP have whole seconds, so
-// the object's is cut: with the Last-Modified that it was told, a client is right.
+// readable judges the conditions of a read. HTTP times have whole seconds, so we truncate the object's time: a condition
+// with the Last-Modified of an earlier reply then holds.
 func readable(info *object.Info, ifMatch, ifNoneMatch *string, since, until *time.Time) error {
 	if ifMatch == nil && ifNoneMatch == nil && since == nil && until == nil {
 		return nil
 	}
 	if until != nil {
-		until = ptr(until.Add(time.Nanosecond)) // not modified at that time is not modified since, which versitygw takes for before
+		until = ptr(until.Add(time.Nanosecond)) // versitygw refuses an object that was modified at that very time
 	}
 	return vgwbackend.EvaluatePreconditions(info.ETag, info.Modified.Truncate(time.Second), vgwbackend.PreConditions{
 		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch, IfModSince: since, IfUnmodeSince: until,
 	})
 }
 
-// unread lets the reply that nothing has changed say what has not, as HTTP asks for and caches count on.
+// unread adds ETag and Last-Modified to a 304 reply, as HTTP asks for. Caches rely on both.
 func unread(ctx context.Context, info *object.Info, err error) error {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if ok && errors.Is(err, s3err.GetAPIError(s3err.ErrNotModified)) {
@@ -242,11 +187,11 @@ type picked struct {
 	object.Range
 	partial bool
 	parts   *int32
-	part    *object.PartInfo // where one was asked for by its number
+	part    *object.PartInfo // the part that was asked for by its number; nil otherwise
 }
 
-// sum returns the checksum of what was picked: the part's own where the object's is made of those of its parts,
-// and none where it is a range, of which nothing is known.
+// sum returns the checksum of what was picked. For a part it is that of the part, if the object's checksum is a
+// composite. A range has none.
 func (p *picked) sum(info *object.Info) checksum {
 	whole := full(info)
 	switch {
@@ -271,7 +216,7 @@ func (p *picked) header(size int64) *string {
 	return ptr(string(text))
 }
 
-// pick returns what a range or a part number means for an object.
+// pick returns the bytes of an object that a Range header or a part number stands for.
 func pick(info *object.Info, header *string, part *int32) (picked, error) {
 	p := picked{Range: object.Range{N: info.Size}}
 	switch {
@@ -295,7 +240,7 @@ func pick(info *object.Info, header *string, part *int32) (picked, error) {
 		}
 		p.part = &info.Parts[*part-1]
 		p.N = p.part.Size
-		p.partial = p.N > 0 // no range says no bytes
+		p.partial = p.N > 0 // no Range header can stand for an empty part
 	default:
 		if *part > 1 {
 			return p, s3err.GetInvalidPartNumberRangeErr(1, *part)
@@ -305,7 +250,7 @@ func pick(info *object.Info, header *string, part *int32) (picked, error) {
 	return p, nil
 }
 
-// locked returns how a version is protected.
+// locked returns the retention and the legal hold of a version.
 func locked(attrs map[string]string) (mode types.ObjectLockMode, until *time.Time, hold types.ObjectLockLegalHoldStatus) {
 	switch attrs[attrHold] {
 	case "1":
@@ -322,8 +267,8 @@ func locked(attrs map[string]string) (mode types.ObjectLockMode, until *time.Tim
 	return mode, until, hold
 }
 
-// SelectObjectContent writes nothing: the guard turns the reply into 501. versitygw's own would tie a
-// context to the request for as long as the process lives, and bring it down when the server stops.
+// SelectObjectContent writes nothing; the guard turns the reply into a 501. versitygw's own function would keep a context
+// for as long as the process lives, and panic when the server stops.
 func (b *backend) SelectObjectContent(context.Context, *s3.SelectObjectContentInput) func(*bufio.Writer) {
 	return func(*bufio.Writer) {}
 }

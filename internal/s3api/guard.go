@@ -83,9 +83,9 @@ func setOf(names ...string) map[string]struct{} {
 	return m
 }
 
-// guard stands before the router and answers 501 to what S3 knows and this
-// server does not do. Left alone, versitygw would take such a request for
-// another one: a rename for the PUT of an empty object, a session for a listing.
+// guard checks every request before the router, and mends the reply. It answers 501 to features of S3 that this server does
+// not have. versitygw would mistake such a request for another one: a rename for the PUT of an empty object, a session
+// for a listing.
 func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	defer s.catch(ctx, &err)
 	rctx := ctx.RequestCtx()
@@ -141,7 +141,7 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	return s.answerUnset(ctx)
 }
 
-// prepare makes sure of a request's path and of the version of its signature, on which all checks rely.
+// prepare checks the path of a request and converts a signature of version 2. All further checks rely on both.
 func (s *Server) prepare(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	if err := checkName(rctx); err != nil {
 		return err
@@ -149,8 +149,8 @@ func (s *Server) prepare(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	return s.convertV2(rctx)
 }
 
-// check returns why a request is refused before its signature is looked at; nil where it is not.
-// plain says that the arguments are those of a signature alone, in which nothing can be refused.
+// check returns why a request is refused before its signature is verified, or nil. plain reports that all arguments belong
+// to the signature, so that none of them can be refused.
 func (s *Server) check(rctx *fasthttp.RequestCtx, at level, data, plain bool) s3err.S3Error {
 	h := noticeHeaders(&rctx.Request.Header)
 	if h.emptyMatch {
@@ -189,8 +189,8 @@ func (s *Server) check(rctx *fasthttp.RequestCtx, at level, data, plain bool) s3
 	return nil
 }
 
-// admitDocument bounds the body of a request that is read into memory, and the time that it may take to come in.
-// What it returns is called when the request has been answered.
+// admitDocument bounds a body that is read into memory: its size and the time that it may take to arrive. The returned
+// function is called when the request has been answered.
 func (s *Server) admitDocument(rctx *fasthttp.RequestCtx, at level) (func(), s3err.S3Error) {
 	n := rctx.Request.Header.ContentLength()
 	most := maxDocument(rctx, at)
@@ -211,7 +211,7 @@ func (s *Server) admitDocument(rctx *fasthttp.RequestCtx, at level) (func(), s3e
 // chunked is the Content-Length that fasthttp reports for a body without one.
 const chunked = -1
 
-// level is what a request speaks to.
+// level is what a request addresses: the service, a bucket or an object.
 type level int
 
 const (
@@ -220,7 +220,7 @@ const (
 	onObject
 )
 
-// levelOf returns what a request speaks to, by its path as the router will read it.
+// levelOf returns what a request addresses, by its path as the router will read it.
 func levelOf(rctx *fasthttp.RequestCtx) level {
 	switch bucket, key := splitPath(rctx); {
 	case key != "":
@@ -237,9 +237,8 @@ func splitPath(rctx *fasthttp.RequestCtx) (bucket, key string) {
 	return bucket, key
 }
 
-// subResources are what PUT and DELETE have routes for. Any other argument is
-// passed over by the router, which would then write or delete the object or
-// the bucket itself: DELETE ?acl the object, PUT ?cors its content.
+// subResources are the sub-resources for which PUT and DELETE have routes. The router ignores any other argument, and would
+// then write or delete the object or the bucket itself: DELETE ?acl would delete the object.
 var subResources = map[level]map[string]map[string]struct{}{
 	onBucket: {
 		"PUT": setOf("accelerate", "acl", "analytics", "cors", "encryption", "intelligent-tiering", "inventory",
@@ -256,10 +255,10 @@ var subResources = map[level]map[string]map[string]struct{}{
 	},
 }
 
-// ofSubResources are the arguments that say more about a sub-resource and mean nothing alone.
+// ofSubResources are the arguments that qualify a sub-resource and mean nothing alone.
 var ofSubResources = map[level]string{onBucket: "id", onObject: "versionId"}
 
-// misplaced refuses the arguments of a change that S3 has elsewhere.
+// misplaced refuses arguments of a PUT or DELETE that S3 has only elsewhere.
 func misplaced(rctx *fasthttp.RequestCtx, at level) s3err.S3Error {
 	known, ok := subResources[at][string(rctx.Method())]
 	if !ok {
@@ -293,7 +292,7 @@ func misplaced(rctx *fasthttp.RequestCtx, at level) s3err.S3Error {
 	return s3err.GetAPIError(s3err.ErrMethodNotAllowed)
 }
 
-// carriesData says whether the body of a request is content, which is streamed.
+// carriesData reports whether the body of a request is content, which is streamed.
 func carriesData(rctx *fasthttp.RequestCtx, at level, plain bool) bool {
 	switch {
 	case rctx.IsPost():
@@ -311,8 +310,8 @@ func carriesData(rctx *fasthttp.RequestCtx, at level, plain bool) bool {
 	return true
 }
 
-// plainQuery says whether all arguments are those that every signature of version 4 has. That is so for most requests, so
-// it is asked first: each further look at the arguments costs as much as this one.
+// plainQuery reports whether all arguments belong to a signature of version 4. That is so for most requests, so it is
+// checked first: each further scan of the arguments costs as much as this one.
 func plainQuery(args *fasthttp.Args) bool {
 	for k := range args.All() {
 		switch string(k) {
@@ -324,7 +323,7 @@ func plainQuery(args *fasthttp.Args) bool {
 	return true
 }
 
-// refusedQuery returns the argument that cannot be served, and what it asks for.
+// refusedQuery returns an argument that cannot be served, and the feature that it asks for.
 func refusedQuery(args *fasthttp.Args, reads bool) (name, what string) {
 	for k, v := range args.All() {
 		if what, ok := refusedArgs[string(k)]; ok {
@@ -351,8 +350,8 @@ func refusedQuery(args *fasthttp.Args, reads bool) (name, what string) {
 	return "", ""
 }
 
-// signed says whether an argument belongs to a presigned URL: X-Amz-Signature and
-// its like, and headers that the signer moved into the query.
+// signed reports whether an argument belongs to a presigned URL: X-Amz-Signature, say, or a header that the signer moved
+// into the query.
 func signed(k []byte) bool {
 	const prefix = "x-amz-"
 	return len(k) > len(prefix) && strings.EqualFold(string(k[:len(prefix)]), prefix) && !isRefused(string(k))
@@ -376,7 +375,7 @@ func isRefused(name string) bool {
 	return false
 }
 
-// notImplemented is S3's error for what this server does not do.
+// notImplemented returns S3's error for a feature that this server does not have.
 func notImplemented(name, what string) s3err.S3Error {
 	return s3err.APIError{
 		Code:           "NotImplemented",
@@ -385,7 +384,7 @@ func notImplemented(name, what string) s3err.S3Error {
 	}
 }
 
-// answer ends a request with an error of S3's.
+// answer ends a request with an S3 error.
 func answer(ctx fiber.Ctx, err s3err.S3Error) error {
 	requestID, hostID := utils.EnsureRequestIDs(ctx)
 	ctx.RequestCtx().SetUserValue(errorKey, err)

@@ -62,17 +62,19 @@ func (e encoder) prefixes(all []string) []types.CommonPrefix {
 	return out
 }
 
-// page lists, or finds out that the bucket exists where nothing is asked for.
-func (b *backend) page(ctx context.Context, l object.List, limit *int32) (object.Page, error) {
+// page returns one page of a listing, and the bucket. With a limit of 0 the page is empty.
+func (b *backend) page(ctx context.Context, l object.List, limit *int32) (*object.Bucket, object.Page, error) {
+	bk, err := b.bucketOf(ctx, l.Bucket)
+	if err != nil {
+		return nil, object.Page{}, err
+	}
 	if limit != nil {
-		l.Limit = int(min(*limit, 1000))
-		if l.Limit <= 0 {
-			_, err := b.bucketOf(ctx, l.Bucket)
-			return object.Page{}, err
+		if l.Limit = int(min(*limit, 1000)); l.Limit <= 0 {
+			return bk, object.Page{}, nil
 		}
 	}
 	p, err := b.store.List(patient(ctx), l)
-	return p, b.s3Error("List", object.Ref{Bucket: l.Bucket}, err)
+	return bk, p, b.s3Error("List", object.Ref{Bucket: l.Bucket}, err)
 }
 
 func (b *backend) contents(e encoder, p *object.Page, owner *types.Owner) []s3response.Object {
@@ -94,11 +96,7 @@ func (b *backend) ListObjects(ctx context.Context, in *s3.ListObjectsInput) (s3r
 		return s3response.ListObjectsResult{}, err
 	}
 	l := object.List{Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), After: own(in.Marker), Attributes: true}
-	bk, err := b.bucketOf(ctx, l.Bucket)
-	if err != nil {
-		return s3response.ListObjectsResult{}, err
-	}
-	p, err := b.page(ctx, l, in.MaxKeys)
+	bk, p, err := b.page(ctx, l, in.MaxKeys)
 	if err != nil {
 		return s3response.ListObjectsResult{}, err
 	}
@@ -121,11 +119,7 @@ func (b *backend) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input) 
 		return s3response.ListObjectsV2Result{}, err
 	}
 	l := object.List{Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), After: max(after, start), Attributes: true}
-	bk, err := b.bucketOf(ctx, l.Bucket)
-	if err != nil {
-		return s3response.ListObjectsV2Result{}, err
-	}
-	p, err := b.page(ctx, l, in.MaxKeys)
+	bk, p, err := b.page(ctx, l, in.MaxKeys)
 	if err != nil {
 		return s3response.ListObjectsV2Result{}, err
 	}
@@ -180,14 +174,10 @@ func (b *backend) ListObjectVersions(ctx context.Context, in *s3.ListObjectVersi
 		Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), After: own(in.KeyMarker),
 		AfterVersion: own(in.VersionIdMarker), Versions: true, Attributes: true,
 	}
-	bk, err := b.bucketOf(ctx, l.Bucket)
-	if err != nil {
-		return s3response.ListVersionsResult{}, err
-	}
 	if l.After == "" {
 		l.AfterVersion = "" // a version of no key
 	}
-	p, err := b.page(ctx, l, in.MaxKeys)
+	bk, p, err := b.page(ctx, l, in.MaxKeys)
 	if err != nil {
 		return s3response.ListVersionsResult{}, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/versity/versitygw/s3err"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/conn"
 )
 
 // Keys of what the parts of one request tell each other.
@@ -49,10 +50,10 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 			drain(ctx)
 			cleanHeaders(&ctx.Response.Header)
 		}
-		if c, ok := netConn(ctx).(*stallConn); ok {
-			c.endChunks()
+		if c, ok := netConn(ctx).(*conn.Conn); ok {
+			c.EndChunks()
 			if ctx.Response.ConnectionClose() && hasBody(ctx) {
-				c.linger.Store(true) // the body was not read to its end
+				c.Linger() // the body was not read to its end
 			}
 		}
 		body, streamed := ctx.Response.BodyStream().(*sentBody)

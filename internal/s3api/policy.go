@@ -3,28 +3,28 @@
 package s3api
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 
+	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/auth"
+	vgwbackend "github.com/versity/versitygw/backend"
 	"github.com/versity/versitygw/s3err"
 
-	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// ownPolicyVersion is the version of policies that have no other.
-const ownPolicyVersion = "2012-10-17"
-
-// GetBucketPolicy returns a bucket's policy as the front end judges the request by it.
+// GetBucketPolicy returns the policy by which versitygw judges the current request.
 //
-// versitygw takes a policy for the whole truth: an owner whom it does not name is
-// locked out of the bucket, and may override no retention. In S3 the owner may
-// do everything that the policy does not deny. So the owner's own requests are
-// judged by the policy and one more statement, that allows it; what is denied
-// stays denied. Without a policy there is the ACL, which is silent on retention alone.
+// In S3 the owner of a bucket may do everything that the policy does not deny. versitygw instead locks out an owner whom
+// the policy does not name. So requests of the owner are judged by the policy and one more statement, which allows
+// everything to the owner. Denials still hold. Without a policy the ACL decides, which knows everything but the
+// permission to override retention.
 func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, error) {
 	bk, err := b.bucketOf(ctx, bucket)
 	if err != nil {
@@ -34,74 +34,154 @@ func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, e
 	account := accountOf(ctx, "account").Access
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	owner := ok && account != "" && account == bk.Owner
-	text := r.policy
+	text := r.Policy
 	switch {
-	case r.policy == nil && owner && bypasses(rctx):
-		return r.ownerPolicy, nil
-	case r.policy == nil:
+	case r.Policy == nil && owner && bypasses(rctx):
+		return r.Owner, nil
+	case r.Policy == nil:
 		return nil, s3err.GetBucketErr(s3err.ErrNoSuchBucketPolicy, strings.Clone(bucket))
 	case owner:
-		text = r.ownerPolicy
+		text = r.Owner
 	case account == "":
-		text = r.publicPolicy
+		text = r.Public
 	}
 	if ok && judgedForm(rctx) {
 		return fmt.Appendf(nil, formPolicyText, bk.Name), nil
 	}
-	if r.conditional && ok && deletesMany(rctx) {
+	if r.Conditional && ok && deletesMany(rctx) {
 		return b.deletionPolicy(rctx, r, text)
 	}
 	return text, nil
 }
 
-// PutBucketPolicy keeps a policy that is understood in all its parts.
-func (b *backend) PutBucketPolicy(ctx context.Context, bucket string, policy []byte) error {
+// PutBucketPolicy stores a policy if all its parts are understood.
+func (b *backend) PutBucketPolicy(ctx context.Context, bucket string, text []byte) error {
 	if written, ok := ctx.Value(writtenPolicyKey).([]byte); ok {
-		policy = written // versitygw has checked it in its own spelling
+		text = written // versitygw has checked the policy in its own spelling
 	}
-	if fault := policyFault(policy, bucket); fault != nil {
+	if fault := policy.Check(text, bucket); fault != nil {
 		return malformed(fault)
 	}
-	return b.put(ctx, bucket, settingPolicy, policy)
+	return b.put(ctx, bucket, policy.Setting, text)
 }
 
-// DeleteBucketPolicy removes a policy, whatever it says.
+// DeleteBucketPolicy removes a policy, even one that is not understood.
 func (b *backend) DeleteBucketPolicy(ctx context.Context, bucket string) error {
-	return b.put(ctx, bucket, settingPolicy, nil)
+	return b.put(ctx, bucket, policy.Setting, nil)
 }
 
-// bypasses says whether a request changes something and asks to override retention in the mode GOVERNANCE.
+// bypasses reports whether a request changes something and asks to override retention in the mode GOVERNANCE.
 func bypasses(rctx *fasthttp.RequestCtx) bool {
 	return !rctx.IsGet() && !rctx.IsHead() && strings.EqualFold(string(rctx.Request.Header.Peek("X-Amz-Bypass-Governance-Retention")), "true")
 }
 
-// withOwner returns a policy, none where it is nil, with a statement that allows
-// everything to the bucket's owner; false where it is no policy.
-func withOwner(policy []byte, bk *object.Bucket) ([]byte, bool) {
-	type statement struct {
-		Effect    string
-		Principal map[string][]string
-		Action    string
-		Resource  []string
+// writtenPolicyKey is the user value in which PutBucketPolicy finds the policy as the client sent it.
+const writtenPolicyKey = "nebulaio-written-policy"
+
+// spellPolicy replaces the body of a PUT of a policy by the same policy in versitygw's spelling, the only one that
+// versitygw accepts. It is called after the signature has been checked, because the signature covers the original body.
+func spellPolicy(rctx *fasthttp.RequestCtx) {
+	if !rctx.IsPut() || !rctx.QueryArgs().Has("policy") || rctx.UserValue(writtenPolicyKey) != nil {
+		return
 	}
-	owners, err := json.Marshal(statement{
-		Effect: "Allow", Principal: map[string][]string{"AWS": {bk.Owner}}, Action: "s3:*",
-		Resource: []string{auth.ResourceArnPrefix + bk.Name, keysARN(bk.Name, byBytes, "*")},
-	})
-	if err != nil {
-		return nil, false
+	written := slices.Clone(rctx.Request.Body())
+	if spelled := policy.SpellActions(written); spelled != nil {
+		rctx.SetUserValue(writtenPolicyKey, written)
+		rctx.Request.SetBody(spelled)
 	}
-	var doc struct {
-		Version   *string `json:",omitempty"`
-		Statement []json.RawMessage
-	}
-	if policy == nil {
-		version := ownPolicyVersion
-		doc.Version = &version
-	} else if json.Unmarshal(policy, &doc) != nil {
-		return nil, false
-	}
-	doc.Statement = append(doc.Statement, owners)
-	text, err := json.Marshal(doc)
-	return text, err == nil
 }
+
+// malformed refuses a policy with an error of S3.
+func malformed(fault error) s3err.S3Error {
+	what := fault.Error()
+	return refusal(http.StatusBadRequest, "MalformedPolicy", strings.ToUpper(what[:1])+what[1:])
+}
+
+// NormalizeObjectKey returns the form of a key in which versitygw compares it with the policies of GetBucketPolicy.
+func (b *backend) NormalizeObjectKey(bucket, key string) string {
+	return policy.Comparable(bucket, reveal(key))
+}
+
+// mendDenied puts plain keys into the messages of a reply that may name what was denied.
+func mendDenied(rctx *fasthttp.RequestCtx) {
+	if rctx.Response.StatusCode() != fasthttp.StatusForbidden && !deletesMany(rctx) || rctx.Response.IsBodyStream() {
+		return
+	}
+	if body := rctx.Response.Body(); bytes.Contains(body, []byte(`\xff`)) { // the escape that marks a compared key
+		rctx.Response.SetBody(policy.RestoreMessages(body))
+	}
+}
+
+// deletesMany reports whether a request deletes a list of objects.
+func deletesMany(rctx *fasthttp.RequestCtx) bool {
+	return rctx.IsPost() && rctx.QueryArgs().Has("delete")
+}
+
+// User values of a request that deletes many objects.
+const (
+	exactlyKey  = "nebulaio-exactly"  // the backend asks for one object
+	deletionKey = "nebulaio-deletion" // the preparedPolicy of the request
+)
+
+// exactly tells GetBucketPolicy that the backend asks for one object, whose version the arguments name. The returned
+// function ends that.
+func exactly(rctx *fasthttp.RequestCtx) (restore func()) {
+	rctx.SetUserValue(exactlyKey, true)
+	return func() { rctx.SetUserValue(exactlyKey, false) }
+}
+
+// preparedPolicy is a policy whose conditions have been judged for a request.
+type preparedPolicy struct {
+	of *policy.Rules
+	*policy.Deletions
+}
+
+// deletionPolicy returns the policy by which a request that deletes many objects is judged.
+func (b *backend) deletionPolicy(rctx *fasthttp.RequestCtx, r *policy.Rules, text []byte) ([]byte, error) {
+	p, ok := rctx.UserValue(deletionKey).(*preparedPolicy)
+	if !ok || p.of != r {
+		request, ok := rctx.UserValue(requestKey).(fiber.Ctx)
+		if !ok {
+			return nil, s3err.GetAPIError(s3err.ErrAccessDenied) // the request did not come through the guard
+		}
+		var err error
+		if p, err = b.prepare(request, r, text); err != nil {
+			return nil, err
+		}
+		rctx.SetUserValue(deletionKey, p)
+	}
+	if exact, _ := rctx.UserValue(exactlyKey).(bool); exact {
+		return p.Object, nil
+	}
+	return p.List, nil
+}
+
+// prepare judges the conditions of a policy for a request.
+func (b *backend) prepare(request fiber.Ctx, r *policy.Rules, text []byte) (*preparedPolicy, error) {
+	defer named(request.RequestCtx(), "")()
+	d, err := policy.PrepareDeletions(text, r.Of.Name, func(effect string, c policy.Condition) bool {
+		return b.holds(request, r.Of.Name, effect, c)
+	})
+	return &preparedPolicy{of: r, Deletions: d}, err
+}
+
+// holds reports whether a condition holds for a request. It asks versitygw, with a policy of that condition alone. A
+// condition that cannot be judged denies everything and allows nothing.
+func (b *backend) holds(request fiber.Ctx, bucket, effect string, c policy.Condition) bool {
+	text, ok := policy.Alone(bucket, effect, c)
+	if !ok {
+		return effect == "Deny"
+	}
+	alone := onePolicy{Backend: b, policy: text}
+	allowed := auth.VerifyPublicAccess(request, alone, auth.GetBucketTaggingAction, auth.PermissionRead, bucket, "") == nil
+	return allowed == (effect == "Allow")
+}
+
+// onePolicy is a backend whose buckets all have the same policy.
+type onePolicy struct {
+	vgwbackend.Backend
+	policy []byte
+}
+
+// GetBucketPolicy returns that policy.
+func (p onePolicy) GetBucketPolicy(context.Context, string) ([]byte, error) { return p.policy, nil }

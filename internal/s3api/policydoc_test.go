@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/versity/versitygw/auth"
-
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 // TestPoliciesWithPartsThatAreNotUnderstood puts policies that older releases accepted and did not follow.
@@ -152,7 +151,7 @@ func TestStoredPoliciesFailSafe(t *testing.T) {
 			w.as("alice", 200, "PUT", "/corp", "", "x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-acl", "public-read")
 			w.as("alice", 200, "PUT", "/corp/key", "x")
 			if err := w.store.UpdateBucket(t.Context(), "corp", func(b *object.Bucket) error {
-				b.Settings[settingPolicy] = []byte(x.policy)
+				b.Settings[policy.Setting] = []byte(x.policy)
 				return nil
 			}); err != nil {
 				t.Fatal(err)
@@ -193,42 +192,4 @@ func TestAPolicyIsShownToWhoAsksForIt(t *testing.T) {
 			t.Errorf("%s: %d %s", path, r.StatusCode, r.body)
 		}
 	}
-}
-
-// FuzzPolicy: whatever is accepted is judged as it was written, and what is not accepted allows nothing that versitygw would not.
-func FuzzPolicy(f *testing.F) {
-	for _, s := range []string{
-		policyOf(statement("Allow", "*", "s3:GetObject", "corp/*")),
-		policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`, `{"Effect":"Deny","Principal":"*","Action":["s3:GetObject"],"Resource":"arn:aws:s3:::corp/secret"}`),
-		`{"Statement":[{"Effect":"Deny","NotPrincipal":"x"}]}`, `{"Statement":null}`, `{`, `{"Statement":[{}]}`, `{"Statement":[{"Effect":"Allow","Effect":"Deny"}]}`,
-	} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		written := func(_, key string) string { return key }
-		compared := (&backend{}).NormalizeObjectKey
-		decide := func(policy []byte, as func(bucket, key string) string, action auth.Action, key string) error {
-			return auth.VerifyPublicBucketPolicy(policy, "corp", key, nil, as, action)
-		}
-		doc, err := parsePolicy([]byte(text), "corp")
-		if err != nil {
-			return
-		}
-		judged, sealed, fault := doc.understood("root")
-		accepted := policyFault([]byte(text), "corp") == nil && fault == nil
-		if accepted == (fault != nil || sealed) && len(text) <= maxPolicy {
-			t.Fatalf("%s: accepted %v, sealed %v, fault %v", text, accepted, sealed, fault)
-		}
-		if spelledPolicy([]byte(text)) != nil || strings.ToLower(text) != text && strings.ContainsAny(text, "*?") {
-			return // versitygw compares actions by their case: see TestActionsMatchInAnyCase
-		}
-		for _, action := range []auth.Action{auth.GetObjectAction, auth.PutObjectAction, auth.ListBucketAction} {
-			for _, key := range []string{"secret", "a/b", ""} {
-				is, was := decide(judged, compared, action, key), decide([]byte(text), written, action, key)
-				if is == nil && was != nil || accepted && !strings.Contains(text, "arn:aws:iam") && (is == nil) != (was == nil) {
-					t.Fatalf("%s: %s of %q: %v, versitygw says %v", text, action, key, is, was)
-				}
-			}
-		}
-	})
 }

@@ -45,19 +45,8 @@ func (s *Server) publicDeletes(ctx fiber.Ctx, bucket string) bool {
 	if err != nil {
 		return false // versitygw says why
 	}
-	if text := s.backend.rulesOf(bk).publicPolicy; text != nil {
-		policy, err := auth.ParsePolicyDocument(text)
-		if err != nil {
-			return false
-		}
-		for i := range policy.Statement {
-			of := &policy.Statement[i]
-			_, everybody := of.Principals["*"]
-			deletes := of.Actions.FindMatch(auth.DeleteObjectAction) || of.Actions.FindMatch(auth.DeleteObjectVersionAction)
-			if everybody && deletes && of.Effect == auth.BucketPolicyAccessTypeAllow {
-				return true
-			}
-		}
+	if s.backend.rulesOf(bk).PublicDeletes() {
+		return true
 	}
 	return auth.VerifyPublicAccess(ctx, s.backend, auth.DeleteObjectAction, auth.PermissionWrite, bucket, "") == nil
 }

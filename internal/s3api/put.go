@@ -20,11 +20,7 @@ const earlyCheck = 1 << 20
 
 func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (s3response.PutObjectOutput, error) {
 	var none s3response.PutObjectOutput
-	ref := refOf(in.Bucket, in.Key, nil)
-	if err := checkKey(ref.Key); err != nil {
-		return none, err
-	}
-	bk, err := b.bucketOf(ctx, ref.Bucket)
+	ref, bk, err := b.target(ctx, in.Bucket, in.Key)
 	if err != nil {
 		return none, err
 	}
@@ -96,6 +92,17 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	return out, nil
 }
 
+// target returns the reference of an object that is to be written, and its bucket. It refuses keys that S3 does not have.
+func (b *backend) target(ctx context.Context, bucket, key *string) (object.Ref, *object.Bucket, error) {
+	ref := refOf(bucket, key, nil)
+	if err := checkKey(ref.Key); err != nil {
+		return ref, nil, err
+	}
+	bk, err := b.bucketOf(ctx, ref.Bucket)
+	return ref, bk, err
+}
+
+// putAttributes returns the attributes of an object that a PUT makes in a bucket.
 func putAttributes(in *s3response.PutObjectInput, bk *object.Bucket) (map[string]string, error) {
 	described := headers{
 		Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition, Language: in.ContentLanguage,

@@ -17,6 +17,8 @@ import (
 	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/s3err"
 	"github.com/versity/versitygw/s3response"
+
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 // mendKey is where mendReply finds what is to be changed in a reply.
@@ -82,8 +84,8 @@ func (s *Server) mendRefusal(ctx fiber.Ctx) error {
 		return nil
 	}
 	// versitygw has judged the policy without what it passed over, which is the better reason.
-	var fault strange
-	if err := policyFault(ctx.BodyRaw(), ctx.Params("bucket")); errors.As(err, &fault) {
+	var fault policy.Overlooked
+	if err := policy.Check(ctx.BodyRaw(), ctx.Params("bucket")); errors.As(err, &fault) {
 		return answer(ctx, malformed(err))
 	}
 	return nil

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package s3api is the S3 front end: it speaks the protocol over HTTP and keeps
-// everything in an object.Store.
+// Package s3api is the S3 front end. It speaks S3 over HTTP, and stores everything in an object.Store.
 //
-// The protocol itself (signatures, XML, policies, routing) is versitygw's; this
-// package is the adapter below it, the guard in front of it and the server
-// around it. The adapter never keeps a string of a request: those alias a buffer
-// that the next request of the connection overwrites.
+// versitygw implements the protocol itself: signatures, XML, routing and the judgement of policies. This package has three
+// parts around it. The backend connects versitygw to the store. The guard checks and mends requests before versitygw
+// sees them, and replies after. The Server runs both.
+//
+// The backend must not keep a string of a request, because the string shares memory with a buffer that the connection's
+// next request overwrites. It clones such strings first.
 package s3api
 
 import (
@@ -24,58 +25,59 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/conn"
 )
 
-// Options says what New serves, where and within which bounds.
+// Options are the parts and settings of a front end.
 type Options struct {
-	// Store keeps buckets and objects. It stays the caller's, who closes it after Serve has returned.
+	// Store keeps buckets and objects. The caller closes it after Serve has returned.
 	Store object.Store
-	// Accounts says who may sign requests, root among them.
+	// Accounts are the accounts that may sign requests, with root.
 	Accounts *iam.Service
 	// Listeners are bound by the caller and closed by Serve. At least one.
 	Listeners []net.Listener
-	// TLS, where given, is spoken on every listener.
+	// TLS, if not nil, makes every listener speak TLS.
 	TLS *tls.Config
-	// Region is what clients sign for. Empty: us-east-1, which is always accepted for a few calls that clients make before they know.
+	// Region is the region for which clients sign. Empty: us-east-1. A few calls that clients make before they know the
+	// region always accept us-east-1.
 	Region string
-	// Domains, where given, are host names in lower case under which each bucket has one of its own:
-	// bucket.domain is served beside domain/bucket.
+	// Domains are host names in lower case. For each, bucket.DOMAIN is served beside DOMAIN/bucket.
 	Domains []string
 	// ServerName is the Server header of every reply. Empty: NebulaIO.
 	ServerName string
-	// ETag says how the ETags of a new bucket are made. Nil: MD5.
+	// ETag returns the kind of ETag of a new bucket. Nil: MD5.
 	ETag func(bucket string) object.ETagKind
 	// Admin also serves the account and bucket-owner calls of versitygw's admin API to accounts of the role admin.
 	Admin bool
 	// ReadOnly refuses every call that changes something.
 	ReadOnly bool
-	// Limits bounds what clients can take up; a zero field means its default.
+	// Limits bounds the resources that clients can take up. A zero field stands for its default.
 	Limits Limits
-	// Drain is how long requests may go on after the context of Serve has ended; 0 means 30 s.
+	// Drain is the time that requests may take after the context of Serve has ended. 0 means 30 s.
 	Drain time.Duration
-	// Discovery, where given, answers GET /.nebulaio/gpudirect that an account has signed: what clients
-	// on this host may use instead of HTTP, as JSON. No bucket's name begins with a dot.
+	// Discovery, if not nil, returns the JSON reply to a signed GET /.nebulaio/gpudirect. It tells clients on this host about
+	// the GPUDirect door. No bucket has that name: names of buckets do not begin with a dot.
 	Discovery func() []byte
-	// Observe, where given, is told of every request once its last byte has been
-	// sent, from the goroutine that served it: it must be quick and must not keep the connection waiting.
+	// Observe, if not nil, is called for every request after its last byte was sent. The goroutine of the connection calls
+	// it, so it must be quick.
 	Observe func(Event)
-	// Log gets what an operator has to know: damage, failures of the store, panics. Nil: discarded.
+	// Log gets what an operator has to know: damage, failures of the store, panics. Nil: nothing is logged.
 	Log *slog.Logger
 }
 
-// Limits bounds what clients can take up.
+// Limits bounds the resources that clients can take up.
 type Limits struct {
 	// Connections open at once; more are refused with 503. Default 16384.
 	Connections int
 	// Requests under way at once; more get SlowDown. Default 4096.
 	Requests int
-	// HeaderBytes bounds a request's header section, and is what an idle connection costs. Default 8 KiB, which is also S3's.
+	// HeaderBytes bounds the header of a request. An idle connection costs about as much memory. Default 8 KiB, as in S3.
 	HeaderBytes int
-	// Idle closes a kept-alive connection that asks for nothing. Default 2 min.
+	// Idle closes a connection without a new request. Default 2 min.
 	Idle time.Duration
-	// Header is how long a client may take to send the header of a request. Default 30 s.
+	// Header is the time that a client may take to send the header of a request. Default 30 s.
 	Header time.Duration
-	// Stall ends a request whose client neither sends nor takes a byte for that long. Default 1 min.
+	// Stall ends a request whose client neither sends nor takes a byte for this time. Default 1 min.
 	Stall time.Duration
 }
 
@@ -99,10 +101,10 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Event is one request, as metrics and access logs see it. Its strings are its own.
+// Event describes a request for metrics and access logs. Its strings share no memory with the request.
 type Event struct {
-	Time      time.Time     // when its header had been read
-	Duration  time.Duration // until the last byte of the reply was written or given up
+	Time      time.Time     // when the header had been read
+	Duration  time.Duration // until the last byte of the reply was written, or the reply failed
 	Operation string        // "GetObject", "PutObject" …; "Unknown" where no route matched
 	Method    string
 	Bucket    string
@@ -116,11 +118,11 @@ type Event struct {
 	Err       error  // why the body of the reply broke off; nil otherwise
 }
 
-// Server is the front end. One lives in a process at a time.
+// Server is the front end. A process can have one at a time.
 type Server struct {
 	opts  Options
 	http  *fasthttp.Server
-	conns *connTable
+	conns *conn.Table
 	ready atomic.Bool
 	done  func()
 
@@ -133,12 +135,11 @@ type Server struct {
 	inFlight atomic.Int64
 }
 
-// running is whether a Server lives in this process: versitygw keeps state in
-// package variables, so that a second one would share the first one's.
+// running reports whether this process has a Server. versitygw keeps state in package variables, which a second Server
+// would share with the first.
 var running atomic.Bool
 
-// New makes the front end, which accepts nothing before Serve. It fails where
-// another one lives in the process.
+// New makes a front end that accepts nothing before Serve. It fails if the process has another one.
 func New(o Options) (*Server, error) {
 	const op = "start the S3 front end"
 	if o.Store == nil || o.Accounts == nil || len(o.Listeners) == 0 {
@@ -146,7 +147,7 @@ func New(o Options) (*Server, error) {
 	}
 	if !running.CompareAndSwap(false, true) {
 		return nil, &errs.Error{Kind: errs.Unsupported, Op: op,
-			Msg: "another one runs in this process, and versitygw's state is shared by all of them",
+			Msg: "another front end runs in this process, and versitygw's state is shared by all of them",
 			Fix: "start one process per front end"}
 	}
 	if o.Region == "" {
@@ -165,7 +166,7 @@ func New(o Options) (*Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Limits = o.Limits.withDefaults()
-	s := &Server{opts: o, conns: newConnTable(), documents: make(chan struct{}, documentSlots),
+	s := &Server{opts: o, conns: conn.NewTable(), documents: make(chan struct{}, documentSlots),
 		done: sync.OnceFunc(func() { running.Store(false) })}
 	if err := s.build(); err != nil {
 		s.done()
@@ -174,7 +175,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Close lets go of a front end that Serve is not called on, and closes its listeners.
+// Close closes a front end on which Serve was not called, with its listeners.
 func (s *Server) Close() {
 	defer s.done()
 	for _, l := range s.opts.Listeners {
@@ -182,18 +183,17 @@ func (s *Server) Close() {
 	}
 }
 
-// Ready says whether requests are being accepted: after Serve has begun, and until its context ends.
+// Ready reports whether requests are accepted: after Serve has begun and until its context ends.
 func (s *Server) Ready() bool { return s.ready.Load() }
 
-// Serve accepts requests until ctx ends, and returns nil when the last one has
-// been answered or the time for that is over. An error means that a listener
-// failed. It is called once.
+// Serve accepts requests until ctx ends. It returns nil when the last request has been answered, or after Options.Drain.
+// An error means that a listener failed. Serve is called once.
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.done()
 	s.backend.tellFaults(ctx)
 	failed := make(chan error, len(s.opts.Listeners))
 	for _, l := range s.opts.Listeners {
-		wrapped := s.conns.wrap(l, s.opts.Limits, s.opts.TLS)
+		wrapped := s.conns.Wrap(l, s.opts.Limits.Stall, s.opts.TLS)
 		go func() { failed <- s.http.Serve(wrapped) }()
 	}
 	s.ready.Store(true)
@@ -211,8 +211,8 @@ func (s *Server) Serve(ctx context.Context) error {
 	return err
 }
 
-// shutdown waits for what is under way, and after the drain time cuts it off.
-// What is cut off returns at its next read or write: the store must not be closed before.
+// shutdown waits for requests in progress, and after the drain time cuts them off. A request that is cut off returns at
+// its next read or write. The store must not be closed before.
 func (s *Server) shutdown() {
 	for _, l := range s.opts.Listeners {
 		_ = l.Close() // closed twice where the HTTP server has it already
@@ -229,13 +229,13 @@ func (s *Server) shutdown() {
 		return
 	case <-drained.C:
 	}
-	s.opts.Log.Warn("requests were cut off at the end of the drain time", "drain", s.opts.Drain.String(), "connections", s.conns.len())
-	s.conns.closeAll()
+	s.opts.Log.Warn("requests were cut off at the end of the drain time", "drain", s.opts.Drain.String(), "connections", s.conns.Len())
+	s.conns.CloseAll()
 	<-done
 }
 
-// Connections counts the open connections.
-func (s *Server) Connections() int { return s.conns.len() }
+// Connections returns the number of open connections.
+func (s *Server) Connections() int { return s.conns.Len() }
 
-// InFlight counts the requests that are being worked on, until the last byte of their reply.
+// InFlight returns the number of requests in progress. A request ends with the last byte of its reply.
 func (s *Server) InFlight() int { return int(s.inFlight.Load()) }

@@ -202,25 +202,6 @@ func TestEmptyPartsHaveNoRange(t *testing.T) {
 	}
 }
 
-func TestHeadTellsOfDeleteMarkers(t *testing.T) {
-	w := start(t, nil, nil)
-	w.must(200, "PUT", "/bucket", nil)
-	w.must(200, "PUT", "/bucket?versioning", []byte("<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"))
-	w.must(200, "PUT", "/bucket/key", []byte("hello"))
-	version := w.must(204, "DELETE", "/bucket/key", nil).Header.Get("x-amz-version-id")
-	for _, method := range []string{"GET", "HEAD"} {
-		if r := w.must(404, method, "/bucket/key", nil); r.Header.Get("x-amz-delete-marker") != "true" {
-			t.Errorf("%s: %v", method, r.Header)
-		}
-		if r := w.must(405, method, "/bucket/key?versionId="+version, nil); r.Header.Get("x-amz-delete-marker") != "true" {
-			t.Errorf("%s of the marker: %v", method, r.Header)
-		}
-		if r := w.must(404, method, "/bucket/never", nil); r.Header.Get("x-amz-delete-marker") != "" {
-			t.Errorf("%s of nothing: %v", method, r.Header)
-		}
-	}
-}
-
 // poorListener has no descriptors left for its first connections.
 type poorListener struct {
 	net.Listener

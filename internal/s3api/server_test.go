@@ -133,6 +133,26 @@ func (w *world) try(key, secret, method, path string, body []byte, headers ...st
 		sum := sha256.Sum256(body)
 		sign(w.t, req, key, secret, hex.EncodeToString(sum[:]))
 	}
+	return w.roundTrip(req)
+}
+
+// nobody sends a request without an account.
+func (w *world) nobody(method, path, body string, headers ...string) *reply {
+	w.t.Helper()
+	return w.sent(w.request(method, path, []byte(body), headers...))
+}
+
+// sent sends a request as it is. A request that gets no whole reply fails the test.
+func (w *world) sent(req *http.Request) *reply {
+	w.t.Helper()
+	r, err := w.roundTrip(req)
+	if err != nil {
+		w.t.Fatalf("%s %s: %v", req.Method, req.URL, err)
+	}
+	return r
+}
+
+func (w *world) roundTrip(req *http.Request) (*reply, error) {
 	resp, err := w.http.Do(req)
 	if err != nil {
 		return nil, err

@@ -13,17 +13,15 @@ import (
 	"github.com/versity/versitygw/s3err"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// Names of the documents that a bucket's settings hold.
+// Names of the documents in the settings of a bucket. Those of its rules are in package policy.
 const (
-	settingACL       = "acl"
-	settingPolicy    = "policy"
-	settingCORS      = "cors"
-	settingTags      = "tagging"
-	settingOwnership = "ownership"
-	settingLock      = "lock"
-	settingWebsite   = "website"
+	settingCORS    = "cors"
+	settingTags    = "tagging"
+	settingLock    = "lock"
+	settingWebsite = "website"
 )
 
 // change changes a bucket's settings.
@@ -95,16 +93,16 @@ func (b *backend) PutBucketOwnershipControls(ctx context.Context, bucket string,
 	if err := checkDocument(ctx, "OwnershipControls"); err != nil {
 		return err
 	}
-	return b.put(ctx, bucket, settingOwnership, []byte(ownership))
+	return b.put(ctx, bucket, policy.SettingOwnership, []byte(ownership))
 }
 
 func (b *backend) GetBucketOwnershipControls(ctx context.Context, bucket string) (types.ObjectOwnership, error) {
-	doc, err := b.get(ctx, bucket, settingOwnership, s3err.ErrOwnershipControlsNotFound)
+	doc, err := b.get(ctx, bucket, policy.SettingOwnership, s3err.ErrOwnershipControlsNotFound)
 	return types.ObjectOwnership(doc), err
 }
 
 func (b *backend) DeleteBucketOwnershipControls(ctx context.Context, bucket string) error {
-	return b.put(ctx, bucket, settingOwnership, nil)
+	return b.put(ctx, bucket, policy.SettingOwnership, nil)
 }
 
 func (b *backend) PutBucketTagging(ctx context.Context, bucket string, tags map[string]string) error {

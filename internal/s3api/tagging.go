@@ -124,13 +124,9 @@ func (b *backend) PutObjectLegalHold(ctx context.Context, bucket, key, version s
 }
 
 func (b *backend) GetObjectLegalHold(ctx context.Context, bucket, key, version string) (*bool, error) {
-	info, err := b.lockable(ctx, "GetObjectLegalHold", ownRef(bucket, key, version))
+	hold, err := b.lockAttribute(ctx, "GetObjectLegalHold", ownRef(bucket, key, version), attrHold)
 	if err != nil {
 		return nil, err
-	}
-	hold, ok := info.Attributes[attrHold]
-	if !ok {
-		return nil, s3err.GetAPIError(s3err.ErrNoSuchObjectLockConfiguration)
 	}
 	return ptr(hold == "1"), nil
 }
@@ -158,13 +154,22 @@ func (b *backend) PutObjectRetention(ctx context.Context, bucket, key, version s
 }
 
 func (b *backend) GetObjectRetention(ctx context.Context, bucket, key, version string) ([]byte, error) {
-	info, err := b.lockable(ctx, "GetObjectRetention", ownRef(bucket, key, version))
+	doc, err := b.lockAttribute(ctx, "GetObjectRetention", ownRef(bucket, key, version), attrRetention)
 	if err != nil {
 		return nil, err
 	}
-	doc, ok := info.Attributes[attrRetention]
-	if !ok {
-		return nil, s3err.GetAPIError(s3err.ErrNoSuchObjectLockConfiguration)
-	}
 	return []byte(doc), nil
+}
+
+// lockAttribute returns an attribute that locks a version: its retention or its legal hold.
+func (b *backend) lockAttribute(ctx context.Context, op string, ref object.Ref, name string) (string, error) {
+	info, err := b.lockable(ctx, op, ref)
+	if err != nil {
+		return "", err
+	}
+	value, ok := info.Attributes[name]
+	if !ok {
+		return "", s3err.GetAPIError(s3err.ErrNoSuchObjectLockConfiguration)
+	}
+	return value, nil
 }

@@ -27,29 +27,21 @@ func (b *backend) uploadError(op string, ref object.Ref, id string, err error) e
 func (b *backend) CreateMultipartUpload(ctx context.Context,
 	in s3response.CreateMultipartUploadInput) (s3response.InitiateMultipartUploadResult, error) {
 	var none s3response.InitiateMultipartUploadResult
-	ref := refOf(in.Bucket, in.Key, nil)
-	if err := checkKey(ref.Key); err != nil {
-		return none, err
-	}
-	bk, err := b.bucketOf(ctx, ref.Bucket)
+	ref, bk, err := b.target(ctx, in.Bucket, in.Key)
 	if err != nil {
 		return none, err
 	}
 	if err := objectACL(ctx, bk); err != nil {
 		return none, err
 	}
-	described := headers{
-		Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition, Language: in.ContentLanguage,
-		Cache: in.CacheControl, Expires: in.Expires, Redirect: in.WebsiteRedirectLocation, Metadata: in.Metadata,
-	}
-	if err := described.check(); err != nil {
-		return none, err
-	}
-	attrs := described.attributes()
-	if err := addTags(attrs, in.Tagging); err != nil {
-		return none, err
-	}
-	if err := askedLock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus); err != nil {
+	attrs, err := putAttributes(&s3response.PutObjectInput{
+		ContentType: in.ContentType, ContentEncoding: in.ContentEncoding, ContentDisposition: in.ContentDisposition,
+		ContentLanguage: in.ContentLanguage, CacheControl: in.CacheControl, Expires: in.Expires,
+		WebsiteRedirectLocation: in.WebsiteRedirectLocation, Metadata: in.Metadata, Tagging: in.Tagging,
+		ObjectLockMode: in.ObjectLockMode, ObjectLockRetainUntilDate: in.ObjectLockRetainUntilDate,
+		ObjectLockLegalHoldStatus: in.ObjectLockLegalHoldStatus,
+	}, bk)
+	if err != nil {
 		return none, err
 	}
 	if in.ChecksumAlgorithm != "" {

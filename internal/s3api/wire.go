@@ -10,6 +10,8 @@ import (
 	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/s3api/utils"
+
+	"github.com/nebulaio/nebulaio/internal/s3api/conn"
 )
 
 // signedTrailer is the payload of clients that send a checksum behind signed chunks.
@@ -79,9 +81,9 @@ func watchEnd(ctx fiber.Ctx) {
 	r := ctx.Request()
 	if body := r.BodyStream(); body != nil && r.Header.ContentLength() == chunked {
 		e := &endingBody{r: body}
-		if c, ok := netConn(ctx.RequestCtx()).(*stallConn); ok {
+		if c, ok := netConn(ctx.RequestCtx()).(*conn.Conn); ok {
 			e.conn = c
-			c.beginChunks()
+			c.BeginChunks()
 		}
 		utils.ContextKeyBodyReader.Set(ctx, e)
 		ctx.RequestCtx().SetUserValue(endKey, e)
@@ -91,7 +93,7 @@ func watchEnd(ctx fiber.Ctx) {
 // endingBody remembers how a body of chunks ended.
 type endingBody struct {
 	r      io.Reader
-	conn   *stallConn // nil in tests
+	conn   *conn.Conn // nil in tests
 	read   bool       // this reader was used, and not the one below it
 	passed bool       // the router has had the request
 	err    error      // io.EOF behind the last chunk; any other means that the rest cannot be read
@@ -112,7 +114,7 @@ func (b *endingBody) Read(p []byte) (int, error) {
 	b.read = true
 	n, err := b.r.Read(p)
 	if b.conn != nil {
-		b.conn.chunks.delivered += int64(n)
+		b.conn.Delivered(n)
 	}
 	b.err = err
 	return n, err
@@ -131,10 +133,10 @@ func drain(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	if body.err == nil && ctx.Request.BodyStream() != nil {
-		conn := netConn(ctx)
-		_ = conn.SetReadDeadline(time.Now().Add(drainFor)) // a connection that is gone fails at the read
-		_, _ = io.CopyN(io.Discard, body, 64<<10)          // body.err says how it went
-		_ = conn.SetReadDeadline(time.Time{})
+		c := netConn(ctx)
+		_ = c.SetReadDeadline(time.Now().Add(drainFor)) // a connection that is gone fails at the read
+		_, _ = io.CopyN(io.Discard, body, 64<<10)       // body.err says how it went
+		_ = c.SetReadDeadline(time.Time{})
 	}
 	if body.err != io.EOF {
 		ctx.SetConnectionClose() // too much to read for nothing, or broken

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package channel asks the kernel what is at the other end of a door's connection, so that a login cannot be relayed.
+// Package channel asks the kernel what is at the other end of a connection to the door, so that a login cannot be
+// relayed.
 //
-// A proof that only knows the secret can be passed on: a listener in the middle hands the server's challenge to a client and
-// the client's proof to the server. The proof therefore names the server's end of the client's own connection. Behind a
-// relay that is the relay's end, and the server does not find its own there.
+// A proof of the secret alone can be relayed: a listener in the middle hands the server's challenge to a client and the
+// client's proof to the server. So the proof also names the server's end of the client's own connection. Behind a relay
+// that is the relay's end, and the server finds that it is not its own.
 package channel
 
 import (
@@ -17,9 +18,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// Peer names the other end of a client's connection, once the server has accepted it. It asks for the inode of the other
-// socket, and where the kernel does not tell, for the process that listens. Kind Unsupported, with both reasons, where
-// neither is known: then no login is safe.
+// Peer names the other end of a client's connection after the server has accepted it. It asks the kernel for the inode of
+// the other socket. If the kernel does not tell, it asks for the process that listens. If neither is known, no login is
+// safe, and Peer fails with kind Unsupported and both reasons.
 func Peer(fd int) (wire.Binding, error) {
 	b, bySocket := PeerSocket(fd)
 	if bySocket == nil {
@@ -43,7 +44,7 @@ func PeerSocket(fd int) (wire.Binding, error) {
 	return wire.Binding{Kind: wire.BindSocket, ID: inode}, nil
 }
 
-// PeerProcess names the other end by the process that listens: its number in pidfs, which is never given out again.
+// PeerProcess names the other end by the process that listens: by its inode number in pidfs, which is never used again.
 func PeerProcess(fd int) (wire.Binding, error) {
 	pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
 	if err != nil {
@@ -92,8 +93,8 @@ func process(pidfd int) (wire.Binding, error) {
 	return wire.Binding{Kind: wire.BindProcess, ID: st.Ino}, nil
 }
 
-// User is the user at the other end, as this process's user namespace counts: of a server's process that listens, or of a
-// client's that connected.
+// User returns the user at the other end, as this process's user namespace numbers users. On a client's socket that is the
+// user of the listening process, and on a server's socket the user of the process that connected.
 func User(fd int) (uid uint32, err error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

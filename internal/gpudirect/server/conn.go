@@ -106,7 +106,7 @@ func (c *conn) run(ctx context.Context) {
 		}
 		if err := c.serve(ctx, h, m); err != nil {
 			if !errors.Is(err, errGone) {
-				c.s.opts.Log.Warn("a connection was ended", "access_key", c.account, "pid", c.peer.PID, "error", err)
+				c.s.opts.Log.Warn("closed a connection because of an error", "access_key", c.account, "pid", c.peer.PID, "error", err)
 			}
 			break
 		}

@@ -15,18 +15,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// draft is an object that a client writes.
+// draft is an object that a client is writing.
 type draft struct {
 	d           object.Drafting
 	bucket, key string
-	size        int64 // at most
+	size        int64 // the announced size, which is the largest
 	sums        []uint64
-	dead        atomic.Int64 // how many bytes it took when it was ended for that; 0: it was not
+	dead        atomic.Int64 // its bytes on disk when it was ended because it grew too large; 0: it was not
 }
 
 func (d *draft) blocks() int64 { return (d.size + object.SumBlock - 1) / object.SumBlock }
 
-// create begins an object. The files come with the answer.
+// create answers a Create: it begins an object. The returned files go out with the reply.
 func (c *conn) create(ctx context.Context, m *wire.Create) (wire.Message, []*os.File) {
 	if e := c.mayCreate(ctx, m); e != nil {
 		return e, nil
@@ -55,15 +55,15 @@ func (c *conn) create(ctx context.Context, m *wire.Create) (wire.Message, []*os.
 		c.client.unreserve(m.Size)
 		return failure(err), nil
 	}
-	out := &wire.Created{Handle: c.next, Path: cut(d.Path(), wire.MaxText)}
+	out := &wire.Created{Path: cut(d.Path(), wire.MaxText)}
 	var files []*os.File
 	if files, out.Has, out.Refused, err = descriptions(d.Open, m.Want, nil); err != nil {
 		closeAll(files)
-		_ = d.Abort() // the failure itself is told
+		_ = d.Abort() // the reply has the failure itself
 		c.client.unreserve(m.Size)
 		return failure(err), nil
 	}
-	c.next++
+	out.Handle = c.newHandle()
 	made := &draft{d: d, bucket: m.Bucket, key: m.Key, size: m.Size}
 	c.drafts[out.Handle] = made
 	c.s.follow(made, c)
@@ -73,7 +73,7 @@ func (c *conn) create(ctx context.Context, m *wire.Create) (wire.Message, []*os.
 	return out, files
 }
 
-// mayCreate judges a Create before anything is made for it.
+// mayCreate returns why a Create is refused, or nil, before anything is made for it.
 func (c *conn) mayCreate(ctx context.Context, m *wire.Create) *wire.Error {
 	switch {
 	case c.s.draining.Load():
@@ -91,22 +91,26 @@ func (c *conn) mayCreate(ctx context.Context, m *wire.Create) *wire.Error {
 	if e := c.s.device(m.Device); e != nil {
 		return e
 	}
-	if err := c.s.opts.Authorizer.Authorize(ctx,
-		object.Access{Account: c.account, Action: object.ActionPut, Bucket: m.Bucket, Key: m.Key}); err != nil {
+	return c.mayPut(ctx, m.Bucket, m.Key)
+}
+
+// mayPut returns why the client may not write an object, or nil.
+func (c *conn) mayPut(ctx context.Context, bucket, key string) *wire.Error {
+	err := c.s.opts.Authorizer.Authorize(ctx, object.Access{Account: c.account, Action: object.ActionPut, Bucket: bucket, Key: key})
+	if err != nil {
 		return denied(err)
 	}
 	return nil
 }
 
-// reserve counts a new draft against the bounds of its access key.
+// reserve counts a new draft against the limits of its access key.
 func (c *conn) reserve(size int64) *wire.Error {
 	l := &c.s.opts.Limits
 	if size > l.DraftBytes {
 		return c.draftTooLarge(size)
 	}
-	if c.client.handles.Add(1) > int64(l.Handles) {
-		c.client.handles.Add(-1)
-		return c.tooMany()
+	if e := c.takeHandle(); e != nil {
+		return e
 	}
 	if c.client.drafts.Add(size) > l.DraftBytes {
 		c.client.unreserve(size)
@@ -125,14 +129,14 @@ func (cl *client) unreserve(size int64) {
 	cl.drafts.Add(-size)
 }
 
-// forget takes a draft that was committed or aborted off the books.
+// forget removes a draft that was committed or aborted from the connection's drafts and from the counters.
 func (c *conn) forget(id uint64, d *draft) {
 	delete(c.drafts, id)
 	c.s.bury(d, c.client)
 	c.s.count.drafting(-1, -d.size)
 }
 
-// addSums takes sums ahead of Commit.
+// addSums takes checksums ahead of Commit.
 func (c *conn) addSums(m *wire.AddSums) wire.Message {
 	d, ok := c.drafts[m.Handle]
 	if !ok {
@@ -145,7 +149,7 @@ func (c *conn) addSums(m *wire.AddSums) wire.Message {
 	return &wire.Ack{}
 }
 
-// follows says whether sums continue those that are there, and are not more than the draft has blocks.
+// follows refuses checksums that do not continue those that are there, or that are more than the draft has blocks.
 func (d *draft) follows(first int64, sums []uint64) *wire.Error {
 	have := int64(len(d.sums))
 	switch {
@@ -158,7 +162,7 @@ func (d *draft) follows(first int64, sums []uint64) *wire.Error {
 	return nil
 }
 
-// commit publishes a draft. Where it can be tried again, the draft stays as it was.
+// commit answers a Commit: it publishes a draft. If the client can try again, the draft stays as it was.
 func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 	d, ok := c.drafts[m.Handle]
 	if !ok {
@@ -180,20 +184,19 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 		c.giveUp(m.Handle, d)
 		return e
 	}
-	// What was allowed when it began may be so no more: a draft lives for as long as its client wants.
-	if err := c.s.opts.Authorizer.Authorize(ctx,
-		object.Access{Account: c.account, Action: object.ActionPut, Bucket: d.bucket, Key: d.key}); err != nil {
+	// The client may have lost its permission since it began: a draft lives for as long as its client wants.
+	if e := c.mayPut(ctx, d.bucket, d.key); e != nil {
 		c.giveUp(m.Handle, d)
-		return denied(err)
+		return e
 	}
 	sums := append(d.sums[:len(d.sums):len(d.sums)], m.Sums...)
 	info, err := d.d.Commit(ctx, object.Sealed{Size: m.Size, CRC64: m.CRC64, Sums: sums})
 	if errors.Is(err, object.ErrWriterLeft) || errors.Is(err, object.ErrInvalidSums) {
 		return failure(err)
 	}
-	c.s.count.add(m.Reports) // once, however often it was tried
+	c.s.count.add(m.Reports) // once, even if the client tried several times
 	if err != nil {
-		c.giveUp(m.Handle, d) // the failure itself is told
+		c.giveUp(m.Handle, d) // the reply has the failure itself
 		if d.dead.Load() != 0 {
 			return outgrown(d)
 		}
@@ -202,38 +205,37 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 	c.forget(m.Handle, d)
 	c.s.count.committed.Add(1)
 	c.trace("committed", d.bucket, d.key, m.Size)
-	out := &wire.Committed{ETag: info.ETag, Modified: info.Modified}
-	if info.Versioned() {
-		out.Version = info.Version
-	}
-	return out
+	return &wire.Committed{ETag: info.ETag, Modified: info.Modified, Version: versionOf(&info)}
 }
 
-// giveUp ends a draft that is refused for good, as all are that cannot be tried again.
-func (c *conn) giveUp(id uint64, d *draft) {
+// dropDraft removes a draft and forgets it.
+func (c *conn) dropDraft(id uint64, d *draft) error {
 	c.s.count.aborted.Add(1)
-	if err := d.d.Abort(); err != nil {
-		c.s.opts.Log.Error("a draft could not be removed", "bucket", d.bucket, "key", d.key, "file", d.d.Path(), "error", err)
-	}
+	err := d.d.Abort()
 	c.forget(id, d)
+	return err
 }
 
-// abort ends a draft.
+// giveUp ends a draft whose commit failed and cannot be tried again. A failure to remove the draft is logged.
+func (c *conn) giveUp(id uint64, d *draft) {
+	if err := c.dropDraft(id, d); err != nil {
+		c.s.opts.Log.Error("removing a draft failed", "bucket", d.bucket, "key", d.key, "file", d.d.Path(), "error", err)
+	}
+}
+
+// abort answers an Abort.
 func (c *conn) abort(m *wire.Abort) wire.Message {
 	d, ok := c.drafts[m.Handle]
 	if !ok {
 		return noHandle(m.Handle)
 	}
-	c.s.count.aborted.Add(1)
-	err := d.d.Abort()
-	c.forget(m.Handle, d)
-	if err != nil {
+	if err := c.dropDraft(m.Handle, d); err != nil {
 		return failure(fmt.Errorf("abort the draft of %s/%s: %w", d.bucket, d.key, err))
 	}
 	return &wire.Ack{}
 }
 
-// unquote takes the quotes off an ETag as HTTP writes it.
+// unquote removes the quotes that HTTP puts around an ETag.
 func unquote(etag string) string {
 	if len(etag) >= 2 && strings.HasPrefix(etag, `"`) && strings.HasSuffix(etag, `"`) {
 		return etag[1 : len(etag)-1]

@@ -18,7 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// MaxPath is how long the socket's name may be: an address has 108 bytes, one of them for its end.
+// MaxPath is the longest path of the socket in bytes. A Unix address has 108, one of them for the final zero.
 const MaxPath = 107
 
 // Listener is the door's socket.
@@ -30,15 +30,15 @@ type Listener struct {
 	err  error
 }
 
-// Listen makes the socket, an absolute path. It appears under its name when it
-// accepts connections, and takes the place of one that nobody listens on. Every user may
-// connect: the directory decides who can reach it, and the access key who may
-// use it. Kind Invalid for a name that is too long, or that is taken by a server or by another file.
+// Listen makes the socket at an absolute path. The socket appears under its name when it accepts connections, and
+// replaces a socket on which nobody listens. Every user may connect: the directory decides who can reach the socket, and
+// the access key what a client may do. Listen fails with kind Invalid if the path is too long, or if a server or another
+// file has it.
 func Listen(path string) (*Listener, error) { return listen(path, refuseDescriptors) }
 
-// refuseDescriptors lets the kernel refuse descriptors that clients send (EPERM), from Linux 6.16 on. No client has to send
-// any, and to let go of one can take as long as its sender wants: a TCP socket with SO_LINGER keeps the thread that
-// closes it. Connections inherit the option from the listener. Older kernels do not know it; see crowd.
+// refuseDescriptors makes the kernel refuse descriptors that clients send (EPERM), from Linux 6.16 on. Clients have no
+// reason to send any, and closing one can take as long as its sender wants: a TCP socket with SO_LINGER blocks the
+// thread that closes it. Connections inherit the option from the listener. For older kernels see crowd.
 func refuseDescriptors(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0)
@@ -86,7 +86,7 @@ func listen(path string, prepare func(network, address string, c syscall.RawConn
 	return l, nil
 }
 
-// vacant refuses a name that is in use.
+// vacant refuses a path that is in use.
 func vacant(path string) error {
 	const op = "open the GPUDirect socket"
 	st, err := os.Lstat(path)
@@ -106,17 +106,17 @@ func vacant(path string) error {
 		return nil // left by a process that is gone, whatever kind of socket it had
 	case !errors.Is(err, syscall.EPROTOTYPE) && !errors.Is(err, syscall.EAGAIN):
 		return &errs.Error{Kind: errs.Invalid, Op: op, Name: path,
-			Msg: "it cannot be seen whether another server listens on it", Err: err, Fix: "remove it, or set gpudirect.socket"}
+			Msg: "whether another server listens on it is not known", Err: err, Fix: "remove it, or set gpudirect.socket"}
 	}
 	return errs.New(errs.Invalid, op, path, "another server listens on it").WithFix("end that server, or set gpudirect.socket")
 }
 
-// Path is the socket's name.
+// Path returns the path of the socket.
 func (l *Listener) Path() string { return l.path }
 
 func (l *Listener) accept() (*net.UnixConn, error) { return l.sock.AcceptUnix() }
 
-// Close stops accepting and removes the socket, unless another one has its name by now. A second call does nothing.
+// Close stops accepting and removes the socket, unless another socket has taken its path. A second call does nothing.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.ours) {
@@ -127,7 +127,7 @@ func (l *Listener) Close() error {
 	return l.err
 }
 
-// passing says whether accepting may work again in a moment.
+// passing reports whether an error of accept may be gone in a moment.
 func passing(err error) bool {
 	for _, no := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR} {
 		if errors.Is(err, no) {

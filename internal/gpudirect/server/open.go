@@ -23,7 +23,7 @@ type held struct {
 	size int64
 }
 
-// packet is an Opened that is being filled.
+// packet is an Opened reply that is being filled.
 type packet struct {
 	msg   wire.Opened
 	size  int
@@ -46,7 +46,7 @@ func (p *packet) add(i wire.OpenedItem, files []*os.File) {
 	}
 }
 
-// drop closes our own copies of the descriptors; those that were sent are the client's.
+// drop empties the packet and closes our copies of its files. The client has its own.
 func (p *packet) drop() {
 	closeAll(p.files)
 	clear(p.msg.Items)
@@ -54,7 +54,7 @@ func (p *packet) drop() {
 	p.msg.Items, p.files, p.size, p.lent = p.msg.Items[:0], p.files[:0], emptyPacket, 0
 }
 
-// open answers an Open, in as many packets as it takes.
+// open answers an Open, in one packet or more.
 func (c *conn) open(ctx context.Context, h wire.Header, m *wire.Open) error {
 	if e := c.mayOpen(m); e != nil {
 		return c.refuse(h, e)
@@ -65,7 +65,7 @@ func (c *conn) open(ctx context.Context, h wire.Header, m *wire.Open) error {
 	var pair [2]*os.File
 	each := described(m.Want)
 	opens := each != 0 && m.Want&wire.WantStat == 0
-	var out *wire.Error // no descriptor could be had; it is not waited for a second time
+	var out *wire.Error // no descriptor was free in time; we do not wait a second time
 	for i := range m.Items {
 		if opens && out == nil {
 			var err error
@@ -98,8 +98,8 @@ func (c *conn) open(ctx context.Context, h wire.Header, m *wire.Open) error {
 	return c.flush(h, 0)
 }
 
-// borrow waits until the descriptors of one more object, n of them, may be open, and sends what is there before that: who waits
-// has none. The error ends the connection.
+// borrow waits until n more descriptors, those of one object, may be open. Before it waits, it sends the packet, so that
+// a connection that waits has no descriptors open. The error ends the connection.
 func (c *conn) borrow(ctx context.Context, h wire.Header, n int) (*wire.Error, error) {
 	reserved := c.reserveDescriptors(n)
 	if reserved {
@@ -130,7 +130,7 @@ func (c *conn) borrow(ctx context.Context, h wire.Header, n int) (*wire.Error, e
 	return why, nil
 }
 
-// lend waits for a place among the objects of all clients whose descriptors are open.
+// lend waits until the descriptors of one more object may be open, over all clients.
 func (c *conn) lend(ctx context.Context) *wire.Error {
 	timer := time.NewTimer(c.s.opts.Limits.Send)
 	defer timer.Stop()
@@ -146,7 +146,7 @@ func (c *conn) lend(ctx context.Context) *wire.Error {
 	}
 }
 
-// giveBack says that the descriptors of n objects are not open any more.
+// giveBack reports that the descriptors of n objects are closed.
 func (c *conn) giveBack(n int) {
 	c.lent -= n
 	for range n {
@@ -154,7 +154,7 @@ func (c *conn) giveBack(n int) {
 	}
 }
 
-// descriptorsForUs is how many of the process's descriptors may wait to be sent.
+// descriptorsForUs returns how many descriptors of the process the door may use for files that wait to be sent.
 func descriptorsForUs() int {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
@@ -184,7 +184,7 @@ func (c *conn) flush(h wire.Header, flags uint8) error {
 	return err
 }
 
-// mayOpen judges the request as a whole.
+// mayOpen returns why an Open is refused as a whole, or nil.
 func (c *conn) mayOpen(m *wire.Open) *wire.Error {
 	const all = wire.WantBuffered | wire.WantDirect | wire.WantInline | wire.WantSums | wire.WantStat
 	switch {
@@ -198,7 +198,7 @@ func (c *conn) mayOpen(m *wire.Open) *wire.Error {
 	return c.s.device(m.Device)
 }
 
-// device says whether memory on a device may be used.
+// device returns why clients may not use the memory of a device, or nil.
 func (s *Server) device(d wire.Device) *wire.Error {
 	if d.Index == -1 && d.UUID == "" {
 		return nil // host memory
@@ -221,7 +221,7 @@ func (s *Server) device(d wire.Device) *wire.Error {
 		"use one of those, or change gpudirect.device_ids")
 }
 
-// openOne opens one object. The files are the client's, and come with the packet.
+// openOne opens one object. The returned files go out with the packet.
 func (c *conn) openOne(ctx context.Context, want uint8, it *wire.OpenItem, files []*os.File) (wire.OpenedItem, []*os.File) {
 	fail := func(e *wire.Error) (wire.OpenedItem, []*os.File) {
 		closeAll(files)
@@ -246,9 +246,8 @@ func (c *conn) openOne(ctx context.Context, want uint8, it *wire.OpenItem, files
 		out := describe(info)
 		return out, nil
 	}
-	if n := c.client.handles.Add(1); n > int64(c.s.opts.Limits.Handles) {
-		c.client.handles.Add(-1)
-		return fail(c.tooMany())
+	if e := c.takeHandle(); e != nil {
+		return fail(e)
 	}
 	keep := false
 	defer func() {
@@ -286,8 +285,7 @@ func (c *conn) openOne(ctx context.Context, want uint8, it *wire.OpenItem, files
 		return fail(failure(err))
 	}
 	keep = true
-	out.Handle = c.next
-	c.next++
+	out.Handle = c.newHandle()
 	c.held[out.Handle] = &held{h, out.Size}
 	c.s.count.opened.Add(1)
 	c.s.count.held(1, out.Size)
@@ -295,21 +293,38 @@ func (c *conn) openOne(ctx context.Context, want uint8, it *wire.OpenItem, files
 	return out, files
 }
 
-func (c *conn) tooMany() *wire.Error {
+// newHandle returns the number of a new handle of this connection.
+func (c *conn) newHandle() uint64 {
+	id := c.next
+	c.next++
+	return id
+}
+
+// takeHandle counts one more handle of the access key, or refuses it.
+func (c *conn) takeHandle() *wire.Error {
+	if c.client.handles.Add(1) <= int64(c.s.opts.Limits.Handles) {
+		return nil
+	}
+	c.client.handles.Add(-1)
 	return refusal(errs.Unsupported, wire.CodeTooManyHandles,
 		fmt.Sprintf("%d objects are open by this access key", c.s.opts.Limits.Handles),
 		"close some, or raise gpudirect.max_handles")
 }
 
 func describe(i object.Info) wire.OpenedItem {
-	out := wire.OpenedItem{Size: i.Size, ETag: i.ETag, CRC64: i.CRC64, Modified: i.Modified, N: i.Size}
-	if i.Versioned() {
-		out.Version = i.Version
-	}
-	return out
+	return wire.OpenedItem{Size: i.Size, ETag: i.ETag, CRC64: i.CRC64, Modified: i.Modified, N: i.Size, Version: versionOf(&i)}
 }
 
-// grant decides which range may be moved first.
+// versionOf returns the version of an object as clients see it: empty in a bucket without versions.
+func versionOf(i *object.Info) string {
+	if !i.Versioned() {
+		return ""
+	}
+	return i.Version
+}
+
+// grant fills in the range that the client may transfer first. A range up to the end of the object is cut to
+// MaxTransferSize, and the reply says so. A range of a given length is refused if it is longer.
 func (c *conn) grant(out *wire.OpenedItem, it *wire.OpenItem) *wire.Error {
 	most := c.s.opts.Settings.MaxTransferSize
 	out.Off, out.N = it.Off, it.N
@@ -319,7 +334,7 @@ func (c *conn) grant(out *wire.OpenedItem, it *wire.OpenItem) *wire.Error {
 	return c.within(wire.Range{Off: out.Off, N: out.N}, out.Size)
 }
 
-// within judges one range of an object or a draft of that size.
+// within returns why a range of an object or a draft is refused, or nil. The largest range is MaxTransferSize.
 func (c *conn) within(r wire.Range, size int64) *wire.Error {
 	most := c.s.opts.Settings.MaxTransferSize
 	switch {
@@ -332,7 +347,7 @@ func (c *conn) within(r wire.Range, size int64) *wire.Error {
 	return nil
 }
 
-// fillSums adds the sums of the range that was granted, and with toEnd also those behind it, as many as fit.
+// fillSums adds the checksums of the granted range. With toEnd it also adds those behind the range, as many as fit.
 func fillSums(h object.Handle, out *wire.OpenedItem, toEnd bool) error {
 	end := out.Off + out.N
 	if toEnd {
@@ -348,7 +363,8 @@ func fillSums(h object.Handle, out *wire.OpenedItem, toEnd bool) error {
 	return err
 }
 
-// descriptions opens what a client wants of a file. A way past the page cache that there is not is said, and no failure.
+// descriptions opens a file in the ways that a client wants. If the file system has no O_DIRECT, refused says so, which
+// is no failure.
 func descriptions(open func(direct bool) (*os.File, error), want uint8, files []*os.File) (all []*os.File, has uint8,
 	refused string, err error) {
 	for _, bit := range []uint8{wire.WantBuffered, wire.WantDirect} {
@@ -368,7 +384,7 @@ func descriptions(open func(direct bool) (*os.File, error), want uint8, files []
 	return files, has, refused, nil
 }
 
-// release lets go of an object; false where there is no such handle.
+// release closes the handle of an object. It returns false if there is no such handle.
 func (c *conn) release(id uint64) bool {
 	h, ok := c.held[id]
 	if !ok {
@@ -378,12 +394,12 @@ func (c *conn) release(id uint64) bool {
 	c.client.handles.Add(-1)
 	c.s.count.held(-1, -h.size)
 	if err := h.Close(); err != nil {
-		c.s.opts.Log.Error("an object could not be let go", "file", h.Path(), "error", err)
+		c.s.opts.Log.Error("closing an object failed", "file", h.Path(), "error", err)
 	}
 	return true
 }
 
-// move judges ranges that are going to be moved.
+// move answers a Move: it judges the ranges that the client is going to transfer.
 func (c *conn) move(m *wire.Move) wire.Message {
 	if e := c.s.device(m.Device); e != nil {
 		return e
@@ -409,7 +425,7 @@ func noHandle(id uint64) *wire.Error {
 		"open the object again: handles end with their connection")
 }
 
-// sums answers with sums of blocks.
+// sums answers a Sums with the checksums of blocks.
 func (c *conn) sums(m *wire.Sums) wire.Message {
 	h, ok := c.held[m.Handle]
 	if !ok {
@@ -431,7 +447,8 @@ func (c *conn) sums(m *wire.Sums) wire.Message {
 	return out
 }
 
-// close lets go of handles and takes the client's reports. All handles that there are go, also where one is not.
+// close answers a Close: it closes handles and counts the client's reports. An unknown handle does not keep the others
+// open.
 func (c *conn) close(m *wire.Close) wire.Message {
 	wrong := c.s.count.report(m.Reports)
 	for _, id := range m.Handles {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server is the server's side of the GPUDirect door: it proves who a
-// client is, asks whether it may, and hands out files of the store, or takes
-// them in, by their descriptors. It touches no byte of content that lies in a file.
+// Package server is the server's side of the GPUDirect door. It authenticates a client, asks whether a request is
+// allowed, and exchanges open files of the store with the client. It never touches the content of a file.
 //
-// Each connection has one goroutine, which answers its requests in order. What
-// a connection holds ends with it: handles are closed, drafts are aborted.
+// Each connection has one goroutine, which answers its requests in order. When a connection ends, its handles are closed
+// and its drafts are aborted.
 package server
 
 import (
@@ -24,53 +23,55 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Store is what the door needs of a store.
+// Store is the part of a store that the door needs.
 type Store interface {
 	object.Handles
 	object.Lister
-	// Stat is object.Objects'.
+	// Stat describes an object, as in object.Objects.
 	Stat(ctx context.Context, ref object.Ref) (object.Info, error)
 }
 
-// Options says what New serves, to whom and within which bounds.
+// Options are the parts and settings of a door.
 type Options struct {
-	// Store has the objects. It stays the caller's, who closes it after Serve has returned.
+	// Store has the objects. The caller closes it after Serve has returned.
 	Store Store
-	// StoreID is the store's identity, as the S3 endpoint's discovery tells it too.
+	// StoreID is the identity of the store. The S3 endpoint's discovery tells clients the same.
 	StoreID string
-	// Secret returns the secret of an access key, and whether there is such a key. It is asked at every request and does no I/O.
+	// Secret returns the secret of an access key, and whether the key exists. It is called for every request and does no
+	// I/O.
 	Secret func(accessKey string) (secret string, ok bool)
-	// Authorizer judges every request by the front end's rules.
+	// Authorizer judges every request by the rules of the front end.
 	Authorizer object.Authorizer
 	Settings   Settings
-	// Limits bounds what clients can take up; a zero field means its default.
+	// Limits bounds the resources that clients can take up. A zero field stands for its default.
 	Limits Limits
-	// Devices finds the index of a GPU of this host by its UUID. Nil: never known, and the client's index is believed.
+	// Devices finds the index of a GPU of this host by its UUID. Nil: the door uses the index that the client names.
 	Devices func(uuid string) (index int, ok bool)
-	// Drain is how long clients may finish what they hold after the context of Serve has ended; 0 means 30 s.
+	// Drain is the time that clients have to finish after the context of Serve has ended. 0 means 30 s.
 	Drain time.Duration
 	// Log gets logins, refusals and failures. Nil: discarded.
 	Log *slog.Logger
-	// Watch ticks when drafts are to be looked at: those that outgrow their announcement are ended. Nil: once a second.
+	// Watch ticks when the door is to check the sizes of drafts. A draft that outgrows its announced size is ended. Nil:
+	// once a second.
 	Watch <-chan time.Time
-	// Reopenable, where not empty, says why a client of the server's own user can open what it is handed for writing. Such
-	// clients are told at login, and so is the log.
+	// Reopenable, if not empty, says why clients of the server's own user can open the files that they get for writing.
+	// The door tells such clients at login, and logs it.
 	Reopenable string
 }
 
-// Settings are what the Greeting tells clients; MaxTransferSize and Devices are enforced.
+// Settings are what the Greeting tells clients. The door enforces MaxTransferSize and Devices.
 type Settings struct {
 	BufferPoolSize  int64
-	MaxTransferSize int64 // 0 means 256 MiB
+	MaxTransferSize int64 // largest range that is granted as one transfer, in bytes; 0 means 256 MiB
 	QueueDepth      int
 	Async, P2P      bool
 	// Devices are the indices of GPUs that may be used; none means all.
 	Devices []int
-	// NoWrites, where not empty, says why objects cannot be created through the door here.
+	// NoWrites, if not empty, says why objects cannot be created through this door.
 	NoWrites string
 }
 
-// Limits bounds what clients can take up.
+// Limits bounds the resources that clients can take up.
 type Limits struct {
 	// Connections open at once, those that log in included. Default 1024.
 	Connections int
@@ -78,19 +79,20 @@ type Limits struct {
 	KeyConnections int
 	// UserConnections open at once by one user of this host. Default three quarters of Connections.
 	UserConnections int
-	// Logins under way at once by one user of this host. The oldest gives way to the one beyond. Default a quarter of Connections.
+	// Logins in progress at once by one user of this host. A further login ends the oldest. Default a quarter of
+	// Connections.
 	Logins int
 	// Handles and drafts open at once by one access key. Default 16384.
 	Handles int
 	// DraftBytes reserved at once by the drafts of one access key. Default 256 GiB.
 	DraftBytes int64
-	// Descriptors of objects that all connections together have open at once to be sent: those of a client that does not take
-	// its replies wait for it. Default a quarter of the process's limit, so that the store and the S3 endpoint keep theirs.
+	// Descriptors of objects that wait to be sent, over all connections. They add up if clients do not take their replies.
+	// Default a quarter of the process's limit, so that the store and the S3 endpoint keep enough.
 	Descriptors int
-	// KeyDescriptors of objects that one access key has on their way at once: opened to be sent, or sent and not yet taken by the
-	// client. Default a quarter of Descriptors.
+	// KeyDescriptors of objects that wait to be sent to one access key, or were sent and not taken yet. Default a quarter of
+	// Descriptors.
 	KeyDescriptors int
-	// Login is how long a client may take to say who it is. Default 2 s.
+	// Login is the time that a client may take to log in. Default 2 s.
 	Login time.Duration
 	// Idle ends a connection that asks for nothing. Default 5 min.
 	Idle time.Duration
@@ -120,7 +122,7 @@ func def[T int | int64 | time.Duration](v *T, d T) {
 	}
 }
 
-// Server is the door. Its methods may be called from many goroutines at once.
+// Server is the door. All methods are safe for concurrent use.
 type Server struct {
 	opts     Options
 	greeting wire.Greeting
@@ -147,7 +149,8 @@ type Server struct {
 	crowd crowd
 }
 
-// client is what the connections of one access key hold together. It lives as long as one of them, or what is left of its drafts.
+// client counts what the connections of one access key hold together. It lives as long as one of the connections, or as
+// what is left of its drafts.
 type client struct {
 	key     string
 	conns   int // guarded by Server.mu
@@ -157,7 +160,7 @@ type client struct {
 	untaken atomic.Int64 // descriptors that are opened to be sent, or sent and not known to be taken
 }
 
-// New makes the door, which accepts nothing before Serve. Kind Invalid where something needed is not given.
+// New makes a door that accepts nothing before Serve. It fails with kind Invalid if a needed option is missing.
 func New(o Options) (*Server, error) {
 	if o.Store == nil || o.Secret == nil || o.Authorizer == nil || o.StoreID == "" {
 		return nil, errs.New(errs.Invalid, "start the GPUDirect door", "", "Store, StoreID, Secret and Authorizer are needed")
@@ -193,9 +196,9 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Serve accepts connections until ctx ends, and returns nil when the last one
-// has ended: those that hold nothing at once, the others when they have let go
-// or the time for that is over. It closes l. An error means that the listener failed. It is called once.
+// Serve accepts connections until ctx ends, and returns nil when the last connection has ended. Connections that hold
+// nothing end at once. The others end when they hold nothing any more, or after Options.Drain. Serve closes l. An error
+// means that the listener failed. Serve is called once.
 func (s *Server) Serve(ctx context.Context, l *Listener) error {
 	defer l.Close()
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -268,7 +271,7 @@ func (s *Server) ended(done <-chan struct{}) {
 		}
 		left := s.open()
 		if time.Now().After(end) && !slices.ContainsFunc(left, func(c *conn) bool { return !c.receiving.Load() }) {
-			s.opts.Log.Error("connections do not end, and are left to the end of the process", "connections", len(left))
+			s.opts.Log.Error("some connections do not end; they stay until the process ends", "connections", len(left))
 			return
 		}
 	}
@@ -296,7 +299,7 @@ func (s *Server) accept(ctx context.Context, l *Listener, all *sync.WaitGroup) e
 				return err
 			}
 			// No descriptor or memory is left: others let go of theirs soon.
-			s.opts.Log.Warn("a connection could not be accepted", "error", err)
+			s.opts.Log.Warn("accepting a connection failed", "error", err)
 			select {
 			case <-ctx.Done():
 				return nil

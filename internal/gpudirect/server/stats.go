@@ -15,16 +15,16 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// Stats is how the door stands, in numbers. Those that are no gauges count from the start of the server.
+// Stats are the numbers of the door. A number that says "ever" counts from the start of the server.
 type Stats struct {
 	Connections   int64 `json:"connections"`     // open, those that log in included
 	Logins        int64 `json:"logins"`          // ever
 	LoginsRefused int64 `json:"logins_refused"`  // ever
 	Messages      int64 `json:"messages"`        // of clients, refused ones and those of logins included, ever
 	Handles       int64 `json:"handles"`         // objects that clients have open
-	HeldBytes     int64 `json:"held_bytes"`      // content of these
+	HeldBytes     int64 `json:"held_bytes"`      // content of the objects that clients have open
 	Drafts        int64 `json:"drafts"`          // objects that clients write
-	DraftBytes    int64 `json:"draft_bytes"`     // reserved for these
+	DraftBytes    int64 `json:"draft_bytes"`     // reserved for the objects that clients write
 	Opened        int64 `json:"opened_objects"`  // handed out as files, ever
 	Inline        int64 `json:"inline_objects"`  // handed out inside a reply, ever
 	InlineBytes   int64 `json:"inline_bytes"`    // ever
@@ -32,13 +32,13 @@ type Stats struct {
 	Committed     int64 `json:"committed_objects"`
 	Aborted       int64 `json:"aborted_objects"`
 	Listed        int64 `json:"listed_pages"`
-	// Refused counts refused requests by code; every code is there.
+	// Refused counts refused requests by code. It has an entry for every code.
 	Refused map[string]int64 `json:"refused"`
-	// Moved is what clients say that they moved, in order.
+	// Moved is what clients report to have moved, sorted by its labels.
 	Moved []Moved `json:"moved"`
 }
 
-// Moved is bytes and time of one stage of transfers, as clients reported them.
+// Moved is the bytes and the time of one stage of transfers, as clients reported them.
 type Moved struct {
 	Direction string  `json:"direction"` // read, write
 	Route     string  `json:"route"`
@@ -48,7 +48,7 @@ type Moved struct {
 	Seconds   float64 `json:"seconds"`
 }
 
-// Stats counts now.
+// Stats returns the present numbers.
 func (s *Server) Stats() Stats {
 	c := &s.count
 	out := Stats{

@@ -72,10 +72,10 @@ func (s *Server) lookAtDrafts() {
 
 // condemn ends a draft that has outgrown its announcement, and the connection that it belongs to.
 func (s *Server) condemn(c *conn, d *draft, takes int64) {
-	s.opts.Log.Warn("a draft has grown beyond what was announced, and was ended with its connection", "bucket", d.bucket, "key", d.key,
+	s.opts.Log.Warn("a draft grew beyond its announced size: the draft was removed and its connection closed", "bucket", d.bucket, "key", d.key,
 		"announced", d.size, "takes", takes, "file", d.d.Path(), "access_key", c.account, "pid", c.peer.PID, "uid", c.peer.UID)
 	if err := d.d.Abort(); err != nil {
-		s.opts.Log.Error("a draft could not be removed", "bucket", d.bucket, "key", d.key, "file", d.d.Path(), "error", err)
+		s.opts.Log.Error("removing a draft failed", "bucket", d.bucket, "key", d.key, "file", d.d.Path(), "error", err)
 	}
 	c.end(outgrown(d))
 }

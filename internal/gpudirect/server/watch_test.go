@@ -94,7 +94,7 @@ func TestADraftThatOutgrowsItsAnnouncement(t *testing.T) {
 	if e := c.ended(); e == nil || e.Code != wire.CodeTooLarge || e.Fix == "" {
 		t.Errorf("%+v", e)
 	}
-	if !strings.Contains(log.String(), "grown beyond") || !strings.Contains(log.String(), "key=grows") {
+	if !strings.Contains(log.String(), "grew beyond") || !strings.Contains(log.String(), "key=grows") {
 		t.Errorf("the log does not tell:\n%s", log)
 	}
 	waitFor(t, func() bool { return d.s.Stats().Drafts == 1 })

@@ -8,20 +8,20 @@ import (
 	"encoding/binary"
 )
 
-// ClientMAC is what a client puts into Proof: it knows the secret, it answers
-// this challenge of this store, it speaks this version, and it is connected to this end of the server. The secret
-// itself does not cross. A relay in the middle changes nothing: what it would have to change is part of the MAC.
+// ClientMAC returns the MAC of a client's Proof. It proves that the client knows the secret, answers this challenge of
+// this store, speaks this version, and is connected to this end of the server. The secret itself is not sent. A relay in
+// the middle cannot change any of that, because the MAC covers it.
 func ClientMAC(secret string, ch *Challenge, p *Proof) [MACSize]byte {
 	return mac("client", secret, ch, p)
 }
 
-// ServerMAC is what the server puts into Greeting: it knows the secret too, and the client is connected to it, so that a
-// stranger who took the socket's place is not believed.
+// ServerMAC returns the MAC of the server's Greeting. It proves that the server knows the secret, too, and that the client
+// is connected to it. A stranger who took the socket's place cannot make it.
 func ServerMAC(secret string, ch *Challenge, p *Proof) [MACSize]byte {
 	return mac("server", secret, ch, p)
 }
 
-// EqualMAC compares two MACs in a time that tells nothing about them.
+// EqualMAC compares two MACs in constant time.
 func EqualMAC(a, b [MACSize]byte) bool { return hmac.Equal(a[:], b[:]) }
 
 func mac(who, secret string, ch *Challenge, p *Proof) (out [MACSize]byte) {

@@ -43,13 +43,13 @@ type Proof struct {
 	MAC       [MACSize]byte
 }
 
-// Greeting ends the handshake: who the server is (see ServerMAC), and what it
-// allows. The settings are the client's defaults; those marked so the server enforces.
+// Greeting ends the handshake. It proves who the server is (see ServerMAC) and says what the server allows. The settings
+// are defaults for the client, except those that the server enforces.
 type Greeting struct {
 	MAC [MACSize]byte
 	// Settings of the server's configuration, gpudirect.*.
 	BufferPoolSize  int64
-	MaxTransferSize int64 // enforced: no range of an Open or Move is longer
+	MaxTransferSize int64 // enforced: the largest range of an Open or Move, in bytes
 	QueueDepth      uint32
 	Async           bool
 	P2P             bool
@@ -88,13 +88,13 @@ const (
 // OpenItem is one object of an Open.
 type OpenItem struct {
 	Bucket, Key, Version string
-	// Off and N are the range that will be read first; N of -1: up to the end of the
-	// object, or as far as MaxTransferSize allows. What lies beyond is asked for with Move.
+	// Off and N are the range that the client transfers first. An N of -1 asks for all up to the end of the object, cut to
+	// MaxTransferSize: the reply has the range that was granted. The client asks for the rest with Move.
 	Off, N int64
 }
 
-// Open asks for objects, all in one round trip. It is answered by one Opened or
-// more, each with some of the items in order; one item that fails does not keep the others.
+// Open asks for objects, all in one round trip. The answer is one Opened or more, each with some of the items, in order.
+// An item that fails does not affect the others.
 type Open struct {
 	Want   uint8
 	Device Device
@@ -134,15 +134,15 @@ type OpenedItem struct {
 // Range is N bytes from Off.
 type Range struct{ Off, N int64 }
 
-// Move tells of ranges of an open object, or of a draft, that are going to be
-// moved. Each is one transfer and no longer than MaxTransferSize. It is answered by Ack.
+// Move names the ranges of an open object or a draft that the client is going to transfer. Each range is one transfer, of
+// at most MaxTransferSize bytes. The answer is Ack.
 type Move struct {
 	Handle uint64
 	Device Device
 	Ranges []Range
 }
 
-// Sums asks for sums of blocks; it is answered by SumsReply with at most N of them.
+// Sums asks for the checksums of N blocks. The answer is SumsReply, which may have fewer.
 type Sums struct {
 	Handle   uint64
 	First, N int64
@@ -154,7 +154,7 @@ type SumsReply struct {
 	Sums  []uint64
 }
 
-// Report is what a client says of bytes that it has moved, for the server's metrics.
+// Report tells the server how many bytes a client has moved, for the metrics.
 type Report struct {
 	Write  bool
 	Device string // "cuda:0", "host"
@@ -164,7 +164,7 @@ type Report struct {
 	Time   time.Duration
 }
 
-// Close lets go of handles. It is answered by Ack.
+// Close closes handles. The answer is Ack.
 type Close struct {
 	Handles []uint64
 	Reports []Report
@@ -193,14 +193,14 @@ type Created struct {
 	Path    string // of the file, for messages
 }
 
-// AddSums tells sums of blocks of a draft ahead of Commit, where there are more than fit into it. It is answered by Ack.
+// AddSums sends checksums of a draft ahead of Commit, if there are more than one Commit can hold. The answer is Ack.
 type AddSums struct {
 	Handle uint64
 	First  int64
 	Sums   []uint64
 }
 
-// Commit publishes a draft whose descriptions the client has closed; it is answered by Committed.
+// Commit publishes a draft. The client has closed its files of the draft before. The answer is Committed.
 type Commit struct {
 	Handle  uint64
 	Size    int64
@@ -216,7 +216,7 @@ type Committed struct {
 	Modified      time.Time
 }
 
-// Abort ends a draft without a trace; it is answered by Ack.
+// Abort ends a draft without a trace. The answer is Ack.
 type Abort struct{ Handle uint64 }
 
 // List asks for one page of a bucket; it is answered by Listed.
@@ -240,7 +240,7 @@ type Listed struct {
 	Next      string // After of the next page
 }
 
-// Ping keeps a silent connection; it is answered by Ack.
+// Ping keeps a silent connection open. The answer is Ack.
 type Ping struct{}
 
 // Ack answers requests that have nothing else to say.

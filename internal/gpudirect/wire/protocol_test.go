@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"flag"
 	"fmt"
@@ -151,21 +152,17 @@ func (w *walker) walk(fields []field) {
 				w.walk([]field{{"kind", "u8", "", nil}, {"code", "text", "", nil}, {"message", "text", "", nil}, {"fix", "text", "", nil}})
 				return
 			}
-		case "u16":
-			b := w.take(2)
-			w.row(b, fmt.Sprintf(" = %d", binary.LittleEndian.Uint16(b)), f)
-		case "u32":
-			b := w.take(4)
-			w.row(b, fmt.Sprintf(" = %d", binary.LittleEndian.Uint32(b)), f)
-		case "i32":
-			b := w.take(4)
-			w.row(b, fmt.Sprintf(" = %d", int32(binary.LittleEndian.Uint32(b))), f)
-		case "u64":
-			b := w.take(8)
-			w.row(b, fmt.Sprintf(" = %d", binary.LittleEndian.Uint64(b)), f)
-		case "i64":
-			b := w.take(8)
-			w.row(b, fmt.Sprintf(" = %d", int64(binary.LittleEndian.Uint64(b))), f)
+		case "u16", "u32", "i32", "u64", "i64":
+			b := w.take(map[string]int{"u16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8}[f.kind])
+			u := binary.LittleEndian.Uint64(append(bytes.Clone(b), make([]byte, 8-len(b))...))
+			text := fmt.Sprintf(" = %d", u)
+			switch f.kind {
+			case "i32":
+				text = fmt.Sprintf(" = %d", int32(u))
+			case "i64":
+				text = fmt.Sprintf(" = %d", int64(u))
+			}
+			w.row(b, text, f)
 		case "time":
 			b := w.take(8)
 			w.row(b, " = "+time.Unix(0, int64(binary.LittleEndian.Uint64(b))).UTC().Format(time.RFC3339Nano), f)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire is the language of the GPUDirect door: the messages that a client
-// and a server on one host exchange over a Unix socket, as bytes. It does no I/O.
+// Package wire encodes and decodes the messages of the GPUDirect door, which a client and a server on one host exchange
+// over a Unix socket. It does no I/O.
 //
 // The socket is of type SOCK_SEQPACKET: one packet is one message, and the
 // descriptors that belong to a message travel with it (SCM_RIGHTS). A packet is a
@@ -20,12 +20,11 @@
 //	client  Proof      access key, a nonce of its own, the server's end as the client sees it, MAC of all by the secret
 //	server  Greeting   the server's own MAC, settings and bounds
 //
-// after which the requests are Open, Move, Sums, Close, Create, AddSums, Commit,
-// Abort, List and Ping. A request is answered by its reply or by Error, and a
-// message that cannot be understood ends the connection after an Error. Clients
-// number their requests from 1 on: an Error with number 0 is about the connection,
-// which the server then ends (it was silent for too long, or the server stops).
-// When the connection ends, every handle is let go and every draft is aborted.
+// After that the requests are Open, Move, Sums, Close, Create, AddSums, Commit, Abort, List and Ping. The server answers
+// each with its reply or with Error. After a message that it cannot decode, the server sends an Error and ends the
+// connection. Clients number their requests from 1 on. An Error with number 0 is about the connection, which the server
+// then ends: the client was silent for too long, or the server stops. When the connection ends, every handle is closed
+// and every draft is aborted.
 //
 // Every count and length is bounded by the constants of this package, before
 // anything is allocated for it.
@@ -49,11 +48,11 @@ const (
 	HeaderSize = 8
 	// MaxMessage bounds a packet with its header.
 	MaxMessage = 128 << 10
-	// MaxDescriptors is how many descriptors come with one packet (the kernel allows 253).
+	// MaxDescriptors is the largest number of descriptors in one packet. The kernel allows 253.
 	MaxDescriptors = 240
 	// MaxItems bounds the objects of one Open, the handles of one Close and the entries of one Listed.
 	MaxItems = 1024
-	// MaxSums bounds the sums in one message: 8 GiB of content.
+	// MaxSums bounds the checksums in one message: those of 8 GiB of content.
 	MaxSums = 8192
 	// MaxRanges bounds the ranges of one Move.
 	MaxRanges = 4096
@@ -74,7 +73,7 @@ const (
 	MaxNotes = 16
 )
 
-// Type says what a message is.
+// Type is the kind of a message.
 type Type uint8
 
 // The types. Replies stand behind their requests.
@@ -102,7 +101,7 @@ const (
 	TypeError
 )
 
-// FlagMore in a reply says that more replies to the same request follow.
+// FlagMore marks a reply that is followed by more replies to the same request.
 const FlagMore = 1
 
 // Header begins every packet.
@@ -121,7 +120,8 @@ type Message interface {
 	code(c *coder)
 }
 
-// Append writes a whole packet behind b; h.Type is the message's. It fails, with kind Invalid, for a message beyond the bounds.
+// Append appends a whole packet to b. It sets h.Type by the message. It fails with kind Invalid if the message exceeds a
+// bound.
 func Append(b []byte, h Header, m Message) ([]byte, error) {
 	start := len(b)
 	h.Type = m.Type()
@@ -139,8 +139,8 @@ func Append(b []byte, h Header, m Message) ([]byte, error) {
 	return c.b, nil
 }
 
-// Decode reads a packet. Its message shares nothing with b. An error is of kind
-// Invalid and names what is wrong; the header is returned where it could be read.
+// Decode reads a packet. The message shares no memory with b. An error is of kind Invalid and names what is wrong; the
+// header is returned with it if that could be read.
 func Decode(b []byte) (Header, Message, error) {
 	if len(b) < HeaderSize {
 		return Header{}, nil, invalid("a packet", fmt.Sprintf("has %d bytes, expected at least %d", len(b), HeaderSize))

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package s3api
+package policy
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -18,17 +17,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// grant is an iam.Grant as statements of a bucket's policy, whose Sid begins with grantSid.
+// grant is an iam.Grant in the form of statements of a bucket's policy. The Sid of each begins with grantSid.
 type grant iam.Grant
 
-// grantSid is what the Sid of every statement of a grant begins with.
+// grantSid is the beginning of the Sid of every statement of a grant.
 const grantSid = "NebulaioGrant"
 
-// maxGrantPrefix bounds a grant's prefix, as keys are bounded.
+// maxGrantPrefix is the longest prefix of a grant in bytes: that of a key.
 const maxGrantPrefix = object.MaxKey
 
-// sid is the Sid of one of a grant's statements: one for each access and prefix, of letters and digits, as IAM wants it.
-// All users with the same grant share its statements, so that a policy has room for many.
+// sid returns the Sid of one statement of a grant, in letters and digits as IAM asks for. Each access and prefix has its
+// own Sid. All users with the same grant share its statements, so that a policy has room for many users.
 func (g grant) sid(part string) string {
 	kind := map[iam.Access]string{iam.AccessRead: "Read", iam.AccessWrite: "Write", iam.AccessReadWrite: "ReadWrite"}[g.Access]
 	if g.Prefix == "" {
@@ -38,7 +37,7 @@ func (g grant) sid(part string) string {
 	return fmt.Sprintf("%s%sPrefix%x%s", grantSid, kind, sum[:8], part)
 }
 
-// sids are the Sids of all statements that a grant for a prefix can have, whatever it allows.
+// sids returns the Sids of all statements that a grant for a prefix can have, with any access.
 func sids(prefix string) []string {
 	var all []string
 	for _, access := range []iam.Access{iam.AccessRead, iam.AccessWrite, iam.AccessReadWrite} {
@@ -48,7 +47,7 @@ func sids(prefix string) []string {
 	return all
 }
 
-// check refuses a grant that no statement can say.
+// check refuses a grant that cannot be written as statements.
 func (g grant) check() error {
 	const op = "grant access to"
 	switch {
@@ -76,15 +75,15 @@ type grantStatement struct {
 	Condition map[string]map[string][]string `json:",omitempty"`
 }
 
-// is reports whether a text is this statement, however it is written: clients that read a policy and put it back order
-// its fields and escape its characters in their own ways.
+// is reports whether a text is this statement. Order of fields and escapes do not matter: a client that reads a policy
+// and puts it back may change both.
 func (s grantStatement) is(raw json.RawMessage) bool {
 	var got grantStatement
 	return json.Unmarshal(raw, &got) == nil && reflect.DeepEqual(got, s)
 }
 
-// statements are what a grant is in a policy. Actions on buckets and on objects need statements of their own, and so
-// do those that a prefix bounds.
+// statements returns the statements of a grant. Actions on the bucket, actions on objects, and actions that a prefix
+// bounds need one statement each.
 func (g grant) statements() []grantStatement {
 	arn := auth.ResourceArnPrefix + g.Bucket
 	statement := func(part string, actions []string, resources ...string) grantStatement {
@@ -104,8 +103,8 @@ func (g grant) statements() []grantStatement {
 		objects = append(objects, "s3:PutObject", "s3:DeleteObject", "s3:PutObjectTagging", "s3:DeleteObjectTagging",
 			"s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
 		if g.Prefix == "" {
-			bucket = append(bucket, "s3:ListBucketMultipartUploads") // which no condition on a prefix can bound
-			objectsOf = append(objectsOf, arn)                       // forms are judged by the bucket, too
+			bucket = append(bucket, "s3:ListBucketMultipartUploads") // no condition on a prefix can bound this action
+			objectsOf = append(objectsOf, arn)                       // versitygw judges forms by the bucket, too
 		}
 	}
 	if g.Prefix == "" {
@@ -120,9 +119,12 @@ func (g grant) statements() []grantStatement {
 	return all
 }
 
-// AddGrant changes the settings of a bucket so that they hold a grant, in place of another access for the same user and prefix. All
-// other statements stay as they were written. It reports whether anything changed. A policy that this server does not
-// understand, a document of more than 20 KiB and an ACL that a policy would put out of force are errors.
+// AddGrant adds a grant to the policy of a bucket, and reports whether anything changed. The grant replaces another
+// access of the same user for the same prefix. All other statements stay as they were written. root is the access key of
+// the root account.
+//
+// AddGrant fails if the policy is not understood, if it would exceed MaxSize, or if the bucket has an ACL that
+// the new policy would put out of force.
 func AddGrant(bk *object.Bucket, wish iam.Grant, root string) (changed bool, err error) {
 	g := grant(wish)
 	g.Bucket = bk.Name
@@ -169,7 +171,7 @@ func AddGrant(bk *object.Bucket, wish iam.Grant, root string) (changed bool, err
 	})
 }
 
-// without takes a user out of the statements whose Sid is wanted. A statement that speaks of nobody any more goes.
+// without removes a user from the statements whose Sid is wanted. A statement that names nobody any more is removed.
 func without(all []json.RawMessage, user string, wanted func(sid string) bool) ([]json.RawMessage, error) {
 	var out []json.RawMessage
 	for _, raw := range all {
@@ -195,10 +197,10 @@ func without(all []json.RawMessage, user string, wanted func(sid string) bool) (
 	return out, nil
 }
 
-// RemoveGrants changes the settings of a bucket so that they hold no grant of a user any more: of that prefix alone where
-// one is given. Statements that no grant made stay. It reports whether anything changed.
+// RemoveGrants removes the grants of a user from the policy of a bucket, and reports whether anything changed. If prefix
+// is given, only the grant for that prefix goes. Statements that do not come from grants stay.
 func RemoveGrants(bk *object.Bucket, user string, prefix *string, root string) (changed bool, err error) {
-	if bk.Settings[settingPolicy] == nil {
+	if bk.Settings[Setting] == nil {
 		return false, nil
 	}
 	return editPolicy(bk, root, func(all []json.RawMessage) ([]json.RawMessage, error) {
@@ -206,14 +208,14 @@ func RemoveGrants(bk *object.Bucket, user string, prefix *string, root string) (
 	})
 }
 
-// Grants lists what grants allow in a bucket. others counts the statements of its policy that no grant made and that
-// speak of the user, or of everybody.
+// Grants lists the grants of a user in a bucket. others is the number of other statements of its policy that name the
+// user or everybody.
 func Grants(bk *object.Bucket, user string) (grants []iam.Grant, others int) {
-	text := bk.Settings[settingPolicy]
+	text := bk.Settings[Setting]
 	if text == nil {
 		return nil, 0
 	}
-	doc, err := policyFields(text)
+	doc, err := split(text)
 	if err != nil {
 		return nil, 0
 	}
@@ -233,7 +235,7 @@ func Grants(bk *object.Bucket, user string) (grants []iam.Grant, others int) {
 	return grants, others
 }
 
-// usersOf returns the users that a grant's statement speaks of; nil where no grant made the statement.
+// usersOf returns the users that a statement of a grant names. It returns nil if the statement is not of a grant.
 func usersOf(raw json.RawMessage) []string {
 	var s grantStatement
 	if !strings.HasPrefix(sidOf(raw), grantSid) || json.Unmarshal(raw, &s) != nil || s.Effect != "Allow" {
@@ -242,8 +244,8 @@ func usersOf(raw json.RawMessage) []string {
 	return s.Principal.AWS
 }
 
-// grantIn returns the grant that a statement is a part of, and which part. part is empty where no grant made the
-// statement, or somebody has changed it since.
+// grantIn returns the grant that a statement belongs to, and which part of the grant it is. part is empty if the
+// statement is not of a grant, or if somebody has changed it.
 func grantIn(raw json.RawMessage, bucket string) (g grant, part string) {
 	var s grantStatement
 	if json.Unmarshal(raw, &s) != nil || len(s.Resource) == 0 {
@@ -263,7 +265,7 @@ func grantIn(raw json.RawMessage, bucket string) (g grant, part string) {
 				return g, strings.TrimPrefix(s.Sid, g.sid(""))
 			}
 		}
-		// The part on the bucket is the same for every prefix, and has the prefix in its Sid alone, as a sum.
+		// The part for the bucket is the same for every prefix. Only its Sid has the prefix, as a checksum.
 		w := grant{Bucket: bucket, Access: g.Access, Prefix: "/"}.statements()[0]
 		w.Principal.AWS, w.Sid = s.Principal.AWS, s.Sid
 		if strings.HasPrefix(s.Sid, grantSid) && strings.HasSuffix(s.Sid, "Bucket") && reflect.DeepEqual(w, s) {
@@ -271,124 +273,4 @@ func grantIn(raw json.RawMessage, bucket string) (g grant, part string) {
 		}
 	}
 	return grant{}, ""
-}
-
-// plainJSON returns v as JSON in which <, > and & stay what they are. Escaped, a policy within the bound could exceed it
-// by a change that takes something away.
-func plainJSON(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
-func sidOf(raw json.RawMessage) string {
-	var s struct{ Sid string }
-	if json.Unmarshal(raw, &s) != nil {
-		return ""
-	}
-	return s.Sid
-}
-
-// policyText is a policy whose parts are kept as they were written.
-type policyText struct {
-	version, id json.RawMessage
-	statements  []json.RawMessage
-}
-
-func policyFields(text []byte) (*policyText, error) {
-	fields, err := fieldsOf(text)
-	if err != nil {
-		return nil, err
-	}
-	doc := &policyText{}
-	for _, f := range fields {
-		switch f.name {
-		case "Version":
-			doc.version = f.value
-		case "Id":
-			doc.id = f.value
-		case "Statement":
-			if err := json.Unmarshal(f.value, &doc.statements); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return doc, nil
-}
-
-// editPolicy replaces the statements of a bucket's policy, which is removed where none is left. The new policy is judged
-// as one that a client puts.
-func editPolicy(bk *object.Bucket, root string, edit func([]json.RawMessage) ([]json.RawMessage, error)) (changed bool, err error) {
-	const op, fix = "change the policy of", "read it with aws s3api get-bucket-policy, and put one without that part"
-	old := bk.Settings[settingPolicy]
-	doc := &policyText{version: json.RawMessage(`"` + ownPolicyVersion + `"`)}
-	if old != nil {
-		if fault := policyFault(old, bk.Name); fault != nil {
-			return false, errs.New(errs.Invalid, op, bk.Name, "the policy that it has is not understood: "+fault.Error()).WithFix(fix)
-		}
-		if doc, err = policyFields(old); err != nil {
-			return false, errs.New(errs.Invalid, op, bk.Name, err.Error()).WithFix(fix)
-		}
-	}
-	before := slices.Clone(doc.statements)
-	if doc.statements, err = edit(doc.statements); err != nil {
-		return false, errs.Wrap(op, bk.Name, err)
-	}
-	if slices.EqualFunc(before, doc.statements, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }) {
-		return false, nil
-	}
-	if len(doc.statements) == 0 {
-		delete(bk.Settings, settingPolicy)
-		return true, nil
-	}
-	text, err := plainJSON(struct {
-		Version   json.RawMessage `json:",omitempty"`
-		ID        json.RawMessage `json:"Id,omitempty"`
-		Statement []json.RawMessage
-	}{doc.version, doc.id, doc.statements})
-	if err != nil {
-		return false, errs.Wrap(op, bk.Name, err)
-	}
-	if len(text) > maxPolicy {
-		return false, errs.New(errs.Invalid, op, bk.Name, fmt.Sprintf("the policy would have %d bytes, expected at most %d", len(text), maxPolicy)).
-			WithFix("revoke grants that nobody needs, or grant several users by one statement of your own")
-	}
-	if fault := policyFault(text, bk.Name); fault != nil {
-		return false, errs.New(errs.Invalid, op, bk.Name, fault.Error()).WithFix(fix)
-	}
-	parsed, err := parsePolicy(text, bk.Name)
-	if err == nil {
-		_, _, err = parsed.understood(root)
-	}
-	if err != nil {
-		return false, errs.New(errs.Invalid, op, bk.Name, err.Error()).WithFix(fix)
-	}
-	if bk.Settings == nil {
-		bk.Settings = map[string][]byte{}
-	}
-	bk.Settings[settingPolicy] = text
-	return true, nil
-}
-
-// aclStays refuses a first policy for a bucket whose ACL allows others something: the policy alone decides from then on.
-func aclStays(bk *object.Bucket) error {
-	if bk.Settings[settingPolicy] != nil || bk.Settings[settingACL] == nil {
-		return nil
-	}
-	acl, _, err := aclInForce(bk)
-	if err != nil {
-		return errs.Wrap("read the ACL of", bk.Name, err)
-	}
-	for _, grantee := range acl.Grantees {
-		if grantee.Access != acl.Owner {
-			return errs.New(errs.Invalid, "grant access to", bk.Name,
-				fmt.Sprintf("its ACL allows %s something to %q, and has no effect beside a policy", grantee.Permission, grantee.Access)).
-				WithFix("set the ACL private (aws s3api put-bucket-acl --acl private), and grant those users access, too")
-		}
-	}
-	return nil
 }

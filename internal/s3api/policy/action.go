@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package s3api
+package policy
 
 import (
 	"encoding/json"
 	"slices"
 	"strings"
 
-	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/auth"
 )
 
-// policyActions are the actions that policies can speak of, in versitygw's spelling.
-var policyActions = []auth.Action{
+// knownActions are the actions that policies can name, in versitygw's spelling.
+var knownActions = []auth.Action{
 	auth.GetBucketAclAction, auth.CreateBucketAction, auth.PutBucketAclAction, auth.DeleteBucketAction,
 	auth.PutBucketVersioningAction, auth.GetBucketVersioningAction, auth.PutBucketPolicyAction,
 	auth.GetBucketPolicyAction, auth.DeleteBucketPolicyAction, auth.AbortMultipartUploadAction,
@@ -40,8 +39,8 @@ var policyActions = []auth.Action{
 	auth.GetBucketLocationAction,
 }
 
-// actionsLike returns the actions that a pattern matches in any case, as S3 compares them. A pattern begins with s3:,
-// and none of its wildcards stands for that.
+// actionsLike returns the actions that a pattern matches without regard to case, as in S3. The pattern has to begin
+// with s3:, which no wildcard can replace.
 func actionsLike(pattern string) []auth.Action {
 	if strings.EqualFold(pattern, string(auth.AllActions)) {
 		return []auth.Action{auth.AllActions}
@@ -51,7 +50,7 @@ func actionsLike(pattern string) []auth.Action {
 		return nil
 	}
 	var out []auth.Action
-	for _, a := range policyActions {
+	for _, a := range knownActions {
 		if auth.Action(strings.ToLower(string(a))).Match(lower) {
 			out = append(out, a)
 		}
@@ -59,9 +58,9 @@ func actionsLike(pattern string) []auth.Action {
 	return out
 }
 
-// comparedActions returns the actions of a statement as versitygw is to compare them: as they were written, and those
-// that they match in another case.
-func comparedActions(raw json.RawMessage) (json.RawMessage, error) {
+// comparableActions returns the actions of a statement in the form that versitygw compares: the actions as written, and
+// the known actions that they match in another case.
+func comparableActions(raw json.RawMessage) (json.RawMessage, error) {
 	written, err := stringsOf(raw)
 	if err != nil {
 		return nil, err
@@ -81,26 +80,11 @@ func comparedActions(raw json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(out)
 }
 
-// writtenPolicyKey is where PutBucketPolicy finds the policy that a client has sent.
-const writtenPolicyKey = "nebulaio-written-policy"
-
-// spellPolicy writes the actions of a policy that is being put in versitygw's spelling, in which alone it accepts them.
-// It is called once the signature has been checked, which is that of what the client has sent.
-func spellPolicy(rctx *fasthttp.RequestCtx) {
-	if !rctx.IsPut() || !rctx.QueryArgs().Has("policy") || rctx.UserValue(writtenPolicyKey) != nil {
-		return
-	}
-	written := slices.Clone(rctx.Request.Body())
-	if spelled := spelledPolicy(written); spelled != nil {
-		rctx.SetUserValue(writtenPolicyKey, written)
-		rctx.Request.SetBody(spelled)
-	}
-}
-
-// spelledPolicy returns a policy whose actions are spelled as versitygw spells them, or nil where they are already or
-// the policy is not understood. versitygw checks that policy and judges by another: see comparedActions.
-func spelledPolicy(text []byte) []byte {
-	if len(text) > maxPolicy {
+// SpellActions returns a policy with its actions in versitygw's spelling, the only one that versitygw accepts in a PUT.
+// It returns nil if the actions have that spelling already, or if the policy is not understood. versitygw only checks
+// the returned policy. It judges requests by the one that comparableActions is part of.
+func SpellActions(text []byte) []byte {
+	if len(text) > MaxSize {
 		return nil
 	}
 	var doc map[string]json.RawMessage

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package s3api
+package policy
 
 import (
 	"encoding/json"
@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// These bound the bytes behind a * in all patterns of a policy. Comparing takes up to that many steps for each byte of
-// a header or a key. Keys have the lower bound: a request can delete 1,000 of them, and each is compared.
+// Bounds of the bytes behind a * in all patterns of a policy. A comparison takes up to that many steps for each byte of
+// a header or a key. Keys have the lower bound because one request can delete 1,000 keys, and each is compared.
 const (
 	maxConditionPatterns = 2 << 10
 	maxResourcePatterns  = 512
 )
 
-// valueKind is what the values of a condition key are, besides text, which all of them are.
+// valueKind is a set of types that the values of a condition key have. All of them are text as well.
 type valueKind int
 
 const (
@@ -29,8 +29,8 @@ const (
 	asAddress
 )
 
-// conditionKeys are the condition keys that versitygw fills in for a request, and what they are besides text.
-// versitygw accepts more of them, which never match.
+// conditionKeys are the condition keys that versitygw fills in for a request, with the types of their values. versitygw
+// accepts more keys, but those never match.
 var conditionKeys = map[string]valueKind{
 	"aws:sourceip": asAddress, "aws:currenttime": asDate, "aws:epochtime": asDate | asNumber,
 	"aws:securetransport": asTruth,
@@ -38,14 +38,14 @@ var conditionKeys = map[string]valueKind{
 	"s3:x-amz-acl": asText, versionKey: asText,
 }
 
-// versionKey is the condition key of the version that a request names.
+// versionKey is the condition key for the version that a request names.
 const versionKey = "s3:versionid"
 
-// operator is how a condition compares.
+// operator describes how a condition compares.
 type operator struct {
 	of    valueKind
-	check func(value string) bool // whether a value can be compared in this way
-	want  string                  // what such a value is
+	check func(value string) bool // whether this operator can compare the value
+	want  string                  // the expected form of a value, for errors
 	like  bool                    // values are patterns
 }
 
@@ -92,14 +92,14 @@ func isNumber(v string) bool {
 	return err == nil && !math.IsNaN(f) && !math.IsInf(f, 0)
 }
 
-// isDate says whether a value is a time as versitygw reads it. AWS also takes shorter forms, such as a day alone.
+// isDate reports whether versitygw can read a value as a time. AWS also accepts shorter forms, such as a day alone.
 func isDate(v string) bool {
 	_, err := time.Parse(time.RFC3339, v)
 	return err == nil || isNumber(v)
 }
 
-// checkCondition refuses conditions that versitygw would take for others, or that can never hold. It returns what
-// comparing them takes.
+// checkCondition refuses conditions that versitygw would misread, and conditions that can never hold. work is the cost
+// of comparing them: see patternWork.
 func checkCondition(raw []byte) (work int, err error) {
 	if raw == nil {
 		return 0, nil
@@ -114,7 +114,7 @@ func checkCondition(raw []byte) (work int, err error) {
 			return 0, fmt.Errorf("%.64q: %w", o.name, err)
 		}
 		if len(keys) == 0 {
-			return 0, strangef("%.64q has no condition key", o.name)
+			return 0, overlookedf("%.64q has no condition key", o.name)
 		}
 		seen := map[string]struct{}{}
 		for _, k := range keys {
@@ -123,7 +123,7 @@ func checkCondition(raw []byte) (work int, err error) {
 				return 0, fmt.Errorf("condition key %.64q is not one that this server knows", k.name)
 			}
 			if _, twice := seen[name]; twice {
-				return 0, strangef("condition key %.64q is given twice", k.name)
+				return 0, overlookedf("condition key %.64q is given twice", k.name)
 			}
 			seen[name] = struct{}{}
 			n, err := checkComparison(o.name, k)
@@ -136,15 +136,14 @@ func checkCondition(raw []byte) (work int, err error) {
 	return work, nil
 }
 
-// checkComparison refuses the values of a condition key that cannot be compared as the operator says. A denial by
-// such a condition would never hold.
+// checkComparison refuses values that the operator cannot compare. A denial with such a condition would never hold.
 func checkComparison(name string, key field) (work int, err error) {
 	op, ok := operatorOf(name)
 	if !ok {
 		return 0, fmt.Errorf("condition operator %.64q is not one that this server knows", name)
 	}
 	if op.of != asText && conditionKeys[strings.ToLower(key.name)]&op.of == 0 {
-		return 0, strangef("condition operator %.64q cannot compare %.64q", name, key.name)
+		return 0, overlookedf("condition operator %.64q cannot compare %.64q", name, key.name)
 	}
 	values, err := scalarsOf(key.value)
 	if err != nil {
@@ -153,9 +152,9 @@ func checkComparison(name string, key field) (work int, err error) {
 	for _, v := range values {
 		switch {
 		case strings.Contains(v, "${"):
-			return 0, strangef("condition key %.64q: %.128q has a variable, which this server does not support", key.name, v)
+			return 0, overlookedf("condition key %.64q: %.128q has a variable, which this server does not support", key.name, v)
 		case !op.check(v):
-			return 0, strangef("condition key %.64q: the value %.128q, expected %s for %s", key.name, v, op.want, name)
+			return 0, overlookedf("condition key %.64q: the value %.128q, expected %s for %s", key.name, v, op.want, name)
 		case op.like:
 			work += patternWork(v)
 		}
@@ -163,7 +162,7 @@ func checkComparison(name string, key field) (work int, err error) {
 	return work, nil
 }
 
-// scalarsOf reads a string, a number or a boolean, or a list of them that is not empty.
+// scalarsOf reads a string, a number or a boolean, or a non-empty list of them.
 func scalarsOf(raw []byte) ([]string, error) {
 	list := []json.RawMessage{raw}
 	if len(raw) > 0 && raw[0] == '[' {
@@ -171,7 +170,7 @@ func scalarsOf(raw []byte) ([]string, error) {
 			return nil, err
 		}
 		if len(list) == 0 {
-			return nil, strangef("the list of values is empty")
+			return nil, overlookedf("the list of values is empty")
 		}
 	}
 	out := make([]string, len(list))
@@ -190,7 +189,8 @@ func scalarsOf(raw []byte) ([]string, error) {
 	return out, readableText(out...)
 }
 
-// patternWork returns how many bytes of a pattern stand behind its first *: so often a byte may be compared.
+// patternWork returns the number of bytes behind the first * of a pattern. Each byte of a compared text may be compared
+// that often.
 func patternWork(pattern string) int {
 	_, rest, _ := strings.Cut(pattern, "*")
 	return len(rest) - strings.Count(rest, "*")

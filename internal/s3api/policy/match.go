@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package s3api
+package policy
 
 import (
 	"bytes"
@@ -13,39 +13,39 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/auth"
 )
 
-// versitygw compares patterns with names byte by byte and knows one spelling of an action. In S3, ? stands for one
-// character of a key, and the case of an action does not matter. So the policy that versitygw judges by is written in a
-// form in which its comparison gives S3's result:
+// versitygw compares patterns with names byte by byte, and knows one spelling of each action. In S3, ? stands for one
+// character of a key, and the case of an action does not matter. So we write the policy that versitygw judges by in a
+// form in which its comparison gives the result of S3:
 //
-//   - An action that matches in another case is added in versitygw's spelling. What was written stays there.
-//   - A resource becomes patterns of the bucket and patterns of its keys. The bucket of a key's pattern is written as
-//     as many ? as its name has bytes, by which NormalizeObjectKey tells a pattern from a key.
-//   - NormalizeObjectKey writes a key as its characters, the byte keySeparator and its bytes. All characters have the
-//     same length. Only a key beyond ASCII has them: for the others a byte is a character.
+//   - If an action matches a known one in another case, we add the known one. The action as written stays.
+//   - A resource becomes patterns for the bucket and patterns for its keys. In a pattern for keys, the bucket is written
+//     as one ? for each byte of its name. By that, Comparable tells a pattern from a key.
+//   - Comparable writes a key as its characters, the byte keySeparator, and its bytes. All characters have the same
+//     length. A key of ASCII has no characters before the separator: each of its bytes is a character.
 
-// keySeparator stands between the characters and the bytes of a key. No text in UTF-8 has it.
+// keySeparator stands between the characters and the bytes of a key. Valid UTF-8 never contains it.
 const keySeparator = "\xff"
 
-// Kinds of patterns for keys, which stand before the pattern.
+// Kinds of patterns for keys. The kind is the first byte of the pattern.
 const (
 	byBytes      = 'p' // a pattern without ?, for all keys
 	byASCII      = 'a' // a pattern with ?, for keys of ASCII
 	byCharacters = 'u' // a pattern with ?, for keys beyond ASCII
 )
 
-// charLength is how many bytes a character takes among the characters of a key.
+// charLength is the number of bytes of a character before the separator.
 const charLength = 4
 
-// appendChar appends a character in a fixed length. Its first byte never stands elsewhere in one, and none is a wildcard.
+// appendChar appends a character in charLength bytes. The first byte has values that no other byte has, and no byte is
+// a wildcard.
 func appendChar(to []byte, r rune) []byte {
 	return append(to, 0xc0|byte(r>>18), 0x80|byte(r>>12&0x3f), 0x80|byte(r>>6&0x3f), 0x80|byte(r&0x3f))
 }
 
-// ascii says whether a text has no character beyond ASCII.
+// ascii reports whether a text is ASCII alone.
 func ascii(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
@@ -55,18 +55,16 @@ func ascii(s string) bool {
 	return true
 }
 
-// NormalizeObjectKey returns the form of a key in which versitygw compares it with policies. It also takes the pattern
-// of a policy's resource, which a bucket name of question marks announces.
-func (b *backend) NormalizeObjectKey(bucket, key string) string {
-	key = reveal(key)
+// Comparable returns the form of a key in which versitygw compares it with a rewritten policy. It also takes the pattern
+// of a resource of such a policy: its bucket is a row of question marks.
+func Comparable(bucket, key string) string {
 	if bucket != "" && strings.Trim(bucket, "?") == "" {
-		return comparedPattern(key)
+		return comparablePattern(key)
 	}
-	return comparedKey(key)
+	return comparableKey(key)
 }
 
-// comparedKey returns a key in the form that patterns are compared with.
-func comparedKey(key string) string {
+func comparableKey(key string) string {
 	if ascii(key) {
 		return keySeparator + key
 	}
@@ -75,12 +73,12 @@ func comparedKey(key string) string {
 		out = appendChar(out, r)
 	}
 	out = append(out, keySeparator...)
-	// Only a key of an older version has the separator in it: it is no UTF-8. No pattern has the other byte either.
+	// Only a key of an older version is not UTF-8 and can contain the separator. No pattern contains 0xfe either.
 	return string(append(out, strings.ReplaceAll(key, keySeparator, "\xfe")...))
 }
 
-// comparedPattern returns a pattern for keys, behind its kind, in the form that keys are compared with.
-func comparedPattern(pattern string) string {
+// comparablePattern returns a pattern, which begins with its kind, in the form that comparableKey has.
+func comparablePattern(pattern string) string {
 	if pattern == "" {
 		return pattern
 	}
@@ -105,8 +103,8 @@ func comparedPattern(pattern string) string {
 	return string(out) + keySeparator + "*"
 }
 
-// comparedResources returns the resources of a statement as versitygw is to compare them.
-func comparedResources(raw json.RawMessage, bucket string) (json.RawMessage, error) {
+// comparableResources returns the resources of a statement in the form that versitygw compares.
+func comparableResources(raw json.RawMessage, bucket string) (json.RawMessage, error) {
 	names, err := stringsOf(raw)
 	if err != nil {
 		return nil, err
@@ -134,13 +132,13 @@ func comparedResources(raw json.RawMessage, bucket string) (json.RawMessage, err
 	return json.Marshal(out)
 }
 
-// keysARN returns the resource of the keys that match a pattern of a kind.
+// keysARN returns the resource for the keys that match a pattern of the given kind.
 func keysARN(bucket string, kind rune, pattern string) string {
 	return auth.ResourceArnPrefix + strings.Repeat("?", len(bucket)) + "/" + string(kind) + pattern
 }
 
-// keyPatterns returns the patterns that the keys of a bucket have to match, for a pattern of bucket and key. There are
-// more than one where a * stands before the first slash.
+// keyPatterns takes a pattern for bucket and key, and returns patterns for the keys of this bucket. A key matches if it
+// matches one of them. There are several if a * stands before the first slash.
 func keyPatterns(pattern, bucket string) []string {
 	add := func(to []int, i int) []int {
 		for ; !slices.Contains(to, i); i++ {
@@ -181,19 +179,9 @@ func keyPatterns(pattern, bucket string) []string {
 	return out
 }
 
-// mendDenied mends the messages of a reply that may name what was denied.
-func mendDenied(rctx *fasthttp.RequestCtx) {
-	if rctx.Response.StatusCode() != fasthttp.StatusForbidden && !deletesMany(rctx) || rctx.Response.IsBodyStream() {
-		return
-	}
-	if body := rctx.Response.Body(); bytes.Contains(body, []byte(`\xff`)) { // as a message quotes the separator
-		rctx.Response.SetBody(mendDenials(body))
-	}
-}
-
-// mendDenials takes the form in which keys are compared out of the messages of a reply. versitygw names the resource
-// that was denied in the form that it has compared.
-func mendDenials(body []byte) []byte {
+// RestoreMessages puts plain keys into the messages of a reply. versitygw names a denied resource in the form that it
+// compared.
+func RestoreMessages(body []byte) []byte {
 	const open, end = "<Message>", "</Message>"
 	var out []byte
 	rest := body
@@ -209,15 +197,15 @@ func mendDenials(body []byte) []byte {
 		}
 		out = append(out, rest[:at]...)
 		var escaped bytes.Buffer
-		_ = xml.EscapeText(&escaped, []byte(mendDenial(html.UnescapeString(string(rest[at:at+n]))))) // to memory
+		_ = xml.EscapeText(&escaped, []byte(RestoreMessage(html.UnescapeString(string(rest[at:at+n]))))) // to memory
 		out = append(out, escaped.Bytes()...)
 		rest = rest[at+n:]
 	}
 	return append(out, rest...)
 }
 
-// mendDenial is mendDenials for one message.
-func mendDenial(text string) string {
+// RestoreMessage puts the plain key into one message, as RestoreMessages does.
+func RestoreMessage(text string) string {
 	at := strings.Index(text, `"`+auth.ResourceArnPrefix)
 	if at < 0 {
 		return text

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policy reads the rules of a bucket: its policy, the grants in that policy, and the ACL that holds without one.
+//
+// versitygw judges requests by policies, but it ignores what it does not know in them. If the ignored part is a
+// restriction, the bucket is more open than its policy says. So this package reads every policy first, ignores nothing,
+// and writes the policy anew in a form in which versitygw's judgement is that of S3.
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/versity/versitygw/auth"
+)
+
+// MaxSize is the largest bucket policy in bytes, as in S3.
+const MaxSize = 20 << 10
+
+// allowNothing is a policy that allows nothing.
+const allowNothing = `{"Statement":[]}`
+
+// denyEveryone returns a policy that denies everything in a bucket to everybody.
+func denyEveryone(bucket string) []byte {
+	return fmt.Appendf(nil, `{"Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":[%q,%q]}]}`,
+		auth.ResourceArnPrefix+bucket, keysARN(bucket, byBytes, "*"))
+}
+
+// document is a bucket policy, taken apart.
+type document struct {
+	bucket     string
+	version    json.RawMessage // nil: none is given
+	statements []statement
+}
+
+// statement is one statement of a policy. If it is not understood, fault says why.
+type statement struct {
+	effect     string
+	principals []string // "*", access keys and ARNs, as they were written
+	action     json.RawMessage
+	resource   json.RawMessage
+	condition  json.RawMessage // nil: none is given
+	fault      error
+
+	resourceWork, conditionWork int // bytes behind a * in the statement's patterns
+}
+
+// parse reads the policy of a bucket. A statement that is not understood is returned with its fault. The error
+// says why the document as a whole is not understood.
+func parse(text []byte, bucket string) (*document, error) {
+	fields, err := fieldsOf(text)
+	if err != nil {
+		return nil, err
+	}
+	doc := &document{bucket: bucket}
+	var list json.RawMessage
+	for _, f := range fields {
+		switch f.name {
+		case "Version":
+			doc.version = f.value
+		case "Id":
+			if err := json.Unmarshal(f.value, new(string)); err != nil {
+				return nil, fmt.Errorf("field Id has the value %.64s, expected a string", f.value)
+			}
+		case "Statement":
+			list = f.value
+		default:
+			return nil, overlookedf("unknown field %.64q, expected Version, Id or Statement", f.name)
+		}
+	}
+	if list == nil {
+		return nil, overlookedf("missing required field Statement")
+	}
+	var raws []json.RawMessage
+	if err := json.Unmarshal(list, &raws); err != nil || raws == nil {
+		return nil, fmt.Errorf("field Statement has another value than a list of statements")
+	}
+	resources, conditions := 0, 0
+	for i, raw := range raws {
+		s, err := parseStatement(raw, bucket)
+		resources, conditions = resources+s.resourceWork, conditions+s.conditionWork
+		if err == nil && (resources > maxResourcePatterns || conditions > maxConditionPatterns) {
+			err = overlookedf("the policy's patterns have too much text behind a *, expected at most %d bytes in Resource and %d in Condition",
+				maxResourcePatterns, maxConditionPatterns)
+		}
+		if err != nil {
+			s.fault = fmt.Errorf("statement %d: %w", i+1, err)
+		}
+		doc.statements = append(doc.statements, s)
+	}
+	return doc, nil
+}
+
+// parseStatement reads one statement. If it fails, the returned statement still has its effect, if that was understood.
+func parseStatement(raw []byte, bucket string) (statement, error) {
+	var s statement
+	fields, err := fieldsOf(raw)
+	if err != nil {
+		return s, err
+	}
+	var unknown error
+	var principal json.RawMessage
+	for _, f := range fields {
+		switch f.name {
+		case "Sid":
+			err = json.Unmarshal(f.value, new(string))
+		case "Effect":
+			if err = json.Unmarshal(f.value, &s.effect); err == nil && s.effect != "Allow" && s.effect != "Deny" {
+				err = fmt.Errorf("expected Allow or Deny")
+			}
+		case "Principal":
+			principal = f.value
+		case "Action":
+			s.action = f.value
+		case "Resource":
+			s.resource = f.value
+		case "Condition":
+			s.condition = f.value
+		case "NotPrincipal", "NotAction", "NotResource":
+			err = Overlooked("this server does not support it")
+		default:
+			err = Overlooked("unknown field, expected Sid, Effect, Principal, Action, Resource or Condition")
+		}
+		if err != nil && unknown == nil {
+			unknown = fmt.Errorf("field %.64q: %w", f.name, err)
+		}
+		err = nil
+	}
+	switch {
+	case unknown != nil:
+		return s, unknown
+	case s.effect == "":
+		return s, overlookedf("missing required field Effect")
+	case principal == nil:
+		return s, overlookedf("missing required field Principal")
+	case s.action == nil:
+		return s, overlookedf("missing required field Action")
+	case s.resource == nil:
+		return s, overlookedf("missing required field Resource")
+	}
+	if s.principals, err = principalsOf(principal); err != nil {
+		return s, fmt.Errorf("field Principal: %w", err)
+	}
+	if _, err = stringsOf(s.action); err != nil {
+		return s, fmt.Errorf("field Action: %w", err)
+	}
+	if s.resourceWork, err = checkResources(s.resource, bucket); err != nil {
+		return s, fmt.Errorf("field Resource: %w", err)
+	}
+	if s.conditionWork, err = checkCondition(s.condition); err != nil {
+		return s, fmt.Errorf("field Condition: %w", err)
+	}
+	return s, nil
+}
+
+// checkResources refuses resources that are never in the bucket. work is the cost of comparing the resources: see
+// patternWork.
+func checkResources(raw []byte, bucket string) (work int, err error) {
+	names, err := stringsOf(raw)
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		rest, ok := strings.CutPrefix(name, auth.ResourceArnPrefix)
+		if !ok {
+			return 0, fmt.Errorf("%.128q, expected %s%s or %s%s/KEY", name, auth.ResourceArnPrefix, bucket, auth.ResourceArnPrefix, bucket)
+		}
+		of, _, _ := strings.Cut(rest, "/")
+		if match, err := path.Match(of, bucket); of != bucket && (!match || err != nil || strings.ContainsAny(of, `[\`)) {
+			return 0, fmt.Errorf("%.128q speaks of another bucket than %q", name, bucket)
+		}
+		if strings.Contains(rest, "${") {
+			return 0, overlookedf("%.128q has a variable, which this server does not support", name)
+		}
+		work += patternWork(rest)
+	}
+	return work, nil
+}
+
+// rewrite returns the policy in the form by which versitygw judges: principals are access keys, and actions and
+// resources are written as match.go describes. fault is the first fault of a statement. sealed reports that a restriction
+// was not understood; the returned policy then keeps its denials and allows nothing.
+func (p *document) rewrite(root string) (text []byte, sealed bool, fault error) {
+	type rewritten struct {
+		Effect    string
+		Principal map[string][]string
+		Action    json.RawMessage
+		Resource  json.RawMessage
+		Condition json.RawMessage `json:",omitempty"`
+	}
+	out := struct {
+		Version   json.RawMessage `json:",omitempty"`
+		Statement []rewritten
+	}{Version: p.version, Statement: []rewritten{}}
+	for i := range p.statements {
+		s := &p.statements[i]
+		if s.fault == nil {
+			action, err := comparableActions(s.action)
+			resource, failed := comparableResources(s.resource, p.bucket)
+			if err != nil || failed != nil {
+				return []byte(allowNothing), true, errors.Join(err, failed) // both have been read before
+			}
+			out.Statement = append(out.Statement, rewritten{
+				Effect: s.effect, Principal: map[string][]string{"AWS": s.accounts(root)},
+				Action: action, Resource: resource, Condition: s.condition,
+			})
+			continue
+		}
+		if fault == nil {
+			fault = s.fault
+		}
+		sealed = sealed || s.effect != "Allow"
+	}
+	if sealed {
+		out.Statement = slices.DeleteFunc(out.Statement, func(s rewritten) bool { return s.Effect == "Allow" })
+	}
+	text, err := json.Marshal(out)
+	if err == nil {
+		_, err = auth.ParsePolicyDocument(text)
+	}
+	if err != nil {
+		return []byte(allowNothing), true, err
+	}
+	return text, sealed, fault
+}
+
+// Check returns why the policy of a bucket is refused, or nil if all its parts are understood.
+func Check(text []byte, bucket string) error {
+	if len(text) > MaxSize {
+		return overlookedf("the policy has %d bytes, expected at most %d", len(text), MaxSize)
+	}
+	doc, err := parse(text, bucket)
+	if err != nil {
+		return err
+	}
+	for i := range doc.statements {
+		if doc.statements[i].fault != nil {
+			return doc.statements[i].fault
+		}
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// principalsOf reads a Principal: "*", {"AWS": …}, or one or more names without the AWS, as versitygw accepts them.
+func principalsOf(raw []byte) ([]string, error) {
+	if t := bytes.TrimSpace(raw); len(t) > 0 && t[0] == '{' {
+		kinds, err := fieldsOf(raw)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range kinds {
+			if k.name != "AWS" {
+				return nil, overlookedf("unknown field %.64q, expected AWS", k.name)
+			}
+		}
+		if len(kinds) == 0 {
+			return nil, overlookedf("missing required field AWS")
+		}
+		raw = kinds[0].value
+	}
+	names, err := stringsOf(raw)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if _, _, err := Principal(name); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+// Principal returns the access key that a principal names. whole reports that the principal is an AWS account as a
+// whole, such as arn:aws:iam::123456789012:root. All accounts of this server belong to it.
+func Principal(name string) (access string, whole bool, err error) {
+	arn, ok := strings.CutPrefix(name, "arn:")
+	if !ok {
+		if name == "" {
+			return "", false, fmt.Errorf("an empty principal, expected an access key")
+		}
+		return name, false, nil
+	}
+	bad := fmt.Errorf("principal %.128q, expected *, an access key, "+
+		"arn:aws:iam::123456789012:user/ACCESS-KEY or arn:aws:iam::123456789012:root", name)
+	parts := strings.SplitN(arn, ":", 5)
+	if len(parts) != 5 || parts[0] != "aws" && !strings.HasPrefix(parts[0], "aws-") || parts[1] != "iam" || parts[2] != "" ||
+		len(parts[3]) != 12 || !digits(parts[3]) {
+		return "", false, bad
+	}
+	if parts[4] == "root" {
+		return "", true, nil
+	}
+	user, ok := strings.CutPrefix(parts[4], "user/")
+	user = user[strings.LastIndexByte(user, '/')+1:] // IAM lets users have a path before their name
+	if !ok || user == "" || strings.ContainsAny(user, "*?") {
+		return "", false, bad
+	}
+	return user, false, nil
+}
+
+func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }
+
+// accounts returns the access keys that a statement names. For an AWS account as a whole, an Allow names root, who may
+// do everything anyway, and a Deny names everybody.
+func (s *statement) accounts(root string) []string {
+	out := make([]string, 0, len(s.principals))
+	for _, name := range s.principals {
+		access, whole, err := Principal(name)
+		switch {
+		case err != nil: // checked when it was read
+		case whole && s.effect == "Deny":
+			return []string{"*"}
+		case whole:
+			out = append(out, root)
+		default:
+			out = append(out, access)
+		}
+	}
+	return out
+}
