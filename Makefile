@@ -180,8 +180,8 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzOptions -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzLustreLayout -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor/facts -run '^$$' -fuzz FuzzLines -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzFileNote -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzSavedRecords -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/quarantine -run '^$$' -fuzz FuzzFileNote -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/quarantine -run '^$$' -fuzz FuzzSavedRecords -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/doctor -run '^$$' -fuzz FuzzRules -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzKeysSurviveTheRouter -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/s3api -run '^$$' -fuzz FuzzHeaderLines -fuzztime 60s -fuzzminimizetime 1x
@@ -197,11 +197,12 @@ fuzz: tools ## Run each fuzzer for a minute
 	$(GO) test ./internal/store/datafile -run '^$$' -fuzz FuzzParseID -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/bench/report -run '^$$' -fuzz FuzzRender -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/store/s3 -run '^$$' -fuzz FuzzReplies -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzRecord -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzScanChunks -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzDecodeReach -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzRawTable -fuzztime 60s -fuzzminimizetime 1x
-	$(GO) test ./internal/store/disk -run '^$$' -fuzz FuzzBlobFile -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/record -run '^$$' -fuzz FuzzRecord -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/layout -run '^$$' -fuzz FuzzNote -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/metafile -run '^$$' -fuzz FuzzScanChunks -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/witness -run '^$$' -fuzz FuzzDecodeReach -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/metascan -run '^$$' -fuzz FuzzRawTable -fuzztime 60s -fuzzminimizetime 1x
+	$(GO) test ./internal/store/metascan -run '^$$' -fuzz FuzzBlobFile -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/config -run '^$$' -fuzz FuzzRootKeys -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/config -run '^$$' -fuzz FuzzFile -fuzztime 60s -fuzzminimizetime 1x
 	$(GO) test ./internal/gpudirect/wire -run '^$$' -fuzz FuzzDecode -fuzztime 60s -fuzzminimizetime 1x

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// The first byte of every key says what it is a key of. The package comment has the table.
+const (
+	KindBucket  = 'b'
+	KindSums    = 'c'
+	KindData    = 'd'
+	KindFile    = 'f'
+	KindGone    = 'g'
+	KindMeta    = 'm'
+	KindNull    = 'n'
+	KindObject  = 'o'
+	KindPart    = 'p'
+	KindParts   = 'q'
+	KindRecord  = 'r'
+	KindCounts  = 's'
+	KindUpload  = 'u'
+	KindVersion = 'v'
+)
+
+// Escape appends name so that the order of bytes stays and an end can follow:
+// 0x00 becomes 0x00 0xff, and the end is 0x00 0x01, which sorts before all that could stand in its place.
+func Escape(dst []byte, name string) []byte {
+	for {
+		i := indexZero(name)
+		if i < 0 {
+			return append(dst, name...)
+		}
+		dst = append(append(dst, name[:i]...), 0, 0xff)
+		name = name[i+1:]
+	}
+}
+
+func indexZero(s string) int {
+	for i := range len(s) {
+		if s[i] == 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// Unescape reads what escape and an end wrote, and returns what follows the end.
+func Unescape(key []byte) (name string, rest []byte, ok bool) {
+	i := bytes.IndexByte(key, 0)
+	if i < 0 || i+1 >= len(key) {
+		return "", nil, false
+	}
+	if key[i+1] == 1 {
+		return string(key[:i]), key[i+2:], true
+	}
+	var b []byte
+	for {
+		if key[i+1] == 1 {
+			return string(append(b, key[:i]...)), key[i+2:], true
+		}
+		if key[i+1] != 0xff {
+			return "", nil, false
+		}
+		b = append(append(b, key[:i]...), 0)
+		key = key[i+2:]
+		if i = bytes.IndexByte(key, 0); i < 0 || i+1 >= len(key) {
+			return "", nil, false
+		}
+	}
+}
+
+func Numbered(kind byte, n uint64, more int) []byte {
+	return binary.BigEndian.AppendUint64(append(make([]byte, 0, 9+more), kind), n)
+}
+
+func MetaKey(name string) []byte   { return append([]byte{KindMeta}, name...) }
+func BucketKey(name string) []byte { return append([]byte{KindBucket}, name...) }
+func CountsKey(bucket uint64) []byte {
+	return Numbered(KindCounts, bucket, 0)
+}
+
+func ObjectKey(bucket uint64, key string) []byte {
+	return append(Numbered(KindObject, bucket, len(key)), key...)
+}
+
+func NullKey(bucket uint64, key string) []byte {
+	return append(Numbered(KindNull, bucket, len(key)), key...)
+}
+
+// VersionPrefix is what all noncurrent versions of a key begin with.
+func VersionPrefix(bucket uint64, key string) []byte {
+	return append(Escape(Numbered(KindVersion, bucket, len(key)+16), key), 0, 1)
+}
+
+// VersionKey has the sequence inverted: newest first.
+func VersionKey(bucket uint64, key string, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(VersionPrefix(bucket, key), ^seq)
+}
+
+// SplitVersionKey is the reverse of versionKey; the bucket is the caller's.
+func SplitVersionKey(k []byte) (key string, seq uint64, ok bool) {
+	if len(k) < 9 {
+		return "", 0, false
+	}
+	key, rest, ok := Unescape(k[9:])
+	if !ok || len(rest) != 8 {
+		return "", 0, false
+	}
+	return key, ^binary.BigEndian.Uint64(rest), true
+}
+
+func UploadPrefix(bucket uint64, key string) []byte {
+	return append(Escape(Numbered(KindUpload, bucket, len(key)+24), key), 0, 1)
+}
+
+func UploadKey(bucket uint64, key string, id [16]byte) []byte {
+	return append(UploadPrefix(bucket, key), id[:]...)
+}
+
+func SplitUploadKey(k []byte) (key string, id [16]byte, ok bool) {
+	if len(k) < 9 {
+		return "", id, false
+	}
+	key, rest, ok := Unescape(k[9:])
+	if !ok || len(rest) != len(id) {
+		return "", id, false
+	}
+	copy(id[:], rest)
+	return key, id, true
+}
+
+func PartKey(upload uint64, number int) []byte {
+	return binary.BigEndian.AppendUint16(Numbered(KindPart, upload, 2), uint16(number))
+}
+
+func RecordKey(kind, name string) []byte {
+	return append(append(Escape([]byte{KindRecord}, kind), 0, 1), name...)
+}
+
+func DataKey(seq uint64) []byte  { return Numbered(KindData, seq, 0) }
+func PartsKey(seq uint64) []byte { return Numbered(KindParts, seq, 0) }
+func FileKey(id uint64) []byte   { return Numbered(KindFile, id, 0) }
+func GoneKey(id uint64) []byte   { return Numbered(KindGone, id, 0) }
+
+func SumsKey(id uint64, chunk uint32) []byte {
+	return binary.BigEndian.AppendUint32(Numbered(KindSums, id, 4), chunk)
+}
+
+// NumberOf is the number in a key made by numbered alone.
+func NumberOf(k []byte) (uint64, bool) {
+	if len(k) < 9 {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(k[1:]), true
+}
+
+// ExactNumber is the number in a key made by numbered alone, of which nothing is missing and nothing left over.
+func ExactNumber(k []byte) (uint64, bool) {
+	n, ok := NumberOf(k)
+	return n, ok && len(k) == 9
+}
+
+// After is the first key behind all that begin with prefix, or nil where there is none.
+func After(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] != 0xff {
+			end := bytes.Clone(prefix[:i+1])
+			end[i]++
+			return end
+		}
+	}
+	return nil
+}
+
+// Plausible bounds the numbers that a mark follows: a damaged record may name any number, and a mark must not overflow.
+const Plausible = 1 << 62
+
+func SplitPart(k, b []byte, brief bool) (*Part, int, error) {
+	if len(k) != 11 {
+		return nil, 0, Unreadable("part key", k)
+	}
+	p, err := DecodePart(b, brief)
+	return p, int(k[9])<<8 | int(k[10]), err
+}
