@@ -48,10 +48,10 @@ type Report struct {
 
 // Source is the store that is copied while it goes on.
 type Source struct {
-	Fs   vfs.FS
+	FS   vfs.FS
 	Dir  string
-	Uuid string
-	Db   *pebble.DB
+	UUID string
+	DB   *pebble.DB
 	// Hold keeps files from being removed until release is called.
 	Hold func() (release func())
 	// Usable says why the store cannot be backed up now, or nil.
@@ -65,7 +65,7 @@ type Source struct {
 // afterwards. Accounts and settings are records of the store, and in the backup too.
 func (s *Source) Copy(ctx context.Context, o Options) (report Report, err error) {
 	const op = "back up store"
-	b := &backup{ctx: ctx, src: s, fs: s.Fs, from: s.Dir, verified: o.Verify, progress: o.Progress}
+	b := &backup{ctx: ctx, src: s, fs: s.FS, from: s.Dir, verified: o.Verify, progress: o.Progress}
 	if b.to, err = s.outside(op, o.To); err != nil {
 		return report, err
 	}
@@ -80,7 +80,7 @@ func (s *Source) Copy(ctx context.Context, o Options) (report Report, err error)
 		return report, errs.New(errs.NotFound, op, b.to, fmt.Sprintf("the directory %s does not exist", parent)).
 			WithFix("correct the name, or make that directory first")
 	}
-	b.report.UUID = s.Uuid
+	b.report.UUID = s.UUID
 	err = b.run()
 	if err != nil {
 		return b.report, layout.CopyFailed(op, b.to, err)
@@ -93,8 +93,8 @@ func (s *Source) outside(op, dir string) (string, error) {
 	if dir == "" {
 		return "", errs.New(errs.Invalid, op, "", "no directory is named")
 	}
-	dir = layout.RealName(s.Fs, dir)
-	return dir, layout.CheckApart(op, s.Fs, dir, s.Dir, "the store")
+	dir = layout.RealName(s.FS, dir)
+	return dir, layout.CheckApart(op, s.FS, dir, s.Dir, "the store")
 }
 
 // backup is one backup or restore under way.
@@ -134,7 +134,7 @@ func (b *backup) run() error {
 	}
 	release := b.src.Hold()
 	defer release()
-	b.dirs = filecopy.DirSet{Fs: b.fs, Root: partial}
+	b.dirs = filecopy.DirSet{FS: b.fs, Root: partial}
 	if err := b.dirs.Make(partial); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (b *backup) once(dir string) error {
 	if err := b.src.Usable(); err != nil {
 		return err
 	}
-	if err := b.src.Db.Checkpoint(meta, pebble.WithFlushedWAL()); err != nil {
+	if err := b.src.DB.Checkpoint(meta, pebble.WithFlushedWAL()); err != nil {
 		return err
 	}
 	if err := b.dirs.Make(meta); err != nil {

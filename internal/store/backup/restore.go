@@ -78,7 +78,7 @@ func Restore(ctx context.Context, o RestoreOptions) (Report, error) {
 }
 
 func (b *backup) restore(sums map[string]fileSum) error {
-	b.dirs = filecopy.DirSet{Fs: b.fs, Root: b.to}
+	b.dirs = filecopy.DirSet{FS: b.fs, Root: b.to}
 	for _, name := range []string{layout.MetaName, layout.DataName, layout.TmpName} {
 		if err := b.dirs.Make(b.fs.PathJoin(b.to, name)); err != nil {
 			return err

@@ -93,7 +93,7 @@ func (k *checker) rebuildBuckets(spoilt []spoiltBucket) error {
 	}
 	if len(left) == 1 && len(free) == 1 {
 		// Only a bucket has counts. A number in the damaged key of an object has none.
-		if counted, err := metadb.Has(k.s.Db, record.CountsKey(free[0])); counted || err != nil {
+		if counted, err := metadb.Has(k.s.DB, record.CountsKey(free[0])); counted || err != nil {
 			if err != nil {
 				return err
 			}
@@ -168,7 +168,7 @@ func (b *spoiltBucket) whole() (uint64, *object.Bucket) {
 func (k *checker) bucketsInUse() ([]uint64, error) {
 	var found []uint64
 	for _, kind := range []byte{record.KindObject, record.KindVersion, record.KindUpload, record.KindCounts} {
-		it, err := k.s.Db.NewIter(&pebble.IterOptions{LowerBound: []byte{kind}, UpperBound: []byte{kind + 1}})
+		it, err := k.s.DB.NewIter(&pebble.IterOptions{LowerBound: []byte{kind}, UpperBound: []byte{kind + 1}})
 		if err != nil {
 			return nil, metadb.WrapRead("", err)
 		}
@@ -192,14 +192,14 @@ func (k *checker) bucketsInUse() ([]uint64, error) {
 
 // inBucket counts the current versions of a bucket, and reports whether the bucket had versioning.
 func (k *checker) inBucket(id uint64) (objects int, versioned bool, err error) {
-	err = metadb.Each(k.s.Db, record.Numbered(record.KindVersion, id, 0), record.Numbered(record.KindVersion, id+1, 0), func(_, _ []byte) error {
+	err = metadb.Each(k.s.DB, record.Numbered(record.KindVersion, id, 0), record.Numbered(record.KindVersion, id+1, 0), func(_, _ []byte) error {
 		versioned = true
 		return metadb.ErrStop
 	})
 	if err != nil && err != metadb.ErrStop {
 		return 0, false, err
 	}
-	err = metadb.Each(k.s.Db, record.Numbered(record.KindObject, id, 0), record.Numbered(record.KindObject, id+1, 0), func(_, value []byte) error {
+	err = metadb.Each(k.s.DB, record.Numbered(record.KindObject, id, 0), record.Numbered(record.KindObject, id+1, 0), func(_, value []byte) error {
 		objects++
 		if v, err := record.DecodeVersion(value, true); err == nil && !v.Null() {
 			versioned = true

@@ -52,7 +52,7 @@ type checker struct {
 	data    map[uint64]inlined        // by sequence, for d
 	parts   map[uint64]bool           // sequences with q
 	uploads map[uint64]*record.Upload
-	nulls   map[string]uint64 // versionPrefix of keys with a noncurrent null version
+	nulls   map[string]uint64 // NullKey of keys with a noncurrent null version
 	pending map[uint64]int64  // files found in tmp/, and their sizes
 	top     struct{ seq, file, bucket uint64 }
 }
@@ -80,7 +80,7 @@ func newChecker(ctx context.Context, s *Subject, o Options) *checker {
 		ctx: ctx, s: s, o: o, buckets: map[uint64]*record.Counts{}, called: map[uint64]string{}, files: map[uint64]*claim{}, data: map[uint64]inlined{},
 		parts: map[uint64]bool{}, uploads: map[uint64]*record.Upload{}, nulls: map[string]uint64{}, pending: map[uint64]int64{},
 	}
-	k.report.UUID = s.Uuid
+	k.report.UUID = s.UUID
 	return k
 }
 
@@ -123,7 +123,7 @@ func (k *checker) problem(invariant, what, msg string, repair *mend) error {
 }
 
 func (k *checker) each(kind byte, f func(key, value []byte) error) error {
-	return metadb.EachKind(k.s.Db, kind, func(key, value []byte) error {
+	return metadb.EachKind(k.s.DB, kind, func(key, value []byte) error {
 		k.report.Records++
 		if k.report.Records%4096 == 0 {
 			if k.o.Progress != nil {

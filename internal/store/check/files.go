@@ -124,7 +124,7 @@ func (k *checker) ofVersions(wrong map[uint64]string) error {
 		if len(wrong) == 0 {
 			break
 		}
-		if err := metadb.EachKind(k.s.Db, kind, func(key, value []byte) error {
+		if err := metadb.EachKind(k.s.DB, kind, func(key, value []byte) error {
 			v, err := record.DecodeVersion(value, true)
 			if err != nil {
 				return nil // named before
@@ -253,7 +253,7 @@ func (k *checker) removals() error {
 		if c := k.files[id]; c != nil {
 			return k.problem("I6", "file "+datafile.ID(id).String(), fmt.Sprintf("it belongs to %s and is to be removed", k.named(c.owner)), change(key, nil))
 		}
-		indexed, err := metadb.Has(k.s.Db, record.FileKey(id))
+		indexed, err := metadb.Has(k.s.DB, record.FileKey(id))
 		if err != nil {
 			return err
 		}
@@ -284,7 +284,7 @@ func (k *checker) disk() error {
 		if f.InTmp {
 			k.report.Unfinished++
 			k.pending[id] = f.Size
-			if layout.Exists(k.s.Fs, k.s.Files.Path(f.ID)) {
+			if layout.Exists(k.s.FS, k.s.Files.Path(f.ID)) {
 				return nil // judged together with that one
 			}
 		} else if size, both := k.pending[id]; both {
@@ -308,13 +308,13 @@ func (k *checker) disk() error {
 
 // unowned judges a file that no record has.
 func (k *checker) unowned(f datafile.Found) error {
-	if out, err := metadb.Has(k.s.Db, record.GoneKey(uint64(f.ID))); out || err != nil {
+	if out, err := metadb.Has(k.s.DB, record.GoneKey(uint64(f.ID))); out || err != nil {
 		return err
 	}
 	if f.InTmp {
 		if k.doubt != "" {
 			// The next Open removes what the index does not name. While records are damaged, that may be the wrong thing to do.
-			if indexed, err := metadb.Has(k.s.Db, record.FileKey(uint64(f.ID))); indexed || err != nil {
+			if indexed, err := metadb.Has(k.s.DB, record.FileKey(uint64(f.ID))); indexed || err != nil {
 				return err
 			}
 			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has, while other records are damaged", f.Size), k.move(f.Path, false))
@@ -336,7 +336,7 @@ func (k *checker) twin(f datafile.Found, c *claim, inTmp int64, fits bool, err e
 	if err != nil {
 		return err
 	}
-	tmp := k.s.Fs.PathJoin(k.s.Dir, layout.TmpName, f.ID.String())
+	tmp := k.s.FS.PathJoin(k.s.Dir, layout.TmpName, f.ID.String())
 	c.seen = true
 	switch {
 	case fits:

@@ -14,8 +14,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/witness"
 )
 
-// metaState is what the files of the metadata and the witness say of a stopped store.
-type metaState struct {
+// MetaState is what the files of the metadata and the witness say of a stopped store.
+type MetaState struct {
 	// Damaged says that what the records say of each other proves nothing. Then nothing may be repaired by it.
 	Damaged   bool
 	Proven    bool // the witness says that the metadata is as new as it was
@@ -24,16 +24,16 @@ type metaState struct {
 }
 
 // ReadMetadata reads every file of the metadata, whatever the others are like, and adds what is damaged to the report.
-func ReadMetadata(ctx context.Context, e witness.Examiner, c Options, report *Report) (state metaState, err error) {
-	meta := e.Fs.PathJoin(e.Dir, layout.MetaName)
-	if name, err := metafile.CurrentManifest(e.Fs, meta); name == "" && (err == nil || errors.Is(err, fs.ErrNotExist)) {
+func ReadMetadata(ctx context.Context, e witness.Examiner, c Options, report *Report) (state MetaState, err error) {
+	meta := e.FS.PathJoin(e.Dir, layout.MetaName)
+	if name, err := metafile.CurrentManifest(e.FS, meta); name == "" && (err == nil || errors.Is(err, fs.ErrNotExist)) {
 		return state, nil // whoever opens the store says what is missing
 	}
 	t, err := e.Examine()
 	if err != nil {
 		return state, err
 	}
-	r, err := metascan.Open(e.Fs, meta, t.ManifestIsShort())
+	r, err := metascan.Open(e.FS, meta, t.ManifestIsShort())
 	if err != nil {
 		return state, err
 	}

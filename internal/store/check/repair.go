@@ -76,7 +76,7 @@ const (
 
 // change notes one change of a record, which is nil where it is to go.
 func (r *repairs) change(key, value []byte, what, why string) error {
-	old, err := metadb.Get(r.s.Db, key)
+	old, err := metadb.Get(r.s.DB, key)
 	e := quarantine.SavedRecord{Key: key, Value: old, Absent: old == nil && err == nil, New: value, What: what, Why: why, When: r.when}
 	if err != nil {
 		e.Why += "; what was there cannot be read: " + err.Error()
@@ -106,7 +106,7 @@ func (r *repairs) flush() error {
 		return err
 	}
 	b := r.batch
-	r.saved, r.size, r.batch = nil, 0, r.s.Db.NewBatch()
+	r.saved, r.size, r.batch = nil, 0, r.s.DB.NewBatch()
 	return r.s.Apply("repair store", r.s.Dir, b)
 }
 

@@ -18,12 +18,12 @@ import (
 
 // Subject is the stopped store that is checked. Whoever checks it holds its lock.
 type Subject struct {
-	Fs    vfs.FS
+	FS    vfs.FS
 	Dir   string
-	Db    *pebble.DB
+	DB    *pebble.DB
 	Files *datafile.Files
 	Join  *checksum.Joiner
-	Uuid  string
+	UUID  string
 	Names record.Names
 	// Faults are damaged records about the store itself, for which it would not open.
 	Faults []Fault
@@ -66,7 +66,7 @@ func (s *Subject) Run(ctx context.Context, c Options, report Report) (Report, er
 	second := newChecker(ctx, s, c)
 	second.report = report
 	second.doubt = k.suspect
-	second.fix = &repairs{s: s, aside: quarantine.Folder{Fs: s.Fs, Dir: s.Dir}, batch: s.Db.NewBatch(), when: s.Now()}
+	second.fix = &repairs{s: s, aside: quarantine.Folder{FS: s.FS, Dir: s.Dir}, batch: s.DB.NewBatch(), when: s.Now()}
 	if err := second.run(); err != nil {
 		return second.report, err
 	}

@@ -17,7 +17,7 @@ func (k *checker) marks() error {
 	tops := map[string]uint64{"files": k.top.file, "sequences": k.top.seq, "buckets": k.top.bucket}
 	for _, m := range k.s.Marks {
 		top := tops[string(m.Key[1:])]
-		b, err := metadb.Get(k.s.Db, m.Key)
+		b, err := metadb.Get(k.s.DB, m.Key)
 		if err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func (k *checker) marks() error {
 // counted compares s with what was counted.
 func (k *checker) counted() error {
 	for id, want := range k.buckets {
-		got, err := metadb.LoadCounts(k.s.Db, id)
+		got, err := metadb.LoadCounts(k.s.DB, id)
 		switch {
 		case err != nil:
 			err = k.problem("I8", "counts of "+k.bucketName(id), err.Error(), change(record.CountsKey(id), want.Encode()))
@@ -75,7 +75,7 @@ func (k *checker) others() error {
 			continue
 		}
 		from := []byte{byte(c)}
-		if err := metadb.Each(k.s.Db, from, record.After(from), unknown); err != nil {
+		if err := metadb.Each(k.s.DB, from, record.After(from), unknown); err != nil {
 			return err
 		}
 	}

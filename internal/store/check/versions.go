@@ -60,7 +60,7 @@ func (k *checker) version(bucket uint64, key string, v *record.Version) error {
 
 // versions goes over current and noncurrent versions together, key by key.
 func (k *checker) versions() error {
-	it, err := k.s.Db.NewIter(&pebble.IterOptions{LowerBound: []byte{record.KindVersion}, UpperBound: []byte{record.KindVersion + 1}})
+	it, err := k.s.DB.NewIter(&pebble.IterOptions{LowerBound: []byte{record.KindVersion}, UpperBound: []byte{record.KindVersion + 1}})
 	if err != nil {
 		return errs.Wrap("check store", "", err)
 	}

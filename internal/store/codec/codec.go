@@ -11,12 +11,25 @@ import (
 // Encoder appends values to a record.
 type Encoder []byte
 
-func (p *Encoder) Byte(v byte)       { *p = append(*p, v) }
-func (p *Encoder) Uint(v uint64)     { *p = binary.AppendUvarint(*p, v) }
-func (p *Encoder) Int(v int64)       { *p = binary.AppendVarint(*p, v) }
-func (p *Encoder) Word(v uint64)     { *p = binary.BigEndian.AppendUint64(*p, v) }
-func (p *Encoder) Text(v string)     { p.Uint(uint64(len(v))); *p = append(*p, v...) }
+// Byte appends one byte.
+func (p *Encoder) Byte(v byte) { *p = append(*p, v) }
+
+// Uint appends a number in as many bytes as it needs.
+func (p *Encoder) Uint(v uint64) { *p = binary.AppendUvarint(*p, v) }
+
+// Int appends a signed number in as many bytes as it needs.
+func (p *Encoder) Int(v int64) { *p = binary.AppendVarint(*p, v) }
+
+// Word appends a number in 8 bytes, big-endian.
+func (p *Encoder) Word(v uint64) { *p = binary.BigEndian.AppendUint64(*p, v) }
+
+// Text appends a length and that many bytes.
+func (p *Encoder) Text(v string) { p.Uint(uint64(len(v))); *p = append(*p, v...) }
+
+// Words appends a count and that many words.
 func (p *Encoder) Words(vs []uint64) { p.Uint(uint64(len(vs))); p.RawWords(vs) }
+
+// RawWords appends words without their count.
 func (p *Encoder) RawWords(vs []uint64) {
 	*p = slices.Grow(*p, 8*len(vs))
 	for _, v := range vs {
@@ -41,19 +54,20 @@ func (p *Encoder) Pairs(m map[string]string) {
 	}
 }
 
-// Decoder reads values from a record. After the first that is not there, bad is
-// set and every further one is zero, so that callers look once, at the end.
-// Nothing is allocated beyond what the record's own length allows.
+// Decoder reads values from a record. After the first value that is not there, Bad is set and every further value is
+// zero. So callers look once, at the end. Nothing is allocated beyond what the record's own length allows.
 type Decoder struct {
-	Rest []byte
+	Rest []byte // what was not read yet
 	Bad  bool
 }
 
+// Fail ends the reading: the record is damaged.
 func (t *Decoder) Fail() {
 	t.Bad = true
 	t.Rest = nil
 }
 
+// Byte reads one byte.
 func (t *Decoder) Byte() byte {
 	if len(t.Rest) == 0 {
 		t.Fail()
@@ -64,6 +78,7 @@ func (t *Decoder) Byte() byte {
 	return v
 }
 
+// Uint reads what Encoder.Uint wrote.
 func (t *Decoder) Uint() uint64 {
 	v, n := binary.Uvarint(t.Rest)
 	if n <= 0 {
@@ -74,6 +89,7 @@ func (t *Decoder) Uint() uint64 {
 	return v
 }
 
+// Int reads what Encoder.Int wrote.
 func (t *Decoder) Int() int64 {
 	v, n := binary.Varint(t.Rest)
 	if n <= 0 {
@@ -84,6 +100,7 @@ func (t *Decoder) Int() int64 {
 	return v
 }
 
+// Word reads what Encoder.Word wrote.
 func (t *Decoder) Word() uint64 {
 	if len(t.Rest) < 8 {
 		t.Fail()
@@ -104,6 +121,7 @@ func (t *Decoder) Size(each int) int {
 	return int(n)
 }
 
+// Text reads what Encoder.Text wrote.
 func (t *Decoder) Text() string {
 	n := t.Size(1)
 	v := string(t.Rest[:n])
@@ -111,11 +129,13 @@ func (t *Decoder) Text() string {
 	return v
 }
 
+// Skip passes over what Encoder.Text wrote.
 func (t *Decoder) Skip() {
 	n := t.Size(1)
 	t.Rest = t.Rest[n:]
 }
 
+// Words reads what Encoder.Words wrote.
 func (t *Decoder) Words() []uint64 {
 	n := t.Size(8)
 	if n == 0 {
@@ -128,6 +148,7 @@ func (t *Decoder) Words() []uint64 {
 	return vs
 }
 
+// Pairs reads what Encoder.Pairs wrote.
 func (t *Decoder) Pairs() map[string]string {
 	n := t.Size(2)
 	if n == 0 {

@@ -112,7 +112,7 @@ func (s *Store) checkAge() error {
 	}
 	n, err := layout.ReadEpoch(s.fs, s.opts.Dir)
 	if s.stopped && errs.Is(err, errs.Corrupt) {
-		n, err = nil, nil // checkMeta has named it
+		n, err = nil, nil // ReadMetadata has named it
 	}
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func (s *Store) note() error {
 	s.seqs.mu.Lock()
 	next := s.seqs.next
 	s.seqs.mu.Unlock()
-	err := s.fence.NoteEnd(s.db, fence.CleanEnd{Dir: s.opts.Dir, Uuid: s.uuid, Epoch: s.epoch, Next: next})
+	err := s.fence.NoteEnd(s.db, fence.CleanEnd{Dir: s.opts.Dir, UUID: s.uuid, Epoch: s.epoch, Next: next})
 	if layout.IsNoSpace(err) {
 		return nil // the next Open then takes this end for a crash, which costs nothing
 	}

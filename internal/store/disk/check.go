@@ -45,7 +45,7 @@ func Check(ctx context.Context, o Options, c check.Options) (report check.Report
 // subject is the stopped store as check sees it.
 func (s *Store) subject() *check.Subject {
 	return &check.Subject{
-		Fs: s.fs, Dir: s.opts.Dir, Db: s.db, Files: s.files, Join: s.join, Uuid: s.uuid, Names: s.names,
+		FS: s.fs, Dir: s.opts.Dir, DB: s.db, Files: s.files, Join: s.join, UUID: s.uuid, Names: s.names,
 		Faults: s.faults, Unproven: s.unproven, Now: s.opts.now,
 		Marks: []check.Mark{{Key: s.fileIDs.key, Reserve: fileReserve}, {Key: s.seqs.key, Reserve: sequenceReserve}, {Key: s.bucketIDs.key, Reserve: bucketReserve}},
 		Apply: func(op, name string, b *pebble.Batch) error { return s.apply(op, name, b, nil) },
@@ -65,7 +65,7 @@ func (s *Store) clearNotes(when time.Time) error {
 		if err != nil || info.Mode().IsRegular() {
 			continue
 		}
-		if _, err := (quarantine.Folder{Fs: s.fs, Dir: s.opts.Dir}).SetAside(path, "it is no file, and "+name+" has to be one", when); err != nil {
+		if _, err := (quarantine.Folder{FS: s.fs, Dir: s.opts.Dir}).SetAside(path, "it is no file, and "+name+" has to be one", when); err != nil {
 			return err
 		}
 	}
@@ -160,7 +160,7 @@ func Quarantine(ctx context.Context, o Options) ([]quarantine.Entry, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
-	return quarantine.Folder{Fs: o.FS, Dir: o.Dir}.List(ctx)
+	return quarantine.Folder{FS: o.FS, Dir: o.Dir}.List(ctx)
 }
 
 // RestoreQuarantined puts back what repair moved aside: a file to its place, unless another one is there, and records
@@ -176,5 +176,5 @@ func RestoreQuarantined(ctx context.Context, o Options, name string) (r quaranti
 	}
 	defer s.abandon()
 	apply := func(op, name string, b *pebble.Batch) error { return s.apply(op, name, b, nil) }
-	return quarantine.Folder{Fs: s.fs, Dir: s.opts.Dir}.PutBack(ctx, quarantine.Metadata{Db: s.db, Apply: apply}, name)
+	return quarantine.Folder{FS: s.fs, Dir: s.opts.Dir}.PutBack(ctx, quarantine.Metadata{DB: s.db, Apply: apply}, name)
 }

@@ -206,7 +206,7 @@ func (s *Store) look() error {
 
 // examiner compares the metadata with its witness.
 func (s *Store) examiner() witness.Examiner {
-	return witness.Examiner{Fs: s.fs, Dir: s.opts.Dir, Tell: s.background, Stopped: s.stopped}
+	return witness.Examiner{FS: s.fs, Dir: s.opts.Dir, Tell: s.background, Stopped: s.stopped}
 }
 
 // checkData refuses a store whose data is elsewhere, on a disk that is not mounted for one.

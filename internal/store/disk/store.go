@@ -275,7 +275,7 @@ func (s *Store) Backup(ctx context.Context, o backup.Options) (report backup.Rep
 	}
 	defer end()
 	from := &backup.Source{
-		Fs: s.fs, Dir: s.opts.Dir, Uuid: s.uuid, Db: s.db, Hold: s.remover.hold, Closed: s.closed.Load,
+		FS: s.fs, Dir: s.opts.Dir, UUID: s.uuid, DB: s.db, Hold: s.remover.hold, Closed: s.closed.Load,
 		Usable: func() error { return s.writable(op, s.opts.Dir) },
 	}
 	return from.Copy(ctx, o)

@@ -41,7 +41,7 @@ import (
 // core busy and fill the log. When the store has failed, they are not tried again.
 //
 // While Pebble opens for changes it would try a flush again for ever on a disk that cannot be written. Then the
-// goroutine is parked, and openDB abandons that Pebble.
+// goroutine is parked, and OpenDB abandons that Pebble.
 type Fence struct {
 	vfs.FS
 	armed   atomic.Bool   // false while Pebble opens: errors are returned, but see opening
@@ -65,6 +65,8 @@ type Fence struct {
 	owed     atomic.Int32  // changes that are made when there is space, and whose callers were told so
 }
 
+// New returns a fence before the metadata in the directory home. The fence calls onFail, which may be nil, once when the
+// store has failed.
 func New(under vfs.FS, home string, onFail func(error)) *Fence {
 	f := &Fence{FS: under, home: home, Closed: make(chan struct{}), onFail: onFail, Waiting: 200 * time.Millisecond, pause: time.Second, Patience: stallPatience}
 	f.Witness = witness.NewKeeper(under, f.Fail)

@@ -52,7 +52,7 @@ func (f *Fence) OpenDB(dir string, o *pebble.Options) (*pebble.DB, error) {
 	done := metadb.OpenAside(dir, o)
 	select {
 	case r := <-done:
-		return r.Db, r.Err
+		return r.DB, r.Err
 	case <-f.Closed:
 		return nil, f.Failure()
 	}
@@ -94,7 +94,7 @@ func (f *Fence) waitingError(op, name, more string) error {
 // an error and let go of the locks before the change was made. A later change would undo half of it.
 func (f *Fence) Stalled() bool { return f.full.Load() > 0 || f.owed.Load() > 0 }
 
-// Apply makes a batch durable and calls then, which may be nil, once that is so. An error that isUnsure leaves the
+// Apply makes a batch durable and calls then, which may be nil, once that is so. An error for which IsUnsure is true leaves the
 // outcome open: the log failed and the store has to be opened again, or the log still waits for space.
 //
 // Pebble shares the sync of its log among all who commit at the same time. The sync runs on a goroutine of its own,

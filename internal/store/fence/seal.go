@@ -48,13 +48,13 @@ func (f *Fence) writeSeal(db *pebble.DB, dir, uuid string) error {
 	if err != nil {
 		return err
 	}
-	return f.NoteEnd(db, CleanEnd{Dir: dir, Uuid: uuid, Epoch: max(1, epoch), Next: next})
+	return f.NoteEnd(db, CleanEnd{Dir: dir, UUID: uuid, Epoch: max(1, epoch), Next: next})
 }
 
 // CleanEnd is a clean end of a store: how far its metadata has come.
 type CleanEnd struct {
 	Dir   string // of the store
-	Uuid  string
+	UUID  string
 	Epoch uint64
 	Next  uint64 // the next sequence
 }
@@ -71,7 +71,7 @@ func (f *Fence) NoteEnd(db *pebble.DB, e CleanEnd) error {
 	if err := f.Apply(db, "close store", e.Dir, b, nil); err != nil {
 		return err
 	}
-	return layout.WriteEpoch(f.FS, e.Dir, e.Uuid, layout.Epoch{Number: e.Epoch, Closed: true, Next: e.Next})
+	return layout.WriteEpoch(f.FS, e.Dir, e.UUID, layout.Epoch{Number: e.Epoch, Closed: true, Next: e.Next})
 }
 
 // FinishPartial makes a directory a store with a witness, as the last step. Nobody has its metadata open.

@@ -167,7 +167,7 @@ func PiecesOf(ctx context.Context, file io.ReaderAt, pieces []datafile.Piece) er
 
 // DirSet makes directories for their owner alone, and syncs them all at the end.
 type DirSet struct {
-	Fs   vfs.FS
+	FS   vfs.FS
 	Root string
 	made map[string]bool
 }
@@ -180,12 +180,12 @@ func (d *DirSet) Make(dir string) error {
 	if d.made == nil {
 		d.made = map[string]bool{}
 	}
-	if err := d.Fs.MkdirAll(dir, 0o700); err != nil {
+	if err := d.FS.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	for ; !d.made[dir]; dir = d.Fs.PathDir(dir) {
+	for ; !d.made[dir]; dir = d.FS.PathDir(dir) {
 		d.made[dir] = true
-		if dir == d.Root || dir == d.Fs.PathDir(dir) {
+		if dir == d.Root || dir == d.FS.PathDir(dir) {
 			break
 		}
 	}
@@ -195,9 +195,9 @@ func (d *DirSet) Make(dir string) error {
 // Sync makes all names in the directories durable, and that of the root.
 func (d *DirSet) Sync() error {
 	for dir := range d.made {
-		if err := layout.SyncDir(d.Fs, dir); err != nil {
+		if err := layout.SyncDir(d.FS, dir); err != nil {
 			return err
 		}
 	}
-	return layout.SyncDir(d.Fs, d.Fs.PathDir(d.Root))
+	return layout.SyncDir(d.FS, d.FS.PathDir(d.Root))
 }

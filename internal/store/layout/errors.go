@@ -30,6 +30,7 @@ func (b Both) Error() string { return b.Sentinel.Error() + ": " + b.Cause.Error(
 
 func (b Both) Unwrap() []error { return []error{b.Sentinel, b.Cause} }
 
+// IsNoSpace says whether an error means that the disk, or a quota, is full.
 func IsNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, object.ErrNoSpace)
 }

@@ -48,6 +48,7 @@ func Private(file vfs.File, err error) (vfs.File, error) {
 	return file, err
 }
 
+// SyncDir makes the names in a directory durable.
 func SyncDir(f vfs.FS, dir string) error {
 	d, err := f.OpenDir(dir)
 	if err != nil {

@@ -100,6 +100,7 @@ func Share(f vfs.FS, dir string) (io.Closer, error) {
 	return file, nil
 }
 
+// LockForReading takes the lock of a reader on an open LOCK.
 func LockForReading(file vfs.File) error {
 	fd := file.Fd()
 	if fd == vfs.InvalidFd {
@@ -108,6 +109,8 @@ func LockForReading(file vfs.File) error {
 	return unix.FcntlFlock(fd, unix.F_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart})
 }
 
+// NoLock is a lock that keeps nobody out.
 type NoLock struct{}
 
+// Close does nothing.
 func (NoLock) Close() error { return nil }

@@ -57,6 +57,7 @@ const maxNote = 4096
 // Note is a small file of lines "name value" in the root of a store.
 type Note map[string]string
 
+// Number is the value of a name as a number.
 func (n Note) Number(name string) (uint64, bool) {
 	v, err := strconv.ParseUint(n[name], 10, 64)
 	return v, err == nil

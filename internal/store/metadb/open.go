@@ -31,31 +31,31 @@ func (b because) Unwrap() error { return b.cause }
 func Open(dir string, o *pebble.Options) (*pebble.DB, error) {
 	done := OpenAside(dir, o)
 	r := <-done
-	return r.Db, r.Err
+	return r.DB, r.Err
 }
 
-// opened is what came of an attempt to open metadata.
-type opened struct {
-	Db  *pebble.DB
+// Opened is what came of an attempt to open metadata.
+type Opened struct {
+	DB  *pebble.DB
 	Err error
 }
 
 // OpenAside opens metadata on a goroutine of its own. A panic with an error becomes that error.
-func OpenAside(dir string, o *pebble.Options) <-chan opened {
-	done := make(chan opened, 1)
+func OpenAside(dir string, o *pebble.Options) <-chan Opened {
+	done := make(chan Opened, 1)
 	go func() {
-		var r opened
+		var r Opened
 		defer func() {
 			if p := recover(); p != nil {
 				err, ok := p.(error)
 				if !ok {
 					panic(p)
 				}
-				r = opened{nil, err}
+				r = Opened{nil, err}
 			}
 			done <- r
 		}()
-		r.Db, r.Err = pebble.Open(dir, o)
+		r.DB, r.Err = pebble.Open(dir, o)
 	}()
 	return done
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// MinMemTable and maxMemTable bound what is in memory only. That bounds the log that has to be read again after a crash:
+	// MinMemTable and MaxMemTable bound what is in memory only. That bounds the log that has to be read again after a crash:
 	// it is about two of them.
 	MinMemTable = 4 << 20
 	MaxMemTable = 32 << 20
@@ -27,7 +27,7 @@ const (
 	// it, and compactions do not rewrite it. Records without many attributes are shorter. Without blob files, 80,000
 	// writes of 4 KiB to 50,000 keys rewrote 1.9 times the bytes, and took 1.2 to 1.6 times the CPU time.
 	separated = 1 << 10
-	// BlobGarbage is the share of deleted values from which files of values are rewritten, once they are blobAge old.
+	// BlobGarbage is the share of deleted values from which files of values are rewritten, once they are BlobAge old.
 	BlobGarbage = 0.3
 	BlobAge     = 10 * time.Second
 )

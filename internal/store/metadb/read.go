@@ -51,6 +51,7 @@ func Has(r pebble.Reader, keys ...[]byte) (bool, error) {
 	return false, nil
 }
 
+// Each calls f with every key from from up to to, and its value. Both are Pebble's and must not be kept.
 func Each(r pebble.Reader, from, to []byte, f func(k, v []byte) error) error {
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {

@@ -19,6 +19,7 @@ const (
 	syncedHeader = 19 // of logs that name the synced offset: types 9 to 12
 )
 
+// Castagnoli is the table of the checksums in Pebble's files.
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Checksum is the checksum of a chunk as Pebble stores it.
@@ -36,14 +37,14 @@ func header(kind byte) (header int, first, last bool) {
 	return [3]int{plainHeader, numberHeader, syncedHeader}[(kind-1)/4], at == 0 || at == 1, at == 0 || at == 3
 }
 
-// span is a range of bytes of a file.
-type span struct{ From, To int64 }
+// Span is a range of bytes of a file.
+type Span struct{ From, To int64 }
 
 // Result is what a scan of a log or a manifest found.
 type Result struct {
 	Records int64  // whole records
 	Before  int64  // whole records before the first damage: those that Pebble replays
-	Damaged []span // ranges without a readable chunk, before the last readable one
+	Damaged []Span // ranges without a readable chunk, before the last readable one
 	End     int64  // behind the last readable chunk
 	Stopped int64  // where the first unreadable chunk begins: damage, or the end of what was written
 }
@@ -109,7 +110,7 @@ func (s *scanner) block(b []byte, off int64) error {
 			continue
 		}
 		if s.lost >= 0 {
-			s.scan.Damaged = append(s.scan.Damaged, span{s.lost, off + int64(at)})
+			s.scan.Damaged = append(s.scan.Damaged, Span{s.lost, off + int64(at)})
 			s.lost = -1
 		}
 		_, first, last := header(b[at+6])
@@ -198,6 +199,7 @@ func (s *scanner) chunk(b []byte, at int) (length, next int, state state) {
 	return length, at + header + length, chunkGood
 }
 
+// IsZero says whether all bytes are zero.
 func IsZero(b []byte) bool {
 	for _, c := range b {
 		if c != 0 {
@@ -213,6 +215,7 @@ type Counter struct {
 	Records int64
 }
 
+// Wrote counts what was written next.
 func (c *Counter) Wrote(p []byte) {
 	for len(p) > 0 {
 		room := chunkBlock - c.Bytes%chunkBlock

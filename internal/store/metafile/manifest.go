@@ -40,8 +40,8 @@ type Table struct {
 	raw      []byte   // the entry as the manifest has it, from its tag on
 }
 
-// metaBlob is a blob file that a manifest names.
-type metaBlob struct {
+// Blob is a blob file that a manifest names.
+type Blob struct {
 	id     uint64
 	Number uint64 // of the file
 	Size   uint64
@@ -55,11 +55,12 @@ type Manifest struct {
 	nextFile uint64
 	lastSeq  uint64
 	Tables   map[uint64]*Table
-	Blobs    map[uint64]*metaBlob // by identifier
+	Blobs    map[uint64]*Blob // by identifier
 }
 
+// NewManifest is the state before the first edit.
 func NewManifest() *Manifest {
-	return &Manifest{Tables: map[uint64]*Table{}, Blobs: map[uint64]*metaBlob{}}
+	return &Manifest{Tables: map[uint64]*Table{}, Blobs: map[uint64]*Blob{}}
 }
 
 // ReadManifest reads the records of a manifest as far as they can be decoded; the first that cannot is the error.
@@ -83,7 +84,7 @@ func (m *Manifest) apply(edit []byte) error {
 	all := append([]byte(nil), edit...) // entries keep parts of it
 	d := &editReader{codec.Decoder{Rest: all}}
 	var added []*Table
-	var blobs []*metaBlob
+	var blobs []*Blob
 	var gone, goneBlobs []uint64
 	next := Manifest{Comparer: m.Comparer, MinLog: m.MinLog, nextFile: m.nextFile, lastSeq: m.lastSeq}
 	for len(d.Rest) > 0 && !d.Bad {
@@ -111,7 +112,7 @@ func (m *Manifest) apply(edit []byte) error {
 				added = append(added, t)
 			}
 		case editNewBlob:
-			b := &metaBlob{id: d.Uint(), Number: d.Uint(), Size: d.Uint()}
+			b := &Blob{id: d.Uint(), Number: d.Uint(), Size: d.Uint()}
 			d.Uint()
 			d.Uint()
 			b.raw = start[:len(start)-len(d.Rest)]

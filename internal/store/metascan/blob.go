@@ -20,7 +20,7 @@ import (
 // numbers the files it refers to from 0 on.
 type BlobHandle struct {
 	Table          uint64 // the number of the table
-	Ref, Block, Id uint64 // the table's own number of the file, the block there, the value in the block
+	Ref, Block, ID uint64 // the table's own number of the file, the block there, the value in the block
 	Size           uint64 // of the value
 }
 
@@ -34,7 +34,7 @@ var ErrNoValue = errors.New("the blob file has no such value")
 func noteHandles[V any](do func(blob.InlineHandlePreface, []byte) V, note func(BlobHandle)) func(blob.InlineHandlePreface, []byte) V {
 	return func(p blob.InlineHandlePreface, rest []byte) V {
 		t := codec.Decoder{Rest: rest}
-		h := BlobHandle{Ref: uint64(p.ReferenceID), Size: uint64(p.ValueLen), Block: t.Uint(), Id: t.Uint()}
+		h := BlobHandle{Ref: uint64(p.ReferenceID), Size: uint64(p.ValueLen), Block: t.Uint(), ID: t.Uint()}
 		if !t.Bad {
 			note(h)
 		}
@@ -106,10 +106,10 @@ func (b *BlobFile) readIndex(index []byte) (err error) {
 	return nil
 }
 
-// Value returns the value at the place that a handle names. errNoValue means that there is none of that length; any other
+// Value returns the value at the place that a handle names. ErrNoValue means that there is none of that length; any other
 // error that the block is damaged.
 func (b *BlobFile) Value(h *BlobHandle) ([]byte, error) {
-	at, id := h.Block, h.Id
+	at, id := h.Block, h.ID
 	if len(b.virtual) > 0 {
 		if at >= uint64(len(b.virtual)) || uint32(b.virtual[at]) == ^uint32(0) {
 			return nil, ErrNoValue

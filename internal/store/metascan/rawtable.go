@@ -123,7 +123,7 @@ func (r *rawTable) handle(v []byte) (*BlobHandle, error) {
 		return nil, errors.New("the value lies in a block of the table that cannot be found without its index")
 	}
 	t := codec.Decoder{Rest: v[1:]}
-	h := &BlobHandle{Table: r.number, Ref: t.Uint(), Size: t.Uint(), Block: t.Uint(), Id: t.Uint()}
+	h := &BlobHandle{Table: r.number, Ref: t.Uint(), Size: t.Uint(), Block: t.Uint(), ID: t.Uint()}
 	if !t.Done() {
 		return nil, errors.New("the place of the value cannot be read")
 	}

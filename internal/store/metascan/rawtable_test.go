@@ -115,7 +115,7 @@ func FuzzBlobFile(f *testing.F) {
 			return
 		}
 		for size := range uint64(60) {
-			v, err := b.Value(&BlobHandle{Block: at, Id: id, Size: 40 * size})
+			v, err := b.Value(&BlobHandle{Block: at, ID: id, Size: 40 * size})
 			if err == nil && !bytes.Equal(v, bytes.Repeat([]byte{byte(size)}, int(40*size))) {
 				t.Fatalf("a value of %d bytes is another one", len(v))
 			}

@@ -27,7 +27,7 @@ type Entry struct {
 	Kind  pebble.InternalKeyKind
 	Value []byte
 	Lost  error       // why the value cannot be read; the key and its number can
-	Blob  *BlobHandle // where the value lies, if the manifest does not name the blob file; lost is errUnnamed then
+	Blob  *BlobHandle // where the value lies, if the manifest does not name the blob file; Lost is ErrUnnamed then
 }
 
 // Gap is a range of keys that a file may hold and that cannot be read. Both ends are outside; nil is open.

@@ -28,8 +28,8 @@ type File struct {
 // shownGaps bounds the ranges that are named of one file.
 const shownGaps = 20
 
-// metaDamage is something that cannot be read in a file of the metadata.
-type metaDamage struct {
+// Damage is something that cannot be read in a file of the metadata.
+type Damage struct {
 	Name string // of the file, within meta/
 	Msg  string
 }
@@ -38,7 +38,7 @@ type metaDamage struct {
 type Survey struct {
 	Ctx    context.Context
 	Files  []File
-	Damage []metaDamage
+	Damage []Damage
 	Told   func()            // called for each file that was read
 	Each   func(Entry) error // where given, gets all changes that can be read
 	Gaps   func([]Gap)       // where given, gets the ranges of keys that cannot
@@ -74,7 +74,7 @@ func (k *Survey) note(f File) {
 }
 
 func (k *Survey) problem(name, msg string) {
-	k.Damage = append(k.Damage, metaDamage{name, msg})
+	k.Damage = append(k.Damage, Damage{name, msg})
 }
 
 func (k *Survey) manifest(r *Reader, short []witness.ShortFile) {

@@ -32,8 +32,8 @@ type Entry struct {
 
 // List lists what repair moved aside. It takes no lock and changes nothing.
 func (q Folder) List(ctx context.Context) ([]Entry, error) {
-	dir := q.Fs.PathJoin(q.Dir, layout.QuarantineName)
-	names, err := q.Fs.List(dir)
+	dir := q.FS.PathJoin(q.Dir, layout.QuarantineName)
+	names, err := q.FS.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -82,8 +82,8 @@ func (q Folder) describe(name string) Entry {
 
 // fileNote reads the note of a file in quarantine.
 func (q Folder) fileNote(name string) (*fileNote, error) {
-	path := q.Fs.PathJoin(q.Dir, layout.QuarantineName, name+noteSuffix)
-	file, err := layout.OpenRegular(q.Fs, path)
+	path := q.FS.PathJoin(q.Dir, layout.QuarantineName, name+noteSuffix)
+	file, err := layout.OpenRegular(q.FS, path)
 	if err != nil {
 		return nil, layout.WrapIO("read note", path, err)
 	}
@@ -111,8 +111,8 @@ func parseFileNote(name string, text []byte) (*fileNote, error) {
 
 // savedRecords calls f with each record of a file in quarantine.
 func (q Folder) savedRecords(name string, f func(*SavedRecord) error) error {
-	path := q.Fs.PathJoin(q.Dir, layout.QuarantineName, name)
-	file, err := layout.OpenRegular(q.Fs, path)
+	path := q.FS.PathJoin(q.Dir, layout.QuarantineName, name)
+	file, err := layout.OpenRegular(q.FS, path)
 	if err != nil {
 		return layout.WrapIO("read records", path, err)
 	}

@@ -18,16 +18,16 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// Restored is what Restore did.
+// Restored is what PutBack did.
 type Restored struct {
 	Path    string   // of a file: where it is now
 	Records int      // put back
 	Kept    []string // records that have changed since repair, and were left as they are
 }
 
-// Metadata is what putBack needs of the store, which is stopped.
+// Metadata is what PutBack needs of the store, which is stopped.
 type Metadata struct {
-	Db *pebble.DB
+	DB *pebble.DB
 	// Apply makes a change durable.
 	Apply func(op, name string, b *pebble.Batch) error
 }
@@ -44,8 +44,8 @@ func CheckName(op, name string) error {
 // nothing has changed them since.
 func (q Folder) PutBack(ctx context.Context, m Metadata, name string) (r Restored, err error) {
 	const op = "restore"
-	path := q.Fs.PathJoin(q.Dir, layout.QuarantineName, name)
-	if !layout.Exists(q.Fs, path) {
+	path := q.FS.PathJoin(q.Dir, layout.QuarantineName, name)
+	if !layout.Exists(q.FS, path) {
 		return r, errs.New(errs.NotFound, op, name, "there is no such thing in "+layout.QuarantineName+"/").WithFix("run nebulaio store quarantine list")
 	}
 	if strings.HasPrefix(name, recordsPrefix) && strings.HasSuffix(name, recordsSuffix) {
@@ -56,34 +56,34 @@ func (q Folder) PutBack(ctx context.Context, m Metadata, name string) (r Restore
 	if err != nil {
 		return r, err
 	}
-	to := q.Fs.PathJoin(q.Dir, n.Path)
-	if layout.Exists(q.Fs, to) {
+	to := q.FS.PathJoin(q.Dir, n.Path)
+	if layout.Exists(q.FS, to) {
 		return r, errs.New(errs.Invalid, op, name, to+" exists").WithFix("move that file away first")
 	}
-	if err := q.wouldStay(op, m.Db, to); err != nil {
+	if err := q.wouldStay(op, m.DB, to); err != nil {
 		return r, err
 	}
-	if err := q.Fs.MkdirAll(q.Fs.PathDir(to), 0o700); err != nil {
+	if err := q.FS.MkdirAll(q.FS.PathDir(to), 0o700); err != nil {
 		return r, layout.WrapIO(op, to, err)
 	}
-	if err := q.Fs.Rename(path, to); err != nil {
+	if err := q.FS.Rename(path, to); err != nil {
 		return r, layout.WrapIO(op, path, err)
 	}
-	for _, d := range []string{q.Fs.PathDir(to), q.Fs.PathDir(path)} {
-		if err := layout.SyncDir(q.Fs, d); err != nil {
+	for _, d := range []string{q.FS.PathDir(to), q.FS.PathDir(path)} {
+		if err := layout.SyncDir(q.FS, d); err != nil {
 			return r, layout.WrapIO(op, d, err)
 		}
 	}
 	r.Path = to
-	return r, layout.WrapIO(op, name, q.Fs.Remove(path+noteSuffix))
+	return r, layout.WrapIO(op, name, q.FS.Remove(path+noteSuffix))
 }
 
 // wouldStay refuses to put a file into tmp/ that the next start would remove, because no record knows it.
 func (q Folder) wouldStay(op string, db *pebble.DB, path string) error {
-	if q.Fs.PathBase(q.Fs.PathDir(path)) != layout.TmpName {
+	if q.FS.PathBase(q.FS.PathDir(path)) != layout.TmpName {
 		return nil
 	}
-	id, err := datafile.ParseID(q.Fs.PathBase(path))
+	id, err := datafile.ParseID(q.FS.PathBase(path))
 	if err != nil {
 		return nil // no data file: it is left alone there
 	}
@@ -97,9 +97,9 @@ func (q Folder) wouldStay(op string, db *pebble.DB, path string) error {
 // putBackRecords puts records back.
 func (q Folder) putBackRecords(ctx context.Context, m Metadata, name string, r *Restored) error {
 	const op = "restore"
-	b := m.Db.NewBatch()
+	b := m.DB.NewBatch()
 	err := q.savedRecords(name, func(e *SavedRecord) error {
-		now, err := metadb.Get(m.Db, e.Key)
+		now, err := metadb.Get(m.DB, e.Key)
 		if err != nil {
 			return err
 		}
@@ -130,9 +130,9 @@ func (q Folder) putBackRecords(ctx context.Context, m Metadata, name string, r *
 	if len(r.Kept) > 0 {
 		return nil
 	}
-	dir := q.Fs.PathJoin(q.Dir, layout.QuarantineName)
-	if err := q.Fs.Rename(q.Fs.PathJoin(dir, name), q.Fs.PathJoin(dir, name+restoredMark)); err != nil {
+	dir := q.FS.PathJoin(q.Dir, layout.QuarantineName)
+	if err := q.FS.Rename(q.FS.PathJoin(dir, name), q.FS.PathJoin(dir, name+restoredMark)); err != nil {
 		return layout.WrapIO(op, name, err)
 	}
-	return layout.WrapIO(op, name, layout.SyncDir(q.Fs, dir))
+	return layout.WrapIO(op, name, layout.SyncDir(q.FS, dir))
 }

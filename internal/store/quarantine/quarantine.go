@@ -50,20 +50,20 @@ type SavedRecord struct {
 
 // Folder is the directory quarantine/ of a store.
 type Folder struct {
-	Fs  vfs.FS
+	FS  vfs.FS
 	Dir string // of the store
 }
 
 // asideDir makes quarantine/ durably and returns its path.
 func (q Folder) asideDir() (string, error) {
-	dir := q.Fs.PathJoin(q.Dir, layout.QuarantineName)
-	if _, err := q.Fs.Stat(dir); err == nil {
+	dir := q.FS.PathJoin(q.Dir, layout.QuarantineName)
+	if _, err := q.FS.Stat(dir); err == nil {
 		return dir, nil
 	}
-	if err := q.Fs.MkdirAll(dir, 0o700); err != nil {
+	if err := q.FS.MkdirAll(dir, 0o700); err != nil {
 		return dir, layout.WrapIO("quarantine", dir, err)
 	}
-	return dir, layout.WrapIO("quarantine", dir, layout.SyncDir(q.Fs, q.Dir))
+	return dir, layout.WrapIO("quarantine", dir, layout.SyncDir(q.FS, q.Dir))
 }
 
 // maxAsideName bounds the names in quarantine/, so that the name of a note is none that the file system refuses.
@@ -77,7 +77,7 @@ func (q Folder) freeName(dir, base, end string) string {
 		if n > 0 {
 			name = fmt.Sprintf("%s.%d%s", base, n, end)
 		}
-		if !layout.Exists(q.Fs, q.Fs.PathJoin(dir, name)) && !layout.Exists(q.Fs, q.Fs.PathJoin(dir, name+noteSuffix)) {
+		if !layout.Exists(q.FS, q.FS.PathJoin(dir, name)) && !layout.Exists(q.FS, q.FS.PathJoin(dir, name+noteSuffix)) {
 			return name
 		}
 	}
@@ -96,28 +96,28 @@ func (q Folder) SetAside(path, why string, when time.Time) (string, error) {
 		return "", errs.Wrap(op, path, err)
 	}
 	n := fileNote{Path: inside, Why: why, When: when}
-	if q.Fs == vfs.Default {
+	if q.FS == vfs.Default {
 		n.Link, _ = os.Readlink(path) // empty for what is no link
 	}
 	text, err := json.MarshalIndent(n, "", "  ")
 	if err != nil {
 		return "", errs.Wrap(op, path, err)
 	}
-	name := q.freeName(dir, q.Fs.PathBase(path), "")
-	to := q.Fs.PathJoin(dir, name)
-	if err := layout.WriteNote(q.Fs, dir, name+noteSuffix, string(text)+"\n"); err != nil {
+	name := q.freeName(dir, q.FS.PathBase(path), "")
+	to := q.FS.PathJoin(dir, name)
+	if err := layout.WriteNote(q.FS, dir, name+noteSuffix, string(text)+"\n"); err != nil {
 		return "", err
 	}
-	if layout.Exists(q.Fs, to) {
+	if layout.Exists(q.FS, to) {
 		return "", errs.New(errs.IO, op, to, "exists")
 	}
-	if err := q.Fs.Rename(path, to); err != nil {
-		_ = q.Fs.Remove(to + noteSuffix) // the file stays where it was
+	if err := q.FS.Rename(path, to); err != nil {
+		_ = q.FS.Remove(to + noteSuffix) // the file stays where it was
 		return "", layout.WrapIO(op, path, err)
 	}
 	// The new name first: a file that has two names after a crash is named by the next check, one that has none is lost.
-	for _, d := range []string{dir, q.Fs.PathDir(path)} {
-		if err := layout.SyncDir(q.Fs, d); err != nil {
+	for _, d := range []string{dir, q.FS.PathDir(path)} {
+		if err := layout.SyncDir(q.FS, d); err != nil {
 			return "", layout.WrapIO(op, d, err)
 		}
 	}
@@ -138,5 +138,5 @@ func (q Folder) SaveRecords(records []SavedRecord, when time.Time) error {
 		}
 	}
 	name := q.freeName(dir, recordsPrefix+when.UTC().Format("20060102T150405Z"), recordsSuffix)
-	return layout.WriteNote(q.Fs, dir, name, b.String())
+	return layout.WriteNote(q.FS, dir, name, b.String())
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/codec"
 )
 
-// Counts are what a bucket holds. They are kept under countsKey as a sum that
+// Counts are what a bucket holds. They are kept under CountsKey as a sum that
 // every batch adds to with a merge, so that they are exact after a crash and
 // cost neither a read nor a scan.
 type Counts struct {
@@ -24,6 +24,7 @@ func (c *Counts) fields() [8]*int64 {
 	return [8]*int64{&c.Objects, &c.Versions, &c.Markers, &c.Bytes, &c.Inline, &c.Files, &c.Uploads, &c.Parts}
 }
 
+// Add adds d to c.
 func (c *Counts) Add(d Counts) {
 	mine, theirs := c.fields(), d.fields()
 	for i := range mine {
@@ -31,6 +32,7 @@ func (c *Counts) Add(d Counts) {
 	}
 }
 
+// Encode is the record of the counts.
 func (c Counts) Encode() []byte {
 	p := make(codec.Encoder, 0, 24)
 	p.Byte(Format)
@@ -40,6 +42,7 @@ func (c Counts) Encode() []byte {
 	return p
 }
 
+// DecodeCounts reads what Encode wrote.
 func DecodeCounts(b []byte) (Counts, error) {
 	var c Counts
 	t := codec.Decoder{Rest: b}

@@ -47,7 +47,7 @@ func indexZero(s string) int {
 	return -1
 }
 
-// Unescape reads what escape and an end wrote, and returns what follows the end.
+// Unescape reads what Escape and an end wrote, and returns what follows the end.
 func Unescape(key []byte) (name string, rest []byte, ok bool) {
 	i := bytes.IndexByte(key, 0)
 	if i < 0 || i+1 >= len(key) {
@@ -72,20 +72,28 @@ func Unescape(key []byte) (name string, rest []byte, ok bool) {
 	}
 }
 
+// Numbered is a key of a kind and a number, with room for more bytes behind them.
 func Numbered(kind byte, n uint64, more int) []byte {
 	return binary.BigEndian.AppendUint64(append(make([]byte, 0, 9+more), kind), n)
 }
 
-func MetaKey(name string) []byte   { return append([]byte{KindMeta}, name...) }
+// MetaKey is the key of something that the store says of itself.
+func MetaKey(name string) []byte { return append([]byte{KindMeta}, name...) }
+
+// BucketKey is the key of a bucket.
 func BucketKey(name string) []byte { return append([]byte{KindBucket}, name...) }
+
+// CountsKey is the key of what a bucket holds.
 func CountsKey(bucket uint64) []byte {
 	return Numbered(KindCounts, bucket, 0)
 }
 
+// ObjectKey is the key of the current version of an object.
 func ObjectKey(bucket uint64, key string) []byte {
 	return append(Numbered(KindObject, bucket, len(key)), key...)
 }
 
+// NullKey is the key of the sequence of a noncurrent null version.
 func NullKey(bucket uint64, key string) []byte {
 	return append(Numbered(KindNull, bucket, len(key)), key...)
 }
@@ -100,7 +108,7 @@ func VersionKey(bucket uint64, key string, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(VersionPrefix(bucket, key), ^seq)
 }
 
-// SplitVersionKey is the reverse of versionKey; the bucket is the caller's.
+// SplitVersionKey is the reverse of VersionKey; the bucket is the caller's.
 func SplitVersionKey(k []byte) (key string, seq uint64, ok bool) {
 	if len(k) < 9 {
 		return "", 0, false
@@ -112,14 +120,17 @@ func SplitVersionKey(k []byte) (key string, seq uint64, ok bool) {
 	return key, ^binary.BigEndian.Uint64(rest), true
 }
 
+// UploadPrefix is what all uploads of a key begin with.
 func UploadPrefix(bucket uint64, key string) []byte {
 	return append(Escape(Numbered(KindUpload, bucket, len(key)+24), key), 0, 1)
 }
 
+// UploadKey is the key of an upload.
 func UploadKey(bucket uint64, key string, id [16]byte) []byte {
 	return append(UploadPrefix(bucket, key), id[:]...)
 }
 
+// SplitUploadKey is the reverse of UploadKey; the bucket is the caller's.
 func SplitUploadKey(k []byte) (key string, id [16]byte, ok bool) {
 	if len(k) < 9 {
 		return "", id, false
@@ -132,24 +143,34 @@ func SplitUploadKey(k []byte) (key string, id [16]byte, ok bool) {
 	return key, id, true
 }
 
+// PartKey is the key of a part of an upload.
 func PartKey(upload uint64, number int) []byte {
 	return binary.BigEndian.AppendUint16(Numbered(KindPart, upload, 2), uint16(number))
 }
 
+// RecordKey is the key of a record of others.
 func RecordKey(kind, name string) []byte {
 	return append(append(Escape([]byte{KindRecord}, kind), 0, 1), name...)
 }
 
-func DataKey(seq uint64) []byte  { return Numbered(KindData, seq, 0) }
-func PartsKey(seq uint64) []byte { return Numbered(KindParts, seq, 0) }
-func FileKey(id uint64) []byte   { return Numbered(KindFile, id, 0) }
-func GoneKey(id uint64) []byte   { return Numbered(KindGone, id, 0) }
+// DataKey is the key of content that lies with the metadata.
+func DataKey(seq uint64) []byte { return Numbered(KindData, seq, 0) }
 
+// PartsKey is the key of the list of parts that a version was completed of.
+func PartsKey(seq uint64) []byte { return Numbered(KindParts, seq, 0) }
+
+// FileKey is the key of the owner of a file.
+func FileKey(id uint64) []byte { return Numbered(KindFile, id, 0) }
+
+// GoneKey is the key of a file on the removal list.
+func GoneKey(id uint64) []byte { return Numbered(KindGone, id, 0) }
+
+// SumsKey is the key of one chunk of the sums of a file.
 func SumsKey(id uint64, chunk uint32) []byte {
 	return binary.BigEndian.AppendUint32(Numbered(KindSums, id, 4), chunk)
 }
 
-// NumberOf is the number in a key made by numbered alone.
+// NumberOf is the number that a key made by Numbered begins with.
 func NumberOf(k []byte) (uint64, bool) {
 	if len(k) < 9 {
 		return 0, false
@@ -157,7 +178,7 @@ func NumberOf(k []byte) (uint64, bool) {
 	return binary.BigEndian.Uint64(k[1:]), true
 }
 
-// ExactNumber is the number in a key made by numbered alone, of which nothing is missing and nothing left over.
+// ExactNumber is the number of a key made by Numbered, of which nothing is missing and nothing left over.
 func ExactNumber(k []byte) (uint64, bool) {
 	n, ok := NumberOf(k)
 	return n, ok && len(k) == 9
@@ -178,6 +199,7 @@ func After(prefix []byte) []byte {
 // Plausible bounds the numbers that a mark follows: a damaged record may name any number, and a mark must not overflow.
 const Plausible = 1 << 62
 
+// SplitPart reads a part and its number from a key and its value; brief leaves out the sums.
 func SplitPart(k, b []byte, brief bool) (*Part, int, error) {
 	if len(k) != 11 {
 		return nil, 0, Unreadable("part key", k)

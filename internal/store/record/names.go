@@ -14,17 +14,20 @@ import (
 // then the sequence hidden by that word and a secret of the store.
 type Names struct{ secret uint64 }
 
+// Raw is the identifier of a sequence; nonce makes it unguessable.
 func (n Names) Raw(nonce, seq uint64) (id [16]byte) {
 	binary.BigEndian.PutUint64(id[:], nonce)
 	binary.BigEndian.PutUint64(id[8:], seq^mix(nonce^n.secret))
 	return id
 }
 
+// Split is the reverse of Raw.
 func (n Names) Split(id [16]byte) (nonce, seq uint64) {
 	nonce = binary.BigEndian.Uint64(id[:])
 	return nonce, binary.BigEndian.Uint64(id[8:]) ^ mix(nonce^n.secret)
 }
 
+// Text is the identifier of a sequence as clients see it.
 func (n Names) Text(nonce, seq uint64) string {
 	id := n.Raw(nonce, seq)
 	return Crockford.EncodeToString(id[:])
@@ -38,8 +41,10 @@ func (n Names) Version(v *Version) string {
 	return n.Text(v.Nonce, v.Seq)
 }
 
+// Crockford writes identifiers in 26 characters whose order is that of the bytes.
 var Crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ").WithPadding(base32.NoPadding)
 
+// ParseName reads the text of an identifier.
 func ParseName(s string) (id [16]byte, ok bool) {
 	if len(s) != 26 {
 		return id, false

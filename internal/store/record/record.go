@@ -43,23 +43,23 @@ const Format = 1
 const (
 	FlagMarker = 1 << iota // a delete marker
 	FlagNull               // the null version of its key
-	FlagInline             // its content lies under dataKey(seq)
-	FlagParts              // its parts lie under partsKey(seq)
+	FlagInline             // its content lies under DataKey(seq)
+	FlagParts              // its parts lie under PartsKey(seq)
 	// FlagDeclared says that a client wrote the content through the door and declared its sums. The server has not read
 	// the content then: if the two differ later, the sums may have been wrong from the beginning.
 	FlagDeclared
 	flagsEnd // above all that are known
 )
 
-// BlockSize is what one sum is of; sumsInRecord is how many sums a record holds
-// before they get keys of their own, sumsPerChunk how many each of those holds.
+// BlockSize is what one sum is of; SumsInRecord is how many sums a record holds
+// before they get keys of their own, SumsPerChunk how many each of those holds.
 const (
 	BlockSize    = 1 << 20
 	SumsInRecord = 8
 	SumsPerChunk = 8192
 )
 
-// Version is one version of an object, or a delete marker. seq orders the
+// Version is one version of an object, or a delete marker. Seq orders the
 // versions of a key and names its content; it is never used twice.
 type Version struct {
 	Flags    byte
@@ -70,12 +70,17 @@ type Version struct {
 	CRC      uint64
 	ETag     string
 	File     uint64   // 0: no file
-	Sums     []uint64 // of the file's blocks, where they are at most sumsInRecord
+	Sums     []uint64 // of the file's blocks, where they are at most SumsInRecord
 	Attrs    map[string]string
 }
 
+// Marker says whether v is a delete marker.
 func (v *Version) Marker() bool { return v.Flags&FlagMarker != 0 }
-func (v *Version) Null() bool   { return v.Flags&FlagNull != 0 }
+
+// Null says whether v is the null version of its key.
+func (v *Version) Null() bool { return v.Flags&FlagNull != 0 }
+
+// Inline says whether the content of v lies with the metadata.
 func (v *Version) Inline() bool { return v.Flags&FlagInline != 0 }
 
 // Wrong is the word for content of v that is not what its record says: what, or "declared" where a checksum that differs may
@@ -87,6 +92,7 @@ func (v *Version) Wrong(what string) string {
 	return what
 }
 
+// Encode is the record of v.
 func (v *Version) Encode() []byte {
 	p := make(codec.Encoder, 0, 96+8*len(v.Sums))
 	p.Byte(Format)
@@ -148,13 +154,14 @@ func checkVersion(t *codec.Decoder, what string) error {
 	return nil
 }
 
+// Unreadable is the error of a damaged record.
 func Unreadable(what string, b []byte) error {
 	n := min(len(b), 16)
 	return errs.New(errs.Corrupt, "read metadata", what, fmt.Sprintf("a record of %d bytes that begins with %x cannot be read", len(b), b[:n])).
 		WithFix("stop the server and run nebulaio store check")
 }
 
-// Owner says whose a data file is.
+// Owner is the owner of a data file: a version, an upload, or a part.
 type Owner struct {
 	Bucket uint64
 	Key    string
@@ -162,6 +169,7 @@ type Owner struct {
 	Part   int    // -1: a version's; 0: the upload's own file; else a side file of this part
 }
 
+// Encode is the record of o.
 func (o *Owner) Encode() []byte {
 	p := make(codec.Encoder, 0, 32+len(o.Key))
 	p.Byte(Format)
@@ -172,6 +180,7 @@ func (o *Owner) Encode() []byte {
 	return p
 }
 
+// DecodeOwner reads what Encode wrote.
 func DecodeOwner(b []byte) (*Owner, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "file"); err != nil {
@@ -192,6 +201,7 @@ type Upload struct {
 	Attrs    map[string]string
 }
 
+// Encode is the record of u.
 func (u *Upload) Encode() []byte {
 	p := make(codec.Encoder, 0, 64)
 	p.Byte(Format)
@@ -202,6 +212,7 @@ func (u *Upload) Encode() []byte {
 	return p
 }
 
+// DecodeUpload reads what Encode wrote.
 func DecodeUpload(b []byte) (*Upload, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "upload"); err != nil {
@@ -228,6 +239,7 @@ type Part struct {
 	Attrs    map[string]string
 }
 
+// Encode is the record of r.
 func (r *Part) Encode() []byte {
 	p := make(codec.Encoder, 0, 96+8*len(r.Sums))
 	p.Byte(Format)
@@ -264,6 +276,7 @@ func DecodePart(b []byte, brief bool) (*Part, error) {
 	return r, nil
 }
 
+// Info describes the part to clients.
 func (r *Part) Info(number int) object.PartInfo {
 	return object.PartInfo{Number: number, Size: r.Size, ETag: r.ETag, CRC64: r.CRC, Modified: Time(r.Modified), Attributes: r.Attrs}
 }
@@ -284,6 +297,7 @@ func EncodeParts(ps []object.PartInfo) []byte {
 	return p
 }
 
+// DecodeParts reads what EncodeParts wrote.
 func DecodeParts(b []byte) ([]object.PartInfo, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "parts"); err != nil {
@@ -299,6 +313,7 @@ func DecodeParts(b []byte) ([]object.PartInfo, error) {
 	return ps, nil
 }
 
+// EncodeBucket is the record of a bucket with a number.
 func EncodeBucket(id uint64, b *object.Bucket) []byte {
 	p := make(codec.Encoder, 0, 128)
 	p.Byte(Format)
@@ -315,6 +330,7 @@ func EncodeBucket(id uint64, b *object.Bucket) []byte {
 	return p
 }
 
+// DecodeBucket reads what EncodeBucket wrote.
 func DecodeBucket(name string, b []byte) (uint64, *object.Bucket, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "bucket"); err != nil {
@@ -335,4 +351,5 @@ func DecodeBucket(name string, b []byte) (uint64, *object.Bucket, error) {
 	return id, o, nil
 }
 
+// Time is the moment of Unix milliseconds.
 func Time(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

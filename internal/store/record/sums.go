@@ -29,7 +29,7 @@ func JoinSums(j *checksum.Joiner, sums []uint64, size int64) uint64 {
 	return whole
 }
 
-// EncodeSums is the record of up to sumsPerChunk sums of a file.
+// EncodeSums is the record of up to SumsPerChunk sums of a file.
 func EncodeSums(sums []uint64) []byte {
 	p := make(codec.Encoder, 0, 1+8*len(sums))
 	p.Byte(Format)

@@ -93,7 +93,7 @@ func (m *blobMatch) each(f func(key, waits []byte, h *metascan.BlobHandle) error
 			return nil
 		}
 		t := codec.Decoder{Rest: v}
-		h := &metascan.BlobHandle{Table: t.Uint(), Ref: t.Uint(), Block: t.Uint(), Id: t.Uint(), Size: t.Uint()}
+		h := &metascan.BlobHandle{Table: t.Uint(), Ref: t.Uint(), Block: t.Uint(), ID: t.Uint(), Size: t.Uint()}
 		if !t.Done() {
 			return nil
 		}

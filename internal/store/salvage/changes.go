@@ -64,7 +64,7 @@ func (c *changes) add(e metascan.Entry) error {
 		c.open++
 		c.blobs++
 		p := codec.Encoder{}
-		for _, n := range []uint64{e.Blob.Table, e.Blob.Ref, e.Blob.Block, e.Blob.Id, e.Blob.Size} {
+		for _, n := range []uint64{e.Blob.Table, e.Blob.Ref, e.Blob.Block, e.Blob.ID, e.Blob.Size} {
 			p.Uint(n)
 		}
 		return c.put(openKey(stored, e.Blob.Table, c.open), e.Key, state, p)

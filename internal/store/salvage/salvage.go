@@ -138,7 +138,7 @@ type savedBucket struct {
 }
 
 func (v *salvage) run(meta string) error {
-	v.dirs = filecopy.DirSet{Fs: v.fs, Root: v.to}
+	v.dirs = filecopy.DirSet{FS: v.fs, Root: v.to}
 	for _, dir := range []string{"", layout.MetaName, layout.DataName, layout.TmpName} {
 		if err := v.dirs.Make(v.fs.PathJoin(v.to, dir)); err != nil {
 			return err
@@ -178,7 +178,7 @@ func (v *salvage) tell() {
 
 // gather reads all files of the metadata.
 func (v *salvage) gather(meta string) error {
-	t := v.testimony(witness.Examiner{Fs: v.fs, Dir: v.from, Tell: func(error) {}, Stopped: true})
+	t := v.testimony(witness.Examiner{FS: v.fs, Dir: v.from, Tell: func(error) {}, Stopped: true})
 	r, err := metascan.Open(v.fs, meta, !t.Known || t.ManifestIsShort())
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ type ShortFile struct {
 	Behind int64 // of these, those that can still be read behind the damage
 }
 
+// Text says how far the file reaches and what is lost.
 func (s *ShortFile) Text() string {
 	text := s.msg
 	if s.Lost > 0 {
@@ -54,7 +55,7 @@ func (t Testimony) ManifestIsShort() bool {
 
 // Examiner compares the metadata of a store with its witness, and changes nothing.
 type Examiner struct {
-	Fs   vfs.FS
+	FS   vfs.FS
 	Dir  string      // of the store
 	Tell func(error) // receives damage that another copy makes good
 	// Stopped says that a damaged EPOCH is part of the testimony. Otherwise it is an error.
@@ -64,7 +65,7 @@ type Examiner struct {
 // Examine returns what the witness says of the logs and the manifest of the metadata.
 func (e Examiner) Examine() (t Testimony, err error) {
 	dir := e.Dir
-	format, err := layout.ReadNote(e.Fs, e.Fs.PathJoin(dir, layout.FormatName))
+	format, err := layout.ReadNote(e.FS, e.FS.PathJoin(dir, layout.FormatName))
 	if err != nil || format == nil {
 		return t, err
 	}
@@ -72,7 +73,7 @@ func (e Examiner) Examine() (t Testimony, err error) {
 	if err != nil {
 		return t, err
 	}
-	epoch, err := layout.ReadEpoch(e.Fs, e.Dir)
+	epoch, err := layout.ReadEpoch(e.FS, e.Dir)
 	switch {
 	case e.Stopped && errs.Is(err, errs.Corrupt):
 		t.Epoch = err.Error()
@@ -83,7 +84,7 @@ func (e Examiner) Examine() (t Testimony, err error) {
 	case epoch != nil && epoch["reach"] == "":
 		return t, nil // last written by a version that kept no witness
 	}
-	state, whole, err := Read(e.Fs, dir, uuid)
+	state, whole, err := Read(e.FS, dir, uuid)
 	copies := whole.Count()
 	if err == nil && copies == 0 {
 		err = e.otherWitness(uuid, epoch)
@@ -93,7 +94,7 @@ func (e Examiner) Examine() (t Testimony, err error) {
 		return t, err
 	}
 	if t.Epoch != "" {
-		e.Tell(errs.New(errs.Corrupt, "open store", e.Fs.PathJoin(dir, layout.EpochName), t.Epoch+"; it is written anew"))
+		e.Tell(errs.New(errs.Corrupt, "open store", e.FS.PathJoin(dir, layout.EpochName), t.Epoch+"; it is written anew"))
 	}
 	if copies == 1 {
 		bad, good := layout.WitnessNames[0], layout.WitnessNames[1]
@@ -117,7 +118,7 @@ func (e Examiner) otherWitness(uuid string, epoch layout.Note) error {
 	if other == "" || other == uuid {
 		return nil
 	}
-	if _, whole, err := Read(e.Fs, e.Dir, other); err != nil || whole.Count() == 0 {
+	if _, whole, err := Read(e.FS, e.Dir, other); err != nil || whole.Count() == 0 {
 		return err
 	}
 	return errs.New(errs.Corrupt, "open store", e.Dir,
@@ -126,9 +127,9 @@ func (e Examiner) otherWitness(uuid string, epoch layout.Note) error {
 }
 
 // Compare returns the files that do not reach as far as state says.
-func (e Examiner) Compare(state reachState) ([]ShortFile, error) {
-	meta := e.Fs.PathJoin(e.Dir, layout.MetaName)
-	name, err := metafile.CurrentManifest(e.Fs, meta)
+func (e Examiner) Compare(state State) ([]ShortFile, error) {
+	meta := e.FS.PathJoin(e.Dir, layout.MetaName)
+	name, err := metafile.CurrentManifest(e.FS, meta)
 	if err != nil {
 		return nil, layout.WrapIO("open store", meta, err)
 	}
@@ -139,12 +140,12 @@ func (e Examiner) Compare(state reachState) ([]ShortFile, error) {
 	if number < state.manifest {
 		return []ShortFile{{Name: name, msg: fmt.Sprintf("the marker names %s, %s was in use already", name, metafile.ManifestName(state.manifest))}}, nil
 	}
-	file, err := layout.OpenRegular(e.Fs, e.Fs.PathJoin(meta, name))
+	file, err := layout.OpenRegular(e.FS, e.FS.PathJoin(meta, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return []ShortFile{{Name: name, msg: "it is missing"}}, nil
 	}
 	if err != nil {
-		return nil, layout.WrapIO("open store", e.Fs.PathJoin(meta, name), err)
+		return nil, layout.WrapIO("open store", e.FS.PathJoin(meta, name), err)
 	}
 	m, scan, bad := metafile.ReadManifest(file)
 	_ = file.Close()
@@ -175,8 +176,8 @@ func (e Examiner) Compare(state reachState) ([]ShortFile, error) {
 // compareLog compares one log with its promise; nil means that it reaches as far.
 func (e Examiner) compareLog(p promise) (*ShortFile, error) {
 	name := metafile.LogName(p.number)
-	path := e.Fs.PathJoin(e.Dir, layout.MetaName, name)
-	file, err := layout.OpenRegular(e.Fs, path)
+	path := e.FS.PathJoin(e.Dir, layout.MetaName, name)
+	file, err := layout.OpenRegular(e.FS, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if p.records == 0 {
 			return nil, nil
@@ -216,7 +217,7 @@ func (e Examiner) Check() error {
 		if more := len(t.Short) - 1; more > 0 {
 			text += fmt.Sprintf("; %d more files are damaged", more)
 		}
-		return errs.New(errs.Corrupt, op, e.Fs.PathJoin(e.Dir, layout.MetaName, f.Name), "the metadata is damaged, or older than the data: "+text).
+		return errs.New(errs.Corrupt, op, e.FS.PathJoin(e.Dir, layout.MetaName, f.Name), "the metadata is damaged, or older than the data: "+text).
 			WithFix(layout.MetaFix + "; nothing was changed")
 	}
 	return nil

@@ -50,8 +50,8 @@ func (p promise) name() string {
 	return metafile.ManifestName(p.number)
 }
 
-// reachState is what one slot of the witness says.
-type reachState struct {
+// State is what one slot of the witness says.
+type State struct {
 	uuid     string
 	count    uint64 // the higher one is the newer
 	manifest uint64 // the marker names this manifest, or a later one
@@ -59,7 +59,7 @@ type reachState struct {
 }
 
 // encode returns a slot. Where there are too many files, the oldest are left out: Pebble has long given them up.
-func (s *reachState) encode() []byte {
+func (s *State) encode() []byte {
 	files := s.files
 	if len(files) > reachMost {
 		files = files[len(files)-reachMost:]
@@ -86,7 +86,7 @@ func (s *reachState) encode() []byte {
 }
 
 // decodeReach reads a slot; ok is false where there is none, or a damaged one.
-func decodeReach(b []byte) (s reachState, ok bool) {
+func decodeReach(b []byte) (s State, ok bool) {
 	if len(b) != reachSlot || binary.BigEndian.Uint32(b) != metafile.Checksum(b[4:]) {
 		return s, false
 	}
@@ -94,17 +94,18 @@ func decodeReach(b []byte) (s reachState, ok bool) {
 	if t.Text() != reachMagic {
 		return s, false
 	}
-	s = reachState{uuid: t.Text(), count: t.Word(), manifest: t.Word()}
+	s = State{uuid: t.Text(), count: t.Word(), manifest: t.Word()}
 	for range t.Size(11) {
 		s.files = append(s.files, promise{log: t.Byte() == 'l', number: t.Word(), bytes: int64(t.Uint()), records: int64(t.Uint())})
 	}
 	return s, !t.Bad && metafile.IsZero(t.Rest)
 }
 
-// wholeCopies says of each copy of the witness whether it holds a state.
-type wholeCopies [2]bool
+// Copies says of each copy of the witness whether it holds a state.
+type Copies [2]bool
 
-func (w wholeCopies) Count() (n int) {
+// Count is how many copies hold a state.
+func (w Copies) Count() (n int) {
 	for _, whole := range w {
 		if whole {
 			n++
@@ -114,7 +115,7 @@ func (w wholeCopies) Count() (n int) {
 }
 
 // Read returns the newest state that the copies of a witness hold, and which copies hold one.
-func Read(f vfs.FS, dir, uuid string) (newest reachState, whole wholeCopies, err error) {
+func Read(f vfs.FS, dir, uuid string) (newest State, whole Copies, err error) {
 	uuid = uuid[:min(reachName, len(uuid))]
 	for copy, name := range layout.WitnessNames {
 		file, err := layout.OpenRegular(f, f.PathJoin(dir, name))
@@ -122,7 +123,7 @@ func Read(f vfs.FS, dir, uuid string) (newest reachState, whole wholeCopies, err
 			continue
 		}
 		if err != nil {
-			return newest, wholeCopies{}, layout.WrapIO("open store", f.PathJoin(dir, name), err)
+			return newest, Copies{}, layout.WrapIO("open store", f.PathJoin(dir, name), err)
 		}
 		for i := range reachSlots {
 			b := make([]byte, reachSlot)
@@ -151,7 +152,7 @@ type Keeper struct {
 
 	mu      sync.Mutex
 	idle    *sync.Cond // a copy is not being synced any more
-	state   reachState
+	state   State
 	pending uint64 // the manifest whose marker was made and is not synced yet
 	copies  [2]reachCopy
 	turn    int // the copy that is synced next
@@ -166,6 +167,7 @@ type reachCopy struct {
 	durable, syncing, last int
 }
 
+// NewKeeper keeps a witness on a file system. It calls fail if no copy can be written any more.
 func NewKeeper(under vfs.FS, fail func(error)) *Keeper {
 	r := &Keeper{fs: under, fail: fail, Tell: func(error) {}}
 	r.idle = sync.NewCond(&r.mu)
@@ -444,6 +446,7 @@ func (r *Keeper) Track(base string) *Tracked {
 	return &Tracked{reach: r, Log: kind == "log", Number: number}
 }
 
+// Synced notes that all that was counted is durable.
 func (t *Tracked) Synced() error {
 	return t.reach.promised(promise{log: t.Log, number: t.Number, bytes: t.Count.Bytes, records: t.Count.Records})
 }

@@ -13,7 +13,7 @@ import (
 
 // A slot of the witness says what was written to it, or nothing.
 func TestReachSlots(t *testing.T) {
-	want := reachState{uuid: layout.NewUUID(), count: 7, manifest: 3, files: []promise{{true, 12, 345, 6}, {false, 3, 99, 2}}}
+	want := State{uuid: layout.NewUUID(), count: 7, manifest: 3, files: []promise{{true, 12, 345, 6}, {false, 3, 99, 2}}}
 	b := want.encode()
 	got, ok := decodeReach(b)
 	if !ok || got.uuid != want.uuid || got.count != 7 || got.manifest != 3 || len(got.files) != 2 || got.files[0] != want.files[0] || got.files[1] != want.files[1] {
@@ -75,7 +75,7 @@ func TestReachKeepsADurableSlot(t *testing.T) {
 }
 
 func FuzzDecodeReach(f *testing.F) {
-	s := reachState{uuid: "u", count: 1, files: []promise{{true, 1, 2, 3}}}
+	s := State{uuid: "u", count: 1, files: []promise{{true, 1, 2, 3}}}
 	f.Add(s.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, ok := decodeReach(b); ok {
