@@ -5,7 +5,6 @@ package object
 import (
 	"context"
 	"io"
-	"os"
 )
 
 // Store is everything that a store on disk, or a model of one, does. Those who
@@ -95,13 +94,6 @@ type Verifier interface{ Verify() error }
 type Stricter interface {
 	// Strict is Section with every block compared.
 	Strict(r Range) (Body, error)
-}
-
-// Filer is a Content whose bytes lie in a file of their own, from its first
-// byte on. It is what descriptor passing and direct I/O need.
-type Filer interface {
-	// File returns the file, which stays the content's: it must not be closed or changed, nor used after the content is closed.
-	File() (*os.File, bool)
 }
 
 // Lister lists the objects of a bucket.

@@ -78,7 +78,8 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 		return object.Info{}, err
 	}
 	cont.parts = open.Info().Parts
-	return s.publish(ctx, op, bk, c.Key, c.Condition, cont, cont.version(from.ETag, attrs), c.Judge, nil)
+	v := cont.version(from.ETag, attrs)
+	return s.publish(ctx, publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, v: v, judge: c.Judge})
 }
 
 // duplicate makes content of its own with the bytes of another, durable where it is a file.

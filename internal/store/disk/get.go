@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"sync/atomic"
 
@@ -177,10 +176,7 @@ type fileContent struct {
 	closed atomic.Bool
 }
 
-var (
-	_ object.Filer    = (*fileContent)(nil)
-	_ object.Stricter = (*fileContent)(nil)
-)
+var _ object.Stricter = (*fileContent)(nil)
 
 // Info is object.Content's.
 func (c *fileContent) Info() object.Info { return copyInfo(c.info) }
@@ -208,9 +204,6 @@ func strictly(c object.Content, r object.Range) (object.Body, error) {
 	}
 	return c.Section(r) // was compared when it was opened
 }
-
-// File is object.Filer's.
-func (c *fileContent) File() (*os.File, bool) { return c.r.File() }
 
 // Close is object.Content's.
 func (c *fileContent) Close() error {

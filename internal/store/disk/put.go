@@ -170,70 +170,82 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		c.abort()
 		return object.Info{}, err
 	}
-	return s.publish(ctx, op, bk, p.Key, p.Condition, c, c.version(etagOf(kind, c.Written), attrs), p.Judge, nil)
+	v := c.version(etagOf(kind, c.Written), attrs)
+	return s.publish(ctx, publication{op: op, bk: bk, key: p.Key, cond: p.Condition, c: c, v: v, judge: p.Judge})
 }
 
-// publish makes content the newest version of a key: the commit point of all
-// that makes objects. more, where given, adds to the change. Content that was
-// not committed is removed.
-func (s *Store) publish(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *record.Version, judge object.Judge, more func(*tx) error) (object.Info, error) {
-	release, err := bk.hold(op)
+// publication is content on its way to become the newest version of a key.
+type publication struct {
+	op    string
+	bk    *bucket
+	key   string
+	cond  object.Condition
+	c     *content
+	v     *record.Version
+	judge object.Judge      // may be nil
+	more  func(t *tx) error // adds to the change; may be nil
+}
+
+// publish makes content the newest version of a key: the commit point of all that makes objects. Content that was not
+// committed is removed.
+func (s *Store) publish(ctx context.Context, p publication) (object.Info, error) {
+	release, err := p.bk.hold(p.op)
 	if err != nil {
-		c.abort()
+		p.c.abort()
 		return object.Info{}, err
 	}
 	defer release()
-	return s.publishHeld(ctx, op, bk, key, cond, c, v, judge, more)
+	return s.publishHeld(ctx, p)
 }
 
-// publishHeld is publish by who holds the bucket.
-func (s *Store) publishHeld(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *record.Version, judge object.Judge, more func(*tx) error) (object.Info, error) {
-	info, err := s.tryPublish(ctx, op, bk, key, cond, c, v, judge, more)
+// publishHeld is publish for a caller that holds the bucket.
+func (s *Store) publishHeld(ctx context.Context, p publication) (object.Info, error) {
+	info, err := s.tryPublish(ctx, &p)
 	if err != nil {
 		if !fence.IsUnsure(err) {
-			c.abort()
+			p.c.abort()
 		}
 		return object.Info{}, err
 	}
 	return info, nil
 }
 
-func (s *Store) tryPublish(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *record.Version, judge object.Judge, more func(*tx) error) (object.Info, error) {
+func (s *Store) tryPublish(ctx context.Context, p *publication) (object.Info, error) {
 	if err := ctx.Err(); err != nil {
-		return object.Info{}, errs.Wrap(op, key, err)
+		return object.Info{}, errs.Wrap(p.op, p.key, err)
 	}
-	lock := s.stripes.of(bk.id, key)
+	lock := s.stripes.of(p.bk.id, p.key)
 	lock.Lock()
 	defer lock.Unlock()
-	head, err := s.current(bk, key)
+	head, err := s.current(p.bk, p.key)
 	if err != nil {
 		return object.Info{}, err
 	}
-	if err := holds(op, key, cond, head); err != nil {
+	if err := holds(p.op, p.key, p.cond, head); err != nil {
 		return object.Info{}, err
 	}
-	t := s.change(bk)
-	if c.file != nil {
-		t.then = c.file.Settle
+	t := s.change(p.bk)
+	if p.c.file != nil {
+		t.then = p.c.file.Settle
 	}
-	if err := s.supersede(t, op, key, head, v, judge); err != nil {
+	if err := s.supersede(t, p.op, p.key, head, p.v, p.judge); err != nil {
 		t.cancel()
 		return object.Info{}, err
 	}
-	t.putContent(key, v, c.inline, c.sums, c.parts)
-	t.putCurrent(key, v)
-	if more != nil {
-		if err := more(t); err != nil {
+	t.putContent(p.key, p.v, p.c.inline, p.c.sums, p.c.parts)
+	t.putCurrent(p.key, p.v)
+	if p.more != nil {
+		if err := p.more(t); err != nil {
 			t.cancel()
 			return object.Info{}, err
 		}
 	}
-	if err := t.commit(op, key); err != nil {
+	if err := t.commit(p.op, p.key); err != nil {
 		return object.Info{}, err
 	}
-	i := s.info(bk, key, v, true)
-	i.Attributes = merged(v.Attrs, nil)
-	i.Parts = c.parts
+	i := s.info(p.bk, p.key, p.v, true)
+	i.Attributes = merged(p.v.Attrs, nil)
+	i.Parts = p.c.parts
 	return i, nil
 }
 

@@ -43,13 +43,6 @@ type promise struct {
 	records int64 // whole ones within these bytes
 }
 
-func (p promise) name() string {
-	if p.log {
-		return metafile.LogName(p.number)
-	}
-	return metafile.ManifestName(p.number)
-}
-
 // State is what one slot of the witness says.
 type State struct {
 	uuid     string
