@@ -200,7 +200,7 @@ func (s *Store) publish(ctx context.Context, p publication) (object.Info, error)
 
 // publishHeld is publish for a caller that holds the bucket.
 func (s *Store) publishHeld(ctx context.Context, p publication) (object.Info, error) {
-	info, err := s.tryPublish(ctx, &p)
+	info, err := s.tryPublish(ctx, p)
 	if err != nil {
 		if !fence.IsUnsure(err) {
 			p.c.abort()
@@ -210,7 +210,7 @@ func (s *Store) publishHeld(ctx context.Context, p publication) (object.Info, er
 	return info, nil
 }
 
-func (s *Store) tryPublish(ctx context.Context, p *publication) (object.Info, error) {
+func (s *Store) tryPublish(ctx context.Context, p publication) (object.Info, error) {
 	if err := ctx.Err(); err != nil {
 		return object.Info{}, errs.Wrap(p.op, p.key, err)
 	}
