@@ -55,7 +55,7 @@ func (k *checker) bucketRecords() error {
 	if err != nil || len(spoilt) == 0 {
 		return err
 	}
-	return k.rebuildBuckets(spoilt)
+	return bucketRepair{k}.rebuildBuckets(spoilt)
 }
 
 // addBucket notes a bucket for the rest of the check.
@@ -65,9 +65,12 @@ func (k *checker) addBucket(id uint64, o *object.Bucket) {
 	k.called[id] = o.Name
 }
 
+// bucketRepair rebuilds the records of buckets that cannot be read.
+type bucketRepair struct{ *checker }
+
 // rebuildBuckets finds the numbers of buckets whose records cannot be read. The number of a bucket is in the keys of all
 // its objects, so numbers that no other bucket has belong to the damaged records.
-func (k *checker) rebuildBuckets(spoilt []spoiltBucket) error {
+func (k bucketRepair) rebuildBuckets(spoilt []spoiltBucket) error {
 	free, err := k.bucketsInUse()
 	if err != nil {
 		return err
@@ -125,7 +128,7 @@ func (k *checker) rebuildBuckets(spoilt []spoiltBucket) error {
 }
 
 // rebuild gives a bucket a record with default settings: root's, private, and versioned where it has noncurrent versions.
-func (k *checker) rebuild(b spoiltBucket, id uint64) error {
+func (k bucketRepair) rebuild(b spoiltBucket, id uint64) error {
 	o := &object.Bucket{Name: b.name, Created: record.Time(k.s.Now().UnixMilli()), ETag: object.ETagMD5}
 	objects, versioned, err := k.inBucket(id)
 	if err != nil {
@@ -165,7 +168,7 @@ func (b *spoiltBucket) whole() (uint64, *object.Bucket) {
 
 // bucketsInUse returns the numbers of buckets in the keys of objects, versions, uploads and counts that no readable
 // bucket has. It seeks from number to number and reads no object.
-func (k *checker) bucketsInUse() ([]uint64, error) {
+func (k bucketRepair) bucketsInUse() ([]uint64, error) {
 	var found []uint64
 	for _, kind := range []byte{record.KindObject, record.KindVersion, record.KindUpload, record.KindCounts} {
 		it, err := k.s.DB.NewIter(&pebble.IterOptions{LowerBound: []byte{kind}, UpperBound: []byte{kind + 1}})
@@ -191,7 +194,7 @@ func (k *checker) bucketsInUse() ([]uint64, error) {
 }
 
 // inBucket counts the current versions of a bucket, and reports whether the bucket had versioning.
-func (k *checker) inBucket(id uint64) (objects int, versioned bool, err error) {
+func (k bucketRepair) inBucket(id uint64) (objects int, versioned bool, err error) {
 	err = metadb.Each(k.s.DB, record.Numbered(record.KindVersion, id, 0), record.Numbered(record.KindVersion, id+1, 0), func(_, _ []byte) error {
 		versioned = true
 		return metadb.ErrStop

@@ -36,18 +36,11 @@ import (
 
 // checker walks over a store once in the order of its keys, and gathers what has to fit together.
 type checker struct {
-	ctx    context.Context
-	s      *Subject
-	o      Options
-	report Report
-	fix    *repairs // nil without Repair
-
-	// suspect is the first problem that repair cannot put right: what seems to belong to nobody may belong to that. doubt
-	// is what the first look left in suspect.
-	suspect, doubt string
+	ctx context.Context
+	s   *Subject
+	findings
 
 	buckets map[uint64]*record.Counts // counted
-	called  map[uint64]string         // the names of these buckets
 	files   map[uint64]*claim         // by what has them
 	data    map[uint64]inlined        // by sequence, for d
 	parts   map[uint64]bool           // sequences with q
@@ -77,7 +70,7 @@ type inlined struct {
 
 func newChecker(ctx context.Context, s *Subject, o Options) *checker {
 	k := &checker{
-		ctx: ctx, s: s, o: o, buckets: map[uint64]*record.Counts{}, called: map[uint64]string{}, files: map[uint64]*claim{}, data: map[uint64]inlined{},
+		ctx: ctx, s: s, findings: findings{o: o, called: map[uint64]string{}}, buckets: map[uint64]*record.Counts{}, files: map[uint64]*claim{}, data: map[uint64]inlined{},
 		parts: map[uint64]bool{}, uploads: map[uint64]*record.Upload{}, nulls: map[string]uint64{}, pending: map[uint64]int64{},
 	}
 	k.report.UUID = s.UUID
@@ -99,29 +92,6 @@ func (k *checker) run() error {
 	return nil
 }
 
-// problem notes a broken invariant; repair, where given and asked for, puts it right.
-func (k *checker) problem(invariant, what, msg string, repair *mend) error {
-	p := Problem{Invariant: invariant, What: what, Msg: msg}
-	if repair == nil && k.suspect == "" {
-		k.suspect = what + ": " + msg
-	}
-	switch {
-	case k.fix == nil:
-	case repair == nil:
-		p.Did = "left as it is"
-	case repair.sure && k.doubt != "":
-		p.Did = "kept, for it may belong to what is damaged: " + k.doubt
-	default:
-		did, err := repair.do(k.fix, what, msg)
-		if err != nil {
-			return err
-		}
-		p.Did, p.Repaired = did.text, did.done
-	}
-	k.report.add(p)
-	return nil
-}
-
 func (k *checker) each(kind byte, f func(key, value []byte) error) error {
 	return metadb.EachKind(k.s.DB, kind, func(key, value []byte) error {
 		k.report.Records++
@@ -135,56 +105,6 @@ func (k *checker) each(kind byte, f func(key, value []byte) error) error {
 		}
 		return f(key, value)
 	})
-}
-
-// unreadable notes a record that cannot be decoded. It is left alone, unless it is damaged and may be moved aside.
-func (k *checker) unreadable(key []byte, err error) error {
-	var repair *mend
-	if k.o.Unreadable && errs.KindOf(err) == errs.Corrupt && key[0] != record.KindBucket {
-		repair = change(key, nil)
-	}
-	return k.problem("record", k.describe(key), err.Error(), repair)
-}
-
-// bucketName is the name of the bucket that has a number, or the number where no bucket has it.
-func (k *checker) bucketName(id uint64) string {
-	if name, ok := k.called[id]; ok {
-		return name
-	}
-	return "#" + datafile.ID(id).String()
-}
-
-// describe says in words what a key is the key of.
-func (k *checker) describe(key []byte) string {
-	id, _ := record.NumberOf(key)
-	switch key[0] {
-	case record.KindBucket:
-		return fmt.Sprintf("bucket %q", key[1:])
-	case record.KindObject:
-		if len(key) > 9 {
-			return fmt.Sprintf("%s/%q", k.bucketName(id), key[9:])
-		}
-	case record.KindVersion:
-		if name, seq, ok := record.SplitVersionKey(key); ok {
-			return fmt.Sprintf("%s/%q noncurrent version %d", k.bucketName(id), name, seq)
-		}
-	case record.KindUpload:
-		if name, _, ok := record.SplitUploadKey(key); ok {
-			return fmt.Sprintf("upload of %s/%q", k.bucketName(id), name)
-		}
-	}
-	return fmt.Sprintf("record %q", key)
-}
-
-func (k *checker) named(o record.Owner) string {
-	name := fmt.Sprintf("%s/%q", k.bucketName(o.Bucket), o.Key)
-	switch {
-	case o.Part == 0:
-		return "an upload of " + name
-	case o.Part > 0:
-		return fmt.Sprintf("part %d of an upload of %s", o.Part, name)
-	}
-	return fmt.Sprintf("%s, version %d", name, o.Seq)
 }
 
 // claim says who has a file; two who have one is a problem.

@@ -273,7 +273,7 @@ func (k *checker) disk() error {
 			k.o.Progress(k.report.Records, k.report.Files)
 		}
 		if f.Odd {
-			return k.problem("I6", f.Path, "it is no data file", k.move(f.Path, true))
+			return k.problem("I6", f.Path, "it is no data file", move(f.Path, true))
 		}
 		id := uint64(f.ID)
 		c := k.files[id]
@@ -317,17 +317,17 @@ func (k *checker) unowned(f datafile.Found) error {
 			if indexed, err := metadb.Has(k.s.DB, record.FileKey(uint64(f.ID))); indexed || err != nil {
 				return err
 			}
-			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has, while other records are damaged", f.Size), k.move(f.Path, false))
+			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has, while other records are damaged", f.Size), move(f.Path, false))
 		}
 		if k.s.Unproven {
 			// The next Open would remove it. Without a witness, the record that acknowledged it may be the one that is lost.
-			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has, while nothing proves that the log is whole", f.Size), k.move(f.Path, true))
+			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has, while nothing proves that the log is whole", f.Size), move(f.Path, true))
 		}
 		k.report.Unfinished++ // never acknowledged
 		return nil
 	}
 	k.top.file = max(k.top.file, uint64(f.ID))
-	return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has", f.Size), k.move(f.Path, true))
+	return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has", f.Size), move(f.Path, true))
 }
 
 // twin judges a file that is in data/ and in tmp/ and is not the same file, as copies of a store without hard links are: the
@@ -340,9 +340,9 @@ func (k *checker) twin(f datafile.Found, c *claim, inTmp int64, fits bool, err e
 	c.seen = true
 	switch {
 	case fits:
-		return k.problem("I6", tmp, fmt.Sprintf("it is another file than %s, both are of %s", f.Path, k.named(c.owner)), k.move(tmp, false))
+		return k.problem("I6", tmp, fmt.Sprintf("it is another file than %s, both are of %s", f.Path, k.named(c.owner)), move(tmp, false))
 	case inTmp == c.size || inTmp > c.size && c.owner.Part == 0:
-		return k.problem("I6", f.Path, fmt.Sprintf("it has %d bytes and is another file than %s, which has the %d bytes of %s", f.Size, tmp, inTmp, k.named(c.owner)), k.move(f.Path, false))
+		return k.problem("I6", f.Path, fmt.Sprintf("it has %d bytes and is another file than %s, which has the %d bytes of %s", f.Size, tmp, inTmp, k.named(c.owner)), move(f.Path, false))
 	}
 	return k.problem("I4", f.Path, fmt.Sprintf("it has %d bytes and %s has %d, %s has %d", f.Size, tmp, inTmp, k.named(c.owner), c.size), nil)
 }

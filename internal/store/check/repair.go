@@ -111,7 +111,7 @@ func (r *repairs) flush() error {
 }
 
 // move takes a file, or a directory that is none of ours, to quarantine. sure is as in mend.
-func (k *checker) move(path string, sure bool) *mend {
+func move(path string, sure bool) *mend {
 	return &mend{sure: sure, do: func(r *repairs, what, why string) (outcome, error) {
 		to, err := r.aside.SetAside(path, why, r.when)
 		if err != nil {

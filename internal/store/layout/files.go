@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"golang.org/x/sys/unix"
 )

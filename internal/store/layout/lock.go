@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"golang.org/x/sys/unix"
 )

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 

@@ -4,9 +4,7 @@ package salvage
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -23,10 +21,10 @@ import (
 func (v *salvage) build() (err error) {
 	v.names = record.NamesOf(v.report.UUID)
 	v.buckets = map[uint64]*savedBucket{}
-	if v.out, err = metadb.Open(v.fs.PathJoin(v.to, layout.MetaName), metadb.ToolOptions(v.fs, metadb.MaxMemTable, false)); err != nil {
+	if v.out.db, err = metadb.Open(v.fs.PathJoin(v.to, layout.MetaName), metadb.ToolOptions(v.fs, metadb.MaxMemTable, false)); err != nil {
 		return err
 	}
-	v.batch = v.out.NewBatch()
+	v.out.batch = v.out.db.NewBatch()
 	for _, step := range []func() error{v.bucketRecords, v.heads, v.olds, v.uploads, v.records, v.orphans, v.totals} {
 		if err = step(); err != nil {
 			break
@@ -34,33 +32,12 @@ func (v *salvage) build() (err error) {
 		v.tell()
 	}
 	if err == nil {
-		err = v.out.Apply(v.batch, pebble.Sync)
+		err = v.out.db.Apply(v.out.batch, pebble.Sync)
 	}
-	_ = v.batch.Close()
-	if e := v.out.Close(); err == nil {
+	_ = v.out.batch.Close()
+	if e := v.out.db.Close(); err == nil {
 		err = e
 	}
-	return err
-}
-
-func (v *salvage) set(key, value []byte) error {
-	if err := v.batch.Set(key, value, nil); err != nil {
-		return err
-	}
-	if v.batch.Len() < 4<<20 {
-		return nil
-	}
-	err := v.out.Apply(v.batch, pebble.NoSync)
-	_ = v.batch.Close()
-	v.batch = v.out.NewBatch()
-	return err
-}
-
-// flushOut makes what was set visible to reads of the new store.
-func (v *salvage) flushOut() error {
-	err := v.out.Apply(v.batch, pebble.NoSync)
-	_ = v.batch.Close()
-	v.batch = v.out.NewBatch()
 	return err
 }
 
@@ -96,7 +73,7 @@ func (v *salvage) bucketRecords() error {
 		v.buckets[id] = &savedBucket{name: name}
 		v.top.bucket = max(v.top.bucket, id)
 		v.report.Buckets++
-		return v.set(key, value)
+		return v.out.set(key, value)
 	})
 }
 
@@ -111,7 +88,7 @@ func (v *salvage) bucket(id uint64) (*savedBucket, error) {
 	v.report.Buckets++
 	v.warn("the name and the settings of bucket number %d are lost: its objects are in bucket %q", id, b.name)
 	made := &object.Bucket{Name: b.name, Created: record.Time(0), Versioning: object.VersioningSuspended}
-	return b, v.set(record.BucketKey(b.name), record.EncodeBucket(id, made))
+	return b, v.out.set(record.BucketKey(b.name), record.EncodeBucket(id, made))
 }
 
 // heads saves the current versions.
@@ -137,7 +114,7 @@ func (v *salvage) heads() error {
 
 // olds saves noncurrent versions and delete markers, key by key, newest first.
 func (v *salvage) olds() error {
-	if err := v.flushOut(); err != nil {
+	if err := v.out.flush(); err != nil {
 		return err
 	}
 	var last string // bucket and key of the version before
@@ -160,7 +137,7 @@ func (v *salvage) olds() error {
 		}
 		if at := string(record.ObjectKey(id, name)); at != last {
 			last, head, null = at, nil, false
-			b, err := metadb.Get(v.out, record.ObjectKey(id, name))
+			b, err := metadb.Get(v.out.db, record.ObjectKey(id, name))
 			if err != nil {
 				return err
 			}
@@ -195,7 +172,7 @@ func (v *salvage) olds() error {
 			return nil
 		}
 		null = true
-		return v.set(record.NullKey(id, name), binary.BigEndian.AppendUint64(nil, x.Seq))
+		return v.out.set(record.NullKey(id, name), binary.BigEndian.AppendUint64(nil, x.Seq))
 	})
 }
 
@@ -230,7 +207,7 @@ func (v *salvage) version(id uint64, name string, x *record.Version, at []byte, 
 	if v.report.Objects%256 == 0 {
 		v.tell()
 	}
-	return v.set(at, x.Encode())
+	return v.out.set(at, x.Encode())
 }
 
 // content saves what a version has beside its record; why says what is wrong with it.
@@ -251,7 +228,7 @@ func (v *salvage) content(id uint64, name string, x *record.Version) (why string
 		case int64(len(b)) != x.Size || checksum.Of(b) != x.CRC:
 			return "its content does not have its checksum", nil
 		}
-		if err := v.set(record.DataKey(x.Seq), b); err != nil {
+		if err := v.out.set(record.DataKey(x.Seq), b); err != nil {
 			return "", err
 		}
 	} else if why, err := v.fileContent(id, name, x); why != "" || err != nil {
@@ -266,7 +243,7 @@ func (v *salvage) content(id uint64, name string, x *record.Version) (why string
 		v.warn("the list of parts of %s/%q is lost; its content is whole", v.bucketName(id), name)
 		return "", nil
 	}
-	return "", v.set(record.PartsKey(x.Seq), list)
+	return "", v.out.set(record.PartsKey(x.Seq), list)
 }
 
 // fileContent saves the file of a version, with its sums and its owner.
@@ -290,7 +267,7 @@ func (v *salvage) fileContent(id uint64, name string, x *record.Version) (why st
 			if sums, ok = record.DecodeSums(b, sums); state != changeSet || !ok {
 				return "the checksums of its content are lost", nil
 			}
-			if err := v.set(record.SumsKey(x.File, uint32(i)), b); err != nil {
+			if err := v.out.set(record.SumsKey(x.File, uint32(i)), b); err != nil {
 				return "", err
 			}
 		}
@@ -298,68 +275,9 @@ func (v *salvage) fileContent(id uint64, name string, x *record.Version) (why st
 	if int64(len(sums)) != record.BlocksOf(x.Size) {
 		return "the checksums of its content are lost", nil
 	}
-	if why, err := v.file(x.File, x.Size, filecopy.SumsOf(sums)); why != "" || err != nil {
+	if why, err := v.files.file(x.File, x.Size, v.o.Link, filecopy.SumsOf(sums)); why != "" || err != nil {
 		return why, err
 	}
 	v.top.file = max(v.top.file, x.File)
-	return "", v.set(record.FileKey(x.File), mine.Encode())
-}
-
-// file brings a data file over. Its content is read and checked in any case.
-func (v *salvage) file(id uint64, size int64, check func(int64, []byte) error) (why string, err error) {
-	settled, fresh := datafile.Names(v.fs, v.from, datafile.ID(id))
-	to, _ := datafile.Names(v.fs, v.to, datafile.ID(id))
-	from := settled
-	info, err := v.fs.Stat(from)
-	if errors.Is(err, fs.ErrNotExist) {
-		from = fresh
-		info, err = v.fs.Stat(from)
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "its file is missing", nil
-	case err != nil:
-		return "its file cannot be read: " + err.Error(), nil
-	case info.Size() < size:
-		return fmt.Sprintf("its file has %d of %d bytes", info.Size(), size), nil
-	}
-	if err := v.dirs.Make(v.fs.PathDir(to)); err != nil {
-		return "", err
-	}
-	if v.o.Link && info.Size() == size {
-		linked, why, err := v.link(from, to, size, check)
-		if linked || why != "" || err != nil {
-			return why, err
-		}
-	}
-	err = filecopy.CopyFile(v.ctx, v.fs, from, to, size, check)
-	return v.judge(err)
-}
-
-// judge tells damage of the old store, which is a loss, from failures of the new one, which end the salvage.
-func (v *salvage) judge(err error) (why string, fatal error) {
-	switch {
-	case err == nil:
-		return "", nil
-	case errors.Is(err, filecopy.ErrSums):
-		return "its content does not have its checksum", nil
-	case v.ctx.Err() != nil, layout.IsNoSpace(err), errors.Is(err, fs.ErrPermission):
-		return "", err
-	}
-	return "its file cannot be read: " + err.Error(), nil
-}
-
-// link gives a file a second name in the new store; linked is false where that cannot be done.
-func (v *salvage) link(from, to string, size int64, check func(int64, []byte) error) (linked bool, why string, err error) {
-	file, err := layout.OpenRegular(v.fs, from)
-	if err != nil {
-		why, err = v.judge(err)
-		return false, why, err
-	}
-	err = filecopy.EachBlock(v.ctx, file, size, check)
-	_ = file.Close()
-	if why, err := v.judge(err); why != "" || err != nil {
-		return false, why, err
-	}
-	return v.fs.Link(from, to) == nil, "", nil
+	return "", v.out.set(record.FileKey(x.File), mine.Encode())
 }

@@ -9,8 +9,6 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
 	"github.com/nebulaio/nebulaio/internal/store/fence"
-	"github.com/nebulaio/nebulaio/internal/store/filecopy"
-	"github.com/nebulaio/nebulaio/internal/store/layout"
 	"github.com/nebulaio/nebulaio/internal/store/metadb"
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
@@ -40,10 +38,10 @@ func (v *salvage) uploads() error {
 		if err := v.parts(o, u, b); err != nil {
 			return err
 		}
-		if err := v.set(record.FileKey(u.File), o.Encode()); err != nil {
+		if err := v.out.set(record.FileKey(u.File), o.Encode()); err != nil {
 			return err
 		}
-		return v.set(key, value)
+		return v.out.set(key, value)
 	})
 }
 
@@ -67,15 +65,15 @@ func (v *salvage) parts(o record.Owner, u *record.Upload, b *savedBucket) error 
 			why = "its checksums are not right"
 		case p.File == 0 && p.Size == 0:
 		case p.File == u.File && u.PartSize > 0 && p.Off == int64(number-1)*u.PartSize && p.Size <= u.PartSize:
-			why, err = v.partFile(p.File, pieces, !copied)
+			why, err = v.files.partFile(p.File, pieces, !copied)
 			copied = copied || why == "" && err == nil
 		default:
-			why, err = v.partFile(p.File, pieces, true)
+			why, err = v.files.partFile(p.File, pieces, true)
 			if why == "" && err == nil {
 				side := o
 				side.Part = number
 				v.top.file = max(v.top.file, p.File)
-				err = v.set(record.FileKey(p.File), side.Encode())
+				err = v.out.set(record.FileKey(p.File), side.Encode())
 			}
 		}
 		if err != nil {
@@ -86,39 +84,12 @@ func (v *salvage) parts(o record.Owner, u *record.Upload, b *savedBucket) error 
 			return nil
 		}
 		b.counts.Parts += p.Size
-		return v.set(key, value)
+		return v.out.set(key, value)
 	})
 }
 
 // changePrefixOf is where the changes of keys that begin with key begin.
 func changePrefixOf(key []byte) []byte { return record.Escape(nil, string(key)) }
-
-// partFile checks the pieces of a part, and brings its file over where that is not done yet.
-func (v *salvage) partFile(id uint64, pieces []datafile.Piece, bring bool) (why string, err error) {
-	settled, fresh := datafile.Names(v.fs, v.from, datafile.ID(id))
-	from := settled
-	file, err := layout.OpenRegular(v.fs, from)
-	if err != nil {
-		from = fresh
-		if file, err = layout.OpenRegular(v.fs, from); err != nil {
-			return v.judge(err)
-		}
-	}
-	info, err := file.Stat()
-	if err == nil {
-		err = filecopy.PiecesOf(v.ctx, file, pieces)
-	}
-	_ = file.Close()
-	if why, err := v.judge(err); why != "" || err != nil || !bring {
-		return why, err
-	}
-	// An upload goes on in its file, so that the two stores never share it.
-	link := v.o.Link
-	v.o.Link = false
-	why, err = v.file(id, info.Size(), nil)
-	v.o.Link = link
-	return why, err
-}
 
 // records saves the records of others: accounts and settings.
 func (v *salvage) records() error {
@@ -133,13 +104,13 @@ func (v *salvage) records() error {
 			return nil
 		}
 		v.report.Records++
-		return v.set(key, value)
+		return v.out.set(key, value)
 	})
 }
 
 // orphans names what is lost with records that cannot be read: the index of files still knows whose they were.
 func (v *salvage) orphans() error {
-	if err := v.flushOut(); err != nil {
+	if err := v.out.flush(); err != nil {
 		return err
 	}
 	named := map[Loss]bool{}
@@ -147,7 +118,7 @@ func (v *salvage) orphans() error {
 		named[Loss{Bucket: l.Bucket, Key: l.Key}] = true
 	}
 	if err := v.view.each(record.KindData, func(key, value []byte, state changeState) error {
-		if saved, err := metadb.Get(v.out, key); saved != nil || err != nil || state != changeSet {
+		if saved, err := metadb.Get(v.out.db, key); saved != nil || err != nil || state != changeSet {
 			return err
 		}
 		v.small++
@@ -167,7 +138,7 @@ func (v *salvage) orphans() error {
 		if err != nil || o.Part >= 0 {
 			return nil
 		}
-		if saved, err := metadb.Get(v.out, key); saved != nil || err != nil {
+		if saved, err := metadb.Get(v.out.db, key); saved != nil || err != nil {
 			return err
 		}
 		id, _ := record.NumberOf(key)
@@ -183,7 +154,7 @@ func (v *salvage) orphans() error {
 // totals writes what follows from the rest: counts, marks, the identity.
 func (v *salvage) totals() error {
 	for id, b := range v.buckets {
-		if err := v.set(record.CountsKey(id), b.counts.Encode()); err != nil {
+		if err := v.out.set(record.CountsKey(id), b.counts.Encode()); err != nil {
 			return err
 		}
 	}
@@ -192,7 +163,7 @@ func (v *salvage) totals() error {
 		epoch = max(epoch, binary.BigEndian.Uint64(b))
 	}
 	number := func(name string, n uint64) error {
-		return v.set(record.MetaKey(name), binary.BigEndian.AppendUint64(nil, n))
+		return v.out.set(record.MetaKey(name), binary.BigEndian.AppendUint64(nil, n))
 	}
 	for _, m := range []struct {
 		name string
@@ -209,12 +180,12 @@ func (v *salvage) totals() error {
 	if err := number("epoch", epoch); err != nil {
 		return err
 	}
-	return v.set(record.MetaKey("uuid"), []byte(v.report.UUID))
+	return v.out.set(record.MetaKey("uuid"), []byte(v.report.UUID))
 }
 
 // finish makes the new directory a store, as the last step.
 func (v *salvage) finish() error {
-	if err := v.dirs.Sync(); err != nil {
+	if err := v.files.dirs.Sync(); err != nil {
 		return err
 	}
 	v.tell()

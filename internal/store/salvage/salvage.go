@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -124,10 +123,9 @@ type salvage struct {
 	small int64 // contents without a record
 	blind bool  // changes of unknown keys were lost
 	names record.Names
-	out   *pebble.DB
-	batch *pebble.Batch
+	out   output
+	files carrier
 
-	dirs    filecopy.DirSet
 	buckets map[uint64]*savedBucket
 	top     struct{ seq, file, bucket uint64 }
 }
@@ -138,9 +136,9 @@ type savedBucket struct {
 }
 
 func (v *salvage) run(meta string) error {
-	v.dirs = filecopy.DirSet{FS: v.fs, Root: v.to}
+	v.files = carrier{ctx: v.ctx, fs: v.fs, from: v.from, to: v.to, dirs: filecopy.DirSet{FS: v.fs, Root: v.to}}
 	for _, dir := range []string{"", layout.MetaName, layout.DataName, layout.TmpName} {
-		if err := v.dirs.Make(v.fs.PathJoin(v.to, dir)); err != nil {
+		if err := v.files.dirs.Make(v.fs.PathJoin(v.to, dir)); err != nil {
 			return err
 		}
 	}
