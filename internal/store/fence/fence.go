@@ -4,18 +4,14 @@
 package fence
 
 import (
-	"errors"
 	"io"
-	"io/fs"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/layout"
 	"github.com/nebulaio/nebulaio/internal/store/metafile"
 	"github.com/nebulaio/nebulaio/internal/store/witness"
@@ -44,140 +40,24 @@ import (
 // goroutine is parked, and OpenDB abandons that Pebble.
 type Fence struct {
 	vfs.FS
-	armed   atomic.Bool   // false while Pebble opens: errors are returned, but see opening
-	opening atomic.Bool   // true while Pebble opens for changes: where it cannot write, the opening is abandoned
-	Closed  chan struct{} // closed when the store has failed, or is abandoned
-	once    sync.Once
-	mu      sync.Mutex
-	err     error
-	full    atomic.Int32          // writers that wait until they can write
-	cause   atomic.Pointer[error] // why the last of them waits
-	Syncs   atomic.Uint64
-	onFail  func(error)
+	gate
 	home    string          // the directory of the metadata; other files are none of its business
+	Syncs   atomic.Uint64   // syncs of logs and manifests
 	Witness *witness.Keeper // the witness of how far logs and manifests reach
-	OnFull  func() bool     // frees space, where there is some to free, and says whether it did
-	quiet   atomic.Bool     // true while the store opens: whoever opens it hears of a failure
-	Waiting time.Duration   // between two tries
-	pause   time.Duration   // before Pebble hears of a table that could not be written
-
-	Patience time.Duration // how long a change waits before its caller is told; tests make it short
-	owed     atomic.Int32  // changes that are made when there is space, and whose callers were told so
 }
 
 // New returns a fence before the metadata in the directory home. The fence calls onFail, which may be nil, once when the
 // store has failed.
 func New(under vfs.FS, home string, onFail func(error)) *Fence {
-	f := &Fence{FS: under, home: home, Closed: make(chan struct{}), onFail: onFail, Waiting: 200 * time.Millisecond, pause: time.Second, Patience: stallPatience}
+	f := &Fence{FS: under, home: home, gate: gate{
+		Closed: make(chan struct{}), onFail: onFail, Waiting: 200 * time.Millisecond, pause: time.Second, Patience: stallPatience,
+	}}
 	f.Witness = witness.NewKeeper(under, f.Fail)
 	return f
 }
 
-// Fail ends all writing; the first error stays.
-func (f *Fence) Fail(err error) {
-	f.once.Do(func() {
-		f.mu.Lock()
-		f.err = err
-		f.mu.Unlock()
-		close(f.Closed)
-		if f.onFail != nil && !f.quiet.Load() {
-			f.onFail(err)
-		}
-	})
-}
-
-// Arm lets the fence hold back errors that Pebble does not survive. Pebble is open from now on.
-func (f *Fence) Arm() { f.armed.Store(true) }
-
-// Hush keeps the fence from telling of a failure until speak, because whoever opens the store gets it as an error.
-func (f *Fence) Hush() { f.quiet.Store(true) }
-
-// Speak ends the quiet of an opening.
-func (f *Fence) Speak() {
-	f.quiet.Store(false)
-	if err := f.Failure(); err != nil && f.onFail != nil {
-		f.onFail(err)
-	}
-}
-
-// waits is why writers wait, or were the last to wait: there is no space, unless the file system has refused them.
-func (f *Fence) waits() error {
-	if p := f.cause.Load(); p != nil {
-		return *p
-	}
-	return object.ErrNoSpace
-}
-
-// Failure is why the store takes no changes any more, or nil.
-func (f *Fence) Failure() error {
-	select {
-	case <-f.Closed:
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return f.err
-	default:
-		return nil
-	}
-}
-
 func vital(name string) bool {
 	return strings.HasSuffix(name, ".log") || strings.Contains(name, "MANIFEST") || strings.Contains(name, "marker.")
-}
-
-// park keeps a goroutine of Pebble from going on with an error it does not survive.
-func park() { select {} }
-
-// do runs one step on a file. It returns only what the caller survives. A step that the file system refused has done
-// nothing, so it is tried again when the file system takes changes.
-func (f *Fence) do(vital bool, step func() error) error {
-	return f.run(vital, layout.IsUnwritable, step)
-}
-
-// doSynced is do for a step that syncs. Where it fails for another reason than space, the kernel may have dropped what
-// was to be written, so it is not tried again.
-func (f *Fence) doSynced(step func() error) error { return f.run(true, layout.IsNoSpace, step) }
-
-func (f *Fence) run(vital bool, waits func(error) bool, step func() error) error {
-	for {
-		if err := f.Failure(); err != nil && f.armed.Load() {
-			park()
-		}
-		err := step()
-		if err == nil || !vital && errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if !f.armed.Load() {
-			if !f.opening.Load() || !layout.IsUnwritable(err) {
-				return err
-			}
-			if layout.IsNoSpace(err) && f.OnFull != nil && f.OnFull() {
-				continue
-			}
-			f.Fail(err)
-			park()
-		}
-		if layout.IsNoSpace(err) && f.OnFull != nil && f.OnFull() {
-			continue
-		}
-		if !vital {
-			select {
-			case <-time.After(f.pause):
-			case <-f.Closed:
-			}
-			return err
-		}
-		if !waits(err) {
-			f.Fail(err)
-			park()
-		}
-		f.cause.Store(&err)
-		f.full.Add(1)
-		select {
-		case <-time.After(f.Waiting):
-		case <-f.Closed:
-		}
-		f.full.Add(-1)
-	}
 }
 
 // inside says whether a file is one of the metadata. A backup goes through the fence too, and its errors are its own.

@@ -58,17 +58,6 @@ func (f *Fence) OpenDB(dir string, o *pebble.Options) (*pebble.DB, error) {
 	}
 }
 
-// Writable says why the metadata takes no change now, or nil.
-func (f *Fence) Writable(op, name string) error {
-	if err := f.Failure(); err != nil {
-		return failed(op, name, err)
-	}
-	if f.Stalled() {
-		return f.waitingError(op, name, "")
-	}
-	return nil
-}
-
 // failed is the error of changes after the metadata could not be written.
 func failed(op, name string, cause error) error {
 	e := &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: layout.Both{Sentinel: object.ErrReadOnly, Cause: cause},
@@ -78,21 +67,6 @@ func failed(op, name string, cause error) error {
 	}
 	return e
 }
-
-// waitingError is the error of changes while the log waits until it can be written.
-func (f *Fence) waitingError(op, name, more string) error {
-	cause := f.waits()
-	if layout.IsNoSpace(cause) {
-		return object.Fail(op, name, object.ErrNoSpace, "the log of the metadata waits for space"+more)
-	}
-	return &errs.Error{Kind: errs.KindOf(object.ErrReadOnly), Op: op, Name: name, Err: layout.Both{Sentinel: object.ErrReadOnly, Cause: cause},
-		Msg: "the log of the metadata waits until its directory can be written" + more,
-		Fix: "make the file system and the directory writable: the store then takes changes again by itself"}
-}
-
-// Stalled says whether the log waits until it can be written, or a change is still owed. The caller of an owed change got
-// an error and let go of the locks before the change was made. A later change would undo half of it.
-func (f *Fence) Stalled() bool { return f.full.Load() > 0 || f.owed.Load() > 0 }
 
 // Apply makes a batch durable and calls then, which may be nil, once that is so. An error for which IsUnsure is true leaves the
 // outcome open: the log failed and the store has to be opened again, or the log still waits for space.

@@ -198,12 +198,3 @@ func After(prefix []byte) []byte {
 
 // Plausible bounds the numbers that a mark follows: a damaged record may name any number, and a mark must not overflow.
 const Plausible = 1 << 62
-
-// SplitPart reads a part and its number from a key and its value; brief leaves out the sums.
-func SplitPart(k, b []byte, brief bool) (*Part, int, error) {
-	if len(k) != 11 {
-		return nil, 0, Unreadable("part key", k)
-	}
-	p, err := DecodePart(b, brief)
-	return p, int(k[9])<<8 | int(k[10]), err
-}
