@@ -34,3 +34,13 @@ func TestFatalErrorsKeepTheirCause(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// What Pebble holds for fatal while a tool opens metadata is still told from damage: the panic carries the cause.
+func TestFatalErrorsOfAnOpeningKeepTheirCause(t *testing.T) {
+	defer func() {
+		if err, ok := recover().(error); !ok || !layout.IsNoSpace(err) || KindOf(err) == errs.Corrupt {
+			t.Errorf("%v", err)
+		}
+	}()
+	quiet{}.Fatalf("MANIFEST flush failed: %v", syscall.ENOSPC)
+}
