@@ -101,9 +101,9 @@ func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c ob
 		cont.abort()
 		return object.Info{}, err
 	}
-	p := publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, v: v, judge: c.Judge}
+	p := publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge}
 	p.more = func(t *tx) error { return s.dropUpload(t, c.Key, ch.raw, ch.u, v.File) }
-	return s.publishHeld(ctx, p)
+	return s.publishHeld(ctx, p, v)
 }
 
 // onlyHolds says whether the upload's file has nothing but the object in it: a part that was cut off, that is not wanted, or that

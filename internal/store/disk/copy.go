@@ -79,7 +79,7 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	}
 	cont.parts = open.Info().Parts
 	v := cont.version(from.ETag, attrs)
-	return s.publish(ctx, publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, v: v, judge: c.Judge})
+	return s.publish(ctx, publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge}, v)
 }
 
 // duplicate makes content of its own with the bytes of another, durable where it is a file.

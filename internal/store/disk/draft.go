@@ -138,7 +138,7 @@ func (d *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error
 	if c.Size > 0 {
 		v.Flags |= record.FlagDeclared
 	}
-	return d.s.publish(ctx, publication{op: op, bk: d.bk, key: d.key, cond: d.cond, c: w, v: v, judge: d.judge})
+	return d.s.publish(ctx, publication{op: op, bk: d.bk, key: d.key, cond: d.cond, c: w, judge: d.judge}, v)
 }
 
 // believable refuses what cannot be, without a look at the file.

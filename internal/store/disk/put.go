@@ -171,36 +171,36 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		return object.Info{}, err
 	}
 	v := c.version(etagOf(kind, c.Written), attrs)
-	return s.publish(ctx, publication{op: op, bk: bk, key: p.Key, cond: p.Condition, c: c, v: v, judge: p.Judge})
+	return s.publish(ctx, publication{op: op, bk: bk, key: p.Key, cond: p.Condition, c: c, judge: p.Judge}, v)
 }
 
-// publication is content on its way to become the newest version of a key.
+// publication is content on its way to become the newest version of a key. The version is no part of it: it goes beside
+// it as a parameter, and so stays on the stack.
 type publication struct {
 	op    string
 	bk    *bucket
 	key   string
 	cond  object.Condition
 	c     *content
-	v     *record.Version
 	judge object.Judge      // may be nil
 	more  func(t *tx) error // adds to the change; may be nil
 }
 
 // publish makes content the newest version of a key: the commit point of all that makes objects. Content that was not
 // committed is removed.
-func (s *Store) publish(ctx context.Context, p publication) (object.Info, error) {
+func (s *Store) publish(ctx context.Context, p publication, v *record.Version) (object.Info, error) {
 	release, err := p.bk.hold(p.op)
 	if err != nil {
 		p.c.abort()
 		return object.Info{}, err
 	}
 	defer release()
-	return s.publishHeld(ctx, p)
+	return s.publishHeld(ctx, p, v)
 }
 
 // publishHeld is publish for a caller that holds the bucket.
-func (s *Store) publishHeld(ctx context.Context, p publication) (object.Info, error) {
-	info, err := s.tryPublish(ctx, p)
+func (s *Store) publishHeld(ctx context.Context, p publication, v *record.Version) (object.Info, error) {
+	info, err := s.tryPublish(ctx, p, v)
 	if err != nil {
 		if !fence.IsUnsure(err) {
 			p.c.abort()
@@ -210,7 +210,7 @@ func (s *Store) publishHeld(ctx context.Context, p publication) (object.Info, er
 	return info, nil
 }
 
-func (s *Store) tryPublish(ctx context.Context, p publication) (object.Info, error) {
+func (s *Store) tryPublish(ctx context.Context, p publication, v *record.Version) (object.Info, error) {
 	if err := ctx.Err(); err != nil {
 		return object.Info{}, errs.Wrap(p.op, p.key, err)
 	}
@@ -228,12 +228,12 @@ func (s *Store) tryPublish(ctx context.Context, p publication) (object.Info, err
 	if p.c.file != nil {
 		t.then = p.c.file.Settle
 	}
-	if err := s.supersede(t, p.op, p.key, head, p.v, p.judge); err != nil {
+	if err := s.supersede(t, p.op, p.key, head, v, p.judge); err != nil {
 		t.cancel()
 		return object.Info{}, err
 	}
-	t.putContent(p.key, p.v, p.c.inline, p.c.sums, p.c.parts)
-	t.putCurrent(p.key, p.v)
+	t.putContent(p.key, v, p.c.inline, p.c.sums, p.c.parts)
+	t.putCurrent(p.key, v)
 	if p.more != nil {
 		if err := p.more(t); err != nil {
 			t.cancel()
@@ -243,8 +243,8 @@ func (s *Store) tryPublish(ctx context.Context, p publication) (object.Info, err
 	if err := t.commit(p.op, p.key); err != nil {
 		return object.Info{}, err
 	}
-	i := s.info(p.bk, p.key, p.v, true)
-	i.Attributes = merged(p.v.Attrs, nil)
+	i := s.info(p.bk, p.key, v, true)
+	i.Attributes = merged(v.Attrs, nil)
 	i.Parts = p.c.parts
 	return i, nil
 }
