@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -218,7 +219,7 @@ func TestTheFloorsAreDocumented(t *testing.T) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(floors)) {
-		if got, want := documented[name], string(rune('0'+floors[name])); got != want {
+		if got, want := documented[name], strconv.Itoa(floors[name]); got != want {
 			t.Errorf("%q has floor %s in arch_test.go and %q in ARCHITECTURE.md", name, want, got)
 		}
 	}

@@ -9,7 +9,8 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/internal/store/backup"
+	"github.com/nebulaio/nebulaio/internal/store/metascan"
 )
 
 // BackupReport is what a backup or a restore copied.
@@ -27,7 +28,7 @@ type MetaFile struct {
 	Damage  string `json:"damage,omitempty"` // empty where the file is whole
 }
 
-func metaFiles(in []disk.MetaFile) []MetaFile {
+func metaFiles(in []metascan.File) []MetaFile {
 	out := []MetaFile{}
 	for _, f := range in {
 		out = append(out, MetaFile(f))
@@ -35,14 +36,14 @@ func metaFiles(in []disk.MetaFile) []MetaFile {
 	return out
 }
 
-func backupReport(r disk.BackupReport) BackupReport {
+func backupReport(r backup.Report) BackupReport {
 	return BackupReport{Files: r.Files, Bytes: r.Bytes, Verified: r.Verified}
 }
 
 func (s onDisk) backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error) {
-	o := disk.BackupOptions{To: to, Verify: verify}
+	o := backup.Options{To: to, Verify: verify}
 	if progress != nil {
-		o.Progress = func(r disk.BackupReport) { progress(backupReport(r)) }
+		o.Progress = func(r backup.Report) { progress(backupReport(r)) }
 	}
 	r, err := s.Backup(ctx, o)
 	return backupReport(r), err
@@ -50,11 +51,11 @@ func (s onDisk) backup(ctx context.Context, to string, verify bool, progress fun
 
 // Restore makes the store that a configuration names out of a backup. Its directory has to be missing or empty.
 func Restore(ctx context.Context, c *config.Config, from string, verify bool, progress func(BackupReport)) (BackupReport, error) {
-	o := disk.BackupOptions{Verify: verify}
+	o := backup.RestoreOptions{From: from, To: c.Data, Verify: verify}
 	if progress != nil {
-		o.Progress = func(r disk.BackupReport) { progress(backupReport(r)) }
+		o.Progress = func(r backup.Report) { progress(backupReport(r)) }
 	}
-	r, err := disk.Restore(ctx, from, storeOptions(c, events{}), o)
+	r, err := backup.Restore(ctx, o)
 	return backupReport(r), err
 }
 

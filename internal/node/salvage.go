@@ -5,7 +5,9 @@ package node
 import (
 	"context"
 
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/internal/store/salvage"
 )
 
 // SalvageReport is what was read, saved and lost of a damaged store.
@@ -44,11 +46,11 @@ type Loss struct {
 
 // Salvage saves what is readable of a damaged store into a new one and checks that. Link lets both share files.
 func Salvage(ctx context.Context, from, to string, link bool, progress func(changes, objects int64)) (SalvageReport, error) {
-	o := disk.SalvageOptions{To: to, Link: link}
+	o := salvage.Options{From: from, To: to, Link: link}
 	if progress != nil {
-		o.Progress = func(r disk.SalvageReport) { progress(r.Changes, r.Objects) }
+		o.Progress = func(r salvage.Report) { progress(r.Changes, r.Objects) }
 	}
-	r, err := disk.Salvage(ctx, disk.Options{Dir: from}, o)
+	r, err := salvage.Run(ctx, o)
 	out := SalvageReport{Metadata: metaFiles(r.Metadata), Changes: r.Changes, Buckets: r.Buckets, Objects: r.Objects, Bytes: r.Bytes,
 		Uploads: r.Uploads, Records: r.Records, Doubtful: r.Doubtful, Lost: r.Lost, Saved: []SavedObject{},
 		Losses: []Loss{}, Warnings: append([]string{}, r.Warnings...)}
@@ -61,7 +63,7 @@ func Salvage(ctx context.Context, from, to string, link bool, progress func(chan
 	if err != nil {
 		return out, err
 	}
-	check, err := disk.Check(ctx, disk.Options{Dir: to}, disk.CheckOptions{})
-	out.Problems = check.Found
+	found, err := disk.Check(ctx, disk.Options{Dir: to}, check.Options{})
+	out.Problems = found.Found
 	return out, err
 }

@@ -8,12 +8,14 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
 // storeExists refuses a directory that holds no store: who looks at a store
 // that is not there has mistyped its name.
-func storeExists(dir string) error { return disk.StoreAt(dir) }
+func storeExists(dir string) error { return layout.StoreAt(dir) }
 
 // store is what the server needs of a store beside the objects.
 type store interface {
@@ -226,7 +228,7 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (CheckReport, 
 	if err := storeExists(c.Data); err != nil {
 		return CheckReport{}, err
 	}
-	k := disk.CheckOptions{Repair: o.Repair, Unreadable: o.Unreadable, Content: o.Content}
+	k := check.Options{Repair: o.Repair, Unreadable: o.Unreadable, Content: o.Content}
 	if o.Progress != nil {
 		var now CheckProgress
 		k.Progress = func(records, files int64) {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 )
 
@@ -296,7 +297,7 @@ func TestNoiseOverAStoreOnDisk(t *testing.T) {
 	if err := st.Close(); err != nil {
 		t.Error(err)
 	}
-	r, err := disk.Check(context.Background(), disk.Options{Dir: dir}, disk.CheckOptions{})
+	r, err := disk.Check(context.Background(), disk.Options{Dir: dir}, check.Options{})
 	if err != nil || r.Found != 0 || r.Unfinished != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}

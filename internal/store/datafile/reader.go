@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"strconv"
 	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
@@ -27,7 +25,6 @@ type Reader struct {
 	OnDamage func(*Damage)
 
 	mu     sync.Mutex
-	own    *os.File
 	closed bool
 }
 
@@ -104,19 +101,6 @@ func (r *Reader) within(off, n int64) error {
 	return nil
 }
 
-// File returns an open description of its own of the file, where there is one. It stays the reader's, and is closed with it.
-func (r *Reader) File() (*os.File, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.own == nil && !r.closed && r.e.fd >= 0 {
-		// Through the descriptor, for the file may have lost its name or changed it.
-		if own, err := os.Open("/proc/self/fd/" + strconv.Itoa(r.e.fd)); err == nil {
-			r.own = own
-		}
-	}
-	return r.own, r.own != nil
-}
-
 // Close lets go of the file.
 func (r *Reader) Close() error {
 	r.mu.Lock()
@@ -125,10 +109,6 @@ func (r *Reader) Close() error {
 		return errs.New(errs.Closed, "close", r.f.Path(r.e.id), "the reader is closed already")
 	}
 	r.closed = true
-	if r.own != nil {
-		_ = r.own.Close()
-		r.own = nil
-	}
 	r.f.cache.release(r.e)
 	return nil
 }

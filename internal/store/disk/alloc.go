@@ -10,6 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // numbers gives out ascending numbers, each once in the life of the store. The
@@ -32,14 +34,14 @@ const (
 
 // begin reads the mark and puts the next one into b.
 func (n *numbers) begin(r pebble.Reader, b *pebble.Batch) error {
-	v, err := get(r, n.key)
+	v, err := metadb.Get(r, n.key)
 	if err != nil {
 		return err
 	}
 	n.next = 1
 	if v != nil {
 		if len(v) != 8 {
-			return badRecord("mark", v)
+			return record.Unreadable("mark", v)
 		}
 		n.next = binary.BigEndian.Uint64(v)
 	}
@@ -74,25 +76,25 @@ func (s *Store) raise(n *numbers, b *pebble.Batch) error {
 			highest = max(highest, bk.id)
 		}
 	}
-	kinds := map[*numbers][]byte{&s.fileIDs: {kindFile, kindGone}, &s.seqs: {kindData, kindParts, kindPart}, &s.bucketIDs: {kindObject, kindVersion, kindCounts}}
+	kinds := map[*numbers][]byte{&s.fileIDs: {record.KindFile, record.KindGone}, &s.seqs: {record.KindData, record.KindParts, record.KindPart}, &s.bucketIDs: {record.KindObject, record.KindVersion, record.KindCounts}}
 	for _, kind := range kinds[n] {
 		it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kind}, UpperBound: []byte{kind + 1}})
 		if err != nil {
-			return metaErr("", err)
+			return metadb.WrapRead("", err)
 		}
 		top := highest
 		if it.Last() {
-			last, _ := numberOf(it.Key())
+			last, _ := record.NumberOf(it.Key())
 			top = max(top, last)
 		}
-		if err := metaErr("", it.Close()); err != nil {
+		if err := metadb.WrapRead("", it.Close()); err != nil {
 			if !errs.Is(err, errs.Corrupt) {
 				return err
 			}
 			// The damage is elsewhere than the mark. What can be read is served.
 			s.background(err)
 		}
-		if top < n.next || top >= plausible {
+		if top < n.next || top >= record.Plausible {
 			continue
 		}
 		s.background(errs.New(errs.Corrupt, "open store", string(n.key[1:]), fmt.Sprintf("the mark is %d and %d is in use; it was raised", n.next, top)).

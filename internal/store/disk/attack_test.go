@@ -16,6 +16,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
 // realStore makes a store with one of everything on the real file system, stopped.
@@ -113,7 +115,7 @@ func TestThingsInAStoreThatAreNotItsOwn(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(dir, "data/00/x"), []byte("z"), 0o600))
 		}, "x.json"},
 		"quarantine that is a link": {func(t *testing.T, dir string) {
-			must(t, os.Symlink(t.TempDir(), filepath.Join(dir, asideName)))
+			must(t, os.Symlink(t.TempDir(), filepath.Join(dir, layout.QuarantineName)))
 			must(t, os.WriteFile(filepath.Join(dir, "data/x"), []byte("x"), 0o600))
 		}, "data/x"},
 		"lost+found": {func(t *testing.T, dir string) { must(t, os.Mkdir(filepath.Join(dir, "lost+found"), 0o700)) }, ""},
@@ -128,19 +130,19 @@ func TestThingsInAStoreThatAreNotItsOwn(t *testing.T) {
 			dir := realStore(t)
 			c.put(t, dir)
 			o := Options{Dir: dir, Reserve: -1}
-			before, err := Check(t.Context(), o, CheckOptions{})
+			before, err := Check(t.Context(), o, check.Options{})
 			must(t, err)
-			r, err := Check(t.Context(), o, CheckOptions{Repair: true})
+			r, err := Check(t.Context(), o, check.Options{Repair: true})
 			must(t, err)
 			if before.Found != r.Found || r.Repaired != r.Found || (r.Found == 0) != (c.found == "") {
 				t.Errorf("%d found before, %d repaired of %d: %+v", before.Found, r.Repaired, r.Found, r.Problems)
 			}
-			if c.found != "" && !slices.ContainsFunc(r.Problems, func(p Problem) bool {
+			if c.found != "" && !slices.ContainsFunc(r.Problems, func(p check.Problem) bool {
 				return strings.Contains(p.What, c.found) && strings.HasPrefix(p.Did, "moved to ")
 			}) {
 				t.Errorf("%q is not named: %+v", c.found, r.Problems)
 			}
-			if again, err := Check(t.Context(), o, CheckOptions{Repair: true}); err != nil || again.Found != 0 {
+			if again, err := Check(t.Context(), o, check.Options{Repair: true}); err != nil || again.Found != 0 {
 				t.Errorf("the second time: %+v, %v", again.Problems, err)
 			}
 			wantWhole(t, dir)
@@ -152,7 +154,7 @@ func TestThingsInAStoreThatAreNotItsOwn(t *testing.T) {
 					t.Errorf("%+v: %v", q, err)
 				}
 			}
-			if after, err := Check(t.Context(), o, CheckOptions{}); err != nil || after.Found != before.Found {
+			if after, err := Check(t.Context(), o, check.Options{}); err != nil || after.Found != before.Found {
 				t.Errorf("put back: %+v, %v", after.Problems, err)
 			}
 			wantWhole(t, dir)
@@ -185,7 +187,7 @@ func TestCopiedStores(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			o := Options{Dir: to, Reserve: -1}
-			r, err := Check(t.Context(), o, CheckOptions{Repair: true, Content: true})
+			r, err := Check(t.Context(), o, check.Options{Repair: true, Content: true})
 			if err != nil || r.Repaired != r.Found {
 				t.Errorf("%+v, %v", r.Problems, err)
 			}
@@ -193,7 +195,7 @@ func TestCopiedStores(t *testing.T) {
 			if open := reachable(t, to); len(open) != 0 {
 				t.Errorf("other users reach %v", open)
 			}
-			if r, err := Check(t.Context(), o, CheckOptions{Content: true}); err != nil || r.Found != 0 {
+			if r, err := Check(t.Context(), o, check.Options{Content: true}); err != nil || r.Found != 0 {
 				t.Errorf("%+v, %v", r.Problems, err)
 			}
 		})
@@ -216,7 +218,7 @@ func TestTwoCopiesOfOneFile(t *testing.T) {
 			must(t, os.WriteFile(tmp, b, 0o600))
 			must(t, spoil(data, tmp))
 			o := Options{Dir: dir, Reserve: -1}
-			r, err := Check(t.Context(), o, CheckOptions{Repair: true})
+			r, err := Check(t.Context(), o, check.Options{Repair: true})
 			if err != nil || r.Found != 1 || r.Repaired != 1 {
 				t.Errorf("%+v, %v", r.Problems, err)
 			}
@@ -233,7 +235,7 @@ func TestRepairOfAStoreInUse(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "data/x"), []byte("x"), 0o600))
 	before := tree(t, vfs.Default, filepath.Join(dir, "data"))
 	o := Options{Dir: dir, Reserve: -1}
-	if _, err := Check(t.Context(), o, CheckOptions{Repair: true}); err == nil || !strings.Contains(err.Error(), "has this store open") {
+	if _, err := Check(t.Context(), o, check.Options{Repair: true}); err == nil || !strings.Contains(err.Error(), "has this store open") {
 		t.Errorf("%v", err)
 	}
 	if _, err := RestoreQuarantined(t.Context(), o, "x"); err == nil || !strings.Contains(err.Error(), "has this store open") {

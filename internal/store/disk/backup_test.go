@@ -15,6 +15,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/backup"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
 )
@@ -68,7 +69,7 @@ func TestBackupOfARunningStore(t *testing.T) {
 		}
 		done <- nil
 	}()
-	report, err := s.Backup(ctx, disk.BackupOptions{To: out, Verify: true})
+	report, err := s.Backup(ctx, backup.Options{To: out, Verify: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,10 +80,10 @@ func TestBackupOfARunningStore(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Backup(ctx, disk.BackupOptions{To: out}); !errs.Is(err, errs.Invalid) {
+	if _, err := s.Backup(ctx, backup.Options{To: out}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("a backup over another one: %v", err)
 	}
-	if _, err := s.Backup(ctx, disk.BackupOptions{To: filepath.Join(dir, "in")}); !errs.Is(err, errs.Invalid) {
+	if _, err := s.Backup(ctx, backup.Options{To: filepath.Join(dir, "in")}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("a backup into the store: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -92,13 +93,13 @@ func TestBackupOfARunningStore(t *testing.T) {
 	if _, err := disk.Open(ctx, backupOptions(out)); err == nil {
 		t.Error("a store opens on a backup")
 	}
-	if _, err := disk.Restore(ctx, out, backupOptions(dir), disk.BackupOptions{}); !errs.Is(err, errs.Invalid) {
+	if _, err := restored(ctx, out, backupOptions(dir), backup.RestoreOptions{}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("a restore over a store: %v", err)
 	}
-	if _, err := disk.Restore(ctx, dir, backupOptions(back), disk.BackupOptions{}); !errs.Is(err, errs.NotFound) {
+	if _, err := restored(ctx, dir, backupOptions(back), backup.RestoreOptions{}); !errs.Is(err, errs.NotFound) {
 		t.Errorf("a restore of what is no backup: %v", err)
 	}
-	if _, err := disk.Restore(ctx, out, backupOptions(back), disk.BackupOptions{Verify: true}); err != nil {
+	if _, err := restored(ctx, out, backupOptions(back), backup.RestoreOptions{Verify: true}); err != nil {
 		t.Fatal(err)
 	}
 	onlyOwner(t, back)
@@ -164,24 +165,24 @@ func TestInterruptedBackup(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = s.Backup(ctx, disk.BackupOptions{To: out, Progress: func(disk.BackupReport) { cancel() }})
+	_, err = s.Backup(ctx, backup.Options{To: out, Progress: func(backup.Report) { cancel() }})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("interrupted: %v", err)
 	}
 	if _, err := os.Stat(out); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an interrupted backup has its name: %v", err)
 	}
-	if _, err := disk.Restore(t.Context(), out+".partial", backupOptions(filepath.Join(root, "x")), disk.BackupOptions{}); !errs.Is(err, errs.Corrupt) {
+	if _, err := restored(t.Context(), out+".partial", backupOptions(filepath.Join(root, "x")), backup.RestoreOptions{}); !errs.Is(err, errs.Corrupt) {
 		t.Errorf("a restore of an interrupted backup: %v", err)
 	}
-	if _, err := s.Backup(t.Context(), disk.BackupOptions{To: out}); err != nil {
+	if _, err := s.Backup(t.Context(), backup.Options{To: out}); err != nil {
 		t.Errorf("a second try: %v", err)
 	}
 	foreign := filepath.Join(root, "other.partial")
 	if err := os.MkdirAll(filepath.Join(foreign, "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Backup(t.Context(), disk.BackupOptions{To: filepath.Join(root, "other")}); !errs.Is(err, errs.Invalid) {
+	if _, err := s.Backup(t.Context(), backup.Options{To: filepath.Join(root, "other")}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("a directory of others is in the way: %v", err)
 	}
 }

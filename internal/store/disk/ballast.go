@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
 // ballastSize is the space that a store keeps for a full disk: enough for the log of some ten thousand deletions, and for
@@ -23,7 +25,7 @@ type ballast struct {
 	mu sync.Mutex
 }
 
-func (b *ballast) path() string { return b.s.fs.PathJoin(b.s.opts.Dir, spareName) }
+func (b *ballast) path() string { return b.s.fs.PathJoin(b.s.opts.Dir, layout.BallastName) }
 
 // giveUp removes the file and says whether there was one.
 func (b *ballast) giveUp() bool {
@@ -46,7 +48,7 @@ func (b *ballast) take() {
 	if free := b.s.space.look(); free < max(b.s.opts.Reserve, 0)+2*ballastSize {
 		return // also where the file system does not tell how much is free
 	}
-	file, err := private(f.Create(b.path(), vfs.WriteCategoryUnspecified))
+	file, err := layout.Private(f.Create(b.path(), vfs.WriteCategoryUnspecified))
 	if err != nil {
 		return
 	}

@@ -53,12 +53,12 @@ func BenchmarkPut4K(b *testing.B) {
 		b.Run(fmt.Sprintf("store/%d", n), func(b *testing.B) {
 			s := openDir(b, b.TempDir())
 			makeBucket(b, s, object.Bucket{Name: "b"})
-			before := s.fence.syncs.Load()
+			before := s.fence.Syncs.Load()
 			streams(b, n, func(i int64) error {
 				_, err := s.Put(context.Background(), object.Put{Bucket: "b", Key: fmt.Sprintf("k%08d", i), Size: 4096, Body: bytes.NewReader(data)})
 				return err
 			})
-			b.ReportMetric(float64(s.fence.syncs.Load()-before)/float64(b.N), "syncs/op")
+			b.ReportMetric(float64(s.fence.Syncs.Load()-before)/float64(b.N), "syncs/op")
 			closed(b, s)
 		})
 		b.Run(fmt.Sprintf("plain/%d", n), func(b *testing.B) {

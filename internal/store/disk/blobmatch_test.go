@@ -13,7 +13,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/internal/store/salvage"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
 )
 
@@ -47,7 +49,7 @@ func TestSalvageWithoutAManifest(t *testing.T) {
 // saved salvages a store and counts the objects that are there as they were. All others must be named as lost.
 func (d *damaged) saved(t *testing.T, fs vfs.FS) (n int) {
 	t.Helper()
-	r, err := disk.Salvage(t.Context(), damageOptions(fs), disk.SalvageOptions{To: "new"})
+	r, err := saved(t.Context(), damageOptions(fs), salvage.Options{To: "new"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +105,7 @@ func TestSalvageGuessesNoValues(t *testing.T) {
 			}
 		}
 	}
-	r, err := disk.Salvage(ctx, damageOptions(mem), disk.SalvageOptions{To: "new"})
+	r, err := saved(ctx, damageOptions(mem), salvage.Options{To: "new"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +130,7 @@ func TestSalvageGuessesNoValues(t *testing.T) {
 func TestSalvageOfATableWithoutItsIndex(t *testing.T) {
 	whole := makeDamaged(t, true)
 	names, sizes := metaFiles(t, whole.fs)
-	r, err := disk.Check(t.Context(), damageOptions(whole.clone()), disk.CheckOptions{})
+	r, err := disk.Check(t.Context(), damageOptions(whole.clone()), check.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +157,7 @@ func TestSalvageOfATableWithoutItsIndex(t *testing.T) {
 					if also {
 						flip(t, d.fs, "store/meta/"+n, int64(layout.Data[1].Offset)+7, 3)
 					}
-					r, err := disk.Check(t.Context(), damageOptions(d.fs), disk.CheckOptions{})
+					r, err := disk.Check(t.Context(), damageOptions(d.fs), check.Options{})
 					if err != nil || r.Found == 0 {
 						t.Errorf("check: %+v, %v", r.Problems, err)
 					}

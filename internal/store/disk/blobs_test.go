@@ -13,6 +13,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
 )
@@ -109,8 +110,8 @@ func TestSalvageOfBlobFilesWithoutTheirEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fs := d.clone()
 			least := harm(fs)
-			r, err := disk.Check(t.Context(), damageOptions(fs), disk.CheckOptions{})
-			named := slices.ContainsFunc(r.Problems, func(p disk.Problem) bool { return "store/"+p.What == paths[0] })
+			r, err := disk.Check(t.Context(), damageOptions(fs), check.Options{})
+			named := slices.ContainsFunc(r.Problems, func(p check.Problem) bool { return "store/"+p.What == paths[0] })
 			if err != nil || !named {
 				t.Errorf("check does not name %s: %+v, %v", paths[0], r.Problems, err)
 			}

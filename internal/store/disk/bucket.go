@@ -14,6 +14,8 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // bucket is a bucket in memory. Its number is in all its keys, so that one
@@ -24,16 +26,16 @@ type bucket struct {
 	mu       sync.RWMutex // held for reading by who changes objects, for writing by who changes the bucket
 	gone     atomic.Bool
 	countMu  sync.Mutex
-	counts   counts
+	counts   record.Counts
 }
 
-func (b *bucket) count(d counts) {
+func (b *bucket) count(d record.Counts) {
 	b.countMu.Lock()
-	b.counts.add(d)
+	b.counts.Add(d)
 	b.countMu.Unlock()
 }
 
-func (b *bucket) counted() counts {
+func (b *bucket) counted() record.Counts {
 	b.countMu.Lock()
 	defer b.countMu.Unlock()
 	return b.counts
@@ -61,14 +63,14 @@ func (b *bucket) hold(op string) (release func(), err error) {
 }
 
 func (s *Store) loadBuckets() error {
-	return s.each(kindBucket, func(k, v []byte) error {
-		id, o, err := decodeBucket(string(k[1:]), v)
+	return s.each(record.KindBucket, func(k, v []byte) error {
+		id, o, err := record.DecodeBucket(string(k[1:]), v)
 		if err != nil {
 			return err
 		}
 		b := &bucket{id: id}
 		b.settings.Store(o)
-		if b.counts, err = loadCounts(s.db, id); err != nil {
+		if b.counts, err = metadb.LoadCounts(s.db, id); err != nil {
 			return err
 		}
 		s.buckets[o.Name] = b
@@ -85,21 +87,6 @@ func copyBucket(b *object.Bucket) object.Bucket {
 	return c
 }
 
-// checkBucket refuses settings that no bucket can have, and fills in the kind of ETag.
-func checkBucket(op string, b *object.Bucket) error {
-	if b.ETag == "" {
-		b.ETag = object.ETagMD5
-	}
-	if b.ETag != object.ETagMD5 && b.ETag != object.ETagCRC64 {
-		return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("kind of ETag %q, expected %q or %q", b.ETag, object.ETagMD5, object.ETagCRC64))
-	}
-	switch b.Versioning {
-	case object.VersioningOff, object.VersioningEnabled, object.VersioningSuspended:
-		return nil
-	}
-	return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning, object.VersioningEnabled, object.VersioningSuspended))
-}
-
 // CreateBucket is object.Buckets'. A bucket without a kind of ETag gets ETagMD5.
 func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 	const op = "create bucket"
@@ -112,13 +99,13 @@ func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 		return object.Fail(op, b.Name, object.ErrInvalidName, fmt.Sprintf("a name of %d bytes, expected 1 to %d", n, object.MaxKey))
 	}
 	c := copyBucket(&b)
-	if err := checkBucket(op, &c); err != nil {
+	if err := record.CheckBucket(op, &c); err != nil {
 		return err
 	}
 	if c.Created.IsZero() {
 		c.Created = s.opts.Now()
 	}
-	c.Created = fromMilli(c.Created.UnixMilli())
+	c.Created = record.Time(c.Created.UnixMilli())
 	if err := s.space.check(op, b.Name, 0); err != nil {
 		return err
 	}
@@ -143,7 +130,7 @@ func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 func (s *Store) setBucket(op string, b *bucket, o *object.Bucket, then func()) error {
 	t := s.change(b)
 	t.then = then
-	t.set(bucketKey(o.Name), encodeBucket(b.id, o))
+	t.set(record.BucketKey(o.Name), record.EncodeBucket(b.id, o))
 	return t.commit(op, o.Name)
 }
 
@@ -183,7 +170,7 @@ func (s *Store) UpdateBucket(ctx context.Context, name string, change func(*obje
 	}
 	c := copyBucket(&theirs) // change may keep what it was given
 	c.Name, c.Created = old.Name, old.Created
-	if err := checkBucket(op, &c); err != nil {
+	if err := record.CheckBucket(op, &c); err != nil {
 		return err
 	}
 	if c.Versioning == object.VersioningOff && old.Versioning != object.VersioningOff {
@@ -210,8 +197,8 @@ func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, kind := range []byte{kindObject, kindVersion} {
-		if err := eachIn(s.db, numbered(kind, b.id, 0), numbered(kind, b.id+1, 0), func(_, _ []byte) error { return errFound }); errors.Is(err, errFound) {
+	for _, kind := range []byte{record.KindObject, record.KindVersion} {
+		if err := metadb.Each(s.db, record.Numbered(kind, b.id, 0), record.Numbered(kind, b.id+1, 0), func(_, _ []byte) error { return metadb.ErrStop }); errors.Is(err, metadb.ErrStop) {
 			return object.Fail(op, name, object.ErrBucketNotEmpty, fmt.Sprintf("it has %+v", b.counted()))
 		} else if err != nil {
 			return err
@@ -222,9 +209,9 @@ func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 		t.cancel()
 		return err
 	}
-	t.del(bucketKey(name))
-	t.del(countsKey(b.id))
-	t.delta = counts{}
+	t.del(record.BucketKey(name))
+	t.del(record.CountsKey(b.id))
+	t.delta = record.Counts{}
 	t.then = func() {
 		b.gone.Store(true)
 		s.bucketMu.Lock()
@@ -233,9 +220,6 @@ func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 	}
 	return t.commit(op, name)
 }
-
-// errFound ends an iteration that looks for anything at all.
-var errFound = errors.New("found")
 
 // ListBuckets is object.Buckets'.
 func (s *Store) ListBuckets(ctx context.Context) ([]object.Bucket, error) {

@@ -6,105 +6,66 @@ import (
 	"context"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/quarantine"
 )
-
-// CheckOptions says what Check does beside looking.
-type CheckOptions struct {
-	// Repair puts right counts, indexes and marks that follow from the rest, and moves aside what nothing refers to. It
-	// also puts right what keeps a store from opening: its identity, and damaged records of buckets. Repair deletes
-	// nothing: files go to quarantine/, and records are written to a file there before they are changed. While anything
-	// is wrong that repair cannot put right, nothing is moved aside: it might belong to that.
-	Repair bool
-	// Unreadable makes Repair move aside damaged records of objects, uploads and parts too, after which what belonged to
-	// them can be moved aside. Records of a newer version always stay.
-	Unreadable bool
-	// Content reads all content and compares it with its checksums, as Scrub does.
-	Content bool
-	// Progress hears from time to time how many records and files were looked at; nil is allowed.
-	Progress func(records, files int64)
-	// Reading hears from time to time how many bytes of content were read, with Content; nil is allowed.
-	Reading func(bytes int64)
-}
-
-// Problem is an invariant that does not hold.
-type Problem struct {
-	// Invariant is I1 to I8, see the package comment; "record", "metadata" or "witness" for what cannot be read; "age" or "content".
-	Invariant string
-	What      string // on what: an object, a file, a record
-	Msg       string
-	Repaired  bool
-	Did       string // what repair did, or why it did nothing; empty without Repair
-}
-
-// CheckReport is what Check found.
-type CheckReport struct {
-	UUID     string
-	Records  int64
-	Versions int64
-	Files    int64
-	Bytes    int64
-	Problems []Problem // at most MaxProblems; Found counts all
-	Found    int64
-	Repaired int64
-	// Metadata are the files of the metadata. Where one of them is damaged, the invariants were not looked at.
-	Metadata []MetaFile
-	// Unfinished is work of a stopped store that the next Open does: files to be settled or removed. It is no problem.
-	Unfinished int64
-}
-
-// MaxProblems bounds the problems that a report names.
-const MaxProblems = 10000
 
 // Check proves the invariants of a store that nobody has open; it takes the
 // store's lock. It looks at every record and at the name and length of every
 // file; it reads the content of files only with Content. Without Repair it changes nothing
 // but the lock. An error means that it could not look; problems are in the report.
-func Check(ctx context.Context, o Options, c CheckOptions) (report CheckReport, err error) {
+func Check(ctx context.Context, o Options, c check.Options) (report check.Report, err error) {
 	s, err := lockStopped("check store", o, c.Repair)
 	if err != nil {
 		return report, err
 	}
 	defer s.abandon()
-	if damaged, err := s.checkMeta(ctx, c, &report); damaged || err != nil {
+	state, err := check.ReadMetadata(ctx, s.examiner(), c, &report)
+	s.proven, s.unproven, s.epochLost = state.Proven, state.Unproven, state.EpochLost
+	if state.Damaged || err != nil {
 		return report, err
 	}
 	if err := s.openLocked(c.Repair); err != nil {
 		return report, err
 	}
 	if c.Repair && s.epochLost {
-		if err := s.writeEpoch(""); err != nil {
+		if err := layout.WriteEpoch(s.fs, s.opts.Dir, s.uuid, layout.Epoch{Number: s.epoch}); err != nil {
 			return report, err
 		}
 	}
-	k := newChecker(ctx, s, c)
-	k.report = report
-	// The first look changes nothing. It tells whether everything that owns something is whole: only then it is known what
-	// belongs to nobody.
-	k.o.Repair, k.o.Content = false, c.Content && !c.Repair
-	if err := k.run(); err != nil || !c.Repair {
-		return k.report, err
+	return s.subject().Run(ctx, c, report)
+}
+
+// subject is the stopped store as check sees it.
+func (s *Store) subject() *check.Subject {
+	return &check.Subject{
+		FS: s.fs, Dir: s.opts.Dir, DB: s.db, Files: s.files, Join: s.join, UUID: s.uuid, Names: s.names,
+		Faults: s.faults, Unproven: s.unproven, Now: s.opts.now,
+		Marks: []check.Mark{{Key: s.fileIDs.key, Reserve: fileReserve}, {Key: s.seqs.key, Reserve: sequenceReserve}, {Key: s.bucketIDs.key, Reserve: bucketReserve}},
+		Apply: func(op, name string, b *pebble.Batch) error { return s.apply(op, name, b, nil) },
+		Scrub: func(ctx context.Context, bucket func(uint64) string, tell func(int64, *object.Damage)) error {
+			sc := &scrubber{s: s, ctx: ctx, still: true, bucketName: bucket}
+			sc.o.Progress = func(r ScrubReport, d *object.Damage) { tell(r.Bytes, d) }
+			return sc.run()
+		},
 	}
-	second := newChecker(ctx, s, c)
-	second.report = report
-	second.doubt = k.suspect
-	second.fix = &repairs{s: s, batch: s.db.NewBatch(), when: o.now()}
-	if err := second.run(); err != nil {
-		return second.report, err
-	}
-	return second.report, second.fix.flush()
 }
 
 // clearNotes moves what is no file from the places of EPOCH and the witness to quarantine, so that they can be written anew.
 func (s *Store) clearNotes(when time.Time) error {
-	for _, name := range []string{epochName, reachNames[0], reachNames[1]} {
+	for _, name := range []string{layout.EpochName, layout.WitnessNames[0], layout.WitnessNames[1]} {
 		path := s.fs.PathJoin(s.opts.Dir, name)
 		info, err := s.fs.Stat(path)
 		if err != nil || info.Mode().IsRegular() {
 			continue
 		}
-		if _, err := s.setAside(path, "it is no file, and "+name+" has to be one", when); err != nil {
+		if _, err := (quarantine.Folder{FS: s.fs, Dir: s.opts.Dir}).SetAside(path, "it is no file, and "+name+" has to be one", when); err != nil {
 			return err
 		}
 	}
@@ -126,7 +87,7 @@ func lockStopped(op string, o Options, change bool) (*Store, error) {
 	s := newStore(o)
 	s.stopped = true
 	if _, err := o.FS.Stat(o.Dir); err != nil {
-		return nil, wrapIO(op, o.Dir, err)
+		return nil, layout.WrapIO(op, o.Dir, err)
 	}
 	readOnly, err := s.takeLock()
 	if err != nil {
@@ -136,9 +97,9 @@ func lockStopped(op string, o Options, change bool) (*Store, error) {
 		s.abandon()
 		return nil, readOnly
 	}
-	format, err := readNote(o.FS, o.FS.PathJoin(o.Dir, formatName))
+	format, err := layout.ReadNote(o.FS, o.FS.PathJoin(o.Dir, layout.FormatName))
 	if err == nil && format == nil {
-		err = errs.New(errs.NotFound, op, o.Dir, "is not a store: it has no "+formatName)
+		err = errs.New(errs.NotFound, op, o.Dir, "is not a store: it has no "+layout.FormatName)
 	}
 	if err != nil {
 		s.abandon()
@@ -165,11 +126,11 @@ func (s *Store) openLocked(change bool) (err error) {
 		return err
 	}
 	if change {
-		if err := s.fence.reach.start(s.opts.Dir, s.uuid); err != nil {
+		if err := s.fence.Witness.Start(s.opts.Dir, s.uuid); err != nil {
 			return err
 		}
 	}
-	s.fence.armed.Store(true)
+	s.fence.Arm()
 	if s.files == nil {
 		if s.files, err = datafile.Open(s.fileOptions(true)); err != nil {
 			return err
@@ -192,4 +153,28 @@ func openStopped(op string, o Options, change bool) (*Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// Quarantine lists what repair moved aside. It takes no lock and changes nothing.
+func Quarantine(ctx context.Context, o Options) ([]quarantine.Entry, error) {
+	if err := o.defaults(); err != nil {
+		return nil, err
+	}
+	return quarantine.Folder{FS: o.FS, Dir: o.Dir}.List(ctx)
+}
+
+// RestoreQuarantined puts back what repair moved aside: a file to its place, unless another one is there, and records
+// where nothing has changed them since. The store must be stopped.
+func RestoreQuarantined(ctx context.Context, o Options, name string) (r quarantine.Restored, err error) {
+	const op = "restore"
+	if err := quarantine.CheckName(op, name); err != nil {
+		return r, err
+	}
+	s, err := openStopped(op, o, true)
+	if err != nil {
+		return r, err
+	}
+	defer s.abandon()
+	apply := func(op, name string, b *pebble.Batch) error { return s.apply(op, name, b, nil) }
+	return quarantine.Folder{FS: s.fs, Dir: s.opts.Dir}.PutBack(ctx, quarantine.Metadata{DB: s.db, Apply: apply}, name)
 }

@@ -16,7 +16,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // rich is a store with one of everything.
@@ -73,15 +76,15 @@ func first(t *testing.T, s *Store, kind byte) (key, value []byte) {
 	t.Helper()
 	err := s.each(kind, func(k, v []byte) error {
 		key, value = bytes.Clone(k), bytes.Clone(v)
-		return errFound
+		return metadb.ErrStop
 	})
-	if !errors.Is(err, errFound) {
+	if !errors.Is(err, metadb.ErrStop) {
 		t.Fatalf("no key of kind %c: %v", kind, err)
 	}
 	return key, value
 }
 
-func current(t *testing.T, s *Store, bucket, key string) *version {
+func current(t *testing.T, s *Store, bucket, key string) *record.Version {
 	t.Helper()
 	v, err := s.current(s.buckets[bucket], key)
 	must(t, err)
@@ -96,48 +99,58 @@ func TestCheckFindsWhatIsBrokenAndRepairsWhatFollows(t *testing.T) {
 		invariant string
 		repaired  bool
 	}{
-		"nothing":              {func(*testing.T, vfs.FS, *Store) {}, "", false},
-		"version that is junk": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, objectKey(id(s, "b"), "junk"), []byte{1, 2}) }, "record", false},
-		"bucket that is gone":  {func(t *testing.T, _ vfs.FS, s *Store) { k, v := first(t, s, kindObject); k[8] = 99; setKey(t, s, k, v) }, "I5", false},
+		"nothing": {func(*testing.T, vfs.FS, *Store) {}, "", false},
+		"version that is junk": {func(t *testing.T, _ vfs.FS, s *Store) {
+			setKey(t, s, record.ObjectKey(id(s, "b"), "junk"), []byte{1, 2})
+		}, "record", false},
+		"bucket that is gone": {func(t *testing.T, _ vfs.FS, s *Store) {
+			k, v := first(t, s, record.KindObject)
+			k[8] = 99
+			setKey(t, s, k, v)
+		}, "I5", false},
 		"current below noncurrent": {func(t *testing.T, _ vfs.FS, s *Store) {
-			setKey(t, s, objectKey(id(s, "v"), "k"), (&version{seq: 1}).encode())
+			setKey(t, s, record.ObjectKey(id(s, "v"), "k"), (&record.Version{Seq: 1}).Encode())
 		}, "I1", false},
 		"newest is not current": {func(t *testing.T, _ vfs.FS, s *Store) {
-			delKey(t, s, versionKey(id(s, "v"), "k", current(t, s, "v", "k").seq))
+			delKey(t, s, record.VersionKey(id(s, "v"), "k", current(t, s, "v", "k").Seq))
 		}, "I2", false},
-		"null not named":         {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, kindNull); delKey(t, s, k) }, "I3", true},
-		"null named that is not": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, nullKey(id(s, "v"), "x"), make([]byte, 8)) }, "I3", true},
-		"content missing":        {func(t *testing.T, _ vfs.FS, s *Store) { delKey(t, s, dataKey(current(t, s, "b", "inline").seq)) }, "I4", false},
+		"null not named":         {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, record.KindNull); delKey(t, s, k) }, "I3", true},
+		"null named that is not": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.NullKey(id(s, "v"), "x"), make([]byte, 8)) }, "I3", true},
+		"content missing":        {func(t *testing.T, _ vfs.FS, s *Store) { delKey(t, s, record.DataKey(current(t, s, "b", "inline").Seq)) }, "I4", false},
 		"content short": {func(t *testing.T, _ vfs.FS, s *Store) {
-			setKey(t, s, dataKey(current(t, s, "b", "inline").seq), []byte("x"))
+			setKey(t, s, record.DataKey(current(t, s, "b", "inline").Seq), []byte("x"))
 		}, "I4", false},
-		"content of nobody": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, dataKey(4711), []byte("x")) }, "I5", true},
-		"sums missing":      {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, kindSums); delKey(t, s, k) }, "I4", false},
-		"sums of nobody":    {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, sumsKey(4711, 0), []byte{1}) }, "I5", true},
-		"parts missing":     {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, kindParts); delKey(t, s, k) }, "I4", false},
-		"parts of nobody":   {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, partsKey(4711), encodeParts(nil)) }, "I5", true},
-		"index missing":     {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, kindFile); delKey(t, s, k) }, "I4", true},
+		"content of nobody": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.DataKey(4711), []byte("x")) }, "I5", true},
+		"sums missing":      {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, record.KindSums); delKey(t, s, k) }, "I4", false},
+		"sums of nobody":    {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.SumsKey(4711, 0), []byte{1}) }, "I5", true},
+		"parts missing":     {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, record.KindParts); delKey(t, s, k) }, "I4", false},
+		"parts of nobody":   {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.PartsKey(4711), record.EncodeParts(nil)) }, "I5", true},
+		"index missing":     {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, record.KindFile); delKey(t, s, k) }, "I4", true},
 		"index of another": {func(t *testing.T, _ vfs.FS, s *Store) {
-			k, _ := first(t, s, kindFile)
-			setKey(t, s, k, (&owner{key: "x"}).encode())
+			k, _ := first(t, s, record.KindFile)
+			setKey(t, s, k, (&record.Owner{Key: "x"}).Encode())
 		}, "I4", true},
-		"index of nobody": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, fileKey(3000), (&owner{key: "x"}).encode()) }, "I5", true},
+		"index of nobody": {func(t *testing.T, _ vfs.FS, s *Store) {
+			setKey(t, s, record.FileKey(3000), (&record.Owner{Key: "x"}).Encode())
+		}, "I5", true},
 		"removal of what is had": {func(t *testing.T, _ vfs.FS, s *Store) {
-			setKey(t, s, goneKey(current(t, s, "b", "file").file), []byte{1})
+			setKey(t, s, record.GoneKey(current(t, s, "b", "file").File), []byte{1})
 		}, "I6", true},
-		"part without upload": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, partKey(4711, 1), (&part{}).encode()) }, "I5", true},
+		"part without upload": {func(t *testing.T, _ vfs.FS, s *Store) {
+			setKey(t, s, record.PartKey(4711, 1), (&record.Part{}).Encode())
+		}, "I5", true},
 		"part out of place": {func(t *testing.T, _ vfs.FS, s *Store) {
-			k, v := first(t, s, kindPart)
-			p, _ := decodePart(v, false)
-			p.file = 4000
-			setKey(t, s, k, p.encode())
+			k, v := first(t, s, record.KindPart)
+			p, _ := record.DecodePart(v, false)
+			p.File = 4000
+			setKey(t, s, k, p.Encode())
 		}, "I4", false},
-		"mark too low": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, metaKey("sequences"), make([]byte, 8)) }, "I7", true},
+		"mark too low": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.MetaKey("sequences"), make([]byte, 8)) }, "I7", true},
 		"counts wrong": {func(t *testing.T, _ vfs.FS, s *Store) {
-			setKey(t, s, countsKey(id(s, "b")), counts{Objects: 1}.encode())
+			setKey(t, s, record.CountsKey(id(s, "b")), record.Counts{Objects: 1}.Encode())
 		}, "I8", true},
 		"kind of nobody":      {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, []byte("zz"), []byte("x")) }, "record", false},
-		"record that is junk": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, recordKey("account", "x"), []byte{9}) }, "record", false},
+		"record that is junk": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.RecordKey("account", "x"), []byte{9}) }, "record", false},
 		"file missing":        {func(t *testing.T, fs vfs.FS, s *Store) { must(t, fs.Remove(fileOf(t, s, "file"))) }, "I4", false},
 		"file short":          {func(t *testing.T, fs vfs.FS, s *Store) { writeFile(t, fs, fileOf(t, s, "file"), "x") }, "I4", false},
 		"file long": {func(t *testing.T, fs vfs.FS, s *Store) {
@@ -146,9 +159,9 @@ func TestCheckFindsWhatIsBrokenAndRepairsWhatFollows(t *testing.T) {
 		"file of nobody":            {func(t *testing.T, fs vfs.FS, s *Store) { writeFile(t, fs, s.files.Path(3000), "precious") }, "I6", true},
 		"file that is no data file": {func(t *testing.T, fs vfs.FS, s *Store) { writeFile(t, fs, "store/data/README", "precious") }, "I6", true},
 		"file of an upload's part": {func(t *testing.T, fs vfs.FS, s *Store) {
-			_, v := first(t, s, kindPart)
-			p, _ := decodePart(v, false)
-			must(t, fs.Remove(s.files.Path(datafile.ID(p.file))))
+			_, v := first(t, s, record.KindPart)
+			p, _ := record.DecodePart(v, false)
+			must(t, fs.Remove(s.files.Path(datafile.ID(p.File))))
 		}, "I4", false},
 	}
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
@@ -161,7 +174,7 @@ func TestCheckFindsWhatIsBrokenAndRepairsWhatFollows(t *testing.T) {
 			closed(t, s)
 			o := Options{Dir: "store", FS: fs}
 			before := tree(t, fs, "store")
-			r, err := Check(t.Context(), o, CheckOptions{})
+			r, err := Check(t.Context(), o, check.Options{})
 			must(t, err)
 			if !maps.Equal(before, tree(t, fs, "store")) {
 				t.Error("a check without repair changed something")
@@ -172,15 +185,15 @@ func TestCheckFindsWhatIsBrokenAndRepairsWhatFollows(t *testing.T) {
 				}
 				return
 			}
-			if !slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Invariant == c.invariant }) {
+			if !slices.ContainsFunc(r.Problems, func(p check.Problem) bool { return p.Invariant == c.invariant }) {
 				t.Fatalf("found %+v, expected %s", r.Problems, c.invariant)
 			}
-			r, err = Check(t.Context(), o, CheckOptions{Repair: true})
+			r, err = Check(t.Context(), o, check.Options{Repair: true})
 			must(t, err)
 			if (r.Repaired == r.Found) != c.repaired {
 				t.Errorf("repaired %d of %d: %+v", r.Repaired, r.Found, r.Problems)
 			}
-			again, err := Check(t.Context(), o, CheckOptions{})
+			again, err := Check(t.Context(), o, check.Options{})
 			must(t, err)
 			if (again.Found == 0) != c.repaired {
 				t.Errorf("after the repair: %+v", again.Problems)
@@ -200,7 +213,7 @@ func TestCheckFindsWhatIsBrokenAndRepairsWhatFollows(t *testing.T) {
 
 func fileOf(t *testing.T, s *Store, key string) string {
 	t.Helper()
-	return s.files.Path(datafile.ID(current(t, s, "b", key).file))
+	return s.files.Path(datafile.ID(current(t, s, "b", key).File))
 }
 
 func TestScrubNamesEachDamageAndNothingElse(t *testing.T) {
@@ -219,11 +232,11 @@ func TestScrubNamesEachDamageAndNothingElse(t *testing.T) {
 	must(t, fs.Remove(fileOf(t, s, "file")))
 	inline := content1(100, 1)
 	inline[50] ^= 1
-	setKey(t, s, dataKey(current(t, s, "b", "inline").seq), inline)
-	_, v := first(t, s, kindPart)
-	p, err := decodePart(v, true)
+	setKey(t, s, record.DataKey(current(t, s, "b", "inline").Seq), inline)
+	_, v := first(t, s, record.KindPart)
+	p, err := record.DecodePart(v, true)
 	must(t, err)
-	flip(s.files.Path(datafile.ID(p.file)), 7)
+	flip(s.files.Path(datafile.ID(p.File)), 7)
 	var told []string
 	s.opts.Events.Damage = func(d object.Damage) { told = append(told, fmt.Sprint(d.Key, " ", d.What, " ", d.Off)) }
 	r, err = s.Scrub(t.Context(), ScrubOptions{})

@@ -13,6 +13,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // A bucket whose record cannot be read is rebuilt with its objects, and the old record can be put back.
@@ -36,16 +40,16 @@ func TestDamagedBucketIsRebuilt(t *testing.T) {
 				b.Settings = map[string][]byte{"policy": []byte("mine")}
 				return nil
 			}))
-			old, err := get(s.db, bucketKey("b"))
+			old, err := metadb.Get(s.db, record.BucketKey("b"))
 			must(t, err)
 			closed(t, s)
-			withMeta(t, fs, func(db *pebble.DB) { must(t, db.Set(bucketKey("b"), c.spoil(bytes.Clone(old)), pebble.Sync)) })
+			withMeta(t, fs, func(db *pebble.DB) { must(t, db.Set(record.BucketKey("b"), c.spoil(bytes.Clone(old)), pebble.Sync)) })
 			records, on := dump(t, fs), files(t, fs)
 			o := Options{Dir: "store", FS: fs}
 			if _, err := Open(t.Context(), o); err == nil {
 				t.Fatal("a store with a damaged bucket opens")
 			}
-			report, err := Check(t.Context(), o, CheckOptions{Repair: true})
+			report, err := Check(t.Context(), o, check.Options{Repair: true})
 			must(t, err)
 			if report.Found != 1 || report.Repaired != 1 || report.Problems[0].What != `bucket "b"` {
 				t.Fatalf("%+v", report.Problems)
@@ -75,12 +79,12 @@ func TestTwoDamagedBucketsKeepTheirObjects(t *testing.T) {
 	closed(t, s)
 	withMeta(t, fs, func(db *pebble.DB) {
 		for _, name := range []string{"b", "v"} {
-			must(t, db.Set(bucketKey(name), []byte{}, pebble.Sync))
+			must(t, db.Set(record.BucketKey(name), []byte{}, pebble.Sync))
 		}
 	})
 	records, on := dump(t, fs), files(t, fs)
 	o := Options{Dir: "store", FS: fs}
-	report, err := Check(t.Context(), o, CheckOptions{Repair: true})
+	report, err := Check(t.Context(), o, check.Options{Repair: true})
 	must(t, err)
 	if report.Repaired != report.Found || report.Found != 4 {
 		t.Errorf("%+v", report.Problems)
@@ -99,7 +103,7 @@ func TestTwoDamagedBucketsKeepTheirObjects(t *testing.T) {
 
 func wantNoProblem(t *testing.T, o Options) {
 	t.Helper()
-	if r, err := Check(t.Context(), o, CheckOptions{Content: true}); err != nil || r.Found != 0 {
+	if r, err := Check(t.Context(), o, check.Options{Content: true}); err != nil || r.Found != 0 {
 		t.Errorf("%+v, %v", r.Problems, err)
 	}
 }
@@ -107,7 +111,7 @@ func wantNoProblem(t *testing.T, o Options) {
 // Damaged records about the store itself are put right from FORMAT and EPOCH, and never where the metadata may be another's.
 func TestIdentityIsPutRight(t *testing.T) {
 	SingleThreaded(t)
-	other := newUUID()
+	other := layout.NewUUID()
 	for name, c := range map[string]struct {
 		key   string
 		spoil func(v []byte) []byte
@@ -132,20 +136,20 @@ func TestIdentityIsPutRight(t *testing.T) {
 			closed(t, s)
 			all := keep(t, fs)
 			withMeta(t, fs, func(db *pebble.DB) {
-				v, err := get(db, metaKey(c.key))
+				v, err := metadb.Get(db, record.MetaKey(c.key))
 				must(t, err)
 				if v = c.spoil(v); v == nil {
-					must(t, db.Delete(metaKey(c.key), pebble.Sync))
+					must(t, db.Delete(record.MetaKey(c.key), pebble.Sync))
 					return
 				}
-				must(t, db.Set(metaKey(c.key), v, pebble.Sync))
+				must(t, db.Set(record.MetaKey(c.key), v, pebble.Sync))
 			})
 			records, on := dump(t, fs), files(t, fs)
 			o := Options{Dir: "store", FS: fs}
 			if _, err := Open(t.Context(), o); err == nil {
 				t.Fatal("the store opens")
 			}
-			report, err := Check(t.Context(), o, CheckOptions{Repair: true})
+			report, err := Check(t.Context(), o, check.Options{Repair: true})
 			if c.stays {
 				if err == nil || !maps.Equal(records, dump(t, fs)) {
 					t.Errorf("metadata of another store was taken over: %+v, %v", report.Problems, err)
@@ -153,7 +157,7 @@ func TestIdentityIsPutRight(t *testing.T) {
 				return
 			}
 			must(t, err)
-			if report.Found != 1 || report.Repaired != 1 || !slices.ContainsFunc(report.Problems, func(p Problem) bool {
+			if report.Found != 1 || report.Repaired != 1 || !slices.ContainsFunc(report.Problems, func(p check.Problem) bool {
 				return strings.Contains(p.What, "of the metadata")
 			}) {
 				t.Errorf("%+v", report.Problems)

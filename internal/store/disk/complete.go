@@ -11,13 +11,14 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // chosen are the parts that a completion names, in order.
 type chosen struct {
-	u     *upload
+	u     *record.Upload
 	raw   [16]byte
-	parts []*part
+	parts []*record.Part
 	infos []object.PartInfo
 	size  int64
 }
@@ -38,7 +39,7 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 	if err != nil {
 		return object.Info{}, err
 	}
-	raw, _ := parseName(c.Upload)
+	raw, _ := record.ParseName(c.Upload)
 	seq := s.uploadSeq(raw)
 	l := s.uploads.acquire(seq)
 	defer s.uploads.release(seq, l)
@@ -49,7 +50,7 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 	if err != nil {
 		return object.Info{}, err
 	}
-	attrs, err := finished(op, c.Key, ch.u.attrs, c.Finish, copyInfo(object.Info{Parts: ch.infos}).Parts)
+	attrs, err := finished(op, c.Key, ch.u.Attrs, c.Finish, copyInfo(object.Info{Parts: ch.infos}).Parts)
 	if err != nil {
 		return object.Info{}, err
 	}
@@ -71,7 +72,7 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 				return object.Info{}, err
 			}
 		}
-		v.attrs = attrs
+		v.Attrs = attrs
 		info, err := s.finish(ctx, op, bk, l, c, ch, v, cont)
 		if errors.Is(err, errNotOurs) {
 			v = nil
@@ -85,7 +86,7 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 var errNotOurs = errors.New("the file has other parts in it")
 
 // finish makes the object and ends the upload, in one change.
-func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c object.Complete, ch *chosen, v *version, cont *content) (object.Info, error) {
+func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c object.Complete, ch *chosen, v *record.Version, cont *content) (object.Info, error) {
 	release, err := bk.hold(op)
 	if err == nil {
 		defer release()
@@ -93,27 +94,27 @@ func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c ob
 		defer l.mu.Unlock()
 		err = s.unchanged(op, bk, c, ch)
 	}
-	if err == nil && v.file == ch.u.file {
+	if err == nil && v.File == ch.u.File {
 		err = s.onlyHolds(l, c, v)
 	}
 	if err != nil {
 		cont.abort()
 		return object.Info{}, err
 	}
-	return s.publishHeld(ctx, op, bk, c.Key, c.Condition, cont, v, c.Judge, func(t *tx) error {
-		return s.dropUpload(t, c.Key, ch.raw, ch.u, v.file)
-	})
+	p := publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge}
+	p.more = func(t *tx) error { return s.dropUpload(t, c.Key, ch.raw, ch.u, v.File) }
+	return s.publishHeld(ctx, p, v)
 }
 
 // onlyHolds says whether the upload's file has nothing but the object in it: a part that was cut off, that is not wanted, or that
 // is on its way may lie behind.
-func (s *Store) onlyHolds(l *live, c object.Complete, v *version) error {
-	length, err := s.files.Length(datafile.ID(v.file))
+func (s *Store) onlyHolds(l *live, c object.Complete, v *record.Version) error {
+	length, err := s.files.Length(datafile.ID(v.File))
 	if err != nil {
 		s.partDamage(c, err)
 		return err
 	}
-	if len(l.busy) > 0 || length != v.size {
+	if len(l.busy) > 0 || length != v.Size {
 		return errNotOurs
 	}
 	return nil
@@ -135,24 +136,24 @@ func (s *Store) choose(op string, bk *bucket, c object.Complete) (*chosen, error
 	}
 	ch := &chosen{u: u, raw: raw}
 	for _, want := range c.Parts {
-		var p *part
+		var p *record.Part
 		if want.Number >= 1 && want.Number <= object.MaxParts {
 			if p, err = s.partAt(s.uploadSeq(raw), want.Number, false); err != nil {
 				return nil, err
 			}
 		}
-		if p == nil || want.ETag != "" && want.ETag != p.etag {
+		if p == nil || want.ETag != "" && want.ETag != p.ETag {
 			return nil, object.Fail(op, c.Key, object.ErrInvalidPart, fmt.Sprintf("part %d with ETag %q", want.Number, want.ETag))
 		}
 		ch.parts = append(ch.parts, p)
-		ch.infos = append(ch.infos, p.info(want.Number))
-		if ch.size += p.size; ch.size > datafile.MaxSize {
+		ch.infos = append(ch.infos, p.Info(want.Number))
+		if ch.size += p.Size; ch.size > datafile.MaxSize {
 			return nil, object.Fail(op, c.Key, object.ErrTooLarge, fmt.Sprintf("the parts have more than %d bytes", int64(datafile.MaxSize)))
 		}
 	}
 	for i, p := range ch.parts[:len(ch.parts)-1] {
-		if p.size < c.MinPart {
-			return nil, object.Fail(op, c.Key, object.ErrPartTooSmall, fmt.Sprintf("part %d has %d bytes, expected at least %d", c.Parts[i].Number, p.size, c.MinPart))
+		if p.Size < c.MinPart {
+			return nil, object.Fail(op, c.Key, object.ErrPartTooSmall, fmt.Sprintf("part %d has %d bytes, expected at least %d", c.Parts[i].Number, p.Size, c.MinPart))
 		}
 	}
 	return ch, nil
@@ -168,7 +169,7 @@ func (s *Store) unchanged(op string, bk *bucket, c object.Complete, ch *chosen) 
 		if err != nil {
 			return err
 		}
-		if now == nil || now.file != p.file || now.off != p.off || now.crc != p.crc || now.modified != p.modified {
+		if now == nil || now.File != p.File || now.Off != p.Off || now.CRC != p.CRC || now.Modified != p.Modified {
 			return object.Fail(op, c.Key, object.ErrInvalidPart, fmt.Sprintf("part %d was replaced meanwhile", c.Parts[i].Number))
 		}
 	}
@@ -179,7 +180,7 @@ func (s *Store) unchanged(op string, bk *bucket, c object.Complete, ch *chosen) 
 func (ch *chosen) etag(crc uint64) string {
 	var sums []byte
 	for _, p := range ch.parts {
-		sums = append(sums, p.md5...)
+		sums = append(sums, p.MD5...)
 	}
 	if len(sums) == md5.Size*len(ch.parts) {
 		return fmt.Sprintf("%x-%d", md5.Sum(sums), len(ch.parts))
@@ -189,37 +190,37 @@ func (ch *chosen) etag(crc uint64) string {
 
 // adopt makes an object of the upload's file, where the parts lie in it one
 // behind the other from its first byte on. It returns nil where that is not so. Whether anything follows, finish looks.
-func (s *Store) adopt(ch *chosen) (*version, *content, error) {
+func (s *Store) adopt(ch *chosen) (*record.Version, *content, error) {
 	var pieces []datafile.Piece
 	var end int64
 	for _, p := range ch.parts {
-		if p.size == 0 {
+		if p.Size == 0 {
 			continue
 		}
-		if p.file != ch.u.file || p.off != end {
+		if p.File != ch.u.File || p.Off != end {
 			return nil, nil, nil
 		}
-		cut, ok := datafile.Cut(p.off, p.size, p.sums)
+		cut, ok := datafile.Cut(p.Off, p.Size, p.Sums)
 		if !ok {
-			return nil, nil, badRecord("part", p.encode())
+			return nil, nil, record.Unreadable("part", p.Encode())
 		}
 		pieces = append(pieces, cut...)
-		end += p.size
+		end += p.Size
 	}
 	if end == 0 {
-		v := &version{etag: ch.etag(0)}
+		v := &record.Version{ETag: ch.etag(0)}
 		return v, &content{parts: ch.infos}, nil
 	}
 	sums, whole, size, err := datafile.JoinPieces(pieces)
 	if err != nil {
 		return nil, nil, err
 	}
-	v := &version{size: size, crc: whole, etag: ch.etag(whole), file: ch.u.file}
+	v := &record.Version{Size: size, CRC: whole, ETag: ch.etag(whole), File: ch.u.File}
 	return v, &content{Written: object.Written{Size: size, CRC64: whole}, sums: sums, parts: ch.infos}, nil
 }
 
 // splice copies the parts into a new file.
-func (s *Store) splice(ctx context.Context, op, key string, ch *chosen) (*version, *content, error) {
+func (s *Store) splice(ctx context.Context, op, key string, ch *chosen) (*record.Version, *content, error) {
 	if err := s.space.check(op, key, ch.size); err != nil {
 		return nil, nil, err
 	}
@@ -247,7 +248,7 @@ func (s *Store) partDamage(c object.Complete, err error) {
 // partsReader reads parts one behind the other, each compared with its sums.
 type partsReader struct {
 	s     *Store
-	parts []*part
+	parts []*record.Part
 	now   *datafile.Pieces
 }
 
@@ -260,15 +261,15 @@ func (r *partsReader) Read(b []byte) (int, error) {
 			}
 			p := r.parts[0]
 			r.parts = r.parts[1:]
-			if p.size == 0 {
+			if p.Size == 0 {
 				continue
 			}
-			cut, ok := datafile.Cut(p.off, p.size, p.sums)
+			cut, ok := datafile.Cut(p.Off, p.Size, p.Sums)
 			if !ok {
-				return 0, badRecord("part", p.encode())
+				return 0, record.Unreadable("part", p.Encode())
 			}
 			var err error
-			if r.now, err = r.s.files.OpenPieces(datafile.ID(p.file), cut); err != nil {
+			if r.now, err = r.s.files.OpenPieces(datafile.ID(p.File), cut); err != nil {
 				return 0, err
 			}
 		}
@@ -288,8 +289,8 @@ func (r *partsReader) close() {
 }
 
 // readPart reads a part to its end; what it finds is a *datafile.Damage.
-func (s *Store) readPart(p *part, pace func(int64)) error {
-	r := &partsReader{s: s, parts: []*part{p}}
+func (s *Store) readPart(p *record.Part, pace func(int64)) error {
+	r := &partsReader{s: s, parts: []*record.Part{p}}
 	defer r.close()
 	buf := make([]byte, 256<<10)
 	for {

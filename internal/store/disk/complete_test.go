@@ -10,7 +10,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // An upload that is ended while it is completed has lost its files: that is no damage.
@@ -85,7 +87,7 @@ func TestDamagedPartsAreNotSpliced(t *testing.T) {
 	must(t, s.files.Flush())
 	p, err := s.partAt(s.uploadSeq(first16(t, id)), 1, true)
 	must(t, err)
-	name := s.files.Path(datafile.ID(p.file))
+	name := s.files.Path(datafile.ID(p.File))
 	b := []byte(tree(t, fs, "store")[name])
 	b[100] ^= 1
 	writeFile(t, fs, name, string(b))
@@ -103,14 +105,14 @@ func TestDamagedPartsAreNotSpliced(t *testing.T) {
 		t.Errorf("%d damages were told", n)
 	}
 	closed(t, s)
-	if r, err := Check(t.Context(), Options{Dir: "store", FS: fs}, CheckOptions{}); err != nil || r.Found != 0 {
+	if r, err := Check(t.Context(), Options{Dir: "store", FS: fs}, check.Options{}); err != nil || r.Found != 0 {
 		t.Errorf("left behind: %+v, %v", r.Problems, err)
 	}
 }
 
 func first16(t *testing.T, id string) [16]byte {
 	t.Helper()
-	raw, ok := parseName(id)
+	raw, ok := record.ParseName(id)
 	if !ok {
 		t.Fatalf("%q is no name", id)
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // openRef opens the content that ref names.
@@ -17,7 +19,7 @@ func (s *Store) openRef(op string, ref object.Ref) (object.Content, error) {
 }
 
 // source opens the content that ref names, on which cond is judged.
-func (s *Store) source(op string, ref object.Ref, cond object.Condition) (*version, object.Content, error) {
+func (s *Store) source(op string, ref object.Ref, cond object.Condition) (*record.Version, object.Content, error) {
 	bk, err := s.find(op, ref.Bucket)
 	if err != nil {
 		return nil, nil, err
@@ -59,16 +61,16 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	if err != nil {
 		return object.Info{}, err
 	}
-	attrs := merged(from.attrs, nil)
+	attrs := merged(from.Attrs, nil)
 	if c.Attributes != nil {
 		attrs = merged(c.Attributes, nil)
 	}
 	if c.From.Bucket == c.Bucket && c.From.Key == c.Key {
-		if info, done, err := s.rewrite(op, bk, c, from.seq, attrs); done || err != nil {
+		if info, done, err := s.rewrite(op, bk, c, from.Seq, attrs); done || err != nil {
 			return info, err
 		}
 	}
-	if err := s.space.check(op, c.Key, from.size); err != nil {
+	if err := s.space.check(op, c.Key, from.Size); err != nil {
 		return object.Info{}, err
 	}
 	cont, err := s.duplicate(ctx, open)
@@ -76,7 +78,8 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 		return object.Info{}, err
 	}
 	cont.parts = open.Info().Parts
-	return s.publish(ctx, op, bk, c.Key, c.Condition, cont, cont.version(from.etag, attrs), c.Judge, nil)
+	v := cont.version(from.ETag, attrs)
+	return s.publish(ctx, publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge}, v)
 }
 
 // duplicate makes content of its own with the bytes of another, durable where it is a file.
@@ -119,15 +122,15 @@ func (s *Store) rewrite(op string, bk *bucket, c object.Copy, seq uint64, attrs 
 	if err != nil {
 		return info, false, err
 	}
-	if head == nil || head.seq != seq || !head.null() || bk.settings.Load().Versioning == object.VersioningEnabled {
+	if head == nil || head.Seq != seq || !head.Null() || bk.settings.Load().Versioning == object.VersioningEnabled {
 		return info, false, nil
 	}
 	if err := holds(op, c.Key, c.Condition, head); err != nil {
 		return info, false, err
 	}
 	v := *head
-	v.attrs, v.nonce, v.modified = attrs, nonce(), max(s.now(), head.modified)
-	if v.seq, err = s.seqs.take(s); err != nil {
+	v.Attrs, v.Nonce, v.Modified = attrs, nonce(), max(s.now(), head.Modified)
+	if v.Seq, err = s.seqs.take(s); err != nil {
 		return info, false, err
 	}
 	t := s.change(bk)
@@ -137,7 +140,7 @@ func (s *Store) rewrite(op string, bk *bucket, c object.Copy, seq uint64, attrs 
 	}
 	t.takeCurrent(c.Key, head)
 	t.putCurrent(c.Key, &v)
-	err = t.move(head.seq, &v, c.Key)
+	err = t.move(head.Seq, &v, c.Key)
 	if err == nil {
 		err = t.commit(op, c.Key)
 	} else {
@@ -151,9 +154,9 @@ func (s *Store) rewrite(op string, bk *bucket, c object.Copy, seq uint64, attrs 
 }
 
 // move gives what lies under the sequence of a version to the new sequence of it.
-func (t *tx) move(old uint64, v *version, key string) error {
+func (t *tx) move(old uint64, v *record.Version, key string) error {
 	move := func(from, to []byte) error {
-		b, err := get(t.s.db, from)
+		b, err := metadb.Get(t.s.db, from)
 		if err != nil {
 			return err
 		}
@@ -164,18 +167,18 @@ func (t *tx) move(old uint64, v *version, key string) error {
 		t.set(to, b)
 		return nil
 	}
-	if v.inline() {
-		if err := move(dataKey(old), dataKey(v.seq)); err != nil {
+	if v.Inline() {
+		if err := move(record.DataKey(old), record.DataKey(v.Seq)); err != nil {
 			return err
 		}
 	}
-	if v.flags&flagParts != 0 {
-		if err := move(partsKey(old), partsKey(v.seq)); err != nil {
+	if v.Flags&record.FlagParts != 0 {
+		if err := move(record.PartsKey(old), record.PartsKey(v.Seq)); err != nil {
 			return err
 		}
 	}
-	if v.file != 0 {
-		t.own(v.file, owner{bucket: t.bk.id, key: key, seq: v.seq, part: -1})
+	if v.File != 0 {
+		t.own(v.File, record.Owner{Bucket: t.bk.id, Key: key, Seq: v.Seq, Part: -1})
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
 )
@@ -192,7 +193,7 @@ func judge(t *testing.T, k cut) error {
 	if err := s.Close(); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
-	report, err := disk.Check(ctx, o, disk.CheckOptions{})
+	report, err := disk.Check(ctx, o, check.Options{})
 	if err != nil || report.Found > 0 {
 		return fmt.Errorf("check: %v, %d problems: %+v", err, report.Found, report.Problems)
 	}

@@ -16,7 +16,9 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/internal/store/salvage"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
 )
 
@@ -143,7 +145,7 @@ func (d *damaged) judge(t *testing.T, fs *vfs.MemFS, name string, sum *tally) {
 	copied := func() *vfs.MemFS {
 		return fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
 	}
-	report, err := disk.Check(ctx, damageOptions(copied()), disk.CheckOptions{})
+	report, err := disk.Check(ctx, damageOptions(copied()), check.Options{})
 	if err != nil && !errs.Is(err, errs.Corrupt) {
 		t.Errorf("%s: check: kind %v: %v", name, errs.KindOf(err), err)
 	}
@@ -176,7 +178,7 @@ func (d *damaged) salvage(t *testing.T, fs *vfs.MemFS, name string, sum *tally, 
 	t.Helper()
 	ctx := t.Context()
 	before := tree(t, fs, "store")
-	report, err := disk.Salvage(ctx, damageOptions(fs), disk.SalvageOptions{To: "new"})
+	report, err := saved(ctx, damageOptions(fs), salvage.Options{To: "new"})
 	if err != nil {
 		t.Errorf("%s: salvage: %v", name, err)
 		return
@@ -186,7 +188,7 @@ func (d *damaged) salvage(t *testing.T, fs *vfs.MemFS, name string, sum *tally, 
 	}
 	o := damageOptions(fs)
 	o.Dir = "new"
-	if r, err := disk.Check(ctx, o, disk.CheckOptions{}); err != nil || r.Found > 0 {
+	if r, err := disk.Check(ctx, o, check.Options{}); err != nil || r.Found > 0 {
 		t.Errorf("%s: check of what was saved: %v, %+v", name, err, r.Problems)
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/model"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
@@ -268,7 +269,7 @@ func faultRun(ctx context.Context, f *fault) error {
 	if err := s.Close(); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
-	r, err := disk.Check(ctx, o, disk.CheckOptions{})
+	r, err := disk.Check(ctx, o, check.Options{})
 	if err != nil || r.Found > 0 {
 		return fmt.Errorf("check: %v, %d problems: %+v", err, r.Found, r.Problems)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 )
 
@@ -167,7 +168,7 @@ func (f *stepFile) SyncTo(n int64) (full bool, err error) {
 // wantClean ends the test unless a stopped store keeps all of its invariants.
 func wantClean(t *testing.T, o disk.Options) {
 	t.Helper()
-	r, err := disk.Check(context.Background(), o, disk.CheckOptions{})
+	r, err := disk.Check(context.Background(), o, check.Options{})
 	if err != nil || r.Found > 0 {
 		t.Fatalf("check: %v, %d problems: %+v", err, r.Found, r.Problems)
 	}

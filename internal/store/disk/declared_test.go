@@ -9,6 +9,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
 )
 
@@ -22,7 +23,7 @@ func declare(t *testing.T, s *Store, key string, data []byte, sums []uint64) {
 	_, err = f.Write(data)
 	must(t, err)
 	must(t, f.Close())
-	_, err = d.Commit(t.Context(), object.Sealed{Size: int64(len(data)), CRC64: s.joined(sums, int64(len(data))), Sums: sums})
+	_, err = d.Commit(t.Context(), object.Sealed{Size: int64(len(data)), CRC64: record.JoinSums(s.join, sums, int64(len(data))), Sums: sums})
 	must(t, err)
 }
 
@@ -65,10 +66,10 @@ func TestSumsThatAClientDeclaredAreToldApartFromDamage(t *testing.T) {
 	// The sums of a copy are the server's own: it has compared the content.
 	_, err = s.Copy(t.Context(), object.Copy{From: object.Ref{Bucket: "b", Key: "right"}, Bucket: "b", Key: "copy"})
 	must(t, err)
-	if v := current(t, s, "b", "copy"); v.wrong("checksum") != "checksum" {
-		t.Errorf("flags %x", v.flags)
+	if v := current(t, s, "b", "copy"); v.Wrong("checksum") != "checksum" {
+		t.Errorf("flags %x", v.Flags)
 	}
-	if v := current(t, s, "b", "put"); v.wrong("checksum") != "checksum" {
-		t.Errorf("flags %x", v.flags)
+	if v := current(t, s, "b", "put"); v.Wrong("checksum") != "checksum" {
+		t.Errorf("flags %x", v.Flags)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // Delete is object.Objects'.
@@ -107,13 +108,13 @@ func (s *Store) remove(t *tx, op string, d object.Deletion) (object.Deleted, err
 	if v == nil || err != nil {
 		return object.Deleted{}, err
 	}
-	if err := s.judge(t, op, d.Key, d.Judge, v, head != nil && head.seq == v.seq, nil); err != nil {
+	if err := s.judge(t, op, d.Key, d.Judge, v, head != nil && head.Seq == v.Seq, nil); err != nil {
 		return object.Deleted{}, err
 	}
 	if err := s.removeVersion(t, d.Key, head, v); err != nil {
 		return object.Deleted{}, err
 	}
-	gone := object.Deleted{Version: id, Marker: v.marker(), Existed: true}
+	gone := object.Deleted{Version: id, Marker: v.Marker(), Existed: true}
 	if off {
 		gone.Version = ""
 	}
@@ -121,32 +122,32 @@ func (s *Store) remove(t *tx, op string, d object.Deletion) (object.Deleted, err
 }
 
 // mark adds a delete marker.
-func (s *Store) mark(t *tx, op string, d object.Deletion, head *version) (object.Deleted, error) {
-	m := &version{flags: flagMarker}
+func (s *Store) mark(t *tx, op string, d object.Deletion, head *record.Version) (object.Deleted, error) {
+	m := &record.Version{Flags: record.FlagMarker}
 	if err := s.supersede(t, op, d.Key, head, m, d.Judge); err != nil {
 		return object.Deleted{}, err
 	}
 	t.putOld(d.Key, m)
-	return object.Deleted{Version: s.names.version(m), Marker: true, Existed: head != nil && !head.marker()}, nil
+	return object.Deleted{Version: s.names.Version(m), Marker: true, Existed: head != nil && !head.Marker()}, nil
 }
 
 // removeVersion takes one version away; where it was the current one, the next becomes it.
-func (s *Store) removeVersion(t *tx, key string, head, v *version) error {
-	var next *version
-	wasHead := head != nil && head.seq == v.seq
+func (s *Store) removeVersion(t *tx, key string, head, v *record.Version) error {
+	var next *record.Version
+	wasHead := head != nil && head.Seq == v.Seq
 	if wasHead && t.bk.settings.Load().Versioning != object.VersioningOff {
 		var err error
-		if next, err = newestOld(s.db, t.bk.id, key, v.seq); err != nil {
+		if next, err = newestOld(s.db, t.bk.id, key, v.Seq); err != nil {
 			return err
 		}
 	}
-	if wasHead && !v.marker() {
+	if wasHead && !v.Marker() {
 		t.takeCurrent(key, v)
 	} else {
 		t.takeOld(key, v)
 	}
 	t.dropContent(v)
-	if next != nil && !next.marker() {
+	if next != nil && !next.Marker() {
 		t.promote(key, next)
 	}
 	return nil
@@ -176,19 +177,19 @@ func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(m
 	if err != nil {
 		return err
 	}
-	as := merged(v.attrs, nil)
+	as := merged(v.Attrs, nil)
 	if err := change(as); err != nil {
 		return err
 	}
 	if err := checkAttributes(op, ref.Key, as); err != nil {
 		return err
 	}
-	v.attrs = as
+	v.Attrs = as
 	t := s.change(bk)
 	if latest {
-		t.set(objectKey(bk.id, ref.Key), v.encode())
+		t.set(record.ObjectKey(bk.id, ref.Key), v.Encode())
 	} else {
-		t.set(versionKey(bk.id, ref.Key, v.seq), v.encode())
+		t.set(record.VersionKey(bk.id, ref.Key, v.Seq), v.Encode())
 	}
 	return t.commit(op, ref.Key)
 }

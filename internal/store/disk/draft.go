@@ -12,6 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // draft is an object that a client writes.
@@ -135,9 +136,9 @@ func (d *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error
 	}
 	v := w.version(crcETag(c.CRC64, c.Size, 1), d.as)
 	if c.Size > 0 {
-		v.flags |= flagDeclared
+		v.Flags |= record.FlagDeclared
 	}
-	return d.s.publish(ctx, op, d.bk, d.key, d.cond, w, v, d.judge, nil)
+	return d.s.publish(ctx, publication{op: op, bk: d.bk, key: d.key, cond: d.cond, c: w, judge: d.judge}, v)
 }
 
 // believable refuses what cannot be, without a look at the file.
@@ -145,23 +146,13 @@ func (d *draft) believable(op string, c object.Sealed) error {
 	if c.Size < 0 || c.Size > d.size {
 		return object.Fail(op, d.key, object.ErrTooLarge, fmt.Sprintf("%d bytes, the draft was made for at most %d", c.Size, d.size))
 	}
-	if n := blocksOf(c.Size); int64(len(c.Sums)) != n {
+	if n := record.BlocksOf(c.Size); int64(len(c.Sums)) != n {
 		return object.Fail(op, d.key, object.ErrInvalidSums, fmt.Sprintf("%d sums, %d bytes have %d", len(c.Sums), c.Size, n))
 	}
-	if got := d.s.joined(c.Sums, c.Size); got != c.CRC64 {
+	if got := record.JoinSums(d.s.join, c.Sums, c.Size); got != c.CRC64 {
 		return object.Fail(op, d.key, object.ErrInvalidSums, fmt.Sprintf("the sums of the blocks make %016x, the sum of the content is said to be %016x", got, c.CRC64))
 	}
 	return nil
-}
-
-// joined is the sum of content by the sums of its blocks.
-func (s *Store) joined(sums []uint64, size int64) uint64 {
-	var whole uint64
-	for i, sum := range sums {
-		n := min(blockSize, size-int64(i)*blockSize)
-		whole = s.join.After(whole, n) ^ sum
-	}
-	return whole
 }
 
 // Abort is object.Drafting's.

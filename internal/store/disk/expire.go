@@ -10,6 +10,8 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // expirePage is the number of uploads that one read of the index looks at.
@@ -91,27 +93,27 @@ func (s *Store) oldUploads(
 		return nil, nil, false, err
 	}
 	if from == nil {
-		from = numbered(kindUpload, bk.id, 0)
+		from = record.Numbered(record.KindUpload, bk.id, 0)
 	}
 	seen := 0
-	err = eachIn(s.db, from, numbered(kindUpload, bk.id+1, 0), func(k, b []byte) error {
+	err = metadb.Each(s.db, from, record.Numbered(record.KindUpload, bk.id+1, 0), func(k, b []byte) error {
 		if seen == expirePage {
 			next, more = slices.Clone(k), true
-			return errFound
+			return metadb.ErrStop
 		}
 		seen++
-		key, raw, ok := splitUploadKey(k)
+		key, raw, ok := record.SplitUploadKey(k)
 		if !ok {
-			bad(badRecord("upload key", k))
+			bad(record.Unreadable("upload key", k))
 			return nil
 		}
-		u, err := decodeUpload(b)
+		u, err := record.DecodeUpload(b)
 		if err != nil {
 			bad(err)
 			return nil
 		}
-		if u.started < limit {
-			old = append(old, u.describe(bucket, key, raw))
+		if u.Started < limit {
+			old = append(old, uploadInfo(u, bucket, key, raw))
 		}
 		return ctx.Err()
 	})
@@ -132,7 +134,7 @@ func (s *Store) expireUpload(ctx context.Context, op string, want object.Upload,
 	if err != nil {
 		return nil, err
 	}
-	raw, _ := parseName(want.ID)
+	raw, _ := record.ParseName(want.ID)
 	seq := s.uploadSeq(raw)
 	l := s.uploads.acquire(seq)
 	defer s.uploads.release(seq, l)
@@ -151,15 +153,15 @@ func (s *Store) expireUpload(ctx context.Context, op string, want object.Upload,
 		return nil, err
 	}
 	e := &Expired{Upload: want}
-	last := u.started
-	err = eachIn(s.db, numbered(kindPart, seq, 0), numbered(kindPart, seq+1, 0), func(_, b []byte) error {
-		p, err := decodePart(b, true)
+	last := u.Started
+	err = metadb.Each(s.db, record.Numbered(record.KindPart, seq, 0), record.Numbered(record.KindPart, seq+1, 0), func(_, b []byte) error {
+		p, err := record.DecodePart(b, true)
 		if err != nil {
 			return err
 		}
 		e.Parts++
-		e.Bytes += p.size
-		last = max(last, p.modified)
+		e.Bytes += p.Size
+		last = max(last, p.Modified)
 		return nil
 	})
 	if err != nil {
@@ -168,7 +170,7 @@ func (s *Store) expireUpload(ctx context.Context, op string, want object.Upload,
 	if last >= limit {
 		return nil, nil
 	}
-	e.Last = fromMilli(last)
+	e.Last = record.Time(last)
 	t := s.change(bk)
 	if err := s.dropUpload(t, want.Key, raw, u, 0); err != nil {
 		t.cancel()

@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 )
 
 // clock is a time that a test sets.
@@ -80,7 +81,7 @@ func TestUploadsWithoutASignOfLifeExpire(t *testing.T) {
 		t.Errorf("%d uploads with %d bytes of parts, %v; expected 2 with 100", stats.Uploads, stats.PartBytes, err)
 	}
 	closed(t, s)
-	r, err := Check(t.Context(), Options{Dir: "store", FS: fs}, CheckOptions{Content: true})
+	r, err := Check(t.Context(), Options{Dir: "store", FS: fs}, check.Options{Content: true})
 	if err != nil || r.Found != 0 {
 		t.Errorf("the store after it: %+v, %v", r, err)
 	}
@@ -197,7 +198,7 @@ func TestExpiryIsWholeAfterACrash(t *testing.T) {
 			t.Errorf("after cut %d: %d uploads with %d bytes, %v", i, stats.Uploads, stats.PartBytes, err)
 		}
 		closed(t, after)
-		if r, err := Check(t.Context(), Options{Dir: "store", FS: fs}, CheckOptions{Content: true}); err != nil || r.Found != 0 {
+		if r, err := Check(t.Context(), Options{Dir: "store", FS: fs}, check.Options{Content: true}); err != nil || r.Found != 0 {
 			t.Errorf("after cut %d: %+v, %v", i, r, err)
 		}
 	}

@@ -5,11 +5,13 @@ package disk
 import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
 )
 
 // TableOptions are those with which the store's tables are read.
 func TableOptions() sstable.ReaderOptions {
-	o := toolOptions(vfs.NewMem(), maxMemTable, true)
+	o := metadb.ToolOptions(vfs.NewMem(), metadb.MaxMemTable, true)
 	o.EnsureDefaults()
 	return o.MakeReaderOptions()
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
+	"github.com/nebulaio/nebulaio/internal/store/fence"
 )
 
 // faults fails what its function says, while it is set.
@@ -100,7 +102,7 @@ func TestFailingLogRefusesChangesAndGoesOnReading(t *testing.T) {
 func TestFullLogWaitsForSpaceAndGoesOn(t *testing.T) {
 	mem, inject := vfs.NewMem(), &faults{}
 	s := openMem(t, errorfs.Wrap(mem, inject))
-	s.patience = time.Minute // a busy machine may not run this test for seconds
+	s.fence.Patience = time.Minute // a busy machine may not run this test for seconds
 	makeBucket(t, s, object.Bucket{Name: "b"})
 	met := make(chan struct{}, 1000)
 	inject.set(func(op errorfs.Op) error {
@@ -139,7 +141,7 @@ func TestALogThatBecomesReadOnlyGoesOn(t *testing.T) {
 		mem, inject := vfs.NewMem(), &faults{}
 		told := make(chan error, 1)
 		s := openMem(t, errorfs.Wrap(mem, inject), func(o *Options) { o.Events.Failed = func(err error) { told <- err } })
-		s.patience = time.Minute // as above
+		s.fence.Patience = time.Minute // as above
 		makeBucket(t, s, object.Bucket{Name: "b"})
 		putBytes(t, s, "b", "before", []byte("x"))
 		met := make(chan struct{}, 1000)
@@ -238,7 +240,7 @@ func gated(s *Store, inject *faults) (enter, leave chan struct{}) {
 		}
 		return syscall.ENOSPC
 	})
-	s.fence.waiting, s.patience = time.Millisecond, 20*time.Millisecond
+	s.fence.Waiting, s.fence.Patience = time.Millisecond, 20*time.Millisecond
 	go func() { _, _ = s.db.AsyncFlush() }() // begins a new log
 	return enter, leave
 }
@@ -271,7 +273,7 @@ func owe(t *testing.T, s *Store, enter, leave chan struct{}, b []byte) {
 		if !errors.Is(err, object.ErrNoSpace) {
 			t.Fatalf("a change while the log waits: %v", err)
 		}
-		if isUnsure(err) {
+		if fence.IsUnsure(err) {
 			return
 		}
 	}
@@ -293,7 +295,7 @@ func TestChangeThatIsOwedKeepsOthersOut(t *testing.T) {
 	}()
 	select {
 	case err := <-refused:
-		if !errors.Is(err, object.ErrNoSpace) || isUnsure(err) {
+		if !errors.Is(err, object.ErrNoSpace) || fence.IsUnsure(err) {
 			t.Errorf("a change beside one that is owed: %v", err)
 		}
 	case <-time.After(10 * time.Second):
@@ -331,7 +333,7 @@ func TestFullStoreCloses(t *testing.T) {
 		for {
 			select {
 			case leave <- struct{}{}:
-			case <-s.fence.closed:
+			case <-s.fence.Closed:
 				return
 			}
 		}
@@ -369,7 +371,7 @@ func TestReserveIsKept(t *testing.T) {
 // checked fails the test where the store breaks an invariant.
 func checked(t testing.TB, o Options) {
 	t.Helper()
-	r, err := Check(context.Background(), o, CheckOptions{})
+	r, err := Check(context.Background(), o, check.Options{})
 	if err != nil || r.Found > 0 {
 		t.Fatalf("check: %v, %d problems: %+v", err, r.Found, r.Problems)
 	}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
 // tree is every file under dir with its content, but for what an attempt to open may leave: the lock and who tried.
@@ -30,7 +32,7 @@ func tree(t *testing.T, fs vfs.FS, dir string) map[string]string {
 		}
 		for _, n := range names {
 			p := fs.PathJoin(d, n)
-			if n == lockName || n == ownerName {
+			if n == layout.LockName || n == layout.OwnerName {
 				continue
 			}
 			info, err := fs.Stat(p)
@@ -180,7 +182,7 @@ func TestOneOwner(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "has this store open") || !strings.Contains(err.Error(), "process ") {
 				t.Errorf("a second owner: %v", err)
 			}
-			_, err = Check(t.Context(), o, CheckOptions{})
+			_, err = Check(t.Context(), o, check.Options{})
 			if err == nil || !strings.Contains(err.Error(), "has this store open") {
 				t.Errorf("a check beside the owner: %v", err)
 			}

@@ -11,12 +11,12 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/cockroachdb/pebble/v2"
-
-	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // Stat is object.Objects'.
@@ -68,9 +68,9 @@ func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error
 }
 
 // resolveContent is resolve for those who need content: a delete marker has none.
-func (s *Store) resolveContent(op string, bk *bucket, ref object.Ref) (*version, bool, error) {
+func (s *Store) resolveContent(op string, bk *bucket, ref object.Ref) (*record.Version, bool, error) {
 	v, latest, err := s.resolve(op, bk, ref)
-	if err == nil && v.marker() {
+	if err == nil && v.Marker() {
 		err = object.Fail(op, ref.Key, object.ErrIsMarker, ref.Version)
 	}
 	return v, latest, err
@@ -78,19 +78,19 @@ func (s *Store) resolveContent(op string, bk *bucket, ref object.Ref) (*version,
 
 // openVersion opens the content of a version under the key's lock. Its sums are read now, for they go when the version goes;
 // with strict also where the policy compares nothing.
-func (s *Store) openVersion(op string, bk *bucket, key string, v *version, latest, strict bool) (object.Content, error) {
+func (s *Store) openVersion(op string, bk *bucket, key string, v *record.Version, latest, strict bool) (object.Content, error) {
 	i, err := s.fullInfo(bk, key, v, latest)
 	if err != nil {
 		return nil, err
 	}
-	if v.file == 0 {
+	if v.File == 0 {
 		b, err := s.inlineOf(op, i, v)
 		if err != nil {
 			return nil, err
 		}
 		return &inlineContent{info: i, data: b}, nil
 	}
-	r, err := s.files.OpenRead(datafile.ID(v.file), v.size, func() ([]uint64, error) { return loadSums(s.db, v) })
+	r, err := s.files.OpenRead(datafile.ID(v.File), v.Size, func() ([]uint64, error) { return metadb.LoadSums(s.db, v) })
 	if err != nil {
 		var d *datafile.Damage
 		if errors.As(err, &d) {
@@ -101,8 +101,8 @@ func (s *Store) openVersion(op string, bk *bucket, key string, v *version, lates
 	if err := r.Load(strict); err != nil {
 		_ = r.Close()
 		if errs.KindOf(err) == errs.Corrupt {
-			s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: s.files.Path(datafile.ID(v.file)), N: v.size, What: "checksum"})
-			return nil, object.Fail(op, key, bothErrors{object.ErrDamaged, err}, "")
+			s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: s.files.Path(datafile.ID(v.File)), N: v.Size, What: "checksum"})
+			return nil, object.Fail(op, key, layout.Both{Sentinel: object.ErrDamaged, Cause: err}, "")
 		}
 		return nil, &errs.Error{Op: op, Name: key, Err: err}
 	}
@@ -110,37 +110,18 @@ func (s *Store) openVersion(op string, bk *bucket, key string, v *version, lates
 	return &fileContent{info: i, r: r}, nil
 }
 
-func (s *Store) fileDamage(i object.Info, v *version, d *datafile.Damage) {
-	s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: d.File, Off: d.Off, N: d.N, What: v.wrong(d.What)})
+func (s *Store) fileDamage(i object.Info, v *record.Version, d *datafile.Damage) {
+	s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: d.File, Off: d.Off, N: d.N, What: v.Wrong(d.What)})
 }
 
 // inlineOf reads content that lies with the metadata. It is small: it is compared each time.
-func (s *Store) inlineOf(op string, i object.Info, v *version) ([]byte, error) {
-	b, what, err := readInline(s.db, v)
+func (s *Store) inlineOf(op string, i object.Info, v *record.Version) ([]byte, error) {
+	b, what, err := metadb.LoadInline(s.db, v)
 	if err != nil || what == "" {
 		return b, err
 	}
-	s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, N: v.size, What: what})
-	return nil, object.Fail(op, i.Key, object.ErrDamaged, fmt.Sprintf("%s: %d bytes kept with the metadata, %d found", what, v.size, len(b)))
-}
-
-// readInline reads content that lies with the metadata; what says what is wrong with it.
-func readInline(r pebble.Reader, v *version) (b []byte, what string, err error) {
-	if v.size == 0 {
-		return nil, "", nil
-	}
-	if b, err = get(r, dataKey(v.seq)); err != nil {
-		return nil, "", err
-	}
-	switch {
-	case b == nil:
-		what = "missing"
-	case int64(len(b)) != v.size:
-		what = "short"
-	case checksum.Of(b) != v.crc:
-		what = "checksum"
-	}
-	return b, what, nil
+	s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, N: v.Size, What: what})
+	return nil, object.Fail(op, i.Key, object.ErrDamaged, fmt.Sprintf("%s: %d bytes kept with the metadata, %d found", what, v.Size, len(b)))
 }
 
 func copyInfo(i object.Info) object.Info {

@@ -11,6 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
 )
 
 var _ object.Handles = (*Store)(nil)
@@ -38,26 +40,26 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 	if err != nil {
 		return nil, err
 	}
-	if v.file == 0 {
+	if v.File == 0 {
 		b, err := s.inlineOf(op, i, v)
 		if err != nil {
 			return nil, err
 		}
 		h := &inlineHandle{s: s, info: i, data: b}
 		if len(b) > 0 {
-			h.sums = []uint64{v.crc}
+			h.sums = []uint64{v.CRC}
 		}
 		return h, nil
 	}
-	out, err := s.files.HandOut(datafile.ID(v.file), v.size, func() ([]uint64, error) { return loadSums(s.db, v) })
+	out, err := s.files.HandOut(datafile.ID(v.File), v.Size, func() ([]uint64, error) { return metadb.LoadSums(s.db, v) })
 	if err != nil {
 		var d *datafile.Damage
 		switch {
 		case errors.As(err, &d):
 			s.fileDamage(i, v, d)
 		case errs.KindOf(err) == errs.Corrupt:
-			s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: s.files.Path(datafile.ID(v.file)), N: v.size, What: "checksum"})
-			return nil, object.Fail(op, ref.Key, bothErrors{object.ErrDamaged, err}, "")
+			s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: s.files.Path(datafile.ID(v.File)), N: v.Size, What: "checksum"})
+			return nil, object.Fail(op, ref.Key, layout.Both{Sentinel: object.ErrDamaged, Cause: err}, "")
 		}
 		return nil, &errs.Error{Op: op, Name: ref.Key, Err: err}
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
 )
 
@@ -234,7 +236,7 @@ func TestHeldSpaceIsCounted(t *testing.T) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s is left: %v", path, err)
 	}
-	if left, err := os.ReadDir(filepath.Join(s.opts.Dir, tmpName)); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(filepath.Join(s.opts.Dir, layout.TmpName)); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
@@ -262,7 +264,7 @@ func TestSumsAreJoined(t *testing.T) {
 	defer closed(t, s)
 	for _, n := range []int{0, 1, 1 << 20, 1<<20 + 1, 5<<20 + 77} {
 		data := content1(n, n)
-		if got, want := s.joined(storetest.Sums(data), int64(n)), checksum.Of(data); got != want {
+		if got, want := record.JoinSums(s.join, storetest.Sums(data), int64(n)), checksum.Of(data); got != want {
 			t.Errorf("%d bytes: %016x, expected %016x", n, got, want)
 		}
 	}
@@ -319,7 +321,7 @@ func (f *small) GetDiskUsage(string) (vfs.DiskUsage, error) {
 // TestManyDraftsLeaveTheReserve: each of them fits beside it, all together do not.
 func TestManyDraftsLeaveTheReserve(t *testing.T) {
 	dir := storetest.Dir(t)
-	s := openReal(t, dir, func(o *Options) { o.FS = &small{vfs.Default, filepath.Join(dir, tmpName), 10 << 20} })
+	s := openReal(t, dir, func(o *Options) { o.FS = &small{vfs.Default, filepath.Join(dir, layout.TmpName), 10 << 20} })
 	defer closed(t, s)
 	makeBucket(t, s, object.Bucket{Name: "b"})
 	s.opts.Reserve = 4 << 20
@@ -340,7 +342,7 @@ func TestManyDraftsLeaveTheReserve(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if left, err := os.ReadDir(filepath.Join(dir, tmpName)); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(filepath.Join(dir, layout.TmpName)); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
@@ -379,7 +381,7 @@ func TestWhatOutlivesTheStore(t *testing.T) {
 	if err != nil || st.Removing != 0 || st.HeldFiles != 0 || st.DraftFiles != 0 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if left, err := os.ReadDir(filepath.Join(dir, tmpName)); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(filepath.Join(dir, layout.TmpName)); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }

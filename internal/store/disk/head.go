@@ -12,25 +12,27 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // current reads the current version of a key, nil where it has none. A delete
 // marker can only be current in a bucket that has, or had, versioning.
-func (s *Store) current(bk *bucket, key string) (*version, error) {
+func (s *Store) current(bk *bucket, key string) (*record.Version, error) {
 	return currentIn(s.db, bk.id, key, bk.settings.Load().Versioning != object.VersioningOff)
 }
 
-func currentIn(r pebble.Reader, bucket uint64, key string, versioned bool) (*version, error) {
-	b, closer, err := r.Get(objectKey(bucket, key))
+func currentIn(r pebble.Reader, bucket uint64, key string, versioned bool) (*record.Version, error) {
+	b, closer, err := r.Get(record.ObjectKey(bucket, key))
 	if err == nil {
-		v, err := decodeVersion(b, false)
+		v, err := record.DecodeVersion(b, false)
 		if e := closer.Close(); e != nil {
-			return nil, metaErr(key, e)
+			return nil, metadb.WrapRead(key, e)
 		}
 		return v, err
 	}
 	if !errors.Is(err, pebble.ErrNotFound) {
-		return nil, metaErr(key, err)
+		return nil, metadb.WrapRead(key, err)
 	}
 	if !versioned {
 		return nil, nil
@@ -40,66 +42,66 @@ func currentIn(r pebble.Reader, bucket uint64, key string, versioned bool) (*ver
 
 // newestOld reads the newest noncurrent version or delete marker of a key with
 // a sequence below seq, nil where there is none.
-func newestOld(r pebble.Reader, bucket uint64, key string, below uint64) (*version, error) {
-	prefix := versionPrefix(bucket, key)
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+func newestOld(r pebble.Reader, bucket uint64, key string, below uint64) (*record.Version, error) {
+	prefix := record.VersionPrefix(bucket, key)
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: record.After(prefix)})
 	if err != nil {
-		return nil, metaErr(key, err)
+		return nil, metadb.WrapRead(key, err)
 	}
 	defer func() { _ = it.Close() }()
 	if !it.SeekGE(binary.BigEndian.AppendUint64(prefix, ^below+1)) {
-		return nil, metaErr(key, it.Error())
+		return nil, metadb.WrapRead(key, it.Error())
 	}
 	b, err := it.ValueAndErr()
 	if err != nil {
-		return nil, metaErr(key, err)
+		return nil, metadb.WrapRead(key, err)
 	}
-	return decodeVersion(b, false)
+	return record.DecodeVersion(b, false)
 }
 
 // oldAt reads the noncurrent version of a key with that sequence, nil where there is none.
-func oldAt(r pebble.Reader, bucket uint64, key string, seq uint64) (*version, error) {
-	b, err := get(r, versionKey(bucket, key, seq))
+func oldAt(r pebble.Reader, bucket uint64, key string, seq uint64) (*record.Version, error) {
+	b, err := metadb.Get(r, record.VersionKey(bucket, key, seq))
 	if b == nil || err != nil {
 		return nil, err
 	}
-	return decodeVersion(b, false)
+	return record.DecodeVersion(b, false)
 }
 
 // oldNull reads the null version of a key where it is not the current one.
-func oldNull(r pebble.Reader, bucket uint64, key string) (*version, error) {
-	b, err := get(r, nullKey(bucket, key))
+func oldNull(r pebble.Reader, bucket uint64, key string) (*record.Version, error) {
+	b, err := metadb.Get(r, record.NullKey(bucket, key))
 	if b == nil || err != nil {
 		return nil, err
 	}
 	if len(b) != 8 {
-		return nil, badRecord("null version", b)
+		return nil, record.Unreadable("null version", b)
 	}
 	return oldAt(r, bucket, key, binary.BigEndian.Uint64(b))
 }
 
 // named reads the version that has an identifier, nil where there is none; head
 // is the current one, or nil.
-func (s *Store) named(bk *bucket, key, id string, head *version) (*version, error) {
+func (s *Store) named(bk *bucket, key, id string, head *record.Version) (*record.Version, error) {
 	if id == object.NullVersion {
-		if head != nil && head.null() {
+		if head != nil && head.Null() {
 			return head, nil
 		}
 		return oldNull(s.db, bk.id, key)
 	}
-	raw, ok := parseName(id)
+	raw, ok := record.ParseName(id)
 	if !ok {
 		return nil, nil
 	}
-	nonce, seq := s.names.split(raw)
+	nonce, seq := s.names.Split(raw)
 	v := head
-	if head == nil || head.seq != seq {
+	if head == nil || head.Seq != seq {
 		var err error
 		if v, err = oldAt(s.db, bk.id, key, seq); v == nil || err != nil {
 			return nil, err
 		}
 	}
-	if v.nonce != nonce || v.null() {
+	if v.Nonce != nonce || v.Null() {
 		return nil, nil
 	}
 	return v, nil
@@ -107,7 +109,7 @@ func (s *Store) named(bk *bucket, key, id string, head *version) (*version, erro
 
 // resolve reads the version that ref names, under the key's lock. Where the
 // current version is a delete marker, it is returned with ErrNoSuchKey.
-func (s *Store) resolve(op string, bk *bucket, ref object.Ref) (v *version, latest bool, err error) {
+func (s *Store) resolve(op string, bk *bucket, ref object.Ref) (v *record.Version, latest bool, err error) {
 	head, err := s.current(bk, ref.Key)
 	if err != nil {
 		return nil, false, err
@@ -116,7 +118,7 @@ func (s *Store) resolve(op string, bk *bucket, ref object.Ref) (v *version, late
 		switch {
 		case head == nil:
 			return nil, false, noKey(op, ref.Key, "")
-		case head.marker():
+		case head.Marker():
 			return head, true, noKey(op, ref.Key, "it is deleted")
 		}
 		return head, true, nil
@@ -128,14 +130,14 @@ func (s *Store) resolve(op string, bk *bucket, ref object.Ref) (v *version, late
 	if v == nil {
 		return nil, false, object.Fail(op, ref.Key, object.ErrNoSuchVersion, ref.Version)
 	}
-	return v, head != nil && head.seq == v.seq, nil
+	return v, head != nil && head.Seq == v.Seq, nil
 }
 
 // info is what callers see of a version.
-func (s *Store) info(bk *bucket, key string, v *version, latest bool) object.Info {
+func (s *Store) info(bk *bucket, key string, v *record.Version, latest bool) object.Info {
 	i := object.Info{
-		Bucket: bk.settings.Load().Name, Key: key, Version: s.names.version(v), Latest: latest, Marker: v.marker(),
-		Size: v.size, ETag: v.etag, CRC64: v.crc, Modified: fromMilli(v.modified), Attributes: v.attrs,
+		Bucket: bk.settings.Load().Name, Key: key, Version: s.names.Version(v), Latest: latest, Marker: v.Marker(),
+		Size: v.Size, ETag: v.ETag, CRC64: v.CRC, Modified: record.Time(v.Modified), Attributes: v.Attrs,
 	}
 	if i.Attributes == nil && !i.Marker {
 		i.Attributes = map[string]string{}
@@ -144,30 +146,30 @@ func (s *Store) info(bk *bucket, key string, v *version, latest bool) object.Inf
 }
 
 // fullInfo is info with the parts, which have a record of their own.
-func (s *Store) fullInfo(bk *bucket, key string, v *version, latest bool) (object.Info, error) {
+func (s *Store) fullInfo(bk *bucket, key string, v *record.Version, latest bool) (object.Info, error) {
 	i := s.info(bk, key, v, latest)
 	var err error
 	i.Parts, err = loadParts(s.db, v)
 	return i, err
 }
 
-func loadParts(r pebble.Reader, v *version) ([]object.PartInfo, error) {
-	if v.flags&flagParts == 0 {
+func loadParts(r pebble.Reader, v *record.Version) ([]object.PartInfo, error) {
+	if v.Flags&record.FlagParts == 0 {
 		return nil, nil
 	}
-	b, err := get(r, partsKey(v.seq))
+	b, err := metadb.Get(r, record.PartsKey(v.Seq))
 	if err != nil {
 		return nil, err
 	}
-	return decodeParts(b)
+	return record.DecodeParts(b)
 }
 
 // holds judges a condition on a version, nil where there is none; a delete marker is none.
-func holds(op, key string, c object.Condition, v *version) error {
+func holds(op, key string, c object.Condition, v *record.Version) error {
 	if c == (object.Condition{}) {
 		return nil
 	}
-	if v == nil || v.marker() {
+	if v == nil || v.Marker() {
 		if c.IfMatch != "" || c.IfSize != nil || c.IfModified != nil {
 			return noKey(op, key, "the condition needs an object")
 		}
@@ -177,14 +179,14 @@ func holds(op, key string, c object.Condition, v *version) error {
 		return object.Fail(op, key, object.ErrPrecondition, fmt.Sprintf(format, args...))
 	}
 	switch {
-	case c.IfMatch != "" && c.IfMatch != "*" && c.IfMatch != v.etag:
-		return fail("ETag %q, expected %q", v.etag, c.IfMatch)
-	case c.IfNoneMatch == "*" || c.IfNoneMatch != "" && c.IfNoneMatch == v.etag:
-		return fail("ETag %q, expected none of %q", v.etag, c.IfNoneMatch)
-	case c.IfSize != nil && *c.IfSize != v.size:
-		return fail("size %d, expected %d", v.size, *c.IfSize)
-	case c.IfModified != nil && c.IfModified.Unix() != fromMilli(v.modified).Unix():
-		return fail("modified %s, expected %s", fromMilli(v.modified).Format(time.RFC3339), c.IfModified.Format(time.RFC3339))
+	case c.IfMatch != "" && c.IfMatch != "*" && c.IfMatch != v.ETag:
+		return fail("ETag %q, expected %q", v.ETag, c.IfMatch)
+	case c.IfNoneMatch == "*" || c.IfNoneMatch != "" && c.IfNoneMatch == v.ETag:
+		return fail("ETag %q, expected none of %q", v.ETag, c.IfNoneMatch)
+	case c.IfSize != nil && *c.IfSize != v.Size:
+		return fail("size %d, expected %d", v.Size, *c.IfSize)
+	case c.IfModified != nil && c.IfModified.Unix() != record.Time(v.Modified).Unix():
+		return fail("modified %s, expected %s", record.Time(v.Modified).Format(time.RFC3339), c.IfModified.Format(time.RFC3339))
 	}
 	return nil
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/internal/store/salvage"
 )
 
 // replaceFile gives a file another content.
@@ -68,7 +70,7 @@ func TestSalvageOfALogThatNothingProves(t *testing.T) {
 			d := makeDamaged(t, false)
 			harm(t, d.fs)
 			cutLog(t, d.fs)
-			r, err := disk.Salvage(t.Context(), damageOptions(d.fs), disk.SalvageOptions{To: "saved"})
+			r, err := saved(t.Context(), damageOptions(d.fs), salvage.Options{To: "saved"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,12 +100,12 @@ func TestADamagedUUIDInFormat(t *testing.T) {
 			uuid := rest[:36]
 			replaceFile(t, d.fs, "store/FORMAT", bytes.Replace(whole, []byte(uuid), []byte(damage(uuid)), 1))
 			for _, repair := range []bool{false, true} {
-				_, err := disk.Check(t.Context(), damageOptions(d.fs), disk.CheckOptions{Repair: repair})
+				_, err := disk.Check(t.Context(), damageOptions(d.fs), check.Options{Repair: repair})
 				if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), uuid) || !strings.Contains(errs.FixOf(err), "FORMAT") {
 					t.Errorf("check, repair %v: %v", repair, err)
 				}
 			}
-			r, err := disk.Salvage(t.Context(), damageOptions(d.fs), disk.SalvageOptions{To: "saved"})
+			r, err := saved(t.Context(), damageOptions(d.fs), salvage.Options{To: "saved"})
 			if err != nil || r.UUID != uuid || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "UUID") {
 				t.Errorf("salvage: UUID %s, expected %s; warnings %q, %v", r.UUID, uuid, r.Warnings, err)
 			}
@@ -134,7 +136,7 @@ func TestRepairWithoutAWitnessKeepsContent(t *testing.T) {
 		}
 	}
 	cutLog(t, d.fs)
-	if _, err := disk.Check(t.Context(), damageOptions(d.fs), disk.CheckOptions{Repair: true}); err != nil {
+	if _, err := disk.Check(t.Context(), damageOptions(d.fs), check.Options{Repair: true}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := disk.Open(t.Context(), damageOptions(d.fs))

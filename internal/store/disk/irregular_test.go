@@ -16,7 +16,10 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/backup"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/internal/store/salvage"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
 )
 
@@ -76,13 +79,13 @@ func TestIrregularDataFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			soon(t, "check", func() {
-				r, err := disk.Check(ctx, backupOptions(dir), disk.CheckOptions{Content: true})
+				r, err := disk.Check(ctx, backupOptions(dir), check.Options{Content: true})
 				if err != nil || r.Found == 0 {
 					t.Errorf("check: %v, %+v", err, r)
 				}
 			})
 			soon(t, "repair", func() {
-				r, err := disk.Check(ctx, backupOptions(dir), disk.CheckOptions{Repair: true})
+				r, err := disk.Check(ctx, backupOptions(dir), check.Options{Repair: true})
 				if err != nil || r.Repaired != 0 {
 					t.Errorf("repair: %v, %+v", err, r)
 				}
@@ -91,7 +94,7 @@ func TestIrregularDataFile(t *testing.T) {
 				}
 			})
 			soon(t, "salvage", func() {
-				r, err := disk.Salvage(ctx, disk.Options{Dir: dir}, disk.SalvageOptions{To: filepath.Join(t.TempDir(), "new")})
+				r, err := saved(ctx, disk.Options{Dir: dir}, salvage.Options{To: filepath.Join(t.TempDir(), "new")})
 				if err != nil || r.Lost != 1 {
 					t.Errorf("salvage: %v, %+v", err, r)
 				}
@@ -108,7 +111,7 @@ func TestIrregularDataFile(t *testing.T) {
 				if err != nil || r.Damaged != 1 {
 					t.Errorf("scrub: %v, %+v", err, r)
 				}
-				_, err = s.Backup(ctx, disk.BackupOptions{To: filepath.Join(t.TempDir(), "backup")})
+				_, err = s.Backup(ctx, backup.Options{To: filepath.Join(t.TempDir(), "backup")})
 				if !errs.Is(err, errs.Corrupt) || errs.FixOf(err) == "" || !strings.Contains(err.Error(), file) {
 					t.Errorf("backup: kind %v: %v", errs.KindOf(err), err)
 				}

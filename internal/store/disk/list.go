@@ -10,6 +10,8 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // maxPage is the most entries that a page holds.
@@ -50,7 +52,7 @@ type cursor struct {
 func (s *Store) cursor(r pebble.Reader, kind byte, bucket uint64, prefix string) (*cursor, error) {
 	c := &cursor{s: s, kind: kind, id: bucket}
 	lower := c.at(prefix)
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: after(lower)})
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: record.After(lower)})
 	if err != nil {
 		return nil, errs.Wrap("list", "", err)
 	}
@@ -60,11 +62,11 @@ func (s *Store) cursor(r pebble.Reader, kind byte, bucket uint64, prefix string)
 
 // at is where the keys that begin with name begin.
 func (c *cursor) at(name string) []byte {
-	k := numbered(c.kind, c.id, len(name)+16)
-	if c.kind == kindObject {
+	k := record.Numbered(c.kind, c.id, len(name)+16)
+	if c.kind == record.KindObject {
 		return append(k, name...)
 	}
-	return escape(k, name)
+	return record.Escape(k, name)
 }
 
 // seek goes to the first key that is not before name.
@@ -72,7 +74,7 @@ func (c *cursor) seek(name string) { c.set(c.it.SeekGE(c.at(name))) }
 
 // past goes behind all keys that begin with name.
 func (c *cursor) past(name string) {
-	end := after(c.at(name))
+	end := record.After(c.at(name))
 	if end == nil {
 		c.ok = false
 		return
@@ -82,7 +84,7 @@ func (c *cursor) past(name string) {
 
 // behind goes to the first key after name itself.
 func (c *cursor) behind(name string) {
-	if c.kind == kindObject {
+	if c.kind == record.KindObject {
 		c.set(c.it.SeekGE(append(c.at(name), 0)))
 		return
 	}
@@ -96,28 +98,28 @@ func (c *cursor) set(ok bool) {
 	c.ok = ok
 	if !ok {
 		if c.err == nil {
-			c.err = metaErr("", c.it.Error())
+			c.err = metadb.WrapRead("", c.it.Error())
 		}
 		return
 	}
 	k := c.it.Key()
-	if c.kind == kindObject {
+	if c.kind == record.KindObject {
 		c.key = string(k[9:])
 		return
 	}
 	var good bool
-	if c.key, c.seq, good = splitVersionKey(k); !good {
-		c.ok, c.err = false, badRecord("version key", k)
+	if c.key, c.seq, good = record.SplitVersionKey(k); !good {
+		c.ok, c.err = false, record.Unreadable("version key", k)
 	}
 }
 
 // version decodes what the cursor is at.
-func (c *cursor) version(brief bool) (*version, error) {
+func (c *cursor) version(brief bool) (*record.Version, error) {
 	b, err := c.it.ValueAndErr()
 	if err != nil {
-		return nil, metaErr(c.key, err)
+		return nil, metadb.WrapRead(c.key, err)
 	}
-	return decodeVersion(b, brief)
+	return record.DecodeVersion(b, brief)
 }
 
 func (c *cursor) close() error {
@@ -146,7 +148,7 @@ func (s *Store) List(ctx context.Context, l object.List) (object.Page, error) {
 	if l.Versions {
 		return s.listVersions(ctx, bk, l)
 	}
-	c, err := s.cursor(s.db, kindObject, bk.id, l.Prefix)
+	c, err := s.cursor(s.db, record.KindObject, bk.id, l.Prefix)
 	if err != nil {
 		return object.Page{}, err
 	}
@@ -184,7 +186,7 @@ func (p *pager) addPrefix(prefix string) {
 	p.n++
 }
 
-func (p *pager) add(key string, v *version, latest bool) error {
+func (p *pager) add(key string, v *record.Version, latest bool) error {
 	i := p.s.info(p.bk, key, v, latest)
 	if p.l.Attributes {
 		var err error

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // listVersions merges current and noncurrent versions, which lie in spaces of
@@ -14,11 +15,11 @@ import (
 func (s *Store) listVersions(ctx context.Context, bk *bucket, l object.List) (object.Page, error) {
 	snap := s.db.NewSnapshot()
 	defer func() { _ = snap.Close() }()
-	now, err := s.cursor(snap, kindObject, bk.id, l.Prefix)
+	now, err := s.cursor(snap, record.KindObject, bk.id, l.Prefix)
 	if err != nil {
 		return object.Page{}, err
 	}
-	old, err := s.cursor(snap, kindVersion, bk.id, l.Prefix)
+	old, err := s.cursor(snap, record.KindVersion, bk.id, l.Prefix)
 	if err != nil {
 		_ = now.close()
 		return object.Page{}, err
@@ -105,14 +106,14 @@ func (p *pager) place(now, old *cursor) (passed bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if v.seq >= below {
+		if v.Seq >= below {
 			now.next()
 			passed = true
 		}
 	}
 	if old.ok && old.key == l.After && old.seq >= below {
 		// Sequences begin at 1, and below is one, or above all.
-		old.set(old.it.SeekGE(versionKey(p.bk.id, l.After, below-1)))
+		old.set(old.it.SeekGE(record.VersionKey(p.bk.id, l.After, below-1)))
 		passed = true
 	}
 	return passed, nil
@@ -122,11 +123,11 @@ func (p *pager) place(now, old *cursor) (passed bool, err error) {
 // version that is gone nobody knows the place: none is left out.
 func (p *pager) sequence(key, id string, now *cursor) (uint64, error) {
 	if id != object.NullVersion {
-		raw, ok := parseName(id)
+		raw, ok := record.ParseName(id)
 		if !ok {
 			return ^uint64(0), nil
 		}
-		_, seq := p.s.names.split(raw)
+		_, seq := p.s.names.Split(raw)
 		return max(seq, 1), nil
 	}
 	if now.ok && now.key == key {
@@ -134,13 +135,13 @@ func (p *pager) sequence(key, id string, now *cursor) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if v.null() {
-			return v.seq, nil
+		if v.Null() {
+			return v.Seq, nil
 		}
 	}
 	v, err := oldNull(p.s.db, p.bk.id, key)
 	if v == nil || err != nil {
 		return ^uint64(0), err
 	}
-	return v.seq, nil
+	return v.Seq, nil
 }

@@ -10,11 +10,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/fence"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/metafile"
+	"github.com/nebulaio/nebulaio/internal/store/record"
+	"github.com/nebulaio/nebulaio/internal/store/witness"
 )
 
 // Open opens the store in a directory, or makes one where the directory is
@@ -52,18 +57,18 @@ func (s *Store) abandon() {
 	if s.db != nil {
 		_ = s.closeDB()
 	}
-	_ = s.fence.reach.close(s.db != nil)
+	_ = s.fence.Witness.Close(s.db != nil)
 	_ = s.unlock() // nobody holds anything of it any more
 }
 
 func (s *Store) open(ctx context.Context) error {
 	const op = "open store"
 	dir := s.opts.Dir
-	if err := notMade(s.fs, dir); err != nil {
+	if err := layout.CheckMade(s.fs, dir); err != nil {
 		return err
 	}
 	if err := makeDirs(s.fs, dir); err != nil {
-		return wrapIO(op, dir, err)
+		return layout.WrapIO(op, dir, err)
 	}
 	why, err := s.takeLock()
 	if err != nil {
@@ -87,11 +92,11 @@ func (s *Store) open(ctx context.Context) error {
 
 // openWritable opens the metadata and the files for changes, and finishes what a crash left undone.
 func (s *Store) openWritable(ctx context.Context) error {
-	s.fence.quiet.Store(true)
+	s.fence.Hush()
 	if err := s.openMeta(false); err != nil {
 		return err
 	}
-	if err := s.fence.reach.start(s.opts.Dir, s.uuid); err != nil {
+	if err := s.fence.Witness.Start(s.opts.Dir, s.uuid); err != nil {
 		return err
 	}
 	if s.files == nil {
@@ -107,7 +112,7 @@ func (s *Store) openWritable(ctx context.Context) error {
 	if err := s.loadBuckets(); err != nil {
 		return err
 	}
-	s.fence.armed.Store(true)
+	s.fence.Arm()
 	if err := s.beginEpoch(); err != nil {
 		return err
 	}
@@ -117,7 +122,7 @@ func (s *Store) openWritable(ctx context.Context) error {
 	if err := s.recover(ctx); err != nil {
 		return err
 	}
-	s.fence.speak()
+	s.fence.Speak()
 	s.ballast.take()
 	s.tender.start()
 	return nil
@@ -127,7 +132,7 @@ func (s *Store) openWritable(ctx context.Context) error {
 // durable: what is synced in a directory whose own name can be lost is lost with it. One that was there may be of another owner,
 // or on a file system that cannot be synced; it is tried, since an Open that was killed may have made it.
 func makeDirs(f vfs.FS, dir string) error {
-	if _, err := f.Stat(f.PathJoin(dir, formatName)); err == nil {
+	if _, err := f.Stat(f.PathJoin(dir, layout.FormatName)); err == nil {
 		return nil
 	}
 	there := map[string]bool{}
@@ -142,7 +147,7 @@ func makeDirs(f vfs.FS, dir string) error {
 		return err
 	}
 	for _, p := range parents {
-		if err := syncDir(f, p); err != nil && !there[p] {
+		if err := layout.SyncDir(f, p); err != nil && !there[p] {
 			return err
 		}
 	}
@@ -152,28 +157,28 @@ func makeDirs(f vfs.FS, dir string) error {
 // look refuses a directory that is not whole or not a store's own. Pebble
 // changes its files when it is opened, so it is opened for reading first: what is refused stays as it is.
 func (s *Store) look() error {
-	exists, err := s.metaExists(s.fs.PathJoin(s.opts.Dir, metaName))
+	exists, err := s.metaExists(s.fs.PathJoin(s.opts.Dir, layout.MetaName))
 	if err != nil {
 		return err
 	}
 	if !exists {
-		format, err := readNote(s.fs, s.fs.PathJoin(s.opts.Dir, formatName))
+		format, err := layout.ReadNote(s.fs, s.fs.PathJoin(s.opts.Dir, layout.FormatName))
 		if err != nil {
 			return err
 		}
 		if format != nil {
-			if _, err := checkFormat(s.opts.Dir, format); err != nil {
+			if _, err := layout.CheckFormat(s.opts.Dir, format); err != nil {
 				return err
 			}
 		}
 		return s.refuseWithoutMeta(format != nil)
 	}
 	if !s.unproven {
-		if err := s.checkReach(); err != nil {
+		if err := s.examiner().Check(); err != nil {
 			return err
 		}
 	}
-	if err := s.checkBlobs(); err != nil {
+	if err := metadb.CheckBlobs(s.fs, s.opts.Dir); err != nil {
 		return err
 	}
 	if err := s.openMeta(true); err != nil {
@@ -196,17 +201,22 @@ func (s *Store) look() error {
 	}
 	err = s.db.Close()
 	s.db = nil
-	return wrapIO("open store", s.opts.Dir, err)
+	return layout.WrapIO("open store", s.opts.Dir, err)
+}
+
+// examiner compares the metadata with its witness.
+func (s *Store) examiner() witness.Examiner {
+	return witness.Examiner{FS: s.fs, Dir: s.opts.Dir, Tell: s.background, Stopped: s.stopped}
 }
 
 // checkData refuses a store whose data is elsewhere, on a disk that is not mounted for one.
 func (s *Store) checkData() error {
-	_, err := s.fs.Stat(s.fs.PathJoin(s.opts.Dir, dataName))
+	_, err := s.fs.Stat(s.fs.PathJoin(s.opts.Dir, layout.DataName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return errs.New(errs.Corrupt, "open store", s.opts.Dir, fmt.Sprintf("the data is gone: %s/ exists, %s/ does not", metaName, dataName)).
-			WithFix("mount or restore " + dataName + "/; nothing was changed")
+		return errs.New(errs.Corrupt, "open store", s.opts.Dir, fmt.Sprintf("the data is gone: %s/ exists, %s/ does not", layout.MetaName, layout.DataName)).
+			WithFix("mount or restore " + layout.DataName + "/; nothing was changed")
 	}
-	return wrapIO("open store", s.opts.Dir, err)
+	return layout.WrapIO("open store", s.opts.Dir, err)
 }
 
 func (s *Store) fileOptions(readOnly bool) datafile.Options {
@@ -224,46 +234,46 @@ func (s *Store) fileOptions(readOnly bool) datafile.Options {
 func (s *Store) openMeta(readOnly bool) error {
 	const op = "open store"
 	dir := s.opts.Dir
-	format, err := readNote(s.fs, s.fs.PathJoin(dir, formatName))
+	format, err := layout.ReadNote(s.fs, s.fs.PathJoin(dir, layout.FormatName))
 	if err != nil {
 		return err
 	}
 	if format != nil {
-		if s.uuid, err = checkFormat(dir, format); err != nil {
+		if s.uuid, err = layout.CheckFormat(dir, format); err != nil {
 			return err
 		}
 	}
-	meta := s.fs.PathJoin(dir, metaName)
+	meta := s.fs.PathJoin(dir, layout.MetaName)
 	exists, err := s.metaExists(meta)
 	if err != nil {
 		return err
 	}
 	if !exists && !readOnly {
 		if err := s.fs.MkdirAll(meta, 0o700); err != nil { // Pebble would make it 0755
-			return wrapIO(op, meta, err)
+			return layout.WrapIO(op, meta, err)
 		}
 	}
-	po := dbOptions(s.fence, &s.opts, readOnly, logger{s.fence}, s.background)
+	po := metadb.Options(s.fence, s.opts.db(), readOnly, fence.Logger{Fence: s.fence}, s.background)
 	po.ErrorIfNotExists = exists || readOnly
-	if s.db, err = openDB(meta, po, s.fence); err != nil {
+	if s.db, err = s.fence.OpenDB(meta, po); err != nil {
 		msg := "the metadata cannot be opened"
 		if names, e := s.fs.List(meta); e == nil && !slices.ContainsFunc(names, isVersionMarker) {
 			msg += ": " + versionMarker + "* is missing"
 		}
-		return &errs.Error{Kind: metaKind(err), Op: op, Name: meta, Msg: msg, Err: wrapIO("", "", err), Fix: openFix(err, s.stopped)}
+		return &errs.Error{Kind: metadb.KindOf(err), Op: op, Name: meta, Msg: msg, Err: layout.WrapIO("", "", err), Fix: metadb.OpenFix(err, s.stopped)}
 	}
 	return s.checkOwner(format != nil, readOnly)
 }
 
 func (s *Store) metaExists(meta string) (bool, error) {
-	desc, err := pebble.Peek(meta, s.fs)
+	name, err := metafile.CurrentManifest(s.fs, meta)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, wrapIO("open store", meta, err)
+		return false, layout.WrapIO("open store", meta, err)
 	}
-	return desc.Exists, nil
+	return name != "", nil
 }
 
 // versionMarker begins the name of the file that tells Pebble the format of its metadata.
@@ -272,17 +282,17 @@ const versionMarker = "marker.format-version."
 func isVersionMarker(name string) bool { return strings.HasPrefix(name, versionMarker) }
 
 // isMetaFile reports whether a name is that of a manifest, a log, a table or a blob file of the metadata.
-func isMetaFile(name string) bool { _, _, ok := metaFileNumber(name); return ok }
+func isMetaFile(name string) bool { _, _, ok := metafile.ParseName(name); return ok }
 
 // refuseWithoutMeta refuses a directory in which there was a store.
 func (s *Store) refuseWithoutMeta(format bool) error {
-	found := formatName
+	found := layout.FormatName
 	if !format {
 		found = ""
-		for _, name := range []string{dataName, tmpName} {
+		for _, name := range []string{layout.DataName, layout.TmpName} {
 			names, err := s.fs.List(s.fs.PathJoin(s.opts.Dir, name))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return wrapIO("open store", s.opts.Dir, err)
+				return layout.WrapIO("open store", s.opts.Dir, err)
 			}
 			if len(names) > 0 {
 				found = name + "/" + names[0]
@@ -292,14 +302,14 @@ func (s *Store) refuseWithoutMeta(format bool) error {
 	if found == "" {
 		return nil
 	}
-	if names, err := s.fs.List(s.fs.PathJoin(s.opts.Dir, metaName)); err == nil && slices.ContainsFunc(names, isMetaFile) {
+	if names, err := s.fs.List(s.fs.PathJoin(s.opts.Dir, layout.MetaName)); err == nil && slices.ContainsFunc(names, isMetaFile) {
 		return errs.New(errs.Corrupt, "open store", s.opts.Dir,
-			fmt.Sprintf("the metadata is damaged: %s/ holds some, and no marker.manifest.* names its manifest", metaName)).
-			WithFix(saveFix + "; nothing was changed")
+			fmt.Sprintf("the metadata is damaged: %s/ holds some, and no marker.manifest.* names its manifest", layout.MetaName)).
+			WithFix(layout.SaveFix + "; nothing was changed")
 	}
 	return errs.New(errs.Corrupt, "open store", s.opts.Dir,
-		fmt.Sprintf("the metadata is gone: %s exists, %s/ holds none", found, metaName)).
-		WithFix("restore " + metaName + "/ from the same backup as " + dataName + "/; nothing was changed")
+		fmt.Sprintf("the metadata is gone: %s exists, %s/ holds none", found, layout.MetaName)).
+		WithFix("restore " + layout.MetaName + "/ from the same backup as " + layout.DataName + "/; nothing was changed")
 }
 
 // recover finishes what a crash left undone: files on the removal list are
@@ -310,7 +320,7 @@ func (s *Store) recover(ctx context.Context) error {
 	var err error
 	s.recovered, err = s.files.Recover(func(id datafile.ID) bool {
 		// What is on the removal list is known too: it is removed below, under both its names.
-		known, err := has(s.db, fileKey(uint64(id)), goneKey(uint64(id)))
+		known, err := metadb.Has(s.db, record.FileKey(uint64(id)), record.GoneKey(uint64(id)))
 		if err != nil && failed == nil {
 			failed = err
 		}
@@ -326,14 +336,14 @@ func (s *Store) recover(ctx context.Context) error {
 		s.background(errs.New(errs.Corrupt, op, p, "this file should not exist, it was left alone").WithFix("stop the server and run nebulaio store check"))
 	}
 	s.remover.start()
-	return s.each(kindGone, func(k, _ []byte) error {
-		id, ok := exactNumber(k)
+	return s.each(record.KindGone, func(k, _ []byte) error {
+		id, ok := record.ExactNumber(k)
 		if !ok {
-			s.background(badRecord("removal", k))
+			s.background(record.Unreadable("removal", k))
 			return nil
 		}
 		// A file that has an owner is never removed, whatever the list says: one of the two records is damaged.
-		owned, err := has(s.db, fileKey(id))
+		owned, err := metadb.Has(s.db, record.FileKey(id))
 		if err != nil {
 			return err
 		}
@@ -349,25 +359,5 @@ func (s *Store) recover(ctx context.Context) error {
 
 // each calls f with every key of a kind and its value, which are Pebble's.
 func (s *Store) each(kind byte, f func(k, v []byte) error) error {
-	return eachIn(s.db, []byte{kind}, []byte{kind + 1}, f)
-}
-
-func eachIn(r pebble.Reader, from, to []byte, f func(k, v []byte) error) error {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
-	if err != nil {
-		return metaErr("", err)
-	}
-	for ok := it.First(); ok; ok = it.Next() {
-		v, err := it.ValueAndErr()
-		if err == nil {
-			err = f(it.Key(), v)
-		} else {
-			err = metaErr("", err)
-		}
-		if err != nil {
-			_ = it.Close()
-			return err
-		}
-	}
-	return metaErr("", it.Close())
+	return metadb.EachKind(s.db, kind, f)
 }

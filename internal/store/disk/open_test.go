@@ -15,10 +15,11 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // large has more blocks than fit into a record, so that their sums have records of their own.
-const large = (sumsInRecord+1)*blockSize + 5
+const large = (record.SumsInRecord+1)*record.BlockSize + 5
 
 func readSection(t *testing.T, c object.Content) []byte {
 	t.Helper()
@@ -79,7 +80,7 @@ func TestSourceOfACopyMayGoMeanwhile(t *testing.T) {
 	s.remover.wait()
 	got, err := s.duplicate(t.Context(), open)
 	must(t, err)
-	if got.CRC64 != from.crc || got.Size != from.size {
+	if got.CRC64 != from.CRC || got.Size != from.Size {
 		t.Errorf("%+v", got.Written)
 	}
 	got.abort()
@@ -175,7 +176,7 @@ func TestContentWithoutItsSumsIsDamaged(t *testing.T) {
 	makeBucket(t, s, object.Bucket{Name: "b"})
 	putBytes(t, s, "b", "a", content1(large, 1))
 	putBytes(t, s, "b", "z", content1(large, 2))
-	delKey(t, s, sumsKey(current(t, s, "b", "a").file, 0))
+	delKey(t, s, record.SumsKey(current(t, s, "b", "a").File, 0))
 	if _, err := s.Open(t.Context(), object.Ref{Bucket: "b", Key: "a"}); !errors.Is(err, object.ErrDamaged) {
 		t.Errorf("open: %v", err)
 	}

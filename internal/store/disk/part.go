@@ -11,6 +11,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/fence"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // PutPart is object.Uploads'. Part n of an upload whose first part had S bytes
@@ -39,7 +42,7 @@ type arriving struct {
 	shared *datafile.Shared // nil: into a file of its own
 	off    int64
 	side   *datafile.Writer
-	part   part
+	part   record.Part
 }
 
 func (s *Store) putPart(ctx context.Context, op string, p object.PutPart) (object.PartInfo, error) {
@@ -56,7 +59,7 @@ func (s *Store) putPart(ctx context.Context, op string, p object.PutPart) (objec
 	if err != nil {
 		return object.PartInfo{}, err
 	}
-	raw, _ := parseName(p.Upload)
+	raw, _ := record.ParseName(p.Upload)
 	a := &arriving{s: s, op: op, bk: bk, p: p, kind: bk.settings.Load().ETag, seq: s.uploadSeq(raw)}
 	a.l = s.uploads.acquire(a.seq)
 	defer s.uploads.release(a.seq, a.l)
@@ -70,7 +73,7 @@ func (s *Store) putPart(ctx context.Context, op string, p object.PutPart) (objec
 	defer a.leave()
 	w, err := a.write(ctx)
 	if err == nil {
-		a.part.attrs, err = finished(op, p.Key, nil, p.Finish, w)
+		a.part.Attrs, err = finished(op, p.Key, nil, p.Finish, w)
 	}
 	if err == nil {
 		err = a.sync(ctx)
@@ -79,12 +82,12 @@ func (s *Store) putPart(ctx context.Context, op string, p object.PutPart) (objec
 		err = a.commit(ctx, w)
 	}
 	if err != nil {
-		if a.side != nil && !isUnsure(err) {
+		if a.side != nil && !fence.IsUnsure(err) {
 			_ = a.side.Abort() // what stays is removed by the next recovery
 		}
 		return object.PartInfo{}, err
 	}
-	return a.part.info(p.Number), nil
+	return a.part.Info(p.Number), nil
 }
 
 // place decides where the part goes.
@@ -106,7 +109,7 @@ func (a *arriving) place() error {
 		return nil
 	}
 	if a.l.partSize == 0 {
-		a.l.partSize = u.partSize
+		a.l.partSize = u.PartSize
 	}
 	if a.l.partSize == 0 {
 		a.l.partSize = size
@@ -118,11 +121,11 @@ func (a *arriving) place() error {
 	if err != nil {
 		return err
 	}
-	if old != nil && old.file == u.file {
+	if old != nil && old.File == u.File {
 		return nil
 	}
 	if a.l.shared == nil {
-		if a.l.shared, err = a.s.files.OpenShared(datafile.ID(u.file)); err != nil {
+		if a.l.shared, err = a.s.files.OpenShared(datafile.ID(u.File)); err != nil {
 			return err
 		}
 	}
@@ -141,12 +144,12 @@ func (a *arriving) leave() {
 	a.l.mu.Unlock()
 }
 
-func (s *Store) partAt(upload uint64, number int, brief bool) (*part, error) {
-	b, err := get(s.db, partKey(upload, number))
+func (s *Store) partAt(upload uint64, number int, brief bool) (*record.Part, error) {
+	b, err := metadb.Get(s.db, record.PartKey(upload, number))
 	if b == nil || err != nil {
 		return nil, err
 	}
-	return decodePart(b, brief)
+	return record.DecodePart(b, brief)
 }
 
 // write takes the body.
@@ -159,9 +162,9 @@ func (a *arriving) write(ctx context.Context) (object.Written, error) {
 		if w, err = a.shared.FillAt(ctx, a.p.Body, a.off, a.p.Size, withMD5); err != nil {
 			return object.Written{}, err
 		}
-		a.part.file, a.part.off = uint64(a.shared.ID()), a.off
+		a.part.File, a.part.Off = uint64(a.shared.ID()), a.off
 		for _, p := range w.Pieces {
-			a.part.sums = append(a.part.sums, p.CRC64)
+			a.part.Sums = append(a.part.Sums, p.CRC64)
 		}
 	case a.p.Size == 0:
 		c, err := a.s.receive(ctx, a.op, a.p.Key, a.p.Body, 0, withMD5)
@@ -178,7 +181,7 @@ func (a *arriving) write(ctx context.Context) (object.Written, error) {
 			c.abort()
 			return c.Written, nil
 		}
-		a.side, a.part.file, a.part.sums = c.file, uint64(c.file.ID()), c.sums
+		a.side, a.part.File, a.part.Sums = c.file, uint64(c.file.ID()), c.sums
 		return c.Written, nil
 	}
 	return object.Written{Size: w.Size, CRC64: w.CRC64, MD5: w.MD5}, nil
@@ -215,25 +218,25 @@ func (a *arriving) commit(ctx context.Context, w object.Written) error {
 		return err
 	}
 	p := &a.part
-	p.size, p.crc, p.modified, p.etag = w.Size, w.CRC64, a.s.now(), etagOf(a.kind, w)
+	p.Size, p.CRC, p.Modified, p.ETag = w.Size, w.CRC64, a.s.now(), etagOf(a.kind, w)
 	if a.kind == object.ETagMD5 {
-		p.md5 = w.MD5
+		p.MD5 = w.MD5
 	}
 	t := a.s.change(a.bk)
-	t.set(partKey(a.seq, a.p.Number), p.encode())
-	t.delta.Parts += p.size
+	t.set(record.PartKey(a.seq, a.p.Number), p.Encode())
+	t.delta.Parts += p.Size
 	if a.side != nil {
 		t.then = a.side.Settle
-		t.own(p.file, owner{bucket: a.bk.id, key: a.p.Key, seq: a.seq, part: a.p.Number})
+		t.own(p.File, record.Owner{Bucket: a.bk.id, Key: a.p.Key, Seq: a.seq, Part: a.p.Number})
 	}
-	if a.shared != nil && u.partSize == 0 {
-		u.partSize = a.l.partSize
-		t.set(uploadKey(a.bk.id, a.p.Key, raw), u.encode())
+	if a.shared != nil && u.PartSize == 0 {
+		u.PartSize = a.l.partSize
+		t.set(record.UploadKey(a.bk.id, a.p.Key, raw), u.Encode())
 	}
 	if old != nil {
-		t.delta.Parts -= old.size
-		if old.file != 0 && old.file != u.file {
-			t.dropFile(old.file, a.seq)
+		t.delta.Parts -= old.Size
+		if old.File != 0 && old.File != u.File {
+			t.dropFile(old.File, a.seq)
 		}
 	}
 	return t.commit(a.op, a.p.Key)
@@ -295,29 +298,21 @@ func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, li
 	limit = limitOf(limit)
 	var parts []object.PartInfo
 	more := false
-	from := partKey(seq, max(0, min(after, object.MaxParts))+1)
-	err = eachIn(s.db, from, numbered(kindPart, seq+1, 0), func(k, b []byte) error {
+	from := record.PartKey(seq, max(0, min(after, object.MaxParts))+1)
+	err = metadb.Each(s.db, from, record.Numbered(record.KindPart, seq+1, 0), func(k, b []byte) error {
 		if len(parts) == limit {
 			more = true
-			return errFound
+			return metadb.ErrStop
 		}
-		p, number, err := splitPart(k, b, true)
+		p, number, err := record.SplitPart(k, b, true)
 		if err != nil {
 			return err
 		}
-		parts = append(parts, p.info(number))
+		parts = append(parts, p.Info(number))
 		return ctx.Err()
 	})
 	if more {
 		err = nil
 	}
 	return parts, more, err
-}
-
-func splitPart(k, b []byte, brief bool) (*part, int, error) {
-	if len(k) != 11 {
-		return nil, 0, badRecord("part key", k)
-	}
-	p, err := decodePart(b, brief)
-	return p, int(k[9])<<8 | int(k[10]), err
 }

@@ -12,16 +12,19 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/backup"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/salvage"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
 )
 
 // backedUp makes a store with small and large objects and a backup of it, whose log holds all of them.
-func backedUp(t *testing.T) (dir, backup string) {
+func backedUp(t *testing.T) (dir, copied string) {
 	t.Helper()
 	ctx := t.Context()
 	root := t.TempDir()
-	dir, backup = filepath.Join(root, "store"), filepath.Join(root, "backup")
+	dir, copied = filepath.Join(root, "store"), filepath.Join(root, "backup")
 	s, err := disk.Open(ctx, backupOptions(dir))
 	if err != nil {
 		t.Fatal(err)
@@ -38,13 +41,13 @@ func backedUp(t *testing.T) (dir, backup string) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Backup(ctx, disk.BackupOptions{To: backup}); err != nil {
+	if _, err := s.Backup(ctx, backup.Options{To: copied}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return dir, backup
+	return dir, copied
 }
 
 func edit(t *testing.T, path string, change func([]byte) []byte) {
@@ -77,11 +80,11 @@ func TestRestoreOfDamagedMetadata(t *testing.T) {
 	for _, name := range paths {
 		for what, change := range map[string]func([]byte) []byte{"cut": half, "changed": flipped, "gone": nil} {
 			root := t.TempDir()
-			backup, to := filepath.Join(root, "backup"), filepath.Join(root, "store")
-			if err := os.CopyFS(backup, os.DirFS(whole)); err != nil {
+			copied, to := filepath.Join(root, "backup"), filepath.Join(root, "store")
+			if err := os.CopyFS(copied, os.DirFS(whole)); err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join(backup, name)
+			path := filepath.Join(copied, name)
 			if info, err := os.Stat(path); err != nil || info.Size() == 0 && change != nil {
 				continue // a marker: its name is all that it has
 			}
@@ -92,14 +95,14 @@ func TestRestoreOfDamagedMetadata(t *testing.T) {
 			} else {
 				edit(t, path, change)
 			}
-			_, err := disk.Restore(ctx, backup, backupOptions(to), disk.BackupOptions{})
+			_, err := restored(ctx, copied, backupOptions(to), backup.RestoreOptions{})
 			if !errs.Is(err, errs.Corrupt) || errs.FixOf(err) == "" || !strings.Contains(err.Error(), path) {
 				t.Errorf("%s %s: restore: kind %v: %v", name, what, errs.KindOf(err), err)
 			}
-			if disk.StoreAt(to) == nil {
+			if layout.StoreAt(to) == nil {
 				t.Errorf("%s %s: a store was made of it", name, what)
 			}
-			r, err := disk.Salvage(ctx, backupOptions(backup), disk.SalvageOptions{To: filepath.Join(root, "saved")})
+			r, err := saved(ctx, backupOptions(copied), salvage.Options{To: filepath.Join(root, "saved")})
 			if err != nil || len(r.Warnings) == 0 {
 				t.Errorf("%s %s: salvage: %v, %+v", name, what, err, r.Warnings)
 			}
@@ -109,13 +112,13 @@ func TestRestoreOfDamagedMetadata(t *testing.T) {
 
 // Backups of older versions have no list of their metadata, and are restored as they are.
 func TestRestoreWithoutSums(t *testing.T) {
-	_, backup := backedUp(t)
-	edit(t, filepath.Join(backup, "BACKUP"), func(b []byte) []byte { return b[:bytes.Index(b, []byte("sums "))] })
-	if err := os.Remove(filepath.Join(backup, "SUMS")); err != nil {
+	_, copied := backedUp(t)
+	edit(t, filepath.Join(copied, "BACKUP"), func(b []byte) []byte { return b[:bytes.Index(b, []byte("sums "))] })
+	if err := os.Remove(filepath.Join(copied, "SUMS")); err != nil {
 		t.Fatal(err)
 	}
 	o := backupOptions(filepath.Join(t.TempDir(), "new"))
-	if _, err := disk.Restore(t.Context(), backup, o, disk.BackupOptions{Verify: true}); err != nil {
+	if _, err := restored(t.Context(), copied, o, backup.RestoreOptions{Verify: true}); err != nil {
 		t.Fatal(err)
 	}
 	wantClean(t, o)
@@ -124,9 +127,9 @@ func TestRestoreWithoutSums(t *testing.T) {
 // Nothing is salvaged into the damaged store, restored into the backup or backed up into the store, through links neither.
 func TestCopiesStayApart(t *testing.T) {
 	ctx := t.Context()
-	dir, backup := backedUp(t)
+	dir, copied := backedUp(t)
 	link := filepath.Join(t.TempDir(), "link")
-	for _, outer := range []string{dir, backup} {
+	for _, outer := range []string{dir, copied} {
 		_ = os.Remove(link)
 		if err := os.Symlink(outer, link); err != nil {
 			t.Fatal(err)
@@ -135,9 +138,9 @@ func TestCopiesStayApart(t *testing.T) {
 		for _, to := range []string{outer + "/new", outer + "/data/a/b", link + "/new", outer} {
 			var err error
 			if outer == dir {
-				_, err = disk.Salvage(ctx, disk.Options{Dir: dir}, disk.SalvageOptions{To: to})
+				_, err = saved(ctx, disk.Options{Dir: dir}, salvage.Options{To: to})
 			} else {
-				_, err = disk.Restore(ctx, backup, backupOptions(to), disk.BackupOptions{})
+				_, err = restored(ctx, copied, backupOptions(to), backup.RestoreOptions{})
 			}
 			if !errs.Is(err, errs.Invalid) || errs.FixOf(err) == "" {
 				t.Errorf("%s: kind %v: %v", to, errs.KindOf(err), err)
@@ -156,7 +159,7 @@ func TestCopiesStayApart(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Backup(ctx, disk.BackupOptions{To: link + "/a/b/c"}); !errs.Is(err, errs.Invalid) {
+	if _, err := s.Backup(ctx, backup.Options{To: link + "/a/b/c"}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("backup into the store: %v", err)
 	}
 }
@@ -180,14 +183,14 @@ func treeOf(t *testing.T, dir string) string {
 // What an interrupted restore or salvage left is no store, not even a new one, and the same command begins anew.
 func TestInterruptedCopiesBeginAnew(t *testing.T) {
 	ctx := t.Context()
-	dir, backup := backedUp(t)
+	dir, copied := backedUp(t)
 	for kind, run := range map[string]func(to string) error{
 		"restore": func(to string) error {
-			_, err := disk.Restore(ctx, backup, backupOptions(to), disk.BackupOptions{})
+			_, err := restored(ctx, copied, backupOptions(to), backup.RestoreOptions{})
 			return err
 		},
 		"salvage": func(to string) error {
-			_, err := disk.Salvage(ctx, disk.Options{Dir: dir}, disk.SalvageOptions{To: to})
+			_, err := saved(ctx, disk.Options{Dir: dir}, salvage.Options{To: to})
 			return err
 		},
 	} {
@@ -230,14 +233,14 @@ func TestInterruptedCopiesBeginAnew(t *testing.T) {
 
 // A server that is started on a backup says what to do, and leaves nothing there.
 func TestOpenOnABackup(t *testing.T) {
-	_, backup := backedUp(t)
-	before := treeOf(t, backup)
-	for _, err := range []error{disk.StoreAt(backup), func() error { _, err := disk.Open(t.Context(), backupOptions(backup)); return err }()} {
+	_, copied := backedUp(t)
+	before := treeOf(t, copied)
+	for _, err := range []error{layout.StoreAt(copied), func() error { _, err := disk.Open(t.Context(), backupOptions(copied)); return err }()} {
 		if !errs.Is(err, errs.Invalid) || !strings.Contains(errs.FixOf(err), "store restore") {
 			t.Errorf("kind %v, fix %q: %v", errs.KindOf(err), errs.FixOf(err), err)
 		}
 	}
-	if after := treeOf(t, backup); after != before {
+	if after := treeOf(t, copied); after != before {
 		t.Errorf("it changed: %s, was %s", after, before)
 	}
 }
@@ -245,23 +248,23 @@ func TestOpenOnABackup(t *testing.T) {
 // A store without FORMAT is damaged and not missing, and salvage keeps its identity.
 func TestStoreWithoutFormat(t *testing.T) {
 	dir, _ := backedUp(t)
-	whole, err := disk.Salvage(t.Context(), disk.Options{Dir: dir}, disk.SalvageOptions{To: filepath.Join(t.TempDir(), "new")})
+	whole, err := saved(t.Context(), disk.Options{Dir: dir}, salvage.Options{To: filepath.Join(t.TempDir(), "new")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(filepath.Join(dir, "FORMAT")); err != nil {
 		t.Fatal(err)
 	}
-	if err := disk.StoreAt(dir); !errs.Is(err, errs.Corrupt) || !strings.Contains(errs.FixOf(err), "salvage") {
+	if err := layout.StoreAt(dir); !errs.Is(err, errs.Corrupt) || !strings.Contains(errs.FixOf(err), "salvage") {
 		t.Errorf("kind %v: %v", errs.KindOf(err), err)
 	}
 	to := filepath.Join(t.TempDir(), "new")
-	r, err := disk.Salvage(t.Context(), disk.Options{Dir: dir}, disk.SalvageOptions{To: to})
+	r, err := saved(t.Context(), disk.Options{Dir: dir}, salvage.Options{To: to})
 	if err != nil || r.UUID != whole.UUID || r.UUID == "" || len(r.Warnings) > 0 {
 		t.Errorf("%v, %q, expected %q; %q", err, r.UUID, whole.UUID, r.Warnings)
 	}
 	wantClean(t, backupOptions(to))
-	if err := disk.StoreAt(t.TempDir()); !errs.Is(err, errs.NotFound) {
+	if err := layout.StoreAt(t.TempDir()); !errs.Is(err, errs.NotFound) {
 		t.Errorf("an empty directory: %v", err)
 	}
 }
@@ -277,7 +280,7 @@ func TestBackupNamesDamage(t *testing.T) {
 	defer func() { _ = s.Close() }()
 	try := func(name string, wants ...string) {
 		t.Helper()
-		_, err := s.Backup(ctx, disk.BackupOptions{To: filepath.Join(t.TempDir(), "backup")})
+		_, err := s.Backup(ctx, backup.Options{To: filepath.Join(t.TempDir(), "backup")})
 		if !errs.Is(err, errs.Corrupt) || errs.FixOf(err) == "" {
 			t.Errorf("%s: kind %v: %v", name, errs.KindOf(err), err)
 			return

@@ -12,6 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/salvage"
 )
 
 // killedFS ends all changes of names after a number of them, as a kill of the process would.
@@ -69,17 +71,17 @@ func TestSalvageKilledAtItsBeginningLeavesNoStore(t *testing.T) {
 			if there {
 				must(t, mem.MkdirAll(to, 0o700))
 			}
-			_, err := Salvage(context.Background(), Options{Dir: dir, FS: &killedFS{mem, steps}}, SalvageOptions{To: to})
+			_, err := salvage.Run(context.Background(), salvage.Options{FS: &killedFS{mem, steps}, From: dir, To: to})
 			if err == nil {
 				t.Fatalf("a salvage took %d steps", steps)
 			}
 			names, err := mem.List(to)
 			if err == nil && (len(names) > 0 || !there) { // an empty directory that was there is as it was
-				if err := notMade(mem, to); !errs.Is(err, errs.Invalid) || !strings.Contains(errs.FixOf(err), "again") {
+				if err := layout.CheckMade(mem, to); !errs.Is(err, errs.Invalid) || !strings.Contains(errs.FixOf(err), "again") {
 					t.Errorf("there %t, after %d steps a server would start on %q: %v", there, steps, names, err)
 				}
 			}
-			if r, err := Salvage(context.Background(), Options{Dir: dir, FS: mem}, SalvageOptions{To: to}); err != nil || r.UUID != s.uuid {
+			if r, err := salvage.Run(context.Background(), salvage.Options{FS: mem, From: dir, To: to}); err != nil || r.UUID != s.uuid {
 				t.Errorf("there %t, after %d steps, again: %v", there, steps, err)
 			}
 		}

@@ -8,9 +8,9 @@ import (
 	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
 // others are the permission bits of group and others. Secrets and small objects are in the metadata, so no entry of a
@@ -25,10 +25,10 @@ func (s *Store) closeUp() {
 	if s.fs != vfs.Default {
 		return // files in memory have no permissions
 	}
-	for _, name := range []string{metaName, dataName, tmpName, asideName} {
+	for _, name := range []string{layout.MetaName, layout.DataName, layout.TmpName, layout.QuarantineName} {
 		s.closeEntry(s.fs.PathJoin(s.opts.Dir, name), fs.FileMode.IsDir)
 	}
-	for _, name := range []string{formatName, epochName, lockName, ownerName, reachNames[0], reachNames[1], spareName} {
+	for _, name := range []string{layout.FormatName, layout.EpochName, layout.LockName, layout.OwnerName, layout.WitnessNames[0], layout.WitnessNames[1], layout.BallastName} {
 		for _, end := range []string{"", ".new"} {
 			s.closeEntry(s.fs.PathJoin(s.opts.Dir, name+end), fs.FileMode.IsRegular)
 		}
@@ -53,13 +53,4 @@ func (s *Store) closeEntry(path string, kind func(fs.FileMode) bool) {
 	if s.opts.Events.Exposed != nil {
 		s.opts.Events.Exposed(path, was, err)
 	}
-}
-
-// private gives a file that was just opened for writing to its owner alone: a umask may have left more. A file system
-// without permissions refuses, and loses nothing by it.
-func private(file vfs.File, err error) (vfs.File, error) {
-	if err == nil && file.Fd() != vfs.InvalidFd {
-		_ = unix.Fchmod(int(file.Fd()), 0o600) // the directory is closed to others too
-	}
-	return file, err
 }

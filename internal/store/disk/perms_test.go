@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
 // reachable are the entries below dir that a user who is neither owner nor in the group can open: every directory on
@@ -66,25 +67,25 @@ func TestNoEntryOfAStoreIsOpenToOtherUsers(t *testing.T) {
 		var exposed []string
 		use(&exposed)
 		// Within meta/ every file is its owner's alone as well.
-		if open := reachable(t, filepath.Join(dir, metaName)); len(open) != 0 {
+		if open := reachable(t, filepath.Join(dir, layout.MetaName)); len(open) != 0 {
 			t.Errorf("umask %03o: %v", mask, open)
 		}
 		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o755 {
 			t.Errorf("the operator's directory has mode %v, %v", info.Mode(), err)
 		}
-		if slices.Contains(exposed, metaName) {
+		if slices.Contains(exposed, layout.MetaName) {
 			t.Errorf("a new store was made open: %v", exposed)
 		}
 		// A store of an earlier version is closed when it is opened, and that is told.
-		for _, name := range []string{metaName, dataName, tmpName} {
+		for _, name := range []string{layout.MetaName, layout.DataName, layout.TmpName} {
 			must(t, os.Chmod(filepath.Join(dir, name), 0o755))
 		}
-		for _, name := range []string{formatName, epochName} {
+		for _, name := range []string{layout.FormatName, layout.EpochName} {
 			must(t, os.Chmod(filepath.Join(dir, name), 0o644))
 		}
 		exposed = nil
 		use(&exposed)
-		for _, name := range []string{metaName, dataName, tmpName, formatName, epochName} {
+		for _, name := range []string{layout.MetaName, layout.DataName, layout.TmpName, layout.FormatName, layout.EpochName} {
 			if !slices.Contains(exposed, name) {
 				t.Errorf("umask %03o: nothing was told of %s: %v", mask, name, exposed)
 			}

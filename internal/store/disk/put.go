@@ -13,6 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/fence"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // content is what a body left behind: bytes that go into the metadata, or a
@@ -114,12 +116,12 @@ func (c *content) sync(ctx context.Context) error {
 }
 
 // version makes a record of content.
-func (c *content) version(etag string, attrs map[string]string) *version {
-	v := &version{size: c.Size, crc: c.CRC64, etag: etag, attrs: attrs}
+func (c *content) version(etag string, attrs map[string]string) *record.Version {
+	v := &record.Version{Size: c.Size, CRC: c.CRC64, ETag: etag, Attrs: attrs}
 	if c.file != nil {
-		v.file = uint64(c.file.ID())
+		v.File = uint64(c.file.ID())
 	} else if c.Size > 0 {
-		v.flags |= flagInline
+		v.Flags |= record.FlagInline
 	}
 	return v
 }
@@ -168,106 +170,118 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		c.abort()
 		return object.Info{}, err
 	}
-	return s.publish(ctx, op, bk, p.Key, p.Condition, c, c.version(etagOf(kind, c.Written), attrs), p.Judge, nil)
+	v := c.version(etagOf(kind, c.Written), attrs)
+	return s.publish(ctx, publication{op: op, bk: bk, key: p.Key, cond: p.Condition, c: c, judge: p.Judge}, v)
 }
 
-// publish makes content the newest version of a key: the commit point of all
-// that makes objects. more, where given, adds to the change. Content that was
-// not committed is removed.
-func (s *Store) publish(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *version, judge object.Judge, more func(*tx) error) (object.Info, error) {
-	release, err := bk.hold(op)
+// publication is content on its way to become the newest version of a key. The version is no part of it: it goes beside
+// it as a parameter, and so stays on the stack.
+type publication struct {
+	op    string
+	bk    *bucket
+	key   string
+	cond  object.Condition
+	c     *content
+	judge object.Judge      // may be nil
+	more  func(t *tx) error // adds to the change; may be nil
+}
+
+// publish makes content the newest version of a key: the commit point of all that makes objects. Content that was not
+// committed is removed.
+func (s *Store) publish(ctx context.Context, p publication, v *record.Version) (object.Info, error) {
+	release, err := p.bk.hold(p.op)
 	if err != nil {
-		c.abort()
+		p.c.abort()
 		return object.Info{}, err
 	}
 	defer release()
-	return s.publishHeld(ctx, op, bk, key, cond, c, v, judge, more)
+	return s.publishHeld(ctx, p, v)
 }
 
-// publishHeld is publish by who holds the bucket.
-func (s *Store) publishHeld(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *version, judge object.Judge, more func(*tx) error) (object.Info, error) {
-	info, err := s.tryPublish(ctx, op, bk, key, cond, c, v, judge, more)
+// publishHeld is publish for a caller that holds the bucket.
+func (s *Store) publishHeld(ctx context.Context, p publication, v *record.Version) (object.Info, error) {
+	info, err := s.tryPublish(ctx, p, v)
 	if err != nil {
-		if !isUnsure(err) {
-			c.abort()
+		if !fence.IsUnsure(err) {
+			p.c.abort()
 		}
 		return object.Info{}, err
 	}
 	return info, nil
 }
 
-func (s *Store) tryPublish(ctx context.Context, op string, bk *bucket, key string, cond object.Condition, c *content, v *version, judge object.Judge, more func(*tx) error) (object.Info, error) {
+func (s *Store) tryPublish(ctx context.Context, p publication, v *record.Version) (object.Info, error) {
 	if err := ctx.Err(); err != nil {
-		return object.Info{}, errs.Wrap(op, key, err)
+		return object.Info{}, errs.Wrap(p.op, p.key, err)
 	}
-	lock := s.stripes.of(bk.id, key)
+	lock := s.stripes.of(p.bk.id, p.key)
 	lock.Lock()
 	defer lock.Unlock()
-	head, err := s.current(bk, key)
+	head, err := s.current(p.bk, p.key)
 	if err != nil {
 		return object.Info{}, err
 	}
-	if err := holds(op, key, cond, head); err != nil {
+	if err := holds(p.op, p.key, p.cond, head); err != nil {
 		return object.Info{}, err
 	}
-	t := s.change(bk)
-	if c.file != nil {
-		t.then = c.file.Settle
+	t := s.change(p.bk)
+	if p.c.file != nil {
+		t.then = p.c.file.Settle
 	}
-	if err := s.supersede(t, op, key, head, v, judge); err != nil {
+	if err := s.supersede(t, p.op, p.key, head, v, p.judge); err != nil {
 		t.cancel()
 		return object.Info{}, err
 	}
-	t.putContent(key, v, c.inline, c.sums, c.parts)
-	t.putCurrent(key, v)
-	if more != nil {
-		if err := more(t); err != nil {
+	t.putContent(p.key, v, p.c.inline, p.c.sums, p.c.parts)
+	t.putCurrent(p.key, v)
+	if p.more != nil {
+		if err := p.more(t); err != nil {
 			t.cancel()
 			return object.Info{}, err
 		}
 	}
-	if err := t.commit(op, key); err != nil {
+	if err := t.commit(p.op, p.key); err != nil {
 		return object.Info{}, err
 	}
-	i := s.info(bk, key, v, true)
-	i.Attributes = merged(v.attrs, nil)
-	i.Parts = c.parts
+	i := s.info(p.bk, p.key, v, true)
+	i.Attributes = merged(v.Attrs, nil)
+	i.Parts = p.c.parts
 	return i, nil
 }
 
 // supersede makes room for v as the newest of its key, as the bucket's
 // versioning says, and gives it its sequence, its name and its time. head is the current version.
 // judge, where given, is asked before anything is changed.
-func (s *Store) supersede(t *tx, op, key string, head, v *version, judge object.Judge) error {
+func (s *Store) supersede(t *tx, op, key string, head, v *record.Version, judge object.Judge) error {
 	var err error
-	if v.seq, err = s.seqs.take(s); err != nil {
+	if v.Seq, err = s.seqs.take(s); err != nil {
 		return err
 	}
-	v.nonce, v.modified = nonce(), s.now()
+	v.Nonce, v.Modified = nonce(), s.now()
 	if head != nil {
-		v.modified = max(v.modified, head.modified)
+		v.Modified = max(v.Modified, head.Modified)
 	}
 	state := t.bk.settings.Load().Versioning
 	if state != object.VersioningEnabled {
-		v.flags |= flagNull
+		v.Flags |= record.FlagNull
 	}
 	// All is read before anything is changed: in a step of several deletions the others go on.
-	var old *version
-	if v.null() && state != object.VersioningOff {
+	var old *record.Version
+	if v.Null() && state != object.VersioningOff {
 		if old, err = oldNull(s.db, t.bk.id, key); err != nil {
 			return err
 		}
 	}
 	gone := old
-	if head != nil && !head.marker() && v.null() && head.null() {
+	if head != nil && !head.Marker() && v.Null() && head.Null() {
 		gone = head
 	}
 	if err := s.judge(t, op, key, judge, gone, gone == head, v); err != nil {
 		return err
 	}
 	switch {
-	case head == nil || head.marker():
-	case v.null() && head.null():
+	case head == nil || head.Marker():
+	case v.Null() && head.Null():
 		t.takeCurrent(key, head)
 		t.dropContent(head)
 	default:
@@ -282,19 +296,19 @@ func (s *Store) supersede(t *tx, op, key string, head, v *version, judge object.
 
 // judge asks judge about a change that removes the version gone, nil where it removes none, and adds v, nil
 // where it adds none. The caller holds the key's lock and the bucket.
-func (s *Store) judge(t *tx, op, key string, judge object.Judge, gone *version, latest bool, v *version) error {
+func (s *Store) judge(t *tx, op, key string, judge object.Judge, gone *record.Version, latest bool, v *record.Version) error {
 	if judge == nil {
 		return nil
 	}
 	c := object.Change{Bucket: t.bk.settings.Load()}
-	if gone != nil && !gone.marker() {
+	if gone != nil && !gone.Marker() {
 		info := s.info(t.bk, key, gone, latest)
 		c.Removed = &info
 	}
 	more, err := judge(c)
-	if err != nil || v == nil || v.marker() || len(more) == 0 {
+	if err != nil || v == nil || v.Marker() || len(more) == 0 {
 		return err
 	}
-	v.attrs = merged(v.attrs, more)
-	return checkAttributes(op, key, v.attrs)
+	v.Attrs = merged(v.Attrs, more)
+	return checkAttributes(op, key, v.Attrs)
 }

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"strings"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
 // A store that cannot be written when it is opened is opened for reading: its disk is full, or its file system or its
@@ -34,38 +33,14 @@ func hindered(err error) bool {
 // takeLock makes this process the owner of the store. Where the file system takes no changes, the process shares the store
 // with other readers, and readOnly says why.
 func (s *Store) takeLock() (readOnly, err error) {
-	if s.lock, err = lockStore(s.fs, s.opts.Dir); !hindered(err) {
+	if s.lock, err = layout.Lock(s.fs, s.opts.Dir); !hindered(err) {
 		return nil, err
 	}
 	readOnly = err
-	if s.shared, err = shareStore(s.fs, s.opts.Dir); err != nil {
+	if s.shared, err = layout.Share(s.fs, s.opts.Dir); err != nil {
 		return nil, err
 	}
 	return readOnly, nil
-}
-
-// shareStore locks a store for reading, against those who would change it.
-func shareStore(f vfs.FS, dir string) (io.Closer, error) {
-	file, err := f.Open(f.PathJoin(dir, lockName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return noLock{}, nil // whoever could lock it would have made the file
-	}
-	if err != nil {
-		return nil, wrapIO("open store", dir, err)
-	}
-	if err := lockForReading(file); err != nil {
-		_ = file.Close()
-		return nil, takenBy(f, dir, err)
-	}
-	return file, nil
-}
-
-func lockForReading(file vfs.File) error {
-	fd := file.Fd()
-	if fd == vfs.InvalidFd {
-		return nil // a file system in memory has no other processes
-	}
-	return unix.FcntlFlock(fd, unix.F_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart})
 }
 
 // ownLock makes a reader of the store its owner. The kernel has one lock of a process on a file, so that nobody comes in between.
@@ -73,15 +48,15 @@ func (s *Store) ownLock() error {
 	if s.lock != nil {
 		return nil
 	}
-	lock, err := lockStore(s.fs, s.opts.Dir)
+	lock, err := layout.Lock(s.fs, s.opts.Dir)
 	if err == nil {
 		s.lock = lock
 		return nil
 	}
 	// The failed try may have taken the lock of this process away with it.
 	if file, ok := s.shared.(vfs.File); ok {
-		if e := lockForReading(file); e != nil {
-			return takenBy(s.fs, s.opts.Dir, e)
+		if e := layout.LockForReading(file); e != nil {
+			return layout.TakenBy(s.fs, s.opts.Dir, e)
 		}
 	}
 	return err
@@ -103,7 +78,7 @@ func (s *Store) unlock() error {
 
 // openReadOnly opens the metadata for reading, and says so; why is the reason.
 func (s *Store) openReadOnly(why error) error {
-	exists, err := s.metaExists(s.fs.PathJoin(s.opts.Dir, metaName))
+	exists, err := s.metaExists(s.fs.PathJoin(s.opts.Dir, layout.MetaName))
 	if err != nil {
 		return err
 	}
@@ -116,7 +91,7 @@ func (s *Store) openReadOnly(why error) error {
 	if err := s.loadBuckets(); err != nil {
 		return err
 	}
-	s.fence.armed.Store(true)
+	s.fence.Arm()
 	s.readOnly.Store(&why)
 	s.tender.start()
 	return nil
@@ -125,10 +100,10 @@ func (s *Store) openReadOnly(why error) error {
 // refused is what changes of a store that was opened for reading are told.
 func (s *Store) refused(op, name string, why error) error {
 	sentinel := object.ErrReadOnly
-	if noSpace(why) {
+	if layout.IsNoSpace(why) {
 		sentinel = object.ErrNoSpace
 	}
-	return &errs.Error{Kind: errs.KindOf(sentinel), Op: op, Name: name, Err: bothErrors{sentinel, why}, Msg: "the store is open for reading only",
+	return &errs.Error{Kind: errs.KindOf(sentinel), Op: op, Name: name, Err: layout.Both{Sentinel: sentinel, Cause: why}, Msg: "the store is open for reading only",
 		Fix: "make room on its disk, or make it writable: the store then takes changes again by itself"}
 }
 
@@ -139,7 +114,7 @@ func (s *Store) letGo() {
 		_ = s.closeDB() // what it could not write is in the log, or was never acknowledged
 		s.db = nil
 	}
-	_ = s.fence.reach.close(false) // what it says holds, durable or not
+	_ = s.fence.Witness.Close(false) // what it says holds, durable or not
 	s.newFence()
 }
 
@@ -151,15 +126,15 @@ func (s *Store) room(try bool) error {
 		return nil
 	}
 	err := s.tryRoom(need)
-	if noSpace(err) && s.ballast.giveUp() {
+	if layout.IsNoSpace(err) && s.ballast.giveUp() {
 		err = s.tryRoom(need)
 	}
-	return wrapIO("open store", s.opts.Dir, err)
+	return layout.WrapIO("open store", s.opts.Dir, err)
 }
 
 // logSize is how long Pebble's logs are: what they hold is written to tables when they are replayed.
 func (s *Store) logSize() int64 {
-	meta := s.fs.PathJoin(s.opts.Dir, metaName)
+	meta := s.fs.PathJoin(s.opts.Dir, layout.MetaName)
 	names, err := s.fs.List(meta)
 	if err != nil {
 		return 0
@@ -178,11 +153,11 @@ const tryFiles = 8
 
 // tryRoom takes space and inodes from the file system and gives them back: quotas are not seen in another way.
 func (s *Store) tryRoom(need int64) error {
-	dir := s.fs.PathJoin(s.opts.Dir, metaName)
+	dir := s.fs.PathJoin(s.opts.Dir, layout.MetaName)
 	if _, err := s.fs.Stat(dir); err != nil {
 		dir = s.opts.Dir // a new store
 	}
-	path := s.fs.PathJoin(dir, spareName+".try")
+	path := s.fs.PathJoin(dir, layout.BallastName+".try")
 	var file vfs.File
 	for range tryFiles {
 		f, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
@@ -224,7 +199,7 @@ func (s *Store) revive(ctx context.Context) (tried bool) {
 	}
 	_ = s.db.Close() // nothing was written through it
 	s.db = nil
-	_ = s.fence.reach.close(false) // it was never started
+	_ = s.fence.Witness.Close(false) // it was never started
 	s.newFence()
 	s.readOnly.Store(nil)
 	err := s.openWritable(ctx)
@@ -236,7 +211,7 @@ func (s *Store) revive(ctx context.Context) (tried bool) {
 		err = fmt.Errorf("%w (tried %d times; restart the server when this is mended)", err, s.tries)
 	}
 	if e := s.openReadOnly(err); e != nil {
-		s.fence.fail(e) // said to Events.Failed: a restart is needed
+		s.fence.Fail(e) // said to Events.Failed: a restart is needed
 	}
 	return true
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // maxRecord bounds the value of a record.
@@ -38,7 +40,7 @@ func (s *Store) PutRecord(ctx context.Context, kind, name string, value []byte) 
 		return err
 	}
 	b := s.db.NewBatch()
-	if err := b.Set(recordKey(kind, name), append([]byte{recordVersion}, value...), nil); err != nil {
+	if err := b.Set(record.RecordKey(kind, name), append([]byte{record.Format}, value...), nil); err != nil {
 		return errs.Wrap(op, name, err)
 	}
 	return s.apply(op, name, b, nil)
@@ -59,15 +61,15 @@ func (s *Store) record(op, kind, name string) ([]byte, error) {
 	if err := checkRecord(op, kind, name); err != nil {
 		return nil, err
 	}
-	b, err := get(s.db, recordKey(kind, name))
+	b, err := metadb.Get(s.db, record.RecordKey(kind, name))
 	if err != nil {
 		return nil, err
 	}
 	if b == nil {
 		return nil, object.Fail(op, name, object.ErrNoSuchRecord, "of kind "+kind)
 	}
-	if b[0] != recordVersion {
-		return nil, badRecord("record", b)
+	if b[0] != record.Format {
+		return nil, record.Unreadable("record", b)
 	}
 	return b[1:], nil
 }
@@ -86,7 +88,7 @@ func (s *Store) DeleteRecord(ctx context.Context, kind, name string) error {
 		return err
 	}
 	b := s.db.NewBatch()
-	if err := b.Delete(recordKey(kind, name), nil); err != nil {
+	if err := b.Delete(record.RecordKey(kind, name), nil); err != nil {
 		return errs.Wrap(op, name, err)
 	}
 	return s.apply(op, name, b, nil)
@@ -103,9 +105,9 @@ func (s *Store) RecordNames(ctx context.Context, kind string) ([]string, error) 
 	if err := checkRecord(op, kind, "any"); err != nil {
 		return nil, err
 	}
-	prefix := recordKey(kind, "")
+	prefix := record.RecordKey(kind, "")
 	var names []string
-	err = eachIn(s.db, prefix, after(prefix), func(k, _ []byte) error {
+	err = metadb.Each(s.db, prefix, record.After(prefix), func(k, _ []byte) error {
 		names = append(names, string(k[len(prefix):]))
 		return ctx.Err()
 	})

@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/internal/store/salvage"
 )
 
 // removeLike removes the files of a store that match a pattern; there must be one.
@@ -67,7 +69,7 @@ func TestDamageNamesSalvage(t *testing.T) {
 			}
 			if !c.lost {
 				refused("open", err)
-				_, err = disk.Check(ctx, backupOptions(dir), disk.CheckOptions{})
+				_, err = disk.Check(ctx, backupOptions(dir), check.Options{})
 				refused("check", err)
 				if strings.Contains(errs.FixOf(err), "store check") {
 					t.Errorf("check sends to check: %q", errs.FixOf(err))
@@ -76,12 +78,12 @@ func TestDamageNamesSalvage(t *testing.T) {
 					t.Errorf("check says %q, want %q in it", err, c.says)
 				}
 			}
-			_, err = disk.Check(ctx, backupOptions(dir), disk.CheckOptions{Repair: true})
+			_, err = disk.Check(ctx, backupOptions(dir), check.Options{Repair: true})
 			refused("repair", err)
 			if strings.Contains(errs.FixOf(err), "--repair") {
 				t.Errorf("repair sends to repair: %q", errs.FixOf(err))
 			}
-			saved, err := disk.Salvage(ctx, backupOptions(dir), disk.SalvageOptions{To: filepath.Join(t.TempDir(), "new")})
+			saved, err := saved(ctx, backupOptions(dir), salvage.Options{To: filepath.Join(t.TempDir(), "new")})
 			if err != nil || !c.lost && (saved.Objects != 1 || saved.Lost != 0) {
 				t.Errorf("salvage saved %d objects and lost %d: %v", saved.Objects, saved.Lost, err)
 			}
@@ -104,7 +106,7 @@ func TestRepairOfEpochThatIsADirectory(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "EPOCH"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r, err := disk.Check(ctx, backupOptions(dir), disk.CheckOptions{Repair: true})
+	r, err := disk.Check(ctx, backupOptions(dir), check.Options{Repair: true})
 	if err != nil || r.Found != 1 || r.Repaired != 1 {
 		t.Fatalf("repair: found %d, repaired %d: %v, fix %q", r.Found, r.Repaired, err, errs.FixOf(err))
 	}
@@ -125,11 +127,11 @@ func TestCheckNamesADamagedCopyOfTheWitness(t *testing.T) {
 			if err := damage(filepath.Join(dir, "REACH.1")); err != nil {
 				t.Fatal(err)
 			}
-			r, err := disk.Check(ctx, backupOptions(dir), disk.CheckOptions{})
+			r, err := disk.Check(ctx, backupOptions(dir), check.Options{})
 			if err != nil || r.Found != 1 || len(r.Problems) != 1 || r.Problems[0].What != "REACH.1" {
 				t.Fatalf("check: %+v: %v", r.Problems, err)
 			}
-			r, err = disk.Check(ctx, backupOptions(dir), disk.CheckOptions{Repair: true})
+			r, err = disk.Check(ctx, backupOptions(dir), check.Options{Repair: true})
 			if err != nil || r.Found != 1 || r.Repaired != 1 {
 				t.Fatalf("repair: %+v: %v", r.Problems, err)
 			}
@@ -142,7 +144,7 @@ func TestCheckNamesADamagedCopyOfTheWitness(t *testing.T) {
 func wantWhole(t *testing.T, dir string) {
 	t.Helper()
 	ctx := t.Context()
-	if r, err := disk.Check(ctx, backupOptions(dir), disk.CheckOptions{Content: true}); err != nil || r.Found != 0 {
+	if r, err := disk.Check(ctx, backupOptions(dir), check.Options{Content: true}); err != nil || r.Found != 0 {
 		t.Errorf("check: %+v: %v", r.Problems, err)
 	}
 	s, err := disk.Open(ctx, backupOptions(dir))

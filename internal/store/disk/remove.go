@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // removeBatch bounds how many files are removed at a time: their directories are synced once.
@@ -140,12 +141,12 @@ func (r *remover) remove(ids []datafile.ID) {
 		r.mu.Unlock()
 		return
 	}
-	r.s.applyLazily(func(b *pebble.Batch) error {
+	r.s.fence.ApplyLazily(r.s.db, func(b *pebble.Batch) error {
 		for _, id := range ids {
 			if slices.Contains(held, id) {
 				continue
 			}
-			if err := b.Delete(goneKey(uint64(id)), nil); err != nil {
+			if err := b.Delete(record.GoneKey(uint64(id)), nil); err != nil {
 				return err
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +25,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
+	"github.com/nebulaio/nebulaio/internal/store/codec"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/quarantine"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // kept is one acknowledged version, and everything in the store that it needs.
@@ -55,7 +62,7 @@ func dump(t *testing.T, fs vfs.FS) map[string]string {
 // withMeta opens the metadata of a stopped store directly.
 func withMeta(t *testing.T, fs vfs.FS, f func(*pebble.DB)) {
 	t.Helper()
-	db, err := pebble.Open("store/meta", toolOptions(fs, 1<<20, false))
+	db, err := pebble.Open("store/meta", metadb.ToolOptions(fs, 1<<20, false))
 	must(t, err)
 	f(db)
 	must(t, db.Close())
@@ -77,45 +84,45 @@ func keep(t *testing.T, fs vfs.FS) []kept {
 	records, on := dump(t, fs), files(t, fs)
 	names := map[uint64]string{}
 	for k, v := range records {
-		if k[0] == kindBucket {
-			id, _, err := decodeBucket(k[1:], []byte(v))
+		if k[0] == record.KindBucket {
+			id, _, err := record.DecodeBucket(k[1:], []byte(v))
 			must(t, err)
 			names[id] = k[1:]
 		}
 	}
 	var all []kept
 	for k, v := range records {
-		if k[0] != kindObject && k[0] != kindVersion {
+		if k[0] != record.KindObject && k[0] != record.KindVersion {
 			continue
 		}
-		x, err := decodeVersion([]byte(v), false)
+		x, err := record.DecodeVersion([]byte(v), false)
 		must(t, err)
-		if x.marker() || x.size == 0 {
+		if x.Marker() || x.Size == 0 {
 			continue
 		}
-		bucket, _ := numberOf([]byte(k))
+		bucket, _ := record.NumberOf([]byte(k))
 		name := k[9:]
-		if k[0] == kindVersion {
-			name, _, _ = splitVersionKey([]byte(k))
+		if k[0] == record.KindVersion {
+			name, _, _ = record.SplitVersionKey([]byte(k))
 		}
-		e := kept{name: names[bucket] + "/" + strconv.Quote(name), key: []byte(k), seq: x.seq, file: x.file, needs: map[string]string{k: v}}
+		e := kept{name: names[bucket] + "/" + strconv.Quote(name), key: []byte(k), seq: x.Seq, file: x.File, needs: map[string]string{k: v}}
 		need := func(key []byte) {
 			if v, ok := records[string(key)]; ok {
 				e.needs[string(key)] = v
 			}
 		}
-		need(partsKey(x.seq))
-		need(dataKey(x.seq))
-		if x.file != 0 {
-			need(fileKey(x.file))
-			need(sumsKey(x.file, 0))
+		need(record.PartsKey(x.Seq))
+		need(record.DataKey(x.Seq))
+		if x.File != 0 {
+			need(record.FileKey(x.File))
+			need(record.SumsKey(x.File, 0))
 		}
-		e.content = []byte(records[string(dataKey(x.seq))])
-		if x.file != 0 {
-			e.content = []byte(on[placeOf(on, x.file)])
+		e.content = []byte(records[string(record.DataKey(x.Seq))])
+		if x.File != 0 {
+			e.content = []byte(on[placeOf(on, x.File)])
 		}
-		if int64(len(e.content)) != x.size {
-			t.Fatalf("%s has %d bytes, its content %d", e.name, x.size, len(e.content))
+		if int64(len(e.content)) != x.Size {
+			t.Fatalf("%s has %d bytes, its content %d", e.name, x.Size, len(e.content))
 		}
 		all = append(all, e)
 	}
@@ -138,29 +145,29 @@ func (e *kept) intact(records, on map[string]string) bool {
 	if !ok {
 		return false
 	}
-	v, err := decodeVersion([]byte(b), false)
-	if err != nil || v.size != int64(len(e.content)) || v.crc != checksum.Of(e.content) {
+	v, err := record.DecodeVersion([]byte(b), false)
+	if err != nil || v.Size != int64(len(e.content)) || v.CRC != checksum.Of(e.content) {
 		return false
 	}
-	if v.file == 0 {
-		return records[string(dataKey(v.seq))] == string(e.content)
+	if v.File == 0 {
+		return records[string(record.DataKey(v.Seq))] == string(e.content)
 	}
-	sums := v.sums
-	if chunksOf(v.size) > 0 {
-		c := []byte(records[string(sumsKey(v.file, 0))])
-		t := take{b: c}
-		if t.byte() != recordVersion || len(t.b)%8 != 0 {
+	sums := v.Sums
+	if record.ChunksOf(v.Size) > 0 {
+		c := []byte(records[string(record.SumsKey(v.File, 0))])
+		t := codec.Decoder{Rest: c}
+		if t.Byte() != record.Format || len(t.Rest)%8 != 0 {
 			return false
 		}
-		for sums = nil; len(t.b) > 0; {
-			sums = append(sums, t.word())
+		for sums = nil; len(t.Rest) > 0; {
+			sums = append(sums, t.Word())
 		}
 	}
-	if int64(len(sums)) != blocksOf(v.size) || on[placeOf(on, v.file)] != string(e.content) {
+	if int64(len(sums)) != record.BlocksOf(v.Size) || on[placeOf(on, v.File)] != string(e.content) {
 		return false
 	}
 	for i, sum := range sums {
-		if checksum.Of(e.content[i*blockSize:min((i+1)*blockSize, len(e.content))]) != sum {
+		if checksum.Of(e.content[i*record.BlockSize:min((i+1)*record.BlockSize, len(e.content))]) != sum {
 			return false
 		}
 	}
@@ -168,8 +175,8 @@ func (e *kept) intact(records, on map[string]string) bool {
 }
 
 // namedIn says whether a report speaks of a version.
-func (e *kept) namedIn(r CheckReport) bool {
-	return slices.ContainsFunc(r.Problems, func(p Problem) bool {
+func (e *kept) namedIn(r check.Report) bool {
+	return slices.ContainsFunc(r.Problems, func(p check.Problem) bool {
 		text := p.What + " " + p.Msg
 		// Where its bucket cannot be read, or is another one now, the bucket has a number and no name.
 		_, key, _ := strings.Cut(e.name, "/")
@@ -189,7 +196,7 @@ func writeDurably(t *testing.T, fs vfs.FS, name string, b []byte) {
 	must(t, f.Sync())
 	must(t, f.Close())
 	for d := path.Dir(name); d != "."; d = path.Dir(d) {
-		must(t, syncDir(fs, d))
+		must(t, layout.SyncDir(fs, d))
 	}
 }
 
@@ -234,7 +241,7 @@ func harmFile(t *testing.T, fs vfs.FS, r *rand.Rand, data []string, on map[strin
 		b = append(b, make([]byte, 1+r.IntN(5000))...)
 	case 4:
 		must(t, fs.Remove(p))
-		must(t, syncDir(fs, path.Dir(p)))
+		must(t, layout.SyncDir(fs, path.Dir(p)))
 		return "deleted " + p
 	case 5:
 		q := data[r.IntN(len(data))]
@@ -244,7 +251,7 @@ func harmFile(t *testing.T, fs vfs.FS, r *rand.Rand, data []string, on map[strin
 		writeDurably(t, fs, "store/tmp/"+path.Base(p), b)
 		if r.IntN(2) == 0 {
 			must(t, fs.Remove(p))
-			must(t, syncDir(fs, path.Dir(p)))
+			must(t, layout.SyncDir(fs, path.Dir(p)))
 		}
 		return "moved to tmp/ " + p
 	}
@@ -298,9 +305,9 @@ func harmRecord(t *testing.T, fs vfs.FS, r *rand.Rand) (said string) {
 		case 8:
 			set([]byte{byte('A' + r.IntN(26)), 'x'}, v)
 		case 9:
-			of := byKind[kindFile]
+			of := byKind[record.KindFile]
 			f := of[r.IntN(len(of))]
-			set(append([]byte{kindGone}, f[1:]...), []byte{1})
+			set(append([]byte{record.KindGone}, f[1:]...), []byte{1})
 			said = fmt.Sprintf("file %x is to be removed", f[1:])
 		case 10:
 			set([]byte(other), v)
@@ -341,7 +348,7 @@ func TestRepairOfDamagedStores(t *testing.T) {
 			t.Log(strings.Join(said, "; "))
 			records, on := dump(t, fs), files(t, fs)
 			o := Options{Dir: "store", FS: fs, MemTable: 1 << 20}
-			report, err := Check(t.Context(), o, CheckOptions{Repair: true, Content: true})
+			report, err := Check(t.Context(), o, check.Options{Repair: true, Content: true})
 			if err != nil {
 				t.Fatal("refused: ", err)
 			}
@@ -362,7 +369,7 @@ func TestRepairOfDamagedStores(t *testing.T) {
 			if report.Found == 0 {
 				clean++
 			}
-			again, err := Check(t.Context(), o, CheckOptions{Repair: true})
+			again, err := Check(t.Context(), o, check.Options{Repair: true})
 			must(t, err)
 			if again.Repaired != 0 || !maps.Equal(after, dump(t, fs)) || !maps.Equal(now, files(t, fs)) {
 				t.Errorf("the second repair changed something: %+v", again.Problems)
@@ -398,14 +405,14 @@ func wantAllThere(t *testing.T, fs vfs.FS, records, on map[string]string) {
 		}
 	}
 	saved := map[string]bool{}
-	s := newStore(Options{Dir: "store", FS: fs})
-	names, _ := fs.List("store/quarantine")
-	for _, name := range names {
-		if strings.HasPrefix(name, recordsPrefix) && strings.HasSuffix(name, recordsSuffix) {
-			must(t, s.savedRecords(name, func(e *savedRecord) error {
-				saved[string(e.Key)+"\x00=\x00"+string(e.Value)] = true
-				return nil
-			}))
+	for name, text := range now {
+		if !strings.HasPrefix(name, "store/quarantine/records-") || !strings.HasSuffix(name, ".jsonl") {
+			continue
+		}
+		for line := range strings.Lines(text) {
+			var e struct{ Key, Value []byte }
+			must(t, json.Unmarshal([]byte(line), &e))
+			saved[string(e.Key)+"\x00=\x00"+string(e.Value)] = true
 		}
 	}
 	for k, v := range records {
@@ -430,25 +437,25 @@ func wantReadable(t *testing.T, fs vfs.FS, all []kept, records, on map[string]st
 	defer closed(t, s)
 	for i := range all {
 		e := &all[i]
-		bucket, _ := numberOf(e.key)
+		bucket, _ := record.NumberOf(e.key)
 		if !e.intact(records, on) || strings.HasPrefix(s.bucketName(bucket), "#") {
 			continue
 		}
-		v, err := decodeVersion([]byte(records[string(e.key)]), false)
+		v, err := record.DecodeVersion([]byte(records[string(e.key)]), false)
 		must(t, err)
 		key := string(e.key[9:])
-		if e.key[0] == kindVersion {
-			key, _, _ = splitVersionKey(e.key)
+		if e.key[0] == record.KindVersion {
+			key, _, _ = record.SplitVersionKey(e.key)
 		}
 		c, err := s.openVersion("open", s.buckets[s.bucketName(bucket)], key, v, false, true)
 		if err != nil {
-			if v.flags&flagParts != 0 {
+			if v.Flags&record.FlagParts != 0 {
 				continue // the list of its parts may be what is damaged
 			}
 			t.Errorf("%s: %v", e.name, err)
 			continue
 		}
-		body, err := c.Section(object.Range{N: v.size})
+		body, err := c.Section(object.Range{N: v.Size})
 		must(t, err)
 		got, err := io.ReadAll(body)
 		if err != nil || !bytes.Equal(got, e.content) {
@@ -474,14 +481,14 @@ func TestRepairCanBeUndone(t *testing.T) {
 			}
 			records, on := dump(t, fs), files(t, fs)
 			o := Options{Dir: "store", FS: fs, MemTable: 1 << 20}
-			if _, err := Check(t.Context(), o, CheckOptions{Repair: true, Unreadable: true}); err != nil {
+			if _, err := Check(t.Context(), o, check.Options{Repair: true, Unreadable: true}); err != nil {
 				return
 			}
 			wantAllThere(t, fs, records, on)
 			list, err := Quarantine(t.Context(), o)
 			must(t, err)
 			left := 0
-			slices.SortFunc(list, func(a, b Quarantined) int { return strings.Compare(b.Kind, a.Kind) }) // records before files
+			slices.SortFunc(list, func(a, b quarantine.Entry) int { return strings.Compare(b.Kind, a.Kind) }) // records before files
 			for _, q := range list {
 				if q.Kind == "unknown" {
 					continue
@@ -549,9 +556,9 @@ func TestRepairAfterRepairWasKilled(t *testing.T) {
 		writeDurably(t, fs, "store/data/00/00/0000000000000f00", []byte("nobody's"))
 		writeDurably(t, fs, "store/tmp/notes", []byte("precious too"))
 		withMeta(t, fs, func(db *pebble.DB) {
-			must(t, db.Set(dataKey(4711), []byte("content of nobody"), pebble.Sync))
-			must(t, db.Set(goneKey(2), []byte{1}, pebble.Sync))
-			must(t, db.Delete(fileKey(2), pebble.Sync))
+			must(t, db.Set(record.DataKey(4711), []byte("content of nobody"), pebble.Sync))
+			must(t, db.Set(record.GoneKey(2), []byte{1}, pebble.Sync))
+			must(t, db.Delete(record.FileKey(2), pebble.Sync))
 		})
 		records, on := dump(t, fs), files(t, fs)
 		var left *vfs.MemFS
@@ -559,7 +566,7 @@ func TestRepairAfterRepairWasKilled(t *testing.T) {
 			left = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.IntN(101), RNG: r})
 		}}
 		o := Options{Dir: "store", FS: cut, MemTable: 1 << 20}
-		report, err := Check(t.Context(), o, CheckOptions{Repair: true})
+		report, err := Check(t.Context(), o, check.Options{Repair: true})
 		must(t, err)
 		if report.Repaired != report.Found {
 			t.Fatalf("%+v", report.Problems)
@@ -569,12 +576,12 @@ func TestRepairAfterRepairWasKilled(t *testing.T) {
 		}
 		cuts++
 		o.FS = left
-		report, err = Check(t.Context(), o, CheckOptions{Repair: true})
+		report, err = Check(t.Context(), o, check.Options{Repair: true})
 		if err != nil || report.Repaired != report.Found {
 			t.Fatalf("seed %d: %v, %+v", seed, err, report.Problems)
 		}
 		wantAllThere(t, left, records, on)
-		if report, err = Check(t.Context(), o, CheckOptions{}); err != nil || report.Found != 0 {
+		if report, err = Check(t.Context(), o, check.Options{}); err != nil || report.Found != 0 {
 			t.Fatalf("seed %d: %v, %+v", seed, err, report.Problems)
 		}
 	}
@@ -599,29 +606,29 @@ func TestNothingIsMovedAsideAfterARecordThatCannotBeRead(t *testing.T) {
 				fs, s := rich(t)
 				must(t, s.files.Flush())
 				s.remover.wait()
-				key := objectKey(s.buckets["b"].id, victim)
+				key := record.ObjectKey(s.buckets["b"].id, victim)
 				if victim == "bucket" {
-					key = bucketKey("b")
+					key = record.BucketKey("b")
 				}
-				old, err := get(s.db, key)
+				old, err := metadb.Get(s.db, key)
 				must(t, err)
 				closed(t, s)
 				withMeta(t, fs, func(db *pebble.DB) { must(t, db.Set(key, spoil(bytes.Clone(old)), pebble.Sync)) })
 				records, on := dump(t, fs), files(t, fs)
 				o := Options{Dir: "store", FS: fs}
-				report, err := Check(t.Context(), o, CheckOptions{Repair: true})
+				report, err := Check(t.Context(), o, check.Options{Repair: true})
 				must(t, err)
 				if !maps.Equal(records, dump(t, fs)) || !maps.Equal(on, files(t, fs)) {
 					t.Errorf("repair changed something: %+v", report.Problems)
 				}
-				if !slices.ContainsFunc(report.Problems, func(p Problem) bool {
+				if !slices.ContainsFunc(report.Problems, func(p check.Problem) bool {
 					return p.Invariant == "record" && !p.Repaired && (strings.Contains(p.What, victim) || victim == "bucket" && p.What == `bucket "b"`)
 				}) {
 					t.Errorf("the record is not named: %+v", report.Problems)
 				}
 				// With the record put back, all is whole.
 				withMeta(t, fs, func(db *pebble.DB) { must(t, db.Set(key, old, pebble.Sync)) })
-				if report, err = Check(t.Context(), o, CheckOptions{Content: true}); err != nil || report.Found != 0 {
+				if report, err = Check(t.Context(), o, check.Options{Content: true}); err != nil || report.Found != 0 {
 					t.Errorf("%+v, %v", report.Problems, err)
 				}
 			})
@@ -634,25 +641,25 @@ func TestUnreadableRecordsCanBeMovedAside(t *testing.T) {
 	fs, s := rich(t)
 	must(t, s.files.Flush())
 	s.remover.wait()
-	cut, newer := objectKey(s.buckets["b"].id, "file"), objectKey(s.buckets["b"].id, "inline")
-	v, err := get(s.db, newer)
+	cut, newer := record.ObjectKey(s.buckets["b"].id, "file"), record.ObjectKey(s.buckets["b"].id, "inline")
+	v, err := metadb.Get(s.db, newer)
 	must(t, err)
 	v[0] = 9
 	setKey(t, s, cut, []byte{1, 2})
 	closed(t, s)
 	records, on := dump(t, fs), files(t, fs)
 	o := Options{Dir: "store", FS: fs}
-	report, err := Check(t.Context(), o, CheckOptions{Repair: true, Unreadable: true})
+	report, err := Check(t.Context(), o, check.Options{Repair: true, Unreadable: true})
 	must(t, err)
 	if report.Repaired != report.Found || report.Found < 3 {
 		t.Errorf("%+v", report.Problems)
 	}
 	wantAllThere(t, fs, records, on)
-	if report, err = Check(t.Context(), o, CheckOptions{}); err != nil || report.Found != 0 {
+	if report, err = Check(t.Context(), o, check.Options{}); err != nil || report.Found != 0 {
 		t.Errorf("%+v, %v", report.Problems, err)
 	}
 	withMeta(t, fs, func(db *pebble.DB) { must(t, db.Set(newer, v, pebble.Sync)) })
-	if report, err = Check(t.Context(), o, CheckOptions{Repair: true, Unreadable: true}); err != nil || report.Repaired != 0 {
+	if report, err = Check(t.Context(), o, check.Options{Repair: true, Unreadable: true}); err != nil || report.Repaired != 0 {
 		t.Errorf("%+v, %v", report.Problems, err)
 	}
 }
@@ -661,9 +668,9 @@ func TestUnreadableRecordsCanBeMovedAside(t *testing.T) {
 func TestAFileWithAnOwnerIsNotRemoved(t *testing.T) {
 	fs, s := rich(t)
 	must(t, s.files.Flush())
-	id := current(t, s, "b", "file").file
-	setKey(t, s, goneKey(id), []byte{1})
-	setKey(t, s, []byte{kindGone, 7}, []byte{1})
+	id := current(t, s, "b", "file").File
+	setKey(t, s, record.GoneKey(id), []byte{1})
+	setKey(t, s, []byte{record.KindGone, 7}, []byte{1})
 	closed(t, s)
 	var told []error
 	s = openMem(t, fs, func(o *Options) { o.Events.Background = func(err error) { told = append(told, err) } })
@@ -683,8 +690,8 @@ func TestDeletingOneOfTwoOwnersKeepsTheFile(t *testing.T) {
 		fs, s := rich(t)
 		must(t, s.files.Flush())
 		v := *current(t, s, "b", victim)
-		v.seq += 1000
-		setKey(t, s, objectKey(s.buckets["b"].id, "twin"), v.encode())
+		v.Seq += 1000
+		setKey(t, s, record.ObjectKey(s.buckets["b"].id, "twin"), v.Encode())
 		want := readAll(t, s, object.Ref{Bucket: "b", Key: victim})
 		_, err := s.Delete(t.Context(), object.Deletion{Ref: object.Ref{Bucket: "b", Key: "twin"}})
 		must(t, err)
@@ -706,7 +713,7 @@ func TestAMarkThatIsTooLowOverwritesNothing(t *testing.T) {
 		makeBucket(t, s, object.Bucket{Name: "empty"})
 		closed(t, s)
 		withMeta(t, fs, func(db *pebble.DB) {
-			must(t, db.Set(metaKey(name), binary.BigEndian.AppendUint64(nil, 1), pebble.Sync))
+			must(t, db.Set(record.MetaKey(name), binary.BigEndian.AppendUint64(nil, 1), pebble.Sync))
 		})
 		told := 0
 		s = openMem(t, fs, func(o *Options) { o.Events.Background = func(error) { told++ } })
@@ -721,7 +728,7 @@ func TestAMarkThatIsTooLowOverwritesNothing(t *testing.T) {
 			t.Errorf("%s: a new bucket has the objects of another one: %v", name, err)
 		}
 		closed(t, s)
-		if r, err := Check(t.Context(), Options{Dir: "store", FS: fs}, CheckOptions{}); err != nil || r.Found != 0 {
+		if r, err := Check(t.Context(), Options{Dir: "store", FS: fs}, check.Options{}); err != nil || r.Found != 0 {
 			t.Errorf("%s: %+v, %v", name, r.Problems, err)
 		}
 	}

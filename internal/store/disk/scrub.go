@@ -12,6 +12,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // ScrubOptions says how content is read.
@@ -44,7 +46,7 @@ func (s *Store) Scrub(ctx context.Context, o ScrubOptions) (ScrubReport, error) 
 		return ScrubReport{}, err
 	}
 	defer end()
-	sc := &scrubber{s: s, ctx: ctx, o: o, began: time.Now()}
+	sc := &scrubber{s: s, ctx: ctx, o: o, began: time.Now(), bucketName: s.bucketName}
 	err = sc.run()
 	sc.tell(nil)
 	return sc.report, err
@@ -58,10 +60,12 @@ type scrubber struct {
 	began  time.Time
 	told   int64
 	still  bool // nothing changes meanwhile
+
+	bucketName func(id uint64) string
 }
 
 func (sc *scrubber) run() error {
-	for _, kind := range []byte{kindObject, kindVersion} {
+	for _, kind := range []byte{record.KindObject, record.KindVersion} {
 		if err := sc.versions(kind); err != nil {
 			return err
 		}
@@ -78,23 +82,23 @@ func (sc *scrubber) versions(kind byte) error {
 	type item struct {
 		bucket uint64
 		key    string
-		v      *version
+		v      *record.Version
 	}
 	from, to := []byte{kind}, []byte{kind + 1}
 	for from != nil {
 		var items []item
 		var next []byte
-		err := eachIn(sc.s.db, from, to, func(k, b []byte) error {
+		err := metadb.Each(sc.s.db, from, to, func(k, b []byte) error {
 			if len(items) == scrubStep {
 				next = bytes.Clone(k)
-				return errFound
+				return metadb.ErrStop
 			}
-			bucket, _ := numberOf(k)
+			bucket, _ := record.NumberOf(k)
 			key := string(k[min(9, len(k)):])
-			if kind == kindVersion {
-				key, _, _ = splitVersionKey(k)
+			if kind == record.KindVersion {
+				key, _, _ = record.SplitVersionKey(k)
 			}
-			v, err := decodeVersion(b, false)
+			v, err := record.DecodeVersion(b, false)
 			if err != nil {
 				sc.unread(bucket, key, err)
 				return nil
@@ -118,30 +122,30 @@ func (sc *scrubber) versions(kind byte) error {
 // unread tells of a record that cannot be read, and of which the content therefore cannot be found.
 func (sc *scrubber) unread(bucket uint64, key string, err error) {
 	sc.s.background(&errs.Error{Op: "scrub", Name: key, Err: err})
-	sc.found(object.Damage{Ref: object.Ref{Bucket: sc.s.bucketName(bucket), Key: key}, What: object.DamageRecord})
+	sc.found(object.Damage{Ref: object.Ref{Bucket: sc.bucketName(bucket), Key: key}, What: object.DamageRecord})
 }
 
 // version reads one version.
-func (sc *scrubber) version(bucket uint64, key string, v *version) error {
+func (sc *scrubber) version(bucket uint64, key string, v *record.Version) error {
 	if err := sc.ctx.Err(); err != nil {
 		return errs.Wrap("scrub", key, err)
 	}
 	if sc.s.yield.Load() {
 		return errs.New(errs.Other, "scrub", sc.s.opts.Dir, "ended because the store becomes writable").WithFix("scrub again")
 	}
-	if v.marker() {
+	if v.Marker() {
 		return nil
 	}
-	ref := object.Ref{Bucket: sc.s.bucketName(bucket), Key: key, Version: sc.s.names.version(v)}
+	ref := object.Ref{Bucket: sc.bucketName(bucket), Key: key, Version: sc.s.names.Version(v)}
 	sc.report.Objects++
 	gone := func() (bool, error) { return sc.gone(bucket, key, v) }
-	if v.file == 0 {
+	if v.File == 0 {
 		return sc.inline(ref, v, gone)
 	}
 	sc.report.Files++
-	sums, err := loadSums(sc.s.db, v)
-	if err == nil && (v.size > datafile.MaxSize || int64(len(sums)) != blocksOf(v.size)) {
-		err = badRecord("version", v.encode())
+	sums, err := metadb.LoadSums(sc.s.db, v)
+	if err == nil && (v.Size > datafile.MaxSize || int64(len(sums)) != record.BlocksOf(v.Size)) {
+		err = record.Unreadable("version", v.Encode())
 	}
 	if err != nil {
 		if out, _ := gone(); out {
@@ -150,95 +154,95 @@ func (sc *scrubber) version(bucket uint64, key string, v *version) error {
 		if errs.KindOf(err) != errs.Corrupt {
 			return err
 		}
-		sc.found(object.Damage{Ref: ref, File: sc.s.files.Path(datafile.ID(v.file)), N: v.size, What: "checksum"})
+		sc.found(object.Damage{Ref: ref, File: sc.s.files.Path(datafile.ID(v.File)), N: v.Size, What: "checksum"})
 		return nil
 	}
 	return sc.file(ref, v, sums, gone)
 }
 
 // gone says whether a version was deleted or replaced meanwhile: its content goes with it.
-func (sc *scrubber) gone(bucket uint64, key string, v *version) (bool, error) {
+func (sc *scrubber) gone(bucket uint64, key string, v *record.Version) (bool, error) {
 	if sc.still {
 		return false, nil
 	}
-	now, err := get(sc.s.db, objectKey(bucket, key))
+	now, err := metadb.Get(sc.s.db, record.ObjectKey(bucket, key))
 	if err != nil {
 		return false, err
 	}
-	old, err := get(sc.s.db, versionKey(bucket, key, v.seq))
+	old, err := metadb.Get(sc.s.db, record.VersionKey(bucket, key, v.Seq))
 	if err != nil || old != nil {
 		return false, err
 	}
-	cur, err := decodeVersion(now, true)
-	return err != nil || cur.seq != v.seq, nil
+	cur, err := record.DecodeVersion(now, true)
+	return err != nil || cur.Seq != v.Seq, nil
 }
 
-func (sc *scrubber) file(ref object.Ref, v *version, sums []uint64, gone func() (bool, error)) error {
-	found, err := sc.s.files.Scrub(sc.ctx, datafile.ID(v.file), v.size, sums, sc.pace)
+func (sc *scrubber) file(ref object.Ref, v *record.Version, sums []uint64, gone func() (bool, error)) error {
+	found, err := sc.s.files.Scrub(sc.ctx, datafile.ID(v.File), v.Size, sums, sc.pace)
 	if len(found) > 0 || err != nil {
 		if out, e := gone(); e != nil || out {
 			return e
 		}
 	}
 	for _, d := range found {
-		sc.found(object.Damage{Ref: ref, File: d.File, Off: d.Off, N: d.N, What: v.wrong(d.What)})
+		sc.found(object.Damage{Ref: ref, File: d.File, Off: d.Off, N: d.N, What: v.Wrong(d.What)})
 	}
 	return err
 }
 
-func (sc *scrubber) inline(ref object.Ref, v *version, gone func() (bool, error)) error {
-	_, what, err := readInline(sc.s.db, v)
+func (sc *scrubber) inline(ref object.Ref, v *record.Version, gone func() (bool, error)) error {
+	_, what, err := metadb.LoadInline(sc.s.db, v)
 	if err != nil || what == "" {
-		sc.pace(v.size)
+		sc.pace(v.Size)
 		return err
 	}
 	if out, err := gone(); out || err != nil {
 		return err
 	}
-	sc.found(object.Damage{Ref: ref, N: v.size, What: what})
+	sc.found(object.Damage{Ref: ref, N: v.Size, What: what})
 	return nil
 }
 
 // parts reads the parts of uploads in progress.
 func (sc *scrubber) parts() error {
-	return sc.s.each(kindPart, func(k, b []byte) error {
-		upload, _ := numberOf(k)
-		p, number, err := splitPart(k, b, false)
+	return sc.s.each(record.KindPart, func(k, b []byte) error {
+		upload, _ := record.NumberOf(k)
+		p, number, err := record.SplitPart(k, b, false)
 		if err != nil {
 			sc.unread(0, fmt.Sprintf("part of upload %d", upload), err)
 			return nil
 		}
-		if p.file == 0 {
+		if p.File == 0 {
 			return nil
 		}
-		o := &owner{seq: upload, key: fmt.Sprintf("part %d of upload %d", number, upload)}
-		f, err := get(sc.s.db, fileKey(p.file))
+		o := &record.Owner{Seq: upload, Key: fmt.Sprintf("part %d of upload %d", number, upload)}
+		f, err := metadb.Get(sc.s.db, record.FileKey(p.File))
 		if err != nil {
 			return err
 		}
-		if known, err := decodeOwner(f); err == nil {
+		if known, err := record.DecodeOwner(f); err == nil {
 			o = known
 		}
 		return sc.part(o, upload, number, p)
 	})
 }
 
-func (sc *scrubber) part(o *owner, upload uint64, number int, p *part) error {
+func (sc *scrubber) part(o *record.Owner, upload uint64, number int, p *record.Part) error {
 	if err := sc.ctx.Err(); err != nil {
-		return errs.Wrap("scrub", o.key, err)
+		return errs.Wrap("scrub", o.Key, err)
 	}
-	ref := object.Ref{Bucket: sc.s.bucketName(o.bucket), Key: o.key}
+	ref := object.Ref{Bucket: sc.bucketName(o.Bucket), Key: o.Key}
 	err := sc.s.readPart(p, sc.pace)
 	var d *datafile.Damage
 	if !errors.As(err, &d) {
 		if errs.KindOf(err) != errs.Corrupt {
 			return err
 		}
-		sc.unread(o.bucket, o.key, err)
+		sc.unread(o.Bucket, o.Key, err)
 		return nil
 	}
 	now, err := sc.s.partAt(upload, number, true)
-	if err != nil || now == nil || now.file != p.file || now.modified != p.modified {
+	if err != nil || now == nil || now.File != p.File || now.Modified != p.Modified {
 		return err
 	}
 	sc.found(object.Damage{Ref: ref, File: d.File, Off: d.Off, N: d.N, What: d.What})

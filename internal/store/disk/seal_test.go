@@ -10,7 +10,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/backup"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/internal/store/salvage"
 )
 
 // logsOf are the logs of the metadata of a store, and their sizes.
@@ -44,7 +47,7 @@ func TestCopiedStoreHasAWitness(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Backup(t.Context(), disk.BackupOptions{To: "backup"}); err != nil {
+			if _, err := s.Backup(t.Context(), backup.Options{To: "backup"}); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Close(); err != nil {
@@ -52,12 +55,12 @@ func TestCopiedStoreHasAWitness(t *testing.T) {
 			}
 			o := damageOptions(fs)
 			o.Dir = dir
-			if _, err := disk.Restore(t.Context(), "backup", o, disk.BackupOptions{}); err != nil {
+			if _, err := restored(t.Context(), "backup", o, backup.RestoreOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"salvaged": func(t *testing.T, fs vfs.FS, dir string) {
-			if _, err := disk.Salvage(t.Context(), damageOptions(fs), disk.SalvageOptions{To: dir}); err != nil {
+			if _, err := saved(t.Context(), damageOptions(fs), salvage.Options{To: dir}); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -166,7 +169,7 @@ func TestNoSetOfDeletedNotesHidesACutLog(t *testing.T) {
 // wantRepaired repairs a store whose notes are missing, and wants everything to be there afterwards.
 func (d *damaged) wantRepaired(t *testing.T, o disk.Options, found bool) {
 	t.Helper()
-	r, err := disk.Check(t.Context(), o, disk.CheckOptions{Repair: true})
+	r, err := disk.Check(t.Context(), o, check.Options{Repair: true})
 	if err != nil || r.Repaired != r.Found || found && r.Found == 0 {
 		t.Fatalf("repair: %+v, %v", r.Problems, err)
 	}
@@ -196,7 +199,7 @@ func TestDamagedEpochIsWrittenAnew(t *testing.T) {
 			if err := harm(d.fs); err != nil {
 				t.Fatal(err)
 			}
-			r, err := disk.Check(t.Context(), o, disk.CheckOptions{})
+			r, err := disk.Check(t.Context(), o, check.Options{})
 			if err != nil || r.Found == 0 || r.Problems[0].What != "EPOCH" {
 				t.Fatalf("check: %+v, %v", r.Problems, err)
 			}

@@ -16,7 +16,9 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/backup"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/internal/store/salvage"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
 )
 
@@ -69,20 +71,20 @@ func TestBackupNamesAShortFile(t *testing.T) {
 	root := t.TempDir()
 	dir, out := filepath.Join(root, "store"), filepath.Join(root, "backup")
 	s, file, _ := storeWithAFile(t, dir)
-	if _, err := s.Backup(t.Context(), disk.BackupOptions{To: out}); err != nil {
+	if _, err := s.Backup(t.Context(), backup.Options{To: out}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(dataFile(t, out), 1000); err != nil {
 		t.Fatal(err)
 	}
-	_, err := disk.Restore(t.Context(), out, backupOptions(filepath.Join(root, "back")), disk.BackupOptions{})
+	_, err := restored(t.Context(), out, backupOptions(filepath.Join(root, "back")), backup.RestoreOptions{})
 	if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "victim") || !strings.Contains(err.Error(), "1000 bytes") {
 		t.Errorf("restore: %v", err)
 	}
 	if err := os.Truncate(file, 200_000); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Backup(t.Context(), disk.BackupOptions{To: filepath.Join(root, "second")})
+	_, err = s.Backup(t.Context(), backup.Options{To: filepath.Join(root, "second")})
 	if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "victim") || !strings.Contains(err.Error(), "200000 bytes") || errs.FixOf(err) == "" {
 		t.Errorf("backup: %v (fix: %s)", err, errs.FixOf(err))
 	}
@@ -99,7 +101,7 @@ func TestBackupOfALongFile(t *testing.T) {
 	if err := os.Truncate(file, 8<<30); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Backup(t.Context(), disk.BackupOptions{To: out, Verify: true}); err != nil {
+	if _, err := s.Backup(t.Context(), backup.Options{To: out, Verify: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -108,7 +110,7 @@ func TestBackupOfALongFile(t *testing.T) {
 	if info, err := os.Stat(dataFile(t, out)); err != nil || info.Size() != int64(len(content)) {
 		t.Fatalf("the copy: %v, %v", info.Size(), err)
 	}
-	if _, err := disk.Restore(t.Context(), out, backupOptions(back), disk.BackupOptions{Verify: true}); err != nil {
+	if _, err := restored(t.Context(), out, backupOptions(back), backup.RestoreOptions{Verify: true}); err != nil {
 		t.Fatal(err)
 	}
 	wantClean(t, backupOptions(back))
@@ -159,7 +161,7 @@ func TestSalvageTouchesNothing(t *testing.T) {
 			}
 		}
 		before := fingerprint(t, dir)
-		r, err := disk.Salvage(t.Context(), disk.Options{Dir: dir}, disk.SalvageOptions{To: filepath.Join(root, "new")})
+		r, err := saved(t.Context(), disk.Options{Dir: dir}, salvage.Options{To: filepath.Join(root, "new")})
 		if err != nil || r.Objects != 1 || r.Lost != 0 {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -175,7 +177,7 @@ func TestSalvageOfAnOpenStore(t *testing.T) {
 	dir := filepath.Join(root, "store")
 	s, _, _ := storeWithAFile(t, dir)
 	defer func() { _ = s.Close() }()
-	_, err := disk.Salvage(t.Context(), disk.Options{Dir: dir}, disk.SalvageOptions{To: filepath.Join(root, "new")})
+	_, err := saved(t.Context(), disk.Options{Dir: dir}, salvage.Options{To: filepath.Join(root, "new")})
 	if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "open") {
 		t.Errorf("salvage of an open store: %v", err)
 	}
@@ -233,7 +235,7 @@ func (f readOnlyFS) Rename(from, to string) error {
 func TestSalvageOfAReadOnlyStore(t *testing.T) {
 	d := makeDamaged(t, false)
 	o := damageOptions(readOnlyFS{d.fs, "store"})
-	r, err := disk.Salvage(t.Context(), o, disk.SalvageOptions{To: "new"})
+	r, err := saved(t.Context(), o, salvage.Options{To: "new"})
 	if err != nil || r.Lost != 0 || int(r.Objects) != len(d.want) {
 		t.Fatalf("%d of %d, %+v, %v", r.Objects, len(d.want), r.Warnings, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"context"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // Stats is what a store holds and does. Counts are kept with every change and
@@ -79,11 +81,11 @@ func (s *Store) Stats() (Stats, error) {
 		return Stats{}, err
 	}
 	defer end()
-	var sum counts
+	var sum record.Counts
 	s.bucketMu.RLock()
 	st := Stats{UUID: s.uuid, Epoch: s.epoch, Buckets: int64(len(s.buckets))}
 	for _, b := range s.buckets {
-		sum.add(b.counted())
+		sum.Add(b.counted())
 	}
 	s.bucketMu.RUnlock()
 	st.Objects, st.Versions, st.Markers, st.Bytes, st.InlineBytes = sum.Objects, sum.Versions, sum.Markers, sum.Bytes, sum.Inline
@@ -93,14 +95,14 @@ func (s *Store) Stats() (Stats, error) {
 	st.Unsettled, st.OpenFiles = int64(f.Settling), int64(f.Open)
 	st.HeldFiles, st.HeldBytes = int64(f.Held), f.HeldBytes
 	st.DraftFiles, st.DraftBytes = int64(f.Drafts), f.DraftBytes
-	if err := s.fence.failure(); err != nil {
+	if err := s.fence.Failure(); err != nil {
 		st.Failure = err.Error()
 	}
 	if err := s.space.check("write to store", s.opts.Dir, 0); err != nil {
 		st.Refusing = err.Error()
 	}
 	st.Metadata = metadataStats(s.db.Metrics())
-	st.Metadata.SyncCount = s.fence.syncs.Load()
+	st.Metadata.SyncCount = s.fence.Syncs.Load()
 	return st, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +18,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/backup"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/fence"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // Options says where a store is and how it behaves. Dir is required.
@@ -78,12 +83,12 @@ type Store struct {
 	opts  Options
 	fs    vfs.FS
 	lock  io.Closer
-	fence *fence
+	fence *fence.Fence
 	db    *pebble.DB
 	files *datafile.Files
 	join  *checksum.Joiner
 	uuid  string
-	names names
+	names record.Names
 
 	life   sync.RWMutex // held for reading by every call under way
 	closed atomic.Bool
@@ -105,9 +110,6 @@ type Store struct {
 	tender  tender
 	sweeper sweeper
 
-	patience time.Duration // see stallPatience
-	owed     *atomic.Int32 // changes that are made when there is space, and whose callers were told so
-
 	readOnly atomic.Pointer[error] // why the store was opened for reading alone; nil where it was not
 	shared   io.Closer             // the lock of a reader, where the store could not be locked as its owner
 	tries    int                   // to make the store writable again, in vain
@@ -118,13 +120,16 @@ type Store struct {
 
 	recovered datafile.Recovered
 
-	stopped   bool    // looked at and not served: see openStopped
-	proven    bool    // of a stopped store: the witness says that its metadata is as new as it was
-	epochLost bool    // of a stopped store: EPOCH is missing or damaged, and is to be written anew
-	faults    []fault // of a stopped store: what makes Open refuse it
+	stopped   bool          // looked at and not served: see openStopped
+	proven    bool          // of a stopped store: the witness says that its metadata is as new as it was
+	epochLost bool          // of a stopped store: EPOCH is missing or damaged, and is to be written anew
+	faults    []check.Fault // of a stopped store: what makes Open refuse it
 }
 
 var _ object.Store = (*Store)(nil)
+
+// ID is the store's identity: made with it, and the same for as long as it exists.
+func (s *Store) ID() string { return s.uuid }
 
 // begin starts a call: it returns how to end it, unless the call is pointless.
 func (s *Store) begin(ctx context.Context, op, name string) (end func(), err error) {
@@ -169,17 +174,9 @@ func (s *Store) background(err error) {
 }
 
 func (o *Options) defaults() error {
-	if o.FS == nil {
-		o.FS = vfs.Default
-		// The lock is known by its path within a process: one directory has one.
-		dir, err := filepath.Abs(o.Dir)
-		if err != nil {
-			return errs.Wrap("open store", o.Dir, err)
-		}
-		if real, err := filepath.EvalSymlinks(dir); err == nil {
-			dir = real
-		}
-		o.Dir = dir
+	var err error
+	if o.FS, o.Dir, err = layout.Resolve(o.FS, o.Dir); err != nil {
+		return err
 	}
 	if o.Inline == 0 {
 		o.Inline = DefaultInline
@@ -194,18 +191,23 @@ func (o *Options) defaults() error {
 		o.Memory = DefaultMemory
 	}
 	if o.MemTable == 0 {
-		o.MemTable = min(max(o.Memory/4, minMemTable), maxMemTable)
+		o.MemTable = min(max(o.Memory/4, metadb.MinMemTable), metadb.MaxMemTable)
 	}
 	if o.tend == 0 {
 		o.tend = tendEvery
 	}
 	if o.blobAge == 0 {
-		o.blobAge = blobAge
+		o.blobAge = metadb.BlobAge
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	return nil
+}
+
+// db are the settings of Pebble among the options.
+func (o *Options) db() metadb.Settings {
+	return metadb.Settings{Memory: o.Memory, MemTable: o.MemTable, BlobAge: o.blobAge}
 }
 
 // Close is object.Store's. After a failure it lets go of the store at once,
@@ -226,49 +228,21 @@ func (s *Store) Close() error {
 	if e := s.closeDB(); err == nil {
 		err = e
 	}
-	if e := s.fence.reach.close(err == nil); err == nil {
-		err = wrapIO(op, s.opts.Dir, e)
+	if e := s.fence.Witness.Close(err == nil); err == nil {
+		err = layout.WrapIO(op, s.opts.Dir, e)
 	}
 	if e := s.unlock(); err == nil {
-		err = wrapIO(op, s.opts.Dir, e)
+		err = layout.WrapIO(op, s.opts.Dir, e)
 	}
 	return err
 }
 
-// closeDB closes Pebble, or abandons it where it cannot be closed any more.
-func (s *Store) closeDB() error {
-	const op = "close store"
-	if s.stalled() {
-		s.fence.fail(s.fence.waits())
-	}
-	if err := s.fence.failure(); err != nil {
-		return s.failed(op, s.opts.Dir, err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.db.Close() }()
-	wait := time.NewTicker(s.patience)
-	defer wait.Stop()
-	for {
-		select {
-		case err := <-done:
-			s.fence.fail(object.ErrClosed)
-			return wrapIO(op, s.opts.Dir, err)
-		case <-s.fence.closed:
-			return s.failed(op, s.opts.Dir, s.fence.failure())
-		case <-wait.C:
-			if s.stalled() {
-				s.fence.fail(s.fence.waits())
-			}
-		}
-	}
-}
-
 func newStore(o Options) *Store {
-	s := &Store{opts: o, fs: o.FS, join: checksum.NewJoiner(), buckets: map[string]*bucket{}, patience: stallPatience}
+	s := &Store{opts: o, fs: o.FS, join: checksum.NewJoiner(), buckets: map[string]*bucket{}}
 	s.stripes.seed = maphash.MakeSeed()
-	s.fileIDs = numbers{key: metaKey("files"), reserve: fileReserve}
-	s.seqs = numbers{key: metaKey("sequences"), reserve: sequenceReserve}
-	s.bucketIDs = numbers{key: metaKey("buckets"), reserve: bucketReserve}
+	s.fileIDs = numbers{key: record.MetaKey("files"), reserve: fileReserve}
+	s.seqs = numbers{key: record.MetaKey("sequences"), reserve: sequenceReserve}
+	s.bucketIDs = numbers{key: record.MetaKey("buckets"), reserve: bucketReserve}
 	s.ballast.s, s.tender.s, s.sweeper.s = s, s, s
 	s.newFence()
 	s.remover.init(s)
@@ -280,15 +254,29 @@ func newStore(o Options) *Store {
 // newFence puts a new fence before the file system. What is still owed behind the old one is owed no more.
 func (s *Store) newFence() {
 	o := &s.opts
-	s.owed = new(atomic.Int32)
-	s.fence = newFence(o.FS, o.FS.PathJoin(o.Dir, metaName), func(err error) {
+	s.fence = fence.New(o.FS, o.FS.PathJoin(o.Dir, layout.MetaName), func(err error) {
 		if o.Events.Failed != nil && err != object.ErrClosed {
 			o.Events.Failed(err)
 		}
 	})
-	s.fence.onFull = s.ballast.giveUp
-	s.fence.reach.tell = s.background
+	s.fence.OnFull = s.ballast.giveUp
+	s.fence.Witness.Tell = s.background
 }
 
 // nonce is a random word.
 func nonce() uint64 { return rand.Uint64() }
+
+// Backup copies the store as it is at one moment to another directory, while it goes on.
+func (s *Store) Backup(ctx context.Context, o backup.Options) (report backup.Report, err error) {
+	const op = "back up store"
+	end, err := s.begin(ctx, op, s.opts.Dir)
+	if err != nil {
+		return report, err
+	}
+	defer end()
+	from := &backup.Source{
+		FS: s.fs, Dir: s.opts.Dir, UUID: s.uuid, DB: s.db, Hold: s.remover.hold, Closed: s.closed.Load,
+		Usable: func() error { return s.writable(op, s.opts.Dir) },
+	}
+	return from.Copy(ctx, o)
+}

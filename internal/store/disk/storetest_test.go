@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
 )
@@ -39,7 +40,7 @@ func target(t *testing.T, onDisk bool) storetest.Target {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			r, err := disk.Check(context.Background(), options[s], disk.CheckOptions{})
+			r, err := disk.Check(context.Background(), options[s], check.Options{})
 			if err != nil || r.Found > 0 {
 				t.Fatalf("check: %v, %d problems: %+v", err, r.Found, r.Problems)
 			}

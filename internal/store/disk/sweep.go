@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
 )
 
 // The bounds of sweeping.
@@ -79,7 +80,7 @@ func (w *sweeper) rewrite(ctx context.Context, now time.Time) {
 	w.prods--
 	w.prod = now.Add(w.s.opts.blobAge)
 	b := w.s.db.Metrics().BlobFiles
-	if float64(b.ValueSize-b.ReferencedValueSize) <= blobGarbage*float64(b.ValueSize) {
+	if float64(b.ValueSize-b.ReferencedValueSize) <= metadb.BlobGarbage*float64(b.ValueSize) {
 		w.prods = 0
 		return
 	}
@@ -110,7 +111,7 @@ func (w *sweeper) sweep(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-w.s.fence.closed:
+		case <-w.s.fence.Closed:
 			return nil
 		case <-time.After(rest):
 		}
@@ -129,7 +130,7 @@ func (w *sweeper) flush(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-w.s.fence.closed:
+	case <-w.s.fence.Closed:
 		return nil
 	}
 }

@@ -54,7 +54,7 @@ func (t *tender) stop() {
 		select {
 		case <-done:
 			return
-		case <-t.s.fence.closed:
+		case <-t.s.fence.Closed:
 			return
 		case <-tick.C:
 			if t.s.stalled() {
@@ -86,7 +86,7 @@ func (t *tender) run(ctx context.Context) {
 			next = now.Add(wait)
 			continue
 		}
-		if t.s.fence.failure() != nil {
+		if t.s.fence.Failure() != nil {
 			return
 		}
 		if t.s.stalled() {

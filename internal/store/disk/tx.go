@@ -11,6 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // tx gathers one change of a bucket: it becomes durable and visible whole, or
@@ -20,7 +22,7 @@ type tx struct {
 	s     *Store
 	bk    *bucket
 	b     *pebble.Batch
-	delta counts
+	delta record.Counts
 	gone  []datafile.ID
 	freed int64  // bytes of records that are deleted, about
 	then  func() // called when the change is durable
@@ -44,8 +46,8 @@ func (t *tx) del(k []byte) {
 
 // commit makes the change. See Store.apply for what an error means.
 func (t *tx) commit(op, name string) error {
-	if t.err == nil && t.delta != (counts{}) {
-		t.err = t.b.Merge(countsKey(t.bk.id), t.delta.encode(), nil)
+	if t.err == nil && t.delta != (record.Counts{}) {
+		t.err = t.b.Merge(record.CountsKey(t.bk.id), t.delta.Encode(), nil)
 	}
 	if t.err != nil {
 		_ = t.b.Close()
@@ -72,96 +74,94 @@ func (t *tx) commit(op, name string) error {
 func (t *tx) cancel() { _ = t.b.Close() }
 
 // putCurrent writes v as the current version of key.
-func (t *tx) putCurrent(key string, v *version) {
-	t.set(objectKey(t.bk.id, key), v.encode())
-	t.delta.hold(v, true, 1)
+func (t *tx) putCurrent(key string, v *record.Version) {
+	t.set(record.ObjectKey(t.bk.id, key), v.Encode())
+	t.delta.Hold(v, true, 1)
 }
 
 // takeCurrent takes v, the current version, out of its place; its content stays.
-func (t *tx) takeCurrent(key string, v *version) {
-	t.del(objectKey(t.bk.id, key))
-	t.delta.hold(v, true, -1)
+func (t *tx) takeCurrent(key string, v *record.Version) {
+	t.del(record.ObjectKey(t.bk.id, key))
+	t.delta.Hold(v, true, -1)
 }
 
 // putOld writes v among the noncurrent versions and delete markers.
-func (t *tx) putOld(key string, v *version) {
-	t.set(versionKey(t.bk.id, key, v.seq), v.encode())
-	if v.null() {
-		t.set(nullKey(t.bk.id, key), binary.BigEndian.AppendUint64(nil, v.seq))
+func (t *tx) putOld(key string, v *record.Version) {
+	t.set(record.VersionKey(t.bk.id, key, v.Seq), v.Encode())
+	if v.Null() {
+		t.set(record.NullKey(t.bk.id, key), binary.BigEndian.AppendUint64(nil, v.Seq))
 	}
-	t.delta.hold(v, false, 1)
+	t.delta.Hold(v, false, 1)
 }
 
 // takeOld takes v out from among them; its content stays.
-func (t *tx) takeOld(key string, v *version) {
-	t.del(versionKey(t.bk.id, key, v.seq))
-	if v.null() {
-		t.del(nullKey(t.bk.id, key))
+func (t *tx) takeOld(key string, v *record.Version) {
+	t.del(record.VersionKey(t.bk.id, key, v.Seq))
+	if v.Null() {
+		t.del(record.NullKey(t.bk.id, key))
 	}
-	t.delta.hold(v, false, -1)
+	t.delta.Hold(v, false, -1)
 }
 
 // retire makes the current version a noncurrent one.
-func (t *tx) retire(key string, v *version) {
+func (t *tx) retire(key string, v *record.Version) {
 	t.takeCurrent(key, v)
 	t.putOld(key, v)
 }
 
 // promote makes a noncurrent version the current one.
-func (t *tx) promote(key string, v *version) {
+func (t *tx) promote(key string, v *record.Version) {
 	t.takeOld(key, v)
 	t.putCurrent(key, v)
 }
 
 // putContent writes what belongs to a new version beside its record.
-func (t *tx) putContent(key string, v *version, inline []byte, sums []uint64, parts []object.PartInfo) {
-	if v.inline() {
-		t.set(dataKey(v.seq), inline)
+func (t *tx) putContent(key string, v *record.Version, inline []byte, sums []uint64, parts []object.PartInfo) {
+	if v.Inline() {
+		t.set(record.DataKey(v.Seq), inline)
 	}
-	if v.file != 0 {
-		t.own(v.file, owner{bucket: t.bk.id, key: key, seq: v.seq, part: -1})
+	if v.File != 0 {
+		t.own(v.File, record.Owner{Bucket: t.bk.id, Key: key, Seq: v.Seq, Part: -1})
 		t.putSums(v, sums)
 	}
 	if len(parts) > 0 {
-		v.flags |= flagParts
-		t.set(partsKey(v.seq), encodeParts(parts))
+		v.Flags |= record.FlagParts
+		t.set(record.PartsKey(v.Seq), record.EncodeParts(parts))
 	}
 }
 
 // putSums keeps few sums in the record and many beside it.
-func (t *tx) putSums(v *version, sums []uint64) {
-	if len(sums) <= sumsInRecord {
-		v.sums = sums
+func (t *tx) putSums(v *record.Version, sums []uint64) {
+	if len(sums) <= record.SumsInRecord {
+		v.Sums = sums
 		return
 	}
-	for i := 0; i*sumsPerChunk < len(sums); i++ {
-		p := make(put, 0, 1+8*sumsPerChunk)
-		p.byte(recordVersion)
-		p.rawWords(sums[i*sumsPerChunk : min((i+1)*sumsPerChunk, len(sums))])
-		t.set(sumsKey(v.file, uint32(i)), p)
+	for i := 0; i*record.SumsPerChunk < len(sums); i++ {
+		some := sums[i*record.SumsPerChunk : min((i+1)*record.SumsPerChunk, len(sums))]
+		t.set(record.SumsKey(v.File, uint32(i)), record.EncodeSums(some))
 	}
 }
 
 // own notes whose a file is.
-func (t *tx) own(file uint64, o owner) { t.set(fileKey(file), o.encode()) }
+func (t *tx) own(file uint64, o record.Owner) { t.set(record.FileKey(file), o.Encode()) }
 
 // dropContent gives up the content of a version whose record is taken away.
-func (t *tx) dropContent(v *version) {
-	if v.inline() {
-		t.del(dataKey(v.seq))
-		t.freed += v.size
+func (t *tx) dropContent(v *record.Version) {
+	if v.Inline() {
+		t.del(record.DataKey(v.Seq))
+		t.freed += v.Size
 	}
-	if v.flags&flagParts != 0 {
-		t.del(partsKey(v.seq))
+	if v.Flags&record.FlagParts != 0 {
+		t.del(record.PartsKey(v.Seq))
 	}
-	if v.file != 0 && t.dropFile(v.file, v.seq) {
+	if v.File != 0 && t.dropFile(v.File, v.Seq) {
 		t.dropSums(v)
 	}
 }
 
-func (t *tx) dropSums(v *version) {
-	for i := range chunksOf(v.size) {
-		t.del(sumsKey(v.file, uint32(i)))
+func (t *tx) dropSums(v *record.Version) {
+	for i := range record.ChunksOf(v.Size) {
+		t.del(record.SumsKey(v.File, uint32(i)))
 	}
 }
 
@@ -169,59 +169,21 @@ func (t *tx) dropSums(v *version) {
 // that belongs to another one by the index stays, and dropFile says false: one of the records is damaged, and to remove the file
 // might take the content of an object that is whole.
 func (t *tx) dropFile(id, seq uint64) bool {
-	b, err := get(t.s.db, fileKey(id))
+	b, err := metadb.Get(t.s.db, record.FileKey(id))
 	if err != nil {
 		if t.err == nil {
 			t.err = err
 		}
 		return false
 	}
-	if o, err := decodeOwner(b); err == nil && o.seq != seq {
+	if o, err := record.DecodeOwner(b); err == nil && o.Seq != seq {
 		t.s.background(errs.New(errs.Corrupt, "remove", t.s.files.Path(datafile.ID(id)),
-			fmt.Sprintf("the file belongs to %q, and another object that was deleted named it too; it was kept", o.key)).
+			fmt.Sprintf("the file belongs to %q, and another object that was deleted named it too; it was kept", o.Key)).
 			WithFix("stop the server and run nebulaio store check"))
 		return false
 	}
-	t.del(fileKey(id))
-	t.set(goneKey(id), []byte{recordVersion})
+	t.del(record.FileKey(id))
+	t.set(record.GoneKey(id), []byte{record.Format})
 	t.gone = append(t.gone, datafile.ID(id))
 	return true
-}
-
-// blocksOf is how many blocks, and sums, size bytes have.
-func blocksOf(size int64) int64 { return (size + blockSize - 1) / blockSize }
-
-// chunksOf is how many keys the sums of size bytes take, 0 where they are in the record.
-func chunksOf(size int64) int64 {
-	n := blocksOf(size)
-	if n <= sumsInRecord {
-		return 0
-	}
-	return (n + sumsPerChunk - 1) / sumsPerChunk
-}
-
-// loadSums reads the sums of a version's file.
-func loadSums(r pebble.Reader, v *version) ([]uint64, error) {
-	chunks := chunksOf(v.size)
-	if chunks == 0 {
-		return v.sums, nil
-	}
-	sums := make([]uint64, 0, min(blocksOf(v.size), sumsPerChunk))
-	for i := range chunks {
-		b, err := get(r, sumsKey(v.file, uint32(i)))
-		if err != nil {
-			return nil, err
-		}
-		t := take{b: b}
-		if t.byte() != recordVersion || len(t.b)%8 != 0 || len(t.b) > 8*sumsPerChunk {
-			return nil, badRecord("sums", b)
-		}
-		for len(t.b) > 0 {
-			sums = append(sums, t.word())
-		}
-	}
-	if int64(len(sums)) != blocksOf(v.size) {
-		return nil, errs.New(errs.Corrupt, "read metadata", datafile.ID(v.file).String(), "the sums of the file are not all there")
-	}
-	return sums, nil
 }

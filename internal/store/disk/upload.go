@@ -12,6 +12,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 // uploads are the uploads that calls are under way for.
@@ -62,25 +64,25 @@ func (u *uploads) release(seq uint64, l *live) {
 }
 
 // upload reads the record of an upload.
-func (s *Store) upload(op string, bk *bucket, key, id string) (u *upload, raw [16]byte, err error) {
+func (s *Store) upload(op string, bk *bucket, key, id string) (u *record.Upload, raw [16]byte, err error) {
 	missing := func() error { return object.Fail(op, key, object.ErrNoSuchUpload, id) }
-	raw, ok := parseName(id)
+	raw, ok := record.ParseName(id)
 	if !ok || len(key) > object.MaxKey {
 		return nil, raw, missing()
 	}
-	b, err := get(s.db, uploadKey(bk.id, key, raw))
+	b, err := metadb.Get(s.db, record.UploadKey(bk.id, key, raw))
 	if err != nil {
 		return nil, raw, err
 	}
 	if b == nil {
 		return nil, raw, missing()
 	}
-	u, err = decodeUpload(b)
+	u, err = record.DecodeUpload(b)
 	return u, raw, err
 }
 
 func (s *Store) uploadSeq(raw [16]byte) uint64 {
-	_, seq := s.names.split(raw)
+	_, seq := s.names.Split(raw)
 	return seq
 }
 
@@ -106,28 +108,28 @@ func (s *Store) CreateUpload(ctx context.Context, bucket, key string, attributes
 	if err := s.space.check(op, key, 0); err != nil {
 		return "", err
 	}
-	u := &upload{started: s.now(), attrs: attributes}
-	if u.file, err = s.fileIDs.take(s); err != nil {
+	u := &record.Upload{Started: s.now(), Attrs: attributes}
+	if u.File, err = s.fileIDs.take(s); err != nil {
 		return "", err
 	}
 	seq, err := s.seqs.take(s)
 	if err != nil {
 		return "", err
 	}
-	raw := s.names.raw(nonce(), seq)
+	raw := s.names.Raw(nonce(), seq)
 	release, err := bk.hold(op)
 	if err != nil {
 		return "", err
 	}
 	defer release()
 	t := s.change(bk)
-	t.set(uploadKey(bk.id, key, raw), u.encode())
-	t.own(u.file, owner{bucket: bk.id, key: key, seq: seq})
+	t.set(record.UploadKey(bk.id, key, raw), u.Encode())
+	t.own(u.File, record.Owner{Bucket: bk.id, Key: key, Seq: seq})
 	t.delta.Uploads++
 	if err := t.commit(op, key); err != nil {
 		return "", err
 	}
-	return crockford.EncodeToString(raw[:]), nil
+	return record.Crockford.EncodeToString(raw[:]), nil
 }
 
 // GetUpload is object.Uploads'.
@@ -146,11 +148,12 @@ func (s *Store) GetUpload(ctx context.Context, bucket, key, id string) (object.U
 	if err != nil {
 		return object.Upload{}, err
 	}
-	return u.describe(bucket, key, raw), nil
+	return uploadInfo(u, bucket, key, raw), nil
 }
 
-func (u *upload) describe(bucket, key string, raw [16]byte) object.Upload {
-	return object.Upload{Bucket: bucket, Key: key, ID: crockford.EncodeToString(raw[:]), Started: fromMilli(u.started), Attributes: merged(u.attrs, nil)}
+// uploadInfo describes an upload to clients.
+func uploadInfo(u *record.Upload, bucket, key string, raw [16]byte) object.Upload {
+	return object.Upload{Bucket: bucket, Key: key, ID: record.Crockford.EncodeToString(raw[:]), Started: record.Time(u.Started), Attributes: merged(u.Attrs, nil)}
 }
 
 // AbortUpload is object.Uploads'.
@@ -165,7 +168,7 @@ func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 	if err != nil {
 		return err
 	}
-	raw, _ := parseName(id)
+	raw, _ := record.ParseName(id)
 	seq := s.uploadSeq(raw)
 	l := s.uploads.acquire(seq)
 	defer s.uploads.release(seq, l)
@@ -189,39 +192,39 @@ func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 }
 
 // dropUpload takes an upload and all its parts away. keep is a file that stays.
-func (s *Store) dropUpload(t *tx, key string, raw [16]byte, u *upload, keep uint64) error {
+func (s *Store) dropUpload(t *tx, key string, raw [16]byte, u *record.Upload, keep uint64) error {
 	seq := s.uploadSeq(raw)
-	err := eachIn(s.db, numbered(kindPart, seq, 0), numbered(kindPart, seq+1, 0), func(k, b []byte) error {
-		p, err := decodePart(b, true)
+	err := metadb.Each(s.db, record.Numbered(record.KindPart, seq, 0), record.Numbered(record.KindPart, seq+1, 0), func(k, b []byte) error {
+		p, err := record.DecodePart(b, true)
 		if err != nil {
 			return err
 		}
 		t.del(append([]byte(nil), k...))
-		t.delta.Parts -= p.size
-		if p.file != 0 && p.file != u.file && p.file != keep {
-			t.dropFile(p.file, seq)
+		t.delta.Parts -= p.Size
+		if p.File != 0 && p.File != u.File && p.File != keep {
+			t.dropFile(p.File, seq)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	t.del(uploadKey(t.bk.id, key, raw))
+	t.del(record.UploadKey(t.bk.id, key, raw))
 	t.delta.Uploads--
-	if u.file != keep {
-		t.dropFile(u.file, seq)
+	if u.File != keep {
+		t.dropFile(u.File, seq)
 	}
 	return nil
 }
 
 // dropUploads takes all uploads of a bucket away, of which nobody else holds the lock.
 func (s *Store) dropUploads(t *tx) error {
-	return eachIn(s.db, numbered(kindUpload, t.bk.id, 0), numbered(kindUpload, t.bk.id+1, 0), func(k, b []byte) error {
-		key, raw, ok := splitUploadKey(k)
+	return metadb.Each(s.db, record.Numbered(record.KindUpload, t.bk.id, 0), record.Numbered(record.KindUpload, t.bk.id+1, 0), func(k, b []byte) error {
+		key, raw, ok := record.SplitUploadKey(k)
 		if !ok {
-			return badRecord("upload key", k)
+			return record.Unreadable("upload key", k)
 		}
-		u, err := decodeUpload(b)
+		u, err := record.DecodeUpload(b)
 		if err != nil {
 			return err
 		}
@@ -242,17 +245,17 @@ func (s *Store) ListUploads(ctx context.Context, l object.UploadList) (object.Up
 	if err != nil {
 		return page, err
 	}
-	lower := escape(numbered(kindUpload, bk.id, len(l.Prefix)), l.Prefix)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: after(lower)})
+	lower := record.Escape(record.Numbered(record.KindUpload, bk.id, len(l.Prefix)), l.Prefix)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: record.After(lower)})
 	if err != nil {
 		return page, errs.Wrap(op, l.Bucket, err)
 	}
 	defer func() { _ = it.Close() }()
 	from := lower
 	if l.AfterKey != "" && l.AfterKey >= l.Prefix {
-		from = after(uploadPrefix(bk.id, l.AfterKey))
+		from = record.After(record.UploadPrefix(bk.id, l.AfterKey))
 		if l.AfterID != "" {
-			from = append(uploadPrefix(bk.id, l.AfterKey), afterID(l.AfterID)...)
+			from = append(record.UploadPrefix(bk.id, l.AfterKey), afterID(l.AfterID)...)
 		}
 	}
 	n, limit := 0, limitOf(l.Limit)
@@ -260,13 +263,13 @@ func (s *Store) ListUploads(ctx context.Context, l object.UploadList) (object.Up
 		if err := ctx.Err(); err != nil {
 			return object.UploadPage{}, errs.Wrap(op, l.Bucket, err)
 		}
-		key, raw, good := splitUploadKey(it.Key())
+		key, raw, good := record.SplitUploadKey(it.Key())
 		if !good {
-			return object.UploadPage{}, badRecord("upload key", it.Key())
+			return object.UploadPage{}, record.Unreadable("upload key", it.Key())
 		}
 		g := group(key, l.Prefix, l.Delimiter)
 		if g != "" && g == l.AfterKey {
-			ok = it.SeekGE(after(escape(numbered(kindUpload, bk.id, len(g)), g)))
+			ok = it.SeekGE(record.After(record.Escape(record.Numbered(record.KindUpload, bk.id, len(g)), g)))
 			continue
 		}
 		if n == limit {
@@ -277,30 +280,30 @@ func (s *Store) ListUploads(ctx context.Context, l object.UploadList) (object.Up
 		if g != "" {
 			page.Prefixes = append(page.Prefixes, g)
 			page.NextKey, page.NextID = g, ""
-			ok = it.SeekGE(after(escape(numbered(kindUpload, bk.id, len(g)), g)))
+			ok = it.SeekGE(record.After(record.Escape(record.Numbered(record.KindUpload, bk.id, len(g)), g)))
 			continue
 		}
 		b, err := it.ValueAndErr()
 		if err != nil {
-			return object.UploadPage{}, metaErr(key, err)
+			return object.UploadPage{}, metadb.WrapRead(key, err)
 		}
-		u, err := decodeUpload(b)
+		u, err := record.DecodeUpload(b)
 		if err != nil {
 			return object.UploadPage{}, err
 		}
-		page.Uploads = append(page.Uploads, u.describe(l.Bucket, key, raw))
+		page.Uploads = append(page.Uploads, uploadInfo(u, l.Bucket, key, raw))
 		page.NextKey, page.NextID = key, page.Uploads[len(page.Uploads)-1].ID
 		ok = it.Next()
 	}
 	if !page.Truncated {
 		page.NextKey, page.NextID = "", ""
 	}
-	return page, errs.Wrap(op, l.Bucket, metaErr("", it.Error()))
+	return page, errs.Wrap(op, l.Bucket, metadb.WrapRead("", it.Error()))
 }
 
 // afterID is the least raw identifier whose text comes after id, which need not be one of ours.
 func afterID(id string) []byte {
-	if raw, ok := parseName(id); ok {
+	if raw, ok := record.ParseName(id); ok {
 		return append(raw[:], 0)
 	}
 	// Texts of one length are in the order of their bytes: find the least one above id by halving.
@@ -308,11 +311,11 @@ func afterID(id string) []byte {
 	for bit := range 128 {
 		try := low
 		try[bit/8] |= 0x80 >> (bit % 8)
-		if crockford.EncodeToString(try[:]) <= id {
+		if record.Crockford.EncodeToString(try[:]) <= id {
 			low = try
 		}
 	}
-	if crockford.EncodeToString(low[:]) > id {
+	if record.Crockford.EncodeToString(low[:]) > id {
 		return low[:]
 	}
 	return append(low[:], 0)

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 )
 
@@ -36,7 +37,7 @@ func TestShortLogIsRefused(t *testing.T) {
 			if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "changes are lost") || !strings.Contains(errs.FixOf(err), "store salvage") {
 				t.Errorf("%s of %d bytes: %v (fix: %s)", log, size, err, errs.FixOf(err))
 			}
-			r, err := disk.Check(t.Context(), damageOptions(d.fs), disk.CheckOptions{})
+			r, err := disk.Check(t.Context(), damageOptions(d.fs), check.Options{})
 			if err != nil || r.Found == 0 {
 				t.Errorf("check: %+v, %v", r, err)
 			}
@@ -75,11 +76,11 @@ func TestWitnessIsMissing(t *testing.T) {
 	if _, err := disk.Open(t.Context(), o); !errs.Is(err, errs.Corrupt) || !strings.Contains(errs.FixOf(err), "--repair") {
 		t.Fatalf("without a witness: %v", err)
 	}
-	r, err := disk.Check(t.Context(), o, disk.CheckOptions{})
+	r, err := disk.Check(t.Context(), o, check.Options{})
 	if err != nil || r.Found != 1 || r.Repaired != 0 {
 		t.Fatalf("check: %+v, %v", r, err)
 	}
-	r, err = disk.Check(t.Context(), o, disk.CheckOptions{Repair: true})
+	r, err = disk.Check(t.Context(), o, check.Options{Repair: true})
 	if err != nil || r.Found != 1 || r.Repaired != 1 {
 		t.Fatalf("repair: %+v, %v", r, err)
 	}

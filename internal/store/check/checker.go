@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package check proves the invariants of a stopped store, and repairs what follows from the rest.
+//
+// # Invariants
+//
+//	I1  Under one key all sequences differ; that under o is above those under v.
+//	I2  Where a key has no o but has v, the newest v is a delete marker.
+//	I3  n exists exactly where a null version is under v, and names it; a key has at most one null version.
+//	I4  A version with content has exactly one of: d of its size; a file of at least its size with f naming the version and all sums.
+//	I5  Every f, d, q, c and p belongs to something that names it.
+//	I6  Every file in data/ has f, or g, or is the file of an upload; a file on g has no f.
+//	I7  The marks are above all numbers in use.
+//	I8  s is what counting gives.
+//
+// # Repair
+//
+// Repair never deletes. It puts right what follows from other records (f, n, s, the marks) or from the notes in the root
+// (uuid, epoch, closed). It rebuilds a bucket (b) that cannot be read from the keys of its objects. It moves what belongs
+// to nothing (d, q, c, f, p, files) to quarantine/, but only when everything that can own something is whole. A record
+// that cannot be read may be the owner of whatever seems to have none. The same holds for an object whose file is missing,
+// and for a bucket that is gone. So repair looks twice: the first look finds what it cannot put right, the second changes.
+// Records are durable in quarantine/ before they are changed, and a file's note before the file moves. A removal list that
+// names a file with an owner is wrong about it, at Open as well.
+package check
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
+)
+
+// checker walks over a store once in the order of its keys, and gathers what has to fit together.
+type checker struct {
+	ctx context.Context
+	s   *Subject
+	findings
+
+	buckets map[uint64]*record.Counts // counted
+	files   map[uint64]*claim         // by what has them
+	data    map[uint64]inlined        // by sequence, for d
+	parts   map[uint64]bool           // sequences with q
+	uploads map[uint64]*record.Upload
+	nulls   map[string]uint64 // NullKey of keys with a noncurrent null version
+	pending map[uint64]int64  // files found in tmp/, and their sizes
+	top     struct{ seq, file, bucket uint64 }
+}
+
+// claim is who has a file.
+type claim struct {
+	owner  record.Owner
+	size   int64 // at least so long
+	sums   int64 // keys under c
+	crc    uint64
+	joined uint64 // of the sums under c that were seen
+	must   bool   // exists; the file of an upload without parts in place may not
+	seen   bool   // found on disk
+	index  bool   // found under f
+}
+
+// inlined is what a version says of content that lies with the metadata.
+type inlined struct {
+	size int64
+	crc  uint64
+}
+
+func newChecker(ctx context.Context, s *Subject, o Options) *checker {
+	k := &checker{
+		ctx: ctx, s: s, findings: findings{o: o, called: map[uint64]string{}}, buckets: map[uint64]*record.Counts{}, files: map[uint64]*claim{}, data: map[uint64]inlined{},
+		parts: map[uint64]bool{}, uploads: map[uint64]*record.Upload{}, nulls: map[string]uint64{}, pending: map[uint64]int64{},
+	}
+	k.report.UUID = s.UUID
+	return k
+}
+
+func (k *checker) run() error {
+	for _, step := range []func() error{
+		k.itself, k.bucketRecords, k.versions, k.nullIndex, k.uploadRecords, k.partRecords, k.contents, k.partLists, k.sums,
+		k.fileIndex, k.removals, k.disk, k.marks, k.counted, k.others, k.content,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+		if err := k.ctx.Err(); err != nil {
+			return errs.Wrap("check store", k.s.Dir, err)
+		}
+	}
+	return nil
+}
+
+func (k *checker) each(kind byte, f func(key, value []byte) error) error {
+	return metadb.EachKind(k.s.DB, kind, func(key, value []byte) error {
+		k.report.Records++
+		if k.report.Records%4096 == 0 {
+			if k.o.Progress != nil {
+				k.o.Progress(k.report.Records, k.report.Files)
+			}
+			if err := k.ctx.Err(); err != nil {
+				return errs.Wrap("check store", k.s.Dir, err)
+			}
+		}
+		return f(key, value)
+	})
+}
+
+// claim says who has a file; two who have one is a problem.
+func (k *checker) claim(id uint64, c claim) error {
+	k.top.file = max(k.top.file, id)
+	if other := k.files[id]; other != nil {
+		return k.problem("I4", "file "+datafile.ID(id).String(), fmt.Sprintf("it belongs to %s and to %s", k.named(other.owner), k.named(c.owner)), nil)
+	}
+	k.files[id] = &c
+	return nil
+}
+
+// itself names the damaged records about the store itself. Metadata that seems older than the data is among them. While it
+// cannot be put right nothing is moved aside: newer files would seem to belong to nobody.
+func (k *checker) itself() error {
+	for _, f := range k.s.Faults {
+		var repair *mend
+		if f.Right != nil {
+			repair = change(f.Key, f.Right)
+		}
+		if err := k.problem(f.Invariant, f.What, f.Err.Error(), repair); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package codec writes and reads the values that records are made of.
+package codec
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// Encoder appends values to a record.
+type Encoder []byte
+
+// Byte appends one byte.
+func (p *Encoder) Byte(v byte) { *p = append(*p, v) }
+
+// Uint appends a number in as many bytes as it needs.
+func (p *Encoder) Uint(v uint64) { *p = binary.AppendUvarint(*p, v) }
+
+// Int appends a signed number in as many bytes as it needs.
+func (p *Encoder) Int(v int64) { *p = binary.AppendVarint(*p, v) }
+
+// Word appends a number in 8 bytes, big-endian.
+func (p *Encoder) Word(v uint64) { *p = binary.BigEndian.AppendUint64(*p, v) }
+
+// Text appends a length and that many bytes.
+func (p *Encoder) Text(v string) { p.Uint(uint64(len(v))); *p = append(*p, v...) }
+
+// Words appends a count and that many words.
+func (p *Encoder) Words(vs []uint64) { p.Uint(uint64(len(vs))); p.RawWords(vs) }
+
+// RawWords appends words without their count.
+func (p *Encoder) RawWords(vs []uint64) {
+	*p = slices.Grow(*p, 8*len(vs))
+	for _, v := range vs {
+		p.Word(v)
+	}
+}
+
+// Pairs appends a map in the order of its names, so that equal maps are equal bytes.
+func (p *Encoder) Pairs(m map[string]string) {
+	p.Uint(uint64(len(m)))
+	if len(m) == 0 {
+		return
+	}
+	names := make([]string, 0, len(m))
+	for k := range m {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	for _, k := range names {
+		p.Text(k)
+		p.Text(m[k])
+	}
+}
+
+// Decoder reads values from a record. After the first value that is not there, Bad is set and every further value is
+// zero. So callers look once, at the end. Nothing is allocated beyond what the record's own length allows.
+type Decoder struct {
+	Rest []byte // what was not read yet
+	Bad  bool
+}
+
+// Fail ends the reading: the record is damaged.
+func (t *Decoder) Fail() {
+	t.Bad = true
+	t.Rest = nil
+}
+
+// Byte reads one byte.
+func (t *Decoder) Byte() byte {
+	if len(t.Rest) == 0 {
+		t.Fail()
+		return 0
+	}
+	v := t.Rest[0]
+	t.Rest = t.Rest[1:]
+	return v
+}
+
+// Uint reads what Encoder.Uint wrote.
+func (t *Decoder) Uint() uint64 {
+	v, n := binary.Uvarint(t.Rest)
+	if n <= 0 {
+		t.Fail()
+		return 0
+	}
+	t.Rest = t.Rest[n:]
+	return v
+}
+
+// Int reads what Encoder.Int wrote.
+func (t *Decoder) Int() int64 {
+	v, n := binary.Varint(t.Rest)
+	if n <= 0 {
+		t.Fail()
+		return 0
+	}
+	t.Rest = t.Rest[n:]
+	return v
+}
+
+// Word reads what Encoder.Word wrote.
+func (t *Decoder) Word() uint64 {
+	if len(t.Rest) < 8 {
+		t.Fail()
+		return 0
+	}
+	v := binary.BigEndian.Uint64(t.Rest)
+	t.Rest = t.Rest[8:]
+	return v
+}
+
+// Size reads a length or a count of things that take at least each bytes.
+func (t *Decoder) Size(each int) int {
+	n := t.Uint()
+	if n > uint64(len(t.Rest)/each) {
+		t.Fail()
+		return 0
+	}
+	return int(n)
+}
+
+// Text reads what Encoder.Text wrote.
+func (t *Decoder) Text() string {
+	n := t.Size(1)
+	v := string(t.Rest[:n])
+	t.Rest = t.Rest[n:]
+	return v
+}
+
+// Skip passes over what Encoder.Text wrote.
+func (t *Decoder) Skip() {
+	n := t.Size(1)
+	t.Rest = t.Rest[n:]
+}
+
+// Words reads what Encoder.Words wrote.
+func (t *Decoder) Words() []uint64 {
+	n := t.Size(8)
+	if n == 0 {
+		return nil
+	}
+	vs := make([]uint64, n)
+	for i := range vs {
+		vs[i] = t.Word()
+	}
+	return vs
+}
+
+// Pairs reads what Encoder.Pairs wrote.
+func (t *Decoder) Pairs() map[string]string {
+	n := t.Size(2)
+	if n == 0 {
+		return nil
+	}
+	m := make(map[string]string, n)
+	for range n {
+		k := t.Text()
+		m[k] = t.Text()
+	}
+	if len(m) != n {
+		t.Bad = true
+	}
+	return m
+}
+
+// Done says whether everything was there and nothing is left over.
+func (t *Decoder) Done() bool { return !t.Bad && len(t.Rest) == 0 }

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fence
+
+import (
+	"errors"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/metadb"
+)
+
+// stallPatience is how long a change waits for space before its caller is told.
+const stallPatience = 3 * time.Second
+
+// Logger receives Pebble's messages. It never ends the process. What Pebble takes for fatal makes the store refuse
+// changes, and parks the goroutine that it came from.
+type Logger struct{ Fence *Fence }
+
+func (Logger) Infof(string, ...any)  {}
+func (Logger) Errorf(string, ...any) {}
+func (l Logger) Fatalf(format string, args ...any) {
+	err := metadb.FatalError(format, args)
+	if !l.Fence.armed.Load() {
+		panic(err)
+	}
+	l.Fence.Fail(err)
+	park()
+}
+
+// unsure is the error of a change whose outcome is known only after the store is opened again. The files of such a
+// change must neither be removed nor settled.
+type unsure struct{ error }
+
+func (u unsure) Unwrap() error { return u.error }
+
+// IsUnsure says whether an error of apply leaves the outcome of the change open.
+func IsUnsure(err error) bool {
+	var u unsure
+	return errors.As(err, &u)
+}
+
+// OpenDB opens the metadata behind the fence. If the disk takes no changes, Pebble may never return. Then OpenDB returns the
+// failure, and the fence lets the abandoned Pebble do nothing more.
+func (f *Fence) OpenDB(dir string, o *pebble.Options) (*pebble.DB, error) {
+	f.opening.Store(!o.ReadOnly)
+	defer f.opening.Store(false)
+	done := metadb.OpenAside(dir, o)
+	select {
+	case r := <-done:
+		return r.DB, r.Err
+	case <-f.Closed:
+		return nil, f.Failure()
+	}
+}
+
+// failed is the error of changes after the metadata could not be written.
+func failed(op, name string, cause error) error {
+	e := &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: layout.Both{Sentinel: object.ErrReadOnly, Cause: cause},
+		Msg: "the metadata could not be written, so the store takes no more changes", Fix: "look at the disk, then restart the server"}
+	if layout.IsNoSpace(cause) {
+		e.Err = layout.Both{Sentinel: object.ErrNoSpace, Cause: cause}
+	}
+	return e
+}
+
+// Apply makes a batch durable and calls then, which may be nil, once that is so. An error for which IsUnsure is true leaves the
+// outcome open: the log failed and the store has to be opened again, or the log still waits for space.
+//
+// Pebble shares the sync of its log among all who commit at the same time. The sync runs on a goroutine of its own,
+// because it does not return when the log fails.
+func (f *Fence) Apply(db *pebble.DB, op, name string, b *pebble.Batch, then func()) error {
+	if err := f.Writable(op, name); err != nil {
+		_ = b.Close()
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := db.Apply(b, pebble.Sync)
+		if err == nil {
+			err = b.Close()
+		}
+		if err == nil && then != nil {
+			then()
+		}
+		done <- err
+	}()
+	wait := time.NewTimer(f.Patience)
+	defer wait.Stop()
+	for {
+		select {
+		case err := <-done:
+			return errs.Wrap(op, name, err)
+		case <-f.Closed:
+			e := failed(op, name, f.Failure())
+			return unsure{&errs.Error{Op: op, Name: name, Msg: "whether the change was made is known after a restart", Err: e}}
+		case <-wait.C:
+			if f.Stalled() {
+				f.owed.Add(1)
+				go func() {
+					<-done
+					f.owed.Add(-1)
+				}()
+				return unsure{f.waitingError(op, name, "; the change is made then")}
+			}
+			wait.Reset(f.Patience) // slow, but under way
+		}
+	}
+}
+
+// ApplyLazily makes a change that may be lost, because it would be made again.
+func (f *Fence) ApplyLazily(db *pebble.DB, change func(*pebble.Batch) error) {
+	if f.Failure() != nil || f.Stalled() {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := db.NewBatch()
+		if change(b) == nil {
+			_ = db.Apply(b, pebble.NoSync)
+		}
+		_ = b.Close()
+	}()
+	wait := time.NewTicker(f.Patience)
+	defer wait.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-f.Closed:
+			return
+		case <-wait.C:
+			if f.Stalled() {
+				return
+			}
+		}
+	}
+}
+
+// CloseDB closes Pebble, or abandons it if it cannot be closed any more. dir is the directory of the store.
+func (f *Fence) CloseDB(db *pebble.DB, dir string) error {
+	const op = "close store"
+	if f.Stalled() {
+		f.Fail(f.waits())
+	}
+	if err := f.Failure(); err != nil {
+		return failed(op, dir, err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- db.Close() }()
+	wait := time.NewTicker(f.Patience)
+	defer wait.Stop()
+	for {
+		select {
+		case err := <-done:
+			f.Fail(object.ErrClosed)
+			return layout.WrapIO(op, dir, err)
+		case <-f.Closed:
+			return failed(op, dir, f.Failure())
+		case <-wait.C:
+			if f.Stalled() {
+				f.Fail(f.waits())
+			}
+		}
+	}
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package filecopy copies files durably and compares them with their checksums.
+package filecopy
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/record"
+)
+
+// ErrSums says that content does not have the checksum that its record names.
+var ErrSums = errors.New("the content does not have its checksum")
+
+// CopyFile copies the first size bytes of a file durably: as a clone where the file system shares blocks between files,
+// else byte by byte and without holes. check, where given, gets each block of a megabyte as it was written, holes as
+// zeros; its error ends the copy.
+func CopyFile(ctx context.Context, f vfs.FS, from, to string, size int64, check func(off int64, block []byte) error) error {
+	src, err := layout.OpenRegular(f, from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = src.Close() }()
+	dst, err := layout.MakePrivate(f, to)
+	if err != nil {
+		return err
+	}
+	cloned := cloneFile(src, dst, size)
+	if check == nil && !cloned {
+		cloned, err = copyHoles(ctx, src, dst, size)
+	}
+	if err == nil && (check != nil || !cloned) {
+		err = EachBlock(ctx, src, size, func(off int64, b []byte) error {
+			if check != nil {
+				if err := check(off, b); err != nil {
+					return err
+				}
+			}
+			if cloned {
+				return nil
+			}
+			_, err := dst.Write(b)
+			return err
+		})
+	}
+	if err == nil {
+		err = dst.Sync()
+	}
+	if e := dst.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		_ = f.Remove(to)
+	}
+	return err
+}
+
+// cloneFile shares the blocks of a whole file with another; false means that it cannot be done.
+func cloneFile(src, dst vfs.File, size int64) bool {
+	if src.Fd() == vfs.InvalidFd || dst.Fd() == vfs.InvalidFd {
+		return false
+	}
+	if info, err := src.Stat(); err != nil || info.Size() != size {
+		return false
+	}
+	return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) == nil
+}
+
+// copyHoles copies the first size bytes of a sparse file and leaves its holes out: those of an upload whose first parts
+// are missing, or of a damaged file. It returns false, and has copied nothing, where the file has no hole or the file
+// system does not tell.
+func copyHoles(ctx context.Context, src, dst vfs.File, size int64) (bool, error) {
+	if src.Fd() == vfs.InvalidFd || dst.Fd() == vfs.InvalidFd {
+		return false, nil
+	}
+	fd := int(src.Fd())
+	if hole, err := unix.Seek(fd, 0, unix.SEEK_HOLE); err != nil || hole >= size {
+		_, err = unix.Seek(fd, 0, io.SeekStart)
+		return false, err
+	}
+	buf := make([]byte, record.BlockSize)
+	for off := int64(0); off < size; {
+		from, err := unix.Seek(fd, off, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break // the rest is a hole
+		}
+		if err != nil {
+			return true, err
+		}
+		to, err := unix.Seek(fd, from, unix.SEEK_HOLE)
+		if err != nil {
+			return true, err
+		}
+		for off = from; off < min(to, size); {
+			if err := ctx.Err(); err != nil {
+				return true, err
+			}
+			b := buf[:min(int64(len(buf)), min(to, size)-off)]
+			if _, err := src.ReadAt(b, off); err != nil {
+				return true, err
+			}
+			if _, err := dst.WriteAt(b, off); err != nil {
+				return true, err
+			}
+			off += int64(len(b))
+		}
+	}
+	return true, unix.Ftruncate(int(dst.Fd()), size)
+}
+
+// EachBlock reads the first size bytes of a file block by block.
+func EachBlock(ctx context.Context, file io.Reader, size int64, f func(off int64, block []byte) error) error {
+	b := make([]byte, min(record.BlockSize, max(size, 1)))
+	for off := int64(0); off < size; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(record.BlockSize, size-off)
+		if _, err := io.ReadFull(file, b[:n]); err != nil {
+			return err
+		}
+		if err := f(off, b[:n]); err != nil {
+			return err
+		}
+		off += n
+	}
+	return nil
+}
+
+// SumsOf returns a check of blocks against the sums of a file.
+func SumsOf(sums []uint64) func(off int64, block []byte) error {
+	return func(off int64, b []byte) error {
+		if i := off / record.BlockSize; i >= int64(len(sums)) || checksum.Of(b) != sums[i] {
+			return ErrSums
+		}
+		return nil
+	}
+}
+
+// PiecesOf checks a region of a file against the sums of its pieces.
+func PiecesOf(ctx context.Context, file io.ReaderAt, pieces []datafile.Piece) error {
+	b := make([]byte, record.BlockSize)
+	for _, p := range pieces {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if p.N > record.BlockSize {
+			return ErrSums
+		}
+		if _, err := file.ReadAt(b[:p.N], p.Off); err != nil {
+			return err
+		}
+		if checksum.Of(b[:p.N]) != p.CRC64 {
+			return ErrSums
+		}
+	}
+	return nil
+}
+
+// DirSet makes directories for their owner alone, and syncs them all at the end.
+type DirSet struct {
+	FS   vfs.FS
+	Root string
+	made map[string]bool
+}
+
+// Make makes a directory below the root with those above it.
+func (d *DirSet) Make(dir string) error {
+	if d.made[dir] {
+		return nil
+	}
+	if d.made == nil {
+		d.made = map[string]bool{}
+	}
+	if err := d.FS.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for ; !d.made[dir]; dir = d.FS.PathDir(dir) {
+		d.made[dir] = true
+		if dir == d.Root || dir == d.FS.PathDir(dir) {
+			break
+		}
+	}
+	return nil
+}
+
+// Sync makes all names in the directories durable, and that of the root.
+func (d *DirSet) Sync() error {
+	for dir := range d.made {
+		if err := layout.SyncDir(d.FS, dir); err != nil {
+			return err
+		}
+	}
+	return layout.SyncDir(d.FS, d.FS.PathDir(d.Root))
+}

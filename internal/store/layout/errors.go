@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package layout
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+)
+
+// WrapIO says that op failed on name, with the sentinel that a caller can act on.
+func WrapIO(op, name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case IsNoSpace(err):
+		return object.Fail(op, name, Both{object.ErrNoSpace, err}, "")
+	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return object.Fail(op, name, Both{object.ErrReadOnly, err}, "")
+	}
+	return errs.Wrap(op, name, err)
+}
+
+// Both is a sentinel and what it came from.
+type Both struct{ Sentinel, Cause error }
+
+func (b Both) Error() string { return b.Sentinel.Error() + ": " + b.Cause.Error() }
+
+func (b Both) Unwrap() []error { return []error{b.Sentinel, b.Cause} }
+
+// IsNoSpace says whether an error means that the disk, or a quota, is full.
+func IsNoSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, object.ErrNoSpace)
+}
+
+// IsUnwritable says whether an error is of a file system that takes no changes.
+func IsUnwritable(err error) bool {
+	return IsNoSpace(err) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM)
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package layout
+
+import (
+	"path/filepath"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// Resolve returns the file system and the directory of a store. A file system that is nil means the real one. There the
+// directory is made absolute and without symbolic links: a process knows a lock by its path, so one directory has one.
+func Resolve(f vfs.FS, dir string) (vfs.FS, string, error) {
+	if f != nil {
+		return f, dir, nil
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, "", errs.Wrap("open store", dir, err)
+	}
+	if real, err := filepath.EvalSymlinks(abs); err == nil {
+		abs = real
+	}
+	return vfs.Default, abs, nil
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package layout
+
+import (
+	"crypto/rand"
+	"fmt"
+)
+
+// NewUUID is a random UUID, version 4.
+func NewUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// IsSpoiltUUID reports whether a UUID in the metadata is a damaged form of the right one, and not that of another store.
+// One that is well-formed is never replaced by one that is not.
+func IsSpoiltUUID(have, right string) bool {
+	if !IsWellFormedUUID(have) {
+		return true
+	}
+	alike := 0
+	for i := range min(len(right), uuidLength) {
+		if have[i] == right[i] {
+			alike++
+		}
+	}
+	return IsWellFormedUUID(right) && alike >= uuidAlike
+}
+
+// uuidLength is the length of a UUID in text, and uuidAlike how many of its characters two random ones never share.
+const (
+	uuidLength = 36
+	uuidAlike  = 24
+)
+
+// IsWellFormedUUID reports whether a text can be the UUID of a store.
+func IsWellFormedUUID(text string) bool {
+	if len(text) != uuidLength {
+		return false
+	}
+	for i := range uuidLength {
+		dash := i == 8 || i == 13 || i == 18 || i == 23
+		hex := text[i] >= '0' && text[i] <= '9' || text[i] >= 'a' && text[i] <= 'f'
+		if dash != (text[i] == '-') || !dash && !hex {
+			return false
+		}
+	}
+	return true
+}

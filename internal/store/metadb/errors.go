@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metadb
+
+import (
+	"errors"
+	"io/fs"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+)
+
+// KindOf is the kind of an error of Pebble: what is neither cancelled nor an error of the system is damage. A file that
+// is missing is damage too.
+func KindOf(err error) errs.Kind {
+	var no syscall.Errno
+	switch k := errs.KindOf(err); {
+	case k == errs.Cancelled, k == errs.Permission, k == errs.NoMemory:
+		return k
+	case errors.Is(err, pebble.ErrCorruption), errors.Is(err, fs.ErrNotExist):
+		return errs.Corrupt
+	case errors.As(err, &no), layout.IsNoSpace(err), errors.Is(err, fs.ErrClosed):
+		return k
+	}
+	return errs.Corrupt
+}
+
+// WrapRead is the error of a read of the metadata. Damage is named as what it is: Pebble's text has the file and the place.
+func WrapRead(name string, err error) error {
+	if err == nil || errors.As(err, new(*errs.Error)) {
+		return err
+	}
+	e := &errs.Error{Kind: KindOf(err), Op: "read metadata", Name: name, Err: err}
+	if e.Kind == errs.Corrupt {
+		e.Msg, e.Fix = "a file of the metadata is damaged", "stop the server; "+layout.MetaFix
+	}
+	return e
+}
+
+// OpenFix is the remedy where the metadata cannot be opened. A full or failing disk is no damage.
+// checked says that check has looked at the metadata already.
+func OpenFix(err error, checked bool) string {
+	switch {
+	case layout.IsNoSpace(err):
+		return "make room on the disk of the store; nothing was deleted"
+	case KindOf(err) != errs.Corrupt:
+		return "look at the disk and at the permissions of the store; nothing was deleted"
+	}
+	if checked {
+		return layout.SaveFix + "; nothing was deleted"
+	}
+	return layout.MetaFix + "; nothing was deleted"
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"fmt"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/codec"
+)
+
+// CheckBucket refuses settings that no bucket can have, and fills in the kind of ETag.
+func CheckBucket(op string, b *object.Bucket) error {
+	if b.ETag == "" {
+		b.ETag = object.ETagMD5
+	}
+	if b.ETag != object.ETagMD5 && b.ETag != object.ETagCRC64 {
+		return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("kind of ETag %q, expected %q or %q", b.ETag, object.ETagMD5, object.ETagCRC64))
+	}
+	switch b.Versioning {
+	case object.VersioningOff, object.VersioningEnabled, object.VersioningSuspended:
+		return nil
+	}
+	return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning, object.VersioningEnabled, object.VersioningSuspended))
+}
+
+// EncodeBucket is the record of a bucket with a number.
+func EncodeBucket(id uint64, b *object.Bucket) []byte {
+	p := make(codec.Encoder, 0, 128)
+	p.Byte(Format)
+	p.Uint(id)
+	p.Int(b.Created.UnixMilli())
+	p.Text(b.Owner)
+	p.Text(string(b.Versioning))
+	p.Text(string(b.ETag))
+	m := make(map[string]string, len(b.Settings))
+	for k, v := range b.Settings {
+		m[k] = string(v)
+	}
+	p.Pairs(m)
+	return p
+}
+
+// DecodeBucket reads what EncodeBucket wrote.
+func DecodeBucket(name string, b []byte) (uint64, *object.Bucket, error) {
+	t := codec.Decoder{Rest: b}
+	if err := checkVersion(&t, "bucket"); err != nil {
+		return 0, nil, err
+	}
+	id := t.Uint()
+	o := &object.Bucket{Name: name, Created: Time(t.Int()), Owner: t.Text(), Versioning: object.Versioning(t.Text()), ETag: object.ETagKind(t.Text())}
+	m := t.Pairs()
+	if !t.Done() {
+		return 0, nil, Unreadable("bucket", b)
+	}
+	if len(m) > 0 {
+		o.Settings = make(map[string][]byte, len(m))
+		for k, v := range m {
+			o.Settings[k] = []byte(v)
+		}
+	}
+	return id, o, nil
+}

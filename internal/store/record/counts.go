@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"github.com/nebulaio/nebulaio/internal/store/codec"
+)
+
+// Counts are what a bucket holds. They are kept under CountsKey as a sum that
+// every batch adds to with a merge, so that they are exact after a crash and
+// cost neither a read nor a scan.
+type Counts struct {
+	Objects  int64 // keys with a current version that is no delete marker
+	Versions int64 // noncurrent versions that are no delete markers
+	Markers  int64 // delete markers
+	Bytes    int64 // of content, of current and noncurrent versions
+	Inline   int64 // of these bytes, those that lie with the metadata
+	Files    int64 // versions whose content is a file
+	Uploads  int64 // uploads in progress
+	Parts    int64 // bytes of their parts
+}
+
+func (c *Counts) fields() [8]*int64 {
+	return [8]*int64{&c.Objects, &c.Versions, &c.Markers, &c.Bytes, &c.Inline, &c.Files, &c.Uploads, &c.Parts}
+}
+
+// Add adds d to c.
+func (c *Counts) Add(d Counts) {
+	mine, theirs := c.fields(), d.fields()
+	for i := range mine {
+		*mine[i] += *theirs[i]
+	}
+}
+
+// Encode is the record of the counts.
+func (c Counts) Encode() []byte {
+	p := make(codec.Encoder, 0, 24)
+	p.Byte(Format)
+	for _, f := range c.fields() {
+		p.Int(*f)
+	}
+	return p
+}
+
+// DecodeCounts reads what Encode wrote.
+func DecodeCounts(b []byte) (Counts, error) {
+	var c Counts
+	t := codec.Decoder{Rest: b}
+	if err := checkVersion(&t, "counts"); err != nil {
+		return c, err
+	}
+	for _, f := range c.fields() {
+		*f = t.Int()
+	}
+	if !t.Done() {
+		return Counts{}, Unreadable("counts", b)
+	}
+	return c, nil
+}
+
+// Hold counts a version, current or not, sign times.
+func (c *Counts) Hold(v *Version, current bool, sign int64) {
+	switch {
+	case v.Marker():
+		c.Markers += sign
+		return
+	case current:
+		c.Objects += sign
+	default:
+		c.Versions += sign
+	}
+	c.Bytes += sign * v.Size
+	if v.Inline() {
+		c.Inline += sign * v.Size
+	}
+	if v.File != 0 {
+		c.Files += sign
+	}
+}
