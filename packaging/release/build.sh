@@ -16,8 +16,8 @@ go=${GO:-go}
 # -buildid= keeps the path of the checkout out of the files.
 CGO_ENABLED=0 "$go" build -trimpath -ldflags "-s -w -buildid=" -o "$out/nebulaio" ./cmd/nebulaio
 "$RELEASE_PYTHON" packaging/release/verneed.py "$out/nebulaio"
-link="-Wl,--version-script=$root/capi/export.map -Wl,-soname,$SONAME"
-CGO_ENABLED=1 CC="$root/packaging/release/zig-cc $machine-linux-gnu.$glibc" \
+link="-s -Wl,--version-script=$root/capi/export.map -Wl,-soname,$SONAME"
+CGO_ENABLED=1 CGO_CFLAGS=-O2 CC="$root/packaging/release/zig-cc $machine-linux-gnu.$glibc" \
 	"$go" build -trimpath -buildmode=c-shared -ldflags "-s -w -buildid= -extldflags '$link'" -o "$out/libnebulaio.so" ./capi
 rm -f "$out/libnebulaio.h" # cgo's own; ours is include/nebulaio/nebulaio.h
 chmod 755 "$out/nebulaio" "$out/libnebulaio.so"

@@ -37,7 +37,7 @@ echo activate-noawait ldconfig >"$stage/DEBIAN/triggers"
 install -m 755 "$root"/packaging/deb/{postinst,prerm,postrm} "$stage/DEBIAN/"
 (cd "$stage" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum) >"$stage/DEBIAN/md5sums"
 find "$stage" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
-dpkg-deb --root-owner-group -Zxz --build "$stage" "$dist/nebulaio_${version}_$arch.deb" >/dev/null
+dpkg-deb --root-owner-group -Zxz -z3 --build "$stage" "$dist/nebulaio_${version}_$arch.deb" >/dev/null
 
 # The same files for systems without dpkg, to be unpacked anywhere.
 name=nebulaio-$version-linux-$arch
@@ -46,5 +46,5 @@ rm -rf "$tree" "$tree.root"
 lay_out "$tree.root" /usr/lib
 mv "$tree.root/usr" "$tree" && rm -rf "$tree.root"
 install -m 644 "$root/LICENSE" "$tree/LICENSE"
-tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "$name" | gzip -n9 >"$dist/$name.tar.gz"
+tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "$name" | gzip -n6 >"$dist/$name.tar.gz"
 rm -rf "$stage" "$tree"

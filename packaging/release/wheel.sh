@@ -21,7 +21,7 @@ if [ "$1" = sdist ]; then
 	rm -rf "$work/repack" && mkdir "$work/repack"
 	tar -C "$work/repack" -xf "$work/sdist/nebulaio-$version.tar.gz"
 	tar -C "$work/repack" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "nebulaio-$version" |
-		gzip -n9 >"$dist/nebulaio-$version.tar.gz"
+		gzip -n6 >"$dist/nebulaio-$version.tar.gz"
 	rm -rf "$tree" "$work/repack" "$work/sdist"
 	exit 0
 fi
