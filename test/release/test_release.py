@@ -74,7 +74,7 @@ def test_command_without_cgo_opens_the_driver(tmp_path: Path) -> None:
     model = tmp_path / "tiny.safetensors"
     run(BINARIES / "nebulaio", "generate", "--shapes", "tiny", "--out", model)
     said = run(BINARIES / "nebulaio", "load", model, "--device", "cuda:0", "--json", LD_LIBRARY_PATH=str(tmp_path))
-    assert json.loads(said)["device"]["id"] == "cuda:0"
+    assert json.loads(said)["loads"][0]["device"]["id"] == "cuda:0"
 
 
 def test_checksums_cover_every_file() -> None:
@@ -94,7 +94,7 @@ def test_licences_are_complete() -> None:
     for name in ("nebulaio", "libnebulaio.so"):
         info = subprocess.run([go, "version", "-m", str(BINARIES / name)], check=True, stdout=subprocess.PIPE, text=True).stdout
         modules = re.findall(r"^\tdep\t(\S+)\t(\S+)", info, re.MULTILINE)
-        assert len(modules) > 10
+        assert len(modules) > 3
         for path, version in modules:
             at = text.index(f"\n{path} {version}\n")
             section = text[at : text.find("=" * 100 + "\n", at + len(path) + 120)]
