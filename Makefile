@@ -29,6 +29,8 @@ lib: tools ## Build build/libnebulaio.so, the C shared library
 	CGO_ENABLED=1 $(PLACE) $(LIB) $(GO) build $(LIBFLAGS) -o build/.stage/libnebulaio.so ./capi
 	@ln -sfn libnebulaio.so $(ROOT)/build/.libnebulaio.$$$$ && mv -fT $(ROOT)/build/.libnebulaio.$$$$ $(ROOT)/build/$(SONAME) # by its soname, for programs that link it
 
+include packaging/release.mk
+
 PREFIX ?= /usr/local
 
 .PHONY: install

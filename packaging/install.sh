@@ -3,6 +3,7 @@
 #
 # Installs what was built, or removes it again: install.sh install|uninstall. The environment
 # has BIN, LIB and SONAME, and PREFIX, LIBDIR, INCLUDEDIR and DESTDIR as in other projects.
+# COMPLETER is the command that writes the completions, where BIN is for another architecture.
 # Nothing outside these directories is touched: run ldconfig, and systemctl daemon-reload,
 # yourself.
 set -euo pipefail
@@ -48,7 +49,7 @@ fill() {
 
 # complete SHELL: what the command itself writes for a shell
 complete() {
-	[ "$action" = uninstall ] || "$BIN" completion "$1" >"$work/completion"
+	[ "$action" = uninstall ] || "${COMPLETER:-$BIN}" completion "$1" >"$work/completion"
 	echo "$work/completion"
 }
 

@@ -117,7 +117,7 @@ func startUnit(t *testing.T, dropIn string) {
 			t.Errorf("the door's socket: %v, %v\n%s", info, err, log)
 		}
 	}
-	if got := unit["ExecReload"]; len(got) != 1 || got[0] != "/bin/kill -HUP $MAINPID" {
+	if got := unit["ExecReload"]; len(got) != 1 || got[0] != `/bin/sh -c 'kill -HUP ${MAINPID}'` {
 		t.Errorf("ExecReload=%v", got)
 	}
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {

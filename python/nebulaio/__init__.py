@@ -11,30 +11,35 @@
 
 With torch, `load_file("model.safetensors")` gives its tensors on the best device.
 
-Importing this package loads no native library and no framework; the first use
-does. Processes may fork at any time: a child takes a private copy of the
+Importing this package loads no native library, no framework and no module of its
+own; the first use of a name does. Processes may fork at any time: a child takes a private copy of the
 library. Only CUDA does not survive fork, and asking for it in such a child
 raises `nebulaio.errors.ForkError`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import _options, _process, _report, errors, safetensors
-from .cufile import CuFile
-from .gpudirect import GPUDirectClient
+if TYPE_CHECKING:
+    from . import cufile, errors, gpudirect, safetensors
+    from .cufile import CuFile
+    from .gpudirect import GPUDirectClient
 
 __all__ = ["CuFile", "GPUDirectClient", "__version__", "configure", "devices", "errors", "last_report", "library_path", "safetensors", "version"]
 
 
 def version() -> str:
     """The version of the native library, such as "0.1.0"; loads it."""
+    from . import _process
+
     return _process.current().load().version()
 
 
 def library_path() -> str:
     """The file that the native library was loaded from; loads it."""
+    from . import _process
+
     return _process.current().load().path
 
 
@@ -43,6 +48,8 @@ def devices() -> dict[str, Any]:
 
     Opens the library's system with the options of `configure`.
     """
+    from . import _process
+
     return _process.current().open().devices()
 
 
@@ -53,6 +60,8 @@ def last_report() -> dict[str, Any] | None:
     too. The dictionary is the caller's own; docs/report.md lists its keys. A forked
     child starts with none.
     """
+    from . import _process, _report
+
     raw = _process.current().last_raw()
     if raw is None:
         return None
@@ -90,6 +99,8 @@ def configure(
     InvalidError for a bad value, and when the system of this process is already
     open. A forked child inherits the options and may set them anew.
     """
+    from . import _options, _process
+
     given = {
         "buffer_pool_size": buffer_pool_size,
         "workers": workers,
@@ -107,10 +118,38 @@ def configure(
     )
 
 
-def __getattr__(name: str) -> str:
-    """`__version__`, read when asked for: installed metadata, else the checkout's VERSION."""
-    if name != "__version__":
+# Names that __getattr__ imports at first use, and the module of each: an import of everything takes tens of milliseconds.
+_LATE = {
+    "CuFile": "cufile",
+    "GPUDirectClient": "gpudirect",
+    "cufile": "cufile",
+    "errors": "errors",
+    "gpudirect": "gpudirect",
+    "safetensors": "safetensors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use, or read `__version__`."""
+    if name == "__version__":
+        return _read_version()
+    if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(f"{__name__}.{_LATE[name]}")
+    value = module if name == _LATE[name] else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Every public name, imported or not."""
+    return sorted({*globals(), *_LATE, "__version__"})
+
+
+def _read_version() -> str:
+    """The checkout's VERSION, else the version of the installed package."""
     from importlib import metadata
     from pathlib import Path
 

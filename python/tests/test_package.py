@@ -13,6 +13,7 @@ from pathlib import Path
 
 import nebulaio
 import pytest
+import serving
 from nebulaio.__main__ import main as command
 from support import PACKAGE, ROOT, python
 
@@ -33,7 +34,7 @@ def _wheel(target: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str
 
 
 def test_wheel_holds_the_library_and_works_alone(tmp_path: Path, library: str) -> None:
-    done = _wheel(tmp_path, {"NEBULAIO_LIBRARY": library})
+    done = _wheel(tmp_path, {"NEBULAIO_LIBRARY": library, "NEBULAIO_CLI": serving.program()})
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     name, version, tag, abi, platform = wheel.stem.split("-")
@@ -42,7 +43,7 @@ def test_wheel_holds_the_library_and_works_alone(tmp_path: Path, library: str) -
     with zipfile.ZipFile(wheel) as content:
         names = set(content.namelist())
         content.extractall(tmp_path / "site")
-    assert {"nebulaio/py.typed", "nebulaio/_lib/libnebulaio.so", "nebulaio/_frameworks/torch.py"} <= names
+    assert {"nebulaio/py.typed", "nebulaio/_lib/libnebulaio.so", "nebulaio/_lib/nebulaio", "nebulaio/_frameworks/torch.py"} <= names
     out = python(
         "import nebulaio; print(nebulaio.__file__, nebulaio.library_path(), nebulaio.__version__)",
         env={"PYTHONPATH": str(tmp_path / "site"), "NEBULAIO_LIBRARY": ""},

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `nebulaio` of an installed package: it becomes the program inside the package."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> int:
+    """Run the bundled program in place of this process; returns only where that fails."""
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_lib", "nebulaio")
+    try:
+        os.execv(program, ["nebulaio", *sys.argv[1:]])
+    except OSError as cause:
+        print(
+            f"nebulaio: run {program}: {cause.strerror} (fix: reinstall the package from a wheel for this machine)",
+            file=sys.stderr,
+        )
+    return 1
