@@ -79,7 +79,7 @@ func (ln *lane) byCuFile(b block) error {
 	return nil
 }
 
-// report says which routes were counted, never what was asked for.
+// report tells which routes were counted, never what was asked for.
 func (c *cufile) report(r *record.Run) error {
 	r.Proof = "cuFile's statistics, operations by route"
 	n := device.DirectCounters{}

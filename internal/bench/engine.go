@@ -37,7 +37,7 @@ type engineMover struct {
 }
 
 // The destination is the whole data set where it fits into this share of the
-// device's memory; a request has at most so many pieces. Sequential reads are
+// device's memory; a request has at most that many pieces. Sequential reads are
 // asked for in pieces of enginePiece, large enough for the engine to cut as it
 // likes and small enough for a stripe to keep all its members busy.
 const (

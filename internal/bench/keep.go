@@ -34,7 +34,7 @@ func CeilingsFile(env func(string) string) string {
 // maxCeilings bounds the file of kept limits.
 const maxCeilings = 1 << 20
 
-// LoadCeilings reads kept limits; nil where there are none yet, or no path.
+// LoadCeilings reads kept limits; nil if there are none yet, or no path.
 func LoadCeilings(path string) (*record.Ceilings, error) {
 	if path == "" {
 		return nil, nil
@@ -73,7 +73,7 @@ func LoadCeilings(path string) (*record.Ceilings, error) {
 	return &c, nil
 }
 
-// KeepCeilings adds new limits to those kept in path, whole or not at all: a
+// KeepCeilings adds new limits to those kept in path, atomically: a
 // limit measured again replaces the older one, those of other disks stay.
 func KeepCeilings(path string, c *record.Ceilings) error {
 	if path == "" {
@@ -116,7 +116,7 @@ func KeepCeilings(path string, c *record.Ceilings) error {
 	return nil
 }
 
-// Differs says what makes kept limits those of another machine, empty when
+// Differs tells what makes kept limits those of another machine, empty when
 // they are of this one.
 func Differs(kept, now record.Machine) string {
 	switch {

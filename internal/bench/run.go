@@ -36,9 +36,9 @@ type Job struct {
 type Live struct {
 	Name    string
 	Done    int64 // bytes
-	Total   int64 // 0 where the end is a time
+	Total   int64 // 0 if the end is a time
 	Elapsed time.Duration
-	Limit   time.Duration // 0 where the end is a number of bytes
+	Limit   time.Duration // 0 if the end is a number of bytes
 	GBps    float64       // of the last interval
 	Rates   []float64     // of the last intervals, oldest first
 }
@@ -199,7 +199,7 @@ func (m *measure) all(ctx context.Context) error {
 	return nil
 }
 
-// redrop says whether a pass would find what the one before it left.
+// redrop reports whether a pass would find what the one before it left.
 func (m *measure) redrop() bool { return m.Spec.Op == Read && m.Spec.Cache == Cold && !m.pastCache() }
 
 func (m *measure) pastCache() bool { return m.meter.route == Direct && m.Spec.Memory != Engine }

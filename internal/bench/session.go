@@ -16,9 +16,9 @@ import (
 // of results. It is used by one goroutine.
 type Session struct {
 	Set    *dataset.Set
-	Device device.Device // nil where no run leaves host memory
+	Device device.Device // nil if no run leaves host memory
 	Engine *transfer.Engine
-	// OpenDirect opens cuFile for Device; nil where there is none.
+	// OpenDirect opens cuFile for Device; nil if there is none.
 	OpenDirect func(ctx context.Context) (device.Direct, error)
 	Live       func(Live)
 	// File is what was found so far.

@@ -54,7 +54,7 @@ func (m *measure) share() {
 // where its own rounds do not spread further.
 const beyond = 0.1
 
-// verdict says what a rate is about.
+// verdict tells what a rate is about.
 func verdict(op string, synced bool, routes []record.Route) (what, why string) {
 	if op == string(Write) {
 		if synced {

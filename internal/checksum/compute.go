@@ -22,10 +22,10 @@ const readSize = 1 << 20
 // mostReaders bounds the goroutines of Compute; more only wait for the disk.
 const mostReaders = 8
 
-// Compute reads file whole and sums it in blocks of that size, 0 for
-// DefaultBlock. progress, if not nil, hears of the bytes done and in all; its
-// calls do not overlap. A file that changes meanwhile is an error of kind IO,
-// an ended context of kind Cancelled; nothing is written.
+// Compute reads file and computes the sum of each block; block 0 means
+// DefaultBlock. progress, if not nil, receives the bytes done and in total. Its
+// calls do not overlap. If the file changes meanwhile, the error is of kind IO. If
+// the context ends, it is of kind Cancelled. Nothing is written.
 func Compute(ctx context.Context, file string, block int64, progress func(done, total int64)) (*Sums, error) {
 	const op = "checksum"
 	if block == 0 {

@@ -22,11 +22,10 @@ func Read(file string, size int64) (*Sums, error) {
 	return ReadFor(file, size, id)
 }
 
-// ReadFor is Read for a version of file that is open already, so that sums of
-// another one are not taken for its own: those that a save has made for that
-// very version come before those with the plain name. Where the file has been
-// replaced since it was opened, sums that do not lie under its own name are not
-// used, which is an error of kind IO.
+// ReadFor reads the sums of a version of file that is already open. Pending sums of
+// that version come before sums with the plain name. If the file has been replaced
+// since it was opened, only its pending sums are used. Without them the error is of
+// kind IO.
 func ReadFor(file string, size int64, id ID) (*Sums, error) {
 	real, err := filepath.EvalSymlinks(file)
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	maxSidecar = headSize + 8*MaxBlocks + tailSize
 )
 
-// Encode is the sidecar's content.
+// Encode returns the content of the sidecar.
 func (s *Sums) Encode() []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 0, headSize+8*len(s.Blocks)+tailSize)
@@ -36,9 +36,9 @@ func (s *Sums) Encode() []byte {
 	return le.AppendUint64(b, Of(b))
 }
 
-// Parse reads a sidecar's content; name is the sidecar's, for errors. What
-// breaks the format in any way is refused with kind Corrupt, a version that is
-// not known with kind Unsupported. It allocates no more than len(b).
+// Parse parses the content of a sidecar. name is the sidecar's name for errors. A
+// wrong format is of kind Corrupt, an unknown version of kind Unsupported. It
+// allocates at most len(b) bytes.
 func Parse(name string, b []byte) (*Sums, error) {
 	bad := func(format string, args ...any) (*Sums, error) {
 		return nil, errs.New(errs.Corrupt, "read checksums", name, fmt.Sprintf(format, args...)).WithFix("remove it and make it anew with: nebulaio inspect PATH --checksum")
@@ -80,10 +80,9 @@ func Parse(name string, b []byte) (*Sums, error) {
 	return s, nil
 }
 
-// Write puts the sums beside file, whole and durable or not at all: an earlier
-// sidecar stays as it is until the new one takes its name. Sums that Compute
-// made of a version of file that has been replaced are refused with kind IO.
-// It returns the sidecar's name.
+// Write writes the sidecar of file atomically and durably, and returns its name. An
+// existing sidecar stays until the new one replaces it. If file has been replaced
+// since Compute read it, the error is of kind IO.
 func (s *Sums) Write(file string) (string, error) {
 	const op = "write checksums"
 	name := Path(file)

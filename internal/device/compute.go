@@ -20,7 +20,7 @@ type Stepper interface {
 // Timer is a queue that can tell when it passed a point, by a clock of the
 // device: what the host sees later, or waits for, is not in it.
 type Timer interface {
-	// NewStamp makes a stamp of this queue. Kind Unsupported where the device
+	// NewStamp makes a stamp of this queue. It returns kind Unsupported if the device
 	// has no such clock. The caller closes it before the queue.
 	NewStamp() (Stamp, error)
 }

@@ -108,7 +108,7 @@ type Mapper interface {
 	Map(p Ptr, n int64) []byte
 }
 
-// Mode says how much the caller wants a GPU.
+// Mode tells how much the caller wants a GPU.
 type Mode string
 
 const (
@@ -134,7 +134,7 @@ type Survey struct {
 	Mode     Mode      `json:"mode"`
 	Devices  []Info    `json:"devices"` // usable ones, host always last
 	Findings []Finding `json:"findings"`
-	// NoGPU says why no GPU is usable, empty when one is.
+	// NoGPU tells why no GPU is usable, empty when one is.
 	NoGPU string `json:"no_gpu,omitempty"`
 	Fix   string `json:"fix,omitempty"`
 }
@@ -142,7 +142,7 @@ type Survey struct {
 // Counter is implemented by sets that can say how many GPUs there are without
 // asking more of them than the driver's count.
 type Counter interface {
-	// GPUs looks for the driver where nobody has yet; 0 where none is usable.
+	// GPUs looks for the driver where nobody has yet; 0 if none is usable.
 	GPUs() int
 }
 

@@ -16,7 +16,7 @@ type Direct interface {
 	Version() string
 	// OpenFile makes an open file known to the library. fd stays the caller's
 	// and outlives the DirectFile; its file keeps a name until then. The same fd
-	// cannot be opened twice. Kind Unsupported where the library refuses this
+	// cannot be opened twice. It returns kind Unsupported if the library refuses this
 	// file or file system, with the reason and what to do.
 	OpenFile(fd int) (DirectFile, error)
 	// Register prepares a buffer of this device, so that reads and writes whose
@@ -139,7 +139,7 @@ const CountedByNebulaIO = "nebulaio"
 // DirectCounters counts operations by route for one device.
 type DirectCounters struct {
 	Known bool `json:"known"` // false: the rest is zero and means nothing
-	// CountedBy is empty where the library counted. It is CountedByNebulaIO where
+	// CountedBy is empty if the library counted. It is CountedByNebulaIO where
 	// only compatibility mode is possible: each operation that succeeded counts as
 	// Posix, because no other route exists. Unaligned and Sparse are not known then.
 	CountedBy  string   `json:"counted_by,omitempty"`
@@ -163,7 +163,7 @@ func (c DirectCounters) ReadRoute() string {
 }
 
 // Basis says in words why the route is known although the library did not count.
-// It is empty where the library counted, and where nobody did.
+// It is empty if the library counted, and where nobody did.
 func (c DirectCounters) Basis() string {
 	if !c.Known || c.CountedBy != CountedByNebulaIO {
 		return ""

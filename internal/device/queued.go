@@ -32,7 +32,7 @@ type StreamOp struct {
 const StreamOpSize = int(unsafe.Sizeof(StreamOp{}))
 
 // NewStreamOp places an operation at the start of mem, which lies outside the
-// Go heap and is aligned to 8. Kind Invalid where mem does not fit.
+// Go heap and is aligned to 8. It returns kind Invalid if mem does not fit.
 func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, error) {
 	if len(mem) < StreamOpSize || uintptr(unsafe.Pointer(unsafe.SliceData(mem)))%8 != 0 {
 		return nil, errs.New(errs.Invalid, "place a stream operation in", fmt.Sprintf("%d bytes", len(mem)), fmt.Sprintf("expected %d bytes, aligned to 8", StreamOpSize))
@@ -47,7 +47,7 @@ func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, erro
 
 // StreamFile is implemented by a DirectFile whose library moves bytes in the
 // order of a stream. Neither the file nor the operation may go before the
-// stream has passed it. Kind Unsupported where the library is too old.
+// stream has passed it. It returns kind Unsupported if the library is too old.
 type StreamFile interface {
 	// ReadAsync queues a read to op.BufOffset behind base.
 	ReadAsync(base Ptr, op *StreamOp, stream uint64) error

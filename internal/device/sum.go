@@ -22,7 +22,7 @@ type Sum interface {
 	// Start queues the summing of n bytes at p and returns at once. It begins
 	// when m, a mark of the queue, has been passed as it is recorded now. The
 	// bytes are cut into tiles: one of first bytes, then each of size, which is
-	// at most SumTile, and the last of what is left. Kind Invalid where they do
+	// at most SumTile, and the last of what is left. It returns kind Invalid if they do
 	// not fit. After an error nothing is queued.
 	Start(m Mark, p Ptr, n, first, size int64) error
 	// Done reports without blocking whether Wait would return at once.

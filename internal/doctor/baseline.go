@@ -9,7 +9,7 @@ import (
 )
 
 // Change is a finding in an earlier and in this result; From or To is empty
-// where it was not there.
+// if it was not there.
 type Change struct {
 	ID       string `json:"id"`
 	Subject  string `json:"subject"`
@@ -26,7 +26,7 @@ type Diff struct {
 	Gone   []Change `json:"gone"` // asked for something, and is not there any more
 }
 
-// ParseResult reads the JSON of an earlier run. Kind Corrupt where it is none.
+// ParseResult reads the JSON of an earlier run. It returns kind Corrupt if it is none.
 func ParseResult(name string, b []byte) (*Result, error) {
 	var r Result
 	if err := json.Unmarshal(b, &r); err != nil {

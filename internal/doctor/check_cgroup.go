@@ -45,7 +45,7 @@ func (f *exam) dev(name string) string {
 	return s
 }
 
-// under says that a device number is of a disk under the path, or that the
+// under reports whether a device number is of a disk under the path, or that the
 // disks are not known.
 func (f *exam) under(number string) bool {
 	known := false

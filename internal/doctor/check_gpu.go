@@ -35,7 +35,7 @@ func gpuPresent(f *exam) []answer {
 	return one(Info, "", "no NVIDIA GPU on the bus or in the driver")
 }
 
-// listed says that a model's name has one of the words.
+// listed reports whether a model's name has one of the words.
 func listed(model string, words []string) bool {
 	for w := range strings.FieldsSeq(strings.NewReplacer("-", " ", "_", " ").Replace(model)) {
 		if slices.Contains(words, w) {

@@ -254,7 +254,7 @@ func (f *exam) lustreClient() []answer {
 	return out
 }
 
-// lustreFill compares how full the targets are; nil where the client does not
+// lustreFill compares how full the targets are; nil if the client does not
 // tell.
 func (f *exam) lustreFill() []answer {
 	total, free := f.LustreParams("osc", "kbytestotal"), f.LustreParams("osc", "kbytesavail")

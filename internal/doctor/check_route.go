@@ -32,7 +32,7 @@ func nvfsLoaded(f *exam) []answer {
 	return []answer{a}
 }
 
-// hooked says whether the driver that the target needs can register with
+// hooked reports whether the driver that the target needs can register with
 // nvidia-fs: yes, no, or unknown where the kernel's symbols are hidden or the
 // driver needs no hook.
 func (f *exam) hooked() (want, can string) {

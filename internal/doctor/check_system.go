@@ -31,7 +31,7 @@ func limMemlock(f *exam) []answer {
 	}
 }
 
-// overRDMA says that the path is reached by RDMA, as far as its mount tells:
+// overRDMA reports whether the path is reached by RDMA, as far as its mount tells:
 // parallel file systems are taken to, NFS says so.
 func (f *exam) overRDMA() bool {
 	if f.NFS() {

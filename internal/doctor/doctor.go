@@ -24,7 +24,7 @@ import (
 // Version is that of the JSON a Result becomes.
 const Version = 1
 
-// Level says how a rule ended.
+// Level tells how a rule ended.
 type Level string
 
 // The levels.
@@ -106,7 +106,7 @@ type Result struct {
 	Findings []Finding    `json:"findings"`
 }
 
-// Failed says that a finding is FAIL.
+// Failed reports whether a finding is FAIL.
 func (r *Result) Failed() bool {
 	for _, f := range r.Findings {
 		if f.Level == Fail {
@@ -160,7 +160,7 @@ func diagnose(rules *ruleSet, t facts.Tree, m facts.Meta, o Options) (*Result, e
 
 // Capture diagnoses the machine of t and writes what the checks read, and
 // nothing else, to out: a tar where the name ends in .tar, else a new or empty
-// directory. On failure no tar is left. Kind Invalid where out is in use.
+// directory. On failure no tar is left. It returns kind Invalid if out is in use.
 func Capture(out string, t facts.Tree, m facts.Meta) (*facts.Captured, error) {
 	rec := facts.NewRecorder(t)
 	// Which GPU is asked about is known only when the capture is read.

@@ -79,7 +79,7 @@ func Prove(ctx context.Context, t facts.Tree, m facts.Meta, o ProveOptions) *fac
 	return p
 }
 
-// unprovable says why there is nothing to try, and what to do.
+// unprovable tells why there is nothing to try, and what to do.
 func unprovable(m facts.Meta, gpu int, o ProveOptions) (why, fix string) {
 	id := fmt.Sprintf("cuda:%d", gpu)
 	switch {

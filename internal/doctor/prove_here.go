@@ -91,7 +91,7 @@ func proveInto(ctx context.Context, p *facts.Proof, set device.Set, path string)
 	return err
 }
 
-// absent says that cuFile is not installed, which is nothing to prove.
+// absent reports whether cuFile is not installed, which is nothing to prove.
 func absent(err error) bool {
 	for e := (*errs.Error)(nil); errors.As(err, &e); err = e.Err {
 		if e.Kind == errs.NotFound && e.Op == "" { // of the loader

@@ -21,7 +21,7 @@ type Verdict struct {
 	// route is open, what costs most on it. Nil where there is neither.
 	Cause  *Finding    `json:"cause"`
 	Routes []RouteInfo `json:"routes"`
-	// Loader says which way nebulaio's own loads take today.
+	// Loader tells which way nebulaio's own loads take today.
 	Loader string `json:"loader"`
 }
 

@@ -75,7 +75,7 @@ func ParseList(s string) ([]int, error) {
 }
 
 // Stay keeps the calling thread, which the goroutine is locked to, on those of
-// the node's processors that it may run on. Kind Unsupported where that is none:
+// the node's processors that it may run on. It returns kind Unsupported if that is none:
 // it then stays where it is.
 func (n *Node) Stay() error {
 	name := fmt.Sprintf("NUMA node %d", n.ID)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package synth makes model files of true shapes with reproducible random
-// content, so that loading can be measured and verified without downloads.
+// Package synth writes model files with the shapes of real models and reproducible
+// random content. Loads can be measured and verified with them without downloads.
 package synth
 
 import (

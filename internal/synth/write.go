@@ -20,7 +20,7 @@ import (
 
 const opWrite = "write synthetic model"
 
-// Options says what Write makes.
+// Options describes the model that Write writes.
 type Options struct {
 	// Shapes are the tensors; name, dtype and shape are read.
 	Shapes []format.Tensor
@@ -29,8 +29,8 @@ type Options struct {
 	// Align is the alignment of the data start as of safetensors.EncodeHeader;
 	// 0 is its default.
 	Align int64
-	// ShardSize is the most tensor bytes per file; a larger tensor has a file
-	// of its own. 0 writes one file.
+	// ShardSize is the largest number of tensor bytes per file. A larger tensor gets
+	// its own file. 0 writes one file.
 	ShardSize int64
 	// Workers is how many goroutines fill a file; 0 is min(4, CPUs).
 	Workers int

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package units parses and prints sizes, rates and durations the same way
-// everywhere: binary units for sizes, decimal GB/s for rates.
+// Package units parses and prints sizes, rates and durations.
+//
+// Sizes have binary units, and rates are in decimal GB/s.
 package units
 
 import (

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package uring is a small io_uring for whole-file reads: submit, wait, reap.
-// It exists because the published Go bindings do not link with current Go, and
-// reads are all we need of it.
+// Package uring is a small io_uring binding for file reads: submit, wait, reap.
+//
+// It exists because the published Go bindings do not link with current Go. Reads
+// are all we need.
 package uring
 
 import (
@@ -156,7 +157,7 @@ func (r *Ring) RegisterBuffers(bufs [][]byte) error {
 // Fixed reports whether RegisterBuffers succeeded.
 func (r *Ring) Fixed() bool { return r.fixed }
 
-// InFlight is how many reads were queued and not yet reaped.
+// InFlight returns the number of reads that were queued and not yet reaped.
 func (r *Ring) InFlight() int { return int(r.inFlight) }
 
 // Read queues a read of len(buf) bytes at off; it reports false when the ring
@@ -203,8 +204,7 @@ func (r *Ring) Wait(n int) error {
 	}
 }
 
-// Ready is how many reads can be reaped without waiting, as far as the kernel
-// has said so yet.
+// Ready returns how many completed reads can be reaped now.
 func (r *Ring) Ready() int { return r.ready() }
 
 func (r *Ring) ready() int { return int(atomic.LoadUint32(r.cqTail) - *r.cqHead) }

@@ -94,7 +94,7 @@ func (e *Editable) Path() string { return e.path }
 // FS names the file system and says whether it lives in memory.
 func (e *Editable) FS() FSType { return e.fs }
 
-// Writable says whether the file was opened for writing.
+// Writable reports whether the file was opened for writing.
 func (e *Editable) Writable() bool { return e.write }
 
 // FD is the descriptor that goes through the page cache.
@@ -103,7 +103,7 @@ func (e *Editable) FD() int { return e.fd }
 // DirectFD is the O_DIRECT descriptor, or -1; then Refused says why.
 func (e *Editable) DirectFD() int { return e.direct }
 
-// Refused says why there is no way past the page cache, nil where there is one.
+// Refused tells why there is no way past the page cache, nil if there is one.
 func (e *Editable) Refused() *Refusal { return e.why }
 
 // Size is the file's length now.

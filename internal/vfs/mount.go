@@ -22,7 +22,7 @@ type mount struct {
 }
 
 // findMount is the mount that the open file was reached through, or one of the
-// same device; empty where the mount table shows none.
+// same device; empty if the mount table shows none.
 func findMount(fd int, st *unix.Statx_t) mount {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

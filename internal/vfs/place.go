@@ -12,9 +12,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// CheckPlace refuses a path that Create would refuse whatever the size: its
-// directory is missing or is none, it lies in a file system of the kernel, or
-// something other than a file has the name. It makes nothing.
+// CheckPlace refuses a path that Create would refuse for any size. The directory
+// may be missing or not a directory, the path may lie in a kernel file system, or
+// its name may belong to something that is not a file. It creates nothing.
 func CheckPlace(path string) error {
 	target, _, err := replaced(path)
 	if err != nil {

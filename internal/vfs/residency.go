@@ -75,7 +75,7 @@ func mayKnow(fd int) bool {
 	return unix.Faccessat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.W_OK, unix.AT_EACCESS) == nil
 }
 
-// Probe says how residency is found for this file and, where not by the best
+// Probe tells how residency is found for this file and, where not by the best
 // method, why.
 func (f *File) Probe() (ProbeMethod, string) { return f.probe.method, f.probe.why }
 

@@ -49,7 +49,7 @@ const (
 // Set is the files of a benchmark.
 type Set struct {
 	Groups []Group
-	// Known says that Content tells what the files hold.
+	// Known reports whether Content tells what the files hold.
 	Known bool
 
 	keep bool

@@ -257,7 +257,7 @@ func (t *Target) Path() string { return t.path }
 // Size is the file's length.
 func (t *Target) Size() int64 { return t.size }
 
-// DirectFD is the O_DIRECT descriptor, -1 where there is none.
+// DirectFD is the O_DIRECT descriptor, -1 if there is none.
 func (t *Target) DirectFD() int { return t.direct }
 
 // Direct reports whether the file can be written past the page cache, else why

@@ -26,7 +26,7 @@ type File struct {
 	Runs     []Run     `json:"runs"`
 	Sweeps   []Sweep   `json:"sweeps,omitempty"`
 	Train    *Train    `json:"train,omitempty"`
-	// Interrupted says that the command was stopped and this is what it had.
+	// Interrupted reports whether the command was stopped and this is what it had.
 	Interrupted bool     `json:"interrupted,omitempty"`
 	Notes       []string `json:"notes,omitempty"`
 }
@@ -108,7 +108,7 @@ type Run struct {
 	Last  Done  `json:"last_done"`
 
 	// Latency is of one block, from the request until its bytes were in place;
-	// nil where blocks are not requested one by one.
+	// nil if blocks are not requested one by one.
 	Latency *Latency `json:"latency,omitempty"`
 	Series  []Point  `json:"series,omitempty"`
 	Passes  []Pass   `json:"passes,omitempty"`
@@ -225,7 +225,7 @@ type Verify struct {
 	Where      string `json:"where"`           // "host memory", "device memory, copied back", "storage, read back"
 }
 
-// Stable says whether the rate settled.
+// Stable reports whether the rate settled.
 type Stable struct {
 	Reached bool    `json:"reached"`
 	Window  int     `json:"window"` // intervals that were compared

@@ -61,7 +61,7 @@ type Difference struct {
 	Run  string `json:"run,omitempty"` // of which pair; "" for the whole
 	A    string `json:"a"`
 	B    string `json:"b"`
-	// Means says what follows for the comparison, "" when it is not known to
+	// Means tells what follows for the comparison, "" when it is not known to
 	// matter.
 	Means string `json:"means,omitempty"`
 }

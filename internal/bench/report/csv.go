@@ -144,7 +144,7 @@ func csvColumns() []column {
 
 // WriteCSV writes f as RFC 4180 with a heading and one row a run. The order of
 // columns is fixed, later versions append; a name ends in its unit; a cell is
-// empty where there is no value; -1 bytes resident means that the kernel did
+// empty if there is no value; -1 bytes resident means that the kernel did
 // not tell; route_taken is route=bytes joined by semicolons.
 func WriteCSV(w io.Writer, f *record.File) error {
 	cols := csvColumns()

@@ -35,7 +35,7 @@ func sweepPlots(f *record.File, sw record.Sweep) []figure {
 	}))
 }
 
-// trains says whether the points of a sweep are training-shaped runs.
+// trains reports whether the points of a sweep are training-shaped runs.
 func trains(sw record.Sweep) bool {
 	return slices.ContainsFunc(sw.Points, func(p record.SweepPoint) bool { return p.AU > 0 })
 }

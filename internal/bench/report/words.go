@@ -24,7 +24,7 @@ const (
 	ofUnknown = "unknown"
 )
 
-// measured says what a run's rate is a rate of.
+// measured tells what a run's rate is a rate of.
 func measured(r *record.Run) string {
 	switch {
 	case r.Cache != nil && slices.Contains([]string{ofStorage, ofMemory, ofBoth}, r.Cache.Verdict):
@@ -116,7 +116,7 @@ func takenNames(r *record.Run) string {
 
 func routeName(s string) string { return printable(strings.ReplaceAll(s, "_", " ")) }
 
-// strayed says how the routes taken differ from the one that was requested, ""
+// strayed tells how the routes taken differ from the one that was requested, ""
 // when they do not.
 func strayed(r *record.Run) string {
 	allowed := map[string][]string{
@@ -176,7 +176,7 @@ const aboveWords = "above the kept limit: measure it again"
 
 func above(s *record.Share) bool { return s != nil && s.Ratio > max(aboveLimit, 1+s.Spread) }
 
-// tooLow says that a share leaves no doubt that the limit is wrong.
+// tooLow reports whether a share leaves no doubt that the limit is wrong.
 func tooLow(s *record.Share) bool { return s != nil && s.Ratio > max(limitTooLow, 1+s.Spread) }
 
 // cacheWords is all that is known of the cache in one line.

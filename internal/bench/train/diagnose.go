@@ -27,7 +27,7 @@ const (
 	noHeadroom   = 0.7     // of a step: a loader that takes more stalls now and then
 )
 
-// Diagnose says what a run waited for, why that is so, and what to change, most
+// Diagnose tells what a run waited for, why that is so, and what to change, most
 // promising first. The bound is empty for a result without a measured step.
 //
 // An accelerator that hardly waits is the bound itself. Else it is the slower of
@@ -65,12 +65,12 @@ func Diagnose(t record.Train, l Limits) (record.Bound, string, []string) {
 		dur(t.Isolated), dur(t.Copy), dur(t.Target), dur(t.Idle)), copyNext(t, false)
 }
 
-// serial says that reading and copying one after the other explain the wait.
+// serial reports whether reading and copying one after the other explain the wait.
 func serial(t record.Train) bool {
 	return t.Prefetch == 0 || t.Prefetch == 1 && t.Isolated+t.Copy > t.Target
 }
 
-// stepless says that a run is loading alone: no loader keeps up with its steps.
+// stepless reports whether a run is loading alone: no loader keeps up with its steps.
 func stepless(t record.Train) bool { return t.Target <= noStep*t.Isolated }
 
 func loaderWhy(t record.Train) string {
@@ -108,7 +108,7 @@ func loaderNext(t record.Train, l Limits) (next []string) {
 	return append(next, "use faster storage, or keep the data set in memory")
 }
 
-// moreReaders says how many workers would keep up, as far as there are processors.
+// moreReaders tells how many workers would keep up, as far as there are processors.
 func moreReaders(t record.Train, l Limits) string {
 	if t.Memory == Engine {
 		return "raise the engine's queue depth, if the storage is not at its limit"

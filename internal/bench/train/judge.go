@@ -26,10 +26,10 @@ func spreadOf(rounds []float64, figure float64) spread {
 	return spread{slices.Min(rounds), median(rounds), slices.Max(rounds)}
 }
 
-// above says that every round is above x by more than the noise.
+// above reports whether every round is above x by more than the noise.
 func (s spread) above(x float64) bool { return s.low > x*(1+leastNoise) }
 
-// below says that every round is below x by more than the noise.
+// below reports whether every round is below x by more than the noise.
 func (s spread) below(x float64) bool { return s.high < x*(1-leastNoise) }
 
 func (s spread) String() string {
@@ -45,7 +45,7 @@ func median(all []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// waits says whether the accelerator waits for more than a small share of a
+// waits reports whether the accelerator waits for more than a small share of a
 // step. It is unsure if the answer depends on which part of the run is asked.
 func waits(t record.Train) (yes, sure bool) {
 	limit := hardlyIdle * t.Target
@@ -57,7 +57,7 @@ func waits(t record.Train) (yes, sure bool) {
 	return t.Idle >= limit, t.Idle-doubt >= limit || t.Idle+doubt < limit
 }
 
-// unclear explains why the figures allow no verdict; it is empty where they do.
+// unclear explains why the figures allow no verdict; it is empty if they do.
 // The accelerator waits, or it is not known whether it does.
 func unclear(t record.Train) string {
 	load, carry := spreadOf(t.IsolatedRounds, t.Isolated), spreadOf(t.CopyRounds, t.Copy)

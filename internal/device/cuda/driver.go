@@ -33,7 +33,7 @@ type Driver struct {
 }
 
 // symbols are resolved by exact versioned name. Those of bindings are needed;
-// those of optional are 0 where the driver lacks them, and who uses one checks.
+// those of optional are 0 if the driver lacks them, and who uses one checks.
 type symbols struct {
 	init, driverGetVersion, getErrorName, getErrorString               dl.Func
 	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID            dl.Func

@@ -58,7 +58,7 @@ func (g *Device) load(k *kernel, image, name string) (uintptr, error) {
 	return k.fn, nil
 }
 
-// explainJIT says what to do when the driver does not compile a kernel.
+// explainJIT tells what to do when the driver does not compile a kernel.
 func (g *Device) explainJIT(name string, err error) error {
 	e := &errs.Error{Kind: errs.Unsupported, Op: "compile " + name + " for", Name: g.info.ID, Err: err}
 	switch code(err) {

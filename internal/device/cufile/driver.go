@@ -21,7 +21,7 @@ func (l *Library) DriverClose() error {
 }
 
 // UseCount is how many users in this process have the driver open; known is
-// false where the library is too old to tell.
+// false if the library is too old to tell.
 func (l *Library) UseCount() (n int64, known bool) {
 	if l.fn.useCount == 0 {
 		return 0, false

@@ -39,7 +39,7 @@ type Library struct {
 	batched  bool       // one of them made a batch
 	held     bool       // the driver is left open by the last of them
 	counting int        // of ours that count
-	level    int        // of statistics to go back to, -1 where it was not changed
+	level    int        // of statistics to go back to, -1 if it was not changed
 }
 
 type symbols struct {
@@ -47,7 +47,7 @@ type symbols struct {
 	bufRegister, bufDeregister, read, write                   dl.Func
 	driverGetProperties, errnoLocation                        dl.Func
 
-	// Of later releases: 0 where the library does not have them.
+	// Of later releases: 0 if the library does not have them.
 	useCount, getVersion                                               dl.Func
 	getSizeT, getBool, getString, setSizeT, setBool, setString         dl.Func
 	setStatsLevel, getStatsLevel, statsStart, statsStop, statsReset    dl.Func
@@ -144,7 +144,7 @@ func Look(env func(string) string, names ...string) device.Finding {
 }
 
 // Find loads the library and its symbols and does not open the driver. Kind
-// Unsupported, with a fix, where it is not there or lacks what every release has.
+// Unsupported, with a fix, if it is missing or lacks what every release has.
 func Find(names ...string) (*Library, error) {
 	lib, err := dl.Open(names...)
 	if err != nil {

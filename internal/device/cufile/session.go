@@ -17,7 +17,7 @@ type Session struct {
 	ctx    Contexts
 	info   device.Info
 	shared bool       // someone else in the process had the driver open before us
-	own    *ownCounts // counts in place of the library; nil where the library counts
+	own    *ownCounts // counts in place of the library; nil if the library counts
 
 	mu       sync.Mutex // guards what follows
 	closed   bool

@@ -15,7 +15,7 @@ import (
 // perGPU is the level of statistics that counts by GPU and route.
 const perGPU = 3
 
-// CanCount is nil where the library counts by route, else it says what is
+// CanCount is nil if the library counts by route, else it says what is
 // missing, with kind Unsupported.
 func (l *Library) CanCount() error {
 	return l.need("count with", &l.fn.setStatsLevel, &l.fn.getStatsLevel, &l.fn.statsStart, &l.fn.statsStop, &l.fn.statsL3)

@@ -73,7 +73,7 @@ type GPU struct {
 }
 
 // Build compiles the libraries into a temporary folder of the test. It skips
-// the test where there is no C compiler.
+// the test if there is no C compiler.
 func Build(tb testing.TB, o Options) *GPU {
 	tb.Helper()
 	devices := max(o.Devices, 0)
@@ -266,7 +266,7 @@ func (g *GPU) Fail(fn string, skip, times, code int) {
 	g.fn("fake_fail").Call(cstring(fn), skip, times, code)
 }
 
-// FailCopy makes the nth copy executed from now on fail where it cannot be
+// FailCopy makes the nth copy executed from now on fail if it cannot be
 // seen by the call that queued it. The next event in its stream reports code;
 // with sticky, so does everything in its context, for ever.
 func (g *GPU) FailCopy(nth, code int, sticky bool) {
@@ -334,7 +334,7 @@ func (g *GPU) HoldStream(stream uint64, held bool) {
 	g.fn("fake_hold").Call(stream, flag(held))
 }
 
-// Peer says whether device a may reach the memory of device b by itself; any
+// Peer reports whether device a may reach the memory of device b by itself; any
 // may that is not told otherwise.
 func (g *GPU) Peer(a, b int, may bool) { g.fn("fake_peer").Call(a, b, flag(may)) }
 

@@ -188,7 +188,7 @@ func (s *set) Open(ctx context.Context, id string) (device.Device, error) {
 	return nil, unknown(id)
 }
 
-// CheckName says why id cannot name a device on any machine; it returns "" where it can.
+// CheckName tells why id cannot name a device on any machine; it returns "" where it can.
 func CheckName(id string) string {
 	switch id {
 	case "", "auto", "host", "cpu", "cuda":

@@ -122,7 +122,7 @@ func writeTar(out string, files map[string][]byte) (err error) {
 
 // Load reads a capture, a directory or a tar, into memory: at most 20000 files
 // and 64 MiB. Links that a directory holds count as links of the machine, and
-// are never followed on this one. Kind Corrupt where meta.json is missing or
+// are never followed on this one. It returns kind Corrupt if meta.json is missing or
 // does not parse, or where a bound is passed.
 func Load(from string) (Tree, Meta, error) {
 	r := NewRecord()

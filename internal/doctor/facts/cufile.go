@@ -9,7 +9,7 @@ import (
 
 // CuFile is the configuration that libcufile would take.
 type CuFile struct {
-	Path   string // empty where there is none
+	Path   string // empty if there is none
 	Values map[string]any
 	Err    error // why the file at Path cannot be used
 }
@@ -17,14 +17,14 @@ type CuFile struct {
 // Value follows a dotted name through nested objects.
 func (c *CuFile) Value(name string) (any, bool) { return lookup(c.Values, name) }
 
-// Boolean is a value that is true or false; set is false where it is not there.
+// Boolean is a value that is true or false; set is false if it is missing.
 func (c *CuFile) Boolean(name string) (v, set bool) {
 	x, ok := lookup(c.Values, name)
 	b, isBool := x.(bool)
 	return b, ok && isBool
 }
 
-// Number is a value that is a number; false where it is not there.
+// Number is a value that is a number; false if it is missing.
 func (c *CuFile) Number(name string) (float64, bool) {
 	x, _ := lookup(c.Values, name)
 	n, ok := x.(float64)

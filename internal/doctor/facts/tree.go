@@ -27,7 +27,7 @@ type Tree interface {
 	ReadDir(name string) ([]string, error)
 	// Resolve returns name with every symbolic link followed.
 	Resolve(name string) (string, error)
-	// Exists says that something is at name, whether or not it can be read.
+	// Exists reports whether something is at name, whether or not it can be read.
 	Exists(name string) bool
 }
 

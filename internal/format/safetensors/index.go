@@ -27,7 +27,7 @@ type Index struct {
 	// Path is the index file itself.
 	Path string `json:"path"`
 	// TotalSize is metadata.total_size, the sum of all tensors' bytes as the
-	// writer saw it, or 0 where it is absent or no plain integer.
+	// writer saw it, or 0 if it is absent or no plain integer.
 	TotalSize int64 `json:"total_size"`
 	// Shards are the file names of the map, each once, in order of name. They
 	// are looked for beside the index, or in folders beside it: "sub/1.safetensors".

@@ -58,7 +58,7 @@ func Resolve(path string) ([]string, *Index, error) {
 	return []string{path}, nil, nil
 }
 
-// missingFix says what to do about a path that does not exist. URLs that are none of ours are taken for paths.
+// missingFix tells what to do about a path that does not exist. URLs that are none of ours are taken for paths.
 func missingFix(path string) string {
 	scheme, rest, found := strings.Cut(path, ":/")
 	if found && rest != "" && !strings.ContainsAny(scheme, "/.") {

@@ -64,7 +64,7 @@ func withoutIndex(files []string, dir, kind string) ([]string, error) {
 }
 
 // CheckApart fails with kind Invalid when a tensor is in two of the files. An
-// index says which of the two is meant; without one nothing does.
+// index tells which of the two is meant; without one nothing does.
 func CheckApart(model string, files []*format.File) error {
 	home := map[string]string{}
 	for _, f := range files {

@@ -19,7 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-func create(t *testing.T, path string, size int64) *Draft {
+func create(t *testing.T, path string, size int64) *Replacement {
 	t.Helper()
 	d, err := Create(path, size)
 	if err != nil {
@@ -29,7 +29,7 @@ func create(t *testing.T, path string, size int64) *Draft {
 	return d
 }
 
-func publish(t *testing.T, d *Draft) Identity {
+func publish(t *testing.T, d *Replacement) Identity {
 	t.Helper()
 	id, err := d.Seal()
 	if err != nil {
@@ -53,12 +53,12 @@ func listed(t *testing.T, dir string) []string {
 	return names
 }
 
-func TestDraftBecomesTheFile(t *testing.T) {
+func TestReplacementBecomesTheFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	data := []byte("hello, world")
 	d := create(t, path, int64(len(data)))
-	if got := listed(t, dir); len(got) != 1 || !isDraft(got[0]) {
+	if got := listed(t, dir); len(got) != 1 || !isTemporary(got[0]) {
 		t.Fatalf("names: %q", got)
 	}
 	if err := d.WriteBuffered(data, 0); err != nil {
@@ -82,7 +82,7 @@ func TestDraftBecomesTheFile(t *testing.T) {
 	}
 }
 
-func TestDraftDirectTailIsCut(t *testing.T) {
+func TestReplacementDirectTailIsCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	d := create(t, path, 5000)
 	if ok, why := d.Direct(); !ok {
@@ -105,7 +105,7 @@ func TestDraftDirectTailIsCut(t *testing.T) {
 	}
 }
 
-func TestDraftKeepsPermissions(t *testing.T) {
+func TestReplacementKeepsPermissions(t *testing.T) {
 	dir := t.TempDir()
 	old := unix.Umask(0o027)
 	defer unix.Umask(old)
@@ -130,7 +130,7 @@ func TestDraftKeepsPermissions(t *testing.T) {
 	}
 }
 
-func TestDraftFollowsLinks(t *testing.T) {
+func TestReplacementFollowsLinks(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"far", "near"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
@@ -163,9 +163,9 @@ func TestDraftFollowsLinks(t *testing.T) {
 	}
 }
 
-// TestDraftGoesUpFromWhereALinkLeads: ".." behind a linked directory is the
+// TestReplacementGoesUpFromWhereALinkLeads: ".." behind a linked directory is the
 // parent of what the link leads to, in a path and in a link.
-func TestDraftGoesUpFromWhereALinkLeads(t *testing.T) {
+func TestReplacementGoesUpFromWhereALinkLeads(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "real", "sub"), 0o700); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestDraftGoesUpFromWhereALinkLeads(t *testing.T) {
 	}
 }
 
-func TestDraftRefusesAMountedFile(t *testing.T) {
+func TestReplacementRefusesAMountedFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
@@ -251,7 +251,7 @@ func TestSyncTellsWhatItCouldNotDo(t *testing.T) {
 	}
 }
 
-func TestDraftRefusesWhatIsNoFile(t *testing.T) {
+func TestReplacementRefusesWhatIsNoFile(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
@@ -317,7 +317,7 @@ func TestSweepKnowsTheLiving(t *testing.T) {
 	}
 }
 
-func TestPublishNoticesThatItsDraftIsGone(t *testing.T) {
+func TestPublishNoticesThatItsFileIsGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
@@ -370,11 +370,11 @@ func TestLockDir(t *testing.T) {
 	(<-second).Close()
 }
 
-// limitEnv makes TestDraftChild try to write PATH under the limit that it names.
+// limitEnv makes TestReplacementChild try to write PATH under the limit that it names.
 const limitEnv = "NEBULAIO_TEST_LIMIT"
 
-// TestDraftChild is the process of tests that need a limit or a user of its own.
-func TestDraftChild(t *testing.T) {
+// TestReplacementChild is the process of tests that need a limit or a user of its own.
+func TestReplacementChild(t *testing.T) {
 	path := os.Getenv(limitEnv)
 	if path == "" {
 		t.Skip("runs in a process of its own")
@@ -395,7 +395,7 @@ func TestDraftChild(t *testing.T) {
 
 func inChild(t *testing.T, kind, path string) string {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestDraftChild$")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestReplacementChild$")
 	cmd.Env = append(os.Environ(), limitEnv+"="+path, limitEnv+"_KIND="+kind)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
