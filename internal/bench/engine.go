@@ -119,7 +119,8 @@ func (e *engineMover) window(i int64) ([]transfer.Segment, []block) {
 		if at+b.len > e.dst.Size() {
 			break
 		}
-		segs = append(segs, transfer.Segment{File: e.index[b.group] + b.file, Off: b.off, Len: b.len, Dst: e.dst.Ptr() + device.Ptr(at)})
+		segs = append(segs, transfer.Segment{File: e.index[b.group] + b.file, Off: b.off, Len: b.len,
+			Dst: e.dst.Ptr() + device.Ptr(at)})
 		blocks = append(blocks, b)
 		at += b.len
 	}
@@ -233,7 +234,7 @@ func (e *engineMover) finish(r *record.Run) error {
 	if e.Spec.Verify {
 		e.verified.Where = "device memory, copied back"
 		r.Verify = &e.verified
-		r.Notes = append(r.Notes, "contents were compared while it ran: the rate includes that work")
+		r.Notes = append(r.Notes, "contents were compared during the run: the rate includes that work")
 	}
 	return nil
 }

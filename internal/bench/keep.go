@@ -77,7 +77,8 @@ func LoadCeilings(path string) (*record.Ceilings, error) {
 // limit measured again replaces the older one, those of other disks stay.
 func KeepCeilings(path string, c *record.Ceilings) error {
 	if path == "" {
-		return errs.New(errs.NotFound, "keep ceilings", "", "there is no folder for caches").WithFix("set HOME or XDG_CACHE_HOME, or give --ceilings FILE")
+		return errs.New(errs.NotFound, "keep ceilings", "",
+			"there is no folder for caches").WithFix("set HOME or XDG_CACHE_HOME, or give --ceilings FILE")
 	}
 	old, err := LoadCeilings(path)
 	if err != nil && !errs.Is(err, errs.Corrupt) {
@@ -124,7 +125,8 @@ func Differs(kept, now record.Machine) string {
 		return fmt.Sprintf("measured on %d x %s", kept.CPUs, kept.CPU)
 	case kept.Memory/(1<<30) != now.Memory/(1<<30):
 		return fmt.Sprintf("measured with %d GiB of memory", kept.Memory>>30)
-	case kept.Device.Kind == string(device.CUDA) && now.Device.Kind == kept.Device.Kind && kept.Device.Model != now.Device.Model:
+	case kept.Device.Kind == string(device.CUDA) && now.Device.Kind == kept.Device.Kind &&
+		kept.Device.Model != now.Device.Model:
 		return "measured with " + kept.Device.Model
 	}
 	return ""

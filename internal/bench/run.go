@@ -194,7 +194,7 @@ func (m *measure) all(ctx context.Context) error {
 	}
 	m.share()
 	if name := m.Set.Missing(); name != "" {
-		m.out.Notes = append(m.out.Notes, name+" lost its name during the run: the figures are of the file that was open")
+		m.out.Notes = append(m.out.Notes, name+" was renamed or removed during the run: the results are of the open file")
 	}
 	return nil
 }
@@ -216,7 +216,8 @@ func (m *measure) prepare(ctx context.Context) error {
 			return err
 		}
 		if left > 0 && !m.pastCache() {
-			m.out.Notes = append(m.out.Notes, fmt.Sprintf("%s of the files stayed in the page cache when it was dropped", units.Bytes(left)))
+			m.out.Notes = append(m.out.Notes, fmt.Sprintf("%s of the files stayed in the page cache when it was dropped",
+				units.Bytes(left)))
 		}
 	case Warm:
 		return warm(ctx, m.Set)

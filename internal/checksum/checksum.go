@@ -63,7 +63,8 @@ func (s *Sums) CheckSize(file string, size int64) error {
 	if s.Size == size {
 		return nil
 	}
-	return errs.New(errs.Corrupt, "verify", file, fmt.Sprintf("%s is stale: it was made of %d bytes, the file has %d", Path(file), s.Size, size)).
+	return errs.New(errs.Corrupt, "verify", file, fmt.Sprintf("%s is stale: it was made of %d bytes, the file has %d",
+		Path(file), s.Size, size)).
 		WithFix("if the file is truncated, get a whole copy; if it was replaced on purpose: " + Remedy(file))
 }
 
@@ -73,7 +74,8 @@ func Remedy(file string) string { return "nebulaio inspect " + file + " --checks
 // checkBlock refuses a block size that the format does not allow.
 func checkBlock(n int64) error {
 	if n < MinBlock || n > MaxBlock || n&(n-1) != 0 {
-		return errs.New(errs.Invalid, "checksum", "block size "+strconv.FormatInt(n, 10), "is out of range; expected a power of two from 4096 to 67108864")
+		return errs.New(errs.Invalid, "checksum", "block size "+strconv.FormatInt(n, 10),
+			"is out of range; expected a power of two from 4096 to 67108864")
 	}
 	return nil
 }

@@ -58,7 +58,8 @@ const maxName = 255
 func CheckName(file string) error {
 	name := filepath.Base(file)
 	if most := maxName - len(filepath.Base(Pending(name, ID{}))) + len(name); len(name) > most {
-		return errs.New(errs.Invalid, "write checksums", Path(file), fmt.Sprintf("the file's name has %d bytes, expected at most %d: that of its checksums is longer", len(name), most)).
+		return errs.New(errs.Invalid, "write checksums", Path(file),
+			fmt.Sprintf("the file's name has %d bytes, expected at most %d: that of its checksums is longer", len(name), most)).
 			WithFix("give a shorter name, or save without checksums")
 	}
 	return nil

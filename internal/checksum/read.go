@@ -52,11 +52,14 @@ func ReadFor(file string, size int64, id ID) (*Sums, error) {
 	if id != (ID{}) && !Current(file, id) {
 		return nil, errReplaced(file)
 	}
-	return nil, errs.New(errs.NotFound, "verify", file, "has no checksums: "+Path(file)+" does not exist").WithFix("make them of a copy that is known to be good with: " + Remedy(file))
+	return nil, errs.New(errs.NotFound, "verify", file,
+		"has no checksums: "+Path(file)+" does not exist").WithFix("make them of a copy that is known to be good with: " +
+		Remedy(file))
 }
 
 func errReplaced(file string) error {
-	return errs.New(errs.IO, "verify", file, "the file was replaced or changed after it was opened: its checksums may be those of another version").WithFix("load it again")
+	return errs.New(errs.IO, "verify", file,
+		"the file was replaced or changed after it was opened: its checksums may be those of another version").WithFix("load it again")
 }
 
 // identify looks at the version of file that has its name now.
@@ -87,7 +90,8 @@ func readSidecar(name, file string) (*Sums, error) {
 	if st, err := f.Stat(); err != nil {
 		return nil, wrap("read checksums", name, err)
 	} else if !st.Mode().IsRegular() || st.Size() > maxSidecar {
-		return nil, errs.New(errs.Corrupt, "read checksums", name, fmt.Sprintf("is no regular file of at most %d bytes", maxSidecar)).WithFix("remove it, then: " + Remedy(file))
+		return nil, errs.New(errs.Corrupt, "read checksums", name,
+			fmt.Sprintf("is no regular file of at most %d bytes", maxSidecar)).WithFix("remove it, then: " + Remedy(file))
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxSidecar+1))
 	if err != nil {

@@ -41,7 +41,8 @@ func (s *Sums) Encode() []byte {
 // allocates at most len(b) bytes.
 func Parse(name string, b []byte) (*Sums, error) {
 	bad := func(format string, args ...any) (*Sums, error) {
-		return nil, errs.New(errs.Corrupt, "read checksums", name, fmt.Sprintf(format, args...)).WithFix("remove it and make it anew with: nebulaio inspect PATH --checksum")
+		return nil, errs.New(errs.Corrupt, "read checksums", name,
+			fmt.Sprintf(format, args...)).WithFix("remove it and make it anew with: nebulaio inspect PATH --checksum")
 	}
 	if len(b) < headSize+tailSize {
 		return bad("has %d bytes and is truncated; expected at least %d", len(b), headSize+tailSize)
@@ -51,7 +52,8 @@ func Parse(name string, b []byte) (*Sums, error) {
 	}
 	word := func(off int) uint64 { return binary.LittleEndian.Uint64(b[off:]) }
 	if v := word(8); v != version {
-		return nil, errs.New(errs.Unsupported, "read checksums", name, fmt.Sprintf("has version %d, expected %d", v, version)).
+		return nil, errs.New(errs.Unsupported, "read checksums", name,
+			fmt.Sprintf("has version %d, expected %d", v, version)).
 			WithFix("use a newer nebulaio, or make it anew with: nebulaio inspect PATH --checksum")
 	}
 	size, block, count := int64(word(16)), int64(word(24)), word(32)
@@ -62,7 +64,8 @@ func Parse(name string, b []byte) (*Sums, error) {
 		return bad("has block size %d, expected a power of two from %d to %d", uint64(block), MinBlock, MaxBlock)
 	}
 	if want := uint64(blocksOf(size, block)); count != want || count > MaxBlocks {
-		return bad("has %d blocks for %d bytes in blocks of %d, expected %d and at most %d", count, size, block, want, MaxBlocks)
+		return bad("has %d blocks for %d bytes in blocks of %d, expected %d and at most %d", count, size, block, want,
+			MaxBlocks)
 	}
 	if want := headSize + 8*int(count) + tailSize; len(b) < want {
 		return bad("has %d bytes and is truncated; expected %d", len(b), want)
@@ -103,7 +106,8 @@ func (s *Sums) Write(file string) (string, error) {
 		err = e
 	}
 	if err == nil && s.replaced(file) {
-		err = errs.New(errs.IO, "", "", file+" was replaced while it was being read").WithFix("run it again when nobody saves to the file")
+		err = errs.New(errs.IO, "", "",
+			file+" was replaced while it was being read").WithFix("run it again when nobody saves to the file")
 	}
 	if err == nil {
 		err = os.Rename(temp, name)
@@ -114,7 +118,8 @@ func (s *Sums) Write(file string) (string, error) {
 	}
 	if s.replaced(file) { // just now: sums that are not of the file are worse than none
 		_, err := Forget(file)
-		return name, errors.Join(errs.New(errs.IO, op, name, file+" was replaced at the same moment").WithFix("run it again when nobody saves to the file"), err)
+		return name, errors.Join(errs.New(errs.IO, op, name,
+			file+" was replaced at the same moment").WithFix("run it again when nobody saves to the file"), err)
 	}
 	d, err := os.Open(dir)
 	if err != nil {

@@ -110,7 +110,7 @@ func TestDoctorBaseline(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{}"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	run(t, []string{"doctor", "--root", dir, "--baseline", file}).want(t, 5, "is no result of doctor --json")
+	run(t, []string{"doctor", "--root", dir, "--baseline", file}).want(t, 5, "is not a result of doctor --json")
 }
 
 func TestDoctorCapture(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// ProveHere is the work of the process that Prove starts: it reads the file at
-// path to a GPU of set through cuFile and counts the reads by route. It never
-// fails otherwise than in the proof.
+// ProveHere reads the file at path into a GPU of set through cuFile and counts the
+// reads by route. The process that Prove starts calls it. Errors are part of the
+// proof.
 func ProveHere(ctx context.Context, set device.Set, gpu int, path string) *facts.Proof {
 	p := &facts.Proof{GPU: gpu}
 	if err := proveInto(ctx, p, set, path); err != nil {
@@ -57,7 +57,8 @@ func proveInto(ctx context.Context, p *facts.Proof, set device.Set, path string)
 	}
 	size := min(st.Size, proofSize) &^ (proofAlign - 1)
 	if size <= 0 {
-		return errs.New(errs.Invalid, "read", path, fmt.Sprintf("the file has %d bytes; a read needs %d", st.Size, proofAlign))
+		return errs.New(errs.Invalid, "read", path, fmt.Sprintf("the file has %d bytes; a read needs %d", st.Size,
+			proofAlign))
 	}
 	buf, err := dev.Alloc(proofSize)
 	if err != nil {

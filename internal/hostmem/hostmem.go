@@ -54,7 +54,8 @@ func MapFor(what, fix string, size int64) (*Region, error) {
 	if err := process.promise(what, r.promise); err != nil {
 		return nil, withFix(err, fix)
 	}
-	raw, err := unix.Mmap(-1, 0, int(n+HugePage), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	raw, err := unix.Mmap(-1, 0, int(n+HugePage), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		process.release(r.promise)
 		return nil, &errs.Error{Kind: errs.NoMemory, Op: what, Name: fmt.Sprintf("%d bytes", n), Err: err,

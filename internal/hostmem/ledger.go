@@ -110,7 +110,8 @@ func cgroupAdvice(fix string) string {
 
 // refusal tells what was needed and what is there.
 func refusal(what string, need, left, open int64, have Available) error {
-	why := fmt.Sprintf("%s are needed and %s are available: %s has %s", size(need), size(left), have.Limit, size(have.Bytes))
+	why := fmt.Sprintf("%s are needed and %s are available: %s has %s", size(need), size(left), have.Limit,
+		size(have.Bytes))
 	if open > 0 {
 		why += fmt.Sprintf(", %s of it promised to earlier allocations of this process", size(open))
 	}

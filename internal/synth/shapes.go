@@ -31,9 +31,11 @@ func Shapes(name string) ([]format.Tensor, error) {
 	switch name {
 	case "qwen3-0.6b":
 		// The published file stores lm_head although it is tied to the embedding.
-		return decoder{layers: 28, hidden: 1024, heads: 16, kvHeads: 8, headDim: 128, inner: 3072, vocab: 151936, qkNorm: true}.tensors(), nil
+		return decoder{layers: 28, hidden: 1024, heads: 16, kvHeads: 8, headDim: 128, inner: 3072, vocab: 151936,
+			qkNorm: true}.tensors(), nil
 	case "qwen2.5-7b":
-		return decoder{layers: 28, hidden: 3584, heads: 28, kvHeads: 4, headDim: 128, inner: 18944, vocab: 152064, qkvBias: true}.tensors(), nil
+		return decoder{layers: 28, hidden: 3584, heads: 28, kvHeads: 4, headDim: 128, inner: 18944, vocab: 152064,
+			qkvBias: true}.tensors(), nil
 	case "tiny":
 		return tiny(), nil
 	}

@@ -50,7 +50,8 @@ type Options struct {
 // is replaced.
 func Write(ctx context.Context, path string, o Options) ([]*format.File, error) {
 	if o.ShardSize < 0 || o.Workers < 0 {
-		return nil, errs.New(errs.Invalid, opWrite, path, fmt.Sprintf("shard size is %d and workers %d, expected 0 or more", o.ShardSize, o.Workers))
+		return nil, errs.New(errs.Invalid, opWrite, path, fmt.Sprintf("shard size is %d and workers %d, expected 0 or more",
+			o.ShardSize, o.Workers))
 	}
 	w := &writer{dir: filepath.Dir(path), opts: o}
 	if o.ShardSize > 0 {
@@ -129,7 +130,8 @@ func split(path string, shapes []format.Tensor, most int64) ([][]format.Tensor, 
 		sum += size
 	}
 	if len(groups) == 0 || len(groups) > safetensors.MaxShards {
-		return nil, errs.New(errs.Invalid, opWrite, path, fmt.Sprintf("there would be %d shards, expected 1 to %d", len(groups), safetensors.MaxShards))
+		return nil, errs.New(errs.Invalid, opWrite, path, fmt.Sprintf("there would be %d shards, expected 1 to %d",
+			len(groups), safetensors.MaxShards))
 	}
 	return groups, nil
 }
@@ -224,7 +226,8 @@ func indexText(plans []filePlan) ([]byte, error) {
 	for _, p := range plans {
 		for _, t := range p.file.Tensors {
 			if _, dup := ix.WeightMap[t.Name]; dup {
-				return nil, errs.New(errs.Invalid, opWrite, p.file.Path, fmt.Sprintf("tensor name %q is a duplicate, expected each name once", t.Name))
+				return nil, errs.New(errs.Invalid, opWrite, p.file.Path,
+					fmt.Sprintf("tensor name %q is a duplicate, expected each name once", t.Name))
 			}
 			ix.WeightMap[t.Name] = filepath.Base(p.file.Path)
 			ix.Metadata.TotalSize += t.Size

@@ -26,7 +26,8 @@ const (
 // K, M, G, T and their iB forms are powers of 1024; kB, MB, GB, TB are powers of 1000.
 func ParseBytes(s string) (int64, error) {
 	bad := func(why string) (int64, error) {
-		return 0, errs.New(errs.Invalid, "parse size", strconv.Quote(s), why+"; expected a number with an optional unit, such as 4194304, 4MiB or 2GB")
+		return 0, errs.New(errs.Invalid, "parse size", strconv.Quote(s),
+			why+"; expected a number with an optional unit, such as 4194304, 4MiB or 2GB")
 	}
 	t := strings.TrimSpace(s)
 	i := 0

@@ -119,10 +119,12 @@ func setup(entries uint32, p *params) (int, error) {
 func (r *Ring) mapRings(p *params) error {
 	size := max(int(p.sqOff.array)+int(p.sqEntries)*4, int(p.cqOff.cqes)+int(p.cqEntries)*int(unsafe.Sizeof(cqe{})))
 	var err error
-	if r.ringMem, err = unix.Mmap(r.fd, offSQRing, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
+	if r.ringMem, err = unix.Mmap(r.fd, offSQRing, size, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
 		return errs.Wrap("map io_uring", "", err)
 	}
-	if r.sqeMem, err = unix.Mmap(r.fd, offSQEs, int(p.sqEntries)*int(unsafe.Sizeof(sqe{})), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
+	if r.sqeMem, err = unix.Mmap(r.fd, offSQEs, int(p.sqEntries)*int(unsafe.Sizeof(sqe{})), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
 		return errs.Wrap("map io_uring entries", "", err)
 	}
 	word := func(off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.ringMem[off])) }
@@ -146,9 +148,11 @@ func (r *Ring) RegisterBuffers(bufs [][]byte) error {
 		iov[i].Base = &b[0]
 		iov[i].SetLen(len(b))
 	}
-	_, _, no := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), registerBuffers, uintptr(unsafe.Pointer(&iov[0])), uintptr(len(iov)), 0, 0)
+	_, _, no := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), registerBuffers, uintptr(unsafe.Pointer(&iov[0])),
+		uintptr(len(iov)), 0, 0)
 	if no != 0 {
-		return &errs.Error{Kind: errs.Unsupported, Op: "register io_uring buffers", Err: no, Fix: "raise RLIMIT_MEMLOCK (ulimit -l)"}
+		return &errs.Error{Kind: errs.Unsupported, Op: "register io_uring buffers", Err: no,
+			Fix: "raise RLIMIT_MEMLOCK (ulimit -l)"}
 	}
 	r.fixed = true
 	return nil
@@ -169,7 +173,8 @@ func (r *Ring) Read(fd int, buf []byte, off int64, index int, token uint64) bool
 		return false
 	}
 	e := &r.sqes[tail&r.sqMask]
-	*e = sqe{opcode: opRead, fd: int32(fd), off: uint64(off), addr: uint64(uintptr(unsafe.Pointer(&buf[0]))), len: uint32(len(buf)), userData: token}
+	*e = sqe{opcode: opRead, fd: int32(fd), off: uint64(off), addr: uint64(uintptr(unsafe.Pointer(&buf[0]))),
+		len: uint32(len(buf)), userData: token}
 	if r.fixed && index >= 0 {
 		e.opcode, e.bufIndex = opReadFixed, uint16(index)
 	}

@@ -44,7 +44,8 @@ func FromDescriptors(d Descriptors) (*File, error) {
 		return fail(err)
 	}
 	if f.size != d.Size {
-		return fail(errs.New(errs.IO, "open", d.Name, fmt.Sprintf("the file that was passed has %d bytes, expected %d", f.size, d.Size)))
+		return fail(errs.New(errs.IO, "open", d.Name, fmt.Sprintf("the file that was passed has %d bytes, expected %d",
+			f.size, d.Size)))
 	}
 	f.fs = fsType(d.Buffered)
 	f.probe = newProber(d.Buffered, f.fs)

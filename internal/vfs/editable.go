@@ -40,7 +40,8 @@ func OpenEditable(path string, a Access) (*Editable, error) {
 			flags |= unix.O_CREAT
 		}
 	} else if a.Create || a.Truncate {
-		return nil, errs.New(errs.Invalid, "open", path, "is to be created or emptied, but not opened for writing").WithFix("open it for writing")
+		return nil, errs.New(errs.Invalid, "open", path,
+			"is to be created or emptied, but not opened for writing").WithFix("open it for writing")
 	}
 	// Without O_NONBLOCK a pipe would wait for its other end. It is taken off
 	// again: libraries that are handed the descriptor refuse it.
@@ -77,12 +78,14 @@ func (e *Editable) settle(truncate bool) error {
 
 func (e *Editable) openDirect(flags int) {
 	if e.fs.Memory {
-		e.why = &Refusal{Reason: e.fs.Name + " keeps files in memory: there is no disk past the page cache", Fix: "none needed: the bytes are in memory"}
+		e.why = &Refusal{Reason: e.fs.Name + " keeps files in memory: there is no disk past the page cache",
+			Fix: "none needed: the bytes are in memory"}
 		return
 	}
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", e.fd), flags|unix.O_CLOEXEC|unix.O_DIRECT, 0)
 	if err != nil {
-		e.why = &Refusal{Reason: fmt.Sprintf("opening with O_DIRECT on %s failed: %v", e.fs.Name, err), Fix: "keep the file on a file system with direct I/O, such as ext4 or XFS"}
+		e.why = &Refusal{Reason: fmt.Sprintf("opening with O_DIRECT on %s failed: %v", e.fs.Name, err),
+			Fix: "keep the file on a file system with direct I/O, such as ext4 or XFS"}
 		return
 	}
 	e.direct = fd

@@ -116,7 +116,8 @@ func kindOfMode(m uint32) string {
 // openDirect opens the second description, with O_DIRECT, or records why not.
 func (f *File) openDirect() {
 	if f.fs.Memory {
-		f.refuse(f.fs.Name+" keeps files in memory: there is no disk to read past the page cache", "none needed: reads come from memory")
+		f.refuse(f.fs.Name+" keeps files in memory: there is no disk to read past the page cache",
+			"none needed: reads come from memory")
 		return
 	}
 	var why string
@@ -127,7 +128,8 @@ func (f *File) openDirect() {
 	}
 	fd, err := unix.Open(f.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
 	if err != nil {
-		f.refuse(fmt.Sprintf("opening with O_DIRECT on %s failed: %v", f.fs.Name, err), "keep the file on a file system with direct I/O, such as ext4 or XFS")
+		f.refuse(fmt.Sprintf("opening with O_DIRECT on %s failed: %v", f.fs.Name, err),
+			"keep the file on a file system with direct I/O, such as ext4 or XFS")
 		return
 	}
 	var a, b unix.Stat_t

@@ -79,7 +79,8 @@ func parseMount(line string) (m mount, ok bool) {
 	if err1 != nil || err2 != nil || err3 != nil {
 		return m, false
 	}
-	m = mount{id: id, major: uint32(ma), minor: uint32(mi), root: UnescapeMount(a[3]), point: UnescapeMount(a[4]), fs: b[0], source: UnescapeMount(b[1])}
+	m = mount{id: id, major: uint32(ma), minor: uint32(mi), root: UnescapeMount(a[3]), point: UnescapeMount(a[4]),
+		fs: b[0], source: UnescapeMount(b[1])}
 	if len(b) > 2 {
 		m.options = b[2]
 	}

@@ -173,7 +173,8 @@ func (f *File) eachWindow(off, n int64, do func(lo int64, vec []byte) error) err
 			return errs.Wrap("map for mincore", f.path, err)
 		}
 		vec := make([]byte, (length+pageSize-1)/pageSize)
-		_, _, no := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(length), uintptr(unsafe.Pointer(&vec[0])))
+		_, _, no := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(length),
+			uintptr(unsafe.Pointer(&vec[0])))
 		if uerr := unix.Munmap(m); no == 0 && uerr != nil {
 			return errs.Wrap("unmap after mincore", f.path, uerr)
 		}

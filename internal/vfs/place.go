@@ -32,14 +32,16 @@ func placeable(path, target string) error {
 	case errors.Is(err, unix.ENOTDIR):
 		return notBelow(path, dir)
 	case errors.Is(err, os.ErrNotExist):
-		return &errs.Error{Kind: errs.NotFound, Op: op, Name: path, Msg: "there is no directory " + dir, Err: unix.ENOENT, Fix: "make the directory first"}
+		return &errs.Error{Kind: errs.NotFound, Op: op, Name: path, Msg: "there is no directory " + dir, Err: unix.ENOENT,
+			Fix: "make the directory first"}
 	case err != nil:
 		return nil // Create says more of it
 	case !info.IsDir():
 		return notBelow(path, dir)
 	}
 	if name := kernelFS(dir); name != "" {
-		return errs.New(errs.Unsupported, op, path, dir+" lies in "+name+", a file system of the kernel, in which nobody can make files").
+		return errs.New(errs.Unsupported, op, path,
+			dir+" lies in "+name+", a file system of the kernel, in which nobody can make files").
 			WithFix("save to a directory of a disk")
 	}
 	return nil

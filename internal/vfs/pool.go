@@ -171,7 +171,8 @@ func (f *File) openAgain() error {
 		}
 		var same unix.Stat_t
 		if err := unix.Fstat(direct, &same); err != nil || same.Ino != st.Ino || same.Dev != st.Dev {
-			return fail(errors.Join(errs.New(errs.IO, "open again", f.path, "the file was replaced while it was being opened").WithFix("load it again"), unix.Close(direct)))
+			return fail(errors.Join(errs.New(errs.IO, "open again", f.path,
+				"the file was replaced while it was being opened").WithFix("load it again"), unix.Close(direct)))
 		}
 	}
 	f.buffered, f.direct = fd, direct

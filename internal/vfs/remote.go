@@ -54,7 +54,8 @@ const remoteFS = "network"
 func NewRemote(name string, size int64, r Remote) *File {
 	f := &File{path: name, size: size, fs: FSType{Name: remoteFS}, buffered: -1, direct: -1, remote: r,
 		probe: prober{method: ProbeNone, why: "it is read over a network"}}
-	f.refuse("it is read over a network: there is no disk of this machine below it", "load it from a file, or through the door of a server on this machine")
+	f.refuse("it is read over a network: there is no disk of this machine below it",
+		"load it from a file, or through the door of a server on this machine")
 	return f
 }
 
@@ -64,7 +65,8 @@ func (f *File) Remote() Remote { return f.remote }
 // fetchFull fills p from off over the network.
 func (f *File) fetchFull(p []byte, off int64) (int, error) {
 	if off < 0 || int64(len(p)) > f.size-off {
-		return 0, errs.New(errs.IO, "read", f.path, fmt.Sprintf("bytes %d to %d were asked for, it has %d", off, off+int64(len(p)), f.size))
+		return 0, errs.New(errs.IO, "read", f.path, fmt.Sprintf("bytes %d to %d were asked for, it has %d", off,
+			off+int64(len(p)), f.size))
 	}
 	if len(p) == 0 {
 		return 0, nil

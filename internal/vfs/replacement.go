@@ -55,7 +55,7 @@ type Identity struct {
 const (
 	tempSuffix = ".nebulaio.tmp"
 	tempDigits = 16
-	maxName     = 255
+	maxName    = 255
 )
 
 // Create begins a file of size bytes that will replace path, or the target of the
@@ -95,7 +95,8 @@ func Create(path string, size int64) (*Replacement, error) {
 func replaced(path string) (string, *unix.Stat_t, error) {
 	const op = "write"
 	if path == "" || strings.HasSuffix(path, "/") {
-		return "", nil, errs.New(errs.Invalid, op, fmt.Sprintf("%q", path), "is no name of a file; expected a path that ends in a name")
+		return "", nil, errs.New(errs.Invalid, op, fmt.Sprintf("%q", path),
+			"is no name of a file; expected a path that ends in a name")
 	}
 	name := path
 	var st unix.Stat_t
@@ -127,15 +128,18 @@ func replaced(path string) (string, *unix.Stat_t, error) {
 			continue
 		case unix.S_IFREG:
 			if mountRoot(name) {
-				return "", nil, errs.New(errs.Unsupported, op, path, "is mounted by itself, so that no other file can take its name").
+				return "", nil, errs.New(errs.Unsupported, op, path,
+					"is mounted by itself, so that no other file can take its name").
 					WithFix("mount the directory that holds it instead, or save to another name")
 			}
 		default:
-			return "", nil, errs.New(errs.Invalid, op, path, "is "+kindOfMode(st.Mode)+", expected a regular file or a name that is free")
+			return "", nil, errs.New(errs.Invalid, op, path,
+				"is "+kindOfMode(st.Mode)+", expected a regular file or a name that is free")
 		}
 		// A rename would replace a file that says it is not to be written.
 		if err := unix.Faccessat(unix.AT_FDCWD, name, unix.W_OK, unix.AT_EACCESS); err != nil {
-			return "", nil, &errs.Error{Kind: errs.Permission, Op: op, Name: path, Msg: "the file that is there may not be written", Err: err,
+			return "", nil, &errs.Error{Kind: errs.Permission, Op: op, Name: path,
+				Msg: "the file that is there may not be written", Err: err,
 				Fix: "chmod u+w it, or give another name"}
 		}
 		return name, &st, nil
@@ -206,7 +210,8 @@ func (d *Replacement) inherit(old *unix.Stat_t) {
 		}
 	}
 	if err := unix.Fchmod(d.buffered, old.Mode&0o777); err != nil {
-		d.notes = append(d.notes, fmt.Sprintf("the permissions of the file it replaces, %#o, could not be kept: %v", old.Mode&0o777, err))
+		d.notes = append(d.notes, fmt.Sprintf("the permissions of the file it replaces, %#o, could not be kept: %v",
+			old.Mode&0o777, err))
 	}
 }
 
@@ -214,7 +219,8 @@ func (d *Replacement) inherit(old *unix.Stat_t) {
 func (d *Replacement) openDirect() {
 	const fix = "save to a file system with direct I/O, such as ext4 or XFS"
 	if d.fs.Memory {
-		d.refuse(d.fs.Name+" keeps files in memory: there is no disk to write to past the page cache", "save to a disk if the file is to survive a restart")
+		d.refuse(d.fs.Name+" keeps files in memory: there is no disk to write to past the page cache",
+			"save to a disk if the file is to survive a restart")
 		return
 	}
 	var why string
@@ -336,7 +342,8 @@ func (d *Replacement) Seal() (Identity, error) {
 func (d *Replacement) Publish() (release func(), err error) {
 	release = func() {}
 	if !sameFile(d.buffered, d.temp) {
-		return release, errs.New(errs.IO, "write", d.path, "the temporary file was removed or replaced while it was being written").WithFix("save again")
+		return release, errs.New(errs.IO, "write", d.path,
+			"the temporary file was removed or replaced while it was being written").WithFix("save again")
 	}
 	old, err := unix.Open(d.target, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err == nil {

@@ -294,7 +294,8 @@ func TestLongNames(t *testing.T) {
 func TestSweepKnowsTheLiving(t *testing.T) {
 	dir := t.TempDir()
 	live := create(t, filepath.Join(dir, "live"), 10)
-	others := []string{".f.0123456789abcdef.nebulaio.tmp", ".f.0123456789abcdeF.nebulaio.tmp", "f.0123456789abcdef.nebulaio.tmp", ".f.012345678.nebulaio.tmp", ".0123456789abcdef.nebulaio.tmp", ".f.0123456789abcdef.tmp"}
+	others := []string{".f.0123456789abcdef.nebulaio.tmp", ".f.0123456789abcdeF.nebulaio.tmp",
+		"f.0123456789abcdef.nebulaio.tmp", ".f.012345678.nebulaio.tmp", ".0123456789abcdef.nebulaio.tmp", ".f.0123456789abcdef.tmp"}
 	for _, n := range others {
 		if err := os.WriteFile(filepath.Join(dir, n), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -407,7 +408,8 @@ func inChild(t *testing.T, kind, path string) string {
 func TestLimitOfFileSizes(t *testing.T) {
 	dir := t.TempDir()
 	out := inChild(t, "size", filepath.Join(dir, "f"))
-	if !strings.Contains(out, "said: i/o error: ") || !strings.Contains(out, "ulimit -f") || !strings.Contains(out, "4194304 bytes") {
+	if !strings.Contains(out, "said: i/o error: ") || !strings.Contains(out, "ulimit -f") ||
+		!strings.Contains(out, "4194304 bytes") {
 		t.Errorf("said %s", out)
 	}
 	if got := listed(t, dir); len(got) != 0 {
@@ -431,11 +433,13 @@ func TestReadOnlyTargets(t *testing.T) {
 		if err := os.Chmod(dir, mode); err != nil {
 			t.Fatal(err)
 		}
-		if out := inChild(t, "user", path); !strings.Contains(out, "said: permission denied: ") || !strings.Contains(out, "the file that is there may not be written") {
+		if out := inChild(t, "user", path); !strings.Contains(out, "said: permission denied: ") ||
+			!strings.Contains(out, "the file that is there may not be written") {
 			t.Errorf("said %s", out)
 		}
 		if mode == 0o755 {
-			if out := inChild(t, "user", filepath.Join(dir, "new")); !strings.Contains(out, "may not be made or replaced in "+dir) || !strings.Contains(out, "fix: ") {
+			if out := inChild(t, "user", filepath.Join(dir, "new")); !strings.Contains(out,
+				"may not be made or replaced in "+dir) || !strings.Contains(out, "fix: ") {
 				t.Errorf("said %s", out)
 			}
 		}
@@ -469,7 +473,8 @@ func TestFullAndReadOnlyFileSystems(t *testing.T) {
 	}
 	publish(t, d)
 	_, err := Create(path, 8<<20)
-	if !errs.Is(err, errs.IO) || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "8388608 bytes") || !strings.Contains(err.Error(), "are free in "+dir) || errs.FixOf(err) == "" {
+	if !errs.Is(err, errs.IO) || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "8388608 bytes") ||
+		!strings.Contains(err.Error(), "are free in "+dir) || errs.FixOf(err) == "" {
 		t.Errorf("full: %v", err)
 	}
 	if got := listed(t, dir); !slices.Equal(got, []string{"f"}) {

@@ -79,7 +79,8 @@ func (d *Replacement) fail(op string, err error) error {
 	dir := filepath.Dir(d.target)
 	switch {
 	case errors.Is(err, unix.ENOSPC):
-		e.Kind, e.Msg = errs.IO, fmt.Sprintf("it needs %d bytes%s; the old file, if any, is as it was", d.size, freeSpace(dir))
+		e.Kind, e.Msg = errs.IO, fmt.Sprintf("it needs %d bytes%s; the old file, if any, is as it was", d.size,
+			freeSpace(dir))
 		e.Fix = "free space there or save to another file system; both the old and the new file must fit"
 	case errors.Is(err, unix.EDQUOT):
 		e.Kind, e.Msg = errs.IO, fmt.Sprintf("it needs %d bytes, more than the quota there leaves", d.size)

@@ -120,7 +120,8 @@ func hides(fs string) string {
 		return fs + ": another machine or its host gives the bytes, out of storage or out of memory"
 	case fs == "zfs":
 		return "zfs: it has a cache of its own, of which the kernel tells nothing"
-	case slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "wekafs", "afs", "orangefs", "pvfs2", "coda", "panfs"}, fs):
+	case slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "wekafs",
+		"afs", "orangefs", "pvfs2", "coda", "panfs"}, fs):
 		return fs + ": a server gives the bytes, out of storage or out of memory"
 	}
 	return ""

@@ -134,7 +134,8 @@ func LockDir(ctx context.Context, dir string) (*Dir, error) {
 		}
 		if time.Now().After(end) {
 			d.Close()
-			return nil, errs.New(errs.IO, op, dir, "other programs have held its lock for "+lockFor.String()).WithFix("see lslocks for who holds it")
+			return nil, errs.New(errs.IO, op, dir,
+				"other programs have held its lock for "+lockFor.String()).WithFix("see lslocks for who holds it")
 		}
 		select {
 		case <-ctx.Done():

@@ -87,12 +87,14 @@ func (b *builder) make(ctx context.Context, parent string, first int) (string, e
 			WithFix("give a directory that you may write to, or a file to read as it is")
 	}
 	if free < need {
-		return "", errs.New(errs.IO, "make the files of the benchmark in", parent, fmt.Sprintf("needs %s, %s are free", units.Bytes(need), units.Bytes(free))).
+		return "", errs.New(errs.IO, "make the files of the benchmark in", parent,
+			fmt.Sprintf("needs %s, %s are free", units.Bytes(need), units.Bytes(free))).
 			WithFix("free space there, give another directory, or ask for less with --size")
 	}
 	dir, err := os.MkdirTemp(parent, "nebulaio-bench-")
 	if err != nil {
-		return "", &errs.Error{Kind: errs.KindOf(err), Op: "make a directory for the benchmark in", Name: parent, Err: unwrapPath(err),
+		return "", &errs.Error{Kind: errs.KindOf(err), Op: "make a directory for the benchmark in", Name: parent,
+			Err: unwrapPath(err),
 			Fix: "give a directory that you may write to, or a file to read as it is"}
 	}
 	if b.o.Keep {
@@ -114,7 +116,8 @@ func (b *builder) make(ctx context.Context, parent string, first int) (string, e
 	if err != nil {
 		return dir, err
 	}
-	return dir, errs.Wrap("write", filepath.Join(dir, manifestName), os.WriteFile(filepath.Join(dir, manifestName), append(text, '\n'), 0o600))
+	return dir, errs.Wrap("write", filepath.Join(dir, manifestName),
+		os.WriteFile(filepath.Join(dir, manifestName), append(text, '\n'), 0o600))
 }
 
 func unwrapPath(err error) error {

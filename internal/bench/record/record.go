@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package record is the language in which benchmarks speak of what they found:
-// plain data, the same on a terminal, in a file and in a report, that carries
-// with each number how it was made.
+// Package record defines the results of benchmarks as plain data.
+//
+// Terminal output, files and reports use the same data. Each number comes with how it
+// was measured.
 package record
 
 import "time"

@@ -171,7 +171,8 @@ func WriteCSV(w io.Writer, f *record.File) error {
 func WriteGdsio(w io.Writer, r *record.Run) error {
 	kind := map[string]string{"read": "READ", "write": "WRITE"}[r.Settings.Op]
 	if kind == "" {
-		return errs.New(errs.Unsupported, "write gdsio line", r.Name, fmt.Sprintf("op is %q; gdsio knows read and write", r.Settings.Op))
+		return errs.New(errs.Unsupported, "write gdsio line", r.Name,
+			fmt.Sprintf("op is %q; gdsio knows read and write", r.Settings.Op))
 	}
 	if r.Settings.Pattern == "random" {
 		kind = "RAND" + kind

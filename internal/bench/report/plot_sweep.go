@@ -28,7 +28,9 @@ func sweepPlots(f *record.File, sw record.Sweep) []figure {
 	height := 250.0
 	if trains(sw) {
 		height = 190
-		out = append(out, both(func(w float64, class string) template.HTML { return sweepLines(f, sw, busyAxis(), w, height, class) }))
+		out = append(out, both(func(w float64, class string) template.HTML {
+			return sweepLines(f, sw, busyAxis(), w, height, class)
+		}))
 	}
 	return append(out, both(func(w float64, class string) template.HTML {
 		return sweepLines(f, sw, rateAxis(f, sw), w, height, class)

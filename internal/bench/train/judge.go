@@ -79,7 +79,8 @@ func unclear(t record.Train) string {
 		return "" // the copy is not the slower one, whatever it takes
 	}
 	if !carry.above(t.Target) && !carry.below(t.Target) {
-		return fmt.Sprintf("the copy alone takes %s for a batch and a step %s: the difference is within the spread", carry, dur(t.Target))
+		return fmt.Sprintf("the copy alone takes %s for a batch and a step %s: the difference is within the spread", carry,
+			dur(t.Target))
 	}
 	if load.above(t.Target) && carry.above(t.Target) && load.low <= carry.high && carry.low <= load.high {
 		return fmt.Sprintf("the loader alone takes %s for a batch and the copy alone %s, both more than a step of %s: the difference is within the spread", load, carry, dur(t.Target))
@@ -101,7 +102,8 @@ func unclearNext(t record.Train) []string {
 		"then compare the spreads again: a difference inside them is noise",
 	}
 	if t.Prefetch < deepPrefetch {
-		next = append(next, fmt.Sprintf("raise prefetch from %d to %d, which evens out single slow batches", t.Prefetch, deepPrefetch))
+		next = append(next, fmt.Sprintf("raise prefetch from %d to %d, which evens out single slow batches", t.Prefetch,
+			deepPrefetch))
 	}
 	return next
 }

@@ -85,8 +85,10 @@ func (r *rig) open() (err error) {
 		pl := &place{}
 		r.places = append(r.places, pl)
 		if pl.dev, err = r.Device.Alloc(r.slotBytes()); err != nil {
-			return &errs.Error{Kind: errs.KindOf(err), Op: fmt.Sprintf("place batch %d of %d, %s each, on", i+1, r.plan.places, units.Bytes(r.slotBytes())), Name: r.Device.Info().ID, Err: err,
-				Fix: fmt.Sprintf("lower prefetch (now %d) or the batch (now %d samples), or free device memory", r.Prefetch, r.Batch)}
+			return &errs.Error{Kind: errs.KindOf(err), Op: fmt.Sprintf("place batch %d of %d, %s each, on", i+1, r.plan.places,
+				units.Bytes(r.slotBytes())), Name: r.Device.Info().ID, Err: err,
+				Fix: fmt.Sprintf("lower prefetch (now %d) or the batch (now %d samples), or free device memory", r.Prefetch,
+					r.Batch)}
 		}
 		if pl.copied, err = r.copies.NewMark(); err != nil {
 			return err

@@ -152,7 +152,8 @@ func runCompiler(tb testing.TB, dir, name string, defs, without []string) []byte
 			tb.Fatal(err)
 		}
 	}
-	args := append([]string{"-shared", "-fPIC", "-pthread", "-O1", "-Wall", "-Werror", "-o", tmp, "-Wl,--version-script=" + script, in}, defs...)
+	args := append([]string{"-shared", "-fPIC", "-pthread", "-O1", "-Wall", "-Werror", "-o", tmp,
+		"-Wl,--version-script=" + script, in}, defs...)
 	cmd := exec.Command(cc, args...)
 	cmd.Dir = dir // the linker splits its options at commas, which a folder's name may have
 	if text, err := cmd.CombinedOutput(); err != nil {
@@ -430,7 +431,8 @@ func (g *GPU) CheckIdleBut(but ...string) {
 		// A call that is under way in the background has its context pushed.
 		g.fn("fake_settle").Call(cstring("pushed"), settleSeconds)
 	}
-	for _, c := range []string{"copies_in_flight", "steps_in_flight", "sums_in_flight", "pushed", "context_errors", "used_after_free"} {
+	for _, c := range []string{"copies_in_flight", "steps_in_flight", "sums_in_flight", "pushed", "context_errors",
+		"used_after_free"} {
 		if v := g.Count(c); v != 0 && !slices.Contains(but, c) {
 			g.tb.Errorf("fake driver: %s is %d, expected 0", c, v)
 		}

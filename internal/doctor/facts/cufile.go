@@ -107,7 +107,8 @@ func lookup(v map[string]any, name string) (any, bool) {
 // libDirs are where the loader and the CUDA packages keep libraries. Opening
 // libcufile would start its threads, so it is looked for, not loaded.
 func (f *Facts) libDirs() []string {
-	dirs := []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib", "/usr/local/cuda/lib64"}
+	dirs := []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
+		"/usr/local/cuda/lib64"}
 	for _, cuda := range f.Glob("/usr/local", "cuda*") {
 		for _, target := range f.Glob(cuda+"/targets", "*") {
 			dirs = append(dirs, target+"/lib")

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package facts reads what a machine says about the way from a path to a GPU,
-// and judges nothing.
+// Package facts reads the facts of a machine about the route from a path to a GPU.
+// It does not judge them.
 //
-// Files under /proc, /sys, /etc, /run, /dev and /boot come through a Tree: this
-// machine's, or a capture's of another one. What no file tells is in Meta.
-// Everything read may be anyone's text: parsers are bounded and leave out what
-// breaks their form.
+// Files under /proc, /sys, /etc, /run, /dev and /boot come through a Tree: the live
+// machine, or a capture of another one. Facts that are in no file are in Meta. The
+// input is not trusted: parsers are bounded and skip malformed parts.
 package facts
 
 import (
@@ -20,9 +19,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 )
 
-// Facts is a machine as the checks ask about it. Structure is gathered once;
-// single settings are read where they are judged. It is not safe for concurrent
-// use where its Tree is not.
+// Facts describes a machine for the checks. The structure is gathered once; single
+// settings are read by the check that needs them. It is safe for concurrent use only
+// if its Tree is.
 type Facts struct {
 	Tree
 	Meta
@@ -66,7 +65,7 @@ func Gather(t Tree, m Meta, gpu int) *Facts {
 	return f
 }
 
-// State tells how reading a file went.
+// State is the outcome of reading a file.
 type State int
 
 // The states. A file that may not be read is never taken for one that is not
@@ -141,7 +140,8 @@ func (f *Facts) Virtual() string {
 		}
 		return "virtual machine"
 	}
-	if name, _ := f.Text("/sys/class/dmi/id/product_name"); strings.Contains(name, "KVM") || strings.Contains(name, "Virtual") {
+	if name, _ := f.Text("/sys/class/dmi/id/product_name"); strings.Contains(name, "KVM") ||
+		strings.Contains(name, "Virtual") {
 		return "virtual machine (" + name + ")"
 	}
 	if f.Exists("/sys/hypervisor/type") {

@@ -73,7 +73,8 @@ func flagNames(flags uint32) []string {
 	for _, x := range []struct {
 		bit  uint32
 		name string
-	}{{flagCompressed, "compressed"}, {flagEncrypted, "encrypted"}, {flagVerity, "verity"}, {flagInline, "inline"}, {flagDAX, "dax"}} {
+	}{{flagCompressed, "compressed"}, {flagEncrypted, "encrypted"}, {flagVerity, "verity"}, {flagInline,
+		"inline"}, {flagDAX, "dax"}} {
 		if flags&x.bit != 0 {
 			out = append(out, x.name)
 		}
@@ -119,7 +120,8 @@ func (l *Layout) take(buf []byte) (n int, next uint64, last bool) {
 		for _, x := range []struct {
 			bit  uint32
 			name string
-		}{{fiemapInline, "inline"}, {fiemapEncoded, "encoded"}, {fiemapUnwrit, "unwritten"}, {fiemapDelayed, "delayed"}, {fiemapShared, "shared"}} {
+		}{{fiemapInline, "inline"}, {fiemapEncoded, "encoded"}, {fiemapUnwrit, "unwritten"}, {fiemapDelayed,
+			"delayed"}, {fiemapShared, "shared"}} {
 			if flags&x.bit == 0 {
 				continue
 			}

@@ -79,7 +79,7 @@ type Target struct {
 	// mean refused, -1 that the kernel does not tell.
 	DirectMem    int64 `json:"direct_mem"`
 	DirectOffset int64 `json:"direct_offset"`
-	// DirectRead is ok where a read past the page cache was done, else why not.
+	// DirectRead is ok where a direct read succeeded, else why not.
 	DirectRead string `json:"direct_read"`
 
 	// Layout is how the file lies on the disk, nil if it was not looked at.
@@ -164,7 +164,8 @@ func clock() *Clock {
 		return nil
 	}
 	const timeError = 5
-	c := &Clock{Synchronised: state != timeError && t.Status&unix.STA_UNSYNC == 0, OffsetUS: int64(t.Offset), MaxErrorUS: int64(t.Maxerror)}
+	c := &Clock{Synchronised: state != timeError && t.Status&unix.STA_UNSYNC == 0, OffsetUS: int64(t.Offset),
+		MaxErrorUS: int64(t.Maxerror)}
 	if t.Status&unix.STA_NANO != 0 {
 		c.OffsetUS /= 1000
 	}

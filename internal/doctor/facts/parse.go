@@ -165,7 +165,8 @@ func BootOptions(text string) []string {
 	for w := range strings.FieldsSeq(text) {
 		k, _, _ := strings.Cut(w, "=")
 		switch k {
-		case "iommu", "intel_iommu", "amd_iommu", "iommu.passthrough", "arm-smmu.disable_bypass", "pci", "nokaslr", "nvme_core.multipath", "transparent_hugepage":
+		case "iommu", "intel_iommu", "amd_iommu", "iommu.passthrough", "arm-smmu.disable_bypass", "pci", "nokaslr",
+			"nvme_core.multipath", "transparent_hugepage":
 			out = append(out, w)
 		}
 	}

@@ -22,7 +22,8 @@ type PCIDevice struct {
 // IsBDF knows 0000:3b:00.0 and nothing else: addresses end up in commands.
 func IsBDF(s string) bool {
 	addr, fn, ok := strings.Cut(s, ".")
-	return ok && len(fn) == 1 && strings.Count(addr, ":") == 2 && strings.Trim(addr, "0123456789abcdef:") == "" && strings.Trim(fn, "01234567") == ""
+	return ok && len(fn) == 1 && strings.Count(addr, ":") == 2 && strings.Trim(addr, "0123456789abcdef:") == "" &&
+		strings.Trim(fn, "01234567") == ""
 }
 
 // PCIDir is the directory of a function in sysfs.

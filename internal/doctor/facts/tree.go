@@ -83,7 +83,8 @@ type Record struct {
 
 // NewRecord is an empty tree.
 func NewRecord() *Record {
-	return &Record{Files: map[string][]byte{}, Dirs: map[string][]string{}, Links: map[string]string{}, Denied: map[string]bool{}}
+	return &Record{Files: map[string][]byte{}, Dirs: map[string][]string{}, Links: map[string]string{},
+		Denied: map[string]bool{}}
 }
 
 func notThere(op, name string) error { return &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist} }
@@ -187,7 +188,8 @@ func (r *Record) Exists(name string) bool {
 		_, isFile := r.Files[p]
 		_, isDir := r.Dirs[p]
 		_, isLink := r.Links[p]
-		if isFile || isDir || isLink || r.Denied[p] || slices.Contains(r.Dirs[path.Dir(p)], path.Base(p)) || len(r.below(p)) > 0 {
+		if isFile || isDir || isLink || r.Denied[p] || slices.Contains(r.Dirs[path.Dir(p)], path.Base(p)) ||
+			len(r.below(p)) > 0 {
 			return true
 		}
 	}
