@@ -136,15 +136,15 @@ func TestChecks(t *testing.T) {
 		{"cgroup v1 bytes", "cg.io", onNVMe(cgroup1 +
 			"/sys/fs/cgroup/blkio/job/blkio.throttle.read_bps_device = 259:0 104857600"), Warn, "read_bps_device: 259:0 104857600"},
 		{"cgroup v1 other disk", "cg.io", onNVMe(cgroup1 + "/sys/fs/cgroup/blkio/job/blkio.throttle.read_bps_device = 8:0 1"),
-			Pass, "no limit"},
+			Pass, "no I/O limit"},
 		{"cgroup v1 CPU", "cg.cpu", onNVMe(cgroup1 +
 			"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us = 150000\n/sys/fs/cgroup/cpu/job/cpu.cfs_period_us = 100000"), Warn, "1.5 CPUs"},
 		{"cgroup v1 CPU open", "cg.cpu", onNVMe(cgroup1 +
-			"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us = -1\n/sys/fs/cgroup/cpu/job/cpu.cfs_period_us = 100000"), Pass, "no limit"},
+			"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us = -1\n/sys/fs/cgroup/cpu/job/cpu.cfs_period_us = 100000"), Pass, "no CPU limit"},
 		{"cgroup v1 memory", "cg.mem", onNVMe(cgroup1 + "/sys/fs/cgroup/memory/job/memory.limit_in_bytes = 134217728"), Warn,
 			"128.00 MiB"},
 		{"cgroup v1 memory open", "cg.mem", onNVMe(cgroup1 +
-			"/sys/fs/cgroup/memory/job/memory.limit_in_bytes = 9223372036854771712"), Pass, "no limit"},
+			"/sys/fs/cgroup/memory/job/memory.limit_in_bytes = 9223372036854771712"), Pass, "no memory limit"},
 		{"cgroup v2 memory.max", "cg.mem", onNVMe("/sys/fs/cgroup/user.slice/memory.max = 134217728"), Warn, "memory.max"},
 		{"cgroup v2 io on another disk", "cg.io",
 			onNVMe("/sys/fs/cgroup/user.slice/io.max = 8:0 rbps=1 wbps=max riops=max wiops=max\n/sys/class/block/nvme0n1/dev = 259:0"), Info, "not under the path"},
