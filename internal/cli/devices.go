@@ -37,11 +37,7 @@ A machine without a GPU is not an error, unless --devices require is given.`,
 			if err := sys.Close(); err != nil {
 				return err
 			}
-			if asJSON {
-				return a.printJSON(s)
-			}
-			a.printText(func(w io.Writer) { printSurvey(w, s) })
-			return nil
+			return a.printResult(asJSON, s, func(w io.Writer) { printSurvey(w, s) })
 		}),
 	}
 	devicesFlag(cmd.Flags(), &opts.Devices)

@@ -139,11 +139,7 @@ func (a *app) generate(ctx context.Context, f generateFlags) error {
 		g.Files = append(g.Files, generatedFileJSON{Path: file.Path, Size: file.Size, DataStart: file.DataStart,
 			Tensors: len(file.Tensors)})
 	}
-	if f.asJSON {
-		return a.printJSON(g)
-	}
-	a.printText(g.print)
-	return nil
+	return a.printResult(f.asJSON, g, g.print)
 }
 
 func (g generatedJSON) print(w io.Writer) {

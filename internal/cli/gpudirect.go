@@ -87,11 +87,7 @@ nebulaio doctor does. The command changes nothing and reads no file.`,
 			if err != nil {
 				return interrupted(ctx, err)
 			}
-			if asJSON {
-				return a.printJSON(st)
-			}
-			a.printText(func(w io.Writer) { printGPUDirect(w, st) })
-			return nil
+			return a.printResult(asJSON, st, func(w io.Writer) { printGPUDirect(w, st) })
 		}),
 	}
 	s.add(cmd.Flags(), func(k config.Key) bool {

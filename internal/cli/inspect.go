@@ -90,11 +90,7 @@ it with one checksum per block of 1 MiB. load --verify checks against it.`,
 					return err
 				}
 			}
-			if asJSON {
-				return a.printJSON(r)
-			}
-			a.printText(r.print)
-			return nil
+			return a.printResult(asJSON, r, r.print)
 		}),
 	}
 	cmd.Flags().BoolVar(&lenient, "lenient", false, "also accept headers that only the reference reader accepts")

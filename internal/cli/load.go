@@ -60,11 +60,7 @@ a file that is cold a second time is kept in the page cache.`,
 
 func (f *loadFlags) define(fs *pflag.FlagSet) {
 	fs.SortFlags = false
-	device := &value{kind: "DEVICE", want: "auto, host, cuda or cuda:N", text: "auto", set: func(s string) error {
-		f.load.Device = s // the library checks the name
-		return nil
-	}}
-	envVar(fs, device, "device", "device that receives the model: auto, host, cuda or cuda:N")
+	envVar(fs, deviceValue(&f.load.Device), "device", "device that receives the model: auto, host, cuda or cuda:N")
 	envVar(fs, choice(&f.load.Route, "ROUTE", "auto", "buffered", "direct", "cufile"), "route",
 		"route of reads: best for each chunk (auto), "+
 			"through the page cache (buffered), past it (direct), or NVIDIA's libcufile (cufile)")

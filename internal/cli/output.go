@@ -41,6 +41,15 @@ func (a *app) printText(f func(w io.Writer)) {
 	_ = buf.Flush() // checkedWriter records the error
 }
 
+// printResult writes v as JSON, or as the text that text writes.
+func (a *app) printResult(asJSON bool, v any, text func(w io.Writer)) error {
+	if asJSON {
+		return a.printJSON(v)
+	}
+	a.printText(text)
+	return nil
+}
+
 // table is text in columns. Cells are never shortened.
 type table struct {
 	right  []bool // which columns are right-aligned

@@ -44,11 +44,7 @@ func newQuarantineList(a *app) *cobra.Command {
 			if err != nil {
 				return interrupted(ctx, err)
 			}
-			if asJSON {
-				return a.printJSON(quarantineJSON{all})
-			}
-			a.printText(func(w io.Writer) { printQuarantine(w, all) })
-			return nil
+			return a.printResult(asJSON, quarantineJSON{all}, func(w io.Writer) { printQuarantine(w, all) })
 		}),
 	}
 	s.addStore(cmd.Flags())

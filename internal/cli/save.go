@@ -83,11 +83,7 @@ func twoPaths(cmd *cobra.Command, args []string) error {
 
 func (f *saveFlags) define(fs *pflag.FlagSet) {
 	fs.SortFlags = false
-	device := &value{kind: "DEVICE", want: "auto, host, cuda or cuda:N", text: "auto", set: func(s string) error {
-		f.load.Device = s // the library checks the name
-		return nil
-	}}
-	envVar(fs, device, "device", "device that the model passes through: auto, host, cuda or cuda:N")
+	envVar(fs, deviceValue(&f.load.Device), "device", "device that the model passes through: auto, host, cuda or cuda:N")
 	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "save only tensors whose name matches `GLOB`; repeatable")
 	fs.BoolVar(&f.save.NoChecksums, "no-checksum", false, "do not write FILE.crc64nvme, and remove an existing one")
 	fs.BoolVar(&f.load.Verify, "verify", false, "check SOURCE against its checksums while it is loaded")
@@ -160,11 +156,7 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 		}
 		r.Saves = append(r.Saves, s)
 	}
-	if f.asJSON {
-		return a.printJSON(r)
-	}
-	a.printText(func(w io.Writer) { printSave(w, r) })
-	return nil
+	return a.printResult(f.asJSON, r, func(w io.Writer) { printSave(w, r) })
 }
 
 // median returns the middle of some rates.

@@ -79,11 +79,7 @@ The exit code is 5 if a problem remains.`,
 			if !report.Clean() {
 				a.exit = errs.Corrupt.ExitCode()
 			}
-			if asJSON {
-				return a.printJSON(report)
-			}
-			a.printText(func(w io.Writer) { printCheck(w, report) })
-			return nil
+			return a.printResult(asJSON, report, func(w io.Writer) { printCheck(w, report) })
 		}),
 	}
 	s.addStore(cmd.Flags())
@@ -121,11 +117,7 @@ opened. Each damaged block is listed. The exit code is 5 if there is one.`,
 			if !report.Clean() {
 				a.exit = errs.Corrupt.ExitCode()
 			}
-			if asJSON {
-				return a.printJSON(report)
-			}
-			a.printText(func(w io.Writer) { printScrub(w, report) })
-			return nil
+			return a.printResult(asJSON, report, func(w io.Writer) { printScrub(w, report) })
 		}),
 	}
 	s.addStore(cmd.Flags())
@@ -150,11 +142,7 @@ func newStoreStats(a *app) *cobra.Command {
 			if err != nil {
 				return interrupted(ctx, err)
 			}
-			if asJSON {
-				return a.printJSON(stats)
-			}
-			a.printText(func(w io.Writer) { printStats(w, stats) })
-			return nil
+			return a.printResult(asJSON, stats, func(w io.Writer) { printStats(w, stats) })
 		}),
 	}
 	s.addStore(cmd.Flags())

@@ -139,11 +139,7 @@ The exit code is 5 if something is lost.`,
 			if report.Lost > 0 || report.Problems > 0 || len(report.Warnings) > 0 {
 				a.exit = errs.Corrupt.ExitCode()
 			}
-			if asJSON {
-				return a.printJSON(report)
-			}
-			a.printText(func(w io.Writer) { printSalvage(w, report) })
-			return nil
+			return a.printResult(asJSON, report, func(w io.Writer) { printSalvage(w, report) })
 		}),
 	}
 	cmd.Flags().StringVar(&to, "to", "", "directory `NEW` of the new store; it must be missing or empty")

@@ -121,11 +121,7 @@ func newUserShow(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return a.printJSON(access)
-			}
-			a.printText(func(w io.Writer) { printAccess(w, access) })
-			return nil
+			return a.printResult(asJSON, access, func(w io.Writer) { printAccess(w, access) })
 		}),
 	}
 	s.addStore(cmd.Flags())

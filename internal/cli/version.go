@@ -32,11 +32,7 @@ func newVersion(a *app) *cobra.Command {
 		Args:  noArgs,
 		RunE: a.run(func(context.Context, []string) error {
 			v := readVersion(debug.ReadBuildInfo)
-			if asJSON {
-				return a.printJSON(v)
-			}
-			a.printText(v.print)
-			return nil
+			return a.printResult(asJSON, v, v.print)
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")

@@ -106,8 +106,8 @@ func (g memoryGroup) number(name string) (int64, bool) {
 	return n, err == nil && n >= 0
 }
 
-// memoryGroups lists the memory cgroups of this process, from its own up to the
-// root of what is mounted.
+// memoryGroups lists the memory cgroups of this process, from its own up to the root
+// of the mount.
 func memoryGroups(root string) []memoryGroup {
 	own, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {

@@ -92,9 +92,8 @@ func (r *Region) absent() int64 {
 // Bytes is the usable memory; its start is aligned to HugePage.
 func (r *Region) Bytes() []byte { return r.mem }
 
-// AdviseHuge asks for huge pages in the whole ones that lie inside b, memory of
-// any owner that is about to be written from end to end. It is advice: pages
-// that exist stay as they are.
+// AdviseHuge asks the kernel to back b with huge pages, as far as whole ones fit. b is
+// memory of any owner that will soon be written completely. Existing pages stay.
 func AdviseHuge(b []byte) {
 	if len(b) < 2*HugePage {
 		return

@@ -26,7 +26,7 @@ import (
 
 // Options say which files are wanted.
 type Options struct {
-	// Paths are directories to make files in, or files to read as they are.
+	// Paths are directories for new files, or existing files to read.
 	// Each is one member of the stripe.
 	Paths []string
 	// Files and FileSize are of each directory; for files they are ignored.

@@ -191,7 +191,7 @@ func (b *builder) progress(n int64) {
 	b.o.Progress(done, b.total)
 }
 
-// Target is a file to write to, whose blocks are allocated. Write is safe for
+// Target is a preallocated file for writes. Write is safe for
 // concurrent use.
 type Target struct {
 	path             string
