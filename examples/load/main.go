@@ -46,7 +46,8 @@ func run(ctx context.Context, path string) error {
 		fmt.Printf("%s %s %v at 0x%x on %s\n", t.Name, t.DType, t.Shape, uint64(t.Ptr), m.Report().Device.ID)
 	}
 	r := m.Report()
-	fmt.Printf("%d tensors, %.2f GB in %.3f s: %.1f GB/s, limited by: %s\n", r.Tensors, float64(r.Bytes)/1e9, r.Seconds, r.GBps, r.Limiting)
+	fmt.Printf("%d tensors, %.2f GB in %.3f s: %.1f GB/s, limited by: %s\n", r.Tensors, float64(r.Bytes)/1e9, r.Seconds,
+		r.GBps, r.Limiting)
 	for _, route := range r.Routes {
 		fmt.Printf("  %-10s %.2f GB\n", route.Route, float64(route.Bytes)/1e9)
 	}

@@ -87,7 +87,8 @@ func run(ctx context.Context, url string) (err error) {
 }
 
 func tell(r nebulaio.ObjectReport) {
-	fmt.Printf("%s by way of %s, %s: %.2f GB in %.3f s, %.1f GB/s, limited by: %s\n", r.Op, r.Via, r.Device.ID, float64(r.Bytes)/1e9, r.Seconds, r.GBps, r.Limiting)
+	fmt.Printf("%s by way of %s, %s: %.2f GB in %.3f s, %.1f GB/s, limited by: %s\n", r.Op, r.Via, r.Device.ID,
+		float64(r.Bytes)/1e9, r.Seconds, r.GBps, r.Limiting)
 	for _, route := range r.Routes {
 		fmt.Printf("  %-10s %.2f GB\n", route.Route, float64(route.Bytes)/1e9)
 	}

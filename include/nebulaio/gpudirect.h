@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpudirect.h: objects of a NebulaIO server as handles of NVIDIA's cuFile, for
- * C++17 programs that include <cufile.h> and link libcufile.
+ * gpudirect.h gives access to objects of a NebulaIO server as NVIDIA cuFile handles. It
+ * is for C++17 programs that include <cufile.h> and link libcufile.
  *
  * @code{.cpp} snippet: needs gpu
  * #include <nebulaio/gpudirect.h>
@@ -28,15 +28,17 @@
  * }
  * @endcode
  *
- * The server's door, which is on the server's own host, hands out the object's file;
- * cuFile reads it as any other. Objects do not change: to cuFileWrite, a handle of
- * GPUDirectOpen is one of a file that was opened for reading, and the call fails.
- * Nothing is compared with checksums here: nebulaio::client::read does that.
+ * The program runs on the server's own host. The server's door hands out the object's
+ * file, and cuFile reads it like any other file. A handle of GPUDirectOpen is read-only:
+ * cuFileWrite fails on it. Checksums are not verified here; nebulaio::client::read
+ * verifies them.
  *
- * A program may also end a handle with cuFileHandleDeregister itself and tell so with
- * GPUDirectRelease, or leave that to the next GPUDirectInit and to the end of the
- * process: until then the object's file is kept. What fails throws nebulaio::error.
- * Any thread may call these; a CUDA context is current where cuFile wants one.
+ * A program may deregister a handle itself with cuFileHandleDeregister and then call
+ * GPUDirectRelease. Without that call the object's file is kept until the next
+ * GPUDirectInit or the end of the process.
+ *
+ * A failed call throws nebulaio::error. All functions are thread-safe. The calling thread
+ * needs a current CUDA context wherever cuFile needs one.
  */
 #ifndef NEBULAIO_GPUDIRECT_H
 #define NEBULAIO_GPUDIRECT_H
@@ -53,12 +55,12 @@ namespace nebulaio {
 
 namespace detail {
 
-/* The one server that the functions below talk to, and what it has lent. */
+/* The server that the functions below use, and the open objects. */
 struct gpudirect {
 	std::mutex mutex;
-	std::unique_ptr<nebulaio::system> sys; /* before its client: destroyed after it */
+	std::unique_ptr<nebulaio::system> sys; /* declared before its client, so destroyed after it */
 	std::unique_ptr<nebulaio::client> server;
-	std::map<CUfileHandle_t, object> lent; /* before the client is gone */
+	std::map<CUfileHandle_t, object> lent; /* open objects; destroyed before the client */
 	CUfileDescr_t *descr = nullptr;
 	bool driver = false;
 
@@ -72,7 +74,7 @@ struct gpudirect {
 		descr = nullptr;
 		if (driver) {
 			driver = false;
-			cuFileDriverClose(); /* libcufile may crash in its own end while it counts */
+			cuFileDriverClose(); /* while it counts, libcufile may crash at exit */
 		}
 	}
 
@@ -86,12 +88,13 @@ struct gpudirect {
 inline void cufile_must(CUfileError_t result, const std::string &what)
 {
 	if (static_cast<int>(result.err) != 0)
-		throw error(NEBULAIO_ERR_DEVICE, "nebulaio: " + what + ": cuFile says " + std::to_string(static_cast<int>(result.err)) +
-		                                     ", CUDA " + std::to_string(static_cast<int>(result.cu_err)) +
-		                                     " (fix: `nebulaio doctor` tells what cuFile needs here)");
+		throw error(NEBULAIO_ERR_DEVICE,
+		            "nebulaio: " + what + ": cuFile error " + std::to_string(static_cast<int>(result.err)) +
+		                ", CUDA error " + std::to_string(static_cast<int>(result.cu_err)) +
+		                " (fix: `nebulaio doctor` shows what cuFile needs on this machine)");
 }
 
-/* Registers the file that was lent with cuFile and remembers it. */
+/* Registers an object's file with cuFile and records it. */
 inline void gpudirect_register(gpudirect &all, CUfileHandle_t *handle, object &&file, const std::string &name)
 {
 	CUfileDescr_t descr{};
@@ -113,7 +116,8 @@ inline gpudirect &gpudirect_ready(const char *what)
 {
 	gpudirect &all = gpudirect::only();
 	if (!all.server)
-		throw error(NEBULAIO_ERR_INVALID, std::string("nebulaio: ") + what + ": there is no server (fix: call GPUDirectInit first)");
+		throw error(NEBULAIO_ERR_INVALID,
+		            std::string("nebulaio: ") + what + ": there is no server (fix: call GPUDirectInit first)");
 	return all;
 }
 
@@ -123,7 +127,9 @@ inline object gpudirect_take(const char *what, CUfileHandle_t handle)
 	const std::lock_guard<std::mutex> lock(all.mutex);
 	const auto found = all.lent.find(handle);
 	if (found == all.lent.end())
-		throw error(NEBULAIO_ERR_CLOSED, std::string("nebulaio: ") + what + ": not a handle of GPUDirectOpen or GPUDirectCreate, or ended before");
+		throw error(NEBULAIO_ERR_CLOSED, std::string("nebulaio: ") + what +
+		                                     ": the handle is not open (fix: use a handle of GPUDirectOpen or "
+		                                     "GPUDirectCreate, once)");
 	object file = std::move(found->second);
 	all.lent.erase(found);
 	return file;
@@ -131,10 +137,10 @@ inline object gpudirect_take(const char *what, CUfileHandle_t handle)
 
 } // namespace detail
 
-/* Says which server's objects are meant. Handles of a server before are let go of.
- * descr receives the descriptor of what is opened last, and lives as long as
- * handles are opened. endpoint: "host:port" or "http://host:port". Keys that are
- * not given come from the environment; see nebulaio_client_open. */
+/* Sets the server and opens cuFile's driver. Handles of an earlier server are closed.
+ * descr receives the descriptor of the object opened last, and must stay valid while
+ * handles are opened. endpoint is "host:port" or "http://host:port". Missing keys come
+ * from the environment; see nebulaio_client_open. */
 inline void GPUDirectInit(CUfileDescr_t *descr, const std::string &endpoint, const std::string &access_key = "",
                           const std::string &secret_key = "")
 {
@@ -158,7 +164,7 @@ inline void GPUDirectInit(CUfileDescr_t *descr, const std::string &endpoint, con
 	all.descr = descr;
 }
 
-/* Opens an object for cuFileRead. */
+/* Opens an object for cuFileRead and stores its cuFile handle in *handle. */
 inline void GPUDirectOpen(CUfileHandle_t *handle, const std::string &bucket, const std::string &key,
                           const std::string &version = "")
 {
@@ -168,18 +174,19 @@ inline void GPUDirectOpen(CUfileHandle_t *handle, const std::string &bucket, con
 	detail::gpudirect_register(all, handle, all.server->open(bucket, key, version), "s3://" + bucket + "/" + key);
 }
 
-/* The size of the object behind a handle. */
+/* Returns the size in bytes of the object behind a handle. */
 inline uint64_t GPUDirectSize(CUfileHandle_t handle)
 {
 	detail::gpudirect &all = detail::gpudirect::only();
 	const std::lock_guard<std::mutex> lock(all.mutex);
 	const auto found = all.lent.find(handle);
 	if (found == all.lent.end())
-		throw error(NEBULAIO_ERR_CLOSED, "nebulaio: GPUDirectSize: not a handle of GPUDirectOpen or GPUDirectCreate, or ended before");
+		throw error(NEBULAIO_ERR_CLOSED, "nebulaio: GPUDirectSize: the handle is not open (fix: use a handle of "
+		                                 "GPUDirectOpen or GPUDirectCreate, once)");
 	return found->second.size();
 }
 
-/* Begins an object of at most size bytes for cuFileWrite. Nothing is visible before
+/* Begins an object of at most size bytes for cuFileWrite. The object becomes visible with
  * GPUDirectCommit. options: see nebulaio_object_create. */
 inline void GPUDirectCreate(CUfileHandle_t *handle, const std::string &bucket, const std::string &key, uint64_t size,
                             const std::string &options = "")
@@ -190,19 +197,19 @@ inline void GPUDirectCreate(CUfileHandle_t *handle, const std::string &bucket, c
 	detail::gpudirect_register(all, handle, all.server->create(bucket, key, size, options), "s3://" + bucket + "/" + key);
 }
 
-/* Lets go of an object whose handle cuFile does not know any more. A new object that
- * was not committed leaves no trace. */
+/* Releases the object of a handle that the program has deregistered itself. A new object
+ * that was not committed is discarded. */
 inline void GPUDirectRelease(CUfileHandle_t handle) { detail::gpudirect_take("GPUDirectRelease", handle); }
 
-/* Deregisters a handle and lets go of its object. */
+/* Deregisters a handle and releases its object. */
 inline void GPUDirectClose(CUfileHandle_t handle)
 {
 	const object file = detail::gpudirect_take("GPUDirectClose", handle);
 	cuFileHandleDeregister(handle);
 }
 
-/* Deregisters a handle of GPUDirectCreate and publishes the first size bytes: the
- * object is durable and visible on return. Returns as JSON what it is. */
+/* Deregisters a handle of GPUDirectCreate and publishes the first size bytes. On return
+ * the object is durable and visible. Returns the object's properties as JSON. */
 inline std::string GPUDirectCommit(CUfileHandle_t handle, uint64_t size)
 {
 	object file = detail::gpudirect_take("GPUDirectCommit", handle);
@@ -210,7 +217,7 @@ inline std::string GPUDirectCommit(CUfileHandle_t handle, uint64_t size)
 	return file.commit(size);
 }
 
-/* Lets go of everything; GPUDirectInit begins anew. */
+/* Releases all objects, the client and the driver. GPUDirectInit starts again. */
 inline void GPUDirectShutdown()
 {
 	detail::gpudirect &all = detail::gpudirect::only();

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nebulaio.h: the C library libnebulaio.so. It moves bytes between files or S3
- * objects and memory of a GPU or of the host. C99 and later, C++11 and later.
+ * nebulaio.h is the interface of the C library libnebulaio.so. The library moves
+ * bytes between files or S3 objects and GPU or host memory. It works with C99 and
+ * later and with C++11 and later.
  *
  * A load, call by call:
  *
  *   nebulaio_system_open      starts the library; looks for no device yet
  *   nebulaio_model_open       reads and checks the headers of a model
- *   nebulaio_model_files      says in JSON how many bytes each destination needs
+ *   nebulaio_model_files      gives, as JSON, the size of each destination
  *   cudaMalloc, for example   the program itself allocates one destination for each file
  *   nebulaio_load_start       starts to read; returns at once
- *   nebulaio_model_describe   says in JSON where each tensor will be
+ *   nebulaio_model_describe   gives, as JSON, the place of each tensor
  *   nebulaio_wait             waits for the end, for a limited time if asked to
- *   nebulaio_report           says in JSON which route every byte took, and why
+ *   nebulaio_report           gives, as JSON, the route of every byte and the reason
  *   nebulaio_release          releases each handle, once
  *
- * Objects of any S3 server move with nebulaio_client_open and nebulaio_object_*.
+ * nebulaio_client_open and nebulaio_object_* move objects of any S3 server.
  *
  * These rules hold for every function:
  *
@@ -23,25 +24,24 @@
  *   writes a message to `err`: UTF-8, ended by NUL, cut to `errcap` bytes. `err` may
  *   be NULL. If a function fails, it changes none of its other outputs, except
  *   where its comment says so.
- * Arguments. A pointer must not be NULL unless a comment allows it. NULL where a
- *   value is needed, text that is not UTF-8 and counts without an array give
- *   NEBULAIO_ERR_INVALID. Options are a JSON object; NULL or "" means none. All
- *   keys are optional, and an unknown key is an error. Paths are bytes and need
- *   not be UTF-8.
+ * Arguments. A pointer must not be NULL unless a comment allows it. A NULL pointer,
+ *   text that is not UTF-8 or a count without an array gives NEBULAIO_ERR_INVALID.
+ *   Options are a JSON object; NULL or "" means none. All keys are optional, and an
+ *   unknown key is an error. Paths are bytes and need not be UTF-8.
  * Text results. `need` (may be NULL) receives the length without the NUL. The text
  *   is copied only if `cap` is larger than that. Else the call returns
  *   NEBULAIO_ERR_INVALID and copies nothing. With cap 0 it returns NEBULAIO_OK, so
  *   that a program can ask for the length first.
- * Ownership. What a call is given, text and structs, it reads before it returns;
- *   the program may free them then. Memory whose address is given belongs to the
+ * Ownership. A call reads its text and struct arguments before it returns, and the
+ *   program may free them then. Memory whose address is given to a job belongs to the
  *   job until the job has ended.
  * Handles. A handle is a number, never 0. The program releases each handle once. A
- *   handle that was released, or is of another kind, gives NEBULAIO_ERR_CLOSED.
- * Addresses. Memory is given as a pointer: what malloc, cudaMalloc or
- *   cudaMallocHost returns. A CUdeviceptr of the driver API is a number; write
- *   (void *)(uintptr_t)ptr. A stream is a cudaStream_t or CUstream.
- * Threads. Any thread may call any function, also on the same handle at the same
- *   time. A thread's current CUDA context is the same after a call as before.
+ *   released handle or a handle of another kind gives NEBULAIO_ERR_CLOSED.
+ * Addresses. An address is a pointer as malloc, cudaMalloc or cudaMallocHost returns
+ *   it. A CUdeviceptr of the driver API is a number; write (void *)(uintptr_t)ptr. A
+ *   stream is a cudaStream_t or CUstream.
+ * Threads. All functions are thread-safe, also for calls on the same handle. A call
+ *   does not change the thread's current CUDA context.
  * Fork. A child process must not call a library that its parent has loaded.
  */
 #ifndef NEBULAIO_H
@@ -55,9 +55,9 @@
 extern "C" {
 #endif
 
-/* The number of this interface. It goes up with every change, and the number in
- * the name of the library (libnebulaio.so.3) with every change that old programs
- * do not survive. Programs call nebulaio_check_abi before anything else. */
+/* The version of this interface. Every change increments it. An incompatible change
+ * also increments the number in the library's name (libnebulaio.so.3). Programs call
+ * nebulaio_check_abi before anything else. */
 #define NEBULAIO_ABI_VERSION 4
 
 /* Status codes. The numbers never change; new ones are added at the end. */
@@ -71,7 +71,7 @@ enum {
 	NEBULAIO_ERR_CORRUPT = 5,     /* content breaks its format or its checksum */
 	NEBULAIO_ERR_IO = 6,          /* a read, a write or a connection failed */
 	NEBULAIO_ERR_DEVICE = 7,      /* a call into a device driver failed */
-	NEBULAIO_ERR_NO_MEMORY = 8,   /* host or device memory could not be had */
+	NEBULAIO_ERR_NO_MEMORY = 8,   /* not enough host or device memory */
 	NEBULAIO_ERR_UNSUPPORTED = 9, /* this build, kernel, driver or device cannot do it */
 	NEBULAIO_ERR_CANCELLED = 10,  /* the job was cancelled */
 	NEBULAIO_ERR_CLOSED = 11      /* the handle is not open */
@@ -91,14 +91,14 @@ typedef struct nebulaio_buffer {
 /* The largest number of dimensions of a tensor. */
 #define NEBULAIO_MAX_RANK 64
 
-/* What the destination of one file needs. */
+/* The memory that the destination of one file needs. */
 typedef struct nebulaio_destination {
 	uint64_t size;      /* bytes */
-	uint64_t align;     /* alignment that its address should have */
+	uint64_t align;     /* recommended alignment of its address */
 	uint64_t file_size; /* bytes of the file, for information */
 } nebulaio_destination;
 
-/* A tensor and where it will be. */
+/* A tensor and its place in the destinations of a load. */
 typedef struct nebulaio_place {
 	uint64_t file;   /* number of the destination */
 	uint64_t offset; /* of its first byte in that destination */
@@ -108,7 +108,7 @@ typedef struct nebulaio_place {
 	char dtype[20];  /* safetensors name: "BF16", "F8_E4M3" */
 } nebulaio_place;
 
-/* How far a job is. */
+/* The progress of a job. */
 typedef struct nebulaio_progress {
 	uint64_t bytes_done;
 	uint64_t bytes_total;
@@ -118,8 +118,8 @@ typedef struct nebulaio_progress {
 int32_t nebulaio_abi_version(void);
 
 /* Checks that the loaded library has the ABI of this header. If not, it returns
- * NEBULAIO_ERR_UNSUPPORTED and a message with both numbers; no other function may
- * be called then. nebulaio.hpp and the Python package call it by themselves. */
+ * NEBULAIO_ERR_UNSUPPORTED and a message with both numbers, and no other function may
+ * be called. nebulaio.hpp and the Python package call it automatically. */
 static inline int32_t nebulaio_check_abi(char *err, size_t errcap)
 {
 	const int32_t found = nebulaio_abi_version();
@@ -157,14 +157,13 @@ int32_t nebulaio_version(char *buf, size_t cap, size_t *need);
  *                        the next, default true
  *   "cuda_library", "nvml_library", "cufile_library"  files to open in place of
  *                        the driver's own; for tests
- * Release the system after all handles that were opened from it, and before the
- * process ends: libcufile may crash at exit otherwise. While a job runs, the release
- * fails with NEBULAIO_ERR_INVALID, and the handle stays open. After the release, the
- * handles that are left move no more bytes: they give NEBULAIO_ERR_CLOSED, and are
- * still to be released. */
+ * Release the system after all handles that were opened from it and before the process
+ * ends; otherwise libcufile may crash at exit. While a job runs, the release fails with
+ * NEBULAIO_ERR_INVALID and the handle stays open. After the release, remaining handles
+ * give NEBULAIO_ERR_CLOSED for every move, and the program must still release them. */
 int32_t nebulaio_system_open(const char *options_json, uint64_t *system, char *err, size_t errcap);
 
-/* Gives as JSON which devices were looked for, found and missing, and what to do. */
+/* Gives, as JSON, the devices that were found, what is missing, and the fixes. */
 int32_t nebulaio_devices(uint64_t system, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
 /* Opens a model and reads its headers. path is a .safetensors file, an index.json, a
@@ -180,26 +179,26 @@ int32_t nebulaio_devices(uint64_t system, char *buf, size_t cap, size_t *need, c
  *              A tensor that two slices or shards match is an error.
  *   "lenient"  bool: accept headers that only the reference reader accepts
  *   "more"     array of further paths; their files follow those of the first
- * A damaged header gives NEBULAIO_ERR_CORRUPT. The model is released after its loads
- * and before the system. */
+ * A damaged header gives NEBULAIO_ERR_CORRUPT. Release the model after its loads and
+ * before the system. */
 int32_t nebulaio_model_open(uint64_t system, const char *path, const char *options_json,
                             uint64_t *model, char *err, size_t errcap);
 
-/* Gives as JSON {"device":"cuda:0","files":[{"path","size","dest_size","dest_align"}]}.
- * This is all that a load needs to start; the long description can be read while
- * the load runs. */
+/* Gives, as JSON, {"device":"cuda:0","files":[{"path","size","dest_size","dest_align"}]}.
+ * A load can start with this alone. The longer nebulaio_model_describe can be read
+ * while the load runs. */
 int32_t nebulaio_model_files(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
-/* Gives as JSON {"device","files","tensors":[{"name","dtype","shape","file","offset",
- * "size"}],"metadata":{}}. offset counts from the start of that file's destination. If
- * only a part of a tensor was chosen, shape and size are those of the part, and
- * "whole_shape" and "start" (the first index of each dimension) are there too. */
+/* Gives, as JSON, {"device","files","tensors":[{"name","dtype","shape","file","offset",
+ * "size"}],"metadata":{}}. offset is relative to the start of that file's destination.
+ * For a part of a tensor, shape and size describe the part, and "whole_shape" and
+ * "start" (the first index of each dimension) are present too. */
 int32_t nebulaio_model_describe(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
 /* Counts the files and tensors of a model. Either output may be NULL. */
 int32_t nebulaio_model_count(uint64_t model, uint64_t *files, uint64_t *tensors, char *err, size_t errcap);
 
-/* Says what the destination of file number `file` needs, from 0. */
+/* Gives the size and alignment of the destination of file number `file`, from 0. */
 int32_t nebulaio_model_destination(uint64_t model, uint64_t file, nebulaio_destination *out, char *err, size_t errcap);
 
 /* Describes tensor number `index`, from 0, in order of file and offset. The name is a
@@ -207,11 +206,11 @@ int32_t nebulaio_model_destination(uint64_t model, uint64_t file, nebulaio_desti
 int32_t nebulaio_model_tensor(uint64_t model, uint64_t index, nebulaio_place *out, char *name, size_t cap, size_t *need,
                               char *err, size_t errcap);
 
-/* Finds the number of the tensor with that name, or NEBULAIO_ERR_NOT_FOUND. */
+/* Gives the number of the tensor with that name, or fails with NEBULAIO_ERR_NOT_FOUND. */
 int32_t nebulaio_model_find(uint64_t model, const char *name, uint64_t *index, char *err, size_t errcap);
 
-/* Makes a second model of the same open files with another choice of tensors. No
- * header is read again. It is released before the first model. Options:
+/* Makes a second model of the same open files with another choice of tensors. It reads
+ * no header again. Release it before the first model. Options:
  *   "tensors", "slices", "shards"  as in nebulaio_model_open
  *   "names"    array of exact names in place of globs; fast in files of many tensors
  *   "files"    array of file numbers: only tensors of these files are chosen, and a
@@ -219,9 +218,9 @@ int32_t nebulaio_model_find(uint64_t model, const char *name, uint64_t *index, c
 int32_t nebulaio_model_select(uint64_t model, const char *options_json, uint64_t *selection, char *err, size_t errcap);
 
 /* Starts a load into dst[0..ndst), one destination per file in order, and returns at
- * once. The destinations belong to the job until it has ended, and the model stays
- * open. Copies begin after the work that is queued on `stream`; host memory ignores
- * the stream. Options:
+ * once. The destinations belong to the job until it has ended. The model must stay open
+ * that long. Copies begin after the work that is queued on `stream`; for host memory
+ * the stream is ignored. Options:
  *   "route"  "auto" | "buffered" | "direct" | "cufile"
  *   "cache"  "auto" | "keep" | "bypass": what may stay in the page cache
  *   "verify" bool: compare every block that is read with FILE.crc64nvme beside its
@@ -231,25 +230,26 @@ int32_t nebulaio_model_select(uint64_t model, const char *options_json, uint64_t
 int32_t nebulaio_load_start(uint64_t model, const nebulaio_buffer *dst, size_t ndst, nebulaio_stream stream,
                             const char *options_json, uint64_t *load, char *err, size_t errcap);
 
-/* Waits until more than `known` tensors of a load are complete, in the order of
- * nebulaio_model_tensor, and gives their number in `ready` (may be NULL). Complete
- * tensors can be used and do not change, however the load ends. timeout_ms limits the
- * wait; a negative one waits without limit. Returns
+/* Waits until more than `known` tensors of a load are complete. `ready` (may be NULL)
+ * receives their number, counted in the order of nebulaio_model_tensor. Complete tensors
+ * can be used and do not change, even if the load fails later. timeout_ms limits the
+ * wait; a negative value means no limit. Returns
  *   NEBULAIO_OK       more than `known` are complete, or the load has succeeded
  *   NEBULAIO_RUNNING  the time ran out
  *   else              the load has failed, and no more will be complete
- * `ready` is set in each case. Call nebulaio_wait afterwards in any case: only the end
- * of the load shows that no file changed while it was read. */
-int32_t nebulaio_load_ready(uint64_t job, uint64_t known, int32_t timeout_ms, uint64_t *ready, char *err, size_t errcap);
+ * `ready` is set in each case. Always call nebulaio_wait afterwards: only the end of the
+ * load proves that no file changed while it was read. */
+int32_t nebulaio_load_ready(uint64_t job, uint64_t known, int32_t timeout_ms, uint64_t *ready, char *err,
+                            size_t errcap);
 
-/* Starts to write checksums: it reads every file of a model and writes FILE.crc64nvme
- * beside it, for loads with "verify". Use it on a copy that is known to be good. The
- * model stays open until the job has ended. The report is {"files":[{"path",
- * "block_size","blocks"}],"bytes","seconds"}. A job that fails before all sums are
- * computed writes none. */
+/* Starts to write checksums for loads with "verify". The job reads every file of a model
+ * and writes FILE.crc64nvme beside it. Use it on a copy that is known to be good. The
+ * model must stay open until the job has ended. The report is {"files":[{"path",
+ * "block_size","blocks"}],"bytes","seconds"}. If the job fails before all checksums are
+ * computed, it writes none. */
 int32_t nebulaio_checksum_start(uint64_t model, uint64_t *job, char *err, size_t errcap);
 
-/* A tensor of the program that is saved: contiguous, in row-major order. */
+/* A tensor to save: contiguous and in row-major order. */
 typedef struct nebulaio_tensor {
 	const char *name;
 	const char *dtype;    /* safetensors name: "F32", "BF16", "F8_E4M3" */
@@ -263,8 +263,8 @@ typedef struct nebulaio_tensor {
 /* Starts to save tensors[0..count) to one .safetensors file, or to "s3://bucket/key".
  * The tensors may be on several devices. Their memory belongs to the job, and must not
  * change, until the job has ended. If the job succeeds, the file is complete and
- * durable, with FILE.crc64nvme beside it. If the job fails or is cancelled, what was
- * there before is unchanged. A symbolic link at path is followed. The tensors of the
+ * durable, with FILE.crc64nvme beside it. If the job fails or is cancelled, an existing
+ * file is unchanged. A symbolic link at path is followed. The tensors of the
  * first GPU are read after the work that is queued on `stream`. Options:
  *   "metadata"  object of strings: "__metadata__" of the file, default none
  *   "checksum"  bool: write FILE.crc64nvme, default true. With false, an old one is
@@ -283,26 +283,26 @@ int32_t nebulaio_save_start(uint64_t system, const char *path, const nebulaio_te
  * first. Options:
  *   "device"  default device of the memory: "auto" (default) | "host" | "cuda" | "cuda:N"
  *   "route"   default route: "auto" | "buffered" | "direct" | "cufile"
- * The release of the file waits for its jobs. */
+ * The release of the file waits for its running jobs. */
 int32_t nebulaio_file_open(uint64_t system, const char *path, const char *flags, const char *options_json,
                            uint64_t *file, char *err, size_t errcap);
 
-/* Gives the length of the file now, in bytes. */
+/* Gives the current length of the file in bytes. */
 int32_t nebulaio_file_size(uint64_t file, uint64_t *size, char *err, size_t errcap);
 
-/* Starts to read up to size bytes at file_offset to address, and returns at once. The
+/* Starts to read up to size bytes at file_offset into address, and returns at once. The
  * memory belongs to the job until it has ended. If the file is shorter, bytes_done of
  * the progress is smaller than size. The read begins after the work that is queued on
- * `stream`; host memory ignores the stream. Options:
+ * `stream`; for host memory the stream is ignored. Options:
  *   "device", "route"  in place of the file's, for this read
- *   "async"   bool: read in the order of the stream if libcufile can. Work that is
- *             queued on the stream later then sees the bytes. If libcufile cannot, the
- *             job has ended when this call returns, and its report says why */
+ *   "async"   bool: read in the order of the stream if libcufile can. Work queued on the
+ *             stream later then sees the bytes. If libcufile cannot, the job has ended
+ *             when this call returns, and its report gives the reason */
 int32_t nebulaio_file_read_start(uint64_t file, void *address, uint64_t size, uint64_t file_offset,
                                  nebulaio_stream stream, const char *options_json, uint64_t *job, char *err,
                                  size_t errcap);
 
-/* Starts to write size bytes at address to file_offset; the file grows if needed. The
+/* Starts to write size bytes from address to file_offset. The file grows if needed. The
  * memory must not change until the job has ended. A write is not atomic, and it
  * survives a crash only after nebulaio_file_sync. Stream and options are those of
  * nebulaio_file_read_start. */
@@ -310,13 +310,13 @@ int32_t nebulaio_file_write_start(uint64_t file, const void *address, uint64_t s
                                   nebulaio_stream stream, const char *options_json, uint64_t *job, char *err,
                                   size_t errcap);
 
-/* Makes everything that was written survive a crash, and waits for that. */
+/* Makes all earlier writes durable, and waits for that. */
 int32_t nebulaio_file_sync(uint64_t file, char *err, size_t errcap);
 
-/* Opens a client of an S3 server. It connects on first use. On the server's own host
- * objects come through its door as file descriptors, if this process may use it.
- * Elsewhere they come over HTTP. Every report says which way was taken, and why.
- * Options; the environment gives what is missing:
+/* Opens a client of an S3 server. It connects on first use. On the server's own host,
+ * objects come through the server's door as file descriptors if this process may use
+ * it. Otherwise they come over HTTP. Every report names the way and the reason.
+ * Options; the environment supplies missing ones:
  *   "endpoint"       "http://host:port" or https; else NEBULAIO_ENDPOINT,
  *                    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, http://localhost:9000
  *   "access_key", "secret_key", "session_token"   else NEBULAIO_ACCESS_KEY and
@@ -326,13 +326,13 @@ int32_t nebulaio_file_sync(uint64_t file, char *err, size_t errcap);
  *                    the path of its socket
  *   "device"         default device of the memory: "auto" (default) | "host" | "cuda" |
  *                    "cuda:N"
- *   "connections"    most HTTP connections, 0 = chosen
+ *   "connections"    largest number of HTTP connections, 0 = chosen
  *   "verify"         bool: compare every block with its checksum, default true
- *   "ca_file"        certificates to trust for https, beside the system's
+ *   "ca_file"        certificates to trust for https, in addition to the system's
  *   "insecure_tls"   bool: trust every certificate, default false
- *   "timeout_ms"     longest silence of the server during a request, 0 = chosen
+ *   "timeout_ms"     longest time without an answer from the server, 0 = chosen
  *   "retries"        how often a failed request is repeated, 0 = chosen
- * The client is released after its jobs, objects and models. */
+ * Release the client after its jobs, objects and models. */
 int32_t nebulaio_client_open(uint64_t system, const char *options_json, uint64_t *client, char *err, size_t errcap);
 
 /* Memory on a further device that receives the same bytes. */
@@ -369,8 +369,8 @@ typedef struct nebulaio_object_write {
 } nebulaio_object_write;
 
 /* Starts to read reads[0..count) as one job. The memory belongs to the job until it has
- * ended. If an object has more bytes than its memory, the job fails unless size limits
- * the read. The first object that fails ends the job, and the error names it. Options:
+ * ended. If an object is larger than its memory, the job fails unless size limits the
+ * read. The first object that fails ends the job, and the error names it. Options:
  *   "route"   "auto" | "buffered" | "direct" | "cufile"
  *   "cache"   "auto" | "keep" | "bypass"
  *   "verify"  bool, in place of the client's */
@@ -379,8 +379,8 @@ int32_t nebulaio_object_read_start(uint64_t client, const nebulaio_object_read *
 
 /* Starts to write an object. The memory must not change until the job has ended. If the
  * job succeeds, the object is complete, durable and visible. If it fails or is
- * cancelled, what was there before is unchanged, unless the error says that the server
- * may have stored the object. Options:
+ * cancelled, an existing object is unchanged, unless the error says that the server
+ * may have stored the new one. Options:
  *   "route"          as in nebulaio_object_read_start
  *   "content_type"   text
  *   "metadata"       object of strings
@@ -389,33 +389,33 @@ int32_t nebulaio_object_read_start(uint64_t client, const nebulaio_object_read *
 int32_t nebulaio_object_write_start(uint64_t client, const nebulaio_object_write *write, const char *options_json,
                                     uint64_t *job, char *err, size_t errcap);
 
-/* Starts to ask for the properties of an object. The report of the job is the answer:
- * {"bucket","key","version","size","etag","modified","crc64nvme","via"}. version may be
- * NULL: the newest. */
+/* Starts to query the properties of an object. The report of the job is the answer:
+ * {"bucket","key","version","size","etag","modified","crc64nvme","via"}. A NULL version
+ * means the newest. */
 int32_t nebulaio_object_stat_start(uint64_t client, const char *bucket, const char *key, const char *version,
                                    uint64_t *job, char *err, size_t errcap);
 
-/* Starts to ask for one page of the keys of a bucket, in order. The report of the job
- * is the answer: {"objects":[{"key","size","etag","modified"}],"prefixes":[],
+/* Starts to list one page of the keys of a bucket, in order. The report of the job is
+ * the answer: {"objects":[{"key","size","etag","modified"}],"prefixes":[],
  * "truncated","next"}. Options:
  *   "prefix", "delimiter"   as in S3
- *   "after"                 list what follows: "next" of the page before
- *   "limit"                 most entries of the page, 0 = chosen */
+ *   "after"                 list the keys after this one: "next" of the previous page
+ *   "limit"                 largest number of entries on the page, 0 = chosen */
 int32_t nebulaio_object_list_start(uint64_t client, const char *bucket, const char *options_json, uint64_t *job,
                                    char *err, size_t errcap);
 
-/* Starts to ask how the client reaches its server. The report of the job is the answer:
- * the door or why there is none, the server's settings, and counters. */
+/* Starts to query how the client reaches its server. The report of the job is the
+ * answer: the door or the reason for none, the server's settings, and counters. */
 int32_t nebulaio_client_status_start(uint64_t client, uint64_t *job, char *err, size_t errcap);
 
 /* Opens a model of objects. key is a .safetensors object, an index.json, or the common
- * prefix of the objects. Options are those of nebulaio_model_open. The model is
- * released before the client. */
+ * prefix of the objects. Options are those of nebulaio_model_open. Release the model
+ * before the client. */
 int32_t nebulaio_client_model_open(uint64_t client, const char *bucket, const char *key, const char *options_json,
                                    uint64_t *model, char *err, size_t errcap);
 
-/* File descriptors of an object's file. They belong to the object's handle, and its
- * release closes them. */
+/* File descriptors of an object's file. The object's handle owns them, and its release
+ * closes them. */
 typedef struct nebulaio_descriptors {
 	size_t struct_size; /* in: sizeof(nebulaio_descriptors) */
 	int32_t buffered;   /* out: through the page cache; -1: none */
@@ -423,59 +423,59 @@ typedef struct nebulaio_descriptors {
 	uint64_t size;      /* out: bytes of the object */
 } nebulaio_descriptors;
 
-/* Opens the file of an object through the door, for programs that read it with a library
- * of their own, such as cuFile. The file keeps its bytes until the handle is released,
- * even if the object is deleted. The descriptors cannot write. version may be NULL: the
- * newest. device is where the bytes will go; NULL means the client's. Without a door the
+/* Opens the file of an object through the door, for programs that read it with their own
+ * library, such as cuFile. The file keeps its bytes until the handle is released, even if
+ * the object is deleted. The descriptors are read-only. A NULL version means the newest.
+ * device is the destination of the bytes; NULL means the client's. Without a door the
  * call fails with NEBULAIO_ERR_UNSUPPORTED. */
 int32_t nebulaio_object_open(uint64_t client, const char *bucket, const char *key, const char *version,
                              const char *device, nebulaio_descriptors *out, uint64_t *object, char *err, size_t errcap);
 
-/* Begins an object of at most size bytes whose file the program writes by itself. The
- * object is visible after nebulaio_object_commit_start has succeeded; a release before
- * leaves no trace. Options: "content_type", "metadata", "if_match", "if_none_match" as
- * in nebulaio_object_write_start, and "device" as in nebulaio_object_open. */
+/* Begins an object of at most size bytes whose file the program writes itself. The
+ * object becomes visible when nebulaio_object_commit_start has succeeded. A release
+ * before that discards it. Options: "content_type", "metadata", "if_match" and
+ * "if_none_match" as in nebulaio_object_write_start, "device" as in nebulaio_object_open. */
 int32_t nebulaio_object_create(uint64_t client, const char *bucket, const char *key, uint64_t size,
                                const char *options_json, nebulaio_descriptors *out, uint64_t *object, char *err,
                                size_t errcap);
 
-/* Starts to publish the first size bytes that were written. It reads them once for their
- * checksums and closes the handle's descriptors. If the job succeeds, the object is
- * durable and visible. Before this call the program ends everything else that can write
- * the file: registrations with cuFile, duplicates and mappings; else the server refuses.
- * The object cannot be used any more, and its handle is still to be released. */
+/* Starts to publish the first size bytes that were written. The job reads them once for
+ * their checksums and closes the handle's descriptors. If it succeeds, the object is
+ * durable and visible. Before this call, the program must end everything else that can
+ * write the file: cuFile registrations, duplicated descriptors and mappings. Otherwise
+ * the server refuses. After this call, the handle can only be released. */
 int32_t nebulaio_object_commit_start(uint64_t object, uint64_t size, uint64_t *job, char *err, size_t errcap);
 
-/* Opens a queue. One thread learns from it which of many jobs have ended. */
+/* Opens a queue. One thread can wait on it for the end of many jobs. */
 int32_t nebulaio_queue_open(uint64_t *queue, char *err, size_t errcap);
 
 /* Adds a job to a queue, once. When the job has ended, nebulaio_queue_next gives its
- * handle, even if that handle was released meanwhile. */
+ * handle, even if that handle has been released. */
 int32_t nebulaio_queue_add(uint64_t queue, uint64_t job, char *err, size_t errcap);
 
 /* Waits for the next job that has ended and gives its handle. timeout_ms limits the
- * wait; a negative one waits without limit. Returns NEBULAIO_RUNNING if the time ran out
+ * wait; a negative value means no limit. Returns NEBULAIO_RUNNING if the time ran out
  * and NEBULAIO_ERR_CLOSED if another thread releases the queue. */
 int32_t nebulaio_queue_next(uint64_t queue, int32_t timeout_ms, uint64_t *job, char *err, size_t errcap);
 
-/* Waits for a job: a load, a save, a read or write, checksums, or a question to a
- * server. timeout_ms limits the wait; a negative one waits without limit. Returns
- * NEBULAIO_RUNNING if the time ran out. Else the job has ended, its memory is the
- * program's again, and status and message are the job's own. progress (may be NULL) is
- * set in each case. The call can be repeated. */
+/* Waits for a job: a load, a save, a read or write, checksums, or a query. timeout_ms
+ * limits the wait; a negative value means no limit. Returns NEBULAIO_RUNNING if the time
+ * ran out. Otherwise the job has ended, its memory belongs to the program again, and
+ * status and message are the job's own. progress (may be NULL) is set in each case. The
+ * call can be repeated. */
 int32_t nebulaio_wait(uint64_t job, int32_t timeout_ms, nebulaio_progress *progress, char *err, size_t errcap);
 
 /* Asks a job to stop and returns at once. nebulaio_wait then ends with
  * NEBULAIO_ERR_CANCELLED, unless the job had ended before. */
 int32_t nebulaio_cancel(uint64_t job, char *err, size_t errcap);
 
-/* Gives the JSON report of a job that has ended, also if it failed. If the job still
- * runs, the call fails with NEBULAIO_ERR_INVALID. */
+/* Gives the JSON report of a job that has ended, even if it failed. While the job runs,
+ * the call fails with NEBULAIO_ERR_INVALID. */
 int32_t nebulaio_report(uint64_t job, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
-/* Releases a handle of any kind. A job that runs is cancelled and waited for. A system
- * with a job that runs, or a model with a load or a selection, stays open, and the call
- * fails with NEBULAIO_ERR_INVALID. */
+/* Releases a handle of any kind. A running job is cancelled and waited for. A system with
+ * a running job, or a model with a load or a selection, stays open, and the call fails
+ * with NEBULAIO_ERR_INVALID. */
 int32_t nebulaio_release(uint64_t handle, char *err, size_t errcap);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nebulaio.hpp: nebulaio.h for C++11 and later, in one header: loads, saves,
- * selections, checksums, ranges of files, and objects of a server.
+ * nebulaio.hpp wraps nebulaio.h for C++11 and later in one header: loads, saves,
+ * selections, checksums, file ranges and objects of a server.
  *
  * @code{.cpp}
  * #include <nebulaio/nebulaio.hpp>
@@ -11,30 +11,35 @@
  * int main()
  * {
  *     nebulaio::system sys;
- *     std::vector<float> weights(1024, 1.0f), back(1024);          // or memory of cudaMalloc, with "cuda:0" for "host"
- *     sys.save("model.safetensors", {{"w", "F32", {1024}, weights.data(), 4096, "host"}}).wait();   // durable, or not there
+ *     std::vector<float> weights(1024, 1.0f), back(1024); // or memory of cudaMalloc, and "cuda:0" for "host"
+ *     sys.save("model.safetensors", {{"w", "F32", {1024}, weights.data(), 4096, "host"}}).wait(); // atomic, durable
  *
  *     nebulaio::model model(sys, "model.safetensors", R"({"device":"host"})");
- *     nebulaio::job load = model.load({{back.data(), 4096}});           // one destination for each of model.destinations()
- *     load.wait();                                                 // throws what went wrong
- *     std::puts(load.report().c_str());                            // which path the bytes took
+ *     nebulaio::job load = model.load({{back.data(), 4096}}); // one destination per entry of model.destinations()
+ *     load.wait();                                            // throws the error of a failed load
+ *     std::puts(load.report().c_str());                       // the route of every byte
  *
  *     nebulaio::file data(sys, "model.safetensors", "r", R"({"device":"host"})");
- *     return data.read(back.data(), 4096, 8) == 4096 && back != weights ? 0 : 1;   // any range; less only at the end
+ *     return data.read(back.data(), 4096, 8) == 4096 && back != weights ? 0 : 1; // any range
  * }
  * @endcode
  *
- * Objects of a server, the one that NEBULAIO_ENDPOINT names for example, move by
- * nebulaio::client: client.read({"bucket", "key", address, size, "host"}), and
- * client.write the other way.
+ * nebulaio::client moves objects of a server, for example the one that
+ * NEBULAIO_ENDPOINT names: client.read({"bucket", "key", address, size, "host"}), and
+ * client.write in the other direction.
  *
- * Handles are released by their destructors. They can be moved and not copied. A job
- * that is destroyed while it runs is cancelled and waited for. A call that fails
- * throws nebulaio::error with the library's message, which says what to do. Text,
- * shapes and lists are read before a call returns; the memory whose addresses are
- * given belongs to the job until it has ended. Options are JSON, "" for none.
- * Addresses are pointers as cudaMalloc gives them, and a stream is a cudaStream_t.
- * Any thread may use any object, but not while another thread moves or destroys it.
+ * Ownership: destructors release handles. Handles can be moved but not copied. A running
+ * job that is destroyed is cancelled and waited for. Text, shapes and lists are read
+ * before a call returns. Memory whose address is given to a job belongs to the job until
+ * it has ended.
+ *
+ * Errors: a failed call throws nebulaio::error. Its message says what to do.
+ *
+ * Arguments: options are JSON, "" for none. Addresses are pointers as cudaMalloc returns
+ * them, and a stream is a cudaStream_t.
+ *
+ * Threads: any thread may use any object, but not while another thread moves or destroys
+ * that object.
  */
 #ifndef NEBULAIO_HPP
 #define NEBULAIO_HPP
@@ -49,7 +54,7 @@
 
 namespace nebulaio {
 
-/* A failed call: the status is one of NEBULAIO_ERR_*. */
+/* The error of a failed call. status() is one of NEBULAIO_ERR_*. */
 class error : public std::runtime_error {
   public:
 	error(int32_t status, const std::string &message) : std::runtime_error(message), status_(status) {}
@@ -70,8 +75,8 @@ template <typename Function, typename... Arguments> void call(Function function,
 		throw error(status, message[0] ? message : "nebulaio: status " + std::to_string(status));
 }
 
-/* Calls a function with output text: once for its length, once for the text, and
- * again where the text has grown between the two. */
+/* Calls a function with a text result: first for the length, then for the text. If the
+ * text has grown between the two calls, it repeats the second. */
 template <typename Function, typename... Arguments> std::string text(Function function, Arguments... arguments)
 {
 	size_t need = 0;
@@ -90,16 +95,17 @@ template <typename Function, typename... Arguments> std::string text(Function fu
 	}
 }
 
-/* The text as C reads it; one that C would cut short at a zero byte is refused. */
+/* Returns the text as a C string. Throws if the text contains a zero byte. */
 inline const char *c_text(const std::string &text)
 {
 	const size_t zero = text.find('\0');
 	if (zero != std::string::npos)
-		throw error(NEBULAIO_ERR_INVALID, "nebulaio: the text \"" + text.substr(0, zero) + "\" goes on after a zero byte; expected none");
+		throw error(NEBULAIO_ERR_INVALID,
+		            "nebulaio: the text \"" + text.substr(0, zero) + "\" contains a zero byte; expected none");
 	return text.c_str();
 }
 
-/* The number, which is 0 from then on. */
+/* Returns the number and sets it to 0. */
 inline uint64_t take(uint64_t &number) noexcept
 {
 	const uint64_t was = number;
@@ -111,8 +117,8 @@ inline const char *or_null(const std::string &options) { return options.empty() 
 
 } // namespace detail
 
-/* The text as a JSON string with its quotation marks, for names, paths and
- * metadata in options: "{\"names\":[" + quote(name) + "]}". */
+/* Returns the text as a JSON string with quotation marks, for names, paths and metadata
+ * in options: "{\"names\":[" + quote(name) + "]}". */
 inline std::string quote(const std::string &text)
 {
 	static const char digits[] = "0123456789abcdef";
@@ -129,7 +135,7 @@ inline std::string quote(const std::string &text)
 	return out += '"';
 }
 
-/* A handle of the library, released once. */
+/* A handle of the library. Its destructor releases it. */
 class handle {
   public:
 	handle() = default;
@@ -146,12 +152,11 @@ class handle {
 	handle &operator=(const handle &) = delete;
 	~handle() { release(); }
 
-	/* The number that the functions of nebulaio.h take; 0 after a move. */
+	/* Returns the handle for the functions of nebulaio.h; 0 after a move. */
 	uint64_t number() const noexcept { return number_; }
 
-	/* Releases the handle now. A second call does nothing. What others were opened
-	 * from outlives them: a system or model that is still in use stays open until
-	 * the process ends. */
+	/* Releases the handle now. A second call does nothing. Release dependent handles
+	 * first: a system or model that is still in use stays open until the process ends. */
 	void release() noexcept
 	{
 		if (number_ != 0)
@@ -162,14 +167,14 @@ class handle {
 	uint64_t number_ = 0;
 };
 
-/* Work under way: a load, a save, a move of a file's bytes, sums. */
+/* A running operation: a load, a save, a read or write, or checksums. */
 class job : public handle {
   public:
 	job() = default;
 	explicit job(uint64_t number) { number_ = number; }
 
-	/* Waits up to timeout_ms, without limit if negative. False when the time ran
-	 * out; true when the job has succeeded; a job that failed throws its error. */
+	/* Waits up to timeout_ms; a negative value means no limit. Returns true if the job
+	 * has succeeded and false if the time ran out. Throws the error of a failed job. */
 	bool wait(int32_t timeout_ms = -1, nebulaio_progress *progress = nullptr)
 	{
 		char message[4096] = "";
@@ -181,12 +186,12 @@ class job : public handle {
 		return true;
 	}
 
-	/* Waits until more than `known` tensors of a load are final where they lie, and
-	 * returns how many are, counted in the order of model::tensors. No more than
-	 * `known` means that timeout_ms (negative: without limit) ran out, or that the
-	 * load has ended well and there are no more. Throws the error of a load that
-	 * failed, and NEBULAIO_ERR_INVALID for a job that is no load. Wait for the job
-	 * in any case: that no file changed meanwhile is known only then. */
+	/* Waits until more than `known` tensors of a load are complete, and returns their
+	 * number, counted in the order of model::tensors. A result of at most `known` means
+	 * that timeout_ms ran out (negative: no limit), or that the load has succeeded and
+	 * there are no more. Throws the error of a failed load, and NEBULAIO_ERR_INVALID for
+	 * a job that is not a load. Always call wait() afterwards: only the end of the load
+	 * proves that no file changed while it was read. */
 	uint64_t ready(uint64_t known, int32_t timeout_ms = -1)
 	{
 		char message[4096] = "";
@@ -197,8 +202,8 @@ class job : public handle {
 		return count;
 	}
 
-	/* Waits for the job and returns how many bytes it moved; for reads of a file,
-	 * fewer than asked for mean that the file ended. */
+	/* Waits for the job and returns the number of bytes that it moved. For a read of a
+	 * file, a smaller number than requested means that the file ended. */
 	uint64_t bytes()
 	{
 		nebulaio_progress progress{};
@@ -206,35 +211,35 @@ class job : public handle {
 		return progress.bytes_done;
 	}
 
-	/* Asks the job to stop; wait tells when it has. */
+	/* Asks the job to stop and returns at once. wait() throws when it has stopped. */
 	void cancel() { detail::call(nebulaio_cancel, number_); }
 
-	/* JSON of a job that has ended, also by an error: which route every byte took,
-	 * how fast, and why no faster one. */
+	/* Returns the JSON report of a job that has ended, even if it failed: the route of
+	 * every byte, the rates, and the reasons why faster routes were not used. */
 	std::string report() const { return detail::text(nebulaio_report, number_); }
 };
 
-/* A tensor in memory of the caller, as it is saved: contiguous, in row-major order. */
+/* A tensor in memory of the program, for saving: contiguous and in row-major order. */
 struct tensor_view {
 	std::string name;
-	std::string dtype; /* by its safetensors name: "F32", "BF16", "F8_E4M3" */
+	std::string dtype; /* safetensors name: "F32", "BF16", "F8_E4M3" */
 	std::vector<int64_t> shape;
 	const void *address = nullptr; /* of device memory, or of host memory for "host" */
-	uint64_t size = 0;             /* bytes; what dtype and shape say */
+	uint64_t size = 0;             /* bytes; must match dtype and shape */
 	std::string device = "host"; /* "host", "cuda" or "cuda:N" */
 };
 
-/* A tensor of a model and where it will lie. */
+/* A tensor of a model and its place in the destinations. */
 struct tensor {
 	std::string name;
 	std::string dtype;
 	std::vector<int64_t> shape;
-	uint64_t file = 0;   /* which destination */
+	uint64_t file = 0;   /* index of the destination */
 	uint64_t offset = 0; /* of its first byte in that destination */
 	uint64_t size = 0;   /* bytes */
 
-	/* The tensor where it lies in dst, the destinations of its load on device, ready
-	 * to be saved. std::out_of_range where dst lacks its file. */
+	/* Returns a view of the tensor in dst, ready to be saved. dst are the destinations
+	 * of its load on device. Throws std::out_of_range if dst lacks its file. */
 	tensor_view in(const std::vector<nebulaio_buffer> &dst, const std::string &device) const
 	{
 		tensor_view out;
@@ -247,33 +252,33 @@ struct tensor {
 		return out;
 	}
 
-	/* The address of the tensor in dst, the destinations of its load. std::out_of_range
-	 * where dst lacks its file. */
+	/* Returns the address of the tensor in dst, the destinations of its load. Throws
+	 * std::out_of_range if dst lacks its file. */
 	void *at(const std::vector<nebulaio_buffer> &dst) const
 	{
 		return static_cast<char *>(dst.at(static_cast<size_t>(file)).address) + offset;
 	}
 };
 
-/* Devices, workers and staging memory of the process; make one and share it. */
+/* The devices, workers and staging memory of the process. Create one and share it. */
 class system : public handle {
   public:
-	/* options: see nebulaio_system_open. A library of another release than this header
-	 * throws NEBULAIO_ERR_UNSUPPORTED. */
+	/* Opens the system. options: see nebulaio_system_open. Throws
+	 * NEBULAIO_ERR_UNSUPPORTED if the library is of another release than this header. */
 	explicit system(const std::string &options = "")
 	{
 		detail::call(nebulaio_check_abi);
 		detail::call(nebulaio_system_open, detail::or_null(options), &number_);
 	}
 
-	/* JSON: what was looked for, found and missing, and what to do. */
+	/* Returns, as JSON, the devices that were found, what is missing, and the fixes. */
 	std::string devices() const { return detail::text(nebulaio_devices, number_); }
 
-	/* Starts to write tensors, which may lie on several devices, to one .safetensors
-	 * file. When the job has succeeded the file is whole, durable and in place; else
-	 * what was there before is as it was. Their memory belongs to the job, and does
-	 * not change, until it has ended. They are read after what is queued on stream,
-	 * which is of the first GPU among them. options: see nebulaio_save_start. */
+	/* Starts to save tensors to one .safetensors file. The tensors may be on several
+	 * devices. If the job succeeds, the file is complete and durable. If it fails, an
+	 * existing file is unchanged. The tensors' memory belongs to the job, and must not
+	 * change, until the job has ended. The tensors of the first GPU are read after the
+	 * work that is queued on stream. options: see nebulaio_save_start. */
 	job save(const std::string &path, const std::vector<tensor_view> &tensors, const std::string &options = "",
 	         nebulaio_stream stream = nullptr)
 	{
@@ -297,19 +302,20 @@ class system : public handle {
 	}
 };
 
-/* A model whose headers have been read and checked. */
+/* An open model. Its headers have been read and checked. */
 class model : public handle {
   public:
-	/* options: see nebulaio_model_open. The system outlives the model. */
+	/* Opens a model. options: see nebulaio_model_open. The system must outlive it. */
 	model(const system &sys, const std::string &path, const std::string &options = "")
 	{
 		detail::call(nebulaio_model_open, sys.number(), detail::c_text(path), detail::or_null(options), &number_);
 	}
 
-	/* JSON: device, files, tensors and metadata. */
+	/* Returns, as JSON, the device, files, tensors and metadata. */
 	std::string describe() const { return detail::text(nebulaio_model_describe, number_); }
 
-	/* What the caller allocates, one destination per file. */
+	/* Returns the size and alignment of each destination, one per file. The program
+	 * allocates them. */
 	std::vector<nebulaio_destination> destinations() const
 	{
 		uint64_t files = 0;
@@ -320,7 +326,7 @@ class model : public handle {
 		return out;
 	}
 
-	/* All tensors, in order of file and offset, in which they also become ready. */
+	/* Returns all tensors in order of file and offset. They become ready in this order. */
 	std::vector<nebulaio::tensor> tensors() const
 	{
 		uint64_t count = 0;
@@ -332,7 +338,7 @@ class model : public handle {
 		return out;
 	}
 
-	/* The tensor of that name; NEBULAIO_ERR_NOT_FOUND where there is none. */
+	/* Returns the tensor with that name. Throws NEBULAIO_ERR_NOT_FOUND if there is none. */
 	nebulaio::tensor tensor(const std::string &name) const
 	{
 		uint64_t index = 0;
@@ -340,9 +346,9 @@ class model : public handle {
 		return tensor_at(index);
 	}
 
-	/* Starts to fill dst, one destination per file; they and the model stay until
-	 * the job has ended. Copies begin after what is queued on stream. options: see
-	 * nebulaio_load_start. */
+	/* Starts a load into dst, one destination per file. The destinations and the model
+	 * must stay until the job has ended. Copies begin after the work that is queued on
+	 * stream. options: see nebulaio_load_start. */
 	job load(const std::vector<nebulaio_buffer> &dst, const std::string &options, nebulaio_stream stream = nullptr)
 	{
 		uint64_t number = 0;
@@ -354,9 +360,9 @@ class model : public handle {
 		return load(dst, options, stream);
 	}
 
-	/* A model of the same open files with another choice of tensors; no header is
-	 * read again. It is released before the model that it was made from, so it does
-	 * not replace it in the same variable. options: see nebulaio_model_select. */
+	/* Returns a model of the same open files with another choice of tensors. It reads no
+	 * header again. Release it before this model; do not assign it to the same variable.
+	 * options: see nebulaio_model_select. */
 	model select(const std::string &options) const
 	{
 		model out;
@@ -364,9 +370,9 @@ class model : public handle {
 		return out;
 	}
 
-	/* Starts to write FILE.crc64nvme beside every file, which loads with "verify"
-	 * compare with: of a copy that is known to be good. The model stays until the
-	 * job has ended. See nebulaio_checksum_start. */
+	/* Starts to write FILE.crc64nvme beside every file, for loads with "verify". Use it
+	 * on a copy that is known to be good. The model must stay until the job has ended.
+	 * See nebulaio_checksum_start. */
 	job checksums()
 	{
 		uint64_t number = 0;
@@ -392,21 +398,21 @@ class model : public handle {
 	}
 };
 
-/* An open file whose bytes are moved between storage and memory of a device in
- * place, at any offset. Safe for use by several threads at once. Writes are not
- * atomic, and safe from a crash only after sync. */
+/* An open file for reads and writes in place, at any offset, between storage and device
+ * memory. It is thread-safe. Writes are not atomic, and they survive a crash only after
+ * sync. */
 class file : public handle {
   public:
-	/* flags: "r" read, "r+" read and write, "w" and "w+" the same of a file that is
-	 * made or emptied first. options: see nebulaio_file_open. The system outlives the
-	 * file; its release waits for moves that run. */
+	/* Opens a file. flags: "r" reads, "r+" reads and writes, "w" and "w+" read and write
+	 * a file that is created or emptied first. options: see nebulaio_file_open. The
+	 * system must outlive the file. The release waits for running jobs. */
 	file(const system &sys, const std::string &path, const std::string &flags = "r", const std::string &options = "")
 	{
 		detail::call(nebulaio_file_open, sys.number(), detail::c_text(path), detail::c_text(flags),
 		             detail::or_null(options), &number_);
 	}
 
-	/* The file's length now. */
+	/* Returns the current length of the file in bytes. */
 	uint64_t size() const
 	{
 		uint64_t bytes = 0;
@@ -414,48 +420,52 @@ class file : public handle {
 		return bytes;
 	}
 
-	/* Makes what was written survive a crash. */
+	/* Makes all earlier writes durable, and waits for that. */
 	void sync() { detail::call(nebulaio_file_sync, number_); }
 
-	/* Reads up to size bytes at offset to address and returns how many there were:
-	 * fewer only where the file ended. Begins after what is queued on stream.
-	 * options: see nebulaio_file_read_start. */
-	uint64_t read(void *address, uint64_t size, uint64_t offset, const std::string &options = "", nebulaio_stream stream = nullptr)
+	/* Reads up to size bytes at offset into address and returns their number. It is
+	 * smaller than size only at the end of the file. The read begins after the work that
+	 * is queued on stream. options: see nebulaio_file_read_start. */
+	uint64_t read(void *address, uint64_t size, uint64_t offset, const std::string &options = "",
+	              nebulaio_stream stream = nullptr)
 	{
 		return read_start(address, size, offset, options, stream).bytes();
 	}
 
-	/* Writes size bytes at address to offset, where the file grows if it must, and
-	 * returns how many were written. Else as read. */
-	uint64_t write(const void *address, uint64_t size, uint64_t offset, const std::string &options = "", nebulaio_stream stream = nullptr)
+	/* Writes size bytes from address to offset and returns the number written. The file
+	 * grows if needed. Stream and options are those of read. */
+	uint64_t write(const void *address, uint64_t size, uint64_t offset, const std::string &options = "",
+	               nebulaio_stream stream = nullptr)
 	{
 		return write_start(address, size, offset, options, stream).bytes();
 	}
 
-	/* read as a job, which owns the memory until it has ended; job::bytes tells how
-	 * many there were. */
-	job read_start(void *address, uint64_t size, uint64_t offset, const std::string &options = "", nebulaio_stream stream = nullptr)
+	/* Starts a read as a job. The memory belongs to the job until it has ended.
+	 * job::bytes returns the number of bytes. */
+	job read_start(void *address, uint64_t size, uint64_t offset, const std::string &options = "",
+	               nebulaio_stream stream = nullptr)
 	{
 		return start(nebulaio_file_read_start, address, size, offset, options, stream);
 	}
 
-	/* write as a job. */
-	job write_start(const void *address, uint64_t size, uint64_t offset, const std::string &options = "", nebulaio_stream stream = nullptr)
+	/* Starts a write as a job. The memory must not change until it has ended. */
+	job write_start(const void *address, uint64_t size, uint64_t offset, const std::string &options = "",
+	                nebulaio_stream stream = nullptr)
 	{
 		return start(nebulaio_file_write_start, address, size, offset, options, stream);
 	}
 
-	/* Reads in the order of stream, with the file's device and route: what is queued
-	 * on it later sees the bytes, and no thread waits where libcufile carries the
-	 * move. Where it does not, on host among others, the move has ended when this
-	 * returns and the job's report says why. Not cancelled once it is queued. */
+	/* Reads in the order of stream, with the file's device and route. Work queued on
+	 * stream later sees the bytes. If libcufile carries the read, no thread waits. If it
+	 * cannot, for example into host memory, the job has ended when this returns, and its
+	 * report gives the reason. A queued read cannot be cancelled. */
 	job read_async(void *address, uint64_t size, uint64_t offset, nebulaio_stream stream)
 	{
 		return read_start(address, size, offset, "{\"async\":true}", stream);
 	}
 
-	/* Writes in the order of stream: what is queued on it later may change the
-	 * memory. Else as read_async. */
+	/* Writes in the order of stream. Work queued on stream later may change the memory.
+	 * Otherwise like read_async. */
 	job write_async(const void *address, uint64_t size, uint64_t offset, nebulaio_stream stream)
 	{
 		return write_start(address, size, offset, "{\"async\":true}", stream);
@@ -463,7 +473,8 @@ class file : public handle {
 
   private:
 	template <typename Function, typename Address>
-	job start(Function function, Address address, uint64_t size, uint64_t offset, const std::string &options, nebulaio_stream stream)
+	job start(Function function, Address address, uint64_t size, uint64_t offset, const std::string &options,
+	          nebulaio_stream stream)
 	{
 		uint64_t number = 0;
 		detail::call(function, number_, address, size, offset, stream, detail::or_null(options), &number);
@@ -471,7 +482,7 @@ class file : public handle {
 	}
 };
 
-/* One object, or a range of it, and the memory that it goes to. */
+/* A read of one object, or of a range of it, into memory. */
 struct object_read {
 	std::string bucket;
 	std::string key;
@@ -481,10 +492,10 @@ struct object_read {
 	uint64_t offset = 0;   /* of the first byte in the object */
 	int64_t size = -1;     /* bytes; -1: up to the object's end */
 	std::string version = ""; /* "": the newest */
-	nebulaio_stream stream = nullptr; /* CUDA stream whose queued work comes first */
+	nebulaio_stream stream = nullptr; /* the read begins after the work that is queued on it */
 };
 
-/* One object and the memory that it is made of. */
+/* A write of one object from memory. */
 struct object_write {
 	std::string bucket;
 	std::string key;
@@ -494,31 +505,31 @@ struct object_write {
 	nebulaio_stream stream = nullptr;
 };
 
-/* An object's file, lent by the server's door to a program that reads or writes it
- * by itself. Its descriptors are closed with it. */
+/* An object's file, opened through the server's door for a program that reads or writes
+ * it itself. The destructor closes its descriptors. */
 class object : public handle {
   public:
 	object() = default;
 
-	/* The descriptor through the page cache, and the one past it; -1 for none, and
-	 * once they are closed: with the object, or by a commit. */
+	/* Return the descriptor through the page cache, and the one with O_DIRECT. -1 means
+	 * that there is none, or that a release or a commit has closed it. */
 	int buffered() const noexcept { return number_ ? files_.buffered : -1; }
 	int direct() const noexcept { return number_ ? files_.direct : -1; }
 
-	/* Bytes: of the object, or as many as a new one was said to have at most. */
+	/* Returns the bytes of the object; for a new object, the largest size that was given. */
 	uint64_t size() const noexcept { return files_.size; }
 
-	/* Starts to publish the first size bytes of a new object; see
+	/* Starts to publish the first size bytes of a new object. See
 	 * nebulaio_object_commit_start. */
 	job commit_start(uint64_t size)
 	{
 		uint64_t number = 0;
 		detail::call(nebulaio_object_commit_start, number_, size, &number);
-		files_.buffered = files_.direct = -1; /* their numbers may soon be other files' */
+		files_.buffered = files_.direct = -1; /* the system may reuse the numbers */
 		return job(number);
 	}
 
-	/* Publishes them, and returns as JSON what the object is. */
+	/* Publishes the first size bytes, waits, and returns the object's properties as JSON. */
 	std::string commit(uint64_t size)
 	{
 		job publishing = commit_start(size);
@@ -531,18 +542,18 @@ class object : public handle {
 	nebulaio_descriptors files_{sizeof(nebulaio_descriptors), -1, -1, 0};
 };
 
-/* A server, of ours or any that speaks S3, and who asks it. Safe for use by several
- * threads at once. It outlives its jobs, models and objects. */
+/* A client of an S3 server. It is thread-safe. It must outlive its jobs, models and
+ * objects. */
 class client : public handle {
   public:
-	/* options: see nebulaio_client_open. The system outlives the client. */
+	/* Opens a client. options: see nebulaio_client_open. The system must outlive it. */
 	explicit client(const system &sys, const std::string &options = "")
 	{
 		detail::call(nebulaio_client_open, sys.number(), detail::or_null(options), &number_);
 	}
 
-	/* Starts to read objects into memory, as one job, which owns the memory until it
-	 * has ended. options: see nebulaio_object_read_start. */
+	/* Starts to read objects into memory as one job. The memory belongs to the job until
+	 * it has ended. options: see nebulaio_object_read_start. */
 	job read_start(const std::vector<object_read> &reads, const std::string &options = "")
 	{
 		std::vector<nebulaio_object_read> all;
@@ -566,14 +577,14 @@ class client : public handle {
 		return job(number);
 	}
 
-	/* Reads one object and returns how many bytes there were. */
+	/* Reads one object and returns the number of bytes. */
 	uint64_t read(const object_read &one, const std::string &options = "")
 	{
 		return read_start({one}, options).bytes();
 	}
 
-	/* Starts to write an object; when the job has succeeded it is whole, durable and
-	 * visible. options: see nebulaio_object_write_start. */
+	/* Starts to write an object. If the job succeeds, the object is complete, durable
+	 * and visible. options: see nebulaio_object_write_start. */
 	job write_start(const object_write &w, const std::string &options = "")
 	{
 		nebulaio_object_write one{};
@@ -589,10 +600,11 @@ class client : public handle {
 		return job(number);
 	}
 
-	/* Writes an object and returns how many bytes it has. */
+	/* Writes an object and returns the number of bytes. */
 	uint64_t write(const object_write &one, const std::string &options = "") { return write_start(one, options).bytes(); }
 
-	/* JSON: what an object is; a page of a bucket's keys; how the server is reached. */
+	/* Return as JSON the properties of an object, one page of a bucket's keys, and how
+	 * the client reaches its server. */
 	std::string stat(const std::string &bucket, const std::string &key, const std::string &version = "") const
 	{
 		return ask(nebulaio_object_stat_start, detail::c_text(bucket), detail::c_text(key), detail::or_null(version));
@@ -603,8 +615,8 @@ class client : public handle {
 	}
 	std::string status() const { return ask(nebulaio_client_status_start); }
 
-	/* A model of objects: key is a .safetensors object, an index.json, or the prefix
-	 * of a model. options: see nebulaio_model_open. */
+	/* Opens a model of objects. key is a .safetensors object, an index.json, or the
+	 * common prefix of the objects. options: see nebulaio_model_open. */
 	model open_model(const std::string &bucket, const std::string &key, const std::string &options = "") const
 	{
 		model out;
@@ -613,7 +625,7 @@ class client : public handle {
 		return out;
 	}
 
-	/* Borrows an object's file, for reading to device; see nebulaio_object_open. */
+	/* Opens an object's file for reads into device. See nebulaio_object_open. */
 	object open(const std::string &bucket, const std::string &key, const std::string &version = "",
 	            const std::string &device = "") const
 	{
@@ -623,8 +635,8 @@ class client : public handle {
 		return out;
 	}
 
-	/* Begins an object of at most size bytes and borrows its file, for writing;
-	 * nothing is visible before object::commit. options: see nebulaio_object_create. */
+	/* Begins an object of at most size bytes and opens its file for writes. The object
+	 * becomes visible with object::commit. options: see nebulaio_object_create. */
 	object create(const std::string &bucket, const std::string &key, uint64_t size, const std::string &options = "") const
 	{
 		object out;

@@ -119,7 +119,8 @@ func memoryCopy(ctx context.Context, o CeilingOptions, _ record.Machine) ([]reco
 		wg.Wait()
 		rounds = append(rounds, units.GBps(times*each*int64(threads), time.Since(began)))
 	}
-	how := fmt.Sprintf("%d threads copying %s each, %d times; bytes copied, not bytes read and written", threads, units.Bytes(each), times)
+	how := fmt.Sprintf("%d threads copying %s each, %d times; bytes copied, not bytes read and written", threads,
+		units.Bytes(each), times)
 	return []record.Limit{limitOf(record.MemoryCopy, "memory copy", "host", how, rounds)}, nil, nil
 }
 
@@ -210,8 +211,10 @@ func busCopies(ctx context.Context, o CeilingOptions, _ record.Machine) (_ []rec
 		rounds        []float64
 	}
 	kinds := []kind{
-		{record.H2DPinned, "pinned host memory to " + id, pinnedHow, times * copySize, queued(func() error { return one.CopyIn(dev.Ptr(), pin) }), nil},
-		{record.D2HPinned, id + " to pinned host memory", pinnedHow, times * copySize, queued(func() error { return one.CopyOut(pin, dev.Ptr()) }), nil},
+		{record.H2DPinned, "pinned host memory to " + id, pinnedHow, times * copySize,
+			queued(func() error { return one.CopyIn(dev.Ptr(), pin) }), nil},
+		{record.D2HPinned, id + " to pinned host memory", pinnedHow, times * copySize,
+			queued(func() error { return one.CopyOut(pin, dev.Ptr()) }), nil},
 	}
 	for _, out := range []bool{false, true} {
 		limit, name := record.H2DPageable, "pageable host memory to "+id
@@ -224,7 +227,8 @@ func busCopies(ctx context.Context, o CeilingOptions, _ record.Machine) (_ []rec
 			threads int
 			piece   int64
 		}{{1, copySize}, {4, units.MiB}, {pageableStreams, units.MiB}} {
-			how := fmt.Sprintf("%s a round, by %s, %s at a time", units.Bytes(copySize), counted(shape.threads, "thread"), units.Bytes(shape.piece))
+			how := fmt.Sprintf("%s a round, by %s, %s at a time", units.Bytes(copySize), counted(shape.threads, "thread"),
+				units.Bytes(shape.piece))
 			kinds = append(kinds, kind{limit, name, how, copySize, spread(shape.threads, shape.piece, page, out), nil})
 		}
 	}
@@ -271,7 +275,8 @@ func pageCacheRead(ctx context.Context, o CeilingOptions, mc record.Machine) ([]
 			return nil, nil, err
 		}
 		if r.Cache.Verdict != "memory" {
-			return nil, []string{"reads from the page cache were not measured: the files do not stay there (" + r.Cache.Why + ")"}, nil
+			return nil, []string{"reads from the page cache were not measured: the files do not stay there (" + r.Cache.Why +
+				")"}, nil
 		}
 		rounds = append(rounds, r.GBps)
 	}
@@ -289,7 +294,8 @@ func storageWrite(ctx context.Context, o CeilingOptions, mc record.Machine) ([]r
 	return storage(ctx, o, mc, Write, record.StorageWrite, "write")
 }
 
-func storage(ctx context.Context, o CeilingOptions, mc record.Machine, op Op, id, word string) ([]record.Limit, []string, error) {
+func storage(ctx context.Context, o CeilingOptions, mc record.Machine, op Op, id, word string) ([]record.Limit,
+	[]string, error) {
 	shapes := []Spec{
 		{BlockSize: 512 * units.KiB, Workers: 16},
 		{BlockSize: units.MiB, Workers: 8},
@@ -301,7 +307,8 @@ func storage(ctx context.Context, o CeilingOptions, mc record.Machine, op Op, id
 		set = o.Spare
 	}
 	if ok, _ := set.Files()[0].Direct(); !ok {
-		return nil, []string{fmt.Sprintf("storage %s was not measured: %s cannot be read past the page cache", word, mc.Storage[0].FS)}, nil
+		return nil, []string{fmt.Sprintf("storage %s was not measured: %s cannot be read past the page cache", word,
+			mc.Storage[0].FS)}, nil
 	}
 	var all []record.Limit
 	var notes []string

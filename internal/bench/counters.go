@@ -56,7 +56,7 @@ func (c counters) since(b counters) counters {
 	return d
 }
 
-// disk is nil where no block device is below.
+// disk is nil if no block device is below.
 func (c counters) disk() *record.Disk {
 	if len(c.devices) == 0 {
 		return nil
@@ -86,7 +86,7 @@ func fetched() int64 {
 }
 
 // blockDevice names the block device that path lies on, partitions included,
-// and its folder in sysfs; empty where there is none.
+// and its folder in sysfs; empty if there is none.
 func blockDevice(path string) (name, dir string) {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil {

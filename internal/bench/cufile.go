@@ -79,7 +79,7 @@ func (ln *lane) byCuFile(b block) error {
 	return nil
 }
 
-// report says which routes were counted, never what was asked for.
+// report tells which routes were counted, never what was asked for.
 func (c *cufile) report(r *record.Run) error {
 	r.Proof = "cuFile's statistics, operations by route"
 	n := device.DirectCounters{}
@@ -99,7 +99,8 @@ func (c *cufile) report(r *record.Run) error {
 		r.Proof = "operations by route, " + basis
 		r.Notes = append(r.Notes, fmt.Sprintf("cuFile %s made %d operations: %s; %s", c.lib.Version(), ops.Total, ops, basis))
 	case n.Known:
-		r.Notes = append(r.Notes, fmt.Sprintf("cuFile %s counted %d operations: p2p %d, nvfs %d, compat %d, unaligned %d", c.lib.Version(), ops.Total, ops.P2P, ops.NVFS, ops.Posix, ops.Unaligned))
+		r.Notes = append(r.Notes, fmt.Sprintf("cuFile %s counted %d operations: p2p %d, nvfs %d, compat %d, unaligned %d",
+			c.lib.Version(), ops.Total, ops.P2P, ops.NVFS, ops.Posix, ops.Unaligned))
 	}
 	switch route {
 	case device.RouteMixed, device.RouteUnknown, device.RouteNone:

@@ -38,7 +38,7 @@ type engineMover struct {
 }
 
 // The destination is the whole data set where it fits into this share of the
-// device's memory; a request has at most so many pieces. Sequential reads are
+// device's memory; a request has at most that many pieces. Sequential reads are
 // asked for in pieces of enginePiece, large enough for the engine to cut as it
 // likes and small enough for a stripe to keep all its members busy.
 const (
@@ -120,7 +120,8 @@ func (e *engineMover) window(i int64) ([]transfer.Segment, []block) {
 		if at+b.len > e.dst.Size() {
 			break
 		}
-		segs = append(segs, transfer.Segment{File: e.index[b.group] + b.file, Off: b.off, Len: b.len, Dst: e.dst.Ptr() + device.Ptr(at)})
+		segs = append(segs, transfer.Segment{File: e.index[b.group] + b.file, Off: b.off, Len: b.len,
+			Dst: e.dst.Ptr() + device.Ptr(at)})
 		blocks = append(blocks, b)
 		at += b.len
 	}
@@ -234,7 +235,7 @@ func (e *engineMover) finish(r *record.Run) error {
 	if e.Spec.Verify {
 		e.verified.Where = "device memory, copied back"
 		r.Verify = &e.verified
-		r.Notes = append(r.Notes, "contents were compared while it ran: the rate includes that work")
+		r.Notes = append(r.Notes, "contents were compared during the run: the rate includes that work")
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func CeilingsFile(env func(string) string) string {
 // maxCeilings bounds the file of kept limits.
 const maxCeilings = 1 << 20
 
-// LoadCeilings reads kept limits; nil where there are none yet, or no path.
+// LoadCeilings reads kept limits; nil if there are none yet, or no path.
 func LoadCeilings(path string) (*record.Ceilings, error) {
 	if path == "" {
 		return nil, nil
@@ -73,11 +73,12 @@ func LoadCeilings(path string) (*record.Ceilings, error) {
 	return &c, nil
 }
 
-// KeepCeilings adds new limits to those kept in path, whole or not at all: a
+// KeepCeilings adds new limits to those kept in path, atomically: a
 // limit measured again replaces the older one, those of other disks stay.
 func KeepCeilings(path string, c *record.Ceilings) error {
 	if path == "" {
-		return errs.New(errs.NotFound, "keep ceilings", "", "there is no folder for caches").WithFix("set HOME or XDG_CACHE_HOME, or give --ceilings FILE")
+		return errs.New(errs.NotFound, "keep ceilings", "",
+			"there is no folder for caches").WithFix("set HOME or XDG_CACHE_HOME, or give --ceilings FILE")
 	}
 	old, err := LoadCeilings(path)
 	if err != nil && !errs.Is(err, errs.Corrupt) {
@@ -116,7 +117,7 @@ func KeepCeilings(path string, c *record.Ceilings) error {
 	return nil
 }
 
-// Differs says what makes kept limits those of another machine, empty when
+// Differs tells what makes kept limits those of another machine, empty when
 // they are of this one.
 func Differs(kept, now record.Machine) string {
 	switch {
@@ -124,7 +125,8 @@ func Differs(kept, now record.Machine) string {
 		return fmt.Sprintf("measured on %d x %s", kept.CPUs, kept.CPU)
 	case kept.Memory/(1<<30) != now.Memory/(1<<30):
 		return fmt.Sprintf("measured with %d GiB of memory", kept.Memory>>30)
-	case kept.Device.Kind == string(device.CUDA) && now.Device.Kind == kept.Device.Kind && kept.Device.Model != now.Device.Model:
+	case kept.Device.Kind == string(device.CUDA) && now.Device.Kind == kept.Device.Kind &&
+		kept.Device.Model != now.Device.Model:
 		return "measured with " + kept.Device.Model
 	}
 	return ""

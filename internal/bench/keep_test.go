@@ -16,7 +16,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-var here = record.Machine{Kernel: "6.8", CPU: "a CPU", CPUs: 8, Memory: 64 << 30, Device: record.Device{ID: "cuda:0", Kind: "cuda", Model: "a GPU", Driver: "580"},
+var here = record.Machine{Kernel: "6.8", CPU: "a CPU", CPUs: 8, Memory: 64 << 30,
+	Device:  record.Device{ID: "cuda:0", Kind: "cuda", Model: "a GPU", Driver: "580"},
 	Storage: []record.Storage{{Path: "/data", FS: "xfs", Source: "/dev/nvme0n1"}}}
 
 func limits(m record.Machine, all ...record.Limit) *record.Ceilings {
@@ -39,8 +40,10 @@ func TestCeilingsOfSeveralDisksAreKeptTogether(t *testing.T) {
 		}
 		return got
 	}
-	keep(limits(here, record.Limit{ID: record.StorageRead, On: "/dev/nvme0n1", GBps: 6}, record.Limit{ID: record.MemoryCopy, On: "host", GBps: 90}))
-	got := keep(limits(here, record.Limit{ID: record.StorageRead, On: "/dev/nvme1n1", GBps: 3}, record.Limit{ID: record.MemoryCopy, On: "host", GBps: 100}))
+	keep(limits(here, record.Limit{ID: record.StorageRead, On: "/dev/nvme0n1", GBps: 6},
+		record.Limit{ID: record.MemoryCopy, On: "host", GBps: 90}))
+	got := keep(limits(here, record.Limit{ID: record.StorageRead, On: "/dev/nvme1n1", GBps: 3},
+		record.Limit{ID: record.MemoryCopy, On: "host", GBps: 100}))
 	for on, want := range map[string]float64{"/dev/nvme0n1": 6, "/dev/nvme1n1": 3} {
 		if l, ok := got.Find(record.StorageRead, on); !ok || l.GBps != want {
 			t.Errorf("%s: %v", on, l)
@@ -70,7 +73,8 @@ func TestKeptCeilingsAreProved(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := bench.LoadCeilings(path); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), word) || errs.FixOf(err) == "" {
+		if _, err := bench.LoadCeilings(path); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), word) ||
+			errs.FixOf(err) == "" {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -129,8 +133,10 @@ func TestShareIsOfTheLimitThatBinds(t *testing.T) {
 		{bench.Spec{Memory: bench.Engine, Cache: bench.Warm}, 4, 10, record.MemoryCopy},
 	} {
 		c.spec.BlockSize = 64 << 10
-		r, err := bench.Run(t.Context(), bench.Job{Set: set, Device: host.Staged(), Engine: engine(t), Spec: c.spec, Machine: m,
-			Ceilings: limits(m, record.Limit{ID: record.StorageRead, On: key, GBps: c.storage}, record.Limit{ID: record.PageCache, On: "host", GBps: 50},
+		r, err := bench.Run(t.Context(), bench.Job{Set: set, Device: host.Staged(), Engine: engine(t), Spec: c.spec,
+			Machine: m,
+			Ceilings: limits(m, record.Limit{ID: record.StorageRead, On: key, GBps: c.storage},
+				record.Limit{ID: record.PageCache, On: "host", GBps: 50},
 				record.Limit{ID: record.MemoryCopy, On: "host", GBps: c.memory})})
 		if err != nil {
 			t.Fatal(err)
@@ -139,7 +145,8 @@ func TestShareIsOfTheLimitThatBinds(t *testing.T) {
 			t.Errorf("%s: %+v of %v", r.Name, r.Share, r.Routes)
 		}
 	}
-	r, err := bench.Run(t.Context(), bench.Job{Set: set, Spec: bench.Spec{BlockSize: 64 << 10}, Machine: m, Ceilings: limits(m)})
+	r, err := bench.Run(t.Context(), bench.Job{Set: set, Spec: bench.Spec{BlockSize: 64 << 10}, Machine: m,
+		Ceilings: limits(m)})
 	if err != nil || r.Share != nil {
 		t.Errorf("a share of a limit that nobody measured: %+v, %v", r.Share, err)
 	}

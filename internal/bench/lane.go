@@ -113,11 +113,13 @@ func direct(f *vfs.File, mem []byte, b block) error {
 	a := f.Align().Offset
 	n := (b.len + a - 1) / a * a
 	if n > int64(len(mem)) {
-		return errs.New(errs.Unsupported, "read past the page cache", f.Path(), fmt.Sprintf("needs blocks of whole %d bytes", a)).WithFix("give a larger --block-size")
+		return errs.New(errs.Unsupported, "read past the page cache", f.Path(),
+			fmt.Sprintf("needs blocks of whole %d bytes", a)).WithFix("give a larger --block-size")
 	}
 	err := f.ReadDirect(mem[:n], b.off, int(b.len))
 	if errors.Is(err, vfs.ErrDirectRefused) {
-		return errs.New(errs.Unsupported, "read past the page cache", f.Path(), "the file system declined "+b.String()).WithFix("give --route buffered")
+		return errs.New(errs.Unsupported, "read past the page cache", f.Path(),
+			"the file system declined "+b.String()).WithFix("give --route buffered")
 	}
 	return err
 }
@@ -177,7 +179,8 @@ func (ln *lane) compare(b block, got, want []byte) {
 	for got[i] == want[i] {
 		i++
 	}
-	ln.tally.firstBad = fmt.Sprintf("%s at offset %d: 0x%02x, expected 0x%02x", ln.l.file(b).Path(), b.off+int64(i), got[i], want[i])
+	ln.tally.firstBad = fmt.Sprintf("%s at offset %d: 0x%02x, expected 0x%02x", ln.l.file(b).Path(), b.off+int64(i),
+		got[i], want[i])
 }
 
 // writeBlock takes one block to storage.
@@ -292,7 +295,8 @@ func (ln *lane) runRing() error {
 			k := int(token)
 			switch b := flying[k]; {
 			case res < 0:
-				failed = errors.Join(failed, errs.Wrap("read", fmt.Sprintf("%s at offset %d", ln.l.file(b).Path(), b.off), unix.Errno(-res)))
+				failed = errors.Join(failed, errs.Wrap("read", fmt.Sprintf("%s at offset %d", ln.l.file(b).Path(), b.off),
+					unix.Errno(-res)))
 			case int64(res) < b.len:
 				failed = errors.Join(failed, ln.l.file(b).ErrShort(b.off, int(b.len), int(res)))
 			default:

@@ -21,7 +21,7 @@ func note(h *hdrhistogram.Histogram, d time.Duration) {
 	_ = h.RecordValue(min(max(int64(d), 1), int64(longest))) // in range by construction
 }
 
-// latencyOf is nil where nothing was noted.
+// latencyOf is nil if nothing was noted.
 func latencyOf(h *hdrhistogram.Histogram) *record.Latency {
 	if h.TotalCount() == 0 {
 		return nil

@@ -32,7 +32,8 @@ func loopback(ctx context.Context, o CeilingOptions, _ record.Machine) ([]record
 		}
 		rounds = append(rounds, v)
 	}
-	how := fmt.Sprintf("%s over TCP on 127.0.0.1, %s at a time, %s a round", counted(streams, "stream"), units.Bytes(units.MiB), units.Bytes(loopbackBytes))
+	how := fmt.Sprintf("%s over TCP on 127.0.0.1, %s at a time, %s a round", counted(streams, "stream"),
+		units.Bytes(units.MiB), units.Bytes(loopbackBytes))
 	return []record.Limit{limitOf(record.Loopback, "loopback", "host", how, rounds)}, nil, nil
 }
 

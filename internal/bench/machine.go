@@ -19,7 +19,8 @@ import (
 // Describe tells what is measured on. Facts that cannot be read are left empty.
 func Describe(info device.Info, s *dataset.Set) record.Machine {
 	m := record.Machine{Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), CPU: cpuModel(),
-		Device: record.Device{ID: info.ID, Kind: string(info.Kind), Model: info.Model, Driver: info.Driver, PCI: info.PCI, Memory: info.TotalMemory}}
+		Device: record.Device{ID: info.ID, Kind: string(info.Kind), Model: info.Model, Driver: info.Driver, PCI: info.PCI,
+			Memory: info.TotalMemory}}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		m.Kernel = unix.ByteSliceToString(u.Release[:])

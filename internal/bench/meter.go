@@ -38,7 +38,7 @@ type meter struct {
 	elapsed time.Duration // of finished passes
 	began   time.Time     // of the running one
 	running bool
-	limit   *time.Timer // of the running one, nil where time is no limit
+	limit   *time.Timer // of the running one, nil if time is no limit
 	firstAt time.Duration
 	firstB  int64
 	first   bool // the running pass had its first worker done
@@ -103,7 +103,7 @@ func (m *meter) end() {
 	m.stopped.Store(true)
 }
 
-// over says that no further pass is wanted.
+// over reports whether no further pass is wanted.
 func (m *meter) over() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -36,9 +36,9 @@ type Job struct {
 type Live struct {
 	Name    string
 	Done    int64 // bytes
-	Total   int64 // 0 where the end is a time
+	Total   int64 // 0 if the end is a time
 	Elapsed time.Duration
-	Limit   time.Duration // 0 where the end is a number of bytes
+	Limit   time.Duration // 0 if the end is a number of bytes
 	GBps    float64       // of the last interval
 	Rates   []float64     // of the last intervals, oldest first
 }
@@ -194,12 +194,12 @@ func (m *measure) all(ctx context.Context) error {
 	}
 	m.share()
 	if name := m.Set.Missing(); name != "" {
-		m.out.Notes = append(m.out.Notes, name+" lost its name during the run: the figures are of the file that was open")
+		m.out.Notes = append(m.out.Notes, name+" was renamed or removed during the run: the results are of the open file")
 	}
 	return nil
 }
 
-// redrop says whether a pass would find what the one before it left.
+// redrop reports whether a pass would find what the one before it left.
 func (m *measure) redrop() bool { return m.Spec.Op == Read && m.Spec.Cache == Cold && !m.pastCache() }
 
 func (m *measure) pastCache() bool { return m.meter.route == Direct && m.Spec.Memory != Engine }
@@ -216,7 +216,8 @@ func (m *measure) prepare(ctx context.Context) error {
 			return err
 		}
 		if left > 0 && !m.pastCache() {
-			m.out.Notes = append(m.out.Notes, fmt.Sprintf("%s of the files stayed in the page cache when it was dropped", units.Bytes(left)))
+			m.out.Notes = append(m.out.Notes, fmt.Sprintf("%s of the files stayed in the page cache when it was dropped",
+				units.Bytes(left)))
 		}
 	case Warm:
 		return warm(ctx, m.Set)

@@ -72,7 +72,8 @@ func whole(t *testing.T, r record.Run, bytes int64) {
 	if v := r.Verify; v != nil && (v.Bytes != bytes || v.Mismatches != 0 || v.Where == "") {
 		t.Errorf("%s: verified %+v", r.Name, *v)
 	}
-	if l := r.Latency; l != nil && !(l.Min <= l.P50 && l.P50 <= l.P90 && l.P90 <= l.P99 && l.P99 <= l.P999 && l.P999 <= l.Max) {
+	if l := r.Latency; l != nil && !(l.Min <= l.P50 && l.P50 <= l.P90 && l.P90 <= l.P99 && l.P99 <= l.P999 &&
+		l.P999 <= l.Max) {
 		t.Errorf("%s: latency %+v", r.Name, *l)
 	}
 	if l := r.Latency; l != nil {
@@ -84,7 +85,8 @@ func whole(t *testing.T, r record.Run, bytes int64) {
 			t.Errorf("%s: %d latencies of %d requests", r.Name, n, r.Ops)
 		}
 	}
-	parsed(t, record.File{Schema: record.Schema, Tool: "nebulaio bench", Version: "x", Command: []string{"x"}, Started: time.Now(), Runs: []record.Run{r}})
+	parsed(t, record.File{Schema: record.Schema, Tool: "nebulaio bench", Version: "x", Command: []string{"x"},
+		Started: time.Now(), Runs: []record.Run{r}})
 }
 
 func parsed(t *testing.T, f record.File) {
@@ -114,7 +116,8 @@ func TestReadsArriveWhole(t *testing.T) {
 				}
 				t.Run(strings.Join([]string{string(m), string(p), string(route)}, "/"), func(t *testing.T) {
 					r, err := bench.Run(t.Context(), bench.Job{Set: set, Device: host.Staged(), Engine: e,
-						Spec: bench.Spec{Memory: m, Pattern: p, Route: route, BlockSize: 128 << 10, Workers: 3, QueueDepth: 2, Verify: true}})
+						Spec: bench.Spec{Memory: m, Pattern: p, Route: route, BlockSize: 128 << 10, Workers: 3, QueueDepth: 2,
+							Verify: true}})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -132,7 +135,8 @@ func TestReadsByRing(t *testing.T) {
 	set := files(t, 1, 2, 1<<20+4096, false)
 	for _, m := range []bench.Memory{bench.Host, bench.Pinned} {
 		r, err := bench.Run(t.Context(), bench.Job{Set: set, Device: host.Staged(),
-			Spec: bench.Spec{Memory: m, IO: bench.Uring, BlockSize: 64 << 10, Workers: 2, QueueDepth: 8, Verify: true, Pattern: bench.Random}})
+			Spec: bench.Spec{Memory: m, IO: bench.Uring, BlockSize: 64 << 10, Workers: 2, QueueDepth: 8, Verify: true,
+				Pattern: bench.Random}})
 		if errs.Is(err, errs.Unsupported) {
 			t.Skip(err)
 		}
@@ -148,7 +152,8 @@ func TestWritesArriveWhole(t *testing.T) {
 		for _, route := range []bench.Route{bench.Auto, bench.Buffered} {
 			set := files(t, 2, 1, 1<<20+333, true)
 			r, err := bench.Run(t.Context(), bench.Job{Set: set, Device: host.Staged(),
-				Spec: bench.Spec{Op: bench.Write, Memory: m, Route: route, BlockSize: 64 << 10, Workers: 3, Verify: true, Pattern: bench.Random}})
+				Spec: bench.Spec{Op: bench.Write, Memory: m, Route: route, BlockSize: 64 << 10, Workers: 3, Verify: true,
+					Pattern: bench.Random}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -218,11 +223,13 @@ func TestACorruptByteIsFoundAndNamed(t *testing.T) {
 	}
 	// As a disk would: nothing tells that the content is another. The change of
 	// rights explains the new change time.
-	if err := errors.Join(f.Sync(), f.Close(), os.Chtimes(path, was.ModTime(), was.ModTime()), os.Chmod(path, was.Mode()^0o040)); err != nil {
+	if err := errors.Join(f.Sync(), f.Close(), os.Chtimes(path, was.ModTime(), was.ModTime()),
+		os.Chmod(path, was.Mode()^0o040)); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range memories {
-		r, err := bench.Run(t.Context(), bench.Job{Set: set, Device: host.Staged(), Engine: engine(t), Spec: bench.Spec{Memory: m, BlockSize: 64 << 10, Verify: true}})
+		r, err := bench.Run(t.Context(), bench.Job{Set: set, Device: host.Staged(), Engine: engine(t),
+			Spec: bench.Spec{Memory: m, BlockSize: 64 << 10, Verify: true}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -313,11 +320,13 @@ func TestCacheHonesty(t *testing.T) {
 	if left, err := set.Drop(); err != nil || left > 0 {
 		t.Skipf("the kernel keeps %d bytes: %v", left, err)
 	}
-	if cold := run(bench.Spec{Route: bench.Buffered}); cold.Cache.Before != 0 || cold.Cache.After != 4<<20 || cold.Cache.Verdict == "memory" {
+	if cold := run(bench.Spec{Route: bench.Buffered}); cold.Cache.Before != 0 || cold.Cache.After != 4<<20 ||
+		cold.Cache.Verdict == "memory" {
 		t.Errorf("cold: %+v, %v", *cold.Cache, cold.Routes)
 	}
 	if ok, _ := set.Files()[0].Direct(); ok {
-		if d := run(bench.Spec{Route: bench.Direct}); d.Cache.After != 0 || d.Cache.Verdict != "storage" || d.Routes[0].Route != "direct" {
+		if d := run(bench.Spec{Route: bench.Direct}); d.Cache.After != 0 || d.Cache.Verdict != "storage" ||
+			d.Routes[0].Route != "direct" {
 			t.Errorf("direct: %+v, %v", *d.Cache, d.Routes)
 		}
 	}
@@ -360,7 +369,8 @@ func TestDirectIsNotReplacedInSilence(t *testing.T) {
 	if ok, _ := set.Files()[0].Direct(); ok {
 		t.Skip("direct reads work here")
 	}
-	if _, err := bench.Run(t.Context(), bench.Job{Set: set, Spec: bench.Spec{Route: bench.Direct}}); !errs.Is(err, errs.Unsupported) || errs.FixOf(err) == "" {
+	if _, err := bench.Run(t.Context(), bench.Job{Set: set, Spec: bench.Spec{Route: bench.Direct}}); !errs.Is(err,
+		errs.Unsupported) || errs.FixOf(err) == "" {
 		t.Errorf("asked for direct: %v", err)
 	}
 	r, err := bench.Run(t.Context(), bench.Job{Set: set, Spec: bench.Spec{}})
@@ -378,16 +388,17 @@ func TestSpecsThatCannotRun(t *testing.T) {
 		kind errs.Kind
 		word string
 	}{
-		"odd block":      {bench.Spec{BlockSize: 1000}, errs.Invalid, "block-size=1000"},
-		"tiny block":     {bench.Spec{BlockSize: 1, Route: bench.Buffered}, errs.Invalid, "512 bytes"},
-		"workers":        {bench.Spec{Workers: 5000}, errs.Invalid, "workers=5000"},
-		"depth":          {bench.Spec{QueueDepth: -1}, errs.Invalid, "queue-depth=-1"},
-		"lanes":          {bench.Spec{Workers: 1000, QueueDepth: 1000}, errs.Invalid, "in flight"},
-		"memory":         {bench.Spec{Workers: 1000, BlockSize: 1 << 30}, errs.Invalid, "64 GiB"},
-		"stable":         {bench.Spec{Stable: 2}, errs.Invalid, "until-stable=2"},
-		"engine writes":  {bench.Spec{Op: bench.Write, Memory: bench.Engine}, errs.Unsupported, "engine"},
-		"ring writes":    {bench.Spec{Op: bench.Write, IO: bench.Uring}, errs.Unsupported, "uring"},
-		"cufile through": {bench.Spec{Op: bench.Write, Memory: bench.CuFile, Route: bench.Buffered}, errs.Unsupported, "cuFile"},
+		"odd block":     {bench.Spec{BlockSize: 1000}, errs.Invalid, "block-size=1000"},
+		"tiny block":    {bench.Spec{BlockSize: 1, Route: bench.Buffered}, errs.Invalid, "512 bytes"},
+		"workers":       {bench.Spec{Workers: 5000}, errs.Invalid, "workers=5000"},
+		"depth":         {bench.Spec{QueueDepth: -1}, errs.Invalid, "queue-depth=-1"},
+		"lanes":         {bench.Spec{Workers: 1000, QueueDepth: 1000}, errs.Invalid, "in flight"},
+		"memory":        {bench.Spec{Workers: 1000, BlockSize: 1 << 30}, errs.Invalid, "64 GiB"},
+		"stable":        {bench.Spec{Stable: 2}, errs.Invalid, "until-stable=2"},
+		"engine writes": {bench.Spec{Op: bench.Write, Memory: bench.Engine}, errs.Unsupported, "engine"},
+		"ring writes":   {bench.Spec{Op: bench.Write, IO: bench.Uring}, errs.Unsupported, "uring"},
+		"cufile through": {bench.Spec{Op: bench.Write, Memory: bench.CuFile, Route: bench.Buffered}, errs.Unsupported,
+			"cuFile"},
 	} {
 		if err := c.spec.Check(); !errs.Is(err, c.kind) || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%s: %v", name, err)

@@ -16,9 +16,9 @@ import (
 // of results. It is used by one goroutine.
 type Session struct {
 	Set    *dataset.Set
-	Device device.Device // nil where no run leaves host memory
+	Device device.Device // nil if no run leaves host memory
 	Engine *transfer.Engine
-	// OpenDirect opens cuFile for Device; nil where there is none.
+	// OpenDirect opens cuFile for Device; nil if there is none.
 	OpenDirect func(ctx context.Context) (device.Direct, error)
 	Live       func(Live)
 	// File is what was found so far.
@@ -33,16 +33,19 @@ func HostOnly() device.Info {
 
 // NewSession begins a file of results; info describes dev, or HostOnly. Limits that are not of this machine are
 // left out, with a note.
-func NewSession(version string, command []string, set *dataset.Set, dev device.Device, info device.Info, engine *transfer.Engine, kept *record.Ceilings) *Session {
+func NewSession(version string, command []string, set *dataset.Set, dev device.Device, info device.Info,
+	engine *transfer.Engine, kept *record.Ceilings) *Session {
 	now := time.Now()
 	s := &Session{Set: set, Device: dev, Engine: engine, File: record.File{Schema: record.Schema, Tool: record.Tool,
 		Version: version, Command: command, Started: now.UTC(), Machine: Describe(info, set), Runs: []record.Run{}}}
 	if kept == nil {
-		s.File.Notes = append(s.File.Notes, "this machine's limits are not known yet, so no number is held against one; measure them once: nebulaio bench ceilings DIR")
+		s.File.Notes = append(s.File.Notes,
+			"the limits of this machine are not measured yet, so no result is compared with them; measure them once: nebulaio bench ceilings DIR")
 		return s
 	}
 	if why := Differs(kept.Machine, s.File.Machine); why != "" {
-		s.File.Notes = append(s.File.Notes, "the kept limits are not of this machine: "+why+"; measure them again: nebulaio bench ceilings DIR")
+		s.File.Notes = append(s.File.Notes,
+			"the stored limits belong to another machine: "+why+"; measure them again: nebulaio bench ceilings DIR")
 		return s
 	}
 	s.File.Ceilings = kept
@@ -53,7 +56,8 @@ func NewSession(version string, command []string, set *dataset.Set, dev device.D
 // Run adds one run. It returns an error of kind Cancelled after a run that was
 // interrupted, whose result is kept all the same.
 func (s *Session) Run(ctx context.Context, spec Spec) (record.Run, error) {
-	r, err := Run(ctx, Job{Spec: spec, Set: s.Set, Device: s.Device, Engine: s.Engine, OpenDirect: s.OpenDirect, Ceilings: s.File.Ceilings, Machine: s.File.Machine, Live: s.Live})
+	r, err := Run(ctx, Job{Spec: spec, Set: s.Set, Device: s.Device, Engine: s.Engine, OpenDirect: s.OpenDirect,
+		Ceilings: s.File.Ceilings, Machine: s.File.Machine, Live: s.Live})
 	s.File.Seconds = time.Since(s.File.Started).Seconds()
 	if err != nil {
 		return r, err

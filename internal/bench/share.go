@@ -43,10 +43,11 @@ func (m *measure) share() {
 		}
 	}
 	if least.GBps > 0 {
-		r.Share = &record.Share{Of: least.ID, Name: least.Name, Ceiling: least.GBps, Ratio: r.GBps / least.GBps, Spread: least.Spread()}
+		r.Share = &record.Share{Of: least.ID, Name: least.Name, Ceiling: least.GBps, Ratio: r.GBps / least.GBps,
+			Spread: least.Spread()}
 	}
 	if r.Share != nil && r.Share.Ratio > 1+max(beyond, r.Share.Spread) {
-		r.Notes = append(r.Notes, "it is faster than the limit that is kept: measure that again (nebulaio bench ceilings DIR)")
+		r.Notes = append(r.Notes, "this run is faster than the stored limit: measure the limit again (nebulaio bench ceilings DIR)")
 	}
 }
 
@@ -54,7 +55,7 @@ func (m *measure) share() {
 // where its own rounds do not spread further.
 const beyond = 0.1
 
-// verdict says what a rate is about.
+// verdict tells what a rate is about.
 func verdict(op string, synced bool, routes []record.Route) (what, why string) {
 	if op == string(Write) {
 		if synced {
@@ -116,7 +117,8 @@ func (m *measure) sourceLimit() (record.Limit, bool) {
 	if !ok || !ok2 || st.GBps == 0 || pc.GBps == 0 {
 		return record.Limit{}, false
 	}
-	return record.Limit{ID: record.StorageRead, Name: fmt.Sprintf("%s, with %.0f %% from the page cache", st.Name, 100*share),
+	return record.Limit{ID: record.StorageRead, Name: fmt.Sprintf("%s, with %.0f %% from the page cache", st.Name,
+		100*share),
 		GBps: 1 / (share/pc.GBps + (1-share)/st.GBps)}, true
 }
 

@@ -58,7 +58,8 @@ func TestSpaceCoversEveryByteOnce(t *testing.T) {
 				all += n
 				for k := range n {
 					if seen[fmt.Sprint(g, f, k)] != 1 {
-						t.Fatalf("round %d, %v in blocks of %d: byte %d of file %d of group %d is in %d blocks", round, groups, size, k, f, g, seen[fmt.Sprint(g, f, k)])
+						t.Fatalf("round %d, %v in blocks of %d: byte %d of file %d of group %d is in %d blocks", round, groups, size, k,
+							f, g, seen[fmt.Sprint(g, f, k)])
 					}
 				}
 			}

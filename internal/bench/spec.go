@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench measures how fast bytes move between storage, host memory and
-// device memory, block by block and by the engine, and says for each number
-// what it was: which route was taken, what was cached, how it compares with the
-// limit of this machine that binds.
+// Package bench measures how fast bytes move between storage, host memory and device
+// memory, block by block and with the engine.
+//
+// Each result tells which route was taken, what was cached, and how it compares with
+// the limit of this machine.
 package bench
 
 import (
@@ -160,9 +161,11 @@ func (s Spec) Check() error {
 	case s.QueueDepth < 1 || s.QueueDepth > maxDepth:
 		return bad("queue-depth", strconv.Itoa(s.QueueDepth), "1 to "+strconv.Itoa(maxDepth))
 	case lanes > maxLanes:
-		return bad("workers", fmt.Sprintf("%d with queue-depth=%d", s.Workers, s.QueueDepth), fmt.Sprintf("at most %d requests in flight in all", maxLanes))
+		return bad("workers", fmt.Sprintf("%d with queue-depth=%d", s.Workers, s.QueueDepth),
+			fmt.Sprintf("at most %d requests in flight in all", maxLanes))
 	case lanes*s.BlockSize > maxMemory:
-		return bad("block-size", fmt.Sprintf("%d with %d requests in flight", s.BlockSize, lanes), "at most 64 GiB of buffers in all")
+		return bad("block-size", fmt.Sprintf("%d with %d requests in flight", s.BlockSize, lanes),
+			"at most 64 GiB of buffers in all")
 	case s.Time < 0:
 		return bad("time", s.Time.String(), "a positive duration")
 	case s.Passes < 0:
@@ -170,16 +173,21 @@ func (s Spec) Check() error {
 	case s.Stable < 0 || s.Stable >= 1:
 		return bad("until-stable", fmt.Sprint(s.Stable), "a share between 0 and 1, such as 0.05")
 	case s.Route != Buffered && s.Memory != Engine && s.BlockSize%4096 != 0:
-		return bad("block-size", strconv.FormatInt(s.BlockSize, 10), "a multiple of 4096 for direct I/O").WithFix("give --route buffered for smaller or odd blocks")
+		return bad("block-size", strconv.FormatInt(s.BlockSize, 10),
+			"a multiple of 4096 for direct I/O").WithFix("give --route buffered for smaller or odd blocks")
 	case s.Op == Write && s.Memory == Engine:
-		return errs.New(errs.Unsupported, "benchmark", "write from engine", "is not possible: the engine saves whole files, not blocks in place").
+		return errs.New(errs.Unsupported, "benchmark", "write from engine",
+			"is not possible: the engine saves whole files, not blocks in place").
 			WithFix("give --from pinned, or measure saves with: nebulaio save SOURCE OUT --ceiling")
 	case s.IO == Uring && (s.Op == Write || s.Memory == Engine || s.Memory == CuFile):
-		return errs.New(errs.Unsupported, "benchmark", "io=uring", "reads blocks into host memory and nothing else").WithFix("give --io pread")
+		return errs.New(errs.Unsupported, "benchmark", "io=uring",
+			"reads blocks into host memory and nothing else").WithFix("give --io pread")
 	case s.Memory == CuFile && s.Op == Write && s.Verify:
-		return errs.New(errs.Unsupported, "benchmark", "verify", "cannot be combined with writes by cuFile: device memory holds the same content for every block").WithFix("verify with --from pinned")
+		return errs.New(errs.Unsupported, "benchmark", "verify",
+			"cannot be combined with writes by cuFile: device memory holds the same content for every block").WithFix("verify with --from pinned")
 	case s.Memory == CuFile && s.Op == Write && s.Route == Buffered:
-		return errs.New(errs.Unsupported, "benchmark", "route=buffered", "is not a route of writes by cuFile here; expected direct").WithFix("give --route direct")
+		return errs.New(errs.Unsupported, "benchmark", "route=buffered",
+			"is not a route of writes by cuFile here; expected direct").WithFix("give --route direct")
 	}
 	return nil
 }
@@ -187,7 +195,8 @@ func (s Spec) Check() error {
 // Name says in a line what the run does.
 func (s Spec) Name() string {
 	s = s.withDefaults()
-	near := map[Memory]string{Host: "host memory", Pageable: "device, pageable", Pinned: "device, pinned", Engine: "device, engine", CuFile: "device, cuFile"}[s.Memory]
+	near := map[Memory]string{Host: "host memory", Pageable: "device, pageable", Pinned: "device, pinned",
+		Engine: "device, engine", CuFile: "device, cuFile"}[s.Memory]
 	size := ", " + strings.Replace(units.Bytes(s.BlockSize), ".00", "", 1)
 	if s.Memory == Engine && s.Pattern == Sequential {
 		size = "" // the engine cuts as it likes

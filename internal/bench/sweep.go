@@ -49,7 +49,7 @@ func (s *Session) Sweep(ctx context.Context, id string, base Spec) error {
 	for i, spec := range p.specs {
 		r, err := s.Run(ctx, spec)
 		if errs.Is(err, errs.Unsupported) {
-			s.File.Notes = append(s.File.Notes, fmt.Sprintf("%s at %s was left out: %v", p.Points[i].Series, p.Points[i].Label, err))
+			s.File.Notes = append(s.File.Notes, fmt.Sprintf("skipped %s at %s: %v", p.Points[i].Series, p.Points[i].Label, err))
 			continue
 		}
 		if err != nil && !r.Interrupted {
@@ -63,7 +63,7 @@ func (s *Session) Sweep(ctx context.Context, id string, base Spec) error {
 			break
 		}
 	}
-	sweep.Answer = "not enough was measured to say"
+	sweep.Answer = "not enough measurements for an answer"
 	if stopped == nil && len(points) > 1 {
 		sweep.Answer = p.answer(points)
 	}
@@ -100,7 +100,8 @@ func (s *Session) plan(id string, base Spec) (*plan, error) {
 		}
 		p.memories(base, s.Device.Info().Kind == device.Host)
 	default:
-		return nil, errs.New(errs.Invalid, "sweep", strconv.Quote(id), "is not a sweep; expected one of "+strings.Join(Sweeps(), ", "))
+		return nil, errs.New(errs.Invalid, "sweep", strconv.Quote(id),
+			"is not a sweep; expected one of "+strings.Join(Sweeps(), ", "))
 	}
 	return p, nil
 }
@@ -118,7 +119,7 @@ func (p *plan) sizes(base Spec, sizes ...int64) {
 func shortSize(n int64) string { return strings.Replace(units.Bytes(n), ".00", "", 1) }
 
 func (p *plan) patterns(base Spec) {
-	p.Question = "What does random access cost against sequential?"
+	p.Question = "How much slower is random access than sequential?"
 	p.Axis, p.Unit = "read size", "bytes"
 	p.sizes(base, 4*units.KiB, 16*units.KiB, 64*units.KiB, 256*units.KiB, units.MiB, 4*units.MiB)
 	p.answer = func(pts []point) string {
@@ -127,7 +128,8 @@ func (p *plan) patterns(base Spec) {
 		if len(seq) == 0 || len(rnd) == 0 {
 			return "one of the two was not measured"
 		}
-		text := fmt.Sprintf("Random reads of %s run at %s of the sequential rate (%s against %s).", rnd[0].Label, ratio(rnd[0].gbps, at(seq, rnd[0].X)), units.Rate(rnd[0].gbps), units.Rate(at(seq, rnd[0].X)))
+		text := fmt.Sprintf("Random reads of %s run at %s of the sequential rate (%s against %s).", rnd[0].Label,
+			ratio(rnd[0].gbps, at(seq, rnd[0].X)), units.Rate(rnd[0].gbps), units.Rate(at(seq, rnd[0].X)))
 		for i, r := range rnd {
 			if s := at(seq, r.X); s > 0 && r.gbps >= 0.9*s {
 				if i == 0 {
@@ -143,11 +145,13 @@ func (p *plan) patterns(base Spec) {
 func (p *plan) blockSizes(base Spec) {
 	p.Question = "How large should a read be?"
 	p.Axis, p.Unit = "read size", "bytes"
-	for _, n := range []int64{4 * units.KiB, 16 * units.KiB, 64 * units.KiB, 256 * units.KiB, 512 * units.KiB, units.MiB, 4 * units.MiB, 16 * units.MiB} {
+	for _, n := range []int64{4 * units.KiB, 16 * units.KiB, 64 * units.KiB, 256 * units.KiB, 512 * units.KiB, units.MiB,
+		4 * units.MiB, 16 * units.MiB} {
 		for _, r := range []Route{Direct, Buffered} {
 			s := base
 			s.Memory, s.Pattern, s.BlockSize, s.Route, s.Cache = Host, Sequential, n, r, Cold
-			p.add(map[Route]string{Direct: "past the page cache", Buffered: "through the page cache, cold"}[r], float64(n), shortSize(n), s)
+			p.add(map[Route]string{Direct: "past the page cache", Buffered: "through the page cache, cold"}[r], float64(n),
+				shortSize(n), s)
 		}
 	}
 	p.answer = func(pts []point) string {
@@ -155,14 +159,15 @@ func (p *plan) blockSizes(base Spec) {
 		for _, name := range seriesOf(pts) {
 			s := bySeries(pts)[name]
 			best, first := knee(s)
-			out = append(out, fmt.Sprintf("%s: %s reads reach %s, %s of the best; %s reads %s of it.", name, first.Label, units.Rate(first.gbps), ratio(first.gbps, best.gbps), s[0].Label, ratio(s[0].gbps, best.gbps)))
+			out = append(out, fmt.Sprintf("%s: %s reads reach %s, %s of the best; %s reads %s of it.", name, first.Label,
+				units.Rate(first.gbps), ratio(first.gbps, best.gbps), s[0].Label, ratio(s[0].gbps, best.gbps)))
 		}
 		return sentences(out)
 	}
 }
 
 func (p *plan) workers(base Spec) {
-	p.Question = "How many workers pay?"
+	p.Question = "How many workers are worth using?"
 	p.Axis, p.Unit = "workers", "count"
 	for _, c := range []Cache{Cold, Warm} {
 		for _, n := range []int{1, 2, 4, 8, 16, 32} {
@@ -182,7 +187,8 @@ func (p *plan) workers(base Spec) {
 		for _, name := range seriesOf(pts) {
 			s := bySeries(pts)[name]
 			best, first := knee(s)
-			text := fmt.Sprintf("%s: %s workers reach %s, %s of the best", name, first.Label, units.Rate(first.gbps), ratio(first.gbps, best.gbps))
+			text := fmt.Sprintf("%s: %s workers reach %s, %s of the best", name, first.Label, units.Rate(first.gbps),
+				ratio(first.gbps, best.gbps))
 			if last := s[len(s)-1]; last.gbps < 0.9*best.gbps {
 				text += fmt.Sprintf("; %s are slower again (%s)", last.Label, units.Rate(last.gbps))
 			} else if first.X < last.X {
@@ -195,7 +201,7 @@ func (p *plan) workers(base Spec) {
 }
 
 func (p *plan) memories(base Spec, host bool) {
-	p.Question = "What do pinned memory and the engine gain on the way to the device?"
+	p.Question = "How much faster are pinned memory and the engine?"
 	p.Axis = "memory"
 	for _, c := range []Cache{Warm, Cold} {
 		for i, m := range []Memory{Pageable, Pinned, Engine} {
@@ -218,8 +224,10 @@ func (p *plan) memories(base Spec, host bool) {
 			if len(s) < 3 {
 				continue
 			}
-			out = append(out, fmt.Sprintf("%s: pinned memory gives %s against %s pageable (%s times), the engine %s (%s times).", name,
-				units.Rate(s[1].gbps), units.Rate(s[0].gbps), ratio(s[1].gbps, s[0].gbps), units.Rate(s[2].gbps), ratio(s[2].gbps, s[0].gbps)))
+			out = append(out, fmt.Sprintf("%s: pinned memory gives %s against %s pageable (%s times), the engine %s (%s times).",
+				name,
+				units.Rate(s[1].gbps), units.Rate(s[0].gbps), ratio(s[1].gbps, s[0].gbps), units.Rate(s[2].gbps), ratio(s[2].gbps,
+					s[0].gbps)))
 		}
 		if host {
 			out = append(out, "There is no GPU here: the copies are within host memory, and pinning changes nothing.")

@@ -40,7 +40,8 @@ func (s *Session) Train(ctx context.Context, c train.Config) (record.Train, erro
 	t, err := train.Run(ctx, c)
 	after, _ := s.Set.Resident()
 	t.Proof = "the loader's own count of each read, warm-up included"
-	t.Cache = &record.Cache{Dataset: s.Set.Bytes(), Memory: s.File.Machine.Memory, Before: before, After: after, Probe: how}
+	t.Cache = &record.Cache{Dataset: s.Set.Bytes(), Memory: s.File.Machine.Memory, Before: before, After: after,
+		Probe: how}
 	t.Cache.Verdict, t.Cache.Why = verdict(string(Read), false, t.Routes)
 	s.File.Seconds = time.Since(s.File.Started).Seconds()
 	if err != nil && !(t.Interrupted && errs.Is(err, errs.Cancelled)) {
@@ -70,7 +71,8 @@ func (s *Session) Prefetch(ctx context.Context, base train.Config) error {
 		base.StepTime = time.Duration(1.2 * (t.Isolated + t.Copy) * float64(time.Second)).Round(10 * time.Microsecond)
 		base.StepTime = max(base.StepTime, 200*time.Microsecond)
 	}
-	sweep := record.Sweep{ID: "prefetch", Question: "How many batches ahead keep the device busy?", Axis: "batches ahead", Unit: "count"}
+	sweep := record.Sweep{ID: "prefetch", Question: "How many batches ahead keep the device busy?", Axis: "batches ahead",
+		Unit: "count"}
 	var stopped error
 	var busy []record.Train
 	for _, n := range depths {
@@ -85,7 +87,8 @@ func (s *Session) Prefetch(ctx context.Context, base train.Config) error {
 			return err
 		}
 		s.File.Runs = append(s.File.Runs, trainingRun(t))
-		sweep.Points = append(sweep.Points, record.SweepPoint{Series: "training", X: float64(n), Label: strconv.Itoa(n), Run: len(s.File.Runs) - 1, AU: t.AU})
+		sweep.Points = append(sweep.Points, record.SweepPoint{Series: "training", X: float64(n), Label: strconv.Itoa(n),
+			Run: len(s.File.Runs) - 1, AU: t.AU})
 		busy = append(busy, t)
 		if stopped = err; err != nil {
 			break
@@ -100,12 +103,14 @@ func (s *Session) Prefetch(ctx context.Context, base train.Config) error {
 func trainingRun(t record.Train) record.Run {
 	n := int64(t.GBps * 1e9 * t.Seconds)
 	r := record.Run{Name: fmt.Sprintf("training, %d batches ahead", t.Prefetch),
-		Settings: record.Settings{Op: string(Read), Route: t.Route, Memory: t.Memory, Pattern: t.Pattern, BlockSize: t.SampleBytes,
-			Workers: t.Workers, QueueDepth: 1, IO: "train", Prefetch: t.Prefetch, Cache: string(AsIs), Limit: "bytes"},
+		Settings: record.Settings{Op: string(Read), Route: t.Route, Memory: t.Memory, Pattern: t.Pattern,
+			BlockSize: t.SampleBytes,
+			Workers:   t.Workers, QueueDepth: 1, IO: "train", Prefetch: t.Prefetch, Cache: string(AsIs), Limit: "bytes"},
 		Bytes: n, Ops: int64(t.Steps * t.Batch), Seconds: t.Seconds, GBps: t.GBps, IOPS: t.SamplesPerSec,
 		Last: record.Done{Seconds: t.Seconds, Bytes: n, GBps: t.GBps}, Routes: t.Routes, Proof: t.Proof, Cache: t.Cache,
 		Interrupted: t.Interrupted,
-		Notes:       []string{fmt.Sprintf("accelerator utilisation %.0f %%, step %s, waited %s a step", 100*t.AU, span(t.Target), span(t.Idle))}}
+		Notes: []string{fmt.Sprintf("accelerator utilisation %.0f %%, step %s, waited %s a step", 100*t.AU,
+			span(t.Target), span(t.Idle))}}
 	return r
 }
 
@@ -115,7 +120,7 @@ func span(seconds float64) string {
 
 func prefetchAnswer(all []record.Train) string {
 	if len(all) < 2 {
-		return "not enough was measured to say"
+		return "not enough measurements for an answer"
 	}
 	best := all[0]
 	for _, t := range all {
@@ -130,7 +135,8 @@ func prefetchAnswer(all []record.Train) string {
 			break
 		}
 	}
-	text := fmt.Sprintf("With steps of %s, the device is busy %.0f %% of the time without prefetch and %.0f %% with %d.", span(all[0].Target), 100*all[0].AU, 100*first.AU, first.Prefetch)
+	text := fmt.Sprintf("With steps of %s, the device is busy %.0f %% of the time without prefetch and %.0f %% with %d.",
+		span(all[0].Target), 100*all[0].AU, 100*first.AU, first.Prefetch)
 	switch {
 	case first.Prefetch == 0:
 		return fmt.Sprintf("With steps of %s the device is busy %.0f %% of the time without any prefetch; more gains nothing.", span(all[0].Target), 100*all[0].AU)

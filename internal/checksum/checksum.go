@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package checksum knows what the bytes of a file are supposed to be: a
-// CRC-64/NVME for each block of it, kept in a sidecar beside the file.
+// Package checksum computes, stores and reads the checksums of a file: one
+// CRC-64/NVME per block, in a sidecar beside the file.
 //
 // The sidecar of FILE is FILE.crc64nvme. All numbers are little-endian:
 //
@@ -14,8 +14,8 @@
 //	40      8*n    the sum of each block in order; the last block may be short
 //	40+8*n  8      the sum of everything before
 //
-// Nothing follows. The sums find damage, not malice: who can change the file
-// can make new sums too.
+// Nothing follows. The sums detect damage, not attacks: an attacker who can change
+// the file can write new sums too.
 package checksum
 
 import (
@@ -29,19 +29,19 @@ import (
 )
 
 const (
-	// DefaultBlock is the block size where none is asked for: small enough to
-	// name a place in a file, large enough that the sums of a terabyte are 8 MiB.
+	// DefaultBlock is the default block size. It is small enough to locate damage,
+	// and large enough that the sums of a terabyte take only 8 MiB.
 	DefaultBlock = 1 << 20
 	// MinBlock and MaxBlock bound the block size.
 	MinBlock = 4 << 10
 	MaxBlock = 64 << 20
 	// MaxBlocks bounds what a sidecar can make a reader allocate: 64 MiB of sums.
 	MaxBlocks = 8 << 20
-	// Suffix is what a sidecar's name has more than its file's.
+	// Suffix is appended to a file's name to form the name of its sidecar.
 	Suffix = ".crc64nvme"
 )
 
-// Path is the name of the sidecar of file.
+// Path returns the name of the sidecar of file.
 func Path(file string) string { return file + Suffix }
 
 // Sums are the checksums of one file. They are not changed after they were made.
@@ -49,7 +49,7 @@ type Sums struct {
 	Size   int64 // of the file
 	Block  int64 // bytes of each block but the last
 	Blocks []uint64
-	of     ID // the version that Compute read, zero where the sums have another origin
+	of     ID // the version that Compute read, zero if the sums have another origin
 }
 
 // Extent is where block i lies in the file; i is less than len(Blocks).
@@ -58,23 +58,24 @@ func (s *Sums) Extent(i int64) (off, n int64) {
 	return off, min(s.Block, s.Size-off)
 }
 
-// CheckSize fails with kind Corrupt when file, which has size bytes, is not the
-// one that the sums were made of.
+// CheckSize fails with kind Corrupt if the sums belong to a file of another size.
 func (s *Sums) CheckSize(file string, size int64) error {
 	if s.Size == size {
 		return nil
 	}
-	return errs.New(errs.Corrupt, "verify", file, fmt.Sprintf("%s is stale: it was made of %d bytes, the file has %d", Path(file), s.Size, size)).
+	return errs.New(errs.Corrupt, "verify", file, fmt.Sprintf("%s is stale: it was made of %d bytes, the file has %d",
+		Path(file), s.Size, size)).
 		WithFix("if the file is truncated, get a whole copy; if it was replaced on purpose: " + Remedy(file))
 }
 
-// Remedy is the command that makes the sums of file anew.
+// Remedy returns the command that computes the sums of file again.
 func Remedy(file string) string { return "nebulaio inspect " + file + " --checksum" }
 
 // checkBlock refuses a block size that the format does not allow.
 func checkBlock(n int64) error {
 	if n < MinBlock || n > MaxBlock || n&(n-1) != 0 {
-		return errs.New(errs.Invalid, "checksum", "block size "+strconv.FormatInt(n, 10), "is out of range; expected a power of two from 4096 to 67108864")
+		return errs.New(errs.Invalid, "checksum", "block size "+strconv.FormatInt(n, 10),
+			"is out of range; expected a power of two from 4096 to 67108864")
 	}
 	return nil
 }
@@ -88,12 +89,12 @@ func blocksOf(size, block int64) int64 {
 	return n
 }
 
-// Of is the checksum of p.
+// Of returns the checksum of p.
 func Of(p []byte) uint64 { return crc64nvme.Checksum(p) }
 
-// Joiner puts the sums of pieces together to the sum of the whole, in any
-// order: the sum of a block is the exclusive or of After(sum of piece, bytes of
-// the block behind the piece) over its pieces. It is safe for concurrent use.
+// Joiner combines the sums of pieces, in any order, to the sum of a block. The sum
+// of a block is the XOR of After(sum of piece, bytes after the piece) over all its
+// pieces. It is safe for concurrent use.
 type Joiner struct {
 	// power[k] is x to the 8*2^k modulo the polynomial: what k more doublings
 	// of a byte do to a sum.
@@ -113,7 +114,7 @@ func NewJoiner() *Joiner {
 	return j
 }
 
-// After is what the sum of a piece gives to the sum of a whole in which n bytes
+// After returns the contribution of a piece to the sum of a block in which n bytes
 // follow the piece.
 func (j *Joiner) After(sum uint64, n int64) uint64 {
 	for rest := uint64(n); rest != 0; rest &= rest - 1 {

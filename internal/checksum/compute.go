@@ -22,10 +22,10 @@ const readSize = 1 << 20
 // mostReaders bounds the goroutines of Compute; more only wait for the disk.
 const mostReaders = 8
 
-// Compute reads file whole and sums it in blocks of that size, 0 for
-// DefaultBlock. progress, if not nil, hears of the bytes done and in all; its
-// calls do not overlap. A file that changes meanwhile is an error of kind IO,
-// an ended context of kind Cancelled; nothing is written.
+// Compute reads file and computes the sum of each block; block 0 means
+// DefaultBlock. progress, if not nil, receives the bytes done and in total. Its
+// calls do not overlap. If the file changes meanwhile, the error is of kind IO. If
+// the context ends, it is of kind Cancelled. Nothing is written.
 func Compute(ctx context.Context, file string, block int64, progress func(done, total int64)) (*Sums, error) {
 	const op = "checksum"
 	if block == 0 {
@@ -48,7 +48,8 @@ func Compute(ctx context.Context, file string, block int64, progress func(done, 
 	}
 	size := before.Size()
 	if n := blocksOf(size, block); n > MaxBlocks {
-		return nil, errs.New(errs.Unsupported, op, file, fmt.Sprintf("has %d blocks of %d bytes, expected at most %d", n, block, MaxBlocks)).WithFix("use larger blocks")
+		return nil, errs.New(errs.Unsupported, op, file, fmt.Sprintf("has %d blocks of %d bytes, expected at most %d", n,
+			block, MaxBlocks)).WithFix("use larger blocks")
 	}
 	s := &Sums{Size: size, Block: block, Blocks: make([]uint64, blocksOf(size, block)), of: idOf(before)}
 	if err := s.fill(ctx, f, progress); err != nil {
@@ -59,7 +60,8 @@ func Compute(ctx context.Context, file string, block int64, progress func(done, 
 		return nil, wrap(op, file, err)
 	}
 	if after.Size() != size || !after.ModTime().Equal(before.ModTime()) {
-		return nil, errs.New(errs.IO, op, file, "the file changed while it was being read").WithFix("run it again when nobody writes to the file")
+		return nil, errs.New(errs.IO, op, file,
+			"the file changed while it was being read").WithFix("run it again when nobody writes to the file")
 	}
 	return s, nil
 }
@@ -94,7 +96,8 @@ func (s *Sums) fill(ctx context.Context, r io.ReaderAt, progress func(done, tota
 					p := buf[:min(int64(len(buf)), end-off)]
 					if n, err := r.ReadAt(p, off); n < len(p) {
 						if errors.Is(err, io.EOF) {
-							err = errs.New(errs.IO, "", "", fmt.Sprintf("the file ended at offset %d, it had %d bytes when opened", off+int64(n), s.Size))
+							err = errs.New(errs.IO, "", "", fmt.Sprintf("the file ended at offset %d, it had %d bytes when opened",
+								off+int64(n), s.Size))
 						}
 						cancel(err)
 						return

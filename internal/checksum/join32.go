@@ -4,8 +4,8 @@ package checksum
 
 import "math/bits"
 
-// Joiner32 puts CRCs of 32 bits together as Joiner does CRC-64/NVME. It is safe
-// for concurrent use.
+// Joiner32 combines 32-bit CRCs as Joiner combines CRC-64/NVME. It is safe for
+// concurrent use.
 type Joiner32 struct {
 	polynomial uint32
 	power      [63]uint32
@@ -22,7 +22,7 @@ func NewJoiner32(polynomial uint32) *Joiner32 {
 	return j
 }
 
-// After is what the sum of a piece gives to the sum of a whole in which n bytes
+// After returns the contribution of a piece to the sum of a block in which n bytes
 // follow the piece.
 func (j *Joiner32) After(sum uint32, n int64) uint32 {
 	for rest := uint64(n); rest != 0; rest &= rest - 1 {

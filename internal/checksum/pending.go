@@ -15,15 +15,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// A save replaces two files, the data and its sums, and two renames are never
-// one. So sums can also lie under a name that says which version of the file
-// they are of, by inode and modification time, both of which a rename keeps:
+// A save replaces two files, the data and its sums, and two renames are not
+// atomic. So sums can also have a pending name. It contains the inode and the
+// modification time of the file's version, which a rename keeps:
 //
 //	FILE.crc64nvme.<inode>-<mtime in ns>, 16 hex digits each
 //
-// Readers look for the name of the very version they have open before the plain
-// one. A save that writes sums, D being the draft, F the file, and each step
-// durable before the next:
+// A reader looks first for the pending name of the version that it has open, then
+// for the plain name. A save that writes sums makes each step durable before the
+// next. F is the file and D its replacement:
 //
 //	1  write the sums of D under D's pending name    F old: plain sums, right
 //	2  rename D to F                                 F new: pending sums, right
@@ -35,18 +35,18 @@ import (
 //	2  rename D to F                                 F new: no sums
 //	3  remove what was moved away                    F new: no sums
 //
-// So whoever is cut off after any step leaves a file that verifies or has no
-// sums. Pending sums whose version is gone are garbage: Sweep removes them, and
-// finishes step 3 for those whose version is in place. All of it happens under a
-// lock of the directory, so that what a sweeper finds is of somebody who is dead.
+// So a save that is killed after any step leaves a file that verifies or has no
+// sums. Pending sums of a missing version are garbage, and Sweep removes them. For a
+// version that is in place, Sweep finishes step 3. All steps hold a lock on the
+// directory, so a sweeper only finds sums of killed saves.
 
-// ID tells one version of a file from every other.
+// ID identifies one version of a file.
 type ID struct {
 	Inode   uint64
 	MtimeNs int64
 }
 
-// Pending is the name of the sums of that version of file.
+// Pending returns the pending name of the sums of that version of file.
 func Pending(file string, id ID) string {
 	return fmt.Sprintf("%s.%016x-%016x", Path(file), id.Inode, uint64(id.MtimeNs))
 }
@@ -58,7 +58,8 @@ const maxName = 255
 func CheckName(file string) error {
 	name := filepath.Base(file)
 	if most := maxName - len(filepath.Base(Pending(name, ID{}))) + len(name); len(name) > most {
-		return errs.New(errs.Invalid, "write checksums", Path(file), fmt.Sprintf("the file's name has %d bytes, expected at most %d: that of its checksums is longer", len(name), most)).
+		return errs.New(errs.Invalid, "write checksums", Path(file),
+			fmt.Sprintf("the file's name has %d bytes, expected at most %d: that of its checksums is longer", len(name), most)).
 			WithFix("give a shorter name, or save without checksums")
 	}
 	return nil
@@ -117,7 +118,7 @@ func Promote(file string, id ID) error {
 }
 
 // Retire moves the plain sums of file to the pending name of the version that
-// is in place and returns that version; moved is false where there were none.
+// is in place and returns that version; moved is false if there were none.
 // Sums of a file that is not there, or whose name leaves no room for a pending
 // one, are removed.
 func Retire(file string) (id ID, moved bool, err error) {
@@ -153,10 +154,10 @@ func Forget(file string) (bool, error) {
 	return err == nil, wrap("remove checksums", Path(file), err)
 }
 
-// Sweep finishes what killed saves began with the names in dir: pending sums of
-// a version that is in place get the plain name, others are removed. What may
-// not be changed is another user's, and left to that user's next save. The
-// caller holds the lock of dir. It returns how many names changed.
+// Sweep cleans up after killed saves in dir. Pending sums of a version that is in
+// place get the plain name; others are removed. Files of other users that it may
+// not change are left to their next save. The caller holds the lock of dir. It
+// returns how many names changed.
 func Sweep(dir string, names []string) (int, error) {
 	changed := 0
 	for _, name := range names {

@@ -47,7 +47,8 @@ func TestPendingComesBeforePlain(t *testing.T) {
 	if got, err := ReadFor(path, 7, id); err != nil || got.Blocks[0] != sums.Blocks[0] {
 		t.Fatalf("pending: %v, %v", got, err)
 	}
-	if n, err := Sweep(filepath.Dir(path), []string{"f", "f.crc64nvme", filepath.Base(Pending(path, id)), filepath.Base(Pending(path, other))}); n != 2 || err != nil {
+	if n, err := Sweep(filepath.Dir(path), []string{"f", "f.crc64nvme", filepath.Base(Pending(path, id)),
+		filepath.Base(Pending(path, other))}); n != 2 || err != nil {
 		t.Fatalf("swept %d, %v", n, err)
 	}
 	left, _ := os.ReadDir(filepath.Dir(path))
@@ -162,7 +163,8 @@ func TestLongNames(t *testing.T) {
 		path := filepath.Join(dir, strings.Repeat("n", n))
 		sums, id := made(t, path, "content")
 		fits := n <= 211
-		if _, err := sums.Write(path); (err == nil) != fits || err != nil && (!errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "at most 211")) {
+		if _, err := sums.Write(path); (err == nil) != fits || err != nil &&
+			(!errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "at most 211")) {
 			t.Errorf("%d: write: %v", n, err)
 		}
 		if n == 223 { // as others make them

@@ -22,11 +22,10 @@ func Read(file string, size int64) (*Sums, error) {
 	return ReadFor(file, size, id)
 }
 
-// ReadFor is Read for a version of file that is open already, so that sums of
-// another one are not taken for its own: those that a save has made for that
-// very version come before those with the plain name. Where the file has been
-// replaced since it was opened, sums that do not lie under its own name are not
-// used, which is an error of kind IO.
+// ReadFor reads the sums of a version of file that is already open. Pending sums of
+// that version come before sums with the plain name. If the file has been replaced
+// since it was opened, only its pending sums are used. Without them the error is of
+// kind IO.
 func ReadFor(file string, size int64, id ID) (*Sums, error) {
 	real, err := filepath.EvalSymlinks(file)
 	if err != nil {
@@ -53,11 +52,14 @@ func ReadFor(file string, size int64, id ID) (*Sums, error) {
 	if id != (ID{}) && !Current(file, id) {
 		return nil, errReplaced(file)
 	}
-	return nil, errs.New(errs.NotFound, "verify", file, "has no checksums: "+Path(file)+" does not exist").WithFix("make them of a copy that is known to be good with: " + Remedy(file))
+	return nil, errs.New(errs.NotFound, "verify", file,
+		"has no checksums: "+Path(file)+" does not exist").WithFix("make them of a copy that is known to be good with: " +
+		Remedy(file))
 }
 
 func errReplaced(file string) error {
-	return errs.New(errs.IO, "verify", file, "the file was replaced or changed after it was opened: its checksums may be those of another version").WithFix("load it again")
+	return errs.New(errs.IO, "verify", file,
+		"the file was replaced or changed after it was opened: its checksums may be those of another version").WithFix("load it again")
 }
 
 // identify looks at the version of file that has its name now.
@@ -88,7 +90,8 @@ func readSidecar(name, file string) (*Sums, error) {
 	if st, err := f.Stat(); err != nil {
 		return nil, wrap("read checksums", name, err)
 	} else if !st.Mode().IsRegular() || st.Size() > maxSidecar {
-		return nil, errs.New(errs.Corrupt, "read checksums", name, fmt.Sprintf("is no regular file of at most %d bytes", maxSidecar)).WithFix("remove it, then: " + Remedy(file))
+		return nil, errs.New(errs.Corrupt, "read checksums", name,
+			fmt.Sprintf("is no regular file of at most %d bytes", maxSidecar)).WithFix("remove it, then: " + Remedy(file))
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxSidecar+1))
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	maxSidecar = headSize + 8*MaxBlocks + tailSize
 )
 
-// Encode is the sidecar's content.
+// Encode returns the content of the sidecar.
 func (s *Sums) Encode() []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 0, headSize+8*len(s.Blocks)+tailSize)
@@ -36,12 +36,13 @@ func (s *Sums) Encode() []byte {
 	return le.AppendUint64(b, Of(b))
 }
 
-// Parse reads a sidecar's content; name is the sidecar's, for errors. What
-// breaks the format in any way is refused with kind Corrupt, a version that is
-// not known with kind Unsupported. It allocates no more than len(b).
+// Parse parses the content of a sidecar. name is the sidecar's name for errors. A
+// wrong format is of kind Corrupt, an unknown version of kind Unsupported. It
+// allocates at most len(b) bytes.
 func Parse(name string, b []byte) (*Sums, error) {
 	bad := func(format string, args ...any) (*Sums, error) {
-		return nil, errs.New(errs.Corrupt, "read checksums", name, fmt.Sprintf(format, args...)).WithFix("remove it and make it anew with: nebulaio inspect PATH --checksum")
+		return nil, errs.New(errs.Corrupt, "read checksums", name,
+			fmt.Sprintf(format, args...)).WithFix("remove it and make it anew with: nebulaio inspect PATH --checksum")
 	}
 	if len(b) < headSize+tailSize {
 		return bad("has %d bytes and is truncated; expected at least %d", len(b), headSize+tailSize)
@@ -51,7 +52,8 @@ func Parse(name string, b []byte) (*Sums, error) {
 	}
 	word := func(off int) uint64 { return binary.LittleEndian.Uint64(b[off:]) }
 	if v := word(8); v != version {
-		return nil, errs.New(errs.Unsupported, "read checksums", name, fmt.Sprintf("has version %d, expected %d", v, version)).
+		return nil, errs.New(errs.Unsupported, "read checksums", name,
+			fmt.Sprintf("has version %d, expected %d", v, version)).
 			WithFix("use a newer nebulaio, or make it anew with: nebulaio inspect PATH --checksum")
 	}
 	size, block, count := int64(word(16)), int64(word(24)), word(32)
@@ -62,7 +64,8 @@ func Parse(name string, b []byte) (*Sums, error) {
 		return bad("has block size %d, expected a power of two from %d to %d", uint64(block), MinBlock, MaxBlock)
 	}
 	if want := uint64(blocksOf(size, block)); count != want || count > MaxBlocks {
-		return bad("has %d blocks for %d bytes in blocks of %d, expected %d and at most %d", count, size, block, want, MaxBlocks)
+		return bad("has %d blocks for %d bytes in blocks of %d, expected %d and at most %d", count, size, block, want,
+			MaxBlocks)
 	}
 	if want := headSize + 8*int(count) + tailSize; len(b) < want {
 		return bad("has %d bytes and is truncated; expected %d", len(b), want)
@@ -80,10 +83,9 @@ func Parse(name string, b []byte) (*Sums, error) {
 	return s, nil
 }
 
-// Write puts the sums beside file, whole and durable or not at all: an earlier
-// sidecar stays as it is until the new one takes its name. Sums that Compute
-// made of a version of file that has been replaced are refused with kind IO.
-// It returns the sidecar's name.
+// Write writes the sidecar of file atomically and durably, and returns its name. An
+// existing sidecar stays until the new one replaces it. If file has been replaced
+// since Compute read it, the error is of kind IO.
 func (s *Sums) Write(file string) (string, error) {
 	const op = "write checksums"
 	name := Path(file)
@@ -104,7 +106,8 @@ func (s *Sums) Write(file string) (string, error) {
 		err = e
 	}
 	if err == nil && s.replaced(file) {
-		err = errs.New(errs.IO, "", "", file+" was replaced while it was being read").WithFix("run it again when nobody saves to the file")
+		err = errs.New(errs.IO, "", "",
+			file+" was replaced while it was being read").WithFix("run it again when nobody saves to the file")
 	}
 	if err == nil {
 		err = os.Rename(temp, name)
@@ -115,7 +118,8 @@ func (s *Sums) Write(file string) (string, error) {
 	}
 	if s.replaced(file) { // just now: sums that are not of the file are worse than none
 		_, err := Forget(file)
-		return name, errors.Join(errs.New(errs.IO, op, name, file+" was replaced at the same moment").WithFix("run it again when nobody saves to the file"), err)
+		return name, errors.Join(errs.New(errs.IO, op, name,
+			file+" was replaced at the same moment").WithFix("run it again when nobody saves to the file"), err)
 	}
 	d, err := os.Open(dir)
 	if err != nil {

@@ -25,8 +25,10 @@ func TestBadModels(t *testing.T) {
 		{"trailing bytes", rawModel(right("16,32"), 40), []string{"byte 157", "165, the file size", "8 trailing bytes"}},
 		{"overlap", rawModel(right("8,24"), 24), []string{`tensor "right"`, "begin at 8, expected 16", `"left"`, "overlaps"}},
 		{"hole", rawModel(right("24,40"), 40), []string{`tensor "right"`, "begin at 24, expected 16"}},
-		{"range of another size than the shape", rawModel(right("16,20"), 20), []string{`tensor "right"`, "[16,20] span 4 bytes", "expected 16"}},
-		{"unknown dtype", rawModel(`{"w":{"dtype":"F128","shape":[1],"data_offsets":[0,16]}}`, 16), []string{`tensor "w"`, `"F128"`, "expected one of BOOL, "}},
+		{"range of another size than the shape", rawModel(right("16,20"), 20),
+			[]string{`tensor "right"`, "[16,20] span 4 bytes", "expected 16"}},
+		{"unknown dtype", rawModel(`{"w":{"dtype":"F128","shape":[1],"data_offsets":[0,16]}}`, 16),
+			[]string{`tensor "w"`, `"F128"`, "expected one of BOOL, "}},
 		{"duplicate", rawModel(`{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 1), []string{`"w"`}},
 		{"no JSON", rawModel(`{"w":`, 0), nil},
 	} {
@@ -72,8 +74,10 @@ func TestMissingModels(t *testing.T) {
 		code       int
 		want       []string
 	}{
-		{"no such file", filepath.Join(dir, "none.safetensors"), 3, []string{"none.safetensors", "no such file", "fix: correct the path"}},
-		{"a URL that is none of ours", "gs://bucket/model.safetensors", 3, []string{"gs://bucket", "fix: objects are named s3://BUCKET/KEY"}},
+		{"no such file", filepath.Join(dir, "none.safetensors"), 3,
+			[]string{"none.safetensors", "no such file", "fix: correct the path"}},
+		{"a URL that is none of ours", "gs://bucket/model.safetensors", 3,
+			[]string{"gs://bucket", "fix: objects are named s3://BUCKET/KEY"}},
 		{"a slash too few", "s3:/bucket/model.safetensors", 3, []string{"fix: objects are named s3://BUCKET/KEY"}},
 		{"no such directory", filepath.Join(dir, "no", "dir"), 3, []string{"no/dir", "no such file"}},
 		{"directory without a model", dir, 3, []string{dir, "model.safetensors"}},

@@ -30,15 +30,18 @@ import (
 func newBench(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure storage, memory and GPU, and hold each number against the limit that binds",
-		Long: `Measure storage, memory and GPU, and hold each number against the limit that binds.
+		Short: "Measure storage, memory and GPU, and compare each rate with the limit of this machine",
+		Long: `Measure storage, memory and GPU, and compare each rate with the limit of this machine.
 
-PATH is a directory, in which files are made and removed again, or a file, which
-is read as it is and never written to. Several paths are read as one stripe.
-Ctrl-C once ends a run and prints what it has; results of all commands can be
-kept (--out), made a report of (--html, --csv) and compared (bench compare).
+PATH is a directory or a file. In a directory the command creates test files and
+removes them at the end. A file is read and never changed. Several paths are read
+as one stripe.
 
-Measure this machine's limits once with: nebulaio bench ceilings DIR`,
+The first Ctrl-C ends a run and prints the results so far. Every command can
+store its results (--out), write a report (--html, --csv) and compare two results
+(bench compare).
+
+Measure the limits of this machine once with: nebulaio bench ceilings DIR`,
 		Args: noArgs,
 		RunE: a.needsCommand,
 	}
@@ -47,14 +50,14 @@ Measure this machine's limits once with: nebulaio bench ceilings DIR`,
 	return cmd
 }
 
-// benchFlags are those that commands which measure share.
+// benchFlags are the flags that all measuring commands share.
 type benchFlags struct {
 	system   nebulaio.Options
 	device   string
 	data     dataset.Options
 	ceilings string
 
-	remeasure bool // the limits are measured now: what is kept of them need not be whole
+	remeasure bool // the command measures the limits anew, so a corrupt file of limits is no error
 
 	json, gdsio    bool
 	out, csv, html string
@@ -62,26 +65,27 @@ type benchFlags struct {
 
 func (f *benchFlags) define(fs *pflag.FlagSet, deviceToo bool) {
 	fs.SortFlags = false
-	fs.Var(count(&f.data.Files, 1, 1), "files", "number of files to make in each directory")
-	fs.Var(sizeOf(&f.data.FileSize, units.GiB), "size", "size in bytes of each file to make, such as 4GiB")
-	fs.BoolVar(&f.data.Keep, "keep", false, "leave the files in DIR/nebulaio-bench for later runs")
+	fs.Var(count(&f.data.Files, 1, 1), "files", "number of files to create in each directory")
+	fs.Var(sizeOf(&f.data.FileSize, units.GiB), "size", "size in bytes of each file to create, such as 4GiB")
+	fs.BoolVar(&f.data.Keep, "keep", false, "keep the created files in DIR/nebulaio-bench for later runs")
 	if deviceToo {
 		envVar(fs, deviceValue(&f.device), "device", "device that receives the bytes: auto, host, cuda or cuda:N")
 		devicesFlag(fs, &f.system.Devices)
 	}
-	fs.StringVar(&f.ceilings, "ceilings", "", "`FILE` of this machine's limits; default ~/.cache/nebulaio/ceilings.json")
+	fs.StringVar(&f.ceilings, "ceilings", "",
+		"`FILE` with the measured limits of this machine; default ~/.cache/nebulaio/ceilings.json")
 	f.output(fs)
 }
 
 func (f *benchFlags) output(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.json, "json", false, "print one JSON object")
-	fs.BoolVar(&f.gdsio, "gdsio", false, "print one line for each run, in the form of gdsio")
+	fs.BoolVar(&f.gdsio, "gdsio", false, "print one line per run in the format of gdsio")
 	fs.StringVar(&f.out, "out", "", "write the results to `FILE` as JSON")
 	fs.StringVar(&f.csv, "csv", "", "write the results to `FILE` as CSV")
-	fs.StringVar(&f.html, "html", "", "write a report to `FILE`, one HTML page that needs no other file")
+	fs.StringVar(&f.html, "html", "", "write a report to `FILE` as one self-contained HTML page")
 }
 
-// places fails before anything is measured where results could not be written.
+// places checks, before anything is measured, that the result files can be written.
 func (f *benchFlags) places() error {
 	if f.json && f.gdsio {
 		return errs.New(errs.Invalid, "benchmark", "", "--json and --gdsio are given; expected one of them")
@@ -100,8 +104,9 @@ func (f *benchFlags) places() error {
 	return nil
 }
 
-// forEngine gives the engine what was asked for; what was not is its own choice.
-// block is its largest copy, 0 where blocks are pieces to ask for, not to cut.
+// forEngine passes the engine settings that were given as flags to the engine.
+// The engine chooses all others. block is the largest copy of the engine; 0
+// means that blocks are requests and do not limit a copy.
 func (f *benchFlags) forEngine(fs *pflag.FlagSet, workers, depth int, block int64) {
 	if fs.Changed("workers") {
 		f.system.Workers = workers
@@ -117,7 +122,7 @@ func (f *benchFlags) forEngine(fs *pflag.FlagSet, workers, depth int, block int6
 func deviceValue(dst *string) *value {
 	*dst = "auto"
 	return &value{kind: "DEVICE", want: "auto, host, cuda or cuda:N", text: "auto", set: func(s string) error {
-		*dst = s // the library knows which there are
+		*dst = s // the library checks the name
 		return nil
 	}}
 }
@@ -136,31 +141,31 @@ func (f *benchFlags) ceilingsFile(a *app) string {
 	return bench.CeilingsFile(a.Env)
 }
 
-// bencher is the parts of one command that measures.
+// bencher holds the open parts of one measuring command.
 type bencher struct {
 	*bench.Session
 	a     *app
 	f     *benchFlags
 	sys   *boot.System
 	live  *liveLine
-	spare *dataset.Set // empty files to write to, made when first asked for
-	logs  string       // folder of cuFile's log
+	spare *dataset.Set // empty files for writes, created at the first write
+	logs  string       // temporary directory of cuFile's log
 }
 
-// quietCuFile keeps cuFile from writing its log into the folder that the user
-// happens to be in. The process is ours, and the user's own word is left alone.
+// quietCuFile sends cuFile's log to a temporary directory. Without that, cuFile
+// writes it into the current directory. A path that the user has set is kept.
 func (b *bencher) quietCuFile() (err error) {
 	const place = "CUFILE_LOGFILE_PATH"
 	if b.logs != "" || b.a.Env(place) != "" {
 		return nil
 	}
 	if b.logs, err = os.MkdirTemp("", "nebulaio-cufile-"); err != nil {
-		return errs.Wrap("make a folder for cuFile's log in", os.TempDir(), err)
+		return errs.Wrap("create a directory for cuFile's log in", os.TempDir(), err)
 	}
 	return os.Setenv(place, filepath.Join(b.logs, "cufile.log"))
 }
 
-// openBench opens devices and files. With needDevice no run leaves host memory.
+// openBench opens devices and files. Without needDevice no device is opened.
 func (a *app) openBench(ctx context.Context, f *benchFlags, paths []string, needDevice bool) (_ *bencher, err error) {
 	if err := f.places(); err != nil {
 		return nil, err
@@ -176,7 +181,8 @@ func (a *app) openBench(ctx context.Context, f *benchFlags, paths []string, need
 	if needDevice {
 		if b.sys, err = boot.New(boot.Options{Devices: open.Options{Mode: f.system.Devices,
 			CUDALibraries: given(a.CUDALibrary), NVMLLibraries: given(a.NVMLLibrary), CuFileLibraries: given(a.CuFileLibrary)},
-			Engine: transfer.Options{Workers: f.system.Workers, QueueDepth: f.system.QueueDepth, MaxTransfer: f.system.MaxTransferSize}}); err != nil {
+			Engine: transfer.Options{Workers: f.system.Workers, QueueDepth: f.system.QueueDepth,
+				MaxTransfer: f.system.MaxTransferSize}}); err != nil {
 			return nil, err
 		}
 		if dev, err = b.sys.Devices.Open(ctx, f.device); err != nil {
@@ -186,7 +192,7 @@ func (a *app) openBench(ctx context.Context, f *benchFlags, paths []string, need
 	}
 	kept, err := bench.LoadCeilings(f.ceilingsFile(a))
 	if f.remeasure && errs.Is(err, errs.Corrupt) {
-		err = nil // measuring again is how that is put right
+		err = nil // measuring again repairs it
 	}
 	if err != nil {
 		return nil, err
@@ -202,7 +208,7 @@ func (a *app) openBench(ctx context.Context, f *benchFlags, paths []string, need
 		info = dev.Info()
 		for _, d := range b.sys.Devices.Survey().Devices {
 			if d.ID == info.ID {
-				info = d // with what the management library adds, such as the driver's release
+				info = d // the survey also knows NVML's facts, such as the driver's release
 			}
 		}
 	}
@@ -226,7 +232,7 @@ func (a *app) openBench(ctx context.Context, f *benchFlags, paths []string, need
 
 func (b *bencher) makeFiles(ctx context.Context, paths []string, o dataset.Options) (*dataset.Set, error) {
 	o.Paths = paths
-	b.live.clear() // the line is of one of them at a time
+	b.live.clear() // only one of the two lines is drawn at a time
 	p := b.a.startProgress(int64(len(paths))*int64(o.Files)*o.FileSize, b.f.json || b.f.gdsio)
 	o.Progress = p.update
 	set, err := dataset.Open(ctx, o)
@@ -234,7 +240,7 @@ func (b *bencher) makeFiles(ctx context.Context, paths []string, o dataset.Optio
 	return set, interrupted(ctx, err)
 }
 
-// spareSet is the files that writes go to.
+// spareSet returns the files that writes go to. The first call creates them.
 func (b *bencher) spareSet(ctx context.Context, paths []string) (*dataset.Set, error) {
 	if b.spare != nil {
 		return b.spare, nil
@@ -264,7 +270,7 @@ func (b *bencher) close() error {
 	return errors.Join(all...)
 }
 
-// finish prints and writes what was found; stopped is what ended it early.
+// finish prints and stores the results. stopped is the error that ended the command early.
 func (b *bencher) finish(stopped error) error {
 	b.live.clear()
 	b.File.Seconds = time.Since(b.File.Started).Seconds()
@@ -273,31 +279,33 @@ func (b *bencher) finish(stopped error) error {
 	}
 	b.File.Interrupted = b.File.Interrupted || errs.Is(stopped, errs.Cancelled)
 	if stopped != nil && !b.File.Interrupted {
-		b.File.Notes = append(b.File.Notes, "it ended early: "+errs.MessageOf(stopped))
+		b.File.Notes = append(b.File.Notes, "the benchmark ended early: "+errs.MessageOf(stopped))
 	}
 	if err := b.a.emit(b.f, &b.File); err != nil {
 		return err
 	}
 	for _, r := range b.File.Runs {
 		if r.Verify != nil && r.Verify.Mismatches > 0 {
-			b.a.fault(errs.New(errs.Corrupt, "verify", r.Name, fmt.Sprintf("%d blocks differ, the first in %s", r.Verify.Mismatches, r.Verify.First)))
+			b.a.fault(errs.New(errs.Corrupt, "verify", r.Name,
+				fmt.Sprintf("%d blocks differ, the first in %s", r.Verify.Mismatches, r.Verify.First)))
 			return nil
 		}
 	}
 	if stopped != nil {
-		b.a.fault(&errs.Error{Kind: errs.KindOf(stopped), Op: "benchmark", Msg: "ended early, and the result is what was measured until then", Err: stopped})
+		b.a.fault(&errs.Error{Kind: errs.KindOf(stopped), Op: "benchmark",
+			Msg: "ended early; the results so far are printed", Err: stopped})
 	}
 	return nil
 }
 
-// fault ends a command that has printed its result with err's exit code: stdout
-// carries one object, so the words go to stderr alone.
+// fault sets the exit code for err after a command has printed its result. The
+// message goes to stderr alone, because stdout carries exactly one JSON object.
 func (a *app) fault(err error) {
 	a.exit = errs.KindOf(err).ExitCode()
 	fmt.Fprintf(a.Stderr, "nebulaio: %s\n", printable(errs.MessageOf(err)))
 }
 
-// emit writes a file of results wherever it was asked for.
+// emit writes the results to each file that a flag names, and prints them.
 func (a *app) emit(f *benchFlags, file *record.File) error {
 	for _, o := range []struct {
 		name  string
@@ -320,7 +328,7 @@ func (a *app) emit(f *benchFlags, file *record.File) error {
 	case f.gdsio:
 		a.printText(func(w io.Writer) {
 			for _, r := range file.Runs {
-				_ = report.WriteGdsio(w, &r) // the writer below remembers
+				_ = report.WriteGdsio(w, &r) // checkedWriter records the error
 			}
 		})
 	default:
@@ -329,10 +337,10 @@ func (a *app) emit(f *benchFlags, file *record.File) error {
 	return nil
 }
 
-// replaceFile writes a file whole or not at all.
+// replaceFile replaces a file atomically.
 func replaceFile(name string, write func(io.Writer) error) (err error) {
-	// What is no regular file, such as /dev/null, is written to: a rename would
-	// put a file in its place.
+	// A device such as /dev/null is written in place: a rename would replace it
+	// with a regular file.
 	if info, serr := os.Stat(name); serr == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(name, os.O_WRONLY, 0)
 		if err != nil {

@@ -24,10 +24,13 @@ func newBenchCeilings(a *app) *cobra.Command {
 	var round time.Duration
 	cmd := &cobra.Command{
 		Use:   "ceilings [DIR...]",
-		Short: "Measure this machine's limits and keep them, so that later numbers are shares of them",
-		Long: `Measure this machine's limits and keep them, so that later numbers are shares of
-them: memory copy, loopback, copies between host and GPU, and with DIR page
-cache, raw storage read and write there. Each is the median of several rounds.`,
+		Short: "Measure the limits of this machine and store them for later comparisons",
+		Long: `Measure the limits of this machine and store them for later comparisons.
+
+The limits are memory copy, loopback, and copies between host and GPU. With DIR
+they also are the page cache and raw storage reads and writes in that directory.
+Each limit is the median of several rounds. Later results are shown as a share of
+these limits.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -36,13 +39,13 @@ cache, raw storage read and write there. Each is the median of several rounds.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.Var(count(&rounds, 5, 1), "rounds", "number of times that each limit is measured")
-	fs.Var(duration(&round), "time", "how long one round of storage lasts, such as 5s; default 2s")
+	fs.Var(count(&rounds, 5, 1), "rounds", "number of rounds per limit")
+	fs.Var(duration(&round), "time", "duration of one storage round, such as 5s; default 2s")
 	f.define(fs, true)
 	f.data.FileSize = 4 * units.GiB
 	size := fs.Lookup("size")
 	size.Value.(*value).text = units.Bytes(f.data.FileSize)
-	size.DefValue = size.Value.String() // what help shows was taken when the flag was defined
+	size.DefValue = size.Value.String() // help shows the default as it was at definition
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
 		f.remeasure = true
 		b, err := a.openBench(ctx, &f, args, true)
@@ -61,18 +64,25 @@ cache, raw storage read and write there. Each is the median of several rounds.`,
 			return err
 		}
 		if stopped != nil {
-			a.fault(errs.Wrap("benchmark", "the limits are those measured until then, and were not kept", stopped))
+			a.fault(errs.Wrap("benchmark", "the limits so far are printed and were not stored", stopped))
 		}
 		return nil
 	})
 	return cmd
 }
 
-// measureCeilings measures the limits, keeps them, and holds later runs of the
-// session against them. A place that cannot be written to is noted.
+// measureCeilings measures the limits and stores them. Later runs of the session
+// are compared with them. A file that cannot be written becomes a note.
 func (b *bencher) measureCeilings(ctx context.Context, paths []string, rounds int, round time.Duration) error {
-	o := bench.CeilingOptions{Version: nebulaio.Version(), Machine: b.File.Machine, Device: b.Device, Set: b.Set, Rounds: rounds, Time: round,
-		Step: func(name string, i, n int) { b.live.step("ceilings: "+name, i, n) }}
+	o := bench.CeilingOptions{
+		Version: nebulaio.Version(),
+		Machine: b.File.Machine,
+		Device:  b.Device,
+		Set:     b.Set,
+		Rounds:  rounds,
+		Time:    round,
+		Step:    func(name string, i, n int) { b.live.step("ceilings: "+name, i, n) },
+	}
 	if len(paths) > 0 {
 		spare, err := b.spareSet(ctx, paths)
 		if err != nil {
@@ -88,13 +98,13 @@ func (b *bencher) measureCeilings(ctx context.Context, paths []string, rounds in
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	b.File.Notes = nil // it said that there were none
+	b.File.Notes = nil // the note that no limits are known
 	if err := bench.KeepCeilings(b.f.ceilingsFile(b.a), c); err != nil {
 		fix := errs.FixOf(err)
 		if fix == "" {
-			fix = "give --ceilings FILE, in this and in later commands"
+			fix = "give --ceilings FILE in this and in later commands"
 		}
-		b.File.Notes = append(b.File.Notes, "the limits could not be kept: "+errs.MessageOf(err)+"; "+fix)
+		b.File.Notes = append(b.File.Notes, "the limits were not stored: "+errs.MessageOf(err)+"; "+fix)
 	}
 	return nil
 }
@@ -107,7 +117,7 @@ func (a *app) emitCeilings(f *benchFlags, b *bencher, c *record.Ceilings) error 
 		return a.printJSON(c)
 	}
 	a.printText(func(w io.Writer) {
-		_ = report.WriteText(w, &b.File) // the writer below remembers
+		_ = report.WriteText(w, &b.File) // checkedWriter records the error
 		if len(b.File.Notes) == 0 {
 			field(w, "kept", "in %s", printable(f.ceilingsFile(a)))
 		}

@@ -24,9 +24,9 @@ func readResults(name string) (*record.File, error) {
 	return record.Parse(name, b)
 }
 
-// readBounded reads a file that the user names, up to limit bytes.
+// readBounded reads a file of at most limit bytes that the user names.
 func readBounded(op, name string, limit int64) ([]byte, error) {
-	// A pipe without a writer would wait in open, where no signal ends it.
+	// Without O_NONBLOCK, the open of a pipe that has no writer would block, and no signal would end it.
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, errs.Wrap(op, name, err)
@@ -37,7 +37,8 @@ func readBounded(op, name string, limit int64) ([]byte, error) {
 		return nil, errs.Wrap(op, name, err)
 	}
 	if int64(len(b)) > limit {
-		return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("is longer than %d bytes; expected what --out or --json wrote", limit))
+		return nil, errs.New(errs.Invalid, op, name,
+			fmt.Sprintf("is longer than %d bytes; expected a file written by --out or --json", limit))
 	}
 	return b, nil
 }
@@ -47,22 +48,23 @@ func newBenchCompare(a *app) *cobra.Command {
 	var most float64
 	cmd := &cobra.Command{
 		Use:   "compare A B",
-		Short: "Hold the results in B against those in A, run by run",
-		Long: `Hold the results in B against those in A, run by run.
+		Short: "Compare the results in B with those in A, run by run",
+		Long: `Compare the results in B with those in A, run by run.
 
-Runs are matched by their settings. A difference within the spread of both is
-called the same. With --max-regression the exit code is 1 when a run of B is
-slower than that.`,
+Runs are matched by their settings. A difference within the spread of both runs
+counts as equal. With --max-regression the exit code is 1 if a run of B is slower
+than A by more than that share.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return errs.New(errs.Invalid, "compare", "", fmt.Sprintf("%s given; expected two files of results", plural(len(args), "file")))
+				return errs.New(errs.Invalid, "compare", "",
+					fmt.Sprintf("%s given; expected two result files", plural(len(args), "file")))
 			}
 			return nil
 		},
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&asJSON, "json", false, "print one JSON object")
-	fs.Var(share(&most), "max-regression", "fail when a run is slower by more than this `SHARE`")
+	fs.Var(share(&most), "max-regression", "fail if a run is slower by more than this `SHARE`")
 	cmd.RunE = a.run(func(_ context.Context, args []string) error {
 		before, err := readResults(args[0])
 		if err != nil {
@@ -76,7 +78,7 @@ slower than that.`,
 		if asJSON {
 			err = a.printJSON(c)
 		} else {
-			a.printText(func(w io.Writer) { _ = report.WriteComparison(w, c) }) // the writer below remembers
+			a.printText(func(w io.Writer) { _ = report.WriteComparison(w, c) }) // checkedWriter records the error
 		}
 		if err != nil || most == 0 {
 			return err
@@ -93,8 +95,8 @@ func newBenchReport(a *app) *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
 		Use:   "report FILE",
-		Short: "Print kept results, or make a report of them",
-		Args:  onePath("a file that --out or --json wrote"),
+		Short: "Print stored results or write a report from them",
+		Args:  onePath("a file written by --out or --json"),
 	}
 	f.output(cmd.Flags())
 	cmd.RunE = a.run(func(_ context.Context, args []string) error {

@@ -11,40 +11,41 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// liveLine shows a run on a terminal: what runs, how fast, the last two seconds
-// as a small picture, and when it ends. The steps of a longer command come first.
+// liveLine shows a running benchmark on a terminal: its name, its rate, the
+// rates of the last two seconds as a sparkline, and the time left. In a command
+// with several steps, the step comes first.
 type liveLine struct {
 	progress
-	steps *stepPlan // nil where a command is one step
-	name  string    // of what was shown last
+	steps *stepPlan // nil if the command is one step
+	name  string    // the name shown last
 }
 
 func (a *app) newLiveLine(quiet bool) *liveLine {
 	return &liveLine{progress: progress{a: a, draws: a.StderrIsTerminal && !quiet, began: a.Now()}}
 }
 
-// update is called by one run at a time.
+// update shows the state of the running benchmark. Calls do not overlap.
 func (l *liveLine) update(v bench.Live) {
 	if l.a.Progress != nil {
 		l.a.Progress(v.Done, v.Total)
 	}
 	if l.steps != nil {
-		v.Rates = nil // no room for a picture
+		v.Rates = nil // no room for the sparkline
 	}
 	l.show(v.Name, strings.TrimSpace(liveText(v)))
 }
 
-// step shows what is measured when there are no bytes to count.
+// step shows the progress of work that is not counted in bytes.
 func (l *liveLine) step(name string, i, n int) { l.show(name, fmt.Sprintf("%d of %d", i+1, n)) }
 
-// show draws a line, at once where another name is shown than before.
+// show draws the line. A new name is drawn at once.
 func (l *liveLine) show(name, rest string) {
 	if !l.due(name != l.name) {
 		return
 	}
 	l.name = name
 	if l.steps != nil {
-		// Which step runs is worth more than how fast: the rate goes first.
+		// If the line is too short, the step stays and the rate is cut.
 		name = l.steps.text(l.a.Now())
 		if l.a.width()-columns(rest) < leastStep {
 			rest = ""
@@ -53,7 +54,7 @@ func (l *liveLine) show(name, rest string) {
 	l.line(name, rest)
 }
 
-// leastStep is how many columns a step needs to be told by its number, its time and its name.
+// leastStep is the number of columns that a step's number, time and name need.
 const leastStep = 40
 
 // liveText returns the rate, the bytes done and the time left of a running benchmark, without its name.
@@ -69,7 +70,7 @@ func liveText(v bench.Live) string {
 	return text
 }
 
-// sparkline draws rates from nothing to the largest of them.
+// sparkline draws rates on a scale from zero to their maximum.
 func sparkline(rates []float64) string {
 	const bars = "▁▂▃▄▅▆▇█"
 	levels := []rune(bars)

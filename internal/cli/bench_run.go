@@ -20,10 +20,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// somePaths is the argument check of commands that take a stripe.
+// somePaths checks that a command has one or more paths.
 func somePaths(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return errs.New(errs.Invalid, cmd.Name(), "", "no path given; expected directories to make files in, or files to read")
+		return errs.New(errs.Invalid, cmd.Name(), "", "no path given; expected directories for test files, or files to read")
 	}
 	for _, p := range args {
 		if p == "" {
@@ -33,27 +33,28 @@ func somePaths(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// specFlags are how one run goes.
+// specFlags adds the flags that describe one run.
 func specFlags(fs *pflag.FlagSet, s *bench.Spec) {
 	fs.Var(choice(&s.Pattern, "ORDER", bench.Sequential, bench.Random), "pattern", "order of blocks: sequential or random")
 	fs.Var(sizeOf(&s.BlockSize, units.MiB), "block-size", "size in bytes of one request, such as 64KiB")
-	fs.Var(count(&s.Workers, 4, 1), "workers", "number of workers, each on its own part of the data")
-	fs.Var(count(&s.QueueDepth, 1, 1), "queue-depth", "number of requests that each worker has in flight")
+	fs.Var(count(&s.Workers, 4, 1), "workers", "number of workers; each has its own part of the data")
+	fs.Var(count(&s.QueueDepth, 1, 1), "queue-depth", "number of requests in flight per worker")
 	fs.Var(choice(&s.Route, "ROUTE", bench.Auto, bench.Direct, bench.Buffered), "route",
-		"how bytes move: past the page cache (direct), through it (buffered), or direct where the files allow it (auto)")
+		"route: past the page cache (direct), through it (buffered), or direct if the files allow it (auto)")
 	timeFlags(fs, s)
-	fs.BoolVar(&s.Verify, "verify", false, "compare contents where they were put; the rate then includes that work")
-	fs.Var(number(&s.Seed), "seed", "seed of contents and of random order")
-	fs.BoolVar(&s.SmallPages, "small-pages", false, "back buffers with ordinary pages instead of huge ones, as most programs do")
+	fs.BoolVar(&s.Verify, "verify", false, "check the contents at their destination; the rate includes the check")
+	fs.Var(number(&s.Seed), "seed", "seed of the contents and of the random order")
+	fs.BoolVar(&s.SmallPages, "small-pages", false, "use ordinary pages for buffers instead of huge pages")
 }
 
 func timeFlags(fs *pflag.FlagSet, s *bench.Spec) {
-	fs.Var(duration(&s.Time), "time", "how long a run lasts, such as 10s, going over the data again and again; not given: once over the data")
+	fs.Var(duration(&s.Time), "time", "duration of a run, such as 10s; the data is repeated as needed. Default: one pass")
 	passes := count(&s.Passes, 0, 1)
 	passes.text = ""
-	fs.Var(passes, "passes", "number of times that a run goes over the data; not given: once")
+	fs.Var(passes, "passes", "number of passes over the data; default 1")
 	stable := share(&s.Stable)
-	fs.Var(stable, "until-stable", "end when the rates of the last two seconds lie within this `SHARE`; --time is then the longest, one minute by default")
+	fs.Var(stable, "until-stable",
+		"end when the rates of the last two seconds differ by at most this `SHARE`, or after --time (default 1m)")
 }
 
 func duration(dst *time.Duration) *value {
@@ -67,7 +68,7 @@ func duration(dst *time.Duration) *value {
 	}}
 }
 
-// share reads 0.05 and 5%.
+// share parses a share such as 0.05 or 5%.
 func share(dst *float64) *value {
 	return &value{kind: "SHARE", want: "a share such as 0.05 or 5%", text: "", set: func(s string) error {
 		text, percent := strings.CutSuffix(s, "%")
@@ -91,16 +92,22 @@ func newBenchRead(a *app) *cobra.Command {
 		Short: "Read from storage into host or device memory",
 		Long: `Read from storage into host or device memory.
 
---to host stops in host memory. pageable and pinned go on to the device block by
-block, as most programs do; engine hands everything to the transfer engine, as
-nebulaio load does; cufile hands each block to NVIDIA's cuFile.`,
+--to names the destination and the method:
+
+  host      read into host memory and stop there
+  pageable  read into ordinary host memory, then copy each block to the device
+  pinned    read into pinned host memory, then copy each block to the device
+  engine    let the transfer engine read and copy, as nebulaio load does
+  cufile    let NVIDIA's cuFile read each block into device memory`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()
-	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.Engine, bench.CuFile), "to", "memory and way that the bytes end in: host, pageable, pinned, engine or cufile")
+	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.Engine, bench.CuFile),
+		"to", "destination and method: host, pageable, pinned, engine or cufile")
 	specFlags(fs, &s)
-	fs.Var(choice(&s.IO, "HOW", bench.Pread, bench.Uring), "io", "how reads are issued: pread or uring")
-	fs.Var(choice(&s.Cache, "STATE", bench.Cold, bench.Warm, bench.AsIs), "cache", "page cache at the start of each pass: cold, warm or as-is")
+	fs.Var(choice(&s.IO, "HOW", bench.Pread, bench.Uring), "io", "system calls for reads: pread or uring")
+	fs.Var(choice(&s.Cache, "STATE", bench.Cold, bench.Warm, bench.AsIs), "cache",
+		"state of the page cache at the start of each pass: cold, warm or as-is")
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		s.Op = bench.Read
@@ -121,11 +128,12 @@ func newBenchWrite(a *app) *cobra.Command {
 	var s bench.Spec
 	cmd := &cobra.Command{
 		Use:   "write DIR...",
-		Short: "Write from host or device memory to storage, durable at the end",
+		Short: "Write from host or device memory to storage and sync at the end",
 		Args:  somePaths,
 	}
 	fs := cmd.Flags()
-	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.CuFile), "from", "memory and way that the bytes come from: host, pageable, pinned or cufile")
+	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.CuFile),
+		"from", "source and method: host, pageable, pinned or cufile")
 	specFlags(fs, &s)
 	fs.BoolVar(&s.NoSync, "no-sync", false, "do not wait until the data is durable")
 	f.define(fs, true)
@@ -136,14 +144,14 @@ func newBenchWrite(a *app) *cobra.Command {
 	return cmd
 }
 
-// benchOne opens, runs one spec, prints.
+// benchOne runs one spec and prints its result.
 func (a *app) benchOne(ctx context.Context, f *benchFlags, paths []string, s bench.Spec) (err error) {
 	if err := s.Check(); err != nil {
 		return err
 	}
 	if s.Memory == bench.Host && f.device != "auto" && f.device != "host" {
-		return errs.New(errs.Invalid, "benchmark", "--device "+f.device, "takes no part: the bytes stop in host memory").
-			WithFix("give --to or --from pageable, pinned, engine or cufile, or leave the device out")
+		return errs.New(errs.Invalid, "benchmark", "--device "+f.device, "is not used: the bytes stay in host memory").
+			WithFix("give --to or --from pageable, pinned, engine or cufile, or omit --device")
 	}
 	f.data.Seed = s.Seed
 	f.data.Empty = s.Op == bench.Write
@@ -162,15 +170,15 @@ func newBenchSweep(a *app) *cobra.Command {
 	words := append(bench.Sweeps(), "prefetch", "all")
 	cmd := &cobra.Command{
 		Use:   "sweep QUESTION PATH...",
-		Short: "Answer one question with a row of runs: " + list(words),
-		Long: `Answer one question with a row of runs.
+		Short: "Answer one question with a series of runs: " + list(words),
+		Long: `Answer one question with a series of runs.
 
-  pattern     what random access costs against sequential
-  block-size  how large a read should be
-  workers     how many workers pay
-  memory      what pinned memory and the engine gain
-  prefetch    how many batches ahead keep the device busy
-  all         each of them`,
+  pattern     how much slower is random access than sequential access?
+  block-size  which read size is the fastest?
+  workers     how many workers are worth using?
+  memory      how much faster are pinned memory and the engine?
+  prefetch    how many batches of read-ahead keep the device busy?
+  all         all of these questions`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errs.New(errs.Invalid, "sweep", "", "no question given; expected "+list(words))
@@ -180,7 +188,7 @@ func newBenchSweep(a *app) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	timeFlags(fs, &s)
-	fs.Var(number(&s.Seed), "seed", "seed of contents and of random order")
+	fs.Var(number(&s.Seed), "seed", "seed of the contents and of the random order")
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
 		ids, err := sweepsOf(args[0], words)
@@ -210,13 +218,21 @@ func sweepsOf(id string, words []string) ([]string, error) {
 			return []string{id}, nil
 		}
 	}
-	return nil, errs.New(errs.Invalid, "sweep", strconv.Quote(id), "is not a question; expected "+list(words)+nearest.Hint(id, words...))
+	return nil, errs.New(errs.Invalid, "sweep", strconv.Quote(id),
+		"is not a question; expected "+list(words)+nearest.Hint(id, words...))
 }
 
-// sweepSteps is a step for each question.
+// sweepSteps returns one step per question.
 func (b *bencher) sweepSteps(ids []string, s bench.Spec) (all []benchStep) {
 	for _, id := range ids {
-		all = append(all, benchStep{"sweep " + id, float64(b.SweepRuns(id, s)), func(ctx context.Context) error { return b.sweep(ctx, id, s) }})
+		all = append(
+			all,
+			benchStep{
+				"sweep " + id,
+				float64(b.SweepRuns(id, s)),
+				func(ctx context.Context) error { return b.sweep(ctx, id, s) },
+			},
+		)
 	}
 	return all
 }
@@ -235,16 +251,18 @@ func newBenchAll(a *app) *cobra.Command {
 	var rounds int
 	cmd := &cobra.Command{
 		Use:   "all DIR...",
-		Short: "Measure everything once: limits, each way to the device and back, each sweep, a training run",
-		Long: `Measure everything once: limits, each way to the device and back, each sweep, a
-training run. With --html it is the picture of a machine.`,
+		Short: "Measure everything once: limits, reads, writes, sweeps and a training run",
+		Long: `Measure everything once: limits, reads, writes, sweeps and a training run.
+
+Reads and writes are measured with every kind of memory. --html writes a report
+about this machine.`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()
-	fs.Var(duration(&s.Time), "time", "how long each run lasts, such as 10s; default 2s")
-	fs.Var(count(&rounds, 5, 1), "rounds", "number of times that each limit is measured")
-	fs.BoolVar(&measure, "measure-ceilings", false, "measure the limits again although they are known")
-	fs.Var(number(&s.Seed), "seed", "seed of contents and of random order")
+	fs.Var(duration(&s.Time), "time", "duration of each run, such as 10s; default 2s")
+	fs.Var(count(&rounds, 5, 1), "rounds", "number of rounds per limit")
+	fs.BoolVar(&measure, "measure-ceilings", false, "measure the limits again even if they are stored")
+	fs.Var(number(&s.Seed), "seed", "seed of the contents and of the random order")
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
 		if s.Time == 0 {
@@ -252,7 +270,7 @@ training run. With --html it is the picture of a machine.`,
 		}
 		for _, p := range args {
 			if info, err := os.Stat(p); err == nil && !info.IsDir() {
-				return errs.New(errs.Invalid, "all", p, "is a file; expected directories, since writing is measured too")
+				return errs.New(errs.Invalid, "all", p, "is a file; expected directories, because writes are measured too")
 			}
 		}
 		f.data.Seed = s.Seed
@@ -263,14 +281,16 @@ training run. With --html it is the picture of a machine.`,
 		defer func() { err = errors.Join(err, b.close()) }()
 		var all []benchStep
 		if measure || b.File.Ceilings == nil {
-			all = append(all, benchStep{"limits of this machine", float64(2 * rounds), func(ctx context.Context) error { return b.measureCeilings(ctx, args, rounds, s.Time) }})
+			all = append(all, benchStep{"limits of this machine", float64(2 * rounds), func(ctx context.Context) error {
+				return b.measureCeilings(ctx, args, rounds, s.Time)
+			}})
 		}
 		return b.finish(b.runSteps(ctx, append(all, b.everything(args, s)...)))
 	})
 	return cmd
 }
 
-// everything is all there is to measure; what this machine cannot do is noted.
+// everything returns the steps of bench all. A step that this machine does not support becomes a note.
 func (b *bencher) everything(paths []string, s bench.Spec) (all []benchStep) {
 	add := func(name string, weight int, run func(ctx context.Context) error) {
 		all = append(all, benchStep{name, float64(weight), run})
@@ -312,11 +332,11 @@ func (b *bencher) write(ctx context.Context, paths []string, s bench.Spec, from 
 	return b.tryRun(ctx, s)
 }
 
-// tryRun runs s and notes it where this machine cannot.
+// tryRun runs s. If this machine does not support s, it adds a note instead of failing.
 func (b *bencher) tryRun(ctx context.Context, s bench.Spec) error {
 	_, err := b.Run(ctx, s)
 	if errs.Is(err, errs.Unsupported) {
-		b.File.Notes = append(b.File.Notes, fmt.Sprintf("%s was left out: %s", s.Name(), errs.MessageOf(err)))
+		b.File.Notes = append(b.File.Notes, fmt.Sprintf("skipped %s: %s", s.Name(), errs.MessageOf(err)))
 		return nil
 	}
 	return err

@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// benchStep is one part of a command that measures several things.
+// benchStep is one step of a command that measures several things.
 type benchStep struct {
 	name string
-	// weight is how long the step takes compared with the others, in runs.
+	// weight is the expected duration relative to the other steps, in runs.
 	weight float64
 	run    func(ctx context.Context) error
 }
 
-// stepPlan is the steps of a command and how far it has come.
+// stepPlan holds the steps of a command and its progress.
 type stepPlan struct {
 	all   []benchStep
-	at    int       // the step that runs
-	began time.Time // of the first step
-	now   time.Time // the start of the step that runs
+	at    int       // index of the running step
+	began time.Time // start of the first step
+	now   time.Time // start of the running step
 }
 
-// text is "step 3 of 17, about 2m left: sweep workers". The time left follows
-// from the steps that have ended, so the first step has none.
+// text returns "step 3 of 17, about 2m left: sweep workers". The time left is
+// estimated from the finished steps, so the first step shows none.
 func (p *stepPlan) text(now time.Time) string {
 	text := fmt.Sprintf("step %d of %d", p.at+1, len(p.all))
 	if left, ok := p.left(now); ok {
@@ -34,7 +34,7 @@ func (p *stepPlan) text(now time.Time) string {
 	return text + ": " + p.all[p.at].name
 }
 
-// left is how long the rest takes if its steps go as those before did.
+// left estimates the time left from the speed of the finished steps.
 func (p *stepPlan) left(now time.Time) (time.Duration, bool) {
 	var done, rest float64
 	for i, s := range p.all {
@@ -49,7 +49,7 @@ func (p *stepPlan) left(now time.Time) (time.Duration, bool) {
 	}
 	each := p.now.Sub(p.began).Seconds() / done
 	left := each*rest - now.Sub(p.now).Seconds()
-	// A step that takes longer than expected leaves the steps behind it at least.
+	// If the running step takes longer than expected, at least the steps after it remain.
 	left = max(left, each*(rest-p.all[p.at].weight))
 	if left > longest.Seconds() {
 		return 0, false
@@ -61,7 +61,7 @@ func (p *stepPlan) left(now time.Time) (time.Duration, bool) {
 	return d.Round(time.Second), true
 }
 
-// runSteps runs steps in their order until one fails, and shows which one runs.
+// runSteps runs the steps in order until one fails, and shows the running step.
 func (b *bencher) runSteps(ctx context.Context, all []benchStep) error {
 	p := &stepPlan{all: all, began: b.a.Now()}
 	b.live.steps = p

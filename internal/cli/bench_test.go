@@ -40,14 +40,16 @@ func TestBenchRead(t *testing.T) {
 		if len(f.Runs) != 1 || f.Runs[0].Bytes != 2<<20 || f.Runs[0].Verify == nil || f.Runs[0].Verify.Mismatches != 0 {
 			t.Fatalf("%s: %+v", to, f.Runs)
 		}
-		if f.Version == "" || f.Machine.Kernel == "" || f.Machine.Device.ID != "host" || strings.Join(f.Command[:3], " ") != "nebulaio bench read" {
+		if f.Version == "" || f.Machine.Kernel == "" || f.Machine.Device.ID != "host" ||
+			strings.Join(f.Command[:3], " ") != "nebulaio bench read" {
 			t.Errorf("%s: the result does not say how it was made: %+v", to, f)
 		}
 		if _, err := record.Parse("stdout", []byte(r.out)); err != nil {
 			t.Error(err)
 		}
 	}
-	run(t, small("read", dir)).want(t, 0, "verdict ", "\n  rate ", "\n  latency ", "p99.9", "\n  route ", "\n  cache ", "bench ceilings")
+	run(t, small("read", dir)).want(t, 0, "verdict ", "\n  rate ", "\n  latency ", "p99.9", "\n  route ", "\n  cache ",
+		"bench ceilings")
 	run(t, small("read", dir, "--gdsio")).want(t, 0, "IoType: READ XferType: CPUONLY Threads: 4 ", "GiB/sec")
 	nothing(t, dir)
 }
@@ -55,13 +57,16 @@ func TestBenchRead(t *testing.T) {
 // What was asked of the engine is what it works with.
 func TestBenchSetsTheEngineUp(t *testing.T) {
 	dir := t.TempDir()
-	r := run(t, small("read", dir, "--to", "engine", "--device", "host", "--workers", "3", "--queue-depth", "5", "--block-size", "128KiB", "--json"))
+	r := run(t, small("read", dir, "--to", "engine", "--device", "host", "--workers", "3", "--queue-depth", "5",
+		"--block-size", "128KiB", "--json"))
 	r.want(t, 0)
 	if s := decode[record.File](t, r).Runs[0].Settings; s.Workers != 3 || s.QueueDepth != 5 || s.BlockSize != 128<<10 {
 		t.Errorf("%+v", s)
 	}
-	run(t, small("read", dir, "--to", "engine", "--device", "host", "--block-size", "4KiB")).want(t, 2, "max_transfer_size=4096")
-	run(t, small("read", dir, "--to", "engine", "--device", "host", "--block-size", "4KiB", "--pattern", "random", "--verify")).want(t, 0)
+	run(t, small("read", dir, "--to", "engine", "--device", "host", "--block-size", "4KiB")).want(t, 2,
+		"max_transfer_size=4096")
+	run(t, small("read", dir, "--to", "engine", "--device", "host", "--block-size", "4KiB", "--pattern", "random",
+		"--verify")).want(t, 0)
 	nothing(t, dir)
 }
 
@@ -70,7 +75,8 @@ func TestBenchWrite(t *testing.T) {
 	for _, from := range []string{"host", "pinned"} {
 		r := run(t, small("write", dir, "--from", from, "--device", "host", "--verify", "--block-size", "64KiB", "--json"))
 		r.want(t, 0)
-		if f := decode[record.File](t, r); f.Runs[0].Bytes != 2<<20 || f.Runs[0].Verify.Bytes != 2<<20 || !f.Runs[0].Settings.Sync {
+		if f := decode[record.File](t, r); f.Runs[0].Bytes != 2<<20 || f.Runs[0].Verify.Bytes != 2<<20 ||
+			!f.Runs[0].Settings.Sync {
 			t.Errorf("%+v", f.Runs[0])
 		}
 	}
@@ -83,30 +89,36 @@ func TestBenchSweeps(t *testing.T) {
 		r := run(t, small("sweep", id, dir, "--device", "host", "--passes", "1", "--json"))
 		r.want(t, 0)
 		f := decode[record.File](t, r)
-		if len(f.Sweeps) != 1 || f.Sweeps[0].ID != id || len(f.Sweeps[0].Points) < 6 || f.Sweeps[0].Answer == "" || f.Sweeps[0].Question == "" {
+		if len(f.Sweeps) != 1 || f.Sweeps[0].ID != id || len(f.Sweeps[0].Points) < 6 || f.Sweeps[0].Answer == "" ||
+			f.Sweeps[0].Question == "" {
 			t.Errorf("%+v", f.Sweeps)
 		}
 	}
-	run(t, small("sweep", "everything", dir)).want(t, 2, `"everything": is not a question; expected pattern, block-size, workers, memory, prefetch or all`)
+	run(t, small("sweep", "everything", dir)).want(t, 2,
+		`"everything": is not a question; expected pattern, block-size, workers, memory, prefetch or all`)
 	nothing(t, dir)
 }
 
 func TestBenchTrain(t *testing.T) {
 	dir := t.TempDir()
-	r := run(t, small("train", dir, "--device", "host", "--sample-size", "64KiB", "--batch", "4", "--step", "1ms", "--steps", "5", "--json"))
+	r := run(t, small("train", dir, "--device", "host", "--sample-size", "64KiB", "--batch", "4", "--step", "1ms",
+		"--steps", "5", "--json"))
 	r.want(t, 0)
 	f := decode[record.File](t, r)
-	if f.Train == nil || f.Train.Steps != 5 || f.Train.Bound == "" || len(f.Train.Next) == 0 || f.Train.Step != "wait on host" {
+	if f.Train == nil || f.Train.Steps != 5 || f.Train.Bound == "" || len(f.Train.Next) == 0 ||
+		f.Train.Step != "wait on host" {
 		t.Fatalf("%+v", f.Train)
 	}
-	run(t, small("train", dir, "--device", "host", "--workload", "bert")).want(t, 2, `--workload "bert"`, "unet3d, resnet50 or cosmoflow")
+	run(t, small("train", dir, "--device", "host", "--workload", "bert")).want(t, 2, `--workload "bert"`,
+		"unet3d, resnet50 or cosmoflow")
 	run(t, small("train", dir, "--device", "host", "--batch", "1000")).want(t, 2, "batch")
 	nothing(t, dir)
 }
 
 func TestBenchCeilingsAreKeptAndUsed(t *testing.T) {
 	dir, kept := t.TempDir(), filepath.Join(t.TempDir(), "deep", "c.json")
-	r := run(t, []string{"bench", "ceilings", dir, "--device", "host", "--rounds", "1", "--time", "10ms", "--size", "4MiB", "--ceilings", kept, "--json"})
+	r := run(t, []string{"bench", "ceilings", dir, "--device", "host", "--rounds", "1", "--time", "10ms", "--size", "4MiB",
+		"--ceilings", kept, "--json"})
 	r.want(t, 0)
 	c := decode[record.Ceilings](t, r)
 	if _, ok := c.Find(record.MemoryCopy, "host"); !ok {
@@ -115,7 +127,8 @@ func TestBenchCeilingsAreKeptAndUsed(t *testing.T) {
 	if _, err := os.Stat(kept); err != nil {
 		t.Fatal(err)
 	}
-	r = run(t, []string{"bench", "read", dir, "--size", "4MiB", "--to", "pinned", "--device", "host", "--cache", "warm", "--route", "buffered", "--ceilings", kept, "--json"})
+	r = run(t, []string{"bench", "read", dir, "--size", "4MiB", "--to", "pinned", "--device", "host", "--cache", "warm",
+		"--route", "buffered", "--ceilings", kept, "--json"})
 	r.want(t, 0)
 	if f := decode[record.File](t, r); f.Ceilings == nil || f.Runs[0].Share == nil || f.Runs[0].Share.Ratio <= 0 {
 		t.Errorf("no share: %+v, notes %v", f.Runs[0].Share, f.Notes)
@@ -123,14 +136,16 @@ func TestBenchCeilingsAreKeptAndUsed(t *testing.T) {
 	if err := os.WriteFile(kept, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(t, []string{"bench", "read", dir, "--size", "4MiB", "--ceilings", kept}).want(t, 5, kept, "fix: measure them again")
+	run(t, []string{"bench", "read", dir, "--size", "4MiB", "--ceilings", kept}).want(t, 5, kept,
+		"fix: measure them again")
 	nothing(t, dir)
 }
 
 func TestBenchReportsAndCompares(t *testing.T) {
 	dir, out := t.TempDir(), t.TempDir()
 	a, b := filepath.Join(out, "a.json"), filepath.Join(out, "b.json")
-	run(t, small("read", dir, "--out", a, "--html", filepath.Join(out, "a.html"), "--csv", filepath.Join(out, "a.csv"))).want(t, 0)
+	run(t, small("read", dir, "--out", a, "--html", filepath.Join(out, "a.html"), "--csv",
+		filepath.Join(out, "a.csv"))).want(t, 0)
 	page, err := os.ReadFile(filepath.Join(out, "a.html"))
 	if err != nil || !strings.Contains(string(page), "<svg") {
 		t.Errorf("no report with plots: %v", err)
@@ -222,7 +237,7 @@ func TestBenchSaysWhatIsWrong(t *testing.T) {
 		{[]string{"bench", "compare", file, file}, 5, "mine"},
 		{[]string{"bench", "report", dir + "/none.json"}, 3, "none.json"},
 		{small("read", dir, "--html", dir+"/no/such/a.html"), 3, "a.html"},
-		{small("read", dir, "--device", "cuda:0"), 2, "takes no part"},
+		{small("read", dir, "--device", "cuda:0"), 2, "is not used"},
 		{small("all", file), 2, "is a file; expected directories"},
 		{small("read", dir, "--json", "--gdsio"), 2, "expected one of them"},
 	} {
@@ -249,15 +264,18 @@ func TestSparkline(t *testing.T) {
 func TestBenchOnAGPU(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{})
 	dir := t.TempDir()
-	for route, want := range map[int]string{fakegpu.Posix: "cufile_compat", fakegpu.P2P: "cufile_p2p", fakegpu.NVFS: "cufile_nvfs", fakegpu.Mixed: "unknown"} {
+	for route, want := range map[int]string{fakegpu.Posix: "cufile_compat", fakegpu.P2P: "cufile_p2p",
+		fakegpu.NVFS: "cufile_nvfs", fakegpu.Mixed: "unknown"} {
 		c := g.BuildCuFile(fakegpu.CuFileOptions{Route: route})
 		r := run(t, small("read", dir, "--to", "cufile", "--verify", "--block-size", "256KiB", "--json"), withGPU(g, c.Path))
 		r.want(t, 0)
 		f := decode[record.File](t, r)
-		if got := f.Runs[0]; len(got.Routes) != 1 || got.Routes[0].Route != want || got.Verify.Mismatches != 0 || got.Verify.Bytes != 2<<20 {
+		if got := f.Runs[0]; len(got.Routes) != 1 || got.Routes[0].Route != want || got.Verify.Mismatches != 0 ||
+			got.Verify.Bytes != 2<<20 {
 			t.Errorf("%s: %+v, %+v", want, got.Routes, got.Verify)
 		}
-		run(t, small("read", dir, "--to", "cufile", "--route", "buffered", "--verify", "--block-size", "256KiB"), withGPU(g, c.Path)).want(t, 0)
+		run(t, small("read", dir, "--to", "cufile", "--route", "buffered", "--verify", "--block-size", "256KiB"),
+			withGPU(g, c.Path)).want(t, 0)
 		run(t, small("write", dir, "--from", "cufile", "--block-size", "256KiB"), withGPU(g, c.Path)).want(t, 0)
 		c.CheckFreed()
 	}
@@ -266,8 +284,10 @@ func TestBenchOnAGPU(t *testing.T) {
 		r := run(t, small(args[0], dir, args[1], "cufile", "--block-size", "256KiB", "--json"), withGPU(g, only.Path))
 		r.want(t, 0)
 		got := decode[record.File](t, r).Runs[0]
-		if len(got.Routes) != 1 || got.Routes[0].Route != "cufile_compat" || !strings.Contains(got.Proof, "counted by nebulaio") || only.Count("stats_calls") != 0 {
-			t.Errorf("%s: %+v, %q, %q, %d calls of statistics", args[0], got.Routes, got.Proof, got.Notes, only.Count("stats_calls"))
+		if len(got.Routes) != 1 || got.Routes[0].Route != "cufile_compat" ||
+			!strings.Contains(got.Proof, "counted by nebulaio") || only.Count("stats_calls") != 0 {
+			t.Errorf("%s: %+v, %q, %q, %d calls of statistics", args[0], got.Routes, got.Proof, got.Notes,
+				only.Count("stats_calls"))
 		}
 	}
 	only.CheckFreed()
@@ -285,12 +305,14 @@ func TestBenchOnAGPU(t *testing.T) {
 	for _, l := range decode[record.Ceilings](t, r).Limits {
 		found[l.ID] = true
 	}
-	for _, id := range []string{record.MemoryCopy, record.H2DPinned, record.D2HPinned, record.H2DPageable, record.D2HPageable, record.Loopback} {
+	for _, id := range []string{record.MemoryCopy, record.H2DPinned, record.D2HPinned, record.H2DPageable,
+		record.D2HPageable, record.Loopback} {
 		if !found[id] {
 			t.Errorf("no limit %s", id)
 		}
 	}
-	train := run(t, small("train", dir, "--sample-size", "64KiB", "--batch", "4", "--step", "1ms", "--steps", "5", "--json"), withGPU(g, ""))
+	train := run(t, small("train", dir, "--sample-size", "64KiB", "--batch", "4", "--step", "1ms", "--steps", "5",
+		"--json"), withGPU(g, ""))
 	train.want(t, 0)
 	if f := decode[record.File](t, train); f.Train.Step != "spin kernel on cuda:0" || f.Train.Timing != "device events" {
 		t.Errorf("%+v", f.Train)
@@ -303,8 +325,9 @@ func TestBenchOnAGPU(t *testing.T) {
 func TestAFailedBenchPrintsWhatItHas(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{Without: []string{"cuModuleLoadData"}})
 	dir := t.TempDir()
-	r := run(t, []string{"bench", "sweep", "all", dir, "--size", "2MiB", "--passes", "1", "--ceilings", "/nonexistent/c.json", "--json"}, withGPU(g, ""))
-	if r.code != 9 || !strings.Contains(r.stderr, "what was measured until then") {
+	r := run(t, []string{"bench", "sweep", "all", dir, "--size", "2MiB", "--passes", "1", "--ceilings",
+		"/nonexistent/c.json", "--json"}, withGPU(g, ""))
+	if r.code != 9 || !strings.Contains(r.stderr, "the results so far are printed") {
 		t.Errorf("exit code %d: %s", r.code, r.stderr)
 	}
 	if f := decode[record.File](t, r); len(f.Runs) < 20 || f.Interrupted || len(f.Notes) == 0 {
@@ -318,7 +341,8 @@ func TestBenchAll(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{})
 	c := g.BuildCuFile(fakegpu.CuFileOptions{})
 	dir, out := t.TempDir(), t.TempDir()
-	r := run(t, []string{"bench", "all", dir, "--size", "8MiB", "--time", "5ms", "--rounds", "1", "--ceilings", filepath.Join(out, "c.json"), "--html", filepath.Join(out, "all.html"), "--json"}, withGPU(g, c.Path))
+	r := run(t, []string{"bench", "all", dir, "--size", "8MiB", "--time", "5ms", "--rounds", "1", "--ceilings",
+		filepath.Join(out, "c.json"), "--html", filepath.Join(out, "all.html"), "--json"}, withGPU(g, c.Path))
 	r.want(t, 0)
 	f := decode[record.File](t, r)
 	if f.Ceilings == nil || len(f.Sweeps) != 5 || f.Train == nil || len(f.Runs) < 12 {

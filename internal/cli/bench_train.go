@@ -14,7 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// trainFlags are a training-shaped run.
+// trainFlags are the flags of bench train.
 type trainFlags struct {
 	benchFlags
 	c                     train.Config
@@ -22,8 +22,8 @@ type trainFlags struct {
 	warm                  bool
 }
 
-// The run that no flag changes: samples of a megabyte as image shards give, a
-// step that a fast accelerator needs for such a batch.
+// The defaults of bench train: samples of 1 MiB, as in shards of images, and a
+// step as long as a fast accelerator needs for such a batch.
 const (
 	defaultSample = units.MiB
 	defaultBatch  = 32
@@ -35,33 +35,38 @@ func newBenchTrain(a *app) *cobra.Command {
 	var f trainFlags
 	cmd := &cobra.Command{
 		Use:   "train PATH...",
-		Short: "Feed a training-shaped loop and say what it waits for",
-		Long: `Feed a training-shaped loop and say what it waits for.
+		Short: "Run a simulated training loop and show what it waits for",
+		Long: `Run a simulated training loop and show what it waits for.
 
-Batches are read into device memory while a step of known length runs: a spin
-kernel on a GPU, a wait on host. The result is accelerator utilisation and a
-diagnosis: loader-bound, copy-bound or gpu-bound, with the next thing to change.
---workload takes batch, sample and step from the MLPerf Storage benchmark.`,
+The command reads batches into device memory while a step of known length runs. A
+step is a spin kernel on a GPU and a sleep on the host. The result is the
+accelerator utilisation and a diagnosis: loader-bound, copy-bound or gpu-bound,
+with the setting to change next. --workload takes the batch, sample and step of
+an MLPerf Storage benchmark.`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()
 	workload := choice(&f.workload, "NAME", "unet3d", "resnet50", "cosmoflow")
 	f.workload, workload.text = "", ""
-	fs.Var(workload, "workload", "workload of MLPerf Storage to imitate: unet3d, resnet50 or cosmoflow; not given: the flags below")
-	fs.Var(choice(&f.accelerator, "NAME", "h100", "a100"), "accelerator", "accelerator whose step time the workload has: h100 or a100")
+	fs.Var(workload, "workload", "MLPerf Storage workload: unet3d, resnet50 or cosmoflow; default: the flags below")
+	fs.Var(choice(&f.accelerator, "NAME", "h100", "a100"), "accelerator",
+		"accelerator that sets the workload's step time: h100 or a100")
 	fs.Var(sizeOf(&f.c.SampleBytes, defaultSample), "sample-size", "size in bytes of one sample, such as 128KiB")
-	fs.Var(count(&f.c.Batch, defaultBatch, 1), "batch", "number of samples in the batch of one step")
+	fs.Var(count(&f.c.Batch, defaultBatch, 1), "batch", "number of samples per batch")
 	step := duration(&f.c.StepTime)
 	f.c.StepTime, step.text = defaultStep, defaultStep.String()
-	fs.Var(step, "step", "how long a step keeps the device busy, such as 20ms")
+	fs.Var(step, "step", "time that a step keeps the device busy, such as 20ms")
 	fs.Var(count(&f.c.Steps, defaultSteps, 1), "steps", "number of steps to measure")
 	fs.Var(count(&f.c.Workers, 4, 1), "workers", "number of threads that read samples")
-	fs.Var(count(&f.c.Prefetch, 2, 0), "prefetch", "number of batches that are loaded ahead of the step")
-	fs.Var(choice(&f.c.Memory, "MEMORY", train.Engine, train.Pinned, train.Pageable), "memory", "how batches get to the device: engine, pinned or pageable")
-	fs.Var(choice(&f.c.Route, "ROUTE", "auto", "direct", "buffered"), "route", "how samples are read: auto, direct or buffered")
-	fs.Var(choice(&f.c.Pattern, "ORDER", train.Random, train.Sequential), "pattern", "order of samples: random or sequential")
-	fs.BoolVar(&f.warm, "warm", false, "read the data into the page cache before, instead of dropping it before each epoch")
-	fs.Var(number(&f.c.Seed), "seed", "seed of contents and order")
+	fs.Var(count(&f.c.Prefetch, 2, 0), "prefetch", "number of batches to read ahead")
+	fs.Var(choice(&f.c.Memory, "MEMORY", train.Engine, train.Pinned, train.Pageable), "memory",
+		"method that moves batches to the device: engine, pinned or pageable")
+	fs.Var(choice(&f.c.Route, "ROUTE", "auto", "direct", "buffered"), "route",
+		"route of sample reads: auto, direct or buffered")
+	fs.Var(choice(&f.c.Pattern, "ORDER", train.Random, train.Sequential), "pattern",
+		"order of samples: random or sequential")
+	fs.BoolVar(&f.warm, "warm", false, "read the data into the page cache first; default: drop it before each epoch")
+	fs.Var(number(&f.c.Seed), "seed", "seed of the contents and of the order")
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
 		if f.workload != "" {
@@ -69,9 +74,10 @@ diagnosis: loader-bound, copy-bound or gpu-bound, with the next thing to change.
 			if err != nil {
 				return err
 			}
-			f.c.Workload, f.c.WantedAU, f.c.SampleBytes, f.c.Batch, f.c.StepTime = w.Name+" on "+w.Accelerator, w.WantedAU, w.SampleBytes, w.Batch, w.StepTime
+			f.c.Workload, f.c.WantedAU = w.Name+" on "+w.Accelerator, w.WantedAU
+			f.c.SampleBytes, f.c.Batch, f.c.StepTime = w.SampleBytes, w.Batch, w.StepTime
 			if !cmd.Flags().Changed("size") {
-				// Enough for a few steps of the largest of them.
+				// Enough for a few steps of the largest workload.
 				f.data.FileSize = max(f.data.FileSize, 4*int64(w.Batch)*train.Stride(w.SampleBytes))
 			}
 		}
@@ -95,7 +101,7 @@ diagnosis: loader-bound, copy-bound or gpu-bound, with the next thing to change.
 	return cmd
 }
 
-// train runs one training-shaped run.
+// train runs one simulated training run.
 func (b *bencher) train(ctx context.Context, c train.Config) error {
 	c, err := b.forTraining(ctx, c)
 	if err != nil {
@@ -105,8 +111,8 @@ func (b *bencher) train(ctx context.Context, c train.Config) error {
 	return err
 }
 
-// forTraining gives a run the host device, where the engine reads to when the
-// loader is measured alone, and something to show.
+// forTraining adds the host device and a progress display to c. The engine reads
+// into the host device when the loader is measured alone.
 func (b *bencher) forTraining(ctx context.Context, c train.Config) (train.Config, error) {
 	var err error
 	c.Host, err = b.sys.Devices.Open(ctx, "host")
@@ -114,9 +120,9 @@ func (b *bencher) forTraining(ctx context.Context, c train.Config) (train.Config
 	return c, err
 }
 
-// usual is the training-shaped run of commands that have no flags for it.
+// usual returns the training run of commands without training flags.
 func (b *bencher) usual(steps int) train.Config {
-	// Small data sets get samples and batches that they hold.
+	// A small data set gets smaller samples and batches.
 	sample, samples := int64(defaultSample), int64(0)
 	for _, f := range b.Set.Files() {
 		sample = min(sample, f.Size())

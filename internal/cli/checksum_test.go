@@ -13,7 +13,8 @@ import (
 
 func TestInspectChecksum(t *testing.T) {
 	path := tinyModel(t)
-	run(t, []string{"inspect", path, "--checksum"}).want(t, 0, "checksum  wrote "+path+".crc64nvme: 1 block of 1.00 MiB, in ")
+	run(t, []string{"inspect", path, "--checksum"}).want(t, 0,
+		"checksum  wrote "+path+".crc64nvme: 1 block of 1.00 MiB, in ")
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +82,8 @@ func TestLoadVerify(t *testing.T) {
 	run(t, args).want(t, 3, "verify "+path+": has no checksums: "+path+".crc64nvme does not exist\n", "\n  fix: ", remedy)
 
 	run(t, []string{"inspect", path, "--checksum"}).want(t, 0)
-	run(t, args).want(t, 0, "verified  1 block, 9.48 KiB, of them 3.84 KiB read for that alone; ", "note: verification needs every byte in the CPU's reach: ", "\nverify ", "\nread_extra ")
+	run(t, args).want(t, 0, "verified  1 block, 9.48 KiB; 3.84 KiB read only for that; ",
+		"note: verification needs every byte in the CPU's reach: ", "\nverify ", "\nread_extra ")
 	for _, route := range []string{"buffered", "direct"} {
 		if r := run(t, append(args, "--route", route, "--drop-cache")); r.code != 9 {
 			r.want(t, 0, "verified  1 block, ")
@@ -96,7 +98,8 @@ func TestLoadVerify(t *testing.T) {
 	}
 
 	flip(t, path, 9710)
-	run(t, args).want(t, 5, "verify "+path+": block 0, bytes 0 to 9711, differs from "+path+".crc64nvme: ", `it holds a part of the header, tensor "`, " more\n", remedy)
+	run(t, args).want(t, 5, "verify "+path+": block 0, bytes 0 to 9711, differs from "+path+".crc64nvme: ",
+		`it holds a part of the header, tensor "`, " more\n", remedy)
 	run(t, []string{"load", path, "--device", "host"}).want(t, 0)
 	flip(t, path, 9710)
 	run(t, args).want(t, 0)
@@ -123,7 +126,8 @@ func TestLoadVerifyStale(t *testing.T) {
 	if _, err := (&checksum.Sums{Size: 9712, Block: 1 << 20, Blocks: []uint64{1}}).Write(path); err != nil {
 		t.Fatal(err)
 	}
-	run(t, args).want(t, 5, path+".crc64nvme is stale: it was made of 9712 bytes, the file has 9711", "\n  fix: ", "inspect "+path+" --checksum")
+	run(t, args).want(t, 5, path+".crc64nvme is stale: it was made of 9712 bytes, the file has 9711", "\n  fix: ",
+		"inspect "+path+" --checksum")
 	run(t, []string{"inspect", path, "--checksum"}).want(t, 0)
 	run(t, args).want(t, 0)
 	flip(t, checksum.Path(path), 44)
@@ -147,7 +151,8 @@ func TestLoadVerifySharded(t *testing.T) {
 	last := files[len(files)-1]
 	first := files[0].Tensors[0].Name
 	flip(t, last.Path, last.Size-1)
-	run(t, append(args, "--tensors", first)).want(t, 5, "verify "+last.Path+": block 0, ", "it holds a part of the header, tensor ")
+	run(t, append(args, "--tensors", first)).want(t, 5, "verify "+last.Path+": block 0, ",
+		"it holds a part of the header, tensor ")
 	if err := os.Remove(checksum.Path(last.Path)); err != nil {
 		t.Fatal(err)
 	}
@@ -157,5 +162,6 @@ func TestLoadVerifySharded(t *testing.T) {
 func TestInterruptVerify(t *testing.T) {
 	path := sparseModel(t, 64*units.MiB)
 	run(t, []string{"inspect", path, "--checksum"}).want(t, 0)
-	run(t, []string{"load", path, "--device", "host", "--verify"}, interruptWhen(os.Interrupt, atStart)).want(t, 130, "interrupted by SIGINT\n")
+	run(t, []string{"load", path, "--device", "host", "--verify"}, interruptWhen(os.Interrupt, atStart)).want(t, 130,
+		"interrupted by SIGINT\n")
 }

@@ -55,7 +55,8 @@ type result struct {
 func run(t *testing.T, args []string, change ...func(*World)) result {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	w := World{Args: args, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &stderr, Env: func(string) string { return "" }, Now: time.Now}
+	w := World{Args: args, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &stderr,
+		Env: func(string) string { return "" }, Now: time.Now}
 	for _, f := range change {
 		f(&w)
 	}
@@ -135,7 +136,8 @@ func writeModel(t *testing.T, path string, shard int64) []*format.File {
 // sparseModel is a valid file of one tensor whose n bytes are a hole.
 func sparseModel(t *testing.T, n int64) string {
 	t.Helper()
-	header, err := safetensors.EncodeHeader([]format.Tensor{{Name: "hole", DType: format.U8, Shape: []int64{n}}}, nil, safetensors.AlignPage)
+	header, err := safetensors.EncodeHeader([]format.Tensor{{Name: "hole", DType: format.U8, Shape: []int64{n}}}, nil,
+		safetensors.AlignPage)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,15 +13,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/bench"
 )
 
-// completer says what can be typed in a place.
+// completer returns the words that can be typed at a position.
 type completer = cobra.CompletionFunc
 
-// noWords completes to nothing, not to files.
+// noWords completes to nothing, not even files.
 func noWords(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// ofWords completes to one of some words.
+// ofWords completes to one of the given words.
 func ofWords(words ...string) completer {
 	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var all []string
@@ -51,7 +51,7 @@ func anyFile(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellC
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// upTo completes the first n arguments, and nothing behind them.
+// upTo completes the first n arguments and nothing after them.
 func upTo(n int, f completer) completer {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) >= n {
@@ -61,8 +61,8 @@ func upTo(n int, f completer) completer {
 	}
 }
 
-// deviceNames are the devices that can be asked for. The driver lists its GPUs
-// in proc, which is read at once; to open them would make the user wait.
+// deviceNames completes to the devices of this machine. It reads the GPUs from
+// /proc, because opening the driver would make the user wait.
 func deviceNames(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	names := []string{"auto", "host", "cuda"}
 	gpus, _ := os.ReadDir("/proc/driver/nvidia/gpus") // none without a driver
@@ -72,45 +72,52 @@ func deviceNames(cmd *cobra.Command, args []string, typed string) ([]cobra.Compl
 	return ofWords(names...)(cmd, args, typed)
 }
 
-// fileFlags are flags that name files, or other things that their type does not tell.
+// fileFlags returns the completers of flags whose type does not tell what they name.
 func fileFlags() map[string]completer {
 	results, certificate := ofFiles("json"), ofFiles("pem", "crt", "cer", "key")
 	return map[string]completer{
 		"config": ofFiles("yaml", "yml"), "data": ofDirectories, "to": ofDirectories, "out": anyFile,
-		"csv": ofFiles("csv"), "html": ofFiles("html", "htm"), "ceilings": results, "baseline": results, "root": ofFiles("tar"),
-		"ca-file": certificate, "tls-cert": certificate, "tls-key": certificate, "secret-file": anyFile, "gpudirect-socket": ofFiles("sock"),
+		"csv": ofFiles("csv"), "html": ofFiles("html",
+			"htm"), "ceilings": results, "baseline": results, "root": ofFiles("tar"),
+		"ca-file": certificate, "tls-cert": certificate, "tls-key": certificate,
+		"secret-file": anyFile, "gpudirect-socket": ofFiles("sock"),
 		"secret": ofWords("-"), "device": deviceNames, "door": ofWords("auto", "require", "off"),
 	}
 }
 
-// arguments say what the arguments of commands are, by their paths. Commands
-// that are not here take none, or names that only a store knows.
+// arguments returns the completers of arguments by command path. A command that
+// is missing here takes no arguments, or names that only a store knows.
 func arguments() map[string]completer {
 	model, results := ofFiles("safetensors", "json"), ofFiles("json")
 	questions := append(bench.Sweeps(), "prefetch", "all")
 	return map[string]completer{
 		"nebulaio load": upTo(1, model), "nebulaio inspect": upTo(1, model), "nebulaio save": upTo(2, model),
 		"nebulaio doctor": upTo(1, anyFile), "nebulaio doctor prove": upTo(1, anyFile),
-		"nebulaio doctor capture": func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		"nebulaio doctor capture": func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion,
+			cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return ofFiles("tar")(cmd, args, typed)
 			}
 			return upTo(2, anyFile)(cmd, args, typed)
 		},
-		"nebulaio bench read": anyFile, "nebulaio bench train": anyFile, "nebulaio bench write": ofDirectories, "nebulaio bench all": ofDirectories,
-		"nebulaio bench ceilings": ofDirectories, "nebulaio bench compare": upTo(2, results), "nebulaio bench report": upTo(1, results),
-		"nebulaio bench sweep": func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		"nebulaio bench read": anyFile, "nebulaio bench train": anyFile,
+		"nebulaio bench write": ofDirectories, "nebulaio bench all": ofDirectories,
+		"nebulaio bench ceilings": ofDirectories, "nebulaio bench compare": upTo(2, results), "nebulaio bench report": upTo(1,
+			results),
+		"nebulaio bench sweep": func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion,
+			cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return ofWords(questions...)(cmd, args, typed)
 			}
 			return anyFile(cmd, args, typed)
 		},
-		"nebulaio store backup": upTo(1, ofDirectories), "nebulaio store restore": upTo(1, ofDirectories), "nebulaio store salvage": upTo(1, ofDirectories),
+		"nebulaio store backup": upTo(1, ofDirectories), "nebulaio store restore": upTo(1,
+			ofDirectories), "nebulaio store salvage": upTo(1, ofDirectories),
 		"nebulaio completion": upTo(1, ofWords(shells()...)),
 	}
 }
 
-// addCompletions teaches cmd and all commands below it what can be typed.
+// addCompletions registers the completers of cmd and of all commands below it.
 func addCompletions(cmd *cobra.Command, args, flags map[string]completer) {
 	if cmd.ValidArgsFunction = args[cmd.CommandPath()]; cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = noWords
@@ -125,7 +132,7 @@ func addCompletions(cmd *cobra.Command, args, flags map[string]completer) {
 		case !named:
 			complete = noWords
 		}
-		// It fails only for a flag that is not there, or that has one already.
+		// This fails only for an unknown flag, or for one that has a completer already.
 		_ = cmd.RegisterFlagCompletionFunc(f.Name, complete)
 	})
 	for _, c := range cmd.Commands() {

@@ -79,7 +79,8 @@ func TestCompletion(t *testing.T) {
 		}
 		words, directive := completed(t, args...)
 		// On a machine with several GPUs there are more devices.
-		if got := strings.Join(words, " "); directive != want.directive || got != want.words && !(strings.Contains(line, "--device ") && strings.HasPrefix(got, want.words)) {
+		if got := strings.Join(words, " "); directive != want.directive || got != want.words &&
+			!(strings.Contains(line, "--device ") && strings.HasPrefix(got, want.words)) {
 			t.Errorf("%q: %q and directive %s, expected %q and %s", line, got, directive, want.words, want.directive)
 		}
 	}

@@ -13,22 +13,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/nearest"
 )
 
-// shells are those that a completion script can be made for.
+// shells are the shells that have a completion script.
 func shells() []string { return []string{"bash", "zsh", "fish", "powershell"} }
 
 func newCompletion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion SHELL",
-		Short: "Print a script that completes commands, flags and their values in a shell",
-		Long: `Print a script that completes commands, flags and their values in a shell.
+		Short: "Print a shell script that completes commands, flags and values",
+		Long: `Print a shell script that completes commands, flags and values.
 
-SHELL is bash, zsh, fish or powershell. The script asks nebulaio itself for what
-can come next: commands, flags, routes, devices, formats and files of the right
-kind. bash needs the package bash-completion.`,
+SHELL is bash, zsh, fish or powershell. The script asks nebulaio for the next
+words: commands, flags, routes, devices, formats and files of the right kind.
+bash needs the package bash-completion.`,
 		Example: `  # For this shell only:
   source <(nebulaio completion bash)
 
-  # For every shell that starts from now on:
+  # For every new shell:
   nebulaio completion bash > ~/.local/share/bash-completion/completions/nebulaio
   nebulaio completion zsh > "${fpath[1]}/_nebulaio"
   nebulaio completion fish > ~/.config/fish/completions/nebulaio.fish`,
@@ -36,9 +36,11 @@ kind. bash needs the package bash-completion.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:
-				return errs.New(errs.Invalid, "completion", "", fmt.Sprintf("%s given; expected one, %s", plural(len(args), "shell"), list(shells())))
+				return errs.New(errs.Invalid, "completion", "", fmt.Sprintf("%s given; expected one, %s",
+					plural(len(args), "shell"), list(shells())))
 			case !slices.Contains(shells(), args[0]):
-				return errs.New(errs.Invalid, "completion", "", fmt.Sprintf("unknown shell %q; expected %s%s", args[0], list(shells()), nearest.Hint(args[0], shells()...)))
+				return errs.New(errs.Invalid, "completion", "", fmt.Sprintf("unknown shell %q; expected %s%s", args[0],
+					list(shells()), nearest.Hint(args[0], shells()...)))
 			}
 			return nil
 		},

@@ -13,12 +13,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/node"
 )
 
-// configJSON is every setting with what is known about it.
+// configJSON lists every setting with its value and source.
 type configJSON struct {
 	Values []configValue `json:"values"`
-	// Notes are what settings that are accepted do not do.
+	// Notes name accepted settings that have no effect.
 	Notes []string `json:"notes"`
-	// Warnings are what is probably a mistake, such as an unknown variable.
+	// Warnings name probable mistakes, such as an unknown variable.
 	Warnings []string `json:"warnings"`
 }
 
@@ -39,13 +39,13 @@ func newConfig(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Explain each setting of the server, its value and where that came from",
-		Long: `Explain each setting of the server, its value and where that came from.
+		Short: "Show each server setting, its value and where the value comes from",
+		Long: `Show each server setting, its value and where the value comes from.
 
-The configuration is read and checked as nebulaio server does, with the same
-flags: a configuration that is shown is one that the server starts with. Nothing
-is started or changed. Secrets are not shown. A port in use, and a store that
-another server holds, are found only when the server starts.`,
+The command reads and checks the configuration as nebulaio server does, with the
+same flags. If it succeeds, the server accepts the configuration. It starts and
+changes nothing, and it hides secrets. It does not find a port in use or a store
+that another server holds: nebulaio server reports them at its start.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)
@@ -72,7 +72,16 @@ another server holds, are found only when the server starts.`,
 func configAsJSON(c *config.Config) configJSON {
 	all := configJSON{Notes: append([]string{}, c.Notes()...), Warnings: []string{}}
 	for _, v := range c.Values() {
-		e := configValue{Key: v.Key.Name, Value: v.Text, Source: v.Source, Type: v.Key.Type, Choices: v.Key.Choices, Default: v.Key.Default, Env: v.Key.Env(), Meaning: v.Key.Help}
+		e := configValue{
+			Key:     v.Key.Name,
+			Value:   v.Text,
+			Source:  v.Source,
+			Type:    v.Key.Type,
+			Choices: v.Key.Choices,
+			Default: v.Key.Default,
+			Env:     v.Key.Env(),
+			Meaning: v.Key.Help,
+		}
 		if v.Key.Flag() != "" {
 			e.Flag = "--" + v.Key.Flag()
 		}
@@ -87,7 +96,8 @@ func printConfig(w io.Writer, c *config.Config) {
 		if text == "" {
 			text = "(not set)"
 		}
-		fmt.Fprintf(w, "%s = %s  [%s]\n    %s\n    %s", v.Key.Name, text, printable(v.Source.String()), v.Key.Help, v.Key.Env())
+		fmt.Fprintf(w, "%s = %s  [%s]\n    %s\n    %s", v.Key.Name, text, printable(v.Source.String()), v.Key.Help,
+			v.Key.Env())
 		if v.Key.Flag() != "" {
 			fmt.Fprintf(w, ", --%s", v.Key.Flag())
 		}

@@ -11,13 +11,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// cuFileHome is what this process, which is ours, prepares for libcufile: the
-// configuration of doctor.CuFileConfig, with the log in a folder that is removed at
-// the end. A user who names a place for the log keeps it.
+// cuFileHome holds the temporary directory with libcufile's configuration and
+// log for this process. doctor.CuFileConfig writes the configuration. remove
+// deletes the directory. If the user names a place for the log, the log stays there.
 type cuFileHome struct{ dir string }
 
-// prepare sets the environment before the library is loaded. The Go runtime
-// passes it on to C's.
+// prepare sets the environment variables of libcufile before the library is
+// loaded. The Go runtime passes them on to C.
 func (h *cuFileHome) prepare(a *app) (err error) {
 	if h.dir != "" {
 		return nil
@@ -27,11 +27,12 @@ func (h *cuFileHome) prepare(a *app) (err error) {
 		return err
 	}
 	if h.dir, err = os.MkdirTemp("", "nebulaio-cufile-"); err != nil {
-		return errs.Wrap("make a folder for cuFile in", os.TempDir(), err)
+		return errs.Wrap("create a directory for cuFile in", os.TempDir(), err)
 	}
 	config, err := doctor.CuFileConfig(facts.Live(), m, h.dir)
 	if err != nil {
-		return &errs.Error{Kind: errs.Invalid, Op: "prepare cuFile", Err: err, Fix: "correct cufile.json; nebulaio doctor checks it"}
+		return &errs.Error{Kind: errs.Invalid, Op: "prepare cuFile", Err: err,
+			Fix: "correct cufile.json; nebulaio doctor checks it"}
 	}
 	env := map[string]string{"CUFILE_ENV_PATH_JSON": config}
 	if a.Env("CUFILE_LOGFILE_PATH") == "" {
@@ -45,7 +46,7 @@ func (h *cuFileHome) prepare(a *app) (err error) {
 	return nil
 }
 
-// remove takes away what prepare made; the library is closed by then.
+// remove deletes the directory. The library must be closed before.
 func (h *cuFileHome) remove() error {
 	if h.dir == "" {
 		return nil

@@ -34,7 +34,8 @@ func TestLoadThroughCuFile(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		r := v.Loads[0].Report
-		if len(r.Routes) != 1 || r.Routes[0].Route != "cufile_compat" || r.CuFile == nil || string(r.CuFile.API) != api || r.CuFile.Contexts != 2 {
+		if len(r.Routes) != 1 || r.Routes[0].Route != "cufile_compat" || r.CuFile == nil || string(r.CuFile.API) != api ||
+			r.CuFile.Contexts != 2 {
 			t.Errorf("%+v, %+v", r.Routes, r.CuFile)
 		}
 		if left, err := os.ReadDir(cmd.Dir); err != nil || len(left) > 0 {
@@ -53,15 +54,19 @@ func TestLoadThroughCuFileTellsIt(t *testing.T) {
 	c := g.BuildCuFile(fakegpu.CuFileOptions{Route: fakegpu.P2P})
 	path := tinyModel(t)
 	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, c.Path)).
-		want(t, 0, "\ncufile_p2p ", "cufile    1.15.1, interface sync; it counted posix 0, p2p 1, nvfs 0", "note: libcufile 1.15.1 was opened for this; that makes a context on every visible GPU, here 1")
+		want(t, 0, "\ncufile_p2p ", "cufile    1.15.1, interface sync; libcufile counted posix 0, p2p 1, nvfs 0",
+			"note: libcufile 1.15.1 was opened for this; that makes a context on every visible GPU, here 1")
 	c.CheckFreed()
 	c = g.BuildCuFile(fakegpu.CuFileOptions{CompatOnly: true})
 	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, c.Path)).
 		want(t, 0, "\ncufile_compat ", "interface sync; posix 1, p2p 0, nvfs 0, counted by nebulaio: only compatibility mode is possible here; ")
 	c = g.BuildCuFile(fakegpu.CuFileOptions{Register: 5027})
-	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, c.Path)).want(t, 9, "5027", "/run/udev")
-	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, filepath.Join(t.TempDir(), "libcufile.so.0"))).want(t, 9, "the library was not found", "fix: install")
-	if r := run(t, []string{"load", path, "--device", "host", "--route", "cufile"}); r.code != 9 || !strings.Contains(r.stderr, "no GPU") {
+	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, c.Path)).want(t, 9, "5027",
+		"/run/udev")
+	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"},
+		withGPU(g, filepath.Join(t.TempDir(), "libcufile.so.0"))).want(t, 9, "the library was not found", "fix: install")
+	if r := run(t, []string{"load", path, "--device", "host", "--route", "cufile"}); r.code != 9 ||
+		!strings.Contains(r.stderr, "no GPU") {
 		t.Errorf("%d %s", r.code, r.stderr)
 	}
 }

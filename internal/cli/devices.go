@@ -20,10 +20,10 @@ func newDevices(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "Show what was looked for, what was found, and what to do",
-		Long: `Show what was looked for, what was found, and what to do.
+		Short: "Show which devices and libraries were found, and how to fix what is missing",
+		Long: `Show which devices and libraries were found, and how to fix what is missing.
 
-A machine without a GPU is no error, unless --devices require is given.`,
+A machine without a GPU is not an error, unless --devices require is given.`,
 		Args: noArgs,
 		RunE: a.run(func(context.Context, []string) error {
 			p := a.startWork("looking for GPUs", asJSON)
@@ -37,11 +37,7 @@ A machine without a GPU is no error, unless --devices require is given.`,
 			if err := sys.Close(); err != nil {
 				return err
 			}
-			if asJSON {
-				return a.printJSON(s)
-			}
-			a.printText(func(w io.Writer) { printSurvey(w, s) })
-			return nil
+			return a.printResult(asJSON, s, func(w io.Writer) { printSurvey(w, s) })
 		}),
 	}
 	devicesFlag(cmd.Flags(), &opts.Devices)
@@ -74,7 +70,7 @@ func printSurvey(w io.Writer, s nebulaio.Survey) {
 		}
 		t.print(w)
 		for _, f := range s.Findings {
-			// The survey's own fix is that of the finding that decided.
+			// The fix of the decisive finding is printed above.
 			if !f.Found && f.Fix != "" && f.Fix != s.Fix {
 				fmt.Fprintf(w, "  fix for %s: %s\n", printable(f.Name), printable(f.Fix))
 			}

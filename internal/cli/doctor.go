@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// maxBaseline bounds the file of an earlier result.
+// maxBaseline is the largest accepted file of an earlier result, in bytes.
 const maxBaseline = 16 << 20
 
 type doctorFlags struct {
@@ -27,7 +27,7 @@ type doctorFlags struct {
 	baseline, captured string
 }
 
-// doctorJSON is the result with, where one was asked for, the comparison.
+// doctorJSON is the result, with the comparison if --baseline is given.
 type doctorJSON struct {
 	*doctor.Result
 	Baseline *doctor.Diff `json:"baseline,omitempty"`
@@ -37,16 +37,17 @@ func newDoctor(a *app) *cobra.Command {
 	var o doctorFlags
 	cmd := &cobra.Command{
 		Use:   "doctor [PATH]",
-		Short: "Tell what stands between a path and a GPU, and how to fix it",
-		Long: `Tell what stands between a path and a GPU, and how to fix it.
+		Short: "Show what prevents direct reads from a path into a GPU, and how to fix it",
+		Long: `Show what prevents direct reads from a path into a GPU, and how to fix it.
 
-The first cause on the nearest direct route comes first, then everything else by
-what it costs. Nothing is changed. What only root may read is UNKNOWN and says
-what to run. The exit code is 1 where a finding is FAIL.
+The first finding is the cause that blocks the best direct route. The others
+follow, ordered by their cost. The command changes nothing. A check that needs
+root is UNKNOWN and names the command to run. The exit code is 1 if a finding is
+FAIL.
 
-With a GPU and libcufile the path is also read, 16 times 1 MiB, through cuFile in
-a process of its own, and its counters prove the route. In a directory a file of
-16 MiB is made for that time; --no-prove leaves it out.`,
+With a GPU and libcufile, a separate process also reads 16 times 1 MiB from the
+path through cuFile. cuFile's counters prove the route. For a directory, a
+temporary file of 16 MiB is created. --no-prove skips this read.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -58,14 +59,15 @@ a process of its own, and its counters prove the route. In a directory a file of
 	fs := cmd.Flags()
 	gpu := count(&o.gpu, -1, 0)
 	gpu.text = ""
-	fs.Var(gpu, "gpu", "index of the GPU, as nebulaio devices counts; the first one where not given")
-	fs.Var(choice(&o.profile, "USE", doctor.Train, doctor.Infer, doctor.Checkpoint), "profile", "what findings are ordered for: train, infer or checkpoint")
+	fs.Var(gpu, "gpu", "index of the GPU as nebulaio devices shows it; default: the first GPU")
+	fs.Var(choice(&o.profile, "USE", doctor.Train, doctor.Infer, doctor.Checkpoint), "profile",
+		"workload that decides the order of findings: train, infer or checkpoint")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
-	fs.BoolVar(&o.script, "fix-script", false, "print the fixes as a shell script to review; it is never run")
-	fs.BoolVar(&o.all, "all", false, "show rules that hold or do not apply too")
+	fs.BoolVar(&o.script, "fix-script", false, "print the fixes as a shell script to review; nothing is run")
+	fs.BoolVar(&o.all, "all", false, "also show rules that pass or do not apply")
 	proveFlag(fs, &o.noProve)
-	fs.StringVar(&o.baseline, "baseline", "", "compare with the `FILE` that an earlier --json wrote")
-	fs.StringVar(&o.captured, "root", "", "judge the capture in `DIR`, a directory or tar, instead of this machine")
+	fs.StringVar(&o.baseline, "baseline", "", "compare with `FILE`, the --json output of an earlier run")
+	fs.StringVar(&o.captured, "root", "", "check the capture in `DIR`, a directory or tar file, instead of this machine")
 	cmd.AddCommand(newDoctorCapture(a), newDoctorProve(a))
 	return cmd
 }
@@ -74,16 +76,16 @@ func newDoctorCapture(a *app) *cobra.Command {
 	var noProve, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "capture OUT [PATH]",
-		Short: "Keep what the checks read, to judge it elsewhere with doctor --root",
-		Long: `Keep what the checks read, to judge it elsewhere with doctor --root.
+		Short: "Store what the checks read, to check it elsewhere with doctor --root",
+		Long: `Store what the checks read, to check it elsewhere with doctor --root.
 
-OUT is a tar where it ends in .tar, else a new directory. It holds the files that
-the checks read and nothing else: hardware, mounts, settings and names, no data.`,
+If OUT ends in .tar it is a tar file, otherwise a new directory. It holds only the
+files that the checks read: hardware, mounts, settings and names, but no data.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 && args[1] != "" {
 				args = args[:1]
 			}
-			return onePath("a tar or directory to write, and optionally the path in question")(cmd, args)
+			return onePath("a tar file or directory to write, and optionally the path to check")(cmd, args)
 		},
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			p := a.startWork("looking at this machine", asJSON)
@@ -114,14 +116,14 @@ the checks read and nothing else: hardware, mounts, settings and names, no data.
 	return cmd
 }
 
-// captureJSON is what doctor capture wrote.
+// captureJSON describes a written capture.
 type captureJSON struct {
 	Path   string   `json:"path"`
 	Files  int      `json:"files"`
-	Denied []string `json:"denied"` // files that could not be read
+	Denied []string `json:"denied"` // files that were not readable
 }
 
-// look gathers what files do not tell about this machine: GPUs, and the way
+// look collects what no file of this machine tells: the GPUs, and the route
 // that cuFile takes from path to the GPU.
 func (a *app) look(ctx context.Context, path string, gpu int, noProve bool) (facts.Meta, error) {
 	m, err := facts.Look(path, a.Env)
@@ -153,8 +155,9 @@ func (a *app) doctor(ctx context.Context, o doctorFlags, path string) error {
 		return errs.New(errs.Invalid, "doctor", "", "--json and --fix-script are given; expected one of them")
 	}
 	if o.captured != "" && path != "" {
-		return errs.New(errs.Invalid, "doctor", "", fmt.Sprintf("the path %q is given with --root; a capture knows its own path", path)).
-			WithFix("leave the path out; it was given to doctor capture")
+		return errs.New(errs.Invalid, "doctor", "",
+			fmt.Sprintf("the path %q is given with --root, but a capture contains its own path", path)).
+			WithFix("omit the path; it was given to doctor capture")
 	}
 	tree := facts.Live()
 	var m facts.Meta

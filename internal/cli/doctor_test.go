@@ -61,21 +61,26 @@ func TestDoctorFailsWithOneAndSaysSoInJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &v); err != nil {
 		t.Fatalf("%v\n%s", err, r.out)
 	}
-	if r.code != 1 || r.stderr != "" || v.Version != 1 || v.Machine.Kernel != "6.8.0" || v.Path.Path != "/data" || v.GPU.Model != "NVIDIA H200" ||
-		v.Verdict.Direct != "no" || v.Verdict.Cause == nil || v.Verdict.Cause.ID != "blk.peer" || v.Findings[0].Level != doctor.Fail {
+	if r.code != 1 || r.stderr != "" || v.Version != 1 || v.Machine.Kernel != "6.8.0" || v.Path.Path != "/data" ||
+		v.GPU.Model != "NVIDIA H200" ||
+		v.Verdict.Direct != "no" || v.Verdict.Cause == nil || v.Verdict.Cause.ID != "blk.peer" ||
+		v.Findings[0].Level != doctor.Fail {
 		t.Errorf("exit code %d, stderr %q, %+v", r.code, r.stderr, v)
 	}
-	if text := run(t, []string{"doctor", "--root", dir}); text.code != 1 || !strings.Contains(text.out, "first     blk.peer vda: a virtio disk is no PCI peer") {
+	if text := run(t, []string{"doctor", "--root", dir}); text.code != 1 ||
+		!strings.Contains(text.out, "first     blk.peer vda: a virtio disk is not a PCI peer") {
 		t.Errorf("exit code %d\n%s", text.code, text.out)
 	}
-	if gone := run(t, []string{"doctor", "--root", dir, "--gpu", "5"}); gone.code != 1 || !strings.Contains(gone.out, "gpu.present GPU 5: not there; 1 found") {
+	if gone := run(t, []string{"doctor", "--root", dir, "--gpu", "5"}); gone.code != 1 ||
+		!strings.Contains(gone.out, "gpu.present GPU 5: not there; 1 found") {
 		t.Errorf("exit code %d\n%s", gone.code, gone.out)
 	}
 }
 
 func TestDoctorFixScript(t *testing.T) {
 	r := run(t, []string{"doctor", "--root", gpuCapture(t), "--fix-script"})
-	if !strings.HasPrefix(r.out, "#!/bin/sh\n") || !strings.Contains(r.out, "exit 1\nset -eu\n") || !strings.Contains(r.out, "# FAIL blk.peer:") {
+	if !strings.HasPrefix(r.out, "#!/bin/sh\n") || !strings.Contains(r.out, "exit 1\nset -eu\n") ||
+		!strings.Contains(r.out, "# FAIL blk.peer:") {
 		t.Errorf("exit code %d\n%s", r.code, r.out)
 	}
 }
@@ -85,13 +90,16 @@ func TestDoctorBaseline(t *testing.T) {
 	if err := os.WriteFile(file, []byte(run(t, []string{"doctor", "--root", dir, "--json"}).out), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if r := run(t, []string{"doctor", "--root", dir, "--baseline", file}); !strings.Contains(r.out, "baseline  0 better, 0 worse, 0 new, 0 gone") {
+	if r := run(t, []string{"doctor", "--root", dir, "--baseline", file}); !strings.Contains(r.out,
+		"baseline  0 better, 0 worse, 0 new, 0 gone") {
 		t.Errorf("a machine differs from itself:\n%s", r.out)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "proc/self/mountinfo"), []byte("22 1 254:0 / / rw - xfs /dev/vda rw\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "proc/self/mountinfo"), []byte("22 1 254:0 / / rw - xfs /dev/vda rw\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	if r := run(t, []string{"doctor", "--root", dir, "--baseline", file}); !strings.Contains(r.out, "worse   fs.atime /: PASS -> WARN") {
+	if r := run(t, []string{"doctor", "--root", dir, "--baseline", file}); !strings.Contains(r.out,
+		"worse   fs.atime /: PASS -> WARN") {
 		t.Errorf("strict access times are not seen:\n%s", r.out)
 	}
 	r := run(t, []string{"doctor", "--root", dir, "--baseline", file, "--json"})
@@ -102,7 +110,7 @@ func TestDoctorBaseline(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{}"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	run(t, []string{"doctor", "--root", dir, "--baseline", file}).want(t, 5, "is no result of doctor --json")
+	run(t, []string{"doctor", "--root", dir, "--baseline", file}).want(t, 5, "is not a result of doctor --json")
 }
 
 func TestDoctorCapture(t *testing.T) {
@@ -120,7 +128,7 @@ func TestDoctorUsage(t *testing.T) {
 	run(t, []string{"doctor", "a", "b"}).want(t, 2, `2 paths given, the second is "b"`)
 	run(t, []string{"doctor", "--profile", "game"}).want(t, 2, "expected train, infer or checkpoint")
 	run(t, []string{"doctor", "--gpu", "-1"}).want(t, 2, "expected a whole number of 0 or more")
-	run(t, []string{"doctor", "/tmp", "--root", "/tmp"}).want(t, 2, "a capture knows its own path")
+	run(t, []string{"doctor", "/tmp", "--root", "/tmp"}).want(t, 2, "a capture contains its own path")
 	run(t, []string{"doctor", "--json", "--fix-script"}).want(t, 2, "expected one of them")
 	run(t, []string{"doctor", "capture"}).want(t, 2, "no path given")
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/nearest"
 )
 
-// errorJSON is an error on stdout under --json.
+// errorJSON is an error as --json prints it on stdout.
 type errorJSON struct {
 	Error struct {
 		Kind    string `json:"kind"`
@@ -27,18 +27,17 @@ type errorJSON struct {
 	} `json:"error"`
 }
 
-// printError tells the user what failed and what to do, and under --json the
-// program that reads stdout too.
+// printError prints the error on stderr. With --json it prints it on stdout too.
 func (a *app) printError(err error) {
 	text, fix := errs.MessageOf(err), errs.FixOf(err)
 	if a.jsonAsked() && a.out.err == nil {
 		var e errorJSON
 		e.Error.Kind, e.Error.Message, e.Error.Fix = errs.KindOf(err).String(), text, fix
 		if a.linesAsked() {
-			line, _ := json.Marshal(e) // texts alone
+			line, _ := json.Marshal(e) // the fields are strings: it cannot fail
 			fmt.Fprintf(a.out, "%s\n", line)
 		} else {
-			_ = a.printJSON(e) // the error at hand is the one to report
+			_ = a.printJSON(e) // err is already being reported
 		}
 	}
 	fmt.Fprintf(a.Stderr, "nebulaio: %s\n", printable(text))
@@ -47,15 +46,15 @@ func (a *app) printError(err error) {
 	}
 }
 
-// linesAsked says whether the command prints one line of JSON per event. A program that reads lines has to be able to
-// read its error too.
+// linesAsked reports whether the command prints one line of JSON per event. Such
+// a command prints its error as one line too.
 func (a *app) linesAsked() bool {
 	at := slices.IndexFunc(a.Args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
 	return at >= 0 && a.Args[at] == "server"
 }
 
-// jsonAsked looks at the arguments themselves, for the flag's value is not
-// known when another flag could not be read.
+// jsonAsked reports whether --json is among the arguments. It reads the arguments
+// because the flag is not parsed if an earlier flag was wrong.
 func (a *app) jsonAsked() bool {
 	for _, arg := range a.Args {
 		name, value, given := strings.Cut(arg, "=")
@@ -72,11 +71,11 @@ func (a *app) jsonAsked() bool {
 	return false
 }
 
-// usageError makes what cobra has to say about the arguments one of our own.
+// usageError turns cobra's error about the arguments into our own.
 func usageError(cmd *cobra.Command, err error) error {
 	var e *errs.Error
 	if !errors.As(err, &e) {
-		// Texts of cobra's own, such as that of flags which exclude each other.
+		// cobra's own text, for example for flags that exclude each other.
 		e = errs.New(errs.Invalid, "", "", err.Error())
 	}
 	if e.Fix != "" {
@@ -96,7 +95,7 @@ func commandNames(root *cobra.Command) []string {
 	return names
 }
 
-// flagError says which flag was wrong, with its value and the expected form.
+// flagError names the wrong flag, its value and the expected form.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var missing *pflag.ValueRequiredError
@@ -104,7 +103,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	msg := err.Error()
 	switch {
 	case errors.As(err, &unknown):
-		// A mistyped command takes the flags of the right one along: the command is what is wrong then.
+		// With a mistyped command, its flags are unknown too. Report the command.
 		if args := cmd.Flags().Args(); isGroup(cmd) && len(args) > 0 {
 			return noArgs(cmd, args)
 		}
@@ -132,10 +131,10 @@ func flagError(cmd *cobra.Command, err error) error {
 	return errs.New(errs.Invalid, cmd.Name(), "", msg)
 }
 
-// isGroup says whether a command only has commands below it and takes no arguments of its own.
+// isGroup reports whether a command has commands below it and takes no arguments of its own.
 func isGroup(cmd *cobra.Command) bool { return cmd.HasAvailableSubCommands() && cmd.Use == cmd.Name() }
 
-// knownTopic is the argument check of help: a command that is mistyped is not the program as a whole.
+// knownTopic checks the arguments of help. A mistyped command is an error, not a request for the main help.
 func knownTopic(help *cobra.Command, args []string) error {
 	cmd, rest, _ := help.Root().Find(args)
 	if cmd == nil || !isGroup(cmd) || len(rest) == 0 {
@@ -149,8 +148,8 @@ func knownTopic(help *cobra.Command, args []string) error {
 	return err
 }
 
-// meantFlag suggests a flag of cmd for an unknown one. A name that another
-// command has is no help here.
+// meantFlag suggests a flag of cmd for an unknown flag. Flags of other commands
+// are not suggested.
 func meantFlag(cmd *cobra.Command, name string) string {
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -164,14 +163,15 @@ func meantFlag(cmd *cobra.Command, name string) string {
 	return ""
 }
 
-// onePath is the argument check of commands that take one path.
+// onePath checks that a command has exactly one path.
 func onePath(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0:
 			return errs.New(errs.Invalid, cmd.Name(), "", "no path given; expected "+what)
 		case len(args) > 1:
-			return errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("%d paths given, the second is %q; expected %s", len(args), args[1], what))
+			return errs.New(errs.Invalid, cmd.Name(), "",
+				fmt.Sprintf("%d paths given, the second is %q; expected %s", len(args), args[1], what))
 		case args[0] == "":
 			return errs.New(errs.Invalid, cmd.Name(), "", `the path is ""; expected `+what)
 		}
@@ -179,22 +179,23 @@ func onePath(what string) cobra.PositionalArgs {
 	}
 }
 
-// noArgs is the argument check of commands that take flags, or commands, alone.
+// noArgs checks that a command has no arguments, only flags or a command below it.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if names := commandNames(cmd); len(args) > 0 && len(names) > 0 {
 		op := cmd.Name()
 		if !cmd.HasParent() {
 			op = "" // the message begins with the program's name
 		}
-		return errs.New(errs.Invalid, op, "", fmt.Sprintf("unknown command %q; expected %s%s", args[0], list(names), nearest.Hint(args[0], names...)))
+		return errs.New(errs.Invalid, op, "",
+			fmt.Sprintf("unknown command %q; expected %s%s", args[0], list(names), nearest.Hint(args[0], names...)))
 	}
 	if len(args) > 0 {
-		return errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("unknown argument %q; expected flags alone", args[0]))
+		return errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("unknown argument %q; expected only flags", args[0]))
 	}
 	return nil
 }
 
-// list joins words as "a, b or c".
+// list joins words to "a, b or c".
 func list(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
@@ -203,8 +204,7 @@ func list(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// interrupted puts the name of the signal where an error of a cancelled
-// context would only say that it was cancelled.
+// interrupted replaces the error of a cancelled context with one that names the signal.
 func interrupted(ctx context.Context, err error) error {
 	var e *errs.Error
 	if errors.As(err, &e) && e.Err == context.Canceled {

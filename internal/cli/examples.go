@@ -4,8 +4,8 @@ package cli
 
 import "github.com/spf13/cobra"
 
-// examples are lines to copy for each command, by its path. A test checks that
-// every command has one, and that each line is accepted.
+// examples returns example lines by command path. A test checks that every
+// command has one and that the parser accepts each line.
 func examples() map[string]string {
 	return map[string]string{
 		"nebulaio": `  nebulaio generate --shapes tiny --out tiny.safetensors
@@ -96,7 +96,7 @@ func examples() map[string]string {
 	}
 }
 
-// addExamples gives each command its examples, where it has none of its own.
+// addExamples sets the examples of each command that has none of its own.
 func addExamples(cmd *cobra.Command, all map[string]string) {
 	if cmd.Example == "" {
 		cmd.Example = all[cmd.CommandPath()]

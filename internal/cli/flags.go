@@ -20,18 +20,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// value is a flag that knows its expected form, so that a wrong value is
-// answered in the same words whether it came from a flag or the environment.
+// value is a flag that knows its expected form. A wrong value gets the same
+// message whether it came from a flag or from the environment.
 type value struct {
-	kind string // as help shows it
+	kind string // the placeholder in help, such as SIZE
 	want string
-	// words are all values, or the usual ones, for suggestions and completion.
+	// words are all values or the usual ones. They serve suggestions and completion.
 	words []string
 	set   func(string) error
 	text  string
 }
 
-// errForm means that a value does not have the form at all.
+// errForm means that a value does not have the expected form.
 var errForm = errors.New("not of the expected form")
 
 func (v *value) String() string { return v.text }
@@ -45,7 +45,7 @@ func (v *value) Set(s string) error {
 	return nil
 }
 
-// complaint says what is wrong with a value that Set refused with err.
+// complaint explains why Set refused a value with err.
 func (v *value) complaint(err error) string {
 	var e *errs.Error
 	if errors.As(err, &e) && e.Msg != "" {
@@ -73,22 +73,32 @@ func choice[T ~string](dst *T, kind string, words ...T) *value {
 }
 
 func size(dst *int64) *value {
-	return &value{kind: "SIZE", want: "a size such as 4194304, 4MiB or 2GB", text: "0", set: func(s string) (err error) {
-		*dst, err = units.ParseBytes(s)
-		return err
-	}}
+	return &value{
+		kind: "SIZE",
+		want: "a size such as 4194304, 4MiB or 2GB",
+		text: "0",
+		set: func(s string) (err error) {
+			*dst, err = units.ParseBytes(s)
+			return err
+		},
+	}
 }
 
 func count(dst *int, first, least int) *value {
 	*dst = first
-	return &value{kind: "N", want: fmt.Sprintf("a whole number of %d or more", least), text: strconv.Itoa(first), set: func(s string) error {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < least {
-			return errForm
-		}
-		*dst = n
-		return nil
-	}}
+	return &value{
+		kind: "N",
+		want: fmt.Sprintf("a whole number of %d or more", least),
+		text: strconv.Itoa(first),
+		set: func(s string) error {
+			n, err := strconv.Atoi(s)
+			if err != nil || n < least {
+				return errForm
+			}
+			*dst = n
+			return nil
+		},
+	}
 }
 
 func number(dst *uint64) *value {
@@ -105,15 +115,14 @@ func number(dst *uint64) *value {
 // envKey marks flags that an environment variable can set.
 const envKey = "nebulaio_env"
 
-// envVar adds v as a flag that the variable NEBULAIO_<NAME> sets where the flag
-// is not given.
+// envVar adds v as a flag. If the flag is not given, the variable NEBULAIO_<NAME> sets it.
 func envVar(fs *pflag.FlagSet, v pflag.Value, name, usage string) {
 	env := "NEBULAIO_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 	f := fs.VarPF(v, name, "", usage+" ["+env+"]")
 	f.Annotations = map[string][]string{envKey: {env}}
 }
 
-// applyEnv sets the flags that were not given from the environment; an empty
+// applyEnv sets flags that were not given from the environment. An empty
 // variable counts as not set.
 func (a *app) applyEnv(cmd *cobra.Command) error {
 	var first error
@@ -126,9 +135,10 @@ func (a *app) applyEnv(cmd *cobra.Command) error {
 		if s == "" {
 			return
 		}
-		if v, ok := f.Value.(*value); ok && v.kind == "DEVICE" { // the library would not know where the name came from
+		if v, ok := f.Value.(*value); ok && v.kind == "DEVICE" { // the library could not name the variable
 			if why := open.CheckName(s); why != "" {
-				first = errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("the environment variable %s is %q, which %s", env[0], s, why)).
+				first = errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("the environment variable %s is %q, which %s", env[0], s,
+					why)).
 					WithFix("correct or unset it, or give --" + f.Name)
 				return
 			}
@@ -138,7 +148,8 @@ func (a *app) applyEnv(cmd *cobra.Command) error {
 			if v, ok := f.Value.(*value); ok {
 				msg = v.complaint(err) + v.meant(s)
 			}
-			first = errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("the environment variable %s is %q, which %s", env[0], s, msg)).
+			first = errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("the environment variable %s is %q, which %s", env[0], s,
+				msg)).
 				WithFix("correct or unset it, or give --" + f.Name)
 		}
 	})
@@ -147,17 +158,18 @@ func (a *app) applyEnv(cmd *cobra.Command) error {
 
 func devicesFlag(fs *pflag.FlagSet, dst *nebulaio.DeviceMode) {
 	envVar(fs, choice(dst, "MODE", "auto", "require", "off"), "devices",
-		"look for a GPU (auto), fail where none works (require), or leave GPUs alone (off)")
+		"GPU discovery: look for a GPU (auto), fail if none works (require), or skip GPUs (off)")
 }
 
-// engineFlags are those of nebulaio.Options.
+// engineFlags adds the flags of nebulaio.Options.
 func engineFlags(fs *pflag.FlagSet, o *nebulaio.Options) {
 	devicesFlag(fs, &o.Devices)
 	envVar(fs, size(&o.BufferPoolSize), "buffer-pool-size",
-		"staging memory of the process in bytes; default "+units.Bytes(transfer.DefaultPoolSize))
+		"size in bytes of the process's staging memory; default "+units.Bytes(transfer.DefaultPoolSize))
 	envVar(fs, size(&o.MaxTransferSize), "max-transfer-size",
 		"size in bytes of the largest single read or copy; default "+units.Bytes(transfer.DefaultMaxTransfer))
-	envVar(fs, count(&o.QueueDepth, 0, 0), "queue-depth", "number of reads past the page cache in flight; 0 lets the engine choose")
-	envVar(fs, count(&o.Workers, 0, 0), "workers", "number of threads that copy out of the page cache; 0 lets the engine choose")
-	envVar(fs, choice(&o.IO, "HOW", "auto", "uring", "pread"), "io", "how reads past the page cache are made: auto, uring or pread")
+	envVar(fs, count(&o.QueueDepth, 0, 0), "queue-depth", "number of direct reads in flight; 0 lets the engine choose")
+	envVar(fs, count(&o.Workers, 0, 0), "workers",
+		"number of threads that copy from the page cache; 0 lets the engine choose")
+	envVar(fs, choice(&o.IO, "HOW", "auto", "uring", "pread"), "io", "system calls for direct reads: auto, uring or pread")
 }

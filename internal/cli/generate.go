@@ -15,7 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// generateFlags are the flags of one generate.
+// generateFlags are the flags of generate.
 type generateFlags struct {
 	shapes, out      string
 	seed             uint64
@@ -23,14 +23,14 @@ type generateFlags struct {
 	list, asJSON     bool
 }
 
-// shapesJSON is one known model.
+// shapesJSON describes one known model.
 type shapesJSON struct {
 	Name    string `json:"name"`
 	Tensors int    `json:"tensors"`
 	Bytes   int64  `json:"bytes"`
 }
 
-// generatedJSON is what was written.
+// generatedJSON describes the written files.
 type generatedJSON struct {
 	Path    string              `json:"path"`
 	Shapes  string              `json:"shapes"`
@@ -52,11 +52,12 @@ func newGenerate(a *app) *cobra.Command {
 	var f generateFlags
 	cmd := &cobra.Command{
 		Use:   "generate --shapes NAME --out PATH",
-		Short: "Write a model of true shapes with reproducible random content",
-		Long: `Write a model of true shapes with reproducible random content.
+		Short: "Write a synthetic model with the shapes of a real one",
+		Long: `Write a synthetic model with the shapes of a real one.
 
-PATH is the file, or with --shard-size the directory of the shards and their
-index. Equal flags give equal bytes. Files appear whole or not at all.`,
+PATH is the file. With --shard-size it is the directory of the shards and their
+index. The content is random, and the same flags give the same bytes. Files are
+replaced atomically.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			if f.list {
@@ -72,9 +73,11 @@ index. Equal flags give equal bytes. Files appear whole or not at all.`,
 	fs.Var(shapes, "shapes", "model to imitate: "+list(names))
 	fs.StringVar(&f.out, "out", "", "`PATH` of the file or directory to write")
 	fs.Var(number(&f.seed), "seed", "seed of the content")
-	fs.Var(size(&f.shardSize), "shard-size", "size in bytes of the tensors of one file at most, such as 4GiB; 0 writes one file")
-	fs.Var(size(&f.align), "align", "alignment in bytes of the first tensor in the file; default 8, 4096 suits direct reads")
-	fs.BoolVar(&f.list, "list", false, "list the models that --shapes knows")
+	fs.Var(size(&f.shardSize), "shard-size",
+		"largest size in bytes of the tensors in one file, such as 4GiB; 0 writes one file")
+	fs.Var(size(&f.align), "align",
+		"alignment in bytes of the first tensor in the file; default 8. Direct reads work best with 4096")
+	fs.BoolVar(&f.list, "list", false, "list the models for --shapes")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -109,7 +112,8 @@ func (a *app) generate(ctx context.Context, f generateFlags) error {
 		{"--out", f.out, "a path to write"},
 	} {
 		if need.value == "" {
-			return errs.New(errs.Invalid, "generate", "", need.flag+" is not given; expected "+need.want).WithFix("see: nebulaio generate --help")
+			return errs.New(errs.Invalid, "generate", "", need.flag+" is not given; expected "+need.want).
+				WithFix("see: nebulaio generate --help")
 		}
 	}
 	ts, err := synth.Shapes(f.shapes)
@@ -122,7 +126,8 @@ func (a *app) generate(ctx context.Context, f generateFlags) error {
 	}
 	began := a.Now()
 	p := a.startProgress(total, f.asJSON)
-	files, err := synth.Write(ctx, f.out, synth.Options{Shapes: ts, Seed: f.seed, Align: f.align, ShardSize: f.shardSize, Progress: p.update})
+	files, err := synth.Write(ctx, f.out, synth.Options{Shapes: ts, Seed: f.seed, Align: f.align, ShardSize: f.shardSize,
+		Progress: p.update})
 	p.clear()
 	if err != nil {
 		return interrupted(ctx, err)
@@ -131,13 +136,10 @@ func (a *app) generate(ctx context.Context, f generateFlags) error {
 	for _, file := range files {
 		g.Tensors += len(file.Tensors)
 		g.Bytes += file.Size
-		g.Files = append(g.Files, generatedFileJSON{Path: file.Path, Size: file.Size, DataStart: file.DataStart, Tensors: len(file.Tensors)})
+		g.Files = append(g.Files, generatedFileJSON{Path: file.Path, Size: file.Size, DataStart: file.DataStart,
+			Tensors: len(file.Tensors)})
 	}
-	if f.asJSON {
-		return a.printJSON(g)
-	}
-	a.printText(g.print)
-	return nil
+	return a.printResult(f.asJSON, g, g.print)
 }
 
 func (g generatedJSON) print(w io.Writer) {

@@ -22,9 +22,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// gpudirectJSON is all that there is to know of the GPUDirect door and of the ways behind it.
+// gpudirectJSON describes the GPUDirect door and the routes behind it.
 type gpudirectJSON struct {
-	// Running says whether a server runs on the data directory; else the door is as the configuration says.
+	// Running reports whether a server runs on the data directory. If not, the door is described from the configuration.
 	Running bool      `json:"running"`
 	Data    string    `json:"data"`
 	Door    node.Door `json:"door"`
@@ -32,16 +32,16 @@ type gpudirectJSON struct {
 	Devices []gpudirectDevice `json:"devices"`
 	// Verdict is doctor's, about the data directory and the first GPU.
 	Verdict doctor.Verdict `json:"verdict"`
-	// Refusals are what is not used, with the reason and what to do.
+	// Refusals name what is not used, with the reason and the fix.
 	Refusals []gpudirectRefusal `json:"refusals"`
 }
 
 type gpudirectDevice struct {
 	Index   int    `json:"index"`
-	ID      string `json:"id"` // as this machine's driver counts
+	ID      string `json:"id"` // as the driver of this machine numbers it
 	Name    string `json:"name"`
 	UUID    string `json:"uuid"`
-	NUMA    int    `json:"numa_node"` // -1 not known
+	NUMA    int    `json:"numa_node"` // -1 if unknown
 	Allowed bool   `json:"allowed"`   // by gpudirect.device_ids
 }
 
@@ -55,7 +55,7 @@ type gpudirectRefusal struct {
 func newGPUDirect(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gpudirect",
-		Short: "Look at the door through which GPUs on this host are served",
+		Short: "Inspect the door that serves GPU clients on this host",
 		Args:  noArgs,
 		RunE:  a.needsCommand,
 	}
@@ -68,13 +68,13 @@ func newGPUDirectStatus(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Tell devices, door, routes and counters, and what is refused with its fix",
-		Long: `Tell devices, door, routes and counters, and what is refused with its fix.
+		Short: "Show the door's devices, routes and counters, and fixes for what is refused",
+		Long: `Show the door's devices, routes and counters, and fixes for what is refused.
 
-A running server answers for its door; where none runs on the data directory, the
-configuration does. Routes and times are what clients report. GPUs and the
-direct way from the data directory to them are judged on this machine, now, as
-nebulaio doctor does; nothing is changed and no file is read.`,
+A running server describes its door. If no server runs on the data directory, the
+configuration does. Routes and times are reported by clients. GPUs and the direct
+route from the data directory to them are checked on this machine now, as
+nebulaio doctor does. The command changes nothing and reads no file.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)
@@ -87,11 +87,7 @@ nebulaio doctor does; nothing is changed and no file is read.`,
 			if err != nil {
 				return interrupted(ctx, err)
 			}
-			if asJSON {
-				return a.printJSON(st)
-			}
-			a.printText(func(w io.Writer) { printGPUDirect(w, st) })
-			return nil
+			return a.printResult(asJSON, st, func(w io.Writer) { printGPUDirect(w, st) })
 		}),
 	}
 	s.add(cmd.Flags(), func(k config.Key) bool {
@@ -109,7 +105,7 @@ func (a *app) gpudirectStatus(ctx context.Context, c *config.Config) (*gpudirect
 	}
 	path := c.Data
 	if _, err := os.Stat(path); err != nil {
-		path = "" // a store that is not there yet
+		path = "" // the store does not exist yet
 	}
 	m, err := a.look(ctx, path, -1, true)
 	if err != nil {
@@ -125,15 +121,25 @@ func (a *app) gpudirectStatus(ctx context.Context, c *config.Config) (*gpudirect
 	return st, nil
 }
 
-// devices lists the GPUs of a survey and which of them the settings allow.
+// devices lists the GPUs of a survey and whether the settings allow each.
 func (st *gpudirectJSON) devices(s *device.Survey) {
 	allowed := st.Door.Settings.DeviceIDs
 	for i, d := range node.GPUs(s.Devices) {
-		st.Devices = append(st.Devices, gpudirectDevice{Index: i, ID: d.ID, Name: d.Model, UUID: d.UUID, NUMA: d.NUMANode, Allowed: len(allowed) == 0 || slices.Contains(allowed, i)})
+		st.Devices = append(
+			st.Devices,
+			gpudirectDevice{
+				Index:   i,
+				ID:      d.ID,
+				Name:    d.Model,
+				UUID:    d.UUID,
+				NUMA:    d.NUMANode,
+				Allowed: len(allowed) == 0 || slices.Contains(allowed, i),
+			},
+		)
 	}
 }
 
-// refusals gathers what is not used and why.
+// refusals collects what is not used and why.
 func (st *gpudirectJSON) refusals(s *device.Survey, path string) {
 	add := func(what, on, reason, fix string) {
 		st.Refusals = append(st.Refusals, gpudirectRefusal{what, on, reason, fix})
@@ -145,14 +151,15 @@ func (st *gpudirectJSON) refusals(s *device.Survey, path string) {
 		add("writes through the door", st.Data, d.WritesReason, d.WritesFix)
 	}
 	if d.Served && d.Reopenable != "" {
-		add("read-only files", st.Data, d.Reopenable, "run clients as another user than the server")
+		add("read-only files", st.Data, d.Reopenable, "run clients as a different user than the server")
 	}
 	if s.NoGPU != "" {
 		add("gpu", "", s.NoGPU, s.Fix)
 	}
 	for _, i := range d.Settings.DeviceIDs {
 		if s.NoGPU == "" && i >= len(st.Devices) {
-			add("gpu", fmt.Sprintf("device_ids %d", i), fmt.Sprintf("there is no such GPU, %s found", plural(len(st.Devices), "GPU")), "correct gpudirect.device_ids")
+			add("gpu", fmt.Sprintf("device_ids %d", i), fmt.Sprintf("there is no such GPU, %s found",
+				plural(len(st.Devices), "GPU")), "correct gpudirect.device_ids")
 		}
 	}
 	if v := &st.Verdict; path != "" && s.NoGPU == "" && v.Direct != "yes" {
@@ -187,14 +194,18 @@ func printGPUDirect(w io.Writer, st *gpudirectJSON) {
 		field(w, "door", "no server runs on %s; it would be at %s", printable(st.Data), printable(d.Socket))
 	}
 	g := &d.Settings
-	field(w, "settings", "enabled %v, buffer_pool_size %s, max_transfer_size %s, queue_depth %d, enable_async %v, enable_p2p %v, device_ids %s", g.Enabled,
-		units.Bytes(g.BufferPoolSize), units.Bytes(g.MaxTransferSize), g.QueueDepth, g.EnableAsync, g.EnableP2P, indices(g.DeviceIDs))
-	field(w, "bounds", "%s, %s and %s of drafts for each access key, silent for %s at most", plural(g.MaxConnections, "connection"), plural(g.MaxHandles, "handle"), units.Bytes(g.MaxDraftBytes), g.IdleTimeout)
+	field(w, "settings", "enabled %v, buffer_pool_size %s, max_transfer_size %s, queue_depth %d, "+
+		"enable_async %v, enable_p2p %v, device_ids %s",
+		g.Enabled, units.Bytes(g.BufferPoolSize), units.Bytes(g.MaxTransferSize), g.QueueDepth, g.EnableAsync, g.EnableP2P, indices(g.DeviceIDs))
+	field(w, "bounds", "%s, %s and %s of drafts for each access key; a connection closes after %s of silence",
+		plural(g.MaxConnections, "connection"), plural(g.MaxHandles, "handle"), units.Bytes(g.MaxDraftBytes), g.IdleTimeout)
 	if n := d.Stats; n != nil {
 		field(w, "clients", "%d connected, %s, %d refused", n.Connections, plural(int(n.Logins), "login"), n.LoginsRefused)
-		field(w, "held", "%s of %s, %s of %s", plural(int(n.Handles), "object"), units.Bytes(n.HeldBytes), plural(int(n.Drafts), "draft"), units.Bytes(n.DraftBytes))
-		field(w, "handed out", " %s as files, %s of %s inside replies", plural(int(n.Opened), "object"), plural(int(n.Inline), "object"), units.Bytes(n.InlineBytes))
-		field(w, "taken in", "%s committed, %d given up", plural(int(n.Committed), "object"), n.Aborted)
+		field(w, "held", "%s of %s, %s of %s", plural(int(n.Handles), "object"), units.Bytes(n.HeldBytes),
+			plural(int(n.Drafts), "draft"), units.Bytes(n.DraftBytes))
+		field(w, "handed out", " %s as files, %s of %s inside replies", plural(int(n.Opened), "object"),
+			plural(int(n.Inline), "object"), units.Bytes(n.InlineBytes))
+		field(w, "written", "%s committed, %d aborted", plural(int(n.Committed), "object"), n.Aborted)
 		printMoved(w, st)
 	}
 	if len(st.Devices) > 0 {
@@ -229,7 +240,7 @@ func printGPUDirect(w io.Writer, st *gpudirectJSON) {
 	}
 }
 
-// printMoved shows what clients say that they moved, and what was refused to them.
+// printMoved shows the bytes that clients report, and the refusals they got.
 func printMoved(w io.Writer, st *gpudirectJSON) {
 	n := st.Door.Stats
 	if len(n.Moved) > 0 {
@@ -247,7 +258,7 @@ func printMoved(w io.Writer, st *gpudirectJSON) {
 	}
 }
 
-// indices shows a list of GPUs.
+// indices formats a list of GPU indexes.
 func indices(all []int) string {
 	if len(all) == 0 {
 		return "all"

@@ -14,8 +14,8 @@ import (
 // widestHelp is the longest line of help: longer ones are hard to read.
 const widestHelp = 100
 
-// helpWidth is how long a line of help may be: as the terminal is wide, and 80
-// columns where stdout is none.
+// helpWidth returns the longest line of help: the width of the terminal, or 80
+// columns if stdout is not a terminal.
 func (a *app) helpWidth() int {
 	if a.StdoutWidth == nil {
 		return usualWidth
@@ -44,7 +44,7 @@ func (a *app) printHelp(w io.Writer, cmd *cobra.Command) {
 		fmt.Fprintf(w, "  %s [command]\n", cmd.CommandPath())
 	}
 	if cmd.Example != "" {
-		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example) // lines to copy: they are not wrapped
+		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example) // not wrapped, so that lines can be copied
 	}
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintln(w, "\nCommands:")
@@ -66,18 +66,19 @@ func (a *app) printHelp(w io.Writer, cmd *cobra.Command) {
 		})
 	}
 	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(w, "\n%s\n", wrapText(fmt.Sprintf("See \"%s COMMAND --help\" for more about a command.", cmd.CommandPath()), width))
+		more := fmt.Sprintf("See \"%s COMMAND --help\" for more about a command.", cmd.CommandPath())
+		fmt.Fprintf(w, "\n%s\n", wrapText(more, width))
 	}
 }
 
-// The columns in which explanations begin.
+// The columns at which explanations begin.
 const (
 	commandColumn = 14
 	flagColumn    = 28
 )
 
-// flagHelp is a flag as it is typed, and its explanation with its default and
-// the variable that sets it too.
+// flagHelp returns a flag as it is typed, and its explanation with its default
+// and its environment variable.
 func flagHelp(f *pflag.Flag) (left, text string) {
 	name, usage := pflag.UnquoteUsage(f)
 	left = "      --" + f.Name
@@ -97,7 +98,7 @@ func flagHelp(f *pflag.Flag) (left, text string) {
 	return left, usage + variable
 }
 
-// hang prints a word and, from a column on, its explanation in lines that fit.
+// hang prints left and, from column on, text in lines that fit into width.
 func hang(w io.Writer, left, text string, column, width int) {
 	column = min(column, width/2)
 	lines := strings.Split(wrap(text, max(width-column, 20)), "\n")
@@ -111,8 +112,8 @@ func hang(w io.Writer, left, text string, column, width int) {
 	}
 }
 
-// wrapText breaks the paragraphs of a text anew. Lines that begin with a space
-// are tables, and stay lines.
+// wrapText wraps the paragraphs of a text to width. Lines that begin with a
+// space are rows of a table and stay separate.
 func wrapText(text string, width int) string {
 	var out []string
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
@@ -137,7 +138,7 @@ func wrapText(text string, width int) string {
 	return strings.TrimSuffix(strings.Join(out, "\n"), "\n")
 }
 
-// wrapTable breaks a line "  word  explanation" so that the explanation hangs.
+// wrapTable wraps a row "  word  explanation". The explanation keeps its column.
 func wrapTable(line string, width int) string {
 	if columns(line) <= width {
 		return line

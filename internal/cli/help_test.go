@@ -50,12 +50,14 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 			switch {
 			case kind == "SIZE" && !containsAny(usage, "byte", "size", "memory", "space"):
 				complain("does not say that it is a size")
-			case kind == "DURATION" && !containsAny(usage, "how long"):
+			case kind == "DURATION" && !containsAny(usage, "how long", "duration", "time"):
 				complain("does not say that it is a time")
-			case kind == "N" && f.Name != "seed" && f.Name != "gpu" && cmd.Name() != "server" && cmd.Name() != "config" && cmd.Name() != "status" && !containsAny(usage, "number"):
+			case kind == "N" && f.Name != "seed" && f.Name != "gpu" && cmd.Name() != "server" && cmd.Name() != "config" &&
+				cmd.Name() != "status" && !containsAny(usage, "number"):
 				complain("does not say that it is a number")
 			}
-			if _, text := flagHelp(f); f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" && f.DefValue != "[]" && !strings.Contains(text, "default") {
+			if _, text := flagHelp(f); f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" && f.DefValue != "[]" &&
+				!strings.Contains(text, "default") {
 				complain("does not tell its default")
 			}
 		})
@@ -132,7 +134,7 @@ func TestHelpFollowsTheTerminal(t *testing.T) {
 	if n := longest(run(t, []string{"load", "--help"}, wide(200))); n > 100 || n <= 80 {
 		t.Errorf("%d columns in a terminal of 200", n)
 	}
-	run(t, []string{"load", "--help"}).want(t, 0, "how bytes are read", "(default auto)", "[NEBULAIO_ROUTE]")
+	run(t, []string{"load", "--help"}).want(t, 0, "route of reads", "(default auto)", "[NEBULAIO_ROUTE]")
 }
 
 func TestWrap(t *testing.T) {
@@ -149,7 +151,8 @@ func TestWrap(t *testing.T) {
 			t.Errorf("%q: %q, expected %q", c.text, got, c.want)
 		}
 	}
-	if got, want := wrapText("One\ntwo.\n\n  key  some words that go on and on\nThree.", 28), "One two.\n\n  key  some words that go on\n       and on\nThree."; got != want {
+	if got, want := wrapText("One\ntwo.\n\n  key  some words that go on and on\nThree.",
+		28), "One two.\n\n  key  some words that go on\n       and on\nThree."; got != want {
 		t.Errorf("%q, expected %q", got, want)
 	}
 }

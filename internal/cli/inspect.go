@@ -21,10 +21,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// inspectJSON is what the headers of a model say.
+// inspectJSON describes the headers of a model.
 type inspectJSON struct {
 	Path   string            `json:"path"`
-	Index  string            `json:"index,omitempty"` // of a sharded model
+	Index  string            `json:"index,omitempty"` // the index file of a sharded model
 	Files  []inspectFileJSON `json:"files"`
 	Totals totalsJSON        `json:"totals"`
 }
@@ -38,7 +38,7 @@ type inspectFileJSON struct {
 	Totals    totalsJSON            `json:"totals"`
 	Metadata  map[string]string     `json:"metadata"`
 	Problems  []safetensors.Problem `json:"problems"`
-	// Checksum is there when --checksum has written a sidecar.
+	// Checksum is present if --checksum wrote a sidecar.
 	Checksum *checksumJSON `json:"checksum,omitempty"`
 }
 
@@ -51,7 +51,7 @@ type totalsJSON struct {
 	Tensors  int          `json:"tensors"`
 	Elements int64        `json:"elements"`
 	Bytes    int64        `json:"bytes"`
-	DTypes   []dtypeTotal `json:"dtypes"` // in order of falling bytes
+	DTypes   []dtypeTotal `json:"dtypes"` // largest first
 }
 
 type dtypeTotal struct {
@@ -69,11 +69,11 @@ func newInspect(a *app) *cobra.Command {
 		Short: "Check a model's headers and show what it holds",
 		Long: `Check a model's headers and show what it holds. No tensor data is read.
 
-PATH is a .safetensors file, the index of a sharded model, or a model directory;
-or the same in a bucket, s3://BUCKET/KEY, of the server that --endpoint names.
+PATH is a .safetensors file, the index of a sharded model, or a model directory.
+It can also be s3://BUCKET/KEY on the server that --endpoint names.
 
-With --checksum all of it is read, and each FILE gets a FILE.crc64nvme beside it
-with a checksum for each block of 1 MiB; load --verify checks against these.`,
+With --checksum every file is read whole. Each FILE gets a FILE.crc64nvme beside
+it with one checksum per block of 1 MiB. load --verify checks against it.`,
 		Args: onePath("one model file, index or directory"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			r, err := a.inspect(ctx, args[0], lenient, &objects)
@@ -81,29 +81,26 @@ with a checksum for each block of 1 MiB; load --verify checks against these.`,
 				return err
 			}
 			if sum && nebulaio.IsObjectURL(args[0]) {
-				return errs.New(errs.Unsupported, "checksum", args[0], "it lies in a bucket: FILE.crc64nvme is written beside files of this machine").
-					WithFix("none needed through the server's door, which has sums of every object")
+				return errs.New(errs.Unsupported, "checksum", args[0],
+					"it lies in a bucket, and FILE.crc64nvme is only written beside local files").
+					WithFix("omit --checksum; the server already has checksums of every object")
 			}
 			if sum {
 				if err := a.checksum(ctx, r, asJSON); err != nil {
 					return err
 				}
 			}
-			if asJSON {
-				return a.printJSON(r)
-			}
-			a.printText(r.print)
-			return nil
+			return a.printResult(asJSON, r, r.print)
 		}),
 	}
-	cmd.Flags().BoolVar(&lenient, "lenient", false, "also take headers that only the reference reader takes")
+	cmd.Flags().BoolVar(&lenient, "lenient", false, "also accept headers that only the reference reader accepts")
 	cmd.Flags().BoolVar(&sum, "checksum", false, "read every file whole and write its checksums beside it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	objects.define(cmd.Flags())
 	return cmd
 }
 
-// inspect reads the headers of a model, of this machine or of a bucket.
+// inspect reads the headers of a local model or of a model in a bucket.
 func (a *app) inspect(ctx context.Context, path string, lenient bool, objects *objectFlags) (*inspectJSON, error) {
 	if !nebulaio.IsObjectURL(path) {
 		return inspect(ctx, path, lenient)
@@ -157,7 +154,7 @@ func inspect(ctx context.Context, path string, lenient bool) (*inspectJSON, erro
 	return describe(path, name, files), nil
 }
 
-// describe is what the headers of a model's files say.
+// describe converts the headers of a model's files.
 func describe(path, index string, files []*format.File) *inspectJSON {
 	r := &inspectJSON{Path: path, Index: index}
 	var all []format.Tensor
@@ -171,7 +168,8 @@ func describe(path, index string, files []*format.File) *inspectJSON {
 
 func inspectFile(f *format.File) inspectFileJSON {
 	out := inspectFileJSON{Path: f.Path, Size: f.Size, DataStart: f.DataStart, Alignment: alignment(f.DataStart),
-		Tensors: []inspectTensorJSON{}, Totals: totals(f.Tensors), Metadata: map[string]string{}, Problems: []safetensors.Problem{}}
+		Tensors: []inspectTensorJSON{}, Totals: totals(f.Tensors),
+		Metadata: map[string]string{}, Problems: []safetensors.Problem{}}
 	for _, t := range f.Tensors {
 		out.Tensors = append(out.Tensors, inspectTensorJSON{Tensor: t, Alignment: alignment(t.Offset)})
 	}
@@ -180,8 +178,8 @@ func inspectFile(f *format.File) inspectFileJSON {
 	return out
 }
 
-// alignment is the largest power of two that divides an offset, which is never
-// 0: a header comes first.
+// alignment returns the largest power of two that divides off. off is never 0,
+// because a header comes first.
 func alignment(off int64) int64 { return off & -off }
 
 func totals(ts []format.Tensor) totalsJSON {
@@ -190,7 +188,7 @@ func totals(ts []format.Tensor) totalsJSON {
 	for _, t := range ts {
 		n := int64(1)
 		for _, d := range t.Shape {
-			n *= d // the parser has proven that it does not overflow
+			n *= d // the parser has checked that this does not overflow
 		}
 		d := by[t.DType]
 		if d == nil {
@@ -221,7 +219,8 @@ func (r *inspectJSON) print(w io.Writer) {
 		f.print(w)
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintf(w, "in all %s, %d elements, %s\n", plural(r.Totals.Tensors, "tensor"), r.Totals.Elements, sized(r.Totals.Bytes))
+	fmt.Fprintf(w, "total %s, %d elements, %s\n", plural(r.Totals.Tensors, "tensor"), r.Totals.Elements,
+		sized(r.Totals.Bytes))
 	r.Totals.print(w)
 }
 
@@ -231,7 +230,8 @@ func (f inspectFileJSON) print(w io.Writer) {
 	field(w, "data", "from byte %d, aligned to %d", f.DataStart, f.Alignment)
 	field(w, "tensors", "%d", f.Totals.Tensors)
 	if c := f.Checksum; c != nil {
-		field(w, "checksum", "wrote %s: %s of %s, in %s", printable(c.Path), plural(c.Blocks, "block"), units.Bytes(c.Block), seconds(c.Seconds))
+		field(w, "checksum", "wrote %s: %s of %s, in %s", printable(c.Path), plural(c.Blocks, "block"),
+			units.Bytes(c.Block), seconds(c.Seconds))
 	}
 	for _, k := range slices.Sorted(maps.Keys(f.Metadata)) {
 		field(w, "metadata", "%s = %s", printable(k), printable(f.Metadata[k]))
@@ -240,7 +240,8 @@ func (f inspectFileJSON) print(w io.Writer) {
 		fmt.Fprintln(w)
 		t := newTable("name", "dtype", "shape", ">offset", ">size", ">alignment")
 		for _, x := range f.Tensors {
-			t.add(printable(x.Name), string(x.DType), shapeText(x.Shape), strconv.FormatInt(x.Offset, 10), strconv.FormatInt(x.Size, 10), strconv.FormatInt(x.Alignment, 10))
+			t.add(printable(x.Name), string(x.DType), shapeText(x.Shape), strconv.FormatInt(x.Offset, 10),
+				strconv.FormatInt(x.Size, 10), strconv.FormatInt(x.Alignment, 10))
 		}
 		t.print(w)
 	}
@@ -268,7 +269,7 @@ func (s totalsJSON) print(w io.Writer) {
 	t.print(w)
 }
 
-// shapeText writes a shape as the headers do: [2,3], and [] for a scalar.
+// shapeText formats a shape as the headers do: [2,3], and [] for a scalar.
 func shapeText(shape []int64) string {
 	var dims []string
 	for _, d := range shape {

@@ -8,16 +8,16 @@ import (
 	"github.com/nebulaio/nebulaio/internal/checksum"
 )
 
-// checksumJSON is a sidecar that was written.
+// checksumJSON describes a written sidecar.
 type checksumJSON struct {
 	Path    string  `json:"path"`
 	Block   int64   `json:"block_size"`
 	Blocks  int     `json:"blocks"`
-	Seconds float64 `json:"seconds"` // of reading and summing the file
+	Seconds float64 `json:"seconds"` // time to read and sum the file
 }
 
-// checksum sums every file of the inspected model and writes the sidecars. All
-// are made before the first is written, so that an interrupt leaves none.
+// checksum sums every file of the model and then writes all sidecars. An
+// interrupt before the last sum leaves no sidecar.
 func (a *app) checksum(ctx context.Context, r *inspectJSON, quiet bool) error {
 	var total, before int64
 	for _, f := range r.Files {
@@ -33,14 +33,19 @@ func (a *app) checksum(ctx context.Context, r *inspectJSON, quiet bool) error {
 		if err != nil {
 			return interrupted(ctx, err)
 		}
-		// The headers were read before: sums of another version would vouch
-		// for what nobody has checked.
+		// The headers were checked before. If the file has changed since, its sums
+		// would vouch for unchecked headers.
 		if err := s.CheckSize(f.Path, f.Size); err != nil {
 			return err
 		}
 		sums[i] = s
 		before += f.Size
-		f.Checksum = &checksumJSON{Path: checksum.Path(f.Path), Block: s.Block, Blocks: len(s.Blocks), Seconds: a.Now().Sub(began).Seconds()}
+		f.Checksum = &checksumJSON{
+			Path:    checksum.Path(f.Path),
+			Block:   s.Block,
+			Blocks:  len(s.Blocks),
+			Seconds: a.Now().Sub(began).Seconds(),
+		}
 	}
 	for i, s := range sums {
 		if _, err := s.Write(r.Files[i].Path); err != nil {

@@ -53,7 +53,8 @@ func underWay(done int64) bool { return done > 0 }
 func TestInterruptLoad(t *testing.T) {
 	path := sparseModel(t, 64*units.MiB)
 	args := []string{"load", path, "--device", "host"}
-	run(t, args, interruptWhen(os.Interrupt, atStart)).want(t, 130, "nebulaio: load "+path+": transfer to host after ", ": interrupted by SIGINT\n")
+	run(t, args, interruptWhen(os.Interrupt, atStart)).want(t, 130, "nebulaio: load "+path+": transfer to host after ",
+		": interrupted by SIGINT\n")
 
 	many := append(args, "--repeat", "1000000")
 	r := run(t, many, interruptWhen(os.Interrupt, underWay))
@@ -61,12 +62,14 @@ func TestInterruptLoad(t *testing.T) {
 
 	r = run(t, append(many, "--json"), interruptWhen(syscall.SIGTERM, underWay))
 	r.want(t, 130, "interrupted by SIGTERM\n")
-	if e := decode[errorJSON](t, r).Error; e.Kind != "cancelled" || !strings.HasSuffix(e.Message, "interrupted by SIGTERM") {
+	if e := decode[errorJSON](t, r).Error; e.Kind != "cancelled" ||
+		!strings.HasSuffix(e.Message, "interrupted by SIGTERM") {
 		t.Errorf("%+v", e)
 	}
 
 	r = run(t, many, interruptWhen(os.Interrupt, underWay), terminal)
-	if last := r.stderr[strings.LastIndexByte(r.stderr, '\r')+1:]; r.code != 130 || !strings.HasPrefix(last, "nebulaio: load ") {
+	if last := r.stderr[strings.LastIndexByte(r.stderr, '\r')+1:]; r.code != 130 ||
+		!strings.HasPrefix(last, "nebulaio: load ") {
 		t.Errorf("exit code %d; the message is not on a line of its own: %q", r.code, r.stderr)
 	}
 }
@@ -97,7 +100,9 @@ func TestTruncatedDuringLoad(t *testing.T) {
 	}
 	for _, route := range []string{"auto", "buffered", "direct"} {
 		path := sparseModel(t, 64*units.MiB)
-		r := run(t, []string{"load", path, "--device", "host", "--route", route}, cutWhen(path, func(int64, int64) bool { return true }))
+		r := run(t, []string{"load", path, "--device", "host", "--route", route}, cutWhen(path, func(int64, int64) bool {
+			return true
+		}))
 		if r.code == 9 && route == "direct" {
 			t.Log("no direct reads here: " + r.stderr)
 			continue
@@ -108,7 +113,8 @@ func TestTruncatedDuringLoad(t *testing.T) {
 	// Small reads by one thread take longer than the progress interval. Where
 	// a load is faster all the same, the next one is tried.
 	path := sparseModel(t, units.GiB)
-	r := run(t, []string{"load", path, "--device", "host", "--route", "buffered", "--workers", "1", "--max-transfer-size", "64KiB", "--repeat", "100"},
+	r := run(t, []string{"load", path, "--device", "host", "--route", "buffered", "--workers", "1", "--max-transfer-size",
+		"64KiB", "--repeat", "100"},
 		cutWhen(path, func(done, total int64) bool { return done > 0 && done < total }))
 	r.want(t, 6, "read "+path+": ", "\n  fix: ")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// loadFlags are the flags of one load.
+// loadFlags are the flags of load.
 type loadFlags struct {
 	objects   objectFlags
 	system    nebulaio.Options
@@ -26,14 +26,14 @@ type loadFlags struct {
 	asJSON    bool
 }
 
-// loadJSON is a load's report and what was done before it.
+// loadJSON is the report of one load and of the steps before it.
 type loadJSON struct {
 	nebulaio.Report
-	// Dropped is there when the page cache was dropped before this load.
+	// Dropped is present if the page cache was dropped before this load.
 	Dropped *droppedJSON `json:"cache_dropped,omitempty"`
 }
 
-// droppedJSON says how many bytes of the files the kernel kept.
+// droppedJSON reports how many bytes stayed in the page cache.
 type droppedJSON struct {
 	Left int64 `json:"left_bytes"`
 }
@@ -42,15 +42,15 @@ func newLoad(a *app) *cobra.Command {
 	var f loadFlags
 	cmd := &cobra.Command{
 		Use:   "load PATH",
-		Short: "Load a model into device memory and report how it went",
-		Long: `Load a model into device memory, report how it went, and free it again.
+		Short: "Load a model into device memory and report the rate and the routes",
+		Long: `Load a model into device memory, report the rate and the routes, and free it.
 
-PATH is a .safetensors file, the index of a sharded model, or a model directory;
-or the same in a bucket, s3://BUCKET/KEY, of the server that --endpoint names.
-Flags win over environment variables, which are named in brackets.
+PATH is a .safetensors file, the index of a sharded model, or a model directory.
+It can also be s3://BUCKET/KEY on the server that --endpoint names. A flag
+overrides its environment variable, which is shown in brackets.
 
-To measure cold loads, give --drop-cache with --cache bypass: under the policy
-auto, a file that is found cold again is kept in the page cache.`,
+To measure cold loads, give --drop-cache with --cache bypass. Under --cache auto,
+a file that is cold a second time is kept in the page cache.`,
 		Args: onePath("one model file, index or directory"),
 		RunE: a.run(func(ctx context.Context, args []string) error { return a.load(ctx, args[0], f) }),
 	}
@@ -60,29 +60,28 @@ auto, a file that is found cold again is kept in the page cache.`,
 
 func (f *loadFlags) define(fs *pflag.FlagSet) {
 	fs.SortFlags = false
-	device := &value{kind: "DEVICE", want: "auto, host, cuda or cuda:N", text: "auto", set: func(s string) error {
-		f.load.Device = s // the library knows which there are
-		return nil
-	}}
-	envVar(fs, device, "device", "device that receives the model: auto, host, cuda or cuda:N")
+	envVar(fs, deviceValue(&f.load.Device), "device", "device that receives the model: auto, host, cuda or cuda:N")
 	envVar(fs, choice(&f.load.Route, "ROUTE", "auto", "buffered", "direct", "cufile"), "route",
-		"how bytes are read: chosen per chunk (auto), through the page cache (buffered), past it (direct), or by NVIDIA's libcufile (cufile)")
+		"route of reads: best for each chunk (auto), "+
+			"through the page cache (buffered), past it (direct), or NVIDIA's libcufile (cufile)")
 	envVar(fs, choice(&f.load.Cache, "POLICY", "auto", "keep", "bypass"), "cache",
-		"what the load may leave in the page cache: auto, keep or bypass")
-	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "load only tensors whose name matches `GLOB`; can be given again")
+		"what a load leaves in the page cache: auto, keep or bypass")
+	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "load only tensors whose name matches `GLOB`; repeatable")
 	sliceFlags(fs, &f.load.Slices, &f.load.Shards)
-	fs.BoolVar(&f.load.Verify, "verify", false, "check every block that is read against FILE.crc64nvme, which inspect --checksum writes")
-	envVar(fs, choice(&f.system.VerifyOn, "PLACE", "auto", "host", "device"), "verify-on", "where verified bytes are summed: by the GPU they came to, where it can (auto), by the CPU (host), or by the GPU alone (device)")
-	fs.BoolVar(&f.load.Lenient, "lenient", false, "also take headers that only the reference reader takes")
-	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to load the model, freeing it in between")
-	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files' pages from the page cache before each load")
+	fs.BoolVar(&f.load.Verify, "verify", false, "check every block against FILE.crc64nvme, written by inspect --checksum")
+	envVar(fs, choice(&f.system.VerifyOn, "PLACE", "auto", "host", "device"), "verify-on",
+		"processor that checks bytes: the GPU if it can, else the CPU (auto), the CPU (host), or only the GPU (device)")
+	fs.BoolVar(&f.load.Lenient, "lenient", false, "also accept headers that only the reference reader accepts")
+	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to load the model; it is freed after each")
+	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files from the page cache before each load")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)
-	envVar(fs, choice(&f.system.CuFile, "API", "sync", "async", "batch"), "cufile", "which interface of libcufile the route cufile uses: sync, async or batch")
+	envVar(fs, choice(&f.system.CuFile, "API", "sync", "async", "batch"), "cufile",
+		"libcufile interface for the route cufile: sync, async or batch")
 }
 
-// load runs all loads of the command and prints what it learnt.
+// load runs all loads of the command and prints their reports.
 func (a *app) load(ctx context.Context, path string, f loadFlags) (err error) {
 	var cu cuFileHome
 	f.system.BeforeCuFile = func() error { return cu.prepare(a) }
@@ -106,7 +105,7 @@ func (a *app) load(ctx context.Context, path string, f loadFlags) (err error) {
 			a.printText(func(w io.Writer) { printLoadLine(w, i, f.repeat, l) })
 		}
 		if err := a.out.failed(); err != nil {
-			return err // nobody reads on
+			return err // stdout is closed
 		}
 	}
 	sum := summarize(all)
@@ -129,7 +128,7 @@ func (a *app) load(ctx context.Context, path string, f loadFlags) (err error) {
 	return nil
 }
 
-// place says which load an interruption ended; other errors name their file.
+// place names the load that an interrupt ended. Other errors name their file already.
 func place(err error, path string, i, n int) error {
 	if !errs.Is(err, errs.Cancelled) {
 		return err
@@ -140,15 +139,22 @@ func place(err error, path string, i, n int) error {
 	return errs.Wrap("load", path, err)
 }
 
-// loadOnce opens, loads and frees the model.
+// loadOnce opens, loads and frees the model once.
 func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f loadFlags) (l loadJSON, err error) {
 	if ctx.Err() != nil {
 		return l, context.Cause(ctx)
 	}
-	open := nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors, Slices: f.load.Slices, Shards: f.load.Shards, Lenient: f.load.Lenient, Client: f.load.Client}
+	open := nebulaio.ModelOptions{
+		Device:  f.load.Device,
+		Tensors: f.load.Tensors,
+		Slices:  f.load.Slices,
+		Shards:  f.load.Shards,
+		Lenient: f.load.Lenient,
+		Client:  f.load.Client,
+	}
 	if f.dropCache {
-		// A source of its own, closed again: the load then finds the header
-		// dropped too, and the time to open is a cold one.
+		// Use a separate source and close it, so that the load also reads the
+		// header from storage and the time to open is a cold one.
 		src, err := sys.OpenModel(ctx, path, open)
 		if err != nil {
 			return l, interrupted(ctx, err)
@@ -176,9 +182,10 @@ func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f
 	return l, m.Free()
 }
 
-// printLoadLine is one load of several.
+// printLoadLine prints one of several loads in one line.
 func printLoadLine(w io.Writer, i, n int, l loadJSON) {
-	fmt.Fprintf(w, "load %d of %d: %s to %s in %s, %s", i, n, units.Bytes(l.Bytes), l.Device.ID, seconds(l.Seconds), units.Rate(l.GBps))
+	fmt.Fprintf(w, "load %d of %d: %s to %s in %s, %s", i, n, units.Bytes(l.Bytes), l.Device.ID,
+		seconds(l.Seconds), units.Rate(l.GBps))
 	for _, r := range l.Routes {
 		fmt.Fprintf(w, ", %s %s", r.Route, percent(r.Bytes, routed(l.Routes)))
 	}
@@ -190,7 +197,7 @@ func printLoadLine(w io.Writer, i, n int, l loadJSON) {
 
 func (d *droppedJSON) String() string {
 	if d.Left == 0 {
-		return "page cache dropped before"
+		return "page cache dropped before the load"
 	}
-	return "page cache dropped before, " + sized(d.Left) + " stayed"
+	return "page cache dropped before the load, " + sized(d.Left) + " stayed"
 }

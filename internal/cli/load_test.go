@@ -28,7 +28,8 @@ type loadsJSON struct {
 func TestLoadText(t *testing.T) {
 	path := tinyModel(t)
 	r := run(t, []string{"load", path, "--device", "host"})
-	r.want(t, 0, "device    host (memory of this machine: no GPU took part)\n", "path      "+path+"\n", "tensors   54 in 1 file\n",
+	r.want(t, 0, "device    host (memory of this machine; no GPU was used)\n", "path      "+path+"\n",
+		"tensors   54 in 1 file\n",
 		"(5775 bytes)\n", "\ntotal ", "\nopen ", "\nalloc ", "\ntransfer ", "\nroute ", "100.0 %", "\nstage ", "\nlimiting ",
 		"\nengine ", " workers, chunks of 4.00 MiB, ", "note: the device is host memory: no GPU took part\n")
 	if strings.Contains(r.out, "load 1 of") || strings.Contains(r.out, "summary") {
@@ -38,18 +39,21 @@ func TestLoadText(t *testing.T) {
 
 func TestLoadSaysWhyNoGPU(t *testing.T) {
 	path := tinyModel(t)
-	const line = "not taken: gpu on this machine: GPUs were not looked for: the mode is off; fix: use mode auto or require\n"
+	const line = "not used: gpu on this machine: GPUs were not looked for: the mode is off; fix: use mode auto or require\n"
 	run(t, []string{"load", path, "--devices", "off"}).want(t, 0, line)
-	if r := run(t, []string{"load", path, "--devices", "off", "--device", "host"}); strings.Contains(r.out, "not taken: gpu") {
+	if r := run(t, []string{"load", path, "--devices", "off", "--device", "host"}); strings.Contains(r.out,
+		"not used: gpu") {
 		t.Errorf("host was asked for by name:\n%s", r.out)
 	}
-	run(t, []string{"load", path, "--devices", "off", "--device", "cuda"}).want(t, 3, "cuda:0", "the mode is off", "\n  fix: use mode auto or require\n")
+	run(t, []string{"load", path, "--devices", "off", "--device", "cuda"}).want(t, 3, "cuda:0", "the mode is off",
+		"\n  fix: use mode auto or require\n")
 }
 
 func TestLoadRepeat(t *testing.T) {
 	path := tinyModel(t)
 	r := run(t, []string{"load", path, "--device", "host", "--repeat", "3"})
-	r.want(t, 0, "load 1 of 3: 5.64 KiB to host in ", "load 3 of 3: ", "\nsummary   3 loads, 16.92 KiB: min ", ", median ", ", max ", " in transfer, ")
+	r.want(t, 0, "load 1 of 3: 5.64 KiB to host in ", "load 3 of 3: ", "\nsummary   3 loads, 16.92 KiB: min ", ", median ",
+		", max ", " in transfer, ")
 	if n := strings.Count(r.out, "\ndevice "); n != 1 {
 		t.Errorf("%d report tables, want that of the last load alone", n)
 	}
@@ -64,7 +68,8 @@ func TestLoadJSON(t *testing.T) {
 		t.Fatalf("%d loads, want 2", len(v.Loads))
 	}
 	for _, l := range v.Loads {
-		if l.Path != path || l.Tensors != 54 || l.Bytes != 5775 || l.Device.ID != "host" || l.Seconds <= 0 || l.Dropped != nil {
+		if l.Path != path || l.Tensors != 54 || l.Bytes != 5775 || l.Device.ID != "host" || l.Seconds <= 0 ||
+			l.Dropped != nil {
 			t.Errorf("report %+v", l)
 		}
 	}
@@ -73,7 +78,8 @@ func TestLoadJSON(t *testing.T) {
 	if s["loads"] != 2 || s["bytes"] != 11550 || s["seconds"] != a.Seconds+b.Seconds {
 		t.Errorf("summary %v of %v and %v seconds", s, a.Seconds, b.Seconds)
 	}
-	if s["min_gbps"] != min(a.GBps, b.GBps) || s["max_gbps"] != max(a.GBps, b.GBps) || s["median_gbps"] != (a.GBps+b.GBps)/2 {
+	if s["min_gbps"] != min(a.GBps, b.GBps) || s["max_gbps"] != max(a.GBps, b.GBps) ||
+		s["median_gbps"] != (a.GBps+b.GBps)/2 {
 		t.Errorf("summary %v of %v and %v GB/s", s, a.GBps, b.GBps)
 	}
 }
@@ -93,11 +99,13 @@ func TestLoadSharded(t *testing.T) {
 
 func TestLoadTensors(t *testing.T) {
 	path := tinyModel(t)
-	v := decode[loadsJSON](t, run(t, []string{"load", path, "--device", "host", "--json", "--tensors", "bool.*", "--tensors", "f64.*"}))
+	v := decode[loadsJSON](t, run(t, []string{"load", path, "--device", "host", "--json", "--tensors", "bool.*",
+		"--tensors", "f64.*"}))
 	if l := v.Loads[0]; l.Tensors != 5 || l.Bytes != 93+736 {
 		t.Errorf("%d tensors and %d bytes, want 5 and 829", l.Tensors, l.Bytes)
 	}
-	run(t, []string{"load", path, "--tensors", "none.*"}).want(t, 3, `"none.*"`, "matches no tensor", "  fix: list the names with: nebulaio inspect ")
+	run(t, []string{"load", path, "--tensors", "none.*"}).want(t, 3, `"none.*"`, "matches no tensor",
+		"  fix: list the names with: nebulaio inspect ")
 	run(t, []string{"load", path, "--tensors", "[a"}).want(t, 2, `"[a"`, "is not a glob")
 }
 
@@ -110,12 +118,14 @@ func TestLoadDropCache(t *testing.T) {
 	if l := decode[loadsJSON](t, r).Loads[0]; l.Dropped == nil || l.Dropped.Left == nil {
 		t.Errorf("no word of the dropped page cache: %s", r.out)
 	}
-	run(t, []string{"load", path, "--device", "host", "--drop-cache"}).want(t, 0, "\ncache     page cache dropped before")
-	run(t, []string{"load", path, "--device", "host", "--drop-cache", "--repeat", "2"}).want(t, 0, "; page cache dropped before")
+	run(t, []string{"load", path, "--device", "host", "--drop-cache"}).want(t, 0,
+		"\ncache     page cache dropped before the load")
+	run(t, []string{"load", path, "--device", "host", "--drop-cache", "--repeat", "2"}).want(t, 0,
+		"; page cache dropped before the load")
 }
 
 func TestDroppedSaysWhatStayed(t *testing.T) {
-	if got := (&droppedJSON{Left: 8192}).String(); got != "page cache dropped before, 8.00 KiB (8192 bytes) stayed" {
+	if got := (&droppedJSON{Left: 8192}).String(); got != "page cache dropped before the load, 8.00 KiB (8192 bytes) stayed" {
 		t.Error(got)
 	}
 }
@@ -137,7 +147,8 @@ func TestLoadProgress(t *testing.T) {
 	if !strings.HasPrefix(r.stderr, first) || !strings.Contains(r.stderr, "\r"+last) {
 		t.Errorf("stderr %q, want it to start with %q and to reach %q", r.stderr, first, last)
 	}
-	if lines := strings.Split(r.stderr, "\r"); len(lines) < 4 || strings.Trim(lines[len(lines)-2], " ") != "" || lines[len(lines)-1] != "" {
+	if lines := strings.Split(r.stderr, "\r"); len(lines) < 4 || strings.Trim(lines[len(lines)-2], " ") != "" ||
+		lines[len(lines)-1] != "" {
 		t.Errorf("the line is not cleared: %q", r.stderr)
 	}
 	if strings.Contains(r.stderr, "\n") {
@@ -172,7 +183,8 @@ func TestLoadNoTensors(t *testing.T) {
 }
 
 func TestLoadLenient(t *testing.T) {
-	path := writeFile(t, "spaced.safetensors", rawModel(`  {"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2],"x":1}}`, 2))
+	path := writeFile(t, "spaced.safetensors", rawModel(`  {"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2],"x":1}}`,
+		2))
 	run(t, []string{"load", path, "--device", "host"}).want(t, 5, path)
 	run(t, []string{"load", path, "--device", "host", "--lenient"}).want(t, 0, "tensors   1 in 1 file")
 	run(t, []string{"inspect", path}).want(t, 5, path)
@@ -196,7 +208,8 @@ func TestLoadLargerThanMemory(t *testing.T) {
 	const size = int64(8) << 40
 	header := fmt.Sprintf(`{"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}`, size, size)
 	path := filepath.Join(t.TempDir(), "huge.safetensors")
-	if err := os.WriteFile(path, append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), 0o600); err != nil {
+	if err := os.WriteFile(path, append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(path, int64(8+len(header))+size); err != nil {

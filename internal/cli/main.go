@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is the nebulaio command: one file and one constructor a
-// subcommand, over a World that a test can replace.
+// Package cli implements the nebulaio command.
+//
+// Each subcommand has one file and one constructor. Everything outside of files
+// and devices comes from a World, which tests replace.
 //
 // Results go to stdout; errors and progress go to stderr. With --json, stdout
-// carries exactly one JSON object, which is {"error": ...} when the command
-// fails; the text of the error is on stderr in either case. The exit code is
-// that of the error's kind.
+// carries exactly one JSON object. If the command fails, that object is
+// {"error": ...}, and stderr has the text of the error too. The exit code
+// follows from the error's kind.
 package cli
 
 import (
@@ -22,9 +24,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Main runs the command that w.Args name and returns the exit code. The first
-// interrupt cancels the command, which then ends with kind Cancelled; the
-// second is the system's to deal with.
+// Main runs the command in w.Args and returns the exit code. The first interrupt
+// cancels the command, which then ends with kind Cancelled. The second one ends
+// the process.
 func Main(w World) int {
 	a := &app{World: w, out: &checkedWriter{w: w.Stdout}}
 	ctx, stop := a.interruptible(context.Background())
@@ -41,14 +43,14 @@ func Main(w World) int {
 	return errs.KindOf(err).ExitCode()
 }
 
-// app is what the commands share while one of them runs.
+// app is the state that the commands share while one of them runs.
 type app struct {
 	World
 	out *checkedWriter
-	ran bool // the arguments were understood and a command has begun
-	// warnings are what was noticed before the command began.
+	ran bool // the arguments are valid and the command has begun
+	// warnings are probable mistakes that were found before the command began.
 	warnings []string
-	// exit is the code of a command that did its work and found a fault.
+	// exit is the exit code of a command that completed and found a fault.
 	exit int
 }
 
@@ -69,11 +71,11 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nebulaio",
 		Short: "Load model files into GPU memory, and serve an object store",
-		Long: `Load model files into GPU memory, tell which path every byte took, and serve
-an S3-compatible object store.
+		Long: `Load model files into GPU memory, report the route of every byte, and serve an
+S3-compatible object store.
 
-Without a usable GPU the device is called host and is this machine's memory; a
-device asked for by name is never replaced by another.
+The device "host" is the memory of this machine. It is used if there is no usable
+GPU and no device was named. A named device is never replaced by another.
 
 Exit codes: 0 done, 1 other, 2 invalid use, 3 not found, 4 permission denied,
 5 corrupt, 6 I/O, 7 device, 8 memory, 9 unsupported, 130 interrupted.`,
@@ -87,7 +89,8 @@ Exit codes: 0 done, 1 other, 2 invalid use, 3 not found, 4 permission denied,
 	}
 	root.SetVersionTemplate("nebulaio {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newDevices(a), newDoctor(a), newBench(a), newGenerate(a), newServer(a), newConfig(a), newUser(a), newStore(a), newGPUDirect(a), newVersion(a), newCompletion(a))
+	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newDevices(a), newDoctor(a), newBench(a), newGenerate(a),
+		newServer(a), newConfig(a), newUser(a), newStore(a), newGPUDirect(a), newVersion(a), newCompletion(a))
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "help" {
@@ -103,22 +106,22 @@ Exit codes: 0 done, 1 other, 2 invalid use, 3 not found, 4 permission denied,
 	return root
 }
 
-// run makes a cobra action of f: it settles the flags first and notes that
-// errors from here on are not about how the command was called.
+// run wraps f as a cobra action. It applies environment variables to the flags
+// first. Errors from then on are not usage errors.
 func (a *app) run(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := a.applyEnv(cmd); err != nil {
 			return err
 		}
 		a.ran = true
-		if a.warnings = a.unknownVariables(cmd.Root()); cmd.Name() != "server" { // it has a log
+		if a.warnings = a.unknownVariables(cmd.Root()); cmd.Name() != "server" { // server logs them
 			a.warn(a.warnings)
 		}
 		return f(cmd.Context(), args)
 	}
 }
 
-// interruptible derives a context that the first interrupt cancels.
+// interruptible returns a context that the first interrupt cancels.
 func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if a.Notify == nil {
@@ -131,8 +134,8 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 		defer close(watched)
 		select {
 		case s := <-signals:
-			// With the system's own handling back, a second interrupt ends a process that hangs; and it
-			// is back before anybody can see that the first one was heard.
+			// Restore the system's handling before cancelling, so that a second interrupt
+			// always ends a process that hangs.
 			stop()
 			cancel(errs.New(errs.Cancelled, "interrupted by", signalName(s), ""))
 		case <-ctx.Done():
@@ -155,8 +158,8 @@ func signalName(s os.Signal) string {
 	return s.String()
 }
 
-// checkedWriter remembers that a write failed: a report that did not reach its
-// reader, on a full disk say, is a failed command.
+// checkedWriter records the first write error. A command whose output was not
+// written, for example on a full disk, fails.
 type checkedWriter struct {
 	w   io.Writer
 	err error
@@ -176,7 +179,7 @@ func (c *checkedWriter) failed() error {
 	}
 	cause := c.err
 	if pe := (*os.PathError)(nil); errors.As(cause, &pe) {
-		cause = pe.Err // the path is only /dev/stdout
+		cause = pe.Err // the path would only be /dev/stdout
 	}
 	return &errs.Error{Kind: errs.IO, Op: "write", Name: "standard output", Err: cause}
 }

@@ -16,30 +16,37 @@ import (
 // its door and over HTTP.
 func TestModelsInBuckets(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "door.sock")
-	p := startServer(t, filepath.Join(t.TempDir(), "store"), []string{"NEBULAIO_ROOT_USER=cli-user", "NEBULAIO_ROOT_PASSWORD=cli-password-1",
-		"NEBULAIO_GPUDIRECT_ENABLED=true", "NEBULAIO_GPUDIRECT_SOCKET=" + socket})
-	m, err := minio.New(strings.TrimPrefix(p.Endpoint, "http://"), &minio.Options{Creds: credentials.NewStaticV4("cli-user", "cli-password-1", ""), Region: "us-east-1"})
+	p := startServer(t, filepath.Join(t.TempDir(), "store"),
+		[]string{"NEBULAIO_ROOT_USER=cli-user", "NEBULAIO_ROOT_PASSWORD=cli-password-1",
+			"NEBULAIO_GPUDIRECT_ENABLED=true", "NEBULAIO_GPUDIRECT_SOCKET=" + socket})
+	m, err := minio.New(strings.TrimPrefix(p.Endpoint, "http://"),
+		&minio.Options{Creds: credentials.NewStaticV4("cli-user", "cli-password-1", ""), Region: "us-east-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := m.MakeBucket(t.Context(), "box", minio.MakeBucketOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	keys := env(map[string]string{"NEBULAIO_ENDPOINT": p.Endpoint, "NEBULAIO_ACCESS_KEY": "cli-user", "NEBULAIO_SECRET_KEY": "cli-password-1"})
+	keys := env(map[string]string{"NEBULAIO_ENDPOINT": p.Endpoint, "NEBULAIO_ACCESS_KEY": "cli-user",
+		"NEBULAIO_SECRET_KEY": "cli-password-1"})
 	path := tinyModel(t)
 	for _, door := range []string{"require", "off"} {
 		url := "s3://box/" + door + "/model.safetensors"
-		run(t, []string{"save", path, url, "--device", "host", "--door", door}, keys).want(t, 0, "path      "+url, "durable   yes: the server has acknowledged it", map[string]string{"require": "by way of door", "off": "by way of http"}[door])
+		run(t, []string{"save", path, url, "--device", "host", "--door", door}, keys).want(t, 0, "path      "+url,
+			"durable   yes: the server has acknowledged it", map[string]string{"require": "by way of door",
+				"off": "by way of http"}[door])
 		r := run(t, []string{"load", "s3://box/" + door, "--device", "host", "--door", door, "--json"}, keys)
 		r.want(t, 0)
 		v := decode[loadsJSON](t, r)
-		if l := v.Loads[0]; l.Bytes != 5775 || l.Path != "s3://box/"+door || (len(l.Refusals) > 0 && l.Refusals[0].What == "door") != (door == "off") {
+		if l := v.Loads[0]; l.Bytes != 5775 || l.Path != "s3://box/"+door ||
+			(len(l.Refusals) > 0 && l.Refusals[0].What == "door") != (door == "off") {
 			t.Errorf("%s: %+v", door, l)
 		}
 		run(t, []string{"inspect", "s3://box/" + door, "--door", door}, keys).want(t, 0, url)
 	}
 	run(t, []string{"load", "s3://box/require", "--device", "host", "--verify"}, keys).want(t, 0, "s3://box/require")
-	run(t, []string{"load", "s3://box/off", "--device", "host", "--verify", "--door", "off"}, keys).want(t, 3, "model.safetensors.crc64nvme")
+	run(t, []string{"load", "s3://box/off", "--device", "host", "--verify", "--door", "off"}, keys).want(t, 3,
+		"model.safetensors.crc64nvme")
 	run(t, []string{"load", "s3://box/nothing/", "--device", "host"}, keys).want(t, 3, "s3://box/nothing/")
 	run(t, []string{"inspect", "s3://box/require", "--checksum"}, keys).want(t, 9, "bucket")
 	run(t, []string{"save", path, "s3://box/x.safetensors", "--device", "host", "--ceiling"}, keys).want(t, 2, "--ceiling")
@@ -47,9 +54,12 @@ func TestModelsInBuckets(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("cli-password-1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(t, []string{"load", "s3://box/require", "--device", "host", "--endpoint", p.Endpoint, "--access-key", "cli-user", "--secret-file", secret}).want(t, 0, "s3://box/require")
-	run(t, []string{"load", "s3://box/require", "--device", "host", "--endpoint", p.Endpoint, "--access-key", "cli-user", "--secret-file", path}).want(t, 4)
-	run(t, []string{"load", "s3://box/require", "--device", "host", "--door", "ajar"}, keys).want(t, 2, `"ajar"`, "auto, require, off")
+	run(t, []string{"load", "s3://box/require", "--device", "host", "--endpoint", p.Endpoint, "--access-key", "cli-user",
+		"--secret-file", secret}).want(t, 0, "s3://box/require")
+	run(t, []string{"load", "s3://box/require", "--device", "host", "--endpoint", p.Endpoint, "--access-key", "cli-user",
+		"--secret-file", path}).want(t, 4)
+	run(t, []string{"load", "s3://box/require", "--device", "host", "--door", "ajar"}, keys).want(t, 2, `"ajar"`,
+		"auto, require, off")
 	if code := p.stop(os.Interrupt); code != 0 {
 		t.Errorf("the server ended with %d", code)
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// printJSON writes v as the one object of stdout.
+// printJSON writes v to stdout as the only JSON object.
 func (a *app) printJSON(v any) error {
 	buf := bufio.NewWriter(a.out)
 	if err := encodeJSON(buf, v); err != nil {
 		return errs.Wrap("encode", "JSON", err)
 	}
-	_ = buf.Flush() // the writer below remembers
+	_ = buf.Flush() // checkedWriter records the error
 	return nil
 }
 
@@ -34,22 +34,31 @@ func encodeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// printText writes what f makes to stdout in one piece.
+// printText writes the output of f to stdout in one piece.
 func (a *app) printText(f func(w io.Writer)) {
 	buf := bufio.NewWriter(a.out)
 	f(buf)
-	_ = buf.Flush() // the writer below remembers
+	_ = buf.Flush() // checkedWriter records the error
 }
 
-// table is text in columns. Cells are never cut.
+// printResult writes v as JSON, or as the text that text writes.
+func (a *app) printResult(asJSON bool, v any, text func(w io.Writer)) error {
+	if asJSON {
+		return a.printJSON(v)
+	}
+	a.printText(text)
+	return nil
+}
+
+// table is text in columns. Cells are never shortened.
 type table struct {
-	right  []bool // columns of numbers
+	right  []bool // which columns are right-aligned
 	indent string
 	rows   [][]string
 }
 
-// newTable makes a table with a heading; a heading that starts with '>' is of
-// a column aligned to the right.
+// newTable returns a table with a header row. A heading that starts with '>'
+// makes its column right-aligned.
 func newTable(heads ...string) *table {
 	t := &table{}
 	row := make([]string, len(heads))
@@ -91,7 +100,7 @@ func field(w io.Writer, name, format string, args ...any) {
 	fmt.Fprintf(w, "%-10s%s\n", name, fmt.Sprintf(format, args...))
 }
 
-// printable is text of others as it may be shown.
+// printable makes foreign text safe for a terminal.
 func printable(s string) string { return plain.Text(s) }
 
 func seconds(s float64) string { return units.Duration(time.Duration(s * float64(time.Second))) }
@@ -103,7 +112,7 @@ func sized(n int64) string {
 	return fmt.Sprintf("%s (%d bytes)", units.Bytes(n), n)
 }
 
-// plural is "1 file" or "2 files".
+// plural returns "1 file" or "2 files".
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

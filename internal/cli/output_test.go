@@ -82,7 +82,8 @@ func TestSummarize(t *testing.T) {
 			all = append(all, load(r))
 		}
 		n := len(all)
-		want := summaryJSON{Loads: n, Bytes: int64(10 * n), MinGBps: c.low, MedianGBps: c.middle, MaxGBps: c.top, Seconds: 2 * float64(n), TotalSeconds: 2.5 * float64(n)}
+		want := summaryJSON{Loads: n, Bytes: int64(10 * n), MinGBps: c.low, MedianGBps: c.middle, MaxGBps: c.top,
+			Seconds: 2 * float64(n), TotalSeconds: 2.5 * float64(n)}
 		if got := summarize(all); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
@@ -96,7 +97,7 @@ func TestRefusalLines(t *testing.T) {
 		{What: "direct", On: "/c", Reason: "other"},
 		{What: "direct", On: "/d", Reason: "no O_DIRECT", Fix: "use ext4"},
 	})
-	want := []string{"not taken: direct on /a and 2 more: no O_DIRECT; fix: use ext4", "not taken: direct on /c: other"}
+	want := []string{"not used: direct on /a and 2 more: no O_DIRECT; fix: use ext4", "not used: direct on /c: other"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -108,11 +109,13 @@ func TestReportOfGPU(t *testing.T) {
 	r.Path, r.Tensors, r.OpenSeconds, r.AllocSeconds = "/m", 311, 0.001, 0.009
 	r.Device = report.Device{ID: "cuda:0", Kind: report.CUDADevice, Model: "NVIDIA H200"}
 	r.Bytes, r.Seconds, r.GBps = 1_500_000_000, 0.04, 37.5
-	r.Routes = []report.RouteShare{{Route: "page_cache", Bytes: 1_125_000_000, GBps: 40}, {Route: "direct", Bytes: 375_000_000, GBps: 9.4}}
+	r.Routes = []report.RouteShare{{Route: "page_cache", Bytes: 1_125_000_000, GBps: 40},
+		{Route: "direct", Bytes: 375_000_000, GBps: 9.4}}
 	r.Stages = []report.Stage{{Stage: "plan", Busy: 0.0002}, {Stage: "copy", Busy: 0.2, Span: 0.039, GBps: 38.4}}
 	r.Limiting = "copy to device"
 	r.Files = make([]report.File, 2)
-	r.Engine = report.Engine{Workers: 12, QueueDepth: 8, ChunkSize: 4 << 20, IO: "uring", StagingSize: 128 << 20, StagingUsed: true, HugePages: 128 << 20, StagingState: "pinned"}
+	r.Engine = report.Engine{Workers: 12, QueueDepth: 8, ChunkSize: 4 << 20, IO: "uring", StagingSize: 128 << 20,
+		StagingUsed: true, HugePages: 128 << 20, StagingState: "pinned"}
 	var b bytes.Buffer
 	printLoad(&b, loadJSON{Report: r})
 	const want = `device    cuda:0 (NVIDIA H200)

@@ -10,21 +10,21 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// redrawEvery keeps a fast writer of progress from flooding a terminal.
+// redrawEvery limits how often the progress line is drawn.
 const redrawEvery = 100 * time.Millisecond
 
-// progress is a line on stderr that is rewritten as work goes on. It draws only
-// on a terminal and only for a person.
+// progress is a line on stderr that is redrawn as work proceeds. It is drawn
+// only on a terminal and never with --json.
 type progress struct {
 	a     *app
 	draws bool
 	began time.Time
 	drawn time.Time
-	shown int // columns of what stands on the line
+	shown int // columns of the drawn line
 }
 
-// startProgress begins a line for total bytes; quiet keeps it from being drawn.
-// A total of 0 is one that nobody knows.
+// startProgress begins a line for total bytes. quiet suppresses drawing. A total
+// of 0 means unknown.
 func (a *app) startProgress(total int64, quiet bool) *progress {
 	p := &progress{a: a, draws: a.StderrIsTerminal && !quiet, began: a.Now()}
 	p.update(0, total)
@@ -38,7 +38,7 @@ func (a *app) startWork(text string, quiet bool) *progress {
 	return p
 }
 
-// update shows how far it is. Calls do not overlap.
+// update shows done of total bytes. Calls do not overlap.
 func (p *progress) update(done, total int64) {
 	if p.a.Progress != nil {
 		p.a.Progress(done, total)
@@ -49,14 +49,14 @@ func (p *progress) update(done, total int64) {
 	p.line("", progressText(done, total, p.a.Now().Sub(p.began)))
 }
 
-// say shows work that is not counted in bytes.
+// say shows text for work that is not counted in bytes.
 func (p *progress) say(text string) {
 	if p.due(false) {
 		p.line(text, "")
 	}
 }
 
-// due says whether the line may be drawn again now; the last one always may.
+// due reports whether the line may be drawn now. The last line is always drawn.
 func (p *progress) due(last bool) bool {
 	if !p.draws {
 		return false
@@ -69,7 +69,7 @@ func (p *progress) due(last bool) bool {
 	return true
 }
 
-// clear leaves the line empty for what is printed next.
+// clear empties the line for the next output.
 func (p *progress) clear() {
 	if p.shown > 0 {
 		p.line("", "")
@@ -77,14 +77,14 @@ func (p *progress) clear() {
 	}
 }
 
-// line writes over what stands there, as much as the terminal has room for. A
-// line that reached the last column would wrap, and no return could undo that.
-// Spaces instead of an escape sequence clear the rest on every kind of terminal.
+// line redraws the line within the width of the terminal. The last column stays
+// free: a line that reaches it would wrap and could not be redrawn. The rest is
+// cleared with spaces, because spaces work on every terminal.
 func (p *progress) line(name, rest string) {
 	room := max(p.a.width()-1, 1)
 	if p.shown > room {
-		// The window was made narrower, and what stood there has wrapped: go up
-		// to its first row and clear what is below.
+		// The window became narrower and the old line has wrapped. Go up to its
+		// first row and clear everything below.
 		fmt.Fprintf(p.a.Stderr, "\x1b[%dA\r\x1b[J", (p.shown-1)/(room+1))
 		p.shown = 0
 	}
@@ -94,10 +94,10 @@ func (p *progress) line(name, rest string) {
 	p.shown = n
 }
 
-// longest is the time to go beyond which a guess at it says nothing.
+// longest is the largest time left that is shown. Larger estimates are not useful.
 const longest = 99 * time.Hour
 
-// progressText is bytes, percent, rate and the time that remains at that rate.
+// progressText returns the bytes, the percentage, the rate and the time left.
 func progressText(done, total int64, elapsed time.Duration) string {
 	if total <= 0 {
 		text := units.Bytes(done)

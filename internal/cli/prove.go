@@ -16,11 +16,11 @@ import (
 )
 
 func proveFlag(fs *pflag.FlagSet, no *bool) {
-	fs.BoolVar(no, "no-prove", false, "do not read the path through cuFile")
+	fs.BoolVar(no, "no-prove", false, "skip the test read through cuFile")
 }
 
-// newDoctorProve is the process that doctor starts to read through cuFile. It
-// is hidden: it answers with one line of JSON, also where the reads fail.
+// newDoctorProve returns the hidden command that doctor starts as a process to
+// read through cuFile. It prints one line of JSON even if the reads fail.
 func newDoctorProve(a *app) *cobra.Command {
 	var gpu int
 	cmd := &cobra.Command{
@@ -29,7 +29,13 @@ func newDoctorProve(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   onePath("one file"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			set, err := open.New(open.Options{CUDALibraries: given(a.CUDALibrary), NVMLLibraries: given(a.NVMLLibrary), CuFileLibraries: given(a.CuFileLibrary)})
+			set, err := open.New(
+				open.Options{
+					CUDALibraries:   given(a.CUDALibrary),
+					NVMLLibraries:   given(a.NVMLLibrary),
+					CuFileLibraries: given(a.CuFileLibrary),
+				},
+			)
 			if err != nil {
 				return err
 			}
@@ -38,17 +44,17 @@ func newDoctorProve(a *app) *cobra.Command {
 			if err != nil {
 				return errs.Wrap("encode", "JSON", err)
 			}
-			// Written before the devices are closed: an answer is kept even if
-			// closing them ends the process.
+			// Print before closing the devices: the answer survives even if closing
+			// them ends the process.
 			fmt.Fprintf(a.out, "%s\n", b)
 			return set.Close()
 		}),
 	}
-	cmd.Flags().Var(count(&gpu, 0, 0), "gpu", "index of the GPU, as CUDA counts")
+	cmd.Flags().Var(count(&gpu, 0, 0), "gpu", "index of the GPU in CUDA's order")
 	return cmd
 }
 
-// given is the one name, or none where it is empty.
+// given returns name as a slice, or nil if name is empty.
 func given(name string) []string {
 	if name == "" {
 		return nil

@@ -31,7 +31,8 @@ func withGPU(g *fakegpu.GPU, cufile string) func(*World) {
 		w.CUDALibrary, w.NVMLLibrary, w.CuFileLibrary = g.CUDA, g.NVML, cufile
 		w.Command = func(ctx context.Context, args ...string) *exec.Cmd {
 			cmd := exec.CommandContext(ctx, os.Args[0], args...)
-			cmd.Env = append(os.Environ(), asProgram+"=1", "NEBULAIO_CLI_TEST_CUDA="+g.CUDA, "NEBULAIO_CLI_TEST_NVML="+g.NVML, "NEBULAIO_CLI_TEST_CUFILE="+cufile)
+			cmd.Env = append(os.Environ(), asProgram+"=1", "NEBULAIO_CLI_TEST_CUDA="+g.CUDA, "NEBULAIO_CLI_TEST_NVML="+g.NVML,
+				"NEBULAIO_CLI_TEST_CUFILE="+cufile)
 			return cmd
 		}
 	}
@@ -61,15 +62,18 @@ func TestDoctorProvesThePath(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, 3<<20+5), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for route, want := range map[int]doctor.Level{fakegpu.P2P: doctor.Pass, fakegpu.NVFS: doctor.Pass, fakegpu.Posix: doctor.Info, fakegpu.Mixed: doctor.Warn} {
+	for route, want := range map[int]doctor.Level{fakegpu.P2P: doctor.Pass, fakegpu.NVFS: doctor.Pass,
+		fakegpu.Posix: doctor.Info, fakegpu.Mixed: doctor.Warn} {
 		c := g.BuildCuFile(fakegpu.CuFileOptions{Route: route})
 		p, level := proofOf(t, run(t, []string{"doctor", path, "--json", "--gpu", "1"}, withGPU(g, c.Path)))
-		if !p.Done || p.Error != "" || p.Log != "" || p.Counters.Reads.Total != 16 || p.Counters.ReadBytes != 16<<20 || p.Version != "1.15.1" || p.GPU != 1 || level != want {
+		if !p.Done || p.Error != "" || p.Log != "" || p.Counters.Reads.Total != 16 || p.Counters.ReadBytes != 16<<20 ||
+			p.Version != "1.15.1" || p.GPU != 1 || level != want {
 			t.Errorf("route %d: %s, %+v", route, level, p)
 		}
 	}
 	c := g.BuildCuFile(fakegpu.CuFileOptions{})
-	if r := run(t, []string{"doctor", path}, withGPU(g, c.Path)); !strings.Contains(r.out, "\nproof     cuFile read 16 x 1.00 MiB: compat (posix 16, p2p 0, nvfs 0)\n") {
+	if r := run(t, []string{"doctor", path}, withGPU(g, c.Path)); !strings.Contains(r.out,
+		"\nproof     cuFile read 16 x 1.00 MiB: compat (posix 16, p2p 0, nvfs 0)\n") {
 		t.Errorf("%s%s", r.out, r.stderr)
 	}
 	only := g.BuildCuFile(fakegpu.CuFileOptions{CompatOnly: true})
@@ -77,7 +81,8 @@ func TestDoctorProvesThePath(t *testing.T) {
 		"\nproof     cuFile read 16 x 1.00 MiB: compat (posix 16, p2p 0, nvfs 0; counted by nebulaio: only compatibility mode is possible here)\n") {
 		t.Errorf("%s%s", r.out, r.stderr)
 	}
-	if r := run(t, []string{"doctor", filepath.Dir(path)}, withGPU(g, c.Path)); !strings.Contains(r.out, "\nproof     cuFile read 16 x 1.00 MiB: compat") {
+	if r := run(t, []string{"doctor", filepath.Dir(path)}, withGPU(g, c.Path)); !strings.Contains(r.out,
+		"\nproof     cuFile read 16 x 1.00 MiB: compat") {
 		t.Errorf("a directory:\n%s%s", r.out, r.stderr)
 	}
 	p, level := proofOf(t, run(t, []string{"doctor", path, "--json", "--no-prove"}, withGPU(g, c.Path)))
@@ -108,16 +113,20 @@ func TestDoctorSaysWhyTheProofFailed(t *testing.T) {
 		return proofOf(t, run(t, []string{"doctor", path, "--json"}, withGPU(g, cufile)))
 	}
 	p, level := try(g.BuildCuFile(fakegpu.CuFileOptions{Register: 5027}).Path)
-	if p.Done || level != doctor.Unknown || !strings.Contains(p.Error, "CU_FILE_HANDLE_NOT_REGISTERED (5027)") || strings.Contains(p.Error, "fix:") || !strings.Contains(p.Fix, "/run/udev") || p.Log != "cufio-udev:65 udev property not found: ID_FS_USAGE" {
+	if p.Done || level != doctor.Unknown || !strings.Contains(p.Error, "CU_FILE_HANDLE_NOT_REGISTERED (5027)") ||
+		strings.Contains(p.Error, "fix:") || !strings.Contains(p.Fix, "/run/udev") ||
+		p.Log != "cufio-udev:65 udev property not found: ID_FS_USAGE" {
 		t.Errorf("%s, %+v", level, p)
 	}
-	if p, level = try(g.BuildCuFile(fakegpu.CuFileOptions{Crash: true}).Path); level != doctor.Unknown || !strings.Contains(p.Error, "SIGABRT") {
+	if p, level = try(g.BuildCuFile(fakegpu.CuFileOptions{Crash: true}).Path); level != doctor.Unknown ||
+		!strings.Contains(p.Error, "SIGABRT") {
 		t.Errorf("a crash: %s, %+v", level, p)
 	}
 	if p, level = try(g.BuildCuFile(fakegpu.CuFileOptions{Without: []string{"cuFileGetStatsL3"}}).Path); level != doctor.Unknown || !p.Done || p.Route != "unknown" || !strings.Contains(p.Error, "cuFileGetStatsL3 is missing") {
 		t.Errorf("an older library: %s, %+v", level, p)
 	}
-	if p, level = try(filepath.Join(t.TempDir(), "libcufile.so.0")); level != doctor.Skip || p.Done || !strings.Contains(p.Skipped, "libcufile.so.0") || !strings.Contains(p.Fix, "install") {
+	if p, level = try(filepath.Join(t.TempDir(), "libcufile.so.0")); level != doctor.Skip || p.Done ||
+		!strings.Contains(p.Skipped, "libcufile.so.0") || !strings.Contains(p.Fix, "install") {
 		t.Errorf("no libcufile: %s, %+v", level, p)
 	}
 	if p, level = try(g.BuildCuFile(fakegpu.CuFileOptions{Without: []string{"cuFileRead"}}).Path); level != doctor.Unknown || !strings.Contains(p.Error, "missing cuFileRead") {
@@ -126,7 +135,8 @@ func TestDoctorSaysWhyTheProofFailed(t *testing.T) {
 }
 
 func TestDoctorProveIsHiddenAndAnswersInJSON(t *testing.T) {
-	if r := run(t, []string{"doctor", "--help"}); strings.Contains(r.out, "prove FILE") || !strings.Contains(r.out, "--no-prove") {
+	if r := run(t, []string{"doctor", "--help"}); strings.Contains(r.out, "prove FILE") ||
+		!strings.Contains(r.out, "--no-prove") {
 		t.Error(r.out)
 	}
 	run(t, []string{"doctor", "prove"}).want(t, 2, "no path given")
@@ -138,7 +148,8 @@ func TestDoctorProveIsHiddenAndAnswersInJSON(t *testing.T) {
 			t.Errorf("exit code %d, %+v", r.code, p)
 		}
 	}
-	if p := decode[facts.Proof](t, run(t, []string{"doctor", "prove", "--gpu", "9", "/tmp"}, withGPU(g, c.Path))); !strings.Contains(p.Error, "cuda:9") {
+	if p := decode[facts.Proof](t, run(t, []string{"doctor", "prove", "--gpu", "9", "/tmp"},
+		withGPU(g, c.Path))); !strings.Contains(p.Error, "cuda:9") {
 		t.Errorf("%+v", p)
 	}
 	c.CheckFreed()

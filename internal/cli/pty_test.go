@@ -84,7 +84,8 @@ func TestLiveLinesFitTheTerminal(t *testing.T) {
 			"read":     append([]string{"bench", "read", deep, "--time", "300ms"}, quick...),
 			"write":    append([]string{"bench", "write", deep, "--time", "200ms"}, quick...),
 			"sweep":    append([]string{"bench", "sweep", "pattern", deep, "--time", "10ms"}, quick...),
-			"train":    append([]string{"bench", "train", deep, "--sample-size", "16KiB", "--batch", "4", "--step", "2ms", "--steps", "30"}, quick...),
+			"train": append([]string{"bench", "train", deep, "--sample-size", "16KiB", "--batch", "4", "--step", "2ms",
+				"--steps", "30"}, quick...),
 			"ceilings": append([]string{"bench", "ceilings", deep, "--rounds", "1", "--time", "20ms"}, quick...),
 			"all":      append([]string{"bench", "all", deep, "--rounds", "1", "--time", "10ms"}, quick...),
 			"check":    {"store", "check", "--data", data},
@@ -113,7 +114,8 @@ func TestLiveLinesFitTheTerminal(t *testing.T) {
 			if strings.Contains(text, "\n") {
 				t.Errorf("%s: more than one line: %q", name, text)
 			}
-			if name == "all" && (!strings.Contains(text, "step 1 of 20: ") || !strings.Contains(text, "step 20 of 20, about ") || !strings.Contains(text, "sweep ")) {
+			if name == "all" && (!strings.Contains(text, "step 1 of 20: ") || !strings.Contains(text, "step 20 of 20, about ") ||
+				!strings.Contains(text, "sweep ")) {
 				t.Errorf("the steps are not told: %q", text)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/node"
 )
 
-// quarantineJSON is what store quarantine list prints with --json.
+// quarantineJSON is the --json output of store quarantine list.
 type quarantineJSON struct {
 	Entries []node.Quarantined `json:"entries"`
 }
@@ -20,7 +20,7 @@ type quarantineJSON struct {
 func newStoreQuarantine(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quarantine",
-		Short: "List and put back what store check --repair moved aside",
+		Short: "List and restore what store check --repair moved aside",
 		Args:  noArgs,
 		RunE:  a.needsCommand,
 	}
@@ -33,7 +33,7 @@ func newQuarantineList(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List what lies in quarantine/, and why",
+		Short: "List the entries of quarantine/ and why they were moved there",
 		Args:  noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)
@@ -44,11 +44,7 @@ func newQuarantineList(a *app) *cobra.Command {
 			if err != nil {
 				return interrupted(ctx, err)
 			}
-			if asJSON {
-				return a.printJSON(quarantineJSON{all})
-			}
-			a.printText(func(w io.Writer) { printQuarantine(w, all) })
-			return nil
+			return a.printResult(asJSON, quarantineJSON{all}, func(w io.Writer) { printQuarantine(w, all) })
 		}),
 	}
 	s.addStore(cmd.Flags())
@@ -61,12 +57,12 @@ func newQuarantineRestore(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "restore NAME",
-		Short: "Put back one entry of quarantine/",
-		Long: `Put back one entry of quarantine/, by the name that list shows.
+		Short: "Restore one entry of quarantine/",
+		Long: `Restore one entry of quarantine/ by the name that list shows.
 
-The server must be stopped. A file goes back to its place, unless another one is
-there. Records go back where nothing has changed them since; others are named
-and stay as they are, and the exit code is 5.`,
+The server must be stopped. A file returns to its place unless another file is
+there. A record returns if nothing has changed it since. Changed records are
+listed and stay as they are, and the exit code is 5.`,
 		Args: oneName("the name of one entry that store quarantine list shows"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			c, err := s.load(a)
@@ -90,7 +86,7 @@ and stay as they are, and the exit code is 5.`,
 					field(w, "restored", "%s", plural(r.Records, "record"))
 				}
 				for _, k := range r.Kept {
-					field(w, "changed", "%s was not put back", printable(k))
+					field(w, "changed", "%s was not restored", printable(k))
 				}
 			})
 			return nil
@@ -103,7 +99,7 @@ and stay as they are, and the exit code is 5.`,
 
 func printQuarantine(w io.Writer, all []node.Quarantined) {
 	if len(all) == 0 {
-		field(w, "result", "nothing is in quarantine")
+		field(w, "result", "the quarantine is empty")
 		return
 	}
 	for _, q := range all {

@@ -29,7 +29,8 @@ func TestSIGHUPReloads(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "other", "tls"), live); err != nil {
 		t.Fatal(err)
 	}
-	p := startServer(t, filepath.Join(dir, "store"), nil, "--tls-cert", filepath.Join(live, "cert.pem"), "--tls-key", filepath.Join(live, "key.pem"))
+	p := startServer(t, filepath.Join(dir, "store"), nil, "--tls-cert", filepath.Join(live, "cert.pem"), "--tls-key",
+		filepath.Join(live, "key.pem"))
 	if p.Fingerprint != made.Fingerprint {
 		t.Fatalf("%s, expected %s", p.Fingerprint, made.Fingerprint)
 	}
@@ -55,14 +56,17 @@ func TestSIGHUPReloads(t *testing.T) {
 
 // TestLinesToPaste: what is printed for a shell is one word of it, whatever it holds.
 func TestLinesToPaste(t *testing.T) {
-	for text, want := range map[string]string{"/srv/a b": `'/srv/a b'`, "it's": `'it'\''s'`, "http://127.0.0.1:9000": "http://127.0.0.1:9000", "": "''", "$(id)": "'$(id)'"} {
+	for text, want := range map[string]string{"/srv/a b": `'/srv/a b'`, "it's": `'it'\''s'`,
+		"http://127.0.0.1:9000": "http://127.0.0.1:9000", "": "''", "$(id)": "'$(id)'"} {
 		if got := shellWord(text); got != want {
 			t.Errorf("%q is written %s, expected %s", text, got, want)
 		}
 	}
 	var b strings.Builder
-	printStarted(&b, node.Started{Endpoint: "http://h:1", AccessKey: "nebulaio-root", Region: "r", Keys: "/srv/my data/root.env"})
-	for _, want := range []string{"secret    in /srv/my data/root.env", "\n  . '/srv/my data/root.env'\n", `AWS_SECRET_ACCESS_KEY="$NEBULAIO_ROOT_PASSWORD"`, "s3 cp - s3://first/hello.txt"} {
+	printStarted(&b, node.Started{Endpoint: "http://h:1", AccessKey: "nebulaio-root", Region: "r",
+		Keys: "/srv/my data/root.env"})
+	for _, want := range []string{"secret    in /srv/my data/root.env", "\n  . '/srv/my data/root.env'\n",
+		`AWS_SECRET_ACCESS_KEY="$NEBULAIO_ROOT_PASSWORD"`, "s3 cp - s3://first/hello.txt"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// printLoad prints the report of one load for a person.
+// printLoad prints the report of one load as text.
 func printLoad(w io.Writer, l loadJSON) {
 	if l.Device.Kind == report.HostDevice {
-		field(w, "device", "%s (memory of this machine: no GPU took part)", l.Device.ID)
+		field(w, "device", "%s (memory of this machine; no GPU was used)", l.Device.ID)
 	} else {
 		field(w, "device", "%s (%s)", l.Device.ID, printable(l.Device.Model))
 	}
@@ -23,7 +23,7 @@ func printLoad(w io.Writer, l loadJSON) {
 	field(w, "tensors", "%d in %s", l.Tensors, plural(len(l.Files), "file"))
 	field(w, "bytes", "%s", sized(l.Bytes))
 	if l.ReadTotals != nil && l.Read > l.Bytes {
-		field(w, "read", "%s, %.2f x what was wanted", sized(l.Read), l.Amplification)
+		field(w, "read", "%s, %.2f times the requested bytes", sized(l.Read), l.Amplification)
 	}
 	total := l.total()
 	field(w, "total", "%s, %s", seconds(total), units.Rate(rate(l.Bytes, total)))
@@ -44,7 +44,9 @@ func printLoad(w io.Writer, l loadJSON) {
 		printCuFile(w, c)
 	}
 	if v := l.Verify; v != nil {
-		field(w, "verified", "%s, %s, of them %s read for that alone; %s on the device; %s of CPU time", plural(int(v.Blocks), "block"), units.Bytes(v.Bytes), units.Bytes(v.Extra), units.Bytes(v.DeviceBytes), seconds(v.Busy))
+		field(w, "verified", "%s, %s; %s read only for that; %s checked on the device; %s of CPU time",
+			plural(int(v.Blocks), "block"), units.Bytes(v.Bytes), units.Bytes(v.Extra),
+			units.Bytes(v.DeviceBytes), seconds(v.Busy))
 	}
 	for _, line := range refusalLines(l.Refusals) {
 		fmt.Fprintln(w, line)
@@ -54,7 +56,7 @@ func printLoad(w io.Writer, l loadJSON) {
 	}
 }
 
-// routed is what came by any route, gaps between wanted bytes included.
+// routed returns the bytes read by all routes, including gaps between tensors.
 func routed(all []report.RouteShare) (sum int64) {
 	for _, r := range all {
 		sum += r.Bytes
@@ -85,34 +87,36 @@ func printRoutesAndStages(w io.Writer, l report.Report) {
 func printEngine(w io.Writer, e report.Engine) {
 	staging := "no staging, bytes were read into place"
 	if e.StagingUsed {
-		staging = fmt.Sprintf("staging %s (%s in huge pages, %s)", units.Bytes(e.StagingSize), units.Bytes(e.HugePages), e.StagingState)
+		staging = fmt.Sprintf("staging %s (%s in huge pages, %s)",
+			units.Bytes(e.StagingSize), units.Bytes(e.HugePages), e.StagingState)
 	}
 	field(w, "engine", "%s, chunks of %s, direct reads: %s, queue depth %d; %s",
 		plural(e.Workers, "worker"), units.Bytes(e.ChunkSize), e.IO, e.QueueDepth, staging)
 }
 
-// printCuFile prints the operations by route, and who counted them where it was not the library.
+// printCuFile prints cuFile's operations by route. If libcufile did not count them, it names who did.
 func printCuFile(w io.Writer, c *report.CuFile) {
-	counted := "it did not count"
+	counted := "libcufile did not count"
 	if c.Uncounted != "" {
 		counted += ": " + printable(c.Uncounted)
 	}
 	if c.Counters != nil {
 		ops := device.RouteOps(c.Counters.Reads).Plus(device.RouteOps(c.Counters.Batch)).String()
-		if counted = "it counted " + ops; c.Counters.Basis() != "" {
+		if counted = "libcufile counted " + ops; c.Counters.Basis() != "" {
 			counted = ops + ", " + c.Counters.Basis()
 		}
 	}
 	if c.Others {
-		counted += ", those of other loads among them"
+		counted += ", including operations of other loads"
 	}
 	if c.Shared {
-		counted += "; another part of this process had it open, with its own settings"
+		counted += "; another part of this process had opened libcufile with its own settings"
 	}
-	field(w, "cufile", "%s, interface %s; %s; %s registered", printable(c.Version), c.API, counted, units.Bytes(c.Registered))
+	field(w, "cufile", "%s, interface %s; %s; %s registered", printable(c.Version), c.API, counted,
+		units.Bytes(c.Registered))
 }
 
-// refusalLines tells each reason once: the shards of a model share theirs.
+// refusalLines lists each reason once, because the shards of a model often share it.
 func refusalLines(all []report.Refusal) []string {
 	var lines []string
 	var seen []report.Refusal
@@ -133,7 +137,7 @@ func refusalLines(all []report.Refusal) []string {
 		if more > 0 {
 			on += fmt.Sprintf(" and %d more", more)
 		}
-		line := fmt.Sprintf("not taken: %s on %s: %s", r.What, on, printable(r.Reason))
+		line := fmt.Sprintf("not used: %s on %s: %s", r.What, on, printable(r.Reason))
 		if r.Fix != "" {
 			line += "; fix: " + printable(r.Fix)
 		}
@@ -142,8 +146,8 @@ func refusalLines(all []report.Refusal) []string {
 	return lines
 }
 
-// summaryJSON compares the loads of one command. The rates and Seconds are of
-// the transfers; TotalSeconds adds opening and taking memory.
+// summaryJSON compares the loads of one command. The rates and Seconds cover the
+// transfers. TotalSeconds also covers opening and allocating memory.
 type summaryJSON struct {
 	Loads        int     `json:"loads"`
 	Bytes        int64   `json:"bytes"`
@@ -173,10 +177,10 @@ func summarize(all []loadJSON) summaryJSON {
 func (s summaryJSON) print(w io.Writer) {
 	field(w, "summary", "%s, %s: min %s, median %s, max %s", plural(s.Loads, "load"), units.Bytes(s.Bytes),
 		units.Rate(s.MinGBps), units.Rate(s.MedianGBps), units.Rate(s.MaxGBps))
-	field(w, "", "%s in transfer, %s in all", seconds(s.Seconds), seconds(s.TotalSeconds))
+	field(w, "", "%s in transfer, %s in total", seconds(s.Seconds), seconds(s.TotalSeconds))
 }
 
-// total is all of a load's time: opening, taking memory and the transfer.
+// total returns the whole time of a load: open, allocate and transfer.
 func (l loadJSON) total() float64 { return l.OpenSeconds + l.AllocSeconds + l.Seconds }
 
 func rate(bytes int64, seconds float64) float64 {

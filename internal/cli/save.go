@@ -21,24 +21,24 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// saveFlags are the flags of one save.
+// saveFlags are the flags of save.
 type saveFlags struct {
 	objects objectFlags
 	system  nebulaio.Options
 	load    nebulaio.LoadOptions
 	save    nebulaio.SaveOptions
 	repeat  int
-	// ceiling also measures raw writes, before each save.
+	// ceiling also measures plain writes before each save.
 	ceiling bool
 	asJSON  bool
 }
 
-// saveJSON is what a save command tells: how the model came, and how it went.
+// saveJSON is the report of a save command: the load and every save.
 type saveJSON struct {
 	Load  nebulaio.Report   `json:"load"`
 	Saves []nebulaio.Report `json:"saves"`
-	// RawWrite, with --ceiling, is the rate in GB/s of plain writes of as many
-	// bytes to a new file beside, before each save.
+	// RawWrite holds, with --ceiling, the rate in GB/s of plain writes of the same
+	// number of bytes to a new file, measured before each save.
 	RawWrite []float64 `json:"raw_write_gbps,omitempty"`
 }
 
@@ -47,16 +47,18 @@ func newSave(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "save SOURCE OUT",
 		Short: "Load a model and write it from device memory to one durable file",
-		Long: `Load a model into device memory and write it from there to one .safetensors file:
-data from a page boundary on, FILE.crc64nvme beside it, durable when the command
-ends. A reader at any time finds the old file or the new one.
+		Long: `Load a model and write it from device memory to one durable .safetensors file.
+
+The data begins at a page boundary, and FILE.crc64nvme is written beside it. When
+the command ends, the file is durable. A reader always finds the old file or the
+new one, never a part.
 
 SOURCE is a .safetensors file, the index of a sharded model, or a model directory.
-OUT is a file, which is replaced when it is whole; a link is followed. It cannot
-be a device or a pipe, nor lie in a file system of the kernel such as /proc: a
-new file is made beside it and renamed. This is checked before SOURCE is loaded.
-Both may lie in a bucket, s3://BUCKET/KEY, of the server that --endpoint names.
-Flags win over environment variables, which are named in brackets.`,
+OUT is a file, which is replaced once the new one is complete. A link is followed.
+OUT cannot be a device, a pipe or a file in a kernel file system such as /proc.
+This is checked before SOURCE is loaded. SOURCE and OUT can also be
+s3://BUCKET/KEY on the server that --endpoint names. A flag overrides its
+environment variable, which is shown in brackets.`,
 		Args: twoPaths,
 		RunE: a.run(func(ctx context.Context, args []string) error { return a.save(ctx, args[0], args[1], f) }),
 	}
@@ -64,11 +66,12 @@ Flags win over environment variables, which are named in brackets.`,
 	return cmd
 }
 
-// twoPaths is the argument check of save.
+// twoPaths checks the arguments of save.
 func twoPaths(cmd *cobra.Command, args []string) error {
 	const want = "a model and the file to write"
 	if len(args) != 2 {
-		return errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("%s given; expected two, %s", plural(len(args), "path"), want))
+		return errs.New(errs.Invalid, cmd.Name(), "", fmt.Sprintf("%s given; expected two, %s", plural(len(args), "path"),
+			want))
 	}
 	for _, p := range args {
 		if p == "" {
@@ -80,36 +83,35 @@ func twoPaths(cmd *cobra.Command, args []string) error {
 
 func (f *saveFlags) define(fs *pflag.FlagSet) {
 	fs.SortFlags = false
-	device := &value{kind: "DEVICE", want: "auto, host, cuda or cuda:N", text: "auto", set: func(s string) error {
-		f.load.Device = s // the library knows which there are
-		return nil
-	}}
-	envVar(fs, device, "device", "device whose memory the model passes through: auto, host, cuda or cuda:N")
-	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "save only tensors whose name matches `GLOB`; can be given again")
-	fs.BoolVar(&f.save.NoChecksums, "no-checksum", false, "do not write FILE.crc64nvme, and remove one that is there")
+	envVar(fs, deviceValue(&f.load.Device), "device", "device that the model passes through: auto, host, cuda or cuda:N")
+	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "save only tensors whose name matches `GLOB`; repeatable")
+	fs.BoolVar(&f.save.NoChecksums, "no-checksum", false, "do not write FILE.crc64nvme, and remove an existing one")
 	fs.BoolVar(&f.load.Verify, "verify", false, "check SOURCE against its checksums while it is loaded")
 	fs.Var(choice(&f.save.Route, "ROUTE", "auto", "buffered", "direct"), "route",
-		"how bytes are written: past the page cache where possible (auto), past it or not at all (direct), or through it (buffered)")
-	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to save the model, replacing the file each time")
-	fs.BoolVar(&f.ceiling, "ceiling", false, "before each save, also measure plain writes of as many bytes to a new file there, with the same block size and depth")
+		"route of writes: past the page cache if possible (auto), always past it (direct), or through it (buffered)")
+	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to save the model; each replaces the file")
+	fs.BoolVar(&f.ceiling, "ceiling", false,
+		"before each save, also measure plain writes of the same size, block size and depth to a new file")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)
-	envVar(fs, size(&f.system.WriteBlockSize), "write-block-size", "size in bytes of the largest single write; default 1 MiB")
+	envVar(fs, size(&f.system.WriteBlockSize), "write-block-size",
+		"size in bytes of the largest single write; default 1 MiB")
 	envVar(fs, count(&f.system.WriteDepth, 0, 0), "write-depth", "number of writes in flight; 0 lets the engine choose")
 }
 
-// save loads the model once, saves it and prints what it learnt.
+// save loads the model once, saves it and prints the reports.
 func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err error) {
 	if f.load.Client, err = f.objects.options(a); err != nil {
 		return err
 	}
 	f.save.Client = f.load.Client
 	if f.ceiling && nebulaio.IsObjectURL(out) {
-		return errs.New(errs.Invalid, "save", out, "--ceiling measures writes to a directory of this machine, not to a bucket")
+		return errs.New(errs.Invalid, "save", out,
+			"--ceiling measures writes to a directory of this machine, not to a bucket")
 	}
 	if !nebulaio.IsObjectURL(out) {
-		// Before the model is loaded, which may take long.
+		// Check before loading, which can take long.
 		if err := vfs.CheckPlace(out); err != nil {
 			return err
 		}
@@ -120,7 +122,8 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, sys.Close()) }()
-	src, err := sys.OpenModel(ctx, source, nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors, Client: f.load.Client})
+	src, err := sys.OpenModel(ctx, source, nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors,
+		Client: f.load.Client})
 	if err != nil {
 		return interrupted(ctx, err)
 	}
@@ -153,26 +156,24 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 		}
 		r.Saves = append(r.Saves, s)
 	}
-	if f.asJSON {
-		return a.printJSON(r)
-	}
-	a.printText(func(w io.Writer) { printSave(w, r) })
-	return nil
+	return a.printResult(f.asJSON, r, func(w io.Writer) { printSave(w, r) })
 }
 
-// median is the middle of some rates.
+// median returns the middle of some rates.
 func median(rates []float64) float64 {
 	sorted := slices.Sorted(slices.Values(rates))
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// printSave prints the reports of a save for a person, the last one in full.
+// printSave prints the reports of a save as text, the last one in full.
 func printSave(w io.Writer, r saveJSON) {
-	fmt.Fprintf(w, "loaded %s from %s to %s in %s, %s\n", units.Bytes(r.Load.Bytes), printable(r.Load.Path), r.Load.Device.ID, seconds(r.Load.Seconds), units.Rate(r.Load.GBps))
+	fmt.Fprintf(w, "loaded %s from %s to %s in %s, %s\n", units.Bytes(r.Load.Bytes), printable(r.Load.Path),
+		r.Load.Device.ID, seconds(r.Load.Seconds), units.Rate(r.Load.GBps))
 	for i, s := range r.Saves {
 		if len(r.Saves) > 1 {
-			fmt.Fprintf(w, "save %d of %d: %s in %s, %s\n", i+1, len(r.Saves), units.Bytes(s.Bytes), seconds(s.Seconds), units.Rate(s.GBps))
+			fmt.Fprintf(w, "save %d of %d: %s in %s, %s\n", i+1, len(r.Saves), units.Bytes(s.Bytes),
+				seconds(s.Seconds), units.Rate(s.GBps))
 		}
 	}
 	if len(r.RawWrite) > 0 {
@@ -180,13 +181,14 @@ func printSave(w io.Writer, r saveJSON) {
 		for _, s := range r.Saves {
 			rates = append(rates, s.GBps)
 		}
-		fmt.Fprintf(w, "saves reach %.2f of plain writes: %s to %s, medians\n", median(rates)/median(r.RawWrite), units.Rate(median(rates)), units.Rate(median(r.RawWrite)))
+		fmt.Fprintf(w, "saves reach %.2f of plain writes: %s to %s, medians\n", median(rates)/median(r.RawWrite),
+			units.Rate(median(rates)), units.Rate(median(r.RawWrite)))
 	}
 	s := r.Saves[len(r.Saves)-1]
 	fmt.Fprintln(w)
 	from := s.Device.ID + " (" + printable(s.Device.Model) + ")"
 	if s.Device.Kind == report.HostDevice {
-		from = s.Device.ID + " (memory of this machine: no GPU took part)"
+		from = s.Device.ID + " (memory of this machine; no GPU was used)"
 	}
 	field(w, "device", "%s", from)
 	field(w, "path", "%s", printable(s.Path))
@@ -208,11 +210,13 @@ func printSave(w io.Writer, r saveJSON) {
 	printRoutesAndStages(w, s.Report)
 	fmt.Fprintln(w)
 	field(w, "limiting", "%s", s.Limiting)
-	staging := "no staging, bytes were written from where they lay"
+	staging := "no staging, bytes were written in place"
 	if e := s.Engine; e.StagingUsed {
-		staging = fmt.Sprintf("staging %s (%s in huge pages, %s)", units.Bytes(e.StagingSize), units.Bytes(e.HugePages), e.StagingState)
+		staging = fmt.Sprintf("staging %s (%s in huge pages, %s)",
+			units.Bytes(e.StagingSize), units.Bytes(e.HugePages), e.StagingState)
 	}
-	field(w, "engine", "%s in flight, each up to %s; %s", plural(s.Engine.QueueDepth, "write"), units.Bytes(s.Engine.BlockSize), staging)
+	field(w, "engine", "%s in flight, each up to %s; %s", plural(s.Engine.QueueDepth, "write"),
+		units.Bytes(s.Engine.BlockSize), staging)
 	for _, line := range refusalLines(s.Refusals) {
 		fmt.Fprintln(w, line)
 	}

@@ -36,7 +36,8 @@ func names(t *testing.T, dir string) []string {
 func TestSaveText(t *testing.T) {
 	path, out := tinyModel(t), filepath.Join(t.TempDir(), "o.safetensors")
 	r := run(t, []string{"save", path, out, "--device", "host", "--repeat", "2"})
-	r.want(t, 0, "loaded 5.64 KiB from "+path+" to host in ", "save 2 of 2: ", "\ndevice    host (memory of this machine: no GPU took part)\n",
+	r.want(t, 0, "loaded 5.64 KiB from "+path+" to host in ", "save 2 of 2: ",
+		"\ndevice    host (memory of this machine; no GPU was used)\n",
 		"\npath      "+out+"\n", "\ntensors   54\n", "\ndurable ", "\nchecksum  "+out+".crc64nvme, 1 block\n", "\nroute ", "100.0 %",
 		"\nstage ", "\nreserve ", "\nwrite ", "\nsync ", "\nrename ", "\nlimiting ", "\nengine    16 writes in flight, each up to 1.00 MiB; ")
 	run(t, []string{"load", out, "--device", "host", "--verify"}).want(t, 0, "tensors   54 in 1 file\n", "\nverified ")
@@ -51,7 +52,8 @@ func TestSaveJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := v.Saves[0]; len(v.Saves) != 1 || s.Direction != "save" || s.Bytes != st.Size() || s.Save == nil || v.Load.Direction != "load" || v.Load.Tensors != s.Tensors {
+	if s := v.Saves[0]; len(v.Saves) != 1 || s.Direction != "save" || s.Bytes != st.Size() || s.Save == nil ||
+		v.Load.Direction != "load" || v.Load.Tensors != s.Tensors {
 		t.Errorf("%+v", v)
 	}
 }
@@ -62,7 +64,8 @@ func TestSaveTwiceIsTheSame(t *testing.T) {
 	path, dir := tinyModel(t), t.TempDir()
 	a, b := filepath.Join(dir, "a.safetensors"), filepath.Join(dir, "b.safetensors")
 	run(t, []string{"save", path, a, "--device", "host"}).want(t, 0)
-	run(t, []string{"save", a, b, "--device", "cuda:0", "--verify", "--write-block-size", "64KiB", "--write-depth", "2"}, gpu).want(t, 0, "device    cuda:0 (")
+	run(t, []string{"save", a, b, "--device", "cuda:0", "--verify", "--write-block-size", "64KiB", "--write-depth", "2"},
+		gpu).want(t, 0, "device    cuda:0 (")
 	x, _ := os.ReadFile(a)
 	y, err := os.ReadFile(b)
 	if err != nil || !slices.Equal(x, y) {
@@ -88,7 +91,8 @@ func TestSaveErrors(t *testing.T) {
 	run(t, []string{"save", path, out, out}).want(t, 2, "3 paths given")
 	run(t, []string{"save", path, ""}).want(t, 2, `a path is ""`)
 	run(t, []string{"save", path, dir, "--device", "host"}).want(t, 2, "is a directory")
-	run(t, []string{"save", path, filepath.Join(dir, "none", "o"), "--device", "host"}).want(t, 3, "there is no directory", "fix: make the directory first")
+	run(t, []string{"save", path, filepath.Join(dir, "none", "o"), "--device", "host"}).want(t, 3, "there is no directory",
+		"fix: make the directory first")
 	// Places that take no file are refused before anything is loaded.
 	for place, c := range map[string]struct {
 		code int
@@ -101,7 +105,9 @@ func TestSaveErrors(t *testing.T) {
 		filepath.Join(path, "o"): {2, path + " is no directory"},
 	} {
 		var moved bool
-		r := run(t, []string{"save", path, place, "--device", "host"}, func(w *World) { w.Progress = func(int64, int64) { moved = true } })
+		r := run(t, []string{"save", path, place, "--device", "host"}, func(w *World) {
+			w.Progress = func(int64, int64) { moved = true }
+		})
 		r.want(t, c.code, "write "+place+": ", c.want)
 		if moved {
 			t.Errorf("%s: the model was loaded first", place)

@@ -26,15 +26,15 @@ func newServer(a *app) *cobra.Command {
 		Short: "Serve an object store over S3",
 		Long: `Serve an object store over S3.
 
-Settings come from flags, NEBULAIO_ variables and a YAML file, in this order;
-nebulaio config explains each of them. The administrator's keys come from
-NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD.
+Settings come from flags, NEBULAIO_ variables and a YAML file, in this order of
+precedence. nebulaio config explains each of them. The administrator's keys come
+from NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD.
 
-The first SIGTERM or interrupt lets requests under way finish for as long as
-drain_timeout says; a second one ends the server at once, which loses nothing
-that was acknowledged.
+The first SIGTERM or interrupt stops new requests. Running requests can finish
+within drain_timeout. A second signal ends the server at once. Acknowledged
+writes are never lost.
 
-SIGHUP makes a server that is not on a terminal read its certificate again.`,
+SIGHUP reloads the certificate, unless the server runs on a terminal.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)
@@ -57,7 +57,7 @@ func (a *app) server(ctx context.Context, c *config.Config, asJSON bool) error {
 		NotifySocket: a.Env("NOTIFY_SOCKET"), Warnings: a.warnings,
 		Started: func(s node.Started) {
 			if asJSON {
-				line, _ := json.Marshal(s) // texts and numbers alone
+				line, _ := json.Marshal(s) // strings and numbers: it cannot fail
 				fmt.Fprintf(a.out, "%s\n", line)
 				return
 			}
@@ -67,8 +67,9 @@ func (a *app) server(ctx context.Context, c *config.Config, asJSON bool) error {
 	return err
 }
 
-// reloads tells of each SIGHUP until stop is called. On a terminal it tells of none: there the signal means that the
-// terminal is gone, and ends the server as it ends other programs.
+// reloads returns a channel that receives each SIGHUP until stop is called. On a
+// terminal it receives none: there the signal means that the terminal is gone,
+// and it ends the server.
 func (a *app) reloads() (<-chan struct{}, func()) {
 	if a.NotifyReload == nil || a.StderrIsTerminal {
 		return nil, func() {}
@@ -83,7 +84,7 @@ func (a *app) reloads() (<-chan struct{}, func()) {
 			case <-signals:
 				select {
 				case asked <- struct{}{}:
-				default: // one is waiting already
+				default: // a reload is already pending
 				}
 			}
 		}
@@ -94,7 +95,7 @@ func (a *app) reloads() (<-chan struct{}, func()) {
 	}
 }
 
-// printStarted tells what is served where, and lines to copy.
+// printStarted prints the addresses, the keys and example commands.
 func printStarted(w io.Writer, s node.Started) {
 	fmt.Fprintf(w, "NebulaIO %s\n\n", s.Version)
 	field(w, "endpoint", "%s", s.Endpoint)
@@ -125,15 +126,18 @@ func printStarted(w io.Writer, s node.Started) {
 	if s.Keys != "" {
 		fmt.Fprintf(w, "  . %s\n", shellWord(s.Keys))
 	}
-	fmt.Fprintf(w, "  export AWS_ACCESS_KEY_ID=%s AWS_SECRET_ACCESS_KEY=%s AWS_DEFAULT_REGION=%s\n", shellWord(s.AccessKey), secret, shellWord(s.Region))
+	fmt.Fprintf(w, "  export AWS_ACCESS_KEY_ID=%s AWS_SECRET_ACCESS_KEY=%s AWS_DEFAULT_REGION=%s\n",
+		shellWord(s.AccessKey), secret, shellWord(s.Region))
 	aws := "aws --endpoint-url " + shellWord(s.Endpoint) + ca
-	fmt.Fprintf(w, "  %s s3 mb s3://first\n  echo hello | %s s3 cp - s3://first/hello.txt\n  %s s3 ls s3://first\n\n", aws, aws, aws)
+	fmt.Fprintf(w, "  %s s3 mb s3://first\n  echo hello | %s s3 cp - s3://first/hello.txt\n  %s s3 ls s3://first\n\n", aws,
+		aws, aws)
 }
 
-// shellWord is text as a shell reads it back as one word.
+// shellWord quotes text so that a shell reads it as one word.
 func shellWord(text string) string {
 	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._@+-/:=", r)
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("._@+-/:=", r)
 	}
 	if text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
 		return text
@@ -148,7 +152,7 @@ type settings struct {
 	fs    *pflag.FlagSet
 }
 
-// add makes the flags of these keys and --config.
+// add adds --config and the flags of the wanted keys.
 func (s *settings) add(fs *pflag.FlagSet, wanted func(config.Key) bool) {
 	s.fs, s.flags = fs, map[string]*string{}
 	fs.StringVar(&s.file, "config", "", "YAML `FILE` with settings of the server [NEBULAIO_CONFIG]")
@@ -162,7 +166,7 @@ func (s *settings) add(fs *pflag.FlagSet, wanted func(config.Key) bool) {
 		if v.words = k.Choices; k.Type == config.Bool {
 			v.words = []string{"true", "false"}
 		} else if k.Type == config.Map {
-			v.words = nil // its choices are of the second half
+			v.words = nil // they complete only the part after the comma
 		}
 		f := fs.VarPF(v, k.Flag(), "", k.Help+" ["+k.Env()+"]")
 		if k.Type == config.Bool {
@@ -173,7 +177,7 @@ func (s *settings) add(fs *pflag.FlagSet, wanted func(config.Key) bool) {
 
 func (s *settings) addAll(fs *pflag.FlagSet) { s.add(fs, func(config.Key) bool { return true }) }
 
-// addStore makes the flags of commands that need to know where the store is.
+// addStore adds the flags that locate the store.
 func (s *settings) addStore(fs *pflag.FlagSet) {
 	s.add(fs, func(k config.Key) bool { return k.Name == "data" })
 }

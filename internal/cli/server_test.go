@@ -62,7 +62,8 @@ func (l *lockedBuffer) String() string {
 // command makes the server's process with free ports and no settings from
 // the environment of the test.
 func serverCommand(dir string, env []string, args ...string) *exec.Cmd {
-	cmd := exec.Command(program, append([]string{"server", "--json", "--data", dir, "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0"}, args...)...)
+	cmd := exec.Command(program, append([]string{"server", "--json", "--data", dir, "--address", "127.0.0.1:0",
+		"--console-address", "127.0.0.1:0"}, args...)...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, env...)
 	return cmd
 }
@@ -124,7 +125,8 @@ func (p *process) client(access, secret string) *minio.Client {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	o := &minio.Options{Creds: credentials.NewStaticV4(access, secret, ""), Secure: u.Scheme == "https", Region: p.Region, Transport: p.transport()}
+	o := &minio.Options{Creds: credentials.NewStaticV4(access, secret, ""), Secure: u.Scheme == "https", Region: p.Region,
+		Transport: p.transport()}
 	c, err := minio.New(u.Host, o)
 	if err != nil {
 		p.t.Fatal(err)
@@ -176,7 +178,8 @@ func until(t *testing.T, what string, f func() bool) {
 
 func put(t *testing.T, c *minio.Client, bucket, key string, content []byte) {
 	t.Helper()
-	if _, err := c.PutObject(t.Context(), bucket, key, bytes.NewReader(content), int64(len(content)), minio.PutObjectOptions{}); err != nil {
+	if _, err := c.PutObject(t.Context(), bucket, key, bytes.NewReader(content), int64(len(content)),
+		minio.PutObjectOptions{}); err != nil {
 		t.Fatalf("put %s: %v", key, err)
 	}
 }
@@ -215,8 +218,10 @@ func TestServerKeepsWhatItAcknowledgedOverAKill(t *testing.T) {
 	small, large := pattern(1000), pattern(3<<20)
 	put(t, c, "bucket", "small", small)
 	put(t, c, "bucket", "large", large)
-	run(t, []string{"user", "add", "alice", "--role", "admin", "--secret", "-", "--data", dir}, stdin("alice's own secret?\n")).want(t, 2, "not printable ASCII")
-	run(t, []string{"user", "add", "alice", "--role", "admin", "--secret", "-", "--data", dir}, stdin("alice-secret\n")).want(t, 0, "added     alice")
+	run(t, []string{"user", "add", "alice", "--role", "admin", "--secret", "-", "--data", dir},
+		stdin("alice's own secret?\n")).want(t, 2, "not printable ASCII")
+	run(t, []string{"user", "add", "alice", "--role", "admin", "--secret", "-", "--data", dir},
+		stdin("alice-secret\n")).want(t, 0, "added     alice")
 	if code := p.stop(syscall.SIGKILL); code != -1 {
 		t.Errorf("exit code %d", code)
 	}
@@ -228,7 +233,9 @@ func TestServerKeepsWhatItAcknowledgedOverAKill(t *testing.T) {
 	if code, text := p.page("/readyz"); code != 200 {
 		t.Errorf("%d %s", code, text)
 	}
-	if _, text := p.page("/metrics"); !strings.Contains(text, `nebulaio_s3_requests_total{code="200",operation="GetObject"}`) || !strings.Contains(text, "nebulaio_store_objects 2") {
+	if _, text := p.page("/metrics"); !strings.Contains(text,
+		`nebulaio_s3_requests_total{code="200",operation="GetObject"}`) ||
+		!strings.Contains(text, "nebulaio_store_objects 2") {
 		t.Errorf("metrics lack something:\n%s", text)
 	}
 	if code := p.stop(syscall.SIGTERM); code != 0 {
@@ -253,7 +260,8 @@ func slowPut(t *testing.T, p *process, key string, content []byte) (more func(wh
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := c.PutObject(context.Background(), "bucket", key, r, int64(len(content)), minio.PutObjectOptions{DisableMultipart: true, SendContentMd5: false})
+		_, err := c.PutObject(context.Background(), "bucket", key, r, int64(len(content)),
+			minio.PutObjectOptions{DisableMultipart: true, SendContentMd5: false})
 		_ = r.CloseWithError(errors.New("the request is over"))
 		ended <- err
 	}()
@@ -323,7 +331,8 @@ func TestServerCutsOffWhatTakesTooLong(t *testing.T) {
 	}
 	p = startServer(t, dir, nil)
 	c = p.client(p.AccessKey, p.SecretKey)
-	if _, err := c.StatObject(t.Context(), "bucket", "never", minio.StatObjectOptions{}); minio.ToErrorResponse(err).Code != "NoSuchKey" {
+	if _, err := c.StatObject(t.Context(), "bucket", "never",
+		minio.StatObjectOptions{}); minio.ToErrorResponse(err).Code != "NoSuchKey" {
 		t.Errorf("half an object is visible: %v", err)
 	}
 	// A second signal does not wait.
@@ -357,7 +366,8 @@ func TestServerForgetsAClientThatVanishes(t *testing.T) {
 			return strings.Contains(text, "nebulaio_s3_requests_in_flight 0")
 		})
 	}
-	if _, err := c.StatObject(t.Context(), "bucket", "gone", minio.StatObjectOptions{}); minio.ToErrorResponse(err).Code != "NoSuchKey" {
+	if _, err := c.StatObject(t.Context(), "bucket", "gone",
+		minio.StatObjectOptions{}); minio.ToErrorResponse(err).Code != "NoSuchKey" {
 		t.Errorf("half an object is visible: %v", err)
 	}
 	for _, sub := range []string{"tmp", "data"} {
@@ -378,7 +388,8 @@ func TestServerSpeaksTLS(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	env := []string{"NEBULAIO_TLS_GENERATE=true", "NEBULAIO_ROOT_USER=someone", "NEBULAIO_ROOT_PASSWORD=something-else"}
 	p := startServer(t, dir, env)
-	if !strings.HasPrefix(p.Endpoint, "https://") || !strings.HasPrefix(p.Console, "https://") || p.SecretKey != "" || p.Fingerprint == "" {
+	if !strings.HasPrefix(p.Endpoint, "https://") || !strings.HasPrefix(p.Console, "https://") || p.SecretKey != "" ||
+		p.Fingerprint == "" {
 		t.Fatalf("%+v", p.Started)
 	}
 	c := p.client("someone", "something-else")
@@ -493,14 +504,18 @@ func TestServerRefusesToStart(t *testing.T) {
 	}{
 		{"locked", 2, serverCommand(dir, nil), []string{dir, fmt.Sprint(p.PID)}},
 		{"address in use", 6, serverCommand(fresh, nil, "--address", taken), []string{"listen on " + taken, "fix: "}},
-		{"well-known keys", 2, serverCommand(fresh, nil, "--address", "0.0.0.0:0"), []string{"minioadmin", "NEBULAIO_ROOT_USER"}},
+		{"well-known keys", 2, serverCommand(fresh, nil, "--address", "0.0.0.0:0"),
+			[]string{"minioadmin", "NEBULAIO_ROOT_USER"}},
 		{"no metadata", 5, serverCommand(metadataGone, nil), []string{"the metadata is gone", "fix: "}},
 		{"bad flag", 2, serverCommand(fresh, nil, "--etag", "sha1"), []string{"--etag", `"sha1"`, "md5 or crc64nvme"}},
-		{"bad variable", 2, serverCommand(fresh, []string{"NEBULAIO_LIMITS_IDLE=soon"}), []string{"NEBULAIO_LIMITS_IDLE", `"soon"`}},
-		{"bad file", 2, serverCommand(fresh, nil, "--config", writeFile(t, "bad.yaml", []byte("adress: x\n"))), []string{"bad.yaml:1", `"adress"`, "did you mean address?"}},
+		{"bad variable", 2, serverCommand(fresh, []string{"NEBULAIO_LIMITS_IDLE=soon"}),
+			[]string{"NEBULAIO_LIMITS_IDLE", `"soon"`}},
+		{"bad file", 2, serverCommand(fresh, nil, "--config", writeFile(t, "bad.yaml", []byte("adress: x\n"))),
+			[]string{"bad.yaml:1", `"adress"`, "did you mean address?"}},
 		{"no file", 3, serverCommand(fresh, nil, "--config", "missing.yaml"), []string{"missing.yaml"}},
 		{"too little memory", 2, serverCommand(fresh, nil, "--memory-limit", "64MiB"), []string{"64MiB", "128MiB"}},
-		{"no certificate", 3, serverCommand(fresh, nil, "--tls-cert", "missing.pem", "--tls-key", "missing.key"), []string{"missing.pem"}},
+		{"no certificate", 3, serverCommand(fresh, nil, "--tls-cert", "missing.pem", "--tls-key", "missing.key"),
+			[]string{"missing.pem"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out, stderr bytes.Buffer

@@ -14,25 +14,27 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// sliceFlags are those that choose parts of tensors; each can be given again.
+// sliceFlags adds the flags that select parts of tensors.
 func sliceFlags(fs *pflag.FlagSet, ss *[]nebulaio.Slice, hs *[]nebulaio.Shard) {
 	fs.Var(&value{kind: "SLICE", want: "GLOB[START:STOP,...]", set: func(s string) error {
 		x, err := parseSlice(s)
 		*ss = append(*ss, x)
 		return err
-	}}, "slice", "of tensors that match load only a box: 'GLOB[0:128,:]', a range for each of the first dimensions; can be given again")
+	}}, "slice", "load only a box of the tensors that match: 'GLOB[0:128,:]', "+
+		"one range for each leading dimension; repeatable")
 	fs.Var(&value{kind: "SHARD", want: "GLOB=DIM:RANK/WORLD", set: func(s string) error {
 		x, err := parseShard(s)
 		*hs = append(*hs, x)
 		return err
-	}}, "shard", "of tensors that match load only one rank's part of a dimension: 'GLOB=0:3/8'; can be given again")
+	}}, "shard", "load only one rank's part of a dimension of the tensors that match: 'GLOB=0:3/8'; repeatable")
 }
 
-// parseSlice reads GLOB[START:STOP,...]. The last pair of brackets is the box,
-// so that the glob may have brackets of its own.
+// parseSlice parses GLOB[START:STOP,...]. The last pair of brackets is the box,
+// because the glob may contain brackets too.
 func parseSlice(s string) (nebulaio.Slice, error) {
 	bad := func(why string) (nebulaio.Slice, error) {
-		return nebulaio.Slice{}, errs.New(errs.Invalid, "read slice", strconv.Quote(s), why+"; expected GLOB[START:STOP,...] such as 'model.*.weight[0:128,:]'")
+		return nebulaio.Slice{}, errs.New(errs.Invalid, "read slice", strconv.Quote(s),
+			why+"; expected GLOB[START:STOP,...] such as 'model.*.weight[0:128,:]'")
 	}
 	open := strings.LastIndexByte(s, '[')
 	if open < 0 || !strings.HasSuffix(s, "]") {
@@ -58,7 +60,8 @@ func parseSlice(s string) (nebulaio.Slice, error) {
 			}
 			n, err := strconv.ParseUint(x.text, 10, 63)
 			if err != nil {
-				return bad(fmt.Sprintf("has the range %q, in which %q is no whole number from 0 to %d; steps and numbers from the end are not possible", text, x.text, int64(math.MaxInt64)))
+				return bad(fmt.Sprintf("has the range %q, in which %q is not a whole number from 0 to %d; "+
+					"steps and negative numbers are not supported", text, x.text, int64(math.MaxInt64)))
 			}
 			*x.to = int64(n)
 		}
@@ -67,7 +70,7 @@ func parseSlice(s string) (nebulaio.Slice, error) {
 	return out, nil
 }
 
-// parseShard reads GLOB=DIM:RANK/WORLD.
+// parseShard parses GLOB=DIM:RANK/WORLD.
 func parseShard(s string) (nebulaio.Shard, error) {
 	eq := strings.LastIndexByte(s, '=')
 	if eq > 0 {
@@ -80,5 +83,6 @@ func parseShard(s string) (nebulaio.Shard, error) {
 			return nebulaio.Shard{Tensor: s[:eq], Dim: int(d), Rank: int(r), World: int(w)}, nil
 		}
 	}
-	return nebulaio.Shard{}, errs.New(errs.Invalid, "read shard", strconv.Quote(s), "is not a shard; expected GLOB=DIM:RANK/WORLD with a rank below the world, such as '*.weight=0:3/8'")
+	return nebulaio.Shard{}, errs.New(errs.Invalid, "read shard", strconv.Quote(s),
+		"is not a shard; expected GLOB=DIM:RANK/WORLD with RANK below WORLD, such as '*.weight=0:3/8'")
 }

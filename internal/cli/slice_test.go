@@ -24,21 +24,25 @@ func TestParseSlice(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "does not end", "a": "does not end", "a[0:1": "does not end", "a]": "does not end", "[0:1]": "names no tensor", "a[0:1]b": "does not end",
-		"a[]": "no colon", "a[1]": `the range "1", which has no colon`, "a[0:1,]": "no colon", "a[-1:]": `"-1" is no whole number`, "a[0:2:2]": `"2:2" is no whole number`,
-		"a[0:9223372036854775808]": "no whole number", "a[+1:2]": "no whole number", "a[0x1:2]": "no whole number", "a[1 :2]": "no whole number",
+		"a[]": "no colon", "a[1]": `the range "1", which has no colon`, "a[0:1,]": "no colon", "a[-1:]": `"-1" is not a whole number`, "a[0:2:2]": `"2:2" is not a whole number`,
+		"a[0:9223372036854775808]": "not a whole number", "a[+1:2]": "not a whole number", "a[0x1:2]": "not a whole number", "a[1 :2]": "not a whole number",
 	} {
-		if _, err := parseSlice(text); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "expected GLOB[") {
+		if _, err := parseSlice(text); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "expected GLOB[") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
 }
 
 func TestParseShard(t *testing.T) {
-	if got, err := parseShard("a=b.*=1:3/8"); err != nil || got != (nebulaio.Shard{Tensor: "a=b.*", Dim: 1, Rank: 3, World: 8}) {
+	if got, err := parseShard("a=b.*=1:3/8"); err != nil ||
+		got != (nebulaio.Shard{Tensor: "a=b.*", Dim: 1, Rank: 3, World: 8}) {
 		t.Errorf("%+v %v", got, err)
 	}
-	for _, text := range []string{"", "a", "a=", "=0:0/1", "a=0", "a=0:1", "a=0:8/8", "a=0:0/0", "a=-1:0/2", "a=0:0/2/3", "a=0:0/99999999999", "a=x:0/2"} {
-		if _, err := parseShard(text); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "expected GLOB=DIM:RANK/WORLD") {
+	for _, text := range []string{"", "a", "a=", "=0:0/1", "a=0", "a=0:1", "a=0:8/8", "a=0:0/0", "a=-1:0/2", "a=0:0/2/3",
+		"a=0:0/99999999999", "a=x:0/2"} {
+		if _, err := parseShard(text); !errs.Is(err, errs.Invalid) ||
+			!strings.Contains(err.Error(), "expected GLOB=DIM:RANK/WORLD") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -47,7 +51,8 @@ func TestParseShard(t *testing.T) {
 // FuzzSlice: whatever is accepted is a slice that prints as one that reads the
 // same, and whatever is refused says what is expected.
 func FuzzSlice(f *testing.F) {
-	for _, s := range []string{"a[0:128,:]", "l[0-9].w[3:,:5]", "a[", "[:]", "a=0:1/8", "a[0:99999999999999999999]", "é[:]", "a[:,:,:]=0:1/2"} {
+	for _, s := range []string{"a[0:128,:]", "l[0-9].w[3:,:5]", "a[", "[:]", "a=0:1/8", "a[0:99999999999999999999]",
+		"é[:]", "a[:,:,:]=0:1/2"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -82,13 +87,14 @@ func FuzzSlice(f *testing.F) {
 func TestLoadSliceAndShard(t *testing.T) {
 	path := tinyModel(t)
 	// u8.matrix is [4, 8], f32.cube is [3, 5, 4].
-	v := decode[loadsJSON](t, run(t, []string{"load", path, "--device", "host", "--json", "--tensors", "u8.matrix", "--tensors", "f32.cube",
+	v := decode[loadsJSON](t, run(t, []string{"load", path, "--device", "host", "--json", "--tensors", "u8.matrix",
+		"--tensors", "f32.cube",
 		"--slice", "u8.matrix[1:3,2:]", "--shard", "f32.c*=1:1/2"}))
 	if l := v.Loads[0]; l.Bytes != 2*6+3*3*4*4 || l.Wanted != l.Bytes || l.Read < l.Wanted || l.Amplification < 1 {
 		t.Errorf("%d bytes, %+v", l.Bytes, l.ReadTotals)
 	}
 	run(t, []string{"load", path, "--device", "host", "--tensors", "u8.matrix", "--slice", "u8.matrix[:,0:1]"}).
-		want(t, 0, "bytes     4 B\n", "\nread      25 B, 6.25 x what was wanted\n", "\npack ")
+		want(t, 0, "bytes     4 B\n", "\nread      25 B, 6.25 times the requested bytes\n", "\npack ")
 	for want, args := range map[string][]string{
 		"names no tensor":           {"--slice", "[0:1]"},
 		"takes [0, 5) of dimension": {"--slice", "u8.matrix[0:5]"},
@@ -98,5 +104,6 @@ func TestLoadSliceAndShard(t *testing.T) {
 	} {
 		run(t, append([]string{"load", path, "--device", "host"}, args...)).want(t, 2, want)
 	}
-	run(t, []string{"load", path, "--device", "host", "--slice", "none[0:1]"}).want(t, 3, `"none"`, "matches no chosen tensor", "fix: list the names")
+	run(t, []string{"load", path, "--device", "host", "--slice", "none[0:1]"}).want(t, 3, `"none"`,
+		"matches no chosen tensor", "fix: list the names")
 }

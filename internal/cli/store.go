@@ -22,7 +22,8 @@ func newStore(a *app) *cobra.Command {
 		Args:  noArgs,
 		RunE:  a.needsCommand,
 	}
-	cmd.AddCommand(newStoreCheck(a), newStoreQuarantine(a), newStoreScrub(a), newStoreStats(a), newStoreBackup(a), newStoreRestore(a), newStoreSalvage(a))
+	cmd.AddCommand(newStoreCheck(a), newStoreQuarantine(a), newStoreScrub(a), newStoreStats(a), newStoreBackup(a),
+		newStoreRestore(a), newStoreSalvage(a))
 	return cmd
 }
 
@@ -32,23 +33,27 @@ func newStoreCheck(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Prove that the metadata and the files of a stopped store agree",
-		Long: `Prove that the metadata and the files of a stopped store agree.
+		Short: "Check that the metadata and the files of a stopped store agree",
+		Long: `Check that the metadata and the files of a stopped store agree.
 
-Each file of the metadata is read, also behind a damaged one; damaged metadata
-is not repaired: restore a backup, or use nebulaio store salvage. Every record is
-decoded and every file looked at. Content is read only with --content; scrub
-reads it too, also while a server runs.
+The command reads every metadata file, even after a damaged one. It decodes every
+record and looks at every data file. Content is only read with --content. store
+scrub also reads content, and works while a server runs. Damaged metadata is not
+repaired: restore a backup, or use nebulaio store salvage.
 
-Without --repair nothing is changed. With it, indexes, counts and marks are put
-right, damaged buckets are rebuilt with their objects, and files and records that
-nothing refers to are moved to quarantine/ in the store's directory. Nothing is deleted: "store quarantine" lists what was
-moved, and puts it back. While anything is wrong that repair cannot put right,
-a record that cannot be read say, nothing is moved: it might belong to that.
---unreadable moves damaged records of objects, uploads and parts aside as well,
-after which what belonged to them can be moved. Records of a newer version stay.
+Without --repair nothing changes. With --repair, the command:
 
-The exit code is 5 where something is wrong and not repaired.`,
+  - corrects indexes, counts and marks
+  - rebuilds damaged buckets with their objects
+  - moves files and records that nothing refers to into quarantine/
+
+Nothing is deleted. "store quarantine" lists and restores moved entries. If a
+problem remains that repair cannot solve, such as an unreadable record, nothing is
+moved, because it might belong to that record. --unreadable also moves damaged
+records of objects, uploads and parts, and then what belonged to them. Records of
+a newer version are never moved.
+
+The exit code is 5 if a problem remains.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)
@@ -56,7 +61,7 @@ The exit code is 5 where something is wrong and not repaired.`,
 				return err
 			}
 			if o.Unreadable && !o.Repair {
-				return errs.New(errs.Invalid, "", "", "--unreadable was given without --repair; expected both")
+				return errs.New(errs.Invalid, "", "", "--unreadable is given without --repair; expected both")
 			}
 			p := a.startWork("checking the store", asJSON)
 			o.Progress = func(now node.CheckProgress) {
@@ -74,16 +79,13 @@ The exit code is 5 where something is wrong and not repaired.`,
 			if !report.Clean() {
 				a.exit = errs.Corrupt.ExitCode()
 			}
-			if asJSON {
-				return a.printJSON(report)
-			}
-			a.printText(func(w io.Writer) { printCheck(w, report) })
-			return nil
+			return a.printResult(asJSON, report, func(w io.Writer) { printCheck(w, report) })
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&o.Repair, "repair", false, "put right what follows from the rest; move what nothing refers to into quarantine/")
-	cmd.Flags().BoolVar(&o.Unreadable, "unreadable", false, "with --repair: move damaged records into quarantine/ too")
+	cmd.Flags().BoolVar(&o.Repair, "repair", false,
+		"correct what the other records determine, and move what nothing refers to into quarantine/")
+	cmd.Flags().BoolVar(&o.Unreadable, "unreadable", false, "with --repair, also move damaged records into quarantine/")
 	cmd.Flags().BoolVar(&o.Content, "content", false, "also read all content and compare it with its checksums")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
@@ -98,8 +100,8 @@ func newStoreScrub(a *app) *cobra.Command {
 		Short: "Read all content and compare it with its checksums",
 		Long: `Read all content and compare it with its checksums.
 
-A running server does it, without being stopped; where none runs, the store is
-opened. Each damaged block is named. The exit code is 5 where there is one.`,
+A running server scrubs its store and keeps serving. If none runs, the store is
+opened. Each damaged block is listed. The exit code is 5 if there is one.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			p := a.startProgress(0, asJSON)
@@ -115,15 +117,11 @@ opened. Each damaged block is named. The exit code is 5 where there is one.`,
 			if !report.Clean() {
 				a.exit = errs.Corrupt.ExitCode()
 			}
-			if asJSON {
-				return a.printJSON(report)
-			}
-			a.printText(func(w io.Writer) { printScrub(w, report) })
-			return nil
+			return a.printResult(asJSON, report, func(w io.Writer) { printScrub(w, report) })
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().Var(size(&rate), "rate", "most bytes to read in a second, such as 100MiB; 0 is without limit")
+	cmd.Flags().Var(size(&rate), "rate", "largest number of bytes to read per second, such as 100MiB; 0 means no limit")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -133,7 +131,7 @@ func newStoreStats(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Tell what a store holds",
+		Short: "Show what a store holds",
 		Args:  noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			var stats node.Stats
@@ -144,11 +142,7 @@ func newStoreStats(a *app) *cobra.Command {
 			if err != nil {
 				return interrupted(ctx, err)
 			}
-			if asJSON {
-				return a.printJSON(stats)
-			}
-			a.printText(func(w io.Writer) { printStats(w, stats) })
-			return nil
+			return a.printResult(asJSON, stats, func(w io.Writer) { printStats(w, stats) })
 		}),
 	}
 	s.addStore(cmd.Flags())
@@ -157,7 +151,8 @@ func newStoreStats(a *app) *cobra.Command {
 }
 
 func printCheck(w io.Writer, r node.CheckReport) {
-	field(w, "checked", "%s, %s, %s, %s", plural(int(r.Records), "record"), plural(int(r.Versions), "version"), plural(int(r.Files), "file"), units.Bytes(r.Bytes))
+	field(w, "checked", "%s, %s, %s, %s", plural(int(r.Records), "record"), plural(int(r.Versions), "version"),
+		plural(int(r.Files), "file"), units.Bytes(r.Bytes))
 	for _, p := range r.Problems {
 		name := "wrong"
 		if p.Repaired {
@@ -221,17 +216,18 @@ func printStats(w io.Writer, s node.Stats) {
 	row("buckets", "%d", s.Buckets)
 	row("objects", "%d", s.Objects)
 	row("old versions", "%d, and %s", s.Versions, plural(int(s.Markers), "delete marker"))
-	row("content", "%s in %s and %s with the metadata", units.Bytes(s.Bytes-s.InlineBytes), plural(int(s.Files), "file"), units.Bytes(s.InlineBytes))
+	row("content", "%s in %s and %s with the metadata", units.Bytes(s.Bytes-s.InlineBytes),
+		plural(int(s.Files), "file"), units.Bytes(s.InlineBytes))
 	row("uploads", "%d in progress, %s", s.Uploads, units.Bytes(s.UploadBytes))
 	row("metadata", "%s, and a log of %s", units.Bytes(s.MetadataBytes), units.Bytes(s.LogBytes))
 	row("free space", "%s", units.Bytes(s.FreeBytes))
 	row("data files", "%d kept open, %d to be settled, %d to be removed", s.OpenFiles, s.Unsettled, s.Removing)
-	row("handed out", "%s in %s that are gone but held, %s in %s", units.Bytes(s.HeldBytes), plural(int(s.HeldFiles), "file"),
-		units.Bytes(s.DraftBytes), plural(int(s.DraftFiles), "draft"))
+	row("handed out", "%s in %s that are gone but held, %s in %s", units.Bytes(s.HeldBytes),
+		plural(int(s.HeldFiles), "file"), units.Bytes(s.DraftBytes), plural(int(s.DraftFiles), "draft"))
 	if s.Failure != "" {
-		row("failed", "takes no more changes: %s", printable(s.Failure))
+		row("failed", "accepts no more changes: %s", printable(s.Failure))
 	} else if s.Refusing != "" {
-		row("refusing", "takes no new content: %s", printable(s.Refusing))
+		row("refusing", "accepts no new content: %s", printable(s.Refusing))
 	}
-	row("damage", "%s since it was opened", plural(int(s.Damage), "damaged block"))
+	row("damage", "%s since the store was opened", plural(int(s.Damage), "damaged block"))
 }

@@ -37,7 +37,8 @@ func TestUsersWithoutAServer(t *testing.T) {
 	if u := decode[userJSON](t, r); u.AccessKey != "alice" || len(u.Secret) < 20 || u.Role != "user" {
 		t.Errorf("%+v", u)
 	}
-	run(t, at("user", "add", "bob", "--role", "userplus", "--secret", "-"), stdin("bobs-secret\r\n")).want(t, 0, "added     bob", "role      userplus")
+	run(t, at("user", "add", "bob", "--role", "userplus", "--secret", "-"), stdin("bobs-secret\r\n")).want(t, 0,
+		"added     bob", "role      userplus")
 	run(t, at("user", "add", "bob")).want(t, 2, "bob", "exists already")
 	run(t, at("user", "list")).want(t, 0, "alice       user\n", "bob         userplus\n")
 	run(t, at("user", "update", "bob", "--role", "admin")).want(t, 0, "changed   bob", "role      admin")
@@ -52,12 +53,15 @@ func TestUsersWithoutAServer(t *testing.T) {
 		t.Errorf("%+v", u)
 	}
 	run(t, at("user", "add", "x")).want(t, 2, `the access key has 1 characters, expected 3 to 128`)
-	run(t, at("user", "add", "carol", "--secret", "visible-to-all")).want(t, 2, "--secret takes no secret")
+	run(t, at("user", "add", "carol", "--secret", "visible-to-all")).want(t, 2,
+		"--secret does not accept the secret itself")
 	run(t, at("user", "add", "carol", "--secret", "-")).want(t, 2, "the first line is empty")
-	run(t, at("user", "add", "carol", "--role", "king")).want(t, 2, `--role "king" is not accepted; expected user, userplus or admin`)
+	run(t, at("user", "add", "carol", "--role", "king")).want(t, 2,
+		`--role "king" is not accepted; expected user, userplus or admin`)
 	run(t, at("user", "add")).want(t, 2, "no name given; expected the access key")
 	run(t, []string{"user"}).want(t, 2, "no command given; expected add, grant, list, remove, revoke, show or update")
-	run(t, []string{"user", "list", "--data", filepath.Join(dir, "elsewhere")}).want(t, 3, "holds no object store", "fix: name its directory")
+	run(t, []string{"user", "list", "--data", filepath.Join(dir, "elsewhere")}).want(t, 3, "holds no object store",
+		"fix: name its directory")
 }
 
 func TestStoreIsCheckedScrubbedAndMeasured(t *testing.T) {
@@ -74,7 +78,8 @@ func TestStoreIsCheckedScrubbedAndMeasured(t *testing.T) {
 
 	// While the server runs.
 	s := decode[node.Stats](t, run(t, at("store", "stats", "--json")))
-	if s.Buckets != 1 || s.Objects != 3 || s.Bytes != 5<<20+100 || s.InlineBytes != 100 || s.Files != 2 || s.FreeBytes <= 0 || s.LogSyncs == 0 {
+	if s.Buckets != 1 || s.Objects != 3 || s.Bytes != 5<<20+100 || s.InlineBytes != 100 || s.Files != 2 ||
+		s.FreeBytes <= 0 || s.LogSyncs == 0 {
 		t.Errorf("%+v", s)
 	}
 	run(t, at("store", "scrub")).want(t, 0, "scrubbed  3 objects, 5.00 MiB", "result    clean")
@@ -83,7 +88,8 @@ func TestStoreIsCheckedScrubbedAndMeasured(t *testing.T) {
 	if code := p.stop(syscall.SIGTERM); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, p.log)
 	}
-	run(t, at("store", "stats")).want(t, 0, "objects         3\n", "content         5.00 MiB in 2 files and 100 B with the metadata",
+	run(t, at("store", "stats")).want(t, 0, "objects         3\n",
+		"content         5.00 MiB in 2 files and 100 B with the metadata",
 		"handed out      0 B in 0 files that are gone but held, 0 B in 0 drafts")
 	run(t, at("store", "check")).want(t, 0, "result    clean")
 	run(t, at("store", "scrub", "--rate", "1GiB", "--json")).want(t, 0, `"damaged": 0`)
@@ -94,7 +100,8 @@ func TestStoreIsCheckedScrubbedAndMeasured(t *testing.T) {
 		t.Errorf("exit code %d: %s", r.code, r.stderr)
 	}
 	found := decode[node.ScrubReport](t, r)
-	if found.Damaged != 1 || len(found.Damage) != 1 || found.Damage[0].Bucket != "bucket" || found.Damage[0].Key != "large" || found.Damage[0].What != "checksum" ||
+	if found.Damaged != 1 || len(found.Damage) != 1 || found.Damage[0].Bucket != "bucket" ||
+		found.Damage[0].Key != "large" || found.Damage[0].What != "checksum" ||
 		found.Damage[0].Offset != 1<<20 || found.Damage[0].File == "" {
 		t.Errorf("%+v", found)
 	}
@@ -120,7 +127,8 @@ func TestStoreIsCheckedScrubbedAndMeasured(t *testing.T) {
 	}
 	until(t, "the damage to be counted", func() bool {
 		_, text := p.page("/metrics")
-		return strings.Contains(text, `nebulaio_store_damage_total{what="missing"} `) && !strings.Contains(text, `nebulaio_store_damage_total{what="missing"} 0`)
+		return strings.Contains(text, `nebulaio_store_damage_total{what="missing"} `) &&
+			!strings.Contains(text, `nebulaio_store_damage_total{what="missing"} 0`)
 	})
 	if !strings.Contains(p.log.String(), `"msg":"damage"`) || !strings.Contains(p.log.String(), `"key":"large"`) {
 		t.Errorf("the log does not tell:\n%s", p.log)
@@ -173,9 +181,11 @@ func TestAdministrationEndsWithItsContext(t *testing.T) {
 
 func TestConfigExplainsEveryValue(t *testing.T) {
 	file := writeFile(t, "nebulaio.yaml", []byte("region: mars-1\n"))
-	vars := env(map[string]string{"NEBULAIO_CONFIG": file, "NEBULAIO_ADDRESS": "127.0.0.1:7000", "NEBULAIO_ROOT_USER": "someone", "NEBULAIO_ROOT_PASSWORD": "do-not-show"})
+	vars := env(map[string]string{"NEBULAIO_CONFIG": file, "NEBULAIO_ADDRESS": "127.0.0.1:7000",
+		"NEBULAIO_ROOT_USER": "someone", "NEBULAIO_ROOT_PASSWORD": "do-not-show"})
 	r := run(t, []string{"config", "--etag", "crc64nvme", "--access-log"}, vars)
-	r.want(t, 0, "region = mars-1  ["+file+":1]", "address = 127.0.0.1:7000  [$NEBULAIO_ADDRESS]", "etag = crc64nvme  [--etag]", "access_log = true  [--access-log]",
+	r.want(t, 0, "region = mars-1  ["+file+":1]", "address = 127.0.0.1:7000  [$NEBULAIO_ADDRESS]",
+		"etag = crc64nvme  [--etag]", "access_log = true  [--access-log]",
 		"verify_reads = first  [default]", "root_password = ********  [$NEBULAIO_ROOT_PASSWORD]", "NEBULAIO_LIMITS_IDLE, --limits-idle", "not in this version yet")
 	if strings.Contains(r.out, "do-not-show") {
 		t.Error("a secret is shown")
@@ -187,22 +197,28 @@ func TestConfigExplainsEveryValue(t *testing.T) {
 		t.Errorf("%d values", len(all.Values))
 	}
 	run(t, []string{"config", "--inline-size", "1GiB"}).want(t, 2, `--inline-size: "1GiB" is out of range`)
-	run(t, []string{"config", "--config", writeFile(t, "x.yaml", []byte("s3_express:\n  enabled: true\n"))}).want(t, 2, "x.yaml:2", "not in this version yet")
-	run(t, []string{"config", "--config", writeFile(t, "x.yaml", []byte("rdma:\n  enabled: true\n"))}).want(t, 0, "rdma.enabled = true", "note: rdma.enabled is true, and there is no RDMA transport")
+	run(t, []string{"config", "--config", writeFile(t, "x.yaml", []byte("s3_express:\n  enabled: true\n"))}).want(t, 2,
+		"x.yaml:2", "not in this version yet")
+	run(t, []string{"config", "--config", writeFile(t, "x.yaml", []byte("rdma:\n  enabled: true\n"))}).want(t, 0,
+		"rdma.enabled = true", "note: rdma.enabled is true, and there is no RDMA transport")
 	run(t, []string{"config", "now"}).want(t, 2, `unknown argument "now"`)
 }
 
 func TestWhatTheServerPrints(t *testing.T) {
 	var b strings.Builder
-	printStarted(&b, node.Started{Version: "1", Endpoint: "http://127.0.0.1:9000", Console: "http://127.0.0.1:9001", Region: "r", Data: "d", AccessKey: "minioadmin", SecretKey: "minioadmin"})
-	for _, want := range []string{"endpoint  http://127.0.0.1:9000", "AWS_SECRET_ACCESS_KEY=minioadmin", "aws --endpoint-url http://127.0.0.1:9000 s3 mb"} {
+	printStarted(&b, node.Started{Version: "1", Endpoint: "http://127.0.0.1:9000", Console: "http://127.0.0.1:9001",
+		Region: "r", Data: "d", AccessKey: "minioadmin", SecretKey: "minioadmin"})
+	for _, want := range []string{"endpoint  http://127.0.0.1:9000", "AWS_SECRET_ACCESS_KEY=minioadmin",
+		"aws --endpoint-url http://127.0.0.1:9000 s3 mb"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)
 		}
 	}
 	b.Reset()
-	printStarted(&b, node.Started{Endpoint: "https://h:1", AccessKey: "someone", Fingerprint: "AB:CD", CA: "d/tls/cert.pem"})
-	for _, want := range []string{`AWS_SECRET_ACCESS_KEY="$NEBULAIO_ROOT_PASSWORD"`, "SHA-256 AB:CD", "--ca-bundle d/tls/cert.pem"} {
+	printStarted(&b, node.Started{Endpoint: "https://h:1", AccessKey: "someone", Fingerprint: "AB:CD",
+		CA: "d/tls/cert.pem"})
+	for _, want := range []string{`AWS_SECRET_ACCESS_KEY="$NEBULAIO_ROOT_PASSWORD"`, "SHA-256 AB:CD",
+		"--ca-bundle d/tls/cert.pem"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)
 		}

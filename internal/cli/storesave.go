@@ -24,11 +24,12 @@ func newStoreBackup(a *app) *cobra.Command {
 		Short: "Copy a store, running or stopped, to another directory",
 		Long: `Copy a store, running or stopped, to another directory.
 
-A running server copies its store as it is at one moment, and goes on serving.
-All that was acknowledged before the command began is in the copy: objects,
-buckets, accounts and settings. OUT must not exist, and the directory above it
-must; until the copy is whole it has the name OUT.partial. Take it back with
-nebulaio store restore.`,
+A running server copies a snapshot of its store and keeps serving. The copy
+contains everything that was acknowledged before the command began: objects,
+buckets, accounts and settings.
+
+OUT must not exist, but its parent directory must. Until the copy is complete its
+name is OUT.partial. Restore the copy with nebulaio store restore.`,
 		Args: oneName("the directory of the backup"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			to, err := filepath.Abs(args[0])
@@ -64,10 +65,10 @@ func newStoreRestore(a *app) *cobra.Command {
 	var verify, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "restore BACKUP",
-		Short: "Make a store out of a backup",
-		Long: `Make a store out of a backup.
+		Short: "Create a store from a backup",
+		Long: `Create a store from a backup.
 
-The directory of the store must be missing or empty. The backup stays as it is.`,
+The directory of the store must be missing or empty. The backup does not change.`,
 		Args: oneName("the directory of a backup"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			c, err := s.load(a)
@@ -75,7 +76,8 @@ The directory of the store must be missing or empty. The backup stays as it is.`
 				return err
 			}
 			p := a.startProgress(0, asJSON)
-			report, err := node.Restore(ctx, c, args[0], verify, func(now node.BackupReport) { p.update(now.Bytes, 0) }) // nobody knows the total
+			report, err := node.Restore(ctx, c, args[0], verify,
+				func(now node.BackupReport) { p.update(now.Bytes, 0) }) // the total is unknown
 			p.clear()
 			if err != nil {
 				return interrupted(ctx, err)
@@ -84,7 +86,8 @@ The directory of the store must be missing or empty. The backup stays as it is.`
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&verify, "verify", false, "compare all content with its checksums before the store can be used")
+	cmd.Flags().
+		BoolVar(&verify, "verify", false, "compare all content with its checksums before the store is ready for use")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -97,7 +100,7 @@ func (a *app) printCopied(r node.BackupReport, to string, asJSON bool) error {
 		field(w, "copied", "the metadata, %s, %s", plural(int(r.Files), "file"), units.Bytes(r.Bytes))
 		field(w, "to", "%s", printable(to))
 		if r.Verified > 0 {
-			field(w, "verified", "%s have their checksums", units.Bytes(r.Verified))
+			field(w, "verified", "%s match their checksums", units.Bytes(r.Verified))
 		}
 	})
 	return nil
@@ -108,24 +111,26 @@ func newStoreSalvage(a *app) *cobra.Command {
 	var link, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "salvage SRC --to NEW",
-		Short: "Save what is readable of a damaged store into a new one",
-		Long: `Save what is readable of a damaged store into a new one.
+		Short: "Copy what is readable of a damaged store into a new store",
+		Long: `Copy what is readable of a damaged store into a new store.
 
 SRC is the directory of a stopped store and is never changed. NEW must be missing
-or empty. Each file of the metadata is read as far as it goes. An object is saved
-if its record can be read and its content has the right checksum; all others are
-listed as lost. Where changes were lost, objects that were deleted or overwritten
-may be there again: those that this can concern are marked as doubtful.
+or empty. Each metadata file is read as far as possible. An object is saved if its
+record is readable and its content matches its checksum. All others are listed as
+lost. If changes were lost, deleted or overwritten objects may reappear. Such
+objects are marked as doubtful.
 
-The exit code is 5 where something is lost.`,
+The exit code is 5 if something is lost.`,
 		Args: oneName("the directory of a damaged store"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			if to == "" {
-				return errs.New(errs.Invalid, "salvage store", args[0], "no new directory is named").WithFix("name one with --to")
+				return errs.New(errs.Invalid, "salvage store", args[0], "no new directory is named").
+					WithFix("name one with --to")
 			}
 			p := a.startWork("reading the damaged store", asJSON)
 			report, err := node.Salvage(ctx, args[0], to, link, func(changes, objects int64) {
-				p.say(fmt.Sprintf("read %s of the metadata, saved %s", plural(int(changes), "change"), plural(int(objects), "version")))
+				p.say(fmt.Sprintf("read %s of the metadata, saved %s",
+					plural(int(changes), "change"), plural(int(objects), "version")))
 			})
 			p.clear()
 			if err != nil {
@@ -134,16 +139,12 @@ The exit code is 5 where something is lost.`,
 			if report.Lost > 0 || report.Problems > 0 || len(report.Warnings) > 0 {
 				a.exit = errs.Corrupt.ExitCode()
 			}
-			if asJSON {
-				return a.printJSON(report)
-			}
-			a.printText(func(w io.Writer) { printSalvage(w, report) })
-			return nil
+			return a.printResult(asJSON, report, func(w io.Writer) { printSalvage(w, report) })
 		}),
 	}
-	cmd.Flags().StringVar(&to, "to", "", "directory `NEW` of the new store, which is missing or empty")
-	cmd.Flags().BoolVar(&link, "link", false, "share files of content with the damaged store where they cannot be cloned")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object with the names of what was saved and lost")
+	cmd.Flags().StringVar(&to, "to", "", "directory `NEW` of the new store; it must be missing or empty")
+	cmd.Flags().BoolVar(&link, "link", false, "share content files with the damaged store if they cannot be cloned")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object that names what was saved and lost")
 	return cmd
 }
 
@@ -154,8 +155,8 @@ func printSalvage(w io.Writer, r node.SalvageReport) {
 		}
 	}
 	field(w, "read", "%s of the metadata", plural(int(r.Changes), "change"))
-	field(w, "saved", "%s, %s, %s, %s, %s", plural(int(r.Buckets), "bucket"), plural(int(r.Objects), "version"), units.Bytes(r.Bytes),
-		plural(int(r.Uploads), "upload"), plural(int(r.Records), "record"))
+	field(w, "saved", "%s, %s, %s, %s, %s", plural(int(r.Buckets), "bucket"), plural(int(r.Objects), "version"),
+		units.Bytes(r.Bytes), plural(int(r.Uploads), "upload"), plural(int(r.Records), "record"))
 	if r.Doubtful > 0 {
 		field(w, "doubtful", "%s may have been overwritten or deleted later", plural(int(r.Doubtful), "version"))
 	}

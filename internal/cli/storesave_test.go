@@ -17,7 +17,8 @@ import (
 // A running server is backed up, restored elsewhere, damaged, checked and salvaged by commands alone.
 func TestStoreIsBackedUpRestoredAndSalvaged(t *testing.T) {
 	root := t.TempDir()
-	dir, out, back, saved := filepath.Join(root, "store"), filepath.Join(root, "backup"), filepath.Join(root, "back"), filepath.Join(root, "saved")
+	dir, out, back, saved := filepath.Join(root, "store"), filepath.Join(root, "backup"), filepath.Join(root,
+		"back"), filepath.Join(root, "saved")
 	p := startServer(t, dir, nil)
 	c := p.client(p.AccessKey, p.SecretKey)
 	if err := c.MakeBucket(t.Context(), "bucket", minio.MakeBucketOptions{}); err != nil {
@@ -26,9 +27,11 @@ func TestStoreIsBackedUpRestoredAndSalvaged(t *testing.T) {
 	put(t, c, "bucket", "small", pattern(100))
 	put(t, c, "bucket", "large", pattern(3<<20))
 	run(t, []string{"user", "add", "alice", "--data", dir}).want(t, 0)
-	run(t, []string{"store", "backup", out, "--verify", "--data", dir}).want(t, 0, "copied    the metadata, 1 file, 3.00 MiB", "have their checksums", "to        "+out)
+	run(t, []string{"store", "backup", out, "--verify", "--data", dir}).want(t, 0,
+		"copied    the metadata, 1 file, 3.00 MiB", "match their checksums", "to        "+out)
 	deep := filepath.Join(root, "missing", "deep")
-	run(t, []string{"store", "backup", deep, "--data", dir}).want(t, 3, filepath.Dir(deep)+" does not exist", "make that directory first")
+	run(t, []string{"store", "backup", deep, "--data", dir}).want(t, 3, filepath.Dir(deep)+" does not exist",
+		"make that directory first")
 	if _, err := os.Stat(filepath.Dir(deep)); err == nil {
 		t.Errorf("%s was made", filepath.Dir(deep))
 	}
@@ -67,7 +70,8 @@ func TestStoreIsBackedUpRestoredAndSalvaged(t *testing.T) {
 		}
 	}
 	run(t, []string{"store", "stats", "--data", dir}).want(t, 5, "the metadata is damaged", "store salvage")
-	if r := run(t, []string{"store", "check", "--data", dir}); r.code != 5 || !strings.Contains(r.out, "the log is missing") || !strings.Contains(r.out, "store salvage") {
+	if r := run(t, []string{"store", "check", "--data", dir}); r.code != 5 ||
+		!strings.Contains(r.out, "the log is missing") || !strings.Contains(r.out, "store salvage") {
 		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.stderr)
 	}
 	run(t, []string{"store", "salvage", dir}).want(t, 2, "--to")
@@ -76,7 +80,8 @@ func TestStoreIsBackedUpRestoredAndSalvaged(t *testing.T) {
 	if s.code != 5 {
 		t.Errorf("exit code %d\n%s%s", s.code, s.out, s.stderr)
 	}
-	if report := decode[node.SalvageReport](t, s); report.Problems != 0 || report.Objects < 2 || len(report.Warnings) == 0 || len(report.Saved) != int(report.Objects) {
+	if report := decode[node.SalvageReport](t, s); report.Problems != 0 || report.Objects < 2 ||
+		len(report.Warnings) == 0 || len(report.Saved) != int(report.Objects) {
 		t.Errorf("%+v", report)
 	}
 	run(t, []string{"store", "check", "--data", saved}).want(t, 0, "result    clean")

@@ -7,12 +7,12 @@ import (
 	"unicode"
 )
 
-// usualWidth is the width of a terminal that does not tell its own, and of text
-// that is no terminal's.
+// usualWidth is the width of a terminal that does not report its own, and of
+// output that is not a terminal.
 const usualWidth = 80
 
-// width is how many columns the terminal behind stderr has now. It is asked for
-// with each line, since a window can be resized at any time.
+// width returns the current width in columns of the terminal behind stderr. It
+// is queried for each line, because a window can be resized at any time.
 func (a *app) width() int {
 	if a.TerminalWidth == nil {
 		return usualWidth
@@ -23,19 +23,39 @@ func (a *app) width() int {
 	return usualWidth
 }
 
-// wide are the ranges of characters that take two columns: the scripts of East
-// Asia, full-width forms and pictures.
-var wide = [...][2]rune{{0x1100, 0x115f}, {0x231a, 0x231b}, {0x23e9, 0x23ec}, {0x2e80, 0x303e}, {0x3041, 0x33ff}, {0x3400, 0x4dbf}, {0x4e00, 0x9fff},
-	{0xa000, 0xa4cf}, {0xa960, 0xa97f}, {0xac00, 0xd7a3}, {0xf900, 0xfaff}, {0xfe30, 0xfe6f}, {0xff00, 0xff60}, {0xffe0, 0xffe6},
-	{0x1f300, 0x1f64f}, {0x1f680, 0x1f6ff}, {0x1f900, 0x1faff}, {0x20000, 0x3fffd}}
+// wide lists the ranges of characters that take two columns: East Asian scripts,
+// full-width forms and emoji.
+var wide = [...][2]rune{
+	{0x1100, 0x115f},
+	{0x231a, 0x231b},
+	{0x23e9, 0x23ec},
+	{0x2e80, 0x303e},
+	{0x3041, 0x33ff},
+	{0x3400, 0x4dbf},
+	{0x4e00, 0x9fff},
+	{
+		0xa000,
+		0xa4cf,
+	},
+	{0xa960, 0xa97f},
+	{0xac00, 0xd7a3},
+	{0xf900, 0xfaff},
+	{0xfe30, 0xfe6f},
+	{0xff00, 0xff60},
+	{0xffe0, 0xffe6},
+	{0x1f300, 0x1f64f},
+	{0x1f680, 0x1f6ff},
+	{0x1f900, 0x1faff},
+	{0x20000, 0x3fffd},
+}
 
-// columnsOf is how many columns a terminal needs for a character.
+// columnsOf returns the columns that a terminal needs for a character.
 func columnsOf(r rune) int {
 	if r < 0x300 {
-		return 1 // the usual ones, first
+		return 1 // the common case first
 	}
 	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
-		return 0 // it is put on the one before
+		return 0 // combined with the character before
 	}
 	for _, w := range wide {
 		if r >= w[0] && r <= w[1] {
@@ -45,7 +65,7 @@ func columnsOf(r rune) int {
 	return 1
 }
 
-// columns is how many columns a terminal needs for a text without controls.
+// columns returns the columns that a terminal needs for a text without controls.
 func columns(s string) (n int) {
 	for _, r := range s {
 		n += columnsOf(r)
@@ -53,8 +73,7 @@ func columns(s string) (n int) {
 	return n
 }
 
-// cut shortens a text to so many columns. The last of them then shows that
-// something is missing.
+// cut shortens a text to width columns. If it cuts, the last column is an ellipsis.
 func cut(s string, width int) string {
 	if columns(s) <= width {
 		return s
@@ -74,11 +93,11 @@ func cut(s string, width int) string {
 	return b.String() + "…"
 }
 
-// leastName is how much of a name is shown before the rest of a line is cut.
+// leastName is the number of columns of a name that stay before the rest of the line is cut.
 const leastName = 12
 
-// fit makes one line of a name and what is to be said of it. Where both do not
-// fit, the name is cut first, and then the end.
+// fit joins a name and the rest of a line. If both do not fit into width, it
+// cuts the name first and then the end.
 func fit(name, rest string, width int) string {
 	if rest == "" {
 		return cut(name, width)

@@ -43,7 +43,8 @@ func TestFit(t *testing.T) {
 func TestLinesFollowTheWindow(t *testing.T) {
 	var out strings.Builder
 	width := 60
-	a := &app{World: World{Stderr: &out, StderrIsTerminal: true, Now: time.Now, TerminalWidth: func() int { return width }}}
+	a := &app{World: World{Stderr: &out, StderrIsTerminal: true, Now: time.Now,
+		TerminalWidth: func() int { return width }}}
 	p := &progress{a: a, draws: true}
 	long := strings.Repeat("model/模型/", 20)
 	p.line(long, "1.00 GB/s")
@@ -71,7 +72,8 @@ func TestLinesFollowTheWindow(t *testing.T) {
 func TestStepsTellTheTimeLeft(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
-	p := &stepPlan{all: []benchStep{{name: "limits", weight: 10}, {name: "read", weight: 1}, {name: "sweep", weight: 9}}, began: start, now: start}
+	p := &stepPlan{all: []benchStep{{name: "limits", weight: 10}, {name: "read", weight: 1}, {name: "sweep", weight: 9}},
+		began: start, now: start}
 	for _, c := range []struct {
 		at, began, now int
 		want           string

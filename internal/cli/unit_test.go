@@ -53,7 +53,8 @@ func startUnit(t *testing.T, dropIn string) {
 			t.Fatal(err)
 		}
 	}
-	state, run, etc, socket := filepath.Join(dir, "state"), filepath.Join(dir, "run"), filepath.Join(dir, "etc"), filepath.Join(dir, "notify")
+	state, run, etc, socket := filepath.Join(dir, "state"), filepath.Join(dir, "run"), filepath.Join(dir,
+		"etc"), filepath.Join(dir, "notify")
 	for path, mode := range map[string]os.FileMode{state: 0o700, run: 0o755, etc: 0o755} {
 		if err := os.Mkdir(path, mode); err != nil {
 			t.Fatal(err)
@@ -68,7 +69,8 @@ func startUnit(t *testing.T, dropIn string) {
 	}
 	defer manager.Close()
 	_ = manager.SetReadDeadline(time.Now().Add(patience))
-	places := strings.NewReplacer("/usr/local/bin/nebulaio", binary, "/etc/nebulaio", etc, "/var/lib/nebulaio", state, "/run/nebulaio", run)
+	places := strings.NewReplacer("/usr/local/bin/nebulaio", binary, "/etc/nebulaio", etc, "/var/lib/nebulaio", state,
+		"/run/nebulaio", run)
 
 	words := strings.Fields(places.Replace(unit["ExecStart"][0]))
 	cmd := exec.Command(words[0], words[1:]...)
@@ -80,7 +82,8 @@ func startUnit(t *testing.T, dropIn string) {
 		cmd.Env = append(cmd.Env, strings.Fields(places.Replace(line))...)
 	}
 	// The ports are those of the page; here any will do.
-	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+socket, "NEBULAIO_ADDRESS=127.0.0.1:0", "NEBULAIO_CONSOLE_ADDRESS=127.0.0.1:0")
+	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+socket, "NEBULAIO_ADDRESS=127.0.0.1:0",
+		"NEBULAIO_CONSOLE_ADDRESS=127.0.0.1:0")
 	log := &lockedBuffer{}
 	cmd.Stdout, cmd.Stderr = log, log
 	if os.Getuid() == 0 {
@@ -108,7 +111,8 @@ func startUnit(t *testing.T, dropIn string) {
 		}
 	}
 	told("READY=1")
-	if text, err := os.ReadFile(filepath.Join(state, "root.env")); err != nil || strings.Contains(string(text), "minioadmin") {
+	if text, err := os.ReadFile(filepath.Join(state, "root.env")); err != nil ||
+		strings.Contains(string(text), "minioadmin") {
 		t.Errorf("%v: the keys are the well-known pair, or in no file", err)
 	}
 	until(t, "the line that says where the keys are", func() bool { return strings.Contains(log.String(), "root.env") })
@@ -150,7 +154,8 @@ func TestSystemdReadsTheFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	unit := filepath.Join(root, "nebulaio.service")
-	if err := os.WriteFile(unit, []byte(strings.ReplaceAll(string(src), "/usr/local/bin/nebulaio", program)), 0o644); err != nil {
+	if err := os.WriteFile(unit, []byte(strings.ReplaceAll(string(src), "/usr/local/bin/nebulaio", program)),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(unit+".d", 0o755); err != nil {
@@ -179,7 +184,8 @@ func TestSystemdReadsTheFiles(t *testing.T) {
 		}
 	}
 	users, err := os.ReadFile(filepath.Join(root, "etc/passwd"))
-	if err != nil || !strings.Contains(string(users), "nebulaio:x:") || !strings.Contains(string(users), ":/var/lib/nebulaio:/usr/sbin/nologin") {
+	if err != nil || !strings.Contains(string(users), "nebulaio:x:") ||
+		!strings.Contains(string(users), ":/var/lib/nebulaio:/usr/sbin/nologin") {
 		t.Errorf("users: %s, %v", users, err)
 	}
 	for dir, mode := range map[string]os.FileMode{"etc/nebulaio": 0o750, "var/backups/nebulaio": 0o700} {

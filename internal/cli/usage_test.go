@@ -14,14 +14,16 @@ func TestUsageErrors(t *testing.T) {
 		args string
 		want []string
 	}{
-		{"lod", []string{`unknown command "lod"`, "expected bench, completion, config, devices, doctor, generate, gpudirect, inspect, load, save, server, store, user or version", "\n  fix: see: nebulaio --help\n"}},
+		{"lod", []string{`unknown command "lod"`,
+			"expected bench, completion, config, devices, doctor, generate, gpudirect, inspect, load, save, server, store, user or version", "\n  fix: see: nebulaio --help\n"}},
 		{"--nope", []string{"unknown flag --nope", "see: nebulaio --help"}},
 		{"load", []string{"load: no path given; expected one model file, index or directory", ofLoad}},
 		{"load a b", []string{`2 paths given, the second is "b"`, ofLoad}},
 		{"load --nope PATH", []string{"load: unknown flag --nope", ofLoad}},
 		{"load -q PATH", []string{"load: unknown flag -q", ofLoad}},
 		{"load PATH --route", []string{"--route needs a value; expected auto, buffered, direct or cufile", ofLoad}},
-		{"load PATH --route fast", []string{`--route "fast" is not accepted; expected auto, buffered, direct or cufile`, ofLoad}},
+		{"load PATH --route fast", []string{`--route "fast" is not accepted; expected auto, buffered, direct or cufile`,
+			ofLoad}},
 		{"load PATH --cache never", []string{`--cache "never" is not accepted; expected auto, keep or bypass`}},
 		{"load PATH --io aio", []string{`--io "aio" is not accepted; expected auto, uring or pread`}},
 		{"load PATH --devices maybe", []string{`--devices "maybe" is not accepted; expected auto, require or off`}},
@@ -31,17 +33,21 @@ func TestUsageErrors(t *testing.T) {
 		{"load PATH --workers -1", []string{`--workers "-1" is not accepted; expected a whole number of 0 or more`}},
 		{"load PATH --workers 9999", []string{"workers=9999", "expected 1 to 256"}},
 		{"load PATH --queue-depth many", []string{`--queue-depth "many"`, "expected a whole number of 0 or more"}},
-		{"load PATH --buffer-pool-size 1Q", []string{`--buffer-pool-size "1Q" has the unknown unit "Q"; expected a number with an optional unit`}},
+		{"load PATH --buffer-pool-size 1Q",
+			[]string{`--buffer-pool-size "1Q" has the unknown unit "Q"; expected a number with an optional unit`}},
 		{"load PATH --buffer-pool-size 1K", []string{"buffer_pool_size=1024", "expected 256 KiB to 64 GiB"}},
 		{"load PATH --max-transfer-size 2G", []string{"max_transfer_size=2147483648", "expected 64 KiB to 1 GiB"}},
 		{"load PATH --json=maybe", []string{`--json "maybe" is not a value of this flag; expected true or false`}},
 		{"inspect", []string{"inspect: no path given", "see: nebulaio inspect --help"}},
-		{"devices now", []string{`devices: unknown argument "now"; expected flags alone`}},
+		{"devices now", []string{`devices: unknown argument "now"; expected only flags`}},
 		{"version 2", []string{`version: unknown argument "2"`}},
-		{"generate", []string{"generate: --shapes is not given; expected qwen3-0.6b, qwen2.5-7b or tiny", "see: nebulaio generate --help"}},
+		{"generate", []string{"generate: --shapes is not given; expected qwen3-0.6b, qwen2.5-7b or tiny",
+			"see: nebulaio generate --help"}},
 		{"generate --shapes tiny", []string{"--out is not given; expected a path to write"}},
-		{"generate --shapes huge --out x", []string{`--shapes "huge" is not accepted; expected qwen3-0.6b, qwen2.5-7b or tiny`}},
-		{"generate --shapes tiny --out x --seed -1", []string{`--seed "-1" is not accepted; expected a whole number from 0 to 2^64-1`}},
+		{"generate --shapes huge --out x",
+			[]string{`--shapes "huge" is not accepted; expected qwen3-0.6b, qwen2.5-7b or tiny`}},
+		{"generate --shapes tiny --out x --seed -1",
+			[]string{`--seed "-1" is not accepted; expected a whole number from 0 to 2^64-1`}},
 		{"generate --shapes tiny --out x --align 3", []string{"3", "multiple of 8"}},
 	} {
 		t.Run(c.args, func(t *testing.T) {
@@ -93,8 +99,10 @@ func TestDidYouMean(t *testing.T) {
 	} {
 		run(t, strings.Fields(strings.ReplaceAll(args, "PATH", path))).want(t, 2, want)
 	}
-	for _, args := range []string{"frobnicate", "load PATH --frobnicate", "load PATH --route zzzz", "store zzzz", "load PATH --device zzzz"} {
-		if r := run(t, strings.Fields(strings.ReplaceAll(args, "PATH", path))); r.code != 2 || strings.Contains(r.stderr, "did you mean") {
+	for _, args := range []string{"frobnicate", "load PATH --frobnicate", "load PATH --route zzzz", "store zzzz",
+		"load PATH --device zzzz"} {
+		if r := run(t, strings.Fields(strings.ReplaceAll(args, "PATH", path))); r.code != 2 ||
+			strings.Contains(r.stderr, "did you mean") {
 			t.Errorf("%s: exit code %d, %s", args, r.code, r.stderr)
 		}
 	}
@@ -104,7 +112,8 @@ func TestUsageErrorAsJSON(t *testing.T) {
 	for _, args := range [][]string{{"load", "--route", "fast", "--json", "x"}, {"load", "--json=true", "--nope"}} {
 		r := run(t, args)
 		r.want(t, 2)
-		if e := decode[errorJSON](t, r).Error; e.Kind != "invalid" || e.Message == "" || e.Fix != "see: nebulaio load --help" {
+		if e := decode[errorJSON](t, r).Error; e.Kind != "invalid" || e.Message == "" ||
+			e.Fix != "see: nebulaio load --help" {
 			t.Errorf("%v: %+v", args, e)
 		}
 	}
@@ -140,8 +149,10 @@ func TestPrecedence(t *testing.T) {
 		inEnv, inFlag     string
 		def, byEnv, byArg any
 	}{
-		{"--max-transfer-size", "NEBULAIO_MAX_TRANSFER_SIZE", engine("chunk_size"), "1MiB", "128K", 4194304.0, 1048576.0, 131072.0},
-		{"--buffer-pool-size", "NEBULAIO_BUFFER_POOL_SIZE", engine("chunk_size"), "1MiB", "512KiB", 4194304.0, 262144.0, 131072.0},
+		{"--max-transfer-size", "NEBULAIO_MAX_TRANSFER_SIZE", engine("chunk_size"), "1MiB", "128K", 4194304.0, 1048576.0,
+			131072.0},
+		{"--buffer-pool-size", "NEBULAIO_BUFFER_POOL_SIZE", engine("chunk_size"), "1MiB", "512KiB", 4194304.0, 262144.0,
+			131072.0},
 		{"--queue-depth", "NEBULAIO_QUEUE_DEPTH", engine("queue_depth"), "3", "2", 16.0, 3.0, 2.0},
 		{"--workers", "NEBULAIO_WORKERS", engine("workers"), "1", "3", nil, 1.0, 3.0},
 		{"--route", "NEBULAIO_ROUTE", asked("route"), "buffered", "auto", "auto", "buffered", "auto"},
@@ -169,7 +180,8 @@ func TestPrecedence(t *testing.T) {
 				}
 			}
 			r := run(t, args, env(map[string]string{c.env: "?"}))
-			r.want(t, 2, `the environment variable `+c.env+` is "?", which `, "expected ", "\n  fix: correct or unset it, or give "+c.flag+"\n")
+			r.want(t, 2, `the environment variable `+c.env+` is "?", which `, "expected ",
+				"\n  fix: correct or unset it, or give "+c.flag+"\n")
 		})
 	}
 }
@@ -182,9 +194,12 @@ func TestPrecedenceOfDevices(t *testing.T) {
 	run(t, []string{"devices"}, env(off)).want(t, 0, "the mode is off", "mode      off")
 	run(t, []string{"devices", "--devices", "auto"}, env(off)).want(t, 0, "mode      auto")
 	run(t, []string{"load", path}, env(map[string]string{"NEBULAIO_DEVICE": "gpu"})).
-		want(t, 2, `the environment variable NEBULAIO_DEVICE is "gpu", which is not a device; expected auto`, "did you mean cuda?")
-	run(t, []string{"bench", "read", path}, env(map[string]string{"NEBULAIO_DEVICE": "cuda:x"})).want(t, 2, `NEBULAIO_DEVICE is "cuda:x"`)
-	run(t, []string{"load", path, "--device", "host"}, env(map[string]string{"NEBULAIO_IO": "aio"})).want(t, 2, "NEBULAIO_IO", `"aio"`, "auto, uring or pread")
+		want(t, 2, `the environment variable NEBULAIO_DEVICE is "gpu", which is not a device; expected auto`,
+			"did you mean cuda?")
+	run(t, []string{"bench", "read", path}, env(map[string]string{"NEBULAIO_DEVICE": "cuda:x"})).want(t, 2,
+		`NEBULAIO_DEVICE is "cuda:x"`)
+	run(t, []string{"load", path, "--device", "host"}, env(map[string]string{"NEBULAIO_IO": "aio"})).want(t, 2,
+		"NEBULAIO_IO", `"aio"`, "auto, uring or pread")
 }
 
 // A command that only has commands below it is refused alone: scripts must not take its help for a result.

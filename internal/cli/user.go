@@ -18,8 +18,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/node"
 )
 
-// userJSON is an account that was made or changed; the secret is there only
-// where it was generated, for it is not shown again.
+// userJSON is an account that was created or changed. The secret is present only
+// if it was generated, because it is not shown again.
 type userJSON struct {
 	AccessKey string   `json:"access_key"`
 	Secret    string   `json:"secret_key,omitempty"`
@@ -33,11 +33,12 @@ type usersJSON struct {
 func newUser(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "user",
-		Short: "Add, list, change and remove accounts of the object store, and say what they may use",
-		Long: `Add, list, change and remove accounts of the object store, and say what they may use.
+		Short: "Manage the accounts of the object store and their access to buckets",
+		Long: `Manage the accounts of the object store and their access to buckets.
 
-A running server is asked through the socket in its data directory, which only
-its own user may use; where none runs, the store itself is opened.`,
+The command asks a running server through the socket in its data directory. Only
+the server's own user may use that socket. If no server runs, the command opens
+the store itself.`,
 		Args: noArgs,
 		RunE: a.needsCommand,
 	}
@@ -55,7 +56,7 @@ func (a *app) needsCommand(cmd *cobra.Command, _ []string) error {
 	return errs.New(errs.Invalid, "", "", "no command given; expected "+list(names))
 }
 
-// secretFrom explains the flag that takes a secret.
+// secretFrom is the help of --secret.
 const secretFrom = "`-` reads the secret key from standard input"
 
 func newUserAdd(a *app) *cobra.Command {
@@ -65,7 +66,7 @@ func newUserAdd(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "add NAME",
-		Short: "Make an account; NAME is its access key",
+		Short: "Create an account; NAME is its access key",
 		Args:  oneName("the access key of the new account"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			made := userJSON{AccessKey: args[0], Role: role}
@@ -87,8 +88,9 @@ func newUserAdd(a *app) *cobra.Command {
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().StringVar(&from, "secret", "", secretFrom+"; one is generated and shown once where this is not given")
-	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role", "role of the account: user uses buckets that it was given, userplus makes its own, admin does everything")
+	cmd.Flags().StringVar(&from, "secret", "", secretFrom+"; without this flag a secret is generated and shown once")
+	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role",
+		"role of the account: user uses buckets granted to it, userplus can also create buckets, admin can do everything")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -131,8 +133,9 @@ func newUserUpdate(a *app) *cobra.Command {
 	})
 	s.addStore(cmd.Flags())
 	cmd.Flags().StringVar(&from, "secret", "", secretFrom)
-	cmd.Flags().BoolVar(&generate, "generate", false, "give the account a new secret and show it once")
-	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role", "new role of the account: user, userplus or admin")
+	cmd.Flags().BoolVar(&generate, "generate", false, "generate a new secret and show it once")
+	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role",
+		"new role of the account: user, userplus or admin")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.MarkFlagsMutuallyExclusive("secret", "generate")
 	return cmd
@@ -143,7 +146,7 @@ func newUserList(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the accounts; the administrator of the environment is none of them",
+		Short: "List the accounts, without the administrator of the environment",
 		Args:  noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			var users []node.User
@@ -206,14 +209,15 @@ func (a *app) printUser(what string, u userJSON, asJSON bool) error {
 			field(w, "role", "%s", u.Role)
 		}
 		if u.Secret != "" {
-			field(w, "secret", "%s (shown this once)", u.Secret)
+			field(w, "secret", "%s (shown only once)", u.Secret)
 		}
 	})
 	return nil
 }
 
-// secret reads a secret from where the flag says; empty where it says nothing.
-// A secret on the command line would be seen by everybody who lists processes.
+// secret reads a secret from the source that the flag names, or returns "" if
+// the flag is not given. A secret on the command line would be visible to every
+// user who lists processes.
 func (a *app) secret(ctx context.Context, from string) (string, error) {
 	switch from {
 	case "":
@@ -228,11 +232,13 @@ func (a *app) secret(ctx context.Context, from string) (string, error) {
 		}
 		return line, nil
 	}
-	return "", errs.New(errs.Invalid, "", "", "--secret takes no secret, which every process could read; expected -").WithFix("give the secret on standard input")
+	return "", errs.New(errs.Invalid, "", "",
+		"--secret does not accept the secret itself, because every process could read it; expected -").
+		WithFix("give the secret on standard input")
 }
 
-// firstLine reads a line of standard input, or ends with ctx: a read from a
-// terminal waits for somebody to type, and an interrupt has to end it.
+// firstLine reads one line of standard input, or returns when ctx ends. A read
+// from a terminal blocks until somebody types, and an interrupt must end it.
 func (a *app) firstLine(ctx context.Context) (string, error) {
 	type answer struct {
 		line string
@@ -251,7 +257,7 @@ func (a *app) firstLine(ctx context.Context) (string, error) {
 	}
 }
 
-// administer runs f with the administration of the store that the settings name.
+// administer opens the administration of the store that s locates, and runs f with it.
 func (a *app) administer(ctx context.Context, s *settings, f func(node.Admin, *config.Config) error) error {
 	c, err := s.load(a)
 	if err != nil {
@@ -268,14 +274,15 @@ func (a *app) administer(ctx context.Context, s *settings, f func(node.Admin, *c
 	return err
 }
 
-// oneName refuses everything but one argument, which what describes.
+// oneName checks that a command has exactly one name. what describes the name.
 func oneName(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0 || args[0] == "":
 			return errs.New(errs.Invalid, "", "", "no name given; expected "+what)
 		case len(args) > 1:
-			return errs.New(errs.Invalid, "", "", fmt.Sprintf("%d names given, the second is %q; expected %s", len(args), args[1], what))
+			return errs.New(errs.Invalid, "", "",
+				fmt.Sprintf("%d names given, the second is %q; expected %s", len(args), args[1], what))
 		}
 		return nil
 	}

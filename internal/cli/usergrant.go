@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/node"
 )
 
-// grantJSON is a grant that was made or taken back.
+// grantJSON is a grant that was made or revoked.
 type grantJSON struct {
 	User    string     `json:"user"`
 	Bucket  string     `json:"bucket"`
@@ -31,16 +31,16 @@ func newUserGrant(a *app) *cobra.Command {
 	var prefix string
 	cmd := &cobra.Command{
 		Use:   "grant USER BUCKET",
-		Short: "Let an account use a bucket, or the keys of it that begin with a prefix",
-		Long: `Let an account use a bucket, or the keys of it that begin with a prefix.
+		Short: "Let an account use a bucket, or the keys in it that begin with a prefix",
+		Long: `Let an account use a bucket, or the keys in it that begin with a prefix.
 
-The bucket's policy gets statements whose Sid begins with NebulaioGrant. All other
-statements stay as they are. The same grant again changes nothing, and another
-access for the same prefix replaces the first.
+The command adds statements to the bucket's policy. Their Sid begins with
+NebulaioGrant. All other statements stay as they are. Repeating a grant changes
+nothing. A grant with another access for the same prefix replaces the first.
 
---read allows to list and to read, --write to write and to delete, --read-write
-(the default) or --read --write both. None of them allows to change the bucket's settings or to
-delete old versions.`,
+--read allows listing and reading. --write allows writing and deleting.
+--read-write allows both and is the default. No grant allows changing the
+bucket's settings or deleting old versions.`,
 		Args: userAndBucket,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			g := iam.Grant{User: args[0], Bucket: args[1], Access: iam.AccessReadWrite, Prefix: prefix}
@@ -63,8 +63,8 @@ delete old versions.`,
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&read, "read", false, "allow to list and to read objects")
-	cmd.Flags().BoolVar(&write, "write", false, "allow to write and to delete objects")
+	cmd.Flags().BoolVar(&read, "read", false, "allow listing and reading objects")
+	cmd.Flags().BoolVar(&write, "write", false, "allow writing and deleting objects")
 	cmd.Flags().BoolVar(&both, "read-write", false, "allow both; the default")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with `PREFIX`, such as logs/")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
@@ -77,9 +77,11 @@ func newUserRevoke(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "revoke USER BUCKET",
-		Short: "Take back what user grant allowed in a bucket",
-		Long: `Take back what user grant allowed in a bucket: all of it, or with --prefix the grant
-for that prefix. Statements of the bucket's policy that user grant did not make stay.`,
+		Short: "Revoke the grants of an account in a bucket",
+		Long: `Revoke the grants of an account in a bucket.
+
+All grants are revoked, or with --prefix only the grant for that prefix. Policy
+statements that user grant did not add stay as they are.`,
 		Args: userAndBucket,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
@@ -98,7 +100,7 @@ for that prefix. Statements of the bucket's policy that user grant did not make 
 		return a.printGrant("revoked", done, asJSON)
 	})
 	s.addStore(cmd.Flags())
-	cmd.Flags().StringVar(&prefix, "prefix", "", "only the grant for keys that begin with `PREFIX`; empty: the one for all keys")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "revoke only the grant for `PREFIX`; \"\" is the grant for all keys")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -119,11 +121,7 @@ func newUserShow(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return a.printJSON(access)
-			}
-			a.printText(func(w io.Writer) { printAccess(w, access) })
-			return nil
+			return a.printResult(asJSON, access, func(w io.Writer) { printAccess(w, access) })
 		}),
 	}
 	s.addStore(cmd.Flags())
@@ -150,7 +148,8 @@ func printAccess(w io.Writer, u node.UserAccess) {
 		t.print(w)
 	}
 	if len(u.Policies) > 0 {
-		fmt.Fprintf(w, "\nThe policies of these buckets have other statements on this account, or on everybody: %s\n", printable(strings.Join(u.Policies, ", ")))
+		fmt.Fprintf(w, "\nThe policies of these buckets have other statements on this account, or on everybody: %s\n",
+			printable(strings.Join(u.Policies, ", ")))
 	}
 }
 
@@ -174,10 +173,11 @@ func (a *app) printGrant(what string, g grantJSON, asJSON bool) error {
 	return nil
 }
 
-// userAndBucket refuses everything but an account and a bucket.
+// userAndBucket checks that a command has an account and a bucket.
 func userAndBucket(_ *cobra.Command, args []string) error {
 	if len(args) != 2 || args[0] == "" || args[1] == "" {
-		return errs.New(errs.Invalid, "", "", fmt.Sprintf("%d names given; expected the access key of an account and the name of a bucket", len(args)))
+		return errs.New(errs.Invalid, "", "",
+			fmt.Sprintf("%d names given; expected the access key of an account and the name of a bucket", len(args)))
 	}
 	return nil
 }

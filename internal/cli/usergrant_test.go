@@ -29,7 +29,8 @@ func TestUserGrants(t *testing.T) {
 	run(t, at("user", "grant", "alice", "missing")).want(t, 3, "missing", "s3 mb s3://missing")
 	run(t, at("user", "grant", p.AccessKey, "models")).want(t, 2, "may do everything already")
 	run(t, at("user", "grant", "alice")).want(t, 2, "expected the access key of an account and the name of a bucket")
-	if got := decode[grantJSON](t, run(t, at("user", "grant", "alice", "models", "--read", "--write", "--json"))); got.Access != "read-write" {
+	if got := decode[grantJSON](t, run(t, at("user", "grant", "alice", "models", "--read", "--write",
+		"--json"))); got.Access != "read-write" {
 		t.Errorf("--read and --write together are both: %+v", got)
 	}
 	run(t, at("user", "revoke", "alice", "models")).want(t, 0, "revoked")
@@ -53,7 +54,8 @@ func TestUserGrants(t *testing.T) {
 	if err := write(); !denied(err) {
 		t.Fatalf("with a grant to read: %v", err)
 	}
-	if got := decode[grantJSON](t, run(t, at("user", "grant", "alice", "models", "--json"))); !got.Changed || got.Access != "read-write" {
+	if got := decode[grantJSON](t, run(t, at("user", "grant", "alice", "models", "--json"))); !got.Changed ||
+		got.Access != "read-write" {
 		t.Errorf("%+v", got)
 	}
 	if err := write(); err != nil {
@@ -68,7 +70,8 @@ func TestUserGrants(t *testing.T) {
 	run(t, at("user", "revoke", "alice", "models", "--prefix", "elsewhere/")).want(t, 0, "unchanged")
 	run(t, at("user", "revoke", "alice", "models")).want(t, 0, "revoked")
 	run(t, at("user", "grant", "alice", "models", "--write", "--prefix", "b/")).want(t, 0, "granted", "b/")
-	if got := decode[node.UserAccess](t, run(t, at("user", "show", "alice", "--json"))); len(got.Grants) != 1 || got.Grants[0].Prefix != "b/" || got.Role != "user" {
+	if got := decode[node.UserAccess](t, run(t, at("user", "show", "alice", "--json"))); len(got.Grants) != 1 ||
+		got.Grants[0].Prefix != "b/" || got.Role != "user" {
 		t.Errorf("%+v", got)
 	}
 	run(t, at("user", "show", "nobody")).want(t, 3, "user list")

@@ -42,7 +42,8 @@ func TestConfigRefusesWhatServerRefuses(t *testing.T) {
 	} {
 		var answers []string
 		for _, command := range []string{"server", "config"} {
-			args := []string{command, "--data", filepath.Join(dir, "data"), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0"}
+			args := []string{command, "--data", filepath.Join(dir, "data"), "--address", "127.0.0.1:0", "--console-address",
+				"127.0.0.1:0"}
 			r := run(t, append(args, strings.Fields(strings.ReplaceAll(c.args, "DIR", dir))...))
 			r.want(t, c.code, c.want)
 			answers = append(answers, r.stderr)
@@ -77,7 +78,8 @@ func environ(vars ...string) func(*World) {
 func TestUnknownVariablesAreWarnedOf(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	const warning = "the environment variable NEBULAIO_ADRESS is unknown and has no effect (did you mean NEBULAIO_ADDRESS?)"
-	odd := environ("NEBULAIO_ADRESS=:1", "NEBULAIO_ROUTE=direct", "NEBULAIO_LIBRARY=/l", "NEBULAIO_SECRET_KEY=x", "PATH=/bin", "NEBULAIO_SERVICE_HOST=h")
+	odd := environ("NEBULAIO_ADRESS=:1", "NEBULAIO_ROUTE=direct", "NEBULAIO_LIBRARY=/l", "NEBULAIO_SECRET_KEY=x",
+		"PATH=/bin", "NEBULAIO_SERVICE_HOST=h")
 	r := run(t, []string{"config", "--json", "--data", data}, odd)
 	if r.code != 0 || r.stderr != "nebulaio: warning: "+warning+"\n" {
 		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
@@ -106,10 +108,13 @@ func TestEveryVariableOfTheProjectIsKnown(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"build", "bin", "data", "docs"}, d.Name())) {
+		if d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") ||
+			slices.Contains([]string{"build", "bin", "data", "docs"}, d.Name())) {
 			return filepath.SkipDir
 		}
-		if ext := filepath.Ext(path); d.IsDir() || ext != ".go" && ext != ".py" && ext != ".sh" && ext != ".service" && d.Name() != "Makefile" || strings.HasSuffix(path, "variables_test.go") || strings.HasSuffix(path, "validate_test.go") {
+		if ext := filepath.Ext(path); d.IsDir() || ext != ".go" && ext != ".py" && ext != ".sh" && ext != ".service" &&
+			d.Name() != "Makefile" || strings.HasSuffix(path, "variables_test.go") ||
+			strings.HasSuffix(path, "validate_test.go") {
 			return nil
 		}
 		src, err := os.ReadFile(path)

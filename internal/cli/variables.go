@@ -12,20 +12,21 @@ import (
 	"github.com/nebulaio/nebulaio/internal/config"
 )
 
-// otherVariables are variables that begin with NEBULAIO_ and that neither the
-// configuration nor a flag reads. A * stands for all that begin like it.
+// otherVariables lists NEBULAIO_ variables that neither the configuration nor a
+// flag reads. A * matches any suffix.
 func otherVariables() []string {
 	return []string{
 		// The library and its bindings.
 		"NEBULAIO_LIBRARY", "NEBULAIO_CLI", "NEBULAIO_SECRET_KEY",
 		// Tests and benchmarks of this project, which start servers and commands.
-		"NEBULAIO_TEST_*", "NEBULAIO_CLI_TEST_*", "NEBULAIO_GPU_TEST_*", "NEBULAIO_CRASH_*", "NEBULAIO_BENCH_*", "NEBULAIO_S3SUITE*",
+		"NEBULAIO_TEST_*", "NEBULAIO_CLI_TEST_*", "NEBULAIO_GPU_TEST_*",
+		"NEBULAIO_CRASH_*", "NEBULAIO_BENCH_*", "NEBULAIO_S3SUITE*",
 		"NEBULAIO_DOOR_ROUNDS", "NEBULAIO_DOOR_CHILD", "NEBULAIO_DRAFT_DIR", "NEBULAIO_DRAFT_FIRST",
 		"NEBULAIO_MEMORY_OBJECTS", "NEBULAIO_MEMORY_PROFILE", "NEBULAIO_MEMORY_ARGS", "NEBULAIO_KEYS",
 	}
 }
 
-// flagVariables are the variables that set a flag of cmd or of a command below it.
+// flagVariables lists the variables that set a flag of cmd or of a command below it.
 func flagVariables(cmd *cobra.Command) []string {
 	var all []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -41,7 +42,7 @@ func flagVariables(cmd *cobra.Command) []string {
 	return all
 }
 
-// unknownVariables warns of variables that look like ours and have no effect.
+// unknownVariables returns a warning for each NEBULAIO_ variable without effect.
 func (a *app) unknownVariables(root *cobra.Command) []string {
 	if a.Environ == nil {
 		return nil
@@ -49,7 +50,7 @@ func (a *app) unknownVariables(root *cobra.Command) []string {
 	return config.Unknown(a.Environ(), slices.Concat(otherVariables(), flagVariables(root)))
 }
 
-// warn tells a person of what did not stop a command.
+// warn prints warnings on stderr.
 func (a *app) warn(all []string) {
 	for _, w := range all {
 		fmt.Fprintf(a.Stderr, "nebulaio: warning: %s\n", printable(w))

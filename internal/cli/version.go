@@ -13,7 +13,7 @@ import (
 	"github.com/nebulaio/nebulaio"
 )
 
-// versionJSON says what this program was built from.
+// versionJSON describes the build of this program.
 type versionJSON struct {
 	Version  string `json:"version"`
 	Go       string `json:"go"`
@@ -28,15 +28,11 @@ func newVersion(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version and what it was built from",
+		Short: "Print the version and its build",
 		Args:  noArgs,
 		RunE: a.run(func(context.Context, []string) error {
 			v := readVersion(debug.ReadBuildInfo)
-			if asJSON {
-				return a.printJSON(v)
-			}
-			a.printText(v.print)
-			return nil
+			return a.printResult(asJSON, v, v.print)
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")

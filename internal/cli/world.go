@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 )
 
-// World is all that a command touches outside of files and devices, so that a
-// test runs a whole command inside its own process.
+// World is everything that a command uses outside of files and devices. A test
+// replaces it to run a whole command inside its own process.
 type World struct {
 	// Args are the arguments after the program's name.
 	Args []string
@@ -23,42 +23,42 @@ type World struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
-	// StdoutWidth is how many columns the terminal behind Stdout has; nil or 0: it is none.
+	// StdoutWidth returns the width in columns of the terminal behind Stdout. nil or 0 means no terminal.
 	StdoutWidth func() int
-	// StderrIsTerminal says that a line on Stderr can be rewritten in place.
+	// StderrIsTerminal reports whether a line on Stderr can be redrawn in place.
 	StderrIsTerminal bool
 
-	// TerminalWidth is how many columns that terminal has at the moment; nil or 0: not known.
+	// TerminalWidth returns the current width in columns of that terminal. nil or 0 means unknown.
 	TerminalWidth func() int
 
-	// Env looks up an environment variable; not set reads as empty.
+	// Env returns the value of an environment variable, or "" if it is not set.
 	Env func(name string) string
-	// Environ lists all variables as NAME=VALUE, to warn of unknown ones; nil: nothing is warned of.
+	// Environ lists all variables as NAME=VALUE, for warnings about unknown ones. nil means no warnings.
 	Environ func() []string
-	// Now is the clock of progress lines. Reports are timed by the engine.
+	// Now is the clock of progress lines. The engine times the reports.
 	Now func() time.Time
 
-	// Notify delivers interrupts to c until stop is called; afterwards an
+	// Notify delivers interrupts to c until stop is called. After that, an
 	// interrupt ends the process at once.
 	Notify func(c chan<- os.Signal) (stop func())
 
-	// NotifyReload delivers SIGHUP to c until stop is called; nil where nobody asks for that.
+	// NotifyReload delivers SIGHUP to c until stop is called. nil means that there are no reloads.
 	NotifyReload func(c chan<- os.Signal) (stop func())
 
-	// Command makes a process of this same program with those arguments, which
-	// ends with ctx; nil where there is none to start.
+	// Command returns a process of this program with the given arguments. It ends
+	// with ctx. nil means that no process can be started.
 	Command func(ctx context.Context, args ...string) *exec.Cmd
 
-	// CUDALibrary, NVMLLibrary and CuFileLibrary replace the usual library
-	// names; for tests.
+	// CUDALibrary, NVMLLibrary and CuFileLibrary replace the usual library names
+	// in tests.
 	CUDALibrary, NVMLLibrary, CuFileLibrary string
 
-	// Progress, where not nil, also sees the progress of every load, generate
-	// and inspect --checksum: once with done 0 before the first byte, then as it goes.
+	// Progress, if not nil, also receives the progress of every load, generate and
+	// inspect --checksum: once with done 0 before the first byte, then repeatedly.
 	Progress func(done, total int64)
 }
 
-// Process is the world of this process.
+// Process returns the World of this process.
 func Process() World {
 	return World{
 		Args:   os.Args[1:],
@@ -85,7 +85,7 @@ func Process() World {
 	}
 }
 
-// widthOf is how many columns the terminal behind f has; 0 where f is none.
+// widthOf returns the width in columns of the terminal behind f, or 0 if f is not a terminal.
 func widthOf(f *os.File) int {
 	n, _, err := term.GetSize(int(f.Fd()))
 	if err != nil {
@@ -94,8 +94,8 @@ func widthOf(f *os.File) int {
 	return n
 }
 
-// ownProcess starts this program again; nil where the system does not tell
-// where it is.
+// ownProcess returns a function that starts this program again, or nil if the
+// path of the program is unknown.
 func ownProcess() func(context.Context, ...string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {

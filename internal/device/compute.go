@@ -4,8 +4,8 @@ package device
 
 import "time"
 
-// What follows is optional: a Queue may implement it, and who needs it asks
-// with a type assertion. No load needs it; measuring does.
+// The interfaces below are optional. A Queue may implement them, and callers check
+// with a type assertion. Loads do not need them; benchmarks do.
 
 // Stepper is a queue that can keep its device busy for a known time, as a step
 // of training would.
@@ -17,16 +17,16 @@ type Stepper interface {
 	Step(d time.Duration) error
 }
 
-// Timer is a queue that can tell when it passed a point, by a clock of the
-// device: what the host sees later, or waits for, is not in it.
+// Timer is a queue that can take the time of a point by the device's own clock.
+// Delays of the host are not included.
 type Timer interface {
-	// NewStamp makes a stamp of this queue. Kind Unsupported where the device
+	// NewStamp makes a stamp of this queue. It returns kind Unsupported if the device
 	// has no such clock. The caller closes it before the queue.
 	NewStamp() (Stamp, error)
 }
 
-// Stamp is a point in a queue whose time is taken when the queue passes it. It
-// can be recorded over and over; one goroutine uses it at a time.
+// Stamp takes the time at which its queue passes a point. It can be recorded again
+// and again. One goroutine uses it at a time.
 type Stamp interface {
 	// Record moves the stamp to the end of what is queued now.
 	Record() error
@@ -40,8 +40,8 @@ type Stamp interface {
 	Close() error
 }
 
-// Follower is a queue that can be ordered behind another one of its device
-// without the host waiting in between.
+// Follower is a queue that can wait for another queue of its device without blocking
+// the host.
 type Follower interface {
 	// Follow delays what is queued from now on until m, a mark of another queue
 	// of the same device, has been passed as it is recorded now. It returns at

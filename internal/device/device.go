@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package device is the language in which the floors above speak of memory
-// that bytes are delivered to: a GPU's, or the host's, which is called host.
-// It does no I/O; implementations live in its subfolders and only device/open
-// chooses among them.
+// Package device defines the interfaces of devices that receive bytes: GPUs, and the
+// host's own memory, which is called host.
+//
+// It does no I/O. Implementations are in its subfolders, and only device/open chooses
+// among them.
 package device
 
 import "context"
@@ -11,12 +12,13 @@ import "context"
 // Ptr is an address in a device's memory. On host it is a virtual address.
 type Ptr uint64
 
-// Holds reports whether n bytes can begin at p: p is not 0, and the address space does not end before them. A failed mmap
-// returns the last address, which holds one byte. No bytes can begin anywhere. Whether memory is mapped there is not
-// looked at.
+// Holds reports whether n bytes can begin at p: p is not 0, and the address space
+// does not end before them. So it refuses the result of a failed mmap, which is the
+// last address. Zero bytes can begin anywhere. It does not check whether memory is
+// mapped there.
 func (p Ptr) Holds(n int64) bool { return n == 0 || n > 0 && p != 0 && uint64(n) <= -uint64(p) }
 
-// Kind tells device families apart.
+// Kind is a family of devices.
 type Kind string
 
 const (
@@ -26,7 +28,7 @@ const (
 	CUDA Kind = "cuda"
 )
 
-// Info describes a device as found; absent facts are zero.
+// Info describes a device. Unknown facts are zero.
 type Info struct {
 	ID          string `json:"id"` // "host", "cuda:0"
 	Kind        Kind   `json:"kind"`
@@ -41,11 +43,10 @@ type Info struct {
 	Facts map[string]string `json:"facts,omitempty"`
 }
 
-// Device is one place that bytes can be delivered to. All methods are safe for
-// concurrent use, from any goroutine or thread, and leave the calling thread's
-// device state as they found it.
+// Device is a GPU or the host's memory. All methods are safe for concurrent use from
+// any goroutine or thread. They do not change the calling thread's device state.
 type Device interface {
-	// Info never fails and does no device work.
+	// Info describes the device. It never fails and does no device work.
 	Info() Info
 	// Alloc returns size > 0 bytes of device memory, aligned to at least 256,
 	// or an error of kind NoMemory. The caller frees it.
@@ -108,19 +109,19 @@ type Mapper interface {
 	Map(p Ptr, n int64) []byte
 }
 
-// Mode says how much the caller wants a GPU.
+// Mode tells whether GPUs are used.
 type Mode string
 
 const (
-	// Auto takes a GPU where one works, else host, and reports why.
+	// Auto uses a GPU if one works, otherwise the host, and reports why.
 	Auto Mode = "auto"
-	// Require fails where no GPU works.
+	// Require fails if no GPU works.
 	Require Mode = "require"
 	// Off does not look for a GPU.
 	Off Mode = "off"
 )
 
-// Finding is one thing that was looked for.
+// Finding is the result of looking for one library, symbol or version.
 type Finding struct {
 	Name   string `json:"name"`             // "libcuda.so.1", "cuMemcpyHtoDAsync_v2", "driver version"
 	Found  bool   `json:"found"`            //
@@ -129,24 +130,23 @@ type Finding struct {
 	Needed bool   `json:"needed,omitempty"` // without it there is no GPU
 }
 
-// Survey is what was looked for and found on this machine.
+// Survey lists what was looked for and found on this machine.
 type Survey struct {
 	Mode     Mode      `json:"mode"`
 	Devices  []Info    `json:"devices"` // usable ones, host always last
 	Findings []Finding `json:"findings"`
-	// NoGPU says why no GPU is usable, empty when one is.
+	// NoGPU tells why no GPU is usable, empty when one is.
 	NoGPU string `json:"no_gpu,omitempty"`
 	Fix   string `json:"fix,omitempty"`
 }
 
-// Counter is implemented by sets that can say how many GPUs there are without
-// asking more of them than the driver's count.
+// Counter is implemented by sets that can count GPUs without opening them.
 type Counter interface {
-	// GPUs looks for the driver where nobody has yet; 0 where none is usable.
+	// GPUs looks for the driver where nobody has yet; 0 if none is usable.
 	GPUs() int
 }
 
-// Set is the devices of this process.
+// Set holds the devices of this process.
 type Set interface {
 	// Survey reports what was found. It does not create contexts.
 	Survey() Survey

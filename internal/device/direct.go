@@ -8,16 +8,16 @@ import (
 )
 
 // Direct moves bytes between files and one device's memory through the vendor's
-// own library, without our staging. Whether they pass by the CPU is the
-// library's decision: only Counters tell which. All methods are safe for concurrent
-// use from any goroutine and leave the calling thread's device state as found.
+// library, without our staging. The library decides whether the bytes bypass the CPU,
+// and only Counters show it. All methods are safe for concurrent use from any
+// goroutine. They do not change the calling thread's device state.
 type Direct interface {
-	// Version is the library's release as it tells it, such as "1.15".
+	// Version returns the library's release, such as "1.15".
 	Version() string
-	// OpenFile makes an open file known to the library. fd stays the caller's
-	// and outlives the DirectFile; its file keeps a name until then. The same fd
-	// cannot be opened twice. Kind Unsupported where the library refuses this
-	// file or file system, with the reason and what to do.
+	// OpenFile registers an open file with the library. The caller owns fd and keeps it
+	// open longer than the DirectFile. The file must keep a name until then. The same fd
+	// cannot be opened twice. If the library refuses the file or its file system, the
+	// error is of kind Unsupported and has the reason and a fix.
 	OpenFile(fd int) (DirectFile, error)
 	// Register prepares a buffer of this device, so that reads and writes whose
 	// base is b.Ptr() need no intermediate copy, until unregister is called.
@@ -34,12 +34,11 @@ type Direct interface {
 	// traffic to the same device is included. Counts of CountedByNebulaIO include
 	// this Direct's operations alone.
 	Counters() (DirectCounters, error)
-	// Facts are the properties and parameters in force, by name. What this
-	// release of the library does not tell is left out.
+	// Facts returns the library's properties and parameters by name, without those that
+	// this release does not report.
 	Facts() map[string]string
-	// Close ends files and registrations that are left, stops counting and
-	// gives the library back. It waits for reads and writes that run. A second
-	// call does nothing.
+	// Close closes remaining files and registrations, stops counting and releases the
+	// library. It waits for running reads and writes. A second call does nothing.
 	Close() error
 }
 
@@ -86,17 +85,19 @@ type RouteOps struct {
 	Errors    int64 `json:"errors"`
 }
 
-// Plus adds up two counts.
+// Plus returns the sum of two counts.
 func (o RouteOps) Plus(p RouteOps) RouteOps {
-	return RouteOps{o.Total + p.Total, o.P2P + p.P2P, o.NVFS + p.NVFS, o.Posix + p.Posix, o.Unaligned + p.Unaligned, o.Sparse + p.Sparse, o.Errors + p.Errors}
+	return RouteOps{o.Total + p.Total, o.P2P + p.P2P, o.NVFS + p.NVFS, o.Posix + p.Posix, o.Unaligned + p.Unaligned,
+		o.Sparse + p.Sparse, o.Errors + p.Errors}
 }
 
-// Minus is what was counted since p.
+// Minus returns the counts since p.
 func (o RouteOps) Minus(p RouteOps) RouteOps {
-	return RouteOps{o.Total - p.Total, o.P2P - p.P2P, o.NVFS - p.NVFS, o.Posix - p.Posix, o.Unaligned - p.Unaligned, o.Sparse - p.Sparse, o.Errors - p.Errors}
+	return RouteOps{o.Total - p.Total, o.P2P - p.P2P, o.NVFS - p.NVFS, o.Posix - p.Posix, o.Unaligned - p.Unaligned,
+		o.Sparse - p.Sparse, o.Errors - p.Errors}
 }
 
-// Route says in a word which way the operations took.
+// Route names the route of the operations.
 func (o RouteOps) Route() string {
 	route := RouteNone
 	for _, r := range []struct {
@@ -139,7 +140,7 @@ const CountedByNebulaIO = "nebulaio"
 // DirectCounters counts operations by route for one device.
 type DirectCounters struct {
 	Known bool `json:"known"` // false: the rest is zero and means nothing
-	// CountedBy is empty where the library counted. It is CountedByNebulaIO where
+	// CountedBy is empty if the library counted. It is CountedByNebulaIO where
 	// only compatibility mode is possible: each operation that succeeded counts as
 	// Posix, because no other route exists. Unaligned and Sparse are not known then.
 	CountedBy  string   `json:"counted_by,omitempty"`
@@ -153,8 +154,8 @@ type DirectCounters struct {
 	BatchBytes int64    `json:"batch_bytes,omitempty"`
 }
 
-// ReadRoute says in a word which way reads took, those of batches included
-// where they were counted apart.
+// ReadRoute names the route of reads. It includes batches that were counted
+// separately.
 func (c DirectCounters) ReadRoute() string {
 	if !c.Known {
 		return RouteUnknown
@@ -162,8 +163,8 @@ func (c DirectCounters) ReadRoute() string {
 	return c.Reads.Plus(c.Batch).Route()
 }
 
-// Basis says in words why the route is known although the library did not count.
-// It is empty where the library counted, and where nobody did.
+// Basis explains why the route is known although the library did not count. It is
+// empty if the library counted, or if nobody did.
 func (c DirectCounters) Basis() string {
 	if !c.Known || c.CountedBy != CountedByNebulaIO {
 		return ""
@@ -171,17 +172,18 @@ func (c DirectCounters) Basis() string {
 	return "counted by nebulaio: only compatibility mode is possible here"
 }
 
-// Minus is what was counted since p; unknown where either is.
+// Minus returns the counts since p. They are unknown if either is.
 func (c DirectCounters) Minus(p DirectCounters) DirectCounters {
 	if !c.Known || !p.Known {
 		return DirectCounters{}
 	}
-	return DirectCounters{Known: true, CountedBy: c.CountedBy, Reads: c.Reads.Minus(p.Reads), Writes: c.Writes.Minus(p.Writes), ReadBytes: c.ReadBytes - p.ReadBytes,
+	return DirectCounters{Known: true, CountedBy: c.CountedBy, Reads: c.Reads.Minus(p.Reads),
+		Writes: c.Writes.Minus(p.Writes), ReadBytes: c.ReadBytes - p.ReadBytes,
 		WriteBytes: c.WriteBytes - p.WriteBytes, Batch: c.Batch.Minus(p.Batch), BatchBytes: c.BatchBytes - p.BatchBytes}
 }
 
-// Route says in a word which way reads and writes together took; unknown where
-// nobody counted.
+// Route names the route of reads and writes together. It is unknown if nobody
+// counted.
 func (c DirectCounters) Route() string {
 	if !c.Known {
 		return RouteUnknown

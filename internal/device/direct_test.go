@@ -35,14 +35,18 @@ func TestRouteInAWord(t *testing.T) {
 
 // TestWhoCounted: what NebulaIO counted says so, also as a difference and in JSON.
 func TestWhoCounted(t *testing.T) {
-	ours := device.DirectCounters{Known: true, CountedBy: device.CountedByNebulaIO, Reads: device.RouteOps{Total: 1, Posix: 1}}
-	if got := ours.Minus(device.DirectCounters{Known: true}); got != ours || got.Basis() != "counted by nebulaio: only compatibility mode is possible here" {
+	ours := device.DirectCounters{Known: true, CountedBy: device.CountedByNebulaIO,
+		Reads: device.RouteOps{Total: 1, Posix: 1}}
+	if got := ours.Minus(device.DirectCounters{Known: true}); got != ours ||
+		got.Basis() != "counted by nebulaio: only compatibility mode is possible here" {
 		t.Errorf("%+v, %q", got, got.Basis())
 	}
-	if b, err := json.Marshal(ours); err != nil || !strings.HasPrefix(string(b), `{"known":true,"counted_by":"nebulaio","reads":{`) {
+	if b, err := json.Marshal(ours); err != nil || !strings.HasPrefix(string(b),
+		`{"known":true,"counted_by":"nebulaio","reads":{`) {
 		t.Errorf("%s, %v", b, err)
 	}
-	for _, c := range []device.DirectCounters{{Known: true}, {CountedBy: device.CountedByNebulaIO}, ours.Minus(device.DirectCounters{})} {
+	for _, c := range []device.DirectCounters{{Known: true}, {CountedBy: device.CountedByNebulaIO},
+		ours.Minus(device.DirectCounters{})} {
 		if c.Basis() != "" {
 			t.Errorf("%+v: %q", c, c.Basis())
 		}

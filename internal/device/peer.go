@@ -2,17 +2,7 @@
 
 package device
 
-// Examiner is implemented by devices that can tell whether an address is theirs.
-type Examiner interface {
-	// Examine fails with kind Invalid unless the n bytes at p lie inside one
-	// living allocation of this device, and says what is there instead: nothing
-	// any more, host memory, memory of another device, or fewer bytes. nil also
-	// where the driver cannot tell. It takes about a microsecond.
-	Examine(p Ptr, n int64) error
-}
-
-// Peered is implemented by devices that may reach the memory of others by
-// themselves, past the host.
+// Peered is implemented by devices that can copy to other devices without the host.
 type Peered interface {
 	// NewPeerQueue opens a queue of copies from this device's memory to that of
 	// other, which the same set opened. Kind Unsupported, with the reason and what to do, where

@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Streamer is implemented by queues that are a stream of the vendor's, so that
-// the vendor's other libraries can queue on them.
+// Streamer is implemented by queues that are a vendor's stream, so that the vendor's
+// other libraries can use them.
 type Streamer interface {
 	// Stream is the queue's stream as a number.
 	Stream() uint64
@@ -28,17 +28,19 @@ type StreamOp struct {
 	Done       int64 // bytes, or a negative code; 0 until then
 }
 
-// StreamOpSize is what one operation takes of the memory it is placed in.
+// StreamOpSize is the memory that one operation needs, in bytes.
 const StreamOpSize = int(unsafe.Sizeof(StreamOp{}))
 
 // NewStreamOp places an operation at the start of mem, which lies outside the
-// Go heap and is aligned to 8. Kind Invalid where mem does not fit.
+// Go heap and is aligned to 8. It returns kind Invalid if mem does not fit.
 func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, error) {
 	if len(mem) < StreamOpSize || uintptr(unsafe.Pointer(unsafe.SliceData(mem)))%8 != 0 {
-		return nil, errs.New(errs.Invalid, "place a stream operation in", fmt.Sprintf("%d bytes", len(mem)), fmt.Sprintf("expected %d bytes, aligned to 8", StreamOpSize))
+		return nil, errs.New(errs.Invalid, "place a stream operation in", fmt.Sprintf("%d bytes", len(mem)),
+			fmt.Sprintf("expected %d bytes, aligned to 8", StreamOpSize))
 	}
 	if size < 0 || fileOffset < 0 || bufOffset < 0 {
-		return nil, errs.New(errs.Invalid, "place a stream operation", "", fmt.Sprintf("%d bytes at offsets %d and %d; expected 0 or more", size, fileOffset, bufOffset))
+		return nil, errs.New(errs.Invalid, "place a stream operation", "",
+			fmt.Sprintf("%d bytes at offsets %d and %d; expected 0 or more", size, fileOffset, bufOffset))
 	}
 	op := (*StreamOp)(unsafe.Pointer(&mem[0]))
 	*op = StreamOp{Size: uint64(size), FileOffset: fileOffset, BufOffset: bufOffset}
@@ -47,7 +49,7 @@ func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, erro
 
 // StreamFile is implemented by a DirectFile whose library moves bytes in the
 // order of a stream. Neither the file nor the operation may go before the
-// stream has passed it. Kind Unsupported where the library is too old.
+// stream has passed it. It returns kind Unsupported if the library is too old.
 type StreamFile interface {
 	// ReadAsync queues a read to op.BufOffset behind base.
 	ReadAsync(base Ptr, op *StreamOp, stream uint64) error
@@ -73,8 +75,8 @@ type DirectRead struct {
 	Cookie             uint64 // comes back with the result
 }
 
-// DirectDone is how one read of a group ended. Fewer bytes than asked for with
-// a nil error is the end of the file.
+// DirectDone is the result of one read of a group. Fewer bytes than requested with a
+// nil error mean the end of the file.
 type DirectDone struct {
 	Cookie uint64
 	N      int64

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dl finds native libraries and their symbols at run time, so that the
-// same binary runs with and without CUDA. It is the only user of purego.
+// Package dl loads native libraries and their symbols at run time.
+//
+// So the same binary runs with and without CUDA. It is the only user of purego.
 package dl
 
 import (
@@ -36,7 +37,7 @@ func Open(names ...string) (*Library, error) {
 	return nil, &errs.Error{Kind: errs.NotFound, Msg: strings.Join(tried, "; ")}
 }
 
-// Name is the name under which the library was found.
+// Name returns the name under which the library was found.
 func (l *Library) Name() string { return l.name }
 
 // Func is the address of a C function; 0 is a symbol the library does not have.

@@ -9,7 +9,7 @@ import (
 )
 
 // Change is a finding in an earlier and in this result; From or To is empty
-// where it was not there.
+// if it was not there.
 type Change struct {
 	ID       string `json:"id"`
 	Subject  string `json:"subject"`
@@ -18,7 +18,7 @@ type Change struct {
 	Observed string `json:"observed"`
 }
 
-// Diff is what changed between two results. Lists are empty, never nil.
+// Diff lists the changes between two results. Lists are empty, never nil.
 type Diff struct {
 	Better []Change `json:"better"`
 	Worse  []Change `json:"worse"`
@@ -26,14 +26,15 @@ type Diff struct {
 	Gone   []Change `json:"gone"` // asked for something, and is not there any more
 }
 
-// ParseResult reads the JSON of an earlier run. Kind Corrupt where it is none.
+// ParseResult parses the JSON of an earlier run. Other content is of kind Corrupt.
 func ParseResult(name string, b []byte) (*Result, error) {
 	var r Result
 	if err := json.Unmarshal(b, &r); err != nil {
-		return nil, &errs.Error{Kind: errs.Corrupt, Op: "read baseline", Name: name, Msg: "is no result of doctor --json", Err: err}
+		return nil, &errs.Error{Kind: errs.Corrupt, Op: "read baseline", Name: name, Msg: "is not a result of doctor --json",
+			Err: err}
 	}
 	if r.Version < 1 || r.Findings == nil {
-		return nil, errs.New(errs.Corrupt, "read baseline", name, "is no result of doctor --json")
+		return nil, errs.New(errs.Corrupt, "read baseline", name, "is not a result of doctor --json")
 	}
 	if r.Version > Version {
 		return nil, errs.New(errs.Unsupported, "read baseline", name, "is of a newer version").WithFix("update nebulaio")
@@ -41,7 +42,7 @@ func ParseResult(name string, b []byte) (*Result, error) {
 	return &r, nil
 }
 
-// Compare tells what changed from before to now, by id and subject.
+// Compare returns the changes from before to now, by id and subject.
 func Compare(before, now *Result) Diff {
 	d := Diff{Better: []Change{}, Worse: []Change{}, New: []Change{}, Gone: []Change{}}
 	type key struct{ id, subject string }

@@ -27,7 +27,7 @@ func perDisk(f *exam, run func(facts.Disk) []answer) []answer {
 		out = append(out, run(d)...)
 	}
 	if out == nil {
-		return skip("no disk of this machine is under the path, or it does not have this setting")
+		return skip("the path is not on a local disk, or the disk does not have this setting")
 	}
 	return out
 }
@@ -41,9 +41,9 @@ func blkPeer(f *exam) []answer {
 		case d.Kind == "nvme" && d.PCI != "":
 			return one(Pass, d.Name, "NVMe function "+d.PCI)
 		case d.Fabrics():
-			return one(Info, d.Name, "NVMe without a PCI function: over fabrics")
+			return one(Info, d.Name, "NVMe over fabrics, without a PCI function")
 		case d.Kind == "virtio":
-			return one(Fail, d.Name, "a virtio disk is no PCI peer: its data is in the host's memory before the guest sees it")
+			return one(Fail, d.Name, "a virtio disk is not a PCI peer: its data passes through the host's memory")
 		}
 		return one(Fail, d.Name, d.Kind+" disk: no NVMe function that could be a peer of the GPU")
 	})
@@ -62,7 +62,8 @@ func blkSched(f *exam) []answer {
 		case d.Kind == "virtio" && now != "none":
 			return one(Info, d.Name, now+": the host schedules again; none saves the lock and the merging in the guest")
 		case d.Kind == "scsi" && rotates == 1 && now == "none":
-			return []answer{answer{level: Warn, subject: d.Name, observed: now + " on a rotating disk"}.with("want", "mq-deadline")}
+			return []answer{answer{level: Warn, subject: d.Name, observed: now + " on a rotating disk"}.with("want",
+				"mq-deadline")}
 		}
 		return one(Pass, d.Name, now)
 	})
@@ -72,7 +73,8 @@ func blkReadahead(f *exam) []answer {
 	name, least, file := f.Top(), f.whole("blk.readahead", "disk_kib"), ""
 	switch {
 	case f.Mount != nil && (f.NFS() || strings.HasPrefix(f.Mount.FSType, "fuse")):
-		name, least, file = f.Mount.Dev, f.whole("blk.readahead", "network_kib"), "/sys/class/bdi/"+f.Mount.Dev+"/read_ahead_kb"
+		name, least, file = f.Mount.Dev, f.whole("blk.readahead",
+			"network_kib"), "/sys/class/bdi/"+f.Mount.Dev+"/read_ahead_kb"
 	case name != "":
 		file = facts.Block(name) + "/queue/read_ahead_kb"
 	}
@@ -81,7 +83,8 @@ func blkReadahead(f *exam) []answer {
 		return skip("no readahead setting for this path")
 	}
 	if n < least {
-		return []answer{answer{level: Warn, subject: name, observed: fmt.Sprintf("%d KiB", n)}.with("file", file, "want", fmt.Sprint(least))}
+		return []answer{answer{level: Warn, subject: name, observed: fmt.Sprintf("%d KiB", n)}.with("file", file, "want",
+			fmt.Sprint(least))}
 	}
 	return one(Pass, name, fmt.Sprintf("%d KiB", n))
 }
@@ -175,14 +178,17 @@ func nvmeHealth(f *exam) []answer {
 		if h, ok := f.NVMe[d.Controller()]; ok {
 			return []answer{f.judgeHealth(d.Controller(), h)}
 		}
-		return []answer{unknown(d.Controller(), "the health log needs a command to the drive", "nvme smart-log /dev/"+d.Controller())}
+		return []answer{unknown(d.Controller(), "the health log needs a command to the drive",
+			"nvme smart-log /dev/"+d.Controller())}
 	})
 }
 
 // judgeHealth: a critical warning means that data is at risk; the rest that the
 // drive is on its way there.
 func (f *exam) judgeHealth(name string, h facts.Health) answer {
-	a := answer{level: Pass, subject: name, observed: fmt.Sprintf("%d %% of its life used, %d %% spare, %d media errors, %d minutes too hot", h.Used, h.Spare, h.MediaErrors, h.HotMinutes)}
+	a := answer{level: Pass, subject: name,
+		observed: fmt.Sprintf("%d %% of its life used, %d %% spare, %d media errors, %d minutes too hot", h.Used, h.Spare,
+			h.MediaErrors, h.HotMinutes)}
 	switch {
 	case h.Critical != 0:
 		a.level, a.observed = Fail, fmt.Sprintf("critical warning %#02x; ", h.Critical)+a.observed
@@ -302,7 +308,7 @@ func dmCrypt(f *exam) []answer {
 		}
 	}
 	if len(f.Disks) == 0 {
-		return skip("no disk of this machine is under the path")
+		return skip("the path is not on a local disk")
 	}
 	return one(Pass, f.Top(), "no dm-crypt")
 }

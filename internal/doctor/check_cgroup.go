@@ -45,7 +45,7 @@ func (f *exam) dev(name string) string {
 	return s
 }
 
-// under says that a device number is of a disk under the path, or that the
+// under reports whether a device number is of a disk under the path, or that the
 // disks are not known.
 func (f *exam) under(number string) bool {
 	known := false
@@ -93,7 +93,8 @@ func cgIO(f *exam) []answer {
 				continue
 			}
 			if !f.under(w[0]) {
-				other = answer{level: Info, observed: "io.max: " + strings.TrimSpace(line) + ", on a device that is not under the path"}
+				other = answer{level: Info, observed: "io.max: " + strings.TrimSpace(line) +
+					", on a device that is not under the path"}
 				continue
 			}
 			n, has := facts.Word(w[1:], "rbps")
@@ -101,7 +102,8 @@ func cgIO(f *exam) []answer {
 		}
 		return other
 	})
-	for _, file := range []string{"blkio.throttle.read_bps_device", "blkio.throttle.read_iops_device", "blkio.throttle.write_bps_device", "blkio.throttle.write_iops_device"} {
+	for _, file := range []string{"blkio.throttle.read_bps_device", "blkio.throttle.read_iops_device",
+		"blkio.throttle.write_bps_device", "blkio.throttle.write_iops_device"} {
 		out = append(out, f.capped(f.CGroups1("blkio"), file, func(_, s string) answer {
 			for line := range strings.Lines(s) {
 				w := strings.Fields(line)
@@ -115,7 +117,7 @@ func cgIO(f *exam) []answer {
 		})...)
 	}
 	if out == nil {
-		return one(Pass, "", "no limit of I/O from this process up")
+		return one(Pass, "", "no I/O limit in this process's cgroup or above")
 	}
 	return out
 }
@@ -149,7 +151,7 @@ func cgCPU(f *exam) []answer {
 		return judge("cpu.cfs_quota_us", float64(q), float64(p))
 	})...)
 	if out == nil {
-		return one(Pass, "", "no limit of CPU from this process up")
+		return one(Pass, "", "no CPU limit in this process's cgroup or above")
 	}
 	return out
 }
@@ -176,7 +178,7 @@ func cgMem(f *exam) []answer {
 	}
 	out = append(out, f.capped(f.CGroups1("memory"), "memory.limit_in_bytes", judge("memory.limit_in_bytes"))...)
 	if out == nil {
-		return one(Pass, "", "no limit of memory from this process up")
+		return one(Pass, "", "no memory limit in this process's cgroup or above")
 	}
 	return out
 }

@@ -69,19 +69,22 @@ func p2pCuFile(f *exam) []answer {
 	least, text := f.since("p2p.cufile", "least")
 	lib := path.Base(f.Library("libcufile.so"))
 	if v := facts.ParseVersion(strings.TrimPrefix(lib, "libcufile.so.")); v[0] > 0 && facts.Older(v, least) {
-		return []answer{answer{level: Fail, subject: lib, observed: "P2PDMA comes with " + text}.with("now", "# install libcufile "+text+" or newer (CUDA 12.8), with the rest of GPUDirect Storage")}
+		return []answer{answer{level: Fail, subject: lib, observed: "P2PDMA needs libcufile " + text}.with("now",
+			"# install libcufile "+text+" or newer (CUDA 12.8), with the rest of GPUDirect Storage")}
 	}
 	on, name := usesP2PDMA(f.Facts)
 	switch {
 	case on:
 		return one(Pass, name, "use_pci_p2pdma is true")
 	case strings.HasPrefix(name, "$"):
-		return []answer{answer{level: Fail, subject: name, observed: "turns P2PDMA off"}.with("now", "# unset the variable, or set it to true")}
+		return []answer{answer{level: Fail, subject: name, observed: "turns P2PDMA off"}.with("now",
+			"# unset the variable, or set it to true")}
 	}
 	if name == "" {
 		name = "/etc/cufile.json"
 	}
-	return []answer{answer{level: Fail, subject: name, observed: "use_pci_p2pdma is false or not set"}.with("now", `# set "use_pci_p2pdma": true under "properties" in `+quote(name))}
+	return []answer{answer{level: Fail, subject: name, observed: "use_pci_p2pdma is false or not set"}.with("now",
+		`# set "use_pci_p2pdma": true under "properties" in `+quote(name))}
 }
 
 // usesP2PDMA reports whether the configuration lets cuFile use P2PDMA, and the

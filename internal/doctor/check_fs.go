@@ -16,7 +16,8 @@ import (
 
 func fsChecks() []check {
 	return []check{
-		{"fs.type", fsType}, {"fs.ext4.journal", ext4Journal}, {"fs.atime", fsAtime}, {"fs.discard", fsDiscard}, {"fs.xfs", fsXFS},
+		{"fs.type", fsType}, {"fs.ext4.journal", ext4Journal}, {"fs.atime", fsAtime}, {"fs.discard", fsDiscard}, {"fs.xfs",
+			fsXFS},
 		{"fs.space", fsSpace}, {"dio.support", dioSupport}, {"dio.file", dioFile}, {"file.align", fileAlign},
 		{"ct.udev", ctUdev}, {"fuse", fuse}, {"s3.mount", s3Mount},
 	}
@@ -29,10 +30,11 @@ func fsType(f *exam) []answer {
 	t := f.Mount.FSType
 	text := t + " mounted at " + f.Mount.Point
 	switch {
-	case t == "xfs" || t == "ext4" || t == "virtiofs" || t == "nfs" || t == "nfs4" || t == "lustre" || t == "beegfs" || t == "wekafs" || t == "gpfs":
+	case t == "xfs" || t == "ext4" || t == "virtiofs" || t == "nfs" || t == "nfs4" || t == "lustre" || t == "beegfs" ||
+		t == "wekafs" || t == "gpfs":
 		return one(Pass, f.Target.Path, text)
 	case f.GPU != nil:
-		return one(Fail, f.Target.Path, text+": no direct route starts there")
+		return one(Fail, f.Target.Path, text+": this file system has no direct route")
 	case t == "overlay":
 		return one(Warn, f.Target.Path, text)
 	}
@@ -50,7 +52,7 @@ func ext4Journal(f *exam) []answer {
 	at := quote(f.Mount.Point)
 	now, boot := "umount "+at+" && mount -o data=ordered "+quote(f.Mount.Source)+" "+at, "# add data=ordered to the options of "+at+" in /etc/fstab"
 	if f.Mount.Point == "/" {
-		now, boot = "# the root file system gets it at boot alone; or put the data on a file system of its own", "# add rootflags=data=ordered to the kernel command line"
+		now, boot = "# the root file system takes it only at boot; or put the data on another file system", "# add rootflags=data=ordered to the kernel command line"
 	}
 	a := answer{level: Fail, subject: f.Mount.Point, observed: "data=" + mode}
 	inEffect, told := f.ext4Data()
@@ -161,11 +163,12 @@ func dioSupport(f *exam) []answer {
 	align := fmt.Sprintf("kernel asks for memory %d, offset %d bytes", t.DirectMem, t.DirectOffset)
 	switch {
 	case t.DirectRead == "ok" && t.DirectMem > 0:
-		return one(Pass, t.Path, "a read past the page cache was done; "+align)
+		return one(Pass, t.Path, "a direct read succeeded; "+align)
 	case t.DirectRead == "ok":
-		return one(Pass, t.Path, "a read past the page cache was done")
-	case strings.HasPrefix(t.DirectRead, "not tried") && f.Mount != nil && (f.Mount.FSType == "tmpfs" || f.Mount.FSType == "ramfs"):
-		return one(Fail, t.Path, f.Mount.FSType+" is memory: nothing lies past the page cache")
+		return one(Pass, t.Path, "a direct read succeeded")
+	case strings.HasPrefix(t.DirectRead, "not tried") && f.Mount != nil &&
+		(f.Mount.FSType == "tmpfs" || f.Mount.FSType == "ramfs"):
+		return one(Fail, t.Path, f.Mount.FSType+" is in memory: there is no storage to read directly")
 	case strings.HasPrefix(t.DirectRead, "not tried"):
 		return []answer{answer{level: Info, subject: t.Path, observed: t.DirectRead}}
 	case t.DirectMem == 0 && t.DirectOffset == 0:
@@ -183,12 +186,14 @@ func dioFile(f *exam) []answer {
 	}
 	var bad, note []string
 	l := t.Layout
-	sparse := t.Allocated+f.whole("dio.file", "slack") < t.Size && float64(t.Allocated) < float64(t.Size)*f.num("dio.file", "allocated_ratio")
+	sparse := t.Allocated+f.whole("dio.file", "slack") < t.Size &&
+		float64(t.Allocated) < float64(t.Size)*f.num("dio.file", "allocated_ratio")
 	switch {
 	case l != nil && l.Hole >= 0:
 		bad = append(bad, fmt.Sprintf("a hole at %s", units.Bytes(l.Hole)))
 	case sparse:
-		bad = append(bad, fmt.Sprintf("sparse or compressed: %s on disk for %s", units.Bytes(t.Allocated), units.Bytes(t.Size)))
+		bad = append(bad, fmt.Sprintf("sparse or compressed: %s on disk for %s", units.Bytes(t.Allocated),
+			units.Bytes(t.Size)))
 	}
 	if l != nil {
 		for _, name := range l.Flags {
@@ -234,11 +239,12 @@ func ctUdev(f *exam) []answer {
 	case !f.Pair():
 		return skip(noPair)
 	case len(f.Disks) == 0:
-		return skip("the path is on no disk of this machine")
+		return skip("the path is not on a local disk")
 	}
 	name := fmt.Sprintf("/run/udev/data/b%d:%d", f.Target.Major, f.Target.Minor)
 	s, st := f.Text(name)
-	a := answer{level: Fail, subject: name}.with("now", "systemctl start systemd-udevd && udevadm trigger --action=change --subsystem-match=block && udevadm settle", "boot", "systemctl enable systemd-udevd")
+	a := answer{level: Fail, subject: name}.with("now",
+		"systemctl start systemd-udevd && udevadm trigger --action=change --subsystem-match=block && udevadm settle", "boot", "systemctl enable systemd-udevd")
 	if f.Container() != "" {
 		a = a.with("now", "# start the container with -v /run/udev:/run/udev:ro", "boot", "")
 	}
@@ -265,7 +271,8 @@ func fuse(f *exam) []answer {
 	case err == nil && n < f.whole("fuse", "max_read"):
 		return one(Warn, f.Mount.Point, "max_read="+v)
 	case !set:
-		return one(Info, f.Mount.Point, f.Mount.FSType+": data passes a process and the page cache; max_read is not among the mount options")
+		return one(Info, f.Mount.Point,
+			f.Mount.FSType+": data passes a process and the page cache; max_read is not among the mount options")
 	}
 	return one(Info, f.Mount.Point, f.Mount.FSType+": data passes a process and the page cache; max_read="+v)
 }

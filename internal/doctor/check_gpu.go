@@ -26,7 +26,8 @@ func gpuPresent(f *exam) []answer {
 	case f.GPU != nil && f.DriverText == "":
 		return one(Fail, f.gpuName(), "on the bus, but no driver is loaded")
 	case f.GPU != nil:
-		return one(Pass, f.gpuName(), fmt.Sprintf("%d on this machine, driver %s", len(f.GPUs), facts.DriverVersion(f.DriverText)))
+		return one(Pass, f.gpuName(), fmt.Sprintf("%d on this machine, driver %s", len(f.GPUs),
+			facts.DriverVersion(f.DriverText)))
 	case f.opt.GPU >= 0 && len(f.GPUs) > 0:
 		return one(Fail, fmt.Sprintf("GPU %d", f.opt.GPU), fmt.Sprintf("not there; %d found", len(f.GPUs)))
 	case f.opt.GPU >= 0:
@@ -35,7 +36,7 @@ func gpuPresent(f *exam) []answer {
 	return one(Info, "", "no NVIDIA GPU on the bus or in the driver")
 }
 
-// listed says that a model's name has one of the words.
+// listed reports whether a model's name has one of the words.
 func listed(model string, words []string) bool {
 	for w := range strings.FieldsSeq(strings.NewReplacer("-", " ", "_", " ").Replace(model)) {
 		if slices.Contains(words, w) {
@@ -91,7 +92,8 @@ func gpuRebar(f *exam) []answer {
 	case bar < f.whole("gpu.rebar", "least"):
 		return one(Warn, f.gpuName(), "BAR1 is "+units.Bytes(bar))
 	case total > 0 && bar < total:
-		return one(Info, f.gpuName(), fmt.Sprintf("BAR1 is %s of %s memory: larger buffers cannot be registered whole", units.Bytes(bar), units.Bytes(total)))
+		return one(Info, f.gpuName(), fmt.Sprintf("BAR1 is %s of %s memory: larger buffers cannot be registered whole",
+			units.Bytes(bar), units.Bytes(total)))
 	}
 	return one(Pass, f.gpuName(), "BAR1 is "+units.Bytes(bar))
 }
@@ -108,7 +110,8 @@ func gpuPersist(f *exam) []answer {
 	case v == "0":
 		return one(Warn, f.gpuName(), "persistence mode is off, and nvidia-persistenced does not run")
 	}
-	a := unknown(f.gpuName(), "nvidia-persistenced is not seen, and NVML does not tell the mode", "nvidia-smi --query-gpu=persistence_mode --format=csv; if Disabled, as root: nvidia-smi -pm 1")
+	a := unknown(f.gpuName(), "nvidia-persistenced is not seen, and NVML does not tell the mode",
+		"nvidia-smi --query-gpu=persistence_mode --format=csv; if Disabled, as root: nvidia-smi -pm 1")
 	a.vars["who"] = "anyone"
 	return []answer{a}
 }
@@ -143,7 +146,8 @@ func busErrors(f *exam) []answer {
 		case fatal > 0:
 			out = append(out, answer{level: Fail, subject: bdf, observed: fmt.Sprintf("%d fatal PCIe errors since boot", fatal)})
 		case corr > 0:
-			out = append(out, answer{level: Info, subject: bdf, observed: fmt.Sprintf("%d corrected PCIe errors since boot; look whether they grow under load", corr)})
+			out = append(out, answer{level: Info, subject: bdf,
+				observed: fmt.Sprintf("%d corrected PCIe errors since boot; check whether they grow under load", corr)})
 		default:
 			out = append(out, answer{level: Pass, subject: bdf, observed: "no PCIe errors since boot"})
 		}
@@ -152,7 +156,7 @@ func busErrors(f *exam) []answer {
 		n, err := strconv.ParseInt(v, 10, 64)
 		a := answer{level: Pass, subject: f.gpuName(), observed: "no PCIe replays since the driver started"}
 		if n > 0 {
-			a.level, a.observed = Info, fmt.Sprintf("%d PCIe replays since the driver started; look whether they grow under load", n)
+			a.level, a.observed = Info, fmt.Sprintf("%d PCIe replays since the driver started; check whether they grow under load", n)
 		}
 		if n > f.whole("gpu.ecc_replay", "replays") {
 			a.level = Warn
@@ -179,7 +183,9 @@ func drvOpen(f *exam) []answer {
 	case f.NVFS() && facts.Older(facts.ParseVersion(f.NVFSVersion()), since) && f.NVFSVersion() != "":
 		return one(Info, "nvidia.ko", "proprietary kernel module "+v+", which nvidia-fs "+f.NVFSVersion()+" still takes; from "+text+" on it does not")
 	}
-	return []answer{answer{level: Fail, subject: "nvidia.ko", observed: "proprietary kernel module " + v + ": no direct route works with it"}.with("major", fmt.Sprint(f.Driver[0]))}
+	return []answer{answer{level: Fail, subject: "nvidia.ko",
+		observed: "proprietary kernel module " + v +
+			": no direct route works with it"}.with("major", fmt.Sprint(f.Driver[0]))}
 }
 
 func drvMin(f *exam) []answer {
@@ -196,7 +202,7 @@ func drvMin(f *exam) []answer {
 // drvCUDA compares the CUDA that the driver speaks with that of libcufile.
 func drvCUDA(f *exam) []answer {
 	if f.Survey == nil || f.GPU == nil {
-		return skip("the CUDA driver was not asked")
+		return skip("the CUDA driver was not queried")
 	}
 	since, _ := f.since("drv.cuda", "cufile")
 	needs, _ := f.since("drv.cuda", "cufile_needs")
@@ -206,7 +212,8 @@ func drvCUDA(f *exam) []answer {
 			continue
 		}
 		_, cuda, _ := strings.Cut(d.Driver, "CUDA ")
-		speaks, lib := facts.ParseVersion(cuda), facts.ParseVersion(strings.TrimPrefix(path.Base(f.Library("libcufile.so")), "libcufile.so."))
+		speaks, lib := facts.ParseVersion(cuda), facts.ParseVersion(strings.TrimPrefix(path.Base(f.Library("libcufile.so")),
+			"libcufile.so."))
 		if speaks[0] > 0 && speaks[0] < needs[0] && !facts.Older(lib, since) {
 			return one(Warn, d.ID, fmt.Sprintf("%s, older than the CUDA of %s", d.Driver, path.Base(f.Library("libcufile.so"))))
 		}

@@ -42,7 +42,8 @@ func ofed(f *exam) []answer {
 	case len(cards) == 0:
 		return skip("no Mellanox card")
 	// Both bring ofed_info; only the packages tell them apart.
-	case len(f.Glob("/var/lib/dpkg/info", "mlnx-ofed-*.list")) > 0 && len(f.Glob("/var/lib/dpkg/info", "doca-ofed*.list")) > 0:
+	case len(f.Glob("/var/lib/dpkg/info", "mlnx-ofed-*.list")) > 0 &&
+		len(f.Glob("/var/lib/dpkg/info", "doca-ofed*.list")) > 0:
 		return one(Fail, "mlx5_core", "MLNX_OFED and DOCA are both installed")
 	case st != facts.There:
 		return one(Info, "mlx5_core", "the kernel's own driver on "+strings.Join(cards, ", ")+", neither MLNX_OFED nor DOCA")
@@ -64,7 +65,8 @@ func netTCP(f *exam) []answer {
 	var out []answer
 	judge := func(name string, v int64, want string) {
 		a := answer{level: Pass, subject: name, observed: fmt.Sprintf("%d bytes at %d Mbit/s", v, most)}.
-			with("now", fmt.Sprintf("sysctl -w %s='%s'", name, want), "boot", fmt.Sprintf("echo '%s = %s' >> /etc/sysctl.d/90-nebulaio-net.conf", name, want))
+			with("now", fmt.Sprintf("sysctl -w %s='%s'", name, want), "boot",
+				fmt.Sprintf("echo '%s = %s' >> /etc/sysctl.d/90-nebulaio-net.conf", name, want))
 		if most >= f.whole("net.tcp", "fast_mbit") && v < least {
 			a.level = Warn
 		}
@@ -124,7 +126,7 @@ func netLink(f *exam) []answer {
 		}
 		level, text := Pass, fmt.Sprintf("%d Mbit/s, nothing dropped", n.Mbit)
 		if sum > 0 {
-			level, text = Info, fmt.Sprintf("%d Mbit/s, %d packets lost since boot; look whether it grows", n.Mbit, sum)
+			level, text = Info, fmt.Sprintf("%d Mbit/s, %d packets lost since boot; check whether it grows", n.Mbit, sum)
 		}
 		out = append(out, answer{level: level, subject: n.Name, observed: text})
 	}
@@ -170,7 +172,8 @@ func netIRQ(f *exam) []answer {
 		if most*100 > total*f.whole("net.irq", "share_pct") {
 			level = Warn
 		}
-		out = append(out, answer{level: level, subject: n.Name, observed: fmt.Sprintf("CPU %d took %d %% of the interrupts since boot", at, most*100/total)})
+		out = append(out, answer{level: level, subject: n.Name,
+			observed: fmt.Sprintf("CPU %d took %d %% of the interrupts since boot", at, most*100/total)})
 	}
 	if out == nil {
 		return skip("no interrupts of a network card are listed")

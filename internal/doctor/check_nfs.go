@@ -15,7 +15,8 @@ import (
 
 func nfsChecks() []check {
 	return []check{
-		{"nfs.proto", nfsProto}, {"nfs.opts", nfsOpts}, {"nfs.efs", nfsEFS}, {"nfs.stats", nfsStats}, {"sunrpc", sunrpc}, {"lustre", lustre},
+		{"nfs.proto", nfsProto}, {"nfs.opts", nfsOpts}, {"nfs.efs", nfsEFS}, {"nfs.stats", nfsStats}, {"sunrpc",
+			sunrpc}, {"lustre", lustre},
 	}
 }
 
@@ -46,7 +47,8 @@ func nfsProto(f *exam) []answer {
 		return []answer{a}
 	case f.EFS():
 		a.observed += ", and Amazon EFS offers no RDMA"
-		a = a.with("now", "# no setting helps: put the data on local NVMe or on FSx for Lustre for the direct path", "boot", "")
+		a = a.with("now", "# no setting helps: put the data on local NVMe or on FSx for Lustre for the direct path", "boot",
+			"")
 	case len(up) > 0:
 		a.observed += ", with an RDMA port active: " + strings.Join(up, ", ")
 	default:
@@ -133,7 +135,8 @@ func nfsEFS(f *exam) []answer {
 	}
 	out = append(out, a)
 	if f.Tunnelled() {
-		out = append(out, answer{level: Info, subject: f.Mount.Point, observed: "through a TLS tunnel on this machine: one process encrypts every byte"})
+		out = append(out, answer{level: Info, subject: f.Mount.Point,
+			observed: "through a TLS tunnel on this machine: one process encrypts every byte"})
 	}
 	id, _, _ := strings.Cut(f.Mount.Source, ".")
 	if !strings.HasPrefix(id, "fs-") {
@@ -162,7 +165,8 @@ func nfsStats(f *exam) []answer {
 	text := fmt.Sprintf("%d of %d reads were sent again", max(r.Sent-r.Ops, 0), r.Ops)
 	slow := r.HasTimes && r.Trip > 0 && float64(r.Queue) > float64(r.Trip)*f.num("nfs.stats", "backlog_ratio")
 	if r.HasTimes && r.Trip > 0 {
-		text += fmt.Sprintf("; a read waited %.1f ms for a slot, %.1f ms for its answer", float64(r.Queue)/float64(r.Ops), float64(r.Trip)/float64(r.Ops))
+		text += fmt.Sprintf("; a read waited %.1f ms for a slot, %.1f ms for its answer", float64(r.Queue)/float64(r.Ops),
+			float64(r.Trip)/float64(r.Ops))
 	}
 	if slow || float64(r.Sent-r.Ops) > float64(r.Ops)*f.num("nfs.stats", "resent_ratio") {
 		return one(Warn, f.Mount.Point, text)
@@ -175,7 +179,8 @@ func sunrpc(f *exam) []answer {
 		return skip(notNFS)
 	}
 	var out []answer
-	for name, least := range map[string]int64{"tcp_slot_table_entries": f.whole("sunrpc", "least"), "tcp_max_slot_table_entries": f.whole("sunrpc", "least_max")} {
+	for name, least := range map[string]int64{"tcp_slot_table_entries": f.whole("sunrpc", "least"),
+		"tcp_max_slot_table_entries": f.whole("sunrpc", "least_max")} {
 		n, ok := f.Integer("/proc/sys/sunrpc/" + name)
 		if !ok {
 			continue
@@ -212,7 +217,8 @@ func (f *exam) lustreStripes() []answer {
 	if i := strings.LastIndexByte(t.Path, '/'); !t.Dir && i > 0 {
 		dir = quote(t.Path[:i])
 	}
-	a := answer{subject: t.Path}.with("now", "# lfs setstripe -c -1 -S 16M "+dir+", then write the file anew: lfs migrate -c -1 -S 16M "+quote(t.Path))
+	a := answer{subject: t.Path}.with("now",
+		"# lfs setstripe -c -1 -S 16M "+dir+", then write the file anew: lfs migrate -c -1 -S 16M "+quote(t.Path))
 	if t.Stripe == nil {
 		u := unknown(t.Path, "the file system does not show its stripes", "lfs getstripe "+quote(t.Path))
 		u.vars["who"] = "anyone"
@@ -220,7 +226,8 @@ func (f *exam) lustreStripes() []answer {
 	}
 	a.level, a.observed = Pass, fmt.Sprintf("%d stripes of %s", t.Stripe.Count, units.Bytes(t.Stripe.Size))
 	if t.Size > f.whole("lustre", "big_file") && t.Stripe.Count == 1 {
-		a.level, a.observed = Warn, fmt.Sprintf("%s on one OST, in stripes of %s", units.Bytes(t.Size), units.Bytes(t.Stripe.Size))
+		a.level, a.observed = Warn, fmt.Sprintf("%s on one OST, in stripes of %s", units.Bytes(t.Size),
+			units.Bytes(t.Stripe.Size))
 	}
 	if t.Stripe.Size < f.whole("lustre", "stripe") {
 		a.level = Warn
@@ -230,7 +237,8 @@ func (f *exam) lustreStripes() []answer {
 
 func (f *exam) lustreClient() []answer {
 	var out []answer
-	for name, least := range map[string]int64{"max_rpcs_in_flight": f.whole("lustre", "rpcs"), "max_pages_per_rpc": f.whole("lustre", "pages")} {
+	for name, least := range map[string]int64{"max_rpcs_in_flight": f.whole("lustre", "rpcs"),
+		"max_pages_per_rpc": f.whole("lustre", "pages")} {
 		all := f.LustreParams("osc", name)
 		if len(all) == 0 {
 			u := unknown("osc.*."+name, "the client does not show it here", "lctl get_param osc.*."+name)
@@ -243,7 +251,8 @@ func (f *exam) lustreClient() []answer {
 				lowest, at = n, target
 			}
 		}
-		a := answer{level: Pass, subject: "osc.*." + name, observed: fmt.Sprintf("%d or more on %d targets", lowest, len(all))}.
+		a := answer{level: Pass, subject: "osc.*." + name, observed: fmt.Sprintf("%d or more on %d targets", lowest,
+			len(all))}.
 			with("now", fmt.Sprintf("lctl set_param osc.*.%s=%d", name, least))
 		if lowest < least {
 			a.level, a.observed = Warn, fmt.Sprintf("%d on %s", lowest, at)
@@ -254,7 +263,7 @@ func (f *exam) lustreClient() []answer {
 	return out
 }
 
-// lustreFill compares how full the targets are; nil where the client does not
+// lustreFill compares how full the targets are; nil if the client does not
 // tell.
 func (f *exam) lustreFill() []answer {
 	total, free := f.LustreParams("osc", "kbytestotal"), f.LustreParams("osc", "kbytesavail")
@@ -273,7 +282,8 @@ func (f *exam) lustreFill() []answer {
 	if fullest < 0 {
 		return nil
 	}
-	a := answer{level: Pass, subject: f.Mount.Point, observed: fmt.Sprintf("targets are %.0f to %.0f %% full", emptiest, fullest)}.
+	a := answer{level: Pass, subject: f.Mount.Point, observed: fmt.Sprintf("targets are %.0f to %.0f %% full", emptiest,
+		fullest)}.
 		with("now", "# free space, or spread files anew: lfs df "+quote(f.Mount.Point)+"; lfs migrate -c -1 FILE")
 	if fullest > f.num("lustre", "ost_used_pct") || fullest-emptiest > f.num("lustre", "ost_spread_pp") {
 		a.level, a.observed = Warn, a.observed+", the fullest is "+at

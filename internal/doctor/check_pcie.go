@@ -15,8 +15,10 @@ import (
 
 func pcieChecks() []check {
 	return []check{
-		{"pcie.link.nvme", linkNVMe}, {"pcie.link.gpu", linkGPU}, {"pcie.link.nic", linkNIC}, {"pcie.shared_uplink", sharedUplink},
-		{"pcie.payload", pciePayload}, {"pcie.acs", pcieACS}, {"iommu", iommu}, {"topo.pair", topoPair}, {"topo.nvfs", topoNVFS},
+		{"pcie.link.nvme", linkNVMe}, {"pcie.link.gpu", linkGPU}, {"pcie.link.nic", linkNIC}, {"pcie.shared_uplink",
+			sharedUplink},
+		{"pcie.payload", pciePayload}, {"pcie.acs", pcieACS}, {"iommu", iommu}, {"topo.pair", topoPair}, {"topo.nvfs",
+			topoNVFS},
 		{"numa.node", numaNode}, {"numa.cpuset", numaCPUs},
 	}
 }
@@ -39,7 +41,7 @@ func (f *exam) judgeLink(rule, name, bdf string, idles bool) answer {
 	case l.Width < l.MaxWidth:
 		loses(Warn, l.Now, l.Best)
 	case l.Speed < l.MaxSpeed && idles:
-		a.level, a.observed = Info, a.observed+"; GPUs slow their link when idle, look again under load"
+		a.level, a.observed = Info, a.observed+"; GPUs slow their link when idle, check again under load"
 	case l.Speed < l.MaxSpeed:
 		loses(Warn, l.Now, l.Best)
 	}
@@ -62,7 +64,7 @@ func linkNVMe(f *exam) []answer {
 		}
 	}
 	if out == nil {
-		return skip("the path is not on an NVMe disk of this machine")
+		return skip("the path is not on a local NVMe disk")
 	}
 	return out
 }
@@ -82,7 +84,7 @@ func linkGPU(f *exam) []answer {
 	if _, width, _ := strings.Cut(now, " x"); width != "" && !strings.HasSuffix(best, " x"+width) {
 		a.level = Warn
 	} else if now != best {
-		a.level, a.observed = Info, a.observed+"; GPUs slow their link when idle, look again under load"
+		a.level, a.observed = Info, a.observed+"; GPUs slow their link when idle, check again under load"
 	}
 	return []answer{a}
 }
@@ -119,8 +121,9 @@ func sharedUplink(f *exam) []answer {
 	}
 	for _, up := range slices.Sorted(maps.Keys(sum)) {
 		if u, ok := f.Link(up); ok && sum[up] > u.Now*f.num("pcie.shared_uplink", "ratio") {
-			return []answer{{level: Warn, subject: up, observed: fmt.Sprintf("disks behind it want %.1f GB/s, it carries %.1f GB/s", sum[up], u.Now),
-				lost: sum[up] - u.Now, cost: fmt.Sprintf("at most %.1f of %.1f GB/s", u.Now, sum[up])}}
+			return []answer{{level: Warn, subject: up,
+				observed: fmt.Sprintf("disks behind it want %.1f GB/s, it carries %.1f GB/s", sum[up], u.Now),
+				lost:     sum[up] - u.Now, cost: fmt.Sprintf("at most %.1f of %.1f GB/s", u.Now, sum[up])}}
 		}
 	}
 	return one(Pass, "", "no bridge carries less than the disks behind it")
@@ -138,11 +141,14 @@ func pciePayload(f *exam) []answer {
 		case !ok && f.UID == 0:
 			continue // no PCIe capability: a virtual function
 		case !ok:
-			out = append(out, answer{level: Unknown, subject: bdf, observed: "the configuration space is for root"}.with("run", "lspci -s "+bdf+" -vv | grep -E 'MaxPayload|MaxReadReq'"))
+			out = append(out, answer{level: Unknown, subject: bdf,
+				observed: "only root can read the configuration space"}.with("run", "lspci -s "+bdf+" -vv | grep -E 'MaxPayload|MaxReadReq'"))
 		case can > poor && set <= poor || read < least:
-			out = append(out, answer{level: Warn, subject: bdf, observed: fmt.Sprintf("payload %d of %d bytes, read request %d bytes", set, can, read)})
+			out = append(out, answer{level: Warn, subject: bdf,
+				observed: fmt.Sprintf("payload %d of %d bytes, read request %d bytes", set, can, read)})
 		default:
-			out = append(out, answer{level: Pass, subject: bdf, observed: fmt.Sprintf("payload %d of %d bytes, read request %d bytes", set, can, read)})
+			out = append(out, answer{level: Pass, subject: bdf,
+				observed: fmt.Sprintf("payload %d of %d bytes, read request %d bytes", set, can, read)})
 		}
 	}
 	if out == nil {
@@ -157,7 +163,7 @@ func pcieACS(f *exam) []answer {
 		return skip("needs a path on a disk and a GPU")
 	}
 	if !f.X86() {
-		return skip("judged on x86 alone")
+		return skip("checked only on x86")
 	}
 	bridges := map[string]bool{}
 	for _, bdf := range f.pairDevices() {
@@ -193,9 +199,11 @@ func pcieACS(f *exam) []answer {
 		for i, b := range on {
 			cmds[i] = "setpci -s " + b + " ECAP_ACS+6.w=0000"
 		}
-		return []answer{answer{level: Warn, subject: strings.Join(on, ", "), observed: "ACS redirects peer traffic"}.with("acs", strings.Join(cmds, "; "))}
+		return []answer{answer{level: Warn, subject: strings.Join(on, ", "),
+			observed: "ACS redirects peer traffic"}.with("acs", strings.Join(cmds, "; "))}
 	case len(hidden) > 0:
-		return []answer{answer{level: Unknown, subject: strings.Join(hidden, ", "), observed: "the configuration space is for root"}.with("run", "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl' | grep -B1 'ReqRedir+'")}
+		return []answer{answer{level: Unknown, subject: strings.Join(hidden, ", "),
+			observed: "only root can read the configuration space"}.with("run", "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl' | grep -B1 'ReqRedir+'")}
 	case seen == 0:
 		return skip("no bridge above disk and GPU is visible")
 	}
@@ -241,7 +249,8 @@ func iommu(f *exam) []answer {
 	case f.Grace() || !on || through:
 		return one(Pass, "", text)
 	}
-	return []answer{answer{level: Warn, observed: text}.with("boot", "# put iommu=pt on the kernel command line, or intel_iommu=off or amd_iommu=off; then update-grub")}
+	return []answer{answer{level: Warn, observed: text}.with("boot",
+		"# put iommu=pt on the kernel command line, or intel_iommu=off or amd_iommu=off; then update-grub")}
 }
 
 func topoPair(f *exam) []answer {
@@ -261,7 +270,9 @@ func topoPair(f *exam) []answer {
 		case "PIX/PXB":
 			out = append(out, answer{level: Pass, subject: subject, observed: "behind one PCIe switch (PIX/PXB)"})
 		case "SYS":
-			a := answer{level: Warn, subject: subject, observed: fmt.Sprintf("across sockets (SYS): disk on node %d, GPU on node %d; nearer: %s", d.NUMA, g.NUMA, f.nearer(d))}.with("nearer", f.nearer(d))
+			a := answer{level: Warn, subject: subject,
+				observed: fmt.Sprintf("across sockets (SYS): disk on node %d, GPU on node %d; nearer: %s", d.NUMA, g.NUMA,
+					f.nearer(d))}.with("nearer", f.nearer(d))
 			if l, ok := f.Link(d.PCI); ok {
 				a.lost = l.Now * (1 - f.num("topo.pair", "kept_ratio"))
 			}
@@ -271,7 +282,7 @@ func topoPair(f *exam) []answer {
 		}
 	}
 	if out == nil {
-		return skip("no NVMe disk of this machine is under the path")
+		return skip("the path is not on a local NVMe disk")
 	}
 	return out
 }
@@ -310,7 +321,8 @@ func numaNode(f *exam) []answer {
 	var out []answer
 	for _, bdf := range f.pairDevices() {
 		if d := f.PCI(bdf); d.Known && d.NUMA < 0 {
-			out = append(out, answer{level: Warn, subject: bdf, observed: fmt.Sprintf("node -1 on a machine of %d nodes", f.Nodes)})
+			out = append(out, answer{level: Warn, subject: bdf, observed: fmt.Sprintf("node -1 on a machine of %d nodes",
+				f.Nodes)})
 		}
 	}
 	if out == nil {
@@ -334,7 +346,8 @@ func numaCPUs(f *exam) []answer {
 			both++
 		}
 	}
-	a := answer{level: Pass, subject: f.gpuName(), observed: fmt.Sprintf("%d of the %d CPUs of node %d are allowed", both, len(near), f.GPU.NUMA)}.with("node", fmt.Sprint(f.GPU.NUMA))
+	a := answer{level: Pass, subject: f.gpuName(), observed: fmt.Sprintf("%d of the %d CPUs of node %d are allowed", both,
+		len(near), f.GPU.NUMA)}.with("node", fmt.Sprint(f.GPU.NUMA))
 	if both == 0 {
 		a.level = Warn
 	}

@@ -75,7 +75,8 @@ func cpuLoad(f *exam) []answer {
 		if v > p.most {
 			level = Warn
 		}
-		out = append(out, answer{level: level, subject: p.name, observed: fmt.Sprintf("some task waited %.0f %% of the last 10 s", v)})
+		out = append(out, answer{level: level, subject: p.name,
+			observed: fmt.Sprintf("some task waited %.0f %% of the last 10 s", v)})
 	}
 	if out == nil {
 		return skip("the kernel keeps no pressure information")

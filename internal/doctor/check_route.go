@@ -13,7 +13,8 @@ func routeChecks() []check {
 	return []check{
 		{"nvfs.loaded", nvfsLoaded}, {"nvfs.version", nvfsVersion}, {"nvfs.modules", nvfsModules},
 		{"nvfs.devnodes", nvfsNodes}, {"nvfs.stats", nvfsStats},
-		{"p2p.model", p2pModel}, {"p2p.kernel", p2pKernel}, {"p2p.multipath", p2pMultipath}, {"p2p.regkeys", p2pRegkeys}, {"p2p.topology", p2pTopology},
+		{"p2p.model", p2pModel}, {"p2p.kernel", p2pKernel}, {"p2p.multipath", p2pMultipath}, {"p2p.regkeys",
+			p2pRegkeys}, {"p2p.topology", p2pTopology},
 	}
 }
 
@@ -24,7 +25,8 @@ func nvfsLoaded(f *exam) []answer {
 	case f.NVFS():
 		return one(Pass, "nvidia-fs", "loaded, version "+f.NVFSVersion())
 	}
-	a := answer{level: Fail, subject: "nvidia-fs", observed: "not loaded"}.with("now", "apt-get install -y nvidia-gds && modprobe nvidia-fs")
+	a := answer{level: Fail, subject: "nvidia-fs", observed: "not loaded"}.with("now",
+		"apt-get install -y nvidia-gds && modprobe nvidia-fs")
 	if want, ok := f.hooked(); want != "" && ok == "no" {
 		a.observed = "not loaded, and the driver of " + want + " has no hook for it"
 		a.vars["now"] = "# first DOCA, or MLNX_OFED 5.3 or newer with --with-nvmf --with-nfsrdma --enable-gds, whose drivers have the hook; then: " + a.vars["now"]
@@ -32,7 +34,7 @@ func nvfsLoaded(f *exam) []answer {
 	return []answer{a}
 }
 
-// hooked says whether the driver that the target needs can register with
+// hooked reports whether the driver that the target needs can register with
 // nvidia-fs: yes, no, or unknown where the kernel's symbols are hidden or the
 // driver needs no hook.
 func (f *exam) hooked() (want, can string) {
@@ -122,7 +124,8 @@ func nvfsModules(f *exam) []answer {
 	case "no":
 		return one(Fail, want, "not registered with nvidia-fs, and the loaded driver has no hook to do so")
 	}
-	return []answer{answer{level: Unknown, subject: want, observed: "not registered with nvidia-fs now; drivers register when a program opens it"}.
+	return []answer{answer{level: Unknown, subject: want,
+		observed: "not registered with nvidia-fs now; drivers register when a program opens it"}.
 		with("run", "grep register_nvfs_dma_ops /proc/kallsyms; cat /proc/driver/nvidia-fs/modules while a cuFile program runs")}
 }
 
@@ -163,7 +166,8 @@ func p2pKernel(f *exam) []answer {
 	if f.P2PSymbol == "no" {
 		return one(Fail, "kernel "+f.Kernel, "has no P2PDMA symbols")
 	}
-	return []answer{answer{level: Unknown, subject: "kernel " + f.Kernel, observed: "no configuration in /boot or /proc, and " + f.P2PSymbol}.
+	return []answer{answer{level: Unknown, subject: "kernel " + f.Kernel,
+		observed: "no configuration in /boot or /proc, and " + f.P2PSymbol}.
 		with("run", "grep -c p2pdma_pgmap_ops /proc/kallsyms")}
 }
 
@@ -173,7 +177,7 @@ func p2pMultipath(f *exam) []answer {
 	case f.GPU == nil:
 		return skip(noGPU)
 	case f.Grace():
-		return skip("no matter on this architecture")
+		return skip("does not matter on this architecture")
 	case st != facts.There:
 		return skip("nvme_core has no such parameter here")
 	case s == "Y" || s == "1":
@@ -187,11 +191,12 @@ func p2pRegkeys(f *exam) []answer {
 	case f.DriverText == "":
 		return skip("no NVIDIA driver")
 	case !f.X86():
-		return skip("no matter on this architecture")
+		return skip("does not matter on this architecture")
 	}
 	s, st := f.Text("/proc/driver/nvidia/params")
 	if st != facts.There {
-		return []answer{answer{level: Unknown, subject: "nvidia.ko", observed: "/proc/driver/nvidia/params cannot be read"}.with("run", "grep RegistryDwords /proc/driver/nvidia/params")}
+		return []answer{answer{level: Unknown, subject: "nvidia.ko",
+			observed: "/proc/driver/nvidia/params cannot be read"}.with("run", "grep RegistryDwords /proc/driver/nvidia/params")}
 	}
 	keys := facts.ParseParams(s)["RegistryDwords"]
 	if strings.Contains(keys, "RMForceStaticBar1=1") && strings.Contains(keys, "RmForceDisableIomapWC=1") {
@@ -216,7 +221,8 @@ func p2pTopology(f *exam) []answer {
 		zero, _ := f.since("p2p.topology", "raid0_kernel")
 		mirror, _ := f.since("p2p.topology", "raid1_kernel")
 		switch {
-		case level == "raid0" && (f.Grace() || !facts.Older(k, zero)), (level == "raid1" || level == "raid10") && !facts.Older(k, mirror):
+		case level == "raid0" && (f.Grace() || !facts.Older(k, zero)), (level == "raid1" || level == "raid10") &&
+			!facts.Older(k, mirror):
 			continue
 		}
 		return one(Fail, md, level+" on kernel "+f.Kernel)

@@ -13,7 +13,8 @@ import (
 func systemChecks() []check {
 	return []check{
 		{"lim.memlock", limMemlock}, {"lim.nofile", limNoFile}, {"lim.maps", limMaps}, {"shm", shm}, {"hugepages", hugepages},
-		{"vm.dirty", vmDirty}, {"vm.swappiness", vmSwap}, {"vm.numa", vmNUMA}, {"aio", aio}, {"time.sync", timeSync}, {"ct.io_uring", ctUring},
+		{"vm.dirty", vmDirty}, {"vm.swappiness", vmSwap}, {"vm.numa", vmNUMA}, {"aio", aio}, {"time.sync",
+			timeSync}, {"ct.io_uring", ctUring},
 	}
 }
 
@@ -31,7 +32,7 @@ func limMemlock(f *exam) []answer {
 	}
 }
 
-// overRDMA says that the path is reached by RDMA, as far as its mount tells:
+// overRDMA reports whether the path is reached by RDMA, as far as its mount tells:
 // parallel file systems are taken to, NFS says so.
 func (f *exam) overRDMA() bool {
 	if f.NFS() {
@@ -128,7 +129,8 @@ func vmNUMA(f *exam) []answer {
 	if f.Nodes < 2 {
 		return skip("one NUMA node")
 	}
-	return append(f.sysctl("vm.zone_reclaim_mode", 0, f.whole("vm.numa", "zone_reclaim")), f.sysctl("kernel.numa_balancing", 0, f.whole("vm.numa", "balancing"))...)
+	return append(f.sysctl("vm.zone_reclaim_mode", 0, f.whole("vm.numa", "zone_reclaim")),
+		f.sysctl("kernel.numa_balancing", 0, f.whole("vm.numa", "balancing"))...)
 }
 
 func aio(f *exam) []answer {
@@ -161,7 +163,7 @@ func timeSync(f *exam) []answer {
 	c, most := f.Clock, f.whole("time.sync", "offset_us")
 	switch {
 	case c == nil:
-		return skip("the kernel was not asked")
+		return skip("the kernel was not queried")
 	case max(c.OffsetUS, -c.OffsetUS) > most:
 		return one(Warn, "clock", fmt.Sprintf("off by %d µs", c.OffsetUS))
 	case !c.Synchronised:

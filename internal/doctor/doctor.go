@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor judges the way from a path to a GPU: whether data can go
-// there directly, the first cause why not with its fix, and everything else
-// that costs, ordered by how much.
+// Package doctor checks the route from a path to a GPU.
 //
-// What is judged stands here; what is read comes from package facts, so that the
-// same checks run on a live machine and on a capture of another one. Words,
-// weights and thresholds are data, in rules.json. Nothing is guessed: what may
-// not be read is UNKNOWN and says what to run as root. Prove alone does
-// something, in a process of its own: it reads the path through cuFile and keeps
-// its counters.
+// It tells whether data can go there directly. If not, it names the first cause and
+// its fix. Other findings follow, ordered by their cost.
 //
-// The settings of a running data loader, and what a process checkpoint needs of
-// the machine and of its target, are not judged here: they are about a process,
-// not about a path and a GPU.
+// The checks are here. Package facts reads the machine, so the same checks run on a
+// live machine and on a capture of another one. Texts, weights and thresholds are
+// data, in rules.json. Nothing is guessed: a check that may not read something is
+// UNKNOWN and names the command to run as root. Only Prove does work: a separate
+// process reads the path through cuFile and keeps its counters.
+//
+// Settings of a running data loader and needs of process checkpoints are not checked
+// here. They belong to a process, not to a path and a GPU.
 package doctor
 
 import (
@@ -24,7 +23,7 @@ import (
 // Version is that of the JSON a Result becomes.
 const Version = 1
 
-// Level says how a rule ended.
+// Level is the result of a rule.
 type Level string
 
 // The levels.
@@ -43,8 +42,8 @@ const (
 	Skip Level = "SKIP"
 )
 
-// Profile is what the machine is used for; it decides the order of findings and
-// chooses among thresholds.
+// Profile is the workload of the machine. It decides the order of findings and
+// selects thresholds.
 type Profile string
 
 // The profiles.
@@ -106,7 +105,7 @@ type Result struct {
 	Findings []Finding    `json:"findings"`
 }
 
-// Failed says that a finding is FAIL.
+// Failed reports whether any finding is FAIL.
 func (r *Result) Failed() bool {
 	for _, f := range r.Findings {
 		if f.Level == Fail {
@@ -116,7 +115,7 @@ func (r *Result) Failed() bool {
 	return false
 }
 
-// Options say what to diagnose.
+// Options selects what to diagnose.
 type Options struct {
 	// GPU is the index of the GPU, -1 for the first one; only a GPU asked for
 	// by its index is FAIL when it is missing.
@@ -124,8 +123,8 @@ type Options struct {
 	Profile Profile
 }
 
-// Diagnose runs every rule over a machine. Kind Other means that the embedded
-// rules are broken, which is a defect.
+// Diagnose runs every rule on a machine. An error of kind Other means that the
+// embedded rules are broken, which is a defect.
 func Diagnose(t facts.Tree, m facts.Meta, o Options) (*Result, error) {
 	rules, err := parseRules(rulesJSON)
 	if err != nil {
@@ -139,7 +138,8 @@ func diagnose(rules *ruleSet, t facts.Tree, m facts.Meta, o Options) (*Result, e
 		o.Profile = Train
 	}
 	f := &exam{Facts: facts.Gather(t, m, o.GPU), opt: o, rules: rules}
-	res := &Result{Version: Version, Rules: rules.Version, Profile: o.Profile, Machine: f.machine(), Path: f.pathInfo(), GPU: f.GPU}
+	res := &Result{Version: Version, Rules: rules.Version, Profile: o.Profile, Machine: f.machine(), Path: f.pathInfo(),
+		GPU: f.GPU}
 	for _, c := range checks() {
 		r, ok := rules.byID[c.id]
 		if !ok {
@@ -160,7 +160,7 @@ func diagnose(rules *ruleSet, t facts.Tree, m facts.Meta, o Options) (*Result, e
 
 // Capture diagnoses the machine of t and writes what the checks read, and
 // nothing else, to out: a tar where the name ends in .tar, else a new or empty
-// directory. On failure no tar is left. Kind Invalid where out is in use.
+// directory. On failure no tar is left. It returns kind Invalid if out is in use.
 func Capture(out string, t facts.Tree, m facts.Meta) (*facts.Captured, error) {
 	rec := facts.NewRecorder(t)
 	// Which GPU is asked about is known only when the capture is read.
@@ -206,7 +206,8 @@ func (a answer) with(kv ...string) answer {
 
 func checks() []check {
 	var all []check
-	for _, part := range [][]check{gpuChecks(), routeChecks(), cufileChecks(), pcieChecks(), platformChecks(), blockChecks(), fsChecks(), systemChecks(), cgroupChecks(), nfsChecks(), networkChecks(), proofChecks()} {
+	for _, part := range [][]check{gpuChecks(), routeChecks(), cufileChecks(), pcieChecks(), platformChecks(),
+		blockChecks(), fsChecks(), systemChecks(), cgroupChecks(), nfsChecks(), networkChecks(), proofChecks()} {
 		all = append(all, part...)
 	}
 	return all

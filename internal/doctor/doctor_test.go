@@ -79,7 +79,8 @@ func TestTheProfileDecidesTheOrder(t *testing.T) {
 }
 
 func TestAMissingGPUFailsOnlyWhenAskedFor(t *testing.T) {
-	if r := look(t, smallVM(), Options{GPU: 3}); !r.Failed() || r.Verdict.Cause == nil || r.Verdict.Cause.ID != "gpu.present" {
+	if r := look(t, smallVM(), Options{GPU: 3}); !r.Failed() || r.Verdict.Cause == nil ||
+		r.Verdict.Cause.ID != "gpu.present" {
 		t.Errorf("failed %v, cause %v; want gpu.present to fail", r.Failed(), r.Verdict.Cause)
 	}
 }
@@ -107,7 +108,8 @@ func TestMultipathHidesNoDisk(t *testing.T) {
 /sys/class/nvme-subsystem/nvme-subsys0/nvme0/state = live
 /sys/class/nvme/nvme0 -> /sys/devices/pci0000:37/0000:37:01.0/0000:38:00.0/0000:39:01.0/0000:3a:00.0/nvme/nvme0`)
 	r := look(t, m, Options{GPU: 0})
-	if len(r.Path.Disks) != 1 || r.Path.Disks[0].PCI != "0000:3a:00.0" || r.Verdict.Cause == nil || r.Verdict.Cause.ID != "p2p.multipath" {
+	if len(r.Path.Disks) != 1 || r.Path.Disks[0].PCI != "0000:3a:00.0" || r.Verdict.Cause == nil ||
+		r.Verdict.Cause.ID != "p2p.multipath" {
 		t.Errorf("disks %+v, cause %+v", r.Path.Disks, r.Verdict.Cause)
 	}
 }
@@ -251,7 +253,8 @@ func TestCompare(t *testing.T) {
 	if before, err = ParseResult("x", b); err != nil {
 		t.Fatal(err)
 	}
-	if d := Compare(before, now); len(d.Worse) != 1 || d.Worse[0].ID != "pcie.link.nvme" || len(d.Better)+len(d.New)+len(d.Gone) != 0 {
+	if d := Compare(before, now); len(d.Worse) != 1 || d.Worse[0].ID != "pcie.link.nvme" ||
+		len(d.Better)+len(d.New)+len(d.Gone) != 0 {
 		t.Errorf("got %+v, want pcie.link.nvme to be worse", d)
 	}
 	if d := Compare(now, before); len(d.Better) != 1 || d.Better[0].From != Fail || d.Better[0].To != Pass {
@@ -318,7 +321,8 @@ func TestACaptureKnowsEveryGPU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := Compare(want, got); len(d.Better)+len(d.Worse)+len(d.New)+len(d.Gone) > 0 || !reflect.DeepEqual(want.Verdict, got.Verdict) {
+		if d := Compare(want, got); len(d.Better)+len(d.Worse)+len(d.New)+len(d.Gone) > 0 ||
+			!reflect.DeepEqual(want.Verdict, got.Verdict) {
 			t.Errorf("%s: %+v, verdict %+v; want %+v", s.name, d, got.Verdict, want.Verdict)
 		}
 	}
@@ -328,7 +332,8 @@ func TestACaptureKnowsEveryGPU(t *testing.T) {
 type steady struct{ facts.Tree }
 
 func (s steady) ReadFile(name string) ([]byte, error) {
-	if strings.HasPrefix(name, "/proc/pressure/") || name == "/proc/sys/fs/aio-nr" || strings.Contains(name, "/statistics/") || name == "/proc/meminfo" {
+	if strings.HasPrefix(name, "/proc/pressure/") || name == "/proc/sys/fs/aio-nr" ||
+		strings.Contains(name, "/statistics/") || name == "/proc/meminfo" {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
 	return s.Tree.ReadFile(name)

@@ -32,7 +32,8 @@ func (f *exam) machine() Machine {
 	if sign := f.Container(); sign != "" {
 		v += ", in a container (" + sign + ")"
 	}
-	return Machine{Kernel: f.Kernel, Arch: f.Arch, CPUs: f.CPUs, Virtualisation: v, Driver: facts.DriverVersion(f.DriverText), Root: f.UID == 0}
+	return Machine{Kernel: f.Kernel, Arch: f.Arch, CPUs: f.CPUs, Virtualisation: v,
+		Driver: facts.DriverVersion(f.DriverText), Root: f.UID == 0}
 }
 
 func (f *exam) pathInfo() PathInfo {

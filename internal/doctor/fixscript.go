@@ -21,13 +21,15 @@ type part struct {
 func parts() []part {
 	in := func(ids ...string) func(string) bool { return func(id string) bool { return slices.Contains(ids, id) } }
 	return []part{
-		{"driver and fabric: before GPUDirect Storage", in("gpu.present", "drv.open", "drv.p2pdma_min", "drv.cuda", "ofed", "nvfs.modules", "peermem")},
+		{"driver and fabric: before GPUDirect Storage", in("gpu.present", "drv.open", "drv.p2pdma_min", "drv.cuda", "ofed",
+			"nvfs.modules", "peermem")},
 		{"GPUDirect Storage", in("nvfs.loaded", "nvfs.version", "cufile.lib", "p2p.model")},
 		{"cufile.json, module options, device nodes", func(id string) bool {
 			return strings.HasPrefix(id, "cufile.") || strings.HasPrefix(id, "p2p.") || id == "nvfs.devnodes"
 		}},
 		{"the path: file system, mount, disks", func(id string) bool {
-			for _, p := range []string{"fs.", "nfs.", "dio.", "blk.", "md.", "dm.", "nvme.", "fuse", "lustre", "sunrpc", "ct.udev"} {
+			for _, p := range []string{"fs.", "nfs.", "dio.", "blk.", "md.", "dm.", "nvme.", "fuse", "lustre", "sunrpc",
+				"ct.udev"} {
 				if strings.HasPrefix(id, p) {
 					return true
 				}
@@ -160,7 +162,8 @@ func held(fix string) string {
 	words := strings.FieldsFunc(command, func(r rune) bool { return strings.ContainsRune(" \t;&|()'\"", r) })
 	for i, w := range words {
 		switch w {
-		case "mount", "umount", "purge", "remove", "rm", "rmmod", "mv", "dd", "reboot", "shutdown", "wipefs", "parted", "tune2fs", "format", "migrate", "mkfs":
+		case "mount", "umount", "purge", "remove", "rm", "rmmod", "mv", "dd", "reboot", "shutdown", "wipefs", "parted",
+			"tune2fs", "format", "migrate", "mkfs":
 			return "# review first: " + fix
 		case "modprobe", "mdadm":
 			if i+1 < len(words) && (words[i+1] == "-r" || words[i+1] == "--create") {

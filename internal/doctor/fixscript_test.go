@@ -28,7 +28,8 @@ func TestTheScriptInstallsInOrder(t *testing.T) {
 	m.meta.Kernel, m.meta.NoFile = "6.11.0", 1024
 	text := script(t, m, Options{GPU: 0})
 	at := 0
-	for _, s := range []string{"exit 1\nset -eu\n", "==== packages that conflict", "apt-get purge", "==== driver and fabric", "# FAIL nvfs.modules", "DOCA",
+	for _, s := range []string{"exit 1\nset -eu\n", "==== packages that conflict", "apt-get purge",
+		"==== driver and fabric", "# FAIL nvfs.modules", "DOCA",
 		"==== GPUDirect Storage", "\ncommand -v ofed_info >/dev/null || {", "\napt-get install -y nvidia-gds\n", "# WARN nvfs.version", "==== cufile.json", "# WARN cufile.sizes", "==== the path", "# WARN blk.sched",
 		"==== the machine", "# WARN lim.nofile", "# for the next boot:", "==== restart", "# reboot", "==== verify", "\nnebulaio doctor /data/model.safetensors --gpu 0\n"} {
 		i := strings.Index(text[at:], s)
@@ -61,14 +62,16 @@ func TestNothingDestructiveRuns(t *testing.T) {
 			if strings.HasPrefix(line, "#") {
 				continue
 			}
-			for _, word := range []string{"mount", "purge", "mkfs", "format", "reboot", "modprobe -r", "rm ", "tune2fs", "--create"} {
+			for _, word := range []string{"mount", "purge", "mkfs", "format", "reboot", "modprobe -r", "rm ", "tune2fs",
+				"--create"} {
 				if strings.Contains(line, word) {
 					t.Errorf("%s: the script runs %q", s.name, line)
 				}
 			}
 		}
 	}
-	for fix, want := range map[string]bool{"umount /x && mount /x": true, "modprobe -r nvidia-fs && modprobe nvidia-fs": true, "modprobe nvidia-fs": false,
+	for fix, want := range map[string]bool{"umount /x && mount /x": true,
+		"modprobe -r nvidia-fs && modprobe nvidia-fs": true, "modprobe nvidia-fs": false,
 		"mkfs.xfs -f /dev/x": true, "systemctl start udev": false, "echo none > /sys/block/x/queue/scheduler": false, "apt-get purge -y x": true, "# words": false} {
 		if strings.HasPrefix(held(fix), "# review first: ") != want {
 			t.Errorf("%q is held: %v", fix, !want)
@@ -103,7 +106,8 @@ func TestEveryBlockNamesItsRule(t *testing.T) {
 		var b bytes.Buffer
 		WriteFixScript(&b, r)
 		for _, f := range r.Findings {
-			if asks := f.Level == Fail || f.Level == Warn; asks && !strings.Contains(b.String(), "# "+string(f.Level)+" "+f.ID+": ") {
+			if asks := f.Level == Fail || f.Level == Warn; asks &&
+				!strings.Contains(b.String(), "# "+string(f.Level)+" "+f.ID+": ") {
 				t.Errorf("%s: %s is not in the script", s.name, f.ID)
 			}
 		}

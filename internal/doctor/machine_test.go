@@ -57,9 +57,11 @@ const openDriver = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580
 
 // smallVM is two CPUs, a virtio disk and no GPU.
 func smallVM() *machine {
-	m := &machine{Record: facts.NewRecord(), meta: facts.Meta{Kernel: "6.8.0-45-generic", Arch: "x86_64", CPUs: 2, UID: 1000, P2PSymbol: "no", IOUring: "ok",
+	m := &machine{Record: facts.NewRecord(), meta: facts.Meta{Kernel: "6.8.0-45-generic", Arch: "x86_64", CPUs: 2,
+		UID: 1000, P2PSymbol: "no", IOUring: "ok",
 		Memlock: -1, NoFile: 1 << 20, SHM: 8 << 30,
-		Target: &facts.Target{Path: "/data/model.safetensors", Major: 254, Minor: 0, Size: 1 << 30, Allocated: 1 << 30, Total: 100 << 30, Available: 50 << 30,
+		Target: &facts.Target{Path: "/data/model.safetensors", Major: 254, Minor: 0, Size: 1 << 30, Allocated: 1 << 30,
+			Total: 100 << 30, Available: 50 << 30,
 			DirectMem: 512, DirectOffset: 512, DirectRead: "ok"}}}
 	return m.put(`
 /proc/cpuinfo = flags : fpu vme hypervisor
@@ -104,9 +106,11 @@ func gpuVM() *machine {
 // bare is a two-socket server on which P2PDMA is ready: H100 and NVMe behind
 // one switch of the first socket.
 func bare() *machine {
-	m := &machine{Record: facts.NewRecord(), meta: facts.Meta{Kernel: "6.8.0-45-generic", Arch: "x86_64", CPUs: 64, UID: 0, P2PSymbol: "yes", IOUring: "ok",
+	m := &machine{Record: facts.NewRecord(), meta: facts.Meta{Kernel: "6.8.0-45-generic", Arch: "x86_64", CPUs: 64, UID: 0,
+		P2PSymbol: "yes", IOUring: "ok",
 		Memlock: -1, NoFile: 1 << 20, SHM: 500 << 30,
-		Target: &facts.Target{Path: "/data/model.safetensors", Major: 259, Minor: 1, Size: 1 << 30, Allocated: 1 << 30, Total: 100 << 30, Available: 50 << 30,
+		Target: &facts.Target{Path: "/data/model.safetensors", Major: 259, Minor: 1, Size: 1 << 30, Allocated: 1 << 30,
+			Total: 100 << 30, Available: 50 << 30,
 			DirectMem: 4, DirectOffset: 512, DirectRead: "ok"}}}
 	m.put(`
 /proc/cpuinfo = flags : fpu vme
@@ -141,9 +145,12 @@ func bare() *machine {
 /sys/class/nvme/nvme0/hwmon0/temp1_input = 41850
 /sys/class/nvme/nvme0/hwmon0/temp1_max = 81850
 `)
-	m.function("0000:3a:00.0", "/sys/devices/pci0000:37/0000:37:01.0/0000:38:00.0/0000:39:01.0/0000:3a:00.0", 0, "32.0 GT/s PCIe", 4)
-	m.function("0000:3b:00.0", "/sys/devices/pci0000:37/0000:37:01.0/0000:38:00.0/0000:39:02.0/0000:3b:00.0", 0, "32.0 GT/s PCIe", 16)
-	for _, b := range []string{"0000:37:01.0", "0000:37:01.0/0000:38:00.0", "0000:37:01.0/0000:38:00.0/0000:39:01.0", "0000:37:01.0/0000:38:00.0/0000:39:02.0"} {
+	m.function("0000:3a:00.0", "/sys/devices/pci0000:37/0000:37:01.0/0000:38:00.0/0000:39:01.0/0000:3a:00.0", 0,
+		"32.0 GT/s PCIe", 4)
+	m.function("0000:3b:00.0", "/sys/devices/pci0000:37/0000:37:01.0/0000:38:00.0/0000:39:02.0/0000:3b:00.0", 0,
+		"32.0 GT/s PCIe", 16)
+	for _, b := range []string{"0000:37:01.0", "0000:37:01.0/0000:38:00.0", "0000:37:01.0/0000:38:00.0/0000:39:01.0",
+		"0000:37:01.0/0000:38:00.0/0000:39:02.0"} {
 		bdf := b[strings.LastIndex(b, "/")+1:]
 		m.Links[facts.PCIDir(bdf)] = "/sys/devices/pci0000:37/" + b
 		m.Files[facts.PCIDir(bdf)+"/config"] = bridge(0)
@@ -156,7 +163,8 @@ func bare() *machine {
 func (m *machine) function(bdf, real string, node int, speed string, width int) {
 	m.Links[facts.PCIDir(bdf)] = real
 	n, w := string(rune('0'+node)), strings.TrimLeft(string([]byte{byte('0' + width/10), byte('0' + width%10)}), "0")
-	for name, v := range map[string]string{"numa_node": n, "current_link_speed": speed, "max_link_speed": speed, "current_link_width": w, "max_link_width": w} {
+	for name, v := range map[string]string{"numa_node": n, "current_link_speed": speed, "max_link_speed": speed,
+		"current_link_width": w, "max_link_width": w} {
 		m.Files[facts.PCIDir(bdf)+"/"+name] = []byte(v + "\n")
 	}
 }

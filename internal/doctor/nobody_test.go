@@ -90,7 +90,8 @@ func TestNobodysPart(t *testing.T) {
 			t.Fatal(err)
 		}
 		if again.Verdict.Direct != live.Verdict.Direct || again.Machine.Root || len(again.Findings) != len(live.Findings) {
-			t.Errorf("%s: the capture says %q with %d findings, the machine %q with %d", name, again.Verdict.Direct, len(again.Findings), live.Verdict.Direct, len(live.Findings))
+			t.Errorf("%s: the capture says %q with %d findings, the machine %q with %d", name, again.Verdict.Direct,
+				len(again.Findings), live.Verdict.Direct, len(live.Findings))
 		}
 	}
 }

@@ -17,6 +17,7 @@ func rank(l Level) int {
 // of their ids.
 func order(all []Finding) {
 	slices.SortStableFunc(all, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(rank(a.Level), rank(b.Level)), cmp.Compare(b.LostGBs, a.LostGBs), cmp.Compare(b.weight, a.weight), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(rank(a.Level), rank(b.Level)), cmp.Compare(b.LostGBs, a.LostGBs),
+			cmp.Compare(b.weight, a.weight), cmp.Compare(a.ID, b.ID))
 	})
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Peers is a verdict in a few words, for a loader that must decide whether to
-// open cuFile, which costs a context on every GPU.
+// Peers is a short verdict for a loader that must decide whether to open cuFile.
+// Opening cuFile creates a context on every GPU.
 type Peers struct {
-	// Plausible means that nothing which could be read stands between the path
-	// and the GPU on some direct route; it is no proof.
+	// Plausible means that a direct route from the path to the GPU has no known
+	// obstacle. It is not a proof.
 	Plausible bool
 	// Reason is the first cause, and Fix what to do, where it is not.
 	Reason, Fix string
@@ -21,16 +21,20 @@ type Peers struct {
 // loader links them alone, and not everything that doctor can tell.
 func conditionChecks() []check {
 	return []check{
-		{"gpu.present", gpuPresent}, {"gpu.arch", gpuArch}, {"fs.type", fsType}, {"nfs.proto", nfsProto}, {"blk.peer", blkPeer}, {"dm.crypt", dmCrypt},
-		{"dio.support", dioSupport}, {"fs.ext4.journal", ext4Journal}, {"ct.udev", ctUdev}, {"iommu", iommu}, {"pcie.acs", pcieACS}, {"drv.open", drvOpen},
-		{"cufile.json", cufileJSON}, {"p2p.model", p2pModel}, {"drv.p2pdma_min", drvMin}, {"p2p.kernel", p2pKernel}, {"p2p.topology", p2pTopology},
-		{"p2p.multipath", p2pMultipath}, {"p2p.regkeys", p2pRegkeys}, {"p2p.cufile", p2pCuFile}, {"nvfs.loaded", nvfsLoaded}, {"nvfs.modules", nvfsModules},
+		{"gpu.present", gpuPresent}, {"gpu.arch", gpuArch}, {"fs.type", fsType}, {"nfs.proto", nfsProto}, {"blk.peer",
+			blkPeer}, {"dm.crypt", dmCrypt},
+		{"dio.support", dioSupport}, {"fs.ext4.journal", ext4Journal}, {"ct.udev", ctUdev}, {"iommu", iommu}, {"pcie.acs",
+			pcieACS}, {"drv.open", drvOpen},
+		{"cufile.json", cufileJSON}, {"p2p.model", p2pModel}, {"drv.p2pdma_min", drvMin}, {"p2p.kernel",
+			p2pKernel}, {"p2p.topology", p2pTopology},
+		{"p2p.multipath", p2pMultipath}, {"p2p.regkeys", p2pRegkeys}, {"p2p.cufile", p2pCuFile}, {"nvfs.loaded",
+			nvfsLoaded}, {"nvfs.modules", nvfsModules},
 		{"nvfs.devnodes", nvfsNodes},
 	}
 }
 
-// Judge runs only the rules that a direct route depends on, for GPU number gpu
-// as CUDA counts. It takes a few milliseconds.
+// Judge runs only the rules that a direct route depends on, for the GPU with CUDA's
+// index gpu. It takes a few milliseconds.
 func Judge(t facts.Tree, m facts.Meta, gpu int) (Peers, error) {
 	rules, err := parseRules(rulesJSON)
 	if err != nil {
@@ -51,7 +55,7 @@ func Judge(t facts.Tree, m facts.Meta, gpu int) (Peers, error) {
 	if v.Direct == "yes" || v.Direct == "unproven" {
 		return Peers{Plausible: true}, nil
 	}
-	p := Peers{Reason: v.Summary, Fix: "none: the staged route is the fastest here; nebulaio doctor tells more"}
+	p := Peers{Reason: v.Summary, Fix: "none: the staged route is the fastest here; nebulaio doctor shows more"}
 	if v.Direct == "none" {
 		p.Reason = "the kernel shows no NVIDIA GPU of that number"
 	}

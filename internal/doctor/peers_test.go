@@ -24,7 +24,8 @@ func TestJudgeAgreesWithTheDiagnosis(t *testing.T) {
 			t.Fatal(err)
 		}
 		// A proof that was made is no part of the judgement from files.
-		if want := res.Verdict.Direct == "yes" || res.Verdict.Direct == "unproven"; m.meta.Proof == nil && p.Plausible != want {
+		if want := res.Verdict.Direct == "yes" || res.Verdict.Direct == "unproven"; m.meta.Proof == nil &&
+			p.Plausible != want {
 			t.Errorf("%s: plausible %v, the diagnosis says %s: %s", s.name, p.Plausible, res.Verdict.Direct, res.Verdict.Summary)
 		}
 		if !p.Plausible && (p.Reason == "" || p.Fix == "") {

@@ -79,7 +79,8 @@ func settle(f *exam, r *rule, res *Result) {
 		v.Direct, v.Route = "yes", route
 		v.Summary = fmt.Sprintf("direct path for %s over %s, as cuFile's own counters show", f.pairName(), route)
 	case a.level == Fail:
-		v.Summary = fmt.Sprintf("no direct path for %s: nothing readable stands in the way on the route %s, and yet %s", f.pairName(), v.Route, finding.Observed)
+		v.Summary = fmt.Sprintf("no direct path for %s: no known obstacle on the route %s, but %s", f.pairName(), v.Route,
+			finding.Observed)
 		v.Direct, v.Route, v.Cause = "no", "staged", &finding
 	case !p.Done && v.Direct == "yes":
 		v.Direct = "unproven"
@@ -110,7 +111,7 @@ func proofAnswer(f *exam, v *Verdict) answer {
 	if fix == "" {
 		fix = "set logging.level to INFO in cufile.json, read this path with a cuFile program, and see cufile.log"
 		if p.Log != "" {
-			fix = "mend what cuFile's log names: " + p.Log
+			fix = "fix what cuFile's log names: " + p.Log
 		}
 	}
 	return a.with("now", "# "+clean(strings.TrimLeft(fix, "# ")))

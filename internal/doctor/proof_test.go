@@ -23,7 +23,8 @@ func counted(r device.RouteOps) *facts.Proof {
 }
 
 func TestTheProofAgainstTheVerdict(t *testing.T) {
-	compat, p2p, nvfs, mixed := device.RouteOps{Total: 16, Posix: 16}, device.RouteOps{Total: 16, P2P: 16}, device.RouteOps{Total: 16, NVFS: 16}, device.RouteOps{Total: 16, NVFS: 15, Posix: 1}
+	compat, p2p, nvfs, mixed := device.RouteOps{Total: 16, Posix: 16}, device.RouteOps{Total: 16,
+		P2P: 16}, device.RouteOps{Total: 16, NVFS: 16}, device.RouteOps{Total: 16, NVFS: 15, Posix: 1}
 	unread := func() *machine {
 		m := bare().drop("/proc/driver/nvidia/params")
 		return m
@@ -38,23 +39,35 @@ func TestTheProofAgainstTheVerdict(t *testing.T) {
 		says    []string
 	}{
 		{"p2p as the verdict", bare(), counted(p2p), Pass, "yes", []string{"direct path for"}},
-		{"nvfs where the verdict meant p2pdma", bare(), counted(nvfs), Pass, "yes", []string{"over nvidia-fs, as cuFile's own counters show"}},
-		{"compat against the verdict", bare(), with(counted(compat), func(p *facts.Proof) { p.Log = "cufio-udev:65 property\nnot found" }), Fail, "no",
-			[]string{"no direct path", "compat (posix 16, p2p 0, nvfs 0)", "first     proof.path cuFile", "fix:  mend what cuFile's log names: cufio-udev:65 property not found"}},
-		{"compat as the verdict", gpuVM(), counted(compat), Info, "no", []string{"proof     cuFile read 16 x 1.00 MiB: compat (posix 16, p2p 0, nvfs 0)\n", "INFO    proof.path"}},
-		{"compat, not all could be read", unread(), counted(compat), Unknown, "unproven", []string{"UNKNOWN proof.path", "logging.level"}},
-		{"p2p, not all could be read", unread(), counted(p2p), Pass, "yes", []string{"over p2pdma, as cuFile's own counters show"}},
+		{"nvfs where the verdict meant p2pdma", bare(), counted(nvfs), Pass, "yes",
+			[]string{"over nvidia-fs, as cuFile's own counters show"}},
+		{"compat against the verdict", bare(), with(counted(compat),
+			func(p *facts.Proof) { p.Log = "cufio-udev:65 property\nnot found" }), Fail, "no",
+			[]string{"no direct path", "compat (posix 16, p2p 0, nvfs 0)", "first     proof.path cuFile",
+				"fix:  fix what cuFile's log names: cufio-udev:65 property not found"}},
+		{"compat as the verdict", gpuVM(), counted(compat), Info, "no",
+			[]string{"proof     cuFile read 16 x 1.00 MiB: compat (posix 16, p2p 0, nvfs 0)\n", "INFO    proof.path"}},
+		{"compat, not all could be read", unread(), counted(compat), Unknown, "unproven",
+			[]string{"UNKNOWN proof.path", "logging.level"}},
+		{"p2p, not all could be read", unread(), counted(p2p), Pass, "yes",
+			[]string{"over p2pdma, as cuFile's own counters show"}},
 		{"p2p against the verdict", gpuVM(), counted(p2p), Pass, "yes", []string{"as cuFile's own counters show"}},
 		{"mixed", bare(), counted(mixed), Warn, "yes", []string{"WARN    proof.path", "mixed (posix 1, p2p 0, nvfs 15)"}},
-		{"no counters", bare(), &facts.Proof{Done: true, Reads: 16, ReadSize: 4096, Route: "unknown", Error: "too old", Fix: "install libcufile 1.15"}, Unknown, "yes",
+		{"no counters", bare(), &facts.Proof{Done: true, Reads: 16, ReadSize: 4096, Route: "unknown", Error: "too old",
+			Fix: "install libcufile 1.15"}, Unknown, "yes",
 			[]string{"cuFile read 16 x 4.00 KiB: unknown (too old)", "install libcufile 1.15"}},
-		{"failed", bare(), &facts.Proof{Error: "refused (5027)", Log: "udev property not found: ID_FS_USAGE", Fix: "# make /run/udev\nvisible"}, Unknown, "unproven",
-			[]string{"failed: refused (5027); its log says: udev property not found: ID_FS_USAGE", "fix:  make /run/udev visible"}},
-		{"failed where the verdict said no", gpuVM(), &facts.Proof{Error: "refused"}, Unknown, "no", []string{"UNKNOWN proof.path"}},
-		{"skipped", bare(), &facts.Proof{Skipped: "no path was given"}, Skip, "yes", []string{"proof     not made: no path was given"}},
+		{"failed", bare(), &facts.Proof{Error: "refused (5027)", Log: "udev property not found: ID_FS_USAGE",
+			Fix: "# make /run/udev\nvisible"}, Unknown, "unproven",
+			[]string{"failed: refused (5027); its log says: udev property not found: ID_FS_USAGE",
+				"fix:  make /run/udev visible"}},
+		{"failed where the verdict said no", gpuVM(), &facts.Proof{Error: "refused"}, Unknown, "no",
+			[]string{"UNKNOWN proof.path"}},
+		{"skipped", bare(), &facts.Proof{Skipped: "no path was given"}, Skip, "yes",
+			[]string{"proof     not made: no path was given"}},
 		{"of another GPU", bare(), with(counted(compat), func(p *facts.Proof) { p.GPU = 3 }), Skip, "yes", nil},
 		{"without a GPU", smallVM(), &facts.Proof{Skipped: "no GPU that CUDA can use"}, Skip, "none", nil},
-		{"a route that nobody knows", bare(), &facts.Proof{Done: true, Route: "\x1b[31mteleport"}, Unknown, "yes", []string{"?[31mteleport"}},
+		{"a route that nobody knows", bare(), &facts.Proof{Done: true, Route: "\x1b[31mteleport"}, Unknown, "yes",
+			[]string{"?[31mteleport"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.machine.meta.Proof = c.proof
@@ -71,7 +84,8 @@ func TestTheProofAgainstTheVerdict(t *testing.T) {
 			if len(found) != 1 || found[0].Level != c.level || r.Verdict.Direct != c.direct || r.Proof != c.proof {
 				t.Errorf("finding %+v, direct %s; want %s and %s", found, r.Verdict.Direct, c.level, c.direct)
 			}
-			if asks := c.level == Fail || c.level == Warn || c.level == Unknown; len(found) == 1 && asks != strings.HasPrefix(found[0].FixNow, "# ") || strings.Contains(found[0].FixNow, "\n") {
+			if asks := c.level == Fail || c.level == Warn || c.level == Unknown; len(found) == 1 &&
+				asks != strings.HasPrefix(found[0].FixNow, "# ") || strings.Contains(found[0].FixNow, "\n") {
 				t.Errorf("the fix is %q", found[0].FixNow)
 			}
 			var b bytes.Buffer
@@ -108,14 +122,16 @@ func here(t *testing.T, n int) facts.Meta {
 	if err := os.WriteFile(path, make([]byte, n), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return facts.Meta{Target: &facts.Target{Path: path}, Survey: &device.Survey{Devices: []device.Info{{ID: "cuda:0"}, {ID: "host"}}}}
+	return facts.Meta{Target: &facts.Target{Path: path},
+		Survey: &device.Survey{Devices: []device.Info{{ID: "cuda:0"}, {ID: "host"}}}}
 }
 
 // shellScript is a process that does what text says; $5 is the path.
 func shellScript(text string) func(context.Context, ...string) *exec.Cmd {
 	return func(ctx context.Context, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", text, "sh"}, args...)...)
-		cmd.Env = append(os.Environ(), "CUFILE_LOGFILE_PATH=/elsewhere/cufile.log", "CUFILE_ENV_PATH_JSON=/elsewhere/cufile.json")
+		cmd.Env = append(os.Environ(), "CUFILE_LOGFILE_PATH=/elsewhere/cufile.log",
+			"CUFILE_ENV_PATH_JSON=/elsewhere/cufile.json")
 		return cmd
 	}
 }
@@ -149,7 +165,8 @@ func TestProveAsksAProcess(t *testing.T) {
 	}
 	private := strings.TrimSpace(string(dir))
 	var got, want map[string]any
-	text := `{"logging": {"level": "INFO", "dir": "` + private + `"}, "properties": {"max_device_pinned_mem_size_kb": 33554432, "allow_compat_mode": false}, "profile": {"cufile_stats": 0}}`
+	text := `{"logging": {"level": "INFO", "dir": "` + private +
+		`"}, "properties": {"max_device_pinned_mem_size_kb": 33554432, "allow_compat_mode": false}, "profile": {"cufile_stats": 0}}`
 	if err := json.Unmarshal(b, &got); err != nil || json.Unmarshal([]byte(text), &want) != nil {
 		t.Fatal(err)
 	}
@@ -176,8 +193,9 @@ func TestStatisticsAreOffWithoutADirectRoute(t *testing.T) {
 		"P2PDMA":                 {config: `{"properties": {"use_pci_p2pdma": true}}`, want: 3},
 		"P2PDMA of NVMe":         {config: `{"block": {"nvme": {"use_pci_p2pdma": true}}}`, want: 3},
 		"P2PDMA by variable":     {env: map[string]string{"CUFILE_USE_PCIP2PDMA": "true"}, want: 3},
-		"no P2PDMA":              {config: `{"properties": {"use_pci_p2pdma": true}}`, env: map[string]string{"CUFILE_USE_PCIP2PDMA": "false"}, want: 0},
-		"nvidia-fs":              {nvfs: "version: 2.28.2\n", want: 3},
+		"no P2PDMA": {config: `{"properties": {"use_pci_p2pdma": true}}`,
+			env: map[string]string{"CUFILE_USE_PCIP2PDMA": "false"}, want: 0},
+		"nvidia-fs": {nvfs: "version: 2.28.2\n", want: 3},
 	} {
 		tree := facts.NewRecord()
 		if c.config != "" {
@@ -221,7 +239,8 @@ func TestProveWhenTheProcessFails(t *testing.T) {
 		}
 	}
 	gone := func(ctx context.Context, _ ...string) *exec.Cmd { return exec.CommandContext(ctx, "/nowhere/nebulaio") }
-	if p := Prove(t.Context(), facts.NewRecord(), here(t, 4096), ProveOptions{Command: gone}); !strings.Contains(p.Error, "/nowhere/nebulaio") {
+	if p := Prove(t.Context(), facts.NewRecord(), here(t, 4096), ProveOptions{Command: gone}); !strings.Contains(p.Error,
+		"/nowhere/nebulaio") {
 		t.Errorf("%+v", p)
 	}
 }
@@ -245,7 +264,8 @@ func TestProveSaysWhyItWasNotTried(t *testing.T) {
 		want string
 	}{
 		{"no path", facts.Meta{Survey: file.Survey}, facts.NewRecord(), ProveOptions{Command: never}, "no path was given"},
-		{"no survey", facts.Meta{Target: file.Target}, facts.NewRecord(), ProveOptions{Command: never}, "GPUs were not asked"},
+		{"no survey", facts.Meta{Target: file.Target}, facts.NewRecord(), ProveOptions{Command: never},
+			"GPUs were not queried"},
 		{"no GPU", noGPU, facts.NewRecord(), ProveOptions{Command: never}, "libcuda is missing"},
 		{"another GPU", file, facts.NewRecord(), ProveOptions{Command: never, GPU: 4}, "CUDA shows no cuda:4"},
 		{"no program", file, facts.NewRecord(), ProveOptions{}, "no program"},
@@ -264,7 +284,8 @@ func TestADirectoryGetsAFileForTheProof(t *testing.T) {
 	m := here(t, 1)
 	dir := t.TempDir()
 	m.Target = &facts.Target{Path: dir, Dir: true}
-	p := Prove(t.Context(), facts.NewRecord(), m, ProveOptions{Command: shellScript(`test "$(stat -c %s "$5")" = 16777216 && test "$(stat -c %b "$5")" -gt 30000 && echo '{"done":true,"route":"p2p"}'; dirname "$5" >&2`)})
+	p := Prove(t.Context(), facts.NewRecord(), m,
+		ProveOptions{Command: shellScript(`test "$(stat -c %s "$5")" = 16777216 && test "$(stat -c %b "$5")" -gt 30000 && echo '{"done":true,"route":"p2p"}'; dirname "$5" >&2`)})
 	left, err := os.ReadDir(dir)
 	if !p.Done || p.Route != "p2p" || err != nil || len(left) != 0 {
 		t.Errorf("%+v, left %v, %v", p, left, err)

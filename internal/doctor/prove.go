@@ -42,11 +42,10 @@ type ProveOptions struct {
 	Limit time.Duration
 }
 
-// Prove reads the target of m through cuFile in a process of its own, so that
-// a crash, a log file or a context of cuFile stays there, and returns what the
-// process found. A directory gets a file of 16 MiB for that time. The process
-// runs `doctor prove`, with the configuration of CuFileConfig; all it leaves is
-// removed.
+// Prove reads the target of m through cuFile in a separate process and returns its
+// result. So a crash, a log file or a context of cuFile stays in that process. In a
+// directory it creates a temporary file of 16 MiB. The process runs `doctor prove`
+// with the configuration of CuFileConfig. Everything it leaves is removed.
 func Prove(ctx context.Context, t facts.Tree, m facts.Meta, o ProveOptions) *facts.Proof {
 	p := &facts.Proof{GPU: max(o.GPU, 0)}
 	if why, fix := unprovable(m, p.GPU, o); why != "" {
@@ -79,14 +78,14 @@ func Prove(ctx context.Context, t facts.Tree, m facts.Meta, o ProveOptions) *fac
 	return p
 }
 
-// unprovable says why there is nothing to try, and what to do.
+// unprovable tells why there is nothing to try, and what to do.
 func unprovable(m facts.Meta, gpu int, o ProveOptions) (why, fix string) {
 	id := fmt.Sprintf("cuda:%d", gpu)
 	switch {
 	case m.Target == nil:
 		return "no path was given", ""
 	case m.Survey == nil:
-		return "GPUs were not asked", ""
+		return "GPUs were not queried", ""
 	case m.Survey.NoGPU != "":
 		return "no GPU that CUDA can use: " + m.Survey.NoGPU, m.Survey.Fix
 	case !slices.ContainsFunc(m.Survey.Devices, func(d device.Info) bool { return d.ID == id }):
@@ -135,11 +134,11 @@ func proofFile(t *facts.Target) (path string, remove func(), err error) {
 	return f.Name(), remove, nil
 }
 
-// CuFileConfig writes the configuration of a process of our own to dir and
-// returns its name. It is the user's, with the log in dir. Statistics by route are
-// on where nvidia-fs is loaded or P2PDMA is set, and off elsewhere: libcufile 1.15
-// can crash after it counted in compatibility mode. Off is safe where this guess is
-// wrong, because counting starts them once the open library shows a direct route.
+// CuFileConfig writes cuFile's configuration for our own process to dir and returns
+// its path. It is the user's configuration, with the log in dir. Statistics by route
+// are on only if nvidia-fs is loaded or P2PDMA is set, because libcufile 1.15 can
+// crash after counting in compatibility mode. If this guess is wrong, off is safe:
+// statistics start later, once the open library shows a direct route.
 func CuFileConfig(t facts.Tree, m facts.Meta, dir string) (string, error) {
 	f := facts.Gather(t, m, -1)
 	c := f.CuFile
@@ -174,7 +173,8 @@ func CuFileConfig(t facts.Tree, m facts.Meta, dir string) (string, error) {
 }
 
 // runProof starts the process and waits for its answer, at most limit.
-func runProof(ctx context.Context, command func(context.Context, ...string) *exec.Cmd, gpu int, path, dir, config string, limit time.Duration) *facts.Proof {
+func runProof(ctx context.Context, command func(context.Context, ...string) *exec.Cmd, gpu int, path, dir,
+	config string, limit time.Duration) *facts.Proof {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := command(ctx, "doctor", "prove", "--gpu", fmt.Sprint(gpu), path)
@@ -198,7 +198,8 @@ func runProof(ctx context.Context, command func(context.Context, ...string) *exe
 	case err = <-ended:
 	case <-stuck.C:
 		// It hangs in the kernel, where no signal reaches it.
-		p.Error, p.Fix = fmt.Sprintf("the process %d that reads through cuFile does not end, not even when killed", cmd.Process.Pid), "see dmesg and cat /proc/PID/stack"
+		p.Error, p.Fix = fmt.Sprintf("the process %d that reads through cuFile does not end, not even when killed",
+			cmd.Process.Pid), "see dmesg and cat /proc/PID/stack"
 		return p
 	}
 	// An answer counts even if the library fails while the process ends.
@@ -206,7 +207,8 @@ func runProof(ctx context.Context, command func(context.Context, ...string) *exe
 		p.GPU = gpu
 		return p
 	}
-	p = &facts.Proof{GPU: gpu, Error: "the process that reads through cuFile gave no answer", Fix: "run it yourself: nebulaio doctor prove --gpu " + fmt.Sprint(gpu) + " " + quote(path)}
+	p = &facts.Proof{GPU: gpu, Error: "the process that reads through cuFile gave no answer",
+		Fix: "run it yourself: nebulaio doctor prove --gpu " + fmt.Sprint(gpu) + " " + quote(path)}
 	switch {
 	case ctx.Err() == context.DeadlineExceeded:
 		p.Error = fmt.Sprintf("the process that reads through cuFile took longer than %v and was ended", limit)
@@ -256,7 +258,8 @@ func firstError(dir string) string {
 			if !ok || strings.Contains(text, "cufio-topo") {
 				continue
 			}
-			for _, cause := range []string{"udev property not found", "not registered with nvidia-fs", "error getting volume attributes"} {
+			for _, cause := range []string{"udev property not found", "not registered with nvidia-fs",
+				"error getting volume attributes"} {
 				if strings.Contains(text, cause) {
 					return clean(text)
 				}

@@ -14,9 +14,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// ProveHere is the work of the process that Prove starts: it reads the file at
-// path to a GPU of set through cuFile and counts the reads by route. It never
-// fails otherwise than in the proof.
+// ProveHere reads the file at path into a GPU of set through cuFile and counts the
+// reads by route. The process that Prove starts calls it. Errors are part of the
+// proof.
 func ProveHere(ctx context.Context, set device.Set, gpu int, path string) *facts.Proof {
 	p := &facts.Proof{GPU: gpu}
 	if err := proveInto(ctx, p, set, path); err != nil {
@@ -57,7 +57,8 @@ func proveInto(ctx context.Context, p *facts.Proof, set device.Set, path string)
 	}
 	size := min(st.Size, proofSize) &^ (proofAlign - 1)
 	if size <= 0 {
-		return errs.New(errs.Invalid, "read", path, fmt.Sprintf("the file has %d bytes; a read needs %d", st.Size, proofAlign))
+		return errs.New(errs.Invalid, "read", path, fmt.Sprintf("the file has %d bytes; a read needs %d", st.Size,
+			proofAlign))
 	}
 	buf, err := dev.Alloc(proofSize)
 	if err != nil {
@@ -91,7 +92,7 @@ func proveInto(ctx context.Context, p *facts.Proof, set device.Set, path string)
 	return err
 }
 
-// absent says that cuFile is not installed, which is nothing to prove.
+// absent reports whether cuFile is not installed, which is nothing to prove.
 func absent(err error) bool {
 	for e := (*errs.Error)(nil); errors.As(err, &e); err = e.Err {
 		if e.Kind == errs.NotFound && e.Op == "" { // of the loader

@@ -34,7 +34,8 @@ type situation struct {
 
 var situations = []situation{
 	{name: "01-small-vm", make: smallVM, opt: Options{GPU: -1}, direct: "none"},
-	{name: "02-gpu-vm-virtio", make: gpuVM, opt: Options{GPU: -1}, direct: "no", cause: "blk.peer", fix: "NVMe disk of its own", fails: true},
+	{name: "02-gpu-vm-virtio", make: gpuVM, opt: Options{GPU: -1}, direct: "no", cause: "blk.peer",
+		fix: "NVMe disk of its own", fails: true},
 	{name: "03-p2pdma-ready", make: bare, opt: Options{GPU: 0}, direct: "yes"},
 	{name: "04-nvme-not-registered", make: func() *machine {
 		return bare().drop("/etc/cufile.json").put(nvfs + `
@@ -106,8 +107,10 @@ var situations = []situation{
 	// A real machine: an H200 passed through to a guest whose disk is virtio and
 	// whose root file system was unpacked from a container image. A tar, because
 	// names with colons keep a module from being downloaded.
-	{name: "14-h200-vm", make: func() *machine { return captured("h200-vm.tar") }, opt: Options{GPU: -1}, direct: "no", cause: "blk.peer", fix: "NVMe disk of its own", fails: true},
-	{name: "21-h200-vm-proved", make: func() *machine { return captured("h200-vm-proved.tar") }, opt: Options{GPU: -1}, direct: "no", cause: "blk.peer", fix: "NVMe disk of its own", fails: true},
+	{name: "14-h200-vm", make: func() *machine { return captured("h200-vm.tar") }, opt: Options{GPU: -1}, direct: "no",
+		cause: "blk.peer", fix: "NVMe disk of its own", fails: true},
+	{name: "21-h200-vm-proved", make: func() *machine { return captured("h200-vm-proved.tar") }, opt: Options{GPU: -1},
+		direct: "no", cause: "blk.peer", fix: "NVMe disk of its own", fails: true},
 	{name: "15-md-small-chunk-resync", make: func() *machine {
 		m := bare().put(`
 /proc/self/mountinfo = 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw|30 22 9:127 / /data rw,noatime - xfs /dev/md127 rw,attr2,inode64,sunit=1024,swidth=2048
@@ -125,7 +128,8 @@ var situations = []situation{
 /sys/class/block/nvme1n1 -> /sys/devices/pci0000:37/0000:37:01.0/0000:38:00.0/0000:39:03.0/0000:3d:00.0/nvme/nvme1/nvme1n1
 /sys/class/block/nvme1n1/queue/scheduler = [none] mq-deadline
 /run/udev/data/b9:127 = E:ID_FS_USAGE=filesystem|E:ID_FS_TYPE=xfs`)
-		m.function("0000:3d:00.0", "/sys/devices/pci0000:37/0000:37:01.0/0000:38:00.0/0000:39:03.0/0000:3d:00.0", 0, "32.0 GT/s PCIe", 4)
+		m.function("0000:3d:00.0", "/sys/devices/pci0000:37/0000:37:01.0/0000:38:00.0/0000:39:03.0/0000:3d:00.0", 0,
+			"32.0 GT/s PCIe", 4)
 		m.Links[facts.PCIDir("0000:39:03.0")] = "/sys/devices/pci0000:37/0000:37:01.0/0000:38:00.0/0000:39:03.0"
 		m.Files[facts.PCIDir("0000:39:03.0")+"/config"] = bridge(0)
 		m.meta.Target.Major, m.meta.Target.Minor = 9, 127

@@ -37,7 +37,7 @@ func WriteText(w io.Writer, r *Result, all bool) {
 	m := r.Machine
 	line("machine", fmt.Sprintf("kernel %s %s, %d CPUs, hypervisor: %s", m.Kernel, m.Arch, m.CPUs, m.Virtualisation))
 	if !m.Root {
-		line("", "not root: what only root may read is UNKNOWN")
+		line("", "not root: checks that need root are UNKNOWN")
 	}
 
 	counts := map[Level]int{}
@@ -94,13 +94,15 @@ func describe(p PathInfo) string {
 
 // WriteDiff writes what changed against an earlier result.
 func WriteDiff(w io.Writer, d Diff) {
-	fmt.Fprintf(w, "\nbaseline  %d better, %d worse, %d new, %d gone\n", len(d.Better), len(d.Worse), len(d.New), len(d.Gone))
+	fmt.Fprintf(w, "\nbaseline  %d better, %d worse, %d new, %d gone\n", len(d.Better), len(d.Worse), len(d.New),
+		len(d.Gone))
 	for _, g := range []struct {
 		name string
 		list []Change
 	}{{"worse", d.Worse}, {"new", d.New}, {"better", d.Better}, {"gone", d.Gone}} {
 		for _, c := range g.list {
-			fmt.Fprintf(w, "  %-7s %s %s: %s -> %s (%s)\n", g.name, c.ID, clean(c.Subject), or(c.From), or(c.To), clean(c.Observed))
+			fmt.Fprintf(w, "  %-7s %s %s: %s -> %s (%s)\n", g.name, c.ID, clean(c.Subject), or(c.From), or(c.To),
+				clean(c.Observed))
 		}
 	}
 }
@@ -115,7 +117,8 @@ func or(l Level) string {
 // text is the state of a route and the conditions that make it so.
 func (r RouteInfo) text() string {
 	text := r.State
-	for _, kind := range []struct{ state, words string }{{"blocked", " by "}, {"redirected", "; redirected by "}, {"unknown", "; not known: "}} {
+	for _, kind := range []struct{ state, words string }{{"blocked", " by "}, {"redirected", "; redirected by "},
+		{"unknown", "; not known: "}} {
 		var ids []string
 		for _, s := range r.Steps {
 			if s.State == kind.state {

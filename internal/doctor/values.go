@@ -52,7 +52,8 @@ func placeholders(s string) []string {
 	var names []string
 	for part := range strings.SplitSeq(s, "{") {
 		name, _, ok := strings.Cut(part, "}")
-		if !ok || len(name) < 2 || name[0] != '=' && name[0] != '#' || strings.Trim(name[1:], "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
+		if !ok || len(name) < 2 || name[0] != '=' && name[0] != '#' ||
+			strings.Trim(name[1:], "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
 			continue
 		}
 		names = append(names, name[1:])
@@ -94,7 +95,8 @@ func parseRules(text string) (*ruleSet, error) {
 
 func (r *rule) validate(bad func(name, what string) error) error {
 	name := "the rule " + r.ID
-	for what, v := range map[string]string{"title": r.Title, "why": r.Why, "expected": r.Expected, "reference": r.Reference, "cost": r.Cost} {
+	for what, v := range map[string]string{"title": r.Title, "why": r.Why, "expected": r.Expected,
+		"reference": r.Reference, "cost": r.Cost} {
 		if v == "" {
 			return bad(name, "has no "+what)
 		}

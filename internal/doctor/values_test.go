@@ -79,7 +79,8 @@ func TestEveryValueIsThereAndUsed(t *testing.T) {
 	}
 	for _, r := range rules.Rules {
 		for value := range r.Values {
-			said := strings.Contains(r.Expected+r.Why+r.FixNow+r.FixBoot, "{="+value+"}") || strings.Contains(r.Expected+r.Why+r.FixNow+r.FixBoot, "{#"+value+"}")
+			said := strings.Contains(r.Expected+r.Why+r.FixNow+r.FixBoot, "{="+value+"}") ||
+				strings.Contains(r.Expected+r.Why+r.FixNow+r.FixBoot, "{#"+value+"}")
 			if asked[r.ID+"/"+value] == "" && !said {
 				t.Errorf("nothing uses the value %s/%s", r.ID, value)
 			}
@@ -95,7 +96,8 @@ func TestAMissingValueIsAnError(t *testing.T) {
 	}
 	delete(rules.byID["lim.nofile"].Values, "least")
 	m := bare()
-	if _, err := diagnose(rules, m.Record, m.meta, Options{GPU: 0}); err == nil || !strings.Contains(err.Error(), "lim.nofile/least") {
+	if _, err := diagnose(rules, m.Record, m.meta, Options{GPU: 0}); err == nil ||
+		!strings.Contains(err.Error(), "lim.nofile/least") {
 		t.Errorf("got %v, want an error that names lim.nofile/least", err)
 	}
 }
@@ -170,11 +172,13 @@ func change(t *testing.T, id, name string, to any) string {
 func TestAProfileHasItsOwnThreshold(t *testing.T) {
 	m := bare()
 	m.meta.Target.Available = m.meta.Target.Total / 100 * 15
-	if a, b := levelOf(look(t, m, Options{GPU: 0, Profile: Train}), "fs.space"), levelOf(look(t, m, Options{GPU: 0, Profile: Checkpoint}), "fs.space"); a != Pass || b != Warn {
+	if a, b := levelOf(look(t, m, Options{GPU: 0, Profile: Train}),
+		"fs.space"), levelOf(look(t, m, Options{GPU: 0, Profile: Checkpoint}), "fs.space"); a != Pass || b != Warn {
 		t.Errorf("85 %% used is %s for train and %s for checkpoint, want PASS and WARN", a, b)
 	}
 	m.meta.NoFile = 10000
-	if a, b := levelOf(look(t, m, Options{GPU: 0, Profile: Train}), "lim.nofile"), levelOf(look(t, m, Options{GPU: 0, Profile: Infer}), "lim.nofile"); a != Warn || b != Pass {
+	if a, b := levelOf(look(t, m, Options{GPU: 0, Profile: Train}),
+		"lim.nofile"), levelOf(look(t, m, Options{GPU: 0, Profile: Infer}), "lim.nofile"); a != Warn || b != Pass {
 		t.Errorf("10000 files are %s for train and %s for infer, want WARN and PASS", a, b)
 	}
 	for _, f := range look(t, m, Options{GPU: 0, Profile: Infer}).Findings {
@@ -226,7 +230,8 @@ func TestCostsAreMeasuredOrCited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	computed := map[string]bool{"pcie.link.nvme": true, "pcie.link.gpu": true, "pcie.link.nic": true, "pcie.shared_uplink": true, "cg.io": true}
+	computed := map[string]bool{"pcie.link.nvme": true, "pcie.link.gpu": true, "pcie.link.nic": true,
+		"pcie.shared_uplink": true, "cg.io": true}
 	given := 0
 	for _, s := range situations {
 		r := look(t, s.make(), s.opt)
@@ -261,7 +266,8 @@ func TestCostsAreMeasuredOrCited(t *testing.T) {
 // TestTheOrderIsByLevelThenLoss: a known loss goes before a heavier rule whose
 // loss is unknown, a larger one before a smaller.
 func TestTheOrderIsByLevelThenLoss(t *testing.T) {
-	all := []Finding{{ID: "a", Level: Warn, weight: 99}, {ID: "b", Level: Warn, LostGBs: 1, weight: 1}, {ID: "c", Level: Fail}, {ID: "d", Level: Warn, LostGBs: 7}, {ID: "e", Level: Warn, weight: 99}}
+	all := []Finding{{ID: "a", Level: Warn, weight: 99}, {ID: "b", Level: Warn, LostGBs: 1, weight: 1},
+		{ID: "c", Level: Fail}, {ID: "d", Level: Warn, LostGBs: 7}, {ID: "e", Level: Warn, weight: 99}}
 	order(all)
 	got := ""
 	for _, f := range all {

@@ -10,7 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 )
 
-// Verdict is the answer for the pair.
+// Verdict is the result for a path and a GPU.
 type Verdict struct {
 	// Direct is yes, no, unproven (nothing readable stands in the way, some
 	// conditions could not be read) or none (there is no GPU).
@@ -21,7 +21,7 @@ type Verdict struct {
 	// route is open, what costs most on it. Nil where there is neither.
 	Cause  *Finding    `json:"cause"`
 	Routes []RouteInfo `json:"routes"`
-	// Loader says which way nebulaio's own loads take today.
+	// Loader names the route of nebulaio's own loads.
 	Loader string `json:"loader"`
 }
 
@@ -42,12 +42,14 @@ type Step struct {
 // common conditions come first: without them neither route is worth building.
 // A condition that fails stops its route; one that only costs does not.
 func common() []string {
-	return []string{"gpu.present", "gpu.arch", "fs.type", "nfs.proto", "blk.peer", "dm.crypt", "dio.support", "fs.ext4.journal", "ct.udev", "iommu", "pcie.acs",
+	return []string{"gpu.present", "gpu.arch", "fs.type", "nfs.proto", "blk.peer", "dm.crypt", "dio.support",
+		"fs.ext4.journal", "ct.udev", "iommu", "pcie.acs",
 		"drv.open", "cufile.json"}
 }
 
 func p2pdmaOnly() []string {
-	return []string{"p2p.model", "drv.p2pdma_min", "p2p.kernel", "p2p.topology", "p2p.multipath", "p2p.regkeys", "p2p.cufile"}
+	return []string{"p2p.model", "drv.p2pdma_min", "p2p.kernel", "p2p.topology", "p2p.multipath", "p2p.regkeys",
+		"p2p.cufile"}
 }
 
 func nvfsOnly() []string {
@@ -122,13 +124,14 @@ func worse(state string) int {
 	return slices.Index([]string{"skipped", "ok", "redirected", "unknown", "blocked"}, state)
 }
 
-// judge gives the verdict, and lowers what turns out not to matter: a fault on a
-// route that is not needed, or that no fix could open, is INFO.
+// judge returns the verdict. It lowers findings that do not matter to INFO: faults
+// on a route that is not needed, or that no fix could open.
 func judge(f *exam, all []Finding) Verdict {
 	v := Verdict{Direct: "none", Route: "staged", Loader: loader(f)}
 	if f.GPU == nil {
-		lower(all, slices.DeleteFunc(slices.Concat(common()[1:], p2pdmaOnly(), nvfsOnly()), func(id string) bool { return id == "fs.type" || id == "nfs.proto" }), "matters with a GPU alone")
-		v.Summary = "no GPU: there is no pair to judge; the findings are about the path and the machine"
+		lower(all, slices.DeleteFunc(slices.Concat(common()[1:], p2pdmaOnly(), nvfsOnly()),
+			func(id string) bool { return id == "fs.type" || id == "nfs.proto" }), "matters only with a GPU")
+		v.Summary = "no GPU: there is no direct path to check; the findings are about the path and the machine"
 		if i := slices.IndexFunc(all, func(x Finding) bool { return x.ID == "gpu.present" && x.Level == Fail }); i >= 0 {
 			c := all[i]
 			v.Cause = &c
@@ -144,7 +147,9 @@ func judge(f *exam, all []Finding) Verdict {
 	if onlyNVFS {
 		v.Routes = v.Routes[1:]
 	}
-	onlyNVFS = onlyNVFS || slices.ContainsFunc(all, func(x Finding) bool { return (x.ID == "p2p.model" || x.ID == "p2p.topology") && x.Level == Fail })
+	onlyNVFS = onlyNVFS || slices.ContainsFunc(all, func(x Finding) bool {
+		return (x.ID == "p2p.model" || x.ID == "p2p.topology") && x.Level == Fail
+	})
 	near, first, unwanted := nv, nvFirst, p2pdmaOnly()
 	// With as many steps left, the route that has its module loaded is nearer;
 	// P2PDMA needs no module at all.
@@ -156,18 +161,23 @@ func judge(f *exam, all []Finding) Verdict {
 	case first != nil:
 		c := *first
 		v.Direct, v.Cause = "no", &c
-		v.Summary = fmt.Sprintf("no direct path for %s; nearest route %s, first cause %s: %s", pair, near.Name, c.ID, c.Observed)
+		v.Summary = fmt.Sprintf("no direct path for %s; nearest route %s, first cause %s: %s", pair, near.Name, c.ID,
+			c.Observed)
 		if structural(c.ID) || c.ID == "nfs.proto" && f.EFS() {
-			unwanted = slices.Concat(p2pdmaOnly(), nvfsOnly(), slices.DeleteFunc(common(), func(id string) bool { return structural(id) || id == "dio.support" || id == "nfs.proto" }))
+			unwanted = slices.Concat(p2pdmaOnly(), nvfsOnly(), slices.DeleteFunc(common(), func(id string) bool {
+				return structural(id) || id == "dio.support" || id == "nfs.proto"
+			}))
 			note = "helps no route while " + c.ID + " stands"
 			v.Summary = fmt.Sprintf("no direct path for %s: %s", pair, c.Observed)
 		}
 	case near.State == "unproven":
 		v.Direct, v.Route = "unproven", near.Name
 		if ids := steps(near, "unknown"); ids != nil {
-			v.Summary = fmt.Sprintf("nothing that could be read stops %s on the route %s; not proven: %s", pair, near.Name, strings.Join(ids, ", "))
+			v.Summary = fmt.Sprintf("no known obstacle for %s on the route %s; not proven: %s", pair, near.Name,
+				strings.Join(ids, ", "))
 		} else {
-			v.Summary = fmt.Sprintf("the route %s for %s leads through the root complex (%s): slower, where it passes at all", near.Name, pair, strings.Join(steps(near, "redirected"), ", "))
+			v.Summary = fmt.Sprintf("the route %s for %s goes through the root complex (%s): slower, if it works at all",
+				near.Name, pair, strings.Join(steps(near, "redirected"), ", "))
 		}
 	default:
 		v.Direct, v.Route = "yes", near.Name
@@ -175,10 +185,11 @@ func judge(f *exam, all []Finding) Verdict {
 	}
 	if f.Mount == nil && v.Direct != "no" {
 		v.Direct = "unproven"
-		v.Summary += "; no path was given, so only the machine's part is judged"
+		v.Summary += "; no path was given, so only the machine was checked"
 	}
 	if v.Direct != "no" && f.Mount != nil {
-		v.Loader = "cuFile for what is not in the page cache, unless its counters show the way through host memory; else " + v.Loader
+		v.Loader = "cuFile for what is not in the page cache, unless its counters show the way through host memory; else " +
+			v.Loader
 	}
 	lower(all, unwanted, note)
 	if v.Cause == nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package errs is the one kind of error this project returns: what was
-// attempted, on what, why it failed, and what to do about it.
+// Package errs defines the error type of this project: what was attempted, on
+// what, why it failed, and what to do about it.
 //
 // Every error that leaves a package carries a Kind. The kind decides the exit
 // code of the command, the status code of the C ABI and the exception type in
@@ -36,7 +36,7 @@ const (
 	IO Kind = 6
 	// Device is a failed call into a device driver.
 	Device Kind = 7
-	// NoMemory means that host or device memory could not be had.
+	// NoMemory means that there is not enough host or device memory.
 	NoMemory Kind = 8
 	// Unsupported means that this build, kernel, driver or device cannot do it.
 	Unsupported Kind = 9
@@ -79,7 +79,7 @@ func (k Kind) String() string {
 	}
 }
 
-// ExitCode is the process exit code for an error of this kind. The codes are
+// ExitCode returns the process exit code for an error of this kind. The codes are
 // documented in the README: 1 other, 2 invalid, 3 not found, 4 permission,
 // 5 corrupt, 6 I/O, 7 device, 8 memory, 9 unsupported, 130 cancelled.
 func (k Kind) ExitCode() int {
@@ -93,8 +93,8 @@ func (k Kind) ExitCode() int {
 	}
 }
 
-// Error is a failure with its place and its remedy. The zero Kind reads as the
-// kind of the cause, else Other.
+// Error is a failure with its operation, its object, its cause and its fix. A zero
+// Kind means the kind of the cause, or else Other.
 type Error struct {
 	Kind Kind
 	Op   string // what was attempted: "load", "parse safetensors header"
@@ -166,9 +166,9 @@ func MessageOf(err error) string {
 // Unwrap returns the cause, so that errors.Is and errors.As see through.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is lets errors.Is find Go's own error for the kind, whatever the cause: fs.ErrNotExist for a key as for a file,
-// fs.ErrPermission, fs.ErrInvalid, fs.ErrClosed, context.Canceled, errors.ErrUnsupported and syscall.ENOMEM. A deadline
-// that has passed is context.DeadlineExceeded, by its cause, and not context.Canceled.
+// Is lets errors.Is match Go's own error for the kind, whatever the cause: fs.ErrNotExist, fs.ErrPermission,
+// fs.ErrInvalid, fs.ErrClosed, context.Canceled, errors.ErrUnsupported and syscall.ENOMEM. An expired deadline matches
+// context.DeadlineExceeded, by its cause, and not context.Canceled.
 func (e *Error) Is(target error) bool {
 	switch e.Kind {
 	case NotFound:
@@ -203,7 +203,7 @@ func Wrap(op, name string, cause error) error {
 	return &Error{Kind: KindOf(cause), Op: op, Name: name, Err: cause, Fix: Remedy(cause)}
 }
 
-// Remedy is what to do about a cause that has one remedy wherever it occurs and says none itself, or "".
+// Remedy returns the fix for a cause that has the same fix everywhere, or "".
 func Remedy(cause error) string {
 	if (errors.Is(cause, syscall.EMFILE) || errors.Is(cause, syscall.ENFILE)) && FixOf(cause) == "" {
 		return "close files, or raise the limit of open files (ulimit -n)"
@@ -254,7 +254,7 @@ func KindOf(err error) Kind {
 // Is reports whether err is of kind k.
 func Is(err error, k Kind) bool { return err != nil && KindOf(err) == k }
 
-// FixOf returns the first remedy found on the chain of err, or "".
+// FixOf returns the first fix in the chain of err, or "".
 func FixOf(err error) string {
 	for e := (*Error)(nil); errors.As(err, &e); err = e.Err {
 		if e.Fix != "" {

@@ -19,7 +19,8 @@ import (
 func TestAnErrorIsOneLineWithPlaceReasonAndRemedy(t *testing.T) {
 	cause := errors.New("disk on fire")
 	for want, e := range map[string]*errs.Error{
-		"load m.safetensors: too short: disk on fire (fix: buy another)": {Op: "load", Name: "m.safetensors", Msg: "too short", Err: cause, Fix: "buy another"},
+		"load m.safetensors: too short: disk on fire (fix: buy another)": {Op: "load", Name: "m.safetensors",
+			Msg: "too short", Err: cause, Fix: "buy another"},
 		"load: too short":    {Op: "load", Msg: "too short"},
 		"load: disk on fire": {Op: "load", Err: cause},
 		"load":               {Op: "load"},
@@ -77,14 +78,16 @@ func TestWrapKeepsTheCause(t *testing.T) {
 	}
 	err := errs.Wrap("load", "x", fmt.Errorf("deep: %w", fs.ErrNotExist))
 	var e *errs.Error
-	if !errors.Is(err, fs.ErrNotExist) || !errors.As(err, &e) || e.Op != "load" || e.Name != "x" || e.Kind != errs.NotFound {
+	if !errors.Is(err, fs.ErrNotExist) || !errors.As(err, &e) || e.Op != "load" || e.Name != "x" ||
+		e.Kind != errs.NotFound {
 		t.Errorf("got %+v", e)
 	}
 }
 
 // Programs that import this package look for Go's own errors, whatever made ours.
 func TestIsFindsGosOwnErrors(t *testing.T) {
-	all := []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrInvalid, fs.ErrClosed, context.Canceled, context.DeadlineExceeded, errors.ErrUnsupported, syscall.ENOMEM}
+	all := []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrInvalid, fs.ErrClosed, context.Canceled,
+		context.DeadlineExceeded, errors.ErrUnsupported, syscall.ENOMEM}
 	of := func(k errs.Kind) error { return errs.New(k, "read", "s3://b/k", "no") }
 	for _, c := range []struct{ err, want error }{
 		{of(errs.NotFound), fs.ErrNotExist},
@@ -169,8 +172,10 @@ func TestKindsNeverChange(t *testing.T) {
 
 func TestMessageOfHasNoFixAtAnyDepth(t *testing.T) {
 	inner := errs.New(errs.Invalid, "back up store", "/b", "exists already").WithFix("name another")
-	for _, err := range []error{inner, errs.Wrap("ask", "x", inner), fmt.Errorf("around: %w", inner), errors.Join(inner, errors.New("more"))} {
-		if got := errs.MessageOf(err); strings.Contains(got, "fix") || !strings.Contains(got, "back up store /b: exists already") || errs.FixOf(err) == "" {
+	for _, err := range []error{inner, errs.Wrap("ask", "x", inner), fmt.Errorf("around: %w", inner),
+		errors.Join(inner, errors.New("more"))} {
+		if got := errs.MessageOf(err); strings.Contains(got, "fix") ||
+			!strings.Contains(got, "back up store /b: exists already") || errs.FixOf(err) == "" {
 			t.Errorf("MessageOf(%v) is %q", err, got)
 		}
 	}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package format is the language of tensor files: dtypes, tensors and where
-// their bytes lie. It does no I/O; the parsers live in its subfolders.
+// Package format defines dtypes, tensors and their places in tensor files.
+//
+// It does no I/O. The parsers are in its subfolders.
 package format
 
 // DType is an element type of a tensor, by its safetensors name.

@@ -16,7 +16,7 @@ type Available struct {
 	Bytes int64
 	// Limit names what sets the bound: "this machine", or a cgroup and its file.
 	Limit string
-	// Known is false where the kernel does not tell; Bytes then means nothing.
+	// Known is false if the kernel does not tell; Bytes then means nothing.
 	Known bool
 }
 
@@ -61,7 +61,7 @@ type memoryGroup struct {
 	swapWithMemory       bool // the swap files count memory too
 }
 
-// room is the memory that a group still allows, false where it sets no limit.
+// room is the memory that a group still allows, false if it sets no limit.
 func (g memoryGroup) room(freeSwap int64) (int64, bool) {
 	limit := unlimited
 	for _, name := range g.limits {
@@ -106,8 +106,8 @@ func (g memoryGroup) number(name string) (int64, bool) {
 	return n, err == nil && n >= 0
 }
 
-// memoryGroups lists the memory cgroups of this process, from its own up to the
-// root of what is mounted.
+// memoryGroups lists the memory cgroups of this process, from its own up to the root
+// of the mount.
 func memoryGroups(root string) []memoryGroup {
 	own, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {

@@ -38,7 +38,8 @@ const (
 
 func TestAvailableIsTheLeastBound(t *testing.T) {
 	two := func(files map[string]string) map[string]string {
-		all := map[string]string{"proc/meminfo": meminfo, "proc/self/mountinfo": mountsTwo, "proc/self/cgroup": "0::/pod/app\n"}
+		all := map[string]string{"proc/meminfo": meminfo, "proc/self/mountinfo": mountsTwo,
+			"proc/self/cgroup": "0::/pod/app\n"}
 		for k, v := range files {
 			all[k] = v
 		}
@@ -51,30 +52,41 @@ func TestAvailableIsTheLeastBound(t *testing.T) {
 		limit string
 		not   bool
 	}{
-		"the machine alone":         {map[string]string{"proc/meminfo": meminfo}, 32 * gib, "this machine", false},
-		"swap counts":               {map[string]string{"proc/meminfo": strings.Replace(meminfo, "SwapFree:              0", "SwapFree:  4194304", 1)}, 36 * gib, "this machine", false},
+		"the machine alone": {map[string]string{"proc/meminfo": meminfo}, 32 * gib, "this machine", false},
+		"swap counts": {map[string]string{"proc/meminfo": strings.Replace(meminfo, "SwapFree:              0",
+			"SwapFree:  4194304", 1)}, 36 * gib, "this machine", false},
 		"nothing is known":          {map[string]string{}, 0, "", true},
 		"a meminfo without a value": {map[string]string{"proc/meminfo": "MemAvailable: lots kB\n"}, 0, "", true},
-		"no limit":                  {two(map[string]string{app + "memory.max": "max\n", app + "memory.current": "1\n"}), 32 * gib, "this machine", false},
-		"own limit":                 {two(map[string]string{app + "memory.max": "8589934592\n", app + "memory.current": "1073741824\n"}), 7 * gib, "cgroup /pod/app", false},
-		"page cache is reclaimed": {two(map[string]string{app + "memory.max": "8589934592\n", app + "memory.current": "8589934592\n",
-			app + "memory.stat": "anon 2147483648\nfile 6442450944\nshmem 0\ninactive_file 4294967296\nactive_file 2147483648\n"}), 6 * gib, "cgroup /pod/app", false},
-		"high binds before max": {two(map[string]string{app + "memory.max": "8589934592\n", app + "memory.high": "4294967296\n", app + "memory.current": "0\n"}), 4 * gib, "cgroup /pod/app", false},
+		"no limit": {two(map[string]string{app + "memory.max": "max\n", app + "memory.current": "1\n"}),
+			32 * gib, "this machine", false},
+		"own limit": {two(map[string]string{app + "memory.max": "8589934592\n",
+			app + "memory.current": "1073741824\n"}), 7 * gib, "cgroup /pod/app", false},
+		"page cache is reclaimed": {two(map[string]string{app + "memory.max": "8589934592\n",
+			app + "memory.current": "8589934592\n",
+			app + "memory.stat":    "anon 2147483648\nfile 6442450944\nshmem 0\ninactive_file 4294967296\nactive_file 2147483648\n"}), 6 * gib, "cgroup /pod/app", false},
+		"high binds before max": {two(map[string]string{app + "memory.max": "8589934592\n",
+			app + "memory.high": "4294967296\n", app + "memory.current": "0\n"}), 4 * gib, "cgroup /pod/app", false},
 		"a parent is tighter": {two(map[string]string{app + "memory.max": "8589934592\n", app + "memory.current": "0\n",
 			pod + "memory.max": "10737418240\n", pod + "memory.current": "8589934592\n"}), 2 * gib, "cgroup /pod ", false},
-		"the root of a container": {map[string]string{"proc/meminfo": meminfo, "proc/self/mountinfo": mountsTwo, "proc/self/cgroup": "0::/\n",
+		"the root of a container": {map[string]string{"proc/meminfo": meminfo, "proc/self/mountinfo": mountsTwo,
+			"proc/self/cgroup": "0::/\n",
 			top + "memory.max": "2147483648\n", top + "memory.current": "0\n"}, 2 * gib, "cgroup /", false},
 		"a mount that shows a part": {map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/docker/abc/in\n",
 			"proc/self/mountinfo": "30 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
 			top + "in/memory.max": "1073741824\n", top + "in/memory.current": "0\n"}, gib, "cgroup /in", false},
-		"used above the limit": {two(map[string]string{app + "memory.max": "1073741824\n", app + "memory.current": "2147483648\n"}), 0, "cgroup /pod/app", false},
-		"swap of the group": {two(map[string]string{"proc/meminfo": strings.Replace(meminfo, "SwapFree:              0", "SwapFree:  4194304", 1),
-			app + "memory.max": "1073741824\n", app + "memory.current": "0\n", app + "memory.swap.max": "1073741824\n", app + "memory.swap.current": "0\n"}), 2 * gib, "cgroup /pod/app", false},
-		"version 1": {map[string]string{"proc/meminfo": meminfo, "proc/self/mountinfo": mountsOne, "proc/self/cgroup": "4:memory:/job\n1:cpu:/\n0::/\n",
+		"used above the limit": {two(map[string]string{app + "memory.max": "1073741824\n",
+			app + "memory.current": "2147483648\n"}), 0, "cgroup /pod/app", false},
+		"swap of the group": {two(map[string]string{"proc/meminfo": strings.Replace(meminfo, "SwapFree:              0",
+			"SwapFree:  4194304", 1),
+			app + "memory.max": "1073741824\n", app + "memory.current": "0\n", app + "memory.swap.max": "1073741824\n", app +
+				"memory.swap.current": "0\n"}), 2 * gib, "cgroup /pod/app", false},
+		"version 1": {map[string]string{"proc/meminfo": meminfo, "proc/self/mountinfo": mountsOne,
+			"proc/self/cgroup": "4:memory:/job\n1:cpu:/\n0::/\n",
 			"sys/fs/cgroup/memory/job/memory.limit_in_bytes": "4294967296\n", "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "3221225472\n",
 			"sys/fs/cgroup/memory/job/memory.stat":       "cache 1\ntotal_inactive_file 1073741824\ntotal_active_file 0\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n", "sys/fs/cgroup/memory/memory.usage_in_bytes": "1\n"}, 2 * gib, "cgroup /job", false},
-		"strange numbers": {two(map[string]string{app + "memory.max": "9223372036854775807\n", app + "memory.current": "-1\n", pod + "memory.max": "a\n"}), 32 * gib, "this machine", false},
+		"strange numbers": {two(map[string]string{app + "memory.max": "9223372036854775807\n", app + "memory.current": "-1\n",
+			pod + "memory.max": "a\n"}), 32 * gib, "this machine", false},
 	} {
 		got := FindAvailable(tree(t, c.files))
 		if got.Known == c.not || !c.not && (got.Bytes != c.want || !strings.HasPrefix(got.Limit, c.limit)) {
@@ -99,7 +111,8 @@ func FuzzAvailable(f *testing.F) {
 }
 
 func ledgerOf(bytes int64) *ledger {
-	return &ledger{promises: map[*promise]struct{}{}, find: func() Available { return Available{Bytes: bytes, Limit: "this machine", Known: true} }}
+	return &ledger{promises: map[*promise]struct{}{},
+		find: func() Available { return Available{Bytes: bytes, Limit: "this machine", Known: true} }}
 }
 
 func whole(n int64) *promise { return &promise{size: n, open: func() int64 { return n }} }
@@ -224,7 +237,8 @@ func TestPromiseKnowsMemoryThatHasItsPages(t *testing.T) {
 		t.Errorf("%d bytes of untouched memory have no page", n)
 	}
 	page := uint64(os.Getpagesize())
-	if n := presentPages(uint64(addressOf(b))&^(page-1), (uint64(addressOf(b))+uint64(len(b)))&^(page-1), page); n < int64(len(b))-int64(2*page) {
+	if n := presentPages(uint64(addressOf(b))&^(page-1), (uint64(addressOf(b))+uint64(len(b)))&^(page-1),
+		page); n < int64(len(b))-int64(2*page) {
 		t.Errorf("mincore sees %d bytes", n)
 	}
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostmem maps page-aligned host memory outside the Go heap, backed by
-// huge pages where the kernel grants them, and says how much it granted.
+// Package hostmem maps page-aligned host memory outside the Go heap.
+//
+// It asks the kernel for huge pages and reports how many it got.
 package hostmem
 
 import (
@@ -32,14 +33,14 @@ type Region struct {
 
 // Map reserves size bytes (rounded up to HugePage), advises huge pages, and
 // keeps the mapping out of forked children: a child that wrote to pinned pages
-// would otherwise split them from the device's view. Pages are not touched yet.
-// Kind NoMemory, with both sizes, where the machine or a cgroup does not have
-// that much: taking the pages would end in the kernel killing the process.
+// would otherwise split them from the device's view. Pages are not touched yet. If
+// the machine or a cgroup has too little memory, the error is of kind NoMemory with
+// both sizes. Otherwise the kernel would kill the process later.
 func Map(size int64) (*Region, error) { return MapFor("map host memory", "", size) }
 
-// MapFor is Map with errors that say what the memory is for. what is the operation,
-// such as "map staging memory". fix is how to need less of it; "" is advice that
-// holds for any memory.
+// MapFor is Map with errors that name the purpose of the memory. what is the
+// operation, such as "map staging memory". fix tells how to need less memory; "" gives
+// general advice.
 func MapFor(what, fix string, size int64) (*Region, error) {
 	if size <= 0 {
 		return nil, errs.New(errs.Invalid, what, strconv.FormatInt(size, 10), "is not a positive number of bytes")
@@ -53,7 +54,8 @@ func MapFor(what, fix string, size int64) (*Region, error) {
 	if err := process.promise(what, r.promise); err != nil {
 		return nil, withFix(err, fix)
 	}
-	raw, err := unix.Mmap(-1, 0, int(n+HugePage), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	raw, err := unix.Mmap(-1, 0, int(n+HugePage), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		process.release(r.promise)
 		return nil, &errs.Error{Kind: errs.NoMemory, Op: what, Name: fmt.Sprintf("%d bytes", n), Err: err,
@@ -90,9 +92,8 @@ func (r *Region) absent() int64 {
 // Bytes is the usable memory; its start is aligned to HugePage.
 func (r *Region) Bytes() []byte { return r.mem }
 
-// AdviseHuge asks for huge pages in the whole ones that lie inside b, memory of
-// any owner that is about to be written from end to end. It is advice: pages
-// that exist stay as they are.
+// AdviseHuge asks the kernel to back b with huge pages, as far as whole ones fit. b is
+// memory of any owner that will soon be written completely. Existing pages stay.
 func AdviseHuge(b []byte) {
 	if len(b) < 2*HugePage {
 		return
@@ -139,7 +140,7 @@ func (r *Region) Unmap() error {
 	return errs.Wrap("unmap host memory", "", err)
 }
 
-// Stats says what backs a region.
+// Stats tells what backs a region.
 type Stats struct {
 	Resident  int64 // bytes in memory
 	HugePages int64 // bytes of it in transparent huge pages

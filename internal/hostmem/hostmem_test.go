@@ -142,7 +142,8 @@ func TestStatsAddUpTheMappingsOfARegion(t *testing.T) {
 }
 
 func TestStatsOfStrangeText(t *testing.T) {
-	for _, text := range []string{"", "no-map here\nRss: 12 kB\n", "7f1000000000-7f1000400000 rw-p\nRss: many kB\nAnonHugePages:\n", "7f1000000000-zz rw-p\nRss: 1 kB\n"} {
+	for _, text := range []string{"", "no-map here\nRss: 12 kB\n",
+		"7f1000000000-7f1000400000 rw-p\nRss: many kB\nAnonHugePages:\n", "7f1000000000-zz rw-p\nRss: 1 kB\n"} {
 		if got, err := scanSmaps(strings.NewReader(text), 0x7f1000000000, 0x7f1000400000); err != nil || got != (Stats{}) {
 			t.Errorf("%q: %+v %v", text, got, err)
 		}

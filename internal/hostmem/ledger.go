@@ -108,9 +108,10 @@ func cgroupAdvice(fix string) string {
 	return ""
 }
 
-// refusal says what was needed and what is there.
+// refusal tells what was needed and what is there.
 func refusal(what string, need, left, open int64, have Available) error {
-	why := fmt.Sprintf("%s are needed and %s are available: %s has %s", size(need), size(left), have.Limit, size(have.Bytes))
+	why := fmt.Sprintf("%s are needed and %s are available: %s has %s", size(need), size(left), have.Limit,
+		size(have.Bytes))
 	if open > 0 {
 		why += fmt.Sprintf(", %s of it promised to earlier allocations of this process", size(open))
 	}
@@ -134,7 +135,7 @@ func size(n int64) string {
 // Promise records that size bytes of memory that others allocated will be written,
 // all of which lie in places. left says how many of them are still to come; any
 // goroutine may call it. Memory that has its pages, or that Map gave, is not counted
-// again. Kind NoMemory where the rest does not fit; else the caller calls done in the end.
+// again. It returns kind NoMemory if the rest does not fit; else the caller calls done in the end.
 func Promise(what string, size int64, places iter.Seq[Span], left func() int64) (done func(), err error) {
 	if size <= 0 {
 		return func() {}, nil
@@ -164,7 +165,7 @@ func (l *ledger) missing(places iter.Seq[Span]) (n int64) {
 	return n
 }
 
-// owns says whether s lies in a region of ours; the caller holds mu.
+// owns reports whether s lies in a region of ours; the caller holds mu.
 func (l *ledger) owns(s Span) bool {
 	for p := range l.promises {
 		if p.region == nil || p.region.mem == nil {

@@ -65,7 +65,8 @@ func ParseList(s string) ([]int, error) {
 			b, err = strconv.Atoi(hi)
 		}
 		if err != nil || a < 0 || b < a || b >= mostCPUs || len(out)+b-a >= mostCPUs {
-			return nil, errs.New(errs.Invalid, "read list", strconv.Quote(part), fmt.Sprintf("is no number or range below %d", mostCPUs))
+			return nil, errs.New(errs.Invalid, "read list", strconv.Quote(part),
+				fmt.Sprintf("is no number or range below %d", mostCPUs))
 		}
 		for ; a <= b; a++ {
 			out = append(out, a)
@@ -75,7 +76,7 @@ func ParseList(s string) ([]int, error) {
 }
 
 // Stay keeps the calling thread, which the goroutine is locked to, on those of
-// the node's processors that it may run on. Kind Unsupported where that is none:
+// the node's processors that it may run on. It returns kind Unsupported if that is none:
 // it then stays where it is.
 func (n *Node) Stay() error {
 	name := fmt.Sprintf("NUMA node %d", n.ID)
@@ -89,7 +90,8 @@ func (n *Node) Stay() error {
 		}
 	}
 	if set.Count() == 0 {
-		return errs.New(errs.Unsupported, "stay near", name, "this process may run on none of its processors").WithFix("let it: see taskset and the cpuset of its container")
+		return errs.New(errs.Unsupported, "stay near", name,
+			"this process may run on none of its processors").WithFix("let it: see taskset and the cpuset of its container")
 	}
 	return errs.Wrap("stay near", name, unix.SchedSetaffinity(0, &set))
 }
@@ -102,7 +104,8 @@ const preferred = 1
 func (r *Region) Prefer(node int) error {
 	var mask [mostCPUs / 64]uint64
 	if node < 0 || node >= mostCPUs {
-		return errs.New(errs.Invalid, "take memory from", fmt.Sprintf("NUMA node %d", node), fmt.Sprintf("expected 0 to %d", mostCPUs-1))
+		return errs.New(errs.Invalid, "take memory from", fmt.Sprintf("NUMA node %d", node),
+			fmt.Sprintf("expected 0 to %d", mostCPUs-1))
 	}
 	mask[node/64] = 1 << (node % 64)
 	_, _, no := unix.Syscall6(unix.SYS_MBIND, uintptr(unsafe.Pointer(&r.mem[0])), uintptr(len(r.mem)), preferred,

@@ -55,7 +55,8 @@ func TestNodeNear(t *testing.T) {
 	}
 	bare := sysfs(t, map[string]string{"online": "0-1\n", "node1/cpulist": "\n"})
 	one := sysfs(t, map[string]string{"online": "0\n", "node0/cpulist": "0-3\n"})
-	for i, n := range []*Node{NodeNear(two, -1), NodeNear(two, 2), NodeNear(one, 0), NodeNear(bare, 1), NodeNear(t.TempDir(), 0)} {
+	for i, n := range []*Node{NodeNear(two, -1), NodeNear(two, 2), NodeNear(one, 0), NodeNear(bare, 1),
+		NodeNear(t.TempDir(), 0)} {
 		if n != nil {
 			t.Errorf("%d: %+v, expected none", i, n)
 		}

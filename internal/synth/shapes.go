@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package synth makes model files of true shapes with reproducible random
-// content, so that loading can be measured and verified without downloads.
+// Package synth writes model files with the shapes of real models and reproducible
+// random content. Loads can be measured and verified with them without downloads.
 package synth
 
 import (
@@ -31,9 +31,11 @@ func Shapes(name string) ([]format.Tensor, error) {
 	switch name {
 	case "qwen3-0.6b":
 		// The published file stores lm_head although it is tied to the embedding.
-		return decoder{layers: 28, hidden: 1024, heads: 16, kvHeads: 8, headDim: 128, inner: 3072, vocab: 151936, qkNorm: true}.tensors(), nil
+		return decoder{layers: 28, hidden: 1024, heads: 16, kvHeads: 8, headDim: 128, inner: 3072, vocab: 151936,
+			qkNorm: true}.tensors(), nil
 	case "qwen2.5-7b":
-		return decoder{layers: 28, hidden: 3584, heads: 28, kvHeads: 4, headDim: 128, inner: 18944, vocab: 152064, qkvBias: true}.tensors(), nil
+		return decoder{layers: 28, hidden: 3584, heads: 28, kvHeads: 4, headDim: 128, inner: 18944, vocab: 152064,
+			qkvBias: true}.tensors(), nil
 	case "tiny":
 		return tiny(), nil
 	}

@@ -75,7 +75,8 @@ func TestTiny(t *testing.T) {
 	if _, err := safetensors.EncodeHeader(ts, nil, 0); err != nil {
 		t.Error(err)
 	}
-	if _, err := Shapes("gpt-9"); !errs.Is(err, errs.NotFound) || !strings.Contains(err.Error(), `"gpt-9", expected one of qwen3-0.6b, qwen2.5-7b, tiny`) {
+	if _, err := Shapes("gpt-9"); !errs.Is(err, errs.NotFound) ||
+		!strings.Contains(err.Error(), `"gpt-9", expected one of qwen3-0.6b, qwen2.5-7b, tiny`) {
 		t.Error(err)
 	}
 	for _, name := range Models() {
@@ -151,7 +152,8 @@ func TestContentFinite(t *testing.T) {
 				t.Fatalf("0x%04x is %v as BF16", h, v)
 			}
 		}
-		for _, v := range []float64{math.Float64frombits(w), float64(math.Float32frombits(uint32(w))), float64(math.Float32frombits(uint32(w >> 32)))} {
+		for _, v := range []float64{math.Float64frombits(w), float64(math.Float32frombits(uint32(w))),
+			float64(math.Float32frombits(uint32(w >> 32)))} {
 			if math.IsNaN(v) || math.IsInf(v, 0) {
 				t.Fatalf("0x%016x is %v", w, v)
 			}
@@ -160,7 +162,8 @@ func TestContentFinite(t *testing.T) {
 }
 
 func TestSplit(t *testing.T) {
-	ts := []format.Tensor{tensor("a", format.U8, 6), tensor("b", format.U8, 4), tensor("c", format.U8, 1), tensor("d", format.U8, 30), tensor("e", format.U8, 0), tensor("f", format.U8, 2)}
+	ts := []format.Tensor{tensor("a", format.U8, 6), tensor("b", format.U8, 4), tensor("c", format.U8, 1),
+		tensor("d", format.U8, 30), tensor("e", format.U8, 0), tensor("f", format.U8, 2)}
 	groups, err := split("m", ts, 10)
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 
 const opWrite = "write synthetic model"
 
-// Options says what Write makes.
+// Options describes the model that Write writes.
 type Options struct {
 	// Shapes are the tensors; name, dtype and shape are read.
 	Shapes []format.Tensor
@@ -29,8 +29,8 @@ type Options struct {
 	// Align is the alignment of the data start as of safetensors.EncodeHeader;
 	// 0 is its default.
 	Align int64
-	// ShardSize is the most tensor bytes per file; a larger tensor has a file
-	// of its own. 0 writes one file.
+	// ShardSize is the largest number of tensor bytes per file. A larger tensor gets
+	// its own file. 0 writes one file.
 	ShardSize int64
 	// Workers is how many goroutines fill a file; 0 is min(4, CPUs).
 	Workers int
@@ -50,7 +50,8 @@ type Options struct {
 // is replaced.
 func Write(ctx context.Context, path string, o Options) ([]*format.File, error) {
 	if o.ShardSize < 0 || o.Workers < 0 {
-		return nil, errs.New(errs.Invalid, opWrite, path, fmt.Sprintf("shard size is %d and workers %d, expected 0 or more", o.ShardSize, o.Workers))
+		return nil, errs.New(errs.Invalid, opWrite, path, fmt.Sprintf("shard size is %d and workers %d, expected 0 or more",
+			o.ShardSize, o.Workers))
 	}
 	w := &writer{dir: filepath.Dir(path), opts: o}
 	if o.ShardSize > 0 {
@@ -129,7 +130,8 @@ func split(path string, shapes []format.Tensor, most int64) ([][]format.Tensor, 
 		sum += size
 	}
 	if len(groups) == 0 || len(groups) > safetensors.MaxShards {
-		return nil, errs.New(errs.Invalid, opWrite, path, fmt.Sprintf("there would be %d shards, expected 1 to %d", len(groups), safetensors.MaxShards))
+		return nil, errs.New(errs.Invalid, opWrite, path, fmt.Sprintf("there would be %d shards, expected 1 to %d",
+			len(groups), safetensors.MaxShards))
 	}
 	return groups, nil
 }
@@ -224,7 +226,8 @@ func indexText(plans []filePlan) ([]byte, error) {
 	for _, p := range plans {
 		for _, t := range p.file.Tensors {
 			if _, dup := ix.WeightMap[t.Name]; dup {
-				return nil, errs.New(errs.Invalid, opWrite, p.file.Path, fmt.Sprintf("tensor name %q is a duplicate, expected each name once", t.Name))
+				return nil, errs.New(errs.Invalid, opWrite, p.file.Path,
+					fmt.Sprintf("tensor name %q is a duplicate, expected each name once", t.Name))
 			}
 			ix.WeightMap[t.Name] = filepath.Base(p.file.Path)
 			ix.Metadata.TotalSize += t.Size

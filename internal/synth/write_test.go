@@ -71,7 +71,8 @@ func TestWriteOne(t *testing.T) {
 		name   string
 		shapes []format.Tensor
 		align  int64
-	}{{"tiny", shapes(t, "tiny"), 0}, {"tiny page", shapes(t, "tiny"), safetensors.AlignPage}, {"several pieces", big, 0}, {"header of pieces", big, 8 << 20}, {"nothing", nil, 0}} {
+	}{{"tiny", shapes(t, "tiny"), 0}, {"tiny page", shapes(t, "tiny"), safetensors.AlignPage}, {"several pieces", big,
+		0}, {"header of pieces", big, 8 << 20}, {"nothing", nil, 0}} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "m.safetensors")
@@ -79,12 +80,13 @@ func TestWriteOne(t *testing.T) {
 				t.Fatal(err)
 			}
 			var last, total int64
-			files, err := Write(t.Context(), path, Options{Shapes: c.shapes, Seed: 5, Align: c.align, Workers: 3, Progress: func(done, all int64) {
-				if done <= last {
-					t.Errorf("progress went from %d to %d", last, done)
-				}
-				last, total = done, all
-			}})
+			files, err := Write(t.Context(), path, Options{Shapes: c.shapes, Seed: 5, Align: c.align, Workers: 3,
+				Progress: func(done, all int64) {
+					if done <= last {
+						t.Errorf("progress went from %d to %d", last, done)
+					}
+					last, total = done, all
+				}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -212,7 +214,8 @@ func TestWriteErrors(t *testing.T) {
 	// More than any file system holds fails before a byte is written.
 	huge := []format.Tensor{{Name: "a", DType: format.U8, Shape: []int64{1 << 46}}}
 	wrote := false
-	_, err := Write(t.Context(), filepath.Join(dir, "huge"), Options{Shapes: huge, Progress: func(int64, int64) { wrote = true }})
+	_, err := Write(t.Context(), filepath.Join(dir, "huge"),
+		Options{Shapes: huge, Progress: func(int64, int64) { wrote = true }})
 	if err == nil || wrote || len(ls(t, dir)) != 1 {
 		t.Errorf("error is %v, wrote %v, directory has %q", err, wrote, ls(t, dir))
 	}

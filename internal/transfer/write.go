@@ -62,12 +62,12 @@ type WriteRequest struct {
 type save struct {
 	req     WriteRequest
 	size    int64
-	sources []source    // in order, neighbours in memory joined
-	ports   []*port     // of the devices, in order of appearance
-	draft   *vfs.Draft  // nil: the sink is somebody else's
-	sink    Sink        // what is written: the draft, or the request's own
-	storage vfs.Storage // below the sink
-	cu      *cuFileSink // nil: cuFile takes no part
+	sources []source         // in order, neighbours in memory joined
+	ports   []*port          // of the devices, in order of appearance
+	draft   *vfs.Replacement // nil: the sink is somebody else's
+	sink    Sink             // what is written: the draft, or the request's own
+	storage vfs.Storage      // below the sink
+	cu      *cuFileSink      // nil: cuFile takes no part
 
 	join *checksum.Joiner
 	sums *checksum.Sums // nil: none are made

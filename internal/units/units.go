@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package units parses and prints sizes, rates and durations the same way
-// everywhere: binary units for sizes, decimal GB/s for rates.
+// Package units parses and prints sizes, rates and durations.
+//
+// Sizes have binary units, and rates are in decimal GB/s.
 package units
 
 import (
@@ -25,7 +26,8 @@ const (
 // K, M, G, T and their iB forms are powers of 1024; kB, MB, GB, TB are powers of 1000.
 func ParseBytes(s string) (int64, error) {
 	bad := func(why string) (int64, error) {
-		return 0, errs.New(errs.Invalid, "parse size", strconv.Quote(s), why+"; expected a number with an optional unit, such as 4194304, 4MiB or 2GB")
+		return 0, errs.New(errs.Invalid, "parse size", strconv.Quote(s),
+			why+"; expected a number with an optional unit, such as 4194304, 4MiB or 2GB")
 	}
 	t := strings.TrimSpace(s)
 	i := 0

@@ -40,17 +40,20 @@ func TestParseBytesSaysWhatItExpects(t *testing.T) {
 }
 
 func TestPrinted(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.00 KiB", 1536: "1.50 KiB", 4 << 20: "4.00 MiB", 3 << 29: "1.50 GiB", 5 << 40: "5120.00 GiB", -2048: "-2.00 KiB"} {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.00 KiB", 1536: "1.50 KiB",
+		4 << 20: "4.00 MiB", 3 << 29: "1.50 GiB", 5 << 40: "5120.00 GiB", -2048: "-2.00 KiB"} {
 		if got := units.Bytes(n); got != want {
 			t.Errorf("Bytes(%d) = %q, expected %q", n, got, want)
 		}
 	}
-	for r, want := range map[float64]string{52.06: "52.1 GB/s", 10: "10.0 GB/s", 1.5: "1.50 GB/s", 0.1: "0.10 GB/s", 0.0123: "12.3 MB/s", 0: "0.0 MB/s"} {
+	for r, want := range map[float64]string{52.06: "52.1 GB/s", 10: "10.0 GB/s", 1.5: "1.50 GB/s", 0.1: "0.10 GB/s",
+		0.0123: "12.3 MB/s", 0: "0.0 MB/s"} {
 		if got := units.Rate(r); got != want {
 			t.Errorf("Rate(%v) = %q, expected %q", r, got, want)
 		}
 	}
-	for d, want := range map[time.Duration]string{0: "0 µs", 1500: "2 µs", 27400 * time.Microsecond: "27.4 ms", 1234 * time.Millisecond: "1.23 s", 90 * time.Second: "1m30s"} {
+	for d, want := range map[time.Duration]string{0: "0 µs", 1500: "2 µs", 27400 * time.Microsecond: "27.4 ms",
+		1234 * time.Millisecond: "1.23 s", 90 * time.Second: "1m30s"} {
 		if got := units.Duration(d); got != want {
 			t.Errorf("Duration(%v) = %q, expected %q", int64(d), got, want)
 		}

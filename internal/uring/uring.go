@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package uring is a small io_uring for whole-file reads: submit, wait, reap.
-// It exists because the published Go bindings do not link with current Go, and
-// reads are all we need of it.
+// Package uring is a small io_uring binding for file reads: submit, wait, reap.
+//
+// It exists because the published Go bindings do not link with current Go. Reads
+// are all we need.
 package uring
 
 import (
@@ -118,10 +119,12 @@ func setup(entries uint32, p *params) (int, error) {
 func (r *Ring) mapRings(p *params) error {
 	size := max(int(p.sqOff.array)+int(p.sqEntries)*4, int(p.cqOff.cqes)+int(p.cqEntries)*int(unsafe.Sizeof(cqe{})))
 	var err error
-	if r.ringMem, err = unix.Mmap(r.fd, offSQRing, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
+	if r.ringMem, err = unix.Mmap(r.fd, offSQRing, size, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
 		return errs.Wrap("map io_uring", "", err)
 	}
-	if r.sqeMem, err = unix.Mmap(r.fd, offSQEs, int(p.sqEntries)*int(unsafe.Sizeof(sqe{})), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
+	if r.sqeMem, err = unix.Mmap(r.fd, offSQEs, int(p.sqEntries)*int(unsafe.Sizeof(sqe{})), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
 		return errs.Wrap("map io_uring entries", "", err)
 	}
 	word := func(off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.ringMem[off])) }
@@ -145,9 +148,11 @@ func (r *Ring) RegisterBuffers(bufs [][]byte) error {
 		iov[i].Base = &b[0]
 		iov[i].SetLen(len(b))
 	}
-	_, _, no := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), registerBuffers, uintptr(unsafe.Pointer(&iov[0])), uintptr(len(iov)), 0, 0)
+	_, _, no := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), registerBuffers, uintptr(unsafe.Pointer(&iov[0])),
+		uintptr(len(iov)), 0, 0)
 	if no != 0 {
-		return &errs.Error{Kind: errs.Unsupported, Op: "register io_uring buffers", Err: no, Fix: "raise RLIMIT_MEMLOCK (ulimit -l)"}
+		return &errs.Error{Kind: errs.Unsupported, Op: "register io_uring buffers", Err: no,
+			Fix: "raise RLIMIT_MEMLOCK (ulimit -l)"}
 	}
 	r.fixed = true
 	return nil
@@ -156,7 +161,7 @@ func (r *Ring) RegisterBuffers(bufs [][]byte) error {
 // Fixed reports whether RegisterBuffers succeeded.
 func (r *Ring) Fixed() bool { return r.fixed }
 
-// InFlight is how many reads were queued and not yet reaped.
+// InFlight returns the number of reads that were queued and not yet reaped.
 func (r *Ring) InFlight() int { return int(r.inFlight) }
 
 // Read queues a read of len(buf) bytes at off; it reports false when the ring
@@ -168,7 +173,8 @@ func (r *Ring) Read(fd int, buf []byte, off int64, index int, token uint64) bool
 		return false
 	}
 	e := &r.sqes[tail&r.sqMask]
-	*e = sqe{opcode: opRead, fd: int32(fd), off: uint64(off), addr: uint64(uintptr(unsafe.Pointer(&buf[0]))), len: uint32(len(buf)), userData: token}
+	*e = sqe{opcode: opRead, fd: int32(fd), off: uint64(off), addr: uint64(uintptr(unsafe.Pointer(&buf[0]))),
+		len: uint32(len(buf)), userData: token}
 	if r.fixed && index >= 0 {
 		e.opcode, e.bufIndex = opReadFixed, uint16(index)
 	}
@@ -203,8 +209,7 @@ func (r *Ring) Wait(n int) error {
 	}
 }
 
-// Ready is how many reads can be reaped without waiting, as far as the kernel
-// has said so yet.
+// Ready returns how many completed reads can be reaped now.
 func (r *Ring) Ready() int { return r.ready() }
 
 func (r *Ring) ready() int { return int(atomic.LoadUint32(r.cqTail) - *r.cqHead) }

@@ -12,10 +12,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// state is what tells one version of a file from another besides its size and
-// modification time. The change time moves with every write and cannot be put
-// back. It moves with a rename, a link and a change of rights too: the rest
-// shows whether one of these was made.
+// state identifies a version of a file, in addition to its size and modification
+// time. Every write changes the change time, and nobody can set it back. A rename,
+// a link or a change of mode changes it too; the other fields show which it was.
 type state struct {
 	ctime          int64 // nanoseconds; 0: it means nothing on this file system
 	mode, uid, gid uint32
@@ -34,13 +33,13 @@ func (f *File) stateOf(st *unix.Stat_t) state {
 	return s
 }
 
-// CheckUnchanged fails when the file may not be what it was at Open: what was
-// read is then a mixture of two versions. It compares the size, the modification
-// time and the change time, which finds writers that put the modification time
-// back. A rename, a hard link, or a change of mode or owner explains a new change
-// time and is no failure. With summed the bytes were compared with checksums, and
-// the change time says nothing more. File systems of servers and of processes make
-// up their change times: it is not compared there.
+// CheckUnchanged fails if the file may have changed since Open. The bytes read
+// would then be a mixture of two versions. It compares the size, the modification
+// time and the change time. The change time also detects writers that reset the
+// modification time. A rename, a hard link, or a change of mode or owner explains a
+// new change time and is accepted. If summed is set, checksums have confirmed the
+// bytes, and the change time is ignored. It is also ignored on network and FUSE
+// file systems, whose change times are not reliable.
 func (f *File) CheckUnchanged(summed bool) error {
 	if f.remote != nil {
 		return nil // it asks for one version alone

@@ -71,7 +71,8 @@ func TestAnOverwrittenFileIsFoundThoughItsMtimeWasPutBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			putBack(t, path, change)
-			if err := f.CheckUnchanged(false); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "ctime") || errs.FixOf(err) == "" {
+			if err := f.CheckUnchanged(false); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "ctime") ||
+				errs.FixOf(err) == "" {
 				t.Errorf("%v", err)
 			}
 			if err := f.CheckUnchanged(true); err != nil {

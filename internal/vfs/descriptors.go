@@ -11,8 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Descriptors are open descriptions of one regular file that somebody else has
-// opened: a server that passes them instead of a name.
+// Descriptors are file descriptors of one regular file that another process has
+// opened and passed, such as a server.
 type Descriptors struct {
 	Name     string // for messages: "s3://bucket/key"
 	Buffered int    // through the page cache
@@ -34,9 +34,9 @@ func (d Descriptors) close() error {
 	return err
 }
 
-// FromDescriptors makes a file of descriptions that are open for reading. It
-// takes them over: they are closed with the file, or here where it fails. The
-// process may not be allowed to open the file itself; nothing here needs that.
+// FromDescriptors returns a file for descriptors that are open for reading. It
+// takes ownership: closing the file, or a failure here, closes them. The process
+// need not have permission to open the file itself.
 func FromDescriptors(d Descriptors) (*File, error) {
 	f := &File{path: d.Name, buffered: d.Buffered, direct: -1, passed: true}
 	fail := func(err error) (*File, error) { return nil, errors.Join(err, d.close()) }
@@ -44,7 +44,8 @@ func FromDescriptors(d Descriptors) (*File, error) {
 		return fail(err)
 	}
 	if f.size != d.Size {
-		return fail(errs.New(errs.IO, "open", d.Name, fmt.Sprintf("the file that was passed has %d bytes, expected %d", f.size, d.Size)))
+		return fail(errs.New(errs.IO, "open", d.Name, fmt.Sprintf("the file that was passed has %d bytes, expected %d",
+			f.size, d.Size)))
 	}
 	f.fs = fsType(d.Buffered)
 	f.probe = newProber(d.Buffered, f.fs)
@@ -75,8 +76,8 @@ func FromDescriptors(d Descriptors) (*File, error) {
 	return f, nil
 }
 
-// Locate is a name by which the kernel finds the file: its path, or, where it
-// was passed as a descriptor, that one's place in /proc. It holds while f is open.
+// Locate returns a path by which the kernel finds the file: its own path, or the
+// /proc path of a passed descriptor. It is valid while f is open.
 func (f *File) Locate() string {
 	if f.passed {
 		return fmt.Sprintf("/proc/self/fd/%d", f.buffered)
@@ -84,12 +85,12 @@ func (f *File) Locate() string {
 	return f.path
 }
 
-// Passed says whether the file was passed as descriptors, by a server say.
+// Passed reports whether the file was passed as descriptors, by a server say.
 func (f *File) Passed() bool { return f.passed }
 
-// reopen makes a further description through the page cache. A file of another
-// user, of which a descriptor was passed, cannot be opened anew: then it is a
-// duplicate, which shares the kernel's readahead and nothing that reads depend on.
+// reopen returns another descriptor through the page cache. If the process may not
+// open a passed file again, it is a duplicate. A duplicate shares only the kernel's
+// readahead state, on which no result depends.
 func (f *File) reopen() (int, error) {
 	if f.remote != nil {
 		return -1, f.errRemote("open again")

@@ -39,7 +39,8 @@ func TestFromDescriptors(t *testing.T) {
 	path, data := write(t, t.TempDir(), 3*mib+17)
 	buffered, direct := descriptions(t, path)
 	closed := 0
-	f, err := vfs.FromDescriptors(vfs.Descriptors{Name: "s3://b/k", Buffered: buffered, Direct: direct, Size: int64(len(data)), Closed: func() { closed++ }})
+	f, err := vfs.FromDescriptors(vfs.Descriptors{Name: "s3://b/k", Buffered: buffered, Direct: direct,
+		Size: int64(len(data)), Closed: func() { closed++ }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,8 @@ func TestFromDescriptors(t *testing.T) {
 		}
 	}
 	if closed != 1 || isOpen(buffered) || direct >= 0 && isOpen(direct) {
-		t.Errorf("after Close: told %d times, buffered open %v, direct open %v", closed, isOpen(buffered), direct >= 0 && isOpen(direct))
+		t.Errorf("after Close: told %d times, buffered open %v, direct open %v", closed, isOpen(buffered), direct >= 0 &&
+			isOpen(direct))
 	}
 }
 
@@ -99,7 +101,8 @@ func readsAll(t *testing.T, f *vfs.File, data []byte) {
 			t.Fatal(err)
 		}
 		defer unix.Munmap(mem)
-		if err := f.ReadDirect(mem[:a.Offset], 0, int(a.Offset)); err != nil || !bytes.Equal(mem[:a.Offset], data[:a.Offset]) {
+		if err := f.ReadDirect(mem[:a.Offset], 0, int(a.Offset)); err != nil ||
+			!bytes.Equal(mem[:a.Offset], data[:a.Offset]) {
 			t.Errorf("direct read: %v", err)
 		}
 	}
@@ -124,19 +127,24 @@ func TestFromDescriptorsRefuses(t *testing.T) {
 		kind errs.Kind
 		text string
 	}{
-		"of another size": {vfs.Descriptors{Name: "s3://b/k", Buffered: opened(path), Direct: -1, Size: 4999}, errs.IO, "has 5000 bytes, expected 4999"},
-		"of two files":    {vfs.Descriptors{Name: "s3://b/k", Buffered: opened(path), Direct: opened(other), Size: 5000}, errs.IO, "are not of one file"},
-		"a directory":     {vfs.Descriptors{Name: "s3://b/k", Buffered: opened(dir), Direct: -1, Size: 0}, errs.Invalid, "is a directory"},
+		"of another size": {vfs.Descriptors{Name: "s3://b/k", Buffered: opened(path), Direct: -1, Size: 4999}, errs.IO,
+			"has 5000 bytes, expected 4999"},
+		"of two files": {vfs.Descriptors{Name: "s3://b/k", Buffered: opened(path), Direct: opened(other), Size: 5000},
+			errs.IO, "are not of one file"},
+		"a directory": {vfs.Descriptors{Name: "s3://b/k", Buffered: opened(dir), Direct: -1, Size: 0}, errs.Invalid,
+			"is a directory"},
 	} {
 		f, err := vfs.FromDescriptors(c.d)
-		if f != nil || errs.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), "s3://b/k") {
+		if f != nil || errs.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.text) ||
+			!strings.Contains(err.Error(), "s3://b/k") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if isOpen(c.d.Buffered) || c.d.Direct >= 0 && isOpen(c.d.Direct) {
 			t.Errorf("%s: a descriptor was left open", name)
 		}
 	}
-	f, err := vfs.FromDescriptors(vfs.Descriptors{Name: "s3://b/k", Buffered: opened(path), Direct: -1, Refused: "tmpfs has none", Size: 5000})
+	f, err := vfs.FromDescriptors(vfs.Descriptors{Name: "s3://b/k", Buffered: opened(path), Direct: -1,
+		Refused: "tmpfs has none", Size: 5000})
 	if err != nil {
 		t.Fatal(err)
 	}

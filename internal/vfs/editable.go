@@ -40,7 +40,8 @@ func OpenEditable(path string, a Access) (*Editable, error) {
 			flags |= unix.O_CREAT
 		}
 	} else if a.Create || a.Truncate {
-		return nil, errs.New(errs.Invalid, "open", path, "is to be created or emptied, but not opened for writing").WithFix("open it for writing")
+		return nil, errs.New(errs.Invalid, "open", path,
+			"is to be created or emptied, but not opened for writing").WithFix("open it for writing")
 	}
 	// Without O_NONBLOCK a pipe would wait for its other end. It is taken off
 	// again: libraries that are handed the descriptor refuse it.
@@ -77,12 +78,14 @@ func (e *Editable) settle(truncate bool) error {
 
 func (e *Editable) openDirect(flags int) {
 	if e.fs.Memory {
-		e.why = &Refusal{Reason: e.fs.Name + " keeps files in memory: there is no disk past the page cache", Fix: "none needed: the bytes are in memory"}
+		e.why = &Refusal{Reason: e.fs.Name + " keeps files in memory: there is no disk past the page cache",
+			Fix: "none needed: the bytes are in memory"}
 		return
 	}
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", e.fd), flags|unix.O_CLOEXEC|unix.O_DIRECT, 0)
 	if err != nil {
-		e.why = &Refusal{Reason: fmt.Sprintf("opening with O_DIRECT on %s failed: %v", e.fs.Name, err), Fix: "keep the file on a file system with direct I/O, such as ext4 or XFS"}
+		e.why = &Refusal{Reason: fmt.Sprintf("opening with O_DIRECT on %s failed: %v", e.fs.Name, err),
+			Fix: "keep the file on a file system with direct I/O, such as ext4 or XFS"}
 		return
 	}
 	e.direct = fd
@@ -94,7 +97,7 @@ func (e *Editable) Path() string { return e.path }
 // FS names the file system and says whether it lives in memory.
 func (e *Editable) FS() FSType { return e.fs }
 
-// Writable says whether the file was opened for writing.
+// Writable reports whether the file was opened for writing.
 func (e *Editable) Writable() bool { return e.write }
 
 // FD is the descriptor that goes through the page cache.
@@ -103,7 +106,7 @@ func (e *Editable) FD() int { return e.fd }
 // DirectFD is the O_DIRECT descriptor, or -1; then Refused says why.
 func (e *Editable) DirectFD() int { return e.direct }
 
-// Refused says why there is no way past the page cache, nil where there is one.
+// Refused tells why there is no way past the page cache, nil if there is one.
 func (e *Editable) Refused() *Refusal { return e.why }
 
 // Size is the file's length now.

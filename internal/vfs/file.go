@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vfs opens files the way the transfer engine reads and writes them: once through
-// the page cache and once past it, with what the kernel says of alignment and
-// of which pages are in memory.
+// Package vfs opens files for the transfer engine.
+//
+// Each file is opened twice: once through the page cache and once past it. The
+// package also reports alignment rules and which pages are in the page cache.
 package vfs
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Refusal says why a faster route cannot be taken and what would change that.
+// Refusal tells why a faster route cannot be taken and what would change that.
 type Refusal struct {
 	Reason string `json:"reason"`
 	Fix    string `json:"fix,omitempty"`
@@ -40,24 +41,24 @@ type File struct {
 	refused  atomic.Pointer[Refusal]
 	probe    prober
 	noNowait atomic.Bool // the file system answered EOPNOTSUPP to RWF_NOWAIT
-	passed   bool        // the descriptions are another process's gift
+	passed   bool        // another process opened the file and passed its descriptors
 	closed   func()      // called once after Close; may be nil
 	storage  lookedUp
 	remote   Remote // nil: it is a file of this machine
 	dev      uint64 // of the file system
-	// pastCache says that the file can be opened with O_DIRECT; the descriptor itself may be closed by a pool.
+	// pastCache reports whether the file can be opened with O_DIRECT; the descriptor itself may be closed by a pool.
 	pastCache bool
 	pooled    pooled
 }
 
-// Alignment is what reads past the page cache must observe.
+// Alignment is the required alignment of direct I/O, in bytes.
 type Alignment struct {
 	Offset int64 `json:"offset"` // of file offset and length
 	Memory int64 `json:"memory"` // of the buffer's address
 }
 
-// pageAlign is never undercut even where the device allows 512: whole pages
-// keep the aligned superset of neighbouring reads disjoint and the page tables simple.
+// pageAlign is the smallest alignment we use, even if the device allows 512 bytes.
+// With whole pages, the aligned ranges of neighbouring reads do not overlap.
 const pageAlign = 4096
 
 // Open opens path for reading. A directory, a device or a socket is refused.
@@ -115,7 +116,8 @@ func kindOfMode(m uint32) string {
 // openDirect opens the second description, with O_DIRECT, or records why not.
 func (f *File) openDirect() {
 	if f.fs.Memory {
-		f.refuse(f.fs.Name+" keeps files in memory: there is no disk to read past the page cache", "none needed: reads come from memory")
+		f.refuse(f.fs.Name+" keeps files in memory: there is no disk to read past the page cache",
+			"none needed: reads come from memory")
 		return
 	}
 	var why string
@@ -126,7 +128,8 @@ func (f *File) openDirect() {
 	}
 	fd, err := unix.Open(f.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECT, 0)
 	if err != nil {
-		f.refuse(fmt.Sprintf("opening with O_DIRECT on %s failed: %v", f.fs.Name, err), "keep the file on a file system with direct I/O, such as ext4 or XFS")
+		f.refuse(fmt.Sprintf("opening with O_DIRECT on %s failed: %v", f.fs.Name, err),
+			"keep the file on a file system with direct I/O, such as ext4 or XFS")
 		return
 	}
 	var a, b unix.Stat_t
@@ -138,8 +141,8 @@ func (f *File) openDirect() {
 	f.direct, f.pastCache = fd, true
 }
 
-// directAlign is what direct I/O on the open file must observe, or why the
-// kernel says that there is none.
+// directAlign returns the alignment for direct I/O on the open file, or the
+// kernel's reason why direct I/O is not possible.
 func directAlign(fd int) (a Alignment, why string) {
 	const dioAlign = unix.STATX_DIOALIGN
 	var stx unix.Statx_t
@@ -172,7 +175,7 @@ func (f *File) Identity() Identity { return f.id }
 // FS names the file system and says whether it lives in memory.
 func (f *File) FS() FSType { return f.fs }
 
-// Align is what direct reads must observe; zero where they are refused.
+// Align is what direct reads must observe; zero if they are refused.
 func (f *File) Align() Alignment { return f.align }
 
 // Direct reports whether the file can be read past the page cache, else why not.

@@ -22,7 +22,7 @@ type mount struct {
 }
 
 // findMount is the mount that the open file was reached through, or one of the
-// same device; empty where the mount table shows none.
+// same device; empty if the mount table shows none.
 func findMount(fd int, st *unix.Statx_t) mount {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -79,7 +79,8 @@ func parseMount(line string) (m mount, ok bool) {
 	if err1 != nil || err2 != nil || err3 != nil {
 		return m, false
 	}
-	m = mount{id: id, major: uint32(ma), minor: uint32(mi), root: UnescapeMount(a[3]), point: UnescapeMount(a[4]), fs: b[0], source: UnescapeMount(b[1])}
+	m = mount{id: id, major: uint32(ma), minor: uint32(mi), root: UnescapeMount(a[3]), point: UnescapeMount(a[4]),
+		fs: b[0], source: UnescapeMount(b[1])}
 	if len(b) > 2 {
 		m.options = b[2]
 	}

@@ -19,9 +19,8 @@ type Pages struct {
 	some []uint64 // a bit for each page, if not all; nil: none was there
 }
 
-// CachedPages looks which pages of the file are in the page cache now. For a
-// file with none of them that is one question. Kind Unsupported where the kernel
-// does not tell.
+// CachedPages returns the pages of the file that are in the page cache now. It
+// returns kind Unsupported if the kernel does not tell.
 func (f *File) CachedPages() (*Pages, error) {
 	p := &Pages{size: f.size}
 	r, err := f.Residency(0, f.size)
@@ -81,10 +80,9 @@ func (f *File) Since(p *Pages, off, n int64) (sum int64, err error) {
 	return sum, err
 }
 
-// DropSince asks the kernel to forget the pages of the file that came into the
-// page cache after p was taken. Those that were there before stay, and so do
-// dirty ones. It returns how many bytes are left of the others: pages that are
-// mapped or in use elsewhere stay.
+// DropSince asks the kernel to drop the pages of the file that entered the page
+// cache after p was taken. Earlier pages and dirty pages stay. It returns the bytes
+// of new pages that stayed, because they are mapped or in use elsewhere.
 func (f *File) DropSince(p *Pages) (left int64, err error) {
 	if err := f.Pin(); err != nil {
 		return 0, err
@@ -175,7 +173,8 @@ func (f *File) eachWindow(off, n int64, do func(lo int64, vec []byte) error) err
 			return errs.Wrap("map for mincore", f.path, err)
 		}
 		vec := make([]byte, (length+pageSize-1)/pageSize)
-		_, _, no := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(length), uintptr(unsafe.Pointer(&vec[0])))
+		_, _, no := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(length),
+			uintptr(unsafe.Pointer(&vec[0])))
 		if uerr := unix.Munmap(m); no == 0 && uerr != nil {
 			return errs.Wrap("unmap after mincore", f.path, uerr)
 		}

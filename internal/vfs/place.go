@@ -12,9 +12,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// CheckPlace refuses a path that Create would refuse whatever the size: its
-// directory is missing or is none, it lies in a file system of the kernel, or
-// something other than a file has the name. It makes nothing.
+// CheckPlace refuses a path that Create would refuse for any size. The directory
+// may be missing or not a directory, the path may lie in a kernel file system, or
+// its name may belong to something that is not a file. It creates nothing.
 func CheckPlace(path string) error {
 	target, _, err := replaced(path)
 	if err != nil {
@@ -32,14 +32,16 @@ func placeable(path, target string) error {
 	case errors.Is(err, unix.ENOTDIR):
 		return notBelow(path, dir)
 	case errors.Is(err, os.ErrNotExist):
-		return &errs.Error{Kind: errs.NotFound, Op: op, Name: path, Msg: "there is no directory " + dir, Err: unix.ENOENT, Fix: "make the directory first"}
+		return &errs.Error{Kind: errs.NotFound, Op: op, Name: path, Msg: "there is no directory " + dir, Err: unix.ENOENT,
+			Fix: "make the directory first"}
 	case err != nil:
 		return nil // Create says more of it
 	case !info.IsDir():
 		return notBelow(path, dir)
 	}
 	if name := kernelFS(dir); name != "" {
-		return errs.New(errs.Unsupported, op, path, dir+" lies in "+name+", a file system of the kernel, in which nobody can make files").
+		return errs.New(errs.Unsupported, op, path,
+			dir+" lies in "+name+", a file system of the kernel, in which nobody can make files").
 			WithFix("save to a directory of a disk")
 	}
 	return nil

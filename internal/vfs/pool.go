@@ -14,10 +14,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Pool bounds the descriptors of many open files. A file of a pool that nobody
-// uses may lose its descriptors to another one; Pin opens them again, and fails
-// where the name no longer means the same version of the file. Its methods and
-// those of its files are safe for concurrent use.
+// Pool limits the descriptors of many open files. An unused file may lose its
+// descriptors to another file. Pin opens them again, and fails if the name now
+// refers to another version of the file. The methods of a pool and of its files are
+// safe for concurrent use.
 type Pool struct {
 	most int // files with descriptors, unless more are in use at once
 
@@ -37,8 +37,8 @@ type pooled struct {
 // NewPool is a pool that keeps the descriptors of at most that many files.
 func NewPool(most int) *Pool { return &Pool{most: max(most, 1), idle: list.New()} }
 
-// PoolSize is how many files of one model keep their descriptors, two each: a
-// quarter of what the process may have open, so that several models fit.
+// PoolSize returns how many files of one model keep their descriptors, two each.
+// It uses a quarter of the process's limit, so that several models fit.
 func PoolSize() int {
 	const least, most = 8, 1024
 	var l unix.Rlimit
@@ -48,8 +48,8 @@ func PoolSize() int {
 	return int(min(max(l.Cur/8, least), most))
 }
 
-// Adopt makes f a file of the pool. It is a file of this machine that was opened
-// by name, and nobody else uses it yet.
+// Adopt adds f to the pool. f must be a local file that was opened by name and that
+// nobody else uses yet.
 func (p *Pool) Adopt(f *File) {
 	if f.pooled.pool != nil || f.remote != nil || f.passed {
 		return
@@ -114,7 +114,7 @@ func (f *File) Unpin() {
 	}
 }
 
-// Pooled says whether f may lose its descriptors while nobody uses it.
+// Pooled reports whether f may lose its descriptors while nobody uses it.
 func (f *File) Pooled() bool { return f.pooled.pool != nil }
 
 // shrink closes idle files until at most that many files have descriptors; mu is held.
@@ -171,7 +171,8 @@ func (f *File) openAgain() error {
 		}
 		var same unix.Stat_t
 		if err := unix.Fstat(direct, &same); err != nil || same.Ino != st.Ino || same.Dev != st.Dev {
-			return fail(errors.Join(errs.New(errs.IO, "open again", f.path, "the file was replaced while it was being opened").WithFix("load it again"), unix.Close(direct)))
+			return fail(errors.Join(errs.New(errs.IO, "open again", f.path,
+				"the file was replaced while it was being opened").WithFix("load it again"), unix.Close(direct)))
 		}
 	}
 	f.buffered, f.direct = fd, direct

@@ -47,8 +47,8 @@ func (f *File) ReadBuffered(p []byte, off int64) (Buffered, error) {
 	return Buffered{Cached: hit, Missed: int64(len(p)) - hit}, err
 }
 
-// ReadCached fills as much of p from off as can be had without I/O and returns
-// how much that was: what is in the page cache, up to the first absent page.
+// ReadCached copies bytes from the page cache into p, without I/O, up to the first
+// missing page. It returns their number.
 func (f *File) ReadCached(p []byte, off int64) int64 {
 	if f.Pin() != nil {
 		return 0 // whoever reads the rest is told
@@ -115,7 +115,7 @@ func (f *File) ReadDirect(p []byte, off int64, need int) error {
 	return err
 }
 
-// ErrDirectRefused is returned when a direct read is declined as a matter of kind.
+// ErrDirectRefused means that the file system does not support this kind of direct I/O.
 var ErrDirectRefused = errors.New("direct read refused by the file system")
 
 // preadFull reads at least need bytes of p. A file that ends early is an error

@@ -16,15 +16,15 @@ type Remote interface {
 	// order: what breaks off is asked for again from there, within the bounds of
 	// the implementation, and an error of it is final. The context ends it. Many run at once.
 	Fetch(ctx context.Context, off, n int64) (io.ReadCloser, error)
-	// Parallel is how many Fetches at once pay.
+	// Parallel returns the useful number of concurrent calls of Fetch.
 	Parallel() int
-	// Notes are what a report should tell in the end: retries, for one.
+	// Notes returns remarks for the report, such as retries.
 	Notes() []string
 }
 
 // Tree finds files by name: those of a directory, or the objects of a bucket.
 type Tree interface {
-	// Open opens one for reading; the caller closes it. Kind NotFound.
+	// Open opens a file for reading. The caller closes it. A missing file is of kind NotFound.
 	Open(ctx context.Context, name string) (*File, error)
 	// Names lists the names below dir, one level deep, without dir itself.
 	Names(ctx context.Context, dir string) ([]string, error)
@@ -32,7 +32,7 @@ type Tree interface {
 	ReadAll(ctx context.Context, name string, limit int64) ([]byte, error)
 }
 
-// Traffic counts what a remote has asked of its server.
+// Traffic counts the requests that a remote has sent to its server.
 type Traffic struct {
 	Requests    int64 `json:"requests"`
 	Retries     int64 `json:"retries"`     // requests that were repeated, or taken up where they had broken off
@@ -41,20 +41,21 @@ type Traffic struct {
 
 // Counted is a Remote, or an Upload, that counts.
 type Counted interface {
-	// Traffic is what was asked so far.
+	// Traffic returns the counts so far.
 	Traffic() Traffic
 }
 
 // remoteFS is what stands where a file system's name is told.
 const remoteFS = "network"
 
-// NewRemote is r as a file of size bytes. It has no descriptor, nothing of it is
-// in the page cache, and the engine reads it over the network. Closing it closes r, where r
-// is an io.Closer.
+// NewRemote returns r as a file of size bytes. It has no descriptor and no pages in
+// the page cache; the engine reads it over the network. If r is an io.Closer,
+// closing the file closes r.
 func NewRemote(name string, size int64, r Remote) *File {
 	f := &File{path: name, size: size, fs: FSType{Name: remoteFS}, buffered: -1, direct: -1, remote: r,
 		probe: prober{method: ProbeNone, why: "it is read over a network"}}
-	f.refuse("it is read over a network: there is no disk of this machine below it", "load it from a file, or through the door of a server on this machine")
+	f.refuse("it is read over a network: there is no disk of this machine below it",
+		"load it from a file, or through the door of a server on this machine")
 	return f
 }
 
@@ -64,7 +65,8 @@ func (f *File) Remote() Remote { return f.remote }
 // fetchFull fills p from off over the network.
 func (f *File) fetchFull(p []byte, off int64) (int, error) {
 	if off < 0 || int64(len(p)) > f.size-off {
-		return 0, errs.New(errs.IO, "read", f.path, fmt.Sprintf("bytes %d to %d were asked for, it has %d", off, off+int64(len(p)), f.size))
+		return 0, errs.New(errs.IO, "read", f.path, fmt.Sprintf("bytes %d to %d were asked for, it has %d", off,
+			off+int64(len(p)), f.size))
 	}
 	if len(p) == 0 {
 		return 0, nil

@@ -30,7 +30,8 @@ func (r *textRemote) Close() error    { r.closed++; return nil }
 func TestARemoteIsAFileWithoutADescriptor(t *testing.T) {
 	r := &textRemote{text: "hello, world"}
 	f := NewRemote("s3://b/k", int64(len(r.text)), r)
-	if f.Remote() != r || f.Path() != "s3://b/k" || f.Size() != 12 || f.BufferedFD() != -1 || f.DirectFD() != -1 || f.FS().Memory || f.CheckUnchanged(false) != nil {
+	if f.Remote() != r || f.Path() != "s3://b/k" || f.Size() != 12 || f.BufferedFD() != -1 || f.DirectFD() != -1 ||
+		f.FS().Memory || f.CheckUnchanged(false) != nil {
 		t.Errorf("%+v", f)
 	}
 	buf := make([]byte, 5)

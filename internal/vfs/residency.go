@@ -46,7 +46,8 @@ func newProber(fd int, fs FSType) prober {
 		if mayKnow(fd) {
 			return prober{method: ProbeMincore, why: "cachestat does not see through overlayfs"}
 		}
-		return prober{method: ProbeNone, why: "cachestat does not see through overlayfs, and mincore does not tell files of others"}
+		return prober{method: ProbeNone,
+			why: "cachestat does not see through overlayfs, and mincore does not tell files of others"}
 	}
 	var cs unix.Cachestat_t
 	err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: 0, Len: uint64(pageSize)}, &cs, 0)
@@ -54,7 +55,8 @@ func newProber(fd int, fs FSType) prober {
 		return prober{method: ProbeCachestat}
 	}
 	if err == unix.EPERM {
-		return prober{method: ProbeNone, why: "the kernel tells the page-cache state of a file only to its owner and to those who may write it"}
+		return prober{method: ProbeNone,
+			why: "the kernel tells the page-cache state of a file only to its owner and to those who may write it"}
 	}
 	// mincore claims that everything is resident when the caller may not know.
 	if mayKnow(fd) {
@@ -75,7 +77,7 @@ func mayKnow(fd int) bool {
 	return unix.Faccessat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.W_OK, unix.AT_EACCESS) == nil
 }
 
-// Probe says how residency is found for this file and, where not by the best
+// Probe tells how residency is found for this file and, where not by the best
 // method, why.
 func (f *File) Probe() (ProbeMethod, string) { return f.probe.method, f.probe.why }
 
@@ -106,7 +108,8 @@ func (f *File) Residency(off, n int64) (Residency, error) {
 
 func (f *File) cachestat(off, n int64) (Residency, error) {
 	var cs unix.Cachestat_t
-	if err := unix.Cachestat(uint(f.buffered), &unix.CachestatRange{Off: uint64(off), Len: uint64(n)}, &cs, 0); err != nil {
+	if err := unix.Cachestat(uint(f.buffered), &unix.CachestatRange{Off: uint64(off), Len: uint64(n)}, &cs,
+		0); err != nil {
 		return Residency{}, errs.Wrap("cachestat", f.path, err)
 	}
 	return Residency{

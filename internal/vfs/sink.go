@@ -83,7 +83,7 @@ func (s *Sink) Size() int64 { return s.size }
 // FS names the file system and says whether it lives in memory.
 func (s *Sink) FS() FSType { return s.fs }
 
-// Align is what direct writes must observe; zero where they are refused.
+// Align is what direct writes must observe; zero if they are refused.
 func (s *Sink) Align() Alignment { return s.align }
 
 // Direct reports whether the file can be written past the page cache, else why not.

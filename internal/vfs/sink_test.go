@@ -59,7 +59,8 @@ func TestSinkWritesAndCloses(t *testing.T) {
 	if ok, why := s.Direct(); ok || why == nil || why.Reason != "no room for it" || why.Fix == "" {
 		t.Errorf("direct %v %+v", ok, why)
 	}
-	if err := errors.Join(s.WriteBuffered([]byte("lo"), 3), s.WriteBuffered([]byte("hel"), 0), s.Close(), s.Close()); err != nil {
+	if err := errors.Join(s.WriteBuffered([]byte("lo"), 3), s.WriteBuffered([]byte("hel"), 0), s.Close(),
+		s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "hello" {
@@ -80,7 +81,8 @@ func TestSinkThatCannotBeWrittenSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.WriteBuffered([]byte("x"), 7); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "offset 7 of b/k") || errs.FixOf(err) == "" {
+	if err := s.WriteBuffered([]byte("x"), 7); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(err.Error(), "offset 7 of b/k") || errs.FixOf(err) == "" {
 		t.Error(err)
 	}
 }

@@ -17,17 +17,17 @@ import (
 // Storage is what lies below an open file, and what a read of it can prove.
 type Storage struct {
 	FS FSType // named as the mount table does
-	// Falls says that the file system may serve an O_DIRECT read through the page
+	// Falls reports whether the file system may serve an O_DIRECT read through the page
 	// cache without telling. Who wants to know asks the page cache afterwards.
 	Falls bool
-	// Hidden says why nobody on this machine can tell where bytes below the page
-	// cache come from. It is empty where they come from disks.
+	// Hidden tells why nobody on this machine can tell where bytes below the page
+	// cache come from. It is empty if they come from disks.
 	Hidden string
 	// local: the answer holds for one file or one moment and is not remembered.
 	local bool
 }
 
-// Proves says whether a read or write with O_DIRECT went past the page cache to
+// Proves reports whether a read or write with O_DIRECT went past the page cache to
 // storage, by what the storage is alone.
 func (s Storage) Proves() bool { return s.Hidden == "" && !s.Falls && !s.FS.Memory }
 
@@ -56,8 +56,8 @@ func (f *File) Storage() Storage {
 // Storage is what lies below the file. It is looked up once, while the file is open.
 func (e *Editable) Storage() Storage { return e.storage.of(e.fd) }
 
-// Storage is what lies below the draft. It is looked up once, while the draft is open.
-func (d *Draft) Storage() Storage { return d.storage.of(d.buffered) }
+// Storage describes the storage below the file. It is looked up once, while the file is open.
+func (d *Replacement) Storage() Storage { return d.storage.of(d.buffered) }
 
 // Storage is what lies below the sink. It is looked up once, while the sink is open.
 func (s *Sink) Storage() Storage { return s.storage.of(s.buffered) }
@@ -104,14 +104,14 @@ func storageOf(fd, depth int) Storage {
 	return s
 }
 
-// keepsDirect says whether O_DIRECT reads of a file system never go through the
+// keepsDirect reports whether O_DIRECT reads of a file system never go through the
 // page cache. xfs has no other way. ext4 falls back for journalled, encrypted,
 // inline and verity data; statx then tells, where it knows of direct I/O at all.
 func keepsDirect(fs string, told bool) bool {
 	return fs == "xfs" || told && (fs == "ext4" || fs == "ext3")
 }
 
-// hides says why a file system shows nothing of the storage below it.
+// hides tells why a file system shows nothing of the storage below it.
 func hides(fs string) string {
 	switch {
 	case fs == "fuse" || strings.HasPrefix(fs, "fuse.") || fs == "fuseblk":
@@ -120,7 +120,8 @@ func hides(fs string) string {
 		return fs + ": another machine or its host gives the bytes, out of storage or out of memory"
 	case fs == "zfs":
 		return "zfs: it has a cache of its own, of which the kernel tells nothing"
-	case slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "wekafs", "afs", "orangefs", "pvfs2", "coda", "panfs"}, fs):
+	case slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "wekafs",
+		"afs", "orangefs", "pvfs2", "coda", "panfs"}, fs):
 		return fs + ": a server gives the bytes, out of storage or out of memory"
 	}
 	return ""
@@ -212,7 +213,7 @@ func deviceHides(dir string, depth int) (why string, local bool) {
 	return "", local
 }
 
-// loopHides says why a loop device's image may be in the page cache.
+// loopHides tells why a loop device's image may be in the page cache.
 func loopHides(dir, name string, depth int) string {
 	image := word(filepath.Join(dir, "loop/backing_file"))
 	if word(filepath.Join(dir, "loop/dio")) != "1" {
@@ -234,7 +235,7 @@ func loopHides(dir, name string, depth int) string {
 	return ""
 }
 
-// word reads a short text file, "" where it is not there.
+// word reads a short text file, "" if it is missing.
 func word(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -74,7 +74,8 @@ func TestFileSystemsHaveNames(t *testing.T) {
 }
 
 func TestWhatHidesItsStorage(t *testing.T) {
-	for _, fs := range []string{"fuse", "fuse.bindfs", "fuseblk", "virtiofs", "9p", "nfs", "nfs4", "cifs", "ceph", "lustre", "zfs"} {
+	for _, fs := range []string{"fuse", "fuse.bindfs", "fuseblk", "virtiofs", "9p", "nfs", "nfs4", "cifs", "ceph",
+		"lustre", "zfs"} {
 		if hides(fs) == "" {
 			t.Errorf("%s shows nothing of its storage", fs)
 		}
@@ -84,7 +85,8 @@ func TestWhatHidesItsStorage(t *testing.T) {
 			t.Errorf("%s: %s", fs, why)
 		}
 	}
-	if !keepsDirect("xfs", false) || !keepsDirect("ext4", true) || keepsDirect("ext4", false) || keepsDirect("btrfs", true) {
+	if !keepsDirect("xfs", false) || !keepsDirect("ext4", true) || keepsDirect("ext4", false) ||
+		keepsDirect("btrfs", true) {
 		t.Error("which file systems keep to O_DIRECT")
 	}
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Sweep removes the drafts in dir that killed writers left, those whose lock
+// Sweep removes temporary files in dir that killed writers left, those whose lock
 // nobody holds, and returns how many. What it may not open is not its own.
 func Sweep(dir string) (int, error) {
 	removed := 0
 	err := EachName(dir, func(name string) {
-		if isDraft(name) && sweepOne(filepath.Join(dir, name)) {
+		if isTemporary(name) && sweepOne(filepath.Join(dir, name)) {
 			removed++
 		}
 	})
@@ -58,14 +58,14 @@ func cause(err error) error {
 	return err
 }
 
-// isDraft reports whether name has the form .NAME.<16 hex digits>.nebulaio.tmp.
-func isDraft(name string) bool {
-	rest, ok := strings.CutSuffix(name, draftSuffix)
-	if !ok || !strings.HasPrefix(rest, ".") || len(rest) < draftDigits+3 {
+// isTemporary reports whether name has the form .NAME.<16 hex digits>.nebulaio.tmp.
+func isTemporary(name string) bool {
+	rest, ok := strings.CutSuffix(name, tempSuffix)
+	if !ok || !strings.HasPrefix(rest, ".") || len(rest) < tempDigits+3 {
 		return false
 	}
-	digits := rest[len(rest)-draftDigits:]
-	return rest[len(rest)-draftDigits-1] == '.' && strings.Trim(digits, "0123456789abcdef") == ""
+	digits := rest[len(rest)-tempDigits:]
+	return rest[len(rest)-tempDigits-1] == '.' && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
 func sweepOne(name string) bool {
@@ -78,7 +78,7 @@ func sweepOne(name string) bool {
 	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return false
 	}
-	// The lock is taken before the look at the name: a draft that was published
+	// The lock is taken before the look at the name: a file that was published
 	// or removed meanwhile has lost it.
 	if flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || !sameFile(fd, name) {
 		return false
@@ -134,7 +134,8 @@ func LockDir(ctx context.Context, dir string) (*Dir, error) {
 		}
 		if time.Now().After(end) {
 			d.Close()
-			return nil, errs.New(errs.IO, op, dir, "other programs have held its lock for "+lockFor.String()).WithFix("see lslocks for who holds it")
+			return nil, errs.New(errs.IO, op, dir,
+				"other programs have held its lock for "+lockFor.String()).WithFix("see lslocks for who holds it")
 		}
 		select {
 		case <-ctx.Done():

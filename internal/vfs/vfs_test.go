@@ -80,7 +80,8 @@ func TestOnlyRegularFilesAreOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{dir: "is a directory", fifo: "is a pipe", os.DevNull: "is a device"} {
-		if _, err := vfs.Open(path); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if _, err := vfs.Open(path); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -189,7 +190,8 @@ func TestCheckUnchanged(t *testing.T) {
 	if err := os.Truncate(path, 4000); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.CheckUnchanged(false); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "size 5000") || !strings.Contains(err.Error(), "now size 4000") {
+	if err := a.CheckUnchanged(false); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "size 5000") ||
+		!strings.Contains(err.Error(), "now size 4000") {
 		t.Errorf("another size: %v", err)
 	}
 }
@@ -235,7 +237,8 @@ func TestReadAtIsWholeOrAnError(t *testing.T) {
 		t.Errorf("%d %v", n, err)
 	}
 	n, err := f.ReadAt(got, 7000)
-	if n != 3000 || !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "ended at offset 10000 while bytes 7000 to 11000 were expected") {
+	if n != 3000 || !errs.Is(err, errs.IO) || !strings.Contains(err.Error(),
+		"ended at offset 10000 while bytes 7000 to 11000 were expected") {
 		t.Errorf("%d %v", n, err)
 	}
 	if _, err := f.ReadAt(got, 50_000); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "ended at offset 10000") {
@@ -260,7 +263,8 @@ func TestReadDirect(t *testing.T) {
 	if err := f.ReadDirect(buf[:4096], mib, 77); err != nil || !bytes.Equal(buf[:77], data[mib:]) {
 		t.Errorf("the end: %v", err)
 	}
-	if err := f.ReadDirect(buf[:4096], 8*mib, 4096); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "ended at offset 1048653") {
+	if err := f.ReadDirect(buf[:4096], 8*mib, 4096); !errs.Is(err, errs.IO) ||
+		!strings.Contains(err.Error(), "ended at offset 1048653") {
 		t.Errorf("behind the end: %v", err)
 	}
 	if res, err := f.Residency(0, f.Size()); err == nil && res.Cached != 0 {

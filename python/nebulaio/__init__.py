@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NebulaIO: storage that ends in GPU memory.
+"""NebulaIO loads files and objects into GPU memory.
 
     >>> import numpy, nebulaio.safetensors
     >>> report = nebulaio.safetensors.save_file({"w": numpy.ones((2, 3))}, "model.safetensors")
@@ -9,12 +9,12 @@
     >>> nebulaio.last_report()["device"]["id"]
     'host'
 
-With torch, `load_file("model.safetensors")` gives its tensors on the best device.
+With torch, `load_file("model.safetensors")` returns torch tensors on the best device.
 
 Importing this package loads no native library, no framework and no module of its
-own; the first use of a name does. Processes may fork at any time: a child takes a private copy of the
-library. Only CUDA does not survive fork, and asking for it in such a child
-raises `nebulaio.errors.ForkError`.
+own. The first use of a name does. A process may fork at any time: the child loads a
+private copy of the library. CUDA does not survive a fork, and using it in such a
+child raises `nebulaio.errors.ForkError`.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ __all__ = ["CuFile", "GPUDirectClient", "__version__", "configure", "devices", "
 
 
 def version() -> str:
-    """The version of the native library, such as "0.1.0"; loads it."""
+    """Return the version of the native library, such as "0.1.0". Loads the library."""
     from . import _process
 
     return _process.current().load().version()
 
 
 def library_path() -> str:
-    """The file that the native library was loaded from; loads it."""
+    """Return the path of the native library. Loads the library."""
     from . import _process
 
     return _process.current().load().path
 
 
 def devices() -> dict[str, Any]:
-    """What the library looked for and found: devices, what is missing, and what to do.
+    """Return the devices that the library found, what is missing, and the fixes.
 
     Opens the library's system with the options of `configure`.
     """
@@ -54,11 +54,11 @@ def devices() -> dict[str, Any]:
 
 
 def last_report() -> dict[str, Any] | None:
-    """The report of the last load or save that ended in the calling thread, or None.
+    """Return the report of the last load or save that ended in the calling thread, or None.
 
-    Reports are kept per thread, one each; a failed or cancelled load leaves one
-    too. The dictionary is the caller's own; docs/report.md lists its keys. A forked
-    child starts with none.
+    Each thread has its own last report. Failed and cancelled loads leave a report too.
+    The caller may change the dictionary. docs/report.md lists its keys. A forked child
+    starts with no report.
     """
     from . import _process, _report
 
@@ -81,23 +81,27 @@ def configure(
     write_depth: int | None = None,
     verify_on: str | None = None,
 ) -> None:
-    """Set options of the library's system; call it before the first use.
+    """Set options of the library's system. Call it before the first use of the library.
 
-    buffer_pool_size: bytes of staging memory (128 MiB), or text such as "256MiB".
-    workers: threads for page-cache copies; 0 lets the library choose.
-    queue_depth: cold reads in flight; 0 lets the library choose.
-    max_transfer_size: largest single read or copy in bytes (4 MiB).
-    io: how cold reads are made: "auto", "uring" or "pread".
-    cufile: which interface of libcufile the route "cufile" uses: "sync", "async" or "batch".
-    devices: CUDA: "auto", "require" (fail without it) or "off".
-    write_block_size: largest single write of a save in bytes (1 MiB).
-    write_depth: writes of saves in flight; 0 lets the library choose.
-    verify_on: where verified loads are summed: "auto" (on the GPU where it can), "host" or "device".
+    Args:
+        buffer_pool_size: Bytes of staging memory (128 MiB), or text such as "256MiB".
+        workers: Threads that copy from the page cache; 0 lets the library choose.
+        queue_depth: Direct reads in flight; 0 lets the library choose.
+        max_transfer_size: Largest single read or copy in bytes (4 MiB).
+        io: System calls for direct reads: "auto", "uring" or "pread".
+        cufile: libcufile interface for the route "cufile": "sync", "async" or "batch".
+        devices: Use of CUDA: "auto", "require" (fail without it) or "off".
+        write_block_size: Largest single write of a save in bytes (1 MiB).
+        write_depth: Writes of saves in flight; 0 lets the library choose.
+        verify_on: Processor that computes checksums: "auto" (the GPU if it can), "host"
+            or "device".
 
-    What is not given comes from the environment variable NEBULAIO_<NAME>, such
-    as NEBULAIO_BUFFER_POOL_SIZE, else from the library. Calls add up. Raises
-    InvalidError for a bad value, and when the system of this process is already
-    open. A forked child inherits the options and may set them anew.
+    Options that are not given come from the environment variables NEBULAIO_<NAME>, such
+    as NEBULAIO_BUFFER_POOL_SIZE, or else from the library's defaults. Repeated calls add
+    options. A forked child inherits the options and may change them.
+
+    Raises:
+        InvalidError: A value is wrong, or the system of this process is already open.
     """
     from . import _options, _process
 

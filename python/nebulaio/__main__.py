@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m nebulaio``: what is installed and what it finds on this machine."""
+"""``python -m nebulaio`` prints what is installed and which devices it finds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import nebulaio
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print version, library path and devices; returns the exit code."""
+    """Print the version, the library's path and the devices. Return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m nebulaio",
-        description="Print what is installed and which devices it finds on this machine.",
+        description="Print what is installed and which devices this machine has.",
         epilog="To compare loaders: python -m nebulaio.compare --help",
     )
     parser.parse_args(arguments)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C ABI of libnebulaio.so as ctypes sees it; mirrors include/nebulaio/nebulaio.h."""
+"""The C interface of libnebulaio.so for ctypes. It mirrors include/nebulaio/nebulaio.h."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Buffer(ctypes.Structure):
 
 
 class Progress(ctypes.Structure):
-    """nebulaio_progress: bytes in place and bytes in all."""
+    """nebulaio_progress: bytes done and bytes in total."""
 
     _fields_ = [("bytes_done", ctypes.c_uint64), ("bytes_total", ctypes.c_uint64)]
 
 
 class Tensor(ctypes.Structure):
-    """nebulaio_tensor: a tensor of the caller that is to be saved."""
+    """nebulaio_tensor: a tensor of the caller to save."""
 
     _fields_ = [
         ("name", ctypes.c_char_p),
@@ -49,7 +49,7 @@ class Peer(ctypes.Structure):
 
 
 class ObjectRead(ctypes.Structure):
-    """nebulaio_object_read: one object, or a range of it, on its way into memory of the caller."""
+    """nebulaio_object_read: a read of one object, or of a range of it, into the caller's memory."""
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -68,7 +68,7 @@ class ObjectRead(ctypes.Structure):
 
 
 class ObjectWrite(ctypes.Structure):
-    """nebulaio_object_write: one object from memory of the caller."""
+    """nebulaio_object_write: a write of one object from the caller's memory."""
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -138,8 +138,8 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
 def declare(library: ctypes.CDLL, name: str) -> None:
     """Check the library's ABI and declare every function of the header on it.
 
-    `name` is what messages call the library. Raises LibraryError when a symbol
-    is missing or the ABI differs; no other function has been called by then.
+    `name` names the library in messages. Raises LibraryError if a symbol is missing or
+    the ABI differs. No other function has been called by then.
     """
     try:
         library.nebulaio_abi_version.restype = _i32
@@ -168,7 +168,7 @@ def declare(library: ctypes.CDLL, name: str) -> None:
 
 
 def call(function: Any, *arguments: Any) -> None:
-    """Call a function that ends in (err, errcap); a status but OK is raised."""
+    """Call a function that ends in (err, errcap), and raise its error."""
     err = ctypes.create_string_buffer(_ERROR_CAPACITY)
     status = function(*arguments, err, _ERROR_CAPACITY)
     if status != OK:
@@ -176,9 +176,9 @@ def call(function: Any, *arguments: Any) -> None:
 
 
 def text(function: Any, *arguments: Any, errors: bool = True) -> bytes:
-    """Call a function with output text and return the text, whatever its length.
+    """Call a function with a text result and return the text, whatever its length.
 
-    `errors` says whether the function ends in (err, errcap).
+    `errors` tells whether the function ends in (err, errcap).
     """
     capacity = _TEXT_CAPACITY
     need = _size()
@@ -196,6 +196,6 @@ def text(function: Any, *arguments: Any, errors: bool = True) -> bytes:
 
 
 def message(function: Any, status: int, err: ctypes.Array[ctypes.c_char]) -> str:
-    """The library's message for a failed call, or a plain one when it gave none."""
+    """Return the library's message for a failed call, or a generic one if it gave none."""
     said = err.value.decode("utf-8", "backslashreplace")
     return said or f"{function.__name__}: failed with status {status} and no message"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what a client is given: each returns the form that the library takes, or raises InvalidError."""
+"""Checks of client arguments. Each returns the form that the library takes, or raises InvalidError."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Cache = Literal["auto", "keep", "bypass"]
 
 
 def choices(route: str, cache: str) -> dict[str, Any]:
-    """How bytes are moved, as the library takes it, without what is left at its default."""
+    """Return the route and cache options for the library, without defaults."""
     for name, value, allowed in (("route", route, get_args(Route)), ("cache", cache, get_args(Cache))):
         if value not in allowed:
             raise InvalidError(f"{name}={value!r} is not one of {', '.join(allowed)}")
@@ -21,49 +21,49 @@ def choices(route: str, cache: str) -> dict[str, Any]:
 
 
 def fits(memory: _buffers.Memory, skipped: int, wanted: int) -> None:
-    """Raise InvalidError where a buffer does not hold so many bytes from there on."""
+    """Raise InvalidError if the buffer has fewer than `wanted` bytes after `skipped`."""
     if skipped + wanted > memory.size:
         raise InvalidError(
-            f"{wanted} bytes from buffer_offset {skipped} on: the buffer has {memory.size} bytes "
+            f"{wanted} bytes at buffer_offset {skipped}: the buffer has only {memory.size} bytes "
             "(fix: pass a smaller size or buffer_offset, or a larger buffer)"
         )
 
 
 def name(what: str, value: Any) -> bytes:
-    """The bytes of a bucket's or key's name."""
+    """Return the bytes of a bucket name or key."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise InvalidError(f"{what}={value!r} is not a name: expected text that is not empty and has no NUL")
     return value.encode("utf-8", "surrogatepass")
 
 
 def version(value: Any) -> bytes | None:
-    """The bytes of a version; None for the newest."""
+    """Return the bytes of a version, or None for the newest."""
     return None if value is None else name("version", value)
 
 
 def word(name: str, value: Any) -> str | None:
-    """Text, or None."""
+    """Return text, or None."""
     if value is None or (isinstance(value, str) and "\0" not in value):
         return value
     raise InvalidError(f"{name} is of type {type(value).__name__}, or has a NUL in it; expected text")
 
 
 def count(name: str, value: Any) -> int | None:
-    """A whole number, or None."""
+    """Return a whole number, or None."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31):
         return value
-    raise InvalidError(f"{name}={value!r} is not a whole number from 0")
+    raise InvalidError(f"{name}={value!r} is not a whole number of 0 or more")
 
 
 def truth(name: str, value: Any) -> bool:
-    """A truth value."""
+    """Return True or False."""
     if isinstance(value, bool):
         return value
     raise InvalidError(f"{name}={value!r} is not True or False")
 
 
 def milliseconds(seconds: Any) -> int | None:
-    """Seconds as the library takes them."""
+    """Convert seconds to the library's milliseconds."""
     if seconds is None:
         return None
     if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds <= 86400:

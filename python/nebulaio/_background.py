@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that travel in a thread of their own while the caller does something else."""
+"""Loads of weights in a separate thread while the caller continues."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SYS_CACHESTAT = 451  # on every architecture
 
 
 class Source:
-    """Where a module's weights come from; this one has none and is there at once.
+    """The source of a module's weights. This base class has no weights and is ready at once.
 
-    `tensors` are the weights by name, `copies` those that were loaded apart from
-    them; `seconds` is what they took. Used as a context manager: entering starts
-    them, `wait` returns when they are there.
+    `tensors` are the weights by name. `copies` are the weights that were loaded
+    separately. `seconds` is the time they took. A source is a context manager: entering
+    it starts the load, and `wait` returns when the load is done.
     """
 
     def __init__(self) -> None:
@@ -40,13 +40,13 @@ class Source:
         return
 
     def wait(self) -> None:
-        """Return when all weights are there; raises what went wrong."""
+        """Wait until all weights are loaded. Raises the error of a failed load."""
 
 
 class Weights(Source):
-    """The weights of a model on their way to the device, in a thread of their own.
+    """The weights of a model, loaded in a separate thread.
 
-    Leaving the context before they have arrived cancels them and waits for that.
+    Leaving the context early cancels the load and waits for its end.
     """
 
     def __init__(self, folder: str, device: Any, apart: set[str], route: Any, cache: Any) -> None:
@@ -77,8 +77,8 @@ class Weights(Source):
         try:
             names: list[str] = []
             if self._apart:
-                # Reading headers leaves what cache="auto" takes for a load before this one,
-                # after which it keeps files. So what a first load does is asked for by name.
+                # Reading the headers puts pages into the page cache. cache="auto" would take them for
+                # an earlier load and keep the files. So the policy of a first load is given explicitly.
                 first = self._load["cache"] == "auto" and not _seen_before(self._load["path"])
                 names = [tensor["name"] for tensor in safetensors.inspect(self._load["path"])["tensors"]]
                 if first:
@@ -106,11 +106,11 @@ class Weights(Source):
 
     def _progress(self, done: int, total: int) -> None:
         if self._stop:
-            raise CancelledError("load model: the caller gave up")
+            raise CancelledError("load model: the caller cancelled it")
 
 
 def _seen_before(folder: str) -> bool:
-    """Whether the first page of one of the model's files is cached, or the kernel does not tell."""
+    """Return whether the first page of a model file is cached, or the kernel does not tell."""
     libc = ctypes.CDLL(None, use_errno=True)
     for path in glob.glob(os.path.join(glob.escape(folder), "*.safetensors")):
         fd = os.open(path, os.O_RDONLY)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of any framework as an address: what a move of a file's bytes needs to know.
+"""The address and size of the memory of any framework's array.
 
-Frameworks are recognised by what they offer, so none is imported here: torch
+No framework is imported here. Arrays are recognised by what they offer: torch
 tensors, the CUDA array interface (CuPy, Numba, JAX), the buffer protocol (NumPy,
 bytes, mmap), and DLPack.
 """
@@ -25,10 +25,10 @@ _CUDA_MANAGED: Final = 13
 
 
 class Memory:
-    """A contiguous run of bytes on one device, alive as long as this object is.
+    """A contiguous range of bytes on one device. It stays alive as long as this object.
 
-    `device` is "host" or "cuda:N". `stream` is the stream whose queued work may
-    still use the memory, 0 for the legacy default one.
+    `device` is "host" or "cuda:N". Queued work on `stream` may still use the memory. 0 is
+    the legacy default stream.
     """
 
     def __init__(self, owner: object, address: int, size: int, device: str, readonly: bool, stream: int = 0) -> None:
@@ -41,18 +41,18 @@ class Memory:
 
 
 class Known:
-    """What is known of devices within one call that takes many buffers."""
+    """Facts about devices, shared by all buffers of one call."""
 
     def __init__(self) -> None:
-        self.streams: dict[int, int] = {}  # torch's current one, by the index of its device
+        self.streams: dict[int, int] = {}  # torch's current stream by device index
         self.checked: set[str] = set()  # devices that may be used
 
 
 def memory_of(buffer: Any, writable: bool, known: Known | None = None) -> Memory:
-    """The memory of an array, tensor or buffer.
+    """Return the memory of an array, tensor or buffer.
 
-    Raises InvalidError for what has none, is not contiguous, or is read-only
-    and is to be written to.
+    Raises InvalidError if the object has no memory, is not contiguous, or is read-only
+    although `writable` is set.
     """
     found = _torch(buffer, known)
     if found is None:
@@ -63,19 +63,19 @@ def memory_of(buffer: Any, writable: bool, known: Known | None = None) -> Memory
         found = _by_dlpack(buffer)
     if found is None:
         raise InvalidError(
-            f"{type(buffer).__name__} is no buffer (expected a CUDA array, a torch tensor, "
+            f"{type(buffer).__name__} is not a buffer (expected a CUDA array, a torch tensor, "
             "an object with the buffer protocol such as a numpy array, or one with __dlpack__)"
         )
     if writable and found.readonly:
         raise InvalidError(
-            f"{type(buffer).__name__} is read-only and cannot be read into (fix: pass a writable array; those of JAX "
-            "never are: read into one of cupy and hand it over with jax.dlpack.from_dlpack)"
+            f"{type(buffer).__name__} is read-only (fix: pass a writable array; arrays of JAX are always read-only: "
+            "read into a cupy array and convert it with jax.dlpack.from_dlpack)"
         )
     return found
 
 
 def stream_number(stream: Any) -> int:
-    """The number of a stream: an int, or a stream of cupy, torch or numba."""
+    """Return the number of a stream given as an int or a stream of cupy, torch or numba."""
     for name in ("ptr", "cuda_stream", "handle"):
         inner = getattr(stream, name, None)
         if inner is not None:
@@ -89,7 +89,7 @@ def stream_number(stream: Any) -> int:
 
 
 def _contiguous(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int) -> bool:
-    """Whether elements lie without gaps, in the order of C or of Fortran; strides are in bytes."""
+    """Return whether the elements are contiguous in C or Fortran order. Strides are in bytes."""
     if strides is None or 0 in shape:
         return True
     for dimensions in (range(len(shape) - 1, -1, -1), range(len(shape))):
@@ -105,7 +105,7 @@ def _contiguous(shape: Sequence[int], strides: Sequence[int] | None, itemsize: i
 
 def _refuse_gaps(buffer: Any) -> InvalidError:
     return InvalidError(
-        f"{type(buffer).__name__} is not contiguous: its elements do not lie side by side "
+        f"{type(buffer).__name__} is not contiguous: there are gaps between its elements "
         "(fix: pass a contiguous copy, or move it row by row)"
     )
 
@@ -116,10 +116,12 @@ def _torch(buffer: Any, known: Known | None = None) -> Memory | None:
     if torch is None or not isinstance(buffer, tensor):
         return None
     if buffer.layout is not torch.strided or buffer.is_nested:
-        raise InvalidError(f"tensor of layout {buffer.layout}, nested: {buffer.is_nested} (expected a dense one; fix: .to_dense())")
+        raise InvalidError(
+            f"tensor of layout {buffer.layout}, nested: {buffer.is_nested} (expected a dense one; fix: .to_dense())"
+        )
     if buffer.is_conj() or buffer.is_neg():
         raise InvalidError(
-            "tensor whose values are conjugated or negated only when they are looked at: its bytes are not its values "
+            "tensor with lazy conjugation or negation: its bytes are not its values "
             "(fix: pass it with .resolve_conj().resolve_neg())"
         )
     if not (buffer.is_contiguous() or (buffer.dim() == 2 and buffer.t().is_contiguous())):
@@ -154,7 +156,7 @@ def _cuda_array(buffer: Any) -> Memory | None:
 
 
 def cuda_device(buffer: Any, address: int) -> str:
-    """The device that CUDA memory lies on: asked of its framework, else of the driver."""
+    """Return the device of CUDA memory, from its framework or else from the driver."""
     number = getattr(getattr(buffer, "device", None), "id", None)
     if isinstance(number, int) and type(buffer).__module__.split(".")[0] == "cupy":
         return f"cuda:{number}"
@@ -171,7 +173,7 @@ def cuda_device(buffer: Any, address: int) -> str:
         driver = ctypes.CDLL("libcuda.so.1")
         status = driver.cuPointerGetAttribute(ctypes.byref(ordinal), device_ordinal, ctypes.c_uint64(address))
     except (OSError, AttributeError) as cause:
-        raise InvalidError(f"{type(buffer).__name__}: which device it lies on cannot be asked: {cause}") from cause
+        raise InvalidError(f"{type(buffer).__name__}: cannot find out its device: {cause}") from cause
     if status != 0 or ordinal.value < 0:
         raise InvalidError(f"{type(buffer).__name__} at 0x{address:x} is not memory of a CUDA device (status {status})")
     return f"cuda:{ordinal.value}"
@@ -195,7 +197,7 @@ class _PyBuffer(ctypes.Structure):
     ]
 
 
-# With types of their own: what is declared on ctypes.pythonapi is declared for the whole process.
+# Bound separately: a declaration on ctypes.pythonapi would apply to the whole process.
 _GET_BUFFER: Final = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int)(
     ("PyObject_GetBuffer", ctypes.pythonapi)
 )
@@ -206,19 +208,19 @@ _FIELD_NAME: Final = re.compile(rb":[^:]*:")
 
 
 class _HostBuffer:
-    """A buffer that is locked against resizing until this object goes."""
+    """A buffer that is locked against resizing while this object exists."""
 
     def __init__(self, exporter: object) -> None:
         self.view = _PyBuffer()
         self._held = False
         try:
             _GET_BUFFER(exporter, ctypes.byref(self.view), _ANY_CONTIGUOUS | _FORMAT)
-        except (BufferError, ValueError):  # NumPy cannot write down the format of bfloat16, of dates and the like
+        except (BufferError, ValueError):  # NumPy has no format string for bfloat16, dates and similar types
             _GET_BUFFER(exporter, ctypes.byref(self.view), _ANY_CONTIGUOUS)
         self._held = True
 
     def __del__(self, release: Any = _RELEASE_BUFFER, byref: Any = ctypes.byref) -> None:
-        # The functions are bound here: at the end of Python the module's names are gone.
+        # Bind the functions here: at interpreter exit the module's names are gone.
         if self._held:
             self._held = False
             release(byref(self.view))
@@ -234,7 +236,7 @@ def _host_buffer(buffer: Any) -> Memory | None:
     view = held.view
     if b"O" in _FIELD_NAME.sub(b"", view.format or b""):
         raise InvalidError(
-            f"{type(buffer).__name__} holds references to Python objects, which mean nothing in a file "
+            f"{type(buffer).__name__} holds references to Python objects, which cannot be stored in a file "
             "(fix: pass an array of numbers, such as .astype(float))"
         )
     return Memory((buffer, held), int(view.buf or 0), int(view.len), "host", bool(view.readonly))

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small tensors of an open file straight from the page cache, without a job of the engine.
+"""Reads of small tensors directly from the page cache, without a job of the engine.
 
-A job costs about 150 microseconds, whatever it reads. A tensor of a kilobyte whose
-pages are in the page cache takes one system call. Here that call is made from
-Python: preadv with RWF_NOWAIT, which returns only bytes that are already in the
-page cache. So the route in the report, page_cache, is what the kernel has said.
-Everything else is the engine's: absent pages, large tensors, GPUs, verified reads,
-and routes or cache policies that were asked for.
+A job costs about 150 microseconds, even for one byte. A tensor of a kilobyte in the
+page cache takes one system call. This module makes that call from Python: preadv with
+RWF_NOWAIT returns only bytes that are already in the page cache. So the kernel itself
+confirms the route "page_cache" in the report. The engine does everything else: missing
+pages, large tensors, GPUs, verified reads, and explicit routes or cache policies.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from . import _frameworks, _process
 from ._frameworks.numpy import _NAMES as _IN_BUFFERS
 
 LARGEST = 1 << 20
-"""Bytes up to which a tensor is read here: more is faster with the engine's threads."""
+"""Largest tensor in bytes that is read here. The engine's threads are faster for more."""
 
 _TMPFS = 0x01021994
 _NO_NOWAIT = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class Entry(TypedDict):
-    """A tensor as the header has it; the library has checked the header."""
+    """A tensor as in the header. The library has checked the header."""
 
     dtype: str
     shape: list[int]
@@ -38,18 +37,18 @@ class Entry(TypedDict):
 
 
 class CachedFile:
-    """A second description of a file that the library has open: its header, and reads from the page cache.
+    """A second open file beside the library's own, for its header and page-cache reads.
 
-    `read` returns None for whatever the engine is to do instead.
+    `read` returns None if the engine must read instead.
     """
 
     def __init__(self, path: str, maker: _frameworks.Framework, module: Any) -> None:
-        """Open the file; call `settle` once the library has opened it too."""
+        """Open the file. Call `settle` after the library has opened it too."""
         self._path = path
         self._maker = maker
         self._module = module
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        self._data = 0  # where tensors begin in the file
+        self._data = 0  # offset of the tensor data in the file
         self._kinds: dict[str, Any] = {}
         try:
             found = os.fstat(self._fd)
@@ -60,9 +59,10 @@ class CachedFile:
             raise
 
     def settle(self) -> tuple[dict[str, Entry], dict[str, str]] | None:
-        """The tensors by name and the metadata, or None if the library may have opened another file of that name.
+        """Return the tensors by name and the metadata.
 
-        Call it when the library has opened and checked the file.
+        Returns None if the library may have opened another file of that name. Call it after
+        the library has opened and checked the file.
         """
         length = int.from_bytes(os.pread(self._fd, 8, 0), "little")
         self._data = 8 + length
@@ -78,18 +78,18 @@ class CachedFile:
         return header, metadata or {}
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        # The descriptor goes with the last read of any thread.
+        # The descriptor is closed after the last read of any thread.
         fd = getattr(self, "_fd", -1)
         if fd >= 0:
             close(fd)
 
     def read(self, entry: Entry) -> Any:
-        """The whole tensor, or None."""
+        """Return the whole tensor, or None."""
         begin, end = entry["data_offsets"]
         return self.part(entry["dtype"], entry["shape"], begin, end - begin)
 
     def part(self, name: str, shape: Sequence[int], begin: int, size: int) -> Any:
-        """A tensor of `size` bytes that begin there in the file's data, or None; leaves what the report needs."""
+        """Return the tensor of `size` bytes at offset `begin` of the data, or None. Keeps the facts for the report."""
         kind = self._kinds.get(name)
         if kind is None:
             kind = self._kinds[name] = self._kind(name)
@@ -100,22 +100,22 @@ class CachedFile:
         if not size:
             _process.current().reports.last = (self, 0, 0.0)
             return self._module.empty(tuple(shape), dtype=dtype)
-        # NumPy gives no buffer of types that are not its own, and torch none that can be had quickly.
+        # NumPy gives no buffer for foreign types, and torch has no fast way to get one.
         memory = self._module.empty(shape, dtype) if plain else bytearray(size)
         try:
             got = os.preadv(self._fd, (memory,), self._data + begin, self._flags)
         except OSError as error:
             if error.errno in _NO_NOWAIT:
                 self._flags = -1
-            return None  # EAGAIN: nothing of it is in the page cache
+            return None  # EAGAIN: nothing is in the page cache
         found = os.fstat(self._fd)
         if got != size or found.st_mtime_ns != self._mtime or found.st_size != self._size:
-            return None  # the engine says what is wrong with a file that has changed
+            return None  # the file has changed: the engine reports that
         _process.current().reports.last = (self, size, time.perf_counter() - began)
         return memory if plain else self._module.frombuffer(memory, dtype=dtype).reshape(shape)
 
     def report(self, size: int, seconds: float) -> bytes:
-        """The report of a read, in the form of the library's own; made when `last_report` asks for it."""
+        """Return the report of a read in the library's form. Made only when `last_report` asks for it."""
         rate = size / seconds / 1e9 if seconds > 0 else 0
         span = {"bytes": size, "span_seconds": seconds, "gbps": rate}
         report = {
@@ -130,14 +130,15 @@ class CachedFile:
             "engine": {"workers": 0, "io": "unused", "staging_used": False, "staging": "unused"},
             "files": [{"path": self._path, "size": self._size, "cache": "auto"}],
             "refusals": [],
-            "notes": ["the tensor was copied from the page cache in the calling thread: the engine took no part"],
+            "notes": ["the tensor was copied from the page cache in the calling thread, without the engine"],
         }  # fmt: skip
         return json.dumps(report).encode()
 
     def _kind(self, name: str) -> tuple[Any, bool]:
-        """The framework's dtype, and whether an array of it is itself a buffer to read into.
+        """Return the framework's dtype, and whether its array is a buffer to read into.
 
-        None is a dtype for the engine: the framework has none, or two values share a byte.
+        None means that the engine must read: the framework has no such dtype, or two values
+        share a byte.
         """
         dtype = self._maker.dtypes({name}).get(name)
         if name == "F4":
@@ -146,20 +147,20 @@ class CachedFile:
 
 
 def open_beside(path: str, maker: _frameworks.Framework) -> CachedFile | None:
-    """The file for reads from the page cache, or None where the framework or the file system does not suit."""
+    """Return the file for page-cache reads, or None if the framework or file system does not allow them."""
     if maker.name not in ("numpy", "pt"):
         return None
     module: Any = getattr(maker, "_numpy" if maker.name == "numpy" else "_torch")
     try:
         return CachedFile(path, maker, module)
     except OSError:
-        return None  # opening it with the library tells why
+        return None  # the library reports the error when it opens the file
 
 
 def _flags(fd: int) -> int:
-    """Flags of preadv that return only what is in the page cache. A file system in memory needs none."""
+    """Return the preadv flags for page-cache reads. A memory file system needs none."""
     libc = ctypes.CDLL(None, use_errno=True)
-    found = (ctypes.c_long * 32)()  # struct statfs, whose first field is the type
+    found = (ctypes.c_long * 32)()  # struct statfs: the first field is the type
     if libc.fstatfs(fd, found) == 0 and found[0] == _TMPFS:
         return 0
     return os.RWF_NOWAIT

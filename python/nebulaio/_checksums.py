@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The making of checksums as a job of the library."""
+"""Writing checksums as a job of the library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import _abi, _handles
 
 
 class Checksums(_handles.Job):
-    """The making of a model's checksums; `written` are the files when it has ended well."""
+    """A job that writes a model's checksums. After success, `written` lists the files."""
 
     def __init__(self, model: _handles.Model) -> None:
         super().__init__(model.system, model)
@@ -27,4 +27,4 @@ class Checksums(_handles.Job):
         self.written = [file["path"] for file in report["files"]]
 
     def _keep_report(self) -> None:
-        pass  # last_report tells of bytes on their way to a device
+        pass  # last_report covers only moves of tensor data

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands behind a GPUDirectClient: its options, the library's client in each process, and jobs made of arguments."""
+"""The base of GPUDirectClient: its options, the library's client in each process, and its jobs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class Connection:
-    """A server and who asks it; opened on first use, anew in each process."""
+    """A server and an account. Each process connects on first use."""
 
     def __init__(self, options: dict[str, Any], tuning: dict[str, Any]) -> None:
-        """options: of nebulaio_client_open; tuning: of the system. None is what was not given."""
+        """`options` are those of nebulaio_client_open, `tuning` those of the system. None means not given."""
         self._lock = threading.Lock()
         self._client: _objects.Client | None = None
         self._closed = False
         if (options["access_key"] is None) != (options["secret_key"] is None):
             raise InvalidError(
-                "access_key and secret_key: one is given and the other is not (fix: give both, or neither for the environment's)"
+                "access_key and secret_key: only one of them is given (fix: give both, or neither to use the environment)"
             )
         self._options = {key: value for key, value in options.items() if value is not None}
         numbers, p2p = tuning.pop("device_ids"), tuning.pop("enable_p2p")
@@ -42,7 +42,7 @@ class Connection:
 
     @property
     def endpoint(self) -> str | None:
-        """The endpoint that was given, None for the environment's."""
+        """Return the given endpoint, or None for the environment's."""
         return self._options.get("endpoint")
 
     @property
@@ -55,9 +55,9 @@ class Connection:
         return f"GPUDirectClient({', '.join(said)}{', closed' if self._closed else ''})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process needs to connect anew: all settings, and the keys that were given, in the clear.
+        """Return what another process needs to connect: all settings, and given keys in plain text.
 
-        Keys of the environment are not in it: the other process looks into its own.
+        Keys from the environment are left out: the other process reads its own.
         """
         return {"options": dict(self._options), "tuning": dict(self._tuning), "closed": self._closed}
 
@@ -73,17 +73,17 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Wait for moves that run, then end the connections; a second call does nothing."""
+        """Wait for running moves, then close the connections. A second call does nothing."""
         self._closed = True
         client = self._client
         if client is not None and client.usable():
             watcher = _process.current().watcher
             if watcher is not None:
                 watcher.wait(client)
-        self._client = None  # released when the last call of another thread is done with it
+        self._client = None  # released when no thread uses it any more
 
     def _open(self) -> _objects.Client:
-        """The library's client, made on the first call in each process."""
+        """Return the library's client. The first call in each process opens it."""
         if self._closed:
             raise ClosedError("use client: it is closed")
         client = self._client
@@ -91,7 +91,7 @@ class Connection:
             return client
         system = _process.current().open_with(self._tuning)
         if client is not None:
-            self._lock = threading.Lock()  # forked: whoever held the old one did not come along
+            self._lock = threading.Lock()  # after a fork, the thread that held the old lock does not exist
         with self._lock:
             if self._client is None or not self._client.usable():
                 self._client = _objects.Client(system, with_environment(self._options, os.environ))
@@ -104,8 +104,8 @@ class Connection:
             allowed = self._tuning.get("device_ids")
             if allowed and memory.device not in [f"cuda:{number}" for number in allowed]:
                 raise InvalidError(
-                    f"{type(buffer).__name__} lies on {memory.device}, and device_ids of this client are {allowed} "
-                    "(fix: move it to one of these, or give the client its device too)"
+                    f"{type(buffer).__name__} is on {memory.device}, but device_ids of this client are {allowed} "
+                    "(fix: move it to one of these devices, or add its device to device_ids)"
                 )
             self._open().system.cuda_used = True
             if known:
@@ -134,13 +134,13 @@ class Connection:
             if peer.size < first.memory.size:
                 raise InvalidError(
                     f"read_to_gpus: the buffer on {peer.device} has {peer.size} bytes and the first, on {first.memory.device}, "
-                    f"{first.memory.size} (fix: give buffers of one size)"
+                    f"{first.memory.size} (fix: give buffers of equal size)"
                 )
         return first._replace(peers=peers)
 
     def _several(self, reads: Iterable[Any], stream: Any) -> Sequence[_objects.Read]:
         found = []
-        known = _buffers.Known()  # what the buffers of one call have in common is asked once
+        known = _buffers.Known()  # facts that all buffers of one call share
         for one in reads:
             if not isinstance(one, tuple) or not 3 <= len(one) <= 5:
                 raise InvalidError(
@@ -179,7 +179,7 @@ class Connection:
         from . import _futures
 
         if callback is not None and not callable(callback):
-            raise InvalidError(f"callback={callback!r} cannot be called")
+            raise InvalidError(f"callback={callback!r} is not callable")
         return _futures.watcher(job.system).start(job, callback)
 
 
@@ -199,10 +199,10 @@ def with_defaults(endpoint: str | None) -> Connection:
 
 
 def with_environment(options: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The options, with what was not given taken from the environment, by the library's own rules.
+    """Return the options, completed from the environment by the library's rules.
 
-    The library's Go runtime sees the environment that the process was started with, and
-    not what Python has put into os.environ since.
+    This is done in Python because the library's Go runtime only sees the environment at
+    process start, not later changes of os.environ.
     """
 
     def first(*names: str) -> str:
@@ -214,7 +214,7 @@ def with_environment(options: Mapping[str, Any], environment: Mapping[str, str])
     if not found.get("region"):
         found["region"] = first("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1"
     if not found.get("access_key"):
-        # A key and its secret come from one place: two halves of different ones fit nowhere.
+        # Take the key and its secret from the same source. A mixed pair would never match.
         names = {"access_key": "NEBULAIO_ACCESS_KEY", "secret_key": "NEBULAIO_SECRET_KEY"}
         if not first("NEBULAIO_ACCESS_KEY"):
             names = {"access_key": "AWS_ACCESS_KEY_ID", "secret_key": "AWS_SECRET_ACCESS_KEY", "session_token": "AWS_SESSION_TOKEN"}

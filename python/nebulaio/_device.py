@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways to name a device, and the one name that the library takes."""
+"""Conversion of all accepted device names to the library's form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def canonical(device: DeviceLike) -> str:
     if isinstance(device, int) and not isinstance(device, bool):
         name = f"cuda:{device}"
     elif not isinstance(device, str):
-        # A torch.device, known by its shape so that torch need not be imported.
+        # A torch.device, recognised by its attributes so that torch is not imported.
         kind, index = getattr(device, "type", None), getattr(device, "index", None)
         name = kind if index is None or kind == "cpu" else f"{kind}:{index}"
     if name in ("auto", "host", "cuda"):
@@ -39,5 +39,5 @@ def canonical(device: DeviceLike) -> str:
 
 
 def index(device: str) -> int:
-    """The number N of "cuda:N"."""
+    """Return the number N of "cuda:N"."""
     return int(device.partition(":")[2])

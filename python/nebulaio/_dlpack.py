@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one structure of DLPack that is looked at: a tensor inside a capsule."""
+"""Access to the tensor inside a DLPack capsule."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class DLTensor(ctypes.Structure):
     ]
 
 
-# With types of its own: what is declared on ctypes.pythonapi is declared for the whole process.
+# Bound separately: a declaration on ctypes.pythonapi would apply to the whole process.
 _POINTER: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
 def tensor_in(capsule: Any) -> DLTensor:
-    """The tensor in a capsule that nobody has consumed; it lives as long as the capsule.
+    """Return the tensor in an unconsumed capsule. It lives as long as the capsule.
 
-    Raises ValueError for a capsule that has none.
+    Raises ValueError if the capsule holds no tensor.
     """
     return DLTensor.from_address(_POINTER(capsule, b"dltensor"))
 
 
 def integers(address: int | None, count: int) -> list[int] | None:
-    """The int64 values of a shape or of strides; None where there are none."""
+    """Return the int64 values of a shape or of strides, or None."""
     return None if not address else list((ctypes.c_int64 * count).from_address(address))

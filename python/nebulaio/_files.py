@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles of open files and of moves of their bytes; `nebulaio.cufile` is their face."""
+"""Handles of open files and of their reads and writes, used by `nebulaio.cufile`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class File(_handles._Handle):
 
 
 class Move(_handles.Job):
-    """A read or write of a range, from start to end; several threads may wait for it."""
+    """A read or write of a range of a file. Several threads may wait for it."""
 
     def __init__(
         self, file: File, write: bool, memory: _buffers.Memory, span: tuple[int, int, int], stream: int, options: dict[str, Any]
@@ -51,11 +51,11 @@ class Move(_handles.Job):
         )
 
     def finished(self) -> bool:
-        """Whether the move has ended; does not block."""
+        """Return whether the move has ended, without blocking."""
         if self._outcome is not None:
             return True
         if not self._lock.acquire(blocking=False):
-            return False  # someone is waiting for it
+            return False  # another thread is waiting for it
         try:
             self._check()
             return self._collect(0)
@@ -63,8 +63,8 @@ class Move(_handles.Job):
             self._lock.release()
 
     def outcome(self) -> int:
-        """Wait for the end, interruptibly: the bytes moved, or the move's error raised."""
-        self._check()  # before the lock: a thread may have held it that did not come along when we were forked
+        """Wait for the end and return the bytes moved. Raises the move's error. Ctrl-C interrupts."""
+        self._check()  # before the lock: after a fork, the thread that held it may not exist
         if self._outcome is None:
             with self._lock:
                 while not self._collect(_handles.SLICE_MS):
@@ -75,18 +75,18 @@ class Move(_handles.Job):
         return self._outcome
 
     def stop(self, deadline: float) -> None:
-        """Wait for the end: closing the file would, and a write that was started is not given up."""
+        """Wait for the end. A started write is not cancelled, and closing the file would wait too."""
         try:
             self.outcome()
         except NebulaioError:
-            return  # whoever holds its future is told
+            return  # the future reports the error
 
     def _check(self) -> None:
         if self._outcome is None and not self.usable():
-            raise ClosedError("wait for a move: this is not the process that started it")
+            raise ClosedError("wait for a move: it was started in another process")
 
     def _collect(self, milliseconds: int) -> bool:
-        """Wait a little; at the end keep the outcome and let go of everything. The lock is held."""
+        """Wait up to `milliseconds`. At the end, keep the outcome and release everything. The lock is held."""
         if self._outcome is not None:
             return True
         wait = self.system.functions.nebulaio_wait

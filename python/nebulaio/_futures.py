@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves of objects as futures: one thread of the process is told by the library which of them have ended."""
+"""Moves of objects as futures. One thread per process completes them as the library reports their end."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .errors import CancelledError, ClosedError, InvalidError, UnsupportedError
 
 
 class TransferCancelled(CancelledError, concurrent.futures.CancelledError):
-    """The move was cancelled before it had finished; nothing touches its buffer any more."""
+    """The move was cancelled before it finished. Its buffer is free again."""
 
 
 class Transfer(concurrent.futures.Future[Report]):
-    """A read or write under way, as `async_read` and `async_write` return it.
+    """A running read or write, returned by `async_read` and `async_write`.
 
-    A `concurrent.futures.Future` whose result is the report; `await` it in any
-    event loop. Dropping it neither cancels the move nor frees its buffer. Callbacks
-    run in a thread of the library's, or at once where the move has ended: they must
-    not wait for other moves.
+    It is a `concurrent.futures.Future` whose result is the report, and it can be awaited
+    in any event loop. Dropping it neither cancels the move nor frees its buffer. Callbacks
+    run in a library thread, or at once if the move has ended. They must not wait for other
+    moves.
     """
 
     def __init__(self, job: _objects.ObjectJob) -> None:
@@ -35,9 +35,9 @@ class Transfer(concurrent.futures.Future[Report]):
         self.set_running_or_notify_cancel()
 
     def cancel(self) -> bool:
-        """Ask the move to stop; False where it has ended.
+        """Ask the move to stop. Returns False if it has ended.
 
-        It has stopped, and its buffer is free for other use, when the future is done.
+        When the future is done, the move has stopped and its buffer is free again.
         """
         self._check()
         if self.done():
@@ -46,18 +46,18 @@ class Transfer(concurrent.futures.Future[Report]):
         return True
 
     def cancelled(self) -> bool:
-        """Whether the move ended because it was cancelled."""
+        """Return whether the move was cancelled."""
         return self.done() and isinstance(super().exception(0), TransferCancelled)
 
     def done(self) -> bool:
-        """Whether the move has ended."""
+        """Return whether the move has ended."""
         self._check()
         return super().done()
 
     def result(self, timeout: float | None = None) -> Report:
-        """Wait for the end and return the report; raises the move's error.
+        """Wait for the end and return the report. Raises the move's error.
 
-        Ctrl-C interrupts the waiting, not the move. TimeoutError after `timeout` seconds.
+        Ctrl-C interrupts the wait, not the move. Raises TimeoutError after `timeout` seconds.
         """
         self._may_wait()
         return super().result(timeout)
@@ -68,14 +68,14 @@ class Transfer(concurrent.futures.Future[Report]):
         return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
-        """Call fn with this future when the move has ended; what it raises is logged.
+        """Call fn with this future when the move has ended. Exceptions of fn are logged.
 
-        So is what would end a thread (sys.exit in a callback, say): the library's has others to tell.
+        Even exceptions such as SystemExit are logged: the library's thread must continue.
         """
         super().add_done_callback(_shielded(fn))
 
     def progress(self) -> tuple[int, int]:
-        """Bytes done and bytes in all, now."""
+        """Return the bytes done and the bytes in total."""
         return self._job.counted()
 
     def __await__(self) -> Generator[Any, None, Report]:
@@ -83,16 +83,16 @@ class Transfer(concurrent.futures.Future[Report]):
 
     def _check(self) -> None:
         if not self._job.system.usable():
-            # Whoever held the future's lock did not come along when we were forked.
-            raise ClosedError("use a transfer: it was started in another process (fix: start it anew in the child)")
+            # After a fork, the thread that held the future's lock may not exist.
+            raise ClosedError("use a transfer: it was started in another process (fix: start it again in the child)")
 
     def _may_wait(self) -> None:
         self._check()
         watcher = _process.current().watcher
         if watcher is not None and watcher.thread is threading.current_thread() and not self.done():
             raise InvalidError(
-                "wait for a transfer inside the callback of another: the thread that would tell its end is this one "
-                "(fix: add a callback to the second, or wait in a thread of your own)"
+                "wait for a transfer inside the callback of another: this is the thread that would complete it "
+                "(fix: add a callback to the second transfer, or wait in another thread)"
             )
 
     def _end(self, outcome: Report | Exception) -> None:
@@ -105,7 +105,7 @@ class Transfer(concurrent.futures.Future[Report]):
 
 
 def _shielded(fn: Callable[[Any], object]) -> Callable[[Any], object]:
-    """A callback that cannot end the library's thread; the base class logs exceptions, but those alone."""
+    """Return a callback that cannot end the library's thread. The base class logs only Exception."""
 
     def call(future: Any) -> None:
         try:
@@ -122,7 +122,7 @@ def _shielded(fn: Callable[[Any], object]) -> Callable[[Any], object]:
 
 
 class Watcher:
-    """The futures of one process and the thread that ends them."""
+    """The futures of one process and the thread that completes them."""
 
     def __init__(self, system: _process.System) -> None:
         self.functions: Any = system.functions
@@ -146,7 +146,7 @@ class Watcher:
         try:
             _abi.call(self.functions.nebulaio_queue_add, self._queue.value, number)
         except BaseException:
-            # An interrupt: the job ends here, and nobody waits for its future.
+            # Interrupted: the job ends here, and nobody waits for its future.
             with self.lock:
                 self.pending.pop(number, None)
                 self.idle.notify_all()
@@ -155,7 +155,7 @@ class Watcher:
         return future
 
     def wait(self, client: _objects.Client | None, cancel: bool = False) -> None:
-        """Return when no move of that client (None: of any) is under way; Ctrl-C cancels them first."""
+        """Wait until no move of that client (None: of any) runs. Ctrl-C cancels the moves first."""
         try:
             while self._left(client, cancel):
                 with self.lock:
@@ -167,7 +167,7 @@ class Watcher:
             raise
 
     def stop(self) -> None:
-        """End the thread, at the end of the process or of its interpreter, which must not leave it behind."""
+        """End the thread when the process or its interpreter ends."""
         if self.thread is threading.current_thread() or not self._queue.value:
             return
         self.functions.nebulaio_release(self._queue.value, None, 0)
@@ -197,7 +197,7 @@ class Watcher:
             outcome: Report | Exception
             try:
                 outcome = future._job.collect()
-            except Exception as cause:  # noqa: BLE001 - whoever waits for the future is told
+            except Exception as cause:  # noqa: BLE001 - the future reports it
                 outcome = cause
             try:
                 future._end(outcome)
@@ -205,7 +205,7 @@ class Watcher:
                 with self.lock:
                     self.pending.pop(ended.value, None)
                     self.idle.notify_all()
-            del future, outcome  # buffers are not kept until the next move ends
+            del future, outcome  # do not keep buffers until the next move ends
 
 
 def _in_main_interpreter() -> bool:
@@ -215,10 +215,10 @@ def _in_main_interpreter() -> bool:
 
 
 def watcher(system: _process.System) -> Watcher:
-    """The watcher of this process, made on the first call; raises UnsupportedError in a sub-interpreter.
+    """Return the watcher of this process. The first call makes it.
 
-    Its thread lives as long as the process. An interpreter with a thread cannot be
-    ended: Python refuses to destroy it, or aborts the process.
+    Its thread lives as long as the process. Raises UnsupportedError in a sub-interpreter,
+    because Python cannot end an interpreter that has a thread.
     """
     if not _in_main_interpreter():
         raise UnsupportedError(
@@ -228,7 +228,7 @@ def watcher(system: _process.System) -> Watcher:
     holder = _process.current()
     with holder.lock:
         if holder.closed:
-            raise ClosedError("start a transfer: this process is ending and has closed the library (fix: do it earlier)")
+            raise ClosedError("start a transfer: this process is ending and has closed the library (fix: start it earlier)")
         found: Watcher | None = holder.watcher
         if found is None:
             found = holder.watcher = Watcher(system)

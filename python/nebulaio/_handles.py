@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles of the library as context managers: an opened model, a running load.
+"""Handles of the library as context managers: an open model, a running load.
 
-A handle is released exactly once, whatever happens in between, and never in a
-process that was forked meanwhile.
+A handle is released exactly once, and never in a process that was forked after it was
+opened.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SLICE_MS = 50
-"""The longest single wait inside the library; Ctrl-C is answered after it."""
+"""Longest single wait inside the library in milliseconds. Ctrl-C is handled after it."""
 
 ProgressCallback = Callable[[int, int], object]
 
 
 class OfThisProcess:
-    """Something open that cannot travel to another process; pickle and copy say so and name the way out."""
+    """An open object that cannot move to another process. Pickling it fails with a fix."""
 
     __slots__ = ()
 
@@ -46,27 +46,27 @@ class OfThisProcess:
 
 
 class _Handle:
-    """A number of the library, and its release."""
+    """A handle number of the library, and its release."""
 
     def __init__(self, system: _process.System) -> None:
         self.system = system
         self.number = ctypes.c_uint64(0)
 
     def usable(self) -> bool:
-        """Whether the handle is open and this is still the process that opened it."""
+        """Return whether the handle is open and belongs to this process."""
         return self.number.value != 0 and self.system.usable()
 
     def checked(self) -> int:
-        """The number, for a call; raises ClosedError in a forked child, where the call would never return."""
+        """Return the number. Raises ClosedError in a forked child, where a call would hang."""
         if not self.system.usable():
             raise ClosedError(
                 "use handle: this process was forked from the one that opened it, and the library does not "
-                "survive fork (fix: open the file, or start the load, anew in the child)"
+                "survive fork (fix: open the file, or start the load, again in the child)"
             )
         return self.number.value
 
     def release(self) -> None:
-        """Release the handle; a second call does nothing."""
+        """Release the handle. A second call does nothing."""
         if self.usable():
             err = ctypes.create_string_buffer(1)
             self.system.functions.nebulaio_release(self.number.value, err, 1)
@@ -79,7 +79,7 @@ class _Handle:
 
 
 class Model(_Handle):
-    """A model whose headers were read and checked."""
+    """A model whose headers have been read and checked."""
 
     def __init__(self, system: _process.System, path: str | os.PathLike[str], options: dict[str, Any]) -> None:
         super().__init__(system)
@@ -101,18 +101,18 @@ class Model(_Handle):
         self.release()
 
     def files(self) -> Places:
-        """What to allocate: all that a load needs to start."""
+        """Return the memory to allocate. A load needs no more to start."""
         found: Places = json.loads(_abi.text(self.system.functions.nebulaio_model_files, self.checked()))
         return found
 
     def describe(self) -> Layout:
-        """The whole layout: where each tensor will lie. Read it while bytes flow: it can be long."""
+        """Return the place of each tensor. It can be long, so read it while the load runs."""
         found: Layout = json.loads(_abi.text(self.system.functions.nebulaio_model_describe, self.checked()))
         return found
 
 
 class Selection(Model):
-    """Another choice of tensors of an open model's files; the model lives as long as it does."""
+    """Another choice of tensors from the files of an open model. It keeps the model alive."""
 
     def __init__(self, model: Model, options: dict[str, Any]) -> None:
         _Handle.__init__(self, model.system)
@@ -126,30 +126,30 @@ class Selection(Model):
 
 
 class Job(_Handle):
-    """Work of the library from start to end: a load, a save, a move of a file's bytes.
+    """A job of the library: a load, a save, or a read or write of a file.
 
-    Entering the context starts it and leaving it ends it: when the block is
-    left before the work has ended, it is cancelled and waited for, so that the
-    library no longer touches the memory that was given to it.
+    Entering the context starts the job, and leaving it ends the job. If the block is left
+    early, the job is cancelled and waited for, so that the library no longer touches the
+    memory it was given.
     """
 
     def __init__(self, system: _process.System, kept: object) -> None:
         super().__init__(system)
-        self._kept = kept  # what the library may touch until the job has ended
+        self._kept = kept  # memory that the library may use until the job has ended
         self._progress = _abi.Progress()
         self._err = ctypes.create_string_buffer(4096)
         self._ended = False
-        self._stopped = False  # by the end of the process
+        self._stopped = False  # at the end of the process
 
     def _start(self) -> None:
-        """Call the library's function that starts the job and fills `number`."""
+        """Call the library's start function, which fills `number`."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
         try:
             self._start()
         except BaseException:
-            # An interrupt may come after the library has started the job.
+            # An interrupt can arrive after the library has started the job.
             self._finish()
             raise
         self.system.jobs[id(self)] = weakref.ref(self)
@@ -159,10 +159,10 @@ class Job(_Handle):
         self._finish()
 
     def wait(self, progress: ProgressCallback | None) -> None:
-        """Wait in short slices until the job has ended; raises its error if it failed.
+        """Wait in short slices until the job has ended. Raises the error of a failed job.
 
-        `progress` is called in this thread with (bytes done, bytes in all) at
-        least once, and last when the job has succeeded.
+        `progress` is called in this thread with (bytes done, bytes in total) at least once,
+        and a last time after success.
         """
         wait = self.system.functions.nebulaio_wait
         counted = ctypes.byref(self._progress)
@@ -177,12 +177,12 @@ class Job(_Handle):
                 progress(self._progress.bytes_done, self._progress.bytes_total)
                 if not self.usable():
                     raise ClosedError(
-                        "wait: the progress callback forked, and this is the child; a job ends in the "
-                        "process that started it (fix: leave the child with os._exit, do not return into the job)"
+                        "wait: the progress callback forked, and this is the child; a job ends only in the "
+                        "process that started it (fix: leave the child with os._exit)"
                     )
         self._ended = True
         if self._stopped and threading.current_thread() is not threading.main_thread():
-            # A daemon thread, which Python ends without a word. So it gets no error that it would print.
+            # Python ends a daemon thread silently, so do not raise an error that it would print.
             threading.Event().wait()
         if status != _abi.OK:
             raise from_status(status, _abi.message(wait, status, self._err))
@@ -190,14 +190,14 @@ class Job(_Handle):
             progress(self._progress.bytes_done, self._progress.bytes_total)
 
     def counted(self) -> tuple[int, int]:
-        """Bytes done and bytes in all, now."""
+        """Return the bytes done and the bytes in total."""
         if not self._ended and self.usable():
             counted = ctypes.byref(self._progress)
             self.system.functions.nebulaio_wait(self.number.value, 0, counted, self._err, len(self._err))
         return self._progress.bytes_done, self._progress.bytes_total
 
     def cancel(self) -> None:
-        """Ask the job to stop; it has ended when it was waited for."""
+        """Ask the job to stop. It has stopped when `wait` returns."""
         if self.usable() and not self._ended:
             self.system.functions.nebulaio_cancel(self.number.value, self._err, len(self._err))
 
@@ -207,15 +207,15 @@ class Job(_Handle):
         while self.number.value and not self._ended and time.monotonic() < deadline:
             functions, number = self.system.functions, self.number.value
             functions.nebulaio_cancel(number, None, 0)
-            # Whoever waits for the job as well sees its end too, and releases it.
+            # Another thread that waits for the job sees its end too, and releases it.
             if functions.nebulaio_wait(number, SLICE_MS, None, None, 0) != _abi.RUNNING:
                 return
 
     def _finish(self) -> None:
-        """Bring the job to its end, keep its report, release it.
+        """Wait for the end of the job, keep its report, and release it.
 
-        An exception that a signal handler raises in here is put off: the
-        memory may only be given up once the library is done with them.
+        An exception of a signal handler is delayed: the memory may only be freed after the
+        library has finished with it.
         """
         put_off: BaseException | None = None
         for _ in range(100):
@@ -242,7 +242,7 @@ class Job(_Handle):
         try:
             report = _abi.text(self.system.functions.nebulaio_report, self.number.value)
         except NebulaioError:
-            return  # the job's own error is the one to tell
+            return  # report the job's own error
         _process.current().reports.last = report
 
     def __del__(self) -> None:
@@ -275,10 +275,10 @@ class Load(Job):
         )
 
     def ready(self, known: int, idle: Callable[[], object]) -> int:
-        """Wait in short slices until more than `known` tensors are final; returns how many are.
+        """Wait in short slices until more than `known` tensors are complete. Returns their number.
 
-        `idle` is called in this thread after each slice in vain. Raises the load's
-        error when nothing more will come.
+        `idle` is called in this thread after each slice without progress. Raises the load's
+        error if no more tensors will come.
         """
         ready = self.system.functions.nebulaio_load_ready
         count = ctypes.c_uint64(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the library says of a model's files and tensors, and the memory that they go to."""
+"""The library's description of a model's files and tensors, and their destinations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypedDict
 
 
 class FileLayout(TypedDict):
-    """One file of a model and the destination that it needs."""
+    """One file of a model and the size of its destination."""
 
     path: str
     size: int
@@ -16,7 +16,7 @@ class FileLayout(TypedDict):
 
 
 class TensorLayout(TypedDict):
-    """One tensor: its type and shape, and where it lies in its file's destination."""
+    """One tensor: its type, its shape, and its place in the file's destination."""
 
     name: str
     dtype: str
@@ -27,21 +27,21 @@ class TensorLayout(TypedDict):
 
 
 class Places(TypedDict):
-    """Where a model goes: its device, and what is needed there for each file."""
+    """The device of a model, and the memory that each file needs there."""
 
     device: str
     files: list[FileLayout]
 
 
 class Layout(Places):
-    """What nebulaio_model_describe says."""
+    """The result of nebulaio_model_describe."""
 
     tensors: list[TensorLayout]
     metadata: dict[str, str]
 
 
 class Destination(NamedTuple):
-    """Memory for one file: the framework's array, the address in it, and the bytes from there."""
+    """Memory for one file: the framework's array, the address in it, and the available bytes."""
 
     array: Any
     address: int

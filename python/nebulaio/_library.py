@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding and loading libnebulaio.so.
+"""Finds and loads libnebulaio.so.
 
-Nothing here runs at import. The search order is: the file that the environment
-variable NEBULAIO_LIBRARY names (and then nothing else), the copy inside the
-installed package, build/libnebulaio.so of a source checkout, and last the
-dynamic linker's own search.
+Nothing here runs at import. If the environment variable NEBULAIO_LIBRARY is set, only
+that file is tried. Otherwise the search order is: the copy inside the installed package,
+build/libnebulaio.so of a source checkout, and the dynamic linker's search path.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ VARIABLE = "NEBULAIO_LIBRARY"
 
 
 class Library:
-    """A loaded libnebulaio.so: its declared functions and where it came from.
+    """A loaded libnebulaio.so.
 
-    `functions` has every function of the header as an attribute, with argument
-    and result types declared; the calls release the GIL.
+    `functions` has every function of the header as an attribute, with declared argument
+    and result types. Calls release the GIL.
     """
 
     def __init__(self, functions: ctypes.CDLL, path: str, private: bool) -> None:
@@ -39,14 +38,14 @@ class Library:
         self.private = private
 
     def version(self) -> str:
-        """The version the library was built as, such as "0.1.0"."""
+        """Return the version of the library, such as "0.1.0"."""
         return _abi.text(self.functions.nebulaio_version, errors=False).decode()
 
 
 def find() -> str:
-    """Return the path of the library, or its bare name when only the linker can know.
+    """Return the path of the library, or its bare name if the linker must search for it.
 
-    Raises LibraryError when NEBULAIO_LIBRARY names a file that does not exist.
+    Raises LibraryError if NEBULAIO_LIBRARY names a file that does not exist.
     """
     named = os.environ.get(VARIABLE)
     if named:
@@ -65,10 +64,10 @@ def find() -> str:
 def load(*, private: bool = False, generation: int = 0) -> Library:
     """Find and load the library, and check its ABI.
 
-    With `private`, a copy is loaded that shares nothing with one already mapped
-    into this process: what a forked child needs, since a Go runtime does not
-    survive fork. `generation` is the number of forks between the first process
-    and this one; it keeps the names of private copies apart.
+    With `private`, a separate copy is loaded that shares nothing with an already loaded
+    one. A forked child needs this, because a Go runtime does not survive fork.
+    `generation` is the number of forks since the first process. It makes the names of
+    private copies unique.
     """
     with _descriptor_limit_kept():
         return _load(private, generation)
@@ -92,13 +91,12 @@ def _load(private: bool, generation: int) -> Library:
 
 @contextmanager
 def _descriptor_limit_kept() -> Iterator[None]:
-    """Put back the soft limit on open files after loading the library.
+    """Restore the soft limit on open files after loading the library.
 
-    Go's runtime raises it to the hard limit when it starts, and lowers it again
-    only for programs that Go itself starts. Children of this process would inherit
-    the raised limit, with which select() and programs that close every possible
-    descriptor fail. `declare` has called the library by then, so that its runtime
-    has started.
+    Go's runtime raises it to the hard limit when it starts, and lowers it again only for
+    programs that Go starts. Children of this process would inherit the raised limit, with
+    which select() and programs that close every possible descriptor fail. The runtime has
+    started by then, because `declare` has called the library.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -120,7 +118,7 @@ def _dlopen(name: str, path: str) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(name, mode=os.RTLD_LOCAL | os.RTLD_NOW)
     except OSError as cause:
-        fix = f"build it for this machine with `make lib`, or name another one in {VARIABLE}"
+        fix = f"build it for this machine with `make lib`, or set {VARIABLE} to another file"
         if os.strerror(errno.EMFILE) in str(cause):
             fix = "close files, or raise the limit of open files (ulimit -n)"
         raise LibraryError(f"load library {path}: {cause} (fix: {fix})") from cause
@@ -140,7 +138,7 @@ def _load_from_system() -> tuple[ctypes.CDLL, str]:
 
 
 def _mapped_path(name: str) -> str:
-    """Where the dynamic linker found a library that it has mapped."""
+    """Return the path of a library that the dynamic linker has loaded."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         for line in maps:
             path = line.rstrip("\n").partition("/")[2]
@@ -151,11 +149,11 @@ def _mapped_path(name: str) -> str:
 
 @contextmanager
 def _copy(path: str, generation: int) -> Iterator[str]:
-    """A name under which the dynamic linker sees a fresh copy of the file at path.
+    """Yield a name under which the dynamic linker loads a fresh copy of the file at path.
 
-    The linker knows a library by name and by inode. The inode is new with every
-    copy; the name repeats when a grandchild gets the same descriptor number, so
-    the generation is written into it.
+    The linker identifies a library by name and inode. Every copy has a new inode. The name
+    can repeat if a grandchild gets the same descriptor number, so it contains the
+    generation.
     """
     try:
         source = open(path, "rb")
@@ -169,7 +167,7 @@ def _copy(path: str, generation: int) -> Iterator[str]:
             target = open(os.memfd_create("libnebulaio", os.MFD_CLOEXEC), "wb")
             name = f"/proc/self/fd/{'./' * generation}{target.fileno()}"
         except OSError:
-            # No memfd here (seccomp, an old kernel): a file whose name is removed once mapped.
+            # No memfd (seccomp, old kernel): use a file whose name is removed after loading.
             handle, name = tempfile.mkstemp(prefix="libnebulaio-", suffix=".so")
             target = open(handle, "wb")
         with target:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server tells of its objects and of itself: `stat`, `list` and `status` of a GPUDirectClient."""
+"""The queries of a GPUDirectClient: `stat`, `list` and `status`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .errors import InvalidError
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """An object, or with `is_prefix` a prefix that several keys share, as `list` and `stat` tell of it."""
+    """An object, or with `is_prefix` a common prefix of several keys, as `list` and `stat` return it."""
 
     bucket: str
     key: str
@@ -28,10 +28,10 @@ class ObjectInfo:
 
 
 class Listing(Connection):
-    """A connection that can be asked what the server has."""
+    """A connection with queries to the server."""
 
     def stat(self, bucket: str, key: str, version: str | None = None) -> ObjectInfo:
-        """What an object is; raises NotFoundError where there is none."""
+        """Return the properties of an object. Raises NotFoundError if it does not exist."""
         found = _objects.ask(
             self._open(), "nebulaio_object_stat_start", _arguments.name("bucket", bucket), _arguments.name("key", key), _arguments.version(version)
         )
@@ -40,9 +40,13 @@ class Listing(Connection):
     def list(self, bucket: str, prefix: str = "", delimiter: str = "", *, after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """Yield the objects of a bucket in the order of their keys, page by page.
 
-        prefix: only keys that begin with it. delimiter: keys that have it behind the
-            prefix are put together, as one entry with `is_prefix`. after: only what follows
-            this key. limit: no more than that many entries.
+        Args:
+            bucket: The bucket.
+            prefix: Only keys that begin with it.
+            delimiter: Keys that contain it after the prefix are grouped into one entry with
+                `is_prefix`.
+            after: Only keys after this one.
+            limit: Largest number of entries.
         """
         name = _arguments.name("bucket", bucket)
         for what, text in (("prefix", prefix), ("delimiter", delimiter), ("after", after)):
@@ -53,7 +57,7 @@ class Listing(Connection):
         return self._pages(bucket, name, prefix, delimiter, after, most)
 
     def status(self) -> dict[str, Any]:
-        """How the server is reached: by its door or why not, what it allows, and what was moved so far."""
+        """Return how the client reaches the server: the door or the reason for none, limits and counters."""
         return _objects.ask(self._open(), "nebulaio_client_status_start")
 
     def _pages(self, bucket: str, name: bytes, prefix: str, delimiter: str, after: str, limit: int | None) -> Iterator[ObjectInfo]:
@@ -74,7 +78,7 @@ class Listing(Connection):
 
 
 def info(bucket: str, found: dict[str, Any]) -> ObjectInfo:
-    """What the library says of an object."""
+    """Convert the library's description of an object."""
     modified = found.get("modified")
     when = None
     if modified and not modified.startswith("0001-"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flow of a load: open, allocate, start, describe and make views meanwhile, wait."""
+"""The steps of a load: open, allocate, start, make views meanwhile, wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_GLOBS = "tensors={!r} is not a glob or a list of globs, such as ['model.laye
 
 @dataclass
 class Order:
-    """What the caller asked for, in the forms that the library takes."""
+    """The arguments of a load in the library's forms."""
 
     device: _device.DeviceLike = "auto"
     framework: str | None = None
@@ -44,29 +44,29 @@ class Order:
             self.tensors = list(self.tensors)  # it is read more than once
 
     def choice(self) -> dict[str, Any]:
-        """The part of the options of a model that a selection from an open one takes too."""
+        """Return the options that choose tensors. A selection takes them too."""
         return {**_globs(self.tensors), **_slices.options(self.slices, self.shards)}
 
     def prepare(self) -> tuple[_frameworks.Framework, dict[str, Any]]:
-        """The framework, and the options of nebulaio_model_open."""
+        """Return the framework, and the options of nebulaio_model_open."""
         choice = self.choice()
         wanted = _device.canonical(self.device)
         holder = _process.current()
         if wanted != "host" and self.framework != "numpy":
-            holder.require_cuda_after_fork(wanted)  # before a framework touches CUDA and fails its own way
+            holder.require_cuda_after_fork(wanted)  # before the framework fails with its own error
         maker = _frameworks.get(self.framework)
         wanted = maker.prefer(wanted)
         return maker, {**model_options(wanted, None, self.lenient), **choice}
 
     def open(self, paths: Sequence[str | os.PathLike[str]], options: dict[str, Any]) -> _handles.Model:
-        """The model at the first path with the files of the others behind it, of this machine or of a server."""
+        """Open the model at the first path together with the files of the other paths."""
         return open_model(paths, options, self.client)
 
 
 def open_model(
     paths: Sequence[str | os.PathLike[str]], options: dict[str, Any], client: Connection | None = None
 ) -> _handles.Model:
-    """Open a model of files, or of objects where its paths are URLs; without a client by one of the environment's."""
+    """Open a model of files, or of objects if its paths are URLs. The default client uses the environment."""
     urls = [is_url(path) for path in paths]
     if not any(urls):
         if client is not None:
@@ -79,11 +79,13 @@ def open_model(
     places = [place(os.fsdecode(path), "open model") for path in paths]
     endpoint, bucket, key = places[0]
     if any(other[:2] != (endpoint, bucket) for other in places):
-        raise InvalidError("open model: the URLs are of several buckets (fix: load them one after the other)")
+        raise InvalidError("open model: the URLs name several buckets (fix: load them one after the other)")
     if client is None:
         client = with_defaults(endpoint)
     elif endpoint is not None and endpoint != client.endpoint:
-        raise InvalidError(f"open model {os.fsdecode(paths[0])!r}: it lies at {endpoint}, the client's endpoint is {client.endpoint}")
+        raise InvalidError(
+            f"open model {os.fsdecode(paths[0])!r}: its endpoint is {endpoint}, but the client's is {client.endpoint}"
+        )
     if len(places) > 1:
         options = {**options, "more": [other[2] for other in places[1:]]}
     return _objects.Model(client._open(), bucket, key, options)
@@ -93,12 +95,12 @@ _SCHEMES = {"s3": None, "nebula": "http://", "nebulas": "https://"}
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
-    """Whether a path names objects of a server: s3://bucket/key, nebula://host:port/bucket/key, nebulas://."""
+    """Return whether a path is an object URL: s3://bucket/key, nebula://host:port/bucket/key or nebulas://."""
     return os.fsdecode(path).partition("://")[0] in _SCHEMES and "://" in os.fsdecode(path)
 
 
 def place(url: str, doing: str) -> tuple[str | None, str, str]:
-    """Endpoint (None: of the client or the environment), bucket and key of a URL."""
+    """Return the endpoint (None: of the client or the environment), bucket and key of a URL."""
     scheme, _, rest = url.partition("://")
     prefix, endpoint = _SCHEMES[scheme], None
     if prefix is not None:
@@ -106,12 +108,14 @@ def place(url: str, doing: str) -> tuple[str | None, str, str]:
         endpoint = prefix + host
     bucket, _, key = rest.partition("/")
     if not bucket or "\0" in url or (prefix is not None and endpoint == prefix):
-        raise InvalidError(f"{doing} {url!r}: not a place of objects (expected s3://bucket/key or nebula://host:port/bucket/key)")
+        raise InvalidError(
+            f"{doing} {url!r}: not an object URL (expected s3://bucket/key or nebula://host:port/bucket/key)"
+        )
     return endpoint, bucket, key
 
 
 def _text(path: str | os.PathLike[str]) -> str:
-    """A path as JSON can carry it."""
+    """Return a path in a form that JSON can carry."""
     name = os.fsdecode(path)
     try:
         name.encode()
@@ -123,14 +127,14 @@ def _text(path: str | os.PathLike[str]) -> str:
 def load(
     path: str | os.PathLike[str], order: Order, progress: _handles.ProgressCallback | None
 ) -> dict[str, Any]:
-    """Load the model at path; see nebulaio.safetensors.load_file for the contract."""
+    """Load the model at path. nebulaio.safetensors.load_file documents the behaviour."""
     maker, options = order.prepare()
     with order.open([path], options) as model:
         places = model.files()
         place = places["device"]
         destinations = allocate(maker, model.system, places)
         with _handles.Load(model, destinations, maker.stream(place), order.start) as running:
-            # Bytes flow from here on; leaving the block early cancels them.
+            # The load runs from here on. Leaving the block early cancels it.
             tensors = model.describe()["tensors"]
             dtypes = _frameworks.choose(maker, tensors, order.unsupported)  # type: ignore[arg-type]
             out = maker.views(tensors, destinations, dtypes)
@@ -162,14 +166,14 @@ def load_tensors(
 def allocate(
     maker: _frameworks.Framework, system: _process.System, places: _handles.Places
 ) -> list[_handles.Destination]:
-    """A destination for each file."""
+    """Allocate a destination for each file."""
     if places["device"] != "host":
         system.cuda_used = True
     return [maker.allocate(file["dest_size"], file["dest_align"], places["device"]) for file in places["files"]]
 
 
 def model_options(device: str, tensors: str | Iterable[str] | None, lenient: bool) -> dict[str, Any]:
-    """The options of nebulaio_model_open; raises InvalidError for globs that are not text."""
+    """Return the options of nebulaio_model_open. Raises InvalidError for globs that are not text."""
     options: dict[str, Any] = {"device": device, **_globs(tensors)}
     if lenient:
         options["lenient"] = True

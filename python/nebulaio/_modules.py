@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Torch modules whose tensors may share memory, saved and filled as safetensors.torch does."""
+"""Saving and filling torch modules with shared tensors, as safetensors.torch does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["load_model", "save_model"]
 def save_model(
     model: Any, filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, force_contiguous: bool = True
 ) -> None:
-    """Save a module's state; see nebulaio.safetensors.save_model for the contract."""
+    """Save a module's state. nebulaio.safetensors.save_model documents the behaviour."""
     state = dict(model.state_dict())
     words = None if metadata is None else dict(metadata)
     for kept, others in shared_names(state).items():
@@ -32,9 +32,9 @@ def save_model(
 def load_model(
     model: Any, filename: str | os.PathLike[str], strict: bool = True, device: _device.DeviceLike = "cpu", *, backend: str = "mmap"
 ) -> tuple[set[str], list[str]]:
-    """Fill a module from a file; returns the names that it misses and those that it has no place for.
+    """Fill a module from a file. Returns the missing names and the unexpected names.
 
-    With `strict` either of them is a RuntimeError. `backend` is taken and has no meaning here.
+    With `strict`, either is a RuntimeError. `backend` is accepted and ignored.
     """
     state = _load.load(filename, _load.Order(device, "pt"), None)
     shared = shared_names(dict(model.state_dict()), preferred=state.keys())
@@ -43,7 +43,7 @@ def load_model(
     for others in shared.values():
         for name in others:
             if name in missing:
-                missing.remove(name)  # it is filled with the one that it shares memory with
+                missing.remove(name)  # filled through the tensor that it shares memory with
             else:
                 unexpected.append(name)
     if strict and (missing or unexpected):
@@ -56,9 +56,9 @@ def load_model(
 
 
 def shared_names(state: Mapping[str, Any], preferred: Collection[str] = ()) -> dict[str, list[str]]:
-    """Of each group of tensors that share memory: the name to keep, and the others.
+    """Return for each group of tensors that share memory the name to keep and the others.
 
-    The kept one covers all of its storage. Raises InvalidError for a group without such a one.
+    The kept tensor covers its whole storage. Raises InvalidError if a group has none.
     """
     storages: dict[tuple[Any, int, int], list[str]] = {}
     for name, tensor in state.items():
@@ -72,8 +72,8 @@ def shared_names(state: Mapping[str, Any], preferred: Collection[str] = ()) -> d
             complete = sorted(name for name in group if _covers_its_storage(state[name]))
             if not complete:
                 raise _save.SharedMemoryError(
-                    f"save module: tensors {sorted(group)} share memory, and none covers all of it: the file would hold more "
-                    "than is needed (fix: save copies of them with .clone())"
+                    f"save module: tensors {sorted(group)} share memory, and none covers all of it, so the file would "
+                    "be larger than needed (fix: save copies of them with .clone())"
                 )
             kept = next((name for name in complete if name in preferred), complete[0])
             out[kept] = sorted(name for name in group if name != kept)
@@ -81,7 +81,7 @@ def shared_names(state: Mapping[str, Any], preferred: Collection[str] = ()) -> d
 
 
 def storage_ptr(tensor: Any) -> int:
-    """The address of a tensor's storage; 0 without memory."""
+    """Return the address of a tensor's storage, or 0 without memory."""
     try:
         return int(tensor.untyped_storage().data_ptr())
     except (NotImplementedError, RuntimeError):
@@ -89,12 +89,12 @@ def storage_ptr(tensor: Any) -> int:
 
 
 def storage_size(tensor: Any) -> int:
-    """The bytes of a tensor's storage."""
+    """Return the bytes of a tensor's storage."""
     return int(tensor.untyped_storage().nbytes())
 
 
 def _overlapping(state: Mapping[str, Any], names: list[str]) -> list[list[str]]:
-    """Groups of names whose tensors, all of one storage, overlap."""
+    """Return groups of names whose tensors, all of one storage, overlap."""
     areas = sorted((*_area(state[name]), name) for name in names)
     groups: list[list[str]] = []
     end = -1
@@ -108,7 +108,7 @@ def _overlapping(state: Mapping[str, Any], names: list[str]) -> list[list[str]]:
 
 
 def _area(tensor: Any) -> tuple[int, int]:
-    """The first byte and the end of what a tensor covers."""
+    """Return the first byte and the end of a tensor's memory."""
     begin = int(tensor.data_ptr())
     if not tensor.numel():
         return begin, begin

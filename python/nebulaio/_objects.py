@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles of clients and of moves of objects; `nebulaio.gpudirect` is their face."""
+"""Handles of clients and of object transfers, used by `nebulaio.gpudirect`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .errors import from_status
 
 
 class Client(_handles._Handle):
-    """A client of the library: where objects are, and who asks for them."""
+    """A client of the library: a server and an account."""
 
     def __init__(self, system: _process.System, options: dict[str, Any]) -> None:
         super().__init__(system)
@@ -24,10 +24,10 @@ class Client(_handles._Handle):
 
 
 class Model(_handles.Model):
-    """A model of objects; its client lives as long as it does.
+    """A model of objects. It keeps its client alive.
 
-    Its headers come from a server that may take its time: they are asked for in a
-    thread, so that Ctrl-C is answered meanwhile.
+    A thread reads the headers, because the server may be slow and Ctrl-C must work
+    meanwhile.
     """
 
     def __init__(self, client: Client, bucket: str, key: str, options: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ class Model(_handles.Model):
 
 
 class Read(NamedTuple):
-    """One object, or a range of it, and where it goes; size -1 is up to the object's end."""
+    """A read of one object, or of a range of it. A size of -1 means up to the object's end."""
 
     bucket: bytes
     key: bytes
@@ -74,13 +74,13 @@ class Read(NamedTuple):
     offset: int
     size: int
     memory: _buffers.Memory
-    at: int  # in the memory
+    at: int  # offset in the memory
     stream: int
     peers: tuple[_buffers.Memory, ...] = ()
 
 
 class Write(NamedTuple):
-    """One object and where its bytes are."""
+    """A write of one object."""
 
     bucket: bytes
     key: bytes
@@ -91,7 +91,7 @@ class Write(NamedTuple):
 
 
 class ObjectJob(_handles.Job):
-    """Work of a client from start to end. What it was given stays alive until it has ended."""
+    """A job of a client. It keeps its arguments alive until it has ended."""
 
     def __init__(self, client: Client, begin: Callable[[ObjectJob], None], kept: object) -> None:
         super().__init__(client.system, (client, kept))
@@ -105,13 +105,13 @@ class ObjectJob(_handles.Job):
         self._begin(self)
 
     def outcome(self, progress: _handles.ProgressCallback | None = None) -> Report:
-        """Wait for the end, interruptibly; returns the report, raises the job's error."""
+        """Wait for the end and return the report. Raises the job's error. Ctrl-C interrupts."""
         with self:
             self.wait(progress)
         return Report(self.raw)
 
     def collect(self) -> Report | Exception:
-        """The outcome of a job that is known to have ended; lets go of everything."""
+        """Return the outcome of a job that has ended, and release everything."""
         wait = self.system.functions.nebulaio_wait
         status = wait(self.number.value, -1, ctypes.byref(self._progress), self._err, len(self._err))
         self._ended = True
@@ -123,14 +123,14 @@ class ObjectJob(_handles.Job):
     def _keep_report(self) -> None:
         try:
             self.raw = _abi.text(self.system.functions.nebulaio_report, self.number.value)
-        except Exception:  # noqa: BLE001 - the job's own error is the one to tell
+        except Exception:  # noqa: BLE001 - report the job's own error
             return
         if not self._silent:
             _process.current().reports.last = self.raw
 
 
 def read(client: Client, reads: Sequence[Read], options: dict[str, Any]) -> ObjectJob:
-    """A job that reads objects into memory."""
+    """Return a job that reads objects into memory."""
 
     def begin(job: ObjectJob) -> None:
         entries = (_abi.ObjectRead * len(reads))(*(_entry(one) for one in reads))
@@ -143,7 +143,7 @@ def read(client: Client, reads: Sequence[Read], options: dict[str, Any]) -> Obje
 
 
 def write(client: Client, one: Write, options: dict[str, Any]) -> ObjectJob:
-    """A job that writes an object from memory."""
+    """Return a job that writes an object from memory."""
 
     def begin(job: ObjectJob) -> None:
         entry = _abi.ObjectWrite(
@@ -159,13 +159,13 @@ def write(client: Client, one: Write, options: dict[str, Any]) -> ObjectJob:
 
 
 def ask(client: Client, function: str, *arguments: Any) -> dict[str, Any]:
-    """The answer to a question to the server; Ctrl-C ends the waiting and the question."""
+    """Return the server's answer to a query. Ctrl-C cancels the query."""
 
     def begin(job: ObjectJob) -> None:
         _abi.call(getattr(job.system.functions, function), client.checked(), *arguments, ctypes.byref(job.number))
 
     job = ObjectJob(client, begin, None)
-    job._silent = True  # last_report tells of bytes that were moved
+    job._silent = True  # last_report covers only moved bytes
     return dict(job.outcome())
 
 
@@ -173,7 +173,7 @@ _ENTRY_SIZE: Final = ctypes.sizeof(_abi.ObjectRead)
 
 
 def _entry(one: Read) -> Any:
-    """The fields of an entry: an array of them takes tuples, which are made faster than structures."""
+    """Return the fields of an entry as a tuple, which is faster to make than a structure."""
     bucket, key, version, offset, size, memory, at, stream, others = one
     peers = (_abi.Peer * len(others))(*(_abi.Peer(p.address, p.device.encode()) for p in others)) if others else None
     return (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the process-wide system: checked values from configure() and the environment."""
+"""Options of the process-wide system, checked, from configure() and the environment."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def check(key: str, value: object, source: str) -> int | str:
-    """Return the value of an option in the form that the library takes.
+    """Return the value of an option in the library's form.
 
-    `source` is what messages call the place the value came from. Raises
-    InvalidError with the offending value and the expected form.
+    `source` names the origin of the value in messages. Raises InvalidError with the wrong
+    value and the expected form.
     """
     if key in _CHOICES:
         if value in _CHOICES[key]:
@@ -56,7 +56,7 @@ def check(key: str, value: object, source: str) -> int | str:
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Options:
-    """The options that the environment sets as NEBULAIO_<KEY>; empty values count as unset."""
+    """Return the options from the environment variables NEBULAIO_<KEY>. Empty values count as unset."""
     found = os.environ if environment is None else environment
     options: Options = {}
     for key in KEYS:

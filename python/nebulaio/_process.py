@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one process-wide holder: the loaded library and the opened system.
+"""The process-wide holder of the loaded library and the open system.
 
-Both are made on first use, under a lock, by whichever thread comes first. Fork
-takes the same lock, so a child never sees them half-made; in the child the
-holder starts anew, since neither a Go runtime nor a CUDA context survives fork.
+The first thread that needs them makes both under a lock. Fork takes the same lock, so a
+child never sees a half-made state. The child's holder starts empty, because neither a Go
+runtime nor a CUDA context survives fork.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from .errors import ClosedError, ForkError, InvalidError
 
 _UVM_DEVICE = "/dev/nvidia-uvm"
 PATIENCE = 5.0
-"""Seconds that the end of the process waits for a thread that is opening the library, and for jobs that it cancels."""
+"""Seconds that the process waits at its end for a thread that opens the library and for cancelled jobs."""
 
 
 class System:
-    """An opened system of one library: the handle that models are opened from.
+    """An open system of the library. Models are opened from it.
 
-    `cuda_used` becomes true once a model was laid out for a CUDA device.
-    `generation` is that of the process it belongs to; a handle of another
-    generation must not be used, its library is dead there.
+    `cuda_used` becomes true when a model is opened for a CUDA device. `generation` is
+    that of its process. A handle of another generation must not be used, because its
+    library does not work there.
 
-    `ended` becomes true when its process, or its interpreter, has closed it, and in
-    a forked child of that process. Finalizers look at it before all else: they may
-    run when Python has already emptied this package's modules.
+    `ended` becomes true when the process or its interpreter has closed the system, and in
+    a forked child. Finalizers check it first: they may run after Python has emptied this
+    package's modules.
     """
 
     def __init__(self, library: _library.Library, options: _options.Options, generation: int) -> None:
@@ -52,18 +52,18 @@ class System:
         self.pid = os.getpid()
         self.cuda_used = False
         self.ended = False
-        self.jobs: dict[int, weakref.ref[Any]] = {}  # that run, by identity
+        self.jobs: dict[int, weakref.ref[Any]] = {}  # running jobs by identity
 
     def usable(self) -> bool:
-        """Whether this is still the process that opened it."""
+        """Return whether the system belongs to this process."""
         return self.pid == os.getpid() and self.generation == current().generation
 
     def close(self) -> None:
-        """Give everything back at the end of the process that opened it.
+        """Close the system at the end of its process.
 
-        libcufile can crash in its own end when it still counts: it is closed
-        before. Jobs that still run are cancelled and waited for: Python is about to
-        free the memory that they write to.
+        libcufile can crash at exit while it counts, so it is closed before. Running jobs
+        are cancelled and waited for, because Python is about to free the memory that they
+        write to.
         """
         if self.usable():
             deadline = time.monotonic() + PATIENCE
@@ -77,22 +77,22 @@ class System:
         self.ended = True
 
     def devices(self) -> dict[str, Any]:
-        """What the library looked for and found, as it describes it."""
+        """Return the library's description of devices."""
         found: dict[str, Any] = json.loads(_abi.text(self.functions.nebulaio_devices, self.handle))
         return found
 
 
 class Holder:
-    """What one process knows: options, library, system, and what its parent had done."""
+    """The state of one process: options, library, system, and what its parent had done."""
 
     def __init__(self, parent: Holder | None = None) -> None:
         self.lock = threading.RLock()
         self.library: _library.Library | None = None
         self.system: System | None = None
-        self.others: dict[str, System] = {}  # of clients with options of their own
-        self.watcher: Any = None  # _futures.Watcher: the thread that ends futures
+        self.others: dict[str, System] = {}  # systems of clients with their own options
+        self.watcher: Any = None  # _futures.Watcher: the thread that completes futures
         self.closed = False
-        self.mapped = False  # a library was mapped here or in an ancestor
+        self.mapped = False  # a library was loaded here or in an ancestor
         self.options: _options.Options = {}
         self.parent_cuda = False
         self.generation = 0
@@ -103,13 +103,13 @@ class Holder:
             self.options = dict(parent.options)
             self.generation = parent.generation + 1
             for system in parent.systems():
-                system.ended = True  # here; the parent has its own copy of the object
+                system.ended = True  # only here: the parent has its own copy of the object
             used = any(system.cuda_used for system in parent.systems())
             self.parent_cuda = parent.parent_cuda or used or _holds_cuda()
-        self.inherited = self.mapped  # what is mapped here belongs to an ancestor
+        self.inherited = self.mapped  # a library loaded here belongs to an ancestor
 
     def load(self) -> _library.Library:
-        """The library, loaded on the first call; a private copy where an ancestor had loaded it."""
+        """Return the library. The first call loads it, as a private copy if an ancestor had loaded it."""
         with self.lock:
             if self.library is None:
                 private = self.inherited
@@ -118,7 +118,7 @@ class Holder:
             return self.library
 
     def open(self) -> System:
-        """The system, opened on the first call with the options of configure() and environment."""
+        """Return the system. The first call opens it with the options of configure() and the environment."""
         system = self.system
         if system is not None:
             return system
@@ -128,7 +128,7 @@ class Holder:
             return self.system
 
     def open_with(self, options: _options.Options) -> System:
-        """A system with options of its own on top of those of `open`; one for all that ask for the same."""
+        """Return a system with extra options. Equal options share one system."""
         if not options:
             return self.open()
         key = json.dumps(options, sort_keys=True)
@@ -140,35 +140,35 @@ class Holder:
     def _make(self, more: _options.Options) -> System:
         options = {**_options.from_environment(), **self.options, **more}
         if self.cuda_is_lost():
-            # Not even a probe: the driver may hang in such a child.
+            # Do not even probe: the driver may hang in such a child.
             options["devices"] = "off"
         if self.closed:
             raise ClosedError(
-                "use the library: this process is ending and has closed it (fix: do it earlier, or register the "
-                "atexit callback after nebulaio is imported)"
+                "use the library: this process is ending and has closed it (fix: use it earlier, or register the "
+                "atexit callback after importing nebulaio)"
             )
         return System(self.load(), options, self.generation)
 
     def last_raw(self) -> bytes | None:
-        """The last report of the calling thread as JSON, or None."""
+        """Return the last report of the calling thread as JSON, or None."""
         last = getattr(self.reports, "last", None)
         if isinstance(last, tuple):
-            file, size, seconds = last  # a _cached.CachedFile, whose reports are made when they are asked for
+            file, size, seconds = last  # a _cached.CachedFile, which makes its report on demand
             last = file.report(size, seconds)
         found: bytes | None = last
         return found
 
     def systems(self) -> list[System]:
-        """All systems that are open."""
+        """Return all open systems."""
         return [*([] if self.system is None else [self.system]), *self.others.values()]
 
     def close(self) -> None:
-        """Close the systems at the end of the process, after the moves that run; nothing is opened afterwards."""
+        """Close the systems at the end of the process, after running moves. Nothing is opened afterwards."""
         if self.watcher is not None:
             self.watcher.wait(None)
             self.watcher.stop()
         if not self.lock.acquire(timeout=PATIENCE):
-            for system in self.systems():  # a daemon thread is stuck in its first use
+            for system in self.systems():  # a daemon thread is still in its first use
                 system.ended = True
             return
         try:
@@ -181,7 +181,7 @@ class Holder:
             self.lock.release()
 
     def configure(self, options: _options.Options) -> None:
-        """Merge options for the system that is yet to be opened."""
+        """Merge options for the system. It must not be open yet."""
         with self.lock:
             if self.system is not None:
                 raise InvalidError(
@@ -191,7 +191,7 @@ class Holder:
             self.options.update(options)
 
     def cuda_is_lost(self) -> bool:
-        """Whether this is a forked child of a process that had used CUDA."""
+        """Return whether this is a forked child of a process that had used CUDA."""
         if self.parent_cuda:
             return True
         torch = sys.modules.get("torch")
@@ -199,7 +199,7 @@ class Holder:
         return bool(bad_fork is not None and bad_fork())
 
     def require_cuda_after_fork(self, device: str) -> None:
-        """Raise ForkError where a CUDA device cannot be had because of fork."""
+        """Raise ForkError if CUDA is unusable after a fork."""
         if self.cuda_is_lost():
             raise ForkError(
                 f"load to {device}: this process was forked from one that had used CUDA, and CUDA "
@@ -212,14 +212,14 @@ _holder = Holder()
 
 
 def current() -> Holder:
-    """The holder of this process."""
+    """Return the holder of this process."""
     if _holder.pid != os.getpid():
-        _after_fork_in_child()  # forked by C code that does not call Python's hooks
+        _after_fork_in_child()  # forked by C code that skips Python's hooks
     return _holder
 
 
 def _holds_cuda(descriptors: str = "/proc/self/fd", device: str = _UVM_DEVICE) -> bool:
-    """Whether this process has CUDA's memory device open; in a new child: inherited it."""
+    """Return whether this process has CUDA's memory device open, or inherited it from its parent."""
     if not os.path.exists(device):
         return False
     try:
@@ -231,7 +231,7 @@ def _holds_cuda(descriptors: str = "/proc/self/fd", device: str = _UVM_DEVICE) -
             if os.readlink(f"{descriptors}/{name}") == device:
                 return True
         except OSError:
-            continue  # the descriptor of the listing itself
+            continue  # the descriptor of the directory listing
     return False
 
 
@@ -253,6 +253,6 @@ os.register_at_fork(
     after_in_parent=_after_fork_in_parent,
     after_in_child=_after_fork_in_child,
 )
-# With the import and not with the first use: callbacks run in the reverse order, and one that saves
-# at the end is registered behind the import and before the first use.
+# Registered at import, not at first use: callbacks run in reverse order. A callback that
+# saves at exit is usually registered after the import and before the first use.
 atexit.register(lambda: current().close())

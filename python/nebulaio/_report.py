@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a move of objects tells afterwards, read only when it is looked at."""
+"""The report of object transfers. It is parsed only when it is read."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, NoReturn
 
 
 class Routes(list[Any]):
-    """The entries of a report's "routes": how many bytes took which way.
+    """The entries of a report's "routes": the bytes that each route carried.
 
-    A list of dictionaries, as docs/report.md has it. It can also be asked by route:
-    ``routes["page_cache"]`` is a number of bytes, and so with `get`, `keys`, `values`,
-    `items`, ``in`` and ``==`` of a dictionary. Iterating gives the entries.
+    It is a list of dictionaries, as docs/report.md describes. It can also be used like a
+    dictionary from route to bytes: ``routes["page_cache"]``, `get`, `keys`, `values`,
+    `items`, ``in`` and ``==``. Iterating gives the entries.
     """
 
     def by_name(self) -> dict[str, int]:
-        """Bytes by route, such as {"page_cache": 4096}."""
+        """Return the bytes by route, such as {"page_cache": 4096}."""
         found: dict[str, int] = {}
         for entry in self:
             found[str(entry["route"])] = found.get(str(entry["route"]), 0) + int(entry["bytes"])
@@ -38,24 +38,24 @@ class Routes(list[Any]):
     __hash__ = None
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Bytes that took a route, or the default."""
+        """Return the bytes of a route, or the default."""
         return self.by_name().get(name, default)
 
     def keys(self) -> KeysView[str]:
-        """The routes that bytes took."""
+        """Return the routes that carried bytes."""
         return self.by_name().keys()
 
     def values(self) -> ValuesView[int]:
-        """The bytes of each route."""
+        """Return the bytes of each route."""
         return self.by_name().values()
 
     def items(self) -> ItemsView[str, int]:
-        """Each route and its bytes."""
+        """Return each route with its bytes."""
         return self.by_name().items()
 
 
 def read(raw: bytes) -> dict[str, Any]:
-    """A report of the library as a dictionary."""
+    """Parse a report of the library into a dictionary."""
     report: dict[str, Any] = json.loads(raw)
     if "routes" in report:
         report["routes"] = Routes(report["routes"] or ())
@@ -63,26 +63,26 @@ def read(raw: bytes) -> dict[str, Any]:
 
 
 def _fixed(self: Report, *_: Any, **__: Any) -> NoReturn:
-    raise TypeError("a report cannot be changed (fix: change a copy, dict(report))")
+    raise TypeError("a report is read-only (fix: change a copy, dict(report))")
 
 
 class Report(dict[str, Any]):
-    """How the bytes of one call went; a dictionary that cannot be changed, with the main entries as attributes.
+    """The report of one call: a read-only dictionary with the main entries as attributes.
 
-    docs/report.md lists the keys. Fields are added, never renamed. `json.dumps` takes it as it is.
+    docs/report.md lists the keys. Fields are added, never renamed. `json.dumps` accepts it.
     """
 
     __slots__ = ("_is_read",)
 
     def __init__(self, raw: bytes) -> None:
-        super().__init__(unread=raw)  # not empty: json.dumps asks only dictionaries that have entries for them
+        super().__init__(unread=raw)  # not empty: json.dumps skips the entries of an empty dictionary
         self._is_read = False
 
     def _all(self) -> dict[str, Any]:
-        """The entries, read on the first call."""
+        """Return the entries. The first call parses them."""
         if not self._is_read:
             raw = super().get("unread")
-            if raw is not None:  # else another thread is just done with it
+            if raw is not None:  # otherwise another thread has just parsed it
                 super().update(read(raw))
             super().pop("unread", None)
             self._is_read = True
@@ -118,60 +118,60 @@ class Report(dict[str, Any]):
         return other | dict(self)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """An entry, or the default where there is none."""
+        """Return an entry, or the default."""
         return self._all().get(key, default)
 
     def keys(self) -> KeysView[str]:  # type: ignore[override]
-        """The names of the entries."""
+        """Return the names of the entries."""
         return self._all().keys()
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
-        """The entries."""
+        """Return the entries."""
         return self._all().values()
 
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
-        """Each name and its entry."""
+        """Return each name with its entry."""
         return self._all().items()
 
     def copy(self) -> dict[str, Any]:
-        """The entries as a dictionary that can be changed."""
+        """Return the entries as a dictionary that can be changed."""
         return dict(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles are made of the text, for entries cannot be set."""
+        """Copy and pickle the text, because entries cannot be set."""
         return Report, (json.dumps(self).encode(),)
 
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _fixed
 
     @property
     def bytes(self) -> int:
-        """How many bytes were moved."""
+        """The number of bytes moved."""
         return int(self.get("bytes", 0))
 
     @property
     def seconds(self) -> float:
-        """From the first byte that could be moved to the last in place; what comes before and behind is in `open_seconds` and `commit_seconds`."""
+        """The time from the first byte to the last. `open_seconds` and `commit_seconds` come in addition."""
         return float(self.get("seconds", 0.0))
 
     @property
     def gbps(self) -> float:
-        """Decimal gigabytes per second."""
+        """The rate in decimal gigabytes per second."""
         return float(self.get("gbps", 0.0))
 
     @property
     def routes(self) -> Routes:
-        """The same as ``report["routes"]``: which bytes took which way, as entries and by name."""
+        """``report["routes"]``: the bytes that each route carried."""
         found: Routes | None = self.get("routes")
         return Routes() if found is None else found
 
     @property
     def via(self) -> str:
-        """How the server was reached: "door" or "http"."""
+        """The way to the server: "door" or "http"."""
         return str(self.get("via", ""))
 
     @property
     def refusals(self) -> list[dict[str, Any]]:
-        """Faster ways that were not open: what, on, reason and fix of each."""
+        """Faster ways that were not available: what, on, reason and fix of each."""
         return list(self.get("refusals") or ())
 
     @property
@@ -181,7 +181,7 @@ class Report(dict[str, Any]):
 
     @property
     def version(self) -> str:
-        """The object's version; empty in a bucket without versions."""
+        """The object's version; empty in a bucket without versioning."""
         return str(self.get("version", ""))
 
     def __repr__(self) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One file, opened once, read tensor by tensor or part by part: safetensors' own safe_open."""
+"""safe_open: one open file, read tensor by tensor or part by part."""
 
 from __future__ import annotations
 
@@ -12,28 +12,32 @@ from . import _cached, _device, _frameworks, _handles, _process, _slices
 from ._load import Order, allocate, is_url
 from .errors import ClosedError, InvalidError, NotFoundError, UnsupportedError
 
-# What safetensors.safe_open calls frameworks, besides our own names.
+# Names of frameworks in safetensors.safe_open that differ from ours.
 _ALIASES = {"torch": "pt", "pytorch": "pt", "np": "numpy", "flax": "jax"}
 _PACKED = ("F4", "F6_E2M3", "F6_E3M2")
 
 
 class safe_open(_handles.OfThisProcess):
-    """A .safetensors file whose tensors are read when they are asked for.
+    """An open .safetensors file that reads tensors on demand.
 
-    A drop-in for `safetensors.safe_open`: a context manager, and usable without
-    one. Each tensor has memory of its own on `device`; only its bytes are read.
-    A tensor of up to 1 MiB for the host that is in the page cache is copied from
-    there at once. Any other read is a load of its own: for all tensors of a file use
-    `load_file` or `stream`.
+    It replaces `safetensors.safe_open`, and works with and without a `with` block. Each
+    tensor gets its own memory on `device`, and only its bytes are read. A tensor of up to
+    1 MiB for the host is copied from the page cache at once if it is there. Any other
+    read is a separate load. To read all tensors of a file, use `load_file` or `stream`.
 
-    framework: "pt" (or "torch"), "numpy" ("np"), "cupy", "jax" ("flax") or "numba".
-    backend: taken for compatibility ("mmap" or "pread") and without meaning here.
-    verify, route, cache, lenient, client: as in `load_file`; verify checks the header
-        with each tensor.
+    Args:
+        filename: The file.
+        framework: "pt" (or "torch"), "numpy" ("np"), "cupy", "jax" ("flax") or "numba".
+        backend: Accepted for compatibility ("mmap" or "pread") and ignored.
+        verify, route, cache, lenient, client: As in `load_file`. With verify, each read
+            also checks the header.
 
-    What fails is one of `nebulaio.errors`, not a SafetensorError: a missing
-    tensor is a NotFoundError, a bad index an InvalidError (a ValueError), a
-    closed file a ClosedError. Any number of threads may read at once.
+    Raises:
+        NebulaioError: A subclass of `nebulaio.errors`, not a SafetensorError: NotFoundError
+            for a missing tensor, InvalidError (a ValueError) for a bad index, ClosedError
+            for a closed file.
+
+    Any number of threads may read at once.
     """
 
     def __init__(
@@ -75,15 +79,15 @@ class safe_open(_handles.OfThisProcess):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._model = self._cached = None  # closed when the last read of another thread is done with them
+        self._model = self._cached = None  # closed when no thread reads any more
 
     def keys(self) -> list[str]:
-        """The tensors' names in alphabetical order."""
+        """Return the tensors' names in alphabetical order."""
         self._open()
         return sorted(self._tensors)
 
     def offset_keys(self) -> list[str]:
-        """The tensors' names in the order of the file."""
+        """Return the tensors' names in the order of the file."""
         self._open()
         if self._cached is None:
             return list(self._tensors)
@@ -91,7 +95,7 @@ class safe_open(_handles.OfThisProcess):
         return sorted(entries, key=lambda name: entries[name]["data_offsets"])
 
     def metadata(self) -> dict[str, str] | None:
-        """What the file's writer put beside the tensors, or None without any."""
+        """Return the file's metadata, or None."""
         self._open()
         return dict(self._metadata) or None
 
@@ -108,7 +112,7 @@ class safe_open(_handles.OfThisProcess):
         return self._read(name, None)
 
     def get_tensors(self) -> dict[str, Any]:
-        """Read all tensors, together and into one allocation; in the order of the file."""
+        """Read all tensors together into one allocation. Returns them in the order of the file."""
         model = self._open()
         places = model.files()
         destinations = allocate(self._maker, model.system, places)
@@ -119,11 +123,11 @@ class safe_open(_handles.OfThisProcess):
         return {name: self._maker.final(view) for name, view in views.items()}
 
     def get_slice(self, name: str) -> SafeSlice:
-        """A tensor of which parts are read as they are indexed."""
+        """Return a tensor that is read in parts, by indexing."""
         return SafeSlice(self, name, self._find(name))
 
     def _beside(self, device: str) -> _cached.CachedFile | None:
-        """The file for reads from the page cache, where nothing was asked for that they do not do."""
+        """Return the file for page-cache reads, or None if the options need the engine."""
         if device != "host" or self._order.start or is_url(self._path):
             return None
         return _cached.open_beside(self._path, self._maker)
@@ -154,7 +158,7 @@ class safe_open(_handles.OfThisProcess):
             return self._maker.final(views[name])
 
     def _part(self, name: str, tensor: _cached.Entry | _handles.TensorLayout, wanted: _slices.Box) -> Any:
-        """A part of a tensor: at once where it is one small run in the page cache, else by the engine."""
+        """Read a part of a tensor: from the page cache if it is small and contiguous, else by the engine."""
         cached, run = self._cached, wanted.run(tensor["shape"])
         if cached is not None and run is not None and _process.current() is self._holder:
             entry: Any = tensor
@@ -166,7 +170,7 @@ class safe_open(_handles.OfThisProcess):
         return self._read(name, [list(part) for part in wanted.ranges])
 
     def _empty(self, name: str, dtype: str, shape: list[int]) -> Any:
-        """A part without elements, for which nothing is read."""
+        """Return a part without elements. Nothing is read."""
         layout: _handles.TensorLayout = {"name": name, "dtype": dtype, "shape": shape, "size": 0, "file": 0, "offset": 0}
         place = self._maker.allocate(0, 64, self._open().files()["device"])
         dtypes = _frameworks.choose(self._maker, [layout], "error")
@@ -174,12 +178,12 @@ class safe_open(_handles.OfThisProcess):
 
 
 class SafeSlice(_handles.OfThisProcess):
-    """A tensor of an open file; indexing it reads that part.
+    """A tensor of an open file. Indexing it reads that part.
 
-    Takes whole numbers, slices as Python counts them (from the end too, and cut
-    off at it) and one Ellipsis. Of a slice with a step the whole range is read. With
-    torch it takes lists, masks, None and whatever else torch does: for these the whole
-    tensor is read.
+    An index takes whole numbers, Python slices (negative and out-of-range ends too) and
+    one Ellipsis. A slice with a step reads its whole range. With torch, an index may also
+    be a list, a mask, None or anything else that torch accepts. Such an index reads the
+    whole tensor.
     """
 
     def __init__(self, file: safe_open, name: str, tensor: _cached.Entry | _handles.TensorLayout) -> None:
@@ -188,11 +192,11 @@ class SafeSlice(_handles.OfThisProcess):
         self._tensor = tensor
 
     def get_shape(self) -> list[int]:
-        """The shape of the whole tensor."""
+        """Return the shape of the whole tensor."""
         return list(self._tensor["shape"])
 
     def get_dtype(self) -> str:
-        """The dtype as the file names it, such as "BF16"."""
+        """Return the dtype as the file names it, such as "BF16"."""
         return self._tensor["dtype"]
 
     def __getitem__(self, index: Any) -> Any:
@@ -210,7 +214,7 @@ class SafeSlice(_handles.OfThisProcess):
             return wanted.view(self._file.get_tensor(name))
         if self._tensor["dtype"] in _PACKED:
             raise UnsupportedError(
-                f"get_slice({name!r}): elements of dtype {self._tensor['dtype']} do not begin at bytes "
+                f"get_slice({name!r}): elements of dtype {self._tensor['dtype']} are not aligned to bytes "
                 "(fix: read the whole tensor)"
             )
         if 0 in wanted.lengths():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flow of a save: look at each tensor, start, wait. No byte passes through Python."""
+"""The steps of a save: look at each tensor, start, wait. No byte passes through Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .errors import InvalidError
 
 
 class Save(_handles.Job):
-    """A save of tensors that stay the caller's."""
+    """A save job. The tensors still belong to the caller."""
 
     def __init__(
         self, system: _process.System, path: bytes, tensors: Sequence[Held], stream: int, options: dict[str, Any]
@@ -60,7 +60,7 @@ def save(
     progress: _handles.ProgressCallback | None,
     client: Any = None,
 ) -> None:
-    """Save tensors to path; see nebulaio.safetensors.save_file for the contract."""
+    """Save tensors to path. nebulaio.safetensors.save_file documents the behaviour."""
     held = [hold(key, tensor) for key, tensor in named(tensors)]
     refuse_shared(held)
     write(held, path, metadata, checksum, progress, client)
@@ -74,7 +74,7 @@ def write(
     progress: _handles.ProgressCallback | None,
     client: Any = None,
 ) -> None:
-    """Save tensors that were looked at to path."""
+    """Save prepared tensors to path."""
     name = os.fsencode(path)
     if not name or b"\0" in name:
         raise InvalidError(f"save {os.fspath(path)!r}: a path must not be empty or contain NUL")
@@ -100,7 +100,7 @@ def write(
 
 
 def server_of(path: str | os.PathLike[str], client: Any) -> dict[str, Any] | None:
-    """The options of the client that saves to a URL, with what Python has put into os.environ; None for a file."""
+    """Return the client options for a save to a URL, completed from os.environ, or None for a file."""
     if not _load.is_url(path):
         if client is not None:
             raise InvalidError(f"client= is given and {os.fsdecode(path)!r} is a path (expected s3://bucket/key)")
@@ -113,14 +113,14 @@ def server_of(path: str | os.PathLike[str], client: Any) -> dict[str, Any] | Non
 
 
 def named(tensors: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The tensors with their names; raises InvalidError for names that are not text."""
+    """Return the tensors with their names. Raises InvalidError for names that are not text."""
     if not isinstance(tensors, Mapping):
         raise InvalidError(f"save: tensors is a {type(tensors).__name__}, expected a dict of tensors by name")
     for name in tensors:
         if not isinstance(name, str):
             raise InvalidError(f"save: the tensor name {name!r} is a {type(name).__name__}, expected text")
         if "\0" in name or not _is_text(name):
-            raise InvalidError(f"save: the tensor name {name!r} holds NUL or half a character, expected text")
+            raise InvalidError(f"save: the tensor name {name!r} contains NUL or half a character, expected text")
     return list(tensors.items())
 
 
@@ -133,7 +133,7 @@ def _is_text(value: str) -> bool:
 
 
 def texts(metadata: Mapping[str, str]) -> dict[str, str]:
-    """The text beside the tensors; raises InvalidError for what is no text."""
+    """Return the metadata. Raises InvalidError for values that are not text."""
     if not isinstance(metadata, Mapping):
         raise InvalidError(f"save: metadata is a {type(metadata).__name__}, expected a dict of text or None")
     for key, value in metadata.items():
@@ -143,13 +143,14 @@ def texts(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 class SharedMemoryError(InvalidError, RuntimeError):
-    """Tensors of torch or of a GPU share memory; a RuntimeError too, as the reference raises."""
+    """Tensors of torch or of a GPU share memory. It is a RuntimeError too, as in the reference."""
 
 
 def refuse_shared(held: Sequence[Held]) -> None:
-    """Raise SharedMemoryError for tensors that share memory: a file would hold it twice, and loading would part them.
+    """Raise SharedMemoryError if tensors share memory.
 
-    NumPy's arrays may: views are what slicing them gives, and the reference saves each.
+    The file would hold that memory twice, and a load would separate the tensors. Arrays of
+    NumPy may share memory: slicing makes views, and the reference saves each.
     """
     end: dict[str, tuple[int, str]] = {}
     for tensor in sorted(held, key=lambda tensor: (tensor.device, tensor.address)):
@@ -158,15 +159,15 @@ def refuse_shared(held: Sequence[Held]) -> None:
         last, other = end.get(tensor.device, (0, ""))
         if tensor.address < last:
             raise SharedMemoryError(
-                f"save: tensors {other!r} and {tensor.name!r} share memory: each would have its own copy in the file, "
-                "and they would no longer be one when it is loaded (fix: leave one of them out, save "
+                f"save: tensors {other!r} and {tensor.name!r} share memory: each would get its own copy in the file, "
+                "and a load would return separate tensors (fix: leave one of them out, save "
                 f"{tensor.name!r} as a copy with .clone(), or use save_model for a module)"
             )
         end[tensor.device] = (tensor.address + tensor.size, tensor.name)
 
 
 def _streams(held: Sequence[Held]) -> dict[str, int]:
-    """The stream to wait for on each GPU. Of a second one on the same GPU the work is waited for here."""
+    """Return the stream to wait for on each GPU. Work on a second stream of a GPU is waited for here."""
     streams: dict[str, int] = {}
     for tensor in held:
         if tensor.device == "host" or tensor.stream is None:

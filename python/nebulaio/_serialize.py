@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The format in memory: tensors to the bytes of a file and back, with the names of the safetensors package."""
+"""The file format in memory: converts tensors to bytes and back, with the names of the safetensors package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import _load, _save
 from ._frameworks.held import Held, hold
 from .errors import InvalidError, UnsupportedError
 
-# What a TensorSpec calls a dtype -> what a file calls it.
+# dtype in a TensorSpec -> dtype in a file.
 _CODES = {
     "bool": "BOOL", "int8": "I8", "uint8": "U8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32",
     "int64": "I64", "uint64": "U64", "float16": "F16", "float32": "F32", "float64": "F64", "bfloat16": "BF16",
@@ -22,7 +22,7 @@ _CODES = {
     "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4", "complex64": "C64",
 }  # fmt: skip
 
-# All dtypes of the format and their bits, in the order of the format: files have the last of them first.
+# All dtypes of the format with their bits, in the order of the format. Files begin with the last.
 _BITS = {
     "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
     "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
@@ -30,22 +30,22 @@ _BITS = {
 }  # fmt: skip
 _ORDER = {dtype: -place for place, dtype in enumerate(_BITS)}
 
-# What a header may have; the library, which writes and reads files, has the same limits.
+# Limits of a header. The library has the same limits.
 _LONGEST_HEADER = 100_000_000
 _LONGEST_NAME = 4096
 _MOST_DIMENSIONS = 64
 
 
 class TensorSpec:
-    """One tensor for `serialize` and `serialize_file`: its type and shape, and where its bytes lie in host memory.
+    """A tensor for `serialize` and `serialize_file`: its type, its shape, and its host memory.
 
-    The memory stays the caller's, and has to stay until the call has returned.
+    The memory belongs to the caller and must stay valid until the call has returned.
     """
 
     __slots__ = ("_data_len", "_data_ptr", "_dtype", "_shape")
 
     def __init__(self, *, dtype: str, shape: Sequence[int], data_ptr: int, data_len: int) -> None:
-        """dtype is named as in NumPy and torch, such as "float32"; of "float4_e2m1fn_x2" a shape counts pairs."""
+        """`dtype` has its NumPy or torch name, such as "float32". Shapes of "float4_e2m1fn_x2" count pairs."""
         if dtype not in _CODES:
             raise InvalidError(f"TensorSpec: unknown dtype {dtype!r} (expected one of {', '.join(_CODES)})")
         self._dtype = _CODES[dtype]
@@ -79,21 +79,21 @@ class TensorSpec:
 
 
 def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a file with these tensors and this text beside them."""
+    """Return the bytes of a file with these tensors and this metadata."""
     return encode(_held(tensor_dict), metadata)
 
 
 def serialize_file(
     tensor_dict: Mapping[str, TensorSpec], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write a file with these tensors; whole and durable on return, as with `save_file`, and without checksums."""
+    """Write a file with these tensors. On return it is complete and durable, without checksums."""
     _save.write(_held(tensor_dict), filename, metadata, checksum=False, progress=None)
 
 
 def deserialize(bytes: bytes) -> list[tuple[str, dict[str, Any]]]:  # noqa: A002 - the reference's name
-    """The tensors in the bytes of a file: (name, {"shape", "dtype", "data"}) in the order of the file.
+    """Return the tensors in the bytes of a file as (name, {"shape", "dtype", "data"}), in file order.
 
-    Raises CorruptError for bytes that are no such file.
+    Raises CorruptError if the bytes are not such a file.
     """
     data = memoryview(bytes).cast("B")
     length = int.from_bytes(data[:8], "little")
@@ -109,21 +109,21 @@ def deserialize(bytes: bytes) -> list[tuple[str, dict[str, Any]]]:  # noqa: A002
 
 
 def load(data: bytes, framework: str | None = None) -> dict[str, Any]:
-    """The tensors in the bytes of a file, in host memory of their own."""
+    """Return the tensors in the bytes of a file, in new host memory."""
     view = memoryview(data).cast("B")
     with _as_file(view, len(view)) as path:
         return _load.load(path, _load.Order("cpu", framework), None)
 
 
 def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a file with tensors of torch or NumPy; those of a GPU are copied to the host first."""
+    """Return the bytes of a file with tensors of torch or NumPy. GPU tensors are copied to the host first."""
     held = [hold(name, tensor) for name, tensor in _save.named(tensors)]
     _save.refuse_shared(held)
     return encode([_on_host(one) for one in held], metadata)
 
 
 def encode(held: Sequence[Held], metadata: Mapping[str, str] | None) -> bytes:
-    """The bytes of a file with tensors that lie in host memory."""
+    """Return the bytes of a file with tensors in host memory."""
     entries: dict[str, Any] = {} if metadata is None else {"__metadata__": _save.texts(metadata)}
     for one in held:
         _refuse_unreadable(one)
@@ -149,7 +149,7 @@ def encode(held: Sequence[Held], metadata: Mapping[str, str] | None) -> bytes:
 
 
 def _refuse_unreadable(one: Held) -> None:
-    """Raise InvalidError for a tensor that no reader of the file would take, as `save_file` does."""
+    """Raise InvalidError for a tensor that no reader would accept, as `save_file` does."""
     if one.name == "__metadata__":
         raise InvalidError(f"save: the tensor name {one.name!r} is reserved, expected another")
     if len(one.name.encode()) > _LONGEST_NAME:
@@ -182,15 +182,15 @@ def _on_host(one: Held) -> Held:
         return one
     if not hasattr(one.kept, "cpu"):
         raise UnsupportedError(
-            f"save tensor {one.name!r}: a {type(one.kept).__name__} on {one.device} cannot be put into bytes "
-            "(fix: copy it to the host first, or use save_file, which reads it where it lies)"
+            f"save tensor {one.name!r}: a {type(one.kept).__name__} on {one.device} cannot be converted to bytes "
+            "(fix: copy it to the host first, or use save_file, which reads it in place)"
         )
     return hold(one.name, one.kept.cpu())
 
 
 @contextmanager
 def _as_file(data: memoryview, filled: int) -> Iterator[str]:
-    """A file in memory of the length of data, with its first bytes: the library reads files."""
+    """Yield the path of an in-memory file with the length and first bytes of data, because the library reads files."""
     with open(os.memfd_create("nebulaio-bytes", os.MFD_CLOEXEC), "wb") as file:
         file.write(data[:filled])
         file.truncate(len(data))

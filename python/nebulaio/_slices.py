@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of tensors: what Python calls them, and how the library is asked for them."""
+"""Parts of tensors: conversion from Python indexes to the library's options."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _GLOB = re.compile(r"([*?\[\\])")
 
 
 def literally(name: str) -> str:
-    """The glob that matches this name and no other."""
+    """Return the glob that matches only this name."""
     return _GLOB.sub(r"\\\1", name)
 
 
 def options(slices: Slices | None, shards: Shards | None) -> dict[str, Any]:
-    """The options of nebulaio_model_open for these parts; raises InvalidError for what is none."""
+    """Return the options of nebulaio_model_open for these parts. Raises InvalidError for anything else."""
     out: dict[str, Any] = {}
     if slices is not None:
         _named("slices", slices)
@@ -52,11 +52,11 @@ def _range(where: str, part: object) -> list[int] | None:
     if not isinstance(part, slice):
         raise InvalidError(f"{where}: {part!r} is not a slice such as 0:128 or None (fix: for one row pass n:n+1)")
     if part.step not in (None, 1):
-        raise InvalidError(f"{where}: {part!r} has a step; only neighbours are read")
+        raise InvalidError(f"{where}: {part!r} has a step; only contiguous ranges are read")
     if part.stop is None and part.start in (None, 0):
         return None
     if part.stop is None:
-        raise InvalidError(f"{where}: {part!r} has no end; one glob can match tensors of several shapes")
+        raise InvalidError(f"{where}: {part!r} has no end; one glob can match tensors of different shapes")
     start, stop = _whole(where, part.start or 0), _whole(where, part.stop)
     if not 0 <= start <= stop:
         raise InvalidError(f"{where}: {part!r} is not a range from 0 upwards")
@@ -81,33 +81,33 @@ def _whole(where: str, number: Any) -> int:
 
 
 class Box(NamedTuple):
-    """What an index asks of a tensor: a range of each dimension, and how the result is seen."""
+    """The part of a tensor that an index selects: a range per dimension, and the result's view."""
 
     ranges: list[tuple[int, int]]
     steps: list[int]
     kept: list[bool]  # whether the dimension stays in the result
 
     def whole(self, shape: Sequence[int]) -> bool:
-        """Whether it is all of the tensor."""
+        """Return whether the part is the whole tensor."""
         return all(part == (0, extent) for part, extent in zip(self.ranges, shape, strict=True))
 
     def lengths(self) -> list[int]:
-        """Elements of each range."""
+        """Return the number of elements of each range."""
         return [stop - start for start, stop in self.ranges]
 
     def run(self, shape: Sequence[int]) -> tuple[int, int] | None:
-        """Where its elements begin and how many they are, if they lie one after the other; else None."""
+        """Return the first element and their number if the part is contiguous, else None."""
         begin, count, step = 0, 1, 1
         for (start, stop), extent in zip(reversed(self.ranges), reversed(shape), strict=True):
             if stop - start != 1 and count != step:
-                return None  # an inner dimension is not whole
+                return None  # an inner dimension is not complete
             begin += start * step
             count *= stop - start
             step *= extent
         return begin, count
 
     def view(self, tensor: Any) -> Any:
-        """The result, from a tensor that holds the ranges."""
+        """Return the result from a tensor that holds the ranges."""
         if any(step != 1 for step in self.steps):
             tensor = tensor[tuple(slice(None, None, step) for step in self.steps)]
         if all(self.kept):
@@ -116,10 +116,10 @@ class Box(NamedTuple):
 
 
 def box(index: Any, shape: Sequence[int], what: str) -> Box:
-    """Read an index as Python counts: integers, slices that end where the dimension does, one Ellipsis.
+    """Parse an index by Python's rules: integers, slices clipped to the dimension, one Ellipsis.
 
-    So does the reference with NumPy. Raises InvalidError for everything else: lists,
-    masks, None and truth values, which are torch's own to read.
+    The reference does the same with NumPy. Raises InvalidError for everything else: lists,
+    masks, None and booleans, which only torch interprets.
     """
     parts = index if isinstance(index, tuple) else (index,)
     dots = sum(part is Ellipsis for part in parts)
@@ -156,7 +156,7 @@ def _bounds(part: slice, extent: int, what: str) -> tuple[int, int, int]:
 def _place(part: Any, extent: int, what: str) -> int:
     try:
         if isinstance(part, bool) or getattr(part, "ndim", None) or str(getattr(part, "dtype", "")).endswith("bool"):
-            raise TypeError  # a tensor of one element is a list of one place, and one truth value is a mask
+            raise TypeError  # a one-element tensor is a list index, and a boolean is a mask
         place = operator.index(part)
     except TypeError:
         raise InvalidError(f"{what}: {part!r} is not a slice, a whole number or an Ellipsis") from None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors one after the other, each as soon as it is final, while later ones arrive."""
+"""Streams: tensors one by one, each as soon as it is complete, while later ones arrive."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .errors import ClosedError, InvalidError
 
 
 class Stream(_handles.OfThisProcess, Iterator["tuple[str, Any]"]):
-    """An iterator of (name, tensor) in the order of the files; see nebulaio.safetensors.stream.
+    """An iterator of (name, tensor) in the order of the files. See nebulaio.safetensors.stream.
 
-    Leaving it early, by `close`, a `with` block or by letting go of it, cancels what
-    still arrives and returns when nothing is in flight any more. One thread at a
-    time may use it.
+    `close`, leaving a `with` block or dropping the iterator cancels the rest of the load.
+    Each returns when nothing is in flight any more. Only one thread at a time may use the
+    iterator.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class Stream(_handles.OfThisProcess, Iterator["tuple[str, Any]"]):
         self._maker, options = order.prepare()
         self._model = order.open(paths, options)
         files = self._model.files()["files"]
-        # Everything as one load, which goes from front to back, or a load for each file.
+        # One load for everything, from front to back, or one load per file.
         self._waiting: deque[int | None] = deque([None] if lookahead is None else range(len(files)))
         self._ahead = 1 + (lookahead or 0)
-        self._sizes = (0, 0)  # bytes of batches that are over, bytes of all
+        self._sizes = (0, 0)  # bytes of finished batches, bytes in total
         if progress is not None:
             self._sizes = (0, sum(tensor["size"] for tensor in self._model.describe()["tensors"]))
         try:
@@ -59,7 +59,7 @@ class Stream(_handles.OfThisProcess, Iterator["tuple[str, Any]"]):
                 batch = self._running[0]
                 if batch.left():
                     return batch.take(self._maker, self._tell)
-                batch.load.wait(None)  # its last word: no file changed meanwhile
+                batch.load.wait(None)  # the end of the load proves that no file has changed
                 self._sizes = (self._sizes[0] + batch.size, self._sizes[1])
                 self._running.popleft()
                 batch.end()
@@ -79,11 +79,11 @@ class Stream(_handles.OfThisProcess, Iterator["tuple[str, Any]"]):
         self.close()
 
     def close(self) -> None:
-        """End the stream: what still arrives is cancelled. Tensors handed out stay good."""
+        """End the stream and cancel the rest of the load. Yielded tensors stay valid."""
         put_off: BaseException | None = None
         self._waiting = deque()
         for batch in self._running:
-            batch.load.cancel()  # all of them before the first is waited for
+            batch.load.cancel()  # cancel all before waiting for the first
         while self._running:
             batch = self._running.popleft()
             try:
@@ -117,12 +117,12 @@ class Stream(_handles.OfThisProcess, Iterator["tuple[str, Any]"]):
 
 
 class _Batch:
-    """One load of a stream, and the tensors of it that were not handed out yet."""
+    """One load of a stream, and its tensors that were not yielded yet."""
 
     def __init__(self, model: _handles.Model, maker: _frameworks.Framework, order: Order) -> None:
         places = model.files()
         self.model = model
-        # Each is let go of with the last tensor of its file; the tensors keep it then.
+        # Each is released with the last tensor of its file. The tensors keep it alive then.
         self.places: list[Any] = list(allocate(maker, model.system, places))
         self.load = _handles.Load(model, self.places, maker.stream(places["device"]), order.start)
         self.load.__enter__()
@@ -141,16 +141,16 @@ class _Batch:
         self.taken = self.ready = 0
 
     def left(self) -> int:
-        """Tensors that were not handed out yet."""
+        """Return the number of tensors that were not yielded yet."""
         return len(self.rest)
 
     def take(self, maker: _frameworks.Framework, tell: Any) -> tuple[str, Any]:
-        """The next tensor, waited for."""
+        """Wait for the next tensor and return it."""
         if self.taken == self.ready:
             self.ready = self.load.ready(self.ready, tell)
             tell()
             if not self.rest:
-                raise ClosedError("stream: it was closed while its next tensor was waited for")
+                raise ClosedError("stream: it was closed while another thread waited for its next tensor")
         name, file, view = self.rest.popleft()
         self.taken += 1
         if not self.rest or self.rest[0][1] != file:
@@ -158,7 +158,7 @@ class _Batch:
         return name, maker.final(view)
 
     def end(self) -> None:
-        """Bring the load to its end and let go of everything."""
+        """Wait for the end of the load and release everything."""
         self.rest = deque()
         try:
             self.load.__exit__(None, None, None)
@@ -169,7 +169,7 @@ class _Batch:
 
 
 def paths_of(paths: Any) -> list[str | os.PathLike[str]]:
-    """One path, or several in order, as a list; raises InvalidError for neither."""
+    """Return one path, or several in order, as a list. Raises InvalidError for anything else."""
     if isinstance(paths, (str, bytes, os.PathLike)):
         return [paths]  # type: ignore[list-item]
     try:

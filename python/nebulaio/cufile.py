@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files read into and written from arrays, on a GPU or the host, by kvikio's names.
+"""Reads and writes of files from and into arrays on a GPU or the host, with kvikio's names.
 
     >>> import numpy, nebulaio
     >>> array = numpy.arange(1000)
@@ -10,10 +10,10 @@
     ...     f.read(array)
     8000
 
-Buffers are anything with the CUDA array interface (CuPy, Numba, JAX), torch
-tensors, objects with the buffer protocol (NumPy, bytearray) and with DLPack.
-Where they lie decides the device. Reads and writes go through the engine, which
-takes each range by the fastest way open; `nebulaio.last_report()` tells which.
+A buffer is an object with the CUDA array interface (CuPy, Numba, JAX), a torch tensor,
+or an object with the buffer protocol (NumPy, bytearray) or DLPack. The buffer's memory
+decides the device. The engine takes the fastest available route for each range, and
+`nebulaio.last_report()` names it.
 """
 
 from __future__ import annotations
@@ -40,53 +40,58 @@ _FLAGS = {"r": os.O_RDONLY, "r+": os.O_RDWR, "w": os.O_RDWR, "w+": os.O_RDWR}
 
 
 class IOFuture:
-    """A read or write under way, as `CuFile.pread` and `pwrite` return it.
+    """A running read or write, returned by `CuFile.pread` and `CuFile.pwrite`.
 
-    Dropping it neither cancels the move nor frees its buffer: the file keeps
-    both until the move has ended.
+    Dropping it neither cancels the move nor frees its buffer. The file keeps both until
+    the move has ended.
     """
 
     def __init__(self, move: Move) -> None:
         self._move = move
 
     def get(self) -> int:
-        """Wait for the end and return the bytes moved; raises the move's error.
+        """Wait for the end and return the bytes moved. Raises the move's error.
 
-        Ctrl-C interrupts the waiting, not the move.
+        Ctrl-C interrupts the wait, not the move.
         """
         return self._move.outcome()
 
     def done(self) -> bool:
-        """Whether the move has ended."""
+        """Return whether the move has ended."""
         return self._move.finished()
 
 
 class IOFutureStream:
-    """A move in the order of a CUDA stream, as `CuFile.raw_read_async` returns it."""
+    """A move in the order of a CUDA stream, returned by `CuFile.raw_read_async`."""
 
     def __init__(self, move: Move) -> None:
         self._move = move
 
     def check_bytes_done(self) -> int:
-        """Wait until the stream has passed the move and return the bytes moved."""
+        """Wait until the stream has passed the move, and return the bytes moved."""
         return self._move.outcome()
 
 
 class CuFile(OfThisProcess):
-    """An open file whose bytes move to and from arrays, with kvikio's method names.
+    """An open file for reads and writes from and into arrays, with kvikio's method names.
 
-    Methods are safe to call from many threads at once. A forked child must open
-    files of its own.
+    All methods are thread-safe. A forked child must open its own files.
     """
 
     def __init__(self, file: str | os.PathLike[str], flags: str = "r", *, route: Route = "auto") -> None:
         """Open a file.
 
-        flags: "r" to read, "r+" to read and write, "w" or "w+" the same of a file
-            that is made or emptied first.
-        route: how bytes travel: "buffered" through the page cache, "direct" past
-            it, "cufile" by NVIDIA's libcufile, or "auto": each range by the
-            fastest way open, libcufile where it reaches the GPU directly.
+        Args:
+            file: The path.
+            flags: "r" to read, "r+" to read and write, "w" or "w+" to read and write a file
+                that is created or emptied first.
+            route: "buffered" through the page cache, "direct" past it, "cufile" by NVIDIA's
+                libcufile, or "auto" for the fastest available route of each range. "auto"
+                uses libcufile if it reaches the GPU directly.
+
+        Raises:
+            InvalidError: The flags or the route are wrong.
+            NotFoundError: The file does not exist.
         """
         self._pending: list[Move] = []
         self._lock = threading.Lock()
@@ -106,13 +111,13 @@ class CuFile(OfThisProcess):
 
     @property
     def closed(self) -> bool:
-        """Whether the file is closed."""
+        """Return whether the file is closed."""
         return self._file is None
 
     def close(self) -> None:
-        """Wait for moves that run, then close the file; a second call does nothing."""
+        """Wait for running moves, then close the file. A second call does nothing."""
         if self._file is not None and not self._file.usable():
-            self._lock = threading.Lock()  # forked: whoever held the old one did not come along
+            self._lock = threading.Lock()  # after a fork, the thread that held the old lock does not exist
         with self._lock:
             file, self._file = self._file, None
             pending, self._pending = self._pending, []
@@ -126,10 +131,10 @@ class CuFile(OfThisProcess):
                 try:
                     move.outcome()
                 except NebulaioError:
-                    pass  # whoever holds its future is told
+                    pass  # the future reports the error
         finally:
-            # After an interrupt the rest is cancelled: the library must not
-            # touch memory that its owner may free now.
+            # After an interrupt the rest is cancelled: the library must not touch
+            # memory that its owner may free now.
             for move in pending:
                 if not move.finished():
                     move._finish()
@@ -147,78 +152,78 @@ class CuFile(OfThisProcess):
             self.close()
 
     def fileno(self) -> int:
-        """A descriptor of the file, closed with it."""
+        """Return a descriptor of the file. Closing the file closes it."""
         self._opened()
         return self._descriptor
 
     def open_flags(self) -> int:
-        """The flags of that descriptor; see open(2)."""
+        """Return the flags of that descriptor; see open(2)."""
         self._opened()
         return fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
 
     def size(self) -> int:
-        """The file's length now."""
+        """Return the current length of the file in bytes."""
         length = ctypes.c_uint64()
         file = self._opened()
         _abi.call(file.system.functions.nebulaio_file_size, file.number.value, ctypes.byref(length))
         return int(length.value)
 
     def sync(self) -> None:
-        """Make what was written survive a crash."""
+        """Make all earlier writes durable."""
         file = self._opened()
         _abi.call(file.system.functions.nebulaio_file_sync, file.number.value)
 
     def pread(
         self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
     ) -> IOFuture:
-        """Start to read up to size bytes (the whole buffer) at file_offset into buf.
+        """Start to read up to size bytes (default: the whole buffer) at file_offset into buf.
 
-        Fewer bytes mean that the file ended. The buffer is kept alive until the
-        end. task_size is taken for kvikio's sake; the engine chooses its own.
+        A smaller result means that the file ended. The buffer is kept alive until the end.
+        task_size is accepted for compatibility with kvikio and ignored.
         """
         return IOFuture(self._begin(False, buf, size, file_offset, dev_offset))
 
     def pwrite(
         self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
     ) -> IOFuture:
-        """Start to write size bytes (the whole buffer) of buf at file_offset."""
+        """Start to write size bytes (default: the whole buffer) of buf at file_offset."""
         return IOFuture(self._begin(True, buf, size, file_offset, dev_offset))
 
     def read(
         self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
     ) -> int:
-        """`pread`, waited for; Ctrl-C cancels it. Returns the bytes read."""
+        """Read and wait; see `pread`. Returns the bytes read. Ctrl-C cancels the read."""
         return self._whole(False, buf, size, file_offset, dev_offset)
 
     def write(
         self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
     ) -> int:
-        """`pwrite`, waited for; Ctrl-C cancels it. Returns the bytes written."""
+        """Write and wait; see `pwrite`. Returns the bytes written. Ctrl-C cancels the write."""
         return self._whole(True, buf, size, file_offset, dev_offset)
 
     def raw_read(self, buf: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0) -> int:
-        """`read` with an offset in the buffer."""
+        """Read into the buffer at dev_offset; see `read`."""
         return self._whole(False, buf, size, file_offset, dev_offset)
 
     def raw_write(self, buf: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0) -> int:
-        """`write` with an offset in the buffer."""
+        """Write from the buffer at dev_offset; see `write`."""
         return self._whole(True, buf, size, file_offset, dev_offset)
 
     def raw_read_async(
         self, buf: Any, raw_stream: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0
     ) -> IOFutureStream:
-        """Read in the order of a CUDA stream: work queued on it later sees the data.
+        """Read in the order of a CUDA stream. Work queued on the stream later sees the data.
 
-        raw_stream: its number, or a stream of cupy, torch or numba. By libcufile
-        where the route is "cufile" or a direct way is plausible; else the read is
-        done when this returns, which keeps the order too.
+        raw_stream is the number of a stream, or a stream of cupy, torch or numba. libcufile
+        carries the read if the route is "cufile" or a direct way is likely. Otherwise the
+        read has ended when this returns, which keeps the order too.
         """
         return IOFutureStream(self._begin(False, buf, size, file_offset, dev_offset, _buffers.stream_number(raw_stream)))
 
     def raw_write_async(
         self, buf: Any, raw_stream: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0
     ) -> IOFutureStream:
-        """Write in the order of a CUDA stream; see raw_read_async."""
+        """Write in the order of a CUDA stream; see `raw_read_async`."""
         return IOFutureStream(self._begin(True, buf, size, file_offset, dev_offset, _buffers.stream_number(raw_stream)))
 
     def _opened(self) -> File:
@@ -226,7 +231,7 @@ class CuFile(OfThisProcess):
         if file is None:
             raise ClosedError("use file: it is closed")
         if not file.usable():
-            raise ClosedError("use file: it was opened in another process (fix: open it anew after fork)")
+            raise ClosedError("use file: it was opened in another process (fix: open it again after fork)")
         return file
 
     def _make(
@@ -239,7 +244,7 @@ class CuFile(OfThisProcess):
         wanted = max(memory.size - skipped, 0) if asked is None else asked
         if skipped + wanted > memory.size:
             raise InvalidError(
-                f"{wanted} bytes from dev_offset {skipped} on: the buffer has {memory.size} bytes "
+                f"{wanted} bytes at dev_offset {skipped}: the buffer has only {memory.size} bytes "
                 "(fix: pass a smaller size or dev_offset, or a larger buffer)"
             )
         options: dict[str, Any] = {"device": memory.device}
@@ -248,7 +253,7 @@ class CuFile(OfThisProcess):
             file.system.cuda_used = True
         if stream is not None:
             if memory.device == "host":
-                raise InvalidError("moves in the order of a stream need memory of a CUDA device (fix: use read or write)")
+                raise InvalidError("moves in the order of a stream need CUDA memory (fix: use read or write)")
             options["async"] = True
         span = (memory.address + skipped, wanted, begin)
         return Move(file, write, memory, span, memory.stream if stream is None else stream, options)
@@ -265,14 +270,14 @@ class CuFile(OfThisProcess):
         with self._lock:
             if self._file is None:
                 move._finish()
-                raise ClosedError("use file: it was closed meanwhile")
+                raise ClosedError("use file: another thread has closed it")
             self._pending = [m for m in self._pending if not m.finished()]
             self._pending.append(move)
         return move
 
 
 def _whole_number(name: str, value: Any) -> int:
-    """The value as the library can take it: ctypes would cut a larger one down to another place of the file."""
+    """Return the value if the library can take it. ctypes would silently truncate a larger one."""
     try:
         number = -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:

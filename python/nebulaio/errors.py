@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exceptions of this package: one class per kind of failure.
 
-Every class derives from `NebulaioError` and, where Python has a natural
-built-in for the same thing, from that too, so that ``except FileNotFoundError``
-works as well as ``except nebulaio.errors.NotFoundError``. The message says what
-failed, on what, and what to do about it.
+Every class derives from `NebulaioError`. If Python has a built-in exception for the
+same failure, the class derives from that too. So ``except FileNotFoundError`` works as
+well as ``except nebulaio.errors.NotFoundError``. The message says what failed, on what,
+and what to do.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = [
 
 
 class NebulaioError(Exception):
-    """Any failure of this package; the class itself is used for unclassified ones.
+    """Any failure of this package. The class itself stands for unclassified ones.
 
-    `kind` is a stable lower-case name and `status` the number of the same kind
-    in the C ABI (``NEBULAIO_ERR_*``). Both are attributes of class and object.
+    `kind` is a stable lower-case name. `status` is the number of the same kind in the C
+    interface (``NEBULAIO_ERR_*``). Both are attributes of the class and of its objects.
     """
 
     kind: str = "error"
@@ -49,7 +49,7 @@ class NebulaioError(Exception):
 
 
 class InvalidError(NebulaioError, ValueError):
-    """A bad argument or option; the same call fails again until it is changed."""
+    """A bad argument or option. The same call fails again until it is changed."""
 
     kind = "invalid"
     status = 2
@@ -72,14 +72,14 @@ class AccessError(NebulaioError, PermissionError):
 
 
 class CorruptError(NebulaioError, ValueError):
-    """The content breaks its format: a bad header, a short file, a lying index."""
+    """The content breaks its format: a bad header, a short file, a wrong index."""
 
     kind = "corrupt"
     status = 5
 
 
 class ReadError(NebulaioError, OSError):
-    """A read failed or came back short."""
+    """A read failed or returned too few bytes."""
 
     kind = "i/o error"
     status = 6
@@ -94,15 +94,15 @@ class DeviceError(NebulaioError, RuntimeError):
 
 
 class ForkError(DeviceError):
-    """CUDA was asked for in a forked child of a process that had used CUDA.
+    """CUDA was requested in a forked child of a process that had used CUDA.
 
-    A CUDA context does not survive fork; start workers with multiprocessing's
-    'spawn' method, or load to the host in the child.
+    A CUDA context does not survive fork. Start workers with multiprocessing's 'spawn'
+    method, or load to the host in the child.
     """
 
 
 class OutOfMemoryError(NebulaioError, MemoryError):
-    """Host or device memory could not be had."""
+    """There is not enough host or device memory."""
 
     kind = "out of memory"
     status = 8
@@ -116,7 +116,7 @@ class UnsupportedError(NebulaioError, NotImplementedError):
 
 
 class LibraryError(NebulaioError, ImportError):
-    """The native library could not be found, loaded, or is of another ABI."""
+    """The native library was not found, could not be loaded, or has another ABI."""
 
     kind = "library"
     status = 9
@@ -155,10 +155,9 @@ _BY_STATUS: dict[int, type[NebulaioError]] = {
 
 
 def from_status(status: int, message: str) -> NebulaioError:
-    """Return the exception for a status of the C ABI.
+    """Return the exception for a status of the C interface.
 
-    A status that this version does not know gives a plain `NebulaioError` that
-    keeps the number in `status`.
+    An unknown status gives a plain `NebulaioError` with the number in `status`.
     """
     known = _BY_STATUS.get(status)
     if known is not None:

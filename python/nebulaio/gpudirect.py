@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of a NebulaIO server, or of any S3 server, straight into GPU memory and back.
+"""Moves objects of a NebulaIO server, or of any S3 server, into GPU memory and back.
 
     >>> import numpy    # or cupy, torch, numba: where the buffer lies, the bytes go
     >>> from nebulaio import GPUDirectClient
@@ -10,11 +10,11 @@
     >>> client.read_to_gpu(bucket="models", key="weights.bin", gpu_buffer=buffer)["bytes"]
     8000
 
-On the server's own host its door hands out the object's file, and this process
-reads it into place by itself; elsewhere ranged GETs do. Each call returns a report
-that says which, and why. Buffers are those of `nebulaio.CuFile`: CuPy, torch, Numba
-and anything with the CUDA array interface or DLPack, and NumPy, bytearray and the
-like for host memory.
+On the server's own host, the server's door hands out the object's file, and this
+process reads it into place. Elsewhere, ranged GETs over HTTP do. Each call returns a
+report that names the way and the reason. Buffers are those of `nebulaio.CuFile`: CuPy,
+torch, Numba and anything with the CUDA array interface or DLPack, and NumPy, bytearray
+and similar objects for host memory.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Door = Literal["auto", "require", "off"]
 
 
 class GPUDirectClient(Listing):
-    """Moves objects between a server and arrays; safe to call from many threads at once.
+    """A client that moves objects between a server and arrays. It is thread-safe.
 
-    Making one loads no library and connects to nothing; the first use does. In a
-    forked child it opens anew. It can be pickled, and connects anew where it is
-    unpickled: keys that were given travel with it in the clear.
+    Creating a client loads no library and opens no connection. The first use does, also in
+    a forked child. A client can be pickled and connects again where it is unpickled. Given
+    keys are pickled in plain text.
     """
 
     def __init__(
@@ -67,26 +67,30 @@ class GPUDirectClient(Listing):
         device_ids: Sequence[int] | None = None,
         enable_p2p: bool | None = None,
     ) -> None:
-        """Say where the server is and who asks.
+        """Set the server, the account and the options.
 
-        endpoint: "http://host:port" or https; else NEBULAIO_ENDPOINT, AWS_ENDPOINT_URL_S3,
-            AWS_ENDPOINT_URL, http://localhost:9000.
-        access_key, secret_key, session_token: else NEBULAIO_ACCESS_KEY and
-            NEBULAIO_SECRET_KEY, else AWS_ACCESS_KEY_ID and its likes.
-        region: else AWS_REGION, else us-east-1.
-        door: "auto" takes the server's door where it is on this host and open to this
-            process, else HTTP; "require" raises where there is none; "off" is always HTTP;
-            a path names the door's socket.
-        device: where `load_model` puts tensors, as in `nebulaio.safetensors.load_file`.
-            Reads and writes go where their buffer lies.
-        connections: most connections for HTTP. timeout: seconds in which a request
-            must give a sign of life. retries: of requests that failed in passing.
-        verify: compare every block with the server's checksum.
-        ca_file: certificates to trust besides the system's. insecure_tls: trust any.
-        buffer_pool_size, queue_depth, max_transfer_size, workers: as in
-            `nebulaio.configure`, for this client alone.
-        device_ids: the GPUs that may be used, by number; None for all that the server allows.
-        enable_p2p: whether bytes for several GPUs may be copied from one to the next.
+        Args:
+            endpoint: "http://host:port" or https. Default: NEBULAIO_ENDPOINT,
+                AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or http://localhost:9000.
+            access_key, secret_key, session_token: Default: NEBULAIO_ACCESS_KEY and
+                NEBULAIO_SECRET_KEY, or AWS_ACCESS_KEY_ID and its companions.
+            region: Default: AWS_REGION or us-east-1.
+            door: "auto" uses the server's door if it is on this host and open to this
+                process, else HTTP. "require" fails without a door. "off" always uses HTTP.
+                A path names the door's socket.
+            device: Device on which `load_model` puts tensors, as in
+                `nebulaio.safetensors.load_file`. For reads and writes the buffer decides.
+            connections: Largest number of HTTP connections.
+            timeout: Longest time in seconds without an answer from the server.
+            retries: Number of retries of a request that failed temporarily.
+            verify: Whether to compare every block with the server's checksum.
+            ca_file: Certificates to trust in addition to the system's.
+            insecure_tls: Whether to trust any certificate.
+            buffer_pool_size, queue_depth, max_transfer_size, workers: As in
+                `nebulaio.configure`, for this client alone.
+            device_ids: Numbers of the GPUs that may be used; None for all that the server
+                allows.
+            enable_p2p: Whether bytes for several GPUs may be copied from one to the next.
         """
         super().__init__(
             {
@@ -130,21 +134,30 @@ class GPUDirectClient(Listing):
         cache: Cache = "auto",
         progress: ProgressCallback | None = None,
     ) -> Report:
-        """Read an object, or a range of it, into a buffer, and return how it went.
+        """Read an object, or a range of it, into a buffer, and return the report.
 
-        gpu_buffer: where the bytes go, from buffer_offset on. A larger one than the
-            object is fine; a smaller one is an error unless `size` says how many bytes.
-        offset, size: the range; None is up to the object's end.
-        stream: the CUDA stream whose queued work may still use the buffer, the
-            framework's current one if None; copies begin after it.
-        version: of the object; None for the newest.
-        verify: in place of the client's.
-        route, cache: as in `nebulaio.safetensors.load_file`.
-        progress: called as progress(bytes_done, bytes_total), in this thread.
+        Args:
+            bucket, key: The object.
+            gpu_buffer: The destination, from buffer_offset on. It may be larger than the
+                object. If it is smaller, `size` must limit the read.
+            offset, size: The range. None means up to the object's end.
+            stream: CUDA stream whose queued work may still use the buffer. Copies begin
+                after that work. Default: the framework's current stream.
+            buffer_offset: Offset in bytes of the destination in the buffer.
+            version: The object's version; None for the newest.
+            verify: Overrides the client's setting.
+            route, cache: As in `nebulaio.safetensors.load_file`.
+            progress: Called as progress(bytes_done, bytes_total) in this thread.
 
-        On return the bytes are in place: no stream needs to be waited for. Ctrl-C
-        cancels the read and waits until nothing is in flight. Raises NotFoundError (a
-        FileNotFoundError), AccessError (a PermissionError), CorruptError and the like.
+        Returns:
+            The report. The bytes are in place, and no stream has to be waited for.
+
+        Raises:
+            NotFoundError: There is no such bucket, object or version.
+            AccessError: The server denies access.
+            CorruptError: A block differs from its checksum.
+
+        Ctrl-C cancels the read and waits until nothing is in flight.
         """
         return self._read([self._one(bucket, key, gpu_buffer, offset, size, stream, buffer_offset, version)], verify, route, cache).outcome(progress)
 
@@ -164,12 +177,13 @@ class GPUDirectClient(Listing):
         route: Route = "auto",
         progress: ProgressCallback | None = None,
     ) -> Report:
-        """Write a buffer, or `size` bytes of it from buffer_offset on, as an object, and return how it went.
+        """Write a buffer, or `size` bytes of it from buffer_offset on, as an object, and return the report.
 
-        On return the object is whole, durable and visible; a reader at any time
-        finds the old one or the new one. if_match and if_none_match: the ETag that is,
-        or is not, to be replaced; if_none_match="*" makes only new objects. The bytes are
-        read after what is queued on `stream`, the framework's current one if None.
+        On return the object is complete, durable and visible. A reader always finds the old
+        object or the new one. With if_match, only an object with that ETag is replaced. With
+        if_none_match, an object with that ETag is not replaced; "*" only creates new objects.
+        The bytes are read after the work that is queued on `stream`, by default the
+        framework's current stream.
         """
         return self._write(
             bucket, key, gpu_buffer, size, buffer_offset, content_type, metadata, if_match, if_none_match, stream, route
@@ -185,10 +199,10 @@ class GPUDirectClient(Listing):
         cache: Cache = "auto",
         progress: ProgressCallback | None = None,
     ) -> Report:
-        """Read many objects as one job, and return one report of all, `objects` among its entries.
+        """Read many objects as one job, and return one report with the entry `objects`.
 
-        reads: (bucket, key, buffer) each, with (…, offset) or (…, offset, size) for
-            ranges. The first error ends the job and says of which object it is.
+        Each read is (bucket, key, buffer), (bucket, key, buffer, offset) or (bucket, key,
+        buffer, offset, size). The first error ends the job and names its object.
         """
         return self._read(self._several(reads, stream), verify, route, cache).outcome(progress)
 
@@ -204,11 +218,11 @@ class GPUDirectClient(Listing):
         version: str | None = None,
         verify: bool | None = None,
     ) -> Report:
-        """Read an object once, into buffers on several devices.
+        """Read an object once into buffers on several devices.
 
-        From the first device it is copied to the others where the driver lets them
-        reach each other; else each gets it from the same read. The report tells. Work that
-        is queued on the other devices' buffers must be done before.
+        It is copied from the first device to the others if the driver allows that. Otherwise
+        each device gets it from the same read. The report names the way. Work queued on the
+        other devices' buffers must be done before.
         """
         return self._read([self._spread(bucket, key, gpu_buffers, offset, size, stream, version)], verify, "auto", "auto").outcome()
 
@@ -228,11 +242,11 @@ class GPUDirectClient(Listing):
         route: Route = "auto",
         cache: Cache = "auto",
     ) -> Transfer:
-        """Start `read_to_gpu` and return at once, with a future of its report.
+        """Start `read_to_gpu` and return a future of its report at once.
 
-        The future is a `concurrent.futures.Future` that can be awaited too. callback
-        is called with it when the read has ended, in a thread of the library's. The
-        buffer is kept alive, and belongs to the read, until then.
+        The future is a `concurrent.futures.Future` and can be awaited. When the read has
+        ended, callback is called with it in a library thread. Until then the buffer is kept
+        alive and belongs to the read.
         """
         return self._begin(
             self._read([self._one(bucket, key, gpu_buffer, offset, size, stream, buffer_offset, version)], verify, route, cache), callback
@@ -267,9 +281,9 @@ class GPUDirectClient(Listing):
     ) -> dict[str, Any]:
         """Load a model of safetensors objects and return all its tensors by name.
 
-        key: a .safetensors object, an index.json, or the prefix that the objects of a
-            model share. device: the client's, else "auto". Everything else is as in
-            `nebulaio.safetensors.load_model`.
+        key is a .safetensors object, an index.json, or the common prefix of a model's
+        objects. device defaults to the client's, or else to "auto". All other arguments are
+        those of `nebulaio.safetensors.load_model`.
         """
         where = device if device is not None else self._options.get("device", "auto")
         return _load.load_tensors(f"s3://{bucket}/{key}", where, framework=framework, client=self, **options)  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load a Hugging Face model directory into its transformers module.
+"""Loads a Hugging Face model directory into its transformers module.
 
     >>> import transformers
     >>> config = transformers.Qwen3Config(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=1)
@@ -9,9 +9,9 @@
     >>> type(model).__name__
     'Qwen3ForCausalLM'
 
-The module is built without weights while its weights travel from the files to
-the device, and then they are assigned where they lie: no weight is copied a
-second time. Needs torch and transformers, which are imported when it is called.
+The module is built without weights while the weights travel from the files to the
+device. They are then assigned in place, so no weight is copied a second time. This
+needs torch and transformers, which are imported at the first call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .errors import InvalidError, NotFoundError, UnsupportedError
 __all__ = ["Profile", "load_pretrained"]
 
 Profile = dict[str, Any]
-"""What a load took: seconds by stage under "seconds", reports of the library under "reports"."""
+"""Measurements of a load: seconds by stage under "seconds", the library's reports under "reports"."""
 
 
 def load_pretrained(
@@ -47,23 +47,28 @@ def load_pretrained(
     cache: safetensors.Cache = "auto",
     profile: Profile | None = None,
 ) -> Any:
-    """Load the model directory at path and return its transformers module, in eval mode.
+    """Load the model directory at path and return its transformers module in eval mode.
 
-    device: as in `nebulaio.safetensors.load_file`; parameters and buffers end there.
-    dtype: a torch.dtype that floating-point weights are to have; None keeps the
-        checkpoint's. A weight of another type is converted on the device.
-    auto_class: which of transformers' AutoModel classes; None is AutoModelForCausalLM.
-    route, cache: as in `nebulaio.safetensors.load_file`.
-    profile: a dictionary that is filled with what was measured, see `Profile`.
+    Args:
+        path: The directory.
+        device: As in `nebulaio.safetensors.load_file`. Parameters and buffers end there.
+        dtype: torch.dtype of floating-point weights; None keeps the checkpoint's. Other
+            weights are converted on the device.
+        auto_class: One of transformers' AutoModel classes; None means AutoModelForCausalLM.
+        route, cache: As in `nebulaio.safetensors.load_file`.
+        profile: A dictionary that receives the measurements; see `Profile`.
 
-    Weights that the model ties (such as lm_head and embed_tokens) are one tensor,
-    as in transformers; where the files hold both and they differ, they stay apart
-    and a RuntimeWarning says so. Parameters are views of one allocation per file.
-    What the library did is in `nebulaio.last_report()` of the calling thread.
+    Tied weights (such as lm_head and embed_tokens) are one tensor, as in transformers. If
+    the files hold both with different values, they stay separate with a RuntimeWarning.
+    Parameters are views of one allocation per file. `nebulaio.last_report()` of the calling
+    thread has the library's report.
 
-    Raises NotFoundError without a config.json, UnsupportedError for quantised
-    models, for those that bring code of their own (it is never run) and for checkpoints whose names are not those of the module (transformers
-    converts such while it loads), and what `load_model` raises.
+    Raises:
+        NotFoundError: There is no config.json.
+        UnsupportedError: The model is quantised, needs its own code (which is never run),
+            or has other names than the module (which transformers would convert).
+
+    Errors of `load_model` are raised unchanged.
     """
     model, seconds, weights = assemble(
         os.fsdecode(path), lambda apart: Weights(os.fsdecode(path), device, apart, route, cache), dtype, auto_class
@@ -79,10 +84,11 @@ def load_pretrained(
 def assemble(
     folder: str, start: Callable[[set[str]], Source], dtype: Any = None, auto_class: Any = None
 ) -> tuple[Any, dict[str, float], Any]:
-    """Build the module of a directory around the weights of a source; returns it, seconds by stage, the source.
+    """Build the module of a directory around the weights of a source.
 
-    `start` gets the names that are best loaded apart, see `_declared_ties`, and
-    returns the source, which is entered before the module is built and waited for after.
+    Returns the module, the seconds by stage, and the source. `start` receives the names to
+    load separately (see `_declared_ties`) and returns the source. The source is entered
+    before the module is built and waited for afterwards.
     """
     torch, transformers = _imports()
     clock = _Clock()
@@ -91,7 +97,7 @@ def assemble(
     if not os.path.isfile(os.path.join(folder, "config.json")):
         why = "it has no config.json" if os.path.isdir(folder) else "there is no such directory"
         raise NotFoundError(
-            f"load model {folder!r}: {why}, expected a Hugging Face model directory of this machine "
+            f"load model {folder!r}: {why}, expected a local Hugging Face model directory "
             "(fix: correct the path; nothing is downloaded: `hf download NAME --local-dir DIR` gets a model of the Hub)"
         )
     auto = auto_class or transformers.AutoModelForCausalLM
@@ -103,9 +109,9 @@ def assemble(
         )
     clock.lap("config")
     apart = _declared_ties(auto, config)
-    clock.lap("code")  # the modelling code of this architecture is imported here
+    clock.lap("code")  # imports the modelling code of this architecture
     with start(apart) as weights:
-        # Bytes flow from here on, while the module is built.
+        # The weights are loaded from here on, while the module is built.
         model = _empty_module(torch, transformers, auto, config, dtype)
         clock.lap("module")
         weights.wait()
@@ -124,13 +130,13 @@ def assemble(
 
 
 def _config(transformers: Any, folder: str) -> Any:
-    """The directory's configuration, by transformers' own classes: code beside the weights is never run, nor asked about."""
+    """Return the directory's configuration by transformers' own classes. Code beside the weights is never run."""
     try:
         return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as cause:
         raise UnsupportedError(
-            f"load model {folder!r}: transformers {transformers.__version__} cannot read its config.json, or it needs code "
-            f"of its own, which is never run here: {cause} (fix: use from_pretrained, or load the tensors with "
+            f"load model {folder!r}: transformers {transformers.__version__} cannot read its config.json, or the model "
+            f"needs its own code, which is never run here: {cause} (fix: use from_pretrained, or load the tensors with "
             "nebulaio.safetensors.load_model)"
         ) from cause
 
@@ -143,7 +149,7 @@ def _imports() -> tuple[Any, Any]:
 
 
 class _Clock:
-    """Seconds of stages that follow each other."""
+    """Seconds of successive stages."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -159,10 +165,10 @@ class _Clock:
 
 
 def _declared_ties(auto: Any, config: Any) -> set[str]:
-    """Names that the model's class says are copies of others; {} where nothing is tied.
+    """Return the names that the model's class declares as copies of others, or {}.
 
-    These are loaded apart from the rest, so that their memory can be given back
-    once they have proven to be copies.
+    They are loaded separately, so that their memory can be freed when they have proven to
+    be copies.
     """
     if not getattr(config, "tie_word_embeddings", False):
         return set()
@@ -173,10 +179,10 @@ def _declared_ties(auto: Any, config: Any) -> set[str]:
 
 
 def _empty_module(torch: Any, transformers: Any, auto: Any, config: Any, dtype: Any) -> Any:
-    """The module with parameters that have no memory; its buffers are computed as ever."""
+    """Return the module with parameters without memory. Its buffers are computed as usual."""
     wanted = dtype or _stored_dtype(torch, config)
     word = "dtype" if _version(transformers) >= (4, 56) else "torch_dtype"
-    # Transformers 4 would draw initial values for what has no memory.
+    # Transformers 4 would compute initial values for parameters without memory.
     skip = getattr(transformers.modeling_utils, "no_init_weights", nullcontext)
     with _without_memory(torch), skip():
         model = auto.from_config(config, trust_remote_code=False, **({} if wanted is None else {word: wanted}))
@@ -196,10 +202,10 @@ def _version(module: Any) -> tuple[int, int]:
 
 @contextmanager
 def _without_memory(torch: Any) -> Iterator[None]:
-    """Parameters that this thread registers become meta tensors; buffers stay real.
+    """Make parameters that this thread registers meta tensors. Buffers stay real.
 
-    A hook at registration tells parameters from buffers, which a default device of
-    "meta" cannot: rotary frequencies and the like are in no checkpoint.
+    A hook at registration tells parameters from buffers. A default device of "meta" could
+    not, and no checkpoint holds buffers such as rotary frequencies.
     """
     mine = threading.get_ident()
 
@@ -207,7 +213,7 @@ def _without_memory(torch: Any) -> Iterator[None]:
         if threading.get_ident() != mine or parameter is None or parameter.is_meta:
             return None
         empty = torch.nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
-        empty._is_hf_initialized = True  # transformers 5 leaves such alone: initial values would be for nothing
+        empty._is_hf_initialized = True  # transformers 5 then skips the needless initial values
         return empty
 
     hook = torch.nn.modules.module.register_module_parameter_registration_hook(to_meta)
@@ -218,7 +224,7 @@ def _without_memory(torch: Any) -> Iterator[None]:
 
 
 def _place(torch: Any, model: Any, weights: Source, folder: str, dtype: Any) -> Any:
-    """Assign the weights to the module, tie what it ties; returns the device that they are on."""
+    """Assign the weights to the module and tie its tied weights. Returns their device."""
     state = {**weights.tensors, **weights.copies}
     weights.tensors, weights.copies = {}, {}
     if not state:
@@ -237,7 +243,7 @@ def _place(torch: Any, model: Any, weights: Source, folder: str, dtype: Any) -> 
         if differing:
             warnings.warn(
                 f"load model {folder!r}: the config ties {', '.join(differing)} to {keep}, but the files hold "
-                "different values: they stay apart (fix: set tie_word_embeddings to false in config.json)",
+                "different values: they stay separate (fix: set tie_word_embeddings to false in config.json)",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -266,7 +272,7 @@ def _untie(torch: Any, model: Any, names: list[str]) -> None:
 
 
 def _kept_in_fp32(torch: Any, model: Any, dtype: Any) -> list[str]:
-    """Parts of names that the architecture keeps in float32 whatever is asked for."""
+    """Return parts of names that the architecture always keeps in float32."""
     parts = list(getattr(model, "_keep_in_fp32_modules", None) or ()) if dtype is torch.float16 else []
     if dtype in (torch.float16, torch.bfloat16):
         parts += list(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
@@ -274,9 +280,9 @@ def _kept_in_fp32(torch: Any, model: Any, dtype: Any) -> list[str]:
 
 
 def _check(model: Any, state: dict[str, Any], tied: list[tuple[str, str]], folder: str) -> None:
-    """Every parameter and kept buffer has its weight, of its shape, and no weight is left over.
+    """Check that every parameter and kept buffer has its weight with the right shape, and no weight is left over.
 
-    Left-overs that the architecture declares harmless are dropped from state.
+    Left-over weights that the architecture declares harmless are removed from state.
     """
     wanted = model.state_dict()
     for pattern in getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ():
@@ -294,5 +300,5 @@ def _check(model: Any, state: dict[str, Any], tied: list[tuple[str, str]], folde
         if wanted[name].shape != value.shape:
             raise InvalidError(
                 f"load model {folder!r}: {name} has shape {list(value.shape)}, "
-                f"expected {list(wanted[name].shape)} (fix: config.json is of another model)"
+                f"expected {list(wanted[name].shape)} (fix: use the config.json of this model)"
             )

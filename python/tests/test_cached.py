@@ -18,7 +18,7 @@ from nebulaio.safetensors import safe_open, write_checksums
 from support import BITS, Entry, python, random_entry, write
 
 WHOLE_BYTES = [dtype for dtype, bits in BITS.items() if bits >= 8]
-NOTE = "the engine took no part"
+NOTE = "without the engine"
 
 
 def entries(dtypes: list[str]) -> dict[str, Entry]:

@@ -93,7 +93,7 @@ def test_refused_arguments(client: GPUDirectClient) -> None:
         (lambda: client.read_to_gpu("bucket", "key", numpy.zeros((4, 4))[:, ::2]), "not contiguous"),
         (lambda: client.read_to_gpu("bucket", "key", [1, 2]), "no buffer"),
         (lambda: client.read_to_gpu("bucket", "key", None), "no buffer"),
-        (lambda: client.read_to_gpu("bucket", "key", bytearray(4), size=5), "5 bytes from buffer_offset 0 on: the buffer has 4"),
+        (lambda: client.read_to_gpu("bucket", "key", bytearray(4), size=5), "5 bytes at buffer_offset 0: the buffer has only 4"),
         (lambda: client.read_to_gpu("bucket", "key", bytearray(4), buffer_offset=5), "buffer_offset 5"),
         (lambda: client.read_to_gpu("bucket", "key", bytearray(4), offset=-1), "offset=-1"),
         (lambda: client.read_to_gpu("bucket", "key", bytearray(4), offset=1 << 64), "offset="),

@@ -109,7 +109,7 @@ def test_refusals(path: Path, tmp_path: Path) -> None:
         assert file.get_tensor("u").size == 4  # a type that NumPy lacks does not matter until it is read
         with pytest.raises(errors.UnsupportedError, match="dtype F4"):
             file.get_tensor("p")
-        with pytest.raises(errors.UnsupportedError, match="do not begin at bytes"):
+        with pytest.raises(errors.UnsupportedError, match="are not aligned to bytes"):
             file.get_slice("p")[:1]
 
 

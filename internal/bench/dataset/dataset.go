@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dataset gives benchmarks the files that they read and write: made for
-// the purpose with content that can be told again, or lying there already. It
-// removes what it made and touches nothing else.
+// Package dataset provides the files that benchmarks read and write.
+//
+// It creates files with reproducible content, or uses existing ones. It removes only
+// the files that it created.
 package dataset
 
 import (
@@ -25,7 +26,7 @@ import (
 
 // Options say which files are wanted.
 type Options struct {
-	// Paths are directories to make files in, or files to read as they are.
+	// Paths are directories for new files, or existing files to read.
 	// Each is one member of the stripe.
 	Paths []string
 	// Files and FileSize are of each directory; for files they are ignored.
@@ -49,7 +50,7 @@ const (
 // Set is the files of a benchmark.
 type Set struct {
 	Groups []Group
-	// Known says that Content tells what the files hold.
+	// Known reports whether Content tells what the files hold.
 	Known bool
 
 	keep bool
@@ -89,7 +90,8 @@ func Open(ctx context.Context, o Options) (_ *Set, err error) {
 		switch {
 		case !info.IsDir():
 			if o.Empty {
-				return nil, errs.New(errs.Invalid, "benchmark writes to", p, "is a file, and files that exist are never written to; expected a directory to make files in")
+				return nil, errs.New(errs.Invalid, "benchmark writes to", p,
+					"is a file, and existing files are never written to; expected a directory")
 			}
 			adopted++
 			g.Dir = filepath.Dir(p)
@@ -106,7 +108,9 @@ func Open(ctx context.Context, o Options) (_ *Set, err error) {
 					}
 					break
 				}
-				return nil, errs.New(errs.Invalid, "benchmark", p, fmt.Sprintf("holds the %d files of %s that an earlier run kept, not %d of %s", m.Files, units.Bytes(m.FileSize), o.Files, units.Bytes(o.FileSize))).
+				return nil, errs.New(errs.Invalid, "benchmark", p,
+					fmt.Sprintf("holds the %d files of %s that an earlier run kept, not %d of %s", m.Files, units.Bytes(m.FileSize),
+						o.Files, units.Bytes(o.FileSize))).
 					WithFix(fmt.Sprintf("ask for --files %d --size %d, or remove that directory", m.Files, m.FileSize))
 			}
 			known++
@@ -126,7 +130,8 @@ func Open(ctx context.Context, o Options) (_ *Set, err error) {
 		s.Groups = append(s.Groups, g)
 	}
 	if adopted > 0 && known > 0 {
-		return nil, errs.New(errs.Invalid, "benchmark", o.Paths[0], "and the other paths are files and directories mixed; expected all of one kind")
+		return nil, errs.New(errs.Invalid, "benchmark", o.Paths[0],
+			"and the other paths are files and directories mixed; expected all of one kind")
 	}
 	s.Known = known > 0 && !o.Empty
 	return s, nil
@@ -166,7 +171,8 @@ func (g *Group) open(paths ...string) error {
 		}
 		g.Files = append(g.Files, f)
 		if f.Size() == 0 {
-			return errs.Wrap("benchmark", p, errors.Join(errs.New(errs.Invalid, "", "", "is empty; expected a file with bytes to read"), g.close()))
+			return errs.Wrap("benchmark", p, errors.Join(errs.New(errs.Invalid, "", "",
+				"is empty; expected a file with bytes to read"), g.close()))
 		}
 	}
 	return nil

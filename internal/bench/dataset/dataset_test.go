@@ -100,7 +100,8 @@ func TestKeptFilesAreFoundAgain(t *testing.T) {
 		t.Errorf("files that were found were removed: %v", entries(t, kept))
 	}
 	o.Files = 3
-	if _, err := dataset.Open(t.Context(), o); !errs.Is(err, errs.Invalid) || !strings.Contains(errs.FixOf(err), "--files 2 --size 1048576") {
+	if _, err := dataset.Open(t.Context(), o); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(errs.FixOf(err), "--files 2 --size 1048576") {
 		t.Errorf("another shape: %v", err)
 	}
 }
@@ -177,7 +178,8 @@ func TestCancelledWhileMaking(t *testing.T) {
 	dir := t.TempDir()
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	_, err := dataset.Open(ctx, dataset.Options{Paths: []string{dir}, Files: 1, FileSize: 64 << 20, Progress: func(int64, int64) { cancel(cause) }})
+	_, err := dataset.Open(ctx, dataset.Options{Paths: []string{dir}, Files: 1, FileSize: 64 << 20,
+		Progress: func(int64, int64) { cancel(cause) }})
 	if !errors.Is(err, cause) {
 		t.Errorf("got %v", err)
 	}
@@ -207,7 +209,8 @@ func TestReadOnlyFileSystem(t *testing.T) {
 
 func TestFullFileSystem(t *testing.T) {
 	dir := mount(t, "size=1m", 0)
-	if _, err := dataset.Create(filepath.Join(dir, "f"), 8<<20); !errs.Is(err, errs.IO) || !strings.Contains(errs.FixOf(err), "free space") {
+	if _, err := dataset.Create(filepath.Join(dir, "f"), 8<<20); !errs.Is(err, errs.IO) ||
+		!strings.Contains(errs.FixOf(err), "free space") {
 		t.Errorf("got %v", err)
 	}
 }

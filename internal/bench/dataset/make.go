@@ -87,12 +87,14 @@ func (b *builder) make(ctx context.Context, parent string, first int) (string, e
 			WithFix("give a directory that you may write to, or a file to read as it is")
 	}
 	if free < need {
-		return "", errs.New(errs.IO, "make the files of the benchmark in", parent, fmt.Sprintf("needs %s, %s are free", units.Bytes(need), units.Bytes(free))).
+		return "", errs.New(errs.IO, "make the files of the benchmark in", parent,
+			fmt.Sprintf("needs %s, %s are free", units.Bytes(need), units.Bytes(free))).
 			WithFix("free space there, give another directory, or ask for less with --size")
 	}
 	dir, err := os.MkdirTemp(parent, "nebulaio-bench-")
 	if err != nil {
-		return "", &errs.Error{Kind: errs.KindOf(err), Op: "make a directory for the benchmark in", Name: parent, Err: unwrapPath(err),
+		return "", &errs.Error{Kind: errs.KindOf(err), Op: "make a directory for the benchmark in", Name: parent,
+			Err: unwrapPath(err),
 			Fix: "give a directory that you may write to, or a file to read as it is"}
 	}
 	if b.o.Keep {
@@ -114,7 +116,8 @@ func (b *builder) make(ctx context.Context, parent string, first int) (string, e
 	if err != nil {
 		return dir, err
 	}
-	return dir, errs.Wrap("write", filepath.Join(dir, manifestName), os.WriteFile(filepath.Join(dir, manifestName), append(text, '\n'), 0o600))
+	return dir, errs.Wrap("write", filepath.Join(dir, manifestName),
+		os.WriteFile(filepath.Join(dir, manifestName), append(text, '\n'), 0o600))
 }
 
 func unwrapPath(err error) error {
@@ -188,7 +191,7 @@ func (b *builder) progress(n int64) {
 	b.o.Progress(done, b.total)
 }
 
-// Target is a file to write to, whose blocks are allocated. Write is safe for
+// Target is a preallocated file for writes. Write is safe for
 // concurrent use.
 type Target struct {
 	path             string
@@ -257,7 +260,7 @@ func (t *Target) Path() string { return t.path }
 // Size is the file's length.
 func (t *Target) Size() int64 { return t.size }
 
-// DirectFD is the O_DIRECT descriptor, -1 where there is none.
+// DirectFD is the O_DIRECT descriptor, -1 if there is none.
 func (t *Target) DirectFD() int { return t.direct }
 
 // Direct reports whether the file can be written past the page cache, else why

@@ -50,12 +50,14 @@ func Parse(name string, b []byte) (*File, error) {
 	}
 	switch {
 	case head.Tool == nil || head.Schema == nil:
-		return nil, errs.New(errs.Corrupt, "read benchmark", name, `has no "tool" or no "schema"; expected the JSON of a benchmark`).
+		return nil, errs.New(errs.Corrupt, "read benchmark", name,
+			`has no "tool" or no "schema"; expected the JSON of a benchmark`).
 			WithFix("give a file that nebulaio bench wrote with --json")
 	case *head.Tool != Tool:
 		return nil, bad(fmt.Sprintf("tool is %q; expected %q", *head.Tool, Tool))
 	case *head.Schema != Schema:
-		return nil, errs.New(errs.Corrupt, "read benchmark", name, fmt.Sprintf("schema is %d; expected %d", *head.Schema, Schema)).
+		return nil, errs.New(errs.Corrupt, "read benchmark", name,
+			fmt.Sprintf("schema is %d; expected %d", *head.Schema, Schema)).
 			WithFix("read it with the version of nebulaio that wrote it")
 	}
 	f := &File{}
@@ -143,17 +145,20 @@ func (f *File) Check() error {
 func (r *Run) check() error {
 	if l := r.Latency; l != nil {
 		if !(l.P50 <= l.P90 && l.P90 <= l.P99 && l.P99 <= l.P999) {
-			return fmt.Errorf("latency has p50 %g, p90 %g, p99 %g, p99.9 %g; expected none below the one before", l.P50, l.P90, l.P99, l.P999)
+			return fmt.Errorf("latency has p50 %g, p90 %g, p99 %g, p99.9 %g; expected none below the one before", l.P50, l.P90,
+				l.P99, l.P999)
 		}
 		for i := 1; i < len(l.Buckets); i++ {
 			if l.Buckets[i].UpTo <= l.Buckets[i-1].UpTo {
-				return fmt.Errorf("latency.buckets[%d].up_to is %g; expected more than %g, the bucket before", i, l.Buckets[i].UpTo, l.Buckets[i-1].UpTo)
+				return fmt.Errorf("latency.buckets[%d].up_to is %g; expected more than %g, the bucket before", i, l.Buckets[i].UpTo,
+					l.Buckets[i-1].UpTo)
 			}
 		}
 	}
 	for i := 1; i < len(r.Series); i++ {
 		if r.Series[i].At <= r.Series[i-1].At {
-			return fmt.Errorf("series[%d].at is %g; expected more than %g, the point before", i, r.Series[i].At, r.Series[i-1].At)
+			return fmt.Errorf("series[%d].at is %g; expected more than %g, the point before", i, r.Series[i].At,
+				r.Series[i-1].At)
 		}
 	}
 	return nil
@@ -162,7 +167,8 @@ func (r *Run) check() error {
 func (t *Train) check() error {
 	for i, s := range t.Trace {
 		if s.Begin > s.End || i > 0 && s.Begin < t.Trace[i-1].Begin {
-			return fmt.Errorf("train.trace[%d] goes from %g to %g; expected steps in order, none that ends before it begins", i, s.Begin, s.End)
+			return fmt.Errorf("train.trace[%d] goes from %g to %g; expected steps in order, none that ends before it begins", i,
+				s.Begin, s.End)
 		}
 	}
 	return nil

@@ -65,7 +65,8 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 		switch {
 		case err == nil:
 			t.Errorf("taken, expected %q", c.want)
-		case !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "dir/a.json") || !errs.Is(err, errs.Corrupt):
+		case !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "dir/a.json") ||
+			!errs.Is(err, errs.Corrupt):
 			t.Errorf("got %v (%v), expected %q of dir/a.json", err, errs.KindOf(err), c.want)
 		}
 	}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package record is the language in which benchmarks speak of what they found:
-// plain data, the same on a terminal, in a file and in a report, that carries
-// with each number how it was made.
+// Package record defines the results of benchmarks as plain data.
+//
+// Terminal output, files and reports use the same data. Each number comes with how it
+// was measured.
 package record
 
 import "time"
@@ -26,7 +27,7 @@ type File struct {
 	Runs     []Run     `json:"runs"`
 	Sweeps   []Sweep   `json:"sweeps,omitempty"`
 	Train    *Train    `json:"train,omitempty"`
-	// Interrupted says that the command was stopped and this is what it had.
+	// Interrupted reports whether the command was stopped and this is what it had.
 	Interrupted bool     `json:"interrupted,omitempty"`
 	Notes       []string `json:"notes,omitempty"`
 }
@@ -108,7 +109,7 @@ type Run struct {
 	Last  Done  `json:"last_done"`
 
 	// Latency is of one block, from the request until its bytes were in place;
-	// nil where blocks are not requested one by one.
+	// nil if blocks are not requested one by one.
 	Latency *Latency `json:"latency,omitempty"`
 	Series  []Point  `json:"series,omitempty"`
 	Passes  []Pass   `json:"passes,omitempty"`
@@ -225,7 +226,7 @@ type Verify struct {
 	Where      string `json:"where"`           // "host memory", "device memory, copied back", "storage, read back"
 }
 
-// Stable says whether the rate settled.
+// Stable reports whether the rate settled.
 type Stable struct {
 	Reached bool    `json:"reached"`
 	Window  int     `json:"window"` // intervals that were compared

@@ -66,7 +66,7 @@ type Train struct {
 	Why   string   `json:"why"`
 	Next  []string `json:"next"` // what to change, most promising first
 
-	// Interrupted says that the run was stopped; Steps is what it had measured.
+	// Interrupted reports whether the run was stopped; Steps is what it had measured.
 	Interrupted bool     `json:"interrupted,omitempty"`
 	Notes       []string `json:"notes,omitempty"`
 }

@@ -61,7 +61,7 @@ type Difference struct {
 	Run  string `json:"run,omitempty"` // of which pair; "" for the whole
 	A    string `json:"a"`
 	B    string `json:"b"`
-	// Means says what follows for the comparison, "" when it is not known to
+	// Means tells what follows for the comparison, "" when it is not known to
 	// matter.
 	Means string `json:"means,omitempty"`
 }
@@ -250,7 +250,7 @@ func machineDifferences(a, b *record.File) []Difference {
 			out = append(out, Difference{What: what, A: printable(x), B: printable(y), Means: means})
 		}
 	}
-	const other = "another machine: ratios say nothing of the tool"
+	const other = "another machine: ratios do not compare the tool"
 	ma, mb := a.Machine, b.Machine
 	add("device", ma.Device.ID+" "+ma.Device.Model, mb.Device.ID+" "+mb.Device.Model, other)
 	add("CPU", fmt.Sprintf("%s, %d CPUs", ma.CPU, ma.CPUs), fmt.Sprintf("%s, %d CPUs", mb.CPU, mb.CPUs), other)
@@ -278,7 +278,8 @@ func storageNames(m record.Machine) string {
 }
 
 func side(f *record.File) Side {
-	return Side{printable(f.Version), f.Started.UTC().Format("2006-01-02 15:04:05 UTC"), shell(f.Command), deviceWords(f.Machine.Device)}
+	return Side{printable(f.Version), f.Started.UTC().Format("2006-01-02 15:04:05 UTC"), shell(f.Command),
+		deviceWords(f.Machine.Device)}
 }
 
 func limitPairs(a, b *record.Ceilings) []LimitPair {

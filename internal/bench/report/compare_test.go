@@ -55,7 +55,8 @@ func TestRunsAreMatchedByWhatTheyWereAsked(t *testing.T) {
 	if !slices.Equal(c.OnlyA[0].Differs, []string{"block size 4 MiB against 1 MiB"}) {
 		t.Errorf("differs: %q", c.OnlyA[0].Differs)
 	}
-	if p := c.Pairs[0]; p.Verdict != Faster || !strings.Contains(p.Why, "not like for like: a rate of storage against one of memory") {
+	if p := c.Pairs[0]; p.Verdict != Faster || !strings.Contains(p.Why,
+		"not like for like: a rate of storage against one of memory") {
 		t.Errorf("storage against page cache is %q because %q", p.Verdict, p.Why)
 	}
 	if p := c.Pairs[1]; p.Verdict != Slower || math.Abs(c.Worst-(1-41.9/52.3)) > 1e-9 || c.WorstName != p.Name {
@@ -119,15 +120,22 @@ func TestNoiseDecides(t *testing.T) {
 		want Verdict
 		from string
 	}{
-		{"steady passes show 3 %", record.Run{GBps: 10, Passes: passes(10, 10.05)}, record.Run{GBps: 10.3, Passes: passes(10.3, 10.3)}, Faster, "passes"},
-		{"less than 1 % is nothing", record.Run{GBps: 10, Passes: passes(10, 10)}, record.Run{GBps: 9.91, Passes: passes(9.91, 9.91)}, Same, "passes"},
-		{"wide passes hide 20 %", record.Run{GBps: 10, Passes: passes(8, 12)}, record.Run{GBps: 12, Passes: passes(12, 12)}, Same, "passes"},
-		{"intervals speak where there are no passes", record.Run{GBps: 10, Series: series(0.1)}, record.Run{GBps: 9.5, Series: series(0.1)}, Slower, "intervals"},
-		{"wild intervals", record.Run{GBps: 10, Series: series(1)}, record.Run{GBps: 9.5, Series: series(0.1)}, Same, "intervals"},
+		{"steady passes show 3 %", record.Run{GBps: 10, Passes: passes(10, 10.05)},
+			record.Run{GBps: 10.3, Passes: passes(10.3, 10.3)}, Faster, "passes"},
+		{"less than 1 % is nothing", record.Run{GBps: 10, Passes: passes(10, 10)},
+			record.Run{GBps: 9.91, Passes: passes(9.91, 9.91)}, Same, "passes"},
+		{"wide passes hide 20 %", record.Run{GBps: 10, Passes: passes(8, 12)}, record.Run{GBps: 12, Passes: passes(12, 12)},
+			Same, "passes"},
+		{"intervals speak where there are no passes", record.Run{GBps: 10, Series: series(0.1)},
+			record.Run{GBps: 9.5, Series: series(0.1)}, Slower, "intervals"},
+		{"wild intervals", record.Run{GBps: 10, Series: series(1)}, record.Run{GBps: 9.5, Series: series(0.1)}, Same,
+			"intervals"},
 		{"once: 4 % is nothing", record.Run{GBps: 10}, record.Run{GBps: 9.6}, Same, "one measurement: noise unknown"},
 		{"once: 6 % is something", record.Run{GBps: 10}, record.Run{GBps: 9.4}, Slower, "one measurement: noise unknown"},
-		{"one of them once", record.Run{GBps: 10, Passes: passes(10, 10)}, record.Run{GBps: 9.6}, Same, "one measurement: noise unknown"},
-		{"wrong data", record.Run{GBps: 10}, record.Run{GBps: 20, Verify: &record.Verify{Mismatches: 1}}, Incomparable, "one measurement: noise unknown"},
+		{"one of them once", record.Run{GBps: 10, Passes: passes(10, 10)}, record.Run{GBps: 9.6}, Same,
+			"one measurement: noise unknown"},
+		{"wrong data", record.Run{GBps: 10}, record.Run{GBps: 20, Verify: &record.Verify{Mismatches: 1}}, Incomparable,
+			"one measurement: noise unknown"},
 		{"nothing moved", record.Run{}, record.Run{GBps: 20}, Incomparable, "one measurement: noise unknown"},
 	} {
 		p, _ := pair(&c.a, &c.b)
@@ -145,7 +153,8 @@ func TestCheckIsAnExitCode(t *testing.T) {
 	if err := c.Check(0.25); err != nil {
 		t.Errorf("20 %% lost, 25 %% allowed: %v", err)
 	}
-	if err := c.Check(0.05); err == nil || !strings.Contains(err.Error(), "engine to cuda:0, warm: lost 20 % of its rate; a loss of at most 5 %") {
+	if err := c.Check(0.05); err == nil || !strings.Contains(err.Error(),
+		"engine to cuda:0, warm: lost 20 % of its rate; a loss of at most 5 %") {
 		t.Errorf("20 %% lost, 5 %% allowed: %v", err)
 	}
 	if err := Compare(h200(), hostOnly()).Check(1); !errs.Is(err, errs.Invalid) {

@@ -43,7 +43,8 @@ func WriteComparison(w io.Writer, c Comparison) error {
 			if p.Why != "" {
 				v += " *"
 			}
-			g.add(printable(p.Name), rateCell(p.A), rateCell(p.B), ratioCell(p.Rate), ratioCell(p.P99), ratioCell(p.CPU), noiseCell(p), v)
+			g.add(printable(p.Name), rateCell(p.A), rateCell(p.B), ratioCell(p.Rate), ratioCell(p.P99), ratioCell(p.CPU),
+				noiseCell(p), v)
 		}
 		s.grid("", g)
 		s.line("")
@@ -72,7 +73,8 @@ func WriteComparison(w io.Writer, c Comparison) error {
 		s.field("", "worst", "no run lost more than noise")
 	}
 	if t := c.Train; t != nil {
-		s.field("", "train", fmt.Sprintf("%s: AU %s -> %s, idle a step %s -> %s, samples/s B/A %s, %s -> %s", printable(t.Workload),
+		s.field("", "train", fmt.Sprintf("%s: AU %s -> %s, idle a step %s -> %s, samples/s B/A %s, %s -> %s",
+			printable(t.Workload),
 			percent(t.AUa), percent(t.AUb), span(t.IdleA), span(t.IdleB), ratioCell(t.Rate), printable(string(t.BoundA)), printable(string(t.BoundB))))
 	}
 	if len(c.Limits) > 0 {

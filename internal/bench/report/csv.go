@@ -144,7 +144,7 @@ func csvColumns() []column {
 
 // WriteCSV writes f as RFC 4180 with a heading and one row a run. The order of
 // columns is fixed, later versions append; a name ends in its unit; a cell is
-// empty where there is no value; -1 bytes resident means that the kernel did
+// empty if there is no value; -1 bytes resident means that the kernel did
 // not tell; route_taken is route=bytes joined by semicolons.
 func WriteCSV(w io.Writer, f *record.File) error {
 	cols := csvColumns()
@@ -171,7 +171,8 @@ func WriteCSV(w io.Writer, f *record.File) error {
 func WriteGdsio(w io.Writer, r *record.Run) error {
 	kind := map[string]string{"read": "READ", "write": "WRITE"}[r.Settings.Op]
 	if kind == "" {
-		return errs.New(errs.Unsupported, "write gdsio line", r.Name, fmt.Sprintf("op is %q; gdsio knows read and write", r.Settings.Op))
+		return errs.New(errs.Unsupported, "write gdsio line", r.Name,
+			fmt.Sprintf("op is %q; gdsio knows read and write", r.Settings.Op))
 	}
 	if r.Settings.Pattern == "random" {
 		kind = "RAND" + kind

@@ -22,8 +22,10 @@ func wobble(i int) float64 { return math.Sin(float64(i)*12.9898) * math.Cos(floa
 func h200Machine() record.Machine {
 	return record.Machine{
 		Kernel: "6.8.0-60-generic", Arch: "amd64", CPU: "Intel Xeon Platinum 8480C", CPUs: 16, Memory: 128 * gibi,
-		Device:  record.Device{ID: "cuda:0", Kind: "cuda", Model: "NVIDIA H200", Driver: "570.86.15", PCI: "0000:0f:00.0", Memory: 139 * gibi},
-		Storage: []record.Storage{{Path: "/data/bench", FS: "ext4", Source: "/dev/nvme0n1p1", Block: "nvme0n1", Model: "SAMSUNG MZQL23T8HCLS", Firmware: "GDC5602Q", Direct: true}},
+		Device: record.Device{ID: "cuda:0", Kind: "cuda", Model: "NVIDIA H200", Driver: "570.86.15", PCI: "0000:0f:00.0",
+			Memory: 139 * gibi},
+		Storage: []record.Storage{{Path: "/data/bench", FS: "ext4", Source: "/dev/nvme0n1p1", Block: "nvme0n1",
+			Model: "SAMSUNG MZQL23T8HCLS", Firmware: "GDC5602Q", Direct: true}},
 	}
 }
 
@@ -46,7 +48,8 @@ func h200Ceilings() *record.Ceilings {
 }
 
 func latencyAround(p50 float64, n int64) *record.Latency {
-	l := &record.Latency{Min: p50 * 0.6, Mean: p50 * 1.07, P50: p50, P90: p50 * 1.35, P99: p50 * 2.2, P999: p50 * 5.1, Max: p50 * 9.7}
+	l := &record.Latency{Min: p50 * 0.6, Mean: p50 * 1.07, P50: p50, P90: p50 * 1.35, P99: p50 * 2.2, P999: p50 * 5.1,
+		Max: p50 * 9.7}
 	for i := range 40 {
 		at := p50 * 0.6 * math.Pow(9.7/0.6, float64(i+1)/40)
 		x := math.Log(at / p50)
@@ -96,8 +99,9 @@ func stored(r record.Run) record.Run {
 	r.Routes = []record.Route{{Route: "direct", Bytes: r.Bytes}}
 	r.Proof = "O_DIRECT descriptors, and the block device counted the same bytes"
 	r.Storage = &record.Disk{Devices: []string{"nvme0n1"}, Read: r.Bytes + 3*mebi, Written: mebi}
-	r.Cache = &record.Cache{Dataset: 32 * gibi, Memory: 128 * gibi, Before: 0, After: 0, Probe: "cachestat", Verdict: "storage",
-		Why: "nothing was resident before, and the disk read every byte"}
+	r.Cache = &record.Cache{Dataset: 32 * gibi, Memory: 128 * gibi, Before: 0, After: 0, Probe: "cachestat",
+		Verdict: "storage",
+		Why:     "nothing was resident before, and the disk read every byte"}
 	r.Share = &record.Share{Of: record.StorageRead, Name: "storage read", Ceiling: 4.0, Ratio: r.GBps / 4.0}
 	return r
 }
@@ -105,7 +109,8 @@ func stored(r record.Run) record.Run {
 func cached(r record.Run, of, name string, ceiling float64) record.Run {
 	r.Routes = []record.Route{{Route: "page_cache", Bytes: r.Bytes}}
 	r.Proof = "cachestat before each read"
-	r.Cache = &record.Cache{Dataset: 32 * gibi, Memory: 128 * gibi, Before: 32 * gibi, After: 32 * gibi, Probe: "cachestat", Verdict: "memory",
+	r.Cache = &record.Cache{Dataset: 32 * gibi, Memory: 128 * gibi, Before: 32 * gibi, After: 32 * gibi,
+		Probe: "cachestat", Verdict: "memory",
 		Why: "all of the dataset was in the page cache"}
 	r.Share = &record.Share{Of: of, Name: name, Ceiling: ceiling, Ratio: r.GBps / ceiling}
 	return r
@@ -115,28 +120,37 @@ func cached(r record.Run, of, name string, ceiling float64) record.Run {
 func h200() *record.File {
 	f := &record.File{
 		Schema: record.Schema, Tool: record.Tool, Version: "0.3.0",
-		Command: []string{"nebulaio", "bench", "suite", "--dir", "/data/bench", "--gpu", "0", "--size", "32GiB", "--html", "report.html"},
-		Started: time.Date(2026, 11, 15, 4, 12, 9, 0, time.UTC), Seconds: 312.4, Machine: h200Machine(), Ceilings: h200Ceilings(),
+		Command: []string{"nebulaio", "bench", "suite", "--dir", "/data/bench", "--gpu", "0", "--size", "32GiB", "--html",
+			"report.html"},
+		Started: time.Date(2026, 11, 15, 4, 12, 9, 0,
+			time.UTC), Seconds: 312.4, Machine: h200Machine(), Ceilings: h200Ceilings(),
 	}
 	cold := stored(runOf("direct to cuda:0, pinned", coldRead(mebi, 8), 32*gibi, 3.88))
 	cold.Verify = &record.Verify{Bytes: 32 * gibi, Where: "device memory, copied back"}
-	cold.Passes = []record.Pass{{Bytes: 32 * gibi, Seconds: 8.86, GBps: 3.88}, {Bytes: 32 * gibi, Seconds: 8.91, GBps: 3.86}, {Bytes: 32 * gibi, Seconds: 8.83, GBps: 3.89}}
-	cold.Refusals = []record.Refusal{{What: "GPUDirect Storage", Reason: "nvidia-fs is not loaded and the kernel offers no P2PDMA for nvme0n1",
-		Fix: "nebulaio doctor /data/bench shows the steps"}}
+	cold.Passes = []record.Pass{{Bytes: 32 * gibi, Seconds: 8.86, GBps: 3.88},
+		{Bytes: 32 * gibi, Seconds: 8.91, GBps: 3.86}, {Bytes: 32 * gibi, Seconds: 8.83, GBps: 3.89}}
+	cold.Refusals = []record.Refusal{{What: "GPUDirect Storage",
+		Reason: "nvidia-fs is not loaded and the kernel offers no P2PDMA for nvme0n1",
+		Fix:    "nebulaio doctor /data/bench shows the steps"}}
 	cold.Stable = &record.Stable{Reached: true, Window: 8, Spread: 0.017, Wanted: 0.03}
 
-	warmSet := record.Settings{Op: "read", Route: "auto", Memory: "engine", Pattern: "sequential", BlockSize: 4 * mebi, Workers: 12, IO: "engine",
+	warmSet := record.Settings{Op: "read", Route: "auto", Memory: "engine", Pattern: "sequential", BlockSize: 4 * mebi,
+		Workers: 12, IO: "engine",
 		Paths: []string{"/data/bench"}, Files: 8, FileSize: 4 * gibi, Cache: "warm", Seed: 1, Limit: "bytes"}
-	warm := cached(runOf("engine to cuda:0, warm", warmSet, 32*gibi, 52.3), record.H2DPinned, "pinned host memory to cuda:0", 55.4)
+	warm := cached(runOf("engine to cuda:0, warm", warmSet, 32*gibi, 52.3), record.H2DPinned,
+		"pinned host memory to cuda:0", 55.4)
 	warm.Latency = nil
 	pageSet := warmSet
 	pageSet.Memory, pageSet.Route, pageSet.IO, pageSet.QueueDepth = "pageable", "buffered", "pread", 1
-	pageable := cached(runOf("buffered to cuda:0, pageable, warm", pageSet, 32*gibi, 8.04), record.H2DPageable, "pageable host memory to cuda:0", 8.3)
-	copySet := record.Settings{Op: "copy", Memory: "pinned", BlockSize: 64 * mebi, Workers: 1, QueueDepth: 2, Limit: "time"}
+	pageable := cached(runOf("buffered to cuda:0, pageable, warm", pageSet, 32*gibi, 8.04), record.H2DPageable,
+		"pageable host memory to cuda:0", 8.3)
+	copySet := record.Settings{Op: "copy", Memory: "pinned", BlockSize: 64 * mebi, Workers: 1, QueueDepth: 2,
+		Limit: "time"}
 	copied := runOf("copy, pinned to cuda:0", copySet, 256*gibi, 55.2)
 	copied.Routes = []record.Route{{Route: "memory", Bytes: copied.Bytes}}
 	copied.Proof = "no file took part"
-	copied.Share = &record.Share{Of: record.H2DPinned, Name: "pinned host memory to cuda:0", Ceiling: 55.4, Ratio: 55.2 / 55.4}
+	copied.Share = &record.Share{Of: record.H2DPinned, Name: "pinned host memory to cuda:0", Ceiling: 55.4,
+		Ratio: 55.2 / 55.4}
 	autoSet := warmSet
 	autoSet.Cache = "cold"
 	half := stored(runOf("engine to cuda:0, asked cold", autoSet, 32*gibi, 6.92))
@@ -145,11 +159,13 @@ func h200() *record.File {
 	half.Cache.Before, half.Cache.After, half.Cache.Verdict = 14*gibi, 14*gibi, "both"
 	half.Cache.Why = "another process kept 14 GiB of the dataset in the page cache"
 	half.Storage.Read = 18 * gibi
-	half.Share = &record.Share{Of: record.H2DPinned, Name: "pinned host memory to cuda:0", Ceiling: 55.4, Ratio: 6.92 / 55.4}
+	half.Share = &record.Share{Of: record.H2DPinned, Name: "pinned host memory to cuda:0", Ceiling: 55.4,
+		Ratio: 6.92 / 55.4}
 	half.Notes = []string{"the page cache could not be emptied: not root"}
 	f.Runs = []record.Run{cold, warm, pageable, copied, half}
 
-	block := record.Sweep{ID: "block-size", Question: "Which read size does this storage want?", Axis: "read size", Unit: "bytes",
+	block := record.Sweep{ID: "block-size", Question: "Which read size does this storage want?", Axis: "read size",
+		Unit:   "bytes",
 		Answer: "512 KiB reaches 0.95 of the limit; larger reads gain nothing and wait longer."}
 	for _, series := range []string{"direct", "buffered"} {
 		for i, rate := range []float64{0.62, 1.31, 2.24, 3.32, 3.79, 3.88, 3.90, 3.89} {
@@ -162,11 +178,13 @@ func h200() *record.File {
 			if series == "buffered" {
 				r.Routes[0].Route = "buffered"
 			}
-			block.Points = append(block.Points, record.SweepPoint{Series: series, X: float64(b), Label: size(b), Run: len(f.Runs)})
+			block.Points = append(block.Points, record.SweepPoint{Series: series, X: float64(b), Label: size(b),
+				Run: len(f.Runs)})
 			f.Runs = append(f.Runs, r)
 		}
 	}
-	memory := record.Sweep{ID: "memory", Question: "What does host memory cost on the way to the GPU?", Axis: "memory", Unit: "",
+	memory := record.Sweep{ID: "memory", Question: "What does host memory cost on the way to the GPU?", Axis: "memory",
+		Unit:   "",
 		Answer: "Pageable memory costs a factor of 6.5; the engine's staging is within 6 % of pinned copies."}
 	for _, m := range []struct {
 		name string
@@ -191,14 +209,17 @@ func hostOnly() *record.File {
 	m := record.Machine{Kernel: "5.15.0-1062-aws", Arch: "arm64", CPU: "Neoverse-N1", CPUs: 4, Memory: 16 * gibi,
 		Device:  record.Device{ID: "host", Kind: "host", Model: "host memory"},
 		Storage: []record.Storage{{Path: "/mnt/nfs", FS: "nfs4", Source: "server:/export"}}}
-	s := record.Settings{Op: "read", Route: "direct", Memory: "host", Pattern: "random", BlockSize: 4096, Workers: 4, QueueDepth: 32, IO: "uring",
+	s := record.Settings{Op: "read", Route: "direct", Memory: "host", Pattern: "random", BlockSize: 4096, Workers: 4,
+		QueueDepth: 32, IO: "uring",
 		Paths: []string{"/mnt/nfs/file"}, Files: 1, FileSize: 2 * gibi, Cache: "as-is", Seed: 7, Limit: "time"}
 	r := runOf("random 4 KiB reads", s, 2*gibi, 0.0834)
 	r.Routes = []record.Route{{Route: "unknown", Bytes: r.Bytes}}
 	r.Proof = "the file system hides it"
-	r.Cache = &record.Cache{Dataset: 2 * gibi, Memory: 16 * gibi, Before: -1, After: -1, Verdict: "", Why: "neither cachestat nor mincore answers here"}
+	r.Cache = &record.Cache{Dataset: 2 * gibi, Memory: 16 * gibi, Before: -1, After: -1, Verdict: "",
+		Why: "neither cachestat nor mincore answers here"}
 	r.Refusals = []record.Refusal{{What: "direct reads", Reason: "the server refused O_DIRECT"}}
-	return &record.File{Schema: record.Schema, Tool: record.Tool, Version: "0.3.0", Command: []string{"nebulaio", "bench", "run", "/mnt/nfs/file"},
+	return &record.File{Schema: record.Schema, Tool: record.Tool, Version: "0.3.0",
+		Command: []string{"nebulaio", "bench", "run", "/mnt/nfs/file"},
 		Started: time.Date(2026, 11, 14, 22, 1, 0, 0, time.UTC), Seconds: 27.1, Machine: m, Runs: []record.Run{r}}
 }
 
@@ -212,11 +233,13 @@ func training() *record.File {
 		AU: 0.872, WantedAU: 0.9, SamplesPerSec: 18.9, GBps: 2.77, Seconds: 22.2,
 		Isolated: 0.365, Copy: 0.0187, Target: 0.3231, Idle: 0.0473, IdleP99: 0.131, Timing: "device events",
 		Bound: record.LoaderBound, Why: "the loader alone needs 365 ms a batch, the step 323 ms",
-		Next: []string{"8 workers instead of 4: storage read is at 0.70 of its limit", "read sizes of 1 MiB instead of 256 KiB", "a second NVMe drive: the limit itself allows 0.96 AU"},
+		Next: []string{"8 workers instead of 4: storage read is at 0.70 of its limit",
+			"read sizes of 1 MiB instead of 256 KiB", "a second NVMe drive: the limit itself allows 0.96 AU"},
 	}
 	t.Routes = []record.Route{{Route: "direct", Bytes: 62 * 7 * 146_600_628}}
 	t.Proof = "O_DIRECT descriptors, and the block device counted the same bytes"
-	t.Cache = &record.Cache{Dataset: 640 * gibi, Memory: 128 * gibi, Probe: "cachestat", Verdict: "storage", Why: "the dataset is five times the memory"}
+	t.Cache = &record.Cache{Dataset: 640 * gibi, Memory: 128 * gibi, Probe: "cachestat", Verdict: "storage",
+		Why: "the dataset is five times the memory"}
 	at := 0.4
 	for i := range 60 {
 		gap := 0.0473 * (1 + 0.8*wobble(i))
@@ -248,7 +271,8 @@ func stopped() *record.File {
 func wrong() *record.File {
 	f := h200()
 	r := f.Runs[0]
-	r.Verify = &record.Verify{Bytes: 32 * gibi, Mismatches: 3, First: "/data/bench/f3 at 1073741824", Where: "device memory, copied back"}
+	r.Verify = &record.Verify{Bytes: 32 * gibi, Mismatches: 3, First: "/data/bench/f3 at 1073741824",
+		Where: "device memory, copied back"}
 	f.Runs, f.Sweeps, f.Notes = []record.Run{r}, nil, nil
 	return f
 }

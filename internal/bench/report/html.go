@@ -31,7 +31,8 @@ func WriteHTML(w io.Writer, f *record.File) error {
 	sum := sha256.Sum256([]byte(pageStyle))
 	page := newPage(f)
 	page.Style = template.CSS(pageStyle)
-	page.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
+	page.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; base-uri 'none'; form-action 'none'"
 	var out bytes.Buffer
 	if err := t.Execute(&out, page); err != nil {
 		return errs.Wrap("make", "HTML report", err)

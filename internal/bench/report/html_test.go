@@ -61,7 +61,8 @@ func TestPageSaysEachThingThatHonestyNeeds(t *testing.T) {
 			t.Errorf("%q is not on the page", want)
 		}
 	}
-	for name, want := range map[string]string{"train": "What to change next", "stopped": "Interrupted: this is what", "wrong": "Do not use those rates", "host": "no GPU took part"} {
+	for name, want := range map[string]string{"train": "What to change next",
+		"stopped": "Interrupted: these are the results", "wrong": "Do not use those rates", "host": "no GPU was used"} {
 		if !strings.Contains(readable(t, fixtures()[name]), want) {
 			t.Errorf("%s: %q is not on the page", name, want)
 		}
@@ -73,7 +74,8 @@ func TestPageSaysEachThingThatHonestyNeeds(t *testing.T) {
 func TestPageNeedsNothingElse(t *testing.T) {
 	for name, f := range map[string]*record.File{"h200": h200(), "train": training(), "hostile": hostile()} {
 		page := htmlOf(t, f)
-		for _, bad := range []string{"<script", "<link", "<img", "<iframe", "<object", "<embed", "@import", "url(", " style=", " onload", " src=", "javascript:alert"} {
+		for _, bad := range []string{"<script", "<link", "<img", "<iframe", "<object", "<embed", "@import", "url(", " style=",
+			" onload", " src=", "javascript:alert"} {
 			if strings.Contains(strings.ToLower(page), bad) {
 				t.Errorf("%s: the page has %q", name, bad)
 			}
@@ -120,7 +122,8 @@ func TestPageIsWellFormed(t *testing.T) {
 	all := fixtures()
 	all["hostile"], all["empty"] = hostile(), &record.File{Schema: 1, Tool: record.Tool}
 	all["bare run"] = &record.File{Runs: []record.Run{{}, {Latency: &record.Latency{}, Series: make([]record.Point, 2)}},
-		Sweeps: []record.Sweep{{Unit: "count", Points: []record.SweepPoint{{}, {Run: 1}}}, {Points: []record.SweepPoint{{}}}, {}}, Train: &record.Train{Trace: make([]record.StepAt, 4)}}
+		Sweeps: []record.Sweep{{Unit: "count", Points: []record.SweepPoint{{}, {Run: 1}}}, {Points: []record.SweepPoint{{}}},
+			{}}, Train: &record.Train{Trace: make([]record.StepAt, 4)}}
 	for name, f := range all {
 		page := htmlOf(t, f)
 		dec := xml.NewDecoder(strings.NewReader(page))
@@ -332,7 +335,8 @@ func TestColoursCanBeRead(t *testing.T) {
 		if c := contrast("ink", "bad-bg"); c < 4.5 {
 			t.Errorf("set %d: warnings have a contrast of %.1f", i, c)
 		}
-		for _, name := range []string{"storage", "memory", "both", "copy", "unknown", "step", "idle", "column", "s0", "s1", "s2", "s3", "s4", "s5"} {
+		for _, name := range []string{"storage", "memory", "both", "copy", "unknown", "step", "idle", "column", "s0", "s1",
+			"s2", "s3", "s4", "s5"} {
 			if c := contrast(name, "bg"); c < 3 {
 				t.Errorf("set %d: %s has a contrast of %.1f", i, name, c)
 			}

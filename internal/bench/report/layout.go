@@ -65,7 +65,8 @@ func words80(text string) []string {
 
 func isUnit(word string) bool {
 	switch strings.TrimRight(word, ".,;:)") {
-	case "B", "KiB", "MiB", "GiB", "TiB", "MB/s", "GB/s", "MiB/s", "GiB/s", "%", "x", "µs", "ms", "s", "min", "h", "IOPS", "samples/s":
+	case "B", "KiB", "MiB", "GiB", "TiB", "MB/s", "GB/s", "MiB/s", "GiB/s", "%", "x", "µs", "ms", "s", "min", "h", "IOPS",
+		"samples/s":
 		return true
 	}
 	return false

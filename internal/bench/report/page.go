@@ -107,14 +107,16 @@ func newPage(f *record.File) *page {
 	v := judge(f)
 	p := &page{
 		Title: "NebulaIO benchmark", Headline: v.Sentences[0], Lead: v.Sentences[1:], Warnings: v.Warnings, Command: shell(f.Command),
-		Version: printable(f.Version), Date: f.Started.UTC().Format(time.DateTime) + " UTC", Day: f.Started.UTC().Format(time.DateOnly),
+		Version: printable(f.Version), Date: f.Started.UTC().Format(time.DateTime) +
+			" UTC", Day: f.Started.UTC().Format(time.DateOnly),
 	}
 	d := f.Machine.Device
 	p.Facts = []fact{{"Device", deviceWords(d)}, {"Machine", machineWords(f.Machine)}}
 	for _, s := range f.Machine.Storage {
 		p.Facts = append(p.Facts, fact{"Storage", storageWords(s)})
 	}
-	p.Facts = append(p.Facts, fact{"Driver", blank(printable(d.Driver))}, fact{"Kernel", printable(f.Machine.Kernel + " " + f.Machine.Arch)},
+	p.Facts = append(p.Facts, fact{"Driver", blank(printable(d.Driver))},
+		fact{"Kernel", printable(f.Machine.Kernel + " " + f.Machine.Arch)},
 		fact{"Measured", p.Date + ", took " + span(f.Seconds) + ", by NebulaIO " + p.Version})
 	p.Overview = newOverview(f)
 	heads := headings(f)
@@ -133,7 +135,8 @@ func newPage(f *record.File) *page {
 	if c := f.Ceilings; c != nil {
 		p.LimitsOn = c.Measured.UTC().Format(time.DateTime) + " UTC"
 		for _, l := range c.Limits {
-			p.Limits = append(p.Limits, limitView{printable(l.Name), number(l.GBps), number(l.GBps * 1e9 / units.GiB), percent(l.Spread()), printable(l.How)})
+			p.Limits = append(p.Limits, limitView{printable(l.Name), number(l.GBps), number(l.GBps * 1e9 / units.GiB),
+				percent(l.Spread()), printable(l.How)})
 		}
 		p.Notes = append(p.Notes, c.Notes...)
 	}
@@ -168,7 +171,7 @@ func newRow(f *record.File, i int) row {
 	case failed(r):
 		v.Bad, v.Checked = "wrong data", "FAILED"
 	case strayed(r) != "":
-		v.Bad = "route not as asked"
+		v.Bad = "not the requested route"
 	case coldButCached(r) != "":
 		v.Bad = coldButCached(r)
 	case r.Interrupted:
@@ -178,7 +181,8 @@ func newRow(f *record.File, i int) row {
 }
 
 func newSweepView(f *record.File, s record.Sweep, i int) sweepView {
-	v := sweepView{ID: fmt.Sprintf("sweep-%d", i+1), Question: printable(s.Question), Answer: printable(s.Answer), Axis: printable(s.Axis), Plots: sweepPlots(f, s), Trains: trains(s)}
+	v := sweepView{ID: fmt.Sprintf("sweep-%d", i+1), Question: printable(s.Question), Answer: printable(s.Answer),
+		Axis: printable(s.Axis), Plots: sweepPlots(f, s), Trains: trains(s)}
 	names := seriesOf(s)
 	for _, name := range names {
 		g := sweepGroup{}

@@ -140,7 +140,7 @@ func newRunView(f *record.File, i int) runView {
 		}
 	}
 	if r.Interrupted {
-		v.Problems = append(v.Problems, "Interrupted: this is what was measured until then.")
+		v.Problems = append(v.Problems, "Interrupted: these are the results so far.")
 	}
 	if r.Stable != nil && !r.Stable.Reached {
 		v.Problems = append(v.Problems, "Stability "+stableWords(r.Stable)+".")
@@ -191,7 +191,8 @@ func newRunView(f *record.File, i int) runView {
 	}
 	add("Verified", verifyWords(r.Verify))
 	for _, x := range r.Refusals {
-		v.Refusals = append(v.Refusals, record.Refusal{What: printable(x.What), Reason: printable(x.Reason), Fix: printable(x.Fix)})
+		v.Refusals = append(v.Refusals, record.Refusal{What: printable(x.What), Reason: printable(x.Reason),
+			Fix: printable(x.Fix)})
 	}
 	for _, n := range r.Notes {
 		v.Notes = append(v.Notes, printable(n))

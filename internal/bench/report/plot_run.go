@@ -32,7 +32,7 @@ func markWords(r *record.Run) string {
 	s := measuredWords(measured(r))
 	switch {
 	case strayed(r) != "":
-		s += " (route not as asked)"
+		s += " (not the requested route)"
 	case coldButCached(r) != "":
 		s += " (asked cold)"
 	}
@@ -91,7 +91,8 @@ func overTime(r *record.Run) template.HTML {
 		f.text("note dim", "end", x-4, f.y.from-6, "first done")
 	}
 	f.baseline("time (s)")
-	return f.svg("", "Rate over time of "+r.Name, fmt.Sprintf("%d intervals, %s over the whole run, measured %s", len(r.Series), units.Rate(r.GBps), markWords(r)))
+	return f.svg("", "Rate over time of "+r.Name, fmt.Sprintf("%d intervals, %s over the whole run, measured %s",
+		len(r.Series), units.Rate(r.GBps), markWords(r)))
 }
 
 // thin averages neighbours until no more than n are left.
@@ -162,7 +163,8 @@ func latencies(r *record.Run) template.HTML {
 		f.text("note", anchor, x+dx, y, m.name)
 	}
 	f.baseline("latency of a request (logarithmic)")
-	return f.svg("", "Latency distribution of "+r.Name, fmt.Sprintf("p50 %s, p90 %s, p99 %s, p99.9 %s, max %s", span(l.P50), span(l.P90), span(l.P99), span(l.P999), span(l.Max)))
+	return f.svg("", "Latency distribution of "+r.Name, fmt.Sprintf("p50 %s, p90 %s, p99 %s, p99.9 %s, max %s",
+		span(l.P50), span(l.P90), span(l.P99), span(l.P999), span(l.Max)))
 }
 
 // logColumns spreads the buckets, which may be of any width, over n columns of

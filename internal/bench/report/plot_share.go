@@ -133,7 +133,7 @@ func shareBarsIn(runs []*record.Run, w float64, narrow bool) template.HTML {
 	if !narrow { // else it would cross the labels
 		c.line("axis", sc.from, head, sc.from, bottom)
 	}
-	name, title := "share of the limit that binds (%)", "Each run as a share of the limit that binds it"
+	name, title := "share of the limit (%)", "Each run as a share of its limit"
 	if shares {
 		across("limit", sc.at(100))
 	} else {

@@ -28,14 +28,16 @@ func sweepPlots(f *record.File, sw record.Sweep) []figure {
 	height := 250.0
 	if trains(sw) {
 		height = 190
-		out = append(out, both(func(w float64, class string) template.HTML { return sweepLines(f, sw, busyAxis(), w, height, class) }))
+		out = append(out, both(func(w float64, class string) template.HTML {
+			return sweepLines(f, sw, busyAxis(), w, height, class)
+		}))
 	}
 	return append(out, both(func(w float64, class string) template.HTML {
 		return sweepLines(f, sw, rateAxis(f, sw), w, height, class)
 	}))
 }
 
-// trains says whether the points of a sweep are training-shaped runs.
+// trains reports whether the points of a sweep are training-shaped runs.
 func trains(sw record.Sweep) bool {
 	return slices.ContainsFunc(sw.Points, func(p record.SweepPoint) bool { return p.AU > 0 })
 }

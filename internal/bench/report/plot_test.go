@@ -166,7 +166,8 @@ func TestBarLabelsTellRunsApart(t *testing.T) {
 		}
 		seen[l] = key
 	}
-	for _, want := range []barLabel{{"storage to device, pageable", "sequential, 1 MiB, cached"}, {"storage to host memory", "random, 4 KiB, cold"}} {
+	for _, want := range []barLabel{{"storage to device, pageable", "sequential, 1 MiB, cached"},
+		{"storage to host memory", "random, 4 KiB, cold"}} {
 		if _, ok := seen[want]; !ok {
 			t.Errorf("no %v", want)
 		}
@@ -179,7 +180,8 @@ func TestBarLabelsTellRunsApart(t *testing.T) {
 			t.Errorf("a label is cut: %s", regexp.MustCompile(`[^>]*…`).FindString(svg))
 		}
 	}
-	if l := barLabels([]*record.Run{{Name: "sequential", Settings: record.Settings{Pattern: "sequential"}}}); l[0].name != "sequential" {
+	if l := barLabels([]*record.Run{{Name: "sequential",
+		Settings: record.Settings{Pattern: "sequential"}}}); l[0].name != "sequential" {
 		t.Errorf("a name that says only the pattern becomes %q", l[0].name)
 	}
 }

@@ -40,13 +40,16 @@ func partBars(t *record.Train) figure {
 			y := head + rowH*float64(i)
 			c.text("label", "start", 0, y+16, p.name)
 			c.text("note", "end", w, y+33, span(p.seconds))
-			c.rect("bar "+[]string{"m-storage", "m-memory", "m-step", "m-idle"}[i], sc.from, y+22, sc.at(p.seconds*per)-sc.from, 14)
+			c.rect("bar "+[]string{"m-storage", "m-memory", "m-step", "m-idle"}[i], sc.from, y+22, sc.at(p.seconds*per)-sc.from,
+				14)
 			// Only beside the bars: a short step's line would cross the names.
 			x := sc.at(t.Target * per)
 			c.line("limit", x, y+19, x, y+39)
 		}
 		c.text("unit", "middle", (sc.from+sc.to)/2, bottom+33, "time per step ("+unit+"); the line is the step")
-		return c.svg(class, "What each part of a step takes alone", fmt.Sprintf("Loader alone %s, copy alone %s, step %s, idle %s", span(t.Isolated), span(t.Copy), span(t.Target), span(t.Idle)))
+		return c.svg(class, "What each part of a step takes alone",
+			fmt.Sprintf("Loader alone %s, copy alone %s, step %s, idle %s", span(t.Isolated), span(t.Copy), span(t.Target),
+				span(t.Idle)))
 	}
 	return figure{draw(narrowW, "narrow"), draw(besideW, "wide")}
 }
@@ -97,7 +100,9 @@ func timeLineIn(t *record.Train, w float64, n int, class string) template.HTML {
 	}
 	name := fmt.Sprintf("time (s); steps %d to %d of %d", first+1, first+len(steps), len(t.Trace))
 	c.text("unit", "middle", w/2, 113, name)
-	return c.svg(class, "Steps and idle gaps over time", fmt.Sprintf("Steps %d to %d of %d, %s idle between two steps on average", first+1, first+len(steps), len(t.Trace), span(t.Idle)))
+	return c.svg(class, "Steps and idle gaps over time",
+		fmt.Sprintf("Steps %d to %d of %d, %s idle between two steps on average", first+1, first+len(steps), len(t.Trace),
+			span(t.Idle)))
 }
 
 // idlePlot draws how long the accelerator waited before each step.

@@ -29,25 +29,30 @@ func suite() *record.File {
 		f.Runs = append(f.Runs, r)
 		return len(f.Runs) - 1
 	}
-	for _, m := range []struct{ name, memory string }{{"storage to host memory", "host"}, {"storage to device, pageable", "pageable"}, {"storage to device, pinned", "pinned"}} {
+	for _, m := range []struct{ name, memory string }{{"storage to host memory", "host"},
+		{"storage to device, pageable", "pageable"}, {"storage to device, pinned", "pinned"}} {
 		read(m.name, m.memory, "sequential", mebi, 8, false, 3.1)
 		read(m.name, m.memory, "sequential", mebi, 8, true, 10.2)
 	}
 	read("storage to host memory", "host", "random", 4096, 8, false, 0.74)
 	read("storage to device, by the engine", "engine", "sequential", mebi, 10, false, 4.32)
-	workers := record.Sweep{ID: "workers", Question: "How many workers pay?", Axis: "workers", Unit: "count", Answer: "4 workers reach 4.28 GB/s."}
+	workers := record.Sweep{ID: "workers", Question: "How many workers are worth using?", Axis: "workers", Unit: "count",
+		Answer: "4 workers reach 4.28 GB/s."}
 	for _, series := range []string{"from storage", "from the page cache"} {
 		for i, rate := range []float64{2.2, 3.9, 4.28, 4.3, 3.8} {
 			at := read("storage to host memory", "host", "sequential", mebi, 1<<i, series != "from storage", rate)
-			workers.Points = append(workers.Points, record.SweepPoint{Series: series, X: float64(int(1) << i), Label: fmt.Sprint(1 << i), Run: at})
+			workers.Points = append(workers.Points, record.SweepPoint{Series: series, X: float64(int(1) << i),
+				Label: fmt.Sprint(1 << i), Run: at})
 		}
 	}
-	ahead := record.Sweep{ID: "prefetch", Question: "How many batches ahead keep the device busy?", Axis: "batches ahead", Unit: "count", Answer: "1 is enough."}
+	ahead := record.Sweep{ID: "prefetch", Question: "How many batches ahead keep the device busy?", Axis: "batches ahead",
+		Unit: "count", Answer: "1 is enough."}
 	for i, au := range []float64{0.556, 0.9999, 0.9999} {
 		at := read(fmt.Sprintf("training, %d batches ahead", i), "pinned", "random", mebi, 4, false, 1.36+float64(min(i, 1)))
 		r := &f.Runs[at]
 		r.Share, r.Latency, r.Settings.IO, r.Settings.Prefetch = nil, nil, "train", i
-		ahead.Points = append(ahead.Points, record.SweepPoint{Series: "training", X: float64(i), Label: fmt.Sprint(i), Run: at, AU: au})
+		ahead.Points = append(ahead.Points, record.SweepPoint{Series: "training", X: float64(i), Label: fmt.Sprint(i),
+			Run: at, AU: au})
 	}
 	f.Sweeps = []record.Sweep{workers, ahead}
 	t := training().Train

@@ -42,7 +42,8 @@ func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
 
 // rect draws a bar; a value that is there is at least a pixel wide and high.
 func (c *canvas) rect(class string, x, y, w, h float64) {
-	fmt.Fprintf(&c.b, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"/>`, class, px(x), px(y), px(max(w, 1)), px(max(h, 1)))
+	fmt.Fprintf(&c.b, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"/>`, class, px(x), px(y), px(max(w, 1)),
+		px(max(h, 1)))
 }
 
 func (c *canvas) path(class, d string) { fmt.Fprintf(&c.b, `<path class="%s" d="%s"/>`, class, d) }
@@ -64,11 +65,13 @@ func (c *canvas) marker(series int, hollow bool, x, y float64) {
 	case 0:
 		fmt.Fprintf(&c.b, `<circle class="%s" cx="%s" cy="%s" r="%s"/>`, class, px(x), px(y), px(r))
 	case 1:
-		fmt.Fprintf(&c.b, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"/>`, class, px(x-3.5), px(y-3.5), px(7), px(7))
+		fmt.Fprintf(&c.b, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"/>`, class, px(x-3.5), px(y-3.5), px(7),
+			px(7))
 	case 2:
 		c.path(class, fmt.Sprintf("M%s %sl%s %sh-%sz", px(x), px(y-r-0.5), px(r+0.5), px(2*r), px(2*r+1)))
 	default:
-		c.path(class, fmt.Sprintf("M%s %sl%s %sl-%s %sl-%s -%sz", px(x), px(y-r-1), px(r+1), px(r+1), px(r+1), px(r+1), px(r+1), px(r+1)))
+		c.path(class, fmt.Sprintf("M%s %sl%s %sl-%s %sl-%s -%sz", px(x), px(y-r-1), px(r+1), px(r+1), px(r+1), px(r+1),
+			px(r+1), px(r+1)))
 	}
 }
 

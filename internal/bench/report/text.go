@@ -91,7 +91,8 @@ func (s *sheet) summary(runs []record.Run, which []int) {
 	g := newGrid(">#", "run", ">GB/s", ">GiB/s", ">share", "taken", "measured")
 	for _, i := range which {
 		r := &runs[i]
-		g.add(fmt.Sprint(i+1), printable(r.Name), number(r.GBps), number(r.GBps*1e9/units.GiB), shareNumber(r), takenNames(r), mark(r))
+		g.add(fmt.Sprint(i+1), printable(r.Name), number(r.GBps), number(r.GBps*1e9/units.GiB), shareNumber(r), takenNames(r),
+			mark(r))
 		all = append(all, r)
 	}
 	s.grid("", g)
@@ -101,7 +102,8 @@ func (s *sheet) summary(runs []record.Run, which []int) {
 // above says under a table what a share in it means that cannot be.
 func (s *sheet) above(indent string, runs []*record.Run) {
 	if slices.ContainsFunc(runs, func(r *record.Run) bool { return above(r.Share) }) {
-		s.wrap(indent, indent, fmt.Sprintf("A share of more than %.2f, or than the limit's own spread allows, is %s.", aboveLimit, aboveWords))
+		s.wrap(indent, indent, fmt.Sprintf("A share of more than %.2f, or than the limit's own spread allows, is %s.",
+			aboveLimit, aboveWords))
 	}
 }
 
@@ -147,7 +149,8 @@ func (s *sheet) run(r *record.Run) {
 	s.field(in, "done", doneWords(r))
 	s.field(in, "requests", requestWords(r))
 	if l := r.Latency; l != nil {
-		s.field(in, "latency", fmt.Sprintf("p50 %s, p90 %s, p99 %s, p99.9 %s, max %s", span(l.P50), span(l.P90), span(l.P99), span(l.P999), span(l.Max)))
+		s.field(in, "latency", fmt.Sprintf("p50 %s, p90 %s, p99 %s, p99.9 %s, max %s", span(l.P50), span(l.P90), span(l.P99),
+			span(l.P999), span(l.Max)))
 	}
 	if n := len(r.Passes); n > 1 {
 		s.field(in, "passes", passWords(r.Passes))
@@ -174,7 +177,7 @@ func (s *sheet) run(r *record.Run) {
 		s.field(in, "verified", verifyWords(r.Verify))
 	}
 	if r.Interrupted {
-		s.field(in, "ended", "interrupted: this is what was measured until then")
+		s.field(in, "ended", "interrupted: these are the results so far")
 	}
 	s.remarks(in, r, map[string]bool{})
 }
@@ -222,7 +225,8 @@ func passWords(passes []record.Pass) string {
 }
 
 func diskWords(d *record.Disk) string {
-	return fmt.Sprintf("%s read %s, wrote %s meanwhile (all processes)", printable(strings.Join(d.Devices, ", ")), size(d.Read), size(d.Written))
+	return fmt.Sprintf("%s read %s, wrote %s meanwhile (all processes)", printable(strings.Join(d.Devices, ", ")),
+		size(d.Read), size(d.Written))
 }
 
 func cpuWords(c record.CPU) string {
@@ -256,7 +260,8 @@ func (s *sheet) sweep(f *record.File, sw record.Sweep) {
 		case r.Latency != nil:
 			p99 = span(r.Latency.P99)
 		}
-		row := []string{printable(p.Label), number(r.GBps), number(r.GBps * 1e9 / units.GiB), shareNumber(r), p99, takenNames(r), mark(r)}
+		row := []string{printable(p.Label), number(r.GBps), number(r.GBps * 1e9 / units.GiB), shareNumber(r), p99,
+			takenNames(r), mark(r)}
 		if len(several) > 1 {
 			row = append([]string{printable(p.Series)}, row...)
 		}

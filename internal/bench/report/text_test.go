@@ -43,7 +43,8 @@ func golden(t *testing.T, name string, write func(io.Writer) error) {
 }
 
 func fixtures() map[string]*record.File {
-	return map[string]*record.File{"h200": h200(), "host": hostOnly(), "train": training(), "stopped": stopped(), "wrong": wrong(), "all": suite()}
+	return map[string]*record.File{"h200": h200(), "host": hostOnly(), "train": training(), "stopped": stopped(),
+		"wrong": wrong(), "all": suite()}
 }
 
 func TestFixturesAreWhole(t *testing.T) {
@@ -65,7 +66,8 @@ func TestTextSaysEachThingThatHonestyNeeds(t *testing.T) {
 	if err := WriteText(&b, stopped()); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"GB/s (", "GiB/s)", "of storage read 4.00 GB/s", "first done", "last done", "IOPS", "p99.9", "asked direct to pinned memory -> taken direct",
+	for _, want := range []string{"GB/s (", "GiB/s)", "of storage read 4.00 GB/s", "first done", "last done", "IOPS",
+		"p99.9", "asked direct to pinned memory -> taken direct",
 		"measured storage", "resident before", "Interrupted", "not go the direct way but by buffered", "fix: ", "kernel 6.8", "driver 570", "0.3.0", "nebulaio bench suite"} {
 		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), want) {
 			t.Errorf("%q is not said", want)
@@ -83,7 +85,8 @@ func TestTrainingSaysWhereItsDataCameFrom(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := strings.Join(strings.Fields(b.String()), " ") // also the spaces that do not break
-		for _, want := range []string{"came from memory: storage would be slower", "taken page cache 1 GiB", "1 GiB did not go the direct way but by page cache"} {
+		for _, want := range []string{"came from memory: storage would be slower", "taken page cache 1 GiB",
+			"1 GiB did not go the direct way but by page cache"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q is not said", want)
 			}
@@ -152,10 +155,12 @@ func TestGdsioLine(t *testing.T) {
 		return m
 	}
 	r := h200().Runs[0]
-	if m := line(r); m[1] != "READ" || m[2] != "CPU_GPU" || m[3] != "8" || m[4] != "33554432" || m[6] != "1024" || !strings.HasPrefix(m[7], "3.61") || m[9] != "32768" {
+	if m := line(r); m[1] != "READ" || m[2] != "CPU_GPU" || m[3] != "8" || m[4] != "33554432" || m[6] != "1024" ||
+		!strings.HasPrefix(m[7], "3.61") || m[9] != "32768" {
 		t.Errorf("%q", m)
 	}
-	r.Settings.Memory, r.Settings.Pattern, r.Routes = "cufile", "random", []record.Route{{Route: "cufile_p2p", Bytes: r.Bytes}}
+	r.Settings.Memory, r.Settings.Pattern, r.Routes = "cufile", "random", []record.Route{{Route: "cufile_p2p",
+		Bytes: r.Bytes}}
 	if m := line(r); m[1] != "RANDREAD" || m[2] != "GPUD" {
 		t.Errorf("%q", m)
 	}
@@ -189,11 +194,15 @@ func TestFailedWritesAreTold(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
-		{rates(3.88), "3.88 GB/s (3.61 GiB/s)"}, {rates(0.05), "50.0 MB/s (47.7 MiB/s)"}, {rates(0.1), "0.10 GB/s (0.09 GiB/s)"}, {rates(55.4), "55.4 GB/s (51.6 GiB/s)"},
-		{size(4 << 20), "4 MiB"}, {size(3 << 29), "1.5 GiB"}, {size(100), "100 B"}, {size(2 << 40), "2 TiB"}, {size(0), "0 B"},
-		{span(0), "0 s"}, {span(0.0000314), "31.4 µs"}, {span(0.0123), "12.3 ms"}, {span(3.14159), "3.14 s"}, {span(312), "5.2 min"}, {span(1e15), "277777777777.8 h"},
+		{rates(3.88), "3.88 GB/s (3.61 GiB/s)"}, {rates(0.05), "50.0 MB/s (47.7 MiB/s)"}, {rates(0.1),
+			"0.10 GB/s (0.09 GiB/s)"}, {rates(55.4), "55.4 GB/s (51.6 GiB/s)"},
+		{size(4 << 20), "4 MiB"}, {size(3 << 29), "1.5 GiB"}, {size(100), "100 B"}, {size(2 << 40), "2 TiB"}, {size(0),
+			"0 B"},
+		{span(0), "0 s"}, {span(0.0000314), "31.4 µs"}, {span(0.0123), "12.3 ms"}, {span(3.14159), "3.14 s"}, {span(312),
+			"5.2 min"}, {span(1e15), "277777777777.8 h"},
 		{count(28734), "28 734"}, {count(-1234), "-1 234"}, {count(12), "12"},
-		{percent(0), "0 %"}, {percent(0.9996), "99.9 %"}, {percent(1), "100 %"}, {percent(0.0004), "0.1 %"}, {percent(0.874), "87 %"},
+		{percent(0), "0 %"}, {percent(0.9996), "99.9 %"}, {percent(1), "100 %"}, {percent(0.0004), "0.1 %"}, {percent(0.874),
+			"87 %"},
 		{shell([]string{"a", "b c", "d'e", ""}), `a 'b c' 'd'\''e' ''`},
 		{printable("a\x1bb\xff\u202ec"), `a\x1bb\xff\u202ec`},
 	} {

@@ -15,9 +15,12 @@ func (s *sheet) train(t *record.Train) {
 	if t.WantedAU > 0 {
 		au += " (" + percent(t.WantedAU) + " wanted)"
 	}
-	s.field("", "workload", fmt.Sprintf("%s: batches of %d x %s, %s read to %s memory, %s, %s, %d ahead", printable(t.Workload), t.Batch,
-		size(t.SampleBytes), printable(t.Route), printable(t.Memory), printable(t.Pattern), plural(t.Workers, "worker"), t.Prefetch))
-	s.field("", "steps", fmt.Sprintf("%d after %d to warm up, step: %s, timed by %s", t.Steps, t.Warmup, printable(t.Step), printable(t.Timing)))
+	s.field("", "workload", fmt.Sprintf("%s: batches of %d x %s, %s read to %s memory, %s, %s, %d ahead",
+		printable(t.Workload), t.Batch,
+		size(t.SampleBytes), printable(t.Route), printable(t.Memory), printable(t.Pattern), plural(t.Workers,
+			"worker"), t.Prefetch))
+	s.field("", "steps", fmt.Sprintf("%d after %d to warm up, step: %s, timed by %s", t.Steps, t.Warmup, printable(t.Step),
+		printable(t.Timing)))
 	s.field("", "AU", au+fmt.Sprintf(", %s samples/s, %s, %s", sig(t.SamplesPerSec), rates(t.GBps), span(t.Seconds)))
 	r := reading(t)
 	s.field("", "route", "asked "+asked(r.Settings)+" -> taken "+taken(r))

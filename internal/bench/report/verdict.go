@@ -22,9 +22,11 @@ func judge(f *record.File) verdict {
 	// Two rates say what matters: the slow source and the fast one. The others
 	// speak only where there are no such.
 	for _, c := range []struct{ op, class, words string }{
-		{"read", ofStorage, "From storage"}, {"read", ofMemory, "With the data already in memory"}, {"write", ofStorage, "To storage"},
+		{"read", ofStorage, "From storage"}, {"read", ofMemory, "With the data already in memory"}, {"write", ofStorage,
+			"To storage"},
 		{"write", ofMemory, "Into memory, not to storage"},
-		{"", ofBoth, "Partly from memory"}, {"", ofUnknown, "Whether from storage or from memory is not known"}, {"", ofCopy, "Copies in memory"},
+		{"", ofBoth, "Partly from memory"}, {"", ofUnknown, "Whether from storage or from memory is not known"}, {"", ofCopy,
+			"Copies in memory"},
 	} {
 		best, n := fastest(f, c.op, c.class)
 		if best == nil || len(v.Sentences) == 2 {
@@ -44,7 +46,8 @@ func judge(f *record.File) verdict {
 		v.Sentences = append(v.Sentences, "There is no rate to rely on: the data that arrived was wrong.")
 	}
 	if len(v.Sentences) == 0 && f.Ceilings != nil && len(f.Ceilings.Limits) > 0 {
-		v.Sentences = append(v.Sentences, fmt.Sprintf("Measured %s of this machine.", plural(len(f.Ceilings.Limits), "limit")))
+		v.Sentences = append(v.Sentences, fmt.Sprintf("Measured %s of this machine.",
+			plural(len(f.Ceilings.Limits), "limit")))
 	}
 	if len(v.Sentences) == 0 {
 		v.Sentences = append(v.Sentences, "Nothing was measured.")
@@ -63,7 +66,7 @@ func againstLimit(s *record.Share) string {
 	limit := fmt.Sprintf("%s, %s", printable(s.Name), units.Rate(s.Ceiling))
 	switch {
 	case tooLow(s):
-		return ", above the kept limit (" + limit + "): that limit is too low, measure it again"
+		return ", above the stored limit (" + limit + "): that limit is too low, measure it again"
 	case s.Ratio >= atLimit:
 		return ", at the limit of this machine (" + limit + ")"
 	}
@@ -106,13 +109,15 @@ func warnings(f *record.File) []string {
 		out = append(out, fmt.Sprintf("Wrong data: verification failed in %d of %s. Do not use those rates.", wrong, all))
 	}
 	if f.Interrupted || part > 0 {
-		out = append(out, "Interrupted: this is what was measured until then.")
+		out = append(out, "Interrupted: these are the results so far.")
 	}
 	if stray > 0 {
-		out = append(out, fmt.Sprintf("Another route than asked was taken in %d of %s (%s).", stray, all, strayFirst))
+		out = append(out, fmt.Sprintf("The bytes took another route than requested in %d of %s (%s).", stray, all,
+			strayFirst))
 	}
 	if cached > 0 {
-		out = append(out, fmt.Sprintf("Asked cold, but memory served %d of %s: those are not rates of storage.", cached, all))
+		out = append(out, fmt.Sprintf("The page cache served %d of %s that should be cold: those are not storage rates.",
+			cached, all))
 	}
 	if t := f.Train; t != nil {
 		r := reading(t)
@@ -120,11 +125,11 @@ func warnings(f *record.File) []string {
 			out = append(out, "The training data came from "+source(m)+": storage would be slower.")
 		}
 		if x := strayed(r); x != "" {
-			out = append(out, "Another route than asked was taken: "+x+".")
+			out = append(out, "The bytes took another route than requested: "+x+".")
 		}
 	}
 	if above > 0 {
-		out = append(out, fmt.Sprintf("Faster than the kept limit (%s) allows in %d of %s: that limit is too low, measure it again.", aboveFirst, above, all))
+		out = append(out, fmt.Sprintf("Faster than the stored limit (%s) allows in %d of %s: that limit is too low, measure it again.", aboveFirst, above, all))
 	}
 	if unsettled > 0 {
 		out = append(out, fmt.Sprintf("The rate did not settle in %d of %s.", unsettled, all))

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report shows what benchmarks found: as text, as CSV, as one HTML file
-// with plots, and as a comparison of two. It computes nothing that is not in
-// the record, and shows no rate without the route that was taken and what the
-// cache allows to be said of it.
+// Package report prints benchmark results as text, as CSV, as one HTML file with
+// plots, and as a comparison of two results.
+//
+// It shows only what is in the record. Every rate comes with its route and with what
+// the page cache served.
 package report
 
 import (
@@ -24,7 +25,7 @@ const (
 	ofUnknown = "unknown"
 )
 
-// measured says what a run's rate is a rate of.
+// measured tells what a run's rate is a rate of.
 func measured(r *record.Run) string {
 	switch {
 	case r.Cache != nil && slices.Contains([]string{ofStorage, ofMemory, ofBoth}, r.Cache.Verdict):
@@ -116,7 +117,7 @@ func takenNames(r *record.Run) string {
 
 func routeName(s string) string { return printable(strings.ReplaceAll(s, "_", " ")) }
 
-// strayed says how the routes taken differ from the one that was requested, ""
+// strayed tells how the routes taken differ from the one that was requested, ""
 // when they do not.
 func strayed(r *record.Run) string {
 	allowed := map[string][]string{
@@ -139,7 +140,7 @@ func strayed(r *record.Run) string {
 // coldButCached says when a run was asked to be cold and was not.
 func coldButCached(r *record.Run) string {
 	if r.Settings.Cache == "cold" && (measured(r) == ofMemory || measured(r) == ofBoth) {
-		return "asked cold, but memory served it"
+		return "should be cold, but the page cache served it"
 	}
 	return ""
 }
@@ -172,11 +173,11 @@ const (
 )
 
 // aboveWords is said of each share that cannot be.
-const aboveWords = "above the kept limit: measure it again"
+const aboveWords = "above the stored limit: measure it again"
 
 func above(s *record.Share) bool { return s != nil && s.Ratio > max(aboveLimit, 1+s.Spread) }
 
-// tooLow says that a share leaves no doubt that the limit is wrong.
+// tooLow reports whether a share leaves no doubt that the limit is wrong.
 func tooLow(s *record.Share) bool { return s != nil && s.Ratio > max(limitTooLow, 1+s.Spread) }
 
 // cacheWords is all that is known of the cache in one line.
@@ -232,7 +233,8 @@ func stableWords(s *record.Stable) string {
 	if s.Reached {
 		word = "reached"
 	}
-	return fmt.Sprintf("%s: the last %d intervals lie %s apart, %s wanted", word, s.Window, percent(s.Spread), percent(s.Wanted))
+	return fmt.Sprintf("%s: the last %d intervals lie %s apart, %s wanted", word, s.Window, percent(s.Spread),
+		percent(s.Wanted))
 }
 
 func settingsWords(s record.Settings) string {
@@ -276,7 +278,7 @@ func machineWords(m record.Machine) string {
 
 func deviceWords(d record.Device) string {
 	if d.Kind == "host" {
-		return "host (memory of this machine: no GPU took part)"
+		return "host (memory of this machine; no GPU was used)"
 	}
 	s := printable(d.ID + " " + d.Model)
 	if d.Memory > 0 {

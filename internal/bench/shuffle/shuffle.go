@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shuffle puts any number of things in a random order without storing
-// it: the order is computed, and the same seed gives it again.
+// Package shuffle computes a random order of n elements without storing it. The same
+// seed gives the same order.
 package shuffle
 
 import "math/bits"

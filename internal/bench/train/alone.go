@@ -80,7 +80,8 @@ func (r *rig) loaderRound(ctx context.Context, places []*place, progress func(do
 		r.loadByEngine(g, r.Host, s, free, out, nil)
 	} else {
 		if r.Memory == Engine {
-			r.note("the loader was measured alone with %d threads that read, not with the engine: no host device was given", r.Workers)
+			r.note("the loader was measured alone with %d threads that read, not with the engine: no host device was given",
+				r.Workers)
 		}
 		r.load(g, s, free, out)
 	}

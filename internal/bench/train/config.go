@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package train runs what a training loop asks of storage, into real device
-// memory: batches of samples are read, copied and consumed by steps of known
-// length, and the result says what the accelerator waited for.
+// Package train simulates the loads of a training loop into real device memory.
+//
+// Batches of samples are read, copied and consumed by steps of known length. The
+// result tells what the accelerator waited for.
 //
 // The data set. A file holds samples back to back; samples of 4096 bytes and
 // more begin at multiples of 4096 (see Stride), so that each can be read past
@@ -139,7 +140,8 @@ func (p *plan) hostPlaces() int {
 // check fills in what was left out and refuses what cannot work.
 func (c Config) check() (*plan, error) {
 	bad := func(key string, v any, want string) error {
-		return errs.New(errs.Invalid, "configure training run", fmt.Sprintf("%s=%v", key, v), "is out of range; expected "+want)
+		return errs.New(errs.Invalid, "configure training run", fmt.Sprintf("%s=%v", key, v),
+			"is out of range; expected "+want)
 	}
 	if c.Workload == "" {
 		c.Workload = "custom"
@@ -174,7 +176,8 @@ func (c Config) check() (*plan, error) {
 	case c.Device == nil:
 		return nil, errs.New(errs.Invalid, "configure training run", "device", "is missing")
 	case len(c.Files) == 0:
-		return nil, errs.New(errs.Invalid, "configure training run", "files", "there are none; expected at least one file of samples")
+		return nil, errs.New(errs.Invalid, "configure training run", "files",
+			"there are none; expected at least one file of samples")
 	case c.SampleBytes <= 0 || c.SampleBytes > math.MaxInt64/maxBatch/2:
 		return nil, bad("sample_bytes", c.SampleBytes, "a positive number of bytes")
 	case c.Batch < 1 || c.Batch > maxBatch:
@@ -196,7 +199,8 @@ func (c Config) check() (*plan, error) {
 	case c.Pattern != Sequential && c.Pattern != Random:
 		return nil, bad("pattern", c.Pattern, "sequential or random")
 	case c.Memory == Engine && c.Engine == nil:
-		return nil, errs.New(errs.Invalid, "configure training run", "memory=engine", "needs a transfer engine, and none was given")
+		return nil, errs.New(errs.Invalid, "configure training run", "memory=engine",
+			"needs a transfer engine, and none was given")
 	}
 	p := &plan{Config: c, stride: Stride(c.SampleBytes), places: c.Prefetch + 1, route: route}
 	if p.layout, err = newLayout(c.Files, c.SampleBytes, p.stride); err != nil {
@@ -239,11 +243,13 @@ func (p *plan) checkRoute() error {
 func (p *plan) checkMemory() error {
 	each := p.slotBytes()
 	need := each * int64(p.places)
-	fix := fmt.Sprintf("lower prefetch (now %d) or the batch (now %d samples of %s)", p.Prefetch, p.Batch, units.Bytes(p.SampleBytes))
+	fix := fmt.Sprintf("lower prefetch (now %d) or the batch (now %d samples of %s)", p.Prefetch, p.Batch,
+		units.Bytes(p.SampleBytes))
 	info := p.Device.Info()
 	if each > math.MaxInt64/int64(p.places) || info.TotalMemory > 0 && need > info.TotalMemory {
-		return errs.New(errs.NoMemory, "place batches on", info.ID, fmt.Sprintf("prefetch %d needs %d batches of %s, %s in all; the device has %s",
-			p.Prefetch, p.places, units.Bytes(each), units.Bytes(need), units.Bytes(info.TotalMemory))).WithFix(fix)
+		return errs.New(errs.NoMemory, "place batches on", info.ID,
+			fmt.Sprintf("prefetch %d needs %d batches of %s, %s in all; the device has %s",
+				p.Prefetch, p.places, units.Bytes(each), units.Bytes(need), units.Bytes(info.TotalMemory))).WithFix(fix)
 	}
 	var si unix.Sysinfo_t
 	if unix.Sysinfo(&si) != nil {
@@ -253,8 +259,9 @@ func (p *plan) checkMemory() error {
 	// Pages are taken when they are first written to: too many end the process
 	// instead of an allocation.
 	if have := int64(si.Totalram) * int64(si.Unit) / 4 * 3; need > have {
-		return errs.New(errs.NoMemory, "place batches in", "host memory", fmt.Sprintf("prefetch %d needs %d batches of %s, %s in all; three quarters of this machine's memory are %s",
-			p.Prefetch, p.hostPlaces(), units.Bytes(each), units.Bytes(need), units.Bytes(have))).WithFix(fix)
+		return errs.New(errs.NoMemory, "place batches in", "host memory",
+			fmt.Sprintf("prefetch %d needs %d batches of %s, %s in all; three quarters of this machine's memory are %s",
+				p.Prefetch, p.hostPlaces(), units.Bytes(each), units.Bytes(need), units.Bytes(have))).WithFix(fix)
 	}
 	return nil
 }

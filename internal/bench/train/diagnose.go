@@ -27,7 +27,7 @@ const (
 	noHeadroom   = 0.7     // of a step: a loader that takes more stalls now and then
 )
 
-// Diagnose says what a run waited for, why that is so, and what to change, most
+// Diagnose tells what a run waited for, why that is so, and what to change, most
 // promising first. The bound is empty for a result without a measured step.
 //
 // An accelerator that hardly waits is the bound itself. Else it is the slower of
@@ -40,7 +40,8 @@ func Diagnose(t record.Train, l Limits) (record.Bound, string, []string) {
 	}
 	meets := t.WantedAU > 0 && t.AU >= t.WantedAU
 	if waiting, sure := waits(t); t.Target > 0 && (meets || sure && !waiting) {
-		why := fmt.Sprintf("steps take %s and wait %s: the accelerator is busy %.1f %% of the time", dur(t.Target), dur(t.Idle), t.AU*100)
+		why := fmt.Sprintf("steps take %s and wait %s: the accelerator is busy %.1f %% of the time", dur(t.Target),
+			dur(t.Idle), t.AU*100)
 		if meets {
 			why += fmt.Sprintf(", %.0f %% are wanted", t.WantedAU*100)
 		}
@@ -65,17 +66,18 @@ func Diagnose(t record.Train, l Limits) (record.Bound, string, []string) {
 		dur(t.Isolated), dur(t.Copy), dur(t.Target), dur(t.Idle)), copyNext(t, false)
 }
 
-// serial says that reading and copying one after the other explain the wait.
+// serial reports whether reading and copying one after the other explain the wait.
 func serial(t record.Train) bool {
 	return t.Prefetch == 0 || t.Prefetch == 1 && t.Isolated+t.Copy > t.Target
 }
 
-// stepless says that a run is loading alone: no loader keeps up with its steps.
+// stepless reports whether a run is loading alone: no loader keeps up with its steps.
 func stepless(t record.Train) bool { return t.Target <= noStep*t.Isolated }
 
 func loaderWhy(t record.Train) string {
 	if stepless(t) {
-		return fmt.Sprintf("steps take no time, and the loader alone takes %s for a batch (%s)", dur(t.Isolated), rate(t.BatchBytes, t.Isolated))
+		return fmt.Sprintf("steps take no time, and the loader alone takes %s for a batch (%s)", dur(t.Isolated),
+			rate(t.BatchBytes, t.Isolated))
 	}
 	return fmt.Sprintf("the loader alone takes %s for a batch (%s) and a step %s: it would have to give %s",
 		dur(t.Isolated), rate(t.BatchBytes, t.Isolated), dur(t.Target), rate(t.BatchBytes, t.Target))
@@ -103,31 +105,34 @@ func loaderNext(t record.Train, l Limits) (next []string) {
 		next = append(next, "let the engine read (memory engine): it keeps more reads in flight")
 	}
 	if t.Prefetch == 0 {
-		next = append(next, fmt.Sprintf("raise prefetch from 0 to %d, so that the loader also works while a step runs", deepPrefetch))
+		next = append(next, fmt.Sprintf("raise prefetch from 0 to %d, so that the loader also works while a step runs",
+			deepPrefetch))
 	}
 	return append(next, "use faster storage, or keep the data set in memory")
 }
 
-// moreReaders says how many workers would keep up, as far as there are processors.
+// moreReaders tells how many workers would keep up, as far as there are processors.
 func moreReaders(t record.Train, l Limits) string {
 	if t.Memory == Engine {
 		return "raise the engine's queue depth, if the storage is not at its limit"
 	}
 	if l.CPUs > 0 && t.Workers >= l.CPUs {
-		return fmt.Sprintf("%d workers are as many as there are processors (%d): make each read cheaper instead", t.Workers, l.CPUs)
+		return fmt.Sprintf("%d workers are as many as there are processors (%d): make each read cheaper instead", t.Workers,
+			l.CPUs)
 	}
 	if stepless(t) {
 		return fmt.Sprintf("raise workers from %d until the rate no longer grows", t.Workers)
 	}
 	want := int(math.Ceil(float64(t.Workers) * t.Isolated / t.Target))
 	if l.CPUs > 0 && want > l.CPUs {
-		return fmt.Sprintf("raise workers from %d to %d, all processors; %d would be needed if each gave the same", t.Workers, l.CPUs, want)
+		return fmt.Sprintf("raise workers from %d to %d, all processors; %d would be needed if each gave the same", t.Workers,
+			l.CPUs, want)
 	}
 	return fmt.Sprintf("raise workers from %d to %d", t.Workers, max(want, t.Workers+1))
 }
 
 func pack(t record.Train) string {
-	return fmt.Sprintf("pack samples of %s into larger files and read them in sequence, shuffling in memory: random reads of that size cost their way, not their bytes", units.Bytes(t.SampleBytes))
+	return fmt.Sprintf("pack samples of %s into larger files and read them in sequence, shuffling in memory: random reads of that size are limited by requests, not by bytes", units.Bytes(t.SampleBytes))
 }
 
 // copyNext lists what helps a copy; saturated says that the copy alone is too slow.
@@ -152,7 +157,8 @@ func copyNext(t record.Train, saturated bool) (next []string) {
 	case saturated:
 		next = append(next, "send fewer bytes: smaller types, compressed samples that the device unpacks; check that the link has its full width")
 	case t.BatchBytes < smallSample*4:
-		next = append(next, fmt.Sprintf("use larger batches: one of %s is too small to fill the link", units.Bytes(t.BatchBytes)))
+		next = append(next, fmt.Sprintf("use larger batches: one of %s is too small to fill the link",
+			units.Bytes(t.BatchBytes)))
 	case !serial(t) && t.IdleP99 <= 2*t.Idle:
 		next = append(next, deeper)
 	}

@@ -63,7 +63,8 @@ func TestCancelLeavesNothingQueued(t *testing.T) {
 				g.Release()
 				g.ReleaseSteps()
 				r := <-ended
-				if !errs.Is(r.err, errs.Cancelled) || !r.got.Interrupted || r.got.Steps < 4 || r.got.Steps >= 1000 || r.got.AU <= 0 {
+				if !errs.Is(r.err, errs.Cancelled) || !r.got.Interrupted || r.got.Steps < 4 || r.got.Steps >= 1000 ||
+					r.got.AU <= 0 {
 					t.Errorf("%v with %+v", r.err, r.got)
 				}
 				if e != nil {
@@ -164,7 +165,8 @@ func TestWhatCannotBeOpenedIsGivenBack(t *testing.T) {
 		"cuStreamCreate": errs.Device, "cuMemAlloc_v2": errs.NoMemory, "cuMemHostRegister_v2": errs.NoMemory,
 		"cuEventCreate": errs.Device, "cuModuleLoadData": errs.Unsupported,
 	} {
-		code := map[errs.Kind]int{errs.Device: fakegpu.LaunchFailed, errs.NoMemory: fakegpu.OutOfMemory, errs.Unsupported: fakegpu.NoJIT}[kind]
+		code := map[errs.Kind]int{errs.Device: fakegpu.LaunchFailed, errs.NoMemory: fakegpu.OutOfMemory,
+			errs.Unsupported: fakegpu.NoJIT}[kind]
 		skip := 1
 		if fn == "cuModuleLoadData" {
 			skip = 0
@@ -176,7 +178,8 @@ func TestWhatCannotBeOpenedIsGivenBack(t *testing.T) {
 		if !errs.Is(err, kind) {
 			t.Errorf("%s: %v", fn, err)
 		}
-		if fn == "cuMemAlloc_v2" && (!strings.Contains(err.Error(), "place batch 2 of 3") || !strings.Contains(errs.FixOf(err), "lower prefetch (now 2)")) {
+		if fn == "cuMemAlloc_v2" && (!strings.Contains(err.Error(), "place batch 2 of 3") ||
+			!strings.Contains(errs.FixOf(err), "lower prefetch (now 2)")) {
 			t.Errorf("%s: %v", fn, err)
 		}
 		if err := d.Close(); err != nil {
@@ -185,7 +188,8 @@ func TestWhatCannotBeOpenedIsGivenBack(t *testing.T) {
 		g.CheckFreed()
 	}
 	g := fakegpu.Build(t, fakegpu.Options{Without: []string{"cuLaunchKernel"}})
-	if _, err := Run(t.Context(), base(g.Open("cuda:0"), files)); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "cuLaunchKernel") {
+	if _, err := Run(t.Context(), base(g.Open("cuda:0"), files)); !errs.Is(err, errs.Unsupported) ||
+		!strings.Contains(err.Error(), "cuLaunchKernel") {
 		t.Errorf("a driver without kernels: %v", err)
 	}
 }
@@ -199,25 +203,28 @@ func TestConfigurationIsChecked(t *testing.T) {
 		kind   errs.Kind
 		text   string
 	}{
-		"no device":      {func(c *Config) { c.Device = nil }, errs.Invalid, "device"},
-		"no files":       {func(c *Config) { c.Files = nil }, errs.Invalid, "at least one file"},
-		"a nil file":     {func(c *Config) { c.Files = []*vfs.File{nil} }, errs.Invalid, "files[0]"},
-		"sample":         {func(c *Config) { c.SampleBytes = 0 }, errs.Invalid, "sample_bytes=0"},
-		"huge sample":    {func(c *Config) { c.SampleBytes = 1 << 62 }, errs.Invalid, "sample_bytes"},
-		"batch":          {func(c *Config) { c.Batch = -1 }, errs.Invalid, "batch=-1"},
-		"steps":          {func(c *Config) { c.Steps = 0 }, errs.Invalid, "steps=0"},
-		"warmup":         {func(c *Config) { c.Warmup = -2 }, errs.Invalid, "warmup=-2"},
-		"step time":      {func(c *Config) { c.StepTime = -1 }, errs.Invalid, "step_time"},
-		"workers":        {func(c *Config) { c.Workers = 5000 }, errs.Invalid, "workers=5000"},
-		"prefetch":       {func(c *Config) { c.Prefetch = -1 }, errs.Invalid, "prefetch=-1"},
-		"alone":          {func(c *Config) { c.Alone = -1 }, errs.Invalid, "alone=-1"},
-		"memory":         {func(c *Config) { c.Memory = "cold" }, errs.Invalid, "pageable, pinned or engine"},
-		"route":          {func(c *Config) { c.Route = "north" }, errs.Invalid, "north"},
-		"pattern":        {func(c *Config) { c.Pattern = "zigzag" }, errs.Invalid, "sequential or random"},
-		"no engine":      {func(c *Config) { c.Memory = Engine }, errs.Invalid, "needs a transfer engine"},
-		"small data set": {func(c *Config) { c.Batch = 16 }, errs.Invalid, "15 samples of 5000 bytes in 1 files, fewer than one batch"},
-		"small samples":  {func(c *Config) { c.SampleBytes, c.Route = 100, "direct" }, errs.Invalid, "samples lie 100 bytes apart"},
-		"device memory":  {func(c *Config) { c.Files, c.SampleBytes, c.Batch = huge(t), 200<<20, 2 }, errs.NoMemory, "prefetch 2 needs 3 batches of 400.00 MiB, 1.17 GiB in all; the device has 1.00 GiB"},
+		"no device":   {func(c *Config) { c.Device = nil }, errs.Invalid, "device"},
+		"no files":    {func(c *Config) { c.Files = nil }, errs.Invalid, "at least one file"},
+		"a nil file":  {func(c *Config) { c.Files = []*vfs.File{nil} }, errs.Invalid, "files[0]"},
+		"sample":      {func(c *Config) { c.SampleBytes = 0 }, errs.Invalid, "sample_bytes=0"},
+		"huge sample": {func(c *Config) { c.SampleBytes = 1 << 62 }, errs.Invalid, "sample_bytes"},
+		"batch":       {func(c *Config) { c.Batch = -1 }, errs.Invalid, "batch=-1"},
+		"steps":       {func(c *Config) { c.Steps = 0 }, errs.Invalid, "steps=0"},
+		"warmup":      {func(c *Config) { c.Warmup = -2 }, errs.Invalid, "warmup=-2"},
+		"step time":   {func(c *Config) { c.StepTime = -1 }, errs.Invalid, "step_time"},
+		"workers":     {func(c *Config) { c.Workers = 5000 }, errs.Invalid, "workers=5000"},
+		"prefetch":    {func(c *Config) { c.Prefetch = -1 }, errs.Invalid, "prefetch=-1"},
+		"alone":       {func(c *Config) { c.Alone = -1 }, errs.Invalid, "alone=-1"},
+		"memory":      {func(c *Config) { c.Memory = "cold" }, errs.Invalid, "pageable, pinned or engine"},
+		"route":       {func(c *Config) { c.Route = "north" }, errs.Invalid, "north"},
+		"pattern":     {func(c *Config) { c.Pattern = "zigzag" }, errs.Invalid, "sequential or random"},
+		"no engine":   {func(c *Config) { c.Memory = Engine }, errs.Invalid, "needs a transfer engine"},
+		"small data set": {func(c *Config) { c.Batch = 16 }, errs.Invalid,
+			"15 samples of 5000 bytes in 1 files, fewer than one batch"},
+		"small samples": {func(c *Config) { c.SampleBytes, c.Route = 100, "direct" }, errs.Invalid,
+			"samples lie 100 bytes apart"},
+		"device memory": {func(c *Config) { c.Files, c.SampleBytes, c.Batch = huge(t), 200<<20, 2 }, errs.NoMemory,
+			"prefetch 2 needs 3 batches of 400.00 MiB, 1.17 GiB in all; the device has 1.00 GiB"},
 	} {
 		cfg := base(d, files)
 		c.change(&cfg)

@@ -31,7 +31,8 @@ func (f *figures) add(ready, idle, busy time.Duration) {
 	f.end = begin + busy
 	if len(f.trace) < traceSteps {
 		// The host hears of a batch a moment later than the queue behind it.
-		f.trace = append(f.trace, record.StepAt{Ready: min(ready, begin).Seconds(), Begin: begin.Seconds(), End: f.end.Seconds()})
+		f.trace = append(f.trace, record.StepAt{Ready: min(ready, begin).Seconds(), Begin: begin.Seconds(),
+			End: f.end.Seconds()})
 	}
 	if f.seen++; f.seen <= f.warmup {
 		return

@@ -26,10 +26,10 @@ func spreadOf(rounds []float64, figure float64) spread {
 	return spread{slices.Min(rounds), median(rounds), slices.Max(rounds)}
 }
 
-// above says that every round is above x by more than the noise.
+// above reports whether every round is above x by more than the noise.
 func (s spread) above(x float64) bool { return s.low > x*(1+leastNoise) }
 
-// below says that every round is below x by more than the noise.
+// below reports whether every round is below x by more than the noise.
 func (s spread) below(x float64) bool { return s.high < x*(1-leastNoise) }
 
 func (s spread) String() string {
@@ -45,7 +45,7 @@ func median(all []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// waits says whether the accelerator waits for more than a small share of a
+// waits reports whether the accelerator waits for more than a small share of a
 // step. It is unsure if the answer depends on which part of the run is asked.
 func waits(t record.Train) (yes, sure bool) {
 	limit := hardlyIdle * t.Target
@@ -57,7 +57,7 @@ func waits(t record.Train) (yes, sure bool) {
 	return t.Idle >= limit, t.Idle-doubt >= limit || t.Idle+doubt < limit
 }
 
-// unclear explains why the figures allow no verdict; it is empty where they do.
+// unclear explains why the figures allow no verdict; it is empty if they do.
 // The accelerator waits, or it is not known whether it does.
 func unclear(t record.Train) string {
 	load, carry := spreadOf(t.IsolatedRounds, t.Isolated), spreadOf(t.CopyRounds, t.Copy)
@@ -79,7 +79,8 @@ func unclear(t record.Train) string {
 		return "" // the copy is not the slower one, whatever it takes
 	}
 	if !carry.above(t.Target) && !carry.below(t.Target) {
-		return fmt.Sprintf("the copy alone takes %s for a batch and a step %s: the difference is within the spread", carry, dur(t.Target))
+		return fmt.Sprintf("the copy alone takes %s for a batch and a step %s: the difference is within the spread", carry,
+			dur(t.Target))
 	}
 	if load.above(t.Target) && carry.above(t.Target) && load.low <= carry.high && carry.low <= load.high {
 		return fmt.Sprintf("the loader alone takes %s for a batch and the copy alone %s, both more than a step of %s: the difference is within the spread", load, carry, dur(t.Target))
@@ -101,7 +102,8 @@ func unclearNext(t record.Train) []string {
 		"then compare the spreads again: a difference inside them is noise",
 	}
 	if t.Prefetch < deepPrefetch {
-		next = append(next, fmt.Sprintf("raise prefetch from %d to %d, which evens out single slow batches", t.Prefetch, deepPrefetch))
+		next = append(next, fmt.Sprintf("raise prefetch from %d to %d, which evens out single slow batches", t.Prefetch,
+			deepPrefetch))
 	}
 	return next
 }

@@ -28,12 +28,18 @@ func TestADifferenceWithinTheSpreadIsNoVerdict(t *testing.T) {
 		bound  record.Bound
 		why    string
 	}{
-		"every round is slower than a step":        {func(t *record.Train) { alone(t, 0.029, 0.030, 0.031, 0.030, 0.029) }, record.LoaderBound, "it would have to give"},
-		"every round is faster than a step":        {func(t *record.Train) { alone(t, 0.015, 0.016, 0.014, 0.015, 0.016) }, record.CopyBound, "disturb"},
-		"some rounds are slower than a step":       {func(t *record.Train) { alone(t, 0.018, 0.023, 0.019, 0.024, 0.018) }, record.Unclear, "18.0 ms to 24.0 ms for a batch in 5 rounds"},
-		"the rounds agree, the step is too near":   {func(t *record.Train) { alone(t, 0.0203, 0.0203, 0.0203) }, record.Unclear, "within the spread"},
-		"alone slower than the loop beyond noise":  {func(t *record.Train) { alone(t, 0.040, 0.041, 0.042, 0.040, 0.041) }, record.Unclear, "in the loop it gave one every 30.0 ms"},
-		"alone slower than the loop within spread": {func(t *record.Train) { alone(t, 0.029, 0.033, 0.034, 0.030, 0.035) }, record.LoaderBound, ""},
+		"every round is slower than a step": {func(t *record.Train) { alone(t, 0.029, 0.030, 0.031, 0.030, 0.029) },
+			record.LoaderBound, "it would have to give"},
+		"every round is faster than a step": {func(t *record.Train) { alone(t, 0.015, 0.016, 0.014, 0.015, 0.016) },
+			record.CopyBound, "disturb"},
+		"some rounds are slower than a step": {func(t *record.Train) { alone(t, 0.018, 0.023, 0.019, 0.024, 0.018) },
+			record.Unclear, "18.0 ms to 24.0 ms for a batch in 5 rounds"},
+		"the rounds agree, the step is too near": {func(t *record.Train) { alone(t, 0.0203, 0.0203, 0.0203) },
+			record.Unclear, "within the spread"},
+		"alone slower than the loop beyond noise": {func(t *record.Train) { alone(t, 0.040, 0.041, 0.042, 0.040, 0.041) },
+			record.Unclear, "in the loop it gave one every 30.0 ms"},
+		"alone slower than the loop within spread": {func(t *record.Train) { alone(t, 0.029, 0.033, 0.034, 0.030, 0.035) },
+			record.LoaderBound, ""},
 		"the copy is near the step": {func(t *record.Train) {
 			t.Copy, t.CopyRounds = 0.0205, []float64{0.019, 0.0205, 0.022}
 		}, record.Unclear, "the copy alone takes 19.0 ms to 22.0 ms"},
@@ -48,8 +54,10 @@ func TestADifferenceWithinTheSpreadIsNoVerdict(t *testing.T) {
 		"parts of the run wait and parts do not": {func(t *record.Train) {
 			t.Idle, t.IdleRounds = 0.0011, []float64{0, 0, 0.0035, 0.002, 0}
 		}, record.Unclear, "between 0 µs and 3.5 ms"},
-		"one part waits once":     {func(t *record.Train) { t.Idle, t.IdleRounds = 0.0001, []float64{0, 0, 0.0005, 0, 0} }, record.GPUBound, ""},
-		"the wanted share is met": {func(t *record.Train) { t.AU, t.WantedAU = 0.91, 0.9; alone(t, 0.018, 0.023, 0.019) }, record.GPUBound, "90 % are wanted"},
+		"one part waits once": {func(t *record.Train) { t.Idle, t.IdleRounds = 0.0001, []float64{0, 0, 0.0005, 0, 0} },
+			record.GPUBound, ""},
+		"the wanted share is met": {func(t *record.Train) { t.AU, t.WantedAU = 0.91, 0.9; alone(t, 0.018, 0.023, 0.019) },
+			record.GPUBound, "90 % are wanted"},
 	} {
 		r := waiting()
 		c.change(&r)
@@ -85,7 +93,8 @@ func TestPartsOfARun(t *testing.T) {
 	}
 	var got record.Train
 	f.fill(&got)
-	if want := []float64{0.0005, 0.0015, 0.0025, 0.0035, 0.0045}; len(got.IdleRounds) != 5 || got.IdleRounds[0] != want[0] || got.IdleRounds[4] != want[4] {
+	if want := []float64{0.0005, 0.0015, 0.0025, 0.0035, 0.0045}; len(got.IdleRounds) != 5 ||
+		got.IdleRounds[0] != want[0] || got.IdleRounds[4] != want[4] {
 		t.Errorf("%v, expected %v", got.IdleRounds, want)
 	}
 	short := &figures{}

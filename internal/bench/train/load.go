@@ -150,7 +150,8 @@ func (r *rig) read(sample int64, dst []byte) error {
 // loadByEngine is load with the transfer engine, which also copies: places are
 // handed out when their batch is in dev's memory. Two transfers run at once, so
 // that one begins while the other ends. told, if set, is given each report.
-func (r *rig) loadByEngine(g *group, dev device.Device, s stretch, free <-chan *place, out chan<- *place, told func(report.Report)) {
+func (r *rig) loadByEngine(g *group, dev device.Device, s stretch, free <-chan *place, out chan<- *place,
+	told func(report.Report)) {
 	type move struct {
 		pl *place
 		t  *transfer.Transfer

@@ -80,7 +80,8 @@ func TestFigures(t *testing.T) {
 	f.add(ms(0), ms(20), ms(10))
 	got := record.Train{Batch: 2, BatchBytes: 2e6}
 	f.fill(&got)
-	if got.Steps != 100 || !near(got.Seconds, 1.12) || !near(got.AU, 1/1.12) || !near(got.Target, 0.01) || !near(got.Idle, 0.0012) ||
+	if got.Steps != 100 || !near(got.Seconds, 1.12) || !near(got.AU, 1/1.12) || !near(got.Target, 0.01) ||
+		!near(got.Idle, 0.0012) ||
 		!near(got.IdleP99, 0.02) || !near(got.SamplesPerSec, 200/1.12) || !near(got.GBps, 0.2/1.12) {
 		t.Errorf("%+v", got)
 	}
@@ -111,7 +112,8 @@ func near(a, b float64) bool { return a > b*0.999 && a < b*1.001 }
 
 func TestWorkloads(t *testing.T) {
 	w, err := Workload("unet3d", "a100")
-	if err != nil || w.Batch != 7 || w.SampleBytes != 146_600_628 || w.StepTime != 636*time.Millisecond || w.WantedAU != 0.9 {
+	if err != nil || w.Batch != 7 || w.SampleBytes != 146_600_628 || w.StepTime != 636*time.Millisecond ||
+		w.WantedAU != 0.9 {
 		t.Errorf("%+v, %v", w, err)
 	}
 	if r := w.Rate(); !near(r, 1.6135e9) {

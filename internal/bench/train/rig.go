@@ -18,7 +18,7 @@ import (
 
 // place is the room of one batch, on the host and on the device.
 type place struct {
-	host  *hostmem.Region // nil where the engine reads
+	host  *hostmem.Region // nil if the engine reads
 	unpin func() error
 	dev   device.Buffer
 	// copied is behind the batch's copy, ended behind its step.
@@ -50,9 +50,9 @@ type rig struct {
 	copies  device.Queue
 	compute device.Queue
 	steps   device.Stepper
-	follow  device.Follower // nil where the host orders the queues
+	follow  device.Follower // nil if the host orders the queues
 	places  []*place
-	begin   []device.Stamp // stampRing of each, none where the host's clock is used
+	begin   []device.Stamp // stampRing of each, none if the host's clock is used
 	end     []device.Stamp
 	took    routes
 	notes   []string
@@ -85,8 +85,10 @@ func (r *rig) open() (err error) {
 		pl := &place{}
 		r.places = append(r.places, pl)
 		if pl.dev, err = r.Device.Alloc(r.slotBytes()); err != nil {
-			return &errs.Error{Kind: errs.KindOf(err), Op: fmt.Sprintf("place batch %d of %d, %s each, on", i+1, r.plan.places, units.Bytes(r.slotBytes())), Name: r.Device.Info().ID, Err: err,
-				Fix: fmt.Sprintf("lower prefetch (now %d) or the batch (now %d samples), or free device memory", r.Prefetch, r.Batch)}
+			return &errs.Error{Kind: errs.KindOf(err), Op: fmt.Sprintf("place batch %d of %d, %s each, on", i+1, r.plan.places,
+				units.Bytes(r.slotBytes())), Name: r.Device.Info().ID, Err: err,
+				Fix: fmt.Sprintf("lower prefetch (now %d) or the batch (now %d samples), or free device memory", r.Prefetch,
+					r.Batch)}
 		}
 		if pl.copied, err = r.copies.NewMark(); err != nil {
 			return err

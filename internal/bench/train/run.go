@@ -52,7 +52,8 @@ func run(ctx context.Context, c Config, h hooks) (record.Train, error) {
 
 func (r *rig) describe() record.Train {
 	info := r.Device.Info()
-	t := record.Train{Workload: r.Workload, StepSeconds: r.StepTime.Seconds(), BatchBytes: r.SampleBytes * int64(r.Batch), Batch: r.Batch,
+	t := record.Train{Workload: r.Workload, StepSeconds: r.StepTime.Seconds(), BatchBytes: r.SampleBytes * int64(r.Batch),
+		Batch:       r.Batch,
 		SampleBytes: r.SampleBytes, Memory: r.Memory, Route: r.Route, Pattern: r.Pattern, Workers: r.Workers, Prefetch: r.Prefetch,
 		Warmup: r.Warmup, WantedAU: r.WantedAU, Step: "spin kernel on " + info.ID}
 	if info.Kind == device.Host {
@@ -185,7 +186,8 @@ func (r *rig) copy(g *group, s stretch, in <-chan *place, out chan<- *place) {
 			if _, ok := take(g, pl.loaded); !ok && g.ctx.Err() != nil {
 				return nil
 			}
-			if err := errors.Join(r.copies.CopyIn(pl.dev.Ptr(), pl.host.Bytes()[:r.slotBytes()]), pl.copied.Record()); err != nil {
+			if err := errors.Join(r.copies.CopyIn(pl.dev.Ptr(), pl.host.Bytes()[:r.slotBytes()]),
+				pl.copied.Record()); err != nil {
 				return errs.Wrap("copy a batch to", r.Device.Info().ID, err)
 			}
 			if !give(g, arriving, pl) || !give(g, out, pl) {

@@ -73,7 +73,8 @@ func dataset(t *testing.T, size int64, each ...int) []*vfs.File {
 
 func newEngine(t *testing.T) *transfer.Engine {
 	t.Helper()
-	e, err := transfer.New(transfer.Options{PoolSize: 2 << 20, MaxTransfer: 128 << 10, Workers: 2, QueueDepth: 4, Poison: true})
+	e, err := transfer.New(transfer.Options{PoolSize: 2 << 20, MaxTransfer: 128 << 10, Workers: 2, QueueDepth: 4,
+		Poison: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +88,8 @@ func newEngine(t *testing.T) *transfer.Engine {
 
 // base is a small run that works everywhere.
 func base(d device.Device, files []*vfs.File) Config {
-	return Config{Device: d, Files: files, SampleBytes: 5000, Batch: 3, StepTime: time.Millisecond, Steps: 9, Workers: 2, Prefetch: 2, Alone: 2, Memory: Pinned, Route: "buffered"}
+	return Config{Device: d, Files: files, SampleBytes: 5000, Batch: 3, StepTime: time.Millisecond, Steps: 9, Workers: 2,
+		Prefetch: 2, Alone: 2, Memory: Pinned, Route: "buffered"}
 }
 
 // witness looks at device memory while a batch lies there.
@@ -202,10 +204,12 @@ func TestEachStepHasTheBytesOfItsOwnSamples(t *testing.T) {
 
 func sane(t *testing.T, got record.Train, c Config) {
 	t.Helper()
-	if got.Steps != 9 || got.Warmup != 1 || got.Batch != 3 || got.BatchBytes != 15000 || got.Interrupted || got.Workload != "custom" {
+	if got.Steps != 9 || got.Warmup != 1 || got.Batch != 3 || got.BatchBytes != 15000 || got.Interrupted ||
+		got.Workload != "custom" {
 		t.Errorf("%+v", got)
 	}
-	if got.AU <= 0 || got.AU > 1 || got.Seconds <= 0 || got.SamplesPerSec <= 0 || got.GBps <= 0 || got.Isolated <= 0 || got.Copy <= 0 || got.Target < 0.00099 {
+	if got.AU <= 0 || got.AU > 1 || got.Seconds <= 0 || got.SamplesPerSec <= 0 || got.GBps <= 0 || got.Isolated <= 0 ||
+		got.Copy <= 0 || got.Target < 0.00099 {
 		t.Errorf("figures: %+v", got)
 	}
 	timing, step := "host clock", "wait on host"
@@ -279,7 +283,8 @@ func TestASlowLoaderIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Bound != record.LoaderBound || got.Isolated < 3*3600 || got.Idle < 3*3600 || got.Target <= 0 || got.Target > 1 || got.AU > 0.001 {
+	if got.Bound != record.LoaderBound || got.Isolated < 3*3600 || got.Idle < 3*3600 || got.Target <= 0 ||
+		got.Target > 1 || got.AU > 0.001 {
 		t.Errorf("%+v", got)
 	}
 	if got.Timing != "host clock" || len(got.Notes) == 0 || !strings.Contains(got.Notes[0], "cuEventElapsedTime_v2") {
@@ -331,7 +336,8 @@ func TestTheLoaderAloneReadsWhatTheRunDoesNot(t *testing.T) {
 	}
 	// Three rounds of a batch for each place (there is room for one more only), the run, two rounds more.
 	alone := "30 31 32 33 34 35 36 37 38 "
-	if got, want := fmt.Sprint(seen), "["+alone+alone+alone+"0 1 2 "; !strings.HasPrefix(got, want) || !strings.HasSuffix(got+" ", " 29 "+strings.TrimSuffix(alone+alone, " ")+"] ") {
+	if got, want := fmt.Sprint(seen), "["+alone+alone+alone+"0 1 2 "; !strings.HasPrefix(got, want) ||
+		!strings.HasSuffix(got+" ", " 29 "+strings.TrimSuffix(alone+alone, " ")+"] ") {
 		t.Errorf("read %v, expected %s ... 29 and two rounds more", seen, want)
 	}
 }

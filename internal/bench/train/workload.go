@@ -47,7 +47,8 @@ func Workload(name, accelerator string) (Spec, error) {
 		}
 		known = append(known, w.Name+" on "+w.Accelerator)
 	}
-	return Spec{}, errs.New(errs.NotFound, "find workload", strconv.Quote(name), fmt.Sprintf("there is none with the step time of %q; expected one of %s", accelerator, strings.Join(known, ", ")))
+	return Spec{}, errs.New(errs.NotFound, "find workload", strconv.Quote(name),
+		fmt.Sprintf("there is none with the step time of %q; expected one of %s", accelerator, strings.Join(known, ", ")))
 }
 
 // Rate is the bytes a second that one accelerator needs when it never waits, 0

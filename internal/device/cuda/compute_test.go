@@ -105,7 +105,8 @@ func TestAQueueFollowsAMarkOfAnother(t *testing.T) {
 	g.CopyTakes(5 * time.Millisecond)
 	g.Hold(0)
 	end, begin := newStamp(t, copies), newStamp(t, compute)
-	must(t, errors.Join(copies.CopyIn(b.Ptr(), mem), end.Record(), m.Record(), follow.Follow(m), begin.Record(), step(compute, time.Millisecond)))
+	must(t, errors.Join(copies.CopyIn(b.Ptr(), mem), end.Record(), m.Record(), follow.Follow(m), begin.Record(),
+		step(compute, time.Millisecond)))
 	g.Await("waiting_for_event", 1)
 	if g.Count("steps_done") != 0 {
 		t.Fatal("the step went ahead of the copy that it follows")
@@ -133,7 +134,8 @@ func TestAQueueFollowsAMarkOfAnother(t *testing.T) {
 
 // A driver without kernels or timing loads as ever and says what it lacks.
 func TestOptionalSymbolsMayBeMissing(t *testing.T) {
-	for _, missing := range []string{"cuModuleLoadData", "cuModuleGetFunction", "cuModuleUnload", "cuLaunchKernel", "cuEventElapsedTime_v2"} {
+	for _, missing := range []string{"cuModuleLoadData", "cuModuleGetFunction", "cuModuleUnload", "cuLaunchKernel",
+		"cuEventElapsedTime_v2"} {
 		g := fakegpu.Build(t, fakegpu.Options{Without: []string{missing}})
 		s, err := open.New(g.Options(device.Require))
 		must(t, err)
@@ -157,7 +159,8 @@ func TestOptionalSymbolsMayBeMissing(t *testing.T) {
 		if fine != nil {
 			t.Errorf("without %s the other fails: %v", missing, fine)
 		}
-		if !errs.Is(lacking, errs.Unsupported) || !strings.Contains(lacking.Error(), missing) || !strings.Contains(lacking.Error(), "cuda:0") || errs.FixOf(lacking) == "" {
+		if !errs.Is(lacking, errs.Unsupported) || !strings.Contains(lacking.Error(), missing) ||
+			!strings.Contains(lacking.Error(), "cuda:0") || errs.FixOf(lacking) == "" {
 			t.Errorf("without %s: %v", missing, lacking)
 		}
 	}
@@ -179,7 +182,8 @@ func TestAKernelThatDoesNotCompileIsExplained(t *testing.T) {
 		{fakegpu.LaunchFailed, errs.Device, "cuModuleLoadData", ""},
 	} {
 		g.Fail("cuModuleLoadData", 0, 1, c.code)
-		if err := step(q, 1); !errs.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) || !strings.Contains(errs.FixOf(err), c.fix) {
+		if err := step(q, 1); !errs.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) ||
+			!strings.Contains(errs.FixOf(err), c.fix) {
 			t.Errorf("code %d: %v", c.code, err)
 		}
 	}
@@ -192,7 +196,8 @@ func TestAKernelThatDoesNotCompileIsExplained(t *testing.T) {
 	}
 	must(t, step(q, 1)) // a failure is not remembered
 	g.Fail("cuLaunchKernel", 0, 1, fakegpu.LaunchFailed)
-	if err := step(q, 1); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), "queue a step on cuda:0: cuLaunchKernel") {
+	if err := step(q, 1); !errs.Is(err, errs.Device) ||
+		!strings.Contains(err.Error(), "queue a step on cuda:0: cuLaunchKernel") {
 		t.Errorf("got %v", err)
 	}
 	s := newStamp(t, q)

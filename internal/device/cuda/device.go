@@ -40,13 +40,15 @@ func (d *Driver) List() ([]device.Info, error) {
 }
 
 func (d *Driver) describe(ordinal int) (device.Info, error) {
-	info := device.Info{ID: fmt.Sprintf("cuda:%d", ordinal), Kind: device.CUDA, NUMANode: -1, Driver: "CUDA " + d.Version(), Facts: map[string]string{}}
+	info := device.Info{ID: fmt.Sprintf("cuda:%d", ordinal), Kind: device.CUDA, NUMANode: -1,
+		Driver: "CUDA " + d.Version(), Facts: map[string]string{}}
 	var dev int32
 	if err := d.check("cuDeviceGet", d.fn.deviceGet.Call(ptr(&dev), uintptr(ordinal))); err != nil {
 		return info, err
 	}
 	text := make([]byte, 256)
-	if err := d.check("cuDeviceGetName", d.fn.deviceGetName.Call(ptr(&text[0]), uintptr(len(text)), uintptr(dev))); err != nil {
+	if err := d.check("cuDeviceGetName", d.fn.deviceGetName.Call(ptr(&text[0]), uintptr(len(text)),
+		uintptr(dev))); err != nil {
 		return info, err
 	}
 	info.Model = cut(text)
@@ -64,7 +66,8 @@ func (d *Driver) describe(ordinal int) (device.Info, error) {
 		info.PCI = strings.ToLower(cut(text))
 		info.NUMANode = numaNode(info.PCI)
 	}
-	for name, attr := range map[string]int{"integrated": attrIntegrated, "copy_engines": attrAsyncEngines, "gpu_direct_rdma": attrGPUDirectRDMA, "dma_buf": attrDMABufSupported} {
+	for name, attr := range map[string]int{"integrated": attrIntegrated, "copy_engines": attrAsyncEngines,
+		"gpu_direct_rdma": attrGPUDirectRDMA, "dma_buf": attrDMABufSupported} {
 		var v int32
 		if d.fn.deviceGetAttribute.Call(ptr(&v), uintptr(attr), uintptr(dev)) == 0 {
 			info.Facts[name] = strconv.Itoa(int(v))
@@ -130,7 +133,8 @@ func (g *Device) WithContext(f func() error) error { return g.drv.withContext(g.
 // Alloc takes device memory.
 func (g *Device) Alloc(size int64) (device.Buffer, error) {
 	if size <= 0 {
-		return nil, errs.New(errs.Invalid, "allocate on", g.info.ID, fmt.Sprintf("%d bytes; expected a positive number", size))
+		return nil, errs.New(errs.Invalid, "allocate on", g.info.ID,
+			fmt.Sprintf("%d bytes; expected a positive number", size))
 	}
 	b := &buffer{dev: g, size: size}
 	err := g.drv.withContext(g.ctx, func() error {
@@ -182,7 +186,8 @@ func (g *Device) Register(mem []byte) (func() error, error) {
 		return func() error { return nil }, nil
 	}
 	if err != nil {
-		return nil, &errs.Error{Kind: errs.KindOf(err), Op: fmt.Sprintf("pin %d bytes of staging for", len(mem)), Name: g.info.ID, Err: err,
+		return nil, &errs.Error{Kind: errs.KindOf(err), Op: fmt.Sprintf("pin %d bytes of staging for", len(mem)),
+			Name: g.info.ID, Err: err,
 			Fix: "lower buffer_pool_size, or raise the locked-memory limit (ulimit -l)"}
 	}
 	return func() error {

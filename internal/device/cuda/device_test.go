@@ -266,7 +266,8 @@ func TestRegister(t *testing.T) {
 	must(t, err)
 	must(t, nothing())
 	g.Fail("cuMemHostRegister_v2", 0, 1, fakegpu.OutOfMemory)
-	if _, err := a.Register(mem); !errs.Is(err, errs.NoMemory) || !strings.Contains(err.Error(), "pin 1048576 bytes of staging for cuda:0") ||
+	if _, err := a.Register(mem); !errs.Is(err, errs.NoMemory) ||
+		!strings.Contains(err.Error(), "pin 1048576 bytes of staging for cuda:0") ||
 		!strings.Contains(errs.FixOf(err), "buffer_pool_size") {
 		t.Errorf("got %v", err)
 	}
@@ -292,7 +293,8 @@ func TestEveryCallThatFailsNamesItself(t *testing.T) {
 	} {
 		g.Fail(fn, 0, 1, fakegpu.LaunchFailed)
 		err := do()
-		if !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), strings.TrimSuffix(fn, "_v2")) || !strings.Contains(err.Error(), "CUDA_ERROR_LAUNCH_FAILED (719)") {
+		if !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), strings.TrimSuffix(fn, "_v2")) ||
+			!strings.Contains(err.Error(), "CUDA_ERROR_LAUNCH_FAILED (719)") {
 			t.Errorf("%s: %v", fn, err)
 		}
 	}

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cuda binds the CUDA driver API at run time, without cgo and without
-// the toolkit: the library is looked for, its symbols are a struct, and each
-// thing that is missing has a message of its own.
+// Package cuda binds the CUDA driver API at run time, without cgo and without the
+// toolkit. Its symbols are a struct, and each missing one has its own message.
 //
-// A CUDA context belongs to an OS thread. Every entry here that needs one locks
-// the goroutine to its thread, pushes the device's primary context, calls, and
-// pops it again, so no caller has to know and a foreign thread is left as found.
+// A CUDA context belongs to an OS thread. Every function that needs one locks the
+// goroutine to its thread, pushes the device's primary context, calls the driver and
+// pops the context. So callers need not care, and foreign threads do not change.
 package cuda
 
 import (
@@ -33,7 +32,7 @@ type Driver struct {
 }
 
 // symbols are resolved by exact versioned name. Those of bindings are needed;
-// those of optional are 0 where the driver lacks them, and who uses one checks.
+// those of optional are 0 if the driver lacks them, and who uses one checks.
 type symbols struct {
 	init, driverGetVersion, getErrorName, getErrorString               dl.Func
 	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID            dl.Func
@@ -47,8 +46,8 @@ type symbols struct {
 	moduleLoadData, moduleGetFunction, moduleUnload, launchKernel dl.Func
 	eventElapsedTime                                              dl.Func
 
-	pointerGetAttributes, deviceCanAccessPeer, ctxEnablePeerAccess, memcpyPeerAsync dl.Func
-	memHostGetDevicePointer                                                         dl.Func
+	deviceCanAccessPeer, ctxEnablePeerAccess, memcpyPeerAsync dl.Func
+	memHostGetDevicePointer                                   dl.Func
 }
 
 // bindings lists where each symbol goes and its names, newest first.
@@ -98,11 +97,10 @@ func (s *symbols) optional() []binding {
 	}
 }
 
-// helpful lists the symbols without which a load goes on, with fewer checks,
-// without copies from one GPU to another, or with sums made by the CPU.
+// helpful lists the symbols without which a load still works, but
+// without copies between GPUs, or with checksums computed by the CPU.
 func (s *symbols) helpful() []binding {
 	return []binding{
-		{&s.pointerGetAttributes, []string{"cuPointerGetAttributes"}},
 		{&s.deviceCanAccessPeer, []string{"cuDeviceCanAccessPeer"}},
 		{&s.ctxEnablePeerAccess, []string{"cuCtxEnablePeerAccess"}},
 		{&s.memcpyPeerAsync, []string{"cuMemcpyPeerAsync"}},
@@ -143,22 +141,30 @@ func Find(names ...string) (*Driver, []device.Finding, error) {
 			d.version = int(v)
 		}
 		if d.version != 0 && d.version < minDriver {
-			return stop(device.Finding{Name: "driver version", Needed: true, Detail: fmt.Sprintf("the driver supports CUDA %s, at least %s is needed", versionText(d.version), versionText(minDriver)),
+			return stop(device.Finding{Name: "driver version", Needed: true,
+				Detail: fmt.Sprintf("the driver supports CUDA %s, at least %s is needed", versionText(d.version),
+					versionText(minDriver)),
 				Fix: "install NVIDIA driver 470 or newer"})
 		}
 	}
 	if len(missing) > 0 {
-		return stop(device.Finding{Name: "symbols of " + lib.Name(), Needed: true, Detail: "missing " + strings.Join(missing, ", "),
-			Fix: "the library found is not a complete NVIDIA driver of CUDA " + versionText(minDriver) + " or newer; reinstall the driver, or remove a stub libcuda from LD_LIBRARY_PATH"})
+		return stop(device.Finding{Name: "symbols of " + lib.Name(), Needed: true,
+			Detail: "missing " + strings.Join(missing, ", "),
+			Fix: "the library found is not a complete NVIDIA driver of CUDA " + versionText(minDriver) +
+				" or newer; reinstall the driver, or remove a stub libcuda from LD_LIBRARY_PATH"})
 	}
-	found = append(found, device.Finding{Name: "symbols of " + lib.Name(), Found: true, Needed: true, Detail: fmt.Sprintf("all %d", len(d.fn.bindings()))},
+	found = append(found, device.Finding{Name: "symbols of " + lib.Name(), Found: true, Needed: true,
+		Detail: fmt.Sprintf("all %d", len(d.fn.bindings()))},
 		device.Finding{Name: "driver version", Found: true, Needed: true, Detail: "CUDA " + versionText(d.version)})
 	if len(lesser) > 0 {
-		found = append(found, device.Finding{Name: "symbols for measuring of " + lib.Name(), Detail: "missing " + strings.Join(lesser, ", ") + ": steps or device-side time are not available",
-			Fix: "loads do not need them; for training-shaped runs install a complete NVIDIA driver"})
+		found = append(found, device.Finding{Name: "symbols for measuring of " + lib.Name(),
+			Detail: "missing " + strings.Join(lesser, ", ") + ": steps or device-side time are not available",
+			Fix:    "loads do not need them; for training-shaped runs install a complete NVIDIA driver"})
 	}
 	if len(unhelpful) > 0 {
-		found = append(found, device.Finding{Name: "symbols for checks and peers of " + lib.Name(), Detail: "missing " + strings.Join(unhelpful, ", ") + ": addresses are not checked, GPUs do not copy to each other, or the CPU verifies what a GPU could",
+		found = append(found, device.Finding{Name: "symbols for checks and peers of " + lib.Name(),
+			Detail: "missing " + strings.Join(unhelpful, ", ") +
+				": addresses are not checked, GPUs do not copy to each other, or the CPU verifies what a GPU could",
 			Fix: "loads work without them; install a complete NVIDIA driver"})
 	}
 	if err := d.check("cuInit", d.fn.init.Call(0)); err != nil {
@@ -191,7 +197,8 @@ func (d *Driver) lacks(op, on string, need ...dl.Func) error {
 		}
 	}
 	return errs.New(errs.Unsupported, op, on, d.lib.Name()+" lacks "+strings.Join(names, ", ")).
-		WithFix("install a complete NVIDIA driver of CUDA " + versionText(minDriver) + " or newer, or remove a stub libcuda from LD_LIBRARY_PATH")
+		WithFix("install a complete NVIDIA driver of CUDA " + versionText(minDriver) +
+			" or newer, or remove a stub libcuda from LD_LIBRARY_PATH")
 }
 
 func unusable(f device.Finding) error {

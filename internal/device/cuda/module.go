@@ -28,7 +28,8 @@ type kernel struct{ module, fn uintptr }
 // compiled on first use; closing the device unloads it.
 func (g *Device) load(k *kernel, image, name string) (uintptr, error) {
 	d := g.drv
-	if err := d.lacks("compute on", g.info.ID, d.fn.moduleLoadData, d.fn.moduleGetFunction, d.fn.moduleUnload, d.fn.launchKernel); err != nil {
+	if err := d.lacks("compute on", g.info.ID, d.fn.moduleLoadData, d.fn.moduleGetFunction, d.fn.moduleUnload,
+		d.fn.launchKernel); err != nil {
 		return 0, err
 	}
 	g.mu.Lock()
@@ -45,7 +46,8 @@ func (g *Device) load(k *kernel, image, name string) (uintptr, error) {
 		if err := d.check("cuModuleLoadData", d.fn.moduleLoadData.Call(ptr(&s.module), ptr(&text[0]))); err != nil {
 			return err
 		}
-		if err := d.check("cuModuleGetFunction", d.fn.moduleGetFunction.Call(ptr(&s.fn), s.module, ptr(&symbol[0]))); err != nil {
+		if err := d.check("cuModuleGetFunction", d.fn.moduleGetFunction.Call(ptr(&s.fn), s.module,
+			ptr(&symbol[0]))); err != nil {
 			_ = d.fn.moduleUnload.Call(s.module) // the error above is the one to tell
 			return err
 		}
@@ -58,7 +60,7 @@ func (g *Device) load(k *kernel, image, name string) (uintptr, error) {
 	return k.fn, nil
 }
 
-// explainJIT says what to do when the driver does not compile a kernel.
+// explainJIT tells what to do when the driver does not compile a kernel.
 func (g *Device) explainJIT(name string, err error) error {
 	e := &errs.Error{Kind: errs.Unsupported, Op: "compile " + name + " for", Name: g.info.ID, Err: err}
 	switch code(err) {

@@ -21,7 +21,8 @@ func (g *Device) NewPeerQueue(other device.Device) (device.PeerQueue, error) {
 	const op = "copy between GPUs from"
 	to, ok := other.(*Device)
 	if !ok {
-		return nil, errs.New(errs.Unsupported, op, g.info.ID+" to "+other.Info().ID, "it is no GPU of this driver").WithFix("none needed: the bytes come from host memory")
+		return nil, errs.New(errs.Unsupported, op, g.info.ID+" to "+other.Info().ID,
+			"it is no GPU of this driver").WithFix("none needed: the bytes come from host memory")
 	}
 	name := g.info.ID + " to " + to.info.ID
 	if g == to {
@@ -36,7 +37,8 @@ func (g *Device) NewPeerQueue(other device.Device) (device.PeerQueue, error) {
 		return nil, errs.Wrap(op, name, err)
 	}
 	if can == 0 {
-		return nil, errs.New(errs.Unsupported, op, name, "the driver says that neither NVLink nor PCIe lets one reach the other (cuDeviceCanAccessPeer)").
+		return nil, errs.New(errs.Unsupported, op, name,
+			"the driver says that neither NVLink nor PCIe lets one reach the other (cuDeviceCanAccessPeer)").
 			WithFix("see nvidia-smi topo -p2p r; behind a virtual IOMMU or with ACS on, PCIe switches do not pass peer traffic")
 	}
 	err := d.withContext(g.ctx, func() error {
@@ -65,7 +67,8 @@ func (q *peerQueue) CopyPeer(dst, src device.Ptr, n int64) error {
 	}
 	d := q.dev.drv
 	return d.withContext(q.dev.ctx, func() error {
-		return d.check("cuMemcpyPeerAsync", d.fn.memcpyPeerAsync.Call(uint64(dst), q.other.ctx, uint64(src), q.dev.ctx, int(n), q.stream))
+		return d.check("cuMemcpyPeerAsync", d.fn.memcpyPeerAsync.Call(uint64(dst), q.other.ctx, uint64(src), q.dev.ctx,
+			int(n), q.stream))
 	})
 }
 

@@ -30,7 +30,8 @@ func TestACopyToAPeerWaitsForItsMark(t *testing.T) {
 		must(t, q.AfterMark(m)) // never recorded: nothing to wait for
 		stream := main.(device.Streamer).Stream()
 		g.HoldStream(stream, true)
-		must(t, errors.Join(main.CopyIn(first.Ptr(), in), m.Record(), q.AfterMark(m), q.CopyPeer(second.Ptr(), first.Ptr(), 1<<20), q.CopyPeer(0, 0, 0)))
+		must(t, errors.Join(main.CopyIn(first.Ptr(), in), m.Record(), q.AfterMark(m),
+			q.CopyPeer(second.Ptr(), first.Ptr(), 1<<20), q.CopyPeer(0, 0, 0)))
 		g.Await("waiting_for_event", 1)
 		if bytes.Equal(g.Bytes(second.Ptr(), 1<<20), in) {
 			t.Fatal("the peer has the bytes before they came")
@@ -43,7 +44,8 @@ func TestACopyToAPeerWaitsForItsMark(t *testing.T) {
 		clear(g.Bytes(second.Ptr(), 1<<20))
 	}
 	if g.Count("peer_copies") != 2 || g.Count("peer_through_host") != 0 || g.Count("peers_enabled") != 1 {
-		t.Errorf("%d copies, %d of them through the host, %d times enabled", g.Count("peer_copies"), g.Count("peer_through_host"), g.Count("peers_enabled"))
+		t.Errorf("%d copies, %d of them through the host, %d times enabled", g.Count("peer_copies"),
+			g.Count("peer_through_host"), g.Count("peers_enabled"))
 	}
 	g.CheckIdle()
 }
@@ -60,7 +62,8 @@ func TestPeersThatDoNotReachEachOther(t *testing.T) {
 	a, b := openTwo(t, g)
 	p := a.(device.Peered)
 	g.Peer(0, 1, false)
-	if _, err := p.NewPeerQueue(b); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "cuda:0 to cuda:1") || !strings.Contains(errs.FixOf(err), "nvidia-smi topo") {
+	if _, err := p.NewPeerQueue(b); !errs.Is(err, errs.Unsupported) ||
+		!strings.Contains(err.Error(), "cuda:0 to cuda:1") || !strings.Contains(errs.FixOf(err), "nvidia-smi topo") {
 		t.Errorf("no peers: %v", err)
 	}
 	g.Peer(0, 1, true)
@@ -94,7 +97,8 @@ func TestPeersThatDoNotReachEachOther(t *testing.T) {
 
 	old := fakegpu.Build(t, fakegpu.Options{Devices: 2, Without: []string{"cuMemcpyPeerAsync"}})
 	a, b = openTwo(t, old)
-	if _, err := a.(device.Peered).NewPeerQueue(b); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "cuMemcpyPeerAsync") {
+	if _, err := a.(device.Peered).NewPeerQueue(b); !errs.Is(err, errs.Unsupported) ||
+		!strings.Contains(err.Error(), "cuMemcpyPeerAsync") {
 		t.Errorf("an old driver: %v", err)
 	}
 }

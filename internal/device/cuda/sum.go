@@ -116,13 +116,15 @@ func (y *sums) place(s *sum, tiles int) error {
 
 // newSlab pins memory and asks where the device sees it.
 func (g *Device) newSlab() (*slab, error) {
-	mem, err := unix.Mmap(-1, 0, slabSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
+	mem, err := unix.Mmap(-1, 0, slabSize, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
 	if err != nil {
 		return nil, errs.Wrap("map memory for results", "", err)
 	}
 	b, d := &slab{mem: mem}, g.drv
 	err = d.withContext(g.ctx, func() error {
-		err := d.check("cuMemHostRegister", d.fn.memHostRegister.Call(ptr(&mem[0]), len(mem), registerPortable|registerMapped))
+		err := d.check("cuMemHostRegister", d.fn.memHostRegister.Call(ptr(&mem[0]), len(mem),
+			registerPortable|registerMapped))
 		if err != nil {
 			return err
 		}
@@ -169,7 +171,8 @@ func (s *sum) Start(m device.Mark, p device.Ptr, n, first, size int64) error {
 		return errs.New(errs.Invalid, op, g.info.ID, "the mark is of another device")
 	}
 	if n < 1 || first < 1 || first > size || size > device.SumTile || p == 0 {
-		return errs.New(errs.Invalid, op, g.info.ID, fmt.Sprintf("%d bytes at 0x%x in tiles of %d and %d; expected some bytes, and tiles of at most %d, the first not the largest", n, uint64(p), first, size, device.SumTile))
+		return errs.New(errs.Invalid, op, g.info.ID,
+			fmt.Sprintf("%d bytes at 0x%x in tiles of %d and %d; expected some bytes, and tiles of at most %d, the first not the largest", n, uint64(p), first, size, device.SumTile))
 	}
 	tiles := int64(1)
 	if n > first {
@@ -183,7 +186,8 @@ func (s *sum) Start(m device.Mark, p device.Ptr, n, first, size int64) error {
 		return err
 	}
 	d, args := g.drv, [5]uint64{uint64(p), uint64(n), uint64(first), uint64(size), s.at}
-	params := [5]unsafe.Pointer{ptr(&args[0]), ptr(&args[1]), ptr(&args[2]), ptr(&args[3]), ptr(&args[4])} // the driver copies what they point to before it returns
+	params := [5]unsafe.Pointer{ptr(&args[0]), ptr(&args[1]), ptr(&args[2]), ptr(&args[3]),
+		ptr(&args[4])} // the driver copies what they point to before it returns
 	s.n = int(tiles)
 	err = d.withContext(g.ctx, func() error {
 		if behind.recorded {
@@ -191,7 +195,8 @@ func (s *sum) Start(m device.Mark, p device.Ptr, n, first, size int64) error {
 				return err
 			}
 		}
-		if err := d.check("cuLaunchKernel", d.fn.launchKernel.Call(fn, uintptr(tiles), 1, 1, sumThreads, 1, 1, 0, s.stream, ptr(&params), 0)); err != nil {
+		if err := d.check("cuLaunchKernel", d.fn.launchKernel.Call(fn, uintptr(tiles), 1, 1, sumThreads, 1, 1, 0, s.stream,
+			ptr(&params), 0)); err != nil {
 			return err
 		}
 		s.mark.recorded = true

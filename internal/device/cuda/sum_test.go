@@ -65,7 +65,8 @@ func TestSumsAreOfWhatWasCopiedBefore(t *testing.T) {
 				for i := range mem {
 					mem[i] = byte(rng.Uint32())
 				}
-				err := errors.Join(q.CopyIn(b.Ptr()+device.Ptr(at), mem[:n]), mark.Record(), sum.Start(mark, b.Ptr()+device.Ptr(at), n, first, size), sum.Wait())
+				err := errors.Join(q.CopyIn(b.Ptr()+device.Ptr(at), mem[:n]), mark.Record(),
+					sum.Start(mark, b.Ptr()+device.Ptr(at), n, first, size), sum.Wait())
 				if err != nil {
 					t.Error(err)
 					return
@@ -143,13 +144,15 @@ func TestADriverWithoutSumsSaysWhy(t *testing.T) {
 	for _, missing := range []string{"cuMemHostGetDevicePointer_v2", "cuModuleLoadData", "cuLaunchKernel"} {
 		g := fakegpu.Build(t, fakegpu.Options{Without: []string{missing}})
 		q := newQueue(t, g.Open("cuda:0"))
-		if _, err := q.(device.Summer).NewSum(1); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), missing) || errs.FixOf(err) == "" {
+		if _, err := q.(device.Summer).NewSum(1); !errs.Is(err, errs.Unsupported) ||
+			!strings.Contains(err.Error(), missing) || errs.FixOf(err) == "" {
 			t.Errorf("without %s: %v", missing, err)
 		}
 	}
 	g := fakegpu.Build(t, fakegpu.Options{})
 	q := newQueue(t, g.Open("cuda:0"))
-	for _, fn := range []string{"cuModuleLoadData", "cuStreamCreate", "cuMemHostRegister_v2", "cuMemHostGetDevicePointer_v2", "cuEventCreate"} {
+	for _, fn := range []string{"cuModuleLoadData", "cuStreamCreate", "cuMemHostRegister_v2",
+		"cuMemHostGetDevicePointer_v2", "cuEventCreate"} {
 		g.Fail(fn, 0, 1, fakegpu.OutOfMemory)
 		if _, err := q.(device.Summer).NewSum(1); err == nil || !strings.Contains(err.Error(), "cuda:0") {
 			t.Errorf("%s fails: %v", fn, err)
@@ -180,7 +183,8 @@ func TestAFailedSumIsOutOfTheWay(t *testing.T) {
 		sum, mark := newSum(t, q, 1), newMark(t, q)
 		must(t, mark.Record())
 		g.Fail(fn, 0, 1, fakegpu.LaunchFailed)
-		if err := sum.Start(mark, b.Ptr(), 4096, 4096, 4096); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), strings.TrimSuffix(fn, "_v2")) {
+		if err := sum.Start(mark, b.Ptr(), 4096, 4096, 4096); !errs.Is(err, errs.Device) ||
+			!strings.Contains(err.Error(), strings.TrimSuffix(fn, "_v2")) {
 			t.Errorf("%s: %v", fn, err)
 		}
 		if n := g.Count("sums_in_flight"); n != 0 {

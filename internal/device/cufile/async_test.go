@@ -32,7 +32,8 @@ func TestStreams(t *testing.T) {
 	d := r.open(t, f).(*cufile.File)
 	mem := outside(t)
 	const stream = 7
-	if err := r.StreamRegister(stream, cufile.StreamFixedSize|cufile.StreamPageAligned); err != nil || r.fake.Count("streams") != 1 {
+	if err := r.StreamRegister(stream, cufile.StreamFixedSize|cufile.StreamPageAligned); err != nil ||
+		r.fake.Count("streams") != 1 {
 		t.Fatal(err)
 	}
 	op, err := cufile.NewStreamOp(mem, 5000, 4096, 100)
@@ -42,7 +43,8 @@ func TestStreams(t *testing.T) {
 	if err := d.ReadAsync(r.buf.Ptr(), op, stream); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := d.Moved(op); n != 5000 || err != nil || !bytes.Equal(r.gpu.Bytes(r.buf.Ptr()+100, 5000), want[4096:9096]) {
+	if n, err := d.Moved(op); n != 5000 || err != nil ||
+		!bytes.Equal(r.gpu.Bytes(r.buf.Ptr()+100, 5000), want[4096:9096]) {
 		t.Errorf("%d, %v, or other bytes", n, err)
 	}
 	*op = cufile.StreamOp{Size: 10}
@@ -99,7 +101,8 @@ func TestBatches(t *testing.T) {
 	}
 	var ops []cufile.BatchOp
 	for i := range int64(8) {
-		ops = append(ops, cufile.BatchOp{File: d, Base: r.buf.Ptr(), BufOff: (7 - i) * 4096, N: 4096, FileOff: i * 4096, Cookie: 1<<40 + uint64(i)})
+		ops = append(ops, cufile.BatchOp{File: d, Base: r.buf.Ptr(), BufOff: (7 - i) * 4096, N: 4096, FileOff: i * 4096,
+			Cookie: 1<<40 + uint64(i)})
 	}
 	if err := b.Submit(ops); err != nil {
 		t.Fatal(err)
@@ -121,7 +124,8 @@ func TestBatches(t *testing.T) {
 	if err := b.Submit(ops[:3]); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Submit(ops[:6]); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "6 requests while 3 are under way") {
+	if err := b.Submit(ops[:6]); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(err.Error(), "6 requests while 3 are under way") {
 		t.Errorf("more than there is room for: %v", err)
 	}
 	if events, err := b.Wait(3, 0); err != nil || len(events) != 3 {
@@ -139,7 +143,8 @@ func TestBatches(t *testing.T) {
 	if _, err := (cufile.BatchEvent{Status: cufile.BatchCancelled}).Bytes(); !errs.Is(err, errs.IO) {
 		t.Errorf("a request that was cancelled: %v", err)
 	}
-	for _, bad := range [][]cufile.BatchOp{append(ops, ops[0]), {{}}, {{File: d, Base: 1, N: 1, Opcode: 9}}, {{File: d, Base: 1, N: -1}}} {
+	for _, bad := range [][]cufile.BatchOp{append(ops, ops[0]), {{}}, {{File: d, Base: 1, N: 1, Opcode: 9}},
+		{{File: d, Base: 1, N: -1}}} {
 		if err := b.Submit(bad); !errs.Is(err, errs.Invalid) {
 			t.Errorf("%v", err)
 		}
@@ -181,7 +186,8 @@ func TestBatches(t *testing.T) {
 }
 
 func TestOlderLibrariesHaveNeither(t *testing.T) {
-	r := newRig(t, fakegpu.CuFileOptions{Without: []string{"cuFileReadAsync", "cuFileStreamRegister", "cuFileBatchIOCancel"}})
+	r := newRig(t, fakegpu.CuFileOptions{Without: []string{"cuFileReadAsync", "cuFileStreamRegister",
+		"cuFileBatchIOCancel"}})
 	f, _ := content(t, 10)
 	d := r.open(t, f).(*cufile.File)
 	op, err := cufile.NewStreamOp(outside(t), 1, 0, 0)
@@ -189,7 +195,8 @@ func TestOlderLibrariesHaveNeither(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, e := r.NewBatch(1)
-	for want, err := range map[string]error{"cuFileReadAsync": d.ReadAsync(r.buf.Ptr(), op, 1), "cuFileStreamRegister": r.StreamRegister(1, 0), "cuFileBatchIOCancel": e} {
+	for want, err := range map[string]error{"cuFileReadAsync": d.ReadAsync(r.buf.Ptr(), op, 1),
+		"cuFileStreamRegister": r.StreamRegister(1, 0), "cuFileBatchIOCancel": e} {
 		if !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), want+" is missing") {
 			t.Errorf("%v", err)
 		}

@@ -67,7 +67,8 @@ func (s *Session) NewBatch(n int) (*Batch, error) {
 		return nil, errs.New(errs.Invalid, op, s.info.ID, fmt.Sprintf("expected 1 to %d", maxBatch))
 	}
 	fn := &s.lib.fn
-	if err := s.lib.need("use", &fn.batchSetUp, &fn.batchSubmit, &fn.batchGetStatus, &fn.batchCancel, &fn.batchDestroy); err != nil {
+	if err := s.lib.need("use", &fn.batchSetUp, &fn.batchSubmit, &fn.batchGetStatus, &fn.batchCancel,
+		&fn.batchDestroy); err != nil {
 		return nil, errs.Wrap(op, s.info.ID, err)
 	}
 	b := &Batch{s: s, size: n, event: make([]BatchEvent, n)}
@@ -98,20 +99,24 @@ func (b *Batch) Submit(ops []BatchOp) error {
 		return nil
 	}
 	if b.open+len(ops) > b.size {
-		return errs.New(errs.Invalid, what, b.s.info.ID, fmt.Sprintf("%d requests while %d are under way; the batch has room for %d", len(ops), b.open, b.size)).
+		return errs.New(errs.Invalid, what, b.s.info.ID,
+			fmt.Sprintf("%d requests while %d are under way; the batch has room for %d", len(ops), b.open, b.size)).
 			WithFix("collect events first")
 	}
 	params := make([]BatchParams, len(ops))
 	for i, o := range ops {
-		if o.File == nil || o.Base == 0 || o.N <= 0 || o.BufOff < 0 || o.FileOff < 0 || o.Opcode != OpRead && o.Opcode != OpWrite {
-			return errs.New(errs.Invalid, what, b.s.info.ID, fmt.Sprintf("request %d is %+v; expected a file, an address, a length and offsets of 0 or more", i, o))
+		if o.File == nil || o.Base == 0 || o.N <= 0 || o.BufOff < 0 || o.FileOff < 0 || o.Opcode != OpRead &&
+			o.Opcode != OpWrite {
+			return errs.New(errs.Invalid, what, b.s.info.ID,
+				fmt.Sprintf("request %d is %+v; expected a file, an address, a length and offsets of 0 or more", i, o))
 		}
 		o.File.use.RLock()
 		defer o.File.use.RUnlock()
 		if o.File.closed {
 			return errs.New(errs.Closed, what, b.s.info.ID, fmt.Sprintf("the file of request %d was closed for cuFile", i))
 		}
-		params[i] = BatchParams{mode: modeBatch, Base: uint64(o.Base), FileOffset: o.FileOff, BufOffset: o.BufOff, Size: uint64(o.N), Handle: uintptr(o.File.handle), Opcode: o.Opcode, Cookie: o.Cookie}
+		params[i] = BatchParams{mode: modeBatch, Base: uint64(o.Base), FileOffset: o.FileOff, BufOffset: o.BufOff,
+			Size: uint64(o.N), Handle: uintptr(o.File.handle), Opcode: o.Opcode, Cookie: o.Cookie}
 	}
 	b.pins.Pin(&params[0])
 	b.keep = append(b.keep, params)
@@ -142,7 +147,8 @@ func (b *Batch) Wait(least int, timeout time.Duration) ([]BatchEvent, error) {
 	n, until := uint32(b.size), [2]int64{int64(timeout / time.Second), int64(timeout % time.Second)}
 	// The session's lock is not held: others go on while this one waits.
 	err := b.s.ctx.WithContext(func() error {
-		return check("cuFileBatchIOGetStatus", b.s.lib.fn.batchGetStatus.Call(b.handle, min(max(least, 0), b.size), ptr(&n), ptr(&b.event[0]), ptr(&until)))
+		return check("cuFileBatchIOGetStatus", b.s.lib.fn.batchGetStatus.Call(b.handle, min(max(least, 0), b.size), ptr(&n),
+			ptr(&b.event[0]), ptr(&until)))
 	})
 	if err != nil {
 		return nil, errs.Wrap(what, b.s.info.ID, err)
@@ -172,7 +178,8 @@ func (e BatchEvent) Bytes() (int64, error) {
 	case e.Result < 0:
 		return 0, failure("cuFile batch request", int(max(e.Result, -1<<31)), 0)
 	case e.Status != BatchComplete:
-		return 0, errs.New(errs.IO, "cuFile batch request", fmt.Sprint(e.Cookie), fmt.Sprintf("its state is %d, expected %d", e.Status, BatchComplete))
+		return 0, errs.New(errs.IO, "cuFile batch request", fmt.Sprint(e.Cookie),
+			fmt.Sprintf("its state is %d, expected %d", e.Status, BatchComplete))
 	}
 	return e.Result, nil
 }
@@ -223,7 +230,8 @@ func (d directBatch) Submit(reads []device.DirectRead) error {
 	ops := make([]BatchOp, len(reads))
 	for i, r := range reads {
 		f, _ := r.File.(*File)
-		ops[i] = BatchOp{File: f, Opcode: OpRead, Base: r.Base, BufOff: r.BufOff, N: r.N, FileOff: r.FileOff, Cookie: r.Cookie}
+		ops[i] = BatchOp{File: f, Opcode: OpRead, Base: r.Base, BufOff: r.BufOff, N: r.N, FileOff: r.FileOff,
+			Cookie: r.Cookie}
 	}
 	return d.Batch.Submit(ops)
 }

@@ -103,7 +103,8 @@ func TestReadsAndWritesAreExact(t *testing.T) {
 	}
 	d := r.open(t, f)
 	for _, c := range []struct{ bufOff, n, fileOff, want int64 }{
-		{0, 4096, 0, 4096}, {8192, 100_000, 4096, 100_000}, {3, 17, 5, 17}, {0, 300_000, 299_999, 1}, {0, 10, 300_000, 0}, {0, 10, 400_000, 0}, {0, 0, 0, 0},
+		{0, 4096, 0, 4096}, {8192, 100_000, 4096, 100_000}, {3, 17, 5, 17}, {0, 300_000, 299_999, 1}, {0, 10, 300_000, 0}, {0,
+			10, 400_000, 0}, {0, 0, 0, 0},
 	} {
 		got, err := d.Read(r.buf.Ptr(), c.bufOff, c.n, c.fileOff)
 		if err != nil || got != c.want {
@@ -196,7 +197,8 @@ func TestCountersTellTheRoute(t *testing.T) {
 	if c, err := r.Counters(); err != nil || c.Known || c.Route() != "unknown" {
 		t.Errorf("before StartCounting: %+v, %v", c, err)
 	}
-	for route, want := range map[int]string{fakegpu.Posix: "compat", fakegpu.P2P: "p2p", fakegpu.NVFS: "nvfs", fakegpu.Mixed: "mixed"} {
+	for route, want := range map[int]string{fakegpu.Posix: "compat", fakegpu.P2P: "p2p", fakegpu.NVFS: "nvfs",
+		fakegpu.Mixed: "mixed"} {
 		r.fake.SetRoute(route)
 		if err := r.StartCounting(); err != nil {
 			t.Fatal(err)
@@ -226,7 +228,8 @@ func TestCountersTellTheRoute(t *testing.T) {
 	}
 	l1, e1 := r.lib.StatsL1()
 	l2, e2 := r.lib.StatsL2()
-	if err := errors.Join(e1, e2); err != nil || l1.Read.OK != 16 || l1.ReadBytes != 16*4096 || l1.Write.OK != 1 || l2.Basic != *l1 || l2.ReadSizes[0] != 16 || l2.WriteSizes[0] != 1 {
+	if err := errors.Join(e1, e2); err != nil || l1.Read.OK != 16 || l1.ReadBytes != 16*4096 || l1.Write.OK != 1 ||
+		l2.Basic != *l1 || l2.ReadSizes[0] != 16 || l2.WriteSizes[0] != 1 {
 		t.Errorf("%v: level 1 %+v, level 2 %+v", err, l1, l2)
 	}
 	if err := r.lib.StatsReset(); err != nil {
@@ -288,11 +291,14 @@ func TestSettingsOfOthersStay(t *testing.T) {
 	r.fake.OpenDriver(0)
 	r.reopen(t)
 	err := r.StartCounting()
-	if !errs.Is(err, errs.Unsupported) || !strings.Contains(errs.FixOf(err), "cufile_stats") || r.fake.Count("stats_level") != 0 || r.fake.Count("started") != 0 {
+	if !errs.Is(err, errs.Unsupported) || !strings.Contains(errs.FixOf(err), "cufile_stats") ||
+		r.fake.Count("stats_level") != 0 || r.fake.Count("started") != 0 {
 		t.Errorf("%v, level %d", err, r.fake.Count("stats_level"))
 	}
-	for name, err := range map[string]error{"size": r.lib.SetSizeParameter("max_io_threads", 8), "bool": r.lib.SetBoolParameter("allow_compat_mode", false), "string": r.lib.SetStringParameter("log_dir", "/tmp")} {
-		if cufile.Code(err) != 5026 || !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "cuFileUseCount") { // refused before the library was asked
+	for name, err := range map[string]error{"size": r.lib.SetSizeParameter("max_io_threads", 8),
+		"bool": r.lib.SetBoolParameter("allow_compat_mode", false), "string": r.lib.SetStringParameter("log_dir", "/tmp")} {
+		if cufile.Code(err) != 5026 || !errs.Is(err, errs.Invalid) ||
+			!strings.Contains(err.Error(), "cuFileUseCount") { // refused before the library was asked
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -309,7 +315,8 @@ func TestParametersAndFacts(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{})
 	fake := g.BuildCuFile(fakegpu.CuFileOptions{Version: 1150})
 	l := find(t, fake)
-	if err := errors.Join(l.SetSizeParameter("max_io_threads", 1<<40), l.SetBoolParameter("use_pci_p2pdma", true), l.SetStringParameter("log_dir", "/some where")); err != nil {
+	if err := errors.Join(l.SetSizeParameter("max_io_threads", 1<<40), l.SetBoolParameter("use_pci_p2pdma", true),
+		l.SetStringParameter("log_dir", "/some where")); err != nil {
 		t.Fatal(err)
 	}
 	n, e1 := l.SizeParameter("max_io_threads")
@@ -318,7 +325,8 @@ func TestParametersAndFacts(t *testing.T) {
 	if err := errors.Join(e1, e2, e3); err != nil || n != 1<<40 || !b || s != "/some where" {
 		t.Errorf("%d %v %q %v", n, b, s, err)
 	}
-	if _, err := l.SizeParameter("no_such"); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "max_io_threads") {
+	if _, err := l.SizeParameter("no_such"); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(err.Error(), "max_io_threads") {
 		t.Error(err)
 	}
 	if _, err := l.Properties(); cufile.Code(err) != 5001 {
@@ -330,7 +338,8 @@ func TestParametersAndFacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sess.Close()
-	for k, want := range map[string]string{"version": "1.15", "nvfs_version": "2.28", "nvfs_supports": "nvme", "control": "compat_allowed", "features": "dynamic_routing, batch, streams, parallel_io",
+	for k, want := range map[string]string{"version": "1.15", "nvfs_version": "2.28", "nvfs_supports": "nvme",
+		"control": "compat_allowed", "features": "dynamic_routing, batch, streams, parallel_io",
 		"max_direct_io_size_kb": "16384", "allow_compat_mode": "true", "use_pci_p2pdma": "true", "log_dir": "/some where", "io_batchsize": "0", "logging_level": "ERROR"} {
 		if got := sess.Facts()[k]; got != want {
 			t.Errorf("%s is %q, want %q", k, got, want)

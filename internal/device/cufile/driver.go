@@ -21,7 +21,7 @@ func (l *Library) DriverClose() error {
 }
 
 // UseCount is how many users in this process have the driver open; known is
-// false where the library is too old to tell.
+// false if the library is too old to tell.
 func (l *Library) UseCount() (n int64, known bool) {
 	if l.fn.useCount == 0 {
 		return 0, false
@@ -56,12 +56,14 @@ func (l *Library) Properties() (Properties, error) {
 // Parameters of cufile.json by the numbers that the library gives them.
 // The names are those of the configuration in lower case.
 func sizeParameters() []string {
-	return []string{"profile_stats", "max_io_queue_depth", "max_io_threads", "min_io_threshold_size_kb", "max_request_parallelism", "max_direct_io_size_kb",
+	return []string{"profile_stats", "max_io_queue_depth", "max_io_threads", "min_io_threshold_size_kb",
+		"max_request_parallelism", "max_direct_io_size_kb",
 		"max_device_cache_size_kb", "per_buffer_cache_size_kb", "max_device_pinned_mem_size_kb", "io_batchsize", "poll_threshold_size_kb", "batch_io_timeout_ms"}
 }
 
 func boolParameters() []string {
-	return []string{"use_poll_mode", "allow_compat_mode", "force_compat_mode", "fs_misc_api_check_aggressive", "parallel_io", "profile_nvtx",
+	return []string{"use_poll_mode", "allow_compat_mode", "force_compat_mode", "fs_misc_api_check_aggressive",
+		"parallel_io", "profile_nvtx",
 		"allow_system_memory", "use_pci_p2pdma", "prefer_iouring", "force_odirect_mode", "skip_topology_detection", "stream_memops_bypass"}
 }
 
@@ -186,7 +188,8 @@ func (l *Library) facts() map[string]string {
 	f := map[string]string{"version": l.Version(), "library": l.Name()}
 	if p, err := l.Properties(); err == nil {
 		f["nvfs_version"] = fmt.Sprintf("%d.%d", p.NVFSMajor, p.NVFSMinor)
-		f["nvfs_supports"] = bits(p.Status, []string{"lustre", "wekafs", "nfs", "gpfs", "nvme", "nvmeof", "scsi", "scaleflux", "nvmesh", "beegfs", "yrcloudfile", "nvme_p2p", "scatefs", "virtiofs"})
+		f["nvfs_supports"] = bits(p.Status, []string{"lustre", "wekafs", "nfs", "gpfs", "nvme", "nvmeof", "scsi", "scaleflux",
+			"nvmesh", "beegfs", "yrcloudfile", "nvme_p2p", "scatefs", "virtiofs"})
 		f["control"] = bits(p.Control, []string{"poll", "compat_allowed", "posix_io", "", "fallback_io"})
 		f["features"] = bits(p.Features, []string{"dynamic_routing", "batch", "streams", "parallel_io", "p2p"})
 		f["max_direct_io_size_kb"] = fmt.Sprint(p.MaxDirectIOKB)

@@ -51,10 +51,12 @@ func TestEachCallCanFail(t *testing.T) {
 		}
 		return errors.Join(use(), s.Close())
 	}
-	for fn, times := range map[string]int{"cuFileDriverOpen": 1, "cuFileBufRegister": 1, "cuFileHandleRegister": 1, "cuFileRead": 1, "cuFileWrite": 1,
+	for fn, times := range map[string]int{"cuFileDriverOpen": 1, "cuFileBufRegister": 1, "cuFileHandleRegister": 1,
+		"cuFileRead": 1, "cuFileWrite": 1,
 		"cuFileGetStatsLevel": 1, "cuFileSetStatsLevel": 1, "cuFileStatsStart": 2, "cuFileGetStatsL3": 1} {
 		fake.Fail(fn, 0, times, 5030)
-		if err := all(); cufile.Code(err) != 5030 || !strings.Contains(err.Error(), fn) || errs.FixOf(err) == "" && times == 1 {
+		if err := all(); cufile.Code(err) != 5030 || !strings.Contains(err.Error(), fn) || errs.FixOf(err) == "" &&
+			times == 1 {
 			t.Errorf("%s: %v", fn, err)
 		}
 		fake.CheckFreed()
@@ -107,7 +109,8 @@ func TestBothWaysOfFailing(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	r.fake.FailInErrno("cuFileRead", 1, 0)
-	if _, err := d.Read(r.buf.Ptr(), 0, 1, 0); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "without saying why") {
+	if _, err := d.Read(r.buf.Ptr(), 0, 1, 0); !errs.Is(err, errs.IO) ||
+		!strings.Contains(err.Error(), "without saying why") {
 		t.Errorf("%v", err)
 	}
 	r.fake.Fail("cuFileRead", 0, 1, int(syscall.EIO))
@@ -169,23 +172,28 @@ func TestWhatTheLibraryRefuses(t *testing.T) {
 
 func TestOlderLibraries(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{})
-	if _, err := cufile.Find(g.BuildCuFile(fakegpu.CuFileOptions{Without: []string{"cuFileRead", "cuFileBufRegister"}}).Path); !errs.Is(err, errs.Unsupported) ||
+	if _, err := cufile.Find(g.BuildCuFile(fakegpu.CuFileOptions{Without: []string{"cuFileRead",
+		"cuFileBufRegister"}}).Path); !errs.Is(err, errs.Unsupported) ||
 		!strings.Contains(err.Error(), "missing cuFileBufRegister, cuFileRead") || errs.FixOf(err) == "" {
 		t.Errorf("%v", err)
 	}
-	if _, err := cufile.Find(filepath.Join(t.TempDir(), "libcufile.so.0")); !errs.Is(err, errs.Unsupported) || !strings.Contains(errs.FixOf(err), "install") {
+	if _, err := cufile.Find(filepath.Join(t.TempDir(), "libcufile.so.0")); !errs.Is(err, errs.Unsupported) ||
+		!strings.Contains(errs.FixOf(err), "install") {
 		t.Errorf("%v", err)
 	}
-	old := []string{"cuFileDriverClose_v2", "cuFileUseCount", "cuFileGetVersion", "cuFileGetParameterSizeT", "cuFileGetParameterBool", "cuFileGetParameterString",
+	old := []string{"cuFileDriverClose_v2", "cuFileUseCount", "cuFileGetVersion", "cuFileGetParameterSizeT",
+		"cuFileGetParameterBool", "cuFileGetParameterString",
 		"cuFileSetParameterSizeT", "cuFileSetParameterBool", "cuFileSetParameterString", "cuFileSetStatsLevel", "cuFileGetStatsLevel", "cuFileStatsStart", "cuFileStatsStop",
 		"cuFileStatsReset", "cuFileGetStatsL1", "cuFileGetStatsL2", "cuFileGetStatsL3"}
 	r := newRig(t, fakegpu.CuFileOptions{Without: old})
 	f, want := content(t, 4096)
 	d := r.open(t, f)
-	if n, err := d.Read(r.buf.Ptr(), 0, 4096, 0); err != nil || n != 4096 || !bytes.Equal(r.gpu.Bytes(r.buf.Ptr(), n), want) {
+	if n, err := d.Read(r.buf.Ptr(), 0, 4096, 0); err != nil || n != 4096 ||
+		!bytes.Equal(r.gpu.Bytes(r.buf.Ptr(), n), want) {
 		t.Errorf("%d, %v", n, err)
 	}
-	if err := r.StartCounting(); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "cuFileSetStatsLevel is missing") || !strings.Contains(errs.FixOf(err), "1.15") {
+	if err := r.StartCounting(); !errs.Is(err, errs.Unsupported) ||
+		!strings.Contains(err.Error(), "cuFileSetStatsLevel is missing") || !strings.Contains(errs.FixOf(err), "1.15") {
 		t.Errorf("%v", err)
 	}
 	if c, err := r.Counters(); err != nil || c.Known {
@@ -197,7 +205,8 @@ func TestOlderLibraries(t *testing.T) {
 	_, e1 := r.lib.SizeParameter("max_io_threads")
 	_, e2 := r.lib.StatsL1()
 	_, e3 := r.lib.StatsL3()
-	for _, err := range []error{e1, e2, e3, r.lib.SetBoolParameter("parallel_io", true), r.lib.StatsReset(), r.lib.StatsStop(), r.lib.SetStatsLevel(1)} {
+	for _, err := range []error{e1, e2, e3, r.lib.SetBoolParameter("parallel_io", true), r.lib.StatsReset(),
+		r.lib.StatsStop(), r.lib.SetStatsLevel(1)} {
 		if !errs.Is(err, errs.Unsupported) {
 			t.Errorf("%v", err)
 		}

@@ -34,11 +34,13 @@ func (l *Library) forgetBuffer(base device.Ptr) error {
 // readAt reads once and returns how much came.
 func (l *Library) readAt(h Handle, base device.Ptr, bufOff, n, fileOff int64) (int64, error) {
 	*l.errno() = 0
-	return l.transferred("cuFileRead", l.fn.read.Call(uintptr(h), uint64(base), uint64(n), uint64(fileOff), uint64(bufOff)))
+	return l.transferred("cuFileRead", l.fn.read.Call(uintptr(h), uint64(base), uint64(n), uint64(fileOff),
+		uint64(bufOff)))
 }
 
 // writeAt writes once and returns how much went.
 func (l *Library) writeAt(h Handle, base device.Ptr, bufOff, n, fileOff int64) (int64, error) {
 	*l.errno() = 0
-	return l.transferred("cuFileWrite", l.fn.write.Call(uintptr(h), uint64(base), uint64(n), uint64(fileOff), uint64(bufOff)))
+	return l.transferred("cuFileWrite", l.fn.write.Call(uintptr(h), uint64(base), uint64(n), uint64(fileOff),
+		uint64(bufOff)))
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cufile binds NVIDIA's libcufile (GPUDirect Storage) at run time,
-// without cgo and without the toolkit. Its symbols are a struct; what newer
-// releases added is optional and each missing thing has a message of its own.
+// Package cufile binds NVIDIA's libcufile (GPUDirect Storage) at run time, without
+// cgo and without the toolkit. Its symbols are a struct. Symbols of newer releases are
+// optional, and each missing one has its own message.
 //
 // The library works on the CUDA context that is current on the calling thread
 // and reports some failures in errno, which belongs to a thread too. Every call
 // that needs either runs inside Contexts.WithContext, which locks the thread.
 //
-// Opening the driver makes a context on every visible GPU, starts threads and
-// writes a log file, and its settings belong to the whole process. So nothing
-// here opens it before it is asked to, nothing sets environment variables, and
-// settings are refused once anyone in the process has it open.
+// Opening the driver creates a context on every visible GPU, starts threads and writes
+// a log file. Its settings belong to the whole process. So this package opens it only
+// on request, sets no environment variables, and refuses settings once any part of the
+// process has opened it.
 package cufile
 
 import (
@@ -39,7 +39,7 @@ type Library struct {
 	batched  bool       // one of them made a batch
 	held     bool       // the driver is left open by the last of them
 	counting int        // of ours that count
-	level    int        // of statistics to go back to, -1 where it was not changed
+	level    int        // of statistics to go back to, -1 if it was not changed
 }
 
 type symbols struct {
@@ -47,7 +47,7 @@ type symbols struct {
 	bufRegister, bufDeregister, read, write                   dl.Func
 	driverGetProperties, errnoLocation                        dl.Func
 
-	// Of later releases: 0 where the library does not have them.
+	// Of later releases: 0 if the library does not have them.
 	useCount, getVersion                                               dl.Func
 	getSizeT, getBool, getString, setSizeT, setBool, setString         dl.Func
 	setStatsLevel, getStatsLevel, statsStart, statsStop, statsReset    dl.Func
@@ -125,7 +125,8 @@ func LibraryNames() []string {
 func Look(env func(string) string, names ...string) device.Finding {
 	f := device.Finding{Name: names[0], Detail: "not in the usual folders", Fix: installFix}
 	dirs := filepath.SplitList(env("LD_LIBRARY_PATH"))
-	dirs = append(dirs, "/lib64", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib", "/usr/local/lib")
+	dirs = append(dirs, "/lib64", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib",
+		"/usr/local/lib")
 	for _, n := range names {
 		candidates := []string{n}
 		if !strings.Contains(n, "/") {
@@ -144,11 +145,12 @@ func Look(env func(string) string, names ...string) device.Finding {
 }
 
 // Find loads the library and its symbols and does not open the driver. Kind
-// Unsupported, with a fix, where it is not there or lacks what every release has.
+// Unsupported, with a fix, if it is missing or lacks what every release has.
 func Find(names ...string) (*Library, error) {
 	lib, err := dl.Open(names...)
 	if err != nil {
-		return nil, &errs.Error{Kind: errs.Unsupported, Op: "use cuFile", Msg: "the library was not found", Err: err, Fix: installFix}
+		return nil, &errs.Error{Kind: errs.Unsupported, Op: "use cuFile", Msg: "the library was not found", Err: err,
+			Fix: installFix}
 	}
 	l := &Library{lib: lib, level: -1}
 	var missing []string
@@ -172,7 +174,8 @@ func (l *Library) need(what string, fns ...*dl.Func) error {
 	for _, b := range l.fn.bindings() {
 		for _, fn := range fns {
 			if b.dst == fn && *fn == 0 {
-				return errs.New(errs.Unsupported, what, l.Name(), fmt.Sprintf("%s is missing; release %s of libcufile has it, this is %s", b.names[0], b.since, l.Version())).
+				return errs.New(errs.Unsupported, what, l.Name(),
+					fmt.Sprintf("%s is missing; release %s of libcufile has it, this is %s", b.names[0], b.since, l.Version())).
 					WithFix("install libcufile " + b.since + " or newer")
 			}
 		}

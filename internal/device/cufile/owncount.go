@@ -98,7 +98,7 @@ func (q *queuedOps) add(op *StreamOp, write bool) {
 	q.ops[op] = write
 }
 
-// take removes an operation; known is false where it was taken before.
+// take removes an operation; known is false if it was taken before.
 func (q *queuedOps) take(op *StreamOp) (write, known bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -106,7 +106,8 @@ func TestCompatOnlyCountsByItself(t *testing.T) {
 	}
 	r.fake.Fail("cuFileReadAsync", 0, 1, 5038)
 	r.fake.Fail("cuFileWriteAsync", 0, 1, 5038)
-	if e1, e2 := d.ReadAsync(r.buf.Ptr(), bad, 7), d.WriteAsync(r.buf.Ptr(), bad, 7); cufile.Code(e1) != 5038 || cufile.Code(e2) != 5038 {
+	if e1, e2 := d.ReadAsync(r.buf.Ptr(), bad, 7), d.WriteAsync(r.buf.Ptr(), bad, 7); cufile.Code(e1) != 5038 ||
+		cufile.Code(e2) != 5038 {
 		t.Errorf("%v, %v", e1, e2)
 	}
 	want.Reads, want.Writes = want.Reads.Plus(posix(3, 2)), want.Writes.Plus(posix(2, 1))
@@ -119,7 +120,8 @@ func TestCompatOnlyCountsByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	ops := []cufile.BatchOp{{File: d, Base: r.buf.Ptr(), N: 4096}, {File: d, Base: r.buf.Ptr(), N: 4096, FileOff: 4096},
-		{File: d, Opcode: cufile.OpWrite, Base: r.buf.Ptr(), N: 100}, {File: d, Base: r.buf.Ptr(), N: 4096, FileOff: 64<<10 - 10}}
+		{File: d, Opcode: cufile.OpWrite, Base: r.buf.Ptr(), N: 100}, {File: d, Base: r.buf.Ptr(), N: 4096,
+			FileOff: 64<<10 - 10}}
 	r.fake.Fail("cuFileRead", 1, 1, 5044)
 	if err := b.Submit(ops); err != nil {
 		t.Fatal(err)
@@ -159,8 +161,9 @@ func TestCompatOnlyCountsByItself(t *testing.T) {
 // their own operations each, although another part of the process has the
 // driver open and the library is too old to count.
 func TestCompatOnlySessionsCountApart(t *testing.T) {
-	r := newRig(t, fakegpu.CuFileOptions{CompatOnly: true, Version: 1140, Without: []string{"cuFileSetStatsLevel", "cuFileGetStatsLevel", "cuFileStatsStart",
-		"cuFileStatsStop", "cuFileStatsReset", "cuFileGetStatsL1", "cuFileGetStatsL2", "cuFileGetStatsL3"}})
+	r := newRig(t, fakegpu.CuFileOptions{CompatOnly: true, Version: 1140,
+		Without: []string{"cuFileSetStatsLevel", "cuFileGetStatsLevel", "cuFileStatsStart",
+			"cuFileStatsStop", "cuFileStatsReset", "cuFileGetStatsL1", "cuFileGetStatsL2", "cuFileGetStatsL3"}})
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -212,9 +215,18 @@ func TestTheLibraryCountsWhereARouteIsOpen(t *testing.T) {
 		"P2PDMA of a disk":       {none, func(r *rig) error { r.fake.AddProperties(1<<11, 0); return nil }},
 		"P2PDMA as a feature":    {none, func(r *rig) error { r.fake.AddProperties(0, 1<<4); return nil }},
 		"a feature nobody knows": {none, func(r *rig) error { r.fake.AddProperties(0, 1<<9); return nil }},
-		"properties that fail":   {none, func(r *rig) error { r.fake.Fail("cuFileDriverGetProperties", 0, 1, 5030); return nil }},
-		"a parameter that fails": {none, func(r *rig) error { r.fake.Fail("cuFileGetParameterBool", 0, 1, 5030); return nil }},
-		"no such parameter":      {options: fakegpu.CuFileOptions{CompatOnly: true, Without: []string{"cuFileGetParameterBool"}}},
+		"properties that fail": {none, func(r *rig) error {
+			r.fake.Fail("cuFileDriverGetProperties", 0, 1,
+				5030)
+			return nil
+		}},
+		"a parameter that fails": {none, func(r *rig) error {
+			r.fake.Fail("cuFileGetParameterBool", 0, 1,
+				5030)
+			return nil
+		}},
+		"no such parameter": {options: fakegpu.CuFileOptions{CompatOnly: true,
+			Without: []string{"cuFileGetParameterBool"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.options.Route = fakegpu.P2P

@@ -17,7 +17,7 @@ type Session struct {
 	ctx    Contexts
 	info   device.Info
 	shared bool       // someone else in the process had the driver open before us
-	own    *ownCounts // counts in place of the library; nil where the library counts
+	own    *ownCounts // counts in place of the library; nil if the library counts
 
 	mu       sync.Mutex // guards what follows
 	closed   bool
@@ -30,7 +30,8 @@ type Session struct {
 
 // Open opens the driver for one device, whose context ctx lends.
 func (l *Library) Open(ctx Contexts, info device.Info) (*Session, error) {
-	s := &Session{lib: l, ctx: ctx, info: info, files: map[*File]struct{}{}, buffers: map[device.Ptr]struct{}{}, batches: map[*Batch]struct{}{}}
+	s := &Session{lib: l, ctx: ctx, info: info, files: map[*File]struct{}{}, buffers: map[device.Ptr]struct{}{},
+		batches: map[*Batch]struct{}{}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, _ := l.UseCount()
@@ -233,17 +234,21 @@ func (f *File) Write(base device.Ptr, bufOff, n, fileOff int64) (int64, error) {
 	const op = "write through cuFile descriptor"
 	done, err := f.move(op, true, f.s.lib.writeAt, base, bufOff, n, fileOff)
 	if err == nil && done != n {
-		err = errs.New(errs.IO, op, fmt.Sprint(f.fd), fmt.Sprintf("%d of %d bytes at offset %d were written", done, n, fileOff)).
+		err = errs.New(errs.IO, op, fmt.Sprint(f.fd), fmt.Sprintf("%d of %d bytes at offset %d were written", done, n,
+			fileOff)).
 			WithFix("check the free space of the file system")
 	}
 	return done, err
 }
 
-func (f *File) move(op string, write bool, call func(Handle, device.Ptr, int64, int64, int64) (int64, error), base device.Ptr,
+func (f *File) move(op string, write bool, call func(Handle, device.Ptr, int64, int64, int64) (int64, error),
+	base device.Ptr,
 	bufOff, n, fileOff int64) (int64, error) {
 	name := fmt.Sprint(f.fd)
 	if base == 0 || bufOff < 0 || n < 0 || fileOff < 0 || bufOff > 1<<62 || fileOff > 1<<62-n {
-		return 0, errs.New(errs.Invalid, op, name, fmt.Sprintf("%d bytes at offset %d of the file, offset %d behind 0x%x; expected an address and offsets of 0 or more", n, fileOff, bufOff, uint64(base)))
+		return 0, errs.New(errs.Invalid, op, name,
+			fmt.Sprintf("%d bytes at offset %d of the file, offset %d behind 0x%x; expected an address and offsets of 0 or more",
+				n, fileOff, bufOff, uint64(base)))
 	}
 	f.use.RLock()
 	defer f.use.RUnlock()
@@ -263,7 +268,8 @@ func (f *File) move(op string, write bool, call func(Handle, device.Ptr, int64, 
 		return err
 	})
 	if err != nil {
-		return done, &errs.Error{Kind: errs.KindOf(err), Op: op, Name: name, Msg: fmt.Sprintf("%d bytes at offset %d", n, fileOff), Err: err}
+		return done, &errs.Error{Kind: errs.KindOf(err), Op: op, Name: name,
+			Msg: fmt.Sprintf("%d bytes at offset %d", n, fileOff), Err: err}
 	}
 	return done, nil
 }

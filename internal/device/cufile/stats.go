@@ -15,7 +15,7 @@ import (
 // perGPU is the level of statistics that counts by GPU and route.
 const perGPU = 3
 
-// CanCount is nil where the library counts by route, else it says what is
+// CanCount is nil if the library counts by route, else it says what is
 // missing, with kind Unsupported.
 func (l *Library) CanCount() error {
 	return l.need("count with", &l.fn.setStatsLevel, &l.fn.getStatsLevel, &l.fn.statsStart, &l.fn.statsStop, &l.fn.statsL3)
@@ -105,7 +105,8 @@ func (l *Library) startCounting(shared bool) error {
 	}
 	if level < perGPU {
 		if shared {
-			return errs.New(errs.Unsupported, "cuFile", "", fmt.Sprintf("counts at level %d, and another part of this process had it open before, whose settings are not ours to change", level)).
+			return errs.New(errs.Unsupported, "cuFile", "",
+				fmt.Sprintf("counts at level %d, and another part of this process had it open before, whose settings are not ours to change", level)).
 				WithFix("set profile.cufile_stats to 3 in cufile.json")
 		}
 		if err := l.SetStatsLevel(perGPU); err != nil {
@@ -153,16 +154,20 @@ func (s *StatsL3) of(uuid string) device.DirectCounters {
 		all = all && !ours(&s.gpus[i])
 	}
 	b := &s.Detailed.Basic
-	c := device.DirectCounters{Known: true, BatchBytes: int64(b.BatchReadBytes + b.BatchWriteBytes), Batch: device.RouteOps{Total: int64(b.BatchProcessed.OK + b.BatchPosixProcessed.OK),
-		P2P: int64(b.BatchP2PSubmit.OK), NVFS: int64(b.BatchNVFSSubmit.OK), Posix: int64(max(b.BatchPosixProcessed.OK, b.BatchPosixEnqueued.OK)), Errors: int64(b.BatchProcessed.Failed + b.BatchPosixProcessed.Failed)}}
+	c := device.DirectCounters{Known: true, BatchBytes: int64(b.BatchReadBytes + b.BatchWriteBytes),
+		Batch: device.RouteOps{Total: int64(b.BatchProcessed.OK + b.BatchPosixProcessed.OK),
+			P2P: int64(b.BatchP2PSubmit.OK), NVFS: int64(b.BatchNVFSSubmit.OK), Posix: int64(max(b.BatchPosixProcessed.OK,
+				b.BatchPosixEnqueued.OK)), Errors: int64(b.BatchProcessed.Failed + b.BatchPosixProcessed.Failed)}}
 	for i := range s.GPUs() {
 		g := &s.gpus[i]
 		if !all && !ours(g) {
 			continue
 		}
-		c.Reads = c.Reads.Plus(device.RouteOps{Total: int64(g.Reads), P2P: int64(g.P2PReads), NVFS: int64(g.NVFSReads), Posix: int64(g.PosixReads),
+		c.Reads = c.Reads.Plus(device.RouteOps{Total: int64(g.Reads), P2P: int64(g.P2PReads), NVFS: int64(g.NVFSReads),
+			Posix:     int64(g.PosixReads),
 			Unaligned: int64(g.UnalignedReads), Sparse: int64(g.Sparse), Errors: int64(g.ReadErrors)})
-		c.Writes = c.Writes.Plus(device.RouteOps{Total: int64(g.Writes), P2P: int64(g.P2PWrites), NVFS: int64(g.NVFSWrites), Posix: int64(g.PosixWrites),
+		c.Writes = c.Writes.Plus(device.RouteOps{Total: int64(g.Writes), P2P: int64(g.P2PWrites), NVFS: int64(g.NVFSWrites),
+			Posix:     int64(g.PosixWrites),
 			Unaligned: int64(g.UnalignedWrites), Errors: int64(g.WriteErrors)})
 		c.ReadBytes += int64(g.ReadBytes)
 		c.WriteBytes += int64(g.WriteBytes)

@@ -43,7 +43,8 @@ func (f *File) result(o *StreamOp) (int64, error) {
 		return 0, failure("cuFile stream operation", int(max(o.Done, -1<<31)), 0)
 	}
 	if uint64(o.Done) > o.Size {
-		return 0, errs.New(errs.Device, "cuFile stream operation", fmt.Sprint(f.fd), fmt.Sprintf("the library says %d bytes for %d asked", o.Done, o.Size))
+		return 0, errs.New(errs.Device, "cuFile stream operation", fmt.Sprint(f.fd),
+			fmt.Sprintf("the library says %d bytes for %d asked", o.Done, o.Size))
 	}
 	return o.Done, nil
 }
@@ -80,12 +81,14 @@ func (s *Session) within(op string, fn *dl.Func, do func() error) error {
 // ReadAsync queues a read on a CUDA stream (a CUstream as a number). Neither
 // the file nor the operation may go before the stream has passed it.
 func (f *File) ReadAsync(base device.Ptr, op *StreamOp, stream uint64) error {
-	return f.queue("queue a read through cuFile, descriptor", "cuFileReadAsync", false, &f.s.lib.fn.readAsync, base, op, stream)
+	return f.queue("queue a read through cuFile, descriptor", "cuFileReadAsync", false, &f.s.lib.fn.readAsync, base, op,
+		stream)
 }
 
 // WriteAsync queues a write; see ReadAsync.
 func (f *File) WriteAsync(base device.Ptr, op *StreamOp, stream uint64) error {
-	return f.queue("queue a write through cuFile, descriptor", "cuFileWriteAsync", true, &f.s.lib.fn.writeAsync, base, op, stream)
+	return f.queue("queue a write through cuFile, descriptor", "cuFileWriteAsync", true, &f.s.lib.fn.writeAsync, base, op,
+		stream)
 }
 
 func (f *File) queue(what, name string, write bool, fn *dl.Func, base device.Ptr, op *StreamOp, stream uint64) error {
@@ -97,7 +100,8 @@ func (f *File) queue(what, name string, write bool, fn *dl.Func, base device.Ptr
 	err := f.s.lib.need("use", fn)
 	if err == nil {
 		err = f.s.ctx.WithContext(func() error {
-			err := check(name, fn.Call(uintptr(f.handle), uint64(base), ptr(&op.Size), ptr(&op.FileOffset), ptr(&op.BufOffset), ptr(&op.Done), stream))
+			err := check(name, fn.Call(uintptr(f.handle), uint64(base), ptr(&op.Size), ptr(&op.FileOffset), ptr(&op.BufOffset),
+				ptr(&op.Done), stream))
 			switch {
 			case f.s.own == nil:
 			case err != nil:

@@ -161,7 +161,8 @@ func (c *CuFile) OpenDriver(n int) {
 // back, and every call had a context.
 func (c *CuFile) CheckFreed() {
 	c.tb.Helper()
-	for _, name := range []string{"handles", "buffers", "batches", "streams", "users", "started", "stats_level", "context_errors"} {
+	for _, name := range []string{"handles", "buffers", "batches", "streams", "users", "started", "stats_level",
+		"context_errors"} {
 		want := 0
 		if name == "users" && c.Count("batches_made") > 0 {
 			want = 1 // after batches the binding leaves the driver open

@@ -73,7 +73,7 @@ type GPU struct {
 }
 
 // Build compiles the libraries into a temporary folder of the test. It skips
-// the test where there is no C compiler.
+// the test if there is no C compiler.
 func Build(tb testing.TB, o Options) *GPU {
 	tb.Helper()
 	devices := max(o.Devices, 0)
@@ -152,7 +152,8 @@ func runCompiler(tb testing.TB, dir, name string, defs, without []string) []byte
 			tb.Fatal(err)
 		}
 	}
-	args := append([]string{"-shared", "-fPIC", "-pthread", "-O1", "-Wall", "-Werror", "-o", tmp, "-Wl,--version-script=" + script, in}, defs...)
+	args := append([]string{"-shared", "-fPIC", "-pthread", "-O1", "-Wall", "-Werror", "-o", tmp,
+		"-Wl,--version-script=" + script, in}, defs...)
 	cmd := exec.Command(cc, args...)
 	cmd.Dir = dir // the linker splits its options at commas, which a folder's name may have
 	if text, err := cmd.CombinedOutput(); err != nil {
@@ -266,7 +267,7 @@ func (g *GPU) Fail(fn string, skip, times, code int) {
 	g.fn("fake_fail").Call(cstring(fn), skip, times, code)
 }
 
-// FailCopy makes the nth copy executed from now on fail where it cannot be
+// FailCopy makes the nth copy executed from now on fail if it cannot be
 // seen by the call that queued it. The next event in its stream reports code;
 // with sticky, so does everything in its context, for ever.
 func (g *GPU) FailCopy(nth, code int, sticky bool) {
@@ -334,7 +335,7 @@ func (g *GPU) HoldStream(stream uint64, held bool) {
 	g.fn("fake_hold").Call(stream, flag(held))
 }
 
-// Peer says whether device a may reach the memory of device b by itself; any
+// Peer reports whether device a may reach the memory of device b by itself; any
 // may that is not told otherwise.
 func (g *GPU) Peer(a, b int, may bool) { g.fn("fake_peer").Call(a, b, flag(may)) }
 
@@ -430,7 +431,8 @@ func (g *GPU) CheckIdleBut(but ...string) {
 		// A call that is under way in the background has its context pushed.
 		g.fn("fake_settle").Call(cstring("pushed"), settleSeconds)
 	}
-	for _, c := range []string{"copies_in_flight", "steps_in_flight", "sums_in_flight", "pushed", "context_errors", "used_after_free"} {
+	for _, c := range []string{"copies_in_flight", "steps_in_flight", "sums_in_flight", "pushed", "context_errors",
+		"used_after_free"} {
 		if v := g.Count(c); v != 0 && !slices.Contains(but, c) {
 			g.tb.Errorf("fake driver: %s is %d, expected 0", c, v)
 		}

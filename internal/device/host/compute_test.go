@@ -36,7 +36,8 @@ func TestAStepTakesItsTimeInTheQueuesOrder(t *testing.T) {
 	q := queue(t)
 	a, b, c := stampOf(t, q), stampOf(t, q), stampOf(t, q)
 	const d = 3 * time.Millisecond
-	if err := errors.Join(a.Record(), q.(device.Stepper).Step(d), b.Record(), q.(device.Stepper).Step(0), c.Record()); err != nil {
+	if err := errors.Join(a.Record(), q.(device.Stepper).Step(d), b.Record(), q.(device.Stepper).Step(0),
+		c.Record()); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := b.Since(a); err != nil || got < d {
@@ -64,7 +65,8 @@ func TestAQueueFollowsAMarkOfAnother(t *testing.T) {
 	at := stampOf(t, first)
 	gone := stampOf(t, second)
 	// What follows is queued on the second while the first is still at its step.
-	if err := errors.Join(first.(device.Stepper).Step(2*time.Millisecond), first.CopyIn(ptrOf(out), in), at.Record(), m.Record(),
+	if err := errors.Join(first.(device.Stepper).Step(2*time.Millisecond), first.CopyIn(ptrOf(out), in), at.Record(),
+		m.Record(),
 		follow.Follow(m), gone.Record()); err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package host is this process's own memory as an honest asynchronous device:
-// copies happen later, on a queue, as they do on a GPU, so that whatever is
-// right here is right there.
+// Package host implements a device over this process's own memory.
+//
+// It is asynchronous like a GPU: copies run later, on a queue. So code that is correct
+// here is correct on a GPU.
 package host
 
 import (
@@ -165,7 +166,8 @@ func (q *queue) CopyOut(dst []byte, src device.Ptr) error {
 // After returns at once for stream 0: host work has no streams of others.
 func (q *queue) After(stream uint64) error {
 	if stream != 0 {
-		return errs.New(errs.Invalid, "order after stream", fmt.Sprintf("0x%x", stream), "host memory has no streams; expected 0")
+		return errs.New(errs.Invalid, "order after stream", fmt.Sprintf("0x%x", stream),
+			"host memory has no streams; expected 0")
 	}
 	return nil
 }

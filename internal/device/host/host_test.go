@@ -61,7 +61,8 @@ func TestCopiesAndMarks(t *testing.T) {
 		t.Errorf("after Wait: %v %v", done, err)
 	}
 	unregister, err := d.Register(in)
-	if err := errors.Join(err, unregister(), q.After(0), q.Drain(), m.Close(), q.Close(), b.Free(), b.Free(), d.Close()); err != nil {
+	if err := errors.Join(err, unregister(), q.After(0), q.Drain(), m.Close(), q.Close(), b.Free(), b.Free(),
+		d.Close()); err != nil {
 		t.Error(err)
 	}
 	if err := q.CopyIn(p, in); !errs.Is(err, errs.Closed) {

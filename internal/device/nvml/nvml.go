@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nvml asks the NVIDIA management library for the few facts that the
-// CUDA driver does not tell: driver release, PCIe link and replays, BAR1 size,
-// persistence and MIG mode.
+// Package nvml reads facts from the NVIDIA management library that the CUDA driver
+// does not report: driver release, PCIe link and replays, BAR1 size, persistence and
+// MIG mode.
 //
-// It is a binding of our own because the published one makes a shared library
-// unloadable on machines without the driver. Nothing here is needed for a
-// transfer: a missing library or symbol is a finding, not a failure.
+// We have our own binding, because a shared library with the published one cannot be
+// loaded on machines without the driver. Transfers do not need this package: a missing
+// library or symbol is a finding, not a failure.
 package nvml
 
 import (
@@ -96,7 +96,8 @@ func (l *Library) Describe(info *device.Info) {
 	if l.handleByPCI.Call(unsafe.Pointer(&bus[0]), unsafe.Pointer(&h)) != 0 {
 		return
 	}
-	for name, pair := range map[string][2]dl.Func{"pcie_link": {l.currGen, l.currWidth}, "pcie_link_max": {l.maxGen, l.maxWidth}} {
+	for name, pair := range map[string][2]dl.Func{"pcie_link": {l.currGen, l.currWidth},
+		"pcie_link_max": {l.maxGen, l.maxWidth}} {
 		gen, ok1 := number(pair[0], h)
 		width, ok2 := number(pair[1], h)
 		if ok1 && ok2 {

@@ -13,7 +13,8 @@ import (
 )
 
 func TestDescribeAddsWhatTheLibraryKnows(t *testing.T) {
-	all := map[string]string{"kept": "1", "pcie_link": "gen 1 x16", "pcie_link_max": "gen 5 x16", "bar1_total": "274877906944",
+	all := map[string]string{"kept": "1", "pcie_link": "gen 1 x16", "pcie_link_max": "gen 5 x16",
+		"bar1_total":       "274877906944",
 		"persistence_mode": "1", "pcie_replays": "7", "mig_mode": "0", "compute_capability": "9.0"}
 	without := func(keys ...string) map[string]string {
 		m := maps.Clone(all)
@@ -33,10 +34,14 @@ func TestDescribeAddsWhatTheLibraryKnows(t *testing.T) {
 		{"everything", nil, "0000ffff:a0:00.0", all, "999.1.2 (CUDA 13.0)"},
 		{"no bus address", nil, "", none, "999.1.2 (CUDA 13.0)"},
 		{"unknown bus address", nil, "nonsense", none, "999.1.2 (CUDA 13.0)"},
-		{"no BAR1", []string{"nvmlDeviceGetBAR1MemoryInfo"}, "0000ffff:a0:00.0", without("bar1_total"), "999.1.2 (CUDA 13.0)"},
-		{"no link width", []string{"nvmlDeviceGetCurrPcieLinkWidth"}, "0000ffff:a0:00.0", without("pcie_link"), "999.1.2 (CUDA 13.0)"},
-		{"no modes", []string{"nvmlDeviceGetPersistenceMode", "nvmlDeviceGetMigMode"}, "0000ffff:a0:00.0", without("persistence_mode", "mig_mode"), "999.1.2 (CUDA 13.0)"},
-		{"no replays and capability", []string{"nvmlDeviceGetPcieReplayCounter", "nvmlDeviceGetCudaComputeCapability"}, "0000ffff:a0:00.0", without("pcie_replays", "compute_capability"), "999.1.2 (CUDA 13.0)"},
+		{"no BAR1", []string{"nvmlDeviceGetBAR1MemoryInfo"}, "0000ffff:a0:00.0", without("bar1_total"),
+			"999.1.2 (CUDA 13.0)"},
+		{"no link width", []string{"nvmlDeviceGetCurrPcieLinkWidth"}, "0000ffff:a0:00.0", without("pcie_link"),
+			"999.1.2 (CUDA 13.0)"},
+		{"no modes", []string{"nvmlDeviceGetPersistenceMode", "nvmlDeviceGetMigMode"}, "0000ffff:a0:00.0",
+			without("persistence_mode", "mig_mode"), "999.1.2 (CUDA 13.0)"},
+		{"no replays and capability", []string{"nvmlDeviceGetPcieReplayCounter", "nvmlDeviceGetCudaComputeCapability"},
+			"0000ffff:a0:00.0", without("pcie_replays", "compute_capability"), "999.1.2 (CUDA 13.0)"},
 		{"no handles", []string{"nvmlDeviceGetHandleByPciBusId_v2"}, "0000ffff:a0:00.0", none, "999.1.2 (CUDA 13.0)"},
 		{"no release", []string{"nvmlSystemGetDriverVersion"}, "0000ffff:a0:00.0", all, "CUDA 13.0"},
 	} {

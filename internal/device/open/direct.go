@@ -48,7 +48,8 @@ func (s *set) OpenDirect(ctx context.Context, dev device.Device) (device.Direct,
 		return nil, errs.New(errs.Closed, op, id, "the device set is closed")
 	}
 	if dev.Info().Kind != device.CUDA {
-		e := errs.New(errs.Unsupported, op, id, "it is no GPU, and cuFile moves bytes to GPUs alone").WithFix("open a device of kind cuda")
+		e := errs.New(errs.Unsupported, op, id,
+			"it is no GPU, and cuFile moves bytes to GPUs alone").WithFix("open a device of kind cuda")
 		if s.looked && s.driver == nil {
 			e.Msg += "; there is none: " + s.survey.NoGPU
 			e.Fix = s.survey.Fix
@@ -57,7 +58,8 @@ func (s *set) OpenDirect(ctx context.Context, dev device.Device) (device.Direct,
 	}
 	contexts, ok := dev.(cufile.Contexts)
 	if !ok || s.opened[id] != dev {
-		return nil, errs.New(errs.Invalid, op, id, "it was not opened by this set, or is closed").WithFix("open it here first")
+		return nil, errs.New(errs.Invalid, op, id,
+			"it was not opened by this set, or is closed").WithFix("open it here first")
 	}
 	if s.cufile == nil {
 		lib, err := cufile.Find(s.cufileNames()...)

@@ -44,7 +44,8 @@ func TestOpenDirectOnTheDeviceAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := file.Read(b.Ptr(), 0, 4096, 0); n != 16 || err != nil || !bytes.Equal(g.Bytes(b.Ptr(), 16), []byte("sixteen bytes ok")) {
+	if n, err := file.Read(b.Ptr(), 0, 4096, 0); n != 16 || err != nil ||
+		!bytes.Equal(g.Bytes(b.Ptr(), 16), []byte("sixteen bytes ok")) {
 		t.Errorf("%d, %v", n, err)
 	}
 	if d.Version() != "1.15.1" || !strings.Contains(d.Facts()["library"], c.Path) {
@@ -76,23 +77,27 @@ func TestOpenDirectSaysWhyNot(t *testing.T) {
 	working := g.BuildCuFile(fakegpu.CuFileOptions{})
 
 	s := newSet(t, working.Options(device.Auto))
-	if _, err := s.OpenDirect(t.Context(), openDevice(t, s, "host")); !errs.Is(err, errs.Unsupported) || !containsAll(err.Error(), "host", "no GPU") || errs.FixOf(err) == "" {
+	if _, err := s.OpenDirect(t.Context(), openDevice(t, s, "host")); !errs.Is(err, errs.Unsupported) ||
+		!containsAll(err.Error(), "host", "no GPU") || errs.FixOf(err) == "" {
 		t.Errorf("host: %v", err)
 	}
 	none := working.Options(device.Auto)
 	none.CUDALibraries = []string{filepath.Join(t.TempDir(), "libcuda.so.1")}
 	s = newSet(t, none)
-	if _, err := s.OpenDirect(t.Context(), openDevice(t, s, "auto")); !errs.Is(err, errs.Unsupported) || !containsAll(err.Error(), "there is none", "libcuda.so.1") || !strings.Contains(errs.FixOf(err), "driver") {
+	if _, err := s.OpenDirect(t.Context(), openDevice(t, s, "auto")); !errs.Is(err, errs.Unsupported) ||
+		!containsAll(err.Error(), "there is none", "libcuda.so.1") || !strings.Contains(errs.FixOf(err), "driver") {
 		t.Errorf("no GPU: %v", err)
 	}
 	absent := working.Options(device.Require)
 	absent.CuFileLibraries = []string{filepath.Join(t.TempDir(), "libcufile.so.0")}
 	s = newSet(t, absent)
-	if _, err := s.OpenDirect(t.Context(), openDevice(t, s, "cuda")); !errs.Is(err, errs.Unsupported) || !containsAll(err.Error(), "libcufile.so.0") || !strings.Contains(errs.FixOf(err), "install") {
+	if _, err := s.OpenDirect(t.Context(), openDevice(t, s, "cuda")); !errs.Is(err, errs.Unsupported) ||
+		!containsAll(err.Error(), "libcufile.so.0") || !strings.Contains(errs.FixOf(err), "install") {
 		t.Errorf("no libcufile: %v", err)
 	}
 	s = newSet(t, g.BuildCuFile(fakegpu.CuFileOptions{Without: []string{"cuFileHandleRegister"}}).Options(device.Require))
-	if _, err := s.OpenDirect(t.Context(), openDevice(t, s, "cuda")); !errs.Is(err, errs.Unsupported) || !containsAll(err.Error(), "missing cuFileHandleRegister") {
+	if _, err := s.OpenDirect(t.Context(), openDevice(t, s, "cuda")); !errs.Is(err, errs.Unsupported) ||
+		!containsAll(err.Error(), "missing cuFileHandleRegister") {
 		t.Errorf("a symbol: %v", err)
 	}
 	s, other := newSet(t, working.Options(device.Require)), newSet(t, working.Options(device.Require))
@@ -105,7 +110,8 @@ func TestOpenDirectSaysWhyNot(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	working.Fail("cuFileDriverOpen", 0, 1, 5001)
-	if _, err := s.OpenDirect(t.Context(), openDevice(t, s, "cuda")); !errs.Is(err, errs.Unsupported) || !containsAll(err.Error(), "CU_FILE_DRIVER_NOT_INITIALIZED", "cuda:0") {
+	if _, err := s.OpenDirect(t.Context(), openDevice(t, s, "cuda")); !errs.Is(err, errs.Unsupported) ||
+		!containsAll(err.Error(), "CU_FILE_DRIVER_NOT_INITIALIZED", "cuda:0") {
 		t.Errorf("%v", err)
 	}
 	working.CheckFreed()

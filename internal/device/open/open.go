@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package open is the one door to concrete devices: it looks for GPUs, says
-// what it found and missed, and opens what is asked for.
+// Package open finds and opens concrete devices: it looks for GPUs, reports what it
+// found and missed, and opens the requested device.
 package open
 
 import (
@@ -49,7 +49,8 @@ func New(o Options) (device.Set, error) {
 	case device.Auto, device.Require, device.Off:
 		s.survey.Mode = o.Mode
 	default:
-		return nil, errs.New(errs.Invalid, "look for devices", strconv.Quote(string(o.Mode)), "is not a mode; expected auto, require or off")
+		return nil, errs.New(errs.Invalid, "look for devices", strconv.Quote(string(o.Mode)),
+			"is not a mode; expected auto, require or off")
 	}
 	if o.StagedHost {
 		s.host = host.Staged()
@@ -188,7 +189,7 @@ func (s *set) Open(ctx context.Context, id string) (device.Device, error) {
 	return nil, unknown(id)
 }
 
-// CheckName says why id cannot name a device on any machine; it returns "" where it can.
+// CheckName tells why id cannot name a device on any machine; it returns "" where it can.
 func CheckName(id string) string {
 	switch id {
 	case "", "auto", "host", "cpu", "cuda":
@@ -234,11 +235,13 @@ func (s *set) openCUDA(id string, n int) (device.Device, error) {
 		return d, nil
 	}
 	if s.look(); s.driver == nil {
-		return nil, &errs.Error{Kind: errs.NotFound, Op: "open device", Name: id, Msg: "no usable GPU: " + s.survey.NoGPU, Fix: s.survey.Fix}
+		return nil, &errs.Error{Kind: errs.NotFound, Op: "open device", Name: id, Msg: "no usable GPU: " + s.survey.NoGPU,
+			Fix: s.survey.Fix}
 	}
 	gpus := len(s.survey.Devices) - 1
 	if n >= gpus {
-		return nil, errs.New(errs.NotFound, "open device", id, fmt.Sprintf("there are %d GPUs, cuda:0 to cuda:%d", gpus, gpus-1))
+		return nil, errs.New(errs.NotFound, "open device", id,
+			fmt.Sprintf("there are %d GPUs, cuda:0 to cuda:%d", gpus, gpus-1))
 	}
 	d, err := s.driver.Open(s.survey.Devices[n], n)
 	if err != nil {

@@ -72,7 +72,8 @@ func broken(t *testing.T) []struct {
 			[]string{"cuMemAlloc_v2", "cuEventQuery"}, []string{"11.4"}},
 		{"driver too old", build(fakegpu.Options{DriverVersion: 11020}),
 			[]string{"11.2", "11.4"}, []string{"driver 470 or newer"}},
-		{"old driver explains its missing symbols", build(fakegpu.Options{DriverVersion: 10020, Without: []string{"cuDeviceGetUuid_v2", "cuMemcpyDtoHAsync_v2"}}),
+		{"old driver explains its missing symbols", build(fakegpu.Options{DriverVersion: 10020,
+			Without: []string{"cuDeviceGetUuid_v2", "cuMemcpyDtoHAsync_v2"}}),
 			[]string{"10.2", "11.4"}, []string{"driver 470 or newer"}},
 		{"no device", build(fakegpu.Options{InitResult: fakegpu.NoDevice}),
 			[]string{"cuInit", "CUDA_ERROR_NO_DEVICE", "100"}, []string{"CUDA_VISIBLE_DEVICES", "container"}},
@@ -137,7 +138,8 @@ func TestRequireFailsAndSaysWhy(t *testing.T) {
 				s.Close()
 				t.Fatal("a GPU was required, there is none, and no error came")
 			}
-			if !errs.Is(err, errs.Unsupported) || !containsAll(err.Error(), b.why...) || !containsAll(errs.FixOf(err), b.fix...) {
+			if !errs.Is(err, errs.Unsupported) || !containsAll(err.Error(), b.why...) ||
+				!containsAll(errs.FixOf(err), b.fix...) {
 				t.Fatalf("got %v", err)
 			}
 		})
@@ -171,7 +173,8 @@ func TestOffDoesNotLook(t *testing.T) {
 	if g.Sessions() != 0 {
 		t.Fatal("libnvidia-ml was initialised")
 	}
-	if _, err := s.Open(context.Background(), "cuda:0"); !errs.Is(err, errs.NotFound) || !strings.Contains(err.Error(), "not looked for") {
+	if _, err := s.Open(context.Background(), "cuda:0"); !errs.Is(err, errs.NotFound) ||
+		!strings.Contains(err.Error(), "not looked for") {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -195,9 +198,11 @@ func TestSurveyDescribesEveryGPUAndTakesNone(t *testing.T) {
 		}
 	}
 	d := v.Devices[1]
-	want := device.Info{ID: "cuda:1", Kind: device.CUDA, Model: "Fake GPU 1", UUID: "GPU-11111111-1111-1111-1111-111111111111",
-		PCI: "0000ffff:a1:00.0", NUMANode: -1, TotalMemory: 1 << 30, Driver: "999.1.2 (CUDA 13.0)"}
-	if facts := d.Facts; facts["copy_engines"] != "2" || facts["pcie_link"] != "gen 1 x16" || facts["pcie_link_max"] != "gen 5 x16" || facts["bar1_total"] != "274877906944" {
+	want := device.Info{ID: "cuda:1", Kind: device.CUDA, Model: "Fake GPU 1",
+		UUID: "GPU-11111111-1111-1111-1111-111111111111",
+		PCI:  "0000ffff:a1:00.0", NUMANode: -1, TotalMemory: 1 << 30, Driver: "999.1.2 (CUDA 13.0)"}
+	if facts := d.Facts; facts["copy_engines"] != "2" || facts["pcie_link"] != "gen 1 x16" ||
+		facts["pcie_link_max"] != "gen 5 x16" || facts["bar1_total"] != "274877906944" {
 		t.Errorf("facts: %v", facts)
 	}
 	d.Facts = nil
@@ -287,7 +292,8 @@ func TestADriverThatRefusesAContextIsADeviceError(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{})
 	s := newSet(t, g.Options(device.Require))
 	g.Fail("cuDevicePrimaryCtxRetain", 0, 1, 46)
-	if _, err := s.Open(context.Background(), "cuda:0"); !errs.Is(err, errs.Device) || !containsAll(err.Error(), "cuda:0", "cuDevicePrimaryCtxRetain", "46") {
+	if _, err := s.Open(context.Background(), "cuda:0"); !errs.Is(err, errs.Device) ||
+		!containsAll(err.Error(), "cuda:0", "cuDevicePrimaryCtxRetain", "46") {
 		t.Fatalf("got %v", err)
 	}
 	if d := openDevice(t, s, "cuda:0"); d.Info().ID != "cuda:0" {
@@ -297,7 +303,8 @@ func TestADriverThatRefusesAContextIsADeviceError(t *testing.T) {
 
 func TestNVMLIsNotNeeded(t *testing.T) {
 	absent := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
-	all := []string{"nvmlDeviceGetHandleByPciBusId_v2", "nvmlShutdown", "nvmlErrorString", "nvmlSystemGetDriverVersion", "nvmlDeviceGetBAR1MemoryInfo"}
+	all := []string{"nvmlDeviceGetHandleByPciBusId_v2", "nvmlShutdown", "nvmlErrorString", "nvmlSystemGetDriverVersion",
+		"nvmlDeviceGetBAR1MemoryInfo"}
 	for _, c := range []struct {
 		name    string
 		options fakegpu.Options
@@ -306,9 +313,11 @@ func TestNVMLIsNotNeeded(t *testing.T) {
 		detail  string
 	}{
 		{name: "library absent", absent: true, detail: "cannot open shared object file"},
-		{name: "without nvmlInit_v2", options: fakegpu.Options{NVMLWithout: []string{"nvmlInit_v2"}}, detail: "nvmlInit_v2 is missing"},
+		{name: "without nvmlInit_v2", options: fakegpu.Options{NVMLWithout: []string{"nvmlInit_v2"}},
+			detail: "nvmlInit_v2 is missing"},
 		{name: "driver not loaded", options: fakegpu.Options{NVMLInit: 9}, detail: "Driver Not Loaded (9)"},
-		{name: "failure without words", options: fakegpu.Options{NVMLInit: 9, NVMLWithout: []string{"nvmlErrorString"}}, detail: "error 9"},
+		{name: "failure without words", options: fakegpu.Options{NVMLInit: 9, NVMLWithout: []string{"nvmlErrorString"}},
+			detail: "error 9"},
 		{name: "without anything else", options: fakegpu.Options{NVMLWithout: all}, found: true, detail: "driver"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -54,7 +54,8 @@ func (r *Recorder) Write(out string, m Meta) (*Captured, error) {
 		k.Files["/proc/cmdline"] = []byte(strings.Join(BootOptions(string(b)), " ") + "\n")
 	}
 	denied := slices.Sorted(maps.Keys(k.Denied))
-	meta, err := json.MarshalIndent(metaFile{Version: CaptureVersion, Meta: m, Links: k.Links, Dirs: k.Dirs, Denied: denied}, "", " ")
+	meta, err := json.MarshalIndent(metaFile{Version: CaptureVersion, Meta: m, Links: k.Links, Dirs: k.Dirs,
+		Denied: denied}, "", " ")
 	if err != nil {
 		return nil, errs.Wrap("capture", out, err)
 	}
@@ -78,7 +79,8 @@ func writeDir(out string, files map[string][]byte) error {
 	if there, err := os.ReadDir(out); err != nil {
 		return errs.Wrap("capture", out, err)
 	} else if len(there) > 0 {
-		return errs.New(errs.Invalid, "capture", out, "is not empty; expected a new directory").WithFix("name a directory that does not exist")
+		return errs.New(errs.Invalid, "capture", out,
+			"is not empty; expected a new directory").WithFix("name a directory that does not exist")
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		to := filepath.Join(out, name)
@@ -107,7 +109,8 @@ func writeTar(out string, files map[string][]byte) (err error) {
 	}()
 	w := tar.NewWriter(f)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(name, "/"), Mode: 0o644, Size: int64(len(files[name]))}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(name, "/"), Mode: 0o644,
+			Size: int64(len(files[name]))}); err != nil {
 			return errs.Wrap("capture", out, err)
 		}
 		if _, err := w.Write(files[name]); err != nil {
@@ -122,7 +125,7 @@ func writeTar(out string, files map[string][]byte) (err error) {
 
 // Load reads a capture, a directory or a tar, into memory: at most 20000 files
 // and 64 MiB. Links that a directory holds count as links of the machine, and
-// are never followed on this one. Kind Corrupt where meta.json is missing or
+// are never followed on this one. It returns kind Corrupt if meta.json is missing or
 // does not parse, or where a bound is passed.
 func Load(from string) (Tree, Meta, error) {
 	r := NewRecord()
@@ -146,10 +149,12 @@ func Load(from string) (Tree, Meta, error) {
 			WithFix("make one on the machine in question: nebulaio doctor capture OUT.tar PATH")
 	}
 	if err := json.Unmarshal(b, &m); err != nil {
-		return nil, Meta{}, &errs.Error{Kind: errs.Corrupt, Op: "read capture", Name: from, Msg: "meta.json does not parse", Err: err}
+		return nil, Meta{}, &errs.Error{Kind: errs.Corrupt, Op: "read capture", Name: from, Msg: "meta.json does not parse",
+			Err: err}
 	}
 	if m.Version > CaptureVersion {
-		return nil, Meta{}, errs.New(errs.Unsupported, "read capture", from, "is of a newer version").WithFix("update nebulaio")
+		return nil, Meta{}, errs.New(errs.Unsupported, "read capture", from,
+			"is of a newer version").WithFix("update nebulaio")
 	}
 	delete(r.Files, "/meta.json")
 	maps.Copy(r.Links, m.Links)

@@ -9,7 +9,7 @@ import (
 
 // CuFile is the configuration that libcufile would take.
 type CuFile struct {
-	Path   string // empty where there is none
+	Path   string // empty if there is none
 	Values map[string]any
 	Err    error // why the file at Path cannot be used
 }
@@ -17,14 +17,14 @@ type CuFile struct {
 // Value follows a dotted name through nested objects.
 func (c *CuFile) Value(name string) (any, bool) { return lookup(c.Values, name) }
 
-// Boolean is a value that is true or false; set is false where it is not there.
+// Boolean is a value that is true or false; set is false if it is missing.
 func (c *CuFile) Boolean(name string) (v, set bool) {
 	x, ok := lookup(c.Values, name)
 	b, isBool := x.(bool)
 	return b, ok && isBool
 }
 
-// Number is a value that is a number; false where it is not there.
+// Number is a value that is a number; false if it is missing.
 func (c *CuFile) Number(name string) (float64, bool) {
 	x, _ := lookup(c.Values, name)
 	n, ok := x.(float64)
@@ -107,7 +107,8 @@ func lookup(v map[string]any, name string) (any, bool) {
 // libDirs are where the loader and the CUDA packages keep libraries. Opening
 // libcufile would start its threads, so it is looked for, not loaded.
 func (f *Facts) libDirs() []string {
-	dirs := []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib", "/usr/local/cuda/lib64"}
+	dirs := []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
+		"/usr/local/cuda/lib64"}
 	for _, cuda := range f.Glob("/usr/local", "cuda*") {
 		for _, target := range f.Glob(cuda+"/targets", "*") {
 			dirs = append(dirs, target+"/lib")

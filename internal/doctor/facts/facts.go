@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package facts reads what a machine says about the way from a path to a GPU,
-// and judges nothing.
+// Package facts reads the facts of a machine about the route from a path to a GPU.
+// It does not judge them.
 //
-// Files under /proc, /sys, /etc, /run, /dev and /boot come through a Tree: this
-// machine's, or a capture's of another one. What no file tells is in Meta.
-// Everything read may be anyone's text: parsers are bounded and leave out what
-// breaks their form.
+// Files under /proc, /sys, /etc, /run, /dev and /boot come through a Tree: the live
+// machine, or a capture of another one. Facts that are in no file are in Meta. The
+// input is not trusted: parsers are bounded and skip malformed parts.
 package facts
 
 import (
@@ -20,14 +19,14 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 )
 
-// Facts is a machine as the checks ask about it. Structure is gathered once;
-// single settings are read where they are judged. It is not safe for concurrent
-// use where its Tree is not.
+// Facts describes a machine for the checks. The structure is gathered once; single
+// settings are read by the check that needs them. It is safe for concurrent use only
+// if its Tree is.
 type Facts struct {
 	Tree
 	Meta
 	DriverText string // /proc/driver/nvidia/version; empty without a driver
-	Driver     [3]int // its version, zero where it could not be read
+	Driver     [3]int // its version, zero if it could not be read
 	GPUs       []GPU  // by their address on the bus
 	GPU        *GPU   // the one of the pair, nil without
 	Mounts     []Mount
@@ -66,7 +65,7 @@ func Gather(t Tree, m Meta, gpu int) *Facts {
 	return f
 }
 
-// State says how reading a file went.
+// State is the outcome of reading a file.
 type State int
 
 // The states. A file that may not be read is never taken for one that is not
@@ -77,7 +76,7 @@ const (
 	Denied
 )
 
-// Text reads a file without surrounding blanks; empty where it is not There.
+// Text reads a file without surrounding blanks; empty if it is not There.
 func (f *Facts) Text(name string) (string, State) {
 	b, err := f.ReadFile(name)
 	switch {
@@ -89,7 +88,7 @@ func (f *Facts) Text(name string) (string, State) {
 	return "", Denied
 }
 
-// Integer reads a file that holds one number; false where it does not.
+// Integer reads a file that holds one number; false if it does not.
 func (f *Facts) Integer(name string) (int64, bool) {
 	s, _ := f.Text(name)
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -99,14 +98,14 @@ func (f *Facts) Integer(name string) (int64, bool) {
 // Glob lists the paths under dir whose last element matches pattern, sorted.
 func (f *Facts) Glob(dir, pattern string) []string { return glob(f.Tree, dir, pattern) }
 
-// X86 says that the rules of x86 about IOMMU, ACS and BAR1 apply.
+// X86 reports whether the rules of x86 about IOMMU, ACS and BAR1 apply.
 func (f *Facts) X86() bool { return f.Arch == "x86_64" || f.Arch == "amd64" }
 
 // Grace is an Arm host with NVIDIA GPUs, whose rules about the IOMMU are the
 // reverse of those for x86.
 func (f *Facts) Grace() bool { return f.Arch == "aarch64" || f.Arch == "arm64" }
 
-// Pair says that there is a way to judge: a GPU and a path.
+// Pair reports whether there is a way to judge: a GPU and a path.
 func (f *Facts) Pair() bool { return f.GPU != nil && f.Mount != nil }
 
 // Container names the sign by which this process is in a container; empty where
@@ -133,7 +132,7 @@ func (f *Facts) Container() string {
 	return ""
 }
 
-// Virtual names the hypervisor's guest that this is; empty where none is seen.
+// Virtual names the hypervisor's guest that this is; empty if none is seen.
 func (f *Facts) Virtual() string {
 	if cpu, _ := f.Text("/proc/cpuinfo"); strings.Contains(cpu, " hypervisor") {
 		if name, s := f.Text("/sys/class/dmi/id/sys_vendor"); s == There && name != "" {
@@ -141,7 +140,8 @@ func (f *Facts) Virtual() string {
 		}
 		return "virtual machine"
 	}
-	if name, _ := f.Text("/sys/class/dmi/id/product_name"); strings.Contains(name, "KVM") || strings.Contains(name, "Virtual") {
+	if name, _ := f.Text("/sys/class/dmi/id/product_name"); strings.Contains(name, "KVM") ||
+		strings.Contains(name, "Virtual") {
 		return "virtual machine (" + name + ")"
 	}
 	if f.Exists("/sys/hypervisor/type") {
@@ -219,7 +219,7 @@ func (f *Facts) surveyed(bdf string) *device.Info {
 }
 
 // GPUFact is a property of the pair's GPU as the driver's libraries gave it,
-// such as persistence_mode; false where it is not known.
+// such as persistence_mode; false if it is not known.
 func (f *Facts) GPUFact(name string) (string, bool) {
 	if f.GPU == nil {
 		return "", false
@@ -243,12 +243,12 @@ func (f *Facts) GPUMemory() int64 {
 	return 0
 }
 
-// NVFS says that nvidia-fs is loaded.
+// NVFS reports whether nvidia-fs is loaded.
 func (f *Facts) NVFS() bool {
 	return f.Exists("/proc/driver/nvidia-fs/version") || f.Exists("/sys/module/nvidia_fs")
 }
 
-// NVFSVersion is the version of nvidia-fs as it calls itself, empty where it
+// NVFSVersion is the version of nvidia-fs as it calls itself, empty if it
 // cannot be read.
 func (f *Facts) NVFSVersion() string {
 	s, _ := f.Text("/proc/driver/nvidia-fs/version")

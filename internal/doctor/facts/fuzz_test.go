@@ -45,7 +45,8 @@ func FuzzConfigSpace(f *testing.F) {
 	f.Add(loop)
 	f.Add(make([]byte, 64))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if can, set, read, ok := Payload(b); ok && (can < 128 || can > 16384 || set < 128 || set > 16384 || read < 128 || read > 16384) {
+		if can, set, read, ok := Payload(b); ok && (can < 128 || can > 16384 || set < 128 || set > 16384 || read < 128 ||
+			read > 16384) {
 			t.Errorf("payload %d of %d, read request %d", set, can, read)
 		}
 		if ctl, ok := ACS(b); ok != (len(b) >= 4096) || ctl&^0x3c != 0 {

@@ -19,7 +19,7 @@ type Layout struct {
 	// Odd counts extents that a device cannot read in place, by kind: inline,
 	// encoded (compressed or encrypted), unwritten, delayed, shared.
 	Odd map[string]int `json:"odd,omitempty"`
-	// Hole is the offset of the first hole, -1 where there is none.
+	// Hole is the offset of the first hole, -1 if there is none.
 	Hole int64 `json:"hole"`
 	// Flags are the file's attributes that matter: compressed, encrypted,
 	// verity, inline, dax.
@@ -47,7 +47,7 @@ const (
 	flagInline     = 0x10000000
 )
 
-// layout looks at a file without reading its data. Nil where it cannot be
+// layout looks at a file without reading its data. Nil if it cannot be
 // opened.
 func layout(name string, size int64) *Layout {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOATIME, 0)
@@ -73,7 +73,8 @@ func flagNames(flags uint32) []string {
 	for _, x := range []struct {
 		bit  uint32
 		name string
-	}{{flagCompressed, "compressed"}, {flagEncrypted, "encrypted"}, {flagVerity, "verity"}, {flagInline, "inline"}, {flagDAX, "dax"}} {
+	}{{flagCompressed, "compressed"}, {flagEncrypted, "encrypted"}, {flagVerity, "verity"}, {flagInline,
+		"inline"}, {flagDAX, "dax"}} {
 		if flags&x.bit != 0 {
 			out = append(out, x.name)
 		}
@@ -119,7 +120,8 @@ func (l *Layout) take(buf []byte) (n int, next uint64, last bool) {
 		for _, x := range []struct {
 			bit  uint32
 			name string
-		}{{fiemapInline, "inline"}, {fiemapEncoded, "encoded"}, {fiemapUnwrit, "unwritten"}, {fiemapDelayed, "delayed"}, {fiemapShared, "shared"}} {
+		}{{fiemapInline, "inline"}, {fiemapEncoded, "encoded"}, {fiemapUnwrit, "unwritten"}, {fiemapDelayed,
+			"delayed"}, {fiemapShared, "shared"}} {
 			if flags&x.bit == 0 {
 				continue
 			}

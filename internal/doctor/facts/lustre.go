@@ -21,7 +21,7 @@ const (
 	lovComp = 0x0bd60bd0
 )
 
-// parseLayout reads the attribute lustre.lov; false where its form is not known.
+// parseLayout reads the attribute lustre.lov; false if its form is not known.
 // Of a file in parts the last one that is laid out counts: it holds the bulk.
 func parseLayout(b []byte) (Stripe, bool) {
 	if len(b) < 4 {
@@ -67,7 +67,7 @@ func plainLayout(b []byte) (Stripe, bool) {
 	return s, s.Count > 0 && s.Count < 0xffff && s.Size > 0
 }
 
-// stripe asks the file system for a file's layout; nil where it is no Lustre,
+// stripe asks the file system for a file's layout; nil if it is no Lustre,
 // or does not tell.
 func stripe(name string) *Stripe {
 	buf := make([]byte, 64<<10)

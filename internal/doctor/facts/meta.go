@@ -25,7 +25,7 @@ type Meta struct {
 	CPUs   int    `json:"cpus"`
 	UID    int    `json:"uid"` // effective
 
-	// CuFileJSON is $CUFILE_ENV_PATH_JSON, empty where it is not set.
+	// CuFileJSON is $CUFILE_ENV_PATH_JSON, empty if it is not set.
 	CuFileJSON string `json:"cufile_env_path_json,omitempty"`
 	// CuFileEnv are the variables that overrule cufile.json, as they were set.
 	CuFileEnv map[string]string `json:"cufile_env,omitempty"`
@@ -41,10 +41,10 @@ type Meta struct {
 	// Limits in bytes and descriptors; -1 is unlimited.
 	Memlock int64 `json:"memlock"`
 	NoFile  int64 `json:"nofile"`
-	// SHM is the size of /dev/shm in bytes, 0 where there is none.
+	// SHM is the size of /dev/shm in bytes, 0 if there is none.
 	SHM int64 `json:"shm"`
 
-	// Clock is what the kernel's clock says of itself, nil where it was not asked.
+	// Clock is what the kernel's clock says of itself, nil if it was not asked.
 	Clock *Clock `json:"clock,omitempty"`
 
 	// NVMe is the health of the drives under the target by controller, without
@@ -79,10 +79,10 @@ type Target struct {
 	// mean refused, -1 that the kernel does not tell.
 	DirectMem    int64 `json:"direct_mem"`
 	DirectOffset int64 `json:"direct_offset"`
-	// DirectRead is ok where a read past the page cache was done, else why not.
+	// DirectRead is ok where a direct read succeeded, else why not.
 	DirectRead string `json:"direct_read"`
 
-	// Layout is how the file lies on the disk, nil where it was not looked at.
+	// Layout is how the file lies on the disk, nil if it was not looked at.
 	Layout *Layout `json:"layout,omitempty"`
 	// Stripe is how a file on Lustre is spread, nil elsewhere.
 	Stripe *Stripe `json:"stripe,omitempty"`
@@ -164,7 +164,8 @@ func clock() *Clock {
 		return nil
 	}
 	const timeError = 5
-	c := &Clock{Synchronised: state != timeError && t.Status&unix.STA_UNSYNC == 0, OffsetUS: int64(t.Offset), MaxErrorUS: int64(t.Maxerror)}
+	c := &Clock{Synchronised: state != timeError && t.Status&unix.STA_UNSYNC == 0, OffsetUS: int64(t.Offset),
+		MaxErrorUS: int64(t.Maxerror)}
 	if t.Status&unix.STA_NANO != 0 {
 		c.OffsetUS /= 1000
 	}

@@ -56,12 +56,12 @@ func (f *Facts) Mellanox() []string {
 	return out
 }
 
-// NFS says that the target is on an NFS mount.
+// NFS reports whether the target is on an NFS mount.
 func (f *Facts) NFS() bool {
 	return f.Mount != nil && (f.Mount.FSType == "nfs" || f.Mount.FSType == "nfs4")
 }
 
-// EFS says that the target is on Amazon's NFS, mounted by its name or through
+// EFS reports whether the target is on Amazon's NFS, mounted by its name or through
 // the local end of its TLS tunnel.
 func (f *Facts) EFS() bool {
 	if !f.NFS() {
@@ -74,7 +74,7 @@ func (f *Facts) EFS() bool {
 	return f.Tunnelled() && f.Mount.Has("noresvport")
 }
 
-// Tunnelled says that the NFS server's address is this machine, as it is behind
+// Tunnelled reports whether the NFS server's address is this machine, as it is behind
 // a TLS tunnel.
 func (f *Facts) Tunnelled() bool {
 	addr, _ := f.Mount.Value("addr")
@@ -91,7 +91,7 @@ type NFSReads struct {
 }
 
 // ParseMountstats reads the READ line of one mount point from
-// /proc/self/mountstats; Transmission is false where there is none.
+// /proc/self/mountstats; Transmission is false if there is none.
 func ParseMountstats(text, point string) NFSReads {
 	var r NFSReads
 	_, own, ok := strings.Cut(text, " mounted on "+point+" ")
@@ -119,7 +119,7 @@ func ParseMountstats(text, point string) NFSReads {
 }
 
 // LustreParams are the values of one parameter of the Lustre client's targets
-// by target, such as max_rpcs_in_flight of osc; empty where the client shows
+// by target, such as max_rpcs_in_flight of osc; empty if the client shows
 // none. Newer clients keep them in sysfs, older ones in proc.
 func (f *Facts) LustreParams(kind, name string) map[string]string {
 	out := map[string]string{}

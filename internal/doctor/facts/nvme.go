@@ -33,7 +33,7 @@ const (
 	adminTimeout = 1000 // milliseconds
 )
 
-// parseSMART reads a SMART log; false where it is cut off.
+// parseSMART reads a SMART log; false if it is cut off.
 func parseSMART(b []byte) (Health, bool) {
 	if len(b) < smartBytes {
 		return Health{}, false
@@ -43,7 +43,7 @@ func parseSMART(b []byte) (Health, bool) {
 	return h, true
 }
 
-// health asks a controller for its SMART log, which only root may; nil where it
+// health asks a controller for its SMART log, which only root may; nil if it
 // does not answer. The command reads, and touches no data.
 func health(controller string) *Health {
 	f, err := os.OpenFile("/dev/"+controller, os.O_RDONLY, 0)

@@ -20,7 +20,7 @@ type Mount struct {
 	Super   []string // of the file system
 }
 
-// Has says that an option is set, in the mount's own or the file system's list.
+// Has reports whether an option is set, in the mount's own or the file system's list.
 func (m *Mount) Has(option string) bool {
 	_, ok := m.Value(option)
 	return ok
@@ -60,7 +60,7 @@ func ParseMountinfo(text string) []Mount {
 }
 
 // MountOf finds the mount that a path is on: of the longest mount point above
-// it the last one, which hides those before it. Nil where there is none.
+// it the last one, which hides those before it. Nil if there is none.
 func MountOf(all []Mount, name string) *Mount {
 	var best *Mount
 	for i := range all {
@@ -137,7 +137,7 @@ func ParseVersion(s string) (v [3]int) {
 	return v
 }
 
-// Older says that version a comes before b.
+// Older reports whether version a comes before b.
 func Older(a, b [3]int) bool {
 	for i := range a {
 		if a[i] != b[i] {
@@ -148,7 +148,7 @@ func Older(a, b [3]int) bool {
 }
 
 // DriverVersion finds the version in the words of /proc/driver/nvidia/version;
-// empty where there is none.
+// empty if there is none.
 func DriverVersion(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	for w := range strings.FieldsSeq(line) {
@@ -165,7 +165,8 @@ func BootOptions(text string) []string {
 	for w := range strings.FieldsSeq(text) {
 		k, _, _ := strings.Cut(w, "=")
 		switch k {
-		case "iommu", "intel_iommu", "amd_iommu", "iommu.passthrough", "arm-smmu.disable_bypass", "pci", "nokaslr", "nvme_core.multipath", "transparent_hugepage":
+		case "iommu", "intel_iommu", "amd_iommu", "iommu.passthrough", "arm-smmu.disable_bypass", "pci", "nokaslr",
+			"nvme_core.multipath", "transparent_hugepage":
 			out = append(out, w)
 		}
 	}
@@ -206,7 +207,7 @@ func ParseList(s string) []int {
 }
 
 // Word returns the number after name= in a list of words, such as rbps=1048576
-// of a cgroup's io.max; false where it is not there or no number.
+// of a cgroup's io.max; false if it is missing or no number.
 func Word(words []string, name string) (int64, bool) {
 	for _, w := range words {
 		if v, ok := strings.CutPrefix(w, name+"="); ok {

@@ -14,10 +14,12 @@ func TestMountinfo(t *testing.T) {
 	if len(all) != 3 {
 		t.Fatalf("%d mounts, want 3", len(all))
 	}
-	if v, ok := all[1].Value("rsize"); v != "65536" || !ok || all[1].Point != "/my data" || all[0].Has("errors") != true || all[0].Has("data") {
+	if v, ok := all[1].Value("rsize"); v != "65536" || !ok || all[1].Point != "/my data" || all[0].Has("errors") != true ||
+		all[0].Has("data") {
 		t.Errorf("got %+v", all[1])
 	}
-	for name, want := range map[string]string{"/my data/x": "xfs", "/my data": "xfs", "/my database": "ext4", "/": "ext4"} {
+	for name, want := range map[string]string{"/my data/x": "xfs", "/my data": "xfs", "/my database": "ext4",
+		"/": "ext4"} {
 		if m := MountOf(all, name); m == nil || m.FSType != want {
 			t.Errorf("%s is on %+v, want %s", name, m, want)
 		}
@@ -45,7 +47,8 @@ func TestParams(t *testing.T) {
 }
 
 func TestLinkSpeeds(t *testing.T) {
-	for text, want := range map[string]float64{"16.0 GT/s PCIe": 1.97, "8.0 GT/s": .985, "2.5 GT/s PCIe": .25, "32.0 GT/s PCIe": 3.94, "Unknown": 0, "": 0, "NaN GT/s": 0, "-8 GT/s": 0} {
+	for text, want := range map[string]float64{"16.0 GT/s PCIe": 1.97, "8.0 GT/s": .985, "2.5 GT/s PCIe": .25,
+		"32.0 GT/s PCIe": 3.94, "Unknown": 0, "": 0, "NaN GT/s": 0, "-8 GT/s": 0} {
 		if got := laneRate(parseSpeed(text)); got != want {
 			t.Errorf("%q: %v GB/s, want %v", text, got, want)
 		}
@@ -53,7 +56,8 @@ func TestLinkSpeeds(t *testing.T) {
 }
 
 func TestVersions(t *testing.T) {
-	for text, want := range map[string][3]int{"580.159.03": {580, 159, 3}, "6.8.0-45-generic": {6, 8, 0}, "6.17": {6, 17, 0}, "x": {}, "": {}, "99999999999.1": {999999999}} {
+	for text, want := range map[string][3]int{"580.159.03": {580, 159, 3}, "6.8.0-45-generic": {6, 8, 0},
+		"6.17": {6, 17, 0}, "x": {}, "": {}, "99999999999.1": {999999999}} {
 		if got := ParseVersion(text); got != want {
 			t.Errorf("%q is %v, want %v", text, got, want)
 		}
@@ -64,7 +68,8 @@ func TestVersions(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
-	for s, want := range map[string]bool{"0000:3b:00.0": true, "10000:e1:00.7": true, "0000:3b:00.8": false, "a:$(x):b.0": false, "nvme0n1": false} {
+	for s, want := range map[string]bool{"0000:3b:00.0": true, "10000:e1:00.7": true, "0000:3b:00.8": false,
+		"a:$(x):b.0": false, "nvme0n1": false} {
 		if IsBDF(s) != want {
 			t.Errorf("IsBDF(%q) is %v", s, !want)
 		}

@@ -22,7 +22,8 @@ type PCIDevice struct {
 // IsBDF knows 0000:3b:00.0 and nothing else: addresses end up in commands.
 func IsBDF(s string) bool {
 	addr, fn, ok := strings.Cut(s, ".")
-	return ok && len(fn) == 1 && strings.Count(addr, ":") == 2 && strings.Trim(addr, "0123456789abcdef:") == "" && strings.Trim(fn, "01234567") == ""
+	return ok && len(fn) == 1 && strings.Count(addr, ":") == 2 && strings.Trim(addr, "0123456789abcdef:") == "" &&
+		strings.Trim(fn, "01234567") == ""
 }
 
 // PCIDir is the directory of a function in sysfs.
@@ -60,7 +61,7 @@ type Link struct {
 	speedText, maxText string
 }
 
-// Link reads a function's link; false where it has none of its own, as in many
+// Link reads a function's link; false if it has none of its own, as in many
 // guests.
 func (f *Facts) Link(bdf string) (Link, bool) {
 	dir := PCIDir(bdf)
@@ -84,7 +85,7 @@ func (l Link) String() string {
 func short(speed string) string { return strings.TrimSuffix(speed, " PCIe") }
 
 // Distance is how far apart two functions are, in the words of nvidia-smi topo;
-// empty where the bus does not tell.
+// empty if the bus does not tell.
 func Distance(a, b PCIDevice) string {
 	switch {
 	case !a.Known || !b.Known || a.Root == "" || b.Root == "":
@@ -112,7 +113,7 @@ func (f *Facts) Config(bdf string) []byte {
 	return b
 }
 
-// capability finds a capability of the first 256 bytes, 0 where there is none.
+// capability finds a capability of the first 256 bytes, 0 if there is none.
 func capability(c []byte, id byte) int {
 	if len(c) < 256 {
 		return 0
@@ -130,7 +131,7 @@ func capability(c []byte, id byte) int {
 	return 0
 }
 
-// extended finds an extended capability, 0 where there is none.
+// extended finds an extended capability, 0 if there is none.
 func extended(c []byte, id uint16) int {
 	at := 0x100
 	for range 1024 {
@@ -147,7 +148,7 @@ func extended(c []byte, id uint16) int {
 }
 
 // Payload reads the largest payload supported and set, and the largest read
-// request; false where there is no PCIe capability.
+// request; false if there is no PCIe capability.
 func Payload(c []byte) (can, set, read int, ok bool) {
 	at := capability(c, 0x10)
 	if at == 0 {
@@ -227,7 +228,7 @@ func SamePCI(a, b string) bool {
 }
 
 // AER is a counter of a function's errors since boot, kind being fatal,
-// nonfatal or correctable; false where the kernel keeps none.
+// nonfatal or correctable; false if the kernel keeps none.
 func (f *Facts) AER(bdf, kind string) (int64, bool) {
 	s, st := f.Text(PCIDir(bdf) + "/aer_dev_" + kind)
 	if st != There {

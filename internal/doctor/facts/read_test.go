@@ -13,7 +13,8 @@ import (
 )
 
 func TestLists(t *testing.T) {
-	for text, want := range map[string][]int{"0-3,8,10-11\n": {0, 1, 2, 3, 8, 10, 11}, "": nil, "5": {5}, "3-1": nil, "x,2": {2}, "0-99999999": nil, "-4": nil} {
+	for text, want := range map[string][]int{"0-3,8,10-11\n": {0, 1, 2, 3, 8, 10, 11}, "": nil, "5": {5}, "3-1": nil,
+		"x,2": {2}, "0-99999999": nil, "-4": nil} {
 		if got := ParseList(text); !slices.Equal(got, want) {
 			t.Errorf("%q is %v, want %v", text, got, want)
 		}
@@ -27,10 +28,11 @@ func TestSecondRegion(t *testing.T) {
 	}{
 		"a 32-bit first region": {"0x00 0xffffff 0x40200\n0x200000000000 0x2001ffffffff 0x14220c\n", 8 << 30},
 		"a 64-bit first region": {"0x104002000000 0x104002ffffff 0x14220c\n0x0 0x0 0x0\n0x100000000000 0x103fffffffff 0x14220c\n", 256 << 30},
-		"ports before it":       {"0x0 0xffffff 0x40200\n0x1000 0x107f 0x40101\n0x200000000000 0x2001ffffffff 0x14220c\n", 8 << 30},
-		"one region":            {"0x0 0xffffff 0x40200\n0x0 0x0 0x0\n", 0},
-		"no numbers":            {"a b\nc d\n", 0},
-		"nothing":               {"", 0},
+		"ports before it": {"0x0 0xffffff 0x40200\n0x1000 0x107f 0x40101\n0x200000000000 0x2001ffffffff 0x14220c\n",
+			8 << 30},
+		"one region": {"0x0 0xffffff 0x40200\n0x0 0x0 0x0\n", 0},
+		"no numbers": {"a b\nc d\n", 0},
+		"nothing":    {"", 0},
 	} {
 		if got := secondRegion(c.text); got != c.want {
 			t.Errorf("%s: %d, want %d", what, got, c.want)
@@ -48,7 +50,8 @@ device x mounted on /y with fstype nfs4 statvers=1.1
 `
 
 func TestMountstats(t *testing.T) {
-	if r := ParseMountstats(mountstats, "/data"); r != (NFSReads{Ops: 100000, Sent: 100500, Queue: 70000, Trip: 200000, HasTimes: true, Transmission: true}) {
+	if r := ParseMountstats(mountstats, "/data"); r != (NFSReads{Ops: 100000, Sent: 100500, Queue: 70000, Trip: 200000,
+		HasTimes: true, Transmission: true}) {
 		t.Errorf("got %+v", r)
 	}
 	if r := ParseMountstats(mountstats, "/y"); r.Ops != 1 || r.Trip != 4 {
@@ -153,7 +156,8 @@ func TestExtentAnswers(t *testing.T) {
 		binary.NativeEndian.PutUint32(e[40:], flags)
 	}
 	var l Layout
-	if n, next, last := l.take(b); n != 2 || next != 8192 || !last || !reflect.DeepEqual(l.Odd, map[string]int{"inline": 1, "unwritten": 1}) {
+	if n, next, last := l.take(b); n != 2 || next != 8192 || !last ||
+		!reflect.DeepEqual(l.Odd, map[string]int{"inline": 1, "unwritten": 1}) {
 		t.Errorf("%d extents up to %d, last %v, %v", n, next, last, l.Odd)
 	}
 	if got := flagNames(flagCompressed | flagVerity | 0x80000); !slices.Equal(got, []string{"compressed", "verity"}) {
@@ -166,8 +170,9 @@ func TestCGroups(t *testing.T) {
 	r.Files["/proc/self/cgroup"] = []byte("12:blkio:/a/b\n11:cpu,cpuacct:/a\n0::/x/y\n")
 	f := Gather(r, Meta{}, -1)
 	for what, c := range map[string]struct{ got, want []string }{
-		"v2":      {f.CGroups(), []string{"/sys/fs/cgroup/x/y", "/sys/fs/cgroup/x", "/sys/fs/cgroup"}},
-		"blkio":   {f.CGroups1("blkio"), []string{"/sys/fs/cgroup/blkio/a/b", "/sys/fs/cgroup/blkio/a", "/sys/fs/cgroup/blkio"}},
+		"v2": {f.CGroups(), []string{"/sys/fs/cgroup/x/y", "/sys/fs/cgroup/x", "/sys/fs/cgroup"}},
+		"blkio": {f.CGroups1("blkio"), []string{"/sys/fs/cgroup/blkio/a/b", "/sys/fs/cgroup/blkio/a",
+			"/sys/fs/cgroup/blkio"}},
 		"cpu":     {f.CGroups1("cpu"), []string{"/sys/fs/cgroup/cpu/a", "/sys/fs/cgroup/cpu"}},
 		"another": {f.CGroups1("memory"), nil},
 	} {
@@ -202,7 +207,8 @@ func TestEFS(t *testing.T) {
 func TestSMARTLogs(t *testing.T) {
 	b := make([]byte, 512)
 	b[0], b[3], b[4], b[5], b[160], b[161], b[192] = 4, 99, 10, 7, 1, 1, 30
-	if h, ok := parseSMART(b); !ok || h != (Health{Critical: 4, Spare: 99, SpareThreshold: 10, Used: 7, MediaErrors: 257, HotMinutes: 30}) {
+	if h, ok := parseSMART(b); !ok || h != (Health{Critical: 4, Spare: 99, SpareThreshold: 10, Used: 7, MediaErrors: 257,
+		HotMinutes: 30}) {
 		t.Errorf("got %+v", h)
 	}
 	if _, ok := parseSMART(b[:511]); ok {

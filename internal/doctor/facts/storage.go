@@ -26,7 +26,7 @@ func Block(name string) string { return "/sys/class/block/" + name }
 // Queue is the file of a setting of the disk's queue.
 func (d Disk) Queue(name string) string { return Block(d.Name) + "/queue/" + name }
 
-// Fabrics says that the drive is behind a network: no PCI function is its own.
+// Fabrics reports whether the drive is behind a network: no PCI function is its own.
 func (d Disk) Fabrics() bool { return d.Kind == "nvme" && d.PCI == "" }
 
 // gatherDisks walks from the target's device number to the disks.
@@ -120,7 +120,7 @@ func (d Disk) Controller() string {
 	return d.Name
 }
 
-// Remote says that a file system lives behind a network.
+// Remote reports whether a file system lives behind a network.
 func Remote(fstype string) bool {
 	switch fstype {
 	case "nfs", "nfs4", "lustre", "beegfs", "wekafs", "gpfs", "cifs", "smb3", "ceph":

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// MemInfo reads one line of /proc/meminfo in bytes, 0 where it is not there.
+// MemInfo reads one line of /proc/meminfo in bytes, 0 if it is missing.
 func (f *Facts) MemInfo(name string) int64 {
 	s, _ := f.Text("/proc/meminfo")
 	v := strings.Fields(ParseParams(s)[name])
@@ -26,7 +26,7 @@ func (f *Facts) MemInfo(name string) int64 {
 }
 
 // KernelConfig is the configuration that the running kernel was built with, from
-// /boot or from the kernel itself; false where neither has it.
+// /boot or from the kernel itself; false if neither has it.
 func (f *Facts) KernelConfig() (string, bool) {
 	if s, st := f.Text("/boot/config-" + f.Kernel); st == There {
 		return s, true
@@ -48,7 +48,7 @@ func unzip(b []byte) (string, bool) {
 	return string(text), err == nil
 }
 
-// MayLock says that the process is above the limit of locked memory; root in a
+// MayLock reports whether the process is above the limit of locked memory; root in a
 // container often is not.
 func (f *Facts) MayLock() bool {
 	const ipcLock = 14
@@ -82,7 +82,7 @@ func (f *Facts) CGroups() []string {
 }
 
 // CGroups1 lists the directories of a cgroup v1 controller from this process's
-// to the controller's root, nil where the machine has no v1 for it.
+// to the controller's root, nil if the machine has no v1 for it.
 func (f *Facts) CGroups1(controller string) []string {
 	s, _ := f.Text("/proc/self/cgroup")
 	for line := range strings.Lines(s) {

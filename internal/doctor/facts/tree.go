@@ -27,7 +27,7 @@ type Tree interface {
 	ReadDir(name string) ([]string, error)
 	// Resolve returns name with every symbolic link followed.
 	Resolve(name string) (string, error)
-	// Exists says that something is at name, whether or not it can be read.
+	// Exists reports whether something is at name, whether or not it can be read.
 	Exists(name string) bool
 }
 
@@ -83,7 +83,8 @@ type Record struct {
 
 // NewRecord is an empty tree.
 func NewRecord() *Record {
-	return &Record{Files: map[string][]byte{}, Dirs: map[string][]string{}, Links: map[string]string{}, Denied: map[string]bool{}}
+	return &Record{Files: map[string][]byte{}, Dirs: map[string][]string{}, Links: map[string]string{},
+		Denied: map[string]bool{}}
 }
 
 func notThere(op, name string) error { return &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist} }
@@ -187,7 +188,8 @@ func (r *Record) Exists(name string) bool {
 		_, isFile := r.Files[p]
 		_, isDir := r.Dirs[p]
 		_, isLink := r.Links[p]
-		if isFile || isDir || isLink || r.Denied[p] || slices.Contains(r.Dirs[path.Dir(p)], path.Base(p)) || len(r.below(p)) > 0 {
+		if isFile || isDir || isLink || r.Denied[p] || slices.Contains(r.Dirs[path.Dir(p)], path.Base(p)) ||
+			len(r.below(p)) > 0 {
 			return true
 		}
 	}

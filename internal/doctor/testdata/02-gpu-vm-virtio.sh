@@ -6,7 +6,7 @@ set -eu
 
 # ==== the path: file system, mount, disks ====
 
-# FAIL blk.peer: a virtio disk is no PCI peer: its data is in the host's memory before the guest sees it
+# FAIL blk.peer: a virtio disk is not a PCI peer: its data passes through the host's memory
 #   on vda
 # give the machine an NVMe disk of its own (PCI passthrough or local NVMe) and put the data there; until then the staged route is the fastest
 

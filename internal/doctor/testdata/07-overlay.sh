@@ -6,7 +6,7 @@ set -eu
 
 # ==== the path: file system, mount, disks ====
 
-# FAIL fs.type: overlay mounted at /: no direct route starts there
+# FAIL fs.type: overlay mounted at /: this file system has no direct route
 #   on /data/model.safetensors
 # put the data on a real mount; in a container bind-mount it: -v /data:/data
 

@@ -58,8 +58,14 @@ func TestAttacks(t *testing.T) {
 		mode   Mode
 		want   string // "" for a legal header
 	}{
-		{"many names on one range", repeat(n, func(i int) string { return fmt.Sprintf(`"%d":%s`, i, entry("U8", "[4]", "[0,4]")) }), 4, Strict, "it overlaps 4 bytes"},
-		{"many empty tensors", repeat(n, func(i int) string { return fmt.Sprintf(`"%x":%s`, i, entry("U8", "[0]", "[0,0]")) }), 0, Strict, ""},
+		{"many names on one range", repeat(n, func(i int) string {
+			return fmt.Sprintf(`"%d":%s`, i, entry("U8", "[4]",
+				"[0,4]"))
+		}), 4, Strict, "it overlaps 4 bytes"},
+		{"many empty tensors", repeat(n, func(i int) string {
+			return fmt.Sprintf(`"%x":%s`, i, entry("U8", "[0]",
+				"[0,0]"))
+		}), 0, Strict, ""},
 		{"backwards", repeat(n, func(i int) string {
 			return fmt.Sprintf(`"%x":%s`, i, entry("U8", "[1]", fmt.Sprintf("[%d,%d]", 200000-i, 200001-i)))
 		}), 0, Strict, "data_offsets begin at"},
@@ -74,7 +80,8 @@ func TestAttacks(t *testing.T) {
 		{"nested tensors", strings.Repeat(`{"a":`, n/5), 0, Strict, `field "a" is unknown`},
 		{"ignored nesting", `{"a":{"x":` + strings.Repeat(`{"a":`, n/5), 0, Lenient, "levels"},
 		{"ignored objects", `{"a":{"x":[` + strings.Repeat(`{"a":0},`, n/8), 0, Lenient, "expected a JSON value"},
-		{"ignored keys", `{"a":{` + repeat(n, func(i int) string { return fmt.Sprintf(`"%x":0`, i) })[1:], 0, Lenient, "ignored keys"},
+		{"ignored keys", `{"a":{` + repeat(n, func(i int) string { return fmt.Sprintf(`"%x":0`, i) })[1:], 0, Lenient,
+			"ignored keys"},
 		{"long ignored key", `{"a":{"` + strings.Repeat("k", n) + `":0`, 0, Lenient, "is too long"},
 		{"huge number", `{"a":{"shape":[` + strings.Repeat("9", n) + `]}}`, 0, Strict, "shape[0] is 999"},
 		{"many zeros", `{"a":{"shape":[` + strings.Repeat("0", n) + `]}}`, 0, Strict, "shape[0] is 000"},
@@ -82,11 +89,13 @@ func TestAttacks(t *testing.T) {
 		{"huge escaped name", `{"` + strings.Repeat(`\u006e`, n/6) + `":1}`, 0, Strict, "is too long"},
 		{"huge dtype", `{"a":{"dtype":"` + strings.Repeat("F", n) + `"}}`, 0, Strict, "dtype is"},
 		{"huge metadata value", `{"__metadata__":{"k":"` + strings.Repeat("v", n) + `"}}`, 0, Strict, ""},
-		{"metadata entries", `{"__metadata__":` + repeat(n, func(i int) string { return fmt.Sprintf(`"%x":""`, i) }) + `}`, 0, Strict, "expected at most 65536 entries"},
+		{"metadata entries", `{"__metadata__":` + repeat(n, func(i int) string { return fmt.Sprintf(`"%x":""`, i) }) + `}`, 0,
+			Strict, "expected at most 65536 entries"},
 		{"spaces", "{}" + strings.Repeat(" ", n), 0, Strict, ""},
 		{"only spaces", strings.Repeat(" ", n), 0, Lenient, "expected {"},
 		{"garbage", string(garbage), 0, Strict, "expected UTF-8"},
-		{"garbage of ASCII", "{" + strings.Map(func(r rune) rune { return r&0x5f | 0x20 }, string(garbage[:n])), 0, Strict, "expected"},
+		{"garbage of ASCII", "{" + strings.Map(func(r rune) rune { return r&0x5f | 0x20 }, string(garbage[:n])), 0, Strict,
+			"expected"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := file(c.header, c.data)
@@ -130,7 +139,8 @@ func TestTensorLimit(t *testing.T) {
 	whole := file(b.String(), 0)
 	var err error
 	used, took := cost(func() { _, err = parseBytes(whole, Strict) })
-	if err == nil || !strings.Contains(err.Error(), `tensor "f4240" is one too many`) || !strings.Contains(err.Error(), "expected at most 1000000 tensors") {
+	if err == nil || !strings.Contains(err.Error(), `tensor "f4240" is one too many`) ||
+		!strings.Contains(err.Error(), "expected at most 1000000 tensors") {
 		t.Errorf("error is %v", err)
 	}
 	if used > 7*int64(len(whole)) {
@@ -153,7 +163,8 @@ func (h hole) ReadAt(p []byte, off int64) (int, error) {
 // TestHeaderLengthLies checks that no length makes the parser allocate what is
 // not in the file.
 func TestHeaderLengthLies(t *testing.T) {
-	for _, n := range []uint64{17, 1 << 20, MaxHeader, MaxHeader + 1, 1 << 31, 1 << 62, 1<<63 - 1, 1 << 63, 1<<63 + 8, 1<<64 - 8, 1<<64 - 1} {
+	for _, n := range []uint64{17, 1 << 20, MaxHeader, MaxHeader + 1, 1 << 31, 1 << 62, 1<<63 - 1, 1 << 63, 1<<63 + 8,
+		1<<64 - 8, 1<<64 - 1} {
 		b := binary.LittleEndian.AppendUint64(nil, n)
 		var err error
 		used, _ := cost(func() { _, err = Parse(hole{b}, 24, "m.safetensors", Strict) })

@@ -84,7 +84,8 @@ func EncodeHeader(tensors []format.Tensor, metadata map[string]string, align int
 			return nil, bad("tensor " + quote(t.Name) + ": " + msg)
 		}
 		if size > MaxInt-begin {
-			return nil, bad(fmt.Sprintf("tensor %s: its %d bytes at offset %d end past %d, expected offsets of 48 bits", quote(t.Name), size, begin, int64(MaxInt)))
+			return nil, bad(fmt.Sprintf("tensor %s: its %d bytes at offset %d end past %d, expected offsets of 48 bits",
+				quote(t.Name), size, begin, int64(MaxInt)))
 		}
 		if len(b) > lengthSize+1 {
 			b = append(b, ',')

@@ -25,8 +25,11 @@ func TestEncodeGolden(t *testing.T) {
 		want  string
 	}{
 		{nil, 0, `{"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[],"data_offsets":[8,9]}}`},
-		{map[string]string{"format": "pt"}, 8, `{"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[],"data_offsets":[8,9]}}`},
-		{map[string]string{"k\n\x01\x7f": "é\"\\", "a": "\b\f\r\t"}, 4096, `{"__metadata__":{"a":"\b\f\r\t","k\n\u0001` + "\x7f" + `":"é\"\\"},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[],"data_offsets":[8,9]}}`},
+		{map[string]string{"format": "pt"}, 8,
+			`{"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[],"data_offsets":[8,9]}}`},
+		{map[string]string{"k\n\x01\x7f": "é\"\\", "a": "\b\f\r\t"}, 4096,
+			`{"__metadata__":{"a":"\b\f\r\t","k\n\u0001` + "\x7f" +
+				`":"é\"\\"},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[],"data_offsets":[8,9]}}`},
 	} {
 		got, err := EncodeHeader(ts, c.meta, c.align)
 		if err != nil {
@@ -58,23 +61,27 @@ func TestEncodeErrors(t *testing.T) {
 		meta  map[string]string
 		align int64
 	}{
-		"the alignment is 12, expected a multiple of 8":                      {ok, nil, 12},
-		"the alignment is -8":                                                {ok, nil, -8},
-		"the alignment is 33554432":                                          {ok, nil, 32 << 20},
-		`tensor name "__metadata__" is reserved`:                             {one("__metadata__", format.U8), nil, 0},
-		`tensor name "\xff" is not UTF-8`:                                    {one("\xff", format.U8), nil, 0},
-		`tensor name "\x00" holds NUL`:                                       {one("\x00", format.U8), nil, 0},
-		"(5000 bytes) is too long":                                           {one(strings.Repeat("n", 5000), format.U8), nil, 0},
+		"the alignment is 12, expected a multiple of 8": {ok, nil, 12},
+		"the alignment is -8":                           {ok, nil, -8},
+		"the alignment is 33554432":                     {ok, nil, 32 << 20},
+		`tensor name "__metadata__" is reserved`:        {one("__metadata__", format.U8), nil, 0},
+		`tensor name "\xff" is not UTF-8`:               {one("\xff", format.U8), nil, 0},
+		`tensor name "\x00" holds NUL`:                  {one("\x00", format.U8), nil, 0},
+		"(5000 bytes) is too long": {one(strings.Repeat("n", 5000), format.U8), nil,
+			0},
 		`tensor name "a" is a duplicate`:                                     {append(ok, ok...), nil, 0},
 		`tensor "a": dtype is "X", expected one of BOOL, F4`:                 {one("a", "X"), nil, 0},
 		`tensor "a": shape[1] is -1, expected 0 to 281474976710655`:          {one("a", format.U8, 1, -1), nil, 0},
 		`tensor "a": shape [3] of F4 has 12 bits`:                            {one("a", format.F4, 3), nil, 0},
 		`tensor "a": shape [281474976710655,281474976710655] overflows`:      {one("a", format.U8, MaxInt, MaxInt), nil, 0},
 		`tensor "a": shape [281474976710655] of U16 takes 562949953421310 b`: {one("a", format.U16, MaxInt), nil, 0},
-		`tensor "a": shape has 65 dimensions, expected at most 64`:           {one("a", format.U8, make([]int64, 65)...), nil, 0},
-		`tensor "b": its 1 bytes at offset 281474976710655 end past`:         {append(one("a", format.U8, MaxInt), one("b", format.U8, 1)...), nil, 0},
-		`metadata key "k" or its value is not UTF-8`:                         {ok, map[string]string{"k": "\xff"}, 0},
-		"bytes, expected at most 100000000":                                  {ok, map[string]string{"k": strings.Repeat("v", MaxHeader)}, 0},
+		`tensor "a": shape has 65 dimensions, expected at most 64`: {one("a", format.U8, make([]int64, 65)...), nil,
+			0},
+		`tensor "b": its 1 bytes at offset 281474976710655 end past`: {append(one("a", format.U8, MaxInt),
+			one("b", format.U8, 1)...), nil, 0},
+		`metadata key "k" or its value is not UTF-8`: {ok, map[string]string{"k": "\xff"}, 0},
+		"bytes, expected at most 100000000": {ok,
+			map[string]string{"k": strings.Repeat("v", MaxHeader)}, 0},
 	} {
 		_, err := EncodeHeader(c.ts, c.meta, c.align)
 		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) {
@@ -154,7 +161,8 @@ func TestRoundTrip(t *testing.T) {
 		}
 		// Tensors without bytes come before one that begins at the same place.
 		sortByOffset(want)
-		if len(got.Tensors) != len(want) || len(want) > 0 && !reflect.DeepEqual(got.Tensors, want) || !reflect.DeepEqual(got.Metadata, meta) {
+		if len(got.Tensors) != len(want) || len(want) > 0 && !reflect.DeepEqual(got.Tensors, want) ||
+			!reflect.DeepEqual(got.Metadata, meta) {
 			t.Fatalf("seed %d: parsed\n\t%+v\nexpected\n\t%+v", seed, got, want)
 		}
 	}
@@ -201,7 +209,8 @@ func qwen3() []format.Tensor {
 	add("lm_head.weight", 151936, 1024)
 	add("model.norm.weight", 1024)
 	for i := range 28 {
-		for _, n := range []string{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "self_attn.q_norm", "self_attn.k_norm",
+		for _, n := range []string{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+			"self_attn.q_norm", "self_attn.k_norm",
 			"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm"} {
 			add(fmt.Sprintf("model.layers.%d.%s.weight", i, n), 3072, 1024)
 		}

@@ -27,7 +27,7 @@ type Index struct {
 	// Path is the index file itself.
 	Path string `json:"path"`
 	// TotalSize is metadata.total_size, the sum of all tensors' bytes as the
-	// writer saw it, or 0 where it is absent or no plain integer.
+	// writer saw it, or 0 if it is absent or no plain integer.
 	TotalSize int64 `json:"total_size"`
 	// Shards are the file names of the map, each once, in order of name. They
 	// are looked for beside the index, or in folders beside it: "sub/1.safetensors".
@@ -197,7 +197,8 @@ func (ix *Index) weightMap(s *scanner) error {
 		if !known {
 			file = string(value)
 			if !localName(file) {
-				return s.fail(at, "its file name is "+quote(file), "a name below the index's folder that ends in "+suffix+", without '\\', '..' or control characters")
+				return s.fail(at, "its file name is "+quote(file),
+					"a name below the index's folder that ends in "+suffix+", without '\\', '..' or control characters")
 			}
 			if len(files) == MaxShards {
 				return s.fail(at, "file "+quote(file)+" is one too many", "at most "+strconv.Itoa(MaxShards)+" files")
@@ -222,14 +223,16 @@ func (ix *Index) weightMap(s *scanner) error {
 func (ix *Index) Check(files []*format.File) error {
 	invalid := func(msg string) error { return errs.New(errs.Invalid, opCheck, ix.Path, msg) }
 	corrupt := func(msg string) error {
-		return errs.New(errs.Corrupt, opCheck, ix.Path, msg).WithFix("download the index and the shards again, all of one revision")
+		return errs.New(errs.Corrupt, opCheck, ix.Path,
+			msg).WithFix("download the index and the shards again, all of one revision")
 	}
 	given := make(map[string]bool, len(files))
 	home := make(map[string]string, len(ix.Weights))
 	for _, f := range files {
 		shard, ok := ix.shardOf(f.Path)
 		if !ok {
-			return invalid(fmt.Sprintf("file %s is not in the index, expected one of its %d shards", quote(shard), len(ix.Shards)))
+			return invalid(fmt.Sprintf("file %s is not in the index, expected one of its %d shards", quote(shard),
+				len(ix.Shards)))
 		}
 		if given[shard] {
 			return invalid(fmt.Sprintf("shard %s is given twice, expected once", quote(shard)))
@@ -238,7 +241,8 @@ func (ix *Index) Check(files []*format.File) error {
 		for i := range f.Tensors {
 			name := f.Tensors[i].Name
 			if first, dup := home[name]; dup {
-				return corrupt(fmt.Sprintf("tensor %s is in shards %s and %s, expected one", quote(name), quote(first), quote(shard)))
+				return corrupt(fmt.Sprintf("tensor %s is in shards %s and %s, expected one", quote(name), quote(first),
+					quote(shard)))
 			}
 			home[name] = shard
 		}
@@ -262,7 +266,8 @@ func (ix *Index) Check(files []*format.File) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(home)) {
 		if _, ok := ix.Weights[name]; !ok {
-			return corrupt(fmt.Sprintf("tensor %s of shard %s is not in the index, expected every tensor of a shard there", quote(name), quote(home[name])))
+			return corrupt(fmt.Sprintf("tensor %s of shard %s is not in the index, expected every tensor of a shard there",
+				quote(name), quote(home[name])))
 		}
 	}
 	return nil

@@ -21,7 +21,8 @@ func TestParseIndex(t *testing.T) {
 		total   int64
 		weights map[string]string
 	}{
-		{`{"metadata":{"total_size":42},"weight_map":{"b":"m-2.safetensors","a":"m-1.safetensors","c":"m-1.safetensors"}}`, 42, two},
+		{`{"metadata":{"total_size":42},"weight_map":{"b":"m-2.safetensors","a":"m-1.safetensors","c":"m-1.safetensors"}}`,
+			42, two},
 		{"{\n  \"weight_map\": {\"a\": \"m-1.safetensors\",\n \"b\": \"m-2.safetensors\", \"c\":\"m-1.safetensors\"},\n \"metadata\": {\"total_size\": 1.5e3, \"by\": \"x\"}}\n", 0, two},
 		{`{"weight_map":{"\u0061":"m-1.safetensors","b":"m-2.safe\u0074ensors","c":"m-1.safetensors"},"extra":[1,{"x":null}]}`, 0, two},
 		{`{"metadata":null,"weight_map":{}}`, 0, map[string]string{}},
@@ -85,7 +86,8 @@ func TestParseIndexErrors(t *testing.T) {
 		`{"weight_map":{"a":"x.safetensors",}}`:                         "a tensor name is }",
 	} {
 		_, err := ParseIndex([]byte(text), "x.json")
-		if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "parse safetensors index x.json: ") {
+		if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "parse safetensors index x.json: ") {
 			t.Errorf("%s\n\terror is %v\n\texpected it to contain %s", text, err, want)
 		}
 	}
@@ -102,10 +104,12 @@ func TestIndexLimits(t *testing.T) {
 	}
 	var err error
 	used, _ := cost(func() { _, err = OpenIndex(path) })
-	if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "the index has 268435457 bytes, expected at most 268435456") || used > 64<<10 {
+	if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(),
+		"the index has 268435457 bytes, expected at most 268435456") || used > 64<<10 {
 		t.Errorf("allocated %d bytes: %v", used, err)
 	}
-	shards := `{"weight_map":` + repeat(4<<20, func(i int) string { return fmt.Sprintf(`"%x":"%x.safetensors"`, i, i) }) + "}"
+	shards := `{"weight_map":` + repeat(4<<20, func(i int) string { return fmt.Sprintf(`"%x":"%x.safetensors"`, i, i) }) +
+		"}"
 	used, _ = cost(func() { _, err = ParseIndex([]byte(shards), "x.json") })
 	if err == nil || !strings.Contains(err.Error(), "expected at most 65536 files") || used > int64(12*len(shards)) {
 		t.Errorf("allocated %d bytes for %d: %v", used, len(shards), err)
@@ -118,7 +122,8 @@ func TestIndexLimits(t *testing.T) {
 }
 
 func TestIndexCheck(t *testing.T) {
-	ix, err := ParseIndex([]byte(`{"weight_map":{"a":"1.safetensors","b":"2.safetensors","c":"1.safetensors"}}`), "d/x.json")
+	ix, err := ParseIndex([]byte(`{"weight_map":{"a":"1.safetensors","b":"2.safetensors","c":"1.safetensors"}}`),
+		"d/x.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,16 +140,23 @@ func TestIndexCheck(t *testing.T) {
 		files []*format.File
 	}{
 		{0, "", []*format.File{shard("d/2.safetensors", "b"), shard("d/1.safetensors", "c", "a")}},
-		{errs.Invalid, `shard "2.safetensors" is not given, expected all 2 shards`, []*format.File{shard("1.safetensors", "a", "c")}},
+		{errs.Invalid, `shard "2.safetensors" is not given, expected all 2 shards`,
+			[]*format.File{shard("1.safetensors", "a", "c")}},
 		{errs.Invalid, `file "3.safetensors" is not in the index`, []*format.File{shard("3.safetensors")}},
-		{errs.Invalid, `shard "1.safetensors" is given twice`, []*format.File{shard("1.safetensors"), shard("e/1.safetensors")}},
-		{errs.Corrupt, `tensor "a" is in shards "1.safetensors" and "2.safetensors", expected one`, []*format.File{shard("1.safetensors", "a", "c"), shard("2.safetensors", "b", "a")}},
-		{errs.Corrupt, `tensor "c" is in no shard, expected it in "1.safetensors"`, []*format.File{shard("1.safetensors", "a"), shard("2.safetensors", "b")}},
-		{errs.Corrupt, `tensor "b" is in shard "1.safetensors", expected it in "2.safetensors"`, []*format.File{shard("1.safetensors", "a", "b", "c"), shard("2.safetensors")}},
-		{errs.Corrupt, `tensor "z" of shard "2.safetensors" is not in the index`, []*format.File{shard("1.safetensors", "a", "c"), shard("2.safetensors", "b", "z")}},
+		{errs.Invalid, `shard "1.safetensors" is given twice`,
+			[]*format.File{shard("1.safetensors"), shard("e/1.safetensors")}},
+		{errs.Corrupt, `tensor "a" is in shards "1.safetensors" and "2.safetensors", expected one`,
+			[]*format.File{shard("1.safetensors", "a", "c"), shard("2.safetensors", "b", "a")}},
+		{errs.Corrupt, `tensor "c" is in no shard, expected it in "1.safetensors"`,
+			[]*format.File{shard("1.safetensors", "a"), shard("2.safetensors", "b")}},
+		{errs.Corrupt, `tensor "b" is in shard "1.safetensors", expected it in "2.safetensors"`,
+			[]*format.File{shard("1.safetensors", "a", "b", "c"), shard("2.safetensors")}},
+		{errs.Corrupt, `tensor "z" of shard "2.safetensors" is not in the index`,
+			[]*format.File{shard("1.safetensors", "a", "c"), shard("2.safetensors", "b", "z")}},
 	} {
 		err := ix.Check(c.files)
-		if errs.KindOf(err) != c.kind || err != nil && (!strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "d/x.json")) {
+		if errs.KindOf(err) != c.kind || err != nil && (!strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), "d/x.json")) {
 			t.Errorf("error is %v, expected %q", err, c.want)
 		}
 	}
@@ -174,26 +186,41 @@ func TestResolve(t *testing.T) {
 	}{
 		{"file", all, "m-1.safetensors", []string{"m-1.safetensors"}, false, 0, ""},
 		{"index file", with("x.json", index), "x.json", []string{"m-1.safetensors", "m-2.safetensors"}, true, 0, ""},
-		{"directory with index", with(IndexFile, index, ModelFile, ""), "", []string{"m-1.safetensors", "m-2.safetensors"}, true, 0, ""},
+		{"directory with index", with(IndexFile, index, ModelFile, ""), "", []string{"m-1.safetensors", "m-2.safetensors"},
+			true, 0, ""},
 		{"directory with model", with(ModelFile, ""), "", []string{ModelFile}, false, 0, ""},
-		{"directory with another index", with("diffusion.safetensors.index.json", index), "", []string{"m-1.safetensors", "m-2.safetensors"}, true, 0, ""},
-		{"directory with one file", map[string]string{"only.safetensors": "", ".hidden.safetensors": "", "a.json": ""}, "", []string{"only.safetensors"}, false, 0, ""},
+		{"directory with another index", with("diffusion.safetensors.index.json", index), "",
+			[]string{"m-1.safetensors", "m-2.safetensors"}, true, 0, ""},
+		{"directory with one file", map[string]string{"only.safetensors": "", ".hidden.safetensors": "", "a.json": ""}, "",
+			[]string{"only.safetensors"}, false, 0, ""},
 		{"files without an index", all, "", []string{"m-1.safetensors", "m-2.safetensors"}, false, 0, ""},
-		{"numbered shards without an index", map[string]string{"x-2-of-2.safetensors": "", "x-1-of-2.safetensors": ""}, "", []string{"x-1-of-2.safetensors", "x-2-of-2.safetensors"}, false, 0, ""},
-		{"a numbered shard is missing", map[string]string{"x-00003-of-00003.safetensors": "", "x-00001-of-00003.safetensors": ""}, "", nil, false, errs.NotFound, `1 of 3 shards are missing: "x-00002-of-00003.safetensors"`},
-		{"a single numbered shard", map[string]string{"x-00001-of-00003.safetensors": ""}, "", nil, false, errs.NotFound, `2 of 3 shards are missing: "x-00002-of-00003.safetensors", "x-00003-of-00003.safetensors"`},
-		{"two sets of shards", map[string]string{"x-1-of-1.safetensors": "", "y-1-of-1.safetensors": ""}, "", nil, false, errs.Invalid, "which are of several models, and no index"},
-		{"shards and another file", with("x-1-of-1.safetensors", ""), "", nil, false, errs.Invalid, "which are of several models, and no index"},
-		{"a shard twice", map[string]string{"x-1-of-1.safetensors": "", "x-01-of-1.safetensors": ""}, "", nil, false, errs.Invalid, "has 2 shards"},
-		{"too many shards", map[string]string{"x-1-of-999999.safetensors": "", "x-2-of-999999.safetensors": ""}, "", nil, false, errs.Invalid, "is one of 999999 files, expected at most"},
+		{"numbered shards without an index", map[string]string{"x-2-of-2.safetensors": "", "x-1-of-2.safetensors": ""}, "",
+			[]string{"x-1-of-2.safetensors", "x-2-of-2.safetensors"}, false, 0, ""},
+		{"a numbered shard is missing", map[string]string{"x-00003-of-00003.safetensors": "",
+			"x-00001-of-00003.safetensors": ""}, "", nil, false, errs.NotFound, `1 of 3 shards are missing: "x-00002-of-00003.safetensors"`},
+		{"a single numbered shard", map[string]string{"x-00001-of-00003.safetensors": ""}, "", nil, false, errs.NotFound,
+			`2 of 3 shards are missing: "x-00002-of-00003.safetensors", "x-00003-of-00003.safetensors"`},
+		{"two sets of shards", map[string]string{"x-1-of-1.safetensors": "", "y-1-of-1.safetensors": ""}, "", nil, false,
+			errs.Invalid, "which are of several models, and no index"},
+		{"shards and another file", with("x-1-of-1.safetensors", ""), "", nil, false, errs.Invalid,
+			"which are of several models, and no index"},
+		{"a shard twice", map[string]string{"x-1-of-1.safetensors": "", "x-01-of-1.safetensors": ""}, "", nil, false,
+			errs.Invalid, "has 2 shards"},
+		{"too many shards", map[string]string{"x-1-of-999999.safetensors": "", "x-2-of-999999.safetensors": ""}, "", nil,
+			false, errs.Invalid, "is one of 999999 files, expected at most"},
 		{"shards in folders", map[string]string{IndexFile: `{"weight_map":{"a":"one/m.safetensors","b":"two/deep/m.safetensors","c":"m.safetensors"}}`, "one/m.safetensors": "", "two/deep/m.safetensors": "", "m.safetensors": ""}, "", []string{"m.safetensors", "one/m.safetensors", "two/deep/m.safetensors"}, true, 0, ""},
-		{"two indexes", with("p.safetensors.index.json", index, "q.safetensors.index.json", index), "", nil, false, errs.Invalid, `has "p.safetensors.index.json", "q.safetensors.index.json"`},
-		{"nothing", map[string]string{"config.json": "", "pytorch_model.bin": ""}, "", nil, false, errs.NotFound, `no safetensors file but "config.json", "pytorch_model.bin", expected model.safetensors.index.json`},
+		{"two indexes", with("p.safetensors.index.json", index, "q.safetensors.index.json", index), "", nil, false,
+			errs.Invalid, `has "p.safetensors.index.json", "q.safetensors.index.json"`},
+		{"nothing", map[string]string{"config.json": "", "pytorch_model.bin": ""}, "", nil, false, errs.NotFound,
+			`no safetensors file but "config.json", "pytorch_model.bin", expected model.safetensors.index.json`},
 		{"empty directory", nil, "", nil, false, errs.NotFound, "no safetensors file but nothing"},
 		{"no such path", nil, "gone", nil, false, errs.NotFound, "gone"},
-		{"missing shard", map[string]string{IndexFile: index, "m-1.safetensors": ""}, "", nil, false, errs.NotFound, `1 of 2 shards are missing: "m-2.safetensors", expected all beside the index (fix: download the missing shards)`},
-		{"empty index", map[string]string{IndexFile: `{"weight_map":{}}`}, "", nil, false, errs.Corrupt, "weight_map names 0 files, expected at least 1"},
-		{"config instead of index", map[string]string{"config.json": `{"a":1}`}, "config.json", nil, false, errs.Corrupt, `key "weight_map" is missing`},
+		{"missing shard", map[string]string{IndexFile: index, "m-1.safetensors": ""}, "", nil, false, errs.NotFound,
+			`1 of 2 shards are missing: "m-2.safetensors", expected all beside the index (fix: download the missing shards)`},
+		{"empty index", map[string]string{IndexFile: `{"weight_map":{}}`}, "", nil, false, errs.Corrupt,
+			"weight_map names 0 files, expected at least 1"},
+		{"config instead of index", map[string]string{"config.json": `{"a":1}`}, "config.json", nil, false, errs.Corrupt,
+			`key "weight_map" is missing`},
 		{"bad index", map[string]string{IndexFile: `{`}, "", nil, false, errs.Corrupt, "a key of the index is missing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -228,7 +255,8 @@ func TestResolve(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := Resolve(dir); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "expected a regular file") {
+	if _, _, err := Resolve(dir); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(err.Error(), "expected a regular file") {
 		t.Error(err)
 	}
 	for i := range 2 {
@@ -239,16 +267,19 @@ func TestResolve(t *testing.T) {
 	if _, _, err := Resolve(dir); err == nil || !strings.Contains(err.Error(), "6 more") {
 		t.Error(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, IndexFile), []byte(`{"weight_map":{"a":"1.safetensors"}}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, IndexFile), []byte(`{"weight_map":{"a":"1.safetensors"}}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Resolve(dir); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "expected a regular file") {
+	if _, _, err := Resolve(dir); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(err.Error(), "expected a regular file") {
 		t.Error(err)
 	}
 }
 
 func TestInspect(t *testing.T) {
-	f, err := parseBytes(file(`{"u":`+entry("U8", "[1]", "[0,1]")+`,"w":`+entry("F32", "[1]", "[1,5]")+`,"z":`+entry("F16", "[0,2]", "[5,5]")+
+	f, err := parseBytes(file(`{"u":`+entry("U8", "[1]", "[0,1]")+`,"w":`+entry("F32", "[1]", "[1,5]")+`,"z":`+entry("F16",
+		"[0,2]", "[5,5]")+
 		`,"__METADATA__":`+entry("U8", "[3]", "[5,8]")+`}  `, 8), Strict)
 	if err != nil {
 		t.Fatal(err)
@@ -281,7 +312,8 @@ func TestInspect(t *testing.T) {
 		t.Errorf("a page-aligned file has problems: %v", err)
 	}
 	f, err = parseBytes(file("{}      ", 0), Strict)
-	if ps := Inspect(f); err != nil || len(ps) != 1 || ps[0].Severity != Info || !strings.Contains(ps[0].Text, "multiple of 4096") {
+	if ps := Inspect(f); err != nil || len(ps) != 1 || ps[0].Severity != Info ||
+		!strings.Contains(ps[0].Text, "multiple of 4096") {
 		t.Errorf("problems are %+v, %v", ps, err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/format"
 )
 
-// Severity says how much an observation matters.
+// Severity tells how much an observation matters.
 type Severity string
 
 const (

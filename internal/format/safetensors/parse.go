@@ -119,11 +119,13 @@ func readHeader(r io.ReaderAt, size int64, path string) ([]byte, error) {
 	n := binary.LittleEndian.Uint64(length[:])
 	if n > MaxHeader {
 		return nil, errs.New(errs.Corrupt, opParse, path,
-			fmt.Sprintf("the header length is %d bytes, expected at most %d", n, MaxHeader)).WithFix("check that this is a safetensors file")
+			fmt.Sprintf("the header length is %d bytes, expected at most %d", n,
+				MaxHeader)).WithFix("check that this is a safetensors file")
 	}
 	if int64(n) > size-lengthSize {
 		return nil, errs.New(errs.Corrupt, opParse, path,
-			fmt.Sprintf("the header length is %d bytes, expected at most %d, what the file of %d bytes holds after it", n, size-lengthSize, size)).WithFix(fixCopy)
+			fmt.Sprintf("the header length is %d bytes, expected at most %d, what the file of %d bytes holds after it", n,
+				size-lengthSize, size)).WithFix(fixCopy)
 	}
 	header := make([]byte, n)
 	if err := readFull(r, header, lengthSize, path); err != nil {
@@ -231,7 +233,8 @@ func tile(ts []format.Tensor, dataStart, size int64, path string) error {
 			if t.Offset < end {
 				why = fmt.Sprintf("it overlaps %d bytes that another tensor holds", end-t.Offset)
 			}
-			return bad(fmt.Sprintf("tensor %s: data_offsets begin at %d, expected %d, %s (%s)", quote(t.Name), t.Offset, end, after, why))
+			return bad(fmt.Sprintf("tensor %s: data_offsets begin at %d, expected %d, %s (%s)", quote(t.Name), t.Offset, end,
+				after, why))
 		}
 		end += t.Size
 		t.Offset += dataStart

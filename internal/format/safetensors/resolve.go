@@ -37,7 +37,8 @@ const (
 func Resolve(path string) ([]string, *Index, error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, &errs.Error{Kind: errs.NotFound, Op: opResolve, Name: path, Err: pathCause(err), Fix: missingFix(path)}
+		return nil, nil, &errs.Error{Kind: errs.NotFound, Op: opResolve, Name: path, Err: pathCause(err),
+			Fix: missingFix(path)}
 	}
 	if err != nil {
 		return nil, nil, errs.Wrap(opResolve, path, pathCause(err))
@@ -58,7 +59,7 @@ func Resolve(path string) ([]string, *Index, error) {
 	return []string{path}, nil, nil
 }
 
-// missingFix says what to do about a path that does not exist. URLs that are none of ours are taken for paths.
+// missingFix tells what to do about a path that does not exist. URLs that are none of ours are taken for paths.
 func missingFix(path string) string {
 	scheme, rest, found := strings.Cut(path, ":/")
 	if found && rest != "" && !strings.ContainsAny(scheme, "/.") {
@@ -129,10 +130,12 @@ func choose(names []string, dir, kind string) ([]string, error) {
 	}
 	if found := append(indexes, files...); len(found) > 0 {
 		return nil, errs.New(errs.Invalid, opResolve, dir,
-			fmt.Sprintf("the %s has %s, expected %s", kind, listNames(found), looked)).WithFix("name one of the files instead of the " + kind)
+			fmt.Sprintf("the %s has %s, expected %s", kind, listNames(found),
+				looked)).WithFix("name one of the files instead of the " + kind)
 	}
 	return nil, errs.New(errs.NotFound, opResolve, dir,
-		fmt.Sprintf("the %s has no safetensors file but %s, expected %s", kind, listNames(other), looked)).WithFix("name the " + kind + " that holds the weights")
+		fmt.Sprintf("the %s has no safetensors file but %s, expected %s", kind, listNames(other),
+			looked)).WithFix("name the " + kind + " that holds the weights")
 }
 
 // resolveIndex parses the index at path and finds its shards beside it.
@@ -158,7 +161,8 @@ func resolveIndex(path string) ([]string, *Index, error) {
 	}
 	if len(missing) > 0 {
 		return nil, nil, errs.New(errs.NotFound, opResolve, path,
-			fmt.Sprintf("%d of %d shards are missing: %s, expected all beside the index", len(missing), len(paths), listNames(missing))).
+			fmt.Sprintf("%d of %d shards are missing: %s, expected all beside the index", len(missing), len(paths),
+				listNames(missing))).
 			WithFix("download the missing shards")
 	}
 	return paths, ix, nil

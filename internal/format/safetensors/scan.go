@@ -135,7 +135,8 @@ func (s *scanner) str(what string) ([]byte, error) {
 		case c == '\\':
 			return s.unescape(what, start, i)
 		case c < 0x20:
-			return nil, s.fail(i, fmt.Sprintf("%s holds the raw control character 0x%02x", what, c), "it written as an escape such as \\n or \\u000a")
+			return nil, s.fail(i, fmt.Sprintf("%s holds the raw control character 0x%02x", what, c),
+				"it written as an escape such as \\n or \\u000a")
 		}
 	}
 	return nil, s.fail(len(s.src), what+" is not closed before the text ends", "a closing '\"'")
@@ -153,7 +154,8 @@ func (s *scanner) unescape(what string, start, r int) ([]byte, error) {
 			s.pos = r + 1
 			return s.src[start:w], nil
 		case c < 0x20:
-			return nil, s.fail(r, fmt.Sprintf("%s holds the raw control character 0x%02x", what, c), "it written as an escape such as \\n or \\u000a")
+			return nil, s.fail(r, fmt.Sprintf("%s holds the raw control character 0x%02x", what, c),
+				"it written as an escape such as \\n or \\u000a")
 		case c != '\\':
 			s.src[w] = c
 			w++
@@ -200,7 +202,8 @@ func (s *scanner) unescape(what string, start, r int) ([]byte, error) {
 func (s *scanner) unicode(what string, r int) (rune, int, error) {
 	hi, ok := s.hex4(r)
 	if !ok {
-		return 0, 0, s.fail(r, what+" holds the escape "+quote(string(s.src[r:min(r+6, len(s.src))])), `\u and four hexadecimal digits`)
+		return 0, 0, s.fail(r, what+" holds the escape "+quote(string(s.src[r:min(r+6, len(s.src))])),
+			`\u and four hexadecimal digits`)
 	}
 	if !utf16.IsSurrogate(hi) {
 		return hi, 6, nil
@@ -210,7 +213,8 @@ func (s *scanner) unicode(what string, r int) (rune, int, error) {
 			return u, 12, nil
 		}
 	}
-	return 0, 0, s.fail(r, fmt.Sprintf(`%s holds the unpaired surrogate \u%04x`, what, hi), "a high surrogate followed by a low one")
+	return 0, 0, s.fail(r, fmt.Sprintf(`%s holds the unpaired surrogate \u%04x`, what, hi),
+		"a high surrogate followed by a low one")
 }
 
 // hex4 reads \uXXXX at r.

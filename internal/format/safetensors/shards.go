@@ -31,7 +31,8 @@ func withoutIndex(files []string, dir, kind string) ([]string, error) {
 	}
 	if len(sets) > 1 {
 		return nil, errs.New(errs.Invalid, opResolve, dir,
-			fmt.Sprintf("the %s has %s, which are of several models, and no index", kind, listNames(files))).WithFix("name the files instead of the " + kind)
+			fmt.Sprintf("the %s has %s, which are of several models, and no index", kind,
+				listNames(files))).WithFix("name the files instead of the " + kind)
 	}
 	m := numbered.FindStringSubmatch(files[0])
 	if m == nil {
@@ -39,7 +40,8 @@ func withoutIndex(files []string, dir, kind string) ([]string, error) {
 	}
 	count, err := strconv.Atoi(m[3])
 	if err != nil || count > MaxShards {
-		return nil, errs.New(errs.Invalid, opResolve, dir, fmt.Sprintf("%s is one of %s files, expected at most %d", quote(files[0]), m[3], MaxShards))
+		return nil, errs.New(errs.Invalid, opResolve, dir, fmt.Sprintf("%s is one of %s files, expected at most %d",
+			quote(files[0]), m[3], MaxShards))
 	}
 	have := map[int]bool{}
 	for _, name := range files {
@@ -55,16 +57,18 @@ func withoutIndex(files []string, dir, kind string) ([]string, error) {
 	switch {
 	case len(missing) > 0:
 		return nil, errs.New(errs.NotFound, opResolve, dir,
-			fmt.Sprintf("%d of %d shards are missing: %s", len(missing), count, listNames(missing))).WithFix("download the missing shards")
+			fmt.Sprintf("%d of %d shards are missing: %s", len(missing), count,
+				listNames(missing))).WithFix("download the missing shards")
 	case len(files) > count:
 		return nil, errs.New(errs.Invalid, opResolve, dir,
-			fmt.Sprintf("the %s has %d shards %s-*-of-%s, expected %d", kind, len(files), m[1], m[3], count)).WithFix("remove those of another model")
+			fmt.Sprintf("the %s has %d shards %s-*-of-%s, expected %d", kind, len(files), m[1], m[3],
+				count)).WithFix("remove those of another model")
 	}
 	return files, nil
 }
 
 // CheckApart fails with kind Invalid when a tensor is in two of the files. An
-// index says which of the two is meant; without one nothing does.
+// index tells which of the two is meant; without one nothing does.
 func CheckApart(model string, files []*format.File) error {
 	home := map[string]string{}
 	for _, f := range files {
@@ -72,7 +76,8 @@ func CheckApart(model string, files []*format.File) error {
 			name := f.Tensors[i].Name
 			if first, dup := home[name]; dup {
 				return errs.New(errs.Invalid, opResolve, model,
-					fmt.Sprintf("tensor %s is in %s and in %s, and no index says which is meant", quote(name), first, f.Path)).WithFix("name one of the files")
+					fmt.Sprintf("tensor %s is in %s and in %s, and no index says which is meant", quote(name), first,
+						f.Path)).WithFix("name one of the files")
 			}
 			home[name] = f.Path
 		}
@@ -93,7 +98,9 @@ func localName(name string) bool {
 			return false
 		}
 	}
-	return len(parts) <= deepest && !strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || r < 0x20 || r == 0x7f })
+	return len(parts) <= deepest && !strings.ContainsFunc(name, func(r rune) bool {
+		return r == '\\' || r < 0x20 || r == 0x7f
+	})
 }
 
 // shardOf is the name that the index has for the file at path, the longest that

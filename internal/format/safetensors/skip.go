@@ -24,7 +24,8 @@ func (s *scanner) once(mark, pos int, key []byte) error {
 		}
 	}
 	if len(s.keys)-mark == maxIgnoredMembers {
-		return s.fail(pos, "key "+quote(string(key))+" is one too many", "at most "+strconv.Itoa(maxIgnoredMembers)+" ignored keys in one object")
+		return s.fail(pos, "key "+quote(string(key))+" is one too many",
+			"at most "+strconv.Itoa(maxIgnoredMembers)+" ignored keys in one object")
 	}
 	s.keys = append(s.keys, key)
 	return nil

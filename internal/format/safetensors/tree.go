@@ -32,7 +32,8 @@ func ResolveIn(ctx context.Context, tree vfs.Tree, name string, shown func(strin
 		return []string{name}, nil, nil // opening it tells whether it is there
 	}
 	if len(names) == 0 {
-		return nil, nil, errs.New(errs.NotFound, opResolve, shown(name), "nothing lies below it, expected "+looked).WithFix("name the prefix that holds the weights")
+		return nil, nil, errs.New(errs.NotFound, opResolve, shown(name),
+			"nothing lies below it, expected "+looked).WithFix("name the prefix that holds the weights")
 	}
 	slices.Sort(names)
 	// Names are put together as they stand: "a//b" and "a/b" are two keys.
@@ -59,7 +60,8 @@ func ResolveIn(ctx context.Context, tree vfs.Tree, name string, shown func(strin
 }
 
 // resolveIndexIn parses the index called name and finds its shards beside it.
-func resolveIndexIn(ctx context.Context, tree vfs.Tree, name string, shown func(string) string) ([]string, *Index, error) {
+func resolveIndexIn(ctx context.Context, tree vfs.Tree, name string, shown func(string) string) ([]string, *Index,
+	error) {
 	text, err := tree.ReadAll(ctx, name, MaxIndex)
 	if err != nil {
 		return nil, nil, errs.Wrap(opIndex, shown(name), err)
@@ -98,7 +100,8 @@ func resolveIndexIn(ctx context.Context, tree vfs.Tree, name string, shown func(
 	}
 	if len(missing) > 0 {
 		return nil, nil, errs.New(errs.NotFound, opResolve, shown(name),
-			fmt.Sprintf("%d of %d shards are missing: %s, expected all beside the index", len(missing), len(names), listNames(missing))).
+			fmt.Sprintf("%d of %d shards are missing: %s, expected all beside the index", len(missing), len(names),
+				listNames(missing))).
 			WithFix("store the missing shards too")
 	}
 	return names, ix, nil

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Array frameworks: who allocates destinations and makes tensors of them.
+"""Array frameworks. They allocate destinations and make tensors from them.
 
-The packages themselves are imported when a load first names them, never before.
+A framework's package is imported when a load first names it, never before.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ UnsupportedPolicy = Literal["error", "bytes"]
 
 
 class Framework(Protocol):
-    """What a load needs of a framework. Objects are cheap and made per load."""
+    """The operations that a load needs from a framework. Each load makes its own object."""
 
     name: str
 
     def prefer(self, device: str) -> str:
-        """The device to ask the library for, given "auto", "host", "cuda" or "cuda:N".
+        """Return the device to request from the library, for "auto", "host", "cuda" or "cuda:N".
 
-        Raises InvalidError for a device that the framework cannot hold tensors on.
+        Raises InvalidError if the framework cannot hold tensors on the device.
         """
 
     def dtypes(self, names: set[str]) -> dict[str, Any]:
-        """The framework's type for each safetensors dtype in names that it has one for."""
+        """Return the framework's type for each safetensors dtype in names, if it has one."""
 
     def allocate(self, size: int, align: int, device: str) -> Destination:
-        """Uninitialised memory of at least `size` bytes at an address that is a multiple of align."""
+        """Return uninitialised memory of at least `size` bytes, aligned to `align`."""
 
     def stream(self, device: str) -> int:
-        """The stream whose queued work may still use fresh memory; 0 on the host."""
+        """Return the stream whose queued work may still use fresh memory; 0 on the host."""
 
     def views(
         self, tensors: Sequence[TensorLayout], destinations: Sequence[Destination], dtypes: dict[str, Any]
     ) -> dict[str, Any]:
-        """A tensor per layout over the destinations, none of which is copied or read.
+        """Return one tensor per layout as a view of the destinations. Nothing is copied or read.
 
-        A dtype that is not in `dtypes` becomes a flat view of its bytes.
+        A dtype that is missing in `dtypes` becomes a flat view of its bytes.
         """
 
     def lacks(self, dtype: str) -> str:
-        """Why a dtype is not among `dtypes`, for the error about it."""
+        """Explain in an error why a dtype is missing in `dtypes`."""
 
     def final(self, view: Any) -> Any:
-        """The tensor of a view once its bytes are in place: in most frameworks the view itself."""
+        """Return the tensor of a view after its bytes have arrived. For most frameworks this is the view."""
 
 
 def get(name: str | None) -> Framework:
-    """The framework of that name; None is "pt".
+    """Return the framework of that name; None means "pt".
 
-    Raises UnsupportedError when its package cannot be imported.
+    Raises UnsupportedError if its package cannot be imported.
     """
     if name is None or name == "pt":
         return TorchFramework(_import("torch", name))
@@ -80,9 +80,9 @@ def get(name: str | None) -> Framework:
 def choose(
     framework: Framework, tensors: Sequence[TensorLayout], unsupported: UnsupportedPolicy
 ) -> dict[str, Any]:
-    """The framework's types for these tensors; what it has no type for follows the policy.
+    """Return the framework's types for these tensors. `unsupported` decides about missing types.
 
-    Raises UnsupportedError naming a tensor whose type is missing, under "error".
+    Raises UnsupportedError under "error", naming a tensor whose type is missing.
     """
     needed = {tensor["dtype"] for tensor in tensors}
     known = framework.dtypes(needed)
@@ -91,7 +91,7 @@ def choose(
             if tensor["dtype"] not in known:
                 _refuse(framework, tensor, framework.lacks(tensor["dtype"]))
             if tensor["dtype"] == "F4" and tensor["shape"][-1] % 2:
-                _refuse(framework, tensor, "packs two values in a byte and the last dimension is odd")
+                _refuse(framework, tensor, "packs two values into a byte, and the last dimension is odd")
     return known
 
 
@@ -108,7 +108,7 @@ def _import(module: str, name: str | None) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as cause:
-        asked = "framework None means 'pt', and it" if name is None else f"framework {name!r}"
+        asked = "framework None means 'pt', which" if name is None else f"framework {name!r}"
         raise UnsupportedError(
             f"load: {asked} needs the package {module}, which cannot be imported: {cause} "
             f"(fix: install {module}, or pass another framework: 'pt', 'cupy', 'numpy', 'jax' or 'numba')"

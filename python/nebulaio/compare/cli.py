@@ -23,33 +23,33 @@ _FOLDER = "/var/tmp/nebulaio-compare"
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the argument parser."""
     made = argparse.ArgumentParser(
         prog="python -m nebulaio.compare",
-        description="Loads a model of true shapes with Hugging Face's from_pretrained and with NebulaIO, compares "
+        description="Load a synthetic model with Hugging Face's from_pretrained and with NebulaIO, and compare "
         "logits, time and memory. Exit code: 0 done, 1 logits differ or a load failed, 2 bad argument, "
         "9 torch or transformers is missing, 130 interrupted.",
     )
-    made.add_argument("--model", default="0.6b", help=f"one or more of {', '.join(SPECS)}, with commas")
-    made.add_argument("--device", default="auto", help="auto, cpu (or host), cuda:N")
+    made.add_argument("--model", default="0.6b", help=f"models to load, separated by commas: {', '.join(SPECS)}")
+    made.add_argument("--device", default="auto", help="device that receives the model: auto, cpu (or host), cuda:N")
     made.add_argument("--rounds", type=int, default=5, help="rounds, loaders interleaved")
-    made.add_argument("--repeats", type=int, default=1, help="more loads in each fresh process, warm only")
-    made.add_argument("--cold", action="store_true", help="also with the files out of the page cache")
-    made.add_argument("--loaders", default="nebulaio,transformers", help=f"of {', '.join(LOADERS)}, with commas")
-    made.add_argument("--models", type=int, default=4, help="different models that processes load at once")
-    made.add_argument("--processes", type=int, default=0, help="processes that load at once; 0: leave that out")
-    made.add_argument("--only", choices=("load", "crowd"), help="only the comparison, or only many processes")
-    made.add_argument("--sparse", action="store_true", help="make files with holes although the disk has room")
-    made.add_argument("--spawn", action="store_true", help="start every process anew instead of forking")
-    made.add_argument("--no-watch", action="store_true", help="leave out the untimed loads for peaks of memory")
-    made.add_argument("--dir", type=Path, default=Path(_FOLDER), help=f"where models are made ({_FOLDER})")
-    made.add_argument("--keep", action="store_true", help="keep the models that were made")
-    made.add_argument("--json", type=Path, help="write everything that was measured to this file")
+    made.add_argument("--repeats", type=int, default=1, help="additional warm loads in each new process")
+    made.add_argument("--cold", action="store_true", help="also load with a cold page cache")
+    made.add_argument("--loaders", default="nebulaio,transformers", help=f"loaders, separated by commas: {', '.join(LOADERS)}")
+    made.add_argument("--models", type=int, default=4, help="number of different models for concurrent processes")
+    made.add_argument("--processes", type=int, default=0, help="number of concurrent processes; 0 skips this part")
+    made.add_argument("--only", choices=("load", "crowd"), help="run only the comparison, or only concurrent processes")
+    made.add_argument("--sparse", action="store_true", help="create sparse files even if the disk has room")
+    made.add_argument("--spawn", action="store_true", help="start new processes instead of forking")
+    made.add_argument("--no-watch", action="store_true", help="skip the untimed loads that measure peak memory")
+    made.add_argument("--dir", type=Path, default=Path(_FOLDER), help=f"directory for the models ({_FOLDER})")
+    made.add_argument("--keep", action="store_true", help="keep the created models")
+    made.add_argument("--json", type=Path, help="write all measurements to this file")
     return made
 
 
 def _checked(made: argparse.ArgumentParser, given: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """The models and loaders asked for; leaves with exit code 2 for what does not exist."""
+    """Return the requested models and loaders. Exits with code 2 for unknown names."""
     lists = []
     for option, value, known in (("--model", given.model, SPECS), ("--loaders", given.loaders, LOADERS)):
         names = [name.strip() for name in value.split(",") if name.strip()]
@@ -73,7 +73,7 @@ def _checked(made: argparse.ArgumentParser, given: argparse.Namespace) -> tuple[
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for; returns the exit code."""
+    """Run the command line and return the exit code."""
     made = parser()
     given = made.parse_args(arguments)
     models, loaders = _checked(made, given)
@@ -130,7 +130,7 @@ def _runs(setup: run.Setup, given: argparse.Namespace, models: list[str], found:
 
 
 def summary(found: dict[str, Any]) -> list[str]:
-    """Everything that was found, as text."""
+    """Return all results as text."""
     lines: list[str] = []
     cases = []
     for model in found["models"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load safetensors files and sharded models into tensors on a GPU or the host, and save them.
+"""Loads safetensors files and sharded models into tensors on a GPU or the host, and saves them.
 
     >>> import numpy
     >>> from nebulaio.safetensors import load_file, save_file
@@ -7,9 +7,8 @@
     >>> load_file("model.safetensors", device="cpu", framework="numpy")
     {'w': array([1., 1., 1.])}
 
-The bytes of each file land in one allocation of the framework's own allocator,
-and every tensor is a view of it: memory is freed when the last tensor of a file
-is gone.
+The bytes of each file are loaded into one allocation of the framework. Every tensor is
+a view of it. The memory is freed with the last tensor of a file.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ __all__ = [
 ]
 
 Tensor = Any
-"""A tensor of the framework asked for: torch.Tensor, cupy.ndarray, numpy.ndarray, jax.Array or a Numba device array."""
+"""A tensor of the chosen framework: torch.Tensor, cupy.ndarray, numpy.ndarray, jax.Array or a Numba device array."""
 
 
 def load_file(
@@ -83,41 +82,45 @@ def load_file(
 ) -> dict[str, Tensor]:
     """Load one .safetensors file and return its tensors by name.
 
-    device: "auto" (cuda:0 where the library finds a usable one, else the host),
-        "cpu" or "host", "cuda" (the framework's current device), "cuda:N", a
-        device number, or a torch.device.
-    framework: "pt" for torch tensors (the default), "cupy", "numpy", "jax" or
-        "numba". NumPy holds host memory only, so that its "auto" is the host;
-        CuPy and Numba hold CUDA memory only.
-    tensors: a glob or globs of tensor names; only these are read.
-    route: how file bytes travel: "buffered" through the page cache, "direct"
-        past it, "cufile" by NVIDIA's libcufile, or "auto": each range by where it
-        already lies.
-    cache: what the page cache keeps afterwards: "keep", "bypass" or "auto".
-    lenient: accept headers that the reference implementation accepts and the
-        specification does not, such as leading whitespace.
-    unsupported: what becomes of a dtype that the framework has no type for:
-        "error", or "bytes" for a flat uint8 view of its bytes.
-    progress: called as progress(bytes_done, bytes_total), in the calling thread,
-        at least once; an exception from it cancels the load.
-    verify: check every block that holds a byte of a tensor or of the header
-        against FILE.crc64nvme, which ``nebulaio inspect PATH --checksum`` writes:
-        a difference is a CorruptError that names file, block and tensors, missing
-        checksums are a NotFoundError.
-    slices: parts of tensors by glob, such as {"*.q_proj.weight": numpy.s_[0:128, :]}:
-        only these are read. Each slice has an end and no step; None is a whole
-        dimension.
-    shards: even parts by glob, such as {"*.q_proj.weight": (0, rank, world)}: the
-        rank-th of `world` parts of dimension 0.
-    client: the server of a path that is a URL, "s3://bucket/key"; without one, what
-        `nebulaio.GPUDirectClient()` finds in the environment. With the server's door
-        `verify` needs no FILE.crc64nvme beside the object.
+    Args:
+        path: The file, or an object's URL "s3://bucket/key".
+        device: "auto" (cuda:0 if it is usable, else the host), "cpu" or "host", "cuda" (the
+            framework's current device), "cuda:N", a device number, or a torch.device.
+        framework: "pt" for torch tensors (the default), "cupy", "numpy", "jax" or "numba".
+            NumPy only has host memory, so its "auto" is the host. CuPy and Numba only have
+            CUDA memory.
+        tensors: A glob or globs of tensor names. Only these tensors are read.
+        route: "buffered" through the page cache, "direct" past it, "cufile" by NVIDIA's
+            libcufile, or "auto", which chooses for each range by what is cached.
+        cache: What the page cache keeps afterwards: "keep", "bypass" or "auto".
+        lenient: Whether to accept headers that only the reference implementation accepts,
+            such as leading whitespace.
+        unsupported: How to treat a dtype that the framework does not have: "error", or
+            "bytes" for a flat uint8 view of its bytes.
+        progress: Called as progress(bytes_done, bytes_total) in the calling thread, at least
+            once. An exception in it cancels the load.
+        verify: Whether to check every block that holds a byte of a tensor or of the header
+            against FILE.crc64nvme. ``nebulaio inspect PATH --checksum`` writes that file.
+        slices: Parts of tensors by glob, such as {"*.q_proj.weight": numpy.s_[0:128, :]}.
+            Only these parts are read. Each slice has an end and no step; None is a whole
+            dimension.
+        shards: Even parts by glob, such as {"*.q_proj.weight": (0, rank, world)}: part
+            number `rank` of `world` parts of dimension 0.
+        client: The server of a URL. Default: `nebulaio.GPUDirectClient()`, which uses the
+            environment. Through the server's door, `verify` needs no FILE.crc64nvme.
 
-    The tensors are writable and complete on return: no stream needs to be waited
-    for. A failed load returns nothing and raises a `nebulaio.errors.NebulaioError`
-    subclass; Ctrl-C cancels the load, waits until nothing is in flight, and raises
-    KeyboardInterrupt. Safe to call from many threads at once. How the bytes went
-    is in `nebulaio.last_report()`, after a failure too.
+    Returns:
+        Writable and complete tensors. No stream has to be waited for.
+
+    Raises:
+        NotFoundError: The file, or with verify its checksums, do not exist.
+        CorruptError: The header is wrong, or a block differs from its checksum. The message
+            names the file, the block and the tensors.
+        NebulaioError: Another failure. A failed load returns nothing.
+
+    Ctrl-C cancels the load, waits until nothing is in flight, and raises KeyboardInterrupt.
+    The function is thread-safe. `nebulaio.last_report()` has the report, even after a
+    failure.
     """
     if os.path.isdir(path) or os.fsdecode(path).endswith(".json"):
         raise InvalidError(f"load_file {os.fsdecode(path)!r}: not a .safetensors file (fix: use load_model for a model)")
@@ -145,7 +148,7 @@ def stream(
     lookahead: int | None = None,
     client: GPUDirectClient | None = None,
 ) -> Stream:
-    """Yield (name, tensor) in the order of the files, each while later ones still arrive.
+    """Yield (name, tensor) in the order of the files, while later tensors still arrive.
 
         >>> import numpy
         >>> report = save_file({"a": numpy.ones(2), "b": numpy.zeros(2)}, "model.safetensors")
@@ -154,24 +157,25 @@ def stream(
         a [1. 1.]
         b [0. 0.]
 
-    paths: one path as in `load_model`, or several, whose files follow each other.
-    lookahead: None takes memory for all files at once and reads them as one. A
-        number takes memory for that many files beyond the one being yielded: what
-        a consumer that copies needs beside its own model is then a few files.
+    Args:
+        paths: One path as in `load_model`, or several whose files follow each other.
+        lookahead: None allocates memory for all files at once and reads them as one load. A
+            number allocates memory for that many files beyond the current one. A consumer
+            that copies then needs only a few files of memory beside its own model.
 
-    A tensor is final where it lies when it is yielded: nothing is written there
-    again, and no clone is needed. It is a view of its file's one allocation, which is
-    freed when the last tensor of that file is gone. With verify its blocks and its
-    file's header have been checked by then.
+    All other arguments are those of `load_file`.
 
-    Loading begins with the call. An error of the load is raised when the tensors
-    that are ready have been yielded; that a file changed while it was read is known
-    only at its end. Breaking out of the loop, `close()`, leaving a `with` block and
-    letting go of the iterator cancel the load and return when nothing is in flight
-    any more; Ctrl-C does so inside the wait. `nebulaio.last_report()` is the
-    report afterwards, with lookahead that of the file that ended last.
+    A yielded tensor is complete: nothing is written there again, and no clone is needed.
+    With verify, its blocks and its file's header have been checked. It is a view of its
+    file's allocation, which is freed with the last tensor of that file.
 
-    Everything else is as in `load_file`.
+    Loading begins with the call. An error of the load is raised after the ready tensors
+    have been yielded. A file that changes while it is read is only detected at its end.
+
+    Breaking out of the loop, `close()`, leaving a `with` block or dropping the iterator
+    cancels the load and returns when nothing is in flight any more. Ctrl-C does the same.
+    Afterwards `nebulaio.last_report()` has the report. With lookahead it covers the file
+    that ended last.
     """
     return Stream(
         _stream.paths_of(paths),
@@ -188,15 +192,19 @@ def inspect(
     lenient: bool = False,
     client: GPUDirectClient | None = None,
 ) -> dict[str, Any]:
-    """Read and check the headers at path, and no tensor data.
+    """Read and check the headers at path. No tensor data is read.
 
-    path, tensors, lenient and client are as in `load_model`. Returns a dictionary:
+    path, tensors, lenient and client are as in `load_model`.
+
+    Returns:
+        A dictionary with
         "files": [{"path", "size", "dest_size", "dest_align"}],
-        "tensors": [{"name", "dtype", "shape", "file", "offset", "size"}], where
-            file is a place in "files" and offset a place in its destination,
-        "metadata": the text that the file's writer put beside the tensors.
+        "tensors": [{"name", "dtype", "shape", "file", "offset", "size"}], where file is an
+            index in "files" and offset is relative to that file's destination,
+        "metadata": the file's metadata.
 
-    Raises what a load of the same path would raise before reading data.
+    Raises:
+        NebulaioError: The same errors as a load of this path before it reads data.
     """
     with _load.open_model([path], _load.model_options("host", tensors, lenient), client) as model:
         layout: dict[str, Any] = dict(model.describe())
@@ -209,9 +217,9 @@ def write_checksums(
 ) -> list[str]:
     """Write FILE.crc64nvme beside each file of the model at path, for loads with verify.
 
-    path and lenient are as in `load_model`. The files are read whole: do it with a
-    copy that is known to be good. Returns the paths written; when it fails or is
-    interrupted before all sums are made, none is.
+    path and lenient are as in `load_model`. The files are read whole: use a copy that is
+    known to be good. Returns the written paths. If it fails or is interrupted before all
+    checksums are computed, it writes none.
     """
     system = _process.current().open()
     with (
@@ -231,44 +239,47 @@ def save_file(
     progress: ProgressCallback | None = None,
     client: GPUDirectClient | None = None,
 ) -> None:
-    """Save tensors to one .safetensors file, from the memory they lie in.
+    """Save tensors to one .safetensors file, directly from their memory.
 
-    tensors: by name; of torch, CuPy or NumPy, or anything with
-        __cuda_array_interface__ or an array interface. They may lie on the host
-        and on several GPUs at once, and are read after the work queued on their
-        current streams. Those of torch and of GPUs are contiguous, and no two share
-        memory. Arrays of NumPy may have any order, strides and byte order: what is not
-        contiguous or not little-endian is copied, and of a masked array the data is saved.
-    path: the file to make or replace; a link is followed. "s3://bucket/key" is an object.
-    metadata: text to put beside the tensors, as "__metadata__".
-    checksum: write FILE.crc64nvme too, which verified loads need. Without it,
-        one that is there is removed: it is not of the new file.
-    progress: called as progress(bytes_done, bytes_total), in the calling thread,
-        at least once; an exception from it cancels the save.
-    client: which server to save an object to, and as whom; None for what os.environ says.
+    Args:
+        tensors: The tensors by name: of torch, CuPy or NumPy, or with
+            __cuda_array_interface__ or an array interface. They may be on the host and on
+            several GPUs. They are read after the work queued on their current streams.
+            Tensors of torch and of GPUs must be contiguous and must not share memory. NumPy
+            arrays may have any strides and byte order, and are copied if necessary. Of a
+            masked array the data is saved.
+        path: The file to create or replace; a link is followed. "s3://bucket/key" is an
+            object.
+        metadata: Text for "__metadata__" of the file.
+        checksum: Whether to write FILE.crc64nvme for verified loads. With False, an
+            existing one is removed, because it does not match the new file.
+        progress: Called as progress(bytes_done, bytes_total) in the calling thread, at least
+            once. An exception in it cancels the save.
+        client: The server and account for an object; None uses the environment.
 
-    On return the file is whole and durable: written, synced and renamed into
-    place, its directory synced. A reader at any time finds the old file or the
-    new one. A failed save raises a `nebulaio.errors.NebulaioError` subclass and
-    leaves what was there; Ctrl-C cancels it, waits until nothing is in flight,
-    and raises KeyboardInterrupt. Safe to call from many threads at once. How the
-    bytes went is in `nebulaio.last_report()`, after a failure too.
+    Raises:
+        NebulaioError: The save failed. An existing file is unchanged.
+
+    On return the file is complete and durable. A reader always finds the old file or the
+    new one. Ctrl-C cancels the save, waits until nothing is in flight, and raises
+    KeyboardInterrupt. The function is thread-safe. `nebulaio.last_report()` has the report,
+    even after a failure.
     """
     _save.save(tensors, path, metadata, checksum, progress, client)
 
 
 def load(data: bytes, *, framework: FrameworkName | None = None) -> dict[str, Tensor]:
-    """The tensors in the bytes of a .safetensors file, by name and in host memory of their own."""
+    """Return the tensors in the bytes of a .safetensors file by name, in new host memory."""
     return _serialize.load(data, framework)
 
 
 def save(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a .safetensors file with these tensors, which are those that `save_file` takes."""
+    """Return the bytes of a .safetensors file with these tensors. `save_file` lists the accepted tensors."""
     return _serialize.save(tensors, metadata)
 
 
 def save_model(
     model: Any, filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, force_contiguous: bool = True
 ) -> None:
-    """Save a torch module; of tensors that share memory one is saved, and the metadata names it for the others."""
+    """Save a torch module. Of tensors that share memory, one is saved, and the metadata names it for the others."""
     _modules.save_model(model, filename, metadata, force_contiguous)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of safetensors.numpy, with its arguments and defaults: change the import and nothing else.
+"""A replacement for safetensors.numpy with the same names, arguments and defaults: only the import changes.
 
     >>> from nebulaio.safetensors.numpy import load_file, save_file
 
@@ -25,17 +25,17 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dic
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """The arrays in the bytes of a .safetensors file."""
+    """Return the arrays in the bytes of a .safetensors file."""
     return _serialize.load(data, "numpy")
 
 
 def save_file(
     tensor_dict: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *, checksum: bool = True
 ) -> None:
-    """Save arrays to one durable .safetensors file; with `checksum` FILE.crc64nvme too."""
+    """Save arrays to one durable .safetensors file. With `checksum`, write FILE.crc64nvme too."""
     _save.save(tensor_dict, filename, metadata, checksum, None)
 
 
 def save(tensor_dict: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a .safetensors file with these arrays."""
+    """Return the bytes of a .safetensors file with these arrays."""
     return _serialize.save(tensor_dict, metadata)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of safetensors.torch, with its arguments and defaults: change the import and nothing else.
+"""A replacement for safetensors.torch with the same names, arguments and defaults: only the import changes.
 
     >>> from nebulaio.safetensors.torch import load_file, save_file
 
@@ -27,17 +27,17 @@ def load_file(filename: str | os.PathLike[str], device: DeviceLike | None = "cpu
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """The tensors in the bytes of a .safetensors file, on the CPU."""
+    """Return the tensors in the bytes of a .safetensors file, on the CPU."""
     return _serialize.load(data, "pt")
 
 
 def save_file(
     tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *, checksum: bool = True
 ) -> None:
-    """Save tensors to one durable .safetensors file; with `checksum` FILE.crc64nvme too."""
+    """Save tensors to one durable .safetensors file. With `checksum`, write FILE.crc64nvme too."""
     _save.save(tensors, filename, metadata, checksum, None)
 
 
 def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a .safetensors file with these tensors."""
+    """Return the bytes of a .safetensors file with these tensors."""
     return _serialize.save(tensors, metadata)

@@ -19,7 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-func create(t *testing.T, path string, size int64) *Draft {
+func create(t *testing.T, path string, size int64) *Replacement {
 	t.Helper()
 	d, err := Create(path, size)
 	if err != nil {
@@ -29,7 +29,7 @@ func create(t *testing.T, path string, size int64) *Draft {
 	return d
 }
 
-func publish(t *testing.T, d *Draft) Identity {
+func publish(t *testing.T, d *Replacement) Identity {
 	t.Helper()
 	id, err := d.Seal()
 	if err != nil {
@@ -53,12 +53,12 @@ func listed(t *testing.T, dir string) []string {
 	return names
 }
 
-func TestDraftBecomesTheFile(t *testing.T) {
+func TestReplacementBecomesTheFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	data := []byte("hello, world")
 	d := create(t, path, int64(len(data)))
-	if got := listed(t, dir); len(got) != 1 || !isDraft(got[0]) {
+	if got := listed(t, dir); len(got) != 1 || !isTemporary(got[0]) {
 		t.Fatalf("names: %q", got)
 	}
 	if err := d.WriteBuffered(data, 0); err != nil {
@@ -82,7 +82,7 @@ func TestDraftBecomesTheFile(t *testing.T) {
 	}
 }
 
-func TestDraftDirectTailIsCut(t *testing.T) {
+func TestReplacementDirectTailIsCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	d := create(t, path, 5000)
 	if ok, why := d.Direct(); !ok {
@@ -105,7 +105,7 @@ func TestDraftDirectTailIsCut(t *testing.T) {
 	}
 }
 
-func TestDraftKeepsPermissions(t *testing.T) {
+func TestReplacementKeepsPermissions(t *testing.T) {
 	dir := t.TempDir()
 	old := unix.Umask(0o027)
 	defer unix.Umask(old)
@@ -130,7 +130,7 @@ func TestDraftKeepsPermissions(t *testing.T) {
 	}
 }
 
-func TestDraftFollowsLinks(t *testing.T) {
+func TestReplacementFollowsLinks(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"far", "near"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
@@ -163,9 +163,9 @@ func TestDraftFollowsLinks(t *testing.T) {
 	}
 }
 
-// TestDraftGoesUpFromWhereALinkLeads: ".." behind a linked directory is the
+// TestReplacementGoesUpFromWhereALinkLeads: ".." behind a linked directory is the
 // parent of what the link leads to, in a path and in a link.
-func TestDraftGoesUpFromWhereALinkLeads(t *testing.T) {
+func TestReplacementGoesUpFromWhereALinkLeads(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "real", "sub"), 0o700); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestDraftGoesUpFromWhereALinkLeads(t *testing.T) {
 	}
 }
 
-func TestDraftRefusesAMountedFile(t *testing.T) {
+func TestReplacementRefusesAMountedFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
@@ -251,7 +251,7 @@ func TestSyncTellsWhatItCouldNotDo(t *testing.T) {
 	}
 }
 
-func TestDraftRefusesWhatIsNoFile(t *testing.T) {
+func TestReplacementRefusesWhatIsNoFile(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
@@ -294,7 +294,8 @@ func TestLongNames(t *testing.T) {
 func TestSweepKnowsTheLiving(t *testing.T) {
 	dir := t.TempDir()
 	live := create(t, filepath.Join(dir, "live"), 10)
-	others := []string{".f.0123456789abcdef.nebulaio.tmp", ".f.0123456789abcdeF.nebulaio.tmp", "f.0123456789abcdef.nebulaio.tmp", ".f.012345678.nebulaio.tmp", ".0123456789abcdef.nebulaio.tmp", ".f.0123456789abcdef.tmp"}
+	others := []string{".f.0123456789abcdef.nebulaio.tmp", ".f.0123456789abcdeF.nebulaio.tmp",
+		"f.0123456789abcdef.nebulaio.tmp", ".f.012345678.nebulaio.tmp", ".0123456789abcdef.nebulaio.tmp", ".f.0123456789abcdef.tmp"}
 	for _, n := range others {
 		if err := os.WriteFile(filepath.Join(dir, n), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -317,7 +318,7 @@ func TestSweepKnowsTheLiving(t *testing.T) {
 	}
 }
 
-func TestPublishNoticesThatItsDraftIsGone(t *testing.T) {
+func TestPublishNoticesThatItsFileIsGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
@@ -370,11 +371,11 @@ func TestLockDir(t *testing.T) {
 	(<-second).Close()
 }
 
-// limitEnv makes TestDraftChild try to write PATH under the limit that it names.
+// limitEnv makes TestReplacementChild try to write PATH under the limit that it names.
 const limitEnv = "NEBULAIO_TEST_LIMIT"
 
-// TestDraftChild is the process of tests that need a limit or a user of its own.
-func TestDraftChild(t *testing.T) {
+// TestReplacementChild is the process of tests that need a limit or a user of its own.
+func TestReplacementChild(t *testing.T) {
 	path := os.Getenv(limitEnv)
 	if path == "" {
 		t.Skip("runs in a process of its own")
@@ -395,7 +396,7 @@ func TestDraftChild(t *testing.T) {
 
 func inChild(t *testing.T, kind, path string) string {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestDraftChild$")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestReplacementChild$")
 	cmd.Env = append(os.Environ(), limitEnv+"="+path, limitEnv+"_KIND="+kind)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -407,7 +408,8 @@ func inChild(t *testing.T, kind, path string) string {
 func TestLimitOfFileSizes(t *testing.T) {
 	dir := t.TempDir()
 	out := inChild(t, "size", filepath.Join(dir, "f"))
-	if !strings.Contains(out, "said: i/o error: ") || !strings.Contains(out, "ulimit -f") || !strings.Contains(out, "4194304 bytes") {
+	if !strings.Contains(out, "said: i/o error: ") || !strings.Contains(out, "ulimit -f") ||
+		!strings.Contains(out, "4194304 bytes") {
 		t.Errorf("said %s", out)
 	}
 	if got := listed(t, dir); len(got) != 0 {
@@ -431,11 +433,13 @@ func TestReadOnlyTargets(t *testing.T) {
 		if err := os.Chmod(dir, mode); err != nil {
 			t.Fatal(err)
 		}
-		if out := inChild(t, "user", path); !strings.Contains(out, "said: permission denied: ") || !strings.Contains(out, "the file that is there may not be written") {
+		if out := inChild(t, "user", path); !strings.Contains(out, "said: permission denied: ") ||
+			!strings.Contains(out, "the file that is there may not be written") {
 			t.Errorf("said %s", out)
 		}
 		if mode == 0o755 {
-			if out := inChild(t, "user", filepath.Join(dir, "new")); !strings.Contains(out, "may not be made or replaced in "+dir) || !strings.Contains(out, "fix: ") {
+			if out := inChild(t, "user", filepath.Join(dir, "new")); !strings.Contains(out,
+				"may not be made or replaced in "+dir) || !strings.Contains(out, "fix: ") {
 				t.Errorf("said %s", out)
 			}
 		}
@@ -469,7 +473,8 @@ func TestFullAndReadOnlyFileSystems(t *testing.T) {
 	}
 	publish(t, d)
 	_, err := Create(path, 8<<20)
-	if !errs.Is(err, errs.IO) || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "8388608 bytes") || !strings.Contains(err.Error(), "are free in "+dir) || errs.FixOf(err) == "" {
+	if !errs.Is(err, errs.IO) || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "8388608 bytes") ||
+		!strings.Contains(err.Error(), "are free in "+dir) || errs.FixOf(err) == "" {
 		t.Errorf("full: %v", err)
 	}
 	if got := listed(t, dir); !slices.Equal(got, []string{"f"}) {

@@ -12,10 +12,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// WriteDirect writes p at off past the page cache; off, len(p) and the address
-// of p obey Align. ErrDirectRefused means that the file system declined this
-// kind of write and that the caller should write through the page cache.
-func (d *Draft) WriteDirect(p []byte, off int64) error {
+// WriteDirect writes p at off past the page cache. off, len(p) and the address of
+// p must obey Align. ErrDirectRefused means that the file system does not support
+// such writes. The caller should then write through the page cache.
+func (d *Replacement) WriteDirect(p []byte, off int64) error {
 	at, err := writeDirect(d.direct, d.align.Offset, p, off)
 	if at == off && (err == unix.EINVAL || err == unix.EOPNOTSUPP) {
 		d.refuse(fmt.Sprintf("%s accepted O_DIRECT at open but refused an aligned write: %v", d.fs.Name, err),
@@ -26,13 +26,13 @@ func (d *Draft) WriteDirect(p []byte, off int64) error {
 }
 
 // WriteBuffered writes p at off through the page cache.
-func (d *Draft) WriteBuffered(p []byte, off int64) error {
+func (d *Replacement) WriteBuffered(p []byte, off int64) error {
 	at, err := writeBuffered(d.buffered, p, off)
 	return d.fail(fmt.Sprintf("write at offset %d of", at), err)
 }
 
 // Name is Path: what messages call the file.
-func (d *Draft) Name() string { return d.path }
+func (d *Replacement) Name() string { return d.path }
 
 // writeDirect writes all of p, in whole blocks of align, and returns where the
 // write that failed began.
@@ -69,9 +69,9 @@ func writeBuffered(fd int, p []byte, off int64) (at int64, err error) {
 	return off, nil
 }
 
-// fail gives an error of writing its kind, what is needed and free, and a fix.
-// The name is the file's own: nobody has to know the draft's.
-func (d *Draft) fail(op string, err error) error {
+// fail adds the kind, the needed and free space, and a fix to a write error. It
+// names the file, not its temporary name.
+func (d *Replacement) fail(op string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -79,8 +79,9 @@ func (d *Draft) fail(op string, err error) error {
 	dir := filepath.Dir(d.target)
 	switch {
 	case errors.Is(err, unix.ENOSPC):
-		e.Kind, e.Msg = errs.IO, fmt.Sprintf("it needs %d bytes%s; the old file, if any, is as it was", d.size, freeSpace(dir))
-		e.Fix = "free space there or save to another file system: the old file stays until the new one is whole, so both must fit"
+		e.Kind, e.Msg = errs.IO, fmt.Sprintf("it needs %d bytes%s; the old file, if any, is as it was", d.size,
+			freeSpace(dir))
+		e.Fix = "free space there or save to another file system; both the old and the new file must fit"
 	case errors.Is(err, unix.EDQUOT):
 		e.Kind, e.Msg = errs.IO, fmt.Sprintf("it needs %d bytes, more than the quota there leaves", d.size)
 		e.Fix = "free space of your quota, have it raised, or save to another file system"
@@ -98,12 +99,12 @@ func (d *Draft) fail(op string, err error) error {
 		e.Fix = "make the directory first"
 	case errors.Is(err, unix.ENAMETOOLONG):
 		e.Kind, e.Msg = errs.Invalid, "the name is too long for "+dir
-		e.Fix = "give a shorter one"
+		e.Fix = "give a shorter name"
 	}
 	return e
 }
 
-// freeSpace says how much room a directory has, or nothing where that is not told.
+// freeSpace tells how much room a directory has, or nothing where that is not told.
 func freeSpace(dir string) string {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

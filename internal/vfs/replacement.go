@@ -18,17 +18,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Draft is a file being written. It has a name of its own in the directory of
-// the file it is to become and takes that file's name when it is whole, so that
-// a reader finds the old version or the new one and nothing else. The draft is
-// held by a lock that ends with the process: what a killed writer leaves can be
-// told from what is being written, and Sweep removes it.
+// Replacement is a new version of a file while it is written. It has a temporary
+// name in the directory of the file and takes the file's name when it is
+// complete. So a reader finds the old version or the new one, never a part.
 //
-// Writes are safe for concurrent use; the other methods are called by one
-// goroutine, after the writes. Exactly one of Publish, with success, and Abandon
-// ends a draft.
-type Draft struct {
-	path     string // as the caller named it
+// The process holds a lock on the temporary file. The lock ends with the process,
+// so Sweep can tell and remove what a killed writer has left.
+//
+// Writes are safe for concurrent use. One goroutine calls the other methods,
+// after the writes. Either a successful Publish or Abandon ends a replacement.
+type Replacement struct {
+	path     string // as the caller gave it
 	target   string // what is replaced: path, or what the link at path leads to
 	temp     string
 	size     int64
@@ -38,31 +38,31 @@ type Draft struct {
 	direct   int // -1 when refused
 	align    Alignment
 	refused  atomic.Pointer[Refusal]
-	sparse   *Refusal // why blocks are not reserved, nil where they are
+	sparse   *Refusal // why blocks are not reserved, nil if they are
 	replaces bool
 	linked   bool // path is a link
 	notes    []string
 	swept    int
 }
 
-// Identity tells one version of a file from every other: a rename keeps it.
+// Identity identifies one version of a file. A rename keeps it.
 type Identity struct {
 	Inode   uint64
 	MtimeNs int64
 }
 
-// Drafts are named .NAME.<16 hex digits>.nebulaio.tmp.
+// Temporary files are named .NAME.<16 hex digits>.nebulaio.tmp.
 const (
-	draftSuffix = ".nebulaio.tmp"
-	draftDigits = 16
-	maxName     = 255
+	tempSuffix = ".nebulaio.tmp"
+	tempDigits = 16
+	maxName    = 255
 )
 
-// Create begins a file of size bytes that will replace path, or the file that
-// the link at path leads to. What earlier writers left in that directory when
-// they were killed is removed first. Blocks are reserved, so that a full disk
-// shows here. On an error the old file is as it was and nothing is left behind.
-func Create(path string, size int64) (*Draft, error) {
+// Create begins a file of size bytes that will replace path, or the target of the
+// link at path. It first removes temporary files of killed writers in that
+// directory. It reserves blocks, so a full disk fails here. On an error the old
+// file is unchanged and nothing is left behind.
+func Create(path string, size int64) (*Replacement, error) {
 	target, old, err := replaced(path)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func Create(path string, size int64) (*Draft, error) {
 	if err := placeable(path, target); err != nil {
 		return nil, err
 	}
-	d := &Draft{path: path, target: target, size: size, buffered: -1, direct: -1, linked: isLink(path)}
+	d := &Replacement{path: path, target: target, size: size, buffered: -1, direct: -1, linked: isLink(path)}
 	if d.swept, err = Sweep(filepath.Dir(target)); err != nil {
 		return nil, d.fail("write", err)
 	}
@@ -91,11 +91,12 @@ func Create(path string, size int64) (*Draft, error) {
 }
 
 // replaced finds the file that a save to path replaces, following links, and
-// what is there now; nil where nothing is.
+// what is there now; nil if nothing is.
 func replaced(path string) (string, *unix.Stat_t, error) {
 	const op = "write"
 	if path == "" || strings.HasSuffix(path, "/") {
-		return "", nil, errs.New(errs.Invalid, op, fmt.Sprintf("%q", path), "is no name of a file; expected a path that ends in a name")
+		return "", nil, errs.New(errs.Invalid, op, fmt.Sprintf("%q", path),
+			"is no name of a file; expected a path that ends in a name")
 	}
 	name := path
 	var st unix.Stat_t
@@ -127,15 +128,18 @@ func replaced(path string) (string, *unix.Stat_t, error) {
 			continue
 		case unix.S_IFREG:
 			if mountRoot(name) {
-				return "", nil, errs.New(errs.Unsupported, op, path, "is mounted by itself, so that no other file can take its name").
+				return "", nil, errs.New(errs.Unsupported, op, path,
+					"is mounted by itself, so that no other file can take its name").
 					WithFix("mount the directory that holds it instead, or save to another name")
 			}
 		default:
-			return "", nil, errs.New(errs.Invalid, op, path, "is "+kindOfMode(st.Mode)+", expected a regular file or a name that is free")
+			return "", nil, errs.New(errs.Invalid, op, path,
+				"is "+kindOfMode(st.Mode)+", expected a regular file or a name that is free")
 		}
 		// A rename would replace a file that says it is not to be written.
 		if err := unix.Faccessat(unix.AT_FDCWD, name, unix.W_OK, unix.AT_EACCESS); err != nil {
-			return "", nil, &errs.Error{Kind: errs.Permission, Op: op, Name: path, Msg: "the file that is there may not be written", Err: err,
+			return "", nil, &errs.Error{Kind: errs.Permission, Op: op, Name: path,
+				Msg: "the file that is there may not be written", Err: err,
 				Fix: "chmod u+w it, or give another name"}
 		}
 		return name, &st, nil
@@ -143,8 +147,8 @@ func replaced(path string) (string, *unix.Stat_t, error) {
 	return "", nil, errs.Wrap(op, path, unix.ELOOP)
 }
 
-// settled is name without any "..": behind a link to a directory the kernel goes
-// up from where that leads to, and what is cut out of a name as text does not.
+// settled resolves every ".." in name as the kernel does. After a link to a
+// directory, ".." is the parent of the link's target, not of the link.
 func settled(name string) (string, error) {
 	at := strings.LastIndexByte(name, '/') + 1
 	if !slices.Contains(strings.Split(name[:at], "/"), "..") {
@@ -159,23 +163,23 @@ func isLink(name string) bool {
 	return unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
 }
 
-// mountRoot reports whether a file is a mount of its own, as containers have
-// them; kernels before 5.8 do not tell.
+// mountRoot reports whether a file is itself a mount point, as in containers.
+// Kernels before 5.8 do not tell.
 func mountRoot(name string) bool {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, name, unix.AT_SYMLINK_NOFOLLOW, 0, &st)
 	return err == nil && st.Attributes_mask&st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// open makes the draft's file and takes its lock. A sweeper may take a file
-// that is not yet locked for one that was left: then another is made.
-func (d *Draft) open() error {
+// open creates the temporary file and locks it. A sweeper may remove a file that
+// is not locked yet. Then open creates another one.
+func (d *Replacement) open() error {
 	dir, base := filepath.Split(d.target)
-	if room := maxName - len(draftSuffix) - draftDigits - 2; len(base) > room {
+	if room := maxName - len(tempSuffix) - tempDigits - 2; len(base) > room {
 		base = base[:room] // told apart by its number
 	}
 	for {
-		d.temp = filepath.Join(dir, fmt.Sprintf(".%s.%0*x%s", base, draftDigits, rand.Uint64(), draftSuffix))
+		d.temp = filepath.Join(dir, fmt.Sprintf(".%s.%0*x%s", base, tempDigits, rand.Uint64(), tempSuffix))
 		fd, err := unix.Open(d.temp, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o666)
 		if err == unix.EEXIST || err == unix.EINTR {
 			continue
@@ -196,9 +200,9 @@ func (d *Draft) open() error {
 	}
 }
 
-// inherit gives the draft the permissions of the file it replaces, and its
-// owner where that is allowed.
-func (d *Draft) inherit(old *unix.Stat_t) {
+// inherit copies the permissions of the replaced file, and its owner if that is
+// allowed.
+func (d *Replacement) inherit(old *unix.Stat_t) {
 	var st unix.Stat_t
 	if unix.Fstat(d.buffered, &st) == nil && (st.Uid != old.Uid || st.Gid != old.Gid) {
 		if err := unix.Fchown(d.buffered, int(old.Uid), int(old.Gid)); err != nil {
@@ -206,15 +210,17 @@ func (d *Draft) inherit(old *unix.Stat_t) {
 		}
 	}
 	if err := unix.Fchmod(d.buffered, old.Mode&0o777); err != nil {
-		d.notes = append(d.notes, fmt.Sprintf("the permissions of the file it replaces, %#o, could not be kept: %v", old.Mode&0o777, err))
+		d.notes = append(d.notes, fmt.Sprintf("the permissions of the file it replaces, %#o, could not be kept: %v",
+			old.Mode&0o777, err))
 	}
 }
 
 // openDirect opens the second description, with O_DIRECT, or records why not.
-func (d *Draft) openDirect() {
+func (d *Replacement) openDirect() {
 	const fix = "save to a file system with direct I/O, such as ext4 or XFS"
 	if d.fs.Memory {
-		d.refuse(d.fs.Name+" keeps files in memory: there is no disk to write to past the page cache", "save to a disk if the file is to survive a restart")
+		d.refuse(d.fs.Name+" keeps files in memory: there is no disk to write to past the page cache",
+			"save to a disk if the file is to survive a restart")
 		return
 	}
 	var why string
@@ -235,9 +241,9 @@ func (d *Draft) openDirect() {
 	d.direct = fd
 }
 
-// reserve takes the blocks of the whole file, its end rounded up: direct writes
-// are whole pages, and inside the file they need no lock of it.
-func (d *Draft) reserve() error {
+// reserve allocates the blocks of the whole file, with its end rounded up. Direct
+// writes are whole pages, and inside the file they do not need its lock.
+func (d *Replacement) reserve() error {
 	a := max(pageAlign, d.align.Offset)
 	n := (d.size + a - 1) / a * a
 	if n == 0 {
@@ -263,53 +269,53 @@ func (d *Draft) reserve() error {
 	}
 }
 
-func (d *Draft) refuse(reason, fix string) {
+func (d *Replacement) refuse(reason, fix string) {
 	d.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
 }
 
 // Path is the name as the caller gave it.
-func (d *Draft) Path() string { return d.path }
+func (d *Replacement) Path() string { return d.path }
 
-// Target is the name that Publish gives to the file: Path, or what the link
-// there leads to.
-func (d *Draft) Target() string { return d.target }
+// Target returns the name that Publish gives to the file: Path, or the target of
+// the link there.
+func (d *Replacement) Target() string { return d.target }
 
 // Linked reports whether Path is a link.
-func (d *Draft) Linked() bool { return d.linked }
+func (d *Replacement) Linked() bool { return d.linked }
 
-// Size is the length the file will have.
-func (d *Draft) Size() int64 { return d.size }
+// Size returns the length in bytes that the file will have.
+func (d *Replacement) Size() int64 { return d.size }
 
 // FS names the file system and says whether it lives in memory.
-func (d *Draft) FS() FSType { return d.fs }
+func (d *Replacement) FS() FSType { return d.fs }
 
-// Align is what direct writes must observe; zero where they are refused.
-func (d *Draft) Align() Alignment { return d.align }
+// Align is what direct writes must observe; zero if they are refused.
+func (d *Replacement) Align() Alignment { return d.align }
 
 // Direct reports whether the file can be written past the page cache, else why not.
-func (d *Draft) Direct() (ok bool, why *Refusal) {
+func (d *Replacement) Direct() (ok bool, why *Refusal) {
 	if r := d.refused.Load(); r != nil {
 		return false, r
 	}
 	return d.direct >= 0, nil
 }
 
-// Sparse says why the blocks could not be reserved, nil where they were.
-func (d *Draft) Sparse() *Refusal { return d.sparse }
+// Sparse tells why the blocks could not be reserved, nil if they were.
+func (d *Replacement) Sparse() *Refusal { return d.sparse }
 
-// Replaces tells whether there was a file when the draft was begun.
-func (d *Draft) Replaces() bool { return d.replaces }
+// Replaces reports whether a file existed at Create.
+func (d *Replacement) Replaces() bool { return d.replaces }
 
-// Swept is how many drafts of killed writers were removed at the start.
-func (d *Draft) Swept() int { return d.swept }
+// Swept returns how many temporary files of killed writers Create removed.
+func (d *Replacement) Swept() int { return d.swept }
 
-// Notes are what could not be kept of the file that is replaced.
-func (d *Draft) Notes() []string { return d.notes }
+// Notes names properties of the replaced file that could not be kept.
+func (d *Replacement) Notes() []string { return d.notes }
 
-// Seal gives the file its true size and a modification time of its own, makes
-// everything durable, and returns the identity that it will keep. The time is
-// part of it, which fdatasync alone would not make durable.
-func (d *Draft) Seal() (Identity, error) {
+// Seal sets the final size and a unique modification time, makes the file durable,
+// and returns its identity. The time is part of the identity, and fdatasync alone
+// would not make it durable.
+func (d *Replacement) Seal() (Identity, error) {
 	if err := unix.Ftruncate(d.buffered, d.size); err != nil {
 		return Identity{}, d.fail("cut to its size", err)
 	}
@@ -328,16 +334,16 @@ func (d *Draft) Seal() (Identity, error) {
 	return Identity{Inode: st.Ino, MtimeNs: st.Mtim.Nano()}, nil
 }
 
-// Publish gives the file its name; the directory is then to be synced. After
-// an error the draft is still to be abandoned.
+// Publish renames the file to Target. The caller then syncs the directory. After
+// an error the caller still calls Abandon.
 //
-// Giving back the blocks of a large file takes a while. The old file is held
-// over the rename, so that nobody waits for that: release, which is not nil and
-// is called once, does it.
-func (d *Draft) Publish() (release func(), err error) {
+// Freeing the blocks of a large old file takes time. So the old file is kept open
+// over the rename, and release frees it. release is never nil and is called once.
+func (d *Replacement) Publish() (release func(), err error) {
 	release = func() {}
 	if !sameFile(d.buffered, d.temp) {
-		return release, errs.New(errs.IO, "write", d.path, "the temporary file was removed or replaced while it was being written").WithFix("save again")
+		return release, errs.New(errs.IO, "write", d.path,
+			"the temporary file was removed or replaced while it was being written").WithFix("save again")
 	}
 	old, err := unix.Open(d.target, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err == nil {
@@ -351,8 +357,8 @@ func (d *Draft) Publish() (release func(), err error) {
 	return release, nil
 }
 
-// Abandon removes the draft; after Publish, or a second time, it does nothing.
-func (d *Draft) Abandon() {
+// Abandon removes the temporary file. After Publish, or a second time, it does nothing.
+func (d *Replacement) Abandon() {
 	if d.temp != "" && d.buffered >= 0 {
 		_ = unix.Unlink(d.temp) // before the lock goes, so that it is ours
 		d.temp = ""
@@ -360,9 +366,9 @@ func (d *Draft) Abandon() {
 	d.close()
 }
 
-// close gives the lock back, also where a process that was forked meanwhile has
-// the descriptor too: what is published is nobody's draft any more.
-func (d *Draft) close() {
+// close releases the lock explicitly. A forked process may still hold the
+// descriptor, but a published file must not stay locked.
+func (d *Replacement) close() {
 	if d.buffered >= 0 {
 		_ = flock(d.buffered, unix.LOCK_UN)
 	}
