@@ -7,6 +7,8 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -145,7 +147,7 @@ func (t *Transfer) useCuFile(ctx context.Context, file int) (bool, error) {
 	var k *known
 	if err == nil {
 		// In compatibility mode what is cached comes seven times as fast from there.
-		cached := must && t.e.opts.Peers != nil && !t.e.peers(f, t.req.Device.Info()).Plausible && dataCached(f)
+		cached := must && t.e.opts.Peers != nil && !t.e.peers(f, t.req.Device.Info()).Plausible && plan.Cached(f)
 		k, err = lib.file(f, cached)
 	}
 	if err != nil {
@@ -244,13 +246,13 @@ func (t *Transfer) register(file int) {
 }
 
 // baseOf is the registered memory that a chunk goes to and its place in there.
-func (u *cuFileUse) baseOf(c chunk) (device.Ptr, int64) {
-	for _, x := range u.bases[c.file] {
-		if c.dst >= x.base && int64(c.dst-x.base)+c.len <= x.size {
-			return x.base, int64(c.dst - x.base)
+func (u *cuFileUse) baseOf(c plan.Chunk) (device.Ptr, int64) {
+	for _, x := range u.bases[c.File] {
+		if c.Dst >= x.base && int64(c.Dst-x.base)+c.Len <= x.size {
+			return x.base, int64(c.Dst - x.base)
 		}
 	}
-	return c.dst, 0
+	return c.Dst, 0
 }
 
 // leaveCuFile reads the counters and gives back what the transfer had; none of

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
@@ -84,8 +86,8 @@ func TestCuFileIsExact(t *testing.T) {
 			if r.asked != 1 {
 				t.Errorf("judged %d times, expected once: whether the page cache is the better source", r.asked)
 			}
-			if told := slices.ContainsFunc(rep.Notes, func(n string) bool { return strings.Contains(n, "cuFile reads it from there") }); told != dataCached(f) {
-				t.Errorf("read through the page cache: %v; the data is cached: %v", told, dataCached(f))
+			if told := slices.ContainsFunc(rep.Notes, func(n string) bool { return strings.Contains(n, "cuFile reads it from there") }); told != plan.Cached(f) {
+				t.Errorf("read through the page cache: %v; the data is cached: %v", told, plan.Cached(f))
 			}
 			_, again := loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteCuFile)
 			if again.CuFile.Opened || again.CuFile.Counters.Reads.Total > c.Counters.Reads.Total+1 || r.opens != 1 {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
@@ -33,14 +35,14 @@ func (e *Engine) startCuFile() error {
 		}
 	default:
 		for range cuFileThreads {
-			e.startThread(viaCuFile, nil)
+			e.startThread(plan.ViaCuFile, nil)
 		}
 	}
 	return nil
 }
 
 // readCuFile lets the library read a chunk to its place and waits for it.
-func (w *worker) readCuFile(t *Transfer, c chunk) {
+func (w *worker) readCuFile(t *Transfer, c plan.Chunk) {
 	start := time.Now()
 	n, err := t.cuFileRest(c, 0)
 	t.cuFileDone(c, n, err, start)
@@ -48,11 +50,11 @@ func (w *worker) readCuFile(t *Transfer, c chunk) {
 
 // cuFileRest reads what follows the first got bytes of c, and returns how many
 // bytes of c are there then. Less than all without an error is the file's end.
-func (t *Transfer) cuFileRest(c chunk, got int64) (int64, error) {
-	for got < c.len {
+func (t *Transfer) cuFileRest(c plan.Chunk, got int64) (int64, error) {
+	for got < c.Len {
 		// Memory that is not registered has no base: an offset behind one fails.
-		base, off := t.cu.baseOf(chunk{file: c.file, dst: c.dst + device.Ptr(got), len: c.len - got})
-		n, err := t.cu.files[c.file].Read(base, off, c.len-got, c.off+got)
+		base, off := t.cu.baseOf(plan.Chunk{File: c.File, Dst: c.Dst + device.Ptr(got), Len: c.Len - got})
+		n, err := t.cu.files[c.File].Read(base, off, c.Len-got, c.Off+got)
 		if got += max(n, 0); err != nil || n <= 0 {
 			return got, err
 		}
@@ -62,26 +64,26 @@ func (t *Transfer) cuFileRest(c chunk, got int64) (int64, error) {
 
 // cuFileDone counts a chunk of which got bytes were delivered. Where the
 // library turns out not to read this file, the route auto takes another.
-func (t *Transfer) cuFileDone(c chunk, got int64, err error, start time.Time) {
-	f := t.req.Files[c.file]
+func (t *Transfer) cuFileDone(c plan.Chunk, got int64, err error, start time.Time) {
+	f := t.req.Files[c.File]
 	switch {
-	case err == nil && got >= c.len:
-		t.tally.cuFileRead(c.len, start)
+	case err == nil && got >= c.Len:
+		t.tally.cuFileRead(c.Len, start)
 		if err := t.proveInPlace(c); err != nil {
 			t.e.sched.failed(t, err)
 			return
 		}
 		t.ready.landed(c)
-		t.e.sched.done(t, c.len)
+		t.e.sched.done(t, c.Len)
 	case err == nil:
-		t.e.sched.failed(t, f.ErrShort(c.off, int(c.len), int(got)))
+		t.e.sched.failed(t, f.ErrShort(c.Off, int(c.Len), int(got)))
 	case t.req.Route == report.RouteAuto && errs.Is(err, errs.Unsupported):
 		t.cu.refuse(f.Path(), plainly(err), errs.FixOf(err))
 		if t.e.pastCache(t, c, 0, false) {
 			t.e.sched.drop(t) // its pieces are queued in its place
 		}
 	default:
-		t.e.sched.failed(t, errs.Wrap(fmt.Sprintf("read %d bytes at offset %d through cuFile of", c.len, c.off), f.Path(), err))
+		t.e.sched.failed(t, errs.Wrap(fmt.Sprintf("read %d bytes at offset %d through cuFile of", c.Len, c.Off), f.Path(), err))
 	}
 }
 
@@ -111,7 +113,7 @@ type streamQueue struct {
 // streamSlot is a read that is queued.
 type streamSlot struct {
 	t     *Transfer
-	c     chunk
+	c     plan.Chunk
 	op    *device.StreamOp
 	file  device.StreamFile
 	q     *streamQueue
@@ -121,13 +123,13 @@ type streamSlot struct {
 func (r *streamReader) run() {
 	defer r.close()
 	for {
-		t, cs := r.e.sched.next(viaCuFile, 1, false)
+		t, cs := r.e.sched.next(plan.ViaCuFile, 1, false)
 		if t == nil {
 			for range r.slots {
 				r.settle(r.turn)
 				r.turn = (r.turn + 1) % len(r.slots)
 			}
-			if t, cs = r.e.sched.next(viaCuFile, 1, true); t == nil {
+			if t, cs = r.e.sched.next(plan.ViaCuFile, 1, true); t == nil {
 				return
 			}
 		}
@@ -161,13 +163,13 @@ func (r *streamReader) queueOf(p *port) (*streamQueue, error) {
 }
 
 // queue starts the read of c in slot i.
-func (r *streamReader) queue(i int, t *Transfer, c chunk) {
+func (r *streamReader) queue(i int, t *Transfer, c plan.Chunk) {
 	start := time.Now()
 	if r.e.sched.hasFailed(t) {
 		r.e.sched.drop(t)
 		return
 	}
-	file, ok := t.cu.files[c.file].DirectFile.(device.StreamFile)
+	file, ok := t.cu.files[c.File].DirectFile.(device.StreamFile)
 	if !ok {
 		t.cuFileDone(c, 0, errs.New(errs.Unsupported, "use cuFile", "", "its files have no reads in the order of streams").WithFix("use the interface sync"), start)
 		return
@@ -176,7 +178,7 @@ func (r *streamReader) queue(i int, t *Transfer, c chunk) {
 	q, err := r.queueOf(t.port)
 	var op *device.StreamOp
 	if err == nil {
-		op, err = device.NewStreamOp(r.mem[i*opStride:], c.len, c.off, off)
+		op, err = device.NewStreamOp(r.mem[i*opStride:], c.Len, c.Off, off)
 	}
 	if err == nil {
 		err = file.ReadAsync(base, op, q.stream)
@@ -208,7 +210,7 @@ func (r *streamReader) settle(i int) {
 	if err == nil {
 		n, err = s.file.Moved(s.op)
 	}
-	if err == nil && n > 0 && n < s.c.len {
+	if err == nil && n > 0 && n < s.c.Len {
 		n, err = s.t.cuFileRest(s.c, n)
 	}
 	s.t.cuFileDone(s.c, n, err, s.start)
@@ -241,7 +243,7 @@ func (r *batchReader) run() {
 		}
 	}()
 	for {
-		t, cs := r.e.sched.next(viaCuFile, cuFileGroup, true)
+		t, cs := r.e.sched.next(plan.ViaCuFile, cuFileGroup, true)
 		if t == nil {
 			return
 		}
@@ -266,7 +268,7 @@ func (r *batchReader) batchOf(d device.Direct) (device.DirectBatch, error) {
 }
 
 // group reads chunks of one transfer together.
-func (r *batchReader) group(t *Transfer, cs []chunk) {
+func (r *batchReader) group(t *Transfer, cs []plan.Chunk) {
 	start := time.Now()
 	t.cu.lib.mu.Lock()
 	direct := t.cu.lib.direct
@@ -275,7 +277,7 @@ func (r *batchReader) group(t *Transfer, cs []chunk) {
 	reads := make([]device.DirectRead, len(cs))
 	for i, c := range cs {
 		base, off := t.cu.baseOf(c)
-		reads[i] = device.DirectRead{File: t.cu.files[c.file].DirectFile, Base: base, BufOff: off, N: c.len, FileOff: c.off, Cookie: uint64(i)}
+		reads[i] = device.DirectRead{File: t.cu.files[c.File].DirectFile, Base: base, BufOff: off, N: c.Len, FileOff: c.Off, Cookie: uint64(i)}
 	}
 	if err == nil {
 		err = b.Submit(reads)
@@ -290,7 +292,7 @@ func (r *batchReader) group(t *Transfer, cs []chunk) {
 }
 
 // collect counts each read as it ends.
-func (r *batchReader) collect(t *Transfer, b device.DirectBatch, direct device.Direct, cs []chunk, start time.Time) {
+func (r *batchReader) collect(t *Transfer, b device.DirectBatch, direct device.Direct, cs []plan.Chunk, start time.Time) {
 	open := make(map[uint64]bool, len(cs))
 	for i := range cs {
 		open[uint64(i)] = true
@@ -322,7 +324,7 @@ func (r *batchReader) collect(t *Transfer, b device.DirectBatch, direct device.D
 			delete(open, d.Cookie)
 			last = time.Now()
 			n, err := d.N, d.Err
-			if err == nil && n > 0 && n < cs[d.Cookie].len {
+			if err == nil && n > 0 && n < cs[d.Cookie].Len {
 				n, err = t.cuFileRest(cs[d.Cookie], n)
 			}
 			t.cuFileDone(cs[d.Cookie], n, err, start)

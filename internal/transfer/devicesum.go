@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -173,9 +175,9 @@ func (t *Transfer) needSums() error {
 
 // sumOf is the slot's sum for a chunk that is summed on the device after its
 // copy; nil where the CPU sums it before.
-func (t *Transfer) sumOf(c chunk, s *slot) device.Sum {
-	if !t.sums || s == nil || c.extra || c.weave != nil || c.summed || !t.verifies(c.file) || !t.port.sums.able.Load() ||
-		t.e.opts.VerifyOn == VerifyAuto && c.len < leastOnDevice || !tileable(t.proof.files[c.file].sums) {
+func (t *Transfer) sumOf(c plan.Chunk, s *slot) device.Sum {
+	if !t.sums || s == nil || c.Extra || c.Weave != nil || c.Summed || !t.verifies(c.File) || !t.port.sums.able.Load() ||
+		t.e.opts.VerifyOn == VerifyAuto && c.Len < leastOnDevice || !tileable(t.proof.files[c.File].sums) {
 		return nil
 	}
 	sum, err := s.sumFor(t.port)
@@ -212,22 +214,22 @@ func tileable(s *checksum.Sums) bool {
 }
 
 // startSum queues the summing of a chunk behind its copy.
-func (t *Transfer) startSum(sum device.Sum, m device.Mark, c chunk) error {
+func (t *Transfer) startSum(sum device.Sum, m device.Mark, c plan.Chunk) error {
 	if sum == nil {
 		return nil
 	}
-	size := tileOf(t.proof.files[c.file].sums)
-	return sum.Start(m, c.dst, c.len, size-c.off%size, size)
+	size := tileOf(t.proof.files[c.File].sums)
+	return sum.Start(m, c.Dst, c.Len, size-c.Off%size, size)
 }
 
 // judge puts together what the device made of a chunk, and compares each block
 // that it completes.
-func (t *Transfer) judge(c chunk, tiles []uint64) error {
-	defer t.tally.verifiedOnDevice(c.len, time.Now())
+func (t *Transfer) judge(c plan.Chunk, tiles []uint64) error {
+	defer t.tally.verifiedOnDevice(c.Len, time.Now())
 	p := t.proof
-	f := &p.files[c.file]
+	f := &p.files[c.File]
 	size := tileOf(f.sums)
-	for off, end := c.off, c.off+c.len; off < end; {
+	for off, end := c.Off, c.Off+c.Len; off < end; {
 		i := off / f.sums.Block
 		lo, n := f.sums.Extent(i)
 		from, stop := off, min(end, lo+n)
@@ -237,7 +239,7 @@ func (t *Transfer) judge(c chunk, tiles []uint64) error {
 			sum = p.join.After(sum, next-off) ^ tiles[0]
 			tiles, off = tiles[1:], next
 		}
-		if err := t.checkPiece(c.file, i, from, stop, sum, t.port.dev.Info().ID); err != nil {
+		if err := t.checkPiece(c.File, i, from, stop, sum, t.port.dev.Info().ID); err != nil {
 			return err
 		}
 	}
@@ -258,8 +260,8 @@ func (t *Transfer) sumsInPlace(file int) bool {
 }
 
 // proveInPlace sums a chunk that came past staging, where it is, and waits.
-func (t *Transfer) proveInPlace(c chunk) error {
-	if !t.verifies(c.file) {
+func (t *Transfer) proveInPlace(c plan.Chunk) error {
+	if !t.verifies(c.File) {
 		return nil
 	}
 	s, err := t.port.sums.take(t.port, t.e.opts.piece)
@@ -270,7 +272,7 @@ func (t *Transfer) proveInPlace(c chunk) error {
 		}
 	}
 	if err != nil {
-		return errs.Wrap(fmt.Sprintf("verify %d bytes from offset %d of", c.len, c.off), t.req.Files[c.file].Path(), err)
+		return errs.Wrap(fmt.Sprintf("verify %d bytes from offset %d of", c.Len, c.Off), t.req.Files[c.File].Path(), err)
 	}
 	return t.judge(c, s.Tiles())
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -25,7 +27,7 @@ type Engine struct {
 
 	mu       sync.Mutex
 	ports    map[device.Device]*port
-	started  [ways]bool
+	started  [plan.Ways]bool
 	io       IO // what direct reads use; settled when they first start
 	running  int
 	closed   bool
@@ -102,8 +104,8 @@ func (e *Engine) Prepare(dev device.Device) {
 		return
 	}
 	e.pool.prepare(dev, largeSlot)
-	if !e.started[viaCache] {
-		e.started[viaCache] = e.start(viaCache) == nil
+	if !e.started[plan.ViaCache] {
+		e.started[plan.ViaCache] = e.start(plan.ViaCache) == nil
 	}
 }
 

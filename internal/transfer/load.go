@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
@@ -35,11 +37,11 @@ type Transfer struct {
 	peers []*peer // other devices that get the same bytes
 	sums  bool    // the device may sum what is verified
 
-	prepared [ways]bool // staging was asked for; guarded by Engine.mu
-	packs    bool       // some chunks are woven, and packed in staging; guarded by Engine.mu
+	prepared [plan.Ways]bool // staging was asked for; guarded by Engine.mu
+	packs    bool            // some chunks are woven, and packed in staging; guarded by Engine.mu
 
 	// Guarded by sched.mu.
-	queue       [ways][]chunk
+	queue       [plan.Ways][]plan.Chunk
 	outstanding int
 	planned     bool
 	ended       bool
@@ -129,11 +131,11 @@ func (t *Transfer) validate() error {
 		if s.Off < 0 || s.Len < 0 || s.Len > f.Size()-s.Off {
 			return errs.New(errs.Invalid, "start transfer", f.Path(), fmt.Sprintf("segment %d is [%d, %d+%d), the file has %d bytes", i, s.Off, s.Off, s.Len, f.Size()))
 		}
-		if err := s.checkStride(f.Path()); err != nil {
+		if err := s.Check(f.Path()); err != nil {
 			return err
 		}
 		t.total += s.Wanted()
-		if rows++; s.strided() {
+		if rows++; s.Strided() {
 			rows += (s.Len - 1) / s.Stride
 		}
 	}
@@ -171,7 +173,7 @@ func (t *Transfer) plan(ctx context.Context) {
 	kept := make([]report.CachePolicy, len(t.req.Files))
 	available := sync.OnceValue(memAvailable)
 	for i, f := range t.req.Files {
-		kept[i] = settlePolicy(f, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i], available)
+		kept[i] = plan.SettlePolicy(f, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i], available)
 	}
 	t.tally.policies = kept
 	truths := make([]*truth, len(t.req.Files))
@@ -187,57 +189,26 @@ func (t *Transfer) plan(ctx context.Context) {
 		if s.Len == 0 {
 			continue
 		}
-		f := t.req.Files[s.File]
 		if t.req.Route == report.RouteCuFile {
 			if _, err := t.useCuFile(ctx, s.File); err != nil {
 				t.e.sched.stop(t, err)
 				return
 			}
 		}
-		alive := true
-		p := planner{params: t.paramsFor(f, kept[s.File]), residency: residencyOf(f), ramp: ramp, ramps: t.e.opts.Workers,
-			weave: s.weave, keep: t.verifies(s.File)}
-		if t.proof != nil && t.req.Verify[s.File] != nil {
-			p.whole = t.req.Verify[s.File].Block
-		}
-		if s.weave != nil {
+		p := plan.Planner{Params: t.paramsFor(s.File, kept[s.File]), Ask: &inquirer{t: t, ctx: ctx, file: s.File, asked: s.Weave != nil || s.Extra}, Ramp: ramp, Ramps: t.e.opts.Workers}
+		if s.Weave != nil {
 			t.e.mu.Lock()
 			t.packs = true
 			t.e.mu.Unlock()
 		}
-		if s.extra {
-			p.memAlign = 0 // there is no place to read into
+		alive := true
+		for c := range p.Chunks(s) {
+			if alive = t.enqueue(c); !alive {
+				break
+			}
 		}
-		p.cufile = sync.OnceValue(func() bool {
-			if s.weave != nil || s.extra {
-				return false // these bytes are packed, or summed, in host memory
-			}
-			ok, err := t.useCuFile(ctx, s.File)
-			if err != nil {
-				t.e.sched.stop(t, err)
-				alive = false
-			}
-			return ok
-		})
-		p.emit = func(c chunk) {
-			if !alive {
-				return
-			}
-			c.extra = c.extra || s.extra
-			if c.way == viaNetwork {
-				alive = t.addNetwork(c)
-				return
-			}
-			if err := t.e.ensure(c.way, t); err != nil {
-				t.e.sched.stop(t, err)
-				alive = false
-				return
-			}
-			alive = t.e.sched.add(t, c)
-		}
-		p.segment(s.Segment)
-		ramp = p.ramp
-		t.tally.dirty.Add(p.dirty)
+		ramp = p.Ramp
+		t.tally.dirty.Add(p.Dirty)
 		if !alive {
 			return
 		}
@@ -247,15 +218,15 @@ func (t *Transfer) plan(ctx context.Context) {
 
 // pieces is all that is read: the segments in order, and what completes their
 // blocks beside them, since a part is ready only when its blocks are whole.
-func (t *Transfer) pieces() iter.Seq[run] {
-	return func(yield func(run) bool) {
+func (t *Transfer) pieces() iter.Seq[plan.Run] {
+	return func(yield func(plan.Run) bool) {
 		gaps := t.proof.gapsByFile()
 		// upTo gives the gaps of a file that begin before off.
 		upTo := func(file int, off int64) bool {
 			for file < len(gaps) && len(gaps[file]) > 0 && gaps[file][0].Off < off {
 				g := gaps[file][0]
 				gaps[file] = gaps[file][1:]
-				if !yield(run{Segment: Segment{File: g.File, Off: g.Off, Len: g.Len}, extra: true}) {
+				if !yield(plan.Run{Segment: Segment{File: g.File, Off: g.Off, Len: g.Len}, Extra: true}) {
 					return false
 				}
 			}
@@ -279,42 +250,83 @@ func (t *Transfer) pieces() iter.Seq[run] {
 	}
 }
 
-func residencyOf(f *vfs.File) func(off, n int64) residency {
-	return func(off, n int64) residency {
-		if f.FS().Memory {
-			return residency{Residency: vfs.Residency{Cached: n}, known: true}
-		}
-		r, err := f.Residency(off, n)
-		return residency{Residency: r, known: err == nil}
+// enqueue hands a chunk to the workers of its way. It reports false when the transfer has failed.
+func (t *Transfer) enqueue(c plan.Chunk) bool {
+	if c.Way == plan.ViaNetwork {
+		return t.addNetwork(c)
 	}
+	if err := t.e.ensure(c.Way, t); err != nil {
+		t.e.sched.stop(t, err)
+		return false
+	}
+	return t.e.sched.add(t, c)
 }
 
-// Residency is decided a megabyte at a time, after a look at 64 of them.
-const (
-	leafSize   = 1 * units.MiB
-	windowSize = 64 * units.MiB
-	missLimit  = 1.0 / 16
-)
+// inquirer answers the planner for one file of a load.
+type inquirer struct {
+	t    *Transfer
+	ctx  context.Context
+	file int
+	// asked: whether cuFile reads these bytes is decided, and cufile says so. It does not
+	// read bytes that are packed, or only summed: these need host memory.
+	asked, cufile bool
+}
 
-func (t *Transfer) paramsFor(f *vfs.File, cache report.CachePolicy) params {
-	ok, _ := f.Direct()
-	c := t.e.opts.MaxTransfer
+// Residency implements Inquiry.
+func (q *inquirer) Residency(off, n int64) plan.Residency {
+	f := q.t.req.Files[q.file]
+	if f.FS().Memory {
+		return plan.Residency{Residency: vfs.Residency{Cached: n}, Known: true}
+	}
+	r, err := f.Residency(off, n)
+	return plan.Residency{Residency: r, Known: err == nil}
+}
+
+// CuFile implements Inquiry. An error fails the load, which ends the plan.
+func (q *inquirer) CuFile() bool {
+	if !q.asked {
+		var err error
+		q.asked = true
+		if q.cufile, err = q.t.useCuFile(q.ctx, q.file); err != nil {
+			q.t.e.sched.stop(q.t, err)
+		}
+	}
+	return q.cufile
+}
+
+// paramsFor is what the plan of a file follows from.
+func (t *Transfer) paramsFor(file int, cache report.CachePolicy) plan.Params {
+	f, o := t.req.Files[file], &t.e.opts
 	if f.Remote() != nil {
-		return networkParams(t.e.opts)
+		p := plan.RemoteParams(min(netBlock, o.MaxTransfer))
+		p.Keep = t.verifies(file)
+		return p
 	}
-	p := params{chunk: c, block: t.e.opts.block, piece: t.e.opts.piece, leaf: min(leafSize, c), window: max(windowSize, c), align: max(f.Align().Offset, 1), direct: ok,
-		route: t.req.Route, cache: cache, missLimit: missLimit}
-	if c%p.leaf != 0 || p.leaf%p.block != 0 || p.window%c != 0 {
-		// An odd chunk size: decide per chunk.
-		p.leaf, p.window = c, c*max(1, windowSize/c)
-	}
+	direct, _ := f.Direct()
+	memAlign := int64(0)
 	if t.port.mapper != nil {
-		p.memAlign = max(f.Align().Memory, 1)
+		memAlign = max(f.Align().Memory, 1)
 	}
-	if cache == report.CacheBypass {
-		p.missLimit = 0 // what is absent stays absent
+	p := plan.LocalParams(plan.Sizes{Chunk: o.MaxTransfer, Block: o.block, Piece: o.piece}, f.Align().Offset, memAlign, direct, t.req.Route, cache)
+	if p.Keep = t.verifies(file); p.Keep {
+		p.Whole = t.req.Verify[file].Block
 	}
 	return p
+}
+
+// runs is what is read for the segments of the request.
+func (r *Request) runs() iter.Seq[plan.Run] {
+	_, addressable := r.Device.(device.Mapper)
+	return plan.Runs(r.Segments, r.Gap, addressable)
+}
+
+// memAvailable is the memory that can be used without swapping out or being
+// killed, 0 when the kernel does not say.
+func memAvailable() int64 {
+	if a := hostmem.FindAvailable("/"); a.Known {
+		return a.Bytes
+	}
+	return 0
 }
 
 // finish waits for the end, from inside or by the context, and settles the result.

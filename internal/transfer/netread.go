@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -51,8 +53,8 @@ type network struct {
 type netUse struct {
 	ctx    context.Context // of its requests; nil: no file is remote
 	cancel context.CancelFunc
-	queued []chunk // planned, not yet handed over; the planner's
-	want   int     // how many requests at once are worth while
+	queued []plan.Chunk // planned, not yet handed over; the planner's
+	want   int          // how many requests at once are worth while
 	// Guarded by sched.mu.
 	left     int64 // bytes that are queued, or will be
 	inFlight int   // requests
@@ -91,13 +93,8 @@ func (t *Transfer) openNetwork(ctx context.Context) context.Context {
 
 func (t *Transfer) closeNetwork() { t.net.abort() }
 
-func networkParams(o tuned) params {
-	n := min(netBlock, o.MaxTransfer)
-	return params{chunk: n, block: n, piece: n, leaf: n, window: n, align: 1, remote: true}
-}
-
 // addNetwork takes a chunk from the planner; false when the transfer has failed.
-func (t *Transfer) addNetwork(c chunk) bool {
+func (t *Transfer) addNetwork(c plan.Chunk) bool {
 	t.net.queued = append(t.net.queued, c)
 	return len(t.net.queued) < netFlush || t.flushNetwork()
 }
@@ -109,7 +106,7 @@ func (t *Transfer) flushNetwork() bool {
 	if len(cs) == 0 {
 		return true
 	}
-	if err := t.e.ensure(viaNetwork, t); err != nil {
+	if err := t.e.ensure(plan.ViaNetwork, t); err != nil {
 		t.e.sched.stop(t, err)
 		return false
 	}
@@ -140,7 +137,7 @@ func (e *Engine) ensureFetchers(t *Transfer) error {
 		slots := e.pool.adopt(r, 2*n, netBlock)
 		for i := range n {
 			// The first slots of all lie side by side, and are pinned first.
-			f := &fetcher{worker{e: e, way: viaNetwork, slots: []*slot{slots[i], slots[n+i]}}}
+			f := &fetcher{worker{e: e, way: plan.ViaNetwork, slots: []*slot{slots[i], slots[n+i]}}}
 			e.spawn(f.run)
 		}
 		e.network.fetchers = want
@@ -152,37 +149,37 @@ func (e *Engine) ensureFetchers(t *Transfer) error {
 			})
 		}
 	}
-	t.prepared[viaNetwork] = t.prepared[viaNetwork] || t.port.mapper == nil || t.packs
+	t.prepared[plan.ViaNetwork] = t.prepared[plan.ViaNetwork] || t.port.mapper == nil || t.packs
 	return nil
 }
 
 // nextFetch takes a run of chunks of one transfer, which has not as many
 // requests in flight as it wants: its share of what is left of it.
-func (s *sched) nextFetch(block bool) (*Transfer, []chunk) {
+func (s *sched) nextFetch(block bool) (*Transfer, []plan.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waiting := func(t *Transfer) bool { return t.net.inFlight < t.net.want }
-	at := slices.IndexFunc(s.turns[viaNetwork], waiting)
-	for ; at < 0; at = slices.IndexFunc(s.turns[viaNetwork], waiting) {
+	at := slices.IndexFunc(s.turns[plan.ViaNetwork], waiting)
+	for ; at < 0; at = slices.IndexFunc(s.turns[plan.ViaNetwork], waiting) {
 		if s.closed || !block {
 			return nil, nil
 		}
-		s.wake[viaNetwork].Wait()
+		s.wake[plan.ViaNetwork].Wait()
 	}
-	t := s.turns[viaNetwork][at]
-	s.turns[viaNetwork] = slices.Delete(s.turns[viaNetwork], at, at+1)
-	q := t.queue[viaNetwork]
+	t := s.turns[plan.ViaNetwork][at]
+	s.turns[plan.ViaNetwork] = slices.Delete(s.turns[plan.ViaNetwork], at, at+1)
+	q := t.queue[plan.ViaNetwork]
 	share := max(leastFetch, min(mostFetch, t.net.left/int64(t.net.want)))
 	n, bytes := 0, int64(0)
-	for n < len(q) && (n == 0 || bytes+q[n].len <= share && follows(q[n-1], q[n])) {
-		bytes += q[n].len
+	for n < len(q) && (n == 0 || bytes+q[n].Len <= share && follows(q[n-1], q[n])) {
+		bytes += q[n].Len
 		n++
 	}
-	t.queue[viaNetwork] = q[n:]
+	t.queue[plan.ViaNetwork] = q[n:]
 	t.net.left -= bytes
 	t.net.inFlight++
 	if n < len(q) {
-		s.turns[viaNetwork] = append(s.turns[viaNetwork], t)
+		s.turns[plan.ViaNetwork] = append(s.turns[plan.ViaNetwork], t)
 	}
 	return t, q[:n:n]
 }
@@ -192,15 +189,15 @@ func (s *sched) fetched(t *Transfer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.net.inFlight--
-	if len(t.queue[viaNetwork]) > 0 {
-		s.wake[viaNetwork].Signal()
+	if len(t.queue[plan.ViaNetwork]) > 0 {
+		s.wake[plan.ViaNetwork].Signal()
 	}
 }
 
 // follows reports whether b is read by the request that reads a.
-func follows(a, b chunk) bool {
-	gap := b.off - a.off - a.len
-	return a.file == b.file && gap >= 0 && gap <= netGap
+func follows(a, b plan.Chunk) bool {
+	gap := b.Off - a.Off - a.Len
+	return a.File == b.File && gap >= 0 && gap <= netGap
 }
 
 // fetcher is one request in flight.
@@ -226,14 +223,14 @@ func (f *fetcher) run() {
 // fetch reads a run of chunks, which lie in one file and follow each other, in
 // one request. Its body is closed before the last of them is settled: when a transfer has
 // ended, its remotes are at rest.
-func (f *fetcher) fetch(t *Transfer, cs []chunk) {
+func (f *fetcher) fetch(t *Transfer, cs []plan.Chunk) {
 	start := time.Now()
-	file, off := t.req.Files[cs[0].file], cs[0].off
+	file, off := t.req.Files[cs[0].File], cs[0].Off
 	last := cs[len(cs)-1]
 	var body io.ReadCloser
 	var err error
 	if !f.e.sched.hasFailed(t) {
-		body, err = file.Remote().Fetch(t.net.ctx, off, last.off+last.len-off)
+		body, err = file.Remote().Fetch(t.net.ctx, off, last.Off+last.Len-off)
 	}
 	done := func() {
 		if body != nil {
@@ -256,8 +253,8 @@ func (f *fetcher) fetch(t *Transfer, cs []chunk) {
 		case buf == nil:
 			f.e.sched.drop(t)
 		default:
-			off = c.off + c.len
-			t.tally.read(c, report.RouteTakenNetwork, c.len, start)
+			off = c.Off + c.Len
+			t.tally.read(c, report.RouteTakenNetwork, c.Len, start)
 			f.e.deliver(t, c, buf, s)
 			start = time.Now()
 		}
@@ -266,25 +263,25 @@ func (f *fetcher) fetch(t *Transfer, cs []chunk) {
 
 // read takes the bytes of c from a body that is at off; nil where the transfer
 // has failed meanwhile.
-func (f *fetcher) read(t *Transfer, body io.Reader, c chunk, off int64) (buf []byte, s *slot, err error) {
+func (f *fetcher) read(t *Transfer, body io.Reader, c plan.Chunk, off int64) (buf []byte, s *slot, err error) {
 	if f.e.sched.hasFailed(t) {
 		return nil, nil, nil
 	}
-	if gap := c.off - off; gap > 0 {
+	if gap := c.Off - off; gap > 0 {
 		if err := f.skip(body, gap); err != nil {
 			return nil, nil, err
 		}
 		t.tally.padding.Add(gap)
 	}
 	if t.inPlace(c) {
-		buf = t.port.mapper.Map(c.dst, c.len)
+		buf = t.port.mapper.Map(c.Dst, c.Len)
 	} else if s = f.slot(t); s != nil {
-		buf = s.mem[:c.len]
+		buf = s.mem[:c.Len]
 	} else {
 		return nil, nil, nil
 	}
 	if _, err = io.ReadFull(body, buf); err != nil {
-		return nil, nil, errs.Wrap(fmt.Sprintf("read %d bytes from offset %d of", c.len, c.off), t.req.Files[c.file].Path(), err)
+		return nil, nil, errs.Wrap(fmt.Sprintf("read %d bytes from offset %d of", c.Len, c.Off), t.req.Files[c.File].Path(), err)
 	}
 	return buf, s, nil
 }
@@ -328,7 +325,7 @@ func (t *Transfer) describeNetwork(r *report.Report) {
 		}
 	}
 	r.Network = n
-	only := [ways]bool{viaNetwork: true}
+	only := [plan.Ways]bool{plan.ViaNetwork: true}
 	t.e.mu.Lock()
 	defer t.e.mu.Unlock()
 	if t.prepared == only {

@@ -163,7 +163,7 @@ func TestNetworkReadOfPieces(t *testing.T) {
 			for i := range segs {
 				s := &segs[i]
 				buf := make([]byte, s.Wanted())
-				s.pack(buf, data[s.Off:s.Off+s.Len], s.Off)
+				s.Pack(buf, data[s.Off:s.Off+s.Len], s.Off)
 				want = append(want, buf...)
 				total += s.Wanted()
 			}

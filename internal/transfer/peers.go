@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/report"
@@ -168,14 +170,14 @@ func (e *Engine) linkOf(from *port, to device.Device, off bool) *link {
 }
 
 // sendPeers queues the copies of data, which lies in s, to the peers, behind mark, the first device's. They are waited for with the slot.
-func (t *Transfer) sendPeers(c chunk, data []byte, s *slot, mark device.Mark) error {
+func (t *Transfer) sendPeers(c plan.Chunk, data []byte, s *slot, mark device.Mark) error {
 	for _, p := range t.peers {
 		m, err := s.markFor(p.port)
 		if err == nil && p.link != nil {
 			err = p.link.AfterMark(mark)
 		}
 		var at, n int64
-		for dst, k := range c.places() {
+		for dst, k := range c.Places() {
 			to := p.To + (dst - p.From)
 			switch {
 			case err != nil:
@@ -222,9 +224,9 @@ func (s *slot) settlePeers() error {
 }
 
 // placePeers copies what was read into place to peers that are host memory too.
-func (t *Transfer) placePeers(c chunk) {
+func (t *Transfer) placePeers(c plan.Chunk) {
 	for _, p := range t.peers {
-		for dst, k := range c.places() {
+		for dst, k := range c.Places() {
 			copy(p.port.mapper.Map(p.To+(dst-p.From), k), t.port.mapper.Map(dst, k))
 			p.bytes.Add(k)
 		}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
@@ -105,32 +107,32 @@ func has(set map[blockID]struct{}, id blockID) bool {
 }
 
 // landed counts what is wanted of a chunk: it is in the destination for good.
-func (y *readiness) landed(c chunk) {
+func (y *readiness) landed(c plan.Chunk) {
 	if y == nil || len(y.parts) == 0 {
 		return
 	}
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	size := y.block[c.file]
+	size := y.block[c.File]
 	if size == 0 {
-		for dst, n := range c.places() {
-			y.count(c.file, dst, n)
+		for dst, n := range c.Places() {
+			y.count(c.File, dst, n)
 		}
 	}
-	for size > 0 && c.len > 0 {
-		id := blockID{c.file, c.off / size}
+	for size > 0 && c.Len > 0 {
+		id := blockID{c.File, c.Off / size}
 		part := c
-		part.len = min(c.len, (id.block+1)*size-c.off)
-		for dst, n := range part.places() {
+		part.Len = min(c.Len, (id.block+1)*size-c.Off)
+		for dst, n := range part.Places() {
 			if has(y.proved, id) {
-				y.count(c.file, dst, n)
+				y.count(c.File, dst, n)
 			} else {
 				y.waiting[id] = append(y.waiting[id], openPiece{dst, n})
 			}
 		}
-		c.off, c.len = c.off+part.len, c.len-part.len
-		if c.weave == nil {
-			c.dst += device.Ptr(part.len)
+		c.Off, c.Len = c.Off+part.Len, c.Len-part.Len
+		if c.Weave == nil {
+			c.Dst += device.Ptr(part.Len)
 		}
 	}
 	y.advance()

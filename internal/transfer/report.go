@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -181,7 +183,7 @@ func (t *Transfer) describeEngine(r *report.Report) {
 	e := t.e
 	e.mu.Lock()
 	io := e.io
-	used, viaSlots := t.prepared != [ways]bool{}, t.prepared[viaDirect]
+	used, viaSlots := t.prepared != [plan.Ways]bool{}, t.prepared[plan.ViaDirect]
 	e.mu.Unlock()
 	r.Engine = report.Engine{Workers: e.opts.Workers, QueueDepth: e.opts.QueueDepth, ChunkSize: e.opts.MaxTransfer, BlockSize: e.opts.block,
 		IO: "unused", StagingUsed: used, StagingState: "unused", Node: e.node()}
@@ -227,6 +229,6 @@ func errDirect(f *vfs.File, why *vfs.Refusal) error {
 	return errs.New(errs.Unsupported, "read past the page cache", f.Path(), why.Reason).WithFix("use route auto, or: " + why.Fix)
 }
 
-func copyError(t *Transfer, c chunk, err error) error {
-	return errs.Wrap(fmt.Sprintf("copy %d bytes from offset %d of", c.len, c.off), t.req.Files[c.file].Path()+" to "+t.req.Device.Info().ID, err)
+func copyError(t *Transfer, c plan.Chunk, err error) error {
+	return errs.Wrap(fmt.Sprintf("copy %d bytes from offset %d of", c.Len, c.Off), t.req.Files[c.File].Path()+" to "+t.req.Device.Info().ID, err)
 }

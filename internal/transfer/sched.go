@@ -2,14 +2,18 @@
 
 package transfer
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+)
 
 // sched hands chunks to workers: one chunk of each running transfer in turn, so
 // that transfers share the engine fairly and together are as fast as one alone.
 type sched struct {
 	mu     sync.Mutex
-	wake   [ways]sync.Cond
-	turns  [ways][]*Transfer // those with queued chunks of that way, next one first
+	wake   [plan.Ways]sync.Cond
+	turns  [plan.Ways][]*Transfer // those with queued chunks of that way, next one first
 	closed bool
 }
 
@@ -23,7 +27,7 @@ func newSched() *sched {
 
 // add queues a chunk. It reports false when the transfer has failed meanwhile;
 // the planner then stops.
-func (s *sched) add(t *Transfer, c chunk) bool {
+func (s *sched) add(t *Transfer, c plan.Chunk) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.err != nil {
@@ -34,16 +38,16 @@ func (s *sched) add(t *Transfer, c chunk) bool {
 	return true
 }
 
-func (s *sched) queue(t *Transfer, c chunk) {
-	if len(t.queue[c.way]) == 0 {
-		s.turns[c.way] = append(s.turns[c.way], t)
+func (s *sched) queue(t *Transfer, c plan.Chunk) {
+	if len(t.queue[c.Way]) == 0 {
+		s.turns[c.Way] = append(s.turns[c.Way], t)
 	}
-	t.queue[c.way] = append(t.queue[c.way], c)
-	s.wake[c.way].Signal()
+	t.queue[c.Way] = append(t.queue[c.Way], c)
+	s.wake[c.Way].Signal()
 }
 
 // requeue gives a chunk that was taken back to be read in another way.
-func (s *sched) requeue(t *Transfer, c chunk) {
+func (s *sched) requeue(t *Transfer, c plan.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.err != nil {
@@ -55,7 +59,7 @@ func (s *sched) requeue(t *Transfer, c chunk) {
 
 // next takes up to n chunks of one transfer to be read in way w. Without any it
 // returns nil, at once or, with block, when the scheduler is closed.
-func (s *sched) next(w way, n int, block bool) (*Transfer, []chunk) {
+func (s *sched) next(w plan.Way, n int, block bool) (*Transfer, []plan.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.turns[w]) == 0 {

@@ -128,26 +128,6 @@ func TestCuFileRefusesTooManyRows(t *testing.T) {
 	}
 }
 
-// TestUnknownResidencyKeepsTheVerdictOnCuFile: whoever finds bytes absent asks
-// the chunk, not what the planner is deciding for other runs at that moment.
-func TestUnknownResidencyKeepsTheVerdictOnCuFile(t *testing.T) {
-	for _, open := range []bool{true, false} {
-		n := 0
-		p := planner{params: params{chunk: 65536, block: 65536, piece: 65536, leaf: 65536, window: 65536, align: 4096, direct: true, route: report.RouteAuto, cache: report.CacheAuto},
-			residency: func(int64, int64) residency { return residency{} },
-			cufile:    func() bool { return open },
-			emit: func(c chunk) {
-				if n++; c.way != viaCache || !c.nowait || c.cufile != open {
-					t.Errorf("open is %v: %+v", open, c)
-				}
-			}}
-		p.segment(Segment{Off: 100, Len: 200_000, Dst: 4096})
-		if n == 0 {
-			t.Error("no chunks")
-		}
-	}
-}
-
 // TestReleasesWhileAnotherWaits: a save that finds the disk full waits for space
 // while others go on to replace files.
 func TestReleasesWhileAnotherWaits(t *testing.T) {

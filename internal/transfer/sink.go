@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -129,11 +131,11 @@ func (sv *save) closeSink() error {
 
 // storeCuFile lets the library write the whole pages of a block from the device.
 // false means that it does not take this block: its bytes lie in several places.
-func (t *Transfer) storeCuFile(c chunk) (done int64, err error) {
+func (t *Transfer) storeCuFile(c plan.Chunk) (done int64, err error) {
 	sv := t.save
-	n := c.len / putAlign * putAlign
+	n := c.Len / putAlign * putAlign
 	var src device.Ptr
-	_ = sv.pieces(c.off, n, func(s *source, at, _, k int64) error {
+	_ = sv.pieces(c.Off, n, func(s *source, at, _, k int64) error {
 		if k == n && s.port == sv.cu.port {
 			src = s.Ptr + device.Ptr(at)
 		}
@@ -143,8 +145,8 @@ func (t *Transfer) storeCuFile(c chunk) (done int64, err error) {
 		return 0, nil
 	}
 	start := time.Now()
-	if _, err := sv.cu.file.Write(src, 0, n, c.off); err != nil {
-		return 0, errs.Wrap(fmt.Sprintf("write %d bytes at offset %d through cuFile to", n, c.off), sv.req.Path, err)
+	if _, err := sv.cu.file.Write(src, 0, n, c.Off); err != nil {
+		return 0, errs.Wrap(fmt.Sprintf("write %d bytes at offset %d through cuFile to", n, c.Off), sv.req.Path, err)
 	}
 	t.stored(routeCuFile, n, start)
 	return n, nil

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -72,7 +74,7 @@ type slot struct {
 	sums  map[*port]device.Sum // nil until one is needed
 	// What is in it: on its way to the device, or (io_uring) being read.
 	t       *Transfer
-	reading chunk
+	reading plan.Chunk
 	n       int64
 	mark    device.Mark
 	sum     device.Sum // behind mark; nil: it was summed before, or is not verified

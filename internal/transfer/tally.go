@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
@@ -75,11 +77,11 @@ func (y *tally) route(r report.RouteTaken) *account {
 	return y.routes[r]
 }
 
-func (y *tally) read(c chunk, r report.RouteTaken, n int64, start time.Time) {
+func (y *tally) read(c plan.Chunk, r report.RouteTaken, n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	if c.extra {
+	if c.Extra {
 		y.extra.note(n, start, end)
 		return
 	}
@@ -97,12 +99,12 @@ func (y *tally) read(c chunk, r report.RouteTaken, n int64, start time.Time) {
 }
 
 // readParts counts a read with O_DIRECT whose bytes took several routes.
-func (y *tally) readParts(c chunk, parts []share, start time.Time) {
+func (y *tally) readParts(c plan.Chunk, parts []share, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	if c.extra {
-		y.extra.note(c.len, start, end)
+	if c.Extra {
+		y.extra.note(c.Len, start, end)
 		return
 	}
 	for _, p := range parts {
@@ -110,14 +112,14 @@ func (y *tally) readParts(c chunk, parts []share, start time.Time) {
 			y.route(p.route).note(p.bytes, start, end)
 		}
 	}
-	y.direct.note(c.len, start, end)
+	y.direct.note(c.Len, start, end)
 }
 
-func (y *tally) readBuffered(c chunk, b vfs.Buffered, missed report.RouteTaken, start time.Time) {
+func (y *tally) readBuffered(c plan.Chunk, b vfs.Buffered, missed report.RouteTaken, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	if c.extra {
+	if c.Extra {
 		y.extra.note(b.Cached+b.Missed, start, end)
 		return
 	}

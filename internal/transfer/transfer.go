@@ -41,6 +41,8 @@ import (
 	"runtime"
 	"strconv"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -120,11 +122,6 @@ type tuned struct {
 	directSlots int   // of the small ones
 	writeSlots  int   // staging slots of WriteBlock, for saves
 }
-
-// storageBlock is the size of one read from storage. Measured disks give the
-// same or more with 16 reads of 512 KiB in flight than with fewer of 4 MiB, and
-// the first bytes arrive sooner.
-const storageBlock = 512 * units.KiB
 
 // Defaults of what is in flight. Ten page-cache threads on 16 cores saturate a
 // PCIe 5 x16 link; more of them only wait, and pin more memory.
@@ -210,7 +207,7 @@ func (o Options) tune() (tuned, error) {
 // with fewer threads.
 func (o Options) deal() tuned {
 	o.MaxTransfer = min(o.MaxTransfer, o.PoolSize/4) &^ (minTransfer - 1)
-	t := tuned{Options: o, block: min(storageBlock, o.MaxTransfer)}
+	t := tuned{Options: o, block: min(plan.StorageBlock, o.MaxTransfer)}
 	for o.MaxTransfer%t.block != 0 {
 		t.block -= minTransfer
 	}
@@ -232,6 +229,12 @@ func (o Options) deal() tuned {
 func (t tuned) staging() int64 {
 	return int64(t.largeSlots)*t.MaxTransfer + int64(t.smallSlots)*t.block + int64(t.writeSlots)*t.WriteBlock
 }
+
+// Segment is a run of bytes of one file and the place they go to.
+type Segment = plan.Segment
+
+// DefaultGap is the least number of unwanted bytes that is worth a second read; see Request.Gap.
+const DefaultGap = plan.DefaultGap
 
 // Request is one transfer.
 type Request struct {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
@@ -88,9 +90,9 @@ func (u *truth) below(r report.RouteTaken) report.RouteTaken {
 }
 
 // countBuffered counts a buffered read of a chunk under the routes that its bytes took.
-func (t *Transfer) countBuffered(c chunk, b vfs.Buffered, start time.Time) {
-	u := t.truthOf(c.file)
-	b = u.buffered(b, c.off, c.len)
+func (t *Transfer) countBuffered(c plan.Chunk, b vfs.Buffered, start time.Time) {
+	u := t.truthOf(c.File)
+	b = u.buffered(b, c.Off, c.Len)
 	missed := report.RouteTakenBuffered
 	if b.Missed > 0 { // the storage is not examined for bytes that came from memory
 		missed = u.below(report.RouteTakenBuffered)
@@ -101,12 +103,12 @@ func (t *Transfer) countBuffered(c chunk, b vfs.Buffered, start time.Time) {
 // readDirect lets read fetch the n bytes at off of the file into buf with
 // O_DIRECT, and counts them under the route that they took. Where the file
 // system may fall back, the page cache is asked behind the read.
-func (t *Transfer) readDirect(c chunk, buf []byte, off, n int64, read func() error) error {
-	u, start := t.truthOf(c.file), time.Now()
+func (t *Transfer) readDirect(c plan.Chunk, buf []byte, off, n int64, read func() error) error {
+	u, start := t.truthOf(c.File), time.Now()
 	if !u.storage().Falls {
 		err := read()
 		if err == nil {
-			t.tally.read(c, u.below(report.RouteTakenDirect), c.len, start)
+			t.tally.read(c, u.below(report.RouteTakenDirect), c.Len, start)
 		}
 		return err
 	}
@@ -114,7 +116,7 @@ func (t *Transfer) readDirect(c chunk, buf []byte, off, n int64, read func() err
 	hostmem.Touch(buf, 1)
 	warm := int64(0)
 	if u.before != nil {
-		warm = u.before.In(c.off, c.len)
+		warm = u.before.In(c.Off, c.Len)
 	}
 	fetched, counted := int64(0), false
 	err := func() error {
@@ -145,18 +147,18 @@ type share struct {
 // parts divides a read that was made with O_DIRECT. Bytes that are in the page
 // cache now and were not when the load began came through it. Bytes that were
 // there before came from there, unless the kernel counted that it fetched all.
-func (u *truth) parts(c chunk, n, warm, fetched int64, counted bool) []share {
+func (u *truth) parts(c plan.Chunk, n, warm, fetched int64, counted bool) []share {
 	if u.storage().FS.Memory {
-		return []share{{report.RouteTakenCache, c.len}}
+		return []share{{report.RouteTakenCache, c.Len}}
 	}
 	if u.before == nil {
-		return []share{{report.RouteTakenDirectUnproven, c.len}}
+		return []share{{report.RouteTakenDirectUnproven, c.Len}}
 	}
-	through, err := u.f.Since(u.before, c.off, c.len)
+	through, err := u.f.Since(u.before, c.Off, c.Len)
 	if err != nil {
-		return []share{{report.RouteTakenDirectUnproven, c.len}}
+		return []share{{report.RouteTakenDirectUnproven, c.Len}}
 	}
-	through = min(through, c.len-warm)
+	through = min(through, c.Len-warm)
 	out := []share{{u.below(report.RouteTakenBuffered), through}}
 	switch {
 	case counted && fetched >= n && through == 0:
@@ -166,7 +168,7 @@ func (u *truth) parts(c chunk, n, warm, fetched int64, counted bool) []share {
 	default:
 		out = append(out, share{report.RouteTakenDirectUnproven, warm})
 	}
-	return append(out, share{u.below(report.RouteTakenDirect), c.len - through - warm})
+	return append(out, share{u.below(report.RouteTakenDirect), c.Len - through - warm})
 }
 
 // founded is a destination that tells what lies below it.

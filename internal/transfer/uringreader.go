@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -79,7 +81,7 @@ func (u *uringReader) run() {
 func (u *uringReader) fill() (closed bool) {
 	for len(u.free) > 0 && u.ring.InFlight() < u.e.opts.QueueDepth {
 		idle := u.ring.InFlight() == 0 && len(u.sent) == 0
-		t, cs := u.e.sched.next(viaDirect, 1, idle)
+		t, cs := u.e.sched.next(plan.ViaDirect, 1, idle)
 		if t == nil {
 			return idle
 		}
@@ -88,7 +90,7 @@ func (u *uringReader) fill() (closed bool) {
 		u.free = u.free[:len(u.free)-1]
 		s := u.slots[i]
 		s.part.ensure(t.port.dev)
-		if t.truthOf(c.file).storage().Falls {
+		if t.truthOf(c.File).storage().Falls {
 			u.alone(i, t, c)
 			continue
 		}
@@ -100,12 +102,12 @@ func (u *uringReader) fill() (closed bool) {
 
 // alone reads a chunk of a file system that may fall back to the page cache, one
 // at a time: what the page cache and this thread's counters tell is then of this read.
-func (u *uringReader) alone(i int, t *Transfer, c chunk) {
+func (u *uringReader) alone(i int, t *Transfer, c plan.Chunk) {
 	s := u.slots[i]
 	if u.e.sched.hasFailed(t) {
 		u.e.sched.drop(t)
 	} else {
-		(&worker{e: u.e, way: viaDirect}).directInto(t, c, s)
+		(&worker{e: u.e, way: plan.ViaDirect}).directInto(t, c, s)
 	}
 	u.keep(i)
 }
@@ -122,7 +124,7 @@ func (u *uringReader) keep(i int) {
 // submit queues the read, or the rest of it, for slot i.
 func (u *uringReader) submit(i int) {
 	s := u.slots[i]
-	f := s.t.req.Files[s.reading.file]
+	f := s.t.req.Files[s.reading.File]
 	if !s.pinned {
 		if err := f.Pin(); err != nil {
 			u.e.sched.failed(s.t, err)
@@ -144,7 +146,7 @@ func (u *uringReader) arrived(token uint64, res int32) {
 	i := int(token)
 	s := u.slots[i]
 	t, c := s.t, s.reading
-	f := t.req.Files[c.file]
+	f := t.req.Files[c.File]
 	_, buf, need := superset(f, c, s.mem)
 	if res == -int32(unix.EINTR) || res == -int32(unix.EAGAIN) {
 		u.submit(i)
@@ -161,10 +163,10 @@ func (u *uringReader) arrived(token uint64, res int32) {
 	defer f.Unpin()
 	switch {
 	case s.got >= need:
-		t.tally.read(c, t.truthOf(c.file).below(report.RouteTakenDirect), c.len, s.queued)
-		t.tally.padding.Add(int64(need) - c.len)
+		t.tally.read(c, t.truthOf(c.File).below(report.RouteTakenDirect), c.Len, s.queued)
+		t.tally.padding.Add(int64(need) - c.Len)
 		if !u.e.sched.hasFailed(t) {
-			u.e.deliver(t, c, buf[c.off-s.lo:][:c.len], s)
+			u.e.deliver(t, c, buf[c.Off-s.lo:][:c.Len], s)
 		} else {
 			u.e.sched.drop(t)
 		}

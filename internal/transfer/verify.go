@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -138,20 +140,20 @@ func (p *proof) cover(file int, loads, touched []Extent) {
 }
 
 // check sums data, the bytes of c, and compares each block that it completes.
-func (t *Transfer) check(c chunk, data []byte) error {
+func (t *Transfer) check(c plan.Chunk, data []byte) error {
 	p := t.proof
-	f := &p.files[c.file]
+	f := &p.files[c.File]
 	if f.sums == nil {
 		return nil
 	}
 	defer t.tally.verified(int64(len(data)), time.Now())
-	for off := c.off; len(data) > 0; {
+	for off := c.Off; len(data) > 0; {
 		i := off / f.sums.Block
 		lo, n := f.sums.Extent(i)
 		part := data[:min(int64(len(data)), lo+n-off)]
 		data = data[len(part):]
 		off += int64(len(part))
-		if err := t.checkPiece(c.file, i, off-int64(len(part)), off, checksum.Of(part), ""); err != nil {
+		if err := t.checkPiece(c.File, i, off-int64(len(part)), off, checksum.Of(part), ""); err != nil {
 			return err
 		}
 	}
@@ -187,17 +189,17 @@ const hotPiece = units.MiB
 
 // readSummed reads a chunk of a verified file through the page cache to buf and
 // checks it piece by piece.
-func (t *Transfer) readSummed(c chunk, buf []byte) error {
-	f := t.req.Files[c.file]
+func (t *Transfer) readSummed(c plan.Chunk, buf []byte) error {
+	f := t.req.Files[c.File]
 	var all vfs.Buffered
 	var reading time.Duration
-	hit, known := f.CachedBytes(c.off, c.len)
-	for at := int64(0); at < c.len; at += hotPiece {
+	hit, known := f.CachedBytes(c.Off, c.Len)
+	for at := int64(0); at < c.Len; at += hotPiece {
 		piece := c
-		piece.off, piece.len = c.off+at, min(hotPiece, c.len-at)
-		data := buf[at : at+piece.len]
+		piece.Off, piece.Len = c.Off+at, min(hotPiece, c.Len-at)
+		data := buf[at : at+piece.Len]
 		start := time.Now()
-		b, err := readPiece(f, data, piece.off, known)
+		b, err := readPiece(f, data, piece.Off, known)
 		if err != nil {
 			return err
 		}
@@ -208,7 +210,7 @@ func (t *Transfer) readSummed(c chunk, buf []byte) error {
 		}
 	}
 	if known {
-		all = vfs.Buffered{Cached: hit, Missed: c.len - hit}
+		all = vfs.Buffered{Cached: hit, Missed: c.Len - hit}
 	}
 	t.countBuffered(c, all, time.Now().Add(-reading))
 	return nil

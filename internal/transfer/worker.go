@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
@@ -13,8 +15,8 @@ import (
 
 // ensure starts the workers for one way of reading, once, and prepares staging
 // for the transfer's device where that way uses it.
-func (e *Engine) ensure(w way, t *Transfer) error {
-	if w == viaNetwork {
+func (e *Engine) ensure(w plan.Way, t *Transfer) error {
+	if w == plan.ViaNetwork {
 		return e.ensureFetchers(t)
 	}
 	e.mu.Lock()
@@ -26,11 +28,11 @@ func (e *Engine) ensure(w way, t *Transfer) error {
 			return err
 		}
 	}
-	staged := w == viaDirect || (w != viaDirectInPlace && w != viaCuFile && (t.port.mapper == nil || t.packs))
+	staged := w == plan.ViaDirect || (w != plan.ViaDirectInPlace && w != plan.ViaCuFile && (t.port.mapper == nil || t.packs))
 	if staged && !t.prepared[w] {
 		t.prepared[w] = true
 		kind := smallSlot
-		if w == viaCache {
+		if w == plan.ViaCache {
 			kind = largeSlot
 		}
 		e.pool.prepare(t.port.dev, kind)
@@ -38,21 +40,21 @@ func (e *Engine) ensure(w way, t *Transfer) error {
 	return nil
 }
 
-func (e *Engine) start(w way) error {
+func (e *Engine) start(w plan.Way) error {
 	o := &e.opts
 	switch w {
-	case viaCache:
+	case plan.ViaCache:
 		return e.startThreads(w, o.Workers, o.largeSlots, largeSlot)
-	case viaFill:
+	case plan.ViaFill:
 		return e.startThreads(w, o.fillers, o.smallSlots-o.directSlots, smallSlot)
-	case viaWrite:
+	case plan.ViaWrite:
 		return e.startThreads(w, o.WriteDepth, o.writeSlots, writeSlot)
-	case viaDirectInPlace:
+	case plan.ViaDirectInPlace:
 		for range o.QueueDepth {
 			e.startThread(w, nil)
 		}
 		return nil
-	case viaCuFile:
+	case plan.ViaCuFile:
 		return e.startCuFile()
 	}
 	if o.IO == IOUring {
@@ -70,7 +72,7 @@ func (e *Engine) start(w way) error {
 }
 
 // startThreads starts n workers and deals slots among them, two or one each.
-func (e *Engine) startThreads(w way, n, slots int, kind slotKind) error {
+func (e *Engine) startThreads(w plan.Way, n, slots int, kind slotKind) error {
 	for i := range n {
 		s, err := e.pool.take(min(2, max(1, slots/(n-i))), kind)
 		if err != nil {
@@ -82,8 +84,8 @@ func (e *Engine) startThreads(w way, n, slots int, kind slotKind) error {
 	return nil
 }
 
-func (e *Engine) startThread(w way, slots []*slot) {
-	if w == viaWrite {
+func (e *Engine) startThread(w plan.Way, slots []*slot) {
+	if w == plan.ViaWrite {
 		e.spawn((&writer{e: e, slots: slots}).run)
 		return
 	}
@@ -95,7 +97,7 @@ func (e *Engine) startThread(w way, slots []*slot) {
 // while the other is on its way to the device.
 type worker struct {
 	e     *Engine
-	way   way
+	way   plan.Way
 	slots []*slot
 	turn  int
 }
@@ -106,7 +108,7 @@ const fillRun = 128
 
 func (w *worker) run() {
 	run := 1
-	if w.way == viaFill {
+	if w.way == plan.ViaFill {
 		run = fillRun
 	}
 	for {
@@ -120,7 +122,7 @@ func (w *worker) run() {
 				return
 			}
 		}
-		if w.way == viaFill {
+		if w.way == plan.ViaFill {
 			w.fill(t, cs)
 			continue
 		}
@@ -128,29 +130,29 @@ func (w *worker) run() {
 	}
 }
 
-func (w *worker) do(t *Transfer, c chunk) {
-	f := t.req.Files[c.file]
+func (w *worker) do(t *Transfer, c plan.Chunk) {
+	f := t.req.Files[c.File]
 	if err := f.Pin(); err != nil {
 		w.e.sched.failed(t, err)
 		return
 	}
 	defer f.Unpin()
 	switch {
-	case w.way == viaDirectInPlace:
+	case w.way == plan.ViaDirectInPlace:
 		w.readInPlace(t, c)
-	case w.way == viaCuFile:
+	case w.way == plan.ViaCuFile:
 		w.readCuFile(t, c)
-	case w.way == viaCache && t.inPlace(c):
-		w.cacheInto(t, c, t.port.mapper.Map(c.dst, c.len), nil)
+	case w.way == plan.ViaCache && t.inPlace(c):
+		w.cacheInto(t, c, t.port.mapper.Map(c.Dst, c.Len), nil)
 	default:
 		s := w.slot(t)
 		switch {
 		case s == nil:
 			w.e.sched.drop(t)
-		case w.way == viaDirect:
+		case w.way == plan.ViaDirect:
 			w.directInto(t, c, s)
 		default:
-			w.cacheInto(t, c, s.mem[:c.len], s)
+			w.cacheInto(t, c, s.mem[:c.Len], s)
 		}
 	}
 }
@@ -174,7 +176,7 @@ func (w *worker) slot(t *Transfer) *slot {
 
 // fill reads a run of absent blocks through the page cache, in order and with a
 // description of its own, whose readahead no other reader disturbs.
-func (w *worker) fill(t *Transfer, cs []chunk) {
+func (w *worker) fill(t *Transfer, cs []plan.Chunk) {
 	var r *vfs.Reader
 	var err error
 	for _, c := range cs {
@@ -182,7 +184,7 @@ func (w *worker) fill(t *Transfer, cs []chunk) {
 			w.e.sched.drop(t)
 			continue
 		}
-		f := t.req.Files[c.file]
+		f := t.req.Files[c.File]
 		if r == nil || r.File() != f {
 			r.Close()
 			if r, err = f.NewReader(t.req.Cache == report.CacheBypass); err != nil {
@@ -193,29 +195,29 @@ func (w *worker) fill(t *Transfer, cs []chunk) {
 		var s *slot
 		var buf []byte
 		if t.inPlace(c) {
-			buf = t.port.mapper.Map(c.dst, c.len)
+			buf = t.port.mapper.Map(c.Dst, c.Len)
 		} else if s = w.slot(t); s != nil {
-			buf = s.mem[:c.len]
+			buf = s.mem[:c.Len]
 		} else {
 			w.e.sched.drop(t)
 			continue
 		}
 		start := time.Now()
-		if err := r.ReadFull(buf, c.off); err != nil {
+		if err := r.ReadFull(buf, c.Off); err != nil {
 			w.e.sched.failed(t, err)
 			continue
 		}
-		t.tally.read(c, t.truthOf(c.file).below(report.RouteTakenBuffered), c.len, start)
+		t.tally.read(c, t.truthOf(c.File).below(report.RouteTakenBuffered), c.Len, start)
 		w.e.deliver(t, c, buf, s)
 	}
 	r.Close()
 }
 
 // readInPlace reads past the page cache straight into the destination.
-func (w *worker) readInPlace(t *Transfer, c chunk) {
-	f := t.req.Files[c.file]
-	buf := t.port.mapper.Map(c.dst, c.len)
-	err := t.readDirect(c, buf, c.off, c.len, func() error { return f.ReadDirect(buf, c.off, int(c.len)) })
+func (w *worker) readInPlace(t *Transfer, c plan.Chunk) {
+	f := t.req.Files[c.File]
+	buf := t.port.mapper.Map(c.Dst, c.Len)
+	err := t.readDirect(c, buf, c.Off, c.Len, func() error { return f.ReadDirect(buf, c.Off, int(c.Len)) })
 	if errors.Is(err, vfs.ErrDirectRefused) {
 		w.e.refused(t, c)
 		return
@@ -229,33 +231,33 @@ func (w *worker) readInPlace(t *Transfer, c chunk) {
 
 // cacheInto reads a chunk through the page cache into buf and, when s is its
 // slot, sends it to the device.
-func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
+func (w *worker) cacheInto(t *Transfer, c plan.Chunk, buf []byte, s *slot) {
 	start := time.Now()
-	f := t.req.Files[c.file]
-	if c.nowait {
-		n := f.ReadCached(buf, c.off)
+	f := t.req.Files[c.File]
+	if c.NoWait {
+		n := f.ReadCached(buf, c.Off)
 		t.tally.read(c, report.RouteTakenCache, n, start)
-		if n < c.len && !w.e.pastCache(t, c, n, c.cufile) {
+		if n < c.Len && !w.e.pastCache(t, c, n, c.CuFile) {
 			return
 		}
 		if n == 0 {
 			w.e.sched.drop(t) // nothing of this chunk is left to deliver
 			return
 		}
-		c.len = n
+		c.Len = n
 		w.e.deliver(t, c, buf[:n], s)
 		return
 	}
-	if t.verifies(c.file) && t.sumOf(c, s) == nil {
+	if t.verifies(c.File) && t.sumOf(c, s) == nil {
 		if err := t.readSummed(c, buf); err != nil {
 			w.e.sched.failed(t, err)
 			return
 		}
-		c.summed = true
+		c.Summed = true
 		w.e.deliver(t, c, buf, s)
 		return
 	}
-	b, err := f.ReadBuffered(buf, c.off)
+	b, err := f.ReadBuffered(buf, c.Off)
 	if err != nil {
 		w.e.sched.failed(t, err)
 		return
@@ -267,22 +269,22 @@ func (w *worker) cacheInto(t *Transfer, c chunk, buf []byte, s *slot) {
 // pastCache queues what follows the first n bytes of c, which are absent from
 // the page cache, to be read past it, by cuFile where the planner has said so.
 // It reports false when c has failed.
-func (e *Engine) pastCache(t *Transfer, c chunk, n int64, cufile bool) bool {
-	w, size := viaDirect, e.opts.block
+func (e *Engine) pastCache(t *Transfer, c plan.Chunk, n int64, cufile bool) bool {
+	w, size := plan.ViaDirect, e.opts.block
 	if cufile {
-		w, size = viaCuFile, e.opts.piece
+		w, size = plan.ViaCuFile, e.opts.piece
 	}
 	if err := e.ensure(w, t); err != nil {
 		e.sched.failed(t, err)
 		return false
 	}
-	for n < c.len {
-		off := c.off + n
-		stop := min(c.off+c.len, (off/size+1)*size)
-		n = stop - c.off
-		rest, some := chunk{file: c.file, off: off, len: stop - off, dst: c.dst + device.Ptr(off-c.off), extra: c.extra, verdict: verdict{way: w}}, true
-		if c.weave != nil {
-			rest, some = c.weave.narrow(rest, t.verifies(c.file))
+	for n < c.Len {
+		off := c.Off + n
+		stop := min(c.Off+c.Len, (off/size+1)*size)
+		n = stop - c.Off
+		rest, some := plan.Chunk{File: c.File, Off: off, Len: stop - off, Dst: c.Dst + device.Ptr(off-c.Off), Extra: c.Extra, Verdict: plan.Verdict{Way: w}}, true
+		if c.Weave != nil {
+			rest, some = c.Weave.Narrow(rest, t.verifies(c.File))
 		}
 		if some && !e.sched.add(t, rest) {
 			e.sched.drop(t)
@@ -293,8 +295,8 @@ func (e *Engine) pastCache(t *Transfer, c chunk, n int64, cufile bool) bool {
 }
 
 // directInto reads the aligned superset of a chunk into its slot.
-func (w *worker) directInto(t *Transfer, c chunk, s *slot) {
-	f := t.req.Files[c.file]
+func (w *worker) directInto(t *Transfer, c plan.Chunk, s *slot) {
+	f := t.req.Files[c.File]
 	lo, buf, need := superset(f, c, s.mem)
 	err := t.readDirect(c, buf, lo, int64(need), func() error { return f.ReadDirect(buf, lo, need) })
 	if errors.Is(err, vfs.ErrDirectRefused) {
@@ -305,16 +307,16 @@ func (w *worker) directInto(t *Transfer, c chunk, s *slot) {
 		w.e.sched.failed(t, err)
 		return
 	}
-	t.tally.padding.Add(int64(need) - c.len)
-	w.e.deliver(t, c, buf[c.off-lo:][:c.len], s)
+	t.tally.padding.Add(int64(need) - c.Len)
+	w.e.deliver(t, c, buf[c.Off-lo:][:c.Len], s)
 }
 
 // superset widens a chunk to aligned bounds: the file offset of the read, the
 // part of mem it fills, and how many bytes of it the file has.
-func superset(f *vfs.File, c chunk, mem []byte) (lo int64, buf []byte, need int) {
+func superset(f *vfs.File, c plan.Chunk, mem []byte) (lo int64, buf []byte, need int) {
 	a := f.Align().Offset
-	lo = c.off / a * a
-	hi := (c.off + c.len + a - 1) / a * a
+	lo = c.Off / a * a
+	hi := (c.Off + c.Len + a - 1) / a * a
 	return lo, mem[:hi-lo], int(min(hi, f.Size()) - lo)
 }
 

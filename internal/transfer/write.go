@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -202,11 +204,11 @@ func (e *Engine) enterSave(sv *save) error {
 			sv.ports = append(sv.ports, p)
 		}
 	}
-	if !e.started[viaWrite] {
-		if err := e.start(viaWrite); err != nil {
+	if !e.started[plan.ViaWrite] {
+		if err := e.start(plan.ViaWrite); err != nil {
 			return err
 		}
-		e.started[viaWrite] = true
+		e.started[plan.ViaWrite] = true
 	}
 	for _, p := range sv.ports {
 		if p.mapper == nil {
@@ -232,7 +234,7 @@ func (t *Transfer) planSave(ctx context.Context) {
 	sv.storage = t.e.storageBelow(sv.sink)
 	block := t.e.opts.WriteBlock
 	for off := int64(0); off < sv.size; off += block {
-		if !t.e.sched.add(t, chunk{off: off, len: min(block, sv.size-off), verdict: verdict{way: viaWrite}}) {
+		if !t.e.sched.add(t, plan.Chunk{Off: off, Len: min(block, sv.size-off), Verdict: plan.Verdict{Way: plan.ViaWrite}}) {
 			return
 		}
 	}
@@ -348,13 +350,13 @@ func (sv *save) collect(off int64, to *slot, data []byte) (ports []*port, err er
 
 // sum adds the bytes of c, which are in data, to the sums of their blocks.
 // Where a block is larger than what is written at once, its pieces are joined.
-func (t *Transfer) sum(c chunk, data []byte) {
+func (t *Transfer) sum(c plan.Chunk, data []byte) {
 	sv := t.save
 	if sv.sums == nil {
 		return
 	}
 	defer t.tally.verified(int64(len(data)), time.Now())
-	for off := c.off; len(data) > 0; {
+	for off := c.Off; len(data) > 0; {
 		i := off / sv.sums.Block
 		lo, n := sv.sums.Extent(i)
 		part := data[:min(int64(len(data)), lo+n-off)]

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
@@ -25,7 +27,7 @@ type writer struct {
 // gathered is a block whose bytes are in memory, or on their way there.
 type gathered struct {
 	t *Transfer
-	c chunk
+	c plan.Chunk
 	// data is the block: in slot, or in the caller's own memory and slot nil.
 	data   []byte
 	slot   *slot
@@ -40,7 +42,7 @@ func (w *writer) run() {
 			w.write(ahead) // there is no second slot to gather into
 			ahead = nil
 		}
-		t, cs := w.e.sched.next(viaWrite, 1, ahead == nil)
+		t, cs := w.e.sched.next(plan.ViaWrite, 1, ahead == nil)
 		switch {
 		case t == nil && ahead == nil:
 			return
@@ -58,7 +60,7 @@ func (w *writer) run() {
 }
 
 // gather brings the bytes of a block together; nil where the save has failed.
-func (w *writer) gather(t *Transfer, c chunk) *gathered {
+func (w *writer) gather(t *Transfer, c plan.Chunk) *gathered {
 	if w.e.sched.hasFailed(t) {
 		w.e.sched.drop(t)
 		return nil
@@ -69,12 +71,12 @@ func (w *writer) gather(t *Transfer, c chunk) *gathered {
 	}
 	g.slot = w.slots[w.turn]
 	w.turn = (w.turn + 1) % len(w.slots)
-	g.data = g.slot.mem[:c.len]
+	g.data = g.slot.mem[:c.Len]
 	var err error
-	g.ports, err = t.save.collect(c.off, g.slot, g.data)
+	g.ports, err = t.save.collect(c.Off, g.slot, g.data)
 	if err == nil {
 		if len(g.ports) == 0 {
-			t.tally.copied(c.len, g.queued, time.Now()) // nothing is waited for
+			t.tally.copied(c.Len, g.queued, time.Now()) // nothing is waited for
 		}
 		return g
 	}
@@ -89,15 +91,15 @@ func (w *writer) gather(t *Transfer, c chunk) *gathered {
 
 // inPlace is the block where it lies, if it can be written from there: in one
 // piece of addressable memory, aligned as the file wants it.
-func (sv *save) inPlace(c chunk) (data []byte) {
+func (sv *save) inPlace(c plan.Chunk) (data []byte) {
 	ok, _ := sv.sink.Direct()
 	a := sv.sink.Align()
-	if !ok || sv.req.Route == report.RouteBuffered || c.len%a.Offset != 0 {
+	if !ok || sv.req.Route == report.RouteBuffered || c.Len%a.Offset != 0 {
 		return nil
 	}
-	_ = sv.pieces(c.off, c.len, func(s *source, at, _, n int64) error {
+	_ = sv.pieces(c.Off, c.Len, func(s *source, at, _, n int64) error {
 		switch {
-		case n != c.len:
+		case n != c.Len:
 		case s.port == nil:
 			data = s.Data[at : at+n]
 		case s.port.mapper != nil:
@@ -122,7 +124,7 @@ func (w *writer) write(g *gathered) {
 		}
 	}
 	if len(g.ports) > 0 {
-		t.tally.copied(c.len, g.queued, waited)
+		t.tally.copied(c.Len, g.queued, waited)
 	}
 	if g.slot != nil {
 		defer w.release(g.slot)
@@ -140,13 +142,13 @@ func (w *writer) write(g *gathered) {
 		w.e.sched.failed(t, err)
 		return
 	}
-	w.e.sched.done(t, c.len)
+	w.e.sched.done(t, c.Len)
 }
 
 // store writes a block past the page cache where that is possible, else
 // through it. The last block is filled up to a whole page with zeros, which are
 // cut off when the file is sealed.
-func (w *writer) store(t *Transfer, c chunk, g *gathered) error {
+func (w *writer) store(t *Transfer, c plan.Chunk, g *gathered) error {
 	sv := t.save
 	if w.e.onStep != nil {
 		if err := w.e.onStep("write"); err != nil {
@@ -156,28 +158,28 @@ func (w *writer) store(t *Transfer, c chunk, g *gathered) error {
 	if sv.cu != nil {
 		// What the library leaves is less than a page, or lies in several places.
 		n, err := t.storeCuFile(c)
-		if err != nil || n == c.len {
+		if err != nil || n == c.Len {
 			return err
 		}
 		start := time.Now()
-		if err := sv.sink.WriteBuffered(g.data[n:], c.off+n); err != nil {
+		if err := sv.sink.WriteBuffered(g.data[n:], c.Off+n); err != nil {
 			return err
 		}
-		t.stored(report.RouteTakenBuffered, c.len-n, start)
+		t.stored(report.RouteTakenBuffered, c.Len-n, start)
 		return nil
 	}
 	start := time.Now()
 	if ok, _ := sv.sink.Direct(); ok && sv.req.Route != report.RouteBuffered {
 		a := sv.sink.Align().Offset
 		data := g.data
-		if pad := (a - c.len%a) % a; pad > 0 && g.slot != nil && c.len+pad <= int64(len(g.slot.mem)) {
-			data = g.slot.mem[:c.len+pad]
-			clear(data[c.len:])
+		if pad := (a - c.Len%a) % a; pad > 0 && g.slot != nil && c.Len+pad <= int64(len(g.slot.mem)) {
+			data = g.slot.mem[:c.Len+pad]
+			clear(data[c.Len:])
 		}
 		if int64(len(data))%a == 0 {
-			err := sv.sink.WriteDirect(data, c.off)
+			err := sv.sink.WriteDirect(data, c.Off)
 			if err == nil {
-				t.stored(writtenDirect(sv.storage), c.len, start)
+				t.stored(writtenDirect(sv.storage), c.Len, start)
 			}
 			if !errors.Is(err, vfs.ErrDirectRefused) {
 				return err
@@ -187,10 +189,10 @@ func (w *writer) store(t *Transfer, c chunk, g *gathered) error {
 			}
 		}
 	}
-	if err := sv.sink.WriteBuffered(g.data, c.off); err != nil {
+	if err := sv.sink.WriteBuffered(g.data, c.Off); err != nil {
 		return err
 	}
-	t.stored(report.RouteTakenBuffered, c.len, start)
+	t.stored(report.RouteTakenBuffered, c.Len, start)
 	return nil
 }
 
@@ -213,6 +215,6 @@ func (w *writer) release(s *slot) {
 	}
 }
 
-func gatherError(t *Transfer, c chunk, err error) error {
-	return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", c.len, c.off), t.save.req.Path+" from "+t.save.devices(), err)
+func gatherError(t *Transfer, c plan.Chunk, err error) error {
+	return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", c.Len, c.Off), t.save.req.Path+" from "+t.save.devices(), err)
 }
