@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -68,12 +69,20 @@ type totals struct {
 	stages        map[counted]sum
 }
 
-func (o *totals) end(err error) {
+// end adds a transfer that has ended. cufile is the route of what libcufile moved.
+func (o *totals) end(device, direction string, err error, s *tally.Sums, cufile report.RouteTaken, stages []report.Stage) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	if o.ended++; err != nil {
 		o.failed++
 	}
+	for _, x := range stages {
+		add(&o.stages, counted{device, direction, x.Stage}, x.Bytes, x.Busy)
+	}
+	o.mu.Unlock()
+	for r, a := range s.Routes {
+		o.route(device, direction, r, a.Bytes, a.Busy)
+	}
+	o.route(device, direction, cufile, s.CuFile.Bytes, s.CuFile.Busy)
 }
 
 func (o *totals) route(device, direction string, r report.RouteTaken, bytes int64, busy time.Duration) {
@@ -85,12 +94,6 @@ func (o *totals) route(device, direction string, r report.RouteTaken, bytes int6
 	add(&o.routes, counted{device, direction, string(r)}, bytes, busy.Seconds())
 }
 
-func (o *totals) stage(device, direction string, s report.Stage) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	add(&o.stages, counted{device, direction, s.Stage}, s.Bytes, s.Busy)
-}
-
 func add(to *map[counted]sum, k counted, bytes int64, seconds float64) {
 	if *to == nil {
 		*to = map[counted]sum{}
@@ -99,86 +102,25 @@ func add(to *map[counted]sum, k counted, bytes int64, seconds float64) {
 	(*to)[k] = sum{v.bytes + bytes, v.seconds + seconds}
 }
 
-// Counters are those of the engine and of all devices with a share of their own.
-func (e *Engine) Counters() Counters {
-	e.mu.Lock()
-	c := Counters{Running: e.busy(), Routes: []RouteCount{}, Stages: []StageCount{}}
-	all := []*Engine{e}
-	for _, l := range e.lanes {
-		if l != e {
-			all = append(all, l)
-		}
+// collect adds what o has counted to c.
+func (o *totals) collect(c *Counters) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c.Ended, c.Failed = c.Ended+o.ended, c.Failed+o.failed
+	for k, v := range o.routes {
+		c.Routes = append(c.Routes, RouteCount{k.device, k.direction, report.RouteTaken(k.name), v.bytes, v.seconds})
 	}
-	e.mu.Unlock()
-	for _, l := range all {
-		l.totals.mu.Lock()
-		c.Ended, c.Failed = c.Ended+l.totals.ended, c.Failed+l.totals.failed
-		for k, v := range l.totals.routes {
-			c.Routes = append(c.Routes, RouteCount{k.device, k.direction, report.RouteTaken(k.name), v.bytes, v.seconds})
-		}
-		for k, v := range l.totals.stages {
-			c.Stages = append(c.Stages, StageCount{k.device, k.direction, k.name, v.bytes, v.seconds})
-		}
-		l.totals.mu.Unlock()
+	for k, v := range o.stages {
+		c.Stages = append(c.Stages, StageCount{k.device, k.direction, k.name, v.bytes, v.seconds})
 	}
+}
+
+// sort orders the counts by device, direction and name.
+func (c *Counters) sort() {
 	slices.SortFunc(c.Routes, func(a, b RouteCount) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Route, b.Route))
 	})
 	slices.SortFunc(c.Stages, func(a, b StageCount) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Stage, b.Stage))
 	})
-	return c
-}
-
-// count adds an ended load or save to the engine's totals. Its result is settled.
-func (t *Transfer) count() {
-	o, y := &t.e.totals, &t.tally
-	o.end(t.result)
-	device, direction := "", "load"
-	if t.save != nil {
-		device, direction = t.save.devices(), "save"
-	} else {
-		device = t.req.Device.Info().ID
-	}
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	stages := y.stages
-	if t.save != nil {
-		stages = t.saveStages
-	}
-	for name, a := range y.routes {
-		if name == routeCuFile {
-			name = taken(t.save.cu.counts.Known, t.save.cu.counts.Writes)
-		}
-		o.route(device, direction, name, a.bytes, a.busy)
-	}
-	o.route(device, direction, taken(t.cu.counters.Known, t.cu.counters.Reads.Plus(t.cu.counters.Batch)), y.cufile.bytes, y.cufile.busy)
-	for _, s := range stages() {
-		o.stage(device, direction, s)
-	}
-	for _, p := range t.peers {
-		o.route(p.Device.Info().ID, direction, report.RouteTaken("peer_"+t.wayTo(p)), p.bytes.Load(), 0)
-	}
-}
-
-// count adds an ended write in place.
-func (p *Put) count() {
-	o, device := &p.e.totals, p.req.Device.Info().ID
-	o.end(p.err)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for name, a := range p.routes {
-		o.route(device, "save", name, a.bytes, a.busy)
-	}
-	o.stage(device, "save", report.Stage{Stage: "copy", Busy: p.copying.busy.Seconds(), Bytes: p.copying.bytes})
-}
-
-// count adds an ended upload.
-func (u *Upload) count() {
-	o, device := &u.e.totals, u.what.devices()
-	o.end(u.err)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	o.route(device, "save", report.RouteTakenNetwork, u.sent.Load(), u.sending.busy)
-	o.stage(device, "save", report.Stage{Stage: "copy", Busy: u.copying.busy.Seconds(), Bytes: u.copying.bytes})
 }

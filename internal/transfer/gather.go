@@ -9,8 +9,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer/staging"
 )
 
 // gatherer gives the blocks of a part, in order: a vfs.Blocks. While one is
@@ -19,7 +19,7 @@ type gatherer struct {
 	u       *Upload
 	ctx     context.Context
 	at, end int64 // what is not yet queued
-	pair    [2]*slot
+	pair    [2]*staging.Slot
 	turn    int
 	ahead   *inbound
 	closed  bool
@@ -29,8 +29,8 @@ type gatherer struct {
 type inbound struct {
 	off    int64
 	data   []byte
-	slot   *slot   // nil: data is the source itself
-	ports  []*port // whose marks are to be waited for
+	slot   *staging.Slot // nil: data is the source itself
+	ports  []*port       // whose marks are to be waited for
 	queued time.Time
 }
 
@@ -73,7 +73,7 @@ func (g *gatherer) queue() error {
 	off := g.at
 	n := min(g.end, (off/netBlock+1)*netBlock) - off
 	b := &inbound{off: off, queued: time.Now()}
-	if b.data = g.u.inPlace(off, n); b.data == nil {
+	if b.data = g.u.what.inPlace(off, n); b.data == nil {
 		if err := g.copy(b, n); err != nil {
 			return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", n, off), g.u.req.To.Name()+" from "+g.u.what.devices(), err)
 		}
@@ -81,21 +81,6 @@ func (g *gatherer) queue() error {
 	g.at += n
 	g.ahead = b
 	return nil
-}
-
-// inPlace is a block where it lies: in one piece of addressable memory.
-func (u *Upload) inPlace(off, n int64) (data []byte) {
-	_ = u.what.pieces(off, n, func(s *source, at, _, k int64) error {
-		switch {
-		case k != n:
-		case s.port == nil:
-			data = s.Data[at : at+n]
-		case s.port.mapper != nil:
-			data = s.port.mapper.Map(s.Ptr+device.Ptr(at), n)
-		}
-		return nil
-	})
-	return data
 }
 
 // copy queues the copies of a block's pieces into the next slot.
@@ -106,13 +91,11 @@ func (g *gatherer) copy(b *inbound, n int64) error {
 		case <-g.ctx.Done():
 			return context.Cause(g.ctx)
 		}
-		g.u.mu.Lock()
-		g.u.staged = true
-		g.u.mu.Unlock()
+		g.u.staged.Store(true)
 	}
 	b.slot = g.pair[g.turn]
 	g.turn = 1 - g.turn
-	b.data = b.slot.mem[:n]
+	b.data = b.slot.Mem[:n]
 	var err error
 	b.ports, err = g.u.what.collect(b.off, b.slot, b.data)
 	if err == nil {
@@ -132,17 +115,8 @@ func (g *gatherer) wait(b *inbound) error {
 		return nil
 	}
 	waited := time.Now()
-	var err error
-	for _, p := range b.ports {
-		if werr := b.slot.marks[p].Wait(); werr != nil {
-			err = errors.Join(err, werr, p.queue.Drain())
-		}
-	}
-	end := time.Now()
-	g.u.mu.Lock()
-	g.u.copying.note(int64(len(b.data)), b.queued, end)
-	g.u.copyWait += end.Sub(waited)
-	g.u.mu.Unlock()
+	err := await(b.slot, b.ports)
+	g.u.tally.Copied(int64(len(b.data)), b.queued, waited)
 	return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", len(b.data), b.off), g.u.req.To.Name()+" from "+g.u.what.devices(), err)
 }
 
@@ -160,13 +134,11 @@ func (g *gatherer) Close() error {
 	if g.pair[0] != nil {
 		if g.u.e.opts.Poison {
 			for _, s := range g.pair {
-				for i := range s.mem {
-					s.mem[i] = 0xdb
-				}
+				s.Poison()
 			}
 		}
 		g.u.e.network.pairs <- g.pair
-		g.pair = [2]*slot{}
+		g.pair = [2]*staging.Slot{}
 	}
 	g.u.open.Done()
 	return err

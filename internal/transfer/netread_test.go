@@ -291,7 +291,7 @@ func TestNetworkReadsKeepToTheirConnections(t *testing.T) {
 	h := host.New()
 	e := newEngine(t, Options{})
 	data := noise(40*units.MiB, 7)
-	var all []*Transfer
+	var all []*Load
 	var remotes []*memRemote
 	for _, parallel := range []int{8, 1, 2} {
 		r := &memRemote{data: data, parallel: parallel}

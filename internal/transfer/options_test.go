@@ -21,8 +21,8 @@ func TestStagingIsDealtWithinThePool(t *testing.T) {
 			t.Fatalf("%+v: %v", o, err)
 		}
 		switch {
-		case d.staging() > o.PoolSize:
-			t.Fatalf("%+v: %d bytes of staging", o, d.staging())
+		case d.layout().Size() > o.PoolSize:
+			t.Fatalf("%+v: %d bytes of staging", o, d.layout().Size())
 		case d.MaxTransfer < minTransfer || d.MaxTransfer > o.MaxTransfer:
 			t.Fatalf("%+v: reads of %d", o, d.MaxTransfer)
 		case d.block <= 0 || d.MaxTransfer%d.block != 0 || d.block%4096 != 0:

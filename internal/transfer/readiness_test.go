@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/verify"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -103,7 +104,7 @@ func TestReadinessIsWhatEveryByteSays(t *testing.T) {
 				}
 			}
 			if e.sum {
-				y.right(blockID{e.file, e.off / r.Verify[e.file].Block})
+				y.right(verify.Block{File: e.file, Index: e.off / r.Verify[e.file].Block})
 			} else {
 				y.landed(plan.Chunk{File: e.file, Off: e.off, Len: e.n, Dst: base[e.file] + device.Ptr(e.off)})
 			}
@@ -137,7 +138,7 @@ func TestReadinessRefusesPartsThatOverlap(t *testing.T) {
 
 // follow waits for parts until the transfer has ended and checks each when it is
 // ready; it returns how many were.
-func follow(t *testing.T, tr *Transfer, tg target, base device.Ptr, want []byte) (int, error) {
+func follow(t *testing.T, tr *Load, tg target, base device.Ptr, want []byte) (int, error) {
 	t.Helper()
 	known := 0
 	for {

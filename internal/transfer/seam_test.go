@@ -29,7 +29,7 @@ func TestSaveCancelledWithACause(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	e.onStep = func(step string) error {
+	e.main.saves.onStep = func(step string) error {
 		if step == "sync" {
 			cancel(errors.New("enough"))
 		}
@@ -73,7 +73,7 @@ func TestCuFileReadsSlices(t *testing.T) {
 	path, want := writeFile(t, 8*stride, 51)
 	for _, api := range apis() {
 		t.Run(string(api), func(t *testing.T) {
-			r := newCuRig(t, Options{CuFile: api}, fakegpu.CuFileOptions{Route: fakegpu.P2P}, Peers{})
+			r := newCuRig(t, Options{CuFile: api}, fakegpu.CuFileOptions{Route: fakegpu.P2P}, DirectPath{})
 			f := openFile(t, path)
 			b := alloc(t, r.dev, 8*width)
 			req := Request{Device: r.dev, Files: []*vfs.File{f}, Route: report.RouteCuFile, Gap: DefaultGap,
@@ -107,7 +107,7 @@ func TestCuFileReadsSlices(t *testing.T) {
 
 // TestCuFileRefusesTooManyRows: each row would be kept in the plan.
 func TestCuFileRefusesTooManyRows(t *testing.T) {
-	r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, Peers{})
+	r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, DirectPath{})
 	path := filepath.Join(t.TempDir(), "sparse")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -136,8 +136,8 @@ func TestReleasesWhileAnotherWaits(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 2000 {
-				e.releasing.Go(func() {})
-				e.releasing.Wait()
+				e.main.saves.releasing.Go(func() {})
+				e.main.saves.releasing.Wait()
 			}
 		})
 	}

@@ -98,7 +98,7 @@ func TestWovenSegmentsArriveByEveryRoute(t *testing.T) {
 }
 
 // checkReadReport holds the sums of a report against each other.
-func checkReadReport(t *testing.T, tr *Transfer, wanted int64) {
+func checkReadReport(t *testing.T, tr *Load, wanted int64) {
 	t.Helper()
 	r := tr.Report()
 	if done, total := tr.Progress(); done != wanted || total != wanted || r.Bytes != wanted || r.Wanted != wanted {

@@ -153,7 +153,7 @@ func (r *rig) read(sample int64, dst []byte) error {
 func (r *rig) loadByEngine(g *group, dev device.Device, s stretch, free <-chan *place, out chan<- *place, told func(report.Report)) {
 	type move struct {
 		pl *place
-		t  *transfer.Transfer
+		t  *transfer.Load
 	}
 	moving := make(chan move)
 	g.run(func() error {

@@ -7,9 +7,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Peers is a verdict in a few words, for a loader that must decide whether to
+// DirectPath is a verdict in a few words, for a loader that must decide whether to
 // open cuFile, which costs a context on every GPU.
-type Peers struct {
+type DirectPath struct {
 	// Plausible means that nothing which could be read stands between the path
 	// and the GPU on some direct route; it is no proof.
 	Plausible bool
@@ -31,17 +31,17 @@ func conditionChecks() []check {
 
 // Judge runs only the rules that a direct route depends on, for GPU number gpu
 // as CUDA counts. It takes a few milliseconds.
-func Judge(t facts.Tree, m facts.Meta, gpu int) (Peers, error) {
+func Judge(t facts.Tree, m facts.Meta, gpu int) (DirectPath, error) {
 	rules, err := parseRules(rulesJSON)
 	if err != nil {
-		return Peers{}, err
+		return DirectPath{}, err
 	}
 	f := &exam{Facts: facts.Gather(t, m, gpu), opt: Options{GPU: gpu, Profile: Infer}, rules: rules}
 	var all []Finding
 	for _, c := range conditionChecks() {
 		r, ok := rules.byID[c.id]
 		if !ok {
-			return Peers{}, errs.New(errs.Other, "check", c.id, "has no rule")
+			return DirectPath{}, errs.New(errs.Other, "check", c.id, "has no rule")
 		}
 		for _, a := range c.run(f) {
 			all = append(all, r.finding(a, f.opt.Profile))
@@ -49,9 +49,9 @@ func Judge(t facts.Tree, m facts.Meta, gpu int) (Peers, error) {
 	}
 	v := judge(f, all)
 	if v.Direct == "yes" || v.Direct == "unproven" {
-		return Peers{Plausible: true}, nil
+		return DirectPath{Plausible: true}, nil
 	}
-	p := Peers{Reason: v.Summary, Fix: "none: the staged route is the fastest here; nebulaio doctor tells more"}
+	p := DirectPath{Reason: v.Summary, Fix: "none: the staged route is the fastest here; nebulaio doctor tells more"}
 	if v.Direct == "none" {
 		p.Reason = "the kernel shows no NVIDIA GPU of that number"
 	}

@@ -5,13 +5,15 @@ package transfer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
+	"golang.org/x/sys/unix"
 )
 
 // library is cuFile as the engine has it open for one device. It is opened by
@@ -24,7 +26,6 @@ type library struct {
 	uncount error // why it does not count
 	files   map[*vfs.File]*known
 	proved  map[uint64]string // file systems by device number: the route that counters showed
-	queues  []device.Queue    // streams of our own, of the interface async
 	users   int               // transfers that use it now
 	entered int64             // transfers that ever used it
 }
@@ -38,27 +39,22 @@ type known struct {
 	cached bool
 }
 
-// libraryOf is the library of a port, not opened yet.
-func (e *Engine) libraryOf(p *port) *library {
-	p.libMu.Lock()
-	defer p.libMu.Unlock()
-	if p.lib == nil {
-		p.lib = &library{files: map[*vfs.File]*known{}, proved: map[uint64]string{}}
-	}
-	return p.lib
+// newLibrary returns a library that is not open yet.
+func newLibrary() *library {
+	return &library{files: map[*vfs.File]*known{}, proved: map[uint64]string{}}
 }
 
 // open opens the library once. again tries although it failed before.
-func (l *library) open(ctx context.Context, e *Engine, dev device.Device, again bool) (opened bool, err error) {
+func (l *library) open(ctx context.Context, o *tuned, dev device.Device, again bool) (opened bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.direct != nil || l.err != nil && !again {
 		return false, l.err
 	}
-	if e.opts.OpenDirect == nil {
+	if o.OpenDirect == nil {
 		return false, errs.New(errs.Unsupported, "use cuFile for", dev.Info().ID, "this engine was made without it")
 	}
-	if l.direct, l.err = e.opts.OpenDirect(ctx, dev); l.err != nil {
+	if l.direct, l.err = o.OpenDirect(ctx, dev); l.err != nil {
 		l.direct = nil
 		return false, l.err
 	}
@@ -152,13 +148,73 @@ func (l *library) learn(fd int, route string) {
 func (l *library) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var all []error
-	for _, q := range l.queues {
-		all = append(all, q.Close())
+	if l.direct == nil {
+		return nil
 	}
-	if l.direct != nil {
-		all = append(all, l.direct.Close())
+	err := l.direct.Close()
+	l.direct = nil
+	return err
+}
+
+// opened is the library itself; it was opened before.
+func (l *library) opened() device.Direct {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.direct
+}
+
+// shown is the route that counters showed for a file system; empty: none yet.
+func (l *library) shown(fs uint64) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.proved[fs]
+}
+
+// cost says what opening the library took.
+func (l *library) cost() string {
+	return fmt.Sprintf("libcufile %s was opened for this; that makes a context on every visible GPU, here %s", l.facts["version"], l.facts["visible_gpus"])
+}
+
+// part is the library's part of a report, without what it counted.
+func (l *library) part(api report.CuFileAPI, opened bool) *report.CuFile {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := &report.CuFile{Version: l.facts["version"], API: api, Shared: l.facts["shared"] == "true", Opened: opened}
+	c.Contexts, _ = strconv.Atoi(l.facts["visible_gpus"])
+	if l.uncount != nil {
+		c.Uncounted = plainly(l.uncount)
 	}
-	l.queues, l.direct = nil, nil
-	return errors.Join(all...)
+	return c
+}
+
+// taken names the way of bytes by the operations that the library counted.
+func taken(known bool, ops device.RouteOps) report.RouteTaken {
+	if known {
+		switch route := ops.Route(); route {
+		case device.RouteP2P, device.RouteNVFS, device.RouteCompat:
+			return report.RouteTaken("cufile_" + route)
+		}
+	}
+	return report.RouteTakenCuFileUnknown
+}
+
+// plainly is an error without its fix, which stands beside it in reports.
+func plainly(err error) string {
+	if e := (*errs.Error)(nil); errors.As(err, &e) {
+		return (&errs.Error{Op: e.Op, Name: e.Name, Msg: e.Msg, Err: e.Err}).Error()
+	}
+	return err.Error()
+}
+
+// fileSystem is the number of the device that f lies on.
+func fileSystem(f *vfs.File) uint64 {
+	var st unix.Stat_t
+	if f.Pin() != nil {
+		return 0
+	}
+	defer f.Unpin()
+	if unix.Fstat(f.BufferedFD(), &st) != nil {
+		return 0
+	}
+	return st.Dev
 }

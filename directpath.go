@@ -14,22 +14,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// peers judges by what /proc and /sys tell whether the disk under a file may
+// directPath judges by what /proc and /sys tell whether the disk under a file may
 // reach a GPU: opening libcufile to ask it would cost a context on every GPU.
 // What cannot be judged is not plausible.
-func peers(path string, dev device.Info) transfer.Peers {
+func directPath(path string, dev device.Info) transfer.DirectPath {
 	gpu, err := strconv.Atoi(strings.TrimPrefix(dev.ID, "cuda:"))
 	if err != nil {
-		return transfer.Peers{Reason: dev.ID + " is no GPU"}
+		return transfer.DirectPath{Reason: dev.ID + " is no GPU"}
 	}
 	m, err := facts.Glance(path, os.Getenv)
 	if err != nil {
-		return transfer.Peers{Reason: err.Error(), Fix: errs.FixOf(err)}
+		return transfer.DirectPath{Reason: err.Error(), Fix: errs.FixOf(err)}
 	}
 	m.Survey = &device.Survey{Devices: []device.Info{dev}}
 	p, err := doctor.Judge(facts.Live(), m, gpu)
 	if err != nil {
-		return transfer.Peers{Reason: err.Error(), Fix: errs.FixOf(err)}
+		return transfer.DirectPath{Reason: err.Error(), Fix: errs.FixOf(err)}
 	}
-	return transfer.Peers{Plausible: p.Plausible, Reason: p.Reason, Fix: p.Fix}
+	return transfer.DirectPath{Plausible: p.Plausible, Reason: p.Reason, Fix: p.Fix}
 }
