@@ -4,14 +4,34 @@
 // memory, each by the fastest route open to it, with reading and copying
 // overlapped, and reports which route every byte took.
 //
-// The flow of a byte: the planner cuts segments into chunks and decides, by
-// what is in the page cache, how each is read; workers take chunks in turn from
-// all running transfers, read into staging slots of their own, queue the copy
-// to the device and go on with their other slot; a slot is used again when the
-// mark behind its copy has been passed. Where the device's memory is
-// addressable, bytes are read into place and no slot is used. Where there are
-// several GPUs, each may have workers and slots of its own (lanes.go), and
-// several may be served by one read (peers.go).
+// The journey of a chunk, from its plan to its copy, with the file of each step:
+//
+//	plan/planner.go  cuts segments into chunks and decides, by what is in the page cache, how each is read
+//	planload.go      feeds the chunks of a load to the scheduler as they are planned
+//	sched.go         hands chunks to workers, one of each running transfer in turn
+//	worker.go        takes a chunk, and a free staging slot of its own where it needs one
+//	a reader         reads it, in one of these ways:
+//	                 readcache.go (page cache), readdirect.go (past it, into a slot or in place),
+//	                 uringreader.go (past it, by io_uring), netread.go (a server's reply),
+//	                 readcufile.go with cufilestream.go or cufilebatch.go (libcufile, to the device)
+//	verifier.go      sums it, or leaves that to the device behind the copy; verify/ judges the blocks
+//	deliver.go       queues the copy to the device, and later settles it: the slot is free again
+//	fanout.go        queues the copies to other devices
+//
+// A slot is used again when the mark behind its copy has been passed. Where the
+// device's memory is addressable, bytes are read into place and no slot is used.
+// When all chunks are settled, startload.go ends the load, and loadreport.go hands
+// its facts to describe.go, which makes every report.
+//
+// A save goes the other way: startsave.go cuts the file into blocks, writer.go
+// gathers each from its devices (sources.go), sums it and writes it to a sink
+// (sink.go), and publish.go gives the file its name. An upload (upload.go) gathers
+// in gather.go; a write in place is put.go, and a move in the order of the caller's stream instream.go.
+//
+// The house: engine.go is the front. crew.go has the workers of a lane (lane.go):
+// staging (staging/), devices (port.go) and what they need (library.go, ferry.go,
+// summing.go). Where there are several GPUs, each may have a lane of its own. A file
+// uses only what lies below it; plan, staging, tally and verify know nothing of the engine.
 //
 // Invariants:
 //

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -191,7 +190,6 @@ func (e *Engine) NewTarget(f *vfs.Editable) *Target {
 // work queued on them. It does not report. The context is looked at before each
 // 64 KiB.
 func (e *Engine) Deliver(ctx context.Context, dev device.Device, dst device.Ptr, data []byte, streams ...uint64) error {
-	start := time.Now()
 	k, err := e.lane(dev)
 	if err != nil {
 		return err
@@ -207,7 +205,6 @@ func (e *Engine) Deliver(ctx context.Context, dev device.Device, dst device.Ptr,
 	if err := port.ferries.cross(ctx, dev, dst, data, streams); err != nil {
 		return errs.Wrap(fmt.Sprintf("deliver %d bytes at 0x%x of", len(data), uint64(dst)), dev.Info().ID, err)
 	}
-	k.totals.route(dev.Info().ID, "load", RouteTakenSocket, int64(len(data)), time.Since(start))
 	return nil
 }
 
@@ -217,19 +214,6 @@ func (e *Engine) Writes() (block int64, depth int) {
 	e.main.mu.Lock()
 	defer e.main.mu.Unlock()
 	return e.main.opts.WriteBlock, e.main.opts.WriteDepth
-}
-
-// Counters are those of the engine and of all devices with a share of their own.
-func (e *Engine) Counters() Counters {
-	e.main.mu.Lock()
-	c := Counters{Running: e.busy(), Routes: []RouteCount{}, Stages: []StageCount{}}
-	all := e.crews()
-	e.main.mu.Unlock()
-	for _, k := range all {
-		k.totals.collect(&c)
-	}
-	c.sort()
-	return c
 }
 
 // Close ends the workers and frees staging and queues. Running transfers make

@@ -13,16 +13,6 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Ways of bytes to a peer.
-const (
-	// PeerP2P: the first device wrote them to the peer's memory by itself.
-	PeerP2P = "p2p"
-	// PeerStaging: they were copied from the same staging slot.
-	PeerStaging = "staging"
-	// PeerMemory: both are host memory, and they were copied by the CPU.
-	PeerMemory = "memory"
-)
-
 // peer is a Peer with what the engine has for it.
 type peer struct {
 	Peer

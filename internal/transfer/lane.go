@@ -32,7 +32,6 @@ type lane struct {
 
 	storages vfs.Storages
 	workers  sync.WaitGroup
-	totals   totals
 }
 
 // network is the staging of transfers over networks; guarded by lane.mu.

@@ -115,12 +115,3 @@ func (t *Load) describeNetwork(f *facts) {
 		f.engine.StagingSize = int64(t.e.network.fetchers) * 2 * netBlock
 	}
 }
-
-// count adds the ended load to the totals of its lane. Its result is settled.
-func (t *Load) count() {
-	o, id, s := &t.e.totals, t.req.Device.Info().ID, t.tally.Sums()
-	o.end(id, "load", t.result, &s, t.cu.route(), s.LoadStages())
-	for _, p := range t.fan.peers {
-		o.route(p.Device.Info().ID, "load", report.RouteTaken("peer_"+t.fan.wayTo(p)), p.bytes.Load(), 0)
-	}
-}

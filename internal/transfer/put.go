@@ -92,7 +92,6 @@ func (p *Put) run(ctx context.Context) {
 	defer p.e.leave()
 	p.err = cancelledAfter(p.write(ctx), "write", p.req.Target.Path(), p.written.Load())
 	p.wall = time.Since(p.began)
-	p.count()
 }
 
 // write chooses how, and cuts the range.
@@ -243,12 +242,6 @@ func (p *Put) byCuFile(ctx context.Context, k knownBy) error {
 		k.lib.learn(p.req.Target.FD(), p.counts.Writes.Route())
 	}
 	return err
-}
-
-// count adds the ended write to the totals of its lane.
-func (p *Put) count() {
-	s := p.tally.Sums()
-	p.e.totals.end(p.req.Device.Info().ID, "save", p.err, &s, taken(p.counts.Known, p.counts.Writes), []report.Stage{{Stage: "copy", Busy: s.Copying.Busy.Seconds(), Bytes: s.Copying.Bytes}})
 }
 
 // Report tells how the write went; it blocks until Done.

@@ -88,3 +88,13 @@ func (r *Request) runs() iter.Seq[plan.Run] {
 	_, addressable := r.Device.(device.Mapper)
 	return plan.Runs(r.Segments, r.Gap, addressable)
 }
+
+// Ways of bytes to a peer.
+const (
+	// PeerP2P: the first device wrote them to the peer's memory by itself.
+	PeerP2P = "p2p"
+	// PeerStaging: they were copied from the same staging slot.
+	PeerStaging = "staging"
+	// PeerMemory: both are host memory, and they were copied by the CPU.
+	PeerMemory = "memory"
+)

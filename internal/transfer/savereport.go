@@ -53,9 +53,3 @@ func (t *Save) describeWriters(f *facts) {
 		f.engine.HugePages = t.e.pool.Backing().HugePages
 	}
 }
-
-// count adds the ended save to the totals of its lane. Its result is settled.
-func (t *Save) count() {
-	s := t.tally.Sums()
-	t.e.totals.end(t.from.devices(), "save", t.result, &s, t.cu.route(), s.SaveStages(t.pub.steps))
-}

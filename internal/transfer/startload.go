@@ -97,7 +97,6 @@ func finishLoad(ctx context.Context, t *Load) {
 	defer close(t.done)
 	defer t.e.leave()
 	defer t.memory()
-	defer t.count()
 	defer t.net.abort()
 	select {
 	case <-t.drained:

@@ -130,7 +130,6 @@ func (t *Save) openSink(ctx context.Context) (err error) {
 func (t *Save) finish(ctx context.Context) {
 	defer close(t.done)
 	defer t.e.leave()
-	defer t.count()
 	select {
 	case <-t.drained:
 	case <-ctx.Done():

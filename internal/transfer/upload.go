@@ -13,7 +13,6 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
@@ -36,9 +35,8 @@ type UploadRequest struct {
 // a time; a part is sent as blocks, each of which is copied from its devices into a slot while
 // the one before it is being summed and written to the socket. A part that fails is gathered anew from its sources.
 type Upload struct {
-	e     *lane
+	gathering
 	req   UploadRequest
-	what  *sources
 	part  int64
 	parts int
 
@@ -47,11 +45,8 @@ type Upload struct {
 	sent  atomic.Int64
 	done  chan struct{}
 	err   error
-	open  sync.WaitGroup // gatherers
 
-	tally  tally.Tally
 	finish time.Duration // of what makes the object of its parts
-	staged atomic.Bool   // slots were used
 }
 
 // Bounds of a part: the least that pays, what is enough, and how many a server takes.
@@ -71,7 +66,8 @@ func partOf(size int64, connections int) int64 {
 
 // startUpload checks the request and begins to send; see Engine.StartUpload.
 func startUpload(ctx context.Context, e *lane, req UploadRequest) (*Upload, error) {
-	u := &Upload{e: e, req: req, began: time.Now(), done: make(chan struct{}), what: &sources{name: req.To.Name()}}
+	u := &Upload{req: req, began: time.Now(), done: make(chan struct{})}
+	u.e, u.what = e, &sources{name: req.To.Name()}
 	if slices.ContainsFunc(req.Sources, func(s Source) bool { return s.Len != 0 }) {
 		var err error
 		if u.what, err = tile(req.To.Name(), req.Sources); err != nil {
@@ -144,7 +140,6 @@ func (u *Upload) run(ctx context.Context) {
 		}
 	}
 	u.err, u.wall = err, time.Since(u.began)
-	u.count()
 }
 
 func (u *Upload) send(ctx context.Context) error {
@@ -200,12 +195,6 @@ func (u *Upload) sendParts(ctx context.Context) error {
 func (u *Upload) acknowledged(n int64, start time.Time) {
 	u.sent.Add(n)
 	u.tally.Sent(n, start)
-}
-
-// count adds the ended upload to the totals of its lane.
-func (u *Upload) count() {
-	s := u.tally.Sums()
-	u.e.totals.end(u.what.devices(), "save", u.err, &s, "", []report.Stage{{Stage: "copy", Busy: s.Copying.Busy.Seconds(), Bytes: s.Copying.Bytes}})
 }
 
 // Report tells how the upload went, as a save; it blocks until Done.
