@@ -35,7 +35,7 @@ func (k *crew) retune(t tuned) {
 }
 
 // need starts the workers for one way of reading, once, and prepares staging
-// for the transfer's device where that way uses it.
+// for the load's device where that way uses it.
 func (k *crew) need(w plan.Way, t *Load) error {
 	if w == plan.ViaNetwork {
 		return k.needFetchers(t)
@@ -61,6 +61,7 @@ func (k *crew) need(w plan.Way, t *Load) error {
 	return nil
 }
 
+// start starts the workers of a way; the caller holds lane.mu.
 func (k *crew) start(w plan.Way) error {
 	o := &k.opts
 	switch w {

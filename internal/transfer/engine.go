@@ -14,18 +14,6 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Transfer is what loads and saves have in common.
-type Transfer interface {
-	// Done is closed when the transfer has ended and no copy of it is queued.
-	Done() <-chan struct{}
-	// Err is the result; it blocks until Done.
-	Err() error
-	// Progress is how many bytes have been moved, of how many.
-	Progress() (done, total int64)
-	// Report tells how the transfer went; it blocks until Done.
-	Report() report.Report
-}
-
 // Engine runs transfers. One engine serves a process: all transfers share its
 // workers and its staging memory, but for those of devices that have a share of
 // their own; see Options.Share.

@@ -51,15 +51,21 @@ func loadGPU(t *testing.T, g *fakegpu.GPU, e *Engine, d device.Device, f *vfs.Fi
 	return g.Bytes(b.Ptr(), f.Size()), tr.Report()
 }
 
+// moving is a load or a save.
+type moving interface {
+	Done() <-chan struct{}
+	Err() error
+}
+
 // waitFailed returns when the transfer has an error; it may still have copies
 // under way.
-func waitFailed(tr Transfer) {
+func waitFailed(tr moving) {
 	for !hasFailed(tr) {
 		runtime.Gosched()
 	}
 }
 
-func hasFailed(tr Transfer) bool {
+func hasFailed(tr moving) bool {
 	switch t := tr.(type) {
 	case *Load:
 		return t.e.sched.hasFailed(&t.task)
@@ -69,7 +75,7 @@ func hasFailed(tr Transfer) bool {
 	panic("neither a load nor a save")
 }
 
-func ended(tr Transfer) bool {
+func ended(tr moving) bool {
 	select {
 	case <-tr.Done():
 		return true

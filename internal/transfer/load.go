@@ -78,10 +78,10 @@ func (t *Load) Err() error {
 func (t *Load) Progress() (done, total int64) { return t.delivered.Load(), t.total }
 
 // Ready waits until more than known of Request.Parts, counted in their order,
-// are final in the destination, or until the transfer has ended, and tells how
-// many are. What it has counted stays as it is, however the transfer ends. When
-// nothing beyond known will come, err is the transfer's; when ctx ends first, it
-// is of kind Cancelled and the transfer goes on.
+// are final in the destination, or until the load has ended, and tells how
+// many are. What it has counted stays as it is, however the load ends. When
+// nothing beyond known will come, err is the load's; when ctx ends first, it
+// is of kind Cancelled and the load goes on.
 func (t *Load) Ready(ctx context.Context, known int) (n int, err error) {
 	for {
 		n, grown := t.ready.look(known)
@@ -107,7 +107,7 @@ func (t *Load) inPlace(c plan.Chunk) bool {
 	return t.port.mapper != nil && !c.Extra && c.Weave == nil
 }
 
-// cancelled is the error of a transfer whose context has ended.
+// cancelled is the error of a load whose context has ended.
 func (t *Load) cancelled(ctx context.Context) error {
 	return &errs.Error{Kind: errs.Cancelled, Op: "transfer", Err: context.Cause(ctx),
 		Name: t.destination() + " after " + units.Bytes(t.delivered.Load())}

@@ -45,7 +45,7 @@ func TestEverythingTogether(t *testing.T) {
 				all.Go(func() {
 					for range 8 {
 						ctx, cancel := context.WithCancelCause(t.Context())
-						var tr Transfer
+						var tr moving
 						var err error
 						var check func()
 						if i < 4 {
