@@ -60,21 +60,6 @@ type Chunk struct {
 	Verdict
 }
 
-// wanted is how many bytes of the chunk are delivered.
-func (c *Chunk) wanted() int64 {
-	switch {
-	case c.Extra:
-		return 0
-	case c.Weave == nil:
-		return c.Len
-	}
-	var n int64
-	for _, k := range c.Places() {
-		n += k
-	}
-	return n
-}
-
 // Places yields where the wanted bytes of a chunk go, in order: each place and
 // how many bytes.
 func (c *Chunk) Places() iter.Seq2[device.Ptr, int64] {

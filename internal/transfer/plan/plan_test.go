@@ -254,6 +254,21 @@ func (k *planCase) checkWanted(chunks []Chunk) string {
 	return ""
 }
 
+// wanted is how many bytes of the chunk are delivered.
+func (c *Chunk) wanted() int64 {
+	switch {
+	case c.Extra:
+		return 0
+	case c.Weave == nil:
+		return c.Len
+	}
+	var n int64
+	for _, k := range c.Places() {
+		n += k
+	}
+	return n
+}
+
 // offsets lists the file offset of each wanted byte of a chunk, byte by byte.
 func (c *Chunk) offsets() []int64 {
 	var out []int64
