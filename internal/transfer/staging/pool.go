@@ -106,6 +106,9 @@ func (p *Pool) mapSlots() error {
 
 // cut makes n slots of size from mem, in parts, and returns what is left.
 func (p *Pool) cut(mem []byte, kind Kind, n int, size int64) []byte {
+	if n == 0 {
+		return mem
+	}
 	perPart := max(1, int(partSize/size))
 	for n > 0 {
 		k := min(n, perPart)
