@@ -15,11 +15,13 @@ func (r *Request) check() (total int64, err error) {
 	rows := int64(0)
 	for i, s := range r.Segments {
 		if s.File < 0 || s.File >= len(r.Files) {
-			return 0, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("segment %d", i), fmt.Sprintf("names file %d of %d", s.File, len(r.Files)))
+			return 0, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("segment %d", i),
+				fmt.Sprintf("names file %d of %d", s.File, len(r.Files)))
 		}
 		f := r.Files[s.File]
 		if s.Off < 0 || s.Len < 0 || s.Len > f.Size()-s.Off {
-			return 0, errs.New(errs.Invalid, "start transfer", f.Path(), fmt.Sprintf("segment %d is [%d, %d+%d), the file has %d bytes", i, s.Off, s.Off, s.Len, f.Size()))
+			return 0, errs.New(errs.Invalid, "start transfer", f.Path(),
+				fmt.Sprintf("segment %d is [%d, %d+%d), the file has %d bytes", i, s.Off, s.Off, s.Len, f.Size()))
 		}
 		if err := s.Check(f.Path()); err != nil {
 			return 0, err
@@ -30,11 +32,14 @@ func (r *Request) check() (total int64, err error) {
 		}
 	}
 	if r.Route == report.RouteCuFile && rows > mostRows {
-		return 0, errs.New(errs.Invalid, "start transfer", "route cufile", fmt.Sprintf("would read %d rows one by one, expected at most %d: what comes through cuFile is not packed", rows, mostRows)).
+		return 0, errs.New(errs.Invalid, "start transfer", "route cufile",
+			fmt.Sprintf("would read %d rows one by one, expected at most %d: what comes through cuFile is not packed",
+				rows, mostRows)).
 			WithFix("use route auto, which reads rows together, or take more of the inner dimensions")
 	}
 	if r.Route == report.RouteCuFile && r.Verify != nil {
-		return 0, errs.New(errs.Invalid, "start transfer", "route cufile", "cannot be verified: what completes a block and is not wanted itself has no place that cuFile could put it").
+		return 0, errs.New(errs.Invalid, "start transfer", "route cufile",
+			"cannot be verified: what completes a block and is not wanted itself has no place that cuFile could put it").
 			WithFix("use route auto, which uses cuFile where it is of use and verifies on the device")
 	}
 	if err := r.checkRemotes(); err != nil {
@@ -55,7 +60,8 @@ func (r *Request) check() (total int64, err error) {
 func (r *Request) checkRemotes() error {
 	for _, f := range r.Files {
 		if f.Remote() != nil && r.Route == report.RouteCuFile {
-			return errs.New(errs.Unsupported, "read through cuFile", f.Path(), "it is read over a network").WithFix("use route auto")
+			return errs.New(errs.Unsupported, "read through cuFile", f.Path(), "it is read over a network").
+				WithFix("use route auto")
 		}
 	}
 	return nil
@@ -77,16 +83,21 @@ func (r *Request) checkPeers() error {
 			}
 		}
 		if _, ok := p.Device.(device.Mapper); addressable && !ok {
-			return bad(errs.Unsupported, fmt.Sprintf("%s gets its bytes from %s, which are read into place and not staged", p.Device.Info().ID, r.Device.Info().ID), "name a GPU as the device, and host memory as its peer")
+			return bad(errs.Unsupported,
+				fmt.Sprintf("%s gets its bytes from %s, which are read into place and not staged",
+					p.Device.Info().ID, r.Device.Info().ID), "name a GPU as the device, and host memory as its peer")
 		}
 		for _, s := range r.Segments {
 			if s.Len > 0 && s.Dst < p.From {
-				return bad(errs.Invalid, fmt.Sprintf("a destination at 0x%x lies before 0x%x, where its memory begins", uint64(s.Dst), uint64(p.From)), "give the lowest destination")
+				return bad(errs.Invalid,
+					fmt.Sprintf("a destination at 0x%x lies before 0x%x, where its memory begins",
+						uint64(s.Dst), uint64(p.From)), "give the lowest destination")
 			}
 		}
 	}
 	if len(r.Peers) > 0 && r.Route == report.RouteCuFile {
-		return errs.New(errs.Invalid, "start transfer", "route cufile", "does not serve peers: cuFile moves bytes to one device").
+		return errs.New(errs.Invalid, "start transfer", "route cufile",
+			"does not serve peers: cuFile moves bytes to one device").
 			WithFix("use route auto, or start a transfer for each device")
 	}
 	return nil

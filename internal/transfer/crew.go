@@ -23,7 +23,9 @@ type crew struct {
 
 func newCrew(t tuned) *crew {
 	l := newLane(t)
-	k := &crew{lane: l, loads: loads{lane: l, sched: newSched[*Load]()}, saves: saves{lane: l, sched: newSched[*Save]()}}
+	k := &crew{lane: l}
+	k.loads.lane, k.loads.sched = l, newSched[*Load]()
+	k.saves.lane, k.saves.sched = l, newSched[*Save]()
 	k.loads.need = k.need
 	return k
 }
@@ -49,7 +51,8 @@ func (k *crew) need(w plan.Way, t *Load) error {
 			return err
 		}
 	}
-	staged := w == plan.ViaDirect || (w != plan.ViaDirectInPlace && w != plan.ViaCuFile && (t.port.mapper == nil || t.packs))
+	staged := w == plan.ViaDirect ||
+		w != plan.ViaDirectInPlace && w != plan.ViaCuFile && (t.port.mapper == nil || t.packs)
 	if staged && !t.prepared[w] {
 		t.prepared[w] = true
 		kind := staging.Small
@@ -126,7 +129,8 @@ func (k *crew) startCuFile() error {
 		hostmem.AdviseSmall(ops.Bytes())
 		k.pool.Keep(ops)
 		for i := range cuFileThreads {
-			k.spawn((&streamReader{e: &k.loads, mem: ops.Bytes()[i*cuFileDepth*opStride:][:cuFileDepth*opStride], queues: map[*port]*streamQueue{}}).run)
+			k.spawn((&streamReader{e: &k.loads, mem: ops.Bytes()[i*cuFileDepth*opStride:][:cuFileDepth*opStride],
+				queues: map[*port]*streamQueue{}}).run)
 		}
 	case report.CuFileBatch:
 		for range cuFileBatches {
@@ -147,14 +151,16 @@ func (k *crew) needFetchers(t *Load) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if n := want - k.network.fetchers; n > 0 {
-		r, err := hostmem.MapFor("map staging memory for reads over the network", "use fewer connections", int64(2*n)*netBlock)
+		r, err := hostmem.MapFor("map staging memory for reads over the network", "use fewer connections",
+			int64(2*n)*netBlock)
 		if err != nil {
 			return err
 		}
 		slots := k.pool.Adopt(r, 2*n, netBlock)
 		for i := range n {
 			// The first slots of all lie side by side, and are pinned first.
-			f := &fetcher{worker{e: &k.loads, way: plan.ViaNetwork, slots: slotsOf([]*staging.Slot{slots[i], slots[n+i]})}}
+			own := slotsOf([]*staging.Slot{slots[i], slots[n+i]})
+			f := &fetcher{worker{e: &k.loads, way: plan.ViaNetwork, slots: own}}
 			k.spawn(f.run)
 		}
 		k.network.fetchers = want

@@ -72,7 +72,8 @@ func (u *cuFileUse) refuse(on, reason, fix string) {
 // route was asked for and is refused.
 func (u *cuFileUse) decide(ctx context.Context, file int) (bool, error) {
 	must := u.req.Route == report.RouteCuFile
-	if !must && (u.req.Route != report.RouteAuto || u.port.mapper != nil || u.req.Device.Info().Kind == device.Host || u.e.opts.DirectPath == nil) {
+	if !must && (u.req.Route != report.RouteAuto || u.port.mapper != nil || u.req.Device.Info().Kind == device.Host ||
+		u.e.opts.DirectPath == nil) {
 		return false, nil
 	}
 	f := u.req.Files[file]
@@ -86,7 +87,8 @@ func (u *cuFileUse) decide(ctx context.Context, file int) (bool, error) {
 			return false, nil
 		}
 		if len(u.req.Peers) > 0 {
-			u.refuse(f.Path(), "several devices get the same bytes, and cuFile moves them to one", "start a transfer for each device")
+			u.refuse(f.Path(), "several devices get the same bytes, and cuFile moves them to one",
+				"start a transfer for each device")
 			return false, nil
 		}
 		if p := u.e.directPath(f, u.req.Device.Info()); !p.Plausible {
@@ -107,7 +109,8 @@ func (u *cuFileUse) decide(ctx context.Context, file int) (bool, error) {
 	var k *known
 	if err == nil {
 		// In compatibility mode what is cached comes seven times as fast from there.
-		cached := must && u.e.opts.DirectPath != nil && !u.e.directPath(f, u.req.Device.Info()).Plausible && plan.Cached(f)
+		cached := must && u.e.opts.DirectPath != nil && !u.e.directPath(f, u.req.Device.Info()).Plausible &&
+			plan.Cached(f)
 		k, err = lib.file(f, cached)
 	}
 	if err != nil {
@@ -220,7 +223,8 @@ func (u *cuFileUse) leave() error {
 	lib.mu.Lock()
 	u.alone = u.alone && lib.entered == u.number
 	lib.users--
-	if route := u.counters.ReadRoute(); u.tally.Sums().CuFile.Bytes > 0 && route != device.RouteNone && route != device.RouteUnknown {
+	if route := u.counters.ReadRoute(); u.tally.Sums().CuFile.Bytes > 0 && route != device.RouteNone &&
+		route != device.RouteUnknown {
 		for i, k := range u.files {
 			if k != nil {
 				lib.proved[fileSystem(u.req.Files[i])] = route
@@ -256,7 +260,8 @@ func (u *cuFileUse) describe(f *facts) {
 	f.cufile.Registered, f.cufile.Others = u.registered, !u.alone
 	for i, k := range u.files {
 		if k != nil && k.cached {
-			f.note(u.req.Files[i].Path() + " is in the page cache and no direct route to the GPU is plausible: cuFile reads it from there")
+			f.note(u.req.Files[i].Path() +
+				" is in the page cache and no direct route to the GPU is plausible: cuFile reads it from there")
 		}
 	}
 	if batchErr != nil {

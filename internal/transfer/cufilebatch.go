@@ -45,7 +45,8 @@ func (r *batchReader) batchOf(d device.Direct) (device.DirectBatch, error) {
 	}
 	maker, ok := d.(device.Batcher)
 	if !ok {
-		return nil, errs.New(errs.Unsupported, "use cuFile", "", "it takes no batches").WithFix("use the interface sync")
+		return nil, errs.New(errs.Unsupported, "use cuFile", "", "it takes no batches").
+			WithFix("use the interface sync")
 	}
 	b, err := maker.NewDirectBatch(cuFileGroup)
 	if err == nil {
@@ -62,7 +63,8 @@ func (r *batchReader) group(t *Load, cs []plan.Chunk) {
 	reads := make([]device.DirectRead, len(cs))
 	for i, c := range cs {
 		base, off := t.cu.baseOf(c)
-		reads[i] = device.DirectRead{File: t.cu.files[c.File].DirectFile, Base: base, BufOff: off, N: c.Len, FileOff: c.Off, Cookie: uint64(i)}
+		reads[i] = device.DirectRead{File: t.cu.files[c.File].DirectFile, Base: base, BufOff: off, N: c.Len,
+			FileOff: c.Off, Cookie: uint64(i)}
 	}
 	if err == nil {
 		err = b.Submit(reads)
@@ -85,7 +87,8 @@ func (r *batchReader) collect(t *Load, b device.DirectBatch, direct device.Direc
 	for last := time.Now(); len(open) > 0; {
 		done, err := b.Wait(time.Second)
 		if err == nil && len(done) == 0 && time.Since(last) > stuck {
-			err = errs.New(errs.Device, "wait for a cuFile batch on", t.req.Device.Info().ID, fmt.Sprintf("%d reads have not ended in %v", len(open), stuck)).
+			err = errs.New(errs.Device, "wait for a cuFile batch on", t.req.Device.Info().ID,
+				fmt.Sprintf("%d reads have not ended in %v", len(open), stuck)).
 				WithFix("raise posix_pool_slab_count in cufile.json, or use the interface sync")
 		}
 		if err != nil {

@@ -74,7 +74,8 @@ func (r *streamReader) queueOf(p *port) (*streamQueue, error) {
 	}
 	s, ok := inner.(device.Streamer)
 	if !ok {
-		return nil, errors.Join(errs.New(errs.Unsupported, "queue reads through cuFile on", p.dev.Info().ID, "its queues are no streams").WithFix("use the interface sync"), inner.Close())
+		return nil, errors.Join(errs.New(errs.Unsupported, "queue reads through cuFile on", p.dev.Info().ID,
+			"its queues are no streams").WithFix("use the interface sync"), inner.Close())
 	}
 	q := &streamQueue{Queue: inner, stream: s.Stream()}
 	for i := range q.marks {
@@ -95,7 +96,8 @@ func (r *streamReader) queue(i int, t *Load, c plan.Chunk) {
 	}
 	file, ok := t.cu.files[c.File].DirectFile.(device.StreamFile)
 	if !ok {
-		cuFileDone(t, c, 0, errs.New(errs.Unsupported, "use cuFile", "", "its files have no reads in the order of streams").WithFix("use the interface sync"), start)
+		cuFileDone(t, c, 0, errs.New(errs.Unsupported, "use cuFile", "",
+			"its files have no reads in the order of streams").WithFix("use the interface sync"), start)
 		return
 	}
 	base, off := t.cu.baseOf(c)

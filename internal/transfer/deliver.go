@@ -195,5 +195,6 @@ func release(s *slot, waited time.Time, err error) {
 }
 
 func copyError(t *Load, c plan.Chunk, err error) error {
-	return errs.Wrap(fmt.Sprintf("copy %d bytes from offset %d of", c.Len, c.Off), t.req.Files[c.File].Path()+" to "+t.req.Device.Info().ID, err)
+	return errs.Wrap(fmt.Sprintf("copy %d bytes from offset %d of", c.Len, c.Off),
+		t.req.Files[c.File].Path()+" to "+t.req.Device.Info().ID, err)
 }

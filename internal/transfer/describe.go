@@ -44,8 +44,10 @@ type facts struct {
 // report makes the report.
 func (f *facts) report() report.Report {
 	r := report.Report{Direction: f.direction, Device: f.device, Asked: f.asked, Bytes: f.bytes, ReadTotals: f.read,
-		Seconds: f.wall.Seconds(), GBps: units.GBps(f.bytes, f.wall), Routes: f.sums.Shares(f.routes...), Stages: f.stages, Limiting: f.limiting,
-		Engine: f.engine, Peers: f.peers, Files: f.files, Refusals: append([]report.Refusal{}, f.refusals...), Notes: append([]string{}, f.notes...),
+		Seconds: f.wall.Seconds(), GBps: units.GBps(f.bytes, f.wall), Routes: f.sums.Shares(f.routes...),
+		Stages: f.stages, Limiting: f.limiting,
+		Engine: f.engine, Peers: f.peers, Files: f.files, Refusals: append([]report.Refusal{}, f.refusals...),
+		Notes:  append([]string{}, f.notes...),
 		Verify: f.verify, CuFile: f.cufile, Network: f.network, Save: f.save}
 	if f.err != nil {
 		r.Error = f.err.Error()
@@ -87,7 +89,8 @@ func (f *facts) useStaging(p *staging.Pool, size int64, tell bool) {
 }
 
 // useLibrary adds libcufile's part: what it counted, and of that the operations of the transfer's direction.
-func (f *facts) useLibrary(l *library, api report.CuFileAPI, opened bool, counts device.DirectCounters, ops device.RouteOps) {
+func (f *facts) useLibrary(l *library, api report.CuFileAPI, opened bool, counts device.DirectCounters,
+	ops device.RouteOps) {
 	f.cufile = l.part(api, opened)
 	if counts.Known {
 		f.cufile.Counters, f.cufile.Unaligned = describeCounters(counts), ops.Unaligned

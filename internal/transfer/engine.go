@@ -160,7 +160,8 @@ func (e *Engine) StartPut(ctx context.Context, req PutRequest) (*Put, error) {
 // StartInStream queues a move on the caller's stream, done by libcufile when the
 // stream gets there; work queued later sees its effect. Where that is not open
 // refused says why and nothing was queued; with the route cufile it is an error.
-func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *StreamMove, refused *report.Refusal, err error) {
+func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *StreamMove, refused *report.Refusal,
+	err error) {
 	k, err := e.lane(req.Device)
 	if err != nil {
 		return nil, nil, err
@@ -210,7 +211,8 @@ func (e *Engine) Close() error {
 	e.main.mu.Lock()
 	if n := e.busy(); n > 0 {
 		e.main.mu.Unlock()
-		return errs.New(errs.Invalid, "close engine", "", fmt.Sprintf("%d transfers are still running", n)).WithFix("cancel them and wait for their end")
+		return errs.New(errs.Invalid, "close engine", "", fmt.Sprintf("%d transfers are still running", n)).
+			WithFix("cancel them and wait for their end")
 	}
 	if e.main.closed {
 		e.main.mu.Unlock()

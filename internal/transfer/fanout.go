@@ -40,7 +40,8 @@ func (x *fanout) enter(e *lane, req *Request) error {
 		if q.link = l.queue; q.link != nil {
 			q.port = l.port
 		} else if q.port, err = e.ports.of(p.Device); err == nil && l.err != nil {
-			q.refused = &report.Refusal{What: "p2p", On: x.port.dev.Info().ID + " to " + p.Device.Info().ID, Reason: plainly(l.err), Fix: errs.FixOf(l.err)}
+			q.refused = &report.Refusal{What: "p2p", On: x.port.dev.Info().ID + " to " + p.Device.Info().ID,
+				Reason: plainly(l.err), Fix: errs.FixOf(l.err)}
 		}
 		e.mu.Unlock()
 		if err != nil {
@@ -80,7 +81,8 @@ func (x *fanout) await() error {
 	var all error
 	for _, p := range x.peers {
 		if p.behind != nil {
-			all = errors.Join(all, errs.Wrap("wait for the caller's stream on", p.Device.Info().ID, errors.Join(p.behind.Wait(), p.behind.Close())))
+			all = errors.Join(all, errs.Wrap("wait for the caller's stream on", p.Device.Info().ID,
+				errors.Join(p.behind.Wait(), p.behind.Close())))
 			p.behind = nil
 		}
 	}
@@ -96,7 +98,8 @@ type peerCopy struct {
 
 // send queues the copies of data, which lies in s, to the peers, behind mark, the first device's. It adds them to also,
 // which is waited for with the slot.
-func (x *fanout) send(c plan.Chunk, data []byte, s *staging.Slot, mark device.Mark, also []peerCopy) ([]peerCopy, error) {
+func (x *fanout) send(c plan.Chunk, data []byte, s *staging.Slot, mark device.Mark, also []peerCopy) ([]peerCopy,
+	error) {
 	for _, p := range x.peers {
 		m, err := s.MarkFor(p.port.queue)
 		if err == nil && p.link != nil {
@@ -133,7 +136,8 @@ func settlePeers(also []peerCopy) error {
 	var all error
 	for _, c := range also {
 		if err := c.mark.Wait(); err != nil {
-			all = errors.Join(all, errs.Wrap("copy to", c.peer.Device.Info().ID, errors.Join(err, c.peer.port.queue.Drain())))
+			all = errors.Join(all, errs.Wrap("copy to", c.peer.Device.Info().ID, errors.Join(err,
+				c.peer.port.queue.Drain())))
 			continue
 		}
 		c.peer.bytes.Add(c.n)
@@ -165,7 +169,8 @@ func (x *fanout) wayTo(p *peer) string {
 // describe adds what each peer got.
 func (x *fanout) describe(f *facts) {
 	for _, p := range x.peers {
-		f.peers = append(f.peers, report.Peer{Device: describeDevice(p.Device.Info()), Bytes: p.bytes.Load(), Way: x.wayTo(p), Refused: p.refused})
+		f.peers = append(f.peers, report.Peer{Device: describeDevice(p.Device.Info()), Bytes: p.bytes.Load(),
+			Way: x.wayTo(p), Refused: p.refused})
 		if p.refused != nil {
 			f.refusals = append(f.refusals, *p.refused)
 		}

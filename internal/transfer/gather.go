@@ -88,7 +88,8 @@ func (g *gatherer) queue() error {
 	b := &inbound{off: off, queued: time.Now()}
 	if b.data = g.what.inPlace(off, n); b.data == nil {
 		if err := g.copy(b, n); err != nil {
-			return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", n, off), g.what.name+" from "+g.what.devices(), err)
+			return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", n, off),
+				g.what.name+" from "+g.what.devices(), err)
 		}
 	}
 	g.at += n
@@ -130,7 +131,8 @@ func (g *gatherer) wait(b *inbound) error {
 	waited := time.Now()
 	err := await(b.slot, b.ports)
 	g.tally.Copied(int64(len(b.data)), b.queued, waited)
-	return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", len(b.data), b.off), g.what.name+" from "+g.what.devices(), err)
+	return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", len(b.data), b.off),
+		g.what.name+" from "+g.what.devices(), err)
 }
 
 // Close waits for what is under way and gives the slots back.

@@ -38,7 +38,8 @@ type StreamMove struct {
 }
 
 // startInStream queues a move on the caller's stream; see Engine.StartInStream.
-func startInStream(ctx context.Context, e *lane, req StreamRequest) (m *StreamMove, refused *report.Refusal, err error) {
+func startInStream(ctx context.Context, e *lane, req StreamRequest) (m *StreamMove, refused *report.Refusal,
+	err error) {
 	if err := req.Target.check("queue a move of", req.Range); err != nil {
 		return nil, nil, err
 	}
@@ -58,19 +59,22 @@ func startInStream(ctx context.Context, e *lane, req StreamRequest) (m *StreamMo
 	}
 	if k.file == nil {
 		if refused = k.refused; refused == nil {
-			refused = &report.Refusal{What: "cufile", On: req.Target.Path(), Reason: "moves in the order of a stream need a GPU", Fix: "none needed: the move was made at once"}
+			refused = &report.Refusal{What: "cufile", On: req.Target.Path(),
+				Reason: "moves in the order of a stream need a GPU", Fix: "none needed: the move was made at once"}
 		}
 		return nil, refused, nil
 	}
 	s, ok := k.file.(device.StreamFile)
 	if !ok {
-		return nil, nil, errs.New(errs.Unsupported, "queue a move of", req.Target.Path(), "this library has none in the order of streams")
+		return nil, nil, errs.New(errs.Unsupported, "queue a move of", req.Target.Path(),
+			"this library has none in the order of streams")
 	}
 	m, err = queueInStream(e, p, s, k, req)
 	if err != nil {
 		m = nil
 		if !must && errs.Is(err, errs.Unsupported) {
-			return nil, &report.Refusal{What: "cufile", On: req.Target.Path(), Reason: plainly(err), Fix: errs.FixOf(err)}, nil
+			return nil, &report.Refusal{What: "cufile", On: req.Target.Path(), Reason: plainly(err),
+				Fix: errs.FixOf(err)}, nil
 		}
 		return nil, nil, err
 	}
@@ -110,7 +114,8 @@ func queueInStream(e *lane, p *port, f device.StreamFile, k knownBy, req StreamR
 			m.moved, err = f.Moved(op)
 		}
 		if err == nil && req.Write && m.moved < req.Range.Len {
-			err = errs.New(errs.IO, "write through cuFile", req.Target.Path(), "fewer bytes were written than asked for").WithFix("check the free space of the file system")
+			err = errs.New(errs.IO, "write through cuFile", req.Target.Path(),
+				"fewer bytes were written than asked for").WithFix("check the free space of the file system")
 		}
 		if after == nil {
 			_ = mem.Unmap() // else the library may still write to it
@@ -156,10 +161,14 @@ func (m *StreamMove) Progress() (done, total int64) {
 func (m *StreamMove) Report() report.Report {
 	<-m.done
 	to := m.req.Target
-	f := facts{direction: "load", device: describeDevice(m.req.Device.Info()), asked: report.Asked{Route: m.req.Route, Cache: report.CacheAuto},
-		bytes: m.moved, wall: m.wall, err: m.err, stages: []report.Stage{}, limiting: "none", cufileRoute: taken(m.counts.Known, m.ops()),
-		engine: report.Engine{IO: "unused", StagingState: "unused"}, notes: []string{"moved in the order of the caller's stream"},
-		files: []report.File{{Path: to.Path(), FS: to.Storage().FS.Name, Cache: report.CacheAuto, Probe: "none", Direct: to.Refused() == nil}}}
+	f := facts{direction: "load", device: describeDevice(m.req.Device.Info()), asked: report.Asked{Route: m.req.Route,
+		Cache: report.CacheAuto},
+		bytes: m.moved, wall: m.wall, err: m.err, stages: []report.Stage{}, limiting: "none",
+		cufileRoute: taken(m.counts.Known, m.ops()),
+		engine:      report.Engine{IO: "unused", StagingState: "unused"},
+		notes:       []string{"moved in the order of the caller's stream"},
+		files: []report.File{{Path: to.Path(), FS: to.Storage().FS.Name, Cache: report.CacheAuto, Probe: "none",
+			Direct: to.Refused() == nil}}}
 	if m.req.Write {
 		f.direction = "save"
 	}

@@ -48,7 +48,8 @@ type place struct {
 }
 
 func newLane(t tuned) *lane {
-	l := &lane{opts: t, join: checksum.NewJoiner(), ports: ports{all: map[device.Device]*port{}, links: map[pair]*link{}}, judged: map[place]DirectPath{}}
+	l := &lane{opts: t, join: checksum.NewJoiner(), ports: ports{all: map[device.Device]*port{},
+		links: map[pair]*link{}}, judged: map[place]DirectPath{}}
 	l.pool.SetLayout(t.layout())
 	return l
 }

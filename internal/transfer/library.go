@@ -172,7 +172,8 @@ func (l *library) shown(fs uint64) string {
 
 // cost says what opening the library took.
 func (l *library) cost() string {
-	return fmt.Sprintf("libcufile %s was opened for this; that makes a context on every visible GPU, here %s", l.facts["version"], l.facts["visible_gpus"])
+	return fmt.Sprintf("libcufile %s was opened for this; that makes a context on every visible GPU, here %s",
+		l.facts["version"], l.facts["visible_gpus"])
 }
 
 // part is the library's part of a report, without what it counted.

@@ -14,8 +14,10 @@ import (
 // Report tells how an ended load went; it blocks until Done.
 func (t *Load) Report() report.Report {
 	<-t.done
-	f := facts{direction: "load", device: describeDevice(t.req.Device.Info()), asked: report.Asked{Route: t.req.Route, Cache: t.req.Cache},
-		bytes: t.delivered.Load(), wall: t.wall, err: t.result, sums: t.tally.Sums(), routes: append(report.FileRoutes(), report.RouteTakenNetwork)}
+	f := facts{direction: "load", device: describeDevice(t.req.Device.Info()), asked: report.Asked{Route: t.req.Route,
+		Cache: t.req.Cache},
+		bytes: t.delivered.Load(), wall: t.wall, err: t.result, sums: t.tally.Sums(),
+		routes: append(report.FileRoutes(), report.RouteTakenNetwork)}
 	f.read, f.stages, f.limiting = f.sums.ReadTotals(f.bytes), f.sums.LoadStages(), f.sums.LoadLimit(t.wall)
 	t.describeFiles(&f)
 	t.cu.describe(&f)
@@ -78,8 +80,9 @@ func (t *Load) describeEngine(f *facts) {
 	io := e.io
 	used, viaSlots := t.prepared != [plan.Ways]bool{}, t.prepared[plan.ViaDirect]
 	e.mu.Unlock()
-	f.engine = report.Engine{Workers: e.opts.Workers, QueueDepth: e.opts.QueueDepth, ChunkSize: e.opts.MaxTransfer, BlockSize: e.opts.block,
-		IO: "unused", StagingState: "unused", Node: e.node()}
+	f.engine = report.Engine{Workers: e.opts.Workers, QueueDepth: e.opts.QueueDepth, ChunkSize: e.opts.MaxTransfer,
+		BlockSize: e.opts.block,
+		IO:        "unused", StagingState: "unused", Node: e.node()}
 	switch {
 	case f.sums.Direct.Bytes == 0:
 	case viaSlots:

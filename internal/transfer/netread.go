@@ -99,7 +99,8 @@ func (f *fetcher) read(t *Load, body io.Reader, c plan.Chunk, off int64) (buf []
 		return nil, nil, nil
 	}
 	if _, err = io.ReadFull(body, buf); err != nil {
-		return nil, nil, errs.Wrap(fmt.Sprintf("read %d bytes from offset %d of", c.Len, c.Off), t.req.Files[c.File].Path(), err)
+		return nil, nil, errs.Wrap(fmt.Sprintf("read %d bytes from offset %d of", c.Len, c.Off),
+			t.req.Files[c.File].Path(), err)
 	}
 	return buf, s, nil
 }

@@ -111,5 +111,6 @@ func ParseVerifyOn(s string) (VerifyOn, error) {
 	case VerifyAuto, VerifyHost, VerifyDevice:
 		return v, nil
 	}
-	return "", errs.New(errs.Invalid, "choose where to verify", strconv.Quote(s), "is not a place; expected auto, host or device")
+	return "", errs.New(errs.Invalid, "choose where to verify", strconv.Quote(s),
+		"is not a place; expected auto, host or device")
 }

@@ -50,7 +50,8 @@ func planLoad(ctx context.Context, t *Load) {
 				return
 			}
 		}
-		p := plan.Planner{Params: paramsFor(t, s.File, kept[s.File]), Ask: &inquirer{t: t, ctx: ctx, file: s.File, asked: s.Weave != nil || s.Extra}, Ramp: ramp, Ramps: t.e.opts.Workers}
+		p := plan.Planner{Params: paramsFor(t, s.File, kept[s.File]), Ask: &inquirer{t: t, ctx: ctx, file: s.File,
+			asked: s.Weave != nil || s.Extra}, Ramp: ramp, Ramps: t.e.opts.Workers}
 		if s.Weave != nil {
 			t.e.mu.Lock()
 			t.packs = true
@@ -162,7 +163,8 @@ func paramsFor(t *Load, file int, cache report.CachePolicy) plan.Params {
 	if t.port.mapper != nil {
 		memAlign = max(f.Align().Memory, 1)
 	}
-	p := plan.LocalParams(plan.Sizes{Chunk: o.MaxTransfer, Block: o.block, Piece: o.piece}, f.Align().Offset, memAlign, direct, t.req.Route, cache)
+	p := plan.LocalParams(plan.Sizes{Chunk: o.MaxTransfer, Block: o.block, Piece: o.piece}, f.Align().Offset,
+		memAlign, direct, t.req.Route, cache)
 	if p.Keep = t.verify.covers(file); p.Keep {
 		p.Whole = t.req.Verify[file].Block
 	}

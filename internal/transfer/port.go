@@ -71,7 +71,8 @@ func (ps *ports) link(from *port, to device.Device, off bool) *link {
 		return &link{}
 	}
 	if off {
-		return &link{err: errs.New(errs.Unsupported, "copy between GPUs", "", "it is switched off").WithFix("set enable_p2p")}
+		return &link{err: errs.New(errs.Unsupported, "copy between GPUs", "", "it is switched off").
+			WithFix("set enable_p2p")}
 	}
 	at := pair{from.dev, to}
 	if l := ps.links[at]; l != nil {
@@ -79,7 +80,8 @@ func (ps *ports) link(from *port, to device.Device, off bool) *link {
 	}
 	l := &link{}
 	if p, ok := from.dev.(device.Peered); !ok {
-		l.err = errs.New(errs.Unsupported, "copy between devices", "", from.dev.Info().ID+" has no way to another device").WithFix("none needed: the bytes come from staging")
+		l.err = errs.New(errs.Unsupported, "copy between devices", "",
+			from.dev.Info().ID+" has no way to another device").WithFix("none needed: the bytes come from staging")
 	} else if l.queue, l.err = p.NewPeerQueue(to); l.err == nil {
 		l.port = &port{dev: from.dev, queue: l.queue, lib: newLibrary()}
 	}

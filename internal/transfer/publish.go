@@ -93,7 +93,8 @@ func (p *publication) publish(ctx context.Context) error {
 		return &errs.Error{Kind: errs.Cancelled, Op: "save", Name: p.path, Err: context.Cause(ctx)}
 	}
 	if !dir.Locked() {
-		p.notes = append(p.notes, "the file system does not lock directories: do not let two programs save to the same name at once")
+		p.notes = append(p.notes,
+			"the file system does not lock directories: do not let two programs save to the same name at once")
 	}
 	undo, err := p.putSumsBeside(dir, id)
 	if err == nil {
@@ -109,11 +110,13 @@ func (p *publication) publish(ctx context.Context) error {
 	}
 	p.commit = true
 	if err := p.step("sync_directory", dir.Sync); err != nil {
-		return &errs.Error{Kind: errs.IO, Op: "save", Name: p.path, Msg: "the new file is in place, but may not be after a power loss", Err: err}
+		return &errs.Error{Kind: errs.IO, Op: "save", Name: p.path,
+			Msg: "the new file is in place, but may not be after a power loss", Err: err}
 	}
 	p.durable = !d.FS().Memory && dir.Synced()
 	if !dir.Synced() {
-		p.notes = append(p.notes, d.FS().Name+" cannot sync a directory: the content is durable, when the name is only the file system knows")
+		p.notes = append(p.notes,
+			d.FS().Name+" cannot sync a directory: the content is durable, when the name is only the file system knows")
 	}
 	p.settleSums(dir, id)
 	return nil
@@ -203,7 +206,8 @@ func (p *publication) settleSums(dir *vfs.Dir, id checksum.ID) {
 		return checksum.Promote(target, id)
 	})
 	if err = errors.Join(err, p.step("sync_directory", dir.Sync)); err != nil {
-		p.notes = append(p.notes, "the file is in place and durable; its checksums lie beside it under a name that only verified loads and the next save know: "+err.Error())
+		p.notes = append(p.notes,
+			"the file is in place and durable; its checksums lie beside it under a name that only verified loads and the next save know: "+err.Error())
 	}
 }
 
@@ -211,7 +215,8 @@ func (p *publication) settleSums(dir *vfs.Dir, id checksum.ID) {
 func (p *publication) describe(f *facts, storage vfs.Storage, route report.Route) {
 	d := p.draft
 	ok, why := d.Direct()
-	f.files = append(f.files, report.File{Path: d.Target(), FS: storage.FS.Name, Size: d.Size(), Direct: ok, Unproven: unprovenWrites(storage)})
+	f.files = append(f.files, report.File{Path: d.Target(), FS: storage.FS.Name, Size: d.Size(), Direct: ok,
+		Unproven: unprovenWrites(storage)})
 	if why != nil && route != report.RouteBuffered {
 		f.refuse("direct", d.Path(), why.Reason, why.Fix)
 	}

@@ -61,10 +61,12 @@ func startPut(ctx context.Context, e *lane, req PutRequest) (*Put, error) {
 		return nil, err
 	}
 	if !req.Target.Writable() {
-		return nil, errs.New(errs.Permission, "write", req.Target.Path(), "it was not opened for writing").WithFix("open it with write access: w or r+")
+		return nil, errs.New(errs.Permission, "write", req.Target.Path(), "it was not opened for writing").
+			WithFix("open it with write access: w or r+")
 	}
 	if why := req.Target.Refused(); why != nil && req.Route == report.RouteDirect {
-		return nil, errs.New(errs.Unsupported, "write past the page cache", req.Target.Path(), why.Reason).WithFix("use route auto, or: " + why.Fix)
+		return nil, errs.New(errs.Unsupported, "write past the page cache", req.Target.Path(), why.Reason).
+			WithFix("use route auto, or: " + why.Fix)
 	}
 	port, err := e.enter(req.Device)
 	if err != nil {
@@ -116,7 +118,8 @@ func (p *Put) write(ctx context.Context) error {
 			return p.byCuFile(ctx, k)
 		}
 	}
-	direct := p.req.Target.Refused() == nil && (p.req.Route == report.RouteDirect || p.req.Route == report.RouteAuto && r.Len >= putDirect)
+	direct := p.req.Target.Refused() == nil && (p.req.Route == report.RouteDirect ||
+		p.req.Route == report.RouteAuto && r.Len >= putDirect)
 	if p.port.mapper != nil && (int64(r.Mem)-r.Off)%putAlign != 0 {
 		direct = false // written from where it lies, and O_DIRECT wants that aligned
 	}
@@ -136,7 +139,8 @@ func (p *Put) each(ctx context.Context, size int64, do func(Range) error) error 
 		mu.Lock()
 		defer mu.Unlock()
 		if first == nil && ctx.Err() != nil {
-			first = &errs.Error{Kind: errs.Cancelled, Op: "write", Name: p.req.Target.Path() + " after " + units.Bytes(p.written.Load()), Err: context.Cause(ctx)}
+			first = &errs.Error{Kind: errs.Cancelled, Op: "write", Name: p.req.Target.Path() +
+				" after " + units.Bytes(p.written.Load()), Err: context.Cause(ctx)}
 		}
 		if first != nil || at >= end {
 			return Range{}, false
@@ -198,7 +202,8 @@ func (p *Put) put(piece Range, direct bool) error {
 		}
 	}
 	if err != nil {
-		return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", piece.Len, piece.Off), p.req.Target.Path()+" from "+p.port.dev.Info().ID, err)
+		return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", piece.Len, piece.Off),
+			p.req.Target.Path()+" from "+p.port.dev.Info().ID, err)
 	}
 	p.tally.Copied(piece.Len, start, start)
 	return p.store(s.Mem[:piece.Len], piece, direct)
@@ -248,11 +253,16 @@ func (p *Put) byCuFile(ctx context.Context, k knownBy) error {
 func (p *Put) Report() report.Report {
 	<-p.done
 	to := p.req.Target
-	f := facts{direction: "save", device: describeDevice(p.req.Device.Info()), asked: report.Asked{Route: p.req.Route, Cache: report.CacheAuto},
-		bytes: p.written.Load(), wall: p.wall, err: p.err, sums: p.tally.Sums(), cufileRoute: taken(p.counts.Known, p.counts.Writes),
-		routes:   []report.RouteTaken{report.RouteTakenBuffered, report.RouteTakenDirect, report.RouteTakenDirectUnproven},
-		engine:   report.Engine{Workers: p.writers, QueueDepth: p.writers, ChunkSize: putSize, BlockSize: putSize, IO: "unused", StagingState: "unused"},
-		files:    []report.File{{Path: to.Path(), FS: to.Storage().FS.Name, Unproven: unprovenWrites(to.Storage()), Cache: report.CacheAuto, Probe: "none", Direct: to.Refused() == nil}},
+	f := facts{direction: "save", device: describeDevice(p.req.Device.Info()), asked: report.Asked{Route: p.req.Route,
+		Cache: report.CacheAuto},
+		bytes: p.written.Load(), wall: p.wall, err: p.err, sums: p.tally.Sums(), cufileRoute: taken(p.counts.Known,
+			p.counts.Writes),
+		routes: []report.RouteTaken{report.RouteTakenBuffered, report.RouteTakenDirect,
+			report.RouteTakenDirectUnproven},
+		engine: report.Engine{Workers: p.writers, QueueDepth: p.writers, ChunkSize: putSize, BlockSize: putSize,
+			IO: "unused", StagingState: "unused"},
+		files: []report.File{{Path: to.Path(), FS: to.Storage().FS.Name, Unproven: unprovenWrites(to.Storage()),
+			Cache: report.CacheAuto, Probe: "none", Direct: to.Refused() == nil}},
 		refusals: p.refused}
 	if size, err := to.Size(); err == nil {
 		f.files[0].Size = size

@@ -65,7 +65,8 @@ func readPastCache(t *Load, c plan.Chunk, n int64, cufile bool) bool {
 		off := c.Off + n
 		stop := min(c.Off+c.Len, (off/size+1)*size)
 		n = stop - c.Off
-		rest, some := plan.Chunk{File: c.File, Off: off, Len: stop - off, Dst: c.Dst + device.Ptr(off-c.Off), Extra: c.Extra, Verdict: plan.Verdict{Way: w}}, true
+		rest, some := plan.Chunk{File: c.File, Off: off, Len: stop - off, Dst: c.Dst + device.Ptr(off-c.Off),
+			Extra: c.Extra, Verdict: plan.Verdict{Way: w}}, true
 		if c.Weave != nil {
 			rest, some = c.Weave.Narrow(rest, t.verify.covers(c.File))
 		}

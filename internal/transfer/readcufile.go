@@ -39,7 +39,8 @@ func cuFileDone(t *Load, c plan.Chunk, got int64, err error, start time.Time) {
 			t.e.sched.drop(&t.task) // its pieces are queued in its place
 		}
 	default:
-		t.e.sched.failed(&t.task, errs.Wrap(fmt.Sprintf("read %d bytes at offset %d through cuFile of", c.Len, c.Off), f.Path(), err))
+		t.e.sched.failed(&t.task, errs.Wrap(fmt.Sprintf("read %d bytes at offset %d through cuFile of", c.Len, c.Off),
+			f.Path(), err))
 	}
 }
 

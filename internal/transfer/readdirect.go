@@ -15,7 +15,10 @@ import (
 func readInPlace(t *Load, c plan.Chunk) {
 	f := t.req.Files[c.File]
 	buf := t.port.mapper.Map(c.Dst, c.Len)
-	err := t.truths[c.File].readDirect(&t.tally, c, buf, c.Len, func() error { return f.ReadDirect(buf, c.Off, int(c.Len)) })
+	err := t.truths[c.File].readDirect(&t.tally, c, buf, c.Len, func() error {
+		return f.ReadDirect(buf, c.Off,
+			int(c.Len))
+	})
 	if errors.Is(err, vfs.ErrDirectRefused) {
 		readAnotherWay(t, c)
 		return
@@ -31,7 +34,10 @@ func readInPlace(t *Load, c plan.Chunk) {
 func readDirect(t *Load, c plan.Chunk, s *slot) {
 	f := t.req.Files[c.File]
 	lo, buf, need := superset(f, c, s.Mem)
-	err := t.truths[c.File].readDirect(&t.tally, c, buf, int64(need), func() error { return f.ReadDirect(buf, lo, need) })
+	err := t.truths[c.File].readDirect(&t.tally, c, buf, int64(need), func() error {
+		return f.ReadDirect(buf, lo,
+			need)
+	})
 	if errors.Is(err, vfs.ErrDirectRefused) {
 		readAnotherWay(t, c)
 		return
@@ -73,5 +79,6 @@ func errDirect(f *vfs.File, why *vfs.Refusal) error {
 	if why == nil {
 		why = &vfs.Refusal{Reason: "unknown"}
 	}
-	return errs.New(errs.Unsupported, "read past the page cache", f.Path(), why.Reason).WithFix("use route auto, or: " + why.Fix)
+	return errs.New(errs.Unsupported, "read past the page cache", f.Path(), why.Reason).
+		WithFix("use route auto, or: " + why.Fix)
 }

@@ -49,7 +49,8 @@ func newReadiness(r *Request) (*readiness, error) {
 		block: make([]int64, len(r.Files)), gated: make([]int, len(r.Files))}
 	for i, p := range r.Parts {
 		if p.File < 0 || p.File >= len(r.Files) || p.Len < 0 {
-			return nil, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("part %d", i), fmt.Sprintf("has %d bytes of file %d of %d", p.Len, p.File, len(r.Files)))
+			return nil, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("part %d", i),
+				fmt.Sprintf("has %d bytes of file %d of %d", p.Len, p.File, len(r.Files)))
 		}
 		y.left[i] = p.Len
 		if p.Len > 0 {
@@ -60,7 +61,8 @@ func newReadiness(r *Request) (*readiness, error) {
 		slices.SortFunc(list, func(a, b int) int { return cmp.Compare(y.parts[a].Dst, y.parts[b].Dst) })
 		for k := 1; k < len(list); k++ {
 			if a, b := y.parts[list[k-1]], y.parts[list[k]]; a.Dst+device.Ptr(a.Len) > b.Dst {
-				return nil, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("parts %d and %d", list[k-1], list[k]), "overlap in the destination")
+				return nil, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("parts %d and %d", list[k-1],
+					list[k]), "overlap in the destination")
 			}
 		}
 	}
@@ -78,7 +80,8 @@ func (y *readiness) expectBlocks(r *Request) {
 			y.block[i] = s.Block
 		}
 	}
-	y.proved, y.waiting, y.gates = map[verify.Block]struct{}{}, map[verify.Block][]openPiece{}, map[verify.Block]struct{}{}
+	y.proved, y.waiting, y.gates = map[verify.Block]struct{}{}, map[verify.Block][]openPiece{},
+		map[verify.Block]struct{}{}
 	for _, x := range r.Also {
 		if y.block[x.File] == 0 || x.Len == 0 {
 			continue

@@ -100,7 +100,8 @@ func (t *Save) Sums() *checksum.Sums {
 // mustBeDirect fails where what is written cannot be written past the page cache.
 func (t *Save) mustBeDirect() error {
 	if ok, why := t.sink.Direct(); !ok {
-		return errs.New(errs.Unsupported, "write past the page cache", t.req.Path, why.Reason).WithFix("use route auto, or: " + why.Fix)
+		return errs.New(errs.Unsupported, "write past the page cache", t.req.Path, why.Reason).
+			WithFix("use route auto, or: " + why.Fix)
 	}
 	return nil
 }

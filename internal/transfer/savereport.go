@@ -10,8 +10,10 @@ func (t *Save) Report() report.Report {
 	t.pub.mu.Lock()
 	steps := t.pub.steps
 	t.pub.mu.Unlock()
-	f := facts{direction: "save", device: firstGPU(t.from.ports), asked: report.Asked{Route: t.req.Route}, bytes: t.delivered.Load(), wall: t.wall, err: t.result,
-		sums: t.tally.Sums(), routes: []report.RouteTaken{report.RouteTakenBuffered, report.RouteTakenDirect, report.RouteTakenDirectUnproven},
+	f := facts{direction: "save", device: firstGPU(t.from.ports), asked: report.Asked{Route: t.req.Route},
+		bytes: t.delivered.Load(), wall: t.wall, err: t.result,
+		sums: t.tally.Sums(), routes: []report.RouteTaken{report.RouteTakenBuffered, report.RouteTakenDirect,
+			report.RouteTakenDirectUnproven},
 		cufileRoute: t.cu.route(), files: []report.File{}, save: &report.Save{Sources: t.from.shares()}}
 	f.stages, f.limiting = f.sums.SaveStages(steps), f.sums.SaveLimit(t.wall, steps)
 	switch {
@@ -27,7 +29,8 @@ func (t *Save) Report() report.Report {
 // describeSink adds what only a save to a sink has to tell.
 func (t *Save) describeSink(f *facts) {
 	ok, why := t.sink.Direct()
-	f.files = append(f.files, report.File{Path: t.sink.Name(), FS: t.storage.FS.Name, Size: t.from.size, Direct: ok, Unproven: unprovenWrites(t.storage)})
+	f.files = append(f.files, report.File{Path: t.sink.Name(), FS: t.storage.FS.Name, Size: t.from.size, Direct: ok,
+		Unproven: unprovenWrites(t.storage)})
 	if why != nil && t.req.Route != report.RouteBuffered {
 		f.refuse("direct", t.sink.Name(), why.Reason, why.Fix)
 	}
@@ -43,8 +46,9 @@ func (t *Save) describeSink(f *facts) {
 
 func (t *Save) describeWriters(f *facts) {
 	o := &t.e.opts
-	f.engine = report.Engine{Workers: o.WriteDepth, QueueDepth: o.WriteDepth, ChunkSize: o.WriteBlock, BlockSize: o.WriteBlock,
-		IO: "unused", StagingState: "unused", Node: t.e.node()}
+	f.engine = report.Engine{Workers: o.WriteDepth, QueueDepth: o.WriteDepth, ChunkSize: o.WriteBlock,
+		BlockSize: o.WriteBlock,
+		IO:        "unused", StagingState: "unused", Node: t.e.node()}
 	if f.sums.Writing.Chunks > 0 {
 		f.engine.IO = "pwrite"
 	}

@@ -52,11 +52,13 @@ type cuFileSink struct {
 func openCuFileSink(ctx context.Context, o *tuned, sink Sink, name string, from *sources) (*cuFileSink, error) {
 	const op = "write through cuFile"
 	if len(from.ports) != 1 || from.ports[0].dev.Info().Kind == device.Host {
-		return nil, errs.New(errs.Unsupported, op, name, "its bytes come from "+from.devices()+"; expected one GPU").WithFix("use route auto")
+		return nil, errs.New(errs.Unsupported, op, name, "its bytes come from "+from.devices()+"; expected one GPU").
+			WithFix("use route auto")
 	}
 	s, ok := sink.(described)
 	if !ok {
-		return nil, errs.New(errs.Unsupported, op, name, "it has no descriptor that cuFile could be given").WithFix("use route auto")
+		return nil, errs.New(errs.Unsupported, op, name, "it has no descriptor that cuFile could be given").
+			WithFix("use route auto")
 	}
 	p := from.ports[0]
 	c := &cuFileSink{lib: p.lib, port: p, fd: s.FD()}

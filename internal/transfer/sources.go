@@ -47,7 +47,10 @@ func tile(name string, given []Source) (*sources, error) {
 		return errs.New(errs.Invalid, "save", name, fmt.Sprintf("source %d %s", i, msg))
 	}
 	all := slices.Clone(given)
-	slices.SortStableFunc(all, func(a, b Source) int { return cmp.Or(cmp.Compare(a.Off, b.Off), cmp.Compare(a.Len, b.Len)) })
+	slices.SortStableFunc(all, func(a, b Source) int {
+		return cmp.Or(cmp.Compare(a.Off, b.Off), cmp.Compare(a.Len,
+			b.Len))
+	})
 	for i, s := range all {
 		switch {
 		case s.Len < 0 || s.Off != x.size:
@@ -55,7 +58,8 @@ func tile(name string, given []Source) (*sources, error) {
 		case s.Device == nil && int64(len(s.Data)) != s.Len:
 			return nil, bad(i, fmt.Sprintf("has %d bytes of data, expected %d", len(s.Data), s.Len))
 		case s.Device != nil && !s.Ptr.Holds(s.Len):
-			return nil, bad(i, fmt.Sprintf("has the address 0x%x, expected one that %d bytes can begin at", uint64(s.Ptr), s.Len))
+			return nil, bad(i, fmt.Sprintf("has the address 0x%x, expected one that %d bytes can begin at",
+				uint64(s.Ptr), s.Len))
 		}
 		x.size += s.Len
 		if s.Len == 0 {

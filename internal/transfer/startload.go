@@ -56,7 +56,8 @@ func startLoad(ctx context.Context, e *loads, req Request) (*Load, error) {
 func (t *Load) enter() error {
 	p, req := t.port, &t.req
 	t.verify.port, t.verify.ready, t.fan.port = p, t.ready, p
-	t.cu = cuFileUse{e: t.e.lane, req: req, port: p, verify: &t.verify, tally: &t.tally, files: make([]*known, len(req.Files)), bases: make([][]extentOf, len(req.Files))}
+	t.cu = cuFileUse{e: t.e.lane, req: req, port: p, verify: &t.verify, tally: &t.tally, files: make([]*known,
+		len(req.Files)), bases: make([][]extentOf, len(req.Files))}
 	if err := promiseMemory(t); err != nil {
 		return err
 	}
@@ -129,7 +130,8 @@ func finishLoad(ctx context.Context, t *Load) {
 			}
 		}
 		if got := t.delivered.Load(); got != t.total {
-			t.result = errs.New(errs.Other, "transfer", "", fmt.Sprintf("delivered %d of %d bytes without an error; this is a defect", got, t.total))
+			t.result = errs.New(errs.Other, "transfer", "",
+				fmt.Sprintf("delivered %d of %d bytes without an error; this is a defect", got, t.total))
 			return
 		}
 	}
@@ -159,7 +161,8 @@ func promiseMemory(t *Load) error {
 			}
 		}
 	}
-	done, err := hostmem.Promise("load to host memory", copies*t.total, places, func() int64 { return copies * (t.total - t.delivered.Load()) })
+	done, err := hostmem.Promise("load to host memory", copies*t.total, places,
+		func() int64 { return copies * (t.total - t.delivered.Load()) })
 	if err != nil {
 		return err
 	}

@@ -52,8 +52,10 @@ func (t *Save) check() (err error) {
 	if t.from.size == 0 && t.sink == nil {
 		return errs.New(errs.Invalid, "save", t.req.Path, "there is nothing to save; expected at least one byte")
 	}
-	if t.req.Route != report.RouteAuto && t.req.Route != report.RouteDirect && t.req.Route != report.RouteBuffered && (t.req.Route != report.RouteCuFile || t.sink == nil) {
-		return errs.New(errs.Invalid, "save", t.req.Path, fmt.Sprintf("route %q is not one of a save; expected auto, buffered or direct", t.req.Route))
+	if t.req.Route != report.RouteAuto && t.req.Route != report.RouteDirect && t.req.Route != report.RouteBuffered &&
+		(t.req.Route != report.RouteCuFile || t.sink == nil) {
+		return errs.New(errs.Invalid, "save", t.req.Path,
+			fmt.Sprintf("route %q is not one of a save; expected auto, buffered or direct", t.req.Route))
 	}
 	if t.req.Checksums {
 		block := int64(checksum.DefaultBlock)
@@ -79,7 +81,8 @@ func (t *Save) plan(ctx context.Context) {
 	t.storage = storageBelow(t.sink, &t.e.storages)
 	block := t.e.opts.WriteBlock
 	for off := int64(0); off < t.from.size; off += block {
-		if !t.e.sched.add(&t.task, plan.Chunk{Off: off, Len: min(block, t.from.size-off), Verdict: plan.Verdict{Way: plan.ViaWrite}}) {
+		if !t.e.sched.add(&t.task, plan.Chunk{Off: off, Len: min(block, t.from.size-off),
+			Verdict: plan.Verdict{Way: plan.ViaWrite}}) {
 			return
 		}
 	}
@@ -110,9 +113,11 @@ func (t *Save) openSink(ctx context.Context) (err error) {
 		return t.mustBeDirect()
 	case report.RouteCuFile:
 	default:
-		if len(t.from.ports) > 0 && t.sums != nil && t.from.ports[0].dev.Info().Kind != device.Host && t.e.opts.DirectPath != nil && t.req.Route == report.RouteAuto {
-			t.refusals = append(t.refusals, report.Refusal{What: "cufile", On: t.req.Path, Reason: "checksums need every byte in the CPU's reach",
-				Fix: "ask for route cufile: it writes from the GPU, and a copy is summed beside it"})
+		if len(t.from.ports) > 0 && t.sums != nil && t.from.ports[0].dev.Info().Kind != device.Host &&
+			t.e.opts.DirectPath != nil && t.req.Route == report.RouteAuto {
+			t.refusals = append(t.refusals, report.Refusal{What: "cufile", On: t.req.Path,
+				Reason: "checksums need every byte in the CPU's reach",
+				Fix:    "ask for route cufile: it writes from the GPU, and a copy is summed beside it"})
 		}
 		return nil
 	}
@@ -139,7 +144,8 @@ func (t *Save) finish(ctx context.Context) {
 	}
 	t.result = cancelledAfter(t.e.sched.failure(&t.task), "save", t.req.Path, t.delivered.Load())
 	if got := t.delivered.Load(); t.result == nil && got != t.from.size {
-		t.result = errs.New(errs.Other, "save", t.req.Path, fmt.Sprintf("wrote %d of %d bytes without an error; this is a defect", got, t.from.size))
+		t.result = errs.New(errs.Other, "save", t.req.Path,
+			fmt.Sprintf("wrote %d of %d bytes without an error; this is a defect", got, t.from.size))
 	}
 	if err := t.cu.close(t.req.Path); t.result == nil {
 		t.result = err

@@ -41,7 +41,8 @@ func (y *summing) ask(dev device.Device, queue device.Queue) {
 			defer close(y.ready)
 			q, ok := queue.(device.Summer)
 			if !ok {
-				y.refuse(errs.New(errs.Unsupported, "sum on", dev.Info().ID, "it cannot compute").WithFix("none needed: the CPU sums"))
+				y.refuse(errs.New(errs.Unsupported, "sum on", dev.Info().ID, "it cannot compute").
+					WithFix("none needed: the CPU sums"))
 				return
 			}
 			s, err := q.NewSum(1)

@@ -216,7 +216,8 @@ func (u *truth) describe(fr *report.File) (note string) {
 	s := u.storage()
 	fr.FS, fr.Unproven = s.FS.Name, s.Hidden
 	if fr.Unproven == "" && s.Falls && fr.Direct && u.beforeErr != nil {
-		fr.Unproven = fmt.Sprintf("%s may read through the page cache, and the kernel does not tell what is there", s.FS.Name)
+		fr.Unproven = fmt.Sprintf("%s may read through the page cache, and the kernel does not tell what is there",
+			s.FS.Name)
 	}
 	if !u.bypass {
 		return ""

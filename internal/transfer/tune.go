@@ -40,7 +40,8 @@ const defaultWriteBlock = 1 * units.MiB
 // tune fills in the zero values and checks the rest.
 func (o Options) tune() (tuned, error) {
 	bad := func(key string, v int64, want string) (tuned, error) {
-		return tuned{}, errs.New(errs.Invalid, "configure engine", key+"="+strconv.FormatInt(v, 10), "is out of range; expected "+want)
+		return tuned{}, errs.New(errs.Invalid, "configure engine", key+"="+strconv.FormatInt(v, 10),
+			"is out of range; expected "+want)
 	}
 	if o.PoolSize == 0 {
 		o.PoolSize = DefaultPoolSize
@@ -67,7 +68,8 @@ func (o Options) tune() (tuned, error) {
 		o.IO = IOAuto
 	case IOAuto, IOUring, IOPread:
 	default:
-		return tuned{}, errs.New(errs.Invalid, "configure engine", "io="+strconv.Quote(string(o.IO)), "is not a mechanism; expected auto, uring or pread")
+		return tuned{}, errs.New(errs.Invalid, "configure engine", "io="+strconv.Quote(string(o.IO)),
+			"is not a mechanism; expected auto, uring or pread")
 	}
 	if o.WriteBlock == 0 {
 		o.WriteBlock = defaultWriteBlock
@@ -129,7 +131,8 @@ func (o Options) deal() tuned {
 
 // layout is how the staging memory is cut.
 func (t tuned) layout() staging.Layout {
-	return staging.Layout{Large: staging.Cut{Slots: t.largeSlots, Size: t.MaxTransfer}, Small: staging.Cut{Slots: t.smallSlots, Size: t.block},
+	return staging.Layout{Large: staging.Cut{Slots: t.largeSlots, Size: t.MaxTransfer},
+		Small: staging.Cut{Slots: t.smallSlots, Size: t.block},
 		Write: staging.Cut{Slots: t.writeSlots, Size: t.WriteBlock}, Near: t.Near}
 }
 

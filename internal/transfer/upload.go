@@ -136,7 +136,8 @@ func (u *Upload) run(ctx context.Context) {
 	if err != nil {
 		if aerr := u.req.To.Abort(ctx); aerr != nil {
 			err = &errs.Error{Kind: errs.KindOf(err), Op: "upload", Name: u.req.To.Name(), Err: errors.Join(err, aerr),
-				Msg: "and what was sent could not be taken back: it takes space on the server", Fix: "let the server abort the unfinished upload, by hand or by a rule of the bucket"}
+				Msg: "and what was sent could not be taken back: it takes space on the server",
+				Fix: "let the server abort the unfinished upload, by hand or by a rule of the bucket"}
 		}
 	}
 	u.err, u.wall = err, time.Since(u.began)
@@ -146,7 +147,10 @@ func (u *Upload) send(ctx context.Context) error {
 	to := u.req.To
 	if u.what.size <= vfs.MostWhole {
 		start := time.Now()
-		if err := to.Whole(ctx, u.what.size, func() (vfs.Blocks, error) { return u.gather(ctx, 0, u.what.size), nil }); err != nil {
+		if err := to.Whole(ctx, u.what.size, func() (vfs.Blocks, error) {
+			return u.gather(ctx, 0, u.what.size),
+				nil
+		}); err != nil {
 			return err
 		}
 		u.acknowledged(u.what.size, start)
@@ -179,7 +183,10 @@ func (u *Upload) sendParts(ctx context.Context) error {
 				}
 				start, off := time.Now(), i*u.part
 				n := min(u.part, u.what.size-off)
-				err := u.req.To.Part(ctx, int(i)+1, n, netBlock, func() (vfs.Blocks, error) { return u.gather(ctx, off, n), nil })
+				err := u.req.To.Part(ctx, int(i)+1, n, netBlock, func() (vfs.Blocks, error) {
+					return u.gather(ctx,
+						off, n), nil
+				})
 				if err != nil {
 					cancel(err) // the first one counts
 					return
@@ -201,10 +208,13 @@ func (u *Upload) acknowledged(n int64, start time.Time) {
 func (u *Upload) Report() report.Report {
 	<-u.done
 	to, n := u.req.To, u.connections()
-	f := facts{direction: "save", device: firstGPU(u.what.ports), asked: report.Asked{Route: report.RouteAuto}, bytes: u.sent.Load(), wall: u.wall, err: u.err,
-		sums: u.tally.Sums(), routes: []report.RouteTaken{report.RouteTakenNetwork}, files: []report.File{{Path: to.Name(), FS: "network", Size: u.what.size}},
-		engine: report.Engine{Workers: n, QueueDepth: n, ChunkSize: u.part, BlockSize: netBlock, IO: "unused", StagingState: "unused"},
-		save:   &report.Save{Sources: u.what.shares()}, network: &report.Network{Fetchers: n}, closing: to.Notes()}
+	f := facts{direction: "save", device: firstGPU(u.what.ports), asked: report.Asked{Route: report.RouteAuto},
+		bytes: u.sent.Load(), wall: u.wall, err: u.err,
+		sums: u.tally.Sums(), routes: []report.RouteTaken{report.RouteTakenNetwork},
+		files: []report.File{{Path: to.Name(), FS: "network", Size: u.what.size}},
+		engine: report.Engine{Workers: n, QueueDepth: n, ChunkSize: u.part, BlockSize: netBlock, IO: "unused",
+			StagingState: "unused"},
+		save: &report.Save{Sources: u.what.shares()}, network: &report.Network{Fetchers: n}, closing: to.Notes()}
 	f.stages, f.limiting = f.sums.UploadStages(u.finish), f.sums.UploadLimit()
 	if c, ok := to.(vfs.Counted); ok {
 		f.network.Traffic = report.Traffic(c.Traffic())

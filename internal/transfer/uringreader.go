@@ -173,11 +173,13 @@ func (u *uringReader) arrived(token uint64, res int32) {
 	default:
 		err := error(unix.Errno(-res))
 		if s.got == 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)) {
-			f.RefuseDirect(fmt.Sprintf("%s accepted O_DIRECT at open but refused an aligned read: %v", f.FS().Name, err),
+			f.RefuseDirect(fmt.Sprintf("%s accepted O_DIRECT at open but refused an aligned read: %v", f.FS().Name,
+				err),
 				"keep the file on a file system with direct I/O, such as ext4 or XFS")
 			readAnotherWay(t, c)
 		} else {
-			u.e.sched.failed(&t.task, errs.Wrap("read", fmt.Sprintf("%s at offset %d", f.Path(), s.lo+int64(s.got)), err))
+			u.e.sched.failed(&t.task, errs.Wrap("read", fmt.Sprintf("%s at offset %d", f.Path(), s.lo+int64(s.got)),
+				err))
 		}
 	}
 	u.keep(i)

@@ -40,7 +40,8 @@ func newProof(r *Request, join *checksum.Joiner, judge verify.Judge) (*verify.Pr
 		return nil, nil
 	}
 	if len(r.Verify) != len(r.Files) {
-		return nil, errs.New(errs.Invalid, "start transfer", "", fmt.Sprintf("sums of %d files given, expected %d, one per file", len(r.Verify), len(r.Files)))
+		return nil, errs.New(errs.Invalid, "start transfer", "",
+			fmt.Sprintf("sums of %d files given, expected %d, one per file", len(r.Verify), len(r.Files)))
 	}
 	files := make([]verify.File, len(r.Files))
 	for i, f := range r.Files {
@@ -94,7 +95,8 @@ func errRemoteDiffers(path string, off, n int64, got, want uint64, on, held stri
 	if held != "" {
 		msg += "; they hold " + held
 	}
-	return errs.New(errs.Corrupt, "verify", path, msg).WithFix("read it again; if it differs again, the object is damaged on the server: store it anew from a good copy")
+	return errs.New(errs.Corrupt, "verify", path, msg).
+		WithFix("read it again; if it differs again, the object is damaged on the server: store it anew from a good copy")
 }
 
 // summedOn is the word in an error that a device looked at what it had got.
@@ -107,7 +109,8 @@ func summedOn(on string) string {
 
 // ask makes the device ready to sum what the load verifies, total bytes of it.
 func (v *verifier) ask(total int64) {
-	if v.proof != nil && v.port.mapper == nil && (v.on == VerifyDevice || v.on == VerifyAuto && total >= leastOnDevice) {
+	if v.proof != nil && v.port.mapper == nil && (v.on == VerifyDevice || v.on == VerifyAuto &&
+		total >= leastOnDevice) {
 		v.port.sums.ask(v.port.dev, v.port.queue)
 		v.sums = true
 	}
@@ -178,7 +181,8 @@ func (v *verifier) proveInPlace(c plan.Chunk, room int64) error {
 		}
 	}
 	if err != nil {
-		return errs.Wrap(fmt.Sprintf("verify %d bytes from offset %d of", c.Len, c.Off), v.req.Files[c.File].Path(), err)
+		return errs.Wrap(fmt.Sprintf("verify %d bytes from offset %d of", c.Len, c.Off), v.req.Files[c.File].Path(),
+			err)
 	}
 	return v.judge(c, s.Tiles())
 }
@@ -199,11 +203,14 @@ func (v *verifier) describe(f *facts) {
 	}
 	switch {
 	case r.Where == "both":
-		f.closing = append(f.closing, fmt.Sprintf("%s were summed on %s where they had arrived, %s by the CPU: pieces below %s, what was packed or not wanted itself, and what came before the device was ready to sum",
-			units.Bytes(r.DeviceBytes), id, units.Bytes(r.Bytes-r.DeviceBytes), units.Bytes(leastOnDevice)))
+		f.closing = append(f.closing,
+			fmt.Sprintf("%s were summed on %s where they had arrived, %s by the CPU: pieces below %s, what was packed or not wanted itself, and what came before the device was ready to sum",
+				units.Bytes(r.DeviceBytes), id, units.Bytes(r.Bytes-r.DeviceBytes), units.Bytes(leastOnDevice)))
 	case r.Where == "host" && v.port.mapper != nil:
-		f.closing = append(f.closing, "verification needs every byte in the CPU's reach: all were read into place in host memory and summed there")
+		f.closing = append(f.closing,
+			"verification needs every byte in the CPU's reach: all were read into place in host memory and summed there")
 	case r.Where == "host":
-		f.closing = append(f.closing, "verification needs every byte in the CPU's reach: all were staged in host memory and summed there")
+		f.closing = append(f.closing,
+			"verification needs every byte in the CPU's reach: all were staged in host memory and summed there")
 	}
 }

@@ -193,5 +193,6 @@ func inPlace(t *Save, c plan.Chunk) []byte {
 }
 
 func gatherError(t *Save, c plan.Chunk, err error) error {
-	return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", c.Len, c.Off), t.req.Path+" from "+t.from.devices(), err)
+	return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", c.Len, c.Off),
+		t.req.Path+" from "+t.from.devices(), err)
 }

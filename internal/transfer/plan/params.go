@@ -51,7 +51,8 @@ type Sizes struct {
 
 // paramsFor returns the parameters of a local file. memAlign is 0 where the destination is not addressable.
 func LocalParams(k Sizes, offAlign, memAlign int64, direct bool, route report.Route, cache report.CachePolicy) Params {
-	p := Params{Chunk: k.Chunk, Block: k.Block, Piece: k.Piece, Leaf: min(LeafSize, k.Chunk), Window: max(windowSize, k.Chunk),
+	p := Params{Chunk: k.Chunk, Block: k.Block, Piece: k.Piece, Leaf: min(LeafSize, k.Chunk), Window: max(windowSize,
+		k.Chunk),
 		Align: max(offAlign, 1), MemAlign: memAlign, Direct: direct, Route: route, Cache: cache, MissLimit: missLimit}
 	if p.Chunk%p.Leaf != 0 || p.Leaf%p.Block != 0 || p.Window%p.Chunk != 0 {
 		// An odd chunk size: decide per chunk.

@@ -183,7 +183,8 @@ func (p *Planner) pieces(lo, hi int64, v Verdict) bool {
 			stop = (stop + p.Whole - 1) / p.Whole * p.Whole
 		}
 		stop = min(hi, stop, (off/most+1)*most)
-		c, some := Chunk{File: p.run.File, Off: off, Len: stop - off, Dst: p.run.Dst + device.Ptr(off-p.run.Off), Extra: p.run.Extra, Verdict: v}, true
+		c, some := Chunk{File: p.run.File, Off: off, Len: stop - off, Dst: p.run.Dst + device.Ptr(off-p.run.Off),
+			Extra: p.run.Extra, Verdict: v}, true
 		if p.run.Weave != nil {
 			c, some = p.run.Weave.Narrow(c, p.Keep)
 		}

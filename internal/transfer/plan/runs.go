@@ -41,7 +41,8 @@ func Runs(segs []Segment, gap int64, addressable bool) iter.Seq[Run] {
 			s := &segs[i]
 			if !through(s) {
 				for off := int64(0); off < s.Len; off += s.Stride {
-					row := Segment{File: s.File, Off: s.Off + off, Len: min(s.Width, s.Len-off), Dst: s.Dst + device.Ptr(s.Before(s.Off+off))}
+					row := Segment{File: s.File, Off: s.Off + off, Len: min(s.Width, s.Len-off),
+						Dst: s.Dst + device.Ptr(s.Before(s.Off+off))}
 					if !yield(Run{Segment: row}) {
 						return
 					}
@@ -50,7 +51,8 @@ func Runs(segs []Segment, gap int64, addressable bool) iter.Seq[Run] {
 				continue
 			}
 			j, end := i+1, s.Off+s.Len
-			for joins(s) && j < len(segs) && joins(&segs[j]) && segs[j].File == s.File && segs[j].Off >= end && segs[j].Off-end < gap {
+			for joins(s) && j < len(segs) && joins(&segs[j]) && segs[j].File == s.File && segs[j].Off >= end &&
+				segs[j].Off-end < gap {
 				end = segs[j].Off + segs[j].Len
 				j++
 			}

@@ -98,5 +98,7 @@ func (s *Segment) Check(path string) error {
 	if s.Stride == 0 && s.Width == 0 || s.Width > 0 && s.Stride >= s.Width {
 		return nil
 	}
-	return errs.New(errs.Invalid, "start transfer", path, fmt.Sprintf("a segment wants %d bytes out of every %d; expected 1 or more, out of as many or more", s.Width, s.Stride))
+	return errs.New(errs.Invalid, "start transfer", path,
+		fmt.Sprintf("a segment wants %d bytes out of every %d; expected 1 or more, out of as many or more", s.Width,
+			s.Stride))
 }

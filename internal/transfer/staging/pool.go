@@ -89,7 +89,8 @@ func (p *Pool) Take(n int, kind Kind) ([]*Slot, error) {
 }
 
 func (p *Pool) mapSlots() error {
-	r, err := hostmem.MapFor("map staging memory of the engine", "lower buffer_pool_size (--buffer-pool-size), which sets its size", p.layout.Size())
+	r, err := hostmem.MapFor("map staging memory of the engine",
+		"lower buffer_pool_size (--buffer-pool-size), which sets its size", p.layout.Size())
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,8 @@ func (p *Pool) cut(mem []byte, kind Kind, n int, size int64) []byte {
 		pt := &part{mem: mem[:int64(k)*size], turn: &p.turn}
 		p.parts = append(p.parts, pt)
 		for i := range int64(k) {
-			s := &Slot{Mem: pt.mem[i*size : (i+1)*size : (i+1)*size], kind: kind, part: pt, marks: map[device.Queue]device.Mark{}}
+			s := &Slot{Mem: pt.mem[i*size : (i+1)*size : (i+1)*size], kind: kind, part: pt,
+				marks: map[device.Queue]device.Mark{}}
 			p.all = append(p.all, s)
 			p.free[kind] = append(p.free[kind], s)
 		}

@@ -36,10 +36,12 @@ func (a *Account) Span() time.Duration { return a.last.Sub(a.first) }
 
 // Share describes the account as the share of a route.
 func (a *Account) Share(r report.RouteTaken) report.RouteShare {
-	return report.RouteShare{Route: r, Bytes: a.Bytes, Chunks: a.Chunks, Span: a.Span().Seconds(), GBps: units.GBps(a.Bytes, a.Span())}
+	return report.RouteShare{Route: r, Bytes: a.Bytes, Chunks: a.Chunks, Span: a.Span().Seconds(),
+		GBps: units.GBps(a.Bytes, a.Span())}
 }
 
 // Stage describes the account as a stage.
 func (a *Account) Stage(name string) report.Stage {
-	return report.Stage{Stage: name, Busy: a.Busy.Seconds(), Span: a.Span().Seconds(), Bytes: a.Bytes, GBps: units.GBps(a.Bytes, a.Span())}
+	return report.Stage{Stage: name, Busy: a.Busy.Seconds(), Span: a.Span().Seconds(), Bytes: a.Bytes,
+		GBps: units.GBps(a.Bytes, a.Span())}
 }

@@ -86,7 +86,8 @@ func NewProof(files []File, loads iter.Seq[Extent], also []Extent, join *checksu
 	touched := make([][]Extent, len(files))
 	for _, x := range also {
 		if x.File < 0 || x.File >= len(files) || x.Off < 0 || x.Len < 0 || x.Len > files[x.File].Size-x.Off {
-			return nil, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("bytes %d+%d of file %d", x.Off, x.Len, x.File), "are to be verified and do not exist")
+			return nil, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("bytes %d+%d of file %d", x.Off, x.Len,
+				x.File), "are to be verified and do not exist")
 		}
 		if x.Len > 0 {
 			touched[x.File] = append(touched[x.File], x)
@@ -102,7 +103,8 @@ func NewProof(files []File, loads iter.Seq[Extent], also []Extent, join *checksu
 		slices.SortFunc(loaded[i], byOffset)
 		for k, x := range loaded[i] {
 			if k > 0 && loaded[i][k-1].Off+loaded[i][k-1].Len > x.Off {
-				return nil, errs.New(errs.Invalid, "start transfer", f.Path, fmt.Sprintf("two segments hold byte %d; a transfer that verifies reads each byte once", x.Off))
+				return nil, errs.New(errs.Invalid, "start transfer", f.Path,
+					fmt.Sprintf("two segments hold byte %d; a transfer that verifies reads each byte once", x.Off))
 			}
 		}
 		p.files[i] = fileProof{sums: f.Sums}
@@ -179,7 +181,8 @@ func (p *Proof) Settled() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if got := p.got.Load(); got != p.want || len(p.open) > 0 {
-		return errs.New(errs.Other, "verify", "", fmt.Sprintf("%d of %d blocks were checked without an error; this is a defect", got, p.want))
+		return errs.New(errs.Other, "verify", "",
+			fmt.Sprintf("%d of %d blocks were checked without an error; this is a defect", got, p.want))
 	}
 	return nil
 }
