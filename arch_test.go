@@ -16,6 +16,7 @@ var floors = map[string]int{
 	"internal/bench": 7,
 	"internal/boot":  6, "internal/model": 6, "internal/doctor": 6, "internal/bench/dataset": 6, "internal/bench/train": 6,
 	"internal/transfer": 5, "internal/device/open": 5, "internal/synth": 5, "internal/doctor/facts": 5,
+	"internal/transfer/plan": 4, "internal/transfer/staging": 4, "internal/transfer/tally": 4, "internal/transfer/verify": 4,
 	"internal/device/host": 4, "internal/device/cuda": 4, "internal/device/nvml": 4, "internal/device/cufile": 4, "internal/format/safetensors": 4, "internal/bench/report": 4,
 	"internal/iam": 4, "internal/store/datafile": 4, "internal/s3api": 6, "internal/node": 9,
 	"internal/store/codec": 2, "internal/store/record": 4, "internal/store/layout": 4, "internal/store/metafile": 4,

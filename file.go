@@ -196,7 +196,7 @@ func (f *File) start(ctx context.Context, r transfer.Range, write bool, o MoveOp
 
 // reading is a transfer of an opened source, which is closed at its end.
 type reading struct {
-	*transfer.Transfer
+	*transfer.Load
 	done chan struct{}
 	err  error
 }
@@ -229,7 +229,7 @@ func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, ro
 	if err != nil {
 		return nil, errors.Join(err, src.Close())
 	}
-	g := &reading{Transfer: t, done: make(chan struct{})}
+	g := &reading{Load: t, done: make(chan struct{})}
 	go func() {
 		<-t.Done()
 		g.err = src.Close()

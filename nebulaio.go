@@ -120,7 +120,7 @@ func NewSystem(o Options) (*System, error) {
 	b := boot.Options{
 		Devices: open.Options{Mode: o.Devices},
 		Engine: transfer.Options{PoolSize: o.BufferPoolSize, MaxTransfer: o.MaxTransferSize, QueueDepth: o.QueueDepth,
-			Workers: o.Workers, IO: transfer.IO(o.IO), WriteBlock: o.WriteBlockSize, WriteDepth: o.WriteDepth, CuFile: report.CuFileAPI(o.CuFile), VerifyOn: transfer.VerifyOn(o.VerifyOn), Peers: peers, NoP2P: o.NoP2P},
+			Workers: o.Workers, IO: transfer.IO(o.IO), WriteBlock: o.WriteBlockSize, WriteDepth: o.WriteDepth, CuFile: report.CuFileAPI(o.CuFile), VerifyOn: transfer.VerifyOn(o.VerifyOn), DirectPath: directPath, NoP2P: o.NoP2P},
 		DeviceIDs:    o.DeviceIDs,
 		BeforeCuFile: o.BeforeCuFile,
 	}

@@ -320,7 +320,7 @@ func (w *NewObject) Commit(ctx context.Context) error {
 	if have != w.size {
 		err = errs.New(errs.Invalid, "commit", w.place.String(), fmt.Sprintf("pieces of %d bytes were given, expected %d: those of the whole", have, w.size)).WithFix("call WriteFrom for every byte once")
 	} else if w.place.path != "" {
-		var t *transfer.Transfer
+		var t *transfer.Save
 		if t, err = w.opt.System.sys.Engine.StartWrite(ctx, transfer.WriteRequest{Path: w.place.path, Sources: w.sources, Route: w.opt.Route, Streams: w.streams}); err == nil {
 			err = t.Err()
 			report = ObjectReport{Op: "write", Key: w.place.path, Size: w.size, Via: "file", Report: t.Report()}

@@ -170,7 +170,7 @@ func (s *Source) Start(ctx context.Context, dst []Destination, o StartOptions) (
 
 // Loading is a load under way.
 type Loading struct {
-	t     *transfer.Transfer
+	t     *transfer.Load
 	model *model.Model
 	alloc time.Duration
 

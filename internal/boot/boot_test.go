@@ -22,7 +22,7 @@ import (
 )
 
 // begin opens a system on the fake GPU and starts to load a small file.
-func begin(t *testing.T, g *fakegpu.GPU) (*boot.System, *transfer.Transfer, device.Buffer) {
+func begin(t *testing.T, g *fakegpu.GPU) (*boot.System, *transfer.Load, device.Buffer) {
 	t.Helper()
 	s, err := boot.New(boot.Options{Devices: g.Options(device.Require)})
 	if err != nil {

@@ -73,8 +73,8 @@ type Model struct {
 	from *Model
 
 	mu         sync.Mutex
-	started    []*transfer.Transfer // that may be running
-	selections int                  // that are open
+	started    []*transfer.Load // that may be running
+	selections int              // that are open
 
 	byName map[string][]located // for Select; nil until it is needed
 }
@@ -306,7 +306,7 @@ type LoadOptions struct {
 
 // Start begins to fill dst, one destination per file. The model stays open
 // until the transfer has ended.
-func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device, dst []Destination, o LoadOptions) (*transfer.Transfer, error) {
+func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device, dst []Destination, o LoadOptions) (*transfer.Load, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.usable("load"); err != nil {
@@ -360,7 +360,7 @@ func (m *Model) Usable(op string) error {
 	return m.usable(op)
 }
 
-func ended(t *transfer.Transfer) bool {
+func ended(t *transfer.Load) bool {
 	select {
 	case <-t.Done():
 		return true

@@ -38,7 +38,7 @@ type SaveOptions struct {
 
 // StartSave begins to write tensors to a tensor file at path, in the reference
 // writer's order. The tensors belong to the save until it has ended.
-func StartSave(ctx context.Context, e *transfer.Engine, path string, tensors []Held, o SaveOptions) (*transfer.Transfer, error) {
+func StartSave(ctx context.Context, e *transfer.Engine, path string, tensors []Held, o SaveOptions) (*transfer.Save, error) {
 	sources, err := Sources(path, tensors, o)
 	if err != nil {
 		return nil, err

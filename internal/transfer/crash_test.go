@@ -59,7 +59,7 @@ func TestCrashChild(t *testing.T) {
 	at, _ := strconv.Atoi(os.Getenv(crashEnv + "_STEP"))
 	e := newEngine(t, smallSave)
 	var n atomic.Int64
-	e.onStep = func(string) error {
+	e.main.saves.onStep = func(string) error {
 		if n.Add(1)-1 == int64(at) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
@@ -33,7 +35,7 @@ type cuRig struct {
 	opens int
 }
 
-func newCuRig(t *testing.T, o Options, c fakegpu.CuFileOptions, peers Peers) *cuRig {
+func newCuRig(t *testing.T, o Options, c fakegpu.CuFileOptions, peers DirectPath) *cuRig {
 	t.Helper()
 	t.Setenv("CUFILE_LOGFILE_PATH", filepath.Join(t.TempDir(), "cufile.log"))
 	r := &cuRig{gpu: fakegpu.Build(t, fakegpu.Options{Devices: 2})}
@@ -44,7 +46,7 @@ func newCuRig(t *testing.T, o Options, c fakegpu.CuFileOptions, peers Peers) *cu
 		r.opens++
 		return openDirect(ctx, d)
 	}
-	o.Peers = func(string, device.Info) Peers { r.asked++; return peers }
+	o.DirectPath = func(string, device.Info) DirectPath { r.asked++; return peers }
 	r.e = newEngine(t, o)
 	return r
 }
@@ -62,7 +64,7 @@ func TestCuFileIsExact(t *testing.T) {
 	path, want := writeFile(t, 3*units.MiB+1234, 41)
 	for _, api := range apis() {
 		t.Run(string(api), func(t *testing.T) {
-			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, Peers{})
+			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, DirectPath{})
 			f := openFile(t, path)
 			got, rep := loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteCuFile)
 			if !bytes.Equal(got, want) {
@@ -84,8 +86,8 @@ func TestCuFileIsExact(t *testing.T) {
 			if r.asked != 1 {
 				t.Errorf("judged %d times, expected once: whether the page cache is the better source", r.asked)
 			}
-			if told := slices.ContainsFunc(rep.Notes, func(n string) bool { return strings.Contains(n, "cuFile reads it from there") }); told != dataCached(f) {
-				t.Errorf("read through the page cache: %v; the data is cached: %v", told, dataCached(f))
+			if told := slices.ContainsFunc(rep.Notes, func(n string) bool { return strings.Contains(n, "cuFile reads it from there") }); told != plan.Cached(f) {
+				t.Errorf("read through the page cache: %v; the data is cached: %v", told, plan.Cached(f))
 			}
 			_, again := loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteCuFile)
 			if again.CuFile.Opened || again.CuFile.Counters.Reads.Total > c.Counters.Reads.Total+1 || r.opens != 1 {
@@ -101,7 +103,7 @@ func TestCuFileSegmentsAtOddOffsets(t *testing.T) {
 	for _, api := range apis() {
 		t.Run(string(api), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(3, 9))
-			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, Peers{})
+			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, DirectPath{})
 			r.fake.Short(50_000) // the rest of a short read is read on
 			f := openFile(t, path)
 			b := alloc(t, r.dev, 3*f.Size())
@@ -131,7 +133,7 @@ func TestCuFileCountersNameTheRoute(t *testing.T) {
 	for route, want := range map[int]report.RouteTaken{fakegpu.Posix: report.RouteTakenCuFileCompat, fakegpu.P2P: report.RouteTakenCuFileP2P, fakegpu.NVFS: report.RouteTakenCuFileNVFS, fakegpu.Mixed: report.RouteTakenCuFileUnknown} {
 		for _, api := range apis() {
 			t.Run(fmt.Sprint(want, "/", api), func(t *testing.T) {
-				r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{Route: route}, Peers{})
+				r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{Route: route}, DirectPath{})
 				if api == report.CuFileBatch && route != fakegpu.Mixed {
 					r.fake.CountBatchesApart()
 				}
@@ -149,7 +151,7 @@ func TestCuFileCountersNameTheRoute(t *testing.T) {
 
 func TestCuFileOfOthersIsLeftAsItIs(t *testing.T) {
 	path, want := writeFile(t, 300_000, 44)
-	r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, Peers{})
+	r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, DirectPath{})
 	r.fake.OpenDriver(0)
 	got, rep := loadGPU(t, r.gpu, r.e, r.dev, openFile(t, path), report.RouteCuFile)
 	if !bytes.Equal(got, want) {
@@ -169,7 +171,7 @@ func TestAutoTakesCuFileWhereItIsPlausible(t *testing.T) {
 	path, want := writeFile(t, 5*units.MiB+1234, 45)
 	for _, api := range apis() {
 		t.Run(string(api), func(t *testing.T) {
-			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{Route: fakegpu.P2P}, Peers{Plausible: true})
+			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{Route: fakegpu.P2P}, DirectPath{Plausible: true})
 			f := openFile(t, path)
 			requireDirect(t, f)
 			dropped(t, f)
@@ -208,7 +210,7 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 		return rep
 	}
 	t.Run("not plausible", func(t *testing.T) {
-		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, Peers{Reason: "a virtual disk", Fix: "an NVMe disk"})
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, DirectPath{Reason: "a virtual disk", Fix: "an NVMe disk"})
 		rep := cold(t, r)
 		if x := refusal(rep, "cufile"); x == nil || x.Reason != "a virtual disk" || x.Fix != "an NVMe disk" || x.On != path || rep.CuFile != nil || r.opens != 0 {
 			t.Errorf("%+v, %+v, opened %d times", x, rep.CuFile, r.opens)
@@ -218,7 +220,7 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 		}
 	})
 	t.Run("compat is not tried again", func(t *testing.T) {
-		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, Peers{Plausible: true})
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, DirectPath{Plausible: true})
 		if rep := cold(t, r); routeBytes(rep, report.RouteTakenCuFileCompat) != 600_000 {
 			t.Fatalf("%+v", rep.Routes)
 		}
@@ -231,7 +233,7 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 		}
 	})
 	t.Run("registration refused", func(t *testing.T) {
-		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Register: 5027}, Peers{Plausible: true})
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Register: 5027}, DirectPath{Plausible: true})
 		rep := cold(t, r)
 		if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "5027") || !strings.Contains(x.Fix, "/run/udev") || routeBytes(rep, report.RouteTakenDirect) != 600_000 {
 			t.Errorf("%+v, %+v", x, rep.Routes)
@@ -239,7 +241,7 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 	})
 	t.Run("a read is refused", func(t *testing.T) {
 		for _, api := range apis() {
-			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, Peers{Plausible: true})
+			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, DirectPath{Plausible: true})
 			r.fake.Fail("cuFileRead", 0, 1, 5008)
 			rep := cold(t, r)
 			if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "5008") || routeBytes(rep, report.RouteTakenDirect) == 0 || rep.Bytes != 600_000 {
@@ -250,7 +252,7 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 	t.Run("verified by the CPU", func(t *testing.T) {
 		o := tiny(report.CuFileSync)
 		o.VerifyOn = VerifyHost
-		r := newCuRig(t, o, fakegpu.CuFileOptions{}, Peers{Plausible: true})
+		r := newCuRig(t, o, fakegpu.CuFileOptions{}, DirectPath{Plausible: true})
 		f := openFile(t, path)
 		requireDirect(t, f)
 		req := whole(r.dev, f, alloc(t, r.dev, f.Size()).Ptr(), report.RouteAuto)
@@ -265,7 +267,7 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 		}
 	})
 	t.Run("verified", func(t *testing.T) {
-		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Route: fakegpu.P2P}, Peers{Plausible: true})
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Route: fakegpu.P2P}, DirectPath{Plausible: true})
 		f := openFile(t, path)
 		requireDirect(t, f)
 		dropped(t, f)
@@ -315,7 +317,7 @@ func TestCuFileRefusalsFailTheRoute(t *testing.T) {
 		return tr.Err()
 	}
 	t.Run("no udev entry", func(t *testing.T) {
-		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Register: 5027}, Peers{})
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Register: 5027}, DirectPath{})
 		if err := load(t, r.e, r.dev); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), path) || !strings.Contains(errs.FixOf(err), "udev") {
 			t.Error(err)
 		}
@@ -328,7 +330,7 @@ func TestCuFileRefusalsFailTheRoute(t *testing.T) {
 	})
 	t.Run("old library", func(t *testing.T) {
 		for api, without := range map[report.CuFileAPI]string{report.CuFileAsync: "cuFileReadAsync", report.CuFileBatch: "cuFileBatchIOSetUp"} {
-			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{Without: []string{without}}, Peers{})
+			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{Without: []string{without}}, DirectPath{})
 			if err := load(t, r.e, r.dev); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), without) {
 				t.Error(err)
 			}
@@ -336,7 +338,7 @@ func TestCuFileRefusalsFailTheRoute(t *testing.T) {
 	})
 	for _, api := range apis() {
 		t.Run("an error of the disk/"+string(api), func(t *testing.T) {
-			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, Peers{})
+			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, DirectPath{})
 			r.fake.Fail("cuFileRead", 2, 1, 5044)
 			if err := load(t, r.e, r.dev); !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), path) {
 				t.Error(err)
@@ -346,7 +348,7 @@ func TestCuFileRefusalsFailTheRoute(t *testing.T) {
 			}
 		})
 		t.Run("truncated/"+string(api), func(t *testing.T) {
-			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, Peers{})
+			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, DirectPath{})
 			name := filepath.Join(t.TempDir(), "f")
 			if err := os.WriteFile(name, make([]byte, 400_000), 0o600); err != nil {
 				t.Fatal(err)
@@ -362,7 +364,7 @@ func TestCuFileRefusalsFailTheRoute(t *testing.T) {
 			}
 		})
 		t.Run("cancelled/"+string(api), func(t *testing.T) {
-			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, Peers{})
+			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, DirectPath{})
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			f := openFile(t, path)
@@ -380,7 +382,7 @@ func TestCuFileRefusalsFailTheRoute(t *testing.T) {
 func TestCuFileRegistersWhereItPays(t *testing.T) {
 	path, want := writeFile(t, leastRegistered+5000, 48)
 	for _, route := range []int{fakegpu.P2P, fakegpu.Posix} {
-		r := newCuRig(t, Options{}, fakegpu.CuFileOptions{Route: route}, Peers{})
+		r := newCuRig(t, Options{}, fakegpu.CuFileOptions{Route: route}, DirectPath{})
 		f := openFile(t, path)
 		for i := range 2 {
 			got, rep := loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteCuFile)

@@ -21,7 +21,7 @@ func TestCompatOnlyIsCountedByNebulaIO(t *testing.T) {
 	path, want := writeFile(t, pieces*64*units.KiB+rest, 43)
 	for _, api := range apis() {
 		t.Run(string(api), func(t *testing.T) {
-			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{CompatOnly: true}, Peers{})
+			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{CompatOnly: true}, DirectPath{})
 			f := openFile(t, path)
 			for range 2 {
 				got, rep := loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteCuFile)

@@ -267,7 +267,7 @@ func TestDeviceSumsAreChosenBySize(t *testing.T) {
 	if err := start(t, e, context.Background(), r).Err(); err != nil {
 		t.Fatal(err)
 	}
-	e.ports[r.Device].sums.wait()
+	e.main.ports.all[r.Device].sums.wait()
 	tr := start(t, e, context.Background(), r)
 	if err := tr.Err(); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -178,7 +180,7 @@ func TestWarmColdAndHalfTellTheirRoutes(t *testing.T) {
 				}
 
 				dropped(t, f)
-				half := f.Size() / 2 &^ (leafSize - 1)
+				half := f.Size() / 2 &^ (plan.LeafSize - 1)
 				if err := unix.Fadvise(int(openFD(t, path)), 0, 0, unix.FADV_RANDOM); err != nil {
 					t.Fatal(err)
 				}

@@ -5,9 +5,7 @@ package transfer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
-	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -37,74 +35,6 @@ type ferries struct {
 	all    []*ferry
 	region *hostmem.Region
 	unpin  func() error
-}
-
-// Deliver moves data, which is small and in memory already, to a device and
-// returns when it is there; where streams of the caller are given, after the
-// work queued on them. It does not report. The context is looked at before each
-// 64 KiB.
-func (e *Engine) Deliver(ctx context.Context, dev device.Device, dst device.Ptr, data []byte, streams ...uint64) error {
-	start := time.Now()
-	e, err := e.lane(dev)
-	if err != nil {
-		return err
-	}
-	port, err := e.enter(dev)
-	if err != nil {
-		return err
-	}
-	defer e.leave()
-	if len(data) == 0 {
-		return nil
-	}
-	if err := port.deliver(ctx, dst, data, streams); err != nil {
-		return errs.Wrap(fmt.Sprintf("deliver %d bytes at 0x%x of", len(data), uint64(dst)), dev.Info().ID, err)
-	}
-	e.totals.route(dev.Info().ID, "load", RouteTakenSocket, int64(len(data)), time.Since(start))
-	return nil
-}
-
-func (p *port) deliver(ctx context.Context, dst device.Ptr, data []byte, streams []uint64) error {
-	if !dst.Holds(int64(len(data))) {
-		return errs.New(errs.Invalid, "", "", "expected an address that they can begin at")
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if p.mapper != nil {
-		copy(p.mapper.Map(dst, int64(len(data))), data)
-		return nil
-	}
-	free, err := p.ferries.open(p.dev)
-	if err != nil {
-		return err
-	}
-	var f *ferry
-	select {
-	case f = <-free:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { free <- f }()
-	for _, s := range streams {
-		if p.dev.Info().Kind == device.Host {
-			break // its memory has no streams
-		}
-		if err := f.queue.After(s); err != nil {
-			return errors.Join(err, f.queue.Drain())
-		}
-	}
-	for len(data) > 0 && ctx.Err() == nil {
-		n := copy(f.mem, data)
-		if err := errors.Join(f.queue.CopyIn(dst, f.mem[:n]), f.queue.Drain()); err != nil {
-			return err
-		}
-		dst, data = dst+device.Ptr(n), data[n:]
-	}
-	if len(data) > 0 {
-		return ctx.Err()
-	}
-	return nil
 }
 
 // open makes the ferries of a device, once. Memory that cannot be pinned works
@@ -159,4 +89,48 @@ func (y *ferries) shut() error {
 	}
 	y.free, y.all, y.unpin, y.region = nil, nil, nil, nil
 	return errors.Join(all...)
+}
+
+// cross takes data to a device; see Engine.Deliver.
+func (y *ferries) cross(ctx context.Context, dev device.Device, dst device.Ptr, data []byte, streams []uint64) error {
+	if !dst.Holds(int64(len(data))) {
+		return errs.New(errs.Invalid, "", "", "expected an address that they can begin at")
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if m, ok := dev.(device.Mapper); ok {
+		copy(m.Map(dst, int64(len(data))), data)
+		return nil
+	}
+	free, err := y.open(dev)
+	if err != nil {
+		return err
+	}
+	var f *ferry
+	select {
+	case f = <-free:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { free <- f }()
+	for _, s := range streams {
+		if dev.Info().Kind == device.Host {
+			break // its memory has no streams
+		}
+		if err := f.queue.After(s); err != nil {
+			return errors.Join(err, f.queue.Drain())
+		}
+	}
+	for len(data) > 0 && ctx.Err() == nil {
+		n := copy(f.mem, data)
+		if err := errors.Join(f.queue.CopyIn(dst, f.mem[:n]), f.queue.Drain()); err != nil {
+			return err
+		}
+		dst, data = dst+device.Ptr(n), data[n:]
+	}
+	if len(data) > 0 {
+		return ctx.Err()
+	}
+	return nil
 }

@@ -7,19 +7,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer/staging"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 )
 
 // gatherer gives the blocks of a part, in order: a vfs.Blocks. While one is
 // used, the copies of the next are under way.
 type gatherer struct {
-	u       *Upload
+	*gathering
 	ctx     context.Context
 	at, end int64 // what is not yet queued
-	pair    [2]*slot
+	pair    [2]*staging.Slot
 	turn    int
 	ahead   *inbound
 	closed  bool
@@ -29,20 +32,30 @@ type gatherer struct {
 type inbound struct {
 	off    int64
 	data   []byte
-	slot   *slot   // nil: data is the source itself
-	ports  []*port // whose marks are to be waited for
+	slot   *staging.Slot // nil: data is the source itself
+	ports  []*port       // whose marks are to be waited for
 	queued time.Time
 }
 
-func (u *Upload) gather(ctx context.Context, off, n int64) *gatherer {
-	u.open.Add(1)
-	return &gatherer{u: u, ctx: ctx, at: off, end: off + n}
+// gathering is what the gatherers of an upload share.
+type gathering struct {
+	e      *lane
+	what   *sources
+	tally  tally.Tally
+	staged atomic.Bool    // slots were used
+	open   sync.WaitGroup // gatherers
+}
+
+// gather begins to bring n bytes at off together. Close ends it.
+func (x *gathering) gather(ctx context.Context, off, n int64) *gatherer {
+	x.open.Add(1)
+	return &gatherer{gathering: x, ctx: ctx, at: off, end: off + n}
 }
 
 // Next gives the next block; see vfs.Blocks.
 func (g *gatherer) Next() ([]byte, error) {
 	if g.closed {
-		return nil, errs.New(errs.Closed, "upload", g.u.req.To.Name(), "the part was given up")
+		return nil, errs.New(errs.Closed, "upload", g.what.name, "the part was given up")
 	}
 	if g.ahead == nil {
 		if err := g.queue(); err != nil {
@@ -73,9 +86,10 @@ func (g *gatherer) queue() error {
 	off := g.at
 	n := min(g.end, (off/netBlock+1)*netBlock) - off
 	b := &inbound{off: off, queued: time.Now()}
-	if b.data = g.u.inPlace(off, n); b.data == nil {
+	if b.data = g.what.inPlace(off, n); b.data == nil {
 		if err := g.copy(b, n); err != nil {
-			return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", n, off), g.u.req.To.Name()+" from "+g.u.what.devices(), err)
+			return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", n, off),
+				g.what.name+" from "+g.what.devices(), err)
 		}
 	}
 	g.at += n
@@ -83,38 +97,21 @@ func (g *gatherer) queue() error {
 	return nil
 }
 
-// inPlace is a block where it lies: in one piece of addressable memory.
-func (u *Upload) inPlace(off, n int64) (data []byte) {
-	_ = u.what.pieces(off, n, func(s *source, at, _, k int64) error {
-		switch {
-		case k != n:
-		case s.port == nil:
-			data = s.Data[at : at+n]
-		case s.port.mapper != nil:
-			data = s.port.mapper.Map(s.Ptr+device.Ptr(at), n)
-		}
-		return nil
-	})
-	return data
-}
-
 // copy queues the copies of a block's pieces into the next slot.
 func (g *gatherer) copy(b *inbound, n int64) error {
 	if g.pair[0] == nil {
 		select {
-		case g.pair = <-g.u.e.network.pairs:
+		case g.pair = <-g.e.network.pairs:
 		case <-g.ctx.Done():
 			return context.Cause(g.ctx)
 		}
-		g.u.mu.Lock()
-		g.u.staged = true
-		g.u.mu.Unlock()
+		g.staged.Store(true)
 	}
 	b.slot = g.pair[g.turn]
 	g.turn = 1 - g.turn
-	b.data = b.slot.mem[:n]
+	b.data = b.slot.Mem[:n]
 	var err error
-	b.ports, err = g.u.what.collect(b.off, b.slot, b.data)
+	b.ports, err = g.what.collect(b.off, b.slot, b.data)
 	if err == nil {
 		return nil
 	}
@@ -132,18 +129,10 @@ func (g *gatherer) wait(b *inbound) error {
 		return nil
 	}
 	waited := time.Now()
-	var err error
-	for _, p := range b.ports {
-		if werr := b.slot.marks[p].Wait(); werr != nil {
-			err = errors.Join(err, werr, p.queue.Drain())
-		}
-	}
-	end := time.Now()
-	g.u.mu.Lock()
-	g.u.copying.note(int64(len(b.data)), b.queued, end)
-	g.u.copyWait += end.Sub(waited)
-	g.u.mu.Unlock()
-	return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", len(b.data), b.off), g.u.req.To.Name()+" from "+g.u.what.devices(), err)
+	err := await(b.slot, b.ports)
+	g.tally.Copied(int64(len(b.data)), b.queued, waited)
+	return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", len(b.data), b.off),
+		g.what.name+" from "+g.what.devices(), err)
 }
 
 // Close waits for what is under way and gives the slots back.
@@ -158,16 +147,14 @@ func (g *gatherer) Close() error {
 		g.ahead = nil
 	}
 	if g.pair[0] != nil {
-		if g.u.e.opts.Poison {
+		if g.e.opts.Poison {
 			for _, s := range g.pair {
-				for i := range s.mem {
-					s.mem[i] = 0xdb
-				}
+				s.Poison()
 			}
 		}
-		g.u.e.network.pairs <- g.pair
-		g.pair = [2]*slot{}
+		g.e.network.pairs <- g.pair
+		g.pair = [2]*staging.Slot{}
 	}
-	g.u.open.Done()
+	g.open.Done()
 	return err
 }

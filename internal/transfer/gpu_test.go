@@ -31,7 +31,7 @@ func whole(d device.Device, f *vfs.File, dst device.Ptr, route report.Route) Req
 	return Request{Device: d, Files: []*vfs.File{f}, Route: route, Cache: report.CacheBypass, Segments: []Segment{{Len: f.Size(), Dst: dst}}}
 }
 
-func start(t *testing.T, e *Engine, ctx context.Context, r Request) *Transfer {
+func start(t *testing.T, e *Engine, ctx context.Context, r Request) *Load {
 	t.Helper()
 	tr, err := e.Start(ctx, r)
 	if err != nil {
@@ -51,15 +51,31 @@ func loadGPU(t *testing.T, g *fakegpu.GPU, e *Engine, d device.Device, f *vfs.Fi
 	return g.Bytes(b.Ptr(), f.Size()), tr.Report()
 }
 
+// moving is a load or a save.
+type moving interface {
+	Done() <-chan struct{}
+	Err() error
+}
+
 // waitFailed returns when the transfer has an error; it may still have copies
 // under way.
-func waitFailed(tr *Transfer) {
-	for !tr.e.sched.hasFailed(tr) {
+func waitFailed(tr moving) {
+	for !hasFailed(tr) {
 		runtime.Gosched()
 	}
 }
 
-func ended(tr *Transfer) bool {
+func hasFailed(tr moving) bool {
+	switch t := tr.(type) {
+	case *Load:
+		return t.e.sched.hasFailed(&t.task)
+	case *Save:
+		return t.e.sched.hasFailed(&t.task)
+	}
+	panic("neither a load nor a save")
+}
+
+func ended(tr moving) bool {
 	select {
 	case <-tr.Done():
 		return true
@@ -172,7 +188,7 @@ type failing struct {
 	e    *Engine
 	f    *vfs.File
 	b    device.Buffer
-	tr   *Transfer
+	tr   *Load
 	want []byte
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
-	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -38,14 +37,10 @@ type StreamMove struct {
 	counts device.DirectCounters
 }
 
-// StartInStream queues a move on the caller's stream, done by libcufile when the
-// stream gets there; work queued later sees its effect. Where that is not open
-// refused says why and nothing was queued; with the route cufile it is an error.
-func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *StreamMove, refused *report.Refusal, err error) {
+// startInStream queues a move on the caller's stream; see Engine.StartInStream.
+func startInStream(ctx context.Context, e *lane, req StreamRequest) (m *StreamMove, refused *report.Refusal,
+	err error) {
 	if err := req.Target.check("queue a move of", req.Range); err != nil {
-		return nil, nil, err
-	}
-	if e, err = e.lane(req.Device); err != nil {
 		return nil, nil, err
 	}
 	p, err := e.enter(req.Device)
@@ -64,26 +59,29 @@ func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *Strea
 	}
 	if k.file == nil {
 		if refused = k.refused; refused == nil {
-			refused = &report.Refusal{What: "cufile", On: req.Target.Path(), Reason: "moves in the order of a stream need a GPU", Fix: "none needed: the move was made at once"}
+			refused = &report.Refusal{What: "cufile", On: req.Target.Path(),
+				Reason: "moves in the order of a stream need a GPU", Fix: "none needed: the move was made at once"}
 		}
 		return nil, refused, nil
 	}
 	s, ok := k.file.(device.StreamFile)
 	if !ok {
-		return nil, nil, errs.New(errs.Unsupported, "queue a move of", req.Target.Path(), "this library has none in the order of streams")
+		return nil, nil, errs.New(errs.Unsupported, "queue a move of", req.Target.Path(),
+			"this library has none in the order of streams")
 	}
-	m, err = e.queueInStream(p, s, k, req)
+	m, err = queueInStream(e, p, s, k, req)
 	if err != nil {
 		m = nil
 		if !must && errs.Is(err, errs.Unsupported) {
-			return nil, &report.Refusal{What: "cufile", On: req.Target.Path(), Reason: plainly(err), Fix: errs.FixOf(err)}, nil
+			return nil, &report.Refusal{What: "cufile", On: req.Target.Path(), Reason: plainly(err),
+				Fix: errs.FixOf(err)}, nil
 		}
 		return nil, nil, err
 	}
 	return m, nil, nil
 }
 
-func (e *Engine) queueInStream(p *port, f device.StreamFile, k knownBy, req StreamRequest) (*StreamMove, error) {
+func queueInStream(e *lane, p *port, f device.StreamFile, k knownBy, req StreamRequest) (*StreamMove, error) {
 	mem, err := hostmem.Map(int64(device.StreamOpSize))
 	if err != nil {
 		return nil, err
@@ -116,7 +114,8 @@ func (e *Engine) queueInStream(p *port, f device.StreamFile, k knownBy, req Stre
 			m.moved, err = f.Moved(op)
 		}
 		if err == nil && req.Write && m.moved < req.Range.Len {
-			err = errs.New(errs.IO, "write through cuFile", req.Target.Path(), "fewer bytes were written than asked for").WithFix("check the free space of the file system")
+			err = errs.New(errs.IO, "write through cuFile", req.Target.Path(),
+				"fewer bytes were written than asked for").WithFix("check the free space of the file system")
 		}
 		if after == nil {
 			_ = mem.Unmap() // else the library may still write to it
@@ -161,26 +160,21 @@ func (m *StreamMove) Progress() (done, total int64) {
 // passing, with all that the stream had to do before.
 func (m *StreamMove) Report() report.Report {
 	<-m.done
-	info := m.req.Device.Info()
-	r := report.Report{Device: describeDevice(info), Asked: report.Asked{Route: m.req.Route, Cache: report.CacheAuto},
-		Bytes: m.moved, Seconds: m.wall.Seconds(), GBps: units.GBps(m.moved, m.wall), Routes: []report.RouteShare{}, Stages: []report.Stage{}, Limiting: "none",
-		Engine: report.Engine{IO: "unused", StagingState: "unused"}, Refusals: []report.Refusal{}, Notes: []string{"moved in the order of the caller's stream"},
-		Files: []report.File{{Path: m.req.Target.Path(), FS: m.req.Target.Storage().FS.Name, Cache: report.CacheAuto, Probe: "none", Direct: m.req.Target.Refused() == nil}}}
-	if r.Direction = "load"; m.req.Write {
-		r.Direction = "save"
+	to := m.req.Target
+	f := facts{direction: "load", device: describeDevice(m.req.Device.Info()), asked: report.Asked{Route: m.req.Route,
+		Cache: report.CacheAuto},
+		bytes: m.moved, wall: m.wall, err: m.err, stages: []report.Stage{}, limiting: "none",
+		cufileRoute: taken(m.counts.Known, m.ops()),
+		engine:      report.Engine{IO: "unused", StagingState: "unused"},
+		notes:       []string{"moved in the order of the caller's stream"},
+		files: []report.File{{Path: to.Path(), FS: to.Storage().FS.Name, Cache: report.CacheAuto, Probe: "none",
+			Direct: to.Refused() == nil}}}
+	if m.req.Write {
+		f.direction = "save"
 	}
-	if m.err != nil {
-		r.Error = m.err.Error()
-	}
-	r.CuFile = m.k.lib.part(report.CuFileAsync, m.k.opened)
-	if m.counts.Known {
-		r.CuFile.Counters, r.CuFile.Unaligned = describeCounters(m.counts), m.ops().Unaligned
-	}
-	if m.k.opened {
-		r.Notes = append(r.Notes, m.k.lib.cost())
-	}
+	f.useLibrary(m.k.lib, report.CuFileAsync, m.k.opened, m.counts, m.ops())
 	if m.moved > 0 {
-		r.Routes = append(r.Routes, report.RouteShare{Route: taken(m.counts.Known, m.ops()), Bytes: m.moved, Chunks: 1, Span: r.Seconds, GBps: r.GBps})
+		f.sums.CuFile.Note(m.moved, m.began, m.began.Add(m.wall))
 	}
-	return r
+	return f.report()
 }

@@ -34,10 +34,10 @@ func TestAGPUWithAShareWaitsForNoOther(t *testing.T) {
 	for _, d := range devices {
 		e.Prepare(d)
 	}
-	e.mu.Lock()
+	e.main.mu.Lock()
 	lane := e.lanes[devices[0]]
-	e.mu.Unlock()
-	stream := lane.ports[devices[0]].queue.(device.Streamer).Stream()
+	e.main.mu.Unlock()
+	stream := lane.ports.all[devices[0]].queue.(device.Streamer).Stream()
 	g.HoldStream(stream, true)
 	held := start(t, e, context.Background(), whole(devices[0], f, first.Ptr(), report.RouteBuffered))
 	g.Await("copies_held", 1)
@@ -87,7 +87,7 @@ func TestOneGPUHasTheEnginesOwn(t *testing.T) {
 	o := small
 	o.Share = func(device.Info) (Share, bool) { return Share{}, false }
 	e := newEngine(t, o)
-	if l, err := e.lane(d); l != e || err != nil {
+	if l, err := e.lane(d); l != e.main || err != nil {
 		t.Errorf("%p %v, expected the engine itself", l, err)
 	}
 	if err := e.Close(); err != nil {
@@ -116,7 +116,7 @@ func TestWorkersStayNearTheirDevice(t *testing.T) {
 	o.Near = &hostmem.Node{ID: 0, CPUs: []int{cpu}}
 	e := newEngine(t, o)
 	done := make(chan int)
-	e.spawn(func() {
+	e.main.spawn(func() {
 		var now unix.CPUSet
 		_ = unix.SchedGetaffinity(0, &now)
 		done <- now.Count()
@@ -145,8 +145,8 @@ func TestLargeSettingsAreBounds(t *testing.T) {
 	if large.MaxTransfer != plain.MaxTransfer || large.block != plain.block || large.Workers != plain.Workers || large.WriteBlock != plain.WriteBlock || large.WriteDepth != plain.WriteDepth {
 		t.Errorf("large %+v, plain %+v", large, plain)
 	}
-	if large.QueueDepth != 64 || large.directSlots != 128 || large.staging() > 256*units.MiB {
-		t.Errorf("queue depth %d, %d slots, %d bytes of staging", large.QueueDepth, large.directSlots, large.staging())
+	if large.QueueDepth != 64 || large.directSlots != 128 || large.layout().Size() > 256*units.MiB {
+		t.Errorf("queue depth %d, %d slots, %d bytes of staging", large.QueueDepth, large.directSlots, large.layout().Size())
 	}
 	if large.piece != cuFileChunk {
 		t.Errorf("reads of %d through cuFile", large.piece)

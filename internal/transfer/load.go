@@ -4,371 +4,117 @@ package transfer
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"iter"
-	"math"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/units"
-	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Transfer is one running or ended request.
-type Transfer struct {
-	e     *Engine
+// loads is what runs the loads of a lane.
+type loads struct {
+	*lane
+	sched *sched[*Load]
+	// need starts the workers for one way of reading, once, and prepares staging
+	// for the load's device where that way uses it.
+	need func(w plan.Way, l *Load) error
+	io   IO // what direct reads use; settled when they first start, guarded by lane.mu
+}
+
+// Load is one running or ended load.
+type Load struct {
+	task[*Load]
+	e     *loads
 	req   Request
 	port  *port
 	total int64
 	began time.Time
-	tally tally
-	proof *proof // nil: nothing is verified
-	ready *readiness
-	save  *save // nil: this is a load
-	cu    cuFileUse
-	peers []*peer // other devices that get the same bytes
-	sums  bool    // the device may sum what is verified
 
-	prepared [ways]bool // staging was asked for; guarded by Engine.mu
-	packs    bool       // some chunks are woven, and packed in staging; guarded by Engine.mu
+	tally  tally.Tally
+	verify verifier
+	ready  *readiness
+	cu     cuFileUse
+	fan    fanout // other devices that get the same bytes
+	net    netUse
+	truths []*truth // one for each file; nil before the load is planned
+	// policies are in force for the files; nil before the load is planned.
+	policies []report.CachePolicy
 
-	// Guarded by sched.mu.
-	queue       [ways][]chunk
-	outstanding int
-	planned     bool
-	ended       bool
-	err         error
+	prepared [plan.Ways]bool // staging was asked for; guarded by lane.mu
+	packs    bool            // some chunks are woven, and packed in staging; guarded by lane.mu
 
-	drained   chan struct{} // closed when no chunk is left anywhere
-	done      chan struct{} // closed when the result is settled
-	result    error
-	wall      time.Duration
-	delivered atomic.Int64
-	net       netUse
-	truths    []*truth // one for each file; nil before the load is planned
-	memory    func()   // lets go of what promiseMemory has recorded
+	done   chan struct{} // closed when the result is settled
+	result error
+	wall   time.Duration
+	memory func() // lets go of what promiseMemory has recorded
 }
 
-// Start checks the request and begins to move bytes; it returns at once. The
-// context cancels the transfer. The files and destinations belong to the
-// transfer until Done is closed.
-func (e *Engine) Start(ctx context.Context, req Request) (*Transfer, error) {
-	e, err := e.lane(req.Device)
-	if err != nil {
-		return nil, err
-	}
-	if req.Route == "" {
-		req.Route = report.RouteAuto
-	}
-	if req.Cache == "" {
-		req.Cache = report.CacheAuto
-	}
-	if req.Route == report.RouteCuFile {
-		req.Gap = 0 // what comes through it is not packed: every row is a read
-	}
-	t := &Transfer{e: e, req: req, began: time.Now(), drained: make(chan struct{}), done: make(chan struct{})}
-	t.cu.files, t.cu.bases = make([]*known, len(req.Files)), make([][]extentOf, len(req.Files))
-	if err := t.validate(); err != nil {
-		return nil, err
-	}
-	if t.proof, err = newProof(&t.req, e.join); err != nil {
-		return nil, err
-	}
-	if t.ready, err = newReadiness(&t.req); err != nil {
-		return nil, err
-	}
-	p, err := e.enter(req.Device)
-	if err != nil {
-		return nil, err
-	}
-	t.port = p
-	if err := t.promiseMemory(); err != nil {
-		e.leave()
-		return nil, err
-	}
-	if err := e.enterPeers(t); err != nil {
-		t.memory()
-		err = errors.Join(err, t.awaitPeers())
-		e.leave()
-		return nil, err
-	}
-	if req.HasStream && req.Device.Info().Kind != device.Host {
-		if err := p.queue.After(req.Stream); err != nil {
-			err = errors.Join(err, t.awaitPeers())
-			t.memory()
-			e.leave()
-			return nil, errs.Wrap("order after the caller's stream on", req.Device.Info().ID, err)
-		}
-	}
-	if p.mapper != nil {
-		for _, s := range req.Segments {
-			hostmem.AdviseHuge(p.mapper.Map(s.Dst, s.Wanted()))
-		}
-	}
-	t.askForSums()
-	ctx = t.openNetwork(ctx)
-	go t.plan(ctx)
-	go t.finish(ctx)
-	return t, nil
+// netUse is a load's side of remotes.
+type netUse struct {
+	ctx    context.Context // of its requests; nil: no file is remote
+	cancel context.CancelFunc
+	queued []plan.Chunk // planned, not yet handed over; the planner's
 }
 
-// validate refuses what cannot work before anything is touched.
-func (t *Transfer) validate() error {
-	rows := int64(0)
-	for i, s := range t.req.Segments {
-		if s.File < 0 || s.File >= len(t.req.Files) {
-			return errs.New(errs.Invalid, "start transfer", fmt.Sprintf("segment %d", i), fmt.Sprintf("names file %d of %d", s.File, len(t.req.Files)))
-		}
-		f := t.req.Files[s.File]
-		if s.Off < 0 || s.Len < 0 || s.Len > f.Size()-s.Off {
-			return errs.New(errs.Invalid, "start transfer", f.Path(), fmt.Sprintf("segment %d is [%d, %d+%d), the file has %d bytes", i, s.Off, s.Off, s.Len, f.Size()))
-		}
-		if err := s.checkStride(f.Path()); err != nil {
-			return err
-		}
-		t.total += s.Wanted()
-		if rows++; s.strided() {
-			rows += (s.Len - 1) / s.Stride
-		}
+// abort ends the requests under way.
+func (n *netUse) abort() {
+	if n.cancel != nil {
+		n.cancel()
 	}
-	if t.req.Route == report.RouteCuFile && rows > mostRows {
-		return errs.New(errs.Invalid, "start transfer", "route cufile", fmt.Sprintf("would read %d rows one by one, expected at most %d: what comes through cuFile is not packed", rows, mostRows)).
-			WithFix("use route auto, which reads rows together, or take more of the inner dimensions")
-	}
-	if t.req.Route == report.RouteCuFile && t.req.Verify != nil {
-		return errs.New(errs.Invalid, "start transfer", "route cufile", "cannot be verified: what completes a block and is not wanted itself has no place that cuFile could put it").
-			WithFix("use route auto, which uses cuFile where it is of use and verifies on the device")
-	}
-	if err := t.validateNetwork(); err != nil {
-		return err
-	}
-	if err := t.checkPeers(); err != nil || t.req.Route != report.RouteDirect {
-		return err
-	}
-	for _, f := range t.req.Files {
-		if ok, why := f.Direct(); !ok {
-			return errDirect(f, why)
-		}
-	}
-	return nil
 }
 
-// plan cuts the segments into chunks and feeds them to the workers as it goes.
-func (t *Transfer) plan(ctx context.Context) {
-	defer t.e.sched.planned(t)
-	defer t.flushNetwork()
-	start := time.Now()
-	if err := errors.Join(t.awaitPeers(), t.needSums()); err != nil {
-		t.e.sched.stop(t, err)
-		return
-	}
-	kept := make([]report.CachePolicy, len(t.req.Files))
-	available := sync.OnceValue(memAvailable)
-	for i, f := range t.req.Files {
-		kept[i] = settlePolicy(f, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i], available)
-	}
-	t.tally.policies = kept
-	truths := make([]*truth, len(t.req.Files))
-	for i, f := range t.req.Files {
-		truths[i] = t.newTruth(f, kept[i])
-	}
-	t.truths = truths
-	ramp := 0
-	if t.port.mapper == nil {
-		ramp = t.e.opts.Workers
-	}
-	for s := range t.pieces() {
-		if s.Len == 0 {
-			continue
-		}
-		f := t.req.Files[s.File]
-		if t.req.Route == report.RouteCuFile {
-			if _, err := t.useCuFile(ctx, s.File); err != nil {
-				t.e.sched.stop(t, err)
-				return
-			}
-		}
-		alive := true
-		p := planner{params: t.paramsFor(f, kept[s.File]), residency: residencyOf(f), ramp: ramp, ramps: t.e.opts.Workers,
-			weave: s.weave, keep: t.verifies(s.File)}
-		if t.proof != nil && t.req.Verify[s.File] != nil {
-			p.whole = t.req.Verify[s.File].Block
-		}
-		if s.weave != nil {
-			t.e.mu.Lock()
-			t.packs = true
-			t.e.mu.Unlock()
-		}
-		if s.extra {
-			p.memAlign = 0 // there is no place to read into
-		}
-		p.cufile = sync.OnceValue(func() bool {
-			if s.weave != nil || s.extra {
-				return false // these bytes are packed, or summed, in host memory
-			}
-			ok, err := t.useCuFile(ctx, s.File)
-			if err != nil {
-				t.e.sched.stop(t, err)
-				alive = false
-			}
-			return ok
-		})
-		p.emit = func(c chunk) {
-			if !alive {
-				return
-			}
-			c.extra = c.extra || s.extra
-			if c.way == viaNetwork {
-				alive = t.addNetwork(c)
-				return
-			}
-			if err := t.e.ensure(c.way, t); err != nil {
-				t.e.sched.stop(t, err)
-				alive = false
-				return
-			}
-			alive = t.e.sched.add(t, c)
-		}
-		p.segment(s.Segment)
-		ramp = p.ramp
-		t.tally.dirty.Add(p.dirty)
-		if !alive {
-			return
-		}
-	}
-	t.tally.planned(time.Since(start))
+// Done is closed when the load has ended and no copy of it is queued.
+func (t *Load) Done() <-chan struct{} { return t.done }
+
+// Err is the result; it blocks until Done.
+func (t *Load) Err() error {
+	<-t.done
+	return t.result
 }
 
-// pieces is all that is read: the segments in order, and what completes their
-// blocks beside them, since a part is ready only when its blocks are whole.
-func (t *Transfer) pieces() iter.Seq[run] {
-	return func(yield func(run) bool) {
-		gaps := t.proof.gapsByFile()
-		// upTo gives the gaps of a file that begin before off.
-		upTo := func(file int, off int64) bool {
-			for file < len(gaps) && len(gaps[file]) > 0 && gaps[file][0].Off < off {
-				g := gaps[file][0]
-				gaps[file] = gaps[file][1:]
-				if !yield(run{Segment: Segment{File: g.File, Off: g.Off, Len: g.Len}, extra: true}) {
-					return false
-				}
-			}
-			return true
+// Progress is how many bytes have been delivered, of how many.
+func (t *Load) Progress() (done, total int64) { return t.delivered.Load(), t.total }
+
+// Ready waits until more than known of Request.Parts, counted in their order,
+// are final in the destination, or until the load has ended, and tells how
+// many are. What it has counted stays as it is, however the load ends. When
+// nothing beyond known will come, err is the load's; when ctx ends first, it
+// is of kind Cancelled and the load goes on.
+func (t *Load) Ready(ctx context.Context, known int) (n int, err error) {
+	for {
+		n, grown := t.ready.look(known)
+		if grown == nil {
+			return n, nil
 		}
-		last := -1
-		for s := range t.req.runs() {
-			if last >= 0 && last != s.File && !upTo(last, math.MaxInt64) {
-				return
+		select {
+		case <-grown:
+		case <-t.done:
+			if n, grown = t.ready.look(known); grown == nil {
+				return n, nil
 			}
-			last = s.File
-			if !upTo(s.File, s.Off) || !yield(s) {
-				return
-			}
-		}
-		for file := range gaps {
-			if !upTo(file, math.MaxInt64) {
-				return
-			}
+			return n, t.result
+		case <-ctx.Done():
+			return n, &errs.Error{Kind: errs.Cancelled, Op: "wait for what is ready", Err: context.Cause(ctx)}
 		}
 	}
 }
 
-func residencyOf(f *vfs.File) func(off, n int64) residency {
-	return func(off, n int64) residency {
-		if f.FS().Memory {
-			return residency{Residency: vfs.Residency{Cached: n}, known: true}
-		}
-		r, err := f.Residency(off, n)
-		return residency{Residency: r, known: err == nil}
-	}
+// inPlace reports whether a chunk is read through the page cache straight into
+// its place.
+func (t *Load) inPlace(c plan.Chunk) bool {
+	return t.port.mapper != nil && !c.Extra && c.Weave == nil
 }
 
-// Residency is decided a megabyte at a time, after a look at 64 of them.
-const (
-	leafSize   = 1 * units.MiB
-	windowSize = 64 * units.MiB
-	missLimit  = 1.0 / 16
-)
-
-func (t *Transfer) paramsFor(f *vfs.File, cache report.CachePolicy) params {
-	ok, _ := f.Direct()
-	c := t.e.opts.MaxTransfer
-	if f.Remote() != nil {
-		return networkParams(t.e.opts)
-	}
-	p := params{chunk: c, block: t.e.opts.block, piece: t.e.opts.piece, leaf: min(leafSize, c), window: max(windowSize, c), align: max(f.Align().Offset, 1), direct: ok,
-		route: t.req.Route, cache: cache, missLimit: missLimit}
-	if c%p.leaf != 0 || p.leaf%p.block != 0 || p.window%c != 0 {
-		// An odd chunk size: decide per chunk.
-		p.leaf, p.window = c, c*max(1, windowSize/c)
-	}
-	if t.port.mapper != nil {
-		p.memAlign = max(f.Align().Memory, 1)
-	}
-	if cache == report.CacheBypass {
-		p.missLimit = 0 // what is absent stays absent
-	}
-	return p
-}
-
-// finish waits for the end, from inside or by the context, and settles the result.
-func (t *Transfer) finish(ctx context.Context) {
-	defer close(t.done)
-	defer t.e.leave()
-	defer t.memory()
-	defer t.count()
-	defer t.closeNetwork()
-	select {
-	case <-t.drained:
-	case <-ctx.Done():
-		t.e.sched.stop(t, t.cancelled(ctx))
-		<-t.drained
-	}
-	t.e.sched.mu.Lock()
-	t.result = cancelledAfter(t.err, "transfer", t.destination(), t.delivered.Load())
-	t.e.sched.mu.Unlock()
-	t.wall = time.Since(t.began)
-	t.restore()
-	if err := t.leaveCuFile(); t.result == nil {
-		t.result = err
-	}
-	if t.result == nil {
-		for i, f := range t.req.Files {
-			if t.req.Live {
-				break
-			}
-			if err := f.CheckUnchanged(t.verifies(i)); err != nil {
-				t.result = err
-				return
-			}
-		}
-		if t.proof != nil {
-			if err := t.proof.settled(); err != nil {
-				t.result = err
-				return
-			}
-		}
-		if got := t.delivered.Load(); got != t.total {
-			t.result = errs.New(errs.Other, "transfer", "", fmt.Sprintf("delivered %d of %d bytes without an error; this is a defect", got, t.total))
-			return
-		}
-	}
-}
-
-// cancelled is the error of a transfer whose context has ended.
-func (t *Transfer) cancelled(ctx context.Context) error {
+// cancelled is the error of a load whose context has ended.
+func (t *Load) cancelled(ctx context.Context) error {
 	return &errs.Error{Kind: errs.Cancelled, Op: "transfer", Err: context.Cause(ctx),
 		Name: t.destination() + " after " + units.Bytes(t.delivered.Load())}
 }
 
 // destination names where the bytes go in errors.
-func (t *Transfer) destination() string { return "to " + t.req.Device.Info().ID }
+func (t *Load) destination() string { return "to " + t.req.Device.Info().ID }
 
 // cancelledAfter gives the error of a cancelled move its final number of bytes.
 // What was in flight at the cancellation still arrives, and the report counts it.
@@ -381,15 +127,3 @@ func cancelledAfter(err error, op, what string, moved int64) error {
 	}
 	return err
 }
-
-// Done is closed when the transfer has ended and no copy of it is queued.
-func (t *Transfer) Done() <-chan struct{} { return t.done }
-
-// Err is the result; it blocks until Done.
-func (t *Transfer) Err() error {
-	<-t.done
-	return t.result
-}
-
-// Progress is how many bytes have been delivered, of how many.
-func (t *Transfer) Progress() (done, total int64) { return t.delivered.Load(), t.total }

@@ -163,7 +163,7 @@ func TestNetworkReadOfPieces(t *testing.T) {
 			for i := range segs {
 				s := &segs[i]
 				buf := make([]byte, s.Wanted())
-				s.pack(buf, data[s.Off:s.Off+s.Len], s.Off)
+				s.Pack(buf, data[s.Off:s.Off+s.Len], s.Off)
 				want = append(want, buf...)
 				total += s.Wanted()
 			}
@@ -291,7 +291,7 @@ func TestNetworkReadsKeepToTheirConnections(t *testing.T) {
 	h := host.New()
 	e := newEngine(t, Options{})
 	data := noise(40*units.MiB, 7)
-	var all []*Transfer
+	var all []*Load
 	var remotes []*memRemote
 	for _, parallel := range []int{8, 1, 2} {
 		r := &memRemote{data: data, parallel: parallel}

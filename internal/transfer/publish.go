@@ -5,10 +5,10 @@ package transfer
 import (
 	"context"
 	"errors"
-	"maps"
+	"fmt"
 	"path/filepath"
-	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
@@ -17,71 +17,66 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// releases gives back the space of files that were replaced, behind the saves
-// that did. Any save may wait for those of the others while more begin, which a
-// sync.WaitGroup does not allow. The zero value is ready.
-type releases struct {
-	mu      sync.Mutex
-	running map[chan struct{}]struct{}
+// publication is a save's file on the way to its name.
+type publication struct {
+	path      string           // as the caller named it
+	draft     *vfs.Replacement // nil: none was begun
+	sums      *checksum.Sums   // nil: none are made
+	releasing *releases
+	// onStep, in tests, hears of each step before it is taken, and fails the save by an error.
+	onStep func(step string) error
+
+	mu    sync.Mutex // guards steps
+	steps []report.Stage
+
+	retired checksum.ID // whose sums were set aside
+	commit  bool        // the file has its name
+	durable bool
+	notes   []string
 }
 
-// Go runs f in the background.
-func (r *releases) Go(f func()) {
-	done := make(chan struct{})
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.running == nil {
-		r.running = map[chan struct{}]struct{}{}
-	}
-	r.running[done] = struct{}{}
-	go func() {
-		f()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.running, done)
-		close(done)
-	}()
-}
-
-// Wait returns when all that has begun before is over.
-func (r *releases) Wait() {
-	r.mu.Lock()
-	all := slices.Collect(maps.Keys(r.running))
-	r.mu.Unlock()
-	for _, done := range all {
-		<-done
-	}
+// begin makes a draft of size bytes.
+func (p *publication) begin(size int64) error {
+	return p.step("reserve", func() (err error) {
+		p.draft, err = vfs.Create(p.path, size)
+		if errors.Is(err, syscall.ENOSPC) {
+			// Space of files that were just replaced may be on its way back.
+			p.releasing.Wait()
+			p.draft, err = vfs.Create(p.path, size)
+		}
+		return err
+	})
 }
 
 // step does one step of a save, timed; in tests it can be cut off before.
-func (sv *save) step(e *Engine, name string, f func() error) error {
-	if e.onStep != nil {
-		if err := e.onStep(name); err != nil {
+func (p *publication) step(name string, f func() error) error {
+	if p.onStep != nil {
+		if err := p.onStep(name); err != nil {
 			return err
 		}
 	}
 	start := time.Now()
 	err := f()
-	sv.mu.Lock()
-	defer sv.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	d := time.Since(start).Seconds()
-	for i := range sv.steps {
-		if sv.steps[i].Stage == name {
-			sv.steps[i].Busy += d
+	for i := range p.steps {
+		if p.steps[i].Stage == name {
+			p.steps[i].Busy += d
 			return err
 		}
 	}
-	sv.steps = append(sv.steps, report.Stage{Stage: name, Busy: d})
+	p.steps = append(p.steps, report.Stage{Stage: name, Busy: d})
 	return err
 }
 
 // publish makes the written file durable and gives it its name, and its sums
 // theirs; the order and why it holds at every cut is in checksum/pending.go.
 // Before the file has its name an error leaves everything as it was.
-func (sv *save) publish(ctx context.Context, e *Engine) error {
-	d := sv.draft
+func (p *publication) publish(ctx context.Context) error {
+	d := p.draft
 	var id checksum.ID
-	err := sv.step(e, "sync", func() error {
+	err := p.step("sync", func() error {
 		sealed, err := d.Seal()
 		id = checksum.ID(sealed)
 		return err
@@ -95,16 +90,17 @@ func (sv *save) publish(ctx context.Context, e *Engine) error {
 	}
 	defer dir.Close()
 	if ctx.Err() != nil {
-		return &errs.Error{Kind: errs.Cancelled, Op: "save", Name: sv.req.Path, Err: context.Cause(ctx)}
+		return &errs.Error{Kind: errs.Cancelled, Op: "save", Name: p.path, Err: context.Cause(ctx)}
 	}
 	if !dir.Locked() {
-		sv.notes = append(sv.notes, "the file system does not lock directories: do not let two programs save to the same name at once")
+		p.notes = append(p.notes,
+			"the file system does not lock directories: do not let two programs save to the same name at once")
 	}
-	undo, err := sv.putSumsBeside(e, dir, id)
+	undo, err := p.putSumsBeside(dir, id)
 	if err == nil {
-		err = sv.step(e, "rename", func() error {
+		err = p.step("rename", func() error {
 			release, err := d.Publish()
-			e.releasing.Go(release)
+			p.releasing.Go(release)
 			return err
 		})
 	}
@@ -112,55 +108,57 @@ func (sv *save) publish(ctx context.Context, e *Engine) error {
 		undo()
 		return err
 	}
-	sv.commit = true
-	if err := sv.step(e, "sync_directory", dir.Sync); err != nil {
-		return &errs.Error{Kind: errs.IO, Op: "save", Name: sv.req.Path, Msg: "the new file is in place, but may not be after a power loss", Err: err}
+	p.commit = true
+	if err := p.step("sync_directory", dir.Sync); err != nil {
+		return &errs.Error{Kind: errs.IO, Op: "save", Name: p.path,
+			Msg: "the new file is in place, but may not be after a power loss", Err: err}
 	}
-	sv.durable = !d.FS().Memory && dir.Synced()
+	p.durable = !d.FS().Memory && dir.Synced()
 	if !dir.Synced() {
-		sv.notes = append(sv.notes, d.FS().Name+" cannot sync a directory: the content is durable, when the name is only the file system knows")
+		p.notes = append(p.notes,
+			d.FS().Name+" cannot sync a directory: the content is durable, when the name is only the file system knows")
 	}
-	sv.settleSums(e, dir, id)
+	p.settleSums(dir, id)
 	return nil
 }
 
 // putSumsBeside does what comes before the file has its name: what killed saves
 // left is finished, and the new sums are written, or the old ones set aside.
 // undo takes that back.
-func (sv *save) putSumsBeside(e *Engine, dir *vfs.Dir, id checksum.ID) (undo func(), err error) {
+func (p *publication) putSumsBeside(dir *vfs.Dir, id checksum.ID) (undo func(), err error) {
 	undo = func() {}
-	target := sv.draft.Target()
+	target := p.draft.Target()
 	if dir.Locked() {
-		if err = sv.step(e, "sweep_checksums", sv.sweepSums); err != nil {
+		if err = p.step("sweep_checksums", p.sweepSums); err != nil {
 			return undo, err
 		}
 	}
 	changed := true
-	if sv.sums != nil {
+	if p.sums != nil {
 		undo = func() { checksum.Discard(target, id) }
-		err = sv.step(e, "write_checksums", func() error { return sv.sums.WritePending(target, id) })
+		err = p.step("write_checksums", func() error { return p.sums.WritePending(target, id) })
 	} else {
-		err = sv.step(e, "retire_checksums", func() error {
+		err = p.step("retire_checksums", func() error {
 			old, moved, err := checksum.Retire(target)
 			if changed = moved; moved {
-				sv.retired = old
+				p.retired = old
 				undo = func() { _ = checksum.Promote(target, old) }
 			}
 			return err
 		})
 	}
 	if err == nil && changed {
-		err = sv.step(e, "sync_directory", dir.Sync)
+		err = p.step("sync_directory", dir.Sync)
 	}
-	if err == nil && sv.draft.Linked() {
-		err = sv.step(e, "forget_checksums", sv.forgetLink)
+	if err == nil && p.draft.Linked() {
+		err = p.step("forget_checksums", p.forgetLink)
 	}
 	return undo, err
 }
 
 // sweepSums finishes what killed saves to this directory began.
-func (sv *save) sweepSums() error {
-	dir := filepath.Dir(sv.draft.Target())
+func (p *publication) sweepSums() error {
+	dir := filepath.Dir(p.draft.Target())
 	var left []string
 	err := vfs.EachName(dir, func(name string) {
 		if checksum.IsPending(name) {
@@ -170,17 +168,17 @@ func (sv *save) sweepSums() error {
 	if err == nil {
 		_, err = checksum.Sweep(dir, left)
 	}
-	return errs.Wrap("save", sv.req.Path, err)
+	return errs.Wrap("save", p.path, err)
 }
 
 // forgetLink removes sums that lie beside a link to the file: they are of the
 // old version, and nothing about the new one's identity is in their name.
-func (sv *save) forgetLink() error {
-	there, err := checksum.Forget(sv.draft.Path())
+func (p *publication) forgetLink() error {
+	there, err := checksum.Forget(p.draft.Path())
 	if err != nil || !there {
 		return err
 	}
-	dir, err := vfs.OpenDir(filepath.Dir(sv.draft.Path()))
+	dir, err := vfs.OpenDir(filepath.Dir(p.draft.Path()))
 	if err != nil {
 		return err
 	}
@@ -191,15 +189,15 @@ func (sv *save) forgetLink() error {
 // settleSums gives the sums their plain name, or removes those that were set
 // aside. The file is in place and verifies already: what fails here is told in a
 // note, and the next save to this directory makes it good.
-func (sv *save) settleSums(e *Engine, dir *vfs.Dir, id checksum.ID) {
-	if sv.sums == nil && sv.retired == (checksum.ID{}) {
+func (p *publication) settleSums(dir *vfs.Dir, id checksum.ID) {
+	if p.sums == nil && p.retired == (checksum.ID{}) {
 		return
 	}
-	target := sv.draft.Target()
-	err := sv.step(e, "rename_checksums", func() error {
+	target := p.draft.Target()
+	err := p.step("rename_checksums", func() error {
 		switch {
-		case sv.sums == nil:
-			checksum.Discard(target, sv.retired)
+		case p.sums == nil:
+			checksum.Discard(target, p.retired)
 			return nil
 		case !checksum.Current(target, id):
 			checksum.Discard(target, id) // without locks another save may be in place
@@ -207,7 +205,36 @@ func (sv *save) settleSums(e *Engine, dir *vfs.Dir, id checksum.ID) {
 		}
 		return checksum.Promote(target, id)
 	})
-	if err = errors.Join(err, sv.step(e, "sync_directory", dir.Sync)); err != nil {
-		sv.notes = append(sv.notes, "the file is in place and durable; its checksums lie beside it under a name that only verified loads and the next save know: "+err.Error())
+	if err = errors.Join(err, p.step("sync_directory", dir.Sync)); err != nil {
+		p.notes = append(p.notes,
+			"the file is in place and durable; its checksums lie beside it under a name that only verified loads and the next save know: "+err.Error())
 	}
+}
+
+// describe tells what became of the file.
+func (p *publication) describe(f *facts, storage vfs.Storage, route report.Route) {
+	d := p.draft
+	ok, why := d.Direct()
+	f.files = append(f.files, report.File{Path: d.Target(), FS: storage.FS.Name, Size: d.Size(), Direct: ok,
+		Unproven: unprovenWrites(storage)})
+	if why != nil && route != report.RouteBuffered {
+		f.refuse("direct", d.Path(), why.Reason, why.Fix)
+	}
+	if s := d.Sparse(); s != nil {
+		f.refuse("reserved space", d.Path(), s.Reason, s.Fix)
+	}
+	f.save.Durable, f.save.Replaced, f.save.Reserved = p.durable, d.Replaces() && p.commit, d.Sparse() == nil
+	if p.sums != nil && p.commit {
+		f.save.Checksums, f.save.ChecksumBlocks = checksum.Path(d.Target()), len(p.sums.Blocks)
+	}
+	if d.Linked() {
+		f.note(d.Path() + " is a link: the file that it leads to was written")
+	}
+	if n := d.Swept(); n > 0 {
+		f.note(fmt.Sprintf("%d unfinished files that killed saves had left in the directory were removed", n))
+	}
+	if d.FS().Memory && p.commit {
+		f.note(d.FS().Name + " lives in memory: the file does not survive a restart of the machine")
+	}
+	f.notes = append(append(f.notes, d.Notes()...), p.notes...)
 }

@@ -12,21 +12,14 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Writes in place have staging of their own, beside the pool of reads: few and
-// fixed slots, taken when the first such write runs.
-const (
-	putSlots = 8
-	putSize  = 2 * units.MiB
-	putAlign = 4096
-	// putDirect is below which a write goes through the page cache: so little
-	// is soon copied, and the writer need not wait for the disk.
-	putDirect = 1 * units.MiB
-)
+// putDirect is below which a write goes through the page cache: so little
+// is soon copied, and the writer need not wait for the disk.
+const putDirect = 1 * units.MiB
 
 // PutRequest is one write of a range of a file in place.
 type PutRequest struct {
@@ -42,7 +35,7 @@ type PutRequest struct {
 
 // Put is a write under way or ended.
 type Put struct {
-	e    *Engine
+	e    *lane
 	req  PutRequest
 	port *port
 
@@ -53,21 +46,14 @@ type Put struct {
 	err     error
 	writers int // goroutines that write
 
-	mu      sync.Mutex
-	routes  map[report.RouteTaken]*account
-	copying account
+	tally   tally.Tally
 	refused []report.Refusal
-	cufile  *report.CuFile
-	notes   []string
+	known   *knownBy // what libcufile was told; nil: it took no part
+	counts  device.DirectCounters
 }
 
-// StartPut begins to write and returns at once. The context cancels it; what
-// was written by then stays. The bytes are on disk only after Target.Sync.
-func (e *Engine) StartPut(ctx context.Context, req PutRequest) (*Put, error) {
-	e, err := e.lane(req.Device)
-	if err != nil {
-		return nil, err
-	}
+// startPut begins to write and returns at once; see Engine.StartPut.
+func startPut(ctx context.Context, e *lane, req PutRequest) (*Put, error) {
 	if req.Route == "" {
 		req.Route = report.RouteAuto
 	}
@@ -75,16 +61,18 @@ func (e *Engine) StartPut(ctx context.Context, req PutRequest) (*Put, error) {
 		return nil, err
 	}
 	if !req.Target.Writable() {
-		return nil, errs.New(errs.Permission, "write", req.Target.Path(), "it was not opened for writing").WithFix("open it with write access: w or r+")
+		return nil, errs.New(errs.Permission, "write", req.Target.Path(), "it was not opened for writing").
+			WithFix("open it with write access: w or r+")
 	}
 	if why := req.Target.Refused(); why != nil && req.Route == report.RouteDirect {
-		return nil, errs.New(errs.Unsupported, "write past the page cache", req.Target.Path(), why.Reason).WithFix("use route auto, or: " + why.Fix)
+		return nil, errs.New(errs.Unsupported, "write past the page cache", req.Target.Path(), why.Reason).
+			WithFix("use route auto, or: " + why.Fix)
 	}
 	port, err := e.enter(req.Device)
 	if err != nil {
 		return nil, err
 	}
-	p := &Put{e: e, req: req, port: port, began: time.Now(), done: make(chan struct{}), routes: map[report.RouteTaken]*account{}}
+	p := &Put{e: e, req: req, port: port, began: time.Now(), done: make(chan struct{})}
 	go p.run(ctx)
 	return p, nil
 }
@@ -106,7 +94,6 @@ func (p *Put) run(ctx context.Context) {
 	defer p.e.leave()
 	p.err = cancelledAfter(p.write(ctx), "write", p.req.Target.Path(), p.written.Load())
 	p.wall = time.Since(p.began)
-	p.count()
 }
 
 // write chooses how, and cuts the range.
@@ -131,7 +118,8 @@ func (p *Put) write(ctx context.Context) error {
 			return p.byCuFile(ctx, k)
 		}
 	}
-	direct := p.req.Target.Refused() == nil && (p.req.Route == report.RouteDirect || p.req.Route == report.RouteAuto && r.Len >= putDirect)
+	direct := p.req.Target.Refused() == nil && (p.req.Route == report.RouteDirect ||
+		p.req.Route == report.RouteAuto && r.Len >= putDirect)
 	if p.port.mapper != nil && (int64(r.Mem)-r.Off)%putAlign != 0 {
 		direct = false // written from where it lies, and O_DIRECT wants that aligned
 	}
@@ -151,7 +139,8 @@ func (p *Put) each(ctx context.Context, size int64, do func(Range) error) error 
 		mu.Lock()
 		defer mu.Unlock()
 		if first == nil && ctx.Err() != nil {
-			first = &errs.Error{Kind: errs.Cancelled, Op: "write", Name: p.req.Target.Path() + " after " + units.Bytes(p.written.Load()), Err: context.Cause(ctx)}
+			first = &errs.Error{Kind: errs.Cancelled, Op: "write", Name: p.req.Target.Path() +
+				" after " + units.Bytes(p.written.Load()), Err: context.Cause(ctx)}
 		}
 		if first != nil || at >= end {
 			return Range{}, false
@@ -199,10 +188,10 @@ func (p *Put) put(piece Range, direct bool) error {
 	s := <-slots
 	defer func() { slots <- s }()
 	start := time.Now()
-	s.part.ensure(p.port.dev)
-	m, err := s.markFor(p.port)
+	s.Ensure(p.port.dev)
+	m, err := s.MarkFor(p.port.queue)
 	if err == nil {
-		err = p.port.queue.CopyOut(s.mem[:piece.Len], piece.Mem)
+		err = p.port.queue.CopyOut(s.Mem[:piece.Len], piece.Mem)
 	}
 	if err == nil {
 		if err = m.Record(); err == nil {
@@ -213,12 +202,11 @@ func (p *Put) put(piece Range, direct bool) error {
 		}
 	}
 	if err != nil {
-		return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", piece.Len, piece.Off), p.req.Target.Path()+" from "+p.port.dev.Info().ID, err)
+		return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", piece.Len, piece.Off),
+			p.req.Target.Path()+" from "+p.port.dev.Info().ID, err)
 	}
-	p.mu.Lock()
-	p.copying.note(piece.Len, start, time.Now())
-	p.mu.Unlock()
-	return p.store(s.mem[:piece.Len], piece, direct)
+	p.tally.Copied(piece.Len, start, start)
+	return p.store(s.Mem[:piece.Len], piece, direct)
 }
 
 func (p *Put) store(data []byte, piece Range, direct bool) error {
@@ -229,17 +217,8 @@ func (p *Put) store(data []byte, piece Range, direct bool) error {
 	if err := p.req.Target.WriteAt(data, piece.Off, direct); err != nil {
 		return err
 	}
-	p.noted(route, piece.Len, start)
+	p.tally.Wrote(route, piece.Len, start)
 	return nil
-}
-
-func (p *Put) noted(route report.RouteTaken, n int64, start time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.routes[route] == nil {
-		p.routes[route] = &account{}
-	}
-	p.routes[route].note(n, start, time.Now())
 }
 
 // byCuFile lets the library write, and names the way by its counters.
@@ -251,7 +230,6 @@ func (p *Put) byCuFile(ctx context.Context, k knownBy) error {
 		}
 	}
 	before := k.lib.count()
-	moved := report.RouteTaken("cufile")
 	err := p.each(ctx, p.e.opts.piece, func(piece Range) error {
 		if piece.Off%putAlign != 0 || piece.Len%putAlign != 0 {
 			// The ragged ends, less than a block each: the library would read
@@ -262,94 +240,42 @@ func (p *Put) byCuFile(ctx context.Context, k knownBy) error {
 		if _, err := k.file.Write(piece.Mem, 0, piece.Len, piece.Off); err != nil {
 			return errs.Wrap("write through cuFile", p.req.Target.Path(), err)
 		}
-		p.noted(moved, piece.Len, start)
+		p.tally.WroteByCuFile(piece.Len, start)
 		return nil
 	})
-	counts := k.lib.count().Minus(before)
-	c := k.lib.part(report.CuFileSync, k.opened)
-	if counts.Known {
-		c.Counters, c.Unaligned = describeCounters(counts), counts.Writes.Unaligned
-		k.lib.learn(p.req.Target.FD(), counts.Writes.Route())
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cufile = c
-	if k.opened {
-		p.notes = append(p.notes, k.lib.cost())
-	}
-	if a := p.routes[moved]; a != nil {
-		delete(p.routes, moved)
-		p.routes[taken(counts.Known, counts.Writes)] = a
+	if p.known, p.counts = &k, k.lib.count().Minus(before); p.counts.Known {
+		k.lib.learn(p.req.Target.FD(), p.counts.Writes.Route())
 	}
 	return err
-}
-
-// slotsForPut are the staging slots of writes, made on first use.
-func (e *Engine) slotsForPut() (chan *slot, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.puts != nil {
-		return e.puts, nil
-	}
-	r, err := hostmem.MapFor("map staging memory for writes to open files", "", putSlots*putSize)
-	if err != nil {
-		return nil, err
-	}
-	e.puts = make(chan *slot, putSlots)
-	for _, s := range e.pool.adopt(r, putSlots, putSize) {
-		e.puts <- s
-	}
-	return e.puts, nil
 }
 
 // Report tells how the write went; it blocks until Done.
 func (p *Put) Report() report.Report {
 	<-p.done
-	info := p.req.Device.Info()
-	n := p.written.Load()
-	r := report.Report{
-		Direction: "save", Device: describeDevice(info), Asked: report.Asked{Route: p.req.Route, Cache: report.CacheAuto},
-		Bytes: n, Seconds: p.wall.Seconds(), GBps: units.GBps(n, p.wall), Routes: []report.RouteShare{}, Stages: []report.Stage{}, Limiting: "none",
-		Engine:   report.Engine{Workers: p.writers, QueueDepth: p.writers, ChunkSize: putSize, BlockSize: putSize, IO: "unused", StagingState: "unused"},
-		Files:    []report.File{{Path: p.req.Target.Path(), FS: p.req.Target.Storage().FS.Name, Unproven: unprovenWrites(p.req.Target.Storage()), Cache: report.CacheAuto, Probe: "none", Direct: p.req.Target.Refused() == nil}},
-		Refusals: append([]report.Refusal{}, p.refused...), Notes: append([]string{}, p.notes...), CuFile: p.cufile,
+	to := p.req.Target
+	f := facts{direction: "save", device: describeDevice(p.req.Device.Info()), asked: report.Asked{Route: p.req.Route,
+		Cache: report.CacheAuto},
+		bytes: p.written.Load(), wall: p.wall, err: p.err, sums: p.tally.Sums(), cufileRoute: taken(p.counts.Known,
+			p.counts.Writes),
+		routes: []report.RouteTaken{report.RouteTakenBuffered, report.RouteTakenDirect,
+			report.RouteTakenDirectUnproven},
+		engine: report.Engine{Workers: p.writers, QueueDepth: p.writers, ChunkSize: putSize, BlockSize: putSize,
+			IO: "unused", StagingState: "unused"},
+		files: []report.File{{Path: to.Path(), FS: to.Storage().FS.Name, Unproven: unprovenWrites(to.Storage()),
+			Cache: report.CacheAuto, Probe: "none", Direct: to.Refused() == nil}},
+		refusals: p.refused}
+	if size, err := to.Size(); err == nil {
+		f.files[0].Size = size
 	}
-	if size, err := p.req.Target.Size(); err == nil {
-		r.Files[0].Size = size
+	f.stages, f.limiting = f.sums.PutStages(), f.sums.PutLimit()
+	if len(f.sums.Routes) > 0 {
+		f.engine.IO = "pwrite"
 	}
-	if p.err != nil {
-		r.Error = p.err.Error()
+	if p.known != nil {
+		f.useLibrary(p.known.lib, report.CuFileSync, p.known.opened, p.counts, p.counts.Writes)
 	}
-	if info.Kind == device.Host {
-		r.Notes = append(r.Notes, "the device is host memory: no GPU took part")
+	if f.sums.Copying.Chunks > 0 {
+		f.useStaging(&p.e.pool, putSlots*putSize, false)
 	}
-	var all account
-	for _, name := range []report.RouteTaken{report.RouteTakenBuffered, report.RouteTakenDirect, report.RouteTakenDirectUnproven,
-		report.RouteTakenCuFileP2P, report.RouteTakenCuFileNVFS, report.RouteTakenCuFileCompat, report.RouteTakenCuFileUnknown} {
-		if a := p.routes[name]; a != nil {
-			if name == report.RouteTakenBuffered || name == report.RouteTakenDirect || name == report.RouteTakenDirectUnproven {
-				r.Engine.IO = "pwrite"
-			}
-			r.Routes = append(r.Routes, a.report(name))
-			all.bytes, all.busy = all.bytes+a.bytes, all.busy+a.busy
-			all.span.add(a.span.lo, a.span.hi)
-		}
-	}
-	if p.copying.chunks > 0 {
-		r.Engine.StagingUsed, r.Engine.StagingSize, r.Engine.StagingState = true, putSlots*putSize, "pinned"
-		if info.Kind == device.Host {
-			r.Engine.StagingState = "host memory"
-		} else if p.e.pool.pinError() != nil {
-			r.Engine.StagingState = "not pinned"
-		}
-		r.Stages = append(r.Stages, report.Stage{Stage: "copy", Busy: p.copying.busy.Seconds(), Span: p.copying.span.length().Seconds(), Bytes: p.copying.bytes, GBps: units.GBps(p.copying.bytes, p.copying.span.length())})
-	}
-	if all.bytes > 0 {
-		if r.Limiting = "storage write"; p.copying.busy > all.busy {
-			r.Limiting = "copy from device"
-		}
-		r.Stages = append(r.Stages, report.Stage{Stage: "write", Busy: all.busy.Seconds(), Span: all.span.length().Seconds(), Bytes: all.bytes, GBps: units.GBps(all.bytes, all.span.length())})
-	}
-	r.NoteUnproven()
-	return r
+	return f.report()
 }

@@ -4,22 +4,15 @@ package transfer
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/verify"
 )
-
-// Part is a run of a destination that its owner wants to use as soon as it is
-// final: a tensor.
-type Part struct {
-	File int // index into Request.Files: where its bytes come from
-	Dst  device.Ptr
-	Len  int64
-}
 
 // readiness tells which parts of a transfer are final in the destination while
 // others still arrive. It counts the bytes of each part down as they are
@@ -37,11 +30,11 @@ type readiness struct {
 	// wake, if not nil, is closed when ready grows.
 	wake chan struct{}
 
-	block   []int64                 // by file: size of its blocks, 0 where it is not verified
-	proved  map[blockID]struct{}    // blocks found to be right
-	waiting map[blockID][]openPiece // delivered, their block not yet whole
-	gates   map[blockID]struct{}    // blocks of Request.Also not yet proved
-	gated   []int                   // how many of them, by file
+	block   []int64                      // by file: size of its blocks, 0 where it is not verified
+	proved  map[verify.Block]struct{}    // blocks found to be right
+	waiting map[verify.Block][]openPiece // delivered, their block not yet whole
+	gates   map[verify.Block]struct{}    // blocks of Request.Also not yet proved
+	gated   []int                        // how many of them, by file
 }
 
 // openPiece is a delivered run whose block is still open.
@@ -56,7 +49,8 @@ func newReadiness(r *Request) (*readiness, error) {
 		block: make([]int64, len(r.Files)), gated: make([]int, len(r.Files))}
 	for i, p := range r.Parts {
 		if p.File < 0 || p.File >= len(r.Files) || p.Len < 0 {
-			return nil, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("part %d", i), fmt.Sprintf("has %d bytes of file %d of %d", p.Len, p.File, len(r.Files)))
+			return nil, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("part %d", i),
+				fmt.Sprintf("has %d bytes of file %d of %d", p.Len, p.File, len(r.Files)))
 		}
 		y.left[i] = p.Len
 		if p.Len > 0 {
@@ -67,7 +61,8 @@ func newReadiness(r *Request) (*readiness, error) {
 		slices.SortFunc(list, func(a, b int) int { return cmp.Compare(y.parts[a].Dst, y.parts[b].Dst) })
 		for k := 1; k < len(list); k++ {
 			if a, b := y.parts[list[k-1]], y.parts[list[k]]; a.Dst+device.Ptr(a.Len) > b.Dst {
-				return nil, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("parts %d and %d", list[k-1], list[k]), "overlap in the destination")
+				return nil, errs.New(errs.Invalid, "start transfer", fmt.Sprintf("parts %d and %d", list[k-1],
+					list[k]), "overlap in the destination")
 			}
 		}
 	}
@@ -85,13 +80,14 @@ func (y *readiness) expectBlocks(r *Request) {
 			y.block[i] = s.Block
 		}
 	}
-	y.proved, y.waiting, y.gates = map[blockID]struct{}{}, map[blockID][]openPiece{}, map[blockID]struct{}{}
+	y.proved, y.waiting, y.gates = map[verify.Block]struct{}{}, map[verify.Block][]openPiece{},
+		map[verify.Block]struct{}{}
 	for _, x := range r.Also {
 		if y.block[x.File] == 0 || x.Len == 0 {
 			continue
 		}
 		for b := x.Off / y.block[x.File]; b <= (x.Off+x.Len-1)/y.block[x.File]; b++ {
-			if id := (blockID{x.File, b}); !has(y.gates, id) {
+			if id := (verify.Block{File: x.File, Index: b}); !has(y.gates, id) {
 				y.gates[id] = struct{}{}
 				y.gated[x.File]++
 			}
@@ -99,45 +95,45 @@ func (y *readiness) expectBlocks(r *Request) {
 	}
 }
 
-func has(set map[blockID]struct{}, id blockID) bool {
+func has(set map[verify.Block]struct{}, id verify.Block) bool {
 	_, ok := set[id]
 	return ok
 }
 
 // landed counts what is wanted of a chunk: it is in the destination for good.
-func (y *readiness) landed(c chunk) {
+func (y *readiness) landed(c plan.Chunk) {
 	if y == nil || len(y.parts) == 0 {
 		return
 	}
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	size := y.block[c.file]
+	size := y.block[c.File]
 	if size == 0 {
-		for dst, n := range c.places() {
-			y.count(c.file, dst, n)
+		for dst, n := range c.Places() {
+			y.count(c.File, dst, n)
 		}
 	}
-	for size > 0 && c.len > 0 {
-		id := blockID{c.file, c.off / size}
+	for size > 0 && c.Len > 0 {
+		id := verify.Block{File: c.File, Index: c.Off / size}
 		part := c
-		part.len = min(c.len, (id.block+1)*size-c.off)
-		for dst, n := range part.places() {
+		part.Len = min(c.Len, (id.Index+1)*size-c.Off)
+		for dst, n := range part.Places() {
 			if has(y.proved, id) {
-				y.count(c.file, dst, n)
+				y.count(c.File, dst, n)
 			} else {
 				y.waiting[id] = append(y.waiting[id], openPiece{dst, n})
 			}
 		}
-		c.off, c.len = c.off+part.len, c.len-part.len
-		if c.weave == nil {
-			c.dst += device.Ptr(part.len)
+		c.Off, c.Len = c.Off+part.Len, c.Len-part.Len
+		if c.Weave == nil {
+			c.Dst += device.Ptr(part.Len)
 		}
 	}
 	y.advance()
 }
 
 // right notes that a block has the sum it should have.
-func (y *readiness) right(id blockID) {
+func (y *readiness) right(id verify.Block) {
 	if len(y.parts) == 0 {
 		return
 	}
@@ -146,10 +142,10 @@ func (y *readiness) right(id blockID) {
 	y.proved[id] = struct{}{}
 	if has(y.gates, id) {
 		delete(y.gates, id)
-		y.gated[id.file]--
+		y.gated[id.File]--
 	}
 	for _, p := range y.waiting[id] {
-		y.count(id.file, p.dst, p.n)
+		y.count(id.File, p.dst, p.n)
 	}
 	delete(y.waiting, id)
 	y.advance()
@@ -198,28 +194,4 @@ func (y *readiness) look(known int) (int, <-chan struct{}) {
 		y.wake = make(chan struct{})
 	}
 	return y.ready, y.wake
-}
-
-// Ready waits until more than known of Request.Parts, counted in their order,
-// are final in the destination, or until the transfer has ended, and tells how
-// many are. What it has counted stays as it is, however the transfer ends. When
-// nothing beyond known will come, err is the transfer's; when ctx ends first, it
-// is of kind Cancelled and the transfer goes on.
-func (t *Transfer) Ready(ctx context.Context, known int) (n int, err error) {
-	for {
-		n, grown := t.ready.look(known)
-		if grown == nil {
-			return n, nil
-		}
-		select {
-		case <-grown:
-		case <-t.done:
-			if n, grown = t.ready.look(known); grown == nil {
-				return n, nil
-			}
-			return n, t.result
-		case <-ctx.Done():
-			return n, &errs.Error{Kind: errs.Cancelled, Op: "wait for what is ready", Err: context.Cause(ctx)}
-		}
-	}
 }

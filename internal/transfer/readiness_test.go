@@ -9,6 +9,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/verify"
+
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
@@ -101,9 +104,9 @@ func TestReadinessIsWhatEveryByteSays(t *testing.T) {
 				}
 			}
 			if e.sum {
-				y.right(blockID{e.file, e.off / r.Verify[e.file].Block})
+				y.right(verify.Block{File: e.file, Index: e.off / r.Verify[e.file].Block})
 			} else {
-				y.landed(chunk{file: e.file, off: e.off, len: e.n, dst: base[e.file] + device.Ptr(e.off)})
+				y.landed(plan.Chunk{File: e.file, Off: e.off, Len: e.n, Dst: base[e.file] + device.Ptr(e.off)})
 			}
 			if n, _ := y.look(-1); n != expect() {
 				t.Fatalf("seed %d, after %d events: %d parts ready, expected %d of %d", seed, k+1, n, expect(), len(r.Parts))
@@ -135,7 +138,7 @@ func TestReadinessRefusesPartsThatOverlap(t *testing.T) {
 
 // follow waits for parts until the transfer has ended and checks each when it is
 // ready; it returns how many were.
-func follow(t *testing.T, tr *Transfer, tg target, base device.Ptr, want []byte) (int, error) {
+func follow(t *testing.T, tr *Load, tg target, base device.Ptr, want []byte) (int, error) {
 	t.Helper()
 	known := 0
 	for {
@@ -277,7 +280,7 @@ func TestReadyPartsOfStridedSegments(t *testing.T) {
 						width := 1 + rng.Int64N(stride)
 						s := Segment{Off: off, Len: min(size-off, (rng.Int64N(20))*stride+width), Width: width, Stride: stride, Dst: device.Ptr(len(want))}
 						packed := make([]byte, s.Wanted())
-						s.pack(packed, content[s.Off:s.Off+s.Len], s.Off)
+						s.Pack(packed, content[s.Off:s.Off+s.Len], s.Off)
 						want = append(want, packed...)
 						segs = append(segs, s)
 						off += s.Len

@@ -2,19 +2,47 @@
 
 package transfer
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+)
+
+// task is the scheduler's side of a load or save, which is its job.
+type task[J any] struct {
+	job J
+	// Guarded by sched.mu.
+	queue       [plan.Ways][]plan.Chunk
+	outstanding int // chunks that are queued or in a worker's hands
+	planned     bool
+	ended       bool
+	err         error
+	abort       func() // ends requests under way; nil: there are none
+	fetch       fetching
+
+	drained   chan struct{} // closed when no chunk is left anywhere
+	delivered atomic.Int64  // bytes
+}
+
+// fetching is what bounds the requests of a task over a network.
+type fetching struct {
+	want     int   // how many requests at once are worth while
+	left     int64 // bytes that are queued, or will be
+	inFlight int   // requests
+}
 
 // sched hands chunks to workers: one chunk of each running transfer in turn, so
 // that transfers share the engine fairly and together are as fast as one alone.
-type sched struct {
+type sched[J any] struct {
 	mu     sync.Mutex
-	wake   [ways]sync.Cond
-	turns  [ways][]*Transfer // those with queued chunks of that way, next one first
+	wake   [plan.Ways]sync.Cond
+	turns  [plan.Ways][]*task[J] // those with queued chunks of that way, next one first
 	closed bool
 }
 
-func newSched() *sched {
-	s := &sched{}
+func newSched[J any]() *sched[J] {
+	s := &sched[J]{}
 	for i := range s.wake {
 		s.wake[i].L = &s.mu
 	}
@@ -23,7 +51,7 @@ func newSched() *sched {
 
 // add queues a chunk. It reports false when the transfer has failed meanwhile;
 // the planner then stops.
-func (s *sched) add(t *Transfer, c chunk) bool {
+func (s *sched[J]) add(t *task[J], c plan.Chunk) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.err != nil {
@@ -34,16 +62,16 @@ func (s *sched) add(t *Transfer, c chunk) bool {
 	return true
 }
 
-func (s *sched) queue(t *Transfer, c chunk) {
-	if len(t.queue[c.way]) == 0 {
-		s.turns[c.way] = append(s.turns[c.way], t)
+func (s *sched[J]) queue(t *task[J], c plan.Chunk) {
+	if len(t.queue[c.Way]) == 0 {
+		s.turns[c.Way] = append(s.turns[c.Way], t)
 	}
-	t.queue[c.way] = append(t.queue[c.way], c)
-	s.wake[c.way].Signal()
+	t.queue[c.Way] = append(t.queue[c.Way], c)
+	s.wake[c.Way].Signal()
 }
 
 // requeue gives a chunk that was taken back to be read in another way.
-func (s *sched) requeue(t *Transfer, c chunk) {
+func (s *sched[J]) requeue(t *task[J], c plan.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.err != nil {
@@ -54,29 +82,29 @@ func (s *sched) requeue(t *Transfer, c chunk) {
 }
 
 // next takes up to n chunks of one transfer to be read in way w. Without any it
-// returns nil, at once or, with block, when the scheduler is closed.
-func (s *sched) next(w way, n int, block bool) (*Transfer, []chunk) {
+// returns none, at once or, with block, when the scheduler is closed.
+func (s *sched[J]) next(w plan.Way, n int, block bool) (job J, cs []plan.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.turns[w]) == 0 {
 		if s.closed || !block {
-			return nil, nil
+			return job, nil
 		}
 		s.wake[w].Wait()
 	}
 	t := s.turns[w][0]
 	s.turns[w] = s.turns[w][1:]
 	n = min(n, len(t.queue[w]))
-	cs := t.queue[w][:n:n]
+	cs = t.queue[w][:n:n]
 	t.queue[w] = t.queue[w][n:]
 	if len(t.queue[w]) > 0 {
 		s.turns[w] = append(s.turns[w], t)
 	}
-	return t, cs
+	return t.job, cs
 }
 
 // done records that a chunk of n bytes has been delivered.
-func (s *sched) done(t *Transfer, n int64) {
+func (s *sched[J]) done(t *task[J], n int64) {
 	t.delivered.Add(n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +113,7 @@ func (s *sched) done(t *Transfer, n int64) {
 
 // failed records that a chunk will not be delivered, and why. The first error
 // of a transfer is kept and its queued chunks are dropped.
-func (s *sched) failed(t *Transfer, err error) {
+func (s *sched[J]) failed(t *task[J], err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail(t, err)
@@ -93,26 +121,28 @@ func (s *sched) failed(t *Transfer, err error) {
 }
 
 // drop counts off a chunk of a transfer that has failed already.
-func (s *sched) drop(t *Transfer) {
+func (s *sched[J]) drop(t *task[J]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settle(t, 1)
 }
 
 // stop fails a transfer from outside: a cancelled context or a planner's error.
-func (s *sched) stop(t *Transfer, err error) {
+func (s *sched[J]) stop(t *task[J], err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail(t, err)
 	s.settle(t, 0)
 }
 
-func (s *sched) fail(t *Transfer, err error) {
+func (s *sched[J]) fail(t *task[J], err error) {
 	if t.err != nil || t.ended {
 		return
 	}
 	t.err = err
-	t.net.abort()
+	if t.abort != nil {
+		t.abort()
+	}
 	for w := range t.queue {
 		if n := len(t.queue[w]); n > 0 {
 			t.outstanding -= n
@@ -122,8 +152,8 @@ func (s *sched) fail(t *Transfer, err error) {
 	}
 }
 
-func without(ts []*Transfer, t *Transfer) []*Transfer {
-	out := make([]*Transfer, 0, len(ts))
+func without[J any](ts []*task[J], t *task[J]) []*task[J] {
+	out := make([]*task[J], 0, len(ts))
 	for _, x := range ts {
 		if x != t {
 			out = append(out, x)
@@ -133,7 +163,7 @@ func without(ts []*Transfer, t *Transfer) []*Transfer {
 }
 
 // planned records that no further chunks will come.
-func (s *sched) planned(t *Transfer) {
+func (s *sched[J]) planned(t *task[J]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.planned = true
@@ -141,7 +171,7 @@ func (s *sched) planned(t *Transfer) {
 }
 
 // settle counts n chunks off and, when none is left, lets the transfer end.
-func (s *sched) settle(t *Transfer, n int) {
+func (s *sched[J]) settle(t *task[J], n int) {
 	t.outstanding -= n
 	if t.planned && t.outstanding == 0 && !t.ended {
 		t.ended = true
@@ -151,18 +181,39 @@ func (s *sched) settle(t *Transfer, n int) {
 
 // hasFailed reports whether t has failed; what it still has in hand need not
 // be read any more.
-func (s *sched) hasFailed(t *Transfer) bool {
+func (s *sched[J]) hasFailed(t *task[J]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return t.err != nil
 }
 
 // close wakes every waiting worker to end; no transfer runs any more.
-func (s *sched) close() {
+func (s *sched[J]) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	for i := range s.wake {
 		s.wake[i].Broadcast()
 	}
+}
+
+// addAll queues chunks together. It reports false when the transfer has failed.
+func (s *sched[J]) addAll(t *task[J], cs []plan.Chunk) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.err != nil {
+		return false
+	}
+	for _, c := range cs {
+		s.queue(t, c)
+	}
+	t.outstanding += len(cs)
+	return true
+}
+
+// failure is why the transfer has failed; nil: it has not.
+func (s *sched[J]) failure(t *task[J]) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.err
 }

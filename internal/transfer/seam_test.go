@@ -29,7 +29,7 @@ func TestSaveCancelledWithACause(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	e.onStep = func(step string) error {
+	e.main.saves.onStep = func(step string) error {
 		if step == "sync" {
 			cancel(errors.New("enough"))
 		}
@@ -73,7 +73,7 @@ func TestCuFileReadsSlices(t *testing.T) {
 	path, want := writeFile(t, 8*stride, 51)
 	for _, api := range apis() {
 		t.Run(string(api), func(t *testing.T) {
-			r := newCuRig(t, Options{CuFile: api}, fakegpu.CuFileOptions{Route: fakegpu.P2P}, Peers{})
+			r := newCuRig(t, Options{CuFile: api}, fakegpu.CuFileOptions{Route: fakegpu.P2P}, DirectPath{})
 			f := openFile(t, path)
 			b := alloc(t, r.dev, 8*width)
 			req := Request{Device: r.dev, Files: []*vfs.File{f}, Route: report.RouteCuFile, Gap: DefaultGap,
@@ -107,7 +107,7 @@ func TestCuFileReadsSlices(t *testing.T) {
 
 // TestCuFileRefusesTooManyRows: each row would be kept in the plan.
 func TestCuFileRefusesTooManyRows(t *testing.T) {
-	r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, Peers{})
+	r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, DirectPath{})
 	path := filepath.Join(t.TempDir(), "sparse")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -128,26 +128,6 @@ func TestCuFileRefusesTooManyRows(t *testing.T) {
 	}
 }
 
-// TestUnknownResidencyKeepsTheVerdictOnCuFile: whoever finds bytes absent asks
-// the chunk, not what the planner is deciding for other runs at that moment.
-func TestUnknownResidencyKeepsTheVerdictOnCuFile(t *testing.T) {
-	for _, open := range []bool{true, false} {
-		n := 0
-		p := planner{params: params{chunk: 65536, block: 65536, piece: 65536, leaf: 65536, window: 65536, align: 4096, direct: true, route: report.RouteAuto, cache: report.CacheAuto},
-			residency: func(int64, int64) residency { return residency{} },
-			cufile:    func() bool { return open },
-			emit: func(c chunk) {
-				if n++; c.way != viaCache || !c.nowait || c.cufile != open {
-					t.Errorf("open is %v: %+v", open, c)
-				}
-			}}
-		p.segment(Segment{Off: 100, Len: 200_000, Dst: 4096})
-		if n == 0 {
-			t.Error("no chunks")
-		}
-	}
-}
-
 // TestReleasesWhileAnotherWaits: a save that finds the disk full waits for space
 // while others go on to replace files.
 func TestReleasesWhileAnotherWaits(t *testing.T) {
@@ -156,8 +136,8 @@ func TestReleasesWhileAnotherWaits(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 2000 {
-				e.releasing.Go(func() {})
-				e.releasing.Wait()
+				e.main.saves.releasing.Go(func() {})
+				e.main.saves.releasing.Wait()
 			}
 		})
 	}

@@ -5,9 +5,7 @@ package transfer
 import (
 	"context"
 	"fmt"
-	"time"
 
-	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
@@ -39,102 +37,64 @@ type described interface {
 	DirectFD() int // -1: none
 }
 
-// Sums are the checksums of a save that made some, complete when it has
-// ended well; it blocks until Done, and is nil otherwise. They are not changed any more.
-func (t *Transfer) Sums() *checksum.Sums {
-	<-t.done
-	if t.save == nil || t.result != nil {
-		return nil
-	}
-	return t.save.sums
-}
-
 // cuFileSink is libcufile's part of a save to a sink.
 type cuFileSink struct {
 	lib    *library
 	port   *port
 	file   device.DirectFile
+	fd     int
 	opened bool
 	before device.DirectCounters
 	counts device.DirectCounters
 }
 
-// checkSink refuses what a save to a sink cannot do.
-func (sv *save) checkSink() error {
-	if sv.req.Path != "" {
-		return errs.New(errs.Invalid, "save", sv.req.Path, "a path and a sink are given; expected one of them")
-	}
-	sv.req.Path, sv.sink = sv.req.Sink.Name(), sv.req.Sink
-	return nil
-}
-
-// openSink makes ready what the route needs. cuFile is used where it was asked
-// for: sums are made by the CPU, so the bytes come by it anyway, and writing
-// them from there is as near.
-func (t *Transfer) openSink(ctx context.Context) error {
-	sv := t.save
-	if sv.req.Route == report.RouteDirect {
-		return sv.mustBeDirect()
-	}
-	if sv.req.Route != report.RouteCuFile {
-		if len(sv.ports) > 0 && sv.sums != nil && sv.ports[0].dev.Info().Kind != device.Host && t.e.opts.Peers != nil && sv.req.Route == report.RouteAuto {
-			sv.refusals = append(sv.refusals, report.Refusal{What: "cufile", On: sv.req.Path, Reason: "checksums need every byte in the CPU's reach",
-				Fix: "ask for route cufile: it writes from the GPU, and a copy is summed beside it"})
-		}
-		return nil
-	}
+// openCuFileSink lets libcufile write the sink called name.
+func openCuFileSink(ctx context.Context, o *tuned, sink Sink, name string, from *sources) (*cuFileSink, error) {
 	const op = "write through cuFile"
-	if len(sv.ports) != 1 || sv.ports[0].dev.Info().Kind == device.Host {
-		return errs.New(errs.Unsupported, op, sv.req.Path, "its bytes come from "+sv.devices()+"; expected one GPU").WithFix("use route auto")
+	if len(from.ports) != 1 || from.ports[0].dev.Info().Kind == device.Host {
+		return nil, errs.New(errs.Unsupported, op, name, "its bytes come from "+from.devices()+"; expected one GPU").
+			WithFix("use route auto")
 	}
-	s, ok := sv.sink.(described)
+	s, ok := sink.(described)
 	if !ok {
-		return errs.New(errs.Unsupported, op, sv.req.Path, "it has no descriptor that cuFile could be given").WithFix("use route auto")
+		return nil, errs.New(errs.Unsupported, op, name, "it has no descriptor that cuFile could be given").
+			WithFix("use route auto")
 	}
-	p := sv.ports[0]
-	c := &cuFileSink{lib: t.e.libraryOf(p), port: p}
+	p := from.ports[0]
+	c := &cuFileSink{lib: p.lib, port: p, fd: s.FD()}
 	var err error
-	if c.opened, err = c.lib.open(ctx, t.e, p.dev, true); err != nil {
-		return err
+	if c.opened, err = c.lib.open(ctx, o, p.dev, true); err != nil {
+		return nil, err
 	}
 	fd := s.DirectFD()
 	if fd < 0 {
 		fd = s.FD()
 	}
-	c.lib.mu.Lock()
-	direct := c.lib.direct
-	c.lib.mu.Unlock()
-	if c.file, err = direct.OpenFile(fd); err != nil {
-		return errs.Wrap("give to cuFile", sv.req.Path, err)
+	if c.file, err = c.lib.opened().OpenFile(fd); err != nil {
+		return nil, errs.Wrap("give to cuFile", name, err)
 	}
 	c.before = c.lib.count()
-	sv.cu = c
-	if _, ok := sv.req.Streams[p.dev]; ok {
-		return p.passed() // the library is in no order with the caller's stream
-	}
-	return nil
+	return c, nil
 }
 
-// closeSink reads what the library has counted and makes it forget the file.
-func (sv *save) closeSink() error {
-	c := sv.cu
+// close reads what the library has counted and makes it forget the file.
+func (c *cuFileSink) close(name string) error {
 	if c == nil {
 		return nil
 	}
 	if c.counts = c.lib.count().Minus(c.before); c.counts.Known {
-		c.lib.learn(sv.sink.(described).FD(), c.counts.Writes.Route())
+		c.lib.learn(c.fd, c.counts.Writes.Route())
 	}
-	return errs.Wrap("take from cuFile", sv.req.Path, c.file.Close())
+	return errs.Wrap("take from cuFile", name, c.file.Close())
 }
 
-// storeCuFile lets the library write the whole pages of a block from the device.
-// false means that it does not take this block: its bytes lie in several places.
-func (t *Transfer) storeCuFile(c chunk) (done int64, err error) {
-	sv := t.save
-	n := c.len / putAlign * putAlign
+// write lets the library write the whole pages of n bytes at off from the device, and returns how many bytes they are.
+// None means that it does not take them: they lie in several places.
+func (c *cuFileSink) write(from *sources, off, n int64) (done int64, err error) {
+	n = n / putAlign * putAlign
 	var src device.Ptr
-	_ = sv.pieces(c.off, n, func(s *source, at, _, k int64) error {
-		if k == n && s.port == sv.cu.port {
+	_ = from.pieces(off, n, func(s *source, at, _, k int64) error {
+		if k == n && s.port == c.port {
 			src = s.Ptr + device.Ptr(at)
 		}
 		return nil
@@ -142,44 +102,33 @@ func (t *Transfer) storeCuFile(c chunk) (done int64, err error) {
 	if src == 0 || n == 0 {
 		return 0, nil
 	}
-	start := time.Now()
-	if _, err := sv.cu.file.Write(src, 0, n, c.off); err != nil {
-		return 0, errs.Wrap(fmt.Sprintf("write %d bytes at offset %d through cuFile to", n, c.off), sv.req.Path, err)
+	if _, err := c.file.Write(src, 0, n, off); err != nil {
+		return 0, errs.Wrap(fmt.Sprintf("write %d bytes at offset %d through cuFile to", n, off), from.name, err)
 	}
-	t.stored(routeCuFile, n, start)
 	return n, nil
 }
 
-// routeCuFile stands for what the library wrote until its counters say how.
-const routeCuFile report.RouteTaken = "cufile"
-
-// describeSink adds what only a save to a sink has to tell.
-func (t *Transfer) describeSink(r *report.Report) {
-	sv := t.save
-	ok, why := sv.sink.Direct()
-	r.Files = append(r.Files, report.File{Path: sv.sink.Name(), FS: sv.storage.FS.Name, Size: sv.size, Direct: ok, Unproven: unprovenWrites(sv.storage)})
-	if why != nil && sv.req.Route != report.RouteBuffered {
-		r.Refusals = append(r.Refusals, report.Refusal{What: "direct", On: sv.sink.Name(), Reason: why.Reason, Fix: why.Fix})
-	}
-	r.Refusals = append(r.Refusals, sv.refusals...)
-	r.Notes = append(r.Notes, "the bytes are durable when their owner has said so: this save gives them to an open file")
-	if sv.sums != nil {
-		r.Save.ChecksumBlocks = len(sv.sums.Blocks)
-	}
-	c := sv.cu
+// route names what the library's counters tell; a nil sink used none.
+func (c *cuFileSink) route() report.RouteTaken {
 	if c == nil {
-		return
+		return report.RouteTakenCuFileUnknown
 	}
-	r.CuFile = c.lib.part(report.CuFileSync, c.opened)
-	if c.counts.Known {
-		r.CuFile.Counters, r.CuFile.Unaligned = describeCounters(c.counts), c.counts.Writes.Unaligned
-	}
-	if c.opened {
-		r.Notes = append(r.Notes, c.lib.cost())
-	}
-	t.tally.mu.Lock()
-	defer t.tally.mu.Unlock()
-	if a := t.tally.route(routeCuFile); a.bytes > 0 {
-		r.Routes = append(r.Routes, a.report(taken(c.counts.Known, c.counts.Writes)))
-	}
+	return taken(c.counts.Known, c.counts.Writes)
 }
+
+// founded is a destination that tells what lies below it.
+type founded interface{ Storage() vfs.Storage }
+
+// storageBelow is what lies below the destination of a save, while it is open.
+func storageBelow(s Sink, below *vfs.Storages) vfs.Storage {
+	switch d := s.(type) {
+	case described:
+		return below.Of(d.FD())
+	case founded:
+		return d.Storage()
+	}
+	return vfs.Storage{FS: s.FS(), Hidden: "the destination does not tell what lies below it"}
+}
+
+// putAlign is what direct writes in place, and those of cuFile, are aligned to.
+const putAlign = 4096

@@ -184,7 +184,7 @@ func TestASinkThatFails(t *testing.T) {
 
 func TestASinkByCuFile(t *testing.T) {
 	for route, want := range map[int]report.RouteTaken{fakegpu.P2P: report.RouteTakenCuFileP2P, fakegpu.Posix: report.RouteTakenCuFileCompat} {
-		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Route: route}, Peers{Plausible: true})
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Route: route}, DirectPath{Plausible: true})
 		const size = 3*units.MiB + 77
 		dir := diskDir(t)
 		path, s := handedOver(t, dir, size)

@@ -19,15 +19,10 @@ import (
 // only once. All methods are safe for concurrent use; Close is called last.
 type Target struct {
 	*vfs.Editable
-	e *Engine
+	e *lane
 
 	mu    sync.Mutex
 	files map[*library]device.DirectFile
-}
-
-// NewTarget takes over an open file, which Close closes.
-func (e *Engine) NewTarget(f *vfs.Editable) *Target {
-	return &Target{Editable: f, e: e, files: map[*library]device.DirectFile{}}
 }
 
 // knownBy is how libcufile knows a target for one device; a nil file means that it
@@ -46,22 +41,22 @@ func (g *Target) known(ctx context.Context, p *port, must bool) (k knownBy, err 
 	refuse := func(reason, fix string) (knownBy, error) {
 		return knownBy{refused: &report.Refusal{What: "cufile", On: g.Path(), Reason: reason, Fix: fix}}, nil
 	}
-	if !must && (p.dev.Info().Kind == device.Host || g.e.opts.Peers == nil) {
+	if !must && (p.dev.Info().Kind == device.Host || g.e.opts.DirectPath == nil) {
 		return k, nil
 	}
-	k.lib = g.e.libraryOf(p)
+	k.lib = p.lib
 	if !must {
-		peers, route, err := g.judged(p, k.lib)
+		path, route, err := g.judged(p, k.lib)
 		switch {
 		case err != nil:
 			return knownBy{}, err
-		case !peers.Plausible:
-			return refuse(peers.Reason, peers.Fix)
+		case !path.Plausible:
+			return refuse(path.Reason, path.Fix)
 		case route == device.RouteCompat:
 			return refuse(wasCompat, fixCompat)
 		}
 	}
-	if k.opened, err = k.lib.open(ctx, g.e, p.dev, must); err == nil {
+	if k.opened, err = k.lib.open(ctx, &g.e.opts, p.dev, must); err == nil {
 		k.file, err = g.register(k.lib)
 	}
 	if err == nil {
@@ -74,16 +69,13 @@ func (g *Target) known(ctx context.Context, p *port, must bool) (k knownBy, err 
 }
 
 // judged is whether a direct route is plausible, and what counters have shown.
-func (g *Target) judged(p *port, lib *library) (Peers, string, error) {
+func (g *Target) judged(p *port, lib *library) (DirectPath, string, error) {
 	src, err := g.Source()
 	if err != nil {
-		return Peers{}, "", err
+		return DirectPath{}, "", err
 	}
-	peers := g.e.peers(src, p.dev.Info())
-	lib.mu.Lock()
-	route := lib.proved[fileSystem(src)]
-	lib.mu.Unlock()
-	return peers, route, src.Close()
+	path, route := g.e.directPath(src, p.dev.Info()), lib.shown(fileSystem(src))
+	return path, route, src.Close()
 }
 
 func (g *Target) register(lib *library) (device.DirectFile, error) {
@@ -96,10 +88,7 @@ func (g *Target) register(lib *library) (device.DirectFile, error) {
 	if fd < 0 {
 		fd = g.FD()
 	}
-	lib.mu.Lock()
-	direct := lib.direct
-	lib.mu.Unlock()
-	f, err := direct.OpenFile(fd)
+	f, err := lib.opened().OpenFile(fd)
 	if err != nil {
 		return nil, errs.Wrap("give to cuFile", g.Path(), err)
 	}
@@ -128,7 +117,8 @@ type Range struct {
 
 func (g *Target) check(op string, r Range) error {
 	if r.Off < 0 || r.Len < 0 || r.Off > 1<<62-r.Len || !r.Mem.Holds(r.Len) {
-		return errs.New(errs.Invalid, op, g.Path(), fmt.Sprintf("%d bytes at offset %d, memory at 0x%x; expected an address, and offset and length of 0 or more", r.Len, r.Off, uint64(r.Mem)))
+		return errs.New(errs.Invalid, op, g.Path(),
+			fmt.Sprintf("%d bytes at offset %d, memory at 0x%x; expected an address, and offset and length of 0 or more", r.Len, r.Off, uint64(r.Mem)))
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ import (
 func TestEverythingTogether(t *testing.T) {
 	for _, api := range apis() {
 		t.Run(string(api), func(t *testing.T) {
-			r := newCuRig(t, Options{PoolSize: minPoolSize, CuFile: api, Poison: true}, fakegpu.CuFileOptions{Route: fakegpu.P2P}, Peers{Plausible: true})
+			r := newCuRig(t, Options{PoolSize: minPoolSize, CuFile: api, Poison: true}, fakegpu.CuFileOptions{Route: fakegpu.P2P}, DirectPath{Plausible: true})
 			path, want := writeFile(t, 1*units.MiB+777, 61)
 			sums, err := checksum.Compute(t.Context(), path, 64*units.KiB, nil)
 			if err != nil {
@@ -45,7 +45,7 @@ func TestEverythingTogether(t *testing.T) {
 				all.Go(func() {
 					for range 8 {
 						ctx, cancel := context.WithCancelCause(t.Context())
-						var tr *Transfer
+						var tr moving
 						var err error
 						var check func()
 						if i < 4 {

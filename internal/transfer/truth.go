@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
@@ -34,7 +36,7 @@ type truth struct {
 
 // newTruth prepares one file of a load. The page cache is asked now only where
 // the answer will be needed: one question for a file that is not cached.
-func (t *Transfer) newTruth(f *vfs.File, cache report.CachePolicy) *truth {
+func newTruth(f *vfs.File, route report.Route, cache report.CachePolicy, below *vfs.Storages) *truth {
 	u := &truth{f: f, bypass: cache == report.CacheBypass && f.Remote() == nil && !f.FS().Memory}
 	u.storage = sync.OnceValue(func() vfs.Storage {
 		if f.Remote() != nil {
@@ -43,9 +45,9 @@ func (t *Transfer) newTruth(f *vfs.File, cache report.CachePolicy) *truth {
 		if f.Pin() == nil {
 			defer f.Unpin()
 		}
-		return t.e.storages.Of(f.BufferedFD())
+		return below.Of(f.BufferedFD())
 	})
-	if u.bypass || t.bringsPages(u, cache) {
+	if u.bypass || u.bringsPages(route, cache) {
 		if u.before, u.beforeErr = f.CachedPages(); u.beforeErr != nil {
 			u.before = nil
 		}
@@ -55,12 +57,12 @@ func (t *Transfer) newTruth(f *vfs.File, cache report.CachePolicy) *truth {
 
 // bringsPages reports whether a read of this load may bring pages into the page cache that another read of the same load
 // finds there later. Buffered reads of absent bytes do, and so do direct reads that fall back to the page cache.
-func (t *Transfer) bringsPages(u *truth, cache report.CachePolicy) bool {
+func (u *truth) bringsPages(route report.Route, cache report.CachePolicy) bool {
 	if u.f.Remote() != nil || u.f.FS().Memory {
 		return false
 	}
 	direct, _ := u.f.Direct()
-	return !direct || t.req.Route == report.RouteBuffered || cache == report.CacheKeep || u.storage().Falls
+	return !direct || route == report.RouteBuffered || cache == report.CacheKeep || u.storage().Falls
 }
 
 // buffered corrects the counts of a buffered read of [off, off+n). Pages that were absent when the load began came from
@@ -76,9 +78,6 @@ func (u *truth) buffered(b vfs.Buffered, off, n int64) vfs.Buffered {
 	return b
 }
 
-// truthOf is what is known of a file's storage; nil before the load is planned.
-func (t *Transfer) truthOf(file int) *truth { return t.truths[file] }
-
 // below is the name of a route by which bytes came from below the page cache.
 func (u *truth) below(r report.RouteTaken) report.RouteTaken {
 	if u.storage().Hidden == "" {
@@ -88,25 +87,24 @@ func (u *truth) below(r report.RouteTaken) report.RouteTaken {
 }
 
 // countBuffered counts a buffered read of a chunk under the routes that its bytes took.
-func (t *Transfer) countBuffered(c chunk, b vfs.Buffered, start time.Time) {
-	u := t.truthOf(c.file)
-	b = u.buffered(b, c.off, c.len)
+func (u *truth) countBuffered(y *tally.Tally, c plan.Chunk, b vfs.Buffered, start time.Time) {
+	b = u.buffered(b, c.Off, c.Len)
 	missed := report.RouteTakenBuffered
 	if b.Missed > 0 { // the storage is not examined for bytes that came from memory
 		missed = u.below(report.RouteTakenBuffered)
 	}
-	t.tally.readBuffered(c, b, missed, start)
+	y.ReadBuffered(c.Extra, b, missed, start)
 }
 
-// readDirect lets read fetch the n bytes at off of the file into buf with
+// readDirect lets read fetch n bytes of the file, a superset of c, into buf with
 // O_DIRECT, and counts them under the route that they took. Where the file
 // system may fall back, the page cache is asked behind the read.
-func (t *Transfer) readDirect(c chunk, buf []byte, off, n int64, read func() error) error {
-	u, start := t.truthOf(c.file), time.Now()
+func (u *truth) readDirect(y *tally.Tally, c plan.Chunk, buf []byte, n int64, read func() error) error {
+	start := time.Now()
 	if !u.storage().Falls {
 		err := read()
 		if err == nil {
-			t.tally.read(c, u.below(report.RouteTakenDirect), c.len, start)
+			y.Read(c.Extra, u.below(report.RouteTakenDirect), c.Len, start)
 		}
 		return err
 	}
@@ -114,7 +112,7 @@ func (t *Transfer) readDirect(c chunk, buf []byte, off, n int64, read func() err
 	hostmem.Touch(buf, 1)
 	warm := int64(0)
 	if u.before != nil {
-		warm = u.before.In(c.off, c.len)
+		warm = u.before.In(c.Off, c.Len)
 	}
 	fetched, counted := int64(0), false
 	err := func() error {
@@ -132,55 +130,35 @@ func (t *Transfer) readDirect(c chunk, buf []byte, off, n int64, read func() err
 	if err != nil {
 		return err
 	}
-	t.tally.readParts(c, u.parts(c, n, warm, fetched, counted), start)
+	y.ReadParts(c.Extra, c.Len, u.parts(c, n, warm, fetched, counted), start)
 	return nil
-}
-
-// share is a part of a read by its route.
-type share struct {
-	route report.RouteTaken
-	bytes int64
 }
 
 // parts divides a read that was made with O_DIRECT. Bytes that are in the page
 // cache now and were not when the load began came through it. Bytes that were
 // there before came from there, unless the kernel counted that it fetched all.
-func (u *truth) parts(c chunk, n, warm, fetched int64, counted bool) []share {
+func (u *truth) parts(c plan.Chunk, n, warm, fetched int64, counted bool) []tally.Part {
 	if u.storage().FS.Memory {
-		return []share{{report.RouteTakenCache, c.len}}
+		return []tally.Part{{Route: report.RouteTakenCache, Bytes: c.Len}}
 	}
 	if u.before == nil {
-		return []share{{report.RouteTakenDirectUnproven, c.len}}
+		return []tally.Part{{Route: report.RouteTakenDirectUnproven, Bytes: c.Len}}
 	}
-	through, err := u.f.Since(u.before, c.off, c.len)
+	through, err := u.f.Since(u.before, c.Off, c.Len)
 	if err != nil {
-		return []share{{report.RouteTakenDirectUnproven, c.len}}
+		return []tally.Part{{Route: report.RouteTakenDirectUnproven, Bytes: c.Len}}
 	}
-	through = min(through, c.len-warm)
-	out := []share{{u.below(report.RouteTakenBuffered), through}}
+	through = min(through, c.Len-warm)
+	out := []tally.Part{{Route: u.below(report.RouteTakenBuffered), Bytes: through}}
 	switch {
 	case counted && fetched >= n && through == 0:
 		warm = 0
 	case counted:
-		out = append(out, share{report.RouteTakenCache, warm})
+		out = append(out, tally.Part{Route: report.RouteTakenCache, Bytes: warm})
 	default:
-		out = append(out, share{report.RouteTakenDirectUnproven, warm})
+		out = append(out, tally.Part{Route: report.RouteTakenDirectUnproven, Bytes: warm})
 	}
-	return append(out, share{u.below(report.RouteTakenDirect), c.len - through - warm})
-}
-
-// founded is a destination that tells what lies below it.
-type founded interface{ Storage() vfs.Storage }
-
-// storageBelow is what lies below the destination of a save, while it is open.
-func (e *Engine) storageBelow(s Sink) vfs.Storage {
-	switch d := s.(type) {
-	case described:
-		return e.storages.Of(d.FD())
-	case founded:
-		return d.Storage()
-	}
-	return vfs.Storage{FS: s.FS(), Hidden: "the destination does not tell what lies below it"}
+	return append(out, tally.Part{Route: u.below(report.RouteTakenDirect), Bytes: c.Len - through - warm})
 }
 
 // writtenDirect returns the route of a write with O_DIRECT. The write counts as direct only on file systems that never
@@ -219,38 +197,38 @@ func fetchedByThread() (int64, bool) {
 	return 0, false
 }
 
-// restore drops what the load has brought into the page cache of files that are
-// to be left as they were, and notes what could not be dropped.
-func (t *Transfer) restore() {
-	for _, u := range t.truths {
-		if u == nil || !u.bypass || u.before == nil {
-			continue
-		}
-		n, err := u.f.Since(u.before, 0, u.f.Size())
-		if err == nil && n > 0 {
-			n, err = u.f.DropSince(u.before)
-		}
-		u.left, u.leftErr = n, err
+// restore drops what the load has brought into the page cache of a file that is
+// to be left as it was, and notes what could not be dropped.
+func (u *truth) restore() {
+	if !u.bypass || u.before == nil {
+		return
 	}
+	n, err := u.f.Since(u.before, 0, u.f.Size())
+	if err == nil && n > 0 {
+		n, err = u.f.DropSince(u.before)
+	}
+	u.left, u.leftErr = n, err
 }
 
-// describeTruth adds what the storage of a file hides, and what a load has left
-// in the page cache though it was to leave nothing.
-func (u *truth) describeTruth(r *report.Report, fr *report.File) {
+// describe adds what the storage of the file hides, and what the load has left
+// in the page cache though it was to leave nothing, as a note.
+func (u *truth) describe(fr *report.File) (note string) {
 	s := u.storage()
 	fr.FS, fr.Unproven = s.FS.Name, s.Hidden
 	if fr.Unproven == "" && s.Falls && fr.Direct && u.beforeErr != nil {
-		fr.Unproven = fmt.Sprintf("%s may read through the page cache, and the kernel does not tell what is there", s.FS.Name)
+		fr.Unproven = fmt.Sprintf("%s may read through the page cache, and the kernel does not tell what is there",
+			s.FS.Name)
 	}
 	if !u.bypass {
-		return
+		return ""
 	}
 	switch err := errors.Join(u.beforeErr, u.leftErr); {
 	case err != nil:
-		r.Notes = append(r.Notes, fmt.Sprintf("%s: what this load left in the page cache is not known: %v", u.f.Path(), err))
+		return fmt.Sprintf("%s: what this load left in the page cache is not known: %v", u.f.Path(), err)
 	case u.left > 0:
 		fr.Left = u.left
-		r.Notes = append(r.Notes, fmt.Sprintf("%s: %s that this load brought in stay in the page cache: they are mapped or in use elsewhere",
-			u.f.Path(), units.Bytes(u.left)))
+		return fmt.Sprintf("%s: %s that this load brought in stay in the page cache: they are mapped or in use elsewhere",
+			u.f.Path(), units.Bytes(u.left))
 	}
+	return ""
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
@@ -36,10 +35,8 @@ type UploadRequest struct {
 // a time; a part is sent as blocks, each of which is copied from its devices into a slot while
 // the one before it is being summed and written to the socket. A part that fails is gathered anew from its sources.
 type Upload struct {
-	e     *Engine
+	gathering
 	req   UploadRequest
-	what  *save // its sources
-	size  int64
 	part  int64
 	parts int
 
@@ -48,14 +45,8 @@ type Upload struct {
 	sent  atomic.Int64
 	done  chan struct{}
 	err   error
-	open  sync.WaitGroup // gatherers
 
-	mu       sync.Mutex
-	copying  account
-	copyWait time.Duration
-	sending  account
-	finish   time.Duration // of what makes the object of its parts
-	staged   bool
+	finish time.Duration // of what makes the object of its parts
 }
 
 // Bounds of a part: the least that pays, what is enough, and how many a server takes.
@@ -73,64 +64,42 @@ func partOf(size int64, connections int) int64 {
 	return (part + netBlock - 1) / netBlock * netBlock
 }
 
-// StartUpload checks the request and begins to send; it returns at once. The
-// context cancels it: nothing of the object is then on the server, unless it
-// was being completed at that moment. The sources belong to the upload, and do not change, until Done is closed.
-func (e *Engine) StartUpload(ctx context.Context, req UploadRequest) (*Upload, error) {
-	e, err := e.laneOf(req.Sources)
-	if err != nil {
-		return nil, err
-	}
-	u := &Upload{e: e, req: req, began: time.Now(), done: make(chan struct{}), what: &save{
-		req: WriteRequest{Path: req.To.Name(), Sources: req.Sources, Route: report.RouteAuto}, join: e.join}}
-	empty := !slices.ContainsFunc(req.Sources, func(s Source) bool { return s.Len != 0 })
-	if !empty {
-		if err := u.what.check(); err != nil {
+// startUpload checks the request and begins to send; see Engine.StartUpload.
+func startUpload(ctx context.Context, e *lane, req UploadRequest) (*Upload, error) {
+	u := &Upload{req: req, began: time.Now(), done: make(chan struct{})}
+	u.e, u.what = e, &sources{name: req.To.Name()}
+	if slices.ContainsFunc(req.Sources, func(s Source) bool { return s.Len != 0 }) {
+		var err error
+		if u.what, err = tile(req.To.Name(), req.Sources); err != nil {
 			return nil, err
 		}
 	}
-	u.size = u.what.size
-	u.part = partOf(u.size, req.To.Parallel())
-	u.parts = int((u.size + u.part - 1) / u.part)
-	if err := e.enterUpload(u); err != nil {
+	u.part = partOf(u.what.size, req.To.Parallel())
+	u.parts = int((u.what.size + u.part - 1) / u.part)
+	if err := u.enter(); err != nil {
 		return nil, err
 	}
-	for _, p := range u.what.ports {
-		stream, ok := req.Streams[p.dev]
-		if !ok || p.dev.Info().Kind == device.Host {
-			continue
-		}
-		if err := p.queue.After(stream); err != nil {
-			e.leave()
-			return nil, errs.Wrap("order after the caller's stream on", p.dev.Info().ID, err)
-		}
+	if err := u.what.order(req.Streams); err != nil {
+		e.leave()
+		return nil, err
 	}
 	go u.run(ctx)
 	return u, nil
 }
 
-// enterUpload counts an upload in, with a port for each of its devices and
+// enter counts the upload in, with a port for each of its devices and
 // staging where one is not addressable.
-func (e *Engine) enterUpload(u *Upload) error {
+func (u *Upload) enter() error {
+	e := u.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return errs.New(errs.Closed, "upload", u.req.To.Name(), "the engine is closed")
 	}
-	for i := range u.what.sources {
-		s := &u.what.sources[i]
-		if s.Device == nil {
-			continue
-		}
-		p, err := e.portOf(s.Device)
-		if err != nil {
-			return err
-		}
-		if s.port = p; !slices.Contains(u.what.ports, p) {
-			u.what.ports = append(u.what.ports, p)
-		}
+	if err := u.what.enter(&e.ports); err != nil {
+		return err
 	}
-	if err := e.network.grow(&e.pool, u.connections()); err != nil {
+	if err := e.pairUp(u.connections()); err != nil {
 		return err
 	}
 	e.running++
@@ -140,27 +109,6 @@ func (e *Engine) enterUpload(u *Upload) error {
 // connections is how many parts are sent at once.
 func (u *Upload) connections() int {
 	return max(1, min(u.req.To.Parallel(), mostFetchers, u.parts))
-}
-
-// grow makes staging for so many parts at once; the caller holds Engine.mu.
-func (n *network) grow(p *pool, want int) error {
-	if n.pairs == nil {
-		n.pairs = make(chan [2]*slot, mostFetchers)
-	}
-	k := want - n.paired
-	if k <= 0 {
-		return nil
-	}
-	r, err := hostmem.MapFor("map staging memory for uploads", "use fewer connections", int64(2*k)*netBlock)
-	if err != nil {
-		return err
-	}
-	slots := p.adopt(r, 2*k, netBlock)
-	for i := range k {
-		n.pairs <- [2]*slot{slots[i], slots[k+i]}
-	}
-	n.paired = want
-	return nil
 }
 
 // Done is closed when the upload has ended and nothing of the sources is read any more.
@@ -173,7 +121,7 @@ func (u *Upload) Wait() error {
 }
 
 // Progress is how many bytes the server has acknowledged, of how many.
-func (u *Upload) Progress() (done, total int64) { return u.sent.Load(), u.size }
+func (u *Upload) Progress() (done, total int64) { return u.sent.Load(), u.what.size }
 
 func (u *Upload) run(ctx context.Context) {
 	defer close(u.done)
@@ -188,21 +136,24 @@ func (u *Upload) run(ctx context.Context) {
 	if err != nil {
 		if aerr := u.req.To.Abort(ctx); aerr != nil {
 			err = &errs.Error{Kind: errs.KindOf(err), Op: "upload", Name: u.req.To.Name(), Err: errors.Join(err, aerr),
-				Msg: "and what was sent could not be taken back: it takes space on the server", Fix: "let the server abort the unfinished upload, by hand or by a rule of the bucket"}
+				Msg: "and what was sent could not be taken back: it takes space on the server",
+				Fix: "let the server abort the unfinished upload, by hand or by a rule of the bucket"}
 		}
 	}
 	u.err, u.wall = err, time.Since(u.began)
-	u.count()
 }
 
 func (u *Upload) send(ctx context.Context) error {
 	to := u.req.To
-	if u.size <= vfs.MostWhole {
+	if u.what.size <= vfs.MostWhole {
 		start := time.Now()
-		if err := to.Whole(ctx, u.size, func() (vfs.Blocks, error) { return u.gather(ctx, 0, u.size), nil }); err != nil {
+		if err := to.Whole(ctx, u.what.size, func() (vfs.Blocks, error) {
+			return u.gather(ctx, 0, u.what.size),
+				nil
+		}); err != nil {
 			return err
 		}
-		u.acknowledged(u.size, start)
+		u.acknowledged(u.what.size, start)
 		return nil
 	}
 	if err := to.Begin(ctx); err != nil {
@@ -231,8 +182,11 @@ func (u *Upload) sendParts(ctx context.Context) error {
 					return
 				}
 				start, off := time.Now(), i*u.part
-				n := min(u.part, u.size-off)
-				err := u.req.To.Part(ctx, int(i)+1, n, netBlock, func() (vfs.Blocks, error) { return u.gather(ctx, off, n), nil })
+				n := min(u.part, u.what.size-off)
+				err := u.req.To.Part(ctx, int(i)+1, n, netBlock, func() (vfs.Blocks, error) {
+					return u.gather(ctx,
+						off, n), nil
+				})
 				if err != nil {
 					cancel(err) // the first one counts
 					return
@@ -247,7 +201,32 @@ func (u *Upload) sendParts(ctx context.Context) error {
 
 func (u *Upload) acknowledged(n int64, start time.Time) {
 	u.sent.Add(n)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.sending.note(n, start, time.Now())
+	u.tally.Sent(n, start)
+}
+
+// Report tells how the upload went, as a save; it blocks until Done.
+func (u *Upload) Report() report.Report {
+	<-u.done
+	to, n := u.req.To, u.connections()
+	f := facts{direction: "save", device: firstGPU(u.what.ports), asked: report.Asked{Route: report.RouteAuto},
+		bytes: u.sent.Load(), wall: u.wall, err: u.err,
+		sums: u.tally.Sums(), routes: []report.RouteTaken{report.RouteTakenNetwork},
+		files: []report.File{{Path: to.Name(), FS: "network", Size: u.what.size}},
+		engine: report.Engine{Workers: n, QueueDepth: n, ChunkSize: u.part, BlockSize: netBlock, IO: "unused",
+			StagingState: "unused"},
+		save: &report.Save{Sources: u.what.shares()}, network: &report.Network{Fetchers: n}, closing: to.Notes()}
+	f.stages, f.limiting = f.sums.UploadStages(u.finish), f.sums.UploadLimit()
+	if c, ok := to.(vfs.Counted); ok {
+		f.network.Traffic = report.Traffic(c.Traffic())
+	}
+	if u.staged.Load() {
+		u.e.mu.Lock()
+		paired := u.e.network.paired
+		u.e.mu.Unlock()
+		f.useStaging(&u.e.pool, int64(paired)*2*netBlock, true)
+	}
+	if u.err == nil {
+		f.note("the server has acknowledged the object; whether it is on its disks is the server's word alone")
+	}
+	return f.report()
 }

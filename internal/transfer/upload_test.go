@@ -174,8 +174,8 @@ func TestUploadSendsWhatLiesOnDevices(t *testing.T) {
 				if r.Direction != "save" || r.Engine.StagingUsed != (name != "in place") || r.Limiting == "none" || len(r.Save.Sources) != 1 || !strings.Contains(fmt.Sprint(r.Notes), "a note of the upload") {
 					t.Errorf("%+v", r)
 				}
-				if len(e.network.pairs) != e.network.paired {
-					t.Errorf("%d of %d pairs of slots came back", len(e.network.pairs), e.network.paired)
+				if len(e.main.network.pairs) != e.main.network.paired {
+					t.Errorf("%d of %d pairs of slots came back", len(e.main.network.pairs), e.main.network.paired)
 				}
 			})
 		}
@@ -258,8 +258,8 @@ func TestUploadThatFailsIsAborted(t *testing.T) {
 			if r := u.Report(); r.Error == "" {
 				t.Error("a report without the error")
 			}
-			if len(e.network.pairs) != e.network.paired {
-				t.Errorf("%s: %d of %d pairs of slots came back", name, len(e.network.pairs), e.network.paired)
+			if len(e.main.network.pairs) != e.main.network.paired {
+				t.Errorf("%s: %d of %d pairs of slots came back", name, len(e.main.network.pairs), e.main.network.paired)
 			}
 		}
 	}
@@ -339,8 +339,8 @@ func TestUploadWhenTheDeviceFails(t *testing.T) {
 				t.Errorf("%v, %s", err, m.ended)
 			}
 			g.CheckIdle()
-			if len(e.network.pairs) != e.network.paired {
-				t.Errorf("%d of %d pairs of slots came back", len(e.network.pairs), e.network.paired)
+			if len(e.main.network.pairs) != e.main.network.paired {
+				t.Errorf("%d of %d pairs of slots came back", len(e.main.network.pairs), e.main.network.paired)
 			}
 		})
 	}

@@ -8,17 +8,17 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 	"github.com/nebulaio/nebulaio/internal/uring"
 	"github.com/nebulaio/nebulaio/report"
+	"golang.org/x/sys/unix"
 )
 
 // uringReader makes all direct reads of an engine from one thread: it keeps
 // every free slot's read in flight and sends each to the device as it arrives.
 type uringReader struct {
-	e     *Engine
+	e     *loads
 	ring  *uring.Ring
 	slots []*slot
 	// free slots can be read into; sent ones wait for their copy, oldest first.
@@ -40,7 +40,7 @@ func newUring(slots []*slot) (*uring.Ring, func(), error) {
 	}
 	bufs := make([][]byte, len(slots))
 	for i, s := range slots {
-		bufs[i] = s.mem
+		bufs[i] = s.Mem
 	}
 	// Saves the kernel the page look-up of each read; where the limit on
 	// locked memory forbids it, reads work without.
@@ -79,7 +79,7 @@ func (u *uringReader) run() {
 func (u *uringReader) fill() (closed bool) {
 	for len(u.free) > 0 && u.ring.InFlight() < u.e.opts.QueueDepth {
 		idle := u.ring.InFlight() == 0 && len(u.sent) == 0
-		t, cs := u.e.sched.next(viaDirect, 1, idle)
+		t, cs := u.e.sched.next(plan.ViaDirect, 1, idle)
 		if t == nil {
 			return idle
 		}
@@ -87,8 +87,8 @@ func (u *uringReader) fill() (closed bool) {
 		i := u.free[len(u.free)-1]
 		u.free = u.free[:len(u.free)-1]
 		s := u.slots[i]
-		s.part.ensure(t.port.dev)
-		if t.truthOf(c.file).storage().Falls {
+		s.Ensure(t.port.dev)
+		if t.truths[c.File].storage().Falls {
 			u.alone(i, t, c)
 			continue
 		}
@@ -100,12 +100,12 @@ func (u *uringReader) fill() (closed bool) {
 
 // alone reads a chunk of a file system that may fall back to the page cache, one
 // at a time: what the page cache and this thread's counters tell is then of this read.
-func (u *uringReader) alone(i int, t *Transfer, c chunk) {
+func (u *uringReader) alone(i int, t *Load, c plan.Chunk) {
 	s := u.slots[i]
-	if u.e.sched.hasFailed(t) {
-		u.e.sched.drop(t)
+	if u.e.sched.hasFailed(&t.task) {
+		u.e.sched.drop(&t.task)
 	} else {
-		(&worker{e: u.e, way: viaDirect}).directInto(t, c, s)
+		readDirect(t, c, s)
 	}
 	u.keep(i)
 }
@@ -122,17 +122,17 @@ func (u *uringReader) keep(i int) {
 // submit queues the read, or the rest of it, for slot i.
 func (u *uringReader) submit(i int) {
 	s := u.slots[i]
-	f := s.t.req.Files[s.reading.file]
+	f := s.t.req.Files[s.reading.File]
 	if !s.pinned {
 		if err := f.Pin(); err != nil {
-			u.e.sched.failed(s.t, err)
+			u.e.sched.failed(&s.t.task, err)
 			s.t = nil
 			u.free = append(u.free, i)
 			return
 		}
 		s.pinned = true // until the read has arrived
 	}
-	lo, buf, _ := superset(f, s.reading, s.mem)
+	lo, buf, _ := superset(f, s.reading, s.Mem)
 	s.lo = lo
 	if !u.ring.Read(f.DirectFD(), buf[s.got:], lo+int64(s.got), i, uint64(i)) {
 		panic("transfer: more reads than the ring was made for")
@@ -144,8 +144,8 @@ func (u *uringReader) arrived(token uint64, res int32) {
 	i := int(token)
 	s := u.slots[i]
 	t, c := s.t, s.reading
-	f := t.req.Files[c.file]
-	_, buf, need := superset(f, c, s.mem)
+	f := t.req.Files[c.File]
+	_, buf, need := superset(f, c, s.Mem)
 	if res == -int32(unix.EINTR) || res == -int32(unix.EAGAIN) {
 		u.submit(i)
 		return
@@ -161,23 +161,25 @@ func (u *uringReader) arrived(token uint64, res int32) {
 	defer f.Unpin()
 	switch {
 	case s.got >= need:
-		t.tally.read(c, t.truthOf(c.file).below(report.RouteTakenDirect), c.len, s.queued)
-		t.tally.padding.Add(int64(need) - c.len)
-		if !u.e.sched.hasFailed(t) {
-			u.e.deliver(t, c, buf[c.off-s.lo:][:c.len], s)
+		t.tally.Read(c.Extra, t.truths[c.File].below(report.RouteTakenDirect), c.Len, s.queued)
+		t.tally.Padded(int64(need) - c.Len)
+		if !u.e.sched.hasFailed(&t.task) {
+			deliver(t, c, buf[c.Off-s.lo:][:c.Len], s)
 		} else {
-			u.e.sched.drop(t)
+			u.e.sched.drop(&t.task)
 		}
 	case res == 0:
-		u.e.sched.failed(t, f.ErrShort(s.lo, need, s.got))
+		u.e.sched.failed(&t.task, f.ErrShort(s.lo, need, s.got))
 	default:
 		err := error(unix.Errno(-res))
 		if s.got == 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)) {
-			f.RefuseDirect(fmt.Sprintf("%s accepted O_DIRECT at open but refused an aligned read: %v", f.FS().Name, err),
+			f.RefuseDirect(fmt.Sprintf("%s accepted O_DIRECT at open but refused an aligned read: %v", f.FS().Name,
+				err),
 				"keep the file on a file system with direct I/O, such as ext4 or XFS")
-			u.e.refused(t, c)
+			readAnotherWay(t, c)
 		} else {
-			u.e.sched.failed(t, errs.Wrap("read", fmt.Sprintf("%s at offset %d", f.Path(), s.lo+int64(s.got)), err))
+			u.e.sched.failed(&t.task, errs.Wrap("read", fmt.Sprintf("%s at offset %d", f.Path(), s.lo+int64(s.got)),
+				err))
 		}
 	}
 	u.keep(i)
@@ -199,9 +201,21 @@ func (u *uringReader) collect(wait bool) {
 				}
 			}
 		}
-		u.e.settleSlot(s)
+		settle(s)
 		u.sent = u.sent[1:]
 		u.free = append(u.free, i)
 		wait = false
 	}
+}
+
+// runUring is the one worker of direct reads through io_uring; it tells on ready
+// whether the kernel allows that.
+func runUring(e *loads, slots []*slot, ready chan<- error) {
+	ring, unlock, err := newUring(slots)
+	ready <- err
+	if err != nil {
+		return
+	}
+	defer unlock()
+	(&uringReader{e: e, ring: ring, slots: slots}).run()
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
@@ -96,7 +98,7 @@ func TestWovenSegmentsArriveByEveryRoute(t *testing.T) {
 }
 
 // checkReadReport holds the sums of a report against each other.
-func checkReadReport(t *testing.T, tr *Transfer, wanted int64) {
+func checkReadReport(t *testing.T, tr *Load, wanted int64) {
 	t.Helper()
 	r := tr.Report()
 	if done, total := tr.Progress(); done != wanted || total != wanted || r.Bytes != wanted || r.Wanted != wanted {
@@ -120,8 +122,8 @@ func runsOf(d device.Device, segs ...Segment) []string {
 	var out []string
 	for x := range r.runs() {
 		kind := "plain"
-		if x.weave != nil {
-			kind = fmt.Sprintf("%d woven", len(x.weave.segs))
+		if x.Weave != nil {
+			kind = fmt.Sprintf("%d woven", len(x.Weave.Segs))
 		}
 		out = append(out, fmt.Sprintf("%d+%d %s", x.Off, x.Len, kind))
 	}
@@ -145,8 +147,8 @@ func TestGapsBelowTheLimitAreReadThrough(t *testing.T) {
 		{"overlapping", gpu, []Segment{{Len: 10}, {Off: 9, Len: 10}}, []string{"0+10 plain", "9+10 plain"}},
 		{"three", gpu, []Segment{{Len: 10}, {Off: 11, Len: 10}, {Off: 22, Len: 10}}, []string{"0+32 3 woven"}},
 		{"nothing", gpu, []Segment{{Len: 0}, {Off: 5, Len: 0}}, nil},
-		{"long ones on a GPU", gpu, []Segment{{Len: storageBlock}, {Off: storageBlock + 1, Len: storageBlock}}, []string{fmt.Sprintf("0+%d 2 woven", 2*storageBlock+1)}},
-		{"long ones are read into place", place, []Segment{{Len: storageBlock}, {Off: storageBlock + 1, Len: 5}}, []string{fmt.Sprintf("0+%d plain", storageBlock), fmt.Sprintf("%d+5 plain", storageBlock+1)}},
+		{"long ones on a GPU", gpu, []Segment{{Len: plan.StorageBlock}, {Off: plan.StorageBlock + 1, Len: plan.StorageBlock}}, []string{fmt.Sprintf("0+%d 2 woven", 2*plan.StorageBlock+1)}},
+		{"long ones are read into place", place, []Segment{{Len: plan.StorageBlock}, {Off: plan.StorageBlock + 1, Len: 5}}, []string{fmt.Sprintf("0+%d plain", plan.StorageBlock), fmt.Sprintf("%d+5 plain", plan.StorageBlock+1)}},
 		{"short ones are not", place, []Segment{{Len: 10}, {Off: 15, Len: 10}}, []string{"0+25 2 woven"}},
 		{"near rows", gpu, []Segment{{Len: 2*(g+9) + 10, Width: 10, Stride: g + 9}}, []string{fmt.Sprintf("0+%d 1 woven", 2*(g+9)+10)}},
 		{"far rows", gpu, []Segment{{Len: 2*(g+10) + 10, Width: 10, Stride: g + 10}}, []string{"0+10 plain", fmt.Sprintf("%d+10 plain", g+10), fmt.Sprintf("%d+10 plain", 2*(g+10))}},

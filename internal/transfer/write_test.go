@@ -63,7 +63,7 @@ func scattered(t *testing.T, seed uint64, size int64, devices ...device.Device) 
 // put writes to the memory of a device, which in these tests the CPU can address.
 func put(p device.Ptr, b []byte) { copy(host.New().Map(p, int64(len(b))), b) }
 
-func startWrite(t *testing.T, e *Engine, ctx context.Context, r WriteRequest) *Transfer {
+func startWrite(t *testing.T, e *Engine, ctx context.Context, r WriteRequest) *Save {
 	t.Helper()
 	tr, err := e.StartWrite(ctx, r)
 	if err != nil {
@@ -222,7 +222,7 @@ func TestSaveThatFailsLeavesTheOldFile(t *testing.T) {
 			var n atomic.Int64
 			steps = nil
 			var mu sync.Mutex
-			e.onStep = func(step string) error {
+			e.main.saves.onStep = func(step string) error {
 				mu.Lock()
 				defer mu.Unlock()
 				steps = append(steps, step)
@@ -287,7 +287,7 @@ func TestSaveStepsInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		var steps []string
-		e.onStep = func(step string) error { steps = append(steps, step); return nil }
+		e.main.saves.onStep = func(step string) error { steps = append(steps, step); return nil }
 		req.Checksums = sums
 		if err := startWrite(t, e, context.Background(), req).Err(); err != nil {
 			t.Fatal(err)
@@ -514,8 +514,8 @@ func TestWritersGetTheirShare(t *testing.T) {
 			t.Fatal(err)
 		}
 		switch {
-		case d.staging() > o.PoolSize:
-			t.Fatalf("%+v: %d bytes of staging", o, d.staging())
+		case d.layout().Size() > o.PoolSize:
+			t.Fatalf("%+v: %d bytes of staging", o, d.layout().Size())
 		case d.WriteDepth < 1 || d.writeSlots < d.WriteDepth || d.largeSlots < 1:
 			t.Fatalf("%+v: %d writers for %d slots beside %d", o, d.WriteDepth, d.writeSlots, d.largeSlots)
 		case d.WriteBlock < minTransfer || d.WriteBlock%minTransfer != 0:

@@ -8,8 +8,9 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/staging"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
 )
@@ -17,18 +18,18 @@ import (
 // writer is one write in flight. With two slots, the copies for the next block
 // are queued before the block at hand is written.
 type writer struct {
-	e     *Engine
-	slots []*slot
+	e     *saves
+	slots []*staging.Slot
 	turn  int
 }
 
 // gathered is a block whose bytes are in memory, or on their way there.
 type gathered struct {
-	t *Transfer
-	c chunk
+	t *Save
+	c plan.Chunk
 	// data is the block: in slot, or in the caller's own memory and slot nil.
 	data   []byte
-	slot   *slot
+	slot   *staging.Slot
 	ports  []*port // whose marks are to be waited for
 	queued time.Time
 }
@@ -40,7 +41,7 @@ func (w *writer) run() {
 			w.write(ahead) // there is no second slot to gather into
 			ahead = nil
 		}
-		t, cs := w.e.sched.next(viaWrite, 1, ahead == nil)
+		t, cs := w.e.sched.next(plan.ViaWrite, 1, ahead == nil)
 		switch {
 		case t == nil && ahead == nil:
 			return
@@ -58,23 +59,23 @@ func (w *writer) run() {
 }
 
 // gather brings the bytes of a block together; nil where the save has failed.
-func (w *writer) gather(t *Transfer, c chunk) *gathered {
-	if w.e.sched.hasFailed(t) {
-		w.e.sched.drop(t)
+func (w *writer) gather(t *Save, c plan.Chunk) *gathered {
+	if w.e.sched.hasFailed(&t.task) {
+		w.e.sched.drop(&t.task)
 		return nil
 	}
 	g := &gathered{t: t, c: c, queued: time.Now()}
-	if g.data = t.save.inPlace(c); g.data != nil {
+	if g.data = inPlace(t, c); g.data != nil {
 		return g
 	}
 	g.slot = w.slots[w.turn]
 	w.turn = (w.turn + 1) % len(w.slots)
-	g.data = g.slot.mem[:c.len]
+	g.data = g.slot.Mem[:c.Len]
 	var err error
-	g.ports, err = t.save.collect(c.off, g.slot, g.data)
+	g.ports, err = t.from.collect(c.Off, g.slot, g.data)
 	if err == nil {
 		if len(g.ports) == 0 {
-			t.tally.copied(c.len, g.queued, time.Now()) // nothing is waited for
+			t.tally.Copied(c.Len, g.queued, time.Now()) // nothing is waited for
 		}
 		return g
 	}
@@ -83,136 +84,115 @@ func (w *writer) gather(t *Transfer, c chunk) *gathered {
 	for _, p := range g.ports {
 		err = errors.Join(err, p.queue.Drain())
 	}
-	w.e.sched.failed(t, gatherError(t, c, err))
+	w.e.sched.failed(&t.task, gatherError(t, c, err))
 	return nil
-}
-
-// inPlace is the block where it lies, if it can be written from there: in one
-// piece of addressable memory, aligned as the file wants it.
-func (sv *save) inPlace(c chunk) (data []byte) {
-	ok, _ := sv.sink.Direct()
-	a := sv.sink.Align()
-	if !ok || sv.req.Route == report.RouteBuffered || c.len%a.Offset != 0 {
-		return nil
-	}
-	_ = sv.pieces(c.off, c.len, func(s *source, at, _, n int64) error {
-		switch {
-		case n != c.len:
-		case s.port == nil:
-			data = s.Data[at : at+n]
-		case s.port.mapper != nil:
-			data = s.port.mapper.Map(s.Ptr+device.Ptr(at), n)
-		}
-		return nil
-	})
-	if data == nil || uintptr(unsafe.Pointer(&data[0]))%uintptr(a.Memory) != 0 {
-		return nil
-	}
-	return data
 }
 
 // write waits for the copies of a block, sums it and writes it.
 func (w *writer) write(g *gathered) {
 	t, c := g.t, g.c
 	waited := time.Now()
-	var err error
-	for _, p := range g.ports {
-		if werr := g.slot.marks[p].Wait(); werr != nil {
-			err = errors.Join(err, werr, p.queue.Drain())
-		}
-	}
+	err := await(g.slot, g.ports)
 	if len(g.ports) > 0 {
-		t.tally.copied(c.len, g.queued, waited)
+		t.tally.Copied(c.Len, g.queued, waited)
 	}
 	if g.slot != nil {
 		defer w.release(g.slot)
 	}
 	switch {
 	case err != nil:
-		w.e.sched.failed(t, gatherError(t, c, err))
+		w.e.sched.failed(&t.task, gatherError(t, c, err))
 		return
-	case w.e.sched.hasFailed(t):
-		w.e.sched.drop(t)
+	case w.e.sched.hasFailed(&t.task):
+		w.e.sched.drop(&t.task)
 		return
 	}
 	t.sum(c, g.data)
 	if err := w.store(t, c, g); err != nil {
-		w.e.sched.failed(t, err)
+		w.e.sched.failed(&t.task, err)
 		return
 	}
-	w.e.sched.done(t, c.len)
+	w.e.sched.done(&t.task, c.Len)
 }
 
 // store writes a block past the page cache where that is possible, else
 // through it. The last block is filled up to a whole page with zeros, which are
 // cut off when the file is sealed.
-func (w *writer) store(t *Transfer, c chunk, g *gathered) error {
-	sv := t.save
+func (w *writer) store(t *Save, c plan.Chunk, g *gathered) error {
 	if w.e.onStep != nil {
 		if err := w.e.onStep("write"); err != nil {
 			return err
 		}
 	}
-	if sv.cu != nil {
+	if t.cu != nil {
 		// What the library leaves is less than a page, or lies in several places.
-		n, err := t.storeCuFile(c)
-		if err != nil || n == c.len {
+		began := time.Now()
+		n, err := t.cu.write(t.from, c.Off, c.Len)
+		if err == nil && n > 0 {
+			t.tally.WroteByCuFile(n, began)
+		}
+		if err != nil || n == c.Len {
 			return err
 		}
 		start := time.Now()
-		if err := sv.sink.WriteBuffered(g.data[n:], c.off+n); err != nil {
+		if err := t.sink.WriteBuffered(g.data[n:], c.Off+n); err != nil {
 			return err
 		}
-		t.stored(report.RouteTakenBuffered, c.len-n, start)
+		t.tally.Wrote(report.RouteTakenBuffered, c.Len-n, start)
 		return nil
 	}
 	start := time.Now()
-	if ok, _ := sv.sink.Direct(); ok && sv.req.Route != report.RouteBuffered {
-		a := sv.sink.Align().Offset
+	if ok, _ := t.sink.Direct(); ok && t.req.Route != report.RouteBuffered {
+		a := t.sink.Align().Offset
 		data := g.data
-		if pad := (a - c.len%a) % a; pad > 0 && g.slot != nil && c.len+pad <= int64(len(g.slot.mem)) {
-			data = g.slot.mem[:c.len+pad]
-			clear(data[c.len:])
+		if pad := (a - c.Len%a) % a; pad > 0 && g.slot != nil && c.Len+pad <= int64(len(g.slot.Mem)) {
+			data = g.slot.Mem[:c.Len+pad]
+			clear(data[c.Len:])
 		}
 		if int64(len(data))%a == 0 {
-			err := sv.sink.WriteDirect(data, c.off)
+			err := t.sink.WriteDirect(data, c.Off)
 			if err == nil {
-				t.stored(writtenDirect(sv.storage), c.len, start)
+				t.tally.Wrote(writtenDirect(t.storage), c.Len, start)
 			}
 			if !errors.Is(err, vfs.ErrDirectRefused) {
 				return err
 			}
-			if sv.req.Route == report.RouteDirect {
-				return sv.mustBeDirect()
+			if t.req.Route == report.RouteDirect {
+				return t.mustBeDirect()
 			}
 		}
 	}
-	if err := sv.sink.WriteBuffered(g.data, c.off); err != nil {
+	if err := t.sink.WriteBuffered(g.data, c.Off); err != nil {
 		return err
 	}
-	t.stored(report.RouteTakenBuffered, c.len, start)
+	t.tally.Wrote(report.RouteTakenBuffered, c.Len, start)
 	return nil
-}
-
-// stored counts a block that was written.
-func (t *Transfer) stored(r report.RouteTaken, n int64, start time.Time) {
-	end := time.Now()
-	t.tally.mu.Lock()
-	defer t.tally.mu.Unlock()
-	t.tally.route(r).note(n, start, end)
-	t.save.write.note(n, start, end)
 }
 
 // release frees a slot; in tests it is overwritten, so that a byte of an
 // earlier block that is taken for one of a later block shows.
-func (w *writer) release(s *slot) {
+func (w *writer) release(s *staging.Slot) {
 	if w.e.opts.Poison {
-		for i := range s.mem {
-			s.mem[i] = 0xdb
-		}
+		s.Poison()
 	}
 }
 
-func gatherError(t *Transfer, c chunk, err error) error {
-	return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", c.len, c.off), t.save.req.Path+" from "+t.save.devices(), err)
+// inPlace is the block where it lies, if it can be written from there: in one
+// piece of addressable memory, aligned as the file wants it.
+func inPlace(t *Save, c plan.Chunk) []byte {
+	ok, _ := t.sink.Direct()
+	a := t.sink.Align()
+	if !ok || t.req.Route == report.RouteBuffered || c.Len%a.Offset != 0 {
+		return nil
+	}
+	data := t.from.inPlace(c.Off, c.Len)
+	if data == nil || uintptr(unsafe.Pointer(&data[0]))%uintptr(a.Memory) != 0 {
+		return nil
+	}
+	return data
+}
+
+func gatherError(t *Save, c plan.Chunk, err error) error {
+	return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", c.Len, c.Off),
+		t.req.Path+" from "+t.from.devices(), err)
 }

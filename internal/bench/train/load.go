@@ -154,7 +154,7 @@ func (r *rig) loadByEngine(g *group, dev device.Device, s stretch, free <-chan *
 	told func(report.Report)) {
 	type move struct {
 		pl *place
-		t  *transfer.Transfer
+		t  *transfer.Load
 	}
 	moving := make(chan move)
 	g.run(func() error {

@@ -179,7 +179,7 @@ func (c *Client) wait(m *Move, u *under, err error, leave func()) {
 
 // under is a transfer under way and what to do behind it.
 type under struct {
-	t    *transfer.Transfer
+	t    *transfer.Load
 	file *vfs.File
 	door *door // nil: over HTTP
 }

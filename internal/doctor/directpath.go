@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"github.com/nebulaio/nebulaio/internal/doctor/facts"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// DirectPath is a short verdict for a loader that must decide whether to open cuFile.
+// Opening cuFile creates a context on every GPU.
+type DirectPath struct {
+	// Plausible means that a direct route from the path to the GPU has no known
+	// obstacle. It is not a proof.
+	Plausible bool
+	// Reason is the first cause, and Fix what to do, where it is not.
+	Reason, Fix string
+}
+
+// conditionChecks are the checks that a direct route depends on, by name: the
+// loader links them alone, and not everything that doctor can tell.
+func conditionChecks() []check {
+	return []check{
+		{"gpu.present", gpuPresent}, {"gpu.arch", gpuArch}, {"fs.type", fsType}, {"nfs.proto", nfsProto}, {"blk.peer",
+			blkPeer}, {"dm.crypt", dmCrypt},
+		{"dio.support", dioSupport}, {"fs.ext4.journal", ext4Journal}, {"ct.udev", ctUdev}, {"iommu", iommu}, {"pcie.acs",
+			pcieACS}, {"drv.open", drvOpen},
+		{"cufile.json", cufileJSON}, {"p2p.model", p2pModel}, {"drv.p2pdma_min", drvMin}, {"p2p.kernel",
+			p2pKernel}, {"p2p.topology", p2pTopology},
+		{"p2p.multipath", p2pMultipath}, {"p2p.regkeys", p2pRegkeys}, {"p2p.cufile", p2pCuFile}, {"nvfs.loaded",
+			nvfsLoaded}, {"nvfs.modules", nvfsModules},
+		{"nvfs.devnodes", nvfsNodes},
+	}
+}
+
+// Judge runs only the rules that a direct route depends on, for the GPU with CUDA's
+// index gpu. It takes a few milliseconds.
+func Judge(t facts.Tree, m facts.Meta, gpu int) (DirectPath, error) {
+	rules, err := parseRules(rulesJSON)
+	if err != nil {
+		return DirectPath{}, err
+	}
+	f := &exam{Facts: facts.Gather(t, m, gpu), opt: Options{GPU: gpu, Profile: Infer}, rules: rules}
+	var all []Finding
+	for _, c := range conditionChecks() {
+		r, ok := rules.byID[c.id]
+		if !ok {
+			return DirectPath{}, errs.New(errs.Other, "check", c.id, "has no rule")
+		}
+		for _, a := range c.run(f) {
+			all = append(all, r.finding(a, f.opt.Profile))
+		}
+	}
+	v := judge(f, all)
+	if v.Direct == "yes" || v.Direct == "unproven" {
+		return DirectPath{Plausible: true}, nil
+	}
+	p := DirectPath{Reason: v.Summary, Fix: "none: the staged route is the fastest here; nebulaio doctor shows more"}
+	if v.Direct == "none" {
+		p.Reason = "the kernel shows no NVIDIA GPU of that number"
+	}
+	if v.Cause != nil && v.Cause.FixNow != "" {
+		p.Fix = v.Cause.FixNow
+	} else if v.Cause != nil && v.Cause.FixBoot != "" {
+		p.Fix = v.Cause.FixBoot
+	}
+	return p, nil
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
+)
+
+// planLoad cuts the segments into chunks and feeds them to the workers as it goes.
+func planLoad(ctx context.Context, t *Load) {
+	defer t.e.sched.planned(&t.task)
+	defer flushNetwork(t)
+	start := time.Now()
+	if err := errors.Join(t.fan.await(), t.verify.need()); err != nil {
+		t.e.sched.stop(&t.task, err)
+		return
+	}
+	kept := make([]report.CachePolicy, len(t.req.Files))
+	available := sync.OnceValue(memAvailable)
+	for i, f := range t.req.Files {
+		kept[i] = plan.SettlePolicy(f, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i], available)
+	}
+	t.policies = kept
+	truths := make([]*truth, len(t.req.Files))
+	for i, f := range t.req.Files {
+		truths[i] = newTruth(f, t.req.Route, kept[i], &t.e.storages)
+	}
+	t.truths = truths
+	ramp := 0
+	if t.port.mapper == nil {
+		ramp = t.e.opts.Workers
+	}
+	for s := range pieces(t) {
+		if s.Len == 0 {
+			continue
+		}
+		if t.req.Route == report.RouteCuFile {
+			if _, err := t.cu.decide(ctx, s.File); err != nil {
+				t.e.sched.stop(&t.task, err)
+				return
+			}
+		}
+		p := plan.Planner{Params: paramsFor(t, s.File, kept[s.File]), Ask: &inquirer{t: t, ctx: ctx, file: s.File,
+			asked: s.Weave != nil || s.Extra}, Ramp: ramp, Ramps: t.e.opts.Workers}
+		if s.Weave != nil {
+			t.e.mu.Lock()
+			t.packs = true
+			t.e.mu.Unlock()
+		}
+		alive := true
+		for c := range p.Chunks(s) {
+			if alive = enqueue(t, c); !alive {
+				break
+			}
+		}
+		ramp = p.Ramp
+		t.tally.FoundDirty(p.Dirty)
+		if !alive {
+			return
+		}
+	}
+	t.tally.Planned(time.Since(start))
+}
+
+// pieces is all that is read: the segments in order, and what completes their
+// blocks beside them, since a part is ready only when its blocks are whole.
+func pieces(t *Load) iter.Seq[plan.Run] {
+	return func(yield func(plan.Run) bool) {
+		gaps := t.verify.proof.Gaps()
+		// upTo gives the gaps of a file that begin before off.
+		upTo := func(file int, off int64) bool {
+			for file < len(gaps) && len(gaps[file]) > 0 && gaps[file][0].Off < off {
+				g := gaps[file][0]
+				gaps[file] = gaps[file][1:]
+				if !yield(plan.Run{Segment: Segment{File: g.File, Off: g.Off, Len: g.Len}, Extra: true}) {
+					return false
+				}
+			}
+			return true
+		}
+		last := -1
+		for s := range t.req.runs() {
+			if last >= 0 && last != s.File && !upTo(last, math.MaxInt64) {
+				return
+			}
+			last = s.File
+			if !upTo(s.File, s.Off) || !yield(s) {
+				return
+			}
+		}
+		for file := range gaps {
+			if !upTo(file, math.MaxInt64) {
+				return
+			}
+		}
+	}
+}
+
+// enqueue hands a chunk to the workers of its way. It reports false when the transfer has failed.
+func enqueue(t *Load, c plan.Chunk) bool {
+	if c.Way == plan.ViaNetwork {
+		return addNetwork(t, c)
+	}
+	if err := t.e.need(c.Way, t); err != nil {
+		t.e.sched.stop(&t.task, err)
+		return false
+	}
+	return t.e.sched.add(&t.task, c)
+}
+
+// inquirer answers the planner for one file of a load.
+type inquirer struct {
+	t    *Load
+	ctx  context.Context
+	file int
+	// asked: whether cuFile reads these bytes is decided, and cufile says so. It does not
+	// read bytes that are packed, or only summed: these need host memory.
+	asked, cufile bool
+}
+
+// Residency implements Inquiry.
+func (q *inquirer) Residency(off, n int64) plan.Residency {
+	f := q.t.req.Files[q.file]
+	if f.FS().Memory {
+		return plan.Residency{Residency: vfs.Residency{Cached: n}, Known: true}
+	}
+	r, err := f.Residency(off, n)
+	return plan.Residency{Residency: r, Known: err == nil}
+}
+
+// CuFile implements Inquiry. An error fails the load, which ends the plan.
+func (q *inquirer) CuFile() bool {
+	if !q.asked {
+		var err error
+		q.asked = true
+		if q.cufile, err = q.t.cu.decide(q.ctx, q.file); err != nil {
+			q.t.e.sched.stop(&q.t.task, err)
+		}
+	}
+	return q.cufile
+}
+
+// paramsFor is what the plan of a file follows from.
+func paramsFor(t *Load, file int, cache report.CachePolicy) plan.Params {
+	f, o := t.req.Files[file], &t.e.opts
+	if f.Remote() != nil {
+		p := plan.RemoteParams(min(netBlock, o.MaxTransfer))
+		p.Keep = t.verify.covers(file)
+		return p
+	}
+	direct, _ := f.Direct()
+	memAlign := int64(0)
+	if t.port.mapper != nil {
+		memAlign = max(f.Align().Memory, 1)
+	}
+	p := plan.LocalParams(plan.Sizes{Chunk: o.MaxTransfer, Block: o.block, Piece: o.piece}, f.Align().Offset,
+		memAlign, direct, t.req.Route, cache)
+	if p.Keep = t.verify.covers(file); p.Keep {
+		p.Whole = t.req.Verify[file].Block
+	}
+	return p
+}
+
+// memAvailable is the memory that can be used without swapping out or being
+// killed, 0 when the kernel does not say.
+func memAvailable() int64 {
+	if a := hostmem.FindAvailable("/"); a.Known {
+		return a.Bytes
+	}
+	return 0
+}
+
+// netFlush is how many chunks are planned before the first is asked for:
+// a request for a single one would be a waste.
+const netFlush = 256
+
+// addNetwork takes a chunk from the planner; false when the transfer has failed.
+func addNetwork(t *Load, c plan.Chunk) bool {
+	t.net.queued = append(t.net.queued, c)
+	return len(t.net.queued) < netFlush || flushNetwork(t)
+}
+
+// flushNetwork hands what was planned to the fetchers.
+func flushNetwork(t *Load) bool {
+	cs := t.net.queued
+	t.net.queued = nil
+	if len(cs) == 0 {
+		return true
+	}
+	if err := t.e.need(plan.ViaNetwork, t); err != nil {
+		t.e.sched.stop(&t.task, err)
+		return false
+	}
+	return t.e.sched.addAll(&t.task, cs)
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
+)
+
+// readCached reads a chunk through the page cache into buf and, when s is its
+// slot, sends it to the device.
+func readCached(t *Load, c plan.Chunk, buf []byte, s *slot) {
+	start := time.Now()
+	f := t.req.Files[c.File]
+	if c.NoWait {
+		n := f.ReadCached(buf, c.Off)
+		t.tally.Read(c.Extra, report.RouteTakenCache, n, start)
+		if n < c.Len && !readPastCache(t, c, n, c.CuFile) {
+			return
+		}
+		if n == 0 {
+			t.e.sched.drop(&t.task) // nothing of this chunk is left to deliver
+			return
+		}
+		c.Len = n
+		deliver(t, c, buf[:n], s)
+		return
+	}
+	if t.verify.covers(c.File) && t.verify.sumFor(c, s.staged()) == nil {
+		if err := readSummed(t, c, buf); err != nil {
+			t.e.sched.failed(&t.task, err)
+			return
+		}
+		c.Summed = true
+		deliver(t, c, buf, s)
+		return
+	}
+	b, err := f.ReadBuffered(buf, c.Off)
+	if err != nil {
+		t.e.sched.failed(&t.task, err)
+		return
+	}
+	t.truths[c.File].countBuffered(&t.tally, c, b, start)
+	deliver(t, c, buf, s)
+}
+
+// readPastCache queues what follows the first n bytes of c, which are absent from
+// the page cache, to be read past it, by cuFile where the planner has said so.
+// It reports false when c has failed.
+func readPastCache(t *Load, c plan.Chunk, n int64, cufile bool) bool {
+	w, size := plan.ViaDirect, t.e.opts.block
+	if cufile {
+		w, size = plan.ViaCuFile, t.e.opts.piece
+	}
+	if err := t.e.need(w, t); err != nil {
+		t.e.sched.failed(&t.task, err)
+		return false
+	}
+	for n < c.Len {
+		off := c.Off + n
+		stop := min(c.Off+c.Len, (off/size+1)*size)
+		n = stop - c.Off
+		rest, some := plan.Chunk{File: c.File, Off: off, Len: stop - off, Dst: c.Dst + device.Ptr(off-c.Off),
+			Extra: c.Extra, Verdict: plan.Verdict{Way: w}}, true
+		if c.Weave != nil {
+			rest, some = c.Weave.Narrow(rest, t.verify.covers(c.File))
+		}
+		if some && !t.e.sched.add(&t.task, rest) {
+			t.e.sched.drop(&t.task)
+			return false
+		}
+	}
+	return true
+}
+
+// hotPiece is how much is read out of the page cache before it is summed. It is
+// then still near the core that copied it, where summing is faster than over a
+// whole chunk afterwards; smaller pieces cost more in calls than they gain.
+const hotPiece = units.MiB
+
+// readSummed reads a chunk of a verified file through the page cache to buf and
+// checks it piece by piece.
+func readSummed(t *Load, c plan.Chunk, buf []byte) error {
+	f := t.req.Files[c.File]
+	var all vfs.Buffered
+	var reading time.Duration
+	hit, known := f.CachedBytes(c.Off, c.Len)
+	for at := int64(0); at < c.Len; at += hotPiece {
+		piece := c
+		piece.Off, piece.Len = c.Off+at, min(hotPiece, c.Len-at)
+		data := buf[at : at+piece.Len]
+		start := time.Now()
+		b, err := readPiece(f, data, piece.Off, known)
+		if err != nil {
+			return err
+		}
+		reading += time.Since(start)
+		all.Cached, all.Missed = all.Cached+b.Cached, all.Missed+b.Missed
+		if err := t.verify.check(piece, data); err != nil {
+			return err
+		}
+	}
+	if known {
+		all = vfs.Buffered{Cached: hit, Missed: c.Len - hit}
+	}
+	t.truths[c.File].countBuffered(&t.tally, c, all, time.Now().Add(-reading))
+	return nil
+}
+
+// readPiece reads through the page cache. Where it is known already what of the
+// whole chunk was cached, nobody is asked again: the kernel reads ahead, and what
+// one piece brings in would count as cached for the next.
+func readPiece(f *vfs.File, p []byte, off int64, known bool) (vfs.Buffered, error) {
+	if !known {
+		return f.ReadBuffered(p, off)
+	}
+	_, err := f.ReadAt(p, off)
+	return vfs.Buffered{}, err
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer/staging"
+	"github.com/nebulaio/nebulaio/report"
+)
+
+// Source is where a run of a file's bytes comes from: memory of a device, or,
+// where Device is nil, Data itself.
+type Source struct {
+	Off    int64 // in the file
+	Len    int64
+	Device device.Device
+	Ptr    device.Ptr
+	Data   []byte
+}
+
+// source is a Source with the port of its device, nil for literal bytes.
+type source struct {
+	Source
+	port *port
+}
+
+// sources are the sources of a file or object, which tile it.
+type sources struct {
+	name  string   // of what they make
+	all   []source // in order, neighbours in memory joined
+	ports []*port  // of the devices, in order of appearance
+	size  int64
+}
+
+// tile refuses sources that do not tile a file, and joins neighbours.
+func tile(name string, given []Source) (*sources, error) {
+	x := &sources{name: name}
+	bad := func(i int, msg string) error {
+		return errs.New(errs.Invalid, "save", name, fmt.Sprintf("source %d %s", i, msg))
+	}
+	all := slices.Clone(given)
+	slices.SortStableFunc(all, func(a, b Source) int {
+		return cmp.Or(cmp.Compare(a.Off, b.Off), cmp.Compare(a.Len,
+			b.Len))
+	})
+	for i, s := range all {
+		switch {
+		case s.Len < 0 || s.Off != x.size:
+			return nil, bad(i, fmt.Sprintf("has %d bytes at offset %d, expected offset %d", s.Len, s.Off, x.size))
+		case s.Device == nil && int64(len(s.Data)) != s.Len:
+			return nil, bad(i, fmt.Sprintf("has %d bytes of data, expected %d", len(s.Data), s.Len))
+		case s.Device != nil && !s.Ptr.Holds(s.Len):
+			return nil, bad(i, fmt.Sprintf("has the address 0x%x, expected one that %d bytes can begin at",
+				uint64(s.Ptr), s.Len))
+		}
+		x.size += s.Len
+		if s.Len == 0 {
+			continue
+		}
+		if n := len(x.all); n > 0 && s.Device != nil {
+			if last := &x.all[n-1]; last.Device == s.Device && last.Ptr+device.Ptr(last.Len) == s.Ptr {
+				last.Len += s.Len
+				continue
+			}
+		}
+		x.all = append(x.all, source{Source: s})
+	}
+	return x, nil
+}
+
+// enter gives each device its port; the caller holds lane.mu.
+func (x *sources) enter(ps *ports) error {
+	for i := range x.all {
+		s := &x.all[i]
+		if s.Device == nil {
+			continue
+		}
+		p, err := ps.of(s.Device)
+		if err != nil {
+			return err
+		}
+		if s.port = p; !slices.Contains(x.ports, p) {
+			x.ports = append(x.ports, p)
+		}
+	}
+	return nil
+}
+
+// order puts the copies behind what the callers' streams have queued.
+func (x *sources) order(streams map[device.Device]uint64) error {
+	for _, p := range x.ports {
+		stream, ok := streams[p.dev]
+		if !ok || p.dev.Info().Kind == device.Host {
+			continue
+		}
+		if err := p.queue.After(stream); err != nil {
+			return errs.Wrap("order after the caller's stream on", p.dev.Info().ID, err)
+		}
+	}
+	return nil
+}
+
+// pieces calls f for each source's share of [off, off+n) of the file: dst is
+// the place of its bytes in the range, at where they lie in the source.
+func (x *sources) pieces(off, n int64, f func(s *source, at, dst, n int64) error) error {
+	i := sort.Search(len(x.all), func(i int) bool { return x.all[i].Off+x.all[i].Len > off })
+	for end := off + n; i < len(x.all) && x.all[i].Off < end; i++ {
+		s := &x.all[i]
+		lo, hi := max(off, s.Off), min(end, s.Off+s.Len)
+		if err := f(s, lo-s.Off, lo-off, hi-lo); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collect brings the bytes from off on together in data, which is a slot's: what
+// devices have is queued behind each other, with a mark of the slot behind it, and their ports
+// are returned. After an error copies may be queued that no mark covers.
+func (x *sources) collect(off int64, to *staging.Slot, data []byte) (ports []*port, err error) {
+	err = x.pieces(off, int64(len(data)), func(s *source, at, dst, n int64) error {
+		part := data[dst : dst+n]
+		switch {
+		case s.port == nil:
+			copy(part, s.Data[at:])
+			return nil
+		case s.port.mapper != nil:
+			copy(part, s.port.mapper.Map(s.Ptr+device.Ptr(at), n))
+			return nil
+		}
+		to.Ensure(s.port.dev)
+		if !slices.Contains(ports, s.port) {
+			ports = append(ports, s.port)
+		}
+		return s.port.queue.CopyOut(part, s.Ptr+device.Ptr(at))
+	})
+	for i := 0; err == nil && i < len(ports); i++ {
+		var m device.Mark
+		if m, err = to.MarkFor(ports[i].queue); err == nil {
+			err = m.Record()
+		}
+	}
+	return ports, err
+}
+
+// inPlace is the range where it lies, if it does so in one piece of addressable memory.
+func (x *sources) inPlace(off, n int64) (data []byte) {
+	_ = x.pieces(off, n, func(s *source, at, _, k int64) error {
+		switch {
+		case k != n:
+		case s.port == nil:
+			data = s.Data[at : at+n]
+		case s.port.mapper != nil:
+			data = s.port.mapper.Map(s.Ptr+device.Ptr(at), n)
+		}
+		return nil
+	})
+	return data
+}
+
+// await waits for the marks that collect has left on a slot.
+func await(s *staging.Slot, ports []*port) error {
+	var err error
+	for _, p := range ports {
+		m, werr := s.MarkFor(p.queue)
+		if werr == nil {
+			werr = m.Wait()
+		}
+		if werr != nil {
+			err = errors.Join(err, werr, p.queue.Drain())
+		}
+	}
+	return err
+}
+
+// devices names the devices.
+func (x *sources) devices() string {
+	var ids []string
+	for _, p := range x.ports {
+		ids = append(ids, p.dev.Info().ID)
+	}
+	if len(ids) == 0 {
+		return "memory"
+	}
+	return strings.Join(ids, ", ")
+}
+
+// shares are how many bytes each device gives, in order of appearance.
+func (x *sources) shares() (out []report.Source) {
+	at := map[string]int{}
+	for _, s := range x.all {
+		name := "memory"
+		if s.port != nil {
+			name = s.port.dev.Info().ID
+		}
+		if _, ok := at[name]; !ok {
+			at[name] = len(out)
+			out = append(out, report.Source{Device: name})
+		}
+		out[at[name]].Bytes += s.Len
+	}
+	return out
+}

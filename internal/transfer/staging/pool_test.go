@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package staging
+
+import (
+	"testing"
+
+	"github.com/nebulaio/nebulaio/internal/device/host"
+	"github.com/nebulaio/nebulaio/internal/units"
+)
+
+// Slots of all kinds lie apart, each is given out once, and there are no more than the layout says.
+func TestSlotsLieApart(t *testing.T) {
+	l := Layout{Large: Cut{3, units.MiB}, Small: Cut{5, 64 * units.KiB}, Write: Cut{2, 256 * units.KiB}}
+	var p Pool
+	p.SetLayout(l)
+	seen, bytes := map[*byte]bool{}, int64(0)
+	for kind, c := range map[Kind]Cut{Large: l.Large, Small: l.Small, Write: l.Write} {
+		slots, err := p.Take(c.Slots+1, kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(slots) != c.Slots {
+			t.Errorf("kind %d: %d slots, expected %d", kind, len(slots), c.Slots)
+		}
+		for _, s := range slots {
+			if int64(len(s.Mem)) != c.Size || int64(cap(s.Mem)) != c.Size || seen[&s.Mem[0]] {
+				t.Errorf("kind %d: a slot of %d bytes, capacity %d, seen before: %v", kind, len(s.Mem), cap(s.Mem), seen[&s.Mem[0]])
+			}
+			seen[&s.Mem[0]], bytes = true, bytes+c.Size
+		}
+	}
+	if bytes != l.Size() {
+		t.Errorf("%d bytes of slots, the layout has %d", bytes, l.Size())
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A slot has one mark for each queue, and the pool closes them.
+func TestOneMarkForEachQueue(t *testing.T) {
+	var p Pool
+	p.SetLayout(Layout{Large: Cut{1, units.MiB}})
+	slots, err := p.Take(1, Large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := host.Staged()
+	a, errA := dev.NewQueue()
+	b, errB := dev.NewQueue()
+	if errA != nil || errB != nil {
+		t.Fatal(errA, errB)
+	}
+	first, err := slots[0].MarkFor(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err1 := slots[0].MarkFor(a)
+	other, err2 := slots[0].MarkFor(b)
+	if err1 != nil || err2 != nil || again != first || other == first {
+		t.Errorf("%v %v: the same %v, another %v", err1, err2, again == first, other != first)
+	}
+	if slots[0].Ensure(dev); !slots[0].ReadyFor(dev) || p.PinError() != nil {
+		t.Errorf("not ready: %v", p.PinError())
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tally
+
+import (
+	"time"
+
+	"github.com/nebulaio/nebulaio/report"
+)
+
+// ReadTotals compares what was read with the wanted bytes, which were delivered.
+func (s *Sums) ReadTotals(wanted int64) *report.ReadTotals {
+	r := report.ReadTotals{Wanted: wanted, Read: s.Extra.Bytes + s.Padding + s.CuFile.Bytes}
+	for _, a := range s.Routes {
+		r.Read += a.Bytes
+	}
+	if wanted > 0 {
+		r.Amplification = float64(r.Read) / float64(wanted)
+	}
+	return &r
+}
+
+// Shares lists the named routes that carried bytes, in that order.
+func (s *Sums) Shares(names ...report.RouteTaken) []report.RouteShare {
+	out := []report.RouteShare{}
+	for _, name := range names {
+		if a := s.Routes[name]; a.Bytes > 0 {
+			out = append(out, a.Share(name))
+		}
+	}
+	return out
+}
+
+// stages collects the stages that did something.
+type stages []report.Stage
+
+func (l *stages) add(name string, a *Account) {
+	if a.Chunks > 0 {
+		*l = append(*l, a.Stage(name))
+	}
+}
+
+func (l *stages) copies(s *Sums) {
+	if s.Copying.Chunks > 0 {
+		*l = append(*l, s.Copying.Stage("copy"), report.Stage{Stage: "wait_copy", Busy: s.CopyWait.Seconds()})
+	}
+}
+
+// LoadStages lists the stages of a load in the order of the flow.
+func (s *Sums) LoadStages() []report.Stage {
+	out := stages{{Stage: "plan", Busy: s.PlanTime.Seconds()}}
+	out.add("read_cache", &s.Cached)
+	out.add("read_direct", &s.Direct)
+	out.add("read_network", &s.Network)
+	out.add("read_cufile", &s.CuFile)
+	out.add("read_extra", &s.Extra)
+	out.add("verify", &s.Verify)
+	out.add("pack", &s.Packing)
+	out.copies(s)
+	return out
+}
+
+// SaveStages lists the stages of a save in the order of the flow. Steps are those of making the file; a first one called
+// "reserve" comes before the bytes.
+func (s *Sums) SaveStages(steps []report.Stage) []report.Stage {
+	var out stages
+	if len(steps) > 0 && steps[0].Stage == "reserve" {
+		out, steps = append(out, steps[0]), steps[1:]
+	}
+	out.copies(s)
+	out.add("checksum", &s.Verify)
+	out.add("write", &s.Writing)
+	return append(out, steps...)
+}
+
+// UploadStages lists the stages of an upload. complete is the time in which the server made the object of its parts.
+func (s *Sums) UploadStages(complete time.Duration) []report.Stage {
+	out := stages{}
+	out.copies(s)
+	out.add("write_network", &s.Network)
+	if complete > 0 {
+		out = append(out, report.Stage{Stage: "complete", Busy: complete.Seconds()})
+	}
+	return out
+}
+
+// PutStages lists the stages of a write in place.
+func (s *Sums) PutStages() []report.Stage {
+	out := stages{}
+	out.add("copy", &s.Copying)
+	out.add("write", &s.Writing)
+	return out
+}
+
+// LoadLimit names the stage that set the pace of a load: storage where direct
+// reads span nearly all of the time; the copy where readers come back to slots
+// that are still being copied, a tenth of their time or more; else the reads out
+// of the page cache.
+func (s *Sums) LoadLimit(wall time.Duration) string {
+	buffered := s.Routes[report.RouteTakenBuffered].Bytes + s.Routes[report.RouteTakenBufferedUnproven].Bytes
+	switch {
+	case s.CuFile.Bytes > 0 && s.CuFile.Span() > wall*8/10:
+		return "storage read by cuFile"
+	case s.Network.Bytes > 0 && s.Network.Span() > wall*8/10:
+		if s.CopyWait > s.Network.Busy {
+			return "copy to device"
+		}
+		return "network read"
+	case s.Direct.Bytes > 0 && s.Direct.Span() > wall*8/10:
+		return "storage read"
+	case buffered > s.Cached.Bytes/2:
+		return "storage read through the page cache"
+	case s.CopyWait > (s.CopyWait+s.Cached.Busy)/10:
+		return "copy to device"
+	case s.Cached.Bytes > 0 && s.Packing.Busy > max(s.Cached.Busy, s.Verify.Busy):
+		return "packing of slices (CPU)"
+	case s.Cached.Bytes > 0 && s.Verify.Busy > s.Cached.Busy:
+		return "verification (CPU)"
+	case s.Cached.Bytes > 0:
+		return "page-cache read (CPU)"
+	}
+	return "none"
+}
+
+// SaveLimit names the stage that set the pace of a save. Nothing ran beside the steps.
+func (s *Sums) SaveLimit(wall time.Duration, steps []report.Stage) string {
+	once := time.Duration(0)
+	for _, x := range steps {
+		once += time.Duration(x.Busy * float64(time.Second))
+	}
+	switch {
+	case s.Writing.Chunks == 0:
+		return "none"
+	case once > wall/2:
+		return "making it durable"
+	case s.CopyWait > s.Writing.Busy:
+		return "copy from device"
+	case s.Verify.Busy > s.Writing.Busy:
+		return "checksums (CPU)"
+	}
+	return "storage write"
+}
+
+// UploadLimit names the stage that set the pace of an upload.
+func (s *Sums) UploadLimit() string {
+	switch {
+	case s.Network.Bytes == 0:
+		return "none"
+	case s.CopyWait > s.Network.Busy/2:
+		return "copy from device"
+	}
+	return "network write"
+}
+
+// PutLimit names the stage that set the pace of a write in place.
+func (s *Sums) PutLimit() string {
+	switch {
+	case s.Writing.Bytes == 0:
+		return "none"
+	case s.Copying.Busy > s.Writing.Busy:
+		return "copy from device"
+	}
+	return "storage write"
+}
