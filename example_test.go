@@ -72,7 +72,7 @@ func ExampleSystem_Load() {
 
 // A source is read into memory of the caller, which a framework's own
 // allocator would give.
-func ExampleSystem_OpenModel() {
+func ExampleSystem_OpenSource() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		log.Fatal(err)
@@ -84,7 +84,7 @@ func ExampleSystem_OpenModel() {
 		log.Fatal(err)
 	}
 	defer sys.Close()
-	src, err := sys.OpenModel(context.Background(), writeModel(dir), nebulaio.ModelOptions{Tensors: []string{"w*"}})
+	src, err := sys.OpenSource(context.Background(), writeModel(dir), nebulaio.SourceOptions{Tensors: []string{"w*"}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func goErrors(t *testing.T, ways map[string]*nebulaio.Client, client func(*testi
 		_, err = c.List(t.Context(), nebulaio.ObjectList{Bucket: "no-such-box"})
 		expect(by+": list of no bucket", err, fs.ErrNotExist)
 		expect(by+": write to no bucket", write(c, "no-such-box", "k", ""), fs.ErrNotExist)
-		_, err = c.OpenModel(t.Context(), "box", "errors/none.safetensors", nebulaio.ModelOptions{Device: "host"})
+		_, err = c.OpenSource(t.Context(), "box", "errors/none.safetensors", nebulaio.SourceOptions{Device: "host"})
 		expect(by+": open of no model", err, fs.ErrNotExist)
 
 		expect(by+": first write of a new key", write(c, "box", "errors/"+by, "*"), nil)
@@ -70,7 +70,7 @@ func goErrors(t *testing.T, ways map[string]*nebulaio.Client, client func(*testi
 		_, err := c.Stat(t.Context(), "box", "errors/"+by, "")
 		expect(by+": stat with a wrong secret", err, fs.ErrPermission)
 	}
-	f, err := ways["door"].CreateFile(t.Context(), nebulaio.ObjectWrite{Bucket: "box", Key: "errors/door", Size: 10, Device: "host", IfNoneMatch: "*"})
+	f, err := ways["door"].CreateDraft(t.Context(), "box", "errors/door", 10, nebulaio.DraftOptions{Device: "host", IfNoneMatch: "*"})
 	if err == nil { // the condition may be looked at when the object is committed
 		_, err = f.Commit(t.Context(), 0)
 	}

@@ -109,9 +109,23 @@ type modelOptions struct {
 	Files   []int          `json:"files"`
 }
 
-func (o *modelOptions) model() (nebulaio.ModelOptions, error) {
+// source returns the options of a model that is opened as path.
+func (o *modelOptions) source(path string) (nebulaio.SourceOptions, error) {
+	if o.Files != nil || o.Names != nil {
+		return nebulaio.SourceOptions{}, errs.New(errs.Invalid, "open model", path,
+			"files and names can be chosen from a model that is open, not when it is opened")
+	}
 	ss, hs, err := o.parts()
-	return nebulaio.ModelOptions{Device: o.Device, Tensors: o.Tensors, Slices: ss, Shards: hs, Lenient: o.Lenient, More: o.More, Names: o.Names, Files: o.Files}, err
+	return nebulaio.SourceOptions{Device: o.Device, Tensors: o.Tensors, Slices: ss, Shards: hs, Lenient: o.Lenient, More: o.More}, err
+}
+
+// selection returns the options of a selection from an open model.
+func (o *modelOptions) selection() (nebulaio.SelectOptions, error) {
+	if o.Device != "" || o.Lenient || len(o.More) > 0 {
+		return nebulaio.SelectOptions{}, errs.New(errs.Invalid, "select tensors", "", "device, lenient and more are given when the model is opened")
+	}
+	ss, hs, err := o.parts()
+	return nebulaio.SelectOptions{Tensors: o.Tensors, Slices: ss, Shards: hs, Names: o.Names, Files: o.Files}, err
 }
 
 // source is a model handle. Its description is rendered once: callers ask for
@@ -134,11 +148,11 @@ func (t *Table) OpenModel(system uint64, path, options string) (uint64, error) {
 	if err := decode(options, &o); err != nil {
 		return 0, err
 	}
-	mo, err := o.model()
+	mo, err := o.source(path)
 	if err != nil {
 		return 0, err
 	}
-	src, err := s.OpenModel(context.Background(), path, mo)
+	src, err := s.OpenSource(context.Background(), path, mo)
 	if err != nil {
 		return 0, err
 	}
@@ -195,7 +209,7 @@ func (t *Table) StartLoad(model uint64, dst []nebulaio.Destination, stream uint6
 		return 0, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	l, err := s.Start(ctx, dst, nebulaio.StartOptions{Route: o.Route, Cache: o.Cache, Stream: stream, HasStream: true, Verify: o.Verify})
+	l, err := s.StartLoad(ctx, dst, nebulaio.StartLoadOptions{Route: o.Route, Cache: o.Cache, Stream: stream, HasStream: true, Verify: o.Verify})
 	if err != nil {
 		cancel(nil)
 		return 0, err

@@ -174,7 +174,7 @@ func (a *app) openBench(ctx context.Context, f *benchFlags, paths []string, need
 	var dev device.Device
 	var engine *transfer.Engine
 	if needDevice {
-		if b.sys, err = boot.New(boot.Options{Devices: open.Options{Mode: f.system.Devices,
+		if b.sys, err = boot.New(boot.Options{Devices: open.Options{Mode: device.Mode(f.system.Devices),
 			CUDALibraries: given(a.CUDALibrary), NVMLLibraries: given(a.NVMLLibrary), CuFileLibraries: given(a.CuFileLibrary)},
 			Engine: transfer.Options{Workers: f.system.Workers, QueueDepth: f.system.QueueDepth, MaxTransfer: f.system.MaxTransferSize}}); err != nil {
 			return nil, err

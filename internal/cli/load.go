@@ -28,7 +28,7 @@ type loadFlags struct {
 
 // loadJSON is a load's report and what was done before it.
 type loadJSON struct {
-	nebulaio.Report
+	nebulaio.ModelReport
 	// Dropped is there when the page cache was dropped before this load.
 	Dropped *droppedJSON `json:"cache_dropped,omitempty"`
 }
@@ -145,11 +145,11 @@ func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f
 	if ctx.Err() != nil {
 		return l, context.Cause(ctx)
 	}
-	open := nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors, Slices: f.load.Slices, Shards: f.load.Shards, Lenient: f.load.Lenient, Client: f.load.Client}
+	open := nebulaio.SourceOptions{Device: f.load.Device, Tensors: f.load.Tensors, Slices: f.load.Slices, Shards: f.load.Shards, Lenient: f.load.Lenient, Client: f.load.Client}
 	if f.dropCache {
 		// A source of its own, closed again: the load then finds the header
 		// dropped too, and the time to open is a cold one.
-		src, err := sys.OpenModel(ctx, path, open)
+		src, err := sys.OpenSource(ctx, path, open)
 		if err != nil {
 			return l, interrupted(ctx, err)
 		}
@@ -159,20 +159,18 @@ func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f
 		}
 		l.Dropped = &droppedJSON{Left: left}
 	}
-	src, err := sys.OpenModel(ctx, path, open)
+	src, err := sys.OpenSource(ctx, path, open)
 	if err != nil {
 		return l, interrupted(ctx, err)
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	p := a.startProgress(src.Bytes(), f.asJSON)
-	o := f.load
-	o.Progress = p.update
-	m, err := src.Load(ctx, o)
+	m, err := src.Load(ctx, nebulaio.SourceLoadOptions{Route: f.load.Route, Cache: f.load.Cache, Verify: f.load.Verify, Progress: p.update})
 	p.clear()
 	if err != nil {
 		return l, err
 	}
-	l.Report = m.Report()
+	l.ModelReport = m.Report()
 	return l, m.Free()
 }
 

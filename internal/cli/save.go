@@ -35,8 +35,8 @@ type saveFlags struct {
 
 // saveJSON is what a save command tells: how the model came, and how it went.
 type saveJSON struct {
-	Load  nebulaio.Report   `json:"load"`
-	Saves []nebulaio.Report `json:"saves"`
+	Load  nebulaio.ModelReport   `json:"load"`
+	Saves []nebulaio.ModelReport `json:"saves"`
 	// RawWrite, with --ceiling, is the rate in GB/s of plain writes of as many
 	// bytes to a new file beside, before each save.
 	RawWrite []float64 `json:"raw_write_gbps,omitempty"`
@@ -120,13 +120,12 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, sys.Close()) }()
-	src, err := sys.OpenModel(ctx, source, nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors, Client: f.load.Client})
+	src, err := sys.OpenSource(ctx, source, nebulaio.SourceOptions{Device: f.load.Device, Tensors: f.load.Tensors, Client: f.load.Client})
 	if err != nil {
 		return interrupted(ctx, err)
 	}
 	p := a.startProgress(src.Bytes(), f.asJSON)
-	f.load.Progress = p.update
-	m, err := src.Load(ctx, f.load)
+	m, err := src.Load(ctx, nebulaio.SourceLoadOptions{Route: f.load.Route, Cache: f.load.Cache, Verify: f.load.Verify, Progress: p.update})
 	p.clear()
 	if err := errors.Join(err, src.Close()); err != nil {
 		return err
@@ -135,7 +134,7 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 	r := saveJSON{Load: m.Report()}
 	for range f.repeat {
 		if f.ceiling {
-			block, depth := sys.Writes()
+			block, depth := sys.WriteSettings()
 			p := a.startWork("measuring plain writes of "+units.Bytes(m.Report().Bytes), f.asJSON)
 			rate, err := bench.RawWrite(ctx, filepath.Dir(out), m.Report().Bytes, block, depth)
 			p.clear()

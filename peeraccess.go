@@ -14,10 +14,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// peers judges by what /proc and /sys tell whether the disk under a file may
-// reach a GPU: opening libcufile to ask it would cost a context on every GPU.
-// What cannot be judged is not plausible.
-func peers(path string, dev device.Info) transfer.Peers {
+// peerAccess judges whether the disk under a file can reach a GPU without the CPU. It reads /proc and /sys, because
+// opening libcufile would make a context on every GPU. An unclear case is not plausible.
+func peerAccess(path string, dev device.Info) transfer.Peers {
 	gpu, err := strconv.Atoi(strings.TrimPrefix(dev.ID, "cuda:"))
 	if err != nil {
 		return transfer.Peers{Reason: dev.ID + " is no GPU"}
