@@ -24,7 +24,7 @@ var floors = map[string]int{
 	"internal/cli": 8, "internal/abi": 8,
 	"":               7, // the library
 	"internal/bench": 7,
-	"internal/boot":  6, "internal/model": 6, "internal/doctor": 6, "internal/bench/dataset": 6, "internal/bench/train": 6,
+	"internal/boot":  6, "internal/model": 6, "internal/doctor": 6, "internal/tuning": 6, "internal/bench/dataset": 6, "internal/bench/train": 6,
 	"internal/transfer": 5, "internal/device/open": 5, "internal/synth": 5, "internal/doctor/facts": 5,
 	"internal/device/host": 4, "internal/device/cuda": 4, "internal/device/nvml": 4, "internal/device/cufile": 4, "internal/format/safetensors": 4, "internal/bench/report": 4,
 	"internal/iam": 4, "internal/store/datafile": 4, "internal/store/disk": 5, "internal/s3api": 6, "internal/node": 7,

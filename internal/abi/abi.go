@@ -55,34 +55,14 @@ func get[T any](t *Table, h uint64, want string) (T, error) {
 	return obj, nil
 }
 
-type systemOptions struct {
-	Devices         nebulaio.DeviceMode `json:"devices"`
-	BufferPoolSize  int64               `json:"buffer_pool_size"`
-	MaxTransferSize int64               `json:"max_transfer_size"`
-	QueueDepth      int                 `json:"queue_depth"`
-	Workers         int                 `json:"workers"`
-	IO              string              `json:"io"`
-	WriteBlockSize  int64               `json:"write_block_size"`
-	WriteDepth      int                 `json:"write_depth"`
-	CUDALibrary     string              `json:"cuda_library"`
-	NVMLLibrary     string              `json:"nvml_library"`
-	CuFile          string              `json:"cufile"`
-	VerifyOn        string              `json:"verify_on"`
-	CuFileLibrary   string              `json:"cufile_library"`
-	DeviceIDs       []int               `json:"device_ids"`
-	EnableP2P       *bool               `json:"enable_p2p"`
-}
-
 // OpenSystem is nebulaio_system_open.
 func (t *Table) OpenSystem(options string) (uint64, error) {
-	var o systemOptions
-	if err := decode(options, &o); err != nil {
+	o, err := systemOptions(options)
+	if err != nil {
 		return 0, err
 	}
 	boot.OwnRuntime()
-	s, err := nebulaio.NewSystem(nebulaio.Options{Devices: o.Devices, BufferPoolSize: o.BufferPoolSize, MaxTransferSize: o.MaxTransferSize,
-		QueueDepth: o.QueueDepth, Workers: o.Workers, IO: o.IO, WriteBlockSize: o.WriteBlockSize, WriteDepth: o.WriteDepth, CUDALibrary: o.CUDALibrary, NVMLLibrary: o.NVMLLibrary,
-		CuFile: o.CuFile, VerifyOn: o.VerifyOn, CuFileLibrary: o.CuFileLibrary, DeviceIDs: o.DeviceIDs, NoP2P: no(o.EnableP2P)})
+	s, err := nebulaio.NewSystem(o)
 	if err != nil {
 		return 0, err
 	}

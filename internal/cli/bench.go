@@ -67,7 +67,7 @@ func (f *benchFlags) define(fs *pflag.FlagSet, deviceToo bool) {
 	fs.BoolVar(&f.data.Keep, "keep", false, "leave the files in DIR/nebulaio-bench for later runs")
 	if deviceToo {
 		envVar(fs, deviceValue(&f.device), "device", "device that receives the bytes: auto, host, cuda or cuda:N")
-		devicesFlag(fs, &f.system.Devices)
+		systemFlags(fs, &f.system, "devices")
 	}
 	fs.StringVar(&f.ceilings, "ceilings", "", "`FILE` of this machine's limits; default ~/.cache/nebulaio/ceilings.json")
 	f.output(fs)

@@ -44,7 +44,7 @@ A machine without a GPU is no error, unless --devices require is given.`,
 			return nil
 		}),
 	}
-	devicesFlag(cmd.Flags(), &opts.Devices)
+	systemFlags(cmd.Flags(), &opts, "devices")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }

@@ -72,14 +72,14 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "load only tensors whose name matches `GLOB`; can be given again")
 	sliceFlags(fs, &f.load.Slices, &f.load.Shards)
 	fs.BoolVar(&f.load.Verify, "verify", false, "check every block that is read against FILE.crc64nvme, which inspect --checksum writes")
-	envVar(fs, choice(&f.system.VerifyOn, "PLACE", "auto", "host", "device"), "verify-on", "where verified bytes are summed: by the GPU they came to, where it can (auto), by the CPU (host), or by the GPU alone (device)")
+	systemFlags(fs, &f.system, "verify_on")
 	fs.BoolVar(&f.load.Lenient, "lenient", false, "also take headers that only the reference reader takes")
 	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to load the model, freeing it in between")
 	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files' pages from the page cache before each load")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)
-	envVar(fs, choice(&f.system.CuFile, "API", "sync", "async", "batch"), "cufile", "which interface of libcufile the route cufile uses: sync, async or batch")
+	systemFlags(fs, &f.system, "cufile")
 }
 
 // load runs all loads of the command and prints what it learnt.

@@ -95,8 +95,7 @@ func (f *saveFlags) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)
-	envVar(fs, size(&f.system.WriteBlockSize), "write-block-size", "size in bytes of the largest single write; default 1 MiB")
-	envVar(fs, count(&f.system.WriteDepth, 0, 0), "write-depth", "number of writes in flight; 0 lets the engine choose")
+	systemFlags(fs, &f.system, "write_block_size", "write_depth")
 }
 
 // save loads the model once, saves it and prints what it learnt.
