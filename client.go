@@ -71,6 +71,13 @@ func (o ClientOptions) FromEnvironment(get func(string) string) ClientOptions {
 	return o
 }
 
+// settings returns the options as the client takes them.
+func (o ClientOptions) settings() client.Options {
+	return client.Options{Endpoint: o.Endpoint, AccessKey: o.AccessKey, SecretKey: o.SecretKey, SessionToken: o.SessionToken,
+		Region: o.Region, Door: o.Door, Device: o.Device, Connections: o.Connections, CAFile: o.CAFile, InsecureTLS: o.InsecureTLS,
+		NoVerify: o.NoVerify, Timeout: o.Timeout, Retries: o.Retries, Agent: "nebulaio/" + Version()}
+}
+
 // Client moves objects between one server and device memory. It connects on first use. All methods are safe for
 // concurrent use.
 type Client struct {
@@ -82,10 +89,9 @@ type Client struct {
 // NewClient makes a client. It does not connect yet. The caller closes the client, then the system.
 func (s *System) NewClient(o ClientOptions) (*Client, error) {
 	o = o.FromEnvironment(os.Getenv)
-	c, err := client.New(client.Options{Endpoint: o.Endpoint, AccessKey: o.AccessKey, SecretKey: o.SecretKey, SessionToken: o.SessionToken,
-		Region: o.Region, Door: o.Door, Device: o.Device, Connections: o.Connections, CAFile: o.CAFile, InsecureTLS: o.InsecureTLS,
-		NoVerify: o.NoVerify, Timeout: o.Timeout, Retries: o.Retries, Agent: "nebulaio/" + Version(),
-		Devices: s.sys.Devices, Engine: s.sys.Engine})
+	settings := o.settings()
+	settings.Devices, settings.Engine = s.sys.Devices, s.sys.Engine
+	c, err := client.New(settings)
 	if err != nil {
 		return nil, err
 	}

@@ -51,11 +51,16 @@ type DraftOptions struct {
 	IfMatch, IfNoneMatch string
 }
 
+// request returns the options as the client takes them.
+func (o DraftOptions) request(bucket, key string, size int64) client.Write {
+	return client.Write{Bucket: bucket, Key: key, Size: size, Device: o.Device, ContentType: o.ContentType, Metadata: o.Metadata,
+		IfMatch: o.IfMatch, IfNoneMatch: o.IfNoneMatch}
+}
+
 // CreateDraft begins an object of at most size bytes and borrows its file. The object becomes visible with Commit.
 // Without a door that takes writes it fails with kind Unsupported. The caller closes the draft, then the client.
 func (c *Client) CreateDraft(ctx context.Context, bucket, key string, size int64, o DraftOptions) (*ObjectDraft, error) {
-	f, err := c.c.CreateFile(ctx, client.Write{Bucket: bucket, Key: key, Size: size, Device: o.Device, ContentType: o.ContentType,
-		Metadata: o.Metadata, IfMatch: o.IfMatch, IfNoneMatch: o.IfNoneMatch})
+	f, err := c.c.CreateFile(ctx, o.request(bucket, key, size))
 	if err != nil {
 		return nil, err
 	}

@@ -81,6 +81,11 @@ type StartLoadOptions struct {
 	HasStream bool
 }
 
+// model returns the options as the model takes them.
+func (o StartLoadOptions) model() model.LoadOptions {
+	return model.LoadOptions{Route: o.Route, Cache: o.Cache, Stream: o.Stream, HasStream: o.HasStream, Verify: o.Verify}
+}
+
 // StartLoad begins to fill dst, one destination for each file, and returns at once. The destinations and the source
 // belong to the job until it has ended.
 func (s *Source) StartLoad(ctx context.Context, dst []Destination, o StartLoadOptions) (*LoadJob, error) {
@@ -96,7 +101,8 @@ func (s *Source) StartLoad(ctx context.Context, dst []Destination, o StartLoadOp
 	for i, d := range dst {
 		ds[i] = model.Destination{Ptr: device.Ptr(d.Ptr), Size: d.Size}
 	}
-	t, err := s.model.Start(ctx, s.sys.Engine, s.dev, ds, model.LoadOptions{Route: route, Cache: cache, Stream: o.Stream, HasStream: o.HasStream, Verify: o.Verify})
+	o.Route, o.Cache = route, cache
+	t, err := s.model.Start(ctx, s.sys.Engine, s.dev, ds, o.model())
 	if err != nil {
 		return nil, err
 	}

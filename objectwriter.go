@@ -156,8 +156,7 @@ func (w *ObjectWriter) Commit(ctx context.Context) error {
 		}
 	} else {
 		var m *ObjectMove
-		if m, err = move(w.by.client.c.StartWrite(ctx, client.Write{Bucket: w.place.bucket, Key: w.place.key, Route: w.opt.Route, ContentType: w.opt.ContentType,
-			Metadata: w.opt.Metadata, IfMatch: w.opt.IfMatch, IfNoneMatch: w.opt.IfNoneMatch, Size: w.size, Sources: w.sources, Streams: w.streams})); err == nil {
+		if m, err = move(w.by.client.c.StartWrite(ctx, w.request())); err == nil {
 			err = m.Wait()
 			report = m.Report()
 		}
@@ -166,6 +165,13 @@ func (w *ObjectWriter) Commit(ctx context.Context) error {
 	w.report = report
 	w.mu.Unlock()
 	return errors.Join(err, w.unmake())
+}
+
+// request returns the write of an object as the client takes it.
+func (w *ObjectWriter) request() client.Write {
+	return client.Write{Bucket: w.place.bucket, Key: w.place.key, Route: w.opt.Route, ContentType: w.opt.ContentType,
+		Metadata: w.opt.Metadata, IfMatch: w.opt.IfMatch, IfNoneMatch: w.opt.IfNoneMatch, Size: w.size, Sources: w.sources,
+		Streams: w.streams}
 }
 
 // end returns true to its first caller.
