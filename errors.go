@@ -2,7 +2,11 @@
 
 package nebulaio
 
-import "github.com/nebulaio/nebulaio/fault"
+import (
+	"context"
+
+	"github.com/nebulaio/nebulaio/fault"
+)
 
 // Error is the error that every function of this package returns, alone or wrapped. errors.As finds it. errors.Is also
 // finds Go's own errors in it: fs.ErrNotExist, fs.ErrPermission, fs.ErrExist, fs.ErrInvalid, fs.ErrClosed,
@@ -58,3 +62,8 @@ const (
 
 // KindOf returns the kind of an error. A nil error has kind 0.
 func KindOf(err error) ErrorKind { return fault.KindOf(err) }
+
+// cancelled returns the error of a context that has ended. It is of kind Cancelled, whatever cause the caller gave.
+func cancelled(ctx context.Context, op, name string) error {
+	return &fault.Error{Kind: fault.Cancelled, Op: op, Name: name, Err: context.Cause(ctx)}
+}

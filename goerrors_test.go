@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -77,4 +78,22 @@ func goErrors(t *testing.T, ways map[string]*nebulaio.Client, client func(*testi
 	expect("file of a key that exists", err, fs.ErrExist)
 	_, err = nebulaio.Open(t.Context(), "s3://box/errors/none", nebulaio.OpenOptions{Client: ways["http"]})
 	expect("open of no object", err, fs.ErrNotExist)
+}
+
+// TestCancelledWithACause ends a context with an error of the caller's own, which is found beside the kind.
+func TestCancelledWithACause(t *testing.T) {
+	sys := hostSystem(t)
+	path := writeModel(t.TempDir())
+	src := openSource(t, sys, path, nebulaio.SourceOptions{})
+	mine := errors.New("the caller's own reason")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(mine)
+	_, load := src.Load(ctx, nebulaio.SourceLoadOptions{})
+	_, save := sys.Save(ctx, filepath.Join(t.TempDir(), "m"), nil, nebulaio.SaveOptions{})
+	_, create := nebulaio.Create(ctx, filepath.Join(t.TempDir(), "f"), 1, nebulaio.CreateOptions{System: sys})
+	for what, err := range map[string]error{"load": load, "save": save, "create": create} {
+		if !errors.Is(err, nebulaio.ErrCancelled) || !errors.Is(err, context.Canceled) || !errors.Is(err, mine) {
+			t.Errorf("%s: %v, kind %v", what, err, nebulaio.KindOf(err))
+		}
+	}
 }

@@ -59,7 +59,7 @@ func Create(ctx context.Context, url string, size int64, o CreateOptions) (*Obje
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, errs.Wrap("create", p.String(), context.Cause(ctx))
+		return nil, cancelled(ctx, "create", p.String())
 	}
 	if size < 0 {
 		return nil, errs.New(errs.Invalid, "create", p.String(), fmt.Sprintf("a size of %d; expected 0 or more", size))

@@ -73,7 +73,7 @@ type saver interface {
 // is as it was.
 func (s *System) StartSave(ctx context.Context, path string, tensors []SaveTensor, o SaveOptions) (*SaveJob, error) {
 	if ctx.Err() != nil {
-		return nil, errs.Wrap("save", path, context.Cause(ctx))
+		return nil, cancelled(ctx, "save", path)
 	}
 	began := time.Now()
 	route, err := report.ParseRoute(string(o.Route))
