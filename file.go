@@ -68,7 +68,7 @@ func (f *File) Size() (int64, error) {
 	return f.target.Size()
 }
 
-// Sync makes what was written survive a crash.
+// Sync flushes the file to storage, so that earlier writes survive a crash.
 func (f *File) Sync() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -39,7 +39,7 @@ func (f *ObjectFile) Direct() int { return f.f.Direct() }
 func (f *ObjectFile) Close() error { return f.f.Close() }
 
 // ObjectDraft is the file of an object that does not exist yet, lent by the server's door for writing.
-type ObjectDraft struct{ f *client.NewFile }
+type ObjectDraft struct{ f *client.DraftFile }
 
 // DraftOptions describe the object that a draft becomes.
 type DraftOptions struct {
