@@ -62,7 +62,8 @@ func (c *ChecksumJob) run(ctx context.Context) error {
 		return err
 	}
 	if c.src.model.Stored() {
-		return errs.New(errs.Unsupported, "checksum", c.src.model.Path, "it lies in a bucket: FILE.crc64nvme is written beside files of this machine").
+		return errs.New(errs.Unsupported, "checksum", c.src.model.Path,
+			"it lies in a bucket: FILE.crc64nvme is written beside files of this machine").
 			WithFix("none needed through the door, which has sums of every object; else copy the sidecars of the files too")
 	}
 	files := c.src.model.Files
@@ -70,7 +71,8 @@ func (c *ChecksumJob) run(ctx context.Context) error {
 	before := int64(0)
 	for i, f := range files {
 		var err error
-		if sums[i], err = checksum.Compute(ctx, f.Path, checksum.DefaultBlock, func(done, _ int64) { c.count.Store(before + done) }); err != nil {
+		if sums[i], err = checksum.Compute(ctx, f.Path, checksum.DefaultBlock,
+			func(done, _ int64) { c.count.Store(before + done) }); err != nil {
 			return err
 		}
 		// The headers were read before: sums of another version would vouch for

@@ -58,7 +58,8 @@ func (o ClientOptions) FromEnvironment(get func(string) string) ClientOptions {
 	if o.AccessKey == "" && o.SecretKey == "" {
 		// A key and its secret come from one place: two halves of different ones fit nowhere.
 		if o.AccessKey, o.SecretKey = get("NEBULAIO_ACCESS_KEY"), get("NEBULAIO_SECRET_KEY"); o.AccessKey == "" {
-			o.AccessKey, o.SecretKey, o.SessionToken = get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY"), get("AWS_SESSION_TOKEN")
+			o.AccessKey, o.SecretKey = get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY")
+			o.SessionToken = get("AWS_SESSION_TOKEN")
 		}
 	} else if o.SecretKey == "" {
 		o.SecretKey = first("NEBULAIO_SECRET_KEY", "AWS_SECRET_ACCESS_KEY")

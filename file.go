@@ -167,7 +167,8 @@ func (f *File) start(ctx context.Context, r transfer.Range, write bool, o MoveOp
 	f.mu.Unlock()
 	defer close(m.begun)
 	if o.InStream && (route == report.RouteAuto || route == report.RouteCuFile) && r.Len > 0 {
-		s, refused, err := f.sys.Engine.StartInStream(ctx, transfer.StreamRequest{Device: dev, Target: f.target, Range: r, Write: write, Stream: o.Stream, Route: route})
+		s, refused, err := f.sys.Engine.StartInStream(ctx, transfer.StreamRequest{
+			Device: dev, Target: f.target, Range: r, Write: write, Stream: o.Stream, Route: route})
 		if err != nil {
 			return nil, err
 		}
@@ -178,7 +179,8 @@ func (f *File) start(ctx context.Context, r transfer.Range, write bool, o MoveOp
 		m.refused = []report.Refusal{*refused}
 	}
 	if write {
-		p, err := f.sys.Engine.StartPut(ctx, transfer.PutRequest{Device: dev, Target: f.target, Range: r, Route: route, Stream: o.Stream, HasStream: o.HasStream})
+		p, err := f.sys.Engine.StartPut(ctx, transfer.PutRequest{Device: dev, Target: f.target, Range: r, Route: route,
+			Stream: o.Stream, HasStream: o.HasStream})
 		if err != nil {
 			return nil, err
 		}
@@ -209,7 +211,8 @@ func (r *reading) Wait() error {
 // read starts a transfer of the part of the range that the file has.
 func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, route Route, o MoveOptions) (mover, error) {
 	if r.Off < 0 || r.Len < 0 || !r.Mem.Holds(r.Len) {
-		return nil, errs.New(errs.Invalid, "read", f.Path(), fmt.Sprintf("%d bytes at offset %d to 0x%x; expected an address, and offset and length of 0 or more", r.Len, r.Off, uint64(r.Mem)))
+		return nil, errs.New(errs.Invalid, "read", f.Path(), fmt.Sprintf(
+			"%d bytes at offset %d to 0x%x; expected an address, and offset and length of 0 or more", r.Len, r.Off, uint64(r.Mem)))
 	}
 	src, err := f.target.Source()
 	if err != nil {
@@ -217,7 +220,8 @@ func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, ro
 	}
 	// Short at the end of the file, and nothing behind it.
 	n := max(0, min(r.Len, src.Size()-r.Off))
-	req := transfer.Request{Device: dev, Files: []*vfs.File{src}, Route: route, Live: true, Stream: o.Stream, HasStream: o.HasStream}
+	req := transfer.Request{Device: dev, Files: []*vfs.File{src}, Route: route, Live: true,
+		Stream: o.Stream, HasStream: o.HasStream}
 	if n > 0 {
 		req.Segments = []transfer.Segment{{Off: r.Off, Len: n, Dst: r.Mem}}
 	}

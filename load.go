@@ -31,7 +31,8 @@ type LoadOptions struct {
 
 // source returns the options that concern opening.
 func (o LoadOptions) source() SourceOptions {
-	return SourceOptions{Device: o.Device, Tensors: o.Tensors, Slices: o.Slices, Shards: o.Shards, Lenient: o.Lenient, Client: o.Client}
+	return SourceOptions{Device: o.Device, Tensors: o.Tensors, Slices: o.Slices, Shards: o.Shards, Lenient: o.Lenient,
+		Client: o.Client}
 }
 
 // load returns the options that concern the transfer.
@@ -188,7 +189,8 @@ func (s *Source) Load(ctx context.Context, o SourceLoadOptions) (*Model, error) 
 	}
 	for _, t := range s.model.Tensors {
 		m.names = append(m.names, t.Name)
-		m.tensors[t.Name] = Tensor{Name: t.Name, DType: DType(t.DType), Shape: t.Shape, Size: t.Size, Ptr: dst[t.File].Ptr + Ptr(t.At)}
+		m.tensors[t.Name] = Tensor{Name: t.Name, DType: DType(t.DType), Shape: t.Shape, Size: t.Size,
+			Ptr: dst[t.File].Ptr + Ptr(t.At)}
 	}
 	ok = true
 	return m, nil

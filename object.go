@@ -157,7 +157,8 @@ func (ob *Object) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOp
 		return ob.keep(&ObjectMove{run: fileMove{m, ob.info.Size}}), nil
 	}
 	if n < 0 || off < 0 {
-		return nil, errs.New(errs.Invalid, "read", ob.place.String(), fmt.Sprintf("%d bytes at offset %d; expected 0 or more of both", n, off))
+		return nil, errs.New(errs.Invalid, "read", ob.place.String(),
+			fmt.Sprintf("%d bytes at offset %d; expected 0 or more of both", n, off))
 	}
 	if o.Device == "" {
 		o.Device = ob.opt.Device
@@ -166,8 +167,9 @@ func (ob *Object) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOp
 		o.Route = ob.opt.Route
 	}
 	off = min(off, ob.info.Size) // after the end there is nothing to read, as in a file
-	m, err := ob.client.StartRead(ctx, ObjectRead{Bucket: ob.place.bucket, Key: ob.place.key, Version: ob.info.Version, IfETag: ob.info.ETag,
-		Off: off, Size: max(0, min(n, ob.info.Size-off)), Dst: dst, DstSize: n, Device: o.Device, Route: o.Route, Stream: o.Stream, HasStream: o.HasStream})
+	m, err := ob.client.StartRead(ctx, ObjectRead{Bucket: ob.place.bucket, Key: ob.place.key, Version: ob.info.Version,
+		IfETag: ob.info.ETag, Off: off, Size: max(0, min(n, ob.info.Size-off)), Dst: dst, DstSize: n, Device: o.Device,
+		Route: o.Route, Stream: o.Stream, HasStream: o.HasStream})
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +206,8 @@ func (ob *Object) Report() ObjectReport {
 	m := ob.last
 	ob.mu.Unlock()
 	if m == nil {
-		return ObjectReport{Op: "read", Bucket: ob.place.bucket, Key: ob.place.key, Size: ob.info.Size, ETag: ob.info.ETag, Version: ob.info.Version}
+		return ObjectReport{Op: "read", Bucket: ob.place.bucket, Key: ob.place.key, Size: ob.info.Size,
+			ETag: ob.info.ETag, Version: ob.info.Version}
 	}
 	return m.Report()
 }

@@ -44,7 +44,9 @@ func (r ObjectRead) request() client.Read {
 	return client.Read{Bucket: r.Bucket, Key: r.Key, Version: r.Version, IfETag: r.IfETag, Off: r.Off, Size: r.Size,
 		Dst: device.Ptr(r.Dst), DstSize: r.DstSize, Device: r.Device, Route: r.Route, Cache: r.Cache, Stream: r.Stream,
 		HasStream: r.HasStream, NoVerify: r.NoVerify,
-		Peers: convert(r.Peers, func(p PeerDestination) client.Peer { return client.Peer{Device: p.Device, Dst: device.Ptr(p.Dst)} })}
+		Peers: convert(r.Peers, func(p PeerDestination) client.Peer {
+			return client.Peer{Device: p.Device, Dst: device.Ptr(p.Dst)}
+		})}
 }
 
 // ObjectWrite asks for an object to be made of device memory.

@@ -65,7 +65,8 @@ func Create(ctx context.Context, url string, size int64, o CreateOptions) (*Obje
 		return nil, errs.New(errs.Invalid, "create", p.String(), fmt.Sprintf("a size of %d; expected 0 or more", size))
 	}
 	if p.path != "" && size == 0 {
-		return nil, errs.New(errs.Unsupported, "create", p.String(), "a file of no bytes is not made of device memory; expected at least one")
+		return nil, errs.New(errs.Unsupported, "create", p.String(),
+			"a file of no bytes is not made of device memory; expected at least one")
 	}
 	if p.path != "" && (o.IfMatch != "" || o.IfNoneMatch != "" || len(o.Metadata) > 0 || o.ContentType != "") {
 		return nil, errs.New(errs.Invalid, "create", p.String(), "a file has no content type, metadata or conditions")
@@ -75,7 +76,8 @@ func Create(ctx context.Context, url string, size int64, o CreateOptions) (*Obje
 	if err != nil {
 		return nil, err
 	}
-	return &ObjectWriter{url: url, size: size, opt: o, by: by, place: p, unmake: undo, streams: map[device.Device]uint64{}}, nil
+	return &ObjectWriter{url: url, size: size, opt: o, by: by, place: p, unmake: undo,
+		streams: map[device.Device]uint64{}}, nil
 }
 
 // URL returns the name that Create was given.
@@ -92,13 +94,15 @@ type PieceOptions struct {
 
 // WriteFrom says that the n bytes at src become the object's bytes from offset off. Commit moves them: until then the
 // memory belongs to the writer and must not change. Pieces come in any order and may lie on several devices. Together
-// they must make up the whole object. If pieces of one device name several streams, WriteFrom waits for all but the first.
+// they must make up the whole object. If pieces of one device name several streams, WriteFrom waits for all
+// but the first.
 func (w *ObjectWriter) WriteFrom(ctx context.Context, src Ptr, n, off int64, o PieceOptions) error {
 	if o.Device == "" {
 		o.Device = w.opt.Device
 	}
 	if off < 0 || n < 0 || n > w.size-off || !device.Ptr(src).Holds(n) {
-		return errs.New(errs.Invalid, "write", w.place.String(), fmt.Sprintf("%d bytes at 0x%x for offset %d; expected an address and a range of %d bytes", n, uint64(src), off, w.size))
+		return errs.New(errs.Invalid, "write", w.place.String(), fmt.Sprintf(
+			"%d bytes at 0x%x for offset %d; expected an address and a range of %d bytes", n, uint64(src), off, w.size))
 	}
 	dev, err := w.by.system.sys.Devices.Open(ctx, o.Device)
 	if err != nil {
@@ -147,10 +151,13 @@ func (w *ObjectWriter) Commit(ctx context.Context) error {
 		have += s.Len
 	}
 	if have != w.size {
-		err = errs.New(errs.Invalid, "commit", w.place.String(), fmt.Sprintf("pieces of %d bytes were given, expected %d: those of the whole", have, w.size)).WithFix("call WriteFrom for every byte once")
+		err = errs.New(errs.Invalid, "commit", w.place.String(),
+			fmt.Sprintf("pieces of %d bytes were given, expected %d: those of the whole", have, w.size)).
+			WithFix("call WriteFrom for every byte once")
 	} else if w.place.path != "" {
 		var t *transfer.Transfer
-		if t, err = w.by.system.sys.Engine.StartWrite(ctx, transfer.WriteRequest{Path: w.place.path, Sources: w.sources, Route: w.opt.Route, Streams: w.streams}); err == nil {
+		if t, err = w.by.system.sys.Engine.StartWrite(ctx, transfer.WriteRequest{Path: w.place.path, Sources: w.sources,
+			Route: w.opt.Route, Streams: w.streams}); err == nil {
 			err = t.Err()
 			report = ObjectReport{Op: "write", Key: w.place.path, Size: w.size, Via: "file", Report: t.Report()}
 		}

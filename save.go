@@ -104,14 +104,16 @@ func (s *System) StartSave(ctx context.Context, path string, tensors []SaveTenso
 		}
 		held[i].Device, held[i].Ptr, held[i].Size = d, device.Ptr(t.Ptr), t.Size
 	}
-	m := model.SaveOptions{Metadata: o.Metadata, Align: o.Align, Route: route, Checksums: !o.NoChecksums, Streams: map[device.Device]uint64{}}
+	m := model.SaveOptions{Metadata: o.Metadata, Align: o.Align, Route: route, Checksums: !o.NoChecksums,
+		Streams: map[device.Device]uint64{}}
 	for id, stream := range o.Streams {
 		d, err := open(id)
 		if err != nil {
 			return nil, err
 		}
 		if other, ok := m.Streams[d]; ok && other != stream {
-			return nil, errs.New(errs.Invalid, "save", path, fmt.Sprintf("%s has two streams, %d and %d, by two names; expected one", d.Info().ID, min(other, stream), max(other, stream)))
+			return nil, errs.New(errs.Invalid, "save", path, fmt.Sprintf(
+				"%s has two streams, %d and %d, by two names; expected one", d.Info().ID, min(other, stream), max(other, stream)))
 		}
 		m.Streams[d] = stream
 	}
@@ -170,7 +172,8 @@ func (s *System) saveObject(ctx context.Context, url string, held []model.Held, 
 	if err != nil {
 		return nil, err
 	}
-	m, err := move(to.c.StartWrite(ctx, client.Write{Bucket: p.bucket, Key: p.key, Route: o.Route, Sources: sources, Streams: o.Streams}))
+	m, err := move(to.c.StartWrite(ctx, client.Write{Bucket: p.bucket, Key: p.key, Route: o.Route, Sources: sources,
+		Streams: o.Streams}))
 	if err != nil {
 		return nil, errors.Join(err, to.Close())
 	}
@@ -210,8 +213,8 @@ func (s *System) Save(ctx context.Context, path string, tensors []SaveTensor, o 
 	return job.Report(), job.Wait()
 }
 
-// Save writes the model's tensors to one .safetensors file or object; see System.Save. The model stays loaded. If o has no
-// metadata, the file gets that of the model. After Free it fails with kind Closed.
+// Save writes the model's tensors to one .safetensors file or object; see System.Save. The model stays loaded. If o has
+// no metadata, the file gets that of the model. After Free it fails with kind Closed.
 func (m *Model) Save(ctx context.Context, path string, o SaveOptions) (ModelReport, error) {
 	leave, err := m.use("save", path)
 	if err != nil {
@@ -221,7 +224,8 @@ func (m *Model) Save(ctx context.Context, path string, o SaveOptions) (ModelRepo
 	tensors := make([]SaveTensor, 0, len(m.names))
 	for _, name := range m.names {
 		t := m.tensors[name]
-		tensors = append(tensors, SaveTensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Device: m.dev.Info().ID, Ptr: t.Ptr, Size: t.Size})
+		tensors = append(tensors, SaveTensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Device: m.dev.Info().ID,
+			Ptr: t.Ptr, Size: t.Size})
 	}
 	if o.Metadata == nil {
 		o.Metadata = m.metadata

@@ -129,7 +129,8 @@ func (s *System) openSource(ctx context.Context, name string, tree *client.Tree,
 // models of o are keys, or URLs, of the same bucket. The caller closes the source, then the client.
 func (c *Client) OpenSource(ctx context.Context, bucket, key string, o SourceOptions) (*Source, error) {
 	if !reflect.ValueOf(o.Client).IsZero() {
-		return nil, errs.New(errs.Invalid, "open model", "s3://"+bucket+"/"+key, "client options are given to a client that has a server already").
+		return nil, errs.New(errs.Invalid, "open model", "s3://"+bucket+"/"+key,
+			"client options are given to a client that has a server already").
 			WithFix("leave SourceOptions.Client empty, or use System.OpenSource")
 	}
 	if o.Device == "" {
@@ -146,7 +147,8 @@ func (c *Client) OpenSource(ctx context.Context, bucket, key string, o SourceOpt
 			return nil, err
 		}
 		if p.bucket != bucket || p.endpoint != "" && p.endpoint != c.opt.Endpoint {
-			return nil, errs.New(errs.Invalid, "open model", name, "lies elsewhere than s3://"+bucket+"/"+key+"; expected models of one bucket").WithFix("open each by itself")
+			return nil, errs.New(errs.Invalid, "open model", name,
+				"lies elsewhere than s3://"+bucket+"/"+key+"; expected models of one bucket").WithFix("open each by itself")
 		}
 		more[i] = p.key
 	}

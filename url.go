@@ -36,7 +36,8 @@ func IsObjectURL(name string) bool {
 // them is decoded.
 func parseURL(url string) (place, error) {
 	if url == "" {
-		return place{}, errs.New(errs.Invalid, "open", `""`, "is empty; expected s3://bucket/key, nebula://host:port/bucket/key or a path")
+		return place{}, errs.New(errs.Invalid, "open", `""`,
+			"is empty; expected s3://bucket/key, nebula://host:port/bucket/key or a path")
 	}
 	if !IsObjectURL(url) {
 		return place{path: url}, nil

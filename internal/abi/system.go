@@ -21,7 +21,8 @@ func systemOptions(text string) (nebulaio.Options, error) {
 		if o.Kind == tuning.Switch {
 			form = reflect.TypeFor[*bool]()
 		}
-		fields = append(fields, reflect.StructField{Name: o.Field, Type: form, Tag: reflect.StructTag(fmt.Sprintf("json:%q", o.Key))})
+		fields = append(fields, reflect.StructField{Name: o.Field, Type: form,
+			Tag: reflect.StructTag(fmt.Sprintf("json:%q", o.Key))})
 	}
 	given := reflect.New(reflect.StructOf(fields))
 	if err := decode(text, given.Interface()); err != nil {
