@@ -198,14 +198,21 @@ func (f *File) start(ctx context.Context, r transfer.Range, write bool, o MoveOp
 // reading is a transfer that closes its source at its end.
 type reading struct {
 	*transfer.Transfer
-	done chan struct{}
-	err  error
+	done   chan struct{}
+	err    error
+	report report.Report
 }
 
 func (r *reading) Done() <-chan struct{} { return r.done }
 func (r *reading) Wait() error {
 	<-r.done
 	return errors.Join(r.Err(), r.err)
+}
+
+// Report returns what was found before the source was closed: a closed file cannot say how it could be read.
+func (r *reading) Report() report.Report {
+	<-r.done
+	return r.report
 }
 
 // read starts a transfer of the part of the range that the file has.
@@ -235,6 +242,7 @@ func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, ro
 	g := &reading{Transfer: t, done: make(chan struct{})}
 	go func() {
 		<-t.Done()
+		g.report = t.Report()
 		g.err = src.Close()
 		close(g.done)
 	}()
