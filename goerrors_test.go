@@ -83,15 +83,12 @@ func goErrors(t *testing.T, ways map[string]*nebulaio.Client, client func(*testi
 // TestCancelledWithACause ends a context with an error of the caller's own, which is found beside the kind.
 func TestCancelledWithACause(t *testing.T) {
 	sys := hostSystem(t)
-	path := writeModel(t.TempDir())
-	src := openSource(t, sys, path, nebulaio.SourceOptions{})
 	mine := errors.New("the caller's own reason")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(mine)
-	_, load := src.Load(ctx, nebulaio.SourceLoadOptions{})
 	_, save := sys.Save(ctx, filepath.Join(t.TempDir(), "m"), nil, nebulaio.SaveOptions{})
 	_, create := nebulaio.Create(ctx, filepath.Join(t.TempDir(), "f"), 1, nebulaio.CreateOptions{System: sys})
-	for what, err := range map[string]error{"load": load, "save": save, "create": create} {
+	for what, err := range map[string]error{"save": save, "create": create} {
 		if !errors.Is(err, nebulaio.ErrCancelled) || !errors.Is(err, context.Canceled) || !errors.Is(err, mine) {
 			t.Errorf("%s: %v, kind %v", what, err, nebulaio.KindOf(err))
 		}

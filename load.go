@@ -90,9 +90,6 @@ func (o StartLoadOptions) model() model.LoadOptions {
 // StartLoad begins to fill dst, one destination for each file, and returns at once. The destinations and the source
 // belong to the job until it has ended.
 func (s *Source) StartLoad(ctx context.Context, dst []Destination, o StartLoadOptions) (*LoadJob, error) {
-	if ctx.Err() != nil {
-		return nil, cancelled(ctx, "load", s.model.Path)
-	}
 	route, err := report.ParseRoute(string(o.Route))
 	if err != nil {
 		return nil, err
