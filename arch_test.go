@@ -14,7 +14,7 @@ var floors = map[string]int{
 	"capi": 9, "internal/abi": 8,
 	"":               7, // the library
 	"internal/bench": 7,
-	"internal/boot":  6, "internal/model": 6, "internal/doctor": 6, "internal/bench/dataset": 6, "internal/bench/train": 6,
+	"internal/boot":  6, "internal/model": 6, "internal/doctor": 6, "internal/tuning": 6, "internal/bench/dataset": 6, "internal/bench/train": 6,
 	"internal/transfer": 5, "internal/device/open": 5, "internal/synth": 5, "internal/doctor/facts": 5,
 	"internal/transfer/plan": 4, "internal/transfer/staging": 4, "internal/transfer/tally": 4, "internal/transfer/verify": 4,
 	"internal/device/host": 4, "internal/device/cuda": 4, "internal/device/nvml": 4, "internal/device/cufile": 4, "internal/format/safetensors": 4, "internal/bench/report": 4,
@@ -29,7 +29,7 @@ var floors = map[string]int{
 	"internal/store/s3": 4, "internal/gpudirect/channel": 4, "internal/gpudirect/client": 6, "internal/gpudirect/server": 6,
 	"internal/device": 3, "internal/format": 3, "internal/bench/record": 3, "internal/bench/shuffle": 3,
 	"internal/units": 2, "internal/dl": 2, "internal/hostmem": 2, "internal/vfs": 2, "internal/uring": 2, "internal/plain": 2, "internal/nearest": 2, "internal/checksum": 2,
-	"internal/errs": 1,
+	"internal/errs": 1, "fault": 0, // fault is public: the errors
 }
 
 // outside lists packages that are not part of the product: programs that show

@@ -28,7 +28,7 @@ func TestCacheAutoKeepsAFileThatIsLoadedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			src, err := sys.OpenModel(context.Background(), path, nebulaio.ModelOptions{Device: "host"})
+			src, err := sys.OpenSource(context.Background(), path, nebulaio.SourceOptions{Device: "host"})
 			if err != nil {
 				t.Fatal(err)
 			}

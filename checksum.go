@@ -11,8 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Checksumming is the making of checksums under way; see Source.StartChecksums.
-type Checksumming struct {
+// ChecksumJob computes and writes checksums; see Source.StartChecksums.
+type ChecksumJob struct {
 	src    *Source
 	total  int64
 	count  atomic.Int64
@@ -21,7 +21,7 @@ type Checksumming struct {
 	report ChecksumReport
 }
 
-// ChecksumReport is what was written.
+// ChecksumReport says what a ChecksumJob wrote.
 type ChecksumReport struct {
 	Files   []ChecksumFile `json:"files"`
 	Bytes   int64          `json:"bytes"` // read and summed
@@ -29,19 +29,18 @@ type ChecksumReport struct {
 	Error   string         `json:"error,omitempty"`
 }
 
-// ChecksumFile is one sidecar.
+// ChecksumFile is one checksum file.
 type ChecksumFile struct {
 	Path   string `json:"path"`
 	Block  int64  `json:"block_size"`
 	Blocks int    `json:"blocks"`
 }
 
-// StartChecksums begins to read every file of the source whole and to write
-// FILE.crc64nvme beside each, which loads with Verify compare with, and returns
-// at once. All sums are made before the first is written: a context that ends, or
-// a file that cannot be read, leaves none. The source stays open until Done.
-func (s *Source) StartChecksums(ctx context.Context) *Checksumming {
-	c := &Checksumming{src: s, done: make(chan struct{})}
+// StartChecksums begins to compute the checksums of every file of the source and returns at once. It writes
+// FILE.crc64nvme beside each file; loads with Verify read it. If the context ends or a file cannot be read, no checksum
+// file is written. Keep the source open until the job has ended.
+func (s *Source) StartChecksums(ctx context.Context) *ChecksumJob {
+	c := &ChecksumJob{src: s, done: make(chan struct{})}
 	for _, f := range s.model.Files {
 		c.total += f.Size
 	}
@@ -57,13 +56,14 @@ func (s *Source) StartChecksums(ctx context.Context) *Checksumming {
 	return c
 }
 
-func (c *Checksumming) run(ctx context.Context) error {
+func (c *ChecksumJob) run(ctx context.Context) error {
 	c.report.Files = []ChecksumFile{}
 	if err := c.src.model.Usable("checksum"); err != nil {
 		return err
 	}
 	if c.src.model.Stored() {
-		return errs.New(errs.Unsupported, "checksum", c.src.model.Path, "it lies in a bucket: FILE.crc64nvme is written beside files of this machine").
+		return errs.New(errs.Unsupported, "checksum", c.src.model.Path,
+			"it lies in a bucket: FILE.crc64nvme is written beside files of this machine").
 			WithFix("none needed through the door, which has sums of every object; else copy the sidecars of the files too")
 	}
 	files := c.src.model.Files
@@ -71,7 +71,8 @@ func (c *Checksumming) run(ctx context.Context) error {
 	before := int64(0)
 	for i, f := range files {
 		var err error
-		if sums[i], err = checksum.Compute(ctx, f.Path, checksum.DefaultBlock, func(done, _ int64) { c.count.Store(before + done) }); err != nil {
+		if sums[i], err = checksum.Compute(ctx, f.Path, checksum.DefaultBlock,
+			func(done, _ int64) { c.count.Store(before + done) }); err != nil {
 			return err
 		}
 		// The headers were read before: sums of another version would vouch for
@@ -92,19 +93,19 @@ func (c *Checksumming) run(ctx context.Context) error {
 }
 
 // Done is closed when the work has ended.
-func (c *Checksumming) Done() <-chan struct{} { return c.done }
+func (c *ChecksumJob) Done() <-chan struct{} { return c.done }
 
 // Wait blocks until the work has ended and returns its error.
-func (c *Checksumming) Wait() error {
+func (c *ChecksumJob) Wait() error {
 	<-c.done
 	return c.err
 }
 
-// Progress is the bytes summed so far, and in all.
-func (c *Checksumming) Progress() (done, total int64) { return c.count.Load(), c.total }
+// Progress returns the bytes summed so far, and in all.
+func (c *ChecksumJob) Progress() (done, total int64) { return c.count.Load(), c.total }
 
-// Report tells what was written; it blocks until Done.
-func (c *Checksumming) Report() ChecksumReport {
+// Report says what was written. It blocks until the job has ended.
+func (c *ChecksumJob) Report() ChecksumReport {
 	<-c.done
 	return c.report
 }

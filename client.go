@@ -7,58 +7,40 @@ import (
 	"os"
 	"time"
 
-	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/client"
+	"github.com/nebulaio/nebulaio/report"
 )
 
-// Words of the object API that are shared with the client below.
-type (
-	// ObjectRead asks for a range of an object in device memory.
-	ObjectRead = client.Read
-	// ObjectWrite asks for an object to be made of device memory.
-	ObjectWrite = client.Write
-	// PeerDst is a further destination of a read, on another device.
-	PeerDst = client.Peer
-	// ObjectInfo describes an object.
-	ObjectInfo = client.Info
-	// ObjectList asks for one page of a bucket, ObjectPage is that page.
-	ObjectList = client.List
-	ObjectPage = client.Page
-	// ObjectReport tells how a read or write of objects went.
-	ObjectReport = client.Report
-	// ClientStatus is what a client knows of its server: door or why not, settings, counters.
-	ClientStatus = client.Status
-)
-
-// ClientOptions say which server, as whom, and how. What is empty comes from
-// the environment: NEBULAIO_ENDPOINT, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL
-// (else http://localhost:9000); NEBULAIO_ACCESS_KEY and NEBULAIO_SECRET_KEY, or
-// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; AWS_REGION
-// (else us-east-1). Without any key, requests are anonymous.
+// ClientOptions choose the server, the user and the way. Empty fields come from the environment:
+//
+//   - Endpoint: NEBULAIO_ENDPOINT, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, else http://localhost:9000.
+//   - Keys: NEBULAIO_ACCESS_KEY and NEBULAIO_SECRET_KEY, or AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
+//     AWS_SESSION_TOKEN. Without any key, requests are anonymous.
+//   - Region: AWS_REGION or AWS_DEFAULT_REGION, else us-east-1.
 type ClientOptions struct {
 	Endpoint                           string
 	AccessKey, SecretKey, SessionToken string
 	Region                             string
-	// Door is auto (the default: through the server's socket where it stands on
-	// this host, else HTTP, and the report says why), require (an error instead of
-	// HTTP), off, or the absolute path of the socket.
+	// Door is the use of the server's local socket: "auto" (the default), "require", "off" or the socket's absolute path.
+	// auto uses HTTP if the server is not on this host, and the report says why. require fails instead.
 	Door string
-	// Device is that of moves that name none: "auto" (the default), "host", "cuda" or "cuda:N".
+	// Device is the default device of reads and writes: "auto" (the default), "host", "cuda" or "cuda:N".
 	Device string
-	// Connections is how many HTTP connections one transfer uses; 0 chooses.
+	// Connections is the number of HTTP connections of one transfer; 0 lets the client choose.
 	Connections int
-	// CAFile has certificates to trust beside the system's; InsecureTLS trusts any.
-	CAFile      string
+	// CAFile is a file of certificates to trust beside the system's.
+	CAFile string
+	// InsecureTLS trusts every certificate.
 	InsecureTLS bool
-	// NoVerify takes bytes as they come instead of comparing them with the server's checksums.
+	// NoVerify skips the comparison of each block with the server's checksum.
 	NoVerify bool
-	// Timeout bounds the wait for the first byte of an HTTP reply, Retries how often a request is tried again; 0 chooses.
+	// Timeout bounds the wait for the first byte of an HTTP reply; 0 lets the client choose.
 	Timeout time.Duration
+	// Retries is the number of times that a failed HTTP request is repeated; 0 lets the client choose.
 	Retries int
 }
 
-// FromEnvironment fills in what is empty, as ClientOptions says, with the
-// variables that get knows. NewClient does it with those of the process.
+// FromEnvironment fills empty fields from environment variables, which get looks up. NewClient calls it with os.Getenv.
 func (o ClientOptions) FromEnvironment(get func(string) string) ClientOptions {
 	first := func(names ...string) string {
 		for _, n := range names {
@@ -76,7 +58,8 @@ func (o ClientOptions) FromEnvironment(get func(string) string) ClientOptions {
 	if o.AccessKey == "" && o.SecretKey == "" {
 		// A key and its secret come from one place: two halves of different ones fit nowhere.
 		if o.AccessKey, o.SecretKey = get("NEBULAIO_ACCESS_KEY"), get("NEBULAIO_SECRET_KEY"); o.AccessKey == "" {
-			o.AccessKey, o.SecretKey, o.SessionToken = get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY"), get("AWS_SESSION_TOKEN")
+			o.AccessKey, o.SecretKey = get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY")
+			o.SessionToken = get("AWS_SESSION_TOKEN")
 		}
 	} else if o.SecretKey == "" {
 		o.SecretKey = first("NEBULAIO_SECRET_KEY", "AWS_SECRET_ACCESS_KEY")
@@ -89,94 +72,78 @@ func (o ClientOptions) FromEnvironment(get func(string) string) ClientOptions {
 	return o
 }
 
-// Client moves objects of one server between it and device memory. It connects
-// on first use, and its methods are safe for concurrent use.
+// settings returns the options as the client takes them.
+func (o ClientOptions) settings() client.Options {
+	return client.Options{Endpoint: o.Endpoint, AccessKey: o.AccessKey, SecretKey: o.SecretKey, SessionToken: o.SessionToken,
+		Region: o.Region, Door: o.Door, Device: o.Device, Connections: o.Connections, CAFile: o.CAFile, InsecureTLS: o.InsecureTLS,
+		NoVerify: o.NoVerify, Timeout: o.Timeout, Retries: o.Retries, Agent: "nebulaio/" + Version()}
+}
+
+// Client moves objects between one server and device memory. It connects on first use. All methods are safe for
+// concurrent use.
 type Client struct {
 	sys *System
 	c   *client.Client
 	opt ClientOptions
 }
 
-// NewClient makes a client; it does no I/O. The caller closes it before the system.
+// NewClient makes a client. It does not connect yet. The caller closes the client, then the system.
 func (s *System) NewClient(o ClientOptions) (*Client, error) {
 	o = o.FromEnvironment(os.Getenv)
-	c, err := client.New(client.Options{Endpoint: o.Endpoint, AccessKey: o.AccessKey, SecretKey: o.SecretKey, SessionToken: o.SessionToken,
-		Region: o.Region, Door: o.Door, Device: o.Device, Connections: o.Connections, CAFile: o.CAFile, InsecureTLS: o.InsecureTLS,
-		NoVerify: o.NoVerify, Timeout: o.Timeout, Retries: o.Retries, Agent: "nebulaio/" + Version(),
-		Devices: s.sys.Devices, Engine: s.sys.Engine})
+	settings := o.settings()
+	settings.Devices, settings.Engine = s.sys.Devices, s.sys.Engine
+	c, err := client.New(settings)
 	if err != nil {
 		return nil, err
 	}
 	return &Client{sys: s, c: c, opt: o}, nil
 }
 
-// StartRead begins to read an object, or a range of it, into device memory and
-// returns at once. The destination belongs to the move until it has ended.
-// Arguments that cannot work fail here, everything else fails the move.
+// StartRead begins to read an object, or a range of it, into device memory and returns at once. The destination belongs
+// to the move until it has ended. Invalid arguments fail here; every other error ends the move.
 func (c *Client) StartRead(ctx context.Context, r ObjectRead) (*ObjectMove, error) {
-	return move(c.c.StartRead(ctx, r))
+	return move(c.c.StartRead(ctx, r.request()))
 }
 
-// StartReadMany begins to read many objects as one job: they are opened in
-// windows, and the next window is opened while one is read. The first object
-// that fails ends the job, and its error names it.
+// StartReadMany begins to read many objects as one job and returns at once. The next objects are opened while others are
+// read. The first object that fails ends the job, and its error names the object.
 func (c *Client) StartReadMany(ctx context.Context, rs []ObjectRead) (*ObjectMove, error) {
-	return move(c.c.StartReadMany(ctx, rs))
+	return move(c.c.StartReadMany(ctx, convert(rs, ObjectRead.request)))
 }
 
-// StartWrite begins to make an object of device memory and returns at once. The
-// source belongs to the move, and does not change, until it has ended. Without an
-// error the object is then whole, durable and visible; else there is no trace of it.
+// StartWrite begins to make an object of device memory and returns at once. The source belongs to the move until it has
+// ended, and must not change. After success the object is whole, durable and visible. After an error it does not exist.
 func (c *Client) StartWrite(ctx context.Context, w ObjectWrite) (*ObjectMove, error) {
-	return move(c.c.StartWrite(ctx, w))
+	return move(c.c.StartWrite(ctx, w.request()))
 }
 
-// Stat describes an object; an empty version is the current one. Kind NotFound.
+// Stat describes an object. An empty version is the current one. A missing object is an error of kind NotFound.
 func (c *Client) Stat(ctx context.Context, bucket, key, version string) (ObjectInfo, error) {
-	return c.c.Stat(ctx, bucket, key, version)
+	info, err := c.c.Stat(ctx, bucket, key, version)
+	return ObjectInfo(info), err
 }
 
 // List lists one page of a bucket in order of keys.
-func (c *Client) List(ctx context.Context, l ObjectList) (ObjectPage, error) { return c.c.List(ctx, l) }
-
-// Status tells what is known of the server: door or why not, its settings, and
-// counters. It connects where that was not done yet.
-func (c *Client) Status(ctx context.Context) ClientStatus { return c.c.Status(ctx) }
-
-// Close waits for moves that run and ends the connections. Sources that OpenModel gave are closed before.
-func (c *Client) Close() error { return c.c.Close() }
-
-// OpenModel reads and checks the headers of a model in a bucket: a .safetensors
-// object, an index, or a prefix. The caller closes the source, before the client.
-// Further models of o are keys, or URLs, of the same bucket.
-func (c *Client) OpenModel(ctx context.Context, bucket, key string, o ModelOptions) (*Source, error) {
-	if o.Device == "" {
-		o.Device = c.opt.Device
-	}
-	more := make([]string, len(o.More))
-	for i, name := range o.More {
-		more[i] = name
-		if !IsObjectURL(name) {
-			continue
-		}
-		p, err := parseURL(name)
-		if err != nil {
-			return nil, err
-		}
-		if p.bucket != bucket || p.endpoint != "" && p.endpoint != c.opt.Endpoint {
-			return nil, errs.New(errs.Invalid, "open model", name, "lies elsewhere than s3://"+bucket+"/"+key+"; expected models of one bucket").WithFix("open each by itself")
-		}
-		more[i] = p.key
-	}
-	o.More = more
-	return c.sys.openModel(ctx, key, c.c.Tree(bucket, o.Device), o)
+func (c *Client) List(ctx context.Context, l ObjectList) (ObjectPage, error) {
+	p, err := c.c.List(ctx, client.List(l))
+	return ObjectPage{Objects: convert(p.Objects, func(i client.Info) ObjectInfo { return ObjectInfo(i) }),
+		Prefixes: p.Prefixes, Truncated: p.Truncated, Next: p.Next}, err
 }
 
-// ObjectMove is a read or write of objects under way. It is cancelled through
-// the context given at its start.
-type ObjectMove struct{ run objectMover }
+// Status says what is known of the server: its door or why there is none, its settings, and the client's counters. It
+// connects if needed.
+func (c *Client) Status(ctx context.Context) ClientStatus { return statusOf(c.c.Status(ctx)) }
 
-// objectMover is what runs behind an ObjectMove.
+// Close waits for running moves and closes the connections. Close sources of the client first.
+func (c *Client) Close() error { return c.c.Close() }
+
+// ObjectMove is a read or write of objects under way. The context given at its start cancels it.
+type ObjectMove struct {
+	run     objectMover
+	refused []report.Refusal // before the move began
+}
+
+// objectMover is the work behind an ObjectMove.
 type objectMover interface {
 	Done() <-chan struct{}
 	Wait() error
@@ -197,8 +164,14 @@ func (m *ObjectMove) Done() <-chan struct{} { return m.run.Done() }
 // Wait blocks until the move has ended and returns its error.
 func (m *ObjectMove) Wait() error { return m.run.Wait() }
 
-// Progress is the bytes moved so far, and in all; the latter is 0 until it is known.
+// Progress returns the bytes moved so far, and in all. The total is 0 until it is known.
 func (m *ObjectMove) Progress() (done, total int64) { return m.run.Progress() }
 
-// Report tells how the move went; it blocks until Done.
-func (m *ObjectMove) Report() ObjectReport { return m.run.Report() }
+// Report says how the move went. It blocks until the move has ended.
+func (m *ObjectMove) Report() ObjectReport {
+	r := m.run.Report()
+	if len(m.refused) > 0 {
+		r.Refusals = append(append([]report.Refusal{}, m.refused...), r.Refusals...)
+	}
+	return r
+}

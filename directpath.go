@@ -14,9 +14,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// directPath judges by what /proc and /sys tell whether the disk under a file may
-// reach a GPU: opening libcufile to ask it would cost a context on every GPU.
-// What cannot be judged is not plausible.
+// directPath judges whether the disk under a file can reach a GPU without the CPU. It reads /proc and /sys, because
+// opening libcufile would make a context on every GPU. An unclear case is not plausible.
 func directPath(path string, dev device.Info) transfer.DirectPath {
 	gpu, err := strconv.Atoi(strings.TrimPrefix(dev.ID, "cuda:"))
 	if err != nil {

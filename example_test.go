@@ -37,7 +37,7 @@ func ExampleSystem_Load() {
 	}
 	defer os.RemoveAll(dir)
 
-	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: "off"})
+	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: nebulaio.DevicesOff})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -72,19 +72,19 @@ func ExampleSystem_Load() {
 
 // A source is read into memory of the caller, which a framework's own
 // allocator would give.
-func ExampleSystem_OpenModel() {
+func ExampleSystem_OpenSource() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
 
-	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: "off"})
+	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: nebulaio.DevicesOff})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer sys.Close()
-	src, err := sys.OpenModel(context.Background(), writeModel(dir), nebulaio.ModelOptions{Tensors: []string{"w*"}})
+	src, err := sys.OpenSource(context.Background(), writeModel(dir), nebulaio.SourceOptions{Tensors: []string{"w*"}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -96,6 +96,82 @@ func ExampleSystem_OpenModel() {
 	// Output:
 	// weight F32 [2 3]
 	// 24 bytes in 1 file
+}
+
+// A slice takes the second column of a tensor, and a shard one rank's rows. The other tensors are left out by name.
+func ExampleSystem_Load_slices() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+
+	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: nebulaio.DevicesOff})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sys.Close()
+	path := writeModel(dir)
+	column := nebulaio.Slice{Tensor: "weight", Ranges: []nebulaio.Range{{Start: 0, Stop: -1}, {Start: 1, Stop: 2}}}
+	half := nebulaio.Shard{Tensor: "weight", Dim: 0, Rank: 1, World: 2}
+	for _, o := range []nebulaio.LoadOptions{
+		{Tensors: []string{"weight"}, Slices: []nebulaio.Slice{column}},
+		{Tensors: []string{"weight"}, Shards: []nebulaio.Shard{half}},
+	} {
+		m, err := sys.Load(context.Background(), path, o)
+		if err != nil {
+			log.Fatal(err)
+		}
+		weight, _ := m.Tensor("weight")
+		content, err := m.Read("weight")
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(weight.Shape, content)
+		if err := m.Free(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// [2 1] [12 13 14 15 24 25 26 27]
+	// [1 3] [20 21 22 23 24 25 26 27 28 29 30 31]
+}
+
+// Tensors of the caller's memory become a file, with checksums beside it that a verified load reads.
+func ExampleSystem_Save() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "saved.safetensors")
+
+	ctx := context.Background()
+	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: nebulaio.DevicesOff})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sys.Close()
+	tensor := nebulaio.SaveTensor{Name: "scale", DType: nebulaio.U8, Shape: []int64{3}, Bytes: []byte{1, 2, 3}}
+	report, err := sys.Save(ctx, path, []nebulaio.SaveTensor{tensor}, nebulaio.SaveOptions{Metadata: map[string]string{"step": "7"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(report.Tensors, "tensor, checksums in", filepath.Base(report.Save.Checksums))
+
+	m, err := sys.Load(ctx, path, nebulaio.LoadOptions{Verify: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Free()
+	content, err := m.Read("scale")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(content, "verified:", m.Report().Verify.Blocks, "block")
+	// Output:
+	// 1 tensor, checksums in saved.safetensors.crc64nvme
+	// [1 2 3] verified: 1 block
 }
 
 // A survey says what was looked for and, where there is no GPU, why.

@@ -17,21 +17,22 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// FileOptions choose how a file is opened. The zero value is for reading.
+// FileOptions choose how a file is opened. The zero value opens for reading.
 type FileOptions struct {
-	// Write opens for reading and writing; Create makes the file where it is
-	// missing, Truncate empties it first.
-	Write, Create, Truncate bool
-	// Device is where memory lies that moves do not say otherwise of: "auto"
-	// (the default), "host", "cuda" or "cuda:N".
+	// Write opens for reading and writing.
+	Write bool
+	// Create makes the file if it is missing. It needs Write.
+	Create bool
+	// Truncate empties the file. It needs Write.
+	Truncate bool
+	// Device is the default device of reads and writes: "auto" (the default), "host", "cuda" or "cuda:N".
 	Device string
-	// Route is the route of moves that do not say otherwise.
+	// Route is the default route of reads and writes.
 	Route Route
 }
 
-// File is an open file whose bytes are moved between storage and device memory,
-// in place and at any offset. All methods are safe for concurrent use. Writes
-// are not atomic and survive a crash only after Sync.
+// File is an open file. Its bytes are read and written in place, at any offset, to and from device memory. All methods
+// are safe for concurrent use. Writes are not atomic, and survive a crash only after Sync.
 type File struct {
 	sys    *boot.System
 	opt    FileOptions
@@ -42,7 +43,7 @@ type File struct {
 	moves  []*Move // that may still run
 }
 
-// OpenFile opens a file. The caller closes it before the system.
+// OpenFile opens a file. The caller closes the file, then the system.
 func (s *System) OpenFile(path string, o FileOptions) (*File, error) {
 	if _, err := report.ParseRoute(string(o.Route)); err != nil {
 		return nil, err
@@ -54,10 +55,10 @@ func (s *System) OpenFile(path string, o FileOptions) (*File, error) {
 	return &File{sys: s.sys, opt: o, target: s.sys.Engine.NewTarget(e)}, nil
 }
 
-// Path is the name under which the file was opened.
+// Path returns the name that OpenFile was given.
 func (f *File) Path() string { return f.target.Path() }
 
-// Size is the file's length now.
+// Size returns the file's length now.
 func (f *File) Size() (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,7 +68,7 @@ func (f *File) Size() (int64, error) {
 	return f.target.Size()
 }
 
-// Sync makes what was written survive a crash.
+// Sync flushes the file to storage, so that earlier writes survive a crash.
 func (f *File) Sync() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -77,40 +78,38 @@ func (f *File) Sync() error {
 	return f.target.Sync()
 }
 
-// MoveOptions choose how one move goes; zero values are those of the file.
+// MoveOptions choose how one read or write goes.
 type MoveOptions struct {
+	// Device and Route are, if empty, those of the open file or object.
 	Device string
 	Route  Route
-	// Stream, with HasStream, is the caller's CUDA stream whose queued work
-	// comes before the move.
+	// Stream, with HasStream, is the caller's CUDA stream. The move begins after the work that is queued on it now.
 	Stream    uint64
 	HasStream bool
-	// InStream moves in the order of that stream where libcufile can: what is
-	// queued on it later sees the effect. Where it cannot, the move has ended
-	// when it is returned, and its report says why.
+	// InStream queues the move on that stream, if libcufile can: work that is queued later sees its effect. If it cannot,
+	// the move has ended when it is returned, and its report says why.
 	InStream bool
 }
 
-// StartRead begins to read up to n bytes at off of the file to dst and returns
-// at once. Fewer bytes, as Progress tells at the end, mean that the file ended.
-// It is read as it is: a change meanwhile is the caller's business. dst belongs
-// to the move until it has ended.
+// StartRead begins to read up to n bytes at offset off to dst and returns at once. If the file ends before, fewer bytes
+// are read, and Progress counts them. A change of the file during the read is not detected. dst belongs to the move until
+// it has ended.
 func (f *File) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOptions) (*Move, error) {
-	return f.start(ctx, transfer.Range{Mem: dst, Off: off, Len: n}, false, o)
+	return f.start(ctx, transfer.Range{Mem: device.Ptr(dst), Off: off, Len: n}, false, o)
 }
 
-// StartWrite begins to write n bytes at src to off of the file and returns at
-// once; see StartRead. The file grows where it must.
+// StartWrite begins to write n bytes at src to offset off of the file and returns at once. The file grows if needed. src
+// belongs to the move until it has ended, and must not change.
 func (f *File) StartWrite(ctx context.Context, src Ptr, n, off int64, o MoveOptions) (*Move, error) {
-	return f.start(ctx, transfer.Range{Mem: src, Off: off, Len: n}, true, o)
+	return f.start(ctx, transfer.Range{Mem: device.Ptr(src), Off: off, Len: n}, true, o)
 }
 
-// Read reads up to n bytes at off to dst and returns how many there were.
+// Read reads up to n bytes at offset off to dst and returns the number of bytes read.
 func (f *File) Read(ctx context.Context, dst Ptr, n, off int64) (int64, error) {
 	return moved(f.StartRead(ctx, dst, n, off, MoveOptions{}))
 }
 
-// Write writes n bytes at src to off and returns how many were written.
+// Write writes n bytes at src to offset off and returns the number of bytes written.
 func (f *File) Write(ctx context.Context, src Ptr, n, off int64) (int64, error) {
 	return moved(f.StartWrite(ctx, src, n, off, MoveOptions{}))
 }
@@ -138,7 +137,7 @@ func (f *File) gone(op string) error {
 	return errs.New(errs.Closed, op, f.Path(), "the file is closed")
 }
 
-// start checks the options, settles the device and starts a move.
+// start checks the options, opens the device and starts a move.
 func (f *File) start(ctx context.Context, r transfer.Range, write bool, o MoveOptions) (*Move, error) {
 	op := "read"
 	if write {
@@ -168,7 +167,8 @@ func (f *File) start(ctx context.Context, r transfer.Range, write bool, o MoveOp
 	f.mu.Unlock()
 	defer close(m.begun)
 	if o.InStream && (route == report.RouteAuto || route == report.RouteCuFile) && r.Len > 0 {
-		s, refused, err := f.sys.Engine.StartInStream(ctx, transfer.StreamRequest{Device: dev, Target: f.target, Range: r, Write: write, Stream: o.Stream, Route: route})
+		s, refused, err := f.sys.Engine.StartInStream(ctx, transfer.StreamRequest{
+			Device: dev, Target: f.target, Range: r, Write: write, Stream: o.Stream, Route: route})
 		if err != nil {
 			return nil, err
 		}
@@ -179,7 +179,8 @@ func (f *File) start(ctx context.Context, r transfer.Range, write bool, o MoveOp
 		m.refused = []report.Refusal{*refused}
 	}
 	if write {
-		p, err := f.sys.Engine.StartPut(ctx, transfer.PutRequest{Device: dev, Target: f.target, Range: r, Route: route, Stream: o.Stream, HasStream: o.HasStream})
+		p, err := f.sys.Engine.StartPut(ctx, transfer.PutRequest{Device: dev, Target: f.target, Range: r, Route: route,
+			Stream: o.Stream, HasStream: o.HasStream})
 		if err != nil {
 			return nil, err
 		}
@@ -194,11 +195,12 @@ func (f *File) start(ctx context.Context, r transfer.Range, write bool, o MoveOp
 	return m, nil
 }
 
-// reading is a transfer of an opened source, which is closed at its end.
+// reading is a transfer that closes its source at its end.
 type reading struct {
 	*transfer.Load
-	done chan struct{}
-	err  error
+	done   chan struct{}
+	err    error
+	report report.Report
 }
 
 func (r *reading) Done() <-chan struct{} { return r.done }
@@ -207,10 +209,17 @@ func (r *reading) Wait() error {
 	return errors.Join(r.Err(), r.err)
 }
 
-// read starts a transfer of what the file has of the range.
+// Report returns what was found before the source was closed: a closed file cannot say how it could be read.
+func (r *reading) Report() report.Report {
+	<-r.done
+	return r.report
+}
+
+// read starts a transfer of the part of the range that the file has.
 func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, route Route, o MoveOptions) (mover, error) {
 	if r.Off < 0 || r.Len < 0 || !r.Mem.Holds(r.Len) {
-		return nil, errs.New(errs.Invalid, "read", f.Path(), fmt.Sprintf("%d bytes at offset %d to 0x%x; expected an address, and offset and length of 0 or more", r.Len, r.Off, uint64(r.Mem)))
+		return nil, errs.New(errs.Invalid, "read", f.Path(), fmt.Sprintf(
+			"%d bytes at offset %d to 0x%x; expected an address, and offset and length of 0 or more", r.Len, r.Off, uint64(r.Mem)))
 	}
 	src, err := f.target.Source()
 	if err != nil {
@@ -218,7 +227,8 @@ func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, ro
 	}
 	// Short at the end of the file, and nothing behind it.
 	n := max(0, min(r.Len, src.Size()-r.Off))
-	req := transfer.Request{Device: dev, Files: []*vfs.File{src}, Route: route, Live: true, Stream: o.Stream, HasStream: o.HasStream}
+	req := transfer.Request{Device: dev, Files: []*vfs.File{src}, Route: route, Live: true,
+		Stream: o.Stream, HasStream: o.HasStream}
 	if n > 0 {
 		req.Segments = []transfer.Segment{{Off: r.Off, Len: n, Dst: r.Mem}}
 	}
@@ -232,13 +242,14 @@ func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, ro
 	g := &reading{Load: t, done: make(chan struct{})}
 	go func() {
 		<-t.Done()
+		g.report = t.Report()
 		g.err = src.Close()
 		close(g.done)
 	}()
 	return g, nil
 }
 
-// Close waits for moves that run and closes the file.
+// Close waits for running moves and closes the file. A second call does nothing.
 func (f *File) Close() error {
 	f.mu.Lock()
 	if f.closed {
@@ -257,7 +268,7 @@ func (f *File) Close() error {
 	return f.target.Close()
 }
 
-// mover is what runs behind a Move.
+// mover is the work behind a Move.
 type mover interface {
 	Done() <-chan struct{}
 	Wait() error
@@ -265,8 +276,8 @@ type mover interface {
 	Report() report.Report
 }
 
-// Move is a read or write under way. Cancelling is done through the context
-// given at its start; what is queued on a stream is not cancelled.
+// Move is a read or write of a file under way. The context given at its start cancels it. A move that is queued on a
+// stream is not cancelled.
 type Move struct {
 	path, op string
 	begun    chan struct{} // closed when run is settled
@@ -297,17 +308,10 @@ func (m *Move) Done() <-chan struct{} { return m.run.Done() }
 // Wait blocks until the move has ended and returns its error.
 func (m *Move) Wait() error { return m.run.Wait() }
 
-// Progress is the bytes moved so far, and in all.
+// Progress returns the bytes moved so far, and in all.
 func (m *Move) Progress() (done, total int64) { return m.run.Progress() }
 
-// MoveReport tells how a move went.
-type MoveReport struct {
-	Path string `json:"path"`
-	Op   string `json:"op"` // "read" or "write"
-	report.Report
-}
-
-// Report tells how the move went; it blocks until Done.
+// Report says how the move went. It blocks until the move has ended.
 func (m *Move) Report() MoveReport {
 	r := MoveReport{Path: m.path, Op: m.op, Report: m.run.Report()}
 	r.Refusals = append(append([]report.Refusal{}, m.refused...), r.Refusals...)

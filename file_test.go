@@ -48,7 +48,7 @@ func places(t *testing.T) map[string]*place {
 		}
 		t.Cleanup(func() { r.Unmap() })
 		p.mem = r.Bytes()[:placeSize]
-		p.ptr = g.Pointer(p.mem)
+		p.ptr = nebulaio.Ptr(g.Pointer(p.mem))
 		g.Adopt(p.mem, 0)
 	}
 	return out

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -51,7 +52,7 @@ func goErrors(t *testing.T, ways map[string]*nebulaio.Client, client func(*testi
 		_, err = c.List(t.Context(), nebulaio.ObjectList{Bucket: "no-such-box"})
 		expect(by+": list of no bucket", err, fs.ErrNotExist)
 		expect(by+": write to no bucket", write(c, "no-such-box", "k", ""), fs.ErrNotExist)
-		_, err = c.OpenModel(t.Context(), "box", "errors/none.safetensors", nebulaio.ModelOptions{Device: "host"})
+		_, err = c.OpenSource(t.Context(), "box", "errors/none.safetensors", nebulaio.SourceOptions{Device: "host"})
 		expect(by+": open of no model", err, fs.ErrNotExist)
 
 		expect(by+": first write of a new key", write(c, "box", "errors/"+by, "*"), nil)
@@ -70,11 +71,26 @@ func goErrors(t *testing.T, ways map[string]*nebulaio.Client, client func(*testi
 		_, err := c.Stat(t.Context(), "box", "errors/"+by, "")
 		expect(by+": stat with a wrong secret", err, fs.ErrPermission)
 	}
-	f, err := ways["door"].CreateFile(t.Context(), nebulaio.ObjectWrite{Bucket: "box", Key: "errors/door", Size: 10, Device: "host", IfNoneMatch: "*"})
+	f, err := ways["door"].CreateDraft(t.Context(), "box", "errors/door", 10, nebulaio.DraftOptions{Device: "host", IfNoneMatch: "*"})
 	if err == nil { // the condition may be looked at when the object is committed
 		_, err = f.Commit(t.Context(), 0)
 	}
 	expect("file of a key that exists", err, fs.ErrExist)
 	_, err = nebulaio.Open(t.Context(), "s3://box/errors/none", nebulaio.OpenOptions{Client: ways["http"]})
 	expect("open of no object", err, fs.ErrNotExist)
+}
+
+// TestCancelledWithACause ends a context with an error of the caller's own, which is found beside the kind.
+func TestCancelledWithACause(t *testing.T) {
+	sys := hostSystem(t)
+	mine := errors.New("the caller's own reason")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(mine)
+	_, save := sys.Save(ctx, filepath.Join(t.TempDir(), "m"), nil, nebulaio.SaveOptions{})
+	_, create := nebulaio.Create(ctx, filepath.Join(t.TempDir(), "f"), 1, nebulaio.CreateOptions{System: sys})
+	for what, err := range map[string]error{"save": save, "create": create} {
+		if !errors.Is(err, nebulaio.ErrCancelled) || !errors.Is(err, context.Canceled) || !errors.Is(err, mine) {
+			t.Errorf("%s: %v, kind %v", what, err, nebulaio.KindOf(err))
+		}
+	}
 }

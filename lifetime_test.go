@@ -61,18 +61,18 @@ func TestUseAfterTheEnd(t *testing.T) {
 		}
 	}
 
-	src, err := s.OpenModel(ctx, path, nebulaio.ModelOptions{Device: "host"})
+	src, err := s.OpenSource(ctx, path, nebulaio.SourceOptions{Device: "host"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(src.Close(), src.Close()); err != nil {
 		t.Error(err)
 	}
-	_, err = src.Load(ctx, nebulaio.LoadOptions{})
+	_, err = src.Load(ctx, nebulaio.SourceLoadOptions{})
 	closed(t, "load of a closed source", err)
-	_, err = src.Start(ctx, nil, nebulaio.StartOptions{})
+	_, err = src.StartLoad(ctx, nil, nebulaio.StartLoadOptions{})
 	closed(t, "start of a closed source", err)
-	_, err = src.Select(nebulaio.ModelOptions{})
+	_, err = src.Select(nebulaio.SelectOptions{})
 	closed(t, "selection of a closed source", err)
 	_, err = src.DropCache()
 	closed(t, "drop the cache of a closed source", err)
@@ -110,14 +110,14 @@ func TestUseAfterTheEnd(t *testing.T) {
 	_, err = ob.Read(ctx, 4096, 1, 0)
 	closed(t, "read of a closed object", err)
 
-	w, err := nebulaio.Create(ctx, filepath.Join(t.TempDir(), "new"), 1, nebulaio.CreateOptions{OpenOptions: nebulaio.OpenOptions{System: s, Device: "host"}})
+	w, err := nebulaio.Create(ctx, filepath.Join(t.TempDir(), "new"), 1, nebulaio.CreateOptions{System: s, Device: "host"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(w.Abort(), w.Abort()); err != nil {
 		t.Error(err)
 	}
-	closed(t, "write to an aborted object", w.WriteFrom(ctx, 4096, 1, 0, nebulaio.MoveOptions{}))
+	closed(t, "write to an aborted object", w.WriteFrom(ctx, 4096, 1, 0, nebulaio.PieceOptions{}))
 	closed(t, "commit of an aborted object", w.Commit(ctx))
 }
 
@@ -137,7 +137,7 @@ func TestUseAfterTheSystemsEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		src, err := s.OpenModel(ctx, path, nebulaio.ModelOptions{Device: device})
+		src, err := s.OpenSource(ctx, path, nebulaio.SourceOptions{Device: device})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,13 +153,13 @@ func TestUseAfterTheSystemsEnd(t *testing.T) {
 		_, err = m.Save(ctx, filepath.Join(t.TempDir(), "x.safetensors"), nebulaio.SaveOptions{})
 		closed(t, device+": save of a model", err)
 		closed(t, device+": read of memory", mem.Read(make([]byte, 1), 0))
-		_, err = src.Load(ctx, nebulaio.LoadOptions{})
+		_, err = src.Load(ctx, nebulaio.SourceLoadOptions{})
 		closed(t, device+": load of a source", err)
 		_, err = s.Load(ctx, path, nebulaio.LoadOptions{Device: device})
 		closed(t, device+": load", err)
 		_, err = s.Alloc(ctx, device, 1)
 		closed(t, device+": allocate", err)
-		_, err = s.OpenModel(ctx, path, nebulaio.ModelOptions{Device: device})
+		_, err = s.OpenSource(ctx, path, nebulaio.SourceOptions{Device: device})
 		closed(t, device+": open a model", err)
 		_, err = s.Save(ctx, filepath.Join(t.TempDir(), "y.safetensors"), []nebulaio.SaveTensor{{Name: "a", DType: "U8", Shape: []int64{1}, Bytes: []byte{1}}}, nebulaio.SaveOptions{})
 		closed(t, device+": save", err)

@@ -11,8 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Memory is an allocation on a device, for programs that have no allocator of
-// their own there. All methods are safe for concurrent use, also with Free.
+// Memory is memory of a device, for programs that have no allocator of their own. All methods are safe for concurrent
+// use, also with Free.
 type Memory struct {
 	sys  *boot.System
 	dev  device.Device
@@ -22,8 +22,8 @@ type Memory struct {
 	life lifetime
 }
 
-// Alloc takes size bytes on a device: "auto", "host", "cuda" or "cuda:N". The
-// caller frees them before the system is closed.
+// Alloc allocates size bytes on a device: "auto", "host", "cuda" or "cuda:N". The caller frees the memory before
+// System.Close.
 func (s *System) Alloc(ctx context.Context, device string, size int64) (*Memory, error) {
 	if size <= 0 {
 		return nil, errs.New(errs.Invalid, "allocate", device, fmt.Sprintf("%d bytes; expected more than 0", size))
@@ -40,10 +40,10 @@ func (s *System) Alloc(ctx context.Context, device string, size int64) (*Memory,
 	if err != nil {
 		return nil, err
 	}
-	return &Memory{sys: s.sys, dev: dev, buf: b, ptr: b.Ptr(), size: b.Size()}, nil
+	return &Memory{sys: s.sys, dev: dev, buf: b, ptr: Ptr(b.Ptr()), size: b.Size()}, nil
 }
 
-// Ptr is the address of the first byte; 0 after Free.
+// Ptr returns the address of the first byte, or 0 after Free.
 func (m *Memory) Ptr() Ptr {
 	if !m.life.alive() {
 		return 0
@@ -51,23 +51,23 @@ func (m *Memory) Ptr() Ptr {
 	return m.ptr
 }
 
-// Size is how many bytes there are, or were before Free.
+// Size returns the number of bytes, also after Free.
 func (m *Memory) Size() int64 { return m.size }
 
-// Device describes where they are.
-func (m *Memory) Device() DeviceInfo { return m.dev.Info() }
+// Device describes the device of the memory.
+func (m *Memory) Device() DeviceInfo { return infoOf(m.dev.Info()) }
 
-// Read copies len(p) bytes from off on to p. After Free it fails with kind Closed.
+// Read copies len(p) bytes at offset off to p. After Free it fails with kind Closed.
 func (m *Memory) Read(p []byte, off int64) error {
-	return m.move("read", p, off, func(q device.Queue, at Ptr) error { return q.CopyOut(p, at) })
+	return m.move("read", p, off, func(q device.Queue, at device.Ptr) error { return q.CopyOut(p, at) })
 }
 
-// Write copies p to off. After Free it fails with kind Closed.
+// Write copies p to offset off. After Free it fails with kind Closed.
 func (m *Memory) Write(p []byte, off int64) error {
-	return m.move("write", p, off, func(q device.Queue, at Ptr) error { return q.CopyIn(at, p) })
+	return m.move("write", p, off, func(q device.Queue, at device.Ptr) error { return q.CopyIn(at, p) })
 }
 
-func (m *Memory) move(op string, p []byte, off int64, queue func(q device.Queue, at Ptr) error) error {
+func (m *Memory) move(op string, p []byte, off int64, queue func(q device.Queue, at device.Ptr) error) error {
 	if err := m.life.enter(op, m.dev.Info().ID, "the memory was freed"); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (m *Memory) move(op string, p []byte, off int64, queue func(q device.Queue,
 	if err != nil {
 		return err
 	}
-	err = queue(q, m.ptr+Ptr(off))
+	err = queue(q, device.Ptr(m.ptr)+device.Ptr(off))
 	if err == nil {
 		err = q.Drain()
 	}
@@ -96,11 +96,11 @@ func (m *Memory) move(op string, p []byte, off int64, queue func(q device.Queue,
 	return errs.Wrap(op, m.dev.Info().ID, err)
 }
 
-// Free gives the memory back. It waits for Read and Write. No move may use the memory any more, and the system is still
-// open. A second call does nothing.
+// Free frees the memory. It waits for Read and Write. Wait for moves of the memory before, and call it before
+// System.Close. A second call does nothing.
 func (m *Memory) Free() error { return m.life.end(func() error { return free(m.sys, m.dev, m.buf) }) }
 
-// free gives a buffer back unless the device's memory ended with its system.
+// free frees a buffer, unless its device was closed with the system.
 func free(sys *boot.System, dev device.Device, b device.Buffer) error {
 	if dev.Info().Kind != device.Host {
 		if err := sys.Enter("free memory on", dev.Info().ID); err != nil {

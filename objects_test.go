@@ -283,11 +283,11 @@ func modelsInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientO
 			t.Fatalf("save via %s: %v %+v", by, err, r.Save)
 		}
 		for _, name := range []string{key, "models/" + by, "models/" + by + "/"} {
-			src, err := c.OpenModel(t.Context(), "box", name, nebulaio.ModelOptions{Device: "cuda:0"})
+			src, err := c.OpenSource(t.Context(), "box", name, nebulaio.SourceOptions{Device: "cuda:0"})
 			if err != nil {
 				t.Fatalf("%s via %s: %v", name, by, err)
 			}
-			m, err := src.Load(t.Context(), nebulaio.LoadOptions{Verify: by == "door"})
+			m, err := src.Load(t.Context(), nebulaio.SourceLoadOptions{Verify: by == "door"})
 			if err != nil {
 				t.Fatalf("%s via %s: %v", name, by, err)
 			}
@@ -302,7 +302,7 @@ func modelsInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientO
 				t.Errorf("%s via %s: %+v", name, by, rep)
 			}
 			if by == "http" {
-				if _, err := src.Load(t.Context(), nebulaio.LoadOptions{Verify: true}); !errs.Is(err, errs.NotFound) || !strings.Contains(err.Error(), "model.safetensors.crc64nvme") {
+				if _, err := src.Load(t.Context(), nebulaio.SourceLoadOptions{Verify: true}); !errs.Is(err, errs.NotFound) || !strings.Contains(err.Error(), "model.safetensors.crc64nvme") {
 					t.Errorf("verified without sums: %v", err)
 				}
 			}
@@ -313,10 +313,10 @@ func modelsInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientO
 				t.Error(err)
 			}
 		}
-		if _, err := c.OpenModel(t.Context(), "box", "models/nothing/", nebulaio.ModelOptions{Device: "host"}); !errs.Is(err, errs.NotFound) {
+		if _, err := c.OpenSource(t.Context(), "box", "models/nothing/", nebulaio.SourceOptions{Device: "host"}); !errs.Is(err, errs.NotFound) {
 			t.Errorf("no model via %s: %v", by, err)
 		}
-		if _, err := c.OpenModel(t.Context(), "box", "models/nothing", nebulaio.ModelOptions{Device: "host"}); !errs.Is(err, errs.NotFound) {
+		if _, err := c.OpenSource(t.Context(), "box", "models/nothing", nebulaio.SourceOptions{Device: "host"}); !errs.Is(err, errs.NotFound) {
 			t.Errorf("no model via %s: %v", by, err)
 		}
 	}
@@ -342,11 +342,11 @@ func modelsInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientO
 		t.Fatal(err)
 	}
 	for by, c := range ways {
-		src, err := c.OpenModel(t.Context(), "box", "sharded", nebulaio.ModelOptions{Device: "host"})
+		src, err := c.OpenSource(t.Context(), "box", "sharded", nebulaio.SourceOptions{Device: "host"})
 		if err != nil {
 			t.Fatalf("via %s: %v", by, err)
 		}
-		l, err := src.Load(t.Context(), nebulaio.LoadOptions{})
+		l, err := src.Load(t.Context(), nebulaio.SourceLoadOptions{})
 		if err != nil || len(l.Names()) != len(want) || src.Index() != "s3://box/sharded/model.safetensors.index.json" {
 			t.Fatalf("via %s: %v, index %q", by, err, src.Index())
 		}
@@ -371,15 +371,15 @@ func objectsByName(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpt
 	file := filepath.Join(t.TempDir(), "file")
 	for _, url := range []string{"s3://box/named/one", "nebula://" + at + "/box/named/two", file} {
 		o := nebulaio.OpenOptions{System: sys, ClientOptions: access, Device: "cuda:0"}
-		w, err := nebulaio.Create(t.Context(), url, int64(len(data)), nebulaio.CreateOptions{OpenOptions: o})
+		w, err := nebulaio.Create(t.Context(), url, int64(len(data)), nebulaio.CreateOptions{System: o.System, ClientOptions: o.ClientOptions, Device: o.Device})
 		if err != nil {
 			t.Fatalf("%s: %v", url, err)
 		}
 		a, b := memory(t, sys, "cuda:0", data[:1<<20]), memory(t, sys, "cuda:1", data[1<<20:])
-		if err := w.WriteFrom(t.Context(), b.Ptr(), b.Size(), 1<<20, nebulaio.MoveOptions{Device: "cuda:1"}); err != nil {
+		if err := w.WriteFrom(t.Context(), b.Ptr(), b.Size(), 1<<20, nebulaio.PieceOptions{Device: "cuda:1"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.WriteFrom(t.Context(), a.Ptr(), a.Size(), 0, nebulaio.MoveOptions{}); err != nil {
+		if err := w.WriteFrom(t.Context(), a.Ptr(), a.Size(), 0, nebulaio.PieceOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.Commit(t.Context()); err != nil {
@@ -409,6 +409,21 @@ func objectsByName(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpt
 				t.Errorf("%s from %d: other bytes, %v", url, off, err)
 			}
 		}
+		if url != file {
+			// No object is read in the order of a stream: it has been read by the return, and the report says so.
+			m, err := ob.StartRead(t.Context(), dst.Ptr(), dst.Size(), 0, nebulaio.MoveOptions{HasStream: true, InStream: true})
+			if err != nil {
+				t.Fatalf("%s: %v", url, err)
+			}
+			select {
+			case <-m.Done():
+			default:
+				t.Errorf("%s: a read in a stream goes on", url)
+			}
+			if r := m.Report(); len(r.Refusals) == 0 || r.Refusals[0].What != "cufile" || m.Wait() != nil {
+				t.Errorf("%s: %+v, %v", url, r.Refusals, m.Wait())
+			}
+		}
 		if r := ob.Report(); r.Op != "read" || r.Via == "" {
 			t.Errorf("%s: %+v", url, r)
 		}
@@ -420,12 +435,12 @@ func objectsByName(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpt
 		t.Error(err)
 	}
 	for _, url := range []string{"s3://box/named/short", filepath.Join(t.TempDir(), "short")} {
-		w, err := nebulaio.Create(t.Context(), url, 10, nebulaio.CreateOptions{OpenOptions: nebulaio.OpenOptions{System: sys, ClientOptions: access, Device: "host"}})
+		w, err := nebulaio.Create(t.Context(), url, 10, nebulaio.CreateOptions{System: sys, ClientOptions: access, Device: "host"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		piece := memory(t, sys, "host", randomBytes(1, 4))
-		if err := w.WriteFrom(t.Context(), piece.Ptr(), 4, 0, nebulaio.MoveOptions{}); err != nil {
+		if err := w.WriteFrom(t.Context(), piece.Ptr(), 4, 0, nebulaio.PieceOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.Commit(t.Context()); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "4 bytes") || !strings.Contains(err.Error(), "10") {
@@ -436,7 +451,7 @@ func objectsByName(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpt
 			_ = o.Close()
 		}
 	}
-	w, err := nebulaio.Create(t.Context(), "s3://box/named/none", 5, nebulaio.CreateOptions{OpenOptions: nebulaio.OpenOptions{System: sys, ClientOptions: access}})
+	w, err := nebulaio.Create(t.Context(), "s3://box/named/none", 5, nebulaio.CreateOptions{System: sys, ClientOptions: access})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,63 +10,57 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/format"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/client"
 	"github.com/nebulaio/nebulaio/internal/model"
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// SaveTensor is a tensor in memory that is to be saved. Its elements lie one
-// after the other in row-major order.
+// SaveTensor is a tensor in memory that is to be saved. Its elements are contiguous, in row-major order.
 type SaveTensor struct {
 	Name  string
 	DType DType
 	Shape []int64
-	// Device is where Ptr points: "host", "cuda" or "cuda:N". Tensors of one
-	// file may lie on several devices.
+	// Device is the device of Ptr: "host", "cuda" or "cuda:N". Tensors of one file may lie on several devices.
 	Device string
 	Ptr    Ptr
-	Size   int64 // in bytes; must be what DType and Shape say
-	// Bytes, if not nil, is the tensor itself in host memory; Device, Ptr and
-	// Size are then not read.
+	Size   int64 // in bytes; must agree with DType and Shape
+	// Bytes, if not nil, is the tensor's content in host memory, in place of Device, Ptr and Size.
 	Bytes []byte
 }
 
-// SaveOptions choose how a file is written; the zero value is a page-aligned
-// file with checksums.
+// SaveOptions choose how a file is written. The zero value writes a page-aligned file with checksums.
 type SaveOptions struct {
-	// Metadata is the file's "__metadata__"; nil writes none.
+	// Metadata becomes the file's "__metadata__". Nil writes none.
 	Metadata map[string]string
-	// NoChecksums leaves FILE.crc64nvme out, and removes one that is there: it
-	// is not of the new file.
+	// NoChecksums writes no FILE.crc64nvme, and removes an old one. An object has none.
 	NoChecksums bool
-	// Align is the alignment of the first data byte, a multiple of 8; default 4096.
+	// Align is the alignment of the first data byte, a multiple of 8. The default is 4096.
 	Align int64
-	// Route is auto (past the page cache where the file system allows it),
-	// direct (an error where it does not) or buffered.
+	// Route is RouteAuto (the default: O_DIRECT if the file system allows it), RouteDirect or RouteBuffered.
 	Route Route
-	// Streams are, by device ("cuda:0"), the CUDA streams whose queued work may
-	// still write the tensors: they are read after it. Without one, the tensors
-	// on that device are read at once.
+	// Streams are the caller's CUDA streams, by device ("cuda:0"). Tensors of a device are read after the work that is
+	// queued on its stream now. Without a stream they are read at once.
 	Streams map[string]uint64
-	// Client says, for a file that is saved to a bucket, which server and as whom.
+	// Client chooses the server of a save to a bucket.
 	Client ClientOptions
-	// Progress, if not nil, is called several times a second from one goroutine
-	// with the bytes written and in all.
+	// Progress, if not nil, is called several times a second from one goroutine, with the bytes written and in all.
 	Progress func(done, total int64)
 }
 
-// Writes is the size of one write of a save and how many are in flight: what
-// Options ask for, as far as the staging memory goes.
-func (s *System) Writes() (block int64, depth int) { return s.sys.Engine.Writes() }
+// WriteSettings returns the size of one write of a save in bytes, and the number of writes in flight. They are those of
+// Options, as far as the staging memory suffices.
+func (s *System) WriteSettings() (block int64, depth int) { return s.sys.Engine.Writes() }
 
-// Saving is a save under way.
-type Saving struct {
+// SaveJob is a save under way.
+type SaveJob struct {
 	t       saver
 	path    string
 	tensors int
 	open    time.Duration
 }
 
-// saver is what runs behind a Saving.
+// saver is the work behind a SaveJob.
 type saver interface {
 	Done() <-chan struct{}
 	Err() error
@@ -74,15 +68,12 @@ type saver interface {
 	Report() report.Report
 }
 
-// StartSave begins to write tensors to a .safetensors file, or to an object
-// ("s3://bucket/key"), which gets no FILE.crc64nvme beside it: the server keeps
-// sums of its own. It returns at once.
-// The tensors belong to the save, and do not change, until it has ended.
-// Cancelling is done through ctx; until the file has its name that leaves
-// everything as it was.
-func (s *System) StartSave(ctx context.Context, path string, tensors []SaveTensor, o SaveOptions) (*Saving, error) {
+// StartSave begins to write tensors to a .safetensors file or an object ("s3://bucket/key") and returns at once. The
+// tensors belong to the job until it has ended, and must not change. If ctx ends before the file has its name, everything
+// is as it was.
+func (s *System) StartSave(ctx context.Context, path string, tensors []SaveTensor, o SaveOptions) (*SaveJob, error) {
 	if ctx.Err() != nil {
-		return nil, errs.Wrap("save", path, context.Cause(ctx))
+		return nil, cancelled(ctx, "save", path)
 	}
 	began := time.Now()
 	route, err := report.ParseRoute(string(o.Route))
@@ -103,7 +94,7 @@ func (s *System) StartSave(ctx context.Context, path string, tensors []SaveTenso
 	}
 	held := make([]model.Held, len(tensors))
 	for i, t := range tensors {
-		held[i] = model.Held{Name: t.Name, DType: t.DType, Shape: t.Shape, Bytes: t.Bytes}
+		held[i] = model.Held{Name: t.Name, DType: format.DType(t.DType), Shape: t.Shape, Bytes: t.Bytes}
 		if t.Bytes != nil {
 			continue
 		}
@@ -111,16 +102,18 @@ func (s *System) StartSave(ctx context.Context, path string, tensors []SaveTenso
 		if err != nil {
 			return nil, errs.Wrap("save tensor", t.Name, err)
 		}
-		held[i].Device, held[i].Ptr, held[i].Size = d, t.Ptr, t.Size
+		held[i].Device, held[i].Ptr, held[i].Size = d, device.Ptr(t.Ptr), t.Size
 	}
-	m := model.SaveOptions{Metadata: o.Metadata, Align: o.Align, Route: route, Checksums: !o.NoChecksums, Streams: map[device.Device]uint64{}}
+	m := model.SaveOptions{Metadata: o.Metadata, Align: o.Align, Route: route, Checksums: !o.NoChecksums,
+		Streams: map[device.Device]uint64{}}
 	for id, stream := range o.Streams {
 		d, err := open(id)
 		if err != nil {
 			return nil, err
 		}
 		if other, ok := m.Streams[d]; ok && other != stream {
-			return nil, errs.New(errs.Invalid, "save", path, fmt.Sprintf("%s has two streams, %d and %d, by two names; expected one", d.Info().ID, min(other, stream), max(other, stream)))
+			return nil, errs.New(errs.Invalid, "save", path, fmt.Sprintf(
+				"%s has two streams, %d and %d, by two names; expected one", d.Info().ID, min(other, stream), max(other, stream)))
 		}
 		m.Streams[d] = stream
 	}
@@ -133,7 +126,11 @@ func (s *System) StartSave(ctx context.Context, path string, tensors []SaveTenso
 	if err != nil {
 		return nil, err
 	}
-	return &Saving{t: t, path: path, tensors: len(tensors), open: time.Since(began)}, nil
+	job := &SaveJob{t: t, path: path, tensors: len(tensors), open: time.Since(began)}
+	if o.Progress != nil {
+		go watch(job, o.Progress)
+	}
+	return job, nil
 }
 
 // objectSave is a save to a bucket, with the client that was made for it.
@@ -175,7 +172,8 @@ func (s *System) saveObject(ctx context.Context, url string, held []model.Held, 
 	if err != nil {
 		return nil, err
 	}
-	m, err := to.StartWrite(ctx, ObjectWrite{Bucket: p.bucket, Key: p.key, Route: o.Route, Sources: sources, Streams: o.Streams})
+	m, err := move(to.c.StartWrite(ctx, client.Write{Bucket: p.bucket, Key: p.key, Route: o.Route, Sources: sources,
+		Streams: o.Streams}))
 	if err != nil {
 		return nil, errors.Join(err, to.Close())
 	}
@@ -188,45 +186,46 @@ func (s *System) saveObject(ctx context.Context, url string, held []model.Held, 
 }
 
 // Done is closed when the save has ended and nothing reads the tensors any more.
-func (s *Saving) Done() <-chan struct{} { return s.t.Done() }
+func (s *SaveJob) Done() <-chan struct{} { return s.t.Done() }
 
-// Wait blocks until the save has ended and returns its error. Without one the
-// file has its name and is durable.
-func (s *Saving) Wait() error { return s.t.Err() }
+// Wait blocks until the save has ended and returns its error. After success the file has its name and is durable.
+func (s *SaveJob) Wait() error { return s.t.Err() }
 
-// Progress is the bytes written so far, and in all.
-func (s *Saving) Progress() (done, total int64) { return s.t.Progress() }
+// Progress returns the bytes written so far, and in all.
+func (s *SaveJob) Progress() (done, total int64) { return s.t.Progress() }
 
-// Report tells how the save went; it blocks until Done.
-func (s *Saving) Report() Report {
-	return Report{Report: s.t.Report(), Path: s.path, Tensors: s.tensors, OpenSeconds: s.open.Seconds()}
+// Report says how the save went. It blocks until the save has ended.
+func (s *SaveJob) Report() ModelReport {
+	return ModelReport{Report: s.t.Report(), Path: s.path, Tensors: s.tensors, OpenSeconds: s.open.Seconds()}
 }
 
-// Save writes tensors to a .safetensors file. When it returns without an error
-// the file is whole, durable and in place, with FILE.crc64nvme beside it; else
-// what was there before is as it was. A reader at any time finds the old file or
-// the new one. The report is returned with an error too.
-func (s *System) Save(ctx context.Context, path string, tensors []SaveTensor, o SaveOptions) (Report, error) {
-	sv, err := s.StartSave(ctx, path, tensors, o)
+// Save writes tensors to a .safetensors file or an object. After success a file is whole, durable and in place, with
+// FILE.crc64nvme beside it. After an error the old file is as it was. A reader finds the old file or the new one, never
+// a part. Save returns the report of a failed save too.
+func (s *System) Save(ctx context.Context, path string, tensors []SaveTensor, o SaveOptions) (ModelReport, error) {
+	progress := o.Progress
+	o.Progress = nil // the last call comes before Save returns
+	job, err := s.StartSave(ctx, path, tensors, o)
 	if err != nil {
-		return Report{}, err
+		return ModelReport{}, err
 	}
-	watch(sv, o.Progress)
-	return sv.Report(), sv.Wait()
+	watch(job, progress)
+	return job.Report(), job.Wait()
 }
 
-// Save writes the model's tensors to one .safetensors file; see System.Save.
-// The model stays loaded. Its metadata is kept where o names none. After Free it fails with kind Closed.
-func (m *Model) Save(ctx context.Context, path string, o SaveOptions) (Report, error) {
+// Save writes the model's tensors to one .safetensors file or object; see System.Save. The model stays loaded. If o has
+// no metadata, the file gets that of the model. After Free it fails with kind Closed.
+func (m *Model) Save(ctx context.Context, path string, o SaveOptions) (ModelReport, error) {
 	leave, err := m.use("save", path)
 	if err != nil {
-		return Report{}, err
+		return ModelReport{}, err
 	}
 	defer leave()
 	tensors := make([]SaveTensor, 0, len(m.names))
 	for _, name := range m.names {
 		t := m.tensors[name]
-		tensors = append(tensors, SaveTensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Device: m.dev.Info().ID, Ptr: t.Ptr, Size: t.Size})
+		tensors = append(tensors, SaveTensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Device: m.dev.Info().ID,
+			Ptr: t.Ptr, Size: t.Size})
 	}
 	if o.Metadata == nil {
 		o.Metadata = m.metadata

@@ -31,7 +31,7 @@ func randomTensors(t *testing.T, seed uint64) []nebulaio.SaveTensor {
 	fill := rand.NewChaCha8([32]byte{byte(seed)})
 	var out []nebulaio.SaveTensor
 	add := func(d nebulaio.DType, shape ...int64) {
-		n, err := safetensors.SizeOf(d, shape)
+		n, err := safetensors.SizeOf(format.DType(d), shape)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func randomTensors(t *testing.T, seed uint64) []nebulaio.SaveTensor {
 		fill.Read(b)
 		out = append(out, nebulaio.SaveTensor{Name: fmt.Sprintf("t%03d.%s", len(out), d), DType: d, Shape: shape, Bytes: b})
 	}
-	for _, d := range format.DTypes() {
+	for _, d := range nebulaio.DTypes() {
 		add(d, 4, rng.Int64N(5)*4)
 		add(d, 8, 1+rng.Int64N(300))
 		add(d, 0, 3)
@@ -113,7 +113,7 @@ func TestSaveAndLoadBack(t *testing.T) {
 			t.Errorf("report: %+v %+v", r, r.Save)
 		}
 		checkLoaded(t, sys, path, "host", tensors, ownBytes)
-		src, err := sys.OpenModel(context.Background(), path, nebulaio.ModelOptions{Device: "host"})
+		src, err := sys.OpenSource(context.Background(), path, nebulaio.SourceOptions{Device: "host"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func TestWritesAsTheyAreDealt(t *testing.T) {
 		{nebulaio.Options{BufferPoolSize: 256 << 10}, 64 << 10, 1},
 	} {
 		sys := newSystem(t, c.o)
-		block, depth := sys.Writes()
+		block, depth := sys.WriteSettings()
 		r, err := sys.Save(t.Context(), filepath.Join(t.TempDir(), "f"), []nebulaio.SaveTensor{{Name: "w", DType: "U8", Shape: []int64{1}, Bytes: []byte{1}}}, nebulaio.SaveOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -20,13 +20,13 @@ func TestTensorsAreUsedWhileOthersArrive(t *testing.T) {
 	path := tiny(t)
 	sys := open(t, nebulaio.Options{Devices: "off"})
 	ctx := context.Background()
-	src, err := sys.OpenModel(ctx, path, nebulaio.ModelOptions{Device: "host"})
+	src, err := sys.OpenSource(ctx, path, nebulaio.SourceOptions{Device: "host"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
 	mem := make([]uint64, src.Files()[0].DestSize/8+1)
-	l, err := src.Start(ctx, []nebulaio.Destination{{Ptr: nebulaio.Ptr(uintptr(unsafe.Pointer(&mem[0]))), Size: int64(8 * len(mem))}}, nebulaio.StartOptions{})
+	l, err := src.StartLoad(ctx, []nebulaio.Destination{{Ptr: nebulaio.Ptr(uintptr(unsafe.Pointer(&mem[0]))), Size: int64(8 * len(mem))}}, nebulaio.StartLoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestChecksumsOfASource(t *testing.T) {
 	path := tiny(t)
 	sys := open(t, nebulaio.Options{Devices: "off"})
 	ctx, cancel := context.WithCancel(context.Background())
-	src, err := sys.OpenModel(ctx, path, nebulaio.ModelOptions{Device: "host"})
+	src, err := sys.OpenSource(ctx, path, nebulaio.SourceOptions{Device: "host"})
 	if err != nil {
 		t.Fatal(err)
 	}

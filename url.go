@@ -25,8 +25,8 @@ func (p place) String() string {
 	return "s3://" + p.bucket + "/" + p.key
 }
 
-// IsObjectURL says whether a name is that of an object ("s3://bucket/key",
-// "nebula://host:port/bucket/key" or, by TLS, "nebulas://…") and not a path.
+// IsObjectURL reports whether a name is the URL of an object ("s3://bucket/key", "nebula://host:port/bucket/key" or, by
+// TLS, "nebulas://host:port/bucket/key"). Any other name is a path.
 func IsObjectURL(name string) bool {
 	scheme, _, ok := strings.Cut(name, "://")
 	return ok && (scheme == "s3" || scheme == "nebula" || scheme == "nebulas")
@@ -36,7 +36,8 @@ func IsObjectURL(name string) bool {
 // them is decoded.
 func parseURL(url string) (place, error) {
 	if url == "" {
-		return place{}, errs.New(errs.Invalid, "open", `""`, "is empty; expected s3://bucket/key, nebula://host:port/bucket/key or a path")
+		return place{}, errs.New(errs.Invalid, "open", `""`,
+			"is empty; expected s3://bucket/key, nebula://host:port/bucket/key or a path")
 	}
 	if !IsObjectURL(url) {
 		return place{path: url}, nil

@@ -71,7 +71,7 @@ func nebulaio_object_read_start(client C.uint64_t, reads *C.nebulaio_cobject_rea
 		peers := unsafe.Slice((*C.nebulaio_peer)(unsafe.Pointer(r.peers)), a.array("peers", unsafe.Pointer(r.peers), uint64(r.npeers), maxPeers))
 		for k := range peers {
 			p := &peers[k]
-			all[i].Peers = append(all[i].Peers, nebulaio.PeerDst{Device: a.text("device of a peer", p.device), Dst: address(unsafe.Pointer(&p.address))})
+			all[i].Peers = append(all[i].Peers, nebulaio.PeerDestination{Device: a.text("device of a peer", p.device), Dst: address(unsafe.Pointer(&p.address))})
 		}
 		if a.err != nil {
 			break

@@ -51,11 +51,11 @@ func run(ctx context.Context, url string) (err error) {
 	}
 
 	options := nebulaio.OpenOptions{System: sys, Device: mem.Device().ID}
-	w, err := nebulaio.Create(ctx, url, size, nebulaio.CreateOptions{OpenOptions: options})
+	w, err := nebulaio.Create(ctx, url, size, nebulaio.CreateOptions{System: sys, Device: mem.Device().ID})
 	if err != nil {
 		return err
 	}
-	if err := w.WriteFrom(ctx, mem.Ptr(), size, 0, nebulaio.MoveOptions{}); err != nil {
+	if err := w.WriteFrom(ctx, mem.Ptr(), size, 0, nebulaio.PieceOptions{}); err != nil {
 		return errors.Join(err, w.Abort())
 	}
 	if err := w.Commit(ctx); err != nil {

@@ -55,34 +55,14 @@ func get[T any](t *Table, h uint64, want string) (T, error) {
 	return obj, nil
 }
 
-type systemOptions struct {
-	Devices         nebulaio.DeviceMode `json:"devices"`
-	BufferPoolSize  int64               `json:"buffer_pool_size"`
-	MaxTransferSize int64               `json:"max_transfer_size"`
-	QueueDepth      int                 `json:"queue_depth"`
-	Workers         int                 `json:"workers"`
-	IO              string              `json:"io"`
-	WriteBlockSize  int64               `json:"write_block_size"`
-	WriteDepth      int                 `json:"write_depth"`
-	CUDALibrary     string              `json:"cuda_library"`
-	NVMLLibrary     string              `json:"nvml_library"`
-	CuFile          string              `json:"cufile"`
-	VerifyOn        string              `json:"verify_on"`
-	CuFileLibrary   string              `json:"cufile_library"`
-	DeviceIDs       []int               `json:"device_ids"`
-	EnableP2P       *bool               `json:"enable_p2p"`
-}
-
 // OpenSystem is nebulaio_system_open.
 func (t *Table) OpenSystem(options string) (uint64, error) {
-	var o systemOptions
-	if err := decode(options, &o); err != nil {
+	o, err := systemOptions(options)
+	if err != nil {
 		return 0, err
 	}
 	boot.OwnRuntime()
-	s, err := nebulaio.NewSystem(nebulaio.Options{Devices: o.Devices, BufferPoolSize: o.BufferPoolSize, MaxTransferSize: o.MaxTransferSize,
-		QueueDepth: o.QueueDepth, Workers: o.Workers, IO: o.IO, WriteBlockSize: o.WriteBlockSize, WriteDepth: o.WriteDepth, CUDALibrary: o.CUDALibrary, NVMLLibrary: o.NVMLLibrary,
-		CuFile: o.CuFile, VerifyOn: o.VerifyOn, CuFileLibrary: o.CuFileLibrary, DeviceIDs: o.DeviceIDs, NoP2P: no(o.EnableP2P)})
+	s, err := nebulaio.NewSystem(o)
 	if err != nil {
 		return 0, err
 	}
@@ -109,9 +89,23 @@ type modelOptions struct {
 	Files   []int          `json:"files"`
 }
 
-func (o *modelOptions) model() (nebulaio.ModelOptions, error) {
+// source returns the options of a model that is opened as path.
+func (o *modelOptions) source(path string) (nebulaio.SourceOptions, error) {
+	if o.Files != nil || o.Names != nil {
+		return nebulaio.SourceOptions{}, errs.New(errs.Invalid, "open model", path,
+			"files and names can be chosen from a model that is open, not when it is opened")
+	}
 	ss, hs, err := o.parts()
-	return nebulaio.ModelOptions{Device: o.Device, Tensors: o.Tensors, Slices: ss, Shards: hs, Lenient: o.Lenient, More: o.More, Names: o.Names, Files: o.Files}, err
+	return nebulaio.SourceOptions{Device: o.Device, Tensors: o.Tensors, Slices: ss, Shards: hs, Lenient: o.Lenient, More: o.More}, err
+}
+
+// selection returns the options of a selection from an open model.
+func (o *modelOptions) selection() (nebulaio.SelectOptions, error) {
+	if o.Device != "" || o.Lenient || len(o.More) > 0 {
+		return nebulaio.SelectOptions{}, errs.New(errs.Invalid, "select tensors", "", "device, lenient and more are given when the model is opened")
+	}
+	ss, hs, err := o.parts()
+	return nebulaio.SelectOptions{Tensors: o.Tensors, Slices: ss, Shards: hs, Names: o.Names, Files: o.Files}, err
 }
 
 // source is a model handle. Its description is rendered once: callers ask for
@@ -134,11 +128,11 @@ func (t *Table) OpenModel(system uint64, path, options string) (uint64, error) {
 	if err := decode(options, &o); err != nil {
 		return 0, err
 	}
-	mo, err := o.model()
+	mo, err := o.source(path)
 	if err != nil {
 		return 0, err
 	}
-	src, err := s.OpenModel(context.Background(), path, mo)
+	src, err := s.OpenSource(context.Background(), path, mo)
 	if err != nil {
 		return 0, err
 	}
@@ -195,7 +189,7 @@ func (t *Table) StartLoad(model uint64, dst []nebulaio.Destination, stream uint6
 		return 0, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	l, err := s.Start(ctx, dst, nebulaio.StartOptions{Route: o.Route, Cache: o.Cache, Stream: stream, HasStream: true, Verify: o.Verify})
+	l, err := s.StartLoad(ctx, dst, nebulaio.StartLoadOptions{Route: o.Route, Cache: o.Cache, Stream: stream, HasStream: true, Verify: o.Verify})
 	if err != nil {
 		cancel(nil)
 		return 0, err

@@ -72,11 +72,11 @@ func (t *Table) OpenClientModel(client uint64, bucket, key, options string) (uin
 	if err := decode(options, &o); err != nil {
 		return 0, err
 	}
-	mo, err := o.model()
+	mo, err := o.source("s3://" + bucket + "/" + key)
 	if err != nil {
 		return 0, err
 	}
-	src, err := c.OpenModel(context.Background(), bucket, key, mo)
+	src, err := c.OpenSource(context.Background(), bucket, key, mo)
 	if err != nil {
 		return 0, err
 	}

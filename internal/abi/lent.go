@@ -29,7 +29,7 @@ type createOptions struct {
 }
 
 // CreateObject is nebulaio_object_create.
-func (t *Table) CreateObject(client uint64, bucket, key string, size uint64, options string) (uint64, *nebulaio.NewObjectFile, error) {
+func (t *Table) CreateObject(client uint64, bucket, key string, size uint64, options string) (uint64, *nebulaio.ObjectDraft, error) {
 	c, err := get[*nebulaio.Client](t, client, "client")
 	if err != nil {
 		return 0, nil, err
@@ -41,7 +41,7 @@ func (t *Table) CreateObject(client uint64, bucket, key string, size uint64, opt
 	if size > 1<<62 {
 		return 0, nil, errs.New(errs.Invalid, "create object", bucket+"/"+key, fmt.Sprintf("%d bytes; expected less than 2^62", size))
 	}
-	f, err := c.CreateFile(context.Background(), nebulaio.ObjectWrite{Bucket: bucket, Key: key, Size: int64(size), Device: o.Device,
+	f, err := c.CreateDraft(context.Background(), bucket, key, int64(size), nebulaio.DraftOptions{Device: o.Device,
 		ContentType: o.ContentType, Metadata: o.Metadata, IfMatch: o.IfMatch, IfNoneMatch: o.IfNoneMatch})
 	if err != nil {
 		return 0, nil, err
@@ -51,7 +51,7 @@ func (t *Table) CreateObject(client uint64, bucket, key string, size uint64, opt
 
 // StartCommit is nebulaio_object_commit_start.
 func (t *Table) StartCommit(object, size uint64) (uint64, error) {
-	f, err := get[*nebulaio.NewObjectFile](t, object, "new object")
+	f, err := get[*nebulaio.ObjectDraft](t, object, "new object")
 	if err != nil {
 		return 0, err
 	}

@@ -43,7 +43,7 @@ func TestSaveIsAJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r nebulaio.Report
+	var r nebulaio.ModelReport
 	if err := json.Unmarshal(text, &r); err != nil {
 		t.Fatal(err)
 	}

@@ -21,11 +21,11 @@ func (t *Table) SelectModel(model uint64, options string) (uint64, error) {
 	if err := decode(options, &o); err != nil {
 		return 0, err
 	}
-	mo, err := o.model()
+	so, err := o.selection()
 	if err != nil {
 		return 0, err
 	}
-	sel, err := s.Select(mo)
+	sel, err := s.Select(so)
 	if err != nil {
 		return 0, err
 	}
@@ -39,7 +39,7 @@ func (t *Table) LoadReady(h, known uint64, timeout time.Duration) (ready uint64,
 	if err != nil {
 		return 0, false, err
 	}
-	l, ok := j.work.(*nebulaio.Loading)
+	l, ok := j.work.(*nebulaio.LoadJob)
 	if !ok {
 		return 0, false, errs.New(errs.Invalid, "wait for what is ready", fmt.Sprint(h), "is a job that is not a load")
 	}

@@ -70,7 +70,7 @@ func (f *benchFlags) define(fs *pflag.FlagSet, deviceToo bool) {
 	fs.BoolVar(&f.data.Keep, "keep", false, "keep the created files in DIR/nebulaio-bench for later runs")
 	if deviceToo {
 		envVar(fs, deviceValue(&f.device), "device", "device that receives the bytes: auto, host, cuda or cuda:N")
-		devicesFlag(fs, &f.system.Devices)
+		systemFlags(fs, &f.system, "devices")
 	}
 	fs.StringVar(&f.ceilings, "ceilings", "",
 		"`FILE` with the measured limits of this machine; default ~/.cache/nebulaio/ceilings.json")
@@ -179,7 +179,7 @@ func (a *app) openBench(ctx context.Context, f *benchFlags, paths []string, need
 	var dev device.Device
 	var engine *transfer.Engine
 	if needDevice {
-		if b.sys, err = boot.New(boot.Options{Devices: open.Options{Mode: f.system.Devices,
+		if b.sys, err = boot.New(boot.Options{Devices: open.Options{Mode: device.Mode(f.system.Devices),
 			CUDALibraries: given(a.CUDALibrary), NVMLLibraries: given(a.NVMLLibrary), CuFileLibraries: given(a.CuFileLibrary)},
 			Engine: transfer.Options{Workers: f.system.Workers, QueueDepth: f.system.QueueDepth,
 				MaxTransfer: f.system.MaxTransferSize}}); err != nil {

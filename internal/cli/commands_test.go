@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio"
-	"github.com/nebulaio/nebulaio/internal/device"
 )
 
 func TestInspect(t *testing.T) {
@@ -64,7 +63,7 @@ func TestDevices(t *testing.T) {
 	r := run(t, []string{"devices", "--json"})
 	r.want(t, 0)
 	s := decode[nebulaio.Survey](t, r)
-	if n := len(s.Devices); n == 0 || s.Devices[n-1].ID != "host" || s.Mode != device.Auto {
+	if n := len(s.Devices); n == 0 || s.Devices[n-1].ID != "host" || s.Mode != nebulaio.DevicesAuto {
 		t.Fatalf("%+v", s)
 	}
 	if s.NoGPU != "" {
@@ -78,13 +77,13 @@ func TestDevices(t *testing.T) {
 
 func TestSurveyText(t *testing.T) {
 	var b bytes.Buffer
-	printSurvey(&b, nebulaio.Survey{Mode: device.Auto,
-		Findings: []device.Finding{{Name: "libcuda.so.1", Found: true, Detail: "/usr/lib/libcuda.so.1", Needed: true},
+	printSurvey(&b, nebulaio.Survey{Mode: nebulaio.DevicesAuto,
+		Findings: []nebulaio.Finding{{Name: "libcuda.so.1", Found: true, Detail: "/usr/lib/libcuda.so.1", Needed: true},
 			{Name: "libnvidia-ml.so.1", Detail: "not found", Fix: "install it"}},
 		Devices: []nebulaio.DeviceInfo{
-			{ID: "cuda:0", Kind: device.CUDA, Model: "NVIDIA H200", UUID: "GPU-1", PCI: "0000:01:00.0", NUMANode: 1,
+			{ID: "cuda:0", Kind: nebulaio.CUDADevice, Model: "NVIDIA H200", UUID: "GPU-1", PCI: "0000:01:00.0", NUMANode: 1,
 				TotalMemory: 1 << 37, Driver: "570.1", Facts: map[string]string{"pcie": "5 x16", "bar1": "256 GiB"}},
-			{ID: "host", Kind: device.Host, Model: "host memory", NUMANode: -1},
+			{ID: "host", Kind: nebulaio.HostDevice, Model: "host memory", NUMANode: -1},
 		}})
 	const want = `gpu       1 GPU usable
 mode      auto

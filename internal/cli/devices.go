@@ -40,7 +40,7 @@ A machine without a GPU is not an error, unless --devices require is given.`,
 			return a.printResult(asJSON, s, func(w io.Writer) { printSurvey(w, s) })
 		}),
 	}
-	devicesFlag(cmd.Flags(), &opts.Devices)
+	systemFlags(cmd.Flags(), &opts, "devices")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }

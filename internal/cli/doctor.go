@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/doctor"
 	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -130,13 +130,13 @@ func (a *app) look(ctx context.Context, path string, gpu int, noProve bool) (fac
 	if err != nil {
 		return m, err
 	}
-	sys, err := nebulaio.NewSystem(nebulaio.Options{CUDALibrary: a.CUDALibrary, NVMLLibrary: a.NVMLLibrary})
+	set, err := open.New(open.Options{CUDALibraries: given(a.CUDALibrary), NVMLLibraries: given(a.NVMLLibrary)})
 	if err != nil {
 		return m, err
 	}
-	s := sys.Survey()
+	s := set.Survey()
 	m.Survey = &s
-	if err := sys.Close(); err != nil {
+	if err := set.Close(); err != nil {
 		return m, err
 	}
 	if noProve {

@@ -5,6 +5,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/nearest"
-	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/tuning"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -58,16 +59,21 @@ func (v *value) complaint(err error) string {
 func (v *value) meant(s string) string { return nearest.Hint(s, v.words...) }
 
 func choice[T ~string](dst *T, kind string, words ...T) *value {
-	*dst = words[0]
 	var texts []string
 	for _, w := range words {
 		texts = append(texts, string(w))
 	}
-	return &value{kind: kind, want: list(texts), words: texts, text: texts[0], set: func(s string) error {
-		if !slices.Contains(words, T(s)) {
+	return textChoice(func(s string) { *dst = T(s) }, kind, texts...)
+}
+
+// textChoice is a flag of one of several words. It sets the first word at once.
+func textChoice(set func(string), kind string, words ...string) *value {
+	set(words[0])
+	return &value{kind: kind, want: list(words), words: words, text: words[0], set: func(s string) error {
+		if !slices.Contains(words, s) {
 			return errForm
 		}
-		*dst = T(s)
+		set(s)
 		return nil
 	}}
 }
@@ -156,20 +162,27 @@ func (a *app) applyEnv(cmd *cobra.Command) error {
 	return first
 }
 
-func devicesFlag(fs *pflag.FlagSet, dst *nebulaio.DeviceMode) {
-	envVar(fs, choice(dst, "MODE", "auto", "require", "off"), "devices",
-		"GPU discovery: look for a GPU (auto), fail if none works (require), or skip GPUs (off)")
+// systemFlags adds the flags of a system's options, by their keys. Package tuning says what they are.
+func systemFlags(fs *pflag.FlagSet, o *nebulaio.Options, keys ...string) {
+	for _, key := range keys {
+		option := tuning.Find(key)
+		field := reflect.ValueOf(o).Elem().FieldByName(option.Field)
+		var v *value
+		switch option.Kind {
+		case tuning.Size:
+			v = size(field.Addr().Interface().(*int64))
+		case tuning.Count:
+			v = count(field.Addr().Interface().(*int), 0, 0)
+		case tuning.Choice:
+			v = textChoice(field.SetString, option.Form, option.Words...)
+		default:
+			panic("no flag has values of the kind " + string(option.Kind))
+		}
+		envVar(fs, v, option.Flag, option.HelpText())
+	}
 }
 
-// engineFlags adds the flags of nebulaio.Options.
+// engineFlags are the options of a system that every command with an engine has.
 func engineFlags(fs *pflag.FlagSet, o *nebulaio.Options) {
-	devicesFlag(fs, &o.Devices)
-	envVar(fs, size(&o.BufferPoolSize), "buffer-pool-size",
-		"size in bytes of the process's staging memory; default "+units.Bytes(transfer.DefaultPoolSize))
-	envVar(fs, size(&o.MaxTransferSize), "max-transfer-size",
-		"size in bytes of the largest single read or copy; default "+units.Bytes(transfer.DefaultMaxTransfer))
-	envVar(fs, count(&o.QueueDepth, 0, 0), "queue-depth", "number of direct reads in flight; 0 lets the engine choose")
-	envVar(fs, count(&o.Workers, 0, 0), "workers",
-		"number of threads that copy from the page cache; 0 lets the engine choose")
-	envVar(fs, choice(&o.IO, "HOW", "auto", "uring", "pread"), "io", "system calls for direct reads: auto, uring or pread")
+	systemFlags(fs, o, "devices", "buffer_pool_size", "max_transfer_size", "queue_depth", "workers", "io")
 }

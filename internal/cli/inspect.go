@@ -109,17 +109,30 @@ func (a *app) inspect(ctx context.Context, path string, lenient bool, objects *o
 	if err != nil {
 		return nil, err
 	}
-	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: device.Off})
+	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: nebulaio.DevicesOff})
 	if err != nil {
 		return nil, err
 	}
 	defer sys.Close()
-	src, err := sys.OpenModel(ctx, path, nebulaio.ModelOptions{Device: string(device.Host), Lenient: lenient, Client: o})
+	src, err := sys.OpenSource(ctx, path, nebulaio.SourceOptions{Device: string(device.Host), Lenient: lenient, Client: o})
 	if err != nil {
 		return nil, interrupted(ctx, err)
 	}
 	defer src.Close()
-	return describe(path, src.Index(), src.Headers()), nil
+	return describe(path, src.Index(), parsed(src.Headers())), nil
+}
+
+// parsed returns headers in the form of the parser.
+func parsed(headers []nebulaio.Header) []*format.File {
+	var out []*format.File
+	for _, h := range headers {
+		f := &format.File{Path: h.Path, Size: h.Size, DataStart: h.DataStart, Metadata: h.Metadata}
+		for _, t := range h.Tensors {
+			f.Tensors = append(f.Tensors, format.Tensor{Name: t.Name, DType: format.DType(t.DType), Shape: t.Shape, Offset: t.Offset, Size: t.Size})
+		}
+		out = append(out, f)
+	}
+	return out
 }
 
 func inspect(ctx context.Context, path string, lenient bool) (*inspectJSON, error) {

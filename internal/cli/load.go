@@ -28,7 +28,7 @@ type loadFlags struct {
 
 // loadJSON is the report of one load and of the steps before it.
 type loadJSON struct {
-	nebulaio.Report
+	nebulaio.ModelReport
 	// Dropped is present if the page cache was dropped before this load.
 	Dropped *droppedJSON `json:"cache_dropped,omitempty"`
 }
@@ -69,16 +69,14 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "load only tensors whose name matches `GLOB`; repeatable")
 	sliceFlags(fs, &f.load.Slices, &f.load.Shards)
 	fs.BoolVar(&f.load.Verify, "verify", false, "check every block against FILE.crc64nvme, written by inspect --checksum")
-	envVar(fs, choice(&f.system.VerifyOn, "PLACE", "auto", "host", "device"), "verify-on",
-		"processor that checks bytes: the GPU if it can, else the CPU (auto), the CPU (host), or only the GPU (device)")
+	systemFlags(fs, &f.system, "verify_on")
 	fs.BoolVar(&f.load.Lenient, "lenient", false, "also accept headers that only the reference reader accepts")
 	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to load the model; it is freed after each")
 	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files from the page cache before each load")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)
-	envVar(fs, choice(&f.system.CuFile, "API", "sync", "async", "batch"), "cufile",
-		"libcufile interface for the route cufile: sync, async or batch")
+	systemFlags(fs, &f.system, "cufile")
 }
 
 // load runs all loads of the command and prints their reports.
@@ -144,7 +142,7 @@ func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f
 	if ctx.Err() != nil {
 		return l, context.Cause(ctx)
 	}
-	open := nebulaio.ModelOptions{
+	open := nebulaio.SourceOptions{
 		Device:  f.load.Device,
 		Tensors: f.load.Tensors,
 		Slices:  f.load.Slices,
@@ -155,7 +153,7 @@ func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f
 	if f.dropCache {
 		// Use a separate source and close it, so that the load also reads the
 		// header from storage and the time to open is a cold one.
-		src, err := sys.OpenModel(ctx, path, open)
+		src, err := sys.OpenSource(ctx, path, open)
 		if err != nil {
 			return l, interrupted(ctx, err)
 		}
@@ -165,20 +163,18 @@ func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f
 		}
 		l.Dropped = &droppedJSON{Left: left}
 	}
-	src, err := sys.OpenModel(ctx, path, open)
+	src, err := sys.OpenSource(ctx, path, open)
 	if err != nil {
 		return l, interrupted(ctx, err)
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	p := a.startProgress(src.Bytes(), f.asJSON)
-	o := f.load
-	o.Progress = p.update
-	m, err := src.Load(ctx, o)
+	m, err := src.Load(ctx, nebulaio.SourceLoadOptions{Route: f.load.Route, Cache: f.load.Cache, Verify: f.load.Verify, Progress: p.update})
 	p.clear()
 	if err != nil {
 		return l, err
 	}
-	l.Report = m.Report()
+	l.ModelReport = m.Report()
 	return l, m.Free()
 }
 

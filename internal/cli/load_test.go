@@ -17,7 +17,7 @@ import (
 // loadsJSON is the documented shape of load --json.
 type loadsJSON struct {
 	Loads []struct {
-		nebulaio.Report
+		nebulaio.ModelReport
 		Dropped *struct {
 			Left *int64 `json:"left_bytes"`
 		} `json:"cache_dropped"`

@@ -65,9 +65,9 @@ func TestInterruptedNamesTheSignal(t *testing.T) {
 
 func TestSummarize(t *testing.T) {
 	load := func(gbps float64) loadJSON {
-		var r nebulaio.Report
+		var r nebulaio.ModelReport
 		r.Bytes, r.Seconds, r.GBps, r.OpenSeconds, r.AllocSeconds = 10, 2, gbps, 0.25, 0.25
-		return loadJSON{Report: r}
+		return loadJSON{ModelReport: r}
 	}
 	for _, c := range []struct {
 		rates            []float64
@@ -105,7 +105,7 @@ func TestRefusalLines(t *testing.T) {
 
 // TestReportOfGPU prints what no machine without a GPU can make.
 func TestReportOfGPU(t *testing.T) {
-	var r nebulaio.Report
+	var r nebulaio.ModelReport
 	r.Path, r.Tensors, r.OpenSeconds, r.AllocSeconds = "/m", 311, 0.001, 0.009
 	r.Device = report.Device{ID: "cuda:0", Kind: report.CUDADevice, Model: "NVIDIA H200"}
 	r.Bytes, r.Seconds, r.GBps = 1_500_000_000, 0.04, 37.5
@@ -117,7 +117,7 @@ func TestReportOfGPU(t *testing.T) {
 	r.Engine = report.Engine{Workers: 12, QueueDepth: 8, ChunkSize: 4 << 20, IO: "uring", StagingSize: 128 << 20,
 		StagingUsed: true, HugePages: 128 << 20, StagingState: "pinned"}
 	var b bytes.Buffer
-	printLoad(&b, loadJSON{Report: r})
+	printLoad(&b, loadJSON{ModelReport: r})
 	const want = `device    cuda:0 (NVIDIA H200)
 path      /m
 tensors   311 in 2 files

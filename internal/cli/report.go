@@ -35,7 +35,7 @@ func printLoad(w io.Writer, l loadJSON) {
 	}
 
 	fmt.Fprintln(w)
-	printRoutesAndStages(w, l.Report.Report)
+	printRoutesAndStages(w, l.Report)
 
 	fmt.Fprintln(w)
 	field(w, "limiting", "%s", l.Limiting)

@@ -35,8 +35,8 @@ type saveFlags struct {
 
 // saveJSON is the report of a save command: the load and every save.
 type saveJSON struct {
-	Load  nebulaio.Report   `json:"load"`
-	Saves []nebulaio.Report `json:"saves"`
+	Load  nebulaio.ModelReport   `json:"load"`
+	Saves []nebulaio.ModelReport `json:"saves"`
 	// RawWrite holds, with --ceiling, the rate in GB/s of plain writes of the same
 	// number of bytes to a new file, measured before each save.
 	RawWrite []float64 `json:"raw_write_gbps,omitempty"`
@@ -95,9 +95,7 @@ func (f *saveFlags) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)
-	envVar(fs, size(&f.system.WriteBlockSize), "write-block-size",
-		"size in bytes of the largest single write; default 1 MiB")
-	envVar(fs, count(&f.system.WriteDepth, 0, 0), "write-depth", "number of writes in flight; 0 lets the engine choose")
+	systemFlags(fs, &f.system, "write_block_size", "write_depth")
 }
 
 // save loads the model once, saves it and prints the reports.
@@ -122,14 +120,13 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, sys.Close()) }()
-	src, err := sys.OpenModel(ctx, source, nebulaio.ModelOptions{Device: f.load.Device, Tensors: f.load.Tensors,
+	src, err := sys.OpenSource(ctx, source, nebulaio.SourceOptions{Device: f.load.Device, Tensors: f.load.Tensors,
 		Client: f.load.Client})
 	if err != nil {
 		return interrupted(ctx, err)
 	}
 	p := a.startProgress(src.Bytes(), f.asJSON)
-	f.load.Progress = p.update
-	m, err := src.Load(ctx, f.load)
+	m, err := src.Load(ctx, nebulaio.SourceLoadOptions{Route: f.load.Route, Cache: f.load.Cache, Verify: f.load.Verify, Progress: p.update})
 	p.clear()
 	if err := errors.Join(err, src.Close()); err != nil {
 		return err
@@ -138,7 +135,7 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 	r := saveJSON{Load: m.Report()}
 	for range f.repeat {
 		if f.ceiling {
-			block, depth := sys.Writes()
+			block, depth := sys.WriteSettings()
 			p := a.startWork("measuring plain writes of "+units.Bytes(m.Report().Bytes), f.asJSON)
 			rate, err := bench.RawWrite(ctx, filepath.Dir(out), m.Report().Bytes, block, depth)
 			p.clear()

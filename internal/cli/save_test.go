@@ -16,8 +16,8 @@ import (
 
 // savesJSON is the documented shape of save --json.
 type savesJSON struct {
-	Load  nebulaio.Report   `json:"load"`
-	Saves []nebulaio.Report `json:"saves"`
+	Load  nebulaio.ModelReport   `json:"load"`
+	Saves []nebulaio.ModelReport `json:"saves"`
 }
 
 func names(t *testing.T, dir string) []string {

@@ -82,7 +82,7 @@ func TestAutoLeavesCuFileAlone(t *testing.T) {
 	sys := open(t, nebulaio.Options{BeforeCuFile: func() error { t.Error("libcufile is opened"); return nil }})
 	path := filepath.Join(dir(t), "m.safetensors")
 	generate(t, path, "tiny", 2, 0)
-	src, err := sys.OpenModel(t.Context(), path, nebulaio.ModelOptions{Device: "cuda:0"})
+	src, err := sys.OpenSource(t.Context(), path, nebulaio.SourceOptions{Device: "cuda:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestAutoLeavesCuFileAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	m, err := src.Load(t.Context(), nebulaio.LoadOptions{Cache: "bypass"})
+	m, err := src.Load(t.Context(), nebulaio.SourceLoadOptions{Cache: "bypass"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestFilesThroughCuFile(t *testing.T) {
 		}
 		copy(host, want)
 		move(func() error { return q.CopyIn(b.Ptr(), host) })
-		w, err := f.StartWrite(t.Context(), b.Ptr(), size, 0, nebulaio.MoveOptions{})
+		w, err := f.StartWrite(t.Context(), nebulaio.Ptr(b.Ptr()), size, 0, nebulaio.MoveOptions{})
 		if err == nil {
 			err = w.Wait()
 		}
@@ -175,7 +175,7 @@ func TestFilesThroughCuFile(t *testing.T) {
 		for _, inStream := range []bool{false, true} {
 			clear(host)
 			move(func() error { return q.CopyIn(b.Ptr(), host) })
-			m, err := f.StartRead(t.Context(), b.Ptr(), size, 0, nebulaio.MoveOptions{Stream: stream, HasStream: true, InStream: inStream})
+			m, err := f.StartRead(t.Context(), nebulaio.Ptr(b.Ptr()), size, 0, nebulaio.MoveOptions{Stream: stream, HasStream: true, InStream: inStream})
 			if err != nil {
 				t.Fatal(err)
 			}

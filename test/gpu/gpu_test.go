@@ -58,12 +58,12 @@ func generate(t *testing.T, path, shapes string, seed uint64, shard int64) {
 // generator puts there.
 func verify(t *testing.T, sys *nebulaio.System, m *nebulaio.Model, path string, seed uint64) {
 	t.Helper()
-	src, err := sys.OpenModel(t.Context(), path, nebulaio.ModelOptions{Device: "host"})
+	src, err := sys.OpenSource(t.Context(), path, nebulaio.SourceOptions{Device: "host"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
-	host, err := src.Load(t.Context(), nebulaio.LoadOptions{Route: "buffered"})
+	host, err := src.Load(t.Context(), nebulaio.SourceLoadOptions{Route: "buffered"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestLoadsAreBitExactOnEveryRoute(t *testing.T) {
 			{"buffered", "buffered", "auto", true}, {"direct", "direct", "auto", false},
 		} {
 			t.Run(io+"/"+c.name, func(t *testing.T) {
-				src, err := sys.OpenModel(t.Context(), path, nebulaio.ModelOptions{Device: "cuda:0"})
+				src, err := sys.OpenSource(t.Context(), path, nebulaio.SourceOptions{Device: "cuda:0"})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -107,7 +107,7 @@ func TestLoadsAreBitExactOnEveryRoute(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				m, err := src.Load(t.Context(), nebulaio.LoadOptions{Route: nebulaio.Route(c.route), Cache: c.cache})
+				m, err := src.Load(t.Context(), nebulaio.SourceLoadOptions{Route: nebulaio.Route(c.route), Cache: c.cache})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -171,14 +171,14 @@ func TestCancelledLoadLeavesNothing(t *testing.T) {
 	generate(t, path, "qwen3-0.6b", 1, 0)
 	for range 5 {
 		ctx, cancel := context.WithCancel(t.Context())
-		src, err := sys.OpenModel(ctx, path, nebulaio.ModelOptions{Device: "cuda:0"})
+		src, err := sys.OpenSource(ctx, path, nebulaio.SourceOptions{Device: "cuda:0"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := src.DropCache(); err != nil {
 			t.Fatal(err)
 		}
-		_, err = src.Load(ctx, nebulaio.LoadOptions{Progress: func(done, _ int64) { cancel() }})
+		_, err = src.Load(ctx, nebulaio.SourceLoadOptions{Progress: func(done, _ int64) { cancel() }})
 		if nebulaio.KindOf(err).ExitCode() != 130 {
 			t.Errorf("cancelled load: %v", err)
 		}

@@ -32,12 +32,12 @@ func TestSlicesOfEveryRankAreExact(t *testing.T) {
 	sys := open(t, nebulaio.Options{})
 	path := filepath.Join(dir(t), "m.safetensors")
 	generate(t, path, "qwen3-0.6b", 11, 0)
-	src, err := sys.OpenModel(t.Context(), path, nebulaio.ModelOptions{Device: "host"})
+	src, err := sys.OpenSource(t.Context(), path, nebulaio.SourceOptions{Device: "host"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
-	all, err := src.Load(t.Context(), nebulaio.LoadOptions{})
+	all, err := src.Load(t.Context(), nebulaio.SourceLoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestSlicesOfEveryRankAreExact(t *testing.T) {
 					for _, n := range names {
 						shards = append(shards, nebulaio.Shard{Tensor: n, Dim: dim, Rank: rank, World: world})
 					}
-					part, err := sys.OpenModel(t.Context(), path, nebulaio.ModelOptions{Device: "cuda:0", Tensors: names, Shards: shards})
+					part, err := sys.OpenSource(t.Context(), path, nebulaio.SourceOptions{Device: "cuda:0", Tensors: names, Shards: shards})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -72,7 +72,7 @@ func TestSlicesOfEveryRankAreExact(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					m, err := part.Load(t.Context(), nebulaio.LoadOptions{Cache: "bypass"})
+					m, err := part.Load(t.Context(), nebulaio.SourceLoadOptions{Cache: "bypass"})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -112,9 +112,9 @@ func (f *File) Close() error {
 	return nil
 }
 
-// NewFile is the file of an object that does not exist yet, lent to a program
+// DraftFile is the file of an object that does not exist yet, lent to a program
 // that writes it by itself.
-type NewFile struct {
+type DraftFile struct {
 	bucket, key string
 	mu          sync.Mutex
 	d           *draft // nil once committed or closed
@@ -125,7 +125,7 @@ type NewFile struct {
 // CreateFile begins an object of at most w.Size bytes and borrows its file; of w
 // the source is not looked at. Kind Unsupported where there is no door or it takes
 // no writes. The caller closes it, before the client.
-func (c *Client) CreateFile(ctx context.Context, w Write) (*NewFile, error) {
+func (c *Client) CreateFile(ctx context.Context, w Write) (*DraftFile, error) {
 	const op = "create"
 	name := urlOf(w.Bucket, w.Key)
 	if err := checkName(op, w.Bucket, w.Key); err != nil {
@@ -162,19 +162,19 @@ func (c *Client) CreateFile(ctx context.Context, w Write) (*NewFile, error) {
 		f.abort()
 		return nil, err
 	}
-	return &NewFile{bucket: w.Bucket, key: w.Key, d: f, most: w.Size, ifNoneMatch: w.IfNoneMatch}, nil
+	return &DraftFile{bucket: w.Bucket, key: w.Key, d: f, most: w.Size, ifNoneMatch: w.IfNoneMatch}, nil
 }
 
 // Name is the object's, for messages.
-func (f *NewFile) Name() string { return urlOf(f.bucket, f.key) }
+func (f *DraftFile) Name() string { return urlOf(f.bucket, f.key) }
 
 // Buffered is the descriptor through the page cache, -1 once committed or closed. It stays the file's.
-func (f *NewFile) Buffered() int { return f.descriptor(0) }
+func (f *DraftFile) Buffered() int { return f.descriptor(0) }
 
 // Direct is the descriptor past the page cache, -1 where there is none. It stays the file's.
-func (f *NewFile) Direct() int { return f.descriptor(1) }
+func (f *DraftFile) Direct() int { return f.descriptor(1) }
 
-func (f *NewFile) descriptor(i int) int {
+func (f *DraftFile) descriptor(i int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.d == nil {
@@ -184,7 +184,7 @@ func (f *NewFile) descriptor(i int) int {
 }
 
 // Close ends an object that was not committed without a trace. A second call does nothing.
-func (f *NewFile) Close() error {
+func (f *DraftFile) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.d != nil {
@@ -198,7 +198,7 @@ func (f *NewFile) Close() error {
 // sums, closes the descriptors, and the object is durable and visible when there
 // is no error. Everything else that can write the file is gone by then, or the
 // server refuses. The file is used up in any case.
-func (f *NewFile) Commit(ctx context.Context, size int64) (Info, error) {
+func (f *DraftFile) Commit(ctx context.Context, size int64) (Info, error) {
 	const op = "commit"
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -87,7 +87,7 @@ func TestLendsFilesForWriting(t *testing.T) {
 func TestLentFilesThatComeToNothing(t *testing.T) {
 	r := newRig(t, false)
 	c := r.client()
-	create := func() *NewFile {
+	create := func() *DraftFile {
 		t.Helper()
 		f, err := c.CreateFile(t.Context(), Write{Bucket: "b", Key: "none", Size: 100_000, Device: "host"})
 		if err != nil {
@@ -98,7 +98,7 @@ func TestLentFilesThatComeToNothing(t *testing.T) {
 		}
 		return f
 	}
-	fails := func(f *NewFile, ctx context.Context, n int64, k errs.Kind, words ...string) {
+	fails := func(f *DraftFile, ctx context.Context, n int64, k errs.Kind, words ...string) {
 		t.Helper()
 		_, err := f.Commit(ctx, n)
 		if !errs.Is(err, k) {

@@ -243,7 +243,7 @@ func (b *batch) openHTTP(ctx context.Context, w *window) error {
 			f, n, err = b.c.checkHTTP(r, all[i].o, w.dev)
 		}
 		if err != nil {
-			b.tell(w.first+i, func(x *ObjectReport) { x.Error = err.Error() })
+			b.tell(w.first+i, func(x *report.BatchObject) { x.Error = err.Error() })
 			return err
 		}
 		b.found(w.first+i, all[i].o.Info().ETag, all[i].o.Info().Size, n)
@@ -253,26 +253,26 @@ func (b *batch) openHTTP(ctx context.Context, w *window) error {
 }
 
 // networkReport adds up what files cost that were read over HTTP.
-func networkReport(files ...*vfs.File) *NetworkReport {
-	n := &NetworkReport{}
+func networkReport(files ...*vfs.File) *report.HTTP {
+	n := &report.HTTP{}
 	for _, f := range files {
 		if k, ok := f.Remote().(vfs.Counted); ok {
-			n = n.plus(traffic(k.Traffic()))
+			n = sumHTTP(n, traffic(k.Traffic()))
 		}
 	}
 	return n
 }
 
-func traffic(t vfs.Traffic) *NetworkReport {
-	return &NetworkReport{Requests: t.Requests, Retries: t.Retries, Connections: int(t.Connections)}
+func traffic(t vfs.Traffic) *report.HTTP {
+	return &report.HTTP{Requests: t.Requests, Retries: t.Retries, Connections: int(t.Connections)}
 }
 
-// plus adds up; connections are used by several and are counted by the most that one had.
-func (r *NetworkReport) plus(o *NetworkReport) *NetworkReport {
+// sumHTTP adds the counts of two files. Files share connections, so the larger number of them counts.
+func sumHTTP(r, o *report.HTTP) *report.HTTP {
 	if r == nil {
 		return o
 	}
-	return &NetworkReport{Requests: r.Requests + o.Requests, Retries: r.Retries + o.Retries, Connections: max(r.Connections, o.Connections)}
+	return &report.HTTP{Requests: r.Requests + o.Requests, Retries: r.Retries + o.Retries, Connections: max(r.Connections, o.Connections)}
 }
 
 // writeHTTP writes an object over HTTP.

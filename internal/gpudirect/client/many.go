@@ -84,9 +84,9 @@ func (c *Client) StartReadMany(ctx context.Context, rs []Read) (*Move, error) {
 	m := newMove(op)
 	m.report.Bucket, m.report.Key = rs[0].Bucket, fmt.Sprintf("%d objects", len(rs))
 	m.report.Device, m.report.Asked = deviceReport(windows[0].dev), report.Asked{Route: rs[0].Route, Cache: rs[0].Cache}
-	m.report.Objects = make([]ObjectReport, len(rs))
+	m.report.Objects = make([]report.BatchObject, len(rs))
 	for i := range rs {
-		m.report.Objects[i] = ObjectReport{Bucket: rs[i].Bucket, Key: rs[i].Key}
+		m.report.Objects[i] = report.BatchObject{Bucket: rs[i].Bucket, Key: rs[i].Key}
 	}
 	go func() {
 		defer leave()
@@ -232,13 +232,13 @@ func (b *batch) openDoor(ctx context.Context, d *door, w *window) error {
 	w.door = d
 	for i, o := range all {
 		if fails[i] != nil {
-			b.tell(w.first+i, func(x *ObjectReport) { x.Error = fails[i].Error() })
+			b.tell(w.first+i, func(x *report.BatchObject) { x.Error = fails[i].Error() })
 			dropAll(all[i:])
 			return fails[i]
 		}
 		if err := b.take(ctx, d, w, i, o, verify); err != nil {
 			if w.taken > 0 || !wasLost(err) {
-				b.tell(w.first+i, func(x *ObjectReport) { x.Error = err.Error() })
+				b.tell(w.first+i, func(x *report.BatchObject) { x.Error = err.Error() })
 			}
 			dropAll(all[i:])
 			return err
@@ -249,7 +249,7 @@ func (b *batch) openDoor(ctx context.Context, d *door, w *window) error {
 }
 
 // tell changes the report of one object.
-func (b *batch) tell(i int, f func(x *ObjectReport)) {
+func (b *batch) tell(i int, f func(x *report.BatchObject)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f(&b.m.report.Objects[i])
@@ -383,7 +383,7 @@ func (b *batch) read(ctx context.Context, w *window) error {
 	b.c.noteVerify(b.m, r)
 	b.m.merge(&rep)
 	if w.door == nil {
-		b.m.report.Network = b.m.report.Network.plus(networkReport(w.files...))
+		b.m.report.Network = sumHTTP(b.m.report.Network, networkReport(w.files...))
 	}
 	for _, s := range w.segs {
 		x := &b.m.report.Objects[w.first+w.of[s.File]]

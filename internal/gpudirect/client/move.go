@@ -16,7 +16,7 @@ type Move struct {
 	began time.Time
 	err   error
 	// report is written before done is closed, and read after it.
-	report Report
+	report report.Object
 
 	run   atomic.Pointer[running] // what runs now, for Progress; nil: nothing
 	moved atomic.Int64            // by what has ended
@@ -30,7 +30,7 @@ type running struct{ progress func() (done, total int64) }
 func (m *Move) runs(progress func() (done, total int64)) { m.run.Store(&running{progress}) }
 
 func newMove(op string) *Move {
-	return &Move{done: make(chan struct{}), began: time.Now(), report: Report{Op: op}}
+	return &Move{done: make(chan struct{}), began: time.Now(), report: report.Object{Op: op}}
 }
 
 // begun hands a move to its caller: under way, or, where the server's settings
@@ -62,7 +62,7 @@ func (m *Move) Progress() (done, total int64) {
 }
 
 // Report tells how the move went; it blocks until Done.
-func (m *Move) Report() Report {
+func (m *Move) Report() report.Object {
 	<-m.done
 	return m.report
 }

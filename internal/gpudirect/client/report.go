@@ -10,46 +10,6 @@ const (
 	ViaHTTP = "http"
 )
 
-// Report says how a read or write of objects went: what was moved, by which
-// door, and everything that the engine tells of the bytes.
-type Report struct {
-	Op      string `json:"op"` // "read" or "write"
-	Bucket  string `json:"bucket"`
-	Key     string `json:"key"`
-	Version string `json:"version,omitempty"`
-	ETag    string `json:"etag"`
-	Size    int64  `json:"size"` // of the whole object; of a batch, of all together
-	Via     string `json:"via"`  // "door" or "http"
-	// OpenSeconds is from the call to the first byte that could be moved;
-	// CommitSeconds from the last byte written to the object being durable. Neither is part of Seconds.
-	OpenSeconds   float64 `json:"open_seconds"`
-	CommitSeconds float64 `json:"commit_seconds,omitempty"`
-	// Inline says that the content came inside the door's reply (route "socket").
-	Inline bool `json:"inline,omitempty"`
-	// Objects tells of each object of a batch; nil for a single one.
-	Objects []ObjectReport `json:"objects,omitempty"`
-	Network *NetworkReport `json:"network,omitempty"` // nil: nothing went over HTTP
-	report.Report
-}
-
-// ObjectReport is one object of a batch.
-type ObjectReport struct {
-	Bucket string `json:"bucket"`
-	Key    string `json:"key"`
-	ETag   string `json:"etag,omitempty"`
-	Size   int64  `json:"size"`
-	Bytes  int64  `json:"bytes"` // delivered
-	Inline bool   `json:"inline,omitempty"`
-	Error  string `json:"error,omitempty"`
-}
-
-// NetworkReport is what HTTP cost.
-type NetworkReport struct {
-	Requests    int64 `json:"requests"`
-	Retries     int64 `json:"retries"`
-	Connections int   `json:"connections"`
-}
-
 // Status is what a client knows of its server.
 type Status struct {
 	Endpoint string `json:"endpoint"`

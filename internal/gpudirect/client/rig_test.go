@@ -21,6 +21,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 const (
@@ -219,7 +220,7 @@ func (m *memory) queue(f func(device.Queue) error) {
 }
 
 // read reads a range to fresh memory of the device.
-func (r *rig) read(c *Client, rd Read, room int) ([]byte, Report, error) {
+func (r *rig) read(c *Client, rd Read, room int) ([]byte, report.Object, error) {
 	r.t.Helper()
 	id := rd.Device
 	if id == "" {
@@ -232,7 +233,7 @@ func (r *rig) read(c *Client, rd Read, room int) ([]byte, Report, error) {
 	}
 	m, err := c.StartRead(r.t.Context(), rd)
 	if err != nil {
-		return nil, Report{}, err
+		return nil, report.Object{}, err
 	}
 	err = m.Wait()
 	rep := m.Report()

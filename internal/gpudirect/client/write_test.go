@@ -15,6 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/report"
 )
 
 // get reads an object from the store itself.
@@ -37,7 +38,7 @@ func (r *rig) get(key string) ([]byte, object.Info, error) {
 	return b, i, err
 }
 
-func (r *rig) write(c *Client, w Write, data []byte) (Report, error) {
+func (r *rig) write(c *Client, w Write, data []byte) (report.Object, error) {
 	r.t.Helper()
 	id := w.Device
 	if id == "" {
@@ -51,7 +52,7 @@ func (r *rig) write(c *Client, w Write, data []byte) (Report, error) {
 	w.Bucket, w.Size = "b", int64(len(data))
 	m, err := c.StartWrite(r.t.Context(), w)
 	if err != nil {
-		return Report{}, err
+		return report.Object{}, err
 	}
 	err = m.Wait()
 	return m.Report(), err
