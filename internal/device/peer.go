@@ -2,6 +2,14 @@
 
 package device
 
+// Examiner is implemented by devices that can check an address before bytes move to it.
+type Examiner interface {
+	// Examine fails with kind Invalid unless the n bytes at p lie inside one living allocation of this device. The error
+	// says what is there instead: nothing any more, host memory, memory of another device, or fewer bytes. Examine
+	// returns nil if the driver cannot tell. It takes about a microsecond.
+	Examine(p Ptr, n int64) error
+}
+
 // Peered is implemented by devices that can copy to other devices without the host.
 type Peered interface {
 	// NewPeerQueue opens a queue of copies from this device's memory to that of

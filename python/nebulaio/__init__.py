@@ -22,7 +22,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import cufile, errors, gpudirect, safetensors
+    from . import cufile as cufile
+    from . import errors
+    from . import gpudirect as gpudirect
+    from . import safetensors
     from .cufile import CuFile
     from .gpudirect import GPUDirectClient
 

@@ -46,7 +46,7 @@ type symbols struct {
 	moduleLoadData, moduleGetFunction, moduleUnload, launchKernel dl.Func
 	eventElapsedTime                                              dl.Func
 
-	deviceCanAccessPeer, ctxEnablePeerAccess, memcpyPeerAsync dl.Func
+	pointerGetAttributes, deviceCanAccessPeer, ctxEnablePeerAccess, memcpyPeerAsync dl.Func
 	memHostGetDevicePointer                                   dl.Func
 }
 
@@ -101,6 +101,7 @@ func (s *symbols) optional() []binding {
 // without copies between GPUs, or with checksums computed by the CPU.
 func (s *symbols) helpful() []binding {
 	return []binding{
+		{&s.pointerGetAttributes, []string{"cuPointerGetAttributes"}},
 		{&s.deviceCanAccessPeer, []string{"cuDeviceCanAccessPeer"}},
 		{&s.ctxEnablePeerAccess, []string{"cuCtxEnablePeerAccess"}},
 		{&s.memcpyPeerAsync, []string{"cuMemcpyPeerAsync"}},

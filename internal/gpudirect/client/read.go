@@ -78,14 +78,9 @@ func (r *Read) same(etag string) error {
 		fmt.Sprintf("it was overwritten: its ETag is %s, expected %s", etag, r.IfETag)).WithFix("open it again")
 }
 
-// examiner is a device that can tell whether memory is there.
-type examiner interface {
-	Examine(p device.Ptr, n int64) error
-}
-
 // examine refuses memory that the device says is not the caller's.
 func examine(dev device.Device, op, name string, p device.Ptr, n int64) error {
-	x, ok := dev.(examiner)
+	x, ok := dev.(device.Examiner)
 	if !ok || n == 0 {
 		return nil
 	}
