@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import cufile as cufile
-    from . import errors
+    from . import errors, safetensors
     from . import gpudirect as gpudirect
-    from . import safetensors
     from .cufile import CuFile
     from .gpudirect import GPUDirectClient
 

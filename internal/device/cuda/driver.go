@@ -47,7 +47,7 @@ type symbols struct {
 	eventElapsedTime                                              dl.Func
 
 	pointerGetAttributes, deviceCanAccessPeer, ctxEnablePeerAccess, memcpyPeerAsync dl.Func
-	memHostGetDevicePointer                                   dl.Func
+	memHostGetDevicePointer                                                         dl.Func
 }
 
 // bindings lists where each symbol goes and its names, newest first.

@@ -150,7 +150,7 @@ func TestCheckFindsWhatIsBrokenAndRepairsWhatFollows(t *testing.T) {
 			setKey(t, s, record.CountsKey(id(s, "b")), record.Counts{Objects: 1}.Encode())
 		}, "I8", true},
 		"kind of nobody":      {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, []byte("zz"), []byte("x")) }, "record", false},
-		"record that is junk": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.RecordKey("account", "x"), []byte{9}) }, "record", false},
+		"record that is junk": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.Key("account", "x"), []byte{9}) }, "record", false},
 		"file missing":        {func(t *testing.T, fs vfs.FS, s *Store) { must(t, fs.Remove(fileOf(t, s, "file"))) }, "I4", false},
 		"file short":          {func(t *testing.T, fs vfs.FS, s *Store) { writeFile(t, fs, fileOf(t, s, "file"), "x") }, "I4", false},
 		"file long": {func(t *testing.T, fs vfs.FS, s *Store) {

@@ -40,7 +40,7 @@ func (s *Store) PutRecord(ctx context.Context, kind, name string, value []byte) 
 		return err
 	}
 	b := s.db.NewBatch()
-	if err := b.Set(record.RecordKey(kind, name), append([]byte{record.Format}, value...), nil); err != nil {
+	if err := b.Set(record.Key(kind, name), append([]byte{record.Format}, value...), nil); err != nil {
 		return errs.Wrap(op, name, err)
 	}
 	return s.apply(op, name, b, nil)
@@ -61,7 +61,7 @@ func (s *Store) record(op, kind, name string) ([]byte, error) {
 	if err := checkRecord(op, kind, name); err != nil {
 		return nil, err
 	}
-	b, err := metadb.Get(s.db, record.RecordKey(kind, name))
+	b, err := metadb.Get(s.db, record.Key(kind, name))
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (s *Store) DeleteRecord(ctx context.Context, kind, name string) error {
 		return err
 	}
 	b := s.db.NewBatch()
-	if err := b.Delete(record.RecordKey(kind, name), nil); err != nil {
+	if err := b.Delete(record.Key(kind, name), nil); err != nil {
 		return errs.Wrap(op, name, err)
 	}
 	return s.apply(op, name, b, nil)
@@ -105,7 +105,7 @@ func (s *Store) RecordNames(ctx context.Context, kind string) ([]string, error) 
 	if err := checkRecord(op, kind, "any"); err != nil {
 		return nil, err
 	}
-	prefix := record.RecordKey(kind, "")
+	prefix := record.Key(kind, "")
 	var names []string
 	err = metadb.Each(s.db, prefix, record.After(prefix), func(k, _ []byte) error {
 		names = append(names, string(k[len(prefix):]))

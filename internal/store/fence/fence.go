@@ -96,10 +96,12 @@ func (f *Fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return file, err
 }
 
+// OpenReadWrite opens a file that only the store's user can read.
 func (f *Fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	return f.file(name, func() (vfs.File, error) { return layout.Private(f.FS.OpenReadWrite(name, c, opts...)) })
 }
 
+// ReuseForWrite renames an old log and opens it for writing. The witness forgets the old name.
 func (f *Fence) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	f.forget(old)
 	return f.file(name, func() (vfs.File, error) { return layout.Private(f.FS.ReuseForWrite(old, name, c)) })
@@ -112,6 +114,7 @@ func (f *Fence) forget(name string) {
 	}
 }
 
+// OpenDir opens a directory. Failed syncs of the metadata's directory count as failures of the metadata.
 func (f *Fence) OpenDir(name string) (vfs.File, error) {
 	if name != f.home {
 		return f.FS.OpenDir(name)
@@ -128,6 +131,7 @@ func (f *Fence) OpenDir(name string) (vfs.File, error) {
 	return &fencedFile{File: file, fence: f, vital: true, dir: true}, nil
 }
 
+// Rename renames a file. A failure inside of the metadata counts as its failure.
 func (f *Fence) Rename(old, name string) error {
 	if !f.inside(name) {
 		return f.FS.Rename(old, name)
@@ -135,6 +139,7 @@ func (f *Fence) Rename(old, name string) error {
 	return f.do(vital(name), func() error { return f.FS.Rename(old, name) })
 }
 
+// Link links a file inside of the metadata, and refuses links to other places.
 func (f *Fence) Link(old, name string) error {
 	if !f.inside(name) {
 		return syscall.EXDEV // a backup that shares files with the store shares their damage: Pebble copies instead
@@ -142,6 +147,7 @@ func (f *Fence) Link(old, name string) error {
 	return f.do(vital(name), func() error { return f.FS.Link(old, name) })
 }
 
+// Remove removes a file. The witness forgets a log or manifest first.
 func (f *Fence) Remove(name string) error {
 	if !f.inside(name) {
 		return f.FS.Remove(name)
@@ -153,6 +159,7 @@ func (f *Fence) Remove(name string) error {
 	return f.do(false, func() error { return f.FS.Remove(name) })
 }
 
+// RemoveAll removes a directory. A failure inside of the metadata counts as its failure.
 func (f *Fence) RemoveAll(name string) error {
 	if !f.inside(name) {
 		return f.FS.RemoveAll(name)

@@ -21,8 +21,13 @@ const stallPatience = 3 * time.Second
 // changes, and parks the goroutine that it came from.
 type Logger struct{ Fence *Fence }
 
-func (Logger) Infof(string, ...any)  {}
+// Infof drops the message.
+func (Logger) Infof(string, ...any) {}
+
+// Errorf drops the message: the error reaches the caller too.
 func (Logger) Errorf(string, ...any) {}
+
+// Fatalf makes the store refuse changes and does not return.
 func (l Logger) Fatalf(format string, args ...any) {
 	err := metadb.FatalError(format, args)
 	if !l.Fence.armed.Load() {

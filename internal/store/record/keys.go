@@ -148,8 +148,8 @@ func PartKey(upload uint64, number int) []byte {
 	return binary.BigEndian.AppendUint16(Numbered(KindPart, upload, 2), uint16(number))
 }
 
-// RecordKey is the key of a record of others.
-func RecordKey(kind, name string) []byte {
+// Key is the key of a record of others.
+func Key(kind, name string) []byte {
 	return append(append(Escape([]byte{KindRecord}, kind), 0, 1), name...)
 }
 

@@ -49,7 +49,7 @@ type Sizes struct {
 	Piece int64 // through cuFile
 }
 
-// paramsFor returns the parameters of a local file. memAlign is 0 where the destination is not addressable.
+// LocalParams returns the parameters of a local file. memAlign is 0 where the destination is not addressable.
 func LocalParams(k Sizes, offAlign, memAlign int64, direct bool, route report.Route, cache report.CachePolicy) Params {
 	p := Params{Chunk: k.Chunk, Block: k.Block, Piece: k.Piece, Leaf: min(LeafSize, k.Chunk), Window: max(windowSize,
 		k.Chunk),

@@ -93,7 +93,7 @@ func (s *Segment) Pack(dst, src []byte, lo int64) int64 {
 	return int64(n)
 }
 
-// checkRows refuses a segment whose rows make no sense.
+// Check refuses a segment whose rows make no sense.
 func (s *Segment) Check(path string) error {
 	if s.Stride == 0 && s.Width == 0 || s.Width > 0 && s.Stride >= s.Width {
 		return nil
