@@ -26,7 +26,7 @@ type SourceOptions struct {
 	// or a tensor that two of them match, is an error of kind Invalid. One that matches no tensor is of kind NotFound.
 	Slices []Slice
 	Shards []Shard
-	// Lenient also accepts headers that only the reference reader accepts.
+	// Lenient also accepts headers that the package safetensors accepts and nebulaio refuses by default.
 	Lenient bool
 	// More are further models. Their files follow those of the first, in order. A tensor name that two models have
 	// comes twice.

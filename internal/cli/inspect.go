@@ -93,7 +93,7 @@ it with one checksum per block of 1 MiB. load --verify checks against it.`,
 			return a.printResult(asJSON, r, r.print)
 		}),
 	}
-	cmd.Flags().BoolVar(&lenient, "lenient", false, "also accept headers that only the reference reader accepts")
+	cmd.Flags().BoolVar(&lenient, "lenient", false, "also accept headers that safetensors accepts and nebulaio refuses by default")
 	cmd.Flags().BoolVar(&sum, "checksum", false, "read every file whole and write its checksums beside it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	objects.define(cmd.Flags())

@@ -33,7 +33,7 @@ type Options struct {
 	// tensor, and one that matches no chosen tensor are errors.
 	Slices []Slice
 	Shards []Shard
-	// Lenient takes headers that only the reference reader takes.
+	// Lenient also accepts headers that the package safetensors accepts and nebulaio refuses by default.
 	Lenient bool
 	// Names are exact names, for Select, in place of globs; one that no file has
 	// is an error.

@@ -37,7 +37,7 @@ func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
 		bytes: prometheus.NewDesc(prefix+"reported_bytes_total",
 			"Bytes that clients of the GPUDirect door report to have moved, by direction, route, device and stage.", moved, nil),
 		seconds: prometheus.NewDesc(prefix+"reported_seconds_total",
-			"Seconds that clients of the GPUDirect door report for moving bytes, by direction, route, device and stage; no stage is longer than the total of its transfer.", moved, nil),
+			"Seconds that clients of the GPUDirect door spent in each stage of a transfer, as they report them, by direction, route, device and stage.", moved, nil),
 	}
 	add := func(kind prometheus.ValueType, name, help string, read func(*door.Stats) int64) {
 		c.all = append(c.all, doorNumber{prometheus.NewDesc(prefix+name, help, nil, nil), kind, read})
@@ -69,7 +69,7 @@ func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
 		func(s *door.Stats) int64 { return s.Created })
 	add(ever, "committed_objects_total", "Objects that clients wrote through the GPUDirect door and committed.",
 		func(s *door.Stats) int64 { return s.Committed })
-	add(ever, "aborted_objects_total", "Objects that clients began to write through the GPUDirect door and gave up, or lost with their connection.",
+	add(ever, "aborted_objects_total", "Object writes through the GPUDirect door that ended without an object, because the client aborted them or its connection closed.",
 		func(s *door.Stats) int64 { return s.Aborted })
 	add(ever, "listed_pages_total", "Pages of listings that the GPUDirect door sent to clients.",
 		func(s *door.Stats) int64 { return s.Listed })

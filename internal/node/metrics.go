@@ -96,7 +96,7 @@ func newMetrics(version string, g gauges) *metrics {
 	m.expiredBytes = prometheus.NewCounter(prometheus.CounterOpts{Name: "nebulaio_uploads_expired_bytes_total",
 		Help: "Bytes of the parts of multipart uploads aborted after uploads.expire."})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_build_info",
-		Help: "Always 1; the label version is the version of the server.", ConstLabels: prometheus.Labels{"version": version}})
+		Help: "Always 1. Its label named version holds the server's version.", ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
 	m.registry.MustRegister(m.requests, latency, in, out, m.damage, m.scrubs, m.scrubbed, m.failed, m.expired, m.expiredBytes, build,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_connections",

@@ -43,7 +43,7 @@ func newStoreCollector(stats func(context.Context) (Stats, error)) *storeCollect
 	add(now, "bytes", "Bytes of content of all versions of all objects.", func(s Stats) int64 { return s.Bytes })
 	add(now, "inline_bytes", "Bytes of content of small objects that are stored with the metadata.",
 		func(s Stats) int64 { return s.InlineBytes })
-	add(now, "files", "Versions of objects with content in a data file of their own.",
+	add(now, "files", "Number of object versions whose content is in its own data file.",
 		func(s Stats) int64 { return s.Files })
 	add(now, "uploads", "Multipart uploads in progress now.", func(s Stats) int64 { return s.Uploads })
 	add(now, "upload_bytes", "Bytes of the parts of multipart uploads in progress now.",

@@ -37,8 +37,8 @@
 //
 //	T1  Each wanted byte of each segment is read once and delivered once; what
 //	    is read between them goes nowhere.
-//	T2  A transfer ends only when no copy of it is queued any more, whether it
-//	    succeeded, failed or was cancelled.
+//	T2  A transfer that succeeded, failed or was cancelled ends only when none of
+//	    its copies to a device is queued or running any more.
 //	T3  Staging of reads never exceeds Options.PoolSize, however many transfers
 //	    run; that of writes in place is fixed and comes with the first one, and so
 //	    are two slots for each connection that reads, or writes, over a network, at most 64 each way.

@@ -68,8 +68,8 @@ const overlay = "overlayfs"
 // deepest bounds how many layers are looked through: a loop device on a file on a loop device.
 const deepest = 8
 
-// StorageOf looks at what lies below the open file. It reads the mount table and
-// sysfs, about 0.1 ms; Storages remembers the answer.
+// StorageOf returns the file system and block devices that hold the open file. It reads the mount table and sysfs,
+// which takes about 0.1 ms. Use Storages to cache the answers.
 func StorageOf(fd int) Storage { return storageOf(fd, 0) }
 
 func storageOf(fd, depth int) Storage {

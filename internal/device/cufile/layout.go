@@ -19,7 +19,7 @@ type descr struct {
 const handleFD = 1
 
 // Properties is CUfileDrvProps_t: what the driver supports and its limits.
-// Releases before 1.2 leave the last two fields zero.
+// Releases of libcufile before 1.2 do not set the last two fields.
 type Properties struct {
 	NVFSMajor, NVFSMinor      uint32 // 0 and 0: no nvidia-fs
 	PollThresholdKB           uint64

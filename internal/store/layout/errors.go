@@ -10,7 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// WrapIO says that op failed on name, with the sentinel that a caller can act on.
+// WrapIO returns an error that says that op failed on name. For a full or read-only disk the error also wraps
+// object.ErrNoSpace or object.ErrReadOnly, so that callers can test for it with errors.Is.
 func WrapIO(op, name string, err error) error {
 	switch {
 	case err == nil:

@@ -68,7 +68,8 @@ func lockTaken(err error) bool {
 }
 
 // LockQuietly keeps others from changing a store without writing to it: not even LOCK is touched, so it works on a
-// read-only file system too. Where LOCK is missing nobody has the store open.
+// read-only file system too. If the file LOCK does not exist, no process has
+// the store open, and LockQuietly locks nothing.
 func LockQuietly(f vfs.FS, dir string) (func(), error) {
 	file, err := OpenRegular(f, f.PathJoin(dir, LockName))
 	if err != nil {
