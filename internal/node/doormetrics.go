@@ -37,7 +37,7 @@ func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
 		bytes: prometheus.NewDesc(prefix+"reported_bytes_total",
 			"Bytes that clients of the GPUDirect door report to have moved, by direction, route, device and stage.", moved, nil),
 		seconds: prometheus.NewDesc(prefix+"reported_seconds_total",
-			"Seconds that clients of the GPUDirect door spent in each stage of a transfer, as they report them, by direction, route, device and stage.", moved, nil),
+			"Seconds spent in each stage of a transfer, as reported by clients of the GPUDirect door, by direction, route, device and stage.", moved, nil),
 	}
 	add := func(kind prometheus.ValueType, name, help string, read func(*door.Stats) int64) {
 		c.all = append(c.all, doorNumber{prometheus.NewDesc(prefix+name, help, nil, nil), kind, read})
