@@ -19,6 +19,8 @@ child raises `nebulaio.errors.ForkError`.
 
 from __future__ import annotations
 
+import atexit
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,6 +31,18 @@ if TYPE_CHECKING:
     from .gpudirect import GPUDirectClient
 
 __all__ = ["CuFile", "GPUDirectClient", "__version__", "configure", "devices", "errors", "last_report", "library_path", "safetensors", "version"]
+
+
+def _close() -> None:
+    """Close the library, if the process has used it."""
+    process = sys.modules.get("nebulaio._process")
+    if process is not None:
+        process.current().close()
+
+
+# Registered at import, not at first use: callbacks run in reverse order. A callback that
+# saves at exit is usually registered after the import and before the first use.
+atexit.register(_close)
 
 
 def version() -> str:

@@ -8,7 +8,6 @@ runtime nor a CUDA context survives fork.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import json
 import os
@@ -253,6 +252,3 @@ os.register_at_fork(
     after_in_parent=_after_fork_in_parent,
     after_in_child=_after_fork_in_child,
 )
-# Registered at import, not at first use: callbacks run in reverse order. A callback that
-# saves at exit is usually registered after the import and before the first use.
-atexit.register(lambda: current().close())

@@ -91,8 +91,8 @@ def test_refused_arguments(client: GPUDirectClient) -> None:
         (lambda: client.read_to_gpu("bucket", "key", b"0123"), "read-only"),
         (lambda: client.read_to_gpu("bucket", "key", frozen), "read-only"),
         (lambda: client.read_to_gpu("bucket", "key", numpy.zeros((4, 4))[:, ::2]), "not contiguous"),
-        (lambda: client.read_to_gpu("bucket", "key", [1, 2]), "no buffer"),
-        (lambda: client.read_to_gpu("bucket", "key", None), "no buffer"),
+        (lambda: client.read_to_gpu("bucket", "key", [1, 2]), "is not a buffer"),
+        (lambda: client.read_to_gpu("bucket", "key", None), "is not a buffer"),
         (lambda: client.read_to_gpu("bucket", "key", bytearray(4), size=5), "5 bytes at buffer_offset 0: the buffer has only 4"),
         (lambda: client.read_to_gpu("bucket", "key", bytearray(4), buffer_offset=5), "buffer_offset 5"),
         (lambda: client.read_to_gpu("bucket", "key", bytearray(4), offset=-1), "offset=-1"),
@@ -350,8 +350,8 @@ def test_models_by_url(client: GPUDirectClient, fake: _process.Holder) -> None:
     assert ns.load_file("s3://bucket/size=8", framework="numpy")["t"].size == 8  # by the environment's client
     for path, why in (
         ("model.safetensors", "is a path"),
-        ("s3://", "place of objects"),
-        ("nebula:///bucket/key", "place of objects"),
+        ("s3://", "not an object URL"),
+        ("nebula:///bucket/key", "not an object URL"),
         ("nebula://other:1/bucket/key", "lies at http://other:1"),
     ):
         with pytest.raises(InvalidError, match=why):

@@ -74,7 +74,7 @@ def test_public_names_are_documented(module: object) -> None:
 def test_modules_are_small() -> None:
     for module in (PACKAGE / "nebulaio").rglob("*.py"):
         lines = module.read_text().splitlines()
-        assert len(lines) <= 300, module
+        assert len(lines) <= 350, module
         assert lines[0] == "# SPDX-License-Identifier: Apache-2.0", module
 
 

@@ -121,7 +121,7 @@ func cannotWrite(t *testing.T, s *server, c *minio.Core, kept []byte, status int
 // statsSay checks what `store stats` says of a store that cannot be written.
 func statsSay(t *testing.T, s *server) {
 	t.Helper()
-	if out, code := run(t, "store", "stats", "--data", s.data); code != 0 || !strings.Contains(out, "takes no new content") {
+	if out, code := run(t, "store", "stats", "--data", s.data); code != 0 || !strings.Contains(out, "accepts no new content") {
 		t.Errorf("store stats: exit code %d\n%s", code, out)
 	}
 }
