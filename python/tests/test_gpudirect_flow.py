@@ -107,7 +107,7 @@ def test_refused_arguments(client: GPUDirectClient) -> None:
         (lambda: client.read_many([("bucket", "key")]), "not a tuple"),
         (lambda: client.read_many(["abc"]), "not a tuple"),
         (lambda: client.read_to_gpus("bucket", "key", []), "no buffers"),
-        (lambda: client.read_to_gpus("bucket", "key", [bytearray(4), bytearray(3)]), "one size"),
+        (lambda: client.read_to_gpus("bucket", "key", [bytearray(4), bytearray(3)]), "equal size"),
         (lambda: client.async_read("bucket", "key", bytearray(4), callback=3), "callback=3"),  # type: ignore[arg-type]
         (lambda: client.list("bucket", limit=-1), "limit=-1"),
         (lambda: client.list("bucket", prefix=3), "prefix=3"),  # type: ignore[arg-type]
@@ -352,7 +352,7 @@ def test_models_by_url(client: GPUDirectClient, fake: _process.Holder) -> None:
         ("model.safetensors", "is a path"),
         ("s3://", "not an object URL"),
         ("nebula:///bucket/key", "not an object URL"),
-        ("nebula://other:1/bucket/key", "lies at http://other:1"),
+        ("nebula://other:1/bucket/key", "its endpoint is http://other:1"),
     ):
         with pytest.raises(InvalidError, match=why):
             ns.load_file(path, framework="numpy", client=client)
