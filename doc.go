@@ -5,15 +5,9 @@
 //
 // # Load a model
 //
-// A [System] holds the devices and the transfer engine of the process. Make one and share it:
-//
-//	sys, err := nebulaio.NewSystem(nebulaio.Options{})
-//	...
-//	defer sys.Close()
-//	model, err := sys.Load(ctx, "model.safetensors", nebulaio.LoadOptions{})
-//	...
-//	defer model.Free()
-//	fmt.Println(model.Report().Routes)
+// A [System] holds the devices and the transfer engine of the process. Make one with [NewSystem] and share it.
+// [System.Load] loads a model, [Model.Report] says which route its bytes took, and [Model.Free] frees its memory. The
+// example of [System.Load] is a whole program.
 //
 // The path is a .safetensors file, an index, a model folder, or the same in a bucket ("s3://bucket/prefix").
 // [LoadOptions] choose the tensors, or slices and shards of them.
@@ -39,11 +33,8 @@
 //
 // # Errors
 //
-// Every error is, or wraps, an [*Error] with the operation, its subject, the reason, the fix and an [ErrorKind]:
-//
-//	if errors.Is(err, nebulaio.ErrNotFound) { ... }
-//	var e *nebulaio.Error
-//	if errors.As(err, &e) { fmt.Println(e.Op, e.Name, e.Fix) }
+// Every error is, or wraps, an [*Error] with the operation, its subject, the reason, the fix and an [ErrorKind]. Test for
+// a kind with errors.Is and its sentinel, such as [ErrNotFound]. Get the parts with errors.As; see the example of [Error].
 //
 // # Jobs
 //
