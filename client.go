@@ -11,11 +11,11 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// ClientOptions choose the server, the user and the way. Empty fields come from the environment:
+// ClientOptions choose the server, the access keys and the connection. Empty fields come from the environment:
 //
 //   - Endpoint: NEBULAIO_ENDPOINT, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, else http://localhost:9000.
-//   - Keys: NEBULAIO_ACCESS_KEY and NEBULAIO_SECRET_KEY, or AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
-//     AWS_SESSION_TOKEN. Without any key, requests are anonymous.
+//   - AccessKey and SecretKey: NEBULAIO_ACCESS_KEY and NEBULAIO_SECRET_KEY, or AWS_ACCESS_KEY_ID and
+//     AWS_SECRET_ACCESS_KEY with AWS_SESSION_TOKEN. Without keys, requests are anonymous.
 //   - Region: AWS_REGION or AWS_DEFAULT_REGION, else us-east-1.
 type ClientOptions struct {
 	Endpoint                           string
@@ -117,7 +117,8 @@ func (c *Client) StartWrite(ctx context.Context, w ObjectWrite) (*ObjectMove, er
 	return move(c.c.StartWrite(ctx, w.request()))
 }
 
-// Stat describes an object. An empty version is the current one. A missing object is an error of kind NotFound.
+// Stat returns the size, ETag and other properties of an object. An empty version means the current version. If the
+// object does not exist, the error is of kind NotFound.
 func (c *Client) Stat(ctx context.Context, bucket, key, version string) (ObjectInfo, error) {
 	info, err := c.c.Stat(ctx, bucket, key, version)
 	return ObjectInfo(info), err

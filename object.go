@@ -38,7 +38,7 @@ type parts struct {
 	clientOptions ClientOptions
 }
 
-// settle makes the parts that were not given. undo closes what it made.
+// settle opens the System and the Client that the caller did not give. undo closes those that settle opened.
 func (m *parts) settle(op string, p place) (undo func() error, err error) {
 	bad := func(why string) (func() error, error) {
 		return nil, errs.New(errs.Invalid, op, p.String(), why)

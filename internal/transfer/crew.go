@@ -205,7 +205,7 @@ func (k *crew) prepare(dev device.Device) {
 	if k.closed || k.pool.Open() != nil {
 		return
 	}
-	// The queue first: a driver that is pinning memory makes others wait.
+	// Open the copy queue before staging memory is pinned: while the driver pins memory, its other calls wait.
 	if _, err := k.ports.of(dev); err != nil {
 		return
 	}

@@ -28,33 +28,30 @@ const (
 
 // Options size an engine. Zero values are chosen for this machine.
 type Options struct {
-	// PoolSize bounds the staging of all transfers together; default 128 MiB. A
-	// larger one is not slower: only as many slots are made of it as pay.
+	// PoolSize is the most staging memory, in bytes, of all transfers together; default 128 MiB. The engine uses only
+	// as many slots as make transfers faster, so a larger value is not slower.
 	PoolSize int64
-	// MaxTransfer bounds a single read or copy; default 4 MiB. Of a larger value only
-	// reads through cuFile make use, up to 16 MiB: all others stay at 4 MiB, because a
-	// larger copy never pays. What is read would leave the CPU's caches before it is
-	// sent, and fewer copies would overlap. A report tells the size in force as the
-	// chunk size of its engine.
+	// MaxTransfer is the size in bytes of the largest single read or copy; default 4 MiB. Values above 4 MiB apply
+	// only to reads through cuFile, up to 16 MiB. All other reads and copies stay at 4 MiB: larger ones leave the
+	// CPU's caches before they are sent, and fewer of them overlap. The report shows the size in force as chunk_size.
 	MaxTransfer int64
-	QueueDepth  int // direct reads in flight
-	Workers     int // threads that copy out of the page cache
+	QueueDepth  int // number of direct reads in flight
+	Workers     int // number of threads that copy data from the page cache to staging slots or into place
 	IO          IO
-	WriteBlock  int64 // largest single write of a save; default 1 MiB
-	WriteDepth  int   // writes of saves in flight; default 16
-	// Share, if not nil, says what a GPU has for itself, asked once for each:
-	// staging and threads, as many as this engine has unless it says otherwise.
-	// false: it shares the engine's. A PoolSize above is then what each has.
+	WriteBlock  int64 // size in bytes of the largest single write of a save; default 1 MiB
+	WriteDepth  int   // number of writes of saves in flight; default 16
+	// Share, if not nil, returns the staging memory and threads that a GPU has for itself. The engine calls it once for
+	// each GPU. Zero values mean as much as the engine has. If it returns false, the GPU uses the engine's.
 	Share func(dev device.Info) (Share, bool)
-	// Near keeps threads and staging on one NUMA node; nil: anywhere.
+	// Near is the NUMA node of threads and staging memory. If it is nil, they use any node.
 	Near   *hostmem.Node
-	NoP2P  bool // peers get their bytes from staging though they could reach each other
-	Poison bool // overwrite each slot when its copy is done: tests catch early reuse
-	// VerifyOn is where transfers that verify sum what they move; default auto.
+	NoP2P  bool // copy to each peer from staging, even if the GPUs can reach each other
+	Poison bool // overwrite each slot after its copy, so that tests notice early reuse
+	// VerifyOn is the processor that computes checksums of verified transfers; default auto.
 	VerifyOn VerifyOn
-	// CuFile is which interface of libcufile the route cufile uses.
+	// CuFile is the interface of libcufile that the route cufile uses.
 	CuFile report.CuFileAPI
-	// OpenDirect opens libcufile for a device; nil where there is none.
+	// OpenDirect opens libcufile for a device. It is nil if libcufile is not used.
 	OpenDirect func(ctx context.Context, dev device.Device) (device.Direct, error)
 	// DirectPath judges, without opening libcufile, whether the disk under a file may
 	// reach a device past the CPU. It is asked once for each device and file

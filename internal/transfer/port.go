@@ -21,7 +21,7 @@ type port struct {
 	sums    summing
 }
 
-// passed waits until what is queued on the port has been done.
+// passed waits until the device has done all work that is queued on the port.
 func (p *port) passed() error {
 	m, err := p.queue.NewMark()
 	if err == nil {

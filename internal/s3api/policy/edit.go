@@ -35,7 +35,7 @@ func sidOf(raw json.RawMessage) string {
 	return s.Sid
 }
 
-// rawDocument is a policy whose parts stay as they were written.
+// rawDocument is a bucket policy whose statements keep the text that their author wrote.
 type rawDocument struct {
 	version, id json.RawMessage
 	statements  []json.RawMessage

@@ -23,8 +23,9 @@ import (
 //   - If an action matches a known one in another case, we add the known one. The action as written stays.
 //   - A resource becomes patterns for the bucket and patterns for its keys. In a pattern for keys, the bucket is written
 //     as one ? for each byte of its name. By that, Comparable tells a pattern from a key.
-//   - Comparable writes a key as its characters, the byte keySeparator, and its bytes. All characters have the same
-//     length. A key of ASCII has no characters before the separator: each of its bytes is a character.
+//   - Comparable writes a key in two forms, with the byte keySeparator between them. The first form gives every
+//     character the same number of bytes, so that ? matches one character. The second form is the key itself. A key
+//     of ASCII has only the second form: each of its bytes is a character.
 
 // keySeparator stands between the characters and the bytes of a key. Valid UTF-8 never contains it.
 const keySeparator = "\xff"
@@ -137,8 +138,8 @@ func keysARN(bucket string, kind rune, pattern string) string {
 	return auth.ResourceArnPrefix + strings.Repeat("?", len(bucket)) + "/" + string(kind) + pattern
 }
 
-// keyPatterns takes a pattern for bucket and key, and returns patterns for the keys of this bucket. A key matches if it
-// matches one of them. There are several if a * stands before the first slash.
+// keyPatterns turns a pattern for "bucket/key" into patterns for the keys of one bucket. A key matches the original
+// pattern if it matches one of the returned patterns. A * before the first slash gives several patterns.
 func keyPatterns(pattern, bucket string) []string {
 	add := func(to []int, i int) []int {
 		for ; !slices.Contains(to, i); i++ {

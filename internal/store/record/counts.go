@@ -10,14 +10,14 @@ import (
 // every batch adds to with a merge, so that they are exact after a crash and
 // cost neither a read nor a scan.
 type Counts struct {
-	Objects  int64 // keys with a current version that is no delete marker
-	Versions int64 // noncurrent versions that are no delete markers
+	Objects  int64 // keys whose current version is not a delete marker
+	Versions int64 // noncurrent versions, without delete markers
 	Markers  int64 // delete markers
-	Bytes    int64 // of content, of current and noncurrent versions
-	Inline   int64 // of these bytes, those that lie with the metadata
-	Files    int64 // versions whose content is a file
-	Uploads  int64 // uploads in progress
-	Parts    int64 // bytes of their parts
+	Bytes    int64 // bytes of content of all versions
+	Inline   int64 // bytes of content that is stored inside the metadata; Bytes includes them
+	Files    int64 // versions whose content is a data file
+	Uploads  int64 // multipart uploads in progress
+	Parts    int64 // bytes of the parts of multipart uploads in progress
 }
 
 func (c *Counts) fields() [8]*int64 {

@@ -32,7 +32,7 @@ class Framework(Protocol):
     def prefer(self, device: str) -> str:
         """Return the device to request from the library, for "auto", "host", "cuda" or "cuda:N".
 
-        Raises InvalidError if the framework cannot hold tensors on the device.
+        Raises InvalidError if the framework has no tensors on that device.
         """
 
     def dtypes(self, names: set[str]) -> dict[str, Any]:
