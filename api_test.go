@@ -89,7 +89,8 @@ var _ errs.Kind
 // exportData imports packages from the export data of the build cache.
 func exportData(t *testing.T) types.Importer {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", ".", "./internal/device", "./internal/errs").Output()
+	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", ".", "./internal/device",
+		"./internal/errs").Output()
 	if err != nil {
 		t.Fatalf("go list -export: %v", err)
 	}
@@ -101,7 +102,8 @@ func exportData(t *testing.T) types.Importer {
 		}
 		files[p.ImportPath] = p.Export
 	}
-	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) })
+	return importer.ForCompiler(token.NewFileSet(), "gc",
+		func(path string) (io.ReadCloser, error) { return os.Open(files[path]) })
 }
 
 // leaks lists the internal types that exported names of a package expose.
@@ -232,7 +234,8 @@ func TestEveryExportedNameHasAComment(t *testing.T) {
 	}
 }
 
-// uncommented lists exported names of a declaration that nothing describes. The comment of a group describes its constants.
+// uncommented lists exported names of a declaration that nothing describes. The comment of a group describes its
+// constants.
 func uncommented(d ast.Decl) []string {
 	var out []string
 	switch d := d.(type) {

@@ -14,10 +14,13 @@ var floors = map[string]int{
 	"capi": 9, "internal/abi": 8,
 	"":               7, // the library
 	"internal/bench": 7,
-	"internal/boot":  6, "internal/model": 6, "internal/doctor": 6, "internal/tuning": 6, "internal/bench/dataset": 6, "internal/bench/train": 6,
-	"internal/transfer": 5, "internal/device/open": 5, "internal/synth": 5, "internal/doctor/facts": 5,
-	"internal/transfer/plan": 4, "internal/transfer/staging": 4, "internal/transfer/tally": 4, "internal/transfer/verify": 4,
-	"internal/device/host": 4, "internal/device/cuda": 4, "internal/device/nvml": 4, "internal/device/cufile": 4, "internal/format/safetensors": 4, "internal/bench/report": 4,
+	"internal/boot":  6, "internal/model": 6, "internal/doctor": 6, "internal/tuning": 6, "internal/bench/dataset": 6,
+	"internal/bench/train": 6,
+	"internal/transfer":    5, "internal/device/open": 5, "internal/synth": 5, "internal/doctor/facts": 5,
+	"internal/transfer/plan": 4, "internal/transfer/staging": 4, "internal/transfer/tally": 4,
+	"internal/transfer/verify": 4,
+	"internal/device/host":     4, "internal/device/cuda": 4, "internal/device/nvml": 4, "internal/device/cufile": 4,
+	"internal/format/safetensors": 4, "internal/bench/report": 4,
 	"internal/iam": 4, "internal/store/datafile": 4, "internal/s3api": 6, "internal/node": 9,
 	"internal/store/codec": 2, "internal/store/record": 4, "internal/store/layout": 4, "internal/store/metafile": 4,
 	"internal/store/filecopy": 5, "internal/store/metadb": 5, "internal/store/witness": 5,
@@ -26,9 +29,11 @@ var floors = map[string]int{
 	"internal/s3api/policy": 5, "internal/s3api/conn": 1, "internal/s3api/xmldoc": 1,
 	"report":          3, // public: what a transfer reports
 	"internal/object": 3, "internal/config": 3, "internal/gpudirect/wire": 3,
-	"internal/store/s3": 4, "internal/gpudirect/channel": 4, "internal/gpudirect/client": 6, "internal/gpudirect/server": 6,
-	"internal/device": 3, "internal/format": 3, "internal/bench/record": 3, "internal/bench/shuffle": 3,
-	"internal/units": 2, "internal/dl": 2, "internal/hostmem": 2, "internal/vfs": 2, "internal/uring": 2, "internal/plain": 2, "internal/nearest": 2, "internal/checksum": 2,
+	"internal/store/s3": 4, "internal/gpudirect/channel": 4, "internal/gpudirect/client": 6,
+	"internal/gpudirect/server": 6,
+	"internal/device":           3, "internal/format": 3, "internal/bench/record": 3, "internal/bench/shuffle": 3,
+	"internal/units": 2, "internal/dl": 2, "internal/hostmem": 2, "internal/vfs": 2, "internal/uring": 2,
+	"internal/plain": 2, "internal/nearest": 2, "internal/checksum": 2,
 	"internal/errs": 1, "fault": 0, // fault is public: the errors
 }
 
@@ -43,34 +48,42 @@ var outside = []string{"internal/device/fakegpu", "internal/store/storetest", "i
 const storeParts = "internal/store/metafile internal/store/metadb internal/store/metascan internal/store/fence " +
 	"internal/store/filecopy internal/store/quarantine internal/store/check internal/store/backup internal/store/salvage"
 
-// doors are passed by their owners alone, with the reason. A door also guards the packages below it, unless a longer path
-// has a door of its own. Several owners are separated by spaces; a/... stands for a and the packages below it.
+// doors are passed by their owners alone, with the reason. A door also guards the packages below it, unless a longer
+// path has a door of its own. Several owners are separated by spaces; a/... stands for a and the packages below it.
 var doors = map[string]struct{ by, why string }{
-	"internal/device/host":                           {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
-	"internal/device/cuda":                           {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
-	"internal/device/nvml":                           {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
-	"internal/device/cufile":                         {"internal/device/open", "everyone else speaks device and cannot know what is behind it"},
-	"github.com/ebitengine/purego":                   {"internal/dl", "native libraries are called through one layer"},
-	"github.com/spf13/cobra":                         {"internal/cli", "commands are a face, nothing below knows them"},
-	"golang.org/x/term":                              {"internal/cli", "only a face has a terminal"},
-	"github.com/HdrHistogram/hdrhistogram-go":        {"internal/bench", "latencies are gathered in one place"},
-	"github.com/minio/crc64nvme":                     {"internal/checksum", "what a block's sum is, is said in one place"},
-	"internal/store/disk":                            {"internal/node", "everyone else speaks object and cannot know what is behind it"},
-	"internal/store/datafile":                        {"internal/store/disk " + storeParts, "files of content have one owner"},
+	"internal/device/host": {"internal/device/open",
+		"everyone else speaks device and cannot know what is behind it"},
+	"internal/device/cuda": {"internal/device/open",
+		"everyone else speaks device and cannot know what is behind it"},
+	"internal/device/nvml": {"internal/device/open",
+		"everyone else speaks device and cannot know what is behind it"},
+	"internal/device/cufile": {"internal/device/open",
+		"everyone else speaks device and cannot know what is behind it"},
+	"github.com/ebitengine/purego":            {"internal/dl", "native libraries are called through one layer"},
+	"github.com/spf13/cobra":                  {"internal/cli", "commands are a face, nothing below knows them"},
+	"golang.org/x/term":                       {"internal/cli", "only a face has a terminal"},
+	"github.com/HdrHistogram/hdrhistogram-go": {"internal/bench", "latencies are gathered in one place"},
+	"github.com/minio/crc64nvme":              {"internal/checksum", "what a block's sum is, is said in one place"},
+	"internal/store/disk": {"internal/node",
+		"everyone else speaks object and cannot know what is behind it"},
+	"internal/store/datafile": {"internal/store/disk " + storeParts,
+		"files of content have one owner"},
 	"internal/s3api":                                 {"internal/node", "the front end can be replaced"},
 	"github.com/cockroachdb/pebble/v2":               {"internal/store/disk " + storeParts, "metadata has one owner"},
 	"github.com/prometheus/client_golang/prometheus": {"internal/node", "those below report events and snapshots"},
-	"github.com/aws/aws-sdk-go-v2/aws/signer/v4":     {"internal/store/s3", "requests to other servers are signed in one place"},
-	"go.yaml.in/yaml/v3":                             {"internal/config", "there is one reader of configuration"},
-	"C":                                              {"capi", "cgo is for the C ABI alone"},
+	"github.com/aws/aws-sdk-go-v2/aws/signer/v4": {"internal/store/s3",
+		"requests to other servers are signed in one place"},
+	"go.yaml.in/yaml/v3": {"internal/config", "there is one reader of configuration"},
+	"C":                  {"capi", "cgo is for the C ABI alone"},
 
-	"github.com/versity/versitygw":         {"internal/s3api/...", "the front end can be replaced"},
-	"github.com/gofiber/fiber/v3":          {"internal/s3api/...", "the front end can be replaced"},
-	"github.com/valyala/fasthttp":          {"internal/s3api/...", "the front end can be replaced"},
-	"github.com/cockroachdb/pebble/v2/vfs": {"internal/store/disk internal/store/datafile internal/store/layout internal/store/witness " + storeParts, "file systems that fail on demand test them"},
-	"github.com/minio/md5-simd":            {"internal/store/datafile", "ETags are made where content is written"},
-	"github.com/spf13/pflag":               {"internal/cli", "commands are a face, nothing below knows them"},
-	"github.com/aws/aws-sdk-go-v2/aws":     {"internal/store/s3", "requests to other servers are signed in one place"},
+	"github.com/versity/versitygw": {"internal/s3api/...", "the front end can be replaced"},
+	"github.com/gofiber/fiber/v3":  {"internal/s3api/...", "the front end can be replaced"},
+	"github.com/valyala/fasthttp":  {"internal/s3api/...", "the front end can be replaced"},
+	"github.com/cockroachdb/pebble/v2/vfs": {"internal/store/disk internal/store/datafile internal/store/layout " +
+		"internal/store/witness " + storeParts, "file systems that fail on demand test them"},
+	"github.com/minio/md5-simd":        {"internal/store/datafile", "ETags are made where content is written"},
+	"github.com/spf13/pflag":           {"internal/cli", "commands are a face, nothing below knows them"},
+	"github.com/aws/aws-sdk-go-v2/aws": {"internal/store/s3", "requests to other servers are signed in one place"},
 
 	"github.com/aws/aws-sdk-go-v2/service/s3": {"internal/s3api/...", "versitygw speaks in these types"},
 }
@@ -97,7 +110,8 @@ var linkedModules = map[string]string{
 }
 
 // notLinked lists what the shared library must not link: faces, the server and what makes files to measure with.
-var notLinked = []string{"internal/cli", "internal/synth", "internal/bench", "internal/node", "internal/s3api", "internal/iam",
+var notLinked = []string{"internal/cli", "internal/synth", "internal/bench", "internal/node", "internal/s3api",
+	"internal/iam",
 	"internal/config", "internal/gpudirect/server", "internal/store"}
 
 // stillLinked lists the exceptions to notLinked: the client of other people's S3.

@@ -74,9 +74,11 @@ func (o ClientOptions) FromEnvironment(get func(string) string) ClientOptions {
 
 // settings returns the options as the client takes them.
 func (o ClientOptions) settings() client.Options {
-	return client.Options{Endpoint: o.Endpoint, AccessKey: o.AccessKey, SecretKey: o.SecretKey, SessionToken: o.SessionToken,
-		Region: o.Region, Door: o.Door, Device: o.Device, Connections: o.Connections, CAFile: o.CAFile, InsecureTLS: o.InsecureTLS,
-		NoVerify: o.NoVerify, Timeout: o.Timeout, Retries: o.Retries, Agent: "nebulaio/" + Version()}
+	return client.Options{Endpoint: o.Endpoint, AccessKey: o.AccessKey, SecretKey: o.SecretKey,
+		SessionToken: o.SessionToken,
+		Region:       o.Region, Door: o.Door, Device: o.Device, Connections: o.Connections, CAFile: o.CAFile,
+		InsecureTLS: o.InsecureTLS,
+		NoVerify:    o.NoVerify, Timeout: o.Timeout, Retries: o.Retries, Agent: "nebulaio/" + Version()}
 }
 
 // Client moves objects between one server and device memory. It connects on first use. All methods are safe for
@@ -105,8 +107,8 @@ func (c *Client) StartRead(ctx context.Context, r ObjectRead) (*ObjectMove, erro
 	return move(c.c.StartRead(ctx, r.request()))
 }
 
-// StartReadMany begins to read many objects as one job and returns at once. The next objects are opened while others are
-// read. The first object that fails ends the job, and its error names the object.
+// StartReadMany begins to read many objects as one job and returns at once. The next objects are opened while others
+// are read. The first object that fails ends the job, and its error names the object.
 func (c *Client) StartReadMany(ctx context.Context, rs []ObjectRead) (*ObjectMove, error) {
 	return move(c.c.StartReadMany(ctx, convert(rs, ObjectRead.request)))
 }

@@ -33,8 +33,9 @@
 //
 // # Errors
 //
-// Every error is, or wraps, an [*Error] with the operation, its subject, the reason, the fix and an [ErrorKind]. Test for
-// a kind with errors.Is and its sentinel, such as [ErrNotFound]. Get the parts with errors.As; see the example of [Error].
+// Every error is, or wraps, an [*Error] with the operation, its subject, the reason, the fix and an [ErrorKind]. Test
+// for a kind with errors.Is and its sentinel, such as [ErrNotFound]. Get the parts with errors.As; see the example of
+// [Error].
 //
 // # Jobs
 //

@@ -27,7 +27,8 @@ func pages(t *testing.T) map[string]string {
 		case err != nil:
 			return err
 		case d.IsDir():
-			if base := d.Name(); name != "." && (strings.HasPrefix(base, ".") || base == "build" || base == "data" || base == "bin") {
+			if base := d.Name(); name != "." && (strings.HasPrefix(base, ".") || base == "build" || base == "data" ||
+				base == "bin") {
 				return filepath.SkipDir
 			}
 		case strings.HasSuffix(name, ".md"):
@@ -86,8 +87,8 @@ func anchors(text string) map[string]bool {
 	return out
 }
 
-// TestEveryPageIsInTheIndex checks that docs/README.md links to each page below docs/, and the page of a benchmark names
-// its tables.
+// TestEveryPageIsInTheIndex checks that docs/README.md links to each page below docs/, and the page of a benchmark
+// names its tables.
 func TestEveryPageIsInTheIndex(t *testing.T) {
 	all := pages(t)
 	index := map[string]bool{"docs/README.md": true}
@@ -145,7 +146,8 @@ func TestAnchorsAreThoseOfGitHub(t *testing.T) {
 	}
 }
 
-// TestDecisionsNameTheirFiles checks that each decision below docs/design ends with a line of files, and that they exist.
+// TestDecisionsNameTheirFiles checks that each decision below docs/design ends with a line of files, and that they
+// exist.
 func TestDecisionsNameTheirFiles(t *testing.T) {
 	decisions := 0
 	for name, text := range pages(t) {
@@ -237,7 +239,8 @@ func TestWhereThingsAre(t *testing.T) {
 	}
 }
 
-// TestWhereANewThingGoes checks that the files and tests of the table in CONTRIBUTING.md exist. Commands are not checked.
+// TestWhereANewThingGoes checks that the files and tests of the table in CONTRIBUTING.md exist. Commands are not
+// checked.
 func TestWhereANewThingGoes(t *testing.T) {
 	tests := testNames(t)
 	for _, row := range rows(t, pages(t)["CONTRIBUTING.md"], "Where a new thing goes") {
@@ -283,7 +286,8 @@ func TestTheReadmeHasFiguresOfThePerformancePage(t *testing.T) {
 	found := 0
 	for _, rate := range regexp.MustCompile(`\*\*[0-9.]+ GB/s\*\*[^\n]*`).FindAllString(all["README.md"], -1) {
 		found++
-		if cells := strings.Split(rate, " | "); !strings.Contains(all["docs/performance.md"], strings.Join(cells[:4], " | ")) {
+		if cells := strings.Split(rate, " | "); !strings.Contains(all["docs/performance.md"],
+			strings.Join(cells[:4], " | ")) {
 			t.Errorf("docs/performance.md has no row with %q", strings.Join(cells[:4], " | "))
 		}
 	}

@@ -107,7 +107,8 @@ func ExampleSystem_NewClient() {
 		log.Fatal(err)
 	}
 	defer sys.Close()
-	c, err := sys.NewClient(nebulaio.ClientOptions{Endpoint: "http://localhost:9000", AccessKey: "name", SecretKey: "secret"})
+	c, err := sys.NewClient(nebulaio.ClientOptions{Endpoint: "http://localhost:9000", AccessKey: "name",
+		SecretKey: "secret"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -122,7 +123,8 @@ func ExampleSystem_NewClient() {
 		log.Fatal(err)
 	}
 	defer mem.Free()
-	move, err := c.StartRead(ctx, nebulaio.ObjectRead{Bucket: info.Bucket, Key: info.Key, Size: -1, Dst: mem.Ptr(), DstSize: mem.Size(), Device: mem.Device().ID})
+	move, err := c.StartRead(ctx, nebulaio.ObjectRead{Bucket: info.Bucket, Key: info.Key, Size: -1, Dst: mem.Ptr(),
+		DstSize: mem.Size(), Device: mem.Device().ID})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -153,7 +153,8 @@ func ExampleSystem_Save() {
 	}
 	defer sys.Close()
 	tensor := nebulaio.SaveTensor{Name: "scale", DType: nebulaio.U8, Shape: []int64{3}, Bytes: []byte{1, 2, 3}}
-	report, err := sys.Save(ctx, path, []nebulaio.SaveTensor{tensor}, nebulaio.SaveOptions{Metadata: map[string]string{"step": "7"}})
+	report, err := sys.Save(ctx, path, []nebulaio.SaveTensor{tensor},
+		nebulaio.SaveOptions{Metadata: map[string]string{"step": "7"}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -92,14 +92,14 @@ type MoveOptions struct {
 }
 
 // StartRead begins to read up to n bytes at offset off to dst and returns at once. If the file ends before, fewer bytes
-// are read, and Progress counts them. A change of the file during the read is not detected. dst belongs to the move until
-// it has ended.
+// are read, and Progress counts them. A change of the file during the read is not detected. dst belongs to the move
+// until it has ended.
 func (f *File) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOptions) (*Move, error) {
 	return f.start(ctx, transfer.Range{Mem: device.Ptr(dst), Off: off, Len: n}, false, o)
 }
 
-// StartWrite begins to write n bytes at src to offset off of the file and returns at once. The file grows if needed. src
-// belongs to the move until it has ended, and must not change.
+// StartWrite begins to write n bytes at src to offset off of the file and returns at once. The file grows if needed.
+// src belongs to the move until it has ended, and must not change.
 func (f *File) StartWrite(ctx context.Context, src Ptr, n, off int64, o MoveOptions) (*Move, error) {
 	return f.start(ctx, transfer.Range{Mem: device.Ptr(src), Off: off, Len: n}, true, o)
 }
@@ -216,10 +216,12 @@ func (r *reading) Report() report.Report {
 }
 
 // read starts a transfer of the part of the range that the file has.
-func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, route Route, o MoveOptions) (mover, error) {
+func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, route Route, o MoveOptions) (mover,
+	error) {
 	if r.Off < 0 || r.Len < 0 || !r.Mem.Holds(r.Len) {
 		return nil, errs.New(errs.Invalid, "read", f.Path(), fmt.Sprintf(
-			"%d bytes at offset %d to 0x%x; expected an address, and offset and length of 0 or more", r.Len, r.Off, uint64(r.Mem)))
+			"%d bytes at offset %d to 0x%x; expected an address, and offset and length of 0 or more", r.Len, r.Off,
+			uint64(r.Mem)))
 	}
 	src, err := f.target.Source()
 	if err != nil {

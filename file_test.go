@@ -39,7 +39,8 @@ func places(t *testing.T) map[string]*place {
 	c := g.BuildCuFile(fakegpu.CuFileOptions{})
 	out := map[string]*place{
 		"host": {device: "host", sys: newSystem(t, nebulaio.Options{Devices: "off"})},
-		"cuda": {device: "cuda:0", sys: newSystem(t, nebulaio.Options{Devices: "require", CUDALibrary: g.CUDA, NVMLLibrary: g.NVML, CuFileLibrary: c.Path}), gpu: g, cufile: c},
+		"cuda": {device: "cuda:0", sys: newSystem(t, nebulaio.Options{Devices: "require", CUDALibrary: g.CUDA,
+			NVMLLibrary: g.NVML, CuFileLibrary: c.Path}), gpu: g, cufile: c},
 	}
 	for _, p := range out {
 		r, err := hostmem.Map(placeSize)
@@ -129,7 +130,8 @@ func TestFileAgainstAModel(t *testing.T) {
 					if got != want || err != nil {
 						t.Fatalf("read %d at %d of %d: %d, %v", n, off, len(model), got, err)
 					}
-					if !bytes.Equal(p.mem[at:at+got], model[off:off+got]) || bytes.ContainsFunc(p.mem[at+got:], func(r rune) bool { return r != 0 }) {
+					if !bytes.Equal(p.mem[at:at+got], model[off:off+got]) ||
+						bytes.ContainsFunc(p.mem[at+got:], func(r rune) bool { return r != 0 }) {
 						t.Fatalf("read %d at %d: other bytes, or more than asked for", n, off)
 					}
 				}
@@ -157,7 +159,8 @@ func TestFileTellsItsRoutes(t *testing.T) {
 		route nebulaio.Route
 		write bool
 		want  report.RouteTaken
-	}{{"buffered", true, "buffered"}, {"direct", true, "direct"}, {"cufile", true, "cufile_compat"}, {"cufile", false, "cufile_compat"}, {"direct", false, "direct"}} {
+	}{{"buffered", true, "buffered"}, {"direct", true, "direct"}, {"cufile", true, "cufile_compat"},
+		{"cufile", false, "cufile_compat"}, {"direct", false, "direct"}} {
 		start := f.StartRead
 		if c.write {
 			start = f.StartWrite
@@ -173,7 +176,8 @@ func TestFileTellsItsRoutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := m.Report()
-		if len(r.Routes) != 1 || r.Routes[0].Route != c.want || r.Routes[0].Bytes != placeSize || r.Path != path || r.Device.ID != "cuda:0" {
+		if len(r.Routes) != 1 || r.Routes[0].Route != c.want || r.Routes[0].Bytes != placeSize || r.Path != path ||
+			r.Device.ID != "cuda:0" {
 			t.Errorf("%s: %s %+v", c.route, r.Op, r.Routes)
 		}
 		if c.route == "cufile" && (r.CuFile == nil || r.CuFile.Counters == nil) {
@@ -195,7 +199,8 @@ func TestFileTellsItsRoutes(t *testing.T) {
 // TestFileOfNothing: where nothing was written nothing set the pace.
 func TestFileOfNothing(t *testing.T) {
 	p := places(t)["cuda"]
-	f := openFile(t, p, filepath.Join(t.TempDir(), "f"), nebulaio.FileOptions{Write: true, Create: true, Route: "buffered"})
+	f := openFile(t, p, filepath.Join(t.TempDir(), "f"),
+		nebulaio.FileOptions{Write: true, Create: true, Route: "buffered"})
 	for _, n := range []int64{0, 1} {
 		m, err := f.StartWrite(t.Context(), p.ptr, n, 0, nebulaio.MoveOptions{})
 		if err == nil {
@@ -243,7 +248,8 @@ func TestFileInStream(t *testing.T) {
 		t.Errorf("%+v %+v", rep.CuFile, rep.Routes)
 	}
 	// Without libcufile it has happened by the return, and says why.
-	auto, err := f.StartRead(t.Context(), p.ptr, 4096, 0, nebulaio.MoveOptions{Route: "auto", Stream: stream, HasStream: true, InStream: true})
+	auto, err := f.StartRead(t.Context(), p.ptr, 4096, 0,
+		nebulaio.MoveOptions{Route: "auto", Stream: stream, HasStream: true, InStream: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +258,8 @@ func TestFileInStream(t *testing.T) {
 	default:
 		t.Error("the move is not done")
 	}
-	if rep := auto.Report(); len(rep.Refusals) == 0 || rep.Refusals[0].What != "cufile" || !bytes.Equal(p.mem[:4096], want[:4096]) {
+	if rep := auto.Report(); len(rep.Refusals) == 0 || rep.Refusals[0].What != "cufile" ||
+		!bytes.Equal(p.mem[:4096], want[:4096]) {
 		t.Errorf("%+v", rep.Refusals)
 	}
 	p.cufile.Fail("cuFileReadAsync", 0, 1, 5038)
@@ -268,7 +275,8 @@ func TestFileRefusals(t *testing.T) {
 	if err := os.WriteFile(path, []byte("0123456789"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, o := range map[string]nebulaio.FileOptions{"no/such": {}, ".": {}, "f": {Truncate: true}, "g": {Write: true}} {
+	for name, o := range map[string]nebulaio.FileOptions{"no/such": {}, ".": {}, "f": {Truncate: true},
+		"g": {Write: true}} {
 		if f, err := p.sys.OpenFile(filepath.Join(dir, name), o); err == nil {
 			t.Errorf("%s %+v was opened", name, o)
 			f.Close()
@@ -286,7 +294,8 @@ func TestFileRefusals(t *testing.T) {
 	if _, err := f.StartRead(t.Context(), p.ptr, 1, 0, nebulaio.MoveOptions{Route: "fast"}); !errs.Is(err, errs.Invalid) {
 		t.Error(err)
 	}
-	if _, err := f.StartRead(t.Context(), p.ptr, 1, 0, nebulaio.MoveOptions{Device: "cuda:0"}); !errs.Is(err, errs.NotFound) {
+	if _, err := f.StartRead(t.Context(), p.ptr, 1, 0, nebulaio.MoveOptions{Device: "cuda:0"}); !errs.Is(err,
+		errs.NotFound) {
 		t.Error(err)
 	}
 	m, err := f.StartRead(t.Context(), p.ptr, 1, 0, nebulaio.MoveOptions{Route: "cufile"})

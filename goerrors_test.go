@@ -16,21 +16,24 @@ import (
 // goErrors checks that errors.Is finds Go's own errors when a call on an object fails, through the door and over HTTP.
 // A program that handles fs.ErrNotExist for files then handles it for keys too. TestObjects calls goErrors, because a
 // test process starts only one server.
-func goErrors(t *testing.T, ways map[string]*nebulaio.Client, client func(*testing.T, func(*nebulaio.ClientOptions)) *nebulaio.Client, sys *nebulaio.System) {
+func goErrors(t *testing.T, ways map[string]*nebulaio.Client,
+	client func(*testing.T, func(*nebulaio.ClientOptions)) *nebulaio.Client, sys *nebulaio.System) {
 	mem, err := sys.Alloc(t.Context(), "host", 4096)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer mem.Free()
 	read := func(c *nebulaio.Client, ctx context.Context, bucket, key string) error {
-		m, err := c.StartRead(ctx, nebulaio.ObjectRead{Bucket: bucket, Key: key, Size: -1, Dst: mem.Ptr(), DstSize: mem.Size(), Device: "host"})
+		m, err := c.StartRead(ctx, nebulaio.ObjectRead{Bucket: bucket, Key: key, Size: -1, Dst: mem.Ptr(),
+			DstSize: mem.Size(), Device: "host"})
 		if err != nil {
 			return err
 		}
 		return m.Wait()
 	}
 	write := func(c *nebulaio.Client, bucket, key, ifNoneMatch string) error {
-		m, err := c.StartWrite(t.Context(), nebulaio.ObjectWrite{Bucket: bucket, Key: key, Src: mem.Ptr(), Size: 10, Device: "host", IfNoneMatch: ifNoneMatch})
+		m, err := c.StartWrite(t.Context(), nebulaio.ObjectWrite{Bucket: bucket, Key: key, Src: mem.Ptr(), Size: 10,
+			Device: "host", IfNoneMatch: ifNoneMatch})
 		if err != nil {
 			return err
 		}
@@ -71,7 +74,8 @@ func goErrors(t *testing.T, ways map[string]*nebulaio.Client, client func(*testi
 		_, err := c.Stat(t.Context(), "box", "errors/"+by, "")
 		expect(by+": stat with a wrong secret", err, fs.ErrPermission)
 	}
-	f, err := ways["door"].CreateDraft(t.Context(), "box", "errors/door", 10, nebulaio.DraftOptions{Device: "host", IfNoneMatch: "*"})
+	f, err := ways["door"].CreateDraft(t.Context(), "box", "errors/door", 10,
+		nebulaio.DraftOptions{Device: "host", IfNoneMatch: "*"})
 	if err == nil { // the condition may be looked at when the object is committed
 		_, err = f.Commit(t.Context(), 0)
 	}

@@ -104,25 +104,40 @@ func TestPlantedViolations(t *testing.T) {
 		}},
 		{"an import up", down, `imports "internal/units"`, imports("internal/errs", "./internal/units")},
 		{"an import sideways", down, `imports "internal/plain"`, imports("internal/units", "./internal/plain")},
-		{"a face that imports a device", door, `"internal/cli" imports "internal/device/cuda"`, imports("internal/cli", "./internal/device/cuda")},
-		{"versitygw beside the front end", door, `imports "github.com/versity/versitygw/s3err"`, imports("internal/node", "github.com/versity/versitygw/s3err")},
-		{"versitygw's own front door", door, `imports "github.com/versity/versitygw/embedgw"`, imports("internal/node", "github.com/versity/versitygw/embedgw")},
-		{"fiber beside the front end", door, `imports "github.com/gofiber/fiber/v3/middleware/cors"`, imports("internal/node", "github.com/gofiber/fiber/v3/middleware/cors")},
-		{"fasthttp beside the front end", door, `imports "github.com/valyala/fasthttp"`, imports("internal/node", "github.com/valyala/fasthttp")},
-		{"a package below pebble", door, `imports "github.com/cockroachdb/pebble/v2/sstable"`, imports("internal/node", "github.com/cockroachdb/pebble/v2/sstable")},
-		{"pebble where only its files may be", door, `"internal/store/datafile" imports "github.com/cockroachdb/pebble/v2"`, imports("internal/store/datafile", "github.com/cockroachdb/pebble/v2")},
-		{"pebble's files elsewhere", door, `imports "github.com/cockroachdb/pebble/v2/vfs"`, imports("internal/transfer", "github.com/cockroachdb/pebble/v2/vfs")},
-		{"md5-simd elsewhere", door, `imports "github.com/minio/md5-simd"`, imports("internal/s3api", "github.com/minio/md5-simd")},
+		{"a face that imports a device", door, `"internal/cli" imports "internal/device/cuda"`,
+			imports("internal/cli", "./internal/device/cuda")},
+		{"versitygw beside the front end", door, `imports "github.com/versity/versitygw/s3err"`,
+			imports("internal/node", "github.com/versity/versitygw/s3err")},
+		{"versitygw's own front door", door, `imports "github.com/versity/versitygw/embedgw"`,
+			imports("internal/node", "github.com/versity/versitygw/embedgw")},
+		{"fiber beside the front end", door, `imports "github.com/gofiber/fiber/v3/middleware/cors"`,
+			imports("internal/node", "github.com/gofiber/fiber/v3/middleware/cors")},
+		{"fasthttp beside the front end", door, `imports "github.com/valyala/fasthttp"`,
+			imports("internal/node", "github.com/valyala/fasthttp")},
+		{"a package below pebble", door, `imports "github.com/cockroachdb/pebble/v2/sstable"`,
+			imports("internal/node", "github.com/cockroachdb/pebble/v2/sstable")},
+		{"pebble where only its files may be", door, `"internal/store/datafile" imports "github.com/cockroachdb/pebble/v2"`,
+			imports("internal/store/datafile", "github.com/cockroachdb/pebble/v2")},
+		{"pebble's files elsewhere", door, `imports "github.com/cockroachdb/pebble/v2/vfs"`,
+			imports("internal/transfer", "github.com/cockroachdb/pebble/v2/vfs")},
+		{"md5-simd elsewhere", door, `imports "github.com/minio/md5-simd"`,
+			imports("internal/s3api", "github.com/minio/md5-simd")},
 		{"pflag elsewhere", door, `imports "github.com/spf13/pflag"`, imports("internal/config", "github.com/spf13/pflag")},
 		{"cobra elsewhere", door, `imports "github.com/spf13/cobra"`, imports("internal/config", "github.com/spf13/cobra")},
 		{"a terminal elsewhere", door, `imports "golang.org/x/term"`, imports("internal/bench", "golang.org/x/term")},
-		{"histograms elsewhere", door, `imports "github.com/HdrHistogram/hdrhistogram-go"`, imports("internal/transfer", "github.com/HdrHistogram/hdrhistogram-go")},
-		{"prometheus elsewhere", door, `imports "github.com/prometheus/client_golang/prometheus/promhttp"`, imports("internal/s3api", "github.com/prometheus/client_golang/prometheus/promhttp")},
-		{"the signer elsewhere", door, `imports "github.com/aws/aws-sdk-go-v2/aws"`, imports("internal/node", "github.com/aws/aws-sdk-go-v2/aws")},
-		{"the SDK's types elsewhere", door, `imports "github.com/aws/aws-sdk-go-v2/service/s3/types"`, imports("internal/store/s3", "github.com/aws/aws-sdk-go-v2/service/s3/types")},
+		{"histograms elsewhere", door, `imports "github.com/HdrHistogram/hdrhistogram-go"`,
+			imports("internal/transfer", "github.com/HdrHistogram/hdrhistogram-go")},
+		{"prometheus elsewhere", door, `imports "github.com/prometheus/client_golang/prometheus/promhttp"`,
+			imports("internal/s3api", "github.com/prometheus/client_golang/prometheus/promhttp")},
+		{"the signer elsewhere", door, `imports "github.com/aws/aws-sdk-go-v2/aws"`,
+			imports("internal/node", "github.com/aws/aws-sdk-go-v2/aws")},
+		{"the SDK's types elsewhere", door, `imports "github.com/aws/aws-sdk-go-v2/service/s3/types"`,
+			imports("internal/store/s3", "github.com/aws/aws-sdk-go-v2/service/s3/types")},
 		{"a second reader of YAML", door, `imports "go.yaml.in/yaml/v3"`, imports("internal/node", "go.yaml.in/yaml/v3")},
-		{"purego elsewhere", door, `imports "github.com/ebitengine/purego"`, imports("internal/device/cuda", "github.com/ebitengine/purego")},
-		{"sums of blocks elsewhere", door, `imports "github.com/minio/crc64nvme"`, imports("internal/store/disk", "github.com/minio/crc64nvme")},
+		{"purego elsewhere", door, `imports "github.com/ebitengine/purego"`,
+			imports("internal/device/cuda", "github.com/ebitengine/purego")},
+		{"sums of blocks elsewhere", door, `imports "github.com/minio/crc64nvme"`,
+			imports("internal/store/disk", "github.com/minio/crc64nvme")},
 		{"cgo elsewhere", door, `"internal/dl" imports "C"`, imports("internal/dl", "C")},
 		{"a door that nobody passes", door, `nobody passes the door "example.com/gone"`, func(h *house.House) {
 			h.Doors["example.com/gone"] = house.Door{By: "capi"}
@@ -130,35 +145,53 @@ func TestPlantedViolations(t *testing.T) {
 		{"an owner that is gone", door, `names "internal/gone", which is no package of the product`, func(h *house.House) {
 			h.Doors["internal/s3api"] = house.Door{By: "internal/node internal/gone"}
 		}},
-		{"a folder of owners that leaves one out", door, `"internal/node" imports "internal/store/disk", which only internal/cli/... may`, func(h *house.House) {
-			imports("internal/cli", "./internal/store/disk")(h)
-			h.Doors["internal/store/disk"] = house.Door{By: "internal/cli/..."}
-		}},
-		{"a module without an owner", owner, `"internal/node" imports "example.com/new/thing", which has no owner`, imports("internal/node", "example.com/new/thing")},
-		{"an unused part of a known module", owner, `imports "github.com/prometheus/client_golang/api", which has no owner`, imports("internal/node", "github.com/prometheus/client_golang/api")},
-		{"a test's module in the product", owner, `imports "github.com/minio/minio-go/v7", which has no owner`, imports("internal/node", "github.com/minio/minio-go/v7")},
-		{"a requirement that nobody imports", owner, `go.mod requires "example.com/new"`, func(h *house.House) { h.Required = append(h.Required, "example.com/new") }},
-		{"a rule for a module that is gone", owner, `"example.com/old" has a rule`, func(h *house.House) { h.TestModules["example.com/old"] = "" }},
-		{"the model store in the product", outer, `"internal/node" imports "internal/store/model"`, imports("internal/node", "./internal/store/model")},
-		{"the store's suite in the product", outer, `imports "internal/store/storetest"`, imports("internal/node", "./internal/store/storetest")},
-		{"the fake driver in the product", outer, `imports "internal/device/fakegpu"`, imports("internal/device/open", "./internal/device/fakegpu")},
+		{"a folder of owners that leaves one out", door,
+			`"internal/node" imports "internal/store/disk", which only internal/cli/... may`, func(h *house.House) {
+				imports("internal/cli", "./internal/store/disk")(h)
+				h.Doors["internal/store/disk"] = house.Door{By: "internal/cli/..."}
+			}},
+		{"a module without an owner", owner, `"internal/node" imports "example.com/new/thing", which has no owner`,
+			imports("internal/node", "example.com/new/thing")},
+		{"an unused part of a known module", owner, `imports "github.com/prometheus/client_golang/api", which has no owner`,
+			imports("internal/node", "github.com/prometheus/client_golang/api")},
+		{"a test's module in the product", owner, `imports "github.com/minio/minio-go/v7", which has no owner`,
+			imports("internal/node", "github.com/minio/minio-go/v7")},
+		{"a requirement that nobody imports", owner, `go.mod requires "example.com/new"`,
+			func(h *house.House) { h.Required = append(h.Required, "example.com/new") }},
+		{"a rule for a module that is gone", owner, `"example.com/old" has a rule`,
+			func(h *house.House) { h.TestModules["example.com/old"] = "" }},
+		{"the model store in the product", outer, `"internal/node" imports "internal/store/model"`,
+			imports("internal/node", "./internal/store/model")},
+		{"the store's suite in the product", outer, `imports "internal/store/storetest"`,
+			imports("internal/node", "./internal/store/storetest")},
+		{"the fake driver in the product", outer, `imports "internal/device/fakegpu"`,
+			imports("internal/device/open", "./internal/device/fakegpu")},
 		{"testing in the product", tests, `"internal/units" imports "testing"`, imports("internal/units", "testing")},
-		{"testing/fstest in the product", tests, `"internal/units" imports "testing/fstest"`, imports("internal/units", "testing/fstest")},
+		{"testing/fstest in the product", tests, `"internal/units" imports "testing/fstest"`,
+			imports("internal/units", "testing/fstest")},
 		{"httptest in the product", tests, `imports "net/http/httptest"`, imports("internal/node", "net/http/httptest")},
-		{"the server in the library", small, `links "internal/node"`, func(h *house.House) { h.Linked = append(h.Linked, "./internal/node") }},
-		{"the store in the library", small, `links "internal/store/disk"`, func(h *house.House) { h.Linked = append(h.Linked, "./internal/store/disk") }},
-		{"the fake driver in the library", small, `links "internal/device/fakegpu"`, func(h *house.House) { h.Linked = append(h.Linked, "./internal/device/fakegpu") }},
-		{"a module that the library may not link", small, `links "github.com/spf13/cobra"`, func(h *house.House) { h.Linked = append(h.Linked, "github.com/spf13/cobra") }},
-		{"a service of the SDK in the library", small, `links "github.com/aws/aws-sdk-go-v2/service/s3"`, func(h *house.House) { h.Linked = append(h.Linked, "github.com/aws/aws-sdk-go-v2/service/s3") }},
+		{"the server in the library", small, `links "internal/node"`,
+			func(h *house.House) { h.Linked = append(h.Linked, "./internal/node") }},
+		{"the store in the library", small, `links "internal/store/disk"`,
+			func(h *house.House) { h.Linked = append(h.Linked, "./internal/store/disk") }},
+		{"the fake driver in the library", small, `links "internal/device/fakegpu"`,
+			func(h *house.House) { h.Linked = append(h.Linked, "./internal/device/fakegpu") }},
+		{"a module that the library may not link", small, `links "github.com/spf13/cobra"`,
+			func(h *house.House) { h.Linked = append(h.Linked, "github.com/spf13/cobra") }},
+		{"a service of the SDK in the library", small, `links "github.com/aws/aws-sdk-go-v2/service/s3"`,
+			func(h *house.House) { h.Linked = append(h.Linked, "github.com/aws/aws-sdk-go-v2/service/s3") }},
 		{"testing in the library", small, `links "testing"`, func(h *house.House) { h.Linked = append(h.Linked, "testing") }},
-		{"a second package comment", says, `"internal/units" has 2 package comments`, file("internal/units", "new.go", licensed+"// Package units is said twice.\npackage units\n")},
+		{"a second package comment", says, `"internal/units" has 2 package comments`,
+			file("internal/units", "new.go", licensed+"// Package units is said twice.\npackage units\n")},
 		{"no package comment", says, `"internal/new" has 0 package comments`, func(h *house.House) {
 			h.Packages = append(h.Packages, house.Package{Path: "internal/new"})
 			h.Outside = append(h.Outside, "internal/new")
 			file("internal/new", "new.go", licensed+"package fresh\n")(h)
 		}},
-		{"no licence", licence, `internal/units/new.go does not begin with its licence`, file("internal/units", "new.go", "package units\n")},
-		{"an init function", noInit, `internal/units/new.go has an init function`, file("internal/units", "new.go", licensed+"package units\n\nfunc init() {}\n")},
+		{"no licence", licence, `internal/units/new.go does not begin with its licence`,
+			file("internal/units", "new.go", "package units\n")},
+		{"an init function", noInit, `internal/units/new.go has an init function`,
+			file("internal/units", "new.go", licensed+"package units\n\nfunc init() {}\n")},
 		{"a package of helpers", subject, `"internal/util": name the thing`, func(h *house.House) {
 			h.Packages = append(h.Packages, house.Package{Path: "internal/util"})
 			h.Outside = append(h.Outside, "internal/util")
@@ -204,12 +237,15 @@ func TestPlantedViolations(t *testing.T) {
 	}
 }
 
-// TestLoadSeesEverything reads a small module from disk: its packages, imports, cgo, requirements and what a library links.
+// TestLoadSeesEverything reads a small module from disk: its packages, imports, cgo, requirements and what a library
+// links.
 func TestLoadSeesEverything(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":          "module example.com/small\n\ngo 1.26\n\nrequire (\n\texample.com/a v1.0.0\n\texample.com/b v1.0.0 // indirect\n)\n",
-		"lib/lib.go":      "package main\n\n// #include <stdlib.h>\nimport \"C\"\n\nimport _ \"example.com/small/low\"\n\nfunc main() {}\n",
+		"go.mod": "module example.com/small\n\ngo 1.26\n\nrequire (\n\texample.com/a v1.0.0\n\texample.com/b " +
+			"v1.0.0 // indirect\n)\n",
+		"lib/lib.go": "package main\n\n// #include <stdlib.h>\nimport \"C\"\n\nimport _ " +
+			"\"example.com/small/low\"\n\nfunc main() {}\n",
 		"low/low.go":      "// Package low is low.\npackage low\n\nimport _ \"testing\"\n\nfunc init() {}\n",
 		"ARCHITECTURE.md": "| 2 | `lib` |\n",
 	} {
@@ -225,7 +261,8 @@ func TestLoadSeesEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(h.Required, []string{"example.com/a"}) || !slices.Contains(h.Linked, "./low") || !slices.Contains(h.Linked, "testing") {
+	if !slices.Equal(h.Required, []string{"example.com/a"}) || !slices.Contains(h.Linked, "./low") ||
+		!slices.Contains(h.Linked, "testing") {
 		t.Errorf("requirements %q, linked %d", h.Required, len(h.Linked))
 	}
 	h.Floors, h.Doors = map[string]int{"lib": 1, "low": 1}, map[string]house.Door{"C": {By: "low"}}

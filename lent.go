@@ -8,9 +8,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/client"
 )
 
-// ObjectFile is the file of an object, lent by the server's door for reading. A program can read it with a library of its
-// own, such as cuFile. The file keeps its content until Close, even if the object is overwritten or deleted. Nothing is
-// compared with checksums.
+// ObjectFile is the file of an object, lent by the server's door for reading. A program can read it with a library of
+// its own, such as cuFile. The file keeps its content until Close, even if the object is overwritten or deleted.
+// Nothing is compared with checksums.
 type ObjectFile struct{ f *client.File }
 
 // OpenFile borrows the file of an object. An empty version is the current one. Without a door it fails with kind
@@ -53,13 +53,15 @@ type DraftOptions struct {
 
 // request returns the options as the client takes them.
 func (o DraftOptions) request(bucket, key string, size int64) client.Write {
-	return client.Write{Bucket: bucket, Key: key, Size: size, Device: o.Device, ContentType: o.ContentType, Metadata: o.Metadata,
-		IfMatch: o.IfMatch, IfNoneMatch: o.IfNoneMatch}
+	return client.Write{Bucket: bucket, Key: key, Size: size, Device: o.Device, ContentType: o.ContentType,
+		Metadata: o.Metadata,
+		IfMatch:  o.IfMatch, IfNoneMatch: o.IfNoneMatch}
 }
 
 // CreateDraft begins an object of at most size bytes and borrows its file. The object becomes visible with Commit.
 // Without a door that takes writes it fails with kind Unsupported. The caller closes the draft, then the client.
-func (c *Client) CreateDraft(ctx context.Context, bucket, key string, size int64, o DraftOptions) (*ObjectDraft, error) {
+func (c *Client) CreateDraft(ctx context.Context, bucket, key string, size int64, o DraftOptions) (*ObjectDraft,
+	error) {
 	f, err := c.c.CreateFile(ctx, o.request(bucket, key, size))
 	if err != nil {
 		return nil, err

@@ -161,7 +161,8 @@ func TestUseAfterTheSystemsEnd(t *testing.T) {
 		closed(t, device+": allocate", err)
 		_, err = s.OpenSource(ctx, path, nebulaio.SourceOptions{Device: device})
 		closed(t, device+": open a model", err)
-		_, err = s.Save(ctx, filepath.Join(t.TempDir(), "y.safetensors"), []nebulaio.SaveTensor{{Name: "a", DType: "U8", Shape: []int64{1}, Bytes: []byte{1}}}, nebulaio.SaveOptions{})
+		_, err = s.Save(ctx, filepath.Join(t.TempDir(), "y.safetensors"),
+			[]nebulaio.SaveTensor{{Name: "a", DType: "U8", Shape: []int64{1}, Bytes: []byte{1}}}, nebulaio.SaveOptions{})
 		closed(t, device+": save", err)
 		s.Survey()
 		freed := errors.Join(m.Free(), mem.Free())

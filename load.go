@@ -128,8 +128,8 @@ func (l *LoadJob) Wait() error { return l.t.Err() }
 // Ready waits until more than known tensors are complete, and returns how many are. Tensors count in the order of
 // Source.Tensors. A complete tensor stays as it is, however the load ends. With Verify, its blocks have been compared.
 //
-// If no more tensors will come, err is that of the load: nil after success. If ctx ends first, err is of kind Cancelled,
-// and the load goes on. Whether a file changed during the load is known only at its end; see Wait.
+// If no more tensors will come, err is that of the load: nil after success. If ctx ends first, err is of kind
+// Cancelled, and the load goes on. Whether a file changed during the load is known only at its end; see Wait.
 func (l *LoadJob) Ready(ctx context.Context, known int) (n int, err error) {
 	return l.t.Ready(ctx, known)
 }

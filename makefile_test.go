@@ -51,8 +51,10 @@ func TestMakeHelpListsEveryTarget(t *testing.T) {
 // TestMakeTestRunsEveryPart: make test and CI run the parts that are there to be run, and each part exists.
 func TestMakeTestRunsEveryPart(t *testing.T) {
 	for target, parts := range map[string][]string{
-		"test": {"lint", "test-go", "test-native", "test-python", "test-examples", "test-bench", "test-clients", "test-snippets"},
-		"ci": {"lint", "test-go", "test-native", "test-python", "test-examples", "test-bench", "test-clients", "test-snippets",
+		"test": {"lint", "test-go", "test-native", "test-python", "test-examples", "test-bench", "test-clients",
+			"test-snippets"},
+		"ci": {"lint", "test-go", "test-native", "test-python", "test-examples", "test-bench", "test-clients",
+			"test-snippets",
 			"test-torch", "crash", "fuzz"},
 	} {
 		cmd := exec.Command("make", "--no-print-directory", "-n", target)

@@ -36,7 +36,8 @@ func TestMemoryThatIsNotThereIsRefused(t *testing.T) {
 	refused := func(what string, err error) {
 		t.Helper()
 		var e *nebulaio.Error
-		if !errors.As(err, &e) || e.Kind != errs.NoMemory || !strings.Contains(err.Error(), "are needed") || !strings.Contains(err.Error(), "available") {
+		if !errors.As(err, &e) || e.Kind != errs.NoMemory || !strings.Contains(err.Error(), "are needed") ||
+			!strings.Contains(err.Error(), "available") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

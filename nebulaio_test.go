@@ -68,12 +68,14 @@ func TestLoadToAGPU(t *testing.T) {
 	s := open(t, nebulaio.Options{Devices: "require", CUDALibrary: g.CUDA, NVMLLibrary: g.NVML})
 	for _, c := range [][2]string{{"auto", "cuda:0"}, {"cuda:1", "cuda:1"}, {"host", "host"}} {
 		var calls atomic.Int64
-		m, err := s.Load(context.Background(), path, nebulaio.LoadOptions{Device: c[0], Progress: func(done, total int64) { calls.Add(1) }})
+		m, err := s.Load(context.Background(), path, nebulaio.LoadOptions{Device: c[0],
+			Progress: func(done, total int64) { calls.Add(1) }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		same(t, m, path)
-		if r := m.Report(); r.Device.ID != c[1] || r.Path != path || r.Tensors != len(m.Names()) || r.Bytes == 0 || r.Error != "" {
+		if r := m.Report(); r.Device.ID != c[1] || r.Path != path || r.Tensors != len(m.Names()) || r.Bytes == 0 ||
+			r.Error != "" {
 			t.Errorf("%s: report %+v", c[0], r)
 		}
 		if calls.Load() == 0 {
@@ -125,10 +127,13 @@ func TestWithoutAGPUTheDeviceIsCalledHost(t *testing.T) {
 			if r := m.Report(); r.Device.ID != "host" || !strings.Contains(strings.Join(r.Notes, "\n"), "no GPU took part") {
 				t.Errorf("report: %+v %q", r.Device, r.Notes)
 			}
-			if _, err := s.Load(context.Background(), path, nebulaio.LoadOptions{Device: "cuda:0"}); nebulaio.KindOf(err) != errs.NotFound || !strings.Contains(err.Error(), c.why) {
+			if _, err := s.Load(context.Background(), path,
+				nebulaio.LoadOptions{Device: "cuda:0"}); nebulaio.KindOf(err) != errs.NotFound ||
+				!strings.Contains(err.Error(), c.why) {
 				t.Errorf("a device asked for by name: %v", err)
 			}
-			if _, err := nebulaio.NewSystem(nebulaio.Options{Devices: "require", CUDALibrary: g.CUDA}); nebulaio.KindOf(err) != errs.Unsupported || !strings.Contains(err.Error(), c.why) {
+			if _, err := nebulaio.NewSystem(nebulaio.Options{Devices: "require",
+				CUDALibrary: g.CUDA}); nebulaio.KindOf(err) != errs.Unsupported || !strings.Contains(err.Error(), c.why) {
 				t.Errorf("require: %v", err)
 			}
 		})
@@ -138,13 +143,14 @@ func TestWithoutAGPUTheDeviceIsCalledHost(t *testing.T) {
 func TestAFailedLoadLeavesNothingBehind(t *testing.T) {
 	path := tiny(t)
 	for name, spoil := range map[string]func(g *fakegpu.GPU){
-		"no memory":   func(g *fakegpu.GPU) { g.Fail("cuMemAlloc_v2", 0, 1, fakegpu.OutOfMemory) },
-		"a bad copy":  func(g *fakegpu.GPU) { g.Fail("cuMemcpyHtoDAsync_v2", 0, 1, fakegpu.LaunchFailed) },
-		"later":       func(g *fakegpu.GPU) { g.FailCopy(1, fakegpu.LaunchFailed, false) },
-		"no stream":   func(g *fakegpu.GPU) { g.Fail("cuStreamCreate", 0, 2, fakegpu.LaunchFailed) },
-		"no context":  func(g *fakegpu.GPU) { g.Fail("cuDevicePrimaryCtxRetain", 0, 1, fakegpu.OutOfMemory) },
-		"no event":    func(g *fakegpu.GPU) { g.Fail("cuEventCreate", 0, 1, fakegpu.LaunchFailed) },
-		"not pinned":  func(g *fakegpu.GPU) { g.Fail("cuMemHostRegister_v2", 0, 100, fakegpu.OutOfMemory) }, // which is no failure
+		"no memory":  func(g *fakegpu.GPU) { g.Fail("cuMemAlloc_v2", 0, 1, fakegpu.OutOfMemory) },
+		"a bad copy": func(g *fakegpu.GPU) { g.Fail("cuMemcpyHtoDAsync_v2", 0, 1, fakegpu.LaunchFailed) },
+		"later":      func(g *fakegpu.GPU) { g.FailCopy(1, fakegpu.LaunchFailed, false) },
+		"no stream":  func(g *fakegpu.GPU) { g.Fail("cuStreamCreate", 0, 2, fakegpu.LaunchFailed) },
+		"no context": func(g *fakegpu.GPU) { g.Fail("cuDevicePrimaryCtxRetain", 0, 1, fakegpu.OutOfMemory) },
+		"no event":   func(g *fakegpu.GPU) { g.Fail("cuEventCreate", 0, 1, fakegpu.LaunchFailed) },
+		// which is no failure
+		"not pinned":  func(g *fakegpu.GPU) { g.Fail("cuMemHostRegister_v2", 0, 100, fakegpu.OutOfMemory) },
 		"no recorder": func(g *fakegpu.GPU) { g.Fail("cuEventRecord", 0, 1, fakegpu.LaunchFailed) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,14 +195,16 @@ func TestCancelledBeforeItBegins(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	for _, o := range []nebulaio.Options{{Devices: "perhaps"}, {BufferPoolSize: 1}, {MaxTransferSize: 1}, {Workers: -1}, {QueueDepth: -1}, {IO: "magic"}} {
+	for _, o := range []nebulaio.Options{{Devices: "perhaps"}, {BufferPoolSize: 1}, {MaxTransferSize: 1}, {Workers: -1},
+		{QueueDepth: -1}, {IO: "magic"}} {
 		if _, err := nebulaio.NewSystem(o); nebulaio.KindOf(err) != errs.Invalid {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
 	s := open(t, nebulaio.Options{Devices: "off"})
 	path := tiny(t)
-	for _, o := range []nebulaio.LoadOptions{{Route: "scenic"}, {Cache: "sometimes"}, {Device: "gpu"}, {Tensors: []string{"["}}} {
+	for _, o := range []nebulaio.LoadOptions{{Route: "scenic"}, {Cache: "sometimes"}, {Device: "gpu"},
+		{Tensors: []string{"["}}} {
 		if _, err := s.Load(context.Background(), path, o); nebulaio.KindOf(err) != errs.Invalid {
 			t.Errorf("%+v: %v", o, err)
 		}

@@ -94,9 +94,9 @@ type Object struct {
 	closed bool
 }
 
-// Open opens an object or a file for reading into device memory. An object's URL is "s3://bucket/key", with the endpoint
-// of the options or the environment, "nebula://host:port/bucket/key", or "nebulas://host:port/bucket/key" by TLS.
-// Anything else is a path. All reads are of the version that Open found. The caller closes the object.
+// Open opens an object or a file for reading into device memory. An object's URL is "s3://bucket/key", with the
+// endpoint of the options or the environment, "nebula://host:port/bucket/key", or "nebulas://host:port/bucket/key" by
+// TLS. Anything else is a path. All reads are of the version that Open found. The caller closes the object.
 func Open(ctx context.Context, url string, o OpenOptions) (*Object, error) {
 	p, err := parseURL(url)
 	if err == nil {
@@ -140,8 +140,8 @@ func (ob *Object) ETag() string { return ob.info.ETag }
 // Version returns the object's version, or "" for a file and in a bucket without versions.
 func (ob *Object) Version() string { return ob.info.Version }
 
-// StartRead begins to read up to n bytes at offset off to dst and returns at once. If the object ends before, fewer bytes
-// are read. After Close it fails with kind Closed.
+// StartRead begins to read up to n bytes at offset off to dst and returns at once. If the object ends before, fewer
+// bytes are read. After Close it fails with kind Closed.
 func (ob *Object) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOptions) (*ObjectMove, error) {
 	ob.mu.Lock()
 	closed := ob.closed

@@ -33,9 +33,11 @@ const (
 func serve(t *testing.T) (endpoint, socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "door.sock")
-	vars := map[string]string{"NEBULAIO_ROOT_USER": doorUser, "NEBULAIO_ROOT_PASSWORD": doorPassword, "NEBULAIO_GPUDIRECT_ENABLED": "true",
-		"NEBULAIO_GPUDIRECT_SOCKET": socket, "NEBULAIO_GPUDIRECT_MAX_TRANSFER_SIZE": "2MiB"}
-	c, err := config.Load(config.Inputs{Flags: map[string]string{"data": filepath.Join(t.TempDir(), "store"), "address": "127.0.0.1:0", "console_address": "127.0.0.1:0"},
+	vars := map[string]string{"NEBULAIO_ROOT_USER": doorUser, "NEBULAIO_ROOT_PASSWORD": doorPassword,
+		"NEBULAIO_GPUDIRECT_ENABLED": "true",
+		"NEBULAIO_GPUDIRECT_SOCKET":  socket, "NEBULAIO_GPUDIRECT_MAX_TRANSFER_SIZE": "2MiB"}
+	c, err := config.Load(config.Inputs{Flags: map[string]string{"data": filepath.Join(t.TempDir(), "store"),
+		"address": "127.0.0.1:0", "console_address": "127.0.0.1:0"},
 		Env: func(name string) string { return vars[name] }})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +46,8 @@ func serve(t *testing.T) (endpoint, socket string) {
 	started, ended := make(chan node.Started, 1), make(chan error, 1)
 	log := &bytes.Buffer{}
 	go func() {
-		ended <- node.Run(ctx, node.Options{Config: c, Version: "test", Log: log, Started: func(s node.Started) { started <- s }})
+		ended <- node.Run(ctx, node.Options{Config: c, Version: "test", Log: log,
+			Started: func(s node.Started) { started <- s }})
 	}()
 	select {
 	case s := <-started:
@@ -58,7 +61,8 @@ func serve(t *testing.T) (endpoint, socket string) {
 			t.Errorf("the server ended with %v\n%s", err, log)
 		}
 	})
-	m, err := minio.New(strings.TrimPrefix(endpoint, "http://"), &minio.Options{Creds: credentials.NewStaticV4(doorUser, doorPassword, ""), Region: "us-east-1"})
+	m, err := minio.New(strings.TrimPrefix(endpoint, "http://"),
+		&minio.Options{Creds: credentials.NewStaticV4(doorUser, doorPassword, ""), Region: "us-east-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +109,8 @@ func TestObjects(t *testing.T) {
 	t.Run("the door is found", func(t *testing.T) {
 		c := client(t, nil)
 		s := c.Status(t.Context())
-		if s.Door != socket || s.Store == "" || s.Settings == nil || s.Settings.MaxTransferSize != 2<<20 || s.Refusal != nil || s.Error != "" {
+		if s.Door != socket || s.Store == "" || s.Settings == nil || s.Settings.MaxTransferSize != 2<<20 ||
+			s.Refusal != nil || s.Error != "" {
 			t.Errorf("%+v", s)
 		}
 		if s := http.Status(t.Context()); s.Door != "" || s.Refusal == nil || s.Refusal.What != "door" {
@@ -119,7 +124,8 @@ func TestObjects(t *testing.T) {
 			for by, writer := range ways {
 				key := fmt.Sprintf("same/%s-%d", by, size)
 				src := memory(t, sys, []string{"host", "cuda:0"}[i%2], data)
-				m, err := writer.StartWrite(t.Context(), nebulaio.ObjectWrite{Bucket: "box", Key: key, Src: ptrOf(src, size), Size: int64(size), Device: src.Device().ID, Metadata: map[string]string{"seed": "1"}})
+				m, err := writer.StartWrite(t.Context(), nebulaio.ObjectWrite{Bucket: "box", Key: key, Src: ptrOf(src, size),
+					Size: int64(size), Device: src.Device().ID, Metadata: map[string]string{"seed": "1"}})
 				if err == nil {
 					err = m.Wait()
 				}
@@ -141,7 +147,8 @@ func TestObjects(t *testing.T) {
 								want = want[:x[1]]
 							}
 							dst := memory(t, sys, id, bytes.Repeat([]byte{7}, len(want)+9))
-							m, err := reader.StartRead(t.Context(), nebulaio.ObjectRead{Bucket: "box", Key: key, Off: x[0], Size: x[1], Dst: dst.Ptr(), DstSize: dst.Size(), Device: id})
+							m, err := reader.StartRead(t.Context(), nebulaio.ObjectRead{Bucket: "box", Key: key, Off: x[0], Size: x[1],
+								Dst: dst.Ptr(), DstSize: dst.Size(), Device: id})
 							if err == nil {
 								err = m.Wait()
 							}
@@ -172,7 +179,8 @@ func TestObjects(t *testing.T) {
 			var reads []nebulaio.ObjectRead
 			for i, size := range []int{0, 1, 4095, 16 << 10, 1<<20 + 1, 9 << 20} {
 				dst := memory(t, sys, "cuda:0", make([]byte, size))
-				reads = append(reads, nebulaio.ObjectRead{Bucket: "box", Key: fmt.Sprintf("same/door-%d", size), Size: -1, Dst: ptrOf(dst, size), DstSize: int64(size), Device: "cuda:0"})
+				reads = append(reads, nebulaio.ObjectRead{Bucket: "box", Key: fmt.Sprintf("same/door-%d", size), Size: -1,
+					Dst: ptrOf(dst, size), DstSize: int64(size), Device: "cuda:0"})
 				i0, err := c.Stat(t.Context(), "box", reads[i].Key, "")
 				if err != nil || i0.Size != int64(size) || i0.ETag == "" || i0.Via != by || i0.CRC64 == "" {
 					t.Errorf("%s: %+v %v", by, i0, err)
@@ -215,23 +223,27 @@ func TestObjects(t *testing.T) {
 	t.Run("what is wrong is said", func(t *testing.T) {
 		dst := memory(t, sys, "host", make([]byte, 100))
 		read := func(c *nebulaio.Client, key string, size int64) error {
-			m, err := c.StartRead(t.Context(), nebulaio.ObjectRead{Bucket: "box", Key: key, Size: -1, Dst: dst.Ptr(), DstSize: size, Device: "host"})
+			m, err := c.StartRead(t.Context(), nebulaio.ObjectRead{Bucket: "box", Key: key, Size: -1, Dst: dst.Ptr(),
+				DstSize: size, Device: "host"})
 			if err == nil {
 				err = m.Wait()
 			}
 			return err
 		}
 		stranger := func(o *nebulaio.ClientOptions) { o.SecretKey = "not-the-secret-at-all" }
-		for by, c := range map[string]*nebulaio.Client{"door": client(t, stranger), "http": client(t, func(o *nebulaio.ClientOptions) { stranger(o); o.Door = "off" })} {
+		for by, c := range map[string]*nebulaio.Client{"door": client(t, stranger),
+			"http": client(t, func(o *nebulaio.ClientOptions) { stranger(o); o.Door = "off" })} {
 			if err := read(c, "same/door-1", 100); !errs.Is(err, errs.Permission) {
 				t.Errorf("a wrong secret via %s: %v", by, err)
 			}
 		}
 		for by, c := range ways {
-			if err := read(c, "missing", 100); !errs.Is(err, errs.NotFound) || !strings.Contains(err.Error(), "s3://box/missing") {
+			if err := read(c, "missing", 100); !errs.Is(err, errs.NotFound) ||
+				!strings.Contains(err.Error(), "s3://box/missing") {
 				t.Errorf("a missing object via %s: %v", by, err)
 			}
-			if err := read(c, "same/door-4095", 100); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "4095 bytes are to be read and the buffer has 100") {
+			if err := read(c, "same/door-4095", 100); !errs.Is(err, errs.Invalid) ||
+				!strings.Contains(err.Error(), "4095 bytes are to be read and the buffer has 100") {
 				t.Errorf("a small buffer via %s: %v", by, err)
 			}
 		}
@@ -270,7 +282,8 @@ func ptrOf(m *nebulaio.Memory, n int) nebulaio.Ptr {
 }
 
 // modelsInBuckets saves a model to a bucket and loads it from there.
-func modelsInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOptions, ways map[string]*nebulaio.Client) {
+func modelsInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOptions,
+	ways map[string]*nebulaio.Client) {
 	want := randomTensors(t, 5)
 	for by, c := range ways {
 		o := access
@@ -298,11 +311,13 @@ func modelsInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientO
 				}
 			}
 			rep := m.Report()
-			if rep.Path != "s3://box/"+name || rep.Bytes == 0 || by == "door" && rep.Verify == nil || by == "http" && (len(rep.Refusals) == 0 || rep.Refusals[0].What != "door") {
+			if rep.Path != "s3://box/"+name || rep.Bytes == 0 || by == "door" && rep.Verify == nil || by == "http" &&
+				(len(rep.Refusals) == 0 || rep.Refusals[0].What != "door") {
 				t.Errorf("%s via %s: %+v", name, by, rep)
 			}
 			if by == "http" {
-				if _, err := src.Load(t.Context(), nebulaio.SourceLoadOptions{Verify: true}); !errs.Is(err, errs.NotFound) || !strings.Contains(err.Error(), "model.safetensors.crc64nvme") {
+				if _, err := src.Load(t.Context(), nebulaio.SourceLoadOptions{Verify: true}); !errs.Is(err, errs.NotFound) ||
+					!strings.Contains(err.Error(), "model.safetensors.crc64nvme") {
 					t.Errorf("verified without sums: %v", err)
 				}
 			}
@@ -313,10 +328,12 @@ func modelsInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientO
 				t.Error(err)
 			}
 		}
-		if _, err := c.OpenSource(t.Context(), "box", "models/nothing/", nebulaio.SourceOptions{Device: "host"}); !errs.Is(err, errs.NotFound) {
+		if _, err := c.OpenSource(t.Context(), "box", "models/nothing/",
+			nebulaio.SourceOptions{Device: "host"}); !errs.Is(err, errs.NotFound) {
 			t.Errorf("no model via %s: %v", by, err)
 		}
-		if _, err := c.OpenSource(t.Context(), "box", "models/nothing", nebulaio.SourceOptions{Device: "host"}); !errs.Is(err, errs.NotFound) {
+		if _, err := c.OpenSource(t.Context(), "box", "models/nothing", nebulaio.SourceOptions{Device: "host"}); !errs.Is(err,
+			errs.NotFound) {
 			t.Errorf("no model via %s: %v", by, err)
 		}
 	}
@@ -325,7 +342,8 @@ func modelsInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientO
 	for i, w := range want {
 		shard := fmt.Sprintf("part-%d.safetensors", i)
 		index["weight_map"].(map[string]string)[w.Name] = shard
-		if _, err := sys.Save(t.Context(), "s3://box/sharded/"+shard, []nebulaio.SaveTensor{w}, nebulaio.SaveOptions{Client: access}); err != nil {
+		if _, err := sys.Save(t.Context(), "s3://box/sharded/"+shard, []nebulaio.SaveTensor{w},
+			nebulaio.SaveOptions{Client: access}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -334,7 +352,8 @@ func modelsInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientO
 		t.Fatal(err)
 	}
 	src := memory(t, sys, "host", text)
-	m, err := ways["door"].StartWrite(t.Context(), nebulaio.ObjectWrite{Bucket: "box", Key: "sharded/model.safetensors.index.json", Src: src.Ptr(), Size: int64(len(text)), Device: "host"})
+	m, err := ways["door"].StartWrite(t.Context(), nebulaio.ObjectWrite{Bucket: "box",
+		Key: "sharded/model.safetensors.index.json", Src: src.Ptr(), Size: int64(len(text)), Device: "host"})
 	if err == nil {
 		err = m.Wait()
 	}
@@ -371,7 +390,8 @@ func objectsByName(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpt
 	file := filepath.Join(t.TempDir(), "file")
 	for _, url := range []string{"s3://box/named/one", "nebula://" + at + "/box/named/two", file} {
 		o := nebulaio.OpenOptions{System: sys, ClientOptions: access, Device: "cuda:0"}
-		w, err := nebulaio.Create(t.Context(), url, int64(len(data)), nebulaio.CreateOptions{System: o.System, ClientOptions: o.ClientOptions, Device: o.Device})
+		w, err := nebulaio.Create(t.Context(), url, int64(len(data)),
+			nebulaio.CreateOptions{System: o.System, ClientOptions: o.ClientOptions, Device: o.Device})
 		if err != nil {
 			t.Fatalf("%s: %v", url, err)
 		}
@@ -435,7 +455,8 @@ func objectsByName(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpt
 		t.Error(err)
 	}
 	for _, url := range []string{"s3://box/named/short", filepath.Join(t.TempDir(), "short")} {
-		w, err := nebulaio.Create(t.Context(), url, 10, nebulaio.CreateOptions{System: sys, ClientOptions: access, Device: "host"})
+		w, err := nebulaio.Create(t.Context(), url, 10, nebulaio.CreateOptions{System: sys, ClientOptions: access,
+			Device: "host"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -443,7 +464,8 @@ func objectsByName(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpt
 		if err := w.WriteFrom(t.Context(), piece.Ptr(), 4, 0, nebulaio.PieceOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Commit(t.Context()); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "4 bytes") || !strings.Contains(err.Error(), "10") {
+		if err := w.Commit(t.Context()); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "4 bytes") ||
+			!strings.Contains(err.Error(), "10") {
 			t.Errorf("%s of 10 bytes with 4: %v", url, err)
 		}
 		if o, err := nebulaio.Open(t.Context(), url, nebulaio.OpenOptions{System: sys, ClientOptions: access}); err == nil {
@@ -451,15 +473,18 @@ func objectsByName(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpt
 			_ = o.Close()
 		}
 	}
-	w, err := nebulaio.Create(t.Context(), "s3://box/named/none", 5, nebulaio.CreateOptions{System: sys, ClientOptions: access})
+	w, err := nebulaio.Create(t.Context(), "s3://box/named/none", 5,
+		nebulaio.CreateOptions{System: sys, ClientOptions: access})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Abort(); err != nil {
 		t.Error(err)
 	}
-	for url, kind := range map[string]errs.Kind{"s3://box/named/none": errs.NotFound, "s3://box": errs.Invalid, "s3:///k": errs.Invalid, "": errs.Invalid, "nebula:///box/k": errs.Invalid, file + "-none": errs.NotFound} {
-		if _, err := nebulaio.Open(t.Context(), url, nebulaio.OpenOptions{System: sys, ClientOptions: access}); errs.KindOf(err) != kind {
+	for url, kind := range map[string]errs.Kind{"s3://box/named/none": errs.NotFound, "s3://box": errs.Invalid,
+		"s3:///k": errs.Invalid, "": errs.Invalid, "nebula:///box/k": errs.Invalid, file + "-none": errs.NotFound} {
+		if _, err := nebulaio.Open(t.Context(), url, nebulaio.OpenOptions{System: sys,
+			ClientOptions: access}); errs.KindOf(err) != kind {
 			t.Errorf("%q: %v", url, err)
 		}
 	}

@@ -71,7 +71,8 @@ type ObjectWrite struct {
 
 // request returns the write as the client takes it.
 func (w ObjectWrite) request() client.Write {
-	return client.Write{Bucket: w.Bucket, Key: w.Key, Src: device.Ptr(w.Src), Size: w.Size, Device: w.Device, Route: w.Route,
+	return client.Write{Bucket: w.Bucket, Key: w.Key, Src: device.Ptr(w.Src), Size: w.Size, Device: w.Device,
+		Route:       w.Route,
 		ContentType: w.ContentType, Metadata: w.Metadata, IfMatch: w.IfMatch, IfNoneMatch: w.IfNoneMatch,
 		Stream: w.Stream, HasStream: w.HasStream}
 }

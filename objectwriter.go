@@ -139,7 +139,8 @@ func passed(dev device.Device, stream uint64) error {
 	return errors.Join(err, q.Close())
 }
 
-// Commit moves the bytes and makes the object durable and visible, all or nothing. Afterwards only Report can be called.
+// Commit moves the bytes and makes the object durable and visible, all or nothing. Afterwards only Report can be
+// called.
 func (w *ObjectWriter) Commit(ctx context.Context) error {
 	if !w.end() {
 		return errs.New(errs.Closed, "commit", w.place.String(), "it was committed or aborted")

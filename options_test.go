@@ -153,7 +153,8 @@ func TestSourceOptionsAct(t *testing.T) {
 		"Lenient": func(t *testing.T) {
 			loose := filepath.Join(t.TempDir(), "loose.safetensors")
 			const header = ` {"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`
-			if err := os.WriteFile(loose, append([]byte{byte(len(header)), 0, 0, 0, 0, 0, 0, 0}, header+"x"...), 0o600); err != nil {
+			if err := os.WriteFile(loose, append([]byte{byte(len(header)), 0, 0, 0, 0, 0, 0, 0}, header+"x"...),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 			_, err := sys.OpenSource(t.Context(), loose, nebulaio.SourceOptions{})
@@ -220,12 +221,14 @@ func TestSourceLoadOptionsAct(t *testing.T) {
 	}
 	everyField[nebulaio.SourceLoadOptions](t, map[string]func(*testing.T){
 		"Route": func(t *testing.T) {
-			if r, err := load(nebulaio.SourceLoadOptions{Route: nebulaio.RouteBuffered}); err != nil || r.Asked.Route != nebulaio.RouteBuffered {
+			if r, err := load(nebulaio.SourceLoadOptions{Route: nebulaio.RouteBuffered}); err != nil ||
+				r.Asked.Route != nebulaio.RouteBuffered {
 				t.Errorf("%+v, %v", r.Asked, err)
 			}
 		},
 		"Cache": func(t *testing.T) {
-			if r, err := load(nebulaio.SourceLoadOptions{Cache: nebulaio.CacheKeep}); err != nil || r.Asked.Cache != nebulaio.CacheKeep {
+			if r, err := load(nebulaio.SourceLoadOptions{Cache: nebulaio.CacheKeep}); err != nil ||
+				r.Asked.Cache != nebulaio.CacheKeep {
 				t.Errorf("%+v, %v", r.Asked, err)
 			}
 		},
@@ -235,7 +238,8 @@ func TestSourceLoadOptionsAct(t *testing.T) {
 		},
 		"Progress": func(t *testing.T) {
 			var last int64
-			if _, err := load(nebulaio.SourceLoadOptions{Progress: func(done, _ int64) { last = done }}); err != nil || last != 32 {
+			if _, err := load(nebulaio.SourceLoadOptions{Progress: func(done, _ int64) { last = done }}); err != nil ||
+				last != 32 {
 				t.Errorf("%d bytes, %v", last, err)
 			}
 		},
@@ -351,11 +355,15 @@ func TestCreateOptionsAct(t *testing.T) {
 	}
 	const object = "s3://bucket/key"
 	everyField[nebulaio.CreateOptions](t, map[string]func(*testing.T){
-		"System":        refused(path, nebulaio.CreateOptions{System: closedSystem(t), Device: "host"}, nebulaio.ErrClosed, ""),
-		"Options":       refused(path, nebulaio.CreateOptions{Options: nebulaio.Options{IO: "carrier pigeon"}}, nebulaio.ErrInvalid, "carrier pigeon"),
-		"Client":        refused("nebula://localhost:2/b/k", nebulaio.CreateOptions{Client: c}, nebulaio.ErrInvalid, "http://localhost:1"),
-		"ClientOptions": refused(object, nebulaio.CreateOptions{ClientOptions: nebulaio.ClientOptions{Door: "ajar"}}, nebulaio.ErrInvalid, "ajar"),
-		"Device":        refused(path, nebulaio.CreateOptions{System: sys, Device: "cuda:9"}, nebulaio.ErrNotFound, "cuda:9"),
+		"System": refused(path, nebulaio.CreateOptions{System: closedSystem(t), Device: "host"}, nebulaio.ErrClosed,
+			""),
+		"Options": refused(path, nebulaio.CreateOptions{Options: nebulaio.Options{IO: "carrier pigeon"}},
+			nebulaio.ErrInvalid, "carrier pigeon"),
+		"Client": refused("nebula://localhost:2/b/k", nebulaio.CreateOptions{Client: c}, nebulaio.ErrInvalid,
+			"http://localhost:1"),
+		"ClientOptions": refused(object, nebulaio.CreateOptions{ClientOptions: nebulaio.ClientOptions{Door: "ajar"}},
+			nebulaio.ErrInvalid, "ajar"),
+		"Device": refused(path, nebulaio.CreateOptions{System: sys, Device: "cuda:9"}, nebulaio.ErrNotFound, "cuda:9"),
 		"Route": func(t *testing.T) {
 			r, err := create(path, nebulaio.CreateOptions{System: sys, Device: "host", Route: nebulaio.RouteBuffered})
 			if err != nil || r.Asked.Route != nebulaio.RouteBuffered {
@@ -364,7 +372,8 @@ func TestCreateOptionsAct(t *testing.T) {
 		},
 		// TestOptionsArePassedOn shows that objects have them.
 		"ContentType": refused(path, nebulaio.CreateOptions{ContentType: "text/plain"}, nebulaio.ErrInvalid, "content type"),
-		"Metadata":    refused(path, nebulaio.CreateOptions{Metadata: map[string]string{"a": "b"}}, nebulaio.ErrInvalid, "metadata"),
+		"Metadata": refused(path, nebulaio.CreateOptions{Metadata: map[string]string{"a": "b"}}, nebulaio.ErrInvalid,
+			"metadata"),
 		"IfMatch":     refused(path, nebulaio.CreateOptions{IfMatch: "x"}, nebulaio.ErrInvalid, "conditions"),
 		"IfNoneMatch": refused(path, nebulaio.CreateOptions{IfNoneMatch: "*"}, nebulaio.ErrInvalid, "conditions"),
 	})
@@ -373,7 +382,8 @@ func TestCreateOptionsAct(t *testing.T) {
 func TestPieceOptionsAct(t *testing.T) {
 	p := places(t)["cuda"]
 	followed := func(o nebulaio.PieceOptions) (map[string]uint64, error) {
-		w, err := nebulaio.Create(t.Context(), filepath.Join(t.TempDir(), "f"), 4096, nebulaio.CreateOptions{System: p.sys, Device: "cuda:0"})
+		w, err := nebulaio.Create(t.Context(), filepath.Join(t.TempDir(), "f"), 4096,
+			nebulaio.CreateOptions{System: p.sys, Device: "cuda:0"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -448,13 +458,15 @@ func TestFileAndMoveOptionsAct(t *testing.T) {
 			is(t, err, nebulaio.ErrNotFound, "cuda:9")
 		},
 		"Route": func(t *testing.T) {
-			if r, err := read(nebulaio.FileOptions{Route: nebulaio.RouteBuffered}, nebulaio.MoveOptions{}); err != nil || r.Asked.Route != nebulaio.RouteBuffered {
+			if r, err := read(nebulaio.FileOptions{Route: nebulaio.RouteBuffered}, nebulaio.MoveOptions{}); err != nil ||
+				r.Asked.Route != nebulaio.RouteBuffered {
 				t.Errorf("%+v, %v", r.Asked, err)
 			}
 		},
 	})
 	inStream := func(t *testing.T) { // TestFileInStream has a GPU
-		r, err := read(nebulaio.FileOptions{}, nebulaio.MoveOptions{Device: "host", Stream: 1, HasStream: true, InStream: true})
+		r, err := read(nebulaio.FileOptions{}, nebulaio.MoveOptions{Device: "host", Stream: 1, HasStream: true,
+			InStream: true})
 		if err != nil || len(r.Refusals) == 0 || r.Refusals[0].What != "cufile" {
 			t.Errorf("%+v, %v", r.Refusals, err)
 		}
@@ -465,7 +477,8 @@ func TestFileAndMoveOptionsAct(t *testing.T) {
 			is(t, err, nebulaio.ErrNotFound, "cuda:9")
 		},
 		"Route": func(t *testing.T) {
-			if r, err := read(nebulaio.FileOptions{}, nebulaio.MoveOptions{Route: nebulaio.RouteBuffered}); err != nil || r.Asked.Route != nebulaio.RouteBuffered {
+			if r, err := read(nebulaio.FileOptions{}, nebulaio.MoveOptions{Route: nebulaio.RouteBuffered}); err != nil ||
+				r.Asked.Route != nebulaio.RouteBuffered {
 				t.Errorf("%+v, %v", r.Asked, err)
 			}
 		},
@@ -510,11 +523,13 @@ func TestSaveOptionsAct(t *testing.T) {
 			}
 		},
 		"Streams": func(t *testing.T) { // TestSaveFromGPUsAndHostTogether has GPUs
-			_, err := sys.Save(t.Context(), filepath.Join(t.TempDir(), "m"), tensors, nebulaio.SaveOptions{Streams: map[string]uint64{"cuda:9": 1}})
+			_, err := sys.Save(t.Context(), filepath.Join(t.TempDir(), "m"), tensors,
+				nebulaio.SaveOptions{Streams: map[string]uint64{"cuda:9": 1}})
 			is(t, err, nebulaio.ErrNotFound, "cuda:9")
 		},
 		"Client": func(t *testing.T) {
-			_, err := sys.Save(t.Context(), "s3://bucket/key", tensors, nebulaio.SaveOptions{Client: nebulaio.ClientOptions{Door: "ajar"}})
+			_, err := sys.Save(t.Context(), "s3://bucket/key", tensors,
+				nebulaio.SaveOptions{Client: nebulaio.ClientOptions{Door: "ajar"}})
 			is(t, err, nebulaio.ErrInvalid, "ajar")
 		},
 		"Progress": func(t *testing.T) {
@@ -524,7 +539,8 @@ func TestSaveOptionsAct(t *testing.T) {
 				t.Error("no bytes were reported")
 			}
 			called := make(chan int64, 100)
-			job, err := sys.StartSave(t.Context(), filepath.Join(t.TempDir(), "m"), tensors, nebulaio.SaveOptions{Progress: func(done, _ int64) { called <- done }})
+			job, err := sys.StartSave(t.Context(), filepath.Join(t.TempDir(), "m"), tensors,
+				nebulaio.SaveOptions{Progress: func(done, _ int64) { called <- done }})
 			if err != nil {
 				t.Fatal(err)
 			}

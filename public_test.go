@@ -12,8 +12,8 @@ import (
 	"github.com/nebulaio/nebulaio/fault"
 )
 
-// TestProgramOfAnotherModule builds and runs test/public, which has the public packages alone and no network. The program
-// fails if an error is not what its kind says.
+// TestProgramOfAnotherModule builds and runs test/public, which has the public packages alone and no network. The
+// program fails if an error is not what its kind says.
 func TestProgramOfAnotherModule(t *testing.T) {
 	dir := filepath.Join("test", "public")
 	read := func(name string) string {
@@ -29,7 +29,8 @@ func TestProgramOfAnotherModule(t *testing.T) {
 	}
 	// A copy of go.mod keeps the checkout clean if our dependencies are newer than those it names.
 	copied := filepath.Join(t.TempDir(), "public.mod")
-	for name, text := range map[string]string{copied: mod, strings.TrimSuffix(copied, "mod") + "sum": read(filepath.Join(dir, "go.sum")) + read("go.sum")} {
+	for name, text := range map[string]string{copied: mod, strings.TrimSuffix(copied, "mod") +
+		"sum": read(filepath.Join(dir, "go.sum")) + read("go.sum")} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

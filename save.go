@@ -69,8 +69,8 @@ type saver interface {
 }
 
 // StartSave begins to write tensors to a .safetensors file or an object ("s3://bucket/key") and returns at once. The
-// tensors belong to the job until it has ended, and must not change. If ctx ends before the file has its name, everything
-// is as it was.
+// tensors belong to the job until it has ended, and must not change. If ctx ends before the file has its name,
+// everything is as it was.
 func (s *System) StartSave(ctx context.Context, path string, tensors []SaveTensor, o SaveOptions) (*SaveJob, error) {
 	if ctx.Err() != nil {
 		return nil, cancelled(ctx, "save", path)
@@ -153,7 +153,8 @@ func (o *objectSave) Report() report.Report {
 	return r.Report
 }
 
-func (s *System) saveObject(ctx context.Context, url string, held []model.Held, o model.SaveOptions, c ClientOptions) (saver, error) {
+func (s *System) saveObject(ctx context.Context, url string, held []model.Held, o model.SaveOptions,
+	c ClientOptions) (saver, error) {
 	p, err := parseURL(url)
 	if err == nil {
 		err = p.object(url)

@@ -54,7 +54,8 @@ func randomTensors(t *testing.T, seed uint64) []nebulaio.SaveTensor {
 	return out
 }
 
-func checkLoaded(t *testing.T, sys *nebulaio.System, path, device string, want []nebulaio.SaveTensor, bytesOf func(nebulaio.SaveTensor) []byte) {
+func checkLoaded(t *testing.T, sys *nebulaio.System, path, device string, want []nebulaio.SaveTensor,
+	bytesOf func(nebulaio.SaveTensor) []byte) {
 	t.Helper()
 	m, err := sys.Load(context.Background(), path, nebulaio.LoadOptions{Device: device, Verify: true})
 	if err != nil {
@@ -104,12 +105,14 @@ func TestSaveAndLoadBack(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "m.safetensors")
 		tensors := randomTensors(t, seed)
-		r, err := sys.Save(context.Background(), path, tensors, nebulaio.SaveOptions{Metadata: map[string]string{"format": "pt", "n": fmt.Sprint(seed)}})
+		r, err := sys.Save(context.Background(), path, tensors,
+			nebulaio.SaveOptions{Metadata: map[string]string{"format": "pt", "n": fmt.Sprint(seed)}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		st, _ := os.Stat(path)
-		if r.Direction != "save" || r.Bytes != st.Size() || r.Tensors != len(tensors) || r.Save == nil || r.Save.Checksums != path+".crc64nvme" {
+		if r.Direction != "save" || r.Bytes != st.Size() || r.Tensors != len(tensors) || r.Save == nil ||
+			r.Save.Checksums != path+".crc64nvme" {
 			t.Errorf("report: %+v %+v", r, r.Save)
 		}
 		checkLoaded(t, sys, path, "host", tensors, ownBytes)
@@ -151,7 +154,8 @@ func TestSaveFromGPUsAndHostTogether(t *testing.T) {
 		spread[i].Bytes, spread[i].Ptr, spread[i].Size, spread[i].Device = nil, held.Ptr, held.Size, m.Report().Device.ID
 	}
 	second := filepath.Join(dir, "b.safetensors")
-	r, err := sys.Save(context.Background(), second, spread, nebulaio.SaveOptions{Streams: map[string]uint64{"cuda:0": 0, "cuda:1": 0}})
+	r, err := sys.Save(context.Background(), second, spread,
+		nebulaio.SaveOptions{Streams: map[string]uint64{"cuda:0": 0, "cuda:1": 0}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +196,8 @@ func TestVerifiedLoadsBesideSaves(t *testing.T) {
 	go func() {
 		defer close(saved)
 		for v := range byte(60) {
-			if _, err := sys.Save(context.Background(), path, version(v), nebulaio.SaveOptions{NoChecksums: v%5 == 4}); err != nil {
+			if _, err := sys.Save(context.Background(), path, version(v),
+				nebulaio.SaveOptions{NoChecksums: v%5 == 4}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -223,7 +228,9 @@ func TestSaveRefusesTwoStreamsOfOneDevice(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{})
 	sys := newSystem(t, nebulaio.Options{CUDALibrary: g.CUDA, NVMLLibrary: g.NVML})
 	o := nebulaio.SaveOptions{Streams: map[string]uint64{"cuda": 1, "cuda:0": 2}}
-	if _, err := sys.Save(t.Context(), filepath.Join(t.TempDir(), "f"), []nebulaio.SaveTensor{{Name: "w", DType: "U8", Shape: []int64{1}, Bytes: []byte{1}}}, o); !errs.Is(err, errs.Invalid) {
+	if _, err := sys.Save(t.Context(), filepath.Join(t.TempDir(), "f"),
+		[]nebulaio.SaveTensor{{Name: "w", DType: "U8", Shape: []int64{1}, Bytes: []byte{1}}}, o); !errs.Is(err,
+		errs.Invalid) {
 		t.Errorf("err: %v", err)
 	}
 }
@@ -242,7 +249,8 @@ func TestWritesAsTheyAreDealt(t *testing.T) {
 	} {
 		sys := newSystem(t, c.o)
 		block, depth := sys.WriteSettings()
-		r, err := sys.Save(t.Context(), filepath.Join(t.TempDir(), "f"), []nebulaio.SaveTensor{{Name: "w", DType: "U8", Shape: []int64{1}, Bytes: []byte{1}}}, nebulaio.SaveOptions{})
+		r, err := sys.Save(t.Context(), filepath.Join(t.TempDir(), "f"),
+			[]nebulaio.SaveTensor{{Name: "w", DType: "U8", Shape: []int64{1}, Bytes: []byte{1}}}, nebulaio.SaveOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -301,7 +309,8 @@ func TestTheDiskFillsUpInMidSave(t *testing.T) {
 	sys := open(t, nebulaio.Options{Devices: "off"})
 	path := filepath.Join(disk, "m.safetensors")
 	save := func(n int64) error {
-		_, err := sys.Save(t.Context(), path, []nebulaio.SaveTensor{{Name: "w", DType: "U8", Shape: []int64{n}, Bytes: bytes.Repeat([]byte{7}, int(n))}}, nebulaio.SaveOptions{})
+		_, err := sys.Save(t.Context(), path, []nebulaio.SaveTensor{{Name: "w", DType: "U8", Shape: []int64{n},
+			Bytes: bytes.Repeat([]byte{7}, int(n))}}, nebulaio.SaveOptions{})
 		return err
 	}
 	if err := save(1 << 20); err != nil {
@@ -312,7 +321,8 @@ func TestTheDiskFillsUpInMidSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = save(64 << 20)
-	if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "write at offset") || !strings.Contains(errs.FixOf(err), "free space") {
+	if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "write at offset") ||
+		!strings.Contains(errs.FixOf(err), "free space") {
 		t.Errorf("full in the middle: %v", err)
 	}
 	after, err := os.ReadFile(path)

@@ -15,8 +15,8 @@ type Slice struct {
 // Range is the indices from Start up to Stop, without Stop, of one dimension. A Stop of -1 is the dimension's end.
 type Range struct{ Start, Stop int64 }
 
-// Shard chooses one rank's part of each tensor that a glob matches. Dimension Dim is split among World ranks. The part is
-// the indices from size*Rank/World up to size*(Rank+1)/World.
+// Shard chooses one rank's part of each tensor that a glob matches. Dimension Dim is split among World ranks. The part
+// is the indices from size*Rank/World up to size*(Rank+1)/World.
 type Shard struct {
 	Tensor           string // as in Slice
 	Dim, Rank, World int

@@ -76,7 +76,8 @@ func TestSlicesAreLoadedAndVerified(t *testing.T) {
 	if err := os.WriteFile(path, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sys.Load(context.Background(), path, o); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), `tensor "a"`) {
+	if _, err := sys.Load(context.Background(), path, o); !errs.Is(err, errs.Corrupt) ||
+		!strings.Contains(err.Error(), `tensor "a"`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -26,7 +26,8 @@ func TestTensorsAreUsedWhileOthersArrive(t *testing.T) {
 	}
 	defer src.Close()
 	mem := make([]uint64, src.Files()[0].DestSize/8+1)
-	l, err := src.StartLoad(ctx, []nebulaio.Destination{{Ptr: nebulaio.Ptr(uintptr(unsafe.Pointer(&mem[0]))), Size: int64(8 * len(mem))}}, nebulaio.StartLoadOptions{})
+	l, err := src.StartLoad(ctx, []nebulaio.Destination{{Ptr: nebulaio.Ptr(uintptr(unsafe.Pointer(&mem[0]))),
+		Size: int64(8 * len(mem))}}, nebulaio.StartLoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,8 @@ func TestChecksumsOfASource(t *testing.T) {
 	if err := c.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if r := c.Report(); len(r.Files) != 1 || r.Files[0].Path != checksum.Path(path) || r.Bytes != src.Files()[0].Size || r.Error != "" {
+	if r := c.Report(); len(r.Files) != 1 || r.Files[0].Path != checksum.Path(path) || r.Bytes != src.Files()[0].Size ||
+		r.Error != "" {
 		t.Errorf("%+v", r)
 	}
 	m, err := sys.Load(ctx, path, nebulaio.LoadOptions{Device: "host", Verify: true})

@@ -75,8 +75,8 @@ func (o Options) parts() boot.Options {
 	return b
 }
 
-// System holds the devices and the transfer engine of a process. A program makes one and shares it. All methods are safe
-// for concurrent use.
+// System holds the devices and the transfer engine of a process. A program makes one and shares it. All methods are
+// safe for concurrent use.
 type System struct{ sys *boot.System }
 
 // NewSystem makes a System. It fails for options out of range, and for DevicesRequire if no GPU works. It takes no GPU

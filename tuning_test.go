@@ -160,7 +160,8 @@ func TestPythonTakesEveryOption(t *testing.T) {
 	}
 	list := func(name string) []string {
 		var out []string
-		for _, m := range regexp.MustCompile(`"(\w+)"`).FindAllStringSubmatch(keywords(options, name+": Final = (", ")"), -1) {
+		for _, m := range regexp.MustCompile(`"(\w+)"`).FindAllStringSubmatch(keywords(options, name+": Final = (", ")"),
+			-1) {
 			out = append(out, m[1])
 		}
 		return out

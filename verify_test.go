@@ -20,7 +20,8 @@ func TestLoadVerifiesOnAGPU(t *testing.T) {
 	sys := open(t, nebulaio.Options{CUDALibrary: g.CUDA, NVMLLibrary: g.NVML})
 	o := nebulaio.LoadOptions{Device: "cuda", Verify: true}
 	ctx := context.Background()
-	if _, err := sys.Load(ctx, path, o); !errs.Is(err, errs.NotFound) || !strings.Contains(errs.FixOf(err), "inspect "+path+" --checksum") {
+	if _, err := sys.Load(ctx, path, o); !errs.Is(err, errs.NotFound) ||
+		!strings.Contains(errs.FixOf(err), "inspect "+path+" --checksum") {
 		t.Fatalf("without checksums: %v", err)
 	}
 	s, err := checksum.Compute(ctx, path, 4096, nil)
@@ -50,7 +51,8 @@ func TestLoadVerifiesOnAGPU(t *testing.T) {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sys.Load(ctx, path, o); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "block 2, bytes 8192 to ") || !strings.Contains(err.Error(), `it holds tensor "`) {
+	if _, err := sys.Load(ctx, path, o); !errs.Is(err, errs.Corrupt) ||
+		!strings.Contains(err.Error(), "block 2, bytes 8192 to ") || !strings.Contains(err.Error(), `it holds tensor "`) {
 		t.Errorf("one bit flipped: %v", err)
 	}
 	g.CheckIdle()

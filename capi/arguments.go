@@ -19,7 +19,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// mostStructs is more than any caller hands over. A count that was not filled in does not make us read what is not there.
+// mostStructs is more than any caller hands over. A count that was not filled in does not make us read what is not
+// there.
 const mostStructs = 1 << 20
 
 // arguments checks what a C caller gives to one function and keeps the first thing that is wrong. Functions check all
@@ -103,6 +104,6 @@ func (a *arguments) fits(said C.size_t, has uintptr) bool {
 	return a.err == nil
 }
 
-// address reads a pointer of the caller's as a number. It may be of a device, or no address at all: Go must never hold it
-// as a pointer, because the collector looks at those.
+// address reads a pointer of the caller's as a number. It may be of a device, or no address at all: Go must never hold
+// it as a pointer, because the collector looks at those.
 func address(field unsafe.Pointer) nebulaio.Ptr { return nebulaio.Ptr(*(*uintptr)(field)) }

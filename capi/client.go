@@ -22,7 +22,8 @@ import (
 const maxPeers = 1024
 
 //export nebulaio_client_open
-func nebulaio_client_open(system C.uint64_t, options *C.nebulaio_cchar, client *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_client_open(system C.uint64_t, options *C.nebulaio_cchar, client *C.uint64_t, err *C.char,
+	errcap C.size_t) C.int32_t {
 	a := arguments{op: "open client"}
 	o := a.options(options)
 	if a.result("client", unsafe.Pointer(client)); a.err != nil {
@@ -43,7 +44,8 @@ func nebulaio_client_status_start(client C.uint64_t, job *C.uint64_t, err *C.cha
 }
 
 //export nebulaio_client_model_open
-func nebulaio_client_model_open(client C.uint64_t, bucket, key, options *C.nebulaio_cchar, model *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_client_model_open(client C.uint64_t, bucket, key, options *C.nebulaio_cchar, model *C.uint64_t,
+	err *C.char, errcap C.size_t) C.int32_t {
 	a := arguments{op: "open model"}
 	b, k, o := a.text("bucket", bucket), a.text("key", key), a.options(options)
 	if a.result("model", unsafe.Pointer(model)); a.err != nil {
@@ -54,7 +56,8 @@ func nebulaio_client_model_open(client C.uint64_t, bucket, key, options *C.nebul
 }
 
 //export nebulaio_object_read_start
-func nebulaio_object_read_start(client C.uint64_t, reads *C.nebulaio_cobject_read, count C.size_t, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_object_read_start(client C.uint64_t, reads *C.nebulaio_cobject_read, count C.size_t,
+	options *C.nebulaio_cchar, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
 	a := arguments{op: "read objects"}
 	o := a.options(options)
 	a.result("job", unsafe.Pointer(job))
@@ -65,13 +68,16 @@ func nebulaio_object_read_start(client C.uint64_t, reads *C.nebulaio_cobject_rea
 		if !a.fits(r.struct_size, unsafe.Sizeof(*r)) {
 			break
 		}
-		all[i] = nebulaio.ObjectRead{Bucket: a.text("bucket", r.bucket), Key: a.text("key", r.key), Version: a.optional("version", r.version),
-			Off: int64(r.offset), Size: int64(r.size), Dst: address(unsafe.Pointer(&r.address)), DstSize: int64(r.capacity),
+		all[i] = nebulaio.ObjectRead{Bucket: a.text("bucket", r.bucket), Key: a.text("key", r.key),
+			Version: a.optional("version", r.version),
+			Off:     int64(r.offset), Size: int64(r.size), Dst: address(unsafe.Pointer(&r.address)), DstSize: int64(r.capacity),
 			Device: a.optional("device", r.device), Stream: uint64(address(unsafe.Pointer(&r.stream)))}
-		peers := unsafe.Slice((*C.nebulaio_peer)(unsafe.Pointer(r.peers)), a.array("peers", unsafe.Pointer(r.peers), uint64(r.npeers), maxPeers))
+		peers := unsafe.Slice((*C.nebulaio_peer)(unsafe.Pointer(r.peers)),
+			a.array("peers", unsafe.Pointer(r.peers), uint64(r.npeers), maxPeers))
 		for k := range peers {
 			p := &peers[k]
-			all[i].Peers = append(all[i].Peers, nebulaio.PeerDestination{Device: a.text("device of a peer", p.device), Dst: address(unsafe.Pointer(&p.address))})
+			all[i].Peers = append(all[i].Peers, nebulaio.PeerDestination{Device: a.text("device of a peer", p.device),
+				Dst: address(unsafe.Pointer(&p.address))})
 		}
 		if a.err != nil {
 			break
@@ -85,7 +91,8 @@ func nebulaio_object_read_start(client C.uint64_t, reads *C.nebulaio_cobject_rea
 }
 
 //export nebulaio_object_write_start
-func nebulaio_object_write_start(client C.uint64_t, write *C.nebulaio_cobject_write, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_object_write_start(client C.uint64_t, write *C.nebulaio_cobject_write, options *C.nebulaio_cchar,
+	job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
 	a := arguments{op: "write object"}
 	o := a.options(options)
 	a.result("job", unsafe.Pointer(job))
@@ -94,7 +101,8 @@ func nebulaio_object_write_start(client C.uint64_t, write *C.nebulaio_cobject_wr
 	if w == nil {
 		a.refuse("write", "is NULL; expected a struct")
 	} else if a.fits(w.struct_size, unsafe.Sizeof(*w)) {
-		one = nebulaio.ObjectWrite{Bucket: a.text("bucket", w.bucket), Key: a.text("key", w.key), Src: address(unsafe.Pointer(&w.address)), Size: int64(w.size),
+		one = nebulaio.ObjectWrite{Bucket: a.text("bucket", w.bucket), Key: a.text("key", w.key),
+			Src: address(unsafe.Pointer(&w.address)), Size: int64(w.size),
 			Device: a.optional("device", w.device), Stream: uint64(address(unsafe.Pointer(&w.stream)))}
 	}
 	if a.err != nil {
@@ -105,7 +113,8 @@ func nebulaio_object_write_start(client C.uint64_t, write *C.nebulaio_cobject_wr
 }
 
 //export nebulaio_object_stat_start
-func nebulaio_object_stat_start(client C.uint64_t, bucket, key, version *C.nebulaio_cchar, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_object_stat_start(client C.uint64_t, bucket, key, version *C.nebulaio_cchar, job *C.uint64_t, err *C.char,
+	errcap C.size_t) C.int32_t {
 	a := arguments{op: "stat object"}
 	b, k, v := a.text("bucket", bucket), a.text("key", key), a.optional("version", version)
 	if a.result("job", unsafe.Pointer(job)); a.err != nil {
@@ -116,7 +125,8 @@ func nebulaio_object_stat_start(client C.uint64_t, bucket, key, version *C.nebul
 }
 
 //export nebulaio_object_list_start
-func nebulaio_object_list_start(client C.uint64_t, bucket, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_object_list_start(client C.uint64_t, bucket, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char,
+	errcap C.size_t) C.int32_t {
 	a := arguments{op: "list objects"}
 	b, o := a.text("bucket", bucket), a.options(options)
 	if a.result("job", unsafe.Pointer(job)); a.err != nil {
@@ -134,9 +144,11 @@ func (a *arguments) room(out *C.nebulaio_descriptors) {
 }
 
 //export nebulaio_object_open
-func nebulaio_object_open(client C.uint64_t, bucket, key, version, device *C.nebulaio_cchar, out *C.nebulaio_descriptors, object *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_object_open(client C.uint64_t, bucket, key, version, device *C.nebulaio_cchar,
+	out *C.nebulaio_descriptors, object *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
 	a := arguments{op: "open object"}
-	b, k, v, d := a.text("bucket", bucket), a.text("key", key), a.optional("version", version), a.optional("device", device)
+	b, k, v, d := a.text("bucket", bucket), a.text("key", key), a.optional("version", version),
+		a.optional("device", device)
 	a.room(out)
 	if a.result("object", unsafe.Pointer(object)); a.err != nil {
 		return status(a.err, err, errcap)
@@ -149,7 +161,8 @@ func nebulaio_object_open(client C.uint64_t, bucket, key, version, device *C.neb
 }
 
 //export nebulaio_object_create
-func nebulaio_object_create(client C.uint64_t, bucket, key *C.nebulaio_cchar, size C.uint64_t, options *C.nebulaio_cchar, out *C.nebulaio_descriptors, object *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_object_create(client C.uint64_t, bucket, key *C.nebulaio_cchar, size C.uint64_t,
+	options *C.nebulaio_cchar, out *C.nebulaio_descriptors, object *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
 	a := arguments{op: "create object"}
 	b, k, o := a.text("bucket", bucket), a.text("key", key), a.options(options)
 	a.room(out)

@@ -17,7 +17,8 @@ import (
 )
 
 //export nebulaio_file_open
-func nebulaio_file_open(system C.uint64_t, path, flags, options *C.nebulaio_cchar, file *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_file_open(system C.uint64_t, path, flags, options *C.nebulaio_cchar, file *C.uint64_t, err *C.char,
+	errcap C.size_t) C.int32_t {
 	a := arguments{op: "open file"}
 	p, f, o := a.path("path", path), a.text("flags", flags), a.options(options)
 	if a.result("file", unsafe.Pointer(file)); a.err != nil {
@@ -38,7 +39,8 @@ func nebulaio_file_size(file C.uint64_t, size *C.uint64_t, err *C.char, errcap C
 }
 
 //export nebulaio_go_file_start
-func nebulaio_go_file_start(file C.uint64_t, write C.int32_t, address, size, offset, stream C.uint64_t, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_go_file_start(file C.uint64_t, write C.int32_t, address, size, offset, stream C.uint64_t,
+	options *C.nebulaio_cchar, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
 	a := arguments{op: "read file"}
 	if write != 0 {
 		a.op = "write file"
@@ -47,7 +49,8 @@ func nebulaio_go_file_start(file C.uint64_t, write C.int32_t, address, size, off
 	if a.result("job", unsafe.Pointer(job)); a.err != nil {
 		return status(a.err, err, errcap)
 	}
-	h, e := table.StartMove(uint64(file), write != 0, nebulaio.Ptr(address), uint64(size), uint64(offset), uint64(stream), o)
+	h, e := table.StartMove(uint64(file), write != 0, nebulaio.Ptr(address), uint64(size), uint64(offset), uint64(stream),
+		o)
 	return number(h, e, job, err, errcap)
 }
 

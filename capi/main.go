@@ -61,7 +61,8 @@ func give(b []byte, err error, buf *C.char, capacity C.size_t, need *C.size_t, m
 	case buf == nil:
 		return status(errs.New(errs.Invalid, "copy text", "", "the buffer is NULL and its capacity is not 0"), msg, msgCap)
 	case uint64(capacity) <= uint64(len(b)):
-		return status(errs.New(errs.Invalid, "copy text", "", "the buffer is too small").WithFix("call with cap 0 to learn the length"), msg, msgCap)
+		return status(errs.New(errs.Invalid, "copy text", "",
+			"the buffer is too small").WithFix("call with cap 0 to learn the length"), msg, msgCap)
 	}
 	out := unsafe.Slice((*byte)(unsafe.Pointer(buf)), len(b)+1)
 	out[copy(out, b)] = 0
@@ -96,13 +97,15 @@ func nebulaio_system_open(options *C.nebulaio_cchar, system *C.uint64_t, err *C.
 }
 
 //export nebulaio_devices
-func nebulaio_devices(system C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_devices(system C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char,
+	errcap C.size_t) C.int32_t {
 	b, e := table.Devices(uint64(system))
 	return give(b, e, buf, capacity, need, err, errcap)
 }
 
 //export nebulaio_model_open
-func nebulaio_model_open(system C.uint64_t, path, options *C.nebulaio_cchar, model *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_model_open(system C.uint64_t, path, options *C.nebulaio_cchar, model *C.uint64_t, err *C.char,
+	errcap C.size_t) C.int32_t {
 	a := arguments{op: "open model"}
 	p, o := a.path("path", path), a.options(options)
 	if a.result("model", unsafe.Pointer(model)); a.err != nil {
@@ -113,19 +116,22 @@ func nebulaio_model_open(system C.uint64_t, path, options *C.nebulaio_cchar, mod
 }
 
 //export nebulaio_model_files
-func nebulaio_model_files(model C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_model_files(model C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char,
+	errcap C.size_t) C.int32_t {
 	b, e := table.Files(uint64(model))
 	return give(b, e, buf, capacity, need, err, errcap)
 }
 
 //export nebulaio_model_describe
-func nebulaio_model_describe(model C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_model_describe(model C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char,
+	errcap C.size_t) C.int32_t {
 	b, e := table.Describe(uint64(model))
 	return give(b, e, buf, capacity, need, err, errcap)
 }
 
 //export nebulaio_go_load_start
-func nebulaio_go_load_start(model C.uint64_t, dst *C.nebulaio_cbuffer, ndst C.size_t, stream C.uint64_t, options *C.nebulaio_cchar, load *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_go_load_start(model C.uint64_t, dst *C.nebulaio_cbuffer, ndst C.size_t, stream C.uint64_t,
+	options *C.nebulaio_cchar, load *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
 	a := arguments{op: "load"}
 	o := a.options(options)
 	a.result("load", unsafe.Pointer(load))
@@ -143,7 +149,8 @@ func nebulaio_go_load_start(model C.uint64_t, dst *C.nebulaio_cbuffer, ndst C.si
 }
 
 //export nebulaio_wait
-func nebulaio_wait(job C.uint64_t, timeout C.int32_t, progress *C.nebulaio_progress, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_wait(job C.uint64_t, timeout C.int32_t, progress *C.nebulaio_progress, err *C.char,
+	errcap C.size_t) C.int32_t {
 	running, done, total, e := table.Wait(uint64(job), time.Duration(timeout)*time.Millisecond)
 	if progress != nil {
 		progress.bytes_done, progress.bytes_total = C.uint64_t(done), C.uint64_t(total)
@@ -160,7 +167,8 @@ func nebulaio_cancel(job C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
 }
 
 //export nebulaio_report
-func nebulaio_report(job C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_report(job C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char,
+	errcap C.size_t) C.int32_t {
 	b, e := table.Report(uint64(job))
 	return give(b, e, buf, capacity, need, err, errcap)
 }

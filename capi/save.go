@@ -18,7 +18,8 @@ import (
 )
 
 //export nebulaio_go_save_start
-func nebulaio_go_save_start(system C.uint64_t, path *C.nebulaio_cchar, tensors *C.nebulaio_ctensor, count C.size_t, stream C.uint64_t, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_go_save_start(system C.uint64_t, path *C.nebulaio_cchar, tensors *C.nebulaio_ctensor, count C.size_t,
+	stream C.uint64_t, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
 	a := arguments{op: "save"}
 	p, o := a.path("path", path), a.options(options)
 	a.result("job", unsafe.Pointer(job))
@@ -28,8 +29,9 @@ func nebulaio_go_save_start(system C.uint64_t, path *C.nebulaio_cchar, tensors *
 	for i := range given {
 		t := &given[i]
 		name := a.text("name", t.name)
-		all[i] = nebulaio.SaveTensor{Name: name, DType: nebulaio.DType(a.text("dtype of "+name, t.dtype)), Device: a.text("device of "+name, t.device),
-			Ptr: address(unsafe.Pointer(&t.address)), Size: int64(t.size)}
+		all[i] = nebulaio.SaveTensor{Name: name, DType: nebulaio.DType(a.text("dtype of "+name, t.dtype)),
+			Device: a.text("device of "+name, t.device),
+			Ptr:    address(unsafe.Pointer(&t.address)), Size: int64(t.size)}
 		if t.rank > C.NEBULAIO_MAX_RANK {
 			a.refuse(name, fmt.Sprintf("has a rank of %d; expected at most %d", uint64(t.rank), C.NEBULAIO_MAX_RANK))
 		}

@@ -16,7 +16,8 @@ import (
 )
 
 //export nebulaio_model_select
-func nebulaio_model_select(model C.uint64_t, options *C.nebulaio_cchar, selection *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_model_select(model C.uint64_t, options *C.nebulaio_cchar, selection *C.uint64_t, err *C.char,
+	errcap C.size_t) C.int32_t {
 	a := arguments{op: "select tensors"}
 	o := a.options(options)
 	if a.result("selection", unsafe.Pointer(selection)); a.err != nil {
@@ -27,7 +28,8 @@ func nebulaio_model_select(model C.uint64_t, options *C.nebulaio_cchar, selectio
 }
 
 //export nebulaio_load_ready
-func nebulaio_load_ready(job, known C.uint64_t, timeout C.int32_t, ready *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
+func nebulaio_load_ready(job, known C.uint64_t, timeout C.int32_t, ready *C.uint64_t, err *C.char,
+	errcap C.size_t) C.int32_t {
 	n, running, e := table.LoadReady(uint64(job), uint64(known), time.Duration(timeout)*time.Millisecond)
 	if ready != nil {
 		*ready = C.uint64_t(n)

@@ -14,7 +14,8 @@ import (
 )
 
 func sentinels() []fault.Sentinel {
-	return []fault.Sentinel{fault.ErrOther, fault.ErrInvalid, fault.ErrNotFound, fault.ErrPermission, fault.ErrCorrupt, fault.ErrIO,
+	return []fault.Sentinel{fault.ErrOther, fault.ErrInvalid, fault.ErrNotFound, fault.ErrPermission, fault.ErrCorrupt,
+		fault.ErrIO,
 		fault.ErrDevice, fault.ErrNoMemory, fault.ErrUnsupported, fault.ErrCancelled, fault.ErrClosed}
 }
 
@@ -43,7 +44,8 @@ func TestSentinelMatchesItsKindAlone(t *testing.T) {
 }
 
 func TestSentinelMatchesCauses(t *testing.T) {
-	err := error(&fault.Error{Kind: fault.Corrupt, Op: "load", Err: &fault.Error{Kind: fault.IO, Op: "read", Err: syscall.ENOSPC}})
+	err := error(&fault.Error{Kind: fault.Corrupt, Op: "load",
+		Err: &fault.Error{Kind: fault.IO, Op: "read", Err: syscall.ENOSPC}})
 	if !errors.Is(err, fault.ErrCorrupt) || !errors.Is(err, fault.ErrIO) || errors.Is(err, fault.ErrInvalid) {
 		t.Error("an error matches its own kind and those of its causes, and no other")
 	}

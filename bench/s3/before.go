@@ -62,7 +62,8 @@ func comparisonTable(all []comparison) []string {
 		if !c.holds() {
 			mark = "**no**"
 		}
-		lines = append(lines, fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", c.Row, c.RateNew, c.RateBefore, c.CPUNew, c.CPUBefore, mark))
+		lines = append(lines, fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", c.Row, c.RateNew, c.RateBefore, c.CPUNew,
+			c.CPUBefore, mark))
 	}
 	return lines
 }

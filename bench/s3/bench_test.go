@@ -42,7 +42,8 @@ func TestVerifyRefusesWhatWasNotSigned(t *testing.T) {
 	bad.Method = "PUT"
 	other := sign("GET", "/b/k", nil)
 	other.URL.Path = "/b/other"
-	for name, r := range map[string]*http.Request{"another method": bad, "another key": other, "no signature": httptest.NewRequest("GET", "http://h:1/b/k", nil)} {
+	for name, r := range map[string]*http.Request{"another method": bad, "another key": other,
+		"no signature": httptest.NewRequest("GET", "http://h:1/b/k", nil)} {
 		if verify(rootKeys, r) {
 			t.Errorf("%s was accepted", name)
 		}
@@ -130,9 +131,11 @@ func TestClaims(t *testing.T) {
 		Rounds: 3, Targets: []string{"bare", "nebulaio", "nebulaio always"}, Memory: map[string]int64{},
 		Rows: []*rowResult{{Name: "GET 64 MiB, 4 streams", ByBytes: true, Samples: map[string][]sample{
 			"bare": cpu(0.1, 0.2, 0.1), "nebulaio": cpu(0.12, 0.24, 0.11), "nebulaio always": cpu(0.3, 0.6, 0.3)}}},
-		Completions: []completion{{Target: "nebulaio", Sizes: completeSizes, Millis: []spread{{1, 1, 1}, {1, 1, 1}}, Ratio: spread{1, 1, 1}}},
+		Completions: []completion{{Target: "nebulaio", Sizes: completeSizes, Millis: []spread{{1, 1, 1}, {1, 1, 1}},
+			Ratio: spread{1, 1, 1}}},
 		Keys: &manyKeys{Keys: 1000000, Restart: []float64{0.4, 3, 0.5}, Listings: []listing{
-			{Name: "first page", Small: page{Keys: 10000, P50: 1, CPU: 500}, Large: page{Keys: 1000000, P50: 6, CPU: 500}, Ratio: 1}}},
+			{Name: "first page", Small: page{Keys: 10000, P50: 1, CPU: 500}, Large: page{Keys: 1000000, P50: 6, CPU: 500},
+				Ratio: 1}}},
 	}
 	r.Claims = r.claims()
 	want := []struct {
@@ -163,7 +166,8 @@ func TestClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"| GET 64 MiB, 4 streams: server CPU, nebulaio always against bare | 3.00 x | ≤ 2.20 x | **no** |", "## 1000000 keys", "0.12 [0.11..0.24]"} {
+	for _, text := range []string{"| GET 64 MiB, 4 streams: server CPU, nebulaio always against bare | 3.00 x | ≤ 2.20 " +
+		"x | **no** |", "## 1000000 keys", "0.12 [0.11..0.24]"} {
 		if !strings.Contains(string(page), text) {
 			t.Errorf("the page lacks %q:\n%s", text, page)
 		}
@@ -283,7 +287,8 @@ func TestKeyNames(t *testing.T) {
 		for _, i := range []int{0, n/directories - 1, n / directories, n - 1} {
 			seen[keyName(i, n)] = true
 		}
-		if len(seen) != 4 || !strings.HasPrefix(keyName(n-1, n), "all/d0999/") || !strings.HasPrefix(keyName(n/2, n), "all/d0500/") {
+		if len(seen) != 4 || !strings.HasPrefix(keyName(n-1, n), "all/d0999/") ||
+			!strings.HasPrefix(keyName(n/2, n), "all/d0500/") {
 			t.Errorf("%d keys: %v", n, seen)
 		}
 	}
@@ -319,9 +324,10 @@ func TestTheBuildBeforeIsComparedWithItself(t *testing.T) {
 		return out
 	}
 	run := func(now []sample) comparison {
-		r := &result{Targets: []string{"nebulaio", beforeName, beforeAgainName}, Rows: []*rowResult{{Name: "x", Samples: map[string][]sample{
-			"nebulaio": now, beforeName: at(100, 100, 100), beforeAgainName: at(95, 100, 105),
-		}}}}
+		r := &result{Targets: []string{"nebulaio", beforeName, beforeAgainName},
+			Rows: []*rowResult{{Name: "x", Samples: map[string][]sample{
+				"nebulaio": now, beforeName: at(100, 100, 100), beforeAgainName: at(95, 100, 105),
+			}}}}
 		all := r.compare()
 		if len(all) != 1 {
 			t.Fatalf("%d comparisons; expected 1", len(all))

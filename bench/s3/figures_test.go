@@ -52,7 +52,8 @@ var figure = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
 // first is the first number of a cell, which in the pages of the benchmark is the median.
 func first(cell string) string { return figure.FindString(cell) }
 
-// TestPerformanceHasTheFiguresOfItsPages compares the table of the object store in docs/performance.md with the tables that it links to.
+// TestPerformanceHasTheFiguresOfItsPages compares the table of the object store in docs/performance.md with the tables
+// that it links to.
 func TestPerformanceHasTheFiguresOfItsPages(t *testing.T) {
 	readme := document(t, "docs/performance.md")
 	const main, puts = "docs/benchmarks/2026-11-15-s3/README.md", "docs/benchmarks/2026-11-15-s3/put-64mib/README.md"
@@ -63,10 +64,14 @@ func TestPerformanceHasTheFiguresOfItsPages(t *testing.T) {
 		own                string   // a further target of ours, in brackets behind the first figure
 		second             string   // a further heading, behind a slash
 	}{
-		{row: "GET 64 MiB", page: main, heading: "GET 64 MiB, 4 streams", column: 2, targets: []string{"nebulaio", "bare", "minio", "versitygw"}, own: "nebulaio always"},
-		{row: "GET ranges of 1 MiB", page: main, heading: "GET ranges of 1 MiB, 8 streams", column: 2, targets: []string{"nebulaio", "bare", "minio", "versitygw"}},
-		{row: "PUT 4 KiB", page: main, heading: "PUT 4 KiB, 8 streams", column: 1, targets: []string{"nebulaio", "bare+md5+sync", "minio", "versitygw"}, second: "PUT 4 KiB, 64 streams"},
-		{row: "PUT 64 MiB", page: puts, heading: "PUT 64 MiB, 4 streams", column: 1, targets: []string{"nebulaio", "bare+md5+sync", "minio", "versitygw"}, own: "nebulaio crc64"},
+		{row: "GET 64 MiB", page: main, heading: "GET 64 MiB, 4 streams", column: 2,
+			targets: []string{"nebulaio", "bare", "minio", "versitygw"}, own: "nebulaio always"},
+		{row: "GET ranges of 1 MiB", page: main, heading: "GET ranges of 1 MiB, 8 streams", column: 2,
+			targets: []string{"nebulaio", "bare", "minio", "versitygw"}},
+		{row: "PUT 4 KiB", page: main, heading: "PUT 4 KiB, 8 streams", column: 1,
+			targets: []string{"nebulaio", "bare+md5+sync", "minio", "versitygw"}, second: "PUT 4 KiB, 64 streams"},
+		{row: "PUT 64 MiB", page: puts, heading: "PUT 64 MiB, 4 streams", column: 1,
+			targets: []string{"nebulaio", "bare+md5+sync", "minio", "versitygw"}, own: "nebulaio crc64"},
 	} {
 		got := cells(t, readme, "", x.row)
 		raw := document(t, x.page)

@@ -171,7 +171,8 @@ func listPage(s *stream, t *target, name string, query url.Values) (list, error)
 		q[k] = v
 	}
 	var body []byte
-	if err := s.do(t.signIn(name, http.MethodGet, "", q, http.StatusOK), func(p []byte) { body = append(body, p...) }); err != nil {
+	if err := s.do(t.signIn(name, http.MethodGet, "", q, http.StatusOK),
+		func(p []byte) { body = append(body, p...) }); err != nil {
 		return list{}, err
 	}
 	var l list

@@ -33,7 +33,8 @@ func thisMachine(dir string) machine {
 	}
 	var fs unix.Statfs_t
 	if unix.Statfs(dir, &fs) == nil {
-		known := map[int64]string{unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs", unix.TMPFS_MAGIC: "tmpfs", unix.OVERLAYFS_SUPER_MAGIC: "overlayfs"}
+		known := map[int64]string{unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
+			unix.TMPFS_MAGIC: "tmpfs", unix.OVERLAYFS_SUPER_MAGIC: "overlayfs"}
 		m.FileSystem = known[int64(fs.Type)]
 		if m.FileSystem == "" {
 			m.FileSystem = fmt.Sprintf("file system %#x", fs.Type)

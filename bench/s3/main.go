@@ -49,9 +49,11 @@ func parse(args []string) (options, error) {
 	var only, skip string
 	f := flag.NewFlagSet("bench-s3", flag.ContinueOnError)
 	f.StringVar(&o.nebulaio, "nebulaio", "bin/nebulaio", "our program; empty: without it")
-	f.StringVar(&o.before, "before", "", "an older build of our program; runs twice beside the new one, to compare the two builds")
+	f.StringVar(&o.before, "before", "", "an older build of our program; runs twice beside the new one, to compare the "+
+		"two builds")
 	f.StringVar(&o.peers, "peers", "build/peers", "where versitygw and MinIO are, or are built; empty: without them")
-	f.StringVar(&o.work, "work", "build/bench-s3/data", "where the servers keep their data; removed after the run. Needs 12 GiB")
+	f.StringVar(&o.work, "work", "build/bench-s3/data",
+		"where the servers keep their data; removed after the run. Needs 12 GiB")
 	f.StringVar(&o.out, "out", "build/bench-s3", "where the results go")
 	f.IntVar(&o.rounds, "rounds", 5, "rounds of each row")
 	f.IntVar(&o.keys, "keys", 0, "also list a bucket of so many keys and restart on it; 1000000 takes minutes")
@@ -65,7 +67,8 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected %q: there are only flags", f.Args())
 	}
 	if o.rounds < 1 || o.scale <= 0 || o.keys < 0 || o.keys%directories != 0 {
-		return o, fmt.Errorf("--rounds is at least 1, --scale above 0, --keys a multiple of %d: got %d, %g, %d", directories, o.rounds, o.scale, o.keys)
+		return o, fmt.Errorf("--rounds is at least 1, --scale above 0, --keys a multiple of %d: got %d, %g, %d", directories,
+			o.rounds, o.scale, o.keys)
 	}
 	var err error
 	if o.only, err = regexp.Compile(only); err != nil {
@@ -99,7 +102,8 @@ func run(o options) (err error) {
 	if err != nil {
 		return err
 	}
-	res := &result{Date: time.Now().UTC().Format(time.DateOnly), Command: "make bench-s3 ARGS='" + strings.Join(os.Args[1:], " ") + "'", Machine: thisMachine(work),
+	res := &result{Date: time.Now().UTC().Format(time.DateOnly), Command: "make bench-s3 ARGS='" +
+		strings.Join(os.Args[1:], " ") + "'", Machine: thisMachine(work),
 		Versions: versions(all), Rounds: o.rounds, Memory: map[string]int64{}}
 	data, err := content()
 	if err != nil {
@@ -183,7 +187,8 @@ func programs(o options) ([]*target, error) {
 			}
 		}
 	}
-	all := slices.DeleteFunc(targets(self, paths[0], paths[1], paths[2], paths[3]), func(t *target) bool { return o.skip.MatchString(t.name) })
+	all := slices.DeleteFunc(targets(self, paths[0], paths[1], paths[2], paths[3]),
+		func(t *target) bool { return o.skip.MatchString(t.name) })
 	if len(all) == 0 {
 		return nil, errors.New("--without leaves no target")
 	}

@@ -51,7 +51,8 @@ func completeOnce(t *target, data []byte, size int64) (time.Duration, error) {
 	s := newStream(t.host)
 	defer s.close()
 	var reply strings.Builder
-	err := s.do(t.sign(http.MethodPost, key, url.Values{"uploads": {""}}, nil, http.StatusOK, -1), func(p []byte) { reply.Write(p) })
+	err := s.do(t.sign(http.MethodPost, key, url.Values{"uploads": {""}}, nil, http.StatusOK, -1),
+		func(p []byte) { reply.Write(p) })
 	if err != nil {
 		return 0, err
 	}

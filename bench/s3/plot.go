@@ -25,7 +25,8 @@ func plot(r *result) string {
 			values func(string) []float64
 		}{{rateName(row), "more is better", row.rate}, {cpuName(row), "less is better", row.cpu}} {
 			x := column * panelWidth
-			fmt.Fprintf(&body, "<text x='%d' y='%d' class='h'>%s</text>\n", x+gap, y, html.EscapeString(row.Name+" — "+m.name+", "+m.better))
+			fmt.Fprintf(&body, "<text x='%d' y='%d' class='h'>%s</text>\n", x+gap, y,
+				html.EscapeString(row.Name+" — "+m.name+", "+m.better))
 			top := 0.0
 			for _, t := range r.Targets {
 				top = max(top, spreadOf(m.values(t)).Max)
@@ -47,8 +48,10 @@ func plot(r *result) string {
 					class = "b"
 				}
 				fmt.Fprintf(&body, "<text x='%.0f' y='%d' class='l'>%s</text>", left-6, at+12, html.EscapeString(t))
-				fmt.Fprintf(&body, "<rect x='%.1f' y='%d' width='%.1f' height='%d' class='%s'/>", left, at, max(s.Median*scale, 0.5), bar, class)
-				fmt.Fprintf(&body, "<line x1='%.1f' x2='%.1f' y1='%d' y2='%d'/>", left+s.Min*scale, left+s.Max*scale, at+bar/2, at+bar/2)
+				fmt.Fprintf(&body, "<rect x='%.1f' y='%d' width='%.1f' height='%d' class='%s'/>", left, at,
+					max(s.Median*scale, 0.5), bar, class)
+				fmt.Fprintf(&body, "<line x1='%.1f' x2='%.1f' y1='%d' y2='%d'/>", left+s.Min*scale, left+s.Max*scale, at+bar/2,
+					at+bar/2)
 				fmt.Fprintf(&body, "<text x='%.1f' y='%d' class='v'>%s</text>\n", left+s.Max*scale+4, at+12, number(s.Median))
 				line++
 			}
@@ -56,7 +59,8 @@ func plot(r *result) string {
 		}
 		y += height + 44
 	}
-	return fmt.Sprintf("<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' viewBox='0 0 %[1]d %[2]d' font-family='sans-serif' font-size='12'>\n"+
+	return fmt.Sprintf("<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' viewBox='0 0 %[1]d %[2]d' "+
+		"font-family='sans-serif' font-size='12'>\n"+
 		"<style>.h{font-weight:bold;fill:#222}.l{text-anchor:end;fill:#444}.v{fill:#222}.n{fill:#5b4bc4}.b{fill:#9aa3ad}.o{fill:#d9a441}line{stroke:#222;stroke-width:1.5}</style>\n"+
 		"<rect width='100%%' height='100%%' fill='#fff'/>\n%s</svg>\n", columns*panelWidth+gap, y, body.String())
 }

@@ -19,7 +19,8 @@ func (r *result) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	for name, text := range map[string][]byte{"README.md": []byte(r.markdown()), "results.json": append(data, '\n'), "plot.svg": []byte(plot(r))} {
+	for name, text := range map[string][]byte{"README.md": []byte(r.markdown()), "results.json": append(data, '\n'),
+		"plot.svg": []byte(plot(r))} {
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
 			return err
 		}
@@ -32,10 +33,13 @@ func (r *result) markdown() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("# S3 servers compared, %s\n", r.Date)
-	p("`%s` on %s (%d cores), Linux %s, %s; client and servers on the same cores. Presigned URLs with unsigned payloads,", r.Command, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.FileSystem)
-	p("kept-alive connections, the same bytes for all; targets take turns in each of %d rounds. Figures are medians of", r.Rounds)
+	p("`%s` on %s (%d cores), Linux %s, %s; client and servers on the same cores. Presigned URLs with unsigned payloads,",
+		r.Command, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.FileSystem)
+	p("kept-alive connections, the same bytes for all; targets take turns in each of %d rounds. Figures are medians of",
+		r.Rounds)
 	p("the rounds [least..most]; CPU is the server's alone, user and system. Ratios are made round by round.\n")
-	p("`bare` is net/http, the check of the signature and the file system: O_TMPFILE and linkat, sendfile; `+fdatasync` syncs")
+	p("`bare` is net/http, the check of the signature and the file system: O_TMPFILE and linkat, sendfile; " +
+		"`+fdatasync` syncs")
 	p("the file, `+md5+sync` makes MD5 ETags and syncs file and directory. versitygw syncs nothing, MinIO no directory.\n")
 	p("![Rates and CPU by server](plot.svg)\n")
 	if len(r.Claims) > 0 {
@@ -82,10 +86,13 @@ func (r *result) markdown() string {
 	}
 	if k := r.Keys; k != nil {
 		p("## %d keys\n", k.Keys)
-		p("Written at %s keys/s over 64 streams. All of them listed in %d pages in %s s. Restart after kill -9 to the first answer: %s s.\n", number(k.LoadRate), k.WalkPages, number(k.Walk), spreadOf(k.Restart))
-		p("| page | entries | %d keys: p50 ms | p99 ms | CPU µs | %d keys: p50 ms | p99 ms | CPU µs |\n|---|---|---|---|---|---|---|---|", smallCount, k.Keys)
+		p("Written at %s keys/s over 64 streams. All of them listed in %d pages in %s s. Restart after kill -9 to the "+
+			"first answer: %s s.\n", number(k.LoadRate), k.WalkPages, number(k.Walk), spreadOf(k.Restart))
+		p("| page | entries | %d keys: p50 ms | p99 ms | CPU µs | %d keys: p50 ms | p99 ms | CPU µs "+
+			"|\n|---|---|---|---|---|---|---|---|", smallCount, k.Keys)
 		for _, l := range k.Listings {
-			p("| %s | %d | %s | %s | %s | %s | %s | %s |", l.Name, l.Large.Entries, number(l.Small.P50), number(l.Small.P99), number(l.Small.CPU), number(l.Large.P50), number(l.Large.P99), number(l.Large.CPU))
+			p("| %s | %d | %s | %s | %s | %s | %s | %s |", l.Name, l.Large.Entries, number(l.Small.P50), number(l.Small.P99),
+				number(l.Small.CPU), number(l.Large.P50), number(l.Large.P99), number(l.Large.CPU))
 		}
 		p("")
 	}

@@ -105,21 +105,26 @@ func (r *result) claims() []claim {
 				ours, theirs, what = row.cpu(w.ours), row.cpu(w.theirs), "server CPU"
 			}
 			if got := ratios(ours, theirs); len(got) > 0 {
-				out = append(out, claim{fmt.Sprintf("%s: %s, %s against %s", w.row, what, w.ours, w.theirs), spreadOf(got), w.limit, !w.cpu, " x"})
+				out = append(out, claim{fmt.Sprintf("%s: %s, %s against %s", w.row, what, w.ours, w.theirs), spreadOf(got), w.limit,
+					!w.cpu, " x"})
 			}
 		}
 	}
 	for _, c := range r.Completions {
 		if c.Target == "nebulaio" {
-			out = append(out, claim{"CompleteMultipartUpload: time for 1 GiB against 64 MiB in as many parts", c.Ratio, 1.5, false, " x"})
+			out = append(out, claim{"CompleteMultipartUpload: time for 1 GiB against 64 MiB in as many parts", c.Ratio, 1.5,
+				false, " x"})
 		}
 	}
 	if k := r.Keys; k != nil {
 		for _, l := range k.Listings {
-			out = append(out, claim{fmt.Sprintf("list, %s: time with %d keys", l.Name, l.Large.Keys), spreadOf([]float64{l.Large.P50}), 5, false, " ms"},
-				claim{fmt.Sprintf("list, %s: server CPU with %d keys against %d", l.Name, l.Large.Keys, l.Small.Keys), spreadOf([]float64{l.Ratio}), 1.5, false, " x"})
+			out = append(out, claim{fmt.Sprintf("list, %s: time with %d keys", l.Name, l.Large.Keys),
+				spreadOf([]float64{l.Large.P50}), 5, false, " ms"},
+				claim{fmt.Sprintf("list, %s: server CPU with %d keys against %d", l.Name, l.Large.Keys, l.Small.Keys),
+					spreadOf([]float64{l.Ratio}), 1.5, false, " x"})
 		}
-		out = append(out, claim{fmt.Sprintf("restart after kill -9 with %d keys", k.Keys), spreadOf(k.Restart), 2, false, " s"})
+		out = append(out, claim{fmt.Sprintf("restart after kill -9 with %d keys", k.Keys), spreadOf(k.Restart), 2, false,
+			" s"})
 	}
 	return out
 }

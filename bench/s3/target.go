@@ -58,7 +58,8 @@ func targets(self, nebulaio, versitygw, minio, before string) []*target {
 	}
 	if minio != "" {
 		all = append(all, &target{name: "minio",
-			env: []string{"MINIO_ROOT_USER=" + rootKeys.access, "MINIO_ROOT_PASSWORD=" + rootKeys.secret, "MINIO_UPDATE=off", "MINIO_BROWSER=off"},
+			env: []string{"MINIO_ROOT_USER=" + rootKeys.access, "MINIO_ROOT_PASSWORD=" + rootKeys.secret, "MINIO_UPDATE=off",
+				"MINIO_BROWSER=off"},
 			argv: func(t *target, console string) []string {
 				return []string{minio, "server", "--quiet", "--address", t.host, "--console-address", console, t.dir}
 			}})
@@ -159,7 +160,8 @@ func (t *target) stop(sig syscall.Signal) {
 }
 
 // sign prepares a request for a key of the bucket; an empty key means the bucket itself.
-func (t *target) sign(method, key string, query url.Values, body []byte, want int, size int64, header ...string) request {
+func (t *target) sign(method, key string, query url.Values, body []byte, want int, size int64,
+	header ...string) request {
 	path := "/" + bucket
 	if key != "" {
 		path += "/" + key
@@ -171,7 +173,8 @@ func (t *target) sign(method, key string, query url.Values, body []byte, want in
 // the same way: an object that is not there.
 func (t *target) probe() request {
 	path := "/nebulaio-bench-no-such-bucket/none"
-	return prepare(http.MethodHead, t.host, presign(rootKeys, time.Now(), http.MethodHead, t.host, path, nil), nil, http.StatusNotFound, -1)
+	return prepare(http.MethodHead, t.host, presign(rootKeys, time.Now(), http.MethodHead, t.host, path, nil), nil,
+		http.StatusNotFound, -1)
 }
 
 // cpu is the time that the server has spent computing, in seconds, in user and

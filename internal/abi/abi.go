@@ -96,13 +96,15 @@ func (o *modelOptions) source(path string) (nebulaio.SourceOptions, error) {
 			"files and names can be chosen from a model that is open, not when it is opened")
 	}
 	ss, hs, err := o.parts()
-	return nebulaio.SourceOptions{Device: o.Device, Tensors: o.Tensors, Slices: ss, Shards: hs, Lenient: o.Lenient, More: o.More}, err
+	return nebulaio.SourceOptions{Device: o.Device, Tensors: o.Tensors, Slices: ss, Shards: hs, Lenient: o.Lenient,
+		More: o.More}, err
 }
 
 // selection returns the options of a selection from an open model.
 func (o *modelOptions) selection() (nebulaio.SelectOptions, error) {
 	if o.Device != "" || o.Lenient || len(o.More) > 0 {
-		return nebulaio.SelectOptions{}, errs.New(errs.Invalid, "select tensors", "", "device, lenient and more are given when the model is opened")
+		return nebulaio.SelectOptions{}, errs.New(errs.Invalid, "select tensors", "",
+			"device, lenient and more are given when the model is opened")
 	}
 	ss, hs, err := o.parts()
 	return nebulaio.SelectOptions{Tensors: o.Tensors, Slices: ss, Shards: hs, Names: o.Names, Files: o.Files}, err
@@ -166,7 +168,8 @@ func (t *Table) Describe(model uint64) ([]byte, error) {
 		return nil, err
 	}
 	s.once.Do(func() {
-		s.text, s.err = json.Marshal(description{files: files{Device: s.Device().ID, Files: s.Files()}, Tensors: s.Tensors(), Metadata: s.Metadata()})
+		s.text, s.err = json.Marshal(description{files: files{Device: s.Device().ID, Files: s.Files()}, Tensors: s.Tensors(),
+			Metadata: s.Metadata()})
 	})
 	return s.text, s.err
 }
@@ -189,7 +192,8 @@ func (t *Table) StartLoad(model uint64, dst []nebulaio.Destination, stream uint6
 		return 0, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	l, err := s.StartLoad(ctx, dst, nebulaio.StartLoadOptions{Route: o.Route, Cache: o.Cache, Stream: stream, HasStream: true, Verify: o.Verify})
+	l, err := s.StartLoad(ctx, dst, nebulaio.StartLoadOptions{Route: o.Route, Cache: o.Cache, Stream: stream,
+		HasStream: true, Verify: o.Verify})
 	if err != nil {
 		cancel(nil)
 		return 0, err

@@ -104,7 +104,8 @@ func newCaller(t *testing.T, system, model string) *caller {
 func onFakeGPU(t *testing.T) (*caller, *fakegpu.GPU) {
 	t.Helper()
 	g := fakegpu.Build(t, fakegpu.Options{})
-	o, err := json.Marshal(map[string]any{"devices": device.Require, "cuda_library": g.CUDA, "nvml_library": g.NVML, "buffer_pool_size": 262144})
+	o, err := json.Marshal(map[string]any{"devices": device.Require, "cuda_library": g.CUDA, "nvml_library": g.NVML,
+		"buffer_pool_size": 262144})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +136,8 @@ func TestALoadFromOpenToRelease(t *testing.T) {
 	c.must(err)
 	var r map[string]any
 	c.must(json.Unmarshal(text, &r))
-	for _, key := range []string{"path", "tensors", "open_seconds", "alloc_seconds", "device", "asked", "bytes", "seconds", "gbps", "routes", "stages", "limiting_stage", "engine", "files", "refusals", "notes"} {
+	for _, key := range []string{"path", "tensors", "open_seconds", "alloc_seconds", "device", "asked", "bytes", "seconds",
+		"gbps", "routes", "stages", "limiting_stage", "engine", "files", "refusals", "notes"} {
 		if _, ok := r[key]; !ok {
 			t.Errorf("the report has no %q", key)
 		}
@@ -172,7 +174,8 @@ func TestHandlesThatAreNotOnesOwn(t *testing.T) {
 		"cancel":     func(h uint64) error { return c.Cancel(h) },
 		"report":     func(h uint64) error { _, err := c.Report(h); return err },
 	}
-	takes := map[string]uint64{"devices": c.system, "open model": c.system, "describe": c.model, "start": c.model, "wait": load, "cancel": load, "report": load}
+	takes := map[string]uint64{"devices": c.system, "open model": c.system, "describe": c.model, "start": c.model,
+		"wait": load, "cancel": load, "report": load}
 	for name, f := range use {
 		for _, h := range []uint64{0, c.system, c.model, load, 999, 1 << 63} {
 			err := f(h)
@@ -209,7 +212,8 @@ func TestOptionsAreReadStrictly(t *testing.T) {
 		"load":   func(o string) error { _, err := c.StartLoad(c.model, c.dst(), 0, o); return err },
 	}
 	for name, f := range open {
-		for _, o := range []string{`{"colour":"blue"}`, `{"devices":1,"device":1,"route":1}`, `[]`, `"auto"`, `{`, `{} {}`, `nonsense`} {
+		for _, o := range []string{`{"colour":"blue"}`, `{"devices":1,"device":1,"route":1}`, `[]`, `"auto"`, `{`, `{} {}`,
+			`nonsense`} {
 			if err := f(o); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), o) {
 				t.Errorf("%s with %s: %v", name, o, err)
 			}
@@ -348,8 +352,10 @@ func TestStatusNumbersAreThoseOfTheHeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]int32{"RUNNING": abi.Running, "OK": abi.Status(nil)}
-	names := map[errs.Kind]string{errs.Other: "OTHER", errs.Invalid: "INVALID", errs.NotFound: "NOT_FOUND", errs.Permission: "PERMISSION", errs.Corrupt: "CORRUPT", errs.IO: "IO",
-		errs.Device: "DEVICE", errs.NoMemory: "NO_MEMORY", errs.Unsupported: "UNSUPPORTED", errs.Cancelled: "CANCELLED", errs.Closed: "CLOSED"}
+	names := map[errs.Kind]string{errs.Other: "OTHER", errs.Invalid: "INVALID", errs.NotFound: "NOT_FOUND",
+		errs.Permission: "PERMISSION", errs.Corrupt: "CORRUPT", errs.IO: "IO",
+		errs.Device: "DEVICE", errs.NoMemory: "NO_MEMORY", errs.Unsupported: "UNSUPPORTED", errs.Cancelled: "CANCELLED",
+		errs.Closed: "CLOSED"}
 	for _, k := range errs.Kinds() {
 		name, ok := names[k]
 		if !ok {
@@ -373,7 +379,8 @@ func TestStatusNumbersAreThoseOfTheHeader(t *testing.T) {
 	if len(got) != len(want) {
 		t.Errorf("the header has %d statuses, here are %d", len(got), len(want))
 	}
-	if v := regexp.MustCompile(`#define NEBULAIO_ABI_VERSION (\d+)`).FindStringSubmatch(string(header)); len(v) != 2 || v[1] != strconv.Itoa(abi.Version) {
+	if v := regexp.MustCompile(`#define NEBULAIO_ABI_VERSION (\d+)`).FindStringSubmatch(string(header)); len(v) != 2 ||
+		v[1] != strconv.Itoa(abi.Version) {
 		t.Errorf("version %v in the header, %d here", v, abi.Version)
 	}
 }

@@ -32,7 +32,8 @@ func TestAddressesThatCannotHoldTheBytes(t *testing.T) {
 				return table.StartLoad(model, []nebulaio.Destination{{Ptr: at, Size: size}}, 0, "")
 			},
 			"save": func() (uint64, error) {
-				tensors := []nebulaio.SaveTensor{{Name: "t", DType: "U8", Shape: []int64{size}, Device: "host", Ptr: at, Size: size}}
+				tensors := []nebulaio.SaveTensor{{Name: "t", DType: "U8", Shape: []int64{size}, Device: "host", Ptr: at,
+					Size: size}}
 				return table.StartSave(system, filepath.Join(t.TempDir(), "s"), tensors, 0, "")
 			},
 			"read":  func() (uint64, error) { return table.StartMove(file, false, at, size, 0, 0, "") },
@@ -68,7 +69,8 @@ func TestASystemIsReleasedBeforeItsHandles(t *testing.T) {
 	c.must(table.Release(system))
 	mem := make([]byte, 16<<20)
 	at := address(t, mem)
-	if _, err := table.StartLoad(model, []nebulaio.Destination{{Ptr: at, Size: 8 << 20}}, 0, ""); !errs.Is(err, errs.Closed) {
+	if _, err := table.StartLoad(model, []nebulaio.Destination{{Ptr: at, Size: 8 << 20}}, 0, ""); !errs.Is(err,
+		errs.Closed) {
 		t.Errorf("load: %v", err)
 	}
 	if _, err := table.StartMove(file, false, at, 16, 0, 0, ""); !errs.Is(err, errs.Closed) {

@@ -52,10 +52,13 @@ func (t *Table) OpenClient(system uint64, options string) (uint64, error) {
 func (o *clientOptions) client() (nebulaio.ClientOptions, error) {
 	const day = 24 * 60 * 60 * 1000
 	if o.TimeoutMS < 0 || o.TimeoutMS > day {
-		return nebulaio.ClientOptions{}, errs.New(errs.Invalid, "read options", "timeout_ms", fmt.Sprintf("is %d; expected 0 to %d", o.TimeoutMS, day))
+		return nebulaio.ClientOptions{}, errs.New(errs.Invalid, "read options", "timeout_ms",
+			fmt.Sprintf("is %d; expected 0 to %d", o.TimeoutMS, day))
 	}
-	return nebulaio.ClientOptions{Endpoint: o.Endpoint, AccessKey: o.AccessKey, SecretKey: o.SecretKey, SessionToken: o.SessionToken,
-		Region: o.Region, Door: o.Door, Device: o.Device, Connections: o.Connections, NoVerify: no(o.Verify), CAFile: o.CAFile,
+	return nebulaio.ClientOptions{Endpoint: o.Endpoint, AccessKey: o.AccessKey, SecretKey: o.SecretKey,
+		SessionToken: o.SessionToken,
+		Region:       o.Region, Door: o.Door, Device: o.Device, Connections: o.Connections, NoVerify: no(o.Verify),
+		CAFile:      o.CAFile,
 		InsecureTLS: o.InsecureTLS, Timeout: time.Duration(o.TimeoutMS) * time.Millisecond, Retries: o.Retries}, nil
 }
 
@@ -103,7 +106,9 @@ func (t *Table) StartObjectReads(client uint64, reads []nebulaio.ObjectRead, opt
 	for i := range reads {
 		r := &reads[i]
 		if r.Off < 0 || r.DstSize < 0 || r.Size < -1 {
-			return 0, errs.New(errs.Invalid, "read object", r.Bucket+"/"+r.Key, fmt.Sprintf("%d bytes at offset %d into %d bytes; expected offset and capacity below 2^63 and a size of -1 or more", r.Size, uint64(r.Off), uint64(r.DstSize)))
+			return 0, errs.New(errs.Invalid, "read object", r.Bucket+"/"+r.Key,
+				fmt.Sprintf("%d bytes at offset %d into %d bytes; expected offset and capacity below 2^63 and a size of -1 or more",
+					r.Size, uint64(r.Off), uint64(r.DstSize)))
 		}
 		r.Route, r.Cache, r.HasStream, r.NoVerify = o.Route, o.Cache, true, no(o.Verify)
 	}
@@ -140,7 +145,8 @@ func (t *Table) StartObjectWrite(client uint64, w nebulaio.ObjectWrite, options 
 		return 0, err
 	}
 	if w.Size < 0 {
-		return 0, errs.New(errs.Invalid, "write object", w.Bucket+"/"+w.Key, fmt.Sprintf("%d bytes; expected less than 2^63", uint64(w.Size)))
+		return 0, errs.New(errs.Invalid, "write object", w.Bucket+"/"+w.Key,
+			fmt.Sprintf("%d bytes; expected less than 2^63", uint64(w.Size)))
 	}
 	w.Route, w.HasStream = o.Route, true
 	w.ContentType, w.Metadata, w.IfMatch, w.IfNoneMatch = o.ContentType, o.Metadata, o.IfMatch, o.IfNoneMatch

@@ -66,7 +66,11 @@ func TestClientOptions(t *testing.T) {
 		"a write option": func() (uint64, error) {
 			return table.StartObjectWrite(client, nebulaio.ObjectWrite{}, `{"device":"host"}`)
 		},
-		"a file of 2^63": func() (uint64, error) { h, _, err := table.CreateObject(client, "b", "k", 1<<63, ""); return h, err },
+		"a file of 2^63": func() (uint64, error) {
+			h, _, err := table.CreateObject(client, "b", "k", 1<<63, "")
+			return h,
+				err
+		},
 	} {
 		if _, err := call(); !errs.Is(err, errs.Invalid) {
 			t.Errorf("%s: %v", what, err)

@@ -77,7 +77,8 @@ func (t *Table) SyncFile(file uint64) error {
 }
 
 // StartMove is nebulaio_file_read_start and nebulaio_file_write_start.
-func (t *Table) StartMove(file uint64, write bool, mem nebulaio.Ptr, size, offset, stream uint64, options string) (uint64, error) {
+func (t *Table) StartMove(file uint64, write bool, mem nebulaio.Ptr, size, offset, stream uint64,
+	options string) (uint64, error) {
 	f, err := get[*nebulaio.File](t, file, "file")
 	if err != nil {
 		return 0, err
@@ -88,14 +89,16 @@ func (t *Table) StartMove(file uint64, write bool, mem nebulaio.Ptr, size, offse
 	}
 	const most = 1 << 62
 	if size > most || offset > most {
-		return 0, errs.New(errs.Invalid, "move", f.Path(), strconv.FormatUint(size, 10)+" bytes at offset "+strconv.FormatUint(offset, 10)+"; expected less than 2^62")
+		return 0, errs.New(errs.Invalid, "move", f.Path(), strconv.FormatUint(size, 10)+" bytes at offset "+
+			strconv.FormatUint(offset, 10)+"; expected less than 2^62")
 	}
 	start := f.StartRead
 	if write {
 		start = f.StartWrite
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	m, err := start(ctx, mem, int64(size), int64(offset), nebulaio.MoveOptions{Device: o.Device, Route: o.Route, Stream: stream, HasStream: true, InStream: o.Async})
+	m, err := start(ctx, mem, int64(size), int64(offset),
+		nebulaio.MoveOptions{Device: o.Device, Route: o.Route, Stream: stream, HasStream: true, InStream: o.Async})
 	if err != nil {
 		cancel(nil)
 		return 0, err

@@ -65,7 +65,8 @@ func TestFiles(t *testing.T) {
 		t.Errorf("%v, %d, %v", running, done, err)
 	}
 	c.must(table.Release(job))
-	for _, bad := range []struct{ flags, options string }{{"a", ""}, {"", ""}, {"r", `{"mode":1}`}, {"r", `{"route":"fast"}`}} {
+	for _, bad := range []struct{ flags, options string }{{"a", ""}, {"", ""}, {"r", `{"mode":1}`},
+		{"r", `{"route":"fast"}`}} {
 		if _, err := table.OpenFile(system, path, bad.flags, bad.options); !errs.Is(err, errs.Invalid) {
 			t.Errorf("%+v: %v", bad, err)
 		}

@@ -29,7 +29,8 @@ type createOptions struct {
 }
 
 // CreateObject is nebulaio_object_create.
-func (t *Table) CreateObject(client uint64, bucket, key string, size uint64, options string) (uint64, *nebulaio.ObjectDraft, error) {
+func (t *Table) CreateObject(client uint64, bucket, key string, size uint64, options string) (uint64,
+	*nebulaio.ObjectDraft, error) {
 	c, err := get[*nebulaio.Client](t, client, "client")
 	if err != nil {
 		return 0, nil, err
@@ -39,7 +40,8 @@ func (t *Table) CreateObject(client uint64, bucket, key string, size uint64, opt
 		return 0, nil, err
 	}
 	if size > 1<<62 {
-		return 0, nil, errs.New(errs.Invalid, "create object", bucket+"/"+key, fmt.Sprintf("%d bytes; expected less than 2^62", size))
+		return 0, nil, errs.New(errs.Invalid, "create object", bucket+"/"+key,
+			fmt.Sprintf("%d bytes; expected less than 2^62", size))
 	}
 	f, err := c.CreateDraft(context.Background(), bucket, key, int64(size), nebulaio.DraftOptions{Device: o.Device,
 		ContentType: o.ContentType, Metadata: o.Metadata, IfMatch: o.IfMatch, IfNoneMatch: o.IfNoneMatch})

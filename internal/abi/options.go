@@ -80,7 +80,8 @@ func checkKeys(at string, raw json.RawMessage, t reflect.Type) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	isList, isObject := t.Kind() == reflect.Slice && raw[0] == '[', raw[0] == '{' && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map)
+	isList, isObject := t.Kind() == reflect.Slice && raw[0] == '[', raw[0] == '{' &&
+		(t.Kind() == reflect.Struct || t.Kind() == reflect.Map)
 	if !isList && !isObject {
 		return nil // json.Unmarshal says what is wrong with it
 	}

@@ -31,7 +31,8 @@ func TestOptionsHaveOneSpelling(t *testing.T) {
 		err := decode(text, &o)
 		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) || errs.FixOf(err) == "" {
 			t.Errorf("%s: %v, expected %q", text, err, want)
-		} else if strings.Contains(err.Error(), "abi.") || strings.Contains(err.Error(), "Go ") || strings.Contains(err.Error(), "hidden") {
+		} else if strings.Contains(err.Error(), "abi.") || strings.Contains(err.Error(), "Go ") ||
+			strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -44,7 +45,8 @@ func TestOptionsHaveOneSpelling(t *testing.T) {
 		}
 	}
 	var w writeOptions
-	if err := decode(` {"content_type": "a/b", "metadata": {"Any": "x", "any": "y"}, "route": "auto"} `, &w); err != nil || w.ContentType != "a/b" || len(w.Metadata) != 2 {
+	if err := decode(` {"content_type": "a/b", "metadata": {"Any": "x", "any": "y"}, "route": "auto"} `, &w); err != nil ||
+		w.ContentType != "a/b" || len(w.Metadata) != 2 {
 		t.Errorf("%+v, %v", w, err)
 	}
 	if err := decode(`{"ranges": [null, [0, 1]], "tensor": "a"}`, &sliceOptions{}); err != nil {

@@ -35,7 +35,8 @@ func (s *source) list() *places {
 func at[T any](list []T, i uint64, what string) (T, error) {
 	if i >= uint64(len(list)) {
 		var none T
-		return none, errs.New(errs.Invalid, "describe model", fmt.Sprintf("%s %d", what, i), fmt.Sprintf("is out of range; expected 0 to %d", len(list)-1))
+		return none, errs.New(errs.Invalid, "describe model", fmt.Sprintf("%s %d", what, i),
+			fmt.Sprintf("is out of range; expected 0 to %d", len(list)-1))
 	}
 	return list[i], nil
 }

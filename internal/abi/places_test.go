@@ -14,7 +14,8 @@ func TestPlacesAreThoseOfTheDescription(t *testing.T) {
 	files, tensors, err := c.Count(c.model)
 	c.must(err)
 	if files != len(c.desc.Files) || tensors != len(c.desc.Tensors) || tensors == 0 {
-		t.Fatalf("%d files and %d tensors; the description has %d and %d", files, tensors, len(c.desc.Files), len(c.desc.Tensors))
+		t.Fatalf("%d files and %d tensors; the description has %d and %d", files, tensors, len(c.desc.Files),
+			len(c.desc.Tensors))
 	}
 	f, err := c.File(c.model, 0)
 	c.must(err)
@@ -24,7 +25,8 @@ func TestPlacesAreThoseOfTheDescription(t *testing.T) {
 	for i, want := range c.desc.Tensors {
 		got, err := c.Tensor(c.model, uint64(i))
 		c.must(err)
-		if got.Name != want.Name || got.Offset != want.Offset || got.Size != want.Size || !slices.Equal(got.Shape, want.Shape) {
+		if got.Name != want.Name || got.Offset != want.Offset || got.Size != want.Size ||
+			!slices.Equal(got.Shape, want.Shape) {
 			t.Errorf("tensor %d is %+v, described %+v", i, got, want)
 		}
 		if at, err := c.Find(c.model, want.Name); err != nil || at != i {

@@ -67,7 +67,8 @@ func TestReleaseDuringUse(t *testing.T) {
 						expect(err)
 						expect(table.Release(move))
 					}
-					if load, err := table.StartLoad(model, []nebulaio.Destination{{Ptr: mem.Ptr(), Size: mem.Size()}}, 0, ""); expect(err) {
+					if load, err := table.StartLoad(model, []nebulaio.Destination{{Ptr: mem.Ptr(), Size: mem.Size()}}, 0,
+						""); expect(err) {
 						expect(table.QueueJob(queue, load))
 						_, _, err = table.NextJob(queue, 0)
 						expect(err)

@@ -20,7 +20,8 @@ type saveOptions struct {
 // StartSave is nebulaio_save_start. Tensors are read after the caller's streams:
 // stream is that of the first GPU among the tensors, "streams" in the options
 // names others, and where neither does it is the legacy default stream.
-func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTensor, stream uint64, options string) (uint64, error) {
+func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTensor, stream uint64,
+	options string) (uint64, error) {
 	s, err := get[*nebulaio.System](t, system, "system")
 	if err != nil {
 		return 0, err
@@ -35,7 +36,8 @@ func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTen
 	}
 	streams := streamsOf(tensors, stream, o.Streams)
 	ctx, cancel := context.WithCancelCause(context.Background())
-	l, err := s.StartSave(ctx, path, tensors, nebulaio.SaveOptions{Metadata: o.Metadata, NoChecksums: o.Checksum != nil && !*o.Checksum,
+	l, err := s.StartSave(ctx, path, tensors, nebulaio.SaveOptions{Metadata: o.Metadata, NoChecksums: o.Checksum != nil &&
+		!*o.Checksum,
 		Align: o.Align, Route: o.Route, Streams: streams, Client: client})
 	if err != nil {
 		cancel(nil)

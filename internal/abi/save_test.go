@@ -29,14 +29,16 @@ func TestSaveIsAJob(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m.safetensors")
 	tensors := []nebulaio.SaveTensor{
-		{Name: "t", DType: "U8", Shape: []int64{int64(len(data))}, Device: "host", Ptr: nebulaio.Ptr(uintptr(unsafe.Pointer(&data[0]))), Size: int64(len(data))},
+		{Name: "t", DType: "U8", Shape: []int64{int64(len(data))}, Device: "host",
+			Ptr: nebulaio.Ptr(uintptr(unsafe.Pointer(&data[0]))), Size: int64(len(data))},
 		{Name: "none", DType: "F32", Shape: []int64{0, 5}, Device: "host"},
 	}
 	job, err := table.StartSave(system, path, tensors, 0, `{"metadata":{"a":"b"},"align":512,"route":"auto"}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if running, done, total, err := table.Wait(job, -1); running || err != nil || done != total || total <= int64(len(data)) {
+	if running, done, total, err := table.Wait(job, -1); running || err != nil || done != total ||
+		total <= int64(len(data)) {
 		t.Fatalf("running %v, %d of %d, %v", running, done, total, err)
 	}
 	text, err := table.Report(job)
@@ -47,7 +49,8 @@ func TestSaveIsAJob(t *testing.T) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Direction != "save" || r.Save == nil || r.Engine.BlockSize != 65536 || r.Engine.QueueDepth != 3 || r.Tensors != 2 {
+	if r.Direction != "save" || r.Save == nil || r.Engine.BlockSize != 65536 || r.Engine.QueueDepth != 3 ||
+		r.Tensors != 2 {
 		t.Errorf("report: %s", text)
 	}
 	file, err := os.ReadFile(path)

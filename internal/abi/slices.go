@@ -28,7 +28,8 @@ type shardOptions struct {
 // parts are the slices and shards as the library takes them.
 func (o *modelOptions) parts() ([]nebulaio.Slice, []nebulaio.Shard, error) {
 	bad := func(key string, i int, why string) error {
-		return errs.New(errs.Invalid, "read options", fmt.Sprintf("%s[%d]", key, i), why).WithFix("see nebulaio.h for the keys and their types")
+		return errs.New(errs.Invalid, "read options", fmt.Sprintf("%s[%d]", key, i),
+			why).WithFix("see nebulaio.h for the keys and their types")
 	}
 	var ss []nebulaio.Slice
 	for i, s := range o.Slices {
@@ -43,7 +44,8 @@ func (o *modelOptions) parts() ([]nebulaio.Slice, []nebulaio.Shard, error) {
 			case len(*r) == 2:
 				x.Ranges = append(x.Ranges, nebulaio.Range{Start: (*r)[0], Stop: (*r)[1]})
 			default:
-				return nil, nil, bad("slices", i, fmt.Sprintf("range %d has %d numbers; expected [start, stop] or null", k, len(*r)))
+				return nil, nil, bad("slices", i, fmt.Sprintf("range %d has %d numbers; expected [start, stop] or null", k,
+					len(*r)))
 			}
 		}
 		ss = append(ss, x)

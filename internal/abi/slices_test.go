@@ -88,16 +88,18 @@ func TestSliceOptionsAreStrict(t *testing.T) {
 	c := newCaller(t, `{"devices":"off"}`, `{"device":"host"}`)
 	path := c.desc.Files[0].Path
 	for options, want := range map[string]string{
-		`{"slices":[{"ranges":[[0,1]]}]}`:                              `slices[0]: has no "tensor"`,
-		`{"slices":[{"tensor":"large"},{"tensor":"a","ranges":[[]]}]}`: "slices[1]: range 0 has 0 numbers; expected [start, stop] or null",
-		`{"slices":[{"tensor":"large","ranges":[[1,2,3]]}]}`:           "range 0 has 3 numbers",
-		`{"slices":[{"tensor":"large","ranges":[[0,1.5]]}]}`:           "read options",
-		`{"slices":[{"tensor":"large","step":2}]}`:                     `"step"`,
-		`{"slices":[{"tensor":"large","ranges":[[0,5000000]]}]}`:       "takes [0, 5000000) of dimension 0, which has 4194304",
-		`{"shards":[{"tensor":"large","rank":0,"world":2}]}`:           `shards[0]: is not whole; expected "tensor", "dim", "rank" and "world"`,
-		`{"shards":[{"tensor":"large","dim":0,"rank":2,"world":2}]}`:   "is not possible",
+		`{"slices":[{"ranges":[[0,1]]}]}`: `slices[0]: has no "tensor"`,
+		`{"slices":[{"tensor":"large"},{"tensor":"a","ranges":[[]]}]}`: "slices[1]: range 0 has 0 numbers; expected " +
+			"[start, stop] or null",
+		`{"slices":[{"tensor":"large","ranges":[[1,2,3]]}]}`:         "range 0 has 3 numbers",
+		`{"slices":[{"tensor":"large","ranges":[[0,1.5]]}]}`:         "read options",
+		`{"slices":[{"tensor":"large","step":2}]}`:                   `"step"`,
+		`{"slices":[{"tensor":"large","ranges":[[0,5000000]]}]}`:     "takes [0, 5000000) of dimension 0, which has 4194304",
+		`{"shards":[{"tensor":"large","rank":0,"world":2}]}`:         `shards[0]: is not whole; expected "tensor", "dim", "rank" and "world"`,
+		`{"shards":[{"tensor":"large","dim":0,"rank":2,"world":2}]}`: "is not possible",
 	} {
-		if _, err := c.OpenModel(c.system, path, options); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) {
+		if _, err := c.OpenModel(c.system, path, options); !errs.Is(err, errs.Invalid) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", options, err)
 		}
 	}

@@ -94,7 +94,8 @@ func TestReadyTellsTheErrorOfACancelledLoad(t *testing.T) {
 func TestVerifyIsAnOptionOfALoad(t *testing.T) {
 	c := newCaller(t, `{"devices":"off"}`, "")
 	path := c.desc.Files[0].Path
-	if _, err := c.StartLoad(c.model, c.dst(), 0, `{"verify":true}`); !errs.Is(err, errs.NotFound) || !strings.Contains(err.Error(), "inspect "+path+" --checksum") {
+	if _, err := c.StartLoad(c.model, c.dst(), 0, `{"verify":true}`); !errs.Is(err, errs.NotFound) ||
+		!strings.Contains(err.Error(), "inspect "+path+" --checksum") {
 		t.Fatalf("without checksums: %v", err)
 	}
 	sums, err := c.StartChecksums(c.model)
@@ -133,7 +134,8 @@ func TestVerifyIsAnOptionOfALoad(t *testing.T) {
 	_, err = f.WriteAt([]byte{0x5a, 0xa5, 0x5a}, 1<<20)
 	c.must(err)
 	c.must(os.Chtimes(path, before.ModTime(), before.ModTime())) // rot leaves no trace
-	if _, err := load(); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "block 1,") || !strings.Contains(err.Error(), "it holds tensor") {
+	if _, err := load(); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "block 1,") ||
+		!strings.Contains(err.Error(), "it holds tensor") {
 		t.Errorf("damaged: %v", err)
 	}
 }
@@ -182,14 +184,17 @@ func TestSelectionsShareTheOpenFiles(t *testing.T) {
 		t.Error("the selection differs")
 	}
 	for o, kind := range map[string]errs.Kind{
-		`{"tensors":["nothing"]}`: errs.NotFound, `{"device":"host"}`: errs.Invalid, `{"lenient":true}`: errs.Invalid, `{"more":["x"]}`: errs.Invalid,
-		`{"files":[1]}`: errs.Invalid, `{"files":[-1]}`: errs.Invalid, `{"names":["lar*"]}`: errs.NotFound, `{"names":["large"],"tensors":["*"]}`: errs.Invalid, `{"colour":1}`: errs.Invalid,
+		`{"tensors":["nothing"]}`: errs.NotFound, `{"device":"host"}`: errs.Invalid, `{"lenient":true}`: errs.Invalid,
+		`{"more":["x"]}`: errs.Invalid,
+		`{"files":[1]}`:  errs.Invalid, `{"files":[-1]}`: errs.Invalid, `{"names":["lar*"]}`: errs.NotFound,
+		`{"names":["large"],"tensors":["*"]}`: errs.Invalid, `{"colour":1}`: errs.Invalid,
 	} {
 		if h, err := c.SelectModel(c.model, o); !errs.Is(err, kind) {
 			t.Errorf("%s: handle %d, %v", o, h, err)
 		}
 	}
-	if err := c.Release(c.model); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "selections of it are still open") {
+	if err := c.Release(c.model); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(err.Error(), "selections of it are still open") {
 		t.Errorf("released under its selection: %v", err)
 	}
 	for _, h := range []uint64{load, one, c.model} {
@@ -226,7 +231,8 @@ func TestSeveralPathsAreOneModel(t *testing.T) {
 	c.must(err)
 	var d description
 	c.must(json.Unmarshal(text, &d))
-	if len(d.Files) != 2 || d.Files[0].Path != first || d.Files[1].Path != second || len(d.Tensors) != 2*len(c.desc.Tensors) {
+	if len(d.Files) != 2 || d.Files[0].Path != first || d.Files[1].Path != second ||
+		len(d.Tensors) != 2*len(c.desc.Tensors) {
 		t.Errorf("%+v", d.Files)
 	}
 	part, err := c.SelectModel(both, `{"files":[1],"tensors":["large","*"]}`)

@@ -40,7 +40,8 @@ func TestEveryOptionHasItsKey(t *testing.T) {
 			if name != o.Field && !field.IsZero() {
 				t.Errorf("%s sets %s too", text, name)
 			}
-			if name == o.Field && !reflect.DeepEqual(field.Interface(), reflect.ValueOf(want).Convert(field.Type()).Interface()) {
+			if name == o.Field && !reflect.DeepEqual(field.Interface(),
+				reflect.ValueOf(want).Convert(field.Type()).Interface()) {
 				t.Errorf("%s sets %s to %v", text, name, field)
 			}
 		}

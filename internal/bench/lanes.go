@@ -321,12 +321,14 @@ func (l *lanes) finish(r *record.Run) error {
 	switch {
 	case l.Spec.Verify && m.verified == 0:
 		// Nothing compared is not the same as no difference.
-		r.Notes = append(r.Notes, "contents were not compared: what is written is read back only after whole passes (give --passes, not --time)")
+		r.Notes = append(r.Notes, "contents were not compared: what is written is read back only after whole passes (give "+
+			"--passes, not --time)")
 	case l.Spec.Verify:
 		r.Verify = &record.Verify{Bytes: m.verified, Mismatches: m.mismatches, First: m.firstBad, Where: l.where()}
 		r.Notes = append(r.Notes, "contents were compared during the run: the rate includes that work")
 		if l.Spec.Op == Read && !l.Set.Known && l.route == Buffered {
-			r.Notes = append(r.Notes, "the expected content is unknown: it was compared with the page cache, through which it was read")
+			r.Notes = append(r.Notes, "the expected content is unknown: it was compared with the page cache, through which "+
+				"it was read")
 		}
 	}
 	r.Notes = append(r.Notes, l.notes...)

@@ -40,7 +40,8 @@ func NewSession(version string, command []string, set *dataset.Set, dev device.D
 		Version: version, Command: command, Started: now.UTC(), Machine: Describe(info, set), Runs: []record.Run{}}}
 	if kept == nil {
 		s.File.Notes = append(s.File.Notes,
-			"the limits of this machine are not measured yet, so no result is compared with them; measure them once: nebulaio bench ceilings DIR")
+			"the limits of this machine are not measured yet, so no result is compared with them; measure them once: "+
+				"nebulaio bench ceilings DIR")
 		return s
 	}
 	if why := Differs(kept.Machine, s.File.Machine); why != "" {

@@ -47,7 +47,8 @@ func (m *measure) share() {
 			Spread: least.Spread()}
 	}
 	if r.Share != nil && r.Share.Ratio > 1+max(beyond, r.Share.Spread) {
-		r.Notes = append(r.Notes, "this run is faster than the stored limit: measure the limit again (nebulaio bench ceilings DIR)")
+		r.Notes = append(r.Notes, "this run is faster than the stored limit: measure the limit again (nebulaio bench "+
+			"ceilings DIR)")
 	}
 }
 

@@ -135,7 +135,8 @@ func (p *plan) patterns(base Spec) {
 				if i == 0 {
 					return text + " Order hardly matters on this storage; the size of a read does."
 				}
-				return text + fmt.Sprintf(" From %s on the order hardly matters (%s): pack samples into records of that size, or read them in order.", r.Label, ratio(r.gbps, s))
+				return text + fmt.Sprintf(" From %s on the order hardly matters (%s): pack samples into records of that size, "+
+					"or read them in order.", r.Label, ratio(r.gbps, s))
 			}
 		}
 		return text + " At every size measured the order matters: store samples in the order in which they are read."

@@ -139,7 +139,8 @@ func prefetchAnswer(all []record.Train) string {
 		span(all[0].Target), 100*all[0].AU, 100*first.AU, first.Prefetch)
 	switch {
 	case first.Prefetch == 0:
-		return fmt.Sprintf("With steps of %s the device is busy %.0f %% of the time without any prefetch; more gains nothing.", span(all[0].Target), 100*all[0].AU)
+		return fmt.Sprintf("With steps of %s the device is busy %.0f %% of the time without any prefetch; more gains "+
+			"nothing.", span(all[0].Target), 100*all[0].AU)
 	case first.Prefetch < all[len(all)-1].Prefetch:
 		text += " More gains nothing but uses memory."
 	}

@@ -94,9 +94,9 @@ func New(o Options) (*System, error) {
 	return &System{Devices: d, Engine: e}, nil
 }
 
-// startPoller makes the Go runtime open its poller now. The runtime opens it with the first pipe, socket or timer, and ends
-// the whole process if no descriptor is left for it; in a program of C or Python that is not ours to end. So we ask for
-// as many descriptors as the poller and a pipe take, and fail if they are not there.
+// startPoller makes the Go runtime open its poller now. The runtime opens it with the first pipe, socket or timer, and
+// ends the whole process if no descriptor is left for it; in a program of C or Python that is not ours to end. So we
+// ask for as many descriptors as the poller and a pipe take, and fail if they are not there.
 func startPoller() error {
 	const poller, pipe = 2, 2
 	var err error
@@ -140,7 +140,8 @@ func (s *System) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users > 0 {
-		return errs.New(errs.Invalid, "close system", "", fmt.Sprintf("%d calls that use device memory are still running", s.users)).WithFix("wait for them first")
+		return errs.New(errs.Invalid, "close system", "",
+			fmt.Sprintf("%d calls that use device memory are still running", s.users)).WithFix("wait for them first")
 	}
 	err := s.Engine.Close()
 	if errs.Is(err, errs.Invalid) {

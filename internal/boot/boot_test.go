@@ -45,7 +45,8 @@ func begin(t *testing.T, g *fakegpu.GPU) (*boot.System, *transfer.Load, device.B
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := s.Engine.Start(context.Background(), transfer.Request{Device: d, Files: []*vfs.File{f}, Segments: []transfer.Segment{{Len: f.Size(), Dst: b.Ptr()}}})
+	tr, err := s.Engine.Start(context.Background(), transfer.Request{Device: d, Files: []*vfs.File{f},
+		Segments: []transfer.Segment{{Len: f.Size(), Dst: b.Ptr()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +113,8 @@ func TestOptionsThatCannotWork(t *testing.T) {
 	if _, err := boot.New(boot.Options{Engine: transfer.Options{Workers: -1}}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := boot.New(boot.Options{Devices: open.Options{Mode: device.Require, CUDALibraries: []string{"no-such-library.so.9"}}}); !errs.Is(err, errs.Unsupported) {
+	if _, err := boot.New(boot.Options{Devices: open.Options{Mode: device.Require,
+		CUDALibraries: []string{"no-such-library.so.9"}}}); !errs.Is(err, errs.Unsupported) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -170,7 +172,8 @@ func TestSeveralGPUsShareTheGivenStaging(t *testing.T) {
 		{gpus: 2, share: transfer.DefaultPoolSize, least: 32 << 20},
 	} {
 		g := fakegpu.Build(t, fakegpu.Options{Devices: c.gpus})
-		s, err := boot.New(boot.Options{Devices: g.Options(device.Require), DeviceIDs: c.ids, Engine: transfer.Options{PoolSize: c.pool}})
+		s, err := boot.New(boot.Options{Devices: g.Options(device.Require), DeviceIDs: c.ids,
+			Engine: transfer.Options{PoolSize: c.pool}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +195,8 @@ func TestSeveralGPUsShareTheGivenStaging(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tr, err := s.Engine.Start(context.Background(), transfer.Request{Device: d, Files: []*vfs.File{f}, Segments: []transfer.Segment{{Len: f.Size(), Dst: b.Ptr()}}})
+			tr, err := s.Engine.Start(context.Background(),
+				transfer.Request{Device: d, Files: []*vfs.File{f}, Segments: []transfer.Segment{{Len: f.Size(), Dst: b.Ptr()}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +204,8 @@ func TestSeveralGPUsShareTheGivenStaging(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := tr.Report().Engine.StagingSize; got > c.share || got < c.least {
-				t.Errorf("%d GPUs, %v used, pool %d: %s has %d bytes, expected %d to %d", c.gpus, c.ids, c.pool, d.Info().ID, got, c.least, c.share)
+				t.Errorf("%d GPUs, %v used, pool %d: %s has %d bytes, expected %d to %d", c.gpus, c.ids, c.pool, d.Info().ID, got,
+					c.least, c.share)
 			}
 			if err := b.Free(); err != nil {
 				t.Fatal(err)

@@ -19,8 +19,10 @@ func TestInspect(t *testing.T) {
 	path := tinyModel(t)
 	run(t, []string{"inspect", path}).want(t, 0, "file      "+path+"\n", "size      9.48 KiB (9711 bytes)\n",
 		"data      from byte 3936, aligned to 32\n",
-		"tensors   54\n", "metadata  format = pt\n", "\nname ", "\nbool.scalar         BOOL         []         9710     1          2\n",
-		"info: the data starts at byte 3936", `info: tensor "u8.empty": `, "total 54 tensors, 2063 elements, 5.64 KiB (5775 bytes)\n", "\ndtype ", "\nF64                2        92  736 B\n")
+		"tensors   54\n", "metadata  format = pt\n", "\nname ",
+		"\nbool.scalar         BOOL         []         9710     1          2\n",
+		"info: the data starts at byte 3936", `info: tensor "u8.empty": `,
+		"total 54 tensors, 2063 elements, 5.64 KiB (5775 bytes)\n", "\ndtype ", "\nF64                2        92  736 B\n")
 
 	v := decode[inspectJSON](t, run(t, []string{"inspect", path, "--json"}))
 	if len(v.Files) != 1 || v.Index != "" || v.Totals.Tensors != 54 || v.Totals.Bytes != 5775 {

@@ -59,7 +59,8 @@ func TestLoadThroughCuFileTellsIt(t *testing.T) {
 	c.CheckFreed()
 	c = g.BuildCuFile(fakegpu.CuFileOptions{CompatOnly: true})
 	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, c.Path)).
-		want(t, 0, "\ncufile_compat ", "interface sync; posix 1, p2p 0, nvfs 0, counted by nebulaio: only compatibility mode is possible here; ")
+		want(t, 0, "\ncufile_compat ", "interface sync; posix 1, p2p 0, nvfs 0, counted by nebulaio: only compatibility "+
+			"mode is possible here; ")
 	c = g.BuildCuFile(fakegpu.CuFileOptions{Register: 5027})
 	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, c.Path)).want(t, 9, "5027",
 		"/run/udev")

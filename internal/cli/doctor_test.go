@@ -21,7 +21,8 @@ func gpuCapture(t *testing.T) string {
 		"meta.json": `{"version":1,"meta":{"kernel":"6.8.0","arch":"x86_64","cpus":8,"p2p_symbol":"no","io_uring":"ok","memlock":-1,"nofile":-1,
 			"target":{"path":"/data","dir":true,"major":254,"minor":0,"direct_read":"not tried: a directory"}},
 			"links":{"/sys/dev/block/254:0":"/sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vda","/sys/class/block/vda":"/sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vda"}}`,
-		"proc/driver/nvidia/version":                       "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05\n",
+		"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  " +
+			"580.95.05\n",
 		"proc/driver/nvidia/gpus/0000:8d:00.0/information": "Model: NVIDIA H200\n",
 		"proc/self/mountinfo":                              "22 1 254:0 / / rw,noatime - xfs /dev/vda rw\n",
 	} {

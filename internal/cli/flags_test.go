@@ -20,10 +20,12 @@ func TestEveryOptionHasItsFlag(t *testing.T) {
 		var walk func(c *cobra.Command)
 		walk = func(c *cobra.Command) {
 			if f := c.Flags().Lookup(o.Flag); f != nil {
-				if env := f.Annotations[envKey]; len(env) == 1 && env[0] == o.Environment() && f.Usage == o.HelpText()+" ["+o.Environment()+"]" {
+				if env := f.Annotations[envKey]; len(env) == 1 && env[0] == o.Environment() && f.Usage == o.HelpText()+" ["+
+					o.Environment()+"]" {
 					found++
 				} else if len(env) > 0 { // a flag of that name with another meaning has no variable
-					t.Errorf("%s --%s: variables %v, help %q; expected %s, %q", c.CommandPath(), o.Flag, env, f.Usage, o.Environment(), o.HelpText())
+					t.Errorf("%s --%s: variables %v, help %q; expected %s, %q", c.CommandPath(), o.Flag, env, f.Usage, o.Environment(),
+						o.HelpText())
 				}
 			}
 			for _, sub := range c.Commands() {

@@ -196,7 +196,8 @@ func printGPUDirect(w io.Writer, st *gpudirectJSON) {
 	g := &d.Settings
 	field(w, "settings", "enabled %v, buffer_pool_size %s, max_transfer_size %s, queue_depth %d, "+
 		"enable_async %v, enable_p2p %v, device_ids %s",
-		g.Enabled, units.Bytes(g.BufferPoolSize), units.Bytes(g.MaxTransferSize), g.QueueDepth, g.EnableAsync, g.EnableP2P, indices(g.DeviceIDs))
+		g.Enabled, units.Bytes(g.BufferPoolSize), units.Bytes(g.MaxTransferSize), g.QueueDepth, g.EnableAsync, g.EnableP2P,
+		indices(g.DeviceIDs))
 	field(w, "bounds", "%s, %s and %s of drafts for each access key; a connection closes after %s of silence",
 		plural(g.MaxConnections, "connection"), plural(g.MaxHandles, "handle"), units.Bytes(g.MaxDraftBytes), g.IdleTimeout)
 	if n := d.Stats; n != nil {

@@ -19,7 +19,8 @@ import (
 func TestGPUDirectStatus(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	run(t, []string{"gpudirect", "status", "--data", dir, "--rdma-enabled"}).want(t, 0, "no server runs on "+dir,
-		"gpudirect.sock", "max_transfer_size 256", "not used  door", "fix: start one", "not used  rdma: rdma.enabled is true, and there is no RDMA transport")
+		"gpudirect.sock", "max_transfer_size 256", "not used  door", "fix: start one",
+		"not used  rdma: rdma.enabled is true, and there is no RDMA transport")
 	run(t, []string{"gpudirect"}).want(t, 2, "no command given; expected status")
 
 	p := startServer(t, dir, nil)
@@ -38,10 +39,13 @@ func TestGPUDirectStatus(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(short) })
 	socket := filepath.Join(short, "s")
-	p = startServer(t, dir, []string{"NEBULAIO_GPUDIRECT_ENABLED=true", "NEBULAIO_GPUDIRECT_SOCKET=" + socket, "NEBULAIO_GPUDIRECT_QUEUE_DEPTH=17"})
+	p = startServer(t, dir, []string{"NEBULAIO_GPUDIRECT_ENABLED=true", "NEBULAIO_GPUDIRECT_SOCKET=" + socket,
+		"NEBULAIO_GPUDIRECT_QUEUE_DEPTH=17"})
 	const clamped = "gpudirect.queue_depth is 17, but clients use at most 16"
-	run(t, []string{"gpudirect", "status", "--data", dir}).want(t, 0, "not used  setting: "+clamped, "fix: lower gpudirect.queue_depth")
-	if log := p.log.String(); !strings.Contains(log, "a setting has less effect than its value says") || !strings.Contains(log, clamped) {
+	run(t, []string{"gpudirect", "status", "--data", dir}).want(t, 0, "not used  setting: "+clamped,
+		"fix: lower gpudirect.queue_depth")
+	if log := p.log.String(); !strings.Contains(log, "a setting has less effect than its value says") ||
+		!strings.Contains(log, clamped) {
 		t.Errorf("the log does not say that a setting has less effect: %s", log)
 	}
 	if !p.GPUDirect.Enabled || p.GPUDirect.Socket != socket {
@@ -82,7 +86,8 @@ func TestWhatGPUDirectStatusPrints(t *testing.T) {
 	})
 	for _, want := range []string{"door      open at /d/gpudirect.sock", "device_ids 0,2",
 		"clients   2 connected, 3 logins, 1 refused", "refused   NoSuchKey: 4", "read       cuda:0  direct",
-		"0  cuda:0  NVIDIA H200  GPU-1     0  yes", "1  cuda:1  NVIDIA H200  GPU-2     ?  no", "p2pdma: blocked", "not used  cufile (/d): why\n  fix: what to do"} {
+		"0  cuda:0  NVIDIA H200  GPU-1     0  yes", "1  cuda:1  NVIDIA H200  GPU-2     ?  no", "p2pdma: blocked",
+		"not used  cufile (/d): why\n  fix: what to do"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

@@ -93,7 +93,8 @@ it with one checksum per block of 1 MiB. load --verify checks against it.`,
 			return a.printResult(asJSON, r, r.print)
 		}),
 	}
-	cmd.Flags().BoolVar(&lenient, "lenient", false, "also accept headers that safetensors accepts and nebulaio refuses by default")
+	cmd.Flags().BoolVar(&lenient, "lenient", false, "also accept headers that safetensors accepts and nebulaio refuses "+
+		"by default")
 	cmd.Flags().BoolVar(&sum, "checksum", false, "read every file whole and write its checksums beside it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	objects.define(cmd.Flags())
@@ -128,7 +129,8 @@ func parsed(headers []nebulaio.Header) []*format.File {
 	for _, h := range headers {
 		f := &format.File{Path: h.Path, Size: h.Size, DataStart: h.DataStart, Metadata: h.Metadata}
 		for _, t := range h.Tensors {
-			f.Tensors = append(f.Tensors, format.Tensor{Name: t.Name, DType: format.DType(t.DType), Shape: t.Shape, Offset: t.Offset, Size: t.Size})
+			f.Tensors = append(f.Tensors, format.Tensor{Name: t.Name, DType: format.DType(t.DType), Shape: t.Shape,
+				Offset: t.Offset, Size: t.Size})
 		}
 		out = append(out, f)
 	}

@@ -70,7 +70,8 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 	sliceFlags(fs, &f.load.Slices, &f.load.Shards)
 	fs.BoolVar(&f.load.Verify, "verify", false, "check every block against FILE.crc64nvme, written by inspect --checksum")
 	systemFlags(fs, &f.system, "verify_on")
-	fs.BoolVar(&f.load.Lenient, "lenient", false, "also accept headers that safetensors accepts and nebulaio refuses by default")
+	fs.BoolVar(&f.load.Lenient, "lenient", false, "also accept headers that safetensors accepts and nebulaio refuses "+
+		"by default")
 	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to load the model; it is freed after each")
 	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files from the page cache before each load")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
@@ -169,7 +170,8 @@ func (a *app) loadOnce(ctx context.Context, sys *nebulaio.System, path string, f
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	p := a.startProgress(src.Bytes(), f.asJSON)
-	m, err := src.Load(ctx, nebulaio.SourceLoadOptions{Route: f.load.Route, Cache: f.load.Cache, Verify: f.load.Verify, Progress: p.update})
+	m, err := src.Load(ctx, nebulaio.SourceLoadOptions{Route: f.load.Route, Cache: f.load.Cache, Verify: f.load.Verify,
+		Progress: p.update})
 	p.clear()
 	if err != nil {
 		return l, err

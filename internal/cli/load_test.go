@@ -39,7 +39,8 @@ func TestLoadText(t *testing.T) {
 
 func TestLoadSaysWhyNoGPU(t *testing.T) {
 	path := tinyModel(t)
-	const line = "not used: gpu on this machine: GPUs were not looked for: the mode is off; fix: use mode auto or require\n"
+	const line = "not used: gpu on this machine: GPUs were not looked for: the mode is off; fix: use mode auto or " +
+		"require\n"
 	run(t, []string{"load", path, "--devices", "off"}).want(t, 0, line)
 	if r := run(t, []string{"load", path, "--devices", "off", "--device", "host"}); strings.Contains(r.out,
 		"not used: gpu") {
@@ -125,7 +126,8 @@ func TestLoadDropCache(t *testing.T) {
 }
 
 func TestDroppedSaysWhatStayed(t *testing.T) {
-	if got := (&droppedJSON{Left: 8192}).String(); got != "page cache dropped before the load, 8.00 KiB (8192 bytes) stayed" {
+	if got := (&droppedJSON{Left: 8192}).String(); got != "page cache dropped before the load, 8.00 KiB (8192 bytes) "+
+		"stayed" {
 		t.Error(got)
 	}
 }

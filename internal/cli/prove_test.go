@@ -21,7 +21,8 @@ const asProgram = "NEBULAIO_CLI_TEST_IS_PROGRAM"
 
 func child() int {
 	w := Process()
-	w.CUDALibrary, w.NVMLLibrary, w.CuFileLibrary = os.Getenv("NEBULAIO_CLI_TEST_CUDA"), os.Getenv("NEBULAIO_CLI_TEST_NVML"), os.Getenv("NEBULAIO_CLI_TEST_CUFILE")
+	w.CUDALibrary, w.NVMLLibrary, w.CuFileLibrary = os.Getenv("NEBULAIO_CLI_TEST_CUDA"),
+		os.Getenv("NEBULAIO_CLI_TEST_NVML"), os.Getenv("NEBULAIO_CLI_TEST_CUFILE")
 	return Main(w)
 }
 
@@ -78,7 +79,8 @@ func TestDoctorProvesThePath(t *testing.T) {
 	}
 	only := g.BuildCuFile(fakegpu.CuFileOptions{CompatOnly: true})
 	if r := run(t, []string{"doctor", path}, withGPU(g, only.Path)); !strings.Contains(r.out,
-		"\nproof     cuFile read 16 x 1.00 MiB: compat (posix 16, p2p 0, nvfs 0; counted by nebulaio: only compatibility mode is possible here)\n") {
+		"\nproof     cuFile read 16 x 1.00 MiB: compat (posix 16, p2p 0, nvfs 0; counted by nebulaio: only compatibility "+
+			"mode is possible here)\n") {
 		t.Errorf("%s%s", r.out, r.stderr)
 	}
 	if r := run(t, []string{"doctor", filepath.Dir(path)}, withGPU(g, c.Path)); !strings.Contains(r.out,

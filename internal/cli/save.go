@@ -126,7 +126,8 @@ func (a *app) save(ctx context.Context, source, out string, f saveFlags) (err er
 		return interrupted(ctx, err)
 	}
 	p := a.startProgress(src.Bytes(), f.asJSON)
-	m, err := src.Load(ctx, nebulaio.SourceLoadOptions{Route: f.load.Route, Cache: f.load.Cache, Verify: f.load.Verify, Progress: p.update})
+	m, err := src.Load(ctx, nebulaio.SourceLoadOptions{Route: f.load.Route, Cache: f.load.Cache, Verify: f.load.Verify,
+		Progress: p.update})
 	p.clear()
 	if err := errors.Join(err, src.Close()); err != nil {
 		return err

@@ -38,8 +38,10 @@ func TestSaveText(t *testing.T) {
 	r := run(t, []string{"save", path, out, "--device", "host", "--repeat", "2"})
 	r.want(t, 0, "loaded 5.64 KiB from "+path+" to host in ", "save 2 of 2: ",
 		"\ndevice    host (memory of this machine; no GPU was used)\n",
-		"\npath      "+out+"\n", "\ntensors   54\n", "\ndurable ", "\nchecksum  "+out+".crc64nvme, 1 block\n", "\nroute ", "100.0 %",
-		"\nstage ", "\nreserve ", "\nwrite ", "\nsync ", "\nrename ", "\nlimiting ", "\nengine    16 writes in flight, each up to 1.00 MiB; ")
+		"\npath      "+out+"\n", "\ntensors   54\n", "\ndurable ", "\nchecksum  "+out+".crc64nvme, 1 block\n", "\nroute ",
+		"100.0 %",
+		"\nstage ", "\nreserve ", "\nwrite ", "\nsync ", "\nrename ", "\nlimiting ",
+		"\nengine    16 writes in flight, each up to 1.00 MiB; ")
 	run(t, []string{"load", out, "--device", "host", "--verify"}).want(t, 0, "tensors   54 in 1 file\n", "\nverified ")
 	run(t, []string{"inspect", out}).want(t, 0, "4096")
 }

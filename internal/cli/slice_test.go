@@ -23,9 +23,12 @@ func TestParseSlice(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": "does not end", "a": "does not end", "a[0:1": "does not end", "a]": "does not end", "[0:1]": "names no tensor", "a[0:1]b": "does not end",
-		"a[]": "no colon", "a[1]": `the range "1", which has no colon`, "a[0:1,]": "no colon", "a[-1:]": `"-1" is not a whole number`, "a[0:2:2]": `"2:2" is not a whole number`,
-		"a[0:9223372036854775808]": "not a whole number", "a[+1:2]": "not a whole number", "a[0x1:2]": "not a whole number", "a[1 :2]": "not a whole number",
+		"": "does not end", "a": "does not end", "a[0:1": "does not end", "a]": "does not end", "[0:1]": "names no tensor",
+		"a[0:1]b": "does not end",
+		"a[]":     "no colon", "a[1]": `the range "1", which has no colon`, "a[0:1,]": "no colon",
+		"a[-1:]": `"-1" is not a whole number`, "a[0:2:2]": `"2:2" is not a whole number`,
+		"a[0:9223372036854775808]": "not a whole number", "a[+1:2]": "not a whole number", "a[0x1:2]": "not a whole number",
+		"a[1 :2]": "not a whole number",
 	} {
 		if _, err := parseSlice(text); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), "expected GLOB[") {

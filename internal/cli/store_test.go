@@ -186,7 +186,8 @@ func TestConfigExplainsEveryValue(t *testing.T) {
 	r := run(t, []string{"config", "--etag", "crc64nvme", "--access-log"}, vars)
 	r.want(t, 0, "region = mars-1  ["+file+":1]", "address = 127.0.0.1:7000  [$NEBULAIO_ADDRESS]",
 		"etag = crc64nvme  [--etag]", "access_log = true  [--access-log]",
-		"verify_reads = first  [default]", "root_password = ********  [$NEBULAIO_ROOT_PASSWORD]", "NEBULAIO_LIMITS_IDLE, --limits-idle", "not in this version yet")
+		"verify_reads = first  [default]", "root_password = ********  [$NEBULAIO_ROOT_PASSWORD]",
+		"NEBULAIO_LIMITS_IDLE, --limits-idle", "not in this version yet")
 	if strings.Contains(r.out, "do-not-show") {
 		t.Error("a secret is shown")
 	}

@@ -15,7 +15,8 @@ func TestUsageErrors(t *testing.T) {
 		want []string
 	}{
 		{"lod", []string{`unknown command "lod"`,
-			"expected bench, completion, config, devices, doctor, generate, gpudirect, inspect, load, save, server, store, user or version", "\n  fix: see: nebulaio --help\n"}},
+			"expected bench, completion, config, devices, doctor, generate, gpudirect, inspect, load, save, server, store, " +
+				"user or version", "\n  fix: see: nebulaio --help\n"}},
 		{"--nope", []string{"unknown flag --nope", "see: nebulaio --help"}},
 		{"load", []string{"load: no path given; expected one model file, index or directory", ofLoad}},
 		{"load a b", []string{`2 paths given, the second is "b"`, ofLoad}},
@@ -64,15 +65,16 @@ func TestUsageErrors(t *testing.T) {
 func TestDidYouMean(t *testing.T) {
 	path := tinyModel(t)
 	for args, want := range map[string]string{
-		"lod":                                        "(did you mean load?)",
-		"server --adress x":                          "unknown flag --adress (did you mean --address?)",
-		"load PATH --rout direct":                    "unknown flag --rout (did you mean --route?)",
-		"store chek":                                 `store: unknown command "chek"; expected backup, check, quarantine, restore, salvage, scrub or stats (did you mean check?)`,
-		"store quarantine lst":                       "(did you mean list?)",
-		"user ad":                                    "(did you mean add?)",
-		"store chek --data x":                        `store: unknown command "chek"; expected backup, check`,
-		"user grnt --data x":                         "(did you mean grant?)",
-		"store --data x":                             "store: unknown flag --data; expected a command before its flags: backup, check, quarantine, restore, salvage, scrub or stats",
+		"lod":                     "(did you mean load?)",
+		"server --adress x":       "unknown flag --adress (did you mean --address?)",
+		"load PATH --rout direct": "unknown flag --rout (did you mean --route?)",
+		"store chek":              `store: unknown command "chek"; expected backup, check, quarantine, restore, salvage, scrub or stats (did you mean check?)`,
+		"store quarantine lst":    "(did you mean list?)",
+		"user ad":                 "(did you mean add?)",
+		"store chek --data x":     `store: unknown command "chek"; expected backup, check`,
+		"user grnt --data x":      "(did you mean grant?)",
+		"store --data x": "store: unknown flag --data; expected a command before its flags: " +
+			"backup, check, quarantine, restore, salvage, scrub or stats",
 		"bench raed --size 1MiB PATH":                "(did you mean read?)",
 		"help sever":                                 "(did you mean server?)\n  fix: see: nebulaio --help",
 		"help bench raed":                            `bench: unknown command "raed"`,

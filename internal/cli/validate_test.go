@@ -77,7 +77,8 @@ func environ(vars ...string) func(*World) {
 
 func TestUnknownVariablesAreWarnedOf(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
-	const warning = "the environment variable NEBULAIO_ADRESS is unknown and has no effect (did you mean NEBULAIO_ADDRESS?)"
+	const warning = "the environment variable NEBULAIO_ADRESS is unknown and has no effect (did you mean " +
+		"NEBULAIO_ADDRESS?)"
 	odd := environ("NEBULAIO_ADRESS=:1", "NEBULAIO_ROUTE=direct", "NEBULAIO_LIBRARY=/l", "NEBULAIO_SECRET_KEY=x",
 		"PATH=/bin", "NEBULAIO_SERVICE_HOST=h")
 	r := run(t, []string{"config", "--json", "--data", data}, odd)

@@ -125,7 +125,8 @@ const (
 )
 
 // NoRDMA says why rdma.enabled has no effect in this version.
-const NoRDMA = "there is no RDMA transport in this version: clients on other hosts move objects over TCP, those on this host through the GPUDirect door"
+const NoRDMA = "there is no RDMA transport in this version: clients on other hosts move objects over TCP, those on " +
+	"this host through the GPUDirect door"
 
 // Notes returns one sentence for each setting that was accepted and has less effect than its value says. Each begins
 // with the name of its key. A default that has less effect is documented, and gets no note.
@@ -137,11 +138,13 @@ func (c *Config) Notes() []string {
 	chosen := func(key string) bool { return c.Source(key).Origin != FromDefault }
 	g := &c.GPUDirect
 	if g.BufferPoolSize > ClientPoolSize && chosen("gpudirect.buffer_pool_size") {
-		all = append(all, fmt.Sprintf("gpudirect.buffer_pool_size is %s, but clients use at most %s unless they choose a size themselves",
+		all = append(all, fmt.Sprintf("gpudirect.buffer_pool_size is %s, but clients use at most %s unless they choose a "+
+			"size themselves",
 			units.Bytes(g.BufferPoolSize), units.Bytes(ClientPoolSize)))
 	}
 	if g.QueueDepth > ClientQueueDepth && chosen("gpudirect.queue_depth") {
-		all = append(all, fmt.Sprintf("gpudirect.queue_depth is %d, but clients use at most %d unless they choose a depth themselves",
+		all = append(all, fmt.Sprintf("gpudirect.queue_depth is %d, but clients use at most %d unless they choose a depth "+
+			"themselves",
 			g.QueueDepth, ClientQueueDepth))
 	}
 	return all

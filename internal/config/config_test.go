@@ -33,9 +33,12 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Address != "127.0.0.1:9000" || c.ConsoleAddress != "127.0.0.1:9001" || c.InlineSize != 16<<10 || c.DrainTimeout != 30*time.Second ||
-		c.VerifyReads != "first" || c.ETag != "md5" || c.TLS.Enabled() || c.GPUDirect.Enabled || c.GPUDirect.MaxTransferSize != 268435456 || c.GPUDirect.BufferPoolSize != 1073741824 ||
-		c.GPUDirect.QueueDepth != 64 || !c.GPUDirect.EnableAsync || !c.GPUDirect.EnableP2P || len(c.GPUDirect.Devices()) != 0 || len(c.Notes()) != 0 || len(c.TLS.Hosts) != 3 || c.Limits.Connections != 16384 {
+	if c.Address != "127.0.0.1:9000" || c.ConsoleAddress != "127.0.0.1:9001" || c.InlineSize != 16<<10 ||
+		c.DrainTimeout != 30*time.Second ||
+		c.VerifyReads != "first" || c.ETag != "md5" || c.TLS.Enabled() || c.GPUDirect.Enabled ||
+		c.GPUDirect.MaxTransferSize != 268435456 || c.GPUDirect.BufferPoolSize != 1073741824 ||
+		c.GPUDirect.QueueDepth != 64 || !c.GPUDirect.EnableAsync || !c.GPUDirect.EnableP2P ||
+		len(c.GPUDirect.Devices()) != 0 || len(c.Notes()) != 0 || len(c.TLS.Hosts) != 3 || c.Limits.Connections != 16384 {
 		t.Errorf("%+v", c)
 	}
 	for _, v := range c.Values() {
@@ -48,8 +51,9 @@ func TestDefaults(t *testing.T) {
 func TestAFlagWinsOverTheEnvironmentOverTheFileOverTheDefault(t *testing.T) {
 	path := write(t, "region: from-file\nlimits:\n  connections: 100\n  idle: 5m\nlog_level: debug\n")
 	c, err := config.Load(config.Inputs{
-		File:  path,
-		Env:   env(map[string]string{"NEBULAIO_LIMITS_CONNECTIONS": "200", "NEBULAIO_LOG_LEVEL": "warn", "NEBULAIO_REGION": " "}),
+		File: path,
+		Env: env(map[string]string{"NEBULAIO_LIMITS_CONNECTIONS": "200", "NEBULAIO_LOG_LEVEL": "warn",
+			"NEBULAIO_REGION": " "}),
 		Flags: map[string]string{"log_level": "error"},
 	})
 	if err != nil {
@@ -83,14 +87,21 @@ func TestAFlagWinsOverTheEnvironmentOverTheFileOverTheDefault(t *testing.T) {
 
 func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
 	other := map[string]string{
-		"data": "/srv/x", "address": "[::1]:7000", "console_address": ":7001", "region": "mars-1", "domains": "s3.example,s3.internal", "root_user": "someone", "root_password": "something-else",
-		"verify_reads": "always", "etag": "crc64nvme", "etag_buckets": "a*=md5,b=crc64nvme", "inline_size": "64KiB", "memory_limit": "512MiB", "tls.cert": "c.pem", "tls.key": "k.pem",
-		"tls.hosts": "a.example,b.example", "limits.connections": "7", "limits.requests": "8", "limits.header_bytes": "9KiB", "limits.idle": "7s", "limits.header": "8s", "limits.stall": "9s",
+		"data": "/srv/x", "address": "[::1]:7000", "console_address": ":7001", "region": "mars-1",
+		"domains": "s3.example,s3.internal", "root_user": "someone", "root_password": "something-else",
+		"verify_reads": "always", "etag": "crc64nvme", "etag_buckets": "a*=md5,b=crc64nvme", "inline_size": "64KiB",
+		"memory_limit": "512MiB", "tls.cert": "c.pem", "tls.key": "k.pem",
+		"tls.hosts": "a.example,b.example", "limits.connections": "7", "limits.requests": "8", "limits.header_bytes": "9KiB",
+		"limits.idle": "7s", "limits.header": "8s", "limits.stall": "9s",
 		"drain_timeout": "1m30s", "scrub.interval": "1h", "scrub.rate": "1GiB", "log_level": "debug", "log_format": "json",
-		"allow_default_credentials": "true", "generate_root_keys": "true", "uploads.expire": "36h", "access_log": "true", "pprof": "true", "tls.generate": "true",
-		"gpudirect.enabled": "true", "gpudirect.socket": "/run/door.sock", "gpudirect.buffer_pool_size": "2GiB", "gpudirect.enable_async": "false", "gpudirect.device_ids": "1,3",
-		"gpudirect.max_transfer_size": "64MiB", "gpudirect.enable_p2p": "false", "gpudirect.queue_depth": "7", "gpudirect.idle_timeout": "7m", "gpudirect.max_connections": "8",
-		"gpudirect.max_handles": "9", "gpudirect.max_draft_bytes": "10GiB", "gpudirect.read_only_mount": "true", "rdma.enabled": "true",
+		"allow_default_credentials": "true", "generate_root_keys": "true", "uploads.expire": "36h", "access_log": "true",
+		"pprof": "true", "tls.generate": "true",
+		"gpudirect.enabled": "true", "gpudirect.socket": "/run/door.sock", "gpudirect.buffer_pool_size": "2GiB",
+		"gpudirect.enable_async": "false", "gpudirect.device_ids": "1,3",
+		"gpudirect.max_transfer_size": "64MiB", "gpudirect.enable_p2p": "false", "gpudirect.queue_depth": "7",
+		"gpudirect.idle_timeout": "7m", "gpudirect.max_connections": "8",
+		"gpudirect.max_handles": "9", "gpudirect.max_draft_bytes": "10GiB", "gpudirect.read_only_mount": "true",
+		"rdma.enabled": "true",
 	}
 	for _, k := range config.Keys() {
 		text, ok := other[k.Name]
@@ -144,7 +155,8 @@ func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
 }
 
 func TestListsAndMapsOfTheFile(t *testing.T) {
-	c, err := config.Load(config.Inputs{File: write(t, "etag_buckets:\n  train-*: crc64nvme\n  train-logs: md5\ntls:\n  hosts: [a, 10.0.0.1]\n")})
+	c, err := config.Load(config.Inputs{File: write(t,
+		"etag_buckets:\n  train-*: crc64nvme\n  train-logs: md5\ntls:\n  hosts: [a, 10.0.0.1]\n")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,12 +242,15 @@ func TestFlagsAndVariablesThatAreRefused(t *testing.T) {
 		in   config.Inputs
 		want string
 	}{
-		{config.Inputs{Env: env(map[string]string{"NEBULAIO_LIMITS_REQUESTS": "x"})}, `the environment variable NEBULAIO_LIMITS_REQUESTS: is "x", which is not accepted; expected a whole number`},
+		{config.Inputs{Env: env(map[string]string{"NEBULAIO_LIMITS_REQUESTS": "x"})},
+			`the environment variable NEBULAIO_LIMITS_REQUESTS: is "x", which is not accepted; expected a whole number`},
 		{config.Inputs{Flags: map[string]string{"address": "x"}}, `--address: "x" is no address`},
-		{config.Inputs{Flags: map[string]string{"etag_buckets": "a"}}, `--etag-buckets: "a" has the item "a"; expected NAME=VALUE`},
+		{config.Inputs{Flags: map[string]string{"etag_buckets": "a"}},
+			`--etag-buckets: "a" has the item "a"; expected NAME=VALUE`},
 		{config.Inputs{Flags: map[string]string{"etag_buckets": "a=md5,a=md5"}}, `names "a" twice`},
 		{config.Inputs{Flags: map[string]string{"root_password": "x"}}, "which this key does not have"},
-		{config.Inputs{Env: env(map[string]string{"NEBULAIO_ROOT_USER": "someone"})}, "only one of NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD"},
+		{config.Inputs{Env: env(map[string]string{"NEBULAIO_ROOT_USER": "someone"})},
+			"only one of NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD"},
 		{config.Inputs{Env: env(map[string]string{"NEBULAIO_S3_EXPRESS_ENABLED": "true"})}, "not in this version yet"},
 		{config.Inputs{File: "does-not-exist.yaml"}, "does-not-exist.yaml"},
 	} {
@@ -247,7 +262,8 @@ func TestFlagsAndVariablesThatAreRefused(t *testing.T) {
 
 func TestSecretsAreNeverShown(t *testing.T) {
 	const secret = "do-not-show-me"
-	c, err := config.Load(config.Inputs{Env: env(map[string]string{"NEBULAIO_ROOT_USER": "someone", "NEBULAIO_ROOT_PASSWORD_FILE": write(t, secret+"\n")})})
+	c, err := config.Load(config.Inputs{Env: env(map[string]string{"NEBULAIO_ROOT_USER": "someone",
+		"NEBULAIO_ROOT_PASSWORD_FILE": write(t, secret+"\n")})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,8 +275,10 @@ func TestSecretsAreNeverShown(t *testing.T) {
 			t.Errorf("%s is shown", v.Key.Name)
 		}
 	}
-	_, err = config.Load(config.Inputs{Env: env(map[string]string{"NEBULAIO_ROOT_USER": "someone", "NEBULAIO_ROOT_PASSWORD": "hunter2"})})
-	if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "has 7 characters; expected 8 to 256") {
+	_, err = config.Load(config.Inputs{Env: env(map[string]string{"NEBULAIO_ROOT_USER": "someone",
+		"NEBULAIO_ROOT_PASSWORD": "hunter2"})})
+	if err == nil || strings.Contains(err.Error(), "hunter2") ||
+		!strings.Contains(err.Error(), "has 7 characters; expected 8 to 256") {
 		t.Errorf("%v", err)
 	}
 	both := env(map[string]string{"NEBULAIO_ROOT_PASSWORD": secret, "NEBULAIO_ROOT_PASSWORD_FILE": "x"})
@@ -294,19 +312,24 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// TestTheSeedsSettings: every key of the public documentation of GPUDirect is taken as it is written there, from a file and from the environment.
+// TestTheSeedsSettings: every key of the public documentation of GPUDirect is taken as it is written there, from a file
+// and from the environment.
 func TestTheSeedsSettings(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.yaml")
-	if err := os.WriteFile(file, []byte("gpudirect:\n  enabled: true\n  device_ids: [0, 1]\n  buffer_pool_size: 4294967296\n  max_transfer_size: 268435456\n  enable_async: true\n  enable_p2p: true\n  queue_depth: 64\nrdma:\n  enabled: true\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("gpudirect:\n  enabled: true\n  device_ids: [0, 1]\n  buffer_pool_size: "+
+		"4294967296\n  max_transfer_size: 268435456\n  enable_async: true\n  enable_p2p: true\n  queue_depth: 64\nrdma:\n "+
+		" enabled: true\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	env := map[string]string{"NEBULAIO_GPUDIRECT_BUFFER_POOL_SIZE": "1073741824", "NEBULAIO_GPUDIRECT_ENABLE_P2P": "false", "NEBULAIO_GPUDIRECT_DEVICE_IDS": "2,3", "NEBULAIO_GPUDIRECT_SOCKET": "/run/x.sock"}
+	env := map[string]string{"NEBULAIO_GPUDIRECT_BUFFER_POOL_SIZE": "1073741824", "NEBULAIO_GPUDIRECT_ENABLE_P2P": "false",
+		"NEBULAIO_GPUDIRECT_DEVICE_IDS": "2,3", "NEBULAIO_GPUDIRECT_SOCKET": "/run/x.sock"}
 	c, err := config.Load(config.Inputs{File: file, Env: func(name string) string { return env[name] }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := c.GPUDirect
-	if !g.Enabled || g.BufferPoolSize != 1<<30 || g.MaxTransferSize != 256<<20 || !g.EnableAsync || g.EnableP2P || g.QueueDepth != 64 || g.Socket != "/run/x.sock" || !slices.Equal(g.Devices(), []int{2, 3}) {
+	if !g.Enabled || g.BufferPoolSize != 1<<30 || g.MaxTransferSize != 256<<20 || !g.EnableAsync || g.EnableP2P ||
+		g.QueueDepth != 64 || g.Socket != "/run/x.sock" || !slices.Equal(g.Devices(), []int{2, 3}) {
 		t.Errorf("%+v", g)
 	}
 	n := c.Notes()
@@ -316,7 +339,8 @@ func TestTheSeedsSettings(t *testing.T) {
 		t.Errorf("notes %q", n)
 	}
 	// What clients do use, and defaults, need no note.
-	env = map[string]string{"NEBULAIO_GPUDIRECT_BUFFER_POOL_SIZE": "128MiB", "NEBULAIO_GPUDIRECT_QUEUE_DEPTH": "16", "NEBULAIO_GPUDIRECT_MAX_TRANSFER_SIZE": "1GiB"}
+	env = map[string]string{"NEBULAIO_GPUDIRECT_BUFFER_POOL_SIZE": "128MiB", "NEBULAIO_GPUDIRECT_QUEUE_DEPTH": "16",
+		"NEBULAIO_GPUDIRECT_MAX_TRANSFER_SIZE": "1GiB"}
 	for _, in := range []config.Inputs{{}, {Env: func(name string) string { return env[name] }}} {
 		if c, err = config.Load(in); err != nil || len(c.Notes()) != 0 {
 			t.Errorf("notes %q, %v", c.Notes(), err)

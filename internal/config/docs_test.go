@@ -37,7 +37,8 @@ func document() string {
 	var b strings.Builder
 	b.WriteString(`# Configuration of the server
 
-` + "`nebulaio server`" + ` reads a YAML file (` + "`--config FILE` or `NEBULAIO_CONFIG`" + `), the environment and flags.
+` + "`nebulaio server`" + ` reads a YAML file (` + "`--config FILE` or `NEBULAIO_CONFIG`" +
+		`), the environment and flags.
 A flag wins over the environment, which wins over the file, which wins over the default.
 A key that is not in this list, a value of another type and a key given twice are refused.
 ` + "`nebulaio config`" + ` prints each value, where it came from and what it means.

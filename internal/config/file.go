@@ -67,7 +67,8 @@ func (r *reader) mapping(n *yaml.Node, group string) error {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
-		if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" || key.Anchor != "" || value.Anchor != "" || value.Kind == yaml.AliasNode {
+		if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" || key.Anchor != "" || value.Anchor != "" ||
+			value.Kind == yaml.AliasNode {
 			return r.fail(key, "anchors, aliases and keys that are not text are not accepted; expected KEY: VALUE")
 		}
 		name := key.Value
@@ -97,7 +98,8 @@ func (r *reader) mapping(n *yaml.Node, group string) error {
 
 func (r *reader) value(f field, key, n *yaml.Node) error {
 	if f.EnvOnly {
-		return r.fail(key, "%q is not accepted in a file, which others may read", f.Name).WithFix("set " + f.Env() + " or " + f.Env() + "_FILE")
+		return r.fail(key, "%q is not accepted in a file, which others may read", f.Name).WithFix("set " + f.Env() + " or " +
+			f.Env() + "_FILE")
 	}
 	if before, given := r.c.sources[f.Name]; given {
 		return r.fail(key, "%q is given twice, first at %s", f.Name, before.Where)
@@ -117,7 +119,8 @@ func (r *reader) value(f field, key, n *yaml.Node) error {
 		m := map[string]string{}
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			name, value := n.Content[i], n.Content[i+1]
-			if name.Kind != yaml.ScalarNode || value.Kind != yaml.ScalarNode || name.Tag == "!!merge" || name.Anchor != "" || value.Anchor != "" || value.Tag == "!!null" {
+			if name.Kind != yaml.ScalarNode || value.Kind != yaml.ScalarNode || name.Tag == "!!merge" || name.Anchor != "" ||
+				value.Anchor != "" || value.Tag == "!!null" {
 				return r.fail(name, "%q has an item that is not NAME: VALUE", f.Name)
 			}
 			if _, twice := m[name.Value]; twice {

@@ -171,7 +171,8 @@ func table() []field {
 			Help: "Time after which a request ends if its client neither sends nor takes a byte."},
 			bind: func(c *Config) any { return &c.Limits.Stall }},
 
-		{Key: Key{Name: "drain_timeout", Type: Duration, Default: "30s", Min: int64(100 * time.Millisecond), Max: int64(time.Hour),
+		{Key: Key{Name: "drain_timeout", Type: Duration, Default: "30s", Min: int64(100 * time.Millisecond),
+			Max:  int64(time.Hour),
 			Help: "Time that requests in progress may take after SIGTERM before they are cut off."},
 			bind: func(c *Config) any { return &c.DrainTimeout }},
 		{Key: Key{Name: "scrub.interval", Type: Duration, Default: "168h", Min: 0, Max: int64(8760 * time.Hour),
@@ -236,7 +237,8 @@ func table() []field {
 				"chosen a depth. Clients use at most 16 by themselves, so a larger bound has no effect. The door " +
 				"tells the bound to clients."},
 			bind: func(c *Config) any { return &c.GPUDirect.QueueDepth }},
-		{Key: Key{Name: "gpudirect.idle_timeout", Type: Duration, Default: "5m", Min: int64(time.Second), Max: int64(24 * time.Hour),
+		{Key: Key{Name: "gpudirect.idle_timeout", Type: Duration, Default: "5m", Min: int64(time.Second),
+			Max: int64(24 * time.Hour),
 			Help: "Time after which the door disconnects a silent client. Its open objects are closed, and objects that " +
 				"it was writing are dropped."},
 			bind: func(c *Config) any { return &c.GPUDirect.IdleTimeout }},

@@ -58,7 +58,8 @@ func Load(in Inputs) (*Config, error) {
 			continue
 		}
 		if f.Flag() == "" {
-			return nil, errs.New(errs.Invalid, "read configuration", f.Name, "is set by a flag, which this key does not have").WithFix("set " + f.Env())
+			return nil, errs.New(errs.Invalid, "read configuration", f.Name,
+				"is set by a flag, which this key does not have").WithFix("set " + f.Env())
 		}
 		if why := f.set(c, text); why != "" {
 			return nil, errs.New(errs.Invalid, "read configuration", "--"+f.Flag(), fmt.Sprintf("%q %s", text, why))
@@ -81,7 +82,8 @@ func (c *Config) environment(f field, env func(string) string) error {
 	if f.EnvOnly {
 		if file := env(name + "_FILE"); file != "" {
 			if text != "" {
-				return errs.New(errs.Invalid, "read configuration", f.Name, name+" and "+name+"_FILE are both set; expected one of them")
+				return errs.New(errs.Invalid, "read configuration", f.Name, name+" and "+name+
+					"_FILE are both set; expected one of them")
 			}
 			src, err := readBounded(file, maxSecret)
 			if err != nil {
@@ -103,7 +105,8 @@ func (c *Config) environment(f field, env func(string) string) error {
 		if f.Secret {
 			shown = ""
 		}
-		return errs.New(errs.Invalid, "read configuration", "the environment variable "+name, shown+why).WithFix("correct or unset it")
+		return errs.New(errs.Invalid, "read configuration", "the environment variable "+name,
+			shown+why).WithFix("correct or unset it")
 	}
 	c.sources[f.Name] = Source{FromEnv, name}
 	return nil
@@ -122,10 +125,12 @@ func (c *Config) whole() error {
 	case c.TLS.Generate && c.TLS.Cert != "":
 		return bad("tls.generate", "is true though tls.cert names a certificate", "leave one of them out")
 	case (c.RootUser == "") != (c.RootPassword == ""):
-		return errs.New(errs.Invalid, "read configuration", "root credentials", "only one of NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD is set").WithFix("set both or none")
+		return errs.New(errs.Invalid, "read configuration", "root credentials",
+			"only one of NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD is set").WithFix("set both or none")
 	}
 	if _, port, _ := net.SplitHostPort(c.Address); port != "0" && c.Address == c.ConsoleAddress {
-		return bad("console_address", fmt.Sprintf("is %q, which is the S3 address too", c.ConsoleAddress), "give it another port")
+		return bad("console_address", fmt.Sprintf("is %q, which is the S3 address too", c.ConsoleAddress),
+			"give it another port")
 	}
 	return nil
 }

@@ -83,7 +83,8 @@ func (f field) set(c *Config, text string) (complaint string) {
 			return "is not a duration; expected a number with a unit, such as 500ms, 30s, 5m or 12h"
 		}
 		if int64(d) < f.Min || int64(d) > f.Max {
-			return fmt.Sprintf("is out of range; expected %s to %s", durationText(time.Duration(f.Min)), durationText(time.Duration(f.Max)))
+			return fmt.Sprintf("is out of range; expected %s to %s", durationText(time.Duration(f.Min)),
+				durationText(time.Duration(f.Max)))
 		}
 		*dst = d
 	}
@@ -116,7 +117,8 @@ func (f field) setMap(c *Config, m map[string]string) (complaint string) {
 			}
 		}
 		if len(f.Choices) > 0 && !slices.Contains(f.Choices, m[name]) {
-			return fmt.Sprintf("has %q for %q; expected %s", m[name], name, oneOf(f.Choices)) + nearest.Hint(m[name], f.Choices...)
+			return fmt.Sprintf("has %q for %q; expected %s", m[name], name, oneOf(f.Choices)) + nearest.Hint(m[name],
+				f.Choices...)
 		}
 	}
 	*f.bind(c).(*map[string]string) = m
@@ -297,9 +299,10 @@ func domainName(s string) string {
 		return "is an IP address; " + expected
 	}
 	for label := range strings.SplitSeq(s, ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' || strings.ContainsFunc(label, func(r rune) bool {
-			return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-')
-		}) {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' ||
+			strings.ContainsFunc(label, func(r rune) bool {
+				return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-')
+			}) {
 			return "is no domain; " + expected
 		}
 	}

@@ -57,7 +57,8 @@ func cufileJSON(f *exam) []answer {
 		return one(Info, "cufile.json", "none: the library's defaults apply")
 	}
 	if v, set, by := f.setting("CUFILE_ALLOW_COMPAT_MODE", "properties.allow_compat_mode"); v || !set {
-		return one(Info, by, "allow_compat_mode is on or not set: a read that cannot go directly goes through the CPU silently")
+		return one(Info, by, "allow_compat_mode is on or not set: a read that cannot go directly goes through the CPU "+
+			"silently")
 	}
 	return one(Pass, c.Path, "parses; compatibility mode is off")
 }

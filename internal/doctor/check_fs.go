@@ -50,9 +50,11 @@ func ext4Journal(f *exam) []answer {
 	}
 	mode, set := f.Mount.Value("data")
 	at := quote(f.Mount.Point)
-	now, boot := "umount "+at+" && mount -o data=ordered "+quote(f.Mount.Source)+" "+at, "# add data=ordered to the options of "+at+" in /etc/fstab"
+	now, boot := "umount "+at+" && mount -o data=ordered "+quote(f.Mount.Source)+" "+at,
+		"# add data=ordered to the options of "+at+" in /etc/fstab"
 	if f.Mount.Point == "/" {
-		now, boot = "# the root file system takes it only at boot; or put the data on another file system", "# add rootflags=data=ordered to the kernel command line"
+		now, boot = "# the root file system takes it only at boot; or put the data on another file system",
+			"# add rootflags=data=ordered to the kernel command line"
 	}
 	a := answer{level: Fail, subject: f.Mount.Point, observed: "data=" + mode}
 	inEffect, told := f.ext4Data()
@@ -244,7 +246,8 @@ func ctUdev(f *exam) []answer {
 	name := fmt.Sprintf("/run/udev/data/b%d:%d", f.Target.Major, f.Target.Minor)
 	s, st := f.Text(name)
 	a := answer{level: Fail, subject: name}.with("now",
-		"systemctl start systemd-udevd && udevadm trigger --action=change --subsystem-match=block && udevadm settle", "boot", "systemctl enable systemd-udevd")
+		"systemctl start systemd-udevd && udevadm trigger --action=change --subsystem-match=block && udevadm settle", "boot",
+		"systemctl enable systemd-udevd")
 	if f.Container() != "" {
 		a = a.with("now", "# start the container with -v /run/udev:/run/udev:ro", "boot", "")
 	}

@@ -181,7 +181,8 @@ func drvOpen(f *exam) []answer {
 	case strings.Contains(f.DriverText, "Open Kernel Module"):
 		return one(Pass, "nvidia.ko", "open kernel module "+v)
 	case f.NVFS() && facts.Older(facts.ParseVersion(f.NVFSVersion()), since) && f.NVFSVersion() != "":
-		return one(Info, "nvidia.ko", "proprietary kernel module "+v+", which nvidia-fs "+f.NVFSVersion()+" still takes; from "+text+" on it does not")
+		return one(Info, "nvidia.ko", "proprietary kernel module "+v+", which nvidia-fs "+f.NVFSVersion()+
+			" still takes; from "+text+" on it does not")
 	}
 	return []answer{answer{level: Fail, subject: "nvidia.ko",
 		observed: "proprietary kernel module " + v +

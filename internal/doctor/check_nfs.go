@@ -39,7 +39,8 @@ func nfsProto(f *exam) []answer {
 		vers = v
 	}
 	a := answer{level: Pass, subject: f.Mount.Point, observed: "proto=" + proto}.with(
-		"now", "umount "+at+" && mount -t nfs -o vers="+quote(vers)+",proto=rdma,port=20049,nconnect=8,rsize=1048576,wsize=1048576,hard,noatime "+quote(f.Mount.Source)+" "+at,
+		"now", "umount "+at+" && mount -t nfs -o vers="+quote(vers)+
+			",proto=rdma,port=20049,nconnect=8,rsize=1048576,wsize=1048576,hard,noatime "+quote(f.Mount.Source)+" "+at,
 		"boot", "# the same options for "+at+" in /etc/fstab; needs an RDMA card and server")
 	up := f.RDMAUp()
 	switch {
@@ -143,7 +144,8 @@ func nfsEFS(f *exam) []answer {
 		id = "fs-ID"
 	}
 	mode := unknown(f.Mount.Source, "performance and throughput mode cannot be seen from the client",
-		"aws efs describe-file-systems --file-system-id "+quote(id)+" --query 'FileSystems[0].[PerformanceMode,ThroughputMode]'")
+		"aws efs describe-file-systems --file-system-id "+quote(id)+
+			" --query 'FileSystems[0].[PerformanceMode,ThroughputMode]'")
 	mode.vars["who"] = "anyone"
 	return append(out, mode)
 }

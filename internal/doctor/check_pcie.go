@@ -142,7 +142,8 @@ func pciePayload(f *exam) []answer {
 			continue // no PCIe capability: a virtual function
 		case !ok:
 			out = append(out, answer{level: Unknown, subject: bdf,
-				observed: "only root can read the configuration space"}.with("run", "lspci -s "+bdf+" -vv | grep -E 'MaxPayload|MaxReadReq'"))
+				observed: "only root can read the configuration space"}.with("run", "lspci -s "+bdf+
+				" -vv | grep -E 'MaxPayload|MaxReadReq'"))
 		case can > poor && set <= poor || read < least:
 			out = append(out, answer{level: Warn, subject: bdf,
 				observed: fmt.Sprintf("payload %d of %d bytes, read request %d bytes", set, can, read)})
@@ -203,7 +204,8 @@ func pcieACS(f *exam) []answer {
 			observed: "ACS redirects peer traffic"}.with("acs", strings.Join(cmds, "; "))}
 	case len(hidden) > 0:
 		return []answer{answer{level: Unknown, subject: strings.Join(hidden, ", "),
-			observed: "only root can read the configuration space"}.with("run", "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl' | grep -B1 'ReqRedir+'")}
+			observed: "only root can read the configuration space"}.with("run",
+			"lspci -vvv | grep -E '^[0-9a-f]|ACSCtl' | grep -B1 'ReqRedir+'")}
 	case seen == 0:
 		return skip("no bridge above disk and GPU is visible")
 	}
@@ -243,7 +245,8 @@ func iommu(f *exam) []answer {
 	case f.Grace() && (!on || through):
 		boot := "# put iommu.passthrough=0 on the kernel command line, and remove iommu.passthrough=1 and iommu=pt"
 		if !on {
-			boot = "# turn the SMMU on in the firmware, and boot a kernel with CONFIG_ARM_SMMU_V3=y and iommu.passthrough=0 on its command line"
+			boot = "# turn the SMMU on in the firmware, and boot a kernel with CONFIG_ARM_SMMU_V3=y and iommu.passthrough=0 " +
+				"on its command line"
 		}
 		return []answer{answer{level: Fail, observed: text}.with("boot", boot)}
 	case f.Grace() || !on || through:

@@ -29,7 +29,8 @@ func nvfsLoaded(f *exam) []answer {
 		"apt-get install -y nvidia-gds && modprobe nvidia-fs")
 	if want, ok := f.hooked(); want != "" && ok == "no" {
 		a.observed = "not loaded, and the driver of " + want + " has no hook for it"
-		a.vars["now"] = "# first DOCA, or MLNX_OFED 5.3 or newer with --with-nvmf --with-nfsrdma --enable-gds, whose drivers have the hook; then: " + a.vars["now"]
+		a.vars["now"] = "# first DOCA, or MLNX_OFED 5.3 or newer with --with-nvmf --with-nfsrdma --enable-gds, whose " +
+			"drivers have the hook; then: " + a.vars["now"]
 	}
 	return []answer{a}
 }

@@ -70,7 +70,8 @@ func withClock(c facts.Clock) func() *machine {
 	}
 }
 
-const cgroup1 = "/proc/self/cgroup = 12:blkio:/job|11:cpu,cpuacct:/job|10:memory:/job\n/sys/class/block/nvme0n1/dev = 259:0\n"
+const cgroup1 = "/proc/self/cgroup = 12:blkio:/job|11:cpu,cpuacct:/job|10:memory:/job\n/sys/class/block/nvme0n1/dev " +
+	"= 259:0\n"
 
 // TestChecks gives each rule one machine and looks at its worst answer.
 func TestChecks(t *testing.T) {
@@ -93,9 +94,11 @@ func TestChecks(t *testing.T) {
 		{"old GPU", "gpu.arch", withFacts("compute_capability", "5.2"), Fail, "below 6.0"},
 		{"libcufile of CUDA 13", "drv.cuda", withFacts("x", "1"), Warn, "older than the CUDA of libcufile.so.1.15.0"},
 		{"old nvidia-fs with the proprietary driver", "drv.open",
-			onNVMe(nvfs + "/proc/driver/nvidia-fs/version = version: 2.15.1\n/proc/driver/nvidia/version = NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.1.05  Release"), Info, "still takes"},
+			onNVMe(nvfs + "/proc/driver/nvidia-fs/version = version: 2.15.1\n/proc/driver/nvidia/version = NVRM version: " +
+				"NVIDIA UNIX x86_64 Kernel Module  535.1.05  Release"), Info, "still takes"},
 		{"forced compatibility", "cufile.json",
-			onNVMe(`/etc/cufile.json = {"properties": {"force_compat_mode": true, "use_pci_p2pdma": true}}`), Fail, "force_compat_mode"},
+			onNVMe(`/etc/cufile.json = {"properties": {"force_compat_mode": true, "use_pci_p2pdma": true}}`), Fail,
+			"force_compat_mode"},
 		{"old libcufile", "p2p.cufile", func() *machine {
 			return bare().drop("/usr/lib/x86_64-linux-gnu/libcufile.so").put("/usr/lib/x86_64-linux-gnu/libcufile.so.1.11.1 = x")
 		}, Fail, "needs libcufile 1.13"},
@@ -107,14 +110,19 @@ func TestChecks(t *testing.T) {
 			return m.drop("/etc/cufile.json")
 		}, Pass, "is true"},
 		{"peermem for weka", "peermem",
-			onNVMe("/proc/self/mountinfo = 30 22 0:60 / /data rw,noatime - wekafs default rw\n/sys/class/infiniband/mlx5_0/ports/1/state = 4: ACTIVE\n/proc/driver/nvidia/version = NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Release"), Fail, "no other way"},
+			onNVMe("/proc/self/mountinfo = 30 22 0:60 / /data rw,noatime - wekafs default " +
+				"rw\n/sys/class/infiniband/mlx5_0/ports/1/state = 4: ACTIVE\n/proc/driver/nvidia/version = NVRM version: NVIDIA " +
+				"UNIX x86_64 Kernel Module  580.95.05  Release"), Fail, "no other way"},
 		{"locked memory on TCP", "lim.memlock", withMemlock("nfs4 s:/m rw,proto=tcp"), Warn, "64.00 KiB"},
 		{"locked memory on RDMA", "lim.memlock", withMemlock("nfs4 s:/m rw,proto=rdma"), Fail, "RDMA pins"},
 		{"module without a card", "ofed", onNVMe("/sys/module/mlx5_core/refcnt = 0"), Skip, "no Mellanox card"},
 		{"card with the kernel's driver", "ofed",
-			onNVMe("/sys/module/mlx5_core/refcnt = 0\n/sys/bus/pci/drivers/mlx5_core/0000:3c:00.0/x = 1"), Info, "the kernel's own driver on 0000:3c:00.0"},
-		{"both fabrics", "ofed", onNVMe("/sys/bus/pci/drivers/mlx5_core/0000:3c:00.0/x = 1\n/var/lib/dpkg/info/mlnx-ofed-all.list = x\n/var/lib/dpkg/info/doca-ofed.list = x"), Fail, "both"},
-		{"DOCA alone", "ofed", onNVMe("/sys/bus/pci/drivers/mlx5_core/0000:3c:00.0/x = 1\n/usr/bin/ofed_info = x\n/var/lib/dpkg/info/doca-ofed.list = x\n/sys/module/mlx5_core/version = 25.01-0.6.0"), Info, "25.01"},
+			onNVMe("/sys/module/mlx5_core/refcnt = 0\n/sys/bus/pci/drivers/mlx5_core/0000:3c:00.0/x = 1"), Info,
+			"the kernel's own driver on 0000:3c:00.0"},
+		{"both fabrics", "ofed", onNVMe("/sys/bus/pci/drivers/mlx5_core/0000:3c:00.0/x = " +
+			"1\n/var/lib/dpkg/info/mlnx-ofed-all.list = x\n/var/lib/dpkg/info/doca-ofed.list = x"), Fail, "both"},
+		{"DOCA alone", "ofed", onNVMe("/sys/bus/pci/drivers/mlx5_core/0000:3c:00.0/x = 1\n/usr/bin/ofed_info = " +
+			"x\n/var/lib/dpkg/info/doca-ofed.list = x\n/sys/module/mlx5_core/version = 25.01-0.6.0"), Info, "25.01"},
 
 		{"cpuset on the GPU's node", "numa.cpuset", onNVMe("/proc/self/status = Cpus_allowed_list:	0-3"), Pass,
 			"4 of the 32 CPUs of node 0"},
@@ -134,30 +142,37 @@ func TestChecks(t *testing.T) {
 		{"clock right", "time.sync", withClock(facts.Clock{Synchronised: true, OffsetUS: 12}), Pass, "12 µs"},
 
 		{"cgroup v1 bytes", "cg.io", onNVMe(cgroup1 +
-			"/sys/fs/cgroup/blkio/job/blkio.throttle.read_bps_device = 259:0 104857600"), Warn, "read_bps_device: 259:0 104857600"},
+			"/sys/fs/cgroup/blkio/job/blkio.throttle.read_bps_device = 259:0 104857600"), Warn,
+			"read_bps_device: 259:0 104857600"},
 		{"cgroup v1 other disk", "cg.io", onNVMe(cgroup1 + "/sys/fs/cgroup/blkio/job/blkio.throttle.read_bps_device = 8:0 1"),
 			Pass, "no I/O limit"},
 		{"cgroup v1 CPU", "cg.cpu", onNVMe(cgroup1 +
-			"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us = 150000\n/sys/fs/cgroup/cpu/job/cpu.cfs_period_us = 100000"), Warn, "1.5 CPUs"},
+			"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us = 150000\n/sys/fs/cgroup/cpu/job/cpu.cfs_period_us = 100000"), Warn,
+			"1.5 CPUs"},
 		{"cgroup v1 CPU open", "cg.cpu", onNVMe(cgroup1 +
-			"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us = -1\n/sys/fs/cgroup/cpu/job/cpu.cfs_period_us = 100000"), Pass, "no CPU limit"},
+			"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us = -1\n/sys/fs/cgroup/cpu/job/cpu.cfs_period_us = 100000"), Pass,
+			"no CPU limit"},
 		{"cgroup v1 memory", "cg.mem", onNVMe(cgroup1 + "/sys/fs/cgroup/memory/job/memory.limit_in_bytes = 134217728"), Warn,
 			"128.00 MiB"},
 		{"cgroup v1 memory open", "cg.mem", onNVMe(cgroup1 +
 			"/sys/fs/cgroup/memory/job/memory.limit_in_bytes = 9223372036854771712"), Pass, "no memory limit"},
 		{"cgroup v2 memory.max", "cg.mem", onNVMe("/sys/fs/cgroup/user.slice/memory.max = 134217728"), Warn, "memory.max"},
 		{"cgroup v2 io on another disk", "cg.io",
-			onNVMe("/sys/fs/cgroup/user.slice/io.max = 8:0 rbps=1 wbps=max riops=max wiops=max\n/sys/class/block/nvme0n1/dev = 259:0"), Info, "not under the path"},
+			onNVMe("/sys/fs/cgroup/user.slice/io.max = 8:0 rbps=1 wbps=max riops=max wiops=max\n/sys/class/block/nvme0n1/dev " +
+				"= 259:0"), Info, "not under the path"},
 
 		{"aio nearly used up", "aio", onNVMe("/proc/sys/fs/aio-nr = 60000\n/proc/sys/fs/aio-max-nr = 65536"), Warn,
 			"60000 of 65536"},
 		{"ext4 without a journal", "fs.ext4.journal",
-			onNVMe("/proc/self/mountinfo = 30 22 259:1 / /data rw,noatime - ext4 /dev/nvme0n1p1 rw\n/proc/fs/ext4/nvme0n1p1/options = rw|delalloc"), Fail, "has no journal"},
-		{"small FUSE reads", "fuse", onNVMe("/proc/self/mountinfo = 30 22 0:70 / /data rw,noatime - fuse.sshfs host:/x rw,max_read=131072"), Warn, "max_read=131072"},
+			onNVMe("/proc/self/mountinfo = 30 22 259:1 / /data rw,noatime - ext4 /dev/nvme0n1p1 " +
+				"rw\n/proc/fs/ext4/nvme0n1p1/options = rw|delalloc"), Fail, "has no journal"},
+		{"small FUSE reads", "fuse", onNVMe("/proc/self/mountinfo = 30 22 0:70 / /data rw,noatime - fuse.sshfs host:/x " +
+			"rw,max_read=131072"), Warn, "max_read=131072"},
 		{"too few queues", "blk.queues", onNVMe("/sys/class/block/nvme0n1/mq/0/x = 1\n/sys/class/block/nvme0n1/mq/1/x = 1"),
 			Warn, "2 for 64"},
 		{"hot drive one directory down", "nvme.temp", func() *machine {
-			return bare().drop("/sys/class/nvme/nvme0/hwmon0").put("/sys/class/nvme/nvme0/hwmon/hwmon3/temp1_input = 80000\n/sys/class/nvme/nvme0/hwmon/hwmon3/temp1_max = 81850")
+			return bare().drop("/sys/class/nvme/nvme0/hwmon0").put("/sys/class/nvme/nvme0/hwmon/hwmon3/temp1_input = " +
+				"80000\n/sys/class/nvme/nvme0/hwmon/hwmon3/temp1_max = 81850")
 		}, Warn, "80 °C"},
 		{"worn drive", "nvme.health", withHealth(facts.Health{Used: 95, Spare: 100, SpareThreshold: 10}), Warn,
 			"95 % of its life"},
@@ -168,7 +183,9 @@ func TestChecks(t *testing.T) {
 		{"healthy drive", "nvme.health", withHealth(facts.Health{Used: 3, Spare: 100, SpareThreshold: 10}), Pass,
 			"3 % of its life"},
 		{"dead controller", "nvme.health", onNVMe("/sys/class/nvme/nvme0/state = dead"), Fail, "dead"},
-		{"degraded array", "md.state", onNVMe("/sys/dev/block/259:1 -> /sys/devices/virtual/block/md0\n/sys/class/block/md0/slaves/nvme0n1/x = 1\n/sys/class/block/md0/md/level = raid1\n/sys/class/block/md0/md/degraded = 1"), Fail, "1 members missing"},
+		{"degraded array", "md.state", onNVMe("/sys/dev/block/259:1 -> " +
+			"/sys/devices/virtual/block/md0\n/sys/class/block/md0/slaves/nvme0n1/x = 1\n/sys/class/block/md0/md/level = " +
+			"raid1\n/sys/class/block/md0/md/degraded = 1"), Fail, "1 members missing"},
 		{"IOMMU translates on x86", "iommu",
 			onNVMe("/sys/kernel/iommu_groups/0/type = DMA-FQ\n/proc/cmdline = intel_iommu=on"), Warn, "DMA-FQ"},
 		{"IOMMU off on Grace", "iommu", func() *machine {
@@ -215,7 +232,8 @@ func TestAnImageOnADiskIsNoContainer(t *testing.T) {
 		"marker on a whole disk": {disk + "\n/.dockerenv = x", false},
 		"marker in a subdirectory": {"/proc/self/mountinfo = 22 1 259:1 /rootfs / rw - ext4 /dev/dm-3 rw\n/.dockerenv = x",
 			true},
-		"marker on a subvolume":      {"/proc/self/mountinfo = 22 1 0:50 /sub / rw - btrfs /dev/sda1 rw\n/run/.containerenv = x", true},
+		"marker on a subvolume": {"/proc/self/mountinfo = 22 1 0:50 /sub / rw - btrfs /dev/sda1 " +
+			"rw\n/run/.containerenv = x", true},
 		"marker on another pool":     {"/proc/self/mountinfo = 22 1 0:50 / / rw - zfs pool/x rw\n/.dockerenv = x", true},
 		"overlay without any marker": {"/proc/self/mountinfo = 22 1 0:50 / / rw - overlay overlay rw", true},
 		"a pod's cgroup":             {disk + "\n/proc/self/cgroup = 0::/kubepods/besteffort/x", true},

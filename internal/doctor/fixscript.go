@@ -70,7 +70,9 @@ func WriteFixScript(w io.Writer, r *Result) {
 			todo = append(todo, f)
 		}
 	}
-	fmt.Fprintf(w, "#!/bin/sh\n# Fixes proposed by nebulaio doctor for %s. Nothing was changed.\n# Read every line; then remove the next one.\necho 'read this script first' >&2; exit 1\nset -eu\n", cmp.Or(clean(r.Path.Path), "this machine"))
+	fmt.Fprintf(w, "#!/bin/sh\n# Fixes proposed by nebulaio doctor for %s. Nothing was changed.\n# Read every line; "+
+		"then remove the next one.\necho 'read this script first' >&2; exit 1\nset -eu\n",
+		cmp.Or(clean(r.Path.Path), "this machine"))
 	if len(todo) == 0 {
 		fmt.Fprintln(w, "\n# Nothing to fix.")
 		return

@@ -30,8 +30,10 @@ func TestTheScriptInstallsInOrder(t *testing.T) {
 	at := 0
 	for _, s := range []string{"exit 1\nset -eu\n", "==== packages that conflict", "apt-get purge",
 		"==== driver and fabric", "# FAIL nvfs.modules", "DOCA",
-		"==== GPUDirect Storage", "\ncommand -v ofed_info >/dev/null || {", "\napt-get install -y nvidia-gds\n", "# WARN nvfs.version", "==== cufile.json", "# WARN cufile.sizes", "==== the path", "# WARN blk.sched",
-		"==== the machine", "# WARN lim.nofile", "# for the next boot:", "==== restart", "# reboot", "==== verify", "\nnebulaio doctor /data/model.safetensors --gpu 0\n"} {
+		"==== GPUDirect Storage", "\ncommand -v ofed_info >/dev/null || {", "\napt-get install -y nvidia-gds\n",
+		"# WARN nvfs.version", "==== cufile.json", "# WARN cufile.sizes", "==== the path", "# WARN blk.sched",
+		"==== the machine", "# WARN lim.nofile", "# for the next boot:", "==== restart", "# reboot", "==== verify",
+		"\nnebulaio doctor /data/model.safetensors --gpu 0\n"} {
 		i := strings.Index(text[at:], s)
 		if i < 0 {
 			t.Fatalf("no %q after byte %d of\n%s", s, at, text)
@@ -72,7 +74,8 @@ func TestNothingDestructiveRuns(t *testing.T) {
 	}
 	for fix, want := range map[string]bool{"umount /x && mount /x": true,
 		"modprobe -r nvidia-fs && modprobe nvidia-fs": true, "modprobe nvidia-fs": false,
-		"mkfs.xfs -f /dev/x": true, "systemctl start udev": false, "echo none > /sys/block/x/queue/scheduler": false, "apt-get purge -y x": true, "# words": false} {
+		"mkfs.xfs -f /dev/x": true, "systemctl start udev": false, "echo none > /sys/block/x/queue/scheduler": false,
+		"apt-get purge -y x": true, "# words": false} {
 		if strings.HasPrefix(held(fix), "# review first: ") != want {
 			t.Errorf("%q is held: %v", fix, !want)
 		}

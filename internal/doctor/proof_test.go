@@ -152,7 +152,8 @@ func TestProveAsksAProcess(t *testing.T) {
 		echo '{"done":true,"gpu":7,"reads":16,"read_size":4096,"route":"compat","counters":{"known":true,"reads":{"total":16,"posix":16}},"cufile_version":"1.15"}'
 		echo "{and says good bye"
 		kill -SEGV $$`)})
-	if proofText(p) != "cuFile read 16 x 4.00 KiB: compat (posix 16, p2p 0, nvfs 0); its log says: cufio-udev:65 udev property not found: ID_FS_USAGE" || p.GPU != 0 || p.Error != "" {
+	if proofText(p) != "cuFile read 16 x 4.00 KiB: compat (posix 16, p2p 0, nvfs 0); its log says: cufio-udev:65 udev "+
+		"property not found: ID_FS_USAGE" || p.GPU != 0 || p.Error != "" {
 		t.Errorf("%+v: %s", p, proofText(p))
 	}
 	b, err := os.ReadFile(keep)

@@ -46,7 +46,8 @@ var situations = []situation{
 	{name: "05-ext4-data-not-explicit", make: func() *machine {
 		return bare().put(`/proc/self/mountinfo = 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw|30 22 259:1 / /data rw,noatime - ext4 /dev/nvme0n1p1 rw,stripe=32
 /proc/fs/ext4/nvme0n1p1/options = rw|data=ordered|stripe=32`)
-	}, opt: Options{GPU: 0}, direct: "no", cause: "fs.ext4.journal", fix: "umount /data && mount -o data=ordered /dev/nvme0n1p1 /data", fails: true},
+	}, opt: Options{GPU: 0}, direct: "no", cause: "fs.ext4.journal",
+		fix: "umount /data && mount -o data=ordered /dev/nvme0n1p1 /data", fails: true},
 	{name: "06-container-without-udev", make: func() *machine {
 		return bare().drop("/run/udev").put(`/.dockerenv = x
 /proc/self/mountinfo = 22 1 0:50 / / rw,relatime - overlay overlay rw,lowerdir=/a,upperdir=/b,workdir=/c|30 22 259:1 / /data rw,noatime - xfs /dev/nvme0n1p1 rw,attr2,inode64`)
@@ -162,7 +163,8 @@ var situations = []situation{
 /sys/class/block/nvme0n1/dev = 259:0`)
 	}, opt: Options{GPU: 0}, direct: "yes", cause: "cg.io", fix: "/sys/fs/cgroup/kubepods.slice/pod1/io.max"},
 	{name: "18-proprietary-driver", make: func() *machine {
-		return bare().put("/proc/driver/nvidia/version = NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Release Build")
+		return bare().put("/proc/driver/nvidia/version = NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  " +
+			"Release Build")
 	}, opt: Options{GPU: 0}, direct: "no", cause: "drv.open", fix: "open one", fails: true},
 	{name: "19-efs", make: func() *machine {
 		m := bare().put(`

@@ -140,7 +140,8 @@ func TestTheOutermostFixWins(t *testing.T) {
 // Descriptors that have run out have one remedy, wherever they run out. What says one itself keeps its own.
 func TestNoDescriptorsLeftHasARemedy(t *testing.T) {
 	err := errs.Wrap("load", "m", errs.Wrap("open", "f", &fs.PathError{Op: "open", Path: "f", Err: syscall.EMFILE}))
-	if want := "load m: open f: open f: too many open files (fix: close files, or raise the limit of open files (ulimit -n))"; err.Error() != want {
+	if want := "load m: open f: open f: too many open files (fix: close files, or raise the limit of open files " +
+		"(ulimit -n))"; err.Error() != want {
 		t.Errorf("%v", err)
 	}
 	own := errs.Wrap("open", "f", (&errs.Error{Op: "open", Err: syscall.EMFILE}).WithFix("mine"))

@@ -31,9 +31,12 @@ func tree(t testing.TB, files map[string]string) string {
 }
 
 const (
-	meminfo   = "MemTotal:       67108864 kB\nMemFree:         1048576 kB\nMemAvailable:   33554432 kB\nCached: 30000000 kB\nSwapFree:              0 kB\n"
-	mountsTwo = "24 1 0:22 / /proc rw - proc proc rw\n30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
-	mountsOne = "33 32 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n34 32 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+	meminfo = "MemTotal:       67108864 kB\nMemFree:         1048576 kB\nMemAvailable:   33554432 kB\nCached: " +
+		"30000000 kB\nSwapFree:              0 kB\n"
+	mountsTwo = "24 1 0:22 / /proc rw - proc proc rw\n30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 " +
+		"rw,nsdelegate\n"
+	mountsOne = "33 32 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n34 32 0:30 / /sys/fs/cgroup/cpu rw - " +
+		"cgroup cgroup rw,cpu\n"
 )
 
 func TestAvailableIsTheLeastBound(t *testing.T) {
@@ -63,7 +66,8 @@ func TestAvailableIsTheLeastBound(t *testing.T) {
 			app + "memory.current": "1073741824\n"}), 7 * gib, "cgroup /pod/app", false},
 		"page cache is reclaimed": {two(map[string]string{app + "memory.max": "8589934592\n",
 			app + "memory.current": "8589934592\n",
-			app + "memory.stat":    "anon 2147483648\nfile 6442450944\nshmem 0\ninactive_file 4294967296\nactive_file 2147483648\n"}), 6 * gib, "cgroup /pod/app", false},
+			app + "memory.stat": "anon 2147483648\nfile 6442450944\nshmem 0\ninactive_file 4294967296\nactive_file " +
+				"2147483648\n"}), 6 * gib, "cgroup /pod/app", false},
 		"high binds before max": {two(map[string]string{app + "memory.max": "8589934592\n",
 			app + "memory.high": "4294967296\n", app + "memory.current": "0\n"}), 4 * gib, "cgroup /pod/app", false},
 		"a parent is tighter": {two(map[string]string{app + "memory.max": "8589934592\n", app + "memory.current": "0\n",
@@ -82,9 +86,11 @@ func TestAvailableIsTheLeastBound(t *testing.T) {
 				"memory.swap.current": "0\n"}), 2 * gib, "cgroup /pod/app", false},
 		"version 1": {map[string]string{"proc/meminfo": meminfo, "proc/self/mountinfo": mountsOne,
 			"proc/self/cgroup": "4:memory:/job\n1:cpu:/\n0::/\n",
-			"sys/fs/cgroup/memory/job/memory.limit_in_bytes": "4294967296\n", "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "3221225472\n",
-			"sys/fs/cgroup/memory/job/memory.stat":       "cache 1\ntotal_inactive_file 1073741824\ntotal_active_file 0\n",
-			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n", "sys/fs/cgroup/memory/memory.usage_in_bytes": "1\n"}, 2 * gib, "cgroup /job", false},
+			"sys/fs/cgroup/memory/job/memory.limit_in_bytes": "4294967296\n",
+			"sys/fs/cgroup/memory/job/memory.usage_in_bytes": "3221225472\n",
+			"sys/fs/cgroup/memory/job/memory.stat":           "cache 1\ntotal_inactive_file 1073741824\ntotal_active_file 0\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":     "9223372036854771712\n",
+			"sys/fs/cgroup/memory/memory.usage_in_bytes":     "1\n"}, 2 * gib, "cgroup /job", false},
 		"strange numbers": {two(map[string]string{app + "memory.max": "9223372036854775807\n", app + "memory.current": "-1\n",
 			pod + "memory.max": "a\n"}), 32 * gib, "this machine", false},
 	} {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iam keeps the accounts of a store: access keys, secrets and roles. The S3 front end and the GPUDirect door ask
-// the same Service.
+// Package iam keeps the accounts of a store: access keys, secrets and roles. The S3 front end and the GPUDirect door
+// ask the same Service.
 package iam
 
 import (
@@ -57,28 +57,33 @@ const (
 	minSecret, maxSecret       = 8, 256
 )
 
-// Validate returns what is wrong with an account, or nil. An access key has 3 to 128 letters, digits and "._@+-": a slash
-// or a comma would be ambiguous in a signature. A secret has 8 to 256 printable characters.
+// Validate returns what is wrong with an account, or nil. An access key has 3 to 128 letters, digits and "._@+-": a
+// slash or a comma would be ambiguous in a signature. A secret has 8 to 256 printable characters.
 func (a Account) Validate() error {
 	const op = "account"
 	if n := len(a.AccessKey); n < minAccessKey || n > maxAccessKey {
-		return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the access key has %d characters, expected %d to %d", n, minAccessKey, maxAccessKey))
+		return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the access key has %d characters, expected %d to %d", n,
+			minAccessKey, maxAccessKey))
 	}
 	for i := range len(a.AccessKey) {
 		if c := a.AccessKey[i]; !keyByte(c) {
-			return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the access key has %q at %d, expected letters, digits and ._@+-", c, i))
+			return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the access key has %q at %d, expected letters, "+
+				"digits and ._@+-", c, i))
 		}
 	}
 	if n := len(a.Secret); n < minSecret || n > maxSecret {
-		return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the secret has %d characters, expected %d to %d", n, minSecret, maxSecret))
+		return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the secret has %d characters, expected %d to %d", n,
+			minSecret, maxSecret))
 	}
 	for i := range len(a.Secret) {
 		if c := a.Secret[i]; c < '!' || c > '~' {
-			return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the secret has a space or a character that is not printable ASCII at %d", i))
+			return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the secret has a space or a character that is not "+
+				"printable ASCII at %d", i))
 		}
 	}
 	if !a.Role.Valid() {
-		return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the role is %q, expected %s, %s or %s", a.Role, RoleAdmin, RoleUser, RoleUserPlus))
+		return errs.New(errs.Invalid, op, a.AccessKey, fmt.Sprintf("the role is %q, expected %s, %s or %s", a.Role, RoleAdmin,
+			RoleUser, RoleUserPlus))
 	}
 	return nil
 }

@@ -37,7 +37,8 @@ func TestAccountsLastAndAreFound(t *testing.T) {
 	if err := s.Add(t.Context(), a); !errors.Is(err, ErrAccountExists) {
 		t.Errorf("twice: %v", err)
 	}
-	if err := s.Add(t.Context(), Account{AccessKey: root.AccessKey, Secret: "anothersecret", Role: RoleUser}); !errors.Is(err, ErrAccountExists) {
+	if err := s.Add(t.Context(), Account{AccessKey: root.AccessKey, Secret: "anothersecret",
+		Role: RoleUser}); !errors.Is(err, ErrAccountExists) {
 		t.Errorf("root's key: %v", err)
 	}
 	secret, role := "anothersecret", RoleAdmin
@@ -81,7 +82,8 @@ func TestRootStays(t *testing.T) {
 	if err := s.Remove(t.Context(), root.AccessKey); !errs.Is(err, errs.Invalid) {
 		t.Errorf("%v", err)
 	}
-	if _, err := Open(t.Context(), model.New(), Account{AccessKey: "operator", Secret: "short"}); !errs.Is(err, errs.Invalid) {
+	if _, err := Open(t.Context(), model.New(), Account{AccessKey: "operator", Secret: "short"}); !errs.Is(err,
+		errs.Invalid) {
 		t.Errorf("%v", err)
 	}
 }
@@ -116,7 +118,8 @@ func TestSecretsAreNotShown(t *testing.T) {
 			t.Error(text)
 		}
 	}
-	if a, b := NewSecret(), NewSecret(); a == b || len(a) != 32 || (Account{AccessKey: "abc", Secret: a, Role: RoleUser}).Validate() != nil {
+	if a, b := NewSecret(), NewSecret(); a == b || len(a) != 32 ||
+		(Account{AccessKey: "abc", Secret: a, Role: RoleUser}).Validate() != nil {
 		t.Errorf("%q %q", a, b)
 	}
 }
@@ -152,11 +155,13 @@ func (failing) DeleteRecord(context.Context, string, string) error      { return
 
 func TestMemoryFollowsTheRecords(t *testing.T) {
 	store := model.New()
-	if err := open(t, store).Add(t.Context(), Account{AccessKey: "alice", Secret: "alicesecret", Role: RoleUser}); err != nil {
+	if err := open(t, store).Add(t.Context(), Account{AccessKey: "alice", Secret: "alicesecret",
+		Role: RoleUser}); err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, failing{store})
-	if err := s.Add(t.Context(), Account{AccessKey: "bob", Secret: "bobssecret", Role: RoleUser}); !errors.Is(err, object.ErrNoSpace) {
+	if err := s.Add(t.Context(), Account{AccessKey: "bob", Secret: "bobssecret", Role: RoleUser}); !errors.Is(err,
+		object.ErrNoSpace) {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Get("bob"); err == nil {

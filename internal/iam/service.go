@@ -166,7 +166,8 @@ func (s *Service) notRoot(op, accessKey string) error {
 	if accessKey != s.root.AccessKey {
 		return nil
 	}
-	return errs.New(errs.Invalid, op, accessKey, "this is the operator's account, which is set where the server is started")
+	return errs.New(errs.Invalid, op, accessKey, "this is the operator's account, which is set where the server is "+
+		"started")
 }
 
 func missing(op, accessKey string) error {

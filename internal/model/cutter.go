@@ -34,20 +34,25 @@ func newCutter(ss []Slice, hs []Shard) (*cutter, error) {
 	for _, s := range ss {
 		for i, r := range s.Ranges {
 			if r.Start < 0 || r.Stop < -1 {
-				return nil, errs.New(errs.Invalid, "slice tensors", s.String(), fmt.Sprintf("range %d is [%d, %d); expected a start of 0 or more, and a stop behind it or -1 for the end", i, r.Start, r.Stop))
+				return nil, errs.New(errs.Invalid, "slice tensors", s.String(),
+					fmt.Sprintf("range %d is [%d, %d); expected a start of 0 or more, and a stop behind it or -1 for the end", i,
+						r.Start, r.Stop))
 			}
 		}
-		c.rules = append(c.rules, rule{glob: s.Tensor, name: s, box: func(format.Tensor) ([]Range, error) { return s.Ranges, nil }})
+		c.rules = append(c.rules, rule{glob: s.Tensor, name: s,
+			box: func(format.Tensor) ([]Range, error) { return s.Ranges, nil }})
 	}
 	for _, h := range hs {
 		if h.World < 1 || h.Rank < 0 || h.Rank >= h.World || h.Dim < 0 {
-			return nil, errs.New(errs.Invalid, "slice tensors", h.String(), "is not possible; expected a dimension of 0 or more, a world of 1 or more and a rank from 0 to below it")
+			return nil, errs.New(errs.Invalid, "slice tensors", h.String(),
+				"is not possible; expected a dimension of 0 or more, a world of 1 or more and a rank from 0 to below it")
 		}
 		c.rules = append(c.rules, rule{glob: h.Tensor, name: h, box: h.ranges})
 	}
 	for i, r := range c.rules {
 		if _, err := path.Match(r.glob, ""); err != nil {
-			return nil, errs.New(errs.Invalid, "slice tensors", strconv.Quote(r.glob), "is not a glob; expected * ? [a-z] and literal text")
+			return nil, errs.New(errs.Invalid, "slice tensors", strconv.Quote(r.glob),
+				"is not a glob; expected * ? [a-z] and literal text")
 		}
 		c.names[r.glob] = append(c.names[r.glob], i)
 		if strings.ContainsAny(r.glob, `*?[\`) {
@@ -62,7 +67,8 @@ func (c *cutter) part(t format.Tensor) (part, error) {
 	found := -1
 	match := func(i int) error {
 		if found >= 0 && found != i {
-			return errs.New(errs.Invalid, "slice tensors", strconv.Quote(t.Name), fmt.Sprintf("is chosen by %s and by %s; expected one", c.rules[found].name, c.rules[i].name))
+			return errs.New(errs.Invalid, "slice tensors", strconv.Quote(t.Name),
+				fmt.Sprintf("is chosen by %s and by %s; expected one", c.rules[found].name, c.rules[i].name))
 		}
 		found = i
 		c.rules[i].taken = true
@@ -104,7 +110,8 @@ func (c *cutter) part(t format.Tensor) (part, error) {
 func (c *cutter) unused(model string) error {
 	for _, r := range c.rules {
 		if !r.taken {
-			return errs.New(errs.NotFound, "slice tensors", strconv.Quote(r.glob), "matches no chosen tensor of "+model).WithFix("list the names with: nebulaio inspect " + model)
+			return errs.New(errs.NotFound, "slice tensors", strconv.Quote(r.glob), "matches no chosen tensor of "+
+				model).WithFix("list the names with: nebulaio inspect " + model)
 		}
 	}
 	return nil

@@ -54,7 +54,8 @@ func layout(parts []part, addressable bool) (Layout, []int64) {
 			at[i] = (l.Size + gpuAlign - 1) / gpuAlign * gpuAlign
 			l.Size = at[i]
 			t.each(func(off int64) {
-				l.Segments = append(l.Segments, Run{Off: off, Len: (t.rows-1)*t.stride + t.width, At: l.Size, Width: t.width, Stride: t.stride})
+				l.Segments = append(l.Segments, Run{Off: off, Len: (t.rows-1)*t.stride + t.width, At: l.Size, Width: t.width,
+					Stride: t.stride})
 				l.Size += t.rows * t.width
 			})
 			run = nil

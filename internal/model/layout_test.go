@@ -29,7 +29,8 @@ func TestNeighboursInTheFileAreOneRun(t *testing.T) {
 		at          []int64
 	}{
 		{"GPU", false, Layout{Size: 60, Align: 256, Segments: []Run{{Off: 1000, Len: 60, At: 0}}}, []int64{0, 10, 30}},
-		{"host keeps the offset in the page", true, Layout{Size: 1060, Align: 4096, Segments: []Run{{Off: 1000, Len: 60, At: 1000}}}, []int64{1000, 1010, 1030}},
+		{"host keeps the offset in the page", true, Layout{Size: 1060, Align: 4096,
+			Segments: []Run{{Off: 1000, Len: 60, At: 1000}}}, []int64{1000, 1010, 1030}},
 	} {
 		l, at := layout(tensors(1000, format.BF16, 10, 20, 30), c.addressable)
 		if fmt.Sprint(l) != fmt.Sprint(c.want) || !slices.Equal(at, c.at) {

@@ -59,7 +59,8 @@ type place struct {
 func places(t *testing.T) map[string]place {
 	g := fakegpu.Build(t, fakegpu.Options{})
 	onHost := func(p device.Ptr, n int64) []byte { return host.New().Map(p, n) }
-	return map[string]place{"in place": {host.New(), onHost}, "staged": {host.Staged(), onHost}, "gpu": {g.Open("cuda:0"), g.Bytes}}
+	return map[string]place{"in place": {host.New(), onHost}, "staged": {host.Staged(), onHost},
+		"gpu": {g.Open("cuda:0"), g.Bytes}}
 }
 
 // wide is a model of all dtypes in which rows are long enough to be apart.
@@ -167,7 +168,8 @@ func TestSlicesOfEveryDTypeArrive(t *testing.T) {
 }
 
 // loadAndCompare loads a model cold and compares each tensor.
-func loadAndCompare(t *testing.T, e *transfer.Engine, p place, m *model.Model, route report.Route, want func(model.Placement) []byte) report.Report {
+func loadAndCompare(t *testing.T, e *transfer.Engine, p place, m *model.Model, route report.Route,
+	want func(model.Placement) []byte) report.Report {
 	t.Helper()
 	if _, err := m.DropCache(); err != nil && !errs.Is(err, errs.Unsupported) {
 		t.Fatal(err)
@@ -212,7 +214,8 @@ func loadAndCompare(t *testing.T, e *transfer.Engine, p place, m *model.Model, r
 func TestShardsOfAllRanksAreTheModel(t *testing.T) {
 	var shapes []format.Tensor
 	for i := range 4 {
-		shapes = append(shapes, tensor(fmt.Sprintf("w%d", i), format.BF16, []int64{509, 1024}...), tensor(fmt.Sprintf("n%d", i), format.BF16, []int64{1024}...))
+		shapes = append(shapes, tensor(fmt.Sprintf("w%d", i), format.BF16, []int64{509, 1024}...),
+			tensor(fmt.Sprintf("n%d", i), format.BF16, []int64{1024}...))
 	}
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	files, err := synth.Write(context.Background(), path, synth.Options{Shapes: shapes, Seed: 5})
@@ -235,7 +238,8 @@ func TestShardsOfAllRanksAreTheModel(t *testing.T) {
 				var sum int64
 				for rank := range world {
 					_, addressable := p.dev.(device.Mapper)
-					m := open(t, path, model.Options{Tensors: []string{"w*"}, Shards: []model.Shard{{Tensor: "w*", Dim: dim, Rank: rank, World: world}}, Addressable: addressable})
+					m := open(t, path, model.Options{Tensors: []string{"w*"},
+						Shards: []model.Shard{{Tensor: "w*", Dim: dim, Rank: rank, World: world}}, Addressable: addressable})
 					r := loadAndCompare(t, e, p, m, report.RouteAuto, func(x model.Placement) []byte {
 						i := slices.IndexFunc(files[0].Tensors, func(f format.Tensor) bool { return f.Name == x.Name })
 						f := files[0].Tensors[i]
@@ -263,7 +267,8 @@ func TestShardsOfAllRanksAreTheModel(t *testing.T) {
 func TestChosenTensorsWithSmallGapsAreOneRead(t *testing.T) {
 	var shapes []format.Tensor
 	for i := range 20 {
-		shapes = append(shapes, tensor(fmt.Sprintf("%02d.take", i), format.U8, []int64{1000}...), tensor(fmt.Sprintf("%02d.leave", i), format.U8, []int64{500}...))
+		shapes = append(shapes, tensor(fmt.Sprintf("%02d.take", i), format.U8, []int64{1000}...),
+			tensor(fmt.Sprintf("%02d.leave", i), format.U8, []int64{500}...))
 	}
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	files, err := synth.Write(context.Background(), path, synth.Options{Shapes: shapes, Seed: 5})
@@ -304,11 +309,15 @@ func TestChosenTensorsWithSmallGapsAreOneRead(t *testing.T) {
 func TestSlicesThatDoNotFitTheModel(t *testing.T) {
 	path, _ := write(t, "m.safetensors", 0)
 	for want, o := range map[string]model.Options{
-		`"t0.0" of shape [24 640]`:                                                 {Slices: []model.Slice{{Tensor: "t0.*", Ranges: []model.Range{{Start: 3, Stop: 25}}}}},
-		`"none*": matches no chosen tensor of`:                                     {Slices: []model.Slice{{Tensor: "none*"}}},
-		`"t0.0": matches no chosen tensor of`:                                      {Tensors: []string{"t1.*"}, Slices: []model.Slice{{Tensor: "t0.0"}}},
-		`is chosen by slice "t0.*" and by shard "t?.0" (dimension 0, rank 0 of 2)`: {Slices: []model.Slice{{Tensor: "t0.*"}}, Shards: []model.Shard{{Tensor: "t?.0", World: 2}}},
-		"cuts inside a byte":                                                       {Slices: []model.Slice{{Tensor: "t1.0", Ranges: []model.Range{{Stop: -1}, {Start: 1, Stop: 3}}}}},
+		`"t0.0" of shape [24 640]`: {Slices: []model.Slice{{Tensor: "t0.*",
+			Ranges: []model.Range{{Start: 3, Stop: 25}}}}},
+		`"none*": matches no chosen tensor of`: {Slices: []model.Slice{{Tensor: "none*"}}},
+		`"t0.0": matches no chosen tensor of`: {Tensors: []string{"t1.*"},
+			Slices: []model.Slice{{Tensor: "t0.0"}}},
+		`is chosen by slice "t0.*" and by shard "t?.0" (dimension 0, rank 0 of 2)`: {Slices: []model.Slice{{Tensor: "t0.*"}},
+			Shards: []model.Shard{{Tensor: "t?.0", World: 2}}},
+		"cuts inside a byte": {Slices: []model.Slice{{Tensor: "t1.0",
+			Ranges: []model.Range{{Stop: -1}, {Start: 1, Stop: 3}}}}},
 	} {
 		if _, err := model.Open(context.Background(), path, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

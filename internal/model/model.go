@@ -103,7 +103,8 @@ type Placement struct {
 func Open(ctx context.Context, name string, o Options) (*Model, error) {
 	began := time.Now()
 	if o.Files != nil || o.Names != nil {
-		return nil, errs.New(errs.Invalid, "open model", name, "files and names can be chosen from a model that is open, not when it is opened")
+		return nil, errs.New(errs.Invalid, "open model", name,
+			"files and names can be chosen from a model that is open, not when it is opened")
 	}
 	m := &Model{Path: name, tree: o.Tree}
 	if o.Tree != nil {
@@ -247,7 +248,8 @@ type selection struct {
 func newSelection(globs []string) (*selection, error) {
 	for _, g := range globs {
 		if _, err := path.Match(g, ""); err != nil {
-			return nil, errs.New(errs.Invalid, "select tensors", strconv.Quote(g), "is not a glob; expected * ? [a-z] and literal text")
+			return nil, errs.New(errs.Invalid, "select tensors", strconv.Quote(g),
+				"is not a glob; expected * ? [a-z] and literal text")
 		}
 	}
 	return &selection{globs: globs, hit: make([]bool, len(globs))}, nil
@@ -269,7 +271,8 @@ func (s *selection) take(name string) bool {
 func (s *selection) unused(model string) error {
 	for i, g := range s.globs {
 		if !s.hit[i] {
-			return errs.New(errs.NotFound, "select tensors", strconv.Quote(g), "matches no tensor of "+model).WithFix("list the names with: nebulaio inspect " + model)
+			return errs.New(errs.NotFound, "select tensors", strconv.Quote(g), "matches no tensor of "+
+				model).WithFix("list the names with: nebulaio inspect " + model)
 		}
 	}
 	return nil
@@ -306,28 +309,36 @@ type LoadOptions struct {
 
 // Start begins to fill dst, one destination per file. The model stays open
 // until the transfer has ended.
-func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device, dst []Destination, o LoadOptions) (*transfer.Load, error) {
+func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device, dst []Destination,
+	o LoadOptions) (*transfer.Load, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.usable("load"); err != nil {
 		return nil, err
 	}
 	if len(dst) != len(m.Files) {
-		return nil, errs.New(errs.Invalid, "load", m.Path, fmt.Sprintf("%d destinations given, expected %d, one per file", len(dst), len(m.Files)))
+		return nil, errs.New(errs.Invalid, "load", m.Path,
+			fmt.Sprintf("%d destinations given, expected %d, one per file", len(dst), len(m.Files)))
 	}
-	req := transfer.Request{Device: dev, Files: m.sources, Seen: m.seen, Route: o.Route, Cache: o.Cache, Gap: transfer.DefaultGap, Stream: o.Stream, HasStream: o.HasStream}
+	req := transfer.Request{Device: dev, Files: m.sources, Seen: m.seen, Route: o.Route, Cache: o.Cache,
+		Gap: transfer.DefaultGap, Stream: o.Stream, HasStream: o.HasStream}
 	for i, l := range m.Layouts {
 		if dst[i].Size < l.Size {
-			return nil, errs.New(errs.Invalid, "load", m.Files[i].Path, fmt.Sprintf("the destination has %d bytes at 0x%x, expected at least %d", dst[i].Size, uint64(dst[i].Ptr), l.Size))
+			return nil, errs.New(errs.Invalid, "load", m.Files[i].Path,
+				fmt.Sprintf("the destination has %d bytes at 0x%x, expected at least %d", dst[i].Size, uint64(dst[i].Ptr), l.Size))
 		}
 		if !dst[i].Ptr.Holds(l.Size) {
-			return nil, errs.New(errs.Invalid, "load", m.Files[i].Path, fmt.Sprintf("the destination is at 0x%x, expected an address that %d bytes can begin at", uint64(dst[i].Ptr), l.Size))
+			return nil, errs.New(errs.Invalid, "load", m.Files[i].Path,
+				fmt.Sprintf("the destination is at 0x%x, expected an address that %d bytes can begin at", uint64(dst[i].Ptr),
+					l.Size))
 		}
 		if l.Size > 0 && int64(dst[i].Ptr)%MinAlign != 0 {
-			return nil, errs.New(errs.Invalid, "load", m.Files[i].Path, fmt.Sprintf("the destination at 0x%x is not aligned to %d bytes", uint64(dst[i].Ptr), MinAlign))
+			return nil, errs.New(errs.Invalid, "load", m.Files[i].Path,
+				fmt.Sprintf("the destination at 0x%x is not aligned to %d bytes", uint64(dst[i].Ptr), MinAlign))
 		}
 		for _, s := range l.Segments {
-			req.Segments = append(req.Segments, transfer.Segment{File: i, Off: s.Off, Len: s.Len, Dst: dst[i].Ptr + device.Ptr(s.At), Width: s.Width, Stride: s.Stride})
+			req.Segments = append(req.Segments, transfer.Segment{File: i, Off: s.Off, Len: s.Len,
+				Dst: dst[i].Ptr + device.Ptr(s.At), Width: s.Width, Stride: s.Stride})
 		}
 	}
 	for _, t := range m.Tensors {
@@ -411,10 +422,12 @@ func (m *Model) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.started = slices.DeleteFunc(m.started, ended); len(m.started) > 0 {
-		return errs.New(errs.Invalid, "close model", m.Path, fmt.Sprintf("%d transfers are still running", len(m.started))).WithFix("cancel them and wait for their end")
+		return errs.New(errs.Invalid, "close model", m.Path,
+			fmt.Sprintf("%d transfers are still running", len(m.started))).WithFix("cancel them and wait for their end")
 	}
 	if m.selections > 0 {
-		return errs.New(errs.Invalid, "close model", m.Path, fmt.Sprintf("%d selections of it are still open", m.selections)).WithFix("close them first")
+		return errs.New(errs.Invalid, "close model", m.Path,
+			fmt.Sprintf("%d selections of it are still open", m.selections)).WithFix("close them first")
 	}
 	if m.from != nil {
 		m.leave()

@@ -59,7 +59,8 @@ func TestEveryTensorArrivesAtItsPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer b.Free()
-		tr, err := m.Start(context.Background(), e, dev, []model.Destination{{Ptr: b.Ptr(), Size: b.Size()}}, model.LoadOptions{Route: report.RouteAuto, Cache: report.CacheAuto})
+		tr, err := m.Start(context.Background(), e, dev, []model.Destination{{Ptr: b.Ptr(), Size: b.Size()}},
+			model.LoadOptions{Route: report.RouteAuto, Cache: report.CacheAuto})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +97,8 @@ func TestGlobsChooseTensors(t *testing.T) {
 		t.Errorf("%d tensors of %d", len(all.Tensors), len(files[0].Tensors))
 	}
 	_, err := model.Open(context.Background(), path, model.Options{Tensors: []string{"*", "nobody.*"}})
-	if !errs.Is(err, errs.NotFound) || !strings.Contains(err.Error(), `"nobody.*"`) || !strings.Contains(err.Error(), path) || errs.FixOf(err) == "" {
+	if !errs.Is(err, errs.NotFound) || !strings.Contains(err.Error(), `"nobody.*"`) ||
+		!strings.Contains(err.Error(), path) || errs.FixOf(err) == "" {
 		t.Errorf("a glob that matches nothing: %v", err)
 	}
 	_, err = model.Open(context.Background(), path, model.Options{Tensors: []string{"[a"}})
@@ -122,7 +124,8 @@ func TestDestinationsAreCheckedBeforeAnythingMoves(t *testing.T) {
 		"at 0x0, expected":                 {{Ptr: 0, Size: need}},
 		"not aligned to 8":                 {{Ptr: 4097, Size: need}},
 	} {
-		if _, err := m.Start(context.Background(), e, dev, dst, model.LoadOptions{}); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) {
+		if _, err := m.Start(context.Background(), e, dev, dst, model.LoadOptions{}); !errs.Is(err, errs.Invalid) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", dst, err)
 		}
 	}
@@ -150,7 +153,8 @@ func TestDropCacheAndCached(t *testing.T) {
 }
 
 func TestOpenFailsWithItsReason(t *testing.T) {
-	if _, err := model.Open(context.Background(), filepath.Join(t.TempDir(), "none.safetensors"), model.Options{}); !errs.Is(err, errs.NotFound) {
+	if _, err := model.Open(context.Background(), filepath.Join(t.TempDir(), "none.safetensors"),
+		model.Options{}); !errs.Is(err, errs.NotFound) {
 		t.Errorf("got %v", err)
 	}
 	path, _ := tiny(t, "m.safetensors", 0)

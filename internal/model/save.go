@@ -38,12 +38,14 @@ type SaveOptions struct {
 
 // StartSave begins to write tensors to a tensor file at path, in the reference
 // writer's order. The tensors belong to the save until it has ended.
-func StartSave(ctx context.Context, e *transfer.Engine, path string, tensors []Held, o SaveOptions) (*transfer.Save, error) {
+func StartSave(ctx context.Context, e *transfer.Engine, path string, tensors []Held, o SaveOptions) (*transfer.Save,
+	error) {
 	sources, err := Sources(path, tensors, o)
 	if err != nil {
 		return nil, err
 	}
-	return e.StartWrite(ctx, transfer.WriteRequest{Path: path, Route: o.Route, Checksums: o.Checksums, Streams: o.Streams, Sources: sources})
+	return e.StartWrite(ctx, transfer.WriteRequest{Path: path, Route: o.Route, Checksums: o.Checksums, Streams: o.Streams,
+		Sources: sources})
 }
 
 // Sources are the header and the tensors of a tensor file, in the reference
@@ -65,10 +67,12 @@ func Sources(path string, tensors []Held, o SaveOptions) ([]transfer.Source, err
 			h.Size = int64(len(h.Bytes))
 		}
 		if h.Size != size {
-			return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("tensor %q has %d bytes, %s of shape %v takes %d", h.Name, h.Size, h.DType, h.Shape, size))
+			return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("tensor %q has %d bytes, %s of shape %v takes %d", h.Name,
+				h.Size, h.DType, h.Shape, size))
 		}
 		if h.Device != nil && !h.Ptr.Holds(size) {
-			return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("tensor %q of %d bytes has the address 0x%x, expected one that they can begin at", h.Name, size, uint64(h.Ptr)))
+			return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("tensor %q of %d bytes has the address 0x%x, expected "+
+				"one that they can begin at", h.Name, size, uint64(h.Ptr)))
 		}
 		layout[i] = format.Tensor{Name: h.Name, DType: h.DType, Shape: h.Shape, Size: size}
 		held[h.Name] = h

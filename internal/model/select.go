@@ -25,14 +25,17 @@ func (m *Model) Select(o Options) (*Model, error) {
 	if m.sources == nil {
 		return nil, errs.New(errs.Closed, "select tensors", m.Path, "the model is closed")
 	}
-	s := &Model{Path: m.Path, Sharded: m.Sharded, Index: m.Index, Files: m.Files, sources: m.sources, names: m.names, tree: m.tree, seen: m.seen, from: m}
+	s := &Model{Path: m.Path, Sharded: m.Sharded, Index: m.Index, Files: m.Files, sources: m.sources, names: m.names,
+		tree: m.tree, seen: m.seen, from: m}
 	if o.Files != nil {
 		s.Files, s.sources, s.names, s.seen = []*format.File{}, []*vfs.File{}, []string{}, []bool{}
 		for _, i := range o.Files {
 			if i < 0 || i >= len(m.Files) {
-				return nil, errs.New(errs.Invalid, "select tensors", m.Path, fmt.Sprintf("has %d files; file %d was chosen", len(m.Files), i))
+				return nil, errs.New(errs.Invalid, "select tensors", m.Path,
+					fmt.Sprintf("has %d files; file %d was chosen", len(m.Files), i))
 			}
-			s.Files, s.sources, s.names, s.seen = append(s.Files, m.Files[i]), append(s.sources, m.sources[i]), append(s.names, m.names[i]), append(s.seen, m.seen[i])
+			s.Files, s.sources, s.names, s.seen = append(s.Files, m.Files[i]), append(s.sources, m.sources[i]),
+				append(s.names, m.names[i]), append(s.seen, m.seen[i])
 		}
 	}
 	if err := s.place(o); err != nil {
@@ -74,7 +77,8 @@ func (m *Model) choose(f *format.File, pick *selection, o Options) ([]format.Ten
 	for _, name := range o.Names {
 		found := m.from.named(name)
 		if len(found) == 0 {
-			return nil, errs.New(errs.NotFound, "select tensors", strconv.Quote(name), "is no tensor of "+m.Path).WithFix("list the names with: nebulaio inspect " + m.Path)
+			return nil, errs.New(errs.NotFound, "select tensors", strconv.Quote(name), "is no tensor of "+
+				m.Path).WithFix("list the names with: nebulaio inspect " + m.Path)
 		}
 		for _, l := range found {
 			if m.from.Files[l.file] == f {

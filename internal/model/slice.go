@@ -94,7 +94,8 @@ func (p *part) each(f func(off int64)) {
 // sliceTensor takes the box out of a tensor; by names who asked, for errors.
 func sliceTensor(t format.Tensor, ranges []Range, by string) (part, error) {
 	bad := func(format string, args ...any) (part, error) {
-		return part{}, errs.New(errs.Invalid, "slice tensor", fmt.Sprintf("%q of shape %v", t.Name, t.Shape), by+" "+fmt.Sprintf(format, args...))
+		return part{}, errs.New(errs.Invalid, "slice tensor", fmt.Sprintf("%q of shape %v", t.Name, t.Shape), by+" "+
+			fmt.Sprintf(format, args...))
 	}
 	if len(ranges) > len(t.Shape) {
 		return bad("has %d ranges, the tensor has %d dimensions", len(ranges), len(t.Shape))
@@ -122,7 +123,8 @@ func sliceTensor(t format.Tensor, ranges []Range, by string) (part, error) {
 		return p, nil
 	}
 	if at, ok := p.measure(); !ok {
-		return bad("cuts inside a byte: elements of %s have %d bits, and what is taken of dimension %d begins or ends between two bytes; take a multiple of 8 bits", t.DType, t.DType.Bits(), at)
+		return bad("cuts inside a byte: elements of %s have %d bits, and what is taken of dimension %d begins or ends "+
+			"between two bytes; take a multiple of 8 bits", t.DType, t.DType.Bits(), at)
 	}
 	return p, nil
 }
@@ -185,7 +187,8 @@ func (p *part) measure() (dim int, ok bool) {
 // ranges is the shard's box of a tensor.
 func (s Shard) ranges(t format.Tensor) ([]Range, error) {
 	bad := func(format string, args ...any) ([]Range, error) {
-		return nil, errs.New(errs.Invalid, "slice tensor", fmt.Sprintf("%q of shape %v", t.Name, t.Shape), s.String()+" "+fmt.Sprintf(format, args...))
+		return nil, errs.New(errs.Invalid, "slice tensor", fmt.Sprintf("%q of shape %v", t.Name, t.Shape), s.String()+" "+
+			fmt.Sprintf(format, args...))
 	}
 	if s.Dim < 0 || s.Dim >= len(t.Shape) {
 		return bad("splits dimension %d, the tensor has %d", s.Dim, len(t.Shape))

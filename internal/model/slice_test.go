@@ -112,7 +112,8 @@ func TestRowsAndColumnsAreOneRun(t *testing.T) {
 		"rows 100, width 16, stride 1024, outer []":        {everything(), {3, 4}, {8, 16}},
 	} {
 		p, err := sliceTensor(x, box, "it")
-		if got := fmt.Sprintf("rows %d, width %d, stride %d, outer %v", p.rows, p.width, p.stride, p.outer); err != nil || got != want {
+		if got := fmt.Sprintf("rows %d, width %d, stride %d, outer %v", p.rows, p.width, p.stride, p.outer); err != nil ||
+			got != want {
 			t.Errorf("%v: %s, expected %s (%v)", box, got, want, err)
 		}
 	}
@@ -129,7 +130,8 @@ func TestBoxesThatDoNotFit(t *testing.T) {
 		"takes [-1, 3) of dimension 0, which has 10; expected a range inside": {{-1, 3}},
 	} {
 		_, err := sliceTensor(x, box, `slice "w*"`)
-		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"w" of shape [10 6]: slice "w*"`) {
+		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), `"w" of shape [10 6]: slice "w*"`) {
 			t.Errorf("%v: %v", box, err)
 		}
 	}
@@ -158,7 +160,8 @@ func TestElementsBelowAByte(t *testing.T) {
 		if c.size > 0 && (err != nil || p.Size != c.size || p.rows*p.width != c.size) {
 			t.Errorf("%v of %v: %+v %v", c.box, c.t.Shape, p, err)
 		}
-		if c.size == 0 && (!errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "cuts inside a byte: elements of F")) {
+		if c.size == 0 && (!errs.Is(err, errs.Invalid) ||
+			!strings.Contains(err.Error(), "cuts inside a byte: elements of F")) {
 			t.Errorf("%v of %v: %v", c.box, c.t.Shape, err)
 		}
 	}
@@ -184,8 +187,10 @@ func TestShardsShareADimension(t *testing.T) {
 	if r, err := (Shard{"w", 1, 1, 4}).ranges(x); err != nil || !slices.Equal(r, []Range{everything(), {1, 3}}) {
 		t.Errorf("%v %v", r, err)
 	}
-	for want, s := range map[string]Shard{"splits dimension 2, the tensor has 2": {"w", 2, 0, 2}, "gives rank 0 nothing of dimension 0, which has 4": {"w", 0, 0, 5}} {
-		if _, err := s.ranges(x); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `shard "w"`) {
+	for want, s := range map[string]Shard{"splits dimension 2, the tensor has 2": {"w", 2, 0, 2},
+		"gives rank 0 nothing of dimension 0, which has 4": {"w", 0, 0, 5}} {
+		if _, err := s.ranges(x); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), `shard "w"`) {
 			t.Errorf("%+v: %v", s, err)
 		}
 	}
@@ -197,23 +202,27 @@ func TestEachTensorHasOneSlice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.part(x); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), `"a.w[0]": is chosen by shard "a.w[0]" (dimension 0, rank 1 of 2) and by slice "a.*"; expected one`) {
+	if _, err := c.part(x); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(err.Error(), `"a.w[0]": is chosen by shard "a.w[0]" (dimension 0, rank 1 of 2) and by slice "a.*"; expected one`) {
 		t.Errorf("chosen twice: %v", err)
 	}
 	if p, err := c.part(tensorOf("c", format.F32, 4, 4)); err != nil || p.whole != nil || p.Size != 64 {
 		t.Errorf("no slice: %+v %v", p, err)
 	}
 	c, _ = newCutter([]Slice{{"b", nil}}, nil)
-	if err := c.unused("M"); !errs.Is(err, errs.NotFound) || !strings.Contains(err.Error(), `"b": matches no chosen tensor of M`) {
+	if err := c.unused("M"); !errs.Is(err, errs.NotFound) ||
+		!strings.Contains(err.Error(), `"b": matches no chosen tensor of M`) {
 		t.Errorf("a slice without a tensor: %v", err)
 	}
-	for want, s := range map[string]Slice{"is not a glob": {"[a", nil}, "range 1 is [-1, 5)": {"a", []Range{{0, 1}, {-1, 5}}}, "range 0 is [0, -2)": {"a", []Range{{0, -2}}}} {
+	for want, s := range map[string]Slice{"is not a glob": {"[a", nil},
+		"range 1 is [-1, 5)": {"a", []Range{{0, 1}, {-1, 5}}}, "range 0 is [0, -2)": {"a", []Range{{0, -2}}}} {
 		if _, err := newCutter([]Slice{s}, nil); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", s, err)
 		}
 	}
 	for _, h := range []Shard{{"a", 0, 0, 0}, {"a", 0, 2, 2}, {"a", 0, -1, 2}, {"a", -1, 0, 2}} {
-		if _, err := newCutter(nil, []Shard{h}); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "is not possible") {
+		if _, err := newCutter(nil, []Shard{h}); !errs.Is(err, errs.Invalid) ||
+			!strings.Contains(err.Error(), "is not possible") {
 			t.Errorf("%+v: %v", h, err)
 		}
 	}
@@ -232,7 +241,8 @@ func TestRunsAreBounded(t *testing.T) {
 	if _, err := c.part(tensorOf("one more", format.U8, 1, 4, 4)); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.part(tensorOf("too many", format.U8, 2, 4, 4)); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "more than 4194304 separate runs") || errs.FixOf(err) == "" {
+	if _, err := c.part(tensorOf("too many", format.U8, 2, 4, 4)); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(err.Error(), "more than 4194304 separate runs") || errs.FixOf(err) == "" {
 		t.Errorf("got %v", err)
 	}
 	// Far rows are one struct, and still a read each.
@@ -262,7 +272,8 @@ func TestSlicesArePackedInTheLayout(t *testing.T) {
 	if !slices.Equal(at, []int64{0, 2048, 4096}) || l.Size != 4096+256 {
 		t.Errorf("%v, %d bytes", at, l.Size)
 	}
-	want := "[{3048 2048 0 0 0} {17416 16160 2048 32 256} {34312 288 4096 32 256} {38408 288 4160 32 256} {42504 288 4224 32 256} {46600 288 4288 32 256}]"
+	want := "[{3048 2048 0 0 0} {17416 16160 2048 32 256} {34312 288 4096 32 256} {38408 288 4160 32 256} {42504 288 " +
+		"4224 32 256} {46600 288 4288 32 256}]"
 	if got := fmt.Sprint(l.Segments); got != want {
 		t.Errorf("segments %s, expected %s", got, want)
 	}

@@ -45,7 +45,8 @@ func (r *remote) AddUser(ctx context.Context, a iam.Account) error {
 
 // UpdateUser changes an account.
 func (r *remote) UpdateUser(ctx context.Context, accessKey string, c iam.Change) error {
-	return r.call(ctx, http.MethodPatch, "/v1/users/"+url.PathEscape(accessKey), userChange{Secret: c.Secret, Role: c.Role}, nil)
+	return r.call(ctx, http.MethodPatch, "/v1/users/"+url.PathEscape(accessKey),
+		userChange{Secret: c.Secret, Role: c.Role}, nil)
 }
 
 // RemoveUser removes an account.
@@ -122,5 +123,6 @@ func (r *remote) call(ctx context.Context, method, path string, body, into any) 
 	if into == nil {
 		return nil
 	}
-	return errs.Wrap("read the server's answer", path, json.NewDecoder(io.LimitReader(resp.Body, maxAdminAnswer)).Decode(into))
+	return errs.Wrap("read the server's answer", path,
+		json.NewDecoder(io.LimitReader(resp.Body, maxAdminAnswer)).Decode(into))
 }

@@ -50,7 +50,8 @@ func (s onDisk) backup(ctx context.Context, to string, verify bool, progress fun
 }
 
 // Restore makes the store that a configuration names out of a backup. Its directory has to be missing or empty.
-func Restore(ctx context.Context, c *config.Config, from string, verify bool, progress func(BackupReport)) (BackupReport, error) {
+func Restore(ctx context.Context, c *config.Config, from string, verify bool,
+	progress func(BackupReport)) (BackupReport, error) {
 	o := backup.RestoreOptions{From: from, To: c.Data, Verify: verify}
 	if progress != nil {
 		o.Progress = func(r backup.Report) { progress(backupReport(r)) }
@@ -82,6 +83,8 @@ func serveBackup(a Admin, w http.ResponseWriter, r *http.Request) {
 }
 
 // Backup makes the server copy its store, and follows the copy.
-func (r *remote) Backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error) {
-	return follow[BackupReport, BackupReport](ctx, r, "back up store", "/v1/backup", backupAsk{To: to, Verify: verify}, progress)
+func (r *remote) Backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport,
+	error) {
+	return follow[BackupReport, BackupReport](ctx, r, "back up store", "/v1/backup", backupAsk{To: to, Verify: verify},
+		progress)
 }

@@ -154,8 +154,9 @@ const consoleConnections = 256
 // client can make it hold.
 func newHTTP(h http.Handler, l *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-		ErrorLog: slog.NewLogLogger(l.Handler(), slog.LevelDebug),
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10,
+		ErrorLog:       slog.NewLogLogger(l.Handler(), slog.LevelDebug),
 	}
 }
 

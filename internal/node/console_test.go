@@ -82,9 +82,12 @@ func TestEverySeriesIsThereFromTheStart(t *testing.T) {
 	c.set(ready)
 	_, text := get(t, c.handler(), "/metrics")
 	for _, want := range []string{
-		`nebulaio_s3_requests_total{code="200",operation="PutObject"} 0`, `nebulaio_s3_request_duration_seconds_bucket{operation="GetObject",le="0.005"} 0`,
-		`nebulaio_s3_sent_bytes_total{operation="GetObject"} 0`, `nebulaio_store_damage_total{what="checksum"} 0`, `nebulaio_scrubs_total{result="damage"} 0`,
-		`nebulaio_build_info{version="9.9"} 1`, "nebulaio_ready 1", "nebulaio_s3_connections 3", "nebulaio_s3_requests_in_flight 2", "nebulaio_store_failed 0",
+		`nebulaio_s3_requests_total{code="200",operation="PutObject"} 0`,
+		`nebulaio_s3_request_duration_seconds_bucket{operation="GetObject",le="0.005"} 0`,
+		`nebulaio_s3_sent_bytes_total{operation="GetObject"} 0`, `nebulaio_store_damage_total{what="checksum"} 0`,
+		`nebulaio_scrubs_total{result="damage"} 0`,
+		`nebulaio_build_info{version="9.9"} 1`, "nebulaio_ready 1", "nebulaio_s3_connections 3",
+		"nebulaio_s3_requests_in_flight 2", "nebulaio_store_failed 0",
 		"go_goroutines", "process_open_fds",
 	} {
 		if !strings.Contains(text, want) {
@@ -99,9 +102,12 @@ func TestEverySeriesIsThereFromTheStart(t *testing.T) {
 	m.damaged(object.Damage{What: "surprise"})
 	_, text = get(t, c.handler(), "/metrics")
 	for _, want := range []string{
-		`nebulaio_s3_requests_total{code="200",operation="PutObject"} 1`, `nebulaio_s3_requests_total{code="503",operation="PutObject"} 1`,
-		`nebulaio_s3_received_bytes_total{operation="PutObject"} 10`, `nebulaio_s3_requests_total{code="200",operation="Other"} 1`,
-		`nebulaio_s3_requests_total{code="0",operation="GetObject"} 1`, `nebulaio_s3_request_duration_seconds_count{operation="PutObject"} 2`,
+		`nebulaio_s3_requests_total{code="200",operation="PutObject"} 1`,
+		`nebulaio_s3_requests_total{code="503",operation="PutObject"} 1`,
+		`nebulaio_s3_received_bytes_total{operation="PutObject"} 10`,
+		`nebulaio_s3_requests_total{code="200",operation="Other"} 1`,
+		`nebulaio_s3_requests_total{code="0",operation="GetObject"} 1`,
+		`nebulaio_s3_request_duration_seconds_count{operation="PutObject"} 2`,
 		`nebulaio_store_damage_total{what="checksum"} 1`, `nebulaio_store_damage_total{what="other"} 1`,
 	} {
 		if !strings.Contains(text, want) {
@@ -120,7 +126,10 @@ func TestTheListOfMetricsIsDocumented(t *testing.T) {
 	if err := m.watch(func(context.Context) (Stats, error) { return Stats{}, nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.watchDoor(func() (door.Stats, bool) { return door.Stats{Moved: []door.Moved{{Route: "direct"}}}, true }); err != nil {
+	if err := m.watchDoor(func() (door.Stats, bool) {
+		return door.Stats{Moved: []door.Moved{{Route: "direct"}}},
+			true
+	}); err != nil {
 		t.Fatal(err)
 	}
 	doc, err := os.ReadFile("../../docs/server.md")
@@ -184,7 +193,8 @@ func TestConnectionsBeyondTheLimitWait(t *testing.T) {
 
 func TestWhoMayUseTheWellKnownKeys(t *testing.T) {
 	load := func(address string, vars map[string]string) *config.Config {
-		c, err := config.Load(config.Inputs{Flags: map[string]string{"address": address}, Env: func(n string) string { return vars[n] }})
+		c, err := config.Load(config.Inputs{Flags: map[string]string{"address": address},
+			Env: func(n string) string { return vars[n] }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,8 +207,10 @@ func TestWhoMayUseTheWellKnownKeys(t *testing.T) {
 		vars    map[string]string
 		ok      bool
 	}{
-		{"127.0.0.1:9000", nil, true}, {"127.9.9.9:9000", nil, true}, {"[::1]:9000", nil, true}, {"localhost:9000", nil, true},
-		{"0.0.0.0:9000", nil, false}, {":9000", nil, false}, {"[::]:9000", nil, false}, {"10.0.0.1:9000", nil, false}, {"store.example:9000", nil, false},
+		{"127.0.0.1:9000", nil, true}, {"127.9.9.9:9000", nil, true}, {"[::1]:9000", nil, true},
+		{"localhost:9000", nil, true},
+		{"0.0.0.0:9000", nil, false}, {":9000", nil, false}, {"[::]:9000", nil, false}, {"10.0.0.1:9000", nil, false},
+		{"store.example:9000", nil, false},
 		{"0.0.0.0:9000", set, true}, {"0.0.0.0:9000", same, false}, {"127.0.0.1:9000", same, true},
 		{"0.0.0.0:9000", map[string]string{"NEBULAIO_ALLOW_DEFAULT_CREDENTIALS": "true"}, true},
 	} {
@@ -216,9 +228,11 @@ func TestWhoMayUseTheWellKnownKeys(t *testing.T) {
 func TestWhatWasCheckedCanBeServed(t *testing.T) {
 	const good, secret = "someone", "something-else"
 	for _, k := range [][2]string{
-		{good, secret}, {"ab", secret}, {"abc", secret}, {"a!b", secret}, {"a b", secret}, {"a/b", secret}, {"a=b", secret}, {"Az9._@+-", secret}, {"ünï", secret},
+		{good, secret}, {"ab", secret}, {"abc", secret}, {"a!b", secret}, {"a b", secret}, {"a/b", secret}, {"a=b", secret},
+		{"Az9._@+-", secret}, {"ünï", secret},
 		{strings.Repeat("a", 128), secret}, {strings.Repeat("a", 129), secret},
-		{good, "1234567"}, {good, "12345678"}, {good, "with a space"}, {good, "sécrétsécrét"}, {good, "tab\ttabtab"}, {good, "!~/+=,:\"'$"},
+		{good, "1234567"}, {good, "12345678"}, {good, "with a space"}, {good, "sécrétsécrét"}, {good, "tab\ttabtab"},
+		{good, "!~/+=,:\"'$"},
 		{good, strings.Repeat("a", 129)}, {good, strings.Repeat("a", 256)}, {good, strings.Repeat("a", 257)},
 	} {
 		vars := map[string]string{"NEBULAIO_ROOT_USER": k[0], "NEBULAIO_ROOT_PASSWORD": k[1]}
@@ -284,7 +298,8 @@ func TestConsoleNamesTheS3Address(t *testing.T) {
 	_, _, read := c.ReadAll(t.Context(), "bucket", "key", "", 100)
 	_, list := c.List(t.Context(), s3.Listing{Bucket: "bucket"})
 	for what, err := range map[string]error{"head": head, "get": read, "list": list} {
-		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), r.Endpoint) || !strings.Contains(errs.FixOf(err), "9000") {
+		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), r.Endpoint) ||
+			!strings.Contains(errs.FixOf(err), "9000") {
 			t.Errorf("%s: kind %v, fix %q: %v", what, errs.KindOf(err), errs.FixOf(err), err)
 		}
 	}
@@ -293,7 +308,8 @@ func TestConsoleNamesTheS3Address(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reply.Body.Close()
-	if text, _ := io.ReadAll(reply.Body); reply.StatusCode != http.StatusNotFound || !strings.Contains(string(text), r.Endpoint) {
+	if text, _ := io.ReadAll(reply.Body); reply.StatusCode != http.StatusNotFound ||
+		!strings.Contains(string(text), r.Endpoint) {
 		t.Errorf("%d %s", reply.StatusCode, text)
 	}
 }

@@ -32,14 +32,16 @@ func unserved(mux *http.ServeMux, r *http.Request) bool {
 
 // notHere says where S3 is served: to a client of S3 in the words of S3, which it shows, to others as text.
 func (c *console) notHere(w http.ResponseWriter, s3 bool) {
-	msg := "this is the console (console_address), which does not speak S3; the S3 address of this server is " + c.endpoint + " (address)"
+	msg := "this is the console (console_address), which does not speak S3; the S3 address of this server is " +
+		c.endpoint + " (address)"
 	if !s3 {
 		http.Error(w, msg, http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(http.StatusBadRequest)
-	_, _ = fmt.Fprintf(w, "%s<Error><Code>%s</Code><Message>", xml.Header, notS3Code) // a client that went away needs no answer
+	// a client that went away needs no answer
+	_, _ = fmt.Fprintf(w, "%s<Error><Code>%s</Code><Message>", xml.Header, notS3Code)
 	_ = xml.EscapeText(w, []byte(msg))
 	_, _ = fmt.Fprint(w, "</Message></Error>")
 }

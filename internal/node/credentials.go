@@ -45,7 +45,8 @@ func rootCredentials(c *config.Config) (credentials, error) {
 	k.wellKnown = k.secret == defaultPassword
 	if k.wellKnown && !c.AllowDefaultCredentials && !loopback(c.Address) {
 		return k, errs.New(errs.Invalid, "start the server on", c.Address,
-			fmt.Sprintf("the administrator's keys are the well-known %s and %s, and this address can be reached from other machines", defaultUser, defaultPassword)).
+			fmt.Sprintf("the administrator's keys are the well-known %s and %s, and this address can be reached from other "+
+				"machines", defaultUser, defaultPassword)).
 			WithFix("set NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD, set generate_root_keys, or listen on 127.0.0.1")
 	}
 	return k, nil
@@ -55,7 +56,8 @@ func rootCredentials(c *config.Config) (credentials, error) {
 // where the secret has to be made anew.
 const generatedUser = "nebulaio-root"
 
-// rootFile is the file in the data directory with the administrator's keys that were generated, as variables of a shell.
+// rootFile is the file in the data directory with the administrator's keys that were generated, as variables of a
+// shell.
 const rootFile = "root.env"
 
 // keep reads the keys that the store keeps, or makes them where there are none yet. Other credentials stay as they are.
@@ -82,7 +84,8 @@ func (k credentials) keep() (credentials, error) {
 		return k, errs.New(errs.Invalid, op, k.file, fmt.Sprintf("it is no file (mode %v)", info.Mode())).WithFix(away)
 	case info.Mode().Perm()&0o077 != 0:
 		if err := os.Chmod(k.file, 0o600); err != nil {
-			return k, &errs.Error{Kind: errs.KindOf(err), Op: "close the administrator's keys to other users", Name: k.file, Err: err,
+			return k, &errs.Error{Kind: errs.KindOf(err), Op: "close the administrator's keys to other users", Name: k.file,
+				Err: err,
 				Fix: "as the owner of the file, run chmod 600 " + k.file}
 		}
 	}

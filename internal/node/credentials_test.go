@@ -38,7 +38,8 @@ func TestTheFirstStartMakesKeys(t *testing.T) {
 		if info, err := os.Stat(r.Keys); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v", info.Mode(), err)
 		}
-		client, err := minio.New(strings.TrimPrefix(r.Endpoint, "http://"), &minio.Options{Creds: signing.NewStaticV4(access, secret, ""), Region: r.Region})
+		client, err := minio.New(strings.TrimPrefix(r.Endpoint, "http://"),
+			&minio.Options{Creds: signing.NewStaticV4(access, secret, ""), Region: r.Region})
 		if err != nil {
 			t.Fatal(err)
 		}

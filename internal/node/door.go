@@ -68,8 +68,10 @@ func doorSettings(c *config.Config) DoorSettings {
 	g := &c.GPUDirect
 	return DoorSettings{Enabled: g.Enabled, BufferPoolSize: g.BufferPoolSize, EnableAsync: g.EnableAsync,
 		DeviceIDs:       append([]int{}, g.Devices()...),
-		MaxTransferSize: g.MaxTransferSize, EnableP2P: g.EnableP2P, QueueDepth: g.QueueDepth, IdleTimeout: g.IdleTimeout.String(),
-		MaxConnections: g.MaxConnections, MaxHandles: g.MaxHandles, MaxDraftBytes: g.MaxDraftBytes, ReadOnlyMount: g.ReadOnlyMount, RDMA: c.RDMA}
+		MaxTransferSize: g.MaxTransferSize, EnableP2P: g.EnableP2P, QueueDepth: g.QueueDepth,
+		IdleTimeout:    g.IdleTimeout.String(),
+		MaxConnections: g.MaxConnections, MaxHandles: g.MaxHandles, MaxDraftBytes: g.MaxDraftBytes,
+		ReadOnlyMount: g.ReadOnlyMount, RDMA: c.RDMA}
 }
 
 // doorPath is the socket of the door that a configuration names, as an absolute path.
@@ -99,10 +101,12 @@ type doorService struct {
 }
 
 // openDoor opens the door if the configuration asks for it. The door accepts nothing before it is served.
-func (s *server) openDoor(ctx context.Context, st store, accounts *iam.Service, judge object.Authorizer) (*doorService, error) {
+func (s *server) openDoor(ctx context.Context, st store, accounts *iam.Service, judge object.Authorizer) (*doorService,
+	error) {
 	c, d := s.Config, &doorService{about: Door{Store: st.id(), Settings: doorSettings(s.Config), Notes: s.Config.Notes()}}
 	if !c.GPUDirect.Enabled {
-		d.about.Reason, d.about.Fix = "gpudirect.enabled is false", "set gpudirect.enabled or NEBULAIO_GPUDIRECT_ENABLED to true and restart the server"
+		d.about.Reason, d.about.Fix = "gpudirect.enabled is false",
+			"set gpudirect.enabled or NEBULAIO_GPUDIRECT_ENABLED to true and restart the server"
 		return d, nil
 	}
 	path, err := doorPath(c)
@@ -122,13 +126,15 @@ func (s *server) openDoor(ctx context.Context, st store, accounts *iam.Service, 
 	}
 	limits := &c.GPUDirect
 	d.server, err = door.New(door.Options{
-		Store: st, StoreID: st.id(), Authorizer: judge, Drain: c.DrainTimeout, Log: component(s.log, "gpudirect"), Devices: gpuIndex(),
+		Store: st, StoreID: st.id(), Authorizer: judge, Drain: c.DrainTimeout, Log: component(s.log, "gpudirect"),
+		Devices: gpuIndex(),
 		Secret: func(accessKey string) (string, bool) {
 			a, err := accounts.Get(accessKey)
 			return a.Secret, err == nil
 		},
-		Settings: door.Settings{BufferPoolSize: limits.BufferPoolSize, MaxTransferSize: limits.MaxTransferSize, QueueDepth: limits.QueueDepth,
-			Async: limits.EnableAsync, P2P: limits.EnableP2P, Devices: limits.Devices(), NoWrites: d.about.WritesReason},
+		Settings: door.Settings{BufferPoolSize: limits.BufferPoolSize, MaxTransferSize: limits.MaxTransferSize,
+			QueueDepth: limits.QueueDepth,
+			Async:      limits.EnableAsync, P2P: limits.EnableP2P, Devices: limits.Devices(), NoWrites: d.about.WritesReason},
 		Reopenable: d.about.Reopenable,
 		Limits: door.Limits{Connections: limits.MaxConnections, Handles: limits.MaxHandles,
 			DraftBytes: limits.MaxDraftBytes, Idle: limits.IdleTimeout},
@@ -143,7 +149,8 @@ func (s *server) openDoor(ctx context.Context, st store, accounts *iam.Service, 
 		// The directory of a store that can only be read takes no socket. S3 is served all the same.
 		d.server = nil
 		d.about.Served, d.about.Socket, d.about.Writes = false, "", false
-		d.about.Reason, d.about.Fix = withoutFix(err), "restart the server when its data directory can be written, or set gpudirect.socket to a path that can"
+		d.about.Reason, d.about.Fix = withoutFix(err), "restart the server when its data directory can be written, or set "+
+			"gpudirect.socket to a path that can"
 	}
 	return d, nil
 }
@@ -158,7 +165,8 @@ func (d *doorService) say(s *server) {
 		log.Info("the door is not served", "reason", d.about.Reason)
 		return
 	}
-	log.Info("the door is open", "socket", d.about.Socket, "store", d.about.Store, "device_ids", d.about.Settings.DeviceIDs)
+	log.Info("the door is open", "socket", d.about.Socket, "store", d.about.Store, "device_ids",
+		d.about.Settings.DeviceIDs)
 	if !d.about.Writes {
 		log.Warn("objects cannot be created through the door", "reason", d.about.WritesReason, "fix", d.about.WritesFix)
 	}
@@ -233,7 +241,10 @@ func gpuIndex() func(uuid string) (int, bool) {
 // GPUs lists the GPUs of a survey in the order of the bus, which is how nvidia-smi and gpudirect.device_ids count.
 func GPUs(all []device.Info) []device.Info {
 	gpus := slices.DeleteFunc(slices.Clone(all), func(d device.Info) bool { return d.Kind != device.CUDA })
-	slices.SortStableFunc(gpus, func(a, b device.Info) int { return cmp.Compare(strings.ToLower(a.PCI), strings.ToLower(b.PCI)) })
+	slices.SortStableFunc(gpus, func(a, b device.Info) int {
+		return cmp.Compare(strings.ToLower(a.PCI),
+			strings.ToLower(b.PCI))
+	})
 	return gpus
 }
 

@@ -99,8 +99,9 @@ func enter(t testing.TB, socket, store, key, secret string) *knock {
 	return k
 }
 
-// TestTheDoorOfAServer goes through the whole of it: found through S3, entered with S3's keys, judged by S3's rules; what S3 wrote is read through
-// it and what it wrote is read through S3; told by metrics and administration; and ended with the server.
+// TestTheDoorOfAServer goes through the whole of it: found through S3, entered with S3's keys, judged by S3's rules;
+// what S3 wrote is read through it and what it wrote is read through S3; told by metrics and administration; and ended
+// with the server.
 func TestTheDoorOfAServer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	run, err := os.MkdirTemp("", "door")
@@ -132,7 +133,8 @@ func TestTheDoorOfAServer(t *testing.T) {
 	if !found.Enabled || found.Socket != socket || found.Store == "" || found.Version != 1 || found.Reason != "" {
 		t.Errorf("%+v", found)
 	}
-	s3, err := minio.New(strings.TrimPrefix(info.Endpoint, "http://"), &minio.Options{Creds: signing.NewStaticV4(info.AccessKey, info.SecretKey, ""), Region: info.Region})
+	s3, err := minio.New(strings.TrimPrefix(info.Endpoint, "http://"),
+		&minio.Options{Creds: signing.NewStaticV4(info.AccessKey, info.SecretKey, ""), Region: info.Region})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,13 +142,15 @@ func TestTheDoorOfAServer(t *testing.T) {
 	if err := s3.MakeBucket(ctx, "bucket", minio.MakeBucketOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s3.PutObject(ctx, "bucket", "big", strings.NewReader(content), int64(len(content)), minio.PutObjectOptions{}); err != nil {
+	if _, err := s3.PutObject(ctx, "bucket", "big", strings.NewReader(content), int64(len(content)),
+		minio.PutObjectOptions{}); err != nil {
 		t.Fatal(err)
 	}
 
 	k := enter(t, socket, found.Store, info.AccessKey, info.SecretKey)
 	host := wire.Device{Index: -1}
-	r, files := k.ask(&wire.Open{Want: wire.WantBuffered | wire.WantSums, Device: host, Items: []wire.OpenItem{{Bucket: "bucket", Key: "big", N: -1}}})
+	r, files := k.ask(&wire.Open{Want: wire.WantBuffered | wire.WantSums, Device: host,
+		Items: []wire.OpenItem{{Bucket: "bucket", Key: "big", N: -1}}})
 	o := r.(*wire.Opened).Items[0]
 	if o.Err != nil || len(files) != 1 || len(o.Sums) != 4 {
 		t.Fatalf("%+v", o)
@@ -154,7 +158,9 @@ func TestTheDoorOfAServer(t *testing.T) {
 	if got, err := io.ReadAll(files[0]); err != nil || string(got) != content {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if r, _ := k.ask(&wire.Open{Want: wire.WantBuffered, Device: wire.Device{Index: 2}, Items: []wire.OpenItem{{Bucket: "bucket", Key: "big", N: -1}}}); r.Type() != wire.TypeError || r.(*wire.Error).Code != wire.CodeDeviceNotAllowed {
+	if r, _ := k.ask(&wire.Open{Want: wire.WantBuffered, Device: wire.Device{Index: 2},
+		Items: []wire.OpenItem{{Bucket: "bucket", Key: "big", N: -1}}}); r.Type() != wire.TypeError ||
+		r.(*wire.Error).Code != wire.CodeDeviceNotAllowed {
 		t.Errorf("%+v", r)
 	}
 	if r, _ := k.ask(&wire.List{Bucket: "bucket"}); len(r.(*wire.Listed).Items) != 1 {
@@ -167,11 +173,13 @@ func TestTheDoorOfAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	if err := admin.AddUser(ctx, iam.Account{AccessKey: "stranger", Secret: "stranger-secret", Role: iam.RoleUser}); err != nil {
+	if err := admin.AddUser(ctx, iam.Account{AccessKey: "stranger", Secret: "stranger-secret",
+		Role: iam.RoleUser}); err != nil {
 		t.Fatal(err)
 	}
 	other := enter(t, socket, found.Store, "stranger", "stranger-secret")
-	r, _ = other.ask(&wire.Open{Want: wire.WantStat, Device: host, Items: []wire.OpenItem{{Bucket: "bucket", Key: "big", N: -1}}})
+	r, _ = other.ask(&wire.Open{Want: wire.WantStat, Device: host,
+		Items: []wire.OpenItem{{Bucket: "bucket", Key: "big", N: -1}}})
 	if e := r.(*wire.Opened).Items[0].Err; e == nil || e.Code != wire.CodeAccessDenied {
 		t.Errorf("%+v", r)
 	}
@@ -183,7 +191,8 @@ func TestTheDoorOfAServer(t *testing.T) {
 	}
 
 	d, err := admin.Door(ctx)
-	if err != nil || !d.Served || d.Stats == nil || d.Stats.Logins != 2 || d.Stats.Handles != 1 || d.Stats.HeldBytes != int64(len(content)) || len(d.Notes) != 1 || len(d.Settings.DeviceIDs) != 2 {
+	if err != nil || !d.Served || d.Stats == nil || d.Stats.Logins != 2 || d.Stats.Handles != 1 ||
+		d.Stats.HeldBytes != int64(len(content)) || len(d.Notes) != 1 || len(d.Settings.DeviceIDs) != 2 {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if d.Writes {
@@ -192,7 +201,8 @@ func TestTheDoorOfAServer(t *testing.T) {
 		t.Errorf("writes are refused without a reason: %+v", d)
 	}
 	text := getText(t, info.Console+"/metrics")
-	for _, want := range []string{"nebulaio_gpudirect_served 1", "nebulaio_gpudirect_logins_total 2", "nebulaio_gpudirect_handles 1", `nebulaio_gpudirect_refusals_total{code="DeviceNotAllowed"} 1`} {
+	for _, want := range []string{"nebulaio_gpudirect_served 1", "nebulaio_gpudirect_logins_total 2",
+		"nebulaio_gpudirect_handles 1", `nebulaio_gpudirect_refusals_total{code="DeviceNotAllowed"} 1`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in the metrics", want)
 		}
@@ -206,7 +216,8 @@ func TestTheDoorOfAServer(t *testing.T) {
 	if _, err := os.Lstat(socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is left: %v", err)
 	}
-	for _, want := range []string{`"component":"gpudirect"`, `"msg":"client logged in"`, `"access_key":"stranger"`, `"uid":`, "no RDMA transport"} {
+	for _, want := range []string{`"component":"gpudirect"`, `"msg":"client logged in"`, `"access_key":"stranger"`,
+		`"uid":`, "no RDMA transport"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("no %s in the log:\n%s", want, log)
 		}
@@ -216,7 +227,8 @@ func TestTheDoorOfAServer(t *testing.T) {
 // writeThrough writes an object through the door and reads it over S3.
 func writeThrough(t *testing.T, k *knock, s3 *minio.Client) {
 	t.Helper()
-	r, files := k.ask(&wire.Create{Bucket: "bucket", Key: "made", Size: 1000, Device: wire.Device{Index: -1}, Want: wire.WantBuffered, ContentType: "text/x", Metadata: []wire.Pair{{Name: "step", Value: "7"}}})
+	r, files := k.ask(&wire.Create{Bucket: "bucket", Key: "made", Size: 1000, Device: wire.Device{Index: -1},
+		Want: wire.WantBuffered, ContentType: "text/x", Metadata: []wire.Pair{{Name: "step", Value: "7"}}})
 	made, ok := r.(*wire.Created)
 	if !ok {
 		t.Fatalf("%+v", r)
@@ -248,10 +260,12 @@ func writeThrough(t *testing.T, k *knock, s3 *minio.Client) {
 
 // TestWithoutADoor: clients hear that there is none, and why.
 func TestWithoutADoor(t *testing.T) {
-	c := settings(t, map[string]string{"data": filepath.Join(t.TempDir(), "store"), "address": "127.0.0.1:0", "console_address": "127.0.0.1:0"})
+	c := settings(t, map[string]string{"data": filepath.Join(t.TempDir(), "store"), "address": "127.0.0.1:0",
+		"console_address": "127.0.0.1:0"})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	if d, running, err := LookAtDoor(ctx, c); err != nil || running || d.Served || !strings.Contains(d.Reason, "no server runs") || d.Fix == "" {
+	if d, running, err := LookAtDoor(ctx, c); err != nil || running || d.Served ||
+		!strings.Contains(d.Reason, "no server runs") || d.Fix == "" {
 		t.Errorf("%+v, %v, %v", d, running, err)
 	}
 	started, ended := make(chan Started, 1), make(chan error, 1)
@@ -266,7 +280,8 @@ func TestWithoutADoor(t *testing.T) {
 	}
 	var found discovery
 	askForDoor(t, info, &found)
-	if found.Enabled || found.Socket != "" || found.Store == "" || !strings.Contains(found.Reason, "gpudirect.enabled is false") || found.Fix == "" {
+	if found.Enabled || found.Socket != "" || found.Store == "" ||
+		!strings.Contains(found.Reason, "gpudirect.enabled is false") || found.Fix == "" {
 		t.Errorf("%+v", found)
 	}
 	if info.GPUDirect.Enabled || info.GPUDirect.Reason == "" {
@@ -284,7 +299,8 @@ func TestWithoutADoor(t *testing.T) {
 // TestADoorThatCannotOpen ends the start with the setting to change, and leaves everything free for the next one.
 func TestADoorThatCannotOpen(t *testing.T) {
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", 120))
-	c := settings(t, map[string]string{"data": long, "address": "127.0.0.1:0", "console_address": "127.0.0.1:0", "gpudirect.enabled": "true"})
+	c := settings(t, map[string]string{"data": long, "address": "127.0.0.1:0", "console_address": "127.0.0.1:0",
+		"gpudirect.enabled": "true"})
 	for range 2 {
 		err := Run(t.Context(), Options{Config: c, Version: "test", Log: io.Discard})
 		if err == nil || !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "gpudirect.socket") {
@@ -296,8 +312,9 @@ func TestADoorThatCannotOpen(t *testing.T) {
 // TestTheDoorAndTheAdministrationAreTwo: the later one would take the other's name, and nobody would know.
 func TestTheDoorAndTheAdministrationAreTwo(t *testing.T) {
 	dir := shortDir(t)
-	c := settings(t, map[string]string{"data": dir, "address": "127.0.0.1:0", "console_address": "127.0.0.1:0", "gpudirect.enabled": "true",
-		"gpudirect.socket": filepath.Join(dir, adminSocket)})
+	c := settings(t, map[string]string{"data": dir, "address": "127.0.0.1:0", "console_address": "127.0.0.1:0",
+		"gpudirect.enabled": "true",
+		"gpudirect.socket":  filepath.Join(dir, adminSocket)})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	err := Run(ctx, Options{Config: c, Version: "test", Log: io.Discard, Started: func(Started) { cancel() }})
@@ -334,7 +351,8 @@ func shortDir(t *testing.T) string {
 // TestGPUsAreCountedAsTheBusDoes, which is how nvidia-smi counts and the settings mean it.
 func TestGPUsAreCountedAsTheBusDoes(t *testing.T) {
 	order := gpuOrder([]device.Info{
-		{Kind: device.CUDA, UUID: "GPU-b", PCI: "0000:A0:00.0"}, {Kind: device.CUDA, UUID: "GPU-a", PCI: "0000:1b:00.0"}, {Kind: device.CUDA, PCI: "0000:00:00.0"}, {Kind: device.Host},
+		{Kind: device.CUDA, UUID: "GPU-b", PCI: "0000:A0:00.0"}, {Kind: device.CUDA, UUID: "GPU-a", PCI: "0000:1b:00.0"},
+		{Kind: device.CUDA, PCI: "0000:00:00.0"}, {Kind: device.Host},
 	})
 	if len(order) != 2 || order["GPU-a"] != 1 || order["GPU-b"] != 2 {
 		t.Errorf("%v", order)
@@ -374,7 +392,8 @@ func getText(t testing.TB, url string) string {
 	return string(text)
 }
 
-// BenchmarkDoor4KiB is one round trip for a small object through the door of a whole server, from a client in the same process.
+// BenchmarkDoor4KiB is one round trip for a small object through the door of a whole server, from a client in the same
+// process.
 func BenchmarkDoor4KiB(b *testing.B) {
 	run, err := os.MkdirTemp("", "door")
 	if err != nil {
@@ -382,14 +401,16 @@ func BenchmarkDoor4KiB(b *testing.B) {
 	}
 	b.Cleanup(func() { _ = os.RemoveAll(run) })
 	socket := filepath.Join(run, "s")
-	c := settings(b, map[string]string{"data": filepath.Join(b.TempDir(), "store"), "address": "127.0.0.1:0", "console_address": "127.0.0.1:0", "gpudirect.enabled": "true", "gpudirect.socket": socket})
+	c := settings(b, map[string]string{"data": filepath.Join(b.TempDir(), "store"), "address": "127.0.0.1:0",
+		"console_address": "127.0.0.1:0", "gpudirect.enabled": "true", "gpudirect.socket": socket})
 	ctx, stop := context.WithCancel(b.Context())
 	started, ended := make(chan Started, 1), make(chan error, 1)
 	go func() {
 		ended <- Run(ctx, Options{Config: c, Version: "test", Log: io.Discard, Started: func(s Started) { started <- s }})
 	}()
 	info := <-started
-	s3, err := minio.New(strings.TrimPrefix(info.Endpoint, "http://"), &minio.Options{Creds: signing.NewStaticV4(info.AccessKey, info.SecretKey, ""), Region: info.Region})
+	s3, err := minio.New(strings.TrimPrefix(info.Endpoint, "http://"),
+		&minio.Options{Creds: signing.NewStaticV4(info.AccessKey, info.SecretKey, ""), Region: info.Region})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -397,7 +418,8 @@ func BenchmarkDoor4KiB(b *testing.B) {
 		b.Fatal(err)
 	}
 	for key, n := range map[string]int{"4KiB": 4096, "1MiB": 1 << 20} {
-		if _, err := s3.PutObject(ctx, "bucket", key, strings.NewReader(strings.Repeat("x", n)), int64(n), minio.PutObjectOptions{}); err != nil {
+		if _, err := s3.PutObject(ctx, "bucket", key, strings.NewReader(strings.Repeat("x", n)), int64(n),
+			minio.PutObjectOptions{}); err != nil {
 			b.Fatal(err)
 		}
 		b.Run(key, func(b *testing.B) {
@@ -405,7 +427,8 @@ func BenchmarkDoor4KiB(b *testing.B) {
 			askForDoor(b, info, &found)
 			k := enter(b, socket, found.Store, info.AccessKey, info.SecretKey)
 			for b.Loop() {
-				r, files := k.ask(&wire.Open{Want: wire.WantInline | wire.WantBuffered | wire.WantSums, Device: wire.Device{Index: -1}, Items: []wire.OpenItem{{Bucket: "bucket", Key: key, N: -1}}})
+				r, files := k.ask(&wire.Open{Want: wire.WantInline | wire.WantBuffered | wire.WantSums,
+					Device: wire.Device{Index: -1}, Items: []wire.OpenItem{{Bucket: "bucket", Key: key, N: -1}}})
 				o := &r.(*wire.Opened).Items[0]
 				if o.Err != nil {
 					b.Fatalf("%+v", o.Err)

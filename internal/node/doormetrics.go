@@ -37,7 +37,8 @@ func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
 		bytes: prometheus.NewDesc(prefix+"reported_bytes_total",
 			"Bytes that clients of the GPUDirect door report to have moved, by direction, route, device and stage.", moved, nil),
 		seconds: prometheus.NewDesc(prefix+"reported_seconds_total",
-			"Seconds spent in each stage of a transfer, as reported by clients of the GPUDirect door, by direction, route, device and stage.", moved, nil),
+			"Seconds spent in each stage of a transfer, as reported by clients of the GPUDirect door, by direction, route, "+
+				"device and stage.", moved, nil),
 	}
 	add := func(kind prometheus.ValueType, name, help string, read func(*door.Stats) int64) {
 		c.all = append(c.all, doorNumber{prometheus.NewDesc(prefix+name, help, nil, nil), kind, read})
@@ -49,7 +50,8 @@ func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
 		func(s *door.Stats) int64 { return s.Logins })
 	add(ever, "logins_refused_total", "Logins at the GPUDirect door that were refused.",
 		func(s *door.Stats) int64 { return s.LoginsRefused })
-	add(ever, "messages_total", "Messages received from clients of the GPUDirect door, logins and refused messages included.",
+	add(ever, "messages_total", "Messages received from clients of the GPUDirect door, logins and refused messages "+
+		"included.",
 		func(s *door.Stats) int64 { return s.Messages })
 	add(now, "handles", "Objects that clients have open through the GPUDirect door now.",
 		func(s *door.Stats) int64 { return s.Handles })
@@ -69,7 +71,8 @@ func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
 		func(s *door.Stats) int64 { return s.Created })
 	add(ever, "committed_objects_total", "Objects that clients wrote through the GPUDirect door and committed.",
 		func(s *door.Stats) int64 { return s.Committed })
-	add(ever, "aborted_objects_total", "Object writes through the GPUDirect door that ended without an object, because the client aborted them or its connection closed.",
+	add(ever, "aborted_objects_total", "Object writes through the GPUDirect door that ended without an object, because "+
+		"the client aborted them or its connection closed.",
 		func(s *door.Stats) int64 { return s.Aborted })
 	add(ever, "listed_pages_total", "Pages of listings that the GPUDirect door sent to clients.",
 		func(s *door.Stats) int64 { return s.Listed })
@@ -102,8 +105,10 @@ func (c *doorCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(s.Refused[code]), code)
 	}
 	for _, m := range s.Moved {
-		ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.CounterValue, float64(m.Bytes), m.Direction, m.Route, m.Device, m.Stage)
-		ch <- prometheus.MustNewConstMetric(c.seconds, prometheus.CounterValue, m.Seconds, m.Direction, m.Route, m.Device, m.Stage)
+		ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.CounterValue, float64(m.Bytes), m.Direction, m.Route,
+			m.Device, m.Stage)
+		ch <- prometheus.MustNewConstMetric(c.seconds, prometheus.CounterValue, m.Seconds, m.Direction, m.Route, m.Device,
+			m.Stage)
 	}
 }
 

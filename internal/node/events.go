@@ -26,8 +26,10 @@ func (s *server) events() events {
 		damage: func(d object.Damage) {
 			s.metrics.damaged(d)
 			if d.What == object.DamageDeclared {
-				log.Error("content differs from the checksums that a client of the door declared: the checksums were wrong from the start, or the content was damaged later",
-					"bucket", d.Bucket, "key", d.Key, "version", d.Version, "file", d.File, "offset", d.Off, "length", d.N, "what", d.What)
+				log.Error("content differs from the checksums that a client of the door declared: the checksums were wrong from "+
+					"the start, or the content was damaged later",
+					"bucket", d.Bucket, "key", d.Key, "version", d.Version, "file", d.File, "offset", d.Off, "length", d.N, "what",
+					d.What)
 				return
 			}
 			log.Error("damage", "bucket", d.Bucket, "key", d.Key, "version", d.Version, "file", d.File, "offset", d.Off,

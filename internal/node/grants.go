@@ -28,7 +28,8 @@ func (l *local) Grant(ctx context.Context, g iam.Grant) (changed bool, err error
 	l.granting.Lock()
 	defer l.granting.Unlock()
 	if g.User == l.accounts.Root().AccessKey {
-		return false, errs.New(errs.Invalid, "grant access to", g.User, "this is the administrator, who may do everything already")
+		return false, errs.New(errs.Invalid, "grant access to", g.User,
+			"this is the administrator, who may do everything already")
 	}
 	if _, err := l.accounts.Get(g.User); err != nil {
 		return false, &errs.Error{Kind: errs.KindOf(err), Op: "grant access to", Name: g.User, Err: err,
@@ -75,9 +76,11 @@ func settled(bucket string, err error) error {
 func (l *local) Access(ctx context.Context, accessKey string) (UserAccess, error) {
 	account, err := l.accounts.Get(accessKey)
 	if err != nil {
-		return UserAccess{}, &errs.Error{Kind: errs.KindOf(err), Op: "show", Name: accessKey, Err: err, Fix: "list the accounts with nebulaio user list"}
+		return UserAccess{}, &errs.Error{Kind: errs.KindOf(err), Op: "show", Name: accessKey, Err: err,
+			Fix: "list the accounts with nebulaio user list"}
 	}
-	a := UserAccess{User: User{AccessKey: account.AccessKey, Role: account.Role}, Owns: []string{}, Grants: []iam.Grant{}, Policies: []string{}}
+	a := UserAccess{User: User{AccessKey: account.AccessKey, Role: account.Role}, Owns: []string{}, Grants: []iam.Grant{},
+		Policies: []string{}}
 	buckets, err := l.store.ListBuckets(ctx)
 	if err != nil {
 		return UserAccess{}, err
@@ -107,7 +110,8 @@ func (l *local) RemoveUser(ctx context.Context, accessKey string) error {
 			return err
 		}
 		for i := range buckets {
-			if _, err := l.Revoke(ctx, buckets[i].Name, accessKey, nil); err != nil && !errs.Is(err, errs.Invalid) && !errs.Is(err, errs.NotFound) {
+			if _, err := l.Revoke(ctx, buckets[i].Name, accessKey, nil); err != nil && !errs.Is(err, errs.Invalid) &&
+				!errs.Is(err, errs.NotFound) {
 				return err
 			}
 		}

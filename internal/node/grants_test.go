@@ -18,12 +18,14 @@ import (
 // adminOf opens the administration of a new store with one bucket.
 func adminOf(t *testing.T, bucket string) *local {
 	t.Helper()
-	st, err := openStore(t.Context(), settings(t, map[string]string{"data": filepath.Join(t.TempDir(), "store")}), events{})
+	st, err := openStore(t.Context(), settings(t, map[string]string{"data": filepath.Join(t.TempDir(), "store")}),
+		events{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	accounts, err := iam.Open(t.Context(), st, iam.Account{AccessKey: "administrator", Secret: "long-enough", Role: iam.RoleAdmin})
+	accounts, err := iam.Open(t.Context(), st, iam.Account{AccessKey: "administrator", Secret: "long-enough",
+		Role: iam.RoleAdmin})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,12 +42,14 @@ func TestNoGrantOutlivesItsAccount(t *testing.T) {
 	l := adminOf(t, "models")
 	for i := range 50 {
 		name := fmt.Sprintf("user%d", i)
-		if err := l.AddUser(t.Context(), iam.Account{AccessKey: name, Secret: "long-enough", Role: iam.RoleUser}); err != nil {
+		if err := l.AddUser(t.Context(), iam.Account{AccessKey: name, Secret: "long-enough",
+			Role: iam.RoleUser}); err != nil {
 			t.Fatal(err)
 		}
 		var both sync.WaitGroup
 		both.Go(func() {
-			if _, err := l.Grant(t.Context(), iam.Grant{User: name, Bucket: "models", Access: iam.AccessRead}); err != nil && !errs.Is(err, errs.NotFound) {
+			if _, err := l.Grant(t.Context(), iam.Grant{User: name, Bucket: "models", Access: iam.AccessRead}); err != nil &&
+				!errs.Is(err, errs.NotFound) {
 				t.Error(err)
 			}
 		})
@@ -67,7 +71,8 @@ func TestNoGrantOutlivesItsAccount(t *testing.T) {
 
 // TestProblemsNameTheirFixOnce sends an error through the administration socket whose fix is that of its cause.
 func TestProblemsNameTheirFixOnce(t *testing.T) {
-	p := newProblem(errs.Wrap("change the policy of", "models", errs.New(errs.Invalid, "", "", "somebody has changed it").WithFix("put it back")))
+	p := newProblem(errs.Wrap("change the policy of", "models",
+		errs.New(errs.Invalid, "", "", "somebody has changed it").WithFix("put it back")))
 	if strings.Contains(p.Message, "put it back") || p.Fix != "put it back" || p.Kind != errs.Invalid {
 		t.Errorf("%+v", p)
 	}

@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// Memory goes to three: the store's caches and memory tables, which live long; requests, whose garbage the runtime collects;
-// and what lies outside of the runtime, mostly the program itself. memory_limit is divided among them.
+// Memory goes to three: the store's caches and memory tables, which live long; requests, whose garbage the runtime
+// collects; and what lies outside of the runtime, mostly the program itself. memory_limit is divided among them.
 
 const (
-	// outsideRuntime is what a process takes that Go's limit does not count: 39 MiB of pages of the program, measured under load.
+	// outsideRuntime is what a process takes that Go's limit does not count: 39 MiB of pages of the program, measured
+	// under load.
 	outsideRuntime = 40 << 20
 	// governEvery is how often memory is looked at.
 	governEvery = 2 * time.Second
@@ -28,7 +29,8 @@ type memoryShares struct {
 	runtime int64 // all that Go's runtime holds, the store's share included
 }
 
-// shares divides a memory limit. The store gets a quarter: collecting garbage is cheap as long as less than half is alive.
+// shares divides a memory limit. The store gets a quarter: collecting garbage is cheap as long as less than half is
+// alive.
 func shares(limit int64) memoryShares {
 	return memoryShares{store: limit / 4, runtime: limit - outsideRuntime}
 }

@@ -21,7 +21,10 @@ func TestEachHelpOfAMetricIsReadAlone(t *testing.T) {
 	if err := m.watch(func(context.Context) (Stats, error) { return Stats{}, nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.watchDoor(func() (door.Stats, bool) { return door.Stats{Moved: []door.Moved{{Route: "direct"}}}, true }); err != nil {
+	if err := m.watchDoor(func() (door.Stats, bool) {
+		return door.Stats{Moved: []door.Moved{{Route: "direct"}}},
+			true
+	}); err != nil {
 		t.Fatal(err)
 	}
 	families, err := m.describe()

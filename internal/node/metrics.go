@@ -23,12 +23,14 @@ const otherOperation = "Other"
 // start: a rate over a series begins at 0 and not at its first request.
 func operations() []string {
 	return []string{
-		"AbortMultipartUpload", "CompleteMultipartUpload", "CopyObject", "CreateBucket", "CreateMultipartUpload", "DeleteBucket",
+		"AbortMultipartUpload", "CompleteMultipartUpload", "CopyObject", "CreateBucket", "CreateMultipartUpload",
+		"DeleteBucket",
 		"DeleteObject", "DeleteObjects", "GetBucketAcl", "GetBucketLocation", "GetBucketPolicy", "GetBucketVersioning",
 		"GetObject", "GetObjectAcl", "GetObjectAttributes",
 		"GetObjectTagging", "HeadBucket", "HeadObject", "ListAllMyBuckets", "ListMultipartUploads", "ListObjectVersions",
 		"ListObjects", "ListObjectsV2",
-		"ListParts", "Options", "PostObject", "PutBucketAcl", "PutBucketPolicy", "PutBucketVersioning", "PutObject", "PutObjectTagging",
+		"ListParts", "Options", "PostObject", "PutBucketAcl", "PutBucketPolicy", "PutBucketVersioning", "PutObject",
+		"PutObjectTagging",
 		"UploadPart", "UploadPartCopy", otherOperation,
 	}
 }
@@ -79,7 +81,8 @@ func newMetrics(version string, g gauges) *metrics {
 	}
 	m.damage = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_store_damage_total",
 		Help: "Damaged blocks of content found since the server started, by kind of damage."}, []string{"what"})
-	for _, what := range []string{"checksum", "missing", "short", "unreadable", object.DamageDeclared, object.DamageRecord} {
+	for _, what := range []string{"checksum", "missing", "short", "unreadable", object.DamageDeclared,
+		object.DamageRecord} {
 		m.damage.WithLabelValues(what)
 	}
 	m.scrubs = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_scrubs_total",
@@ -96,20 +99,23 @@ func newMetrics(version string, g gauges) *metrics {
 	m.expiredBytes = prometheus.NewCounter(prometheus.CounterOpts{Name: "nebulaio_uploads_expired_bytes_total",
 		Help: "Bytes of the parts of multipart uploads aborted after uploads.expire."})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_build_info",
-		Help: "Always 1. Its label named version holds the server's version.", ConstLabels: prometheus.Labels{"version": version}})
+		Help:        "Always 1. Its label named version holds the server's version.",
+		ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
-	m.registry.MustRegister(m.requests, latency, in, out, m.damage, m.scrubs, m.scrubbed, m.failed, m.expired, m.expiredBytes, build,
+	m.registry.MustRegister(m.requests, latency, in, out, m.damage, m.scrubs, m.scrubbed, m.failed, m.expired,
+		m.expiredBytes, build,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_connections",
 			Help: "Connections to the S3 address that are open now."}, g.connections),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_requests_in_flight",
 			Help: "S3 requests that the server is working on now."}, g.inflight),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_ready",
-			Help: "1 while /readyz answers 200 because requests are accepted and content can be stored, else 0."}, func() float64 {
-			if m.ready.Load() {
-				return 1
-			}
-			return 0
-		}),
+			Help: "1 while /readyz answers 200 because requests are accepted and content can be stored, else 0."},
+			func() float64 {
+				if m.ready.Load() {
+					return 1
+				}
+				return 0
+			}),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -148,5 +154,6 @@ func (m *metrics) damaged(d object.Damage) {
 }
 
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second, EnableOpenMetrics: true})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
+		EnableOpenMetrics: true})
 }

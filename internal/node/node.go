@@ -61,7 +61,8 @@ type Started struct {
 	SecretKey   string `json:"secret_key,omitempty"`  // only if it is the well-known default
 	Keys        string `json:"keys,omitempty"`        // file with the administrator's keys, where they were generated
 	Fingerprint string `json:"fingerprint,omitempty"` // SHA-256 of the certificate
-	CA          string `json:"ca,omitempty"`          // file with the certificate to trust, where no authority has signed it
+	// file with the certificate to trust, where no authority has signed it
+	CA string `json:"ca,omitempty"`
 	// GPUDirect is the door for clients on this host: where it is, or why it is not served.
 	GPUDirect StartedDoor `json:"gpudirect"`
 }
@@ -89,8 +90,8 @@ type server struct {
 	scrubs  sync.Mutex            // one scrub at a time, whoever asked
 }
 
-// Run serves until ctx ends. It then lets requests in progress finish for as long as the configuration says, and returns
-// nil. If the server cannot start, if a listener fails or if the store has failed, Run returns the reason.
+// Run serves until ctx ends. It then lets requests in progress finish for as long as the configuration says, and
+// returns nil. If the server cannot start, if a listener fails or if the store has failed, Run returns the reason.
 //
 // A store that fails while it is served, because its disk went away, say, does not end the server. The server goes on
 // with reads, refuses changes and is not ready. Run returns the failure when it ends.
@@ -165,8 +166,9 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	front, err := s3api.New(s3api.Options{
 		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: s.tls(), Region: c.Region, Domains: c.Domains,
 		ETag: func(bucket string) object.ETagKind { return object.ETagKind(c.ETagOf(bucket)) },
-		Limits: s3api.Limits{Connections: c.Limits.Connections, Requests: c.Limits.Requests, HeaderBytes: int(c.Limits.HeaderBytes),
-			Idle: c.Limits.Idle, Header: c.Limits.Header, Stall: c.Limits.Stall},
+		Limits: s3api.Limits{Connections: c.Limits.Connections, Requests: c.Limits.Requests,
+			HeaderBytes: int(c.Limits.HeaderBytes),
+			Idle:        c.Limits.Idle, Header: c.Limits.Header, Stall: c.Limits.Stall},
 		Drain: c.DrainTimeout, Observe: s.observe(), Discovery: s.discover, Log: component(s.log, "s3"),
 	})
 	if err != nil {
@@ -181,7 +183,8 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	defer gpudirect.close()
 	s.door.Store(gpudirect)
 	gpudirect.say(s)
-	admin := &local{store: st, accounts: accounts, door: gpudirect.status, scrub: &s.scrubs, close: func() error { return nil }}
+	admin := &local{store: st, accounts: accounts, door: gpudirect.status, scrub: &s.scrubs,
+		close: func() error { return nil }}
 	adminSide := &adminService{s: s, admin: admin}
 	if err := adminSide.start(ctx, st); err != nil {
 		return err
@@ -259,7 +262,8 @@ func (s *server) started(s3, side net.Addr) {
 	}
 	if s.root.file != "" {
 		info.Keys = absolute(s.root.file)
-		component(s.log, "node").Info("the administrator's keys are in a file of the store", "file", s.root.file, "access_key", s.root.access, "made", s.root.made)
+		component(s.log, "node").Info("the administrator's keys are in a file of the store", "file", s.root.file,
+			"access_key", s.root.access, "made", s.root.made)
 	}
 	if s.root.wellKnown {
 		info.SecretKey = s.root.secret
@@ -275,7 +279,8 @@ func (s *server) started(s3, side net.Addr) {
 	if s.Started != nil {
 		s.Started(info)
 	}
-	component(s.log, "node").Info("ready", "endpoint", info.Endpoint, "console", info.Console, "data", c.Data, "version", s.Version)
+	component(s.log, "node").Info("ready", "endpoint", info.Endpoint, "console", info.Console, "data", c.Data, "version",
+		s.Version)
 	s.tell("READY=1\nSTATUS=serving " + info.Endpoint)
 }
 
@@ -346,7 +351,8 @@ func listen(ctx context.Context, key, address string) (net.Listener, error) {
 	var c net.ListenConfig
 	l, err := c.Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, &errs.Error{Kind: errs.IO, Op: "listen on", Name: address, Err: err, Fix: "end what uses it, or set " + key}
+		return nil, &errs.Error{Kind: errs.IO, Op: "listen on", Name: address, Err: err, Fix: "end what uses it, or set " +
+			key}
 	}
 	return l, nil
 }
@@ -411,7 +417,8 @@ func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 		_ = st.Close()
 		return nil, err
 	}
-	return &local{store: st, accounts: accounts, door: func() Door { return closedDoor(c) }, scrub: new(sync.Mutex), close: st.Close}, nil
+	return &local{store: st, accounts: accounts, door: func() Door { return closedDoor(c) }, scrub: new(sync.Mutex),
+		close: st.Close}, nil
 }
 
 // LookAtDoor describes the GPUDirect door of the store that a configuration names. If a server runs on the store, it

@@ -50,13 +50,15 @@ func TestRunServesUntilItsContextEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer manager.Close()
-	c := settings(t, map[string]string{"data": dir, "address": "127.0.0.1:0", "console_address": "127.0.0.1:0", "access_log": "true", "etag_buckets": "fast-*=crc64nvme"})
+	c := settings(t, map[string]string{"data": dir, "address": "127.0.0.1:0", "console_address": "127.0.0.1:0",
+		"access_log": "true", "etag_buckets": "fast-*=crc64nvme"})
 	ctx, stop := context.WithCancelCause(t.Context())
 	log := &logged{}
 	started := make(chan Started, 1)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, Options{Config: c, Version: "test", Log: log, NotifySocket: socket, Started: func(s Started) { started <- s }})
+		ended <- Run(ctx, Options{Config: c, Version: "test", Log: log, NotifySocket: socket,
+			Started: func(s Started) { started <- s }})
 	}()
 	var info Started
 	select {
@@ -64,7 +66,8 @@ func TestRunServesUntilItsContextEnds(t *testing.T) {
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	client, err := minio.New(strings.TrimPrefix(info.Endpoint, "http://"), &minio.Options{Creds: signing.NewStaticV4(info.AccessKey, info.SecretKey, ""), Region: info.Region})
+	client, err := minio.New(strings.TrimPrefix(info.Endpoint, "http://"),
+		&minio.Options{Creds: signing.NewStaticV4(info.AccessKey, info.SecretKey, ""), Region: info.Region})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +76,8 @@ func TestRunServesUntilItsContextEnds(t *testing.T) {
 		if err := client.MakeBucket(ctx, bucket, minio.MakeBucketOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		up, err := client.PutObject(ctx, bucket, "key", strings.NewReader(content), int64(len(content)), minio.PutObjectOptions{})
+		up, err := client.PutObject(ctx, bucket, "key", strings.NewReader(content), int64(len(content)),
+			minio.PutObjectOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +111,8 @@ func TestRunServesUntilItsContextEnds(t *testing.T) {
 	}
 	text, _ := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
-	if !strings.Contains(string(text), `nebulaio_s3_requests_total{code="200",operation="PutObject"} 2`) || !strings.Contains(string(text), "nebulaio_store_objects 2") {
+	if !strings.Contains(string(text), `nebulaio_s3_requests_total{code="200",operation="PutObject"} 2`) ||
+		!strings.Contains(string(text), "nebulaio_store_objects 2") {
 		t.Error("the metrics do not tell what was done")
 	}
 
@@ -127,7 +132,8 @@ func TestRunServesUntilItsContextEnds(t *testing.T) {
 	if !strings.HasPrefix(states[0], "READY=1\n") || states[1] != "STOPPING=1" {
 		t.Errorf("%q", states)
 	}
-	for _, want := range []string{`"component":"access"`, `"operation":"PutObject"`, `"reason":"enough"`, `"msg":"stopped"`} {
+	for _, want := range []string{`"component":"access"`, `"operation":"PutObject"`, `"reason":"enough"`,
+		`"msg":"stopped"`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("no %s in the log:\n%s", want, log)
 		}
@@ -149,10 +155,12 @@ func TestAFailedStoreIsNotReadyAndSaysWhy(t *testing.T) {
 	if code, text := get(t, c.handler(), "/readyz"); code != 503 || !strings.Contains(text, "the disk is gone") {
 		t.Errorf("%d %s", code, text)
 	}
-	if _, text := get(t, c.handler(), "/metrics"); !strings.Contains(text, "nebulaio_store_failed 1") || !strings.Contains(text, `nebulaio_store_damage_total{what="checksum"} 1`) {
+	if _, text := get(t, c.handler(), "/metrics"); !strings.Contains(text, "nebulaio_store_failed 1") ||
+		!strings.Contains(text, `nebulaio_store_damage_total{what="checksum"} 1`) {
 		t.Error("the metrics do not tell")
 	}
-	for _, want := range []string{`"msg":"damage"`, `"bucket":"b"`, `"offset":7`, `"file":"f"`, "the disk is gone", "later"} {
+	for _, want := range []string{`"msg":"damage"`, `"bucket":"b"`, `"offset":7`, `"file":"f"`, "the disk is gone",
+		"later"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("no %s in %s", want, log)
 		}
@@ -195,7 +203,8 @@ func (s *scrubs) Scrub(_ context.Context, rate int64, _ func(ScrubProgress)) (Sc
 
 func TestScrubsComeWhenTheyAreDue(t *testing.T) {
 	log := &logged{}
-	s := &server{Options: Options{Config: settings(t, map[string]string{"scrub.interval": "24h", "scrub.rate": "7"})}, log: newLog(log, "info", "json", false), metrics: newMetrics("1", gauges{none, none})}
+	s := &server{Options: Options{Config: settings(t, map[string]string{"scrub.interval": "24h", "scrub.rate": "7"})},
+		log: newLog(log, "info", "json", false), metrics: newMetrics("1", gauges{none, none})}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	// The last one is two days ago: one is due now, and then none for a day.

@@ -49,7 +49,8 @@ func runServer(t *testing.T, flags map[string]string) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	started, ended := make(chan Started, 1), make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, Options{Config: settings(t, flags), Version: "test", Log: r.log, NotifySocket: socket, Reload: r.reload,
+		ended <- Run(ctx, Options{Config: settings(t, flags), Version: "test", Log: r.log, NotifySocket: socket,
+			Reload:  r.reload,
 			Started: func(s Started) { started <- s }})
 	}()
 	select {
@@ -148,7 +149,8 @@ func TestACertificateIsTakenWithoutARestart(t *testing.T) {
 	if _, third := handshake(t, r.Endpoint); third != second {
 		t.Errorf("a broken pair replaced the certificate")
 	}
-	for _, want := range []string{"the new certificate cannot be used; the old one stays in use", "failed to find any PEM data in key input", "(fix: tls.cert and tls.key name PEM files that belong together)"} {
+	for _, want := range []string{"the new certificate cannot be used; the old one stays in use",
+		"failed to find any PEM data in key input", "(fix: tls.cert and tls.key name PEM files that belong together)"} {
 		if !strings.Contains(r.log.String(), want) {
 			t.Errorf("the log has no %q:\n%s", want, r.log)
 		}
@@ -164,7 +166,8 @@ func TestChangedFilesAreFound(t *testing.T) {
 	now := time.Now()
 	makePair(t, dir, now)
 	log := &logged{}
-	c := settings(t, map[string]string{"data": dir, "tls.cert": filepath.Join(dir, "cert.pem"), "tls.key": filepath.Join(dir, "key.pem")})
+	c := settings(t, map[string]string{"data": dir, "tls.cert": filepath.Join(dir, "cert.pem"),
+		"tls.key": filepath.Join(dir, "key.pem")})
 	s := &server{Options: Options{Config: c}, log: newLog(log, "info", "json", false)}
 	cert, err := loadCertificate(c, now)
 	if err != nil {
@@ -206,7 +209,8 @@ func TestChangedFilesAreFound(t *testing.T) {
 	for range 4 {
 		s.reload(r, now, false)
 	}
-	if n := strings.Count(log.String(), "the old one stays"); n != 1 || used() != second || !strings.Contains(log.String(), "expired at") {
+	if n := strings.Count(log.String(), "the old one stays"); n != 1 || used() != second ||
+		!strings.Contains(log.String(), "expired at") {
 		t.Errorf("%d lines on an expired certificate: %s", n, log)
 	}
 	s.reload(r, old.Add(time.Hour), false)

@@ -45,13 +45,15 @@ type Loss struct {
 }
 
 // Salvage saves what is readable of a damaged store into a new one and checks that. Link lets both share files.
-func Salvage(ctx context.Context, from, to string, link bool, progress func(changes, objects int64)) (SalvageReport, error) {
+func Salvage(ctx context.Context, from, to string, link bool, progress func(changes, objects int64)) (SalvageReport,
+	error) {
 	o := salvage.Options{From: from, To: to, Link: link}
 	if progress != nil {
 		o.Progress = func(r salvage.Report) { progress(r.Changes, r.Objects) }
 	}
 	r, err := salvage.Run(ctx, o)
-	out := SalvageReport{Metadata: metaFiles(r.Metadata), Changes: r.Changes, Buckets: r.Buckets, Objects: r.Objects, Bytes: r.Bytes,
+	out := SalvageReport{Metadata: metaFiles(r.Metadata), Changes: r.Changes, Buckets: r.Buckets, Objects: r.Objects,
+		Bytes:   r.Bytes,
 		Uploads: r.Uploads, Records: r.Records, Doubtful: r.Doubtful, Lost: r.Lost, Saved: []SavedObject{},
 		Losses: []Loss{}, Warnings: append([]string{}, r.Warnings...)}
 	for _, s := range r.Saved {

@@ -52,7 +52,8 @@ func (f *fakeAdmin) Scrub(_ context.Context, rate int64, progress func(ScrubProg
 	progress(ScrubProgress{Done: rate, Total: 2 * rate})
 	return f.report, f.err
 }
-func (f *fakeAdmin) Backup(_ context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error) {
+func (f *fakeAdmin) Backup(_ context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport,
+	error) {
 	progress(BackupReport{Files: 1})
 	return BackupReport{Files: int64(len(to)), Bytes: 7}, f.err
 }
@@ -89,11 +90,13 @@ func TestTheSocketCarriesEveryCallAndEveryError(t *testing.T) {
 	if users, err := r.Users(ctx); err != nil || len(users) != 1 || users[0] != f.users[0] {
 		t.Errorf("%v, %v", users, err)
 	}
-	if err := r.AddUser(ctx, iam.Account{AccessKey: "bob", Secret: "very secret", Role: iam.RoleAdmin}); err != nil || f.added.AccessKey != "bob" || f.added.Secret != "very secret" || f.added.Role != iam.RoleAdmin {
+	if err := r.AddUser(ctx, iam.Account{AccessKey: "bob", Secret: "very secret", Role: iam.RoleAdmin}); err != nil ||
+		f.added.AccessKey != "bob" || f.added.Secret != "very secret" || f.added.Role != iam.RoleAdmin {
 		t.Errorf("%+v, %v", f.added, err)
 	}
 	role := iam.RoleUserPlus
-	if err := r.UpdateUser(ctx, "a@b+c", iam.Change{Role: &role}); err != nil || f.added.AccessKey != "a@b+c" || f.changed.Secret != nil || *f.changed.Role != role {
+	if err := r.UpdateUser(ctx, "a@b+c", iam.Change{Role: &role}); err != nil || f.added.AccessKey != "a@b+c" ||
+		f.changed.Secret != nil || *f.changed.Role != role {
 		t.Errorf("%+v, %v", f.changed, err)
 	}
 	if err := r.RemoveUser(ctx, "carol"); err != nil || f.added.AccessKey != "carol" {
@@ -103,7 +106,8 @@ func TestTheSocketCarriesEveryCallAndEveryError(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	var seen []ScrubProgress
-	if _, err := r.Scrub(ctx, 5, func(p ScrubProgress) { seen = append(seen, p) }); err != nil || len(seen) != 1 || seen[0].Total != 10 {
+	if _, err := r.Scrub(ctx, 5, func(p ScrubProgress) { seen = append(seen, p) }); err != nil || len(seen) != 1 ||
+		seen[0].Total != 10 {
 		t.Errorf("%v, %v", seen, err)
 	}
 
@@ -114,7 +118,8 @@ func TestTheSocketCarriesEveryCallAndEveryError(t *testing.T) {
 		"stats":  func() error { _, err := r.Stats(ctx); return err },
 		"scrub":  func() error { _, err := r.Scrub(ctx, 1, nil); return err },
 	} {
-		if err := call(); !errs.Is(err, errs.NotFound) || errs.FixOf(err) != "look again" || strings.Count(err.Error(), "look again") != 1 || !strings.Contains(err.Error(), "dave") {
+		if err := call(); !errs.Is(err, errs.NotFound) || errs.FixOf(err) != "look again" ||
+			strings.Count(err.Error(), "look again") != 1 || !strings.Contains(err.Error(), "dave") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -122,8 +127,10 @@ func TestTheSocketCarriesEveryCallAndEveryError(t *testing.T) {
 
 func TestTheSocketRefusesWhatItDoesNotKnow(t *testing.T) {
 	r := serveFake(t, t.TempDir(), &fakeAdmin{})
-	for _, body := range []string{"", "{", `{"access_key":"a"} {}`, `{"nope":1}`, `{"secret":"` + strings.Repeat("x", maxAdminBody) + `"}`} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://nebulaio/v1/users", strings.NewReader(body))
+	for _, body := range []string{"", "{", `{"access_key":"a"} {}`, `{"nope":1}`, `{"secret":"` +
+		strings.Repeat("x", maxAdminBody) + `"}`} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://nebulaio/v1/users",
+			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +141,8 @@ func TestTheSocketRefusesWhatItDoesNotKnow(t *testing.T) {
 		var p struct {
 			Error *problem `json:"error"`
 		}
-		if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || p.Error == nil || p.Error.Kind != errs.Invalid || resp.StatusCode != http.StatusBadRequest {
+		if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || p.Error == nil || p.Error.Kind != errs.Invalid ||
+			resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%.20q: %s %+v %v", body, resp.Status, p.Error, err)
 		}
 		_ = resp.Body.Close()

@@ -25,7 +25,8 @@ type store interface {
 	id() string
 	// canDraft says why objects cannot be written through descriptions of their files here; nil where they can.
 	canDraft(ctx context.Context) error
-	// reopenable says why files that are handed out can be opened again for writing by the server's user; nil where they cannot.
+	// reopenable says why files that are handed out can be opened again for writing by the server's user; nil where they
+	// cannot.
 	reopenable() error
 	// writable says why the store takes no new content now; nil while it does.
 	writable(ctx context.Context) error
@@ -175,9 +176,11 @@ func (s onDisk) stats(context.Context) (Stats, error) {
 		return Stats{}, err
 	}
 	return Stats{
-		Buckets: d.Buckets, Objects: d.Objects, Versions: d.Versions, Markers: d.Markers, Bytes: d.Bytes, InlineBytes: d.InlineBytes,
-		Files: d.Files, Uploads: d.Uploads, UploadBytes: d.PartBytes, Damage: d.Damage,
-		MetadataBytes: int64(d.Metadata.DiskBytes), LogBytes: int64(d.Metadata.LogBytes), LogSyncs: int64(d.Metadata.SyncCount),
+		Buckets: d.Buckets, Objects: d.Objects, Versions: d.Versions, Markers: d.Markers, Bytes: d.Bytes,
+		InlineBytes: d.InlineBytes,
+		Files:       d.Files, Uploads: d.Uploads, UploadBytes: d.PartBytes, Damage: d.Damage,
+		MetadataBytes: int64(d.Metadata.DiskBytes), LogBytes: int64(d.Metadata.LogBytes),
+		LogSyncs:  int64(d.Metadata.SyncCount),
 		OpenFiles: d.OpenFiles, Unsettled: d.Unsettled, Removing: d.Removing,
 		HeldFiles: d.HeldFiles, HeldBytes: d.HeldBytes, DraftFiles: d.DraftFiles, DraftBytes: d.DraftBytes,
 		FreeBytes: d.FreeBytes, Failure: d.Failure, Refusing: d.Refusing,
@@ -248,7 +251,8 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (CheckReport, 
 		Repaired: r.Repaired, Unfinished: r.Unfinished, Problems: []Problem{},
 		Metadata: metaFiles(r.Metadata)}
 	for _, p := range r.Problems {
-		report.Problems = append(report.Problems, Problem{Invariant: p.Invariant, What: p.What, Message: p.Msg, Repaired: p.Repaired, Did: p.Did})
+		report.Problems = append(report.Problems, Problem{Invariant: p.Invariant, What: p.What, Message: p.Msg,
+			Repaired: p.Repaired, Did: p.Did})
 	}
 	return report, nil
 }
@@ -283,7 +287,8 @@ func Quarantine(ctx context.Context, c *config.Config) ([]Quarantined, error) {
 		if !q.When.IsZero() {
 			when = q.When.UTC().Format(time.RFC3339)
 		}
-		all = append(all, Quarantined{Name: q.Name, Kind: q.Kind, Path: q.Path, Records: q.Records, Why: q.Why, When: when, Restored: q.Restored})
+		all = append(all, Quarantined{Name: q.Name, Kind: q.Kind, Path: q.Path, Records: q.Records, Why: q.Why, When: when,
+			Restored: q.Restored})
 	}
 	return all, err
 }

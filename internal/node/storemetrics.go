@@ -66,7 +66,8 @@ func newStoreCollector(stats func(context.Context) (Stats, error)) *storeCollect
 		func(s Stats) int64 { return s.DraftFiles })
 	add(now, "draft_bytes", "Bytes on disk of the data files that clients are writing now (drafts).",
 		func(s Stats) int64 { return s.DraftBytes })
-	add(now, "writable", "1 while the store takes new content; 0 if its disk is full, it is open for reading only, or it has failed.",
+	add(now, "writable", "1 while the store takes new content; 0 if its disk is full, it is open for reading only, or "+
+		"it has failed.",
 		func(s Stats) int64 {
 			if s.Refusing != "" {
 				return 0

@@ -70,7 +70,8 @@ func loadCertificate(c *config.Config, now time.Time) (*certificate, error) {
 		if kind == errs.Other {
 			kind = errs.Invalid
 		}
-		return nil, &errs.Error{Kind: kind, Op: "read the certificate", Name: cert.certFile + " and its key " + cert.keyFile, Err: err,
+		return nil, &errs.Error{Kind: kind, Op: "read the certificate", Name: cert.certFile + " and its key " + cert.keyFile,
+			Err: err,
 			Fix: "tls.cert and tls.key name PEM files that belong together"}
 	}
 	cert.pair = pair
@@ -183,7 +184,8 @@ func generate(dir, certFile, keyFile string, hosts []string, now time.Time) erro
 	t := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "NebulaIO", Organization: []string{"NebulaIO, self-signed"}},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(certificateLife),
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		// Clients that are handed the file as their root take it only as an authority.
 		IsCA: true, BasicConstraintsValid: true,
 	}

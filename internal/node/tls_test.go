@@ -26,7 +26,8 @@ func settings(t testing.TB, flags map[string]string) *config.Config {
 func TestAGeneratedCertificateIsKept(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
-	c := settings(t, map[string]string{"data": dir, "tls.generate": "true", "tls.hosts": "store.example,10.1.2.3", "domains": "s3.example"})
+	c := settings(t, map[string]string{"data": dir, "tls.generate": "true", "tls.hosts": "store.example,10.1.2.3",
+		"domains": "s3.example"})
 	first, err := loadCertificate(c, now)
 	if err != nil || !first.made {
 		t.Fatalf("%+v, %v", first, err)
@@ -65,7 +66,8 @@ func TestAGeneratedCertificateIsKept(t *testing.T) {
 	if err != nil || again.made || again.fingerprint != first.fingerprint || len(first.fingerprint) != 32*3-1 {
 		t.Errorf("%+v, %v", again, err)
 	}
-	renamed, err := loadCertificate(settings(t, map[string]string{"data": dir, "tls.generate": "true", "tls.hosts": "other.example"}), now)
+	renamed, err := loadCertificate(settings(t, map[string]string{"data": dir, "tls.generate": "true",
+		"tls.hosts": "other.example"}), now)
 	if err != nil || !renamed.made || renamed.fingerprint == first.fingerprint {
 		t.Errorf("a name is missing and the certificate was kept: %v", err)
 	}
@@ -81,8 +83,10 @@ func TestAGeneratedCertificateIsKept(t *testing.T) {
 
 func TestACertificateThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
-	c := settings(t, map[string]string{"data": dir, "tls.cert": filepath.Join(dir, "missing.pem"), "tls.key": filepath.Join(dir, "missing.key")})
-	if _, err := loadCertificate(c, time.Now()); !errs.Is(err, errs.NotFound) || !strings.Contains(err.Error(), "missing.pem") {
+	c := settings(t, map[string]string{"data": dir, "tls.cert": filepath.Join(dir, "missing.pem"),
+		"tls.key": filepath.Join(dir, "missing.key")})
+	if _, err := loadCertificate(c, time.Now()); !errs.Is(err, errs.NotFound) ||
+		!strings.Contains(err.Error(), "missing.pem") {
 		t.Errorf("%v", err)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "tls"), 0o700); err != nil {
@@ -109,7 +113,8 @@ func TestASelfSignedCertificateIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := loadCertificate(settings(t, map[string]string{"data": dir, "tls.cert": made.certFile, "tls.key": made.keyFile}), time.Now())
+	own, err := loadCertificate(settings(t, map[string]string{"data": dir, "tls.cert": made.certFile,
+		"tls.key": made.keyFile}), time.Now())
 	if err != nil || !own.selfSigned() {
 		t.Errorf("a self-signed certificate of the operator: %v", err)
 	}

@@ -34,7 +34,8 @@ func (s *server) expireUploads(ctx context.Context, st store, before time.Time) 
 		s.metrics.expired.Inc()
 		s.metrics.expiredBytes.Add(float64(e.Bytes))
 		log.Info("aborted a multipart upload that nobody completed", "bucket", e.Bucket, "key", e.Key, "upload", e.ID,
-			"parts", e.Parts, "bytes", e.Bytes, "began", e.Started.UTC().Format(time.RFC3339), "last", e.Last.UTC().Format(time.RFC3339))
+			"parts", e.Parts, "bytes", e.Bytes, "began", e.Started.UTC().Format(time.RFC3339), "last",
+			e.Last.UTC().Format(time.RFC3339))
 	})
 	if err != nil && ctx.Err() == nil {
 		log.Warn("checking some multipart uploads failed", "error", err,

@@ -17,7 +17,8 @@ import (
 // TestUploadsThatNobodyCompletesAreAborted serves with a short life of uploads, and waits for the metric.
 func TestUploadsThatNobodyCompletesAreAborted(t *testing.T) {
 	r := runServer(t, map[string]string{"data": filepath.Join(t.TempDir(), "store"), "uploads.expire": "1ms"})
-	client, err := minio.NewCore(strings.TrimPrefix(r.Endpoint, "http://"), &minio.Options{Creds: signing.NewStaticV4(r.AccessKey, r.SecretKey, ""), Region: r.Region})
+	client, err := minio.NewCore(strings.TrimPrefix(r.Endpoint, "http://"),
+		&minio.Options{Creds: signing.NewStaticV4(r.AccessKey, r.SecretKey, ""), Region: r.Region})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +29,8 @@ func TestUploadsThatNobodyCompletesAreAborted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.PutObjectPart(t.Context(), "bucket", "left", id, 1, strings.NewReader("part"), 4, minio.PutObjectPartOptions{}); err != nil {
+	if _, err := client.PutObjectPart(t.Context(), "bucket", "left", id, 1, strings.NewReader("part"), 4,
+		minio.PutObjectPartOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(time.Minute); ; {
@@ -46,7 +48,8 @@ func TestUploadsThatNobodyCompletesAreAborted(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Error(err)
 	}
-	for _, want := range []string{"aborted a multipart upload that nobody completed", `"key":"left"`, `"parts":1`, `"bytes":4`} {
+	for _, want := range []string{"aborted a multipart upload that nobody completed", `"key":"left"`, `"parts":1`,
+		`"bytes":4`} {
 		if !strings.Contains(r.log.String(), want) {
 			t.Errorf("the log has no %s:\n%s", want, r.log)
 		}
@@ -73,7 +76,8 @@ func counted(t *testing.T, m *metrics, name string) float64 {
 func TestExpiredUploadsAreCounted(t *testing.T) {
 	c := settings(t, map[string]string{"data": filepath.Join(t.TempDir(), "store")})
 	log := &logged{}
-	s := &server{Options: Options{Config: c}, log: newLog(log, "info", "json", false), metrics: newMetrics("1", gauges{none, none})}
+	s := &server{Options: Options{Config: c}, log: newLog(log, "info", "json", false),
+		metrics: newMetrics("1", gauges{none, none})}
 	st, err := openStore(t.Context(), c, events{})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +90,8 @@ func TestExpiredUploadsAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.PutPart(t.Context(), object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: 1, Size: 7, Body: strings.NewReader("content")}); err != nil {
+	if _, err := st.PutPart(t.Context(), object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: 1, Size: 7,
+		Body: strings.NewReader("content")}); err != nil {
 		t.Fatal(err)
 	}
 	s.expireUploads(t.Context(), st, time.Now().Add(-c.Uploads.Expire))
@@ -94,7 +99,8 @@ func TestExpiredUploadsAreCounted(t *testing.T) {
 		t.Errorf("%v uploads expired before their time of %v", n, c.Uploads.Expire)
 	}
 	s.expireUploads(t.Context(), st, time.Now().Add(time.Hour))
-	if n, bytes := counted(t, s.metrics, "nebulaio_uploads_expired_total"), counted(t, s.metrics, "nebulaio_uploads_expired_bytes_total"); n != 1 || bytes != 7 {
+	if n, bytes := counted(t, s.metrics, "nebulaio_uploads_expired_total"),
+		counted(t, s.metrics, "nebulaio_uploads_expired_bytes_total"); n != 1 || bytes != 7 {
 		t.Errorf("%v uploads of %v bytes are counted, expected 1 of 7", n, bytes)
 	}
 }

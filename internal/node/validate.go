@@ -21,11 +21,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// Validate refuses a configuration with which a server on this machine cannot start. Both Run and nebulaio config use it,
-// so that both refuse the same. It changes nothing: it makes no directory and no certificate.
+// Validate refuses a configuration with which a server on this machine cannot start. Both Run and nebulaio config use
+// it, so that both refuse the same. It changes nothing: it makes no directory and no certificate.
 //
-// It ignores what other processes do at this moment. A port in use, or a store that another server holds, is no fault of
-// the configuration.
+// It ignores what other processes do at this moment. A port in use, or a store that another server holds, is no fault
+// of the configuration.
 func Validate(ctx context.Context, c *config.Config) error {
 	if _, err := rootCredentials(c); err != nil {
 		return err
@@ -152,10 +152,12 @@ func usableDoor(c *config.Config) error {
 		return errs.New(errs.Invalid, op, path, "is the server's administration socket").WithFix("set gpudirect.socket to another name")
 	}
 	if len(path) > door.MaxPath {
-		return errs.New(errs.Invalid, op, path, fmt.Sprintf("the name has %d bytes, expected at most %d", len(path), door.MaxPath)).WithFix("set gpudirect.socket to a shorter one")
+		return errs.New(errs.Invalid, op, path, fmt.Sprintf("the name has %d bytes, expected at most %d", len(path),
+			door.MaxPath)).WithFix("set gpudirect.socket to a shorter one")
 	}
 	if n := len(c.GPUDirect.Devices()); n > wire.MaxDevices {
-		return errs.New(errs.Invalid, "read configuration", "gpudirect.device_ids", fmt.Sprintf("has %d devices; expected %d at most", n, wire.MaxDevices))
+		return errs.New(errs.Invalid, "read configuration", "gpudirect.device_ids",
+			fmt.Sprintf("has %d devices; expected %d at most", n, wire.MaxDevices))
 	}
 	if c.GPUDirect.Socket == "" {
 		return nil // the data directory, which is made

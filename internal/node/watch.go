@@ -13,8 +13,8 @@ import (
 // watchEvery is the time between two checks of whether the store takes new content.
 const watchEvery = time.Second
 
-// watchStore logs when the store starts and stops refusing new content, until ctx ends. When the store takes new content
-// again, watchStore opens the administration socket if that failed before.
+// watchStore logs when the store starts and stops refusing new content, until ctx ends. When the store takes new
+// content again, watchStore opens the administration socket if that failed before.
 func (s *server) watchStore(ctx context.Context, st store, admin *adminService) {
 	log := component(s.log, "store")
 	refusing := false
@@ -54,7 +54,8 @@ func (a *adminService) start(ctx context.Context, st store) error {
 	}
 	end, err := a.s.serveAdmin(a.admin)
 	if err != nil && st.writable(ctx) != nil {
-		component(a.s.log, "admin").Warn("opening the administration socket failed; the server tries again when the store can be written", "error", err)
+		component(a.s.log, "admin").Warn("opening the administration socket failed; the server tries again when the store "+
+			"can be written", "error", err)
 		return nil
 	}
 	a.end = end

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// This file is for doors, which hand out files instead of bytes. A client reads and writes the files itself, so that the
-// server's CPU never touches the bytes.
+// This file is for doors, which hand out files instead of bytes. A client reads and writes the files itself, so that
+// the server's CPU never touches the bytes.
 
 // Handles is a store whose content can be handed out as files.
 type Handles interface {
@@ -56,8 +56,9 @@ type Draft struct {
 	Judge Judge
 }
 
-// Drafting is an object that a client is writing. Nothing of it is visible before Commit, and a crash or Abort leaves no
-// trace. Reserved, Abort and Remains are safe for concurrent use. One goroutine at a time may call the other methods.
+// Drafting is an object that a client is writing. Nothing of it is visible before Commit, and a crash or Abort leaves
+// no trace. Reserved, Abort and Remains are safe for concurrent use. One goroutine at a time may call the other
+// methods.
 type Drafting interface {
 	// Open opens the file for writing only, with O_DIRECT if direct is true. The file has a name, because cuFile refuses
 	// files without one. The caller sends the file to the client, and closes its own copy.
@@ -106,7 +107,8 @@ type Access struct {
 	Bucket  string
 	Key     string // with ActionList: the prefix that is listed, for policies that speak of it
 	Version string
-	// Delimiter and Limit, with ActionList, are those of the listing, for policies that speak of them; 0 and empty where none was asked for.
+	// Delimiter and Limit, with ActionList, are those of the listing, for policies that speak of them; 0 and empty where
+	// none was asked for.
 	Delimiter string
 	Limit     int
 }

@@ -16,7 +16,8 @@ func TestSentinelsKeepTheirKind(t *testing.T) {
 	for _, c := range []struct {
 		sentinel error
 		kind     errs.Kind
-	}{{ErrNoSuchKey, errs.NotFound}, {ErrPrecondition, errs.Invalid}, {ErrDamaged, errs.Corrupt}, {ErrNoSpace, errs.IO}, {ErrReadOnly, errs.Permission}, {ErrClosed, errs.Closed}} {
+	}{{ErrNoSuchKey, errs.NotFound}, {ErrPrecondition, errs.Invalid}, {ErrDamaged, errs.Corrupt}, {ErrNoSpace, errs.IO},
+		{ErrReadOnly, errs.Permission}, {ErrClosed, errs.Closed}} {
 		for how, err := range map[string]error{
 			"bare":          c.sentinel,
 			"wrapped":       fmt.Errorf("around: %w", c.sentinel),
@@ -25,7 +26,8 @@ func TestSentinelsKeepTheirKind(t *testing.T) {
 			"Fail, wrapped": fmt.Errorf("around: %w", Fail("put", "key", c.sentinel, "")),
 		} {
 			if !errors.Is(err, c.sentinel) || errs.KindOf(err) != c.kind {
-				t.Errorf("%v, %s: is it: %v, kind %v, expected %v", c.sentinel, how, errors.Is(err, c.sentinel), errs.KindOf(err), c.kind)
+				t.Errorf("%v, %s: is it: %v, kind %v, expected %v", c.sentinel, how, errors.Is(err, c.sentinel), errs.KindOf(err),
+					c.kind)
 			}
 			if errors.Is(err, ErrNoSuchBucket) {
 				t.Errorf("%v, %s: is taken for another one", c.sentinel, how)

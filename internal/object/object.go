@@ -3,12 +3,12 @@
 // Package object defines object stores: buckets, objects, versions, uploads, and the interfaces of a store. It does no
 // I/O.
 //
-// Names are opaque bytes. A key is any 1 to MaxKey bytes. The front end decides which names a bucket may have. No part of
-// a name ever becomes a path of the file system.
+// Names are opaque bytes. A key is any 1 to MaxKey bytes. The front end decides which names a bucket may have. No part
+// of a name ever becomes a path of the file system.
 //
-// Changes are durable. If a method that changes something returns nil, the change survives kill -9 and power loss. If it
-// returns an error, the change is not visible, now or after a restart, unless the error says otherwise. All methods are
-// safe for concurrent use.
+// Changes are durable. If a method that changes something returns nil, the change survives kill -9 and power loss. If
+// it returns an error, the change is not visible, now or after a restart, unless the error says otherwise. All methods
+// are safe for concurrent use.
 //
 // If a caller can act on an error, the error wraps one of the sentinels of this package, and errors.Is finds it.
 package object
@@ -138,9 +138,10 @@ type Deletion struct {
 
 // Deleted is what a deletion did.
 type Deleted struct {
-	Version string // of what was removed, or of the delete marker that was added; empty in a bucket that never had versions
-	Marker  bool   // Version is a delete marker, added or removed
-	Existed bool   // there was something to delete
+	// of what was removed, or of the delete marker that was added; empty in a bucket that never had versions
+	Version string
+	Marker  bool // Version is a delete marker, added or removed
+	Existed bool // there was something to delete
 }
 
 // List is a request for one page of a bucket in the order of the keys' bytes.
@@ -206,9 +207,10 @@ type CompletedPart struct {
 // Complete is a request to make an object of an upload's parts.
 type Complete struct {
 	Bucket, Key, Upload string
-	Parts               []CompletedPart // numbers ascending (else ErrPartOrder), each uploaded with that ETag (else ErrInvalidPart)
-	MinPart             int64           // every part but the last has at least so many bytes, else ErrPartTooSmall
-	Condition           Condition
+	// numbers ascending (else ErrPartOrder), each uploaded with that ETag (else ErrInvalidPart)
+	Parts     []CompletedPart
+	MinPart   int64 // every part but the last has at least so many bytes, else ErrPartTooSmall
+	Condition Condition
 	// Finish is called with the parts in order, before anything is visible; as in Put.
 	Finish func([]PartInfo) (map[string]string, error)
 	// Judge, if not nil, decides on the change when it is made.
@@ -234,7 +236,8 @@ type CopyPart struct {
 	Off, N              int64
 	Bucket, Key, Upload string
 	Number              int
-	// Finish is that of PutPart. If it is not nil, the bytes pass through memory. The MD5 is computed if the ETag needs it.
+	// Finish is that of PutPart. If it is not nil, the bytes pass through memory. The MD5 is computed if the ETag needs
+	// it.
 	Finish func(Written) (map[string]string, error)
 }
 
@@ -244,8 +247,9 @@ type Range struct{ Off, N int64 }
 // UploadList is a request for one page of the uploads in progress, in the order of key and identifier.
 type UploadList struct {
 	Bucket, Prefix, Delimiter string
-	AfterKey, AfterID         string // leaves out what comes before and this one itself; without AfterID all uploads of AfterKey
-	Limit                     int
+	// leaves out what comes before and this one itself; without AfterID all uploads of AfterKey
+	AfterKey, AfterID string
+	Limit             int
 }
 
 // UploadPage is what UploadList found.

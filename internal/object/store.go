@@ -41,9 +41,9 @@ type Buckets interface {
 type Objects interface {
 	// Put writes an object. When it returns, the object is durable and visible, or neither.
 	Put(ctx context.Context, p Put) (Info, error)
-	// Stat describes an object. It fails with ErrNoSuchKey and ErrNoSuchVersion. If the current version is a delete marker,
-	// the error is ErrNoSuchKey, and the Info has Marker, Version and Modified. If ref names the version of a delete marker,
-	// the error is nil and Marker is set.
+	// Stat describes an object. It fails with ErrNoSuchKey and ErrNoSuchVersion. If the current version is a delete
+	// marker, the error is ErrNoSuchKey, and the Info has Marker, Version and Modified. If ref names the version of a
+	// delete marker, the error is nil and Marker is set.
 	Stat(ctx context.Context, ref Ref) (Info, error)
 	// Open opens the content of an object for reading. The errors are those of Stat and ErrDamaged. If ref names the
 	// version of a delete marker, the error is ErrIsMarker. Open content keeps its bytes, even if the object is deleted.
@@ -74,12 +74,12 @@ type Content interface {
 
 // Body is a range of content on its way to a reader. It is for one goroutine.
 //
-// The store's policy decides when bytes are compared with the checksums of their blocks. A mismatch ends the read with an
-// error that wraps ErrDamaged, before any byte of the damaged block is returned.
+// The store's policy decides when bytes are compared with the checksums of their blocks. A mismatch ends the read with
+// an error that wraps ErrDamaged, before any byte of the damaged block is returned.
 type Body interface {
 	io.ReadCloser
-	// WriterTo writes the remaining bytes. If w is a socket, or a buffer before one, and the bytes need no check, they go by
-	// sendfile.
+	// WriterTo writes the remaining bytes. If w is a socket, or a buffer before one, and the bytes need no check, they go
+	// by sendfile.
 	io.WriterTo
 	// Len returns the number of remaining bytes.
 	Len() int64
@@ -102,8 +102,8 @@ type Lister interface {
 	List(ctx context.Context, l List) (Page, error)
 }
 
-// Uploads keeps multipart uploads. Each method fails with ErrNoSuchBucket, and with ErrNoSuchUpload if the upload does not
-// exist or belongs to another key.
+// Uploads keeps multipart uploads. Each method fails with ErrNoSuchBucket, and with ErrNoSuchUpload if the upload does
+// not exist or belongs to another key.
 type Uploads interface {
 	// CreateUpload begins an upload and returns its identifier.
 	CreateUpload(ctx context.Context, bucket, key string, attributes map[string]string) (string, error)
@@ -111,7 +111,8 @@ type Uploads interface {
 	GetUpload(ctx context.Context, bucket, key, id string) (Upload, error)
 	// PutPart writes one part, durably.
 	PutPart(ctx context.Context, p PutPart) (PartInfo, error)
-	// CopyPart makes one part of a range of an object. It fails with ErrInvalidRange if the object does not have the range.
+	// CopyPart makes one part of a range of an object. It fails with ErrInvalidRange if the object does not have the
+	// range.
 	CopyPart(ctx context.Context, c CopyPart) (PartInfo, error)
 	// ListParts returns up to limit parts with numbers above after, in order, and whether there are more.
 	ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]PartInfo, bool, error)

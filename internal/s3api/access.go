@@ -30,7 +30,8 @@ func anonymous(ctx context.Context) bool {
 
 // allowed returns nil if a request may do something to the object that ref names. It judges anew, also if versitygw has
 // judged the request before.
-func (b *backend) allowed(ctx context.Context, ref object.Ref, permission auth.Permission, actions ...auth.Action) error {
+func (b *backend) allowed(ctx context.Context, ref object.Ref, permission auth.Permission,
+	actions ...auth.Action) error {
 	request, ok := ctx.Value(requestKey).(fiber.Ctx)
 	if !ok {
 		return s3err.GetAPIError(s3err.ErrAccessDenied) // no request came through the guard
@@ -56,12 +57,13 @@ func (b *backend) allowed(ctx context.Context, ref object.Ref, permission auth.P
 	root, _ := ctx.Value(string(utils.ContextKeyIsRoot)).(bool)
 	return auth.VerifyAccess(request, b, auth.AccessOptions{
 		Acl: acl, AclPermission: permission, IsRoot: root, Acc: accountOf(ctx, string(utils.ContextKeyAccount)),
-		Bucket: ref.Bucket, Object: hide(ref.Key), Actions: actions, Iam: accounts{b.accounts}, DisableACL: onlyOwners(actions),
+		Bucket: ref.Bucket, Object: hide(ref.Key), Actions: actions, Iam: accounts{b.accounts},
+		DisableACL: onlyOwners(actions),
 	})
 }
 
-// named makes the conditions of a policy see the given version, which may differ from the one in the request's arguments.
-// The returned function restores the arguments.
+// named makes the conditions of a policy see the given version, which may differ from the one in the request's
+// arguments. The returned function restores the arguments.
 func named(rctx *fasthttp.RequestCtx, version string) (restore func()) {
 	const arg = "versionId"
 	args := rctx.QueryArgs()
@@ -82,9 +84,10 @@ func named(rctx *fasthttp.RequestCtx, version string) (restore func()) {
 	}
 }
 
-// authorizePublic returns nil if everybody may do something to the version that a request names. versitygw has judged the
-// current version only.
-func (b *backend) authorizePublic(ctx context.Context, ref object.Ref, action auth.Action, permission auth.Permission) error {
+// authorizePublic returns nil if everybody may do something to the version that a request names. versitygw has judged
+// the current version only.
+func (b *backend) authorizePublic(ctx context.Context, ref object.Ref, action auth.Action,
+	permission auth.Permission) error {
 	if !anonymous(ctx) || ref.Version == "" {
 		return nil
 	}
@@ -141,8 +144,8 @@ func (b *backend) shown(ctx context.Context, ref object.Ref, attrs map[string]st
 	return out
 }
 
-// copySource reads the header that names the source of a copy: BUCKET/KEY or BUCKET/KEY?versionId=VERSION, with bucket and
-// key escaped. Only this function reads the header, so that the object that is authorised is the one that is read.
+// copySource reads the header that names the source of a copy: BUCKET/KEY or BUCKET/KEY?versionId=VERSION, with bucket
+// and key escaped. Only this function reads the header, so that the object that is authorised is the one that is read.
 func copySource(header string) (object.Ref, error) {
 	text, query, asked := strings.Cut(header, "?")
 	name, err := url.QueryUnescape(strings.TrimPrefix(text, "/"))
@@ -178,7 +181,8 @@ func form(ctx context.Context) map[string]string {
 
 // authorizeForm returns nil if a form may be posted. versitygw has judged the bucket only, which no statement about its
 // keys matches.
-func (b *backend) authorizeForm(ctx context.Context, ref object.Ref, bk *object.Bucket, fields map[string]string) error {
+func (b *backend) authorizeForm(ctx context.Context, ref object.Ref, bk *object.Bucket,
+	fields map[string]string) error {
 	actions := []auth.Action{auth.PutObjectAction}
 	if fields["tagging"] != "" {
 		actions = append(actions, auth.PutObjectTaggingAction)

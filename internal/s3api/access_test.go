@@ -35,7 +35,8 @@ func (w *world) presigned(access, secret, method, path string, at time.Time, sec
 		sep = "&"
 	}
 	req := w.request(method, path+sep+"X-Amz-Expires="+seconds, nil, headers...)
-	uri, signed, err := v4.NewSigner().PresignHTTP(context.Background(), aws.Credentials{AccessKeyID: access, SecretAccessKey: secret}, req, "UNSIGNED-PAYLOAD", "s3", testRegion, at,
+	uri, signed, err := v4.NewSigner().PresignHTTP(context.Background(),
+		aws.Credentials{AccessKeyID: access, SecretAccessKey: secret}, req, "UNSIGNED-PAYLOAD", "s3", testRegion, at,
 		func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
 	if err != nil {
 		w.t.Fatal(err)
@@ -77,7 +78,8 @@ func TestSignaturesOfAnotherTime(t *testing.T) {
 	}
 	for _, at := range []time.Duration{-20 * time.Minute, 20 * time.Minute, 365 * 24 * time.Hour} {
 		req := w.request("GET", "/bucket/key", nil, "X-Amz-Content-Sha256", "UNSIGNED-PAYLOAD")
-		err := v4.NewSigner().SignHTTP(t.Context(), aws.Credentials{AccessKeyID: rootKey, SecretAccessKey: rootSecret}, req, "UNSIGNED-PAYLOAD", "s3", testRegion, now.Add(at))
+		err := v4.NewSigner().SignHTTP(t.Context(), aws.Credentials{AccessKeyID: rootKey, SecretAccessKey: rootSecret}, req,
+			"UNSIGNED-PAYLOAD", "s3", testRegion, now.Add(at))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,8 +111,10 @@ func TestFormsAreJudgedByTheirKey(t *testing.T) {
 	w.postedAs("bob", "bob-secret", now, 403, "corp", "secret/key")
 	w.postedAs("", "", now, 204, "corp", "open/key")
 	w.postedAs("", "", now, 403, "corp", "secret/key")
-	w.postedAs("bob", "bob-secret", now, 403, "corp", "open/key", "tagging", "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>")
-	for field, status := range map[string]int{"acl=public-read": 400, "acl=private": 204, "x-amz-object-lock-legal-hold=ON": 501, "x-amz-server-side-encryption=AES256": 501} {
+	w.postedAs("bob", "bob-secret", now, 403, "corp", "open/key", "tagging",
+		"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>")
+	for field, status := range map[string]int{"acl=public-read": 400, "acl=private": 204,
+		"x-amz-object-lock-legal-hold=ON": 501, "x-amz-server-side-encryption=AES256": 501} {
 		name, value, _ := strings.Cut(field, "=")
 		w.postedAs("bob", "bob-secret", now, status, "corp", "open/key", name, value)
 	}
@@ -119,7 +123,8 @@ func TestFormsAreJudgedByTheirKey(t *testing.T) {
 // TestEverybodySeesOnlyWhatWasGranted asks without a signature for what lies beside an object's content.
 func TestEverybodySeesOnlyWhatWasGranted(t *testing.T) {
 	w := start(t, nil, nil)
-	w.must(200, "PUT", "/corp", nil, "x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-acl", "public-read", "x-amz-bucket-object-lock-enabled", "true")
+	w.must(200, "PUT", "/corp", nil, "x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-acl", "public-read",
+		"x-amz-bucket-object-lock-enabled", "true")
 	old := w.must(200, "PUT", "/corp/key", []byte("old"), "x-amz-tagging", "secret=old").Header.Get("x-amz-version-id")
 	w.must(200, "PUT", "/corp/key", []byte("new"), "x-amz-tagging", "secret=new", "x-amz-object-lock-legal-hold", "ON")
 	ask := func(status int, method, path string, headers ...string) *reply {
@@ -148,7 +153,8 @@ func TestEverybodySeesOnlyWhatWasGranted(t *testing.T) {
 		}
 	}
 	allow := func(actions string) {
-		w.must(204, "PUT", "/corp?policy", []byte(policyOf(`{"Effect":"Allow","Principal":"*","Action":[`+actions+`],"Resource":"arn:aws:s3:::corp/*"}`)))
+		w.must(204, "PUT", "/corp?policy", []byte(policyOf(`{"Effect":"Allow","Principal":"*","Action":[`+actions+
+			`],"Resource":"arn:aws:s3:::corp/*"}`)))
 	}
 	check(403, 403, 200, 403, "", "")
 	allow(`"s3:GetObject"`)
@@ -173,7 +179,8 @@ func TestFormsOfAnotherDay(t *testing.T) {
 	w.must(200, "PUT", "/bucket", nil)
 	now := time.Now()
 	w.postedOn(now.UTC().Format("20060102"), rootKey, rootSecret, now, 204, "bucket", "key")
-	for _, day := range []string{now.AddDate(0, 0, -3).UTC().Format("20060102"), "20200101", now.AddDate(0, 0, 2).UTC().Format("20060102")} {
+	for _, day := range []string{now.AddDate(0, 0, -3).UTC().Format("20060102"), "20200101",
+		now.AddDate(0, 0, 2).UTC().Format("20060102")} {
 		w.postedOn(day, rootKey, rootSecret, now, 400, "bucket", "other")
 	}
 	w.must(404, "GET", "/bucket/other", nil)

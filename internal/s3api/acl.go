@@ -176,7 +176,8 @@ func granteeOf(text string) (auth.Grantee, error) {
 
 // invalidID refuses a grant to an account that does not exist.
 func invalidID() s3err.S3Error {
-	return refusal(http.StatusBadRequest, "InvalidArgument", "Invalid id: a grantee is no account here. Grant to id=\"ACCESS-KEY\".")
+	return refusal(http.StatusBadRequest, "InvalidArgument",
+		"Invalid id: a grantee is no account here. Grant to id=\"ACCESS-KEY\".")
 }
 
 // grantHeaders are the headers that give an object an ACL beside x-amz-acl.
@@ -227,7 +228,8 @@ func refusedACL(bk *object.Bucket, asked string, granted bool) error {
 	if policy.OwnerEnforced(bk) {
 		return s3err.GetAPIError(s3err.ErrAclNotSupported)
 	}
-	return refusal(http.StatusNotImplemented, "NotImplemented", "Objects have no ACLs of their own here: give the bucket an ACL or a policy.")
+	return refusal(http.StatusNotImplemented, "NotImplemented",
+		"Objects have no ACLs of their own here: give the bucket an ACL or a policy.")
 }
 
 // argumentACL says whether the arguments of a request ask for an ACL, which is read from headers alone where it is

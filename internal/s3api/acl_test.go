@@ -15,8 +15,10 @@ const enforcedControls = `<OwnershipControls><Rule><ObjectOwnership>BucketOwnerE
 func TestEnforcedOwnershipEndsACLs(t *testing.T) {
 	w := start(t, nil, nil)
 	w.people("alice", "bob", "carol")
-	w.as("alice", 200, "PUT", "/public", "", "x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-acl", "public-read-write")
-	w.as("alice", 200, "PUT", "/granted", "", "x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-grant-full-control", "bob")
+	w.as("alice", 200, "PUT", "/public", "", "x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-acl",
+		"public-read-write")
+	w.as("alice", 200, "PUT", "/granted", "", "x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-grant-full-control",
+		"bob")
 	for _, bucket := range []string{"public", "granted"} {
 		w.as("alice", 200, "PUT", "/"+bucket+"/key", "x")
 		w.as("bob", 200, "GET", "/"+bucket+"/key", "")
@@ -33,19 +35,23 @@ func TestEnforcedOwnershipEndsACLs(t *testing.T) {
 				t.Errorf("%s: %d %s", path, r.StatusCode, r.body)
 			}
 		}
-		if err := w.server.Authorizer().Authorize(t.Context(), object.Access{Account: "bob", Action: object.ActionGet, Bucket: bucket, Key: "key"}); err == nil {
+		if err := w.server.Authorizer().Authorize(t.Context(),
+			object.Access{Account: "bob", Action: object.ActionGet, Bucket: bucket, Key: "key"}); err == nil {
 			t.Errorf("%s: another door lets bob in", bucket)
 		}
-		if r := w.as("alice", 200, "GET", "/"+bucket+"?acl", ""); strings.Contains(string(r.body), "bob") || strings.Contains(string(r.body), "all-users") {
+		if r := w.as("alice", 200, "GET", "/"+bucket+"?acl", ""); strings.Contains(string(r.body), "bob") ||
+			strings.Contains(string(r.body), "all-users") {
 			t.Errorf("%s", r.body)
 		}
 		for _, path := range []string{"/" + bucket + "?acl", "/" + bucket + "/key?acl"} {
-			if r := w.as("alice", 400, "PUT", path, "", "x-amz-acl", "public-read"); r.code() != "AccessControlListNotSupported" {
+			if r := w.as("alice", 400, "PUT", path, "", "x-amz-acl",
+				"public-read"); r.code() != "AccessControlListNotSupported" {
 				t.Errorf("%s: %s", path, r.body)
 			}
 		}
 		// With another ownership they are in force again.
-		w.as("alice", 200, "PUT", "/"+bucket+"?ownershipControls", strings.Replace(enforcedControls, "BucketOwnerEnforced", "BucketOwnerPreferred", 1))
+		w.as("alice", 200, "PUT", "/"+bucket+"?ownershipControls",
+			strings.Replace(enforcedControls, "BucketOwnerEnforced", "BucketOwnerPreferred", 1))
 		w.as("bob", 200, "GET", "/"+bucket+"/key", "")
 	}
 }
@@ -83,7 +89,8 @@ func TestGrantsAsS3WritesThem(t *testing.T) {
 	}
 	w.as("alice", 200, "PUT", "/other", "", "x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-grant-read", "id=bob")
 	w.as("bob", 200, "GET", "/other", "")
-	if r := w.as("alice", 400, "PUT", "/third", "", "x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-grant-read", "id=mallory"); r.code() != "InvalidArgument" {
+	if r := w.as("alice", 400, "PUT", "/third", "", "x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-grant-read",
+		"id=mallory"); r.code() != "InvalidArgument" {
 		t.Errorf("%s", r.body)
 	}
 	if strings.Contains(w.log.String(), "level=ERROR") {
@@ -103,8 +110,10 @@ func TestObjectsHaveNoACLs(t *testing.T) {
 			ok          bool
 			status      int
 		}{
-			{"x-amz-acl", "private", true, 0}, {"x-amz-acl", "bucket-owner-full-control", true, 0}, {"x-amz-acl", "public-read", false, refused},
-			{"x-amz-acl", "authenticated-read", false, refused}, {"x-amz-acl", "nonsense", false, 400}, {"x-amz-grant-read", "id=bob", false, refused},
+			{"x-amz-acl", "private", true, 0}, {"x-amz-acl", "bucket-owner-full-control", true, 0},
+			{"x-amz-acl", "public-read", false, refused},
+			{"x-amz-acl", "authenticated-read", false, refused}, {"x-amz-acl", "nonsense", false, 400},
+			{"x-amz-grant-read", "id=bob", false, refused},
 			{"x-amz-grant-full-control", "bob", false, refused},
 		} {
 			status := 200

@@ -32,10 +32,14 @@ func attacked(t *testing.T) (w *world, version string) {
 func TestWritingsOfAKeyAreOneKey(t *testing.T) {
 	w, version := attacked(t)
 	for _, path := range []string{
-		"/corp/secret.txt", "/corp/%73ecret.txt", "/corp/secret%2Etxt", "/corp%2Fsecret.txt", "//corp/secret.txt", "/corp//secret.txt", "/corp/./secret.txt",
-		"/corp/x/../secret.txt", "/corp/secret.txt/", "/corp/secret.txt%00", "/corp/Secret.txt", "/Corp/secret.txt", "/CORP/secret.txt", "/corp./secret.txt",
-		"/corp/secret.txt%3F", "/corp/secret.txt%23", "/corp/secret.txt;x", "/corp/%2573ecret.txt", "/corp/secret.txt?versionId=", "/corp/secret.txt?versionId=&versionId=" + version,
-		"/corp/secret.txt?partNumber=1", "/corp/secret.txt?response-content-type=a", "/corp/secret.txt?x-id=GetObject", "/corp/secret.txt?foo=bar", "/corp/open.txt/../secret.txt", "/bobs/../corp/secret.txt",
+		"/corp/secret.txt", "/corp/%73ecret.txt", "/corp/secret%2Etxt", "/corp%2Fsecret.txt", "//corp/secret.txt",
+		"/corp//secret.txt", "/corp/./secret.txt",
+		"/corp/x/../secret.txt", "/corp/secret.txt/", "/corp/secret.txt%00", "/corp/Secret.txt", "/Corp/secret.txt",
+		"/CORP/secret.txt", "/corp./secret.txt",
+		"/corp/secret.txt%3F", "/corp/secret.txt%23", "/corp/secret.txt;x", "/corp/%2573ecret.txt",
+		"/corp/secret.txt?versionId=", "/corp/secret.txt?versionId=&versionId=" + version,
+		"/corp/secret.txt?partNumber=1", "/corp/secret.txt?response-content-type=a", "/corp/secret.txt?x-id=GetObject",
+		"/corp/secret.txt?foo=bar", "/corp/open.txt/../secret.txt", "/bobs/../corp/secret.txt",
 		"/corp/secret.txt?VersionId=" + version,
 	} {
 		for _, method := range []string{"GET", "HEAD"} {
@@ -55,7 +59,8 @@ func TestWritingsOfAKeyAreOneKey(t *testing.T) {
 func TestListsAreOfThePrefixThatWasJudged(t *testing.T) {
 	w, _ := attacked(t)
 	w.as("bob", 200, "GET", "/corp?list-type=2&prefix=open", "")
-	for _, q := range []string{"list-type=2", "list-type=2&prefix=", "list-type=2&prefix=secret", "prefix=secret&prefix=open", "list-type=2&prefix=open&prefix=secret", "prefix=&prefix=open", "Prefix=open",
+	for _, q := range []string{"list-type=2", "list-type=2&prefix=", "list-type=2&prefix=secret",
+		"prefix=secret&prefix=open", "list-type=2&prefix=open&prefix=secret", "prefix=&prefix=open", "Prefix=open",
 		"list-type=2&prefix=secret%00open", "versions&prefix=open", "uploads&prefix=open", "list-type=1&prefix=secret"} {
 		r, err := w.try("bob", "bob-secret", "GET", "/corp?"+q, nil)
 		if err != nil {
@@ -77,7 +82,8 @@ func TestOneSubResourceAllowsNoOther(t *testing.T) {
 		"ownershipControls": strings.Replace(enforcedControls, "BucketOwnerEnforced", "ObjectWriter", 1),
 		"acl":               "",
 	}
-	actions := map[string]string{"policy": "s3:PutBucketPolicy", "versioning": "s3:PutBucketVersioning", "tagging": "s3:PutBucketTagging", "cors": "s3:PutBucketCORS",
+	actions := map[string]string{"policy": "s3:PutBucketPolicy", "versioning": "s3:PutBucketVersioning",
+		"tagging": "s3:PutBucketTagging", "cors": "s3:PutBucketCORS",
 		"ownershipControls": "s3:PutBucketOwnershipControls", "acl": "s3:PutBucketAcl"}
 	w := start(t, nil, nil)
 	w.people("alice", "bob")
@@ -92,7 +98,8 @@ func TestOneSubResourceAllowsNoOther(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, path := range []string{"/corp?" + allowed + "&" + wanted, "/corp?" + wanted + "&" + allowed, "/corp?" + allowed + "=&" + wanted + "=x", "/corp?" + wanted} {
+			for _, path := range []string{"/corp?" + allowed + "&" + wanted, "/corp?" + wanted + "&" + allowed, "/corp?" +
+				allowed + "=&" + wanted + "=x", "/corp?" + wanted} {
 				headers := []string{"Content-MD5", md5Base64(body)}
 				if wanted == "acl" {
 					headers = append(headers, "x-amz-acl", "public-read")
@@ -108,7 +115,8 @@ func TestOneSubResourceAllowsNoOther(t *testing.T) {
 			if after.Versioning != before.Versioning {
 				t.Errorf("%s allowed: versioning is %q", allowed, after.Versioning)
 			}
-			for name, setting := range map[string]string{"policy": policy.Setting, "tagging": settingTags, "cors": settingCORS, "ownershipControls": policy.SettingOwnership, "acl": policy.SettingACL} {
+			for name, setting := range map[string]string{"policy": policy.Setting, "tagging": settingTags, "cors": settingCORS,
+				"ownershipControls": policy.SettingOwnership, "acl": policy.SettingACL} {
 				if name != allowed && string(before.Settings[setting]) != string(after.Settings[setting]) {
 					t.Errorf("%s allowed, %s asked for: %s is %s", allowed, wanted, name, after.Settings[setting])
 				}
@@ -121,7 +129,8 @@ func TestOneSubResourceAllowsNoOther(t *testing.T) {
 func TestDeletionsAreJudgedOneByOne(t *testing.T) {
 	w, version := attacked(t)
 	for _, object := range []string{
-		"<Key>secret.txt</Key>", "<Key>secret.txt</Key><VersionId></VersionId>", "<Key>&#115;ecret.txt</Key>", "<Key>open.txt</Key><Key>secret.txt</Key>", "<Key><![CDATA[secret.txt]]></Key>",
+		"<Key>secret.txt</Key>", "<Key>secret.txt</Key><VersionId></VersionId>", "<Key>&#115;ecret.txt</Key>",
+		"<Key>open.txt</Key><Key>secret.txt</Key>", "<Key><![CDATA[secret.txt]]></Key>",
 	} {
 		doc := "<Delete><Object>" + object + "</Object></Delete>"
 		r, err := w.try("bob", "bob-secret", "POST", "/corp?delete", []byte(doc), "Content-MD5", md5Base64(doc))
@@ -135,10 +144,12 @@ func TestDeletionsAreJudgedOneByOne(t *testing.T) {
 	}
 	// A version is another action, which is allowed.
 	doc := "<Delete><Object><Key>secret.txt</Key><VersionId>" + version + "</VersionId></Object></Delete>"
-	if r, err := w.try("bob", "bob-secret", "POST", "/corp?delete", []byte(doc), "Content-MD5", md5Base64(doc)); err != nil || !strings.Contains(string(r.body), "<Deleted>") {
+	if r, err := w.try("bob", "bob-secret", "POST", "/corp?delete", []byte(doc), "Content-MD5",
+		md5Base64(doc)); err != nil || !strings.Contains(string(r.body), "<Deleted>") {
 		t.Errorf("%v %s", err, r.body)
 	}
-	if r, err := w.try("", "", "POST", "/corp?delete", []byte(doc), "Content-MD5", md5Base64(doc)); err != nil || r.StatusCode != 403 {
+	if r, err := w.try("", "", "POST", "/corp?delete", []byte(doc), "Content-MD5", md5Base64(doc)); err != nil ||
+		r.StatusCode != 403 {
 		t.Errorf("nobody: %v %d", err, r.StatusCode)
 	}
 }
@@ -148,7 +159,8 @@ func TestUploadsStayWithTheirKey(t *testing.T) {
 	w, _ := attacked(t)
 	id := between(string(w.as("bob", 200, "POST", "/corp/open/x?uploads", "").body), "<UploadId>", "</UploadId>")
 	etag := w.as("bob", 200, "PUT", "/corp/open/x?partNumber=1&uploadId="+id, "part").Header.Get("ETag")
-	done := "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>" + etag + "</ETag></Part></CompleteMultipartUpload>"
+	done := "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>" + etag +
+		"</ETag></Part></CompleteMultipartUpload>"
 	w.as("bob", 403, "POST", "/corp/secret/y?uploads", "")
 	w.as("bob", 403, "POST", "/corp/secret/y?uploadId="+id, done)
 	w.as("bob", 404, "POST", "/corp/open/y?uploadId="+id, done)
@@ -204,13 +216,17 @@ func TestPresignedURLsAllowNothingMore(t *testing.T) {
 		}
 	}
 	// What a signer moved into the URL and this server does not read there is refused.
-	for _, name := range []string{"x-amz-object-lock-mode=COMPLIANCE", "x-amz-object-lock-legal-hold=ON", "x-amz-copy-source=corp%2Fopen.txt", "x-amz-tagging=a%3Db",
-		"x-amz-bypass-governance-retention=true", "x-amz-server-side-encryption=AES256", "x-amz-acl=public-read", "x-amz-expected-bucket-owner=mallory", "x-amz-grant-read=bob"} {
-		if r := w.presigned("bob", "bob-secret", "PUT", "/corp/open.txt?"+name, now, "60", "Content-Length", "0"); r.StatusCode < 400 {
+	for _, name := range []string{"x-amz-object-lock-mode=COMPLIANCE", "x-amz-object-lock-legal-hold=ON",
+		"x-amz-copy-source=corp%2Fopen.txt", "x-amz-tagging=a%3Db",
+		"x-amz-bypass-governance-retention=true", "x-amz-server-side-encryption=AES256", "x-amz-acl=public-read",
+		"x-amz-expected-bucket-owner=mallory", "x-amz-grant-read=bob"} {
+		if r := w.presigned("bob", "bob-secret", "PUT", "/corp/open.txt?"+name, now, "60", "Content-Length",
+			"0"); r.StatusCode < 400 {
 			t.Errorf("%s: %d", name, r.StatusCode)
 		}
 	}
-	if r := w.presigned("bob", "bob-secret", "PUT", "/corp/open.txt?x-amz-acl=private&x-amz-sdk-checksum-algorithm=CRC32", now, "60", "Content-Length", "0"); r.StatusCode != 200 {
+	if r := w.presigned("bob", "bob-secret", "PUT", "/corp/open.txt?x-amz-acl=private&x-amz-sdk-checksum-algorithm=CRC32",
+		now, "60", "Content-Length", "0"); r.StatusCode != 200 {
 		t.Errorf("what changes nothing: %d %s", r.StatusCode, r.body)
 	}
 	if r := w.presigned("bob", "bob-secret", "PUT", "/third?x-amz-acl=public-read", now, "60"); r.StatusCode < 400 {
@@ -227,7 +243,8 @@ func TestConditionsBelieveNoHeader(t *testing.T) {
 	w.as("alice", 204, "PUT", "/corp?policy", policyOf(
 		`{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*","Condition":{"IpAddress":{"aws:SourceIp":"10.0.0.0/8"}}}`,
 		`{"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::corp/*","Condition":{"Bool":{"aws:SecureTransport":"true"}}}`))
-	for _, h := range [][]string{{"X-Forwarded-For", "10.0.0.1"}, {"X-Real-IP", "10.0.0.1"}, {"Forwarded", "for=10.0.0.1;proto=https"}, {"X-Forwarded-Proto", "https"},
+	for _, h := range [][]string{{"X-Forwarded-For", "10.0.0.1"}, {"X-Real-IP", "10.0.0.1"},
+		{"Forwarded", "for=10.0.0.1;proto=https"}, {"X-Forwarded-Proto", "https"},
 		{"X-Forwarded-Ssl", "on"}, {"X-Url-Scheme", "https"}, {"aws:SourceIp", "10.0.0.1"}, {"True-Client-IP", "10.0.0.1"}} {
 		for _, who := range []string{"", "bob"} {
 			for _, method := range []string{"GET", "PUT"} {
@@ -246,8 +263,10 @@ func TestLocksAgainstTheirOwner(t *testing.T) {
 	w.people("alice", "bob")
 	w.must(200, "PUT", "/corp", nil, "x-amz-bucket-object-lock-enabled", "true")
 	until := time.Now().AddDate(0, 0, 2).UTC().Format(time.RFC3339)
-	version := w.must(200, "PUT", "/corp/key", []byte("x"), "x-amz-object-lock-mode", "COMPLIANCE", "x-amz-object-lock-retain-until-date", until).Header.Get("x-amz-version-id")
-	governed := w.must(200, "PUT", "/corp/governed", []byte("x"), "x-amz-object-lock-mode", "GOVERNANCE", "x-amz-object-lock-retain-until-date", until).Header.Get("x-amz-version-id")
+	version := w.must(200, "PUT", "/corp/key", []byte("x"), "x-amz-object-lock-mode", "COMPLIANCE",
+		"x-amz-object-lock-retain-until-date", until).Header.Get("x-amz-version-id")
+	governed := w.must(200, "PUT", "/corp/governed", []byte("x"), "x-amz-object-lock-mode", "GOVERNANCE",
+		"x-amz-object-lock-retain-until-date", until).Header.Get("x-amz-version-id")
 	at := "/corp/key?versionId=" + version
 	bypass := []string{"x-amz-bypass-governance-retention", "true"}
 	refused := func(method, path string, body string, headers ...string) {
@@ -271,11 +290,13 @@ func TestLocksAgainstTheirOwner(t *testing.T) {
 	refused("PUT", "/corp?object-lock", "<ObjectLockConfiguration><ObjectLockEnabled>Disabled</ObjectLockEnabled></ObjectLockConfiguration>")
 	refused("DELETE", "/corp", "")
 	doc := fmt.Sprintf("<Delete><Object><Key>key</Key><VersionId>%[1]s</VersionId></Object><Object><Key>key</Key><VersionId>%[1]s</VersionId></Object></Delete>", version)
-	if r := w.must(200, "POST", "/corp?delete", []byte(doc), append(bypass, "Content-MD5", md5Base64(doc))...); strings.Contains(string(r.body), "<Deleted>") {
+	if r := w.must(200, "POST", "/corp?delete", []byte(doc),
+		append(bypass, "Content-MD5", md5Base64(doc))...); strings.Contains(string(r.body), "<Deleted>") {
 		t.Errorf("%s", r.body)
 	}
 	w.must(200, "PUT", "/corp/key", []byte("y"))
-	w.must(200, "PUT", "/corp/key", nil, "x-amz-copy-source", "corp/key?versionId="+version, "x-amz-metadata-directive", "REPLACE")
+	w.must(200, "PUT", "/corp/key", nil, "x-amz-copy-source", "corp/key?versionId="+version, "x-amz-metadata-directive",
+		"REPLACE")
 	w.must(204, "DELETE", "/corp/key", nil)
 	w.posted(204, "corp", "key")
 	w.must(200, "GET", at, nil)

@@ -68,7 +68,8 @@ func (h headers) check() error {
 		name  string
 		value *string
 	}{
-		{"Content-Type", h.Type}, {"Content-Encoding", h.Encoding}, {"Content-Disposition", h.Disposition}, {"Content-Language", h.Language},
+		{"Content-Type", h.Type}, {"Content-Encoding", h.Encoding}, {"Content-Disposition", h.Disposition},
+		{"Content-Language", h.Language},
 		{"Cache-Control", h.Cache}, {"Expires", h.Expires}, {"x-amz-website-redirect-location", h.Redirect},
 	} {
 		if f.value != nil && !printable(*f.value) {

@@ -26,9 +26,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// authorizer judges requests of other doors. versitygw judges only HTTP requests, so each question becomes one: a request
-// that the account makes from this host. A policy that asks for the address sees 127.0.0.1, and one that asks for TLS sees
-// none. So another door never allows what an S3 request from this host would not.
+// authorizer judges requests of other doors. versitygw judges only HTTP requests, so each question becomes one: a
+// request that the account makes from this host. A policy that asks for the address sees 127.0.0.1, and one that asks
+// for TLS sees none. So another door never allows what an S3 request from this host would not.
 type authorizer struct {
 	backend  *backend
 	app      *fiber.App
@@ -38,8 +38,8 @@ type authorizer struct {
 	buckets  sync.Map  // of *judged, by the bucket's name
 }
 
-// judged caches judgements for the settings of a bucket. Settings are replaced and never changed, so the cache holds for
-// as long as the bucket has these settings.
+// judged caches judgements for the settings of a bucket. Settings are replaced and never changed, so the cache holds
+// for as long as the bucket has these settings.
 type judged struct {
 	of  *object.Bucket
 	acl auth.ACL

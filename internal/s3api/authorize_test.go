@@ -22,22 +22,27 @@ var situations = map[string]struct {
 	headers []string // of the bucket's making
 	policy  string
 }{
-	"nothing said":   {},
-	"lock":           {headers: []string{"x-amz-bucket-object-lock-enabled", "true"}},
-	"acl read":       {headers: []string{"x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-grant-read", "bob"}},
-	"acl write":      {headers: []string{"x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-grant-write", "bob"}},
-	"acl full":       {headers: []string{"x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-grant-full-control", "bob"}},
-	"acl public":     {headers: []string{"x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-acl", "public-read"}},
-	"acl public all": {headers: []string{"x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-acl", "public-read-write"}},
-	"bob reads":      {policy: policyOf(statement("Allow", "bob", "s3:GetObject", "%s/*"))},
-	"bob versions":   {policy: policyOf(statement("Allow", "bob", "s3:GetObjectVersion", "%s/*"))},
-	"bob writes":     {policy: policyOf(statement("Allow", "bob", "s3:PutObject", "%s/*"))},
-	"bob below":      {policy: policyOf(statement("Allow", "bob", "s3:*", "%s/dir/*"), statement("Allow", "bob", "s3:ListBucket", "%s"))},
-	"bob but one":    {policy: policyOf(statement("Allow", "bob", "s3:*", "%s/*"), statement("Deny", "bob", "s3:GetObject", "%s/dir/key"))},
-	"all":            {policy: policyOf(statement("Allow", "*", "s3:*", "%s/*"), statement("Allow", "*", "s3:ListBucket", "%s"))},
-	"not alice":      {policy: policyOf(statement("Deny", "alice", "s3:*", "%s/*"))},
-	"nobody lists":   {policy: policyOf(statement("Deny", "*", "s3:ListBucket", "%s"))},
-	"dots":           {policy: policyOf(statement("Allow", "bob", "s3:GetObject", "%s/a/../b"))},
+	"nothing said": {},
+	"lock":         {headers: []string{"x-amz-bucket-object-lock-enabled", "true"}},
+	"acl read":     {headers: []string{"x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-grant-read", "bob"}},
+	"acl write":    {headers: []string{"x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-grant-write", "bob"}},
+	"acl full": {headers: []string{"x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-grant-full-control",
+		"bob"}},
+	"acl public": {headers: []string{"x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-acl", "public-read"}},
+	"acl public all": {headers: []string{"x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-acl",
+		"public-read-write"}},
+	"bob reads":    {policy: policyOf(statement("Allow", "bob", "s3:GetObject", "%s/*"))},
+	"bob versions": {policy: policyOf(statement("Allow", "bob", "s3:GetObjectVersion", "%s/*"))},
+	"bob writes":   {policy: policyOf(statement("Allow", "bob", "s3:PutObject", "%s/*"))},
+	"bob below": {policy: policyOf(statement("Allow", "bob", "s3:*", "%s/dir/*"),
+		statement("Allow", "bob", "s3:ListBucket", "%s"))},
+	"bob but one": {policy: policyOf(statement("Allow", "bob", "s3:*", "%s/*"),
+		statement("Deny", "bob", "s3:GetObject", "%s/dir/key"))},
+	"all": {policy: policyOf(statement("Allow", "*", "s3:*", "%s/*"),
+		statement("Allow", "*", "s3:ListBucket", "%s"))},
+	"not alice":    {policy: policyOf(statement("Deny", "alice", "s3:*", "%s/*"))},
+	"nobody lists": {policy: policyOf(statement("Deny", "*", "s3:ListBucket", "%s"))},
+	"dots":         {policy: policyOf(statement("Allow", "bob", "s3:GetObject", "%s/a/../b"))},
 	"prefix": {policy: `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":["bob"]},"Action":"s3:ListBucket","Resource":"arn:aws:s3:::%s",` +
 		`"Condition":{"StringEquals":{"s3:prefix":"dir/"}}}]}`},
 	"folders only": {policy: `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":["bob"]},"Action":"s3:ListBucket","Resource":"arn:aws:s3:::%s",` +
@@ -61,37 +66,45 @@ func TestKeysThatAreNoUTF8(t *testing.T) {
 	w.as("alice", 200, "PUT", "/photos", "")
 	judge := w.server.Authorizer()
 	for _, key := range []string{"\xff\xfe", "a\xc0\x80", "dir/\xed\xa0\x80"} {
-		if err := judge.Authorize(t.Context(), object.Access{Account: "alice", Action: object.ActionPut, Bucket: "photos", Key: key}); !errors.Is(err, object.ErrInvalidName) {
+		if err := judge.Authorize(t.Context(), object.Access{Account: "alice", Action: object.ActionPut, Bucket: "photos",
+			Key: key}); !errors.Is(err, object.ErrInvalidName) {
 			t.Errorf("%q: %v", key, err)
 		}
-		if err := judge.Authorize(t.Context(), object.Access{Account: "alice", Action: object.ActionGet, Bucket: "photos", Key: key}); err != nil {
+		if err := judge.Authorize(t.Context(), object.Access{Account: "alice", Action: object.ActionGet, Bucket: "photos",
+			Key: key}); err != nil {
 			t.Errorf("what an older version made, %q, cannot be read: %v", key, err)
 		}
 	}
-	if err := judge.Authorize(t.Context(), object.Access{Account: "alice", Action: object.ActionPut, Bucket: "photos", Key: "\u00e4\x00\uffff"}); err != nil {
+	if err := judge.Authorize(t.Context(), object.Access{Account: "alice", Action: object.ActionPut, Bucket: "photos",
+		Key: "\u00e4\x00\uffff"}); err != nil {
 		t.Errorf("a key that is UTF-8: %v", err)
 	}
 }
 
-// TestOtherDoorsJudgeAsThisOne asks every account for every action in every situation twice: as a request, and through the Authorizer.
+// TestOtherDoorsJudgeAsThisOne asks every account for every action in every situation twice: as a request, and through
+// the Authorizer.
 func TestOtherDoorsJudgeAsThisOne(t *testing.T) {
 	w := start(t, nil, nil)
 	w.people("alice", "bob")
-	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "carol", Secret: "carol-secret", Role: iam.RoleUser}); err != nil {
+	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "carol", Secret: "carol-secret",
+		Role: iam.RoleUser}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "boss", Secret: "boss-secret", Role: iam.RoleAdmin}); err != nil {
+	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "boss", Secret: "boss-secret",
+		Role: iam.RoleAdmin}); err != nil {
 		t.Fatal(err)
 	}
 	a := w.server.Authorizer()
-	secrets := map[string]string{rootKey: rootSecret, "alice": "alice-secret", "bob": "bob-secret", "carol": "carol-secret", "boss": "boss-secret"}
+	secrets := map[string]string{rootKey: rootSecret, "alice": "alice-secret", "bob": "bob-secret",
+		"carol": "carol-secret", "boss": "boss-secret"}
 	verdicts := map[bool]int{}
 	for i, name := range slices.Sorted(maps.Keys(situations)) {
 		s := situations[name]
 		bucket := fmt.Sprintf("bucket-%d", i)
 		w.as("alice", 200, "PUT", "/"+bucket, "", s.headers...)
 		if !slices.Contains(s.headers, "x-amz-bucket-object-lock-enabled") {
-			w.as("alice", 200, "PUT", "/"+bucket+"?versioning", `<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>`)
+			w.as("alice", 200, "PUT", "/"+bucket+"?versioning",
+				`<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>`)
 		}
 		versions := map[string]string{}
 		for _, key := range []string{"key", "dir/key", "a/../b"} {
@@ -109,10 +122,12 @@ func TestOtherDoorsJudgeAsThisOne(t *testing.T) {
 					method, path string
 				}{
 					{object.Access{Action: object.ActionGet, Key: key}, "GET", path},
-					{object.Access{Action: object.ActionGetVersion, Key: key, Version: version}, "GET", path + "?versionId=" + version},
+					{object.Access{Action: object.ActionGetVersion, Key: key, Version: version}, "GET", path + "?versionId=" +
+						version},
 					{object.Access{Action: object.ActionPut, Key: key}, "PUT", path},
 					{object.Access{Action: object.ActionList}, "GET", "/" + bucket + "?list-type=2"},
-					{object.Access{Action: object.ActionList, Key: "dir/"}, "GET", "/" + bucket + "?list-type=2&prefix=" + url.QueryEscape("dir/")},
+					{object.Access{Action: object.ActionList, Key: "dir/"}, "GET", "/" + bucket + "?list-type=2&prefix=" +
+						url.QueryEscape("dir/")},
 					{object.Access{Action: object.ActionList, Delimiter: "/"}, "GET", "/" + bucket + "?list-type=2&delimiter=%2F"},
 					{object.Access{Action: object.ActionList, Limit: 10}, "GET", "/" + bucket + "?list-type=2&max-keys=10"},
 					{object.Access{Action: object.ActionList, Limit: 11}, "GET", "/" + bucket + "?list-type=2&max-keys=11"},
@@ -190,9 +205,11 @@ func TestAReadOnlyServerIsSoAtEveryDoor(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := object.Access{Account: rootKey, Bucket: "bucket", Key: "key"}
-	for action, allowed := range map[object.Action]bool{object.ActionGet: true, object.ActionList: true, object.ActionPut: false} {
+	for action, allowed := range map[object.Action]bool{object.ActionGet: true, object.ActionList: true,
+		object.ActionPut: false} {
 		x.Action = action
-		if err := w.server.Authorizer().Authorize(t.Context(), x); (err == nil) != allowed || err != nil && !errs.Is(err, errs.Permission) {
+		if err := w.server.Authorizer().Authorize(t.Context(), x); (err == nil) != allowed || err != nil &&
+			!errs.Is(err, errs.Permission) {
 			t.Errorf("%s: %v", action, err)
 		}
 	}
@@ -223,7 +240,8 @@ func TestManyDoorsAtOnce(t *testing.T) {
 
 func BenchmarkAuthorize(b *testing.B) {
 	for _, c := range []struct{ name, account, policy string }{
-		{"root", rootKey, ""}, {"owner", "alice", ""}, {"owner under a policy", "alice", "yes"}, {"other under a policy", "bob", "yes"},
+		{"root", rootKey, ""}, {"owner", "alice", ""}, {"owner under a policy", "alice", "yes"},
+		{"other under a policy", "bob", "yes"},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			w := start(b, nil, nil)

@@ -73,7 +73,8 @@ func checkChunks(ctx fiber.Ctx) {
 			body = bytes.NewReader(nil)
 		}
 	}
-	utils.ContextKeyBodyReader.Set(ctx, &framedBody{r: body, signed: payload != unsignedChunks, trailer: payload == signedTrailer})
+	utils.ContextKeyBodyReader.Set(ctx, &framedBody{r: body, signed: payload != unsignedChunks,
+		trailer: payload == signedTrailer})
 }
 
 // framedBody passes a payload in chunks through and fails where its frame is broken or not complete.

@@ -43,7 +43,8 @@ func (w *world) inChunks(path, payload, data string, change func(string) string,
 	hash := func(text string) string { s := sha256.Sum256([]byte(text)); return hex.EncodeToString(s[:]) }
 	var body strings.Builder
 	for _, chunk := range []string{data, ""} {
-		previous = hex.EncodeToString([]byte(mac("AWS4-HMAC-SHA256-PAYLOAD\n" + date + "\n" + scope + "\n" + previous + "\n" + hash("") + "\n" + hash(chunk))))
+		previous = hex.EncodeToString([]byte(mac("AWS4-HMAC-SHA256-PAYLOAD\n" + date + "\n" + scope + "\n" + previous + "\n" +
+			hash("") + "\n" + hash(chunk))))
 		fmt.Fprintf(&body, "%x;chunk-signature=%s\r\n%s", len(chunk), previous, chunk)
 		if chunk != "" {
 			body.WriteString("\r\n")
@@ -51,7 +52,8 @@ func (w *world) inChunks(path, payload, data string, change func(string) string,
 	}
 	if payload == signedTrailer {
 		line := "x-amz-checksum-crc32:" + sum
-		signature := hex.EncodeToString([]byte(mac("AWS4-HMAC-SHA256-TRAILER\n" + date + "\n" + scope + "\n" + previous + "\n" + hash(line+"\n"))))
+		signature := hex.EncodeToString([]byte(mac("AWS4-HMAC-SHA256-TRAILER\n" + date + "\n" + scope + "\n" + previous +
+			"\n" + hash(line+"\n"))))
 		body.WriteString(line + "\r\nx-amz-trailer-signature:" + signature + "\r\n")
 	}
 	body.WriteString("\r\n")
@@ -60,8 +62,8 @@ func (w *world) inChunks(path, payload, data string, change func(string) string,
 	return w.sent(sent)
 }
 
-// TestSignedChunksAreProvenToTheLast changes signed chunks on their way. None may be stored: not without the last chunk,
-// which proves the one before, and not without the trailer that was announced.
+// TestSignedChunksAreProvenToTheLast changes signed chunks on their way. None may be stored: not without the last
+// chunk, which proves the one before, and not without the trailer that was announced.
 func TestSignedChunksAreProvenToTheLast(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
@@ -74,16 +76,23 @@ func TestSignedChunksAreProvenToTheLast(t *testing.T) {
 			t.Fatalf("%s: %d %s", payload, r.StatusCode, r.body)
 		}
 		for name, change := range map[string]func(string) string{
-			"other content":                              evil,
-			"other content, without the last chunk":      func(s string) string { return upTo(evil(s), "\r\n0;") },
-			"without the last chunk":                     func(s string) string { return upTo(s, "\r\n0;") },
-			"other content, up to the last chunk":        func(s string) string { return upTo(evil(s), "0;") },
-			"up to the last chunk's signature":           func(s string) string { return upTo(s, "chunk-signature=") },
-			"without the end":                            func(s string) string { return s[:len(s)-2] },
-			"without what follows the last chunk":        func(s string) string { at := strings.Index(s, "\r\n0;"); return s[:at+2+18+64+2] + "\r\n" },
-			"something behind the end":                   func(s string) string { return s + "x" },
-			"a negative size":                            func(s string) string { return "-" + s },
-			"a negative size of the last chunk":          func(s string) string { return strings.Replace(s, "\r\n0;", "\r\n-5;", 1) },
+			"other content":                         evil,
+			"other content, without the last chunk": func(s string) string { return upTo(evil(s), "\r\n0;") },
+			"without the last chunk":                func(s string) string { return upTo(s, "\r\n0;") },
+			"other content, up to the last chunk":   func(s string) string { return upTo(evil(s), "0;") },
+			"up to the last chunk's signature":      func(s string) string { return upTo(s, "chunk-signature=") },
+			"without the end":                       func(s string) string { return s[:len(s)-2] },
+			"without what follows the last chunk": func(s string) string {
+				at := strings.Index(s,
+					"\r\n0;")
+				return s[:at+2+18+64+2] + "\r\n"
+			},
+			"something behind the end": func(s string) string { return s + "x" },
+			"a negative size":          func(s string) string { return "-" + s },
+			"a negative size of the last chunk": func(s string) string {
+				return strings.Replace(s, "\r\n0;", "\r\n-5;",
+					1)
+			},
 			"a size with a plus":                         func(s string) string { return "+" + s },
 			"a size that never ends":                     func(s string) string { return strings.Repeat("0", 1<<16) + s },
 			"a newline in the signature":                 func(s string) string { return s[:30] + "\r\n" + s[32:] },
@@ -114,7 +123,8 @@ func TestSignedChunksAreProvenToTheLast(t *testing.T) {
 func TestChunksThatNobodyTakesApartAreRefused(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
-	for _, payload := range []string{"STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD", "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER", "STREAMING-"} {
+	for _, payload := range []string{"STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD",
+		"STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER", "STREAMING-"} {
 		for _, path := range []string{"/bucket/key", "/bucket/key?tagging"} {
 			req := w.request("PUT", path, []byte("5\r\nhello\r\n0\r\n\r\n"))
 			sign(t, req, rootKey, rootSecret, payload)
@@ -123,7 +133,8 @@ func TestChunksThatNobodyTakesApartAreRefused(t *testing.T) {
 			}
 		}
 	}
-	req := w.request("PUT", "/bucket/key?X-Amz-Signature=x", []byte("5\r\nhello\r\n0\r\n\r\n"), "X-Amz-Content-Sha256", unsignedChunks)
+	req := w.request("PUT", "/bucket/key?X-Amz-Signature=x", []byte("5\r\nhello\r\n0\r\n\r\n"), "X-Amz-Content-Sha256",
+		unsignedChunks)
 	if r := w.sent(req); r.StatusCode != 501 {
 		t.Errorf("with a presigned URL: %d %s", r.StatusCode, r.body)
 	}
@@ -134,7 +145,8 @@ func TestTrailersThatNameNoChecksum(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
 	for _, path := range []string{"/other", "/bucket/key", "/bucket/key?tagging", "/bucket?versioning"} {
-		for _, trailer := range []string{"x", "x-amz-checksum-foo", "x-amz-checksum-crc32,x-amz-checksum-sha1", "content-md5"} {
+		for _, trailer := range []string{"x", "x-amz-checksum-foo", "x-amz-checksum-crc32,x-amz-checksum-sha1",
+			"content-md5"} {
 			if r := w.do("PUT", path, nil, "X-Amz-Trailer", trailer); r.StatusCode != 400 || r.code() != "InvalidRequest" {
 				t.Errorf("PUT %s, %s: %d %s", path, trailer, r.StatusCode, r.body)
 			}
@@ -165,7 +177,8 @@ func TestFramedBody(t *testing.T) {
 		"5" + sig + "\r\nhello\r\n0" + sig + "\r\n\r\n":                {signed: true},
 		"5" + sig + "\r\nhello\r\n0" + sig + "\r\n" + trailer + "\r\n": {signed: true, trailer: true},
 	} {
-		for how, wrap := range map[string]func(io.Reader) io.Reader{"whole": func(r io.Reader) io.Reader { return r }, "by bytes": iotest.OneByteReader, "with its end": iotest.DataErrReader} {
+		for how, wrap := range map[string]func(io.Reader) io.Reader{"whole": func(r io.Reader) io.Reader { return r },
+			"by bytes": iotest.OneByteReader, "with its end": iotest.DataErrReader} {
 			b := b
 			b.r = wrap(strings.NewReader(text))
 			if got, err := io.ReadAll(&b); err != nil || string(got) != text {
@@ -195,7 +208,8 @@ func TestContentWhoseReaderPanics(t *testing.T) {
 	if _, err := io.ReadAll(b); err == nil {
 		t.Fatal("no error")
 	}
-	if err := b.failure(io.ErrUnexpectedEOF); !strings.Contains(err.Error(), "on purpose") || !strings.Contains(err.Error(), "goroutine") {
+	if err := b.failure(io.ErrUnexpectedEOF); !strings.Contains(err.Error(), "on purpose") ||
+		!strings.Contains(err.Error(), "goroutine") {
 		t.Errorf("the reason is lost: %v", err)
 	}
 }

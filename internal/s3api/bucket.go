@@ -83,8 +83,10 @@ func (b *backend) DeleteBucket(ctx context.Context, bucket string) error {
 	return b.s3Error("DeleteBucket", object.Ref{Bucket: bucket}, err)
 }
 
-func (b *backend) ListBuckets(ctx context.Context, in s3response.ListBucketsInput) (s3response.ListAllMyBucketsResult, error) {
-	out := s3response.ListAllMyBucketsResult{Owner: s3response.CanonicalUser{ID: strings.Clone(in.Owner)}, Prefix: strings.Clone(in.Prefix)}
+func (b *backend) ListBuckets(ctx context.Context, in s3response.ListBucketsInput) (s3response.ListAllMyBucketsResult,
+	error) {
+	out := s3response.ListAllMyBucketsResult{Owner: s3response.CanonicalUser{ID: strings.Clone(in.Owner)},
+		Prefix: strings.Clone(in.Prefix)}
 	if strings.ContainsFunc(in.ContinuationToken, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '-')
 	}) {
@@ -105,7 +107,8 @@ func (b *backend) ListBuckets(ctx context.Context, in s3response.ListBucketsInpu
 			}
 			break
 		}
-		out.Buckets.Bucket = append(out.Buckets.Bucket, s3response.ListAllMyBucketsEntry{Name: bk.Name, CreationDate: bk.Created})
+		out.Buckets.Bucket = append(out.Buckets.Bucket, s3response.ListAllMyBucketsEntry{Name: bk.Name,
+			CreationDate: bk.Created})
 	}
 	return out, nil
 }
@@ -146,7 +149,8 @@ func (b *backend) PutBucketVersioning(ctx context.Context, bucket string, status
 		return err
 	}
 	if asksForMFA(ctx) {
-		return refusal(http.StatusNotImplemented, "NotImplemented", "Deletion with a second factor (MfaDelete) is not implemented.")
+		return refusal(http.StatusNotImplemented, "NotImplemented",
+			"Deletion with a second factor (MfaDelete) is not implemented.")
 	}
 	return b.change(ctx, bucket, func(bk *object.Bucket) error {
 		if status == types.BucketVersioningStatusEnabled {
@@ -178,7 +182,8 @@ func suspended() error {
 	return err
 }
 
-func (b *backend) GetBucketVersioning(ctx context.Context, bucket string) (s3response.GetBucketVersioningOutput, error) {
+func (b *backend) GetBucketVersioning(ctx context.Context, bucket string) (s3response.GetBucketVersioningOutput,
+	error) {
 	bk, err := b.bucketOf(ctx, bucket)
 	if err != nil || bk.Versioning == object.VersioningOff {
 		return s3response.GetBucketVersioningOutput{}, err

@@ -73,7 +73,8 @@ type checksum struct {
 
 func checksumOf(attrs map[string]string) checksum {
 	return checksum{
-		Algorithm: types.ChecksumAlgorithm(attrs[attrSumAlgo]), Type: types.ChecksumType(attrs[attrSumType]), Value: attrs[attrSum],
+		Algorithm: types.ChecksumAlgorithm(attrs[attrSumAlgo]), Type: types.ChecksumType(attrs[attrSumType]),
+		Value: attrs[attrSum],
 	}
 }
 
@@ -82,7 +83,8 @@ func checksumOf(attrs map[string]string) checksum {
 func full(info *object.Info) checksum {
 	c := checksumOf(info.Attributes)
 	if c.Value == "" {
-		c = checksum{Algorithm: types.ChecksumAlgorithmCrc64nvme, Type: types.ChecksumTypeFullObject, Value: crc64Text(info.CRC64)}
+		c = checksum{Algorithm: types.ChecksumAlgorithmCrc64nvme, Type: types.ChecksumTypeFullObject,
+			Value: crc64Text(info.CRC64)}
 	}
 	return c
 }

@@ -15,9 +15,11 @@ func TestListingsRepeatWhatWasGiven(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
 	for query, want := range map[string][]string{
-		"prefix=&marker=":                                            {"<Prefix></Prefix>", "<Marker></Marker>"},
-		"list-type=2&prefix=&continuation-token=":                    {"<Prefix></Prefix>", "<ContinuationToken></ContinuationToken>"},
-		"list-type=2&prefix=a&continuation-token=" + tokenOfKey("b"): {"<Prefix>a</Prefix>", "<ContinuationToken>" + tokenOfKey("b") + "</ContinuationToken>"},
+		"prefix=&marker=": {"<Prefix></Prefix>", "<Marker></Marker>"},
+		"list-type=2&prefix=&continuation-token=": {"<Prefix></Prefix>",
+			"<ContinuationToken></ContinuationToken>"},
+		"list-type=2&prefix=a&continuation-token=" + tokenOfKey("b"): {"<Prefix>a</Prefix>", "<ContinuationToken>" +
+			tokenOfKey("b") + "</ContinuationToken>"},
 	} {
 		r := w.must(200, "GET", "/bucket?"+query, nil)
 		for _, text := range want {
@@ -73,7 +75,8 @@ func TestWhatS3RefusesIsRefused(t *testing.T) {
 	}
 	for n, status := range map[int]int{maxDeletions: 200, maxDeletions + 1: 400} {
 		doc := "<Delete>" + strings.Repeat("<Object><Key>none</Key></Object>", n) + "</Delete>"
-		if r := w.do("POST", "/locked?delete", []byte(doc), "Content-MD5", md5Base64(doc)); r.StatusCode != status || status == 400 && r.code() != "MalformedXML" {
+		if r := w.do("POST", "/locked?delete", []byte(doc), "Content-MD5", md5Base64(doc)); r.StatusCode != status ||
+			status == 400 && r.code() != "MalformedXML" {
 			t.Errorf("%d keys: %d %s", n, r.StatusCode, r.code())
 		}
 	}
@@ -84,15 +87,18 @@ func TestPartsOfObjectsAreDescribed(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
 	var up struct{ UploadId string }
-	r := w.must(200, "POST", "/bucket/key?uploads", nil, "x-amz-checksum-algorithm", "SHA256", "x-amz-checksum-type", "COMPOSITE")
+	r := w.must(200, "POST", "/bucket/key?uploads", nil, "x-amz-checksum-algorithm", "SHA256", "x-amz-checksum-type",
+		"COMPOSITE")
 	if err := xml.Unmarshal(r.body, &up); err != nil {
 		t.Fatal(err)
 	}
 	raw := sha256.Sum256([]byte("part"))
 	sum := base64.StdEncoding.EncodeToString(raw[:])
-	etag := w.must(200, "PUT", "/bucket/key?partNumber=1&uploadId="+up.UploadId, []byte("part"), "x-amz-checksum-sha256", sum).Header.Get("ETag")
-	w.must(200, "POST", "/bucket/key?uploadId="+up.UploadId, []byte(`<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>`+etag+
-		`</ETag><ChecksumSHA256>`+sum+`</ChecksumSHA256></Part></CompleteMultipartUpload>`))
+	etag := w.must(200, "PUT", "/bucket/key?partNumber=1&uploadId="+up.UploadId, []byte("part"), "x-amz-checksum-sha256",
+		sum).Header.Get("ETag")
+	w.must(200, "POST", "/bucket/key?uploadId="+up.UploadId,
+		[]byte(`<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>`+etag+
+			`</ETag><ChecksumSHA256>`+sum+`</ChecksumSHA256></Part></CompleteMultipartUpload>`))
 	for _, method := range []string{"GET", "HEAD"} {
 		h := w.must(206, method, "/bucket/key?partNumber=1", nil, "x-amz-checksum-mode", "ENABLED").Header
 		if h.Get("x-amz-checksum-sha256") != sum || h.Get("x-amz-checksum-type") != "COMPOSITE" {

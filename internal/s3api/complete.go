@@ -95,8 +95,10 @@ func completed(info *object.Info, sum checksum) s3response.CompleteMultipartUplo
 	s := sum.sums()
 	return s3response.CompleteMultipartUploadResult{
 		Bucket: &info.Bucket, Key: &info.Key, ETag: ptr(quoted(info.ETag)), ChecksumType: &sum.Type,
-		ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME, ChecksumSHA1: s.SHA1, ChecksumSHA256: s.SHA256,
-		ChecksumSHA512: s.SHA512, ChecksumMD5: s.MD5, ChecksumXXHASH64: s.XXHASH64, ChecksumXXHASH3: s.XXHASH3, ChecksumXXHASH128: s.XXHASH128,
+		ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME, ChecksumSHA1: s.SHA1,
+		ChecksumSHA256: s.SHA256,
+		ChecksumSHA512: s.SHA512, ChecksumMD5: s.MD5, ChecksumXXHASH64: s.XXHASH64, ChecksumXXHASH3: s.XXHASH3,
+		ChecksumXXHASH128: s.XXHASH128,
 	}
 }
 
@@ -153,7 +155,8 @@ func (b *backend) allParts(ctx context.Context, ref object.Ref, id string) (map[
 
 // checkParts holds the list of a completion against the parts, in S3's order and
 // with S3's words; the store judges again when it completes.
-func checkParts(list []types.CompletedPart, have map[int]object.PartInfo, of checksum, id string) ([]object.CompletedPart, error) {
+func checkParts(list []types.CompletedPart, have map[int]object.PartInfo, of checksum,
+	id string) ([]object.CompletedPart, error) {
 	out := make([]object.CompletedPart, len(list))
 	last := 0
 	for i := range list {
@@ -190,8 +193,10 @@ func checkParts(list []types.CompletedPart, have map[int]object.PartInfo, of che
 // checkPartSum holds the checksum that a completion gives for a part against the part's.
 func checkPartSum(p *types.CompletedPart, part *object.PartInfo, algo types.ChecksumAlgorithm, id string) error {
 	given := sums{
-		CRC32: p.ChecksumCRC32, CRC32C: p.ChecksumCRC32C, CRC64NVME: p.ChecksumCRC64NVME, SHA1: p.ChecksumSHA1, SHA256: p.ChecksumSHA256,
-		SHA512: p.ChecksumSHA512, MD5: p.ChecksumMD5, XXHASH64: p.ChecksumXXHASH64, XXHASH3: p.ChecksumXXHASH3, XXHASH128: p.ChecksumXXHASH128,
+		CRC32: p.ChecksumCRC32, CRC32C: p.ChecksumCRC32C, CRC64NVME: p.ChecksumCRC64NVME, SHA1: p.ChecksumSHA1,
+		SHA256: p.ChecksumSHA256,
+		SHA512: p.ChecksumSHA512, MD5: p.ChecksumMD5, XXHASH64: p.ChecksumXXHASH64, XXHASH3: p.ChecksumXXHASH3,
+		XXHASH128: p.ChecksumXXHASH128,
 	}
 	count, text := 0, ""
 	for _, f := range given.all() {
@@ -210,7 +215,8 @@ func checkPartSum(p *types.CompletedPart, part *object.PartInfo, algo types.Chec
 	case count == 0:
 		return s3err.APIError{
 			Code: "InvalidRequest", HTTPStatusCode: http.StatusBadRequest,
-			Description: fmt.Sprintf("The upload was created using a %v checksum. The complete request must include the checksum for each part. It was missing for part %v in the request.", strings.ToLower(string(algo)), *p.PartNumber),
+			Description: fmt.Sprintf("The upload was created using a %v checksum. The complete request must include the "+
+				"checksum for each part. It was missing for part %v in the request.", strings.ToLower(string(algo)), *p.PartNumber),
 		}
 	}
 	gotAlgo, got := given.given()
@@ -280,7 +286,8 @@ func checkWhole(in *s3.CompleteMultipartUploadInput, parts []object.PartInfo, of
 		return nil
 	}
 	given := sums{
-		CRC32: in.ChecksumCRC32, CRC32C: in.ChecksumCRC32C, CRC64NVME: in.ChecksumCRC64NVME, SHA1: in.ChecksumSHA1, SHA256: in.ChecksumSHA256,
+		CRC32: in.ChecksumCRC32, CRC32C: in.ChecksumCRC32C, CRC64NVME: in.ChecksumCRC64NVME, SHA1: in.ChecksumSHA1,
+		SHA256: in.ChecksumSHA256,
 		SHA512: in.ChecksumSHA512, MD5: in.ChecksumMD5, XXHASH64: in.ChecksumXXHASH64, XXHASH3: in.ChecksumXXHASH3,
 		XXHASH128: in.ChecksumXXHASH128,
 	}

@@ -67,7 +67,8 @@ func vanish(t *testing.T, w *world, length, sent int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = fmt.Fprintf(c, "PUT /public/key HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", length, strings.Repeat("x", sent))
+	_, err = fmt.Fprintf(c, "PUT /public/key HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", length,
+		strings.Repeat("x", sent))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,8 @@ func TestAVanishedClientLeavesNothing(t *testing.T) {
 	if e := <-w.events; e.Operation != "PutObject" || e.Status < 400 {
 		t.Errorf("%+v", e)
 	}
-	if _, err := w.store.Stat(t.Context(), object.Ref{Bucket: "public", Key: "key"}); !errors.Is(err, object.ErrNoSuchKey) {
+	if _, err := w.store.Stat(t.Context(), object.Ref{Bucket: "public", Key: "key"}); !errors.Is(err,
+		object.ErrNoSuchKey) {
 		t.Errorf("the object is there: %v", err)
 	}
 }
@@ -107,8 +109,10 @@ func TestAnonymousOnlyWhereAPolicyAllowsIt(t *testing.T) {
 		method, path string
 		status       int
 	}{
-		{"PUT", "/public/key", 200}, {"GET", "/public/key", 200}, {"DELETE", "/public/key", 403}, {"GET", "/public", 403}, {"GET", "/", 403},
-		{"GET", "/private/key", 403}, {"PUT", "/private/new", 403}, {"GET", "/private", 403}, {"GET", "/private/../public/key", 403}, {"PUT", "/made", 403},
+		{"PUT", "/public/key", 200}, {"GET", "/public/key", 200}, {"DELETE", "/public/key", 403}, {"GET", "/public", 403},
+		{"GET", "/", 403},
+		{"GET", "/private/key", 403}, {"PUT", "/private/new", 403}, {"GET", "/private", 403},
+		{"GET", "/private/../public/key", 403}, {"PUT", "/made", 403},
 	} {
 		r, err := w.try("", "", c.method, c.path, nil)
 		if err != nil || r.StatusCode != c.status {
@@ -120,7 +124,8 @@ func TestAnonymousOnlyWhereAPolicyAllowsIt(t *testing.T) {
 func TestAccountsSignForThemselves(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
-	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "alice", Secret: "alicesecret", Role: iam.RoleUserPlus}); err != nil {
+	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "alice", Secret: "alicesecret",
+		Role: iam.RoleUserPlus}); err != nil {
 		t.Fatal(err)
 	}
 	status := func(key, secret, method, path string) int {
@@ -163,7 +168,8 @@ func TestAStalledWriterIsCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := fmt.Fprintf(c, "PUT /public/key HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n%s", strings.Repeat("x", 10<<10)); err != nil {
+	if _, err := fmt.Fprintf(c, "PUT /public/key HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n%s",
+		strings.Repeat("x", 10<<10)); err != nil {
 		t.Fatal(err)
 	}
 	if e := <-w.events; e.Operation != "PutObject" || e.Status < 400 {
@@ -179,7 +185,8 @@ func TestAStalledReaderIsCutOff(t *testing.T) {
 	w := start(t, store, func(o *Options) { o.Limits.Stall = 100 * time.Millisecond })
 	public(w)
 	const size = 64 << 20 // more than the sockets hold
-	if _, err := store.Put(t.Context(), object.Put{Bucket: "public", Key: "key", Size: size, Body: io.LimitReader(zeros{}, size)}); err != nil {
+	if _, err := store.Put(t.Context(), object.Put{Bucket: "public", Key: "key", Size: size,
+		Body: io.LimitReader(zeros{}, size)}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := net.Dial("tcp", w.addr)
@@ -203,7 +210,8 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	w := start(t, nil, func(o *Options) {
 		o.Limits.Idle, o.Limits.Header = 100*time.Millisecond, 100*time.Millisecond
 	})
-	for name, send := range map[string]string{"nothing": "", "half a header": "GET / HTTP/1.1\r\nHo", "one request": "GET / HTTP/1.1\r\nHost: a\r\n\r\n"} {
+	for name, send := range map[string]string{"nothing": "", "half a header": "GET / HTTP/1.1\r\nHo",
+		"one request": "GET / HTTP/1.1\r\nHost: a\r\n\r\n"} {
 		c, err := net.Dial("tcp", w.addr)
 		if err != nil {
 			t.Fatal(err)
@@ -275,7 +283,8 @@ func TestDrainEndsAtItsDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := io.WriteString(c, "PUT /public/key HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("x", 10<<10)); err != nil {
+	if _, err := io.WriteString(c, "PUT /public/key HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"+
+		strings.Repeat("x", 10<<10)); err != nil {
 		t.Fatal(err)
 	}
 	w.stop()
@@ -351,7 +360,8 @@ func TestRangesReachTheSocketAsFiles(t *testing.T) {
 	w.must(200, "PUT", "/bucket", nil)
 	w.must(200, "PUT", "/bucket/key", []byte(content))
 	r := w.must(206, "GET", "/bucket/key", nil, "Range", "bytes=100-899")
-	if string(r.body) != content[100:900] || r.ContentLength != 800 || r.Header.Get("Content-Range") != "bytes 100-899/1000" {
+	if string(r.body) != content[100:900] || r.ContentLength != 800 ||
+		r.Header.Get("Content-Range") != "bytes 100-899/1000" {
 		t.Errorf("%d bytes, Content-Length %d, %q", len(r.body), r.ContentLength, r.Header.Get("Content-Range"))
 	}
 	if got := <-s.into; got != "*bufio.Writer" {
@@ -395,7 +405,8 @@ func TestARefusedBodyGetsItsReply(t *testing.T) {
 }
 
 func refusedBody(t *testing.T, w *world, dial func(string) (net.Conn, error)) {
-	if err := w.store.CreateBucket(t.Context(), object.Bucket{Name: "private", Owner: rootKey, Settings: map[string][]byte{policy.SettingACL: []byte(`{"Owner":"` + rootKey + `"}`)}}); err != nil {
+	if err := w.store.CreateBucket(t.Context(), object.Bucket{Name: "private", Owner: rootKey,
+		Settings: map[string][]byte{policy.SettingACL: []byte(`{"Owner":"` + rootKey + `"}`)}}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := dial(w.addr)
@@ -404,7 +415,8 @@ func refusedBody(t *testing.T, w *world, dial func(string) (net.Conn, error)) {
 	}
 	defer c.Close()
 	body := make([]byte, 16<<20)
-	if _, err := fmt.Fprintf(c, "PUT /private/key HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", len(body)); err != nil {
+	if _, err := fmt.Fprintf(c, "PUT /private/key HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n",
+		len(body)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := c.Write(body); err != nil {

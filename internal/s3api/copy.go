@@ -21,8 +21,9 @@ import (
 // maxCopy is the largest object, or range of one, that S3 copies in one request.
 const maxCopy = 5 << 30
 
-// source returns the object that a copy reads, with its bucket's owner checked. Whether the account may read it is asked
-// here, of the key and the version that are read: versitygw has asked for the header's text, which no statement about the key need match.
+// source returns the object that a copy reads, with its bucket's owner checked. Whether the account may read it is
+// asked here, of the key and the version that are read: versitygw has asked for the header's text, which no statement
+// about the key need match.
 func (b *backend) source(ctx context.Context, header, owner *string) (object.Ref, error) {
 	ref, err := copySource(own(header))
 	if err != nil {
@@ -129,8 +130,10 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 	out := s3response.CopyObjectOutput{
 		CopyObjectResult: &s3response.CopyObjectResult{
 			ETag: ptr(quoted(info.ETag)), LastModified: &info.Modified, ChecksumType: sum.Type,
-			ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME, ChecksumSHA1: s.SHA1, ChecksumSHA256: s.SHA256,
-			ChecksumSHA512: s.SHA512, ChecksumMD5: s.MD5, ChecksumXXHASH64: s.XXHASH64, ChecksumXXHASH3: s.XXHASH3, ChecksumXXHASH128: s.XXHASH128,
+			ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME, ChecksumSHA1: s.SHA1,
+			ChecksumSHA256: s.SHA256,
+			ChecksumSHA512: s.SHA512, ChecksumMD5: s.MD5, ChecksumXXHASH64: s.XXHASH64, ChecksumXXHASH3: s.XXHASH3,
+			ChecksumXXHASH128: s.XXHASH128,
 		},
 		VersionId: ptr(""), CopySourceVersionId: ptr(""),
 	}
@@ -144,12 +147,14 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 }
 
 // copyAttributes returns the attributes of a copy, by the two directives.
-func copyAttributes(in *s3response.CopyObjectInput, src *object.Info, bk *object.Bucket, replace bool) (map[string]string, error) {
+func copyAttributes(in *s3response.CopyObjectInput, src *object.Info, bk *object.Bucket,
+	replace bool) (map[string]string, error) {
 	attrs := copied(src.Attributes)
 	if replace {
 		attrs = headers{
-			Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition, Language: in.ContentLanguage,
-			Cache: in.CacheControl, Expires: in.Expires, Metadata: in.Metadata,
+			Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition,
+			Language: in.ContentLanguage,
+			Cache:    in.CacheControl, Expires: in.Expires, Metadata: in.Metadata,
 		}.attributes()
 	}
 	if v := own(in.WebsiteRedirectLocation); v != "" {

@@ -19,19 +19,27 @@ func TestNoWritingOfASourceEvadesAPolicy(t *testing.T) {
 	w.as("alice", 200, "PUT", "/corp?versioning", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
 	version := w.as("alice", 200, "PUT", "/corp/secret.txt", "the secret").Header.Get("x-amz-version-id")
 	w.as("alice", 200, "PUT", "/corp/open.txt", "open")
-	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", "s3:*", "corp/*"), statement("Allow", "bob", "s3:*", "corp"),
+	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", "s3:*", "corp/*"),
+		statement("Allow", "bob", "s3:*", "corp"),
 		`{"Effect":"Deny","Principal":{"AWS":["bob"]},"Action":["s3:GetObject","s3:GetObjectVersion"],"Resource":"arn:aws:s3:::corp/secret.txt"}`))
 	w.as("bob", 200, "PUT", "/bobs", "")
 	r := w.as("bob", 200, "POST", "/bobs/parts?uploads", "")
 	id := between(string(r.body), "<UploadId>", "</UploadId>")
 	for _, source := range []string{
-		"corp/secret.txt", "/corp/secret.txt", "//corp/secret.txt", "corp//secret.txt", "corp/secret.txt?versionId=", "corp/secret.txt?versionId=&x",
-		"corp/secret.txt?versionId=null", "corp/secret.txt?versionId=" + version, "corp/secret.txt?", "corp/secret.txt?foo", "corp/secret.txt?foo=bar",
-		"corp/secret.txt?versionId=&versionId=" + version, "corp/secret.txt?versionId=" + version + "&versionId=", "corp/secret.txt?versionId=?versionId=",
-		"corp/secret.txt%3FversionId%3D", "corp/secret.txt%3FversionId=", "corp/secret.txt%3FversionId=" + version, "corp%2Fsecret.txt?versionId=" + version,
-		"corp%2Fsecret.txt%3FversionId%3D" + version, "corp/secret.txt%3Fx", "%2Fcorp/secret.txt", "corp/%73ecret.txt?versionId=", "corp/secret%2Etxt?versionId=",
-		"corp/secret.txt%00?versionId=", "corp/./secret.txt", "corp/x/../secret.txt", "corp/secret.txt?VersionId=", "corp/secret.txt?versionid=" + version,
-		"corp/secret.txt?%76ersionId=" + version, "corp/secret.txt#?versionId=", "corp/secret.txt;versionId=" + version, "Corp/secret.txt",
+		"corp/secret.txt", "/corp/secret.txt", "//corp/secret.txt", "corp//secret.txt", "corp/secret.txt?versionId=",
+		"corp/secret.txt?versionId=&x",
+		"corp/secret.txt?versionId=null", "corp/secret.txt?versionId=" + version, "corp/secret.txt?", "corp/secret.txt?foo",
+		"corp/secret.txt?foo=bar",
+		"corp/secret.txt?versionId=&versionId=" + version, "corp/secret.txt?versionId=" + version + "&versionId=",
+		"corp/secret.txt?versionId=?versionId=",
+		"corp/secret.txt%3FversionId%3D", "corp/secret.txt%3FversionId=", "corp/secret.txt%3FversionId=" + version,
+		"corp%2Fsecret.txt?versionId=" + version,
+		"corp%2Fsecret.txt%3FversionId%3D" + version, "corp/secret.txt%3Fx", "%2Fcorp/secret.txt",
+		"corp/%73ecret.txt?versionId=", "corp/secret%2Etxt?versionId=",
+		"corp/secret.txt%00?versionId=", "corp/./secret.txt", "corp/x/../secret.txt", "corp/secret.txt?VersionId=",
+		"corp/secret.txt?versionid=" + version,
+		"corp/secret.txt?%76ersionId=" + version, "corp/secret.txt#?versionId=", "corp/secret.txt;versionId=" + version,
+		"Corp/secret.txt",
 	} {
 		for _, path := range []string{"/bobs/copy", "/bobs/parts?partNumber=1&uploadId=" + id} {
 			r, err := w.try("bob", "bob-secret", "PUT", path, nil, "x-amz-copy-source", source)
@@ -98,7 +106,8 @@ func TestTagsAreCopiedByWhoMayReadThem(t *testing.T) {
 
 // FuzzCopySource: a source that is read names a bucket and a key, and reads back as what it was made of.
 func FuzzCopySource(f *testing.F) {
-	for _, s := range []string{"b/k", "/b/k?versionId=null", "b%2Fk%3FversionId%3Dx", "b/k?versionId=", "b/k?x", "", "/", "b/%zz"} {
+	for _, s := range []string{"b/k", "/b/k?versionId=null", "b%2Fk%3FversionId%3Dx", "b/k?versionId=", "b/k?x", "", "/",
+		"b/%zz"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, header string) {
@@ -116,7 +125,8 @@ func FuzzCopySource(f *testing.F) {
 		if ref.Version != "" {
 			text += "?versionId=" + url.QueryEscape(ref.Version)
 		}
-		if again, err := copySource(text); err != nil || again != (object.Ref{Bucket: ref.Bucket, Key: ref.Key, Version: ref.Version}) {
+		if again, err := copySource(text); err != nil ||
+			again != (object.Ref{Bucket: ref.Bucket, Key: ref.Key, Version: ref.Version}) {
 			t.Fatalf("%q: %+v, then %+v %v", header, ref, again, err)
 		}
 	})

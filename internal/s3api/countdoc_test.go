@@ -25,25 +25,35 @@ func TestLongListsCostNothing(t *testing.T) {
 		path, code string
 		body       []byte
 	}{
-		"14 MiB of keys":             {"/bucket?delete", "MaxMessageLengthExceeded", repeat(350_000, "Delete", "<Object><Key>key</Key></Object>")},
-		"4 MiB of keys":              {"/bucket?delete", "MalformedXML", repeat(110_000, "Delete", "<Object><Key>key</Key></Object>")},
-		"1,001 keys":                 {"/bucket?delete", "MalformedXML", repeat(1001, "Delete", "<Object><Key>key</Key></Object>")},
-		"keys with a prefix":         {"/bucket?delete", "MalformedXML", repeat(1001, "Delete", `<s:Object xmlns:s="a"><Key>key</Key></s:Object>`)},
+		"14 MiB of keys": {"/bucket?delete", "MaxMessageLengthExceeded",
+			repeat(350_000, "Delete", "<Object><Key>key</Key></Object>")},
+		"4 MiB of keys": {"/bucket?delete", "MalformedXML",
+			repeat(110_000, "Delete", "<Object><Key>key</Key></Object>")},
+		"1,001 keys": {"/bucket?delete", "MalformedXML",
+			repeat(1001, "Delete", "<Object><Key>key</Key></Object>")},
+		"keys with a prefix": {"/bucket?delete", "MalformedXML",
+			repeat(1001, "Delete", `<s:Object xmlns:s="a"><Key>key</Key></s:Object>`)},
 		"keys of nothing":            {"/bucket?delete", "MalformedXML", repeat(100_000, "Delete", "<Object/>")},
 		"elements that nobody knows": {"/bucket?delete", "MalformedXML", repeat(500_000, "Delete", "<a/>")},
-		"10,001 parts":               {"/bucket/key?uploadId=1", "MalformedXML", repeat(10_001, "CompleteMultipartUpload", "<Part><PartNumber>1</PartNumber></Part>")},
-		"3 MiB of nesting":           {"/bucket/key?uploadId=1", "MalformedXML", []byte(strings.Repeat("<a>", 1<<20))},
-		"tags":                       {"/bucket?tagging", "MaxMessageLengthExceeded", repeat(10_000, "Tagging", "<Tag><Key>a</Key></Tag>")},
-		"rules of CORS":              {"/bucket?cors", "MaxMessageLengthExceeded", repeat(10_000, "CORSConfiguration", "<CORSRule></CORSRule>")},
-		"a policy":                   {"/bucket?policy", "MaxMessageLengthExceeded", []byte(strings.Repeat("[", 100_000))},
-		"grants":                     {"/bucket?acl", "MaxMessageLengthExceeded", repeat(10_000, "AccessControlPolicy", "<Grant></Grant>")},
-		"a configuration":            {"/bucket", "MaxMessageLengthExceeded", repeat(10_000, "CreateBucketConfiguration", "<Tag></Tag>")},
+		"10,001 parts": {"/bucket/key?uploadId=1", "MalformedXML",
+			repeat(10_001, "CompleteMultipartUpload", "<Part><PartNumber>1</PartNumber></Part>")},
+		"3 MiB of nesting": {"/bucket/key?uploadId=1", "MalformedXML", []byte(strings.Repeat("<a>", 1<<20))},
+		"tags": {"/bucket?tagging", "MaxMessageLengthExceeded",
+			repeat(10_000, "Tagging", "<Tag><Key>a</Key></Tag>")},
+		"rules of CORS": {"/bucket?cors", "MaxMessageLengthExceeded",
+			repeat(10_000, "CORSConfiguration", "<CORSRule></CORSRule>")},
+		"a policy": {"/bucket?policy", "MaxMessageLengthExceeded", []byte(strings.Repeat("[", 100_000))},
+		"grants": {"/bucket?acl", "MaxMessageLengthExceeded",
+			repeat(10_000, "AccessControlPolicy", "<Grant></Grant>")},
+		"a configuration": {"/bucket", "MaxMessageLengthExceeded",
+			repeat(10_000, "CreateBucketConfiguration", "<Tag></Tag>")},
 	} {
 		method := "PUT"
 		if strings.Contains(c.path, "delete") || strings.Contains(c.path, "uploadId") {
 			method = "POST"
 		}
-		if r := w.do(method, c.path, c.body, "Content-MD5", md5Base64(string(c.body))); r.StatusCode != 400 || r.code() != c.code {
+		if r := w.do(method, c.path, c.body, "Content-MD5", md5Base64(string(c.body))); r.StatusCode != 400 ||
+			r.code() != c.code {
 			t.Errorf("%s: %d %s, expected 400 %s", name, r.StatusCode, r.code(), c.code)
 		}
 	}
@@ -53,13 +63,15 @@ func TestLongListsCostNothing(t *testing.T) {
 		t.Errorf("refusing them took %d MiB", took>>20)
 	}
 	w.must(200, "GET", "/bucket/key", nil)
-	doc := "<Delete>" + strings.Repeat("<Object><Key>"+strings.Repeat("&quot;", 300)+"</Key><VersionId>null</VersionId></Object>", maxDeletions) + "</Delete>"
+	doc := "<Delete>" + strings.Repeat("<Object><Key>"+strings.Repeat("&quot;", 300)+
+		"</Key><VersionId>null</VersionId></Object>", maxDeletions) + "</Delete>"
 	w.must(200, "POST", "/bucket?delete", []byte(doc), "Content-MD5", md5Base64(doc))
 }
 
 // TestTenThousandPartsAreOneDocument makes the longest list of parts that clients send.
 func TestTenThousandPartsAreOneDocument(t *testing.T) {
-	part := fmt.Sprintf("  <Part>\n    <ETag>&quot;%s&quot;</ETag>\n    <PartNumber>10000</PartNumber>\n    <ChecksumSHA512>%s</ChecksumSHA512>\n  </Part>\n",
+	part := fmt.Sprintf("  <Part>\n    <ETag>&quot;%s&quot;</ETag>\n    <PartNumber>10000</PartNumber>\n    "+
+		"<ChecksumSHA512>%s</ChecksumSHA512>\n  </Part>\n",
 		strings.Repeat("a", 32), strings.Repeat("b", 88))
 	if n := len(part) * object.MaxParts; n > longDocument {
 		t.Errorf("it has %d bytes, and %d are allowed", n, longDocument)

@@ -22,8 +22,9 @@ import (
 
 func (b *backend) DeleteObject(ctx context.Context, in *s3.DeleteObjectInput) (*s3.DeleteObjectOutput, error) {
 	d := object.Deletion{
-		Ref:       refOf(in.Bucket, in.Key, in.VersionId),
-		Condition: object.Condition{IfMatch: unquoted(in.IfMatch), IfSize: in.IfMatchSize, IfModified: in.IfMatchLastModifiedTime},
+		Ref: refOf(in.Bucket, in.Key, in.VersionId),
+		Condition: object.Condition{IfMatch: unquoted(in.IfMatch), IfSize: in.IfMatchSize,
+			IfModified: in.IfMatchLastModifiedTime},
 	}
 	if err := b.authorizePublic(ctx, d.Ref, auth.DeleteObjectVersionAction, auth.PermissionWrite); err != nil {
 		return nil, err

@@ -18,7 +18,8 @@ import (
 func (w *world) versioned(bucket string, n int, keys ...string) map[string][]string {
 	w.t.Helper()
 	w.as("alice", 200, "PUT", "/"+bucket, "")
-	w.as("alice", 200, "PUT", "/"+bucket+"?versioning", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
+	w.as("alice", 200, "PUT", "/"+bucket+"?versioning",
+		"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
 	out := map[string][]string{}
 	for _, key := range keys {
 		for range n {
@@ -63,7 +64,8 @@ func TestDeletionsOfManyVersionsFollowConditions(t *testing.T) {
 		}
 	}
 	// One version is granted, and no other becomes it by an argument.
-	w.as("alice", 204, "PUT", "/corp?policy", policyOf(onVersion("Allow", "bob", "s3:DeleteObjectVersion", "StringEquals", ids[0])))
+	w.as("alice", 204, "PUT", "/corp?policy", policyOf(onVersion("Allow", "bob", "s3:DeleteObjectVersion", "StringEquals",
+		ids[0])))
 	w.as("bob", 400, "POST", "/corp?delete&versionId="+ids[0], deletion(at(1)))
 	r := w.as("bob", 200, "POST", "/corp?delete", deletion(at(0), at(1), "key"))
 	if n := strings.Count(string(r.body), "<Code>AccessDenied</Code>"); n != 2 {
@@ -73,12 +75,14 @@ func TestDeletionsOfManyVersionsFollowConditions(t *testing.T) {
 	there(1, true)
 	// One version is denied, by its own action and by all.
 	for _, action := range []string{"s3:DeleteObjectVersion", "s3:*"} {
-		w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", "s3:*", "corp/*"), onVersion("Deny", "bob", action, "StringEquals", ids[1])))
+		w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", "s3:*", "corp/*"),
+			onVersion("Deny", "bob", action, "StringEquals", ids[1])))
 		w.as("bob", 200, "POST", "/corp?delete", deletion(at(1)))
 		there(1, true)
 	}
 	// Every version but one is denied. What names none is judged as that.
-	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", "s3:*", "corp/*"), onVersion("Deny", "bob", "s3:*", "StringNotEquals", ids[2])))
+	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", "s3:*", "corp/*"),
+		onVersion("Deny", "bob", "s3:*", "StringNotEquals", ids[2])))
 	r = w.as("bob", 200, "POST", "/corp?delete", deletion(at(1), at(2), "key"))
 	if n := strings.Count(string(r.body), "<Code>AccessDenied</Code>"); n != 2 {
 		t.Errorf("%d refusals, expected 2: %s", n, r.body)
@@ -86,7 +90,8 @@ func TestDeletionsOfManyVersionsFollowConditions(t *testing.T) {
 	there(1, true)
 	there(2, false)
 	// A condition that holds for the whole request goes with it.
-	agent := strings.Replace(onVersion("Allow", "bob", "s3:DeleteObjectVersion", "StringEquals", ids[1]), `"Condition":{`, `"Condition":{"StringLike":{"aws:UserAgent":"good*"},`, 1)
+	agent := strings.Replace(onVersion("Allow", "bob", "s3:DeleteObjectVersion", "StringEquals", ids[1]), `"Condition":{`,
+		`"Condition":{"StringLike":{"aws:UserAgent":"good*"},`, 1)
 	w.as("alice", 204, "PUT", "/corp?policy", policyOf(agent))
 	w.as("bob", 200, "POST", "/corp?delete", deletion(at(1)), "User-Agent", "bad")
 	there(1, true)
@@ -99,10 +104,12 @@ func TestAnACLDeletesNoOldVersions(t *testing.T) {
 	w := start(t, nil, nil)
 	w.people("alice", "bob")
 	id := w.versioned("corp", 1, "key")["key"][0]
-	w.as("alice", 200, "PUT", "/corp?ownershipControls", "<OwnershipControls><Rule><ObjectOwnership>ObjectWriter</ObjectOwnership></Rule></OwnershipControls>")
+	w.as("alice", 200, "PUT", "/corp?ownershipControls",
+		"<OwnershipControls><Rule><ObjectOwnership>ObjectWriter</ObjectOwnership></Rule></OwnershipControls>")
 	w.as("alice", 200, "PUT", "/corp?acl", "", "x-amz-grant-write", `id="bob"`)
 	w.as("bob", 403, "DELETE", "/corp/key?versionId="+id, "")
-	if r := w.as("bob", 200, "POST", "/corp?delete", deletion("key@"+id)); !strings.Contains(string(r.body), "AccessDenied") {
+	if r := w.as("bob", 200, "POST", "/corp?delete", deletion("key@"+id)); !strings.Contains(string(r.body),
+		"AccessDenied") {
 		t.Errorf("%s", r.body)
 	}
 	w.as("bob", 204, "DELETE", "/corp/key", "")
@@ -119,18 +126,22 @@ func TestWhatComparesNeedsReading(t *testing.T) {
 	act := func(status int) {
 		t.Helper()
 		for _, tag := range []string{etag, `"0"`} {
-			w.as("bob", map[bool]int{true: 412, false: status}[status != 403 && tag != etag], "PUT", "/corp/key", "x", "If-Match", tag)
-			w.as("bob", map[bool]int{true: 412, false: status}[status != 403 && tag != etag], "PUT", "/corp/key", "", "If-Match", tag, "x-amz-copy-source", "corp/open", "x-amz-metadata-directive", "REPLACE")
+			w.as("bob", map[bool]int{true: 412, false: status}[status != 403 && tag != etag], "PUT", "/corp/key", "x",
+				"If-Match", tag)
+			w.as("bob", map[bool]int{true: 412, false: status}[status != 403 && tag != etag], "PUT", "/corp/key", "", "If-Match",
+				tag, "x-amz-copy-source", "corp/open", "x-amz-metadata-directive", "REPLACE")
 			w.as("alice", 200, "PUT", "/corp/key", "x")
 			doc := "<Delete><Object><Key>key</Key><ETag>" + tag + "</ETag></Object></Delete>"
-			if r := w.as("bob", 200, "POST", "/corp?delete", doc); status == 403 && !strings.Contains(string(r.body), "AccessDenied") {
+			if r := w.as("bob", 200, "POST", "/corp?delete", doc); status == 403 &&
+				!strings.Contains(string(r.body), "AccessDenied") {
 				t.Errorf("%s", r.body)
 			}
 			w.as("alice", 200, "PUT", "/corp/key", "x")
 		}
 	}
 	w.as("alice", 200, "PUT", "/corp/open", "y")
-	writes := policyOf(statement("Allow", "bob", "s3:PutObject", "corp/*"), statement("Allow", "bob", "s3:DeleteObject", "corp/*"),
+	writes := policyOf(statement("Allow", "bob", "s3:PutObject", "corp/*"),
+		statement("Allow", "bob", "s3:DeleteObject", "corp/*"),
 		statement("Allow", "bob", "s3:GetObject", "corp/open"), statement("Allow", "bob", "s3:GetObjectAttributes", "corp/*"))
 	w.as("alice", 204, "PUT", "/corp?policy", writes)
 	act(403)
@@ -169,7 +180,8 @@ func TestConditionsAreJudgedOncePerRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(string(p.Object), `"Effect"`); n != want || strings.Contains(string(p.Object)+string(p.List), "UserAgent") {
+		if n := strings.Count(string(p.Object), `"Effect"`); n != want ||
+			strings.Contains(string(p.Object)+string(p.List), "UserAgent") {
 			t.Errorf("%s: %d statements left, expected %d: %s %s", text, n, want, p.List, p.Object)
 		}
 	}
@@ -181,7 +193,8 @@ func TestPatternsThatTakeLong(t *testing.T) {
 	w.people("alice", "bob")
 	w.as("alice", 200, "PUT", "/corp", "")
 	agent := func(pattern string) string {
-		return policyOf(strings.Replace(statement("Allow", "bob", "s3:*", "corp/*"), `"Resource"`, `"Condition":{"StringNotLike":{"aws:UserAgent":["x",`+pattern+`]}},"Resource"`, 1))
+		return policyOf(strings.Replace(statement("Allow", "bob", "s3:*", "corp/*"), `"Resource"`,
+			`"Condition":{"StringNotLike":{"aws:UserAgent":["x",`+pattern+`]}},"Resource"`, 1))
 	}
 	long := strings.Repeat("a", 2<<10) // the bound of all conditions
 	w.as("alice", 204, "PUT", "/corp?policy", agent(`"*`+long+`"`))
@@ -191,7 +204,9 @@ func TestPatternsThatTakeLong(t *testing.T) {
 	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Deny", "bob", "s3:GetObject", "corp/"+long+"*")))
 	long = long[:512] // the bound of all resources
 	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Deny", "bob", "s3:GetObject", "corp/*"+long)))
-	if r := w.as("alice", 400, "PUT", "/corp?policy", policyOf(statement("Deny", "bob", "s3:GetObject", "corp/*"+long+"b"))); !strings.Contains(string(r.body), "behind a *") {
+	if r := w.as("alice", 400, "PUT", "/corp?policy",
+		policyOf(statement("Deny", "bob", "s3:GetObject", "corp/*"+long+"b"))); !strings.Contains(string(r.body),
+		"behind a *") {
 		t.Errorf("%s", r.body)
 	}
 }
@@ -203,7 +218,8 @@ func TestStoredConditionsThatCannotHold(t *testing.T) {
 	w.as("alice", 200, "PUT", "/corp", "")
 	w.as("alice", 200, "PUT", "/corp/key", "x")
 	text := policyOf(statement("Allow", "bob", "s3:GetObject", "corp/*"),
-		strings.Replace(statement("Deny", "bob", "s3:GetObject", "corp/*"), `"Resource"`, `"Condition":{"DateGreaterThan":{"aws:CurrentTime":"2020-01-01"}},"Resource"`, 1))
+		strings.Replace(statement("Deny", "bob", "s3:GetObject", "corp/*"), `"Resource"`,
+			`"Condition":{"DateGreaterThan":{"aws:CurrentTime":"2020-01-01"}},"Resource"`, 1))
 	if err := w.store.UpdateBucket(t.Context(), "corp", func(bk *object.Bucket) error {
 		bk.Settings[policy.Setting] = []byte(text)
 		return nil

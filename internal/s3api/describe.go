@@ -52,7 +52,8 @@ func (a *authorizer) JudgeWrite() object.Judge {
 	}
 }
 
-// userMetadata is the metadata as headers would have brought them: names in lower case, values without space around them.
+// userMetadata is the metadata as headers would have brought them: names in lower case, values without space around
+// them.
 func userMetadata(op, bucket string, in map[string]string) (map[string]string, error) {
 	out := make(map[string]string, len(in))
 	size := 0
@@ -61,14 +62,18 @@ func userMetadata(op, bucket string, in map[string]string) (map[string]string, e
 		v = strings.Trim(v, " \t")
 		switch _, twice := out[name]; {
 		case !token(name):
-			return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("metadata %.64q, expected a name of letters, digits and !#$%%&'*+-.^_`|~", k))
+			return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("metadata %.64q, expected a name of letters, digits "+
+				"and !#$%%&'*+-.^_`|~", k))
 		case twice:
-			return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("metadata %.64q are given twice, in upper and lower case", name))
+			return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("metadata %.64q are given twice, in upper and lower case",
+				name))
 		case !printable(v):
-			return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("metadata %.64q have the value %.64q, expected no control characters", k, v))
+			return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("metadata %.64q have the value %.64q, expected no "+
+				"control characters", k, v))
 		}
 		if size += len(name) + len(v); size > maxMetadata {
-			return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("metadata of more than %d bytes, names and values together", maxMetadata))
+			return nil, errs.New(errs.Invalid, op, bucket, fmt.Sprintf("metadata of more than %d bytes, names and values "+
+				"together", maxMetadata))
 		}
 		out[name] = v
 	}
@@ -79,7 +84,8 @@ func userMetadata(op, bucket string, in map[string]string) (map[string]string, e
 func token(s string) bool {
 	for i := range len(s) {
 		c := s[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0 {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0 {
 			continue
 		}
 		return false

@@ -19,7 +19,8 @@ func TestDiscovery(t *testing.T) {
 	w := start(t, nil, func(o *Options) { o.Discovery = func() []byte { return []byte(answer) }; o.Region = "eu-central-1" })
 	w.people("alice")
 	const path = "/.nebulaio/gpudirect"
-	r := w.as("alice", http.StatusOK, http.MethodGet, path, "") // signed for us-east-1, which a client signs for that does not know the region
+	// signed for us-east-1, which a client signs for that does not know the region
+	r := w.as("alice", http.StatusOK, http.MethodGet, path, "")
 	if string(r.body) != answer || r.Header.Get("Content-Type") != "application/json" {
 		t.Fatalf("%+v, %s", r.Response, r.body)
 	}
@@ -51,7 +52,8 @@ func TestDiscovery(t *testing.T) {
 		if err != nil || r.StatusCode != x.status || !strings.Contains(string(r.body), x.says) {
 			t.Errorf("%s: %v, %d %s", name, err, r.StatusCode, r.body)
 		}
-		if name != "the next secret" && (strings.Contains(string(r.body), "secret.sock") || strings.Contains(string(r.body), "store-id")) {
+		if name != "the next secret" && (strings.Contains(string(r.body), "secret.sock") ||
+			strings.Contains(string(r.body), "store-id")) {
 			t.Errorf("%s learns what is told to accounts alone: %s", name, r.body)
 		}
 	}
@@ -60,10 +62,12 @@ func TestDiscovery(t *testing.T) {
 		Enabled     bool
 		Reason, Fix string
 	}
-	if r, err := w.try("", "", http.MethodGet, path, nil); err != nil || json.Unmarshal(r.body, &old) != nil || old.Version != 1 || old.Enabled || old.Reason == "" || old.Fix == "" {
+	if r, err := w.try("", "", http.MethodGet, path, nil); err != nil || json.Unmarshal(r.body, &old) != nil ||
+		old.Version != 1 || old.Enabled || old.Reason == "" || old.Fix == "" {
 		t.Errorf("an older client is told %s, %v", r.body, err)
 	}
-	if r, err := w.try("", "", http.MethodGet, path+"?X-Amz-Expires=60", nil); err != nil || strings.Contains(string(r.body), "secret.sock") {
+	if r, err := w.try("", "", http.MethodGet, path+"?X-Amz-Expires=60", nil); err != nil ||
+		strings.Contains(string(r.body), "secret.sock") {
 		t.Errorf("%v, %s", err, r.body)
 	}
 	if r, err := w.try("", "", http.MethodGet, "/.nebulaio/other", nil); err != nil || r.StatusCode < 400 {

@@ -46,7 +46,8 @@ func maxDocument(rctx *fasthttp.RequestCtx, at level) int64 {
 	return shortDocument
 }
 
-// takeSlot waits for a slot for a document of n bytes. It returns what gives the slot back, or nil where none came free.
+// takeSlot waits for a slot for a document of n bytes. It returns what gives the slot back, or nil where none came
+// free.
 func (s *Server) takeSlot(n int) func() {
 	if n <= largeDocument {
 		return func() {}

@@ -35,7 +35,8 @@ func (b *backend) s3Error(op string, ref object.Ref, err error) error {
 	case errors.Is(err, object.ErrPrecondition):
 		return s3err.GetPreconditionFailedErr(s3err.ConditionIfMatch)
 	case errors.Is(err, object.ErrInvalidName) && ref.Key == "":
-		return s3err.APIError{Code: "UserKeyMustBeSpecified", Description: "A key must be specified.", HTTPStatusCode: http.StatusBadRequest}
+		return s3err.APIError{Code: "UserKeyMustBeSpecified", Description: "A key must be specified.",
+			HTTPStatusCode: http.StatusBadRequest}
 	case errors.Is(err, object.ErrInvalidName):
 		return s3err.GetKeyTooLongErr(int64(len(ref.Key)), object.MaxKey)
 	case errors.Is(err, object.ErrTooLarge):
@@ -57,15 +58,18 @@ func (b *backend) s3Error(op string, ref object.Ref, err error) error {
 		b.log.Error("the store cannot be written to", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "error", err)
 		return readOnly()
 	case errors.Is(err, object.ErrBusy):
-		b.log.Warn("another process holds a file of the store", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "error", err)
+		b.log.Warn("another process holds a file of the store", "operation", op, "bucket", ref.Bucket, "key", ref.Key,
+			"error", err)
 		return s3err.GetAPIError(s3err.ErrSlowDown)
 	case errors.Is(err, object.ErrClosed), errors.Is(err, context.Canceled):
 		return unavailable()
 	case errors.Is(err, object.ErrDamaged):
-		b.log.Error("damaged content", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "version", ref.Version, "error", err)
+		b.log.Error("damaged content", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "version", ref.Version, "error",
+			err)
 		return damaged(ref, err)
 	}
-	b.log.Error("the store failed", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "version", ref.Version, "error", err)
+	b.log.Error("the store failed", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "version", ref.Version, "error",
+		err)
 	return s3err.GetAPIError(s3err.ErrInternalError)
 }
 
@@ -74,8 +78,8 @@ func refusal(status int, code, text string) s3err.APIError {
 	return s3err.APIError{Code: code, Description: text, HTTPStatusCode: status}
 }
 
-// damaged tells a client which object is damaged and where, so that nobody takes it for a passing failure of the server.
-// The paths of the server's files stay in the log.
+// damaged tells a client which object is damaged and where, so that nobody takes it for a passing failure of the
+// server. The paths of the server's files stay in the log.
 func damaged(ref object.Ref, err error) error {
 	text := fmt.Sprintf("The content of %s/%s is damaged on the server's disk", ref.Bucket, ref.Key)
 	var d interface {
@@ -92,13 +96,15 @@ func damaged(ref object.Ref, err error) error {
 // policy, and not a 5xx, which clients would repeat for minutes.
 func readOnly() error {
 	return s3err.APIError{
-		Code: "MethodNotAllowed", Description: "The store is read-only at the moment.", HTTPStatusCode: http.StatusMethodNotAllowed,
+		Code: "MethodNotAllowed", Description: "The store is read-only at the moment.",
+		HTTPStatusCode: http.StatusMethodNotAllowed,
 	}
 }
 
 func unavailable() error {
 	return s3err.APIError{
-		Code: "ServiceUnavailable", Description: "The server is shutting down.", HTTPStatusCode: http.StatusServiceUnavailable,
+		Code: "ServiceUnavailable", Description: "The server is shutting down.",
+		HTTPStatusCode: http.StatusServiceUnavailable,
 	}
 }
 

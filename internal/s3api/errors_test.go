@@ -97,7 +97,8 @@ func TestFailuresOfTheStoreInS3sWords(t *testing.T) {
 		}
 	}
 	b.put, b.open = nil, object.ErrDamaged
-	if r := w.do("GET", "/bucket/key", nil); r.StatusCode != 500 || r.code() != "InternalError" || r.Header.Get("Content-Range") != "" {
+	if r := w.do("GET", "/bucket/key", nil); r.StatusCode != 500 || r.code() != "InternalError" ||
+		r.Header.Get("Content-Range") != "" {
 		t.Errorf("GET of damaged content: %d %s", r.StatusCode, r.body)
 	}
 	if !strings.Contains(w.log.String(), "damaged content") || !strings.Contains(w.log.String(), "key=key") {

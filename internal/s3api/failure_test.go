@@ -31,7 +31,8 @@ func TestFailuresAreLoggedAndNotPrinted(t *testing.T) {
 	// An account that does not exist is an error of versitygw's, and no error of S3's.
 	owner := []string{"x-amz-object-ownership", "BucketOwnerPreferred"}
 	for _, grant := range []string{"x-amz-grant-read", "x-amz-grant-write"} {
-		if r := w.as("alice", 400, "PUT", "/third", "", append(owner, grant, "id=mallory")...); r.code() != "InvalidArgument" {
+		if r := w.as("alice", 400, "PUT", "/third", "", append(owner, grant,
+			"id=mallory")...); r.code() != "InvalidArgument" {
 			t.Errorf("%s: %s", grant, r.body)
 		}
 	}
@@ -47,7 +48,8 @@ func TestFailuresAreLoggedAndNotPrinted(t *testing.T) {
 		defer w.server.catch(ctx, &err)
 		return failing(ctx)
 	}()
-	if answered != nil || rctx.Response.StatusCode() != 500 || !strings.Contains(string(rctx.Response.Body()), "InternalError") {
+	if answered != nil || rctx.Response.StatusCode() != 500 ||
+		!strings.Contains(string(rctx.Response.Body()), "InternalError") {
 		t.Errorf("%v %d %s", answered, rctx.Response.StatusCode(), rctx.Response.Body())
 	}
 	if text := w.log.String(); strings.Count(text, "the cause") != 1 || !strings.Contains(text, "operation=GetObject") {

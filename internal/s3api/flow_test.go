@@ -36,7 +36,8 @@ func TestARepeatedCompletionSucceeds(t *testing.T) {
 	if first != second || first.ETag == "" {
 		t.Errorf("%v and %v", first, second)
 	}
-	if r := w.must(206, "GET", "/bucket/key?partNumber=1", nil); string(r.body) != "hello" || r.Header.Get("x-amz-mp-parts-count") != "1" {
+	if r := w.must(206, "GET", "/bucket/key?partNumber=1", nil); string(r.body) != "hello" ||
+		r.Header.Get("x-amz-mp-parts-count") != "1" {
 		t.Errorf("%q %v", r.body, r.Header)
 	}
 	w.must(200, "PUT", "/bucket/key", []byte("another"))
@@ -62,7 +63,8 @@ func TestARepeatedCompletionWithOtherPartsIsRefused(t *testing.T) {
 	}
 	first, second := put(1, bytes.Repeat([]byte("a"), 5<<20)), put(3, []byte("b"))
 	complete := func(parts string) *reply {
-		return w.do("POST", "/bucket/key?uploadId="+up.UploadId, []byte("<CompleteMultipartUpload>"+parts+"</CompleteMultipartUpload>"))
+		return w.do("POST", "/bucket/key?uploadId="+up.UploadId,
+			[]byte("<CompleteMultipartUpload>"+parts+"</CompleteMultipartUpload>"))
 	}
 	all := part(1, first) + part(3, second)
 	want := complete(all)
@@ -120,7 +122,8 @@ func TestTLS(t *testing.T) {
 	if err := w.store.CreateBucket(t.Context(), object.Bucket{Name: "bucket", Owner: rootKey}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.store.Put(t.Context(), object.Put{Bucket: "bucket", Key: "key", Size: int64(len(content)), Body: bytes.NewReader(content)}); err != nil {
+	if _, err := w.store.Put(t.Context(), object.Put{Bucket: "bucket", Key: "key", Size: int64(len(content)),
+		Body: bytes.NewReader(content)}); err != nil {
 		t.Fatal(err)
 	}
 	// A policy that asks for TLS is satisfied by it, and by nothing else.
@@ -133,12 +136,15 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.scheme = "https"
-	w.http = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"}}}
-	if r := w.must(206, "GET", "/bucket/key", nil, "Range", "bytes=10-1000009"); !bytes.Equal(r.body, content[10:1000010]) {
+	w.http = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots,
+		ServerName: "example.com"}}}
+	if r := w.must(206, "GET", "/bucket/key", nil, "Range", "bytes=10-1000009"); !bytes.Equal(r.body,
+		content[10:1000010]) {
 		t.Errorf("%d bytes", len(r.body))
 	}
 	w.as("bob", 200, "GET", "/bucket/key", "")
-	if err := w.server.Authorizer().Authorize(t.Context(), object.Access{Account: "bob", Action: object.ActionGet, Bucket: "bucket", Key: "key"}); err == nil {
+	if err := w.server.Authorizer().Authorize(t.Context(),
+		object.Access{Account: "bob", Action: object.ActionGet, Bucket: "bucket", Key: "key"}); err == nil {
 		t.Error("another door counts as TLS")
 	}
 }

@@ -33,7 +33,8 @@ const maxFields = 32 << 10
 func isForm(rctx *fasthttp.RequestCtx) bool {
 	const kind = "multipart/form-data"
 	t := rctx.Request.Header.ContentType()
-	return rctx.IsPost() && len(t) >= len(kind) && strings.EqualFold(string(t[:len(kind)]), kind) && !rctx.QueryArgs().Has("delete")
+	return rctx.IsPost() && len(t) >= len(kind) && strings.EqualFold(string(t[:len(kind)]), kind) &&
+		!rctx.QueryArgs().Has("delete")
 }
 
 // form answers the upload of a form. versitygw's own route has no bound for the fields, which
@@ -118,7 +119,8 @@ func (s *Server) readForm(ctx fiber.Ctx) error {
 	}
 	bounded.seen = nil
 	if key := fields["key"]; key != "" && !utils.IsObjectNameValid(key) { // versitygw refuses it without a word
-		return invalid("The key " + strconv.QuoteToASCII(key) + " cannot be that of a form: its elements . and .. leave nothing of it, or lead out of it.")
+		return invalid("The key " + strconv.QuoteToASCII(key) +
+			" cannot be that of a form: its elements . and .. leave nothing of it, or lead out of it.")
 	}
 	if err := checkFields(fields); err != nil {
 		return err
@@ -145,7 +147,8 @@ func (s *Server) authorizeForm(ctx fiber.Ctx) error {
 	form := utils.ContextKeyObjectPostResult.Get(ctx).(middlewares.PostObjectResult)
 	bucket, key := strings.Clone(ctx.Params("bucket")), form.Fields["key"]
 	if !utils.ContextKeyAuthenticated.IsSet(ctx) {
-		if err := auth.VerifyPublicAccess(ctx, s.authorizer.backend, auth.PutObjectAction, auth.PermissionWrite, bucket, key); err != nil {
+		if err := auth.VerifyPublicAccess(ctx, s.authorizer.backend, auth.PutObjectAction, auth.PermissionWrite, bucket,
+			key); err != nil {
 			return err
 		}
 		utils.ContextKeyPublicBucket.Set(ctx, true)
@@ -171,8 +174,8 @@ const judgedFormKey = "nebulaio-judged-form"
 // be written, after the key of a form has been judged. S3 has no such question.
 const formPolicyText = `{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::%s"}]}`
 
-// judgedForm says whether versitygw asks for the bucket of a form whose key may be written. The adapter's own questions,
-// which are exact, are not among them.
+// judgedForm says whether versitygw asks for the bucket of a form whose key may be written. The adapter's own
+// questions, which are exact, are not among them.
 func judgedForm(rctx *fasthttp.RequestCtx) bool {
 	judged, _ := rctx.UserValue(judgedFormKey).(bool)
 	exact, _ := rctx.UserValue(exactlyKey).(bool)
@@ -327,7 +330,8 @@ func (s *Server) signerV4(fields map[string]string) (*auth.Account, error) {
 	}
 	if day := fields["x-amz-date"][:len("20060102")]; creds.Date != day {
 		// The key of a signature is that of a day. Without this, one that was made long ago would sign for today.
-		return nil, invalid("The day of x-amz-credential is " + strconv.QuoteToASCII(creds.Date) + ", expected that of x-amz-date: " + day)
+		return nil, invalid("The day of x-amz-credential is " + strconv.QuoteToASCII(creds.Date) +
+			", expected that of x-amz-date: " + day)
 	}
 	if creds.Region != s.opts.Region {
 		return nil, s3err.PostAuth.IncorrectRegion(fields["x-amz-credential"], s.opts.Region, creds.Region)

@@ -19,18 +19,20 @@ func TestFieldsBehindAFormsFile(t *testing.T) {
 	const field = "\r\n--B\r\nContent-Disposition: form-data; name=\"submit\"\r\n\r\nUpload"
 	long := strings.Repeat("\r\n--", 50_000)
 	for name, c := range map[string]struct{ in, want string }{
-		"no field":                   {"content" + "\r\n--B--\r\n", "content"},
-		"a field":                    {"content" + field + "\r\n--B--\r\n", "content"},
-		"two fields":                 {"content" + field + field + "\r\n--B--\r\n", "content"},
-		"an empty file":              {field + "\r\n--B--\r\n", ""},
-		"an empty file alone":        {"\r\n--B--\r\n", ""},
-		"almost a field":             {"a\r\n--Bx\r\n--B \r\n--B\n\r\n--B\r" + "\r\n--B--\r\n", "a\r\n--Bx\r\n--B \r\n--B\n\r\n--B\r"},
+		"no field":            {"content" + "\r\n--B--\r\n", "content"},
+		"a field":             {"content" + field + "\r\n--B--\r\n", "content"},
+		"two fields":          {"content" + field + field + "\r\n--B--\r\n", "content"},
+		"an empty file":       {field + "\r\n--B--\r\n", ""},
+		"an empty file alone": {"\r\n--B--\r\n", ""},
+		"almost a field": {"a\r\n--Bx\r\n--B \r\n--B\n\r\n--B\r" + "\r\n--B--\r\n",
+			"a\r\n--Bx\r\n--B \r\n--B\n\r\n--B\r"},
 		"a beginning of a beginning": {"a\r\n\r\n\r" + field + "\r\n--B--\r\n", "a\r\n\r\n\r"},
 		"a long file":                {long + field + "\r\n--B--\r\n", long},
 		"no end":                     {"content" + field, "refused"},
 		"no end at all":              {"content", "refused"},
 	} {
-		for how, wrap := range map[string]func(io.Reader) io.Reader{"whole": func(r io.Reader) io.Reader { return r }, "by bytes": iotest.OneByteReader, "with its end": iotest.DataErrReader} {
+		for how, wrap := range map[string]func(io.Reader) io.Reader{"whole": func(r io.Reader) io.Reader { return r },
+			"by bytes": iotest.OneByteReader, "with its end": iotest.DataErrReader} {
 			parser, err := utils.NewMultipartParser(wrap(strings.NewReader(head+c.in)), "B", int64(len(head+c.in)))
 			if err != nil {
 				t.Fatal(err)

@@ -31,7 +31,8 @@ func nameAfterFile(fields map[string]string, head []byte, before int64, boundary
 	}
 	name := fileName(head[:before], boundary)
 	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
-		return invalid("The name of the file " + strconv.QuoteToASCII(name) + " cannot be part of a key: it is no UTF-8, or has a zero byte.")
+		return invalid("The name of the file " + strconv.QuoteToASCII(name) +
+			" cannot be part of a key: it is no UTF-8, or has a zero byte.")
 	}
 	fields["key"] = strings.ReplaceAll(key, fileVariable, name)
 	return nil

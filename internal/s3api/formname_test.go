@@ -87,7 +87,8 @@ func TestFormsAreNamedAfterTheirFile(t *testing.T) {
 	}
 }
 
-// TestConditionsSeeTheReplacedKey judges forms by the key that is stored: by the policy of the form and by the bucket's.
+// TestConditionsSeeTheReplacedKey judges forms by the key that is stored: by the policy of the form and by the
+// bucket's.
 func TestConditionsSeeTheReplacedKey(t *testing.T) {
 	w := start(t, nil, nil)
 	w.people("alice", "bob")

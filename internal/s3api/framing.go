@@ -29,8 +29,8 @@ func misframed(h *fasthttp.RequestHeader) string {
 	return misframedLines(h.RawHeaders(), h.IsHTTP11())
 }
 
-// misaddressed returns why the target of a request is refused, or "". HTTP takes the host of a whole URL as the host, and
-// the server below the header. It cuts a fragment off, so that "a#b" would be the object "a".
+// misaddressed returns why the target of a request is refused, or "". HTTP takes the host of a whole URL as the host,
+// and the server below the header. It cuts a fragment off, so that "a#b" would be the object "a".
 func misaddressed(h *fasthttp.RequestHeader) string {
 	target := h.RequestURI()
 	if bytes.IndexByte(target, '#') >= 0 {
@@ -118,7 +118,8 @@ var tokenByte = func() (set [256]bool) {
 // refuseFraming answers a request whose end cannot be known for sure. The connection ends with it.
 func refuseFraming(ctx *fasthttp.RequestCtx, why string) {
 	end(ctx, s3err.APIError{
-		Code: "BadRequest", Description: "The request cannot be read as HTTP without doubt: " + why + ".", HTTPStatusCode: http.StatusBadRequest,
+		Code: "BadRequest", Description: "The request cannot be read as HTTP without doubt: " + why + ".",
+		HTTPStatusCode: http.StatusBadRequest,
 	})
 }
 
@@ -135,7 +136,8 @@ func knownMethod(method []byte) bool {
 // refuseMethod answers a request with a method that S3 does not have.
 func refuseMethod(ctx *fasthttp.RequestCtx) {
 	end(ctx, s3err.APIError{
-		Code: "MethodNotAllowed", Description: "The specified method is not allowed against this resource.", HTTPStatusCode: http.StatusMethodNotAllowed,
+		Code: "MethodNotAllowed", Description: "The specified method is not allowed against this resource.",
+		HTTPStatusCode: http.StatusMethodNotAllowed,
 	})
 }
 
@@ -151,7 +153,8 @@ func end(ctx *fasthttp.RequestCtx, err s3err.APIError) {
 // requestIDHeader is the name of the identifier of a request as it stands in replies.
 const requestIDHeader = "X-Amz-Request-Id"
 
-// cleanHeaders leaves one identifier of a request in its reply, and replaces control characters in the headers by spaces.
+// cleanHeaders leaves one identifier of a request in its reply, and replaces control characters in the headers by
+// spaces.
 //
 // What clients send is checked where it comes in. This is for text that an older
 // version has stored, and for places that nobody has thought of.

@@ -16,7 +16,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// raw sends bytes on a connection of its own, and returns every reply until the server closes it or has nothing more to say.
+// raw sends bytes on a connection of its own, and returns every reply until the server closes it or has nothing more to
+// say.
 func raw(t *testing.T, w *world, text string) []*reply {
 	t.Helper()
 	c, err := net.Dial("tcp", w.addr)
@@ -50,24 +51,27 @@ func TestRequestsWithTwoReadingsAreRefused(t *testing.T) {
 	public(w)
 	const put = "PUT /public/key HTTP/1.1\r\nHost: a\r\n"
 	for name, text := range map[string]string{
-		"length and chunks":            put + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"chunks and length":            put + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
-		"chunks in HTTP/1.0":           "PUT /public/key HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"chunks twice":                 put + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"chunks in a list":             put + "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
-		"identity":                     put + "Transfer-Encoding: identity\r\nContent-Length: 1\r\n\r\nx",
-		"gzip and chunks":              put + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-		"two lengths":                  put + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nx",
-		"one length twice":             put + "Content-Length: 1\r\nContent-Length: 1\r\n\r\nx",
-		"lengths in a list":            put + "Content-Length: 1, 1\r\n\r\nx",
-		"a length with a sign":         put + "Content-Length: +1\r\n\r\nx",
-		"a negative length":            put + "Content-Length: -1\r\n\r\nx",
-		"a hexadecimal length":         put + "Content-Length: 0x1\r\n\r\nx",
-		"a length beyond 64 bits":      put + "Content-Length: 99999999999999999999\r\n\r\nx",
-		"a bare newline":               "PUT /public/key HTTP/1.1\r\nHost: a\nContent-Length: 1\r\n\r\nx",
-		"a bare newline at the end":    "PUT /public/key HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\nx",
-		"a bare return":                "PUT /public/key HTTP/1.1\r\nHost: a\r\nX-A: b\rContent-Length: 9\r\nContent-Length: 1\r\n\r\nx",
-		"a folded line":                "PUT /public/key HTTP/1.1\r\nHost: a\r\nX-A: b\r\n Content-Length: 9\r\nContent-Length: 1\r\n\r\nx",
+		"length and chunks": put + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"chunks and length": put + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+		"chunks in HTTP/1.0": "PUT /public/key HTTP/1.0\r\nHost: a\r\nConnection: " +
+			"keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"chunks twice":              put + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"chunks in a list":          put + "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+		"identity":                  put + "Transfer-Encoding: identity\r\nContent-Length: 1\r\n\r\nx",
+		"gzip and chunks":           put + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"two lengths":               put + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nx",
+		"one length twice":          put + "Content-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+		"lengths in a list":         put + "Content-Length: 1, 1\r\n\r\nx",
+		"a length with a sign":      put + "Content-Length: +1\r\n\r\nx",
+		"a negative length":         put + "Content-Length: -1\r\n\r\nx",
+		"a hexadecimal length":      put + "Content-Length: 0x1\r\n\r\nx",
+		"a length beyond 64 bits":   put + "Content-Length: 99999999999999999999\r\n\r\nx",
+		"a bare newline":            "PUT /public/key HTTP/1.1\r\nHost: a\nContent-Length: 1\r\n\r\nx",
+		"a bare newline at the end": "PUT /public/key HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\nx",
+		"a bare return": "PUT /public/key HTTP/1.1\r\nHost: a\r\nX-A: b\rContent-Length: " +
+			"9\r\nContent-Length: 1\r\n\r\nx",
+		"a folded line": "PUT /public/key HTTP/1.1\r\nHost: a\r\nX-A: b\r\n Content-Length: " +
+			"9\r\nContent-Length: 1\r\n\r\nx",
 		"a folded line of a tab":       "PUT /public/key HTTP/1.1\r\nHost: a\r\nX-A: b\r\n\tc\r\nContent-Length: 1\r\n\r\nx",
 		"a space before the colon":     put + "Content-Length : 1\r\n\r\nx",
 		"a tab before the colon":       put + "Content-Length\t: 1\r\n\r\nx",
@@ -120,7 +124,8 @@ func statuses(all []*reply) string {
 func TestNothingBehindABrokenChunkIsARequest(t *testing.T) {
 	w := start(t, nil, nil)
 	public(w)
-	const put = "PUT /public/key HTTP/1.1\r\nHost: a\r\nX-Amz-Content-Sha256: UNSIGNED-PAYLOAD\r\nX-Amz-Decoded-Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+	const put = "PUT /public/key HTTP/1.1\r\nHost: a\r\nX-Amz-Content-Sha256: " +
+		"UNSIGNED-PAYLOAD\r\nX-Amz-Decoded-Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for name, body := range map[string]string{
 		"a bare newline behind the size":  "5\nhello\r\n0\r\n\r\n",
 		"a bare newline behind the chunk": "5\r\nhello\n0\r\n\r\n",
@@ -291,7 +296,8 @@ func TestWholeURLsAsTargets(t *testing.T) {
 }
 
 func FuzzHeaderLines(f *testing.F) {
-	for _, s := range []string{"A: b\r\n\r\n", "A: b\n\r\n", "A : b\r\n\r\n", " A: b\r\n\r\n", "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "\r\n", ":\r\n"} {
+	for _, s := range []string{"A: b\r\n\r\n", "A: b\n\r\n", "A : b\r\n\r\n", " A: b\r\n\r\n",
+		"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "\r\n", ":\r\n"} {
 		f.Add([]byte(s), true)
 	}
 	f.Fuzz(func(t *testing.T, lines []byte, http11 bool) {
@@ -303,7 +309,8 @@ func FuzzHeaderLines(f *testing.F) {
 		if strings.Count(lower, "\n") != strings.Count(lower, "\r\n") && !bytes.HasPrefix(lines, []byte("\r\n")) {
 			t.Fatalf("a bare newline passed: %q", lines)
 		}
-		if !bytes.HasPrefix(lines, []byte("\r\n")) && strings.Contains(lower, "\r\ncontent-length:") && strings.Contains(lower, "\r\ntransfer-encoding:") {
+		if !bytes.HasPrefix(lines, []byte("\r\n")) && strings.Contains(lower, "\r\ncontent-length:") &&
+			strings.Contains(lower, "\r\ntransfer-encoding:") {
 			t.Fatalf("two lengths passed: %q", lines)
 		}
 	})

@@ -84,7 +84,8 @@ func (s *Server) build() error {
 	return nil
 }
 
-// seemsContent says whether the body of a request is likely to be content, before its path and arguments are taken apart.
+// seemsContent says whether the body of a request is likely to be content, before its path and arguments are taken
+// apart.
 func seemsContent(h *fasthttp.RequestHeader) bool {
 	if !h.IsPut() {
 		return false
@@ -126,7 +127,8 @@ func errorHandler(next func(*fasthttp.RequestCtx, error)) func(*fasthttp.Request
 			return
 		}
 		e := s3err.APIError{
-			Code: "RequestTimeout", Description: "Your socket connection to the server was not read from or written to within the timeout period.",
+			Code: "RequestTimeout", Description: "Your socket connection to the server was not read from or written to " +
+				"within the timeout period.",
 			HTTPStatusCode: http.StatusRequestTimeout,
 		}
 		ctx.SetStatusCode(e.HTTPStatusCode)
@@ -138,7 +140,8 @@ func errorHandler(next func(*fasthttp.RequestCtx, error)) func(*fasthttp.Request
 // operations learns from versitygw which operation a request was.
 type operations struct{}
 
-// Send notes the operation and the error of a request. It does not return for an error that is none of S3's: see failure.
+// Send notes the operation and the error of a request. It does not return for an error that is none of S3's: see
+// failure.
 func (operations) Send(ctx fiber.Ctx, err error, action string, _ int64, _ int) {
 	rctx := ctx.RequestCtx()
 	rctx.SetUserValue(operationKey, metrics.ActionMap[action].Name)
@@ -146,7 +149,8 @@ func (operations) Send(ctx fiber.Ctx, err error, action string, _ int64, _ int) 
 		return
 	}
 	rctx.SetUserValue(errorKey, err)
-	if _, known := err.(s3err.S3Error); !known && rctx.UserValue(requestKey) != nil { // the guard or the form will catch it
+	// the guard or the form will catch it
+	if _, known := err.(s3err.S3Error); !known && rctx.UserValue(requestKey) != nil {
 		panic(failure{err})
 	}
 }

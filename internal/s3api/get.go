@@ -37,7 +37,8 @@ func judgeRead(ctx context.Context, in *s3.GetObjectInput, info *object.Info) (p
 }
 
 // describe returns the reply to a read of the object that ref names, without a body.
-func (b *backend) describe(ctx context.Context, in *s3.GetObjectInput, bk *object.Bucket, ref object.Ref, info *object.Info, p *picked) *s3.GetObjectOutput {
+func (b *backend) describe(ctx context.Context, in *s3.GetObjectInput, bk *object.Bucket, ref object.Ref,
+	info *object.Info, p *picked) *s3.GetObjectOutput {
 	a, side := info.Attributes, b.shown(ctx, ref, info.Attributes)
 	out := &s3.GetObjectOutput{
 		AcceptRanges: ptr("bytes"), ContentLength: &p.N, ContentRange: p.header(info.Size), PartsCount: p.parts,
@@ -158,8 +159,8 @@ func (b *backend) marker(ctx context.Context, ref object.Ref, err error) (*s3.Ge
 	return nil, b.s3Error("GetObject", ref, err)
 }
 
-// readable judges the conditions of a read. HTTP times have whole seconds, so we truncate the object's time: a condition
-// with the Last-Modified of an earlier reply then holds.
+// readable judges the conditions of a read. HTTP times have whole seconds, so we truncate the object's time: a
+// condition with the Last-Modified of an earlier reply then holds.
 func readable(info *object.Info, ifMatch, ifNoneMatch *string, since, until *time.Time) error {
 	if ifMatch == nil && ifNoneMatch == nil && since == nil && until == nil {
 		return nil
@@ -251,7 +252,8 @@ func pick(info *object.Info, header *string, part *int32) (picked, error) {
 }
 
 // locked returns the retention and the legal hold of a version.
-func locked(attrs map[string]string) (mode types.ObjectLockMode, until *time.Time, hold types.ObjectLockLegalHoldStatus) {
+func locked(attrs map[string]string) (mode types.ObjectLockMode, until *time.Time,
+	hold types.ObjectLockLegalHoldStatus) {
 	switch attrs[attrHold] {
 	case "1":
 		hold = types.ObjectLockLegalHoldStatusOn
@@ -267,8 +269,8 @@ func locked(attrs map[string]string) (mode types.ObjectLockMode, until *time.Tim
 	return mode, until, hold
 }
 
-// SelectObjectContent writes nothing; the guard turns the reply into a 501. versitygw's own function would keep a context
-// for as long as the process lives, and panic when the server stops.
+// SelectObjectContent writes nothing; the guard turns the reply into a 501. versitygw's own function would keep a
+// context for as long as the process lives, and panic when the server stops.
 func (b *backend) SelectObjectContent(context.Context, *s3.SelectObjectContentInput) func(*bufio.Writer) {
 	return func(*bufio.Writer) {}
 }

@@ -61,12 +61,18 @@ func TestGrantsAllowWhatTheySay(t *testing.T) {
 		g                                        iam.Grant
 		list, listA, getA, getB, putA, putB, del int
 	}{
-		{g: iam.Grant{User: "bob", Access: iam.AccessRead}, list: 200, listA: 200, getA: 200, getB: 200, putA: 403, putB: 403, del: 403},
-		{g: iam.Grant{User: "bob", Access: iam.AccessWrite}, list: 403, listA: 403, getA: 403, getB: 403, putA: 200, putB: 200, del: 204},
-		{g: iam.Grant{User: "bob", Access: iam.AccessReadWrite}, list: 200, listA: 200, getA: 200, getB: 200, putA: 200, putB: 200, del: 204},
-		{g: iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "a/"}, list: 403, listA: 200, getA: 200, getB: 403, putA: 403, putB: 403, del: 403},
-		{g: iam.Grant{User: "bob", Access: iam.AccessReadWrite, Prefix: "a/"}, list: 403, listA: 200, getA: 200, getB: 403, putA: 200, putB: 403, del: 204},
-		{g: iam.Grant{User: "bob", Access: iam.AccessWrite, Prefix: "a/"}, list: 403, listA: 403, getA: 403, getB: 403, putA: 200, putB: 403, del: 204},
+		{g: iam.Grant{User: "bob", Access: iam.AccessRead}, list: 200, listA: 200, getA: 200, getB: 200, putA: 403, putB: 403,
+			del: 403},
+		{g: iam.Grant{User: "bob", Access: iam.AccessWrite}, list: 403, listA: 403, getA: 403, getB: 403, putA: 200,
+			putB: 200, del: 204},
+		{g: iam.Grant{User: "bob", Access: iam.AccessReadWrite}, list: 200, listA: 200, getA: 200, getB: 200, putA: 200,
+			putB: 200, del: 204},
+		{g: iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "a/"}, list: 403, listA: 200, getA: 200, getB: 403,
+			putA: 403, putB: 403, del: 403},
+		{g: iam.Grant{User: "bob", Access: iam.AccessReadWrite, Prefix: "a/"}, list: 403, listA: 200, getA: 200, getB: 403,
+			putA: 200, putB: 403, del: 204},
+		{g: iam.Grant{User: "bob", Access: iam.AccessWrite, Prefix: "a/"}, list: 403, listA: 403, getA: 403, getB: 403,
+			putA: 200, putB: 403, del: 204},
 	} {
 		x.g.Bucket = "corp"
 		t.Run(fmt.Sprint(x.g.Access, x.g.Prefix), func(t *testing.T) {

@@ -69,11 +69,13 @@ var refusedArgs = map[string]string{
 // onlyHeaders are headers that some signers move into a URL, by how their names begin. They are not read there, so
 // that a lock, a condition or a source would be passed over.
 var onlyHeaders = []string{
-	"x-amz-object-lock-", "x-amz-bypass-", "x-amz-copy-source", "x-amz-tagging", "x-amz-expected-", "x-amz-source-expected-", "x-amz-if-",
+	"x-amz-object-lock-", "x-amz-bypass-", "x-amz-copy-source", "x-amz-tagging", "x-amz-expected-",
+	"x-amz-source-expected-", "x-amz-if-",
 }
 
 // refusedOperations are those that SDKs name in x-id, whatever else they send.
-var refusedOperations = setOf("RenameObject", "CreateSession", "ListDirectoryBuckets", "WriteGetObjectResponse", "UpdateObjectEncryption")
+var refusedOperations = setOf("RenameObject", "CreateSession", "ListDirectoryBuckets", "WriteGetObjectResponse",
+	"UpdateObjectEncryption")
 
 func setOf(names ...string) map[string]struct{} {
 	m := make(map[string]struct{}, len(names))
@@ -83,9 +85,9 @@ func setOf(names ...string) map[string]struct{} {
 	return m
 }
 
-// guard checks every request before the router, and mends the reply. It answers 501 to features of S3 that this server does
-// not have. versitygw would mistake such a request for another one: a rename for the PUT of an empty object, a session
-// for a listing.
+// guard checks every request before the router, and mends the reply. It answers 501 to features of S3 that this server
+// does not have. versitygw would mistake such a request for another one: a rename for the PUT of an empty object, a
+// session for a listing.
 func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	defer s.catch(ctx, &err)
 	rctx := ctx.RequestCtx()
@@ -149,8 +151,8 @@ func (s *Server) prepare(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	return s.convertV2(rctx)
 }
 
-// check returns why a request is refused before its signature is verified, or nil. plain reports that all arguments belong
-// to the signature, so that none of them can be refused.
+// check returns why a request is refused before its signature is verified, or nil. plain reports that all arguments
+// belong to the signature, so that none of them can be refused.
 func (s *Server) check(rctx *fasthttp.RequestCtx, at level, data, plain bool) s3err.S3Error {
 	h := noticeHeaders(&rctx.Request.Header)
 	if h.emptyMatch {
@@ -237,8 +239,8 @@ func splitPath(rctx *fasthttp.RequestCtx) (bucket, key string) {
 	return bucket, key
 }
 
-// subResources are the sub-resources for which PUT and DELETE have routes. The router ignores any other argument, and would
-// then write or delete the object or the bucket itself: DELETE ?acl would delete the object.
+// subResources are the sub-resources for which PUT and DELETE have routes. The router ignores any other argument, and
+// would then write or delete the object or the bucket itself: DELETE ?acl would delete the object.
 var subResources = map[level]map[string]map[string]struct{}{
 	onBucket: {
 		"PUT": setOf("accelerate", "acl", "analytics", "cors", "encryption", "intelligent-tiering", "inventory",
@@ -350,8 +352,8 @@ func refusedQuery(args *fasthttp.Args, reads bool) (name, what string) {
 	return "", ""
 }
 
-// signed reports whether an argument belongs to a presigned URL: X-Amz-Signature, say, or a header that the signer moved
-// into the query.
+// signed reports whether an argument belongs to a presigned URL: X-Amz-Signature, say, or a header that the signer
+// moved into the query.
 func signed(k []byte) bool {
 	const prefix = "x-amz-"
 	return len(k) > len(prefix) && strings.EqualFold(string(k[:len(prefix)]), prefix) && !isRefused(string(k))
@@ -378,8 +380,9 @@ func isRefused(name string) bool {
 // notImplemented returns S3's error for a feature that this server does not have.
 func notImplemented(name, what string) s3err.S3Error {
 	return s3err.APIError{
-		Code:           "NotImplemented",
-		Description:    "A header or parameter you provided implies functionality that is not implemented: " + name + " (" + what + ").",
+		Code: "NotImplemented",
+		Description: "A header or parameter you provided implies functionality that is not implemented: " + name + " (" +
+			what + ").",
 		HTTPStatusCode: http.StatusNotImplemented,
 	}
 }

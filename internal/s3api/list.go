@@ -84,7 +84,8 @@ func (b *backend) contents(e encoder, p *object.Page, owner *types.Owner) []s3re
 		sum := full(o)
 		out[i] = s3response.Object{
 			Key: ptr(e.text(o.Key)), ETag: ptr(quoted(o.ETag)), LastModified: &o.Modified, Size: &o.Size, Owner: owner,
-			StorageClass: types.ObjectStorageClassStandard, ChecksumAlgorithm: []types.ChecksumAlgorithm{sum.Algorithm}, ChecksumType: sum.Type,
+			StorageClass: types.ObjectStorageClassStandard, ChecksumAlgorithm: []types.ChecksumAlgorithm{sum.Algorithm},
+			ChecksumType: sum.Type,
 		}
 	}
 	return out
@@ -95,7 +96,8 @@ func (b *backend) ListObjects(ctx context.Context, in *s3.ListObjectsInput) (s3r
 	if err != nil {
 		return s3response.ListObjectsResult{}, err
 	}
-	l := object.List{Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), After: own(in.Marker), Attributes: true}
+	l := object.List{Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), After: own(in.Marker),
+		Attributes: true}
 	bk, p, err := b.page(ctx, l, in.MaxKeys)
 	if err != nil {
 		return s3response.ListObjectsResult{}, err
@@ -108,7 +110,8 @@ func (b *backend) ListObjects(ctx context.Context, in *s3.ListObjectsInput) (s3r
 	}, nil
 }
 
-func (b *backend) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input) (s3response.ListObjectsV2Result, error) {
+func (b *backend) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input) (s3response.ListObjectsV2Result,
+	error) {
 	e, err := encoderOf(ctx)
 	if err != nil {
 		return s3response.ListObjectsV2Result{}, err
@@ -118,7 +121,8 @@ func (b *backend) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input) 
 	if err != nil {
 		return s3response.ListObjectsV2Result{}, err
 	}
-	l := object.List{Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter), After: max(after, start), Attributes: true}
+	l := object.List{Bucket: own(in.Bucket), Prefix: own(in.Prefix), Delimiter: own(in.Delimiter),
+		After: max(after, start), Attributes: true}
 	bk, p, err := b.page(ctx, l, in.MaxKeys)
 	if err != nil {
 		return s3response.ListObjectsV2Result{}, err
@@ -132,7 +136,8 @@ func (b *backend) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input) 
 		Delimiter: e.some(l.Delimiter), EncodingType: e.kind(),
 		ContinuationToken: shown(ctx, "continuation-token", token), NextContinuationToken: some(tokenOfKey(p.Next)),
 		MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated,
-		KeyCount: ptr(int32(len(p.Objects) + len(p.Prefixes))), Contents: b.contents(e, &p, owner), CommonPrefixes: e.prefixes(p.Prefixes),
+		KeyCount: ptr(int32(len(p.Objects) + len(p.Prefixes))), Contents: b.contents(e, &p, owner),
+		CommonPrefixes: e.prefixes(p.Prefixes),
 	}, nil
 }
 
@@ -150,7 +155,8 @@ func tokenOfKey(key string) string {
 	if key == "" {
 		return ""
 	}
-	return base64.RawURLEncoding.EncodeToString(append(binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE([]byte(key))), key...))
+	return base64.RawURLEncoding.EncodeToString(append(binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE([]byte(key))),
+		key...))
 }
 
 // keyOfToken is the opposite of tokenOfKey.
@@ -165,7 +171,8 @@ func keyOfToken(token string) (string, error) {
 	return string(raw[4:]), nil
 }
 
-func (b *backend) ListObjectVersions(ctx context.Context, in *s3.ListObjectVersionsInput) (s3response.ListVersionsResult, error) {
+func (b *backend) ListObjectVersions(ctx context.Context,
+	in *s3.ListObjectVersionsInput) (s3response.ListVersionsResult, error) {
 	e, err := encoderOf(ctx)
 	if err != nil {
 		return s3response.ListVersionsResult{}, err
@@ -198,7 +205,8 @@ func (b *backend) ListObjectVersions(ctx context.Context, in *s3.ListObjectVersi
 		}
 		sum := full(o)
 		out.Versions = append(out.Versions, s3response.ObjectVersion{
-			Key: ptr(e.text(o.Key)), VersionId: &o.Version, IsLatest: &o.Latest, LastModified: &o.Modified, Size: &o.Size, ETag: ptr(quoted(o.ETag)),
+			Key: ptr(e.text(o.Key)), VersionId: &o.Version, IsLatest: &o.Latest, LastModified: &o.Modified, Size: &o.Size,
+			ETag:  ptr(quoted(o.ETag)),
 			Owner: owner, StorageClass: types.ObjectVersionStorageClassStandard,
 			ChecksumAlgorithm: []types.ChecksumAlgorithm{sum.Algorithm}, ChecksumType: sum.Type,
 		})

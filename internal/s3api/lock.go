@@ -24,7 +24,8 @@ import (
 // askedLock adds the retention and the legal hold that a request asks for. Default retention is added when the
 // object is made, by judgeWrite.
 func askedLock(
-	attrs map[string]string, bk *object.Bucket, mode types.ObjectLockMode, until *time.Time, hold types.ObjectLockLegalHoldStatus,
+	attrs map[string]string, bk *object.Bucket, mode types.ObjectLockMode, until *time.Time,
+	hold types.ObjectLockLegalHoldStatus,
 ) error {
 	asked := mode != "" || hold == types.ObjectLockLegalHoldStatusOn
 	if asked && !lockEnabled(bk) {
@@ -149,7 +150,8 @@ func (b *backend) mayBypass(ctx context.Context, bk *object.Bucket, ref object.R
 	defer named(rctx, ref.Version)()
 	defer exactly(rctx)()
 	if anonymous(ctx) {
-		return auth.VerifyPublicAccess(request, b, auth.BypassGovernanceRetentionAction, auth.PermissionWrite, bk.Name, hide(ref.Key)) == nil
+		return auth.VerifyPublicAccess(request, b, auth.BypassGovernanceRetentionAction, auth.PermissionWrite, bk.Name,
+			hide(ref.Key)) == nil
 	}
 	acl, err := b.aclOf(bk)
 	if err != nil {
@@ -158,7 +160,8 @@ func (b *backend) mayBypass(ctx context.Context, bk *object.Bucket, ref object.R
 	root, _ := ctx.Value(string(utils.ContextKeyIsRoot)).(bool)
 	// Without a policy the owner alone may: ACLs are silent on retention.
 	return auth.VerifyAccess(request, b, auth.AccessOptions{
-		Acl: acl, AclPermission: auth.PermissionWrite, DisableACL: true, IsRoot: root, Acc: accountOf(ctx, string(utils.ContextKeyAccount)),
+		Acl: acl, AclPermission: auth.PermissionWrite, DisableACL: true, IsRoot: root,
+		Acc:    accountOf(ctx, string(utils.ContextKeyAccount)),
 		Bucket: bk.Name, Object: hide(ref.Key), Actions: []auth.Action{auth.BypassGovernanceRetentionAction},
 	}) == nil
 }

@@ -36,7 +36,8 @@ func (s *betweenStore) Delete(ctx context.Context, d object.Deletion) (object.De
 	return s.Store.Delete(ctx, d)
 }
 
-func (s *betweenStore) DeleteMany(ctx context.Context, bucket string, ds []object.Deletion) ([]object.Deleted, []error) {
+func (s *betweenStore) DeleteMany(ctx context.Context, bucket string, ds []object.Deletion) ([]object.Deleted,
+	[]error) {
 	s.happen()
 	return s.Store.DeleteMany(ctx, bucket, ds)
 }
@@ -62,7 +63,8 @@ func (s *betweenStore) Copy(ctx context.Context, c object.Copy) (object.Info, er
 }
 
 func retention(mode string, days int) []byte {
-	return []byte(fmt.Sprintf("<Retention><Mode>%s</Mode><RetainUntilDate>%s</RetainUntilDate></Retention>", mode, time.Now().AddDate(0, 0, days).UTC().Format(time.RFC3339)))
+	return []byte(fmt.Sprintf("<Retention><Mode>%s</Mode><RetainUntilDate>%s</RetainUntilDate></Retention>", mode,
+		time.Now().AddDate(0, 0, days).UTC().Format(time.RFC3339)))
 }
 
 func (w *world) put5(path string, body []byte, status int, headers ...string) *reply {
@@ -72,26 +74,35 @@ func (w *world) put5(path string, body []byte, status int, headers ...string) *r
 
 // TestLocksThatComeInBetweenHold places a lock after the front end has looked and before the store changes anything.
 func TestLocksThatComeInBetweenHold(t *testing.T) {
-	hold, free := []byte("<LegalHold><Status>ON</Status></LegalHold>"), []byte("<LegalHold><Status>OFF</Status></LegalHold>")
+	hold, free := []byte("<LegalHold><Status>ON</Status></LegalHold>"),
+		[]byte("<LegalHold><Status>OFF</Status></LegalHold>")
 	for name, x := range map[string]struct {
 		before, lock []byte // retention that it has, and what comes in between
 		sub          string
 		act          func(w *world, path string) *reply
 	}{
-		"hold, delete":       {nil, hold, "legal-hold", func(w *world, path string) *reply { return w.do("DELETE", path, nil) }},
-		"compliance, delete": {nil, retention("COMPLIANCE", 1), "retention", func(w *world, path string) *reply { return w.do("DELETE", path, nil) }},
-		"governance, delete": {nil, retention("GOVERNANCE", 1), "retention", func(w *world, path string) *reply { return w.do("DELETE", path, nil) }},
+		"hold, delete": {nil, hold, "legal-hold", func(w *world,
+			path string) *reply {
+			return w.do("DELETE", path, nil)
+		}},
+		"compliance, delete": {nil, retention("COMPLIANCE", 1), "retention",
+			func(w *world, path string) *reply { return w.do("DELETE", path, nil) }},
+		"governance, delete": {nil, retention("GOVERNANCE", 1), "retention",
+			func(w *world, path string) *reply { return w.do("DELETE", path, nil) }},
 		"compliance, delete with bypass": {nil, retention("COMPLIANCE", 1), "retention", func(w *world, path string) *reply {
 			return w.do("DELETE", path, nil, "x-amz-bypass-governance-retention", "true")
 		}},
-		"compliance, weaken with bypass": {retention("GOVERNANCE", 1), retention("COMPLIANCE", 2), "retention", func(w *world, path string) *reply {
-			body := retention("GOVERNANCE", 1)
-			return w.do("PUT", strings.Replace(path, "?", "?retention&", 1), body, "x-amz-bypass-governance-retention", "true", "Content-MD5", md5Base64(string(body)))
-		}},
-		"longer, shorten": {retention("GOVERNANCE", 1), retention("GOVERNANCE", 9), "retention", func(w *world, path string) *reply {
-			body := retention("GOVERNANCE", 2)
-			return w.do("PUT", strings.Replace(path, "?", "?retention&", 1), body, "Content-MD5", md5Base64(string(body)))
-		}},
+		"compliance, weaken with bypass": {retention("GOVERNANCE", 1), retention("COMPLIANCE", 2), "retention",
+			func(w *world, path string) *reply {
+				body := retention("GOVERNANCE", 1)
+				return w.do("PUT", strings.Replace(path, "?", "?retention&", 1), body, "x-amz-bypass-governance-retention", "true",
+					"Content-MD5", md5Base64(string(body)))
+			}},
+		"longer, shorten": {retention("GOVERNANCE", 1), retention("GOVERNANCE", 9), "retention",
+			func(w *world, path string) *reply {
+				body := retention("GOVERNANCE", 2)
+				return w.do("PUT", strings.Replace(path, "?", "?retention&", 1), body, "Content-MD5", md5Base64(string(body)))
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &betweenStore{Store: model.New()}
@@ -145,7 +156,8 @@ func TestManyDeletionsKeepWhatIsLocked(t *testing.T) {
 func TestAHoldHoldsWhenItsRetentionIsOver(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil, "x-amz-bucket-object-lock-enabled", "true")
-	version := w.must(200, "PUT", "/bucket/key", []byte("x"), "x-amz-object-lock-legal-hold", "ON").Header.Get("x-amz-version-id")
+	version := w.must(200, "PUT", "/bucket/key", []byte("x"), "x-amz-object-lock-legal-hold",
+		"ON").Header.Get("x-amz-version-id")
 	ref := object.Ref{Bucket: "bucket", Key: "key", Version: version}
 	if err := w.store.SetAttributes(t.Context(), ref, func(a map[string]string) error {
 		a[attrRetention] = `{"Mode":"COMPLIANCE","RetainUntilDate":"2020-01-01T00:00:00Z"}`
@@ -159,14 +171,16 @@ func TestAHoldHoldsWhenItsRetentionIsOver(t *testing.T) {
 	w.must(204, "DELETE", "/bucket/key?versionId="+version, nil)
 }
 
-// TestDefaultRetentionIsThatOfTheCommit sets a bucket's default while an object is on its way: as an upload, a draft, a PUT, a copy, a form.
+// TestDefaultRetentionIsThatOfTheCommit sets a bucket's default while an object is on its way: as an upload, a draft, a
+// PUT, a copy, a form.
 func TestDefaultRetentionIsThatOfTheCommit(t *testing.T) {
 	s := &betweenStore{Store: model.NewIn(storetest.Dir(t))}
 	w := start(t, s, nil)
 	w.must(200, "PUT", "/bucket", nil, "x-amz-bucket-object-lock-enabled", "true")
 	set := func(rule string) func() {
 		return func() {
-			conf := `<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled>` + rule + `</ObjectLockConfiguration>`
+			conf := `<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled>` + rule +
+				`</ObjectLockConfiguration>`
 			w.put5("/bucket?object-lock", []byte(conf), 200)
 		}
 	}
@@ -178,20 +192,26 @@ func TestDefaultRetentionIsThatOfTheCommit(t *testing.T) {
 		if got := h.Get("x-amz-object-lock-mode"); got != want {
 			t.Errorf("%s: mode %q, expected %q", key, got, want)
 		}
-		if until, err := time.Parse(time.RFC3339, h.Get("x-amz-object-lock-retain-until-date")); want != "" && (err != nil || time.Until(until) < 71*time.Hour) {
+		if until, err := time.Parse(time.RFC3339, h.Get("x-amz-object-lock-retain-until-date")); want != "" &&
+			(err != nil || time.Until(until) < 71*time.Hour) {
 			t.Errorf("%s: until %v", key, h)
 		}
 	}
 	upload := func(key string, headers ...string) (complete func()) {
-		id := between(string(w.must(200, "POST", "/bucket/"+key+"?uploads", nil, headers...).body), "<UploadId>", "</UploadId>")
+		id := between(string(w.must(200, "POST", "/bucket/"+key+"?uploads", nil, headers...).body), "<UploadId>",
+			"</UploadId>")
 		etag := w.must(200, "PUT", "/bucket/"+key+"?partNumber=1&uploadId="+id, []byte("part")).Header.Get("ETag")
 		return func() {
-			w.must(200, "POST", "/bucket/"+key+"?uploadId="+id, []byte("<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>"+etag+"</ETag></Part></CompleteMultipartUpload>"))
+			w.must(200, "POST", "/bucket/"+key+"?uploadId="+id,
+				[]byte("<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>"+etag+
+					"</ETag></Part></CompleteMultipartUpload>"))
 		}
 	}
 	before := upload("upload")
-	asked := upload("asked", "x-amz-object-lock-mode", "GOVERNANCE", "x-amz-object-lock-retain-until-date", time.Now().AddDate(0, 0, 9).UTC().Format(time.RFC3339))
-	d, err := s.NewDraft(t.Context(), object.Draft{Bucket: "bucket", Key: "draft", Size: 5, Judge: w.server.Authorizer().JudgeWrite()})
+	asked := upload("asked", "x-amz-object-lock-mode", "GOVERNANCE", "x-amz-object-lock-retain-until-date",
+		time.Now().AddDate(0, 0, 9).UTC().Format(time.RFC3339))
+	d, err := s.NewDraft(t.Context(), object.Draft{Bucket: "bucket", Key: "draft", Size: 5,
+		Judge: w.server.Authorizer().JudgeWrite()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +260,8 @@ func (w *world) postedAs(access, secret string, at time.Time, status int, bucket
 }
 
 // postedOn posts a form whose signature was made with the key of a day.
-func (w *world) postedOn(day, access, secret string, at time.Time, status int, bucket, key string, fields ...string) *reply {
+func (w *world) postedOn(day, access, secret string, at time.Time, status int, bucket, key string,
+	fields ...string) *reply {
 	w.t.Helper()
 	date := at.UTC().Format("20060102T150405Z")
 	credential := fmt.Sprintf("%s/%s/%s/s3/aws4_request", access, day, testRegion)
@@ -249,12 +270,14 @@ func (w *world) postedOn(day, access, secret string, at time.Time, status int, b
 		all = append(all, [2]string{fields[i], fields[i+1]})
 	}
 	if access != "" {
-		all = append(all, [2]string{"x-amz-algorithm", "AWS4-HMAC-SHA256"}, [2]string{"x-amz-credential", credential}, [2]string{"x-amz-date", date})
+		all = append(all, [2]string{"x-amz-algorithm", "AWS4-HMAC-SHA256"}, [2]string{"x-amz-credential", credential},
+			[2]string{"x-amz-date", date})
 		conditions := fmt.Sprintf(`{"bucket":%q}`, bucket)
 		for _, f := range all {
 			conditions += fmt.Sprintf(`,{%q:%q}`, f[0], f[1])
 		}
-		policy := base64.StdEncoding.EncodeToString([]byte(fmt.Sprintf(`{"expiration":%q,"conditions":[%s]}`, at.Add(time.Hour).UTC().Format("2006-01-02T15:04:05Z"), conditions)))
+		policy := base64.StdEncoding.EncodeToString([]byte(fmt.Sprintf(`{"expiration":%q,"conditions":[%s]}`,
+			at.Add(time.Hour).UTC().Format("2006-01-02T15:04:05Z"), conditions)))
 		signature := signedWith(secret, day, policy)
 		all = append(all, [2]string{"policy", policy}, [2]string{"x-amz-signature", signature})
 	}
@@ -287,7 +310,8 @@ func TestHoldsAndDeletionsOverHTTP(t *testing.T) {
 		var wg sync.WaitGroup
 		racers := []func(){
 			func() {
-				held, _ = w.try(rootKey, rootSecret, "PUT", "/bucket/key?legal-hold&versionId="+version, hold, "Content-MD5", md5Base64(string(hold)))
+				held, _ = w.try(rootKey, rootSecret, "PUT", "/bucket/key?legal-hold&versionId="+version, hold, "Content-MD5",
+					md5Base64(string(hold)))
 			},
 			func() { gone, _ = w.try(rootKey, rootSecret, "DELETE", "/bucket/key?versionId="+version, nil) },
 		}

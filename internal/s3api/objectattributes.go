@@ -23,7 +23,8 @@ func (b *backend) GetObjectAttributes(ctx context.Context,
 		return out, err
 	}
 	// versitygw asks for the action of attributes alone.
-	if err := b.allowed(ctx, ref, auth.PermissionRead, ofVersion(ref, auth.GetObjectAction, auth.GetObjectVersionAction)); err != nil {
+	if err := b.allowed(ctx, ref, auth.PermissionRead,
+		ofVersion(ref, auth.GetObjectAction, auth.GetObjectVersionAction)); err != nil {
 		return out, err
 	}
 	bk, err := b.bucketOf(ctx, ref.Bucket)
@@ -32,7 +33,8 @@ func (b *backend) GetObjectAttributes(ctx context.Context,
 	}
 	info, err := b.store.Stat(patient(ctx), ref)
 	if info.Marker {
-		return s3response.GetObjectAttributesResponse{DeleteMarker: ptr(true), VersionId: &info.Version}, s3err.GetAPIError(s3err.ErrNoSuchKey)
+		return s3response.GetObjectAttributesResponse{DeleteMarker: ptr(true), VersionId: &info.Version},
+			s3err.GetAPIError(s3err.ErrNoSuchKey)
 	}
 	if err != nil {
 		return out, b.s3Error("GetObjectAttributes", ref, err)
@@ -75,8 +77,9 @@ func objectParts(info *object.Info, marker *string, limit *int32) *s3response.Ob
 		sum := partChecksum(checksumOf(info.Attributes).Algorithm, p)
 		s := sum.sums()
 		out.Parts = append(out.Parts, types.ObjectPart{
-			PartNumber: ptr(int32(i + 1)), Size: &p.Size, ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME,
-			ChecksumSHA1: s.SHA1, ChecksumSHA256: s.SHA256,
+			PartNumber: ptr(int32(i + 1)), Size: &p.Size, ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C,
+			ChecksumCRC64NVME: s.CRC64NVME,
+			ChecksumSHA1:      s.SHA1, ChecksumSHA256: s.SHA256,
 		})
 		out.NextPartNumberMarker = i + 1
 	}

@@ -55,14 +55,17 @@ func TestOddRequestsAreAnsweredAsS3Does(t *testing.T) {
 		{"400 MalformedXML", "POST", "/bucket/mp?uploadId=" + upload, "<CompleteMultipartUpload/>", nil},
 		{"400 InvalidArgument", "POST", "/bucket/mp?uploadId=" + upload, fmt.Sprintf(one, "-1"), nil},
 		{"400 MalformedXML", "POST", "/bucket/mp?uploadId=" + upload, fmt.Sprintf(one, "99999999999999"), nil},
-		{"400 InvalidRequest", "POST", "/bucket/mp?uploadId=" + upload, fmt.Sprintf(one, "1"), []string{"x-amz-mp-object-size", "-1"}},
+		{"400 InvalidRequest", "POST", "/bucket/mp?uploadId=" + upload, fmt.Sprintf(one, "1"),
+			[]string{"x-amz-mp-object-size", "-1"}},
 		{"400 InvalidArgument", "PUT", "/bucket/new", "", []string{"x-amz-copy-source", ""}},
 		{"400 InvalidArgument", "PUT", "/bucket/new", "", []string{"x-amz-copy-source", "bucket/%zz"}},
 		{"400 InvalidArgument", "PUT", "/bucket/new", "", []string{"x-amz-copy-source", "../bucket/key"}},
 		{"404 NoSuchKey", "PUT", "/bucket/new", "", []string{"x-amz-copy-source", "bucket/%ff"}},
-		{"400 InvalidArgument", "PUT", "/bucket/mp?partNumber=1&uploadId=" + upload, "", []string{"x-amz-copy-source", "bucket/key", "x-amz-copy-source-range", "bytes=5-2"}},
+		{"400 InvalidArgument", "PUT", "/bucket/mp?partNumber=1&uploadId=" + upload, "",
+			[]string{"x-amz-copy-source", "bucket/key", "x-amz-copy-source-range", "bytes=5-2"}},
 		{"400 InvalidDigest", "PUT", "/bucket/new", "x", []string{"Content-MD5", "x"}},
-		{"400 InvalidRequest", "PUT", "/bucket/new", "x", []string{"x-amz-checksum-crc32", "AAAAAA==", "x-amz-checksum-sha1", "AAAAAA=="}},
+		{"400 InvalidRequest", "PUT", "/bucket/new", "x",
+			[]string{"x-amz-checksum-crc32", "AAAAAA==", "x-amz-checksum-sha1", "AAAAAA=="}},
 		{"400 InvalidArgument", "PUT", "/bucket/new", "x", []string{"x-amz-tagging", "a=b&a=c"}},
 		{"400 MetadataTooLarge", "PUT", "/bucket/new", "x", []string{"x-amz-meta-a", strings.Repeat("m", 3000)}},
 		{"400 KeyTooLongError", "PUT", "/bucket/" + strings.Repeat("k", 1025), "x", nil},
@@ -84,7 +87,8 @@ func TestOddRequestsAreAnsweredAsS3Does(t *testing.T) {
 		}
 	}
 	doc := "<Delete><Object><Key></Key></Object></Delete>"
-	if r := w.must(200, "POST", "/bucket?delete", []byte(doc), "Content-MD5", md5Base64(doc)); !strings.Contains(string(r.body), "<Code>UserKeyMustBeSpecified</Code>") {
+	if r := w.must(200, "POST", "/bucket?delete", []byte(doc), "Content-MD5",
+		md5Base64(doc)); !strings.Contains(string(r.body), "<Code>UserKeyMustBeSpecified</Code>") {
 		t.Errorf("%s", r.body)
 	}
 	if r := w.must(200, "GET", "/bucket/key", nil); string(r.body) != "0123456789" {
@@ -142,8 +146,10 @@ func TestStreamsThatLie(t *testing.T) {
 		"a wrong checksum":      "5\r\nhello\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n",
 		"a zero byte in a size": "5\x00\r\nhello\r\n0\r\n\r\n",
 	} {
-		head := "PUT /public/key HTTP/1.1\r\nHost: a\r\nContent-Encoding: aws-chunked\r\nX-Amz-Content-Sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\n" +
-			"X-Amz-Trailer: x-amz-checksum-crc32\r\nX-Amz-Decoded-Content-Length: 5\r\nContent-Length: " + fmt.Sprint(len(body)) + "\r\n\r\n"
+		head := "PUT /public/key HTTP/1.1\r\nHost: a\r\nContent-Encoding: aws-chunked\r\nX-Amz-Content-Sha256: " +
+			"STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\n" +
+			"X-Amz-Trailer: x-amz-checksum-crc32\r\nX-Amz-Decoded-Content-Length: 5\r\nContent-Length: " +
+			fmt.Sprint(len(body)) + "\r\n\r\n"
 		all := raw(t, w, head+body+smuggled)
 		if len(all) == 0 || all[0].StatusCode/100 != 4 {
 			t.Errorf("%s: %s", name, statuses(all))

@@ -30,14 +30,16 @@ func (w *world) as(name string, status int, method, path, body string, headers .
 func (w *world) people(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
-		if err := w.iam.Add(w.t.Context(), iam.Account{AccessKey: name, Secret: name + "-secret", Role: iam.RoleUserPlus}); err != nil {
+		if err := w.iam.Add(w.t.Context(), iam.Account{AccessKey: name, Secret: name + "-secret",
+			Role: iam.RoleUserPlus}); err != nil {
 			w.t.Fatal(err)
 		}
 	}
 }
 
 func statement(effect, who, action, resource string) string {
-	return fmt.Sprintf(`{"Effect":%q,"Principal":{"AWS":[%q]},"Action":%q,"Resource":"arn:aws:s3:::%s"}`, effect, who, action, resource)
+	return fmt.Sprintf(`{"Effect":%q,"Principal":{"AWS":[%q]},"Action":%q,"Resource":"arn:aws:s3:::%s"}`, effect, who,
+		action, resource)
 }
 
 func policyOf(statements ...string) string {
@@ -57,7 +59,8 @@ func TestAnOwnerKeepsTheBucket(t *testing.T) {
 	if got := w.as("alice", 200, "GET", "/alices?policy", ""); string(got.body) != doc {
 		t.Errorf("the owner sees another policy: %s", got.body)
 	}
-	if got := w.as("alice", 200, "GET", "/alices?policyStatus", ""); !strings.Contains(string(got.body), "<IsPublic>false") {
+	if got := w.as("alice", 200, "GET", "/alices?policyStatus", ""); !strings.Contains(string(got.body),
+		"<IsPublic>false") {
 		t.Errorf("%s", got.body)
 	}
 	w.as("bob", 200, "GET", "/alices/key", "")
@@ -79,7 +82,8 @@ func TestAnOwnerMayOverrideGovernance(t *testing.T) {
 	w.as("alice", 200, "PUT", "/alices", "", "x-amz-bucket-object-lock-enabled", "true")
 	until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	kept := func(mode string) string {
-		r := w.as("alice", 200, "PUT", "/alices/key", "x", "x-amz-object-lock-mode", mode, "x-amz-object-lock-retain-until-date", until)
+		r := w.as("alice", 200, "PUT", "/alices/key", "x", "x-amz-object-lock-mode", mode,
+			"x-amz-object-lock-retain-until-date", until)
 		return "/alices/key?versionId=" + r.Header.Get("x-amz-version-id")
 	}
 	governed, strict := kept("GOVERNANCE"), kept("COMPLIANCE")
@@ -92,7 +96,8 @@ func TestAnOwnerMayOverrideGovernance(t *testing.T) {
 	w.as("alice", 403, "DELETE", governed, "", bypass, "true")
 	w.as("alice", 204, "DELETE", "/alices?policy", "")
 	w.as("bob", 403, "DELETE", governed, "", bypass, "true")
-	sooner := `<Retention><Mode>GOVERNANCE</Mode><RetainUntilDate>` + time.Now().Add(time.Minute).UTC().Format(time.RFC3339) + `</RetainUntilDate></Retention>`
+	sooner := `<Retention><Mode>GOVERNANCE</Mode><RetainUntilDate>` +
+		time.Now().Add(time.Minute).UTC().Format(time.RFC3339) + `</RetainUntilDate></Retention>`
 	at := strings.Replace(governed, "?", "?retention&", 1)
 	w.as("alice", 403, "PUT", at, sooner)
 	w.as("alice", 200, "PUT", at, sooner, bypass, "true")
@@ -101,7 +106,8 @@ func TestAnOwnerMayOverrideGovernance(t *testing.T) {
 		t.Errorf("left are %s", r.body)
 	}
 	version := strings.TrimPrefix(kept("GOVERNANCE"), "/alices/key?versionId=")
-	r := w.as("alice", 200, "POST", "/alices?delete", `<Delete><Object><Key>key</Key><VersionId>`+version+`</VersionId></Object></Delete>`, bypass, "true")
+	r := w.as("alice", 200, "POST", "/alices?delete", `<Delete><Object><Key>key</Key><VersionId>`+version+
+		`</VersionId></Object></Delete>`, bypass, "true")
 	if strings.Contains(string(r.body), "<Error>") {
 		t.Errorf("%s", r.body)
 	}
@@ -119,7 +125,8 @@ func TestTagsComeInOneOrder(t *testing.T) {
 	for path, status := range map[string]int{"/bucket/key?tagging": 200, "/bucket?tagging": 204} {
 		w.must(status, "PUT", path, []byte(doc), "Content-MD5", md5Base64(doc))
 		r := w.must(200, "GET", path, nil)
-		if !strings.Contains(string(r.body), tags.String()) || !strings.HasPrefix(string(r.body), "<?xml") || r.ContentLength != int64(len(r.body)) {
+		if !strings.Contains(string(r.body), tags.String()) || !strings.HasPrefix(string(r.body), "<?xml") ||
+			r.ContentLength != int64(len(r.body)) {
 			t.Errorf("%s: %s", path, r.body)
 		}
 	}

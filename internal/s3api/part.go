@@ -40,7 +40,8 @@ func (b *backend) UploadPart(ctx context.Context, in *s3.UploadPartInput) (*s3.U
 		content = bytes.NewReader(nil)
 	}
 	given := sums{
-		CRC32: in.ChecksumCRC32, CRC32C: in.ChecksumCRC32C, CRC64NVME: in.ChecksumCRC64NVME, SHA1: in.ChecksumSHA1, SHA256: in.ChecksumSHA256,
+		CRC32: in.ChecksumCRC32, CRC32C: in.ChecksumCRC32C, CRC64NVME: in.ChecksumCRC64NVME, SHA1: in.ChecksumSHA1,
+		SHA256: in.ChecksumSHA256,
 		SHA512: in.ChecksumSHA512, MD5: in.ChecksumMD5, XXHASH64: in.ChecksumXXHASH64, XXHASH3: in.ChecksumXXHASH3,
 		XXHASH128: in.ChecksumXXHASH128,
 	}
@@ -113,7 +114,8 @@ func (b *backend) UploadPartCopy(ctx context.Context, in *s3.UploadPartCopyInput
 	}
 	from.Version = src.Version
 	algo := checksumOf(up.Attributes).Algorithm
-	c := object.CopyPart{From: from, Off: off, N: n, Bucket: ref.Bucket, Key: ref.Key, Upload: id, Number: int(*in.PartNumber)}
+	c := object.CopyPart{From: from, Off: off, N: n, Bucket: ref.Bucket, Key: ref.Key, Upload: id,
+		Number: int(*in.PartNumber)}
 	info, err := b.copyPart(ctx, c, algo)
 	if errors.Is(err, object.ErrDamaged) {
 		return none, b.s3Error("UploadPartCopy", from, err)
@@ -125,8 +127,10 @@ func (b *backend) UploadPartCopy(ctx context.Context, in *s3.UploadPartCopyInput
 	s := sum.sums()
 	out := s3response.CopyPartResult{
 		ETag: ptr(quoted(info.ETag)), LastModified: info.Modified,
-		ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME, ChecksumSHA1: s.SHA1, ChecksumSHA256: s.SHA256,
-		ChecksumSHA512: s.SHA512, ChecksumMD5: s.MD5, ChecksumXXHASH64: s.XXHASH64, ChecksumXXHASH3: s.XXHASH3, ChecksumXXHASH128: s.XXHASH128,
+		ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME, ChecksumSHA1: s.SHA1,
+		ChecksumSHA256: s.SHA256,
+		ChecksumSHA512: s.SHA512, ChecksumMD5: s.MD5, ChecksumXXHASH64: s.XXHASH64, ChecksumXXHASH3: s.XXHASH3,
+		ChecksumXXHASH128: s.XXHASH128,
 	}
 	if src.Versioned() {
 		out.CopySourceVersionId = src.Version
@@ -136,7 +140,8 @@ func (b *backend) UploadPartCopy(ctx context.Context, in *s3.UploadPartCopyInput
 
 // copyPart copies by the store's own means, and through memory only where the
 // upload wants a checksum that the store does not compute.
-func (b *backend) copyPart(ctx context.Context, c object.CopyPart, algo types.ChecksumAlgorithm) (object.PartInfo, error) {
+func (b *backend) copyPart(ctx context.Context, c object.CopyPart, algo types.ChecksumAlgorithm) (object.PartInfo,
+	error) {
 	if algo == "" || algo == types.ChecksumAlgorithmCrc64nvme {
 		return b.store.CopyPart(patient(ctx), c)
 	}

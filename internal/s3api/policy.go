@@ -21,8 +21,8 @@ import (
 
 // GetBucketPolicy returns the policy by which versitygw judges the current request.
 //
-// In S3 the owner of a bucket may do everything that the policy does not deny. versitygw instead locks out an owner whom
-// the policy does not name. So requests of the owner are judged by the policy and one more statement, which allows
+// In S3 the owner of a bucket may do everything that the policy does not deny. versitygw instead locks out an owner
+// whom the policy does not name. So requests of the owner are judged by the policy and one more statement, which allows
 // everything to the owner. Denials still hold. Without a policy the ACL decides, which knows everything but the
 // permission to override retention.
 func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, error) {

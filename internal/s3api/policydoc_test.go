@@ -18,14 +18,16 @@ func TestPoliciesWithPartsThatAreNotUnderstood(t *testing.T) {
 	w.as("alice", 200, "PUT", "/corp", "")
 	const open = `{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`
 	for name, x := range map[string]struct{ policy, names string }{
-		"NotPrincipal":       {policyOf(open, `{"Effect":"Deny","NotPrincipal":{"AWS":["alice"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`), "NotPrincipal"},
-		"NotAction":          {policyOf(open, `{"Effect":"Deny","Principal":"*","NotAction":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "NotAction"},
-		"NotResource":        {policyOf(open, `{"Effect":"Deny","Principal":"*","Action":"s3:*","NotResource":"arn:aws:s3:::corp/open/*"}`), "NotResource"},
-		"both":               {policyOf(`{"Effect":"Allow","Principal":"*","NotPrincipal":{"AWS":["bob"]},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "NotPrincipal"},
-		"no Principal":       {policyOf(`{"Effect":"Deny","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "Principal"},
-		"no Action":          {policyOf(`{"Effect":"Deny","Principal":"*","Resource":"arn:aws:s3:::corp/*"}`), "Action"},
-		"no Resource":        {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject"}`), "Resource"},
-		"no Effect":          {policyOf(`{"Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "Effect"},
+		"NotPrincipal": {policyOf(open, `{"Effect":"Deny","NotPrincipal":{"AWS":["alice"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`), "NotPrincipal"},
+		"NotAction":    {policyOf(open, `{"Effect":"Deny","Principal":"*","NotAction":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "NotAction"},
+		"NotResource":  {policyOf(open, `{"Effect":"Deny","Principal":"*","Action":"s3:*","NotResource":"arn:aws:s3:::corp/open/*"}`), "NotResource"},
+		"both":         {policyOf(`{"Effect":"Allow","Principal":"*","NotPrincipal":{"AWS":["bob"]},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "NotPrincipal"},
+		"no Principal": {policyOf(`{"Effect":"Deny","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`),
+			"Principal"},
+		"no Action":   {policyOf(`{"Effect":"Deny","Principal":"*","Resource":"arn:aws:s3:::corp/*"}`), "Action"},
+		"no Resource": {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject"}`), "Resource"},
+		"no Effect": {policyOf(`{"Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`),
+			"Effect"},
 		"an unknown field":   {policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*","Conditions":{}}`), "Conditions"},
 		"another case":       {policyOf(`{"effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "effect"},
 		"one field twice":    {policyOf(`{"Effect":"Deny","Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "Effect"},
@@ -62,14 +64,16 @@ func TestPoliciesWithPartsThatAreNotUnderstood(t *testing.T) {
 	w.as("alice", 404, "GET", "/corp?policy", "")
 	// What AWS has beside that is accepted.
 	for _, condition := range []string{
-		`"DateGreaterThan":{"aws:CurrentTime":["2030-01-01T00:00:00Z","2030-01-01T00:00:00.5+02:00"]}`, `"NumericLessThan":{"aws:EpochTime":1900000000}`,
+		`"DateGreaterThan":{"aws:CurrentTime":["2030-01-01T00:00:00Z","2030-01-01T00:00:00.5+02:00"]}`,
+		`"NumericLessThan":{"aws:EpochTime":1900000000}`,
 		`"Bool":{"aws:SecureTransport":false}`, `"ForAnyValue:StringLikeIfExists":{"AWS:Referer":"https://*.example.com/*"}`,
 		`"NotIpAddress":{"aws:SourceIp":["10.0.0.0/8","::1"]}`, `"Null":{"aws:UserAgent":"TRUE"}`, ``,
 	} {
 		w.as("alice", 204, "PUT", "/corp?policy", conditioned(condition))
 	}
 	w.as("alice", 204, "PUT", "/corp?policy", `{"Id":"x","Version":"2012-10-17","Statement":[{"Sid":"y",`+open[1:]+`]}`)
-	if r, err := w.try("bob", "bob-secret", "PUT", "/corp?policy", []byte(policyOf(open, `{"NotPrincipal":"x"}`))); err != nil || r.StatusCode != 400 {
+	if r, err := w.try("bob", "bob-secret", "PUT", "/corp?policy",
+		[]byte(policyOf(open, `{"NotPrincipal":"x"}`))); err != nil || r.StatusCode != 400 {
 		t.Errorf("%v %+v", err, r)
 	}
 }
@@ -91,7 +95,8 @@ func TestPrincipalsAsAWSWritesThem(t *testing.T) {
 	w.as("alice", 200, "PUT", "/corp/key", "x")
 	const user = "arn:aws:iam::123456789012:user/"
 	says := func(effect, principal string) string {
-		return fmt.Sprintf(`{"Effect":%q,"Principal":%s,"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`, effect, principal)
+		return fmt.Sprintf(`{"Effect":%q,"Principal":%s,"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`, effect,
+			principal)
 	}
 	for _, x := range []struct {
 		policy                    string
@@ -112,7 +117,8 @@ func TestPrincipalsAsAWSWritesThem(t *testing.T) {
 		if r, err := w.try("", "", "GET", "/corp/key", nil); err != nil || r.StatusCode != x.nobody {
 			t.Errorf("%s: nobody gets %d, expected %d", x.policy, r.StatusCode, x.nobody)
 		}
-		err := w.server.Authorizer().Authorize(t.Context(), object.Access{Account: "bob", Action: object.ActionGet, Bucket: "corp", Key: "key"})
+		err := w.server.Authorizer().Authorize(t.Context(),
+			object.Access{Account: "bob", Action: object.ActionGet, Bucket: "corp", Key: "key"})
 		if (err == nil) != (x.bob == 200) {
 			t.Errorf("%s: another door says %v of bob", x.policy, err)
 		}
@@ -120,8 +126,10 @@ func TestPrincipalsAsAWSWritesThem(t *testing.T) {
 			t.Errorf("shown as %s, put as %s", r.body, x.policy)
 		}
 	}
-	for _, who := range []string{user + "mallory", user + "*", user, "arn:aws:iam::12345:user/bob", "arn:aws:s3:::bob", "arn:aws:sts::123456789012:assumed-role/x/bob", "arn:aws:iam::123456789012:user", "arn:"} {
-		if r := w.as("alice", 400, "PUT", "/corp?policy", policyOf(says("Allow", fmt.Sprintf(`{"AWS":%q}`, who)))); r.code() != "MalformedPolicy" {
+	for _, who := range []string{user + "mallory", user + "*", user, "arn:aws:iam::12345:user/bob", "arn:aws:s3:::bob",
+		"arn:aws:sts::123456789012:assumed-role/x/bob", "arn:aws:iam::123456789012:user", "arn:"} {
+		if r := w.as("alice", 400, "PUT", "/corp?policy",
+			policyOf(says("Allow", fmt.Sprintf(`{"AWS":%q}`, who)))); r.code() != "MalformedPolicy" {
 			t.Errorf("%s: %s", who, r.body)
 		}
 	}
@@ -164,7 +172,9 @@ func TestStoredPoliciesFailSafe(t *testing.T) {
 			if r, err := w.try("", "", "GET", "/corp/key", nil); err != nil || r.StatusCode != x.nobody {
 				t.Errorf("nobody gets %d, expected %d: %s", r.StatusCode, x.nobody, r.body)
 			}
-			if err := w.server.Authorizer().Authorize(t.Context(), object.Access{Account: "bob", Action: object.ActionGet, Bucket: "corp", Key: "key"}); (err == nil) != (x.bob == 200) {
+			if err := w.server.Authorizer().Authorize(t.Context(),
+				object.Access{Account: "bob", Action: object.ActionGet, Bucket: "corp",
+					Key: "key"}); (err == nil) != (x.bob == 200) {
 				t.Errorf("another door says %v", err)
 			}
 			// The owner can mend it.
@@ -181,9 +191,11 @@ func TestAPolicyIsShownToWhoAsksForIt(t *testing.T) {
 	w.people("alice", "bob")
 	w.as("alice", 200, "PUT", "/corp", "")
 	w.as("alice", 200, "PUT", "/corp/key", "x", "x-amz-tagging", "a=b")
-	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", "s3:GetObjectTagging", "corp/*"), statement("Allow", "bob", "s3:ListBucket", "corp"),
+	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", "s3:GetObjectTagging", "corp/*"),
+		statement("Allow", "bob", "s3:ListBucket", "corp"),
 		statement("Allow", "bob", "s3:GetBucketAcl", "corp"), statement("Allow", "bob", "s3:GetBucketTagging", "corp")))
-	for _, path := range []string{"/corp/key?tagging&policy", "/corp/key?policy&tagging", "/corp?policy&acl", "/corp?acl&policy", "/corp?policy&tagging", "/corp?policy&list-type=2", "/corp?policy"} {
+	for _, path := range []string{"/corp/key?tagging&policy", "/corp/key?policy&tagging", "/corp?policy&acl",
+		"/corp?acl&policy", "/corp?policy&tagging", "/corp?policy&list-type=2", "/corp?policy"} {
 		r, err := w.try("bob", "bob-secret", "GET", path, nil)
 		if err != nil {
 			t.Fatal(err)

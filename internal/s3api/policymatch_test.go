@@ -28,7 +28,8 @@ func TestAQuestionMarkIsOneCharacter(t *testing.T) {
 		for _, denied := range []bool{false, true} {
 			policy := policyOf(statement("Allow", "bob", "s3:GetObject", resource))
 			if denied {
-				policy = policyOf(statement("Allow", "bob", "s3:GetObject", "corp/*"), statement("Deny", "bob", "s3:GetObject", resource))
+				policy = policyOf(statement("Allow", "bob", "s3:GetObject", "corp/*"),
+					statement("Deny", "bob", "s3:GetObject", resource))
 			}
 			w.as("alice", 204, "PUT", "/corp?policy", policy)
 			for _, key := range keys {
@@ -43,7 +44,8 @@ func TestAQuestionMarkIsOneCharacter(t *testing.T) {
 						t.Errorf("%s: %s", key, r.body)
 					}
 				}
-				err := w.server.Authorizer().Authorize(t.Context(), object.Access{Account: "bob", Action: object.ActionGet, Bucket: "corp", Key: key})
+				err := w.server.Authorizer().Authorize(t.Context(),
+					object.Access{Account: "bob", Action: object.ActionGet, Bucket: "corp", Key: key})
 				if (err == nil) != (want == 200) {
 					t.Errorf("another door says %v of %q with %s", err, key, resource)
 				}
@@ -65,7 +67,8 @@ func TestAQuestionMarkIsOneCharacter(t *testing.T) {
 	w.as("alice", 204, "PUT", "/corp?policy",
 		policyOf(statement("Allow", "bob", "s3:*", "corp/*"), statement("Deny", "bob", "s3:DeleteObject", "corp/a/?")))
 	r := w.as("bob", 200, "POST", "/corp?delete", deletion("a/é", "a/éé", `a/\xff`))
-	if body := string(r.body); strings.Count(body, "<Deleted>") != 2 || !strings.Contains(body, "arn:aws:s3:::corp/a/é&#34;") {
+	if body := string(r.body); strings.Count(body, "<Deleted>") != 2 ||
+		!strings.Contains(body, "arn:aws:s3:::corp/a/é&#34;") {
 		t.Errorf("%s", body)
 	}
 }
@@ -76,7 +79,8 @@ func TestActionsMatchInAnyCase(t *testing.T) {
 	w.people("alice", "bob")
 	w.as("alice", 200, "PUT", "/corp", "")
 	w.as("alice", 200, "PUT", "/corp/key", "x")
-	for _, action := range []string{"s3:getobject", "S3:GetObject", "s3:GET*", "s3:Get*o*", "s3:get?bject", "S3:*", "s3:*ECT"} {
+	for _, action := range []string{"s3:getobject", "S3:GetObject", "s3:GET*", "s3:Get*o*", "s3:get?bject", "S3:*",
+		"s3:*ECT"} {
 		policy := policyOf(statement("Allow", "bob", action, "corp/*"))
 		w.as("alice", 204, "PUT", "/corp?policy", policy)
 		w.as("bob", 200, "GET", "/corp/key", "")
@@ -91,13 +95,15 @@ func TestActionsMatchInAnyCase(t *testing.T) {
 		w.as("bob", 403, "GET", "/corp/key", "")
 	}
 	for _, action := range []string{"s3:nothing", "s4:getobject", "getobject", "*GetObject", "???PutObject", ""} {
-		if r := w.as("alice", 400, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", action, "corp/*"))); r.code() != "MalformedPolicy" {
+		if r := w.as("alice", 400, "PUT", "/corp?policy",
+			policyOf(statement("Allow", "bob", action, "corp/*"))); r.code() != "MalformedPolicy" {
 			t.Errorf("%q: %s", action, r.body)
 		}
 	}
 	// A stored policy of an older release has the same meaning.
 	if err := w.store.UpdateBucket(t.Context(), "corp", func(b *object.Bucket) error {
-		b.Settings[policy.Setting] = []byte(policyOf(statement("Allow", "bob", "s3:*", "corp/*"), statement("Deny", "bob", "s3:Get*o*", "corp/*")))
+		b.Settings[policy.Setting] = []byte(policyOf(statement("Allow", "bob", "s3:*", "corp/*"),
+			statement("Deny", "bob", "s3:Get*o*", "corp/*")))
 		return nil
 	}); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,8 @@ import (
 // nothing at all is left to versitygw, which answers 403 without reading the list.
 func (s *Server) admitPublicDeletion(ctx fiber.Ctx, at level) s3err.S3Error {
 	rctx := ctx.RequestCtx()
-	if at != onBucket || !deletesMany(rctx) || len(rctx.Request.Header.Peek("Authorization")) > 0 || utils.IsPresignedURLAuth(ctx) {
+	if at != onBucket || !deletesMany(rctx) || len(rctx.Request.Header.Peek("Authorization")) > 0 ||
+		utils.IsPresignedURLAuth(ctx) {
 		return nil
 	}
 	bucket, _ := splitPath(rctx)

@@ -35,10 +35,12 @@ func TestUnsignedDeletionsAreJudgedByKey(t *testing.T) {
 	refused("a denial alone", statement("Deny", "*", "s3:DeleteObject", "corp/*"))
 
 	w.as("alice", 204, "PUT", "/corp?policy", policyOf(
-		statement("Allow", "*", "s3:DeleteObject", "corp/open/*"), statement("Deny", "*", "s3:DeleteObject", "corp/open/kept")))
+		statement("Allow", "*", "s3:DeleteObject", "corp/open/*"),
+		statement("Deny", "*", "s3:DeleteObject", "corp/open/kept")))
 	r := w.unsigned("/corp?delete", list)
 	body := string(r.body)
-	if r.StatusCode != 200 || strings.Count(body, "<Code>AccessDenied</Code>") != 3 || strings.Count(body, "<Deleted>") != 1 {
+	if r.StatusCode != 200 || strings.Count(body, "<Code>AccessDenied</Code>") != 3 ||
+		strings.Count(body, "<Deleted>") != 1 {
 		t.Errorf("%d %s", r.StatusCode, body)
 	}
 	w.as("alice", 404, "GET", "/corp/open/a", "")
@@ -52,10 +54,12 @@ func TestUnsignedDeletionsAreJudgedByKey(t *testing.T) {
 		strings.Count(body, "<Deleted>") != 1 {
 		t.Errorf("%d %s", r.StatusCode, body)
 	}
-	w.as("alice", 400, "GET", "/corp/open/a?versionId="+ids["open/a"][0], "") // the store of this test has short identifiers
+	// the store of this test has short identifiers
+	w.as("alice", 400, "GET", "/corp/open/a?versionId="+ids["open/a"][0], "")
 }
 
-// TestUnsignedDeletionsKeepTheOtherRules sends lists that are refused whoever sends them, and conditions that do not hold.
+// TestUnsignedDeletionsKeepTheOtherRules sends lists that are refused whoever sends them, and conditions that do not
+// hold.
 func TestUnsignedDeletionsKeepTheOtherRules(t *testing.T) {
 	w := start(t, nil, nil)
 	w.people("alice")
@@ -67,10 +71,12 @@ func TestUnsignedDeletionsKeepTheOtherRules(t *testing.T) {
 		header []string
 		code   string
 	}{
-		"an empty list":        {"<Delete></Delete>", nil, "MalformedXML"},
-		"another digest":       {deletion("key"), []string{"x-amz-content-sha256", strings.Repeat("0", 64)}, "XAmzContentSHA256Mismatch"},
-		"a signed stream":      {deletion("key"), []string{"x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"}, ""},
-		"a list that is long":  {"<Delete>" + strings.Repeat("<Object><Key>k</Key></Object>", 1001) + "</Delete>", nil, "MalformedXML"},
+		"an empty list": {"<Delete></Delete>", nil, "MalformedXML"},
+		"another digest": {deletion("key"), []string{"x-amz-content-sha256", strings.Repeat("0", 64)},
+			"XAmzContentSHA256Mismatch"},
+		"a signed stream": {deletion("key"), []string{"x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"}, ""},
+		"a list that is long": {"<Delete>" + strings.Repeat("<Object><Key>k</Key></Object>", 1001) + "</Delete>", nil,
+			"MalformedXML"},
 		"a condition to learn": {"<Delete><Object><Key>key</Key><ETag>x</ETag></Object></Delete>", nil, "AccessDenied"},
 	} {
 		r := w.unsigned("/corp?delete", c.doc, c.header...)
@@ -81,7 +87,8 @@ func TestUnsignedDeletionsKeepTheOtherRules(t *testing.T) {
 	agent := fmt.Sprintf(`{"Effect":"Allow","Principal":"*","Action":"s3:DeleteObject","Resource":"arn:aws:s3:::corp/*","Condition":%s}`,
 		`{"StringEquals":{"aws:UserAgent":"good"}}`)
 	w.as("alice", 204, "PUT", "/corp?policy", policyOf(agent))
-	if r := w.unsigned("/corp?delete", deletion("key"), "User-Agent", "bad"); !strings.Contains(string(r.body), "AccessDenied") {
+	if r := w.unsigned("/corp?delete", deletion("key"), "User-Agent", "bad"); !strings.Contains(string(r.body),
+		"AccessDenied") {
 		t.Errorf("%s", r.body)
 	}
 	w.as("alice", 200, "GET", "/corp/key", "")

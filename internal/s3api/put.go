@@ -58,7 +58,8 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 		content = bytes.NewReader(nil)
 	}
 	body, err := newBody(content, sums{
-		CRC32: in.ChecksumCRC32, CRC32C: in.ChecksumCRC32C, CRC64NVME: in.ChecksumCRC64NVME, SHA1: in.ChecksumSHA1, SHA256: in.ChecksumSHA256,
+		CRC32: in.ChecksumCRC32, CRC32C: in.ChecksumCRC32C, CRC64NVME: in.ChecksumCRC64NVME, SHA1: in.ChecksumSHA1,
+		SHA256: in.ChecksumSHA256,
 		SHA512: in.ChecksumSHA512, MD5: in.ChecksumMD5, XXHASH64: in.ChecksumXXHASH64, XXHASH3: in.ChecksumXXHASH3,
 		XXHASH128: in.ChecksumXXHASH128,
 	}, in.ChecksumAlgorithm)
@@ -67,7 +68,8 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	}
 	var sum checksum
 	info, err := b.store.Put(patient(ctx), object.Put{
-		Bucket: ref.Bucket, Key: ref.Key, Size: size, Body: body, Attributes: attrs, Condition: cond, Judge: judgeWrite(attrs),
+		Bucket: ref.Bucket, Key: ref.Key, Size: size, Body: body, Attributes: attrs, Condition: cond,
+		Judge: judgeWrite(attrs),
 		Finish: func(w object.Written) (map[string]string, error) {
 			var err error
 			if sum, err = body.sum(w); err != nil {
@@ -92,7 +94,8 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	return out, nil
 }
 
-// target returns the reference of an object that is to be written, and its bucket. It refuses keys that S3 does not have.
+// target returns the reference of an object that is to be written, and its bucket. It refuses keys that S3 does not
+// have.
 func (b *backend) target(ctx context.Context, bucket, key *string) (object.Ref, *object.Bucket, error) {
 	ref := refOf(bucket, key, nil)
 	if err := checkKey(ref.Key); err != nil {
@@ -105,8 +108,9 @@ func (b *backend) target(ctx context.Context, bucket, key *string) (object.Ref, 
 // putAttributes returns the attributes of an object that a PUT makes in a bucket.
 func putAttributes(in *s3response.PutObjectInput, bk *object.Bucket) (map[string]string, error) {
 	described := headers{
-		Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition, Language: in.ContentLanguage,
-		Cache: in.CacheControl, Expires: in.Expires, Redirect: in.WebsiteRedirectLocation, Metadata: in.Metadata,
+		Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition,
+		Language: in.ContentLanguage,
+		Cache:    in.CacheControl, Expires: in.Expires, Redirect: in.WebsiteRedirectLocation, Metadata: in.Metadata,
 	}
 	if err := described.check(); err != nil {
 		return nil, err

@@ -132,8 +132,10 @@ func checkArgs(rctx *fasthttp.RequestCtx, h *noticed) s3err.S3Error {
 // resources are the arguments of which a request has one at most: each names what the request is about.
 var resources = setOf("accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption",
 	"intelligent-tiering", "inventory", "legal-hold",
-	"lifecycle", "location", "logging", "metrics", "notification", "object-lock", "ownershipControls", "policy", "policyStatus",
-	"publicAccessBlock", "replication", "requestPayment", "restore", "retention", "select", "tagging", "uploads", "versioning",
+	"lifecycle", "location", "logging", "metrics", "notification", "object-lock", "ownershipControls", "policy",
+	"policyStatus",
+	"publicAccessBlock", "replication", "requestPayment", "restore", "retention", "select", "tagging", "uploads",
+	"versioning",
 	"versions", "website")
 
 // checkClass refuses storage classes that this server does not have: all but STANDARD.

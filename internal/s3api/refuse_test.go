@@ -22,7 +22,8 @@ import (
 func TestNamesThatS3KeepsForItself(t *testing.T) {
 	w := start(t, nil, nil)
 	for _, name := range []string{
-		"xn--bucket", "sthree-bucket", "sthree-configurator-bucket", "amzn-s3-demo-bucket", "bucket-s3alias", "bucket--ol-s3", "bucket.mrap", "bucket--x-s3", "bucket--table-s3",
+		"xn--bucket", "sthree-bucket", "sthree-configurator-bucket", "amzn-s3-demo-bucket", "bucket-s3alias", "bucket--ol-s3",
+		"bucket.mrap", "bucket--x-s3", "bucket--table-s3",
 	} {
 		if r := w.do("PUT", "/"+name, nil); r.StatusCode != 400 || r.code() != "InvalidBucketName" {
 			t.Errorf("%s: %d %s", name, r.StatusCode, r.code())
@@ -39,7 +40,8 @@ func TestOnlyStandardIsAStorageClass(t *testing.T) {
 	w.must(200, "PUT", "/bucket/key", []byte("x"), "x-amz-storage-class", "STANDARD")
 	for _, class := range []string{"REDUCED_REDUNDANCY", "GLACIER", "standard", "nonsense"} {
 		for _, c := range []struct{ method, path, source string }{
-			{"PUT", "/bucket/new", ""}, {"POST", "/bucket/new?uploads", ""}, {"PUT", "/bucket/new", "/bucket/key"}, {"PUT", "/bucket/new?x-amz-storage-class=" + class, ""},
+			{"PUT", "/bucket/new", ""}, {"POST", "/bucket/new?uploads", ""}, {"PUT", "/bucket/new", "/bucket/key"},
+			{"PUT", "/bucket/new?x-amz-storage-class=" + class, ""},
 		} {
 			headers := []string{"x-amz-storage-class", class}
 			if c.source != "" {
@@ -67,13 +69,19 @@ func TestLengthsAreCheckedFirst(t *testing.T) {
 		{"PUT /public/key HTTP/1.1\r\nContent-Length: 6597069766656\r\n", "EntityTooLarge", 400},
 		{"PUT /public/key HTTP/1.1\r\nContent-Length: 5368709121\r\n", "EntityTooLarge", 400},
 		{"PUT /public/key?partNumber=1&uploadId=x HTTP/1.1\r\nContent-Length: 5368709121\r\n", "EntityTooLarge", 400},
-		{"POST /public HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=a\r\nContent-Length: 6597069766656\r\n", "EntityTooLarge", 400},
-		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: 6597069766656\r\nContent-Length: 9000\r\n", "EntityTooLarge", 400},
-		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: -1\r\nContent-Length: 9000\r\n", "MissingContentLength", 411},
-		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: 1e3\r\nContent-Length: 9000\r\n", "MissingContentLength", 411},
-		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: 5\r\nContent-Length: 65970697666560\r\n", "EntityTooLarge", 400},
+		{"POST /public HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=a\r\nContent-Length: 6597069766656\r\n",
+			"EntityTooLarge", 400},
+		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: 6597069766656\r\nContent-Length: 9000\r\n",
+			"EntityTooLarge", 400},
+		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: -1\r\nContent-Length: 9000\r\n", "MissingContentLength",
+			411},
+		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: 1e3\r\nContent-Length: 9000\r\n", "MissingContentLength",
+			411},
+		{"PUT /public/key HTTP/1.1\r\nX-Amz-Decoded-Content-Length: 5\r\nContent-Length: 65970697666560\r\n",
+			"EntityTooLarge", 400},
 		{"PUT /public/key HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", "MissingContentLength", 411},
-		{"POST /public HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=a\r\nTransfer-Encoding: chunked\r\n", "MissingContentLength", 411},
+		{"POST /public HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=a\r\nTransfer-Encoding: chunked\r\n",
+			"MissingContentLength", 411},
 	} {
 		all := raw(t, w, c.head+"Host: a\r\n\r\n"+strings.Repeat("0", 9000))
 		if len(all) != 1 || all[0].StatusCode != c.status || all[0].code() != c.code {
@@ -89,7 +97,8 @@ func TestAPutWithoutALength(t *testing.T) {
 	if all := raw(t, w, "PUT /public/key HTTP/1.1\r\nHost: a\r\n\r\n"); len(all) != 1 || all[0].StatusCode != 411 {
 		t.Errorf("%s", statuses(all))
 	}
-	if all := raw(t, w, "PUT /public/key HTTP/1.1\r\nHost: a\r\ncontent-length: 0\r\n\r\n"); len(all) != 1 || all[0].StatusCode != 200 {
+	if all := raw(t, w, "PUT /public/key HTTP/1.1\r\nHost: a\r\ncontent-length: 0\r\n\r\n"); len(all) != 1 ||
+		all[0].StatusCode != 200 {
 		t.Errorf("%s", statuses(all))
 	}
 }
@@ -113,7 +122,8 @@ func TestArgumentsThatCannotBe(t *testing.T) {
 	w.must(200, "PUT", "/bucket", nil)
 	w.must(200, "PUT", "/bucket/key", []byte("hello"))
 	for _, query := range []string{
-		"list-type=2&continuation-token=nonsense", "list-type=2&continuation-token=%00", "list-type=2&continuation-token=" + tokenOfKey("a") + "x",
+		"list-type=2&continuation-token=nonsense", "list-type=2&continuation-token=%00", "list-type=2&continuation-token=" +
+			tokenOfKey("a") + "x",
 		"list-type=2&continuation-token=" + base64.RawURLEncoding.EncodeToString([]byte("0000key")),
 		"encoding-type=base64", "list-type=2&encoding-type=URL", "versions&encoding-type=x", "uploads&encoding-type=x",
 		"prefix=%FF", "list-type=2&delimiter=%C3", "marker=%FF", "max-keys=-1", "max-keys=x", "max-keys=99999999999999999999",
@@ -131,7 +141,9 @@ func TestArgumentsThatCannotBe(t *testing.T) {
 	if r := w.do("POST", "/bucket/key?select", nil); r.StatusCode != 501 {
 		t.Errorf("S3 Select without its type: %d %s", r.StatusCode, r.body)
 	}
-	if r := w.do("POST", "/bucket/key?select&select-type=2", []byte("<SelectObjectContentRequest></SelectObjectContentRequest>")); r.StatusCode != 501 || r.code() != "NotImplemented" {
+	if r := w.do("POST", "/bucket/key?select&select-type=2",
+		[]byte("<SelectObjectContentRequest></SelectObjectContentRequest>")); r.StatusCode != 501 ||
+		r.code() != "NotImplemented" {
 		t.Errorf("S3 Select: %d %s", r.StatusCode, r.body)
 	}
 }
@@ -175,19 +187,23 @@ func TestControlCharactersStayOutOfHeaders(t *testing.T) {
 				t.Errorf("field %s %q: %d %v %s", field, bad, r.StatusCode, r.Header, r.body)
 			}
 		}
-		for _, arg := range []string{"content-type", "content-disposition", "content-encoding", "content-language", "cache-control", "expires"} {
-			if r := w.do("GET", "/bucket/key?response-"+arg+"="+url.QueryEscape(bad), nil); r.StatusCode != 400 || r.code() != "InvalidArgument" {
+		for _, arg := range []string{"content-type", "content-disposition", "content-encoding", "content-language",
+			"cache-control", "expires"} {
+			if r := w.do("GET", "/bucket/key?response-"+arg+"="+url.QueryEscape(bad), nil); r.StatusCode != 400 ||
+				r.code() != "InvalidArgument" {
 				t.Errorf("response-%s %q: %d %v", arg, bad, r.StatusCode, r.Header)
 			}
 		}
 	}
 	w.must(404, "GET", "/bucket/form", nil)
 	r := post(t, w.http, at, map[string]string{"key": "new\r\nSet-Cookie: x\x00"}, "x")
-	if r.StatusCode != 204 || r.Header.Get("Set-Cookie") != "" || !strings.HasSuffix(r.Header.Get("Location"), "/bucket/new%0D%0ASet-Cookie:%20x%00") {
+	if r.StatusCode != 204 || r.Header.Get("Set-Cookie") != "" ||
+		!strings.HasSuffix(r.Header.Get("Location"), "/bucket/new%0D%0ASet-Cookie:%20x%00") {
 		t.Errorf("a key: %d %v", r.StatusCode, r.Header)
 	}
 	// What another version has stored comes out without them.
-	put := object.Put{Bucket: "bucket", Key: "old", Size: 1, Body: strings.NewReader("x"), Attributes: map[string]string{attrType: "a\x00b", metaPrefix + "m": "c\x1bd"}}
+	put := object.Put{Bucket: "bucket", Key: "old", Size: 1, Body: strings.NewReader("x"),
+		Attributes: map[string]string{attrType: "a\x00b", metaPrefix + "m": "c\x1bd"}}
 	if _, err := w.store.Put(t.Context(), put); err != nil {
 		t.Fatal(err)
 	}
@@ -213,16 +229,18 @@ func TestFieldsOfFormsAreBounded(t *testing.T) {
 	if r := post(t, w.http, at, many, "x"); r.StatusCode != 400 || r.code() != "MaxPostPreDataLengthExceeded" {
 		t.Errorf("10,000 fields: %d %s", r.StatusCode, r.body)
 	}
-	if r := post(t, w.http, at, map[string]string{"key": "form", "x-amz-server-side-encryption": "AES256"}, "x"); r.StatusCode != 501 {
+	if r := post(t, w.http, at, map[string]string{"key": "form", "x-amz-server-side-encryption": "AES256"},
+		"x"); r.StatusCode != 501 {
 		t.Errorf("encryption: %d %s", r.StatusCode, r.body)
 	}
 	for name, body := range map[string]string{
-		"no end":           "--b\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nx",
-		"no file":          "--b\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nx\r\n--b--\r\n",
-		"no boundary":      "x",
-		"bare newlines":    "--b\nContent-Disposition: form-data; name=\"key\"\n\nx\n--b--\n",
-		"a file cut short": "--b\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nx\r\n--b\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nx",
-		"an empty name":    "--b\r\nContent-Disposition: form-data; name=\"\"\r\n\r\nx\r\n--b--\r\n",
+		"no end":        "--b\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nx",
+		"no file":       "--b\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nx\r\n--b--\r\n",
+		"no boundary":   "x",
+		"bare newlines": "--b\nContent-Disposition: form-data; name=\"key\"\n\nx\n--b--\n",
+		"a file cut short": "--b\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nx\r\n--b\r\nContent-Disposition: " +
+			"form-data; name=\"file\"\r\n\r\nx",
+		"an empty name": "--b\r\nContent-Disposition: form-data; name=\"\"\r\n\r\nx\r\n--b--\r\n",
 	} {
 		resp, err := w.http.Post(at, "multipart/form-data; boundary=b", strings.NewReader(body))
 		if err != nil {
@@ -246,19 +264,22 @@ func TestFieldsOfFormsAreBounded(t *testing.T) {
 func TestFormsAreDeniedByTheirKey(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
-	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "alice", Secret: "alicesecret", Role: iam.RoleUser}); err != nil {
+	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "alice", Secret: "alicesecret",
+		Role: iam.RoleUser}); err != nil {
 		t.Fatal(err)
 	}
 	w.must(204, "PUT", "/bucket?policy", []byte(`{"Version":"2012-10-17","Statement":[
 		{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::bucket","arn:aws:s3:::bucket/*"]},
 		{"Effect":"Deny","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/secret/*"}]}`))
 	at := fmt.Sprintf("http://%s/bucket", w.addr)
-	policy := formPolicy(t, time.Now().Add(time.Minute), map[string]string{"bucket": "bucket"}, []string{"starts-with", "$key", ""})
+	policy := formPolicy(t, time.Now().Add(time.Minute), map[string]string{"bucket": "bucket"},
+		[]string{"starts-with", "$key", ""})
 	for key, status := range map[string]int{"open/a": 204, "secret/a": 403} {
 		if r := post(t, w.http, at, map[string]string{"key": key}, "x"); r.StatusCode != status {
 			t.Errorf("%s by anybody: %d, expected %d: %s", key, r.StatusCode, status, r.body)
 		}
-		signed := map[string]string{"key": key, "AWSAccessKeyId": "alice", "policy": policy, "signature": signV2("alicesecret", policy)}
+		signed := map[string]string{"key": key, "AWSAccessKeyId": "alice", "policy": policy,
+			"signature": signV2("alicesecret", policy)}
 		if r := post(t, w.http, at, signed, "x"); r.StatusCode != status {
 			t.Errorf("%s by alice: %d, expected %d: %s", key, r.StatusCode, status, r.body)
 		}
@@ -269,22 +290,28 @@ func TestFormsAreDeniedByTheirKey(t *testing.T) {
 func TestWhatNoBucketHas(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
-	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "alice", Secret: "alicesecret", Role: iam.RoleUser}); err != nil {
+	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "alice", Secret: "alicesecret",
+		Role: iam.RoleUser}); err != nil {
 		t.Fatal(err)
 	}
 	for query, want := range map[string]string{
 		"lifecycle": "NoSuchLifecycleConfiguration", "encryption": "ServerSideEncryptionConfigurationNotFoundError",
 		"replication": "ReplicationConfigurationNotFoundError", "publicAccessBlock": "NoSuchPublicAccessBlockConfiguration",
-		"website": "NoSuchWebsiteConfiguration", "cors": "NoSuchCORSConfiguration", "tagging": "NoSuchTagSet", "policy": "NoSuchBucketPolicy",
+		"website": "NoSuchWebsiteConfiguration", "cors": "NoSuchCORSConfiguration", "tagging": "NoSuchTagSet",
+		"policy":       "NoSuchBucketPolicy",
 		"policyStatus": "NoSuchBucketPolicy", "object-lock": "ObjectLockConfigurationNotFoundError",
-		"analytics&id=a": "NoSuchConfiguration", "inventory&id=a": "NoSuchConfiguration", "metrics&id=a": "NoSuchConfiguration", "intelligent-tiering&id=a": "NoSuchConfiguration",
-		"notification": "<NotificationConfiguration", "logging": "<BucketLoggingStatus", "accelerate": "<AccelerateConfiguration", "requestPayment": "<Payer>BucketOwner</Payer>",
-		"analytics": "<ListBucketAnalyticsConfigurationResult", "inventory": "<ListInventoryConfigurationsResult", "metrics": "<ListMetricsConfigurationsResult",
+		"analytics&id=a": "NoSuchConfiguration", "inventory&id=a": "NoSuchConfiguration",
+		"metrics&id=a": "NoSuchConfiguration", "intelligent-tiering&id=a": "NoSuchConfiguration",
+		"notification": "<NotificationConfiguration", "logging": "<BucketLoggingStatus",
+		"accelerate": "<AccelerateConfiguration", "requestPayment": "<Payer>BucketOwner</Payer>",
+		"analytics": "<ListBucketAnalyticsConfigurationResult", "inventory": "<ListInventoryConfigurationsResult",
+		"metrics":             "<ListMetricsConfigurationsResult",
 		"intelligent-tiering": "<ListBucketIntelligentTieringConfigurationsOutput",
 	} {
 		r := w.do("GET", "/bucket?"+query, nil)
 		switch document := strings.HasPrefix(want, "<"); {
-		case document && (r.StatusCode != 200 || !strings.Contains(string(r.body), want) || r.Header.Get("Content-Type") != "application/xml"):
+		case document && (r.StatusCode != 200 || !strings.Contains(string(r.body), want) ||
+			r.Header.Get("Content-Type") != "application/xml"):
 			t.Errorf("%s: %d %v %s", query, r.StatusCode, r.Header, r.body)
 		case !document && (r.StatusCode != 404 || r.code() != want):
 			t.Errorf("%s: %d %s, expected 404 %s", query, r.StatusCode, r.body, want)
@@ -292,14 +319,16 @@ func TestWhatNoBucketHas(t *testing.T) {
 		for _, c := range []struct {
 			key, secret, bucket string
 			status              int
-		}{{"alice", "alicesecret", "bucket", 403}, {"", "", "bucket", 403}, {"alice", "wrong", "bucket", 403}, {rootKey, rootSecret, "none", 404}} {
+		}{{"alice", "alicesecret", "bucket", 403}, {"", "", "bucket", 403}, {"alice", "wrong", "bucket", 403},
+			{rootKey, rootSecret, "none", 404}} {
 			r, err := w.try(c.key, c.secret, "GET", "/"+c.bucket+"?"+query, nil)
 			if err != nil || r.StatusCode != c.status {
 				t.Errorf("%s of %s to %q: %d, expected %d: %v", query, c.bucket, c.key, r.StatusCode, c.status, err)
 			}
 		}
 	}
-	for _, query := range []string{"lifecycle", "encryption", "replication", "publicAccessBlock", "analytics&id=a", "inventory&id=a", "metrics&id=a", "intelligent-tiering&id=a", "website", "cors", "tagging", "policy"} {
+	for _, query := range []string{"lifecycle", "encryption", "replication", "publicAccessBlock", "analytics&id=a",
+		"inventory&id=a", "metrics&id=a", "intelligent-tiering&id=a", "website", "cors", "tagging", "policy"} {
 		if r := w.must(http.StatusNoContent, "DELETE", "/bucket?"+query, nil); len(r.body) > 0 {
 			t.Errorf("DELETE %s: %s", query, r.body)
 		}
@@ -308,7 +337,8 @@ func TestWhatNoBucketHas(t *testing.T) {
 			t.Errorf("DELETE %s by a stranger: %+v %v", query, r, err)
 		}
 	}
-	for _, query := range []string{"lifecycle", "encryption", "replication", "publicAccessBlock", "notification", "logging", "accelerate", "requestPayment", "analytics&id=a"} {
+	for _, query := range []string{"lifecycle", "encryption", "replication", "publicAccessBlock", "notification",
+		"logging", "accelerate", "requestPayment", "analytics&id=a"} {
 		if r := w.do("PUT", "/bucket?"+query, []byte("<a></a>")); r.StatusCode != 501 {
 			t.Errorf("PUT %s: %d %s", query, r.StatusCode, r.body)
 		}

@@ -131,7 +131,8 @@ func (s *Server) catch(ctx fiber.Ctx, err *error) {
 // that it judges by.
 func (s *Server) showPolicy(ctx fiber.Ctx) {
 	rctx := ctx.RequestCtx()
-	if op, _ := rctx.UserValue(operationKey).(string); op != "GetBucketPolicy" || rctx.Response.StatusCode() != fasthttp.StatusOK {
+	if op, _ := rctx.UserValue(operationKey).(string); op != "GetBucketPolicy" ||
+		rctx.Response.StatusCode() != fasthttp.StatusOK {
 		return
 	}
 	if text, ok := s.backend.shownPolicy(rctx, ctx.Params("bucket")); ok {

@@ -18,7 +18,8 @@ func (b *backend) rulesOf(bk *object.Bucket) *policy.Rules {
 	r := policy.ReadRules(bk, b.accounts.Root().AccessKey)
 	switch {
 	case r.Sealed:
-		b.log.Warn("a bucket's policy is not understood: until it is corrected, it allows nothing except to the bucket's owner and to admins",
+		b.log.Warn("a bucket's policy is not understood: until it is corrected, it allows nothing except to the bucket's "+
+			"owner and to admins",
 			"bucket", bk.Name, "fault", r.Fault, "fix", "put a policy without that part")
 	case r.Fault != nil:
 		b.log.Warn("a statement of a bucket's policy is not understood: until it is corrected, it allows nothing",

@@ -2,9 +2,9 @@
 
 // Package s3api is the S3 front end. It speaks S3 over HTTP, and stores everything in an object.Store.
 //
-// versitygw implements the protocol itself: signatures, XML, routing and the judgement of policies. This package has three
-// parts around it. The backend connects versitygw to the store. The guard checks and mends requests before versitygw
-// sees them, and replies after. The Server runs both.
+// versitygw implements the protocol itself: signatures, XML, routing and the judgement of policies. This package has
+// three parts around it. The backend connects versitygw to the store. The guard checks and mends requests before
+// versitygw sees them, and replies after. The Server runs both.
 //
 // The backend must not keep a string of a request, because the string shares memory with a buffer that the connection's
 // next request overwrites. It clones such strings first.
@@ -55,8 +55,8 @@ type Options struct {
 	Limits Limits
 	// Drain is the time that requests may take after the context of Serve has ended. 0 means 30 s.
 	Drain time.Duration
-	// Discovery, if not nil, returns the JSON reply to a signed GET /.nebulaio/gpudirect. It tells clients on this host about
-	// the GPUDirect door. No bucket has that name: names of buckets do not begin with a dot.
+	// Discovery, if not nil, returns the JSON reply to a signed GET /.nebulaio/gpudirect. It tells clients on this host
+	// about the GPUDirect door. No bucket has that name: names of buckets do not begin with a dot.
 	Discovery func() []byte
 	// Observe, if not nil, is called for every request after its last byte was sent. The goroutine of the connection calls
 	// it, so it must be quick.
@@ -186,8 +186,8 @@ func (s *Server) Close() {
 // Ready reports whether requests are accepted: after Serve has begun and until its context ends.
 func (s *Server) Ready() bool { return s.ready.Load() }
 
-// Serve accepts requests until ctx ends. It returns nil when the last request has been answered, or after Options.Drain.
-// An error means that a listener failed. Serve is called once.
+// Serve accepts requests until ctx ends. It returns nil when the last request has been answered, or after
+// Options.Drain. An error means that a listener failed. Serve is called once.
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.done()
 	s.backend.tellFaults(ctx)
@@ -229,7 +229,8 @@ func (s *Server) shutdown() {
 		return
 	case <-drained.C:
 	}
-	s.opts.Log.Warn("requests were cut off at the end of the drain time", "drain", s.opts.Drain.String(), "connections", s.conns.Len())
+	s.opts.Log.Warn("requests were cut off at the end of the drain time", "drain", s.opts.Drain.String(), "connections",
+		s.conns.Len())
 	s.conns.CloseAll()
 	<-done
 }

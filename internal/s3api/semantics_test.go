@@ -27,11 +27,14 @@ func TestSubResourcesOfOthersDoNotFallThrough(t *testing.T) {
 			for _, c := range []struct {
 				method, path string
 				at           level
-			}{{"PUT", "/bucket/key", onObject}, {"DELETE", "/bucket/key", onObject}, {"DELETE", "/bucket%2Fkey", onObject}, {"DELETE", "/empty", onBucket}, {"DELETE", "/empty/", onBucket}} {
-				if _, sub := subResources[c.at][c.method][arg]; sub || arg == "x-id" || signed([]byte(arg)) || arg == "AWSAccessKeyId" || arg == "Signature" || arg == "Expires" {
+			}{{"PUT", "/bucket/key", onObject}, {"DELETE", "/bucket/key", onObject}, {"DELETE", "/bucket%2Fkey", onObject},
+				{"DELETE", "/empty", onBucket}, {"DELETE", "/empty/", onBucket}} {
+				if _, sub := subResources[c.at][c.method][arg]; sub || arg == "x-id" || signed([]byte(arg)) ||
+					arg == "AWSAccessKeyId" || arg == "Signature" || arg == "Expires" {
 					continue
 				}
-				if r := w.do(c.method, c.path+"?"+form, []byte("WORLD")); r.StatusCode != 405 && r.StatusCode != 400 && r.StatusCode != 501 {
+				if r := w.do(c.method, c.path+"?"+form, []byte("WORLD")); r.StatusCode != 405 && r.StatusCode != 400 &&
+					r.StatusCode != 501 {
 					t.Errorf("%s %s?%s: %d %s", c.method, c.path, form, r.StatusCode, r.body)
 				}
 			}
@@ -42,7 +45,8 @@ func TestSubResourcesOfOthersDoNotFallThrough(t *testing.T) {
 	}
 	w.must(200, "GET", "/empty", nil)
 	for _, c := range []struct{ method, path string }{
-		{"DELETE", "/bucket/key?versionId="}, {"DELETE", "/bucket/key?versionId"}, {"PUT", "/bucket/key?versionId=null"}, {"DELETE", "/empty?id=1"}, {"PUT", "/other?id=1"}, {"PUT", "/other?versions"},
+		{"DELETE", "/bucket/key?versionId="}, {"DELETE", "/bucket/key?versionId"}, {"PUT", "/bucket/key?versionId=null"},
+		{"DELETE", "/empty?id=1"}, {"PUT", "/other?id=1"}, {"PUT", "/other?versions"},
 	} {
 		if r := w.do(c.method, c.path, nil); r.StatusCode != 400 && r.StatusCode != 405 {
 			t.Errorf("%s %s: %d %s", c.method, c.path, r.StatusCode, r.body)
@@ -59,7 +63,8 @@ func TestSubResourcesOfOthersDoNotFallThrough(t *testing.T) {
 func TestAVersionHidesNoSourceFromAPolicy(t *testing.T) {
 	w := start(t, nil, nil)
 	for _, name := range []string{"alice", "bob"} {
-		if err := w.iam.Add(t.Context(), iam.Account{AccessKey: name, Secret: "secret-of-" + name, Role: iam.RoleUserPlus}); err != nil {
+		if err := w.iam.Add(t.Context(), iam.Account{AccessKey: name, Secret: "secret-of-" + name,
+			Role: iam.RoleUserPlus}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -122,7 +127,8 @@ func TestEverybodyReadsOnlyTheVersionsThatWereGranted(t *testing.T) {
 	w.must(200, "PUT", "/bucket?versioning", []byte("<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"))
 	w.must(200, "PUT", "/bucket/key", []byte("new"))
 	grant := func(actions string) {
-		w.must(204, "PUT", "/bucket?policy", []byte(`{"Statement":[{"Effect":"Allow","Principal":"*","Action":[`+actions+`],"Resource":"arn:aws:s3:::bucket/*"}]}`))
+		w.must(204, "PUT", "/bucket?policy", []byte(`{"Statement":[{"Effect":"Allow","Principal":"*","Action":[`+actions+
+			`],"Resource":"arn:aws:s3:::bucket/*"}]}`))
 	}
 	ask := func(status int, method, path string) {
 		t.Helper()
@@ -152,7 +158,8 @@ func TestConditionsOfReadsTakeTheTimeThatWasTold(t *testing.T) {
 			w.must(304, method, "/bucket/key", nil, "If-Modified-Since", told)
 			w.must(200, method, "/bucket/key", nil, "If-Unmodified-Since", told)
 		}
-		w.must(200, "PUT", "/bucket/copy", nil, "x-amz-copy-source", "/bucket/key", "x-amz-copy-source-if-unmodified-since", told)
+		w.must(200, "PUT", "/bucket/copy", nil, "x-amz-copy-source", "/bucket/key", "x-amz-copy-source-if-unmodified-since",
+			told)
 	}
 	w.must(200, "GET", "/bucket/key", nil, "If-Modified-Since", "Mon, 02 Jan 2006 15:04:05 GMT")
 	w.must(412, "GET", "/bucket/key", nil, "If-Unmodified-Since", "Mon, 02 Jan 2006 15:04:05 GMT")
@@ -196,7 +203,8 @@ func TestEmptyPartsHaveNoRange(t *testing.T) {
 	etag := w.must(200, "PUT", "/bucket/key?partNumber=1&uploadId="+id, nil).Header.Get("ETag")
 	w.must(200, "POST", "/bucket/key?uploadId="+id, []byte("<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>"+etag+"</ETag></Part></CompleteMultipartUpload>"))
 	for _, method := range []string{"GET", "HEAD"} {
-		if r := w.must(200, method, "/bucket/key?partNumber=1", nil); r.Header.Get("Content-Range") != "" || r.Header.Get("x-amz-mp-parts-count") != "1" {
+		if r := w.must(200, method, "/bucket/key?partNumber=1", nil); r.Header.Get("Content-Range") != "" ||
+			r.Header.Get("x-amz-mp-parts-count") != "1" {
 			t.Errorf("%s: %v", method, r.Header)
 		}
 	}
@@ -249,7 +257,8 @@ func TestAnnouncedBytesAreNotReceivedBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := io.WriteString(c, "PUT /bucket/key HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000000000\r\n\r\n"+strings.Repeat("x", 128<<10)); err != nil {
+	if _, err := io.WriteString(c, "PUT /bucket/key HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000000000\r\n\r\n"+
+		strings.Repeat("x", 128<<10)); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.(*net.TCPConn).CloseWrite(); err != nil {

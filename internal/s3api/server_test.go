@@ -78,7 +78,8 @@ func start(t testing.TB, store object.Store, change func(*Options)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, scheme: "http", addr: l.Addr().String(), store: store, iam: accounts, events: make(chan Event, 4096), log: &syncBuffer{}, done: make(chan error, 1)}
+	w := &world{t: t, scheme: "http", addr: l.Addr().String(), store: store, iam: accounts, events: make(chan Event, 4096),
+		log: &syncBuffer{}, done: make(chan error, 1)}
 	w.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute}
 	o := Options{
 		Store: store, Accounts: accounts, Listeners: []net.Listener{l}, Region: testRegion, Drain: 10 * time.Second,
@@ -166,7 +167,8 @@ func (w *world) roundTrip(req *http.Request) (*reply, error) {
 func sign(t testing.TB, req *http.Request, key, secret, hash string) {
 	t.Helper()
 	req.Header.Set("X-Amz-Content-Sha256", hash)
-	err := v4.NewSigner().SignHTTP(context.Background(), aws.Credentials{AccessKeyID: key, SecretAccessKey: secret}, req, hash, "s3", testRegion, time.Now(),
+	err := v4.NewSigner().SignHTTP(context.Background(), aws.Credentials{AccessKeyID: key, SecretAccessKey: secret}, req,
+		hash, "s3", testRegion, time.Now(),
 		func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
 	if err != nil {
 		t.Fatal(err)

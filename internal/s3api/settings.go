@@ -89,7 +89,8 @@ func (b *backend) DeleteBucketWebsite(ctx context.Context, bucket string) error 
 	return b.put(ctx, bucket, settingWebsite, nil)
 }
 
-func (b *backend) PutBucketOwnershipControls(ctx context.Context, bucket string, ownership types.ObjectOwnership) error {
+func (b *backend) PutBucketOwnershipControls(ctx context.Context, bucket string,
+	ownership types.ObjectOwnership) error {
 	if err := checkDocument(ctx, "OwnershipControls"); err != nil {
 		return err
 	}

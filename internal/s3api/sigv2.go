@@ -39,15 +39,19 @@ const (
 // request does is refused beside it: who holds a URL could add it.
 var v2Signed = setOf("accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption", "id",
 	"intelligent-tiering", "inventory",
-	"legal-hold", "lifecycle", "location", "logging", "metrics", "notification", "object-lock", "ownershipControls", "partNumber",
-	"policy", "policyStatus", "publicAccessBlock", "replication", "requestPayment", "restore", "retention", "select", "select-type",
+	"legal-hold", "lifecycle", "location", "logging", "metrics", "notification", "object-lock", "ownershipControls",
+	"partNumber",
+	"policy", "policyStatus", "publicAccessBlock", "replication", "requestPayment", "restore", "retention", "select",
+	"select-type",
 	"tagging", "torrent", "uploadId", "uploads", "versionId", "versioning", "versions", "website",
 	"response-cache-control", "response-content-disposition", "response-content-encoding", "response-content-language",
 	"response-content-type", "response-expires")
 
 // v2Unsigned are the arguments that version 2 does not cover and that do no harm: those of listings.
-var v2Unsigned = setOf("continuation-token", "delimiter", "encoding-type", "fetch-owner", "key-marker", "list-type", "marker", "max-keys",
-	"max-parts", "max-uploads", "part-number-marker", "prefix", "start-after", "upload-id-marker", "version-id-marker", "x-id")
+var v2Unsigned = setOf("continuation-token", "delimiter", "encoding-type", "fetch-owner", "key-marker", "list-type",
+	"marker", "max-keys",
+	"max-parts", "max-uploads", "part-number-marker", "prefix", "start-after", "upload-id-marker", "version-id-marker",
+	"x-id")
 
 // v2Request is a request with a signature of version 2.
 type v2Request struct {
@@ -90,7 +94,8 @@ func v2Of(rctx *fasthttp.RequestCtx) (v2Request, bool, s3err.S3Error) {
 	if !inURL && !inHeader || rctx.IsOptions() { // a browser asks beforehand, with the URL of the request that follows
 		return r, false, nil
 	}
-	if inURL && len(header) > 0 || args.Has("X-Amz-Signature") || args.Has("X-Amz-Algorithm") || args.Has("X-Amz-Credential") {
+	if inURL && len(header) > 0 || args.Has("X-Amz-Signature") || args.Has("X-Amz-Algorithm") ||
+		args.Has("X-Amz-Credential") {
 		return r, true, invalid("Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, " +
 			"Signature query string parameter or the Authorization header should be specified")
 	}
@@ -106,11 +111,13 @@ func v2Of(rctx *fasthttp.RequestCtx) (v2Request, bool, s3err.S3Error) {
 		if n := len(args.PeekMulti(name)); n != 1 || len(args.Peek(name)) == 0 {
 			return r, true, s3err.APIError{
 				Code: "AccessDenied", HTTPStatusCode: http.StatusForbidden,
-				Description: "Query-string authentication of version 2 requires the Signature, Expires and AWSAccessKeyId parameters, each once.",
+				Description: "Query-string authentication of version 2 requires the Signature, Expires and AWSAccessKeyId " +
+					"parameters, each once.",
 			}
 		}
 	}
-	r.access, r.signature, r.expires = string(args.Peek("AWSAccessKeyId")), string(args.Peek("Signature")), string(args.Peek("Expires"))
+	r.access, r.signature, r.expires = string(args.Peek("AWSAccessKeyId")), string(args.Peek("Signature")),
+		string(args.Peek("Expires"))
 	return r, true, nil
 }
 
@@ -126,7 +133,8 @@ func (r *v2Request) checkTime(now time.Time) s3err.S3Error {
 		case at > now.Add(maxV2Expiry).Unix():
 			return s3err.APIError{
 				Code: "AuthorizationQueryParametersError", HTTPStatusCode: http.StatusBadRequest,
-				Description: "Expires must be less than a week (in seconds) ahead; that is, the given Expires must be at most 604800 seconds from now.",
+				Description: "Expires must be less than a week (in seconds) ahead; that is, the given Expires must be at most " +
+					"604800 seconds from now.",
 			}
 		}
 		return nil
@@ -226,7 +234,8 @@ func (r *v2Request) stringToSign(resource string) string {
 		when = string(h.Peek("Date"))
 	}
 	var b strings.Builder
-	b.WriteString(string(h.Method()) + "\n" + string(h.Peek("Content-Md5")) + "\n" + string(h.ContentType()) + "\n" + when + "\n")
+	b.WriteString(string(h.Method()) + "\n" + string(h.Peek("Content-Md5")) + "\n" + string(h.ContentType()) + "\n" +
+		when + "\n")
 	for _, name := range amz {
 		b.WriteString(name + ":" + strings.Join(values[name], ",") + "\n")
 	}
@@ -249,8 +258,8 @@ func (r *v2Request) stringToSign(resource string) string {
 	return b.String()
 }
 
-// signAgain replaces the signature of a request by one of version 4. The body is not part of it, as it is not in version 2.
-// versitygw verifies it: where the two disagree, the request is refused.
+// signAgain replaces the signature of a request by one of version 4. The body is not part of it, as it is not in
+// version 2. versitygw verifies it: where the two disagree, the request is refused.
 func (s *Server) signAgain(rctx *fasthttp.RequestCtx, access, secret string) s3err.S3Error {
 	h, args := &rctx.Request.Header, rctx.QueryArgs()
 	for _, name := range []string{"AWSAccessKeyId", "Signature", "Expires"} {
@@ -281,7 +290,8 @@ func (s *Server) signAgain(rctx *fasthttp.RequestCtx, access, secret string) s3e
 	names = append([]string{"host"}, names...) // sorts before x-amz-…
 	values["host"] = []string{string(h.Host())}
 	var canonical strings.Builder
-	canonical.WriteString(string(h.Method()) + "\n" + escapeV4(path) + "\n" + strings.ReplaceAll(query.Encode(), "+", "%20") + "\n")
+	canonical.WriteString(string(h.Method()) + "\n" + escapeV4(path) + "\n" +
+		strings.ReplaceAll(query.Encode(), "+", "%20") + "\n")
 	for _, name := range names {
 		canonical.WriteString(name + ":" + singleSpaced(strings.Join(values[name], ",")) + "\n")
 	}
@@ -298,7 +308,8 @@ func (s *Server) signAgain(rctx *fasthttp.RequestCtx, access, secret string) s3e
 		mac.Write([]byte(part))
 		key = mac.Sum(nil)
 	}
-	h.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+access+"/"+scope+", SignedHeaders="+signed+", Signature="+hex.EncodeToString(key))
+	h.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+access+"/"+scope+", SignedHeaders="+signed+", Signature="+
+		hex.EncodeToString(key))
 	return nil
 }
 

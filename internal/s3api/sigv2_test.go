@@ -48,14 +48,17 @@ func TestURLsOfVersion2(t *testing.T) {
 		if r := get("PUT", v2URL(w, rootSecret, "PUT", "/bucket/"+key, soon, "")); r.StatusCode != 200 {
 			t.Fatalf("PUT %s: %d %s", key, r.StatusCode, r.body)
 		}
-		if r := get("GET", v2URL(w, rootSecret, "GET", "/bucket/"+key, soon, "")); r.StatusCode != 200 || string(r.body) != "content" {
+		if r := get("GET", v2URL(w, rootSecret, "GET", "/bucket/"+key, soon, "")); r.StatusCode != 200 ||
+			string(r.body) != "content" {
 			t.Errorf("GET %s: %d %s", key, r.StatusCode, r.body)
 		}
 	}
-	if r := get("GET", v2URL(w, rootSecret, "GET", "/bucket/key?response-content-type=a/b", soon, "")); r.Header.Get("Content-Type") != "a/b" {
+	if r := get("GET", v2URL(w, rootSecret, "GET", "/bucket/key?response-content-type=a/b", soon,
+		"")); r.Header.Get("Content-Type") != "a/b" {
 		t.Errorf("an override: %v %s", r.Header, r.body)
 	}
-	if r := get("GET", v2URL(w, rootSecret, "GET", "/bucket/", soon, "list-type=2&prefix=dir")); r.StatusCode != 200 || !strings.Contains(string(r.body), "dir/a b+c") {
+	if r := get("GET", v2URL(w, rootSecret, "GET", "/bucket/", soon, "list-type=2&prefix=dir")); r.StatusCode != 200 ||
+		!strings.Contains(string(r.body), "dir/a b+c") {
 		t.Errorf("a listing: %d %s", r.StatusCode, r.body)
 	}
 	if r := get("GET", v2URL(w, rootSecret, "GET", "/bucket?location", soon, "")); r.StatusCode != 200 {
@@ -67,26 +70,31 @@ func TestURLsOfVersion2(t *testing.T) {
 		status             int
 		headers            []string
 	}{
-		"another method":          {"PUT", good, "SignatureDoesNotMatch", 403, nil},
-		"another key":             {"GET", strings.Replace(good, "key", "a..b", 1), "SignatureDoesNotMatch", 403, nil},
-		"a later end":             {"GET", strings.Replace(good, "Expires=", "Expires=1", 1), "AuthorizationQueryParametersError", 400, nil},
-		"another sub-resource":    {"GET", good + "&acl", "SignatureDoesNotMatch", 403, nil},
-		"tags":                    {"GET", good + "&tagging", "SignatureDoesNotMatch", 403, nil},
-		"retention":               {"GET", good + "&retention", "SignatureDoesNotMatch", 403, nil},
-		"another version":         {"GET", good + "&versionId=null", "SignatureDoesNotMatch", 403, nil},
-		"an override":             {"GET", good + "&response-content-type=text/html", "SignatureDoesNotMatch", 403, nil},
-		"another header":          {"GET", good, "SignatureDoesNotMatch", 403, []string{"x-amz-copy-source", "/bucket/key"}},
-		"a header in the query":   {"GET", good + "&x-amz-acl=public-read", "SignatureDoesNotMatch", 403, nil},
-		"an unknown argument":     {"GET", good + "&unknown=1", "AuthorizationQueryParametersError", 400, nil},
-		"a content type":          {"GET", good, "SignatureDoesNotMatch", 403, []string{"Content-Type", "a/b"}},
-		"both versions":           {"GET", good + "&X-Amz-Signature=0", "InvalidArgument", 400, nil},
-		"an Authorization":        {"GET", good, "InvalidArgument", 400, []string{"Authorization", "AWS4-HMAC-SHA256 x"}},
-		"two signatures":          {"GET", good + "&Signature=x", "AccessDenied", 403, nil},
-		"no signature":            {"GET", "/bucket/key?AWSAccessKeyId=" + rootKey + "&Expires=99999999999", "AccessDenied", 403, nil},
-		"no account":              {"GET", strings.Replace(good, rootKey, "nobody", 1), "InvalidAccessKeyId", 403, nil},
-		"another secret":          {"GET", v2URL(w, "wrong", "GET", "/bucket/key", soon, ""), "SignatureDoesNotMatch", 403, nil},
-		"the past":                {"GET", v2URL(w, rootSecret, "GET", "/bucket/key", time.Now().Add(-time.Minute), ""), "AccessDenied", 403, nil},
-		"more than a week ahead":  {"GET", v2URL(w, rootSecret, "GET", "/bucket/key", time.Now().Add(8*24*time.Hour), ""), "AuthorizationQueryParametersError", 400, nil},
+		"another method": {"PUT", good, "SignatureDoesNotMatch", 403, nil},
+		"another key":    {"GET", strings.Replace(good, "key", "a..b", 1), "SignatureDoesNotMatch", 403, nil},
+		"a later end": {"GET", strings.Replace(good, "Expires=", "Expires=1", 1),
+			"AuthorizationQueryParametersError", 400, nil},
+		"another sub-resource":  {"GET", good + "&acl", "SignatureDoesNotMatch", 403, nil},
+		"tags":                  {"GET", good + "&tagging", "SignatureDoesNotMatch", 403, nil},
+		"retention":             {"GET", good + "&retention", "SignatureDoesNotMatch", 403, nil},
+		"another version":       {"GET", good + "&versionId=null", "SignatureDoesNotMatch", 403, nil},
+		"an override":           {"GET", good + "&response-content-type=text/html", "SignatureDoesNotMatch", 403, nil},
+		"another header":        {"GET", good, "SignatureDoesNotMatch", 403, []string{"x-amz-copy-source", "/bucket/key"}},
+		"a header in the query": {"GET", good + "&x-amz-acl=public-read", "SignatureDoesNotMatch", 403, nil},
+		"an unknown argument":   {"GET", good + "&unknown=1", "AuthorizationQueryParametersError", 400, nil},
+		"a content type":        {"GET", good, "SignatureDoesNotMatch", 403, []string{"Content-Type", "a/b"}},
+		"both versions":         {"GET", good + "&X-Amz-Signature=0", "InvalidArgument", 400, nil},
+		"an Authorization":      {"GET", good, "InvalidArgument", 400, []string{"Authorization", "AWS4-HMAC-SHA256 x"}},
+		"two signatures":        {"GET", good + "&Signature=x", "AccessDenied", 403, nil},
+		"no signature": {"GET", "/bucket/key?AWSAccessKeyId=" + rootKey + "&Expires=99999999999", "AccessDenied",
+			403, nil},
+		"no account": {"GET", strings.Replace(good, rootKey, "nobody", 1), "InvalidAccessKeyId", 403, nil},
+		"another secret": {"GET", v2URL(w, "wrong", "GET", "/bucket/key", soon, ""), "SignatureDoesNotMatch", 403,
+			nil},
+		"the past": {"GET", v2URL(w, rootSecret, "GET", "/bucket/key", time.Now().Add(-time.Minute), ""),
+			"AccessDenied", 403, nil},
+		"more than a week ahead": {"GET", v2URL(w, rootSecret, "GET", "/bucket/key", time.Now().Add(8*24*time.Hour), ""),
+			"AuthorizationQueryParametersError", 400, nil},
 		"no time":                 {"GET", strings.Replace(good, "Expires=", "Expires=x", 1), "InvalidArgument", 400, nil},
 		"a bucket that is not it": {"GET", v2URL(w, rootSecret, "GET", "/none/key", soon, ""), "NoSuchBucket", 404, nil},
 	} {
@@ -100,7 +108,8 @@ func TestURLsOfVersion2(t *testing.T) {
 	}
 	cors := `<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>`
 	w.must(200, "PUT", "/bucket?cors", []byte(cors), "Content-MD5", md5Base64(cors))
-	if r := get("OPTIONS", good, "Origin", "http://a", "Access-Control-Request-Method", "GET"); r.StatusCode != 200 || r.Header.Get("Access-Control-Allow-Origin") == "" {
+	if r := get("OPTIONS", good, "Origin", "http://a", "Access-Control-Request-Method", "GET"); r.StatusCode != 200 ||
+		r.Header.Get("Access-Control-Allow-Origin") == "" {
 		t.Errorf("a browser that asks beforehand: %d %s", r.StatusCode, r.body)
 	}
 }
@@ -111,11 +120,13 @@ func TestVersion2EndsAtTheSameRights(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
 	w.must(200, "PUT", "/bucket/key", []byte("x"))
-	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "alice", Secret: "alicesecret", Role: iam.RoleUserPlus}); err != nil {
+	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "alice", Secret: "alicesecret",
+		Role: iam.RoleUserPlus}); err != nil {
 		t.Fatal(err)
 	}
 	client := func(access, secret string) *minio.Core {
-		c, err := minio.NewCore(w.addr, &minio.Options{Creds: credentials.NewStaticV2(access, secret, ""), Region: testRegion})
+		c, err := minio.NewCore(w.addr, &minio.Options{Creds: credentials.NewStaticV2(access, secret, ""),
+			Region: testRegion})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,13 +149,16 @@ func TestVersion2EndsAtTheSameRights(t *testing.T) {
 	if bk, err := w.store.Bucket(ctx, "alices"); err != nil || bk.Owner != "alice" {
 		t.Errorf("the bucket's owner is %+v: %v", bk, err)
 	}
-	if _, err := alice.StatObject(ctx, "bucket", "key", minio.StatObjectOptions{}); minio.ToErrorResponse(err).StatusCode != 403 {
+	if _, err := alice.StatObject(ctx, "bucket", "key",
+		minio.StatObjectOptions{}); minio.ToErrorResponse(err).StatusCode != 403 {
 		t.Errorf("root's object: %v", err)
 	}
-	if _, err := client("alice", "wrong").ListObjectsV2("alices", "", "", "", "", 10); minio.ToErrorResponse(err).Code != "SignatureDoesNotMatch" {
+	if _, err := client("alice", "wrong").ListObjectsV2("alices", "", "", "", "",
+		10); minio.ToErrorResponse(err).Code != "SignatureDoesNotMatch" {
 		t.Errorf("a wrong secret: %v", err)
 	}
-	old, err := w.try("", "", "GET", "/alices", nil, "Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat), "Authorization", "AWS alice:x")
+	old, err := w.try("", "", "GET", "/alices", nil, "Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat),
+		"Authorization", "AWS alice:x")
 	if err != nil || old.code() != "RequestTimeTooSkewed" {
 		t.Errorf("an hour ago: %+v %v", old, err)
 	}
@@ -154,10 +168,12 @@ func TestVersion2EndsAtTheSameRights(t *testing.T) {
 func TestFormsOfVersion2(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
-	conditions := []any{map[string]string{"bucket": "bucket"}, []string{"starts-with", "$key", "up/"}, []any{"content-length-range", 0, 20}}
+	conditions := []any{map[string]string{"bucket": "bucket"}, []string{"starts-with", "$key", "up/"},
+		[]any{"content-length-range", 0, 20}}
 	policy := formPolicy(t, time.Now().Add(time.Minute), conditions...)
 	form := func(change func(map[string]string)) map[string]string {
-		f := map[string]string{"key": "up/file", "AWSAccessKeyId": rootKey, "policy": policy, "signature": signV2(rootSecret, policy)}
+		f := map[string]string{"key": "up/file", "AWSAccessKeyId": rootKey, "policy": policy,
+			"signature": signV2(rootSecret, policy)}
 		if change != nil {
 			change(f)
 		}
@@ -184,8 +200,11 @@ func TestFormsOfVersion2(t *testing.T) {
 		"no account":         {403, func(f map[string]string) { f["AWSAccessKeyId"] = "nobody" }},
 		"both versions":      {400, func(f map[string]string) { f["x-amz-signature"] = "0" }},
 		"a far end":          {400, func(f map[string]string) { f["policy"], f["signature"] = far, signV2(rootSecret, far) }},
-		"the past":           {403, func(f map[string]string) { f["policy"], f["signature"] = past, signV2(rootSecret, past) }},
-		"a field too many":   {403, func(f map[string]string) { f["acl"] = "public-read" }},
+		"the past": {403, func(f map[string]string) {
+			f["policy"], f["signature"] = past,
+				signV2(rootSecret, past)
+		}},
+		"a field too many": {403, func(f map[string]string) { f["acl"] = "public-read" }},
 	} {
 		f := form(c.change)
 		if r := post(t, w.http, at, f, "other"); r.StatusCode != c.status {

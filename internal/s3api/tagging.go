@@ -24,7 +24,8 @@ func (b *backend) stat(ctx context.Context, op string, ref object.Ref) (object.I
 }
 
 // setAttributes changes the attributes of a version that exists and is no delete marker.
-func (b *backend) setAttributes(ctx context.Context, op string, ref object.Ref, change func(map[string]string) error) error {
+func (b *backend) setAttributes(ctx context.Context, op string, ref object.Ref,
+	change func(map[string]string) error) error {
 	err := b.store.SetAttributes(patient(ctx), ref, change)
 	if errors.Is(err, object.ErrNoSuchKey) {
 		if info, _ := b.store.Stat(patient(ctx), ref); info.Marker {

@@ -27,7 +27,8 @@ func TestStringsOfRequestsAreNotKept(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				key := fmt.Sprintf("%d/%s/%d", g, strings.Repeat(string(rune('a'+i%26)), i), i)
-				r, err := w.try(rootKey, rootSecret, "PUT", "/bucket/"+key, []byte(key), "x-amz-meta-own", key, "Content-Type", "type/"+key, "x-amz-tagging", "tag="+strings.Repeat("v", i))
+				r, err := w.try(rootKey, rootSecret, "PUT", "/bucket/"+key, []byte(key), "x-amz-meta-own", key, "Content-Type",
+					"type/"+key, "x-amz-tagging", "tag="+strings.Repeat("v", i))
 				if err != nil || r.StatusCode != 200 {
 					t.Errorf("PUT %s: %v %v", key, r, err)
 				}
@@ -42,7 +43,8 @@ func TestStringsOfRequestsAreNotKept(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s is gone: %v", key, err)
 			}
-			if info.Attributes[metaPrefix+"own"] != key || info.Attributes[attrType] != "type/"+key || !strings.Contains(info.Attributes[attrTags], strings.Repeat("v", i)) {
+			if info.Attributes[metaPrefix+"own"] != key || info.Attributes[attrType] != "type/"+key ||
+				!strings.Contains(info.Attributes[attrTags], strings.Repeat("v", i)) {
 				t.Fatalf("%s has the attributes %v", key, info.Attributes)
 			}
 		}
@@ -102,8 +104,10 @@ func TestOrdinaryParametersPass(t *testing.T) {
 	w.must(200, "PUT", "/bucket/key?x-id=PutObject", []byte("hello"))
 	for _, path := range []string{
 		"/?x-id=ListBuckets", "/bucket?list-type=2&prefix=k&delimiter=%2F&max-keys=10&encoding-type=url&fetch-owner=true&start-after=a",
-		"/bucket?location", "/bucket?location=", "/bucket?uploads", "/bucket?versions&key-marker=a", "/bucket?versioning", "/bucket?acl",
-		"/bucket/key?x-id=GetObject&response-content-type=a%2Fb&response-cache-control=no", "/bucket/key?partNumber=1", "/bucket/key?versionId=null",
+		"/bucket?location", "/bucket?location=", "/bucket?uploads", "/bucket?versions&key-marker=a", "/bucket?versioning",
+		"/bucket?acl",
+		"/bucket/key?x-id=GetObject&response-content-type=a%2Fb&response-cache-control=no", "/bucket/key?partNumber=1",
+		"/bucket/key?versionId=null",
 		"/bucket/key?tagging", "/bucket/key?cachebuster=1", "/bucket?list-type=2&unknown=1",
 	} {
 		if r := w.do("GET", path, nil); r.StatusCode/100 != 2 {
@@ -116,10 +120,13 @@ func TestOrdinaryParametersPass(t *testing.T) {
 func TestDocumentsAreBounded(t *testing.T) {
 	w := start(t, nil, nil)
 	for _, head := range []string{
-		"PUT /bucket?policy HTTP/1.1\r\nContent-Length: 99999999999\r\n", "PUT /bucket HTTP/1.1\r\nTransfer-Encoding: chunked\r\n",
-		"PUT /bucket/key?tagging HTTP/1.1\r\nContent-Length: 99999999999\r\n", "POST /bucket?delete HTTP/1.1\r\nContent-Length: 99999999999\r\n",
+		"PUT /bucket?policy HTTP/1.1\r\nContent-Length: 99999999999\r\n",
+		"PUT /bucket HTTP/1.1\r\nTransfer-Encoding: chunked\r\n",
+		"PUT /bucket/key?tagging HTTP/1.1\r\nContent-Length: 99999999999\r\n",
+		"POST /bucket?delete HTTP/1.1\r\nContent-Length: 99999999999\r\n",
 		"PUT /bucket/key HTTP/1.1\r\nX-Amz-Copy-Source: /bucket/other\r\nContent-Length: 99999999999\r\n",
-		"POST /bucket/key?uploadId=1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", "PATCH /create-user HTTP/1.1\r\nContent-Length: 99999999999\r\n",
+		"POST /bucket/key?uploadId=1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n",
+		"PATCH /create-user HTTP/1.1\r\nContent-Length: 99999999999\r\n",
 	} {
 		c, err := net.Dial("tcp", w.addr)
 		if err != nil {
@@ -206,13 +213,15 @@ func TestHostileKeys(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
 	keys := map[string]string{ // on the wire, in the store
-		"a": "a", "a/": "a/", "a//b": "a//b", "../x": "../x", "..": "..", ".": ".", "a/../../x": "a/../../x", "./x": "./x", "a/./b": "a/./b",
-		"/": "/", "//": "//", "..%00": "..\x00", "%F0%9F%98%80": "😀", "a%20b%2Bc": "a b+c", "...": "...",
+		"a": "a", "a/": "a/", "a//b": "a//b", "../x": "../x", "..": "..", ".": ".", "a/../../x": "a/../../x", "./x": "./x",
+		"a/./b": "a/./b",
+		"/":     "/", "//": "//", "..%00": "..\x00", "%F0%9F%98%80": "😀", "a%20b%2Bc": "a b+c", "...": "...",
 		strings.Repeat("k", 1024): strings.Repeat("k", 1024),
 	}
 	for wire, key := range keys {
 		w.must(200, "PUT", "/bucket/"+wire, []byte(key))
-		if info, err := w.store.Stat(t.Context(), object.Ref{Bucket: "bucket", Key: key}); err != nil || info.Size != int64(len(key)) {
+		if info, err := w.store.Stat(t.Context(), object.Ref{Bucket: "bucket", Key: key}); err != nil ||
+			info.Size != int64(len(key)) {
 			t.Errorf("%q: %v", key, err)
 		}
 	}
@@ -249,13 +258,15 @@ func TestListingsCarryEveryKey(t *testing.T) {
 		w.must(200, "PUT", "/bucket/"+wire, nil)
 	}
 	r := w.must(200, "GET", "/bucket?list-type=2&encoding-type=url&max-keys=1", nil)
-	if !bytes.Contains(r.body, []byte("<Key>a%01</Key>")) || !bytes.Contains(r.body, []byte("<EncodingType>url</EncodingType>")) {
+	if !bytes.Contains(r.body, []byte("<Key>a%01</Key>")) ||
+		!bytes.Contains(r.body, []byte("<EncodingType>url</EncodingType>")) {
 		t.Errorf("%s", r.body)
 	}
 	_, rest, _ := strings.Cut(string(r.body), "<NextContinuationToken>")
 	token, _, _ := strings.Cut(rest, "<")
 	r = w.must(200, "GET", "/bucket?list-type=2&encoding-type=url&continuation-token="+token, nil)
-	if bytes.Contains(r.body, []byte("<Key>a%01")) || !bytes.Contains(r.body, []byte("<Key>b%01</Key>")) || !bytes.Contains(r.body, []byte("<Key>c+%2B%2B</Key>")) {
+	if bytes.Contains(r.body, []byte("<Key>a%01")) || !bytes.Contains(r.body, []byte("<Key>b%01</Key>")) ||
+		!bytes.Contains(r.body, []byte("<Key>c+%2B%2B</Key>")) {
 		t.Errorf("after %q: %s", token, r.body)
 	}
 }

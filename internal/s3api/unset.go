@@ -32,11 +32,14 @@ var unsets = map[string]unset{
 	"lifecycle": {get: auth.GetLifecycleConfigurationAction, put: auth.PutLifecycleConfigurationAction, deleted: true,
 		code: "NoSuchLifecycleConfiguration", message: "The lifecycle configuration does not exist."},
 	"encryption": {get: auth.GetEncryptionConfigurationAction, put: auth.PutEncryptionConfigurationAction, deleted: true,
-		code: "ServerSideEncryptionConfigurationNotFoundError", message: "The server side encryption configuration was not found."},
-	"replication": {get: auth.GetReplicationConfigurationAction, put: auth.PutReplicationConfigurationAction, deleted: true,
-		code: "ReplicationConfigurationNotFoundError", message: "The replication configuration was not found."},
-	"publicAccessBlock": {get: auth.GetBucketPublicAccessBlockAction, put: auth.PutBucketPublicAccessBlockAction, deleted: true,
-		code: "NoSuchPublicAccessBlockConfiguration", message: "The public access block configuration was not found."},
+		code:    "ServerSideEncryptionConfigurationNotFoundError",
+		message: "The server side encryption configuration was not found."},
+	"replication": {get: auth.GetReplicationConfigurationAction, put: auth.PutReplicationConfigurationAction,
+		deleted: true,
+		code:    "ReplicationConfigurationNotFoundError", message: "The replication configuration was not found."},
+	"publicAccessBlock": {get: auth.GetBucketPublicAccessBlockAction, put: auth.PutBucketPublicAccessBlockAction,
+		deleted: true,
+		code:    "NoSuchPublicAccessBlockConfiguration", message: "The public access block configuration was not found."},
 	"notification": {get: auth.GetBucketNotificationAction, put: auth.PutBucketNotificationAction,
 		document: `<NotificationConfiguration` + s3Namespace + `></NotificationConfiguration>`},
 	"logging": {get: auth.GetBucketLoggingAction, put: auth.PutBucketLoggingAction,
@@ -61,7 +64,8 @@ var unsets = map[string]unset{
 // versitygw has checked the signature and the bucket by then, but not the permission: that is checked here.
 func (s *Server) answerUnset(ctx fiber.Ctx) error {
 	rctx := ctx.RequestCtx()
-	if rctx.Response.StatusCode() != http.StatusNotImplemented || levelOf(rctx) != onBucket || !rctx.IsGet() && !rctx.IsDelete() {
+	if rctx.Response.StatusCode() != http.StatusNotImplemented || levelOf(rctx) != onBucket || !rctx.IsGet() &&
+		!rctx.IsDelete() {
 		return nil
 	}
 	for k := range rctx.QueryArgs().All() {
@@ -84,7 +88,8 @@ func (s *Server) answerNone(ctx fiber.Ctx, u unset) error {
 	root, _ := utils.ContextKeyIsRoot.Get(ctx).(bool)
 	bucket, _ := splitPath(rctx)
 	opts := auth.AccessOptions{
-		Acl: acl, AclPermission: auth.PermissionRead, IsRoot: root, Acc: account, Bucket: bucket, Actions: []auth.Action{u.get},
+		Acl: acl, AclPermission: auth.PermissionRead, IsRoot: root, Acc: account, Bucket: bucket,
+		Actions:  []auth.Action{u.get},
 		Readonly: s.opts.ReadOnly, Iam: accounts{s.opts.Accounts}, IsPublicRequest: utils.ContextKeyPublicBucket.IsSet(ctx),
 	}
 	if rctx.IsDelete() {

@@ -45,7 +45,8 @@ func (b *backend) CreateMultipartUpload(ctx context.Context,
 		return none, err
 	}
 	if in.ChecksumAlgorithm != "" {
-		attrs[attrSumAlgo], attrs[attrSumType] = strings.Clone(string(in.ChecksumAlgorithm)), strings.Clone(string(in.ChecksumType))
+		attrs[attrSumAlgo], attrs[attrSumType] = strings.Clone(string(in.ChecksumAlgorithm)),
+			strings.Clone(string(in.ChecksumType))
 	}
 	id, err := b.store.CreateUpload(patient(ctx), ref.Bucket, ref.Key, attrs)
 	if err != nil {
@@ -84,15 +85,17 @@ func (b *backend) ListMultipartUploads(ctx context.Context,
 		return s3response.ListMultipartUploadsResult{}, err
 	}
 	out := s3response.ListMultipartUploadsResult{
-		Bucket: l.Bucket, Prefix: e.text(l.Prefix), Delimiter: e.text(l.Delimiter), KeyMarker: e.text(l.AfterKey), UploadIDMarker: l.AfterID,
-		MaxUploads: l.Limit, EncodingType: string(e.kind()),
+		Bucket: l.Bucket, Prefix: e.text(l.Prefix), Delimiter: e.text(l.Delimiter), KeyMarker: e.text(l.AfterKey),
+		UploadIDMarker: l.AfterID,
+		MaxUploads:     l.Limit, EncodingType: string(e.kind()),
 	}
 	if l.AfterKey == "" {
 		l.AfterID = "" // S3 ignores the upload of no key
 	}
 	if l.AfterID != "" {
 		if _, err := b.store.GetUpload(patient(ctx), l.Bucket, l.AfterKey, l.AfterID); err != nil {
-			return s3response.ListMultipartUploadsResult{}, s3err.GetInvalidArgumentErr(s3err.InvalidArgUploadIdMarker, l.AfterID)
+			return s3response.ListMultipartUploadsResult{},
+				s3err.GetInvalidArgumentErr(s3err.InvalidArgUploadIdMarker, l.AfterID)
 		}
 	}
 	if l.Limit == 0 {
@@ -161,8 +164,10 @@ func (b *backend) ListParts(ctx context.Context, in *s3.ListPartsInput) (s3respo
 		s := psum.sums()
 		out.Parts = append(out.Parts, s3response.Part{
 			PartNumber: p.Number, ETag: quoted(p.ETag), LastModified: p.Modified, Size: p.Size,
-			ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME, ChecksumSHA1: s.SHA1, ChecksumSHA256: s.SHA256,
-			ChecksumSHA512: s.SHA512, ChecksumMD5: s.MD5, ChecksumXXHASH64: s.XXHASH64, ChecksumXXHASH3: s.XXHASH3, ChecksumXXHASH128: s.XXHASH128,
+			ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME, ChecksumSHA1: s.SHA1,
+			ChecksumSHA256: s.SHA256,
+			ChecksumSHA512: s.SHA512, ChecksumMD5: s.MD5, ChecksumXXHASH64: s.XXHASH64, ChecksumXXHASH3: s.XXHASH3,
+			ChecksumXXHASH128: s.XXHASH128,
 		})
 		out.NextPartNumberMarker = p.Number
 	}

@@ -23,8 +23,10 @@ func TestBucketsOfHosts(t *testing.T) {
 	domains := []string{"example.com", "s3.example.com", "s3.internal"}
 	for host, want := range map[string]string{
 		"example.com": "", "s3.example.com": "", "s3.example.com:9000": "", "127.0.0.1:9000": "", "[::1]:9000": "", "": "",
-		"bucket.s3.example.com": "bucket", "bucket.s3.example.com:9000": "bucket", "BUCKET.S3.Example.COM": "bucket", "bucket.s3.example.com.": "bucket",
-		"a.b.s3.example.com": "a.b", "s3x.example.com": "s3x", "b.s3.internal:1": "b", "evils3.internal": "", ".s3.internal": "", "s3.internal.evil": "",
+		"bucket.s3.example.com": "bucket", "bucket.s3.example.com:9000": "bucket", "BUCKET.S3.Example.COM": "bucket",
+		"bucket.s3.example.com.": "bucket",
+		"a.b.s3.example.com":     "a.b", "s3x.example.com": "s3x", "b.s3.internal:1": "b", "evils3.internal": "",
+		".s3.internal": "", "s3.internal.evil": "",
 		"s3.example.com.s3.example.com": "s3.example.com",
 	} {
 		if got := bucketOfHost(host, domains); got != want {
@@ -49,7 +51,8 @@ func TestVirtualHosts(t *testing.T) {
 	web := &http.Client{Transport: transport}
 	for _, domain := range []string{"s3.example.com", "objects.internal"} {
 		client, err := minio.New(domain+":9000", &minio.Options{
-			Creds: credentials.NewStaticV4(rootKey, rootSecret, ""), Region: testRegion, BucketLookup: minio.BucketLookupDNS, Transport: transport,
+			Creds: credentials.NewStaticV4(rootKey, rootSecret, ""), Region: testRegion, BucketLookup: minio.BucketLookupDNS,
+			Transport: transport,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -60,7 +63,8 @@ func TestVirtualHosts(t *testing.T) {
 				t.Fatalf("%s: %v", bucket, err)
 			}
 			for _, key := range []string{"a", "dir/b c+d", "ü/..", "x//y", ".nebulaio/gpudirect", bucket + "/" + bucket} {
-				if _, err := client.PutObject(ctx, bucket, key, strings.NewReader(key), int64(len(key)), minio.PutObjectOptions{}); err != nil {
+				if _, err := client.PutObject(ctx, bucket, key, strings.NewReader(key), int64(len(key)),
+					minio.PutObjectOptions{}); err != nil {
 					t.Fatalf("%s/%s: %v", bucket, key, err)
 				}
 				o, err := client.GetObject(ctx, bucket, key, minio.GetObjectOptions{})
@@ -107,7 +111,8 @@ func TestVirtualHosts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			done, err := core.CompleteMultipartUpload(ctx, bucket, "parts", id, []minio.CompletePart{{PartNumber: 1, ETag: part.ETag}}, minio.PutObjectOptions{})
+			done, err := core.CompleteMultipartUpload(ctx, bucket, "parts", id,
+				[]minio.CompletePart{{PartNumber: 1, ETag: part.ETag}}, minio.PutObjectOptions{})
 			if err != nil || done.Location != "http://"+bucket+"."+domain+":9000/parts" {
 				t.Errorf("completed at %q: %v", done.Location, err)
 			}

@@ -37,7 +37,8 @@ func summed(v uint64) bool { return v%3 != 0 }
 
 func saveVersion(e *Engine, path string, v uint64) error {
 	b := content(v)
-	tr, err := e.StartWrite(context.Background(), WriteRequest{Path: path, Checksums: summed(v), Sources: []Source{{Len: int64(len(b)), Data: b}}})
+	tr, err := e.StartWrite(context.Background(), WriteRequest{Path: path, Checksums: summed(v),
+		Sources: []Source{{Len: int64(len(b)), Data: b}}})
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,8 @@ func killOne(t *testing.T, path string, first uint64, step int, own bool) {
 	if own {
 		at = step
 	}
-	cmd.Env = append(os.Environ(), crashEnv+"="+path, fmt.Sprintf("%s_VERSION=%d", crashEnv, first), fmt.Sprintf("%s_STEP=%d", crashEnv, at))
+	cmd.Env = append(os.Environ(), crashEnv+"="+path, fmt.Sprintf("%s_VERSION=%d", crashEnv, first),
+		fmt.Sprintf("%s_STEP=%d", crashEnv, at))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,8 @@ import (
 
 // Words of a refusal for which counters have spoken.
 const (
-	wasCompat = "earlier moves of this process on the same file system went through host memory: cuFile made posix operations alone"
+	wasCompat = "earlier moves of this process on the same file system went through host memory: cuFile made posix " +
+		"operations alone"
 	fixCompat = "run nebulaio doctor on the file; it names what stands between"
 )
 
@@ -83,7 +84,8 @@ func (u *cuFileUse) decide(ctx context.Context, file int) (bool, error) {
 	lib := u.port.lib
 	if !must {
 		if f.Pooled() {
-			u.refuse(f.Path(), "the model has more files than may be open at once, and cuFile keeps each of them open", "raise the limit on open files: ulimit -n")
+			u.refuse(f.Path(), "the model has more files than may be open at once, and cuFile keeps each of them open",
+				"raise the limit on open files: ulimit -n")
 			return false, nil
 		}
 		if len(u.req.Peers) > 0 {
@@ -100,7 +102,8 @@ func (u *cuFileUse) decide(ctx context.Context, file int) (bool, error) {
 			return false, nil
 		}
 		if !u.verify.worksInPlace(file) {
-			u.refuse(f.Path(), "verification needs every byte in the CPU's reach: the device does not sum what it gets", "see what keeps it from that, or load without verification")
+			u.refuse(f.Path(), "verification needs every byte in the CPU's reach: the device does not sum what it gets",
+				"see what keeps it from that, or load without verification")
 			return false, nil
 		}
 	}

@@ -53,7 +53,8 @@ func newCuRig(t *testing.T, o Options, c fakegpu.CuFileOptions, peers DirectPath
 
 // tiny makes many chunks of little data.
 func tiny(api report.CuFileAPI) Options {
-	return Options{PoolSize: 4 * units.MiB, MaxTransfer: 64 * units.KiB, Workers: 3, QueueDepth: 4, Poison: true, CuFile: api}
+	return Options{PoolSize: 4 * units.MiB, MaxTransfer: 64 * units.KiB, Workers: 3, QueueDepth: 4, Poison: true,
+		CuFile: api}
 }
 
 func apis() []report.CuFileAPI {
@@ -74,7 +75,8 @@ func TestCuFileIsExact(t *testing.T) {
 			if len(rep.Routes) != 1 || rep.Routes[0].Route != report.RouteTakenCuFileCompat || rep.Routes[0].Bytes != f.Size() {
 				t.Errorf("routes %+v", rep.Routes)
 			}
-			if c == nil || c.Version != "1.15.1" || c.API != api || c.Counters == nil || c.Counters.Reads.Posix < 48 || c.Shared || !c.Opened || c.Contexts != 2 || c.Registered != 0 {
+			if c == nil || c.Version != "1.15.1" || c.API != api || c.Counters == nil || c.Counters.Reads.Posix < 48 ||
+				c.Shared || !c.Opened || c.Contexts != 2 || c.Registered != 0 {
 				t.Errorf("cufile %+v", c)
 			}
 			if !slices.ContainsFunc(rep.Notes, func(n string) bool { return strings.Contains(n, "every visible GPU, here 2") }) {
@@ -86,7 +88,10 @@ func TestCuFileIsExact(t *testing.T) {
 			if r.asked != 1 {
 				t.Errorf("judged %d times, expected once: whether the page cache is the better source", r.asked)
 			}
-			if told := slices.ContainsFunc(rep.Notes, func(n string) bool { return strings.Contains(n, "cuFile reads it from there") }); told != plan.Cached(f) {
+			if told := slices.ContainsFunc(rep.Notes, func(n string) bool {
+				return strings.Contains(n,
+					"cuFile reads it from there")
+			}); told != plan.Cached(f) {
 				t.Errorf("read through the page cache: %v; the data is cached: %v", told, plan.Cached(f))
 			}
 			_, again := loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteCuFile)
@@ -115,7 +120,8 @@ func TestCuFileSegmentsAtOddOffsets(t *testing.T) {
 				off, at = off+n, at+n+rng.Int64N(5)
 			}
 			rng.Shuffle(len(segs), func(i, j int) { segs[i], segs[j] = segs[j], segs[i] })
-			tr := start(t, r.e, context.Background(), Request{Device: r.dev, Files: []*vfs.File{f}, Route: report.RouteCuFile, Segments: segs})
+			tr := start(t, r.e, context.Background(), Request{Device: r.dev, Files: []*vfs.File{f}, Route: report.RouteCuFile,
+				Segments: segs})
 			if err := tr.Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -130,7 +136,9 @@ func TestCuFileSegmentsAtOddOffsets(t *testing.T) {
 
 func TestCuFileCountersNameTheRoute(t *testing.T) {
 	path, _ := writeFile(t, 300_000, 43)
-	for route, want := range map[int]report.RouteTaken{fakegpu.Posix: report.RouteTakenCuFileCompat, fakegpu.P2P: report.RouteTakenCuFileP2P, fakegpu.NVFS: report.RouteTakenCuFileNVFS, fakegpu.Mixed: report.RouteTakenCuFileUnknown} {
+	for route, want := range map[int]report.RouteTaken{fakegpu.Posix: report.RouteTakenCuFileCompat,
+		fakegpu.P2P: report.RouteTakenCuFileP2P, fakegpu.NVFS: report.RouteTakenCuFileNVFS,
+		fakegpu.Mixed: report.RouteTakenCuFileUnknown} {
 		for _, api := range apis() {
 			t.Run(fmt.Sprint(want, "/", api), func(t *testing.T) {
 				r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{Route: route}, DirectPath{})
@@ -141,7 +149,8 @@ func TestCuFileCountersNameTheRoute(t *testing.T) {
 				if len(rep.Routes) != 1 || rep.Routes[0].Route != want || rep.Routes[0].Bytes != 300_000 {
 					t.Errorf("routes %+v of %+v", rep.Routes, rep.CuFile.Counters)
 				}
-				if route == fakegpu.Mixed && (rep.CuFile.Counters.Reads.Posix == 0 || rep.CuFile.Counters.Reads.P2P == 0 || !strings.Contains(strings.Join(rep.Notes, "\n"), "unknown")) {
+				if route == fakegpu.Mixed && (rep.CuFile.Counters.Reads.Posix == 0 || rep.CuFile.Counters.Reads.P2P == 0 ||
+					!strings.Contains(strings.Join(rep.Notes, "\n"), "unknown")) {
 					t.Errorf("%+v, %q", rep.CuFile.Counters, rep.Notes)
 				}
 			})
@@ -157,7 +166,8 @@ func TestCuFileOfOthersIsLeftAsItIs(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Fatal("bytes differ")
 	}
-	if c := rep.CuFile; !c.Shared || c.Counters != nil || !strings.Contains(c.Uncounted, "settings are not ours") || rep.Routes[0].Route != report.RouteTakenCuFileUnknown {
+	if c := rep.CuFile; !c.Shared || c.Counters != nil || !strings.Contains(c.Uncounted, "settings are not ours") ||
+		rep.Routes[0].Route != report.RouteTakenCuFileUnknown {
 		t.Errorf("%+v, %+v", c, rep.Routes)
 	}
 	if r.fake.Count("stats_level") != 0 {
@@ -180,13 +190,15 @@ func TestAutoTakesCuFileWhereItIsPlausible(t *testing.T) {
 			if !bytes.Equal(got, want) {
 				t.Fatal("bytes differ")
 			}
-			if c, d := routeBytes(rep, report.RouteTakenCache), routeBytes(rep, report.RouteTakenCuFileP2P); c != 2*units.MiB || d != f.Size()-c {
+			if c, d := routeBytes(rep, report.RouteTakenCache), routeBytes(rep, report.RouteTakenCuFileP2P); c != 2*units.MiB ||
+				d != f.Size()-c {
 				t.Errorf("%d cached and %d by cuFile of %d: %+v", c, d, f.Size(), rep.Routes)
 			}
 			if _, err := f.ReadAt(make([]byte, f.Size()), 0); err != nil {
 				t.Fatal(err)
 			}
-			if _, rep = loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteAuto); rep.CuFile != nil || routeBytes(rep, report.RouteTakenCache) != f.Size() || refusal(rep, "cufile") != nil {
+			if _, rep = loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteAuto); rep.CuFile != nil ||
+				routeBytes(rep, report.RouteTakenCache) != f.Size() || refusal(rep, "cufile") != nil {
 				t.Errorf("a warm load: %+v %+v", rep.Routes, rep.CuFile)
 			}
 			if r.asked != 1 {
@@ -210,9 +222,11 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 		return rep
 	}
 	t.Run("not plausible", func(t *testing.T) {
-		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, DirectPath{Reason: "a virtual disk", Fix: "an NVMe disk"})
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{},
+			DirectPath{Reason: "a virtual disk", Fix: "an NVMe disk"})
 		rep := cold(t, r)
-		if x := refusal(rep, "cufile"); x == nil || x.Reason != "a virtual disk" || x.Fix != "an NVMe disk" || x.On != path || rep.CuFile != nil || r.opens != 0 {
+		if x := refusal(rep, "cufile"); x == nil || x.Reason != "a virtual disk" || x.Fix != "an NVMe disk" || x.On != path ||
+			rep.CuFile != nil || r.opens != 0 {
 			t.Errorf("%+v, %+v, opened %d times", x, rep.CuFile, r.opens)
 		}
 		if routeBytes(rep, report.RouteTakenDirect) != 600_000 {
@@ -225,17 +239,20 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 			t.Fatalf("%+v", rep.Routes)
 		}
 		rep := cold(t, r)
-		if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "posix operations alone") || routeBytes(rep, report.RouteTakenDirect) != 600_000 {
+		if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "posix operations alone") ||
+			routeBytes(rep, report.RouteTakenDirect) != 600_000 {
 			t.Errorf("%+v, %+v", x, rep.Routes)
 		}
-		if _, rep := loadGPU(t, r.gpu, r.e, r.dev, openFile(t, path), report.RouteCuFile); routeBytes(rep, report.RouteTakenCuFileCompat) != 600_000 {
+		if _, rep := loadGPU(t, r.gpu, r.e, r.dev, openFile(t, path), report.RouteCuFile); routeBytes(rep,
+			report.RouteTakenCuFileCompat) != 600_000 {
 			t.Errorf("asked for by name: %+v", rep.Routes)
 		}
 	})
 	t.Run("registration refused", func(t *testing.T) {
 		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Register: 5027}, DirectPath{Plausible: true})
 		rep := cold(t, r)
-		if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "5027") || !strings.Contains(x.Fix, "/run/udev") || routeBytes(rep, report.RouteTakenDirect) != 600_000 {
+		if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "5027") ||
+			!strings.Contains(x.Fix, "/run/udev") || routeBytes(rep, report.RouteTakenDirect) != 600_000 {
 			t.Errorf("%+v, %+v", x, rep.Routes)
 		}
 	})
@@ -244,7 +261,8 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{}, DirectPath{Plausible: true})
 			r.fake.Fail("cuFileRead", 0, 1, 5008)
 			rep := cold(t, r)
-			if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "5008") || routeBytes(rep, report.RouteTakenDirect) == 0 || rep.Bytes != 600_000 {
+			if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "5008") ||
+				routeBytes(rep, report.RouteTakenDirect) == 0 || rep.Bytes != 600_000 {
 				t.Errorf("%s: %+v, %+v", api, x, rep.Routes)
 			}
 		}
@@ -284,12 +302,14 @@ func TestAutoLeavesCuFileWhereItIsNot(t *testing.T) {
 			t.Fatal(err)
 		}
 		rep := tr.Report()
-		if v := rep.Verify; refusal(rep, "cufile") != nil || rep.CuFile == nil || v.Where != "device" || v.DeviceBytes != f.Size() || v.Blocks != int64(len(sums.Blocks)) {
+		if v := rep.Verify; refusal(rep, "cufile") != nil || rep.CuFile == nil || v.Where != "device" ||
+			v.DeviceBytes != f.Size() || v.Blocks != int64(len(sums.Blocks)) {
 			t.Errorf("%+v, %+v, refused %+v", rep.Routes, v, refusal(rep, "cufile"))
 		}
 		r.gpu.CheckIdle()
 		sums.Blocks[0] ^= 1
-		if err := start(t, r.e, t.Context(), req).Err(); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "summed on cuda:0") {
+		if err := start(t, r.e, t.Context(), req).Err(); !errs.Is(err, errs.Corrupt) ||
+			!strings.Contains(err.Error(), "summed on cuda:0") {
 			t.Errorf("a wrong block: %v", err)
 		}
 		sums.Blocks[0] ^= 1
@@ -318,7 +338,8 @@ func TestCuFileRefusalsFailTheRoute(t *testing.T) {
 	}
 	t.Run("no udev entry", func(t *testing.T) {
 		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Register: 5027}, DirectPath{})
-		if err := load(t, r.e, r.dev); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), path) || !strings.Contains(errs.FixOf(err), "udev") {
+		if err := load(t, r.e, r.dev); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), path) ||
+			!strings.Contains(errs.FixOf(err), "udev") {
 			t.Error(err)
 		}
 	})
@@ -329,7 +350,8 @@ func TestCuFileRefusalsFailTheRoute(t *testing.T) {
 		}
 	})
 	t.Run("old library", func(t *testing.T) {
-		for api, without := range map[report.CuFileAPI]string{report.CuFileAsync: "cuFileReadAsync", report.CuFileBatch: "cuFileBatchIOSetUp"} {
+		for api, without := range map[report.CuFileAPI]string{report.CuFileAsync: "cuFileReadAsync",
+			report.CuFileBatch: "cuFileBatchIOSetUp"} {
 			r := newCuRig(t, tiny(api), fakegpu.CuFileOptions{Without: []string{without}}, DirectPath{})
 			if err := load(t, r.e, r.dev); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), without) {
 				t.Error(err)

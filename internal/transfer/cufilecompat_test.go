@@ -36,10 +36,12 @@ func TestCompatOnlyIsCountedByNebulaIO(t *testing.T) {
 				if api == report.CuFileBatch {
 					counted.Reads, counted.ReadBytes, counted.Batch, counted.BatchBytes = device.RouteOps{}, 0, ops, f.Size()
 				}
-				if c := rep.CuFile; c == nil || c.Counters == nil || *c.Counters != *describeCounters(counted) || c.Uncounted != "" {
+				if c := rep.CuFile; c == nil || c.Counters == nil || *c.Counters != *describeCounters(counted) ||
+					c.Uncounted != "" {
 					t.Errorf("cufile %+v, want %+v", c, counted)
 				}
-				if text, err := json.Marshal(rep); err != nil || !strings.Contains(string(text), `"counters":{"known":true,"counted_by":"nebulaio","reads"`) {
+				if text, err := json.Marshal(rep); err != nil ||
+					!strings.Contains(string(text), `"counters":{"known":true,"counted_by":"nebulaio","reads"`) {
 					t.Errorf("%s, %v", text, err)
 				}
 			}

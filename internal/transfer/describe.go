@@ -71,8 +71,8 @@ func (f *facts) refuse(what, on, reason, fix string) {
 	f.refusals = append(f.refusals, report.Refusal{What: what, On: on, Reason: reason, Fix: fix})
 }
 
-// useStaging tells that size bytes of staging were used, and whether they were pinned. With tell, the reason why not is a
-// refusal.
+// useStaging tells that size bytes of staging were used, and whether they were pinned. With tell, the reason why not is
+// a refusal.
 func (f *facts) useStaging(p *staging.Pool, size int64, tell bool) {
 	f.engine.StagingUsed, f.engine.StagingSize, f.engine.StagingState = true, size, "pinned"
 	if f.device.Kind == report.HostDevice {

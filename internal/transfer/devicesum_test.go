@@ -50,7 +50,8 @@ func TestDeviceSumsFindWhatGoesWrongOnTheWay(t *testing.T) {
 					g.FlipSum(1 + rng.IntN(40))
 				}
 				err := start(t, e, context.Background(), r).Err()
-				if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "summed on cuda:0 where it had arrived") || !strings.Contains(err.Error(), path) {
+				if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "summed on cuda:0 where it had arrived") ||
+					!strings.Contains(err.Error(), path) {
 					t.Fatalf("flip %d: %v", i, err)
 				}
 				g.CheckIdle()
@@ -104,7 +105,8 @@ func TestDeviceSumsOfWhatComesOverANetwork(t *testing.T) {
 			t.Errorf("blocks of %d: %+v", block, v)
 		}
 		data[5*units.MiB+17] ^= 4
-		if err := start(t, e, context.Background(), r).Err(); !errs.Is(err, errs.Corrupt) || strings.Contains(err.Error(), "summed on cuda:0") != (where == "device") {
+		if err := start(t, e, context.Background(), r).Err(); !errs.Is(err, errs.Corrupt) ||
+			strings.Contains(err.Error(), "summed on cuda:0") != (where == "device") {
 			t.Errorf("blocks of %d: %v", block, err)
 		}
 		data[5*units.MiB+17] ^= 4
@@ -167,7 +169,8 @@ func TestDeviceSumsThatFailEndTheTransfer(t *testing.T) {
 				requireDirect(t, r.Files[0])
 				arrange(g)
 				err := start(t, e, context.Background(), r).Err()
-				if !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), "LAUNCH_FAILED") || !strings.Contains(err.Error(), path) {
+				if !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), "LAUNCH_FAILED") ||
+					!strings.Contains(err.Error(), path) {
 					t.Errorf("got %v", err)
 				}
 				g.CheckIdle()
@@ -200,7 +203,8 @@ func TestDeviceSumsThatBreakTheContext(t *testing.T) {
 			r := whole(d, f, b.Ptr(), reader.route)
 			r.Verify = []*checksum.Sums{sumsOf(t, path, 64*units.KiB)}
 			g.FailSum(7, fakegpu.LaunchFailed, true)
-			if err := start(t, e, context.Background(), r).Err(); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), "LAUNCH_FAILED") {
+			if err := start(t, e, context.Background(), r).Err(); !errs.Is(err, errs.Device) ||
+				!strings.Contains(err.Error(), "LAUNCH_FAILED") {
 				t.Errorf("got %v", err)
 			}
 			if err := e.Close(); err == nil {
@@ -220,7 +224,8 @@ func TestDeviceSumsThatCannotBe(t *testing.T) {
 		arrange func(g *fakegpu.GPU)
 		reason  string
 	}{
-		"no compiler":    {arrange: func(g *fakegpu.GPU) { g.Fail("cuModuleLoadData", 0, 1, fakegpu.NoJIT) }, reason: "PTX compiler is not here"},
+		"no compiler": {arrange: func(g *fakegpu.GPU) { g.Fail("cuModuleLoadData", 0, 1, fakegpu.NoJIT) },
+			reason: "PTX compiler is not here"},
 		"an old library": {opts: fakegpu.Options{Without: []string{"cuLaunchKernel"}}, reason: "lacks cuLaunchKernel"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -239,7 +244,8 @@ func TestDeviceSumsThatCannotBe(t *testing.T) {
 				tr.port.sums.wait()
 				rep, told := tr.Report(), false
 				for _, x := range rep.Refusals {
-					told = told || x.What == "verification on the device" && x.On == "cuda:0" && strings.Contains(x.Reason, c.reason) && x.Fix != ""
+					told = told || x.What == "verification on the device" && x.On == "cuda:0" &&
+						strings.Contains(x.Reason, c.reason) && x.Fix != ""
 				}
 				if !told || rep.Verify.Where != "host" || !strings.Contains(strings.Join(rep.Notes, "\n"), "in the CPU's reach") {
 					t.Errorf("verified on %s, refusals %+v, notes %q", rep.Verify.Where, rep.Refusals, rep.Notes)
@@ -249,7 +255,8 @@ func TestDeviceSumsThatCannotBe(t *testing.T) {
 			if c.arrange != nil {
 				c.arrange(g)
 			}
-			if err := start(t, strict, context.Background(), r).Err(); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), c.reason) {
+			if err := start(t, strict, context.Background(), r).Err(); !errs.Is(err, errs.Unsupported) ||
+				!strings.Contains(err.Error(), c.reason) {
 				t.Errorf("named as the place: %v", err)
 			}
 			g.CheckIdle()
@@ -337,12 +344,14 @@ func TestPeersOfADeviceThatSums(t *testing.T) {
 }
 
 func TestParseVerifyOn(t *testing.T) {
-	for in, want := range map[string]VerifyOn{"": VerifyAuto, "auto": VerifyAuto, "host": VerifyHost, "device": VerifyDevice} {
+	for in, want := range map[string]VerifyOn{"": VerifyAuto, "auto": VerifyAuto, "host": VerifyHost,
+		"device": VerifyDevice} {
 		if got, err := ParseVerifyOn(in); got != want || err != nil {
 			t.Errorf("%q: %q, %v", in, got, err)
 		}
 	}
-	if _, err := New(Options{VerifyOn: "gpu"}); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "expected auto, host or device") {
+	if _, err := New(Options{VerifyOn: "gpu"}); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(err.Error(), "expected auto, host or device") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -103,7 +103,8 @@ func alloc(t *testing.T, d device.Device, n int64) device.Buffer {
 }
 
 // load moves one whole file and returns the delivered bytes and the report.
-func load(t *testing.T, e *Engine, d device.Device, f *vfs.File, route report.Route, cache report.CachePolicy) ([]byte, report.Report) {
+func load(t *testing.T, e *Engine, d device.Device, f *vfs.File, route report.Route, cache report.CachePolicy) ([]byte,
+	report.Report) {
 	t.Helper()
 	b := alloc(t, d, f.Size())
 	tr, err := e.Start(context.Background(), Request{Device: d, Files: []*vfs.File{f}, Route: route, Cache: cache,
@@ -141,7 +142,8 @@ func engines() map[string]Options {
 	small := Options{PoolSize: 2 * units.MiB, MaxTransfer: 128 * units.KiB, Workers: 3, QueueDepth: 4, Poison: true}
 	ur, pr := small, small
 	ur.IO, pr.IO = IOUring, IOPread
-	return map[string]Options{"uring": ur, "pread": pr, "defaults": {Poison: true}, "one slot each": {PoolSize: 256 * units.KiB, MaxTransfer: 128 * units.KiB, Poison: true}}
+	return map[string]Options{"uring": ur, "pread": pr, "defaults": {Poison: true},
+		"one slot each": {PoolSize: 256 * units.KiB, MaxTransfer: 128 * units.KiB, Poison: true}}
 }
 
 func devices() map[string]device.Device {
@@ -189,7 +191,8 @@ func TestWarmColdAndHalfTellTheirRoutes(t *testing.T) {
 				if !bytes.Equal(got, want) {
 					t.Fatal("half: bytes differ")
 				}
-				if c, d := routeBytes(r, report.RouteTakenCache), routeBytes(r, report.RouteTakenDirect); c < half || d < f.Size()-half-4096 {
+				if c, d := routeBytes(r, report.RouteTakenCache), routeBytes(r, report.RouteTakenDirect); c < half ||
+					d < f.Size()-half-4096 {
 					t.Fatalf("half: %d cached and %d direct of %d: %+v", c, d, f.Size(), r.Routes)
 				}
 			})
@@ -243,7 +246,8 @@ func TestSegmentsAtOddOffsets(t *testing.T) {
 						dst += n + rng.Int64N(5)
 						off += n + rng.Int64N(9000)
 					}
-					tr, err := e.Start(context.Background(), Request{Device: dev, Files: []*vfs.File{f}, Segments: segs, Route: route, Cache: report.CacheBypass})
+					tr, err := e.Start(context.Background(), Request{Device: dev, Files: []*vfs.File{f}, Segments: segs, Route: route,
+						Cache: report.CacheBypass})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -284,7 +288,8 @@ func TestConcurrentTransfersShareOnePool(t *testing.T) {
 			}
 			defer b.Free()
 			for range 5 {
-				tr, err := e.Start(context.Background(), Request{Device: dev, Files: []*vfs.File{f}, Segments: []Segment{{Len: f.Size(), Dst: b.Ptr()}}})
+				tr, err := e.Start(context.Background(), Request{Device: dev, Files: []*vfs.File{f},
+					Segments: []Segment{{Len: f.Size(), Dst: b.Ptr()}}})
 				if err != nil {
 					t.Error(err)
 					return
@@ -315,7 +320,8 @@ func TestRouteDirectRefusedOnMemoryFileSystem(t *testing.T) {
 	}
 	f := openFile(t, path)
 	e := newEngine(t, Options{})
-	_, err = e.Start(context.Background(), Request{Device: host.Staged(), Files: []*vfs.File{f}, Route: report.RouteDirect})
+	_, err = e.Start(context.Background(), Request{Device: host.Staged(), Files: []*vfs.File{f},
+		Route: report.RouteDirect})
 	if !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "tmpfs keeps files in memory") {
 		t.Fatalf("got %v", err)
 	}

@@ -64,7 +64,8 @@ func TestAFewBytesDoNotWaitForBulkCopies(t *testing.T) {
 		t.Error("the bulk copies were not held")
 	}
 	g.HoldStream(bulk, false)
-	if err := tr.Err(); err != nil || !bytes.Equal(g.Bytes(b.Ptr(), f.Size()), want) || string(g.Bytes(b.Ptr()+device.Ptr(f.Size()), 5)) != "small" {
+	if err := tr.Err(); err != nil || !bytes.Equal(g.Bytes(b.Ptr(), f.Size()), want) ||
+		string(g.Bytes(b.Ptr()+device.Ptr(f.Size()), 5)) != "small" {
 		t.Fatalf("bytes differ: %v", err)
 	}
 	g.CheckIdle()
@@ -136,7 +137,8 @@ func TestAFewBytesThatFail(t *testing.T) {
 			t.Fatal(err) // what failed before does not stay
 		}
 		arrange()
-		if err := e.Deliver(context.Background(), d, b.Ptr(), data); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), fmt.Sprintf("deliver 4096 bytes at 0x%x of cuda:0", uint64(b.Ptr()))) {
+		if err := e.Deliver(context.Background(), d, b.Ptr(), data); !errs.Is(err, errs.Device) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("deliver 4096 bytes at 0x%x of cuda:0", uint64(b.Ptr()))) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -28,7 +28,8 @@ var small = Options{PoolSize: 4 * units.MiB, MaxTransfer: 64 * units.KiB, Worker
 
 // whole is the request for one file in one piece.
 func whole(d device.Device, f *vfs.File, dst device.Ptr, route report.Route) Request {
-	return Request{Device: d, Files: []*vfs.File{f}, Route: route, Cache: report.CacheBypass, Segments: []Segment{{Len: f.Size(), Dst: dst}}}
+	return Request{Device: d, Files: []*vfs.File{f}, Route: route, Cache: report.CacheBypass,
+		Segments: []Segment{{Len: f.Size(), Dst: dst}}}
 }
 
 func start(t *testing.T, e *Engine, ctx context.Context, r Request) *Load {
@@ -41,7 +42,8 @@ func start(t *testing.T, e *Engine, ctx context.Context, r Request) *Load {
 }
 
 // loadGPU moves one whole file to the fake GPU.
-func loadGPU(t *testing.T, g *fakegpu.GPU, e *Engine, d device.Device, f *vfs.File, route report.Route) ([]byte, report.Report) {
+func loadGPU(t *testing.T, g *fakegpu.GPU, e *Engine, d device.Device, f *vfs.File, route report.Route) ([]byte,
+	report.Report) {
 	t.Helper()
 	b := alloc(t, d, f.Size())
 	tr := start(t, e, context.Background(), whole(d, f, b.Ptr(), route))
@@ -120,11 +122,13 @@ func TestGPUWarmColdAndHalf(t *testing.T) {
 			if !bytes.Equal(got, want) {
 				t.Fatal("half: bytes differ")
 			}
-			if c, n := routeBytes(r, report.RouteTakenCache), routeBytes(r, report.RouteTakenDirect); c != 2*units.MiB || n != f.Size()-c {
+			if c, n := routeBytes(r, report.RouteTakenCache), routeBytes(r, report.RouteTakenDirect); c != 2*units.MiB ||
+				n != f.Size()-c {
 				t.Fatalf("half: %d cached and %d direct of %d", c, n, f.Size())
 			}
 
-			if r.Device.ID != "cuda:0" || r.Device.Kind != report.CUDADevice || r.Engine.StagingState != "pinned" || !r.Engine.StagingUsed {
+			if r.Device.ID != "cuda:0" || r.Device.Kind != report.CUDADevice || r.Engine.StagingState != "pinned" ||
+				!r.Engine.StagingUsed {
 				t.Errorf("report: %+v %+v", r.Device, r.Engine)
 			}
 			if n := g.Count("pageable_copies"); n != 0 {
@@ -407,7 +411,8 @@ func TestGPUStagingThatCannotBePinnedStillWorks(t *testing.T) {
 	for _, x := range r.Refusals {
 		if x.What == "pinned staging" {
 			found = true
-			if x.On != "cuda:0" || !strings.Contains(x.Reason, "cuMemHostRegister") || !strings.Contains(x.Reason, "CUDA_ERROR_OUT_OF_MEMORY") || !strings.Contains(x.Fix, "buffer_pool_size") {
+			if x.On != "cuda:0" || !strings.Contains(x.Reason, "cuMemHostRegister") ||
+				!strings.Contains(x.Reason, "CUDA_ERROR_OUT_OF_MEMORY") || !strings.Contains(x.Fix, "buffer_pool_size") {
 				t.Errorf("refusal: %+v", x)
 			}
 		}
@@ -505,7 +510,8 @@ func TestGPUAStreamThatCannotBeOrderedAfter(t *testing.T) {
 	b := alloc(t, d, f.Size())
 	r := whole(d, f, b.Ptr(), report.RouteBuffered)
 	r.Stream, r.HasStream = 0xdead0, true
-	if _, err := e.Start(context.Background(), r); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), "CUDA_ERROR_INVALID_HANDLE") {
+	if _, err := e.Start(context.Background(), r); !errs.Is(err, errs.Device) ||
+		!strings.Contains(err.Error(), "CUDA_ERROR_INVALID_HANDLE") {
 		t.Fatalf("got %v", err)
 	}
 	got, _ := loadGPU(t, g, e, d, f, report.RouteBuffered) // nothing is left running
@@ -540,7 +546,8 @@ func TestGPUCancelledInMidTransfer(t *testing.T) {
 			}
 			g.Release()
 			x.checkOver(t)
-			if err := x.tr.Err(); !errs.Is(err, errs.Cancelled) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "cuda:0") {
+			if err := x.tr.Err(); !errs.Is(err, errs.Cancelled) || !errors.Is(err, context.Canceled) ||
+				!strings.Contains(err.Error(), "cuda:0") {
 				t.Errorf("got %v", err)
 			}
 			if done, total := x.tr.Progress(); done >= total || total != x.f.Size() {
@@ -582,7 +589,8 @@ func TestGPUCloseRefusesWhileATransferRuns(t *testing.T) {
 	g.Hold(0)
 	tr := start(t, e, context.Background(), whole(d, f, b.Ptr(), report.RouteBuffered))
 	g.Await("copies_held", 1)
-	if err := e.Close(); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "1 transfers are still running") || errs.FixOf(err) == "" {
+	if err := e.Close(); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "1 transfers are still running") ||
+		errs.FixOf(err) == "" {
 		t.Errorf("got %v", err)
 	}
 	g.Release()

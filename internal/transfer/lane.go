@@ -15,8 +15,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// lane is one set of staging memory, queues and threads. An engine has one for all devices, and one more for each device
-// with a share of its own; see Options.Share.
+// lane is one set of staging memory, queues and threads. An engine has one for all devices, and one more for each
+// device with a share of its own; see Options.Share.
 type lane struct {
 	opts tuned
 	pool staging.Pool

@@ -65,7 +65,8 @@ func TestAGPUWithAShareWaitsForNoOther(t *testing.T) {
 		t.Errorf("asked %v", asked)
 	}
 	// Writes, small deliveries and host memory work the same way.
-	if err := e.Deliver(context.Background(), devices[1], second.Ptr(), []byte("few")); err != nil || string(g.Bytes(second.Ptr(), 3)) != "few" {
+	if err := e.Deliver(context.Background(), devices[1], second.Ptr(), []byte("few")); err != nil ||
+		string(g.Bytes(second.Ptr(), 3)) != "few" {
 		t.Error(err)
 	}
 	content, src := scattered(t, 9, units.MiB, devices[1], devices[0], host.New())
@@ -142,7 +143,8 @@ func TestLargeSettingsAreBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if large.MaxTransfer != plain.MaxTransfer || large.block != plain.block || large.Workers != plain.Workers || large.WriteBlock != plain.WriteBlock || large.WriteDepth != plain.WriteDepth {
+	if large.MaxTransfer != plain.MaxTransfer || large.block != plain.block || large.Workers != plain.Workers ||
+		large.WriteBlock != plain.WriteBlock || large.WriteDepth != plain.WriteDepth {
 		t.Errorf("large %+v, plain %+v", large, plain)
 	}
 	if large.QueueDepth != 64 || large.directSlots != 128 || large.layout().Size() > 256*units.MiB {

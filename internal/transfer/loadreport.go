@@ -25,7 +25,8 @@ func (t *Load) Report() report.Report {
 	t.describeEngine(&f)
 	t.describeNetwork(&f)
 	if n := f.sums.Dirty; n > 0 {
-		f.note(fmt.Sprintf("%s lay in pieces with dirty pages, newer in memory than on disk, and went through the page cache", units.Bytes(n)))
+		f.note(fmt.Sprintf("%s lay in pieces with dirty pages, newer in memory than on disk, and went through the page cache",
+			units.Bytes(n)))
 	}
 	for _, x := range f.files {
 		if x.Cache == report.CacheKeep && t.req.Cache != report.CacheKeep {

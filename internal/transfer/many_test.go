@@ -94,7 +94,8 @@ func TestManyFilesAtOnce(t *testing.T) {
 				// One bad block among many files is named, and ends its transfer.
 				if verify {
 					r.Verify[17].Blocks[0]++
-					if err := start(t, e, context.Background(), r).Err(); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), r.Files[17].Path()) {
+					if err := start(t, e, context.Background(), r).Err(); !errs.Is(err, errs.Corrupt) ||
+						!strings.Contains(err.Error(), r.Files[17].Path()) {
 						t.Errorf("a block that differs: %v", err)
 					}
 				}

@@ -38,7 +38,8 @@ func TestALoadLargerThanMemoryIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		t.Skipf("no address space of 2 TiB: %v", err)
 	}
@@ -50,7 +51,8 @@ func TestALoadLargerThanMemoryIsRefused(t *testing.T) {
 	defer e.Close()
 	at := device.Ptr(uintptr(unsafe.Pointer(&mem[0])))
 	for _, dev := range []device.Device{host.New(), host.Staged()} {
-		tr, err := e.Start(t.Context(), transfer.Request{Device: dev, Files: []*vfs.File{f}, Segments: []transfer.Segment{{Len: size, Dst: at}}})
+		tr, err := e.Start(t.Context(), transfer.Request{Device: dev, Files: []*vfs.File{f},
+			Segments: []transfer.Segment{{Len: size, Dst: at}}})
 		if tr != nil {
 			t.Fatal("a load of 2 TiB to host memory has begun") // and would end the process
 		}
@@ -58,7 +60,8 @@ func TestALoadLargerThanMemoryIsRefused(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		// A part of the same memory that fits is loaded.
-		tr, err = e.Start(t.Context(), transfer.Request{Device: dev, Files: []*vfs.File{f}, Segments: []transfer.Segment{{Len: 8 << 20, Dst: at}}})
+		tr, err = e.Start(t.Context(), transfer.Request{Device: dev, Files: []*vfs.File{f},
+			Segments: []transfer.Segment{{Len: 8 << 20, Dst: at}}})
 		if err == nil {
 			err = tr.Err()
 		}

@@ -261,7 +261,8 @@ func benchEngine(b *testing.B, end benchEnd, conns int, d device.Device) {
 	defer mem.Free()
 	f := o.File()
 	measured(b, end.size, func() {
-		t, err := e.Start(context.Background(), transfer.Request{Device: d, Files: []*vfs.File{f}, Segments: []transfer.Segment{{Len: end.size, Dst: mem.Ptr()}}})
+		t, err := e.Start(context.Background(), transfer.Request{Device: d, Files: []*vfs.File{f},
+			Segments: []transfer.Segment{{Len: end.size, Dst: mem.Ptr()}}})
 		if err == nil {
 			err = t.Err()
 		}

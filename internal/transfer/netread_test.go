@@ -173,7 +173,8 @@ func TestNetworkReadOfPieces(t *testing.T) {
 				segs[i].Dst = at
 				at += device.Ptr(segs[i].Wanted())
 			}
-			tr := start(t, e, context.Background(), Request{Device: to.dev, Files: []*vfs.File{f}, Segments: segs, Gap: DefaultGap,
+			tr := start(t, e, context.Background(), Request{Device: to.dev, Files: []*vfs.File{f}, Segments: segs,
+				Gap:   DefaultGap,
 				Parts: []Part{{Dst: segs[3].Dst, Len: 4 * units.MiB}}})
 			if err := tr.Err(); err != nil {
 				t.Fatal(err)
@@ -218,7 +219,8 @@ func TestNetworkReadThatFailsEndsWithOneError(t *testing.T) {
 				}
 				// The engine goes on.
 				r.fail = nil
-				if err := start(t, e, context.Background(), whole(to.dev, f, b.Ptr(), report.RouteAuto)).Err(); err != nil || !bytes.Equal(to.read(b.Ptr(), f.Size()), data) {
+				if err := start(t, e, context.Background(), whole(to.dev, f, b.Ptr(), report.RouteAuto)).Err(); err != nil ||
+					!bytes.Equal(to.read(b.Ptr(), f.Size()), data) {
 					t.Errorf("%s: afterwards: %v", dev, err)
 				}
 				if n := r.inFlight.Load(); name != "at the start" && n != 0 {
@@ -280,7 +282,8 @@ func TestRemoteFilesHaveNoOtherRoute(t *testing.T) {
 	f := vfs.NewRemote("s3://b/k", 100, &memRemote{data: noise(100, 6), parallel: 1})
 	b := alloc(t, h, 100)
 	for _, route := range []report.Route{report.RouteDirect, report.RouteCuFile} {
-		if _, err := e.Start(context.Background(), whole(h, f, b.Ptr(), route)); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "network") {
+		if _, err := e.Start(context.Background(), whole(h, f, b.Ptr(), route)); !errs.Is(err, errs.Unsupported) ||
+			!strings.Contains(err.Error(), "network") {
 			t.Errorf("%s: %v", route, err)
 		}
 	}
@@ -297,7 +300,8 @@ func TestNetworkReadsKeepToTheirConnections(t *testing.T) {
 		r := &memRemote{data: data, parallel: parallel}
 		f := vfs.NewRemote("s3://b/k", int64(len(data)), r)
 		b := alloc(t, h, f.Size())
-		all, remotes = append(all, start(t, e, context.Background(), whole(h, f, b.Ptr(), report.RouteAuto))), append(remotes, r)
+		all, remotes = append(all, start(t, e, context.Background(), whole(h, f, b.Ptr(), report.RouteAuto))),
+			append(remotes, r)
 	}
 	for i, tr := range all {
 		if err := tr.Err(); err != nil || remotes[i].most.Load() > int64(remotes[i].parallel) {

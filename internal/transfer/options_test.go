@@ -14,7 +14,8 @@ import (
 func TestStagingIsDealtWithinThePool(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for range 20_000 {
-		o := Options{PoolSize: minPoolSize << rng.IntN(14), MaxTransfer: minTransfer + rng.Int64N(minTransfer<<rng.IntN(12)), Workers: rng.IntN(maxWorkers + 1), QueueDepth: rng.IntN(maxQueueDepth + 1)}
+		o := Options{PoolSize: minPoolSize << rng.IntN(14), MaxTransfer: minTransfer + rng.Int64N(minTransfer<<rng.IntN(12)),
+			Workers: rng.IntN(maxWorkers + 1), QueueDepth: rng.IntN(maxQueueDepth + 1)}
 		o.PoolSize += rng.Int64N(o.PoolSize)
 		d, err := o.tune()
 		if err != nil {
@@ -38,7 +39,8 @@ func TestStagingIsDealtWithinThePool(t *testing.T) {
 }
 
 func TestOptionsOutOfRange(t *testing.T) {
-	for _, o := range []Options{{PoolSize: 1}, {PoolSize: 1 << 40}, {PoolSize: -1}, {MaxTransfer: 1}, {MaxTransfer: 1 << 40}, {QueueDepth: -1}, {QueueDepth: 1 << 20}, {Workers: -1}, {Workers: 1000}, {IO: "magic"}} {
+	for _, o := range []Options{{PoolSize: 1}, {PoolSize: 1 << 40}, {PoolSize: -1}, {MaxTransfer: 1},
+		{MaxTransfer: 1 << 40}, {QueueDepth: -1}, {QueueDepth: 1 << 20}, {Workers: -1}, {Workers: 1000}, {IO: "magic"}} {
 		if _, err := New(o); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "expected") {
 			t.Errorf("%+v: %v", o, err)
 		}

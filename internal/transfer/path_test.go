@@ -164,8 +164,10 @@ func TestPathDirectRefusedByTheFile(t *testing.T) {
 			if r.Files[0].Direct {
 				t.Error("the report says that direct reads are possible")
 			}
-			_, err := e.Start(context.Background(), Request{Device: host.Staged(), Files: []*vfs.File{f}, Route: report.RouteDirect})
-			if !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), why.Reason) || !strings.Contains(errs.FixOf(err), "route auto") {
+			_, err := e.Start(context.Background(), Request{Device: host.Staged(), Files: []*vfs.File{f},
+				Route: report.RouteDirect})
+			if !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), why.Reason) ||
+				!strings.Contains(errs.FixOf(err), "route auto") {
 				t.Errorf("route direct: %v", err)
 			}
 		})
@@ -310,7 +312,8 @@ func TestPathSaysThatNoGPUTookPart(t *testing.T) {
 
 // inMidLoad starts a load, stops it when its first copy is under way, does
 // something to the file and lets it go on.
-func inMidLoad(t *testing.T, io IO, route report.Route, size int64, change func(path string)) (path string, err error, got, want []byte) {
+func inMidLoad(t *testing.T, io IO, route report.Route, size int64, change func(path string)) (path string, err error,
+	got, want []byte) {
 	t.Helper()
 	path, want = writeFile(t, size, 55)
 	g := fakegpu.Build(t, fakegpu.Options{})
@@ -348,7 +351,8 @@ func TestPathFileTruncatedInMidLoad(t *testing.T) {
 				if !errs.Is(err, errs.IO) {
 					t.Fatalf("got %v, of kind %v", err, errs.KindOf(err))
 				}
-				for _, part := range []string{path, fmt.Sprint("ended at offset ", left), fmt.Sprint("was ", 3*units.MiB, " bytes long"), "truncated"} {
+				for _, part := range []string{path, fmt.Sprint("ended at offset ", left),
+					fmt.Sprint("was ", 3*units.MiB, " bytes long"), "truncated"} {
 					if !strings.Contains(err.Error(), part) {
 						t.Errorf("the error does not have %q: %v", part, err)
 					}
@@ -382,7 +386,8 @@ func TestPathFileChangedInMidLoad(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "changed while it was being read") || errs.FixOf(err) == "" {
+			if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), path) ||
+				!strings.Contains(err.Error(), "changed while it was being read") || errs.FixOf(err) == "" {
 				t.Fatalf("got %v", err)
 			}
 		})
@@ -482,20 +487,24 @@ func TestPathEmptyAndOddRequests(t *testing.T) {
 	e := newEngine(t, small)
 	d := host.Staged()
 	b := alloc(t, d, f.Size())
-	tr := start(t, e, context.Background(), Request{Device: d, Files: []*vfs.File{f}, Segments: []Segment{{Off: 5}, {Off: f.Size()}}})
+	tr := start(t, e, context.Background(), Request{Device: d, Files: []*vfs.File{f},
+		Segments: []Segment{{Off: 5}, {Off: f.Size()}}})
 	if err := tr.Err(); err != nil {
 		t.Fatal(err)
 	}
 	if done, total := tr.Progress(); done != 0 || total != 0 {
 		t.Errorf("progress %d of %d", done, total)
 	}
-	tr = start(t, e, context.Background(), Request{Device: d, Files: []*vfs.File{f}, Segments: []Segment{{Off: 9_999, Len: 1, Dst: b.Ptr()}}})
+	tr = start(t, e, context.Background(), Request{Device: d, Files: []*vfs.File{f},
+		Segments: []Segment{{Off: 9_999, Len: 1, Dst: b.Ptr()}}})
 	if err := tr.Err(); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, bytesOf(b)[:1], want[9_999:])
-	for _, s := range []Segment{{File: 1, Len: 1}, {File: -1, Len: 1}, {Off: -1, Len: 1}, {Len: -1}, {Len: f.Size() + 1}, {Off: f.Size(), Len: 1}, {Off: 1 << 62, Len: 1 << 62}, {Off: f.Size() + 1}} {
-		if _, err := e.Start(context.Background(), Request{Device: d, Files: []*vfs.File{f}, Segments: []Segment{s}}); !errs.Is(err, errs.Invalid) {
+	for _, s := range []Segment{{File: 1, Len: 1}, {File: -1, Len: 1}, {Off: -1, Len: 1}, {Len: -1}, {Len: f.Size() + 1},
+		{Off: f.Size(), Len: 1}, {Off: 1 << 62, Len: 1 << 62}, {Off: f.Size() + 1}} {
+		if _, err := e.Start(context.Background(), Request{Device: d, Files: []*vfs.File{f},
+			Segments: []Segment{s}}); !errs.Is(err, errs.Invalid) {
 			t.Errorf("%+v: %v", s, err)
 		}
 	}

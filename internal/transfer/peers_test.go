@@ -53,13 +53,17 @@ func TestPeersGetTheSameBytesFromOneRead(t *testing.T) {
 		arrange func(g *fakegpu.GPU)
 		ways    []string
 	}{
-		"two":             {devices: 2, ways: []string{PeerP2P}},
-		"four":            {devices: 4, ways: []string{PeerP2P, PeerP2P, PeerP2P}},
-		"refused":         {devices: 2, arrange: func(g *fakegpu.GPU) { g.Peer(0, 1, false) }, ways: []string{PeerStaging}},
-		"one of them":     {devices: 4, arrange: func(g *fakegpu.GPU) { g.Peer(0, 2, false) }, ways: []string{PeerP2P, PeerStaging, PeerP2P}},
-		"the other way":   {devices: 2, arrange: func(g *fakegpu.GPU) { g.Peer(1, 0, false) }, ways: []string{PeerP2P}},
-		"switched off":    {devices: 2, opts: func(o *Options) { o.NoP2P = true }, ways: []string{PeerStaging}},
-		"given by others": {devices: 2, arrange: func(g *fakegpu.GPU) { g.Fail("cuCtxEnablePeerAccess", 0, 1, fakegpu.PeerEnabled) }, ways: []string{PeerP2P}},
+		"two":     {devices: 2, ways: []string{PeerP2P}},
+		"four":    {devices: 4, ways: []string{PeerP2P, PeerP2P, PeerP2P}},
+		"refused": {devices: 2, arrange: func(g *fakegpu.GPU) { g.Peer(0, 1, false) }, ways: []string{PeerStaging}},
+		"one of them": {devices: 4, arrange: func(g *fakegpu.GPU) { g.Peer(0, 2, false) },
+			ways: []string{PeerP2P, PeerStaging, PeerP2P}},
+		"the other way": {devices: 2, arrange: func(g *fakegpu.GPU) { g.Peer(1, 0, false) }, ways: []string{PeerP2P}},
+		"switched off":  {devices: 2, opts: func(o *Options) { o.NoP2P = true }, ways: []string{PeerStaging}},
+		"given by others": {devices: 2, arrange: func(g *fakegpu.GPU) {
+			g.Fail("cuCtxEnablePeerAccess", 0, 1,
+				fakegpu.PeerEnabled)
+		}, ways: []string{PeerP2P}},
 	} {
 		for ename, o := range engines() {
 			if ename != "pread" && name != "one of them" {
@@ -93,7 +97,8 @@ func TestPeersGetTheSameBytesFromOneRead(t *testing.T) {
 					staged := int64(1)
 					rep := tr.Report()
 					for i, p := range rep.Peers {
-						if p.Way != c.ways[i] || p.Bytes != f.Size() || p.Device.ID != fmt.Sprintf("cuda:%d", i+1) || (p.Refused != nil) != (p.Way == PeerStaging) {
+						if p.Way != c.ways[i] || p.Bytes != f.Size() || p.Device.ID != fmt.Sprintf("cuda:%d", i+1) ||
+							(p.Refused != nil) != (p.Way == PeerStaging) {
 							t.Errorf("peer %d: %+v %+v", i, p, p.Refused)
 						}
 						if p.Way == PeerStaging {

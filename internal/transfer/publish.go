@@ -207,7 +207,8 @@ func (p *publication) settleSums(dir *vfs.Dir, id checksum.ID) {
 	})
 	if err = errors.Join(err, p.step("sync_directory", dir.Sync)); err != nil {
 		p.notes = append(p.notes,
-			"the file is in place and durable; its checksums lie beside it under a name that only verified loads and the next save know: "+err.Error())
+			"the file is in place and durable; its checksums lie beside it under a name that only verified loads and the "+
+				"next save know: "+err.Error())
 	}
 }
 

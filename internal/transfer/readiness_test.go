@@ -172,8 +172,9 @@ func TestReadyPartsAreFinal(t *testing.T) {
 					path, want := writeFile(t, size, uint64(100+round))
 					requireDirect(t, openFile(t, path))
 					b := alloc(t, tg.dev, size)
-					r := Request{Device: tg.dev, Route: a.ask, Cache: report.CacheBypass, Segments: []Segment{{Len: size, Dst: b.Ptr()}},
-						Parts: drawParts(rng, 0, size, b.Ptr())}
+					r := Request{Device: tg.dev, Route: a.ask, Cache: report.CacheBypass,
+						Segments: []Segment{{Len: size, Dst: b.Ptr()}},
+						Parts:    drawParts(rng, 0, size, b.Ptr())}
 					bad, block := int64(-1), int64(checksum.MinBlock)<<rng.IntN(7)
 					if round%3 > 0 {
 						r.Verify = []*checksum.Sums{sumsOf(t, path, block)}
@@ -278,7 +279,8 @@ func TestReadyPartsOfStridedSegments(t *testing.T) {
 					for off := rng.Int64N(5000); off < size; off += rng.Int64N(3000) {
 						stride := 1 + rng.Int64N(9000)
 						width := 1 + rng.Int64N(stride)
-						s := Segment{Off: off, Len: min(size-off, (rng.Int64N(20))*stride+width), Width: width, Stride: stride, Dst: device.Ptr(len(want))}
+						s := Segment{Off: off, Len: min(size-off, (rng.Int64N(20))*stride+width), Width: width, Stride: stride,
+							Dst: device.Ptr(len(want))}
 						packed := make([]byte, s.Wanted())
 						s.Pack(packed, content[s.Off:s.Off+s.Len], s.Off)
 						want = append(want, packed...)
@@ -289,7 +291,8 @@ func TestReadyPartsOfStridedSegments(t *testing.T) {
 					for i := range segs {
 						segs[i].Dst += b.Ptr()
 					}
-					r := Request{Device: tg.dev, Route: a.ask, Cache: report.CacheBypass, Segments: segs, Gap: DefaultGap, Parts: drawParts(rng, 0, int64(len(want)), b.Ptr())}
+					r := Request{Device: tg.dev, Route: a.ask, Cache: report.CacheBypass, Segments: segs, Gap: DefaultGap,
+						Parts: drawParts(rng, 0, int64(len(want)), b.Ptr())}
 					if round%2 == 1 {
 						r.Verify = []*checksum.Sums{sumsOf(t, path, int64(checksum.MinBlock)<<rng.IntN(5))}
 						r.Also = []Extent{{Len: 100}}

@@ -70,7 +70,8 @@ func checkSunk(t *testing.T, path string, want []byte, sums *checksum.Sums) {
 
 func TestASinkGetsEveryByteAndItsSums(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{Devices: 2})
-	places := map[string][]device.Device{"host": {host.New()}, "gpu": {g.Open("cuda:0")}, "everywhere": {host.New(), host.Staged(), g.Open("cuda:0"), g.Open("cuda:1")}}
+	places := map[string][]device.Device{"host": {host.New()}, "gpu": {g.Open("cuda:0")},
+		"everywhere": {host.New(), host.Staged(), g.Open("cuda:0"), g.Open("cuda:1")}}
 	for name, devices := range places {
 		for _, o := range []Options{smallSave, {PoolSize: 256 * units.KiB, Poison: true}} {
 			for _, route := range []report.Route{report.RouteAuto, report.RouteBuffered} {
@@ -85,7 +86,8 @@ func TestASinkGetsEveryByteAndItsSums(t *testing.T) {
 						}
 						checkSunk(t, path, want, tr.Sums())
 						r := tr.Report()
-						if d, b := routeBytes(r, report.RouteTakenDirect), routeBytes(r, report.RouteTakenBuffered); d+b != size || route == report.RouteBuffered && d != 0 {
+						if d, b := routeBytes(r, report.RouteTakenDirect), routeBytes(r, report.RouteTakenBuffered); d+b != size ||
+							route == report.RouteBuffered && d != 0 {
 							t.Errorf("%d direct and %d buffered of %d", d, b, size)
 						}
 						if ok, _ := s.Direct(); route == report.RouteAuto && ok && routeBytes(r, report.RouteTakenDirect) != size {
@@ -142,7 +144,8 @@ func TestASinkThatDeclinesDirectWritesIsWrittenThroughTheCache(t *testing.T) {
 	e := newEngine(t, smallSave)
 	path, s := handedOver(t, diskDir(t), units.MiB)
 	want, src := scattered(t, 7, units.MiB, d)
-	tr := startWrite(t, e, context.Background(), WriteRequest{Sink: &brokenSink{Sink: s, direct: vfs.ErrDirectRefused}, Sources: src, Checksums: true})
+	tr := startWrite(t, e, context.Background(), WriteRequest{Sink: &brokenSink{Sink: s, direct: vfs.ErrDirectRefused},
+		Sources: src, Checksums: true})
 	if err := tr.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +162,8 @@ func TestASinkThatFails(t *testing.T) {
 	_, s := handedOver(t, diskDir(t), units.MiB)
 	_, src := scattered(t, 7, units.MiB, d)
 	full := errs.Wrap("write", "bucket/key", unix.ENOSPC)
-	tr := startWrite(t, e, context.Background(), WriteRequest{Sink: &brokenSink{s, full, full}, Sources: src, Checksums: true})
+	tr := startWrite(t, e, context.Background(), WriteRequest{Sink: &brokenSink{s, full, full}, Sources: src,
+		Checksums: true})
 	if err := tr.Err(); !errors.Is(err, unix.ENOSPC) || tr.Sums() != nil {
 		t.Fatalf("%v, sums %v", err, tr.Sums())
 	}
@@ -173,17 +177,20 @@ func TestASinkThatFails(t *testing.T) {
 		t.Error("ended with copies out of the caller's memory under way")
 	}
 	g.Release()
-	if err := tr.Err(); !errs.Is(err, errs.Cancelled) || !strings.Contains(err.Error(), "bucket/key after "+units.Bytes(tr.Report().Bytes)) {
+	if err := tr.Err(); !errs.Is(err, errs.Cancelled) ||
+		!strings.Contains(err.Error(), "bucket/key after "+units.Bytes(tr.Report().Bytes)) {
 		t.Fatalf("%v, the report has %d bytes", err, tr.Report().Bytes)
 	}
 	g.CheckIdle()
-	if _, err := e.StartWrite(context.Background(), WriteRequest{Sink: s, Path: "f", Sources: src}); !errs.Is(err, errs.Invalid) {
+	if _, err := e.StartWrite(context.Background(), WriteRequest{Sink: s, Path: "f", Sources: src}); !errs.Is(err,
+		errs.Invalid) {
 		t.Errorf("a path and a sink: %v", err)
 	}
 }
 
 func TestASinkByCuFile(t *testing.T) {
-	for route, want := range map[int]report.RouteTaken{fakegpu.P2P: report.RouteTakenCuFileP2P, fakegpu.Posix: report.RouteTakenCuFileCompat} {
+	for route, want := range map[int]report.RouteTaken{fakegpu.P2P: report.RouteTakenCuFileP2P,
+		fakegpu.Posix: report.RouteTakenCuFileCompat} {
 		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{Route: route}, DirectPath{Plausible: true})
 		const size = 3*units.MiB + 77
 		dir := diskDir(t)
@@ -191,7 +198,8 @@ func TestASinkByCuFile(t *testing.T) {
 		content := bytes.Repeat([]byte("0123456789abcde"), size/15+1)[:size]
 		b := alloc(t, r.dev, size)
 		put(b.Ptr(), content)
-		req := WriteRequest{Sink: s, Sources: []Source{{Len: size, Device: r.dev, Ptr: b.Ptr()}}, Route: report.RouteCuFile, Checksums: true}
+		req := WriteRequest{Sink: s, Sources: []Source{{Len: size, Device: r.dev, Ptr: b.Ptr()}}, Route: report.RouteCuFile,
+			Checksums: true}
 		tr := startWrite(t, r.e, context.Background(), req)
 		if err := tr.Err(); err != nil {
 			t.Fatal(err)
@@ -211,7 +219,8 @@ func TestASinkByCuFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		rep = tr.Report()
-		if rep.CuFile != nil || !slices.ContainsFunc(rep.Refusals, func(x report.Refusal) bool { return x.What == "cufile" && x.Fix != "" }) {
+		if rep.CuFile != nil || !slices.ContainsFunc(rep.Refusals,
+			func(x report.Refusal) bool { return x.What == "cufile" && x.Fix != "" }) {
 			t.Errorf("auto: %+v %+v", rep.CuFile, rep.Refusals)
 		}
 		if n := r.fake.Count("handles"); n != 0 {
@@ -250,7 +259,8 @@ func BenchmarkSinkOfFewBytes(b *testing.B) {
 			}
 			defer m.Free()
 			for b.Loop() {
-				tr, err := e.StartWrite(context.Background(), WriteRequest{Sink: s, Sources: []Source{{Len: 4096, Device: d, Ptr: m.Ptr()}}, Checksums: true})
+				tr, err := e.StartWrite(context.Background(), WriteRequest{Sink: s,
+					Sources: []Source{{Len: 4096, Device: d, Ptr: m.Ptr()}}, Checksums: true})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -118,7 +118,8 @@ type Range struct {
 func (g *Target) check(op string, r Range) error {
 	if r.Off < 0 || r.Len < 0 || r.Off > 1<<62-r.Len || !r.Mem.Holds(r.Len) {
 		return errs.New(errs.Invalid, op, g.Path(),
-			fmt.Sprintf("%d bytes at offset %d, memory at 0x%x; expected an address, and offset and length of 0 or more", r.Len, r.Off, uint64(r.Mem)))
+			fmt.Sprintf("%d bytes at offset %d, memory at 0x%x; expected an address, and offset and length of 0 or more", r.Len,
+				r.Off, uint64(r.Mem)))
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ import (
 func TestEverythingTogether(t *testing.T) {
 	for _, api := range apis() {
 		t.Run(string(api), func(t *testing.T) {
-			r := newCuRig(t, Options{PoolSize: minPoolSize, CuFile: api, Poison: true}, fakegpu.CuFileOptions{Route: fakegpu.P2P}, DirectPath{Plausible: true})
+			r := newCuRig(t, Options{PoolSize: minPoolSize, CuFile: api, Poison: true},
+				fakegpu.CuFileOptions{Route: fakegpu.P2P}, DirectPath{Plausible: true})
 			path, want := writeFile(t, 1*units.MiB+777, 61)
 			sums, err := checksum.Compute(t.Context(), path, 64*units.KiB, nil)
 			if err != nil {
@@ -74,7 +75,8 @@ func TestEverythingTogether(t *testing.T) {
 						cancel(nil)
 					}
 					if i >= 4 {
-						if err := startWrite(t, r.e, t.Context(), WriteRequest{Path: name, Sources: src, Checksums: true}).Err(); err != nil {
+						if err := startWrite(t, r.e, t.Context(), WriteRequest{Path: name, Sources: src,
+							Checksums: true}).Err(); err != nil {
 							t.Error(err)
 							return
 						}
@@ -93,13 +95,15 @@ func TestEverythingTogether(t *testing.T) {
 }
 
 // anyLoad is some request, and what holds it against the file when it is done.
-func anyLoad(t *testing.T, rng *rand.Rand, r *cuRig, f *vfs.File, dst device.Ptr, sums *checksum.Sums, want []byte) (Request, func()) {
+func anyLoad(t *testing.T, rng *rand.Rand, r *cuRig, f *vfs.File, dst device.Ptr, sums *checksum.Sums,
+	want []byte) (Request, func()) {
 	routes := []report.Route{report.RouteAuto, report.RouteBuffered, report.RouteCuFile}
 	if ok, _ := f.Direct(); ok {
 		routes = append(routes, report.RouteDirect)
 	}
 	const width, stride = 5000, 9000
-	req := Request{Device: r.dev, Files: []*vfs.File{f}, Route: routes[rng.IntN(len(routes))], Gap: DefaultGap, Cache: report.CacheBypass}
+	req := Request{Device: r.dev, Files: []*vfs.File{f}, Route: routes[rng.IntN(len(routes))], Gap: DefaultGap,
+		Cache: report.CacheBypass}
 	if req.Route != report.RouteCuFile && rng.IntN(2) == 0 {
 		req.Verify = []*checksum.Sums{sums}
 	}

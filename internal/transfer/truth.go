@@ -55,8 +55,8 @@ func newTruth(f *vfs.File, route report.Route, cache report.CachePolicy, below *
 	return u
 }
 
-// bringsPages reports whether a read of this load may bring pages into the page cache that another read of the same load
-// finds there later. Buffered reads of absent bytes do, and so do direct reads that fall back to the page cache.
+// bringsPages reports whether a read of this load may bring pages into the page cache that another read of the same
+// load finds there later. Buffered reads of absent bytes do, and so do direct reads that fall back to the page cache.
 func (u *truth) bringsPages(route report.Route, cache report.CachePolicy) bool {
 	if u.f.Remote() != nil || u.f.FS().Memory {
 		return false

@@ -41,7 +41,8 @@ func TestALoadFindsAWriterThatPutsTheMtimeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Free()
-	tr, err := e.Start(t.Context(), Request{Device: dev, Files: []*vfs.File{f}, Segments: []Segment{{Len: f.Size(), Dst: b.Ptr()}}})
+	tr, err := e.Start(t.Context(), Request{Device: dev, Files: []*vfs.File{f},
+		Segments: []Segment{{Len: f.Size(), Dst: b.Ptr()}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -151,7 +151,8 @@ func TestUploadSendsWhatLiesOnDevices(t *testing.T) {
 				e := newEngine(t, Options{Poison: true})
 				b := memory(t, to, data)
 				m := &memUpload{parallel: 3, again: func(n int) (int, error) { return n % 2, nil }}
-				u, err := e.StartUpload(context.Background(), UploadRequest{To: m, Sources: []Source{{Len: size, Device: to.dev, Ptr: b.Ptr()}}})
+				u, err := e.StartUpload(context.Background(), UploadRequest{To: m,
+					Sources: []Source{{Len: size, Device: to.dev, Ptr: b.Ptr()}}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -168,10 +169,12 @@ func TestUploadSendsWhatLiesOnDevices(t *testing.T) {
 				}
 				done, total := u.Progress()
 				r := u.Report()
-				if m.ended != want || done != size || total != size || len(r.Routes) != 1 || r.Routes[0].Route != report.RouteTakenNetwork || r.Routes[0].Bytes != size {
+				if m.ended != want || done != size || total != size || len(r.Routes) != 1 ||
+					r.Routes[0].Route != report.RouteTakenNetwork || r.Routes[0].Bytes != size {
 					t.Errorf("%s, %d of %d, %+v", m.ended, done, total, r.Routes)
 				}
-				if r.Direction != "save" || r.Engine.StagingUsed != (name != "in place") || r.Limiting == "none" || len(r.Save.Sources) != 1 || !strings.Contains(fmt.Sprint(r.Notes), "a note of the upload") {
+				if r.Direction != "save" || r.Engine.StagingUsed != (name != "in place") || r.Limiting == "none" ||
+					len(r.Save.Sources) != 1 || !strings.Contains(fmt.Sprint(r.Notes), "a note of the upload") {
 					t.Errorf("%+v", r)
 				}
 				if len(e.main.network.pairs) != e.main.network.paired {
@@ -225,7 +228,8 @@ func TestUploadOfNothing(t *testing.T) {
 		t.Errorf("%v, %s", err, m.ended)
 	}
 	u.Report()
-	if _, err := e.StartUpload(context.Background(), UploadRequest{To: m, Sources: []Source{{Off: 5, Len: 1, Data: []byte{1}}}}); !errs.Is(err, errs.Invalid) {
+	if _, err := e.StartUpload(context.Background(), UploadRequest{To: m,
+		Sources: []Source{{Off: 5, Len: 1, Data: []byte{1}}}}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("a hole: %v", err)
 	}
 }
@@ -243,7 +247,8 @@ func TestUploadThatFailsIsAborted(t *testing.T) {
 				}
 				return 0, nil
 			}}
-			u, err := e.StartUpload(context.Background(), UploadRequest{To: m, Sources: []Source{{Len: size, Device: to.dev, Ptr: b.Ptr()}}})
+			u, err := e.StartUpload(context.Background(), UploadRequest{To: m,
+				Sources: []Source{{Len: size, Device: to.dev, Ptr: b.Ptr()}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -252,7 +257,8 @@ func TestUploadThatFailsIsAborted(t *testing.T) {
 			if !errs.Is(err, errs.Permission) || !errors.Is(err, refused) || m.ended != "aborted" {
 				t.Errorf("%s: %v, %s", name, err, m.ended)
 			}
-			if abort != nil && (!errors.Is(err, abort) || !strings.Contains(err.Error(), "could not be taken back") || errs.FixOf(err) == "") {
+			if abort != nil && (!errors.Is(err, abort) || !strings.Contains(err.Error(), "could not be taken back") ||
+				errs.FixOf(err) == "") {
 				t.Errorf("%s: %v", name, err)
 			}
 			if r := u.Report(); r.Error == "" {
@@ -281,7 +287,8 @@ func TestUploadIsCancelled(t *testing.T) {
 				t.Errorf("closed while it ran: %v", err)
 			}
 			cancel()
-			if err := u.Wait(); !errs.Is(err, errs.Cancelled) || !strings.Contains(err.Error(), "upload s3://b/k after "+units.Bytes(u.Report().Bytes)) {
+			if err := u.Wait(); !errs.Is(err, errs.Cancelled) ||
+				!strings.Contains(err.Error(), "upload s3://b/k after "+units.Bytes(u.Report().Bytes)) {
 				t.Errorf("got %v, the report has %d bytes", err, u.Report().Bytes)
 			}
 			to.idle()
@@ -299,7 +306,8 @@ func TestAClosedEngineUploadsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := alloc(t, h, 10)
-	if _, err := e.StartUpload(context.Background(), UploadRequest{To: &memUpload{parallel: 1}, Sources: []Source{{Len: 10, Device: h, Ptr: b.Ptr()}}}); !errs.Is(err, errs.Closed) {
+	if _, err := e.StartUpload(context.Background(), UploadRequest{To: &memUpload{parallel: 1},
+		Sources: []Source{{Len: 10, Device: h, Ptr: b.Ptr()}}}); !errs.Is(err, errs.Closed) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -308,7 +316,8 @@ func TestPartsAreWholeBlocksWithinBounds(t *testing.T) {
 	for _, size := range []int64{vfs.MostWhole + 1, 100 * units.MiB, units.GiB, 700 * units.GiB, 5 << 40} {
 		for _, conns := range []int{0, 1, 16, 64} {
 			part := partOf(size, conns)
-			if part%netBlock != 0 || part < leastPart || (size+part-1)/part > mostParts || part > mostPart && (size+part-netBlock-1)/(part-netBlock) <= mostParts {
+			if part%netBlock != 0 || part < leastPart || (size+part-1)/part > mostParts || part > mostPart &&
+				(size+part-netBlock-1)/(part-netBlock) <= mostParts {
 				t.Errorf("%d over %d: parts of %d", size, conns, part)
 			}
 		}
@@ -331,7 +340,8 @@ func TestUploadWhenTheDeviceFails(t *testing.T) {
 			b := memory(t, target{d, g.Bytes, g.CheckIdle}, data)
 			fail(g)
 			m := &memUpload{parallel: 2}
-			u, err := e.StartUpload(context.Background(), UploadRequest{To: m, Sources: []Source{{Len: size, Device: d, Ptr: b.Ptr()}}})
+			u, err := e.StartUpload(context.Background(), UploadRequest{To: m,
+				Sources: []Source{{Len: size, Device: d, Ptr: b.Ptr()}}})
 			if err != nil {
 				t.Fatal(err)
 			}

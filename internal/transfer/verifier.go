@@ -91,7 +91,8 @@ func (v *verifier) Wrong(b verify.Block, got uint64, on string) error {
 
 // errRemoteDiffers is the error for content that is not what its server says.
 func errRemoteDiffers(path string, off, n int64, got, want uint64, on, held string) error {
-	msg := fmt.Sprintf("bytes %d to %d differ from the checksum that the server keeps: theirs is %016x, expected %016x", off, off+n, got, want) + summedOn(on)
+	msg := fmt.Sprintf("bytes %d to %d differ from the checksum that the server keeps: theirs is %016x, expected %016x",
+		off, off+n, got, want) + summedOn(on)
 	if held != "" {
 		msg += "; they hold " + held
 	}
@@ -204,7 +205,8 @@ func (v *verifier) describe(f *facts) {
 	switch {
 	case r.Where == "both":
 		f.closing = append(f.closing,
-			fmt.Sprintf("%s were summed on %s where they had arrived, %s by the CPU: pieces below %s, what was packed or not wanted itself, and what came before the device was ready to sum",
+			fmt.Sprintf("%s were summed on %s where they had arrived, %s by the CPU: pieces below %s, what was packed or not "+
+				"wanted itself, and what came before the device was ready to sum",
 				units.Bytes(r.DeviceBytes), id, units.Bytes(r.Bytes-r.DeviceBytes), units.Bytes(leastOnDevice)))
 	case r.Where == "host" && v.port.mapper != nil:
 		f.closing = append(f.closing,

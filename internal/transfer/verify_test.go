@@ -196,8 +196,12 @@ func TestVerifyFindsAndNamesEveryFlippedBit(t *testing.T) {
 					flip(t, path, bit)
 					f := a.prepared(t, path)
 					segs := draw(rng, size, b.Ptr())
-					tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: segs, Route: a.ask, Cache: report.CacheBypass,
-						Verify: []*checksum.Sums{sums}, Holds: func(_ int, off, n int64) string { return fmt.Sprintf("[%d+%d]", off, n) }})
+					tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: segs,
+						Route: a.ask, Cache: report.CacheBypass,
+						Verify: []*checksum.Sums{sums}, Holds: func(_ int, off,
+							n int64) string {
+							return fmt.Sprintf("[%d+%d]", off, n)
+						}})
 					err := tr.Err()
 					tg.idle()
 					bad := bit / 8 / block
@@ -210,10 +214,13 @@ func TestVerifyFindsAndNamesEveryFlippedBit(t *testing.T) {
 					} else {
 						found++
 						name := fmt.Sprintf("verify %s: block %d, bytes %d to %d, differs", path, bad, off, off+n)
-						if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), fmt.Sprintf("it holds [%d+%d]", off, n)) || !strings.Contains(errs.FixOf(err), "--checksum") {
+						if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), name) ||
+							!strings.Contains(err.Error(), fmt.Sprintf("it holds [%d+%d]", off, n)) ||
+							!strings.Contains(errs.FixOf(err), "--checksum") {
 							t.Fatalf("bit %d of block %d: %v", bit, bad, err)
 						}
-						if on := strings.Contains(err.Error(), "summed on cuda:0 where it had arrived"); on && tg.on == VerifyHost || !on && tg.on == VerifyDevice && segs[0].Len == size {
+						if on := strings.Contains(err.Error(), "summed on cuda:0 where it had arrived"); on && tg.on == VerifyHost ||
+							!on && tg.on == VerifyDevice && segs[0].Len == size {
 							t.Fatalf("the error tells the wrong place: %v", err)
 						}
 						if tr.Report().Error == "" {
@@ -225,13 +232,15 @@ func TestVerifyFindsAndNamesEveryFlippedBit(t *testing.T) {
 				}
 				f := a.prepared(t, path)
 				defer f.Close()
-				tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: []Segment{{Len: size, Dst: b.Ptr()}}, Route: a.ask, Verify: []*checksum.Sums{sums}})
+				tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f},
+					Segments: []Segment{{Len: size, Dst: b.Ptr()}}, Route: a.ask, Verify: []*checksum.Sums{sums}})
 				if err := tr.Err(); err != nil {
 					t.Fatalf("mended again: %v", err)
 				}
 				equal(t, tg.read(b.Ptr(), size), want)
 				r := tr.Report()
-				if v := r.Verify; v == nil || v.Blocks != int64(len(sums.Blocks)) || v.Bytes != size || v.Extra != 0 || v.Busy <= 0 || v.Files != 1 {
+				if v := r.Verify; v == nil || v.Blocks != int64(len(sums.Blocks)) || v.Bytes != size || v.Extra != 0 ||
+					v.Busy <= 0 || v.Files != 1 {
 					t.Errorf("report: %+v", v)
 				}
 				tg.summed(t, r.Verify)
@@ -271,8 +280,10 @@ func TestVerifySubsetReadsWholeBlocksAndCountsThem(t *testing.T) {
 					{Off: size - 1, Len: 1, Dst: b.Ptr() + 200 + block},      // the last, short block
 					{Off: 9 * block, Len: 0, Dst: b.Ptr() + 200 + block + 1}, // none
 				}
-				tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: segs, Route: a.ask, Cache: report.CacheBypass,
-					Verify: []*checksum.Sums{sums}, Also: []Extent{{Off: 10, Len: 50}, {Off: 5 * block, Len: 1}}}) // block 0, and 5 once more
+				tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: segs, Route: a.ask,
+					Cache: report.CacheBypass,
+					// block 0, and 5 once more
+					Verify: []*checksum.Sums{sums}, Also: []Extent{{Off: 10, Len: 50}, {Off: 5 * block, Len: 1}}})
 				if err := tr.Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -309,7 +320,8 @@ func TestVerifyRefusesWhatCannotBeVerified(t *testing.T) {
 	e, d := newEngine(t, small), host.New()
 	b := alloc(t, d, 600_000)
 	try := func(f *vfs.File, change func(*Request)) error {
-		r := Request{Device: d, Files: []*vfs.File{f}, Segments: []Segment{{Len: 100, Dst: b.Ptr()}}, Verify: []*checksum.Sums{sums}}
+		r := Request{Device: d, Files: []*vfs.File{f}, Segments: []Segment{{Len: 100, Dst: b.Ptr()}},
+			Verify: []*checksum.Sums{sums}}
 		change(&r)
 		_, err := e.Start(context.Background(), r)
 		return err
@@ -319,9 +331,10 @@ func TestVerifyRefusesWhatCannotBeVerified(t *testing.T) {
 		change func(*Request)
 		want   string
 	}{
-		"overlap": {func(r *Request) { r.Segments = append(r.Segments, Segment{Off: 99, Len: 5, Dst: b.Ptr() + 200}) }, "two segments hold byte 99"},
-		"count":   {func(r *Request) { r.Verify = append(r.Verify, nil) }, "sums of 2 files given, expected 1"},
-		"also":    {func(r *Request) { r.Also = []Extent{{Off: 299_999, Len: 2}} }, "do not exist"},
+		"overlap": {func(r *Request) { r.Segments = append(r.Segments, Segment{Off: 99, Len: 5, Dst: b.Ptr() + 200}) },
+			"two segments hold byte 99"},
+		"count": {func(r *Request) { r.Verify = append(r.Verify, nil) }, "sums of 2 files given, expected 1"},
+		"also":  {func(r *Request) { r.Also = []Extent{{Off: 299_999, Len: 2}} }, "do not exist"},
 	} {
 		if err := try(f, c.change); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
@@ -330,7 +343,8 @@ func TestVerifyRefusesWhatCannotBeVerified(t *testing.T) {
 	if err := os.Truncate(path, 299_999); err != nil {
 		t.Fatal(err)
 	}
-	if err := try(openFile(t, path), func(*Request) {}); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "made of 300000 bytes, the file has 299999") {
+	if err := try(openFile(t, path), func(*Request) {}); !errs.Is(err, errs.Corrupt) ||
+		!strings.Contains(err.Error(), "made of 300000 bytes, the file has 299999") {
 		t.Errorf("truncated: %v", err)
 	}
 }

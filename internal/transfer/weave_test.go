@@ -71,7 +71,8 @@ func TestWovenSegmentsArriveByEveryRoute(t *testing.T) {
 				b := alloc(t, tg.dev, 2*size)
 				for round := range rounds {
 					f := a.prepared(t, path)
-					req := Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: drawWoven(rng, size, b.Ptr()), Route: a.ask, Cache: report.CacheBypass, Gap: rng.Int64N(3) * DefaultGap / 2}
+					req := Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: drawWoven(rng, size, b.Ptr()), Route: a.ask,
+						Cache: report.CacheBypass, Gap: rng.Int64N(3) * DefaultGap / 2}
 					if round%2 == 1 {
 						req.Verify = []*checksum.Sums{sumsOf(t, path, int64(checksum.MinBlock)<<rng.IntN(6))}
 					}
@@ -112,7 +113,8 @@ func checkReadReport(t *testing.T, tr *Load, wanted int64) {
 		sum += r.Verify.Extra
 	}
 	if r.Read < max(sum, wanted) || wanted > 0 && r.Amplification != float64(r.Read)/float64(wanted) {
-		t.Fatalf("%d bytes by routes and for sums, %d wanted, %d read, amplification %v", sum, wanted, r.Read, r.Amplification)
+		t.Fatalf("%d bytes by routes and for sums, %d wanted, %d read, amplification %v", sum, wanted, r.Read,
+			r.Amplification)
 	}
 }
 
@@ -139,22 +141,29 @@ func TestGapsBelowTheLimitAreReadThrough(t *testing.T) {
 		segs []Segment
 		want []string
 	}{
-		{"one byte less than the limit", gpu, []Segment{{Len: 10}, {Off: 10 + g - 1, Len: 10}}, []string{fmt.Sprintf("0+%d 2 woven", g+19)}},
-		{"the limit", gpu, []Segment{{Len: 10}, {Off: 10 + g, Len: 10}}, []string{"0+10 plain", fmt.Sprintf("%d+10 plain", 10+g)}},
+		{"one byte less than the limit", gpu, []Segment{{Len: 10}, {Off: 10 + g - 1, Len: 10}},
+			[]string{fmt.Sprintf("0+%d 2 woven", g+19)}},
+		{"the limit", gpu, []Segment{{Len: 10}, {Off: 10 + g, Len: 10}},
+			[]string{"0+10 plain", fmt.Sprintf("%d+10 plain", 10+g)}},
 		{"no gap", gpu, []Segment{{Len: 10}, {Off: 10, Len: 10}}, []string{"0+20 2 woven"}},
 		{"another file", gpu, []Segment{{Len: 10}, {File: 1, Off: 20, Len: 10}}, []string{"0+10 plain", "20+10 plain"}},
 		{"out of order", gpu, []Segment{{Off: 20, Len: 10}, {Len: 10}}, []string{"20+10 plain", "0+10 plain"}},
 		{"overlapping", gpu, []Segment{{Len: 10}, {Off: 9, Len: 10}}, []string{"0+10 plain", "9+10 plain"}},
 		{"three", gpu, []Segment{{Len: 10}, {Off: 11, Len: 10}, {Off: 22, Len: 10}}, []string{"0+32 3 woven"}},
 		{"nothing", gpu, []Segment{{Len: 0}, {Off: 5, Len: 0}}, nil},
-		{"long ones on a GPU", gpu, []Segment{{Len: plan.StorageBlock}, {Off: plan.StorageBlock + 1, Len: plan.StorageBlock}}, []string{fmt.Sprintf("0+%d 2 woven", 2*plan.StorageBlock+1)}},
-		{"long ones are read into place", place, []Segment{{Len: plan.StorageBlock}, {Off: plan.StorageBlock + 1, Len: 5}}, []string{fmt.Sprintf("0+%d plain", plan.StorageBlock), fmt.Sprintf("%d+5 plain", plan.StorageBlock+1)}},
+		{"long ones on a GPU", gpu, []Segment{{Len: plan.StorageBlock}, {Off: plan.StorageBlock + 1, Len: plan.StorageBlock}},
+			[]string{fmt.Sprintf("0+%d 2 woven", 2*plan.StorageBlock+1)}},
+		{"long ones are read into place", place, []Segment{{Len: plan.StorageBlock}, {Off: plan.StorageBlock + 1, Len: 5}},
+			[]string{fmt.Sprintf("0+%d plain", plan.StorageBlock), fmt.Sprintf("%d+5 plain", plan.StorageBlock+1)}},
 		{"short ones are not", place, []Segment{{Len: 10}, {Off: 15, Len: 10}}, []string{"0+25 2 woven"}},
-		{"near rows", gpu, []Segment{{Len: 2*(g+9) + 10, Width: 10, Stride: g + 9}}, []string{fmt.Sprintf("0+%d 1 woven", 2*(g+9)+10)}},
-		{"far rows", gpu, []Segment{{Len: 2*(g+10) + 10, Width: 10, Stride: g + 10}}, []string{"0+10 plain", fmt.Sprintf("%d+10 plain", g+10), fmt.Sprintf("%d+10 plain", 2*(g+10))}},
+		{"near rows", gpu, []Segment{{Len: 2*(g+9) + 10, Width: 10, Stride: g + 9}},
+			[]string{fmt.Sprintf("0+%d 1 woven", 2*(g+9)+10)}},
+		{"far rows", gpu, []Segment{{Len: 2*(g+10) + 10, Width: 10, Stride: g + 10}},
+			[]string{"0+10 plain", fmt.Sprintf("%d+10 plain", g+10), fmt.Sprintf("%d+10 plain", 2*(g+10))}},
 		{"rows without gaps", gpu, []Segment{{Len: 30, Width: 10, Stride: 10}}, []string{"0+30 plain"}},
 		{"one row", gpu, []Segment{{Len: 10, Width: 10, Stride: 1 << 20}}, []string{"0+10 plain"}},
-		{"rows and a neighbour", place, []Segment{{Len: 25, Width: 5, Stride: 10}, {Off: 30, Len: 5}}, []string{"0+35 2 woven"}},
+		{"rows and a neighbour", place, []Segment{{Len: 25, Width: 5, Stride: 10}, {Off: 30, Len: 5}},
+			[]string{"0+35 2 woven"}},
 	} {
 		if got := runsOf(c.dev, c.segs...); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, expected %q", c.name, got, c.want)
@@ -190,7 +199,8 @@ func TestReadBytesTellWhatWasRead(t *testing.T) {
 					segs[i].Dst = b.Ptr() + device.Ptr(wanted)
 					wanted += segs[i].Wanted()
 				}
-				tr := start(t, e, context.Background(), Request{Device: d, Files: []*vfs.File{f}, Segments: segs, Gap: DefaultGap, Route: route})
+				tr := start(t, e, context.Background(), Request{Device: d, Files: []*vfs.File{f}, Segments: segs, Gap: DefaultGap,
+					Route: route})
 				if err := tr.Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -229,12 +239,14 @@ func TestVerifyFindsFlipsInSlices(t *testing.T) {
 				sums := sumsOf(t, path, block)
 				e := newEngine(t, a.opts)
 				b := alloc(t, tg.dev, size)
-				segs := []Segment{{Off: 3 * block, Len: 20 * block, Width: 100, Stride: 700, Dst: b.Ptr()}, {Off: 25 * block, Len: 10, Dst: b.Ptr() + 50_000}, {Off: 45 * block, Len: 8000, Dst: b.Ptr() + 60_000}}
+				segs := []Segment{{Off: 3 * block, Len: 20 * block, Width: 100, Stride: 700, Dst: b.Ptr()},
+					{Off: 25 * block, Len: 10, Dst: b.Ptr() + 50_000}, {Off: 45 * block, Len: 8000, Dst: b.Ptr() + 60_000}}
 				for range 12 {
 					bit := rng.Int64N(8 * size)
 					flip(t, path, bit)
 					f := a.prepared(t, path)
-					tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: segs, Gap: DefaultGap, Route: a.ask, Cache: report.CacheBypass, Verify: []*checksum.Sums{sums}})
+					tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: segs,
+						Gap: DefaultGap, Route: a.ask, Cache: report.CacheBypass, Verify: []*checksum.Sums{sums}})
 					err := tr.Err()
 					tg.idle()
 					flip(t, path, bit)
@@ -243,7 +255,8 @@ func TestVerifyFindsFlipsInSlices(t *testing.T) {
 					// The gaps between the segments are below the limit on the
 					// second, above it on the third.
 					read := bad >= 3 && bad < 26 || bad >= 45 && bad < 47
-					if named := errs.Is(err, errs.Corrupt) && strings.Contains(err.Error(), fmt.Sprintf("block %d,", bad)); named != read || !read && err != nil {
+					if named := errs.Is(err, errs.Corrupt) && strings.Contains(err.Error(),
+						fmt.Sprintf("block %d,", bad)); named != read || !read && err != nil {
 						t.Fatalf("a flip in block %d: %v", bad, err)
 					}
 				}
@@ -267,7 +280,8 @@ func TestGPUACopyOfAWovenChunkFails(t *testing.T) {
 				segs = append(segs, Segment{Off: off, Len: 2000, Dst: b.Ptr() + device.Ptr(2*off)})
 			}
 			g.Fail("cuMemcpyHtoDAsync_v2", skip, 1, fakegpu.LaunchFailed)
-			tr := start(t, e, context.Background(), Request{Device: d, Files: []*vfs.File{f}, Segments: segs, Gap: DefaultGap, Route: report.RouteBuffered})
+			tr := start(t, e, context.Background(), Request{Device: d, Files: []*vfs.File{f}, Segments: segs, Gap: DefaultGap,
+				Route: report.RouteBuffered})
 			if err := tr.Err(); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), path) {
 				t.Errorf("got %v", err)
 			}
@@ -282,8 +296,10 @@ func TestGPUACopyOfAWovenChunkFails(t *testing.T) {
 func TestStridesThatMakeNoSense(t *testing.T) {
 	path, _ := writeFile(t, 10_000, 94)
 	f, e, d := openFile(t, path), newEngine(t, small), host.Staged()
-	for _, s := range []Segment{{Len: 10, Width: 5}, {Len: 10, Stride: 5}, {Len: 10, Width: 6, Stride: 5}, {Len: 10, Width: -1, Stride: 5}, {Len: 10, Width: -1, Stride: -1}, {Len: 10, Width: 1, Stride: -1}} {
-		if _, err := e.Start(context.Background(), Request{Device: d, Files: []*vfs.File{f}, Segments: []Segment{s}}); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "out of every") {
+	for _, s := range []Segment{{Len: 10, Width: 5}, {Len: 10, Stride: 5}, {Len: 10, Width: 6, Stride: 5},
+		{Len: 10, Width: -1, Stride: 5}, {Len: 10, Width: -1, Stride: -1}, {Len: 10, Width: 1, Stride: -1}} {
+		if _, err := e.Start(context.Background(), Request{Device: d, Files: []*vfs.File{f},
+			Segments: []Segment{s}}); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "out of every") {
 			t.Errorf("%+v: %v", s, err)
 		}
 	}

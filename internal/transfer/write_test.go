@@ -29,7 +29,8 @@ import (
 )
 
 // smallSave makes many writes of little data.
-var smallSave = Options{PoolSize: 4 * units.MiB, MaxTransfer: 64 * units.KiB, WriteBlock: 64 * units.KiB, WriteDepth: 4, Poison: true}
+var smallSave = Options{PoolSize: 4 * units.MiB, MaxTransfer: 64 * units.KiB, WriteBlock: 64 * units.KiB, WriteDepth: 4,
+	Poison: true}
 
 // scattered cuts random content into sources at odd places of the devices, with
 // a header of literal bytes before.
@@ -139,7 +140,8 @@ func TestSaveIsExact(t *testing.T) {
 					path := filepath.Join(dir, "f")
 					for i, size := range []int64{1, 4096, 65536, 65537, 3*units.MiB + 77, 2 * units.MiB} {
 						want, src := scattered(t, uint64(i), size, devices...)
-						tr := startWrite(t, e, context.Background(), WriteRequest{Path: path, Sources: src, Route: route, Checksums: true})
+						tr := startWrite(t, e, context.Background(),
+							WriteRequest{Path: path, Sources: src, Route: route, Checksums: true})
 						if err := tr.Err(); err != nil {
 							t.Fatal(err)
 						}
@@ -149,7 +151,8 @@ func TestSaveIsExact(t *testing.T) {
 						if route == report.RouteBuffered {
 							taken = report.RouteTakenBuffered
 						}
-						if routeBytes(r, taken) != size || r.Bytes != size || !r.Save.Durable || !r.Save.Reserved || r.Save.Replaced != (i > 0) {
+						if routeBytes(r, taken) != size || r.Bytes != size || !r.Save.Durable || !r.Save.Reserved ||
+							r.Save.Replaced != (i > 0) {
 							t.Fatalf("report: %+v %+v", r, r.Save)
 						}
 					}
@@ -171,7 +174,8 @@ func TestSaveWritesFromWhereItLies(t *testing.T) {
 	b := alloc(t, d, units.MiB)
 	rand.NewChaCha8([32]byte{7}).Read(bytesOf(b))
 	path := filepath.Join(diskDir(t), "f")
-	tr := startWrite(t, e, context.Background(), WriteRequest{Path: path, Checksums: true, Route: report.RouteDirect, Sources: []Source{{Len: b.Size(), Device: d, Ptr: b.Ptr()}}})
+	tr := startWrite(t, e, context.Background(), WriteRequest{Path: path, Checksums: true, Route: report.RouteDirect,
+		Sources: []Source{{Len: b.Size(), Device: d, Ptr: b.Ptr()}}})
 	if err := tr.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +202,8 @@ func TestSaveRefusesWhatDoesNotTile(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := e.StartWrite(context.Background(), WriteRequest{Path: path, Route: "fast", Sources: []Source{{Len: 1, Data: []byte("a")}}}); !errs.Is(err, errs.Invalid) {
+	if _, err := e.StartWrite(context.Background(), WriteRequest{Path: path, Route: "fast",
+		Sources: []Source{{Len: 1, Data: []byte("a")}}}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("route: %v", err)
 	}
 	onlyNames(t, filepath.Dir(path))
@@ -215,7 +220,8 @@ func TestSaveThatFailsLeavesTheOldFile(t *testing.T) {
 			dir = diskDir(t)
 			old, src := scattered(t, 1, 300_000, host.Staged())
 			path := filepath.Join(dir, "f")
-			if err := startWrite(t, e, context.Background(), WriteRequest{Path: path, Sources: src, Checksums: true}).Err(); err != nil {
+			if err := startWrite(t, e, context.Background(),
+				WriteRequest{Path: path, Sources: src, Checksums: true}).Err(); err != nil {
 				t.Fatal(err)
 			}
 			want, src = scattered(t, 2, 400_000, host.Staged())
@@ -277,8 +283,10 @@ func TestSaveThatFailsLeavesTheOldFile(t *testing.T) {
 // TestSaveStepsInOrder is the order that the promise of durability rests on.
 func TestSaveStepsInOrder(t *testing.T) {
 	for sums, want := range map[bool]string{
-		true:  "reserve write sync sweep_checksums write_checksums sync_directory rename sync_directory rename_checksums sync_directory",
-		false: "reserve write sync sweep_checksums retire_checksums sync_directory rename sync_directory rename_checksums sync_directory",
+		true: "reserve write sync sweep_checksums write_checksums sync_directory rename sync_directory rename_checksums " +
+			"sync_directory",
+		false: "reserve write sync sweep_checksums retire_checksums sync_directory rename sync_directory rename_checksums " +
+			"sync_directory",
 	} {
 		e := newEngine(t, smallSave)
 		path := filepath.Join(diskDir(t), "f")
@@ -356,7 +364,8 @@ func TestSaveWaitsForTheCallersStream(t *testing.T) {
 	g.HoldStream(stream, true)
 	caller.Copy(stream, b.Ptr(), bytesOf(fresh))
 	path := filepath.Join(diskDir(t), "f")
-	tr := startWrite(t, e, context.Background(), WriteRequest{Path: path, Sources: []Source{{Len: b.Size(), Device: d, Ptr: b.Ptr()}},
+	tr := startWrite(t, e, context.Background(), WriteRequest{Path: path,
+		Sources:   []Source{{Len: b.Size(), Device: d, Ptr: b.Ptr()}},
 		Checksums: true, Streams: map[device.Device]uint64{d: stream}})
 	g.Await("waiting_for_event", 1)
 	if ended(tr) {
@@ -491,7 +500,8 @@ func TestSaveInMemorySaysSo(t *testing.T) {
 	}
 	checkSaved(t, path, want)
 	r := tr.Report()
-	if r.Save.Durable || routeBytes(r, report.RouteTakenBuffered) != 200_000 || len(r.Refusals) == 0 || r.Refusals[0].What != "direct" || r.Refusals[0].Fix == "" {
+	if r.Save.Durable || routeBytes(r, report.RouteTakenBuffered) != 200_000 || len(r.Refusals) == 0 ||
+		r.Refusals[0].What != "direct" || r.Refusals[0].Fix == "" {
 		t.Errorf("report: %+v %+v", r, r.Save)
 	}
 	tr = startWrite(t, e, context.Background(), WriteRequest{Path: path, Sources: src, Route: report.RouteDirect})
@@ -508,7 +518,8 @@ func TestWritersGetTheirShare(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	for range 2000 {
 		o := Options{PoolSize: minPoolSize + rng.Int64N(256*units.MiB), MaxTransfer: minTransfer + rng.Int64N(16*units.MiB),
-			WriteBlock: minTransfer + rng.Int64N(16*units.MiB), WriteDepth: rng.IntN(64), Workers: rng.IntN(32), QueueDepth: rng.IntN(64)}
+			WriteBlock: minTransfer + rng.Int64N(16*units.MiB), WriteDepth: rng.IntN(64), Workers: rng.IntN(32),
+			QueueDepth: rng.IntN(64)}
 		d, err := o.tune()
 		if err != nil {
 			t.Fatal(err)

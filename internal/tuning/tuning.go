@@ -2,8 +2,8 @@
 
 // Package tuning lists the options of a system: one table for the Go library, the command, the C library and Python.
 //
-// The command makes its flags from the table, and the C library its option keys. Tests compare the Go struct, the C header
-// and the Python package with it.
+// The command makes its flags from the table, and the C library its option keys. Tests compare the Go struct, the C
+// header and the Python package with it.
 package tuning
 
 import (

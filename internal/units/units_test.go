@@ -15,7 +15,8 @@ import (
 func TestParseBytes(t *testing.T) {
 	for in, want := range map[string]int64{
 		"0": 0, "1": 1, "4194304": 4 << 20, " 7 ": 7, "12B": 12, "12 b": 12,
-		"4K": 4 << 10, "4KiB": 4 << 10, "4k": 4 << 10, "4MiB": 4 << 20, "4M": 4 << 20, "4 MiB": 4 << 20, "2G": 2 << 30, "1T": 1 << 40, "1TiB": 1 << 40,
+		"4K": 4 << 10, "4KiB": 4 << 10, "4k": 4 << 10, "4MiB": 4 << 20, "4M": 4 << 20, "4 MiB": 4 << 20, "2G": 2 << 30,
+		"1T": 1 << 40, "1TiB": 1 << 40,
 		"4kB": 4000, "2MB": 2e6, "2GB": 2e9, "1TB": 1e12, "1.5GiB": 3 << 29, "0.5k": 512, "1.": 1,
 	} {
 		if got, err := units.ParseBytes(in); err != nil || got != want {
@@ -26,8 +27,10 @@ func TestParseBytes(t *testing.T) {
 
 func TestParseBytesSaysWhatItExpects(t *testing.T) {
 	for in, why := range map[string]string{
-		"": "does not start with a digit", "MiB": "does not start with a digit", "-1": "does not start with a digit", "+1": "does not start with a digit",
-		"1.2.3": "is not a number", "..": "is not a number", "1X": `unknown unit "X"`, "1e3": `unknown unit "e3"`, "4MiBs": "unknown unit", "0x10": "unknown unit",
+		"": "does not start with a digit", "MiB": "does not start with a digit", "-1": "does not start with a digit",
+		"+1":    "does not start with a digit",
+		"1.2.3": "is not a number", "..": "is not a number", "1X": `unknown unit "X"`, "1e3": `unknown unit "e3"`,
+		"4MiBs": "unknown unit", "0x10": "unknown unit",
 		"1.5": "is not a whole number of bytes", "0.3k": "is not a whole number of bytes",
 		"9223372036854775807": "is too large", "99999999T": "is too large",
 		strings.Repeat("9", 400): "is ",

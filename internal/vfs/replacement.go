@@ -206,7 +206,8 @@ func (d *Replacement) inherit(old *unix.Stat_t) {
 	var st unix.Stat_t
 	if unix.Fstat(d.buffered, &st) == nil && (st.Uid != old.Uid || st.Gid != old.Gid) {
 		if err := unix.Fchown(d.buffered, int(old.Uid), int(old.Gid)); err != nil {
-			d.notes = append(d.notes, fmt.Sprintf("the file it replaces belonged to user %d and group %d, which could not be kept: %v", old.Uid, old.Gid, err))
+			d.notes = append(d.notes, fmt.Sprintf("the file it replaces belonged to user %d and group %d, which could not be "+
+				"kept: %v", old.Uid, old.Gid, err))
 		}
 	}
 	if err := unix.Fchmod(d.buffered, old.Mode&0o777); err != nil {

@@ -295,7 +295,8 @@ func TestSweepKnowsTheLiving(t *testing.T) {
 	dir := t.TempDir()
 	live := create(t, filepath.Join(dir, "live"), 10)
 	others := []string{".f.0123456789abcdef.nebulaio.tmp", ".f.0123456789abcdeF.nebulaio.tmp",
-		"f.0123456789abcdef.nebulaio.tmp", ".f.012345678.nebulaio.tmp", ".0123456789abcdef.nebulaio.tmp", ".f.0123456789abcdef.tmp"}
+		"f.0123456789abcdef.nebulaio.tmp", ".f.012345678.nebulaio.tmp", ".0123456789abcdef.nebulaio.tmp",
+		".f.0123456789abcdef.tmp"}
 	for _, n := range others {
 		if err := os.WriteFile(filepath.Join(dir, n), nil, 0o600); err != nil {
 			t.Fatal(err)

@@ -217,7 +217,8 @@ func deviceHides(dir string, depth int) (why string, local bool) {
 func loopHides(dir, name string, depth int) string {
 	image := word(filepath.Join(dir, "loop/backing_file"))
 	if word(filepath.Join(dir, "loop/dio")) != "1" {
-		return fmt.Sprintf("it lies on %s, which reads its image %s through the page cache (losetup --direct-io=on changes that)", name, image)
+		return fmt.Sprintf("it lies on %s, which reads its image %s through the page cache (losetup --direct-io=on "+
+			"changes that)", name, image)
 	}
 	fd, err := unix.Open(image, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

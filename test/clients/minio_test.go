@@ -80,7 +80,8 @@ func withServer(tests func() int) (code int, err error) {
 		}
 	}
 	var log bytes.Buffer
-	cmd := exec.Command(program, "server", "--json", "--data", filepath.Join(dir, "data"), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0", "--domains", domain)
+	cmd := exec.Command(program, "server", "--json", "--data", filepath.Join(dir, "data"), "--address", "127.0.0.1:0",
+		"--console-address", "127.0.0.1:0", "--domains", domain)
 	cmd.Env = append(os.Environ(), "NEBULAIO_ROOT_USER="+access, "NEBULAIO_ROOT_PASSWORD="+secret)
 	cmd.Stderr = &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -121,7 +122,8 @@ func client(t *testing.T) (*minio.Core, string) { return clientWith(t, false) }
 // clientWith may send checksums in signed trailers, as mc does.
 func clientWith(t *testing.T, trailers bool) (*minio.Core, string) {
 	t.Helper()
-	c, err := minio.NewCore(strings.TrimPrefix(endpoint, "http://"), &minio.Options{Creds: credentials.NewStaticV4(access, secret, ""), Region: "us-east-1", TrailingHeaders: trailers})
+	c, err := minio.NewCore(strings.TrimPrefix(endpoint, "http://"),
+		&minio.Options{Creds: credentials.NewStaticV4(access, secret, ""), Region: "us-east-1", TrailingHeaders: trailers})
 	must(t, err)
 	bucket := fmt.Sprintf("minio-go-%x", rand.Uint64())
 	must(t, c.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{}))
@@ -187,7 +189,8 @@ func TestObjects(t *testing.T) {
 			}
 			info, err := c.StatObject(t.Context(), bucket, key, minio.StatObjectOptions{})
 			must(t, err)
-			if info.Size != int64(size) || info.ContentType != "x/y" || info.UserMetadata["K"] != "v" || info.Metadata.Get("Content-Encoding") != "" {
+			if info.Size != int64(size) || info.ContentType != "x/y" || info.UserMetadata["K"] != "v" ||
+				info.Metadata.Get("Content-Encoding") != "" {
 				t.Errorf("%s is described as %+v", key, info)
 			}
 		}
@@ -213,9 +216,11 @@ func TestObjects(t *testing.T) {
 
 func TestOddKeys(t *testing.T) {
 	c, bucket := client(t)
-	keys := []string{"a", "a/", "a//b", "../x", "a/../b", strings.Repeat("k", 1024), "😀", "ключ/鍵", "plus+", "per%cent", "q?m", "a b"}
+	keys := []string{"a", "a/", "a//b", "../x", "a/../b", strings.Repeat("k", 1024), "😀", "ключ/鍵", "plus+", "per%cent",
+		"q?m", "a b"}
 	for _, key := range keys {
-		_, err := c.Client.PutObject(t.Context(), bucket, key, strings.NewReader(key), int64(len(key)), minio.PutObjectOptions{})
+		_, err := c.Client.PutObject(t.Context(), bucket, key, strings.NewReader(key), int64(len(key)),
+			minio.PutObjectOptions{})
 		if err != nil {
 			t.Errorf("%q: %v", key, err)
 		}
@@ -236,13 +241,16 @@ func TestOddKeys(t *testing.T) {
 	}
 }
 
-// upload begins an upload and returns a function that puts a part and one that completes with the parts of these numbers.
-func upload(t *testing.T, c *minio.Core, bucket, key string) (id string, put func(int, []byte) minio.CompletePart, complete func(...minio.CompletePart) error) {
+// upload begins an upload and returns a function that puts a part and one that completes with the parts of these
+// numbers.
+func upload(t *testing.T, c *minio.Core, bucket, key string) (id string, put func(int, []byte) minio.CompletePart,
+	complete func(...minio.CompletePart) error) {
 	t.Helper()
 	id, err := c.NewMultipartUpload(t.Context(), bucket, key, minio.PutObjectOptions{})
 	must(t, err)
 	put = func(n int, data []byte) minio.CompletePart {
-		p, err := c.PutObjectPart(t.Context(), bucket, key, id, n, bytes.NewReader(data), int64(len(data)), minio.PutObjectPartOptions{})
+		p, err := c.PutObjectPart(t.Context(), bucket, key, id, n, bytes.NewReader(data), int64(len(data)),
+			minio.PutObjectPartOptions{})
 		must(t, err)
 		return minio.CompletePart{PartNumber: n, ETag: p.ETag}
 	}
@@ -270,7 +278,8 @@ func TestPartsOfOddSizes(t *testing.T) {
 		p1, p3 := put(1, one), put(3, three)
 		put(2, bytesOf(6*mib, 9))
 		p2 := put(2, two)
-		u, err := c.Presign(t.Context(), http.MethodPut, bucket, "k", time.Hour, url.Values{"uploadId": {id}, "partNumber": {"2"}})
+		u, err := c.Presign(t.Context(), http.MethodPut, bucket, "k", time.Hour,
+			url.Values{"uploadId": {id}, "partNumber": {"2"}})
 		must(t, err)
 		cutOff(t, u, 8*mib, bytesOf(4*mib, 8))
 		must(t, complete(p1, p2, p3))
@@ -297,7 +306,8 @@ func cutOff(t *testing.T, u *url.URL, n int, some []byte) {
 	conn, err := net.Dial("tcp", u.Host)
 	must(t, err)
 	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", u.RequestURI(), u.Host, n, some)
+	_, err = fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", u.RequestURI(), u.Host, n,
+		some)
 	must(t, err)
 	must(t, conn.(*net.TCPConn).CloseWrite())
 	_, _ = io.Copy(io.Discard, conn)
@@ -307,10 +317,12 @@ func TestCopyAndCompose(t *testing.T) {
 	c, bucket := client(t)
 	a, b := bytesOf(6*mib+1, 1), bytesOf(100, 2)
 	for key, data := range map[string][]byte{"a ü+": a, "b": b} {
-		_, err := c.Client.PutObject(t.Context(), bucket, key, bytes.NewReader(data), int64(len(data)), minio.PutObjectOptions{})
+		_, err := c.Client.PutObject(t.Context(), bucket, key, bytes.NewReader(data), int64(len(data)),
+			minio.PutObjectOptions{})
 		must(t, err)
 	}
-	_, err := c.Client.CopyObject(t.Context(), minio.CopyDestOptions{Bucket: bucket, Object: "copy"}, minio.CopySrcOptions{Bucket: bucket, Object: "a ü+"})
+	_, err := c.Client.CopyObject(t.Context(), minio.CopyDestOptions{Bucket: bucket, Object: "copy"},
+		minio.CopySrcOptions{Bucket: bucket, Object: "a ü+"})
 	must(t, err)
 	if !bytes.Equal(read(t, c, bucket, "copy", minio.GetObjectOptions{}), a) {
 		t.Error("the copy differs")
@@ -336,7 +348,8 @@ func TestConditionsTagsAndPresigned(t *testing.T) {
 	wantCode(t, put("two", none), "PreconditionFailed")
 	sum := md5.Sum([]byte("one"))
 	must(t, put("two", func(o *minio.PutObjectOptions) { o.SetMatchETag(hex.EncodeToString(sum[:])) }))
-	wantCode(t, put("three", func(o *minio.PutObjectOptions) { o.SetMatchETag(hex.EncodeToString(sum[:])) }), "PreconditionFailed")
+	wantCode(t, put("three", func(o *minio.PutObjectOptions) { o.SetMatchETag(hex.EncodeToString(sum[:])) }),
+		"PreconditionFailed")
 
 	given, err := tags.MapToObjectTags(map[string]string{"k": "v", "l": "x y"})
 	must(t, err)
@@ -372,7 +385,8 @@ func TestVersions(t *testing.T) {
 		t.Errorf("the first version holds %q", got)
 	}
 	n := 0
-	for o := range c.Client.ListObjects(t.Context(), bucket, minio.ListObjectsOptions{WithVersions: true, Recursive: true}) {
+	for o := range c.Client.ListObjects(t.Context(), bucket,
+		minio.ListObjectsOptions{WithVersions: true, Recursive: true}) {
 		must(t, o.Err)
 		n++
 		if o.IsDeleteMarker != o.IsLatest {
@@ -386,15 +400,19 @@ func TestVersions(t *testing.T) {
 
 func TestChecksumsInSignedTrailers(t *testing.T) {
 	c, bucket := clientWith(t, true)
-	for _, sum := range []minio.ChecksumType{minio.ChecksumCRC32, minio.ChecksumCRC32C, minio.ChecksumSHA1, minio.ChecksumSHA256, minio.ChecksumCRC64NVME} {
-		for size, part := range map[int]uint64{6*mib + 11: 5 * mib, 6*mib + 10: 16 * mib, 3000: 16 * mib} { // in two parts, and whole
+	for _, sum := range []minio.ChecksumType{minio.ChecksumCRC32, minio.ChecksumCRC32C, minio.ChecksumSHA1,
+		minio.ChecksumSHA256, minio.ChecksumCRC64NVME} {
+		// in two parts, and whole
+		for size, part := range map[int]uint64{6*mib + 11: 5 * mib, 6*mib + 10: 16 * mib, 3000: 16 * mib} {
 			data := bytesOf(size, 4)
-			info, err := c.Client.PutObject(t.Context(), bucket, sum.String(), bytes.NewReader(data), int64(len(data)), minio.PutObjectOptions{Checksum: sum, PartSize: part})
+			info, err := c.Client.PutObject(t.Context(), bucket, sum.String(), bytes.NewReader(data), int64(len(data)),
+				minio.PutObjectOptions{Checksum: sum, PartSize: part})
 			if err != nil {
 				t.Errorf("%s, %d bytes in parts of %d: %v", sum, size, part, err)
 				continue
 			}
-			if got := read(t, c, bucket, sum.String(), minio.GetObjectOptions{Checksum: true}); !bytes.Equal(got, data) || info.Size != int64(len(data)) {
+			if got := read(t, c, bucket, sum.String(), minio.GetObjectOptions{Checksum: true}); !bytes.Equal(got, data) ||
+				info.Size != int64(len(data)) {
 				t.Errorf("%s: %d bytes differ", sum, len(got))
 			}
 		}
@@ -422,7 +440,8 @@ func TestFiveGiB(t *testing.T) {
 		text := fmt.Sprintf(mark, n)
 		text = text[:min(len(text), int(length))]
 		body := io.MultiReader(strings.NewReader(text), io.LimitReader(zeros{}, length-int64(len(text))))
-		p, err := c.PutObjectPart(t.Context(), bucket, "large", id, n, body, length, minio.PutObjectPartOptions{DisableContentSha256: true})
+		p, err := c.PutObjectPart(t.Context(), bucket, "large", id, n, body, length,
+			minio.PutObjectPartOptions{DisableContentSha256: true})
 		must(t, err)
 		parts = append(parts, minio.CompletePart{PartNumber: n, ETag: p.ETag})
 	}
@@ -477,9 +496,11 @@ func TestBucketsByHostName(t *testing.T) {
 		return d.DialContext(ctx, network, u.Host)
 	}}
 	defer transport.CloseIdleConnections()
-	for name, creds := range map[string]*credentials.Credentials{"V4": credentials.NewStaticV4(access, secret, ""), "V2": credentials.NewStaticV2(access, secret, "")} {
+	for name, creds := range map[string]*credentials.Credentials{"V4": credentials.NewStaticV4(access, secret, ""),
+		"V2": credentials.NewStaticV2(access, secret, "")} {
 		t.Run(name, func(t *testing.T) {
-			c, err := minio.New(domain+":"+u.Port(), &minio.Options{Creds: creds, Region: "us-east-1", BucketLookup: minio.BucketLookupDNS, Transport: transport})
+			c, err := minio.New(domain+":"+u.Port(), &minio.Options{Creds: creds, Region: "us-east-1",
+				BucketLookup: minio.BucketLookupDNS, Transport: transport})
 			must(t, err)
 			buckets := []string{fmt.Sprintf("host-%x", rand.Uint64()), fmt.Sprintf("a.b.%x", rand.Uint64())}
 			if name == "V2" {

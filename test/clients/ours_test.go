@@ -57,9 +57,11 @@ func TestOurClientMovesObjects(t *testing.T) {
 				must(t, err)
 				defer func() { must(t, b.Free()) }()
 				copy(at.look(b.Ptr(), int64(size)), data)
-				to, err := c.NewUpload(s3.Put{Bucket: bucket, Key: key, ContentType: "x/y", Metadata: map[string]string{"who": "we"}, IfNoneMatch: "*"})
+				to, err := c.NewUpload(s3.Put{Bucket: bucket, Key: key, ContentType: "x/y",
+					Metadata: map[string]string{"who": "we"}, IfNoneMatch: "*"})
 				must(t, err)
-				up, err := e.StartUpload(t.Context(), transfer.UploadRequest{To: to, Sources: []transfer.Source{{Len: int64(size), Device: at.dev, Ptr: b.Ptr()}}})
+				up, err := e.StartUpload(t.Context(), transfer.UploadRequest{To: to,
+					Sources: []transfer.Source{{Len: int64(size), Device: at.dev, Ptr: b.Ptr()}}})
 				must(t, err)
 				must(t, up.Wait())
 				if got := read(t, witness, bucket, key, minio.GetObjectOptions{}); !bytes.Equal(got, data) {
@@ -71,25 +73,29 @@ func TestOurClientMovesObjects(t *testing.T) {
 
 				o, err := c.Open(t.Context(), bucket, key, "")
 				must(t, err)
-				if info := o.Info(); info.ETag != to.Info().ETag || info.CRC64 != checksum.Of(data) || !info.HasCRC64 || info.Size != int64(size) || info.ContentType != "x/y" || info.Metadata["who"] != "we" {
+				if info := o.Info(); info.ETag != to.Info().ETag || info.CRC64 != checksum.Of(data) || !info.HasCRC64 ||
+					info.Size != int64(size) || info.ContentType != "x/y" || info.Metadata["who"] != "we" {
 					t.Errorf("%+v, expected %+v", info, to.Info())
 				}
 				clear(at.look(b.Ptr(), int64(size)))
-				tr, err := e.Start(t.Context(), transfer.Request{Device: at.dev, Files: []*vfs.File{o.File()}, Verify: []*checksum.Sums{o.Sums()},
+				tr, err := e.Start(t.Context(), transfer.Request{Device: at.dev, Files: []*vfs.File{o.File()},
+					Verify:   []*checksum.Sums{o.Sums()},
 					Segments: []transfer.Segment{{Len: int64(size), Dst: b.Ptr()}}})
 				must(t, err)
 				must(t, tr.Err())
 				if !bytes.Equal(at.look(b.Ptr(), int64(size)), data) {
 					t.Fatal("other bytes came back")
 				}
-				if r := tr.Report(); size > 0 && (r.Network.Retries != 0 || r.Routes[0].Route != report.RouteTakenNetwork || r.Verify.Blocks != 1) {
+				if r := tr.Report(); size > 0 && (r.Network.Retries != 0 || r.Routes[0].Route != report.RouteTakenNetwork ||
+					r.Verify.Blocks != 1) {
 					t.Errorf("%+v, %+v, %+v", r.Network, r.Routes, r.Verify)
 				}
 
 				// The key is taken now: the condition is judged, and nothing is left.
 				again, err := c.NewUpload(s3.Put{Bucket: bucket, Key: key, IfNoneMatch: "*"})
 				must(t, err)
-				up, err = e.StartUpload(t.Context(), transfer.UploadRequest{To: again, Sources: []transfer.Source{{Len: int64(size), Device: at.dev, Ptr: b.Ptr()}}})
+				up, err = e.StartUpload(t.Context(), transfer.UploadRequest{To: again,
+					Sources: []transfer.Source{{Len: int64(size), Device: at.dev, Ptr: b.Ptr()}}})
 				must(t, err)
 				if err := up.Wait(); s3.CodeOf(err) != "PreconditionFailed" {
 					t.Errorf("got %v", err)
@@ -116,12 +122,14 @@ func TestOurClientHearsRefusals(t *testing.T) {
 		t.Errorf("a missing bucket: %v", err)
 	}
 	for name, o := range map[string]s3.Options{
-		"a wrong secret": {AccessKey: access, SecretKey: "wrong"}, "a wrong key": {AccessKey: "nobody-here", SecretKey: secret}, "anybody": {},
+		"a wrong secret": {AccessKey: access, SecretKey: "wrong"},
+		"a wrong key":    {AccessKey: "nobody-here", SecretKey: secret}, "anybody": {},
 	} {
 		o.Endpoint = endpoint
 		bad, err := s3.New(o)
 		must(t, err)
-		if _, _, err := bad.ReadAll(t.Context(), bucket, "x", "", 10); !errs.Is(err, errs.Permission) || errs.FixOf(err) == "" {
+		if _, _, err := bad.ReadAll(t.Context(), bucket, "x", "", 10); !errs.Is(err, errs.Permission) ||
+			errs.FixOf(err) == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 		must(t, bad.Close())

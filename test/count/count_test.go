@@ -55,7 +55,8 @@ func TestSkip(t *testing.T) { t.Log("tried"); t.Skip("no GPU: none found") }
 func TestSilent(t *testing.T) { t.SkipNow() }
 func FuzzSeeds(f *testing.F) { f.Add(1); f.Fuzz(func(*testing.T, int) {}) }
 `,
-		"bad/a_test.go":    head + "func TestFine(t *testing.T) { t.Log(\"quiet words\") }\nfunc TestBad(t *testing.T) { t.Log(\"before\"); t.Run(\"sub\", func(t *testing.T) { t.Error(\"the reason\") }) }\n",
+		"bad/a_test.go": head + "func TestFine(t *testing.T) { t.Log(\"quiet words\") }\nfunc TestBad(t *testing.T) { " +
+			"t.Log(\"before\"); t.Run(\"sub\", func(t *testing.T) { t.Error(\"the reason\") }) }\n",
 		"panic/a_test.go":  head + "func TestPanic(t *testing.T) { panic(\"out of luck\") }\n",
 		"broken/a_test.go": head + "func TestBroken(t *testing.T) { undefinedName() }\n",
 		"none/none.go":     "package none\n",
@@ -67,7 +68,8 @@ func FuzzSeeds(f *testing.F) { f.Add(1); f.Fuzz(func(*testing.T, int) {}) }
 		t.Fatalf("%v, code %d", err, code)
 	}
 	expect(t, out.String(),
-		[]string{"ok   example.com/m/good (5 tests, 2 skipped", "before", "the reason", "--- FAIL: TestBad/sub", "out of luck", "goroutine ",
+		[]string{"ok   example.com/m/good (5 tests, 2 skipped", "before", "the reason", "--- FAIL: TestBad/sub",
+			"out of luck", "goroutine ",
 			"undefined: undefinedName", "FAIL example.com/m/bad", "FAIL example.com/m/broken"},
 		[]string{"quiet words", "no test files", `"Action"`})
 	// a, b and the seed; fine, sub; the one that panics. The package that does not compile has failed, too.
@@ -103,7 +105,8 @@ exit 1
 		t.Fatalf("%v, code %d", err, code)
 	}
 	expect(t, out.String(), []string{"E assert 1 == 2, in full"}, nil)
-	if r.Ran != 4 || r.Failed != 2 || r.Left != 12 || !slices.Equal(r.Skipped, []Skipped{{"tests.test_b.test_skip", "could not import 'torch'"}}) {
+	if r.Ran != 4 || r.Failed != 2 || r.Left != 12 ||
+		!slices.Equal(r.Skipped, []Skipped{{"tests.test_b.test_skip", "could not import 'torch'"}}) {
 		t.Errorf("%+v", r)
 	}
 	if _, code, err := runPytest([]string{"sh", "-c", "exit 4"}, &out); err != nil || code != 4 {
@@ -132,9 +135,11 @@ third:
 		t.Errorf("code %d, %v", code, err)
 	}
 	expect(t, out.String(), []string{"what failed, in full", "FAILED: second", "not run",
-		"skipped: needs root and the right to mount: sudo make test-go\n  p.TestMount: cannot mount here"}, []string{"the third runs"})
+		"skipped: needs root and the right to mount: sudo make test-go\n  p.TestMount: cannot mount here"},
+		[]string{"the third runs"})
 	expect(t, strings.Join(strings.Fields(out.String()), " "),
-		[]string{"first 0.0 7 0 1 ok", "second 0.0 2 1 0 FAILED", "third 0.0 0 0 0 not run", "all 0.0 9 1 1 FAILED", "left out: 5 tests"}, nil)
+		[]string{"first 0.0 7 0 1 ok", "second 0.0 2 1 0 FAILED", "third 0.0 0 0 0 not run", "all 0.0 9 1 1 FAILED",
+			"left out: 5 tests"}, nil)
 	out.Reset()
 	if code, err = runParts([]string{"-k", "first", "second", "third"}, &out); err != nil || code != 2 {
 		t.Errorf("code %d, %v", code, err)
@@ -194,7 +199,8 @@ func TestEveryReasonSaysWhere(t *testing.T) {
 		for _, m := range skipCall.FindAllStringSubmatch(string(text), -1) {
 			found++
 			if whereItRuns(Skipped{folder + ".Test", m[1]}) == unknown {
-				t.Errorf("%s skips a test for the reason %q, and test/count/result.go does not know where the test runs", path, m[1])
+				t.Errorf("%s skips a test for the reason %q, and test/count/result.go does not know where the test runs", path,
+					m[1])
 			}
 		}
 		return nil
@@ -217,7 +223,8 @@ func TestFuzzersAreFound(t *testing.T) {
 		"d/d.go":               head + "func FuzzProduct(f *testing.F) {}\n",
 	})
 	got, err := findFuzzers(dir)
-	want := []fuzzer{{filepath.Join(dir, "a"), "FuzzA"}, {filepath.Join(dir, "b/c"), "FuzzB"}, {filepath.Join(dir, "b/c"), "FuzzC"}}
+	want := []fuzzer{{filepath.Join(dir, "a"), "FuzzA"}, {filepath.Join(dir, "b/c"), "FuzzB"},
+		{filepath.Join(dir, "b/c"), "FuzzC"}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}

@@ -19,8 +19,8 @@ import (
 // fuzzer is one fuzz test.
 type fuzzer struct{ folder, name string }
 
-// findFuzzers returns the fuzz tests below root, in the order of their files. Folders that git would not hold, and other
-// modules, are left out.
+// findFuzzers returns the fuzz tests below root, in the order of their files. Folders that git would not hold, and
+// other modules, are left out.
 func findFuzzers(root string) ([]fuzzer, error) {
 	var found []fuzzer
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -29,7 +29,8 @@ func findFuzzers(root string) ([]fuzzer, error) {
 		}
 		if entry.IsDir() {
 			_, module := os.Stat(filepath.Join(path, "go.mod"))
-			skip := strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || entry.Name() == "build" || module == nil
+			skip := strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || entry.Name() == "build" ||
+				module == nil
 			if path != root && skip {
 				return filepath.SkipDir
 			}
@@ -83,7 +84,8 @@ func runFuzz(arguments []string, out io.Writer) (int, error) {
 	code := 0
 	for i, f := range all {
 		fmt.Fprintf(out, "=== %d of %d: %s in %s\n", i+1, len(all), f.name, f.folder)
-		cmd := exec.Command(*goTool, "test", "./"+f.folder, "-run", "^$", "-fuzz", "^"+f.name+"$", "-fuzztime", *each, "-fuzzminimizetime", "1x")
+		cmd := exec.Command(*goTool, "test", "./"+f.folder, "-run", "^$", "-fuzz", "^"+f.name+"$", "-fuzztime", *each,
+			"-fuzzminimizetime", "1x")
 		cmd.Stdout, cmd.Stderr = out, os.Stderr
 		ended, err := exitCode(cmd.Run())
 		if err != nil {

@@ -63,7 +63,8 @@ func runGo(command []string, out io.Writer) (Result, int, error) {
 
 // newCounter returns a counter that prints to out.
 func newCounter(out io.Writer) *counter {
-	return &counter{out: out, results: map[testName]string{}, output: map[string][]testOutput{}, parents: map[testName]bool{}}
+	return &counter{out: out, results: map[testName]string{}, output: map[string][]testOutput{},
+		parents: map[testName]bool{}}
 }
 
 // read takes the events from r to its end. Lines that are no events are printed as they are.
@@ -139,7 +140,10 @@ func (c *counter) endPackage(e event) {
 	case "pass":
 		if ran > 0 {
 			how := fmt.Sprintf("%.1f s", e.Elapsed)
-			if slices.ContainsFunc(c.output[e.Package], func(o testOutput) bool { return strings.Contains(o.line, "\t(cached)") }) {
+			if slices.ContainsFunc(c.output[e.Package], func(o testOutput) bool {
+				return strings.Contains(o.line,
+					"\t(cached)")
+			}) {
 				how = "cached"
 			}
 			fmt.Fprintf(c.out, "ok   %s (%d tests, %d skipped, %s)\n", e.Package, ran, skipped, how)

@@ -95,7 +95,8 @@ func printTable(out io.Writer, parts []part) {
 				failed = append(failed, p.name)
 			}
 		}
-		fmt.Fprintf(out, "%-16s %8.1f %7d %7d %8d  %s\n", p.name, p.took.Minutes(), p.Ran, p.Failed, len(p.Skipped), p.state())
+		fmt.Fprintf(out, "%-16s %8.1f %7d %7d %8d  %s\n", p.name, p.took.Minutes(), p.Ran, p.Failed, len(p.Skipped),
+			p.state())
 	}
 	printSkipped(out, sum.Result)
 	if failed != nil {

@@ -86,7 +86,8 @@ var places = []struct {
 	reason *regexp.Regexp
 	where  string
 }{
-	{regexp.MustCompile(`(?i)process of its own|\b(run|started) by Test|runs for other tests|as a child`), "is started by another test"},
+	{regexp.MustCompile(`(?i)process of its own|\b(run|started) by Test|runs for other tests|as a child`),
+		"is started by another test"},
 	{regexp.MustCompile(`(?i)not short|header of 60 MB`), "runs without the flag -short"},
 	{regexp.MustCompile(`no -pages`), "runs by hand: go test ./internal/bench/report -pages DIR"},
 	{regexp.MustCompile(`(?i)server that was given`), "runs against a server that the test starts: make test-go"},
@@ -101,8 +102,10 @@ var places = []struct {
 		"needs a machine with more or less memory and disk"},
 	{regexp.MustCompile(`(?i)not installed|not built|compiler|could not import|not found|no glibc|no shell`),
 		"needs a tool that is not installed, or make build"},
-	{regexp.MustCompile(`(?i)/dev/|no terminals|account of mappings|ctypes|checkout`), "needs a whole Linux system and a checkout, not a bare container"},
-	{regexp.MustCompile(`(?i)kernel|linux|io_uring|pidfs|cachestat|registered|refused`), "needs a newer Linux, or one that allows more"},
+	{regexp.MustCompile(`(?i)/dev/|no terminals|account of mappings|ctypes|checkout`),
+		"needs a whole Linux system and a checkout, not a bare container"},
+	{regexp.MustCompile(`(?i)kernel|linux|io_uring|pidfs|cachestat|registered|refused`),
+		"needs a newer Linux, or one that allows more"},
 }
 
 // unknown is said of a test whose reason no entry of places matches.
@@ -145,7 +148,8 @@ func printSkipped(out io.Writer, r Result) {
 		}
 	}
 	if r.Left > 0 {
-		fmt.Fprintf(out, "left out: %d tests marked torch or cuda: make test-torch; make gpu-bundle, build/gpu/run.sh test\n", r.Left)
+		fmt.Fprintf(out, "left out: %d tests marked torch or cuda: make test-torch; make gpu-bundle, build/gpu/run.sh test\n",
+			r.Left)
 	}
 }
 

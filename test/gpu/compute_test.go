@@ -139,7 +139,8 @@ func TestCopiesProceedWhileAStepRuns(t *testing.T) {
 
 	// The other way round: a copy behind a step of its own queue, and a queue
 	// that follows it.
-	check(t, copies.(device.Stepper).Step(50*time.Millisecond), copies.CopyIn(buf.Ptr(), mem.Bytes()[:size]), copied.Record(), done.Record(),
+	check(t, copies.(device.Stepper).Step(50*time.Millisecond), copies.CopyIn(buf.Ptr(), mem.Bytes()[:size]),
+		copied.Record(), done.Record(),
 		compute.(device.Follower).Follow(done), next.Record())
 	after, err := next.Since(copied)
 	check(t, err)

@@ -24,7 +24,8 @@ import (
 // refusedHere says that cuFile registers no file on this machine, as without
 // udev's database.
 func refusedHere(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "(5027)") || strings.Contains(err.Error(), "(5008)") || strings.Contains(err.Error(), "the library was not found"))
+	return err != nil && (strings.Contains(err.Error(), "(5027)") || strings.Contains(err.Error(), "(5008)") ||
+		strings.Contains(err.Error(), "the library was not found"))
 }
 
 // directExpected says that this machine has a way past the CPU, so that compat
@@ -65,7 +66,8 @@ func TestCuFileRoutes(t *testing.T) {
 				if r.CuFile == nil || string(r.CuFile.API) != api || r.CuFile.Counters == nil {
 					t.Errorf("cufile %+v", r.CuFile)
 				}
-				if !directExpected() && (len(r.Routes) != 1 || r.Routes[0].Route != report.RouteTakenCuFileCompat || r.Routes[0].Bytes != r.Bytes) {
+				if !directExpected() && (len(r.Routes) != 1 || r.Routes[0].Route != report.RouteTakenCuFileCompat ||
+					r.Routes[0].Bytes != r.Bytes) {
 					t.Errorf("without a direct route the report says %+v", r.Routes)
 				}
 			}
@@ -155,7 +157,8 @@ func TestFilesThroughCuFile(t *testing.T) {
 	stream := q.(device.Streamer).Stream()
 	sys := open(t, nebulaio.Options{})
 	for _, route := range []nebulaio.Route{"auto", "direct", "buffered", "cufile"} {
-		f, err := sys.OpenFile(filepath.Join(dir(t), "f"), nebulaio.FileOptions{Write: true, Create: true, Device: "cuda:0", Route: route})
+		f, err := sys.OpenFile(filepath.Join(dir(t), "f"),
+			nebulaio.FileOptions{Write: true, Create: true, Device: "cuda:0", Route: route})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +178,8 @@ func TestFilesThroughCuFile(t *testing.T) {
 		for _, inStream := range []bool{false, true} {
 			clear(host)
 			move(func() error { return q.CopyIn(b.Ptr(), host) })
-			m, err := f.StartRead(t.Context(), nebulaio.Ptr(b.Ptr()), size, 0, nebulaio.MoveOptions{Stream: stream, HasStream: true, InStream: inStream})
+			m, err := f.StartRead(t.Context(), nebulaio.Ptr(b.Ptr()), size, 0,
+				nebulaio.MoveOptions{Stream: stream, HasStream: true, InStream: inStream})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +194,8 @@ func TestFilesThroughCuFile(t *testing.T) {
 			if err := m.Wait(); err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%s: in stream %v, %.2f GB/s by %+v, %+v", route, inStream, m.Report().GBps, m.Report().Routes, m.Report().Refusals)
+			t.Logf("%s: in stream %v, %.2f GB/s by %+v, %+v", route, inStream, m.Report().GBps, m.Report().Routes,
+				m.Report().Refusals)
 			if !bytes.Equal(host, want) {
 				t.Errorf("%s, in stream %v: other bytes", route, inStream)
 			}
@@ -292,7 +297,8 @@ func TestDirectQueuesAndBatchesAreExact(t *testing.T) {
 		var reads []device.DirectRead
 		for i := range int64(16) {
 			off := at + i*piece
-			reads = append(reads, device.DirectRead{File: f, Base: b.Ptr() + device.Ptr(off), N: piece, FileOff: off, Cookie: uint64(i)})
+			reads = append(reads, device.DirectRead{File: f, Base: b.Ptr() + device.Ptr(off), N: piece, FileOff: off,
+				Cookie: uint64(i)})
 		}
 		if err := batch.Submit(reads); err != nil {
 			t.Fatal(err)

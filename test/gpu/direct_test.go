@@ -38,7 +38,8 @@ func again(t *testing.T, last string) {
 	}
 	logs := t.TempDir()
 	config := filepath.Join(logs, "cufile.json")
-	text, err := json.Marshal(map[string]any{"logging": map[string]any{"dir": logs, "level": "NOTICE"}, "properties": map[string]any{"allow_compat_mode": true}})
+	text, err := json.Marshal(map[string]any{"logging": map[string]any{"dir": logs, "level": "NOTICE"},
+		"properties": map[string]any{"allow_compat_mode": true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +184,8 @@ func TestDirectReadsAndWritesAreExact(t *testing.T) {
 			t.Errorf("MiB %d differs", i)
 		}
 	}
-	if n, err := f.Read(b.Ptr(), 3, 1001, 12345); n != 1001 || err != nil || !bytes.Equal(back()[3:1004], want[12345:13346]) {
+	if n, err := f.Read(b.Ptr(), 3, 1001, 12345); n != 1001 || err != nil ||
+		!bytes.Equal(back()[3:1004], want[12345:13346]) {
 		t.Errorf("a read without alignment: %d bytes, %v, or other bytes", n, err)
 	}
 	if n, err := f.Read(b.Ptr(), 0, 4096, size); n != 0 || err != nil {
@@ -212,13 +214,15 @@ func TestDirectReadsAndWritesAreExact(t *testing.T) {
 	if errs.Is(counting, errs.Unsupported) {
 		return
 	}
-	if counting != nil || err != nil || !c.Known || c.Reads.Total == 0 || c.Writes.Total == 0 || c.ReadBytes < 2*size || c.WriteBytes < size {
+	if counting != nil || err != nil || !c.Known || c.Reads.Total == 0 || c.Writes.Total == 0 || c.ReadBytes < 2*size ||
+		c.WriteBytes < size {
 		t.Errorf("counters %+v, %v, %v", c, err, counting)
 	}
 	if compatOnly(d) {
 		reads := device.RouteOps{Total: 19, Posix: 19}
-		if want := (device.DirectCounters{Known: true, CountedBy: device.CountedByNebulaIO, Reads: reads, ReadBytes: 2*size + 1001,
-			Writes: device.RouteOps{Total: 1, Posix: 1}, WriteBytes: size}); c != want || c.Route() != device.RouteCompat {
+		if want := (device.DirectCounters{Known: true, CountedBy: device.CountedByNebulaIO, Reads: reads,
+			ReadBytes: 2*size + 1001,
+			Writes:    device.RouteOps{Total: 1, Posix: 1}, WriteBytes: size}); c != want || c.Route() != device.RouteCompat {
 			t.Errorf("without nvidia-fs and P2PDMA the counters are %+v, want %+v", c, want)
 		}
 	}
@@ -228,7 +232,8 @@ func TestDirectReadsAndWritesAreExact(t *testing.T) {
 // the library's statistics stay off. A process that had started them could crash.
 func compatOnly(d device.Direct) bool {
 	facts := d.Facts()
-	return facts["nvfs_version"] == "0.0" && facts["nvfs_supports"] == "none" && !strings.Contains(facts["features"], "p2p") && facts["use_pci_p2pdma"] == "false"
+	return facts["nvfs_version"] == "0.0" && facts["nvfs_supports"] == "none" &&
+		!strings.Contains(facts["features"], "p2p") && facts["use_pci_p2pdma"] == "false"
 }
 
 // TestDirectLeftOpenEndsCleanly ends a process with the driver open while it is

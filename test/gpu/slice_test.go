@@ -63,7 +63,8 @@ func TestSlicesOfEveryRankAreExact(t *testing.T) {
 					for _, n := range names {
 						shards = append(shards, nebulaio.Shard{Tensor: n, Dim: dim, Rank: rank, World: world})
 					}
-					part, err := sys.OpenSource(t.Context(), path, nebulaio.SourceOptions{Device: "cuda:0", Tensors: names, Shards: shards})
+					part, err := sys.OpenSource(t.Context(), path,
+						nebulaio.SourceOptions{Device: "cuda:0", Tensors: names, Shards: shards})
 					if err != nil {
 						t.Fatal(err)
 					}

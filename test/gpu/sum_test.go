@@ -45,14 +45,16 @@ func TestTheCardSumsAsTheCPUDoes(t *testing.T) {
 	check := func(at, n, first, size int64) {
 		t.Helper()
 		p := b.Ptr() + device.Ptr(at)
-		if err := errors.Join(q.CopyIn(p, mem[:n]), mark.Record(), sum.Start(mark, p, n, first, size), sum.Wait()); err != nil {
+		if err := errors.Join(q.CopyIn(p, mem[:n]), mark.Record(), sum.Start(mark, p, n, first, size),
+			sum.Wait()); err != nil {
 			t.Fatal(err)
 		}
 		tiles, left := sum.Tiles(), mem[:n]
 		for i, k := 0, first; len(left) > 0; i, k = i+1, size {
 			k = min(k, int64(len(left)))
 			if want := checksum.Of(left[:k]); tiles[i] != want {
-				t.Fatalf("%d bytes at +%d in tiles of %d and %d: tile %d is %016x, expected %016x", n, at, first, size, i, tiles[i], want)
+				t.Fatalf("%d bytes at +%d in tiles of %d and %d: tile %d is %016x, expected %016x", n, at, first, size, i, tiles[i],
+					want)
 			}
 			left = left[k:]
 		}

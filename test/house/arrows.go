@@ -17,16 +17,16 @@ import (
 	"slices"
 )
 
-// Graph is the arrows between the files of one package, whose Path lies below the module. File a has an arrow to file b if a uses a package-level name, a
-// method or a field that b declares.
+// Graph is the arrows between the files of one package, whose Path lies below the module. File a has an arrow to file b
+// if a uses a package-level name, a method or a field that b declares.
 type Graph struct {
 	Path   string
 	Files  []string
 	Arrows map[[2]int]bool
 }
 
-// Graphs returns the graph of each package of module that the patterns match, sorted by path. Packages with cgo are left
-// out.
+// Graphs returns the graph of each package of module that the patterns match, sorted by path. Packages with cgo are
+// left out.
 func Graphs(dir, module string, patterns ...string) ([]Graph, error) {
 	all, err := goList(dir, append([]string{"-export", "-deps"}, patterns...)...)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package house holds the rules that the sources of this repository keep. A rule is a function over a list of packages, so
-// that a test can plant a violation in a copy of that list. The tables are in arch_test.go.
+// Package house holds the rules that the sources of this repository keep. A rule is a function over a list of packages,
+// so that a test can plant a violation in a copy of that list. The tables are in arch_test.go.
 package house
 
 import (

@@ -16,8 +16,8 @@ const (
 	MostOfProduct  = 10  // percent of the product's lines in one package
 )
 
-// Knotted returns a line for each package with more arrows back up than its limit in percent. One arrow is always allowed:
-// two files that use each other are half of their arrows.
+// Knotted returns a line for each package with more arrows back up than its limit in percent. One arrow is always
+// allowed: two files that use each other are half of their arrows.
 func Knotted(graphs []Graph, limits map[string]int) (broken []string) {
 	for _, g := range graphs {
 		limit, ok := limits[g.Path]
@@ -49,15 +49,17 @@ func TooManyMethods(s Sizes, known map[string]int) (broken []string) {
 			broken = append(broken, fmt.Sprintf("%s has %d methods, at most %d may be", name, n, limit))
 		}
 	}
-	return append(broken, gone("limit of methods", known, func(name string) bool { return s.Methods[name] > MostMethods })...)
+	return append(broken, gone("limit of methods", known,
+		func(name string) bool { return s.Methods[name] > MostMethods })...)
 }
 
-// TooLarge returns a line for each package with more than its percent of the product, and for entries of packages that do
-// not exist.
+// TooLarge returns a line for each package with more than its percent of the product, and for entries of packages that
+// do not exist.
 func TooLarge(s Sizes, known map[string]int) (broken []string) {
 	for _, path := range slices.Sorted(maps.Keys(s.Packages)) {
 		if n, limit := s.Packages[path], max(known[path], MostOfProduct); 100*n > limit*s.Total {
-			broken = append(broken, fmt.Sprintf("%q is %.1f %% of the product, at most %d %% may be", path, percent(n, s.Total), limit))
+			broken = append(broken, fmt.Sprintf("%q is %.1f %% of the product, at most %d %% may be", path, percent(n, s.Total),
+				limit))
 		}
 	}
 	return append(broken, gone("limit of size", known, func(path string) bool { return s.Packages[path] > 0 })...)

@@ -54,7 +54,8 @@ func TestArrowsBetweenFiles(t *testing.T) {
 	t.Logf("%-28s %5s %6s %5s %7s %8s", "package", "files", "arrows", "back", "percent", "circles")
 	for _, g := range graphs {
 		_, back := g.Order()
-		t.Logf("%-28s %5d %6d %5d %7.1f %8d", g.Path, len(g.Files), len(g.Arrows), back, percent(back, len(g.Arrows)), g.Knotted())
+		t.Logf("%-28s %5d %6d %5d %7.1f %8d", g.Path, len(g.Files), len(g.Arrows), back, percent(back, len(g.Arrows)),
+			g.Knotted())
 	}
 	for _, line := range Knotted(graphs, backArrows) {
 		t.Error(line)
@@ -67,7 +68,8 @@ func TestSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d lines in %d files: half have at most %d, nine of ten at most %d", s.Total, len(s.Files), s.Percentile(50), s.Percentile(90))
+	t.Logf("%d lines in %d files: half have at most %d, nine of ten at most %d", s.Total, len(s.Files), s.Percentile(50),
+		s.Percentile(90))
 	for _, path := range Largest(s.Packages, 5) {
 		t.Logf("%-28s %6d lines, %4.1f %%", path, s.Packages[path], percent(s.Packages[path], s.Total))
 	}
@@ -128,10 +130,12 @@ func TestOrderLeavesFewArrowsBack(t *testing.T) {
 func TestGraphFollowsNames(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":     "module example.com/small\n\ngo 1.26\n",
-		"p/base.go":  "package p\n\ntype base struct{ field int }\n\ntype list[T any] struct{ items []T }\n",
-		"p/funcs.go": "package p\n\nfunc (b base) method() int { return 1 }\n\nfunc (l list[T]) first() T { return l.items[0] }\n\nfunc name() string { return \"\" }\n",
-		"p/alone.go": "package p\n\nimport \"strings\"\n\nfunc alone() string { local := strings.ToUpper(\"a\"); return local }\n",
+		"go.mod":    "module example.com/small\n\ngo 1.26\n",
+		"p/base.go": "package p\n\ntype base struct{ field int }\n\ntype list[T any] struct{ items []T }\n",
+		"p/funcs.go": "package p\n\nfunc (b base) method() int { return 1 }\n\nfunc (l list[T]) first() T { return " +
+			"l.items[0] }\n\nfunc name() string { return \"\" }\n",
+		"p/alone.go": "package p\n\nimport \"strings\"\n\nfunc alone() string { local := strings.ToUpper(\"a\"); return " +
+			"local }\n",
 		"p/field.go": "package p\n\nvar f = thing().field\n",
 		"p/thing.go": "package p\n\nfunc thing() base { return base{} }\n",
 		"p/calls.go": "package p\n\nvar c = thing().method() + list[int]{}.first()\n",
@@ -189,7 +193,8 @@ func TestPlantedSizes(t *testing.T) {
 	}
 	expect("methods", TooManyMethods(s, nil), "large.T has 26 methods, at most 25")
 	expect("known methods", TooManyMethods(s, map[string]int{"large.T": 26}))
-	expect("an old entry", TooManyMethods(s, map[string]int{"large.T": 26, "p1.Old": 30}), `"p1.Old" needs no limit of methods any more`)
+	expect("an old entry", TooManyMethods(s, map[string]int{"large.T": 26, "p1.Old": 30}),
+		`"p1.Old" needs no limit of methods any more`)
 	expect("a large package", TooLarge(s, nil), `"large" is 76.3 % of the product`)
 	expect("a known package", TooLarge(s, map[string]int{"large": 77}))
 	expect("a package that is gone", TooLarge(s, map[string]int{"large": 77, "old": 20}), `"old" needs no limit of size`)

@@ -55,8 +55,8 @@ func goOutput(dir string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Load reads the packages of the module in dir, its requirements, and its ARCHITECTURE.md if there is one. If library is
-// not empty, Load also lists what that package links. The tables of the result are empty.
+// Load reads the packages of the module in dir, its requirements, and its ARCHITECTURE.md if there is one. If library
+// is not empty, Load also lists what that package links. The tables of the result are empty.
 func Load(dir, library string) (House, error) {
 	var h House
 	text, err := goOutput(dir, "mod", "edit", "-json")

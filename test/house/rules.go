@@ -72,8 +72,8 @@ func upward(h House) (broken []string) {
 	return broken
 }
 
-// trespassing finds imports through a door by a package that is not its owner. It also finds doors that nobody uses, and
-// owners that do not exist.
+// trespassing finds imports through a door by a package that is not its owner. It also finds doors that nobody uses,
+// and owners that do not exist.
 func trespassing(h House) (broken []string) {
 	used := map[string]bool{}
 	for _, p := range h.product() {

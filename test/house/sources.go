@@ -102,7 +102,8 @@ func misprinted(h House) (broken []string) {
 		case !ok:
 			broken = append(broken, fmt.Sprintf("ARCHITECTURE.md does not show %q (floor %d)", path, h.Floors[path]))
 		case floor != h.Floors[path]:
-			broken = append(broken, fmt.Sprintf("ARCHITECTURE.md shows %q on floor %d, it is on %d", path, floor, h.Floors[path]))
+			broken = append(broken, fmt.Sprintf("ARCHITECTURE.md shows %q on floor %d, it is on %d", path, floor,
+				h.Floors[path]))
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(printed)) {

@@ -77,12 +77,14 @@ func sliceTooFar(p *program) error {
 	if err != nil {
 		return err
 	}
-	return p.load(path, nebulaio.LoadOptions{Slices: []nebulaio.Slice{{Tensor: "w", Ranges: []nebulaio.Range{{Start: 4, Stop: 9}}}}})
+	return p.load(path, nebulaio.LoadOptions{Slices: []nebulaio.Slice{{Tensor: "w",
+		Ranges: []nebulaio.Range{{Start: 4, Stop: 9}}}}})
 }
 
 func loadDamaged(p *program) error {
 	path := filepath.Join(p.dir, "damaged.safetensors")
-	if err := os.WriteFile(path, append(binary.LittleEndian.AppendUint64(nil, 16), "{this is no JSON"...), 0o600); err != nil {
+	if err := os.WriteFile(path, append(binary.LittleEndian.AppendUint64(nil, 16), "{this is no JSON"...),
+		0o600); err != nil {
 		return err
 	}
 	return p.load(path, nebulaio.LoadOptions{})

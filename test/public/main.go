@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command public uses NebulaIO as a program of another module does. It provokes every kind of error that a machine without
-// a GPU can have, handles each by its kind, and prints a table.
+// Command public uses NebulaIO as a program of another module does. It provokes every kind of error that a machine
+// without a GPU can have, handles each by its kind, and prints a table.
 package main
 
 import (

@@ -98,7 +98,8 @@ func (l *lab) mounted(point string) {
 
 // loop makes a loop device of an image and returns its name, "loop3".
 func (l *lab) loop(image string, dio bool) (string, error) {
-	out, err := exec.Command("losetup", "--find", "--show", "--direct-io="+map[bool]string{true: "on", false: "off"}[dio], image).CombinedOutput()
+	out, err := exec.Command("losetup", "--find", "--show", "--direct-io="+map[bool]string{true: "on", false: "off"}[dio],
+		image).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("losetup: %w: %s", err, out)
 	}
@@ -306,7 +307,8 @@ func resident(t *testing.T, path string) []byte {
 	}
 	defer unix.Munmap(m)
 	vec := make([]byte, fileSize/4096)
-	if _, _, no := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), fileSize, uintptr(unsafe.Pointer(&vec[0]))); no != 0 {
+	if _, _, no := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), fileSize,
+		uintptr(unsafe.Pointer(&vec[0]))); no != 0 {
 		t.Fatal(no)
 	}
 	for i := range vec {

@@ -60,7 +60,8 @@ const inNamespace = "NEBULAIO_TEST_MOUNTS"
 // aside runs the test in a process with mounts of its own: however it ends, the
 // kernel takes them down.
 func aside(t *testing.T) {
-	cmd := exec.Command(os.Args[0], "-test.run=^TestReportsTellTheTruth$", "-test.v="+strconv.FormatBool(testing.Verbose()), "-test.count=1")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestReportsTellTheTruth$", "-test.v="+
+		strconv.FormatBool(testing.Verbose()), "-test.count=1")
 	cmd.Env = append(os.Environ(), inNamespace+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
@@ -271,7 +272,8 @@ func (m measured) check(t *testing.T) {
 	cached, direct, buffered := by["page_cache"], by["direct"], by["buffered"]
 	unproven := by["direct_unproven"] + by["buffered_unproven"]
 	through := buffered + by["buffered_unproven"]
-	t.Logf("cached before %d, grown %d, lost %d, disk %d, into the page cache %d; report: %v", m.before, m.grown, m.lost, m.read, m.added, by)
+	t.Logf("cached before %d, grown %d, lost %d, disk %d, into the page cache %d; report: %v", m.before, m.grown, m.lost,
+		m.read, m.added, by)
 	lie := func(format string, args ...any) {
 		t.Helper()
 		t.Errorf(format, args...)
@@ -343,7 +345,8 @@ func (m measured) checkDisk(t *testing.T, lie func(string, ...any), cached, dire
 	if claimed := direct + buffered; !m.packed && m.read < claimed-slack {
 		lie("%d bytes are said to come from storage, which delivered %d", claimed, m.read)
 	}
-	// The file system reads maps and journals of its own besides: only a part that is said to have been cached can be a lie.
+	// The file system reads maps and journals of its own besides: only a part that is said to have been cached can be a
+	// lie.
 	if cached > 0 && m.read > fileSize-cached+2<<20 {
 		lie("%d bytes are said to have been cached, and storage delivered %d", cached, m.read)
 	}

@@ -58,7 +58,8 @@ func (tr *tracer) during(t *testing.T, path string, do func()) int64 {
 	if err := unix.Stat(path, &st); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range [][2]string{{"trace", ""}, {addEvent + "/filter", fmt.Sprintf("i_ino == %d", st.Ino)}, {addEvent + "/enable", "1"}, {"tracing_on", "1"}} {
+	for _, s := range [][2]string{{"trace", ""}, {addEvent + "/filter", fmt.Sprintf("i_ino == %d", st.Ino)},
+		{addEvent + "/enable", "1"}, {"tracing_on", "1"}} {
 		if err := tr.set(s[0], s[1]); err != nil {
 			t.Fatal(err)
 		}

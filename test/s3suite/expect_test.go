@@ -25,21 +25,34 @@ const minimum = 740
 
 // expected are the tests that fail, each with the reason. One that passes has to be taken out.
 var expected = map[string]string{
-	"AccessControl_policy_normalizes_object_key_for_get_put_delete": "keys are paths there, so that a//b is a/b; here, as in S3, they are two keys",
-	"CopyObject_object_acl_not_supported":                           "an ACL of an object is accepted there and has no effect; here, as in S3, it is refused",
-	"CreateMultipartUpload_object_acl_not_supported":                "an ACL of an object is accepted there and has no effect; here, as in S3, it is refused",
-	"PutObject_object_acl_not_supported":                            "an ACL of an object is accepted there and has no effect; here, as in S3, it is refused",
-	"GetObject_directory_success":                                   "a key that ends in a slash is a directory there, with a content type of its own; here, as in S3, it is a key",
-	"ListBuckets_empty_success":                                     "PublicBucket_public_acl ends early there and leaves a bucket behind, so that the list is not empty",
-	"ListMultipartUploads_delimiter_truncated":                      "expects a common prefix that was on the last page on the next page too",
-	"ListMultipartUploads_keyMarker_not_from_list":                  "continues after an upload of another key than the key marker, which names no upload",
-	"ListObjectsV2_both_start_after_and_continuation_token":         "continuation tokens are keys there; here, as in S3, they are opaque",
-	"PresignedAuth_sigv2_not_supported":                             "signatures of version 2 are verified here, so that a bad one is refused with 403",
-	"DeleteObjects_empty_input":                                     "a list of deletions without a key is accepted there; here, as in S3, it is MalformedXML",
-	"PublicBucket_public_acl":                                       "an unsigned list of deletions is refused there; here, as in S3, each key is judged",
-	"PublicBucket_public_bucket_policy":                             "an unsigned list of deletions is refused there; here, as in S3, each key is judged",
-	"PostObject_invalid_object_names":                               "the code of such a form is 400 there; here, as in S3, it is InvalidArgument",
-	"PutObject_invalid_object_names":                                "keys such as ../x are refused there for what they would be as paths; here, as in S3, they are names",
+	"AccessControl_policy_normalizes_object_key_for_get_put_delete": "keys are paths there, so that a//b is a/b; here, " +
+		"as in S3, they are two keys",
+	"CopyObject_object_acl_not_supported": "an ACL of an object is accepted there and has no effect; " +
+		"here, as in S3, it is refused",
+	"CreateMultipartUpload_object_acl_not_supported": "an ACL of an object is accepted there and has no effect; " +
+		"here, as in S3, it is refused",
+	"PutObject_object_acl_not_supported": "an ACL of an object is accepted there and has no effect; " +
+		"here, as in S3, it is refused",
+	"GetObject_directory_success": "a key that ends in a slash is a directory there, with a " +
+		"content type of its own; here, as in S3, it is a key",
+	"ListBuckets_empty_success": "PublicBucket_public_acl ends early there and leaves a " +
+		"bucket behind, so that the list is not empty",
+	"ListMultipartUploads_delimiter_truncated": "expects a common prefix that was on the last page on the " +
+		"next page too",
+	"ListMultipartUploads_keyMarker_not_from_list": "continues after an upload of another key than the key " +
+		"marker, which names no upload",
+	"ListObjectsV2_both_start_after_and_continuation_token": "continuation tokens are keys there; here, as in S3, they " +
+		"are opaque",
+	"PresignedAuth_sigv2_not_supported": "signatures of version 2 are verified here, so that a bad one is refused with 403",
+	"DeleteObjects_empty_input": "a list of deletions without a key is accepted there; here, as in S3, it is " +
+		"MalformedXML",
+	"PublicBucket_public_acl": "an unsigned list of deletions is refused there; here, as in S3, each key is " +
+		"judged",
+	"PublicBucket_public_bucket_policy": "an unsigned list of deletions is refused there; here, as in S3, each key is " +
+		"judged",
+	"PostObject_invalid_object_names": "the code of such a form is 400 there; here, as in S3, it is InvalidArgument",
+	"PutObject_invalid_object_names": "keys such as ../x are refused there for what they would be as paths; here, as " +
+		"in S3, they are names",
 }
 
 // judge holds the results against what is expected.

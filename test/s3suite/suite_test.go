@@ -49,7 +49,8 @@ func TestMain(m *testing.M) {
 // runSuite runs the suite, or some of its tests, in this process. A panic in one
 // of them ends it, which the parent sees as tests that began and never ended.
 func runSuite(endpoint, only string) {
-	conf := integration.NewS3Conf(integration.WithAccess(access), integration.WithSecret(secret), integration.WithRegion(region),
+	conf := integration.NewS3Conf(integration.WithAccess(access), integration.WithSecret(secret),
+		integration.WithRegion(region),
 		integration.WithEndpoint(endpoint), integration.WithVersioningEnabled())
 	if only != "" {
 		all := integration.GetIntTests()
@@ -77,7 +78,8 @@ func serve(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := s3api.New(s3api.Options{Store: store, Accounts: accounts, Listeners: []net.Listener{l}, Region: region, Admin: true, Drain: 5 * time.Second})
+	s, err := s3api.New(s3api.Options{Store: store, Accounts: accounts, Listeners: []net.Listener{l}, Region: region,
+		Admin: true, Drain: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

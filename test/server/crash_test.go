@@ -142,7 +142,8 @@ func load(t *testing.T, s *server, workers []*worker, limit int64) int64 {
 			c := s.client(t)
 			for {
 				if err := w.step(context.Background(), c); err != nil {
-					if refused := minio.ToErrorResponse(err); refused.StatusCode >= 400 && refused.StatusCode != http.StatusServiceUnavailable {
+					if refused := minio.ToErrorResponse(err); refused.StatusCode >= 400 &&
+						refused.StatusCode != http.StatusServiceUnavailable {
 						t.Errorf("a request was refused: %v", err)
 					}
 					kill.Do(func() { go s.kill() }) // a failure that nobody caused ends the round too
@@ -190,7 +191,8 @@ func (w *worker) put(ctx context.Context, c *minio.Core, key string, n int) erro
 	b := content(w.rnd, n)
 	x := sum(sha256.Sum256(b))
 	st.maybe = append(st.maybe, x)
-	info, err := c.Client.PutObject(ctx, w.bucket, key, bytes.NewReader(b), int64(n), minio.PutObjectOptions{DisableMultipart: true})
+	info, err := c.Client.PutObject(ctx, w.bucket, key, bytes.NewReader(b), int64(n),
+		minio.PutObjectOptions{DisableMultipart: true})
 	if err != nil {
 		return err
 	}
@@ -209,7 +211,8 @@ func (w *worker) copy(ctx context.Context, c *minio.Core, key string) error {
 	}
 	st := w.state[key]
 	st.maybe = append(st.maybe, x)
-	info, err := c.Client.CopyObject(ctx, minio.CopyDestOptions{Bucket: w.bucket, Object: key}, minio.CopySrcOptions{Bucket: w.bucket, Object: from})
+	info, err := c.Client.CopyObject(ctx, minio.CopyDestOptions{Bucket: w.bucket, Object: key},
+		minio.CopySrcOptions{Bucket: w.bucket, Object: from})
 	if err != nil {
 		return err
 	}
@@ -272,7 +275,8 @@ func (w *worker) read(ctx context.Context, c *minio.Core, key string) error {
 func fetch(ctx context.Context, c *minio.Core, bucket, key, version string) (sum, error) {
 	body, info, _, err := c.GetObject(ctx, bucket, key, minio.GetObjectOptions{VersionID: version})
 	if err != nil {
-		if r := minio.ToErrorResponse(err); r.Code == "NoSuchKey" || r.Code == "NoSuchVersion" || r.StatusCode == http.StatusMethodNotAllowed {
+		if r := minio.ToErrorResponse(err); r.Code == "NoSuchKey" || r.Code == "NoSuchVersion" ||
+			r.StatusCode == http.StatusMethodNotAllowed {
 			return absent, nil
 		}
 		return absent, err
@@ -300,12 +304,14 @@ func verify(t *testing.T, round int, s *server, workers []*worker) {
 					return
 				}
 				if !st.allows(x) {
-					t.Errorf("round %d: %s/%s is %x, acknowledged was %x (possible: %x)", round, w.bucket, key, x[:4], st.acked[:4], st.maybe)
+					t.Errorf("round %d: %s/%s is %x, acknowledged was %x (possible: %x)", round, w.bucket, key, x[:4], st.acked[:4],
+						st.maybe)
 				}
 				st.acked, st.maybe = x, nil
 				for id, want := range st.versions {
 					if got, err := fetch(context.Background(), c, w.bucket, key, id); err != nil || got != want {
-						t.Errorf("round %d: version %s of %s/%s is %x (%v), acknowledged was %x", round, id, w.bucket, key, got[:4], err, want[:4])
+						t.Errorf("round %d: version %s of %s/%s is %x (%v), acknowledged was %x", round, id, w.bucket, key, got[:4], err,
+							want[:4])
 					}
 				}
 				if len(st.versions) > 20 { // the oldest are as good as the others: bounded work per round

@@ -41,12 +41,13 @@ func wantDamage(t *testing.T, what string, err error, key string, off int) {
 	r := minio.ToErrorResponse(err)
 	if r.StatusCode != http.StatusInternalServerError || r.Code != "InternalError" || !strings.Contains(r.Message, key) ||
 		!strings.Contains(r.Message, fmt.Sprintf("at offset %d", off)) {
-		t.Errorf("%s: %d %s %q, expected a 500 InternalError that names %s and offset %d", what, r.StatusCode, r.Code, r.Message, key, off)
+		t.Errorf("%s: %d %s %q, expected a 500 InternalError that names %s and offset %d", what, r.StatusCode, r.Code,
+			r.Message, key, off)
 	}
 }
 
-// TestDamageIsNeverCopied: a copy of a damaged object is refused with a 500 that names the damage, under every policy, and
-// leaves nothing; so is a reply whose first block is damaged.
+// TestDamageIsNeverCopied: a copy of a damaged object is refused with a 500 that names the damage, under every policy,
+// and leaves nothing; so is a reply whose first block is damaged.
 func TestDamageIsNeverCopied(t *testing.T) {
 	for _, policy := range []string{"first", "never", "always"} {
 		t.Run(policy, func(t *testing.T) {
@@ -100,7 +101,8 @@ func TestDamageIsNeverCopied(t *testing.T) {
 			}
 			// What is whole is copied, and what is there stays.
 			for range 2 {
-				if _, err := c.Client.CopyObject(ctx, minio.CopyDestOptions{Bucket: "damage", Object: "fine"}, minio.CopySrcOptions{Bucket: "damage", Object: "good"}); err != nil {
+				if _, err := c.Client.CopyObject(ctx, minio.CopyDestOptions{Bucket: "damage", Object: "fine"},
+					minio.CopySrcOptions{Bucket: "damage", Object: "good"}); err != nil {
 					t.Fatal(err)
 				}
 				mustServe(t, c, "damage", "fine", good)
@@ -119,8 +121,8 @@ func TestDamageIsNeverCopied(t *testing.T) {
 	}
 }
 
-// TestWrongChecksumsOfClientsAreNoDamage: an upload whose declared checksum is wrong is the client's mistake. It is a 400, it
-// leaves nothing, and neither the log nor the metrics speak of damage.
+// TestWrongChecksumsOfClientsAreNoDamage: an upload whose declared checksum is wrong is the client's mistake. It is a
+// 400, it leaves nothing, and neither the log nor the metrics speak of damage.
 func TestWrongChecksumsOfClientsAreNoDamage(t *testing.T) {
 	s := start(t, t.TempDir())
 	c := bucketOn(t, s, "sums")
@@ -139,7 +141,8 @@ func TestWrongChecksumsOfClientsAreNoDamage(t *testing.T) {
 				t.Errorf("%s of %d bytes: %v, expected a 400", name, size, err)
 			}
 		}
-		_, err := c.PutObject(t.Context(), "sums", "md5", bytes.NewReader(b), int64(size), base64.StdEncoding.EncodeToString(wrongMD5[:]), "", minio.PutObjectOptions{})
+		_, err := c.PutObject(t.Context(), "sums", "md5", bytes.NewReader(b), int64(size),
+			base64.StdEncoding.EncodeToString(wrongMD5[:]), "", minio.PutObjectOptions{})
 		if r := minio.ToErrorResponse(err); r.StatusCode != http.StatusBadRequest {
 			t.Errorf("MD5 of %d bytes: %v, expected a 400", size, err)
 		}
@@ -147,7 +150,8 @@ func TestWrongChecksumsOfClientsAreNoDamage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = c.PutObjectPart(t.Context(), "sums", "upload", id, 1, bytes.NewReader(b), int64(size), minio.PutObjectPartOptions{Md5Base64: base64.StdEncoding.EncodeToString(wrongMD5[:])})
+		_, err = c.PutObjectPart(t.Context(), "sums", "upload", id, 1, bytes.NewReader(b), int64(size),
+			minio.PutObjectPartOptions{Md5Base64: base64.StdEncoding.EncodeToString(wrongMD5[:])})
 		if r := minio.ToErrorResponse(err); r.StatusCode != http.StatusBadRequest {
 			t.Errorf("MD5 of a part of %d bytes: %v, expected a 400", size, err)
 		}

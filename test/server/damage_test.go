@@ -99,7 +99,8 @@ func TestDamage(t *testing.T) {
 	// The same command asks the running server, and the store itself when there is none.
 	for range 2 {
 		out, code := run(t, "store", "scrub", "--data", s.data)
-		if code != 5 || !strings.Contains(out, "flipped") || !strings.Contains(out, "deleted") || strings.Contains(out, "damage/good") {
+		if code != 5 || !strings.Contains(out, "flipped") || !strings.Contains(out, "deleted") ||
+			strings.Contains(out, "damage/good") {
 			t.Errorf("store scrub: exit code %d, expected 5 and the two damaged objects:\n%s", code, out)
 		}
 		select {
@@ -140,7 +141,8 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	big := make([]byte, 200<<20)
-	_, err := c.Client.PutObject(t.Context(), "full", "big", bytes.NewReader(big), int64(len(big)), minio.PutObjectOptions{DisableMultipart: true})
+	_, err := c.Client.PutObject(t.Context(), "full", "big", bytes.NewReader(big), int64(len(big)),
+		minio.PutObjectOptions{DisableMultipart: true})
 	if r := minio.ToErrorResponse(err); r.StatusCode < 400 {
 		t.Fatalf("200 MiB on a disk with 100 free: %v, expected an S3 error", err)
 	} else {
@@ -157,7 +159,8 @@ func TestFullDisk(t *testing.T) {
 	refused := 0
 	for i := range 64 {
 		b := bytes.Repeat([]byte{byte(i)}, 8<<10)
-		_, err := c.Client.PutObject(t.Context(), "full", "small", bytes.NewReader(b), int64(len(b)), minio.PutObjectOptions{})
+		_, err := c.Client.PutObject(t.Context(), "full", "small", bytes.NewReader(b), int64(len(b)),
+			minio.PutObjectOptions{})
 		if err != nil {
 			refused++
 			if r := minio.ToErrorResponse(err); r.StatusCode < 400 {
@@ -200,7 +203,8 @@ func TestReadOnlyDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := c.Client.PutObject(t.Context(), "frozen", "new", bytes.NewReader(kept), int64(len(kept)), minio.PutObjectOptions{DisableMultipart: true})
+	_, err := c.Client.PutObject(t.Context(), "frozen", "new", bytes.NewReader(kept), int64(len(kept)),
+		minio.PutObjectOptions{DisableMultipart: true})
 	if r := minio.ToErrorResponse(err); r.StatusCode < 400 {
 		t.Fatalf("a write to a read-only folder: %v, expected an S3 error", err)
 	} else {

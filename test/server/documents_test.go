@@ -38,7 +38,8 @@ func TestDocumentsCostLittle(t *testing.T) {
 	s := start(t, t.TempDir())
 	c := bucketOn(t, s, "documents")
 	send := func(keys int) (int, string, error) {
-		doc := []byte("<Delete>" + strings.Repeat("<Object><Key>"+strings.Repeat("k", 20)+"</Key></Object>", keys) + "</Delete>")
+		doc := []byte("<Delete>" + strings.Repeat("<Object><Key>"+strings.Repeat("k", 20)+"</Key></Object>", keys) +
+			"</Delete>")
 		u, err := c.Presign(t.Context(), http.MethodPost, "documents", "", time.Minute, url.Values{"delete": {""}})
 		if err != nil {
 			return 0, "", err
@@ -72,7 +73,8 @@ func TestDocumentsCostLittle(t *testing.T) {
 			if err != nil && code == "MaxMessageLengthExceeded" {
 				return // the connection was closed while the client still sent what was refused
 			}
-			if err != nil || status != http.StatusBadRequest && status != http.StatusServiceUnavailable || status == http.StatusBadRequest && !strings.Contains(text, code) {
+			if err != nil || status != http.StatusBadRequest && status != http.StatusServiceUnavailable ||
+				status == http.StatusBadRequest && !strings.Contains(text, code) {
 				t.Errorf("%d keys: %d %.200s %v, expected 400 %s or 503", keys, status, text, err, code)
 			}
 		})

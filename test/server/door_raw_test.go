@@ -43,7 +43,8 @@ func dialDoor(s *server, access, secret string) (*rawDoor, error) {
 		p := &wire.Proof{AccessKey: access}
 		_, _ = rand.Read(p.Nonce[:])
 		if raw, err := conn.SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) { p.Binding, _ = channel.Peer(int(fd)) }) // without it the login fails, and the test
+			// without it the login fails, and the test
+			_ = raw.Control(func(fd uintptr) { p.Binding, _ = channel.Peer(int(fd)) })
 		}
 		p.MAC = wire.ClientMAC(secret, ch, p)
 		m, _, err = d.ask(p)
@@ -126,7 +127,8 @@ func sealOf(handle uint64, b []byte) *wire.Commit {
 // createRaw makes a draft of a content's size and writes the content through the page cache.
 func createRaw(t *testing.T, d *rawDoor, key string, b []byte) (handle uint64, fds []int) {
 	t.Helper()
-	m, fds, err := d.ask(&wire.Create{Bucket: plainBucket, Key: key, Size: int64(len(b)), Device: wire.Device{Index: -1}, Want: wire.WantBuffered | wire.WantDirect})
+	m, fds, err := d.ask(&wire.Create{Bucket: plainBucket, Key: key, Size: int64(len(b)), Device: wire.Device{Index: -1},
+		Want: wire.WantBuffered | wire.WantDirect})
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}

@@ -77,7 +77,8 @@ func versionOf(b []byte) (uint64, error) {
 func child(t *testing.T, s *server, role string, arg ...string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], arg...)
-	cmd.Env = append(os.Environ(), "NEBULAIO_DOOR_CHILD="+role, "NEBULAIO_ENDPOINT=http://"+s.address, "NEBULAIO_ACCESS_KEY="+user, "NEBULAIO_SECRET_KEY="+password)
+	cmd.Env = append(os.Environ(), "NEBULAIO_DOOR_CHILD="+role, "NEBULAIO_ENDPOINT=http://"+s.address,
+		"NEBULAIO_ACCESS_KEY="+user, "NEBULAIO_SECRET_KEY="+password)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -118,7 +119,8 @@ func doorChild(role string, args []string) error {
 		switch role {
 		case "write":
 			b := stamped(v, size)
-			m, err := c.StartWrite(ctx, nebulaio.ObjectWrite{Bucket: plainBucket, Key: key, Src: ptrOf(b), Size: int64(size), Device: "host"})
+			m, err := c.StartWrite(ctx, nebulaio.ObjectWrite{Bucket: plainBucket, Key: key, Src: ptrOf(b), Size: int64(size),
+				Device: "host"})
 			if err != nil {
 				return err
 			}
@@ -143,7 +145,8 @@ func doorChild(role string, args []string) error {
 			fmt.Println("done", v)
 		case "read":
 			b := make([]byte, size)
-			m, err := c.StartRead(ctx, nebulaio.ObjectRead{Bucket: plainBucket, Key: key, Size: -1, Dst: ptrOf(b), DstSize: int64(size), Device: "host"})
+			m, err := c.StartRead(ctx, nebulaio.ObjectRead{Bucket: plainBucket, Key: key, Size: -1, Dst: ptrOf(b),
+				DstSize: int64(size), Device: "host"})
 			if err != nil {
 				fmt.Println("failed", err)
 				return nil
@@ -319,7 +322,8 @@ func TestServerKilledInMidRead(t *testing.T) {
 	for round := range 5 {
 		s := startDoor(t, data)
 		b := stamped(uint64(round)+1, size)
-		if _, err := s.client(t).PutObject(context.Background(), plainBucket, "big", bytes.NewReader(b), size, "", "", minio.PutObjectOptions{}); err != nil {
+		if _, err := s.client(t).PutObject(context.Background(), plainBucket, "big", bytes.NewReader(b), size, "", "",
+			minio.PutObjectOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		_, lines := child(t, s, "read", "big", strconv.Itoa(size), "1")
@@ -392,7 +396,8 @@ func TestServerKilledInMidCommit(t *testing.T) {
 			}
 			v, err := versionOf(b)
 			if err != nil || v < acked[key] {
-				t.Fatalf("round %d: %s: %d bytes of version %d, version %d was acknowledged: %v", round, key, len(b), v, acked[key], err)
+				t.Fatalf("round %d: %s: %d bytes of version %d, version %d was acknowledged: %v", round, key, len(b), v, acked[key],
+					err)
 			}
 		}
 		settled(t, s)
@@ -470,7 +475,8 @@ func TestWriterLeft(t *testing.T) {
 			if got := stored(t, s, "kept"); !bytes.Equal(got, b) {
 				t.Fatalf("%d bytes are not what was written", len(got))
 			}
-			if err := s.client(t).RemoveObject(context.Background(), plainBucket, "kept", minio.RemoveObjectOptions{}); err != nil {
+			if err := s.client(t).RemoveObject(context.Background(), plainBucket, "kept",
+				minio.RemoveObjectOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -485,7 +491,8 @@ func TestHeldObject(t *testing.T) {
 	ctx := context.Background()
 	old := stamped(1, 2<<20)
 	put := func(b []byte) {
-		if _, err := c.PutObject(ctx, plainBucket, "held", bytes.NewReader(b), int64(len(b)), "", "", minio.PutObjectOptions{}); err != nil {
+		if _, err := c.PutObject(ctx, plainBucket, "held", bytes.NewReader(b), int64(len(b)), "", "",
+			minio.PutObjectOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -495,7 +502,8 @@ func TestHeldObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.close()
-	m, fds, err := d.ask(&wire.Open{Want: wire.WantBuffered, Device: wire.Device{Index: -1}, Items: []wire.OpenItem{{Bucket: plainBucket, Key: "held", N: -1}}})
+	m, fds, err := d.ask(&wire.Open{Want: wire.WantBuffered, Device: wire.Device{Index: -1},
+		Items: []wire.OpenItem{{Bucket: plainBucket, Key: "held", N: -1}}})
 	if err != nil || len(fds) != 1 {
 		t.Fatalf("open: %v, %d descriptors", err, len(fds))
 	}
@@ -547,7 +555,8 @@ func TestDoorRefuses(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &guest); code != 0 || err != nil || guest.Secret == "" {
 		t.Fatalf("user add: exit %d, %v\n%s", code, err, out)
 	}
-	if _, err := s.client(t).PutObject(ctx, plainBucket, "o", strings.NewReader("hello"), 5, "", "", minio.PutObjectOptions{}); err != nil {
+	if _, err := s.client(t).PutObject(ctx, plainBucket, "o", strings.NewReader("hello"), 5, "", "",
+		minio.PutObjectOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := dialDoor(s, user, "wrong"); err == nil || !strings.Contains(err.Error(), "AccessDenied") {
@@ -562,7 +571,8 @@ func TestDoorRefuses(t *testing.T) {
 	}
 	defer d.close()
 	open := func(bucket, key string) string {
-		m, fds, err := d.ask(&wire.Open{Want: wire.WantBuffered | wire.WantInline, Device: wire.Device{Index: -1}, Items: []wire.OpenItem{{Bucket: bucket, Key: key, N: -1}}})
+		m, fds, err := d.ask(&wire.Open{Want: wire.WantBuffered | wire.WantInline, Device: wire.Device{Index: -1},
+			Items: []wire.OpenItem{{Bucket: bucket, Key: key, N: -1}}})
 		closeAll(fds)
 		if err != nil {
 			t.Fatal(err)
@@ -575,7 +585,8 @@ func TestDoorRefuses(t *testing.T) {
 	if got := open(plainBucket, "o"); got != "AccessDenied" {
 		t.Errorf("a forbidden object: %s", got)
 	}
-	if _, fds, err := d.ask(&wire.Create{Bucket: plainBucket, Key: "n", Size: 1, Device: wire.Device{Index: -1}, Want: wire.WantBuffered}); err == nil || !strings.Contains(err.Error(), "AccessDenied") {
+	if _, fds, err := d.ask(&wire.Create{Bucket: plainBucket, Key: "n", Size: 1, Device: wire.Device{Index: -1},
+		Want: wire.WantBuffered}); err == nil || !strings.Contains(err.Error(), "AccessDenied") {
 		t.Errorf("a forbidden create: %v, %d descriptors", err, len(fds))
 	}
 	if out, code := run(t, "gpudirect", "status", "--data", s.data); code != 0 || !strings.Contains(out, "AccessDenied") {
@@ -591,13 +602,15 @@ func TestDoorRefuses(t *testing.T) {
 	if _, _, err := root.ask(sealOf(handle, []byte("content"))); err != nil {
 		t.Fatal(err)
 	}
-	if _, fds, err = root.ask(&wire.Open{Want: wire.WantBuffered, Device: wire.Device{Index: -1}, Items: []wire.OpenItem{{Bucket: plainBucket, Key: "logged", N: -1}}}); err != nil {
+	if _, fds, err = root.ask(&wire.Open{Want: wire.WantBuffered, Device: wire.Device{Index: -1},
+		Items: []wire.OpenItem{{Bucket: plainBucket, Key: "logged", N: -1}}}); err != nil {
 		t.Fatal(err)
 	}
 	closeAll(fds)
 	root.close() // who holds something is waited for
 	s.stop(t)
-	for _, want := range []string{"draft begun", "committed", "handed out", "\"refused\"", "client logged in", "a login was refused"} {
+	for _, want := range []string{"draft begun", "committed", "handed out", "\"refused\"", "client logged in",
+		"a login was refused"} {
 		if !strings.Contains(s.log.String(), want) {
 			t.Errorf("the log does not say %q", want)
 		}

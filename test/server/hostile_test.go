@@ -108,7 +108,8 @@ func unfinished(t *testing.T, data string) []string {
 
 func mustPut(t *testing.T, c *minio.Core, bucket, key string, b []byte) {
 	t.Helper()
-	if _, err := c.Client.PutObject(t.Context(), bucket, key, bytes.NewReader(b), int64(len(b)), minio.PutObjectOptions{DisableMultipart: true}); err != nil {
+	if _, err := c.Client.PutObject(t.Context(), bucket, key, bytes.NewReader(b), int64(len(b)),
+		minio.PutObjectOptions{DisableMultipart: true}); err != nil {
 		t.Fatalf("put %s/%s: %v", bucket, key, err)
 	}
 }
@@ -172,7 +173,10 @@ func TestIdleConnections(t *testing.T) {
 	for _, conn := range conns {
 		conn.Close()
 	}
-	until(t, "descriptors and goroutines are back", func() bool { return s.descriptors(t) <= fds+4 && s.goroutines(t) <= routines+20 })
+	until(t, "descriptors and goroutines are back", func() bool {
+		return s.descriptors(t) <= fds+4 &&
+			s.goroutines(t) <= routines+20
+	})
 	s.stop(t)
 }
 
@@ -263,8 +267,12 @@ func TestSlowClients(t *testing.T) {
 	for _, conn := range conns {
 		conn.Close()
 	}
-	until(t, "nothing of the slow requests is left", func() bool { return len(unfinished(t, s.data)) == 0 && s.descriptors(t) <= fds+4 })
-	if _, err := c.StatObject(context.Background(), "slow", "trickle", minio.StatObjectOptions{}); minio.ToErrorResponse(err).StatusCode != http.StatusNotFound {
+	until(t, "nothing of the slow requests is left", func() bool {
+		return len(unfinished(t, s.data)) == 0 &&
+			s.descriptors(t) <= fds+4
+	})
+	if _, err := c.StatObject(context.Background(), "slow", "trickle",
+		minio.StatObjectOptions{}); minio.ToErrorResponse(err).StatusCode != http.StatusNotFound {
 		t.Errorf("the object of the writers that never ended: %v, expected none", err)
 	}
 	s.stop(t)

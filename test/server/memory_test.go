@@ -120,8 +120,8 @@ func requests(ctx context.Context, s *server, n, streams int, make func(i int) (
 // memoryKey is the key of object i: long, and under a few thousand prefixes.
 func memoryKey(i int) string { return fmt.Sprintf("data/set-%04d/shard/sample-%09d.bin", i%1000, i) }
 
-// TestMemory: many small objects, a listing of all of them and 2,000 idle connections stay within memory_limit, and what
-// they took is given back within a minute.
+// TestMemory: many small objects, a listing of all of them and 2,000 idle connections stay within memory_limit, and
+// what they took is given back within a minute.
 //
 // NEBULAIO_MEMORY_OBJECTS sets how many objects there are; the default limit is then used. NEBULAIO_MEMORY_ARGS adds
 // arguments of the server. NEBULAIO_MEMORY_PROFILE=FILE writes a profile of the heap after the listing.

@@ -29,8 +29,8 @@ func openEntries(t *testing.T, dir string) []string {
 	return open
 }
 
-// TestOtherUsersReachOnlyTheDoor: in a data directory that other users may enter, they reach the door's socket and nothing
-// else. A store of an earlier version is closed at its next start, and the log says so.
+// TestOtherUsersReachOnlyTheDoor: in a data directory that other users may enter, they reach the door's socket and
+// nothing else. A store of an earlier version is closed at its next start, and the log says so.
 func TestOtherUsersReachOnlyTheDoor(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -51,7 +51,8 @@ func TestOtherUsersReachOnlyTheDoor(t *testing.T) {
 	if open := openEntries(t, dir); len(open) != 1 || open[0] != "gpudirect.sock" {
 		t.Errorf("other users may use %v, expected gpudirect.sock alone", open)
 	}
-	if log := s.log.String(); !strings.Contains(log, "closed a part of the store that other users could reach") || !strings.Contains(log, filepath.Join(dir, "meta")) {
+	if log := s.log.String(); !strings.Contains(log, "closed a part of the store that other users could reach") ||
+		!strings.Contains(log, filepath.Join(dir, "meta")) {
 		t.Errorf("the log does not tell:\n%s", log)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o755 {

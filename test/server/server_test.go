@@ -124,7 +124,8 @@ func tryStartAs(t *testing.T, data string, as *syscall.Credential, args ...strin
 		t.Fatal(err)
 	}
 	s := &server{data: data, log: &tail{}, exited: make(chan struct{})}
-	s.cmd = exec.Command(path, append([]string{"server", "--data", data, "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0", "--json"}, args...)...)
+	s.cmd = exec.Command(path, append([]string{"server", "--data", data, "--address", "127.0.0.1:0", "--console-address",
+		"127.0.0.1:0", "--json"}, args...)...)
 	s.cmd.Env = append(os.Environ(), "NEBULAIO_ROOT_USER="+user, "NEBULAIO_ROOT_PASSWORD="+password)
 	s.cmd.Stderr = s.log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: as}
@@ -179,7 +180,8 @@ func (s *server) stop(t *testing.T) {
 
 func (s *server) client(t *testing.T) *minio.Core {
 	t.Helper()
-	c, err := minio.NewCore(s.address, &minio.Options{Creds: credentials.NewStaticV4(user, password, ""), Region: "us-east-1", MaxRetries: 1})
+	c, err := minio.NewCore(s.address, &minio.Options{Creds: credentials.NewStaticV4(user, password, ""),
+		Region: "us-east-1", MaxRetries: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

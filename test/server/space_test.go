@@ -98,7 +98,8 @@ func cannotWrite(t *testing.T, s *server, c *minio.Core, kept []byte, status int
 	}
 	_, err := c.Client.PutObject(t.Context(), "full", "new", strings.NewReader("new"), 3, minio.PutObjectOptions{})
 	refused(t, "a PUT", err, status)
-	_, err = c.Client.PutObject(t.Context(), "full", "big", bytes.NewReader(kept), int64(len(kept)), minio.PutObjectOptions{DisableMultipart: true})
+	_, err = c.Client.PutObject(t.Context(), "full", "big", bytes.NewReader(kept), int64(len(kept)),
+		minio.PutObjectOptions{DisableMultipart: true})
 	refused(t, "a large PUT", err, status)
 	_, err = c.NewMultipartUpload(t.Context(), "full", "upload", minio.PutObjectOptions{})
 	refused(t, "a new upload", err, status)
@@ -121,7 +122,8 @@ func cannotWrite(t *testing.T, s *server, c *minio.Core, kept []byte, status int
 // statsSay checks what `store stats` says of a store that cannot be written.
 func statsSay(t *testing.T, s *server) {
 	t.Helper()
-	if out, code := run(t, "store", "stats", "--data", s.data); code != 0 || !strings.Contains(out, "accepts no new content") {
+	if out, code := run(t, "store", "stats", "--data", s.data); code != 0 ||
+		!strings.Contains(out, "accepts no new content") {
 		t.Errorf("store stats: exit code %d\n%s", code, out)
 	}
 }
@@ -140,7 +142,8 @@ func canWrite(t *testing.T, s *server, c *minio.Core) {
 	}
 }
 
-// stocked starts a server in a directory. Its bucket "full" has the objects "kept", whose content is returned, and "small".
+// stocked starts a server in a directory. Its bucket "full" has the objects "kept", whose content is returned, and
+// "small".
 func stocked(t *testing.T, dir string) (s *server, c *minio.Core, kept []byte) {
 	t.Helper()
 	s = start(t, filepath.Join(dir, "data"))
@@ -160,8 +163,8 @@ func sound(t *testing.T, s *server) {
 	}
 }
 
-// TestStartsOnAFullDisk: a server that is killed on a disk without a byte left starts again, reads, deletes as far as the
-// ballast goes, and takes changes by itself when there is room.
+// TestStartsOnAFullDisk: a server that is killed on a disk without a byte left starts again, reads, deletes as far as
+// the ballast goes, and takes changes by itself when there is room.
 func TestStartsOnAFullDisk(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -187,7 +190,8 @@ func TestStartsOnAFullDisk(t *testing.T) {
 					t.Fatalf("a deletion on a full disk: %v", err)
 				}
 			} else {
-				refused(t, "a deletion without any space", client.RemoveObject(t.Context(), "full", "victim", minio.RemoveObjectOptions{}), http.StatusInsufficientStorage)
+				refused(t, "a deletion without any space", client.RemoveObject(t.Context(), "full", "victim",
+					minio.RemoveObjectOptions{}), http.StatusInsufficientStorage)
 				if out, code := run(t, "store", "check", "--data", s.data); code == 0 {
 					t.Errorf("a check of a store that a server has open: %s", out)
 				}
@@ -235,7 +239,8 @@ func TestStartsOnAReadOnlyDisk(t *testing.T) {
 	c := s.client(t)
 	cannotWrite(t, s, c, kept, http.StatusMethodNotAllowed, "read-only")
 	statsSay(t, s)
-	refused(t, "a deletion", c.RemoveObject(t.Context(), "full", "kept", minio.RemoveObjectOptions{}), http.StatusMethodNotAllowed)
+	refused(t, "a deletion", c.RemoveObject(t.Context(), "full", "kept", minio.RemoveObjectOptions{}),
+		http.StatusMethodNotAllowed)
 	if out, code := run(t, "store", "check", "--data", s.data); code != 0 {
 		t.Errorf("store check beside a server that only reads: %d\n%s", code, out)
 	}
@@ -315,7 +320,8 @@ func TestNoInodesLeft(t *testing.T) {
 	c := s.client(t)
 	mustServe(t, c, "full", "kept", kept)
 	mustServe(t, c, "full", "small", []byte("small"))
-	_, err := c.Client.PutObject(t.Context(), "full", "big", bytes.NewReader(kept), int64(len(kept)), minio.PutObjectOptions{DisableMultipart: true})
+	_, err := c.Client.PutObject(t.Context(), "full", "big", bytes.NewReader(kept), int64(len(kept)),
+		minio.PutObjectOptions{DisableMultipart: true})
 	refused(t, "a large PUT", err, http.StatusInsufficientStorage)
 	if err := os.RemoveAll(stuff); err != nil {
 		t.Fatal(err)
@@ -325,8 +331,8 @@ func TestNoInodesLeft(t *testing.T) {
 	sound(t, s)
 }
 
-// TestDiskThatFillsUpWhileServed: others fill the disk to the last block. Deletions go on with the space of the ballast, the
-// server can be stopped and started, and everything goes on when there is room.
+// TestDiskThatFillsUpWhileServed: others fill the disk to the last block. Deletions go on with the space of the
+// ballast, the server can be stopped and started, and everything goes on when there is room.
 func TestDiskThatFillsUpWhileServed(t *testing.T) {
 	dir := tmpfs(t, "192m")
 	s, c, kept := stocked(t, dir)
@@ -339,7 +345,8 @@ func TestDiskThatFillsUpWhileServed(t *testing.T) {
 	}
 	stuff := filepath.Join(dir, "stuff")
 	fill(t, stuff)
-	_, err = c.PutObjectPart(t.Context(), "full", "upload", upload, 1, bytes.NewReader(kept), int64(len(kept)), minio.PutObjectPartOptions{})
+	_, err = c.PutObjectPart(t.Context(), "full", "upload", upload, 1, bytes.NewReader(kept), int64(len(kept)),
+		minio.PutObjectPartOptions{})
 	refused(t, "a part", err, http.StatusInsufficientStorage)
 	for i := range 200 {
 		if err := c.RemoveObject(t.Context(), "full", fmt.Sprint("victim/", i), minio.RemoveObjectOptions{}); err != nil {

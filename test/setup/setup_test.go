@@ -79,7 +79,8 @@ func TestOneVenvForAll(t *testing.T) {
 	}
 }
 
-// TestAptIsWaitedFor runs the installer beside an apt that has the lock of the package lists, which apt does not wait for.
+// TestAptIsWaitedFor runs the installer beside an apt that has the lock of the package lists, which apt does not wait
+// for.
 func TestAptIsWaitedFor(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("packages are installed by root alone")
@@ -109,7 +110,8 @@ esac
 	}
 	// What is there is not installed again, and what fails for another reason is not tried again.
 	together(t, 1, env, "apt.sh", "wanted-tool", "some-package")
-	script(t, filepath.Join(dir, "bin", "apt-get"), fmt.Sprintf("echo \"$*\" >>%s\necho 'E: Unable to locate package x' >&2\nexit 100\n", state))
+	script(t, filepath.Join(dir, "bin", "apt-get"), fmt.Sprintf("echo \"$*\" >>%s\necho 'E: Unable to locate package "+
+		"x' >&2\nexit 100\n", state))
 	cmd := exec.Command("bash", "apt.sh", "another-tool", "x")
 	cmd.Env = append(os.Environ(), env...)
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "Unable to locate package x") {

@@ -74,7 +74,8 @@ func read(ctx context.Context, c *nebulaio.Client, r nebulaio.ObjectRead) error 
 	return m.Wait()
 }
 
-func small(ctx context.Context, sys *nebulaio.System, clients map[string]*nebulaio.Client, device, bucket string, n, size int, out map[string]map[string]float64) error {
+func small(ctx context.Context, sys *nebulaio.System, clients map[string]*nebulaio.Client, device, bucket string, n,
+	size int, out map[string]map[string]float64) error {
 	mem, err := sys.Alloc(ctx, device, int64(size))
 	if err != nil {
 		return err
@@ -87,7 +88,8 @@ func small(ctx context.Context, sys *nebulaio.System, clients map[string]*nebula
 	if err := mem.Write(want, 0); err != nil {
 		return err
 	}
-	put, err := clients["http"].StartWrite(ctx, nebulaio.ObjectWrite{Bucket: bucket, Key: "small", Src: mem.Ptr(), Size: int64(size), Device: device})
+	put, err := clients["http"].StartWrite(ctx, nebulaio.ObjectWrite{Bucket: bucket, Key: "small", Src: mem.Ptr(),
+		Size: int64(size), Device: device})
 	if err != nil {
 		return err
 	}
@@ -100,7 +102,8 @@ func small(ctx context.Context, sys *nebulaio.System, clients map[string]*nebula
 		for _, way := range []string{"door", "http"} {
 			for range block {
 				start := time.Now()
-				if err := read(ctx, clients[way], nebulaio.ObjectRead{Bucket: bucket, Key: "small", Size: -1, Dst: mem.Ptr(), DstSize: int64(size), Device: device}); err != nil {
+				if err := read(ctx, clients[way], nebulaio.ObjectRead{Bucket: bucket, Key: "small", Size: -1, Dst: mem.Ptr(),
+					DstSize: int64(size), Device: device}); err != nil {
 					return err
 				}
 				if d := time.Since(start); i >= 0 { // the first ones warm up
@@ -125,7 +128,8 @@ func small(ctx context.Context, sys *nebulaio.System, clients map[string]*nebula
 }
 
 // batch reads all objects under a prefix in one call, a few times, and keeps the best.
-func batch(ctx context.Context, sys *nebulaio.System, c *nebulaio.Client, device, bucket, prefix string, out map[string]map[string]float64) error {
+func batch(ctx context.Context, sys *nebulaio.System, c *nebulaio.Client, device, bucket, prefix string,
+	out map[string]map[string]float64) error {
 	var reads []nebulaio.ObjectRead
 	var total int64
 	for after, more := "", true; more; {

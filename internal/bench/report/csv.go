@@ -185,7 +185,8 @@ func WriteGdsio(w io.Writer, r *record.Run) error {
 	if wanted <= 0 {
 		wanted = r.Bytes
 	}
-	_, err := fmt.Fprintf(w, "IoType: %s XferType: %s Threads: %d DataSetSize: %d/%d(KiB) IOSize: %d(KiB) Throughput: %f GiB/sec, Avg_Latency: %f usecs ops: %d total_time %f secs\n",
+	_, err := fmt.Fprintf(w, "IoType: %s XferType: %s Threads: %d DataSetSize: %d/%d(KiB) IOSize: %d(KiB) Throughput: "+
+		"%f GiB/sec, Avg_Latency: %f usecs ops: %d total_time %f secs\n",
 		kind, xfer(r), r.Settings.Workers, r.Bytes/units.KiB, wanted/units.KiB, r.Settings.BlockSize/units.KiB,
 		r.GBps*1e9/units.GiB, mean*1e6, r.Ops, r.Seconds)
 	return errs.Wrap("write", "gdsio line", err)

@@ -90,8 +90,10 @@ func runOf(name string, s record.Settings, bytes int64, gbps float64) record.Run
 
 func coldRead(block int64, workers int) record.Settings {
 	return record.Settings{
-		Op: "read", Route: "direct", Memory: "pinned", Pattern: "sequential", BlockSize: block, Workers: workers, QueueDepth: 4,
-		IO: "pread", Paths: []string{"/data/bench"}, Files: 8, FileSize: 4 * gibi, Cache: "cold", Seed: 1, Limit: "bytes",
+		Op: "read", Route: "direct", Memory: "pinned", Pattern: "sequential", BlockSize: block, Workers: workers,
+		QueueDepth: 4,
+		IO:         "pread", Paths: []string{"/data/bench"}, Files: 8, FileSize: 4 * gibi, Cache: "cold", Seed: 1,
+		Limit: "bytes",
 	}
 }
 
@@ -228,8 +230,9 @@ func training() *record.File {
 	f.Runs, f.Sweeps, f.Notes = nil, nil, nil
 	f.Command = []string{"nebulaio", "bench", "train", "/data/unet3d", "--workload", "unet3d", "--memory", "pinned"}
 	t := &record.Train{
-		Workload: "unet3d", Step: "spin kernel on cuda:0", StepSeconds: 0.323, Batch: 7, SampleBytes: 146_600_628, BatchBytes: 7 * 146_600_628,
-		Memory: "pinned", Route: "direct", Pattern: "random", Workers: 4, Prefetch: 2, Steps: 60, Warmup: 2,
+		Workload: "unet3d", Step: "spin kernel on cuda:0", StepSeconds: 0.323, Batch: 7, SampleBytes: 146_600_628,
+		BatchBytes: 7 * 146_600_628,
+		Memory:     "pinned", Route: "direct", Pattern: "random", Workers: 4, Prefetch: 2, Steps: 60, Warmup: 2,
 		AU: 0.872, WantedAU: 0.9, SamplesPerSec: 18.9, GBps: 2.77, Seconds: 22.2,
 		Isolated: 0.365, Copy: 0.0187, Target: 0.3231, Idle: 0.0473, IdleP99: 0.131, Timing: "device events",
 		Bound: record.LoaderBound, Why: "the loader alone needs 365 ms a batch, the step 323 ms",

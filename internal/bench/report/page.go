@@ -106,7 +106,8 @@ type trainRow struct{ Name, Time, Of, What string }
 func newPage(f *record.File) *page {
 	v := judge(f)
 	p := &page{
-		Title: "NebulaIO benchmark", Headline: v.Sentences[0], Lead: v.Sentences[1:], Warnings: v.Warnings, Command: shell(f.Command),
+		Title: "NebulaIO benchmark", Headline: v.Sentences[0], Lead: v.Sentences[1:], Warnings: v.Warnings,
+		Command: shell(f.Command),
 		Version: printable(f.Version), Date: f.Started.UTC().Format(time.DateTime) +
 			" UTC", Day: f.Started.UTC().Format(time.DateOnly),
 	}
@@ -152,7 +153,8 @@ func newRow(f *record.File, i int) row {
 	v := row{
 		ID: fmt.Sprintf("run-%d", i+1), Name: printable(r.Name), GBps: units.Rate(r.GBps), GiBps: gib(r.GBps),
 		Share: none, ShareOf: "limit not measured", Asked: asked(r.Settings), Taken: taken(r),
-		Class: "m-" + measured(r), Measured: measuredWords(measured(r)), Verdict: measuredWord(measured(r)), P99: none, CPU: span(r.CPU.PerGiB), Checked: "no",
+		Class: "m-" + measured(r), Measured: measuredWords(measured(r)), Verdict: measuredWord(measured(r)), P99: none,
+		CPU: span(r.CPU.PerGiB), Checked: "no",
 	}
 	if r.Share != nil {
 		v.Share = percent(r.Share.Ratio)

@@ -68,7 +68,8 @@ func TestTextSaysEachThingThatHonestyNeeds(t *testing.T) {
 	}
 	for _, want := range []string{"GB/s (", "GiB/s)", "of storage read 4.00 GB/s", "first done", "last done", "IOPS",
 		"p99.9", "asked direct to pinned memory -> taken direct",
-		"measured storage", "resident before", "Interrupted", "not go the direct way but by buffered", "fix: ", "kernel 6.8", "driver 570", "0.3.0", "nebulaio bench suite"} {
+		"measured storage", "resident before", "Interrupted", "not go the direct way but by buffered", "fix: ", "kernel 6.8",
+		"driver 570", "0.3.0", "nebulaio bench suite"} {
 		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), want) {
 			t.Errorf("%q is not said", want)
 		}

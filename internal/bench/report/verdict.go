@@ -129,7 +129,8 @@ func warnings(f *record.File) []string {
 		}
 	}
 	if above > 0 {
-		out = append(out, fmt.Sprintf("Faster than the stored limit (%s) allows in %d of %s: that limit is too low, measure it again.", aboveFirst, above, all))
+		out = append(out, fmt.Sprintf("Faster than the stored limit (%s) allows in %d of %s: that limit is too low, "+
+			"measure it again.", aboveFirst, above, all))
 	}
 	if unsettled > 0 {
 		out = append(out, fmt.Sprintf("The rate did not settle in %d of %s.", unsettled, all))

@@ -23,7 +23,8 @@ func (r *rig) apart(places int) (s stretch, warm int) {
 		s.from = used
 		s.batches = int(min(int64(s.batches), (r.layout.total-used)/int64(r.Batch)))
 	} else if r.route == report.RouteBuffered && !r.Drop {
-		r.note("the data set is not larger than the run: what the loader reads alone is read again by the run and may then come from the page cache")
+		r.note("the data set is not larger than the run: what the loader reads alone is read again by the run and may " +
+			"then come from the page cache")
 	}
 	return s, min(places, s.batches-1)
 }

@@ -45,7 +45,8 @@ func Diagnose(t record.Train, l Limits) (record.Bound, string, []string) {
 		if meets {
 			why += fmt.Sprintf(", %.0f %% are wanted", t.WantedAU*100)
 		}
-		return record.GPUBound, why, []string{"nothing: the loader keeps up; a faster accelerator or a smaller step would be the next test"}
+		return record.GPUBound, why, []string{"nothing: the loader keeps up; a faster accelerator or a smaller step would " +
+			"be the next test"}
 	}
 	if t.Target > 0 {
 		if why := unclear(t); why != "" {
@@ -56,13 +57,16 @@ func Diagnose(t record.Train, l Limits) (record.Bound, string, []string) {
 	case t.Isolated > t.Target && t.Isolated >= t.Copy:
 		return record.LoaderBound, loaderWhy(t), loaderNext(t, l)
 	case t.Copy > t.Target:
-		return record.CopyBound, fmt.Sprintf("a batch takes %s to copy (%s) and a step %s: the copy alone is slower than the step",
+		return record.CopyBound, fmt.Sprintf("a batch takes %s to copy (%s) and a step %s: the copy alone is slower than "+
+			"the step",
 			dur(t.Copy), rate(t.BatchBytes, t.Copy), dur(t.Target)), copyNext(t, true)
 	case serial(t):
-		return record.CopyBound, fmt.Sprintf("reading a batch (%s) and copying it (%s) each keep up with a step of %s, one after the other they do not: with prefetch %d they do not overlap enough",
+		return record.CopyBound, fmt.Sprintf("reading a batch (%s) and copying it (%s) each keep up with a step of %s, "+
+			"one after the other they do not: with prefetch %d they do not overlap enough",
 			dur(t.Isolated), dur(t.Copy), dur(t.Target), t.Prefetch), copyNext(t, false)
 	}
-	return record.CopyBound, fmt.Sprintf("the loader alone takes %s for a batch and the copy alone %s, less than a step of %s, and still each step waits %s: together they disturb each other",
+	return record.CopyBound, fmt.Sprintf("the loader alone takes %s for a batch and the copy alone %s, less than a "+
+		"step of %s, and still each step waits %s: together they disturb each other",
 		dur(t.Isolated), dur(t.Copy), dur(t.Target), dur(t.Idle)), copyNext(t, false)
 }
 
@@ -87,7 +91,8 @@ func loaderNext(t record.Train, l Limits) (next []string) {
 	now := gbps(t.BatchBytes, t.Isolated)
 	scattered := t.Pattern == Random && t.SampleBytes < smallSample
 	if l.StorageGBps > 0 && now >= atTheLimit*l.StorageGBps {
-		next = append(next, fmt.Sprintf("the loader reads at %s and the storage gives %s: more workers cannot help; use faster storage, more of it, or smaller (compressed) samples",
+		next = append(next, fmt.Sprintf("the loader reads at %s and the storage gives %s: more workers cannot help; use "+
+			"faster storage, more of it, or smaller (compressed) samples",
 			units.Rate(now), units.Rate(l.StorageGBps)))
 		if scattered {
 			next = append(next, pack(t))
@@ -132,7 +137,8 @@ func moreReaders(t record.Train, l Limits) string {
 }
 
 func pack(t record.Train) string {
-	return fmt.Sprintf("pack samples of %s into larger files and read them in sequence, shuffling in memory: random reads of that size are limited by requests, not by bytes", units.Bytes(t.SampleBytes))
+	return fmt.Sprintf("pack samples of %s into larger files and read them in sequence, shuffling in memory: random "+
+		"reads of that size are limited by requests, not by bytes", units.Bytes(t.SampleBytes))
 }
 
 // copyNext lists what helps a copy; saturated says that the copy alone is too slow.
@@ -148,14 +154,16 @@ func copyNext(t record.Train, saturated bool) (next []string) {
 		next = append(next, deeper+": few steps wait long, which a longer queue evens out")
 	}
 	if !saturated && !serial(t) && t.Isolated > noHeadroom*t.Target {
-		next = append(next, fmt.Sprintf("give the loader headroom, with more workers or larger reads: alone it already takes %.0f %% of a step", t.Isolated/t.Target*100))
+		next = append(next, fmt.Sprintf("give the loader headroom, with more workers or larger reads: alone it already "+
+			"takes %.0f %% of a step", t.Isolated/t.Target*100))
 	}
 	if t.Memory != Engine {
 		next = append(next, "let the engine read and copy (memory engine)")
 	}
 	switch {
 	case saturated:
-		next = append(next, "send fewer bytes: smaller types, compressed samples that the device unpacks; check that the link has its full width")
+		next = append(next, "send fewer bytes: smaller types, compressed samples that the device unpacks; check that the "+
+			"link has its full width")
 	case t.BatchBytes < smallSample*4:
 		next = append(next, fmt.Sprintf("use larger batches: one of %s is too small to fill the link",
 			units.Bytes(t.BatchBytes)))

@@ -45,7 +45,8 @@ func TestDiagnose(t *testing.T) {
 		"processors unknown": {func(t *record.Train) { t.Isolated, t.Idle = 0.200, 0.180 }, Limits{},
 			record.LoaderBound, "", []string{"from 4 to 40"}, ""},
 		"the disk is the limit": {func(t *record.Train) { t.Isolated, t.Idle = 0.0336, 0.014 },
-			Limits{CPUs: 16, StorageGBps: 1.0}, record.LoaderBound, "it would have to give 1.68 GB/s", []string{"1.00 GB/s and the storage gives 1.00 GB/s: more workers cannot help"}, "raise workers"},
+			Limits{CPUs: 16, StorageGBps: 1.0}, record.LoaderBound, "it would have to give 1.68 GB/s",
+			[]string{"1.00 GB/s and the storage gives 1.00 GB/s: more workers cannot help"}, "raise workers"},
 		"the disk has more": {func(t *record.Train) { t.Isolated, t.Idle = 0.0336, 0.014 },
 			Limits{CPUs: 16, StorageGBps: 3.0}, record.LoaderBound, "", []string{"raise workers from 4 to 7"}, "cannot help"},
 		"small random reads at the disk's limit": {func(t *record.Train) {
@@ -87,9 +88,11 @@ func TestDiagnose(t *testing.T) {
 				0.003, 64<<10, Engine
 		}, Limits{}, record.CopyBound, "", []string{"larger batches: one of 64.00 KiB"}, "engine"},
 		"a loader without headroom": {func(t *record.Train) { t.Isolated, t.Idle, t.IdleP99 = 0.018, 0.002, 0.003 },
-			Limits{}, record.CopyBound, "disturb", []string{"headroom, with more workers or larger reads: alone it already takes 90 %", "engine"}, ""},
+			Limits{}, record.CopyBound, "disturb", []string{"headroom, with more workers or larger reads: alone it already " +
+				"takes 90 %", "engine"}, ""},
 		"a step of next to no time": {func(t *record.Train) { t.Target, t.AU, t.Idle = 1e-6, 0.0001, 0.010 },
-			Limits{CPUs: 8}, record.LoaderBound, "steps take no time", []string{"raise workers from 4 until"}, "would be needed"},
+			Limits{CPUs: 8}, record.LoaderBound, "steps take no time", []string{"raise workers from 4 until"},
+			"would be needed"},
 		"one step": {func(t *record.Train) { t.Steps = 1 }, Limits{}, record.GPUBound, "", nil, ""},
 		"nothing measured": {func(t *record.Train) { t.Steps = 0 }, Limits{}, "", "no step was measured",
 			[]string{"more steps"}, ""},

@@ -63,17 +63,20 @@ func unclear(t record.Train) string {
 	load, carry := spreadOf(t.IsolatedRounds, t.Isolated), spreadOf(t.CopyRounds, t.Copy)
 	period := t.Target + t.Idle
 	if yes, sure := waits(t); !sure {
-		return fmt.Sprintf("a step of %s waits %s on average, between %s and %s in the parts of the run: that is not clearly more or less than %.0f %%",
+		return fmt.Sprintf("a step of %s waits %s on average, between %s and %s in the parts of the run: that is not "+
+			"clearly more or less than %.0f %%",
 			dur(t.Target), dur(t.Idle), dur(slices.Min(t.IdleRounds)), dur(slices.Max(t.IdleRounds)), hardlyIdle*100)
 	} else if !yes {
 		return ""
 	}
 	// In the loop the loader gives a batch for every step. Alone it has no more to do.
 	if load.above(period) {
-		return fmt.Sprintf("the loader alone takes %s for a batch, and in the loop it gave one every %s: the storage was slower while the loader ran alone", load, dur(period))
+		return fmt.Sprintf("the loader alone takes %s for a batch, and in the loop it gave one every %s: the storage was "+
+			"slower while the loader ran alone", load, dur(period))
 	}
 	if !load.above(t.Target) && !load.below(t.Target) {
-		return fmt.Sprintf("the loader alone takes %s for a batch in %s, and a step takes %s: the difference is within the spread", load, rounds(t), dur(t.Target))
+		return fmt.Sprintf("the loader alone takes %s for a batch in %s, and a step takes %s: the difference is within "+
+			"the spread", load, rounds(t), dur(t.Target))
 	}
 	if load.above(t.Target) && load.low > carry.high {
 		return "" // the copy is not the slower one, whatever it takes
@@ -83,7 +86,8 @@ func unclear(t record.Train) string {
 			dur(t.Target))
 	}
 	if load.above(t.Target) && carry.above(t.Target) && load.low <= carry.high && carry.low <= load.high {
-		return fmt.Sprintf("the loader alone takes %s for a batch and the copy alone %s, both more than a step of %s: the difference is within the spread", load, carry, dur(t.Target))
+		return fmt.Sprintf("the loader alone takes %s for a batch and the copy alone %s, both more than a step of %s: the "+
+			"difference is within the spread", load, carry, dur(t.Target))
 	}
 	return ""
 }

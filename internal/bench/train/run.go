@@ -54,8 +54,9 @@ func (r *rig) describe() record.Train {
 	info := r.Device.Info()
 	t := record.Train{Workload: r.Workload, StepSeconds: r.StepTime.Seconds(), BatchBytes: r.SampleBytes * int64(r.Batch),
 		Batch:       r.Batch,
-		SampleBytes: r.SampleBytes, Memory: r.Memory, Route: r.Route, Pattern: r.Pattern, Workers: r.Workers, Prefetch: r.Prefetch,
-		Warmup: r.Warmup, WantedAU: r.WantedAU, Step: "spin kernel on " + info.ID}
+		SampleBytes: r.SampleBytes, Memory: r.Memory, Route: r.Route, Pattern: r.Pattern, Workers: r.Workers,
+		Prefetch: r.Prefetch,
+		Warmup:   r.Warmup, WantedAU: r.WantedAU, Step: "spin kernel on " + info.ID}
 	if info.Kind == device.Host {
 		t.Step = "wait on host"
 	}

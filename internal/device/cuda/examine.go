@@ -39,11 +39,14 @@ type pointerFacts struct {
 }
 
 func (g *Device) factsOf(p device.Ptr) (*pointerFacts, error) {
-	f := &pointerFacts{names: [5]int32{pointerMemoryType, pointerIsManaged, pointerDeviceOrdinal, pointerRangeStart, pointerRangeSize}}
-	f.places = [5]unsafe.Pointer{unsafe.Pointer(&f.kind), unsafe.Pointer(&f.managed), unsafe.Pointer(&f.ordinal), unsafe.Pointer(&f.start), unsafe.Pointer(&f.size)}
+	f := &pointerFacts{names: [5]int32{pointerMemoryType, pointerIsManaged, pointerDeviceOrdinal, pointerRangeStart,
+		pointerRangeSize}}
+	f.places = [5]unsafe.Pointer{unsafe.Pointer(&f.kind), unsafe.Pointer(&f.managed), unsafe.Pointer(&f.ordinal),
+		unsafe.Pointer(&f.start), unsafe.Pointer(&f.size)}
 	d := g.drv
 	err := d.withContext(g.ctx, func() error {
-		return d.check("cuPointerGetAttributes", d.fn.pointerGetAttributes.Call(len(f.names), ptr(&f.names[0]), ptr(&f.places[0]), uint64(p)))
+		return d.check("cuPointerGetAttributes", d.fn.pointerGetAttributes.Call(len(f.names), ptr(&f.names[0]),
+			ptr(&f.places[0]), uint64(p)))
 	})
 	runtime.KeepAlive(f)
 	return f, err
@@ -82,13 +85,15 @@ func (g *Device) Examine(p device.Ptr, n int64) error {
 		}
 		return bad(msg, "keep the buffer alive until the move has ended, and check that it was allocated on "+g.info.ID)
 	case f.ordinal != g.dev:
-		return bad(fmt.Sprintf("it lies on cuda:%d, expected %s", f.ordinal, g.info.ID), fmt.Sprintf("name the device cuda:%d, or allocate on %s", f.ordinal, g.info.ID))
+		return bad(fmt.Sprintf("it lies on cuda:%d, expected %s", f.ordinal, g.info.ID),
+			fmt.Sprintf("name the device cuda:%d, or allocate on %s", f.ordinal, g.info.ID))
 	}
 	if f.size == 0 {
 		return nil // the driver does not tell the bounds of this kind of memory
 	}
 	if left := f.start + f.size - uint64(p); uint64(n) > left {
-		return bad(fmt.Sprintf("the allocation has %d bytes at 0x%x, of which %d lie behind the address", f.size, f.start, left), "give a larger buffer, or move fewer bytes")
+		return bad(fmt.Sprintf("the allocation has %d bytes at 0x%x, of which %d lie behind the address", f.size, f.start,
+			left), "give a larger buffer, or move fewer bytes")
 	}
 	return nil
 }

@@ -50,7 +50,8 @@ func TestExamineSaysWhatIsWrongWithAnAddress(t *testing.T) {
 			}
 			continue
 		}
-		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), fmt.Sprintf("%d bytes at 0x%x", c.n, uint64(c.p))) || errs.FixOf(err) == "" {
+		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), c.says) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("%d bytes at 0x%x", c.n, uint64(c.p))) || errs.FixOf(err) == "" {
 			t.Errorf("%d bytes at 0x%x: %v, expected %q", c.n, c.p, err, c.says)
 		}
 	}

@@ -51,7 +51,8 @@ func TestTheKernelsArithmeticIsThatOfTheCPU(t *testing.T) {
 	src, out := filepath.Join(dir, "crc64.c"), filepath.Join(dir, "crc64.so")
 	must(t, os.WriteFile(src, append(bytes.Clone(crc64Source), onCPU...), 0o600))
 	if text, err := exec.Command(cc, "-shared", "-fPIC", "-O2", "-fsanitize=undefined",
-		"-fsanitize-undefined-trap-on-error", "-Wall", "-Wno-parentheses", "-Werror", "-o", out, src).CombinedOutput(); err != nil {
+		"-fsanitize-undefined-trap-on-error", "-Wall", "-Wno-parentheses", "-Werror", "-o", out,
+		src).CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v\n%s", err, text)
 	}
 	lib, err := dl.Open(out)

@@ -66,7 +66,8 @@ func (g *Device) explainJIT(name string, err error) error {
 	switch code(err) {
 	case resJITCompilerNotFound:
 		e.Msg = "the driver's PTX compiler is not here"
-		e.Fix = "install libnvidia-ptxjitcompiler.so.1 of the same driver version; in a container set NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+		e.Fix = "install libnvidia-ptxjitcompiler.so.1 of the same driver version; in a container set " +
+			"NVIDIA_DRIVER_CAPABILITIES=compute,utility"
 	case resJITDisabled:
 		e.Msg = "compiling PTX is switched off"
 		e.Fix = "unset CUDA_DISABLE_PTX_JIT and CUDA_DISABLE_JIT"

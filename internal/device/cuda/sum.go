@@ -172,7 +172,8 @@ func (s *sum) Start(m device.Mark, p device.Ptr, n, first, size int64) error {
 	}
 	if n < 1 || first < 1 || first > size || size > device.SumTile || p == 0 {
 		return errs.New(errs.Invalid, op, g.info.ID,
-			fmt.Sprintf("%d bytes at 0x%x in tiles of %d and %d; expected some bytes, and tiles of at most %d, the first not the largest", n, uint64(p), first, size, device.SumTile))
+			fmt.Sprintf("%d bytes at 0x%x in tiles of %d and %d; expected some bytes, and tiles of at most %d, the first not "+
+				"the largest", n, uint64(p), first, size, device.SumTile))
 	}
 	tiles := int64(1)
 	if n > first {

@@ -340,7 +340,8 @@ func TestParametersAndFacts(t *testing.T) {
 	defer sess.Close()
 	for k, want := range map[string]string{"version": "1.15", "nvfs_version": "2.28", "nvfs_supports": "nvme",
 		"control": "compat_allowed", "features": "dynamic_routing, batch, streams, parallel_io",
-		"max_direct_io_size_kb": "16384", "allow_compat_mode": "true", "use_pci_p2pdma": "true", "log_dir": "/some where", "io_batchsize": "0", "logging_level": "ERROR"} {
+		"max_direct_io_size_kb": "16384", "allow_compat_mode": "true", "use_pci_p2pdma": "true", "log_dir": "/some where",
+		"io_batchsize": "0", "logging_level": "ERROR"} {
 		if got := sess.Facts()[k]; got != want {
 			t.Errorf("%s is %q, want %q", k, got, want)
 		}

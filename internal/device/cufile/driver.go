@@ -58,13 +58,15 @@ func (l *Library) Properties() (Properties, error) {
 func sizeParameters() []string {
 	return []string{"profile_stats", "max_io_queue_depth", "max_io_threads", "min_io_threshold_size_kb",
 		"max_request_parallelism", "max_direct_io_size_kb",
-		"max_device_cache_size_kb", "per_buffer_cache_size_kb", "max_device_pinned_mem_size_kb", "io_batchsize", "poll_threshold_size_kb", "batch_io_timeout_ms"}
+		"max_device_cache_size_kb", "per_buffer_cache_size_kb", "max_device_pinned_mem_size_kb", "io_batchsize",
+		"poll_threshold_size_kb", "batch_io_timeout_ms"}
 }
 
 func boolParameters() []string {
 	return []string{"use_poll_mode", "allow_compat_mode", "force_compat_mode", "fs_misc_api_check_aggressive",
 		"parallel_io", "profile_nvtx",
-		"allow_system_memory", "use_pci_p2pdma", "prefer_iouring", "force_odirect_mode", "skip_topology_detection", "stream_memops_bypass"}
+		"allow_system_memory", "use_pci_p2pdma", "prefer_iouring", "force_odirect_mode", "skip_topology_detection",
+		"stream_memops_bypass"}
 }
 
 func stringParameters() []string { return []string{"logging_level", "env_logfile_path", "log_dir"} }

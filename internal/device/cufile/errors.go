@@ -95,7 +95,8 @@ func (l *Library) transferred(call string, ret uintptr) (int64, error) {
 		return 0, &errs.Error{Kind: errs.IO, Op: call, Err: syscall.Errno(no)}
 	case n == -1:
 		return 0, errs.New(errs.IO, call, "",
-			"failed without saying why").WithFix("see cufile.log in the working directory, or where logging.dir of cufile.json points")
+			"failed without saying why").WithFix("see cufile.log in the working directory, or where logging.dir of " +
+			"cufile.json points")
 	}
 	return 0, &errs.Error{Kind: errs.IO, Op: call, Err: syscall.Errno(-n)}
 }
@@ -120,7 +121,8 @@ func meaningOf(code int) meaning {
 		}
 	}
 	return meaning{code: code, kind: errs.Device, name: "CU_FILE error",
-		text: "a code that this release of nebulaio does not know", fix: "see cufile.log, and the documentation of the installed libcufile"}
+		text: "a code that this release of nebulaio does not know",
+		fix:  "see cufile.log, and the documentation of the installed libcufile"}
 }
 
 const (
@@ -134,7 +136,8 @@ const (
 func meanings() []meaning {
 	return []meaning{
 		{5001, errs.Unsupported, "CU_FILE_DRIVER_NOT_INITIALIZED", "no direct route is there and compatibility mode is off",
-			"load nvidia-fs or set up P2PDMA (nebulaio doctor names the first cause), or set allow_compat_mode to true in cufile.json"},
+			"load nvidia-fs or set up P2PDMA (nebulaio doctor names the first cause), or set allow_compat_mode to true in " +
+				"cufile.json"},
 		{5002, errs.Device, "CU_FILE_DRIVER_INVALID_PROPS", "a property of cufile.json is not valid",
 			"correct cufile.json; nebulaio doctor checks it"},
 		{5003, errs.Device, "CU_FILE_DRIVER_UNSUPPORTED_LIMIT", "a property is out of range",
@@ -147,7 +150,8 @@ func meanings() []meaning {
 		{5007, errs.Unsupported, "CU_FILE_PLATFORM_NOT_SUPPORTED", "this platform is not supported",
 			"use the staged route; WSL and some architectures have no cuFile"},
 		{5008, errs.Unsupported, "CU_FILE_IO_NOT_SUPPORTED", "this file or its file system is not supported",
-			"put the file on ext4 (data=ordered) or xfs, or allow compatibility mode in cufile.json; nebulaio doctor names the cause"},
+			"put the file on ext4 (data=ordered) or xfs, or allow compatibility mode in cufile.json; nebulaio doctor names " +
+				"the cause"},
 		{5009, errs.Unsupported, "CU_FILE_DEVICE_NOT_SUPPORTED", "this GPU has no GPUDirect Storage",
 			"use the staged route, or a data-centre GPU"},
 		{5010, errs.Device, "CU_FILE_NVFS_DRIVER_ERROR", "nvidia-fs failed", fixNVFS},
@@ -177,7 +181,9 @@ func meanings() []meaning {
 		{5026, errs.Invalid, "CU_FILE_DRIVER_ALREADY_OPEN", "the driver is open already",
 			"change settings before anything in the process opens cuFile, in cufile.json for instance"},
 		{5027, errs.Unsupported, "CU_FILE_HANDLE_NOT_REGISTERED",
-			"the file is not registered: cuFile could not tell what it lies on", "make udev's database visible (/run/udev, in a container -v /run/udev:/run/udev:ro) and the file named; cufile.log says what was missing"},
+			"the file is not registered: cuFile could not tell what it lies on",
+			"make udev's database visible (/run/udev, in a container -v /run/udev:/run/udev:ro) and the file named; " +
+				"cufile.log says what was missing"},
 		{5028, errs.Invalid, "CU_FILE_HANDLE_ALREADY_REGISTERED", "the descriptor is registered already",
 			"open the file again for a second registration"},
 		{5029, errs.NotFound, "CU_FILE_DEVICE_NOT_FOUND", "the GPU was not found",

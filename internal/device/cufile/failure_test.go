@@ -183,7 +183,8 @@ func TestOlderLibraries(t *testing.T) {
 	}
 	old := []string{"cuFileDriverClose_v2", "cuFileUseCount", "cuFileGetVersion", "cuFileGetParameterSizeT",
 		"cuFileGetParameterBool", "cuFileGetParameterString",
-		"cuFileSetParameterSizeT", "cuFileSetParameterBool", "cuFileSetParameterString", "cuFileSetStatsLevel", "cuFileGetStatsLevel", "cuFileStatsStart", "cuFileStatsStop",
+		"cuFileSetParameterSizeT", "cuFileSetParameterBool", "cuFileSetParameterString", "cuFileSetStatsLevel",
+		"cuFileGetStatsLevel", "cuFileStatsStart", "cuFileStatsStop",
 		"cuFileStatsReset", "cuFileGetStatsL1", "cuFileGetStatsL2", "cuFileGetStatsL3"}
 	r := newRig(t, fakegpu.CuFileOptions{Without: old})
 	f, want := content(t, 4096)

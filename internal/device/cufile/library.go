@@ -106,7 +106,8 @@ func (s *symbols) bindings() []binding {
 	}
 }
 
-const installFix = "install NVIDIA's libcufile (package libcufile-<CUDA version> or gds-tools, or the wheel nvidia-cufile); in a container bind it in"
+const installFix = "install NVIDIA's libcufile (package libcufile-<CUDA version> or gds-tools, or the wheel " +
+	"nvidia-cufile); in a container bind it in"
 
 // LibraryNames are the names under which the library is looked for: by the
 // loader first, then where CUDA's packages put it.

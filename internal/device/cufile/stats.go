@@ -106,7 +106,8 @@ func (l *Library) startCounting(shared bool) error {
 	if level < perGPU {
 		if shared {
 			return errs.New(errs.Unsupported, "cuFile", "",
-				fmt.Sprintf("counts at level %d, and another part of this process had it open before, whose settings are not ours to change", level)).
+				fmt.Sprintf("counts at level %d, and another part of this process had it open before, whose settings are not "+
+					"ours to change", level)).
 				WithFix("set profile.cufile_stats to 3 in cufile.json")
 		}
 		if err := l.SetStatsLevel(perGPU); err != nil {

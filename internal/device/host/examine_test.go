@@ -32,7 +32,8 @@ func TestExamineFindsWhatIsNotMapped(t *testing.T) {
 		if says == "beyond the end" {
 			c.p, c.n = ^device.Ptr(0)-5, 100
 		}
-		if err := d.Examine(c.p, c.n); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), says) || errs.FixOf(err) == "" {
+		if err := d.Examine(c.p, c.n); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), says) ||
+			errs.FixOf(err) == "" {
 			t.Errorf("%d bytes at 0x%x: %v, expected %q", c.n, c.p, err, says)
 		}
 	}

@@ -41,7 +41,8 @@ func Find(names ...string) (*Library, device.Finding, error) {
 	}
 	lib, err := dl.Open(names...)
 	if err != nil {
-		return fail(err.Error(), "install the NVIDIA driver's management library; in a container add the 'utility' driver capability")
+		return fail(err.Error(), "install the NVIDIA driver's management library; in a container add the 'utility' driver "+
+			"capability")
 	}
 	l := &Library{lib: lib}
 	initFn := lib.Lookup("nvmlInit_v2", "nvmlInit")

@@ -27,7 +27,8 @@ func TestMountinfo(t *testing.T) {
 }
 
 func TestCuFileComments(t *testing.T) {
-	v, err := parseCuFile([]byte("// head\n{ \"a\": { \"b\": true }, // tail\n/* and\nmore */ \"url\": \"http://x/*y*/\", \"q\": \"\\\"//\" }"))
+	v, err := parseCuFile([]byte("// head\n{ \"a\": { \"b\": true }, // tail\n/* and\nmore */ \"url\": " +
+		"\"http://x/*y*/\", \"q\": \"\\\"//\" }"))
 	if err != nil {
 		t.Fatal(err)
 	}

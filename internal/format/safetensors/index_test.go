@@ -23,7 +23,8 @@ func TestParseIndex(t *testing.T) {
 	}{
 		{`{"metadata":{"total_size":42},"weight_map":{"b":"m-2.safetensors","a":"m-1.safetensors","c":"m-1.safetensors"}}`,
 			42, two},
-		{"{\n  \"weight_map\": {\"a\": \"m-1.safetensors\",\n \"b\": \"m-2.safetensors\", \"c\":\"m-1.safetensors\"},\n \"metadata\": {\"total_size\": 1.5e3, \"by\": \"x\"}}\n", 0, two},
+		{"{\n  \"weight_map\": {\"a\": \"m-1.safetensors\",\n \"b\": \"m-2.safetensors\", \"c\":\"m-1.safetensors\"},\n " +
+			"\"metadata\": {\"total_size\": 1.5e3, \"by\": \"x\"}}\n", 0, two},
 		{`{"weight_map":{"\u0061":"m-1.safetensors","b":"m-2.safe\u0074ensors","c":"m-1.safetensors"},"extra":[1,{"x":null}]}`, 0, two},
 		{`{"metadata":null,"weight_map":{}}`, 0, map[string]string{}},
 	} {
@@ -197,7 +198,8 @@ func TestResolve(t *testing.T) {
 		{"numbered shards without an index", map[string]string{"x-2-of-2.safetensors": "", "x-1-of-2.safetensors": ""}, "",
 			[]string{"x-1-of-2.safetensors", "x-2-of-2.safetensors"}, false, 0, ""},
 		{"a numbered shard is missing", map[string]string{"x-00003-of-00003.safetensors": "",
-			"x-00001-of-00003.safetensors": ""}, "", nil, false, errs.NotFound, `1 of 3 shards are missing: "x-00002-of-00003.safetensors"`},
+			"x-00001-of-00003.safetensors": ""}, "", nil, false, errs.NotFound,
+			`1 of 3 shards are missing: "x-00002-of-00003.safetensors"`},
 		{"a single numbered shard", map[string]string{"x-00001-of-00003.safetensors": ""}, "", nil, false, errs.NotFound,
 			`2 of 3 shards are missing: "x-00002-of-00003.safetensors", "x-00003-of-00003.safetensors"`},
 		{"two sets of shards", map[string]string{"x-1-of-1.safetensors": "", "y-1-of-1.safetensors": ""}, "", nil, false,

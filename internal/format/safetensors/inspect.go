@@ -36,19 +36,22 @@ func Inspect(f *format.File) []Problem {
 	switch {
 	case f.DataStart%AlignDefault != 0:
 		ps = append(ps, Problem{Severity: Warn,
-			Text: fmt.Sprintf("the data starts at byte %d, which is not a multiple of %d: tensors are not aligned to their dtypes", f.DataStart, AlignDefault),
-			Fix:  fmt.Sprintf("write the file again with the header padded by spaces to a multiple of %d bytes", AlignDefault)})
+			Text: fmt.Sprintf("the data starts at byte %d, which is not a multiple of %d: tensors are not aligned to their "+
+				"dtypes", f.DataStart, AlignDefault),
+			Fix: fmt.Sprintf("write the file again with the header padded by spaces to a multiple of %d bytes", AlignDefault)})
 	case f.DataStart%AlignPage != 0:
 		ps = append(ps, Problem{Severity: Info,
-			Text: fmt.Sprintf("the data starts at byte %d, which is not a multiple of %d: direct I/O reads up to a page more at each end", f.DataStart, AlignPage),
-			Fix:  fmt.Sprintf("write the file again with the header padded by spaces to a multiple of %d bytes", AlignPage)})
+			Text: fmt.Sprintf("the data starts at byte %d, which is not a multiple of %d: direct I/O reads up to a page more "+
+				"at each end", f.DataStart, AlignPage),
+			Fix: fmt.Sprintf("write the file again with the header padded by spaces to a multiple of %d bytes", AlignPage)})
 	}
 	for i := range f.Tensors {
 		t := &f.Tensors[i]
 		if align := t.DType.Align(); align > 1 && t.Offset%align != 0 {
 			ps = append(ps, Problem{Severity: Warn, Tensor: t.Name,
-				Text: fmt.Sprintf("it starts at byte %d, which is not a multiple of %d, the element size of %s: it must be copied before use", t.Offset, align, t.DType),
-				Fix:  "write the file again with tensors in order of decreasing element size"})
+				Text: fmt.Sprintf("it starts at byte %d, which is not a multiple of %d, the element size of %s: it must be "+
+					"copied before use", t.Offset, align, t.DType),
+				Fix: "write the file again with tensors in order of decreasing element size"})
 		}
 		if t.Size == 0 {
 			ps = append(ps, Problem{Severity: Info, Tensor: t.Name,

@@ -242,10 +242,12 @@ func tile(ts []format.Tensor, dataStart, size int64, path string) error {
 	switch have := size - dataStart; {
 	case end > have:
 		last := ts[len(ts)-1]
-		return bad(fmt.Sprintf("tensor %s: data_offsets end at %d, expected at most %d, the bytes after the header (%d are missing)",
+		return bad(fmt.Sprintf("tensor %s: data_offsets end at %d, expected at most %d, the bytes after the header (%d "+
+			"are missing)",
 			quote(last.Name), end, have, end-have)).WithFix(fixCopy)
 	case end < have:
-		return bad(fmt.Sprintf("the tensors end at byte %d of the file, expected %d, the file size (%d trailing bytes belong to no tensor)",
+		return bad(fmt.Sprintf("the tensors end at byte %d of the file, expected %d, the file size (%d trailing bytes "+
+			"belong to no tensor)",
 			dataStart+end, size, have-end)).WithFix("cut the trailing bytes off or write the file again")
 	}
 	return nil

@@ -41,7 +41,8 @@ const a4 = `"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}`
 // TestRules holds one case for each rule, with fragments that the error must
 // contain beside the file's name.
 func TestRules(t *testing.T) {
-	allTypes := "BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, I16, U16, F16, BF16, I32, U32, F32, C64, F64, I64, U64"
+	allTypes := "BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, I16, U16, " +
+		"F16, BF16, I32, U32, F32, C64, F64, I64, U64"
 	integer := "expected an integer from 0 to 281474976710655 without sign, fraction, exponent or leading zero"
 	length := func(n uint64, rest int) []byte {
 		return append(binary.LittleEndian.AppendUint64(nil, n), make([]byte, rest)...)
@@ -140,7 +141,8 @@ func TestRules(t *testing.T) {
 		{"9 size too large", file(`{"a":`+entry("U8", "[0]", "[0,6]")+`}`, 6),
 			[]string{`tensor "a": data_offsets [0,6] span 6 bytes`, "expected 0, what shape [0] of U8 needs"}},
 		{"10 trailing bytes", file("{"+a4+"}", 7),
-			[]string{"the tensors end at byte 65 of the file, expected 68, the file size (3 trailing bytes belong to no tensor)"}},
+			[]string{"the tensors end at byte 65 of the file, expected 68, the file size (3 trailing bytes belong to no " +
+				"tensor)"}},
 		{"10 trailing bytes without tensors", file("{}", 1), []string{"the tensors end at byte 10 of the file, expected 11"}},
 		{"10 missing bytes", file("{"+a4+"}", 3),
 			[]string{`tensor "a": data_offsets end at 4, expected at most 3, the bytes after the header (1 are missing)`,

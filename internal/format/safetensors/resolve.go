@@ -63,7 +63,8 @@ func Resolve(path string) ([]string, *Index, error) {
 func missingFix(path string) string {
 	scheme, rest, found := strings.Cut(path, ":/")
 	if found && rest != "" && !strings.ContainsAny(scheme, "/.") {
-		return "objects are named s3://BUCKET/KEY, nebula://HOST:PORT/BUCKET/KEY or, with TLS, nebulas://HOST:PORT/BUCKET/KEY; copy others to this machine first"
+		return "objects are named s3://BUCKET/KEY, nebula://HOST:PORT/BUCKET/KEY or, with TLS, " +
+			"nebulas://HOST:PORT/BUCKET/KEY; copy others to this machine first"
 	}
 	return "correct the path: a .safetensors file, an index or a model directory of this machine"
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// Peer names the other end of a client's connection after the server has accepted it. It asks the kernel for the inode of
-// the other socket. If the kernel does not tell, it asks for the process that listens. If neither is known, no login is
-// safe, and Peer fails with kind Unsupported and both reasons.
+// Peer names the other end of a client's connection after the server has accepted it. It asks the kernel for the inode
+// of the other socket. If the kernel does not tell, it asks for the process that listens. If neither is known, no login
+// is safe, and Peer fails with kind Unsupported and both reasons.
 func Peer(fd int) (wire.Binding, error) {
 	b, bySocket := PeerSocket(fd)
 	if bySocket == nil {
@@ -32,7 +32,8 @@ func Peer(fd int) (wire.Binding, error) {
 	}
 	return wire.Binding{}, &errs.Error{Kind: errs.Unsupported, Op: "name the other end of", Name: "the door's connection",
 		Msg: "the kernel does not tell it, so a relayed login could not be seen", Err: errors.Join(bySocket, byProcess),
-		Fix: "load the kernel module unix_diag and allow AF_NETLINK sockets (RestrictAddressFamilies=, seccomp), or use Linux 6.9"}
+		Fix: "load the kernel module unix_diag and allow AF_NETLINK sockets (RestrictAddressFamilies=, seccomp), or use " +
+			"Linux 6.9"}
 }
 
 // PeerSocket names the other end by its socket's inode number, which is the same in every namespace.
@@ -93,8 +94,8 @@ func process(pidfd int) (wire.Binding, error) {
 	return wire.Binding{Kind: wire.BindProcess, ID: st.Ino}, nil
 }
 
-// User returns the user at the other end, as this process's user namespace numbers users. On a client's socket that is the
-// user of the listening process, and on a server's socket the user of the process that connected.
+// User returns the user at the other end, as this process's user namespace numbers users. On a client's socket that is
+// the user of the listening process, and on a server's socket the user of the process that connected.
 func User(fd int) (uid uint32, err error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

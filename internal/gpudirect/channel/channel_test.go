@@ -50,7 +50,8 @@ func pair(t testing.TB) (client, server int) {
 func TestBothEndsNameTheSameOne(t *testing.T) {
 	client, server := pair(t)
 	_, another := pair(t)
-	for name, ask := range map[string]func(int) (wire.Binding, error){"socket": PeerSocket, "process": PeerProcess, "either": Peer} {
+	for name, ask := range map[string]func(int) (wire.Binding, error){"socket": PeerSocket, "process": PeerProcess,
+		"either": Peer} {
 		seen, err := ask(client)
 		if err != nil {
 			if name == "process" {

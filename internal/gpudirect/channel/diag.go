@@ -20,9 +20,9 @@ const (
 	netlinkError = 2 // NLMSG_ERROR
 )
 
-// peerInode asks unix_diag for the inode of the socket that a socket of ours is connected to. The question names our socket
-// by its inode and its cookie. Inode numbers have 32 bits and come again some day, cookies do not: a stranger's socket
-// with the same inode cannot answer for ours.
+// peerInode asks unix_diag for the inode of the socket that a socket of ours is connected to. The question names our
+// socket by its inode and its cookie. Inode numbers have 32 bits and come again some day, cookies do not: a stranger's
+// socket with the same inode cannot answer for ours.
 func peerInode(fd int) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -46,7 +46,8 @@ func BenchmarkBatch(b *testing.B) {
 	for i := range 1000 {
 		key := fmt.Sprintf("k%d", i)
 		r.put(key, data)
-		reads = append(reads, Read{Bucket: "b", Key: key, Size: -1, Dst: mem.ptr() + device.Ptr(i<<20), DstSize: 1 << 20, Device: "host"})
+		reads = append(reads, Read{Bucket: "b", Key: key, Size: -1, Dst: mem.ptr() + device.Ptr(i<<20), DstSize: 1 << 20,
+			Device: "host"})
 	}
 	b.SetBytes(1000 << 20)
 	for b.Loop() {

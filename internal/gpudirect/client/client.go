@@ -165,8 +165,12 @@ func discoverer(o Options) (*http.Client, error) {
 		}
 		conf.RootCAs = pool
 	}
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, DisableKeepAlives: true,
+		MaxResponseHeaderBytes: 64 << 10}
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request,
+		[]*http.Request) error {
+		return http.ErrUseLastResponse
+	}}, nil
 }
 
 // enter counts a call in; leave is called at its end.
@@ -227,7 +231,8 @@ func (c *Client) Status(ctx context.Context) Status {
 				g := d.settings()
 				s.Settings = &Settings{BufferPoolSize: g.BufferPoolSize, MaxTransferSize: g.MaxTransferSize,
 					QueueDepth: int(g.QueueDepth), Async: g.Async, P2P: g.P2P,
-					Devices: append([]uint32{}, g.Devices...), Writes: g.Writes, WritesWhy: g.WritesWhy, Notes: append([]string(nil), g.Notes...)}
+					Devices: append([]uint32{}, g.Devices...), Writes: g.Writes, WritesWhy: g.WritesWhy,
+					Notes: append([]string(nil), g.Notes...)}
 				s.Counters.Connections, s.Counters.Reconnections = d.made.Load(), d.remade.Load()
 			}
 		}
@@ -259,7 +264,8 @@ func checkName(op, bucket, key string) error {
 	case key == "":
 		return errs.New(errs.Invalid, op, urlOf(bucket, key), "no key is named")
 	case len(key) > 1024:
-		return errs.New(errs.Invalid, op, urlOf(bucket, key[:64]+"…"), fmt.Sprintf("the key has %d bytes, expected at most 1024", len(key)))
+		return errs.New(errs.Invalid, op, urlOf(bucket, key[:64]+"…"),
+			fmt.Sprintf("the key has %d bytes, expected at most 1024", len(key)))
 	}
 	return nil
 }

@@ -222,7 +222,8 @@ func (c *conn) ask(ctx context.Context, a asking) error {
 	}
 }
 
-// endless ends an answer that goes on for too long. A server that sends packet after packet would never let take look up.
+// endless ends an answer that goes on for too long. A server that sends packet after packet would never let take look
+// up.
 func (c *conn) endless(ctx context.Context, a asking, packets int, deadline time.Time) error {
 	switch {
 	case packets == 0:
@@ -239,7 +240,8 @@ func (c *conn) endless(ctx context.Context, a asking, packets int, deadline time
 }
 
 func tooSlow() error {
-	return errs.New(errs.IO, "wait for the door", "", "it did not answer in time").WithFix("look at the server's log; restart it if it hangs")
+	return errs.New(errs.IO, "wait for the door", "",
+		"it did not answer in time").WithFix("look at the server's log; restart it if it hangs")
 }
 
 // take receives one packet. When the context ends first, the connection is
@@ -293,15 +295,16 @@ func (c *conn) shake(ctx context.Context, path, store, accessKey, secret, agent 
 	if err := c.s.listener(path); err != nil {
 		return "", err
 	}
-	err := c.ask(ctx, asking{op: op, name: path, req: &wire.Hello{Min: wire.MinVersion, Max: wire.Version, Agent: agent}, patience: wire.ChallengeTime, each: func(m wire.Message, fds []int) error {
-		closeAll(fds)
-		got, ok := m.(*wire.Challenge)
-		if !ok {
-			return unexpected(m, "Challenge")
-		}
-		ch = got
-		return nil
-	}})
+	err := c.ask(ctx, asking{op: op, name: path, req: &wire.Hello{Min: wire.MinVersion, Max: wire.Version, Agent: agent},
+		patience: wire.ChallengeTime, each: func(m wire.Message, fds []int) error {
+			closeAll(fds)
+			got, ok := m.(*wire.Challenge)
+			if !ok {
+				return unexpected(m, "Challenge")
+			}
+			ch = got
+			return nil
+		}})
 	if err != nil {
 		return "", err
 	}
@@ -311,7 +314,8 @@ func (c *conn) shake(ctx context.Context, path, store, accessKey, secret, agent 
 				wire.Version)).WithFix("use a client and a server of one release")
 	}
 	if store != "" && ch.Store != store {
-		return "", errs.New(errs.Invalid, op, path, fmt.Sprintf("behind the socket is the store %q, the endpoint's is %q", ch.Store, store)).
+		return "", errs.New(errs.Invalid, op, path, fmt.Sprintf("behind the socket is the store %q, the endpoint's is %q",
+			ch.Store, store)).
 			WithFix("two servers share a path: give each a gpudirect.socket of its own")
 	}
 	p := &wire.Proof{AccessKey: accessKey}
@@ -337,7 +341,8 @@ func (c *conn) shake(ctx context.Context, path, store, accessKey, secret, agent 
 	}
 	if !wire.EqualMAC(c.greeting.MAC, wire.ServerMAC(secret, ch, p)) {
 		return "", errs.New(errs.Permission, op, path,
-			"who listens there does not know the secret of "+accessKey+": it is not the server").WithFix("find out which process owns the socket")
+			"who listens there does not know the secret of "+accessKey+
+				": it is not the server").WithFix("find out which process owns the socket")
 	}
 	c.s.takeDescriptors(true)
 	return ch.Store, nil

@@ -39,7 +39,8 @@ func TestManyReadsAtOnceHaveFewDescriptors(t *testing.T) {
 			t.Fatal(err)
 		}
 		moves = append(moves, m)
-		most = max(most, descriptors(t, filepath.Dir(r.socket)+"/data/objects"), descriptors(t, filepath.Dir(r.socket)+"/data"))
+		most = max(most, descriptors(t, filepath.Dir(r.socket)+"/data/objects"),
+			descriptors(t, filepath.Dir(r.socket)+"/data"))
 	}
 	for i, m := range moves {
 		if err := m.Wait(); err != nil {
@@ -78,7 +79,8 @@ func TestReadBeginsAgainWhereAConnectionIsLost(t *testing.T) {
 		}
 		cut.Store(true)
 		mem := r.alloc("host", len(data))
-		m, err := c.StartReadMany(t.Context(), []Read{{Bucket: "b", Key: "k", Size: -1, Dst: mem.ptr(), DstSize: int64(len(data))}})
+		m, err := c.StartReadMany(t.Context(), []Read{{Bucket: "b", Key: "k", Size: -1, Dst: mem.ptr(),
+			DstSize: int64(len(data))}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,10 +273,12 @@ func TestNoVerifyOverHTTP(t *testing.T) {
 		if _, _, err := r.read(c, Read{Key: "k", Size: -1, Device: "host"}, size); !errs.Is(err, errs.Corrupt) {
 			t.Errorf("%d bytes: %v", size, err)
 		}
-		if got, _, err := r.read(c, Read{Key: "k", Size: -1, Device: "host", NoVerify: true}, size); err != nil || !bytes.Equal(got, data) {
+		if got, _, err := r.read(c, Read{Key: "k", Size: -1, Device: "host", NoVerify: true}, size); err != nil ||
+			!bytes.Equal(got, data) {
 			t.Errorf("%d bytes, not verified: %v", size, err)
 		}
-		if _, rep, err := r.read(c, Read{Key: "k", Size: -1, Device: "cuda:0", Route: "cufile"}, size); !errs.Is(err, errs.Unsupported) {
+		if _, rep, err := r.read(c, Read{Key: "k", Size: -1, Device: "cuda:0", Route: "cufile"}, size); !errs.Is(err,
+			errs.Unsupported) {
 			t.Errorf("%d bytes by cuFile: %v, %+v", size, err, rep.Routes)
 		}
 	}

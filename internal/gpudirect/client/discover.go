@@ -84,7 +84,8 @@ func undiscovered(endpoint, status string, f *s3.Fault) error {
 	case "RequestTimeTooSkewed":
 		fix = "set this machine's clock"
 	default:
-		return errs.New(errs.Unsupported, op, endpoint, fmt.Sprintf("it answers %s: the server is not NebulaIO, or one without a door", status)).
+		return errs.New(errs.Unsupported, op, endpoint, fmt.Sprintf("it answers %s: the server is not NebulaIO, or one "+
+			"without a door", status)).
 			WithFix("none needed: HTTP is used")
 	}
 	return errs.New(errs.Permission, op, endpoint, "it does not accept this client's signature: "+f.Error()).WithFix(fix)
@@ -111,7 +112,8 @@ func parseDiscovery(body []byte, endpoint string) (discovery, error) {
 		}
 		return discovery{}, errs.New(errs.Unsupported, op, endpoint, d.Reason).WithFix(d.Fix)
 	case !strings.HasPrefix(d.Socket, "/"):
-		return discovery{}, errs.New(errs.Invalid, op, endpoint, fmt.Sprintf("it names the socket %q, expected an absolute path", d.Socket))
+		return discovery{}, errs.New(errs.Invalid, op, endpoint,
+			fmt.Sprintf("it names the socket %q, expected an absolute path", d.Socket))
 	}
 	return d, nil
 }
@@ -160,7 +162,8 @@ func (c *Client) look(ctx context.Context) *way {
 	w := &way{until: time.Now().Add(retryAfter)}
 	if c.opt.Door == doorOff {
 		w.until = time.Now().Add(100 * 365 * 24 * time.Hour) // nothing changes that
-		w.refused = &report.Refusal{What: "door", On: c.opt.Endpoint, Reason: "door off was asked for", Fix: "leave the door on auto"}
+		w.refused = &report.Refusal{What: "door", On: c.opt.Endpoint, Reason: "door off was asked for",
+			Fix: "leave the door on auto"}
 		return w
 	}
 	on, path, store := c.opt.Endpoint, c.opt.Door, ""

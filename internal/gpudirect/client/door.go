@@ -213,7 +213,8 @@ func (d *door) askOn(ctx context.Context, c *conn, a asking) error {
 }
 
 func (d *door) lost(a asking, lost *lostError) error {
-	e := &errs.Error{Kind: errs.IO, Op: a.op, Name: a.name, Msg: "the connection to the door " + d.path + " was lost", Err: gone{lost.cause}}
+	e := &errs.Error{Kind: errs.IO, Op: a.op, Name: a.name, Msg: "the connection to the door " + d.path + " was lost",
+		Err: gone{lost.cause}}
 	if k := errs.KindOf(lost.cause); k == errs.Cancelled || codeOf(lost.cause) != "" {
 		e.Kind = k
 	}

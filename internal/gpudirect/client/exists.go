@@ -18,8 +18,8 @@ func (e existsError) Unwrap() error { return e.error }
 // Is lets errors.Is find fs.ErrExist.
 func (e existsError) Is(target error) bool { return target == fs.ErrExist }
 
-// orExists tells programs that a write with If-None-Match: * failed because the object exists. Both ways to the server have
-// their own code for a condition that does not hold.
+// orExists tells programs that a write with If-None-Match: * failed because the object exists. Both ways to the server
+// have their own code for a condition that does not hold.
 func orExists(ifNoneMatch string, err error) error {
 	if ifNoneMatch == "*" && (codeOf(err) == wire.CodePreconditionFailed || s3.CodeOf(err) == "PreconditionFailed") {
 		return existsError{err}

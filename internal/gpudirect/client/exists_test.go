@@ -27,7 +27,8 @@ func TestDoorErrorsAreTheSystemsOwn(t *testing.T) {
 		{wire.CodeAccessDenied, errs.Permission, "*", fs.ErrPermission},
 		{wire.CodeBusy, errs.IO, "*", nil},
 	} {
-		err := orExists(c.ifNoneMatch, errs.Wrap("write", "s3://b/k", refusal("write", "s3://b/k", &wire.Error{Kind: uint8(c.kind), Code: c.code, Message: "no"})))
+		err := orExists(c.ifNoneMatch, errs.Wrap("write", "s3://b/k",
+			refusal("write", "s3://b/k", &wire.Error{Kind: uint8(c.kind), Code: c.code, Message: "no"})))
 		for _, e := range all {
 			if errors.Is(err, e) != (e == c.want) {
 				t.Errorf("%s: errors.Is(%v, %v) is %v", c.code, err, e, e != c.want)

@@ -209,7 +209,8 @@ func (f *DraftFile) Commit(ctx context.Context, size int64) (Info, error) {
 	f.d = nil
 	if size < 0 || size > f.most {
 		d.abort()
-		return Info{}, errs.New(errs.Invalid, op, f.Name(), fmt.Sprintf("%d bytes; expected 0 to the %d that it was begun with", size, f.most))
+		return Info{}, errs.New(errs.Invalid, op, f.Name(),
+			fmt.Sprintf("%d bytes; expected 0 to the %d that it was begun with", size, f.most))
 	}
 	sums, err := sumsOf(ctx, d.fds[0], f.Name(), size)
 	if err != nil {
@@ -224,7 +225,8 @@ func (f *DraftFile) Commit(ctx context.Context, size int64) (Info, error) {
 		return Info{}, orExists(f.ifNoneMatch, err)
 	}
 	d.c.drafts.Add(-1)
-	return Info{Bucket: f.bucket, Key: f.key, Version: done.Version, Size: size, ETag: done.ETag, Modified: done.Modified, Via: ViaDoor}, nil
+	return Info{Bucket: f.bucket, Key: f.key, Version: done.Version, Size: size, ETag: done.ETag, Modified: done.Modified,
+		Via: ViaDoor}, nil
 }
 
 // sumsOf reads what was written through a descriptor that cannot read, by a
@@ -233,7 +235,8 @@ func sumsOf(ctx context.Context, fd int, name string, size int64) (*checksum.Sum
 	const op = "read back"
 	blocks := (size + object.SumBlock - 1) / object.SumBlock
 	if blocks > checksum.MaxBlocks {
-		return nil, errs.New(errs.Unsupported, op, name, fmt.Sprintf("has %d blocks, expected at most %d", blocks, checksum.MaxBlocks))
+		return nil, errs.New(errs.Unsupported, op, name,
+			fmt.Sprintf("has %d blocks, expected at most %d", blocks, checksum.MaxBlocks))
 	}
 	in, err := os.Open("/proc/self/fd/" + strconv.Itoa(fd))
 	if err != nil {
@@ -250,7 +253,8 @@ func sumsOf(ctx context.Context, fd int, name string, size int64) (*checksum.Sum
 		}
 		off, n := s.Extent(int64(i))
 		if _, err := in.ReadAt(buf[:n], off); err == io.EOF {
-			return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("%d bytes are to be committed and fewer were written", size))
+			return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("%d bytes are to be committed and fewer were written",
+				size))
 		} else if err != nil {
 			return nil, errs.Wrap(op, name, err)
 		}

@@ -71,7 +71,8 @@ func TestLendsFilesForWriting(t *testing.T) {
 		if got, _, err := r.get("new"); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%d: %d bytes, %v", n, len(got), err)
 		}
-		if got, rep, err := r.read(c, Read{Key: "new", Size: -1}, n); err != nil || !bytes.Equal(got, want) || n > 0 && rep.Verify == nil {
+		if got, rep, err := r.read(c, Read{Key: "new", Size: -1}, n); err != nil || !bytes.Equal(got, want) || n > 0 &&
+			rep.Verify == nil {
 			t.Errorf("the sums do not fit: %v", err) // each block is compared with what Commit has told
 		}
 		if _, err := f.Commit(t.Context(), 0); !errs.Is(err, errs.Closed) {
@@ -147,10 +148,12 @@ func TestLentFilesThatComeToNothing(t *testing.T) {
 		t.Error(err)
 	}
 	off := r.client(func(o *Options) { o.Door = "off" })
-	if _, err := off.OpenFile(t.Context(), "b", "k", "", "host"); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "door") {
+	if _, err := off.OpenFile(t.Context(), "b", "k", "", "host"); !errs.Is(err, errs.Unsupported) ||
+		!strings.Contains(err.Error(), "door") {
 		t.Error(err)
 	}
-	if _, err := off.CreateFile(t.Context(), Write{Bucket: "b", Key: "k", Device: "host"}); !errs.Is(err, errs.Unsupported) {
+	if _, err := off.CreateFile(t.Context(), Write{Bucket: "b", Key: "k", Device: "host"}); !errs.Is(err,
+		errs.Unsupported) {
 		t.Error(err)
 	}
 }

@@ -55,7 +55,8 @@ func serveFalsely(c *net.UnixConn, answer func(c *net.UnixConn, h wire.Header, m
 		case *wire.Hello:
 			_ = say(c, wire.Header{Request: h.Request}, ch)
 		case *wire.Proof:
-			_ = say(c, wire.Header{Request: h.Request}, &wire.Greeting{MAC: wire.ServerMAC(testSecret, ch, m), MaxTransferSize: 1 << 20})
+			_ = say(c, wire.Header{Request: h.Request}, &wire.Greeting{MAC: wire.ServerMAC(testSecret, ch, m),
+				MaxTransferSize: 1 << 20})
 		case *wire.Close:
 			_ = say(c, wire.Header{Request: h.Request}, &wire.Ack{})
 		default:
@@ -114,7 +115,8 @@ func TestALoginThatDoesNotEnd(t *testing.T) {
 		}
 		defer c.Close()
 		_, _ = c.Read(make([]byte, wire.MaxMessage))
-		for say(c, wire.Header{Request: 1, Flags: wire.FlagMore}, &wire.Challenge{Version: wire.Version, Store: testStore}) == nil {
+		for say(c, wire.Header{Request: 1, Flags: wire.FlagMore},
+			&wire.Challenge{Version: wire.Version, Store: testStore}) == nil {
 		}
 	}()
 	if err := logIn(path, channel.Peer); !errs.Is(err, errs.Invalid) {
@@ -145,7 +147,10 @@ func TestAListingInCircles(t *testing.T) {
 		"nothing":       {Truncated: true, Next: "b"},
 	} {
 		c := r.client(func(o *Options) {
-			o.Door = impostor(t, func(c *net.UnixConn, h wire.Header, _ wire.Message) { _ = say(c, wire.Header{Request: h.Request}, m) })
+			o.Door = impostor(t, func(c *net.UnixConn, h wire.Header,
+				_ wire.Message) {
+				_ = say(c, wire.Header{Request: h.Request}, m)
+			})
 		})
 		if _, err := c.Tree("b", "host").Names(t.Context(), ""); !errs.Is(err, errs.Corrupt) {
 			t.Errorf("%s: %v", name, err)
@@ -162,10 +167,12 @@ func TestPagesThatPointAtEachOther(t *testing.T) {
 			if l, ok := m.(*wire.List); ok && l.After == "b" {
 				next = "a"
 			}
-			_ = say(c, wire.Header{Request: h.Request}, &wire.Listed{Items: []wire.ListedItem{{Key: next}}, Truncated: true, Next: next})
+			_ = say(c, wire.Header{Request: h.Request}, &wire.Listed{Items: []wire.ListedItem{{Key: next}}, Truncated: true,
+				Next: next})
 		})
 	})
-	if _, err := c.Tree("b", "host").Names(t.Context(), ""); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "lead back") {
+	if _, err := c.Tree("b", "host").Names(t.Context(), ""); !errs.Is(err, errs.Corrupt) ||
+		!strings.Contains(err.Error(), "lead back") {
 		t.Errorf("through the door: %v", err)
 	}
 	pages := 0
@@ -174,8 +181,11 @@ func TestPagesThatPointAtEachOther(t *testing.T) {
 		page func(n int) (token, entries string) // of the page that token n asks for
 		ends bool
 	}{
-		"two pages":                {func(n int) (string, string) { return fmt.Sprint(n%2 + 1), entry(n) }, false},
-		"seven pages after ten":    {func(n int) (string, string) { return fmt.Sprint(map[bool]int{true: n + 1, false: 11}[n < 17]), "" }, false},
+		"two pages": {func(n int) (string, string) { return fmt.Sprint(n%2 + 1), entry(n) }, false},
+		"seven pages after ten": {func(n int) (string,
+			string) {
+			return fmt.Sprint(map[bool]int{true: n + 1, false: 11}[n < 17]), ""
+		}, false},
 		"a circle without entries": {func(n int) (string, string) { return fmt.Sprint((n + 1) % 3), "" }, false},
 		"new tokens, one page":     {func(n int) (string, string) { return fmt.Sprint(n + 1), entry(1) }, false},
 		"new tokens, three groups": {func(n int) (string, string) {

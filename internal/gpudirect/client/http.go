@@ -32,7 +32,8 @@ func (n *onNetwork) close() error { return n.s3.Close() }
 
 // infoOf describes an object as HTTP tells of it.
 func infoOf(i s3.Info) Info {
-	out := Info{Bucket: i.Bucket, Key: i.Key, Version: i.Version, Size: i.Size, ETag: i.ETag, Modified: i.Modified, Via: ViaHTTP}
+	out := Info{Bucket: i.Bucket, Key: i.Key, Version: i.Version, Size: i.Size, ETag: i.ETag, Modified: i.Modified,
+		Via: ViaHTTP}
 	if i.HasCRC64 {
 		out.CRC64 = crcText(i.CRC64)
 	}
@@ -44,7 +45,8 @@ func (n *onNetwork) stat(ctx context.Context, bucket, key, version string) (Info
 	return infoOf(i), err
 }
 
-// What Page.Next begins with where it is no plain key. A key may begin with any byte, so one that begins like a mark has one too.
+// What Page.Next begins with where it is no plain key. A key may begin with any byte, so one that begins like a mark
+// has one too.
 const (
 	tokenMark = "\x00t" // a token of HTTP follows
 	keyMark   = "\x00k" // a key follows
@@ -73,11 +75,13 @@ func (l List) circle(fix string) error {
 }
 
 func (n *onNetwork) list(ctx context.Context, l List) (Page, error) {
-	q := s3.Listing{Bucket: l.Bucket, Prefix: l.Prefix, Delimiter: l.Delimiter, After: l.afterKey(), Limit: min(l.Limit, 1000)}
+	q := s3.Listing{Bucket: l.Bucket, Prefix: l.Prefix, Delimiter: l.Delimiter, After: l.afterKey(),
+		Limit: min(l.Limit, 1000)}
 	on := begun()
 	if next, ok := strings.CutPrefix(l.After, tokenMark); ok {
 		if on, q.Token, ok = resumed(next); !ok {
-			return Page{}, errs.New(errs.Invalid, "list", urlOf(l.Bucket, l.Prefix), fmt.Sprintf("goes on behind %.64q", l.After)).
+			return Page{}, errs.New(errs.Invalid, "list", urlOf(l.Bucket, l.Prefix),
+				fmt.Sprintf("goes on behind %.64q", l.After)).
 				WithFix("give Next of the page before, unchanged")
 		}
 	}
@@ -87,7 +91,8 @@ func (n *onNetwork) list(ctx context.Context, l List) (Page, error) {
 	}
 	p := Page{Objects: []Info{}, Prefixes: append([]string{}, got.Groups...)}
 	for _, e := range got.Entries {
-		p.Objects = append(p.Objects, Info{Bucket: l.Bucket, Key: e.Key, Size: e.Size, ETag: e.ETag, Modified: e.Modified, Via: ViaHTTP})
+		p.Objects = append(p.Objects, Info{Bucket: l.Bucket, Key: e.Key, Size: e.Size, ETag: e.ETag, Modified: e.Modified,
+			Via: ViaHTTP})
 	}
 	if got.Next != "" {
 		on, ok := on.next(got)
@@ -160,7 +165,8 @@ func (c *Client) checkHTTP(r *Read, o *s3.Object, dev device.Device) (*vfs.File,
 // requestHTTP is the engine's request. A whole object is compared with the sum
 // that the server keeps of it; a part of one has nothing to be compared with.
 func (c *Client) requestHTTP(dev device.Device, r *Read, o *s3.Object, f *vfs.File, n int64) transfer.Request {
-	req := transfer.Request{Device: dev, Files: []*vfs.File{f}, Route: r.Route, Cache: r.Cache, Stream: r.Stream, HasStream: r.HasStream}
+	req := transfer.Request{Device: dev, Files: []*vfs.File{f}, Route: r.Route, Cache: r.Cache, Stream: r.Stream,
+		HasStream: r.HasStream}
 	if s := c.sumsHTTP(r, o, n); s != nil {
 		req.Verify = []*checksum.Sums{s}
 	}
@@ -272,14 +278,16 @@ func sumHTTP(r, o *report.HTTP) *report.HTTP {
 	if r == nil {
 		return o
 	}
-	return &report.HTTP{Requests: r.Requests + o.Requests, Retries: r.Retries + o.Retries, Connections: max(r.Connections, o.Connections)}
+	return &report.HTTP{Requests: r.Requests + o.Requests, Retries: r.Retries + o.Retries,
+		Connections: max(r.Connections, o.Connections)}
 }
 
 // writeHTTP writes an object over HTTP.
 func (c *Client) writeHTTP(ctx context.Context, m *Move, w *Write, dev device.Device) error {
 	m.report.Via = ViaHTTP
 	if w.Route != report.RouteAuto {
-		m.report.Notes = append(m.report.Notes, "route "+string(w.Route)+" is one of files: over HTTP there is none to choose")
+		m.report.Notes = append(m.report.Notes, "route "+string(w.Route)+
+			" is one of files: over HTTP there is none to choose")
 	}
 	up, err := c.network.s3.NewUpload(s3.Put{Bucket: w.Bucket, Key: w.Key, ContentType: w.ContentType,
 		Metadata: w.Metadata, IfMatch: w.IfMatch, IfNoneMatch: w.IfNoneMatch})

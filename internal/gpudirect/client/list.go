@@ -80,14 +80,16 @@ func (c *Client) List(ctx context.Context, l List) (Page, error) {
 
 func (d *door) list(ctx context.Context, op, name string, l List) (Page, error) {
 	p := Page{Objects: []Info{}, Prefixes: []string{}}
-	_, err := d.ask(ctx, asking{op: op, name: name, req: &wire.List{Bucket: l.Bucket, Prefix: l.Prefix, Delimiter: l.Delimiter, After: l.afterKey(), Limit: uint32(l.Limit)}, each: func(m wire.Message, fds []int) error {
+	_, err := d.ask(ctx, asking{op: op, name: name, req: &wire.List{Bucket: l.Bucket, Prefix: l.Prefix,
+		Delimiter: l.Delimiter, After: l.afterKey(), Limit: uint32(l.Limit)}, each: func(m wire.Message, fds []int) error {
 		closeAll(fds)
 		r, ok := m.(*wire.Listed)
 		if !ok {
 			return unexpected(m, "Listed")
 		}
 		for _, it := range r.Items {
-			p.Objects = append(p.Objects, Info{Bucket: l.Bucket, Key: it.Key, Size: it.Size, ETag: it.ETag, Modified: it.Modified, Via: ViaDoor})
+			p.Objects = append(p.Objects, Info{Bucket: l.Bucket, Key: it.Key, Size: it.Size, ETag: it.ETag,
+				Modified: it.Modified, Via: ViaDoor})
 		}
 		p.Prefixes = append(p.Prefixes, r.Prefixes...)
 		// The door lists in order, so that each page ends behind the one before.

@@ -198,7 +198,8 @@ func (b *batch) open(ctx context.Context, w *window) error {
 		} else if to.door == nil && b.m.report.Via == ViaDoor && !b.turned {
 			b.turned = true
 			b.m.refuse(to.refused)
-			b.m.report.Notes = append(b.m.report.Notes, "the door went away in the middle of the batch: what was left came over HTTP")
+			b.m.report.Notes = append(b.m.report.Notes, "the door went away in the middle of the batch: what was left came "+
+				"over HTTP")
 		}
 		b.mu.Unlock()
 		if to.door == nil {

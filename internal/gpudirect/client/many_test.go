@@ -50,7 +50,8 @@ func TestReadsManyInOneJob(t *testing.T) {
 				t.Error("other bytes came")
 			}
 			rep := m.Report()
-			if rep.Bytes != int64(len(want)) || len(rep.Objects) != len(reads) || rep.Verify == nil || rep.Via != ViaDoor || rep.Size != int64(len(want)) {
+			if rep.Bytes != int64(len(want)) || len(rep.Objects) != len(reads) || rep.Verify == nil || rep.Via != ViaDoor ||
+				rep.Size != int64(len(want)) {
 				t.Errorf("report: %d of %d bytes, %d objects, %s", rep.Bytes, len(want), len(rep.Objects), rep.Via)
 			}
 			var routes int64
@@ -105,7 +106,8 @@ func TestManyAtOnce(t *testing.T) {
 		for k := range 5 {
 			id := fmt.Sprintf("cuda:%d", i%2)
 			if i%3 == 0 {
-				if got, _, err := r.read(c, Read{Key: "big", Size: -1, Device: id}, len(data)); err != nil || !bytes.Equal(got, data) {
+				if got, _, err := r.read(c, Read{Key: "big", Size: -1, Device: id}, len(data)); err != nil ||
+					!bytes.Equal(got, data) {
 					t.Errorf("%d: %v", i, err)
 				}
 				continue

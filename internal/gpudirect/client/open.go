@@ -50,39 +50,41 @@ type want struct {
 func (d *door) open(ctx context.Context, w want, items []wire.OpenItem) ([]*opened, []error, error) {
 	out, fails := make([]*opened, len(items)), make([]error, len(items))
 	seen := 0
-	c, err := d.ask(ctx, asking{op: w.op, name: nameOf(items), req: &wire.Open{Want: w.bits, Device: w.device, Items: items}, each: func(m wire.Message, fds []int) error {
-		r, ok := m.(*wire.Opened)
-		if !ok {
-			closeAll(fds)
-			return unexpected(m, "Opened")
-		}
-		if int(r.First) != seen || seen+len(r.Items) > len(items) {
-			closeAll(fds)
-			return errs.New(errs.Invalid, "read door message", "Opened",
-				fmt.Sprintf("has objects %d to %d, expected %d on of %d", r.First, int(r.First)+len(r.Items), seen, len(items)))
-		}
-		for i := range r.Items {
-			it := &r.Items[i]
-			name := urlOf(items[seen].Bucket, items[seen].Key)
-			if it.Err != nil {
-				fails[seen] = refusal(w.op, name, it.Err)
-				seen++
-				continue
+	c, err := d.ask(ctx, asking{op: w.op, name: nameOf(items),
+		req: &wire.Open{Want: w.bits, Device: w.device, Items: items}, each: func(m wire.Message, fds []int) error {
+			r, ok := m.(*wire.Opened)
+			if !ok {
+				closeAll(fds)
+				return unexpected(m, "Opened")
 			}
-			o := &opened{name: name, item: *it, fds: [2]int{-1, -1}}
-			for k, bit := range [...]uint8{wire.WantBuffered, wire.WantDirect} {
-				if it.Has&bit != 0 && len(fds) > 0 {
-					o.fds[k], fds = fds[0], fds[1:]
+			if int(r.First) != seen || seen+len(r.Items) > len(items) {
+				closeAll(fds)
+				return errs.New(errs.Invalid, "read door message", "Opened",
+					fmt.Sprintf("has objects %d to %d, expected %d on of %d", r.First, int(r.First)+len(r.Items), seen, len(items)))
+			}
+			for i := range r.Items {
+				it := &r.Items[i]
+				name := urlOf(items[seen].Bucket, items[seen].Key)
+				if it.Err != nil {
+					fails[seen] = refusal(w.op, name, it.Err)
+					seen++
+					continue
 				}
+				o := &opened{name: name, item: *it, fds: [2]int{-1, -1}}
+				for k, bit := range [...]uint8{wire.WantBuffered, wire.WantDirect} {
+					if it.Has&bit != 0 && len(fds) > 0 {
+						o.fds[k], fds = fds[0], fds[1:]
+					}
+				}
+				out[seen] = o
+				seen++
 			}
-			out[seen] = o
-			seen++
-		}
-		closeAll(fds)
-		return nil
-	}})
+			closeAll(fds)
+			return nil
+		}})
 	if err == nil && seen != len(items) {
-		err = errs.New(errs.Invalid, "read door message", "Opened", fmt.Sprintf("%d of %d objects were answered", seen, len(items)))
+		err = errs.New(errs.Invalid, "read door message", "Opened",
+			fmt.Sprintf("%d of %d objects were answered", seen, len(items)))
 	}
 	for _, o := range out {
 		if o != nil && o.item.Handle != 0 && c != nil {
@@ -145,7 +147,8 @@ func (o *opened) prepare(ctx context.Context, op string, dev wire.Device, off, n
 	}
 	step := d.settings().MaxTransferSize
 	if step <= 0 {
-		return errs.New(errs.Invalid, "read door message", "Greeting", fmt.Sprintf("max_transfer_size is %d, expected more than 0", step))
+		return errs.New(errs.Invalid, "read door message", "Greeting",
+			fmt.Sprintf("max_transfer_size is %d, expected more than 0", step))
 	}
 	for at < end {
 		m := &wire.Move{Handle: o.h.id, Device: dev}
@@ -197,14 +200,16 @@ func (o *opened) fillSums(ctx context.Context, op string, off, n int64) error {
 		}
 	}
 	for next < end {
-		err := o.h.d.askOn(ctx, o.h.c, asking{op: op, name: o.name, req: &wire.Sums{Handle: o.h.id, First: next, N: min(end-next, wire.MaxSums)}, each: func(m wire.Message, fds []int) error {
-			closeAll(fds)
-			r, ok := m.(*wire.SumsReply)
-			if !ok {
-				return unexpected(m, "SumsReply")
-			}
-			return add(r.First, r.Sums)
-		}})
+		err := o.h.d.askOn(ctx, o.h.c, asking{op: op, name: o.name,
+			req: &wire.Sums{Handle: o.h.id, First: next, N: min(end-next, wire.MaxSums)},
+			each: func(m wire.Message, fds []int) error {
+				closeAll(fds)
+				r, ok := m.(*wire.SumsReply)
+				if !ok {
+					return unexpected(m, "SumsReply")
+				}
+				return add(r.First, r.Sums)
+			}})
 		if err != nil {
 			return err
 		}
@@ -240,7 +245,8 @@ func (o *opened) inline(verify bool) ([]byte, error) {
 			fmt.Sprintf("has %d bytes of %s, expected %d", len(it.Inline), o.name, it.Size))
 	}
 	if sum := checksum.Of(it.Inline); verify && sum != it.CRC64 {
-		return nil, errs.New(errs.Corrupt, "verify", o.name, fmt.Sprintf("its checksum is %016x, expected %016x", sum, it.CRC64)).
+		return nil, errs.New(errs.Corrupt, "verify", o.name,
+			fmt.Sprintf("its checksum is %016x, expected %016x", sum, it.CRC64)).
 			WithFix("write the object again from a good copy")
 	}
 	return it.Inline, nil

@@ -27,7 +27,8 @@ func TestReadsToSeveralDevicesAtOnce(t *testing.T) {
 			r.put("k", data)
 			c := r.client()
 			a, b := r.alloc("cuda:0", x.size), r.alloc("cuda:1", x.size)
-			rd := Read{Bucket: "b", Key: "k", Size: -1, Dst: a.ptr(), DstSize: int64(x.size), Device: "cuda:0", Peers: []Peer{{Device: "cuda:1", Dst: b.ptr()}}}
+			rd := Read{Bucket: "b", Key: "k", Size: -1, Dst: a.ptr(), DstSize: int64(x.size), Device: "cuda:0",
+				Peers: []Peer{{Device: "cuda:1", Dst: b.ptr()}}}
 			m, err := c.StartRead(t.Context(), rd)
 			if err == nil {
 				err = m.Wait()

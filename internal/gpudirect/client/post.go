@@ -161,12 +161,14 @@ func (d *door) tell(last bool) {
 	d.post.mu.Unlock()
 	var reports []wire.Report
 	for by, m := range sums {
-		reports = append(reports, wire.Report{Write: by.write, Device: by.device, Route: by.route, Stage: by.stage, Bytes: m.bytes, Time: m.time})
+		reports = append(reports, wire.Report{Write: by.write, Device: by.device, Route: by.route, Stage: by.stage,
+			Bytes: m.bytes, Time: m.time})
 	}
 	for c, ids := range handles {
 		for len(ids) > 0 {
 			n := min(len(ids), wire.MaxItems)
-			if d.askOn(context.Background(), c, asking{op: "let go", name: d.path, req: &wire.Close{Handles: ids[:n], Reports: reports}}) != nil {
+			if d.askOn(context.Background(), c, asking{op: "let go", name: d.path,
+				req: &wire.Close{Handles: ids[:n], Reports: reports}}) != nil {
 				break // with the connection the server has let go of everything
 			}
 			ids, reports = ids[n:], nil

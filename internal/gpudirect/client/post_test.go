@@ -13,7 +13,8 @@ import (
 // copy took less time than the whole, and so the server is told.
 func TestNoStageIsReportedLongerThanTheTotal(t *testing.T) {
 	r := &report.Report{Bytes: 1 << 30, Seconds: 2,
-		Routes: []report.RouteShare{{Route: report.RouteTakenCache, Bytes: 3 << 28, Span: 0.5}, {Route: report.RouteTakenDirect, Bytes: 1 << 28, Span: 0.4}},
+		Routes: []report.RouteShare{{Route: report.RouteTakenCache, Bytes: 3 << 28, Span: 0.5},
+			{Route: report.RouteTakenDirect, Bytes: 1 << 28, Span: 0.4}},
 		Stages: []report.Stage{
 			{Stage: "plan", Busy: 0.1},
 			{Stage: "read_cache", Busy: 4, Span: 1.5, Bytes: 3 << 28},

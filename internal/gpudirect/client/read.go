@@ -34,7 +34,8 @@ func (r *Read) check() error {
 	}
 	if !r.Dst.Holds(max(r.DstSize, r.Size)) {
 		return errs.New(errs.Invalid, op, name,
-			fmt.Sprintf("the destination is at 0x%x, expected an address that %d bytes can begin at", uint64(r.Dst), max(r.DstSize, r.Size)))
+			fmt.Sprintf("the destination is at 0x%x, expected an address that %d bytes can begin at", uint64(r.Dst),
+				max(r.DstSize, r.Size)))
 	}
 	if r.Size > r.DstSize {
 		return tooSmall(name, r.Size, r.DstSize)
@@ -61,7 +62,8 @@ func (r *Read) extent(size int64) (n int64, err error) {
 	case n == -1:
 		n = size - r.Off
 	case n > size-r.Off:
-		return 0, errs.New(errs.Invalid, "read", name, fmt.Sprintf("bytes %d to %d are wanted and it has %d", r.Off, r.Off+n, size))
+		return 0, errs.New(errs.Invalid, "read", name, fmt.Sprintf("bytes %d to %d are wanted and it has %d", r.Off, r.Off+n,
+			size))
 	}
 	if n > r.DstSize {
 		return 0, tooSmall(name, n, r.DstSize)
@@ -94,7 +96,8 @@ func (c *Client) verifies(r *Read) bool {
 
 // noteVerify says in the report why nothing was compared.
 func (c *Client) noteVerify(m *Move, r *Read) {
-	const note = "route cufile puts bytes where the CPU does not see them: they were not compared with the server's checksums"
+	const note = "route cufile puts bytes where the CPU does not see them: they were not compared with the server's " +
+		"checksums"
 	if r.Route == report.RouteCuFile && !r.NoVerify && !c.opt.NoVerify && !slices.Contains(m.report.Notes, note) {
 		m.report.Notes = append(m.report.Notes, note)
 	}
@@ -249,12 +252,14 @@ func (c *Client) describe(m *Move, it *wire.OpenedItem) {
 }
 
 // start gives an opened object to the engine.
-func (c *Client) start(ctx context.Context, d *door, m *Move, r *Read, o *opened, dev device.Device, n int64) (*under, error) {
+func (c *Client) start(ctx context.Context, d *door, m *Move, r *Read, o *opened, dev device.Device, n int64) (*under,
+	error) {
 	f, err := o.file()
 	if err != nil {
 		return nil, err
 	}
-	req := transfer.Request{Device: dev, Files: []*vfs.File{f}, Route: r.Route, Cache: r.Cache, Stream: r.Stream, HasStream: r.HasStream}
+	req := transfer.Request{Device: dev, Files: []*vfs.File{f}, Route: r.Route, Cache: r.Cache, Stream: r.Stream,
+		HasStream: r.HasStream}
 	if o.sums != nil {
 		req.Verify = []*checksum.Sums{o.sums}
 	}
@@ -263,7 +268,8 @@ func (c *Client) start(ctx context.Context, d *door, m *Move, r *Read, o *opened
 }
 
 // launch starts the transfer of a read of one file.
-func (c *Client) launch(ctx context.Context, m *Move, r *Read, req transfer.Request, dev device.Device, n int64, d *door) (*under, error) {
+func (c *Client) launch(ctx context.Context, m *Move, r *Read, req transfer.Request, dev device.Device, n int64,
+	d *door) (*under, error) {
 	f := req.Files[0]
 	req.Seen = []bool{seen(f)}
 	if n > 0 {
@@ -363,11 +369,13 @@ func inlineReport(dev device.Device, r *Read, n int64, took time.Duration) repor
 }
 
 // smallReport is the engine's report for bytes that it only handed on.
-func smallReport(dev device.Device, r *Read, n int64, took time.Duration, route report.RouteTaken, limit, note string) report.Report {
+func smallReport(dev device.Device, r *Read, n int64, took time.Duration, route report.RouteTaken, limit,
+	note string) report.Report {
 	t := report.Report{Direction: "load", Device: deviceReport(dev),
 		Asked: report.Asked{Route: r.Route, Cache: r.Cache}, Bytes: n, Seconds: took.Seconds(),
 		GBps: units.GBps(n, took), ReadTotals: &report.ReadTotals{Wanted: n, Read: n},
-		Stages:   []report.Stage{{Stage: "deliver", Busy: took.Seconds(), Span: took.Seconds(), Bytes: n, GBps: units.GBps(n, took)}},
+		Stages: []report.Stage{{Stage: "deliver", Busy: took.Seconds(), Span: took.Seconds(), Bytes: n,
+			GBps: units.GBps(n, took)}},
 		Limiting: limit, Engine: report.Engine{IO: "unused", StagingState: "unused"}, Notes: []string{note}}
 	if n > 0 {
 		t.Amplification = 1

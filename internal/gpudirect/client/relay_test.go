@@ -36,7 +36,8 @@ func logIn(path string, bind func(int) (wire.Binding, error)) error {
 	return err
 }
 
-// TestARelayedLoginIsRefused: a listener that passes a login on to the server is not taken for the client, and gets nothing.
+// TestARelayedLoginIsRefused: a listener that passes a login on to the server is not taken for the client, and gets
+// nothing.
 func TestARelayedLoginIsRefused(t *testing.T) {
 	r := newRig(t, false)
 	r.put("k", content(1, 4096))
@@ -69,12 +70,14 @@ func TestARelayedLoginIsRefused(t *testing.T) {
 		}
 	}
 	after := r.door.Stats()
-	if greeted.Load() != 0 || after.Logins != before.Logins || after.Refused[wire.CodeRelayed] != before.Refused[wire.CodeRelayed]+2 {
+	if greeted.Load() != 0 || after.Logins != before.Logins ||
+		after.Refused[wire.CodeRelayed] != before.Refused[wire.CodeRelayed]+2 {
 		t.Errorf("%d greetings, %d logins more, refused %v", greeted.Load(), after.Logins-before.Logins, after.Refused)
 	}
 	// The client goes over HTTP then, and says why.
 	c := r.client(func(o *Options) { o.Door = relay })
-	if _, _, err := r.read(c, Read{Key: "k", Size: -1}, 4096); err == nil || !strings.Contains(err.Error(), "not connected to this server") {
+	if _, _, err := r.read(c, Read{Key: "k", Size: -1}, 4096); err == nil ||
+		!strings.Contains(err.Error(), "not connected to this server") {
 		t.Errorf("%v", err)
 	}
 }
@@ -92,7 +95,9 @@ func TestWithoutABindingThereIsNoLogin(t *testing.T) {
 // TestOldAndNewDoNotMix: a server of version 1 is refused, whether it says so or pretends.
 func TestOldAndNewDoNotMix(t *testing.T) {
 	for name, answer := range map[string]wire.Message{
-		"an old server":  &wire.Error{Kind: uint8(errs.Unsupported), Code: wire.CodeVersion, Message: "the client speaks versions 2 to 2, the server 1 to 1", Fix: "use a client and a server of the same release"},
+		"an old server": &wire.Error{Kind: uint8(errs.Unsupported), Code: wire.CodeVersion,
+			Message: "the client speaks versions 2 to 2, the server 1 to 1",
+			Fix:     "use a client and a server of the same release"},
 		"a false server": &wire.Challenge{Version: 1, Store: testStore},
 	} {
 		path := filepath.Join(t.TempDir(), "s")
@@ -115,7 +120,8 @@ func TestOldAndNewDoNotMix(t *testing.T) {
 			_, _ = c.Read(b) // until the client has left
 			_ = c.Close()
 		}()
-		if err := logIn(path, channel.Peer); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "version") || errs.FixOf(err) == "" {
+		if err := logIn(path, channel.Peer); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "version") ||
+			errs.FixOf(err) == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -161,17 +167,20 @@ func TestAStrangerThatListensIsRefused(t *testing.T) {
 	if err := os.Chown(path, 4712, 4712); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.listener(path); !errs.Is(err, errs.Permission) || !strings.Contains(err.Error(), "4711") || !strings.Contains(err.Error(), "4712") {
+	if err := s.listener(path); !errs.Is(err, errs.Permission) || !strings.Contains(err.Error(), "4711") ||
+		!strings.Contains(err.Error(), "4712") {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestLoginsFromOtherNamespaces: a client in user, PID, network and mount namespaces of its own logs in, in each way, and a relay is seen from there too.
+// TestLoginsFromOtherNamespaces: a client in user, PID, network and mount namespaces of its own logs in, in each way,
+// and a relay is seen from there too.
 func TestLoginsFromOtherNamespaces(t *testing.T) {
 	r := newRig(t, false)
 	relay := r.middle(false, func(bool, wire.Type) bool { return false })
 	apart := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWIPC,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}}
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}}
 	_, noPidfs := channel.Own(0, wire.BindProcess)
 	for _, way := range []string{"socket", "process"} {
 		if way == "process" && noPidfs != nil {
@@ -221,8 +230,10 @@ func TestARelayOfAnotherProcess(t *testing.T) {
 	if n, _ := out.Read(said); string(said[:n]) != "listens\n" {
 		t.Fatalf("the relay said %q", said[:n])
 	}
-	for name, bind := range map[string]func(int) (wire.Binding, error){"socket": channel.PeerSocket, "process": channel.PeerProcess} {
-		if err := logIn(path, bind); codeOf(err) != wire.CodeRelayed || !strings.Contains(err.Error(), fmt.Sprint(cmd.Process.Pid)) {
+	for name, bind := range map[string]func(int) (wire.Binding, error){"socket": channel.PeerSocket,
+		"process": channel.PeerProcess} {
+		if err := logIn(path, bind); codeOf(err) != wire.CodeRelayed ||
+			!strings.Contains(err.Error(), fmt.Sprint(cmd.Process.Pid)) {
 			t.Errorf("%s: %v; expected the relay's process %d", name, err, cmd.Process.Pid)
 		}
 	}

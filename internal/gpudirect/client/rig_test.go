@@ -74,7 +74,8 @@ func newRig(t testing.TB, gpu bool, change ...func(*rig)) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	r := &rig{t: t, store: st, socket: filepath.Join(dir, "door.sock"), settings: server.Settings{MaxTransferSize: 3 << 20, Async: true}}
+	r := &rig{t: t, store: st, socket: filepath.Join(dir, "door.sock"),
+		settings: server.Settings{MaxTransferSize: 3 << 20, Async: true}}
 	for _, f := range change {
 		f(r)
 	}
@@ -106,7 +107,8 @@ func newRig(t testing.TB, gpu bool, change ...func(*rig)) *rig {
 // serve opens the door.
 func (r *rig) serve() {
 	r.t.Helper()
-	s, err := server.New(server.Options{Store: r.store, StoreID: testStore, Authorizer: judge{}, Settings: r.settings, Limits: r.limits, Drain: time.Second,
+	s, err := server.New(server.Options{Store: r.store, StoreID: testStore, Authorizer: judge{}, Settings: r.settings,
+		Limits: r.limits, Drain: time.Second,
 		Secret: func(k string) (string, bool) { return testSecret, k == testKey }})
 	if err != nil {
 		r.t.Fatal(err)
@@ -158,7 +160,8 @@ func content(seed uint64, n int) []byte {
 
 func (r *rig) put(key string, data []byte) object.Info {
 	r.t.Helper()
-	i, err := r.store.Put(r.t.Context(), object.Put{Bucket: "b", Key: key, Size: int64(len(data)), Body: bytes.NewReader(data)})
+	i, err := r.store.Put(r.t.Context(), object.Put{Bucket: "b", Key: key, Size: int64(len(data)),
+		Body: bytes.NewReader(data)})
 	if err != nil {
 		r.t.Fatal(err)
 	}

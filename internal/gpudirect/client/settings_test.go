@@ -41,7 +41,8 @@ func TestGreetingBoundsTheEngine(t *testing.T) {
 				t.Fatal(err)
 			}
 			if rep.Engine.QueueDepth != c.wants || c.own.PoolSize == 0 && rep.Engine.StagingSize > c.pool {
-				t.Errorf("depth %d, staging %d; expected %d and at most %d", rep.Engine.QueueDepth, rep.Engine.StagingSize, c.wants, c.pool)
+				t.Errorf("depth %d, staging %d; expected %d and at most %d", rep.Engine.QueueDepth, rep.Engine.StagingSize, c.wants,
+					c.pool)
 			}
 		})
 	}
@@ -57,7 +58,8 @@ func TestNothingRunsBesideTheCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := device.Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(data))))
-	m, err := c.StartRead(t.Context(), Read{Bucket: "b", Key: "o", Size: -1, Dst: at, DstSize: int64(len(data)), Device: "host"})
+	m, err := c.StartRead(t.Context(), Read{Bucket: "b", Key: "o", Size: -1, Dst: at, DstSize: int64(len(data)),
+		Device: "host"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,8 @@ const longestPath = 107
 func dial(path string, patience time.Duration) (*socket, error) {
 	const op = "connect to door"
 	if len(path) > longestPath {
-		return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("the path has %d bytes, expected at most %d", len(path), longestPath)).
+		return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("the path has %d bytes, expected at most %d", len(path),
+			longestPath)).
 			WithFix("set gpudirect.socket of the server to a shorter path")
 	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -88,11 +89,13 @@ func dial(path string, patience time.Duration) (*socket, error) {
 		e := &errs.Error{Kind: errs.KindOf(err), Op: op, Name: path, Err: err}
 		switch {
 		case errors.Is(err, unix.ENOENT):
-			e.Kind, e.Fix = errs.NotFound, "run the client on the server's host and give it the directory of the socket, or set its door to the path under which the socket is mounted"
+			e.Kind, e.Fix = errs.NotFound, "run the client on the server's host and give it the directory of the socket, or "+
+				"set its door to the path under which the socket is mounted"
 		case errors.Is(err, unix.ECONNREFUSED):
 			e.Kind, e.Fix = errs.IO, "no server listens there: start it, with gpudirect.enabled"
 		case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-			e.Kind, e.Fix = errs.Permission, "let this user pass through the directory of the socket, or set gpudirect.socket of the server to a path that it can reach"
+			e.Kind, e.Fix = errs.Permission, "let this user pass through the directory of the socket, or set "+
+				"gpudirect.socket of the server to a path that it can reach"
 		case errors.Is(err, unix.EPROTOTYPE):
 			e.Kind, e.Fix = errs.Invalid, "this is another kind of socket: name that of gpudirect.socket"
 		}
@@ -103,7 +106,8 @@ func dial(path string, patience time.Duration) (*socket, error) {
 }
 
 // listener refuses a door that a stranger listens on. Expected are root, this process's user, and the owner of the
-// socket's file. Users are those of this user namespace: an owner from outside it is its overflow user, like the listener.
+// socket's file. Users are those of this user namespace: an owner from outside it is its overflow user, like the
+// listener.
 func (s *socket) listener(path string) error {
 	const op = "log in at door"
 	uid, err := channel.User(s.fd)
@@ -126,8 +130,9 @@ func (s *socket) listener(path string) error {
 	return nil
 }
 
-// takeDescriptors lets the kernel pass descriptors to this socket, or refuse them for it, from Linux 6.16 on. Whoever listens
-// may send some before it has proved who it is, and to close one can take as long as its sender wants (a TCP socket with SO_LINGER).
+// takeDescriptors lets the kernel pass descriptors to this socket, or refuse them for it, from Linux 6.16 on. Whoever
+// listens may send some before it has proved who it is, and to close one can take as long as its sender wants (a TCP
+// socket with SO_LINGER).
 func (s *socket) takeDescriptors(yes bool) {
 	v := 0
 	if yes {
@@ -182,9 +187,11 @@ func (s *socket) receive() (b []byte, fds []int, err error) {
 		closeAll(fds)
 		if flags&unix.MSG_CTRUNC != 0 {
 			return nil, nil, errs.New(errs.IO, "receive", "descriptors",
-				"some did not fit into this process").WithFix("raise the limit of open files (ulimit -n), or read fewer objects at once")
+				"some did not fit into this process").WithFix("raise the limit of open files (ulimit -n), or read fewer objects " +
+				"at once")
 		}
-		return nil, nil, errs.New(errs.Invalid, "receive", "a packet", fmt.Sprintf("is longer than %d bytes", wire.MaxMessage))
+		return nil, nil, errs.New(errs.Invalid, "receive", "a packet",
+			fmt.Sprintf("is longer than %d bytes", wire.MaxMessage))
 	}
 	if n == 0 {
 		closeAll(fds)

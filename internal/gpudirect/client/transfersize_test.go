@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestTheDoorsTransferSizeBoundsRangesAlone: gpudirect.max_transfer_size bounds what one range of a request may be, and not how
-// large the engine's copies are, nor its staging. docs/gpudirect.md said otherwise.
+// TestTheDoorsTransferSizeBoundsRangesAlone: gpudirect.max_transfer_size bounds what one range of a request may be, and
+// not how large the engine's copies are, nor its staging. docs/gpudirect.md said otherwise.
 func TestTheDoorsTransferSizeBoundsRangesAlone(t *testing.T) {
 	r := newRig(t, true)
 	r.settings.MaxTransferSize = 64 << 10
@@ -26,14 +26,16 @@ func TestTheDoorsTransferSizeBoundsRangesAlone(t *testing.T) {
 		t.Fatalf("the door said %d", s.Settings.MaxTransferSize)
 	}
 	if rep.Engine.ChunkSize <= 64<<10 {
-		t.Errorf("copies of %d bytes: the door's setting bounds them, and docs/gpudirect.md says that it does not", rep.Engine.ChunkSize)
+		t.Errorf("copies of %d bytes: the door's setting bounds them, and docs/gpudirect.md says that it does not",
+			rep.Engine.ChunkSize)
 	}
 	page, err := os.ReadFile("../../../docs/gpudirect.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range strings.Split(string(page), "\n") {
-		if strings.HasPrefix(line, "| `gpudirect.max_transfer_size`") && !strings.Contains(line, "does not bound the engine's copies") {
+		if strings.HasPrefix(line, "| `gpudirect.max_transfer_size`") &&
+			!strings.Contains(line, "does not bound the engine's copies") {
 			t.Errorf("docs/gpudirect.md: %s", line)
 		}
 	}

@@ -153,7 +153,8 @@ func (t *Tree) Names(ctx context.Context, dir string) ([]string, error) {
 			}
 		}
 		if len(out) > mostNames {
-			return nil, errs.New(errs.Unsupported, "list", urlOf(t.bucket, dir), fmt.Sprintf("it holds more than %d objects", mostNames))
+			return nil, errs.New(errs.Unsupported, "list", urlOf(t.bucket, dir),
+				fmt.Sprintf("it holds more than %d objects", mostNames))
 		}
 		if l.After = p.Next; !p.Truncated || p.Next == "" {
 			return out, nil

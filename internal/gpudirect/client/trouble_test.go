@@ -26,8 +26,8 @@ import (
 )
 
 // between stands between clients and the door and passes every packet on, with
-// its descriptors, unless see says that the connection ends there. It knows the secret and logs in anew: without that it
-// would be a relay, which the door refuses.
+// its descriptors, unless see says that the connection ends there. It knows the secret and logs in anew: without that
+// it would be a relay, which the door refuses.
 func (r *rig) between(see func(fromClient bool, h wire.Type) (end bool)) string {
 	return r.middle(true, see)
 }
@@ -108,7 +108,8 @@ func (l *relogin) renew(b []byte, to *net.UnixConn) []byte {
 		own := *m
 		l.proof = &own
 		if raw, err := to.SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) { m.Binding, _ = channel.Peer(int(fd)) }) // without it the login fails, and the test
+			// without it the login fails, and the test
+			_ = raw.Control(func(fd uintptr) { m.Binding, _ = channel.Peer(int(fd)) })
 		}
 		m.MAC = wire.ClientMAC(testSecret, l.ch, m)
 	case *wire.Greeting:
@@ -137,7 +138,8 @@ func TestConnectionLostInMidCommit(t *testing.T) {
 		key := strings.ReplaceAll(name, " ", "-")
 		data := content(4, 100000)
 		_, err := r.write(c, Write{Key: key}, data)
-		if !errs.Is(err, errs.IO) || strings.Contains(err.Error(), "may have been written") != x.may || errs.FixOf(err) == "" {
+		if !errs.Is(err, errs.IO) || strings.Contains(err.Error(), "may have been written") != x.may ||
+			errs.FixOf(err) == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 		got, _, err := r.get(key)
@@ -152,7 +154,8 @@ func TestConnectionLostWhileReading(t *testing.T) {
 	r := newRig(t, false)
 	data := content(4, 5<<20)
 	r.put("k", data)
-	for _, at := range []wire.Type{wire.TypeChallenge, wire.TypeGreeting, wire.TypeOpened, wire.TypeSumsReply, wire.TypeAck} {
+	for _, at := range []wire.Type{wire.TypeChallenge, wire.TypeGreeting, wire.TypeOpened, wire.TypeSumsReply,
+		wire.TypeAck} {
 		var cut atomic.Bool
 		cut.Store(true)
 		c := r.client(func(o *Options) {
@@ -203,11 +206,14 @@ func TestDamageIsFoundAndNamed(t *testing.T) {
 	c := r.client()
 	for _, id := range []string{"host", "cuda:0"} {
 		_, rep, err := r.read(c, Read{Key: "k", Size: -1, Device: id}, len(data))
-		if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "s3://b/k") || !strings.Contains(err.Error(), "bytes 2097152 to 3145728") || strings.Contains(err.Error(), "crc64nvme") || rep.Error == "" {
+		if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "s3://b/k") ||
+			!strings.Contains(err.Error(), "bytes 2097152 to 3145728") || strings.Contains(err.Error(), "crc64nvme") ||
+			rep.Error == "" {
 			t.Errorf("%s: %v", id, err)
 		}
 		// The blocks before it are as they should be.
-		if got, _, err := r.read(c, Read{Key: "k", Size: 2 << 20, Device: id}, 2<<20); err != nil || !bytes.Equal(got, data[:2<<20]) {
+		if got, _, err := r.read(c, Read{Key: "k", Size: 2 << 20, Device: id}, 2<<20); err != nil ||
+			!bytes.Equal(got, data[:2<<20]) {
 			t.Errorf("%s: %v", id, err)
 		}
 		if _, _, err := r.read(c, Read{Key: "k", Size: -1, Device: id, NoVerify: true}, len(data)); err != nil {
@@ -222,10 +228,12 @@ func TestDeviceThatIsNotAllowed(t *testing.T) {
 	data := content(8, 100000)
 	r.put("k", data)
 	c := r.client()
-	if got, _, err := r.read(c, Read{Key: "k", Size: -1, Device: "cuda:1"}, len(data)); err != nil || !bytes.Equal(got, data) {
+	if got, _, err := r.read(c, Read{Key: "k", Size: -1, Device: "cuda:1"}, len(data)); err != nil ||
+		!bytes.Equal(got, data) {
 		t.Errorf("cuda:1: %v", err)
 	}
-	if _, _, err := r.read(c, Read{Key: "k", Size: -1, Device: "cuda:0"}, len(data)); err == nil || codeOf(err) != wire.CodeDeviceNotAllowed || !strings.Contains(err.Error(), "s3://b/k") {
+	if _, _, err := r.read(c, Read{Key: "k", Size: -1, Device: "cuda:0"}, len(data)); err == nil ||
+		codeOf(err) != wire.CodeDeviceNotAllowed || !strings.Contains(err.Error(), "s3://b/k") {
 		t.Errorf("cuda:0: %v", err)
 	}
 	if _, err := r.write(c, Write{Key: "w", Device: "cuda:0"}, data); codeOf(err) != wire.CodeDeviceNotAllowed {
@@ -278,7 +286,8 @@ func TestHandlesAreKeptAlive(t *testing.T) {
 	}
 }
 
-// TestDiscoveryIsSigned: the request for the door is signed with the client's keys, by the server's clock, and a refusal says what is wrong.
+// TestDiscoveryIsSigned: the request for the door is signed with the client's keys, by the server's clock, and a
+// refusal says what is wrong.
 func TestDiscoveryIsSigned(t *testing.T) {
 	r := newRig(t, false)
 	ahead := time.Now().Add(5 * time.Hour)
@@ -311,10 +320,12 @@ func TestDiscoveryIsSigned(t *testing.T) {
 	if st := c.Status(t.Context()); st.Door != r.socket || asked.Load() != 2 {
 		t.Errorf("%+v after %d requests", st, asked.Load())
 	}
-	for code, fix := range map[string]string{"SignatureDoesNotMatch": "secret key", "InvalidAccessKeyId": "access key", "RequestTimeTooSkewed": "clock"} {
+	for code, fix := range map[string]string{"SignatureDoesNotMatch": "secret key", "InvalidAccessKeyId": "access key",
+		"RequestTimeTooSkewed": "clock"} {
 		refusal.Store(&code)
 		c := r.client(func(o *Options) { o.Endpoint, o.Door = s.URL, "auto" })
-		if st := c.Status(t.Context()); st.Refusal == nil || !strings.Contains(st.Refusal.Reason, code) || !strings.Contains(st.Refusal.Fix, fix) {
+		if st := c.Status(t.Context()); st.Refusal == nil || !strings.Contains(st.Refusal.Reason, code) ||
+			!strings.Contains(st.Refusal.Fix, fix) {
 			t.Errorf("%s: %+v", code, st.Refusal)
 		}
 	}
@@ -335,17 +346,21 @@ func TestDoorThatIsNotThere(t *testing.T) {
 	}))
 	defer s.Close()
 	for name, x := range map[string]struct{ answer, reason, fix string }{
-		"another server":   {"", "404", "none needed"},
-		"off":              {`{"version":1,"enabled":false,"reason":"gpudirect.enabled is false","fix":"set it"}`, "gpudirect.enabled is false", "set it"},
-		"another host":     {`{"version":1,"enabled":true,"socket":"/no/such/door.sock","store":"x"}`, "no such file", "server's host"},
-		"another store":    {fmt.Sprintf(`{"version":1,"enabled":true,"socket":%q,"store":"another"}`, r.socket), `behind the socket is the store "store-under-test"`, "gpudirect.socket of its own"},
+		"another server": {"", "404", "none needed"},
+		"off": {`{"version":1,"enabled":false,"reason":"gpudirect.enabled is false","fix":"set it"}`,
+			"gpudirect.enabled is false", "set it"},
+		"another host": {`{"version":1,"enabled":true,"socket":"/no/such/door.sock","store":"x"}`, "no such file",
+			"server's host"},
+		"another store": {fmt.Sprintf(`{"version":1,"enabled":true,"socket":%q,"store":"another"}`, r.socket),
+			`behind the socket is the store "store-under-test"`, "gpudirect.socket of its own"},
 		"a relative path":  {`{"version":1,"enabled":true,"socket":"door.sock","store":"x"}`, "absolute path", ""},
 		"not our language": {"<html>", "not what a NebulaIO server says", "none needed"},
 	} {
 		say(x.answer)
 		c := r.client(func(o *Options) { o.Endpoint, o.Door = s.URL, "auto" })
 		st := c.Status(t.Context())
-		if st.Door != "" || st.Refusal == nil || !strings.Contains(st.Refusal.Reason, x.reason) || !strings.Contains(st.Refusal.Fix, x.fix) || strings.Contains(st.Refusal.Reason, "(fix:") {
+		if st.Door != "" || st.Refusal == nil || !strings.Contains(st.Refusal.Reason, x.reason) ||
+			!strings.Contains(st.Refusal.Fix, x.fix) || strings.Contains(st.Refusal.Reason, "(fix:") {
 			t.Errorf("%s: %+v", name, st.Refusal)
 		}
 		_, rep, err := r.read(c, Read{Key: "k", Size: -1}, 10)
@@ -361,7 +376,8 @@ func TestDoorThatIsNotThere(t *testing.T) {
 	data := content(1, 10)
 	r.put("k", data)
 	c := r.client(func(o *Options) { o.Endpoint, o.Door = s.URL, "auto" })
-	if got, rep, err := r.read(c, Read{Key: "k", Size: -1}, 10); err != nil || !bytes.Equal(got, data) || rep.Via != ViaDoor {
+	if got, rep, err := r.read(c, Read{Key: "k", Size: -1}, 10); err != nil || !bytes.Equal(got, data) ||
+		rep.Via != ViaDoor {
 		t.Errorf("where it is: %v", err)
 	}
 	for name, change := range map[string]func(*Options){
@@ -369,7 +385,8 @@ func TestDoorThatIsNotThere(t *testing.T) {
 		"a wrong key":    func(o *Options) { o.AccessKey = "nobody" },
 	} {
 		c := r.client(func(o *Options) { o.Endpoint, o.Door = s.URL, "auto"; change(o) })
-		if _, _, err := r.read(c, Read{Key: "k", Size: -1}, 10); !errs.Is(err, errs.Permission) || codeOf(err) != wire.CodeAccessDenied {
+		if _, _, err := r.read(c, Read{Key: "k", Size: -1}, 10); !errs.Is(err, errs.Permission) ||
+			codeOf(err) != wire.CodeAccessDenied {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -36,7 +36,8 @@ func (w *Write) check(ctx context.Context, c *Client) (device.Device, error) {
 	}
 	if w.Sources == nil {
 		if !w.Src.Holds(w.Size) {
-			return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("the source is at 0x%x, expected an address that %d bytes can begin at", uint64(w.Src), w.Size))
+			return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("the source is at 0x%x, expected an address that %d "+
+				"bytes can begin at", uint64(w.Src), w.Size))
 		}
 		dev, err := c.device(ctx, w.Device)
 		if err != nil {
@@ -141,7 +142,8 @@ type draft struct {
 func (d *door) create(ctx context.Context, w *Write, dev device.Device) (*draft, error) {
 	const op = "write"
 	name := urlOf(w.Bucket, w.Key)
-	req := &wire.Create{Bucket: w.Bucket, Key: w.Key, Size: w.Size, Device: deviceOf(dev), Want: wire.WantBuffered | wire.WantDirect,
+	req := &wire.Create{Bucket: w.Bucket, Key: w.Key, Size: w.Size, Device: deviceOf(dev),
+		Want:        wire.WantBuffered | wire.WantDirect,
 		ContentType: w.ContentType, IfMatch: w.IfMatch, IfNoneMatch: w.IfNoneMatch}
 	for k, v := range w.Metadata {
 		req.Metadata = append(req.Metadata, wire.Pair{Name: k, Value: v})
@@ -186,7 +188,8 @@ func (f *draft) abort() {
 func (f *draft) grant(ctx context.Context, dev device.Device, size int64) error {
 	step := f.d.settings().MaxTransferSize
 	if step <= 0 {
-		return errs.New(errs.Invalid, "read door message", "Greeting", fmt.Sprintf("max_transfer_size is %d, expected more than 0", step))
+		return errs.New(errs.Invalid, "read door message", "Greeting",
+			fmt.Sprintf("max_transfer_size is %d, expected more than 0", step))
 	}
 	for at := int64(0); at < size; {
 		m := &wire.Move{Handle: f.id, Device: deviceOf(dev)}
@@ -235,15 +238,16 @@ func (f *draft) commit(sums *checksum.Sums) (wire.Committed, error) {
 	var done wire.Committed
 	for began, pause := time.Now(), writerPause; ; pause = min(2*pause, 100*time.Millisecond) {
 		sent := false
-		err := f.d.askOn(ctx, f.c, asking{op: "commit", name: f.name, req: c, patience: commitPatience, stay: true, sent: func() { sent = true }, each: func(m wire.Message, fds []int) error {
-			closeAll(fds)
-			r, ok := m.(*wire.Committed)
-			if !ok {
-				return unexpected(m, "Committed")
-			}
-			done = *r
-			return nil
-		}})
+		err := f.d.askOn(ctx, f.c, asking{op: "commit", name: f.name, req: c, patience: commitPatience, stay: true,
+			sent: func() { sent = true }, each: func(m wire.Message, fds []int) error {
+				closeAll(fds)
+				r, ok := m.(*wire.Committed)
+				if !ok {
+					return unexpected(m, "Committed")
+				}
+				done = *r
+				return nil
+			}})
 		if codeOf(err) == wire.CodeWriterLeft && time.Since(began) < writerPatience {
 			time.Sleep(pause)
 			continue

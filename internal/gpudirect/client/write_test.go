@@ -76,13 +76,16 @@ func TestWritesEverySizeThroughTheDoor(t *testing.T) {
 			for i, size := range sizes {
 				data := content(uint64(i+50), size)
 				key := fmt.Sprintf("w%d", size)
-				rep, err := r.write(c, Write{Key: key, Device: id, ContentType: "x/y", Metadata: map[string]string{"a": "1", "b": "2"}}, data)
+				rep, err := r.write(c, Write{Key: key, Device: id, ContentType: "x/y",
+					Metadata: map[string]string{"a": "1", "b": "2"}}, data)
 				if err != nil {
 					t.Fatalf("%d bytes: %v", size, err)
 				}
 				got, info, err := r.get(key)
-				if err != nil || !bytes.Equal(got, data) || info.ETag != rep.ETag || rep.Via != ViaDoor || rep.Bytes != int64(size) {
-					t.Fatalf("%d bytes: %v, equal %v, ETag %s and %s, report %+v", size, err, bytes.Equal(got, data), info.ETag, rep.ETag, rep)
+				if err != nil || !bytes.Equal(got, data) || info.ETag != rep.ETag || rep.Via != ViaDoor ||
+					rep.Bytes != int64(size) {
+					t.Fatalf("%d bytes: %v, equal %v, ETag %s and %s, report %+v", size, err, bytes.Equal(got, data), info.ETag,
+						rep.ETag, rep)
 				}
 				if info.Attributes["x-amz-meta-a"] != "1" || info.Attributes["content-type"] != "x/y" {
 					t.Errorf("attributes %v", info.Attributes)
@@ -145,7 +148,8 @@ func TestWriteThatIsCancelledLeavesNothing(t *testing.T) {
 	eventually(t, "the draft is there", func() bool { return r.door.Stats().Drafts == 1 })
 	cancel(errors.New("no more"))
 	r.gpu.Release()
-	if err := m.Wait(); !errs.Is(err, errs.Other) && !errs.Is(err, errs.Cancelled) || !strings.Contains(err.Error(), "no more") {
+	if err := m.Wait(); !errs.Is(err, errs.Other) && !errs.Is(err, errs.Cancelled) ||
+		!strings.Contains(err.Error(), "no more") {
 		t.Errorf("%v", err)
 	}
 	if _, _, err := r.get("k"); !errs.Is(err, errs.NotFound) {
@@ -161,7 +165,8 @@ func TestServerThatGoesAway(t *testing.T) {
 	r.put("k", data)
 	mem, src := r.alloc("cuda:0", len(data)), r.alloc("cuda:1", 1<<20)
 	r.gpu.Hold(0)
-	m, err := c.StartRead(t.Context(), Read{Bucket: "b", Key: "k", Size: -1, Dst: mem.ptr(), DstSize: int64(len(data)), Device: "cuda:0"})
+	m, err := c.StartRead(t.Context(), Read{Bucket: "b", Key: "k", Size: -1, Dst: mem.ptr(), DstSize: int64(len(data)),
+		Device: "cuda:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +180,8 @@ func TestServerThatGoesAway(t *testing.T) {
 	if err := m.Wait(); err != nil || !bytes.Equal(mem.get(len(data)), data) {
 		t.Errorf("a read goes on without the server: %v, equal %v", err, bytes.Equal(mem.get(len(data)), data))
 	}
-	if err := w.Wait(); err == nil || !strings.Contains(err.Error(), "s3://b/new") || !strings.Contains(err.Error(), "lost") || errs.FixOf(err) == "" {
+	if err := w.Wait(); err == nil || !strings.Contains(err.Error(), "s3://b/new") ||
+		!strings.Contains(err.Error(), "lost") || errs.FixOf(err) == "" {
 		t.Errorf("a write ends with %v", err)
 	}
 	if _, _, err := r.get("new"); !errs.Is(err, errs.NotFound) {
@@ -186,7 +192,8 @@ func TestServerThatGoesAway(t *testing.T) {
 		t.Errorf("without a server: %v", err)
 	}
 	r.serve()
-	if got, _, err := r.read(c, Read{Key: "k", Size: -1, Device: "cuda:0"}, len(data)); err != nil || !bytes.Equal(got, data) {
+	if got, _, err := r.read(c, Read{Key: "k", Size: -1, Device: "cuda:0"}, len(data)); err != nil ||
+		!bytes.Equal(got, data) {
 		t.Errorf("after its return: %v", err)
 	}
 	if rep, err := r.write(c, Write{Key: "new", Device: "cuda:0"}, data); err != nil || rep.ETag == "" {
@@ -204,7 +211,8 @@ func TestWrittenFromSeveralPlaces(t *testing.T) {
 	b.set(pb)
 	n := int64(len(head))
 	m, err := c.StartWrite(t.Context(), Write{Bucket: "b", Key: "k", Sources: []transfer.Source{
-		{Len: n, Data: head}, {Off: n, Len: int64(len(pa)), Device: a.dev, Ptr: a.ptr()}, {Off: n + int64(len(pa)), Len: int64(len(pb)), Device: b.dev, Ptr: b.ptr()}}})
+		{Len: n, Data: head}, {Off: n, Len: int64(len(pa)), Device: a.dev, Ptr: a.ptr()},
+		{Off: n + int64(len(pa)), Len: int64(len(pb)), Device: b.dev, Ptr: b.ptr()}}})
 	if err == nil {
 		err = m.Wait()
 	}
@@ -245,7 +253,8 @@ func TestDescriptorsAreGivenBack(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, fmt.Sprintf("as few descriptors as before (%d, then %d)", before, settled), func() bool { return descriptors(t, dir+"/data") <= settled })
+	eventually(t, fmt.Sprintf("as few descriptors as before (%d, then %d)", before, settled),
+		func() bool { return descriptors(t, dir+"/data") <= settled })
 }
 
 func TestForkedClientSaysSo(t *testing.T) {
@@ -254,7 +263,8 @@ func TestForkedClientSaysSo(t *testing.T) {
 	c.pid = os.Getpid() + 1
 	defer func() { c.pid = os.Getpid() }()
 	_, err := c.StartRead(t.Context(), Read{Bucket: "b", Key: "k", Size: -1, Dst: 1, DstSize: 1})
-	if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "fork") || !strings.Contains(errs.FixOf(err), "spawn") {
+	if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "fork") ||
+		!strings.Contains(errs.FixOf(err), "spawn") {
 		t.Error(err)
 	}
 }

@@ -67,7 +67,8 @@ func (c *chatter) sums() []uint64 { return make([]uint64, c.r.IntN(4)) }
 func (c *chatter) reports() []wire.Report {
 	var all []wire.Report
 	for range c.r.IntN(3) {
-		all = append(all, wire.Report{Device: c.text("host", "cuda:0", "x"), Route: c.text("direct", "y"), Stage: c.text("read", "z"), Bytes: c.number(), Time: time.Duration(c.number())})
+		all = append(all, wire.Report{Device: c.text("host", "cuda:0", "x"), Route: c.text("direct", "y"),
+			Stage: c.text("read", "z"), Bytes: c.number(), Time: time.Duration(c.number())})
 	}
 	return all
 }
@@ -78,7 +79,9 @@ func (c *chatter) message() wire.Message {
 	case 0, 1, 2, 3:
 		m := &wire.Open{Want: uint8(c.r.IntN(40)), Device: c.device()}
 		for range c.r.IntN(6) {
-			m.Items = append(m.Items, wire.OpenItem{Bucket: c.text("b", "b", "b", "nope"), Key: c.text("big", "small", "missing", "secret/k", ""), Version: c.text("", "", "null", "v"), Off: c.number(), N: c.number()})
+			m.Items = append(m.Items, wire.OpenItem{Bucket: c.text("b", "b", "b", "nope"),
+				Key: c.text("big", "small", "missing", "secret/k", ""), Version: c.text("", "", "null", "v"), Off: c.number(),
+				N: c.number()})
 		}
 		return m
 	case 4:
@@ -88,7 +91,8 @@ func (c *chatter) message() wire.Message {
 	case 6:
 		return &wire.Close{Handles: []uint64{handle, handle + 1}, Reports: c.reports()}
 	case 7, 8:
-		return &wire.Create{Bucket: c.text("b", "nope"), Key: c.text("new", "readonly/x", "full"), Size: c.number(), Device: c.device(), Want: uint8(c.r.IntN(5)), IfNoneMatch: c.text("", "*")}
+		return &wire.Create{Bucket: c.text("b", "nope"), Key: c.text("new", "readonly/x", "full"), Size: c.number(),
+			Device: c.device(), Want: uint8(c.r.IntN(5)), IfNoneMatch: c.text("", "*")}
 	case 9:
 		return &wire.AddSums{Handle: handle, First: c.number(), Sums: c.sums()}
 	case 10:
@@ -96,7 +100,8 @@ func (c *chatter) message() wire.Message {
 	case 11:
 		return &wire.Abort{Handle: handle}
 	case 12:
-		return &wire.List{Bucket: c.text("b", "nope"), Prefix: c.text("", "s"), Delimiter: c.text("", "/"), Limit: uint32(c.number())}
+		return &wire.List{Bucket: c.text("b", "nope"), Prefix: c.text("", "s"), Delimiter: c.text("", "/"),
+			Limit: uint32(c.number())}
 	}
 	return &wire.Ping{}
 }
@@ -227,7 +232,8 @@ func TestAHundredThousandMessages(t *testing.T) {
 	waitFor(t, func() bool { h, n := d.store.held(); return h == 0 && n == 0 && d.s.Stats().Connections == 1 })
 	clean()
 	st := d.s.Stats()
-	if st.Handles != 0 || st.HeldBytes != 0 || st.Drafts != 0 || st.DraftBytes != 0 || st.Opened == 0 || st.Created == 0 || st.Refused[wire.CodeBadMessage] == 0 || st.Refused[wire.CodeInternal] != 0 {
+	if st.Handles != 0 || st.HeldBytes != 0 || st.Drafts != 0 || st.DraftBytes != 0 || st.Opened == 0 || st.Created == 0 ||
+		st.Refused[wire.CodeBadMessage] == 0 || st.Refused[wire.CodeInternal] != 0 {
 		t.Errorf("%+v", st)
 	}
 	_, files := c.open(wire.WantBuffered, item("big"))
@@ -247,7 +253,8 @@ func TestNoiseOverAStoreOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, n := range map[string]int{"big": 3 << 20, "small": 100} {
-		if _, err := st.Put(t.Context(), object.Put{Bucket: "b", Key: key, Size: int64(n), Body: bytes.NewReader(random(n))}); err != nil {
+		if _, err := st.Put(t.Context(), object.Put{Bucket: "b", Key: key, Size: int64(n),
+			Body: bytes.NewReader(random(n))}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -284,7 +291,8 @@ func TestNoiseOverAStoreOnDisk(t *testing.T) {
 	if items[0].Err != nil {
 		t.Fatalf("%+v", items[0].Err)
 	}
-	if b, err := io.ReadAll(files[0]); err != nil || !bytes.Equal(b, random(3<<20)) || len(items[0].Sums) != 3 || items[0].Sums[2] != sumOf(b[2<<20:]) {
+	if b, err := io.ReadAll(files[0]); err != nil || !bytes.Equal(b, random(3<<20)) || len(items[0].Sums) != 3 ||
+		items[0].Sums[2] != sumOf(b[2<<20:]) {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
 	_ = c.c.Close()
@@ -386,7 +394,9 @@ func TestWhoDoesNotTakeItsReplies(t *testing.T) {
 	clean := leakless(t)
 	c := d.login()
 	for range 4000 { // far more replies than a socket holds
-		b, _ := wire.Append(nil, wire.Header{Request: 1}, &wire.Open{Want: wire.WantInline | wire.WantBuffered, Device: host, Items: []wire.OpenItem{item("small"), item("big")}})
+		b, _ := wire.Append(nil, wire.Header{Request: 1},
+			&wire.Open{Want: wire.WantInline | wire.WantBuffered, Device: host,
+				Items: []wire.OpenItem{item("small"), item("big")}})
 		if _, err := c.c.Write(b); err != nil {
 			break
 		}
@@ -412,10 +422,12 @@ func TestDrain(t *testing.T) {
 	if e := idle.ended(); e == nil || e.Code != wire.CodeDraining {
 		t.Errorf("%+v", e)
 	}
-	if items, _ := busy.open(wire.WantBuffered, item("big")); items[0].Err == nil || items[0].Err.Code != wire.CodeDraining {
+	if items, _ := busy.open(wire.WantBuffered, item("big")); items[0].Err == nil ||
+		items[0].Err.Code != wire.CodeDraining {
 		t.Errorf("%+v", items[0])
 	}
-	if m, _ := busy.ask(&wire.Create{Bucket: "b", Key: "x", Size: 10, Device: host, Want: 1}); !isError(m, wire.CodeDraining) {
+	if m, _ := busy.ask(&wire.Create{Bucket: "b", Key: "x", Size: 10, Device: host, Want: 1}); !isError(m,
+		wire.CodeDraining) {
 		t.Errorf("%+v", m)
 	}
 	if m, _ := busy.ask(&wire.Close{Handles: []uint64{items[0].Handle}}); m.Type() != wire.TypeAck {
@@ -429,7 +441,8 @@ func TestDrain(t *testing.T) {
 	}
 	_ = files[0].Close()
 	sum := sumOf([]byte("0123456789"))
-	if m, _ := writer.ask(&wire.Commit{Handle: made.Handle, Size: 10, CRC64: sum, Sums: []uint64{sum}}); m.Type() != wire.TypeCommitted {
+	if m, _ := writer.ask(&wire.Commit{Handle: made.Handle, Size: 10, CRC64: sum,
+		Sums: []uint64{sum}}); m.Type() != wire.TypeCommitted {
 		t.Errorf("%+v", m)
 	}
 	if err := <-ended; err != nil {
@@ -447,7 +460,8 @@ func TestTheEndOfTheDrain(t *testing.T) {
 	d.store.put("b", "big", random(20000))
 	c := d.login()
 	_, files := c.open(wire.WantBuffered, item("big"))
-	if m, fs := c.ask(&wire.Create{Bucket: "b", Key: "new", Size: 10, Device: host, Want: 1}); m.Type() != wire.TypeCreated || fs[0].Close() != nil {
+	if m, fs := c.ask(&wire.Create{Bucket: "b", Key: "new", Size: 10, Device: host,
+		Want: 1}); m.Type() != wire.TypeCreated || fs[0].Close() != nil {
 		t.Fatalf("%+v", m)
 	}
 	if err := d.stop(); err != nil {
@@ -469,7 +483,9 @@ func BenchmarkOpen4KiB(b *testing.B) {
 	d := serve(b, nil)
 	d.store.put("b", "small", random(4096))
 	c := d.login()
-	req, _ := wire.Append(nil, wire.Header{Request: 1}, &wire.Open{Want: wire.WantInline | wire.WantBuffered | wire.WantSums, Device: host, Items: []wire.OpenItem{item("small")}})
+	req, _ := wire.Append(nil, wire.Header{Request: 1},
+		&wire.Open{Want: wire.WantInline | wire.WantBuffered | wire.WantSums, Device: host,
+			Items: []wire.OpenItem{item("small")}})
 	buf := make([]byte, wire.MaxMessage)
 	_ = c.c.SetDeadline(time.Time{})
 	for b.Loop() {

@@ -69,7 +69,8 @@ func newConn(s *Server, sock *net.UnixConn) *conn {
 			}
 		})
 	}
-	// A packet has to fit into the socket's buffer; the usual one is large enough, and a smaller one is raised as far as the system allows.
+	// A packet has to fit into the socket's buffer; the usual one is large enough, and a smaller one is raised as far as
+	// the system allows.
 	_ = sock.SetWriteBuffer(2 * wire.MaxMessage)
 	return c
 }
@@ -106,7 +107,8 @@ func (c *conn) run(ctx context.Context) {
 		}
 		if err := c.serve(ctx, h, m); err != nil {
 			if !errors.Is(err, errGone) {
-				c.s.opts.Log.Warn("closed a connection because of an error", "access_key", c.account, "pid", c.peer.PID, "error", err)
+				c.s.opts.Log.Warn("closed a connection because of an error", "access_key", c.account, "pid", c.peer.PID, "error",
+					err)
 			}
 			break
 		}
@@ -115,7 +117,8 @@ func (c *conn) run(ctx context.Context) {
 		len(c.held), "drafts", len(c.drafts))
 }
 
-// receive waits for the next message. It returns why the connection has to end, or no message where the client ended it.
+// receive waits for the next message. It returns why the connection has to end, or no message where the client ended
+// it.
 func (c *conn) receive(wait time.Duration) (wire.Header, wire.Message, *wire.Error) {
 	for {
 		_ = c.sock.SetReadDeadline(time.Now().Add(wait)) // a closed one fails at the read
@@ -158,7 +161,8 @@ func (c *conn) receive(wait time.Duration) (wire.Header, wire.Message, *wire.Err
 		case err != nil:
 			return h, nil, badMessage("%s", text(err))
 		case h.Descriptors != 0 || h.Flags != 0:
-			return h, nil, badMessage("a request has %d descriptors and flags %#x in its header, expected none", h.Descriptors, h.Flags)
+			return h, nil, badMessage("a request has %d descriptors and flags %#x in its header, expected none", h.Descriptors,
+				h.Flags)
 		}
 		return h, m, nil
 	}
@@ -248,15 +252,16 @@ func (c *conn) farewell(why *wire.Error) {
 	_ = c.send(wire.Header{}, why, nil)
 }
 
-// hangUp ends the connection. What the client has sent and nobody has read is taken first: it would be told of a reset, and not
-// what the server told it last.
+// hangUp ends the connection. What the client has sent and nobody has read is taken first: it would be told of a reset,
+// and not what the server told it last.
 func (c *conn) hangUp() {
 	_ = c.sock.CloseRead() // who was cut off is closed already
 	if c.raw != nil {
 		_ = c.raw.Control(func(fd uintptr) {
 			var b [1]byte
 			for {
-				if n, _, _, _, err := unix.Recvmsg(int(fd), b[:], nil, unix.MSG_DONTWAIT); err != unix.EINTR && (err != nil || n == 0) {
+				if n, _, _, _, err := unix.Recvmsg(int(fd), b[:], nil, unix.MSG_DONTWAIT); err != unix.EINTR &&
+					(err != nil || n == 0) {
 					return
 				}
 			}
@@ -307,8 +312,9 @@ func (c *conn) send(h wire.Header, m wire.Message, files []*os.File) error {
 	return err
 }
 
-// inFlight is how long a message waits for others to take their descriptors. Those on their way are counted for all processes of
-// a user together: those of a client that does not take its own are no reason to end the connection of another one.
+// inFlight is how long a message waits for others to take their descriptors. Those on their way are counted for all
+// processes of a user together: those of a client that does not take its own are no reason to end the connection of
+// another one.
 const inFlight = time.Second
 
 // crowded is the refusal of what could not be sent for that reason.

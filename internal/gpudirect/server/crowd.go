@@ -30,17 +30,18 @@ type user struct {
 	leaving int // logins that gave way and have not ended
 }
 
-// mostLeaving bounds the logins of one user that gave way and have not ended. They end within a moment, but for those whose
-// client has sent a descriptor that the kernel takes long to close (see refuseDescriptors): each keeps a thread.
+// mostLeaving bounds the logins of one user that gave way and have not ended. They end within a moment, but for those
+// whose client has sent a descriptor that the kernel takes long to close (see refuseDescriptors): each keeps a thread.
 const mostLeaving = 64
 
-// mostRefusing bounds the refused connections of which the server takes leave at once, each of which may keep a thread too.
+// mostRefusing bounds the refused connections of which the server takes leave at once, each of which may keep a thread
+// too.
 const mostRefusing = 64
 
 // admit takes a connection in, or says why not. What it admits is counted in all.
 //
-// A client logs in within a millisecond, and one that does not is silent. So a silent one costs others nothing: the oldest
-// login under way gives way to a new connection where there is no room.
+// A client logs in within a millisecond, and one that does not is silent. So a silent one costs others nothing: the
+// oldest login under way gives way to a new connection where there is no room.
 func (s *Server) admit(c *conn, all *sync.WaitGroup) *wire.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,13 +54,15 @@ func (s *Server) admit(c *conn, all *sync.WaitGroup) *wire.Error {
 		u = &user{}
 	}
 	if u.leaving >= mostLeaving {
-		return tooManyConnections("%d logins of user %d gave way to others and do not end; at most %d may be", u.leaving, c.peer.UID, mostLeaving)
+		return tooManyConnections("%d logins of user %d gave way to others and do not end; at most %d may be", u.leaving,
+			c.peer.UID, mostLeaving)
 	}
 	if u.logins >= l.Logins {
 		s.evict(func(o *conn) bool { return o.peer.UID == c.peer.UID })
 	}
 	if u.conns >= l.UserConnections && !s.evict(func(o *conn) bool { return o.peer.UID == c.peer.UID }) {
-		return tooManyConnections("user %d has %d connections open; one user may have at most %d", c.peer.UID, u.conns, l.UserConnections)
+		return tooManyConnections("user %d has %d connections open; one user may have at most %d", c.peer.UID, u.conns,
+			l.UserConnections)
 	}
 	if len(s.conns) >= l.Connections && !s.evict(func(*conn) bool { return true }) {
 		return tooManyConnections("%d connections are open, of which %d log in; at most %d may be", len(s.conns),
@@ -79,8 +82,8 @@ func tooManyConnections(format string, args ...any) *wire.Error {
 		"use one connection for many objects, or raise gpudirect.max_connections")
 }
 
-// evict ends the oldest login under way of those that match; false where there is none. From then on it only counts among
-// those that leave.
+// evict ends the oldest login under way of those that match; false where there is none. From then on it only counts
+// among those that leave.
 func (s *Server) evict(match func(*conn) bool) bool {
 	for e := s.crowd.logins.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*conn)
@@ -130,7 +133,8 @@ func (s *Server) forgetConn(c *conn) {
 	c.user = nil
 }
 
-// turnAway tells a connection why it is not admitted, and ends it. It does not wait for that: the kernel may take long to end it.
+// turnAway tells a connection why it is not admitted, and ends it. It does not wait for that: the kernel may take long
+// to end it.
 func (s *Server) turnAway(c *conn, why *wire.Error) {
 	select {
 	case s.refusing <- struct{}{}:
@@ -179,7 +183,8 @@ func (s *Server) loggedIn(c *conn, accessKey string) *wire.Error {
 		cl = &client{key: accessKey}
 	}
 	if cl.conns >= s.opts.Limits.KeyConnections {
-		return tooManyConnections("the access key has %d connections open; one key may have at most %d", cl.conns, s.opts.Limits.KeyConnections)
+		return tooManyConnections("the access key has %d connections open; one key may have at most %d", cl.conns,
+			s.opts.Limits.KeyConnections)
 	}
 	s.crowd.clients[accessKey] = cl
 	cl.conns++
@@ -187,8 +192,8 @@ func (s *Server) loggedIn(c *conn, accessKey string) *wire.Error {
 	return nil
 }
 
-// left forgets a connection. What it has on its way to a client that does not take it stays on the books of its key and its
-// user for as long: the kernel counts it against the server.
+// left forgets a connection. What it has on its way to a client that does not take it stays on the books of its key and
+// its user for as long: the kernel counts it against the server.
 func (s *Server) left(ctx context.Context, c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
@@ -231,8 +236,9 @@ func (c *conn) linger(ctx context.Context) {
 	}
 }
 
-// taken reports whether the client has taken all descriptors that were sent to it, and takes those off the books. It may be
-// called for any connection: what was sent before the look at the socket's queue is taken when the queue is empty.
+// taken reports whether the client has taken all descriptors that were sent to it, and takes those off the books. It
+// may be called for any connection: what was sent before the look at the socket's queue is taken when the queue is
+// empty.
 func (c *conn) taken() bool {
 	sent := c.sent.Load()
 	if sent == 0 {
@@ -254,8 +260,8 @@ func (c *conn) taken() bool {
 	return queued == 0
 }
 
-// reserveDescriptors counts n descriptors against what one access key may have on their way, from before they are opened.
-// Where there is no room it looks which of them were taken meanwhile.
+// reserveDescriptors counts n descriptors against what one access key may have on their way, from before they are
+// opened. Where there is no room it looks which of them were taken meanwhile.
 func (c *conn) reserveDescriptors(n int) bool {
 	most := int64(c.s.opts.Limits.KeyDescriptors)
 	if c.client.untaken.Add(int64(n)) <= most {
@@ -285,8 +291,8 @@ func (s *Server) connsOf(cl *client) []*conn {
 	return all
 }
 
-// awaitDescriptors waits until n more descriptors may be on their way to this access key. The error ends the connection: it
-// is this client that does not take its replies.
+// awaitDescriptors waits until n more descriptors may be on their way to this access key. The error ends the
+// connection: it is this client that does not take its replies.
 func (c *conn) awaitDescriptors(ctx context.Context, n int) (*wire.Error, error) {
 	end := time.Now().Add(c.s.opts.Limits.Send)
 	for wait := 20 * time.Microsecond; !c.reserveDescriptors(n); wait = min(2*wait, 10*time.Millisecond) {

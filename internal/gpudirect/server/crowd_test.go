@@ -114,8 +114,8 @@ func TestOneKeyLeavesRoom(t *testing.T) {
 	d.login()
 }
 
-// TestReadersThatReadNothing: connections of one key that take no reply cannot keep the descriptors of another, neither those that
-// wait to be sent nor those on their way; also after they were ended, and also where they come back.
+// TestReadersThatReadNothing: connections of one key that take no reply cannot keep the descriptors of another, neither
+// those that wait to be sent nor those on their way; also after they were ended, and also where they come back.
 func TestReadersThatReadNothing(t *testing.T) {
 	d := serve(t, func(o *Options) {
 		twoKeys(o)
@@ -159,10 +159,12 @@ func TestReadersThatReadNothing(t *testing.T) {
 	}
 	// Ended, but not gone: what is on its way is still counted, and whoever comes back hears of it.
 	again := d.login()
-	if items, _ := again.open(wire.WantBuffered, item("big")); items[0].Err == nil || items[0].Err.Code != wire.CodeTooManyFiles || items[0].Err.Fix == "" {
+	if items, _ := again.open(wire.WantBuffered, item("big")); items[0].Err == nil ||
+		items[0].Err.Code != wire.CodeTooManyFiles || items[0].Err.Fix == "" {
 		t.Errorf("%+v", items[0])
 	}
-	if r, _ := again.ask(&wire.Create{Bucket: "b", Key: "n", Device: host, Want: wire.WantBuffered}); !isError(r, wire.CodeTooManyFiles) {
+	if r, _ := again.ask(&wire.Create{Bucket: "b", Key: "n", Device: host, Want: wire.WantBuffered}); !isError(r,
+		wire.CodeTooManyFiles) {
 		t.Errorf("%+v", r)
 	}
 	for _, c := range lazy {

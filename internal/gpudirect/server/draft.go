@@ -83,7 +83,8 @@ func (c *conn) mayCreate(ctx context.Context, m *wire.Create) *wire.Error {
 	case m.Size < 0:
 		return badMessage("Create has size %d", m.Size)
 	case m.IfMatch == `""`: // which without its quotes would be no condition at all
-		return failure(object.Fail("create", m.Bucket+"/"+m.Key, object.ErrPrecondition, "if match is an empty ETag, which no object has"))
+		return failure(object.Fail("create", m.Bucket+"/"+m.Key, object.ErrPrecondition,
+			"if match is an empty ETag, which no object has"))
 	case c.s.opts.Settings.NoWrites != "":
 		return refusal(errs.Unsupported, wire.CodeUnsupported,
 			"objects cannot be created through the door here: "+c.s.opts.Settings.NoWrites, "write over the S3 endpoint")
@@ -96,7 +97,8 @@ func (c *conn) mayCreate(ctx context.Context, m *wire.Create) *wire.Error {
 
 // mayPut returns why the client may not write an object, or nil.
 func (c *conn) mayPut(ctx context.Context, bucket, key string) *wire.Error {
-	err := c.s.opts.Authorizer.Authorize(ctx, object.Access{Account: c.account, Action: object.ActionPut, Bucket: bucket, Key: key})
+	err := c.s.opts.Authorizer.Authorize(ctx, object.Access{Account: c.account, Action: object.ActionPut, Bucket: bucket,
+		Key: key})
 	if err != nil {
 		return denied(err)
 	}
@@ -121,7 +123,8 @@ func (c *conn) reserve(size int64) *wire.Error {
 
 func (c *conn) draftTooLarge(size int64) *wire.Error {
 	return invalid(wire.CodeTooLarge, "commit or abort others first, or raise gpudirect.max_draft_bytes",
-		"%d bytes more would make more than the %d that all drafts of an access key may have", size, c.s.opts.Limits.DraftBytes)
+		"%d bytes more would make more than the %d that all drafts of an access key may have", size,
+		c.s.opts.Limits.DraftBytes)
 }
 
 func (cl *client) unreserve(size int64) {
@@ -154,7 +157,8 @@ func (d *draft) follows(first int64, sums []uint64) *wire.Error {
 	have := int64(len(d.sums))
 	switch {
 	case first != have:
-		return invalid(wire.CodeBadSums, "send the sums in order, each once", "sums come from block %d on, expected block %d", first, have)
+		return invalid(wire.CodeBadSums, "send the sums in order, each once", "sums come from block %d on, expected block %d",
+			first, have)
 	case have+int64(len(sums)) > d.blocks():
 		return invalid(wire.CodeBadSums, "send one sum for each MiB", "%d sums are too many, the draft has %d blocks",
 			have+int64(len(sums)), d.blocks())

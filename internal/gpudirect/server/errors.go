@@ -19,7 +19,8 @@ func refusal(k errs.Kind, code, msg, fix string) *wire.Error {
 }
 
 func draining() *wire.Error {
-	return refusal(errs.Closed, wire.CodeDraining, "the server is stopping", "connect again when it is back, or use its S3 endpoint")
+	return refusal(errs.Closed, wire.CodeDraining, "the server is stopping",
+		"connect again when it is back, or use its S3 endpoint")
 }
 
 func badMessage(format string, args ...any) *wire.Error {
@@ -47,7 +48,8 @@ var codes = []struct {
 	{object.ErrInvalidRange, wire.CodeInvalidRange, "ask for a range within the object"},
 	{object.ErrInvalidName, wire.CodeInvalidName, "use a key of 1 to 1024 bytes of UTF-8"},
 	{object.ErrNoSpace, wire.CodeNoSpace, "make room on the store's file system"},
-	{object.ErrDamaged, wire.CodeDamaged, "restore the object from a copy; nebulaio store scrub names all that is damaged"},
+	{object.ErrDamaged, wire.CodeDamaged, "restore the object from a copy; nebulaio store scrub names all that is " +
+		"damaged"},
 	{object.ErrReadOnly, wire.CodeReadOnly, "look at the server's log for why, then restart it"},
 	{object.ErrBusy, wire.CodeBusy, "ask again"},
 	{object.ErrClosed, wire.CodeDraining, "connect again when the server is back"},
@@ -78,7 +80,8 @@ func failure(err error) *wire.Error {
 	return refusal(kind, code, text(err), fix)
 }
 
-// denied makes the answer to a request that the authorizer refused. A store that may not open its own files is another matter.
+// denied makes the answer to a request that the authorizer refused. A store that may not open its own files is another
+// matter.
 func denied(err error) *wire.Error {
 	e := failure(err)
 	if e.Code == wire.CodeInternal && errs.Is(err, errs.Permission) {

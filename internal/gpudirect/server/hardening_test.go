@@ -197,7 +197,8 @@ func TestManyComeAtOnce(t *testing.T) {
 	d.s.nobodyLeft(t)
 }
 
-// TestTheLastWordIsHeard, whatever the client had sent before: the kernel tells who is hung up on with something unread of a reset.
+// TestTheLastWordIsHeard, whatever the client had sent before: the kernel tells who is hung up on with something unread
+// of a reset.
 func TestTheLastWordIsHeard(t *testing.T) {
 	d := serve(t, func(o *Options) { o.Limits.Connections = 1 })
 	c := d.login()
@@ -219,7 +220,8 @@ func TestTheLastWordIsHeard(t *testing.T) {
 	}
 }
 
-// TestACommitThatMakesNoSenseEndsTheDraft, as every refusal does but those that say that it stays: its client has forgotten it.
+// TestACommitThatMakesNoSenseEndsTheDraft, as every refusal does but those that say that it stays: its client has
+// forgotten it.
 func TestACommitThatMakesNoSenseEndsTheDraft(t *testing.T) {
 	d := serve(t, nil)
 	c := d.login()

@@ -21,17 +21,23 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// attempts are what a hostile client tries. Each gets a connection that has not logged in and one that has, and may end both.
+// attempts are what a hostile client tries. Each gets a connection that has not logged in and one that has, and may end
+// both.
 var attempts = map[string]func(t *testing.T, d *door, raw, in *wireConn){
 	"an empty packet first": func(t *testing.T, d *door, raw, in *wireConn) { _, _ = raw.c.Write(nil); raw.ended() },
 	"an empty packet later": func(t *testing.T, d *door, raw, in *wireConn) { _, _ = in.c.Write(nil); in.ended() },
 	"half a header":         func(t *testing.T, d *door, raw, in *wireConn) { write(in, []byte{5, 0, 0}); mustEnd(t, in) },
 	"half a message": func(t *testing.T, d *door, raw, in *wireConn) {
-		b, _ := wire.Append(nil, wire.Header{Request: 9}, &wire.Open{Want: 1, Device: host, Items: []wire.OpenItem{item("big")}})
+		b, _ := wire.Append(nil, wire.Header{Request: 9},
+			&wire.Open{Want: 1, Device: host, Items: []wire.OpenItem{item("big")}})
 		write(in, b[:len(b)/2])
 		mustEnd(t, in)
 	},
-	"a long packet at login": func(t *testing.T, d *door, raw, in *wireConn) { write(raw, make([]byte, 100<<10)); mustEnd(t, raw) },
+	"a long packet at login": func(t *testing.T, d *door, raw,
+		in *wireConn) {
+		write(raw, make([]byte, 100<<10))
+		mustEnd(t, raw)
+	},
 	"a long packet": func(t *testing.T, d *door, raw, in *wireConn) {
 		write(in, make([]byte, wire.MaxMessage+1))
 		mustEnd(t, in)
@@ -60,7 +66,9 @@ var attempts = map[string]func(t *testing.T, d *door, raw, in *wireConn){
 		other := d.login()
 		items, _ := other.open(wire.WantBuffered, item("big"))
 		made, _ := other.create("theirs", 10)
-		for _, m := range []wire.Message{&wire.Close{Handles: []uint64{items[0].Handle}}, &wire.Sums{Handle: items[0].Handle, N: 1}, &wire.Commit{Handle: made.Handle}, &wire.Abort{Handle: made.Handle}, &wire.AddSums{Handle: made.Handle}} {
+		for _, m := range []wire.Message{&wire.Close{Handles: []uint64{items[0].Handle}},
+			&wire.Sums{Handle: items[0].Handle, N: 1}, &wire.Commit{Handle: made.Handle}, &wire.Abort{Handle: made.Handle},
+			&wire.AddSums{Handle: made.Handle}} {
 			if r, _ := in.ask(m); !isError(r, wire.CodeNoSuchHandle) {
 				t.Errorf("%v: %+v", m.Type(), r)
 			}
@@ -93,10 +101,12 @@ var attempts = map[string]func(t *testing.T, d *door, raw, in *wireConn){
 		far := []int64{math.MinInt64, -1, math.MaxInt64, math.MaxInt64 - 1, 1 << 62}
 		for _, a := range far {
 			for _, b := range far {
-				if got, _ := in.open(wire.WantBuffered|wire.WantSums, wire.OpenItem{Bucket: "b", Key: "big", Off: a, N: b}); got[0].Err == nil {
+				if got, _ := in.open(wire.WantBuffered|wire.WantSums,
+					wire.OpenItem{Bucket: "b", Key: "big", Off: a, N: b}); got[0].Err == nil {
 					t.Errorf("open %d %d: %+v", a, b, got[0])
 				}
-				for _, m := range []wire.Message{&wire.Move{Handle: items[0].Handle, Device: host, Ranges: []wire.Range{{Off: a, N: b}}}, &wire.Sums{Handle: items[0].Handle, First: a, N: b},
+				for _, m := range []wire.Message{&wire.Move{Handle: items[0].Handle, Device: host,
+					Ranges: []wire.Range{{Off: a, N: b}}}, &wire.Sums{Handle: items[0].Handle, First: a, N: b},
 					&wire.AddSums{Handle: made.Handle, First: a, Sums: []uint64{1}}} {
 					if r, _ := in.ask(m); r.Type() != wire.TypeError {
 						t.Errorf("%v %d %d: %+v", m.Type(), a, b, r)
@@ -115,7 +125,8 @@ var attempts = map[string]func(t *testing.T, d *door, raw, in *wireConn){
 		made, file := in.create("lies", 4)
 		_, _ = file.Write([]byte("abcd"))
 		_ = file.Close()
-		for _, m := range []*wire.Commit{{Size: 4, CRC64: 1, Sums: []uint64{2}}, {Size: 4, CRC64: 0}, {Size: 4, CRC64: 7, Sums: []uint64{7, 7}}, {Size: 4, First: 1, CRC64: 7, Sums: []uint64{7}}} {
+		for _, m := range []*wire.Commit{{Size: 4, CRC64: 1, Sums: []uint64{2}}, {Size: 4, CRC64: 0},
+			{Size: 4, CRC64: 7, Sums: []uint64{7, 7}}, {Size: 4, First: 1, CRC64: 7, Sums: []uint64{7}}} {
 			m.Handle = made.Handle
 			if r, _ := in.ask(m); !isError(r, wire.CodeBadSums) {
 				t.Errorf("%+v: %+v", m, r)
@@ -123,9 +134,11 @@ var attempts = map[string]func(t *testing.T, d *door, raw, in *wireConn){
 		}
 	},
 	"names that are no text": func(t *testing.T, d *door, raw, in *wireConn) {
-		for _, name := range []string{"\x00", "a\nlevel=ERROR msg=forged", "\xff\xfe", "../../etc/passwd", strings.Repeat("x", wire.MaxName-1)} {
+		for _, name := range []string{"\x00", "a\nlevel=ERROR msg=forged", "\xff\xfe", "../../etc/passwd",
+			strings.Repeat("x", wire.MaxName-1)} {
 			in.open(wire.WantBuffered, wire.OpenItem{Bucket: name, Key: name, Version: name, N: -1})
-			in.ask(&wire.Create{Bucket: "b", Key: name + "\x00", Size: 1, Device: wire.Device{Index: -1, UUID: name}, Want: 1, ContentType: name})
+			in.ask(&wire.Create{Bucket: "b", Key: name + "\x00", Size: 1, Device: wire.Device{Index: -1, UUID: name}, Want: 1,
+				ContentType: name})
 			in.ask(&wire.List{Bucket: name, Prefix: name, Delimiter: name, After: name})
 		}
 	},
@@ -192,7 +205,8 @@ var attempts = map[string]func(t *testing.T, d *door, raw, in *wireConn){
 		_ = file.Close()
 		d.s.lookAtDrafts()
 		zero := sumOf(make([]byte, 10))
-		if r, _ := in.ask(&wire.Commit{Handle: made.Handle, Size: 10, CRC64: zero, Sums: []uint64{zero}}); r.Type() != wire.TypeCommitted {
+		if r, _ := in.ask(&wire.Commit{Handle: made.Handle, Size: 10, CRC64: zero,
+			Sums: []uint64{zero}}); r.Type() != wire.TypeCommitted {
 			t.Errorf("%+v", r)
 		}
 	},
@@ -265,12 +279,14 @@ func pass(t *testing.T, c *wireConn, m wire.Message) {
 	}
 }
 
-// TestHostileAttempts: whatever a client tries, another one is served, nothing of it stays, and the log has no line of its making.
+// TestHostileAttempts: whatever a client tries, another one is served, nothing of it stays, and the log has no line of
+// its making.
 func TestHostileAttempts(t *testing.T) {
 	log := &lockedLog{}
 	d, st, _ := onDisk(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
 	data := random(20000)
-	if _, err := st.Put(t.Context(), object.Put{Bucket: "b", Key: "big", Size: int64(len(data)), Body: bytes.NewReader(data)}); err != nil {
+	if _, err := st.Put(t.Context(), object.Put{Bucket: "b", Key: "big", Size: int64(len(data)),
+		Body: bytes.NewReader(data)}); err != nil {
 		t.Fatal(err)
 	}
 	good := d.login()
@@ -319,7 +335,8 @@ func TestHoldsOfAKeyThatIsRemoved(t *testing.T) {
 	known = false
 	mu.Unlock()
 	sum := sumOf([]byte("abcd"))
-	if m, _ := c.ask(&wire.Commit{Handle: made.Handle, Size: 4, CRC64: sum, Sums: []uint64{sum}}); !isError(m, wire.CodeAccessDenied) {
+	if m, _ := c.ask(&wire.Commit{Handle: made.Handle, Size: 4, CRC64: sum, Sums: []uint64{sum}}); !isError(m,
+		wire.CodeAccessDenied) {
 		t.Errorf("%+v", m)
 	}
 	c.ended()
@@ -378,7 +395,8 @@ func TestRacingCommits(t *testing.T) {
 	for i := range 8 {
 		c := d.login()
 		data := bytes.Repeat([]byte{byte(i)}, 50000)
-		r, files := c.ask(&wire.Create{Bucket: "b", Key: "race", Size: 50000, Device: host, Want: wire.WantBuffered, IfNoneMatch: "*"})
+		r, files := c.ask(&wire.Create{Bucket: "b", Key: "race", Size: 50000, Device: host, Want: wire.WantBuffered,
+			IfNoneMatch: "*"})
 		made, ok := r.(*wire.Created)
 		if !ok {
 			t.Fatalf("%+v", r)

@@ -13,7 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// TestDescriptorsThatWaitAreBounded: many clients that do not take their replies cannot use up the descriptors of the process.
+// TestDescriptorsThatWaitAreBounded: many clients that do not take their replies cannot use up the descriptors of the
+// process.
 func TestDescriptorsThatWaitAreBounded(t *testing.T) {
 	d := serve(t, func(o *Options) {
 		o.Limits.Descriptors, o.Limits.KeyDescriptors, o.Limits.Handles = 20, 20, 1<<20
@@ -50,7 +51,8 @@ func TestDescriptorsThatWaitAreBounded(t *testing.T) {
 	}
 	c = d.login()
 	items, _ = c.open(batch.Want, batch.Items...)
-	if len(items) != len(batch.Items) || items[0].Err == nil || items[0].Err.Code != wire.CodeTooManyFiles || items[0].Err.Fix == "" {
+	if len(items) != len(batch.Items) || items[0].Err == nil || items[0].Err.Code != wire.CodeTooManyFiles ||
+		items[0].Err.Fix == "" {
 		t.Errorf("%d items, %+v", len(items), items[0].Err)
 	}
 	for range cap(d.s.lent) {
@@ -84,8 +86,8 @@ func TestDescriptorsThatWaitAreBounded(t *testing.T) {
 	clean()
 }
 
-// TestDescriptorsOnTheirWay: those that one client does not take are counted against all of a user's, and cost another one its
-// request, not its connection and what it holds. Root is not counted.
+// TestDescriptorsOnTheirWay: those that one client does not take are counted against all of a user's, and cost another
+// one its request, not its connection and what it holds. Root is not counted.
 func TestDescriptorsOnTheirWay(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may have any number on their way")
@@ -120,10 +122,12 @@ func TestDescriptorsOnTheirWay(t *testing.T) {
 		lazy.send(&wire.Open{Want: wire.WantBuffered, Device: host, Items: items})
 	}
 	waitFor(t, func() bool { return d.s.Stats().Refused[wire.CodeTooManyFiles] > 0 })
-	if items, _ := busy.open(wire.WantBuffered, item("big")); items[0].Err == nil || items[0].Err.Code != wire.CodeTooManyFiles || items[0].Err.Fix == "" {
+	if items, _ := busy.open(wire.WantBuffered, item("big")); items[0].Err == nil ||
+		items[0].Err.Code != wire.CodeTooManyFiles || items[0].Err.Fix == "" {
 		t.Errorf("%+v", items[0])
 	}
-	if r, _ := busy.ask(&wire.Create{Bucket: "b", Key: "other", Size: 0, Device: host, Want: wire.WantBuffered}); !isError(r, wire.CodeTooManyFiles) {
+	if r, _ := busy.ask(&wire.Create{Bucket: "b", Key: "other", Size: 0, Device: host,
+		Want: wire.WantBuffered}); !isError(r, wire.CodeTooManyFiles) {
 		t.Errorf("%+v", r)
 	}
 	if r, _ := busy.ask(&wire.Commit{Handle: draft.Handle}); r.Type() != wire.TypeCommitted {

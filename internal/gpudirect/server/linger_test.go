@@ -27,7 +27,8 @@ func lingering(t *testing.T) (fd int, reset func()) {
 		t.Fatal(err)
 	}
 	to := &unix.SockaddrInet4{Port: l.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
-	if err := errors.Join(unix.Connect(fd, to), unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600})); err != nil {
+	if err := errors.Join(unix.Connect(fd, to), unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER,
+		&unix.Linger{Onoff: 1, Linger: 3600})); err != nil {
 		t.Fatal(err)
 	}
 	peer, err := l.Accept()
@@ -44,7 +45,8 @@ func lingering(t *testing.T) (fd int, reset func()) {
 	return fd, func() { _ = peer.(*net.TCPConn).SetLinger(0); _ = peer.Close() }
 }
 
-// pester connects and sends Hello with a socket that lingers, before the server looks: the server's copy is the last one.
+// pester connects and sends Hello with a socket that lingers, before the server looks: the server's copy is the last
+// one.
 func (d *door) pester(t *testing.T) (reset func()) {
 	t.Helper()
 	fd, reset := lingering(t)
@@ -61,7 +63,8 @@ func (d *door) pester(t *testing.T) (reset func()) {
 	return reset
 }
 
-// TestTheKernelRefusesDescriptors: who sends some gets EPERM, at the login and behind it, and the server never has them.
+// TestTheKernelRefusesDescriptors: who sends some gets EPERM, at the login and behind it, and the server never has
+// them.
 func TestTheKernelRefusesDescriptors(t *testing.T) {
 	d := serve(t, nil)
 	probe, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -80,8 +83,9 @@ func TestTheKernelRefusesDescriptors(t *testing.T) {
 	}
 }
 
-// TestSocketsThatLingerKeepFewThreads: where the kernel cannot refuse descriptors, each that a stranger sends can keep a
-// thread of the server for as long as the stranger wants. Their number is bounded, others are served, and the server stops.
+// TestSocketsThatLingerKeepFewThreads: where the kernel cannot refuse descriptors, each that a stranger sends can keep
+// a thread of the server for as long as the stranger wants. Their number is bounded, others are served, and the server
+// stops.
 func TestSocketsThatLingerKeepFewThreads(t *testing.T) {
 	d := serveOn(t, takesDescriptors, func(o *Options) {
 		o.Drain = 50 * time.Millisecond

@@ -31,9 +31,9 @@ type Listener struct {
 }
 
 // Listen makes the socket at an absolute path. The socket appears under its name when it accepts connections, and
-// replaces a socket on which nobody listens. Every user may connect: the directory decides who can reach the socket, and
-// the access key what a client may do. Listen fails with kind Invalid if the path is too long, or if a server or another
-// file has it.
+// replaces a socket on which nobody listens. Every user may connect: the directory decides who can reach the socket,
+// and the access key what a client may do. Listen fails with kind Invalid if the path is too long, or if a server or
+// another file has it.
 func Listen(path string) (*Listener, error) { return listen(path, refuseDescriptors) }
 
 // refuseDescriptors makes the kernel refuse descriptors that clients send (EPERM), from Linux 6.16 on. Clients have no
@@ -49,7 +49,8 @@ func refuseDescriptors(_, _ string, c syscall.RawConn) error {
 func listen(path string, prepare func(network, address string, c syscall.RawConn) error) (*Listener, error) {
 	const op = "open the GPUDirect socket"
 	if len(path) > MaxPath {
-		return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("the name has %d bytes, expected at most %d", len(path), MaxPath)).
+		return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("the name has %d bytes, expected at most %d", len(path),
+			MaxPath)).
 			WithFix("set gpudirect.socket to a shorter one, such as /run/nebulaio/gpudirect.sock")
 	}
 	if !filepath.IsAbs(path) {
@@ -60,7 +61,8 @@ func listen(path string, prepare func(network, address string, c syscall.RawConn
 	}
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
-		return nil, &errs.Error{Kind: errs.KindOf(err), Op: op, Name: path, Err: err, Fix: "make the directory, or set gpudirect.socket"}
+		return nil, &errs.Error{Kind: errs.KindOf(err), Op: op, Name: path, Err: err,
+			Fix: "make the directory, or set gpudirect.socket"}
 	}
 	defer dir.Close()
 	// A name beside the final one, by way of the directory's descriptor: it fits however long the path is.
@@ -108,7 +110,8 @@ func vacant(path string) error {
 		return &errs.Error{Kind: errs.Invalid, Op: op, Name: path,
 			Msg: "whether another server listens on it is not known", Err: err, Fix: "remove it, or set gpudirect.socket"}
 	}
-	return errs.New(errs.Invalid, op, path, "another server listens on it").WithFix("end that server, or set gpudirect.socket")
+	return errs.New(errs.Invalid, op, path, "another server listens on it").WithFix("end that server, or set " +
+		"gpudirect.socket")
 }
 
 // Path returns the path of the socket.
@@ -129,7 +132,8 @@ func (l *Listener) Close() error {
 
 // passing reports whether an error of accept may be gone in a moment.
 func passing(err error) bool {
-	for _, no := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR} {
+	for _, no := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
+		syscall.ECONNABORTED, syscall.EINTR} {
 		if errors.Is(err, no) {
 			return true
 		}

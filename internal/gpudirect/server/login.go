@@ -79,7 +79,8 @@ func (c *conn) login() bool {
 	g := c.s.greeting
 	g.MAC = wire.ServerMAC(secret, ch, proof)
 	if why := c.s.opts.Reopenable; why != "" && (c.peer.UID == 0 || int(c.peer.UID) == os.Geteuid()) {
-		g.Notes = append(g.Notes, cut("what this user is handed to read it can open for writing, and so change objects: "+why, wire.MaxText))
+		g.Notes = append(g.Notes, cut("what this user is handed to read it can open for writing, and so change objects: "+why,
+			wire.MaxText))
 		if _, told := c.s.told.LoadOrStore(c.peer.UID, true); !told { // once for each of the two
 			c.s.warn("a client can open for writing what it is handed to read: it is root or the server's own user",
 				append(c.who(proof.AccessKey, hello.Agent), slog.String("reason", why))...)
@@ -126,7 +127,8 @@ func (c *conn) lost(why *wire.Error) bool {
 }
 
 func (c *conn) who(accessKey, agent string) []any {
-	return []any{"access_key", accessKey, "pid", c.peer.PID, "uid", c.peer.UID, "gid", c.peer.GID, "agent", cut(agent, 128)}
+	return []any{"access_key", accessKey, "pid", c.peer.PID, "uid", c.peer.UID, "gid", c.peer.GID, "agent",
+		cut(agent, 128)}
 }
 
 // refuseLogin is one answer for all who are not who they say, so that it does not tell which keys there are.
@@ -151,8 +153,10 @@ func (s *Server) note(c *conn, e *wire.Error) {
 	}
 	switch e.Code {
 	case wire.CodeInternal, wire.CodeDamaged, wire.CodeTooManyFiles:
-		s.tell(slog.LevelError, "a request failed", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "error", e.Message)
-	case wire.CodeAccessDenied, wire.CodeDeviceNotAllowed, wire.CodeBadMessage, wire.CodeTooManyConnections, wire.CodeTooManyHandles:
+		s.tell(slog.LevelError, "a request failed", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "error",
+			e.Message)
+	case wire.CodeAccessDenied, wire.CodeDeviceNotAllowed, wire.CodeBadMessage, wire.CodeTooManyConnections,
+		wire.CodeTooManyHandles:
 		if c.client != nil || e.Code == wire.CodeTooManyConnections {
 			s.warn("a request was refused", "code", e.Code, "access_key", c.account, "pid", c.peer.PID, "uid", c.peer.UID,
 				"reason", e.Message, "fix", e.Fix)

@@ -98,8 +98,8 @@ func (c *conn) open(ctx context.Context, h wire.Header, m *wire.Open) error {
 	return c.flush(h, 0)
 }
 
-// borrow waits until n more descriptors, those of one object, may be open. Before it waits, it sends the packet, so that
-// a connection that waits has no descriptors open. The error ends the connection.
+// borrow waits until n more descriptors, those of one object, may be open. Before it waits, it sends the packet, so
+// that a connection that waits has no descriptors open. The error ends the connection.
 func (c *conn) borrow(ctx context.Context, h wire.Header, n int) (*wire.Error, error) {
 	reserved := c.reserveDescriptors(n)
 	if reserved {
@@ -141,7 +141,8 @@ func (c *conn) lend(ctx context.Context) *wire.Error {
 	case <-ctx.Done():
 		return draining()
 	case <-timer.C:
-		return refusal(errs.IO, wire.CodeTooManyFiles, fmt.Sprintf("%d objects wait to be sent to clients that do not take them", cap(c.s.lent)),
+		return refusal(errs.IO, wire.CodeTooManyFiles, fmt.Sprintf("%d objects wait to be sent to clients that do not "+
+			"take them", cap(c.s.lent)),
 			"ask again, or raise the server's limit of open files (LimitNOFILE=)")
 	}
 }
@@ -222,12 +223,14 @@ func (s *Server) device(d wire.Device) *wire.Error {
 }
 
 // openOne opens one object. The returned files go out with the packet.
-func (c *conn) openOne(ctx context.Context, want uint8, it *wire.OpenItem, files []*os.File) (wire.OpenedItem, []*os.File) {
+func (c *conn) openOne(ctx context.Context, want uint8, it *wire.OpenItem, files []*os.File) (wire.OpenedItem,
+	[]*os.File) {
 	fail := func(e *wire.Error) (wire.OpenedItem, []*os.File) {
 		closeAll(files)
 		return wire.OpenedItem{Err: e}, nil
 	}
-	access := object.Access{Account: c.account, Action: object.ActionGet, Bucket: it.Bucket, Key: it.Key, Version: it.Version}
+	access := object.Access{Account: c.account, Action: object.ActionGet, Bucket: it.Bucket, Key: it.Key,
+		Version: it.Version}
 	if it.Version != "" {
 		access.Action = object.ActionGetVersion
 	}
@@ -312,7 +315,8 @@ func (c *conn) takeHandle() *wire.Error {
 }
 
 func describe(i object.Info) wire.OpenedItem {
-	return wire.OpenedItem{Size: i.Size, ETag: i.ETag, CRC64: i.CRC64, Modified: i.Modified, N: i.Size, Version: versionOf(&i)}
+	return wire.OpenedItem{Size: i.Size, ETag: i.ETag, CRC64: i.CRC64, Modified: i.Modified, N: i.Size,
+		Version: versionOf(&i)}
 }
 
 // versionOf returns the version of an object as clients see it: empty in a bucket without versions.
@@ -339,7 +343,8 @@ func (c *conn) within(r wire.Range, size int64) *wire.Error {
 	most := c.s.opts.Settings.MaxTransferSize
 	switch {
 	case r.Off < 0 || r.N < 0 || r.Off > size || r.N > size-r.Off:
-		return invalid(wire.CodeInvalidRange, "ask for a range within it", "%d bytes from %d do not lie within its %d bytes", r.N, r.Off, size)
+		return invalid(wire.CodeInvalidRange, "ask for a range within it", "%d bytes from %d do not lie within its %d bytes",
+			r.N, r.Off, size)
 	case r.N > most:
 		return invalid(wire.CodeTooLarge, "ask for ranges of at most gpudirect.max_transfer_size, all of them in one Move",
 			"a range has %d bytes, expected at most %d", r.N, most)
@@ -433,7 +438,8 @@ func (c *conn) sums(m *wire.Sums) wire.Message {
 	}
 	blocks := (h.size + object.SumBlock - 1) / object.SumBlock
 	if m.First < 0 || m.N < 0 || m.First > blocks {
-		return invalid(wire.CodeInvalidRange, "ask for blocks of the object", "%d blocks from %d do not lie within its %d", m.N, m.First, blocks)
+		return invalid(wire.CodeInvalidRange, "ask for blocks of the object", "%d blocks from %d do not lie within its %d",
+			m.N, m.First, blocks)
 	}
 	n := min(m.N, blocks-m.First, wire.MaxSums)
 	out := &wire.SumsReply{First: m.First}

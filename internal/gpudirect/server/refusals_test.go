@@ -48,7 +48,8 @@ func TestLogin(t *testing.T) {
 	log := &lockedLog{}
 	d := serve(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
 	wrong, unknown := d.dial().prove(testKey, "another secret"), d.dial().prove("nobody", testSecret)
-	if wrong == nil || unknown == nil || *wrong != *unknown || wrong.Code != wire.CodeAccessDenied || errs.Kind(wrong.Kind) != errs.Permission || wrong.Fix == "" {
+	if wrong == nil || unknown == nil || *wrong != *unknown || wrong.Code != wire.CodeAccessDenied ||
+		errs.Kind(wrong.Kind) != errs.Permission || wrong.Fix == "" {
 		t.Errorf("wrong secret: %+v, unknown key: %+v", wrong, unknown)
 	}
 	c := d.dial()
@@ -58,7 +59,8 @@ func TestLogin(t *testing.T) {
 	if e := c.ended(); e != nil {
 		t.Errorf("%+v", e)
 	}
-	for _, want := range []string{"access_key=nobody", fmt.Sprintf("pid=%d", os.Getpid()), fmt.Sprintf("uid=%d", os.Getuid()), "gid=", "agent=test"} {
+	for _, want := range []string{"access_key=nobody", fmt.Sprintf("pid=%d", os.Getpid()),
+		fmt.Sprintf("uid=%d", os.Getuid()), "gid=", "agent=test"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log has no %s:\n%s", want, log)
 		}
@@ -80,11 +82,13 @@ func TestLogin(t *testing.T) {
 
 	// Versions.
 	for _, v := range [][2]uint16{{0, 0}, {1, 1}, {3, 9}, {9, 2}} {
-		if m, _ := d.dial().ask(&wire.Hello{Min: v[0], Max: v[1]}); !isError(m, wire.CodeVersion) || !strings.Contains(m.(*wire.Error).Message, "2 to 2") {
+		if m, _ := d.dial().ask(&wire.Hello{Min: v[0], Max: v[1]}); !isError(m, wire.CodeVersion) ||
+			!strings.Contains(m.(*wire.Error).Message, "2 to 2") {
 			t.Errorf("versions %v: %+v", v, m)
 		}
 	}
-	if m, _ := d.dial().ask(&wire.Hello{Min: 0, Max: 65535}); m.Type() != wire.TypeChallenge || m.(*wire.Challenge).Version != wire.Version {
+	if m, _ := d.dial().ask(&wire.Hello{Min: 0, Max: 65535}); m.Type() != wire.TypeChallenge ||
+		m.(*wire.Challenge).Version != wire.Version {
 		t.Errorf("%+v", m)
 	}
 
@@ -129,7 +133,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	d := serve(t, func(o *Options) { o.Limits.Connections, o.Limits.KeyConnections, o.Limits.UserConnections = 2, 2, 2 })
 	a := d.login()
 	d.login()
-	if e := d.dial().ended(); e == nil || e.Code != wire.CodeTooManyConnections || !strings.Contains(e.Fix, "gpudirect.max_connections") {
+	if e := d.dial().ended(); e == nil || e.Code != wire.CodeTooManyConnections ||
+		!strings.Contains(e.Fix, "gpudirect.max_connections") {
 		t.Errorf("%+v", e)
 	}
 	_ = a.c.Close()
@@ -205,7 +210,8 @@ func TestEveryRefusalSaysWhatToDo(t *testing.T) {
 			t.Errorf("%+v: %+v, expected %s", x.i, e, x.code)
 		}
 	}
-	for _, ok := range []wire.OpenItem{{Bucket: "b", Key: "k", Off: 3 << 20, N: -1}, {Bucket: "b", Key: "k", Off: 3 << 20, N: 0}, {Bucket: "b", Key: "k", Off: 5, N: 7}} {
+	for _, ok := range []wire.OpenItem{{Bucket: "b", Key: "k", Off: 3 << 20, N: -1},
+		{Bucket: "b", Key: "k", Off: 3 << 20, N: 0}, {Bucket: "b", Key: "k", Off: 5, N: 7}} {
 		if e := one(ok); e != nil {
 			t.Errorf("%+v: %+v", ok, e)
 		}
@@ -216,8 +222,10 @@ func TestEveryRefusalSaysWhatToDo(t *testing.T) {
 	open := func(dev wire.Device) wire.Message {
 		return ask(&wire.Open{Want: wire.WantStat, Device: dev, Items: []wire.OpenItem{item("k")}})
 	}
-	for _, dev := range []wire.Device{{Index: 0}, {Index: 0, UUID: "GPU-unknown"}, {Index: -2}, {Index: -1, UUID: "GPU-unknown"}} {
-		if m := open(dev); !isError(m, wire.CodeDeviceNotAllowed) || !strings.Contains(m.(*wire.Error).Fix, "gpudirect.device_ids") {
+	for _, dev := range []wire.Device{{Index: 0}, {Index: 0, UUID: "GPU-unknown"}, {Index: -2},
+		{Index: -1, UUID: "GPU-unknown"}} {
+		if m := open(dev); !isError(m, wire.CodeDeviceNotAllowed) ||
+			!strings.Contains(m.(*wire.Error).Fix, "gpudirect.device_ids") {
 			t.Errorf("%+v: %+v", dev, m)
 		}
 	}
@@ -239,7 +247,8 @@ func TestEveryRefusalSaysWhatToDo(t *testing.T) {
 	}{
 		{&wire.Move{Handle: 99, Device: host}, wire.CodeNoSuchHandle},
 		{&wire.Move{Handle: h, Device: wire.Device{Index: 7}}, wire.CodeDeviceNotAllowed},
-		{&wire.Move{Handle: h, Device: host, Ranges: []wire.Range{{Off: 0, N: 1}, {Off: 3 << 20, N: 1}}}, wire.CodeInvalidRange},
+		{&wire.Move{Handle: h, Device: host, Ranges: []wire.Range{{Off: 0, N: 1}, {Off: 3 << 20, N: 1}}},
+			wire.CodeInvalidRange},
 		{&wire.Move{Handle: h, Device: host, Ranges: []wire.Range{{Off: -1, N: 1}}}, wire.CodeInvalidRange},
 		{&wire.Sums{Handle: 99}, wire.CodeNoSuchHandle},
 		{&wire.Sums{Handle: h, First: 4}, wire.CodeInvalidRange},
@@ -259,7 +268,8 @@ func TestEveryRefusalSaysWhatToDo(t *testing.T) {
 		{&wire.Create{Bucket: "b", Key: "x", Size: 101, Device: host, Want: 1}, wire.CodeTooLarge},
 		{&wire.Create{Bucket: "b", Key: "x", Size: 1, Device: wire.Device{Index: 0}, Want: 1}, wire.CodeDeviceNotAllowed},
 		{&wire.Create{Bucket: "b", Key: "x", Size: 1, Device: host, Want: 1, ContentType: "a\nb"}, wire.CodeInvalidArgument},
-		{&wire.Create{Bucket: "b", Key: "x", Size: 1, Device: host, Want: 1, Metadata: []wire.Pair{{Name: "a"}, {Name: "a"}}}, wire.CodeInvalidArgument},
+		{&wire.Create{Bucket: "b", Key: "x", Size: 1, Device: host, Want: 1, Metadata: []wire.Pair{{Name: "a"}, {Name: "a"}}},
+			wire.CodeInvalidArgument},
 		{&wire.Create{Bucket: "b", Key: "x", Size: -1, Device: host, Want: 1}, wire.CodeBadMessage},
 		{&wire.Create{Bucket: "b", Key: "x", Size: 1, Device: host, Want: 0}, wire.CodeBadMessage},
 		{&wire.Open{Want: 0x80, Device: host, Items: []wire.OpenItem{item("k")}}, wire.CodeBadMessage},
@@ -283,7 +293,8 @@ func TestEveryRefusalSaysWhatToDo(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	st := d.s.Stats()
-	if st.Refused[wire.CodeNoSuchKey] != 1 || st.Refused[wire.CodeDeviceNotAllowed] != 6 || st.Refused[wire.CodeAccessDenied] != 5 {
+	if st.Refused[wire.CodeNoSuchKey] != 1 || st.Refused[wire.CodeDeviceNotAllowed] != 6 ||
+		st.Refused[wire.CodeAccessDenied] != 5 {
 		t.Errorf("%v", st.Refused)
 	}
 }
@@ -294,7 +305,8 @@ func TestBoundsOfAnAccessKey(t *testing.T) {
 	d.store.put("b", "k", random(20000))
 	a, b := d.login(), d.login()
 	items, _ := a.open(wire.WantBuffered, item("k"), item("k"), item("k"), item("k"))
-	if items[2].Err != nil || items[3].Err == nil || items[3].Err.Code != wire.CodeTooManyHandles || !strings.Contains(items[3].Err.Fix, "gpudirect.max_handles") {
+	if items[2].Err != nil || items[3].Err == nil || items[3].Err.Code != wire.CodeTooManyHandles ||
+		!strings.Contains(items[3].Err.Fix, "gpudirect.max_handles") {
 		t.Fatalf("%+v", items)
 	}
 	if items, _ := b.open(wire.WantBuffered, item("k")); items[0].Err == nil {
@@ -317,15 +329,18 @@ func TestBoundsOfAnAccessKey(t *testing.T) {
 	if m := create(a, 41); !isError(m, wire.CodeTooLarge) {
 		t.Errorf("%+v", m)
 	}
-	if m, _ := b.ask(&wire.Move{Handle: first.(*wire.Created).Handle, Device: host, Ranges: []wire.Range{{Off: 0, N: 61}}}); !isError(m, wire.CodeInvalidRange) {
+	if m, _ := b.ask(&wire.Move{Handle: first.(*wire.Created).Handle, Device: host,
+		Ranges: []wire.Range{{Off: 0, N: 61}}}); !isError(m, wire.CodeInvalidRange) {
 		t.Errorf("a range beyond the draft: %+v", m)
 	}
 	if m, _ := b.ask(&wire.Close{Handles: []uint64{first.(*wire.Created).Handle}}); !isError(m, wire.CodeNoSuchHandle) {
 		t.Errorf("a draft is closed as an object: %+v", m)
 	}
 	for _, m := range []wire.Message{
-		&wire.AddSums{Handle: first.(*wire.Created).Handle, First: 1, Sums: []uint64{1}}, &wire.AddSums{Handle: first.(*wire.Created).Handle, Sums: []uint64{1, 2}},
-		&wire.Commit{Handle: first.(*wire.Created).Handle, First: 1, Size: 10}, &wire.Commit{Handle: first.(*wire.Created).Handle, Size: 10, Sums: []uint64{1, 2}},
+		&wire.AddSums{Handle: first.(*wire.Created).Handle, First: 1, Sums: []uint64{1}},
+		&wire.AddSums{Handle: first.(*wire.Created).Handle, Sums: []uint64{1, 2}},
+		&wire.Commit{Handle: first.(*wire.Created).Handle, First: 1, Size: 10},
+		&wire.Commit{Handle: first.(*wire.Created).Handle, Size: 10, Sums: []uint64{1, 2}},
 	} {
 		if r, _ := b.ask(m); !isError(r, wire.CodeBadSums) {
 			t.Errorf("%+v: %+v", m, r)
@@ -356,10 +371,12 @@ func TestRangesBeyondATransfer(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	ranges[0].N++
-	if m, _ := c.ask(&wire.Move{Handle: o.Handle, Device: host, Ranges: ranges}); !isError(m, wire.CodeTooLarge) || !strings.Contains(m.(*wire.Error).Fix, "max_transfer_size") {
+	if m, _ := c.ask(&wire.Move{Handle: o.Handle, Device: host, Ranges: ranges}); !isError(m, wire.CodeTooLarge) ||
+		!strings.Contains(m.(*wire.Error).Fix, "max_transfer_size") {
 		t.Errorf("%+v", m)
 	}
-	if items, _ := c.open(wire.WantBuffered, wire.OpenItem{Bucket: "b", Key: "k", N: 5 << 20}); items[0].Err == nil || items[0].Err.Code != wire.CodeTooLarge {
+	if items, _ := c.open(wire.WantBuffered, wire.OpenItem{Bucket: "b", Key: "k", N: 5 << 20}); items[0].Err == nil ||
+		items[0].Err.Code != wire.CodeTooLarge {
 		t.Errorf("%+v", items[0])
 	}
 	items, _ = c.open(wire.WantBuffered|wire.WantSums, wire.OpenItem{Bucket: "b", Key: "k", Off: 2<<20 + 5, N: 1 << 20})
@@ -379,7 +396,8 @@ func TestNoWayPastThePageCache(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	d.store.refuseDirect(&errs.Error{Op: "open", Err: unix.EMFILE})
-	if items, _ := c.open(wire.WantBuffered|wire.WantDirect, item("k")); items[0].Err == nil || items[0].Err.Code != wire.CodeTooManyFiles {
+	if items, _ := c.open(wire.WantBuffered|wire.WantDirect, item("k")); items[0].Err == nil ||
+		items[0].Err.Code != wire.CodeTooManyFiles {
 		t.Errorf("%+v", items[0])
 	}
 	if h, _ := d.store.held(); h != 1 {
@@ -394,7 +412,8 @@ func TestWritesCanBeRefusedAsAWhole(t *testing.T) {
 	if c.g.Writes || !strings.Contains(c.g.WritesWhy, "overlayfs") {
 		t.Errorf("%+v", c.g)
 	}
-	if m, _ := c.ask(&wire.Create{Bucket: "b", Key: "x", Size: 1, Device: host, Want: 1}); !isError(m, wire.CodeUnsupported) || !strings.Contains(m.(*wire.Error).Message, "overlayfs") {
+	if m, _ := c.ask(&wire.Create{Bucket: "b", Key: "x", Size: 1, Device: host, Want: 1}); !isError(m,
+		wire.CodeUnsupported) || !strings.Contains(m.(*wire.Error).Message, "overlayfs") {
 		t.Errorf("%+v", m)
 	}
 }
@@ -473,7 +492,8 @@ func TestReportsCannotMakeLabels(t *testing.T) {
 	c := d.login()
 	var reports []wire.Report
 	for i := range 200 {
-		reports = append(reports, wire.Report{Write: true, Device: fmt.Sprintf("cuda:%d", 64+i), Route: fmt.Sprint("r", i), Stage: fmt.Sprint("s", i), Bytes: 1 << 50, Time: time.Hour})
+		reports = append(reports, wire.Report{Write: true, Device: fmt.Sprintf("cuda:%d", 64+i), Route: fmt.Sprint("r", i),
+			Stage: fmt.Sprint("s", i), Bytes: 1 << 50, Time: time.Hour})
 	}
 	for range 100 {
 		if m, _ := c.ask(&wire.Close{Reports: reports}); m.Type() != wire.TypeAck {
@@ -481,7 +501,8 @@ func TestReportsCannotMakeLabels(t *testing.T) {
 		}
 	}
 	st := d.s.Stats()
-	if len(st.Moved) != 1 || st.Moved[0].Device != Other || st.Moved[0].Route != Other || st.Moved[0].Stage != Other || st.Moved[0].Direction != "write" || st.Moved[0].Bytes < 0 {
+	if len(st.Moved) != 1 || st.Moved[0].Device != Other || st.Moved[0].Route != Other || st.Moved[0].Stage != Other ||
+		st.Moved[0].Direction != "write" || st.Moved[0].Bytes < 0 {
 		t.Errorf("%+v", st.Moved)
 	}
 	for _, dev := range []string{"cuda:0", "cuda:63", "host"} {
@@ -544,7 +565,8 @@ func TestTheSocket(t *testing.T) {
 	if b, _ := os.ReadFile(path); string(b) != "mine" {
 		t.Error("a file was replaced")
 	}
-	for _, bad := range []string{"relative.sock", filepath.Join(dir, "no", "such", "dir", "s"), filepath.Join(dir, strings.Repeat("x", 108-len(dir)))} {
+	for _, bad := range []string{"relative.sock", filepath.Join(dir, "no", "such", "dir", "s"),
+		filepath.Join(dir, strings.Repeat("x", 108-len(dir)))} {
 		if _, err := Listen(bad); err == nil || !strings.Contains(err.Error(), "gpudirect.socket") {
 			t.Errorf("%s: %v", bad, err)
 		}
@@ -570,10 +592,16 @@ func TestErrorsOfStoresHaveCodes(t *testing.T) {
 		err  error
 		code string
 	}{
-		{object.Fail("x", "y", object.ErrNoSpace, ""), wire.CodeNoSpace}, {fmt.Errorf("x: %w", object.ErrTooLarge), wire.CodeTooLarge}, {object.ErrInvalidName, wire.CodeInvalidName},
-		{object.ErrIsMarker, wire.CodeDeleteMarker}, {object.ErrReadOnly, wire.CodeReadOnly}, {object.ErrClosed, wire.CodeDraining}, {object.ErrPrecondition, wire.CodePreconditionFailed},
-		{errs.New(errs.Unsupported, "a", "b", "c"), wire.CodeUnsupported}, {errs.New(errs.Permission, "a", "b", "c"), wire.CodeInternal}, {errs.New(errs.Corrupt, "a", "b", "c"), wire.CodeDamaged},
-		{errs.New(errs.Invalid, "a", "b", "c"), wire.CodeInvalidArgument}, {errs.New(errs.Cancelled, "a", "b", "c"), wire.CodeDraining}, {errs.New(errs.NotFound, "a", "b", "c"), wire.CodeNoSuchKey},
+		{object.Fail("x", "y", object.ErrNoSpace, ""), wire.CodeNoSpace},
+		{fmt.Errorf("x: %w", object.ErrTooLarge), wire.CodeTooLarge}, {object.ErrInvalidName, wire.CodeInvalidName},
+		{object.ErrIsMarker, wire.CodeDeleteMarker}, {object.ErrReadOnly, wire.CodeReadOnly},
+		{object.ErrClosed, wire.CodeDraining}, {object.ErrPrecondition, wire.CodePreconditionFailed},
+		{errs.New(errs.Unsupported, "a", "b", "c"), wire.CodeUnsupported},
+		{errs.New(errs.Permission, "a", "b", "c"), wire.CodeInternal},
+		{errs.New(errs.Corrupt, "a", "b", "c"), wire.CodeDamaged},
+		{errs.New(errs.Invalid, "a", "b", "c"), wire.CodeInvalidArgument},
+		{errs.New(errs.Cancelled, "a", "b", "c"), wire.CodeDraining},
+		{errs.New(errs.NotFound, "a", "b", "c"), wire.CodeNoSuchKey},
 		{errors.New("odd"), wire.CodeInternal}, {unix.EIO, wire.CodeInternal}, {unix.ENFILE, wire.CodeTooManyFiles},
 	} {
 		if e := failure(x.err); e.Code != x.code || e.Kind != uint8(errs.KindOf(x.err)) {
@@ -584,7 +612,8 @@ func TestErrorsOfStoresHaveCodes(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	e := failure(errs.New(errs.IO, "read", "x", strings.Repeat("é", 4000)).WithFix("buy a disk"))
-	if len(e.Message) > wire.MaxText || strings.Contains(e.Message, "buy") || e.Fix != "buy a disk" || strings.HasSuffix(e.Message, "\xc3") {
+	if len(e.Message) > wire.MaxText || strings.Contains(e.Message, "buy") || e.Fix != "buy a disk" ||
+		strings.HasSuffix(e.Message, "\xc3") {
 		t.Errorf("%d bytes, fix %q", len(e.Message), e.Fix)
 	}
 }

@@ -3,8 +3,8 @@
 // Package server is the server's side of the GPUDirect door. It authenticates a client, asks whether a request is
 // allowed, and exchanges open files of the store with the client. It never touches the content of a file.
 //
-// Each connection has one goroutine, which answers its requests in order. When a connection ends, its handles are closed
-// and its drafts are aborted.
+// Each connection has one goroutine, which answers its requests in order. When a connection ends, its handles are
+// closed and its drafts are aborted.
 package server
 
 import (
@@ -89,8 +89,8 @@ type Limits struct {
 	// Descriptors of objects that wait to be sent, over all connections. They add up if clients do not take their replies.
 	// Default a quarter of the process's limit, so that the store and the S3 endpoint keep enough.
 	Descriptors int
-	// KeyDescriptors of objects that wait to be sent to one access key, or were sent and not taken yet. Default a quarter of
-	// Descriptors.
+	// KeyDescriptors of objects that wait to be sent to one access key, or were sent and not taken yet. Default a quarter
+	// of Descriptors.
 	KeyDescriptors int
 	// Login is the time that a client may take to log in. Default 2 s.
 	Login time.Duration
@@ -177,7 +177,8 @@ func New(o Options) (*Server, error) {
 	s := &Server{opts: o, decoy: nonceText(), conns: map[*conn]struct{}{}, refusals: &rationed{},
 		watched: watched{live: map[*draft]*conn{}, remains: map[*draft]*client{}},
 		crowd:   crowd{users: map[uint32]*user{}, clients: map[string]*client{}},
-		lent:    make(chan struct{}, max(o.Limits.Descriptors/2, 1)), stopping: make(chan struct{}), refusing: make(chan struct{}, mostRefusing)}
+		lent:    make(chan struct{}, max(o.Limits.Descriptors/2, 1)), stopping: make(chan struct{}),
+		refusing: make(chan struct{}, mostRefusing)}
 	s.count.init()
 	st := &o.Settings
 	s.greeting = wire.Greeting{
@@ -249,16 +250,18 @@ func (s *Server) drain(l *Listener, all *sync.WaitGroup, cancel func()) {
 	case <-timer.C:
 	}
 	left := s.open()
-	s.opts.Log.Warn("clients were cut off at the end of the drain time", "drain", s.opts.Drain.String(), "connections", len(left))
+	s.opts.Log.Warn("clients were cut off at the end of the drain time", "drain", s.opts.Drain.String(), "connections",
+		len(left))
 	cancel()
 	for _, c := range left {
-		go func() { _ = c.sock.Close() }() // its goroutine closes it too; one that the kernel keeps in a receive is waited for
+		// its goroutine closes it too; one that the kernel keeps in a receive is waited for
+		go func() { _ = c.sock.Close() }()
 	}
 	s.ended(done)
 }
 
-// ended waits for the last connection that was cut off. One that the kernel keeps in a receive uses nothing of the store: it is
-// closing what the client sent (see refuseDescriptors), and is left to the end of the process.
+// ended waits for the last connection that was cut off. One that the kernel keeps in a receive uses nothing of the
+// store: it is closing what the client sent (see refuseDescriptors), and is left to the end of the process.
 func (s *Server) ended(done <-chan struct{}) {
 	end := time.Now().Add(s.opts.Limits.Send)
 	tick := time.NewTicker(50 * time.Millisecond)

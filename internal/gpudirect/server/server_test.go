@@ -51,7 +51,8 @@ func TestObjectsAreHandedOutAsFiles(t *testing.T) {
 	if o.Err != nil {
 		t.Fatalf("%+v", o.Err)
 	}
-	if o.Handle == 0 || o.Size != int64(len(data)) || o.ETag != "etag-big" || o.CRC64 != sumOf(data) || o.N != o.Size || o.Off != 0 || o.HasInline || o.Version != "" || o.Modified.IsZero() {
+	if o.Handle == 0 || o.Size != int64(len(data)) || o.ETag != "etag-big" || o.CRC64 != sumOf(data) || o.N != o.Size ||
+		o.Off != 0 || o.HasInline || o.Version != "" || o.Modified.IsZero() {
 		t.Errorf("%+v", o)
 	}
 	if len(o.Sums) != 3 || o.SumsFirst != 0 || o.Sums[2] != sumOf(data[2<<20:]) {
@@ -73,20 +74,25 @@ func TestObjectsAreHandedOutAsFiles(t *testing.T) {
 	if h, _ := d.store.held(); h != 1 {
 		t.Errorf("%d handles are held, expected 1", h)
 	}
-	if r, _ := c.ask(&wire.Move{Handle: o.Handle, Device: wire.Device{Index: -1}, Ranges: []wire.Range{{Off: 0, N: 1 << 20}, {Off: 1 << 20, N: 1<<20 + 17}}}); r.Type() != wire.TypeAck {
+	if r, _ := c.ask(&wire.Move{Handle: o.Handle, Device: wire.Device{Index: -1},
+		Ranges: []wire.Range{{Off: 0, N: 1 << 20}, {Off: 1 << 20, N: 1<<20 + 17}}}); r.Type() != wire.TypeAck {
 		t.Errorf("%+v", r)
 	}
-	if r, _ := c.ask(&wire.Sums{Handle: o.Handle, First: 1, N: 9}); r.(*wire.SumsReply).First != 1 || len(r.(*wire.SumsReply).Sums) != 2 {
+	if r, _ := c.ask(&wire.Sums{Handle: o.Handle, First: 1, N: 9}); r.(*wire.SumsReply).First != 1 ||
+		len(r.(*wire.SumsReply).Sums) != 2 {
 		t.Errorf("%+v", r)
 	}
-	if r, _ := c.ask(&wire.Close{Handles: []uint64{o.Handle}, Reports: []wire.Report{{Device: "cuda:0", Route: "page_cache", Stage: "read", Bytes: 100, Time: 1e9}}}); r.Type() != wire.TypeAck {
+	if r, _ := c.ask(&wire.Close{Handles: []uint64{o.Handle},
+		Reports: []wire.Report{{Device: "cuda:0", Route: "page_cache", Stage: "read", Bytes: 100,
+			Time: 1e9}}}); r.Type() != wire.TypeAck {
 		t.Errorf("%+v", r)
 	}
 	if h, _ := d.store.held(); h != 0 {
 		t.Errorf("%d handles are held after Close", h)
 	}
 	st := d.s.Stats()
-	if st.Opened != 1 || st.Handles != 0 || st.HeldBytes != 0 || len(st.Moved) != 1 || st.Moved[0] != (Moved{"read", "page_cache", "cuda:0", "read", 100, 1}) {
+	if st.Opened != 1 || st.Handles != 0 || st.HeldBytes != 0 || len(st.Moved) != 1 ||
+		st.Moved[0] != (Moved{"read", "page_cache", "cuda:0", "read", 100, 1}) {
 		t.Errorf("%+v", st)
 	}
 }
@@ -98,7 +104,8 @@ func TestSmallObjectsComeInline(t *testing.T) {
 	d.store.put("b", "empty", nil)
 	c := d.login()
 	items, files := c.open(wire.WantBuffered|wire.WantInline|wire.WantSums, item("small"), item("empty"))
-	if o := items[0]; !o.HasInline || string(o.Inline) != "twelve bytes" || o.Handle != 0 || o.Has != 0 || len(o.Sums) != 1 {
+	if o := items[0]; !o.HasInline || string(o.Inline) != "twelve bytes" || o.Handle != 0 || o.Has != 0 ||
+		len(o.Sums) != 1 {
 		t.Errorf("%+v", o)
 	}
 	if o := items[1]; !o.HasInline || len(o.Inline) != 0 || o.N != 0 {
@@ -182,7 +189,8 @@ func TestAnObjectIsWrittenThroughItsDescriptors(t *testing.T) {
 	d := serve(t, nil)
 	c := d.login()
 	data := random(3<<20 + 5)
-	r, files := c.ask(&wire.Create{Bucket: "b", Key: "new", Size: 4 << 20, Device: wire.Device{Index: -1}, Want: wire.WantBuffered, ContentType: "x/y", Metadata: []wire.Pair{{Name: "a", Value: "b"}}})
+	r, files := c.ask(&wire.Create{Bucket: "b", Key: "new", Size: 4 << 20, Device: wire.Device{Index: -1},
+		Want: wire.WantBuffered, ContentType: "x/y", Metadata: []wire.Pair{{Name: "a", Value: "b"}}})
 	created, ok := r.(*wire.Created)
 	if !ok || created.Has != wire.WantBuffered || len(files) != 1 || created.Path == "" {
 		t.Fatalf("%+v", r)
@@ -194,7 +202,8 @@ func TestAnObjectIsWrittenThroughItsDescriptors(t *testing.T) {
 	for off := 0; off < len(data); off += object.SumBlock {
 		sums = append(sums, sumOf(data[off:min(off+object.SumBlock, len(data))]))
 	}
-	if r, _ := c.ask(&wire.Move{Handle: created.Handle, Device: wire.Device{Index: -1}, Ranges: []wire.Range{{Off: 0, N: 3<<20 + 5}}}); r.Type() != wire.TypeAck {
+	if r, _ := c.ask(&wire.Move{Handle: created.Handle, Device: wire.Device{Index: -1},
+		Ranges: []wire.Range{{Off: 0, N: 3<<20 + 5}}}); r.Type() != wire.TypeAck {
 		t.Errorf("%+v", r)
 	}
 	if r, _ := c.ask(&wire.AddSums{Handle: created.Handle, First: 0, Sums: sums[:2]}); r.Type() != wire.TypeAck {

@@ -55,7 +55,8 @@ func (s *Server) Stats() Stats {
 		Logins: c.logins.Load(), LoginsRefused: c.loginsRefused.Load(), Messages: c.messages.Load(),
 		Handles: c.handles.Load(), HeldBytes: c.heldBytes.Load(), Drafts: c.drafts.Load(), DraftBytes: c.draftBytes.Load(),
 		Opened: c.opened.Load(), Inline: c.inline.Load(), InlineBytes: c.inlineBytes.Load(), Created: c.created.Load(),
-		Committed: c.committed.Load(), Aborted: c.aborted.Load(), Listed: c.listed.Load(), Refused: map[string]int64{}, Moved: []Moved{},
+		Committed: c.committed.Load(), Aborted: c.aborted.Load(), Listed: c.listed.Load(), Refused: map[string]int64{},
+		Moved: []Moved{},
 	}
 	s.mu.Lock()
 	out.Connections = int64(len(s.conns))
@@ -181,7 +182,8 @@ func add[T ~int64](a, b T) T {
 // Routes are the names of routes that have a label of their own.
 func Routes() []string {
 	return []string{"page_cache", "buffered", "buffered_unproven", "direct", "direct_unproven",
-		"cufile_p2p", "cufile_nvfs", "cufile_compat", "cufile_unknown", "socket", "network", "peer_p2p", "peer_staging", "peer_memory"}
+		"cufile_p2p", "cufile_nvfs", "cufile_compat", "cufile_unknown", "socket", "network", "peer_p2p", "peer_staging",
+		"peer_memory"}
 }
 
 // Stages are the names of stages that have a label of their own.

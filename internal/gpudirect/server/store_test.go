@@ -51,7 +51,8 @@ func newFiles(t testing.TB) *files {
 func (s *files) put(bucket, key string, data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := &file{info: object.Info{Bucket: bucket, Key: key, Version: object.NullVersion, Size: int64(len(data)), ETag: "etag-" + key, Modified: time.Unix(1700000000, 5).UTC(), CRC64: sumOf(data)}}
+	f := &file{info: object.Info{Bucket: bucket, Key: key, Version: object.NullVersion, Size: int64(len(data)),
+		ETag: "etag-" + key, Modified: time.Unix(1700000000, 5).UTC(), CRC64: sumOf(data)}}
 	for off := 0; off < len(data); off += object.SumBlock {
 		f.sums = append(f.sums, sumOf(data[off:min(off+object.SumBlock, len(data))]))
 	}
@@ -311,7 +312,8 @@ func (rules) Authorize(_ context.Context, a object.Access) error {
 	if a.Bucket != "b" {
 		return object.Fail("authorize", a.Bucket, object.ErrNoSuchBucket, "")
 	}
-	if strings.HasPrefix(a.Key, "secret/") || a.Action == object.ActionPut && strings.HasPrefix(a.Key, "readonly/") || a.Action == object.ActionList && a.Account == "blind" {
+	if strings.HasPrefix(a.Key, "secret/") || a.Action == object.ActionPut && strings.HasPrefix(a.Key, "readonly/") ||
+		a.Action == object.ActionList && a.Account == "blind" {
 		return errs.New(errs.Permission, string(a.Action), a.Bucket+"/"+a.Key, "is not allowed for "+a.Account)
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 // watchEvery is how often drafts are looked at where Options.Watch does not say.
 const watchEvery = time.Second
 
-// draftSlack is what a draft may take of the disk beyond its size and a 64th of it: blocks are larger than bytes, and where they
-// are is written somewhere.
+// draftSlack is what a draft may take of the disk beyond its size and a 64th of it: blocks are larger than bytes, and
+// where they are is written somewhere.
 const draftSlack = 4 << 20
 
 // watched are the drafts of all connections. A client writes to a draft's file without asking, and no kernel bounds it:
@@ -45,7 +45,8 @@ func (s *Server) watch(ctx context.Context) {
 	}
 }
 
-// lookAtDrafts ends drafts that have grown beyond what was announced, and frees what is written to those that have ended.
+// lookAtDrafts ends drafts that have grown beyond what was announced, and frees what is written to those that have
+// ended.
 func (s *Server) lookAtDrafts() {
 	s.watched.mu.Lock()
 	live := make(map[*draft]*conn, len(s.watched.live))
@@ -72,8 +73,10 @@ func (s *Server) lookAtDrafts() {
 
 // condemn ends a draft that has outgrown its announcement, and the connection that it belongs to.
 func (s *Server) condemn(c *conn, d *draft, takes int64) {
-	s.opts.Log.Warn("a draft grew beyond its announced size: the draft was removed and its connection closed", "bucket", d.bucket, "key", d.key,
-		"announced", d.size, "takes", takes, "file", d.d.Path(), "access_key", c.account, "pid", c.peer.PID, "uid", c.peer.UID)
+	s.opts.Log.Warn("a draft grew beyond its announced size: the draft was removed and its connection closed", "bucket",
+		d.bucket, "key", d.key,
+		"announced", d.size, "takes", takes, "file", d.d.Path(), "access_key", c.account, "pid", c.peer.PID, "uid",
+		c.peer.UID)
 	if err := d.d.Abort(); err != nil {
 		s.opts.Log.Error("removing a draft failed", "bucket", d.bucket, "key", d.key, "file", d.d.Path(), "error", err)
 	}
@@ -94,8 +97,8 @@ func (s *Server) follow(d *draft, c *conn) {
 	s.watched.live[d] = c
 }
 
-// bury takes a draft that has ended off the books of its client, or leaves it there for as long as somebody can write to its
-// file: the space that it takes is counted nowhere else.
+// bury takes a draft that has ended off the books of its client, or leaves it there for as long as somebody can write
+// to its file: the space that it takes is counted nowhere else.
 func (s *Server) bury(d *draft, cl *client) {
 	left := d.d.Remains()
 	s.watched.mu.Lock()

@@ -123,7 +123,8 @@ func TestADraftThatOutgrowsItsAnnouncement(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = fairFile.Close()
-	if m, _ := other.ask(&wire.Commit{Handle: fair.Handle, Size: 1 << 20, CRC64: sumOf(data), Sums: []uint64{sumOf(data)}}); m.Type() != wire.TypeCommitted {
+	if m, _ := other.ask(&wire.Commit{Handle: fair.Handle, Size: 1 << 20, CRC64: sumOf(data),
+		Sums: []uint64{sumOf(data)}}); m.Type() != wire.TypeCommitted {
 		t.Errorf("%+v", m)
 	}
 	if _, err := st.Stat(t.Context(), object.Ref{Bucket: "b", Key: "grows"}); err == nil {
@@ -131,7 +132,8 @@ func TestADraftThatOutgrowsItsAnnouncement(t *testing.T) {
 	}
 }
 
-// TestDescriptorsOfAbortedDraftsCount: who aborts drafts and keeps their descriptors has them on its books, also when it comes back.
+// TestDescriptorsOfAbortedDraftsCount: who aborts drafts and keeps their descriptors has them on its books, also when
+// it comes back.
 func TestDescriptorsOfAbortedDraftsCount(t *testing.T) {
 	d, st, tick := onDisk(t, func(o *Options) { o.Limits.Handles = 3 })
 	c := d.login()
@@ -144,7 +146,8 @@ func TestDescriptorsOfAbortedDraftsCount(t *testing.T) {
 		kept = append(kept, file)
 	}
 	for range 2 {
-		if m, _ := c.ask(&wire.Create{Bucket: "b", Key: "k", Size: 1, Device: host, Want: wire.WantBuffered}); !isError(m, wire.CodeTooManyHandles) {
+		if m, _ := c.ask(&wire.Create{Bucket: "b", Key: "k", Size: 1, Device: host, Want: wire.WantBuffered}); !isError(m,
+			wire.CodeTooManyHandles) {
 			t.Errorf("%+v", m)
 		}
 		_ = c.c.Close()

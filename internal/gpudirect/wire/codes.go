@@ -4,14 +4,16 @@ package wire
 
 // The codes of Error, for programs. A client that does not know a code goes by the kind.
 const (
-	CodeBadMessage         = "BadMessage"         // cannot be understood, or comes at the wrong time; the connection ends
-	CodeVersion            = "Version"            // no version is spoken by both sides; the connection ends
-	CodeAccessDenied       = "AccessDenied"       // unknown key or wrong secret, or a policy does not allow it
-	CodeRelayed            = "Relayed"            // the client is connected to somebody else, who passes its login on; the connection ends
+	CodeBadMessage   = "BadMessage"   // cannot be understood, or comes at the wrong time; the connection ends
+	CodeVersion      = "Version"      // no version is spoken by both sides; the connection ends
+	CodeAccessDenied = "AccessDenied" // unknown key or wrong secret, or a policy does not allow it
+	// the client is connected to somebody else, who passes its login on; the connection ends
+	CodeRelayed            = "Relayed"
 	CodeTooManyConnections = "TooManyConnections" // the connection ends
 	CodeIdle               = "Idle"               // silent for longer than Greeting.Idle; the connection ends
 	CodeBusy               = "Busy"               // somebody else keeps a file for a moment: ask again
-	CodeDraining           = "Draining"           // the server is stopping: nothing new is opened, what is open may be finished
+	// the server is stopping: nothing new is opened, what is open may be finished
+	CodeDraining           = "Draining"
 	CodeNoSuchBucket       = "NoSuchBucket"
 	CodeNoSuchKey          = "NoSuchKey"
 	CodeNoSuchVersion      = "NoSuchVersion"
@@ -39,8 +41,10 @@ func Codes() []string {
 	return []string{
 		CodeBadMessage, CodeVersion, CodeAccessDenied, CodeRelayed, CodeTooManyConnections, CodeIdle, CodeBusy,
 		CodeDraining, CodeNoSuchBucket, CodeNoSuchKey,
-		CodeNoSuchVersion, CodeDeleteMarker, CodeInvalidName, CodeInvalidRange, CodeInvalidArgument, CodeTooLarge, CodeDeviceNotAllowed,
-		CodeNoSuchHandle, CodeTooManyHandles, CodeTooManyFiles, CodeWriterLeft, CodeBadSums, CodePreconditionFailed, CodeNoSpace, CodeReadOnly,
+		CodeNoSuchVersion, CodeDeleteMarker, CodeInvalidName, CodeInvalidRange, CodeInvalidArgument, CodeTooLarge,
+		CodeDeviceNotAllowed,
+		CodeNoSuchHandle, CodeTooManyHandles, CodeTooManyFiles, CodeWriterLeft, CodeBadSums, CodePreconditionFailed,
+		CodeNoSpace, CodeReadOnly,
 		CodeUnsupported, CodeDamaged, CodeInternal,
 	}
 }

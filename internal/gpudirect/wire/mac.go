@@ -9,14 +9,14 @@ import (
 )
 
 // ClientMAC returns the MAC of a client's Proof. It proves that the client knows the secret, answers this challenge of
-// this store, speaks this version, and is connected to this end of the server. The secret itself is not sent. A relay in
-// the middle cannot change any of that, because the MAC covers it.
+// this store, speaks this version, and is connected to this end of the server. The secret itself is not sent. A relay
+// in the middle cannot change any of that, because the MAC covers it.
 func ClientMAC(secret string, ch *Challenge, p *Proof) [MACSize]byte {
 	return mac("client", secret, ch, p)
 }
 
-// ServerMAC returns the MAC of the server's Greeting. It proves that the server knows the secret, too, and that the client
-// is connected to it. A stranger who took the socket's place cannot make it.
+// ServerMAC returns the MAC of the server's Greeting. It proves that the server knows the secret, too, and that the
+// client is connected to it. A stranger who took the socket's place cannot make it.
 func ServerMAC(secret string, ch *Challenge, p *Proof) [MACSize]byte {
 	return mac("server", secret, ch, p)
 }

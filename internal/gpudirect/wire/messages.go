@@ -43,8 +43,8 @@ type Proof struct {
 	MAC       [MACSize]byte
 }
 
-// Greeting ends the handshake. It proves who the server is (see ServerMAC) and says what the server allows. The settings
-// are defaults for the client, except those that the server enforces.
+// Greeting ends the handshake. It proves who the server is (see ServerMAC) and says what the server allows. The
+// settings are defaults for the client, except those that the server enforces.
 type Greeting struct {
 	MAC [MACSize]byte
 	// Settings of the server's configuration, gpudirect.*.
@@ -79,7 +79,8 @@ const (
 	WantDirect
 	// WantInline takes content that lies with the metadata inside the reply, instead of descriptors.
 	WantInline
-	// WantSums asks for the sums of the blocks of the range (where N is -1: up to the end of the object), as many as the reply has room for.
+	// WantSums asks for the sums of the blocks of the range (where N is -1: up to the end of the object), as many as the
+	// reply has room for.
 	WantSums
 	// WantStat asks for the description of the object alone: no handle is made.
 	WantStat
@@ -93,8 +94,8 @@ type OpenItem struct {
 	Off, N int64
 }
 
-// Open asks for objects, all in one round trip. The answer is one Opened or more, each with some of the items, in order.
-// An item that fails does not affect the others.
+// Open asks for objects, all in one round trip. The answer is one Opened or more, each with some of the items, in
+// order. An item that fails does not affect the others.
 type Open struct {
 	Want   uint8
 	Device Device
@@ -134,8 +135,8 @@ type OpenedItem struct {
 // Range is N bytes from Off.
 type Range struct{ Off, N int64 }
 
-// Move names the ranges of an open object or a draft that the client is going to transfer. Each range is one transfer, of
-// at most MaxTransferSize bytes. The answer is Ack.
+// Move names the ranges of an open object or a draft that the client is going to transfer. Each range is one transfer,
+// of at most MaxTransferSize bytes. The answer is Ack.
 type Move struct {
 	Handle uint64
 	Device Device
@@ -158,10 +159,11 @@ type SumsReply struct {
 type Report struct {
 	Write  bool
 	Device string // "cuda:0", "host"
-	Route  string // as in transfer reports: "page_cache", "direct", "cufile_p2p", "socket" …; empty for a stage that no route has
-	Stage  string // "read", "copy", "write"
-	Bytes  int64
-	Time   time.Duration
+	// as in transfer reports: "page_cache", "direct", "cufile_p2p", "socket" …; empty for a stage that no route has
+	Route string
+	Stage string // "read", "copy", "write"
+	Bytes int64
+	Time  time.Duration
 }
 
 // Close closes handles. The answer is Ack.

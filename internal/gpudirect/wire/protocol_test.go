@@ -47,7 +47,8 @@ func forms() []form {
 	}
 	sums := field{"sums", "list", "one after the other", []field{{"sum", "u64", "CRC-64/NVME of one block of 1 MiB", nil}}}
 	reports := field{"reports", "list", "what was moved, for the server's metrics", []field{
-		{"write", "bool", "1: from the device to storage", nil}, {"device", "text", "`cuda:0`, `host`", nil}, {"route", "text", "as in transfer reports; may be empty", nil},
+		{"write", "bool", "1: from the device to storage", nil}, {"device", "text", "`cuda:0`, `host`", nil},
+		{"route", "text", "as in transfer reports; may be empty", nil},
 		{"stage", "text", "`read`, `copy`, `write`", nil}, {"bytes", "i64", "", nil}, {"time", "span", "", nil}}}
 	when := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	ch := &Challenge{Version: Version, Store: "1b4e28ba-2fa1-41d2-883f-0016d3cca427", Nonce: nonceOf(0xaa)}
@@ -55,58 +56,114 @@ func forms() []form {
 	proof.MAC = ClientMAC("secret", ch, proof)
 	smac := ServerMAC("secret", ch, proof)
 	return []form{
-		{&Hello{Min: MinVersion, Max: Version, Agent: "nebulaio"}, "client", "The first message. The server chooses the highest version that both speak.", "Challenge", []field{
-			{"min", "u16", "lowest version that the client speaks", nil}, {"max", "u16", "highest", nil}, {"agent", "text", "the program, for logs", nil}}},
+		{&Hello{Min: MinVersion, Max: Version, Agent: "nebulaio"}, "client",
+			"The first message. The server chooses the highest version that both speak.", "Challenge", []field{
+				{"min", "u16", "lowest version that the client speaks", nil}, {"max", "u16", "highest", nil},
+				{"agent", "text", "the program, for logs", nil}}},
 		{ch, "server", "The version from now on, the store and a nonce.", "", []field{
-			{"version", "u16", "", nil}, {"store", "text", "identity of the store; has to be the discovery's", nil}, {"nonce", "raw32", "random, never used again", nil}}},
-		{proof, "client", "Who the client is. A wrong secret and an unknown access key are answered alike, by Error AccessDenied. A right MAC with another end than the server's own is answered by Error Relayed.", "Greeting", []field{
-			{"access key", "text", "", nil}, {"nonce", "raw32", "the client's own", nil}, {"binding", "u8", "how the server's end is named: 1 socket, 2 process; see Login", nil}, {"end", "u64", "its number, as the client sees it", nil}, {"MAC", "raw32", "see Login", nil}}},
-		{&Greeting{MAC: smac, BufferPoolSize: 1 << 30, MaxTransferSize: 256 << 20, QueueDepth: 64, Async: true, P2P: true, Devices: []uint32{0, 1}, Writes: true, MaxHandles: 16384, MaxDraft: 256 << 30, Idle: 5 * time.Minute, Notes: []string{"read-only files can be reopened"}},
+			{"version", "u16", "", nil}, {"store", "text", "identity of the store; has to be the discovery's", nil},
+			{"nonce", "raw32", "random, never used again", nil}}},
+		{proof, "client", "Who the client is. A wrong secret and an unknown access key are answered alike, by Error " +
+			"AccessDenied. A right MAC with another end than the server's own is answered by Error Relayed.", "Greeting",
+			[]field{
+				{"access key", "text", "", nil}, {"nonce", "raw32", "the client's own", nil},
+				{"binding", "u8", "how the server's end is named: 1 socket, 2 process; see Login", nil},
+				{"end", "u64", "its number, as the client sees it", nil}, {"MAC", "raw32", "see Login", nil}}},
+		{&Greeting{MAC: smac, BufferPoolSize: 1 << 30, MaxTransferSize: 256 << 20, QueueDepth: 64, Async: true, P2P: true,
+			Devices: []uint32{0, 1}, Writes: true, MaxHandles: 16384, MaxDraft: 256 << 30, Idle: 5 * time.Minute,
+			Notes: []string{"read-only files can be reopened"}},
 			"server", "The server's own MAC, which the client has to check, and what the configuration says.", "", []field{
-				{"MAC", "raw32", "see Login", nil}, {"buffer_pool_size", "i64", "default for the client", nil}, {"max_transfer_size", "i64", "enforced: no range of Open or Move is longer", nil},
-				{"queue_depth", "u32", "default for the client", nil}, {"enable_async", "bool", "default for the client", nil}, {"enable_p2p", "bool", "default for the client", nil},
-				{"device_ids", "list", "GPUs that may be used, none: all; enforced", []field{{"index", "u32", "", nil}}}, {"writes", "bool", "1: Create works here", nil},
-				{"writes why", "text", "else why not", nil}, {"max handles", "u32", "handles and drafts of this access key together", nil}, {"max draft", "i64", "bytes of all drafts of this access key", nil},
+				{"MAC", "raw32", "see Login", nil}, {"buffer_pool_size", "i64", "default for the client", nil},
+				{"max_transfer_size", "i64", "enforced: no range of Open or Move is longer", nil},
+				{"queue_depth", "u32", "default for the client", nil}, {"enable_async", "bool", "default for the client", nil},
+				{"enable_p2p", "bool", "default for the client", nil},
+				{"device_ids", "list", "GPUs that may be used, none: all; enforced", []field{{"index", "u32", "", nil}}},
+				{"writes", "bool", "1: Create works here", nil},
+				{"writes why", "text", "else why not", nil}, {"max handles", "u32",
+					"handles and drafts of this access key together", nil},
+				{"max draft", "i64", "bytes of all drafts of this access key", nil},
 				{"idle", "span", "a connection that is silent for longer is ended", nil},
 				{"notes", "list", "what this client should know of the server, in words", []field{{"note", "text", "", nil}}}}},
-		{&Open{Want: WantBuffered | WantDirect | WantInline | WantSums, Device: Device{0, "GPU-1"}, Items: []OpenItem{{"models", "a.bin", "", 0, -1}}}, "client",
-			"Objects to read, up to 1024 of them. Want: 1 a description through the page cache, 2 one past it, 4 content inside the reply where it lies with the metadata, 8 sums, 16 the description of the object alone.", "one Opened or more", []field{
-				{"want", "u8", "bits, see above", nil}, device[0], device[1], {"objects", "list", "", []field{{"bucket", "text", "", nil}, {"key", "text", "", nil}, {"version", "text", "empty: the current one", nil},
-					{"offset", "i64", "of the range that is read first", nil}, {"length", "i64", "-1: to the end, or as far as max_transfer_size allows", nil}}}}},
-		{&Opened{First: 0, Items: []OpenedItem{{Handle: 1, Size: 5 << 20, ETag: "0011-1", CRC64: 0x1122334455667788, Modified: when, N: 5 << 20, Has: 3, Sums: []uint64{1, 2, 3, 4, 5}},
-			{Err: &Error{Kind: uint8(errs.NotFound), Code: CodeNoSuchKey, Message: "open models/b.bin: no such key", Fix: "list the bucket"}}}},
-			"server", "Some of the objects, in order; the flag 1 of the header says that more packets follow. The descriptors come with the packet, in the order of the objects, and for each first the one through the page cache.", "", []field{
-				{"first", "u32", "place in the request of the first object here", nil}, {"objects", "list", "", []field{{"failed", "failed", "1: kind, code, message and fix of an Error follow, and nothing else", nil},
-					{"handle", "u64", "names it in later requests; 0: nothing is held", nil}, {"size", "i64", "", nil}, {"ETag", "text", "", nil}, {"CRC-64/NVME", "u64", "of the whole content", nil},
-					{"version", "text", "empty in a bucket without versions", nil}, {"modified", "time", "", nil}, {"offset", "i64", "of the range that was granted", nil}, {"length", "i64", "", nil},
-					{"is inline", "bool", "1: the content follows", nil}, {"inline", "text", "the whole content", nil}, {"has", "u8", "which descriptors come: 1, 2", nil}, {"refused", "text", "why there is no description past the page cache", nil},
+		{&Open{Want: WantBuffered | WantDirect | WantInline | WantSums, Device: Device{0, "GPU-1"},
+			Items: []OpenItem{{"models", "a.bin", "", 0, -1}}}, "client",
+			"Objects to read, up to 1024 of them. Want: 1 a description through the page cache, 2 one past it, 4 content " +
+				"inside the reply where it lies with the metadata, 8 sums, 16 the description of the object alone.",
+			"one Opened or more", []field{
+				{"want", "u8", "bits, see above", nil}, device[0], device[1],
+				{"objects", "list", "", []field{{"bucket", "text", "", nil}, {"key", "text", "", nil},
+					{"version", "text", "empty: the current one", nil},
+					{"offset", "i64", "of the range that is read first", nil},
+					{"length", "i64", "-1: to the end, or as far as max_transfer_size allows", nil}}}}},
+		{&Opened{First: 0, Items: []OpenedItem{{Handle: 1, Size: 5 << 20, ETag: "0011-1", CRC64: 0x1122334455667788,
+			Modified: when, N: 5 << 20, Has: 3, Sums: []uint64{1, 2, 3, 4, 5}},
+			{Err: &Error{Kind: uint8(errs.NotFound), Code: CodeNoSuchKey, Message: "open models/b.bin: no such key",
+				Fix: "list the bucket"}}}},
+			"server", "Some of the objects, in order; the flag 1 of the header says that more packets follow. The " +
+				"descriptors come with the packet, in the order of the objects, and for each first the one through the page cache.",
+			"", []field{
+				{"first", "u32", "place in the request of the first object here", nil},
+				{"objects", "list", "", []field{{"failed", "failed",
+					"1: kind, code, message and fix of an Error follow, and nothing else", nil},
+					{"handle", "u64", "names it in later requests; 0: nothing is held", nil}, {"size", "i64", "", nil},
+					{"ETag", "text", "", nil}, {"CRC-64/NVME", "u64", "of the whole content", nil},
+					{"version", "text", "empty in a bucket without versions", nil}, {"modified", "time", "", nil},
+					{"offset", "i64", "of the range that was granted", nil}, {"length", "i64", "", nil},
+					{"is inline", "bool", "1: the content follows", nil}, {"inline", "text", "the whole content", nil},
+					{"has", "u8", "which descriptors come: 1, 2", nil},
+					{"refused", "text", "why there is no description past the page cache", nil},
 					{"first sum", "i64", "block of the first sum here", nil}, sums}}}},
-		{&Move{Handle: 1, Device: Device{Index: -1}, Ranges: []Range{{1 << 20, 1 << 20}}}, "client", "Further ranges of an object, or ranges of a draft, that are going to be moved.", "Ack", []field{
-			{"handle", "u64", "", nil}, device[0], device[1], {"ranges", "list", "", []field{{"offset", "i64", "", nil}, {"length", "i64", "at most max_transfer_size", nil}}}}},
-		{&Sums{Handle: 1, First: 8192, N: 100}, "client", "Sums that did not fit into Opened.", "SumsReply", []field{{"handle", "u64", "", nil}, {"first", "i64", "block", nil}, {"number", "i64", "at most 8192 come", nil}}},
-		{&SumsReply{First: 8192, Sums: []uint64{7}}, "server", "", "", []field{{"first", "i64", "block of the first sum", nil}, sums}},
-		{&Close{Handles: []uint64{1}, Reports: []Report{{false, "cuda:0", "page_cache", "read", 5 << 20, 90 * time.Microsecond}}}, "client", "Lets go of objects. The descriptors that the client has stay good.", "Ack", []field{
-			{"handles", "list", "", []field{{"handle", "u64", "", nil}}}, reports}},
-		{&Create{Bucket: "models", Key: "new.bin", Size: 1 << 20, Device: Device{Index: -1}, Want: 3, ContentType: "application/octet-stream", Metadata: []Pair{{"step", "7"}}, IfNoneMatch: "*"}, "client",
-			"A new object, of which at most size bytes will be written.", "Created", []field{{"bucket", "text", "", nil}, {"key", "text", "", nil}, {"size", "i64", "so much is reserved", nil}, device[0], device[1],
-				{"want", "u8", "1, 2 or both: descriptions for writing", nil}, {"content type", "text", "", nil}, {"metadata", "list", "", []field{{"name", "text", "without x-amz-meta-", nil}, {"value", "text", "", nil}}},
-				{"if match", "text", "an ETag; judged at Commit", nil}, {"if none match", "text", "`*`: only where there is no object", nil}}},
-		{&Created{Handle: 2, Has: 1, Refused: "no O_DIRECT", Path: "/data/tmp/2"}, "server", "The descriptors come with the packet.", "", []field{{"handle", "u64", "", nil}, {"has", "u8", "1, 2", nil},
-			{"refused", "text", "why there is no description past the page cache", nil}, {"path", "text", "of the file, for messages", nil}}},
-		{&AddSums{Handle: 2, First: 0, Sums: []uint64{1}}, "client", "Sums ahead of Commit, in order, where there are more than fit into it.", "Ack", []field{{"handle", "u64", "", nil}, {"first", "i64", "block of the first sum here", nil}, sums}},
-		{&Commit{Handle: 2, Size: 1 << 20, CRC64: 9, First: 0, Sums: []uint64{9}}, "client", "Publishes what was written, when every descriptor of it is closed. WriterLeft and BadSums leave the draft as it was; any other error ends it.", "Committed", []field{
-			{"handle", "u64", "", nil}, {"size", "i64", "bytes of the object", nil}, {"CRC-64/NVME", "u64", "of the whole content", nil}, {"first", "i64", "block of the first sum here", nil}, sums, reports}},
-		{&Committed{ETag: "0000000000000009-1", Version: "", Modified: when}, "server", "The object is durable and visible.", "", []field{{"ETag", "text", "", nil}, {"version", "text", "", nil}, {"modified", "time", "", nil}}},
+		{&Move{Handle: 1, Device: Device{Index: -1}, Ranges: []Range{{1 << 20, 1 << 20}}}, "client",
+			"Further ranges of an object, or ranges of a draft, that are going to be moved.", "Ack", []field{
+				{"handle", "u64", "", nil}, device[0], device[1],
+				{"ranges", "list", "", []field{{"offset", "i64", "", nil}, {"length", "i64", "at most max_transfer_size", nil}}}}},
+		{&Sums{Handle: 1, First: 8192, N: 100}, "client", "Sums that did not fit into Opened.", "SumsReply",
+			[]field{{"handle", "u64", "", nil}, {"first", "i64", "block", nil}, {"number", "i64", "at most 8192 come", nil}}},
+		{&SumsReply{First: 8192, Sums: []uint64{7}}, "server", "", "",
+			[]field{{"first", "i64", "block of the first sum", nil}, sums}},
+		{&Close{Handles: []uint64{1}, Reports: []Report{{false, "cuda:0", "page_cache", "read", 5 << 20,
+			90 * time.Microsecond}}}, "client", "Lets go of objects. The descriptors that the client has stay good.", "Ack",
+			[]field{
+				{"handles", "list", "", []field{{"handle", "u64", "", nil}}}, reports}},
+		{&Create{Bucket: "models", Key: "new.bin", Size: 1 << 20, Device: Device{Index: -1}, Want: 3,
+			ContentType: "application/octet-stream", Metadata: []Pair{{"step", "7"}}, IfNoneMatch: "*"}, "client",
+			"A new object, of which at most size bytes will be written.", "Created",
+			[]field{{"bucket", "text", "", nil}, {"key", "text", "", nil}, {"size", "i64", "so much is reserved", nil},
+				device[0], device[1],
+				{"want", "u8", "1, 2 or both: descriptions for writing", nil}, {"content type", "text", "", nil},
+				{"metadata", "list", "", []field{{"name", "text", "without x-amz-meta-", nil}, {"value", "text", "", nil}}},
+				{"if match", "text", "an ETag; judged at Commit", nil},
+				{"if none match", "text", "`*`: only where there is no object", nil}}},
+		{&Created{Handle: 2, Has: 1, Refused: "no O_DIRECT", Path: "/data/tmp/2"}, "server",
+			"The descriptors come with the packet.", "", []field{{"handle", "u64", "", nil}, {"has", "u8", "1, 2", nil},
+				{"refused", "text", "why there is no description past the page cache", nil},
+				{"path", "text", "of the file, for messages", nil}}},
+		{&AddSums{Handle: 2, First: 0, Sums: []uint64{1}}, "client",
+			"Sums ahead of Commit, in order, where there are more than fit into it.", "Ack",
+			[]field{{"handle", "u64", "", nil}, {"first", "i64", "block of the first sum here", nil}, sums}},
+		{&Commit{Handle: 2, Size: 1 << 20, CRC64: 9, First: 0, Sums: []uint64{9}}, "client",
+			"Publishes what was written, when every descriptor of it is closed. WriterLeft and BadSums leave the draft as it " +
+				"was; any other error ends it.", "Committed", []field{
+				{"handle", "u64", "", nil}, {"size", "i64", "bytes of the object", nil},
+				{"CRC-64/NVME", "u64", "of the whole content", nil}, {"first", "i64", "block of the first sum here", nil}, sums,
+				reports}},
+		{&Committed{ETag: "0000000000000009-1", Version: "", Modified: when}, "server", "The object is durable and visible.",
+			"", []field{{"ETag", "text", "", nil}, {"version", "text", "", nil}, {"modified", "time", "", nil}}},
 		{&Abort{Handle: 2}, "client", "Ends a draft without a trace.", "Ack", []field{{"handle", "u64", "", nil}}},
-		{&List{Bucket: "models", Prefix: "llama/", Delimiter: "/", After: "", Limit: 1000}, "client", "One page of a bucket.", "Listed", []field{{"bucket", "text", "", nil}, {"prefix", "text", "", nil}, {"delimiter", "text", "", nil},
-			{"after", "text", "leaves out what comes before and itself", nil}, {"limit", "u32", "at most 1000, 0: 1000", nil}}},
-		{&Listed{Items: []ListedItem{{"llama/a", "0011-1", 7, when}}, Prefixes: []string{"llama/x/"}, Truncated: true, Next: "llama/x/"}, "server", "May have fewer entries than were asked for.", "", []field{
-			{"objects", "list", "", []field{{"key", "text", "", nil}, {"ETag", "text", "", nil}, {"size", "i64", "", nil}, {"modified", "time", "", nil}}}, {"prefixes", "list", "", []field{{"prefix", "text", "", nil}}},
+		{&List{Bucket: "models", Prefix: "llama/", Delimiter: "/", After: "", Limit: 1000}, "client", "One page of a bucket.",
+			"Listed", []field{{"bucket", "text", "", nil}, {"prefix", "text", "", nil}, {"delimiter", "text", "", nil},
+				{"after", "text", "leaves out what comes before and itself", nil}, {"limit", "u32", "at most 1000, 0: 1000", nil}}},
+		{&Listed{Items: []ListedItem{{"llama/a", "0011-1", 7, when}}, Prefixes: []string{"llama/x/"}, Truncated: true,
+			Next: "llama/x/"}, "server", "May have fewer entries than were asked for.", "", []field{
+			{"objects", "list", "", []field{{"key", "text", "", nil}, {"ETag", "text", "", nil}, {"size", "i64", "", nil},
+				{"modified", "time", "", nil}}}, {"prefixes", "list", "", []field{{"prefix", "text", "", nil}}},
 			{"truncated", "bool", "1: there is more", nil}, {"next", "text", "`after` of the next page", nil}}},
 		{&Ping{}, "client", "Keeps a silent connection.", "Ack", nil},
 		{&Ack{}, "server", "Answers requests that have nothing else to say.", "", nil},
-		{&Error{Kind: uint8(errs.Permission), Code: CodeAccessDenied, Message: "s3:GetObject models/a.bin is not allowed", Fix: "ask its owner"}, "server", "Why a request failed; with the number 0, why the server ends the connection.", "", []field{
-			{"kind", "u8", "see below", nil}, {"code", "text", "for programs, see below", nil}, {"message", "text", "", nil}, {"fix", "text", "what to do", nil}}},
+		{&Error{Kind: uint8(errs.Permission), Code: CodeAccessDenied, Message: "s3:GetObject models/a.bin is not allowed",
+			Fix: "ask its owner"}, "server", "Why a request failed; with the number 0, why the server ends the connection.", "",
+			[]field{
+				{"kind", "u8", "see below", nil}, {"code", "text", "for programs, see below", nil}, {"message", "text", "", nil},
+				{"fix", "text", "what to do", nil}}},
 	}
 }
 
@@ -149,7 +206,8 @@ func (w *walker) walk(fields []field) {
 			b := w.take(1)
 			w.row(b, fmt.Sprintf(" = %d", b[0]), f)
 			if b[0] == 1 {
-				w.walk([]field{{"kind", "u8", "", nil}, {"code", "text", "", nil}, {"message", "text", "", nil}, {"fix", "text", "", nil}})
+				w.walk([]field{{"kind", "u8", "", nil}, {"code", "text", "", nil}, {"message", "text", "", nil},
+					{"fix", "text", "", nil}})
 				return
 			}
 		case "u16", "u32", "i32", "u64", "i64":
@@ -206,8 +264,9 @@ func tableOf(b *strings.Builder, fields []field, indent string) {
 	}
 }
 
-// TestTheProtocolIsDocumentedByteByByte: docs/gpudirect-protocol.md is made of the tables above, which read the example of each
-// message to its last byte; its bytes are those of version 1 for ever. After a change: go test ./internal/gpudirect/wire -update
+// TestTheProtocolIsDocumentedByteByByte: docs/gpudirect-protocol.md is made of the tables above, which read the example
+// of each message to its last byte; its bytes are those of version 1 for ever. After a change: go test
+// ./internal/gpudirect/wire -update
 func TestTheProtocolIsDocumentedByteByByte(t *testing.T) {
 	const path = "../../../docs/gpudirect-protocol.md"
 	var b strings.Builder
@@ -240,8 +299,10 @@ func TestTheProtocolIsDocumentedByteByByte(t *testing.T) {
 			tableOf(&b, f.fields, "")
 			b.WriteString("\n")
 		}
-		fmt.Fprintf(&b, "```text\n%-50s header: type %d, flags %d, descriptors %d, request %d\n%s```\n\n", fmt.Sprintf("% x", packet[:HeaderSize]), packet[0], packet[1],
-			binary.LittleEndian.Uint16(packet[2:]), binary.LittleEndian.Uint32(packet[4:]), strings.Join(append(w.rows, ""), "\n"))
+		fmt.Fprintf(&b, "```text\n%-50s header: type %d, flags %d, descriptors %d, request %d\n%s```\n\n",
+			fmt.Sprintf("% x", packet[:HeaderSize]), packet[0], packet[1],
+			binary.LittleEndian.Uint16(packet[2:]), binary.LittleEndian.Uint32(packet[4:]),
+			strings.Join(append(w.rows, ""), "\n"))
 	}
 	for _, typ := range types() {
 		if !seen[typ] {
@@ -270,7 +331,8 @@ func TestTheProtocolIsDocumentedByteByByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != b.String() {
-		t.Error("docs/gpudirect-protocol.md is not what the protocol is: where it was meant to change, its version has to change too; go test ./internal/gpudirect/wire -update")
+		t.Error("docs/gpudirect-protocol.md is not what the protocol is: where it was meant to change, its version has to " +
+			"change too; go test ./internal/gpudirect/wire -update")
 	}
 }
 
@@ -278,13 +340,15 @@ var preface = fmt.Sprintf(`# The protocol of the GPUDirect door, version %d
 
 A client on the server's own host asks for objects over a Unix socket and gets open files; it moves the bytes between
 them and GPU memory itself. The S3 endpoint tells where the socket is: `+"`GET /.nebulaio/gpudirect`"+`, signed
-(AWS Signature Version 4, service `+"`s3`, region `us-east-1`"+` or the server's own) with the keys of an account, answers
+(AWS Signature Version 4, service `+"`s3`, region `us-east-1`"+
+	` or the server's own) with the keys of an account, answers
 
 `+"```json"+`
 {"version":1,"enabled":true,"socket":"/var/lib/nebulaio/gpudirect.sock","store":"1b4e28ba-2fa1-41d2-883f-0016d3cca427","reason":"","fix":""}
 `+"```"+`
 
-Without a signature, the answer has `+"`enabled` false, neither `socket` nor `store`"+`, and the reason. A signature that is not right is
+Without a signature, the answer has `+"`enabled` false, neither `socket` nor `store`"+
+	`, and the reason. A signature that is not right is
 answered 403 with an error of S3.
 
 The socket is of type SOCK_SEQPACKET: one packet is one message, of at most %d bytes, and descriptors travel with the
@@ -338,4 +402,5 @@ Version 1 had no binding and is not spoken any more. A client or server that spe
 
 Each with its fields and the bytes of an example.
 
-`, Version, MaxMessage, MaxDescriptors, MaxName, MaxText, MaxInline, MaxItems, MaxSums, MaxRanges, MaxReports, MaxMetadata, MaxDevices, MaxNotes, ChallengeTime)
+`, Version, MaxMessage, MaxDescriptors, MaxName, MaxText, MaxInline, MaxItems, MaxSums, MaxRanges, MaxReports,
+	MaxMetadata, MaxDevices, MaxNotes, ChallengeTime)

@@ -20,11 +20,11 @@
 //	client  Proof      access key, a nonce of its own, the server's end as the client sees it, MAC of all by the secret
 //	server  Greeting   the server's own MAC, settings and bounds
 //
-// After that the requests are Open, Move, Sums, Close, Create, AddSums, Commit, Abort, List and Ping. The server answers
-// each with its reply or with Error. After a message that it cannot decode, the server sends an Error and ends the
-// connection. Clients number their requests from 1 on. An Error with number 0 is about the connection, which the server
-// then ends: the client was silent for too long, or the server stops. When the connection ends, every handle is closed
-// and every draft is aborted.
+// After that the requests are Open, Move, Sums, Close, Create, AddSums, Commit, Abort, List and Ping. The server
+// answers each with its reply or with Error. After a message that it cannot decode, the server sends an Error and ends
+// the connection. Clients number their requests from 1 on. An Error with number 0 is about the connection, which the
+// server then ends: the client was silent for too long, or the server stops. When the connection ends, every handle is
+// closed and every draft is aborted.
 //
 // Every count and length is bounded by the constants of this package, before
 // anything is allocated for it.
@@ -120,8 +120,8 @@ type Message interface {
 	code(c *coder)
 }
 
-// Append appends a whole packet to b. It sets h.Type by the message. It fails with kind Invalid if the message exceeds a
-// bound.
+// Append appends a whole packet to b. It sets h.Type by the message. It fails with kind Invalid if the message exceeds
+// a bound.
 func Append(b []byte, h Header, m Message) ([]byte, error) {
 	start := len(b)
 	h.Type = m.Type()
@@ -145,7 +145,8 @@ func Decode(b []byte) (Header, Message, error) {
 	if len(b) < HeaderSize {
 		return Header{}, nil, invalid("a packet", fmt.Sprintf("has %d bytes, expected at least %d", len(b), HeaderSize))
 	}
-	h := Header{Type: Type(b[0]), Flags: b[1], Descriptors: binary.LittleEndian.Uint16(b[2:]), Request: binary.LittleEndian.Uint32(b[4:])}
+	h := Header{Type: Type(b[0]), Flags: b[1], Descriptors: binary.LittleEndian.Uint16(b[2:]),
+		Request: binary.LittleEndian.Uint32(b[4:])}
 	if len(b) > MaxMessage {
 		return h, nil, invalid(fmt.Sprint(h.Type), fmt.Sprintf("has %d bytes, expected at most %d", len(b), MaxMessage))
 	}
@@ -217,7 +218,8 @@ func blank(t Type) Message {
 
 // String names a type.
 func (t Type) String() string {
-	names := [...]string{"", "Hello", "Challenge", "Proof", "Greeting", "Open", "Opened", "Move", "Sums", "SumsReply", "Close",
+	names := [...]string{"", "Hello", "Challenge", "Proof", "Greeting", "Open", "Opened", "Move", "Sums", "SumsReply",
+		"Close",
 		"Create", "Created", "AddSums", "Commit", "Committed", "Abort", "List", "Listed", "Ping", "Ack", "Error"}
 	if t > 0 && int(t) < len(names) {
 		return names[t]

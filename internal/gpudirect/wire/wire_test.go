@@ -126,7 +126,8 @@ func TestLengthsAreTold(t *testing.T) {
 		}
 		var l ListedItem
 		fill(r, reflect.ValueOf(&l).Elem(), 9)
-		if b, err := Append(nil, Header{}, &Listed{Items: []ListedItem{l}}); err != nil || len(b) != HeaderSize+4+l.Length()+4+1+4 {
+		if b, err := Append(nil, Header{}, &Listed{Items: []ListedItem{l}}); err != nil ||
+			len(b) != HeaderSize+4+l.Length()+4+1+4 {
 			t.Fatalf("%+v: %d bytes, %v", l, len(b), err)
 		}
 	}

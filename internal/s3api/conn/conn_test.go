@@ -35,7 +35,8 @@ func TestConnKeepsSendfile(t *testing.T) {
 	r := &recorder{}
 	c := &Conn{Conn: r, table: NewTable(), stall: time.Minute}
 	n, err := c.ReadFrom(&io.LimitedReader{R: os.Stdin, N: 2*sendSize + 5})
-	if n != 2*sendSize+5 || err != nil || fmt.Sprint(r.from) != "[*os.File *os.File *os.File]" || fmt.Sprint(r.n) != fmt.Sprint([]int64{sendSize, sendSize, 5}) {
+	if n != 2*sendSize+5 || err != nil || fmt.Sprint(r.from) != "[*os.File *os.File *os.File]" ||
+		fmt.Sprint(r.n) != fmt.Sprint([]int64{sendSize, sendSize, 5}) {
 		t.Errorf("%d %v %v %v", n, err, r.from, r.n)
 	}
 }

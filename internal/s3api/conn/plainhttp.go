@@ -8,7 +8,8 @@ import (
 )
 
 // plainRefusal is the reply to plain HTTP on a TLS port, in the words of Go's own server.
-const plainRefusal = "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n" +
+const plainRefusal = "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: " +
+	"close\r\n\r\n" +
 	"Client sent an HTTP request to an HTTPS server: this port speaks https:// alone.\n"
 
 var errPlainHTTP = errors.New("a request of plain HTTP on a TLS port")

@@ -58,7 +58,8 @@ func aclStays(bk *object.Bucket) error {
 	for _, grantee := range acl.Grantees {
 		if grantee.Access != acl.Owner {
 			return errs.New(errs.Invalid, "grant access to", bk.Name,
-				fmt.Sprintf("its ACL allows %s something to %q, and has no effect beside a policy", grantee.Permission, grantee.Access)).
+				fmt.Sprintf("its ACL allows %s something to %q, and has no effect beside a policy", grantee.Permission,
+					grantee.Access)).
 				WithFix("set the ACL private (aws s3api put-bucket-acl --acl private), and grant those users access, too")
 		}
 	}

@@ -34,7 +34,8 @@ const (
 var conditionKeys = map[string]valueKind{
 	"aws:sourceip": asAddress, "aws:currenttime": asDate, "aws:epochtime": asDate | asNumber,
 	"aws:securetransport": asTruth,
-	"aws:useragent":       asText, "aws:referer": asText, "s3:prefix": asText, "s3:delimiter": asText, "s3:max-keys": asNumber,
+	"aws:useragent":       asText, "aws:referer": asText, "s3:prefix": asText, "s3:delimiter": asText,
+	"s3:max-keys":  asNumber,
 	"s3:x-amz-acl": asText, versionKey: asText,
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // A request that deletes many objects is judged by the policy once for each object. versitygw compares all conditions
-// each time, although most are the same for the whole request. It also ignores the version of each object. So the policy
-// is prepared: conditions are judged once for the request, and those on the version once for each object.
+// each time, although most are the same for the whole request. It also ignores the version of each object. So the
+// policy is prepared: conditions are judged once for the request, and those on the version once for each object.
 
 // Condition is the condition of a statement: values by operator and condition key.
 type Condition map[string]map[string]json.RawMessage

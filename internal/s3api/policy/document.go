@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy reads the rules of a bucket: its policy, the grants in that policy, and the ACL that holds without one.
+// Package policy reads the rules of a bucket: its policy, the grants in that policy, and the ACL that holds without
+// one.
 //
 // versitygw judges requests by policies, but it ignores what it does not know in them. If the ignored part is a
 // restriction, the bucket is more open than its policy says. So this package reads every policy first, ignores nothing,
@@ -84,7 +85,8 @@ func parse(text []byte, bucket string) (*document, error) {
 		s, err := parseStatement(raw, bucket)
 		resources, conditions = resources+s.resourceWork, conditions+s.conditionWork
 		if err == nil && (resources > maxResourcePatterns || conditions > maxConditionPatterns) {
-			err = overlookedf("the policy's patterns have too much text behind a *, expected at most %d bytes in Resource and %d in Condition",
+			err = overlookedf("the policy's patterns have too much text behind a *, expected at most %d bytes in Resource "+
+				"and %d in Condition",
 				maxResourcePatterns, maxConditionPatterns)
 		}
 		if err != nil {
@@ -167,7 +169,8 @@ func checkResources(raw []byte, bucket string) (work int, err error) {
 	for _, name := range names {
 		rest, ok := strings.CutPrefix(name, auth.ResourceArnPrefix)
 		if !ok {
-			return 0, fmt.Errorf("%.128q, expected %s%s or %s%s/KEY", name, auth.ResourceArnPrefix, bucket, auth.ResourceArnPrefix, bucket)
+			return 0, fmt.Errorf("%.128q, expected %s%s or %s%s/KEY", name, auth.ResourceArnPrefix, bucket,
+				auth.ResourceArnPrefix, bucket)
 		}
 		of, _, _ := strings.Cut(rest, "/")
 		if match, err := path.Match(of, bucket); of != bucket && (!match || err != nil || strings.ContainsAny(of, `[\`)) {
@@ -182,8 +185,8 @@ func checkResources(raw []byte, bucket string) (work int, err error) {
 }
 
 // rewrite returns the policy in the form by which versitygw judges: principals are access keys, and actions and
-// resources are written as match.go describes. fault is the first fault of a statement. sealed reports that a restriction
-// was not understood; the returned policy then keeps its denials and allows nothing.
+// resources are written as match.go describes. fault is the first fault of a statement. sealed reports that a
+// restriction was not understood; the returned policy then keeps its denials and allows nothing.
 func (p *document) rewrite(root string) (text []byte, sealed bool, fault error) {
 	type rewritten struct {
 		Effect    string

@@ -11,19 +11,23 @@ import (
 )
 
 func statementOf(effect, who, action, resource string) string {
-	return fmt.Sprintf(`{"Effect":%q,"Principal":{"AWS":[%q]},"Action":%q,"Resource":"arn:aws:s3:::%s"}`, effect, who, action, resource)
+	return fmt.Sprintf(`{"Effect":%q,"Principal":{"AWS":[%q]},"Action":%q,"Resource":"arn:aws:s3:::%s"}`, effect, who,
+		action, resource)
 }
 
 func policyOf(statements ...string) string {
 	return `{"Version":"2012-10-17", "Statement":[` + strings.Join(statements, ",") + `]}`
 }
 
-// FuzzPolicy: whatever is accepted is judged as it was written, and what is not accepted allows nothing that versitygw would not.
+// FuzzPolicy: whatever is accepted is judged as it was written, and what is not accepted allows nothing that versitygw
+// would not.
 func FuzzPolicy(f *testing.F) {
 	for _, s := range []string{
 		policyOf(statementOf("Allow", "*", "s3:GetObject", "corp/*")),
-		policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`, `{"Effect":"Deny","Principal":"*","Action":["s3:GetObject"],"Resource":"arn:aws:s3:::corp/secret"}`),
-		`{"Statement":[{"Effect":"Deny","NotPrincipal":"x"}]}`, `{"Statement":null}`, `{`, `{"Statement":[{}]}`, `{"Statement":[{"Effect":"Allow","Effect":"Deny"}]}`,
+		policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`,
+			`{"Effect":"Deny","Principal":"*","Action":["s3:GetObject"],"Resource":"arn:aws:s3:::corp/secret"}`),
+		`{"Statement":[{"Effect":"Deny","NotPrincipal":"x"}]}`, `{"Statement":null}`, `{`, `{"Statement":[{}]}`,
+		`{"Statement":[{"Effect":"Allow","Effect":"Deny"}]}`,
 	} {
 		f.Add(s)
 	}

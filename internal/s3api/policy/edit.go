@@ -62,15 +62,17 @@ func split(text []byte) (*rawDocument, error) {
 	return doc, nil
 }
 
-// editPolicy replaces the statements of a bucket's policy. If none is left, the policy is removed. The new policy has to
-// pass the checks of a policy that a client puts.
-func editPolicy(bk *object.Bucket, root string, edit func([]json.RawMessage) ([]json.RawMessage, error)) (changed bool, err error) {
+// editPolicy replaces the statements of a bucket's policy. If none is left, the policy is removed. The new policy has
+// to pass the checks of a policy that a client puts.
+func editPolicy(bk *object.Bucket, root string, edit func([]json.RawMessage) ([]json.RawMessage, error)) (changed bool,
+	err error) {
 	const op, fix = "change the policy of", "read it with aws s3api get-bucket-policy, and put one without that part"
 	old := bk.Settings[Setting]
 	doc := &rawDocument{version: json.RawMessage(`"` + ownVersion + `"`)}
 	if old != nil {
 		if fault := Check(old, bk.Name); fault != nil {
-			return false, errs.New(errs.Invalid, op, bk.Name, "the policy that it has is not understood: "+fault.Error()).WithFix(fix)
+			return false, errs.New(errs.Invalid, op, bk.Name, "the policy that it has is not understood: "+
+				fault.Error()).WithFix(fix)
 		}
 		if doc, err = split(old); err != nil {
 			return false, errs.New(errs.Invalid, op, bk.Name, err.Error()).WithFix(fix)
@@ -96,7 +98,8 @@ func editPolicy(bk *object.Bucket, root string, edit func([]json.RawMessage) ([]
 		return false, errs.Wrap(op, bk.Name, err)
 	}
 	if len(text) > MaxSize {
-		return false, errs.New(errs.Invalid, op, bk.Name, fmt.Sprintf("the policy would have %d bytes, expected at most %d", len(text), MaxSize)).
+		return false, errs.New(errs.Invalid, op, bk.Name,
+			fmt.Sprintf("the policy would have %d bytes, expected at most %d", len(text), MaxSize)).
 			WithFix("revoke grants that nobody needs, or grant several users by one statement of your own")
 	}
 	if fault := Check(text, bk.Name); fault != nil {

@@ -26,10 +26,11 @@ const grantSid = "NebulaioGrant"
 // maxGrantPrefix is the longest prefix of a grant in bytes: that of a key.
 const maxGrantPrefix = object.MaxKey
 
-// sid returns the Sid of one statement of a grant, in letters and digits as IAM asks for. Each access and prefix has its
-// own Sid. All users with the same grant share its statements, so that a policy has room for many users.
+// sid returns the Sid of one statement of a grant, in letters and digits as IAM asks for. Each access and prefix has
+// its own Sid. All users with the same grant share its statements, so that a policy has room for many users.
 func (g grant) sid(part string) string {
-	kind := map[iam.Access]string{iam.AccessRead: "Read", iam.AccessWrite: "Write", iam.AccessReadWrite: "ReadWrite"}[g.Access]
+	kind := map[iam.Access]string{iam.AccessRead: "Read", iam.AccessWrite: "Write",
+		iam.AccessReadWrite: "ReadWrite"}[g.Access]
 	if g.Prefix == "" {
 		return grantSid + kind + "All" + part
 	}
@@ -54,9 +55,11 @@ func (g grant) check() error {
 	case g.Access != iam.AccessRead && g.Access != iam.AccessWrite && g.Access != iam.AccessReadWrite:
 		return errs.New(errs.Invalid, op, g.Bucket, fmt.Sprintf("access %q, expected read, write or read-write", g.Access))
 	case len(g.Prefix) > maxGrantPrefix:
-		return errs.New(errs.Invalid, op, g.Bucket, fmt.Sprintf("the prefix has %d bytes, expected at most %d", len(g.Prefix), maxGrantPrefix))
+		return errs.New(errs.Invalid, op, g.Bucket, fmt.Sprintf("the prefix has %d bytes, expected at most %d", len(g.Prefix),
+			maxGrantPrefix))
 	case strings.ContainsAny(g.Prefix, "*?") || strings.Contains(g.Prefix, "${"):
-		return errs.New(errs.Invalid, op, g.Bucket, fmt.Sprintf("the prefix %q has a *, a ? or a ${, which policies read as patterns", g.Prefix)).
+		return errs.New(errs.Invalid, op, g.Bucket, fmt.Sprintf("the prefix %q has a *, a ? or a ${, which policies read "+
+			"as patterns", g.Prefix)).
 			WithFix("give the beginning of the keys alone, such as logs/")
 	}
 	if err := readableText(g.Prefix); err != nil {
@@ -96,7 +99,8 @@ func (g grant) statements() []grantStatement {
 	objectsOf := []string{arn + "/" + g.Prefix + "*"}
 	if g.Access != iam.AccessWrite {
 		list = []string{"s3:ListBucket", "s3:ListBucketVersions"}
-		objects = append(objects, "s3:GetObject", "s3:GetObjectVersion", "s3:GetObjectAttributes", "s3:GetObjectVersionAttributes",
+		objects = append(objects, "s3:GetObject", "s3:GetObjectVersion", "s3:GetObjectAttributes",
+			"s3:GetObjectVersionAttributes",
 			"s3:GetObjectTagging", "s3:GetObjectVersionTagging")
 	}
 	if g.Access != iam.AccessRead {
@@ -108,7 +112,8 @@ func (g grant) statements() []grantStatement {
 		}
 	}
 	if g.Prefix == "" {
-		return []grantStatement{statement("Bucket", append(bucket, list...), arn), statement("Objects", objects, objectsOf...)}
+		return []grantStatement{statement("Bucket", append(bucket, list...), arn),
+			statement("Objects", objects, objectsOf...)}
 	}
 	all := []grantStatement{statement("Bucket", bucket, arn), statement("Objects", objects, objectsOf...)}
 	if list != nil {
@@ -120,8 +125,8 @@ func (g grant) statements() []grantStatement {
 }
 
 // AddGrant adds a grant to the policy of a bucket, and reports whether anything changed. The grant replaces another
-// access of the same user for the same prefix. All other statements stay as they were written. root is the access key of
-// the root account.
+// access of the same user for the same prefix. All other statements stay as they were written. root is the access key
+// of the root account.
 //
 // AddGrant fails if the policy is not understood, if it would exceed MaxSize, or if the bucket has an ACL that
 // the new policy would put out of force.
@@ -137,7 +142,8 @@ func AddGrant(bk *object.Bucket, wish iam.Grant, root string) (changed bool, err
 	return editPolicy(bk, root, func(all []json.RawMessage) ([]json.RawMessage, error) {
 		wanted := g.statements()
 		all, err := without(all, g.User, func(sid string) bool {
-			return slices.Contains(sids(g.Prefix), sid) && !slices.ContainsFunc(wanted, func(w grantStatement) bool { return w.Sid == sid })
+			return slices.Contains(sids(g.Prefix), sid) && !slices.ContainsFunc(wanted,
+				func(w grantStatement) bool { return w.Sid == sid })
 		})
 		if err != nil {
 			return nil, err
@@ -197,8 +203,8 @@ func without(all []json.RawMessage, user string, wanted func(sid string) bool) (
 	return out, nil
 }
 
-// RemoveGrants removes the grants of a user from the policy of a bucket, and reports whether anything changed. If prefix
-// is given, only the grant for that prefix goes. Statements that do not come from grants stay.
+// RemoveGrants removes the grants of a user from the policy of a bucket, and reports whether anything changed. If
+// prefix is given, only the grant for that prefix goes. Statements that do not come from grants stay.
 func RemoveGrants(bk *object.Bucket, user string, prefix *string, root string) (changed bool, err error) {
 	if bk.Settings[Setting] == nil {
 		return false, nil

@@ -17,8 +17,10 @@ import (
 // TestGrantsLeaveTheRestOfAPolicy adds and takes grants in a policy that somebody wrote.
 func TestGrantsLeaveTheRestOfAPolicy(t *testing.T) {
 	const mine = `{ "Sid": "mine",  "Effect":"Deny","Principal":"*","Action":["s3:DeleteObject"],"Resource":"arn:aws:s3:::corp/keep/*" }`
-	bk := &object.Bucket{Name: "corp", Owner: "alice", Settings: map[string][]byte{Setting: []byte(`{"Version":"2008-10-17","Id":"x","Statement":[` + mine + `]}`)}}
-	for _, g := range []iam.Grant{{User: "bob", Access: iam.AccessRead}, {User: "bob", Access: iam.AccessWrite, Prefix: "in/"}, {User: "b.o-b", Access: iam.AccessRead}} {
+	bk := &object.Bucket{Name: "corp", Owner: "alice",
+		Settings: map[string][]byte{Setting: []byte(`{"Version":"2008-10-17","Id":"x","Statement":[` + mine + `]}`)}}
+	for _, g := range []iam.Grant{{User: "bob", Access: iam.AccessRead},
+		{User: "bob", Access: iam.AccessWrite, Prefix: "in/"}, {User: "b.o-b", Access: iam.AccessRead}} {
 		if changed, err := AddGrant(bk, g, "root"); err != nil || !changed {
 			t.Fatalf("%+v: %v, %v", g, changed, err)
 		}
@@ -38,7 +40,8 @@ func TestGrantsLeaveTheRestOfAPolicy(t *testing.T) {
 		t.Errorf("%+v, %d others", got, others)
 	}
 	// Another access for the same prefix takes the place of the first.
-	if changed, err := AddGrant(bk, iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "in/"}, "root"); err != nil || !changed {
+	if changed, err := AddGrant(bk, iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "in/"}, "root"); err != nil ||
+		!changed {
 		t.Errorf("%v, %v", changed, err)
 	}
 	if got, _ := Grants(bk, "bob"); len(got) != 2 || got[1].Access != iam.AccessRead {
@@ -53,7 +56,8 @@ func TestGrantsLeaveTheRestOfAPolicy(t *testing.T) {
 	if changed, err := RemoveGrants(bk, "b.o-b", nil, "root"); err != nil || !changed {
 		t.Errorf("%v, %v", changed, err)
 	}
-	if got := compact(string(bk.Settings[Setting])); got != compact(`{"Version":"2008-10-17","Id":"x","Statement":[`+mine+`]}`) {
+	if got := compact(string(bk.Settings[Setting])); got != compact(`{"Version":"2008-10-17","Id":"x","Statement":[`+mine+
+		`]}`) {
 		t.Errorf("what is left: %s", got)
 	}
 }
@@ -70,16 +74,19 @@ func TestGrantsThatAreRefused(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil && n < 1000; n++ {
-		_, err = AddGrant(full, iam.Grant{User: fmt.Sprintf("user%03d%s", n, strings.Repeat("x", 40)), Access: iam.AccessRead}, "root")
+		_, err = AddGrant(full, iam.Grant{User: fmt.Sprintf("user%03d%s", n, strings.Repeat("x", 40)),
+			Access: iam.AccessRead}, "root")
 	}
-	if n < 100 || err == nil || !strings.Contains(err.Error(), "expected at most 20480") || len(full.Settings[Setting]) > MaxSize {
+	if n < 100 || err == nil || !strings.Contains(err.Error(), "expected at most 20480") ||
+		len(full.Settings[Setting]) > MaxSize {
 		t.Errorf("after %d grants: %v", n, err)
 	}
 	bounded := with("")
 	if _, err := AddGrant(bounded, iam.Grant{User: "bob", Access: iam.AccessRead}, "root"); err != nil {
 		t.Fatal(err)
 	}
-	bounded.Settings[Setting] = bytes.ReplaceAll(bounded.Settings[Setting], []byte(`"Effect"`), []byte(`"Condition":{"Bool":{"aws:SecureTransport":["true"]}},"Effect"`))
+	bounded.Settings[Setting] = bytes.ReplaceAll(bounded.Settings[Setting], []byte(`"Effect"`),
+		[]byte(`"Condition":{"Bool":{"aws:SecureTransport":["true"]}},"Effect"`))
 	open := with("")
 	open.Settings[SettingACL] = []byte(`{"Owner":"alice","Grantees":[{"Permission":"FULL_CONTROL","Access":"alice","Type":"CanonicalUser"},{"Permission":"READ","Access":"carol","Type":"CanonicalUser"}]}`)
 	for _, x := range []struct {
@@ -92,9 +99,11 @@ func TestGrantsThatAreRefused(t *testing.T) {
 		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "${aws:username}/"}, "read as patterns"},
 		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "\xff"}, "no UTF-8"},
 		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: strings.Repeat("a", 1025)}, "1025 bytes"},
-		{with(policyOf(`{"Effect":"Deny","NotPrincipal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`)), iam.Grant{User: "bob", Access: iam.AccessRead}, "NotPrincipal"},
+		{with(policyOf(`{"Effect":"Deny","NotPrincipal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`)),
+			iam.Grant{User: "bob", Access: iam.AccessRead}, "NotPrincipal"},
 		{with("no policy"), iam.Grant{User: "bob", Access: iam.AccessRead}, "JSON"},
-		{bounded, iam.Grant{User: "carol", Access: iam.AccessRead}, "somebody has changed the statement NebulaioGrantReadAll"},
+		{bounded, iam.Grant{User: "carol", Access: iam.AccessRead},
+			"somebody has changed the statement NebulaioGrantReadAll"},
 		{open, iam.Grant{User: "bob", Access: iam.AccessRead}, `allows READ something to "carol"`},
 	} {
 		before := string(x.bk.Settings[Setting])
@@ -108,8 +117,8 @@ func TestGrantsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestGrantsThatAClientWroteAnew reads a policy with grants and puts it back as other programs write JSON. The grants in
-// it are still grants.
+// TestGrantsThatAClientWroteAnew reads a policy with grants and puts it back as other programs write JSON. The grants
+// in it are still grants.
 func TestGrantsThatAClientWroteAnew(t *testing.T) {
 	for name, anew := range map[string]func(string) string{
 		"sorted fields": func(text string) string {
@@ -130,7 +139,8 @@ func TestGrantsThatAClientWroteAnew(t *testing.T) {
 		}
 		bk.Settings[Setting] = []byte(anew(string(bk.Settings[Setting])))
 		for _, prefix := range []string{"", "é<&>/"} {
-			if changed, err := AddGrant(bk, iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: prefix}, "root"); err != nil || !changed {
+			if changed, err := AddGrant(bk, iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: prefix},
+				"root"); err != nil || !changed {
 				t.Errorf("%s, prefix %q: changed %v, %v", name, prefix, changed, err)
 			}
 		}
@@ -161,7 +171,8 @@ func TestGrantsDoNotGrowAPolicyByEscapes(t *testing.T) {
 // TestAChangedGrantIsNoGrant changes statements of grants by hand: what they say then, no grant says.
 func TestAChangedGrantIsNoGrant(t *testing.T) {
 	for name, change := range map[string]struct{ from, to string }{
-		"a condition":        {`"Resource":["arn:aws:s3:::corp/*"]`, `"Resource":["arn:aws:s3:::corp/*"],"Condition":{"IpAddress":{"aws:SourceIp":["10.0.0.0/8"]}}`},
+		"a condition": {`"Resource":["arn:aws:s3:::corp/*"]`,
+			`"Resource":["arn:aws:s3:::corp/*"],"Condition":{"IpAddress":{"aws:SourceIp":["10.0.0.0/8"]}}`},
 		"more on the bucket": {`"s3:GetBucketLocation"`, `"s3:GetBucketLocation","s3:PutBucketPolicy"`},
 	} {
 		bk := &object.Bucket{Name: "corp", Settings: map[string][]byte{}}

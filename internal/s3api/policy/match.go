@@ -56,8 +56,8 @@ func ascii(s string) bool {
 	return true
 }
 
-// Comparable returns the form of a key in which versitygw compares it with a rewritten policy. It also takes the pattern
-// of a resource of such a policy: its bucket is a row of question marks.
+// Comparable returns the form of a key in which versitygw compares it with a rewritten policy. It also takes the
+// pattern of a resource of such a policy: its bucket is a row of question marks.
 func Comparable(bucket, key string) string {
 	if bucket != "" && strings.Trim(bucket, "?") == "" {
 		return comparablePattern(key)

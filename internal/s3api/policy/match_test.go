@@ -45,7 +45,8 @@ func FuzzComparableResources(f *testing.F) {
 	f.Add("*?*b?", "éb日")
 	f.Add("????", "é")
 	f.Fuzz(func(t *testing.T, pattern, key string) {
-		if key == "" || !utf8.ValidString(pattern) || strings.ContainsRune(pattern, utf8.RuneError) || len(pattern)+len(key) > 200 ||
+		if key == "" || !utf8.ValidString(pattern) || strings.ContainsRune(pattern, utf8.RuneError) ||
+			len(pattern)+len(key) > 200 ||
 			strings.ContainsAny(pattern+key, "\x00/[]\\") || utf8.ValidString(key) && strings.ContainsRune(key, utf8.RuneError) {
 			return // path.Match takes these for something else
 		}

@@ -50,7 +50,8 @@ func Principal(name string) (access string, whole bool, err error) {
 	bad := fmt.Errorf("principal %.128q, expected *, an access key, "+
 		"arn:aws:iam::123456789012:user/ACCESS-KEY or arn:aws:iam::123456789012:root", name)
 	parts := strings.SplitN(arn, ":", 5)
-	if len(parts) != 5 || parts[0] != "aws" && !strings.HasPrefix(parts[0], "aws-") || parts[1] != "iam" || parts[2] != "" ||
+	if len(parts) != 5 || parts[0] != "aws" && !strings.HasPrefix(parts[0], "aws-") || parts[1] != "iam" ||
+		parts[2] != "" ||
 		len(parts[3]) != 12 || !digits(parts[3]) {
 		return "", false, bad
 	}

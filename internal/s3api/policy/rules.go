@@ -34,7 +34,8 @@ type Rules struct {
 	Sealed bool
 }
 
-// ReadRules reads the rules of a bucket. root is the access key of the root account, which owns buckets without an owner.
+// ReadRules reads the rules of a bucket. root is the access key of the root account, which owns buckets without an
+// owner.
 //
 // Older versions of this server accepted policies with parts that they ignored. A statement that is not understood
 // allows nothing. If a restriction is not understood, nothing is allowed at all.
@@ -72,8 +73,8 @@ func (r *Rules) readPolicy(text []byte, root string) {
 	}
 }
 
-// withOwner adds a statement to a rewritten policy that allows everything to the bucket's owner. A nil policy stands for
-// none. It returns false if the text is not a policy.
+// withOwner adds a statement to a rewritten policy that allows everything to the bucket's owner. A nil policy stands
+// for none. It returns false if the text is not a policy.
 func withOwner(policy []byte, bk *object.Bucket) ([]byte, bool) {
 	type statement struct {
 		Effect    string
@@ -103,8 +104,8 @@ func withOwner(policy []byte, bk *object.Bucket) ([]byte, bool) {
 	return text, err == nil
 }
 
-// Uniform reports whether the policy judges all keys, addresses and times alike. That is so without a policy, and if the
-// policy has no conditions and names only the bucket and all its keys.
+// Uniform reports whether the policy judges all keys, addresses and times alike. That is so without a policy, and if
+// the policy has no conditions and names only the bucket and all its keys.
 func (r *Rules) Uniform() bool {
 	if r.Policy == nil {
 		return true

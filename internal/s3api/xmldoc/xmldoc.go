@@ -2,8 +2,8 @@
 
 // Package xmldoc checks the XML documents of S3 requests before versitygw parses them.
 //
-// versitygw ignores what it does not know in a document, and uses the last of two equal elements. It would acknowledge a
-// restriction that it ignored. So the documents that restrict something are checked here first.
+// versitygw ignores what it does not know in a document, and uses the last of two equal elements. It would acknowledge
+// a restriction that it ignored. So the documents that restrict something are checked here first.
 package xmldoc
 
 import (
@@ -28,7 +28,8 @@ type part struct {
 var documents = element{
 	"VersioningConfiguration": {in: element{"Status": {}, "MfaDelete": {}}},
 	"ObjectLockConfiguration": {in: element{
-		"ObjectLockEnabled": {}, "Rule": {in: element{"DefaultRetention": {in: element{"Mode": {}, "Days": {}, "Years": {}}}}},
+		"ObjectLockEnabled": {}, "Rule": {in: element{"DefaultRetention": {in: element{"Mode": {}, "Days": {},
+			"Years": {}}}}},
 	}},
 	"Retention":         {in: element{"Mode": {}, "RetainUntilDate": {}}},
 	"LegalHold":         {in: element{"Status": {}}},

@@ -11,7 +11,8 @@ import (
 
 // FuzzCount holds the count against the parser that makes objects of the elements: never less.
 func FuzzCount(f *testing.F) {
-	for _, s := range []string{"<Delete><Object/></Delete>", "<a:Object>", "<Object a='<Object>'>", "<!--<Object>-->", "<Object\t>", "<", "<?x?><Object></Object>"} {
+	for _, s := range []string{"<Delete><Object/></Delete>", "<a:Object>", "<Object a='<Object>'>", "<!--<Object>-->",
+		"<Object\t>", "<", "<?x?><Object></Object>"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {

@@ -60,9 +60,9 @@ type Source struct {
 	Closed func() bool
 }
 
-// Copy copies the store as it is at one moment to another directory. All that was acknowledged before the call is in it.
-// Each file is synced, and the backup gets its name when it is whole. Files that clients let go of meanwhile are removed
-// afterwards. Accounts and settings are records of the store, and in the backup too.
+// Copy copies the store as it is at one moment to another directory. All that was acknowledged before the call is in
+// it. Each file is synced, and the backup gets its name when it is whole. Files that clients let go of meanwhile are
+// removed afterwards. Accounts and settings are records of the store, and in the backup too.
 func (s *Source) Copy(ctx context.Context, o Options) (report Report, err error) {
 	const op = "back up store"
 	b := &backup{ctx: ctx, src: s, fs: s.FS, from: s.Dir, verified: o.Verify, progress: o.Progress}
@@ -112,7 +112,8 @@ type backup struct {
 	sums     string // the checksum of the list of the metadata
 }
 
-// movedPart is a part of an upload that is not what its record says: the upload went on while it was copied, or it is damaged.
+// movedPart is a part of an upload that is not what its record says: the upload went on while it was copied, or it is
+// damaged.
 type movedPart struct {
 	path string // of the file in the store
 	err  error
@@ -123,7 +124,8 @@ func (m movedPart) Error() string { return m.path + ": " + m.err.Error() }
 // asError is what a backup ends with that met the part as often as it tries.
 func (m movedPart) asError() error {
 	return &errs.Error{Kind: errs.Corrupt, Op: "back up store", Name: m.path, Err: m.err,
-		Msg: fmt.Sprintf("a part of an upload is damaged, or was uploaded anew each of the %d times that it was copied", backupTries),
+		Msg: fmt.Sprintf("a part of an upload is damaged, or was uploaded anew each of the %d times that it was copied",
+			backupTries),
 		Fix: "run nebulaio store scrub; if it names the part, abort that upload with an S3 client; then back up again"}
 }
 
@@ -172,14 +174,16 @@ func (b *backup) run() error {
 // clear removes what an interrupted backup left; anything else under its name is refused.
 func (b *backup) clear(partial string) error {
 	names, err := b.fs.List(partial)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && (len(names) == 0 || len(names) == 1 && names[0] == layout.BackupName+".new") {
+	if errors.Is(err, fs.ErrNotExist) || err == nil &&
+		(len(names) == 0 || len(names) == 1 && names[0] == layout.BackupName+".new") {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	if n, err := layout.ReadNote(b.fs, b.fs.PathJoin(partial, layout.BackupName)); err != nil || n["backup"] != "partial" {
-		return errs.New(errs.Invalid, "back up store", partial, "exists and is no interrupted backup").WithFix("move it away, or name another directory")
+		return errs.New(errs.Invalid, "back up store", partial,
+			"exists and is no interrupted backup").WithFix("move it away, or name another directory")
 	}
 	return b.fs.RemoveAll(partial)
 }

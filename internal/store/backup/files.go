@@ -85,7 +85,8 @@ func (b *backup) damaged(name string, cause error) error {
 	if b.src == nil {
 		return damagedBackup(b.from, fmt.Errorf("the file of %s: %w", name, cause))
 	}
-	return &errs.Error{Kind: errs.Corrupt, Op: "back up store", Name: b.from, Err: cause, Msg: "the file of the object " + name + " is damaged",
+	return &errs.Error{Kind: errs.Corrupt, Op: "back up store", Name: b.from, Err: cause, Msg: "the file of the object " +
+		name + " is damaged",
 		Fix: "run nebulaio store scrub to see all damage; delete the damaged objects with an S3 client, then back up again"}
 }
 

@@ -52,14 +52,18 @@ func Restore(ctx context.Context, o RestoreOptions) (Report, error) {
 	}
 	switch {
 	case n == nil && missing(o.FS, from):
-		return Report{}, errs.New(errs.NotFound, op, from, "there is no such directory").WithFix("name a directory that nebulaio store backup made")
+		return Report{}, errs.New(errs.NotFound, op, from,
+			"there is no such directory").WithFix("name a directory that nebulaio store backup made")
 	case n == nil:
-		return Report{}, errs.New(errs.NotFound, op, from, "is no backup: it has no "+layout.BackupName).WithFix("name a directory that nebulaio store backup made")
+		return Report{}, errs.New(errs.NotFound, op, from, "is no backup: it has no "+
+			layout.BackupName).WithFix("name a directory that nebulaio store backup made")
 	case n["backup"] != "whole" || n["uuid"] == "":
-		return Report{}, errs.New(errs.Corrupt, op, from, "the backup was interrupted and is not whole").WithFix("take it again, or restore another one")
+		return Report{}, errs.New(errs.Corrupt, op, from,
+			"the backup was interrupted and is not whole").WithFix("take it again, or restore another one")
 	}
 	if v, ok := n.Number("format"); !ok || v > layout.FormatVersion {
-		return Report{}, errs.New(errs.Unsupported, op, from, fmt.Sprintf("the backup has format %q, this program knows up to %d", n["format"], layout.FormatVersion)).
+		return Report{}, errs.New(errs.Unsupported, op, from,
+			fmt.Sprintf("the backup has format %q, this program knows up to %d", n["format"], layout.FormatVersion)).
 			WithFix("use a newer nebulaio")
 	}
 	if err := layout.CheckApart(op, o.FS, o.To, from, "the backup"); err != nil {
@@ -72,7 +76,8 @@ func Restore(ctx context.Context, o RestoreOptions) (Report, error) {
 	if err := layout.BeginPartial(op, o.FS, o.To, "restore"); err != nil {
 		return Report{}, err
 	}
-	b := &backup{ctx: ctx, fs: o.FS, from: from, to: o.To, verified: o.Verify, progress: o.Progress, report: Report{UUID: n["uuid"]}}
+	b := &backup{ctx: ctx, fs: o.FS, from: from, to: o.To, verified: o.Verify, progress: o.Progress,
+		report: Report{UUID: n["uuid"]}}
 	err = b.restore(sums)
 	return b.report, layout.CopyFailed(op, o.To, err)
 }
@@ -101,7 +106,8 @@ func (b *backup) restore(sums map[string]fileSum) error {
 func (b *backup) restoreFiles(meta string) error {
 	db, err := metadb.Open(meta, metadb.ToolOptions(b.fs, metadb.MaxMemTable, true))
 	if err != nil {
-		return &errs.Error{Kind: metadb.KindOf(err), Op: "restore store", Name: b.from, Msg: "the metadata of the backup cannot be read", Err: err,
+		return &errs.Error{Kind: metadb.KindOf(err), Op: "restore store", Name: b.from,
+			Msg: "the metadata of the backup cannot be read", Err: err,
 			Fix: "restore another backup"}
 	}
 	defer func() { _ = db.Close() }() // it was read only

@@ -85,8 +85,8 @@ func sumFile(ctx context.Context, f vfs.FS, path string, join *checksum.Joiner) 
 	return s.sum, err
 }
 
-// readSums reads the list of a backup's metadata and compares it with its own checksum. A backup of an older version has
-// none: then the list is nil.
+// readSums reads the list of a backup's metadata and compares it with its own checksum. A backup of an older version
+// has none: then the list is nil.
 func readSums(f vfs.FS, dir string, n layout.Note) (map[string]fileSum, error) {
 	want, ok := n["sums"]
 	if !ok {
@@ -151,7 +151,8 @@ func (b *backup) copyMeta(meta string, sums map[string]fileSum) error {
 			return err
 		}
 		if listed && s.sum != want {
-			return damagedBackup(from, fmt.Errorf("%w: it has %d bytes, %d were written", filecopy.ErrSums, s.sum.size, want.size))
+			return damagedBackup(from, fmt.Errorf("%w: it has %d bytes, %d were written", filecopy.ErrSums, s.sum.size,
+				want.size))
 		}
 	}
 	return nil

@@ -47,7 +47,8 @@ func (k *checker) bucketRecords() error {
 		}
 		if k.buckets[id] != nil {
 			k.top.bucket = max(k.top.bucket, id)
-			return k.problem("I5", fmt.Sprintf("bucket %q", name), fmt.Sprintf("it has the number of the bucket %q", k.bucketName(id)), nil)
+			return k.problem("I5", fmt.Sprintf("bucket %q", name),
+				fmt.Sprintf("it has the number of the bucket %q", k.bucketName(id)), nil)
 		}
 		k.addBucket(id, o)
 		return nil
@@ -68,8 +69,8 @@ func (k *checker) addBucket(id uint64, o *object.Bucket) {
 // bucketRepair rebuilds the records of buckets that cannot be read.
 type bucketRepair struct{ *checker }
 
-// rebuildBuckets finds the numbers of buckets whose records cannot be read. The number of a bucket is in the keys of all
-// its objects, so numbers that no other bucket has belong to the damaged records.
+// rebuildBuckets finds the numbers of buckets whose records cannot be read. The number of a bucket is in the keys of
+// all its objects, so numbers that no other bucket has belong to the damaged records.
 func (k bucketRepair) rebuildBuckets(spoilt []spoiltBucket) error {
 	free, err := k.bucketsInUse()
 	if err != nil {
@@ -82,8 +83,9 @@ func (k bucketRepair) rebuildBuckets(spoilt []spoiltBucket) error {
 		case whole != nil && k.buckets[id] == nil:
 			take(id)
 			k.addBucket(id, whole)
-			err = k.problem("record", fmt.Sprintf("bucket %q", b.name), b.err.Error(), &mend{do: changeTo(record.BucketKey(b.name), record.EncodeBucket(id, whole),
-				"its version was put right, and all its settings are kept")})
+			err = k.problem("record", fmt.Sprintf("bucket %q", b.name), b.err.Error(),
+				&mend{do: changeTo(record.BucketKey(b.name), record.EncodeBucket(id, whole),
+					"its version was put right, and all its settings are kept")})
 		case slices.Contains(free, b.number()):
 			take(b.number())
 			err = k.rebuild(b, b.number())
@@ -105,7 +107,8 @@ func (k bucketRepair) rebuildBuckets(spoilt []spoiltBucket) error {
 	}
 	for _, b := range left {
 		repair := &mend{do: changeTo(record.BucketKey(b.name), nil,
-			"no object is known to be in it; the record was moved to "+layout.QuarantineName+"/, and the bucket can be made again")}
+			"no object is known to be in it; the record was moved to "+layout.QuarantineName+
+				"/, and the bucket can be made again")}
 		if err := k.problem("record", fmt.Sprintf("bucket %q", b.name), b.err.Error(), repair); err != nil {
 			return err
 		}
@@ -116,7 +119,8 @@ func (k bucketRepair) rebuildBuckets(spoilt []spoiltBucket) error {
 	// Which of the numbers belongs to which name is not known. The objects get buckets of their own.
 	for _, id := range free {
 		b := spoiltBucket{name: fmt.Sprintf("recovered-%d", id)}
-		b.err = errs.New(errs.Corrupt, "read metadata", b.name, fmt.Sprintf("the record of the bucket with the number %d cannot be read", id))
+		b.err = errs.New(errs.Corrupt, "read metadata", b.name,
+			fmt.Sprintf("the record of the bucket with the number %d cannot be read", id))
 		if slices.Contains(slices.Collect(maps.Values(k.called)), b.name) {
 			continue
 		}
@@ -127,7 +131,8 @@ func (k bucketRepair) rebuildBuckets(spoilt []spoiltBucket) error {
 	return nil
 }
 
-// rebuild gives a bucket a record with default settings: root's, private, and versioned where it has noncurrent versions.
+// rebuild gives a bucket a record with default settings: root's, private, and versioned where it has noncurrent
+// versions.
 func (k bucketRepair) rebuild(b spoiltBucket, id uint64) error {
 	o := &object.Bucket{Name: b.name, Created: record.Time(k.s.Now().UnixMilli()), ETag: object.ETagMD5}
 	objects, versioned, err := k.inBucket(id)
@@ -140,9 +145,11 @@ func (k bucketRepair) rebuild(b spoiltBucket, id uint64) error {
 		state = "on"
 	}
 	k.addBucket(id, o)
-	did := fmt.Sprintf("rebuilt with its %d objects and default settings: of root, private, versioning %s; set its policy and its settings again; "+
+	did := fmt.Sprintf("rebuilt with its %d objects and default settings: of root, private, versioning %s; set its "+
+		"policy and its settings again; "+
 		"what was there is in %s/", objects, state, layout.QuarantineName)
-	return k.problem("record", fmt.Sprintf("bucket %q", b.name), b.err.Error(), &mend{do: changeTo(record.BucketKey(b.name), record.EncodeBucket(id, o), did)})
+	return k.problem("record", fmt.Sprintf("bucket %q", b.name), b.err.Error(),
+		&mend{do: changeTo(record.BucketKey(b.name), record.EncodeBucket(id, o), did)})
 }
 
 // number is what a damaged record says of the bucket's number; 0 where it says nothing.
@@ -195,19 +202,21 @@ func (k bucketRepair) bucketsInUse() ([]uint64, error) {
 
 // inBucket counts the current versions of a bucket, and reports whether the bucket had versioning.
 func (k bucketRepair) inBucket(id uint64) (objects int, versioned bool, err error) {
-	err = metadb.Each(k.s.DB, record.Numbered(record.KindVersion, id, 0), record.Numbered(record.KindVersion, id+1, 0), func(_, _ []byte) error {
-		versioned = true
-		return metadb.ErrStop
-	})
+	err = metadb.Each(k.s.DB, record.Numbered(record.KindVersion, id, 0), record.Numbered(record.KindVersion, id+1, 0),
+		func(_, _ []byte) error {
+			versioned = true
+			return metadb.ErrStop
+		})
 	if err != nil && err != metadb.ErrStop {
 		return 0, false, err
 	}
-	err = metadb.Each(k.s.DB, record.Numbered(record.KindObject, id, 0), record.Numbered(record.KindObject, id+1, 0), func(_, value []byte) error {
-		objects++
-		if v, err := record.DecodeVersion(value, true); err == nil && !v.Null() {
-			versioned = true
-		}
-		return nil
-	})
+	err = metadb.Each(k.s.DB, record.Numbered(record.KindObject, id, 0), record.Numbered(record.KindObject, id+1, 0),
+		func(_, value []byte) error {
+			objects++
+			if v, err := record.DecodeVersion(value, true); err == nil && !v.Null() {
+				versioned = true
+			}
+			return nil
+		})
 	return objects, versioned, err
 }

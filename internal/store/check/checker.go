@@ -15,13 +15,13 @@
 //
 // # Repair
 //
-// Repair never deletes. It puts right what follows from other records (f, n, s, the marks) or from the notes in the root
-// (uuid, epoch, closed). It rebuilds a bucket (b) that cannot be read from the keys of its objects. It moves what belongs
-// to nothing (d, q, c, f, p, files) to quarantine/, but only when everything that can own something is whole. A record
-// that cannot be read may be the owner of whatever seems to have none. The same holds for an object whose file is missing,
-// and for a bucket that is gone. So repair looks twice: the first look finds what it cannot put right, the second changes.
-// Records are durable in quarantine/ before they are changed, and a file's note before the file moves. A removal list that
-// names a file with an owner is wrong about it, at Open as well.
+// Repair never deletes. It puts right what follows from other records (f, n, s, the marks) or from the notes in the
+// root (uuid, epoch, closed). It rebuilds a bucket (b) that cannot be read from the keys of its objects. It moves what
+// belongs to nothing (d, q, c, f, p, files) to quarantine/, but only when everything that can own something is whole. A
+// record that cannot be read may be the owner of whatever seems to have none. The same holds for an object whose file
+// is missing, and for a bucket that is gone. So repair looks twice: the first look finds what it cannot put right, the
+// second changes. Records are durable in quarantine/ before they are changed, and a file's note before the file moves.
+// A removal list that names a file with an owner is wrong about it, at Open as well.
 package check
 
 import (
@@ -70,8 +70,10 @@ type inlined struct {
 
 func newChecker(ctx context.Context, s *Subject, o Options) *checker {
 	k := &checker{
-		ctx: ctx, s: s, findings: findings{o: o, called: map[uint64]string{}}, buckets: map[uint64]*record.Counts{}, files: map[uint64]*claim{}, data: map[uint64]inlined{},
-		parts: map[uint64]bool{}, uploads: map[uint64]*record.Upload{}, nulls: map[string]uint64{}, pending: map[uint64]int64{},
+		ctx: ctx, s: s, findings: findings{o: o, called: map[uint64]string{}}, buckets: map[uint64]*record.Counts{},
+		files: map[uint64]*claim{}, data: map[uint64]inlined{},
+		parts: map[uint64]bool{}, uploads: map[uint64]*record.Upload{}, nulls: map[string]uint64{},
+		pending: map[uint64]int64{},
 	}
 	k.report.UUID = s.UUID
 	return k
@@ -111,14 +113,15 @@ func (k *checker) each(kind byte, f func(key, value []byte) error) error {
 func (k *checker) claim(id uint64, c claim) error {
 	k.top.file = max(k.top.file, id)
 	if other := k.files[id]; other != nil {
-		return k.problem("I4", "file "+datafile.ID(id).String(), fmt.Sprintf("it belongs to %s and to %s", k.named(other.owner), k.named(c.owner)), nil)
+		return k.problem("I4", "file "+datafile.ID(id).String(),
+			fmt.Sprintf("it belongs to %s and to %s", k.named(other.owner), k.named(c.owner)), nil)
 	}
 	k.files[id] = &c
 	return nil
 }
 
-// itself names the damaged records about the store itself. Metadata that seems older than the data is among them. While it
-// cannot be put right nothing is moved aside: newer files would seem to belong to nobody.
+// itself names the damaged records about the store itself. Metadata that seems older than the data is among them. While
+// it cannot be put right nothing is moved aside: newer files would seem to belong to nobody.
 func (k *checker) itself() error {
 	for _, f := range k.s.Faults {
 		var repair *mend

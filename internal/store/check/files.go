@@ -68,7 +68,8 @@ func (k *checker) partRecords() error {
 			whole = k.s.Join.After(whole, x.N) ^ x.CRC64
 		}
 		if whole != p.CRC {
-			if err := k.problem("I4", name, fmt.Sprintf("the sums of its blocks do not make its checksum %016x", p.CRC), nil); err != nil {
+			if err := k.problem("I4", name, fmt.Sprintf("the sums of its blocks do not make its checksum %016x", p.CRC),
+				nil); err != nil {
 				return err
 			}
 		}
@@ -100,9 +101,11 @@ func (k *checker) contents() error {
 		delete(k.data, seq)
 		switch {
 		case !ok:
-			return k.problem("I5", fmt.Sprintf("content %d", seq), fmt.Sprintf("no version has its %d bytes", len(value)), aside(key))
+			return k.problem("I5", fmt.Sprintf("content %d", seq), fmt.Sprintf("no version has its %d bytes", len(value)),
+				aside(key))
 		case int64(len(value)) != want.size:
-			wrong[seq] = fmt.Sprintf("its content, kept with the metadata, has %d bytes, the version has %d", len(value), want.size)
+			wrong[seq] = fmt.Sprintf("its content, kept with the metadata, has %d bytes, the version has %d", len(value),
+				want.size)
 		case checksum.Of(value) != want.crc:
 			wrong[seq] = "its content, kept with the metadata, differs from its checksum"
 		}
@@ -117,8 +120,8 @@ func (k *checker) contents() error {
 	return k.ofVersions(wrong)
 }
 
-// ofVersions notes problems by the sequences of the versions that have them. To name the versions, their records are read
-// again: the names of all would take too much memory.
+// ofVersions notes problems by the sequences of the versions that have them. To name the versions, their records are
+// read again: the names of all would take too much memory.
 func (k *checker) ofVersions(wrong map[uint64]string) error {
 	for _, kind := range []byte{record.KindObject, record.KindVersion} {
 		if len(wrong) == 0 {
@@ -198,9 +201,11 @@ func (k *checker) sums() error {
 		switch {
 		case err != nil:
 		case c.sums > 0:
-			err = k.problem("I4", fmt.Sprintf("file %s of %s", datafile.ID(id), k.named(c.owner)), fmt.Sprintf("%d records of its sums are missing", c.sums), nil)
+			err = k.problem("I4", fmt.Sprintf("file %s of %s", datafile.ID(id), k.named(c.owner)),
+				fmt.Sprintf("%d records of its sums are missing", c.sums), nil)
 		case c.sums == 0 && c.owner.Part < 0 && record.ChunksOf(c.size) > 0 && c.joined != c.crc:
-			err = k.problem("I4", fmt.Sprintf("file %s of %s", datafile.ID(id), k.named(c.owner)), fmt.Sprintf("the sums of its blocks do not make its checksum %016x", c.crc), nil)
+			err = k.problem("I4", fmt.Sprintf("file %s of %s", datafile.ID(id), k.named(c.owner)),
+				fmt.Sprintf("the sums of its blocks do not make its checksum %016x", c.crc), nil)
 		}
 	}
 	return err
@@ -230,13 +235,15 @@ func (k *checker) fileIndex() error {
 			return k.problem("record", name, err.Error(), change(key, c.owner.Encode()))
 		}
 		if *o != c.owner {
-			return k.problem("I4", name, fmt.Sprintf("the index names %s, it belongs to %s", k.named(*o), k.named(c.owner)), replace(key, c.owner.Encode()))
+			return k.problem("I4", name, fmt.Sprintf("the index names %s, it belongs to %s", k.named(*o), k.named(c.owner)),
+				replace(key, c.owner.Encode()))
 		}
 		return nil
 	})
 	for id, c := range k.files {
 		if err == nil && !c.index {
-			err = k.problem("I4", "file "+datafile.ID(id).String(), "the index does not name its owner, "+k.named(c.owner), change(record.FileKey(id), c.owner.Encode()))
+			err = k.problem("I4", "file "+datafile.ID(id).String(), "the index does not name its owner, "+k.named(c.owner),
+				change(record.FileKey(id), c.owner.Encode()))
 		}
 	}
 	return err
@@ -251,14 +258,16 @@ func (k *checker) removals() error {
 		}
 		k.top.file = max(k.top.file, id)
 		if c := k.files[id]; c != nil {
-			return k.problem("I6", "file "+datafile.ID(id).String(), fmt.Sprintf("it belongs to %s and is to be removed", k.named(c.owner)), change(key, nil))
+			return k.problem("I6", "file "+datafile.ID(id).String(),
+				fmt.Sprintf("it belongs to %s and is to be removed", k.named(c.owner)), change(key, nil))
 		}
 		indexed, err := metadb.Has(k.s.DB, record.FileKey(id))
 		if err != nil {
 			return err
 		}
 		if indexed {
-			return k.problem("I6", "file "+datafile.ID(id).String(), "the index names an owner, and it is to be removed", change(key, nil))
+			return k.problem("I6", "file "+datafile.ID(id).String(), "the index names an owner, and it is to be removed",
+				change(key, nil))
 		}
 		k.report.Unfinished++
 		return nil
@@ -294,13 +303,15 @@ func (k *checker) disk() error {
 		}
 		c.seen = true
 		if !fits {
-			return k.problem("I4", f.Path, fmt.Sprintf("the file has %d bytes, %s has %d", f.Size, k.named(c.owner), c.size), nil)
+			return k.problem("I4", f.Path, fmt.Sprintf("the file has %d bytes, %s has %d", f.Size, k.named(c.owner), c.size),
+				nil)
 		}
 		return nil
 	})
 	for id, c := range k.files {
 		if err == nil && c.must && !c.seen {
-			err = k.problem("I4", k.s.Files.Path(datafile.ID(id)), fmt.Sprintf("the file of %s is missing", k.named(c.owner)), nil)
+			err = k.problem("I4", k.s.Files.Path(datafile.ID(id)), fmt.Sprintf("the file of %s is missing", k.named(c.owner)),
+				nil)
 		}
 	}
 	return err
@@ -317,11 +328,13 @@ func (k *checker) unowned(f datafile.Found) error {
 			if indexed, err := metadb.Has(k.s.DB, record.FileKey(uint64(f.ID))); indexed || err != nil {
 				return err
 			}
-			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has, while other records are damaged", f.Size), move(f.Path, false))
+			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has, while other records are damaged", f.Size),
+				move(f.Path, false))
 		}
 		if k.s.Unproven {
 			// The next Open would remove it. Without a witness, the record that acknowledged it may be the one that is lost.
-			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has, while nothing proves that the log is whole", f.Size), move(f.Path, true))
+			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has, while nothing proves that the log is whole",
+				f.Size), move(f.Path, true))
 		}
 		k.report.Unfinished++ // never acknowledged
 		return nil
@@ -330,8 +343,8 @@ func (k *checker) unowned(f datafile.Found) error {
 	return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has", f.Size), move(f.Path, true))
 }
 
-// twin judges a file that is in data/ and in tmp/ and is not the same file, as copies of a store without hard links are: the
-// one of the right size stays.
+// twin judges a file that is in data/ and in tmp/ and is not the same file, as copies of a store without hard links
+// are: the one of the right size stays.
 func (k *checker) twin(f datafile.Found, c *claim, inTmp int64, fits bool, err error) error {
 	if err != nil {
 		return err
@@ -340,9 +353,11 @@ func (k *checker) twin(f datafile.Found, c *claim, inTmp int64, fits bool, err e
 	c.seen = true
 	switch {
 	case fits:
-		return k.problem("I6", tmp, fmt.Sprintf("it is another file than %s, both are of %s", f.Path, k.named(c.owner)), move(tmp, false))
+		return k.problem("I6", tmp, fmt.Sprintf("it is another file than %s, both are of %s", f.Path, k.named(c.owner)),
+			move(tmp, false))
 	case inTmp == c.size || inTmp > c.size && c.owner.Part == 0:
 		return k.problem("I6", f.Path, fmt.Sprintf("it has %d bytes and is another file than %s, which has the %d bytes of %s", f.Size, tmp, inTmp, k.named(c.owner)), move(f.Path, false))
 	}
-	return k.problem("I4", f.Path, fmt.Sprintf("it has %d bytes and %s has %d, %s has %d", f.Size, tmp, inTmp, k.named(c.owner), c.size), nil)
+	return k.problem("I4", f.Path, fmt.Sprintf("it has %d bytes and %s has %d, %s has %d", f.Size, tmp, inTmp,
+		k.named(c.owner), c.size), nil)
 }

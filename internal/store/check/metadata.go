@@ -67,8 +67,9 @@ func ReadMetadata(ctx context.Context, e witness.Examiner, c Options, report *Re
 	}
 	if t.Gone {
 		state.Unproven = c.Repair && whole
-		report.add(Problem{Invariant: "witness", What: layout.WitnessNames[0] + " and " + layout.WitnessNames[1], Repaired: state.Unproven,
-			Msg: "both are missing or damaged, so nothing proves that the newest log of the metadata is whole"})
+		report.add(Problem{Invariant: "witness", What: layout.WitnessNames[0] + " and " + layout.WitnessNames[1],
+			Repaired: state.Unproven,
+			Msg:      "both are missing or damaged, so nothing proves that the newest log of the metadata is whole"})
 	}
 	state.Damaged = !whole || t.Gone && !c.Repair
 	return state, nil

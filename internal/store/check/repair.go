@@ -33,8 +33,8 @@ func aside(key []byte) *mend {
 	return m
 }
 
-// change replaces a record that follows from others, or moves it to quarantine where value is nil. What was there before
-// goes to quarantine.
+// change replaces a record that follows from others, or moves it to quarantine where value is nil. What was there
+// before goes to quarantine.
 func change(key, value []byte) *mend {
 	did := "put right, and what was there is in " + layout.QuarantineName + "/"
 	if value == nil {
@@ -77,7 +77,8 @@ const (
 // change notes one change of a record, which is nil where it is to go.
 func (r *repairs) change(key, value []byte, what, why string) error {
 	old, err := metadb.Get(r.s.DB, key)
-	e := quarantine.SavedRecord{Key: key, Value: old, Absent: old == nil && err == nil, New: value, What: what, Why: why, When: r.when}
+	e := quarantine.SavedRecord{Key: key, Value: old, Absent: old == nil && err == nil, New: value, What: what, Why: why,
+		When: r.when}
 	if err != nil {
 		e.Why += "; what was there cannot be read: " + err.Error()
 	}

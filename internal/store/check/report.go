@@ -26,7 +26,8 @@ type Options struct {
 
 // Problem is an invariant that does not hold.
 type Problem struct {
-	// Invariant is I1 to I8, see the package comment; "record", "metadata" or "witness" for what cannot be read; "age" or "content".
+	// Invariant is I1 to I8, see the package comment; "record", "metadata" or "witness" for what cannot be read; "age" or
+	// "content".
 	Invariant string
 	What      string // on what: an object, a file, a record
 	Msg       string

@@ -49,7 +49,8 @@ func (k *checker) counted() error {
 		case err != nil:
 			err = k.problem("I8", "counts of "+k.bucketName(id), err.Error(), change(record.CountsKey(id), want.Encode()))
 		case got != *want:
-			err = k.problem("I8", "counts of "+k.bucketName(id), fmt.Sprintf("%+v, counted %+v", got, *want), replace(record.CountsKey(id), want.Encode()))
+			err = k.problem("I8", "counts of "+k.bucketName(id), fmt.Sprintf("%+v, counted %+v", got, *want),
+				replace(record.CountsKey(id), want.Encode()))
 		}
 		if err != nil {
 			return err
@@ -66,7 +67,9 @@ func (k *checker) counted() error {
 
 // others checks what is left: records of others, what the store says of itself, and keys of no kind.
 func (k *checker) others() error {
-	known := []byte{record.KindBucket, record.KindSums, record.KindData, record.KindFile, record.KindGone, record.KindMeta, record.KindNull, record.KindObject, record.KindPart, record.KindParts, record.KindRecord, record.KindCounts, record.KindUpload, record.KindVersion}
+	known := []byte{record.KindBucket, record.KindSums, record.KindData, record.KindFile, record.KindGone, record.KindMeta,
+		record.KindNull, record.KindObject, record.KindPart, record.KindParts, record.KindRecord, record.KindCounts,
+		record.KindUpload, record.KindVersion}
 	unknown := func(key, _ []byte) error {
 		return k.problem("record", fmt.Sprintf("record %q", key), "it is of no kind that this program knows", nil)
 	}
@@ -89,7 +92,8 @@ func (k *checker) others() error {
 		return err
 	}
 	return k.each(record.KindRecord, func(key, value []byte) error {
-		if _, name, ok := record.Unescape(key[1:]); !ok || len(name) == 0 || len(name) > object.MaxKey || len(value) < 1 || value[0] != record.Format {
+		if _, name, ok := record.Unescape(key[1:]); !ok || len(name) == 0 || len(name) > object.MaxKey || len(value) < 1 ||
+			value[0] != record.Format {
 			return k.unreadable(key, record.Unreadable("record", value))
 		}
 		return nil
@@ -113,7 +117,8 @@ func (k *checker) content() error {
 		if d.File != "" {
 			where = "in " + d.File
 		}
-		failed = k.problem("content", fmt.Sprintf("%s/%q %s", d.Bucket, d.Key, d.Version), fmt.Sprintf("%s: %d bytes at offset %d, %s", d.What, d.N, d.Off, where), nil)
+		failed = k.problem("content", fmt.Sprintf("%s/%q %s", d.Bucket, d.Key, d.Version),
+			fmt.Sprintf("%s: %d bytes at offset %d, %s", d.What, d.N, d.Off, where), nil)
 	}
 	if err := k.s.Scrub(k.ctx, k.bucketName, tell); err != nil {
 		return err

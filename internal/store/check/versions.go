@@ -49,18 +49,21 @@ func (k *checker) version(bucket uint64, key string, v *record.Version) error {
 				return err
 			}
 		} else if chunks == 0 && record.JoinSums(k.s.Join, v.Sums, v.Size) != v.CRC {
-			if err := k.problem("I4", name, fmt.Sprintf("the sums of its blocks do not make its checksum %016x", v.CRC), nil); err != nil {
+			if err := k.problem("I4", name, fmt.Sprintf("the sums of its blocks do not make its checksum %016x", v.CRC),
+				nil); err != nil {
 				return err
 			}
 		}
-		return k.claim(v.File, claim{owner: record.Owner{Bucket: bucket, Key: key, Seq: v.Seq, Part: -1}, size: v.Size, sums: chunks, crc: v.CRC, must: true})
+		return k.claim(v.File, claim{owner: record.Owner{Bucket: bucket, Key: key, Seq: v.Seq, Part: -1}, size: v.Size,
+			sums: chunks, crc: v.CRC, must: true})
 	}
 	return nil
 }
 
 // versions goes over current and noncurrent versions together, key by key.
 func (k *checker) versions() error {
-	it, err := k.s.DB.NewIter(&pebble.IterOptions{LowerBound: []byte{record.KindVersion}, UpperBound: []byte{record.KindVersion + 1}})
+	it, err := k.s.DB.NewIter(&pebble.IterOptions{LowerBound: []byte{record.KindVersion},
+		UpperBound: []byte{record.KindVersion + 1}})
 	if err != nil {
 		return errs.Wrap("check store", "", err)
 	}
@@ -210,7 +213,8 @@ func (k *checker) nullIndex() error {
 	})
 	for key, seq := range k.nulls {
 		if err == nil {
-			err = k.problem("I3", fmt.Sprintf("%q", key), "the null version is not named", change([]byte(key), binary.BigEndian.AppendUint64(nil, seq)))
+			err = k.problem("I3", fmt.Sprintf("%q", key), "the null version is not named",
+				change([]byte(key), binary.BigEndian.AppendUint64(nil, seq)))
 		}
 	}
 	return err

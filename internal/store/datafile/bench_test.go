@@ -88,8 +88,8 @@ func pipe(t testing.TB) (server, client *net.TCPConn) {
 	return s.(*net.TCPConn), c.(*net.TCPConn)
 }
 
-// BenchmarkSend counts the processor's microseconds for ranges of a file that go through a socket, on the sending side; "bare" is
-// the same with nothing but the standard library.
+// BenchmarkSend counts the processor's microseconds for ranges of a file that go through a socket, on the sending side;
+// "bare" is the same with nothing but the standard library.
 func BenchmarkSend(b *testing.B) {
 	const size = 64 << 20
 	data := noise(size, 1)

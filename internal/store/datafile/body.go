@@ -16,9 +16,10 @@ import (
 // aheadBy is how much of a body is read ahead of the block that is compared.
 const aheadBy = 2 * Block
 
-// body is a range of a file on its way. No memory is held while it waits for its reader: a block is compared in a buffer that
-// is given back before the block is sent from the page cache, so that thousands of slow readers cost nothing. The sending side of
-// a socket spends 85 µs of a core on a MiB that goes by sendfile, and 330 µs where it is read and written.
+// body is a range of a file on its way. No memory is held while it waits for its reader: a block is compared in a
+// buffer that is given back before the block is sent from the page cache, so that thousands of slow readers cost
+// nothing. The sending side of a socket spends 85 µs of a core on a MiB that goes by sendfile, and 330 µs where it is
+// read and written.
 type body struct {
 	r        *Reader
 	off, end int64
@@ -43,8 +44,8 @@ func (b *body) Close() error {
 	return nil
 }
 
-// Verify compares the first block that will be handed out, as the policy says, and hands out nothing: whoever sends a header
-// before the bytes can still send another one. The block is not compared twice.
+// Verify compares the first block that will be handed out, as the policy says, and hands out nothing: whoever sends a
+// header before the bytes can still send another one. The block is not compared twice.
 func (b *body) Verify() error {
 	if b.off == b.end {
 		return nil
@@ -87,8 +88,8 @@ func (b *body) ready(limit int64) (int64, error) {
 	return min(right, end) - b.off, nil
 }
 
-// ahead asks the kernel to read the blocks from off on while the one before is compared and sent: many devices read only 128 KiB
-// ahead by themselves, and a file that several bodies read has one state of reading ahead for all of them.
+// ahead asks the kernel to read the blocks from off on while the one before is compared and sent: many devices read
+// only 128 KiB ahead by themselves, and a file that several bodies read has one state of reading ahead for all of them.
 func (b *body) ahead(off int64) {
 	from, to := max(off, b.asked), min(off+aheadBy, b.end)
 	if to > from && b.r.e.fd >= 0 {
@@ -117,8 +118,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// WriteTo moves what is left, by sendfile where w is a socket or a bufio.Writer in front of one. A connection that is wrapped has
-// to hand ReadFrom on to it.
+// WriteTo moves what is left, by sendfile where w is a socket or a bufio.Writer in front of one. A connection that is
+// wrapped has to hand ReadFrom on to it.
 func (b *body) WriteTo(w io.Writer) (int64, error) {
 	begin := b.off
 	for b.off < b.end {

@@ -9,15 +9,15 @@ import (
 
 const (
 	// largePiece is how much of a body is taken at a time: what was read is hashed and written while it is still in the
-	// core's cache, and a system call for it costs nothing beside the copying. Processor seconds for a durable GiB: 0.45 with
-	// 256 KiB, 0.49 with 128 KiB and with 1 MiB.
+	// core's cache, and a system call for it costs nothing beside the copying. Processor seconds for a durable GiB: 0.45
+	// with 256 KiB, 0.49 with 128 KiB and with 1 MiB.
 	largePiece = 256 << 10
-	// smallPiece is taken instead while more than manyUsers bodies are on their way, so that thousands of slow clients cost
-	// thousands of small buffers. Nobody ever waits for a buffer: a slow client cannot stop a fast one.
+	// smallPiece is taken instead while more than manyUsers bodies are on their way, so that thousands of slow clients
+	// cost thousands of small buffers. Nobody ever waits for a buffer: a slow client cannot stop a fast one.
 	smallPiece = 32 << 10
 	manyUsers  = 64
-	// checkPiece is how much of a block is read at a time to be compared: 64 MiB take 7.4 ms of a core, of which 7.3 are the copy
-	// out of the page cache. To map the file instead takes 8 ms, and a bad sector would be a signal.
+	// checkPiece is how much of a block is read at a time to be compared: 64 MiB take 7.4 ms of a core, of which 7.3 are
+	// the copy out of the page cache. To map the file instead takes 8 ms, and a bad sector would be a signal.
 	checkPiece = 256 << 10
 	// mostChecks bounds the blocks that are in memory to be compared. Who has one waits for the disk and for nobody else.
 	mostChecks = 32

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostSums bounds the sums that are kept for files without a reader, 64 MiB of them: those of one file of any size, or of a
-// thousand of 8 GiB. Without it a thousand of the largest files would take 40 GiB.
+// mostSums bounds the sums that are kept for files without a reader, 64 MiB of them: those of one file of any size, or
+// of a thousand of 8 GiB. Without it a thousand of the largest files would take 40 GiB.
 const mostSums = 8 << 20
 
 // cache keeps files open between readers, so that a range costs no open, and remembers which blocks were compared.

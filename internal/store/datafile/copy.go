@@ -22,11 +22,11 @@ type Source struct {
 
 // Copy writes the whole content: the sources one behind the other.
 //
-// Every block is compared with its sum before it is copied, so that a copy is never made of damaged content: whoever has a
-// copy may delete the original. Blocks that keep their place on the grid keep their sums, and are copied by the kernel, which
-// shares them where the file system can. They are read before only if they were not compared since the file was opened. All
-// other bytes are read, and compared on the way to their new sums; with md5 that is all bytes. A damage is returned as it is.
-// Copy stands for Fill.
+// Every block is compared with its sum before it is copied, so that a copy is never made of damaged content: whoever
+// has a copy may delete the original. Blocks that keep their place on the grid keep their sums, and are copied by the
+// kernel, which shares them where the file system can. They are read before only if they were not compared since the
+// file was opened. All other bytes are read, and compared on the way to their new sums; with md5 that is all bytes. A
+// damage is returned as it is. Copy stands for Fill.
 func (w *Writer) Copy(ctx context.Context, sources []Source, md5 bool) (Written, error) {
 	const op = "copy"
 	var size int64
@@ -118,7 +118,8 @@ func (c *copier) take(ctx context.Context, s Source, last bool) error {
 	return nil
 }
 
-// whole is how many of the next bytes are whole blocks on both grids, the short one at the end of both files among them.
+// whole is how many of the next bytes are whole blocks on both grids, the short one at the end of both files among
+// them.
 func (c *copier) whole(s Source, off int64, last bool) int64 {
 	if c.md5 != nil || c.fl.fd < 0 || s.From.e.fd < 0 || off%Block != 0 || c.g.off%Block != 0 {
 		return 0
@@ -130,8 +131,8 @@ func (c *copier) whole(s Source, off int64, last bool) int64 {
 	return (end - off) / Block * Block
 }
 
-// verify compares the whole blocks of n bytes at off that nobody has compared since the file was opened. With VerifyAlways,
-// and with VerifyNever, which remember nothing, that is all of them.
+// verify compares the whole blocks of n bytes at off that nobody has compared since the file was opened. With
+// VerifyAlways, and with VerifyNever, which remember nothing, that is all of them.
 func (c *copier) verify(ctx context.Context, r *Reader, off, n int64) error {
 	for i := off / Block; i*Block < off+n; i++ {
 		if r.e.compared(i) {

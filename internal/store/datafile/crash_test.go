@@ -22,8 +22,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// witness takes what a loss of power would leave before every step that changes something, together with what was promised
-// until then.
+// witness takes what a loss of power would leave before every step that changes something, together with what was
+// promised until then.
 type witness struct {
 	t    *testing.T
 	mem  *vfs.MemFS
@@ -36,11 +36,13 @@ type witness struct {
 }
 
 func newWitness(t *testing.T) (*witness, Options) {
-	w := &witness{t: t, mem: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(5, 5)), promised: map[ID]Written{}, removing: map[ID]bool{}}
+	w := &witness{t: t, mem: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(5, 5)), promised: map[ID]Written{},
+		removing: map[ID]bool{}}
 	return w, Options{FS: errorfs.Wrap(linker{w.mem, &w.mu}, errorfs.InjectorFunc(w.before)), Dir: "store"}
 }
 
-// linker keeps Link and CrashClone apart: MemFS takes one lock twice in Link, and hangs where CrashClone comes in between.
+// linker keeps Link and CrashClone apart: MemFS takes one lock twice in Link, and hangs where CrashClone comes in
+// between.
 type linker struct {
 	vfs.FS
 	mu *sync.Mutex
@@ -232,7 +234,8 @@ func TestOrderOfSteps(t *testing.T) {
 		defer mu.Unlock()
 		what := map[errorfs.OpKind]string{
 			errorfs.OpCreate: "create", errorfs.OpLink: "link", errorfs.OpRemove: "remove", errorfs.OpMkdirAll: "mkdir",
-			errorfs.OpFileWrite: "write", errorfs.OpFileWriteAt: "write at", errorfs.OpFileSync: "sync", errorfs.OpFileSyncData: "sync data", errorfs.OpFilePreallocate: "preallocate",
+			errorfs.OpFileWrite: "write", errorfs.OpFileWriteAt: "write at", errorfs.OpFileSync: "sync",
+			errorfs.OpFileSyncData: "sync data", errorfs.OpFilePreallocate: "preallocate",
 		}[op.Kind]
 		if what != "" {
 			trace = append(trace, what+" "+op.Path)
@@ -272,7 +275,8 @@ func TestOrderOfSteps(t *testing.T) {
 	if _, err := f.Remove(0x123456); err != nil {
 		t.Fatal(err)
 	}
-	step("remove", "remove "+name, "sync store/tmp", "sync "+home) // errorfs does not say that the name in tmp/ was missing
+	// errorfs does not say that the name in tmp/ was missing
+	step("remove", "remove "+name, "sync store/tmp", "sync "+home)
 }
 
 // Every step of settling fails in turn: the file is readable all the time, and settled in the end.
@@ -376,7 +380,8 @@ func TestRecoverTouchesNothingThatItDoesNotUnderstand(t *testing.T) {
 		}
 		want := []string{
 			"tmp/0000000000000004", five, "tmp/000000000000000A", "tmp/notes.txt",
-			"data/00/00/0000000000000001", "data/00/00/0000000000000002", "data/00/00/0000000000000004", "data/00/00/0000000000000005", "data/00/00/0000000000000006",
+			"data/00/00/0000000000000001", "data/00/00/0000000000000002", "data/00/00/0000000000000004",
+			"data/00/00/0000000000000005", "data/00/00/0000000000000006",
 		}
 		if got := names(t, f); !slices.Equal(got, want) {
 			t.Errorf("there are %q", got)
@@ -477,7 +482,8 @@ func TestRemovingRacesWithEverything(t *testing.T) {
 					some.Go(func() {
 						got, err := read(t, f, id, out, 0, out.Size)
 						var d *Damage
-						if err == nil && !bytes.Equal(got, noise(3000, byte(i))) || err != nil && !(errors.As(err, &d) && d.What == "missing") {
+						if err == nil && !bytes.Equal(got, noise(3000, byte(i))) || err != nil &&
+							!(errors.As(err, &d) && d.What == "missing") {
 							t.Errorf("%d bytes, %v", len(got), err)
 						}
 					})

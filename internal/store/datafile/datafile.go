@@ -56,7 +56,8 @@ func (id ID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
 func ParseID(s string) (ID, error) {
 	n, err := strconv.ParseUint(s, 16, 64)
 	if err != nil || ID(n).String() != s {
-		return 0, errs.New(errs.Invalid, "parse file name", s, "is not the name of a data file; expected 16 lower-case hexadecimal digits")
+		return 0, errs.New(errs.Invalid, "parse file name", s,
+			"is not the name of a data file; expected 16 lower-case hexadecimal digits")
 	}
 	return ID(n), nil
 }
@@ -81,12 +82,14 @@ type Options struct {
 	Verify Policy // empty: VerifyFirst
 	// OpenFiles bounds how many files stay open without a reader; 0: a quarter of what the process may open, at most 1024.
 	OpenFiles int
-	// ReadOnlyMount opens what is handed out through a read-only mount of the directory, where the process may make one; see Reopenable.
+	// ReadOnlyMount opens what is handed out through a read-only mount of the directory, where the process may make one;
+	// see Reopenable.
 	ReadOnlyMount bool
-	// Released hears of a file that Remove had to leave because it was held, when the last hold is given back: it can be removed
-	// now. It is called on the goroutine that gave the hold back.
+	// Released hears of a file that Remove had to leave because it was held, when the last hold is given back: it can be
+	// removed now. It is called on the goroutine that gave the hold back.
 	Released func(ID)
-	// Failed hears of an error while settling, which nobody waits for. The file stays readable where it is, and is tried again.
+	// Failed hears of an error while settling, which nobody waits for. The file stays readable where it is, and is tried
+	// again.
 	Failed func(ID, error)
 	// ReadOnly opens the files for reading alone: nothing is made, changed or synced before BeginWrites.
 	ReadOnly bool
@@ -132,7 +135,8 @@ func Open(o Options) (*Files, error) {
 		o.Verify = VerifyFirst
 	case VerifyFirst, VerifyAlways, VerifyNever:
 	default:
-		return nil, errs.New(errs.Invalid, op, o.Dir, fmt.Sprintf("verify is %q, expected %q, %q or %q", o.Verify, VerifyFirst, VerifyAlways, VerifyNever))
+		return nil, errs.New(errs.Invalid, op, o.Dir, fmt.Sprintf("verify is %q, expected %q, %q or %q", o.Verify,
+			VerifyFirst, VerifyAlways, VerifyNever))
 	}
 	if o.OpenFiles == 0 {
 		o.OpenFiles = openFilesHere()
@@ -162,7 +166,8 @@ func Open(o Options) (*Files, error) {
 }
 
 // BeginWrites makes files that were opened with ReadOnly writable: it makes the directories and their names durable.
-// It is called before anything is written and not at the same time as any other method. It may be called again after an error.
+// It is called before anything is written and not at the same time as any other method. It may be called again after an
+// error.
 func (f *Files) BeginWrites() error {
 	const op = "open data files"
 	if f.tmpDir != nil {
@@ -195,8 +200,8 @@ func (f *Files) BeginWrites() error {
 	return nil
 }
 
-// Close settles what is committed, and lets go of all files; readers that are still open keep theirs. Writers have to be
-// gone. It is called once.
+// Close settles what is committed, and lets go of all files; readers that are still open keep theirs. Writers have to
+// be gone. It is called once.
 func (f *Files) Close() error {
 	err := f.settler.stop()
 	f.cache.stop()
@@ -222,7 +227,8 @@ func (f *Files) Close() error {
 // tmpName is where the content of id is until it is settled.
 func (f *Files) tmpName(id ID) string { return f.fs.PathJoin(f.tmp, id.String()) }
 
-// home is the directory in which id ends: neighbours, 4096 of them, share one, so that one sync makes many names durable.
+// home is the directory in which id ends: neighbours, 4096 of them, share one, so that one sync makes many names
+// durable.
 func (f *Files) home(id ID) string {
 	return f.fs.PathJoin(f.data, fmt.Sprintf("%02x", uint64(id)>>20), fmt.Sprintf("%02x", uint64(id)>>12&0xff))
 }
@@ -252,7 +258,8 @@ func blocks(size int64) int64 { return (size + Block - 1) / Block }
 // checkSize refuses what no file can hold.
 func checkSize(op, name string, off, size int64) error {
 	if off < 0 || size < 0 || off > MaxSize || size > MaxSize-off {
-		return object.Fail(op, name, object.ErrTooLarge, fmt.Sprintf("%d bytes at offset %d; a file has at most %d", size, off, int64(MaxSize)))
+		return object.Fail(op, name, object.ErrTooLarge,
+			fmt.Sprintf("%d bytes at offset %d; a file has at most %d", size, off, int64(MaxSize)))
 	}
 	return nil
 }

@@ -19,13 +19,15 @@ import (
 
 // Draft is a file that others write, through descriptions that Open makes. It is for one goroutine.
 //
-// NewDraft, Open, then Seal, the caller's commit, Writer().Settle and Close: in this order. An error of Seal that is neither
-// object.ErrWriterLeft nor object.ErrInvalidSums has removed the file; Abort removes it at any point before the commit.
+// NewDraft, Open, then Seal, the caller's commit, Writer().Settle and Close: in this order. An error of Seal that is
+// neither object.ErrWriterLeft nor object.ErrInvalidSums has removed the file; Abort removes it at any point before the
+// commit.
 type Draft struct {
 	f    *Files
 	w    *Writer
 	size int64 // room that was asked for
-	// look is open for reading from the beginning on: what the kernel could not write shows in its sync, whoever had written it.
+	// look is open for reading from the beginning on: what the kernel could not write shows in its sync, whoever had
+	// written it.
 	look   vfs.File
 	sealed bool // nobody can write to it
 	ended  bool
@@ -40,7 +42,8 @@ type drafts struct {
 	open map[*Draft]struct{}
 }
 
-// reserved counts the drafts and what they take of the disk, those among them that were aborted and that somebody can still write to.
+// reserved counts the drafts and what they take of the disk, those among them that were aborted and that somebody can
+// still write to.
 func (ds *drafts) reserved() (n int, bytes int64) {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
@@ -52,8 +55,8 @@ func (ds *drafts) reserved() (n int, bytes int64) {
 	return len(ds.open), bytes
 }
 
-// NewDraft makes the file tmp/<id> with room for size bytes, and of that size: writes that make a file longer wait for each other.
-// Kind Unsupported where it cannot be seen whether somebody still writes to a file.
+// NewDraft makes the file tmp/<id> with room for size bytes, and of that size: writes that make a file longer wait for
+// each other. Kind Unsupported where it cannot be seen whether somebody still writes to a file.
 func (f *Files) NewDraft(id ID, size int64) (*Draft, error) {
 	const op = "create draft"
 	name := f.tmpName(id)
@@ -137,8 +140,8 @@ func (d *Draft) Reserved() int64 {
 	return st.Blocks * 512
 }
 
-// Open makes a fresh write-only description, past the page cache with direct; the caller closes it. Kind Unsupported where the file
-// system has no way past the page cache.
+// Open makes a fresh write-only description, past the page cache with direct; the caller closes it. Kind Unsupported
+// where the file system has no way past the page cache.
 func (d *Draft) Open(direct bool) (*os.File, error) {
 	const op = "open draft"
 	if d.ended {
@@ -152,9 +155,10 @@ func (d *Draft) Open(direct bool) (*os.File, error) {
 	return file, undirected(op, d.w.name, direct, err)
 }
 
-// Seal makes the first size bytes durable, and the file's name, after it has seen that nobody can write to it any more; nobody can
-// before Close. object.ErrWriterLeft where somebody can, object.ErrInvalidSums where the file is shorter: the draft stays as it
-// was. After it nothing but the caller's commit, Writer().Settle or Abort, and Close is left to do.
+// Seal makes the first size bytes durable, and the file's name, after it has seen that nobody can write to it any more;
+// nobody can before Close. object.ErrWriterLeft where somebody can, object.ErrInvalidSums where the file is shorter:
+// the draft stays as it was. After it nothing but the caller's commit, Writer().Settle or Abort, and Close is left to
+// do.
 func (d *Draft) Seal(ctx context.Context, size int64) error {
 	const op = "seal draft"
 	if d.ended {
@@ -179,15 +183,15 @@ func (d *Draft) Seal(ctx context.Context, size int64) error {
 	return nil
 }
 
-// slack is what a file may take of the disk beyond its size, and a 64th of it, without being cut: blocks are larger than bytes, and
-// where they are is written somewhere.
+// slack is what a file may take of the disk beyond its size, and a 64th of it, without being cut: blocks are larger
+// than bytes, and where they are is written somewhere.
 const slack = 1 << 20
 
 // cuts bounds how often a file is cut that somebody makes longer each time.
 const cuts = 4
 
-// settle leaves the file with exactly size bytes and under a lease. To cut it, it has to be written to, which the lease forbids us
-// too: it is given back for that, and whoever has come meanwhile is found by the next one.
+// settle leaves the file with exactly size bytes and under a lease. To cut it, it has to be written to, which the lease
+// forbids us too: it is given back for that, and whoever has come meanwhile is found by the next one.
 func (d *Draft) settle(op string, size int64) error {
 	fd := d.look.Fd()
 	trimmed := false
@@ -213,7 +217,8 @@ func (d *Draft) settle(op string, size int64) error {
 			return err
 		}
 		if st.Size < size {
-			return object.Fail(op, d.w.name, object.ErrInvalidSums, fmt.Sprintf("the file has %d bytes, %d are to be committed", st.Size, size))
+			return object.Fail(op, d.w.name, object.ErrInvalidSums,
+				fmt.Sprintf("the file has %d bytes, %d are to be committed", st.Size, size))
 		}
 		if err := truncate(d.w.name, size); errors.Is(err, object.ErrBusy) {
 			break // who has a lease has a descriptor
@@ -222,14 +227,16 @@ func (d *Draft) settle(op string, size int64) error {
 		}
 	}
 	return &errs.Error{Kind: errs.Invalid, Op: op, Name: d.w.name, Err: object.ErrWriterLeft,
-		Msg: "a description that was opened for writing is left, of which somebody has a descriptor, a duplicate, a mapping, or one on its way through a socket",
+		Msg: "a description that was opened for writing is left, of which somebody has a descriptor, a duplicate, a " +
+			"mapping, or one on its way through a socket",
 		Fix: "close every descriptor of the file, those of child processes too, unmap it, and commit again"}
 }
 
 // Writer is the sealed file, as the caller's commit takes it.
 func (d *Draft) Writer() *Writer { return d.w }
 
-// Close lets go of the draft, and of what keeps others from writing to its file, which stays. It can be called more than once.
+// Close lets go of the draft, and of what keeps others from writing to its file, which stays. It can be called more
+// than once.
 func (d *Draft) Close() {
 	if d.ended {
 		return
@@ -250,8 +257,8 @@ func (d *Draft) drop() {
 	}
 }
 
-// Remains reports whether somebody can still write to the file of an aborted draft, and frees what was written to it meanwhile.
-// Once it has returned false it does so for good. It may be called from any goroutine.
+// Remains reports whether somebody can still write to the file of an aborted draft, and frees what was written to it
+// meanwhile. Once it has returned false it does so for good. It may be called from any goroutine.
 func (d *Draft) Remains() bool {
 	d.f.drafts.mu.Lock()
 	defer d.f.drafts.mu.Unlock()
@@ -271,8 +278,8 @@ func (d *Draft) remains() bool {
 	return false
 }
 
-// Abort removes the file. It can be called more than once, and after Settle it only closes. What the file has taken of the disk is
-// free then. Where somebody keeps a descriptor of it that can write, Remains frees what is written later.
+// Abort removes the file. It can be called more than once, and after Settle it only closes. What the file has taken of
+// the disk is free then. Where somebody keeps a descriptor of it that can write, Remains frees what is written later.
 func (d *Draft) Abort() error {
 	open := !d.ended && !d.sealed && d.look != nil
 	if open {

@@ -81,8 +81,10 @@ func rotten(err error) bool {
 	return false
 }
 
-// irregular says that a name is taken by something without content. Opening a pipe would wait for somebody who writes to it.
+// irregular says that a name is taken by something without content. Opening a pipe would wait for somebody who writes
+// to it.
 func irregular(name string) error {
-	return &errs.Error{Kind: errs.Corrupt, Op: "open", Name: name, Err: unix.EUCLEAN, Msg: "it is a directory, a pipe or a device, expected a file",
+	return &errs.Error{Kind: errs.Corrupt, Op: "open", Name: name, Err: unix.EUCLEAN,
+		Msg: "it is a directory, a pipe or a device, expected a file",
 		Fix: "stop the server and run nebulaio store check"}
 }

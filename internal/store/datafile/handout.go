@@ -13,8 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Handout is a file that is handed to others as open descriptions of it. While it is open, the file keeps its bytes and the names
-// under which it was opened, removed or not. Its methods may be called from many goroutines at once.
+// Handout is a file that is handed to others as open descriptions of it. While it is open, the file keeps its bytes and
+// the names under which it was opened, removed or not. Its methods may be called from many goroutines at once.
 type Handout struct {
 	f       *Files
 	id      ID
@@ -28,8 +28,8 @@ type Handout struct {
 	closed bool
 }
 
-// HandOut holds a file of that size. sums returns the sums of its blocks; it is called now, unless another Handout of the file has
-// them. A file that is missing or shorter is a *Damage.
+// HandOut holds a file of that size. sums returns the sums of its blocks; it is called now, unless another Handout of
+// the file has them. A file that is missing or shorter is a *Damage.
 //
 // Proof that the file is there is a description of it, which Open then gives away: it costs no open of its own.
 func (f *Files) HandOut(id ID, size int64, sums func() ([]uint64, error)) (*Handout, error) {
@@ -110,7 +110,8 @@ func (o *Handout) look() (size int64, err error) {
 	return st.Size, nil
 }
 
-// mostAhead bounds the descriptors that are open for Handouts of which nobody has asked for one yet: some never do, and are held for long.
+// mostAhead bounds the descriptors that are open for Handouts of which nobody has asked for one yet: some never do, and
+// are held for long.
 const mostAhead = 64
 
 // take returns what was opened ahead, nil where nothing is left of it. Under mu.
@@ -132,13 +133,14 @@ func (o *Handout) Sums(first, n int64) ([]uint64, error) {
 func Window(name string, sums []uint64, first, n int64) ([]uint64, error) {
 	all := int64(len(sums))
 	if first < 0 || n < 0 || first > all {
-		return nil, errs.New(errs.Invalid, "sums", name, fmt.Sprintf("%d from block %d on, there are %d blocks", n, first, all))
+		return nil, errs.New(errs.Invalid, "sums", name,
+			fmt.Sprintf("%d from block %d on, there are %d blocks", n, first, all))
 	}
 	return sums[first : first+min(n, all-first) : first+min(n, all-first)], nil
 }
 
-// Open makes a fresh, read-only description, past the page cache with direct; the caller closes it. Kind Unsupported where the files
-// have no descriptors, or the file system has no way past the page cache.
+// Open makes a fresh, read-only description, past the page cache with direct; the caller closes it. Kind Unsupported
+// where the files have no descriptors, or the file system has no way past the page cache.
 func (o *Handout) Open(direct bool) (*os.File, error) {
 	const op = "hand out"
 	o.mu.Lock()
@@ -189,8 +191,9 @@ func (o *Handout) Close() error {
 	return nil
 }
 
-// describe opens a file by its name, wherever it is: a descriptor without O_NONBLOCK, which cuFile refuses, and of which nobody else
-// has the description. The file is held, so that the name which is found stays, and nobody waits for files that are removed.
+// describe opens a file by its name, wherever it is: a descriptor without O_NONBLOCK, which cuFile refuses, and of
+// which nobody else has the description. The file is held, so that the name which is found stays, and nobody waits for
+// files that are removed.
 func (f *Files) describe(id ID, flags int) (*os.File, error) {
 	names := []string{f.dataName(id), f.tmpName(id), f.dataName(id)}
 	if f.settler.inTmp(id) {
@@ -206,8 +209,8 @@ func (f *Files) describe(id ID, flags int) (*os.File, error) {
 	return nil, err
 }
 
-// openHere opens a name relative to a directory, and sees to it that no other user can open the file for writing through the
-// descriptor that it is handed. path is the file's name outside that directory, which may be read-only.
+// openHere opens a name relative to a directory, and sees to it that no other user can open the file for writing
+// through the descriptor that it is handed. path is the file's name outside that directory, which may be read-only.
 func openHere(dir int, name, path string, flags int) (*os.File, error) {
 	fd, err := unleased(dir, name, flags)
 	if err != nil {
@@ -227,7 +230,8 @@ func openHere(dir int, name, path string, flags int) (*os.File, error) {
 // undirected says of an open past the page cache that was refused for what it is.
 func undirected(op, name string, direct bool, err error) error {
 	if direct && isErrno(err, unix.EINVAL, unix.EOPNOTSUPP) {
-		return &errs.Error{Kind: errs.Unsupported, Op: op, Name: name, Msg: "the file system has no way past its page cache (O_DIRECT)", Err: err,
+		return &errs.Error{Kind: errs.Unsupported, Op: op, Name: name,
+			Msg: "the file system has no way past its page cache (O_DIRECT)", Err: err,
 			Fix: "read and write through the page cache, or put the store on ext4 or xfs"}
 	}
 	return fail(op, name, err)
@@ -235,15 +239,16 @@ func undirected(op, name string, direct bool, err error) error {
 
 // foreign says that files have no descriptors.
 func (f *Files) foreign(op, name string) error {
-	return errs.New(errs.Unsupported, op, name, "the store's files are not the operating system's, and have no descriptors").
+	return errs.New(errs.Unsupported, op, name, "the store's files are not the operating system's, and have no "+
+		"descriptors").
 		WithFix("read and write the bytes through the store")
 }
 
 // spills counts the files that exist for a Handout alone.
 type spills struct{ count, bytes atomic.Int64 }
 
-// Spill writes content that is no file into one, tmp/<id>, and hands that out. It is no file of the caller's metadata: it goes with
-// the Handout, and after a crash Recover removes it.
+// Spill writes content that is no file into one, tmp/<id>, and hands that out. It is no file of the caller's metadata:
+// it goes with the Handout, and after a crash Recover removes it.
 func (f *Files) Spill(id ID, content []byte, sums []uint64) (*Handout, error) {
 	const op = "spill"
 	name := f.tmpName(id)

@@ -31,8 +31,8 @@ func nameOf(t *testing.T, file *os.File) string {
 
 func noSums() ([]uint64, error) { return []uint64{1}, nil }
 
-// TestSettlingLeavesTheNameOfWhatIsHeld: a file that was handed out under its first name keeps it until it is let go of, and has
-// both meanwhile. A crash in between leaves both, which Recover mends.
+// TestSettlingLeavesTheNameOfWhatIsHeld: a file that was handed out under its first name keeps it until it is let go
+// of, and has both meanwhile. A crash in between leaves both, which Recover mends.
 func TestSettlingLeavesTheNameOfWhatIsHeld(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, Options{FS: vfs.Default, Dir: dir})
@@ -111,7 +111,8 @@ func TestRecoverMendsWhatWasHeld(t *testing.T) {
 	}
 }
 
-// TestOthersCannotBecomeWriters: a file that other users may write to, as a generous umask makes it, is handed out without that.
+// TestOthersCannotBecomeWriters: a file that other users may write to, as a generous umask makes it, is handed out
+// without that.
 func TestOthersCannotBecomeWriters(t *testing.T) {
 	f := open(t, Options{FS: vfs.Default, Dir: t.TempDir()})
 	write(t, f, 1, []byte("x"))
@@ -153,7 +154,8 @@ func TestFilesThatAreNotThereAreDamage(t *testing.T) {
 	})
 }
 
-// TestNobodyComesInAfterTheSeal opens a sealed file for writing: the kernel makes that wait, and tells us by a signal that must not end us.
+// TestNobodyComesInAfterTheSeal opens a sealed file for writing: the kernel makes that wait, and tells us by a signal
+// that must not end us.
 func TestNobodyComesInAfterTheSeal(t *testing.T) {
 	f := open(t, Options{FS: vfs.Default, Dir: t.TempDir()})
 	d, err := f.NewDraft(1, 100)
@@ -194,7 +196,8 @@ func TestNobodyComesInAfterTheSeal(t *testing.T) {
 
 // TestFileSystemsThatCannotTellAreRefused by name, with something to do about it.
 func TestFileSystemsThatCannotTellAreRefused(t *testing.T) {
-	for magic, name := range map[int64]string{0x794c7630: "overlayfs", 0x6969: "nfs", 0xff534d42: "cifs", 0x65735546: "fuse"} {
+	for magic, name := range map[int64]string{0x794c7630: "overlayfs", 0x6969: "nfs", 0xff534d42: "cifs",
+		0x65735546: "fuse"} {
 		err := judge("create draft", "file", magic)
 		var e *errs.Error
 		if !errors.As(err, &e) || e.Kind != errs.Unsupported || !strings.Contains(e.Msg, name) || e.Fix == "" {
@@ -232,7 +235,8 @@ func TestLeasesAreProved(t *testing.T) {
 	}
 }
 
-// TestNamesStayWhileEverythingMoves hands out files while they settle: the name that a descriptor was opened with is there for as long as the hold.
+// TestNamesStayWhileEverythingMoves hands out files while they settle: the name that a descriptor was opened with is
+// there for as long as the hold.
 func TestNamesStayWhileEverythingMoves(t *testing.T) {
 	f := open(t, Options{FS: vfs.Default, Dir: t.TempDir()})
 	var all sync.WaitGroup
@@ -263,7 +267,8 @@ func TestNamesStayWhileEverythingMoves(t *testing.T) {
 					if err := f.Flush(); err != nil {
 						t.Error(err)
 					}
-					if name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd())); err != nil || strings.Contains(name, "deleted") {
+					if name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd())); err != nil ||
+						strings.Contains(name, "deleted") {
 						t.Errorf("it is %s, %v", name, err)
 					}
 				})
@@ -285,7 +290,8 @@ func TestNamesStayWhileEverythingMoves(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyAsksForIsNotKeptOpen: a description that was opened ahead costs a descriptor for as long as the file is held.
+// TestWhatNobodyAsksForIsNotKeptOpen: a description that was opened ahead costs a descriptor for as long as the file is
+// held.
 func TestWhatNobodyAsksForIsNotKeptOpen(t *testing.T) {
 	f := open(t, Options{FS: vfs.Default, Dir: t.TempDir()})
 	write(t, f, 1, []byte("x"))
@@ -371,7 +377,8 @@ func TestRoomBehindTheEndIsNotCommitted(t *testing.T) {
 	}
 }
 
-// TestAnAbortedDraftTakesNothing, also while the client keeps its descriptor: room without a name would be bounded by nothing.
+// TestAnAbortedDraftTakesNothing, also while the client keeps its descriptor: room without a name would be bounded by
+// nothing.
 func TestAnAbortedDraftTakesNothing(t *testing.T) {
 	f := open(t, Options{FS: vfs.Default, Dir: t.TempDir()})
 	d, err := f.NewDraft(1, 8<<20)

@@ -13,12 +13,14 @@ import (
 )
 
 const (
-	// together is from how many bodies on their MD5s are computed side by side in the lanes of vector registers. Processor seconds
-	// for a GiB with AVX-512, one by one against side by side: 1 stream 1.9 and 2.7, 2 streams 1.9 and 2.4, 3 streams 1.9 and 1.2,
-	// 4 streams 1.9 and 0.9, 8 streams 1.9 and 0.45. That is of bodies that never wait; of four that wait for a network and
-	// a busy disk it is seldom that three have something to hash at once, and then lanes cost more than they save.
+	// together is from how many bodies on their MD5s are computed side by side in the lanes of vector registers. Processor
+	// seconds for a GiB with AVX-512, one by one against side by side: 1 stream 1.9 and 2.7, 2 streams 1.9 and 2.4, 3
+	// streams 1.9 and 1.2, 4 streams 1.9 and 0.9, 8 streams 1.9 and 0.45. That is of bodies that never wait; of four that
+	// wait for a network and a busy disk it is seldom that three have something to hash at once, and then lanes cost more
+	// than they save.
 	together = 6
-	// lately is for how long it is done after so many were last seen: between two bodies of one client there is always a gap.
+	// lately is for how long it is done after so many were last seen: between two bodies of one client there is always a
+	// gap.
 	lately = time.Second
 	// mostLanes bounds the hashes that are kept for it.
 	mostLanes = 64
@@ -49,8 +51,8 @@ func (h *hashes) stop() {
 	}
 }
 
-// lane returns a hash that is computed side by side with others, or nil. Hashes are used again, because the server keeps
-// something of each one that it ever made.
+// lane returns a hash that is computed side by side with others, or nil. Hashes are used again, because the server
+// keeps something of each one that it ever made.
 func (h *hashes) lane() md5simd.Hasher {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,8 +90,8 @@ type hasher struct {
 	ended bool
 }
 
-// begin returns a hasher for a body of that size, or of -1; beside says that it may work on a piece after take has returned. One
-// that has ended already does nothing.
+// begin returns a hasher for a body of that size, or of -1; beside says that it may work on a piece after take has
+// returned. One that has ended already does nothing.
 func (h *hashes) begin(b *buffers, size int64, beside bool) *hasher {
 	x := &hasher{of: h}
 	active := h.active.Add(1)
@@ -110,8 +112,8 @@ func (h *hashes) begin(b *buffers, size int64, beside bool) *hasher {
 		x.now = sum
 		return x
 	}
-	// Several pieces wait for each hash, so that a lane has something to do while its body is read and written: below three
-	// busy lanes they are computed one by one, and slower than without lanes.
+	// Several pieces wait for each hash, so that a lane has something to do while its body is read and written: below
+	// three busy lanes they are computed one by one, and slower than without lanes.
 	x.queue, x.done = make(chan *buffer, ahead), make(chan []byte, 1)
 	go func() {
 		for p := range x.queue {

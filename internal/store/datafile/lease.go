@@ -13,8 +13,8 @@ import (
 
 // A read lease tells whether anybody can still write to a file: the kernel refuses it while a description is open for
 // writing anywhere, be it a duplicate, in flight in a socket, of another process, or kept by a shared mapping. While
-// it is held, nobody new gets one: an open for writing waits for the lease to be given back. (The kernel tells the holder
-// by SIGIO, which the runtime of Go passes over.)
+// it is held, nobody new gets one: an open for writing waits for the lease to be given back. (The kernel tells the
+// holder by SIGIO, which the runtime of Go passes over.)
 
 // lease takes a read lease on a file that is open for reading. unix.EAGAIN says that there are writers.
 func lease(fd uintptr) error {
@@ -32,12 +32,15 @@ func unlease(fd uintptr) error {
 	})
 }
 
-// blindTo are file systems on which a lease proves nothing: on overlayfs it can be one of another file than the one that is written,
-// and what a server elsewhere hands to others this kernel does not know of.
+// blindTo are file systems on which a lease proves nothing: on overlayfs it can be one of another file than the one
+// that is written, and what a server elsewhere hands to others this kernel does not know of.
 var blindTo = map[int64]string{
-	unix.OVERLAYFS_SUPER_MAGIC: "overlayfs", unix.NFS_SUPER_MAGIC: "nfs", unix.FUSE_SUPER_MAGIC: "fuse", unix.SMB_SUPER_MAGIC: "smb",
-	unix.CIFS_SUPER_MAGIC: "cifs", unix.SMB2_SUPER_MAGIC: "smb2", unix.CEPH_SUPER_MAGIC: "ceph", unix.V9FS_MAGIC: "9p", unix.AFS_SUPER_MAGIC: "afs",
-	unix.AFS_FS_MAGIC: "afs", unix.CODA_SUPER_MAGIC: "coda", 0x0bd00bd0: "lustre", 0x47504653: "gpfs", 0x6a656a63: "virtiofs", 0x786f4256: "vboxsf",
+	unix.OVERLAYFS_SUPER_MAGIC: "overlayfs", unix.NFS_SUPER_MAGIC: "nfs", unix.FUSE_SUPER_MAGIC: "fuse",
+	unix.SMB_SUPER_MAGIC:  "smb",
+	unix.CIFS_SUPER_MAGIC: "cifs", unix.SMB2_SUPER_MAGIC: "smb2", unix.CEPH_SUPER_MAGIC: "ceph", unix.V9FS_MAGIC: "9p",
+	unix.AFS_SUPER_MAGIC: "afs",
+	unix.AFS_FS_MAGIC:    "afs", unix.CODA_SUPER_MAGIC: "coda", 0x0bd00bd0: "lustre", 0x47504653: "gpfs",
+	0x6a656a63: "virtiofs", 0x786f4256: "vboxsf",
 }
 
 // blind refuses a file system on which a lease proves nothing.
@@ -61,17 +64,20 @@ func noLease(op, name, msg string, cause error) error {
 		Fix: "put the store's directory on a local ext4, xfs or tmpfs, or write through S3"}
 }
 
-// prove shows on a file that a lease is refused while there is a writer, and granted when there is none. close ends the writer.
+// prove shows on a file that a lease is refused while there is a writer, and granted when there is none. close ends the
+// writer.
 func prove(op, name string, fd uintptr, close func() error) error {
 	err := lease(fd)
 	switch {
 	case err == nil:
 		_ = unlease(fd)
 		_ = close()
-		return noLease(op, name, "the file system grants a read lease (F_SETLEASE) on a file that is open for writing, so that it cannot be seen whether a writer is left", nil)
+		return noLease(op, name, "the file system grants a read lease (F_SETLEASE) on a file that is open for writing, so "+
+			"that it cannot be seen whether a writer is left", nil)
 	case !errors.Is(err, unix.EAGAIN):
 		_ = close()
-		return noLease(op, name, "the file system or the kernel has no leases (F_SETLEASE), so that it cannot be seen whether a writer is left", err)
+		return noLease(op, name, "the file system or the kernel has no leases (F_SETLEASE), so that it cannot be seen "+
+			"whether a writer is left", err)
 	}
 	if err := close(); err != nil {
 		return fail(op, name, err)

@@ -15,15 +15,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// A process of the server's own user, or root, can take a lease on a file that it has a descriptor of. An open of that file then
-// waits in the kernel for up to 45 s (fs.lease-break-time). So opens here ask with O_NONBLOCK, wait a moment, and say that
-// the file is busy. Nobody can take such a lease while the server has the file open.
+// A process of the server's own user, or root, can take a lease on a file that it has a descriptor of. An open of that
+// file then waits in the kernel for up to 45 s (fs.lease-break-time). So opens here ask with O_NONBLOCK, wait a moment,
+// and say that the file is busy. Nobody can take such a lease while the server has the file open.
 
 // leasePatience is how long an open waits for somebody's lease. Their holder is told at the first try.
 const leasePatience = 200 * time.Millisecond
 
-// unleased opens a name relative to a directory, without the flag O_NONBLOCK in the result. object.ErrBusy where somebody keeps
-// a lease on the file.
+// unleased opens a name relative to a directory, without the flag O_NONBLOCK in the result. object.ErrBusy where
+// somebody keeps a lease on the file.
 func unleased(dir int, name string, flags int) (fd int, err error) {
 	end := time.Time{}
 	for wait := time.Millisecond; ; wait *= 2 {
@@ -53,11 +53,13 @@ func unleased(dir int, name string, flags int) (fd int, err error) {
 }
 
 func busy(op, name string) error {
-	return &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: object.ErrBusy, Msg: "another process has a lease on the file (F_SETLEASE)",
+	return &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: object.ErrBusy,
+		Msg: "another process has a lease on the file (F_SETLEASE)",
 		Fix: "try again; end the process that has the lease (/proc/locks), which the kernel does after fs.lease-break-time"}
 }
 
-// guarded calls open while a description of ours keeps others from taking a lease on name, so that open does not wait for one.
+// guarded calls open while a description of ours keeps others from taking a lease on name, so that open does not wait
+// for one.
 func (f *Files) guarded(name string, flags int, open func() error) error {
 	if !f.native {
 		return open()

@@ -111,7 +111,8 @@ func TestALeaseOnADraft(t *testing.T) {
 	}
 }
 
-// TestWhoWritesAfterAnAbort: a descriptor that outlives its draft cannot fill the disk, and is counted until it is closed.
+// TestWhoWritesAfterAnAbort: a descriptor that outlives its draft cannot fill the disk, and is counted until it is
+// closed.
 func TestWhoWritesAfterAnAbort(t *testing.T) {
 	f, _ := settledFile(t, 1)
 	d, err := f.NewDraft(9, 1<<20)
@@ -150,7 +151,8 @@ func TestWhoWritesAfterAnAbort(t *testing.T) {
 	}
 }
 
-// TestDescriptorsCannotBeReopenedForWriting where the store may mount its directory read-only; otherwise it says why not.
+// TestDescriptorsCannotBeReopenedForWriting where the store may mount its directory read-only; otherwise it says why
+// not.
 func TestDescriptorsCannotBeReopenedForWriting(t *testing.T) {
 	for _, mounted := range []bool{false, true} {
 		f, dir := settledFile(t, 3000, func(o *Options) { o.ReadOnlyMount = mounted })
@@ -193,7 +195,8 @@ func TestDescriptorsCannotBeReopenedForWriting(t *testing.T) {
 	}
 }
 
-// TestFilesOfALooseUmaskAreHandedOut: other users' right to write is taken away also where the way to the file is read-only.
+// TestFilesOfALooseUmaskAreHandedOut: other users' right to write is taken away also where the way to the file is
+// read-only.
 func TestFilesOfALooseUmaskAreHandedOut(t *testing.T) {
 	for _, mounted := range []bool{false, true} {
 		f, _ := settledFile(t, 3000, func(o *Options) { o.ReadOnlyMount = mounted })

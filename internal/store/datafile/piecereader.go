@@ -13,8 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Pieces reads pieces of one file in order, each compared with its sum before a byte of it is handed out. It is for regions of a
-// Shared file, of which not every block is whole. It is for one goroutine.
+// Pieces reads pieces of one file in order, each compared with its sum before a byte of it is handed out. It is for
+// regions of a Shared file, of which not every block is whole. It is for one goroutine.
 type Pieces struct {
 	f      *Files
 	id     ID
@@ -28,7 +28,8 @@ type Pieces struct {
 func (f *Files) OpenPieces(id ID, pieces []Piece) (*Pieces, error) {
 	for _, p := range pieces {
 		if p.N <= 0 || p.Off < 0 || p.Off > MaxSize-Block || p.N > Block-p.Off%Block {
-			return nil, errs.New(errs.Invalid, "open", f.Path(id), fmt.Sprintf("piece [%d, +%d) does not lie within one block of %d bytes", p.Off, p.N, Block))
+			return nil, errs.New(errs.Invalid, "open", f.Path(id),
+				fmt.Sprintf("piece [%d, +%d) does not lie within one block of %d bytes", p.Off, p.N, Block))
 		}
 	}
 	file, err := f.find(id)
@@ -79,7 +80,8 @@ func (p *Pieces) load(at Piece) error {
 		return errs.Wrap("read", p.f.Path(p.id), err)
 	}
 	if got := checksum.Of(b); got != at.CRC64 {
-		return damage("checksum", errs.New(errs.Corrupt, "verify", "", fmt.Sprintf("the sum is %016x, expected %016x", got, at.CRC64)))
+		return damage("checksum", errs.New(errs.Corrupt, "verify", "",
+			fmt.Sprintf("the sum is %016x, expected %016x", got, at.CRC64)))
 	}
 	p.left = b
 	return nil
@@ -113,8 +115,8 @@ func (f *Files) Length(id ID) (int64, error) {
 	return info.Size(), nil
 }
 
-// Cut returns the pieces that a region of n bytes at off has on the file's grid; the sums are the caller's, in order. It
-// returns false where their number is another one.
+// Cut returns the pieces that a region of n bytes at off has on the file's grid; the sums are the caller's, in order.
+// It returns false where their number is another one.
 func Cut(off, n int64, sums []uint64) ([]Piece, bool) {
 	if off < 0 || n < 0 || off > MaxSize || n > MaxSize-off {
 		return nil, false

@@ -22,13 +22,14 @@ type Written struct {
 	Size  int64
 	CRC64 uint64   // of all of it
 	Sums  []uint64 // of each block of the file; nil for a region, see Pieces
-	// Pieces are the sums of a region on the file's grid: cut where the file's blocks begin, in order. Nil for a whole file.
+	// Pieces are the sums of a region on the file's grid: cut where the file's blocks begin, in order. Nil for a whole
+	// file.
 	Pieces []Piece
 	MD5    []byte // nil where it was not asked for
 }
 
-// JoinPieces makes the sums of a file of the pieces of its regions, given in any order. They have to cover the file from its
-// first byte without gap or overlap; whole is the sum of all bytes, size their number. No content is read.
+// JoinPieces makes the sums of a file of the pieces of its regions, given in any order. They have to cover the file
+// from its first byte without gap or overlap; whole is the sum of all bytes, size their number. No content is read.
 func JoinPieces(pieces []Piece) (sums []uint64, whole uint64, size int64, err error) {
 	const op = "join checksums"
 	join := checksum.NewJoiner()
@@ -36,10 +37,12 @@ func JoinPieces(pieces []Piece) (sums []uint64, whole uint64, size int64, err er
 	slices.SortFunc(sorted, func(a, b Piece) int { return cmp.Compare(a.Off, b.Off) })
 	for _, p := range sorted {
 		if p.N <= 0 || p.Off < 0 || p.Off > MaxSize-Block || p.N > Block-p.Off%Block {
-			return nil, 0, 0, errs.New(errs.Invalid, op, "", fmt.Sprintf("piece [%d, +%d) does not lie within one block of %d bytes", p.Off, p.N, Block))
+			return nil, 0, 0, errs.New(errs.Invalid, op, "",
+				fmt.Sprintf("piece [%d, +%d) does not lie within one block of %d bytes", p.Off, p.N, Block))
 		}
 		if p.Off != size {
-			return nil, 0, 0, errs.New(errs.Invalid, op, "", fmt.Sprintf("a piece begins at %d, the one before ends at %d", p.Off, size))
+			return nil, 0, 0, errs.New(errs.Invalid, op, "",
+				fmt.Sprintf("a piece begins at %d, the one before ends at %d", p.Off, size))
 		}
 		if p.Off%Block == 0 {
 			sums = append(sums, p.CRC64)

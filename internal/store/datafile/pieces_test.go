@@ -62,11 +62,13 @@ func FuzzJoinPieces(f *testing.F) {
 			rest = rest[n:]
 		}
 		sums, whole, size, err := JoinPieces(pieces)
-		if done := data[:len(data)-len(rest)]; err != nil || size != int64(len(done)) || whole != g.whole || len(done) > 0 && sums[0] != checksum.Of(done[:min(len(done), Block)]) {
+		if done := data[:len(data)-len(rest)]; err != nil || size != int64(len(done)) || whole != g.whole || len(done) > 0 &&
+			sums[0] != checksum.Of(done[:min(len(done), Block)]) {
 			t.Fatalf("%d pieces of %d bytes: %v, %d bytes, %016x, %v", len(pieces), len(data), sums, size, whole, err)
 		}
 		for b := data; len(b) >= 24; b = b[24:] {
-			pieces = append(pieces, Piece{int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:])), binary.LittleEndian.Uint64(b[16:])})
+			pieces = append(pieces, Piece{int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:])),
+				binary.LittleEndian.Uint64(b[16:])})
 		}
 		if sums, _, size, err := JoinPieces(pieces); err == nil && int64(len(sums)) != blocks(size) {
 			t.Fatalf("%d sums for %d bytes", len(sums), size)
@@ -128,7 +130,8 @@ func TestCopiesAreWhatTheyCopy(t *testing.T) {
 				t.Fatal(err)
 			}
 			made := write(t, f, 1000+id, want)
-			if fmt.Sprint(out.Sums) != fmt.Sprint(made.Sums) || out.CRC64 != made.CRC64 || out.Size != made.Size || round%3 == 0 && !bytes.Equal(out.MD5, made.MD5) {
+			if fmt.Sprint(out.Sums) != fmt.Sprint(made.Sums) || out.CRC64 != made.CRC64 || out.Size != made.Size ||
+				round%3 == 0 && !bytes.Equal(out.MD5, made.MD5) {
 				t.Errorf("round %d: %+v, expected %+v", round, out, made)
 			}
 			if got, err := read(t, f, id, out, 0, out.Size); err != nil || !bytes.Equal(got, want) {
@@ -275,7 +278,12 @@ func TestSyncsAreShared(t *testing.T) {
 	for i := 1; i < 50; i++ {
 		all.Go(func() { errs[i] = g.wait() })
 	}
-	settled(t, "not all asked", func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.next != nil && g.next.asked == 49 })
+	settled(t, "not all asked", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.next != nil &&
+			g.next.asked == 49
+	})
 	gate <- struct{}{}
 	<-begun
 	gate <- struct{}{}

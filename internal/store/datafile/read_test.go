@@ -139,7 +139,8 @@ func TestEveryRangeComesOutEveryWay(t *testing.T) {
 	})
 }
 
-// The bytes of a block that was compared go by sendfile where the writer is a socket, also behind a bufio.Writer, and not else.
+// The bytes of a block that was compared go by sendfile where the writer is a socket, also behind a bufio.Writer, and
+// not else.
 func TestSocketsGetSendfile(t *testing.T) {
 	f := open(t, Options{FS: vfs.Default, Dir: t.TempDir()})
 	out := write(t, f, 1, noise(2*Block, 1))
@@ -288,7 +289,8 @@ func TestAFlippedByteIsFound(t *testing.T) {
 				if _, err := b.Read(make([]byte, 1)); !errors.Is(err, object.ErrDamaged) {
 					t.Errorf("the body goes on: %v", err)
 				}
-				if len(found) != 1 || found[0].Off != 2*Block || found[0].N != Block || found[0].What != "checksum" || found[0].File != f.Path(1) || found[0].ID != 1 {
+				if len(found) != 1 || found[0].Off != 2*Block || found[0].N != Block || found[0].What != "checksum" ||
+					found[0].File != f.Path(1) || found[0].ID != 1 {
 					t.Errorf("told: %v", found)
 				}
 				// The rest of the file is served.
@@ -342,12 +344,13 @@ func TestHowOftenIsCompared(t *testing.T) {
 // "always" compares a block once for a body that reads it in small pieces, and not once for each piece.
 func TestSmallReadsCompareABlockOnce(t *testing.T) {
 	reads := 0
-	f := open(t, Options{Dir: "store", Verify: VerifyAlways, FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpFileReadAt {
-			reads++
-		}
-		return nil
-	}))})
+	f := open(t, Options{Dir: "store", Verify: VerifyAlways,
+		FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileReadAt {
+				reads++
+			}
+			return nil
+		}))})
 	out := write(t, f, 1, noise(2*Block, 1))
 	r := reader(t, f, 1, out)
 	defer r.Close()
@@ -374,7 +377,8 @@ func TestFilesThatAreMissingOrShortAreDamage(t *testing.T) {
 	out := write(t, f, 1, noise(2*Block, 1))
 	sums := func() ([]uint64, error) { return out.Sums, nil }
 	var d *Damage
-	if _, err := f.OpenRead(2, out.Size, sums); !errors.As(err, &d) || !errors.Is(err, object.ErrDamaged) || d.What != "missing" || d.ID != 2 {
+	if _, err := f.OpenRead(2, out.Size, sums); !errors.As(err, &d) || !errors.Is(err, object.ErrDamaged) ||
+		d.What != "missing" || d.ID != 2 {
 		t.Errorf("missing: %v", err)
 	}
 	r := reader(t, f, 1, out)
@@ -401,13 +405,16 @@ func TestFilesThatAreMissingOrShortAreDamage(t *testing.T) {
 		b.Close()
 	}
 	f.cache.forget(1)
-	if _, err := f.OpenRead(1, out.Size, sums); !errors.As(err, &d) || d.What != "short" || d.Off != Block+5 || d.N != Block-5 {
+	if _, err := f.OpenRead(1, out.Size, sums); !errors.As(err, &d) || d.What != "short" || d.Off != Block+5 ||
+		d.N != Block-5 {
 		t.Errorf("short: %v", err)
 	}
-	if found, err := f.Scrub(context.Background(), 1, out.Size, out.Sums, nil); err != nil || len(found) != 1 || found[0].What != "short" {
+	if found, err := f.Scrub(context.Background(), 1, out.Size, out.Sums, nil); err != nil || len(found) != 1 ||
+		found[0].What != "short" {
 		t.Errorf("scrub: %v, %v", found, err)
 	}
-	if found, err := f.Scrub(context.Background(), 2, out.Size, out.Sums, nil); err != nil || len(found) != 1 || found[0].What != "missing" {
+	if found, err := f.Scrub(context.Background(), 2, out.Size, out.Sums, nil); err != nil || len(found) != 1 ||
+		found[0].What != "missing" {
 		t.Errorf("scrub: %v, %v", found, err)
 	}
 	if err := os.Truncate(f.Path(1), 2*Block); err != nil {
@@ -447,7 +454,8 @@ func TestAFileThatIsCutWhileItIsSent(t *testing.T) {
 
 // What the medium cannot read is damage; what the process cannot do is not.
 func TestReadErrors(t *testing.T) {
-	for cause, damaged := range map[error]bool{unix.EIO: true, unix.EBADMSG: true, unix.EMFILE: false, unix.ENOMEM: false} {
+	for cause, damaged := range map[error]bool{unix.EIO: true, unix.EBADMSG: true, unix.EMFILE: false,
+		unix.ENOMEM: false} {
 		for _, kind := range []errorfs.OpKind{errorfs.OpOpen, errorfs.OpFileReadAt} {
 			var inject errorfs.Toggle
 			inject.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {

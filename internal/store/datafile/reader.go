@@ -28,8 +28,9 @@ type Reader struct {
 	closed bool
 }
 
-// OpenRead opens a file of that size; a file that is longer is read up to it. sums returns the sums of its blocks; it is
-// called when they are first needed, and not again while the file stays open. A file that is missing or shorter is a *Damage.
+// OpenRead opens a file of that size; a file that is longer is read up to it. sums returns the sums of its blocks; it
+// is called when they are first needed, and not again while the file stays open. A file that is missing or shorter is a
+// *Damage.
 func (f *Files) OpenRead(id ID, size int64, sums func() ([]uint64, error)) (*Reader, error) {
 	const op = "open"
 	if err := checkSize(op, id.String(), 0, size); err != nil {
@@ -53,8 +54,8 @@ func (f *Files) OpenRead(id ID, size int64, sums func() ([]uint64, error)) (*Rea
 	return &Reader{f: f, e: e, size: size, sums: sums}, nil
 }
 
-// Load asks for the sums now, before the first Section, and keeps them: who reads later needs nobody who still has them. Where no
-// read will compare anything, it asks for none; with strict it always does, for Strict and Copy.
+// Load asks for the sums now, before the first Section, and keeps them: who reads later needs nobody who still has
+// them. Where no read will compare anything, it asks for none; with strict it always does, for Strict and Copy.
 func (r *Reader) Load(strict bool) error {
 	if !strict && (r.f.opts.Verify == VerifyNever || r.e.allRight(blocks(r.size))) {
 		return nil
@@ -70,14 +71,14 @@ func (r *Reader) Size() int64 { return r.size }
 // ID is the file's.
 func (r *Reader) ID() ID { return r.e.id }
 
-// Section returns n bytes from off; object.ErrInvalidRange where they do not lie within the file. The body stays valid when
-// the reader is closed.
+// Section returns n bytes from off; object.ErrInvalidRange where they do not lie within the file. The body stays valid
+// when the reader is closed.
 func (r *Reader) Section(off, n int64) (object.Body, error) {
 	return r.section(off, n, false)
 }
 
-// Strict is Section with every block compared, whatever the policy and whatever was compared before. Whoever makes new sums of the bytes needs it:
-// else damage would be given a sum that is right.
+// Strict is Section with every block compared, whatever the policy and whatever was compared before. Whoever makes new
+// sums of the bytes needs it: else damage would be given a sum that is right.
 func (r *Reader) Strict(off, n int64) (object.Body, error) { return r.section(off, n, true) }
 
 func (r *Reader) section(off, n int64, strict bool) (object.Body, error) {
@@ -96,7 +97,8 @@ func (r *Reader) section(off, n int64, strict bool) (object.Body, error) {
 // within refuses a range that does not lie within the file.
 func (r *Reader) within(off, n int64) error {
 	if off < 0 || n < 0 || off > r.size || n > r.size-off {
-		return object.Fail("read", r.f.Path(r.e.id), object.ErrInvalidRange, fmt.Sprintf("%d bytes at offset %d of %d", n, off, r.size))
+		return object.Fail("read", r.f.Path(r.e.id), object.ErrInvalidRange,
+			fmt.Sprintf("%d bytes at offset %d of %d", n, off, r.size))
 	}
 	return nil
 }
@@ -139,7 +141,8 @@ func (r *Reader) sumOf(i int64) (uint64, error) {
 	}
 	if int64(len(sums)) != blocks(r.size) {
 		off, n := r.extent(i)
-		return 0, r.damage(off, n, "checksum", errs.New(errs.Corrupt, "verify", "", fmt.Sprintf("there are %d sums for %d bytes, expected %d", len(sums), r.size, blocks(r.size))))
+		return 0, r.damage(off, n, "checksum", errs.New(errs.Corrupt, "verify", "",
+			fmt.Sprintf("there are %d sums for %d bytes, expected %d", len(sums), r.size, blocks(r.size))))
 	}
 	return sums[i], nil
 }
@@ -171,7 +174,8 @@ func (r *Reader) check(i int64) error {
 func (r *Reader) compare(i int64, got, want uint64) error {
 	if got != want {
 		off, n := r.extent(i)
-		return r.damage(off, n, "checksum", errs.New(errs.Corrupt, "verify", "", fmt.Sprintf("the sum is %016x, expected %016x", got, want)))
+		return r.damage(off, n, "checksum", errs.New(errs.Corrupt, "verify", "",
+			fmt.Sprintf("the sum is %016x, expected %016x", got, want)))
 	}
 	r.e.remember(i, blocks(r.size))
 	return nil

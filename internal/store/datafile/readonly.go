@@ -13,10 +13,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// readOnly is a read-only mount of the files' directory. A descriptor that was opened through it cannot be opened again for
-// writing (/proc/self/fd), whoever has it. It covers the directory in a mount namespace of its own, in which no process runs.
-// So no other process sees it, it ends with this process, and the names in /proc/self/fd are the files' own: libcufile
-// opens files again by those names.
+// readOnly is a read-only mount of the files' directory. A descriptor that was opened through it cannot be opened again
+// for writing (/proc/self/fd), whoever has it. It covers the directory in a mount namespace of its own, in which no
+// process runs. So no other process sees it, it ends with this process, and the names in /proc/self/fd are the files'
+// own: libcufile opens files again by those names.
 type readOnly struct {
 	dir       *os.File // of the mount; nil where there is none
 	namespace *os.File // keeps the namespace, and with it the files' names
@@ -131,7 +131,8 @@ func (f *Files) openToRead(name string, flags int) (*os.File, error) {
 	return openHere(unix.AT_FDCWD, name, name, unix.O_RDONLY|flags)
 }
 
-// Reopenable says why a descriptor that HandOut gives away can be opened again for writing by whoever may write to the file; nil where it cannot.
+// Reopenable says why a descriptor that HandOut gives away can be opened again for writing by whoever may write to the
+// file; nil where it cannot.
 func (f *Files) Reopenable() error {
 	switch {
 	case f.readOnly.dir != nil:
@@ -139,5 +140,6 @@ func (f *Files) Reopenable() error {
 	case f.readOnly.err != nil:
 		return f.readOnly.err
 	}
-	return errs.New(errs.Unsupported, "mount read-only", f.opts.Dir, "it was not asked for").WithFix("set gpudirect.read_only_mount to true")
+	return errs.New(errs.Unsupported, "mount read-only", f.opts.Dir,
+		"it was not asked for").WithFix("set gpudirect.read_only_mount to true")
 }

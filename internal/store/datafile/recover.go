@@ -15,9 +15,9 @@ type Recovered struct {
 	Left    []string // paths that it did not touch because they should not exist; to be looked at by a person
 }
 
-// Recover clears tmp/ after a crash: known files are settled, and unknown ones, which nobody was told of, are removed. Nothing else
-// is ever removed: a file that is unknown and yet has a place in data/, or that differs from the one there, is left and reported,
-// and so is what is no data file. It is called before anything is created.
+// Recover clears tmp/ after a crash: known files are settled, and unknown ones, which nobody was told of, are removed.
+// Nothing else is ever removed: a file that is unknown and yet has a place in data/, or that differs from the one
+// there, is left and reported, and so is what is no data file. It is called before anything is created.
 func (f *Files) Recover(known func(ID) bool) (Recovered, error) {
 	const op = "recover"
 	var r Recovered
@@ -78,7 +78,8 @@ func (f *Files) placed(id ID) (placed, same bool, err error) {
 	return true, sameFile(in, tmp), nil
 }
 
-// sameFile compares inodes. A file system in memory has none, and a crash of it makes two files of one; there they count as the same.
+// sameFile compares inodes. A file system in memory has none, and a crash of it makes two files of one; there they
+// count as the same.
 func sameFile(a, b vfs.FileInfo) bool {
 	x, ok := a.Sys().(*syscall.Stat_t)
 	y, ok2 := b.Sys().(*syscall.Stat_t)

@@ -25,8 +25,8 @@ type hold struct {
 	loaded bool
 }
 
-// Hold keeps the file's names until release is called, once: who was handed a descriptor may need the name (cuFile refuses a file
-// without one). Readers need no hold: a file keeps its bytes while it is open.
+// Hold keeps the file's names until release is called, once: who was handed a descriptor may need the name (cuFile
+// refuses a file without one). Readers need no hold: a file keeps its bytes while it is open.
 func (f *Files) Hold(id ID) (release func()) {
 	_, release = f.hold(id, 0)
 	return release
@@ -75,8 +75,8 @@ func (h *holds) want(id ID) bool {
 	return x != nil
 }
 
-// park takes the first name of a file that is settled away, unless the file is held: then it notes that this is left to do, and
-// says so. Nobody comes to hold it in between.
+// park takes the first name of a file that is settled away, unless the file is held: then it notes that this is left to
+// do, and says so. Nobody comes to hold it in between.
 func (h *holds) park(id ID, take func() error) (parked bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,8 +100,9 @@ func (h *holds) orphans() (n int, bytes int64) {
 	return n, bytes
 }
 
-// Remove takes away the names of files, in tmp/ and in data/, durably: after it the caller can strike them off its list. A file
-// that is not there is no error. Those that are held stay and are returned; Options.Released tells when they can be removed.
+// Remove takes away the names of files, in tmp/ and in data/, durably: after it the caller can strike them off its
+// list. A file that is not there is no error. Those that are held stay and are returned; Options.Released tells when
+// they can be removed.
 func (f *Files) Remove(ids ...ID) (held []ID, err error) {
 	const op = "remove"
 	dirs := map[string]struct{}{}

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// gather is how long settling waits for company: one sync of a directory serves all files that end in it, and nobody waits
-	// for a file to be settled.
+	// gather is how long settling waits for company: one sync of a directory serves all files that end in it, and nobody
+	// waits for a file to be settled.
 	gather = 50 * time.Millisecond
 	// batch is from how many files on it does not wait.
 	batch = 256
@@ -49,8 +49,8 @@ func (s *settler) stop() error {
 	return s.f.Flush()
 }
 
-// Settle tells that the caller's metadata knows these files durably: they are moved to their places in the background. Until
-// then, and if that fails, they are read where they are.
+// Settle tells that the caller's metadata knows these files durably: they are moved to their places in the background.
+// Until then, and if that fails, they are read where they are.
 func (f *Files) Settle(ids ...ID) {
 	s := &f.settler
 	s.mu.Lock()
@@ -140,7 +140,8 @@ func (s *settler) take(all bool) []ID {
 	return ids
 }
 
-// settle moves files, a batch for each directory, and returns those that it moved. The first error is returned, all are told to Failed.
+// settle moves files, a batch for each directory, and returns those that it moved. The first error is returned, all are
+// told to Failed.
 func (s *settler) settle(ids []ID) (moved []ID, first error) {
 	slices.Sort(ids)
 	for len(ids) > 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Shared is a file whose regions are written one by one, in any order and several at a time: the parts of an upload in their
-// places. No region may be written that was acknowledged before; the caller sees to that.
+// Shared is a file whose regions are written one by one, in any order and several at a time: the parts of an upload in
+// their places. No region may be written that was acknowledged before; the caller sees to that.
 type Shared struct {
 	f     *Files
 	id    ID
@@ -27,8 +27,8 @@ type Shared struct {
 	closed bool
 }
 
-// OpenShared opens the file for writing, or creates it. The caller's record of it has to be durable before: the file is settled
-// like one that is committed, Recover has to know it, and only Remove ends it.
+// OpenShared opens the file for writing, or creates it. The caller's record of it has to be durable before: the file is
+// settled like one that is committed, Recover has to know it, and only Remove ends it.
 func (f *Files) OpenShared(id ID) (*Shared, error) {
 	const op = "open"
 	f.names.RLock()
@@ -56,8 +56,8 @@ func (f *Files) OpenShared(id ID) (*Shared, error) {
 // ID is the file's.
 func (s *Shared) ID() ID { return s.id }
 
-// FillAt writes a region: exactly size bytes of body at off, or all of it where size is -1. The sums come as Pieces on the
-// file's grid. An error leaves the region's bytes undefined and the others alone. For the body see Writer.Fill.
+// FillAt writes a region: exactly size bytes of body at off, or all of it where size is -1. The sums come as Pieces on
+// the file's grid. An error leaves the region's bytes undefined and the others alone. For the body see Writer.Fill.
 func (s *Shared) FillAt(ctx context.Context, body io.Reader, off, size int64, md5 bool) (Written, error) {
 	const op = "write"
 	if err := checkSize(op, s.name, off, max(size, 0)); err != nil {
@@ -74,8 +74,9 @@ func (s *Shared) FillAt(ctx context.Context, body io.Reader, off, size int64, md
 	return Written{Size: g.off - off, CRC64: g.whole, Pieces: g.pieces, MD5: sum}, nil
 }
 
-// Sync makes every region that was written before durable, and the file's name with them. One sync of the disk serves all
-// who ask before it begins. After an error nothing that was not acknowledged before can be made durable through this Shared.
+// Sync makes every region that was written before durable, and the file's name with them. One sync of the disk serves
+// all who ask before it begins. After an error nothing that was not acknowledged before can be made durable through
+// this Shared.
 func (s *Shared) Sync(ctx context.Context) error {
 	const op = "sync"
 	if err := context.Cause(ctx); err != nil {

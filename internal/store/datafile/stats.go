@@ -7,7 +7,8 @@ type Stats struct {
 	Open     int // files that are open for reading, used or kept
 	Settling int // files that are committed and not yet in their places
 	Late     int // of these, those that could not be moved and are tried again
-	// Held are the files that exist only because somebody was handed them: removed meanwhile, or made for that. HeldBytes are of their content.
+	// Held are the files that exist only because somebody was handed them: removed meanwhile, or made for that. HeldBytes
+	// are of their content.
 	Held      int
 	HeldBytes int64
 	// Drafts are the files that others write; DraftBytes is what they take of the disk.

@@ -22,8 +22,8 @@ type Found struct {
 	Odd   bool // no data file by its name or place, ID is 0: nothing of ours
 }
 
-// Walk shows every file, those of tmp/ first, then those of data/ in ascending order. Nothing may change meanwhile: a name that
-// leads nowhere is a link, and odd. An error of fn ends it and is returned.
+// Walk shows every file, those of tmp/ first, then those of data/ in ascending order. Nothing may change meanwhile: a
+// name that leads nowhere is a link, and odd. An error of fn ends it and is returned.
 func (f *Files) Walk(ctx context.Context, fn func(Found) error) error {
 	if err := f.walkDir(ctx, f.tmp, func(id ID) bool { return true }, true, fn); err != nil {
 		return err
@@ -86,7 +86,8 @@ func (f *Files) walkDir(ctx context.Context, dir string, here func(ID) bool, tmp
 // regular says whether something has content: no directory, pipe, socket or device.
 func regular(info vfs.FileInfo) bool { return info.Mode().IsRegular() }
 
-// numbers lists the directories of dir by the numbers that they are named with, ascending, and shows what is none of them.
+// numbers lists the directories of dir by the numbers that they are named with, ascending, and shows what is none of
+// them.
 func (f *Files) numbers(ctx context.Context, dir string, fn func(Found) error) ([]uint64, error) {
 	names, err := f.fs.List(dir)
 	if err != nil {
@@ -117,9 +118,9 @@ func (f *Files) numbers(ctx context.Context, dir string, fn func(Found) error) (
 	return ns, nil
 }
 
-// MaxID returns a number that is no higher than the highest file that was ever settled, and no lower than the highest that is
-// in data/ now; ok is false where nothing was ever settled. Metadata that gives out lower numbers is older than the data. It
-// lists three directories, however many files there are.
+// MaxID returns a number that is no higher than the highest file that was ever settled, and no lower than the highest
+// that is in data/ now; ok is false where nothing was ever settled. Metadata that gives out lower numbers is older than
+// the data. It lists three directories, however many files there are.
 func (f *Files) MaxID() (id ID, ok bool, err error) {
 	tops, err := f.numbers(context.Background(), f.data, nil)
 	if err != nil || len(tops) == 0 {
@@ -151,15 +152,16 @@ func (f *Files) MaxID() (id ID, ok bool, err error) {
 	return id, true, nil
 }
 
-// Scrub reads a whole file past the cache of open files, whatever the policy, and returns each damage that it finds; an error
-// other than damage ends it. pace, if not nil, is called after each block with its length, and may wait.
+// Scrub reads a whole file past the cache of open files, whatever the policy, and returns each damage that it finds; an
+// error other than damage ends it. pace, if not nil, is called after each block with its length, and may wait.
 func (f *Files) Scrub(ctx context.Context, id ID, size int64, sums []uint64, pace func(n int64)) ([]*Damage, error) {
 	const op = "scrub"
 	if err := checkSize(op, id.String(), 0, size); err != nil {
 		return nil, err
 	}
 	if int64(len(sums)) != blocks(size) {
-		return nil, errs.New(errs.Invalid, op, f.Path(id), fmt.Sprintf("there are %d sums for %d bytes, expected %d", len(sums), size, blocks(size)))
+		return nil, errs.New(errs.Invalid, op, f.Path(id),
+			fmt.Sprintf("there are %d sums for %d bytes, expected %d", len(sums), size, blocks(size)))
 	}
 	var found []*Damage
 	e := &entry{id: id, fd: -1}

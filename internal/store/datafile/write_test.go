@@ -156,7 +156,8 @@ func TestABodyMayComeInAnyPieces(t *testing.T) {
 // Every step of a write fails in turn. Nothing is left behind, and the error says what the caller can act on.
 func TestAWriteThatFailsLeavesNothing(t *testing.T) {
 	data := noise(2*Block, 3)
-	for cause, want := range map[error]error{unix.ENOSPC: object.ErrNoSpace, unix.EDQUOT: object.ErrNoSpace, unix.EROFS: object.ErrReadOnly, unix.EACCES: object.ErrReadOnly, unix.EIO: unix.EIO} {
+	for cause, want := range map[error]error{unix.ENOSPC: object.ErrNoSpace, unix.EDQUOT: object.ErrNoSpace,
+		unix.EROFS: object.ErrReadOnly, unix.EACCES: object.ErrReadOnly, unix.EIO: unix.EIO} {
 		steps := 0
 		for step := 0; ; step++ {
 			n := -1
@@ -317,7 +318,11 @@ func TestSlowWritersHoldSmallBuffers(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			_, err = w.Fill(context.Background(), readerFunc(func([]byte) (int, error) { <-gate; return 0, io.ErrUnexpectedEOF }), 5<<30, false)
+			_, err = w.Fill(context.Background(), readerFunc(func([]byte) (int, error) {
+				<-gate
+				return 0,
+					io.ErrUnexpectedEOF
+			}), 5<<30, false)
 			if !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Error(err)
 			}
@@ -361,7 +366,8 @@ func TestRegionsInAnyOrderMakeOneFile(t *testing.T) {
 						return
 					}
 					sum := md5.Sum(p)
-					if _, crc, size, err := sumsOf(out.Pieces, int64(k)*part); err != nil || size != out.Size || crc != out.CRC64 || !bytes.Equal(out.MD5, sum[:]) {
+					if _, crc, size, err := sumsOf(out.Pieces, int64(k)*part); err != nil || size != out.Size || crc != out.CRC64 ||
+						!bytes.Equal(out.MD5, sum[:]) {
 						t.Errorf("part %d: %+v, %v", k, out, err)
 					}
 					mu.Lock()
@@ -486,13 +492,15 @@ func TestOffsetsUpToTheLargestObject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.FillAt(context.Background(), bytes.NewReader(tail), MaxSize-999, 1000, false); !errors.Is(err, object.ErrTooLarge) {
+	if _, err := s.FillAt(context.Background(), bytes.NewReader(tail), MaxSize-999, 1000, false); !errors.Is(err,
+		object.ErrTooLarge) {
 		t.Errorf("beyond the end: %v", err)
 	}
 	if _, err := s.FillAt(context.Background(), endless{}, MaxSize-10, -1, false); !errors.Is(err, object.ErrTooLarge) {
 		t.Errorf("endless beyond the end: %v", err)
 	}
-	if _, err := s.FillAt(context.Background(), bytes.NewReader(tail), -1, 1000, false); !errors.Is(err, object.ErrTooLarge) {
+	if _, err := s.FillAt(context.Background(), bytes.NewReader(tail), -1, 1000, false); !errors.Is(err,
+		object.ErrTooLarge) {
 		t.Errorf("before the beginning: %v", err)
 	}
 	if _, err := s.FillAt(context.Background(), bytes.NewReader(tail), MaxSize-1000, 1000, false); err != nil {

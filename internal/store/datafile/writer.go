@@ -13,8 +13,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// preallocateFrom is the size from which room is asked for ahead: below it the kernel allocates the file in one go anyway.
-// Above it a GiB costs 0.47 processor seconds with it and 0.53 without. preallocateMost bounds what a client that only announces a size can take from others.
+// preallocateFrom is the size from which room is asked for ahead: below it the kernel allocates the file in one go
+// anyway. Above it a GiB costs 0.47 processor seconds with it and 0.53 without. preallocateMost bounds what a client
+// that only announces a size can take from others.
 const (
 	preallocateFrom = 1 << 20
 	preallocateMost = 1 << 30
@@ -22,8 +23,8 @@ const (
 
 // Writer writes one new file. It is for one goroutine.
 //
-// Create, Fill or Copy, Sync, the caller's commit, Settle: in this order, each once. An error of any of them has already
-// removed the file. Abort removes it at any point before Settle.
+// Create, Fill or Copy, Sync, the caller's commit, Settle: in this order, each once. An error of any of them has
+// already removed the file. Abort removes it at any point before Settle.
 type Writer struct {
 	f       *Files
 	id      ID
@@ -33,8 +34,8 @@ type Writer struct {
 	written bool
 }
 
-// Create makes the file tmp/<id>. size is what will be written, or -1; room for it is asked for ahead, so that a disk that
-// is too full is known early and the file lies in one piece.
+// Create makes the file tmp/<id>. size is what will be written, or -1; room for it is asked for ahead, so that a disk
+// that is too full is known early and the file lies in one piece.
 func (f *Files) Create(id ID, size int64) (*Writer, error) {
 	const op = "create"
 	name := f.tmpName(id)
@@ -130,7 +131,8 @@ func (w *Writer) Settle() {
 	w.f.Settle(w.id)
 }
 
-// Abort removes the file. It can be called more than once, and does nothing after Settle. What it cannot remove, Recover will.
+// Abort removes the file. It can be called more than once, and does nothing after Settle. What it cannot remove,
+// Recover will.
 func (w *Writer) Abort() error {
 	if w.gone {
 		return nil

@@ -12,7 +12,8 @@ import (
 )
 
 func TestAfterIDSkipsWhatIsNotBehind(t *testing.T) {
-	ids := []string{"00000000000000000000000000", record.Names{}.Text(1<<60, 5), record.Names{}.Text(1<<63, 5), record.Names{}.Text(math.MaxUint64, 9)}
+	ids := []string{"00000000000000000000000000", record.Names{}.Text(1<<60, 5), record.Names{}.Text(1<<63, 5),
+		record.Names{}.Text(math.MaxUint64, 9)}
 	probes := append(slices.Clone(ids), "", "0", "A", "5", "ZZZZ", "zzz", ids[1][:10], ids[1]+"0", ids[2][:25]+"!")
 	for _, p := range probes {
 		from := afterID(p)

@@ -45,21 +45,26 @@ func (s *Store) checkOwner(format, readOnly bool) error {
 		return err
 	}
 	if format && string(uuid) != s.uuid {
-		err := errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s says store %s, the metadata is of store %q", layout.FormatName, s.uuid, uuid))
+		err := errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s says store %s, the metadata is of store %q", layout.FormatName,
+			s.uuid, uuid))
 		if uuid == nil && epoch == nil {
 			return errs.New(errs.Corrupt, op, dir, "the metadata has lost its beginning: it does not say of which store it is").
 				WithFix(layout.SaveFix + "; nothing was changed")
 		}
 		if !layout.IsSpoiltUUID(string(uuid), s.uuid) {
-			return err.WithFix("put back the metadata that belongs to this store, or save what is here with nebulaio store salvage; nothing was changed")
+			return err.WithFix("put back the metadata that belongs to this store, or save what is here with nebulaio store " +
+				"salvage; nothing was changed")
 		}
-		err = err.WithFix("put back the metadata that belongs to this store; if it is here, run nebulaio store check --repair; nothing was changed")
-		if err := s.refuse(check.Fault{Invariant: "record", What: "uuid of the metadata", Err: err, Key: record.MetaKey("uuid"), Right: []byte(s.uuid)}); err != nil {
+		err = err.WithFix("put back the metadata that belongs to this store; if it is here, run nebulaio store check " +
+			"--repair; nothing was changed")
+		if err := s.refuse(check.Fault{Invariant: "record", What: "uuid of the metadata", Err: err,
+			Key: record.MetaKey("uuid"), Right: []byte(s.uuid)}); err != nil {
 			return err
 		}
 	}
 	if !format && epoch != nil {
-		return errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is missing, the metadata is of store %q", layout.FormatName, uuid)).
+		return errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is missing, the metadata is of store %q", layout.FormatName,
+			uuid)).
 			WithFix(layout.FormatFix)
 	}
 	if !format && !readOnly {
@@ -83,7 +88,8 @@ func (s *Store) checkOwner(format, readOnly bool) error {
 		if n, err := layout.ReadEpoch(s.fs, s.opts.Dir); err == nil && n != nil {
 			s.epoch, _ = n.Number("epoch")
 		}
-		return s.refuse(check.Fault{Invariant: "record", What: "epoch of the metadata", Err: record.Unreadable("epoch", epoch),
+		return s.refuse(check.Fault{Invariant: "record", What: "epoch of the metadata",
+			Err: record.Unreadable("epoch", epoch),
 			Key: record.MetaKey("epoch"), Right: binary.BigEndian.AppendUint64(nil, s.epoch)})
 	}
 	s.epoch = binary.BigEndian.Uint64(epoch)
@@ -142,8 +148,9 @@ func (s *Store) compareEpoch(n layout.Note, older func(string) error) error {
 	}
 	epoch, _ := n.Number("epoch")
 	if epoch > s.epoch {
-		err := s.refuse(check.Fault{Invariant: "age", What: "epoch of the metadata", Key: record.MetaKey("epoch"), Right: right(epoch),
-			Err: older(fmt.Sprintf("it was opened %d times, this is the state after %d", epoch, s.epoch))})
+		err := s.refuse(check.Fault{Invariant: "age", What: "epoch of the metadata", Key: record.MetaKey("epoch"),
+			Right: right(epoch),
+			Err:   older(fmt.Sprintf("it was opened %d times, this is the state after %d", epoch, s.epoch))})
 		if err != nil || !s.proven {
 			return err
 		}
@@ -157,8 +164,9 @@ func (s *Store) compareEpoch(n layout.Note, older func(string) error) error {
 	if err != nil || len(have) == 8 && binary.BigEndian.Uint64(have) == want {
 		return err
 	}
-	return s.refuse(check.Fault{Invariant: "age", What: "clean end of the metadata", Key: record.MetaKey("closed"), Right: right(want),
-		Err: older(fmt.Sprintf("it was closed at sequence %d, this state is from before", want))})
+	return s.refuse(check.Fault{Invariant: "age", What: "clean end of the metadata", Key: record.MetaKey("closed"),
+		Right: right(want),
+		Err:   older(fmt.Sprintf("it was closed at sequence %d, this state is from before", want))})
 }
 
 // checkFileIDs refuses metadata that does not know of files which exist.
@@ -207,8 +215,8 @@ func (s *Store) beginEpoch() error {
 	return layout.WriteEpoch(s.fs, s.opts.Dir, s.uuid, layout.Epoch{Number: s.epoch})
 }
 
-// declareWitness makes FORMAT say that the store has a witness, once that witness and EPOCH are durable. From then on the
-// store does not open without one. A store of a version that kept no witness comes here at its first start.
+// declareWitness makes FORMAT say that the store has a witness, once that witness and EPOCH are durable. From then on
+// the store does not open without one. A store of a version that kept no witness comes here at its first start.
 func (s *Store) declareWitness() error {
 	n, err := layout.ReadNote(s.fs, s.fs.PathJoin(s.opts.Dir, layout.FormatName))
 	if err != nil || n["witness"] != "" {

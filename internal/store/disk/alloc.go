@@ -67,8 +67,8 @@ func (n *numbers) take(s *Store) (uint64, error) {
 	return n.next - 1, nil
 }
 
-// raise lifts a mark that is damaged and too low: a number in use must not be given out again, since what lies under it would
-// be overwritten. It looks at the last key of each kind that a number is in, and at no other.
+// raise lifts a mark that is damaged and too low: a number in use must not be given out again, since what lies under it
+// would be overwritten. It looks at the last key of each kind that a number is in, and at no other.
 func (s *Store) raise(n *numbers, b *pebble.Batch) error {
 	var highest uint64
 	if n == &s.bucketIDs {
@@ -76,7 +76,9 @@ func (s *Store) raise(n *numbers, b *pebble.Batch) error {
 			highest = max(highest, bk.id)
 		}
 	}
-	kinds := map[*numbers][]byte{&s.fileIDs: {record.KindFile, record.KindGone}, &s.seqs: {record.KindData, record.KindParts, record.KindPart}, &s.bucketIDs: {record.KindObject, record.KindVersion, record.KindCounts}}
+	kinds := map[*numbers][]byte{&s.fileIDs: {record.KindFile, record.KindGone},
+		&s.seqs:      {record.KindData, record.KindParts, record.KindPart},
+		&s.bucketIDs: {record.KindObject, record.KindVersion, record.KindCounts}}
 	for _, kind := range kinds[n] {
 		it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kind}, UpperBound: []byte{kind + 1}})
 		if err != nil {
@@ -97,7 +99,8 @@ func (s *Store) raise(n *numbers, b *pebble.Batch) error {
 		if top < n.next || top >= record.Plausible {
 			continue
 		}
-		s.background(errs.New(errs.Corrupt, "open store", string(n.key[1:]), fmt.Sprintf("the mark is %d and %d is in use; it was raised", n.next, top)).
+		s.background(errs.New(errs.Corrupt, "open store", string(n.key[1:]),
+			fmt.Sprintf("the mark is %d and %d is in use; it was raised", n.next, top)).
 			WithFix("stop the server and run nebulaio store check"))
 		n.next = top + 1
 		n.mark = n.next + n.reserve

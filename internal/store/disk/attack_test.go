@@ -43,7 +43,8 @@ func wantWhole(t *testing.T, dir string) {
 	s, err := Open(t.Context(), Options{Dir: dir, Reserve: -1})
 	must(t, err)
 	defer closed(t, s)
-	for key, want := range map[string][]byte{"inline": content1(100, 1), "file": content1(100<<10, 2), "many sums": content1(9<<20, 3)} {
+	for key, want := range map[string][]byte{"inline": content1(100, 1), "file": content1(100<<10, 2),
+		"many sums": content1(9<<20, 3)} {
 		if got := readAll(t, s, object.Ref{Bucket: "b", Key: key}); !slices.Equal(got, want) {
 			t.Errorf("%s has changed", key)
 		}
@@ -69,8 +70,8 @@ func onlyFile(t *testing.T, dir string, size int64) string {
 	return found
 }
 
-// TestThingsInAStoreThatAreNotItsOwn: repair names and moves what does not belong into a store, of whatever kind it is, and
-// touches nothing else, twice in a row and whatever it meets in quarantine.
+// TestThingsInAStoreThatAreNotItsOwn: repair names and moves what does not belong into a store, of whatever kind it is,
+// and touches nothing else, twice in a row and whatever it meets in quarantine.
 func TestThingsInAStoreThatAreNotItsOwn(t *testing.T) {
 	SingleThreaded(t)
 	outside := filepath.Join(t.TempDir(), "outside")
@@ -79,7 +80,10 @@ func TestThingsInAStoreThatAreNotItsOwn(t *testing.T) {
 		put   func(t *testing.T, dir string)
 		found string // in the report; empty where nothing is wrong
 	}{
-		"link out of the store": {func(t *testing.T, dir string) { must(t, os.Symlink(outside, filepath.Join(dir, "data", "link"))) }, "data/link"},
+		"link out of the store": {func(t *testing.T, dir string) {
+			must(t,
+				os.Symlink(outside, filepath.Join(dir, "data", "link")))
+		}, "data/link"},
 		"link to nowhere": {func(t *testing.T, dir string) {
 			must(t, os.Symlink("nowhere", filepath.Join(dir, "data/00/00/dangling")))
 		}, "dangling"},
@@ -89,15 +93,22 @@ func TestThingsInAStoreThatAreNotItsOwn(t *testing.T) {
 		"link with a data file's name": {func(t *testing.T, dir string) {
 			must(t, os.Symlink(outside, filepath.Join(dir, "data/00/00/0000000000000abc")))
 		}, "abc"},
-		"link to itself": {func(t *testing.T, dir string) { must(t, os.Symlink("loop", filepath.Join(dir, "data/00/loop"))) }, "loop"},
+		"link to itself": {func(t *testing.T, dir string) { must(t, os.Symlink("loop", filepath.Join(dir, "data/00/loop"))) },
+			"loop"},
 		"link to a directory": {func(t *testing.T, dir string) {
 			must(t, os.Symlink(t.TempDir(), filepath.Join(dir, "data/00/00/0000000000000abd")))
 		}, "abd"},
 		"pipe": {func(t *testing.T, dir string) {
 			must(t, syscall.Mkfifo(filepath.Join(dir, "data/00/00/0000000000000abe"), 0o600))
 		}, "abe"},
-		"directory":                    {func(t *testing.T, dir string) { must(t, os.MkdirAll(filepath.Join(dir, "data/00/00/sub/sub"), 0o700)) }, "sub"},
-		"file in place of a directory": {func(t *testing.T, dir string) { must(t, os.WriteFile(filepath.Join(dir, "data/0a"), nil, 0o600)) }, "data/0a"},
+		"directory": {func(t *testing.T,
+			dir string) {
+			must(t, os.MkdirAll(filepath.Join(dir, "data/00/00/sub/sub"), 0o700))
+		}, "sub"},
+		"file in place of a directory": {func(t *testing.T,
+			dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "data/0a"), nil, 0o600))
+		}, "data/0a"},
 		"hard link of a data file": {func(t *testing.T, dir string) {
 			must(t, os.Link(onlyFile(t, dir, 100<<10), filepath.Join(dir, "data/00/00/0000000000000abf")))
 		}, "abf"},
@@ -235,10 +246,12 @@ func TestRepairOfAStoreInUse(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "data/x"), []byte("x"), 0o600))
 	before := tree(t, vfs.Default, filepath.Join(dir, "data"))
 	o := Options{Dir: dir, Reserve: -1}
-	if _, err := Check(t.Context(), o, check.Options{Repair: true}); err == nil || !strings.Contains(err.Error(), "has this store open") {
+	if _, err := Check(t.Context(), o, check.Options{Repair: true}); err == nil ||
+		!strings.Contains(err.Error(), "has this store open") {
 		t.Errorf("%v", err)
 	}
-	if _, err := RestoreQuarantined(t.Context(), o, "x"); err == nil || !strings.Contains(err.Error(), "has this store open") {
+	if _, err := RestoreQuarantined(t.Context(), o, "x"); err == nil ||
+		!strings.Contains(err.Error(), "has this store open") {
 		t.Errorf("%v", err)
 	}
 	if !maps.Equal(before, tree(t, vfs.Default, filepath.Join(dir, "data"))) {

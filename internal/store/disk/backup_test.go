@@ -48,7 +48,8 @@ func TestBackupOfARunningStore(t *testing.T) {
 	want := map[string][]byte{}
 	for i := range 60 {
 		key, b := fmt.Sprintf("before%02d", i), storetest.Bytes(uint64(i), 100+i*3000)
-		if _, err := s.Put(ctx, object.Put{Bucket: "o", Key: key, Size: int64(len(b)), Body: bytes.NewReader(b)}); err != nil {
+		if _, err := s.Put(ctx, object.Put{Bucket: "o", Key: key, Size: int64(len(b)),
+			Body: bytes.NewReader(b)}); err != nil {
 			t.Fatal(err)
 		}
 		want[key] = b
@@ -172,7 +173,8 @@ func TestInterruptedBackup(t *testing.T) {
 	if _, err := os.Stat(out); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an interrupted backup has its name: %v", err)
 	}
-	if _, err := restored(t.Context(), out+".partial", backupOptions(filepath.Join(root, "x")), backup.RestoreOptions{}); !errs.Is(err, errs.Corrupt) {
+	if _, err := restored(t.Context(), out+".partial", backupOptions(filepath.Join(root, "x")),
+		backup.RestoreOptions{}); !errs.Is(err, errs.Corrupt) {
 		t.Errorf("a restore of an interrupted backup: %v", err)
 	}
 	if _, err := s.Backup(t.Context(), backup.Options{To: out}); err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
-// ballastSize is the space that a store keeps for a full disk: enough for the log of some ten thousand deletions, and for
-// the tables that a flush and a small compaction write.
+// ballastSize is the space that a store keeps for a full disk: enough for the log of some ten thousand deletions, and
+// for the tables that a flush and a small compaction write.
 const ballastSize = 16 << 20
 
 // ballast is a file that holds space. The reserve (see space) keeps the store itself from filling the disk; the ballast
-// helps where others fill it. When Pebble finds no space the file is removed, so that deletions can go on, which make room.
-// It is made again when there is room for the reserve and for twice its size.
+// helps where others fill it. When Pebble finds no space the file is removed, so that deletions can go on, which make
+// room. It is made again when there is room for the reserve and for twice its size.
 type ballast struct {
 	s  *Store
 	mu sync.Mutex

@@ -55,7 +55,8 @@ func BenchmarkPut4K(b *testing.B) {
 			makeBucket(b, s, object.Bucket{Name: "b"})
 			before := s.fence.Syncs.Load()
 			streams(b, n, func(i int64) error {
-				_, err := s.Put(context.Background(), object.Put{Bucket: "b", Key: fmt.Sprintf("k%08d", i), Size: 4096, Body: bytes.NewReader(data)})
+				_, err := s.Put(context.Background(), object.Put{Bucket: "b", Key: fmt.Sprintf("k%08d", i), Size: 4096,
+					Body: bytes.NewReader(data)})
 				return err
 			})
 			b.ReportMetric(float64(s.fence.Syncs.Load()-before)/float64(b.N), "syncs/op")
@@ -111,7 +112,8 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkMillion measures a first page, a page in the middle, and reopening, with many keys in one bucket: NEBULAIO_KEYS of them.
+// BenchmarkMillion measures a first page, a page in the middle, and reopening, with many keys in one bucket:
+// NEBULAIO_KEYS of them.
 func BenchmarkMillion(b *testing.B) {
 	keys := 100000
 	if v := os.Getenv("NEBULAIO_KEYS"); v != "" {
@@ -135,17 +137,19 @@ func BenchmarkMillion(b *testing.B) {
 		b.Fatal(err)
 	}
 	for _, l := range []object.List{
-		{Bucket: "b"}, {Bucket: "b", Delimiter: "/"}, {Bucket: "b", Prefix: "one/", Delimiter: "/"}, {Bucket: "b", After: "one/dir500/"}, {Bucket: "b", Versions: true},
+		{Bucket: "b"}, {Bucket: "b", Delimiter: "/"}, {Bucket: "b", Prefix: "one/", Delimiter: "/"},
+		{Bucket: "b", After: "one/dir500/"}, {Bucket: "b", Versions: true},
 	} {
-		b.Run(fmt.Sprintf("list/prefix=%s,delimiter=%s,after=%s,versions=%v", l.Prefix, l.Delimiter, l.After, l.Versions), func(b *testing.B) {
-			before := cpu()
-			for range b.N {
-				if _, err := s.List(context.Background(), l); err != nil {
-					b.Fatal(err)
+		b.Run(fmt.Sprintf("list/prefix=%s,delimiter=%s,after=%s,versions=%v", l.Prefix, l.Delimiter, l.After, l.Versions),
+			func(b *testing.B) {
+				before := cpu()
+				for range b.N {
+					if _, err := s.List(context.Background(), l); err != nil {
+						b.Fatal(err)
+					}
 				}
-			}
-			b.ReportMetric(float64((cpu()-before).Microseconds())/float64(b.N), "cpu-us/op")
-		})
+				b.ReportMetric(float64((cpu()-before).Microseconds())/float64(b.N), "cpu-us/op")
+			})
 	}
 	b.Run("reopen", func(b *testing.B) {
 		for range b.N {

@@ -120,7 +120,8 @@ func TestSalvageGuessesNoValues(t *testing.T) {
 	}
 	defer func() { _ = n.Close() }()
 	for i := range 400 {
-		if b, err := n.Record(ctx, "kind", fmt.Sprintf("name%03d", i)); err == nil && !bytes.Equal(b, storetest.Bytes(uint64(i), 1500)) {
+		if b, err := n.Record(ctx, "kind", fmt.Sprintf("name%03d", i)); err == nil &&
+			!bytes.Equal(b, storetest.Bytes(uint64(i), 1500)) {
 			t.Fatalf("record %d has the value of another one", i)
 		}
 	}

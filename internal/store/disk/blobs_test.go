@@ -89,7 +89,8 @@ func TestBlobFileDamagedWhileItRuns(t *testing.T) {
 	}
 }
 
-// The end of a blob file is damaged or cut off. Salvage saves every value whose block is whole, and check names the file.
+// The end of a blob file is damaged or cut off. Salvage saves every value whose block is whole, and check names the
+// file.
 func TestSalvageOfBlobFilesWithoutTheirEnd(t *testing.T) {
 	d := makeDamaged(t, true)
 	paths, sizes := blobFiles(t, d.clone())

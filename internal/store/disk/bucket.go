@@ -96,7 +96,8 @@ func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 	}
 	defer end()
 	if n := len(b.Name); n < 1 || n > object.MaxKey {
-		return object.Fail(op, b.Name, object.ErrInvalidName, fmt.Sprintf("a name of %d bytes, expected 1 to %d", n, object.MaxKey))
+		return object.Fail(op, b.Name, object.ErrInvalidName,
+			fmt.Sprintf("a name of %d bytes, expected 1 to %d", n, object.MaxKey))
 	}
 	c := copyBucket(&b)
 	if err := record.CheckBucket(op, &c); err != nil {
@@ -198,7 +199,8 @@ func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, kind := range []byte{record.KindObject, record.KindVersion} {
-		if err := metadb.Each(s.db, record.Numbered(kind, b.id, 0), record.Numbered(kind, b.id+1, 0), func(_, _ []byte) error { return metadb.ErrStop }); errors.Is(err, metadb.ErrStop) {
+		if err := metadb.Each(s.db, record.Numbered(kind, b.id, 0), record.Numbered(kind, b.id+1, 0),
+			func(_, _ []byte) error { return metadb.ErrStop }); errors.Is(err, metadb.ErrStop) {
 			return object.Fail(op, name, object.ErrBucketNotEmpty, fmt.Sprintf("it has %+v", b.counted()))
 		} else if err != nil {
 			return err

@@ -47,7 +47,8 @@ func (s *Store) subject() *check.Subject {
 	return &check.Subject{
 		FS: s.fs, Dir: s.opts.Dir, DB: s.db, Files: s.files, Join: s.join, UUID: s.uuid, Names: s.names,
 		Faults: s.faults, Unproven: s.unproven, Now: s.opts.now,
-		Marks: []check.Mark{{Key: s.fileIDs.key, Reserve: fileReserve}, {Key: s.seqs.key, Reserve: sequenceReserve}, {Key: s.bucketIDs.key, Reserve: bucketReserve}},
+		Marks: []check.Mark{{Key: s.fileIDs.key, Reserve: fileReserve}, {Key: s.seqs.key, Reserve: sequenceReserve},
+			{Key: s.bucketIDs.key, Reserve: bucketReserve}},
 		Apply: func(op, name string, b *pebble.Batch) error { return s.apply(op, name, b, nil) },
 		Scrub: func(ctx context.Context, bucket func(uint64) string, tell func(int64, *object.Damage)) error {
 			sc := &scrubber{s: s, ctx: ctx, still: true, bucketName: bucket}
@@ -57,7 +58,8 @@ func (s *Store) subject() *check.Subject {
 	}
 }
 
-// clearNotes moves what is no file from the places of EPOCH and the witness to quarantine, so that they can be written anew.
+// clearNotes moves what is no file from the places of EPOCH and the witness to quarantine, so that they can be written
+// anew.
 func (s *Store) clearNotes(when time.Time) error {
 	for _, name := range []string{layout.EpochName, layout.WitnessNames[0], layout.WitnessNames[1]} {
 		path := s.fs.PathJoin(s.opts.Dir, name)
@@ -65,7 +67,8 @@ func (s *Store) clearNotes(when time.Time) error {
 		if err != nil || info.Mode().IsRegular() {
 			continue
 		}
-		if _, err := (quarantine.Folder{FS: s.fs, Dir: s.opts.Dir}).SetAside(path, "it is no file, and "+name+" has to be one", when); err != nil {
+		if _, err := (quarantine.Folder{FS: s.fs, Dir: s.opts.Dir}).SetAside(path, "it is no file, and "+name+
+			" has to be one", when); err != nil {
 			return err
 		}
 	}
@@ -111,8 +114,8 @@ func lockStopped(op string, o Options, change bool) (*Store, error) {
 	return s, nil
 }
 
-// openLocked opens a store that lockStopped locked, for reading unless change is set. What makes Open refuse a store is an
-// error here too, except damaged records about the store itself: they are left in s.faults.
+// openLocked opens a store that lockStopped locked, for reading unless change is set. What makes Open refuse a store is
+// an error here too, except damaged records about the store itself: they are left in s.faults.
 func (s *Store) openLocked(change bool) (err error) {
 	if err := s.look(); err != nil {
 		return err

@@ -53,7 +53,8 @@ func richIn(t *testing.T, fs vfs.FS) *Store {
 	done, err := s.CreateUpload(t.Context(), "b", "completed", nil)
 	must(t, err)
 	p := putPart(t, s, "b", "completed", done, 1, content1(50<<10, 9))
-	_, err = s.CompleteUpload(t.Context(), object.Complete{Bucket: "b", Key: "completed", Upload: done, Parts: []object.CompletedPart{{Number: 1, ETag: p.ETag}}})
+	_, err = s.CompleteUpload(t.Context(), object.Complete{Bucket: "b", Key: "completed", Upload: done,
+		Parts: []object.CompletedPart{{Number: 1, ETag: p.ETag}}})
 	must(t, err)
 	must(t, s.PutRecord(t.Context(), "account", "me", []byte("x")))
 	return s
@@ -61,7 +62,8 @@ func richIn(t *testing.T, fs vfs.FS) *Store {
 
 func putPart(t testing.TB, s *Store, bucket, key, id string, n int, b []byte) object.PartInfo {
 	t.Helper()
-	p, err := s.PutPart(context.Background(), object.PutPart{Bucket: bucket, Key: key, Upload: id, Number: n, Size: int64(len(b)), Body: bytes.NewReader(b)})
+	p, err := s.PutPart(context.Background(), object.PutPart{Bucket: bucket, Key: key, Upload: id, Number: n,
+		Size: int64(len(b)), Body: bytes.NewReader(b)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,18 +116,36 @@ func TestCheckFindsWhatIsBrokenAndRepairsWhatFollows(t *testing.T) {
 		"newest is not current": {func(t *testing.T, _ vfs.FS, s *Store) {
 			delKey(t, s, record.VersionKey(id(s, "v"), "k", current(t, s, "v", "k").Seq))
 		}, "I2", false},
-		"null not named":         {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, record.KindNull); delKey(t, s, k) }, "I3", true},
-		"null named that is not": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.NullKey(id(s, "v"), "x"), make([]byte, 8)) }, "I3", true},
-		"content missing":        {func(t *testing.T, _ vfs.FS, s *Store) { delKey(t, s, record.DataKey(current(t, s, "b", "inline").Seq)) }, "I4", false},
+		"null not named": {func(t *testing.T, _ vfs.FS, s *Store) {
+			k,
+				_ := first(t, s, record.KindNull)
+			delKey(t, s, k)
+		}, "I3", true},
+		"null named that is not": {func(t *testing.T, _ vfs.FS,
+			s *Store) {
+			setKey(t, s, record.NullKey(id(s, "v"), "x"), make([]byte, 8))
+		}, "I3", true},
+		"content missing": {func(t *testing.T, _ vfs.FS,
+			s *Store) {
+			delKey(t, s, record.DataKey(current(t, s, "b", "inline").Seq))
+		}, "I4", false},
 		"content short": {func(t *testing.T, _ vfs.FS, s *Store) {
 			setKey(t, s, record.DataKey(current(t, s, "b", "inline").Seq), []byte("x"))
 		}, "I4", false},
-		"content of nobody": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.DataKey(4711), []byte("x")) }, "I5", true},
-		"sums missing":      {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, record.KindSums); delKey(t, s, k) }, "I4", false},
-		"sums of nobody":    {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.SumsKey(4711, 0), []byte{1}) }, "I5", true},
-		"parts missing":     {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, record.KindParts); delKey(t, s, k) }, "I4", false},
-		"parts of nobody":   {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.PartsKey(4711), record.EncodeParts(nil)) }, "I5", true},
-		"index missing":     {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, record.KindFile); delKey(t, s, k) }, "I4", true},
+		"content of nobody": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.DataKey(4711), []byte("x")) },
+			"I5", true},
+		"sums missing": {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, record.KindSums); delKey(t, s, k) },
+			"I4", false},
+		"sums of nobody": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.SumsKey(4711, 0), []byte{1}) }, "I5",
+			true},
+		"parts missing": {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, record.KindParts); delKey(t, s, k) },
+			"I4", false},
+		"parts of nobody": {func(t *testing.T, _ vfs.FS,
+			s *Store) {
+			setKey(t, s, record.PartsKey(4711), record.EncodeParts(nil))
+		}, "I5", true},
+		"index missing": {func(t *testing.T, _ vfs.FS, s *Store) { k, _ := first(t, s, record.KindFile); delKey(t, s, k) },
+			"I4", true},
 		"index of another": {func(t *testing.T, _ vfs.FS, s *Store) {
 			k, _ := first(t, s, record.KindFile)
 			setKey(t, s, k, (&record.Owner{Key: "x"}).Encode())
@@ -145,19 +165,33 @@ func TestCheckFindsWhatIsBrokenAndRepairsWhatFollows(t *testing.T) {
 			p.File = 4000
 			setKey(t, s, k, p.Encode())
 		}, "I4", false},
-		"mark too low": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.MetaKey("sequences"), make([]byte, 8)) }, "I7", true},
+		"mark too low": {func(t *testing.T, _ vfs.FS, s *Store) {
+			setKey(t, s, record.MetaKey("sequences"),
+				make([]byte, 8))
+		}, "I7", true},
 		"counts wrong": {func(t *testing.T, _ vfs.FS, s *Store) {
 			setKey(t, s, record.CountsKey(id(s, "b")), record.Counts{Objects: 1}.Encode())
 		}, "I8", true},
-		"kind of nobody":      {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, []byte("zz"), []byte("x")) }, "record", false},
-		"record that is junk": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, record.Key("account", "x"), []byte{9}) }, "record", false},
-		"file missing":        {func(t *testing.T, fs vfs.FS, s *Store) { must(t, fs.Remove(fileOf(t, s, "file"))) }, "I4", false},
-		"file short":          {func(t *testing.T, fs vfs.FS, s *Store) { writeFile(t, fs, fileOf(t, s, "file"), "x") }, "I4", false},
+		"kind of nobody": {func(t *testing.T, _ vfs.FS, s *Store) { setKey(t, s, []byte("zz"), []byte("x")) }, "record",
+			false},
+		"record that is junk": {func(t *testing.T, _ vfs.FS,
+			s *Store) {
+			setKey(t, s, record.Key("account", "x"), []byte{9})
+		}, "record", false},
+		"file missing": {func(t *testing.T, fs vfs.FS, s *Store) { must(t, fs.Remove(fileOf(t, s, "file"))) }, "I4", false},
+		"file short": {func(t *testing.T, fs vfs.FS, s *Store) { writeFile(t, fs, fileOf(t, s, "file"), "x") }, "I4",
+			false},
 		"file long": {func(t *testing.T, fs vfs.FS, s *Store) {
 			writeFile(t, fs, fileOf(t, s, "file"), strings.Repeat("x", 200<<10))
 		}, "I4", false},
-		"file of nobody":            {func(t *testing.T, fs vfs.FS, s *Store) { writeFile(t, fs, s.files.Path(3000), "precious") }, "I6", true},
-		"file that is no data file": {func(t *testing.T, fs vfs.FS, s *Store) { writeFile(t, fs, "store/data/README", "precious") }, "I6", true},
+		"file of nobody": {func(t *testing.T, fs vfs.FS,
+			s *Store) {
+			writeFile(t, fs, s.files.Path(3000), "precious")
+		}, "I6", true},
+		"file that is no data file": {func(t *testing.T, fs vfs.FS,
+			s *Store) {
+			writeFile(t, fs, "store/data/README", "precious")
+		}, "I6", true},
 		"file of an upload's part": {func(t *testing.T, fs vfs.FS, s *Store) {
 			_, v := first(t, s, record.KindPart)
 			p, _ := record.DecodePart(v, false)

@@ -43,7 +43,10 @@ func TestDamagedBucketIsRebuilt(t *testing.T) {
 			old, err := metadb.Get(s.db, record.BucketKey("b"))
 			must(t, err)
 			closed(t, s)
-			withMeta(t, fs, func(db *pebble.DB) { must(t, db.Set(record.BucketKey("b"), c.spoil(bytes.Clone(old)), pebble.Sync)) })
+			withMeta(t, fs, func(db *pebble.DB) {
+				must(t, db.Set(record.BucketKey("b"), c.spoil(bytes.Clone(old)),
+					pebble.Sync))
+			})
 			records, on := dump(t, fs), files(t, fs)
 			o := Options{Dir: "store", FS: fs}
 			if _, err := Open(t.Context(), o); err == nil {
@@ -108,7 +111,8 @@ func wantNoProblem(t *testing.T, o Options) {
 	}
 }
 
-// Damaged records about the store itself are put right from FORMAT and EPOCH, and never where the metadata may be another's.
+// Damaged records about the store itself are put right from FORMAT and EPOCH, and never where the metadata may be
+// another's.
 func TestIdentityIsPutRight(t *testing.T) {
 	SingleThreaded(t)
 	other := layout.NewUUID()

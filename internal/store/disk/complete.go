@@ -86,7 +86,8 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 var errNotOurs = errors.New("the file has other parts in it")
 
 // finish makes the object and ends the upload, in one change.
-func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c object.Complete, ch *chosen, v *record.Version, cont *content) (object.Info, error) {
+func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c object.Complete, ch *chosen,
+	v *record.Version, cont *content) (object.Info, error) {
 	release, err := bk.hold(op)
 	if err == nil {
 		defer release()
@@ -106,8 +107,8 @@ func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c ob
 	return s.publishHeld(ctx, p, v)
 }
 
-// onlyHolds says whether the upload's file has nothing but the object in it: a part that was cut off, that is not wanted, or that
-// is on its way may lie behind.
+// onlyHolds says whether the upload's file has nothing but the object in it: a part that was cut off, that is not
+// wanted, or that is on its way may lie behind.
 func (s *Store) onlyHolds(l *live, c object.Complete, v *record.Version) error {
 	length, err := s.files.Length(datafile.ID(v.File))
 	if err != nil {
@@ -131,7 +132,8 @@ func (s *Store) choose(op string, bk *bucket, c object.Complete) (*chosen, error
 	}
 	for i := 1; i < len(c.Parts); i++ {
 		if c.Parts[i].Number <= c.Parts[i-1].Number {
-			return nil, object.Fail(op, c.Key, object.ErrPartOrder, fmt.Sprintf("part %d after %d", c.Parts[i].Number, c.Parts[i-1].Number))
+			return nil, object.Fail(op, c.Key, object.ErrPartOrder,
+				fmt.Sprintf("part %d after %d", c.Parts[i].Number, c.Parts[i-1].Number))
 		}
 	}
 	ch := &chosen{u: u, raw: raw}
@@ -143,17 +145,20 @@ func (s *Store) choose(op string, bk *bucket, c object.Complete) (*chosen, error
 			}
 		}
 		if p == nil || want.ETag != "" && want.ETag != p.ETag {
-			return nil, object.Fail(op, c.Key, object.ErrInvalidPart, fmt.Sprintf("part %d with ETag %q", want.Number, want.ETag))
+			return nil, object.Fail(op, c.Key, object.ErrInvalidPart,
+				fmt.Sprintf("part %d with ETag %q", want.Number, want.ETag))
 		}
 		ch.parts = append(ch.parts, p)
 		ch.infos = append(ch.infos, p.Info(want.Number))
 		if ch.size += p.Size; ch.size > datafile.MaxSize {
-			return nil, object.Fail(op, c.Key, object.ErrTooLarge, fmt.Sprintf("the parts have more than %d bytes", int64(datafile.MaxSize)))
+			return nil, object.Fail(op, c.Key, object.ErrTooLarge,
+				fmt.Sprintf("the parts have more than %d bytes", int64(datafile.MaxSize)))
 		}
 	}
 	for i, p := range ch.parts[:len(ch.parts)-1] {
 		if p.Size < c.MinPart {
-			return nil, object.Fail(op, c.Key, object.ErrPartTooSmall, fmt.Sprintf("part %d has %d bytes, expected at least %d", c.Parts[i].Number, p.Size, c.MinPart))
+			return nil, object.Fail(op, c.Key, object.ErrPartTooSmall,
+				fmt.Sprintf("part %d has %d bytes, expected at least %d", c.Parts[i].Number, p.Size, c.MinPart))
 		}
 	}
 	return ch, nil
@@ -170,7 +175,8 @@ func (s *Store) unchanged(op string, bk *bucket, c object.Complete, ch *chosen) 
 			return err
 		}
 		if now == nil || now.File != p.File || now.Off != p.Off || now.CRC != p.CRC || now.Modified != p.Modified {
-			return object.Fail(op, c.Key, object.ErrInvalidPart, fmt.Sprintf("part %d was replaced meanwhile", c.Parts[i].Number))
+			return object.Fail(op, c.Key, object.ErrInvalidPart,
+				fmt.Sprintf("part %d was replaced meanwhile", c.Parts[i].Number))
 		}
 	}
 	return nil

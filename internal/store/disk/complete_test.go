@@ -75,7 +75,8 @@ func TestAdoptedFileHoldsNothingButTheObject(t *testing.T) {
 	checked(t, Options{Dir: "store", FS: fs})
 }
 
-// A part that was damaged on the disk is found when the parts are spliced: no object is made of it, and the upload stays.
+// A part that was damaged on the disk is found when the parts are spliced: no object is made of it, and the upload
+// stays.
 func TestDamagedPartsAreNotSpliced(t *testing.T) {
 	fs := vfs.NewMem()
 	s := openMem(t, fs)
@@ -91,7 +92,8 @@ func TestDamagedPartsAreNotSpliced(t *testing.T) {
 	b := []byte(tree(t, fs, "store")[name])
 	b[100] ^= 1
 	writeFile(t, fs, name, string(b))
-	_, err = s.CompleteUpload(t.Context(), object.Complete{Bucket: "b", Key: "k", Upload: id, Parts: []object.CompletedPart{{Number: 1, ETag: side.ETag}}})
+	_, err = s.CompleteUpload(t.Context(), object.Complete{Bucket: "b", Key: "k", Upload: id,
+		Parts: []object.CompletedPart{{Number: 1, ETag: side.ETag}}})
 	if !errors.Is(err, object.ErrDamaged) {
 		t.Errorf("%v", err)
 	}

@@ -109,7 +109,8 @@ func (s *Store) duplicate(ctx context.Context, from object.Content) (*content, e
 
 // rewrite copies a current null version onto itself where the copy replaces
 // it: only its record changes. It does nothing where that is not so, or where it is not the version seq any more.
-func (s *Store) rewrite(op string, bk *bucket, c object.Copy, seq uint64, attrs map[string]string) (info object.Info, done bool, err error) {
+func (s *Store) rewrite(op string, bk *bucket, c object.Copy, seq uint64, attrs map[string]string) (info object.Info,
+	done bool, err error) {
 	release, err := bk.hold(op)
 	if err != nil {
 		return info, false, err
@@ -161,7 +162,8 @@ func (t *tx) move(old uint64, v *record.Version, key string) error {
 			return err
 		}
 		if b == nil {
-			return errs.New(errs.Corrupt, "read metadata", key, "what belongs to the version is missing").WithFix("stop the server and run nebulaio store check")
+			return errs.New(errs.Corrupt, "read metadata", key,
+				"what belongs to the version is missing").WithFix("stop the server and run nebulaio store check")
 		}
 		t.del(from)
 		t.set(to, b)

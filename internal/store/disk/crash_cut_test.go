@@ -85,7 +85,8 @@ func (c *cutter) before(s step) error {
 		marks[b] = l.Mark()
 	}
 	percent := [...]int{0, 0, 100, 50, 10, 90}[c.r.IntN(6)]
-	k := cut{name: fmt.Sprintf("round %d, %d cuts left, %d %% of what was not synced, before %s %s", c.round, c.left, percent, s.op, s.path), seed: c.r.Uint64()}
+	k := cut{name: fmt.Sprintf("round %d, %d cuts left, %d %% of what was not synced, before %s %s", c.round, c.left,
+		percent, s.op, s.path), seed: c.r.Uint64()}
 	k.fs = c.fs.crash(c.mem, percent, rand.New(rand.NewPCG(k.seed, 0)))
 	k.allowed = map[string][]string{}
 	for b, l := range c.loads {
@@ -118,7 +119,8 @@ func TestPowerCuts(t *testing.T) {
 func cutRound(t *testing.T, seed uint64, round, n int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c := &cutter{mem: vfs.NewCrashableMem(), round: round, loads: map[string]*storetest.Load{}, cuts: make(chan cut, n), left: n, next: 1,
+	c := &cutter{mem: vfs.NewCrashableMem(), round: round, loads: map[string]*storetest.Load{}, cuts: make(chan cut, n),
+		left: n, next: 1,
 		r: rand.New(rand.NewPCG(seed, uint64(round)))}
 	c.fs = &stepFS{FS: c.mem, before: c.before}
 	o := crashOptions(c.fs)
@@ -182,7 +184,8 @@ func judge(t *testing.T, k cut) error {
 			return fmt.Errorf("%s: %w", b, err)
 		}
 		if !slices.Contains(allowed, found) {
-			return fmt.Errorf("%s is in none of the %d states that are allowed (- the acknowledged one, + found):\n%s", b, len(allowed),
+			return fmt.Errorf("%s is in none of the %d states that are allowed (- the acknowledged one, + found):\n%s", b,
+				len(allowed),
 				storetest.Diff(strings.Split(allowed[0], "\n"), strings.Split(found, "\n")))
 		}
 	}
@@ -233,7 +236,8 @@ func useIt(ctx context.Context, s object.Store) error {
 	}
 	for _, n := range []int{10, 2000} {
 		data := storetest.Bytes(uint64(n), n)
-		if _, err := s.Put(ctx, object.Put{Bucket: "after", Key: "k", Size: int64(n), Body: bytes.NewReader(data)}); err != nil {
+		if _, err := s.Put(ctx, object.Put{Bucket: "after", Key: "k", Size: int64(n),
+			Body: bytes.NewReader(data)}); err != nil {
 			return err
 		}
 		_, got, err := storetest.Read(ctx, s, object.Ref{Bucket: "after", Key: "k"})

@@ -70,7 +70,8 @@ func makeDamaged(t *testing.T, clean bool) *damaged {
 		default:
 			n := []int{0, 60, 300, 1500, 5000}[r.IntN(5)]
 			b := storetest.Bytes(uint64(i), n)
-			if _, err := s.Put(ctx, object.Put{Bucket: damageBucket, Key: key, Size: int64(n), Body: bytes.NewReader(b)}); err != nil {
+			if _, err := s.Put(ctx, object.Put{Bucket: damageBucket, Key: key, Size: int64(n),
+				Body: bytes.NewReader(b)}); err != nil {
 				t.Fatal(err)
 			}
 			d.want[key] = b
@@ -93,8 +94,8 @@ func (d *damaged) clone() *vfs.MemFS {
 	return d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
 }
 
-// missing counts what a store does not give back as it was acknowledged: silent is what is simply not there or different,
-// said is what it refuses with an error that says that the metadata is damaged.
+// missing counts what a store does not give back as it was acknowledged: silent is what is simply not there or
+// different, said is what it refuses with an error that says that the metadata is damaged.
 func (d *damaged) missing(ctx context.Context, s object.Store) (silent, said int, first string) {
 	note := func(key string, err error) {
 		if errs.Is(err, errs.Corrupt) {
@@ -116,7 +117,8 @@ func (d *damaged) missing(ctx context.Context, s object.Store) (silent, said int
 		}
 	}
 	for key := range d.deleted {
-		if _, err := s.Stat(ctx, object.Ref{Bucket: damageBucket, Key: key}); !errors.Is(err, object.ErrNoSuchKey) && !errors.Is(err, object.ErrNoSuchBucket) {
+		if _, err := s.Stat(ctx, object.Ref{Bucket: damageBucket, Key: key}); !errors.Is(err, object.ErrNoSuchKey) &&
+			!errors.Is(err, object.ErrNoSuchBucket) {
 			if err == nil {
 				err = errors.New("it was deleted and is there again")
 			}
@@ -137,7 +139,8 @@ type tally struct {
 	shortSaved, lostObjects, savedDoubtful int
 }
 
-// judgeDamage judges one damaged store: nothing acknowledged is missing, or the damage is noticed, and salvage saves the rest.
+// judgeDamage judges one damaged store: nothing acknowledged is missing, or the damage is noticed, and salvage saves
+// the rest.
 func (d *damaged) judge(t *testing.T, fs *vfs.MemFS, name string, sum *tally) {
 	t.Helper()
 	ctx := t.Context()
@@ -331,8 +334,8 @@ func syncMeta(t *testing.T, fs vfs.FS) {
 
 var stops = map[string]bool{"clean": true, "unclean": false}
 
-// TestEachFlipIsNoticed turns over one bit of the metadata at a time, of a store that was closed and of one that was killed:
-// nothing that was acknowledged is missing, or the damage is noticed; and salvage saves what is readable.
+// TestEachFlipIsNoticed turns over one bit of the metadata at a time, of a store that was closed and of one that was
+// killed: nothing that was acknowledged is missing, or the damage is noticed; and salvage saves what is readable.
 func TestEachFlipIsNoticed(t *testing.T) {
 	disk.SingleThreaded(t)
 	flips := fromEnv(t, "NEBULAIO_CRASH_FLIPS", 16)

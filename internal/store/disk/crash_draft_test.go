@@ -24,7 +24,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
 )
 
-// drafted writes an object through a draft. Where err says that nothing can be promised of the outcome, it may be there.
+// drafted writes an object through a draft. Where err says that nothing can be promised of the outcome, it may be
+// there.
 func drafted(ctx context.Context, s *disk.Store, bucket, key string, data []byte) error {
 	d, err := s.NewDraft(ctx, object.Draft{Bucket: bucket, Key: key, Size: int64(len(data)) + 100})
 	if err != nil {
@@ -42,7 +43,8 @@ func drafted(ctx context.Context, s *disk.Store, bucket, key string, data []byte
 	return err
 }
 
-// draftStore opens a store on the real file system whose steps are seen; the test is skipped where there can be no drafts.
+// draftStore opens a store on the real file system whose steps are seen; the test is skipped where there can be no
+// drafts.
 func draftStore(t *testing.T, dir string, fs vfs.FS) *disk.Store {
 	t.Helper()
 	s, err := disk.Open(t.Context(), disk.Options{Dir: dir, FS: fs, MemTable: 1 << 20, Reserve: -1})
@@ -84,8 +86,8 @@ func TestOrderOfACommit(t *testing.T) {
 	golden(t, "commit-draft", got+"\nbehind the scenes:\n"+strings.Join(r.behind, "\n")+"\n")
 }
 
-// TestEachStepOfADraftFails fails each step of the file system in turn, once or from then on, while a draft replaces an object: what
-// is there afterwards is the old object or the new one, whole, and nothing else.
+// TestEachStepOfADraftFails fails each step of the file system in turn, once or from then on, while a draft replaces an
+// object: what is there afterwards is the old object or the new one, whole, and nothing else.
 func TestEachStepOfADraftFails(t *testing.T) {
 	before, after := storetest.Bytes(1, 50_000), storetest.Bytes(2, 60_000)
 	ref := object.Ref{Bucket: "b", Key: "k"}
@@ -97,7 +99,8 @@ func TestEachStepOfADraftFails(t *testing.T) {
 			if err := s.CreateBucket(t.Context(), object.Bucket{Name: "b"}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: "k", Size: -1, Body: bytes.NewReader(before)}); err != nil {
+			if _, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: "k", Size: -1,
+				Body: bytes.NewReader(before)}); err != nil {
 				t.Fatal(err)
 			}
 			f.armed.Store(true)
@@ -153,13 +156,15 @@ func TestDraftChild(t *testing.T) {
 	}
 	tell := os.NewFile(3, "pipe")
 	s := draftStore(t, dir, nil)
-	if err := s.CreateBucket(t.Context(), object.Bucket{Name: "b"}); err != nil && !errors.Is(err, object.ErrBucketExists) {
+	if err := s.CreateBucket(t.Context(), object.Bucket{Name: "b"}); err != nil &&
+		!errors.Is(err, object.ErrBucketExists) {
 		t.Fatal(err)
 	}
 	var held []object.Handle
 	for i := fromEnv(t, "NEBULAIO_DRAFT_FIRST", 0); ; i++ {
 		key := fmt.Sprint(i % draftKeys)
-		if _, err := s.NewDraft(t.Context(), object.Draft{Bucket: "b", Key: key, Size: 10_000}); err != nil { // and forgets it
+		// and forgets it
+		if _, err := s.NewDraft(t.Context(), object.Draft{Bucket: "b", Key: key, Size: 10_000}); err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(tell, "S %d\n", i)
@@ -183,8 +188,8 @@ func TestDraftChild(t *testing.T) {
 	}
 }
 
-// TestKillsOfDrafts kills a process that replaces objects through drafts, forgets others and holds what it has replaced: what was
-// acknowledged is there, what was not is there whole or not at all, and of the rest no file is left.
+// TestKillsOfDrafts kills a process that replaces objects through drafts, forgets others and holds what it has
+// replaced: what was acknowledged is there, what was not is there whole or not at all, and of the rest no file is left.
 func TestKillsOfDrafts(t *testing.T) {
 	dir := filepath.Join(storetest.Dir(t), "store")
 	tidy(t, draftStore(t, dir, nil), dir, "before")
@@ -218,7 +223,8 @@ func TestKillsOfDrafts(t *testing.T) {
 	}
 }
 
-// killDrafts starts the child and kills it after so many lines. It returns the last draft that was begun, and notes those that were acknowledged.
+// killDrafts starts the child and kills it after so many lines. It returns the last draft that was begun, and notes
+// those that were acknowledged.
 func killDrafts(t *testing.T, dir string, first, lines int, acked map[string]int) int {
 	t.Helper()
 	r, w, err := os.Pipe()

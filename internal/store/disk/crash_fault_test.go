@@ -42,7 +42,8 @@ type action struct {
 func put(bucket, key string, n int) action {
 	return action{fmt.Sprintf("put %s/%s of %d bytes", bucket, key, n), func(ctx context.Context, a *actor) error {
 		data := storetest.Bytes(uint64(n), n)
-		i, err := a.s.Put(ctx, object.Put{Bucket: bucket, Key: key, Size: int64(n), Body: bytes.NewReader(data), Attributes: map[string]string{"n": fmt.Sprint(n)}})
+		i, err := a.s.Put(ctx, object.Put{Bucket: bucket, Key: key, Size: int64(n), Body: bytes.NewReader(data),
+			Attributes: map[string]string{"n": fmt.Sprint(n)}})
 		a.versions[fmt.Sprint(bucket, key, n)] = i.Version
 		return err
 	}}
@@ -51,7 +52,8 @@ func put(bucket, key string, n int) action {
 func part(upload string, number, n int) action {
 	return action{fmt.Sprintf("part %d of %s, %d bytes", number, upload, n), func(ctx context.Context, a *actor) error {
 		data := storetest.Bytes(uint64(n+number), n)
-		_, err := a.s.PutPart(ctx, object.PutPart{Bucket: "o", Key: upload, Upload: a.uploads[upload], Number: number, Size: int64(n), Body: bytes.NewReader(data)})
+		_, err := a.s.PutPart(ctx, object.PutPart{Bucket: "o", Key: upload, Upload: a.uploads[upload], Number: number,
+			Size: int64(n), Body: bytes.NewReader(data)})
 		return err
 	}}
 }
@@ -96,7 +98,8 @@ var scenario = []action{
 	{"create bucket v", func(ctx context.Context, a *actor) error {
 		return a.s.CreateBucket(ctx, object.Bucket{Name: "v", Versioning: object.VersioningEnabled, ETag: object.ETagCRC64})
 	}},
-	put("o", "small", 100), put("o", "large", 1000), put("o", "large", 1001), put("v", "k", 10), put("v", "k", 1200), put("v", "k", 11),
+	put("o", "small", 100), put("o", "large", 1000), put("o", "large", 1001), put("v", "k", 10), put("v", "k", 1200),
+	put("v", "k", 11),
 	copyTo("large", "copy", nil), copyTo("large", "large", map[string]string{"new": "1"}), copyTo("small", "copy", nil),
 	remove("o", "small", ""), remove("v", "k", ""), remove("v", "k", "vk1200"),
 	begin("place"), part("place", 1, 700), part("place", 2, 700), part("place", 3, 50), complete("place", 1, 2, 3),
@@ -106,7 +109,8 @@ var scenario = []action{
 		return a.s.AbortUpload(ctx, "o", "abort", a.uploads["abort"])
 	}},
 	{"attributes", func(ctx context.Context, a *actor) error {
-		return a.s.SetAttributes(ctx, object.Ref{Bucket: "o", Key: "large"}, func(m map[string]string) error { m["set"] = "1"; return nil })
+		return a.s.SetAttributes(ctx, object.Ref{Bucket: "o", Key: "large"},
+			func(m map[string]string) error { m["set"] = "1"; return nil })
 	}},
 	{"record", func(ctx context.Context, a *actor) error { return a.s.PutRecord(ctx, "kind", "n", []byte("v")) }},
 	{"versioning", func(ctx context.Context, a *actor) error {
@@ -114,7 +118,8 @@ var scenario = []action{
 	}},
 	put("o", "large", 1002),
 	{"delete many", func(ctx context.Context, a *actor) error {
-		_, errs := a.s.DeleteMany(ctx, "o", []object.Deletion{{Ref: object.Ref{Key: "place"}}, {Ref: object.Ref{Key: "splice"}}})
+		_, errs := a.s.DeleteMany(ctx, "o", []object.Deletion{{Ref: object.Ref{Key: "place"}},
+			{Ref: object.Ref{Key: "splice"}}})
 		return errors.Join(errs...)
 	}},
 	{"delete record", func(ctx context.Context, a *actor) error { return a.s.DeleteRecord(ctx, "kind", "n") }},
@@ -176,7 +181,10 @@ func TestEachStepFails(t *testing.T) {
 		{"errors from then on", syscall.EIO, false, changes, 3},
 		{"one write without space", syscall.ENOSPC, true, ofContent, 1},
 		{"no space for content from then on", syscall.ENOSPC, false, ofContent, 3},
-		{"one error of reading", syscall.EIO, true, func(s step) bool { return s.op == "read" && ofContent(step{"", s.path, ""}) }, 1},
+		{"one error of reading", syscall.EIO, true, func(s step) bool {
+			return s.op == "read" &&
+				ofContent(step{"", s.path, ""})
+		}, 1},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			runs := 0

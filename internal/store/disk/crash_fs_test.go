@@ -71,7 +71,8 @@ func (f *stepFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 }
 
 func (f *stepFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	return f.file(step{op: "open to write", path: name}, func() (vfs.File, error) { return f.FS.OpenReadWrite(name, c, opts...) })
+	return f.file(step{op: "open to write", path: name},
+		func() (vfs.File, error) { return f.FS.OpenReadWrite(name, c, opts...) })
 }
 
 func (f *stepFS) OpenDir(name string) (vfs.File, error) {

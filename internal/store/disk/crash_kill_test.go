@@ -96,7 +96,8 @@ func TestKills(t *testing.T) {
 				t.Fatalf("round %d: %s: %v", round, name, err)
 			}
 			if !slices.Contains(b.states[b.acked:], hashOf(state)) {
-				t.Fatalf("round %d: %s is in none of the states %d (acknowledged) to %d:\n%s", round, name, b.acked, len(b.states)-1, state)
+				t.Fatalf("round %d: %s is in none of the states %d (acknowledged) to %d:\n%s", round, name, b.acked,
+					len(b.states)-1, state)
 			}
 			settled[name] = state
 		}

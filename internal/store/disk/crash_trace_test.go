@@ -75,7 +75,8 @@ func (r *trace) take() string {
 // the log before the acknowledgement, and a new name before the old one goes.
 func TestOrderOfSteps(t *testing.T) {
 	ctx := context.Background()
-	prepared := []action{scenario[0], put("o", "small", 100), put("o", "large", 1000), begin("place"), part("place", 1, 700)}
+	prepared := []action{scenario[0], put("o", "small", 100), put("o", "large", 1000), begin("place"),
+		part("place", 1, 700)}
 	for _, x := range []struct {
 		name    string
 		do      action

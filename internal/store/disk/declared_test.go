@@ -23,7 +23,8 @@ func declare(t *testing.T, s *Store, key string, data []byte, sums []uint64) {
 	_, err = f.Write(data)
 	must(t, err)
 	must(t, f.Close())
-	_, err = d.Commit(t.Context(), object.Sealed{Size: int64(len(data)), CRC64: record.JoinSums(s.join, sums, int64(len(data))), Sums: sums})
+	_, err = d.Commit(t.Context(), object.Sealed{Size: int64(len(data)),
+		CRC64: record.JoinSums(s.join, sums, int64(len(data))), Sums: sums})
 	must(t, err)
 }
 
@@ -55,7 +56,8 @@ func TestSumsThatAClientDeclaredAreToldApartFromDamage(t *testing.T) {
 		t.Errorf("%v, told %v", err, told)
 	}
 	told = nil
-	if _, err := s.Copy(t.Context(), object.Copy{From: object.Ref{Bucket: "b", Key: "wrong"}, Bucket: "b", Key: "copy"}); !errors.Is(err, object.ErrDamaged) {
+	if _, err := s.Copy(t.Context(), object.Copy{From: object.Ref{Bucket: "b", Key: "wrong"}, Bucket: "b",
+		Key: "copy"}); !errors.Is(err, object.ErrDamaged) {
 		t.Errorf("a copy: %v", err)
 	}
 	r, err := s.Scrub(t.Context(), ScrubOptions{})

@@ -52,7 +52,8 @@ func (s *Store) DeleteMany(ctx context.Context, bucket string, ds []object.Delet
 }
 
 // deleteStep deletes objects of different keys in one change.
-func (s *Store) deleteStep(ctx context.Context, op string, bk *bucket, ds []object.Deletion, out []object.Deleted, fails []error) {
+func (s *Store) deleteStep(ctx context.Context, op string, bk *bucket, ds []object.Deletion, out []object.Deleted,
+	fails []error) {
 	keys := make([]string, len(ds))
 	for i := range ds {
 		keys[i] = ds[i].Key

@@ -46,7 +46,8 @@ func content1(n, seed int) []byte {
 
 func putBytes(t testing.TB, s *Store, bucket, key string, b []byte) object.Info {
 	t.Helper()
-	i, err := s.Put(context.Background(), object.Put{Bucket: bucket, Key: key, Size: int64(len(b)), Body: bytes.NewReader(b)})
+	i, err := s.Put(context.Background(), object.Put{Bucket: bucket, Key: key, Size: int64(len(b)),
+		Body: bytes.NewReader(b)})
 	if err != nil {
 		t.Fatalf("put %q: %v", key, err)
 	}
@@ -122,7 +123,8 @@ func TestBodyThatWasCutOffIsNoShorterBody(t *testing.T) {
 	s := openMem(t, vfs.NewMem())
 	makeBucket(t, s, object.Bucket{Name: "b"})
 	for _, n := range []int{0, 1, 100, 16 << 10, 16<<10 + 1, 2 << 20} {
-		_, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: "k", Size: -1, Body: cutOff{bytes.NewReader(content1(n, 1))}})
+		_, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: "k", Size: -1,
+			Body: cutOff{bytes.NewReader(content1(n, 1))}})
 		if !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%d bytes of a body of unknown length that was cut off: %v", n, err)
 		}

@@ -67,7 +67,8 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 		_ = file.Abort() // the refusal itself is told
 		return nil, err
 	}
-	return &draft{s: s, bk: bk, key: d.Key, as: merged(d.Attributes, nil), cond: copyCondition(d.Condition), judge: d.Judge, size: d.Size, file: file}, nil
+	return &draft{s: s, bk: bk, key: d.Key, as: merged(d.Attributes, nil), cond: copyCondition(d.Condition),
+		judge: d.Judge, size: d.Size, file: file}, nil
 }
 
 // copyCondition is a condition of its own: it is judged later.
@@ -144,13 +145,15 @@ func (d *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error
 // believable refuses what cannot be, without a look at the file.
 func (d *draft) believable(op string, c object.Sealed) error {
 	if c.Size < 0 || c.Size > d.size {
-		return object.Fail(op, d.key, object.ErrTooLarge, fmt.Sprintf("%d bytes, the draft was made for at most %d", c.Size, d.size))
+		return object.Fail(op, d.key, object.ErrTooLarge,
+			fmt.Sprintf("%d bytes, the draft was made for at most %d", c.Size, d.size))
 	}
 	if n := record.BlocksOf(c.Size); int64(len(c.Sums)) != n {
 		return object.Fail(op, d.key, object.ErrInvalidSums, fmt.Sprintf("%d sums, %d bytes have %d", len(c.Sums), c.Size, n))
 	}
 	if got := record.JoinSums(d.s.join, c.Sums, c.Size); got != c.CRC64 {
-		return object.Fail(op, d.key, object.ErrInvalidSums, fmt.Sprintf("the sums of the blocks make %016x, the sum of the content is said to be %016x", got, c.CRC64))
+		return object.Fail(op, d.key, object.ErrInvalidSums,
+			fmt.Sprintf("the sums of the blocks make %016x, the sum of the content is said to be %016x", got, c.CRC64))
 	}
 	return nil
 }

@@ -14,7 +14,8 @@ func noKey(op, key, msg string) error { return object.Fail(op, key, object.ErrNo
 
 func checkKey(op, key string) error {
 	if n := len(key); n < 1 || n > object.MaxKey {
-		return object.Fail(op, key, object.ErrInvalidName, fmt.Sprintf("a key of %d bytes, expected 1 to %d", n, object.MaxKey))
+		return object.Fail(op, key, object.ErrInvalidName,
+			fmt.Sprintf("a key of %d bytes, expected 1 to %d", n, object.MaxKey))
 	}
 	return nil
 }
@@ -25,7 +26,8 @@ func checkAttributes(op, key string, as map[string]string) error {
 		n += len(k) + len(v)
 	}
 	if n > object.MaxAttributes {
-		return object.Fail(op, key, object.ErrTooLarge, fmt.Sprintf("attributes of %d bytes, expected at most %d", n, object.MaxAttributes))
+		return object.Fail(op, key, object.ErrTooLarge, fmt.Sprintf("attributes of %d bytes, expected at most %d", n,
+			object.MaxAttributes))
 	}
 	return nil
 }

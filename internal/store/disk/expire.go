@@ -75,8 +75,8 @@ func (s *Store) ExpireUploads(ctx context.Context, before time.Time, told func(E
 	return first
 }
 
-// oldUploads returns uploads of a bucket that began before limit, at most a page of them, and where the next page begins.
-// It calls bad for each record that cannot be read, and goes on behind it.
+// oldUploads returns uploads of a bucket that began before limit, at most a page of them, and where the next page
+// begins. It calls bad for each record that cannot be read, and goes on behind it.
 func (s *Store) oldUploads(
 	ctx context.Context, op, bucket string, from []byte, limit int64, bad func(error),
 ) (old []object.Upload, next []byte, more bool, err error) {
@@ -154,16 +154,17 @@ func (s *Store) expireUpload(ctx context.Context, op string, want object.Upload,
 	}
 	e := &Expired{Upload: want}
 	last := u.Started
-	err = metadb.Each(s.db, record.Numbered(record.KindPart, seq, 0), record.Numbered(record.KindPart, seq+1, 0), func(_, b []byte) error {
-		p, err := record.DecodePart(b, true)
-		if err != nil {
-			return err
-		}
-		e.Parts++
-		e.Bytes += p.Size
-		last = max(last, p.Modified)
-		return nil
-	})
+	err = metadb.Each(s.db, record.Numbered(record.KindPart, seq, 0), record.Numbered(record.KindPart, seq+1, 0),
+		func(_, b []byte) error {
+			p, err := record.DecodePart(b, true)
+			if err != nil {
+				return err
+			}
+			e.Parts++
+			e.Bytes += p.Size
+			last = max(last, p.Modified)
+			return nil
+		})
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,8 @@ func TestUploadsWithoutASignOfLifeExpire(t *testing.T) {
 
 	gone := expire(t, s, c.now().Add(-2*time.Hour))
 	if len(gone) != 2*expirePage+1 || gone[0].Key != "left" || gone[0].Parts != 2 || gone[0].Bytes != 3<<20 {
-		t.Fatalf("%d uploads expired, the first is %+v; expected %d and left with 2 parts of 3 MiB", len(gone), gone[0], 2*expirePage+1)
+		t.Fatalf("%d uploads expired, the first is %+v; expected %d and left with 2 parts of 3 MiB", len(gone), gone[0],
+			2*expirePage+1)
 	}
 	for key, id := range map[string]string{"busy": busy, "young": young} {
 		if _, err := s.GetUpload(t.Context(), "b", key, id); err != nil {
@@ -98,7 +99,8 @@ func TestAPartOnItsWayKeepsItsUpload(t *testing.T) {
 	done := make(chan error, 1)
 	body := content1(2<<20, 1)
 	go func() {
-		_, err := s.PutPart(context.Background(), object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: 1, Size: int64(len(body)), Body: pr})
+		_, err := s.PutPart(context.Background(), object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: 1,
+			Size: int64(len(body)), Body: pr})
 		done <- err
 	}()
 	if _, err := pw.Write(body[:1<<20]); err != nil { // taken: the part is under way
@@ -186,7 +188,10 @@ func TestExpiryIsWholeAfterACrash(t *testing.T) {
 	}
 	c.add(time.Hour)
 	var cuts []*vfs.MemFS
-	err := s.ExpireUploads(t.Context(), c.now(), func(Expired) { cuts = append(cuts, mem.CrashClone(vfs.CrashCloneCfg{})) })
+	err := s.ExpireUploads(t.Context(), c.now(), func(Expired) {
+		cuts = append(cuts,
+			mem.CrashClone(vfs.CrashCloneCfg{}))
+	})
 	if err != nil || len(cuts) != 3 {
 		t.Fatalf("%d expired, %v", len(cuts), err)
 	}
@@ -198,7 +203,8 @@ func TestExpiryIsWholeAfterACrash(t *testing.T) {
 			t.Errorf("after cut %d: %d uploads with %d bytes, %v", i, stats.Uploads, stats.PartBytes, err)
 		}
 		closed(t, after)
-		if r, err := Check(t.Context(), Options{Dir: "store", FS: fs}, check.Options{Content: true}); err != nil || r.Found != 0 {
+		if r, err := Check(t.Context(), Options{Dir: "store", FS: fs}, check.Options{Content: true}); err != nil ||
+			r.Found != 0 {
 			t.Errorf("after cut %d: %+v, %v", i, r, err)
 		}
 	}

@@ -45,7 +45,8 @@ func (f *faults) set(p func(errorfs.Op) error) {
 }
 
 func logWrite(op errorfs.Op) bool {
-	return strings.HasSuffix(op.Path, ".log") && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData)
+	return strings.HasSuffix(op.Path, ".log") && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFileSync ||
+		op.Kind == errorfs.OpFileSyncData)
 }
 
 func TestFailingLogRefusesChangesAndGoesOnReading(t *testing.T) {
@@ -62,7 +63,8 @@ func TestFailingLogRefusesChangesAndGoesOnReading(t *testing.T) {
 		return nil
 	})
 	for i, size := range []int{1, 1, 100 << 10} {
-		_, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: fmt.Sprint("during", i), Size: int64(size), Body: bytes.NewReader(content1(size, 1))})
+		_, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: fmt.Sprint("during", i), Size: int64(size),
+			Body: bytes.NewReader(content1(size, 1))})
 		if !errors.Is(err, object.ErrReadOnly) || !errors.Is(err, syscall.EIO) {
 			t.Fatalf("put %d while the log fails: %v", i, err)
 		}
@@ -161,10 +163,12 @@ func TestALogThatBecomesReadOnlyGoesOn(t *testing.T) {
 		<-met
 		<-met // the second try comes after the store knows
 		err := put("refused")
-		if !errors.Is(err, object.ErrReadOnly) || !errors.Is(err, refusal) || !strings.Contains(err.Error(), "fix: make the file system") {
+		if !errors.Is(err, object.ErrReadOnly) || !errors.Is(err, refusal) ||
+			!strings.Contains(err.Error(), "fix: make the file system") {
 			t.Errorf("%v: a change meanwhile: %v", refusal, err)
 		}
-		if err := s.Writable(t.Context()); !errors.Is(err, object.ErrReadOnly) || !strings.Contains(err.Error(), "by itself") {
+		if err := s.Writable(t.Context()); !errors.Is(err, object.ErrReadOnly) ||
+			!strings.Contains(err.Error(), "by itself") {
 			t.Errorf("%v: writable: %v", refusal, err)
 		}
 		if got := readAll(t, s, object.Ref{Bucket: "b", Key: "before"}); string(got) != "x" {
@@ -214,7 +218,8 @@ func TestASyncThatIsRefusedEndsWriting(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	inject.set(nil)
-	if err := put("b"); !errors.Is(err, object.ErrReadOnly) || !strings.Contains(err.Error(), "fix: look at the disk, then restart") {
+	if err := put("b"); !errors.Is(err, object.ErrReadOnly) ||
+		!strings.Contains(err.Error(), "fix: look at the disk, then restart") {
 		t.Errorf("%v", err)
 	}
 	if err := s.Writable(t.Context()); err == nil || !strings.Contains(err.Error(), "restart the server") {
@@ -225,8 +230,8 @@ func TestASyncThatIsRefusedEndsWriting(t *testing.T) {
 	}
 }
 
-// gated fails every attempt to make a new log for lack of space. Each waits in enter until it is let go by leave: meanwhile
-// nobody seems to wait for space.
+// gated fails every attempt to make a new log for lack of space. Each waits in enter until it is let go by leave:
+// meanwhile nobody seems to wait for space.
 func gated(s *Store, inject *faults) (enter, leave chan struct{}) {
 	enter, leave = make(chan struct{}), make(chan struct{})
 	inject.set(func(op errorfs.Op) error {
@@ -254,7 +259,8 @@ func owe(t *testing.T, s *Store, enter, leave chan struct{}, b []byte) {
 		<-enter
 		done := make(chan error, 1)
 		go func() {
-			_, err := s.Put(context.Background(), object.Put{Bucket: "b", Key: "k", Size: int64(len(b)), Body: bytes.NewReader(b)})
+			_, err := s.Put(context.Background(), object.Put{Bucket: "b", Key: "k", Size: int64(len(b)),
+				Body: bytes.NewReader(b)})
 			done <- err
 		}()
 		for len(done) == 0 && s.stripes.of(bk.id, "k").TryLock() {

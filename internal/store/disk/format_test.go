@@ -110,9 +110,11 @@ func TestRefusesWhatIsNotWholeAndChangesNothing(t *testing.T) {
 		"newer format": {func(t *testing.T, fs vfs.FS) {
 			writeFile(t, fs, "store/FORMAT", "nebulaio store\nformat 2\nuuid x\n")
 		}, "format 2"},
-		"not a store's FORMAT": {func(t *testing.T, fs vfs.FS) { writeFile(t, fs, "store/FORMAT", "what else\n") }, "is not a store's"},
-		"FORMAT of no lines":   {func(t *testing.T, fs vfs.FS) { writeFile(t, fs, "store/FORMAT", "junk") }, "expected a name and a value"},
-		"data missing":         {func(t *testing.T, fs vfs.FS) { must(t, fs.RemoveAll("store/data")) }, "the data is gone"},
+		"not a store's FORMAT": {func(t *testing.T, fs vfs.FS) { writeFile(t, fs, "store/FORMAT", "what else\n") },
+			"is not a store's"},
+		"FORMAT of no lines": {func(t *testing.T, fs vfs.FS) { writeFile(t, fs, "store/FORMAT", "junk") },
+			"expected a name and a value"},
+		"data missing": {func(t *testing.T, fs vfs.FS) { must(t, fs.RemoveAll("store/data")) }, "the data is gone"},
 		"of another store": {func(t *testing.T, fs vfs.FS) {
 			other := filled(t)
 			must(t, fs.RemoveAll("store/meta"))
@@ -179,7 +181,8 @@ func TestOneOwner(t *testing.T) {
 			s, err := Open(t.Context(), o)
 			must(t, err)
 			_, err = Open(t.Context(), o)
-			if err == nil || !strings.Contains(err.Error(), "has this store open") || !strings.Contains(err.Error(), "process ") {
+			if err == nil || !strings.Contains(err.Error(), "has this store open") ||
+				!strings.Contains(err.Error(), "process ") {
 				t.Errorf("a second owner: %v", err)
 			}
 			_, err = Check(t.Context(), o, check.Options{})

@@ -76,9 +76,10 @@ func (s *Store) resolveContent(op string, bk *bucket, ref object.Ref) (*record.V
 	return v, latest, err
 }
 
-// openVersion opens the content of a version under the key's lock. Its sums are read now, for they go when the version goes;
-// with strict also where the policy compares nothing.
-func (s *Store) openVersion(op string, bk *bucket, key string, v *record.Version, latest, strict bool) (object.Content, error) {
+// openVersion opens the content of a version under the key's lock. Its sums are read now, for they go when the version
+// goes; with strict also where the policy compares nothing.
+func (s *Store) openVersion(op string, bk *bucket, key string, v *record.Version, latest, strict bool) (object.Content,
+	error) {
 	i, err := s.fullInfo(bk, key, v, latest)
 	if err != nil {
 		return nil, err
@@ -101,7 +102,8 @@ func (s *Store) openVersion(op string, bk *bucket, key string, v *record.Version
 	if err := r.Load(strict); err != nil {
 		_ = r.Close()
 		if errs.KindOf(err) == errs.Corrupt {
-			s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: s.files.Path(datafile.ID(v.File)), N: v.Size, What: "checksum"})
+			s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version},
+				File: s.files.Path(datafile.ID(v.File)), N: v.Size, What: "checksum"})
 			return nil, object.Fail(op, key, layout.Both{Sentinel: object.ErrDamaged, Cause: err}, "")
 		}
 		return nil, &errs.Error{Op: op, Name: key, Err: err}
@@ -111,7 +113,8 @@ func (s *Store) openVersion(op string, bk *bucket, key string, v *record.Version
 }
 
 func (s *Store) fileDamage(i object.Info, v *record.Version, d *datafile.Damage) {
-	s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: d.File, Off: d.Off, N: d.N, What: v.Wrong(d.What)})
+	s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: d.File, Off: d.Off,
+		N: d.N, What: v.Wrong(d.What)})
 }
 
 // inlineOf reads content that lies with the metadata. It is small: it is compared each time.
@@ -121,7 +124,8 @@ func (s *Store) inlineOf(op string, i object.Info, v *record.Version) ([]byte, e
 		return b, err
 	}
 	s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, N: v.Size, What: what})
-	return nil, object.Fail(op, i.Key, object.ErrDamaged, fmt.Sprintf("%s: %d bytes kept with the metadata, %d found", what, v.Size, len(b)))
+	return nil, object.Fail(op, i.Key, object.ErrDamaged,
+		fmt.Sprintf("%s: %d bytes kept with the metadata, %d found", what, v.Size, len(b)))
 }
 
 func copyInfo(i object.Info) object.Info {
@@ -150,7 +154,8 @@ func (c *inlineContent) Section(r object.Range) (object.Body, error) {
 	}
 	size := int64(len(c.data))
 	if r.Off < 0 || r.N < 0 || r.Off > size || r.N > size-r.Off {
-		return nil, object.Fail("read", c.info.Key, object.ErrInvalidRange, fmt.Sprintf("%d bytes from %d of %d", r.N, r.Off, size))
+		return nil, object.Fail("read", c.info.Key, object.ErrInvalidRange,
+			fmt.Sprintf("%d bytes from %d of %d", r.N, r.Off, size))
 	}
 	return &inlineBody{*bytes.NewReader(c.data[r.Off : r.Off+r.N])}, nil
 }

@@ -58,7 +58,8 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 		case errors.As(err, &d):
 			s.fileDamage(i, v, d)
 		case errs.KindOf(err) == errs.Corrupt:
-			s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version}, File: s.files.Path(datafile.ID(v.File)), N: v.Size, What: "checksum"})
+			s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version},
+				File: s.files.Path(datafile.ID(v.File)), N: v.Size, What: "checksum"})
 			return nil, object.Fail(op, ref.Key, layout.Both{Sentinel: object.ErrDamaged, Cause: err}, "")
 		}
 		return nil, &errs.Error{Op: op, Name: ref.Key, Err: err}
@@ -66,7 +67,8 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 	return &fileHandle{info: i, out: out}, nil
 }
 
-// Reopenable says why what Handle opens can be opened again for writing by root and by this process's user; nil where it cannot.
+// Reopenable says why what Handle opens can be opened again for writing by root and by this process's user; nil where
+// it cannot.
 func (s *Store) Reopenable() error { return s.files.Reopenable() }
 
 // fileHandle is content in a file of its own, handed out.

@@ -139,7 +139,8 @@ func TestScrubReadsWhatClientsWrote(t *testing.T) {
 		}
 	}
 	for key := range want {
-		if _, _, err := storetest.Read(t.Context(), s, object.Ref{Bucket: "b", Key: key}); !errors.Is(err, object.ErrDamaged) {
+		if _, _, err := storetest.Read(t.Context(), s, object.Ref{Bucket: "b", Key: key}); !errors.Is(err,
+			object.ErrDamaged) {
 			t.Errorf("%s: a reader gets %v", key, err)
 		}
 	}
@@ -149,7 +150,12 @@ func TestScrubReadsWhatClientsWrote(t *testing.T) {
 // TestDamagedFilesAreNotHandedOut: what is missing or short is found before a client is.
 func TestDamagedFilesAreNotHandedOut(t *testing.T) {
 	var met []object.Damage
-	s := openReal(t, storetest.Dir(t), func(o *Options) { o.Events.Damage = func(d object.Damage) { met = append(met, d) } })
+	s := openReal(t, storetest.Dir(t), func(o *Options) {
+		o.Events.Damage = func(d object.Damage) {
+			met = append(met,
+				d)
+		}
+	})
 	defer closed(t, s)
 	makeBucket(t, s, object.Bucket{Name: "b"})
 	for _, key := range []string{"missing", "short"} {
@@ -247,11 +253,13 @@ func TestDraftsLeaveTheReserve(t *testing.T) {
 	defer closed(t, s)
 	makeBucket(t, s, object.Bucket{Name: "b"})
 	s.opts.Reserve = 1
-	if _, err := s.NewDraft(t.Context(), object.Draft{Bucket: "b", Key: "k", Size: datafile.MaxSize}); !errors.Is(err, object.ErrNoSpace) {
+	if _, err := s.NewDraft(t.Context(), object.Draft{Bucket: "b", Key: "k", Size: datafile.MaxSize}); !errors.Is(err,
+		object.ErrNoSpace) {
 		t.Errorf("%v", err)
 	}
 	s.opts.Reserve = -1
-	if _, err := s.NewDraft(t.Context(), object.Draft{Bucket: "b", Key: "k", Size: datafile.MaxSize + 1}); !errors.Is(err, object.ErrTooLarge) {
+	if _, err := s.NewDraft(t.Context(), object.Draft{Bucket: "b", Key: "k", Size: datafile.MaxSize + 1}); !errors.Is(err,
+		object.ErrTooLarge) {
 		t.Errorf("%v", err)
 	}
 	if st := s.files.Stats(); st.Drafts != 0 {
@@ -347,7 +355,8 @@ func TestManyDraftsLeaveTheReserve(t *testing.T) {
 	}
 }
 
-// TestWhatOutlivesTheStore: handles and drafts may be let go after it was closed, and the next Open finds nothing of them.
+// TestWhatOutlivesTheStore: handles and drafts may be let go after it was closed, and the next Open finds nothing of
+// them.
 func TestWhatOutlivesTheStore(t *testing.T) {
 	dir := storetest.Dir(t)
 	s := openReal(t, dir)

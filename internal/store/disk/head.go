@@ -186,7 +186,8 @@ func holds(op, key string, c object.Condition, v *record.Version) error {
 	case c.IfSize != nil && *c.IfSize != v.Size:
 		return fail("size %d, expected %d", v.Size, *c.IfSize)
 	case c.IfModified != nil && c.IfModified.Unix() != record.Time(v.Modified).Unix():
-		return fail("modified %s, expected %s", record.Time(v.Modified).Format(time.RFC3339), c.IfModified.Format(time.RFC3339))
+		return fail("modified %s, expected %s", record.Time(v.Modified).Format(time.RFC3339),
+			c.IfModified.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -200,7 +201,8 @@ func merged(as, more map[string]string) map[string]string {
 }
 
 // finished calls a Finish hook and returns all attributes.
-func finished[T any](op, key string, as map[string]string, hook func(T) (map[string]string, error), arg T) (map[string]string, error) {
+func finished[T any](op, key string, as map[string]string, hook func(T) (map[string]string, error),
+	arg T) (map[string]string, error) {
 	var more map[string]string
 	if hook != nil {
 		var err error

@@ -81,8 +81,8 @@ func TestSalvageOfALogThatNothingProves(t *testing.T) {
 	}
 }
 
-// The UUID in FORMAT is damaged. Repair does not give it to the metadata, salvage does not take it, and a FORMAT that is put
-// back is enough.
+// The UUID in FORMAT is damaged. Repair does not give it to the metadata, salvage does not take it, and a FORMAT that
+// is put back is enough.
 func TestADamagedUUIDInFormat(t *testing.T) {
 	for name, damage := range map[string]func(uuid string) string{
 		"no UUID any more": func(uuid string) string { return uuid[:35] + "v" },
@@ -101,7 +101,8 @@ func TestADamagedUUIDInFormat(t *testing.T) {
 			replaceFile(t, d.fs, "store/FORMAT", bytes.Replace(whole, []byte(uuid), []byte(damage(uuid)), 1))
 			for _, repair := range []bool{false, true} {
 				_, err := disk.Check(t.Context(), damageOptions(d.fs), check.Options{Repair: repair})
-				if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), uuid) || !strings.Contains(errs.FixOf(err), "FORMAT") {
+				if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), uuid) ||
+					!strings.Contains(errs.FixOf(err), "FORMAT") {
 					t.Errorf("check, repair %v: %v", repair, err)
 				}
 			}

@@ -48,7 +48,8 @@ func oneFile(t *testing.T) (dir, file string) {
 		t.Fatal(err)
 	}
 	b := storetest.Bytes(1, 40_000)
-	if _, err := s.Put(ctx, object.Put{Bucket: "bucket", Key: "key", Size: int64(len(b)), Body: bytes.NewReader(b)}); err != nil {
+	if _, err := s.Put(ctx, object.Put{Bucket: "bucket", Key: "key", Size: int64(len(b)),
+		Body: bytes.NewReader(b)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -104,7 +105,8 @@ func TestIrregularDataFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			soon(t, "use", func() {
-				if _, _, err := storetest.Read(ctx, s, object.Ref{Bucket: "bucket", Key: "key"}); !errors.Is(err, object.ErrDamaged) {
+				if _, _, err := storetest.Read(ctx, s, object.Ref{Bucket: "bucket", Key: "key"}); !errors.Is(err,
+					object.ErrDamaged) {
 					t.Errorf("read: %v", err)
 				}
 				r, err := s.Scrub(ctx, disk.ScrubOptions{})

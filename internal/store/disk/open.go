@@ -128,9 +128,10 @@ func (s *Store) openWritable(ctx context.Context) error {
 	return nil
 }
 
-// makeDirs makes a directory and those above it that are missing. Before there is a store in it, all of their names are made
-// durable: what is synced in a directory whose own name can be lost is lost with it. One that was there may be of another owner,
-// or on a file system that cannot be synced; it is tried, since an Open that was killed may have made it.
+// makeDirs makes a directory and those above it that are missing. Before there is a store in it, all of their names are
+// made durable: what is synced in a directory whose own name can be lost is lost with it. One that was there may be of
+// another owner, or on a file system that cannot be synced; it is tried, since an Open that was killed may have made
+// it.
 func makeDirs(f vfs.FS, dir string) error {
 	if _, err := f.Stat(f.PathJoin(dir, layout.FormatName)); err == nil {
 		return nil
@@ -213,7 +214,8 @@ func (s *Store) examiner() witness.Examiner {
 func (s *Store) checkData() error {
 	_, err := s.fs.Stat(s.fs.PathJoin(s.opts.Dir, layout.DataName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return errs.New(errs.Corrupt, "open store", s.opts.Dir, fmt.Sprintf("the data is gone: %s/ exists, %s/ does not", layout.MetaName, layout.DataName)).
+		return errs.New(errs.Corrupt, "open store", s.opts.Dir,
+			fmt.Sprintf("the data is gone: %s/ exists, %s/ does not", layout.MetaName, layout.DataName)).
 			WithFix("mount or restore " + layout.DataName + "/; nothing was changed")
 	}
 	return layout.WrapIO("open store", s.opts.Dir, err)
@@ -260,7 +262,8 @@ func (s *Store) openMeta(readOnly bool) error {
 		if names, e := s.fs.List(meta); e == nil && !slices.ContainsFunc(names, isVersionMarker) {
 			msg += ": " + versionMarker + "* is missing"
 		}
-		return &errs.Error{Kind: metadb.KindOf(err), Op: op, Name: meta, Msg: msg, Err: layout.WrapIO("", "", err), Fix: metadb.OpenFix(err, s.stopped)}
+		return &errs.Error{Kind: metadb.KindOf(err), Op: op, Name: meta, Msg: msg, Err: layout.WrapIO("", "", err),
+			Fix: metadb.OpenFix(err, s.stopped)}
 	}
 	return s.checkOwner(format != nil, readOnly)
 }
@@ -302,9 +305,11 @@ func (s *Store) refuseWithoutMeta(format bool) error {
 	if found == "" {
 		return nil
 	}
-	if names, err := s.fs.List(s.fs.PathJoin(s.opts.Dir, layout.MetaName)); err == nil && slices.ContainsFunc(names, isMetaFile) {
+	if names, err := s.fs.List(s.fs.PathJoin(s.opts.Dir, layout.MetaName)); err == nil &&
+		slices.ContainsFunc(names, isMetaFile) {
 		return errs.New(errs.Corrupt, "open store", s.opts.Dir,
-			fmt.Sprintf("the metadata is damaged: %s/ holds some, and no marker.manifest.* names its manifest", layout.MetaName)).
+			fmt.Sprintf("the metadata is damaged: %s/ holds some, and no marker.manifest.* names its manifest",
+				layout.MetaName)).
 			WithFix(layout.SaveFix + "; nothing was changed")
 	}
 	return errs.New(errs.Corrupt, "open store", s.opts.Dir,
@@ -348,7 +353,8 @@ func (s *Store) recover(ctx context.Context) error {
 			return err
 		}
 		if owned {
-			s.background(errs.New(errs.Corrupt, op, s.files.Path(datafile.ID(id)), "the file is on the removal list and has an owner; it was kept").
+			s.background(errs.New(errs.Corrupt, op, s.files.Path(datafile.ID(id)),
+				"the file is on the removal list and has an owner; it was kept").
 				WithFix("stop the server and run nebulaio store check --repair"))
 			return nil
 		}

@@ -88,7 +88,8 @@ func TestSourceOfACopyMayGoMeanwhile(t *testing.T) {
 	closed(t, s)
 }
 
-// Damage that a part is made of must not be given a sum that is right, whatever the policy and whatever was compared before.
+// Damage that a part is made of must not be given a sum that is right, whatever the policy and whatever was compared
+// before.
 func TestCopyPartComparesItsSource(t *testing.T) {
 	for _, policy := range []datafile.Policy{datafile.VerifyFirst, datafile.VerifyAlways, datafile.VerifyNever} {
 		t.Run(string(policy), func(t *testing.T) {
@@ -105,7 +106,8 @@ func TestCopyPartComparesItsSource(t *testing.T) {
 			must(t, f.Close())
 			id, err := s.CreateUpload(t.Context(), "b", "u", nil)
 			must(t, err)
-			_, err = s.CopyPart(t.Context(), object.CopyPart{From: object.Ref{Bucket: "b", Key: "k"}, N: -1, Bucket: "b", Key: "u", Upload: id, Number: 1})
+			_, err = s.CopyPart(t.Context(), object.CopyPart{From: object.Ref{Bucket: "b", Key: "k"}, N: -1, Bucket: "b",
+				Key: "u", Upload: id, Number: 1})
 			if !errors.Is(err, object.ErrDamaged) {
 				t.Errorf("a part of damaged bytes: %v", err)
 			}

@@ -242,7 +242,8 @@ func (a *arriving) commit(ctx context.Context, w object.Written) error {
 	return t.commit(a.op, a.p.Key)
 }
 
-// CopyPart is object.Uploads'. The bytes pass through memory, where they are compared with their sums, and go to the part's place.
+// CopyPart is object.Uploads'. The bytes pass through memory, where they are compared with their sums, and go to the
+// part's place.
 func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInfo, error) {
 	const op = "copy part"
 	if err := checkNumber(op, c.Key, c.Number); err != nil {
@@ -279,7 +280,8 @@ func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInf
 }
 
 // ListParts is object.Uploads'.
-func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]object.PartInfo, bool, error) {
+func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]object.PartInfo, bool,
+	error) {
 	const op = "list parts"
 	end, err := s.begin(ctx, op, key)
 	if err != nil {

@@ -37,7 +37,8 @@ func backedUp(t *testing.T) (dir, copied string) {
 		if i == 0 {
 			b = storetest.Bytes(0, 40_000)
 		}
-		if _, err := s.Put(ctx, object.Put{Bucket: "bucket", Key: fmt.Sprint("key", i), Size: int64(len(b)), Body: bytes.NewReader(b)}); err != nil {
+		if _, err := s.Put(ctx, object.Put{Bucket: "bucket", Key: fmt.Sprint("key", i), Size: int64(len(b)),
+			Body: bytes.NewReader(b)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,7 +62,8 @@ func edit(t *testing.T, path string, change func([]byte) []byte) {
 	}
 }
 
-// A backup whose metadata was cut short, changed or lost is refused, whatever the file, without --verify too. Salvage says so.
+// A backup whose metadata was cut short, changed or lost is refused, whatever the file, without --verify too. Salvage
+// says so.
 func TestRestoreOfDamagedMetadata(t *testing.T) {
 	ctx := t.Context()
 	_, whole := backedUp(t)
@@ -124,7 +126,8 @@ func TestRestoreWithoutSums(t *testing.T) {
 	wantClean(t, o)
 }
 
-// Nothing is salvaged into the damaged store, restored into the backup or backed up into the store, through links neither.
+// Nothing is salvaged into the damaged store, restored into the backup or backed up into the store, through links
+// neither.
 func TestCopiesStayApart(t *testing.T) {
 	ctx := t.Context()
 	dir, copied := backedUp(t)
@@ -235,7 +238,8 @@ func TestInterruptedCopiesBeginAnew(t *testing.T) {
 func TestOpenOnABackup(t *testing.T) {
 	_, copied := backedUp(t)
 	before := treeOf(t, copied)
-	for _, err := range []error{layout.StoreAt(copied), func() error { _, err := disk.Open(t.Context(), backupOptions(copied)); return err }()} {
+	for _, err := range []error{layout.StoreAt(copied),
+		func() error { _, err := disk.Open(t.Context(), backupOptions(copied)); return err }()} {
 		if !errs.Is(err, errs.Invalid) || !strings.Contains(errs.FixOf(err), "store restore") {
 			t.Errorf("kind %v, fix %q: %v", errs.KindOf(err), errs.FixOf(err), err)
 		}
@@ -307,7 +311,8 @@ func TestBackupNamesDamage(t *testing.T) {
 	}
 	damaged := ""
 	for _, p := range append(parts, more...) {
-		if info, err := os.Stat(p); err == nil && info.Mode().IsRegular() && info.Size() >= 700_000 && !strings.Contains(p, "/meta/") {
+		if info, err := os.Stat(p); err == nil && info.Mode().IsRegular() && info.Size() >= 700_000 &&
+			!strings.Contains(p, "/meta/") {
 			damaged = p
 		}
 	}

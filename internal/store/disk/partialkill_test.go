@@ -81,7 +81,8 @@ func TestSalvageKilledAtItsBeginningLeavesNoStore(t *testing.T) {
 					t.Errorf("there %t, after %d steps a server would start on %q: %v", there, steps, names, err)
 				}
 			}
-			if r, err := salvage.Run(context.Background(), salvage.Options{FS: mem, From: dir, To: to}); err != nil || r.UUID != s.uuid {
+			if r, err := salvage.Run(context.Background(), salvage.Options{FS: mem, From: dir, To: to}); err != nil ||
+				r.UUID != s.uuid {
 				t.Errorf("there %t, after %d steps, again: %v", there, steps, err)
 			}
 		}

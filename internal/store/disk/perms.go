@@ -18,9 +18,9 @@ import (
 // may lie in it, and other users have to reach that.
 const others = 0o077
 
-// closeUp takes the entries of a store away from other users, whatever the umask was when they were made. It runs before
-// Pebble opens anything. Files below meta/, data/, tmp/ and quarantine/ need no look: nobody reaches them through a
-// directory of mode 0700. An entry that this process may not change is reported and stays.
+// closeUp takes the entries of a store away from other users, whatever the umask was when they were made. It runs
+// before Pebble opens anything. Files below meta/, data/, tmp/ and quarantine/ need no look: nobody reaches them
+// through a directory of mode 0700. An entry that this process may not change is reported and stays.
 func (s *Store) closeUp() {
 	if s.fs != vfs.Default {
 		return // files in memory have no permissions
@@ -28,7 +28,8 @@ func (s *Store) closeUp() {
 	for _, name := range []string{layout.MetaName, layout.DataName, layout.TmpName, layout.QuarantineName} {
 		s.closeEntry(s.fs.PathJoin(s.opts.Dir, name), fs.FileMode.IsDir)
 	}
-	for _, name := range []string{layout.FormatName, layout.EpochName, layout.LockName, layout.OwnerName, layout.WitnessNames[0], layout.WitnessNames[1], layout.BallastName} {
+	for _, name := range []string{layout.FormatName, layout.EpochName, layout.LockName, layout.OwnerName,
+		layout.WitnessNames[0], layout.WitnessNames[1], layout.BallastName} {
 		for _, end := range []string{"", ".new"} {
 			s.closeEntry(s.fs.PathJoin(s.opts.Dir, name+end), fs.FileMode.IsRegular)
 		}

@@ -35,7 +35,8 @@ func (c *content) abort() {
 }
 
 // receive takes a body: small content into memory, larger content into a file, not synced yet.
-func (s *Store) receive(ctx context.Context, op, name string, body io.Reader, size int64, withMD5 bool) (*content, error) {
+func (s *Store) receive(ctx context.Context, op, name string, body io.Reader, size int64, withMD5 bool) (*content,
+	error) {
 	if size < -1 {
 		return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("size %d, expected -1 or more", size))
 	}
@@ -64,7 +65,8 @@ func (s *Store) receive(ctx context.Context, op, name string, body io.Reader, si
 		return nil, &errs.Error{Op: op, Name: name, Msg: "reading the body", Err: err}
 	}
 	if size >= 0 && int64(n) < size {
-		return nil, object.Fail(op, name, object.ErrIncompleteBody, fmt.Sprintf("the body ends after %d of %d bytes", n, size))
+		return nil, object.Fail(op, name, object.ErrIncompleteBody,
+			fmt.Sprintf("the body ends after %d of %d bytes", n, size))
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, errs.Wrap(op, name, err)
@@ -296,7 +298,8 @@ func (s *Store) supersede(t *tx, op, key string, head, v *record.Version, judge 
 
 // judge asks judge about a change that removes the version gone, nil where it removes none, and adds v, nil
 // where it adds none. The caller holds the key's lock and the bucket.
-func (s *Store) judge(t *tx, op, key string, judge object.Judge, gone *record.Version, latest bool, v *record.Version) error {
+func (s *Store) judge(t *tx, op, key string, judge object.Judge, gone *record.Version, latest bool,
+	v *record.Version) error {
 	if judge == nil {
 		return nil
 	}

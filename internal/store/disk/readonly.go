@@ -18,8 +18,8 @@ import (
 )
 
 // A store that cannot be written when it is opened is opened for reading: its disk is full, or its file system or its
-// directory is read-only. Pebble then replays its log into memory and writes nothing. The store refuses changes, and tries
-// from time to time whether it can be written; then it opens its metadata again, between two calls.
+// directory is read-only. Pebble then replays its log into memory and writes nothing. The store refuses changes, and
+// tries from time to time whether it can be written; then it opens its metadata again, between two calls.
 
 // openRoom is the space that Pebble needs to be opened for changes, beside that for what is in its log: a new log, a
 // manifest, and directories.
@@ -30,8 +30,8 @@ func hindered(err error) bool {
 	return errors.Is(err, object.ErrNoSpace) || errors.Is(err, object.ErrReadOnly)
 }
 
-// takeLock makes this process the owner of the store. Where the file system takes no changes, the process shares the store
-// with other readers, and readOnly says why.
+// takeLock makes this process the owner of the store. Where the file system takes no changes, the process shares the
+// store with other readers, and readOnly says why.
 func (s *Store) takeLock() (readOnly, err error) {
 	if s.lock, err = layout.Lock(s.fs, s.opts.Dir); !hindered(err) {
 		return nil, err
@@ -43,7 +43,8 @@ func (s *Store) takeLock() (readOnly, err error) {
 	return readOnly, nil
 }
 
-// ownLock makes a reader of the store its owner. The kernel has one lock of a process on a file, so that nobody comes in between.
+// ownLock makes a reader of the store its owner. The kernel has one lock of a process on a file, so that nobody comes
+// in between.
 func (s *Store) ownLock() error {
 	if s.lock != nil {
 		return nil
@@ -103,7 +104,8 @@ func (s *Store) refused(op, name string, why error) error {
 	if layout.IsNoSpace(why) {
 		sentinel = object.ErrNoSpace
 	}
-	return &errs.Error{Kind: errs.KindOf(sentinel), Op: op, Name: name, Err: layout.Both{Sentinel: sentinel, Cause: why}, Msg: "the store is open for reading only",
+	return &errs.Error{Kind: errs.KindOf(sentinel), Op: op, Name: name, Err: layout.Both{Sentinel: sentinel, Cause: why},
+		Msg: "the store is open for reading only",
 		Fix: "make room on its disk, or make it writable: the store then takes changes again by itself"}
 }
 
@@ -118,8 +120,8 @@ func (s *Store) letGo() {
 	s.newFence()
 }
 
-// room says why there is not enough space to open the metadata for changes, or nil. It believes the file system where that
-// reports plenty, unless it shall try; else it asks for the space, gives up the ballast, and asks again.
+// room says why there is not enough space to open the metadata for changes, or nil. It believes the file system where
+// that reports plenty, unless it shall try; else it asks for the space, gives up the ballast, and asks again.
 func (s *Store) room(try bool) error {
 	need := openRoom + s.logSize()
 	if free := s.space.look(); !try && (free < 0 || free >= 2*need) {
@@ -180,7 +182,8 @@ func (s *Store) tryRoom(need int64) error {
 	return err
 }
 
-// revive opens the metadata for changes where that is possible again. It says whether it was tried: a try that fails is expensive.
+// revive opens the metadata for changes where that is possible again. It says whether it was tried: a try that fails is
+// expensive.
 func (s *Store) revive(ctx context.Context) (tried bool) {
 	if s.tries >= mostTries {
 		return false
@@ -216,7 +219,8 @@ func (s *Store) revive(ctx context.Context) (tried bool) {
 	return true
 }
 
-// mostTries bounds how often the metadata is opened for changes in vain: each time costs the memory that Pebble had taken.
+// mostTries bounds how often the metadata is opened for changes in vain: each time costs the memory that Pebble had
+// taken.
 const mostTries = 10
 
 // quiesce waits for a moment without calls, and keeps new ones waiting. It never makes a call wait for another one.
@@ -236,8 +240,8 @@ func (s *Store) quiesce(ctx context.Context) bool {
 	return false
 }
 
-// Writable says why the store takes no new content now, nil while it does: the disk is full up to the reserve, the store is
-// open for reading only, or it has failed. object.ErrNoSpace, object.ErrReadOnly, object.ErrClosed.
+// Writable says why the store takes no new content now, nil while it does: the disk is full up to the reserve, the
+// store is open for reading only, or it has failed. object.ErrNoSpace, object.ErrReadOnly, object.ErrClosed.
 func (s *Store) Writable(ctx context.Context) error {
 	const op = "write to store"
 	end, err := s.begin(ctx, op, s.opts.Dir)

@@ -17,7 +17,8 @@ const maxRecord = 1 << 20
 
 func checkRecord(op, kind, name string) error {
 	if kind == "" || name == "" || len(kind) > object.MaxKey || len(name) > object.MaxKey {
-		return object.Fail(op, kind+"/"+name, object.ErrInvalidName, fmt.Sprintf("a kind and a name of 1 to %d bytes are expected", object.MaxKey))
+		return object.Fail(op, kind+"/"+name, object.ErrInvalidName,
+			fmt.Sprintf("a kind and a name of 1 to %d bytes are expected", object.MaxKey))
 	}
 	return nil
 }

@@ -39,11 +39,20 @@ func TestDamageNamesSalvage(t *testing.T) {
 		says   string // in the error of check
 		lost   bool   // salvage cannot save all
 	}{
-		{"no marker of the manifest", func(t *testing.T, dir string) { removeLike(t, dir, "meta/marker.manifest.*") }, "marker", false},
-		{"no marker of the version", func(t *testing.T, dir string) { removeLike(t, dir, "meta/marker.format-version.*") }, "marker", false},
-		{"empty FORMAT", func(t *testing.T, dir string) { writeFile(t, filepath.Join(dir, "FORMAT"), nil) }, "FORMAT is empty", false},
-		{"garbage in FORMAT", func(t *testing.T, dir string) { writeFile(t, filepath.Join(dir, "FORMAT"), []byte("\x00\x01")) }, "FORMAT", false},
-		{"half a FORMAT", func(t *testing.T, dir string) { writeFile(t, filepath.Join(dir, "FORMAT"), []byte("nebulaio store\n")) }, "FORMAT", false},
+		{"no marker of the manifest", func(t *testing.T, dir string) { removeLike(t, dir, "meta/marker.manifest.*") },
+			"marker", false},
+		{"no marker of the version", func(t *testing.T, dir string) { removeLike(t, dir, "meta/marker.format-version.*") },
+			"marker", false},
+		{"empty FORMAT", func(t *testing.T, dir string) { writeFile(t, filepath.Join(dir, "FORMAT"), nil) },
+			"FORMAT is empty", false},
+		{"garbage in FORMAT", func(t *testing.T, dir string) {
+			writeFile(t, filepath.Join(dir, "FORMAT"),
+				[]byte("\x00\x01"))
+		}, "FORMAT", false},
+		{"half a FORMAT", func(t *testing.T, dir string) {
+			writeFile(t, filepath.Join(dir, "FORMAT"),
+				[]byte("nebulaio store\n"))
+		}, "FORMAT", false},
 		{"FORMAT is a directory", func(t *testing.T, dir string) {
 			removeLike(t, dir, "FORMAT")
 			if err := os.Mkdir(filepath.Join(dir, "FORMAT"), 0o700); err != nil {

@@ -105,7 +105,8 @@ func keep(t *testing.T, fs vfs.FS) []kept {
 		if k[0] == record.KindVersion {
 			name, _, _ = record.SplitVersionKey([]byte(k))
 		}
-		e := kept{name: names[bucket] + "/" + strconv.Quote(name), key: []byte(k), seq: x.Seq, file: x.File, needs: map[string]string{k: v}}
+		e := kept{name: names[bucket] + "/" + strconv.Quote(name), key: []byte(k), seq: x.Seq, file: x.File,
+			needs: map[string]string{k: v}}
 		need := func(key []byte) {
 			if v, ok := records[string(key)]; ok {
 				e.needs[string(key)] = v
@@ -220,8 +221,10 @@ func harm(t *testing.T, fs vfs.FS, r *rand.Rand) string {
 }
 
 func harmForeign(t *testing.T, fs vfs.FS, r *rand.Rand) string {
-	name := []string{"data/README", "data/ab", "data/00/ff", "data/00/x", "data/00/00/foo", "data/zz/deep/file", "tmp/notes", "mine.txt",
-		"tmp/00000000000000f0", "data/00/00/00000000000000f1", "data/00/01/00000000000000f2", "data/00/00/00000000000000F3", "quarantine/note"}[r.IntN(13)]
+	name := []string{"data/README", "data/ab", "data/00/ff", "data/00/x", "data/00/00/foo", "data/zz/deep/file",
+		"tmp/notes", "mine.txt",
+		"tmp/00000000000000f0", "data/00/00/00000000000000f1", "data/00/01/00000000000000f2", "data/00/00/00000000000000F3",
+		"quarantine/note"}[r.IntN(13)]
 	writeDurably(t, fs, "store/"+name, fmt.Appendf(nil, "precious %d", r.Uint64()))
 	return "foreign file " + name
 }
@@ -328,7 +331,8 @@ func repairRounds(t *testing.T) int {
 }
 
 // TestRepairOfDamagedStores damages stores at random, in records, files and sums. After a repair, everything that was
-// acknowledged and not damaged is there, nothing is deleted, every damaged object is named, and what repair did can be undone.
+// acknowledged and not damaged is there, nothing is deleted, every damaged object is named, and what repair did can be
+// undone.
 func TestRepairOfDamagedStores(t *testing.T) {
 	SingleThreaded(t)
 	clean, newer := 0, 0
@@ -422,7 +426,8 @@ func wantAllThere(t *testing.T, fs vfs.FS, records, on map[string]string) {
 	}
 }
 
-// wantReadable opens the store and reads what is whole. It returns false where a record of a newer version forbids that.
+// wantReadable opens the store and reads what is whole. It returns false where a record of a newer version forbids
+// that.
 func wantReadable(t *testing.T, fs vfs.FS, all []kept, records, on map[string]string) bool {
 	t.Helper()
 	s, err := Open(context.Background(), Options{Dir: "store", FS: fs, MemTable: 1 << 20})
@@ -488,7 +493,8 @@ func TestRepairCanBeUndone(t *testing.T) {
 			list, err := Quarantine(t.Context(), o)
 			must(t, err)
 			left := 0
-			slices.SortFunc(list, func(a, b quarantine.Entry) int { return strings.Compare(b.Kind, a.Kind) }) // records before files
+			// records before files
+			slices.SortFunc(list, func(a, b quarantine.Entry) int { return strings.Compare(b.Kind, a.Kind) })
 			for _, q := range list {
 				if q.Kind == "unknown" {
 					continue
@@ -622,7 +628,8 @@ func TestNothingIsMovedAsideAfterARecordThatCannotBeRead(t *testing.T) {
 					t.Errorf("repair changed something: %+v", report.Problems)
 				}
 				if !slices.ContainsFunc(report.Problems, func(p check.Problem) bool {
-					return p.Invariant == "record" && !p.Repaired && (strings.Contains(p.What, victim) || victim == "bucket" && p.What == `bucket "b"`)
+					return p.Invariant == "record" && !p.Repaired &&
+						(strings.Contains(p.What, victim) || victim == "bucket" && p.What == `bucket "b"`)
 				}) {
 					t.Errorf("the record is not named: %+v", report.Problems)
 				}
@@ -659,7 +666,8 @@ func TestUnreadableRecordsCanBeMovedAside(t *testing.T) {
 		t.Errorf("%+v, %v", report.Problems, err)
 	}
 	withMeta(t, fs, func(db *pebble.DB) { must(t, db.Set(newer, v, pebble.Sync)) })
-	if report, err = Check(t.Context(), o, check.Options{Repair: true, Unreadable: true}); err != nil || report.Repaired != 0 {
+	if report, err = Check(t.Context(), o, check.Options{Repair: true, Unreadable: true}); err != nil ||
+		report.Repaired != 0 {
 		t.Errorf("%+v, %v", report.Problems, err)
 	}
 }
@@ -684,7 +692,8 @@ func TestAFileWithAnOwnerIsNotRemoved(t *testing.T) {
 	closed(t, s)
 }
 
-// TestDeletingOneOfTwoOwnersKeepsTheFile: two records name a file, of which one is damaged; the file stays with the other.
+// TestDeletingOneOfTwoOwnersKeepsTheFile: two records name a file, of which one is damaged; the file stays with the
+// other.
 func TestDeletingOneOfTwoOwnersKeepsTheFile(t *testing.T) {
 	for _, victim := range []string{"file", "many sums"} {
 		fs, s := rich(t)

@@ -33,7 +33,8 @@ func storeWithAFile(t *testing.T, dir string) (s *disk.Store, file string, conte
 		t.Fatal(err)
 	}
 	content = storetest.Bytes(1, 300_000)
-	if _, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: "victim", Size: int64(len(content)), Body: bytes.NewReader(content)}); err != nil {
+	if _, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: "victim", Size: int64(len(content)),
+		Body: bytes.NewReader(content)}); err != nil {
 		t.Fatal(err)
 	}
 	// At a stop the file comes to its place.
@@ -78,14 +79,16 @@ func TestBackupNamesAShortFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := restored(t.Context(), out, backupOptions(filepath.Join(root, "back")), backup.RestoreOptions{})
-	if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "victim") || !strings.Contains(err.Error(), "1000 bytes") {
+	if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "victim") ||
+		!strings.Contains(err.Error(), "1000 bytes") {
 		t.Errorf("restore: %v", err)
 	}
 	if err := os.Truncate(file, 200_000); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.Backup(t.Context(), backup.Options{To: filepath.Join(root, "second")})
-	if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "victim") || !strings.Contains(err.Error(), "200000 bytes") || errs.FixOf(err) == "" {
+	if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "victim") ||
+		!strings.Contains(err.Error(), "200000 bytes") || errs.FixOf(err) == "" {
 		t.Errorf("backup: %v (fix: %s)", err, errs.FixOf(err))
 	}
 	if err := s.Close(); err != nil {
@@ -129,7 +132,8 @@ func fingerprint(t *testing.T, dir string) string {
 			return err
 		}
 		st := info.Sys().(*syscall.Stat_t)
-		fmt.Fprintf(&out, "%s %v %d %d.%09d %d.%09d", path, info.Mode(), info.Size(), st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec)
+		fmt.Fprintf(&out, "%s %v %d %d.%09d %d.%09d", path, info.Mode(), info.Size(), st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec,
+			st.Ctim.Nsec)
 		if info.Mode().IsRegular() {
 			b, err := os.ReadFile(path)
 			if err != nil {

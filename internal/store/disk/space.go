@@ -75,5 +75,6 @@ func (p *space) kept(op, name string) error {
 }
 
 func (p *space) full(op, name string, free int64) error {
-	return object.Fail(op, name, object.ErrNoSpace, fmt.Sprintf("%d bytes are free, %d are kept in reserve", free, p.s.opts.Reserve))
+	return object.Fail(op, name, object.ErrNoSpace, fmt.Sprintf("%d bytes are free, %d are kept in reserve", free,
+		p.s.opts.Reserve))
 }

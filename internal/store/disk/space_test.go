@@ -21,7 +21,8 @@ import (
 // writes says whether an operation changes the file system.
 func writes(op errorfs.Op) bool {
 	switch op.Kind {
-	case errorfs.OpCreate, errorfs.OpLink, errorfs.OpRemove, errorfs.OpRename, errorfs.OpReuseForWrite, errorfs.OpMkdirAll, errorfs.OpRemoveAll,
+	case errorfs.OpCreate, errorfs.OpLink, errorfs.OpRemove, errorfs.OpRename, errorfs.OpReuseForWrite, errorfs.OpMkdirAll,
+		errorfs.OpRemoveAll,
 		errorfs.OpLock, errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpFilePreallocate:
 		return true
 	}
@@ -71,7 +72,8 @@ func readable(t *testing.T, s *Store, large []byte) {
 
 func TestAStoreThatCannotBeWrittenIsReadAndRecovers(t *testing.T) {
 	for errno, sentinel := range map[syscall.Errno]error{
-		syscall.ENOSPC: object.ErrNoSpace, syscall.EDQUOT: object.ErrNoSpace, syscall.EROFS: object.ErrReadOnly, syscall.EPERM: object.ErrReadOnly,
+		syscall.ENOSPC: object.ErrNoSpace, syscall.EDQUOT: object.ErrNoSpace, syscall.EROFS: object.ErrReadOnly,
+		syscall.EPERM: object.ErrReadOnly,
 	} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			t.Parallel()
@@ -89,7 +91,8 @@ func TestAStoreThatCannotBeWrittenIsReadAndRecovers(t *testing.T) {
 			if !errors.Is(err, sentinel) || !errors.Is(err, errno) {
 				t.Errorf("a put: %v, expected %v because of %v", err, sentinel, errno)
 			}
-			if _, err := s.Delete(t.Context(), object.Deletion{Ref: object.Ref{Bucket: "b", Key: "small"}}); !errors.Is(err, sentinel) {
+			if _, err := s.Delete(t.Context(), object.Deletion{Ref: object.Ref{Bucket: "b", Key: "small"}}); !errors.Is(err,
+				sentinel) {
 				t.Errorf("a deletion: %v, expected %v", err, sentinel)
 			}
 			if err := s.Writable(t.Context()); !errors.Is(err, sentinel) {
@@ -122,7 +125,8 @@ func TestSpaceThatEndsWhileAStoreOpens(t *testing.T) {
 			}
 			return nil
 		})
-		s, err := Open(t.Context(), Options{Dir: "store", FS: errorfs.Wrap(mem, inject), MemTable: 1 << 20, tend: 5 * time.Millisecond})
+		s, err := Open(t.Context(), Options{Dir: "store", FS: errorfs.Wrap(mem, inject), MemTable: 1 << 20,
+			tend: 5 * time.Millisecond})
 		if err != nil {
 			t.Fatalf("step %d: %v", at, err)
 		}
@@ -180,7 +184,8 @@ func TestBallastLetsDeletionsGoOn(t *testing.T) {
 	}
 }
 
-// TestSpaceOfDeletedMetadataComesBack: after a mass deletion the space of the records is given back while the store runs.
+// TestSpaceOfDeletedMetadataComesBack: after a mass deletion the space of the records is given back while the store
+// runs.
 func TestSpaceOfDeletedMetadataComesBack(t *testing.T) {
 	s, err := Open(t.Context(), Options{Dir: t.TempDir(), MemTable: 1 << 20, Reserve: -1, blobAge: time.Second})
 	if err != nil {

@@ -27,7 +27,8 @@ type Stats struct {
 	Removing          int64 // files that wait for being removed
 	Unsettled         int64 // files that wait for their place in data/
 	OpenFiles         int64 // data files kept open
-	// HeldFiles exist only because somebody was handed them: files that were removed meanwhile, and small content in a file of its own.
+	// HeldFiles exist only because somebody was handed them: files that were removed meanwhile, and small content in a
+	// file of its own.
 	HeldFiles, HeldBytes int64
 	// DraftFiles are being written by clients; DraftBytes is what they take of the disk.
 	DraftFiles, DraftBytes int64
@@ -71,7 +72,8 @@ func (s *Store) BucketStats(ctx context.Context, name string) (BucketStats, erro
 		return BucketStats{}, err
 	}
 	c := b.counted()
-	return BucketStats{Objects: c.Objects, Versions: c.Versions, Markers: c.Markers, Bytes: c.Bytes, Uploads: c.Uploads, PartBytes: c.Parts}, nil
+	return BucketStats{Objects: c.Objects, Versions: c.Versions, Markers: c.Markers, Bytes: c.Bytes, Uploads: c.Uploads,
+		PartBytes: c.Parts}, nil
 }
 
 // Stats describes the store. It fails only when the store is closed.
@@ -88,7 +90,8 @@ func (s *Store) Stats() (Stats, error) {
 		sum.Add(b.counted())
 	}
 	s.bucketMu.RUnlock()
-	st.Objects, st.Versions, st.Markers, st.Bytes, st.InlineBytes = sum.Objects, sum.Versions, sum.Markers, sum.Bytes, sum.Inline
+	st.Objects, st.Versions, st.Markers, st.Bytes, st.InlineBytes = sum.Objects, sum.Versions, sum.Markers, sum.Bytes,
+		sum.Inline
 	st.Files, st.Uploads, st.PartBytes = sum.Files, sum.Uploads, sum.Parts
 	st.Removing, st.Damage, st.FreeBytes = int64(s.remover.pending()), s.damaged.Load(), s.space.left()
 	f := s.files.Stats()

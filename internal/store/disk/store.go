@@ -40,7 +40,8 @@ type Options struct {
 	Reserve int64
 	// OpenFiles bounds how many data files stay open without a reader; 0 means what the process can afford.
 	OpenFiles int
-	// ReadOnlyMount hands files out through a read-only mount of the directory, where the process may make one; see Reopenable.
+	// ReadOnlyMount hands files out through a read-only mount of the directory, where the process may make one; see
+	// Reopenable.
 	ReadOnlyMount bool
 	// MemTable bounds what of the metadata is in memory only; 0 means a share of Memory. Tests make it small.
 	MemTable int64
@@ -139,8 +140,9 @@ func (s *Store) begin(ctx context.Context, op, name string) (end func(), err err
 	if s.closed.Load() {
 		return nil, object.Fail(op, name, object.ErrClosed, "")
 	}
-	// Who closes waits for the calls under way. A call that comes meanwhile is refused and does not wait in turn: it may be made
-	// by the hook of one that is waited for. Who makes the store writable again begins when there are no calls: it is waited for.
+	// Who closes waits for the calls under way. A call that comes meanwhile is refused and does not wait in turn: it may
+	// be made by the hook of one that is waited for. Who makes the store writable again begins when there are no calls: it
+	// is waited for.
 	if !s.life.TryRLock() {
 		if s.closed.Load() || !s.yield.Load() {
 			return nil, object.Fail(op, name, object.ErrClosed, "")

@@ -27,9 +27,9 @@ const (
 	mostProds     = 6                // how often Pebble is asked to rewrite files of values after a sweep
 )
 
-// sweeper gives the space of deleted records back while the store runs. Pebble does so by itself only when more is written:
-// after a mass deletion nothing would happen until then. It begins when a tenth of the metadata was deleted and the store
-// is quiet, compacts a part of the keys at a time, and rests after each as long as that took.
+// sweeper gives the space of deleted records back while the store runs. Pebble does so by itself only when more is
+// written: after a mass deletion nothing would happen until then. It begins when a tenth of the metadata was deleted
+// and the store is quiet, compacts a part of the keys at a time, and rests after each as long as that took.
 type sweeper struct {
 	s       *Store
 	freed   atomic.Int64 // bytes of records that were deleted since the last sweep
@@ -148,7 +148,10 @@ func (w *sweeper) parts() ([]keyRange, error) {
 	for _, level := range levels {
 		all = append(all, level...)
 	}
-	slices.SortFunc(all, func(a, b pebble.SSTableInfo) int { return bytes.Compare(a.Smallest.UserKey, b.Smallest.UserKey) })
+	slices.SortFunc(all, func(a, b pebble.SSTableInfo) int {
+		return bytes.Compare(a.Smallest.UserKey,
+			b.Smallest.UserKey)
+	})
 	var out []keyRange
 	var from, to []byte
 	var size uint64

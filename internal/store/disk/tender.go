@@ -15,8 +15,8 @@ const (
 	reviveLast = 30 * time.Second // the longest time between two tries to make the store writable
 )
 
-// tender does now and then what a store needs while it runs: it makes the store writable again, takes the ballast again,
-// tries again what failed in the background, and has the space of deleted metadata given back.
+// tender does now and then what a store needs while it runs: it makes the store writable again, takes the ballast
+// again, tries again what failed in the background, and has the space of deleted metadata given back.
 type tender struct {
 	s       *Store
 	mu      sync.Mutex
@@ -39,7 +39,8 @@ func (t *tender) start() {
 	}()
 }
 
-// stop ends the work and waits for its end. Where Pebble waits for space or has failed, its end may never come: it is not waited for.
+// stop ends the work and waits for its end. Where Pebble waits for space or has failed, its end may never come: it is
+// not waited for.
 func (t *tender) stop() {
 	t.mu.Lock()
 	stop, done := t.stopped, t.done

@@ -165,9 +165,9 @@ func (t *tx) dropSums(v *record.Version) {
 	}
 }
 
-// dropFile puts a file of the version or the upload seq on the removal list; it is removed when the change is durable. A file
-// that belongs to another one by the index stays, and dropFile says false: one of the records is damaged, and to remove the file
-// might take the content of an object that is whole.
+// dropFile puts a file of the version or the upload seq on the removal list; it is removed when the change is durable.
+// A file that belongs to another one by the index stays, and dropFile says false: one of the records is damaged, and to
+// remove the file might take the content of an object that is whole.
 func (t *tx) dropFile(id, seq uint64) bool {
 	b, err := metadb.Get(t.s.db, record.FileKey(id))
 	if err != nil {

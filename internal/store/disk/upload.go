@@ -153,7 +153,8 @@ func (s *Store) GetUpload(ctx context.Context, bucket, key, id string) (object.U
 
 // uploadInfo describes an upload to clients.
 func uploadInfo(u *record.Upload, bucket, key string, raw [16]byte) object.Upload {
-	return object.Upload{Bucket: bucket, Key: key, ID: record.Crockford.EncodeToString(raw[:]), Started: record.Time(u.Started), Attributes: merged(u.Attrs, nil)}
+	return object.Upload{Bucket: bucket, Key: key, ID: record.Crockford.EncodeToString(raw[:]),
+		Started: record.Time(u.Started), Attributes: merged(u.Attrs, nil)}
 }
 
 // AbortUpload is object.Uploads'.
@@ -194,18 +195,19 @@ func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 // dropUpload takes an upload and all its parts away. keep is a file that stays.
 func (s *Store) dropUpload(t *tx, key string, raw [16]byte, u *record.Upload, keep uint64) error {
 	seq := s.uploadSeq(raw)
-	err := metadb.Each(s.db, record.Numbered(record.KindPart, seq, 0), record.Numbered(record.KindPart, seq+1, 0), func(k, b []byte) error {
-		p, err := record.DecodePart(b, true)
-		if err != nil {
-			return err
-		}
-		t.del(append([]byte(nil), k...))
-		t.delta.Parts -= p.Size
-		if p.File != 0 && p.File != u.File && p.File != keep {
-			t.dropFile(p.File, seq)
-		}
-		return nil
-	})
+	err := metadb.Each(s.db, record.Numbered(record.KindPart, seq, 0), record.Numbered(record.KindPart, seq+1, 0),
+		func(k, b []byte) error {
+			p, err := record.DecodePart(b, true)
+			if err != nil {
+				return err
+			}
+			t.del(append([]byte(nil), k...))
+			t.delta.Parts -= p.Size
+			if p.File != 0 && p.File != u.File && p.File != keep {
+				t.dropFile(p.File, seq)
+			}
+			return nil
+		})
 	if err != nil {
 		return err
 	}
@@ -219,17 +221,18 @@ func (s *Store) dropUpload(t *tx, key string, raw [16]byte, u *record.Upload, ke
 
 // dropUploads takes all uploads of a bucket away, of which nobody else holds the lock.
 func (s *Store) dropUploads(t *tx) error {
-	return metadb.Each(s.db, record.Numbered(record.KindUpload, t.bk.id, 0), record.Numbered(record.KindUpload, t.bk.id+1, 0), func(k, b []byte) error {
-		key, raw, ok := record.SplitUploadKey(k)
-		if !ok {
-			return record.Unreadable("upload key", k)
-		}
-		u, err := record.DecodeUpload(b)
-		if err != nil {
-			return err
-		}
-		return s.dropUpload(t, key, raw, u, 0)
-	})
+	return metadb.Each(s.db, record.Numbered(record.KindUpload, t.bk.id, 0),
+		record.Numbered(record.KindUpload, t.bk.id+1, 0), func(k, b []byte) error {
+			key, raw, ok := record.SplitUploadKey(k)
+			if !ok {
+				return record.Unreadable("upload key", k)
+			}
+			u, err := record.DecodeUpload(b)
+			if err != nil {
+				return err
+			}
+			return s.dropUpload(t, key, raw, u, 0)
+		})
 }
 
 // ListUploads is object.Uploads'.
@@ -323,7 +326,8 @@ func afterID(id string) []byte {
 
 func checkNumber(op, key string, n int) error {
 	if n < 1 || n > object.MaxParts {
-		return object.Fail(op, key, object.ErrInvalidPart, fmt.Sprintf("part number %d, expected 1 to %d", n, object.MaxParts))
+		return object.Fail(op, key, object.ErrInvalidPart,
+			fmt.Sprintf("part number %d, expected 1 to %d", n, object.MaxParts))
 	}
 	return nil
 }

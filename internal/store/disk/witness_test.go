@@ -34,7 +34,8 @@ func TestShortLogIsRefused(t *testing.T) {
 			}
 			harm(t, d.fs, log)
 			_, err := disk.Open(t.Context(), damageOptions(d.fs))
-			if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "changes are lost") || !strings.Contains(errs.FixOf(err), "store salvage") {
+			if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "changes are lost") ||
+				!strings.Contains(errs.FixOf(err), "store salvage") {
 				t.Errorf("%s of %d bytes: %v (fix: %s)", log, size, err, errs.FixOf(err))
 			}
 			r, err := disk.Check(t.Context(), damageOptions(d.fs), check.Options{})

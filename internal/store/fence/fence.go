@@ -46,11 +46,12 @@ type Fence struct {
 	Witness *witness.Keeper // the witness of how far logs and manifests reach
 }
 
-// New returns a fence before the metadata in the directory home. The fence calls onFail, which may be nil, once when the
-// store has failed.
+// New returns a fence before the metadata in the directory home. The fence calls onFail, which may be nil, once when
+// the store has failed.
 func New(under vfs.FS, home string, onFail func(error)) *Fence {
 	f := &Fence{FS: under, home: home, gate: gate{
-		Closed: make(chan struct{}), onFail: onFail, Waiting: 200 * time.Millisecond, pause: time.Second, Patience: stallPatience,
+		Closed: make(chan struct{}), onFail: onFail, Waiting: 200 * time.Millisecond, pause: time.Second,
+		Patience: stallPatience,
 	}}
 	f.Witness = witness.NewKeeper(under, f.Fail)
 	return f

@@ -98,13 +98,14 @@ func (f *gate) waitingError(op, name, more string) error {
 	if layout.IsNoSpace(cause) {
 		return object.Fail(op, name, object.ErrNoSpace, "the log of the metadata waits for space"+more)
 	}
-	return &errs.Error{Kind: errs.KindOf(object.ErrReadOnly), Op: op, Name: name, Err: layout.Both{Sentinel: object.ErrReadOnly, Cause: cause},
+	return &errs.Error{Kind: errs.KindOf(object.ErrReadOnly), Op: op, Name: name,
+		Err: layout.Both{Sentinel: object.ErrReadOnly, Cause: cause},
 		Msg: "the log of the metadata waits until its directory can be written" + more,
 		Fix: "make the file system and the directory writable: the store then takes changes again by itself"}
 }
 
-// Stalled says whether the log waits until it can be written, or a change is still owed. The caller of an owed change got
-// an error and let go of the locks before the change was made. A later change would undo half of it.
+// Stalled says whether the log waits until it can be written, or a change is still owed. The caller of an owed change
+// got an error and let go of the locks before the change was made. A later change would undo half of it.
 func (f *gate) Stalled() bool { return f.full.Load() > 0 || f.owed.Load() > 0 }
 
 // park keeps a goroutine of Pebble from going on with an error it does not survive.
@@ -120,7 +121,8 @@ func (f *gate) do(vital bool, step func() error) error {
 // was to be written, so it is not tried again.
 func (f *gate) doSynced(step func() error) error { return f.run(true, layout.IsNoSpace, step) }
 
-// run runs a step until it succeeds, or returns what the caller survives. waits says of which errors it waits for better.
+// run runs a step until it succeeds, or returns what the caller survives. waits says of which errors it waits for
+// better.
 func (f *gate) run(vital bool, waits func(error) bool, step func() error) error {
 	for {
 		if err := f.Failure(); err != nil && f.armed.Load() {

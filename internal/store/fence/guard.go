@@ -49,8 +49,8 @@ func IsUnsure(err error) bool {
 	return errors.As(err, &u)
 }
 
-// OpenDB opens the metadata behind the fence. If the disk takes no changes, Pebble may never return. Then OpenDB returns the
-// failure, and the fence lets the abandoned Pebble do nothing more.
+// OpenDB opens the metadata behind the fence. If the disk takes no changes, Pebble may never return. Then OpenDB
+// returns the failure, and the fence lets the abandoned Pebble do nothing more.
 func (f *Fence) OpenDB(dir string, o *pebble.Options) (*pebble.DB, error) {
 	f.opening.Store(!o.ReadOnly)
 	defer f.opening.Store(false)
@@ -66,15 +66,16 @@ func (f *Fence) OpenDB(dir string, o *pebble.Options) (*pebble.DB, error) {
 // failed is the error of changes after the metadata could not be written.
 func failed(op, name string, cause error) error {
 	e := &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: layout.Both{Sentinel: object.ErrReadOnly, Cause: cause},
-		Msg: "the metadata could not be written, so the store takes no more changes", Fix: "look at the disk, then restart the server"}
+		Msg: "the metadata could not be written, so the store takes no more changes",
+		Fix: "look at the disk, then restart the server"}
 	if layout.IsNoSpace(cause) {
 		e.Err = layout.Both{Sentinel: object.ErrNoSpace, Cause: cause}
 	}
 	return e
 }
 
-// Apply makes a batch durable and calls then, which may be nil, once that is so. An error for which IsUnsure is true leaves the
-// outcome open: the log failed and the store has to be opened again, or the log still waits for space.
+// Apply makes a batch durable and calls then, which may be nil, once that is so. An error for which IsUnsure is true
+// leaves the outcome open: the log failed and the store has to be opened again, or the log still waits for space.
 //
 // Pebble shares the sync of its log among all who commit at the same time. The sync runs on a goroutine of its own,
 // because it does not return when the log fails.

@@ -13,9 +13,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// seal gives the metadata of a restored or salvaged store its witness, as a clean close would leave it. So damage to the
-// log is noticed from the moment on when the directory becomes a store, also before the first start. It returns when all
-// of it is durable. The directory has no FORMAT yet, so nobody else can open it.
+// seal gives the metadata of a restored or salvaged store its witness, as a clean close would leave it. So damage to
+// the log is noticed from the moment on when the directory becomes a store, also before the first start. It returns
+// when all of it is durable. The directory has no FORMAT yet, so nobody else can open it.
 func seal(f vfs.FS, dir, uuid string) error {
 	meta := f.PathJoin(dir, layout.MetaName)
 	guard := New(f, meta, nil)

@@ -23,7 +23,8 @@ var ErrSums = errors.New("the content does not have its checksum")
 // CopyFile copies the first size bytes of a file durably: as a clone where the file system shares blocks between files,
 // else byte by byte and without holes. check, where given, gets each block of a megabyte as it was written, holes as
 // zeros; its error ends the copy.
-func CopyFile(ctx context.Context, f vfs.FS, from, to string, size int64, check func(off int64, block []byte) error) error {
+func CopyFile(ctx context.Context, f vfs.FS, from, to string, size int64,
+	check func(off int64, block []byte) error) error {
 	src, err := layout.OpenRegular(f, from)
 	if err != nil {
 		return err

@@ -22,7 +22,8 @@ func (deniedFS) Stat(name string) (vfs.FileInfo, error) {
 // A store that this user may not see is not called missing.
 func TestAStoreOfAnotherUser(t *testing.T) {
 	err := storeAt(deniedFS{vfs.Default}, "/srv/objects")
-	if !errs.Is(err, errs.Permission) || strings.Contains(err.Error(), "no object store") || !strings.Contains(errs.FixOf(err), "as the user of the server") {
+	if !errs.Is(err, errs.Permission) || strings.Contains(err.Error(), "no object store") ||
+		!strings.Contains(errs.FixOf(err), "as the user of the server") {
 		t.Errorf("%v", err)
 	}
 }

@@ -38,5 +38,6 @@ func IsNoSpace(err error) bool {
 
 // IsUnwritable says whether an error is of a file system that takes no changes.
 func IsUnwritable(err error) bool {
-	return IsNoSpace(err) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM)
+	return IsNoSpace(err) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EACCES) ||
+		errors.Is(err, syscall.EPERM)
 }

@@ -9,4 +9,5 @@ const SaveFix = "restore a backup with nebulaio store restore, or save what is r
 const MetaFix = "run nebulaio store check to see all damage; " + SaveFix
 
 // FormatFix says what to do about a damaged FORMAT.
-const FormatFix = "restore " + FormatName + " from a backup, or save the store with nebulaio store salvage; nothing was changed"
+const FormatFix = "restore " + FormatName + " from a backup, or save the store with nebulaio store salvage; nothing " +
+	"was changed"

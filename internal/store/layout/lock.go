@@ -34,8 +34,9 @@ func Lock(f vfs.FS, dir string) (io.Closer, error) {
 	return lock, nil
 }
 
-// noteOwner writes the number of this process to OWNER, in place and always equally long: it needs no space where the file
-// exists. OWNER only helps a person to find the process. Where it cannot be written, it is removed: no number is better than a wrong one.
+// noteOwner writes the number of this process to OWNER, in place and always equally long: it needs no space where the
+// file exists. OWNER only helps a person to find the process. Where it cannot be written, it is removed: no number is
+// better than a wrong one.
 func noteOwner(f vfs.FS, dir string) {
 	path := f.PathJoin(dir, OwnerName)
 	file, err := Private(f.OpenReadWrite(path, vfs.WriteCategoryUnspecified))
@@ -64,7 +65,8 @@ func TakenBy(f vfs.FS, dir string, err error) error {
 // lockTaken tells a lock that somebody holds from a file that cannot be opened.
 func lockTaken(err error) bool {
 	var path *fs.PathError
-	return !errors.As(err, &path) && (errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) || strings.Contains(err.Error(), "lock held"))
+	return !errors.As(err, &path) && (errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) ||
+		strings.Contains(err.Error(), "lock held"))
 }
 
 // LockQuietly keeps others from changing a store without writing to it: not even LOCK is touched, so it works on a
@@ -81,7 +83,8 @@ func LockQuietly(f vfs.FS, dir string) (func(), error) {
 	}
 	if err != nil && lockTaken(err) {
 		_ = file.Close()
-		return nil, &errs.Error{Kind: errs.Invalid, Op: "open store", Name: dir, Msg: "another process has this store open", Err: err, Fix: "stop it first"}
+		return nil, &errs.Error{Kind: errs.Invalid, Op: "open store", Name: dir, Msg: "another process has this store open",
+			Err: err, Fix: "stop it first"}
 	}
 	return func() { _ = file.Close() }, nil
 }

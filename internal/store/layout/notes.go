@@ -43,7 +43,8 @@ const (
 	TmpName        = "tmp"
 	QuarantineName = "quarantine"
 
-	PartialName = "PARTIAL"     // a restore or a salvage fills this directory; it goes when the directory has become a store
+	// a restore or a salvage fills this directory; it goes when the directory has become a store
+	PartialName = "PARTIAL"
 	BackupName  = "BACKUP"      // this directory is a backup; it has no FORMAT, so that no server starts on it
 	ScratchName = "salvage.tmp" // where a salvage gathers what it read
 )
@@ -153,14 +154,17 @@ func CheckFormat(dir string, n Note) (uuid string, err error) {
 		return "", errs.New(errs.Corrupt, op, dir, FormatName+" is empty").WithFix(FormatFix)
 	}
 	if n["nebulaio"] == "store" && (!ok || n["uuid"] == "") {
-		return "", errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is damaged: it has %q", FormatName, map[string]string(n))).WithFix(FormatFix)
+		return "", errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is damaged: it has %q", FormatName,
+			map[string]string(n))).WithFix(FormatFix)
 	}
 	if n["nebulaio"] != "store" || !ok || n["uuid"] == "" {
-		return "", errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is not a store's: it has %q", FormatName, map[string]string(n))).
+		return "", errs.New(errs.Corrupt, op, dir, fmt.Sprintf("%s is not a store's: it has %q", FormatName,
+			map[string]string(n))).
 			WithFix("choose another directory; where a store was here, " + FormatFix)
 	}
 	if v > FormatVersion {
-		return "", errs.New(errs.Unsupported, op, dir, fmt.Sprintf("the store has format %d, this program knows up to %d", v, FormatVersion)).
+		return "", errs.New(errs.Unsupported, op, dir, fmt.Sprintf("the store has format %d, this program knows up to %d", v,
+			FormatVersion)).
 			WithFix("use a newer nebulaio; nothing was changed")
 	}
 	return n["uuid"], nil

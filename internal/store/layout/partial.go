@@ -14,8 +14,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// BeginPartial makes a directory ready for a new store. It must be missing, empty, or what an interrupted run of the same
-// kind left: that is removed.
+// BeginPartial makes a directory ready for a new store. It must be missing, empty, or what an interrupted run of the
+// same kind left: that is removed.
 func BeginPartial(op string, f vfs.FS, dir, kind string) error {
 	names, err := f.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +34,8 @@ func BeginPartial(op string, f vfs.FS, dir, kind string) error {
 		if name == "lost+found" || name == PartialName+".new" || again && ours[name] {
 			continue
 		}
-		return errs.New(errs.Invalid, op, dir, fmt.Sprintf("is not empty: it has %q", name)).WithFix("name a directory that is missing or empty")
+		return errs.New(errs.Invalid, op, dir, fmt.Sprintf("is not empty: it has %q",
+			name)).WithFix("name a directory that is missing or empty")
 	}
 	for _, name := range names {
 		if name != "lost+found" && name != PartialName { // which goes last, so that this can be interrupted too
@@ -87,7 +88,8 @@ func makePartial(op string, f vfs.FS, dir, kind string) error {
 // CopyFailed is the error of a backup, restore or salvage, with a remedy where the disk is full.
 func CopyFailed(op, dir string, err error) error {
 	if IsNoSpace(err) && errs.FixOf(err) == "" {
-		return &errs.Error{Kind: errs.IO, Op: op, Name: dir, Err: err, Fix: "make room there, or name a directory on another disk, and run the command again"}
+		return &errs.Error{Kind: errs.IO, Op: op, Name: dir, Err: err,
+			Fix: "make room there, or name a directory on another disk, and run the command again"}
 	}
 	return WrapIO(op, dir, err)
 }
@@ -136,12 +138,14 @@ func CheckMade(f vfs.FS, dir string) error {
 			WithFix("run the same command again: it begins anew; nothing was changed")
 	}
 	if _, err := f.Stat(f.PathJoin(dir, BackupName)); err == nil {
-		return errs.New(errs.Invalid, op, dir, "is a backup, no store").WithFix("make a store out of it with nebulaio store restore; nothing was changed")
+		return errs.New(errs.Invalid, op, dir, "is a backup, no store").WithFix("make a store out of it with nebulaio " +
+			"store restore; nothing was changed")
 	}
 	return nil
 }
 
-// CheckApart refuses a directory that lies within another one, which is not to be changed. It sees through symbolic links.
+// CheckApart refuses a directory that lies within another one, which is not to be changed. It sees through symbolic
+// links.
 func CheckApart(op string, f vfs.FS, dir, outer, what string) error {
 	a, b := RealName(f, dir), RealName(f, outer)
 	if a == b || strings.HasPrefix(a, strings.TrimSuffix(b, "/")+"/") {

@@ -15,8 +15,8 @@ func NewUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// IsSpoiltUUID reports whether a UUID in the metadata is a damaged form of the right one, and not that of another store.
-// One that is well-formed is never replaced by one that is not.
+// IsSpoiltUUID reports whether a UUID in the metadata is a damaged form of the right one, and not that of another
+// store. One that is well-formed is never replaced by one that is not.
 func IsSpoiltUUID(have, right string) bool {
 	if !IsWellFormedUUID(have) {
 		return true

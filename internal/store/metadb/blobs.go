@@ -16,14 +16,16 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metafile"
 )
 
-// The end of a blob file: a checksum of the rest, the place of the index, two kinds, the number of the file, a magic word.
+// The end of a blob file: a checksum of the rest, the place of the index, two kinds, the number of the file, a magic
+// word.
 const (
 	BlobFooter   = 38
 	BlobNumberAt = 22
 )
 
-// blobFS shows Pebble only files, and only blob files that are what their names say. Pebble panics where the end of such a file is damaged,
-// and where the file is another one it follows numbers that mean nothing there, up to the end of the process.
+// blobFS shows Pebble only files, and only blob files that are what their names say. Pebble panics where the end of
+// such a file is damaged, and where the file is another one it follows numbers that mean nothing there, up to the end
+// of the process.
 type blobFS struct{ vfs.FS }
 
 func (f blobFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -49,7 +51,8 @@ func (f blobFS) Unwrap() vfs.FS { return f.FS }
 // CheckBlob compares the end of a blob file with its checksum, and the number in it with that in its name.
 func CheckBlob(file vfs.File, name string, number uint64) error {
 	damaged := func(format string, args ...any) error {
-		return errs.New(errs.Corrupt, "read metadata", name, "a file of the metadata is damaged: "+fmt.Sprintf(format, args...)).
+		return errs.New(errs.Corrupt, "read metadata", name, "a file of the metadata is damaged: "+
+			fmt.Sprintf(format, args...)).
 			WithFix("stop the server; " + layout.MetaFix)
 	}
 	info, err := file.Stat()
@@ -72,8 +75,8 @@ func CheckBlob(file vfs.File, name string, number uint64) error {
 	return nil
 }
 
-// CheckBlobs refuses metadata whose blob files are not all there: Pebble looks for its tables at the start, and for these
-// only when a value is read.
+// CheckBlobs refuses metadata whose blob files are not all there: Pebble looks for its tables at the start, and for
+// these only when a value is read.
 func CheckBlobs(f vfs.FS, dir string) error {
 	meta := f.PathJoin(dir, layout.MetaName)
 	name, err := metafile.CurrentManifest(f, meta)
@@ -97,7 +100,8 @@ func CheckBlobs(f vfs.FS, dir string) error {
 			msg = fmt.Sprintf("it has %d bytes, %d were written", info.Size(), b.Size)
 		}
 		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() != int64(b.Size) {
-			return errs.New(errs.Corrupt, "open store", path, "the metadata is damaged: "+msg).WithFix(layout.MetaFix + "; nothing was changed")
+			return errs.New(errs.Corrupt, "open store", path, "the metadata is damaged: "+msg).WithFix(layout.MetaFix +
+				"; nothing was changed")
 		}
 		if err == nil {
 			if file, err := (blobFS{f}).Open(path); err == nil {

@@ -28,7 +28,8 @@ func KindOf(err error) errs.Kind {
 	return errs.Corrupt
 }
 
-// WrapRead is the error of a read of the metadata. Damage is named as what it is: Pebble's text has the file and the place.
+// WrapRead is the error of a read of the metadata. Damage is named as what it is: Pebble's text has the file and the
+// place.
 func WrapRead(name string, err error) error {
 	if err == nil || errors.As(err, new(*errs.Error)) {
 		return err

@@ -18,7 +18,8 @@ func TestFatalErrorsKeepTheirCause(t *testing.T) {
 	if !layout.IsNoSpace(err) || err.Error() != "MANIFEST flush failed: no space left on device" {
 		t.Errorf("%v", err)
 	}
-	if e := layout.CopyFailed("salvage store", "/new", err); !errs.Is(e, errs.IO) || !strings.Contains(errs.FixOf(e), "make room") {
+	if e := layout.CopyFailed("salvage store", "/new", err); !errs.Is(e, errs.IO) ||
+		!strings.Contains(errs.FixOf(e), "make room") {
 		t.Errorf("kind %v, fix %q: %v", errs.KindOf(e), errs.FixOf(e), e)
 	}
 	if fix := OpenFix(err, false); !strings.Contains(fix, "make room") || strings.Contains(fix, "salvage") {

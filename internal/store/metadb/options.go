@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// MinMemTable and MaxMemTable bound what is in memory only. That bounds the log that has to be read again after a crash:
-	// it is about two of them.
+	// MinMemTable and MaxMemTable bound what is in memory only. That bounds the log that has to be read again after a
+	// crash: it is about two of them.
 	MinMemTable = 4 << 20
 	MaxMemTable = 32 << 20
 	// memTables is how many memory tables there may be: one that is filled, and others that wait to be written.

@@ -103,7 +103,8 @@ func LoadSums(r pebble.Reader, v *record.Version) ([]uint64, error) {
 		}
 	}
 	if int64(len(sums)) != record.BlocksOf(v.Size) {
-		return nil, errs.New(errs.Corrupt, "read metadata", datafile.ID(v.File).String(), "the sums of the file are not all there")
+		return nil, errs.New(errs.Corrupt, "read metadata", datafile.ID(v.File).String(),
+			"the sums of the file are not all there")
 	}
 	return sums, nil
 }

@@ -146,7 +146,8 @@ func (s *scanner) block(b []byte, off int64) error {
 func (s *scanner) resume(b []byte, at int) int {
 	for ; len(b)-at >= plainHeader; at++ {
 		header, _, _ := header(b[at+6])
-		if header == 0 || s.log != (header > plainHeader) || len(b)-at < header || s.log && binary.LittleEndian.Uint32(b[at+7:]) != s.number {
+		if header == 0 || s.log != (header > plainHeader) || len(b)-at < header || s.log &&
+			binary.LittleEndian.Uint32(b[at+7:]) != s.number {
 			continue
 		}
 		if length, _, state := s.chunk(b, at); state == chunkGood && length > 0 {

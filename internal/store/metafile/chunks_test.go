@@ -32,7 +32,8 @@ func TestScanChunks(t *testing.T) {
 		got = append(got, bytes.Clone(b))
 		return nil
 	})
-	if err != nil || scan.Records != 300 || scan.Before != 300 || count.Records != 300 || len(scan.Damaged) != 0 || scan.End != int64(len(text)) {
+	if err != nil || scan.Records != 300 || scan.Before != 300 || count.Records != 300 || len(scan.Damaged) != 0 ||
+		scan.End != int64(len(text)) {
 		t.Fatalf("%+v, counted %d, %v", scan, count.Records, err)
 	}
 	for i := range want {
@@ -55,11 +56,13 @@ func FuzzScanChunks(f *testing.F) {
 	_, _ = w.WriteRecord(bytes.Repeat([]byte("two"), 20000))
 	f.Add(file.Bytes(), false)
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 5, 2, 0, 0, 0}, true)
-	f.Add([]byte{9, 9, 9, 9, 0, 0, 9, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 3}, true) // damage, then what looks like a short chunk
+	// damage, then what looks like a short chunk
+	f.Add([]byte{9, 9, 9, 9, 0, 0, 9, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 3}, true)
 	f.Fuzz(func(t *testing.T, b []byte, log bool) {
 		n := int64(0)
 		scan, err := Scan(bytes.NewReader(b), log, 1, func([]byte) error { n++; return nil })
-		if err != nil || n != scan.Records || scan.Before > scan.Records || scan.End > int64(len(b)) || scan.Stopped < 0 || scan.Stopped > int64(len(b)) {
+		if err != nil || n != scan.Records || scan.Before > scan.Records || scan.End > int64(len(b)) || scan.Stopped < 0 ||
+			scan.Stopped > int64(len(b)) {
 			t.Fatalf("%+v of %d bytes, %v", scan, len(b), err)
 		}
 		if log {

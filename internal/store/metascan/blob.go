@@ -31,7 +31,8 @@ var ErrUnnamed = errors.New("the value lies in a blob file, and the manifest tha
 var ErrNoValue = errors.New("the blob file has no such value")
 
 // noteHandles returns what a table does with references to blob files, and tells note of each of them first.
-func noteHandles[V any](do func(blob.InlineHandlePreface, []byte) V, note func(BlobHandle)) func(blob.InlineHandlePreface, []byte) V {
+func noteHandles[V any](do func(blob.InlineHandlePreface, []byte) V,
+	note func(BlobHandle)) func(blob.InlineHandlePreface, []byte) V {
 	return func(p blob.InlineHandlePreface, rest []byte) V {
 		t := codec.Decoder{Rest: rest}
 		h := BlobHandle{Ref: uint64(p.ReferenceID), Size: uint64(p.ValueLen), Block: t.Uint(), ID: t.Uint()}
@@ -106,8 +107,8 @@ func (b *BlobFile) readIndex(index []byte) (err error) {
 	return nil
 }
 
-// Value returns the value at the place that a handle names. ErrNoValue means that there is none of that length; any other
-// error that the block is damaged.
+// Value returns the value at the place that a handle names. ErrNoValue means that there is none of that length; any
+// other error that the block is damaged.
 func (b *BlobFile) Value(h *BlobHandle) ([]byte, error) {
 	at, id := h.Block, h.ID
 	if len(b.virtual) > 0 {

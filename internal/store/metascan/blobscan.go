@@ -49,15 +49,16 @@ func scanBlob(f vfs.FS, path string, number uint64) (*BlobFile, error) {
 	}
 }
 
-// blockOf returns how long the block is that begins with a text, with its trailer; 0 where none does. is tells the kind of
-// block that is meant.
+// blockOf returns how long the block is that begins with a text, with its trailer; 0 where none does. is tells the kind
+// of block that is meant.
 func blockOf(text []byte, is func([]byte) bool) int {
 	crc := ^uint32(0)
 	for n := 0; n < rawBlock && n+blockTrailer <= len(text); n++ {
 		how := text[n]
 		crc = metafile.Castagnoli[byte(crc)^how] ^ crc>>8
 		c := ^crc
-		if (c>>15|c<<17)+0xa282ead8 != binary.LittleEndian.Uint32(text[n+1:]) || !knownCompression(block.CompressionIndicator(how)) {
+		if (c>>15|c<<17)+0xa282ead8 != binary.LittleEndian.Uint32(text[n+1:]) ||
+			!knownCompression(block.CompressionIndicator(how)) {
 			continue
 		}
 		if b, err := openBlock(text[:n+blockTrailer]); err == nil && is(b) {

@@ -60,7 +60,8 @@ func openBlock(b []byte) ([]byte, error) {
 
 func knownCompression(how block.CompressionIndicator) bool {
 	switch how {
-	case block.NoCompressionIndicator, block.SnappyCompressionIndicator, block.ZstdCompressionIndicator, block.MinLZCompressionIndicator:
+	case block.NoCompressionIndicator, block.SnappyCompressionIndicator, block.ZstdCompressionIndicator,
+		block.MinLZCompressionIndicator:
 		return true
 	}
 	return false
@@ -92,7 +93,8 @@ const (
 // looksLikeKeys reports whether a block is one of keys, by its head. Other blocks of a table have other columns.
 func looksLikeKeys(b []byte) bool {
 	const head = keysHead + blockHead + columnHead*columnsOfKeys
-	if len(b) < head || b[keysHead] != byte(colblk.Version1) || binary.LittleEndian.Uint16(b[keysHead+1:]) != columnsOfKeys {
+	if len(b) < head || b[keysHead] != byte(colblk.Version1) ||
+		binary.LittleEndian.Uint16(b[keysHead+1:]) != columnsOfKeys {
 		return false
 	}
 	last := uint32(head)
@@ -107,7 +109,8 @@ func looksLikeKeys(b []byte) bool {
 	return binary.LittleEndian.Uint32(b[keysHead+3:]) > 0
 }
 
-// eachKey calls f with each row of a block of keys: the key, its trailer, its value, and whether the value is elsewhere.
+// eachKey calls f with each row of a block of keys: the key, its trailer, its value, and whether the value is
+// elsewhere.
 func eachKey(b []byte, f func(key []byte, trailer uint64, value []byte, external bool) error) (err error) {
 	if !looksLikeKeys(b) {
 		return errors.New("it is no block of keys")

@@ -23,8 +23,9 @@ const (
 	rawSkip = 256 << 10
 )
 
-// rawTable reads a table whose index cannot be read. The blocks of keys stand at its beginning, one behind the other, each
-// with its checksum. So the end of a block is where the checksum fits, and behind a damaged block every place is tried.
+// rawTable reads a table whose index cannot be read. The blocks of keys stand at its beginning, one behind the other,
+// each with its checksum. So the end of a block is where the checksum fits, and behind a damaged block every place is
+// tried.
 type rawTable struct {
 	ctx    context.Context
 	text   []byte

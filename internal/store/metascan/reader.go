@@ -134,7 +134,8 @@ func (r *Reader) readManifest(names []string, strict bool) {
 	case m.Comparer == "":
 		r.Damage = fmt.Errorf("%s holds no state", name)
 	default:
-		if info, err := r.fs.Stat(r.fs.PathJoin(r.Dir, name)); err == nil && strict && scan.End < info.Size() && r.Damage == nil {
+		if info, err := r.fs.Stat(r.fs.PathJoin(r.Dir, name)); err == nil && strict && scan.End < info.Size() &&
+			r.Damage == nil {
 			r.Damage = fmt.Errorf("%s is readable up to byte %d of %d", name, scan.End, info.Size())
 		}
 	}
@@ -155,8 +156,8 @@ func (r *Reader) log(ctx context.Context, number uint64, each func(Entry) error)
 	})
 }
 
-// eachChange takes a batch of a log apart. A batch that is none is left out: its checksum was right, so it is of a kind that
-// this store never writes.
+// eachChange takes a batch of a log apart. A batch that is none is left out: its checksum was right, so it is of a kind
+// that this store never writes.
 func eachChange(repr []byte, each func(Entry) error) error {
 	seq, _, ok := metafile.BatchHeader(repr)
 	if !ok {
@@ -181,7 +182,8 @@ func eachChange(repr []byte, each func(Entry) error) error {
 	}
 }
 
-// table reads all changes that a table holds. What cannot be read is in the gaps; err is that of each or of the context.
+// table reads all changes that a table holds. What cannot be read is in the gaps; err is that of each or of the
+// context.
 func (r *Reader) table(ctx context.Context, t *metafile.Table, each func(Entry) error) (gaps []Gap, err error) {
 	all := func(err error) []Gap { return []Gap{{From: t.Smallest, To: t.Largest, err: err}} }
 	file, err := layout.OpenRegular(r.fs, r.fs.PathJoin(r.Dir, fmt.Sprintf("%06d.sst", t.Number)))
@@ -227,8 +229,8 @@ func (r *Reader) table(ctx context.Context, t *metafile.Table, each func(Entry) 
 	return s.gaps, err
 }
 
-// openTable opens a table. An error means that its index, or what leads to it, cannot be read; the reader may be nil then.
-// end is where the blocks of keys end, or -1 where that cannot be read either.
+// openTable opens a table. An error means that its index, or what leads to it, cannot be read; the reader may be nil
+// then. end is where the blocks of keys end, or -1 where that cannot be read either.
 func (r *Reader) openTable(ctx context.Context, t *metafile.Table) (reader *sstable.Reader, end int, err error) {
 	end = -1
 	file, err := layout.OpenRegular(r.fs, r.fs.PathJoin(r.Dir, fmt.Sprintf("%06d.sst", t.Number)))
@@ -257,7 +259,8 @@ func (r *Reader) openTable(ctx context.Context, t *metafile.Table) (reader *ssta
 }
 
 // rawTable reads a table without its index.
-func (r *Reader) rawTable(ctx context.Context, t *metafile.Table, file vfs.File, end int, why error, each func(Entry) error) ([]Gap, error) {
+func (r *Reader) rawTable(ctx context.Context, t *metafile.Table, file vfs.File, end int, why error,
+	each func(Entry) error) ([]Gap, error) {
 	all := func(err error) []Gap { return []Gap{{From: t.Smallest, To: t.Largest, err: err}} }
 	info, err := file.Stat()
 	if err != nil {
@@ -312,8 +315,8 @@ func (r *Reader) named(t *metafile.Table, h *BlobHandle) ([]byte, error) {
 	return bytes.Clone(v), err
 }
 
-// damagedBlocks counts the blocks of keys in a table that do not have their checksum. Between one and none there is nothing
-// to look for, and looking is dear: Pebble tries all bits of a damaged block in turn.
+// damagedBlocks counts the blocks of keys in a table that do not have their checksum. Between one and none there is
+// nothing to look for, and looking is dear: Pebble tries all bits of a damaged block in turn.
 func damagedBlocks(reader *sstable.Reader, file vfs.File) (n int) {
 	defer func() {
 		if recover() != nil {
@@ -326,7 +329,8 @@ func damagedBlocks(reader *sstable.Reader, file vfs.File) (n int) {
 	}
 	for _, h := range layout.Data {
 		b := make([]byte, min(h.Length, 64<<20)+5) // and what kind of block it is, and its checksum
-		if _, err := file.ReadAt(b, int64(h.Offset)); err != nil || metafile.Checksum(b[:len(b)-4]) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
+		if _, err := file.ReadAt(b, int64(h.Offset)); err != nil ||
+			metafile.Checksum(b[:len(b)-4]) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
 			n++
 		}
 	}

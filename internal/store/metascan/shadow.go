@@ -38,8 +38,8 @@ func shadowGet(db *pebble.DB, key []byte, broken *bool) (v []byte, err error) {
 	return v, nil
 }
 
-// shadow opens a database that consists of one table and the blob files that it refers to. Only Pebble itself can follow a
-// reference from a table to a blob file.
+// shadow opens a database that consists of one table and the blob files that it refers to. Only Pebble itself can
+// follow a reference from a table to a blob file.
 func (r *Reader) shadow(t *metafile.Table) (*pebble.DB, error) {
 	mem := vfs.NewMem()
 	o := metadb.ToolOptions(mem, 1<<20, false)

@@ -109,7 +109,8 @@ func (k *Survey) logs(r *Reader, short []witness.ShortFile, known bool) error {
 		case err != nil:
 			f.Damage = err.Error()
 		case len(scan.Damaged) > 0 && !known: // else what lies behind the promise was never acknowledged
-			f.Damage = fmt.Sprintf("%d places of the log cannot be read, the first from byte %d to %d", len(scan.Damaged), scan.Damaged[0].From, scan.Damaged[0].To)
+			f.Damage = fmt.Sprintf("%d places of the log cannot be read, the first from byte %d to %d", len(scan.Damaged),
+				scan.Damaged[0].From, scan.Damaged[0].To)
 		}
 		for _, s := range short {
 			if s.Name == f.Name {
@@ -162,13 +163,15 @@ func (k *Survey) tables(r *Reader) error {
 			if i == shownGaps {
 				break
 			}
-			k.problem(f.Name, fmt.Sprintf("keys between %s and %s cannot be read", keyEnd(g.From, "the beginning"), keyEnd(g.To, "the end")))
+			k.problem(f.Name, fmt.Sprintf("keys between %s and %s cannot be read", keyEnd(g.From, "the beginning"),
+				keyEnd(g.To, "the end")))
 		}
 	}
 	return nil
 }
 
-// blobs names the blob files that are missing, too short or damaged at their end. A table whose values lie there is whole.
+// blobs names the blob files that are missing, too short or damaged at their end. A table whose values lie there is
+// whole.
 func (k *Survey) blobs(r *Reader) {
 	for _, id := range slices.Sorted(maps.Keys(r.manifest.Blobs)) {
 		b := r.manifest.Blobs[id]

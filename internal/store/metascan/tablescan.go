@@ -88,8 +88,8 @@ func (s *tableScan) halve(open []Gap) error {
 	return nil
 }
 
-// forward reads from a key on (nil: the first) up to another (nil: the end), and returns the last key it read. bad is why it
-// could not go on.
+// forward reads from a key on (nil: the first) up to another (nil: the end), and returns the last key it read. bad is
+// why it could not go on.
 func (s *tableScan) forward(from, to []byte) (last []byte, bad, err error) {
 	return s.walk(from, to, true)
 }

@@ -43,7 +43,8 @@ func take(ctx context.Context, op, name string, body io.Reader, size int64) ([]b
 		}
 	}
 	if size >= 0 && int64(len(data)) < size {
-		return nil, object.Fail(op, name, object.ErrIncompleteBody, fmt.Sprintf("the body ends after %d of %d bytes", len(data), size))
+		return nil, object.Fail(op, name, object.ErrIncompleteBody,
+			fmt.Sprintf("the body ends after %d of %d bytes", len(data), size))
 	}
 	return data, nil
 }
@@ -88,7 +89,8 @@ func (c *content) Section(r object.Range) (object.Body, error) {
 	}
 	size := int64(len(c.data))
 	if r.Off < 0 || r.N < 0 || r.Off > size || r.N > size-r.Off {
-		return nil, object.Fail("read", c.info.Key, object.ErrInvalidRange, fmt.Sprintf("%d bytes from %d of %d", r.N, r.Off, size))
+		return nil, object.Fail("read", c.info.Key, object.ErrInvalidRange,
+			fmt.Sprintf("%d bytes from %d of %d", r.N, r.Off, size))
 	}
 	return &body{*bytes.NewReader(c.data[r.Off : r.Off+r.N])}, nil
 }

@@ -23,7 +23,8 @@ const Inline = 16 << 10
 
 var _ object.Handles = (*Store)(nil)
 
-// NewIn returns an empty store that hands out files, which it makes in dir. Each handle has one of its own; the objects stay in memory.
+// NewIn returns an empty store that hands out files, which it makes in dir. Each handle has one of its own; the objects
+// stay in memory.
 func NewIn(dir string) *Store {
 	s := New()
 	s.dir = dir
@@ -93,7 +94,8 @@ func (h *handle) Inline() ([]byte, bool) {
 func (h *handle) Sums(first, n int64) ([]uint64, error) {
 	all := int64(len(h.sums))
 	if first < 0 || n < 0 || first > all {
-		return nil, errs.New(errs.Invalid, "sums", h.info.Key, fmt.Sprintf("%d from block %d on, there are %d blocks", n, first, all))
+		return nil, errs.New(errs.Invalid, "sums", h.info.Key,
+			fmt.Sprintf("%d from block %d on, there are %d blocks", n, first, all))
 	}
 	return h.sums[first : first+min(n, all-first)], nil
 }
@@ -269,16 +271,19 @@ func (w *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error
 		return object.Info{}, err
 	}
 	return s.judged(op, b, d.Judge, &version{data: data, sums: append([]uint64{}, c.Sums...), info: object.Info{
-		Bucket: d.Bucket, Key: d.Key, Size: c.Size, ETag: crcETag(c.CRC64, c.Size, 1), CRC64: c.CRC64, Attributes: merge(d.Attributes, nil),
+		Bucket: d.Bucket, Key: d.Key, Size: c.Size, ETag: crcETag(c.CRC64, c.Size, 1), CRC64: c.CRC64,
+		Attributes: merge(d.Attributes, nil),
 	}})
 }
 
 func (w *draft) believable(op string, c object.Sealed) error {
 	if c.Size < 0 || c.Size > w.d.Size {
-		return object.Fail(op, w.d.Key, object.ErrTooLarge, fmt.Sprintf("%d bytes, the draft was made for at most %d", c.Size, w.d.Size))
+		return object.Fail(op, w.d.Key, object.ErrTooLarge,
+			fmt.Sprintf("%d bytes, the draft was made for at most %d", c.Size, w.d.Size))
 	}
 	if n := (c.Size + object.SumBlock - 1) / object.SumBlock; int64(len(c.Sums)) != n {
-		return object.Fail(op, w.d.Key, object.ErrInvalidSums, fmt.Sprintf("%d sums, %d bytes have %d", len(c.Sums), c.Size, n))
+		return object.Fail(op, w.d.Key, object.ErrInvalidSums,
+			fmt.Sprintf("%d sums, %d bytes have %d", len(c.Sums), c.Size, n))
 	}
 	join := checksum.NewJoiner()
 	var whole uint64
@@ -286,7 +291,8 @@ func (w *draft) believable(op string, c object.Sealed) error {
 		whole = join.After(whole, min(object.SumBlock, c.Size-int64(i)*object.SumBlock)) ^ sum
 	}
 	if whole != c.CRC64 {
-		return object.Fail(op, w.d.Key, object.ErrInvalidSums, fmt.Sprintf("the sums of the blocks make %016x, the sum of the content is said to be %016x", whole, c.CRC64))
+		return object.Fail(op, w.d.Key, object.ErrInvalidSums,
+			fmt.Sprintf("the sums of the blocks make %016x, the sum of the content is said to be %016x", whole, c.CRC64))
 	}
 	return nil
 }
@@ -299,14 +305,16 @@ func (w *draft) read(op string, size int64) ([]byte, error) {
 	}
 	defer f.Close()
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); errors.Is(err, unix.EAGAIN) {
-		return nil, &errs.Error{Kind: errs.Invalid, Op: op, Name: w.path, Err: object.ErrWriterLeft, Msg: "a description that was opened for writing is left",
+		return nil, &errs.Error{Kind: errs.Invalid, Op: op, Name: w.path, Err: object.ErrWriterLeft,
+			Msg: "a description that was opened for writing is left",
 			Fix: "close every descriptor of the file, unmap it, and commit again"}
 	} else if err != nil {
 		return nil, errs.Wrap(op, w.path, err)
 	}
 	data := make([]byte, size)
 	if n, err := io.ReadFull(f, data); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, object.Fail(op, w.path, object.ErrInvalidSums, fmt.Sprintf("the file has %d bytes, %d are to be committed", n, size))
+		return nil, object.Fail(op, w.path, object.ErrInvalidSums,
+			fmt.Sprintf("the file has %d bytes, %d are to be committed", n, size))
 	} else if err != nil {
 		return nil, errs.Wrap(op, w.path, err)
 	}

@@ -138,13 +138,15 @@ func checkBucket(op string, b *object.Bucket) error {
 		b.ETag = object.ETagMD5
 	}
 	if b.ETag != object.ETagMD5 && b.ETag != object.ETagCRC64 {
-		return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("kind of ETag %q, expected %q or %q", b.ETag, object.ETagMD5, object.ETagCRC64))
+		return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("kind of ETag %q, expected %q or %q", b.ETag, object.ETagMD5,
+			object.ETagCRC64))
 	}
 	switch b.Versioning {
 	case object.VersioningOff, object.VersioningEnabled, object.VersioningSuspended:
 		return nil
 	}
-	return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning, object.VersioningEnabled, object.VersioningSuspended))
+	return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning,
+		object.VersioningEnabled, object.VersioningSuspended))
 }
 
 // Bucket is object.Buckets'.

@@ -15,7 +15,8 @@ import (
 // checkKey refuses a key that no object can have.
 func checkKey(op, key string) error {
 	if n := len(key); n < 1 || n > object.MaxKey {
-		return object.Fail(op, key, object.ErrInvalidName, fmt.Sprintf("a key of %d bytes, expected 1 to %d", n, object.MaxKey))
+		return object.Fail(op, key, object.ErrInvalidName,
+			fmt.Sprintf("a key of %d bytes, expected 1 to %d", n, object.MaxKey))
 	}
 	return nil
 }
@@ -27,7 +28,8 @@ func checkAttributes(op, key string, as map[string]string) error {
 		n += len(k) + len(v)
 	}
 	if n > object.MaxAttributes {
-		return object.Fail(op, key, object.ErrTooLarge, fmt.Sprintf("attributes of %d bytes, expected at most %d", n, object.MaxAttributes))
+		return object.Fail(op, key, object.ErrTooLarge, fmt.Sprintf("attributes of %d bytes, expected at most %d", n,
+			object.MaxAttributes))
 	}
 	return nil
 }
@@ -57,11 +59,13 @@ func holds(op, key string, c object.Condition, v *version) error {
 	case c.IfMatch != "" && c.IfMatch != "*" && c.IfMatch != i.ETag:
 		return object.Fail(op, key, object.ErrPrecondition, fmt.Sprintf("ETag %q, expected %q", i.ETag, c.IfMatch))
 	case c.IfNoneMatch == "*" || c.IfNoneMatch != "" && c.IfNoneMatch == i.ETag:
-		return object.Fail(op, key, object.ErrPrecondition, fmt.Sprintf("ETag %q, expected none of %q", i.ETag, c.IfNoneMatch))
+		return object.Fail(op, key, object.ErrPrecondition,
+			fmt.Sprintf("ETag %q, expected none of %q", i.ETag, c.IfNoneMatch))
 	case c.IfSize != nil && *c.IfSize != i.Size:
 		return object.Fail(op, key, object.ErrPrecondition, fmt.Sprintf("size %d, expected %d", i.Size, *c.IfSize))
 	case c.IfModified != nil && c.IfModified.Unix() != i.Modified.Unix():
-		return object.Fail(op, key, object.ErrPrecondition, fmt.Sprintf("modified %s, expected %s", i.Modified.Format(time.RFC3339), c.IfModified.Format(time.RFC3339)))
+		return object.Fail(op, key, object.ErrPrecondition,
+			fmt.Sprintf("modified %s, expected %s", i.Modified.Format(time.RFC3339), c.IfModified.Format(time.RFC3339)))
 	}
 	return nil
 }
@@ -204,7 +208,8 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 }
 
 // finished calls a Finish hook and returns all attributes.
-func finished[T any](op, key string, as map[string]string, hook func(T) (map[string]string, error), arg T) (map[string]string, error) {
+func finished[T any](op, key string, as map[string]string, hook func(T) (map[string]string, error),
+	arg T) (map[string]string, error) {
 	var more map[string]string
 	if hook != nil {
 		var err error

@@ -85,7 +85,8 @@ func (s *Store) GetUpload(ctx context.Context, bucket, key, id string) (object.U
 // checkNumber refuses a part number that no part can have.
 func checkNumber(op, key string, n int) error {
 	if n < 1 || n > object.MaxParts {
-		return object.Fail(op, key, object.ErrInvalidPart, fmt.Sprintf("part number %d, expected 1 to %d", n, object.MaxParts))
+		return object.Fail(op, key, object.ErrInvalidPart,
+			fmt.Sprintf("part number %d, expected 1 to %d", n, object.MaxParts))
 	}
 	return nil
 }
@@ -114,7 +115,8 @@ func (s *Store) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo,
 }
 
 // keepPart makes data a part, in place of one with the same number.
-func (s *Store) keepPart(ctx context.Context, op string, p object.PutPart, kind object.ETagKind, data []byte) (object.PartInfo, error) {
+func (s *Store) keepPart(ctx context.Context, op string, p object.PutPart, kind object.ETagKind,
+	data []byte) (object.PartInfo, error) {
 	w := written(data, p.MD5 || kind == object.ETagMD5)
 	as, err := finished(op, p.Key, nil, p.Finish, w)
 	if err != nil {
@@ -163,14 +165,16 @@ func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInf
 		c.N = size - c.Off
 	}
 	if c.Off < 0 || c.N < 0 || c.Off > size || c.N > size-c.Off {
-		return object.PartInfo{}, object.Fail(op, c.From.Key, object.ErrInvalidRange, fmt.Sprintf("%d bytes from %d of %d", c.N, c.Off, size))
+		return object.PartInfo{}, object.Fail(op, c.From.Key, object.ErrInvalidRange,
+			fmt.Sprintf("%d bytes from %d of %d", c.N, c.Off, size))
 	}
 	p := object.PutPart{Bucket: c.Bucket, Key: c.Key, Upload: c.Upload, Number: c.Number, Finish: c.Finish}
 	return s.keepPart(ctx, op, p, kind, v.data[c.Off:c.Off+c.N])
 }
 
 // ListParts is object.Uploads'.
-func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]object.PartInfo, bool, error) {
+func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]object.PartInfo, bool,
+	error) {
 	const op = "list parts"
 	if err := s.enter(ctx, op, bucket); err != nil {
 		return nil, false, err
@@ -224,7 +228,8 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 	}
 	for _, p := range parts {
 		if u.parts[p.info.Number] != p {
-			return object.Info{}, object.Fail(op, c.Key, object.ErrInvalidPart, fmt.Sprintf("part %d was replaced meanwhile", p.info.Number))
+			return object.Info{}, object.Fail(op, c.Key, object.ErrInvalidPart,
+				fmt.Sprintf("part %d was replaced meanwhile", p.info.Number))
 		}
 	}
 	if err := holds(op, c.Key, c.Condition, b.current(c.Key)); err != nil {
@@ -245,20 +250,23 @@ func (u *upload) choose(op string, c object.Complete) ([]*part, error) {
 	}
 	for i := 1; i < len(c.Parts); i++ {
 		if c.Parts[i].Number <= c.Parts[i-1].Number {
-			return nil, object.Fail(op, c.Key, object.ErrPartOrder, fmt.Sprintf("part %d after %d", c.Parts[i].Number, c.Parts[i-1].Number))
+			return nil, object.Fail(op, c.Key, object.ErrPartOrder,
+				fmt.Sprintf("part %d after %d", c.Parts[i].Number, c.Parts[i-1].Number))
 		}
 	}
 	var parts []*part
 	for _, want := range c.Parts {
 		p, ok := u.parts[want.Number]
 		if !ok || want.ETag != "" && want.ETag != p.info.ETag {
-			return nil, object.Fail(op, c.Key, object.ErrInvalidPart, fmt.Sprintf("part %d with ETag %q", want.Number, want.ETag))
+			return nil, object.Fail(op, c.Key, object.ErrInvalidPart,
+				fmt.Sprintf("part %d with ETag %q", want.Number, want.ETag))
 		}
 		parts = append(parts, p)
 	}
 	for _, p := range parts[:len(parts)-1] {
 		if p.info.Size < c.MinPart {
-			return nil, object.Fail(op, c.Key, object.ErrPartTooSmall, fmt.Sprintf("part %d has %d bytes, expected at least %d", p.info.Number, p.info.Size, c.MinPart))
+			return nil, object.Fail(op, c.Key, object.ErrPartTooSmall,
+				fmt.Sprintf("part %d has %d bytes, expected at least %d", p.info.Number, p.info.Size, c.MinPart))
 		}
 	}
 	return parts, nil
@@ -320,7 +328,8 @@ func (s *Store) ListUploads(ctx context.Context, l object.UploadList) (object.Up
 	for _, u := range ups {
 		i := u.info
 		i.Attributes = maps.Clone(i.Attributes)
-		if !strings.HasPrefix(i.Key, l.Prefix) || i.Key < l.AfterKey || i.Key == l.AfterKey && (l.AfterID == "" || i.ID <= l.AfterID) {
+		if !strings.HasPrefix(i.Key, l.Prefix) || i.Key < l.AfterKey || i.Key == l.AfterKey &&
+			(l.AfterID == "" || i.ID <= l.AfterID) {
 			continue
 		}
 		p, grouped := group(i.Key, l.Prefix, l.Delimiter)

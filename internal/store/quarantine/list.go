@@ -95,16 +95,18 @@ func (q Folder) fileNote(name string) (*fileNote, error) {
 	return parseFileNote(path, text)
 }
 
-// parseFileNote reads the note of a file. A path that leads out of the folders for content is refused: the note is a file that
-// anybody who can write to quarantine/ may have written.
+// parseFileNote reads the note of a file. A path that leads out of the folders for content is refused: the note is a
+// file that anybody who can write to quarantine/ may have written.
 func parseFileNote(name string, text []byte) (*fileNote, error) {
 	var n fileNote
 	if err := json.Unmarshal(text, &n); err != nil {
 		return nil, &errs.Error{Kind: errs.Corrupt, Op: "read note", Name: name, Err: err}
 	}
 	first, _, _ := strings.Cut(filepath.ToSlash(n.Path), "/")
-	if !filepath.IsLocal(n.Path) || filepath.Clean(n.Path) != n.Path || first != layout.DataName && first != layout.TmpName || first == n.Path {
-		return nil, errs.New(errs.Corrupt, "read note", name, fmt.Sprintf("the path %q is not one below %s/ or %s/", n.Path, layout.DataName, layout.TmpName))
+	if !filepath.IsLocal(n.Path) || filepath.Clean(n.Path) != n.Path || first != layout.DataName &&
+		first != layout.TmpName || first == n.Path {
+		return nil, errs.New(errs.Corrupt, "read note", name,
+			fmt.Sprintf("the path %q is not one below %s/ or %s/", n.Path, layout.DataName, layout.TmpName))
 	}
 	return &n, nil
 }

@@ -46,7 +46,8 @@ func (q Folder) PutBack(ctx context.Context, m Metadata, name string) (r Restore
 	const op = "restore"
 	path := q.FS.PathJoin(q.Dir, layout.QuarantineName, name)
 	if !layout.Exists(q.FS, path) {
-		return r, errs.New(errs.NotFound, op, name, "there is no such thing in "+layout.QuarantineName+"/").WithFix("run nebulaio store quarantine list")
+		return r, errs.New(errs.NotFound, op, name, "there is no such thing in "+layout.QuarantineName+
+			"/").WithFix("run nebulaio store quarantine list")
 	}
 	if strings.HasPrefix(name, recordsPrefix) && strings.HasSuffix(name, recordsSuffix) {
 		err = q.putBackRecords(ctx, m, name, &r)

@@ -17,8 +17,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
-// What repair moves aside lies in quarantine/. A file has a note beside it, with its name and noteSuffix. Records are lines of
-// JSON in files that begin with recordsPrefix.
+// What repair moves aside lies in quarantine/. A file has a note beside it, with its name and noteSuffix. Records are
+// lines of JSON in files that begin with recordsPrefix.
 const (
 	noteSuffix    = ".json"
 	recordsPrefix = "records-"
@@ -83,8 +83,8 @@ func (q Folder) freeName(dir, base, end string) string {
 	}
 }
 
-// SetAside moves a file to quarantine. Its note is durable before it moves: after a crash in between the file is where it was,
-// and the note names a file that is not there.
+// SetAside moves a file to quarantine. Its note is durable before it moves: after a crash in between the file is where
+// it was, and the note names a file that is not there.
 func (q Folder) SetAside(path, why string, when time.Time) (string, error) {
 	const op = "quarantine"
 	dir, err := q.asideDir()

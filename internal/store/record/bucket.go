@@ -16,13 +16,15 @@ func CheckBucket(op string, b *object.Bucket) error {
 		b.ETag = object.ETagMD5
 	}
 	if b.ETag != object.ETagMD5 && b.ETag != object.ETagCRC64 {
-		return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("kind of ETag %q, expected %q or %q", b.ETag, object.ETagMD5, object.ETagCRC64))
+		return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("kind of ETag %q, expected %q or %q", b.ETag, object.ETagMD5,
+			object.ETagCRC64))
 	}
 	switch b.Versioning {
 	case object.VersioningOff, object.VersioningEnabled, object.VersioningSuspended:
 		return nil
 	}
-	return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning, object.VersioningEnabled, object.VersioningSuspended))
+	return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning,
+		object.VersioningEnabled, object.VersioningSuspended))
 }
 
 // EncodeBucket is the record of a bucket with a number.
@@ -49,7 +51,8 @@ func DecodeBucket(name string, b []byte) (uint64, *object.Bucket, error) {
 		return 0, nil, err
 	}
 	id := t.Uint()
-	o := &object.Bucket{Name: name, Created: Time(t.Int()), Owner: t.Text(), Versioning: object.Versioning(t.Text()), ETag: object.ETagKind(t.Text())}
+	o := &object.Bucket{Name: name, Created: Time(t.Int()), Owner: t.Text(), Versioning: object.Versioning(t.Text()),
+		ETag: object.ETagKind(t.Text())}
 	m := t.Pairs()
 	if !t.Done() {
 		return 0, nil, Unreadable("bucket", b)

@@ -4,8 +4,8 @@
 //
 // # Keys
 //
-// A key begins with a letter for its kind. Numbers are big-endian: those of buckets, files and sequences have 8 bytes. A
-// name that something follows is escaped (0x00 becomes 0x00 0xff) and ended by 0x00 0x01. So the order of keys is the
+// A key begins with a letter for its kind. Numbers are big-endian: those of buckets, files and sequences have 8 bytes.
+// A name that something follows is escaped (0x00 becomes 0x00 0xff) and ended by 0x00 0x01. So the order of keys is the
 // order of the names' bytes. Every value begins with a version byte, 1, except numbers, which are 8 bytes.
 //
 //	b name                       a bucket: number, settings
@@ -23,8 +23,9 @@
 //	s bucket                     what the bucket holds, a sum that batches add to
 //	m name                       uuid, epoch, closed, and the marks: files, sequences, buckets
 //
-// A version has one record and no copy of it. Its sequence is given out in ascending order under the lock of its key, and
-// is never used twice. The sequence is hidden in the identifier that clients see, so a version is found by a point read.
+// A version has one record and no copy of it. Its sequence is given out in ascending order under the lock of its key,
+// and is never used twice. The sequence is hidden in the identifier that clients see, so a version is found by a point
+// read.
 package record
 
 import (
@@ -83,8 +84,8 @@ func (v *Version) Null() bool { return v.Flags&FlagNull != 0 }
 // Inline says whether the content of v lies with the metadata.
 func (v *Version) Inline() bool { return v.Flags&FlagInline != 0 }
 
-// Wrong is the word for content of v that is not what its record says: what, or "declared" where a checksum that differs may
-// be the mistake of the client that declared it.
+// Wrong is the word for content of v that is not what its record says: what, or "declared" where a checksum that
+// differs may be the mistake of the client that declared it.
 func (v *Version) Wrong(what string) string {
 	if what == "checksum" && v.Flags&FlagDeclared != 0 {
 		return object.DamageDeclared
@@ -145,7 +146,8 @@ func DecodeVersion(b []byte, brief bool) (*Version, error) {
 // checkVersion reads the first byte of a record and refuses one of a newer version.
 func checkVersion(t *codec.Decoder, what string) error {
 	if len(t.Rest) > 0 && t.Rest[0] > Format {
-		return errs.New(errs.Unsupported, "read metadata", what, fmt.Sprintf("the record has version %d, expected %d", t.Rest[0], Format)).
+		return errs.New(errs.Unsupported, "read metadata", what,
+			fmt.Sprintf("the record has version %d, expected %d", t.Rest[0], Format)).
 			WithFix("use a newer nebulaio")
 	}
 	if t.Byte() != Format {
@@ -157,7 +159,8 @@ func checkVersion(t *codec.Decoder, what string) error {
 // Unreadable is the error of a damaged record.
 func Unreadable(what string, b []byte) error {
 	n := min(len(b), 16)
-	return errs.New(errs.Corrupt, "read metadata", what, fmt.Sprintf("a record of %d bytes that begins with %x cannot be read", len(b), b[:n])).
+	return errs.New(errs.Corrupt, "read metadata", what,
+		fmt.Sprintf("a record of %d bytes that begins with %x cannot be read", len(b), b[:n])).
 		WithFix("stop the server and run nebulaio store check")
 }
 

@@ -14,7 +14,8 @@ import (
 )
 
 var hostileNames = []string{
-	"", "a", "a/", "a//b", "../x", "\x00", "\x00\x00", "a\x00", "a\x00b", "a\x01", "a\xff", "\xff", "\xff\xff", "\x00\xff", "\x00\x01", "ab", "b", "😀", strings.Repeat("\x00", 1024), strings.Repeat("\xff", 1024),
+	"", "a", "a/", "a//b", "../x", "\x00", "\x00\x00", "a\x00", "a\x00b", "a\x01", "a\xff", "\xff", "\xff\xff", "\x00\xff",
+	"\x00\x01", "ab", "b", "😀", strings.Repeat("\x00", 1024), strings.Repeat("\xff", 1024),
 }
 
 func TestOrderOfKeysIsOrderOfNames(t *testing.T) {
@@ -72,7 +73,8 @@ func TestNamesHideSequencesAndFindThem(t *testing.T) {
 			t.Error("another store reads the sequence")
 		}
 	}
-	for _, bad := range []string{"", "null", strings.Repeat("0", 25), strings.Repeat("0", 27), strings.Repeat("U", 26), strings.Repeat("Z", 26), strings.ToLower(n.Text(^uint64(0)/3, 7))} {
+	for _, bad := range []string{"", "null", strings.Repeat("0", 25), strings.Repeat("0", 27), strings.Repeat("U", 26),
+		strings.Repeat("Z", 26), strings.ToLower(n.Text(^uint64(0)/3, 7))} {
 		if _, ok := ParseName(bad); ok {
 			t.Errorf("%q was read", bad)
 		}
@@ -85,7 +87,8 @@ var sampleVersion = Version{
 }
 
 func TestRecordsComeBack(t *testing.T) {
-	for _, v := range []Version{sampleVersion, {Flags: FlagMarker | FlagNull, Seq: 1, Modified: -5}, {Flags: FlagInline, Size: 1, ETag: "e"}} {
+	for _, v := range []Version{sampleVersion, {Flags: FlagMarker | FlagNull, Seq: 1, Modified: -5},
+		{Flags: FlagInline, Size: 1, ETag: "e"}} {
 		got, err := DecodeVersion(v.Encode(), false)
 		if err != nil || !reflect.DeepEqual(*got, v) {
 			t.Errorf("%+v came back as %+v, %v", v, got, err)
@@ -95,7 +98,8 @@ func TestRecordsComeBack(t *testing.T) {
 			t.Errorf("%+v came back briefly as %+v, %v", v, brief, err)
 		}
 	}
-	p := Part{Size: 7, CRC: 8, Modified: 9, ETag: "e", MD5: []byte("0123456789abcdef"), Off: 14, File: 3, Sums: []uint64{1}, Attrs: map[string]string{"k": "v"}}
+	p := Part{Size: 7, CRC: 8, Modified: 9, ETag: "e", MD5: []byte("0123456789abcdef"), Off: 14, File: 3,
+		Sums: []uint64{1}, Attrs: map[string]string{"k": "v"}}
 	if got, err := DecodePart(p.Encode(), false); err != nil || !reflect.DeepEqual(*got, p) {
 		t.Errorf("%+v came back as %+v, %v", p, got, err)
 	}
@@ -111,11 +115,13 @@ func TestRecordsComeBack(t *testing.T) {
 	if got, err := DecodeCounts(c.Encode()); err != nil || got != c {
 		t.Errorf("%+v came back as %+v, %v", c, got, err)
 	}
-	b := object.Bucket{Name: "n", Created: time.UnixMilli(5).UTC(), Owner: "o", Versioning: object.VersioningEnabled, ETag: object.ETagMD5, Settings: map[string][]byte{"x": {0, 1}}}
+	b := object.Bucket{Name: "n", Created: time.UnixMilli(5).UTC(), Owner: "o", Versioning: object.VersioningEnabled,
+		ETag: object.ETagMD5, Settings: map[string][]byte{"x": {0, 1}}}
 	if id, got, err := DecodeBucket("n", EncodeBucket(4, &b)); err != nil || id != 4 || !reflect.DeepEqual(*got, b) {
 		t.Errorf("%+v came back as %+v, %v", b, got, err)
 	}
-	ps := []object.PartInfo{{Number: 2, Size: 3, ETag: "e", CRC64: 4, Modified: time.UnixMilli(5).UTC(), Attributes: map[string]string{"k": "v"}}}
+	ps := []object.PartInfo{{Number: 2, Size: 3, ETag: "e", CRC64: 4, Modified: time.UnixMilli(5).UTC(),
+		Attributes: map[string]string{"k": "v"}}}
 	if got, err := DecodeParts(EncodeParts(ps)); err != nil || !reflect.DeepEqual(got, ps) {
 		t.Errorf("%+v came back as %+v, %v", ps, got, err)
 	}

@@ -92,7 +92,8 @@ func DecodePart(b []byte, brief bool) (*Part, error) {
 
 // Info describes the part to clients.
 func (r *Part) Info(number int) object.PartInfo {
-	return object.PartInfo{Number: number, Size: r.Size, ETag: r.ETag, CRC64: r.CRC, Modified: Time(r.Modified), Attributes: r.Attrs}
+	return object.PartInfo{Number: number, Size: r.Size, ETag: r.ETag, CRC64: r.CRC, Modified: Time(r.Modified),
+		Attributes: r.Attrs}
 }
 
 // EncodeParts is the list of the parts that an object was completed of.
@@ -119,7 +120,8 @@ func DecodeParts(b []byte) ([]object.PartInfo, error) {
 	}
 	ps := make([]object.PartInfo, t.Size(13))
 	for i := range ps {
-		ps[i] = object.PartInfo{Number: int(t.Uint()), Size: int64(t.Uint()), CRC64: t.Word(), Modified: Time(t.Int()), ETag: t.Text(), Attributes: t.Pairs()}
+		ps[i] = object.PartInfo{Number: int(t.Uint()), Size: int64(t.Uint()), CRC64: t.Word(), Modified: Time(t.Int()),
+			ETag: t.Text(), Attributes: t.Pairs()}
 	}
 	if !t.Done() || len(ps) > object.MaxParts {
 		return nil, Unreadable("parts", b)

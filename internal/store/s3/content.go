@@ -97,7 +97,8 @@ func (c *content) took(name string, lo, hi int64, sum uint64) error {
 		}
 		return 1
 	})
-	if c.twice = c.twice || i > 0 && c.read[i-1].hi > lo || i < len(c.read) && c.read[i].lo < hi || len(c.read) >= mostStretches; c.twice {
+	if c.twice = c.twice || i > 0 && c.read[i-1].hi > lo || i < len(c.read) && c.read[i].lo < hi ||
+		len(c.read) >= mostStretches; c.twice {
 		c.read = nil
 		return nil
 	}
@@ -121,7 +122,8 @@ func (c *content) took(name string, lo, hi int64, sum uint64) error {
 		c.right++
 		return nil
 	}
-	return errs.New(errs.Corrupt, "get", name, fmt.Sprintf("the content differs from the checksum that the server keeps: its %s is %x, expected %x", c.algorithm, got, c.kept.sum)).
+	return errs.New(errs.Corrupt, "get", name, fmt.Sprintf("the content differs from the checksum that the server "+
+		"keeps: its %s is %x, expected %x", c.algorithm, got, c.kept.sum)).
 		WithFix("read it again; if it differs again, the object is damaged on the server: store it anew from a good copy")
 }
 
@@ -133,7 +135,8 @@ func (c *content) note() string {
 	case c.right > 0:
 		return "the content was compared with the server's " + c.algorithm + " of the whole"
 	case c.twice:
-		return "the content was not compared with the server's " + c.algorithm + " of the whole: some bytes were read more than once"
+		return "the content was not compared with the server's " + c.algorithm +
+			" of the whole: some bytes were read more than once"
 	}
 	return "the content was not compared with the server's " + c.algorithm + " of the whole: a part of it was read"
 }

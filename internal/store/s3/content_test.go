@@ -31,14 +31,17 @@ func TestTheWholeIsComparedInPieces(t *testing.T) {
 		compared    string // empty: nothing to compare with
 		rightOrNone bool
 	}{
-		"crc64nvme":       {http.Header{"X-Amz-Checksum-Crc64nvme": {sumText(checksum.Of(data))}}, "crc64nvme", true},
-		"crc32":           {http.Header{"X-Amz-Checksum-Crc32": {header32(crc32.ChecksumIEEE(data))}, "X-Amz-Checksum-Type": {"FULL_OBJECT"}}, "crc32", true},
-		"crc32c":          {http.Header{"X-Amz-Checksum-Crc32c": {header32(crc32.Checksum(data, castagnoli))}}, "crc32c", true},
+		"crc64nvme": {http.Header{"X-Amz-Checksum-Crc64nvme": {sumText(checksum.Of(data))}}, "crc64nvme", true},
+		"crc32": {http.Header{"X-Amz-Checksum-Crc32": {header32(crc32.ChecksumIEEE(data))},
+			"X-Amz-Checksum-Type": {"FULL_OBJECT"}}, "crc32", true},
+		"crc32c": {http.Header{"X-Amz-Checksum-Crc32c": {header32(crc32.Checksum(data, castagnoli))}}, "crc32c",
+			true},
 		"wrong crc64nvme": {http.Header{"X-Amz-Checksum-Crc64nvme": {sumText(7)}}, "crc64nvme", false},
 		"wrong crc32":     {http.Header{"X-Amz-Checksum-Crc32": {header32(7)}}, "crc32", false},
-		"of parts":        {http.Header{"X-Amz-Checksum-Crc32": {header32(7) + "-3"}, "X-Amz-Checksum-Type": {"COMPOSITE"}}, "", true},
-		"none":            {nil, "", true},
-		"rubbish":         {http.Header{"X-Amz-Checksum-Crc32": {"??"}, "X-Amz-Checksum-Crc64nvme": {"AAAA"}}, "", true},
+		"of parts": {http.Header{"X-Amz-Checksum-Crc32": {header32(7) + "-3"}, "X-Amz-Checksum-Type": {"COMPOSITE"}},
+			"", true},
+		"none":    {nil, "", true},
+		"rubbish": {http.Header{"X-Amz-Checksum-Crc32": {"??"}, "X-Amz-Checksum-Crc64nvme": {"AAAA"}}, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
@@ -65,7 +68,8 @@ func TestTheWholeIsComparedInPieces(t *testing.T) {
 					t.Fatal("other bytes")
 				}
 			}
-			if (failed == nil) != c.rightOrNone || failed != nil && (!errs.Is(failed, errs.Corrupt) || !strings.Contains(failed.Error(), c.compared)) {
+			if (failed == nil) != c.rightOrNone || failed != nil &&
+				(!errs.Is(failed, errs.Corrupt) || !strings.Contains(failed.Error(), c.compared)) {
 				t.Errorf("got %v", failed)
 			}
 			notes := strings.Join(o.Notes(), " ")
@@ -111,7 +115,8 @@ func TestWhatIsNotComparedIsSaid(t *testing.T) {
 			t.Errorf("notes %q, expected %q", o.Notes(), want)
 		}
 	}
-	for name, do := range map[string]func(o *Object){"trusted": (*Object).Trust, "compared elsewhere": func(o *Object) { o.Sums() }} {
+	for name, do := range map[string]func(o *Object){"trusted": (*Object).Trust,
+		"compared elsewhere": func(o *Object) { o.Sums() }} {
 		o, err := c.Open(bg, "b", "k", "")
 		if err != nil {
 			t.Fatal(err)

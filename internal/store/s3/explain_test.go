@@ -58,7 +58,8 @@ func TestAHeadThatAGetDoesNotExplain(t *testing.T) {
 		t.Errorf("a HEAD alone is refused: %v", err)
 	}
 	before := len(s.requests())
-	if _, err := s.client(nil).Head(bg, "b", "missing", ""); !errs.Is(err, errs.NotFound) || len(s.requests()) != before+1 {
+	if _, err := s.client(nil).Head(bg, "b", "missing", ""); !errs.Is(err, errs.NotFound) ||
+		len(s.requests()) != before+1 {
 		t.Errorf("a missing object: %v, %d requests", err, len(s.requests())-before)
 	}
 }
@@ -73,7 +74,8 @@ func TestPlainHTTPOnAPortOfTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if _, err := c.Head(bg, "b", "k", ""); !errs.Is(err, errs.Invalid) || !strings.Contains(errs.FixOf(err), "use https://") {
+	if _, err := c.Head(bg, "b", "k", ""); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(errs.FixOf(err), "use https://") {
 		t.Errorf("%v", err)
 	}
 }

@@ -127,15 +127,16 @@ func faultOf(r *http.Response) *Fault {
 	return &f
 }
 
-// foreign reports whether a reply comes from a web server, and not from one of S3. That one answers in XML, or without a
-// type, and names the request.
+// foreign reports whether a reply comes from a web server, and not from one of S3. That one answers in XML, or without
+// a type, and names the request.
 func foreign(r *http.Response) bool {
 	missing := r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusMethodNotAllowed
 	return missing && strings.HasPrefix(r.Header.Get("Content-Type"), "text/") && r.Header.Get("x-amz-request-id") == ""
 }
 
 // foreignFix is the remedy where an address does not speak S3.
-const foreignFix = "this address does not speak S3: check the endpoint; NebulaIO's S3 address is its address (default port 9000), " +
+const foreignFix = "this address does not speak S3: check the endpoint; NebulaIO's S3 address is its address " +
+	"(default port 9000), " +
 	"its console_address (default port 9001) is not"
 
 // codeOfStatus stands for the code of replies without a body, as those to HEAD are.
@@ -199,7 +200,8 @@ func (f *Fault) fix() string {
 		return "set this machine's clock"
 	case "AccessDenied":
 		if f.anonymous {
-			return "no keys were given: set NEBULAIO_ACCESS_KEY and NEBULAIO_SECRET_KEY, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+			return "no keys were given: set NEBULAIO_ACCESS_KEY and NEBULAIO_SECRET_KEY, or AWS_ACCESS_KEY_ID and " +
+				"AWS_SECRET_ACCESS_KEY"
 		}
 		return "give this access key the right, or use another one"
 	case "BadRequest":
@@ -226,12 +228,14 @@ func (f *Fault) fix() string {
 // transient reports whether the same request may well succeed a little later.
 func (f *Fault) transient() bool {
 	switch f.Code {
-	case "SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "RequestTimeoutException", "Throttling", "ThrottlingException",
+	case "SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "RequestTimeoutException", "Throttling",
+		"ThrottlingException",
 		"OperationAborted", "BadDigest", "IncompleteBody":
 		return true
 	}
 	switch f.Status {
-	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusRequestTimeout:
+	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout, http.StatusRequestTimeout:
 		return true
 	}
 	return false
@@ -245,7 +249,8 @@ func transient(err error) bool {
 	var cert *tls.CertificateVerificationError
 	var dns *net.DNSError
 	switch {
-	case errors.As(err, &src), errors.Is(err, context.Canceled), errors.As(err, &cert), errors.Is(err, http.ErrSchemeMismatch):
+	case errors.As(err, &src), errors.Is(err, context.Canceled), errors.As(err, &cert),
+		errors.Is(err, http.ErrSchemeMismatch):
 		return false
 	case errors.As(err, &f):
 		return f.transient()
@@ -279,11 +284,15 @@ func failure(op, name string, err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &errs.Error{Kind: errs.Cancelled, Op: op, Name: name, Err: err}
 	case errors.As(err, &cert):
-		return &errs.Error{Kind: errs.Permission, Op: op, Name: name, Err: err, Fix: "name the file with the server's certificate or its authority (--ca-file, ca_file), or use the host name that the certificate has"}
+		return &errs.Error{Kind: errs.Permission, Op: op, Name: name, Err: err,
+			Fix: "name the file with the server's certificate or its authority (--ca-file, ca_file), or use the host name " +
+				"that the certificate has"}
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return &errs.Error{Kind: errs.Invalid, Op: op, Name: name, Err: err, Fix: "the server does not speak TLS on that port: use http://"}
+		return &errs.Error{Kind: errs.Invalid, Op: op, Name: name, Err: err,
+			Fix: "the server does not speak TLS on that port: use http://"}
 	case errors.As(err, &dns):
 		return &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: err, Fix: "check the endpoint's host name"}
 	}
-	return &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: err, Fix: "check that the endpoint is right and its server runs"}
+	return &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: err,
+		Fix: "check that the endpoint is right and its server runs"}
 }

@@ -73,7 +73,8 @@ func TestNamesAreEscapedAsSignaturesWantThem(t *testing.T) {
 
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	for name, o := range map[string]Options{
-		"no endpoint": {}, "no scheme": {Endpoint: "localhost:9000"}, "a path": {Endpoint: "/x"}, "ftp": {Endpoint: "ftp://x"}, "half a key": {Endpoint: "http://x", AccessKey: "a"},
+		"no endpoint": {}, "no scheme": {Endpoint: "localhost:9000"}, "a path": {Endpoint: "/x"},
+		"ftp": {Endpoint: "ftp://x"}, "half a key": {Endpoint: "http://x", AccessKey: "a"},
 		"connections": {Endpoint: "http://x", Connections: 1000}, "timeout": {Endpoint: "http://x", Timeout: -1},
 	} {
 		if _, err := New(o); !errs.Is(err, errs.Invalid) {

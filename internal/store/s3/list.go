@@ -49,13 +49,16 @@ const (
 // List gives one page. Kind NotFound for a bucket that does not exist.
 func (c *Client) List(ctx context.Context, l Listing) (Page, error) {
 	if l.Limit < 0 || l.Limit > 1000 {
-		return Page{}, errs.New(errs.Invalid, "list", URL(l.Bucket, l.Prefix), fmt.Sprintf("limit %d is out of range; expected 1 to 1000, or 0 for all that come at once", l.Limit))
+		return Page{}, errs.New(errs.Invalid, "list", URL(l.Bucket, l.Prefix),
+			fmt.Sprintf("limit %d is out of range; expected 1 to 1000, or 0 for all that come at once", l.Limit))
 	}
 	if l.Bucket == "" {
 		return Page{}, errs.New(errs.Invalid, "list", "", "no bucket is named")
 	}
-	q := &call{op: "list", method: http.MethodGet, bucket: l.Bucket, query: url.Values{"list-type": {"2"}, "encoding-type": {"url"}}}
-	for k, v := range map[string]string{"prefix": l.Prefix, "delimiter": l.Delimiter, "start-after": l.After, "continuation-token": l.Token} {
+	q := &call{op: "list", method: http.MethodGet, bucket: l.Bucket,
+		query: url.Values{"list-type": {"2"}, "encoding-type": {"url"}}}
+	for k, v := range map[string]string{"prefix": l.Prefix, "delimiter": l.Delimiter, "start-after": l.After,
+		"continuation-token": l.Token} {
 		if v != "" && (k != "start-after" || l.Token == "") {
 			q.query.Set(k, v)
 		}
@@ -117,7 +120,8 @@ func parseList(body []byte) (Page, error) {
 		return bad("the reply is no listing: " + clip(err.Error()))
 	}
 	if len(x.Contents)+len(x.CommonPrefixes) > mostEntries {
-		return bad(fmt.Sprintf("the reply has %d entries, expected at most %d", len(x.Contents)+len(x.CommonPrefixes), mostEntries))
+		return bad(fmt.Sprintf("the reply has %d entries, expected at most %d", len(x.Contents)+len(x.CommonPrefixes),
+			mostEntries))
 	}
 	if x.More && x.Next == "" {
 		return bad("the reply says that more follows and not how to ask for it")

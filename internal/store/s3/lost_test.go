@@ -65,8 +65,10 @@ func TestCompletionThatIsNeverAnswered(t *testing.T) {
 		reset(w, "", nil)
 		return true
 	}
-	_, err := upload(t, s.client(func(o *Options) { o.Retries = 3 }), Put{Bucket: "b", Key: "k"}, noise(100_000, 16), 60_000)
-	if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "may have been written") || !strings.Contains(errs.FixOf(err), "stat") {
+	_, err := upload(t, s.client(func(o *Options) { o.Retries = 3 }), Put{Bucket: "b", Key: "k"}, noise(100_000, 16),
+		60_000)
+	if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "may have been written") ||
+		!strings.Contains(errs.FixOf(err), "stat") {
 		t.Error(err)
 	}
 	if asked.Load() > 8 { // net/http repeats some by itself
@@ -87,13 +89,16 @@ func TestRedirectToAStranger(t *testing.T) {
 		return true
 	}
 	c := s.client(func(o *Options) { o.SessionToken = "a-token" })
-	if _, err := c.Head(bg, "b", "k", ""); !errs.Is(err, errs.Permission) || !strings.Contains(err.Error(), "localhost") || errs.FixOf(err) == "" {
+	if _, err := c.Head(bg, "b", "k", ""); !errs.Is(err, errs.Permission) || !strings.Contains(err.Error(), "localhost") ||
+		errs.FixOf(err) == "" {
 		t.Error(err)
 	}
-	if _, err := putBytes(c, Put{Bucket: "b", Key: "k"}, []byte("x")); !errs.Is(err, errs.Permission) || stranger.Load() != 0 {
+	if _, err := putBytes(c, Put{Bucket: "b", Key: "k"}, []byte("x")); !errs.Is(err, errs.Permission) ||
+		stranger.Load() != 0 {
 		t.Errorf("the stranger was asked %d times: %v", stranger.Load(), err)
 	}
-	for host, ours := range map[string]bool{"s3.amazonaws.com": true, "b.s3.eu-west-9.amazonaws.com": true, "amazonaws.com.evil.example": false, "evilamazonaws.com": false, "": false} {
+	for host, ours := range map[string]bool{"s3.amazonaws.com": true, "b.s3.eu-west-9.amazonaws.com": true,
+		"amazonaws.com.evil.example": false, "evilamazonaws.com": false, "": false} {
 		a, err := New(Options{Endpoint: "https://s3.eu-west-1.amazonaws.com"})
 		if err != nil {
 			t.Fatal(err)
@@ -107,7 +112,8 @@ func TestRedirectToAStranger(t *testing.T) {
 func TestWhatCannotStandInAHeader(t *testing.T) {
 	s := newServer(t)
 	for _, p := range []Put{
-		{Metadata: map[string]string{"a": "b\nc"}}, {Metadata: map[string]string{"k y": "v"}}, {Metadata: map[string]string{"ü": "v"}}, {Metadata: map[string]string{"": "v"}},
+		{Metadata: map[string]string{"a": "b\nc"}}, {Metadata: map[string]string{"k y": "v"}},
+		{Metadata: map[string]string{"ü": "v"}}, {Metadata: map[string]string{"": "v"}},
 		{ContentType: "a\r\nb"}, {IfMatch: "\x00"},
 	} {
 		p.Bucket, p.Key = "b", "k"
@@ -115,7 +121,8 @@ func TestWhatCannotStandInAHeader(t *testing.T) {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}
-	if _, err := putBytes(s.client(nil), Put{Bucket: "b", Key: "k", ContentType: "text/plain; charset=utf-8", Metadata: map[string]string{"who": "me\tor you"}}, []byte("x")); err != nil || len(s.requests()) != 1 {
+	if _, err := putBytes(s.client(nil), Put{Bucket: "b", Key: "k", ContentType: "text/plain; charset=utf-8",
+		Metadata: map[string]string{"who": "me\tor you"}}, []byte("x")); err != nil || len(s.requests()) != 1 {
 		t.Errorf("%v after %q", err, s.requests())
 	}
 }

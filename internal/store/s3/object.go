@@ -36,7 +36,8 @@ type Info struct {
 
 // infoOf reads what a reply says of an object of size bytes.
 func infoOf(bucket, key string, h http.Header, size int64) Info {
-	i := Info{Bucket: bucket, Key: key, Size: size, Version: h.Get("x-amz-version-id"), ETag: unquote(h.Get("ETag")), ContentType: h.Get("Content-Type")}
+	i := Info{Bucket: bucket, Key: key, Size: size, Version: h.Get("x-amz-version-id"), ETag: unquote(h.Get("ETag")),
+		ContentType: h.Get("Content-Type")}
 	if i.Version == "null" {
 		i.Version = ""
 	}
@@ -95,7 +96,8 @@ func checkName(bucket, key string) error {
 		return errs.New(errs.Invalid, "name object", strconv.Quote(bucket), "is no bucket; expected a name without slashes")
 	}
 	if key == "" || len(key) > 1024 {
-		return errs.New(errs.Invalid, "name object", URL(bucket, key), fmt.Sprintf("has a key of %d bytes; expected 1 to 1024", len(key)))
+		return errs.New(errs.Invalid, "name object", URL(bucket, key),
+			fmt.Sprintf("has a key of %d bytes; expected 1 to 1024", len(key)))
 	}
 	return nil
 }
@@ -171,10 +173,12 @@ func (o *Object) Notes() []string {
 		out = append(out, URL(o.info.Bucket, o.info.Key)+": "+o.content.note())
 	case o.trusted:
 	case o.info.kept.algorithm == "" && o.info.Size > 0:
-		out = append(out, URL(o.info.Bucket, o.info.Key)+": the server offers no checksum of the content to compare with (an ETag is not compared)")
+		out = append(out, URL(o.info.Bucket, o.info.Key)+
+			": the server offers no checksum of the content to compare with (an ETag is not compared)")
 	}
 	if o.info.ETag == "" {
-		out = append(out, URL(o.info.Bucket, o.info.Key)+": the server names no ETag: a change between two reads would not be seen")
+		out = append(out, URL(o.info.Bucket, o.info.Key)+
+			": the server names no ETag: a change between two reads would not be seen")
 	}
 	return out
 }
@@ -197,7 +201,8 @@ func (o *Object) note(err error) {
 // Fetch asks for n bytes from off; see vfs.Remote.
 func (o *Object) Fetch(ctx context.Context, off, n int64) (io.ReadCloser, error) {
 	if off < 0 || n < 0 || n > o.info.Size-off {
-		return nil, errs.New(errs.Invalid, "get", URL(o.info.Bucket, o.info.Key), fmt.Sprintf("bytes %d to %d were asked for, it has %d", off, off+n, o.info.Size))
+		return nil, errs.New(errs.Invalid, "get", URL(o.info.Bucket, o.info.Key),
+			fmt.Sprintf("bytes %d to %d were asked for, it has %d", off, off+n, o.info.Size))
 	}
 	r := &reader{ctx: ctx, o: o, first: off, off: off, end: off + n, tries: o.c.tries()}
 	if n == 0 {
@@ -234,7 +239,8 @@ func (c *Client) Get(ctx context.Context, bucket, key, version string, limit int
 	}
 	if resp.ContentLength < 0 || resp.ContentLength > limit {
 		resp.Body.Close()
-		return nil, nil, errs.New(errs.Invalid, "get", q.name(), fmt.Sprintf("has %d bytes, expected at most %d", resp.ContentLength, limit))
+		return nil, nil, errs.New(errs.Invalid, "get", q.name(),
+			fmt.Sprintf("has %d bytes, expected at most %d", resp.ContentLength, limit))
 	}
 	o.info = infoOf(bucket, key, resp.Header, resp.ContentLength)
 	o.content = newContent(o.info.kept, o.info.Size, c.join)

@@ -67,11 +67,13 @@ func TestReadRangesOfOneVersion(t *testing.T) {
 func TestReadsAreTakenUpAgain(t *testing.T) {
 	data := noise(2<<20, 2)
 	// cut answers a GET with the beginning of the right reply.
-	cut := func(w http.ResponseWriter, r *http.Request, n int64, end func(w http.ResponseWriter, header string, body []byte)) {
+	cut := func(w http.ResponseWriter, r *http.Request, n int64,
+		end func(w http.ResponseWriter, header string, body []byte)) {
 		var lo, hi int64
 		fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &lo, &hi)
 		n = min(n, hi-lo)
-		end(w, fmt.Sprintf("HTTP/1.1 206 Partial Content\r\nContent-Length: %d\r\nContent-Range: bytes %d-%d/%d\r\n\r\n", hi-lo+1, lo, hi, len(data)), data[lo:lo+n])
+		end(w, fmt.Sprintf("HTTP/1.1 206 Partial Content\r\nContent-Length: %d\r\nContent-Range: bytes %d-%d/%d\r\n\r\n",
+			hi-lo+1, lo, hi, len(data)), data[lo:lo+n])
 	}
 	shut := func(w http.ResponseWriter, header string, body []byte) {
 		c, buf, err := w.(http.Hijacker).Hijack()
@@ -91,10 +93,14 @@ func TestReadsAreTakenUpAgain(t *testing.T) {
 		"half a header":     func(w http.ResponseWriter, r *http.Request) { reset(w, "HTTP/1.1 206 Par", nil) },
 		"503":               func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(503) },
 		"slow down":         func(w http.ResponseWriter, r *http.Request) { refuse(w, 503, "SlowDown", "") },
-		"429":               func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Retry-After", "2"); w.WriteHeader(429) },
-		"500":               func(w http.ResponseWriter, r *http.Request) { refuse(w, 500, "InternalError", "") },
-		"502 of a proxy":    func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(502); io.WriteString(w, "<html>") },
-		"request timeout":   func(w http.ResponseWriter, r *http.Request) { refuse(w, 400, "RequestTimeout", "") },
+		"429": func(w http.ResponseWriter,
+			r *http.Request) {
+			w.Header().Set("Retry-After", "2")
+			w.WriteHeader(429)
+		},
+		"500":             func(w http.ResponseWriter, r *http.Request) { refuse(w, 500, "InternalError", "") },
+		"502 of a proxy":  func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(502); io.WriteString(w, "<html>") },
+		"request timeout": func(w http.ResponseWriter, r *http.Request) { refuse(w, 400, "RequestTimeout", "") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
@@ -122,7 +128,8 @@ func TestReadsAreTakenUpAgain(t *testing.T) {
 					t.Errorf("a GET without a range: %s", q)
 				}
 			}
-			if name == "short body" && (len(o.Notes()) != 2 || !strings.HasSuffix(s.requests()[2], fmt.Sprintf("bytes=%d-%d", 300_011, len(data)-12))) {
+			if name == "short body" && (len(o.Notes()) != 2 ||
+				!strings.HasSuffix(s.requests()[2], fmt.Sprintf("bytes=%d-%d", 300_011, len(data)-12))) {
 				t.Errorf("notes %q, requests %q", o.Notes(), s.requests())
 			}
 		})
@@ -142,7 +149,8 @@ func TestPausesGrowAndHonourTheServer(t *testing.T) {
 	var waits []time.Duration
 	c.wait = func(_ context.Context, d time.Duration) error { waits = append(waits, d); return nil }
 	_, err := c.Head(bg, "b", "k", "")
-	if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "given up after 6 tries") || !strings.Contains(err.Error(), "SlowDown") || errs.FixOf(err) == "" {
+	if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "given up after 6 tries") ||
+		!strings.Contains(err.Error(), "SlowDown") || errs.FixOf(err) == "" {
 		t.Errorf("got %v", err)
 	}
 	if len(waits) != 5 || waits[2] != 7*time.Second {
@@ -171,14 +179,16 @@ func TestAServerThatNeverGetsFurtherEndsWithOneError(t *testing.T) {
 		var lo, hi int64
 		fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &lo, &hi)
 		c, buf, _ := w.(http.Hijacker).Hijack()
-		fmt.Fprintf(buf, "HTTP/1.1 206 Partial Content\r\nContent-Length: %d\r\nContent-Range: bytes %d-%d/%d\r\n\r\n", hi-lo+1, lo, hi, len(data))
+		fmt.Fprintf(buf, "HTTP/1.1 206 Partial Content\r\nContent-Length: %d\r\nContent-Range: bytes %d-%d/%d\r\n\r\n",
+			hi-lo+1, lo, hi, len(data))
 		buf.Write(data[lo : lo+1000])
 		buf.Flush()
 		c.Close()
 		return true
 	}
 	got, _, err := readRange(s.client(nil), 0, int64(len(data)))
-	if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "s3://b/k") || !strings.Contains(err.Error(), "given up after 51 tries") {
+	if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "s3://b/k") ||
+		!strings.Contains(err.Error(), "given up after 51 tries") {
 		t.Fatalf("got %v", err)
 	}
 	if !bytes.Equal(got, data[:len(got)]) {
@@ -211,7 +221,8 @@ func TestAChangedObjectIsOneClearError(t *testing.T) {
 				return r.Method == http.MethodGet && change(s, w, r)
 			}
 			_, _, err := readRange(s.client(nil), 100, 1000)
-			if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "changed while it was being read") || errs.FixOf(err) == "" {
+			if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "changed while it was being read") ||
+				errs.FixOf(err) == "" {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -234,8 +245,9 @@ func TestRepliesThatAreNotWhatWasAskedForAreRefused(t *testing.T) {
 			w.WriteHeader(206)
 			w.Write(data[100:1100])
 		}, "2000000"},
-		"no range":   {func(w http.ResponseWriter) { w.Write(data) }, "ignores that a range"},
-		"nonsense":   {func(w http.ResponseWriter) { w.Header().Set("Content-Range", "rubbish"); w.WriteHeader(206) }, "rubbish"},
+		"no range": {func(w http.ResponseWriter) { w.Write(data) }, "ignores that a range"},
+		"nonsense": {func(w http.ResponseWriter) { w.Header().Set("Content-Range", "rubbish"); w.WriteHeader(206) },
+			"rubbish"},
 		"no content": {func(w http.ResponseWriter) { w.WriteHeader(204) }, "HTTP 204"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -261,13 +273,16 @@ func TestRefusalsKeepTheirKindAndSayWhatToDo(t *testing.T) {
 		status int
 		kind   errs.Kind
 	}{
-		"NoSuchKey": {404, errs.NotFound}, "NoSuchBucket": {404, errs.NotFound}, "AccessDenied": {403, errs.Permission}, "SignatureDoesNotMatch": {403, errs.Permission},
-		"InvalidAccessKeyId": {403, errs.Permission}, "NotImplemented": {501, errs.Unsupported}, "InvalidRange": {416, errs.Invalid}, "ExpiredToken": {400, errs.Invalid},
+		"NoSuchKey": {404, errs.NotFound}, "NoSuchBucket": {404, errs.NotFound}, "AccessDenied": {403, errs.Permission},
+		"SignatureDoesNotMatch": {403, errs.Permission},
+		"InvalidAccessKeyId":    {403, errs.Permission}, "NotImplemented": {501, errs.Unsupported},
+		"InvalidRange": {416, errs.Invalid}, "ExpiredToken": {400, errs.Invalid},
 	} {
 		s := newServer(t)
 		s.odd = func(n int, w http.ResponseWriter, r *http.Request) bool { refuse(w, c.status, code, ""); return true }
 		_, _, err := s.client(nil).ReadAll(bg, "b", "k", "", 10)
-		if !errs.Is(err, c.kind) || CodeOf(err) != code || !strings.Contains(err.Error(), "req-7") || !strings.Contains(err.Error(), "s3://b/k") {
+		if !errs.Is(err, c.kind) || CodeOf(err) != code || !strings.Contains(err.Error(), "req-7") ||
+			!strings.Contains(err.Error(), "s3://b/k") {
 			t.Errorf("%s: %v", code, err)
 		}
 		if code != "InvalidRange" && errs.FixOf(err) == "" {
@@ -330,7 +345,8 @@ func TestTheServerNamesTheRegionAndTheHost(t *testing.T) {
 		w.WriteHeader(307)
 		return true
 	}
-	if _, err := c.Head(bg, "b", "k", ""); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "ftp://elsewhere/") {
+	if _, err := c.Head(bg, "b", "k", ""); !errs.Is(err, errs.Unsupported) ||
+		!strings.Contains(err.Error(), "ftp://elsewhere/") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -86,7 +86,8 @@ func (r *reader) broken(err error) {
 // open asks for what is left of the range.
 func (r *reader) open() error {
 	i := &r.o.info
-	q := &call{op: "get", method: http.MethodGet, bucket: i.Bucket, key: i.Key, query: versioned(i.Version), traffic: &r.o.traffic, header: http.Header{}}
+	q := &call{op: "get", method: http.MethodGet, bucket: i.Bucket, key: i.Key, query: versioned(i.Version),
+		traffic: &r.o.traffic, header: http.Header{}}
 	q.header.Set("Range", "bytes="+strconv.FormatInt(r.off, 10)+"-"+strconv.FormatInt(r.end-1, 10))
 	if i.ETag != "" {
 		q.header.Set("If-Match", `"`+i.ETag+`"`)
@@ -121,7 +122,9 @@ func (r *reader) open() error {
 }
 
 func (r *reader) changed(cause error) error {
-	return &errs.Error{Kind: errs.IO, Op: "get", Name: r.name(), Err: cause, Msg: fmt.Sprintf("the object changed while it was being read: it is no longer the version with ETag %q and %d bytes", r.o.info.ETag, r.o.info.Size),
+	return &errs.Error{Kind: errs.IO, Op: "get", Name: r.name(), Err: cause,
+		Msg: fmt.Sprintf("the object changed while it was being read: it is no longer the version with ETag %q and %d bytes",
+			r.o.info.ETag, r.o.info.Size),
 		Fix: "read it again; keep versions that are being read, or write new ones under other keys"}
 }
 
@@ -129,7 +132,8 @@ func (r *reader) changed(cause error) error {
 func (r *reader) check(resp *http.Response) error {
 	i, want := &r.o.info, r.end-r.off
 	bad := func(kind errs.Kind, msg string) error {
-		return errs.New(kind, "get", r.name(), msg).WithFix("check what stands between this machine and the server: a proxy or a gateway changes replies")
+		return errs.New(kind, "get", r.name(), msg).WithFix("check what stands between this machine and the server: a " +
+			"proxy or a gateway changes replies")
 	}
 	if tag := unquote(resp.Header.Get("ETag")); tag != "" && i.ETag != "" && tag != i.ETag {
 		return r.changed(errs.New(errs.IO, "", "", fmt.Sprintf("the reply has ETag %q", tag)))
@@ -138,7 +142,8 @@ func (r *reader) check(resp *http.Response) error {
 	case http.StatusPartialContent:
 		off, n, size, ok := parseContentRange(resp.Header.Get("Content-Range"))
 		if !ok || off != r.off || n != want || size >= 0 && size != i.Size {
-			return bad(errs.Unsupported, fmt.Sprintf("asked for bytes %d to %d of %d, the server sends %q", r.off, r.end-1, i.Size, resp.Header.Get("Content-Range")))
+			return bad(errs.Unsupported, fmt.Sprintf("asked for bytes %d to %d of %d, the server sends %q", r.off, r.end-1,
+				i.Size, resp.Header.Get("Content-Range")))
 		}
 	case http.StatusOK:
 		if r.off != 0 || want != i.Size {
@@ -189,7 +194,8 @@ func parseContentRange(s string) (off, n, size int64, ok bool) {
 		u, err3 = strconv.ParseUint(total, 10, 63)
 		size = int64(u)
 	}
-	if err1 != nil || err2 != nil || err3 != nil || last < first || last-first == 1<<63-1 || size >= 0 && int64(last) >= size {
+	if err1 != nil || err2 != nil || err3 != nil || last < first || last-first == 1<<63-1 || size >= 0 &&
+		int64(last) >= size {
 		return 0, 0, 0, false
 	}
 	return int64(first), int64(last-first) + 1, size, true

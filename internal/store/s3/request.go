@@ -59,7 +59,8 @@ func escape(s string, path bool) string {
 	for i := range len(s) {
 		c := s[i]
 		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '.', c == '_', c == '~', path && c == '/':
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '.', c == '_', c == '~', path &&
+			c == '/':
 			b.WriteByte(c)
 		default:
 			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
@@ -72,7 +73,8 @@ func escape(s string, path bool) string {
 // a certificate covers one label.
 func (c *Client) virtual(bucket string) bool {
 	host := c.base.Hostname()
-	return bucket != "" && (host == "amazonaws.com" || strings.HasSuffix(host, ".amazonaws.com")) && !strings.ContainsAny(bucket, "._")
+	return bucket != "" && (host == "amazonaws.com" || strings.HasSuffix(host, ".amazonaws.com")) &&
+		!strings.ContainsAny(bucket, "._")
 }
 
 // address is where a call goes.
@@ -101,10 +103,13 @@ func (c *Client) address(q *call) (*url.URL, error) {
 	if q.at != "" {
 		to, err := url.Parse(q.at)
 		if err != nil || to.Host == "" || to.Scheme != u.Scheme {
-			return nil, errs.New(errs.Unsupported, q.op, q.name(), fmt.Sprintf("the server sends the client to %q; expected a URL with %s", q.at, u.Scheme))
+			return nil, errs.New(errs.Unsupported, q.op, q.name(),
+				fmt.Sprintf("the server sends the client to %q; expected a URL with %s", q.at, u.Scheme))
 		}
 		if !c.ours(to.Hostname()) {
-			return nil, errs.New(errs.Permission, q.op, q.name(), fmt.Sprintf("the server sends the client to %q, which is no part of %s: it would get the content, and a signature", to.Host, u.Hostname())).
+			return nil, errs.New(errs.Permission, q.op, q.name(),
+				fmt.Sprintf("the server sends the client to %q, which is no part of %s: it would get the content, and a signature",
+					to.Host, u.Hostname())).
 				WithFix("if that server is to be trusted, make it the endpoint")
 		}
 		u.Host, u.Path, u.RawPath = to.Host, to.Path, to.RawPath
@@ -145,7 +150,8 @@ func (c *Client) once(ctx context.Context, q *call) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &http.Request{Method: q.method, URL: u, Host: u.Host, Header: q.header.Clone(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	r := &http.Request{Method: q.method, URL: u, Host: u.Host, Header: q.header.Clone(), Proto: "HTTP/1.1", ProtoMajor: 1,
+		ProtoMinor: 1}
 	if r.Header == nil {
 		r.Header = http.Header{}
 	}
@@ -237,7 +243,8 @@ func (c *Client) corrected(q *call, err error) bool {
 		return false
 	}
 	switch {
-	case f.Region != "" && (f.Status == http.StatusMovedPermanently || f.Status == http.StatusBadRequest || f.Status == http.StatusForbidden) && c.learnRegion(q.bucket, f.Region):
+	case f.Region != "" && (f.Status == http.StatusMovedPermanently || f.Status == http.StatusBadRequest ||
+		f.Status == http.StatusForbidden) && c.learnRegion(q.bucket, f.Region):
 		return true
 	case f.Status == http.StatusTemporaryRedirect && f.location != "" && f.location != q.at:
 		q.at = f.location
@@ -287,7 +294,8 @@ func (t *tries) again(ctx context.Context, op, name string, err error) error {
 		if t.total == 1 {
 			return failure(op, name, err)
 		}
-		return errs.Wrap(op, name, &errs.Error{Kind: errs.KindOf(failure(op, name, err)), Op: fmt.Sprintf("given up after %d tries in %s", t.total, units.Duration(took)),
+		return errs.Wrap(op, name, &errs.Error{Kind: errs.KindOf(failure(op, name, err)),
+			Op:  fmt.Sprintf("given up after %d tries in %s", t.total, units.Duration(took)),
 			Err: err, Fix: errs.FixOf(failure(op, name, err))})
 	}
 	pause := min(mostPause, firstPause<<min(t.failed-1, 10))

@@ -82,8 +82,10 @@ type Client struct {
 func New(o Options) (*Client, error) {
 	const op = "configure S3 client"
 	base, err := url.Parse(o.Endpoint)
-	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" || base.User != nil {
-		return nil, errs.New(errs.Invalid, op, "endpoint "+strconv.Quote(o.Endpoint), "is no URL of a server; expected http://host:port or https://host")
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" ||
+		base.User != nil {
+		return nil, errs.New(errs.Invalid, op, "endpoint "+strconv.Quote(o.Endpoint),
+			"is no URL of a server; expected http://host:port or https://host")
 	}
 	base.Path = strings.TrimSuffix(base.Path, "/")
 	if o.Region == "" {
@@ -93,27 +95,33 @@ func New(o Options) (*Client, error) {
 		o.Connections = DefaultConnections
 	}
 	if o.Connections < 1 || o.Connections > mostConnections {
-		return nil, errs.New(errs.Invalid, op, fmt.Sprintf("connections=%d", o.Connections), fmt.Sprintf("is out of range; expected 1 to %d", mostConnections))
+		return nil, errs.New(errs.Invalid, op, fmt.Sprintf("connections=%d", o.Connections),
+			fmt.Sprintf("is out of range; expected 1 to %d", mostConnections))
 	}
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
 	if o.Timeout < 0 {
-		return nil, errs.New(errs.Invalid, op, "timeout="+o.Timeout.String(), "is negative; expected a time, or 0 for the default")
+		return nil, errs.New(errs.Invalid, op, "timeout="+o.Timeout.String(),
+			"is negative; expected a time, or 0 for the default")
 	}
 	if o.Retries == 0 {
 		o.Retries = DefaultRetries
 	}
 	o.Retries = min(max(o.Retries, 0), mostRetries)
 	if o.AccessKey == "" && o.SecretKey != "" || o.AccessKey != "" && o.SecretKey == "" {
-		return nil, errs.New(errs.Invalid, op, "credentials", "have an access key or a secret key alone; expected both, or neither to ask as anybody")
+		return nil, errs.New(errs.Invalid, op, "credentials",
+			"have an access key or a secret key alone; expected both, or neither to ask as anybody")
 	}
 	t, err := newTransport(o)
 	if err != nil {
 		return nil, err
 	}
 	return &Client{o: o, base: base, regions: map[string]string{}, wait: pause, join: checksum.NewJoiner(),
-		http:   &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		http: &http.Client{Transport: t, CheckRedirect: func(*http.Request,
+			[]*http.Request) error {
+			return http.ErrUseLastResponse
+		}},
 		signer: v4.NewSigner(func(s *v4.SignerOptions) { s.DisableURIPathEscaping = true }),
 		creds:  aws.Credentials{AccessKeyID: o.AccessKey, SecretAccessKey: o.SecretKey, SessionToken: o.SessionToken},
 	}, nil
@@ -128,7 +136,8 @@ func (c *Client) Sign(ctx context.Context, r *http.Request) error {
 	}
 	r.Header.Set("X-Amz-Content-Sha256", emptyHash)
 	at := time.Now().Add(time.Duration(c.skew.Load()))
-	return errs.Wrap("sign request for", r.URL.Path, c.signer.SignHTTP(ctx, c.creds, r, emptyHash, "s3", DefaultRegion, at))
+	return errs.Wrap("sign request for", r.URL.Path, c.signer.SignHTTP(ctx, c.creds, r, emptyHash, "s3", DefaultRegion,
+		at))
 }
 
 // Refused reads the refusal of a request that Sign has signed, and closes its body. again says that this clock

@@ -235,7 +235,8 @@ func (s *server) take(w http.ResponseWriter, r *http.Request, name, id, number s
 			refuse(w, 412, "PreconditionFailed", "")
 			return
 		}
-		s.objects[name] = stored{data: data, etag: etag, head: http.Header{"Content-Type": r.Header["Content-Type"], "X-Amz-Meta-Who": r.Header["X-Amz-Meta-Who"]}}
+		s.objects[name] = stored{data: data, etag: etag,
+			head: http.Header{"Content-Type": r.Header["Content-Type"], "X-Amz-Meta-Who": r.Header["X-Amz-Meta-Who"]}}
 		return
 	}
 	k, _ := strconv.Atoi(number)
@@ -285,7 +286,8 @@ func (s *server) complete(w http.ResponseWriter, r *http.Request, name, id strin
 		return
 	}
 	w.Header().Set("x-amz-version-id", "v9")
-	fmt.Fprintf(w, "\n\n<CompleteMultipartUploadResult><ETag>&quot;%s&quot;</ETag></CompleteMultipartUploadResult>", s.objects[name].etag)
+	fmt.Fprintf(w, "\n\n<CompleteMultipartUploadResult><ETag>&quot;%s&quot;</ETag></CompleteMultipartUploadResult>",
+		s.objects[name].etag)
 }
 
 func (s *server) list(w http.ResponseWriter, bucket, prefix, delimiter, token string) {

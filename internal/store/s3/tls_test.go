@@ -33,12 +33,14 @@ func TestOverTLS(t *testing.T) {
 		return false
 	}
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	data := noise(1<<20+7, 21)
 	for name, change := range map[string]func(o *Options){
-		"CA file": func(o *Options) { o.CAFile = ca }, "any certificate": func(o *Options) { o.InsecureTLS = true }, "signed": func(o *Options) { o.CAFile, o.SignBodies = ca, true },
+		"CA file": func(o *Options) { o.CAFile = ca }, "any certificate": func(o *Options) { o.InsecureTLS = true },
+		"signed": func(o *Options) { o.CAFile, o.SignBodies = ca, true },
 	} {
 		c := s.client(change)
 		if _, err := upload(t, c, Put{Bucket: "b", Key: "k"}, data, 300_000); err != nil {
@@ -57,7 +59,8 @@ func TestOverTLS(t *testing.T) {
 		t.Errorf("an unknown certificate: %v", err)
 	}
 	plain := newServer(t)
-	_, err = plain.client(func(o *Options) { o.Endpoint = strings.Replace(plain.URL, "http:", "https:", 1) }).Head(bg, "b", "k", "")
+	_, err = plain.client(func(o *Options) { o.Endpoint = strings.Replace(plain.URL, "http:", "https:", 1) }).Head(bg, "b",
+		"k", "")
 	if !errs.Is(err, errs.Invalid) || !strings.Contains(errs.FixOf(err), "http://") {
 		t.Errorf("a server without TLS: %v", err)
 	}

@@ -19,7 +19,8 @@ import (
 // several times the processor per byte and has one connection; small buffers, which
 // reads and writes larger than themselves pass by; no compression.
 func newTransport(o Options) (*http.Transport, error) {
-	conf := &tls.Config{InsecureSkipVerify: o.InsecureTLS, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}} //nolint:gosec // asked for
+	conf := &tls.Config{InsecureSkipVerify: o.InsecureTLS, MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"http/1.1"}} //nolint:gosec // asked for
 	if o.CAFile != "" {
 		pem, err := os.ReadFile(o.CAFile)
 		if err != nil {

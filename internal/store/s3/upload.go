@@ -67,14 +67,18 @@ func (p *Put) check() error {
 		return errs.New(errs.Invalid, "put", URL(p.Bucket, p.Key), fmt.Sprintf("%s %q; expected %s", what, value, expected))
 	}
 	for name, v := range p.Metadata {
-		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", r) }) {
+		if name == "" || strings.ContainsFunc(name, func(r rune) bool {
+			return r <= ' ' || r >= 0x7f ||
+				strings.ContainsRune("\"(),/:;<=>?@[\\]{}", r)
+		}) {
 			return bad("metadata", name, "a name of letters, digits and !#$%&'*+-.^_`|~")
 		}
 		if strings.ContainsFunc(v, control) {
 			return bad("metadata "+name+" of", v, "no control characters")
 		}
 	}
-	for what, v := range map[string]string{"content type": p.ContentType, "If-Match": p.IfMatch, "If-None-Match": p.IfNoneMatch} {
+	for what, v := range map[string]string{"content type": p.ContentType, "If-Match": p.IfMatch,
+		"If-None-Match": p.IfNoneMatch} {
 		if strings.ContainsFunc(v, control) {
 			return bad(what, v, "no control characters")
 		}
@@ -140,7 +144,8 @@ func (u *Upload) conditions(h http.Header) {
 // Whole sends the object in one request; see vfs.Upload.
 func (u *Upload) Whole(ctx context.Context, size int64, open func() (vfs.Blocks, error)) error {
 	if size < 0 || size > vfs.MostWhole {
-		return errs.New(errs.Invalid, "put", u.Name(), fmt.Sprintf("has %d bytes, expected at most %d in one request", size, vfs.MostWhole))
+		return errs.New(errs.Invalid, "put", u.Name(), fmt.Sprintf("has %d bytes, expected at most %d in one request", size,
+			vfs.MostWhole))
 	}
 	src, err := open()
 	if err != nil {
@@ -155,8 +160,10 @@ func (u *Upload) Whole(ctx context.Context, size int64, open func() (vfs.Blocks,
 
 func (u *Upload) send(ctx context.Context, data []byte) error {
 	sum := checksum.Of(data)
-	q := &call{op: "put", method: http.MethodPut, bucket: u.put.Bucket, key: u.put.Key, header: u.header(), traffic: &u.traffic,
-		body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }, size: int64(len(data)), hash: unsignedPayload}
+	q := &call{op: "put", method: http.MethodPut, bucket: u.put.Bucket, key: u.put.Key, header: u.header(),
+		traffic: &u.traffic,
+		body:    func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }, size: int64(len(data)),
+		hash: unsignedPayload}
 	if !u.c.secure() || u.c.o.SignBodies {
 		q.hash = hashOf(data)
 	}
@@ -170,7 +177,8 @@ func (u *Upload) send(ctx context.Context, data []byte) error {
 			q.header.Set(trailerName, sumText(sum))
 		}
 	}, func() ([]byte, http.Header, error) { return u.c.text(ctx, q, mostError) })
-	if CodeOf(err) == "PreconditionFailed" && u.traffic.count().Retries > before && u.isThere(ctx, int64(len(data)), sum, "the request") {
+	if CodeOf(err) == "PreconditionFailed" && u.traffic.count().Retries > before &&
+		u.isThere(ctx, int64(len(data)), sum, "the request") {
 		return nil // an earlier try had succeeded, and stands in its own way
 	}
 	if err == nil {
@@ -221,7 +229,8 @@ func (u *Upload) compare(op string, h http.Header, sum uint64) error {
 	if !ok || got == sum {
 		return nil
 	}
-	return errs.New(errs.Corrupt, op, u.Name(), fmt.Sprintf("the server received other bytes than were sent: their checksum is %016x, expected %016x", got, sum)).
+	return errs.New(errs.Corrupt, op, u.Name(), fmt.Sprintf("the server received other bytes than were sent: their "+
+		"checksum is %016x, expected %016x", got, sum)).
 		WithFix("try again; if it happens again, something between this machine and the server damages content")
 }
 
@@ -230,16 +239,19 @@ func (u *Upload) finish(h http.Header, etag string, size int64, sum uint64) {
 	defer u.mu.Unlock()
 	u.done = true
 	u.info = infoOf(u.put.Bucket, u.put.Key, h, size)
-	u.info.ETag, u.info.ContentType, u.info.Metadata, u.info.CRC64, u.info.HasCRC64 = etag, u.put.ContentType, u.put.Metadata, sum, true
+	u.info.ETag, u.info.ContentType, u.info.Metadata, u.info.CRC64, u.info.HasCRC64 = etag, u.put.ContentType,
+		u.put.Metadata, sum, true
 }
 
 // Begin makes ready for parts; see vfs.Upload.
 func (u *Upload) Begin(ctx context.Context) error {
 	if u.c.o.SignBodies && !u.c.secure() {
-		return errs.New(errs.Unsupported, "upload", u.Name(), "bodies are to be signed, which parts that are sent as they are gathered cannot be over plain HTTP").
+		return errs.New(errs.Unsupported, "upload", u.Name(),
+			"bodies are to be signed, which parts that are sent as they are gathered cannot be over plain HTTP").
 			WithFix("use https, or do not ask for signed bodies")
 	}
-	q := &call{op: "begin upload of", method: http.MethodPost, bucket: u.put.Bucket, key: u.put.Key, query: url.Values{"uploads": {""}}, header: u.header(), traffic: &u.traffic}
+	q := &call{op: "begin upload of", method: http.MethodPost, bucket: u.put.Bucket, key: u.put.Key,
+		query: url.Values{"uploads": {""}}, header: u.header(), traffic: &u.traffic}
 	body, h, err := u.withSums(func(on bool) {
 		q.header.Del("X-Amz-Checksum-Algorithm")
 		q.header.Del("X-Amz-Checksum-Type")
@@ -284,8 +296,10 @@ func (u *Upload) Part(ctx context.Context, number int, size, block int64, open f
 	id, sums := u.id, u.sums
 	u.mu.Unlock()
 	var sent *payload
-	q := &call{op: fmt.Sprintf("put part %d of", number), method: http.MethodPut, bucket: u.put.Bucket, key: u.put.Key, traffic: &u.traffic,
-		query: url.Values{"uploadId": {id}, "partNumber": {strconv.Itoa(number)}}, header: http.Header{}, size: size, hash: unsignedPayload,
+	q := &call{op: fmt.Sprintf("put part %d of", number), method: http.MethodPut, bucket: u.put.Bucket, key: u.put.Key,
+		traffic: &u.traffic,
+		query:   url.Values{"uploadId": {id}, "partNumber": {strconv.Itoa(number)}}, header: http.Header{}, size: size,
+		hash: unsignedPayload,
 		body: func() (io.ReadCloser, error) {
 			src, err := open()
 			if err != nil {
@@ -364,8 +378,10 @@ func (u *Upload) Complete(ctx context.Context) error {
 	if err != nil {
 		return errs.Wrap("complete upload of", u.Name(), err)
 	}
-	q := &call{op: "complete upload of", method: http.MethodPost, bucket: u.put.Bucket, key: u.put.Key, query: url.Values{"uploadId": {id}}, header: http.Header{}, traffic: &u.traffic,
-		body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }, size: int64(len(body)), hash: hashOf(body)}
+	q := &call{op: "complete upload of", method: http.MethodPost, bucket: u.put.Bucket, key: u.put.Key,
+		query: url.Values{"uploadId": {id}}, header: http.Header{}, traffic: &u.traffic,
+		body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }, size: int64(len(body)),
+		hash: hashOf(body)}
 	q.header.Set("Content-Type", "application/xml")
 	if sums {
 		q.header.Set(trailerName, sumText(sum))
@@ -394,11 +410,13 @@ func (u *Upload) Complete(ctx context.Context) error {
 			}
 		}
 		code := CodeOf(err)
-		if (code == "NoSuchUpload" || code == "PreconditionFailed") && u.traffic.count().Retries > before && u.isThere(ctx, size, sum, "the completion") {
+		if (code == "NoSuchUpload" || code == "PreconditionFailed") && u.traffic.count().Retries > before &&
+			u.isThere(ctx, size, sum, "the completion") {
 			return nil // an earlier try had succeeded, and its reply was lost
 		}
 		if err = failure(q.op, q.name(), err); code == "" && ctx.Err() == nil {
-			return &errs.Error{Kind: errs.KindOf(err), Op: q.op, Name: q.name(), Msg: "the answer did not come: the object may have been written, whole, or not at all", Err: err,
+			return &errs.Error{Kind: errs.KindOf(err), Op: q.op, Name: q.name(),
+				Msg: "the answer did not come: the object may have been written, whole, or not at all", Err: err,
 				Fix: "look at the object (stat) before it is written again"}
 		}
 		return err
@@ -467,7 +485,8 @@ func (u *Upload) Abort(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTime)
 	defer cancel()
-	q := &call{op: "abort upload of", method: http.MethodDelete, bucket: u.put.Bucket, key: u.put.Key, query: url.Values{"uploadId": {id}}, traffic: &u.traffic}
+	q := &call{op: "abort upload of", method: http.MethodDelete, bucket: u.put.Bucket, key: u.put.Key,
+		query: url.Values{"uploadId": {id}}, traffic: &u.traffic}
 	_, _, err := u.c.text(ctx, q, mostError)
 	if CodeOf(err) == "NoSuchUpload" {
 		err = nil

@@ -96,7 +96,8 @@ func TestUploadInParts(t *testing.T) {
 				t.Fatal("other bytes arrived")
 			}
 			i := u.Info()
-			if i.Size != int64(len(data)) || i.CRC64 != checksum.Of(data) || i.Version != "v9" || i.ETag == "" || i.Key != "k ü" {
+			if i.Size != int64(len(data)) || i.CRC64 != checksum.Of(data) || i.Version != "v9" || i.ETag == "" ||
+				i.Key != "k ü" {
 				t.Errorf("info %+v", i)
 			}
 			if notes := strings.Join(u.Notes(), " "); strings.Contains(notes, "without") != noSums {
@@ -123,7 +124,8 @@ func TestFramesAreAsLongAsSaid(t *testing.T) {
 			if framed {
 				want = framedSize(size, testBlock)
 			}
-			if sum, n, whole := p.result(); err != nil || int64(len(got)) != want || !whole || n != size || sum != checksum.Of(data) {
+			if sum, n, whole := p.result(); err != nil || int64(len(got)) != want || !whole || n != size ||
+				sum != checksum.Of(data) {
 				t.Errorf("%d framed %v: %d bytes, expected %d; %v", size, framed, len(got), want, err)
 			}
 		}
@@ -186,7 +188,8 @@ func TestTheReplyToACompletionIsLost(t *testing.T) {
 	s.dead = true
 	data := noise(600_000, 14)
 	u, err := upload(t, s.client(nil), Put{Bucket: "b", Key: "k"}, data, 300_000)
-	if err != nil || u.Info().Size != int64(len(data)) || !strings.Contains(strings.Join(u.Notes(), ""), "reply to the completion was lost") {
+	if err != nil || u.Info().Size != int64(len(data)) ||
+		!strings.Contains(strings.Join(u.Notes(), ""), "reply to the completion was lost") {
 		t.Fatalf("%v, %+v, %q", err, u.Info(), u.Notes())
 	}
 	// Where another object is there instead, it is an error.
@@ -220,7 +223,8 @@ func TestACompletionThatFailsLate(t *testing.T) {
 		t.Errorf("%v after %d", err, late)
 	}
 	s.odd = nil
-	if _, err := upload(t, s.client(nil), Put{Bucket: "b", Key: "k", IfNoneMatch: "*"}, data, 60_000); CodeOf(err) != "PreconditionFailed" || !errs.Is(err, errs.Invalid) {
+	if _, err := upload(t, s.client(nil), Put{Bucket: "b", Key: "k", IfNoneMatch: "*"}, data,
+		60_000); CodeOf(err) != "PreconditionFailed" || !errs.Is(err, errs.Invalid) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -264,7 +268,10 @@ func putBytes(c *Client, p Put, data []byte) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	err = u.Whole(bg, int64(len(data)), func() (vfs.Blocks, error) { return &pieces{data: data, block: testBlock, open: new(atomic.Int64)}, nil })
+	err = u.Whole(bg, int64(len(data)), func() (vfs.Blocks,
+		error) {
+		return &pieces{data: data, block: testBlock, open: new(atomic.Int64)}, nil
+	})
 	return u.Info(), err
 }
 
@@ -275,12 +282,14 @@ func TestPutInOneRequest(t *testing.T) {
 			s.noSums = noSums
 			c := s.client(nil)
 			for _, data := range [][]byte{{}, []byte("hello")} {
-				i, err := putBytes(c, Put{Bucket: "b", Key: "k", ContentType: "text/x", Metadata: map[string]string{"who": "me"}}, data)
+				i, err := putBytes(c, Put{Bucket: "b", Key: "k", ContentType: "text/x", Metadata: map[string]string{"who": "me"}},
+					data)
 				if err != nil || i.Size != int64(len(data)) || i.ETag == "" {
 					t.Fatalf("%+v, %v", i, err)
 				}
 				h, err := c.Head(bg, "b", "k", "")
-				if err != nil || h.ContentType != "text/x" || h.Metadata["who"] != "me" || h.Size != int64(len(data)) || h.HasCRC64 == noSums {
+				if err != nil || h.ContentType != "text/x" || h.Metadata["who"] != "me" || h.Size != int64(len(data)) ||
+					h.HasCRC64 == noSums {
 					t.Errorf("%+v, %v", h, err)
 				}
 			}

@@ -19,10 +19,10 @@ import (
 )
 
 // Without the manifest it is not known in which blob file a value lies. But a table refers to one and the same file by
-// one number of its own, and each reference has a block, a place in it and a length. A file is the right one for a number
-// if every value of that number is there in the right length, and at least one of them is proven to be the right value.
-// Such a proof is the checksum of an object's content, the sequence of a version, or the owner of a file. Without a proof
-// a value is lost: nothing is guessed.
+// one number of its own, and each reference has a block, a place in it and a length. A file is the right one for a
+// number if every value of that number is there in the right length, and at least one of them is proven to be the right
+// value. Such a proof is the checksum of an object's content, the sequence of a version, or the owner of a file.
+// Without a proof a value is lost: nothing is guessed.
 
 // sumPrefix begins the keys of a salvage under which the checksums of small objects lie. No record begins with it.
 const sumPrefix = 0
@@ -51,7 +51,8 @@ type blobMatch struct {
 // have the checksums of content in others.
 const matchRounds = 3
 
-// run replaces references by values where they are proven, and by losses where they are not. It returns how many of each.
+// run replaces references by values where they are proven, and by losses where they are not. It returns how many of
+// each.
 func (m *blobMatch) run() (found, lost int64, err error) {
 	for range matchRounds {
 		m.groups = map[blobGroup]*blobProof{}
@@ -197,14 +198,16 @@ func (m *blobMatch) proof(key, value []byte) proofKind {
 			return proofNone
 		}
 		b, state := m.view.get(record.FileKey(v.File))
-		if o, err := record.DecodeOwner(b); state == changeSet && err == nil && *o == (record.Owner{Bucket: id, Key: string(key[9:]), Seq: v.Seq, Part: -1}) {
+		if o, err := record.DecodeOwner(b); state == changeSet && err == nil &&
+			*o == (record.Owner{Bucket: id, Key: string(key[9:]), Seq: v.Seq, Part: -1}) {
 			return proofFor
 		}
 	}
 	return proofNone
 }
 
-// matchBlobs settles all changes that wait for their value. It finds the values that lie in blob files which the manifest does not name.
+// matchBlobs settles all changes that wait for their value. It finds the values that lie in blob files which the
+// manifest does not name.
 func (v *salvage) matchBlobs(r *metascan.Reader) error {
 	if v.view.open == 0 {
 		return nil
@@ -234,7 +237,8 @@ func (v *salvage) matchBlobs(r *metascan.Reader) error {
 	if err != nil || found+lost == 0 {
 		return err
 	}
-	text := fmt.Sprintf("the manifest does not say in which blob files %d values lie: %d were found by their checksums", found+lost, found)
+	text := fmt.Sprintf("the manifest does not say in which blob files %d values lie: %d were found by their checksums",
+		found+lost, found)
 	if lost > 0 {
 		text += fmt.Sprintf(", %d are lost", lost)
 	}

@@ -21,7 +21,8 @@ import (
 func (v *salvage) build() (err error) {
 	v.names = record.NamesOf(v.report.UUID)
 	v.buckets = map[uint64]*savedBucket{}
-	if v.out.db, err = metadb.Open(v.fs.PathJoin(v.to, layout.MetaName), metadb.ToolOptions(v.fs, metadb.MaxMemTable, false)); err != nil {
+	if v.out.db, err = metadb.Open(v.fs.PathJoin(v.to, layout.MetaName),
+		metadb.ToolOptions(v.fs, metadb.MaxMemTable, false)); err != nil {
 		return err
 	}
 	v.out.batch = v.out.db.NewBatch()
@@ -77,7 +78,8 @@ func (v *salvage) bucketRecords() error {
 	})
 }
 
-// bucket returns the bucket with a number. Where its record is lost, it is made under another name, for its objects' sake.
+// bucket returns the bucket with a number. Where its record is lost, it is made under another name, for its objects'
+// sake.
 func (v *salvage) bucket(id uint64) (*savedBucket, error) {
 	if b := v.buckets[id]; b != nil {
 		return b, nil
@@ -165,7 +167,8 @@ func (v *salvage) olds() error {
 			head = x // a delete marker above all others: the key has no current version
 		}
 		before := v.report.Objects
-		if err := v.version(id, name, x, record.VersionKey(id, name, x.Seq), false); err != nil || v.report.Objects == before {
+		if err := v.version(id, name, x, record.VersionKey(id, name, x.Seq), false); err != nil ||
+			v.report.Objects == before {
 			return err
 		}
 		if !x.Null() {

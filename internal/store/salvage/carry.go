@@ -24,8 +24,8 @@ type carrier struct {
 	dirs filecopy.DirSet
 }
 
-// file brings a data file over. Its content is read and checked in any case. share gives the file a second name, if that
-// can be done, in place of a copy.
+// file brings a data file over. Its content is read and checked in any case. share gives the file a second name, if
+// that can be done, in place of a copy.
 func (c *carrier) file(id uint64, size int64, share bool, check func(int64, []byte) error) (why string, err error) {
 	settled, fresh := datafile.Names(c.fs, c.from, datafile.ID(id))
 	to, _ := datafile.Names(c.fs, c.to, datafile.ID(id))
@@ -70,7 +70,8 @@ func (c *carrier) judge(err error) (why string, fatal error) {
 }
 
 // link gives a file a second name in the new store; linked is false where that cannot be done.
-func (c *carrier) link(from, to string, size int64, check func(int64, []byte) error) (linked bool, why string, err error) {
+func (c *carrier) link(from, to string, size int64, check func(int64, []byte) error) (linked bool, why string,
+	err error) {
 	file, err := layout.OpenRegular(c.fs, from)
 	if err != nil {
 		why, err = c.judge(err)

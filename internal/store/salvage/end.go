@@ -127,7 +127,8 @@ func (v *salvage) orphans() error {
 		return err
 	}
 	if n := v.small - v.report.Lost; n > 0 {
-		v.warn("the contents of about %d small objects are there without their records: the names of these objects are lost", n)
+		v.warn("the contents of about %d small objects are there without their records: the names of these objects are lost",
+			n)
 		v.report.Lost += n
 	}
 	return v.view.each(record.KindFile, func(key, value []byte, state changeState) error {
@@ -146,7 +147,8 @@ func (v *salvage) orphans() error {
 			return nil
 		}
 		path, _ := datafile.Names(v.fs, v.from, datafile.ID(id))
-		v.lose(o.Bucket, o.Key, "", "its record is lost; its content may be in "+strings.TrimPrefix(path, v.from+"/")+" of the old store")
+		v.lose(o.Bucket, o.Key, "", "its record is lost; its content may be in "+strings.TrimPrefix(path, v.from+"/")+
+			" of the old store")
 		return nil
 	})
 }

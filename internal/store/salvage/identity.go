@@ -40,8 +40,8 @@ func (v *salvage) testimony(e witness.Examiner) witness.Testimony {
 	return t
 }
 
-// uuid is that of the old store, so that its identifiers of versions stay; a new one where it is lost. FORMAT, EPOCH and
-// the metadata have it. If they differ, the one that two of them have is right.
+// uuid is that of the old store, so that its identifiers of versions stay; a new one where it is lost. FORMAT, EPOCH
+// and the metadata have it. If they differ, the one that two of them have is right.
 func (v *salvage) uuid() string {
 	votes := map[string]int{}
 	var first string
@@ -49,7 +49,8 @@ func (v *salvage) uuid() string {
 		if uuid == "" {
 			return ""
 		}
-		if votes[uuid]++; first == "" || votes[uuid] > votes[first] || votes[uuid] == votes[first] && !layout.IsWellFormedUUID(first) {
+		if votes[uuid]++; first == "" || votes[uuid] > votes[first] || votes[uuid] == votes[first] &&
+			!layout.IsWellFormedUUID(first) {
 			first = uuid
 		}
 		return fmt.Sprintf(", %s has %q", where, uuid)

@@ -74,10 +74,10 @@ type Report struct {
 	Warnings []string
 }
 
-// Run saves what is readable of a damaged store into a new one, and never changes the old one. It reads each file of the
-// metadata by itself as far as it goes; of each key the newest change counts. A version is saved only if its record can be
-// read and its content has the right checksum. Nobody may have the old store open. An interrupted Salvage leaves a
-// directory that is not taken for a store, and that the next Salvage begins anew.
+// Run saves what is readable of a damaged store into a new one, and never changes the old one. It reads each file of
+// the metadata by itself as far as it goes; of each key the newest change counts. A version is saved only if its record
+// can be read and its content has the right checksum. Nobody may have the old store open. An interrupted Salvage leaves
+// a directory that is not taken for a store, and that the next Salvage begins anew.
 func Run(ctx context.Context, o Options) (Report, error) {
 	const op = "salvage store"
 	v := &salvage{ctx: ctx, o: o}
@@ -184,11 +184,13 @@ func (v *salvage) gather(meta string) error {
 	r.Rescue = true
 	if name := backup.DamagedIn(v.ctx, v.fs, v.from); name != "" {
 		v.blind = true
-		v.warn("this is a backup, and its metadata is damaged (%s): what the lost changes deleted or overwrote may be there again", name)
+		v.warn("this is a backup, and its metadata is damaged (%s): what the lost changes deleted or overwrote may be "+
+			"there again", name)
 	}
 	if r.Damage != nil {
 		v.blind = true
-		v.warn("the manifest is damaged (%v): all tables in the directory were read, also such as may have been given up", r.Damage)
+		v.warn("the manifest is damaged (%v): all tables in the directory were read, also such as may have been given up",
+			r.Damage)
 	}
 	add := func(e metascan.Entry) error {
 		v.report.Changes++
@@ -211,11 +213,13 @@ func (v *salvage) gather(meta string) error {
 	for _, f := range v.report.Metadata {
 		if _, kind, _ := metafile.ParseName(f.Name); kind == "log" && f.Damage != "" {
 			v.blind = true
-			v.warn("changes in %s are lost: what they deleted or overwrote may be there again, and is marked as doubtful", f.Name)
+			v.warn("changes in %s are lost: what they deleted or overwrote may be there again, and is marked as doubtful",
+				f.Name)
 		}
 	}
 	for range v.gaps {
-		v.warn("keys in a damaged table are lost: what they deleted or overwrote may be there again, and is marked as doubtful")
+		v.warn("keys in a damaged table are lost: what they deleted or overwrote may be there again, and is marked as " +
+			"doubtful")
 		break
 	}
 	if err := v.view.flush(); err != nil {

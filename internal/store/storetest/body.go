@@ -81,7 +81,8 @@ var bodyTests = []test{
 		f.bucket("b", object.VersioningOff, object.ETagMD5)
 		for _, n := range []int{0, 1, 5000, 40_000} {
 			data := Bytes(uint64(n), n)
-			for name, wrap := range map[string]func(io.Reader) io.Reader{"one byte": iotest.OneByteReader, "half": iotest.HalfReader, "data with EOF": iotest.DataErrReader} {
+			for name, wrap := range map[string]func(io.Reader) io.Reader{"one byte": iotest.OneByteReader,
+				"half": iotest.HalfReader, "data with EOF": iotest.DataErrReader} {
 				for _, size := range []int64{int64(n), -1} {
 					i, err := f.s.Put(f.ctx, object.Put{Bucket: "b", Key: name, Size: size, Body: wrap(bytes.NewReader(data))})
 					f.ok(err, "%s, %d bytes", name, n)
@@ -174,7 +175,8 @@ var bodyTests = []test{
 				f.gone("b", key)
 				return 0, io.EOF
 			})
-			_, err := f.s.Put(f.ctx, object.Put{Bucket: "b", Key: key, Size: int64(n), Body: io.MultiReader(bytes.NewReader(Bytes(1, n)), body)})
+			_, err := f.s.Put(f.ctx, object.Put{Bucket: "b", Key: key, Size: int64(n),
+				Body: io.MultiReader(bytes.NewReader(Bytes(1, n)), body)})
 			f.ok(err, "put")
 			same(f, looked, true, "the body was read to its end")
 			f.holds(object.Ref{Bucket: "b", Key: key}, Bytes(1, n))

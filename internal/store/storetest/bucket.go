@@ -38,14 +38,17 @@ var bucketTests = []test{
 	{"keeps settings and shares nothing", func(f *fixture) {
 		doc := []byte("<policy/>")
 		given := object.Bucket{Name: "b", Owner: "AKIA", Created: time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC),
-			Versioning: object.VersioningEnabled, ETag: object.ETagCRC64, Settings: map[string][]byte{"policy": doc, "": {}, "\x00\xff": {0}}}
+			Versioning: object.VersioningEnabled, ETag: object.ETagCRC64,
+			Settings: map[string][]byte{"policy": doc, "": {}, "\x00\xff": {0}}}
 		f.ok(f.s.CreateBucket(f.ctx, given), "create")
 		doc[0] = 'X'
 		given.Settings["more"] = nil
 		b, err := f.s.Bucket(f.ctx, "b")
 		f.ok(err, "bucket")
-		if b.Owner != "AKIA" || !b.Created.Equal(given.Created) || b.Versioning != object.VersioningEnabled || b.ETag != object.ETagCRC64 ||
-			len(b.Settings) != 3 || string(b.Settings["policy"]) != "<policy/>" || !bytes.Equal(b.Settings["\x00\xff"], []byte{0}) {
+		if b.Owner != "AKIA" || !b.Created.Equal(given.Created) || b.Versioning != object.VersioningEnabled ||
+			b.ETag != object.ETagCRC64 ||
+			len(b.Settings) != 3 || string(b.Settings["policy"]) != "<policy/>" ||
+			!bytes.Equal(b.Settings["\x00\xff"], []byte{0}) {
 			f.Fatalf("%+v", b)
 		}
 	}},
@@ -65,7 +68,8 @@ var bucketTests = []test{
 		kept.Owner, kept.Settings["acl"][0] = "you", 'X'
 		b, err := f.s.Bucket(f.ctx, "b")
 		f.ok(err, "bucket")
-		if b.Name != "b" || !b.Created.Equal(created) || b.Owner != "me" || b.Versioning != object.VersioningEnabled || string(b.Settings["acl"]) != "private" {
+		if b.Name != "b" || !b.Created.Equal(created) || b.Owner != "me" || b.Versioning != object.VersioningEnabled ||
+			string(b.Settings["acl"]) != "private" {
 			f.Fatalf("%+v", b)
 		}
 		if old.Owner != "" || old.Versioning != object.VersioningOff {
@@ -112,7 +116,8 @@ var bucketTests = []test{
 	{"missing", func(f *fixture) {
 		_, err := f.s.Bucket(f.ctx, "b")
 		f.fails(err, object.ErrNoSuchBucket, "bucket")
-		f.fails(f.s.UpdateBucket(f.ctx, "b", func(*object.Bucket) error { f.Error("called"); return nil }), object.ErrNoSuchBucket, "update")
+		f.fails(f.s.UpdateBucket(f.ctx, "b", func(*object.Bucket) error { f.Error("called"); return nil }),
+			object.ErrNoSuchBucket, "update")
 		f.fails(f.s.DeleteBucket(f.ctx, "b"), object.ErrNoSuchBucket, "delete")
 		ref := object.Ref{Bucket: "b", Key: "k"}
 		_, err = f.s.Put(f.ctx, object.Put{Bucket: "b", Key: "k", Body: bytes.NewReader(nil)})
@@ -128,18 +133,21 @@ var bucketTests = []test{
 		same(f, len(errs), 2, "errors")
 		f.fails(errs[0], object.ErrNoSuchBucket, "delete many")
 		f.fails(errs[1], object.ErrNoSuchBucket, "delete many")
-		f.fails(f.s.SetAttributes(f.ctx, ref, func(map[string]string) error { return nil }), object.ErrNoSuchBucket, "attributes")
+		f.fails(f.s.SetAttributes(f.ctx, ref, func(map[string]string) error { return nil }), object.ErrNoSuchBucket,
+			"attributes")
 		_, err = f.s.List(f.ctx, object.List{Bucket: "b"})
 		f.fails(err, object.ErrNoSuchBucket, "list")
 		_, err = f.s.CreateUpload(f.ctx, "b", "k", nil)
 		f.fails(err, object.ErrNoSuchBucket, "create upload")
 		_, err = f.s.GetUpload(f.ctx, "b", "k", "id")
 		f.fails(err, object.ErrNoSuchBucket, "get upload")
-		_, err = f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: "id", Number: 1, Body: bytes.NewReader(nil)})
+		_, err = f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: "id", Number: 1,
+			Body: bytes.NewReader(nil)})
 		f.fails(err, object.ErrNoSuchBucket, "put part")
 		_, _, err = f.s.ListParts(f.ctx, "b", "k", "id", 0, 1)
 		f.fails(err, object.ErrNoSuchBucket, "list parts")
-		_, err = f.s.CompleteUpload(f.ctx, object.Complete{Bucket: "b", Key: "k", Upload: "id", Parts: []object.CompletedPart{{Number: 1}}})
+		_, err = f.s.CompleteUpload(f.ctx, object.Complete{Bucket: "b", Key: "k", Upload: "id",
+			Parts: []object.CompletedPart{{Number: 1}}})
 		f.fails(err, object.ErrNoSuchBucket, "complete")
 		f.fails(f.s.AbortUpload(f.ctx, "b", "k", "id"), object.ErrNoSuchBucket, "abort")
 		_, err = f.s.ListUploads(f.ctx, object.UploadList{Bucket: "b"})

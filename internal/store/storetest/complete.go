@@ -94,14 +94,16 @@ var partTests = []partTest{
 	{"numbers with a gap", []int{1, 3}, []int{mib, mib}, nil},
 	{"numbers far apart", []int{2, 5000, 10000}, []int{5000, 5000, 5000}, nil},
 	{"one left out in the middle", []int{1, 2, 3}, []int{mib, mib, mib}, []int{1, 3}},
-	{"one left out in the middle, shared blocks", []int{1, 2, 3, 4}, []int{300_001, 300_001, 300_001, 300_001}, []int{1, 2, 4}},
+	{"one left out in the middle, shared blocks", []int{1, 2, 3, 4}, []int{300_001, 300_001, 300_001, 300_001},
+		[]int{1, 2, 4}},
 	{"the first left out", []int{1, 2, 3}, []int{70_000, 70_000, 70_000}, []int{2, 3}},
 	{"the last left out", []int{1, 2, 3}, []int{70_000, 70_000, 70_000}, []int{1, 2}},
 	{"the short last left out", []int{3, 1, 2}, []int{7, 70_000, 70_000}, []int{1, 2}},
 	{"only the last", []int{1, 2, 3}, []int{70_000, 70_000, 7}, []int{3}},
 	{"the first part received is the longest", []int{2, 1, 3}, []int{mib + 7, mib, 3}, nil},
 	{"the first part received is the shortest", []int{3, 2, 1}, []int{3, mib, mib}, nil},
-	{"many", []int{20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, slices.Repeat([]int{33_333}, 20), nil},
+	{"many", []int{20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1},
+		slices.Repeat([]int{33_333}, 20), nil},
 }
 
 // partSuite runs partTests in a bucket of one kind of ETag.
@@ -154,15 +156,18 @@ var completeTests = []test{
 		}
 		f.fails(try(0, object.CompletedPart{Number: 2}, object.CompletedPart{Number: 1}), object.ErrPartOrder, "descending")
 		f.fails(try(0, object.CompletedPart{Number: 1}, object.CompletedPart{Number: 1}), object.ErrPartOrder, "twice")
-		f.fails(try(0, object.CompletedPart{Number: 1}, object.CompletedPart{Number: 4}), object.ErrInvalidPart, "never uploaded")
+		f.fails(try(0, object.CompletedPart{Number: 1}, object.CompletedPart{Number: 4}), object.ErrInvalidPart,
+			"never uploaded")
 		f.fails(try(0, object.CompletedPart{Number: 1, ETag: MD5(b)}), object.ErrInvalidPart, "another ETag")
-		f.fails(try(5001, object.CompletedPart{Number: 1}, object.CompletedPart{Number: 2}), object.ErrPartTooSmall, "too small")
+		f.fails(try(5001, object.CompletedPart{Number: 1}, object.CompletedPart{Number: 2}), object.ErrPartTooSmall,
+			"too small")
 		if err := try(0); err == nil {
 			f.Fatal("completed with no part")
 		}
 		f.gone("b", "k")
 		same(f, f.numbers(id), "1:5000 2:6000 3:3", "parts after all that")
-		f.ok(try(5000, object.CompletedPart{Number: 1, ETag: MD5(a)}, object.CompletedPart{Number: 2}, object.CompletedPart{Number: 3}), "the last may be small")
+		f.ok(try(5000, object.CompletedPart{Number: 1, ETag: MD5(a)}, object.CompletedPart{Number: 2},
+			object.CompletedPart{Number: 3}), "the last may be small")
 		f.holds(object.Ref{Bucket: "b", Key: "k"}, slices.Concat(a, b, []byte("end")))
 	}},
 	{"Finish and attributes", func(f *fixture) {

@@ -54,7 +54,8 @@ var conditionTests = []test{
 		f.put("b", "from", []byte("newer"))
 		for n, c := range conditionCases(old) {
 			key := fmt.Sprint(n)
-			_, err := f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "from", Version: old.Version}, FromCondition: c.cond, Bucket: "b", Key: key})
+			_, err := f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "from", Version: old.Version},
+				FromCondition: c.cond, Bucket: "b", Key: key})
 			f.expect(err, c.there, c.name)
 			if c.there != nil {
 				f.gone("b", key)
@@ -69,7 +70,8 @@ var conditionTests = []test{
 		before := f.dump()
 		no := object.Condition{IfMatch: "0123"}
 		for _, n := range []int{0, 10, 100_000} {
-			_, err := f.s.Put(f.ctx, object.Put{Bucket: "b", Key: "k", Size: int64(n), Body: bytes.NewReader(Bytes(1, n)), Condition: no})
+			_, err := f.s.Put(f.ctx, object.Put{Bucket: "b", Key: "k", Size: int64(n), Body: bytes.NewReader(Bytes(1, n)),
+				Condition: no})
 			f.fails(err, object.ErrPrecondition, "put")
 		}
 		_, err := f.s.Delete(f.ctx, object.Deletion{Ref: object.Ref{Bucket: "b", Key: "k"}, Condition: no})
@@ -86,7 +88,8 @@ var conditionTests = []test{
 		id, err := f.s.CreateUpload(f.ctx, "b", "k", nil)
 		f.ok(err, "create")
 		f.part("b", "k", id, 1, []byte("new"))
-		c := object.Complete{Bucket: "b", Key: "k", Upload: id, Parts: []object.CompletedPart{{Number: 1}}, Condition: object.Condition{IfNoneMatch: "*"}}
+		c := object.Complete{Bucket: "b", Key: "k", Upload: id, Parts: []object.CompletedPart{{Number: 1}},
+			Condition: object.Condition{IfNoneMatch: "*"}}
 		_, err = f.s.CompleteUpload(f.ctx, c)
 		f.fails(err, object.ErrPrecondition, "complete")
 		f.holds(object.Ref{Bucket: "b", Key: "k"}, []byte("old"))
@@ -135,13 +138,15 @@ func (f *fixture) conditions(try func(bucket, key string, c object.Condition) er
 }
 
 func (f *fixture) tryPut(bucket, key string, c object.Condition) error {
-	_, err := f.s.Put(f.ctx, object.Put{Bucket: bucket, Key: key, Size: 3, Body: bytes.NewReader([]byte("new")), Condition: c})
+	_, err := f.s.Put(f.ctx, object.Put{Bucket: bucket, Key: key, Size: 3, Body: bytes.NewReader([]byte("new")),
+		Condition: c})
 	return err
 }
 
 func (f *fixture) tryCopy(bucket, key string, c object.Condition) error {
 	f.put(bucket, "from", []byte("from"))
-	_, err := f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: bucket, Key: "from"}, Bucket: bucket, Key: key, Condition: c})
+	_, err := f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: bucket, Key: "from"}, Bucket: bucket, Key: key,
+		Condition: c})
 	return err
 }
 
@@ -149,7 +154,8 @@ func (f *fixture) tryComplete(bucket, key string, c object.Condition) error {
 	id, err := f.s.CreateUpload(f.ctx, bucket, key, nil)
 	f.ok(err, "create upload")
 	f.part(bucket, key, id, 1, []byte("part"))
-	_, err = f.s.CompleteUpload(f.ctx, object.Complete{Bucket: bucket, Key: key, Upload: id, Parts: []object.CompletedPart{{Number: 1}}, Condition: c})
+	_, err = f.s.CompleteUpload(f.ctx, object.Complete{Bucket: bucket, Key: key, Upload: id,
+		Parts: []object.CompletedPart{{Number: 1}}, Condition: c})
 	return err
 }
 

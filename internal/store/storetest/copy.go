@@ -35,16 +35,19 @@ var copyTests = []test{
 		f.bucket("b", object.VersioningOff, object.ETagMD5)
 		f.put("b", "k", []byte("x"), func(p *object.Put) { p.Attributes = map[string]string{"old": "1"} })
 		given := map[string]string{"new": "2"}
-		_, err := f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "k"}, Bucket: "b", Key: "c", Attributes: given})
+		_, err := f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "k"}, Bucket: "b", Key: "c",
+			Attributes: given})
 		f.ok(err, "copy")
 		given["new"] = "changed"
 		i := f.holds(object.Ref{Bucket: "b", Key: "c"}, []byte("x"))
 		if !maps.Equal(i.Attributes, map[string]string{"new": "2"}) {
 			f.Fatalf("attributes %v", i.Attributes)
 		}
-		_, err = f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "k"}, Bucket: "b", Key: "e", Attributes: map[string]string{}})
+		_, err = f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "k"}, Bucket: "b", Key: "e",
+			Attributes: map[string]string{}})
 		f.ok(err, "copy")
-		same(f, len(f.holds(object.Ref{Bucket: "b", Key: "e"}, []byte("x")).Attributes), 0, "attributes where none are wanted")
+		same(f, len(f.holds(object.Ref{Bucket: "b", Key: "e"}, []byte("x")).Attributes), 0,
+			"attributes where none are wanted")
 	}},
 	{"onto itself", bothSizes(func(f *fixture, n int) {
 		for _, v := range []object.Versioning{object.VersioningOff, object.VersioningEnabled, object.VersioningSuspended} {
@@ -63,7 +66,8 @@ var copyTests = []test{
 					f.Fatalf("attributes %v, expected %v", i.Attributes, as)
 				}
 			}
-			want := map[object.Versioning]string{object.VersioningOff: "0a", object.VersioningEnabled: "a a a a", object.VersioningSuspended: "0a"}[v]
+			want := map[object.Versioning]string{object.VersioningOff: "0a", object.VersioningEnabled: "a a a a",
+				object.VersioningSuspended: "0a"}[v]
 			same(f, f.history(b, "k"), want, "history, versioning %q", v)
 			f.restart()
 			f.holds(object.Ref{Bucket: b, Key: "k"}, word("a", n))
@@ -83,7 +87,8 @@ var copyTests = []test{
 		f.holds(object.Ref{Bucket: "b", Key: "k"}, word("a", n))
 		_, err = f.s.Copy(f.ctx, object.Copy{From: from, Bucket: "b", Key: "c"})
 		f.fails(err, object.ErrNoSuchVersion, "a version that is gone")
-		_, err = f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "k", Version: m.Version}, Bucket: "b", Key: "c"})
+		_, err = f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "k", Version: m.Version}, Bucket: "b",
+			Key: "c"})
 		f.fails(err, object.ErrIsMarker, "a delete marker")
 		f.remove("b", "k", "")
 		_, err = f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "k"}, Bucket: "b", Key: "c"})
@@ -99,7 +104,8 @@ var copyTests = []test{
 		f.put("b", "k", word("b", n))
 		f.versioning("b", object.VersioningSuspended)
 		// The source is the very version that the copy replaces.
-		_, err := f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "k", Version: object.NullVersion}, Bucket: "b", Key: "k"})
+		_, err := f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "k", Version: object.NullVersion},
+			Bucket: "b", Key: "k"})
 		f.ok(err, "copy")
 		same(f, f.history("b", "k"), "0a b", "history")
 		f.holds(object.Ref{Bucket: "b", Key: "k"}, word("a", n))
@@ -111,7 +117,8 @@ var copyTests = []test{
 		f.ok(err, "create")
 		f.part("b", "k", id, 1, one)
 		f.part("b", "k", id, 2, two)
-		_, err = f.s.CompleteUpload(f.ctx, object.Complete{Bucket: "b", Key: "k", Upload: id, Parts: []object.CompletedPart{{Number: 1}, {Number: 2}}})
+		_, err = f.s.CompleteUpload(f.ctx, object.Complete{Bucket: "b", Key: "k", Upload: id,
+			Parts: []object.CompletedPart{{Number: 1}, {Number: 2}}})
 		f.ok(err, "complete")
 		_, err = f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "k"}, Bucket: "b", Key: "c"})
 		f.ok(err, "copy")

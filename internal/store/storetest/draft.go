@@ -211,12 +211,13 @@ var draftTests = []test{
 		w := f.draft("b", "k", len(data))
 		f.filled(w, data)
 		for name, c := range map[string]object.Sealed{
-			"another sum of all":   {Size: good.Size, CRC64: good.CRC64 + 1, Sums: good.Sums},
-			"a sum too few":        {Size: good.Size, CRC64: good.CRC64, Sums: good.Sums[:2]},
-			"a sum too many":       {Size: good.Size, CRC64: good.CRC64, Sums: append(Sums(data), 1)},
-			"no sums":              {Size: good.Size, CRC64: good.CRC64},
-			"another sum of one":   {Size: good.Size, CRC64: good.CRC64, Sums: []uint64{good.Sums[0], good.Sums[1], 7}},
-			"sums in other places": {Size: good.Size, CRC64: good.CRC64, Sums: []uint64{good.Sums[1], good.Sums[0], good.Sums[2]}},
+			"another sum of all": {Size: good.Size, CRC64: good.CRC64 + 1, Sums: good.Sums},
+			"a sum too few":      {Size: good.Size, CRC64: good.CRC64, Sums: good.Sums[:2]},
+			"a sum too many":     {Size: good.Size, CRC64: good.CRC64, Sums: append(Sums(data), 1)},
+			"no sums":            {Size: good.Size, CRC64: good.CRC64},
+			"another sum of one": {Size: good.Size, CRC64: good.CRC64, Sums: []uint64{good.Sums[0], good.Sums[1], 7}},
+			"sums in other places": {Size: good.Size, CRC64: good.CRC64,
+				Sums: []uint64{good.Sums[1], good.Sums[0], good.Sums[2]}},
 		} {
 			_, err := w.Commit(f.ctx, c)
 			f.fails(err, object.ErrInvalidSums, "commit with %s", name)
@@ -300,7 +301,8 @@ var draftTests = []test{
 		if _, err = h.NewDraft(f.ctx, object.Draft{Bucket: "b", Key: "k", Size: -1}); !errs.Is(err, errs.Invalid) {
 			f.Fatalf("a negative size: %v", err)
 		}
-		_, err = h.NewDraft(f.ctx, object.Draft{Bucket: "b", Key: "k", Attributes: map[string]string{"a": string(make([]byte, object.MaxAttributes))}})
+		_, err = h.NewDraft(f.ctx, object.Draft{Bucket: "b", Key: "k",
+			Attributes: map[string]string{"a": string(make([]byte, object.MaxAttributes))}})
 		f.fails(err, object.ErrTooLarge, "attributes")
 	}},
 	{"of one key at once", func(f *fixture) {

@@ -50,21 +50,26 @@ func (f *fixture) writers() map[string]writer {
 
 var allWriters = map[string]writer{
 	"put": func(f *fixture, bucket, key string, judge object.Judge) (object.Info, error) {
-		return f.s.Put(f.ctx, object.Put{Bucket: bucket, Key: key, Size: 3, Body: bytes.NewReader([]byte("new")), Judge: judge})
+		return f.s.Put(f.ctx, object.Put{Bucket: bucket, Key: key, Size: 3, Body: bytes.NewReader([]byte("new")),
+			Judge: judge})
 	},
 	"copy": func(f *fixture, bucket, key string, judge object.Judge) (object.Info, error) {
 		f.put(bucket, "source", []byte("from"))
-		return f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: bucket, Key: "source"}, Bucket: bucket, Key: key, Attributes: map[string]string{}, Judge: judge})
+		return f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: bucket, Key: "source"}, Bucket: bucket, Key: key,
+			Attributes: map[string]string{}, Judge: judge})
 	},
 	"copy onto itself": func(f *fixture, bucket, key string, judge object.Judge) (object.Info, error) {
-		return f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: bucket, Key: key}, Bucket: bucket, Key: key, Attributes: map[string]string{"own": "1"}, Judge: judge})
+		return f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: bucket, Key: key}, Bucket: bucket, Key: key,
+			Attributes: map[string]string{"own": "1"}, Judge: judge})
 	},
 	"complete": func(f *fixture, bucket, key string, judge object.Judge) (object.Info, error) {
 		id, err := f.s.CreateUpload(f.ctx, bucket, key, nil)
 		f.ok(err, "create upload")
-		_, err = f.s.PutPart(f.ctx, object.PutPart{Bucket: bucket, Key: key, Upload: id, Number: 1, Size: 4, Body: bytes.NewReader([]byte("part"))})
+		_, err = f.s.PutPart(f.ctx, object.PutPart{Bucket: bucket, Key: key, Upload: id, Number: 1, Size: 4,
+			Body: bytes.NewReader([]byte("part"))})
 		f.ok(err, "put part")
-		i, err := f.s.CompleteUpload(f.ctx, object.Complete{Bucket: bucket, Key: key, Upload: id, Parts: []object.CompletedPart{{Number: 1}}, Judge: judge})
+		i, err := f.s.CompleteUpload(f.ctx, object.Complete{Bucket: bucket, Key: key, Upload: id,
+			Parts: []object.CompletedPart{{Number: 1}}, Judge: judge})
 		if err != nil {
 			_, err := f.s.GetUpload(f.ctx, bucket, key, id)
 			f.ok(err, "an upload whose completion was refused")
@@ -81,7 +86,8 @@ var allWriters = map[string]writer{
 
 var judgeTests = []test{
 	{"a judge sees what a write replaces, and refuses it", func(f *fixture) {
-		for _, state := range []object.Versioning{object.VersioningOff, object.VersioningSuspended, object.VersioningEnabled} {
+		for _, state := range []object.Versioning{object.VersioningOff, object.VersioningSuspended,
+			object.VersioningEnabled} {
 			for name, write := range f.writers() {
 				b := fmt.Sprintf("%s-%d", name, len(state))
 				f.bucket(b, object.VersioningOff, object.ETagMD5)
@@ -148,7 +154,8 @@ var judgeTests = []test{
 		f.bucket("b", object.VersioningOff, object.ETagMD5)
 		id, err := f.s.CreateUpload(f.ctx, "b", "part", nil)
 		f.ok(err, "create upload")
-		_, err = f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "part", Upload: id, Number: 1, Size: 4, Body: bytes.NewReader([]byte("part"))})
+		_, err = f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "part", Upload: id, Number: 1, Size: 4,
+			Body: bytes.NewReader([]byte("part"))})
 		f.ok(err, "put part")
 		judge := func(c object.Change) (map[string]string, error) {
 			return map[string]string{"rule": string(c.Bucket.Settings["rule"])}, nil
@@ -167,7 +174,8 @@ var judgeTests = []test{
 			f.ok(err, "commit")
 			same(f, i.Attributes["rule"], "late", "of the draft")
 		}
-		i, err := f.s.CompleteUpload(f.ctx, object.Complete{Bucket: "b", Key: "part", Upload: id, Parts: []object.CompletedPart{{Number: 1}}, Judge: judge})
+		i, err := f.s.CompleteUpload(f.ctx, object.Complete{Bucket: "b", Key: "part", Upload: id,
+			Parts: []object.CompletedPart{{Number: 1}}, Judge: judge})
 		f.ok(err, "complete")
 		same(f, i.Attributes["rule"], "late", "of the upload")
 	}},
@@ -180,12 +188,13 @@ var judgeTests = []test{
 		done, fails := f.s.DeleteMany(f.ctx, "b", []object.Deletion{
 			{Ref: object.Ref{Bucket: "b", Key: "held", Version: held.Version}, Judge: keeps},
 			{Ref: object.Ref{Bucket: "b", Key: "free", Version: free.Version}, Judge: keeps},
-			{Ref: object.Ref{Bucket: "b", Key: "gone", Version: marker.Version}, Judge: func(c object.Change) (map[string]string, error) {
-				if c.Removed != nil {
-					f.Errorf("a delete marker was shown as content: %+v", c.Removed)
-				}
-				return nil, nil
-			}},
+			{Ref: object.Ref{Bucket: "b", Key: "gone", Version: marker.Version},
+				Judge: func(c object.Change) (map[string]string, error) {
+					if c.Removed != nil {
+						f.Errorf("a delete marker was shown as content: %+v", c.Removed)
+					}
+					return nil, nil
+				}},
 			{Ref: object.Ref{Bucket: "b", Key: "held"}, Judge: keeps},
 		})
 		f.fails(fails[0], errHeld, "the version that is held")
@@ -198,7 +207,8 @@ var judgeTests = []test{
 	{"a condition is judged before the judge", func(f *fixture) {
 		f.bucket("b", object.VersioningOff, object.ETagMD5)
 		f.put("b", "k", []byte("x"), func(p *object.Put) { p.Attributes = map[string]string{"hold": "1"} })
-		_, err := f.s.Delete(f.ctx, object.Deletion{Ref: object.Ref{Bucket: "b", Key: "k"}, Condition: object.Condition{IfMatch: "other"}, Judge: keeps})
+		_, err := f.s.Delete(f.ctx, object.Deletion{Ref: object.Ref{Bucket: "b", Key: "k"},
+			Condition: object.Condition{IfMatch: "other"}, Judge: keeps})
 		f.fails(err, object.ErrPrecondition, "delete")
 	}},
 	{"a hold and a removal never both succeed", func(f *fixture) {

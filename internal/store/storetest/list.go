@@ -84,7 +84,8 @@ func (f *fixture) lists(all []object.Info, l object.List) object.Page {
 	if got := linesOf(p); !slices.Equal(got, want) || p.Truncated != truncated {
 		f.Fatalf("list %+v:\n  got      %q truncated %v\n  expected %q truncated %v", l, got, p.Truncated, want, truncated)
 	}
-	if !slices.IsSorted(p.Prefixes) || !slices.IsSortedFunc(p.Objects, func(a, b object.Info) int { return strings.Compare(a.Key, b.Key) }) {
+	if !slices.IsSorted(p.Prefixes) || !slices.IsSortedFunc(p.Objects,
+		func(a, b object.Info) int { return strings.Compare(a.Key, b.Key) }) {
 		f.Fatalf("list %+v: not in order: %q, %+v", l, p.Prefixes, p.Objects)
 	}
 	if truncated {
@@ -126,14 +127,19 @@ func (f *fixture) pages(all []object.Info, l object.List) {
 }
 
 var listKeys = []string{
-	"a", "a/", "a//", "a//b", "a/b", "a/b/c", "a/b/d", "a/c", "a0", "ab", "b", "b/", "b/a", "b/a/a", "b\x00", "b\x00/", "b\x00/x", "b\xff", "b\xff/x", "b\xff\xff", "b\xff\xff/y",
-	"c/1", "c/2", "c/3", "c-1", "c-2/x", "d/\xff", "d/\xff\xff", "d0", "/", "//", "/x", "\x00", "\x00/", "\xff", "\xff/", "\xff\xff", "e/--/1", "e/--/2", "e/-", "😀/a", "😀/b",
+	"a", "a/", "a//", "a//b", "a/b", "a/b/c", "a/b/d", "a/c", "a0", "ab", "b", "b/", "b/a", "b/a/a", "b\x00", "b\x00/",
+	"b\x00/x", "b\xff", "b\xff/x", "b\xff\xff", "b\xff\xff/y",
+	"c/1", "c/2", "c/3", "c-1", "c-2/x", "d/\xff", "d/\xff\xff", "d0", "/", "//", "/x", "\x00", "\x00/", "\xff", "\xff/",
+	"\xff\xff", "e/--/1", "e/--/2", "e/-", "😀/a", "😀/b",
 }
 
 var (
-	listPrefixes   = []string{"", "a", "a/", "a/b", "a//", "b", "b\x00", "b\xff", "c", "c/", "d/\xff", "\xff", "\x00", "e/", "none", "zz", strings.Repeat("a", 1024)}
+	listPrefixes = []string{"", "a", "a/", "a/b", "a//", "b", "b\x00", "b\xff", "c", "c/", "d/\xff", "\xff", "\x00",
+		"e/", "none", "zz", strings.Repeat("a", 1024)}
 	listDelimiters = []string{"", "/", "//", "a", "\x00", "\xff", "--/", "none", "b/", "/b/"}
-	listAfters     = []string{"", "a", "a/", "a/b", "a/b/", "a/b/c", "a/zzz", "a0", "a\xff", "b\xff", "b\xff\xff", "b\xff\xff/", "c/2", "c/3", "c/", "c0", "\xff\xff", "\xff\xff\xff", "\x00", "none", "😀/", strings.Repeat("\xff", 1024)}
+	listAfters     = []string{"", "a", "a/", "a/b", "a/b/", "a/b/c", "a/zzz", "a0", "a\xff", "b\xff", "b\xff\xff",
+		"b\xff\xff/", "c/2", "c/3", "c/", "c0", "\xff\xff", "\xff\xff\xff", "\x00", "none", "😀/",
+		strings.Repeat("\xff", 1024)}
 )
 
 // fillList makes a bucket with all of listKeys, in the state of versioning, and returns all of its versions.
@@ -169,11 +175,13 @@ func everyPage(v object.Versioning, versions bool) func(f *fixture) {
 			for _, delimiter := range listDelimiters {
 				for _, after := range listAfters {
 					for _, limit := range []int{0, 1, 3} {
-						f.lists(all, object.List{Bucket: "b", Prefix: prefix, Delimiter: delimiter, After: after, Limit: limit, Versions: versions})
+						f.lists(all, object.List{Bucket: "b", Prefix: prefix, Delimiter: delimiter, After: after, Limit: limit,
+							Versions: versions})
 					}
 				}
 				for _, limit := range []int{1, 2, 7} {
-					f.pages(all, object.List{Bucket: "b", Prefix: prefix, Delimiter: delimiter, Limit: limit, Versions: versions, Attributes: limit == 2})
+					f.pages(all, object.List{Bucket: "b", Prefix: prefix, Delimiter: delimiter, Limit: limit, Versions: versions,
+						Attributes: limit == 2})
 				}
 			}
 		}
@@ -182,7 +190,8 @@ func everyPage(v object.Versioning, versions bool) func(f *fixture) {
 		}
 		for _, i := range all {
 			for _, delimiter := range []string{"", "/"} {
-				f.lists(all, object.List{Bucket: "b", Delimiter: delimiter, After: i.Key, AfterVersion: i.Version, Limit: 2, Versions: true})
+				f.lists(all, object.List{Bucket: "b", Delimiter: delimiter, After: i.Key, AfterVersion: i.Version, Limit: 2,
+					Versions: true})
 			}
 		}
 	}
@@ -196,7 +205,8 @@ var listTests = []test{
 	{"of versions without versioning", everyPage(object.VersioningOff, true)},
 	{"empty", func(f *fixture) {
 		f.bucket("b", object.VersioningOff, object.ETagMD5)
-		for _, l := range []object.List{{Bucket: "b"}, {Bucket: "b", Prefix: "x", Delimiter: "/", Versions: true}, {Bucket: "b", After: "x", Limit: 1}} {
+		for _, l := range []object.List{{Bucket: "b"}, {Bucket: "b", Prefix: "x", Delimiter: "/", Versions: true},
+			{Bucket: "b", After: "x", Limit: 1}} {
 			f.lists(nil, l)
 		}
 	}},

@@ -158,7 +158,8 @@ func (j *journal) Delete(ctx context.Context, d object.Deletion) (out object.Del
 }
 
 // DeleteMany is object.Store's.
-func (j *journal) DeleteMany(ctx context.Context, bucket string, ds []object.Deletion) (out []object.Deleted, errs []error) {
+func (j *journal) DeleteMany(ctx context.Context, bucket string, ds []object.Deletion) (out []object.Deleted,
+	errs []error) {
 	j.during(func() { out, errs = j.Store.DeleteMany(ctx, bucket, ds) })
 	return out, errs
 }

@@ -20,9 +20,12 @@ import (
 // Hostile are keys that no path could be made of, in the order of their bytes.
 func Hostile() []string {
 	keys := []string{
-		"a", "a/", "a//b", "a/b", "a/b/", "/", "//", "/a", ".", "..", "../x", "a/../b", "./a", "\x00", "\x00\x00", "a\x00", "a\x00b", "a\x01", "\x01",
-		"\xff", "\xff\xff", "a\xff", "\xfe\xff", " ", "a b", "%2F", "a?b#c", "a\nb", "\\", "😀", "é", "e\u0301", "\u202e", "CON", "nul.txt", "~", "-rf",
-		strings.Repeat("k", object.MaxKey), strings.Repeat("\x00", object.MaxKey), strings.Repeat("\xff", object.MaxKey), strings.Repeat("a/", object.MaxKey/2), strings.Repeat("😀", object.MaxKey/4),
+		"a", "a/", "a//b", "a/b", "a/b/", "/", "//", "/a", ".", "..", "../x", "a/../b", "./a", "\x00", "\x00\x00", "a\x00",
+		"a\x00b", "a\x01", "\x01",
+		"\xff", "\xff\xff", "a\xff", "\xfe\xff", " ", "a b", "%2F", "a?b#c", "a\nb", "\\", "😀", "é", "e\u0301", "\u202e",
+		"CON", "nul.txt", "~", "-rf",
+		strings.Repeat("k", object.MaxKey), strings.Repeat("\x00", object.MaxKey), strings.Repeat("\xff", object.MaxKey),
+		strings.Repeat("a/", object.MaxKey/2), strings.Repeat("😀", object.MaxKey/4),
 	}
 	slices.Sort(keys)
 	return keys
@@ -30,7 +33,8 @@ func Hostile() []string {
 
 // sizes are lengths of content around every limit that a store is likely to have.
 func (f *fixture) sizes() []int {
-	out := []int{0, 1, 2, 4095, 4096, 4097, 8191, 8192, 16383, 16384, 16385, 65535, 65536, 65537, 1<<20 - 1, 1 << 20, 1<<20 + 1, 2 << 20, 3<<20 + 7}
+	out := []int{0, 1, 2, 4095, 4096, 4097, 8191, 8192, 16383, 16384, 16385, 65535, 65536, 65537, 1<<20 - 1, 1 << 20,
+		1<<20 + 1, 2 << 20, 3<<20 + 7}
 	for _, s := range f.target.Sizes {
 		out = append(out, max(0, s-1), s, s+1)
 	}
@@ -108,7 +112,8 @@ var objectTests = []test{
 				ranges = append(ranges, object.Range{Off: off, N: r.Int64N(int64(n) - off + 1)})
 			}
 			if n > 2<<20 {
-				ranges = append(ranges, object.Range{Off: 1<<20 - 1, N: 2}, object.Range{Off: 1 << 20, N: 1 << 20}, object.Range{Off: 3 << 20, N: 7}, object.Range{Off: 1<<20 + 1, N: 1 << 20})
+				ranges = append(ranges, object.Range{Off: 1<<20 - 1, N: 2}, object.Range{Off: 1 << 20, N: 1 << 20},
+					object.Range{Off: 3 << 20, N: 7}, object.Range{Off: 1<<20 + 1, N: 1 << 20})
 			}
 			for _, rg := range ranges {
 				got, err := section(c, rg.Off, rg.N)
@@ -117,7 +122,8 @@ var objectTests = []test{
 					f.Fatalf("section %+v of %d has other bytes", rg, n)
 				}
 			}
-			for _, rg := range []object.Range{{Off: -1, N: 1}, {Off: 0, N: int64(n) + 1}, {Off: int64(n) + 1, N: 0}, {Off: int64(n), N: 1}, {Off: 1, N: 1<<63 - 1}, {Off: 0, N: -1}} {
+			for _, rg := range []object.Range{{Off: -1, N: 1}, {Off: 0, N: int64(n) + 1}, {Off: int64(n) + 1, N: 0},
+				{Off: int64(n), N: 1}, {Off: 1, N: 1<<63 - 1}, {Off: 0, N: -1}} {
 				_, err := c.Section(rg)
 				f.fails(err, object.ErrInvalidRange, "section %+v of %d", rg, n)
 			}
@@ -218,10 +224,13 @@ var objectTests = []test{
 		if is.ETag != was.ETag || is.Version != was.Version || !is.Modified.Equal(was.Modified) {
 			f.Fatalf("%+v became %+v", was, is)
 		}
-		f.fails(f.s.SetAttributes(f.ctx, ref, func(m map[string]string) error { clear(m); return errMine }), errMine, "an error of change")
+		f.fails(f.s.SetAttributes(f.ctx, ref, func(m map[string]string) error { clear(m); return errMine }), errMine,
+			"an error of change")
 		attributes(want)
-		f.fails(f.s.SetAttributes(f.ctx, object.Ref{Bucket: "b", Key: "no"}, func(map[string]string) error { return nil }), object.ErrNoSuchKey, "no key")
-		f.fails(f.s.SetAttributes(f.ctx, object.Ref{Bucket: "b", Key: "k", Version: "no"}, func(map[string]string) error { return nil }), object.ErrNoSuchVersion, "no version")
+		f.fails(f.s.SetAttributes(f.ctx, object.Ref{Bucket: "b", Key: "no"}, func(map[string]string) error { return nil }),
+			object.ErrNoSuchKey, "no key")
+		f.fails(f.s.SetAttributes(f.ctx, object.Ref{Bucket: "b", Key: "k", Version: "no"},
+			func(map[string]string) error { return nil }), object.ErrNoSuchVersion, "no version")
 		f.put("b", "k", []byte("x"))
 		attributes(nil)
 	}},
@@ -233,12 +242,17 @@ var objectTests = []test{
 		put := object.Put{Bucket: "b", Key: "no", Body: bytes.NewReader(nil), Attributes: over}
 		_, err := f.s.Put(f.ctx, put)
 		f.fails(err, object.ErrTooLarge, "put")
-		put.Attributes, put.Finish = full, func(object.Written) (map[string]string, error) { return map[string]string{"x": "y"}, nil }
+		put.Attributes, put.Finish = full, func(object.Written) (map[string]string,
+			error) {
+			return map[string]string{"x": "y"}, nil
+		}
 		_, err = f.s.Put(f.ctx, put)
 		f.fails(err, object.ErrTooLarge, "put with what Finish adds")
 		f.gone("b", "no")
-		f.fails(f.s.SetAttributes(f.ctx, object.Ref{Bucket: "b", Key: "k"}, func(m map[string]string) error { m["x"] = "y"; return nil }), object.ErrTooLarge, "set")
-		_, err = f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "k"}, Bucket: "b", Key: "no", Attributes: over})
+		f.fails(f.s.SetAttributes(f.ctx, object.Ref{Bucket: "b", Key: "k"},
+			func(m map[string]string) error { m["x"] = "y"; return nil }), object.ErrTooLarge, "set")
+		_, err = f.s.Copy(f.ctx, object.Copy{From: object.Ref{Bucket: "b", Key: "k"}, Bucket: "b", Key: "no",
+			Attributes: over})
 		f.fails(err, object.ErrTooLarge, "copy")
 		_, err = f.s.CreateUpload(f.ctx, "b", "no", over)
 		f.fails(err, object.ErrTooLarge, "upload")

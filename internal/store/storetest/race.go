@@ -47,7 +47,8 @@ var raceTests = []test{
 			for g := range 100 {
 				wg.Go(func() {
 					<-start
-					_, err := f.s.Put(f.ctx, object.Put{Bucket: "b", Key: key, Size: int64(n), Body: bytes.NewReader(Bytes(uint64(g), n)), Condition: object.Condition{IfNoneMatch: "*"}})
+					_, err := f.s.Put(f.ctx, object.Put{Bucket: "b", Key: key, Size: int64(n),
+						Body: bytes.NewReader(Bytes(uint64(g), n)), Condition: object.Condition{IfNoneMatch: "*"}})
 					switch {
 					case err == nil:
 						won.Add(1)
@@ -83,7 +84,8 @@ var raceTests = []test{
 							return
 						}
 						next := []byte(strconv.Itoa(n + 1))
-						_, err = f.s.Put(f.ctx, object.Put{Bucket: b, Key: "n", Size: int64(len(next)), Body: bytes.NewReader(next), Condition: object.Condition{IfMatch: i.ETag}})
+						_, err = f.s.Put(f.ctx, object.Put{Bucket: b, Key: "n", Size: int64(len(next)), Body: bytes.NewReader(next),
+							Condition: object.Condition{IfMatch: i.ETag}})
 						if err == nil {
 							done++
 						} else if !errors.Is(err, object.ErrPrecondition) {
@@ -101,7 +103,8 @@ var raceTests = []test{
 		f.bucket("b", object.VersioningOff, object.ETagMD5)
 		sizes := []int{10, 30_000, 5000, mib + 1}
 		write := func(n int) error {
-			_, err := f.s.Put(f.ctx, object.Put{Bucket: "b", Key: "k", Size: int64(sizes[n%4]), Body: bytes.NewReader(Bytes(uint64(n%4), sizes[n%4]))})
+			_, err := f.s.Put(f.ctx, object.Put{Bucket: "b", Key: "k", Size: int64(sizes[n%4]),
+				Body: bytes.NewReader(Bytes(uint64(n%4), sizes[n%4]))})
 			return err
 		}
 		f.ok(write(0), "put")
@@ -154,7 +157,8 @@ var raceTests = []test{
 				want = append(want, data...)
 				for range 2 {
 					wg.Go(func() {
-						if _, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: n, Size: int64(size), Body: bytes.NewReader(data)}); err != nil {
+						if _, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: n, Size: int64(size),
+							Body: bytes.NewReader(data)}); err != nil {
 							f.Errorf("part %d: %v", n, err)
 						}
 					})
@@ -172,7 +176,8 @@ var raceTests = []test{
 			var wg sync.WaitGroup
 			for g := range 10 {
 				wg.Go(func() {
-					if _, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: 2, Size: int64(size), Body: bytes.NewReader(Bytes(uint64(g), size))}); err != nil {
+					if _, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: 2, Size: int64(size),
+						Body: bytes.NewReader(Bytes(uint64(g), size))}); err != nil {
 						f.Errorf("part: %v", err)
 					}
 				})
@@ -197,7 +202,8 @@ var raceTests = []test{
 			g := newGate(Bytes(3, 100_000))
 			late := make(chan error, 1)
 			go func() {
-				_, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: repeated, Size: 100_000, Body: g})
+				_, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: repeated, Size: 100_000,
+					Body: g})
 				late <- err
 			}()
 			<-g.begun
@@ -214,7 +220,8 @@ var raceTests = []test{
 			g := newGate(Bytes(3, size))
 			late := make(chan error, 1)
 			go func() {
-				_, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: 1, Size: int64(size), Body: g})
+				_, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: 1, Size: int64(size),
+					Body: g})
 				late <- err
 			}()
 			<-g.begun
@@ -278,7 +285,8 @@ var raceTests = []test{
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
-					_, err := f.s.CompleteUpload(f.ctx, object.Complete{Bucket: "b", Key: "k", Upload: id, Parts: []object.CompletedPart{{Number: 1}}})
+					_, err := f.s.CompleteUpload(f.ctx, object.Complete{Bucket: "b", Key: "k", Upload: id,
+						Parts: []object.CompletedPart{{Number: 1}}})
 					if err == nil {
 						won.Add(1)
 					} else if !errors.Is(err, object.ErrNoSuchUpload) {
@@ -303,16 +311,19 @@ var raceTests = []test{
 					key := strconv.Itoa((g*7 + n) % 3)
 					ref := object.Ref{Bucket: "b", Key: key}
 					size := []int{10, 40_000}[n%2]
-					_, err := f.s.Put(f.ctx, object.Put{Bucket: "b", Key: key, Size: int64(size), Body: bytes.NewReader(Bytes(uint64(n), size))})
+					_, err := f.s.Put(f.ctx, object.Put{Bucket: "b", Key: key, Size: int64(size),
+						Body: bytes.NewReader(Bytes(uint64(n), size))})
 					if err != nil {
 						f.Errorf("put: %v", err)
 					}
 					if i, err := f.s.Stat(f.ctx, ref); err == nil && n%3 == 0 {
-						if _, err := f.s.Delete(f.ctx, object.Deletion{Ref: object.Ref{Bucket: "b", Key: key, Version: i.Version}}); err != nil {
+						if _, err := f.s.Delete(f.ctx, object.Deletion{Ref: object.Ref{Bucket: "b", Key: key,
+							Version: i.Version}}); err != nil {
 							f.Errorf("delete version: %v", err)
 						}
 					}
-					if _, err := f.s.Copy(f.ctx, object.Copy{From: ref, Bucket: "b", Key: strconv.Itoa(n % 3)}); err != nil && !errors.Is(err, object.ErrNoSuchKey) {
+					if _, err := f.s.Copy(f.ctx, object.Copy{From: ref, Bucket: "b", Key: strconv.Itoa(n % 3)}); err != nil &&
+						!errors.Is(err, object.ErrNoSuchKey) {
 						f.Errorf("copy: %v", err)
 					}
 					if n%4 == 0 {

@@ -19,9 +19,12 @@ import (
 
 // sentinels are the errors that callers tell apart.
 var sentinels = []error{
-	object.ErrNoSuchBucket, object.ErrNoSuchKey, object.ErrNoSuchVersion, object.ErrNoSuchUpload, object.ErrNoSuchRecord, object.ErrBucketExists,
-	object.ErrBucketNotEmpty, object.ErrPrecondition, object.ErrIsMarker, object.ErrInvalidName, object.ErrTooLarge, object.ErrInvalidPart,
-	object.ErrPartOrder, object.ErrPartTooSmall, object.ErrInvalidRange, object.ErrIncompleteBody, object.ErrDamaged, object.ErrNoSpace,
+	object.ErrNoSuchBucket, object.ErrNoSuchKey, object.ErrNoSuchVersion, object.ErrNoSuchUpload, object.ErrNoSuchRecord,
+	object.ErrBucketExists,
+	object.ErrBucketNotEmpty, object.ErrPrecondition, object.ErrIsMarker, object.ErrInvalidName, object.ErrTooLarge,
+	object.ErrInvalidPart,
+	object.ErrPartOrder, object.ErrPartTooSmall, object.ErrInvalidRange, object.ErrIncompleteBody, object.ErrDamaged,
+	object.ErrNoSpace,
 	object.ErrReadOnly, object.ErrBusy, object.ErrClosed, errMine, context.Canceled, context.DeadlineExceeded,
 }
 
@@ -65,7 +68,8 @@ func Random(t *testing.T, seed uint64, steps int, target Target) {
 
 // newWalk begins a walk over buckets of these names; those named often are used often.
 func newWalk(ctx context.Context, seed uint64, buckets ...string) *walk {
-	return &walk{ctx: ctx, r: rand.New(rand.NewPCG(seed, 0)), m: model.New(), buckets: buckets, versions: map[string]string{}, uploads: map[string]string{}}
+	return &walk{ctx: ctx, r: rand.New(rand.NewPCG(seed, 0)), m: model.New(), buckets: buckets,
+		versions: map[string]string{}, uploads: map[string]string{}}
 }
 
 // walk is a store and its model on their way through random operations.
@@ -94,14 +98,16 @@ type choice struct {
 // changes are the operations that change a bucket.
 func (w *walk) changes() []choice {
 	return []choice{
-		{20, w.put}, {10, w.remove}, {3, w.removeMany}, {8, w.copy}, {4, w.attributes}, {4, w.createUpload}, {14, w.putPart}, {4, w.copyPart},
+		{20, w.put}, {10, w.remove}, {3, w.removeMany}, {8, w.copy}, {4, w.attributes}, {4, w.createUpload}, {14, w.putPart},
+		{4, w.copyPart},
 		{6, w.complete}, {2, w.abort}, {2, w.settings}, {2, w.makeBucket}, {1, w.dropBucket},
 	}
 }
 
 // one does one operation.
 func (w *walk) one() error {
-	return w.do(append(w.changes(), choice{10, w.read}, choice{8, w.list}, choice{3, w.listParts}, choice{3, w.record}, choice{1, w.compare}, choice{1, w.reopen}))
+	return w.do(append(w.changes(), choice{10, w.read}, choice{8, w.list}, choice{3, w.listParts}, choice{3, w.record},
+		choice{1, w.compare}, choice{1, w.reopen}))
 }
 
 // do does one of several operations.
@@ -129,7 +135,8 @@ func (w *walk) note(format string, args ...any) {
 
 // differ compares two errors, and where both are nil two descriptions.
 func differ(em, es error, m, s string) error {
-	if a, b := Sentinel(em), Sentinel(es); a != b && (em == nil || es == nil || a != em || b != es) { //nolint:errorlint // sentinels
+	if a, b := Sentinel(em), Sentinel(es); a != b && (em == nil || es == nil || a != em ||
+		b != es) { //nolint:errorlint // sentinels
 		return fmt.Errorf("the model's error is %v, the store's %v", em, es)
 	}
 	if m != s {
@@ -144,7 +151,8 @@ func oneOf[T any](w *walk, of ...T) T { return of[w.r.IntN(len(of))] }
 func (w *walk) bucketName() string { return oneOf(w, w.buckets...) }
 
 func (w *walk) key() string {
-	return oneOf(w, "a", "a/", "a/b", "a//b", "\x00", "\xff\xff", "../x", "a\x00", "😀", strings.Repeat("k", object.MaxKey), "b", "b/1", "b/2")
+	return oneOf(w, "a", "a/", "a/b", "a//b", "\x00", "\xff\xff", "../x", "a\x00", "😀", strings.Repeat("k", object.MaxKey),
+		"b", "b/1", "b/2")
 }
 
 // data makes content: mostly little, now and then beyond a block.
@@ -192,10 +200,12 @@ func (w *walk) condition(bucket, key string) object.Condition {
 		etag = "0123"
 	}
 	return oneOf(w, object.Condition{IfMatch: "*"}, object.Condition{IfMatch: etag}, object.Condition{IfMatch: "0123"},
-		object.Condition{IfNoneMatch: "*"}, object.Condition{IfNoneMatch: etag}, object.Condition{IfNoneMatch: "0123"}, object.Condition{IfSize: &size})
+		object.Condition{IfNoneMatch: "*"}, object.Condition{IfNoneMatch: etag}, object.Condition{IfNoneMatch: "0123"},
+		object.Condition{IfSize: &size})
 }
 
-// version picks a version of a key: none, one that exists, or one that does not. It returns the model's identifier and the store's.
+// version picks a version of a key: none, one that exists, or one that does not. It returns the model's identifier and
+// the store's.
 func (w *walk) version(bucket, key string) (m, s string) {
 	switch w.r.IntN(6) {
 	case 0, 1:
@@ -309,7 +319,8 @@ func (w *walk) deleted(dm, ds object.Deleted, em, es error) error {
 	if !dm.Existed && !dm.Marker || w.storeVersion(dm.Version) == ds.Version {
 		return nil
 	}
-	if !dm.Marker || dm.Version == object.NullVersion || dm.Version == "" || ds.Version == "" || ds.Version == object.NullVersion {
+	if !dm.Marker || dm.Version == object.NullVersion || dm.Version == "" || ds.Version == "" ||
+		ds.Version == object.NullVersion {
 		return fmt.Errorf("deleted by the model %+v (in the store %q), by the store %+v", dm, w.storeVersion(dm.Version), ds)
 	}
 	w.versions[dm.Version] = ds.Version // a delete marker that was added
@@ -392,8 +403,9 @@ func (w *walk) attributes() error {
 }
 
 func (w *walk) list() error {
-	l := object.List{Bucket: w.bucketName(), Prefix: oneOf(w, "", "", "a", "a/", "b/", "\xff"), Delimiter: oneOf(w, "", "/", "a", "//"),
-		Limit: oneOf(w, 0, 1, 2, 5), Versions: w.r.IntN(2) == 0, Attributes: true}
+	l := object.List{Bucket: w.bucketName(), Prefix: oneOf(w, "", "", "a", "a/", "b/", "\xff"),
+		Delimiter: oneOf(w, "", "/", "a", "//"),
+		Limit:     oneOf(w, 0, 1, 2, 5), Versions: w.r.IntN(2) == 0, Attributes: true}
 	if w.r.IntN(3) == 0 {
 		l.After = oneOf(w, w.key(), "a", "b/", "a0")
 	}
@@ -411,7 +423,8 @@ func (w *walk) list() error {
 		l.After, l.AfterVersion = pm.Next, pm.NextVersion
 		ls.After, ls.AfterVersion = ps.Next, ps.NextVersion
 		if w.storeVersion(pm.NextVersion) != ps.NextVersion {
-			return fmt.Errorf("the next page of the model begins after version %q (in the store %q), that of the store after %q", pm.NextVersion, w.storeVersion(pm.NextVersion), ps.NextVersion)
+			return fmt.Errorf("the next page of the model begins after version %q (in the store %q), that of the store after %q",
+				pm.NextVersion, w.storeVersion(pm.NextVersion), ps.NextVersion)
 		}
 	}
 	return fmt.Errorf("more than 200 pages of %+v", l)

@@ -56,7 +56,8 @@ func (w *walk) putPart() error {
 	u, id := w.pick()
 	data := w.partData()
 	size, body, finish := w.body(data)
-	p := object.PutPart{Bucket: u.Bucket, Key: u.Key, Upload: u.ID, Number: 1 + w.r.IntN(5), Size: size, MD5: w.r.IntN(2) == 0}
+	p := object.PutPart{Bucket: u.Bucket, Key: u.Key, Upload: u.ID, Number: 1 + w.r.IntN(5), Size: size,
+		MD5: w.r.IntN(2) == 0}
 	p.Finish = func(wr object.Written) (map[string]string, error) {
 		return map[string]string{"crc": fmt.Sprint(wr.CRC64)}, finish()
 	}
@@ -70,7 +71,8 @@ func (w *walk) putPart() error {
 
 func (w *walk) copyPart() error {
 	u, id := w.pick()
-	c := object.CopyPart{From: object.Ref{Bucket: w.bucketName(), Key: w.key()}, Bucket: u.Bucket, Key: u.Key, Upload: u.ID, Number: 1 + w.r.IntN(5), N: -1}
+	c := object.CopyPart{From: object.Ref{Bucket: w.bucketName(), Key: w.key()}, Bucket: u.Bucket, Key: u.Key,
+		Upload: u.ID, Number: 1 + w.r.IntN(5), N: -1}
 	vm, vs := w.version(c.From.Bucket, c.From.Key)
 	c.From.Version = vm
 	if i, err := w.m.Stat(w.ctx, c.From); err == nil && w.r.IntN(3) > 0 {
@@ -110,7 +112,8 @@ func (w *walk) listParts() error {
 
 func (w *walk) complete() error {
 	u, id := w.pick()
-	c := object.Complete{Bucket: u.Bucket, Key: u.Key, Upload: u.ID, Condition: w.condition(u.Bucket, u.Key), MinPart: oneOf[int64](w, 0, 0, 0, 100)}
+	c := object.Complete{Bucket: u.Bucket, Key: u.Key, Upload: u.ID, Condition: w.condition(u.Bucket, u.Key),
+		MinPart: oneOf[int64](w, 0, 0, 0, 100)}
 	ps, _, _ := w.m.ListParts(w.ctx, u.Bucket, u.Key, u.ID, 0, 0)
 	for _, p := range ps {
 		if w.r.IntN(8) > 0 {
@@ -179,7 +182,8 @@ func (w *walk) dropBucket() error {
 		all, _ := AllVersions(w.ctx, w.m, b)
 		for _, i := range all {
 			dm, em := w.m.Delete(w.ctx, object.Deletion{Ref: object.Ref{Bucket: b, Key: i.Key, Version: i.Version}})
-			ds, es := w.s.Delete(w.ctx, object.Deletion{Ref: object.Ref{Bucket: b, Key: i.Key, Version: w.storeVersion(i.Version)}})
+			ds, es := w.s.Delete(w.ctx, object.Deletion{Ref: object.Ref{Bucket: b, Key: i.Key,
+				Version: w.storeVersion(i.Version)}})
 			if err := w.deleted(dm, ds, em, es); err != nil {
 				return fmt.Errorf("emptying the bucket: %q %q: %w", i.Key, i.Version, err)
 			}

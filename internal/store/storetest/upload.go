@@ -17,7 +17,8 @@ import (
 // part writes a part and looks at what is returned.
 func (f *fixture) part(bucket, key, id string, n int, data []byte) object.PartInfo {
 	f.Helper()
-	p, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: bucket, Key: key, Upload: id, Number: n, Size: int64(len(data)), Body: bytes.NewReader(data)})
+	p, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: bucket, Key: key, Upload: id, Number: n, Size: int64(len(data)),
+		Body: bytes.NewReader(data)})
 	f.ok(err, "part %d of %d bytes", n, len(data))
 	f.isPart(p, n, data)
 	return p
@@ -26,7 +27,8 @@ func (f *fixture) part(bucket, key, id string, n int, data []byte) object.PartIn
 // isPart ends the test unless p describes data, in a bucket of either kind.
 func (f *fixture) isPart(p object.PartInfo, n int, data []byte) {
 	f.Helper()
-	i := object.Info{Bucket: "b", Key: "k", Version: "part", Size: p.Size, ETag: p.ETag, CRC64: p.CRC64, Modified: p.Modified}
+	i := object.Info{Bucket: "b", Key: "k", Version: "part", Size: p.Size, ETag: p.ETag, CRC64: p.CRC64,
+		Modified: p.Modified}
 	f.describes(i, "b", "k", data)
 	same(f, p.Number, n, "Number")
 	if p.ETag != MD5(data) && p.ETag != CRC(data, 1) {
@@ -89,17 +91,21 @@ var uploadTests = []test{
 		f.bucket("other", object.VersioningOff, object.ETagMD5)
 		f.put("b", "from", []byte("x"))
 		id := f.upload()
-		for _, x := range []struct{ bucket, key, id string }{{"b", "k", "none"}, {"b", "k", ""}, {"b", "k", id + "0"}, {"b", "k", id[1:]}, {"b", "other", id}, {"other", "k", id}, {"b", "k", strings.Repeat("\xff", 2000)}} {
+		for _, x := range []struct{ bucket, key, id string }{{"b", "k", "none"}, {"b", "k", ""}, {"b", "k", id + "0"},
+			{"b", "k", id[1:]}, {"b", "other", id}, {"other", "k", id}, {"b", "k", strings.Repeat("\xff", 2000)}} {
 			what := fmt.Sprintf("upload %q of %q in %q", x.id, x.key, x.bucket)
 			_, err := f.s.GetUpload(f.ctx, x.bucket, x.key, x.id)
 			f.fails(err, object.ErrNoSuchUpload, "get %s", what)
-			_, err = f.s.PutPart(f.ctx, object.PutPart{Bucket: x.bucket, Key: x.key, Upload: x.id, Number: 1, Size: 1, Body: strings.NewReader("x")})
+			_, err = f.s.PutPart(f.ctx, object.PutPart{Bucket: x.bucket, Key: x.key, Upload: x.id, Number: 1, Size: 1,
+				Body: strings.NewReader("x")})
 			f.fails(err, object.ErrNoSuchUpload, "put part of %s", what)
-			_, err = f.s.CopyPart(f.ctx, object.CopyPart{From: object.Ref{Bucket: "b", Key: "from"}, N: -1, Bucket: x.bucket, Key: x.key, Upload: x.id, Number: 1})
+			_, err = f.s.CopyPart(f.ctx, object.CopyPart{From: object.Ref{Bucket: "b", Key: "from"}, N: -1, Bucket: x.bucket,
+				Key: x.key, Upload: x.id, Number: 1})
 			f.fails(err, object.ErrNoSuchUpload, "copy part of %s", what)
 			_, _, err = f.s.ListParts(f.ctx, x.bucket, x.key, x.id, 0, 10)
 			f.fails(err, object.ErrNoSuchUpload, "list parts of %s", what)
-			_, err = f.s.CompleteUpload(f.ctx, object.Complete{Bucket: x.bucket, Key: x.key, Upload: x.id, Parts: []object.CompletedPart{{Number: 1}}})
+			_, err = f.s.CompleteUpload(f.ctx, object.Complete{Bucket: x.bucket, Key: x.key, Upload: x.id,
+				Parts: []object.CompletedPart{{Number: 1}}})
 			f.fails(err, object.ErrNoSuchUpload, "complete %s", what)
 			f.fails(f.s.AbortUpload(f.ctx, x.bucket, x.key, x.id), object.ErrNoSuchUpload, "abort %s", what)
 		}
@@ -118,7 +124,9 @@ var uploadTests = []test{
 			after, limit int
 			want         []int
 			more         bool
-		}{{0, 2, []int{1, 2}, true}, {2, 2, []int{3, 77}, true}, {77, 2, []int{10000}, false}, {0, 5, []int{1, 2, 3, 77, 10000}, false}, {10000, 1, nil, false}, {0, 0, []int{1, 2, 3, 77, 10000}, false}, {78, 1, []int{10000}, false}} {
+		}{{0, 2, []int{1, 2}, true}, {2, 2, []int{3, 77}, true}, {77, 2, []int{10000}, false},
+			{0, 5, []int{1, 2, 3, 77, 10000}, false}, {10000, 1, nil, false}, {0, 0, []int{1, 2, 3, 77, 10000}, false},
+			{78, 1, []int{10000}, false}} {
 			ps, more, err := f.s.ListParts(f.ctx, "b", "k", id, x.after, x.limit)
 			f.ok(err, "list parts")
 			var got []int
@@ -130,7 +138,8 @@ var uploadTests = []test{
 			}
 		}
 		for _, n := range []int{0, -1, object.MaxParts + 1} {
-			if _, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: n, Size: 1, Body: strings.NewReader("x")}); err == nil {
+			if _, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: n, Size: 1,
+				Body: strings.NewReader("x")}); err == nil {
 				f.Fatalf("part %d was taken", n)
 			}
 		}
@@ -166,7 +175,8 @@ var uploadTests = []test{
 		id := f.upload()
 		ctx, cancel := context.WithCancel(f.ctx)
 		body := funcReader(func(p []byte) (int, error) { cancel(); return len(p), nil })
-		_, err := f.s.PutPart(ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: 1, Size: 16 << 20, Body: io.LimitReader(body, 16<<20)})
+		_, err := f.s.PutPart(ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: 1, Size: 16 << 20,
+			Body: io.LimitReader(body, 16<<20)})
 		f.fails(err, context.Canceled, "cancelled")
 		same(f, f.numbers(id), "", "parts")
 	}},
@@ -176,7 +186,8 @@ var uploadTests = []test{
 			f.bucket("b", object.VersioningOff, kind)
 			id := f.upload()
 			data := Bytes(1, 30_000)
-			p, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: 1, Size: -1, Body: bytes.NewReader(data), MD5: true,
+			p, err := f.s.PutPart(f.ctx, object.PutPart{Bucket: "b", Key: "k", Upload: id, Number: 1, Size: -1,
+				Body: bytes.NewReader(data), MD5: true,
 				Finish: func(w object.Written) (map[string]string, error) {
 					if w.Size != int64(len(data)) || fmt.Sprintf("%x", w.MD5) != MD5(data) {
 						f.Errorf("Finish got %+v", w)
@@ -203,9 +214,11 @@ var uploadTests = []test{
 			id := f.upload()
 			n := int64(size)
 			copyPart := func(number int, off, n int64) (object.PartInfo, error) {
-				return f.s.CopyPart(f.ctx, object.CopyPart{From: from, Off: off, N: n, Bucket: "b", Key: "k", Upload: id, Number: number})
+				return f.s.CopyPart(f.ctx, object.CopyPart{From: from, Off: off, N: n, Bucket: "b", Key: "k", Upload: id,
+					Number: number})
 			}
-			for i, r := range []object.Range{{Off: 0, N: n / 2}, {Off: n / 2, N: n - n/2}, {Off: 0, N: n}, {Off: 7, N: 1}, {Off: n - 1, N: 1}} {
+			for i, r := range []object.Range{{Off: 0, N: n / 2}, {Off: n / 2, N: n - n/2}, {Off: 0, N: n}, {Off: 7, N: 1},
+				{Off: n - 1, N: 1}} {
 				p, err := copyPart(i+1, r.Off, r.N)
 				f.ok(err, "copy %+v", r)
 				f.isPart(p, i+1, data[r.Off:r.Off+r.N])
@@ -213,11 +226,13 @@ var uploadTests = []test{
 			p, err := copyPart(6, 3, -1)
 			f.ok(err, "copy to the end")
 			f.isPart(p, 6, data[3:])
-			for _, r := range []object.Range{{Off: -1, N: 1}, {Off: 0, N: n + 1}, {Off: n + 1, N: -1}, {Off: n, N: 1}, {Off: 1, N: 1<<63 - 1}, {Off: 0, N: -2}} {
+			for _, r := range []object.Range{{Off: -1, N: 1}, {Off: 0, N: n + 1}, {Off: n + 1, N: -1}, {Off: n, N: 1},
+				{Off: 1, N: 1<<63 - 1}, {Off: 0, N: -2}} {
 				_, err := copyPart(7, r.Off, r.N)
 				f.fails(err, object.ErrInvalidRange, "copy %+v of %d", r, n)
 			}
-			p, err = f.s.CopyPart(f.ctx, object.CopyPart{From: from, Off: 1, N: 100, Bucket: "b", Key: "k", Upload: id, Number: 8,
+			p, err = f.s.CopyPart(f.ctx, object.CopyPart{From: from, Off: 1, N: 100, Bucket: "b", Key: "k", Upload: id,
+				Number: 8,
 				Finish: func(w object.Written) (map[string]string, error) {
 					if w.Size != 100 || fmt.Sprintf("%x", w.MD5) != MD5(data[1:101]) {
 						f.Errorf("Finish got %+v", w)
@@ -227,9 +242,11 @@ var uploadTests = []test{
 			f.ok(err, "copy with Finish")
 			f.isPart(p, 8, data[1:101])
 			same(f, p.Attributes["x"], "y", "attribute")
-			_, err = f.s.CopyPart(f.ctx, object.CopyPart{From: object.Ref{Bucket: "b", Key: "none"}, N: -1, Bucket: "b", Key: "k", Upload: id, Number: 9})
+			_, err = f.s.CopyPart(f.ctx, object.CopyPart{From: object.Ref{Bucket: "b", Key: "none"}, N: -1, Bucket: "b",
+				Key: "k", Upload: id, Number: 9})
 			f.fails(err, object.ErrNoSuchKey, "copy from nothing")
-			_, err = f.s.CopyPart(f.ctx, object.CopyPart{From: object.Ref{Bucket: "b", Key: "from", Version: "none"}, N: -1, Bucket: "b", Key: "k", Upload: id, Number: 9})
+			_, err = f.s.CopyPart(f.ctx, object.CopyPart{From: object.Ref{Bucket: "b", Key: "from", Version: "none"}, N: -1,
+				Bucket: "b", Key: "k", Upload: id, Number: 9})
 			f.fails(err, object.ErrNoSuchVersion, "copy from no version")
 			f.remove("b", "from", src.Version)
 			f.completes(id, []int{2, 3, 4, 6, 8}, slices.Concat(data[n/2:], data, data[7:8], data[3:], data[1:101]))
@@ -257,7 +274,10 @@ var uploadTests = []test{
 // listUploads compares every page of uploads with the answer by brute force.
 func (f *fixture) listUploads(all []object.Upload) {
 	f.Helper()
-	if !slices.IsSortedFunc(all, func(a, b object.Upload) int { return strings.Compare(a.Key+"\x00"+a.ID, b.Key+"\x00"+b.ID) }) {
+	if !slices.IsSortedFunc(all, func(a, b object.Upload) int {
+		return strings.Compare(a.Key+"\x00"+a.ID, b.Key+"\x00"+
+			b.ID)
+	}) {
 		f.Fatalf("not in order: %+v", all)
 	}
 	var infos []object.Info
@@ -291,7 +311,8 @@ func (f *fixture) listUploads(all []object.Upload) {
 				}
 			}
 			for _, after := range []string{"a", "a/", "a/b", "b/x", "b/", "zz", "\xff"} {
-				p, err := f.s.ListUploads(f.ctx, object.UploadList{Bucket: "b", Prefix: prefix, Delimiter: delimiter, AfterKey: after})
+				p, err := f.s.ListUploads(f.ctx, object.UploadList{Bucket: "b", Prefix: prefix, Delimiter: delimiter,
+					AfterKey: after})
 				f.ok(err, "list after %q", after)
 				want := bruteForce(infos, object.List{Prefix: prefix, Delimiter: delimiter, After: after, Versions: true})
 				if len(p.Uploads)+len(p.Prefixes) != len(want) {

@@ -238,15 +238,18 @@ var versionTests = []test{
 		b := f.put("b", "k", []byte("b"))
 		m := f.remove("b", "k", "")
 		set := func(version string) error {
-			return f.s.SetAttributes(f.ctx, object.Ref{Bucket: "b", Key: "k", Version: version}, func(as map[string]string) error { as["tag"] = version; return nil })
+			return f.s.SetAttributes(f.ctx, object.Ref{Bucket: "b", Key: "k", Version: version},
+				func(as map[string]string) error { as["tag"] = version; return nil })
 		}
 		f.ok(set(a.Version), "an old version")
 		f.fails(set(""), object.ErrNoSuchKey, "a deleted key")
 		if err := set(m.Version); err == nil {
 			f.Fatal("a delete marker was given attributes")
 		}
-		same(f, f.holds(object.Ref{Bucket: "b", Key: "k", Version: a.Version}, []byte("a")).Attributes["tag"], a.Version, "attribute")
-		same(f, len(f.holds(object.Ref{Bucket: "b", Key: "k", Version: b.Version}, []byte("b")).Attributes), 0, "attributes of the other version")
+		same(f, f.holds(object.Ref{Bucket: "b", Key: "k", Version: a.Version}, []byte("a")).Attributes["tag"], a.Version,
+			"attribute")
+		same(f, len(f.holds(object.Ref{Bucket: "b", Key: "k", Version: b.Version}, []byte("b")).Attributes), 0,
+			"attributes of the other version")
 		f.remove("b", "k", m.Version)
 		f.ok(set(b.Version), "the current version by its name")
 		same(f, f.holds(object.Ref{Bucket: "b", Key: "k"}, []byte("b")).Attributes["tag"], b.Version, "attribute")
@@ -330,8 +333,10 @@ var deleteTests = []test{
 				object.VersioningOff:     "10 12 13 14 15 16 17 18 19",
 				object.VersioningEnabled: "10 12 13 14 15 16 17 18 19 versions",
 			}[v], "current keys")
-			same(f, f.history(b, "0"), map[object.Versioning]string{object.VersioningOff: "", object.VersioningEnabled: "x x a"}[v], "a key deleted twice")
-			same(f, f.history(b, "versions"), map[object.Versioning]string{object.VersioningOff: "", object.VersioningEnabled: "b"}[v], "one version deleted")
+			same(f, f.history(b, "0"), map[object.Versioning]string{object.VersioningOff: "",
+				object.VersioningEnabled: "x x a"}[v], "a key deleted twice")
+			same(f, f.history(b, "versions"), map[object.Versioning]string{object.VersioningOff: "",
+				object.VersioningEnabled: "b"}[v], "one version deleted")
 		}
 		out, errs := f.s.DeleteMany(f.ctx, "b", nil)
 		same(f, len(out)+len(errs), 0, "results of nothing")

@@ -104,15 +104,16 @@ func (e Examiner) Examine() (t Testimony, err error) {
 		if format["witness"] != "" { // before that, a kill may have come between the two
 			t.Spoilt = bad
 		}
-		e.Tell(errs.New(errs.Corrupt, "open store", dir, fmt.Sprintf("%s is missing or damaged; %s is whole and is used", bad, good)))
+		e.Tell(errs.New(errs.Corrupt, "open store", dir,
+			fmt.Sprintf("%s is missing or damaged; %s is whole and is used", bad, good)))
 	}
 	t.Known = true
 	t.Short, err = e.Compare(state)
 	return t, err
 }
 
-// otherWitness refuses a FORMAT with a UUID that neither EPOCH nor the witness has. Then FORMAT is the one that is damaged
-// or of another store. Repair would take the UUID of FORMAT for the right one, and change that of the metadata.
+// otherWitness refuses a FORMAT with a UUID that neither EPOCH nor the witness has. Then FORMAT is the one that is
+// damaged or of another store. Repair would take the UUID of FORMAT for the right one, and change that of the metadata.
 func (e Examiner) otherWitness(uuid string, epoch layout.Note) error {
 	other := epoch["uuid"]
 	if other == "" || other == uuid {
@@ -122,7 +123,8 @@ func (e Examiner) otherWitness(uuid string, epoch layout.Note) error {
 		return err
 	}
 	return errs.New(errs.Corrupt, "open store", e.Dir,
-		fmt.Sprintf("%s says store %s, %s and the witness are of store %s", layout.FormatName, uuid, layout.EpochName, other)).
+		fmt.Sprintf("%s says store %s, %s and the witness are of store %s", layout.FormatName, uuid, layout.EpochName,
+			other)).
 		WithFix(layout.FormatFix)
 }
 
@@ -138,7 +140,8 @@ func (e Examiner) Compare(state State) ([]ShortFile, error) {
 	}
 	number, _, _ := metafile.ParseName(name)
 	if number < state.manifest {
-		return []ShortFile{{Name: name, msg: fmt.Sprintf("the marker names %s, %s was in use already", name, metafile.ManifestName(state.manifest))}}, nil
+		return []ShortFile{{Name: name, msg: fmt.Sprintf("the marker names %s, %s was in use already", name,
+			metafile.ManifestName(state.manifest))}}, nil
 	}
 	file, err := layout.OpenRegular(e.FS, e.FS.PathJoin(meta, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,7 +154,8 @@ func (e Examiner) Compare(state State) ([]ShortFile, error) {
 	_ = file.Close()
 	for _, p := range state.files {
 		if !p.log && p.number == number && scan.Before < p.records {
-			return []ShortFile{{Name: name, msg: fmt.Sprintf("it is readable up to byte %d, it was written up to byte %d", scan.Stopped, p.bytes)}}, nil
+			return []ShortFile{{Name: name, msg: fmt.Sprintf("it is readable up to byte %d, it was written up to byte %d",
+				scan.Stopped, p.bytes)}}, nil
 		}
 	}
 	if bad != nil {
@@ -182,7 +186,8 @@ func (e Examiner) compareLog(p promise) (*ShortFile, error) {
 		if p.records == 0 {
 			return nil, nil
 		}
-		return &ShortFile{Name: name, msg: fmt.Sprintf("the log is missing, %d bytes of it were written", p.bytes), Lost: p.records}, nil
+		return &ShortFile{Name: name, msg: fmt.Sprintf("the log is missing, %d bytes of it were written", p.bytes),
+			Lost: p.records}, nil
 	}
 	if err != nil {
 		return nil, layout.WrapIO("open store", path, err)
@@ -209,7 +214,8 @@ func (e Examiner) Check() error {
 		return err
 	case t.Gone:
 		return errs.New(errs.Corrupt, op, e.Dir, fmt.Sprintf(
-			"%s and %s are missing or damaged, so nothing proves that the log of the metadata is whole", layout.WitnessNames[0], layout.WitnessNames[1])).
+			"%s and %s are missing or damaged, so nothing proves that the log of the metadata is whole", layout.WitnessNames[0],
+			layout.WitnessNames[1])).
 			WithFix("run nebulaio store check, and with --repair to go on with what the log has; nothing was changed")
 	case len(t.Short) > 0:
 		f := t.Short[0]
@@ -217,7 +223,8 @@ func (e Examiner) Check() error {
 		if more := len(t.Short) - 1; more > 0 {
 			text += fmt.Sprintf("; %d more files are damaged", more)
 		}
-		return errs.New(errs.Corrupt, op, e.FS.PathJoin(e.Dir, layout.MetaName, f.Name), "the metadata is damaged, or older than the data: "+text).
+		return errs.New(errs.Corrupt, op, e.FS.PathJoin(e.Dir, layout.MetaName, f.Name),
+			"the metadata is damaged, or older than the data: "+text).
 			WithFix(layout.MetaFix + "; nothing was changed")
 	}
 	return nil

@@ -33,8 +33,8 @@ const (
 )
 
 // Keeper keeps the witness: two small files outside the metadata that say how far its log and its manifest reach. After
-// each sync of those, and before Pebble learns of it and acknowledges anything, the new length is written there. So a log
-// that was cut short, by damage or by a hand, is noticed at the next start, where Pebble would take it for the end.
+// each sync of those, and before Pebble learns of it and acknowledges anything, the new length is written there. So a
+// log that was cut short, by damage or by a hand, is noticed at the next start, where Pebble would take it for the end.
 type Keeper struct {
 	fs   vfs.FS
 	Tell func(error) // hears of a copy that is given up
@@ -219,8 +219,8 @@ func (r *Keeper) write() error {
 	return nil
 }
 
-// giveUp goes on without a copy that cannot be written, until the next Open. It returns the error where it was the last one,
-// or where there is no space: then the writer waits for it.
+// giveUp goes on without a copy that cannot be written, until the next Open. It returns the error where it was the last
+// one, or where there is no space: then the writer waits for it.
 func (r *Keeper) giveUp(i int, err error) error {
 	if layout.IsNoSpace(err) || r.copies[1-i].file == nil {
 		return err

@@ -16,7 +16,8 @@ func TestReachSlots(t *testing.T) {
 	want := State{uuid: layout.NewUUID(), count: 7, manifest: 3, files: []promise{{true, 12, 345, 6}, {false, 3, 99, 2}}}
 	b := want.encode()
 	got, ok := decodeReach(b)
-	if !ok || got.uuid != want.uuid || got.count != 7 || got.manifest != 3 || len(got.files) != 2 || got.files[0] != want.files[0] || got.files[1] != want.files[1] {
+	if !ok || got.uuid != want.uuid || got.count != 7 || got.manifest != 3 || len(got.files) != 2 ||
+		got.files[0] != want.files[0] || got.files[1] != want.files[1] {
 		t.Fatalf("%+v, %v", got, ok)
 	}
 	for i := range b {

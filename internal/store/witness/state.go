@@ -70,7 +70,8 @@ func decodeReach(b []byte) (s State, ok bool) {
 	}
 	s = State{uuid: t.Text(), count: t.Word(), manifest: t.Word()}
 	for range t.Size(11) {
-		s.files = append(s.files, promise{log: t.Byte() == 'l', number: t.Word(), bytes: int64(t.Uint()), records: int64(t.Uint())})
+		s.files = append(s.files, promise{log: t.Byte() == 'l', number: t.Word(), bytes: int64(t.Uint()),
+			records: int64(t.Uint())})
 	}
 	return s, !t.Bad && metafile.IsZero(t.Rest)
 }

@@ -58,7 +58,8 @@ func drawCase(c choices) planCase {
 		k.MemAlign = []int64{1, 4, 512, testPage}[c.pick(4)]
 	}
 	k.Direct = c.pick(4) > 0
-	k.Route = []report.Route{report.RouteAuto, report.RouteAuto, report.RouteBuffered, report.RouteDirect, report.RouteCuFile}[c.pick(5)]
+	k.Route = []report.Route{report.RouteAuto, report.RouteAuto, report.RouteBuffered, report.RouteDirect,
+		report.RouteCuFile}[c.pick(5)]
 	if k.Route == report.RouteDirect {
 		k.Direct = true // the engine refuses the request otherwise
 	}
@@ -333,7 +334,8 @@ func (k *planCase) checkWoven(x Run, chunks []Chunk, i int) (int, string) {
 func (k *planCase) splits(s Segment, chunks []Chunk, i int) bool {
 	c := chunks[i]
 	end := c.Off + c.Len
-	return k.Whole > 0 && k.Chunk%k.Whole == 0 && c.Way == ViaCache && end%k.Whole != 0 && end < s.Off+s.Len && end%k.Chunk != 0 &&
+	return k.Whole > 0 && k.Chunk%k.Whole == 0 && c.Way == ViaCache && end%k.Whole != 0 && end < s.Off+s.Len &&
+		end%k.Chunk != 0 &&
 		i+1 < len(chunks) && chunks[i+1].Verdict == c.Verdict && end%k.Leaf != 0 && k.MemAlign == 0
 }
 
@@ -355,7 +357,8 @@ func (k *planCase) checkChunk(c Chunk) string {
 		return "does not fit a slot when widened to the alignment"
 	}
 	ragged := k.MemAlign > 0 && c.Len < 2*k.Align // an end of what is read in place
-	if c.NoWait && (c.Way != ViaCache || k.known || !k.Direct || k.Route != report.RouteAuto || k.Cache == report.CacheKeep) {
+	if c.NoWait && (c.Way != ViaCache || k.known || !k.Direct || k.Route != report.RouteAuto ||
+		k.Cache == report.CacheKeep) {
 		return "asks for cached bytes where nothing follows from the answer"
 	}
 	switch c.Way {
@@ -458,7 +461,8 @@ func TestPlanOfAWarmColdAndDirtyFile(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := planCase{size: n, pages: c.pages, known: true, segs: []Segment{{Len: n, Dst: 0x1000}},
-				Params: Params{Chunk: 2 * leaf, Block: leaf / 2, Leaf: leaf, Window: 8 * leaf, Align: testPage, Direct: true, Route: report.RouteAuto, Cache: report.CacheAuto, MissLimit: missLimit}}
+				Params: Params{Chunk: 2 * leaf, Block: leaf / 2, Leaf: leaf, Window: 8 * leaf, Align: testPage, Direct: true,
+					Route: report.RouteAuto, Cache: report.CacheAuto, MissLimit: missLimit}}
 			chunks, dirty := k.plan()
 			var cached int64
 			for _, x := range chunks {
@@ -467,7 +471,8 @@ func TestPlanOfAWarmColdAndDirtyFile(t *testing.T) {
 				}
 			}
 			if cached != c.cached || dirty != c.dirty {
-				t.Errorf("%d bytes go through the page cache and %d are noted as dirty, expected %d and %d", cached, dirty, c.cached, c.dirty)
+				t.Errorf("%d bytes go through the page cache and %d are noted as dirty, expected %d and %d", cached, dirty,
+					c.cached, c.dirty)
 			}
 		})
 	}
@@ -484,7 +489,8 @@ func (u unknown) CuFile() bool                     { return u.open }
 func TestUnknownResidencyKeepsTheVerdictOnCuFile(t *testing.T) {
 	for _, open := range []bool{true, false} {
 		n := 0
-		p := Planner{Params: Params{Chunk: 65536, Block: 65536, Piece: 65536, Leaf: 65536, Window: 65536, Align: 4096, Direct: true, Route: report.RouteAuto, Cache: report.CacheAuto},
+		p := Planner{Params: Params{Chunk: 65536, Block: 65536, Piece: 65536, Leaf: 65536, Window: 65536, Align: 4096,
+			Direct: true, Route: report.RouteAuto, Cache: report.CacheAuto},
 			Ask: unknown{open: open}}
 		for c := range p.Chunks(Run{Segment: Segment{Off: 100, Len: 200_000, Dst: 4096}}) {
 			if n++; c.Way != ViaCache || !c.NoWait || c.CuFile != open {

@@ -60,8 +60,8 @@ func (s *Sums) LoadStages() []report.Stage {
 	return out
 }
 
-// SaveStages lists the stages of a save in the order of the flow. Steps are those of making the file; a first one called
-// "reserve" comes before the bytes.
+// SaveStages lists the stages of a save in the order of the flow. Steps are those of making the file; a first one
+// called "reserve" comes before the bytes.
 func (s *Sums) SaveStages(steps []report.Stage) []report.Stage {
 	var out stages
 	if len(steps) > 0 && steps[0].Stage == "reserve" {

@@ -11,8 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Tally is what the workers of one transfer note down while it runs. Methods are safe for concurrent use. The zero value
-// is ready.
+// Tally is what the workers of one transfer note down while it runs. Methods are safe for concurrent use. The zero
+// value is ready.
 type Tally struct {
 	mu     sync.Mutex
 	routes map[report.RouteTaken]*Account

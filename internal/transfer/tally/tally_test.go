@@ -36,7 +36,8 @@ func TestRoutesAddUp(t *testing.T) {
 	}
 	all.Wait()
 	s := y.Sums()
-	for r, want := range map[report.RouteTaken]int64{report.RouteTakenDirect: 8 * 14, report.RouteTakenCache: 8 * 4, report.RouteTakenBuffered: 8 * 2} {
+	for r, want := range map[report.RouteTaken]int64{report.RouteTakenDirect: 8 * 14, report.RouteTakenCache: 8 * 4,
+		report.RouteTakenBuffered: 8 * 2} {
 		if got := s.Routes[r].Bytes; got != want {
 			t.Errorf("%s: %d bytes, expected %d", r, got, want)
 		}
@@ -61,7 +62,8 @@ func TestStagesInTheOrderOfTheFlow(t *testing.T) {
 		t.Errorf("of a load: %v", got)
 	}
 	steps := []report.Stage{{Stage: "reserve"}, {Stage: "sync"}}
-	if got := names(s.SaveStages(steps)); !slices.Equal(got, []string{"reserve", "copy", "wait_copy", "checksum", "write", "sync"}) {
+	if got := names(s.SaveStages(steps)); !slices.Equal(got,
+		[]string{"reserve", "copy", "wait_copy", "checksum", "write", "sync"}) {
 		t.Errorf("of a save: %v", got)
 	}
 	if got := names(s.PutStages()); !slices.Equal(got, []string{"copy", "write"}) {

@@ -52,7 +52,8 @@ func TestVerifyCoversWholeBlocksOnce(t *testing.T) {
 				blocks++
 			}
 			if want := map[bool]int{true: 1}[need[i]]; times[i] != want {
-				t.Fatalf("byte %d of %d comes %d times, expected %d: loads %v, also %v, gaps %v", i, size, times[i], want, loads, touched, p.files[0].gaps)
+				t.Fatalf("byte %d of %d comes %d times, expected %d: loads %v, also %v, gaps %v", i, size, times[i], want, loads,
+					touched, p.files[0].gaps)
 			}
 		}
 		if p.want != blocks {
