@@ -42,7 +42,7 @@ var floors = map[string]int{
 var outside = []string{"internal/device/fakegpu", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
 	"test/routes", "bench/s3", "bench/door/objects",
-	"test/house", "test/count"}
+	"test/house", "test/count", "test/words"}
 
 // storeParts are the packages of the store on disk that open its metadata or its files.
 const storeParts = "internal/store/metafile internal/store/metadb internal/store/metascan internal/store/fence " +
