@@ -54,25 +54,9 @@ func (t *Tree) Open(ctx context.Context, key string) (*vfs.File, error) {
 	if err := checkName(op, t.bucket, key); err != nil {
 		return nil, err
 	}
-	leave, err := t.c.enter(op, urlOf(t.bucket, key))
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	for try := 0; ; try++ {
-		w, err := t.c.find(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if w.door == nil {
-			return t.c.network.open(ctx, t.bucket, key)
-		}
-		f, err := t.open(ctx, w.door, key)
-		if err != nil && w.door.broken.Load() && try == 0 {
-			continue
-		}
-		return f, err
-	}
+	return throughDoorOrNetwork(ctx, t.c, op, urlOf(t.bucket, key),
+		func(d *door) (*vfs.File, error) { return t.open(ctx, d, key) },
+		func() (*vfs.File, error) { return t.c.network.open(ctx, t.bucket, key) })
 }
 
 // open opens an object through the door, with the sums of all its blocks.
@@ -164,26 +148,9 @@ func (t *Tree) Names(ctx context.Context, dir string) ([]string, error) {
 
 // ReadAll reads a whole object of at most limit bytes.
 func (t *Tree) ReadAll(ctx context.Context, key string, limit int64) ([]byte, error) {
-	const op = "read"
-	leave, err := t.c.enter(op, urlOf(t.bucket, key))
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	for try := 0; ; try++ {
-		w, err := t.c.find(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if w.door == nil {
-			return t.c.network.readAll(ctx, t.bucket, key, limit)
-		}
-		b, err := w.door.readAll(ctx, t.bucket, key, limit)
-		if err != nil && w.door.broken.Load() && try == 0 {
-			continue
-		}
-		return b, err
-	}
+	return throughDoorOrNetwork(ctx, t.c, "read", urlOf(t.bucket, key),
+		func(d *door) ([]byte, error) { return d.readAll(ctx, t.bucket, key, limit) },
+		func() ([]byte, error) { return t.c.network.readAll(ctx, t.bucket, key, limit) })
 }
 
 func (d *door) readAll(ctx context.Context, bucket, key string, limit int64) ([]byte, error) {

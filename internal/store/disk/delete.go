@@ -87,7 +87,7 @@ func (s *Store) deleteStep(ctx context.Context, op string, bk *bucket, ds []obje
 // remove deletes as the bucket's versioning says. The condition is judged on
 // the current version, also where another one is named.
 func (s *Store) remove(t *tx, op string, d object.Deletion) (object.Deleted, error) {
-	if err := checkKey(op, d.Key); err != nil {
+	if err := object.CheckKey(op, d.Key); err != nil {
 		return object.Deleted{}, err
 	}
 	head, err := s.current(t.bk, d.Key)
@@ -178,11 +178,11 @@ func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(m
 	if err != nil {
 		return err
 	}
-	as := merged(v.Attrs, nil)
+	as := object.MergeAttributes(v.Attrs, nil)
 	if err := change(as); err != nil {
 		return err
 	}
-	if err := checkAttributes(op, ref.Key, as); err != nil {
+	if err := object.CheckAttributes(op, ref.Key, as); err != nil {
 		return err
 	}
 	v.Attrs = as

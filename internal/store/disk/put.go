@@ -128,19 +128,6 @@ func (c *content) version(etag string, attrs map[string]string) *record.Version 
 	return v
 }
 
-// crcETag is the ETag of content in a bucket of kind ETagCRC64.
-func crcETag(crc uint64, size int64, parts int) string {
-	return fmt.Sprintf("%016x%016x-%d", crc, size, parts)
-}
-
-// etagOf is the ETag of content that was written in one go.
-func etagOf(kind object.ETagKind, w object.Written) string {
-	if kind == object.ETagCRC64 {
-		return crcETag(w.CRC64, w.Size, 1)
-	}
-	return fmt.Sprintf("%x", w.MD5)
-}
-
 // Put is object.Objects'.
 func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	const op = "put"
@@ -149,10 +136,7 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		return object.Info{}, err
 	}
 	defer end()
-	if err := checkKey(op, p.Key); err != nil {
-		return object.Info{}, err
-	}
-	if err := checkAttributes(op, p.Key, p.Attributes); err != nil {
+	if err := object.CheckNew(op, p.Key, p.Attributes); err != nil {
 		return object.Info{}, err
 	}
 	bk, err := s.find(op, p.Bucket)
@@ -164,7 +148,7 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	if err != nil {
 		return object.Info{}, err
 	}
-	attrs, err := finished(op, p.Key, p.Attributes, p.Finish, c.Written)
+	attrs, err := object.FinishAttributes(op, p.Key, p.Attributes, p.Finish, c.Written)
 	if err == nil {
 		err = c.sync(ctx)
 	}
@@ -172,7 +156,7 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		c.abort()
 		return object.Info{}, err
 	}
-	v := c.version(etagOf(kind, c.Written), attrs)
+	v := c.version(object.ETagOf(kind, c.Written), attrs)
 	return s.publish(ctx, publication{op: op, bk: bk, key: p.Key, cond: p.Condition, c: c, judge: p.Judge}, v)
 }
 
@@ -246,7 +230,7 @@ func (s *Store) tryPublish(ctx context.Context, p publication, v *record.Version
 		return object.Info{}, err
 	}
 	i := s.info(p.bk, p.key, v, true)
-	i.Attributes = merged(v.Attrs, nil)
+	i.Attributes = object.MergeAttributes(v.Attrs, nil)
 	i.Parts = p.c.parts
 	return i, nil
 }
@@ -312,6 +296,6 @@ func (s *Store) judge(t *tx, op, key string, judge object.Judge, gone *record.Ve
 	if err != nil || v == nil || v.Marker() || len(more) == 0 {
 		return err
 	}
-	v.Attrs = merged(v.Attrs, more)
-	return checkAttributes(op, key, v.Attrs)
+	v.Attrs = object.MergeAttributes(v.Attrs, more)
+	return object.CheckAttributes(op, key, v.Attrs)
 }

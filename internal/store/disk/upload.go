@@ -95,10 +95,7 @@ func (s *Store) CreateUpload(ctx context.Context, bucket, key string, attributes
 		return "", err
 	}
 	defer end()
-	if err := checkKey(op, key); err != nil {
-		return "", err
-	}
-	if err := checkAttributes(op, key, attributes); err != nil {
+	if err := object.CheckNew(op, key, attributes); err != nil {
 		return "", err
 	}
 	bk, err := s.find(op, bucket)
@@ -154,7 +151,7 @@ func (s *Store) GetUpload(ctx context.Context, bucket, key, id string) (object.U
 // uploadInfo describes an upload to clients.
 func uploadInfo(u *record.Upload, bucket, key string, raw [16]byte) object.Upload {
 	return object.Upload{Bucket: bucket, Key: key, ID: record.Crockford.EncodeToString(raw[:]),
-		Started: record.Time(u.Started), Attributes: merged(u.Attrs, nil)}
+		Started: record.Time(u.Started), Attributes: object.MergeAttributes(u.Attrs, nil)}
 }
 
 // AbortUpload is object.Uploads'.
