@@ -82,12 +82,11 @@ The exit code is 5 if a problem remains.`,
 			return a.printResult(asJSON, report, func(w io.Writer) { printCheck(w, report) })
 		}),
 	}
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().BoolVar(&o.Repair, "repair", false,
 		"correct what the other records determine, and move what nothing refers to into quarantine/")
 	cmd.Flags().BoolVar(&o.Unreadable, "unreadable", false, "with --repair, also move damaged records into quarantine/")
 	cmd.Flags().BoolVar(&o.Content, "content", false, "also read all content and compare it with its checksums")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -120,9 +119,8 @@ opened. Each damaged block is listed. The exit code is 5 if there is one.`,
 			return a.printResult(asJSON, report, func(w io.Writer) { printScrub(w, report) })
 		}),
 	}
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().Var(size(&rate), "rate", "largest number of bytes to read per second, such as 100MiB; 0 means no limit")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -145,8 +143,7 @@ func newStoreStats(a *app) *cobra.Command {
 			return a.printResult(asJSON, stats, func(w io.Writer) { printStats(w, stats) })
 		}),
 	}
-	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	s.addStore(cmd, &asJSON)
 	return cmd
 }
 

@@ -54,9 +54,8 @@ name is OUT.partial. Restore the copy with nebulaio store restore.`,
 			return a.printCopied(report, to, asJSON)
 		}),
 	}
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().BoolVar(&verify, "verify", false, "read the copy again and compare it with its checksums")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -85,10 +84,9 @@ The directory of the store must be missing or empty. The backup does not change.
 			return a.printCopied(report, c.Data, asJSON)
 		}),
 	}
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().
 		BoolVar(&verify, "verify", false, "compare all content with its checksums before the store is ready for use")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 

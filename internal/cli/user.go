@@ -87,11 +87,10 @@ func newUserAdd(a *app) *cobra.Command {
 			return a.printUser("added", made, asJSON)
 		}),
 	}
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().StringVar(&from, "secret", "", secretFrom+"; without this flag a secret is generated and shown once")
 	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role",
 		"role of the account: user uses buckets granted to it, userplus can also create buckets, admin can do everything")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -131,12 +130,11 @@ func newUserUpdate(a *app) *cobra.Command {
 		}
 		return a.printUser("changed", changed, asJSON)
 	})
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().StringVar(&from, "secret", "", secretFrom)
 	cmd.Flags().BoolVar(&generate, "generate", false, "generate a new secret and show it once")
 	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role",
 		"new role of the account: user, userplus or admin")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.MarkFlagsMutuallyExclusive("secret", "generate")
 	return cmd
 }
@@ -174,8 +172,7 @@ func newUserList(a *app) *cobra.Command {
 			return nil
 		}),
 	}
-	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	s.addStore(cmd, &asJSON)
 	return cmd
 }
 
@@ -194,8 +191,7 @@ func newUserRemove(a *app) *cobra.Command {
 			return a.printUser("removed", userJSON{AccessKey: args[0]}, asJSON)
 		}),
 	}
-	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	s.addStore(cmd, &asJSON)
 	return cmd
 }
 

@@ -62,12 +62,11 @@ bucket's settings or deleting old versions.`,
 			return a.printGrant("granted", done, asJSON)
 		}),
 	}
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().BoolVar(&read, "read", false, "allow listing and reading objects")
 	cmd.Flags().BoolVar(&write, "write", false, "allow writing and deleting objects")
 	cmd.Flags().BoolVar(&both, "read-write", false, "allow both; the default")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with `PREFIX`, such as logs/")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -99,9 +98,8 @@ statements that user grant did not add stay as they are.`,
 		}
 		return a.printGrant("revoked", done, asJSON)
 	})
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().StringVar(&prefix, "prefix", "", "revoke only the grant for `PREFIX`; \"\" is the grant for all keys")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -124,8 +122,7 @@ func newUserShow(a *app) *cobra.Command {
 			return a.printResult(asJSON, access, func(w io.Writer) { printAccess(w, access) })
 		}),
 	}
-	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	s.addStore(cmd, &asJSON)
 	return cmd
 }
 
