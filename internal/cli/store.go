@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/node"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -104,10 +103,8 @@ opened. Each damaged block is listed. The exit code is 5 if there is one.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			p := a.startProgress(0, asJSON)
-			var report node.ScrubReport
-			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
-				report, err = n.Scrub(ctx, rate, func(now node.ScrubProgress) { p.update(now.Done, now.Total) })
-				return err
+			report, err := ask(ctx, a, &s, func(n node.Admin) (node.ScrubReport, error) {
+				return n.Scrub(ctx, rate, func(now node.ScrubProgress) { p.update(now.Done, now.Total) })
 			})
 			p.clear()
 			if err != nil {
@@ -132,11 +129,7 @@ func newStoreStats(a *app) *cobra.Command {
 		Short: "Show what a store holds",
 		Args:  noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
-			var stats node.Stats
-			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
-				stats, err = n.Stats(ctx)
-				return err
-			})
+			stats, err := ask(ctx, a, &s, func(n node.Admin) (node.Stats, error) { return n.Stats(ctx) })
 			if err != nil {
 				return interrupted(ctx, err)
 			}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/node"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -38,7 +37,7 @@ name is OUT.partial. Restore the copy with nebulaio store restore.`,
 			}
 			p := a.startProgress(0, asJSON)
 			var report node.BackupReport
-			err = a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
+			err = a.administer(ctx, &s, func(n node.Admin) (err error) {
 				stats, err := n.Stats(ctx)
 				if err != nil {
 					return err

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/node"
@@ -52,7 +51,7 @@ bucket's settings or deleting old versions.`,
 				g.Access = iam.AccessWrite
 			}
 			done := grantJSON{User: g.User, Bucket: g.Bucket, Access: g.Access, Prefix: g.Prefix}
-			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
+			err := a.administer(ctx, &s, func(n node.Admin) (err error) {
 				done.Changed, err = n.Grant(ctx, g)
 				return err
 			})
@@ -89,7 +88,7 @@ statements that user grant did not add stay as they are.`,
 		if cmd.Flags().Changed("prefix") {
 			only = &prefix
 		}
-		err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
+		err := a.administer(ctx, &s, func(n node.Admin) (err error) {
 			done.Changed, err = n.Revoke(ctx, args[1], args[0], only)
 			return err
 		})
@@ -111,11 +110,7 @@ func newUserShow(a *app) *cobra.Command {
 		Short: "Show the role, the buckets and the grants of an account",
 		Args:  oneName("the access key of an account"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			var access node.UserAccess
-			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
-				access, err = n.Access(ctx, args[0])
-				return err
-			})
+			access, err := ask(ctx, a, &s, func(n node.Admin) (node.UserAccess, error) { return n.Access(ctx, args[0]) })
 			if err != nil {
 				return err
 			}

@@ -73,12 +73,7 @@ func (t *Tree) open(ctx context.Context, d *door, key string) (*vfs.File, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.prepare(ctx, op, where, 0, o.item.Size, true); err != nil {
-		o.drop()
-		return nil, err
-	}
-	sums := o.sums
-	f, err := o.file()
+	f, sums, err := o.wholeFile(ctx, op, where)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +81,18 @@ func (t *Tree) open(ctx context.Context, d *door, key string) (*vfs.File, error)
 	defer t.mu.Unlock()
 	t.sums[f] = sums
 	return f, nil
+}
+
+// wholeFile turns an object that is open into a file with the sums of all its blocks. If there is an error, the object is
+// let go of.
+func (o *opened) wholeFile(ctx context.Context, op string, dev wire.Device) (*vfs.File, *checksum.Sums, error) {
+	if err := o.prepare(ctx, op, dev, 0, o.item.Size, true); err != nil {
+		o.drop()
+		return nil, nil, err
+	}
+	sums := o.sums
+	f, err := o.file()
+	return f, sums, err
 }
 
 // maxSidecar bounds a FILE.crc64nvme that is read over HTTP: a file of 8 TiB has one of 64 MiB.
@@ -170,12 +177,7 @@ func (d *door) readAll(ctx context.Context, bucket, key string, limit int64) ([]
 		o.drop()
 		return b, err
 	}
-	if err := o.prepare(ctx, op, host, 0, o.item.Size, true); err != nil {
-		o.drop()
-		return nil, err
-	}
-	sums := o.sums
-	f, err := o.file()
+	f, sums, err := o.wholeFile(ctx, op, host)
 	if err != nil {
 		return nil, err
 	}

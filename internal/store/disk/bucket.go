@@ -188,7 +188,7 @@ func (s *Store) deleteBucket(op, name string, b *bucket) error {
 		}
 	}
 	t := s.change(b)
-	if err := s.dropUploads(t); err != nil {
+	if err := t.dropUploads(); err != nil {
 		t.cancel()
 		return err
 	}

@@ -103,7 +103,7 @@ func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c ob
 		return object.Info{}, err
 	}
 	p := publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge}
-	p.more = func(t *tx) error { return s.dropUpload(t, c.Key, ch.raw, ch.u, v.File) }
+	p.more = func(t *tx) error { return t.dropUpload(c.Key, ch.raw, ch.u, v.File) }
 	return s.publishHeld(ctx, p, v)
 }
 

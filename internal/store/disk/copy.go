@@ -133,7 +133,7 @@ func (s *Store) rewrite(op string, bk *bucket, c object.Copy, seq uint64, attrs 
 		return info, false, err
 	}
 	t := s.change(bk)
-	if err := s.judge(t, op, c.Key, c.Judge, head, true, &v); err != nil {
+	if err := t.judge(op, c.Key, c.Judge, head, true, &v); err != nil {
 		t.cancel()
 		return info, false, err
 	}

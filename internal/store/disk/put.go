@@ -214,7 +214,7 @@ func (s *Store) tryPublish(ctx context.Context, p publication, v *record.Version
 	if p.c.file != nil {
 		t.then = p.c.file.Settle
 	}
-	if err := s.supersede(t, p.op, p.key, head, v, p.judge); err != nil {
+	if err := t.supersede(p.op, p.key, head, v, p.judge); err != nil {
 		t.cancel()
 		return object.Info{}, err
 	}
@@ -238,12 +238,12 @@ func (s *Store) tryPublish(ctx context.Context, p publication, v *record.Version
 // supersede makes room for v as the newest of its key, as the bucket's
 // versioning says, and gives it its sequence, its name and its time. head is the current version.
 // judge, where given, is asked before anything is changed.
-func (s *Store) supersede(t *tx, op, key string, head, v *record.Version, judge object.Judge) error {
+func (t *tx) supersede(op, key string, head, v *record.Version, judge object.Judge) error {
 	var err error
-	if v.Seq, err = s.seqs.take(s); err != nil {
+	if v.Seq, err = t.s.seqs.take(t.s); err != nil {
 		return err
 	}
-	v.Nonce, v.Modified = nonce(), s.now()
+	v.Nonce, v.Modified = nonce(), t.s.now()
 	if head != nil {
 		v.Modified = max(v.Modified, head.Modified)
 	}
@@ -254,7 +254,7 @@ func (s *Store) supersede(t *tx, op, key string, head, v *record.Version, judge 
 	// All is read before anything is changed: in a step of several deletions the others go on.
 	var old *record.Version
 	if v.Null() && state != object.VersioningOff {
-		if old, err = oldNull(s.db, t.bk.id, key); err != nil {
+		if old, err = oldNull(t.s.db, t.bk.id, key); err != nil {
 			return err
 		}
 	}
@@ -262,7 +262,7 @@ func (s *Store) supersede(t *tx, op, key string, head, v *record.Version, judge 
 	if head != nil && !head.Marker() && v.Null() && head.Null() {
 		gone = head
 	}
-	if err := s.judge(t, op, key, judge, gone, gone == head, v); err != nil {
+	if err := t.judge(op, key, judge, gone, gone == head, v); err != nil {
 		return err
 	}
 	switch {
@@ -282,14 +282,14 @@ func (s *Store) supersede(t *tx, op, key string, head, v *record.Version, judge 
 
 // judge asks judge about a change that removes the version gone, nil where it removes none, and adds v, nil
 // where it adds none. The caller holds the key's lock and the bucket.
-func (s *Store) judge(t *tx, op, key string, judge object.Judge, gone *record.Version, latest bool,
+func (t *tx) judge(op, key string, judge object.Judge, gone *record.Version, latest bool,
 	v *record.Version) error {
 	if judge == nil {
 		return nil
 	}
 	c := object.Change{Bucket: t.bk.settings.Load()}
 	if gone != nil && !gone.Marker() {
-		info := s.info(t.bk, key, gone, latest)
+		info := t.s.info(t.bk, key, gone, latest)
 		c.Removed = &info
 	}
 	more, err := judge(c)
