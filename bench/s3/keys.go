@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -142,19 +141,10 @@ func writeKeys(t *target, name string, count, streams int) (time.Duration, error
 		return 0, err
 	}
 	start := time.Now()
-	failures := make([]error, streams)
-	var wg sync.WaitGroup
-	for i := range streams {
-		wg.Go(func() {
-			s := newStream(t.host)
-			defer s.close()
-			for j := i; j < count && failures[i] == nil; j += streams {
-				failures[i] = s.do(t.signIn(name, http.MethodPut, keyName(j, count), nil, http.StatusOK), nil)
-			}
-		})
-	}
-	wg.Wait()
-	return time.Since(start), errors.Join(failures...)
+	err := overStreams(t, count, streams, func(s *stream, i int) error {
+		return s.do(t.signIn(name, http.MethodPut, keyName(i, count), nil, http.StatusOK), nil)
+	})
+	return time.Since(start), err
 }
 
 // list is the part of a reply that is looked at.

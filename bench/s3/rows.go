@@ -147,14 +147,21 @@ func (r row) measure(t *target, data []byte, round int) (sample, error) {
 
 // remove deletes keys over several streams.
 func remove(t *target, keys []string, streams int) error {
+	return overStreams(t, len(keys), streams, func(s *stream, i int) error {
+		return s.do(t.sign(http.MethodDelete, keys[i], nil, nil, http.StatusNoContent, -1), nil)
+	})
+}
+
+// overStreams calls do for each number below count, spread over several streams. A stream stops at its first error.
+func overStreams(t *target, count, streams int, do func(s *stream, i int) error) error {
 	failures := make([]error, streams)
 	var wg sync.WaitGroup
 	for i := range streams {
 		wg.Go(func() {
 			s := newStream(t.host)
 			defer s.close()
-			for j := i; j < len(keys) && failures[i] == nil; j += streams {
-				failures[i] = s.do(t.sign(http.MethodDelete, keys[j], nil, nil, http.StatusNoContent, -1), nil)
+			for j := i; j < count && failures[i] == nil; j += streams {
+				failures[i] = do(s, j)
 			}
 		})
 	}

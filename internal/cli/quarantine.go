@@ -47,8 +47,7 @@ func newQuarantineList(a *app) *cobra.Command {
 			return a.printResult(asJSON, quarantineJSON{all}, func(w io.Writer) { printQuarantine(w, all) })
 		}),
 	}
-	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	s.addStore(cmd, &asJSON)
 	return cmd
 }
 
@@ -92,8 +91,7 @@ listed and stay as they are, and the exit code is 5.`,
 			return nil
 		}),
 	}
-	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	s.addStore(cmd, &asJSON)
 	return cmd
 }
 

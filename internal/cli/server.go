@@ -177,9 +177,10 @@ func (s *settings) add(fs *pflag.FlagSet, wanted func(config.Key) bool) {
 
 func (s *settings) addAll(fs *pflag.FlagSet) { s.add(fs, func(config.Key) bool { return true }) }
 
-// addStore adds the flags that locate the store.
-func (s *settings) addStore(fs *pflag.FlagSet) {
-	s.add(fs, func(k config.Key) bool { return k.Name == "data" })
+// addStore adds the flags that every command on a store has: those that locate the store, and --json.
+func (s *settings) addStore(cmd *cobra.Command, asJSON *bool) {
+	s.add(cmd.Flags(), func(k config.Key) bool { return k.Name == "data" })
+	cmd.Flags().BoolVar(asJSON, "json", false, "print one JSON object")
 }
 
 // load reads the configuration with the flags that were given.

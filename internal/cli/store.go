@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/node"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -82,12 +81,11 @@ The exit code is 5 if a problem remains.`,
 			return a.printResult(asJSON, report, func(w io.Writer) { printCheck(w, report) })
 		}),
 	}
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().BoolVar(&o.Repair, "repair", false,
 		"correct what the other records determine, and move what nothing refers to into quarantine/")
 	cmd.Flags().BoolVar(&o.Unreadable, "unreadable", false, "with --repair, also move damaged records into quarantine/")
 	cmd.Flags().BoolVar(&o.Content, "content", false, "also read all content and compare it with its checksums")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -105,10 +103,8 @@ opened. Each damaged block is listed. The exit code is 5 if there is one.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			p := a.startProgress(0, asJSON)
-			var report node.ScrubReport
-			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
-				report, err = n.Scrub(ctx, rate, func(now node.ScrubProgress) { p.update(now.Done, now.Total) })
-				return err
+			report, err := ask(ctx, a, &s, func(n node.Admin) (node.ScrubReport, error) {
+				return n.Scrub(ctx, rate, func(now node.ScrubProgress) { p.update(now.Done, now.Total) })
 			})
 			p.clear()
 			if err != nil {
@@ -120,9 +116,8 @@ opened. Each damaged block is listed. The exit code is 5 if there is one.`,
 			return a.printResult(asJSON, report, func(w io.Writer) { printScrub(w, report) })
 		}),
 	}
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().Var(size(&rate), "rate", "largest number of bytes to read per second, such as 100MiB; 0 means no limit")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -134,19 +129,14 @@ func newStoreStats(a *app) *cobra.Command {
 		Short: "Show what a store holds",
 		Args:  noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
-			var stats node.Stats
-			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
-				stats, err = n.Stats(ctx)
-				return err
-			})
+			stats, err := ask(ctx, a, &s, func(n node.Admin) (node.Stats, error) { return n.Stats(ctx) })
 			if err != nil {
 				return interrupted(ctx, err)
 			}
 			return a.printResult(asJSON, stats, func(w io.Writer) { printStats(w, stats) })
 		}),
 	}
-	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	s.addStore(cmd, &asJSON)
 	return cmd
 }
 

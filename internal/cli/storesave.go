@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/node"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -38,7 +37,7 @@ name is OUT.partial. Restore the copy with nebulaio store restore.`,
 			}
 			p := a.startProgress(0, asJSON)
 			var report node.BackupReport
-			err = a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
+			err = a.administer(ctx, &s, func(n node.Admin) (err error) {
 				stats, err := n.Stats(ctx)
 				if err != nil {
 					return err
@@ -54,9 +53,8 @@ name is OUT.partial. Restore the copy with nebulaio store restore.`,
 			return a.printCopied(report, to, asJSON)
 		}),
 	}
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().BoolVar(&verify, "verify", false, "read the copy again and compare it with its checksums")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -85,10 +83,9 @@ The directory of the store must be missing or empty. The backup does not change.
 			return a.printCopied(report, c.Data, asJSON)
 		}),
 	}
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().
 		BoolVar(&verify, "verify", false, "compare all content with its checksums before the store is ready for use")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 

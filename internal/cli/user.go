@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/node"
@@ -78,7 +77,7 @@ func newUserAdd(a *app) *cobra.Command {
 				secret = iam.NewSecret()
 				made.Secret = secret
 			}
-			err = a.administer(ctx, &s, func(n node.Admin, _ *config.Config) error {
+			err = a.administer(ctx, &s, func(n node.Admin) error {
 				return n.AddUser(ctx, iam.Account{AccessKey: args[0], Secret: secret, Role: role})
 			})
 			if err != nil {
@@ -87,11 +86,10 @@ func newUserAdd(a *app) *cobra.Command {
 			return a.printUser("added", made, asJSON)
 		}),
 	}
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().StringVar(&from, "secret", "", secretFrom+"; without this flag a secret is generated and shown once")
 	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role",
 		"role of the account: user uses buckets granted to it, userplus can also create buckets, admin can do everything")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -125,18 +123,17 @@ func newUserUpdate(a *app) *cobra.Command {
 		if c == (iam.Change{}) {
 			return errs.New(errs.Invalid, "update", args[0], "nothing to change; expected --secret -, --generate or --role")
 		}
-		err = a.administer(ctx, &s, func(n node.Admin, _ *config.Config) error { return n.UpdateUser(ctx, args[0], c) })
+		err = a.administer(ctx, &s, func(n node.Admin) error { return n.UpdateUser(ctx, args[0], c) })
 		if err != nil {
 			return err
 		}
 		return a.printUser("changed", changed, asJSON)
 	})
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().StringVar(&from, "secret", "", secretFrom)
 	cmd.Flags().BoolVar(&generate, "generate", false, "generate a new secret and show it once")
 	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role",
 		"new role of the account: user, userplus or admin")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.MarkFlagsMutuallyExclusive("secret", "generate")
 	return cmd
 }
@@ -149,11 +146,7 @@ func newUserList(a *app) *cobra.Command {
 		Short: "List the accounts, without the administrator of the environment",
 		Args:  noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
-			var users []node.User
-			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
-				users, err = n.Users(ctx)
-				return err
-			})
+			users, err := ask(ctx, a, &s, func(n node.Admin) ([]node.User, error) { return n.Users(ctx) })
 			if err != nil {
 				return err
 			}
@@ -174,8 +167,7 @@ func newUserList(a *app) *cobra.Command {
 			return nil
 		}),
 	}
-	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	s.addStore(cmd, &asJSON)
 	return cmd
 }
 
@@ -187,15 +179,14 @@ func newUserRemove(a *app) *cobra.Command {
 		Short: "Remove an account and its grants; its buckets and objects stay",
 		Args:  oneName("the access key of an account"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) error { return n.RemoveUser(ctx, args[0]) })
+			err := a.administer(ctx, &s, func(n node.Admin) error { return n.RemoveUser(ctx, args[0]) })
 			if err != nil {
 				return err
 			}
 			return a.printUser("removed", userJSON{AccessKey: args[0]}, asJSON)
 		}),
 	}
-	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	s.addStore(cmd, &asJSON)
 	return cmd
 }
 
@@ -258,7 +249,7 @@ func (a *app) firstLine(ctx context.Context) (string, error) {
 }
 
 // administer opens the administration of the store that s locates, and runs f with it.
-func (a *app) administer(ctx context.Context, s *settings, f func(node.Admin, *config.Config) error) error {
+func (a *app) administer(ctx context.Context, s *settings, f func(node.Admin) error) error {
 	c, err := s.load(a)
 	if err != nil {
 		return err
@@ -267,11 +258,20 @@ func (a *app) administer(ctx context.Context, s *settings, f func(node.Admin, *c
 	if err != nil {
 		return err
 	}
-	err = f(n, c)
+	err = f(n)
 	if closed := n.Close(); err == nil {
 		err = closed
 	}
 	return err
+}
+
+// ask opens the administration of the store that s locates, and returns what f learns from it.
+func ask[T any](ctx context.Context, a *app, s *settings, f func(node.Admin) (T, error)) (out T, err error) {
+	err = a.administer(ctx, s, func(n node.Admin) (err error) {
+		out, err = f(n)
+		return err
+	})
+	return out, err
 }
 
 // oneName checks that a command has exactly one name. what describes the name.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/node"
@@ -52,7 +51,7 @@ bucket's settings or deleting old versions.`,
 				g.Access = iam.AccessWrite
 			}
 			done := grantJSON{User: g.User, Bucket: g.Bucket, Access: g.Access, Prefix: g.Prefix}
-			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
+			err := a.administer(ctx, &s, func(n node.Admin) (err error) {
 				done.Changed, err = n.Grant(ctx, g)
 				return err
 			})
@@ -62,12 +61,11 @@ bucket's settings or deleting old versions.`,
 			return a.printGrant("granted", done, asJSON)
 		}),
 	}
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().BoolVar(&read, "read", false, "allow listing and reading objects")
 	cmd.Flags().BoolVar(&write, "write", false, "allow writing and deleting objects")
 	cmd.Flags().BoolVar(&both, "read-write", false, "allow both; the default")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with `PREFIX`, such as logs/")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -90,7 +88,7 @@ statements that user grant did not add stay as they are.`,
 		if cmd.Flags().Changed("prefix") {
 			only = &prefix
 		}
-		err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
+		err := a.administer(ctx, &s, func(n node.Admin) (err error) {
 			done.Changed, err = n.Revoke(ctx, args[1], args[0], only)
 			return err
 		})
@@ -99,9 +97,8 @@ statements that user grant did not add stay as they are.`,
 		}
 		return a.printGrant("revoked", done, asJSON)
 	})
-	s.addStore(cmd.Flags())
+	s.addStore(cmd, &asJSON)
 	cmd.Flags().StringVar(&prefix, "prefix", "", "revoke only the grant for `PREFIX`; \"\" is the grant for all keys")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -113,19 +110,14 @@ func newUserShow(a *app) *cobra.Command {
 		Short: "Show the role, the buckets and the grants of an account",
 		Args:  oneName("the access key of an account"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			var access node.UserAccess
-			err := a.administer(ctx, &s, func(n node.Admin, _ *config.Config) (err error) {
-				access, err = n.Access(ctx, args[0])
-				return err
-			})
+			access, err := ask(ctx, a, &s, func(n node.Admin) (node.UserAccess, error) { return n.Access(ctx, args[0]) })
 			if err != nil {
 				return err
 			}
 			return a.printResult(asJSON, access, func(w io.Writer) { printAccess(w, access) })
 		}),
 	}
-	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	s.addStore(cmd, &asJSON)
 	return cmd
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	door "github.com/nebulaio/nebulaio/internal/gpudirect/server"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
@@ -81,16 +82,6 @@ func doorPath(c *config.Config) (string, error) {
 	}
 	path, err := filepath.Abs(filepath.Join(c.Data, doorSocket))
 	return path, errs.Wrap("open the GPUDirect socket", c.Data, err)
-}
-
-// discovery is what the S3 endpoint tells clients about the door.
-type discovery struct {
-	Version int    `json:"version"`
-	Enabled bool   `json:"enabled"`
-	Socket  string `json:"socket"`
-	Store   string `json:"store"`
-	Reason  string `json:"reason"`
-	Fix     string `json:"fix"`
 }
 
 // doorService is the GPUDirect door of a running server, or the reason why there is none.
@@ -209,10 +200,10 @@ func (s *server) doorStats() (door.Stats, bool) {
 
 // discover answers clients that ask the S3 endpoint for the door.
 func (s *server) discover() []byte {
-	d := discovery{Version: 1, Reason: "the server is starting", Fix: "ask again"}
+	d := wire.Discovery{Version: 1, Reason: "the server is starting", Fix: "ask again"}
 	if open := s.door.Load(); open != nil {
 		a := &open.about
-		d = discovery{Version: 1, Enabled: a.Served, Store: a.Store, Reason: a.Reason, Fix: a.Fix}
+		d = wire.Discovery{Version: 1, Enabled: a.Served, Store: a.Store, Reason: a.Reason, Fix: a.Fix}
 		if a.Served {
 			d.Socket = a.Socket
 		}

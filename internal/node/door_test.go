@@ -128,7 +128,7 @@ func TestTheDoorOfAServer(t *testing.T) {
 	if !info.GPUDirect.Enabled || info.GPUDirect.Socket != socket {
 		t.Errorf("%+v", info.GPUDirect)
 	}
-	var found discovery
+	var found wire.Discovery
 	askForDoor(t, info, &found)
 	if !found.Enabled || found.Socket != socket || found.Store == "" || found.Version != 1 || found.Reason != "" {
 		t.Errorf("%+v", found)
@@ -278,7 +278,7 @@ func TestWithoutADoor(t *testing.T) {
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	var found discovery
+	var found wire.Discovery
 	askForDoor(t, info, &found)
 	if found.Enabled || found.Socket != "" || found.Store == "" ||
 		!strings.Contains(found.Reason, "gpudirect.enabled is false") || found.Fix == "" {
@@ -423,7 +423,7 @@ func BenchmarkDoor4KiB(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.Run(key, func(b *testing.B) {
-			var found discovery
+			var found wire.Discovery
 			askForDoor(b, info, &found)
 			k := enter(b, socket, found.Store, info.AccessKey, info.SecretKey)
 			for b.Loop() {

@@ -3,12 +3,9 @@
 package node
 
 import (
-	"context"
 	"regexp"
 	"strings"
 	"testing"
-
-	door "github.com/nebulaio/nebulaio/internal/gpudirect/server"
 )
 
 // pointing finds words that point at another metric's text.
@@ -17,16 +14,7 @@ var pointing = regexp.MustCompile(`(?i)\b(these|those|the same|such|did not|they
 // TestEachHelpOfAMetricIsReadAlone checks the HELP text of every metric against our rules. A dashboard shows one text
 // without the others, so each must be a complete phrase.
 func TestEachHelpOfAMetricIsReadAlone(t *testing.T) {
-	m := newMetrics("1", gauges{none, none})
-	if err := m.watch(func(context.Context) (Stats, error) { return Stats{}, nil }); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.watchDoor(func() (door.Stats, bool) {
-		return door.Stats{Moved: []door.Moved{{Route: "direct"}}},
-			true
-	}); err != nil {
-		t.Fatal(err)
-	}
+	m := allMetrics(t)
 	families, err := m.describe()
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ var manyMethods = map[string]int{
 	"internal/s3api.Server":            35,
 	"internal/s3api.backend":           95,
 	"internal/store/datafile.Files":    37,
-	"internal/store/disk.Store":        132,
+	"internal/store/disk.Store":        129,
 	"internal/vfs.File":                51,
 }
 

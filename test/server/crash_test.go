@@ -36,6 +36,14 @@ type state struct {
 	versions map[string]sum // acknowledged versions, by identifier
 }
 
+// acknowledge records content that the server has acknowledged, and the version in which it is.
+func (s *state) acknowledge(x sum, version string) {
+	s.acked, s.maybe = x, nil
+	if version != "" {
+		s.versions[version] = x
+	}
+}
+
 func (s *state) allows(x sum) bool { return x == s.acked || slices.Contains(s.maybe, x) }
 
 // worker owns some keys, so that it knows what each of them must be.
@@ -196,10 +204,7 @@ func (w *worker) put(ctx context.Context, c *minio.Core, key string, n int) erro
 	if err != nil {
 		return err
 	}
-	st.acked, st.maybe = x, nil
-	if info.VersionID != "" {
-		st.versions[info.VersionID] = x
-	}
+	st.acknowledge(x, info.VersionID)
 	return nil
 }
 
@@ -216,10 +221,7 @@ func (w *worker) copy(ctx context.Context, c *minio.Core, key string) error {
 	if err != nil {
 		return err
 	}
-	st.acked, st.maybe = x, nil
-	if info.VersionID != "" {
-		st.versions[info.VersionID] = x
-	}
+	st.acknowledge(x, info.VersionID)
 	return nil
 }
 
@@ -253,10 +255,7 @@ func (w *worker) multipart(ctx context.Context, c *minio.Core, key string) error
 	if err != nil {
 		return err
 	}
-	st.acked, st.maybe = x, nil
-	if info.VersionID != "" {
-		st.versions[info.VersionID] = x
-	}
+	st.acknowledge(x, info.VersionID)
 	return nil
 }
 

@@ -140,14 +140,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.WriteFile(ballast, make([]byte, 150<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	big := make([]byte, 200<<20)
-	_, err := c.Client.PutObject(t.Context(), "full", "big", bytes.NewReader(big), int64(len(big)),
-		minio.PutObjectOptions{DisableMultipart: true})
-	if r := minio.ToErrorResponse(err); r.StatusCode < 400 {
-		t.Fatalf("200 MiB on a disk with 100 free: %v, expected an S3 error", err)
-	} else {
-		t.Logf("the refusal: %d %s: %s", r.StatusCode, r.Code, r.Message)
-	}
+	mustRefuse(t, c, "full", "big", make([]byte, 200<<20), "200 MiB on a disk with 100 free")
 	mustServe(t, c, "full", "kept", kept)
 	if left := unfinished(t, s.data); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
@@ -203,13 +196,7 @@ func TestReadOnlyDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := c.Client.PutObject(t.Context(), "frozen", "new", bytes.NewReader(kept), int64(len(kept)),
-		minio.PutObjectOptions{DisableMultipart: true})
-	if r := minio.ToErrorResponse(err); r.StatusCode < 400 {
-		t.Fatalf("a write to a read-only folder: %v, expected an S3 error", err)
-	} else {
-		t.Logf("the refusal: %d %s: %s", r.StatusCode, r.Code, r.Message)
-	}
+	mustRefuse(t, c, "frozen", "new", kept, "a write to a read-only folder")
 	mustServe(t, c, "frozen", "kept", kept)
 	mustServe(t, c, "frozen", "small", []byte("small"))
 	if err := unix.Unmount(filepath.Join(s.data, "tmp"), unix.MNT_DETACH); err != nil {

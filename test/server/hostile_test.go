@@ -56,23 +56,11 @@ func (s *server) descriptors(t *testing.T) int {
 // goroutines asks the server's own metrics.
 func (s *server) goroutines(t *testing.T) int {
 	t.Helper()
-	resp, err := http.Get(s.console + "/metrics")
+	n, err := strconv.Atoi(metric(t, s, "go_goroutines"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if v, ok := strings.CutPrefix(line, "go_goroutines "); ok {
-			n, _ := strconv.Atoi(strings.TrimSpace(v))
-			return n
-		}
-	}
-	t.Fatalf("no go_goroutines in /metrics:\n%s", text)
-	return 0
+	return n
 }
 
 // until waits for a condition that the server reaches by itself.
@@ -112,6 +100,18 @@ func mustPut(t *testing.T, c *minio.Core, bucket, key string, b []byte) {
 		minio.PutObjectOptions{DisableMultipart: true}); err != nil {
 		t.Fatalf("put %s/%s: %v", bucket, key, err)
 	}
+}
+
+// mustRefuse writes an object for which the server has no place, and expects an S3 error.
+func mustRefuse(t *testing.T, c *minio.Core, bucket, key string, body []byte, what string) {
+	t.Helper()
+	_, err := c.Client.PutObject(t.Context(), bucket, key, bytes.NewReader(body), int64(len(body)),
+		minio.PutObjectOptions{DisableMultipart: true})
+	r := minio.ToErrorResponse(err)
+	if r.StatusCode < 400 {
+		t.Fatalf("%s: %v, expected an S3 error", what, err)
+	}
+	t.Logf("the refusal: %d %s: %s", r.StatusCode, r.Code, r.Message)
 }
 
 func mustServe(t *testing.T, c *minio.Core, bucket, key string, want []byte) {

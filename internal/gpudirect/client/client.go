@@ -12,8 +12,6 @@ package client
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -26,6 +24,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/s3"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
@@ -150,20 +149,9 @@ func New(o Options) (*Client, error) {
 
 // discoverer is an HTTP client for the one small request that finds the door.
 func discoverer(o Options) (*http.Client, error) {
-	conf := &tls.Config{InsecureSkipVerify: o.InsecureTLS, MinVersion: tls.VersionTLS12} //nolint:gosec // asked for
-	if o.CAFile != "" {
-		pem, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, errs.Wrap("read certificates", o.CAFile, err)
-		}
-		pool, err := x509.SystemCertPool()
-		if err != nil {
-			pool = x509.NewCertPool()
-		}
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, errs.New(errs.Invalid, "read certificates", o.CAFile, "has none; expected one or more in PEM")
-		}
-		conf.RootCAs = pool
+	conf, err := s3.ClientTLS(o.CAFile, o.InsecureTLS)
+	if err != nil {
+		return nil, err
 	}
 	t := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, DisableKeepAlives: true,
 		MaxResponseHeaderBytes: 64 << 10}

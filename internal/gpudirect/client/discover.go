@@ -29,18 +29,8 @@ const (
 	retryAfter = 30 * time.Second
 )
 
-// discovery is what an endpoint tells of its door.
-type discovery struct {
-	Version int    `json:"version"`
-	Enabled bool   `json:"enabled"`
-	Socket  string `json:"socket"`
-	Store   string `json:"store"`
-	Reason  string `json:"reason"`
-	Fix     string `json:"fix"`
-}
-
 // discover asks the endpoint for its door, with a signed request: a server tells its own accounts alone.
-func (c *Client) discover(ctx context.Context) (discovery, error) {
+func (c *Client) discover(ctx context.Context) (wire.Discovery, error) {
 	const op = "look for door"
 	endpoint := c.opt.Endpoint
 	ctx, cancel := context.WithTimeout(ctx, discoveryTime)
@@ -48,14 +38,14 @@ func (c *Client) discover(ctx context.Context) (discovery, error) {
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint, "/")+discoveryPath, nil)
 		if err != nil {
-			return discovery{}, errs.Wrap(op, endpoint, err)
+			return wire.Discovery{}, errs.Wrap(op, endpoint, err)
 		}
 		if err := c.network.s3.Sign(ctx, req); err != nil {
-			return discovery{}, errs.Wrap(op, endpoint, err)
+			return wire.Discovery{}, errs.Wrap(op, endpoint, err)
 		}
 		resp, err := c.http.Do(req)
 		if err != nil {
-			return discovery{}, &errs.Error{Kind: errs.IO, Op: op, Name: endpoint, Err: err,
+			return wire.Discovery{}, &errs.Error{Kind: errs.IO, Op: op, Name: endpoint, Err: err,
 				Fix: "see whether the server runs and the endpoint is right"}
 		}
 		if resp.StatusCode != http.StatusOK {
@@ -63,12 +53,12 @@ func (c *Client) discover(ctx context.Context) (discovery, error) {
 			if again { // once: the clock is learned then
 				continue
 			}
-			return discovery{}, undiscovered(endpoint, resp.Status, fault)
+			return wire.Discovery{}, undiscovered(endpoint, resp.Status, fault)
 		}
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxDiscovery))
 		_ = resp.Body.Close() // it was read
 		if err != nil {
-			return discovery{}, &errs.Error{Kind: errs.IO, Op: op, Name: endpoint, Err: err}
+			return wire.Discovery{}, &errs.Error{Kind: errs.IO, Op: op, Name: endpoint, Err: err}
 		}
 		return parseDiscovery(body, endpoint)
 	}
@@ -91,16 +81,16 @@ func undiscovered(endpoint, status string, f *s3.Fault) error {
 	return errs.New(errs.Permission, op, endpoint, "it does not accept this client's signature: "+f.Error()).WithFix(fix)
 }
 
-func parseDiscovery(body []byte, endpoint string) (discovery, error) {
+func parseDiscovery(body []byte, endpoint string) (wire.Discovery, error) {
 	const op = "look for door"
-	var d discovery
+	var d wire.Discovery
 	if err := json.Unmarshal(body, &d); err != nil {
-		return discovery{}, errs.New(errs.Unsupported, op, endpoint,
+		return wire.Discovery{}, errs.New(errs.Unsupported, op, endpoint,
 			"its answer is not what a NebulaIO server says of its door").WithFix("none needed: HTTP is used")
 	}
 	switch {
 	case d.Version != 1:
-		return discovery{}, errs.New(errs.Unsupported, op, endpoint,
+		return wire.Discovery{}, errs.New(errs.Unsupported, op, endpoint,
 			fmt.Sprintf("it speaks of doors in version %d, expected 1",
 				d.Version)).WithFix("use a client and a server of one release")
 	case !d.Enabled:
@@ -110,9 +100,9 @@ func parseDiscovery(body []byte, endpoint string) (discovery, error) {
 		if d.Fix == "" {
 			d.Fix = "set gpudirect.enabled: true in the server's configuration"
 		}
-		return discovery{}, errs.New(errs.Unsupported, op, endpoint, d.Reason).WithFix(d.Fix)
+		return wire.Discovery{}, errs.New(errs.Unsupported, op, endpoint, d.Reason).WithFix(d.Fix)
 	case !strings.HasPrefix(d.Socket, "/"):
-		return discovery{}, errs.New(errs.Invalid, op, endpoint,
+		return wire.Discovery{}, errs.New(errs.Invalid, op, endpoint,
 			fmt.Sprintf("it names the socket %q, expected an absolute path", d.Socket))
 	}
 	return d, nil

@@ -20,9 +20,44 @@ import (
 // its bytes and its name until Close, whatever becomes of the object. Nothing is
 // compared with checksums on the way.
 type File struct {
+	lent
 	info Info
-	mu   sync.Mutex
-	o    *opened // nil once closed
+}
+
+// lent is the pair of descriptors of a file that the door lends to a program.
+type lent struct {
+	mu  sync.Mutex
+	fds *[2]int // through the page cache and past it; nil once given back
+	end func()  // gives the descriptors back
+}
+
+// Buffered returns the descriptor that uses the page cache, or -1 after Close. The file keeps the descriptor: the caller
+// does not close it.
+func (l *lent) Buffered() int { return l.descriptor(0) }
+
+// Direct returns the descriptor that bypasses the page cache, or -1 if there is none or after Close. The file keeps the
+// descriptor: the caller does not close it.
+func (l *lent) Direct() int { return l.descriptor(1) }
+
+func (l *lent) descriptor(i int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fds == nil {
+		return -1
+	}
+	return l.fds[i]
+}
+
+// Close closes the descriptors. A File lets go of its object, and a DraftFile that was not committed leaves no trace. A
+// second call does nothing.
+func (l *lent) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fds != nil {
+		l.end()
+		l.fds = nil
+	}
+	return nil
 }
 
 // OpenFile borrows the file of an object, for reading to a device. Kind
@@ -60,7 +95,7 @@ func (c *Client) OpenFile(ctx context.Context, bucket, key, version, dev string)
 		o.drop()
 		return nil, err
 	}
-	return &File{info: o.info(bucket, key), o: o}, nil
+	return &File{lent: lent{fds: &o.fds, end: o.drop}, info: o.info(bucket, key)}, nil
 }
 
 // lender is the door, where there is one: HTTP has no files to lend.
@@ -86,38 +121,12 @@ func (f *File) Info() Info { return f.info }
 // Size is the object's.
 func (f *File) Size() int64 { return f.info.Size }
 
-// Buffered is the descriptor through the page cache, -1 once closed. It stays the file's.
-func (f *File) Buffered() int { return f.descriptor(0) }
-
-// Direct is the descriptor past the page cache, -1 where there is none. It stays the file's.
-func (f *File) Direct() int { return f.descriptor(1) }
-
-func (f *File) descriptor(i int) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.o == nil {
-		return -1
-	}
-	return f.o.fds[i]
-}
-
-// Close closes the descriptors and lets go of the object. A second call does nothing.
-func (f *File) Close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.o != nil {
-		f.o.drop()
-		f.o = nil
-	}
-	return nil
-}
-
 // DraftFile is the file of an object that does not exist yet, lent to a program
 // that writes it by itself.
 type DraftFile struct {
+	lent
 	bucket, key string
-	mu          sync.Mutex
-	d           *draft // nil once committed or closed
+	d           *draft
 	most        int64
 	ifNoneMatch string
 }
@@ -162,37 +171,12 @@ func (c *Client) CreateFile(ctx context.Context, w Write) (*DraftFile, error) {
 		f.abort()
 		return nil, err
 	}
-	return &DraftFile{bucket: w.Bucket, key: w.Key, d: f, most: w.Size, ifNoneMatch: w.IfNoneMatch}, nil
+	return &DraftFile{lent: lent{fds: &f.fds, end: f.abort}, bucket: w.Bucket, key: w.Key, d: f, most: w.Size,
+		ifNoneMatch: w.IfNoneMatch}, nil
 }
 
 // Name is the object's, for messages.
 func (f *DraftFile) Name() string { return urlOf(f.bucket, f.key) }
-
-// Buffered is the descriptor through the page cache, -1 once committed or closed. It stays the file's.
-func (f *DraftFile) Buffered() int { return f.descriptor(0) }
-
-// Direct is the descriptor past the page cache, -1 where there is none. It stays the file's.
-func (f *DraftFile) Direct() int { return f.descriptor(1) }
-
-func (f *DraftFile) descriptor(i int) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.d == nil {
-		return -1
-	}
-	return f.d.fds[i]
-}
-
-// Close ends an object that was not committed without a trace. A second call does nothing.
-func (f *DraftFile) Close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.d != nil {
-		f.d.abort()
-		f.d = nil
-	}
-	return nil
-}
 
 // Commit publishes the first size bytes of the file: it reads them once for their
 // sums, closes the descriptors, and the object is durable and visible when there
@@ -203,10 +187,10 @@ func (f *DraftFile) Commit(ctx context.Context, size int64) (Info, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d := f.d
-	if d == nil {
+	if f.fds == nil {
 		return Info{}, errs.New(errs.Closed, op, f.Name(), "it was committed or closed")
 	}
-	f.d = nil
+	f.fds = nil
 	if size < 0 || size > f.most {
 		d.abort()
 		return Info{}, errs.New(errs.Invalid, op, f.Name(),

@@ -24,12 +24,7 @@ import (
 // impostor listens in a server's place. It logs clients in, and then answers each request as answer wants.
 func impostor(t *testing.T, answer func(c *net.UnixConn, h wire.Header, m wire.Message)) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
+	path, l := listenUnix(t)
 	go func() {
 		for {
 			c, err := l.AcceptUnix()
@@ -100,14 +95,21 @@ func TestAnAnswerThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// TestALoginThatDoesNotEnd: a stranger that never ends its Challenge keeps no client, and gets no proof.
-func TestALoginThatDoesNotEnd(t *testing.T) {
+// listenUnix listens at a socket of its own, as a door does.
+func listenUnix(t *testing.T) (string, *net.UnixListener) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { _ = l.Close() })
+	return path, l
+}
+
+// TestALoginThatDoesNotEnd: a stranger that never ends its Challenge keeps no client, and gets no proof.
+func TestALoginThatDoesNotEnd(t *testing.T) {
+	path, l := listenUnix(t)
 	go func() {
 		c, err := l.AcceptUnix()
 		if err != nil {
@@ -255,12 +257,7 @@ func TestKeysThatBeginWithAZeroByteAreListed(t *testing.T) {
 
 // TestDescriptorsBeforeTheLoginAreRefused by the kernel: closing them can take as long as a stranger wants.
 func TestDescriptorsBeforeTheLoginAreRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	path, l := listenUnix(t)
 	s, err := dial(path, patience)
 	if err != nil {
 		t.Fatal(err)

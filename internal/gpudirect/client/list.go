@@ -11,36 +11,47 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
+// throughDoorOrNetwork asks through the door, or over the network if the server has no door here. If the door breaks, the
+// question is asked once more.
+func throughDoorOrNetwork[T any](ctx context.Context, c *Client, op, name string, viaDoor func(*door) (T, error),
+	viaNetwork func() (T, error)) (T, error) {
+	var none T
+	leave, err := c.enter(op, name)
+	if err != nil {
+		return none, err
+	}
+	defer leave()
+	for try := 0; ; try++ {
+		w, err := c.find(ctx)
+		if err != nil {
+			return none, err
+		}
+		if w.door == nil {
+			return viaNetwork()
+		}
+		out, err := viaDoor(w.door)
+		if err != nil && w.door.broken.Load() && try == 0 {
+			continue
+		}
+		return out, err
+	}
+}
+
 // Stat describes an object.
 func (c *Client) Stat(ctx context.Context, bucket, key, version string) (Info, error) {
 	const op = "stat"
 	if err := checkName(op, bucket, key); err != nil {
 		return Info{}, err
 	}
-	leave, err := c.enter(op, urlOf(bucket, key))
-	if err != nil {
-		return Info{}, err
-	}
-	defer leave()
-	for try := 0; ; try++ {
-		w, err := c.find(ctx)
-		if err != nil {
-			return Info{}, err
-		}
-		if w.door == nil {
-			return c.network.stat(ctx, bucket, key, version)
-		}
-		o, err := w.door.one(ctx, want{op: op, bits: wire.WantStat, device: wire.Device{Index: -1}},
+	return throughDoorOrNetwork(ctx, c, op, urlOf(bucket, key), func(d *door) (Info, error) {
+		o, err := d.one(ctx, want{op: op, bits: wire.WantStat, device: wire.Device{Index: -1}},
 			wire.OpenItem{Bucket: bucket, Key: key, Version: version, N: -1})
 		if err != nil {
-			if w.door.broken.Load() && try == 0 {
-				continue
-			}
 			return Info{}, err
 		}
 		o.drop()
 		return o.info(bucket, key), nil
-	}
+	}, func() (Info, error) { return c.network.stat(ctx, bucket, key, version) })
 }
 
 // List lists a page of a bucket.
@@ -56,26 +67,14 @@ func (c *Client) List(ctx context.Context, l List) (Page, error) {
 	if l.Limit == 0 || l.Limit > wire.MaxItems {
 		l.Limit = 1000
 	}
-	leave, err := c.enter(op, name)
-	if err != nil {
-		return Page{}, err
-	}
-	defer leave()
-	for try := 0; ; try++ {
-		w, err := c.find(ctx)
-		if err != nil {
-			return Page{}, err
+	viaNetwork := func() (Page, error) { return c.network.list(ctx, l) }
+	return throughDoorOrNetwork(ctx, c, op, name, func(d *door) (Page, error) {
+		// A page that came over HTTP ended with a token of HTTP, which is no key: HTTP continues.
+		if strings.HasPrefix(l.After, tokenMark) {
+			return viaNetwork()
 		}
-		// Where a page of HTTP ended, HTTP alone goes on: its token is no key.
-		if w.door == nil || strings.HasPrefix(l.After, tokenMark) {
-			return c.network.list(ctx, l)
-		}
-		p, err := w.door.list(ctx, op, name, l)
-		if err != nil && w.door.broken.Load() && try == 0 {
-			continue
-		}
-		return p, err
-	}
+		return d.list(ctx, op, name, l)
+	}, viaNetwork)
 }
 
 func (d *door) list(ctx context.Context, op, name string, l List) (Page, error) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,12 +99,7 @@ func TestOldAndNewDoNotMix(t *testing.T) {
 			Fix:     "use a client and a server of the same release"},
 		"a false server": &wire.Challenge{Version: 1, Store: testStore},
 	} {
-		path := filepath.Join(t.TempDir(), "s")
-		l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
+		path, l := listenUnix(t)
 		go func() {
 			c, err := l.AcceptUnix()
 			if err != nil {

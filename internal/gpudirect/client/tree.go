@@ -54,25 +54,9 @@ func (t *Tree) Open(ctx context.Context, key string) (*vfs.File, error) {
 	if err := checkName(op, t.bucket, key); err != nil {
 		return nil, err
 	}
-	leave, err := t.c.enter(op, urlOf(t.bucket, key))
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	for try := 0; ; try++ {
-		w, err := t.c.find(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if w.door == nil {
-			return t.c.network.open(ctx, t.bucket, key)
-		}
-		f, err := t.open(ctx, w.door, key)
-		if err != nil && w.door.broken.Load() && try == 0 {
-			continue
-		}
-		return f, err
-	}
+	return throughDoorOrNetwork(ctx, t.c, op, urlOf(t.bucket, key),
+		func(d *door) (*vfs.File, error) { return t.open(ctx, d, key) },
+		func() (*vfs.File, error) { return t.c.network.open(ctx, t.bucket, key) })
 }
 
 // open opens an object through the door, with the sums of all its blocks.
@@ -89,12 +73,7 @@ func (t *Tree) open(ctx context.Context, d *door, key string) (*vfs.File, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.prepare(ctx, op, where, 0, o.item.Size, true); err != nil {
-		o.drop()
-		return nil, err
-	}
-	sums := o.sums
-	f, err := o.file()
+	f, sums, err := o.wholeFile(ctx, op, where)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +81,18 @@ func (t *Tree) open(ctx context.Context, d *door, key string) (*vfs.File, error)
 	defer t.mu.Unlock()
 	t.sums[f] = sums
 	return f, nil
+}
+
+// wholeFile turns an object that is open into a file with the sums of all its blocks. If there is an error, the object is
+// let go of.
+func (o *opened) wholeFile(ctx context.Context, op string, dev wire.Device) (*vfs.File, *checksum.Sums, error) {
+	if err := o.prepare(ctx, op, dev, 0, o.item.Size, true); err != nil {
+		o.drop()
+		return nil, nil, err
+	}
+	sums := o.sums
+	f, err := o.file()
+	return f, sums, err
 }
 
 // maxSidecar bounds a FILE.crc64nvme that is read over HTTP: a file of 8 TiB has one of 64 MiB.
@@ -164,26 +155,9 @@ func (t *Tree) Names(ctx context.Context, dir string) ([]string, error) {
 
 // ReadAll reads a whole object of at most limit bytes.
 func (t *Tree) ReadAll(ctx context.Context, key string, limit int64) ([]byte, error) {
-	const op = "read"
-	leave, err := t.c.enter(op, urlOf(t.bucket, key))
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	for try := 0; ; try++ {
-		w, err := t.c.find(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if w.door == nil {
-			return t.c.network.readAll(ctx, t.bucket, key, limit)
-		}
-		b, err := w.door.readAll(ctx, t.bucket, key, limit)
-		if err != nil && w.door.broken.Load() && try == 0 {
-			continue
-		}
-		return b, err
-	}
+	return throughDoorOrNetwork(ctx, t.c, "read", urlOf(t.bucket, key),
+		func(d *door) ([]byte, error) { return d.readAll(ctx, t.bucket, key, limit) },
+		func() ([]byte, error) { return t.c.network.readAll(ctx, t.bucket, key, limit) })
 }
 
 func (d *door) readAll(ctx context.Context, bucket, key string, limit int64) ([]byte, error) {
@@ -203,12 +177,7 @@ func (d *door) readAll(ctx context.Context, bucket, key string, limit int64) ([]
 		o.drop()
 		return b, err
 	}
-	if err := o.prepare(ctx, op, host, 0, o.item.Size, true); err != nil {
-		o.drop()
-		return nil, err
-	}
-	sums := o.sums
-	f, err := o.file()
+	f, sums, err := o.wholeFile(ctx, op, host)
 	if err != nil {
 		return nil, err
 	}

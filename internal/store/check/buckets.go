@@ -167,7 +167,7 @@ func (b *spoiltBucket) whole() (uint64, *object.Bucket) {
 	v := bytes.Clone(b.value)
 	v[0] = record.Format
 	id, o, err := record.DecodeBucket(b.name, v)
-	if err != nil || id == 0 || id > record.Plausible || o.ETag == "" || record.CheckBucket("check store", o) != nil {
+	if err != nil || id == 0 || id > record.Plausible || o.ETag == "" || object.CheckBucket("check store", o) != nil {
 		return 0, nil
 	}
 	return id, o

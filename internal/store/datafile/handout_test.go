@@ -154,22 +154,29 @@ func TestFilesThatAreNotThereAreDamage(t *testing.T) {
 	})
 }
 
-// TestNobodyComesInAfterTheSeal opens a sealed file for writing: the kernel makes that wait, and tells us by a signal
-// that must not end us.
-func TestNobodyComesInAfterTheSeal(t *testing.T) {
-	f := open(t, Options{FS: vfs.Default, Dir: t.TempDir()})
-	d, err := f.NewDraft(1, 100)
+// newDraft begins draft 1 and opens it for writing. The test is skipped where the file system has no drafts.
+func newDraft(t *testing.T, f *Files, size int64) (*Draft, *os.File) {
+	t.Helper()
+	d, err := f.NewDraft(1, size)
 	if errs.Is(err, errs.Unsupported) {
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.Abort()
+	t.Cleanup(func() { _ = d.Abort() })
 	file, err := d.Open(false)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return d, file
+}
+
+// TestNobodyComesInAfterTheSeal opens a sealed file for writing: the kernel makes that wait, and tells us by a signal
+// that must not end us.
+func TestNobodyComesInAfterTheSeal(t *testing.T) {
+	f := open(t, Options{FS: vfs.Default, Dir: t.TempDir()})
+	d, file := newDraft(t, f, 100)
 	if err := d.Seal(t.Context(), 100); !errors.Is(err, object.ErrWriterLeft) || !errs.Is(err, errs.Invalid) {
 		t.Fatalf("seal with a writer: %v", err)
 	}
@@ -347,18 +354,7 @@ func TestWhatNobodyAsksForIsNotKeptOpen(t *testing.T) {
 // TestRoomBehindTheEndIsNotCommitted: a client can reserve it without making the file longer, and would keep it.
 func TestRoomBehindTheEndIsNotCommitted(t *testing.T) {
 	f := open(t, Options{FS: vfs.Default, Dir: t.TempDir()})
-	d, err := f.NewDraft(1, 100)
-	if errs.Is(err, errs.Unsupported) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Abort()
-	file, err := d.Open(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, file := newDraft(t, f, 100)
 	if err := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, 8<<20); err != nil {
 		_ = file.Close()
 		t.Skipf("the file system cannot: %v", err)
@@ -381,17 +377,7 @@ func TestRoomBehindTheEndIsNotCommitted(t *testing.T) {
 // nothing.
 func TestAnAbortedDraftTakesNothing(t *testing.T) {
 	f := open(t, Options{FS: vfs.Default, Dir: t.TempDir()})
-	d, err := f.NewDraft(1, 8<<20)
-	if errs.Is(err, errs.Unsupported) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := d.Open(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, file := newDraft(t, f, 8<<20)
 	defer file.Close()
 	if err := d.Abort(); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@
 package disk
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/metadb"
 	"github.com/nebulaio/nebulaio/internal/store/record"
@@ -78,15 +76,6 @@ func (s *Store) loadBuckets() error {
 	})
 }
 
-func copyBucket(b *object.Bucket) object.Bucket {
-	c := *b
-	c.Settings = make(map[string][]byte, len(b.Settings))
-	for k, v := range b.Settings {
-		c.Settings[k] = bytes.Clone(v)
-	}
-	return c
-}
-
 // CreateBucket is object.Buckets'. A bucket without a kind of ETag gets ETagMD5.
 func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 	const op = "create bucket"
@@ -99,8 +88,8 @@ func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 		return object.Fail(op, b.Name, object.ErrInvalidName,
 			fmt.Sprintf("a name of %d bytes, expected 1 to %d", n, object.MaxKey))
 	}
-	c := copyBucket(&b)
-	if err := record.CheckBucket(op, &c); err != nil {
+	c := b.Clone()
+	if err := object.CheckBucket(op, &c); err != nil {
 		return err
 	}
 	if c.Created.IsZero() {
@@ -153,6 +142,19 @@ func (s *Store) Bucket(ctx context.Context, name string) (*object.Bucket, error)
 // UpdateBucket is object.Buckets'. Turning versioning off again is refused.
 func (s *Store) UpdateBucket(ctx context.Context, name string, change func(*object.Bucket) error) error {
 	const op = "update bucket"
+	return s.changeBucket(ctx, op, name, func(b *bucket) error {
+		c, err := object.ChangedBucket(op, b.settings.Load(), change)
+		if err != nil {
+			return err
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return s.setBucket(op, b, c, func() { b.settings.Store(c) })
+	})
+}
+
+// changeBucket calls change with a bucket while no other bucket is created, changed or deleted.
+func (s *Store) changeBucket(ctx context.Context, op, name string, change func(*bucket) error) error {
 	end, err := s.begin(ctx, op, name)
 	if err != nil {
 		return err
@@ -164,38 +166,17 @@ func (s *Store) UpdateBucket(ctx context.Context, name string, change func(*obje
 	if err != nil {
 		return err
 	}
-	old := b.settings.Load()
-	theirs := copyBucket(old)
-	if err := change(&theirs); err != nil {
-		return err
-	}
-	c := copyBucket(&theirs) // change may keep what it was given
-	c.Name, c.Created = old.Name, old.Created
-	if err := record.CheckBucket(op, &c); err != nil {
-		return err
-	}
-	if c.Versioning == object.VersioningOff && old.Versioning != object.VersioningOff {
-		return errs.New(errs.Invalid, op, name, "versioning cannot be turned off again").WithFix("suspend it")
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return s.setBucket(op, b, &c, func() { b.settings.Store(&c) })
+	return change(b)
 }
 
 // DeleteBucket is object.Buckets'.
 func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 	const op = "delete bucket"
-	end, err := s.begin(ctx, op, name)
-	if err != nil {
-		return err
-	}
-	defer end()
-	s.changing.Lock()
-	defer s.changing.Unlock()
-	b, err := s.find(op, name)
-	if err != nil {
-		return err
-	}
+	return s.changeBucket(ctx, op, name, func(b *bucket) error { return s.deleteBucket(op, name, b) })
+}
+
+// deleteBucket deletes a bucket that has no objects, together with its unfinished uploads.
+func (s *Store) deleteBucket(op, name string, b *bucket) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, kind := range []byte{record.KindObject, record.KindVersion} {
@@ -207,7 +188,7 @@ func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 		}
 	}
 	t := s.change(b)
-	if err := s.dropUploads(t); err != nil {
+	if err := t.dropUploads(); err != nil {
 		t.cancel()
 		return err
 	}
@@ -234,7 +215,7 @@ func (s *Store) ListBuckets(ctx context.Context) ([]object.Bucket, error) {
 	defer s.bucketMu.RUnlock()
 	out := make([]object.Bucket, 0, len(s.buckets))
 	for _, name := range slices.Sorted(maps.Keys(s.buckets)) {
-		out = append(out, copyBucket(s.buckets[name].settings.Load()))
+		out = append(out, s.buckets[name].settings.Load().Clone())
 	}
 	return out, nil
 }

@@ -50,7 +50,7 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 	if err != nil {
 		return object.Info{}, err
 	}
-	attrs, err := finished(op, c.Key, ch.u.Attrs, c.Finish, copyInfo(object.Info{Parts: ch.infos}).Parts)
+	attrs, err := object.FinishAttributes(op, c.Key, ch.u.Attrs, c.Finish, object.CloneParts(ch.infos))
 	if err != nil {
 		return object.Info{}, err
 	}
@@ -103,7 +103,7 @@ func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c ob
 		return object.Info{}, err
 	}
 	p := publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge}
-	p.more = func(t *tx) error { return s.dropUpload(t, c.Key, ch.raw, ch.u, v.File) }
+	p.more = func(t *tx) error { return t.dropUpload(c.Key, ch.raw, ch.u, v.File) }
 	return s.publishHeld(ctx, p, v)
 }
 
@@ -127,14 +127,8 @@ func (s *Store) choose(op string, bk *bucket, c object.Complete) (*chosen, error
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Parts) == 0 {
-		return nil, object.Fail(op, c.Key, object.ErrInvalidPart, "no part is named")
-	}
-	for i := 1; i < len(c.Parts); i++ {
-		if c.Parts[i].Number <= c.Parts[i-1].Number {
-			return nil, object.Fail(op, c.Key, object.ErrPartOrder,
-				fmt.Sprintf("part %d after %d", c.Parts[i].Number, c.Parts[i-1].Number))
-		}
+	if err := c.CheckOrder(op); err != nil {
+		return nil, err
 	}
 	ch := &chosen{u: u, raw: raw}
 	for _, want := range c.Parts {
@@ -191,7 +185,7 @@ func (ch *chosen) etag(crc uint64) string {
 	if len(sums) == md5.Size*len(ch.parts) {
 		return fmt.Sprintf("%x-%d", md5.Sum(sums), len(ch.parts))
 	}
-	return crcETag(crc, ch.size, len(ch.parts))
+	return object.CRC64ETag(crc, ch.size, len(ch.parts))
 }
 
 // adopt makes an object of the upload's file, where the parts lie in it one

@@ -46,10 +46,7 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 		return object.Info{}, err
 	}
 	defer end()
-	if err := checkKey(op, c.Key); err != nil {
-		return object.Info{}, err
-	}
-	if err := checkAttributes(op, c.Key, c.Attributes); err != nil {
+	if err := object.CheckNew(op, c.Key, c.Attributes); err != nil {
 		return object.Info{}, err
 	}
 	from, open, err := s.source(op, c.From, c.FromCondition)
@@ -61,9 +58,9 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	if err != nil {
 		return object.Info{}, err
 	}
-	attrs := merged(from.Attrs, nil)
+	attrs := object.MergeAttributes(from.Attrs, nil)
 	if c.Attributes != nil {
-		attrs = merged(c.Attributes, nil)
+		attrs = object.MergeAttributes(c.Attributes, nil)
 	}
 	if c.From.Bucket == c.Bucket && c.From.Key == c.Key {
 		if info, done, err := s.rewrite(op, bk, c, from.Seq, attrs); done || err != nil {
@@ -84,8 +81,9 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 
 // duplicate makes content of its own with the bytes of another, durable where it is a file.
 func (s *Store) duplicate(ctx context.Context, from object.Content) (*content, error) {
-	if in, ok := from.(*inlineContent); ok {
-		return &content{inline: in.data, Written: object.Written{Size: in.info.Size, CRC64: in.info.CRC64}}, nil
+	if in, ok := from.(*object.MemoryContent); ok {
+		i := in.Info()
+		return &content{inline: in.Bytes(), Written: object.Written{Size: i.Size, CRC64: i.CRC64}}, nil
 	}
 	r := from.(*fileContent).r
 	id, err := s.fileIDs.take(s)
@@ -135,7 +133,7 @@ func (s *Store) rewrite(op string, bk *bucket, c object.Copy, seq uint64, attrs 
 		return info, false, err
 	}
 	t := s.change(bk)
-	if err := s.judge(t, op, c.Key, c.Judge, head, true, &v); err != nil {
+	if err := t.judge(op, c.Key, c.Judge, head, true, &v); err != nil {
 		t.cancel()
 		return info, false, err
 	}

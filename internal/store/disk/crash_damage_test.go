@@ -94,6 +94,21 @@ func (d *damaged) clone() *vfs.MemFS {
 	return d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
 }
 
+// wantWhole opens the store and expects everything in it that was acknowledged.
+func (d *damaged) wantWhole(t *testing.T, o disk.Options) {
+	t.Helper()
+	s, err := disk.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if silent, said, first := d.missing(t.Context(), s); silent+said > 0 {
+		t.Errorf("%d and %d are missing: %s", silent, said, first)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // missing counts what a store does not give back as it was acknowledged: silent is what is simply not there or
 // different, said is what it refuses with an error that says that the metadata is damaged.
 func (d *damaged) missing(ctx context.Context, s object.Store) (silent, said int, first string) {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -227,23 +226,8 @@ func TestKillsOfDrafts(t *testing.T) {
 // those that were acknowledged.
 func killDrafts(t *testing.T, dir string, first, lines int, acked map[string]int) int {
 	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cmd, r := startChild(t, "TestDraftChild", "NEBULAIO_DRAFT_DIR="+dir, fmt.Sprintf("NEBULAIO_DRAFT_FIRST=%d", first))
 	defer r.Close()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(exe, "-test.run=^TestDraftChild$", "-test.timeout=5m")
-	cmd.Env = append(os.Environ(), "NEBULAIO_DRAFT_DIR="+dir, fmt.Sprintf("NEBULAIO_DRAFT_FIRST=%d", first))
-	cmd.ExtraFiles = []*os.File{w}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = w.Close() // the child has it
 	started, n := first-1, 0
 	for in := bufio.NewScanner(r); in.Scan(); {
 		var what string

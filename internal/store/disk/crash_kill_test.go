@@ -116,26 +116,33 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// killOnce starts a child, kills it after it has said so many lines, and returns what it said.
-func killOnce(t *testing.T, dir string, round, lines int) []told {
+// startChild runs one test of this program in a process of its own and returns the end of the pipe to which it writes.
+func startChild(t *testing.T, test string, env ...string) (*exec.Cmd, *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(exe, "-test.run=^TestKillChild$", "-test.timeout=5m")
-	cmd.Env = append(os.Environ(), "NEBULAIO_CRASH_DIR="+dir, fmt.Sprintf("NEBULAIO_CRASH_ROUND=%d", round))
+	cmd := exec.Command(exe, "-test.run=^"+test+"$", "-test.timeout=5m")
+	cmd.Env = append(os.Environ(), env...)
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	_ = w.Close() // the child has it
+	return cmd, r
+}
+
+// killOnce starts a child, kills it after it has said so many lines, and returns what it said.
+func killOnce(t *testing.T, dir string, round, lines int) []told {
+	t.Helper()
+	cmd, r := startChild(t, "TestKillChild", "NEBULAIO_CRASH_DIR="+dir, fmt.Sprintf("NEBULAIO_CRASH_ROUND=%d", round))
+	defer r.Close()
 	said := make([]told, killLoads)
 	for i := range said {
 		said[i].states = []uint64{hashOf("")}

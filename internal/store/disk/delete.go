@@ -70,7 +70,7 @@ func (s *Store) deleteStep(ctx context.Context, op string, bk *bucket, ds []obje
 		defer s.stripes.lockAll(bk.id, keys)()
 		t := s.change(bk)
 		for i, d := range ds {
-			out[i], fails[i] = s.remove(t, op, d)
+			out[i], fails[i] = t.remove(op, d)
 		}
 		return t.commit(op, keys[0])
 	}()
@@ -86,11 +86,11 @@ func (s *Store) deleteStep(ctx context.Context, op string, bk *bucket, ds []obje
 
 // remove deletes as the bucket's versioning says. The condition is judged on
 // the current version, also where another one is named.
-func (s *Store) remove(t *tx, op string, d object.Deletion) (object.Deleted, error) {
-	if err := checkKey(op, d.Key); err != nil {
+func (t *tx) remove(op string, d object.Deletion) (object.Deleted, error) {
+	if err := object.CheckKey(op, d.Key); err != nil {
 		return object.Deleted{}, err
 	}
-	head, err := s.current(t.bk, d.Key)
+	head, err := t.s.current(t.bk, d.Key)
 	if err != nil {
 		return object.Deleted{}, err
 	}
@@ -103,16 +103,16 @@ func (s *Store) remove(t *tx, op string, d object.Deletion) (object.Deleted, err
 		id = object.NullVersion
 	}
 	if id == "" {
-		return s.mark(t, op, d, head)
+		return t.mark(op, d, head)
 	}
-	v, err := s.named(t.bk, d.Key, id, head)
+	v, err := t.s.named(t.bk, d.Key, id, head)
 	if v == nil || err != nil {
 		return object.Deleted{}, err
 	}
-	if err := s.judge(t, op, d.Key, d.Judge, v, head != nil && head.Seq == v.Seq, nil); err != nil {
+	if err := t.judge(op, d.Key, d.Judge, v, head != nil && head.Seq == v.Seq, nil); err != nil {
 		return object.Deleted{}, err
 	}
-	if err := s.removeVersion(t, d.Key, head, v); err != nil {
+	if err := t.removeVersion(d.Key, head, v); err != nil {
 		return object.Deleted{}, err
 	}
 	gone := object.Deleted{Version: id, Marker: v.Marker(), Existed: true}
@@ -123,22 +123,22 @@ func (s *Store) remove(t *tx, op string, d object.Deletion) (object.Deleted, err
 }
 
 // mark adds a delete marker.
-func (s *Store) mark(t *tx, op string, d object.Deletion, head *record.Version) (object.Deleted, error) {
+func (t *tx) mark(op string, d object.Deletion, head *record.Version) (object.Deleted, error) {
 	m := &record.Version{Flags: record.FlagMarker}
-	if err := s.supersede(t, op, d.Key, head, m, d.Judge); err != nil {
+	if err := t.supersede(op, d.Key, head, m, d.Judge); err != nil {
 		return object.Deleted{}, err
 	}
 	t.putOld(d.Key, m)
-	return object.Deleted{Version: s.names.Version(m), Marker: true, Existed: head != nil && !head.Marker()}, nil
+	return object.Deleted{Version: t.s.names.Version(m), Marker: true, Existed: head != nil && !head.Marker()}, nil
 }
 
 // removeVersion takes one version away; where it was the current one, the next becomes it.
-func (s *Store) removeVersion(t *tx, key string, head, v *record.Version) error {
+func (t *tx) removeVersion(key string, head, v *record.Version) error {
 	var next *record.Version
 	wasHead := head != nil && head.Seq == v.Seq
 	if wasHead && t.bk.settings.Load().Versioning != object.VersioningOff {
 		var err error
-		if next, err = newestOld(s.db, t.bk.id, key, v.Seq); err != nil {
+		if next, err = newestOld(t.s.db, t.bk.id, key, v.Seq); err != nil {
 			return err
 		}
 	}
@@ -178,11 +178,11 @@ func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(m
 	if err != nil {
 		return err
 	}
-	as := merged(v.Attrs, nil)
+	as := object.MergeAttributes(v.Attrs, nil)
 	if err := change(as); err != nil {
 		return err
 	}
-	if err := checkAttributes(op, ref.Key, as); err != nil {
+	if err := object.CheckAttributes(op, ref.Key, as); err != nil {
 		return err
 	}
 	v.Attrs = as

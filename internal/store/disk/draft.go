@@ -38,10 +38,7 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 		return nil, err
 	}
 	defer end()
-	if err := checkKey(op, d.Key); err != nil {
-		return nil, err
-	}
-	if err := checkAttributes(op, d.Key, d.Attributes); err != nil {
+	if err := object.CheckNew(op, d.Key, d.Attributes); err != nil {
 		return nil, err
 	}
 	if d.Size < 0 {
@@ -67,7 +64,7 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 		_ = file.Abort() // the refusal itself is told
 		return nil, err
 	}
-	return &draft{s: s, bk: bk, key: d.Key, as: merged(d.Attributes, nil), cond: copyCondition(d.Condition),
+	return &draft{s: s, bk: bk, key: d.Key, as: object.MergeAttributes(d.Attributes, nil), cond: copyCondition(d.Condition),
 		judge: d.Judge, size: d.Size, file: file}, nil
 }
 
@@ -135,7 +132,7 @@ func (d *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error
 	} else {
 		_ = d.file.Writer().Abort() // content of no bytes needs no file
 	}
-	v := w.version(crcETag(c.CRC64, c.Size, 1), d.as)
+	v := w.version(object.CRC64ETag(c.CRC64, c.Size, 1), d.as)
 	if c.Size > 0 {
 		v.Flags |= record.FlagDeclared
 	}

@@ -173,7 +173,7 @@ func (s *Store) expireUpload(ctx context.Context, op string, want object.Upload,
 	}
 	e.Last = record.Time(last)
 	t := s.change(bk)
-	if err := s.dropUpload(t, want.Key, raw, u, 0); err != nil {
+	if err := t.dropUpload(want.Key, raw, u, 0); err != nil {
 		t.cancel()
 		return nil, err
 	}

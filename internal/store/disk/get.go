@@ -3,12 +3,9 @@
 package disk
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync/atomic"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -45,26 +42,37 @@ func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
 	return i, err
 }
 
-// Open is object.Objects'. The key is locked until the file is open, so that it cannot be removed in between.
-func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error) {
+// Open is object.Objects'.
+func (s *Store) Open(ctx context.Context, ref object.Ref) (c object.Content, err error) {
 	const op = "open"
+	err = s.withContent(ctx, op, ref, func(bk *bucket, v *record.Version, latest bool) error {
+		c, err = s.openVersion(op, bk, ref.Key, v, latest, false)
+		return err
+	})
+	return c, err
+}
+
+// withContent calls use with the version that ref names. The key is locked until use returns, so that the version's file
+// cannot be removed before it is open. A delete marker is an error, for it has no content.
+func (s *Store) withContent(ctx context.Context, op string, ref object.Ref,
+	use func(bk *bucket, v *record.Version, latest bool) error) error {
 	end, err := s.begin(ctx, op, ref.Key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer end()
 	bk, err := s.find(op, ref.Bucket)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	lock := s.stripes.of(bk.id, ref.Key)
 	lock.RLock()
 	defer lock.RUnlock()
 	v, latest, err := s.resolveContent(op, bk, ref)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return s.openVersion(op, bk, ref.Key, v, latest, false)
+	return use(bk, v, latest)
 }
 
 // resolveContent is resolve for those who need content: a delete marker has none.
@@ -89,7 +97,7 @@ func (s *Store) openVersion(op string, bk *bucket, key string, v *record.Version
 		if err != nil {
 			return nil, err
 		}
-		return &inlineContent{info: i, data: b}, nil
+		return object.NewMemoryContent(i, b), nil
 	}
 	r, err := s.files.OpenRead(datafile.ID(v.File), v.Size, func() ([]uint64, error) { return metadb.LoadSums(s.db, v) })
 	if err != nil {
@@ -128,52 +136,6 @@ func (s *Store) inlineOf(op string, i object.Info, v *record.Version) ([]byte, e
 		fmt.Sprintf("%s: %d bytes kept with the metadata, %d found", what, v.Size, len(b)))
 }
 
-func copyInfo(i object.Info) object.Info {
-	i.Attributes = maps.Clone(i.Attributes)
-	i.Parts = slices.Clone(i.Parts)
-	for k := range i.Parts {
-		i.Parts[k].Attributes = maps.Clone(i.Parts[k].Attributes)
-	}
-	return i
-}
-
-// inlineContent is content that is in memory.
-type inlineContent struct {
-	info   object.Info
-	data   []byte
-	closed atomic.Bool
-}
-
-// Info is object.Content's.
-func (c *inlineContent) Info() object.Info { return copyInfo(c.info) }
-
-// Section is object.Content's.
-func (c *inlineContent) Section(r object.Range) (object.Body, error) {
-	if c.closed.Load() {
-		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
-	}
-	size := int64(len(c.data))
-	if r.Off < 0 || r.N < 0 || r.Off > size || r.N > size-r.Off {
-		return nil, object.Fail("read", c.info.Key, object.ErrInvalidRange,
-			fmt.Sprintf("%d bytes from %d of %d", r.N, r.Off, size))
-	}
-	return &inlineBody{*bytes.NewReader(c.data[r.Off : r.Off+r.N])}, nil
-}
-
-// Close is object.Content's.
-func (c *inlineContent) Close() error {
-	c.closed.Store(true)
-	return nil
-}
-
-type inlineBody struct{ bytes.Reader }
-
-// Len is object.Body's.
-func (b *inlineBody) Len() int64 { return int64(b.Reader.Len()) }
-
-// Close is object.Body's.
-func (b *inlineBody) Close() error { return nil }
-
 // fileContent is content in a file of its own.
 type fileContent struct {
 	info   object.Info
@@ -184,7 +146,7 @@ type fileContent struct {
 var _ object.Stricter = (*fileContent)(nil)
 
 // Info is object.Content's.
-func (c *fileContent) Info() object.Info { return copyInfo(c.info) }
+func (c *fileContent) Info() object.Info { return c.info.Clone() }
 
 // Section is object.Content's.
 func (c *fileContent) Section(r object.Range) (object.Body, error) {

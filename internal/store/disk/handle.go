@@ -13,30 +13,24 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
 	"github.com/nebulaio/nebulaio/internal/store/layout"
 	"github.com/nebulaio/nebulaio/internal/store/metadb"
+	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
 var _ object.Handles = (*Store)(nil)
 
-// Handle is object.Handles'. The key is locked until the file is held, so that it cannot be removed in between.
-func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, error) {
+// Handle is object.Handles'.
+func (s *Store) Handle(ctx context.Context, ref object.Ref) (h object.Handle, err error) {
 	const op = "open"
-	end, err := s.begin(ctx, op, ref.Key)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	bk, err := s.find(op, ref.Bucket)
-	if err != nil {
-		return nil, err
-	}
-	lock := s.stripes.of(bk.id, ref.Key)
-	lock.RLock()
-	defer lock.RUnlock()
-	v, latest, err := s.resolveContent(op, bk, ref)
-	if err != nil {
-		return nil, err
-	}
-	i, err := s.fullInfo(bk, ref.Key, v, latest)
+	err = s.withContent(ctx, op, ref, func(bk *bucket, v *record.Version, latest bool) error {
+		h, err = s.handOut(op, bk, ref.Key, v, latest)
+		return err
+	})
+	return h, err
+}
+
+// handOut makes a handle on the content of a version under the key's lock.
+func (s *Store) handOut(op string, bk *bucket, key string, v *record.Version, latest bool) (object.Handle, error) {
+	i, err := s.fullInfo(bk, key, v, latest)
 	if err != nil {
 		return nil, err
 	}
@@ -60,9 +54,9 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 		case errs.KindOf(err) == errs.Corrupt:
 			s.damage(object.Damage{Ref: object.Ref{Bucket: i.Bucket, Key: i.Key, Version: i.Version},
 				File: s.files.Path(datafile.ID(v.File)), N: v.Size, What: "checksum"})
-			return nil, object.Fail(op, ref.Key, layout.Both{Sentinel: object.ErrDamaged, Cause: err}, "")
+			return nil, object.Fail(op, key, layout.Both{Sentinel: object.ErrDamaged, Cause: err}, "")
 		}
-		return nil, &errs.Error{Op: op, Name: ref.Key, Err: err}
+		return nil, &errs.Error{Op: op, Name: key, Err: err}
 	}
 	return &fileHandle{info: i, out: out}, nil
 }
@@ -78,7 +72,7 @@ type fileHandle struct {
 }
 
 // Info is object.Handle's.
-func (h *fileHandle) Info() object.Info { return copyInfo(h.info) }
+func (h *fileHandle) Info() object.Info { return h.info.Clone() }
 
 // Inline is object.Handle's.
 func (h *fileHandle) Inline() ([]byte, bool) { return nil, false }
@@ -108,7 +102,7 @@ type inlineHandle struct {
 }
 
 // Info is object.Handle's.
-func (h *inlineHandle) Info() object.Info { return copyInfo(h.info) }
+func (h *inlineHandle) Info() object.Info { return h.info.Clone() }
 
 // Inline is object.Handle's.
 func (h *inlineHandle) Inline() ([]byte, bool) { return h.data, true }

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -190,26 +189,4 @@ func holds(op, key string, c object.Condition, v *record.Version) error {
 			c.IfModified.Format(time.RFC3339))
 	}
 	return nil
-}
-
-// merged is a map of its own with the attributes of both; those of more win.
-func merged(as, more map[string]string) map[string]string {
-	out := make(map[string]string, len(as)+len(more))
-	maps.Copy(out, as)
-	maps.Copy(out, more)
-	return out
-}
-
-// finished calls a Finish hook and returns all attributes.
-func finished[T any](op, key string, as map[string]string, hook func(T) (map[string]string, error),
-	arg T) (map[string]string, error) {
-	var more map[string]string
-	if hook != nil {
-		var err error
-		if more, err = hook(arg); err != nil {
-			return nil, err
-		}
-	}
-	all := merged(as, more)
-	return all, checkAttributes(op, key, all)
 }

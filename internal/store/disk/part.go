@@ -73,7 +73,7 @@ func (s *Store) putPart(ctx context.Context, op string, p object.PutPart) (objec
 	defer a.leave()
 	w, err := a.write(ctx)
 	if err == nil {
-		a.part.Attrs, err = finished(op, p.Key, nil, p.Finish, w)
+		a.part.Attrs, err = object.FinishAttributes(op, p.Key, nil, p.Finish, w)
 	}
 	if err == nil {
 		err = a.sync(ctx)
@@ -90,20 +90,32 @@ func (s *Store) putPart(ctx context.Context, op string, p object.PutPart) (objec
 	return a.part.Info(p.Number), nil
 }
 
+// lock finds the upload of the part and locks it. The bucket is held until release is called, so that no file is made
+// after the bucket was removed.
+func (a *arriving) lock() (u *record.Upload, raw [16]byte, release func(), err error) {
+	let, err := a.bk.hold(a.op)
+	if err != nil {
+		return nil, raw, nil, err
+	}
+	a.l.mu.Lock()
+	release = func() {
+		a.l.mu.Unlock()
+		let()
+	}
+	if u, raw, err = a.s.upload(a.op, a.bk, a.p.Key, a.p.Upload); err != nil {
+		release()
+		return nil, raw, nil, err
+	}
+	return u, raw, release, nil
+}
+
 // place decides where the part goes.
 func (a *arriving) place() error {
-	// The bucket is held, so that the file is not made after its removal.
-	release, err := a.bk.hold(a.op)
+	u, _, release, err := a.lock()
 	if err != nil {
 		return err
 	}
 	defer release()
-	a.l.mu.Lock()
-	defer a.l.mu.Unlock()
-	u, _, err := a.s.upload(a.op, a.bk, a.p.Key, a.p.Upload)
-	if err != nil {
-		return err
-	}
 	n, size := a.p.Number, a.p.Size
 	if size < 1 {
 		return nil
@@ -202,23 +214,17 @@ func (a *arriving) commit(ctx context.Context, w object.Written) error {
 	if err := ctx.Err(); err != nil {
 		return errs.Wrap(a.op, a.p.Key, err)
 	}
-	release, err := a.bk.hold(a.op)
+	u, raw, release, err := a.lock()
 	if err != nil {
 		return err
 	}
 	defer release()
-	a.l.mu.Lock()
-	defer a.l.mu.Unlock()
-	u, raw, err := a.s.upload(a.op, a.bk, a.p.Key, a.p.Upload)
-	if err != nil {
-		return err
-	}
 	old, err := a.s.partAt(a.seq, a.p.Number, true)
 	if err != nil {
 		return err
 	}
 	p := &a.part
-	p.Size, p.CRC, p.Modified, p.ETag = w.Size, w.CRC64, a.s.now(), etagOf(a.kind, w)
+	p.Size, p.CRC, p.Modified, p.ETag = w.Size, w.CRC64, a.s.now(), object.ETagOf(a.kind, w)
 	if a.kind == object.ETagMD5 {
 		p.MD5 = w.MD5
 	}

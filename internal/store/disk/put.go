@@ -128,19 +128,6 @@ func (c *content) version(etag string, attrs map[string]string) *record.Version 
 	return v
 }
 
-// crcETag is the ETag of content in a bucket of kind ETagCRC64.
-func crcETag(crc uint64, size int64, parts int) string {
-	return fmt.Sprintf("%016x%016x-%d", crc, size, parts)
-}
-
-// etagOf is the ETag of content that was written in one go.
-func etagOf(kind object.ETagKind, w object.Written) string {
-	if kind == object.ETagCRC64 {
-		return crcETag(w.CRC64, w.Size, 1)
-	}
-	return fmt.Sprintf("%x", w.MD5)
-}
-
 // Put is object.Objects'.
 func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	const op = "put"
@@ -149,10 +136,7 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		return object.Info{}, err
 	}
 	defer end()
-	if err := checkKey(op, p.Key); err != nil {
-		return object.Info{}, err
-	}
-	if err := checkAttributes(op, p.Key, p.Attributes); err != nil {
+	if err := object.CheckNew(op, p.Key, p.Attributes); err != nil {
 		return object.Info{}, err
 	}
 	bk, err := s.find(op, p.Bucket)
@@ -164,7 +148,7 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	if err != nil {
 		return object.Info{}, err
 	}
-	attrs, err := finished(op, p.Key, p.Attributes, p.Finish, c.Written)
+	attrs, err := object.FinishAttributes(op, p.Key, p.Attributes, p.Finish, c.Written)
 	if err == nil {
 		err = c.sync(ctx)
 	}
@@ -172,7 +156,7 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		c.abort()
 		return object.Info{}, err
 	}
-	v := c.version(etagOf(kind, c.Written), attrs)
+	v := c.version(object.ETagOf(kind, c.Written), attrs)
 	return s.publish(ctx, publication{op: op, bk: bk, key: p.Key, cond: p.Condition, c: c, judge: p.Judge}, v)
 }
 
@@ -230,7 +214,7 @@ func (s *Store) tryPublish(ctx context.Context, p publication, v *record.Version
 	if p.c.file != nil {
 		t.then = p.c.file.Settle
 	}
-	if err := s.supersede(t, p.op, p.key, head, v, p.judge); err != nil {
+	if err := t.supersede(p.op, p.key, head, v, p.judge); err != nil {
 		t.cancel()
 		return object.Info{}, err
 	}
@@ -246,7 +230,7 @@ func (s *Store) tryPublish(ctx context.Context, p publication, v *record.Version
 		return object.Info{}, err
 	}
 	i := s.info(p.bk, p.key, v, true)
-	i.Attributes = merged(v.Attrs, nil)
+	i.Attributes = object.MergeAttributes(v.Attrs, nil)
 	i.Parts = p.c.parts
 	return i, nil
 }
@@ -254,12 +238,12 @@ func (s *Store) tryPublish(ctx context.Context, p publication, v *record.Version
 // supersede makes room for v as the newest of its key, as the bucket's
 // versioning says, and gives it its sequence, its name and its time. head is the current version.
 // judge, where given, is asked before anything is changed.
-func (s *Store) supersede(t *tx, op, key string, head, v *record.Version, judge object.Judge) error {
+func (t *tx) supersede(op, key string, head, v *record.Version, judge object.Judge) error {
 	var err error
-	if v.Seq, err = s.seqs.take(s); err != nil {
+	if v.Seq, err = t.s.seqs.take(t.s); err != nil {
 		return err
 	}
-	v.Nonce, v.Modified = nonce(), s.now()
+	v.Nonce, v.Modified = nonce(), t.s.now()
 	if head != nil {
 		v.Modified = max(v.Modified, head.Modified)
 	}
@@ -270,7 +254,7 @@ func (s *Store) supersede(t *tx, op, key string, head, v *record.Version, judge 
 	// All is read before anything is changed: in a step of several deletions the others go on.
 	var old *record.Version
 	if v.Null() && state != object.VersioningOff {
-		if old, err = oldNull(s.db, t.bk.id, key); err != nil {
+		if old, err = oldNull(t.s.db, t.bk.id, key); err != nil {
 			return err
 		}
 	}
@@ -278,7 +262,7 @@ func (s *Store) supersede(t *tx, op, key string, head, v *record.Version, judge 
 	if head != nil && !head.Marker() && v.Null() && head.Null() {
 		gone = head
 	}
-	if err := s.judge(t, op, key, judge, gone, gone == head, v); err != nil {
+	if err := t.judge(op, key, judge, gone, gone == head, v); err != nil {
 		return err
 	}
 	switch {
@@ -298,20 +282,20 @@ func (s *Store) supersede(t *tx, op, key string, head, v *record.Version, judge 
 
 // judge asks judge about a change that removes the version gone, nil where it removes none, and adds v, nil
 // where it adds none. The caller holds the key's lock and the bucket.
-func (s *Store) judge(t *tx, op, key string, judge object.Judge, gone *record.Version, latest bool,
+func (t *tx) judge(op, key string, judge object.Judge, gone *record.Version, latest bool,
 	v *record.Version) error {
 	if judge == nil {
 		return nil
 	}
 	c := object.Change{Bucket: t.bk.settings.Load()}
 	if gone != nil && !gone.Marker() {
-		info := s.info(t.bk, key, gone, latest)
+		info := t.s.info(t.bk, key, gone, latest)
 		c.Removed = &info
 	}
 	more, err := judge(c)
 	if err != nil || v == nil || v.Marker() || len(more) == 0 {
 		return err
 	}
-	v.Attrs = merged(v.Attrs, more)
-	return checkAttributes(op, key, v.Attrs)
+	v.Attrs = object.MergeAttributes(v.Attrs, more)
+	return object.CheckAttributes(op, key, v.Attrs)
 }

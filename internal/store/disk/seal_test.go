@@ -90,16 +90,7 @@ func TestCopiedStoreHasAWitness(t *testing.T) {
 				}
 				flip(t, d.fs, log, 12, 1)
 			}
-			s, err := disk.Open(t.Context(), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if silent, said, first := d.missing(t.Context(), s); silent+said > 0 {
-				t.Errorf("%d and %d are missing: %s", silent, said, first)
-			}
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			d.wantWhole(t, o)
 		})
 	}
 }
@@ -174,16 +165,7 @@ func (d *damaged) wantRepaired(t *testing.T, o disk.Options, found bool) {
 		t.Fatalf("repair: %+v, %v", r.Problems, err)
 	}
 	wantClean(t, o)
-	s, err := disk.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if silent, said, first := d.missing(t.Context(), s); silent+said > 0 {
-		t.Errorf("after the repair %d and %d are missing: %s", silent, said, first)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	d.wantWhole(t, o)
 }
 
 // EPOCH that is missing or damaged is named by check, and repair writes it anew.

@@ -95,10 +95,7 @@ func (s *Store) CreateUpload(ctx context.Context, bucket, key string, attributes
 		return "", err
 	}
 	defer end()
-	if err := checkKey(op, key); err != nil {
-		return "", err
-	}
-	if err := checkAttributes(op, key, attributes); err != nil {
+	if err := object.CheckNew(op, key, attributes); err != nil {
 		return "", err
 	}
 	bk, err := s.find(op, bucket)
@@ -154,7 +151,7 @@ func (s *Store) GetUpload(ctx context.Context, bucket, key, id string) (object.U
 // uploadInfo describes an upload to clients.
 func uploadInfo(u *record.Upload, bucket, key string, raw [16]byte) object.Upload {
 	return object.Upload{Bucket: bucket, Key: key, ID: record.Crockford.EncodeToString(raw[:]),
-		Started: record.Time(u.Started), Attributes: merged(u.Attrs, nil)}
+		Started: record.Time(u.Started), Attributes: object.MergeAttributes(u.Attrs, nil)}
 }
 
 // AbortUpload is object.Uploads'.
@@ -185,7 +182,7 @@ func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 		return err
 	}
 	t := s.change(bk)
-	if err := s.dropUpload(t, key, raw, u, 0); err != nil {
+	if err := t.dropUpload(key, raw, u, 0); err != nil {
 		t.cancel()
 		return err
 	}
@@ -193,9 +190,9 @@ func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 }
 
 // dropUpload takes an upload and all its parts away. keep is a file that stays.
-func (s *Store) dropUpload(t *tx, key string, raw [16]byte, u *record.Upload, keep uint64) error {
-	seq := s.uploadSeq(raw)
-	err := metadb.Each(s.db, record.Numbered(record.KindPart, seq, 0), record.Numbered(record.KindPart, seq+1, 0),
+func (t *tx) dropUpload(key string, raw [16]byte, u *record.Upload, keep uint64) error {
+	seq := t.s.uploadSeq(raw)
+	err := metadb.Each(t.s.db, record.Numbered(record.KindPart, seq, 0), record.Numbered(record.KindPart, seq+1, 0),
 		func(k, b []byte) error {
 			p, err := record.DecodePart(b, true)
 			if err != nil {
@@ -220,8 +217,8 @@ func (s *Store) dropUpload(t *tx, key string, raw [16]byte, u *record.Upload, ke
 }
 
 // dropUploads takes all uploads of a bucket away, of which nobody else holds the lock.
-func (s *Store) dropUploads(t *tx) error {
-	return metadb.Each(s.db, record.Numbered(record.KindUpload, t.bk.id, 0),
+func (t *tx) dropUploads() error {
+	return metadb.Each(t.s.db, record.Numbered(record.KindUpload, t.bk.id, 0),
 		record.Numbered(record.KindUpload, t.bk.id+1, 0), func(k, b []byte) error {
 			key, raw, ok := record.SplitUploadKey(k)
 			if !ok {
@@ -231,7 +228,7 @@ func (s *Store) dropUploads(t *tx) error {
 			if err != nil {
 				return err
 			}
-			return s.dropUpload(t, key, raw, u, 0)
+			return t.dropUpload(key, raw, u, 0)
 		})
 }
 

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -58,54 +57,3 @@ func written(data []byte, withMD5 bool) object.Written {
 	}
 	return w
 }
-
-// crcETag is the ETag of content in a bucket of kind ETagCRC64.
-func crcETag(crc uint64, size int64, parts int) string {
-	return fmt.Sprintf("%016x%016x-%d", crc, size, parts)
-}
-
-// etagOf is the ETag of content that was written in one go.
-func etagOf(kind object.ETagKind, w object.Written) string {
-	if kind == object.ETagCRC64 {
-		return crcETag(w.CRC64, w.Size, 1)
-	}
-	return fmt.Sprintf("%x", w.MD5)
-}
-
-// content is the content of one version, open for reading.
-type content struct {
-	info   object.Info
-	data   []byte
-	closed atomic.Bool
-}
-
-// Info is object.Content's.
-func (c *content) Info() object.Info { return copyInfo(c.info) }
-
-// Section is object.Content's.
-func (c *content) Section(r object.Range) (object.Body, error) {
-	if c.closed.Load() {
-		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
-	}
-	size := int64(len(c.data))
-	if r.Off < 0 || r.N < 0 || r.Off > size || r.N > size-r.Off {
-		return nil, object.Fail("read", c.info.Key, object.ErrInvalidRange,
-			fmt.Sprintf("%d bytes from %d of %d", r.N, r.Off, size))
-	}
-	return &body{*bytes.NewReader(c.data[r.Off : r.Off+r.N])}, nil
-}
-
-// Close is object.Content's.
-func (c *content) Close() error {
-	c.closed.Store(true)
-	return nil
-}
-
-// body is a range on its way to a reader.
-type body struct{ bytes.Reader }
-
-// Len is object.Body's.
-func (b *body) Len() int64 { return int64(b.Reader.Len()) }
-
-// Close is object.Body's.
-func (b *body) Close() error { return nil }

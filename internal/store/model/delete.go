@@ -43,7 +43,7 @@ func (s *Store) remove(op string, d object.Deletion) (object.Deleted, error) {
 	if err != nil {
 		return object.Deleted{}, err
 	}
-	if err := checkKey(op, d.Key); err != nil {
+	if err := object.CheckKey(op, d.Key); err != nil {
 		return object.Deleted{}, err
 	}
 	if err := holds(op, d.Key, d.Condition, b.current(d.Key)); err != nil {

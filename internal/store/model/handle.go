@@ -80,7 +80,7 @@ type handle struct {
 }
 
 // Info is object.Handle's.
-func (h *handle) Info() object.Info { return copyInfo(h.info) }
+func (h *handle) Info() object.Info { return h.info.Clone() }
 
 // Inline is object.Handle's.
 func (h *handle) Inline() ([]byte, bool) {
@@ -167,10 +167,7 @@ func (h *handle) Close() error {
 // NewDraft is object.Handles'.
 func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, error) {
 	const op = "create draft"
-	if err := checkKey(op, d.Key); err != nil {
-		return nil, err
-	}
-	if err := checkAttributes(op, d.Key, d.Attributes); err != nil {
+	if err := object.CheckNew(op, d.Key, d.Attributes); err != nil {
 		return nil, err
 	}
 	if d.Size < 0 {
@@ -271,8 +268,8 @@ func (w *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error
 		return object.Info{}, err
 	}
 	return s.judged(op, b, d.Judge, &version{data: data, sums: append([]uint64{}, c.Sums...), info: object.Info{
-		Bucket: d.Bucket, Key: d.Key, Size: c.Size, ETag: crcETag(c.CRC64, c.Size, 1), CRC64: c.CRC64,
-		Attributes: merge(d.Attributes, nil),
+		Bucket: d.Bucket, Key: d.Key, Size: c.Size, ETag: object.CRC64ETag(c.CRC64, c.Size, 1), CRC64: c.CRC64,
+		Attributes: object.MergeAttributes(d.Attributes, nil),
 	}})
 }
 

@@ -85,29 +85,6 @@ func (s *Store) next() uint64 {
 	return s.seq
 }
 
-func copyBucket(b *object.Bucket) object.Bucket {
-	c := *b
-	c.Settings = make(map[string][]byte, len(b.Settings))
-	for k, v := range b.Settings {
-		c.Settings[k] = slices.Clone(v)
-	}
-	return c
-}
-
-func copyInfo(i object.Info) object.Info {
-	i.Attributes = maps.Clone(i.Attributes)
-	i.Parts = copyParts(i.Parts)
-	return i
-}
-
-func copyParts(ps []object.PartInfo) []object.PartInfo {
-	ps = slices.Clone(ps)
-	for i := range ps {
-		ps[i].Attributes = maps.Clone(ps[i].Attributes)
-	}
-	return ps
-}
-
 // CreateBucket is object.Buckets'. A bucket without a kind of ETag gets ETagMD5.
 func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 	const op = "create bucket"
@@ -121,8 +98,8 @@ func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 	if _, ok := s.buckets[b.Name]; ok {
 		return object.Fail(op, b.Name, object.ErrBucketExists, "")
 	}
-	c := copyBucket(&b)
-	if err := checkBucket(op, &c); err != nil {
+	c := b.Clone()
+	if err := object.CheckBucket(op, &c); err != nil {
 		return err
 	}
 	if c.Created.IsZero() {
@@ -130,23 +107,6 @@ func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 	}
 	s.buckets[b.Name] = &bucket{settings: &c, keys: map[string][]*version{}, uploads: map[string]*upload{}}
 	return nil
-}
-
-// checkBucket refuses settings that no bucket can have, and fills in the kind of ETag.
-func checkBucket(op string, b *object.Bucket) error {
-	if b.ETag == "" {
-		b.ETag = object.ETagMD5
-	}
-	if b.ETag != object.ETagMD5 && b.ETag != object.ETagCRC64 {
-		return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("kind of ETag %q, expected %q or %q", b.ETag, object.ETagMD5,
-			object.ETagCRC64))
-	}
-	switch b.Versioning {
-	case object.VersioningOff, object.VersioningEnabled, object.VersioningSuspended:
-		return nil
-	}
-	return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning,
-		object.VersioningEnabled, object.VersioningSuspended))
 }
 
 // Bucket is object.Buckets'.
@@ -174,19 +134,11 @@ func (s *Store) UpdateBucket(ctx context.Context, name string, change func(*obje
 	if err != nil {
 		return err
 	}
-	given := copyBucket(b.settings)
-	if err := change(&given); err != nil {
+	c, err := object.ChangedBucket(op, b.settings, change)
+	if err != nil {
 		return err
 	}
-	c := copyBucket(&given) // change may have kept what it was given
-	c.Name, c.Created = b.settings.Name, b.settings.Created
-	if err := checkBucket(op, &c); err != nil {
-		return err
-	}
-	if c.Versioning == object.VersioningOff && b.settings.Versioning != object.VersioningOff {
-		return errs.New(errs.Invalid, op, name, "versioning cannot be turned off again").WithFix("suspend it")
-	}
-	b.settings = &c
+	b.settings = c
 	return nil
 }
 
@@ -216,7 +168,7 @@ func (s *Store) ListBuckets(ctx context.Context) ([]object.Bucket, error) {
 	defer s.mu.Unlock()
 	var out []object.Bucket
 	for _, name := range slices.Sorted(maps.Keys(s.buckets)) {
-		out = append(out, copyBucket(s.buckets[name].settings))
+		out = append(out, s.buckets[name].settings.Clone())
 	}
 	return out, nil
 }

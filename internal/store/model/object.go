@@ -12,36 +12,6 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// checkKey refuses a key that no object can have.
-func checkKey(op, key string) error {
-	if n := len(key); n < 1 || n > object.MaxKey {
-		return object.Fail(op, key, object.ErrInvalidName,
-			fmt.Sprintf("a key of %d bytes, expected 1 to %d", n, object.MaxKey))
-	}
-	return nil
-}
-
-// checkAttributes refuses more attributes than a version may have.
-func checkAttributes(op, key string, as map[string]string) error {
-	n := 0
-	for k, v := range as {
-		n += len(k) + len(v)
-	}
-	if n > object.MaxAttributes {
-		return object.Fail(op, key, object.ErrTooLarge, fmt.Sprintf("attributes of %d bytes, expected at most %d", n,
-			object.MaxAttributes))
-	}
-	return nil
-}
-
-// merge returns a map of its own with the attributes of both; those of more win.
-func merge(as, more map[string]string) map[string]string {
-	out := make(map[string]string, len(as)+len(more))
-	maps.Copy(out, as)
-	maps.Copy(out, more)
-	return out
-}
-
 // holds judges c on a version, nil where there is none or a delete marker.
 func holds(op, key string, c object.Condition, v *version) error {
 	if v != nil && v.info.Marker {
@@ -80,7 +50,7 @@ func (b *bucket) current(key string) *version {
 
 // describe returns what callers see of a version of a bucket.
 func (b *bucket) describe(v *version) object.Info {
-	i := copyInfo(v.info)
+	i := v.info.Clone()
 	i.Latest = b.current(i.Key) == v
 	return i
 }
@@ -131,8 +101,8 @@ func (s *Store) judged(op string, b *bucket, judge object.Judge, v *version) (ob
 		return object.Info{}, err
 	}
 	if !v.info.Marker && len(more) > 0 {
-		v.info.Attributes = merge(v.info.Attributes, more)
-		if err := checkAttributes(op, v.info.Key, v.info.Attributes); err != nil {
+		v.info.Attributes = object.MergeAttributes(v.info.Attributes, more)
+		if err := object.CheckAttributes(op, v.info.Key, v.info.Attributes); err != nil {
 			return object.Info{}, err
 		}
 	}
@@ -165,10 +135,7 @@ func seqOf(id string) (seq uint64, ok bool) {
 // Put is object.Objects'.
 func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	const op = "put"
-	if err := checkKey(op, p.Key); err != nil {
-		return object.Info{}, err
-	}
-	if err := checkAttributes(op, p.Key, p.Attributes); err != nil {
+	if err := object.CheckNew(op, p.Key, p.Attributes); err != nil {
 		return object.Info{}, err
 	}
 	if err := s.enter(ctx, op, p.Bucket); err != nil {
@@ -187,7 +154,7 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		return object.Info{}, err
 	}
 	w := written(data, p.MD5 || kind == object.ETagMD5)
-	as, err := finished(op, p.Key, p.Attributes, p.Finish, w)
+	as, err := object.FinishAttributes(op, p.Key, p.Attributes, p.Finish, w)
 	if err != nil {
 		return object.Info{}, err
 	}
@@ -203,22 +170,8 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		return object.Info{}, err
 	}
 	return s.judged(op, b, p.Judge, &version{data: data, info: object.Info{
-		Bucket: p.Bucket, Key: p.Key, Size: w.Size, ETag: etagOf(kind, w), CRC64: w.CRC64, Attributes: as,
+		Bucket: p.Bucket, Key: p.Key, Size: w.Size, ETag: object.ETagOf(kind, w), CRC64: w.CRC64, Attributes: as,
 	}})
-}
-
-// finished calls a Finish hook and returns all attributes.
-func finished[T any](op, key string, as map[string]string, hook func(T) (map[string]string, error),
-	arg T) (map[string]string, error) {
-	var more map[string]string
-	if hook != nil {
-		var err error
-		if more, err = hook(arg); err != nil {
-			return nil, err
-		}
-	}
-	all := merge(as, more)
-	return all, checkAttributes(op, key, all)
 }
 
 // still finds a bucket again, which has to be the one that was there before; the mutex is held.
@@ -288,16 +241,13 @@ func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error
 	if err != nil {
 		return nil, err
 	}
-	return &content{info: b.describe(v), data: v.data}, nil
+	return object.NewMemoryContent(b.describe(v), v.data), nil
 }
 
 // Copy is object.Objects'. The copy keeps the ETag and the parts of its source, since it has its content.
 func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	const op = "copy"
-	if err := checkKey(op, c.Key); err != nil {
-		return object.Info{}, err
-	}
-	if err := checkAttributes(op, c.Key, c.Attributes); err != nil {
+	if err := object.CheckNew(op, c.Key, c.Attributes); err != nil {
 		return object.Info{}, err
 	}
 	if err := s.enter(ctx, op, c.Bucket); err != nil {
@@ -318,7 +268,7 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	if err := holds(op, c.Key, c.Condition, b.current(c.Key)); err != nil {
 		return object.Info{}, err
 	}
-	v := &version{data: from.data, sums: from.sums, info: copyInfo(from.info)}
+	v := &version{data: from.data, sums: from.sums, info: from.info.Clone()}
 	v.info.Bucket, v.info.Key = c.Bucket, c.Key
 	if c.Attributes != nil {
 		v.info.Attributes = maps.Clone(c.Attributes)
@@ -337,11 +287,11 @@ func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(m
 	if err != nil {
 		return err
 	}
-	as := merge(v.info.Attributes, nil)
+	as := object.MergeAttributes(v.info.Attributes, nil)
 	if err := change(as); err != nil {
 		return err
 	}
-	if err := checkAttributes(op, ref.Key, as); err != nil {
+	if err := object.CheckAttributes(op, ref.Key, as); err != nil {
 		return err
 	}
 	v.info.Attributes = maps.Clone(as)

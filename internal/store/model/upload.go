@@ -31,10 +31,7 @@ type part struct {
 // CreateUpload is object.Uploads'.
 func (s *Store) CreateUpload(ctx context.Context, bucket, key string, attributes map[string]string) (string, error) {
 	const op = "create upload"
-	if err := checkKey(op, key); err != nil {
-		return "", err
-	}
-	if err := checkAttributes(op, key, attributes); err != nil {
+	if err := object.CheckNew(op, key, attributes); err != nil {
 		return "", err
 	}
 	if err := s.enter(ctx, op, bucket); err != nil {
@@ -47,7 +44,7 @@ func (s *Store) CreateUpload(ctx context.Context, bucket, key string, attributes
 	}
 	id := fmt.Sprintf("u%016x", s.next())
 	b.uploads[id] = &upload{
-		info:  object.Upload{Bucket: bucket, Key: key, ID: id, Started: now(), Attributes: merge(attributes, nil)},
+		info:  object.Upload{Bucket: bucket, Key: key, ID: id, Started: now(), Attributes: object.MergeAttributes(attributes, nil)},
 		parts: map[int]*part{},
 	}
 	return id, nil
@@ -118,7 +115,7 @@ func (s *Store) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo,
 func (s *Store) keepPart(ctx context.Context, op string, p object.PutPart, kind object.ETagKind,
 	data []byte) (object.PartInfo, error) {
 	w := written(data, p.MD5 || kind == object.ETagMD5)
-	as, err := finished(op, p.Key, nil, p.Finish, w)
+	as, err := object.FinishAttributes(op, p.Key, nil, p.Finish, w)
 	if err != nil {
 		return object.PartInfo{}, err
 	}
@@ -131,13 +128,13 @@ func (s *Store) keepPart(ctx context.Context, op string, p object.PutPart, kind 
 		return object.PartInfo{}, err
 	}
 	n := &part{data: data, info: object.PartInfo{
-		Number: p.Number, Size: w.Size, ETag: etagOf(kind, w), CRC64: w.CRC64, Modified: now(), Attributes: as,
+		Number: p.Number, Size: w.Size, ETag: object.ETagOf(kind, w), CRC64: w.CRC64, Modified: now(), Attributes: as,
 	}}
 	if kind == object.ETagMD5 {
 		n.md5 = w.MD5
 	}
 	u.parts[p.Number] = n
-	return copyParts([]object.PartInfo{n.info})[0], nil
+	return object.CloneParts([]object.PartInfo{n.info})[0], nil
 }
 
 // CopyPart is object.Uploads'.
@@ -191,9 +188,9 @@ func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, li
 		}
 	}
 	if n := limitOf(limit); len(all) > n {
-		return copyParts(all[:n]), true, nil
+		return object.CloneParts(all[:n]), true, nil
 	}
-	return copyParts(all), false, nil
+	return object.CloneParts(all), false, nil
 }
 
 // CompleteUpload is object.Uploads'. The order of the parts is judged before
@@ -215,7 +212,7 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 		return object.Info{}, err
 	}
 	v := join(parts)
-	if v.info.Attributes, err = finished(op, c.Key, as, c.Finish, copyParts(v.info.Parts)); err != nil {
+	if v.info.Attributes, err = object.FinishAttributes(op, c.Key, as, c.Finish, object.CloneParts(v.info.Parts)); err != nil {
 		return object.Info{}, err
 	}
 	if err := s.enter(ctx, op, c.Bucket); err != nil {
@@ -245,14 +242,8 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 
 // choose returns the parts that c names, or says which of them cannot be had.
 func (u *upload) choose(op string, c object.Complete) ([]*part, error) {
-	if len(c.Parts) == 0 {
-		return nil, object.Fail(op, c.Key, object.ErrInvalidPart, "no part is named")
-	}
-	for i := 1; i < len(c.Parts); i++ {
-		if c.Parts[i].Number <= c.Parts[i-1].Number {
-			return nil, object.Fail(op, c.Key, object.ErrPartOrder,
-				fmt.Sprintf("part %d after %d", c.Parts[i].Number, c.Parts[i-1].Number))
-		}
+	if err := c.CheckOrder(op); err != nil {
+		return nil, err
 	}
 	var parts []*part
 	for _, want := range c.Parts {
@@ -281,10 +272,10 @@ func join(parts []*part) *version {
 		sums = append(sums, p.md5...)
 		v.info.Parts = append(v.info.Parts, p.info)
 	}
-	v.info.Parts = copyParts(v.info.Parts)
+	v.info.Parts = object.CloneParts(v.info.Parts)
 	v.info.Size = int64(len(v.data))
 	v.info.CRC64 = checksum.Of(v.data)
-	v.info.ETag = crcETag(v.info.CRC64, v.info.Size, len(parts))
+	v.info.ETag = object.CRC64ETag(v.info.CRC64, v.info.Size, len(parts))
 	if len(sums) == md5.Size*len(parts) {
 		v.info.ETag = fmt.Sprintf("%x-%d", md5.Sum(sums), len(parts))
 	}

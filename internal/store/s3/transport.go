@@ -15,26 +15,35 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
+// ClientTLS returns the TLS settings of a client. caFile names a PEM file with further authorities to trust; "" trusts
+// those of the system alone. insecure accepts every certificate.
+func ClientTLS(caFile string, insecure bool) (*tls.Config, error) {
+	conf := &tls.Config{InsecureSkipVerify: insecure, MinVersion: tls.VersionTLS12} //nolint:gosec // asked for
+	if caFile == "" {
+		return conf, nil
+	}
+	pem, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, errs.Wrap("read certificates", caFile, err)
+	}
+	if conf.RootCAs, err = x509.SystemCertPool(); err != nil {
+		conf.RootCAs = x509.NewCertPool()
+	}
+	if !conf.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, errs.New(errs.Invalid, "read certificates", caFile, "has none; expected one or more in PEM")
+	}
+	return conf, nil
+}
+
 // newTransport is net/http's, set up for content: HTTP/1.1, since HTTP/2 costs
 // several times the processor per byte and has one connection; small buffers, which
 // reads and writes larger than themselves pass by; no compression.
 func newTransport(o Options) (*http.Transport, error) {
-	conf := &tls.Config{InsecureSkipVerify: o.InsecureTLS, MinVersion: tls.VersionTLS12,
-		NextProtos: []string{"http/1.1"}} //nolint:gosec // asked for
-	if o.CAFile != "" {
-		pem, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, errs.Wrap("read certificates", o.CAFile, err)
-		}
-		pool, err := x509.SystemCertPool()
-		if err != nil {
-			pool = x509.NewCertPool()
-		}
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, errs.New(errs.Invalid, "read certificates", o.CAFile, "has none; expected one or more in PEM")
-		}
-		conf.RootCAs = pool
+	conf, err := ClientTLS(o.CAFile, o.InsecureTLS)
+	if err != nil {
+		return nil, err
 	}
+	conf.NextProtos = []string{"http/1.1"}
 	d := net.Dialer{Timeout: min(o.Timeout, 10*time.Second), KeepAlive: 30 * time.Second}
 	var only http.Protocols
 	only.SetHTTP1(true)

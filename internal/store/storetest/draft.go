@@ -182,9 +182,7 @@ var draftTests = []test{
 		f.holds(object.Ref{Bucket: "v", Key: "k", Version: first.Version}, old)
 		f.holds(object.Ref{Bucket: "v", Key: "k", Version: second.Version}, data)
 		f.committed("v", "k", old)
-		all, err := AllVersions(f.ctx, f.s, "v")
-		f.ok(err, "list")
-		same(f, len(all), 3, "versions")
+		same(f, len(f.versions("v")), 3, "versions")
 	}},
 	{"are not committed while somebody can write", func(f *fixture) {
 		f.handles()
@@ -257,9 +255,7 @@ var draftTests = []test{
 		}
 		f.holds(object.Ref{Bucket: "b", Key: "k"}, data)
 		f.committed("b", "k", Bytes(3, 10), func(d *object.Draft) { d.Condition.IfMatch = i.ETag })
-		all, err := AllVersions(f.ctx, f.s, "b")
-		f.ok(err, "list")
-		same(f, len(all), 2, "versions")
+		same(f, len(f.versions("b")), 2, "versions")
 	}},
 	{"leave nothing", func(f *fixture) {
 		f.handles()
@@ -287,9 +283,7 @@ var draftTests = []test{
 		f.fails(err, object.ErrNoSuchBucket, "commit to a bucket that was made again")
 		f.leaves(w.Path())
 		same(f, len(f.keys("other")), 0, "keys")
-		all, err := AllVersions(f.ctx, f.s, "b")
-		f.ok(err, "list")
-		same(f, len(all), 0, "versions")
+		same(f, len(f.versions("b")), 0, "versions")
 	}},
 	{"are refused for what they say", func(f *fixture) {
 		h := f.handles()
@@ -320,8 +314,7 @@ var draftTests = []test{
 			})
 		}
 		wg.Wait()
-		all, err := AllVersions(f.ctx, f.s, "b")
-		f.ok(err, "list")
+		all := f.versions("b")
 		same(f, len(all), writers*rounds, "versions")
 		for _, i := range all {
 			_, data, err := Read(f.ctx, f.s, object.Ref{Bucket: "b", Key: i.Key, Version: i.Version})

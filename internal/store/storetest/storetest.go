@@ -112,6 +112,14 @@ func (f *fixture) dump() []string {
 	return lines
 }
 
+// versions lists all versions of a bucket.
+func (f *fixture) versions(bucket string) []object.Info {
+	f.Helper()
+	all, err := AllVersions(f.ctx, f.s, bucket)
+	f.ok(err, "list")
+	return all
+}
+
 // ok ends the test where err is an error.
 func (f *fixture) ok(err error, what string, args ...any) {
 	f.Helper()

@@ -76,8 +76,7 @@ func bothSizes(body func(f *fixture, n int)) func(f *fixture) {
 			f.ok(err, "list buckets")
 			f.restart()
 			for _, b := range bs {
-				all, err := AllVersions(f.ctx, f.s, b.Name)
-				f.ok(err, "list")
+				all := f.versions(b.Name)
 				for _, i := range all {
 					d := f.remove(b.Name, i.Key, i.Version)
 					same(f, d.Existed, true, "Existed of %q version %q", i.Key, i.Version)
@@ -262,8 +261,7 @@ var versionTests = []test{
 				f.put("b", k, []byte(fmt.Sprintf("%s %d", k, n)))
 			}
 		}
-		all, err := AllVersions(f.ctx, f.s, "b")
-		f.ok(err, "list")
+		all := f.versions("b")
 		same(f, len(all), 180, "versions")
 		n := map[string]int{}
 		for _, i := range all {

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package object
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// CheckKey returns ErrInvalidName if no object can have this key.
+func CheckKey(op, key string) error {
+	if n := len(key); n < 1 || n > MaxKey {
+		return Fail(op, key, ErrInvalidName, fmt.Sprintf("a key of %d bytes, expected 1 to %d", n, MaxKey))
+	}
+	return nil
+}
+
+// CheckAttributes returns ErrTooLarge if a version cannot have so many bytes of attributes.
+func CheckAttributes(op, key string, attributes map[string]string) error {
+	n := 0
+	for k, v := range attributes {
+		n += len(k) + len(v)
+	}
+	if n > MaxAttributes {
+		return Fail(op, key, ErrTooLarge, fmt.Sprintf("attributes of %d bytes, expected at most %d", n, MaxAttributes))
+	}
+	return nil
+}
+
+// CheckNew returns the error of CheckKey or of CheckAttributes for an object that is about to be written.
+func CheckNew(op, key string, attributes map[string]string) error {
+	if err := CheckKey(op, key); err != nil {
+		return err
+	}
+	return CheckAttributes(op, key, attributes)
+}
+
+// CheckBucket refuses settings that no bucket can have. A bucket without a kind of ETag gets ETagMD5.
+func CheckBucket(op string, b *Bucket) error {
+	if b.ETag == "" {
+		b.ETag = ETagMD5
+	}
+	if b.ETag != ETagMD5 && b.ETag != ETagCRC64 {
+		return errs.New(errs.Invalid, op, b.Name,
+			fmt.Sprintf("kind of ETag %q, expected %q or %q", b.ETag, ETagMD5, ETagCRC64))
+	}
+	switch b.Versioning {
+	case VersioningOff, VersioningEnabled, VersioningSuspended:
+		return nil
+	}
+	return errs.New(errs.Invalid, op, b.Name,
+		fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning, VersioningEnabled, VersioningSuspended))
+}
+
+// ChangedBucket returns the settings that change makes of old, and refuses those that old cannot become: name and time
+// of creation stay, and versioning cannot be turned off again. old is not changed.
+func ChangedBucket(op string, old *Bucket, change func(*Bucket) error) (*Bucket, error) {
+	given := old.Clone()
+	if err := change(&given); err != nil {
+		return nil, err
+	}
+	b := given.Clone() // change may have kept the settings that it was given
+	b.Name, b.Created = old.Name, old.Created
+	if err := CheckBucket(op, &b); err != nil {
+		return nil, err
+	}
+	if b.Versioning == VersioningOff && old.Versioning != VersioningOff {
+		return nil, errs.New(errs.Invalid, op, old.Name, "versioning cannot be turned off again").WithFix("suspend it")
+	}
+	return &b, nil
+}
+
+// CheckOrder returns an error if c names no part, or parts that do not ascend.
+func (c *Complete) CheckOrder(op string) error {
+	if len(c.Parts) == 0 {
+		return Fail(op, c.Key, ErrInvalidPart, "no part is named")
+	}
+	for i := 1; i < len(c.Parts); i++ {
+		if c.Parts[i].Number <= c.Parts[i-1].Number {
+			return Fail(op, c.Key, ErrPartOrder, fmt.Sprintf("part %d after %d", c.Parts[i].Number, c.Parts[i-1].Number))
+		}
+	}
+	return nil
+}
+
+// CRC64ETag returns the ETag of content in a bucket of kind ETagCRC64.
+func CRC64ETag(crc uint64, size int64, parts int) string {
+	return fmt.Sprintf("%016x%016x-%d", crc, size, parts)
+}
+
+// ETagOf returns the ETag of content that was written in one request.
+func ETagOf(kind ETagKind, w Written) string {
+	if kind == ETagCRC64 {
+		return CRC64ETag(w.CRC64, w.Size, 1)
+	}
+	return fmt.Sprintf("%x", w.MD5)
+}
+
+// MergeAttributes returns a new map with the attributes of both maps. An attribute of more replaces one of base.
+func MergeAttributes(base, more map[string]string) map[string]string {
+	out := make(map[string]string, len(base)+len(more))
+	maps.Copy(out, base)
+	maps.Copy(out, more)
+	return out
+}
+
+// FinishAttributes calls a Finish hook, if there is one, and returns the given attributes together with its own.
+func FinishAttributes[T any](op, key string, base map[string]string, hook func(T) (map[string]string, error),
+	arg T) (map[string]string, error) {
+	var more map[string]string
+	if hook != nil {
+		var err error
+		if more, err = hook(arg); err != nil {
+			return nil, err
+		}
+	}
+	all := MergeAttributes(base, more)
+	return all, CheckAttributes(op, key, all)
+}
+
+// Clone returns a copy that shares no memory with b.
+func (b *Bucket) Clone() Bucket {
+	c := *b
+	c.Settings = make(map[string][]byte, len(b.Settings))
+	for k, v := range b.Settings {
+		c.Settings[k] = bytes.Clone(v)
+	}
+	return c
+}
+
+// Clone returns a copy that shares no memory with i.
+func (i Info) Clone() Info {
+	i.Attributes = maps.Clone(i.Attributes)
+	i.Parts = CloneParts(i.Parts)
+	return i
+}
+
+// CloneParts returns a copy that shares no memory with parts.
+func CloneParts(parts []PartInfo) []PartInfo {
+	parts = slices.Clone(parts)
+	for k := range parts {
+		parts[k].Attributes = maps.Clone(parts[k].Attributes)
+	}
+	return parts
+}
