@@ -53,7 +53,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 PARTS := lint test-go test-native test-python test-examples test-bench test-clients test-snippets
-SLOW ?= test-torch crash fuzz
+SLOW ?= test-torch test-release crash fuzz
 # By this name make -n shows the commands of count instead of running them.
 SUBMAKE := $(MAKE)
 
@@ -64,7 +64,7 @@ test: count ## Everything that CI runs on each change: lint and all tests but th
 	@$(COUNT) run -make "$(SUBMAKE)" $(PARTS)
 
 .PHONY: test-slow
-test-slow: count ## The slow suites: torch, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
+test-slow: count ## The slow suites: torch, a release, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
 	@$(COUNT) run -k -make "$(SUBMAKE)" $(SLOW)
 
 .PHONY: ci

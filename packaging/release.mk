@@ -34,9 +34,9 @@ sdist: release-files ## Make the Python sdist in dist/; installing it needs Go a
 	$(RELEASE) packaging/release/wheel.sh sdist
 
 .PHONY: test-release
-test-release: venv ## Make a release for this machine's architecture and check what it holds and needs
+test-release: venv count ## Make a release for this machine's architecture and check what it holds and needs
 	$(MAKE) --no-print-directory release ARCHES=$$($(GO) env GOARCH)
-	cd test/release && $(PY) -m pytest -q -p no:cacheprovider
+	cd test/release && $(COUNT) pytest -- $(PY) -m pytest -q -p no:cacheprovider
 
 $(RELEASE_VENV)/.ready: packaging/release/requirements.txt
 	bash test/setup/venv.sh $(PYTHON) $(RELEASE_VENV) $<

@@ -16,7 +16,11 @@ lay_out() {
 		PREFIX=/usr LIBDIR=$2 DESTDIR=$1 COMPLETER=$COMPLETER "$root/packaging/install.sh" install >/dev/null
 	local doc=$1/usr/share/doc/nebulaio
 	install -D -m 644 "$dist/THIRD_PARTY_LICENSES.txt" "$doc/THIRD_PARTY_LICENSES.txt"
-	install -m 644 "$root/README.md" "$root/CHANGELOG.md" "$root"/docs/*.md "$doc/"
+	# The folders are those of the sources, so that the links between the pages hold.
+	install -m 644 "$root"/{README,ARCHITECTURE,CONTRIBUTING,CHANGELOG}.md "$doc/"
+	install -d "$doc/docs/design"
+	install -m 644 "$root"/docs/*.md "$doc/docs/"
+	install -m 644 "$root"/docs/design/*.md "$doc/docs/design/"
 }
 
 lay_out "$stage" "/usr/lib/$machine-linux-gnu"

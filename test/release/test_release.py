@@ -164,7 +164,10 @@ def test_deb_holds_everything(tmp_path: Path) -> None:
         "usr/share/bash-completion/completions/nebulaio",
         "usr/share/doc/nebulaio/copyright",
         "usr/share/doc/nebulaio/THIRD_PARTY_LICENSES.txt",
-        "usr/share/doc/nebulaio/server.md",
+        "usr/share/doc/nebulaio/README.md",
+        "usr/share/doc/nebulaio/docs/README.md",
+        "usr/share/doc/nebulaio/docs/server.md",
+        "usr/share/doc/nebulaio/docs/design/store.md",
         "etc/nebulaio/nebulaio.yaml",
     ):
         assert (tmp_path / name).stat().st_size > 0, name
