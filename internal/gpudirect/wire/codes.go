@@ -2,32 +2,37 @@
 
 package wire
 
-// The codes of Error, for programs. A client that does not know a code goes by the kind.
+// These constants are the values of Error.Code, for programs. A client that does not know a code uses Error.Kind
+// instead.
 const (
-	CodeBadMessage   = "BadMessage"   // cannot be understood, or comes at the wrong time; the connection ends
-	CodeVersion      = "Version"      // no version is spoken by both sides; the connection ends
-	CodeAccessDenied = "AccessDenied" // unknown key or wrong secret, or a policy does not allow it
-	// the client is connected to somebody else, who passes its login on; the connection ends
+	CodeBadMessage   = "BadMessage"   // a message is malformed or out of order; the connection ends
+	CodeVersion      = "Version"      // client and server have no protocol version in common; the connection ends
+	CodeAccessDenied = "AccessDenied" // the key is unknown, the secret is wrong, or a policy denies the request
+	// CodeRelayed means that the client is connected to another process, which relays its login. The connection ends.
 	CodeRelayed            = "Relayed"
 	CodeTooManyConnections = "TooManyConnections" // the connection ends
-	CodeIdle               = "Idle"               // silent for longer than Greeting.Idle; the connection ends
-	CodeBusy               = "Busy"               // somebody else keeps a file for a moment: ask again
-	// the server is stopping: nothing new is opened, what is open may be finished
-	CodeDraining           = "Draining"
-	CodeNoSuchBucket       = "NoSuchBucket"
-	CodeNoSuchKey          = "NoSuchKey"
-	CodeNoSuchVersion      = "NoSuchVersion"
-	CodeDeleteMarker       = "DeleteMarker" // the version has no content
-	CodeInvalidName        = "InvalidName"
-	CodeInvalidRange       = "InvalidRange" // does not lie within the object or the draft
-	CodeInvalidArgument    = "InvalidArgument"
-	CodeTooLarge           = "TooLarge"         // beyond MaxTransferSize, MaxDraft or what a store keeps
-	CodeDeviceNotAllowed   = "DeviceNotAllowed" // not among Greeting.Devices
-	CodeNoSuchHandle       = "NoSuchHandle"     // never given, or let go
-	CodeTooManyHandles     = "TooManyHandles"   // MaxHandles are open
-	CodeTooManyFiles       = "TooManyFiles"     // the server has no descriptor left
-	CodeWriterLeft         = "WriterLeft"       // a draft's file can still be written to; the draft stays
-	CodeBadSums            = "BadSums"          // the sums are not those of the content; the draft stays
+	// The client was silent for longer than Greeting.Idle; the connection ends.
+	CodeIdle = "Idle"
+	CodeBusy = "Busy" // another process has a lease on the object's file; the client may try again
+	// CodeDraining means that the server is stopping. Clients cannot open anything new, but may finish with open
+	// objects and drafts.
+	CodeDraining        = "Draining"
+	CodeNoSuchBucket    = "NoSuchBucket"
+	CodeNoSuchKey       = "NoSuchKey"
+	CodeNoSuchVersion   = "NoSuchVersion"
+	CodeDeleteMarker    = "DeleteMarker" // the version is a delete marker and has no content
+	CodeInvalidName     = "InvalidName"
+	CodeInvalidRange    = "InvalidRange" // the range is not within the object or the draft
+	CodeInvalidArgument = "InvalidArgument"
+	// The size exceeds MaxTransferSize, MaxDraft or the store's largest object.
+	CodeTooLarge         = "TooLarge"
+	CodeDeviceNotAllowed = "DeviceNotAllowed" // the GPU is not in Greeting.Devices
+	CodeNoSuchHandle     = "NoSuchHandle"     // the handle was never opened, or is closed
+	CodeTooManyHandles   = "TooManyHandles"   // the access key has MaxHandles handles open
+	CodeTooManyFiles     = "TooManyFiles"     // the server has no file descriptor left
+	// Some process can still write to the draft's file; the draft stays.
+	CodeWriterLeft         = "WriterLeft"
+	CodeBadSums            = "BadSums" // the checksums are not those of the content; the draft stays
 	CodePreconditionFailed = "PreconditionFailed"
 	CodeNoSpace            = "NoSpace"
 	CodeReadOnly           = "ReadOnly"
@@ -36,7 +41,7 @@ const (
 	CodeInternal           = "Internal"
 )
 
-// Codes lists every code, for tables of counters.
+// Codes returns every code, for tables of counters.
 func Codes() []string {
 	return []string{
 		CodeBadMessage, CodeVersion, CodeAccessDenied, CodeRelayed, CodeTooManyConnections, CodeIdle, CodeBusy,
