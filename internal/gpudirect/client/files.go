@@ -16,17 +16,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// File is an object's file, lent to a program that reads it by itself. It keeps
-// its bytes and its name until Close, whatever becomes of the object. Nothing is
-// compared with checksums on the way.
+// File holds descriptors of an object's file, for programs that read the file themselves. The file stays unchanged
+// until Close, even if the object is overwritten or deleted. Reads through the descriptors are not verified with
+// checksums.
 type File struct {
 	info Info
 	mu   sync.Mutex
 	o    *opened // nil once closed
 }
 
-// OpenFile borrows the file of an object, for reading to a device. Kind
-// Unsupported where there is no door. The caller closes it, before the client.
+// OpenFile opens the file of an object through the door; dev is the device that the caller reads into. OpenFile fails
+// with kind Unsupported if the server has no door that this client can use. The caller closes the File before it
+// closes the client.
 func (c *Client) OpenFile(ctx context.Context, bucket, key, version, dev string) (*File, error) {
 	const op = "open"
 	name := urlOf(bucket, key)
@@ -63,7 +64,7 @@ func (c *Client) OpenFile(ctx context.Context, bucket, key, version, dev string)
 	return &File{info: o.info(bucket, key), o: o}, nil
 }
 
-// lender is the door, where there is one: HTTP has no files to lend.
+// lender returns the door, or an error if the client uses HTTP, which has no descriptors.
 func (c *Client) lender(ctx context.Context, op, name string) (*door, error) {
 	w, err := c.find(ctx)
 	if err != nil {
@@ -80,16 +81,17 @@ func (c *Client) lender(ctx context.Context, op, name string) (*door, error) {
 	return nil, e
 }
 
-// Info describes the object.
+// Info returns the object's metadata.
 func (f *File) Info() Info { return f.info }
 
-// Size is the object's.
+// Size returns the size of the object in bytes.
 func (f *File) Size() int64 { return f.info.Size }
 
-// Buffered is the descriptor through the page cache, -1 once closed. It stays the file's.
+// Buffered returns the descriptor that uses the page cache, or -1 after Close. The caller must not close the
+// descriptor.
 func (f *File) Buffered() int { return f.descriptor(0) }
 
-// Direct is the descriptor past the page cache, -1 where there is none. It stays the file's.
+// Direct returns the O_DIRECT descriptor, or -1 if there is none. The caller must not close the descriptor.
 func (f *File) Direct() int { return f.descriptor(1) }
 
 func (f *File) descriptor(i int) int {
@@ -101,7 +103,7 @@ func (f *File) descriptor(i int) int {
 	return f.o.fds[i]
 }
 
-// Close closes the descriptors and lets go of the object. A second call does nothing.
+// Close closes the descriptors and ends the hold on the object. A second call does nothing.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,8 +114,7 @@ func (f *File) Close() error {
 	return nil
 }
 
-// DraftFile is the file of an object that does not exist yet, lent to a program
-// that writes it by itself.
+// DraftFile holds descriptors of the file of a draft, for programs that write a new object themselves.
 type DraftFile struct {
 	bucket, key string
 	mu          sync.Mutex
@@ -122,9 +123,9 @@ type DraftFile struct {
 	ifNoneMatch string
 }
 
-// CreateFile begins an object of at most w.Size bytes and borrows its file; of w
-// the source is not looked at. Kind Unsupported where there is no door or it takes
-// no writes. The caller closes it, before the client.
+// CreateFile begins a draft of at most w.Size bytes and opens its file through the door. CreateFile ignores w.Src and
+// w.Sources. CreateFile fails with kind Unsupported if there is no door, or if the door does not allow writes. The
+// caller closes the DraftFile before it closes the client.
 func (c *Client) CreateFile(ctx context.Context, w Write) (*DraftFile, error) {
 	const op = "create"
 	name := urlOf(w.Bucket, w.Key)
@@ -165,13 +166,14 @@ func (c *Client) CreateFile(ctx context.Context, w Write) (*DraftFile, error) {
 	return &DraftFile{bucket: w.Bucket, key: w.Key, d: f, most: w.Size, ifNoneMatch: w.IfNoneMatch}, nil
 }
 
-// Name is the object's, for messages.
+// Name returns the name of the object for messages, such as "s3://bucket/key".
 func (f *DraftFile) Name() string { return urlOf(f.bucket, f.key) }
 
-// Buffered is the descriptor through the page cache, -1 once committed or closed. It stays the file's.
+// Buffered returns the descriptor that uses the page cache, or -1 after Commit or Close. The caller must not close
+// the descriptor.
 func (f *DraftFile) Buffered() int { return f.descriptor(0) }
 
-// Direct is the descriptor past the page cache, -1 where there is none. It stays the file's.
+// Direct returns the O_DIRECT descriptor, or -1 if there is none. The caller must not close the descriptor.
 func (f *DraftFile) Direct() int { return f.descriptor(1) }
 
 func (f *DraftFile) descriptor(i int) int {
@@ -183,7 +185,7 @@ func (f *DraftFile) descriptor(i int) int {
 	return f.d.fds[i]
 }
 
-// Close ends an object that was not committed without a trace. A second call does nothing.
+// Close deletes the draft if it was not committed. A second call does nothing.
 func (f *DraftFile) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -194,10 +196,10 @@ func (f *DraftFile) Close() error {
 	return nil
 }
 
-// Commit publishes the first size bytes of the file: it reads them once for their
-// sums, closes the descriptors, and the object is durable and visible when there
-// is no error. Everything else that can write the file is gone by then, or the
-// server refuses. The file is used up in any case.
+// Commit publishes the first size bytes of the file as the object. Commit reads these bytes once to compute their
+// checksums, and closes the descriptors. If Commit returns no error, the object is durable and visible. If another
+// descriptor or mapping can still write to the file, the server refuses the commit. After Commit the DraftFile cannot
+// be used again, even if Commit failed.
 func (f *DraftFile) Commit(ctx context.Context, size int64) (Info, error) {
 	const op = "commit"
 	f.mu.Lock()
@@ -229,8 +231,8 @@ func (f *DraftFile) Commit(ctx context.Context, size int64) (Info, error) {
 		Via: ViaDoor}, nil
 }
 
-// sumsOf reads what was written through a descriptor that cannot read, by a
-// second one of the same file, which its owner may have.
+// sumsOf computes the checksums of a file that was written through fd. Since fd is write-only, sumsOf opens the file
+// a second time for reading, which only the file's owner may do.
 func sumsOf(ctx context.Context, fd int, name string, size int64) (*checksum.Sums, error) {
 	const op = "read back"
 	blocks := (size + object.SumBlock - 1) / object.SumBlock

@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// Stat describes an object.
+// Stat returns the metadata of an object. An empty version means the current one.
 func (c *Client) Stat(ctx context.Context, bucket, key, version string) (Info, error) {
 	const op = "stat"
 	if err := checkName(op, bucket, key); err != nil {
@@ -43,7 +43,7 @@ func (c *Client) Stat(ctx context.Context, bucket, key, version string) (Info, e
 	}
 }
 
-// List lists a page of a bucket.
+// List returns one page of a bucket's listing.
 func (c *Client) List(ctx context.Context, l List) (Page, error) {
 	const op = "list"
 	name := urlOf(l.Bucket, l.Prefix)
@@ -66,7 +66,7 @@ func (c *Client) List(ctx context.Context, l List) (Page, error) {
 		if err != nil {
 			return Page{}, err
 		}
-		// Where a page of HTTP ended, HTTP alone goes on: its token is no key.
+		// A listing that began over HTTP continues over HTTP, because its token is not a key.
 		if w.door == nil || strings.HasPrefix(l.After, tokenMark) {
 			return c.network.list(ctx, l)
 		}
@@ -92,7 +92,7 @@ func (d *door) list(ctx context.Context, op, name string, l List) (Page, error) 
 				Modified: it.Modified, Via: ViaDoor})
 		}
 		p.Prefixes = append(p.Prefixes, r.Prefixes...)
-		// The door lists in order, so that each page ends behind the one before.
+		// The door lists keys in order, so each page must end after the page before.
 		if r.Truncated && (r.Next <= l.afterKey() || len(r.Items)+len(r.Prefixes) == 0) {
 			return l.circle("use a client and a server of one release")
 		}
