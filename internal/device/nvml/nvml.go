@@ -3,8 +3,9 @@
 // Package nvml reads facts about GPUs from the NVIDIA management library (NVML) that the CUDA driver does not report.
 // Examples are the driver release, the PCIe link, the BAR1 size and the MIG mode.
 //
-// NebulaIO has its own binding of NVML, because NVIDIA's Go binding cannot be loaded on machines without the driver.
-// Transfers do not need NVML: a missing library or symbol is a finding in the survey, not an error.
+// NebulaIO has its own binding of NVML, because a shared library that contains NVIDIA's Go binding cannot be loaded
+// on machines without the driver. Transfers do not need NVML: a missing library or symbol is a finding in the survey,
+// not an error.
 package nvml
 
 import (
