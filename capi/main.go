@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command capi builds libnebulaio.so, the C library of include/nebulaio/nebulaio.h. Its functions convert their
-// arguments and call package internal/abi. Since capi includes the header, a function with another signature does not
-// compile. Only capi uses cgo in this project.
+// Command capi builds libnebulaio.so, the C library of include/nebulaio/nebulaio.h. The C functions in capi convert
+// their arguments and call package internal/abi. Since capi includes the header, a C function with a wrong signature
+// does not compile. Only capi uses cgo in this project.
 package main
 
 /*

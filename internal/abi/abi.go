@@ -20,14 +20,14 @@ import (
 // Version is the ABI version of the C library, NEBULAIO_ABI_VERSION in nebulaio.h.
 const Version = 4
 
-// Running is the status code of a wait that ended because its time ran out, NEBULAIO_RUNNING. Success is 0, and the
-// codes of errors are the numbers of errs.Kind.
+// Running is the status code of a wait that ended because its time ran out, NEBULAIO_RUNNING. The status code of
+// success is 0, and the status codes of errors are the numbers of errs.Kind.
 const Running int32 = -1
 
 // Status returns the status code of the C library for err, or 0 if err is nil.
 func Status(err error) int32 { return int32(errs.KindOf(err)) }
 
-// Table maps the handles of the C library to Go objects. The zero value is ready for use.
+// Table maps the handles of the C library to Go objects. The zero value of Table is ready for use.
 type Table struct {
 	mu   sync.Mutex
 	next uint64

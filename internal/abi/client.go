@@ -92,7 +92,7 @@ type readOptions struct {
 	Verify *bool                `json:"verify"`
 }
 
-// StartObjectReads is nebulaio_object_read_start. Route, cache and verify of the options apply to all reads.
+// StartObjectReads is nebulaio_object_read_start. The options "route", "cache" and "verify" apply to all reads.
 func (t *Table) StartObjectReads(client uint64, reads []nebulaio.ObjectRead, options string) (uint64, error) {
 	c, err := get[*nebulaio.Client](t, client, "client")
 	if err != nil {

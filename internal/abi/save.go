@@ -18,8 +18,8 @@ type saveOptions struct {
 }
 
 // StartSave is nebulaio_save_start. The tensors of each GPU are read after the work that is queued on a stream of the
-// caller. For the first GPU among the tensors, this is stream. For other GPUs, it is the one in the option "streams",
-// or the legacy default stream.
+// caller. The stream of the first GPU among the tensors is the argument stream. The option "streams" names the
+// streams of other GPUs; their default is the legacy default stream.
 func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTensor, stream uint64,
 	options string) (uint64, error) {
 	s, err := get[*nebulaio.System](t, system, "system")

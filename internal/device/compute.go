@@ -10,8 +10,8 @@ import "time"
 // Stepper is a queue that can keep its device busy for a given time, to simulate a training step.
 type Stepper interface {
 	// Step queues work that occupies the queue for the time d, in order with its copies, and returns at once. If d is
-	// 0 or less, the work ends when it begins. Step fails with kind Unsupported if the device cannot run kernels. If
-	// the work fails later, the next mark of the queue returns the error.
+	// 0 or less, Step queues work that ends at once. Step fails with kind Unsupported if the device cannot run
+	// kernels. If the queued work fails later, the next mark of the queue returns the error.
 	Step(d time.Duration) error
 }
 
@@ -28,9 +28,9 @@ type Stamp interface {
 	// Record places the stamp after all work that is queued now.
 	Record() error
 	// Since waits until both stamps are reached, and returns the time from earlier to this stamp. The two stamps may
-	// belong to different queues of the same device. The time is negative if this stamp was reached first. Since
-	// returns the first error of the work before the stamps. Since fails with kind Invalid if a stamp was never
-	// recorded, or if earlier is of another device.
+	// belong to different queues of the same device. Since returns a negative time if this stamp was reached before
+	// earlier. Since returns the first error of the work before the stamps. Since fails with kind Invalid if a stamp
+	// was never recorded, or if earlier is of another device.
 	Since(earlier Stamp) (time.Duration, error)
 	// Close frees the stamp's resources.
 	Close() error
@@ -40,8 +40,8 @@ type Stamp interface {
 // the host.
 type Follower interface {
 	// Follow makes all later work of this queue wait for the work before m, and returns at once. The mark m belongs
-	// to another queue of the same device. Only the present position of m counts: recording m again later changes
-	// nothing. If m was never recorded, nothing is delayed. Follow fails with kind Invalid if m is of another device.
-	// An error of the work before m is returned only by m itself.
+	// to another queue of the same device. Follow uses the present position of the mark m, even if m is recorded
+	// again later. If the mark m was never recorded, Follow delays nothing. Follow fails with kind Invalid if m is of
+	// another device. If the work before the mark m fails, only m returns the error, not this queue.
 	Follow(m Mark) error
 }

@@ -21,7 +21,7 @@ func (p Ptr) Holds(n int64) bool { return n == 0 || n > 0 && p != 0 && uint64(n)
 type Kind string
 
 const (
-	// Host is the kind of host memory, the memory of this process.
+	// Host is the kind of the host device, which is the memory of this process.
 	Host Kind = "host"
 	// CUDA is the kind of an NVIDIA GPU that is used through libcuda.
 	CUDA Kind = "cuda"
@@ -34,11 +34,11 @@ type Info struct {
 	Model       string `json:"model"` // "NVIDIA H200", "host memory"
 	UUID        string `json:"uuid,omitempty"`
 	PCI         string `json:"pci,omitempty"`
-	NUMANode    int    `json:"numa_node"` // -1 if not known
+	NUMANode    int    `json:"numa_node"` // the NUMA node of the device; -1 if not known
 	TotalMemory int64  `json:"total_memory"`
 	Driver      string `json:"driver,omitempty"`
-	// Facts are further properties by name, as the driver reports them. Examples are PCIe generation, PCIe width,
-	// BAR1 size and GPUDirect support.
+	// Facts are further properties by name, as the driver reports them. Facts hold, for example, PCIe generation,
+	// PCIe width, BAR1 size and GPUDirect support.
 	Facts map[string]string `json:"facts,omitempty"`
 }
 
@@ -47,16 +47,18 @@ type Info struct {
 type Device interface {
 	// Info returns the description of the device, without a call to the driver.
 	Info() Info
-	// Alloc allocates size bytes of device memory, where size is more than 0. The memory is aligned to at least 256
-	// bytes. If there is not enough memory, Alloc fails with kind NoMemory. The caller frees the Buffer.
+	// Alloc allocates size bytes of device memory, where size is more than 0. The allocated memory is aligned to at
+	// least 256 bytes. If there is not enough device memory, Alloc fails with kind NoMemory. The caller of Alloc
+	// frees the Buffer.
 	Alloc(size int64) (Buffer, error)
 	// Register prepares the host memory mem for fast copies to and from this device; for a GPU it pins the memory.
-	// The memory stays registered until unregister is called. The memory must be page-aligned and outside the Go
-	// heap.
+	// The memory mem stays registered until unregister is called. Registered memory must be page-aligned and outside
+	// the Go heap.
 	Register(mem []byte) (unregister func() error, err error)
-	// NewQueue creates a queue that runs copies in order. The caller closes the queue.
+	// NewQueue creates a queue that runs copies in order. The caller of NewQueue closes the queue.
 	NewQueue() (Queue, error)
-	// Close frees the device's resources. The caller closes all queues and frees all buffers before.
+	// Close frees the device's resources. Before Close, the caller closes all queues and frees all buffers of the
+	// device.
 	Close() error
 }
 
@@ -65,7 +67,7 @@ type Buffer interface {
 	// Ptr returns the address of the buffer's first byte, and Size its length in bytes.
 	Ptr() Ptr
 	Size() int64
-	// Free frees the memory. No queued copy may still use the buffer.
+	// Free frees the memory of the buffer. When Free is called, no queued copy may still use the buffer.
 	Free() error
 }
 
@@ -76,10 +78,10 @@ type Queue interface {
 	CopyIn(dst Ptr, src []byte) error
 	// CopyOut queues a copy of len(dst) bytes from device memory src to host memory dst.
 	CopyOut(dst []byte, src Ptr) error
-	// NewMark creates a mark of this queue. The mark is not recorded yet.
+	// NewMark creates a mark of this queue. A new mark is not recorded yet.
 	NewMark() (Mark, error)
-	// After makes all later work of this queue wait for the work that is now queued on stream. The stream is a
-	// CUstream of the caller as a number.
+	// After makes all later work of this queue wait for the work that is now queued on stream. The argument stream is
+	// a CUstream of the caller, as a number.
 	After(stream uint64) error
 	// Drain waits until all queued work has ended, including work that failed.
 	Drain() error
@@ -112,7 +114,7 @@ type Mapper interface {
 type Mode string
 
 const (
-	// Auto means that a GPU is used if one works. Otherwise host memory is used, and Survey.NoGPU has the reason.
+	// Auto means that a GPU is used if one works, and host memory if none works. Survey.NoGPU then has the reason.
 	Auto Mode = "auto"
 	// Require means that opening the device set fails if no GPU works.
 	Require Mode = "require"
@@ -124,9 +126,9 @@ const (
 type Finding struct {
 	Name   string `json:"name"`             // "libcuda.so.1", "cuMemcpyHtoDAsync_v2", "driver version"
 	Found  bool   `json:"found"`            //
-	Detail string `json:"detail"`           // the path, version or error message that was found
+	Detail string `json:"detail"`           // the version that was found, or the error message
 	Fix    string `json:"fix,omitempty"`    // what to do if the library, symbol or version is missing
-	Needed bool   `json:"needed,omitempty"` // true if no GPU is usable without it
+	Needed bool   `json:"needed,omitempty"` // true if no GPU is usable without this library, symbol or version
 }
 
 // Survey lists the usable devices of this machine, and the libraries that were found or missed.
@@ -141,23 +143,23 @@ type Survey struct {
 
 // Counter is implemented by device sets that can count GPUs without opening them.
 type Counter interface {
-	// GPUs returns the number of usable GPUs. The first call loads the driver.
+	// GPUs returns the number of usable GPUs. The first call of GPUs loads the CUDA driver.
 	GPUs() int
 }
 
 // Set is the set of devices of this process.
 type Set interface {
-	// Survey returns the devices and libraries that were found. Survey creates no CUDA context.
+	// Survey returns the devices and libraries that were found, without creating a CUDA context.
 	Survey() Survey
 	// Open returns the device with the given id: "cuda:N", "cuda", "host" or "auto". The first Open of a GPU creates
 	// a CUDA context on that GPU only. A second Open of the same id returns the same device. Open fails with kind
-	// Invalid if id is not a device name, and with kind NotFound if the GPU does not exist. If the driver refuses,
-	// the error is of kind Device.
+	// Invalid if id is not a device name, and with kind NotFound if the GPU does not exist. If the CUDA driver cannot
+	// open the GPU, Open fails with kind Device.
 	Open(ctx context.Context, id string) (Device, error)
 	// OpenDirect opens the vendor's library for transfers between files and dev, a device that this set opened. The
-	// library is loaded only now, because loading it creates a context on every visible GPU. OpenDirect fails with
-	// kind Unsupported if dev is not a GPU, or if the library is missing or too old. The error has the reason and a
-	// fix. The caller closes the Direct before the set.
+	// vendor's library is opened only in OpenDirect, because opening it creates a context on every visible GPU.
+	// OpenDirect fails with kind Unsupported, the reason and a fix if dev is not a GPU, or if the library is missing
+	// or too old. The caller closes the Direct before the set.
 	OpenDirect(ctx context.Context, dev Device) (Direct, error)
 	// Close closes every open device, and every Direct that is still open.
 	Close() error

@@ -15,46 +15,46 @@ type Direct interface {
 	// Version returns the library's release, such as "1.15".
 	Version() string
 	// OpenFile registers the open file fd with the library. The caller owns fd and must keep it open until the
-	// DirectFile is closed. The file must also keep a name in the file system until then. The same fd cannot be
-	// registered twice. If the library refuses the file or its file system, OpenFile fails with kind Unsupported, the
-	// reason and a fix.
+	// DirectFile is closed. Until the DirectFile is closed, the file must also keep a name in the file system. The
+	// same fd cannot be passed to OpenFile twice at the same time. If the library refuses the file or its file
+	// system, OpenFile fails with kind Unsupported, the reason and a fix.
 	OpenFile(fd int) (DirectFile, error)
 	// Register registers the buffer b with the library. Until unregister is called, reads and writes with the base
-	// b.Ptr() need no intermediate copy. The caller frees b after unregister. A second call of unregister does
-	// nothing.
+	// address b.Ptr() need no intermediate copy. The caller frees b only after unregister. A second call of
+	// unregister does nothing.
 	Register(b Buffer) (unregister func() error, err error)
-	// StartCounting sets the counts of Counters to zero and starts counting. If only compatibility mode is possible,
-	// this Direct counts its own operations. Otherwise the library counts. StartCounting fails with kind Unsupported
-	// if the library cannot count. It also fails so if another part of this process opened the library first, because
-	// then the library's settings must not change.
+	// StartCounting sets the counts of Counters to zero and starts counting. If only cuFile's compatibility mode is
+	// possible, this Direct counts its own operations; in all other cases the library counts. StartCounting fails
+	// with kind Unsupported if the library cannot count. StartCounting also fails with kind Unsupported if counting
+	// needs a change of settings and another part of this process opened the library first.
 	StartCounting() error
-	// Counters returns the number of operations since StartCounting, by route. The field Known is false if nothing
-	// was counted. Counts of the library include all operations of this process on the same device. Counts with
-	// CountedBy "nebulaio" include only the operations of this Direct.
+	// Counters returns the number of operations since StartCounting, by route. The field Known of DirectCounters is
+	// false if nothing was counted. Counts of the library include all operations of this process on the same device.
+	// Counts with CountedBy "nebulaio" include only the operations of this Direct.
 	Counters() (DirectCounters, error)
-	// Facts returns the library's properties and parameters by name. Values that this release of the library does not
-	// report are missing.
+	// Facts returns the library's properties and parameters by name. Facts leaves out values that this release of the
+	// library does not report.
 	Facts() map[string]string
 	// Close waits for running reads and writes, closes remaining files and registrations, stops counting and releases
-	// the library. A second call does nothing.
+	// the library. A second call of Close does nothing.
 	Close() error
 }
 
 // DirectFile is an open file that is registered with the library. Reads and writes of a DirectFile may run
-// concurrently. After Close they fail with kind Closed.
+// concurrently. After Close, reads and writes of the DirectFile fail with kind Closed.
 type DirectFile interface {
 	// Read reads up to n bytes at offset fileOff of the file to the address base+bufOff, and returns when the bytes
-	// are there. If Read returns fewer than n bytes and no error, the file ended. The base should be the address of a
-	// registered buffer. With any other address of the device, the library makes an extra copy.
+	// are there. If Read returns fewer than n bytes and no error, the file ended. If base is not the address of a
+	// registered buffer, the library makes an extra copy.
 	Read(base Ptr, bufOff, n, fileOff int64) (int64, error)
 	// Write writes n bytes from the address base+bufOff to offset fileOff of the file. If fewer than n bytes were
 	// written, Write returns their number and an error of kind IO.
 	Write(base Ptr, bufOff, n, fileOff int64) (int64, error)
-	// Close removes the file's registration with the library. The file descriptor stays open.
+	// Close removes the file's registration with the library. DirectFile.Close does not close the file descriptor.
 	Close() error
 }
 
-// These constants are the route names that DirectCounters.Route and RouteOps.Route return.
+// The Route constants are the route names that DirectCounters.Route and RouteOps.Route return.
 const (
 	// RouteP2P is the direct route from disk to device memory by the kernel's P2PDMA.
 	RouteP2P = "p2p"
@@ -138,14 +138,15 @@ const CountedByNebulaIO = "nebulaio"
 type DirectCounters struct {
 	Known bool `json:"known"` // if false, nothing was counted and the other fields mean nothing
 	// CountedBy is empty if the library counted. If only compatibility mode is possible, CountedBy is
-	// CountedByNebulaIO. Then each successful operation counts as Posix, and Unaligned and Sparse are not known.
+	// CountedByNebulaIO. If NebulaIO counted, each successful operation counts as Posix, and Unaligned and Sparse are
+	// not known.
 	CountedBy  string   `json:"counted_by,omitempty"`
 	Reads      RouteOps `json:"reads"`
 	Writes     RouteOps `json:"writes"`
 	ReadBytes  int64    `json:"read_bytes"`
 	WriteBytes int64    `json:"write_bytes"`
-	// Batch counts requests of batches, if the library counts them separately. Such releases count batches only for
-	// the whole process, and not in Reads or Writes.
+	// Batch counts requests of batches if the library does not count them in Reads and Writes. Releases of cuFile
+	// that count batches separately count them for the whole process, not for one device.
 	Batch      RouteOps `json:"batch,omitzero"`
 	BatchBytes int64    `json:"batch_bytes,omitempty"`
 }

@@ -4,9 +4,9 @@ package device
 
 // Examiner is implemented by devices that can check an address before bytes move to it.
 type Examiner interface {
-	// Examine fails with kind Invalid if the n bytes at p are not within one allocation of this device. The error
-	// names the reason: freed memory, host memory, memory of another device, or a smaller allocation. Examine returns
-	// nil if the driver cannot check the address. One call takes about a microsecond.
+	// Examine fails with kind Invalid if the n bytes at p are not within one allocation of this device. The error of
+	// Examine names the reason: freed memory, host memory, memory of another device, or a smaller allocation. Examine
+	// returns nil if the driver cannot check the address. A call of Examine takes about a microsecond.
 	Examine(p Ptr, n int64) error
 }
 
@@ -14,7 +14,7 @@ type Examiner interface {
 type Peered interface {
 	// NewPeerQueue creates a queue of copies from this device's memory to the memory of other, a device of the same
 	// set. NewPeerQueue fails with kind Unsupported, the reason and a fix if the driver allows no peer access between
-	// them. The caller closes the queue.
+	// the two devices. The caller of NewPeerQueue closes the queue.
 	NewPeerQueue(other Device) (PeerQueue, error)
 }
 

@@ -11,27 +11,27 @@ import (
 )
 
 // Streamer is implemented by queues that are streams of the vendor, such as CUDA streams. Other libraries of the
-// vendor can use the same stream.
+// vendor, such as cuFile, can use the stream of a Streamer.
 type Streamer interface {
 	// Stream returns the queue's stream, such as a CUstream, as a number.
 	Stream() uint64
 }
 
-// StreamOp is one read or write that runs in the order of a stream. The library reads the fields and writes Done when
-// the stream reaches the operation, not when it is queued. A StreamOp must therefore be outside the Go heap, and must
-// not change until the stream has passed it.
+// StreamOp is one read or write that runs in the order of a stream. The library reads the fields of a StreamOp and
+// writes Done when the stream reaches the operation, not when the operation is queued. A StreamOp must therefore be
+// outside the Go heap, and must not change until the stream has passed it.
 type StreamOp struct {
 	Size       uint64
 	FileOffset int64
 	BufOffset  int64
-	Done       int64 // bytes moved, or a negative error code; 0 before the operation has run
+	Done       int64 // the bytes moved, or a negative error code; 0 before the operation has run
 }
 
 // StreamOpSize is the size of one StreamOp in bytes.
 const StreamOpSize = int(unsafe.Sizeof(StreamOp{}))
 
-// NewStreamOp creates a StreamOp at the start of mem. The memory must be outside the Go heap. NewStreamOp fails with
-// kind Invalid if mem is too small or not aligned to 8, or if a number is negative.
+// NewStreamOp creates a StreamOp at the start of mem. The memory mem must be outside the Go heap. NewStreamOp fails
+// with kind Invalid if mem is too small or not aligned to 8, or if a number is negative.
 func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, error) {
 	if len(mem) < StreamOpSize || uintptr(unsafe.Pointer(unsafe.SliceData(mem)))%8 != 0 {
 		return nil, errs.New(errs.Invalid, "place a stream operation in", fmt.Sprintf("%d bytes", len(mem)),
@@ -47,15 +47,15 @@ func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, erro
 }
 
 // StreamFile is implemented by a DirectFile with reads and writes that run in the order of a stream. The file and the
-// StreamOp must stay valid until the stream has passed the operation. If the library is too old, the methods fail
-// with kind Unsupported.
+// StreamOp must stay valid until the stream has passed the operation. If the library is too old, the methods of
+// StreamFile fail with kind Unsupported.
 type StreamFile interface {
 	// ReadAsync queues a read from the file to the address base+op.BufOffset on stream.
 	ReadAsync(base Ptr, op *StreamOp, stream uint64) error
 	// WriteAsync queues a write from the address base+op.BufOffset to the file on stream.
 	WriteAsync(base Ptr, op *StreamOp, stream uint64) error
-	// Moved returns the bytes that op moved, or its error. It may be called after the stream has passed op. If a read
-	// moved fewer bytes than op.Size without an error, the file ended.
+	// Moved returns the bytes that op moved, or the error of op. Callers call Moved only after the stream has passed
+	// op. If a read moved fewer bytes than op.Size without an error, the file ended.
 	Moved(op *StreamOp) (int64, error)
 }
 
@@ -74,7 +74,8 @@ type DirectRead struct {
 	Cookie             uint64 // returned in DirectDone.Cookie
 }
 
-// DirectDone is the result of one read of a DirectBatch. If N is less than requested and Err is nil, the file ended.
+// DirectDone is the result of one read of a DirectBatch. If the N of a DirectDone is less than requested and its Err
+// is nil, the file ended.
 type DirectDone struct {
 	Cookie uint64
 	N      int64
@@ -83,8 +84,8 @@ type DirectDone struct {
 
 // DirectBatch submits reads and collects their results in groups. Only one goroutine may use a DirectBatch at a time.
 type DirectBatch interface {
-	// Submit starts all given reads. Files and memory must stay valid until Wait has returned the results. If Submit
-	// fails, none of the reads was started.
+	// Submit starts all given reads. The files and the memory of the reads must stay valid until Wait has returned
+	// their results. If Submit fails, none of the reads was started.
 	Submit(reads []DirectRead) error
 	// Wait waits for results and returns at least one, unless the timeout passes first.
 	Wait(timeout time.Duration) ([]DirectDone, error)

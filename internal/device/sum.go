@@ -18,18 +18,18 @@ type Summer interface {
 // at a time. Several Sums of one queue run in parallel with each other and with the queue's copies.
 type Sum interface {
 	// Start queues the computation for n bytes at p and returns at once. The computation begins after the work before
-	// m, a mark of this queue. The range is divided into tiles: the first has first bytes, and all others have size
-	// bytes, except that the last may be shorter. The first tile is at most size bytes long, and size is at most
+	// m, a mark of this queue. The range is divided into tiles. The first tile has first bytes, and all others have
+	// size bytes, except that the last may be shorter. The first tile is at most size bytes long, and size is at most
 	// SumTile. Start fails with kind Invalid if a size is wrong or there are too many tiles. If Start fails, nothing
 	// is queued.
 	Start(m Mark, p Ptr, n, first, size int64) error
 	// Done reports without blocking whether Wait would return at once.
 	Done() (bool, error)
 	// Wait waits until the computation has ended, and returns its error. After Wait, even with an error, the device
-	// no longer reads the memory. If nothing was started, Wait returns nil at once.
+	// no longer reads the memory. If Start was never called, Wait returns nil at once.
 	Wait() error
-	// Tiles returns the checksums of the tiles of the last Start, in order. It may be called after Wait has returned
-	// nil. The next Start overwrites the returned slice.
+	// Tiles returns the checksums of the tiles of the last Start, in order. Callers call Tiles only after Wait has
+	// returned nil. The next Start overwrites the returned slice.
 	Tiles() []uint64
 	// Close frees the resources of the Sum.
 	Close() error

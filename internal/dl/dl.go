@@ -23,8 +23,9 @@ type Library struct {
 	handle uintptr
 }
 
-// Open loads the first library of names that the dynamic loader finds. The library's symbols stay local (RTLD_LOCAL).
-// If no library is found, Open fails with kind NotFound and the loader's message for each name.
+// Open loads the first library of names that the dynamic loader finds. Open loads libraries with RTLD_LOCAL, so that
+// their symbols stay local. If no library is found, Open fails with kind NotFound and the loader's message for each
+// name.
 func Open(names ...string) (*Library, error) {
 	var tried []string
 	for _, n := range names {
@@ -56,7 +57,8 @@ func (l *Library) Lookup(names ...string) Func {
 
 // Call calls the C function f and returns its first result register. Each argument is an int, int32, uint64, uintptr
 // or unsafe.Pointer. Memory behind a pointer argument stays alive and at its address until Call returns. The C
-// function must not keep the pointer. Call panics if f is 0, so callers check the result of Lookup first.
+// function must not keep a pointer argument after it has returned. Call panics if f is 0, so callers check the result
+// of Lookup first.
 func (f Func) Call(args ...any) uintptr {
 	if f == 0 {
 		panic("dl: call of a symbol that was not found")

@@ -111,7 +111,7 @@ type Device struct {
 	closed      bool
 }
 
-// Open retains the primary context of the GPU with the given ordinal. Open does not touch any other GPU.
+// Open retains the primary context of the GPU with the given ordinal. Open creates no context on any other GPU.
 func (d *Driver) Open(info device.Info, ordinal int) (*Device, error) {
 	g := &Device{drv: d, info: info}
 	if err := d.check("cuDeviceGet", d.fn.deviceGet.Call(ptr(&g.dev), uintptr(ordinal))); err != nil {
@@ -195,7 +195,8 @@ func (g *Device) Register(mem []byte) (func() error, error) {
 	}, nil
 }
 
-// Close releases the primary context of the GPU. Other users of the context in this process can still use it.
+// Close releases the primary context of the GPU. Other users of the same context in this process, such as PyTorch,
+// can still use it after Close.
 func (g *Device) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

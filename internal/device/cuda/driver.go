@@ -3,9 +3,9 @@
 // Package cuda binds the CUDA driver API at run time, without cgo and without the CUDA toolkit. If the driver lacks a
 // needed symbol, the error names the symbol.
 //
-// A CUDA context is current on an OS thread. Every function that needs a context locks the goroutine to its thread,
-// pushes the device's primary context, calls the driver and pops the context. So callers need not set a context, and
-// the current context of their threads does not change.
+// CUDA has one current context for each OS thread. Every function that needs a context locks the goroutine to its
+// thread, pushes the device's primary context, calls the driver and pops the context. Callers of package cuda need
+// not set a CUDA context, and the current context of their threads does not change.
 package cuda
 
 import (
@@ -114,12 +114,12 @@ type binding struct {
 	names []string
 }
 
-// LibraryNames returns the file names under which the driver's library is searched, in order.
+// LibraryNames returns the file names under which Find looks for the CUDA driver library, in order.
 func LibraryNames() []string { return []string{"libcuda.so.1", "libcuda.so"} }
 
 // Find loads the CUDA driver library and initialises it. The findings list the libraries and symbols that were
-// searched, in order, up to the first one that is missing. The error names the missing one. Find creates no CUDA
-// context.
+// searched, in order, up to the first one that is missing. The error of Find names the missing library or symbol.
+// Find creates no CUDA context.
 func Find(names ...string) (*Driver, []device.Finding, error) {
 	lib, err := dl.Open(names...)
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	OpWrite = 1
 )
 
-// These constants are the states of a request in BatchEvent.Status.
+// BatchWaiting to BatchFailed are the values of BatchEvent.Status, the states of a request.
 const (
 	BatchWaiting   = 1
 	BatchPending   = 2
@@ -59,8 +59,8 @@ type Batch struct {
 	event []BatchEvent
 }
 
-// NewBatch creates a batch for up to n requests at a time. NewBatch fails with kind Unsupported if the library is too
-// old. The caller closes the batch, or Session.Close does.
+// NewBatch creates a batch for up to n requests at a time. NewBatch fails with kind Unsupported if libcufile is too
+// old. If the caller does not close the batch, Session.Close does.
 func (s *Session) NewBatch(n int) (*Batch, error) {
 	op := fmt.Sprintf("make a cuFile batch of %d on", n)
 	if n < 1 || n > maxBatch {
@@ -88,8 +88,8 @@ func (s *Session) NewBatch(n int) (*Batch, error) {
 	return b, nil
 }
 
-// Submit starts all given requests. At most as many requests may be in progress as NewBatch was given. Files and
-// memory must stay valid until Wait has returned the events.
+// Submit starts all given requests. The number of requests in progress must not exceed the size that was passed to
+// NewBatch. Files and memory must stay valid until Wait has returned the events.
 func (b *Batch) Submit(ops []BatchOp) error {
 	const what = "submit a cuFile batch on"
 	if b.gone {
@@ -137,8 +137,8 @@ func (b *Batch) Submit(ops []BatchOp) error {
 	return err
 }
 
-// Wait waits until at least least events have come or the timeout has passed, and returns the events. The returned
-// slice is valid until the next call of Wait.
+// Wait waits until the number of events is at least the argument least, or until the timeout has passed. Wait returns
+// all events that have come. The returned slice is valid until the next call of Wait.
 func (b *Batch) Wait(least int, timeout time.Duration) ([]BatchEvent, error) {
 	const what = "wait for a cuFile batch on"
 	if b.gone {
@@ -184,8 +184,9 @@ func (e BatchEvent) Bytes() (int64, error) {
 	return e.Result, nil
 }
 
-// Cancel asks the library to drop requests that have not ended. Dropped requests have no events. If requests were in
-// progress, the batch cannot be used again, because the library does not report which requests it dropped.
+// Cancel asks the library to drop requests that have not ended. Requests that Cancel drops have no events. If
+// requests were in progress, the batch cannot be used after Cancel, because the library does not report which
+// requests it dropped.
 func (b *Batch) Cancel() error {
 	if b.gone {
 		return nil
@@ -193,7 +194,8 @@ func (b *Batch) Cancel() error {
 	return b.s.call("cancel a cuFile batch on", "cuFileBatchIOCancel", &b.s.lib.fn.batchCancel, b.handle)
 }
 
-// Close destroys the batch. Events that were not collected are lost. A second call does nothing.
+// Close destroys the batch. Events that were not collected before Close are lost. A second call of Close does
+// nothing.
 func (b *Batch) Close() error {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()

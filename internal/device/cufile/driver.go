@@ -20,8 +20,8 @@ func (l *Library) DriverClose() error {
 	return check("cuFileDriverClose", l.fn.driverClose.Call())
 }
 
-// UseCount returns the number of users in this process that have the cuFile driver open. If the library is too old to
-// count them, known is false.
+// UseCount returns the number of users in this process that have the cuFile driver open. If libcufile is too old to
+// count its users, UseCount returns known as false.
 func (l *Library) UseCount() (n int64, known bool) {
 	if l.fn.useCount == 0 {
 		return 0, false
@@ -80,7 +80,7 @@ func index(names []string, name string) (int, error) {
 }
 
 // SizeParameter returns the current value of a numeric cuFile parameter. SizeParameter fails with kind Invalid if the
-// name is unknown, and with kind Unsupported if the library is too old.
+// name is unknown, and with kind Unsupported if libcufile is too old.
 func (l *Library) SizeParameter(name string) (uint64, error) {
 	i, err := index(sizeParameters(), name)
 	if err == nil {

@@ -22,8 +22,8 @@ const codeCUDA = 5011
 
 // Result is an error code of cuFile.
 type Result struct {
-	Code int // a CUfileOpError, 5001 or more
-	CUDA int // the CUresult if Code is 5011, else 0
+	Code int // the CUfileOpError of cuFile, 5001 or more
+	CUDA int // the CUresult of the CUDA driver if Code is 5011, else 0
 }
 
 // Error returns the name, the number and the meaning of the cuFile error code.

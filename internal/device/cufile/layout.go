@@ -20,7 +20,7 @@ const handleFD = 1
 // Properties is CUfileDrvProps_t: the features and limits of the cuFile driver. Releases of libcufile before 1.2 do
 // not set MaxBatch and MaxBatchTimeoutMS.
 type Properties struct {
-	NVFSMajor, NVFSMinor      uint32 // the version of nvidia-fs; both 0 without nvidia-fs
+	NVFSMajor, NVFSMinor      uint32 // the version of nvidia-fs; 0 and 0 if nvidia-fs is not loaded
 	PollThresholdKB           uint64
 	MaxDirectIOKB             uint64
 	Status, Control, Features uint32 // bits
@@ -48,9 +48,9 @@ type BatchParams struct {
 // BatchEvent is CUfileIOEvents_t: the state and result of one request of a batch.
 type BatchEvent struct {
 	Cookie uint64
-	Status int32 // one of BatchWaiting to BatchFailed
+	Status int32 // the state of the request, one of BatchWaiting to BatchFailed
 	_      int32
-	Result int64 // bytes moved, or a negative error code
+	Result int64 // the bytes that the request moved, or a negative error code
 }
 
 // OpCounter is CUfileOpCounter_t: the numbers of successful and of failed operations.

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cufile binds NVIDIA's libcufile (GPUDirect Storage) at run time, without cgo and without the CUDA toolkit.
-// Symbols of newer releases are optional. If a call needs a missing symbol, the error names the symbol and the
-// release that has it.
+// Symbols of newer releases of libcufile are optional. If a call needs a symbol that libcufile lacks, the error names
+// the symbol and the release that has it.
 //
-// The library uses the current CUDA context of the calling thread, and reports some failures in the thread's errno.
-// Calls that depend on the thread run inside Contexts.WithContext, which locks the goroutine to its thread.
+// libcufile uses the current CUDA context of the calling thread, and reports some failures in the thread's errno.
+// Calls into libcufile therefore run inside Contexts.WithContext, which locks the goroutine to its thread.
 //
 // Opening the cuFile driver creates a CUDA context on every visible GPU, starts threads and writes a log file. The
-// driver's settings apply to the whole process. Package cufile therefore opens the driver only on request and sets no
-// environment variables. It refuses to change settings after any part of the process has opened the driver.
+// settings of the cuFile driver apply to the whole process. Package cufile therefore opens the cuFile driver only on
+// request and sets no environment variables. After any part of the process has opened the cuFile driver, package
+// cufile refuses to change its settings.
 package cufile
 
 import (
@@ -106,8 +107,8 @@ func (s *symbols) bindings() []binding {
 const installFix = "install NVIDIA's libcufile (package libcufile-<CUDA version> or gds-tools, or the wheel " +
 	"nvidia-cufile); in a container bind it in"
 
-// LibraryNames returns the names under which libcufile is searched, in order. First the dynamic loader searches it,
-// then the folders of CUDA's packages.
+// LibraryNames returns the names under which Find looks for libcufile, in order. The names for the dynamic loader
+// come first, then the paths in the folders of CUDA's packages.
 func LibraryNames() []string {
 	arch := map[string]string{"amd64": "x86_64-linux", "arm64": "sbsa-linux"}[runtime.GOARCH]
 	names := []string{"libcufile.so.0", "libcufile.so"}
@@ -117,8 +118,8 @@ func LibraryNames() []string {
 	return names
 }
 
-// Look searches libcufile in LD_LIBRARY_PATH and the usual folders, without loading it. Look does not see folders
-// that are only in the dynamic loader's cache. So Find may succeed even if Look finds nothing.
+// Look looks for libcufile in LD_LIBRARY_PATH and the usual folders, without loading the library. Find may succeed
+// even if Look finds nothing, because Look does not read the dynamic loader's cache.
 func Look(env func(string) string, names ...string) device.Finding {
 	f := device.Finding{Name: names[0], Detail: "not in the usual folders", Fix: installFix}
 	dirs := filepath.SplitList(env("LD_LIBRARY_PATH"))
@@ -142,7 +143,7 @@ func Look(env func(string) string, names ...string) device.Finding {
 }
 
 // Find loads libcufile and its symbols, and does not open the cuFile driver. Find fails with kind Unsupported and a
-// fix if the library is missing, or lacks a symbol that every release has.
+// fix if libcufile is missing, or lacks a symbol that every release has.
 func Find(names ...string) (*Library, error) {
 	lib, err := dl.Open(names...)
 	if err != nil {

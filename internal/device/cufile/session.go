@@ -28,7 +28,8 @@ type Session struct {
 	base     device.DirectCounters
 }
 
-// Open opens the cuFile driver for one device. All calls use the device's CUDA context through ctx.
+// Open opens the cuFile driver for one device. All calls of the Session run with the device's CUDA context, through
+// ctx.
 func (l *Library) Open(ctx Contexts, info device.Info) (*Session, error) {
 	s := &Session{lib: l, ctx: ctx, info: info, files: map[*File]struct{}{}, buffers: map[device.Ptr]struct{}{},
 		batches: map[*Batch]struct{}{}}
@@ -127,9 +128,9 @@ func (s *Session) unregister(base device.Ptr) error {
 	return errs.Wrap("unregister a buffer with cuFile on", s.info.ID, err)
 }
 
-// StartCounting implements device.Direct. The library's counters are not reset, because other users may need them;
-// Counters subtracts their present values instead. If only compatibility mode is possible, the session counts by
-// itself and does not start the library's statistics.
+// StartCounting implements device.Direct. StartCounting does not reset the library's counters, because other users
+// may need them. Counters subtracts the values that StartCounting has read. If only compatibility mode is possible,
+// the session counts by itself and does not start the library's statistics.
 func (s *Session) StartCounting() error {
 	const op = "count cuFile's routes on"
 	s.mu.Lock()

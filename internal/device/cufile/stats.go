@@ -15,7 +15,7 @@ import (
 // perGPU is the level of statistics with counters by GPU and route.
 const perGPU = 3
 
-// CanCount returns nil if the library can count operations by route. Otherwise it returns an error of kind
+// CanCount returns nil if libcufile can count operations by route. If it cannot, CanCount returns an error of kind
 // Unsupported that names the missing function.
 func (l *Library) CanCount() error {
 	return l.need("count with", &l.fn.setStatsLevel, &l.fn.getStatsLevel, &l.fn.statsStart, &l.fn.statsStop, &l.fn.statsL3)
@@ -63,7 +63,7 @@ func (l *Library) StatsReset() error {
 	return check("cuFileStatsReset", l.fn.statsReset.Call())
 }
 
-// StatsL1 returns the cuFile statistics of level 1.
+// StatsL1 returns the cuFile statistics of level 1, for the whole process.
 func (l *Library) StatsL1() (*StatsL1, error) {
 	if err := l.need("count with", &l.fn.statsL1); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (l *Library) StatsL1() (*StatsL1, error) {
 	return s, check("cuFileGetStatsL1", l.fn.statsL1.Call(ptr(s)))
 }
 
-// StatsL2 returns the cuFile statistics of level 2.
+// StatsL2 returns the cuFile statistics of level 2, with histograms of sizes.
 func (l *Library) StatsL2() (*StatsL2, error) {
 	if err := l.need("count with", &l.fn.statsL2); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (l *Library) StatsL2() (*StatsL2, error) {
 	return s, check("cuFileGetStatsL2", l.fn.statsL2.Call(ptr(s)))
 }
 
-// StatsL3 returns the cuFile statistics of level 3.
+// StatsL3 returns the cuFile statistics of level 3, with counters of each GPU.
 func (l *Library) StatsL3() (*StatsL3, error) {
 	if err := l.need("count with", &l.fn.statsL3); err != nil {
 		return nil, err

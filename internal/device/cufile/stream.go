@@ -10,7 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// These flags of StreamRegister name the values that are fixed for all operations on a stream.
+// The Stream constants are flags of StreamRegister. Each flag names a value that is the same for all operations on a
+// stream.
 const (
 	StreamFixedBufferOffset = 1
 	StreamFixedFileOffset   = 2
@@ -50,7 +51,7 @@ func (f *File) result(o *StreamOp) (int64, error) {
 }
 
 // StreamRegister tells the library which values are fixed on a stream, so that each operation needs less preparation.
-// StreamRegister fails with kind Unsupported if the library is too old.
+// StreamRegister fails with kind Unsupported if libcufile is too old.
 func (s *Session) StreamRegister(stream uint64, flags int) error {
 	return s.call("register a stream with cuFile on", "cuFileStreamRegister", &s.lib.fn.streamRegister, stream, flags)
 }

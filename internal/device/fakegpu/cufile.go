@@ -12,20 +12,20 @@ import (
 	"github.com/nebulaio/nebulaio/internal/dl"
 )
 
-// These constants are the routes by which the fake libcufile can count its operations.
+// Posix, P2P, NVFS and Mixed are the routes by which the fake libcufile can count its operations.
 const (
 	Posix = iota
 	P2P
 	NVFS
-	Mixed // Posix and P2P in turn
+	Mixed // operations count as Posix and P2P in turn
 )
 
-// CuFileOptions configure the fake libcufile. The zero value means release 1.15.1 with nvidia-fs and with operations
-// in compatibility mode.
+// CuFileOptions configure the fake libcufile. The zero value of CuFileOptions means release 1.15.1 with nvidia-fs and
+// with operations in compatibility mode.
 type CuFileOptions struct {
-	Without  []string // symbols that the library lacks
+	Without  []string // symbols that the fake libcufile lacks
 	Version  int      // the result of cuFileGetVersion; 0 means 1.15.1
-	Route    int      // Posix, P2P, NVFS or Mixed
+	Route    int      // the route that operations count as: Posix, P2P, NVFS or Mixed
 	Register int      // the result of every cuFileHandleRegister, which also writes a log line
 	Crash    bool     // the first read crashes the process
 	// CompatOnly leaves out nvidia-fs and P2PDMA, so that only compatibility mode is possible.
@@ -41,8 +41,8 @@ type CuFile struct {
 	lib *dl.Library
 }
 
-// BuildCuFile compiles a fake libcufile that uses the memory of this fake GPU. The fake checks that a context of the
-// GPU is current in every call that needs one.
+// BuildCuFile compiles a fake libcufile that uses the memory of this fake GPU. The fake libcufile checks that a
+// context of the GPU is current in every call that needs one.
 func (g *GPU) BuildCuFile(o CuFileOptions) *CuFile {
 	g.tb.Helper()
 	defs := []string{fmt.Sprintf("-DFAKE_ROUTE=%d", o.Route), fmt.Sprintf("-DFAKE_REGISTER=%d", o.Register)}
@@ -90,18 +90,20 @@ func (c *CuFile) Count(name string) int64 {
 	return v
 }
 
-// Fail makes calls of a function fail with code. The first skip calls still work, then the next times calls fail. A
-// code below 5000 is an errno.
+// Fail makes calls of a cuFile function fail with code. The first skip calls still work, then as many calls fail as
+// times says. A code below 5000 is an errno.
 func (c *CuFile) Fail(fn string, skip, times, code int) {
 	c.fn("fake_fail").Call(cstring(fn), skip, times, code, 0, 0)
 }
 
-// FailCUDA makes the next times calls of a function fail with a CUDA error and the given CUresult.
+// FailCUDA makes the next calls of a cuFile function fail with a CUDA error and the CUresult result; times is the
+// number of calls that fail.
 func (c *CuFile) FailCUDA(fn string, times, result int) {
 	c.fn("fake_fail").Call(cstring(fn), 0, times, 5011, result, 0)
 }
 
-// FailInErrno makes the next times reads or writes return -1 with code in errno.
+// FailInErrno makes the next reads or writes of cuFile return -1 with code in errno; times is the number of calls
+// that fail.
 func (c *CuFile) FailInErrno(fn string, times, code int) {
 	c.fn("fake_fail").Call(cstring(fn), 0, times, code, 0, 1)
 }
@@ -120,8 +122,8 @@ func (c *CuFile) Short(n int64) { c.fn("fake_most").Call(int(n)) }
 // CountBatchesApart makes the fake count requests of batches only for the whole process, not for a GPU.
 func (c *CuFile) CountBatchesApart() { c.fn("fake_apart").Call(1) }
 
-// Open opens a device, and returns it with the function that opens this fake libcufile for it. Both are closed when
-// the test ends.
+// Open opens a device, and returns it with the function that opens this fake libcufile for it. The device and the
+// library are closed when the test ends.
 func (c *CuFile) Open(id string) (device.Device, func(context.Context, device.Device) (device.Direct, error)) {
 	c.tb.Helper()
 	s, err := open.New(c.Options(device.Require))

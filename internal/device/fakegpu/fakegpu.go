@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fakegpu compiles fake versions of libcuda, libnvidia-ml and libcufile for tests without a GPU. The real
-// bindings load the fake libraries with the real loader, so tests run the code of production.
+// Package fakegpu compiles fake versions of libcuda, libnvidia-ml and libcufile for tests without a GPU. Packages
+// cuda, nvml and cufile load the fake libraries as they load the real ones, so tests run the production code.
 //
-// The fake driver checks contexts and addresses as strictly as the real one. A copy of the fake driver always runs
-// later, on another thread, and a test can hold it back. Fake device memory is host memory, which tests read with
-// Bytes. Each fake stream has a simulated clock. Kernels and copies advance the clock by a given time, so timing
-// events are exact and tests do not wait.
+// The fake CUDA driver checks contexts and addresses as strictly as the real one. Copies of the fake CUDA driver
+// always run later, on another thread, and a test can hold them back. Fake device memory is host memory, which tests
+// read with Bytes. Each fake stream has a simulated clock. Kernels and copies advance the simulated clock of their
+// stream by a given time, so timing events are exact and tests do not wait.
 package fakegpu
 
 import (
@@ -32,7 +32,7 @@ import (
 //go:embed csrc/*.c
 var sources embed.FS
 
-// These constants are CUresult codes that tests use.
+// InvalidValue to DriverMismatch are the CUresult codes that tests use.
 const (
 	InvalidValue      = 1
 	OutOfMemory       = 2
@@ -49,9 +49,9 @@ const (
 	DriverMismatch    = 803
 )
 
-// Options configure the fake libraries. The zero value means one GPU with a working driver.
+// Options configure the fake libraries. The zero value of Options means one GPU with a working driver.
 type Options struct {
-	Devices       int      // number of GPUs; 0 means one, -1 means none
+	Devices       int      // number of fake GPUs; 0 means one, -1 means none
 	DriverVersion int      // the result of cuDriverGetVersion; 0 means 13.0
 	InitResult    int      // the result of cuInit
 	Without       []string // symbols that libcuda lacks
@@ -59,9 +59,9 @@ type Options struct {
 	NVMLWithout   []string // symbols that libnvidia-ml lacks
 }
 
-// GPU is one set of fake libraries with its own state. Every Build returns a separate set.
+// GPU is one set of fake libraries with its own state. Every call of Build returns a separate GPU.
 type GPU struct {
-	CUDA, NVML string // paths of the libraries
+	CUDA, NVML string // paths of the fake libcuda and libnvidia-ml
 
 	tb   testing.TB
 	lib  *dl.Library
@@ -235,8 +235,8 @@ func (g *GPU) Count(name string) int64 {
 	return v
 }
 
-// Await waits until a counter of the fake driver is at least v. If this takes longer than a minute, Await fails the
-// test.
+// Await waits until a counter of the fake driver is at least v. If the counter does not reach v within a minute,
+// Await fails the test.
 func (g *GPU) Await(name string, v int64) {
 	g.tb.Helper()
 	g.Count(name)
@@ -251,8 +251,8 @@ const awaitSeconds = 60
 // settleSeconds is the longest wait of CheckIdle for calls in progress, in seconds.
 const settleSeconds = 10
 
-// Fail makes calls of a driver function return code and do nothing. The first skip calls still work, then the next
-// times calls fail.
+// Fail makes calls of a CUDA driver function return code and do nothing. The first skip calls still work, then as
+// many calls fail as times says.
 func (g *GPU) Fail(fn string, skip, times, code int) {
 	g.fn("fake_fail").Call(cstring(fn), skip, times, code)
 }
@@ -307,7 +307,8 @@ func flag(b bool) int {
 	return 0
 }
 
-// Hold lets pass more copies run and holds back all others until Release is called, at the latest when the test ends.
+// Hold holds back copies until Release is called, at the latest when the test ends. The next copies still run; pass
+// is their number.
 func (g *GPU) Hold(pass int) {
 	g.tb.Cleanup(g.Release)
 	g.fn("fake_gate").Call(pass)
@@ -321,11 +322,12 @@ func (g *GPU) HoldStream(stream uint64, held bool) {
 	g.fn("fake_hold").Call(stream, flag(held))
 }
 
-// Peer sets whether device a may access the memory of device b. By default every device may.
+// Peer sets whether device a may access the memory of device b. By default every fake device may access the memory of
+// every other one.
 func (g *GPU) Peer(a, b int, may bool) { g.fn("fake_peer").Call(a, b, flag(may)) }
 
-// Adopt makes memory of the test a valid allocation on device n, as if another user of the GPU had allocated it. The
-// memory must be outside the Go heap.
+// Adopt makes memory of the test a valid allocation on device n, as if another user of the GPU had allocated it.
+// Memory that is passed to Adopt must be outside the Go heap.
 func (g *GPU) Adopt(mem []byte, n int) {
 	g.fn("fake_adopt").Call(unsafe.Pointer(&mem[0]), len(mem), n)
 }
@@ -358,7 +360,7 @@ func (g *GPU) Thread(n int) *Foreign {
 	return &Foreign{g: g, n: n}
 }
 
-// Leave reverses Thread. Only the goroutine that called Thread may call Leave.
+// Leave reverses Thread. Leave must be called by the goroutine that called Thread.
 func (f *Foreign) Leave() {
 	var ctx uintptr
 	f.g.must("cuCtxPopCurrent_v2", unsafe.Pointer(&ctx))

@@ -9,7 +9,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Step makes the queue sleep for the time d. Nothing is computed, and no processor is busy.
+// Step makes the queue sleep for the time d, without keeping a processor busy.
 func (q *queue) Step(d time.Duration) error {
 	_, err := q.push(op{do: func() { time.Sleep(d) }})
 	return err

@@ -22,23 +22,23 @@ import (
 	"github.com/nebulaio/nebulaio/internal/nearest"
 )
 
-// Options select the mode and the libraries of the search for devices. The zero value means mode Auto with the
-// default library names.
+// Options select the mode and the libraries of the search for devices. The zero value of Options means mode Auto with
+// the default library names.
 type Options struct {
 	Mode device.Mode
-	// CUDALibraries, NVMLLibraries and CuFileLibraries replace the default library names. Tests use them to load fake
-	// libraries.
+	// CUDALibraries, NVMLLibraries and CuFileLibraries replace the default library names. Tests set CUDALibraries,
+	// NVMLLibraries and CuFileLibraries to load fake libraries.
 	CUDALibraries   []string
 	NVMLLibraries   []string
 	CuFileLibraries []string
 	// StagedHost makes all bytes for the host device go through staging and asynchronous copies, as for a GPU. Tests
-	// use it to run the code path of a GPU on host memory.
+	// set StagedHost to run the code path of a GPU on host memory.
 	StagedHost bool
 }
 
 // New creates the device set of this process. With mode Require, New looks for a GPU at once and fails if none works.
-// Otherwise the driver is loaded when a GPU or the survey is first needed, so that a process that uses only host
-// memory never loads CUDA. New creates no CUDA context.
+// In the other modes the CUDA driver is loaded when a GPU or the survey is first needed, so that a process that uses
+// only host memory never loads CUDA. New creates no CUDA context.
 func New(o Options) (device.Set, error) {
 	s := &set{opts: o, opened: map[string]device.Device{}, directs: map[*direct]struct{}{}}
 	switch o.Mode {
@@ -124,8 +124,8 @@ func or(a, b []string) []string {
 	return b
 }
 
-// Survey returns the devices and findings. The first call asks NVML for further facts. Loads do not need these facts,
-// so no load waits for NVML.
+// Survey returns the devices and findings. The first call of Survey asks NVML for further facts. Loads do not need
+// facts of NVML, so no load waits for NVML.
 func (s *set) Survey() device.Survey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,8 +187,8 @@ func (s *set) Open(ctx context.Context, id string) (device.Device, error) {
 	return nil, unknown(id)
 }
 
-// CheckName returns "" if id has the form of a device name, such as "host" or "cuda:0". Otherwise it returns the
-// reason why no machine can have such a device.
+// CheckName returns "" if id has the form of a device name, such as "host" or "cuda:0". If id is not a device name,
+// CheckName returns the reason.
 func CheckName(id string) string {
 	switch id {
 	case "", "auto", "host", "cpu", "cuda":
@@ -250,7 +250,7 @@ func (s *set) openCUDA(id string, n int) (device.Device, error) {
 	return d, nil
 }
 
-// Close closes every Direct that is still open, then every open device. A second call does nothing.
+// Close closes every Direct that is still open, then every open device. A second call of Close does nothing.
 func (s *set) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

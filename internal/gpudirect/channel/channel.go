@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package channel asks the kernel which socket or process is at the other end of a connection to the door. The door
-// uses this to detect relayed logins.
+// Package channel asks the kernel which socket or process is at the other end of a connection to the door. With
+// package channel, the door detects relayed logins.
 //
-// A proof of the secret alone can be relayed. A process in the middle passes the server's challenge to a client, and
-// the client's proof to the server. For this reason the client's proof also names the socket or process at the other
-// end of the client's connection. If a relay is in between, the proof names the relay, and the server refuses the
-// login.
+// A proof of the secret alone can be relayed. A relay is a process that passes the server's challenge to a client,
+// and the client's proof to the server. To detect a relay, the client's proof also names the socket or process at the
+// other end of the client's connection. If a relay is in between, the proof names the relay, and the server refuses
+// the login.
 package channel
 
 import (
@@ -21,8 +21,8 @@ import (
 
 // Peer identifies the server's end of the client's connection fd, which the server has already accepted. Peer first
 // asks the kernel for the inode of the other socket (PeerSocket). If the kernel does not return the inode, Peer asks
-// for the listening process (PeerProcess). If both fail, no login is safe, and Peer fails with kind Unsupported and
-// both reasons.
+// for the listening process (PeerProcess). If PeerSocket and PeerProcess both fail, no login is safe, and Peer fails
+// with kind Unsupported and both reasons.
 func Peer(fd int) (wire.Binding, error) {
 	b, bySocket := PeerSocket(fd)
 	if bySocket == nil {
@@ -38,8 +38,8 @@ func Peer(fd int) (wire.Binding, error) {
 			"Linux 6.9"}
 }
 
-// PeerSocket identifies the other end of connection fd by the inode number of its socket. This number is the same in
-// every namespace.
+// PeerSocket identifies the other end of connection fd by the inode number of its socket. The inode number of a
+// socket is the same in every namespace.
 func PeerSocket(fd int) (wire.Binding, error) {
 	inode, err := peerInode(fd)
 	if err != nil {
@@ -49,7 +49,7 @@ func PeerSocket(fd int) (wire.Binding, error) {
 }
 
 // PeerProcess identifies the other end of connection fd by the pidfs inode number of the listening process. The
-// kernel never reuses this number.
+// kernel never reuses a pidfs inode number.
 func PeerProcess(fd int) (wire.Binding, error) {
 	pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
 	if err != nil {
@@ -100,8 +100,8 @@ func process(pidfd int) (wire.Binding, error) {
 }
 
 // User returns the user ID of the process at the other end of the connection fd, in this process's user namespace. On
-// a client's socket, this is the user of the listening process. On a server's socket, this is the user of the process
-// that connected.
+// a client's socket, User returns the user of the listening process. On a server's socket, User returns the user of
+// the process that connected.
 func User(fd int) (uid uint32, err error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package client moves objects between a server and device memory. It uses the server's door if the server runs on
-// this host, and HTTP otherwise.
+// Package client moves objects between a server and device memory. A client uses the server's door if the server runs
+// on this host, and HTTP otherwise.
 //
-// A read through the door takes one round trip. The server sends descriptors of the object's file and the checksums
-// of its blocks. The engine in this process then reads the file into device memory and compares each block with its
-// checksum. A small object, which the store keeps with the metadata, is sent inside the reply. A write through the
-// door takes two round trips: one returns a file to write to, the other publishes the object.
+// A read through the door takes one round trip. The door sends descriptors of the object's file and the checksums of
+// its blocks. The transfer engine in the client's process reads the file into device memory and compares each block
+// with its checksum. A small object, which the store keeps with the metadata, is sent inside the reply. A write
+// through the door takes two round trips: one returns a file to write to, the other publishes the object.
 package client
 
 import (

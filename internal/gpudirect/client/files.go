@@ -16,9 +16,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// File holds descriptors of an object's file, for programs that read the file themselves. The file stays unchanged
-// until Close, even if the object is overwritten or deleted. Reads through the descriptors are not verified with
-// checksums.
+// File holds descriptors of an object's file, for programs that read the file themselves. The file of an open File
+// stays unchanged until Close, even if the object is overwritten or deleted. Reads through the descriptors of a File
+// are not verified with checksums.
 type File struct {
 	info Info
 	mu   sync.Mutex
@@ -103,7 +103,7 @@ func (f *File) descriptor(i int) int {
 	return f.o.fds[i]
 }
 
-// Close closes the descriptors and ends the hold on the object. A second call does nothing.
+// Close closes the descriptors and ends the hold on the object. A second call of Close does nothing.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,7 +185,7 @@ func (f *DraftFile) descriptor(i int) int {
 	return f.d.fds[i]
 }
 
-// Close deletes the draft if it was not committed. A second call does nothing.
+// Close deletes the draft if it was not committed. A second call of Close does nothing.
 func (f *DraftFile) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -41,8 +41,8 @@ func (c *Client) begun(m *Move) *Move {
 	return m
 }
 
-// Done returns a channel that is closed when the move has ended. From then on the caller may use the move's memory
-// again.
+// Done returns a channel that is closed when the move has ended. After the move has ended, the caller may use the
+// move's memory again.
 func (m *Move) Done() <-chan struct{} { return m.done }
 
 // Wait blocks until the move has ended and returns its error.
@@ -51,8 +51,8 @@ func (m *Move) Wait() error {
 	return m.err
 }
 
-// Progress returns the bytes moved so far, and the bytes to move in total. The total is 0 until the size of the
-// object is known.
+// Progress returns the bytes moved so far, and the bytes to move in total. The total of Progress is 0 until the size
+// of the object is known.
 func (m *Move) Progress() (done, total int64) {
 	done = m.moved.Load()
 	if r := m.run.Load(); r != nil {

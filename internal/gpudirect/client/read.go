@@ -104,7 +104,7 @@ func (c *Client) noteVerify(m *Move, r *Read) {
 }
 
 // StartRead starts to read an object into device memory and returns at once. StartRead itself fails only for invalid
-// arguments and devices, or if the client is closed. All other errors are returned by the Move.
+// arguments and devices, or if the client is closed. Move.Wait returns all other errors of the read.
 func (c *Client) StartRead(ctx context.Context, r Read) (*Move, error) {
 	if err := r.check(); err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Tree opens the objects of one bucket as files, by key. It uses the door if possible, and HTTP otherwise. The caller
-// closes all files of a Tree before it closes the client.
+// Tree opens the objects of one bucket as files, by key. A Tree uses the door if possible, and HTTP otherwise. The
+// caller closes all files of a Tree before it closes the client.
 type Tree struct {
 	c      *Client
 	bucket string
@@ -35,8 +35,8 @@ func (c *Client) Tree(bucket, device string) *Tree {
 // Shown returns the name of a key for messages, such as "s3://bucket/key".
 func (t *Tree) Shown(key string) string { return urlOf(t.bucket, key) }
 
-// Refusals returns the reason why objects are read over HTTP. If they are read through the door, Refusals returns
-// none.
+// Refusals returns the reason why objects are read over HTTP. If objects are read through the door, Refusals returns
+// an empty list.
 func (t *Tree) Refusals(ctx context.Context) ([]report.Refusal, error) {
 	leave, err := t.c.enter("open", urlOf(t.bucket, ""))
 	if err != nil {
@@ -110,9 +110,9 @@ func (t *Tree) open(ctx context.Context, d *door, key string) (*vfs.File, error)
 // MiB.
 const maxSidecar = 64<<20 + 64
 
-// Sums returns the checksums of the blocks of a file that Open returned. Through the door, these are the server's own
-// checksums. Over HTTP, Sums reads them from the object KEY.crc64nvme in the same bucket. If this object does not
-// exist, Sums fails with kind NotFound.
+// Sums returns the checksums of the blocks of a file that Open returned. For a file that was opened through the door,
+// Sums returns the server's own checksums. Over HTTP, Sums reads the checksums from the object KEY.crc64nvme in the
+// same bucket. If there is no object KEY.crc64nvme, Sums fails with kind NotFound.
 func (t *Tree) Sums(ctx context.Context, key string, f *vfs.File) (*checksum.Sums, error) {
 	t.mu.Lock()
 	s := t.sums[f]
@@ -165,7 +165,8 @@ func (t *Tree) Names(ctx context.Context, dir string) ([]string, error) {
 	}
 }
 
-// ReadAll returns the content of a whole object. It fails with kind Invalid if the object has more than limit bytes.
+// ReadAll returns the content of a whole object. ReadAll fails with kind Invalid if the object has more than limit
+// bytes.
 func (t *Tree) ReadAll(ctx context.Context, key string, limit int64) ([]byte, error) {
 	const op = "read"
 	leave, err := t.c.enter(op, urlOf(t.bucket, key))

@@ -25,8 +25,8 @@ type Read struct {
 	IfETag string
 	// Off and Size are the range to read, in bytes. A Size of -1 reads up to the end of the object.
 	Off, Size int64
-	// Dst is the destination address, and DstSize is the size of the buffer there in bytes. If the range is longer
-	// than DstSize, the read fails with kind Invalid.
+	// Dst is the address of the destination buffer, and DstSize is the size of this buffer in bytes. If the range is
+	// longer than DstSize, the read fails with kind Invalid.
 	Dst     device.Ptr
 	DstSize int64
 	// Device is the device of Dst: "host", "cuda" or "cuda:N". An empty Device means the client's default.
@@ -39,7 +39,7 @@ type Read struct {
 	HasStream bool
 	// NoVerify turns verification off: blocks are not compared with the server's checksums.
 	NoVerify bool
-	// Peers are further devices that receive the same bytes.
+	// Peers are further devices that receive the same bytes as Dst.
 	Peers []Peer
 }
 
@@ -61,8 +61,8 @@ type Write struct {
 	// Stream, because that work may still write to Src.
 	Stream    uint64
 	HasStream bool
-	// Sources, if not nil, make up the object's content in order and replace Src, Size and Device. An example is a
-	// header followed by tensors on several devices.
+	// Sources, if not nil, make up the object's content in order and replace Src, Size and Device. Sources can be,
+	// for example, a header followed by tensors on several devices.
 	Sources []transfer.Source
 	// Streams holds one stream for each device. Sources on a device are read after the work that is queued on its
 	// stream.
@@ -77,8 +77,8 @@ type Info struct {
 	Size     int64     `json:"size"`
 	ETag     string    `json:"etag"`
 	Modified time.Time `json:"modified"`
-	// CRC64 is the CRC-64/NVME of the whole content in base64, as in S3. It is empty if the server does not report
-	// one.
+	// CRC64 is the CRC-64/NVME of the whole content in base64, as in S3. CRC64 is empty if the server does not report
+	// a CRC.
 	CRC64 string `json:"crc64nvme,omitempty"`
 	Via   string `json:"via"` // "door" or "http"
 }

@@ -69,7 +69,7 @@ func (w *Write) check(ctx context.Context, c *Client) (device.Device, error) {
 }
 
 // StartWrite starts to write an object from device memory and returns at once. StartWrite itself fails only for
-// invalid arguments and devices, or if the client is closed. All other errors are returned by the Move.
+// invalid arguments and devices, or if the client is closed. Move.Wait returns all other errors of the write.
 func (c *Client) StartWrite(ctx context.Context, w Write) (*Move, error) {
 	leave, err := c.enter("write", urlOf(w.Bucket, w.Key))
 	if err != nil {

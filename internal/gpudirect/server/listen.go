@@ -31,10 +31,11 @@ type Listener struct {
 	err  error
 }
 
-// Listen creates the door's socket at an absolute path. The path appears only when the socket accepts connections. A
-// stale socket, on which no process listens, is replaced. The socket's mode lets every user connect. The permissions
-// of its directory decide who can reach the socket, and the access key decides what a client may do. Listen fails
-// with kind Invalid if the path is relative or too long, or if another server or file occupies the path.
+// Listen creates the door's socket at an absolute path. The path of the socket appears only when the socket accepts
+// connections. Listen replaces a stale socket, on which no process listens. The mode of the door's socket lets every
+// user connect. The permissions of the socket's directory decide who can reach the door, and the access key decides
+// what a client may do. Listen fails with kind Invalid if the path is relative or too long, or if another server or
+// file occupies the path.
 func Listen(path string) (*Listener, error) { return listen(path, refuseDescriptors) }
 
 // refuseDescriptors makes the kernel refuse descriptors that clients send (EPERM), from Linux 6.16 on. Clients have
@@ -122,7 +123,7 @@ func (l *Listener) Path() string { return l.path }
 func (l *Listener) accept() (*net.UnixConn, error) { return l.sock.AcceptUnix() }
 
 // Close stops accepting connections and removes the socket's path, unless another socket is at that path now. A
-// second call does nothing.
+// second call of Close does nothing.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.ours) {

@@ -4,8 +4,8 @@
 // requests, and sends them file descriptors of the store's objects. The door itself never reads or writes the content
 // of an object's file.
 //
-// One goroutine serves each connection and answers its requests in order. When a connection ends, the door closes its
-// handles and aborts its drafts.
+// Each connection has one goroutine, which answers the requests of the connection in order. When a connection ends,
+// the door closes its handles and aborts its drafts.
 package server
 
 import (
@@ -44,7 +44,7 @@ type Options struct {
 	// Authorizer decides whether a request is allowed, by the same rules as the S3 endpoint.
 	Authorizer object.Authorizer
 	Settings   Settings
-	// Limits bounds the resources that clients can use. A field that is 0 has its default.
+	// Limits bounds the resources that clients can use. A field of Limits that is 0 has its default value.
 	Limits Limits
 	// Devices returns the index of the GPU of this host that has the given UUID. If Devices is nil, the door uses the
 	// index that the client sent.
@@ -57,12 +57,12 @@ type Options struct {
 	// second. A draft that exceeds its announced size is deleted.
 	Watch <-chan time.Time
 	// Reopenable, if not empty, is the reason why clients of the server's own user, or root, can reopen read-only
-	// files for writing. The door warns these clients at login and logs a warning.
+	// files for writing. At login the door warns such a client, and logs a warning.
 	Reopenable string
 }
 
 // Settings are the values that the door sends to clients in its Greeting. The door enforces only MaxTransferSize,
-// Devices and NoWrites.
+// Devices and NoWrites; the other settings are advice to clients.
 type Settings struct {
 	BufferPoolSize  int64
 	MaxTransferSize int64 // the largest range of one transfer, in bytes; 0 means 256 MiB
@@ -76,34 +76,32 @@ type Settings struct {
 
 // Limits bounds the resources that clients can use.
 type Limits struct {
-	// Connections is the largest number of open connections, including those that have not logged in yet. The default
-	// is 1024.
+	// Connections is the largest number of open connections, including unfinished logins; the default is 1024.
 	Connections int
-	// KeyConnections is the largest number of open connections of one access key. The default is half of Connections,
-	// so that one key cannot take them all.
+	// KeyConnections is the largest number of open connections of one access key; the default is half of Connections.
 	KeyConnections int
-	// UserConnections is the largest number of open connections of one user of this host. The default is three
+	// UserConnections is the largest number of open connections of one user of this host; the default is three
 	// quarters of Connections.
 	UserConnections int
-	// Logins is the largest number of unfinished logins of one user of this host. At this limit, a new login ends the
-	// oldest one. The default is a quarter of Connections.
+	// Logins is the largest number of unfinished logins of one user of this host; the default is a quarter of
+	// Connections. At this limit, a new login ends the user's oldest unfinished login.
 	Logins int
-	// Handles is the largest number of open handles and drafts of one access key. The default is 16384.
+	// Handles is the largest number of open handles and drafts of one access key; the default is 16384.
 	Handles int
-	// DraftBytes is the largest size of all drafts of one access key together, in bytes. The default is 256 GiB.
+	// DraftBytes is the largest size of all drafts of one access key together, in bytes; the default is 256 GiB.
 	DraftBytes int64
-	// Descriptors is the largest number of file descriptors that wait to be sent, over all connections. They
-	// accumulate if clients do not read their replies. The default is a quarter of the process's limit, so that the
-	// store and the S3 endpoint keep enough descriptors.
+	// Descriptors is the largest number of file descriptors that wait to be sent, over all connections. Descriptors
+	// accumulate if clients do not read their replies. The default of Descriptors is a quarter of the process's
+	// limit, so that the store and the S3 endpoint keep enough.
 	Descriptors int
 	// KeyDescriptors is the largest number of file descriptors that clients of one access key have not yet received.
-	// Descriptors that wait to be sent count too. The default is a quarter of Descriptors.
+	// KeyDescriptors includes descriptors that wait to be sent; the default is a quarter of Descriptors.
 	KeyDescriptors int
-	// Login is the time that a client has to log in. The default is 2 s.
+	// Login is the time that a client has to log in; the default is 2 s.
 	Login time.Duration
-	// Idle is the time after which the door closes a connection that sends no request. The default is 5 min.
+	// Idle is the time after which the door closes a connection that sends no request; the default is 5 min.
 	Idle time.Duration
-	// Send is the time after which the door closes a connection that does not read its replies. The default is 10 s.
+	// Send is the time after which the door closes a connection that does not read its replies; the default is 10 s.
 	Send time.Duration
 }
 
@@ -129,7 +127,7 @@ func def[T int | int64 | time.Duration](v *T, d T) {
 	}
 }
 
-// Server is the door. All methods are safe for concurrent use.
+// Server is the server's side of the door. All methods of Server are safe for concurrent use.
 type Server struct {
 	opts     Options
 	greeting wire.Greeting

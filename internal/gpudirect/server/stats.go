@@ -15,12 +15,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// Stats are the counters of the door. Totals count from the start of the server.
+// Stats are the counters of the door. All totals in Stats count from the start of the server.
 type Stats struct {
 	Connections   int64 `json:"connections"`    // open connections, including those that have not logged in yet
 	Logins        int64 `json:"logins"`         // total of successful logins
 	LoginsRefused int64 `json:"logins_refused"` // total of refused logins
-	// Total of messages received from clients, including refused requests and logins.
+	// Messages is the total of messages received from clients, including refused requests and logins.
 	Messages    int64 `json:"messages"`
 	Handles     int64 `json:"handles"`         // objects that clients have open now
 	HeldBytes   int64 `json:"held_bytes"`      // size of the objects that clients have open now
@@ -33,7 +33,8 @@ type Stats struct {
 	Committed   int64 `json:"committed_objects"`
 	Aborted     int64 `json:"aborted_objects"`
 	Listed      int64 `json:"listed_pages"`
-	// Refused is the total of refused requests by error code. The map has an entry for every code of wire.Codes.
+	// Refused is the total of refused requests by error code. The map Refused has an entry for every code of
+	// wire.Codes.
 	Refused map[string]int64 `json:"refused"`
 	// Moved holds the bytes and times of transfers that clients reported, sorted by direction, device, route and
 	// stage.
@@ -122,8 +123,8 @@ func (c *counters) drafting(n, bytes int64) {
 	c.draftBytes.Add(bytes)
 }
 
-// Other is the metric label for a route, device or stage name that the door does not know. With Other, clients cannot
-// create new labels.
+// Other is the metric label for a route, device or stage name that the door does not know. The door uses the label
+// Other so that clients cannot create new labels.
 const Other = "other"
 
 // These constants bound the values of one report, so that one client cannot distort the totals for long.

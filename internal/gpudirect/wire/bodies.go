@@ -99,8 +99,8 @@ func (i *OpenedItem) code(c *coder) {
 	c.sums(&i.Sums)
 }
 
-// Length returns the size of the item in an Opened message, in bytes. An Opened message without items has
-// HeaderSize+8 bytes.
+// Length returns the size of the item in an Opened message, in bytes. An Opened message without items has HeaderSize
+// plus 8 bytes.
 func (i *OpenedItem) Length() int {
 	if e := i.Err; e != nil {
 		return 1 + 1 + 4 + len(e.Code) + 4 + len(e.Message) + 4 + len(e.Fix)

@@ -2,37 +2,52 @@
 
 package wire
 
-// These constants are the values of Error.Code, for programs. A client that does not know a code uses Error.Kind
-// instead.
+// The Code constants are the values of Error.Code, for programs. If a client does not know a code, it uses Error.Kind.
 const (
-	CodeBadMessage   = "BadMessage"   // a message is malformed or out of order; the connection ends
-	CodeVersion      = "Version"      // client and server have no protocol version in common; the connection ends
-	CodeAccessDenied = "AccessDenied" // the key is unknown, the secret is wrong, or a policy denies the request
-	// CodeRelayed means that the client is connected to another process, which relays its login. The connection ends.
-	CodeRelayed            = "Relayed"
-	CodeTooManyConnections = "TooManyConnections" // the connection ends
-	// The client was silent for longer than Greeting.Idle; the connection ends.
+	// CodeBadMessage means that a message is malformed or out of order. The server closes the connection.
+	CodeBadMessage = "BadMessage"
+	// CodeVersion means that client and server have no protocol version in common. The server closes the connection.
+	CodeVersion = "Version"
+	// CodeAccessDenied means that the access key is unknown, the secret is wrong, or a policy denies the request.
+	CodeAccessDenied = "AccessDenied"
+	// CodeRelayed means that the client is connected to another process, which relays its login to the server. The
+	// server closes the connection.
+	CodeRelayed = "Relayed"
+	// CodeTooManyConnections means that the server, the user or the access key has too many connections. The server
+	// closes the connection.
+	CodeTooManyConnections = "TooManyConnections"
+	// CodeIdle means that the client sent nothing for longer than Greeting.Idle, or did not log in in time. The
+	// server closes the connection.
 	CodeIdle = "Idle"
-	CodeBusy = "Busy" // another process has a lease on the object's file; the client may try again
+	// CodeBusy means that another process has a lease on the object's file. The client may try again.
+	CodeBusy = "Busy"
 	// CodeDraining means that the server is stopping. Clients cannot open anything new, but may finish with open
 	// objects and drafts.
-	CodeDraining        = "Draining"
-	CodeNoSuchBucket    = "NoSuchBucket"
-	CodeNoSuchKey       = "NoSuchKey"
-	CodeNoSuchVersion   = "NoSuchVersion"
-	CodeDeleteMarker    = "DeleteMarker" // the version is a delete marker and has no content
-	CodeInvalidName     = "InvalidName"
-	CodeInvalidRange    = "InvalidRange" // the range is not within the object or the draft
+	CodeDraining      = "Draining"
+	CodeNoSuchBucket  = "NoSuchBucket"
+	CodeNoSuchKey     = "NoSuchKey"
+	CodeNoSuchVersion = "NoSuchVersion"
+	// CodeDeleteMarker means that the requested version is a delete marker, which has no content.
+	CodeDeleteMarker = "DeleteMarker"
+	CodeInvalidName  = "InvalidName"
+	// CodeInvalidRange means that a range is not within the object or the draft.
+	CodeInvalidRange    = "InvalidRange"
 	CodeInvalidArgument = "InvalidArgument"
-	// The size exceeds MaxTransferSize, MaxDraft or the store's largest object.
-	CodeTooLarge         = "TooLarge"
-	CodeDeviceNotAllowed = "DeviceNotAllowed" // the GPU is not in Greeting.Devices
-	CodeNoSuchHandle     = "NoSuchHandle"     // the handle was never opened, or is closed
-	CodeTooManyHandles   = "TooManyHandles"   // the access key has MaxHandles handles open
-	CodeTooManyFiles     = "TooManyFiles"     // the server has no file descriptor left
-	// Some process can still write to the draft's file; the draft stays.
-	CodeWriterLeft         = "WriterLeft"
-	CodeBadSums            = "BadSums" // the checksums are not those of the content; the draft stays
+	// CodeTooLarge means that a size exceeds MaxTransferSize, MaxDraft or the store's largest object.
+	CodeTooLarge = "TooLarge"
+	// CodeDeviceNotAllowed means that the GPU is not in Greeting.Devices.
+	CodeDeviceNotAllowed = "DeviceNotAllowed"
+	// CodeNoSuchHandle means that the connection has no open handle with this number.
+	CodeNoSuchHandle = "NoSuchHandle"
+	// CodeTooManyHandles means that the access key already has MaxHandles open handles.
+	CodeTooManyHandles = "TooManyHandles"
+	// CodeTooManyFiles means that the server has no file descriptor left.
+	CodeTooManyFiles = "TooManyFiles"
+	// CodeWriterLeft means that some process can still write to the draft's file. The draft stays open, and the
+	// client may commit it again.
+	CodeWriterLeft = "WriterLeft"
+	// CodeBadSums means that the checksums in an AddSums or a Commit are wrong or out of order. The draft stays open.
+	CodeBadSums            = "BadSums"
 	CodePreconditionFailed = "PreconditionFailed"
 	CodeNoSpace            = "NoSpace"
 	CodeReadOnly           = "ReadOnly"

@@ -8,15 +8,16 @@ import (
 	"encoding/binary"
 )
 
-// ClientMAC returns the MAC of a client's Proof. The MAC proves that the client knows the secret. It also covers the
-// challenge, the store, the protocol version and the server's end of the client's connection. A relay therefore
-// cannot change any of these. The secret itself is not sent.
+// ClientMAC returns the MAC of a client's Proof. The MAC of a Proof shows that the client knows the secret. The MAC
+// also covers the challenge, the store, the protocol version and the server's end of the client's connection, so that
+// a relay cannot change them. The client does not send the secret itself.
 func ClientMAC(secret string, ch *Challenge, p *Proof) [MACSize]byte {
 	return mac("client", secret, ch, p)
 }
 
-// ServerMAC returns the MAC of the server's Greeting. The MAC proves to the client that the server knows the secret
-// and that the client is connected to this server. A process that impersonates the server cannot compute the MAC.
+// ServerMAC returns the MAC of the server's Greeting. The MAC of a Greeting shows the client that the server knows
+// the secret, and that the client is connected to this server. A process that impersonates the server cannot compute
+// the MAC of a Greeting.
 func ServerMAC(secret string, ch *Challenge, p *Proof) [MACSize]byte {
 	return mac("server", secret, ch, p)
 }

@@ -17,19 +17,19 @@ type Challenge struct {
 	Nonce   [NonceSize]byte
 }
 
-// These constants are the two ways to identify the server's end of a connection. Either one is enough to detect a
-// relay.
+// BindSocket and BindProcess are the two ways to identify the server's end of a connection. Each of the two ways is
+// enough to detect a relay.
 const (
-	// BindSocket identifies the server's end by the inode number of its socket. The client asks the kernel for this
-	// number (unix_diag).
+	// BindSocket identifies the server's end by the inode number of its socket. The client asks the kernel for the
+	// inode number of the server's socket (unix_diag).
 	BindSocket uint8 = 1
 	// BindProcess identifies the server's end by the pidfs inode number of the listening process (SO_PEERPIDFD, Linux
 	// 6.9).
 	BindProcess uint8 = 2
 )
 
-// ChallengeTime is how long a client waits for the Challenge. ChallengeTime is short enough that the kernel cannot
-// reuse a socket's inode number, which has 32 bits, within it.
+// ChallengeTime is the longest time that a client waits for the Challenge. ChallengeTime is short enough that the
+// kernel cannot reuse a socket's inode number, which has 32 bits, within it.
 const ChallengeTime = 5 * time.Second
 
 // Binding identifies the server's end of a connection, as the client or the server sees it.
@@ -46,27 +46,29 @@ type Proof struct {
 	MAC       [MACSize]byte
 }
 
-// Greeting is the server's last message of the handshake. The MAC proves that the server knows the secret (see
-// ServerMAC). The other fields of Greeting are the server's settings and limits. The settings are defaults for the
-// client; the server enforces only MaxTransferSize and Devices.
+// Greeting is the server's last message of the handshake. The MAC of Greeting proves that the server knows the secret
+// (see ServerMAC). The other fields of Greeting are the server's settings and limits. The settings in Greeting are
+// defaults for the client; the server enforces only MaxTransferSize and Devices.
 type Greeting struct {
 	MAC [MACSize]byte
-	// The next five fields are the settings gpudirect.* of the server's configuration; sizes are in bytes.
+	// BufferPoolSize, MaxTransferSize, QueueDepth, Async and P2P are settings of the section gpudirect in the
+	// server's configuration.
 	BufferPoolSize  int64
-	MaxTransferSize int64 // the largest range of an Open or a Move, enforced by the server
+	MaxTransferSize int64 // the largest range of an Open or a Move in bytes, enforced by the server
 	QueueDepth      uint32
 	Async           bool
 	P2P             bool
 	// Devices are the indices of the GPUs of this host that clients may use; an empty list means all. The server
-	// enforces the list.
+	// enforces the list Devices.
 	Devices []uint32
-	// Writes reports whether clients can create objects through the door. If they cannot, WritesWhy is the reason.
+	// Writes reports whether clients can create objects through the door. If Writes is false, WritesWhy is the
+	// reason.
 	Writes    bool
 	WritesWhy string
 	// MaxHandles is the largest number of open objects and drafts of one access key.
 	MaxHandles uint32
-	MaxDraft   int64         // largest size of all drafts of one access key together, in bytes
-	Idle       time.Duration // the server closes a connection that sends nothing for longer; Ping keeps it open
+	MaxDraft   int64         // the largest size of all drafts of one access key together, in bytes
+	Idle       time.Duration // the time after which the server closes a silent connection; Ping keeps it open
 	// Notes are warnings about the server for the client's user, such as a missing protection.
 	Notes []string
 }
@@ -77,38 +79,39 @@ type Device struct {
 	UUID  string // the GPU's UUID, "GPU-…"; empty if it is unknown, and for host memory
 }
 
-// These constants are the bits of Open.Want and Create.Want.
+// The Want constants are the bits of Open.Want and Create.Want.
 const (
 	// WantBuffered asks for a file descriptor that uses the page cache, and WantDirect for one with O_DIRECT.
 	WantBuffered uint8 = 1 << iota
 	WantDirect
 	// WantInline asks for the content inside the reply, without descriptors, if the store keeps it with the metadata.
 	WantInline
-	// WantSums asks for the checksums of the blocks in the granted range. If N is -1, the checksums go on to the end
-	// of the object. A reply holds at most MaxSums of them for each object.
+	// WantSums asks for the checksums of the blocks in the granted range. If the N of an OpenItem is -1, WantSums
+	// asks for the checksums up to the end of the object. A reply holds at most MaxSums checksums for each object.
 	WantSums
 	// WantStat asks only for the object's size, ETag and other metadata; the server opens no handle.
 	WantStat
 )
 
-// OpenItem is one object of an Open.
+// OpenItem is one object of an Open request.
 type OpenItem struct {
 	Bucket, Key, Version string
 	// Off and N are the range that the client transfers first. An N of -1 means up to the end of the object, but at
-	// most MaxTransferSize bytes. The reply contains the granted range. The client announces transfers beyond the
-	// granted range with Move.
+	// most MaxTransferSize bytes. The reply to Open contains the granted range. The client announces transfers beyond
+	// the granted range with Move.
 	Off, N int64
 }
 
-// Open asks the server to open all objects in Items in one round trip. The server answers with one or more Opened
-// messages, each with some of the items, in order. If one object cannot be opened, the others are still opened.
+// Open asks the server to open all objects in Items in one round trip. The server answers an Open with one or more
+// Opened messages, each with some of the items, in order. If one object of an Open cannot be opened, the others are
+// still opened.
 type Open struct {
 	Want   uint8
 	Device Device
 	Items  []OpenItem
 }
 
-// Opened is a reply to Open.
+// Opened is a reply to Open, with the result of some of its items.
 type Opened struct {
 	First uint32 // the index in Open.Items of the first item of this reply
 	Items []OpenedItem
@@ -127,15 +130,15 @@ type OpenedItem struct {
 	Modified time.Time
 	// Off and N are the range that the server granted for the first transfer.
 	Off, N int64
-	// Inline is the whole content, if HasInline is true. Small content is sent inside the reply if the client set
-	// WantInline.
+	// Inline is the whole content of the object, if HasInline is true. The server sends small content inside the
+	// reply if the client set WantInline.
 	Inline    []byte
 	HasInline bool
 	// Has holds the bits WantBuffered and WantDirect of the descriptors sent for this item. The packet carries the
 	// descriptors in the order of its items, and the buffered one of an item before the direct one.
 	Has uint8
-	// Refused is the reason why the server sent no O_DIRECT descriptor. It is empty if the server sent one, or if the
-	// client asked for none.
+	// Refused is the reason why the server sent no O_DIRECT descriptor. Refused is empty if the server sent an
+	// O_DIRECT descriptor, or if the client did not ask for one.
 	Refused string
 	// SumsFirst is the index of the block that the first entry of Sums belongs to. The client asks for missing
 	// checksums with the message Sums.
@@ -154,8 +157,8 @@ type Move struct {
 	Ranges []Range
 }
 
-// Sums asks for the checksums of N blocks of an object, from block First on. The server answers with SumsReply, which
-// may hold fewer than N checksums.
+// Sums asks for the checksums of N blocks of an object, from block First on. The server answers a Sums with
+// SumsReply, which may hold fewer than N checksums.
 type Sums struct {
 	Handle   uint64
 	First, N int64
@@ -222,7 +225,7 @@ type Commit struct {
 	Handle  uint64
 	Size    int64
 	CRC64   uint64
-	First   int64 // the index of the block of Sums[0]; the checksums of earlier blocks were sent with AddSums
+	First   int64 // the block index of Sums[0]; AddSums has sent the checksums of earlier blocks
 	Sums    []uint64
 	Reports []Report
 }
@@ -266,7 +269,7 @@ type Ack struct{}
 // Error is the reply to a request that failed.
 type Error struct {
 	Kind    uint8  // an errs.Kind
-	Code    string // one of the Code constants, such as "NoSuchKey" or "AccessDenied"
+	Code    string // one of the error codes of this package, such as "NoSuchKey"
 	Message string
 	Fix     string
 }

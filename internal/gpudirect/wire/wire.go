@@ -4,8 +4,8 @@
 // these messages over a Unix socket. Package wire does no I/O.
 //
 // The socket is of type SOCK_SEQPACKET, and one packet is one message. The file descriptors of a message are sent
-// with its packet (SCM_RIGHTS). A packet is a header of 8 bytes and a body. All numbers are little-endian. The header
-// has these fields:
+// with its packet (SCM_RIGHTS). A packet is a header of 8 bytes and a body. All numbers in a packet are
+// little-endian. The header has these fields:
 //
 //	byte 0     type of the message
 //	byte 1     flags: 1 = further replies to the same request follow
@@ -22,9 +22,10 @@
 //
 // After the handshake the requests are Open, Move, Sums, Close, Create, AddSums, Commit, Abort, List and Ping. The
 // server answers each request with the reply of its type or with Error. If the server cannot decode a message, it
-// sends an Error and closes the connection. Clients number their requests from 1 on. An Error with request number 0
-// means that the server closes the connection. The server does so if the client was silent for too long, or if the
-// server stops. When a connection ends, the server closes all its handles and aborts all its drafts.
+// sends an Error and closes the connection. Clients number the requests of a connection from 1 on. An Error with
+// request number 0 means that the server closes the connection. The server closes a connection if the client was
+// silent for too long, or if the server stops. When a connection ends, the server closes all its handles and aborts
+// all its drafts.
 //
 // Decode checks every count and length against the constants of this package before it allocates memory.
 package wire
@@ -42,12 +43,13 @@ const (
 	MinVersion = 2
 )
 
-// These constants are the bounds of messages.
+// The constants below are the sizes and bounds of messages.
 const (
 	HeaderSize = 8
 	// MaxMessage is the largest size of a packet in bytes, including the header.
 	MaxMessage = 128 << 10
-	// MaxDescriptors is the largest number of descriptors in one packet. The kernel allows 253.
+	// MaxDescriptors is the largest number of descriptors in one packet. The Linux kernel allows 253 descriptors in
+	// one packet.
 	MaxDescriptors = 240
 	// MaxItems is the largest number of objects in one Open, of handles in one Close and of entries in one Listed.
 	MaxItems = 1024
@@ -77,7 +79,7 @@ const (
 // Type is the number of a message's type, the first byte of its packet.
 type Type uint8
 
-// These constants are the types of messages. The type of a reply follows the type of its request.
+// The Type constants are the types of messages. The type of a reply follows the type of its request.
 const (
 	TypeHello Type = iota + 1
 	TypeChallenge
@@ -140,9 +142,9 @@ func Append(b []byte, h Header, m Message) ([]byte, error) {
 	return c.b, nil
 }
 
-// Decode reads the packet in b and returns its header and message. The message shares no memory with b. If b is not a
-// valid packet, Decode fails with kind Invalid. The header is returned with an error too, if b is long enough to hold
-// a header.
+// Decode reads the packet in b and returns its header and message. The message that Decode returns shares no memory
+// with b. If b is not a valid packet, Decode fails with kind Invalid. If b is long enough to hold a header, Decode
+// returns the header even with an error.
 func Decode(b []byte) (Header, Message, error) {
 	if len(b) < HeaderSize {
 		return Header{}, nil, invalid("a packet", fmt.Sprintf("has %d bytes, expected at least %d", len(b), HeaderSize))
