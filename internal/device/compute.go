@@ -27,10 +27,10 @@ type Timer interface {
 type Stamp interface {
 	// Record places the stamp after all work that is queued now.
 	Record() error
-	// Since waits until both stamps are reached, and returns the time from earlier to this stamp. The two stamps may
-	// belong to different queues of the same device. Since returns a negative time if this stamp was reached before
-	// earlier. Since returns the first error of the work before the stamps. Since fails with kind Invalid if a stamp
-	// was never recorded, or if earlier is of another device.
+	// Since waits until both stamps are reached, and returns the time from the stamp earlier to this stamp. The two
+	// stamps may belong to different queues of the same device. Since returns a negative time if this stamp was
+	// reached before the stamp earlier. Since returns the first error of the work before the stamps. Since fails with
+	// kind Invalid if a stamp was never recorded, or if earlier is of another device.
 	Since(earlier Stamp) (time.Duration, error)
 	// Close frees the stamp's resources.
 	Close() error

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package device defines the interfaces of devices that receive bytes. A device is a GPU, or the memory of this host,
-// which has the name "host".
+// Package device defines the interfaces of devices that receive bytes. A device is a GPU, or the memory of this host
+// under the name "host".
 //
-// Package device does no I/O. The implementations are in its subfolders, and only package device/open chooses among
-// them.
+// Package device does no I/O. The implementations of device.Device are in subfolders, and only package device/open
+// chooses among them.
 package device
 
 import "context"
@@ -27,7 +27,7 @@ const (
 	CUDA Kind = "cuda"
 )
 
-// Info describes a device. A field of Info that is not known is zero or empty.
+// Info describes a device. A field of Info is zero or empty if its value is not known, except NUMANode.
 type Info struct {
 	ID          string `json:"id"` // "host", "cuda:0"
 	Kind        Kind   `json:"kind"`
@@ -78,7 +78,7 @@ type Queue interface {
 	CopyIn(dst Ptr, src []byte) error
 	// CopyOut queues a copy of len(dst) bytes from device memory src to host memory dst.
 	CopyOut(dst []byte, src Ptr) error
-	// NewMark creates a mark of this queue. A new mark is not recorded yet.
+	// NewMark creates a mark of this queue, which is not recorded yet.
 	NewMark() (Mark, error)
 	// After makes all later work of this queue wait for the work that is now queued on stream. The argument stream is
 	// a CUstream of the caller, as a number.
@@ -114,7 +114,7 @@ type Mapper interface {
 type Mode string
 
 const (
-	// Auto means that a GPU is used if one works, and host memory if none works. Survey.NoGPU then has the reason.
+	// Auto means that a GPU is used if one works, and host memory if none works.
 	Auto Mode = "auto"
 	// Require means that opening the device set fails if no GPU works.
 	Require Mode = "require"
@@ -131,7 +131,7 @@ type Finding struct {
 	Needed bool   `json:"needed,omitempty"` // true if no GPU is usable without this library, symbol or version
 }
 
-// Survey lists the usable devices of this machine, and the libraries that were found or missed.
+// Survey lists the usable devices of this machine, and the libraries that were found or are missing.
 type Survey struct {
 	Mode     Mode      `json:"mode"`
 	Devices  []Info    `json:"devices"` // the usable devices; host is always the last

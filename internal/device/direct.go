@@ -24,9 +24,9 @@ type Direct interface {
 	// unregister does nothing.
 	Register(b Buffer) (unregister func() error, err error)
 	// StartCounting sets the counts of Counters to zero and starts counting. If only cuFile's compatibility mode is
-	// possible, this Direct counts its own operations; in all other cases the library counts. StartCounting fails
-	// with kind Unsupported if the library cannot count. StartCounting also fails with kind Unsupported if counting
-	// needs a change of settings and another part of this process opened the library first.
+	// possible, the Direct counts its own operations. If another mode is possible, the library counts the operations.
+	// StartCounting fails with kind Unsupported if the library cannot count. StartCounting also fails with kind
+	// Unsupported if counting needs a change of settings and another part of this process opened the library first.
 	StartCounting() error
 	// Counters returns the number of operations since StartCounting, by route. The field Known of DirectCounters is
 	// false if nothing was counted. Counts of the library include all operations of this process on the same device.
@@ -70,8 +70,8 @@ const (
 	RouteNone = "none"
 )
 
-// RouteOps counts operations of one direction, reads or writes, by route. If the library splits an operation into
-// several, each of them is counted.
+// RouteOps counts operations of one direction, reads or writes, by route. If the library splits one operation into
+// several, RouteOps counts each of the several operations.
 type RouteOps struct {
 	Total     int64 `json:"total"`
 	P2P       int64 `json:"p2p"`
@@ -136,7 +136,8 @@ const CountedByNebulaIO = "nebulaio"
 
 // DirectCounters counts the operations of one device by direction and route.
 type DirectCounters struct {
-	Known bool `json:"known"` // if false, nothing was counted and the other fields mean nothing
+	// False if nothing was counted; the other fields of DirectCounters then mean nothing.
+	Known bool `json:"known"`
 	// CountedBy is empty if the library counted. If only compatibility mode is possible, CountedBy is
 	// CountedByNebulaIO. If NebulaIO counted, each successful operation counts as Posix, and Unaligned and Sparse are
 	// not known.

@@ -18,8 +18,8 @@ type Streamer interface {
 }
 
 // StreamOp is one read or write that runs in the order of a stream. The library reads the fields of a StreamOp and
-// writes Done when the stream reaches the operation, not when the operation is queued. A StreamOp must therefore be
-// outside the Go heap, and must not change until the stream has passed it.
+// writes Done when the stream reaches the operation, not when the operation is queued. A StreamOp must be outside the
+// Go heap, and must not change until the stream has passed the operation.
 type StreamOp struct {
 	Size       uint64
 	FileOffset int64

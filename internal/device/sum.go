@@ -6,7 +6,7 @@ package device
 const SumTile = 64 << 10
 
 // Summer is a queue of a device that can compute checksums of its own memory. A Queue may implement Summer, and
-// callers check with a type assertion. The checksums are CRC-64/NVME, as checksum.Of computes them.
+// callers check with a type assertion. The checksums of a Summer are CRC-64/NVME, as checksum.Of computes them.
 type Summer interface {
 	// NewSum creates a Sum of this queue with room for the given number of tiles. NewSum fails with kind Unsupported,
 	// the reason and a fix if the device cannot compute checksums. The first call may compile a kernel, which takes
@@ -17,11 +17,11 @@ type Summer interface {
 // Sum computes the checksums of one range of device memory at a time. A Sum can be used many times, by one goroutine
 // at a time. Several Sums of one queue run in parallel with each other and with the queue's copies.
 type Sum interface {
-	// Start queues the computation for n bytes at p and returns at once. The computation begins after the work before
-	// m, a mark of this queue. The range is divided into tiles. The first tile has first bytes, and all others have
-	// size bytes, except that the last may be shorter. The first tile is at most size bytes long, and size is at most
-	// SumTile. Start fails with kind Invalid if a size is wrong or there are too many tiles. If Start fails, nothing
-	// is queued.
+	// Start queues the computation for n bytes at p and returns at once. The computation that Start queues begins
+	// after the work before m, a mark of the same queue. Start divides the n bytes into tiles: one tile of first
+	// bytes, then tiles of size bytes, of which the last may be shorter. The argument first must not exceed size, and
+	// size must not exceed SumTile. Start fails with kind Invalid if a size is wrong or there are too many tiles. If
+	// Start fails, nothing is queued.
 	Start(m Mark, p Ptr, n, first, size int64) error
 	// Done reports without blocking whether Wait would return at once.
 	Done() (bool, error)

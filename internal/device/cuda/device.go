@@ -98,8 +98,8 @@ func numaNode(pci string) int {
 	return n
 }
 
-// Device is one GPU, used through its primary CUDA context. PyTorch, CuPy and JAX use the same context, so their
-// device pointers are valid here.
+// Device is one GPU, used through its primary CUDA context. PyTorch, CuPy and JAX use the primary context too, so
+// their device pointers are valid in package cuda.
 type Device struct {
 	drv  *Driver
 	dev  int32

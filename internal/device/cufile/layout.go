@@ -89,7 +89,7 @@ type GPUStats struct {
 // maxGPUs is the largest number of GPUs in the statistics of level 3.
 const maxGPUs = 16
 
-// StatsL3 is CUfileStatsLevel3_t: the counters of level 2, and those of each GPU.
+// StatsL3 is CUfileStatsLevel3_t: the counters of level 2, and the counters of each GPU.
 type StatsL3 struct {
 	Detailed StatsL2
 	numGPUs  uint32

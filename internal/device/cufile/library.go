@@ -5,12 +5,12 @@
 // the symbol and the release that has it.
 //
 // libcufile uses the current CUDA context of the calling thread, and reports some failures in the thread's errno.
-// Calls into libcufile therefore run inside Contexts.WithContext, which locks the goroutine to its thread.
+// Calls into libcufile run inside Contexts.WithContext, which locks the goroutine to its thread.
 //
 // Opening the cuFile driver creates a CUDA context on every visible GPU, starts threads and writes a log file. The
-// settings of the cuFile driver apply to the whole process. Package cufile therefore opens the cuFile driver only on
-// request and sets no environment variables. After any part of the process has opened the cuFile driver, package
-// cufile refuses to change its settings.
+// settings of the cuFile driver apply to the whole process. Package cufile opens the cuFile driver only on request
+// and sets no environment variables. After any part of the process has opened the cuFile driver, package cufile
+// refuses to change its settings.
 package cufile
 
 import (
@@ -107,8 +107,8 @@ func (s *symbols) bindings() []binding {
 const installFix = "install NVIDIA's libcufile (package libcufile-<CUDA version> or gds-tools, or the wheel " +
 	"nvidia-cufile); in a container bind it in"
 
-// LibraryNames returns the names under which Find looks for libcufile, in order. The names for the dynamic loader
-// come first, then the paths in the folders of CUDA's packages.
+// LibraryNames returns the names under which Find looks for libcufile, in order. LibraryNames lists file names for
+// the dynamic loader first, then paths in the folders of CUDA's packages.
 func LibraryNames() []string {
 	arch := map[string]string{"amd64": "x86_64-linux", "arm64": "sbsa-linux"}[runtime.GOARCH]
 	names := []string{"libcufile.so.0", "libcufile.so"}
@@ -184,8 +184,8 @@ func (l *Library) need(what string, fns ...*dl.Func) error {
 // ptr returns the address of v for a call of C.
 func ptr[T any](v *T) unsafe.Pointer { return unsafe.Pointer(v) }
 
-// Contexts runs functions with the CUDA context of one device. WithContext runs f on a locked thread with this
-// context as the current one, then restores the previous context.
+// Contexts runs functions with the CUDA context of one device. WithContext runs f on a locked thread with the
+// device's context as the current one, then restores the previous context.
 type Contexts interface {
 	WithContext(f func() error) error
 }

@@ -72,7 +72,7 @@ func (c *CuFile) fn(name string) dl.Func {
 	return f
 }
 
-// Options returns the options that make device/open load these fake libraries.
+// Options returns the options that make device/open load the fake libcuda, libnvidia-ml and libcufile.
 func (c *CuFile) Options(m device.Mode) open.Options {
 	o := c.gpu.Options(m)
 	o.CuFileLibraries = []string{c.Path}
@@ -90,8 +90,8 @@ func (c *CuFile) Count(name string) int64 {
 	return v
 }
 
-// Fail makes calls of a cuFile function fail with code. The first skip calls still work, then as many calls fail as
-// times says. A code below 5000 is an errno.
+// Fail makes calls of a cuFile function fail with code. The argument skip is the number of calls that still work, and
+// times is the number of calls that then fail. If code is below 5000, it is an errno.
 func (c *CuFile) Fail(fn string, skip, times, code int) {
 	c.fn("fake_fail").Call(cstring(fn), skip, times, code, 0, 0)
 }
@@ -122,8 +122,8 @@ func (c *CuFile) Short(n int64) { c.fn("fake_most").Call(int(n)) }
 // CountBatchesApart makes the fake count requests of batches only for the whole process, not for a GPU.
 func (c *CuFile) CountBatchesApart() { c.fn("fake_apart").Call(1) }
 
-// Open opens a device, and returns it with the function that opens this fake libcufile for it. The device and the
-// library are closed when the test ends.
+// Open opens a fake device, and returns the device and a function that opens the fake libcufile for it. The device
+// and the library are closed when the test ends.
 func (c *CuFile) Open(id string) (device.Device, func(context.Context, device.Device) (device.Direct, error)) {
 	c.tb.Helper()
 	s, err := open.New(c.Options(device.Require))

@@ -162,7 +162,7 @@ func runCompiler(tb testing.TB, dir, name string, defs, without []string) []byte
 	return code
 }
 
-// Options returns the options that make device/open load these fake libraries.
+// Options returns the options that make device/open load the fake libcuda and libnvidia-ml.
 func (g *GPU) Options(m device.Mode) open.Options {
 	return open.Options{Mode: m, CUDALibraries: []string{g.CUDA}, NVMLLibraries: []string{g.NVML}}
 }
@@ -226,7 +226,7 @@ func cstring(s string) unsafe.Pointer { return unsafe.Pointer(&append([]byte(s),
 // Count returns the value of a counter of the fake driver by its name, such as copies_done. The table counters in
 // csrc/libcuda.c lists all names. An unknown name fails the test. The counter failures counts calls that Fail made
 // fail. The counter drains counts waits for a whole stream. The counter peer_copies counts copies between devices,
-// and peer_through_host those without peer access.
+// and peer_through_host counts copies between devices without peer access.
 func (g *GPU) Count(name string) int64 {
 	v := int64(g.fn("fake_count").Call(cstring(name)))
 	if v == -1 {
@@ -251,8 +251,8 @@ const awaitSeconds = 60
 // settleSeconds is the longest wait of CheckIdle for calls in progress, in seconds.
 const settleSeconds = 10
 
-// Fail makes calls of a CUDA driver function return code and do nothing. The first skip calls still work, then as
-// many calls fail as times says.
+// Fail makes calls of a CUDA driver function return code and do nothing. The argument skip is the number of calls
+// that still work, and times is the number of calls that then fail.
 func (g *GPU) Fail(fn string, skip, times, code int) {
 	g.fn("fake_fail").Call(cstring(fn), skip, times, code)
 }
@@ -307,8 +307,8 @@ func flag(b bool) int {
 	return 0
 }
 
-// Hold holds back copies until Release is called, at the latest when the test ends. The next copies still run; pass
-// is their number.
+// Hold holds back copies until Release is called, at the latest when the test ends. The argument pass is the number
+// of copies that Hold still lets run.
 func (g *GPU) Hold(pass int) {
 	g.tb.Cleanup(g.Release)
 	g.fn("fake_gate").Call(pass)

@@ -2,8 +2,8 @@
 
 // Package host implements a device over this process's own memory.
 //
-// The host device is asynchronous like a GPU: copies run later, on a queue. Tests on the host device therefore also
-// find errors in the order of copies.
+// The host device is asynchronous like a GPU: copies run later, on a queue. Tests on the host device find errors in
+// the order of copies, as tests on a GPU do.
 package host
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 )
 
-// Device is the host device without device.Mapper, as Staged returns it. Bytes reach this device only through staging
-// and copies, as they reach a GPU.
+// Device is the host device without device.Mapper, as Staged returns it. Bytes reach a host.Device only through
+// staging and copies, as they reach a GPU.
 type Device struct{ info device.Info }
 
 // New returns the host device with device.Mapper, so that files can be read directly into its memory.

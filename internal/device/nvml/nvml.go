@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nvml reads facts about GPUs from the NVIDIA management library (NVML) that the CUDA driver does not report.
-// Such facts are, for example, the driver release, the PCIe link, the BAR1 size and the MIG mode.
+// Package nvml reads facts about GPUs from the NVIDIA management library (NVML). NVML reports facts that the CUDA
+// driver does not, such as the driver release, the PCIe link, the BAR1 size and the MIG mode.
 //
 // NebulaIO has its own binding of NVML, because a shared library that contains NVIDIA's Go binding cannot be loaded
 // on machines without the driver. Transfers do not need NVML: a missing library or symbol is a finding in the survey,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package open looks for GPUs, reports the libraries that it found or missed, and opens the requested device.
+// Package open looks for GPUs, reports which libraries were found or are missing, and opens the requested device.
 package open
 
 import (
@@ -37,8 +37,8 @@ type Options struct {
 }
 
 // New creates the device set of this process. With mode Require, New looks for a GPU at once and fails if none works.
-// In the other modes the CUDA driver is loaded when a GPU or the survey is first needed, so that a process that uses
-// only host memory never loads CUDA. New creates no CUDA context.
+// With mode Auto, New does not load the CUDA driver. The driver is loaded when a GPU or the survey is first needed,
+// so that a process that uses only host memory never loads CUDA. New creates no CUDA context.
 func New(o Options) (device.Set, error) {
 	s := &set{opts: o, opened: map[string]device.Device{}, directs: map[*direct]struct{}{}}
 	switch o.Mode {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package channel asks the kernel which socket or process is at the other end of a connection to the door. With
-// package channel, the door detects relayed logins.
+// Package channel asks the kernel which socket or process is at the other end of a connection to the door. Client and
+// server use package channel to detect relayed logins.
 //
 // A proof of the secret alone can be relayed. A relay is a process that passes the server's challenge to a client,
 // and the client's proof to the server. To detect a relay, the client's proof also names the socket or process at the

@@ -95,14 +95,14 @@ func wasLost(err error) bool {
 
 // CodeError is an error that the door returned, with its code.
 type CodeError struct {
-	Code string // one of the Code constants of package wire
+	Code string // the door's error code, one of the Code constants of package wire
 	err  *errs.Error
 }
 
 // Error returns the door's error message.
 func (e *CodeError) Error() string { return e.err.Error() }
 
-// Unwrap returns the errs.Error inside, which has the kind.
+// Unwrap returns the wrapped errs.Error, so that errs.KindOf finds the kind of the error.
 func (e *CodeError) Unwrap() error { return e.err }
 
 // Is reports whether the server's disk is full and target is syscall.ENOSPC.

@@ -12,7 +12,7 @@ import (
 // existsError is the error of a write that must create a new object, if the object already exists.
 type existsError struct{ error }
 
-// Unwrap returns the error inside, which has the kind.
+// Unwrap returns the wrapped error, so that errs.KindOf finds its kind.
 func (e existsError) Unwrap() error { return e.error }
 
 // Is reports whether target is fs.ErrExist.

@@ -196,10 +196,10 @@ func (f *DraftFile) Close() error {
 	return nil
 }
 
-// Commit publishes the first size bytes of the file as the object. Commit reads these bytes once to compute their
-// checksums, and closes the descriptors. If Commit returns no error, the object is durable and visible. If another
-// descriptor or mapping can still write to the file, the server refuses the commit. After Commit the DraftFile cannot
-// be used again, even if Commit failed.
+// Commit publishes the first size bytes of the file as the object. Commit reads the committed bytes once to compute
+// their checksums, and closes the descriptors. If Commit returns no error, the object is durable and visible. If
+// another descriptor or mapping can still write to the file, the server refuses the commit. After Commit the
+// DraftFile cannot be used again, even if Commit failed.
 func (f *DraftFile) Commit(ctx context.Context, size int64) (Info, error) {
 	const op = "commit"
 	f.mu.Lock()

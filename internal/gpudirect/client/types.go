@@ -10,7 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Peer is a further device that receives the same bytes of a read.
+// Peer is a further device that receives the same bytes as the destination of a read.
 type Peer struct {
 	Device string // "cuda:N"
 	Dst    device.Ptr
@@ -86,7 +86,7 @@ type Info struct {
 // List describes a request for one page of a bucket's listing.
 type List struct {
 	Bucket, Prefix, Delimiter string
-	After                     string // list only keys after this one; use Page.Next of the previous page
+	After                     string // List only keys after After; for the next page, set After to Page.Next.
 	Limit                     int    // the largest number of entries in the page; 0 means 1000
 }
 

@@ -49,7 +49,8 @@ type Options struct {
 	// Devices returns the index of the GPU of this host that has the given UUID. If Devices is nil, the door uses the
 	// index that the client sent.
 	Devices func(uuid string) (index int, ok bool)
-	// Drain is the time that clients have to finish after the context of Serve has ended. A Drain of 0 means 30 s.
+	// Drain is the time that clients have to finish after the context of Serve has ended. If Drain is 0, clients have
+	// 30 s.
 	Drain time.Duration
 	// Log receives a line for each login, refusal and failure. If Log is nil, the door logs nothing.
 	Log *slog.Logger
@@ -57,7 +58,8 @@ type Options struct {
 	// second. A draft that exceeds its announced size is deleted.
 	Watch <-chan time.Time
 	// Reopenable, if not empty, is the reason why clients of the server's own user, or root, can reopen read-only
-	// files for writing. At login the door warns such a client, and logs a warning.
+	// files for writing. If Reopenable is not empty, the door warns clients of root and of the server's own user at
+	// login, and logs a warning.
 	Reopenable string
 }
 
@@ -84,7 +86,7 @@ type Limits struct {
 	// quarters of Connections.
 	UserConnections int
 	// Logins is the largest number of unfinished logins of one user of this host; the default is a quarter of
-	// Connections. At this limit, a new login ends the user's oldest unfinished login.
+	// Connections. If a user has Logins unfinished logins, a new login ends the user's oldest unfinished login.
 	Logins int
 	// Handles is the largest number of open handles and drafts of one access key; the default is 16384.
 	Handles int
@@ -204,9 +206,9 @@ func New(o Options) (*Server, error) {
 }
 
 // Serve accepts connections until ctx ends, and returns nil when the last connection has ended. When ctx ends,
-// connections without open handles or drafts end at once. Other connections end when they have closed their handles
-// and drafts, or after Options.Drain. Serve closes l. Serve returns an error only if the listener failed. Serve may
-// be called only once.
+// connections without open handles or drafts end at once. After ctx has ended, connections with handles or drafts end
+// when they have closed them, or after Options.Drain. Serve closes l. Serve returns an error only if the listener
+// failed. Serve may be called only once.
 func (s *Server) Serve(ctx context.Context, l *Listener) error {
 	defer l.Close()
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))

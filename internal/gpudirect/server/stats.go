@@ -17,19 +17,20 @@ import (
 
 // Stats are the counters of the door. All totals in Stats count from the start of the server.
 type Stats struct {
-	Connections   int64 `json:"connections"`    // open connections, including those that have not logged in yet
+	Connections   int64 `json:"connections"`    // number of open connections, including unfinished logins
 	Logins        int64 `json:"logins"`         // total of successful logins
 	LoginsRefused int64 `json:"logins_refused"` // total of refused logins
 	// Messages is the total of messages received from clients, including refused requests and logins.
-	Messages    int64 `json:"messages"`
-	Handles     int64 `json:"handles"`         // objects that clients have open now
-	HeldBytes   int64 `json:"held_bytes"`      // size of the objects that clients have open now
-	Drafts      int64 `json:"drafts"`          // objects that clients are writing now
-	DraftBytes  int64 `json:"draft_bytes"`     // announced size of the objects that clients are writing now
+	Messages  int64 `json:"messages"`
+	Handles   int64 `json:"handles"`    // number of objects that clients have open now
+	HeldBytes int64 `json:"held_bytes"` // size of all objects that clients have open now, in bytes
+	Drafts    int64 `json:"drafts"`     // number of objects that clients are writing now
+	// Announced size of all objects that clients are writing now, in bytes.
+	DraftBytes  int64 `json:"draft_bytes"`
 	Opened      int64 `json:"opened_objects"`  // total of objects sent to clients as file descriptors
 	Inline      int64 `json:"inline_objects"`  // total of objects sent to clients inside a reply
 	InlineBytes int64 `json:"inline_bytes"`    // total of bytes sent to clients inside replies
-	Created     int64 `json:"created_objects"` // total of drafts begun
+	Created     int64 `json:"created_objects"` // total of drafts that clients have begun
 	Committed   int64 `json:"committed_objects"`
 	Aborted     int64 `json:"aborted_objects"`
 	Listed      int64 `json:"listed_pages"`

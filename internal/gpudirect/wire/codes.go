@@ -4,25 +4,26 @@ package wire
 
 // The Code constants are the values of Error.Code, for programs. If a client does not know a code, it uses Error.Kind.
 const (
-	// CodeBadMessage means that a message is malformed or out of order. The server closes the connection.
+	// CodeBadMessage means that a message is malformed or out of order; the server then closes the connection.
 	CodeBadMessage = "BadMessage"
-	// CodeVersion means that client and server have no protocol version in common. The server closes the connection.
+	// CodeVersion means that client and server have no protocol version in common; the server then closes the
+	// connection.
 	CodeVersion = "Version"
 	// CodeAccessDenied means that the access key is unknown, the secret is wrong, or a policy denies the request.
 	CodeAccessDenied = "AccessDenied"
-	// CodeRelayed means that the client is connected to another process, which relays its login to the server. The
-	// server closes the connection.
+	// CodeRelayed means that another process relays the client's login to the server; the server then closes the
+	// connection.
 	CodeRelayed = "Relayed"
-	// CodeTooManyConnections means that the server, the user or the access key has too many connections. The server
-	// closes the connection.
+	// CodeTooManyConnections means that the server, the user or the access key has too many connections; the server
+	// then closes the connection.
 	CodeTooManyConnections = "TooManyConnections"
-	// CodeIdle means that the client sent nothing for longer than Greeting.Idle, or did not log in in time. The
-	// server closes the connection.
+	// CodeIdle means that the client was silent for longer than Greeting.Idle, or did not log in in time; the server
+	// then closes the connection.
 	CodeIdle = "Idle"
-	// CodeBusy means that another process has a lease on the object's file. The client may try again.
+	// CodeBusy means that another process has a lease on the object's file. After CodeBusy the client may try again.
 	CodeBusy = "Busy"
-	// CodeDraining means that the server is stopping. Clients cannot open anything new, but may finish with open
-	// objects and drafts.
+	// CodeDraining means that the server is stopping. While the server is stopping, clients cannot open anything new,
+	// but may finish with open objects and drafts.
 	CodeDraining      = "Draining"
 	CodeNoSuchBucket  = "NoSuchBucket"
 	CodeNoSuchKey     = "NoSuchKey"
@@ -43,10 +44,11 @@ const (
 	CodeTooManyHandles = "TooManyHandles"
 	// CodeTooManyFiles means that the server has no file descriptor left.
 	CodeTooManyFiles = "TooManyFiles"
-	// CodeWriterLeft means that some process can still write to the draft's file. The draft stays open, and the
-	// client may commit it again.
+	// CodeWriterLeft means that some process can still write to the draft's file. After CodeWriterLeft the draft
+	// stays open, and the client may commit it again.
 	CodeWriterLeft = "WriterLeft"
-	// CodeBadSums means that the checksums in an AddSums or a Commit are wrong or out of order. The draft stays open.
+	// CodeBadSums means that the checksums in an AddSums or a Commit are wrong or out of order. After CodeBadSums the
+	// draft stays open.
 	CodeBadSums            = "BadSums"
 	CodePreconditionFailed = "PreconditionFailed"
 	CodeNoSpace            = "NoSpace"

@@ -9,8 +9,8 @@ import (
 )
 
 // ClientMAC returns the MAC of a client's Proof. The MAC of a Proof shows that the client knows the secret. The MAC
-// also covers the challenge, the store, the protocol version and the server's end of the client's connection, so that
-// a relay cannot change them. The client does not send the secret itself.
+// of a Proof also covers the challenge, the store, the protocol version and the server's end of the client's
+// connection, so that a relay cannot change them. The client does not send the secret itself.
 func ClientMAC(secret string, ch *Challenge, p *Proof) [MACSize]byte {
 	return mac("client", secret, ch, p)
 }

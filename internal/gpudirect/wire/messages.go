@@ -13,7 +13,7 @@ type Hello struct {
 // Challenge is the server's answer to Hello.
 type Challenge struct {
 	Version uint16 // the protocol version of this connection
-	Store   string // the identity of the store; the S3 endpoint's discovery returns the same one
+	Store   string // the ID of the store, which the S3 endpoint's discovery returns too
 	Nonce   [NonceSize]byte
 }
 
@@ -134,8 +134,8 @@ type OpenedItem struct {
 	// reply if the client set WantInline.
 	Inline    []byte
 	HasInline bool
-	// Has holds the bits WantBuffered and WantDirect of the descriptors sent for this item. The packet carries the
-	// descriptors in the order of its items, and the buffered one of an item before the direct one.
+	// Has holds the bits WantBuffered and WantDirect of the descriptors sent for this item. A packet carries the
+	// descriptors in the order of its items. If an item has two descriptors, the buffered one comes first.
 	Has uint8
 	// Refused is the reason why the server sent no O_DIRECT descriptor. Refused is empty if the server sent an
 	// O_DIRECT descriptor, or if the client did not ask for one.
@@ -149,8 +149,8 @@ type OpenedItem struct {
 // Range is the N bytes of an object or draft that begin at offset Off.
 type Range struct{ Off, N int64 }
 
-// Move announces the ranges of an open object or a draft that the client is going to transfer. Each range is one
-// transfer of at most MaxTransferSize bytes. The server answers a Move with Ack.
+// Move announces the ranges of an open object or a draft that the client is going to transfer. Each range of a Move
+// is one transfer of at most MaxTransferSize bytes. The server answers a Move with Ack.
 type Move struct {
 	Handle uint64
 	Device Device
@@ -208,11 +208,11 @@ type Created struct {
 	Handle  uint64
 	Has     uint8
 	Refused string
-	Path    string // the path of the draft's file, for error messages
+	Path    string // the path of the draft's file on the server, for error messages
 }
 
-// AddSums sends block checksums of a draft before Commit, if one Commit cannot hold all of them. The server answers
-// an AddSums with Ack.
+// AddSums sends block checksums of a draft before Commit, if there are more checksums than one Commit can hold. The
+// server answers an AddSums with Ack.
 type AddSums struct {
 	Handle uint64
 	First  int64

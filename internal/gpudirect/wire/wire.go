@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire encodes and decodes the messages of the GPUDirect door. A client and a server on one host exchange
-// these messages over a Unix socket. Package wire does no I/O.
+// Package wire encodes and decodes the messages of the GPUDirect door. A client and a server on one host exchange the
+// messages of the door over a Unix socket. Package wire does no I/O.
 //
 // The socket is of type SOCK_SEQPACKET, and one packet is one message. The file descriptors of a message are sent
 // with its packet (SCM_RIGHTS). A packet is a header of 8 bytes and a body. All numbers in a packet are
-// little-endian. The header has these fields:
+// little-endian. The header of a packet has these fields:
 //
 //	byte 0     type of the message
 //	byte 1     flags: 1 = further replies to the same request follow
@@ -123,8 +123,8 @@ type Message interface {
 	code(c *coder)
 }
 
-// Append appends a whole packet, header and body, to b. Append takes the type from m and ignores h.Type. If the
-// message exceeds a bound, Append fails with kind Invalid.
+// Append appends a whole packet, header and body, to b. Append writes the type of m into the header and ignores
+// h.Type. If the message exceeds a bound, Append fails with kind Invalid.
 func Append(b []byte, h Header, m Message) ([]byte, error) {
 	start := len(b)
 	h.Type = m.Type()
