@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The functions that take addresses and streams. They pass them on as numbers: Go's
- * garbage collector looks at pointers, and these are of a device, or whatever the
- * caller has made of them.
+ * The functions below take addresses and streams and pass them to Go as numbers. Go must
+ * not hold them as pointers, because its garbage collector would follow them, and they
+ * may be device addresses or invalid.
  */
 #include "_cgo_export.h"
 

@@ -19,12 +19,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// mostStructs is more than any caller hands over. A count that was not filled in does not make us read what is not
-// there.
+// mostStructs is the largest accepted length of an array. It protects against a count that was not initialised.
 const mostStructs = 1 << 20
 
-// arguments checks what a C caller gives to one function and keeps the first thing that is wrong. Functions check all
-// arguments before they do anything.
+// arguments checks the arguments of one call and keeps the first error. Functions check all arguments before they do
+// anything.
 type arguments struct {
 	op  string
 	err error
@@ -36,7 +35,7 @@ func (a *arguments) refuse(what, why string) {
 	}
 }
 
-// path is text of any bytes, as paths of Linux are.
+// path reads a path, which may have any bytes.
 func (a *arguments) path(what string, s *C.nebulaio_cchar) string {
 	if s == nil {
 		a.refuse(what, "is NULL; expected text")
@@ -45,7 +44,7 @@ func (a *arguments) path(what string, s *C.nebulaio_cchar) string {
 	return C.GoString((*C.char)(unsafe.Pointer(s)))
 }
 
-// text is UTF-8.
+// text reads a text, which must be UTF-8.
 func (a *arguments) text(what string, s *C.nebulaio_cchar) string {
 	out := a.path(what, s)
 	if !utf8.ValidString(out) {
@@ -54,7 +53,7 @@ func (a *arguments) text(what string, s *C.nebulaio_cchar) string {
 	return out
 }
 
-// optional is UTF-8, or "" for NULL.
+// optional reads a text, which must be UTF-8. NULL means "".
 func (a *arguments) optional(what string, s *C.nebulaio_cchar) string {
 	if s == nil {
 		return ""
@@ -62,7 +61,7 @@ func (a *arguments) optional(what string, s *C.nebulaio_cchar) string {
 	return a.text(what, s)
 }
 
-// options is JSON, or "" for NULL. Options hold secrets: no error repeats them.
+// options reads the JSON options. NULL means "". Errors do not repeat the options, which may hold secrets.
 func (a *arguments) options(s *C.nebulaio_cchar) string {
 	if s == nil {
 		return ""
@@ -74,7 +73,7 @@ func (a *arguments) options(s *C.nebulaio_cchar) string {
 	return out
 }
 
-// result checks that there is a place for what the function gives.
+// result checks that the pointer to an output is not NULL.
 func (a *arguments) result(what string, p unsafe.Pointer) {
 	if p == nil {
 		a.refuse(what, "is NULL; expected an address for the result")
@@ -95,7 +94,7 @@ func (a *arguments) array(what string, p unsafe.Pointer, count, most uint64) int
 	return int(count)
 }
 
-// fits checks the size that a caller says its struct has. Later versions append fields, which an older caller lacks.
+// fits checks struct_size of a caller's struct. Later versions append fields, which older callers lack.
 func (a *arguments) fits(said C.size_t, has uintptr) bool {
 	if uintptr(said) != has && a.err == nil {
 		a.err = errs.New(errs.Invalid, a.op, "struct_size", fmt.Sprintf("is %d; expected %d", uint64(said), has)).
@@ -104,6 +103,6 @@ func (a *arguments) fits(said C.size_t, has uintptr) bool {
 	return a.err == nil
 }
 
-// address reads a pointer of the caller's as a number. It may be of a device, or no address at all: Go must never hold
-// it as a pointer, because the collector looks at those.
+// address reads a pointer of the caller as a number. The pointer may be a device address or invalid, so Go must never
+// hold it as a pointer, which the garbage collector would follow.
 func address(field unsafe.Pointer) nebulaio.Ptr { return nebulaio.Ptr(*(*uintptr)(field)) }

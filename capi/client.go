@@ -18,7 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio"
 )
 
-// maxPeers is more devices than a machine has. A count that was not filled in does not make us read what is not there.
+// maxPeers is the largest accepted number of peers. It protects against a count that was not initialised.
 const maxPeers = 1024
 
 //export nebulaio_client_open
@@ -136,7 +136,7 @@ func nebulaio_object_list_start(client C.uint64_t, bucket, options *C.nebulaio_c
 	return number(h, e, job, err, errcap)
 }
 
-// room checks that there is somewhere to put descriptors: they would leak else.
+// room checks that out can receive descriptors, which would leak otherwise.
 func (a *arguments) room(out *C.nebulaio_descriptors) {
 	if a.result("out", unsafe.Pointer(out)); out != nil {
 		a.fits(out.struct_size, unsafe.Sizeof(*out))
@@ -202,7 +202,7 @@ func nebulaio_queue_add(queue, job C.uint64_t, err *C.char, errcap C.size_t) C.i
 
 //export nebulaio_queue_next
 func nebulaio_queue_next(queue C.uint64_t, timeout C.int32_t, job *C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
-	a := arguments{op: "wait for a job"} // the job is the caller's, and stays in the queue
+	a := arguments{op: "wait for a job"} // checked first: on an error the ended job stays in the queue
 	if a.result("job", unsafe.Pointer(job)); a.err != nil {
 		return status(a.err, err, errcap)
 	}

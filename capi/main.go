@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command capi is libnebulaio.so: the functions of include/nebulaio/nebulaio.h
-// as shims over internal/abi. The header is included here, so a signature that
-// differs from it does not compile. It is the only cgo of the project.
+// Command capi builds libnebulaio.so, the C library of include/nebulaio/nebulaio.h. The C functions in capi convert
+// their arguments and call package internal/abi. Since capi includes the header, a C function with a wrong signature
+// does not compile. Only capi uses cgo in this project.
 package main
 
 /*
@@ -25,12 +25,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// table is the one piece of state a C ABI with plain functions needs.
+// table holds the handles, the only state of the C library.
 var table abi.Table
 
 func main() {}
 
-// status writes the message of err to the caller's buffer, cut between characters, and returns the code.
+// status writes the message of err to the caller's buffer and returns the status code. A message that is too long is
+// cut between characters.
 func status(err error, buf *C.char, capacity C.size_t) C.int32_t {
 	if err == nil {
 		return C.NEBULAIO_OK
@@ -47,7 +48,7 @@ func status(err error, buf *C.char, capacity C.size_t) C.int32_t {
 	return C.int32_t(abi.Status(err))
 }
 
-// give copies text to the caller by the rules of the header.
+// give copies a text result to the caller, by the rules in the header.
 func give(b []byte, err error, buf *C.char, capacity C.size_t, need *C.size_t, msg *C.char, msgCap C.size_t) C.int32_t {
 	if err != nil {
 		return status(err, msg, msgCap)
@@ -69,7 +70,7 @@ func give(b []byte, err error, buf *C.char, capacity C.size_t, need *C.size_t, m
 	return C.NEBULAIO_OK
 }
 
-// number gives a handle or a size to the caller, who has a place for it: arguments.result was asked.
+// number stores a handle or a size in *out, which arguments.result has checked.
 func number(n uint64, err error, out *C.uint64_t, msg *C.char, msgCap C.size_t) C.int32_t {
 	if err == nil {
 		*out = C.uint64_t(n)

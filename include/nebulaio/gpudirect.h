@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpudirect.h gives access to objects of a NebulaIO server as NVIDIA cuFile handles. It
- * is for C++17 programs that include <cufile.h> and link libcufile.
+ * gpudirect.h opens objects of a NebulaIO server as NVIDIA cuFile handles. The header is
+ * for C++17 programs that include <cufile.h> and link libcufile.
  *
  * @code{.cpp} snippet: needs gpu
  * #include <nebulaio/gpudirect.h>
@@ -28,17 +28,17 @@
  * }
  * @endcode
  *
- * The program runs on the server's own host. The server's door hands out the object's
- * file, and cuFile reads it like any other file. A handle of GPUDirectOpen is read-only:
- * cuFileWrite fails on it. Checksums are not verified here; nebulaio::client::read
- * verifies them.
+ * The program must run on the host of the server. The server's door sends a descriptor of
+ * the object's file, and cuFile reads that file like any other. A handle of GPUDirectOpen
+ * is read-only: cuFileWrite fails on such a handle. Reads through cuFile are not verified
+ * with checksums; nebulaio::client::read verifies them.
  *
  * A program may deregister a handle itself with cuFileHandleDeregister and then call
- * GPUDirectRelease. Without that call the object's file is kept until the next
+ * GPUDirectRelease. Without GPUDirectRelease, the object's file is kept until the next
  * GPUDirectInit or the end of the process.
  *
- * A failed call throws nebulaio::error. All functions are thread-safe. The calling thread
- * needs a current CUDA context wherever cuFile needs one.
+ * A failed call throws nebulaio::error. All functions are thread-safe. For calls in which
+ * cuFile needs a current CUDA context, the calling thread must have one.
  */
 #ifndef NEBULAIO_GPUDIRECT_H
 #define NEBULAIO_GPUDIRECT_H
@@ -74,7 +74,7 @@ struct gpudirect {
 		descr = nullptr;
 		if (driver) {
 			driver = false;
-			cuFileDriverClose(); /* while it counts, libcufile may crash at exit */
+			cuFileDriverClose(); /* an open driver that counts may crash at exit */
 		}
 	}
 
@@ -94,7 +94,7 @@ inline void cufile_must(CUfileError_t result, const std::string &what)
 		                " (fix: `nebulaio doctor` shows what cuFile needs on this machine)");
 }
 
-/* Registers an object's file with cuFile and records it. */
+/* Registers an object's file with cuFile and stores the object. */
 inline void gpudirect_register(gpudirect &all, CUfileHandle_t *handle, object &&file, const std::string &name)
 {
 	CUfileDescr_t descr{};
@@ -137,10 +137,11 @@ inline object gpudirect_take(const char *what, CUfileHandle_t handle)
 
 } // namespace detail
 
-/* Sets the server and opens cuFile's driver. Handles of an earlier server are closed.
- * descr receives the descriptor of the object opened last, and must stay valid while
- * handles are opened. endpoint is "host:port" or "http://host:port". Missing keys come
- * from the environment; see nebulaio_client_open. */
+/* Sets the server and opens the cuFile driver. A second call closes the handles of the
+ * earlier server. *descr receives the cuFile descriptor of each object that is opened, so
+ * descr must stay valid until the last call of GPUDirectOpen or GPUDirectCreate. endpoint
+ * is "host:port" or "http://host:port". If the access key and the secret key are empty,
+ * they are taken from the environment; see nebulaio_client_open. */
 inline void GPUDirectInit(CUfileDescr_t *descr, const std::string &endpoint, const std::string &access_key = "",
                           const std::string &secret_key = "")
 {
@@ -186,8 +187,9 @@ inline uint64_t GPUDirectSize(CUfileHandle_t handle)
 	return found->second.size();
 }
 
-/* Begins an object of at most size bytes for cuFileWrite. The object becomes visible with
- * GPUDirectCommit. options: see nebulaio_object_create. */
+/* Begins a new object of at most size bytes and stores a cuFile handle for cuFileWrite in
+ * *handle. The object becomes visible with GPUDirectCommit. options: see
+ * nebulaio_object_create. */
 inline void GPUDirectCreate(CUfileHandle_t *handle, const std::string &bucket, const std::string &key, uint64_t size,
                             const std::string &options = "")
 {
@@ -217,7 +219,8 @@ inline std::string GPUDirectCommit(CUfileHandle_t handle, uint64_t size)
 	return file.commit(size);
 }
 
-/* Releases all objects, the client and the driver. GPUDirectInit starts again. */
+/* Releases all objects, the client and the cuFile driver. After GPUDirectShutdown, the
+ * program may call GPUDirectInit again. */
 inline void GPUDirectShutdown()
 {
 	detail::gpudirect &all = detail::gpudirect::only();

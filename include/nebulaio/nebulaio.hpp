@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nebulaio.hpp wraps nebulaio.h for C++11 and later in one header: loads, saves,
- * selections, checksums, file ranges and objects of a server.
+ * nebulaio.hpp wraps the C library of nebulaio.h in classes for C++11 and later: loads,
+ * saves, selections, checksums, file ranges and objects of a server.
  *
  * @code{.cpp}
  * #include <nebulaio/nebulaio.hpp>
@@ -24,19 +24,18 @@
  * }
  * @endcode
  *
- * nebulaio::client moves objects of a server, for example the one that
- * NEBULAIO_ENDPOINT names: client.read({"bucket", "key", address, size, "host"}), and
- * client.write in the other direction.
+ * nebulaio::client reads and writes objects of a server, by default the server that
+ * NEBULAIO_ENDPOINT names: client.read({"bucket", "key", address, size, "host"}).
  *
- * Ownership: destructors release handles. Handles can be moved but not copied. A running
- * job that is destroyed is cancelled and waited for. Text, shapes and lists are read
- * before a call returns. Memory whose address is given to a job belongs to the job until
- * it has ended.
+ * Ownership: destructors release handles. Handles can be moved but not copied. The
+ * destructor of a running job cancels the job and waits for its end. Text, shapes and
+ * lists are read before a call returns. Memory that is passed to a job by its address
+ * belongs to the job until the job has ended.
  *
- * Errors: a failed call throws nebulaio::error. Its message says what to do.
+ * Errors: a failed call throws nebulaio::error, with a message that says what to do.
  *
- * Arguments: options are JSON, "" for none. Addresses are pointers as cudaMalloc returns
- * them, and a stream is a cudaStream_t.
+ * Arguments: options are a JSON object, or "" for none. Addresses are pointers as
+ * cudaMalloc returns them, and a stream is a cudaStream_t.
  *
  * Threads: any thread may use any object, but not while another thread moves or destroys
  * that object.
@@ -75,8 +74,8 @@ template <typename Function, typename... Arguments> void call(Function function,
 		throw error(status, message[0] ? message : "nebulaio: status " + std::to_string(status));
 }
 
-/* Calls a function with a text result: first for the length, then for the text. If the
- * text has grown between the two calls, it repeats the second. */
+/* Calls a function with a text result, first for the length, then for the text. If the
+ * text has grown between the two calls, the second call is repeated. */
 template <typename Function, typename... Arguments> std::string text(Function function, Arguments... arguments)
 {
 	size_t need = 0;
@@ -105,7 +104,7 @@ inline const char *c_text(const std::string &text)
 	return text.c_str();
 }
 
-/* Returns the number and sets it to 0. */
+/* Returns the handle number and sets the variable to 0. */
 inline uint64_t take(uint64_t &number) noexcept
 {
 	const uint64_t was = number;
@@ -117,8 +116,8 @@ inline const char *or_null(const std::string &options) { return options.empty() 
 
 } // namespace detail
 
-/* Returns the text as a JSON string with quotation marks, for names, paths and metadata
- * in options: "{\"names\":[" + quote(name) + "]}". */
+/* Returns the text as a JSON string with quotation marks, for use in options, such as
+ * "{\"names\":[" + quote(name) + "]}". */
 inline std::string quote(const std::string &text)
 {
 	static const char digits[] = "0123456789abcdef";
@@ -135,7 +134,7 @@ inline std::string quote(const std::string &text)
 	return out += '"';
 }
 
-/* A handle of the library. Its destructor releases it. */
+/* A handle of the library. The destructor releases the handle. */
 class handle {
   public:
 	handle() = default;
@@ -152,7 +151,8 @@ class handle {
 	handle &operator=(const handle &) = delete;
 	~handle() { release(); }
 
-	/* Returns the handle for the functions of nebulaio.h; 0 after a move. */
+	/* Returns the handle number for the functions of nebulaio.h, or 0 if the object was
+	 * moved from or released. */
 	uint64_t number() const noexcept { return number_; }
 
 	/* Releases the handle now. A second call does nothing. Release dependent handles
@@ -186,12 +186,13 @@ class job : public handle {
 		return true;
 	}
 
-	/* Waits until more than `known` tensors of a load are complete, and returns their
-	 * number, counted in the order of model::tensors. A result of at most `known` means
-	 * that timeout_ms ran out (negative: no limit), or that the load has succeeded and
-	 * there are no more. Throws the error of a failed load, and NEBULAIO_ERR_INVALID for
-	 * a job that is not a load. Always call wait() afterwards: only the end of the load
-	 * proves that no file changed while it was read. */
+	/* Waits until more than `known` tensors of a load are complete, and returns the
+	 * number of complete tensors, counted in the order of model::tensors. timeout_ms
+	 * limits the wait; a negative value means no limit. If the result is not larger than
+	 * `known`, the time ran out, or the load has succeeded and has no more tensors.
+	 * Throws the error of a failed load, and NEBULAIO_ERR_INVALID for a job that is not a
+	 * load. Always call wait() afterwards, because only the end of the load proves that
+	 * no file changed during the load. */
 	uint64_t ready(uint64_t known, int32_t timeout_ms = -1)
 	{
 		char message[4096] = "";
@@ -202,8 +203,8 @@ class job : public handle {
 		return count;
 	}
 
-	/* Waits for the job and returns the number of bytes that it moved. For a read of a
-	 * file, a smaller number than requested means that the file ended. */
+	/* Waits for the job and returns the number of bytes that the job moved. If a read of
+	 * a file returns fewer bytes than requested, the file ended. */
 	uint64_t bytes()
 	{
 		nebulaio_progress progress{};
@@ -211,21 +212,24 @@ class job : public handle {
 		return progress.bytes_done;
 	}
 
-	/* Asks the job to stop and returns at once. wait() throws when it has stopped. */
+	/* Asks the job to stop and returns at once. wait() throws when the job has
+	 * stopped. */
 	void cancel() { detail::call(nebulaio_cancel, number_); }
 
-	/* Returns the JSON report of a job that has ended, even if it failed: the route of
-	 * every byte, the rates, and the reasons why faster routes were not used. */
+	/* Returns the JSON report of a job that has ended, even if the job failed. The report
+	 * has the route of every byte, the rates, and the reasons why faster routes were not
+	 * used. */
 	std::string report() const { return detail::text(nebulaio_report, number_); }
 };
 
-/* A tensor in memory of the program, for saving: contiguous and in row-major order. */
+/* A tensor in memory of the program that can be saved. Its bytes are contiguous and in
+ * row-major order. */
 struct tensor_view {
 	std::string name;
-	std::string dtype; /* safetensors name: "F32", "BF16", "F8_E4M3" */
+	std::string dtype; /* name of the type as in safetensors: "F32", "BF16", "F8_E4M3" */
 	std::vector<int64_t> shape;
-	const void *address = nullptr; /* of device memory, or of host memory for "host" */
-	uint64_t size = 0;             /* bytes; must match dtype and shape */
+	const void *address = nullptr; /* in device memory, or in host memory for the device "host" */
+	uint64_t size = 0;             /* size in bytes; must match dtype and shape */
 	std::string device = "host"; /* "host", "cuda" or "cuda:N" */
 };
 
@@ -234,12 +238,13 @@ struct tensor {
 	std::string name;
 	std::string dtype;
 	std::vector<int64_t> shape;
-	uint64_t file = 0;   /* index of the destination */
-	uint64_t offset = 0; /* of its first byte in that destination */
-	uint64_t size = 0;   /* bytes */
+	uint64_t file = 0;   /* index of the destination, from 0 */
+	uint64_t offset = 0; /* offset of the tensor in the destination, in bytes */
+	uint64_t size = 0;   /* size of the tensor, in bytes */
 
-	/* Returns a view of the tensor in dst, ready to be saved. dst are the destinations
-	 * of its load on device. Throws std::out_of_range if dst lacks its file. */
+	/* Returns a view of the loaded tensor, which can be saved. dst are the destinations
+	 * of the load, and device is their device. Throws std::out_of_range if dst has no
+	 * destination for the tensor's file. */
 	tensor_view in(const std::vector<nebulaio_buffer> &dst, const std::string &device) const
 	{
 		tensor_view out;
@@ -252,15 +257,16 @@ struct tensor {
 		return out;
 	}
 
-	/* Returns the address of the tensor in dst, the destinations of its load. Throws
-	 * std::out_of_range if dst lacks its file. */
+	/* Returns the address of the loaded tensor. dst are the destinations of the load.
+	 * Throws std::out_of_range if dst has no destination for the tensor's file. */
 	void *at(const std::vector<nebulaio_buffer> &dst) const
 	{
 		return static_cast<char *>(dst.at(static_cast<size_t>(file)).address) + offset;
 	}
 };
 
-/* The devices, workers and staging memory of the process. Create one and share it. */
+/* The devices, worker threads and staging memory of the process. A program creates one
+ * system and shares it. */
 class system : public handle {
   public:
 	/* Opens the system. options: see nebulaio_system_open. Throws
@@ -271,13 +277,14 @@ class system : public handle {
 		detail::call(nebulaio_system_open, detail::or_null(options), &number_);
 	}
 
-	/* Returns, as JSON, the devices that were found, what is missing, and the fixes. */
+	/* Returns, as JSON, the devices that were found, and the missing libraries with their
+	 * fixes. */
 	std::string devices() const { return detail::text(nebulaio_devices, number_); }
 
 	/* Starts to save tensors to one .safetensors file. The tensors may be on several
-	 * devices. If the job succeeds, the file is complete and durable. If it fails, an
-	 * existing file is unchanged. The tensors' memory belongs to the job, and must not
-	 * change, until the job has ended. The tensors of the first GPU are read after the
+	 * devices. If the job succeeds, the file is complete and durable. If the job fails,
+	 * an existing file is unchanged. The memory of the tensors must stay allocated and
+	 * unchanged until the job has ended. The tensors of the first GPU are read after the
 	 * work that is queued on stream. options: see nebulaio_save_start. */
 	job save(const std::string &path, const std::vector<tensor_view> &tensors, const std::string &options = "",
 	         nebulaio_stream stream = nullptr)
@@ -302,20 +309,21 @@ class system : public handle {
 	}
 };
 
-/* An open model. Its headers have been read and checked. */
+/* An open model. The constructor reads and checks the model's headers. */
 class model : public handle {
   public:
-	/* Opens a model. options: see nebulaio_model_open. The system must outlive it. */
+	/* Opens a model. options: see nebulaio_model_open. The system must outlive the
+	 * model. */
 	model(const system &sys, const std::string &path, const std::string &options = "")
 	{
 		detail::call(nebulaio_model_open, sys.number(), detail::c_text(path), detail::or_null(options), &number_);
 	}
 
-	/* Returns, as JSON, the device, files, tensors and metadata. */
+	/* Returns, as JSON, the device, files, tensors and metadata of the model. */
 	std::string describe() const { return detail::text(nebulaio_model_describe, number_); }
 
 	/* Returns the size and alignment of each destination, one per file. The program
-	 * allocates them. */
+	 * allocates the destinations. */
 	std::vector<nebulaio_destination> destinations() const
 	{
 		uint64_t files = 0;
@@ -326,7 +334,8 @@ class model : public handle {
 		return out;
 	}
 
-	/* Returns all tensors in order of file and offset. They become ready in this order. */
+	/* Returns all tensors in order of file and offset. Tensors of a load become ready in
+	 * this order. */
 	std::vector<nebulaio::tensor> tensors() const
 	{
 		uint64_t count = 0;
@@ -338,7 +347,8 @@ class model : public handle {
 		return out;
 	}
 
-	/* Returns the tensor with that name. Throws NEBULAIO_ERR_NOT_FOUND if there is none. */
+	/* Returns the tensor with the given name. Throws NEBULAIO_ERR_NOT_FOUND if there is
+	 * none. */
 	nebulaio::tensor tensor(const std::string &name) const
 	{
 		uint64_t index = 0;
@@ -347,8 +357,8 @@ class model : public handle {
 	}
 
 	/* Starts a load into dst, one destination per file. The destinations and the model
-	 * must stay until the job has ended. Copies begin after the work that is queued on
-	 * stream. options: see nebulaio_load_start. */
+	 * must stay valid until the job has ended. Copies begin after the work that is queued
+	 * on stream. options: see nebulaio_load_start. */
 	job load(const std::vector<nebulaio_buffer> &dst, const std::string &options, nebulaio_stream stream = nullptr)
 	{
 		uint64_t number = 0;
@@ -360,9 +370,9 @@ class model : public handle {
 		return load(dst, options, stream);
 	}
 
-	/* Returns a model of the same open files with another choice of tensors. It reads no
-	 * header again. Release it before this model; do not assign it to the same variable.
-	 * options: see nebulaio_model_select. */
+	/* Returns a second model of the same open files with another selection of tensors.
+	 * The headers are not read again. Release the second model before this model, and do
+	 * not assign it to the same variable. options: see nebulaio_model_select. */
 	model select(const std::string &options) const
 	{
 		model out;
@@ -370,9 +380,10 @@ class model : public handle {
 		return out;
 	}
 
-	/* Starts to write FILE.crc64nvme beside every file, for loads with "verify". Use it
-	 * on a copy that is known to be good. The model must stay until the job has ended.
-	 * See nebulaio_checksum_start. */
+	/* Starts a job that computes the checksums of every file and writes FILE.crc64nvme
+	 * beside it, for loads with "verify". Call it only for a model that is known to be
+	 * undamaged. The model must stay valid until the job has ended. See
+	 * nebulaio_checksum_start. */
 	job checksums()
 	{
 		uint64_t number = 0;
@@ -398,14 +409,15 @@ class model : public handle {
 	}
 };
 
-/* An open file for reads and writes in place, at any offset, between storage and device
- * memory. It is thread-safe. Writes are not atomic, and they survive a crash only after
- * sync. */
+/* An open file for reads and writes between storage and device memory, in place and at
+ * any offset. All methods are thread-safe. A write is not atomic, and survives a crash
+ * only after sync. */
 class file : public handle {
   public:
-	/* Opens a file. flags: "r" reads, "r+" reads and writes, "w" and "w+" read and write
-	 * a file that is created or emptied first. options: see nebulaio_file_open. The
-	 * system must outlive the file. The release waits for running jobs. */
+	/* Opens a file. flags is "r" to read, or "r+" to read and write. "w" and "w+" create
+	 * the file, or empty an existing one, and open it to read and write. options: see
+	 * nebulaio_file_open. The system must outlive the file. The release of the file waits
+	 * for its running jobs. */
 	file(const system &sys, const std::string &path, const std::string &flags = "r", const std::string &options = "")
 	{
 		detail::call(nebulaio_file_open, sys.number(), detail::c_text(path), detail::c_text(flags),
@@ -420,52 +432,55 @@ class file : public handle {
 		return bytes;
 	}
 
-	/* Makes all earlier writes durable, and waits for that. */
+	/* Makes all earlier writes to the file durable, and returns when they are. */
 	void sync() { detail::call(nebulaio_file_sync, number_); }
 
-	/* Reads up to size bytes at offset into address and returns their number. It is
-	 * smaller than size only at the end of the file. The read begins after the work that
-	 * is queued on stream. options: see nebulaio_file_read_start. */
+	/* Reads up to size bytes at offset of the file into address, and returns the number
+	 * of bytes read. The number is smaller than size only at the end of the file. The
+	 * read begins after the work that is queued on stream. options: see
+	 * nebulaio_file_read_start. */
 	uint64_t read(void *address, uint64_t size, uint64_t offset, const std::string &options = "",
 	              nebulaio_stream stream = nullptr)
 	{
 		return read_start(address, size, offset, options, stream).bytes();
 	}
 
-	/* Writes size bytes from address to offset and returns the number written. The file
-	 * grows if needed. Stream and options are those of read. */
+	/* Writes size bytes from address to offset of the file, and returns the number of
+	 * bytes written. The file grows if needed. stream and options have the same meaning
+	 * as in read. */
 	uint64_t write(const void *address, uint64_t size, uint64_t offset, const std::string &options = "",
 	               nebulaio_stream stream = nullptr)
 	{
 		return write_start(address, size, offset, options, stream).bytes();
 	}
 
-	/* Starts a read as a job. The memory belongs to the job until it has ended.
-	 * job::bytes returns the number of bytes. */
+	/* Starts a read as a job. The memory belongs to the job until the job has ended.
+	 * job::bytes returns the number of bytes read. */
 	job read_start(void *address, uint64_t size, uint64_t offset, const std::string &options = "",
 	               nebulaio_stream stream = nullptr)
 	{
 		return start(nebulaio_file_read_start, address, size, offset, options, stream);
 	}
 
-	/* Starts a write as a job. The memory must not change until it has ended. */
+	/* Starts a write as a job. The memory must not change until the job has ended. */
 	job write_start(const void *address, uint64_t size, uint64_t offset, const std::string &options = "",
 	                nebulaio_stream stream = nullptr)
 	{
 		return start(nebulaio_file_write_start, address, size, offset, options, stream);
 	}
 
-	/* Reads in the order of stream, with the file's device and route. Work queued on
-	 * stream later sees the bytes. If libcufile carries the read, no thread waits. If it
-	 * cannot, for example into host memory, the job has ended when this returns, and its
-	 * report gives the reason. A queued read cannot be cancelled. */
+	/* Reads in the order of stream, with the file's device and route. Work that is queued
+	 * on stream later sees the bytes. If libcufile can do the read, no thread waits for
+	 * it. If libcufile cannot, for example into host memory, the job has already ended
+	 * when read_async returns, and its report has the reason. A queued read cannot be
+	 * cancelled. */
 	job read_async(void *address, uint64_t size, uint64_t offset, nebulaio_stream stream)
 	{
 		return read_start(address, size, offset, "{\"async\":true}", stream);
 	}
 
-	/* Writes in the order of stream. Work queued on stream later may change the memory.
-	 * Otherwise like read_async. */
+	/* Writes in the order of stream. Work that is queued on stream later may change the
+	 * memory. In all other respects write_async works like read_async. */
 	job write_async(const void *address, uint64_t size, uint64_t offset, nebulaio_stream stream)
 	{
 		return write_start(address, size, offset, "{\"async\":true}", stream);
@@ -486,13 +501,13 @@ class file : public handle {
 struct object_read {
 	std::string bucket;
 	std::string key;
-	void *address = nullptr; /* of device memory, or of host memory for "host" */
-	uint64_t capacity = 0;   /* bytes available from address */
+	void *address = nullptr; /* in device memory, or in host memory for the device "host" */
+	uint64_t capacity = 0;   /* size of the memory at address, in bytes */
 	std::string device = "host"; /* "host", "cuda" or "cuda:N" */
-	uint64_t offset = 0;   /* of the first byte in the object */
-	int64_t size = -1;     /* bytes; -1: up to the object's end */
-	std::string version = ""; /* "": the newest */
-	nebulaio_stream stream = nullptr; /* the read begins after the work that is queued on it */
+	uint64_t offset = 0;   /* offset of the first byte in the object */
+	int64_t size = -1;     /* bytes to read; -1 means up to the object's end */
+	std::string version = ""; /* "" means the newest version */
+	nebulaio_stream stream = nullptr; /* the read begins after the work that is queued on this stream */
 };
 
 /* A write of one object from memory. */
@@ -505,18 +520,20 @@ struct object_write {
 	nebulaio_stream stream = nullptr;
 };
 
-/* An object's file, opened through the server's door for a program that reads or writes
- * it itself. The destructor closes its descriptors. */
+/* File descriptors of an object's file, which the server's door sent. The program reads
+ * or writes the file itself. The destructor closes the descriptors. */
 class object : public handle {
   public:
 	object() = default;
 
-	/* Return the descriptor through the page cache, and the one with O_DIRECT. -1 means
-	 * that there is none, or that a release or a commit has closed it. */
+	/* Return the descriptor that uses the page cache, and the descriptor with O_DIRECT.
+	 * -1 means that there is no such descriptor, or that a release or a commit has closed
+	 * it. */
 	int buffered() const noexcept { return number_ ? files_.buffered : -1; }
 	int direct() const noexcept { return number_ ? files_.direct : -1; }
 
-	/* Returns the bytes of the object; for a new object, the largest size that was given. */
+	/* Returns the size of the object in bytes. For a new object, this is the largest
+	 * size, as passed to create. */
 	uint64_t size() const noexcept { return files_.size; }
 
 	/* Starts to publish the first size bytes of a new object. See
@@ -529,7 +546,8 @@ class object : public handle {
 		return job(number);
 	}
 
-	/* Publishes the first size bytes, waits, and returns the object's properties as JSON. */
+	/* Publishes the first size bytes of a new object, waits until the object is durable
+	 * and visible, and returns the object's properties as JSON. */
 	std::string commit(uint64_t size)
 	{
 		job publishing = commit_start(size);
@@ -542,18 +560,19 @@ class object : public handle {
 	nebulaio_descriptors files_{sizeof(nebulaio_descriptors), -1, -1, 0};
 };
 
-/* A client of an S3 server. It is thread-safe. It must outlive its jobs, models and
- * objects. */
+/* A client of an S3 server. All methods are thread-safe. A client must outlive its jobs,
+ * models and objects. */
 class client : public handle {
   public:
-	/* Opens a client. options: see nebulaio_client_open. The system must outlive it. */
+	/* Opens a client. options: see nebulaio_client_open. The system must outlive the
+	 * client. */
 	explicit client(const system &sys, const std::string &options = "")
 	{
 		detail::call(nebulaio_client_open, sys.number(), detail::or_null(options), &number_);
 	}
 
-	/* Starts to read objects into memory as one job. The memory belongs to the job until
-	 * it has ended. options: see nebulaio_object_read_start. */
+	/* Starts one job that reads several objects into memory. The memory belongs to the
+	 * job until the job has ended. options: see nebulaio_object_read_start. */
 	job read_start(const std::vector<object_read> &reads, const std::string &options = "")
 	{
 		std::vector<nebulaio_object_read> all;
@@ -577,7 +596,7 @@ class client : public handle {
 		return job(number);
 	}
 
-	/* Reads one object and returns the number of bytes. */
+	/* Reads one object and returns the number of bytes read. */
 	uint64_t read(const object_read &one, const std::string &options = "")
 	{
 		return read_start({one}, options).bytes();
@@ -600,11 +619,11 @@ class client : public handle {
 		return job(number);
 	}
 
-	/* Writes an object and returns the number of bytes. */
+	/* Writes an object and returns the number of bytes written. */
 	uint64_t write(const object_write &one, const std::string &options = "") { return write_start(one, options).bytes(); }
 
-	/* Return as JSON the properties of an object, one page of a bucket's keys, and how
-	 * the client reaches its server. */
+	/* stat returns the properties of an object, list one page of a bucket's keys, and
+	 * status the state of the client, each as JSON. */
 	std::string stat(const std::string &bucket, const std::string &key, const std::string &version = "") const
 	{
 		return ask(nebulaio_object_stat_start, detail::c_text(bucket), detail::c_text(key), detail::or_null(version));
@@ -615,8 +634,9 @@ class client : public handle {
 	}
 	std::string status() const { return ask(nebulaio_client_status_start); }
 
-	/* Opens a model of objects. key is a .safetensors object, an index.json, or the
-	 * common prefix of the objects. options: see nebulaio_model_open. */
+	/* Opens a model that is stored as objects. key is a .safetensors object, an
+	 * index.json, or the common prefix of the objects. options: see
+	 * nebulaio_model_open. */
 	model open_model(const std::string &bucket, const std::string &key, const std::string &options = "") const
 	{
 		model out;
@@ -625,7 +645,8 @@ class client : public handle {
 		return out;
 	}
 
-	/* Opens an object's file for reads into device. See nebulaio_object_open. */
+	/* Opens the file of an object for reads by the program. device is the device that the
+	 * program reads into. See nebulaio_object_open. */
 	object open(const std::string &bucket, const std::string &key, const std::string &version = "",
 	            const std::string &device = "") const
 	{
@@ -635,8 +656,9 @@ class client : public handle {
 		return out;
 	}
 
-	/* Begins an object of at most size bytes and opens its file for writes. The object
-	 * becomes visible with object::commit. options: see nebulaio_object_create. */
+	/* Begins a new object of at most size bytes, and opens its file for writes by the
+	 * program. The object becomes visible with object::commit. options: see
+	 * nebulaio_object_create. */
 	object create(const std::string &bucket, const std::string &key, uint64_t size, const std::string &options = "") const
 	{
 		object out;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package abi is what the C ABI does, in Go types: handles, options as JSON and
-// status codes. The exported C functions are shims over it that hold no logic,
-// so everything here is tested as ordinary Go.
+// Package abi implements the functions of the C library libnebulaio.so in Go: handles, options as JSON and status
+// codes. The exported C functions in capi only convert their arguments and call package abi, so the logic is tested
+// as ordinary Go.
 package abi
 
 import (
@@ -17,17 +17,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Version is NEBULAIO_ABI_VERSION of the header this package implements.
+// Version is the ABI version of the C library, NEBULAIO_ABI_VERSION in nebulaio.h.
 const Version = 4
 
-// Running is the status of a wait whose time ran out; success is 0, and errors
-// are the numbers of errs.Kind.
+// Running is the status code of a wait that ended because its time ran out, NEBULAIO_RUNNING. The status code of
+// success is 0, and the status codes of errors are the numbers of errs.Kind.
 const Running int32 = -1
 
-// Status is the status code for err.
+// Status returns the status code of the C library for err, or 0 if err is nil.
 func Status(err error) int32 { return int32(errs.KindOf(err)) }
 
-// Table maps handles to what they stand for. The zero value is ready.
+// Table maps the handles of the C library to Go objects. The zero value of Table is ready for use.
 type Table struct {
 	mu   sync.Mutex
 	next uint64
@@ -110,8 +110,7 @@ func (o *modelOptions) selection() (nebulaio.SelectOptions, error) {
 	return nebulaio.SelectOptions{Tensors: o.Tensors, Slices: ss, Shards: hs, Names: o.Names, Files: o.Files}, err
 }
 
-// source is a model handle. Its description is rendered once: callers ask for
-// its length first.
+// source is a model handle. Its description is rendered once, because callers ask for its length first.
 type source struct {
 	*nebulaio.Source
 	once   sync.Once
@@ -201,8 +200,7 @@ func (t *Table) StartLoad(model uint64, dst []nebulaio.Destination, stream uint6
 	return t.put(&job{work: l, report: func() any { return l.Report() }, cancel: cancel}), nil
 }
 
-// Release is nebulaio_release. A system or model that is still in use is not
-// released: its handle stays good, for other threads too.
+// Release is nebulaio_release. If a system or model is still in use, Release fails, and the handle stays open.
 func (t *Table) Release(h uint64) error {
 	t.mu.Lock()
 	obj := t.objs[h]
@@ -218,7 +216,7 @@ func (t *Table) Release(h uint64) error {
 		}
 		return err
 	}
-	// One of two threads that release the same handle ends what it stands for.
+	// If two threads release the same handle, only one of them closes its object.
 	if err := t.remove(h); err != nil {
 		return err
 	}
@@ -234,7 +232,7 @@ func (t *Table) Release(h uint64) error {
 	return nil
 }
 
-// remove takes a handle out of the table.
+// remove removes a handle from the table.
 func (t *Table) remove(h uint64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

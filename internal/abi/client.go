@@ -48,7 +48,7 @@ func (t *Table) OpenClient(system uint64, options string) (uint64, error) {
 	return t.put(c), nil
 }
 
-// client gives the options as the library takes them.
+// client converts the options to those of the Go library.
 func (o *clientOptions) client() (nebulaio.ClientOptions, error) {
 	const day = 24 * 60 * 60 * 1000
 	if o.TimeoutMS < 0 || o.TimeoutMS > day {
@@ -62,7 +62,7 @@ func (o *clientOptions) client() (nebulaio.ClientOptions, error) {
 		InsecureTLS: o.InsecureTLS, Timeout: time.Duration(o.TimeoutMS) * time.Millisecond, Retries: o.Retries}, nil
 }
 
-// no says whether an option that is true by default was turned off.
+// no reports whether an option that is true by default was turned off.
 func no(v *bool) bool { return v != nil && !*v }
 
 // OpenClientModel is nebulaio_client_model_open.
@@ -92,8 +92,7 @@ type readOptions struct {
 	Verify *bool                `json:"verify"`
 }
 
-// StartObjectReads is nebulaio_object_read_start; of the reads it fills in what
-// the options say of all of them.
+// StartObjectReads is nebulaio_object_read_start. The options "route", "cache" and "verify" apply to all reads.
 func (t *Table) StartObjectReads(client uint64, reads []nebulaio.ObjectRead, options string) (uint64, error) {
 	c, err := get[*nebulaio.Client](t, client, "client")
 	if err != nil {
@@ -134,7 +133,8 @@ type writeOptions struct {
 	Route nebulaio.Route `json:"route"`
 }
 
-// StartObjectWrite is nebulaio_object_write_start; it fills in what the options say.
+// StartObjectWrite is nebulaio_object_write_start. The options set the route, content type, metadata and conditions
+// of w.
 func (t *Table) StartObjectWrite(client uint64, w nebulaio.ObjectWrite, options string) (uint64, error) {
 	c, err := get[*nebulaio.Client](t, client, "client")
 	if err != nil {
@@ -155,7 +155,7 @@ func (t *Table) StartObjectWrite(client uint64, w nebulaio.ObjectWrite, options 
 	return t.moving(m, err, cancel)
 }
 
-// moving is the handle of a move that was started, or the error.
+// moving returns the handle of a started move, or the error of its start.
 func (t *Table) moving(m *nebulaio.ObjectMove, err error, cancel context.CancelCauseFunc) (uint64, error) {
 	if err != nil {
 		cancel(nil)
@@ -164,7 +164,7 @@ func (t *Table) moving(m *nebulaio.ObjectMove, err error, cancel context.CancelC
 	return t.put(&job{work: m, report: func() any { return m.Report() }, cancel: cancel}), nil
 }
 
-// asking is a question to a server under way.
+// asking is a query to a server in progress.
 type asking struct {
 	done   chan struct{}
 	answer any
@@ -175,7 +175,7 @@ func (a *asking) Done() <-chan struct{}         { return a.done }
 func (a *asking) Wait() error                   { <-a.done; return a.err }
 func (a *asking) Progress() (done, total int64) { return 0, 0 }
 
-// ask starts a job whose report is the answer; of one that failed it is null.
+// ask starts a job that asks question. The report of the job is the answer, or null if the job failed.
 func (t *Table) ask(question func(context.Context) (any, error)) uint64 {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	a := &asking{done: make(chan struct{})}

@@ -21,7 +21,7 @@ type moveOptions struct {
 	Async  bool           `json:"async"`
 }
 
-// access are the flags of nebulaio_file_open.
+// access converts the flags of nebulaio_file_open to options.
 func access(flags string) (o nebulaio.FileOptions, err error) {
 	switch flags {
 	case "r":
@@ -76,7 +76,7 @@ func (t *Table) SyncFile(file uint64) error {
 	return f.Sync()
 }
 
-// StartMove is nebulaio_file_read_start and nebulaio_file_write_start.
+// StartMove is nebulaio_file_read_start, or nebulaio_file_write_start if write is set.
 func (t *Table) StartMove(file uint64, write bool, mem nebulaio.Ptr, size, offset, stream uint64,
 	options string) (uint64, error) {
 	f, err := get[*nebulaio.File](t, file, "file")

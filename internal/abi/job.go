@@ -12,15 +12,14 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// work is what runs behind a job handle: a load, a save, a move of a file's bytes.
+// work is the operation of a job handle, such as a load, a save, or a read or write of a file.
 type work interface {
 	Done() <-chan struct{}
 	Wait() error
 	Progress() (done, total int64)
 }
 
-// job is a handle of work under way. Its report is rendered once: callers ask
-// for its length first.
+// job is the handle of an operation. Its report is rendered once, because callers ask for its length first.
 type job struct {
 	work
 	report func() any // called when the work has ended
@@ -30,8 +29,7 @@ type job struct {
 	err    error
 }
 
-// Wait is nebulaio_wait. Without an error, running tells whether the time slice
-// ended before the work did.
+// Wait is nebulaio_wait. If Wait returns running as true, the timeout passed before the job had ended.
 func (t *Table) Wait(h uint64, timeout time.Duration) (running bool, done, total int64, err error) {
 	j, err := get[*job](t, h, "job")
 	if err != nil {
@@ -47,7 +45,7 @@ func (t *Table) Wait(h uint64, timeout time.Duration) (running bool, done, total
 	case <-j.Done():
 	case <-expired:
 		select {
-		case <-j.Done(): // both were ready: what has ended has ended
+		case <-j.Done(): // the job and the timer ended together: the job counts
 		default:
 			done, total = j.Progress()
 			return true, done, total, nil

@@ -17,9 +17,9 @@ import (
 
 const optionsFix = "see nebulaio.h for the keys and their types"
 
-// decode reads the options of a call strictly into a struct. Options are one JSON
-// object, or "" for none. Every key is spelled as in the header and given once.
-// Errors have the options, unless they may hold a secret, the key and the expected form.
+// decode reads the options of a call strictly into a struct. Options are one JSON object, or "" for none. Every key
+// is spelled as in the header and given once. Errors contain the key and the expected form, and the options unless
+// they may hold a secret.
 func decode(text string, into any) error {
 	if text == "" {
 		return nil
@@ -34,10 +34,10 @@ func decode(text string, into any) error {
 	return err
 }
 
-// mostShown is how many bytes of options an error repeats.
+// mostShown is the largest number of bytes of the options in an error.
 const mostShown = 400
 
-// holdsSecrets says whether options of type t can hold keys of a server.
+// holdsSecrets reports whether options of type t can contain the secret key of a server.
 func holdsSecrets(t reflect.Type) bool {
 	fields := map[string]reflect.Type{}
 	keysOf(t, fields)
@@ -74,8 +74,8 @@ func badOption(what, why string) error {
 	return errs.New(errs.Invalid, "read options", "", strings.TrimSpace(what+" "+why)).WithFix(optionsFix)
 }
 
-// checkKeys compares the keys of every object in raw with those of its type.
-// encoding/json alone takes keys of any case, and the last of several.
+// checkKeys compares the keys of every object in raw with those of its type. encoding/json alone accepts keys in any
+// case, and uses the last of several equal keys.
 func checkKeys(at string, raw json.RawMessage, t reflect.Type) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -83,7 +83,7 @@ func checkKeys(at string, raw json.RawMessage, t reflect.Type) error {
 	isList, isObject := t.Kind() == reflect.Slice && raw[0] == '[', raw[0] == '{' &&
 		(t.Kind() == reflect.Struct || t.Kind() == reflect.Map)
 	if !isList && !isObject {
-		return nil // json.Unmarshal says what is wrong with it
+		return nil // json.Unmarshal returns the error
 	}
 	var fields map[string]reflect.Type
 	if t.Kind() == reflect.Struct {
@@ -128,7 +128,7 @@ func checkKeys(at string, raw json.RawMessage, t reflect.Type) error {
 	return nil
 }
 
-// keysOf collects the keys of a struct and of those embedded in it.
+// keysOf collects the keys of a struct and of its embedded structs.
 func keysOf(t reflect.Type, into map[string]reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -149,7 +149,7 @@ func sorted(fields map[string]reflect.Type) []string {
 	return out
 }
 
-// kindOf says in words what a JSON value is.
+// kindOf returns the kind of a JSON value in words.
 func kindOf(raw json.RawMessage) string {
 	switch raw[0] {
 	case '[':
@@ -164,7 +164,7 @@ func kindOf(raw json.RawMessage) string {
 	return "a number"
 }
 
-// formOf says in words what JSON a Go type takes.
+// formOf returns in words the JSON form of a Go type.
 func formOf(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Pointer:

@@ -11,8 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// places is a model's description for callers that take it piece by piece
-// instead of as JSON; made on first use.
+// places is a model's description for callers that read it entry by entry instead of as JSON. It is made on first
+// use.
 type places struct {
 	once    sync.Once
 	files   []nebulaio.SourceFile

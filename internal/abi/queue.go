@@ -10,13 +10,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// queue tells one thread which of many jobs have ended, so that a language with
-// futures needs no thread for each of them.
+// queue collects the handles of jobs that have ended. One thread waits for many jobs with it, so that a language with
+// futures needs no thread for each job.
 type queue struct {
 	mu    sync.Mutex
 	ended []uint64
 	some  chan struct{} // holds one token while ended is not empty
-	gone  chan struct{} // closed with the queue
+	gone  chan struct{} // closed when the queue is released
 }
 
 func (q *queue) push(h uint64) {
@@ -26,7 +26,7 @@ func (q *queue) push(h uint64) {
 	q.signal()
 }
 
-// signal makes sure that a token is there; the lock is held.
+// signal puts a token into some, unless there is one. The caller holds the lock.
 func (q *queue) signal() {
 	select {
 	case q.some <- struct{}{}:
@@ -34,7 +34,7 @@ func (q *queue) signal() {
 	}
 }
 
-// pop takes the first of the ended jobs, and leaves a token where there are more.
+// pop removes and returns the first ended job. If there are more, it leaves a token.
 func (q *queue) pop() (uint64, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -73,8 +73,8 @@ func (t *Table) QueueJob(q, h uint64) error {
 	return nil
 }
 
-// NextJob is nebulaio_queue_next. Without an error, running tells that the time
-// slice ended before a job did.
+// NextJob is nebulaio_queue_next. If NextJob returns running as true, the timeout passed before a job of the queue
+// had ended.
 func (t *Table) NextJob(q uint64, timeout time.Duration) (h uint64, running bool, err error) {
 	from, err := get[*queue](t, q, "queue")
 	if err != nil {

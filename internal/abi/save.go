@@ -17,9 +17,9 @@ type saveOptions struct {
 	Client   clientOptions     `json:"client"`
 }
 
-// StartSave is nebulaio_save_start. Tensors are read after the caller's streams:
-// stream is that of the first GPU among the tensors, "streams" in the options
-// names others, and where neither does it is the legacy default stream.
+// StartSave is nebulaio_save_start. The tensors of each GPU are read after the work that is queued on a stream of the
+// caller. The stream of the first GPU among the tensors is the argument stream. The option "streams" names the
+// streams of other GPUs; their default is the legacy default stream.
 func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTensor, stream uint64,
 	options string) (uint64, error) {
 	s, err := get[*nebulaio.System](t, system, "system")
@@ -46,7 +46,7 @@ func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTen
 	return t.put(&job{work: l, report: func() any { return l.Report() }, cancel: cancel}), nil
 }
 
-// streamsOf are the streams by device, each device under one name.
+// streamsOf returns the streams by device. "cuda" and "cuda:0" are the same device.
 func streamsOf(tensors []nebulaio.SaveTensor, first uint64, told map[string]uint64) map[string]uint64 {
 	name := func(id string) string {
 		if id == "cuda" {

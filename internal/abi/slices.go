@@ -9,15 +9,14 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// sliceOptions is one box: [start, stop] of each of the first dimensions, null
-// for all of one.
+// sliceOptions is a part of a tensor: [start, stop] for each of the first dimensions, or null for a whole dimension.
 type sliceOptions struct {
 	Tensor string     `json:"tensor"`
 	Ranges []*[]int64 `json:"ranges"`
 }
 
-// shardOptions is one rank's part. What is not given is an error and not 0:
-// every rank would load the part of the first.
+// shardOptions is the part of a tensor for one rank. A missing field is an error and not 0, because otherwise every
+// rank would load the part of rank 0.
 type shardOptions struct {
 	Tensor string `json:"tensor"`
 	Dim    *int   `json:"dim"`
@@ -25,7 +24,7 @@ type shardOptions struct {
 	World  *int   `json:"world"`
 }
 
-// parts are the slices and shards as the library takes them.
+// parts converts the slices and shards to those of the Go library.
 func (o *modelOptions) parts() ([]nebulaio.Slice, []nebulaio.Shard, error) {
 	bad := func(key string, i int, why string) error {
 		return errs.New(errs.Invalid, "read options", fmt.Sprintf("%s[%d]", key, i),

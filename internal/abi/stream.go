@@ -32,8 +32,8 @@ func (t *Table) SelectModel(model uint64, options string) (uint64, error) {
 	return t.put(&source{Source: sel}), nil
 }
 
-// LoadReady is nebulaio_load_ready. Without an error, running tells that the
-// time slice ended before anything beyond known was ready.
+// LoadReady is nebulaio_load_ready. If LoadReady returns running as true, the timeout passed before more than known
+// tensors were ready.
 func (t *Table) LoadReady(h, known uint64, timeout time.Duration) (ready uint64, running bool, err error) {
 	j, err := get[*job](t, h, "load")
 	if err != nil {
@@ -49,12 +49,12 @@ func (t *Table) LoadReady(h, known uint64, timeout time.Duration) (ready uint64,
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	// No load has more tensors than an int counts.
+	// No load has more tensors than an int can count.
 	k := int(min(known, 1<<62))
 	n, err := l.Ready(ctx, k)
 	if err != nil {
 		select {
-		case <-l.Done(): // the load's own word counts, also where the slice ended too
+		case <-l.Done(): // the load has ended: its result counts, even if the time ran out too
 			n, err = l.Ready(context.Background(), k)
 		default:
 			return uint64(n), true, nil

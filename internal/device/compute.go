@@ -4,48 +4,44 @@ package device
 
 import "time"
 
-// The interfaces below are optional. A Queue may implement them, and callers check
-// with a type assertion. Loads do not need them; benchmarks do.
+// The interfaces below are optional. A Queue may implement them, and callers check with a type assertion. Only
+// benchmarks need them.
 
-// Stepper is a queue that can keep its device busy for a known time, as a step
-// of training would.
+// Stepper is a queue that can keep its device busy for a given time, to simulate a training step.
 type Stepper interface {
-	// Step queues work that occupies the queue for d, in order with its copies,
-	// and returns at once. Zero or less is work that ends when it begins. Kind
-	// Unsupported where the device cannot compute; work that fails later is
-	// reported by the mark behind it, as failed copies are.
+	// Step queues work that occupies the queue for the time d, in order with its copies, and returns at once. If d is
+	// 0 or less, Step queues work that ends at once. Step fails with kind Unsupported if the device cannot run
+	// kernels. If the queued work fails later, the next mark of the queue returns the error.
 	Step(d time.Duration) error
 }
 
-// Timer is a queue that can take the time of a point by the device's own clock.
-// Delays of the host are not included.
+// Timer is a queue that can measure time with the device's own clock, without delays of the host.
 type Timer interface {
-	// NewStamp makes a stamp of this queue. It returns kind Unsupported if the device
-	// has no such clock. The caller closes it before the queue.
+	// NewStamp creates a stamp of this queue. NewStamp fails with kind Unsupported if the device has no clock of its
+	// own. The caller closes the stamp before the queue.
 	NewStamp() (Stamp, error)
 }
 
-// Stamp takes the time at which its queue passes a point. It can be recorded again
-// and again. One goroutine uses it at a time.
+// Stamp measures the time at which its queue reaches a point. A Stamp can be recorded many times. Only one goroutine
+// may use a Stamp at a time.
 type Stamp interface {
-	// Record moves the stamp to the end of what is queued now.
+	// Record places the stamp after all work that is queued now.
 	Record() error
-	// Since waits until both stamps have been passed and returns the time from
-	// the earlier one, of any queue of the same device, to this one: negative
-	// when this one was passed first. It returns the first error of the work
-	// before them, and kind Invalid for a stamp that was never recorded or is
-	// of another device.
+	// Since waits until both stamps are reached, and returns the time from the stamp earlier to this stamp. The two
+	// stamps may belong to different queues of the same device. Since returns a negative time if this stamp was
+	// reached before the stamp earlier. Since returns the first error of the work before the stamps. Since fails with
+	// kind Invalid if a stamp was never recorded, or if earlier is of another device.
 	Since(earlier Stamp) (time.Duration, error)
-	// Close frees the stamp.
+	// Close frees the stamp's resources.
 	Close() error
 }
 
 // Follower is a queue that can wait for another queue of its device without blocking
 // the host.
 type Follower interface {
-	// Follow delays what is queued from now on until m, a mark of another queue
-	// of the same device, has been passed as it is recorded now. It returns at
-	// once. A mark never recorded delays nothing; kind Invalid for a mark of
-	// another device. An error of the work before m is reported by m alone.
+	// Follow makes all later work of this queue wait for the work before m, and returns at once. The mark m belongs
+	// to another queue of the same device. Follow uses the present position of the mark m, even if m is recorded
+	// again later. If the mark m was never recorded, Follow delays nothing. Follow fails with kind Invalid if m is of
+	// another device. If the work before the mark m fails, only m returns the error, not this queue.
 	Follow(m Mark) error
 }

@@ -7,81 +7,78 @@ import (
 	"strings"
 )
 
-// Direct moves bytes between files and one device's memory through the vendor's
-// library, without our staging. The library decides whether the bytes bypass the CPU,
-// and only Counters show it. All methods are safe for concurrent use from any
-// goroutine. They do not change the calling thread's device state.
+// Direct moves bytes between files and one device's memory through the vendor's library, such as cuFile, without
+// staging slots of the engine. The library decides whether the bytes bypass the CPU, and only Counters shows its
+// decision. All methods of Direct are safe for concurrent use from any goroutine. No method of Direct changes the
+// current CUDA context of the calling thread.
 type Direct interface {
 	// Version returns the library's release, such as "1.15".
 	Version() string
-	// OpenFile registers an open file with the library. The caller owns fd and keeps it
-	// open longer than the DirectFile. The file must keep a name until then. The same fd
-	// cannot be opened twice. If the library refuses the file or its file system, the
-	// error is of kind Unsupported and has the reason and a fix.
+	// OpenFile registers the open file fd with the library. The caller owns fd and must keep it open until the
+	// DirectFile is closed. Until the DirectFile is closed, the file must also keep a name in the file system. The
+	// same fd cannot be passed to OpenFile twice at the same time. If the library refuses the file or its file
+	// system, OpenFile fails with kind Unsupported, the reason and a fix.
 	OpenFile(fd int) (DirectFile, error)
-	// Register prepares a buffer of this device, so that reads and writes whose
-	// base is b.Ptr() need no intermediate copy, until unregister is called.
-	// The buffer is freed after that. A second call of unregister does nothing.
+	// Register registers the buffer b with the library. Until unregister is called, reads and writes with the base
+	// address b.Ptr() need no intermediate copy. The caller frees b only after unregister. A second call of
+	// unregister does nothing.
 	Register(b Buffer) (unregister func() error, err error)
-	// StartCounting makes Counters count from zero. Where only compatibility mode
-	// is possible, this Direct counts its own operations and leaves the library's
-	// statistics off. Elsewhere the library counts. If another part of this process
-	// opened the library before, its settings are not changed. Then, and with a
-	// library that cannot count, the error is of kind Unsupported.
+	// StartCounting sets the counts of Counters to zero and starts counting. If only cuFile's compatibility mode is
+	// possible, the Direct counts its own operations. If another mode is possible, the library counts the operations.
+	// StartCounting fails with kind Unsupported if the library cannot count. StartCounting also fails with kind
+	// Unsupported if counting needs a change of settings and another part of this process opened the library first.
 	StartCounting() error
-	// Counters returns the operations since StartCounting, by route. Known is false
-	// where nobody counted. The library counts for the whole process, so that others'
-	// traffic to the same device is included. Counts of CountedByNebulaIO include
-	// this Direct's operations alone.
+	// Counters returns the number of operations since StartCounting, by route. The field Known of DirectCounters is
+	// false if nothing was counted. Counts of the library include all operations of this process on the same device.
+	// Counts with CountedBy "nebulaio" include only the operations of this Direct.
 	Counters() (DirectCounters, error)
-	// Facts returns the library's properties and parameters by name, without those that
-	// this release does not report.
+	// Facts returns the library's properties and parameters by name. Facts leaves out values that this release of the
+	// library does not report.
 	Facts() map[string]string
-	// Close closes remaining files and registrations, stops counting and releases the
-	// library. It waits for running reads and writes. A second call does nothing.
+	// Close waits for running reads and writes, closes remaining files and registrations, stops counting and releases
+	// the library. A second call of Close does nothing.
 	Close() error
 }
 
-// DirectFile is an open file that the library knows. Reads and writes run
-// concurrently; after Close they are of kind Closed.
+// DirectFile is an open file that is registered with the library. Reads and writes of a DirectFile may run
+// concurrently. After Close, reads and writes of the DirectFile fail with kind Closed.
 type DirectFile interface {
-	// Read moves up to n bytes at fileOff of the file to bufOff behind base and
-	// returns when they are there. Fewer than n with a nil error is the end of
-	// the file, 0 is at or behind it. base is that of a registered buffer; any
-	// other address of the device works too, through a copy of the library's.
+	// Read reads up to n bytes at offset fileOff of the file to the address base+bufOff, and returns when the bytes
+	// are there. If Read returns fewer than n bytes and no error, the file ended. If base is not the address of a
+	// registered buffer, the library makes an extra copy.
 	Read(base Ptr, bufOff, n, fileOff int64) (int64, error)
-	// Write moves n bytes the other way. Fewer than n is an error of kind IO,
-	// returned with the number that was written.
+	// Write writes n bytes from the address base+bufOff to offset fileOff of the file. If fewer than n bytes were
+	// written, Write returns their number and an error of kind IO.
 	Write(base Ptr, bufOff, n, fileOff int64) (int64, error)
-	// Close makes the library forget the file. fd stays open.
+	// Close removes the file's registration with the library. DirectFile.Close does not close the file descriptor.
 	Close() error
 }
 
-// Route names of DirectCounters.Route and RouteOps.Route.
+// The Route constants are the route names that DirectCounters.Route and RouteOps.Route return.
 const (
-	// RouteP2P is from the disk to the device, by the kernel's own P2PDMA.
+	// RouteP2P is the direct route from disk to device memory by the kernel's P2PDMA.
 	RouteP2P = "p2p"
-	// RouteNVFS is from the disk to the device, by nvidia-fs.
+	// RouteNVFS is the direct route from disk to device memory by the kernel module nvidia-fs.
 	RouteNVFS = "nvfs"
-	// RouteCompat is through host memory, with POSIX reads and writes.
+	// RouteCompat is cuFile's compatibility mode: POSIX reads and writes through host memory.
 	RouteCompat = "compat"
-	// RouteMixed is more than one of them.
+	// RouteMixed means that the operations took more than one route.
 	RouteMixed = "mixed"
-	// RouteUnknown means that the counters do not tell.
+	// RouteUnknown means that the counters do not show the route.
 	RouteUnknown = "unknown"
-	// RouteNone means that nothing was counted.
+	// RouteNone means that no operation was counted.
 	RouteNone = "none"
 )
 
-// RouteOps counts operations of one direction by the route they took. An
-// operation that the library split counts once for each part.
+// RouteOps counts operations of one direction, reads or writes, by route. If the library splits one operation into
+// several, RouteOps counts each of the several operations.
 type RouteOps struct {
 	Total     int64 `json:"total"`
 	P2P       int64 `json:"p2p"`
 	NVFS      int64 `json:"nvfs"`
 	Posix     int64 `json:"posix"`
-	Unaligned int64 `json:"unaligned"` // went through a buffer of the library's
-	Sparse    int64 `json:"sparse"`    // met holes of the file
+	Unaligned int64 `json:"unaligned"` // operations through a bounce buffer of the library
+	Sparse    int64 `json:"sparse"`    // operations on holes of a sparse file
 	Errors    int64 `json:"errors"`
 }
 
@@ -91,13 +88,13 @@ func (o RouteOps) Plus(p RouteOps) RouteOps {
 		o.Sparse + p.Sparse, o.Errors + p.Errors}
 }
 
-// Minus returns the counts since p.
+// Minus returns the difference o-p: the operations counted since p was taken.
 func (o RouteOps) Minus(p RouteOps) RouteOps {
 	return RouteOps{o.Total - p.Total, o.P2P - p.P2P, o.NVFS - p.NVFS, o.Posix - p.Posix, o.Unaligned - p.Unaligned,
 		o.Sparse - p.Sparse, o.Errors - p.Errors}
 }
 
-// Route names the route of the operations.
+// Route returns the name of the route that all counted operations took, or RouteMixed, RouteUnknown or RouteNone.
 func (o RouteOps) Route() string {
 	route := RouteNone
 	for _, r := range []struct {
@@ -118,8 +115,8 @@ func (o RouteOps) Route() string {
 	return route
 }
 
-// String lists the counts that matter for the route, and the others where they
-// are not zero: "posix 16, p2p 0, nvfs 0".
+// String returns the counts as text, such as "posix 16, p2p 0, nvfs 0". Counts of unaligned, sparse and failed
+// operations are added if they are not 0.
 func (o RouteOps) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "posix %d, p2p %d, nvfs %d", o.Posix, o.P2P, o.NVFS)
@@ -134,28 +131,29 @@ func (o RouteOps) String() string {
 	return b.String()
 }
 
-// CountedByNebulaIO is the CountedBy of counts that NebulaIO made.
+// CountedByNebulaIO is the value of DirectCounters.CountedBy if NebulaIO counted the operations itself.
 const CountedByNebulaIO = "nebulaio"
 
-// DirectCounters counts operations by route for one device.
+// DirectCounters counts the operations of one device by direction and route.
 type DirectCounters struct {
-	Known bool `json:"known"` // false: the rest is zero and means nothing
-	// CountedBy is empty if the library counted. It is CountedByNebulaIO where
-	// only compatibility mode is possible: each operation that succeeded counts as
-	// Posix, because no other route exists. Unaligned and Sparse are not known then.
+	// False if nothing was counted; the other fields of DirectCounters then mean nothing.
+	Known bool `json:"known"`
+	// CountedBy is empty if the library counted. If only compatibility mode is possible, CountedBy is
+	// CountedByNebulaIO. If NebulaIO counted, each successful operation counts as Posix, and Unaligned and Sparse are
+	// not known.
 	CountedBy  string   `json:"counted_by,omitempty"`
 	Reads      RouteOps `json:"reads"`
 	Writes     RouteOps `json:"writes"`
 	ReadBytes  int64    `json:"read_bytes"`
 	WriteBytes int64    `json:"write_bytes"`
-	// Batch are requests of batches, which some releases count for the whole
-	// process alone and in none of the counts above.
+	// Batch counts requests of batches if the library does not count them in Reads and Writes. Releases of cuFile
+	// that count batches separately count them for the whole process, not for one device.
 	Batch      RouteOps `json:"batch,omitzero"`
 	BatchBytes int64    `json:"batch_bytes,omitempty"`
 }
 
-// ReadRoute names the route of reads. It includes batches that were counted
-// separately.
+// ReadRoute returns the name of the route that reads took, including reads of batches. ReadRoute is RouteUnknown if
+// nothing was counted.
 func (c DirectCounters) ReadRoute() string {
 	if !c.Known {
 		return RouteUnknown
@@ -163,8 +161,8 @@ func (c DirectCounters) ReadRoute() string {
 	return c.Reads.Plus(c.Batch).Route()
 }
 
-// Basis explains why the route is known although the library did not count. It is
-// empty if the library counted, or if nobody did.
+// Basis explains how NebulaIO knows the route if the library did not count. Basis is empty if the library counted, or
+// if nothing was counted.
 func (c DirectCounters) Basis() string {
 	if !c.Known || c.CountedBy != CountedByNebulaIO {
 		return ""
@@ -172,7 +170,8 @@ func (c DirectCounters) Basis() string {
 	return "counted by nebulaio: only compatibility mode is possible here"
 }
 
-// Minus returns the counts since p. They are unknown if either is.
+// Minus returns the difference c-p: the operations counted since p was taken. If c or p is not known, the difference
+// is not known.
 func (c DirectCounters) Minus(p DirectCounters) DirectCounters {
 	if !c.Known || !p.Known {
 		return DirectCounters{}
@@ -182,7 +181,7 @@ func (c DirectCounters) Minus(p DirectCounters) DirectCounters {
 		WriteBytes: c.WriteBytes - p.WriteBytes, Batch: c.Batch.Minus(p.Batch), BatchBytes: c.BatchBytes - p.BatchBytes}
 }
 
-// Route names the route of reads and writes together. It is unknown if nobody
+// Route returns the name of the route that reads and writes took together. Route is RouteUnknown if nothing was
 // counted.
 func (c DirectCounters) Route() string {
 	if !c.Known {

@@ -4,26 +4,26 @@ package device
 
 // Examiner is implemented by devices that can check an address before bytes move to it.
 type Examiner interface {
-	// Examine fails with kind Invalid unless the n bytes at p lie inside one living allocation of this device. The error
-	// says what is there instead: nothing any more, host memory, memory of another device, or fewer bytes. Examine
-	// returns nil if the driver cannot tell. It takes about a microsecond.
+	// Examine fails with kind Invalid if the n bytes at p are not within one allocation of this device. The error of
+	// Examine names the reason: freed memory, host memory, memory of another device, or a smaller allocation. Examine
+	// returns nil if the driver cannot check the address. A call of Examine takes about a microsecond.
 	Examine(p Ptr, n int64) error
 }
 
-// Peered is implemented by devices that can copy to other devices without the host.
+// Peered is implemented by devices that can copy bytes to another device.
 type Peered interface {
-	// NewPeerQueue opens a queue of copies from this device's memory to that of
-	// other, which the same set opened. Kind Unsupported, with the reason and what to do, where
-	// the driver does not let them reach each other. The caller closes it.
+	// NewPeerQueue creates a queue of copies from this device's memory to the memory of other, a device of the same
+	// set. NewPeerQueue fails with kind Unsupported, the reason and a fix if the driver allows no peer access between
+	// the two devices. The caller of NewPeerQueue closes the queue.
 	NewPeerQueue(other Device) (PeerQueue, error)
 }
 
-// PeerQueue is a queue whose copies also go to one other device.
+// PeerQueue is a queue that can also copy to one other device.
 type PeerQueue interface {
 	Queue
-	// CopyPeer queues a copy of n bytes at src, on this device, to dst on the other.
+	// CopyPeer queues a copy of n bytes from src on this device to dst on the other device.
 	CopyPeer(dst, src Ptr, n int64) error
-	// AfterMark delays what is queued from now on until a mark of another queue
-	// of this device, as it was last recorded, has been passed.
+	// AfterMark makes all later work of this queue wait for the work before m. The mark m belongs to another queue of
+	// this device.
 	AfterMark(m Mark) error
 }

@@ -10,29 +10,28 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Streamer is implemented by queues that are a vendor's stream, so that the vendor's
-// other libraries can use them.
+// Streamer is implemented by queues that are streams of the vendor, such as CUDA streams. Other libraries of the
+// vendor, such as cuFile, can use the stream of a Streamer.
 type Streamer interface {
-	// Stream is the queue's stream as a number.
+	// Stream returns the queue's stream, such as a CUstream, as a number.
 	Stream() uint64
 }
 
-// StreamOp is one read or write in the order of a stream. The library looks at
-// the fields when the stream gets there, not when it is queued, and writes Done
-// then. So it lies in memory that the Go runtime does not own, and stays as it
-// is until the stream has passed it.
+// StreamOp is one read or write that runs in the order of a stream. The library reads the fields of a StreamOp and
+// writes Done when the stream reaches the operation, not when the operation is queued. A StreamOp must be outside the
+// Go heap, and must not change until the stream has passed the operation.
 type StreamOp struct {
 	Size       uint64
 	FileOffset int64
 	BufOffset  int64
-	Done       int64 // bytes, or a negative code; 0 until then
+	Done       int64 // the bytes moved, or a negative error code; 0 before the operation has run
 }
 
-// StreamOpSize is the memory that one operation needs, in bytes.
+// StreamOpSize is the size of one StreamOp in bytes.
 const StreamOpSize = int(unsafe.Sizeof(StreamOp{}))
 
-// NewStreamOp places an operation at the start of mem, which lies outside the
-// Go heap and is aligned to 8. It returns kind Invalid if mem does not fit.
+// NewStreamOp creates a StreamOp at the start of mem. The memory mem must be outside the Go heap. NewStreamOp fails
+// with kind Invalid if mem is too small or not aligned to 8, or if a number is negative.
 func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, error) {
 	if len(mem) < StreamOpSize || uintptr(unsafe.Pointer(unsafe.SliceData(mem)))%8 != 0 {
 		return nil, errs.New(errs.Invalid, "place a stream operation in", fmt.Sprintf("%d bytes", len(mem)),
@@ -47,50 +46,49 @@ func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, erro
 	return op, nil
 }
 
-// StreamFile is implemented by a DirectFile whose library moves bytes in the
-// order of a stream. Neither the file nor the operation may go before the
-// stream has passed it. It returns kind Unsupported if the library is too old.
+// StreamFile is implemented by a DirectFile with reads and writes that run in the order of a stream. The file and the
+// StreamOp must stay valid until the stream has passed the operation. If the library is too old, the methods of
+// StreamFile fail with kind Unsupported.
 type StreamFile interface {
-	// ReadAsync queues a read to op.BufOffset behind base.
+	// ReadAsync queues a read from the file to the address base+op.BufOffset on stream.
 	ReadAsync(base Ptr, op *StreamOp, stream uint64) error
-	// WriteAsync queues a write from there.
+	// WriteAsync queues a write from the address base+op.BufOffset to the file on stream.
 	WriteAsync(base Ptr, op *StreamOp, stream uint64) error
-	// Moved is what the operation did, once the stream has passed it. Fewer
-	// bytes than asked for with a nil error is the end of the file.
+	// Moved returns the bytes that op moved, or the error of op. Callers call Moved only after the stream has passed
+	// op. If a read moved fewer bytes than op.Size without an error, the file ended.
 	Moved(op *StreamOp) (int64, error)
 }
 
-// Batcher is implemented by a Direct whose library takes requests in groups.
+// Batcher is implemented by a Direct that can submit reads in batches.
 type Batcher interface {
-	// NewDirectBatch makes room for n requests at a time. Kind Unsupported where
-	// the library is too old. The caller closes it before the Direct.
+	// NewDirectBatch creates a batch for up to n reads at a time. NewDirectBatch fails with kind Unsupported if the
+	// library is too old. The caller closes the batch before the Direct.
 	NewDirectBatch(n int) (DirectBatch, error)
 }
 
-// DirectRead is one read of a group.
+// DirectRead is one read of a DirectBatch.
 type DirectRead struct {
-	File               DirectFile // of the Direct that the batch is of
+	File               DirectFile // a file of the same Direct as the batch
 	Base               Ptr
 	BufOff, N, FileOff int64
-	Cookie             uint64 // comes back with the result
+	Cookie             uint64 // returned in DirectDone.Cookie
 }
 
-// DirectDone is the result of one read of a group. Fewer bytes than requested with a
-// nil error mean the end of the file.
+// DirectDone is the result of one read of a DirectBatch. If the N of a DirectDone is less than requested and its Err
+// is nil, the file ended.
 type DirectDone struct {
 	Cookie uint64
 	N      int64
 	Err    error
 }
 
-// DirectBatch is a group of reads that are submitted and collected together,
-// by one goroutine at a time.
+// DirectBatch submits reads and collects their results in groups. Only one goroutine may use a DirectBatch at a time.
 type DirectBatch interface {
-	// Submit starts reads. Files and memory stay as they are until their results
-	// have come. After an error none of them was started.
+	// Submit starts all given reads. The files and the memory of the reads must stay valid until Wait has returned
+	// their results. If Submit fails, none of the reads was started.
 	Submit(reads []DirectRead) error
-	// Wait collects results, at least one unless the timeout passes.
+	// Wait waits for results and returns at least one, unless the timeout passes first.
 	Wait(timeout time.Duration) ([]DirectDone, error)
-	// Close ends the group; reads that are not done are cancelled first.
+	// Close cancels reads that have not ended, then frees the batch.
 	Close() error
 }

@@ -2,38 +2,35 @@
 
 package device
 
-// SumTile is the largest number of bytes that one sum covers.
+// SumTile is the largest number of bytes that one checksum covers.
 const SumTile = 64 << 10
 
-// Summer is a queue whose device can compute checksums of its own memory, so that the
-// CPU need not. Callers check with a type assertion. A sum is a CRC-64/NVME, as
-// checksum.Of returns it.
+// Summer is a queue of a device that can compute checksums of its own memory. A Queue may implement Summer, and
+// callers check with a type assertion. The checksums of a Summer are CRC-64/NVME, as checksum.Of computes them.
 type Summer interface {
-	// NewSum makes a sum of this queue with room for so many tiles. Kind
-	// Unsupported, with the reason and a fix, where the device cannot compute;
-	// the first call may compile, which takes tens of milliseconds. The caller
-	// closes it before the queue.
+	// NewSum creates a Sum of this queue with room for the given number of tiles. NewSum fails with kind Unsupported,
+	// the reason and a fix if the device cannot compute checksums. The first call may compile a kernel, which takes
+	// tens of milliseconds. The caller closes the Sum before the queue.
 	NewSum(tiles int) (Sum, error)
 }
 
-// Sum computes checksums again and again, one range at a time, for one goroutine at a
-// time. The sums of a queue run in parallel with its copies and with each other.
+// Sum computes the checksums of one range of device memory at a time. A Sum can be used many times, by one goroutine
+// at a time. Several Sums of one queue run in parallel with each other and with the queue's copies.
 type Sum interface {
-	// Start queues the summing of n bytes at p and returns at once. It begins
-	// when m, a mark of the queue, has been passed as it is recorded now. The
-	// bytes are cut into tiles: one of first bytes, then each of size, which is
-	// at most SumTile, and the last of what is left. It returns kind Invalid if they do
-	// not fit. After an error nothing is queued.
+	// Start queues the computation for n bytes at p and returns at once. The computation that Start queues begins
+	// after the work before m, a mark of the same queue. Start divides the n bytes into tiles: one tile of first
+	// bytes, then tiles of size bytes, of which the last may be shorter. The argument first must not exceed size, and
+	// size must not exceed SumTile. Start fails with kind Invalid if a size is wrong or there are too many tiles. If
+	// Start fails, nothing is queued.
 	Start(m Mark, p Ptr, n, first, size int64) error
 	// Done reports without blocking whether Wait would return at once.
 	Done() (bool, error)
-	// Wait blocks until what was started has been done and returns its error;
-	// the memory is not looked at any more, also after an error. What was never
-	// started is done.
+	// Wait waits until the computation has ended, and returns its error. After Wait, even with an error, the device
+	// no longer reads the memory. If Start was never called, Wait returns nil at once.
 	Wait() error
-	// Tiles are the sums of what was last started, in order, once Wait has
-	// returned nil. They are overwritten by the next Start.
+	// Tiles returns the checksums of the tiles of the last Start, in order. Callers call Tiles only after Wait has
+	// returned nil. The next Start overwrites the returned slice.
 	Tiles() []uint64
-	// Close frees the sum.
+	// Close frees the resources of the Sum.
 	Close() error
 }

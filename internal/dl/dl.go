@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dl loads native libraries and their symbols at run time.
+// Package dl loads native libraries and their symbols at run time, so that the same binary runs with and without
+// CUDA.
 //
-// So the same binary runs with and without CUDA. It is the only user of purego.
+// Package dl is the only package that imports purego.
 package dl
 
 import (
@@ -15,16 +16,16 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Library is an opened native library. It stays loaded for the life of the
-// process: the drivers we bind start threads of their own and cannot be unloaded.
+// Library is a loaded native library. A Library is never unloaded, because drivers such as libcuda start their own
+// threads.
 type Library struct {
 	name   string
 	handle uintptr
 }
 
-// Open loads the first of names that the dynamic loader finds. Symbols stay
-// local to the library. The error of kind NotFound names each try with the
-// loader's own words.
+// Open loads the first library of names that the dynamic loader finds. Open loads libraries with RTLD_LOCAL, so that
+// their symbols stay local. If no library is found, Open fails with kind NotFound and the loader's message for each
+// name.
 func Open(names ...string) (*Library, error) {
 	var tried []string
 	for _, n := range names {
@@ -37,14 +38,14 @@ func Open(names ...string) (*Library, error) {
 	return nil, &errs.Error{Kind: errs.NotFound, Msg: strings.Join(tried, "; ")}
 }
 
-// Name returns the name under which the library was found.
+// Name returns the name, as passed to Open, under which the library was found.
 func (l *Library) Name() string { return l.name }
 
-// Func is the address of a C function; 0 is a symbol the library does not have.
+// Func is the address of a C function. A Func of 0 means that the library does not have the symbol.
 type Func uintptr
 
-// Lookup returns the first of names that the library exports, newest version
-// first by the caller's order, or 0 when it has none of them.
+// Lookup returns the address of the first symbol of names that the library exports, or 0 if it exports none of them.
+// Callers list the newest version of a symbol first.
 func (l *Library) Lookup(names ...string) Func {
 	for _, n := range names {
 		if p, err := purego.Dlsym(l.handle, n); err == nil && p != 0 {
@@ -54,18 +55,17 @@ func (l *Library) Lookup(names ...string) Func {
 	return 0
 }
 
-// Call calls f and returns its first result register. Arguments are integers
-// (int, int32, uint64, uintptr) or unsafe.Pointer. What a pointer argument
-// points to lives on the Go heap and stays alive until Call returns; the callee
-// must not keep it. Calling the zero Func panics: callers check what Lookup
-// gave them.
+// Call calls the C function f and returns its first result register. Each argument is an int, int32, uint64, uintptr
+// or unsafe.Pointer. Memory behind a pointer argument stays alive and at its address until Call returns. The C
+// function must not keep a pointer argument after it has returned. Call panics if f is 0, so callers check the result
+// of Lookup first.
 func (f Func) Call(args ...any) uintptr {
 	if f == 0 {
 		panic("dl: call of a symbol that was not found")
 	}
 	if neverTrue {
-		// Stacks move, the heap does not: this makes the compiler place every
-		// pointee on the heap, where its address as a number stays valid.
+		// Stacks move, the heap does not. This makes the compiler place the target of every pointer on the heap,
+		// where its address stays valid.
 		escapeSink = args
 	}
 	var raw [maxArgs]uintptr
@@ -77,11 +77,11 @@ func (f Func) Call(args ...any) uintptr {
 	return r
 }
 
-// maxArgs is the most arguments that the functions we bind take: cuLaunchKernel.
+// maxArgs is the largest number of arguments of a bound function, cuLaunchKernel.
 const maxArgs = 11
 
-// neverTrue is a variable so that the compiler cannot remove the branch that
-// uses it; nothing ever writes it or escapeSink.
+// neverTrue is a variable, so that the compiler cannot remove the branch that uses it. Nothing ever writes to
+// neverTrue or escapeSink.
 var (
 	neverTrue  bool
 	escapeSink []any
@@ -103,7 +103,8 @@ func word(a any) uintptr {
 	panic("dl: argument is neither an integer nor unsafe.Pointer")
 }
 
-// GoString copies the NUL-terminated C string at p, at most limit bytes of it.
+// GoString returns a copy of the NUL-terminated C string at address p, at most limit bytes of it. GoString returns ""
+// if p is 0.
 func GoString(p uintptr, limit int) string {
 	if p == 0 {
 		return ""

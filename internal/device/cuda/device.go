@@ -14,7 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Device attributes whose values the survey shows.
+// These constants are the device attributes that the survey shows.
 const (
 	attrIntegrated      = 18
 	attrAsyncEngines    = 40
@@ -22,7 +22,7 @@ const (
 	attrDMABufSupported = 124
 )
 
-// List describes every visible GPU. It creates no context.
+// List returns the description of every visible GPU, without creating a CUDA context.
 func (d *Driver) List() ([]device.Info, error) {
 	var n int32
 	if err := d.check("cuDeviceGetCount", d.fn.deviceGetCount.Call(ptr(&n))); err != nil {
@@ -81,8 +81,8 @@ func cut(b []byte) string {
 	return s
 }
 
-// numaNode reads the node that the GPU's PCI slot hangs on, -1 when unknown.
-// CUDA prints an eight-digit domain where sysfs has four.
+// numaNode returns the NUMA node of the GPU's PCI slot, or -1 if it is not known. CUDA prints the PCI domain with
+// eight digits, sysfs with four.
 func numaNode(pci string) int {
 	if dom, rest, ok := strings.Cut(pci, ":"); ok && len(dom) == 8 {
 		pci = dom[4:] + ":" + rest
@@ -98,20 +98,20 @@ func numaNode(pci string) int {
 	return n
 }
 
-// Device is one GPU through its primary context, which PyTorch, CuPy and JAX
-// share, so that their pointers work here as they are.
+// Device is one GPU, used through its primary CUDA context. PyTorch, CuPy and JAX use the primary context too, so
+// their device pointers are valid in package cuda.
 type Device struct {
 	drv  *Driver
 	dev  int32
 	ctx  uintptr
 	info device.Info
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	spin, crc64 kernel
 	closed      bool
 }
 
-// Open retains the primary context of one GPU; no other GPU is touched.
+// Open retains the primary context of the GPU with the given ordinal. Open creates no context on any other GPU.
 func (d *Driver) Open(info device.Info, ordinal int) (*Device, error) {
 	g := &Device{drv: d, info: info}
 	if err := d.check("cuDeviceGet", d.fn.deviceGet.Call(ptr(&g.dev), uintptr(ordinal))); err != nil {
@@ -123,14 +123,14 @@ func (d *Driver) Open(info device.Info, ordinal int) (*Device, error) {
 	return g, nil
 }
 
-// Info describes the GPU.
+// Info returns the description of the GPU.
 func (g *Device) Info() device.Info { return g.info }
 
-// WithContext runs f on a locked thread with the device's context current, for
-// other libraries that work on it, and leaves the thread as it was.
+// WithContext runs f on a locked thread with the device's context as the current one, then restores the previous
+// context. Other libraries, such as cuFile, are called through WithContext.
 func (g *Device) WithContext(f func() error) error { return g.drv.withContext(g.ctx, f) }
 
-// Alloc takes device memory.
+// Alloc allocates size bytes of device memory.
 func (g *Device) Alloc(size int64) (device.Buffer, error) {
 	if size <= 0 {
 		return nil, errs.New(errs.Invalid, "allocate on", g.info.ID,
@@ -165,14 +165,14 @@ func (b *buffer) Free() error {
 }
 
 const (
-	// registerPortable makes one registration serve the contexts of all devices.
+	// registerPortable makes one registration valid in the contexts of all devices.
 	registerPortable = 1
-	// registerMapped lets kernels write to it.
+	// registerMapped lets kernels write to the registered memory.
 	registerMapped = 2
 )
 
-// Register pins mem for the copy engines. On memory that is registered already
-// (another device of this process did it) it succeeds and unregisters nothing.
+// Register pins mem for the copy engines. If another device of this process has already pinned mem, Register
+// succeeds, and the returned function does nothing.
 func (g *Device) Register(mem []byte) (func() error, error) {
 	if len(mem) == 0 {
 		return func() error { return nil }, nil
@@ -195,7 +195,8 @@ func (g *Device) Register(mem []byte) (func() error, error) {
 	}, nil
 }
 
-// Close releases the primary context; other users of it in this process keep it.
+// Close releases the primary context of the GPU. Other users of the same context in this process, such as PyTorch,
+// can still use it after Close.
 func (g *Device) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cuda binds the CUDA driver API at run time, without cgo and without the
-// toolkit. Its symbols are a struct, and each missing one has its own message.
+// Package cuda binds the CUDA driver API at run time, without cgo and without the CUDA toolkit. If the driver lacks a
+// needed symbol, the error names the symbol.
 //
-// A CUDA context belongs to an OS thread. Every function that needs one locks the
-// goroutine to its thread, pushes the device's primary context, calls the driver and
-// pops the context. So callers need not care, and foreign threads do not change.
+// CUDA has one current context for each OS thread. Every function that needs a context locks the goroutine to its
+// thread, pushes the device's primary context, calls the driver and pops the context. Callers of package cuda need
+// not set a CUDA context, and the current context of their threads does not change.
 package cuda
 
 import (
@@ -20,19 +20,19 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// minDriver is the oldest CUDA driver API we run on: 11.4, where cuFile begins
-// and every symbol below exists.
+// minDriver is the oldest supported CUDA driver API, 11.4. cuFile begins with 11.4, and every needed symbol exists in
+// it.
 const minDriver = 11040
 
-// Driver is libcuda with the symbols we use.
+// Driver is the loaded libcuda with its symbols.
 type Driver struct {
 	lib     *dl.Library
 	version int
 	fn      symbols
 }
 
-// symbols are resolved by exact versioned name. Those of bindings are needed;
-// those of optional are 0 if the driver lacks them, and who uses one checks.
+// symbols are looked up by their exact versioned names. The symbols in bindings are needed. Those in optional and
+// helpful are 0 if the driver lacks them, and their users check this.
 type symbols struct {
 	init, driverGetVersion, getErrorName, getErrorString               dl.Func
 	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID            dl.Func
@@ -50,7 +50,7 @@ type symbols struct {
 	memHostGetDevicePointer                                                         dl.Func
 }
 
-// bindings lists where each symbol goes and its names, newest first.
+// bindings lists the needed symbols, each with its names, the newest first.
 func (s *symbols) bindings() []binding {
 	return []binding{
 		{&s.init, []string{"cuInit"}},
@@ -85,8 +85,8 @@ func (s *symbols) bindings() []binding {
 	}
 }
 
-// optional lists the symbols that no load needs: device-side time is for
-// measuring, and so are kernels, but for the one that verifies, which the CPU can.
+// optional lists the symbols that loads do not need: timing on the device, and kernels. Without kernels the CPU
+// verifies checksums.
 func (s *symbols) optional() []binding {
 	return []binding{
 		{&s.moduleLoadData, []string{"cuModuleLoadData"}},
@@ -114,12 +114,12 @@ type binding struct {
 	names []string
 }
 
-// LibraryNames are the names under which the driver's library is looked for.
+// LibraryNames returns the file names under which Find looks for the CUDA driver library, in order.
 func LibraryNames() []string { return []string{"libcuda.so.1", "libcuda.so"} }
 
-// Find opens the driver and initialises it. The findings say what was looked
-// for, in order, up to the first thing missing; the error repeats that one.
-// It creates no context on any device.
+// Find loads the CUDA driver library and initialises it. The findings list the libraries and symbols that were
+// searched, in order, up to the first one that is missing. The error of Find names the missing library or symbol.
+// Find creates no CUDA context.
 func Find(names ...string) (*Driver, []device.Finding, error) {
 	lib, err := dl.Open(names...)
 	if err != nil {
@@ -134,8 +134,8 @@ func Find(names ...string) (*Driver, []device.Finding, error) {
 	}
 	missing := bind(lib, d.fn.bindings())
 	lesser, unhelpful := bind(lib, d.fn.optional()), bind(lib, d.fn.helpful())
-	// The version is asked before the symbols are judged: an old driver is the
-	// better explanation for a symbol that is not there.
+	// The version is checked before the symbols, because an old driver is the better explanation for a missing
+	// symbol.
 	if d.fn.driverGetVersion != 0 {
 		var v int32
 		if r := d.fn.driverGetVersion.Call(ptr(&v)); r == 0 {
@@ -175,7 +175,7 @@ func Find(names ...string) (*Driver, []device.Finding, error) {
 	return d, found, nil
 }
 
-// bind looks every symbol up and returns those that the library lacks.
+// bind looks up every symbol and returns the names of the missing ones.
 func bind(lib *dl.Library, all []binding) (missing []string) {
 	for _, b := range all {
 		if *b.dst = lib.Lookup(b.names...); *b.dst == 0 {
@@ -185,8 +185,7 @@ func bind(lib *dl.Library, all []binding) (missing []string) {
 	return missing
 }
 
-// lacks is the error of kind Unsupported of an operation whose optional symbols
-// are not all there, nil when they are.
+// lacks returns an error of kind Unsupported if one of the symbols that the operation needs is missing.
 func (d *Driver) lacks(op, on string, need ...dl.Func) error {
 	if !slices.Contains(need, 0) {
 		return nil
@@ -205,12 +204,12 @@ func (d *Driver) lacks(op, on string, need ...dl.Func) error {
 func unusable(f device.Finding) error {
 	e := &errs.Error{Kind: errs.Unsupported, Op: "use CUDA", Name: f.Name, Msg: f.Detail, Fix: f.Fix}
 	if strings.HasPrefix(f.Detail, f.Name) {
-		e.Name = "" // the detail names it
+		e.Name = "" // the detail already has the name
 	}
 	return e
 }
 
-// initFix knows the common reasons why cuInit fails.
+// initFix returns the fix for a failed cuInit.
 func initFix(err error) string {
 	switch code(err) {
 	case resNoDevice:
@@ -227,14 +226,13 @@ func initFix(err error) string {
 
 func versionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// Version is the CUDA version the driver supports, such as "13.0".
+// Version returns the CUDA version that the driver supports, such as "13.0".
 func (d *Driver) Version() string { return versionText(d.version) }
 
-// ptr hands the address of v to C for the time of the call; dl.Call keeps v
-// where it is and alive until then.
+// ptr returns the address of v for a call of C. dl.Call keeps v alive and at its address until the call returns.
 func ptr[T any](v *T) unsafe.Pointer { return unsafe.Pointer(v) }
 
-// withContext runs f on this thread with ctx current and restores what was.
+// withContext runs f on this thread with ctx as the current context, then restores the previous one.
 func (d *Driver) withContext(ctx uintptr, f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -10,7 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Results that we treat in a way of their own.
+// These constants are the CUresult codes that this package handles specially.
 const (
 	resOutOfMemory          = 2
 	resNotInitialized       = 3
@@ -27,17 +27,17 @@ const (
 	resSystemDriverMismatch = 803
 )
 
-// Result is a CUresult other than success.
+// Result is the error of a CUDA driver call: a CUresult other than success.
 type Result struct {
 	Code int
 	Name string // CUDA_ERROR_OUT_OF_MEMORY
 	Text string
 }
 
-// Error returns the driver's own name and words for the code.
+// Error returns the driver's name of the code, the code and the driver's message.
 func (r *Result) Error() string { return fmt.Sprintf("%s (%d): %s", r.Name, r.Code, r.Text) }
 
-// check turns a result register into an error that names the call.
+// check converts the result of a driver call into an error that names the call.
 func (d *Driver) check(call string, ret uintptr) error {
 	c := int(int32(ret))
 	if c == 0 {
@@ -60,7 +60,7 @@ func (d *Driver) errorText(fn dl.Func, code int) string {
 	return dl.GoString(s, 256)
 }
 
-// code is the CUresult inside err, or 0.
+// code returns the CUresult inside err, or 0.
 func code(err error) int {
 	var r *Result
 	if errors.As(err, &r) {

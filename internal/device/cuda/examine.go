@@ -13,7 +13,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Attributes of a pointer, and the kinds of memory that the first one tells.
+// These constants are attributes of a pointer, and two values of the first attribute.
 const (
 	pointerMemoryType    = 2
 	pointerIsManaged     = 8
@@ -25,8 +25,8 @@ const (
 	memoryDevice = 2
 )
 
-// pointerFacts is what the driver says of an address: zeros where it knows
-// nothing of it. names and places are what it is asked with.
+// pointerFacts are the driver's facts about an address. They are zero for an address that the driver does not know.
+// names and places are the arguments of the call.
 type pointerFacts struct {
 	kind    uint32
 	managed uint8
@@ -75,7 +75,7 @@ func (g *Device) Examine(p device.Ptr, n int64) error {
 		return errs.Wrap("ask what lies at", name, err)
 	}
 	switch {
-	case f.managed != 0: // any device reaches it
+	case f.managed != 0: // managed memory: every device can use it
 	case f.kind == memoryHost:
 		return bad("the driver says that this is host memory", "give memory of the GPU, or name the device host")
 	case f.kind != memoryDevice:
@@ -89,7 +89,7 @@ func (g *Device) Examine(p device.Ptr, n int64) error {
 			fmt.Sprintf("name the device cuda:%d, or allocate on %s", f.ordinal, g.info.ID))
 	}
 	if f.size == 0 {
-		return nil // the driver does not tell the bounds of this kind of memory
+		return nil // the driver does not report the bounds of this kind of memory
 	}
 	if left := f.start + f.size - uint64(p); uint64(n) > left {
 		return bad(fmt.Sprintf("the allocation has %d bytes at 0x%x, of which %d lie behind the address", f.size, f.start,
@@ -98,7 +98,7 @@ func (g *Device) Examine(p device.Ptr, n int64) error {
 	return nil
 }
 
-// readable tells whether the CPU can read an address of this process, without touching it.
+// readable reports whether the CPU can read an address of this process. It does not access the address itself.
 func readable(p device.Ptr) bool {
 	var b [1]byte
 	local := []unix.Iovec{{Base: &b[0], Len: 1}}

@@ -11,21 +11,20 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// PTX is compiled by the driver for the GPU at hand, so that no compiler and no
-// toolkit is needed to build us.
+// The driver compiles PTX for the GPU at run time, so that building NebulaIO needs no CUDA toolkit.
 var (
 	//go:embed spin.ptx
 	spinPTX string
-	// crc64PTX is made of crc64.cu, see make kernels.
+	// crc64PTX is compiled from crc64.cu by make kernels.
 	//go:embed crc64.ptx
 	crc64PTX string
 )
 
-// kernel is a kernel as a device has loaded it; zero until its first use.
+// kernel is a kernel that a device has loaded. It is zero before its first use.
 type kernel struct{ module, fn uintptr }
 
-// load returns a kernel of this device, which name has in the PTX image,
-// compiled on first use; closing the device unloads it.
+// load returns the kernel with the given name from the PTX image, and compiles it at its first use. Closing the
+// device unloads the kernel.
 func (g *Device) load(k *kernel, image, name string) (uintptr, error) {
 	d := g.drv
 	if err := d.lacks("compute on", g.info.ID, d.fn.moduleLoadData, d.fn.moduleGetFunction, d.fn.moduleUnload,
@@ -48,7 +47,7 @@ func (g *Device) load(k *kernel, image, name string) (uintptr, error) {
 		}
 		if err := d.check("cuModuleGetFunction", d.fn.moduleGetFunction.Call(ptr(&s.fn), s.module,
 			ptr(&symbol[0]))); err != nil {
-			_ = d.fn.moduleUnload.Call(s.module) // the error above is the one to tell
+			_ = d.fn.moduleUnload.Call(s.module) // the error above is returned
 			return err
 		}
 		*k = s
@@ -60,7 +59,7 @@ func (g *Device) load(k *kernel, image, name string) (uintptr, error) {
 	return k.fn, nil
 }
 
-// explainJIT tells what to do when the driver does not compile a kernel.
+// explainJIT adds the reason and a fix to the error of a failed compilation.
 func (g *Device) explainJIT(name string, err error) error {
 	e := &errs.Error{Kind: errs.Unsupported, Op: "compile " + name + " for", Name: g.info.ID, Err: err}
 	switch code(err) {
@@ -80,8 +79,8 @@ func (g *Device) explainJIT(name string, err error) error {
 	return e
 }
 
-// unload frees the kernels; the caller holds mu. It fails only in a context
-// that has died, which has freed its modules and told whoever waited for it.
+// unload frees the kernels. The caller holds mu. Errors are ignored: unload fails only if the context is dead, and
+// then its modules are already freed.
 func (g *Device) unload() {
 	d := g.drv
 	for _, k := range []*kernel{&g.spin, &g.crc64} {
@@ -92,7 +91,7 @@ func (g *Device) unload() {
 	}
 }
 
-// Step launches one thread that looks at the GPU's clock until d has passed.
+// Step launches a kernel of one thread that polls the GPU's clock until the time d has passed.
 func (q *queue) Step(d time.Duration) error {
 	fn, err := q.dev.load(&q.dev.spin, spinPTX, "nebulaio_spin")
 	if err != nil {
@@ -107,7 +106,7 @@ func (q *queue) Step(d time.Duration) error {
 	return errs.Wrap("queue a step on", q.dev.info.ID, err)
 }
 
-// Follow makes the stream wait for the event of another stream.
+// Follow makes the queue's stream wait for the event of the mark m.
 func (q *queue) Follow(m device.Mark) error {
 	o, ok := m.(*mark)
 	if !ok || o.q.dev != q.dev {

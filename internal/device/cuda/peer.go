@@ -9,14 +9,14 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// peerQueue is a stream of this device whose copies end on another one.
+// peerQueue is a stream of this device with copies to another device.
 type peerQueue struct {
 	*queue
 	other *Device
 }
 
-// NewPeerQueue implements device.Peered. Access once given is not taken back:
-// others in this process may have found it given and rely on it.
+// NewPeerQueue implements device.Peered. NewPeerQueue enables peer access, which is never disabled again, because
+// other parts of the process may rely on it.
 func (g *Device) NewPeerQueue(other device.Device) (device.PeerQueue, error) {
 	const op = "copy between GPUs from"
 	to, ok := other.(*Device)
@@ -60,7 +60,7 @@ func (g *Device) NewPeerQueue(other device.Device) (device.PeerQueue, error) {
 	return &peerQueue{queue: q.(*queue), other: to}, nil
 }
 
-// CopyPeer queues a copy to the other device.
+// CopyPeer queues a copy of n bytes from src on this device to dst on the other device.
 func (q *peerQueue) CopyPeer(dst, src device.Ptr, n int64) error {
 	if n == 0 {
 		return nil
@@ -72,7 +72,7 @@ func (q *peerQueue) CopyPeer(dst, src device.Ptr, n int64) error {
 	})
 }
 
-// AfterMark makes the stream wait for an event of another stream.
+// AfterMark makes the queue's stream wait for the event of the mark m.
 func (q *peerQueue) AfterMark(m device.Mark) error {
 	ev, ok := m.(*mark)
 	if !ok || ev.q.dev != q.dev {

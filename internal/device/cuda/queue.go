@@ -17,20 +17,20 @@ const (
 	eventDisableTiming = 2
 )
 
-// pollEvery is how long a waiter sleeps between two looks at an event. Events
-// that interrupt the CPU cost the copy engine 2 % of its rate, spinning costs
-// cores that copies out of the page cache need; a copy of 4 MiB takes 80 µs.
+// pollEvery is the time that a waiter sleeps between two checks of an event. Events that interrupt the CPU cost the
+// copy engine 2 % of its rate. Spinning costs CPU time that copies from the page cache need. A copy of 4 MiB takes 80
+// µs.
 const pollEvery = 20 * time.Microsecond
 
-// queue is a CUDA stream of its own that does not synchronise with the legacy
-// default stream: order with the caller's work is asked for through After.
+// queue is a CUDA stream that does not synchronise with the legacy default stream. Callers order it after their own
+// work with After.
 type queue struct {
 	dev    *Device
 	stream uintptr
 	sums   sums
 }
 
-// NewQueue creates a stream.
+// NewQueue creates a queue, which is a CUDA stream.
 func (g *Device) NewQueue() (device.Queue, error) {
 	q := &queue{dev: g}
 	err := g.drv.withContext(g.ctx, func() error {
@@ -45,7 +45,7 @@ func (g *Device) NewQueue() (device.Queue, error) {
 // Stream implements device.Streamer.
 func (q *queue) Stream() uint64 { return uint64(q.stream) }
 
-// CopyIn queues a host-to-device copy.
+// CopyIn queues a copy from host memory src to device memory dst.
 func (q *queue) CopyIn(dst device.Ptr, src []byte) error {
 	if len(src) == 0 {
 		return nil
@@ -56,7 +56,7 @@ func (q *queue) CopyIn(dst device.Ptr, src []byte) error {
 	})
 }
 
-// CopyOut queues a device-to-host copy.
+// CopyOut queues a copy from device memory src to host memory dst.
 func (q *queue) CopyOut(dst []byte, src device.Ptr) error {
 	if len(dst) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (q *queue) CopyOut(dst []byte, src device.Ptr) error {
 	})
 }
 
-// After makes the stream wait for the work now queued on the caller's stream.
+// After makes the queue's stream wait for the work that is now queued on the caller's stream.
 func (q *queue) After(stream uint64) error {
 	d := q.dev.drv
 	return d.withContext(q.dev.ctx, func() error {
@@ -87,7 +87,7 @@ func (q *queue) After(stream uint64) error {
 	})
 }
 
-// Drain synchronises the stream.
+// Drain waits until all work of the queue's stream has ended.
 func (q *queue) Drain() error {
 	d := q.dev.drv
 	return d.withContext(q.dev.ctx, func() error {
@@ -95,7 +95,7 @@ func (q *queue) Drain() error {
 	})
 }
 
-// Close waits for queued copies and destroys the stream.
+// Close waits for all queued work, then destroys the queue's stream.
 func (q *queue) Close() error {
 	return errors.Join(q.sums.close(q.dev), q.dev.endStream(q.stream))
 }
@@ -119,7 +119,7 @@ type mark struct {
 	recorded bool
 }
 
-// NewMark creates an event.
+// NewMark creates a mark, which is a CUDA event.
 func (q *queue) NewMark() (device.Mark, error) {
 	m := &mark{q: q}
 	d := q.dev.drv
@@ -146,7 +146,7 @@ func (m *mark) Wait() error {
 		if done, err := m.Done(); done || err != nil {
 			return err
 		}
-		_ = unix.Nanosleep(&ts, nil) // woken early is as good
+		_ = unix.Nanosleep(&ts, nil) // an early wakeup does no harm
 	}
 }
 

@@ -9,13 +9,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// eventTimed is the flag of an event that keeps the time of its passing.
+// eventTimed is the flag of an event that records its time.
 const eventTimed = 0
 
-// stamp is a mark whose event keeps time.
+// stamp is a mark with an event that records its time.
 type stamp struct{ mark }
 
-// NewStamp creates a timing event.
+// NewStamp creates a stamp, which is a CUDA event that records its time.
 func (q *queue) NewStamp() (device.Stamp, error) {
 	d := q.dev.drv
 	if err := d.lacks("take device-side time on", q.dev.info.ID, d.fn.eventElapsedTime); err != nil {
@@ -31,8 +31,8 @@ func (q *queue) NewStamp() (device.Stamp, error) {
 	return s, nil
 }
 
-// Since asks the driver for the time between the two events, which it gives in
-// milliseconds with a resolution near half a microsecond.
+// Since returns the time between the events of the two stamps. The resolution of the returned time is about half a
+// microsecond.
 func (s *stamp) Since(earlier device.Stamp) (time.Duration, error) {
 	id := s.q.dev.info.ID
 	e, ok := earlier.(*stamp)

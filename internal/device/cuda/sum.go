@@ -16,20 +16,19 @@ import (
 )
 
 const (
-	// sumStreams is how many streams the sums of a queue take turns on. A sum
-	// takes a fraction of the time of the copy before it, but some microseconds
-	// to begin and to be told of: with a few under way at once, copies wait for none.
+	// sumStreams is the number of streams that the sums of a queue share. A sum is much shorter than the copy before
+	// it, but takes some microseconds to begin and to be reported. With a few streams, copies wait for no sum.
 	sumStreams = 4
-	// sumThreads is what crc64.cu calls THREADS.
+	// sumThreads is the constant THREADS of crc64.cu.
 	sumThreads = 256
-	// slabSize is how much host memory for results is taken at a time.
+	// slabSize is the size of one allocation of host memory for results, in bytes.
 	slabSize = 256 << 10
-	// mostTiles bounds what a sum may have room for.
+	// mostTiles is the largest number of tiles of a sum.
 	mostTiles = slabSize / 8
 )
 
-// sums is what the sums of one queue share. Kernels write their results, eight
-// bytes each, straight to host memory.
+// sums holds the streams and the memory that the sums of one queue share. Kernels write their results, eight bytes
+// each, directly to host memory.
 type sums struct {
 	mu      sync.Mutex
 	streams []uintptr
@@ -37,7 +36,7 @@ type sums struct {
 	slabs   []*slab
 }
 
-// slab is host memory that kernels write to; it is handed out once.
+// slab is host memory that kernels write to. Its parts are never reused.
 type slab struct {
 	mem        []byte
 	at         uint64 // its address on the device
@@ -45,14 +44,14 @@ type slab struct {
 	registered bool
 }
 
-// sum is an event behind a kernel, and its results.
+// sum is the event after a kernel, with the kernel's results.
 type sum struct {
 	q       *queue
 	stream  uintptr
 	mark    mark
 	results []uint64
-	at      uint64 // of results, for the kernel
-	n       int    // tiles of what was last started
+	at      uint64 // the device address of results
+	n       int    // number of tiles of the last Start
 }
 
 // NewSum implements device.Summer.
@@ -83,7 +82,7 @@ func (g *Device) loadCRC64() (uintptr, error) {
 	return g.load(&g.crc64, crc64PTX, "nebulaio_crc64")
 }
 
-// place gives s a stream and room for its results.
+// place assigns a stream and memory for results to s.
 func (y *sums) place(s *sum, tiles int) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -114,7 +113,7 @@ func (y *sums) place(s *sum, tiles int) error {
 	return nil
 }
 
-// newSlab pins memory and asks where the device sees it.
+// newSlab allocates and pins a slab, and gets its device address.
 func (g *Device) newSlab() (*slab, error) {
 	mem, err := unix.Mmap(-1, 0, slabSize, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
@@ -147,7 +146,7 @@ func (b *slab) free(g *Device) error {
 	return errors.Join(err, unix.Munmap(b.mem))
 }
 
-// close frees what the sums had; nothing of them is queued any more.
+// close frees the streams and slabs. No sum may be queued any more.
 func (y *sums) close(g *Device) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -162,8 +161,8 @@ func (y *sums) close(g *Device) error {
 	return errors.Join(all...)
 }
 
-// Start implements device.Sum: the stream waits for m's event, one block of
-// threads sums each tile, and an event follows.
+// Start implements device.Sum. Start queues three steps on a stream: a wait for the event of m, a kernel with one
+// block of threads for each tile, and an event.
 func (s *sum) Start(m device.Mark, p device.Ptr, n, first, size int64) error {
 	const op = "sum on"
 	g, behind := s.q.dev, (*mark)(nil)
@@ -203,7 +202,7 @@ func (s *sum) Start(m device.Mark, p device.Ptr, n, first, size int64) error {
 		s.mark.recorded = true
 		err := d.check("cuEventRecord", d.fn.eventRecord.Call(s.mark.event, s.stream))
 		if err != nil {
-			// It runs and cannot be waited for by itself.
+			// The kernel runs, but its own event cannot be waited for.
 			err = errors.Join(err, d.check("cuStreamSynchronize", d.fn.streamSynchronize.Call(s.stream)))
 		}
 		return err
@@ -213,13 +212,13 @@ func (s *sum) Start(m device.Mark, p device.Ptr, n, first, size int64) error {
 
 func (s *sum) Done() (bool, error) { return s.mark.Done() }
 
-// Wait looks at the event more often than a mark does: a sum is short.
+// Wait polls the event of the Sum more often than Mark.Wait does, because a checksum kernel is short.
 func (s *sum) Wait() error {
 	ts := unix.NsecToTimespec(int64(pollEvery / 2 / time.Nanosecond))
 	for {
 		done, err := s.mark.Done()
 		if err != nil {
-			// Whether it has been done is not known from its own event.
+			// The event does not show whether the kernel has ended.
 			d := s.q.dev.drv
 			return errs.Wrap("sum on", s.q.dev.info.ID, errors.Join(err, d.withContext(s.q.dev.ctx, func() error {
 				return d.check("cuStreamSynchronize", d.fn.streamSynchronize.Call(s.stream))
@@ -234,5 +233,5 @@ func (s *sum) Wait() error {
 
 func (s *sum) Tiles() []uint64 { return s.results[:s.n] }
 
-// Close destroys the event; the room goes with the queue.
+// Close destroys the event of the Sum. The memory of the results is freed when the queue is closed.
 func (s *sum) Close() error { return s.mark.Close() }

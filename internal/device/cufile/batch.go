@@ -12,13 +12,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// What a request of a batch does.
+// OpRead and OpWrite are the values of BatchOp.Opcode.
 const (
 	OpRead  = 0
 	OpWrite = 1
 )
 
-// States of a request, as BatchEvent has them.
+// BatchWaiting to BatchFailed are the values of BatchEvent.Status, the states of a request.
 const (
 	BatchWaiting   = 1
 	BatchPending   = 2
@@ -29,10 +29,10 @@ const (
 	BatchFailed    = 64
 )
 
-// maxBatch bounds a batch; the library's own limit, io_batchsize, is lower.
+// maxBatch is the largest size of a batch. The library's own limit, io_batchsize, is lower.
 const maxBatch = 1 << 12
 
-// modeBatch is CUFILE_BATCH, the only mode there is.
+// modeBatch is CUFILE_BATCH, the only mode that cuFile has.
 const modeBatch = 1
 
 // BatchOp is one request of a batch.
@@ -41,11 +41,11 @@ type BatchOp struct {
 	Opcode             int32 // OpRead or OpWrite
 	Base               device.Ptr
 	BufOff, N, FileOff int64
-	Cookie             uint64 // comes back with the event
+	Cookie             uint64 // returned in BatchEvent.Cookie
 }
 
-// Batch is a group of requests that are submitted and collected together. Its
-// methods may be called by one goroutine at a time.
+// Batch submits cuFile requests and collects their events in groups. Only one goroutine at a time may call methods of
+// a Batch.
 type Batch struct {
 	s      *Session
 	size   int
@@ -53,14 +53,14 @@ type Batch struct {
 
 	once  sync.Once
 	gone  bool
-	open  int             // requests whose events have not come
-	keep  [][]BatchParams // the library may look at them until then
+	open  int             // number of requests without an event so far
+	keep  [][]BatchParams // the library may read the parameters until all events have come
 	pins  runtime.Pinner
 	event []BatchEvent
 }
 
-// NewBatch makes room for n requests at a time. Kind Unsupported with an older
-// library. The caller closes it before the session, which else does.
+// NewBatch creates a batch for up to n requests at a time. NewBatch fails with kind Unsupported if libcufile is too
+// old. If the caller does not close the batch, Session.Close does.
 func (s *Session) NewBatch(n int) (*Batch, error) {
 	op := fmt.Sprintf("make a cuFile batch of %d on", n)
 	if n < 1 || n > maxBatch {
@@ -88,8 +88,8 @@ func (s *Session) NewBatch(n int) (*Batch, error) {
 	return b, nil
 }
 
-// Submit starts requests; at most as many as the batch has room for may be
-// under way. Files and memory stay as they are until their events have come.
+// Submit starts all given requests. The number of requests in progress must not exceed the size that was passed to
+// NewBatch. Files and memory must stay valid until Wait has returned the events.
 func (b *Batch) Submit(ops []BatchOp) error {
 	const what = "submit a cuFile batch on"
 	if b.gone {
@@ -132,20 +132,20 @@ func (b *Batch) Submit(ops []BatchOp) error {
 		return err
 	})
 	if err != nil {
-		b.came(len(params)) // none of them will
+		b.came(len(params)) // no events will come
 	}
 	return err
 }
 
-// Wait collects events, at least least of them unless the timeout passes. They
-// are the batch's until the next call.
+// Wait waits until the number of events is at least the argument least, or until the timeout has passed. Wait returns
+// all events that have come. The returned slice is valid until the next call of Wait.
 func (b *Batch) Wait(least int, timeout time.Duration) ([]BatchEvent, error) {
 	const what = "wait for a cuFile batch on"
 	if b.gone {
 		return nil, b.s.gone(what)
 	}
 	n, until := uint32(b.size), [2]int64{int64(timeout / time.Second), int64(timeout % time.Second)}
-	// The session's lock is not held: others go on while this one waits.
+	// The session's lock is not held, so that other calls can run during the wait.
 	err := b.s.ctx.WithContext(func() error {
 		return check("cuFileBatchIOGetStatus", b.s.lib.fn.batchGetStatus.Call(b.handle, min(max(least, 0), b.size), ptr(&n),
 			ptr(&b.event[0]), ptr(&until)))
@@ -164,7 +164,7 @@ func (b *Batch) Wait(least int, timeout time.Duration) ([]BatchEvent, error) {
 	return events, nil
 }
 
-// came notes the end of n requests, and lets go of what all of them needed.
+// came records the end of n requests. After the last one it releases their parameters.
 func (b *Batch) came(n int) {
 	if b.open = max(b.open-n, 0); b.open == 0 {
 		b.pins.Unpin()
@@ -172,7 +172,7 @@ func (b *Batch) came(n int) {
 	}
 }
 
-// Bytes is what a request moved, or why it failed.
+// Bytes returns the number of bytes that the request moved, or the error of the request.
 func (e BatchEvent) Bytes() (int64, error) {
 	switch {
 	case e.Result < 0:
@@ -184,9 +184,9 @@ func (e BatchEvent) Bytes() (int64, error) {
 	return e.Result, nil
 }
 
-// Cancel asks the library to drop what is not done. No events come for it; room
-// for new requests is there again only with a new batch where some were under
-// way, because the library does not say which it dropped.
+// Cancel asks the library to drop requests that have not ended. Requests that Cancel drops have no events. If
+// requests were in progress, the batch cannot be used after Cancel, because the library does not report which
+// requests it dropped.
 func (b *Batch) Cancel() error {
 	if b.gone {
 		return nil
@@ -194,15 +194,15 @@ func (b *Batch) Cancel() error {
 	return b.s.call("cancel a cuFile batch on", "cuFileBatchIOCancel", &b.s.lib.fn.batchCancel, b.handle)
 }
 
-// Close ends the batch; events that were not collected are lost. A second call
-// does nothing.
+// Close destroys the batch. Events that were not collected before Close are lost. A second call of Close does
+// nothing.
 func (b *Batch) Close() error {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	return b.destroy()
 }
 
-// destroy ends the batch once; the session's lock is held.
+// destroy destroys the batch once. The caller holds the session's lock.
 func (b *Batch) destroy() (err error) {
 	b.once.Do(func() {
 		b.gone = true
@@ -213,7 +213,7 @@ func (b *Batch) destroy() (err error) {
 	return errs.Wrap("end a cuFile batch on", b.s.info.ID, err)
 }
 
-// directBatch is a batch as device speaks of it.
+// directBatch adapts a Batch to device.DirectBatch.
 type directBatch struct{ *Batch }
 
 // NewDirectBatch implements device.Batcher.

@@ -9,19 +9,19 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// DriverOpen opens the driver, or counts one more user of it. It makes a
-// context on every visible GPU.
+// DriverOpen opens the cuFile driver, or adds one user to an open driver. The first DriverOpen creates a CUDA context
+// on every visible GPU.
 func (l *Library) DriverOpen() error {
 	return check("cuFileDriverOpen", l.fn.driverOpen.Call())
 }
 
-// DriverClose undoes one DriverOpen; the last one ends the driver.
+// DriverClose removes one user of the cuFile driver. When the last user is removed, the driver ends.
 func (l *Library) DriverClose() error {
 	return check("cuFileDriverClose", l.fn.driverClose.Call())
 }
 
-// UseCount is how many users in this process have the driver open; known is
-// false if the library is too old to tell.
+// UseCount returns the number of users in this process that have the cuFile driver open. If libcufile is too old to
+// count its users, UseCount returns known as false.
 func (l *Library) UseCount() (n int64, known bool) {
 	if l.fn.useCount == 0 {
 		return 0, false
@@ -29,8 +29,7 @@ func (l *Library) UseCount() (n int64, known bool) {
 	return int64(l.fn.useCount.Call()), true
 }
 
-// Version is the release as the library tells it, such as "1.15". It works
-// before the driver is open.
+// Version returns the release of libcufile, such as "1.15". Version may be called before the driver is open.
 func (l *Library) Version() string {
 	var v int32
 	if l.fn.getVersion == 0 {
@@ -46,15 +45,15 @@ func (l *Library) Version() string {
 	return s
 }
 
-// Properties are those of the open driver.
+// Properties returns the properties of the open cuFile driver.
 func (l *Library) Properties() (Properties, error) {
 	var p Properties
 	err := check("cuFileDriverGetProperties", l.fn.driverGetProperties.Call(ptr(&p)))
 	return p, err
 }
 
-// Parameters of cufile.json by the numbers that the library gives them.
-// The names are those of the configuration in lower case.
+// sizeParameters returns the parameters of cufile.json that are numbers. A parameter's index is its number in the
+// library.
 func sizeParameters() []string {
 	return []string{"profile_stats", "max_io_queue_depth", "max_io_threads", "min_io_threshold_size_kb",
 		"max_request_parallelism", "max_direct_io_size_kb",
@@ -80,8 +79,8 @@ func index(names []string, name string) (int, error) {
 	return 0, errs.New(errs.Invalid, "cuFile parameter", name, "is not known; expected one of "+strings.Join(names, ", "))
 }
 
-// SizeParameter is a number in force. Kind Invalid for a name that is none,
-// Unsupported where the library is too old.
+// SizeParameter returns the current value of a numeric cuFile parameter. SizeParameter fails with kind Invalid if the
+// name is unknown, and with kind Unsupported if libcufile is too old.
 func (l *Library) SizeParameter(name string) (uint64, error) {
 	i, err := index(sizeParameters(), name)
 	if err == nil {
@@ -95,7 +94,7 @@ func (l *Library) SizeParameter(name string) (uint64, error) {
 	return v, errs.Wrap("read cuFile parameter", name, err)
 }
 
-// BoolParameter is a switch in force; errors as those of SizeParameter.
+// BoolParameter returns the current value of a boolean cuFile parameter. BoolParameter fails as SizeParameter does.
 func (l *Library) BoolParameter(name string) (bool, error) {
 	i, err := index(boolParameters(), name)
 	if err == nil {
@@ -104,12 +103,13 @@ func (l *Library) BoolParameter(name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var v uint64 // a C bool is one byte of it, the first on our machines
+	var v uint64 // a C bool is the first byte of v
 	err = check("cuFileGetParameterBool", l.fn.getBool.Call(i, ptr(&v)))
 	return v&0xff != 0, errs.Wrap("read cuFile parameter", name, err)
 }
 
-// StringParameter is a text in force; errors as those of SizeParameter.
+// StringParameter returns the current value of a text parameter of cuFile. StringParameter fails as SizeParameter
+// does.
 func (l *Library) StringParameter(name string) (string, error) {
 	i, err := index(stringParameters(), name)
 	if err == nil {
@@ -124,8 +124,8 @@ func (l *Library) StringParameter(name string) (string, error) {
 	return s, errs.Wrap("read cuFile parameter", name, err)
 }
 
-// SetSizeParameter sets a number for the whole process. Kind Invalid where
-// anyone in the process has the driver open: the settings are theirs.
+// SetSizeParameter sets a numeric cuFile parameter for the whole process. SetSizeParameter fails with kind Invalid if
+// any part of the process has the driver open.
 func (l *Library) SetSizeParameter(name string, v uint64) error {
 	i, err := index(sizeParameters(), name)
 	if err == nil {
@@ -140,7 +140,8 @@ func (l *Library) SetSizeParameter(name string, v uint64) error {
 	return errs.Wrap("set cuFile parameter", name, err)
 }
 
-// SetBoolParameter sets a switch; see SetSizeParameter.
+// SetBoolParameter sets a boolean cuFile parameter for the whole process. SetBoolParameter fails as SetSizeParameter
+// does.
 func (l *Library) SetBoolParameter(name string, v bool) error {
 	i, err := index(boolParameters(), name)
 	if err == nil {
@@ -159,7 +160,8 @@ func (l *Library) SetBoolParameter(name string, v bool) error {
 	return errs.Wrap("set cuFile parameter", name, err)
 }
 
-// SetStringParameter sets a text; see SetSizeParameter.
+// SetStringParameter sets a text parameter of cuFile for the whole process. SetStringParameter fails as
+// SetSizeParameter does.
 func (l *Library) SetStringParameter(name, v string) error {
 	i, err := index(stringParameters(), name)
 	if err == nil {
@@ -175,8 +177,7 @@ func (l *Library) SetStringParameter(name, v string) error {
 	return errs.Wrap("set cuFile parameter", name, err)
 }
 
-// unused fails where the driver is open. The library checks it too, for some
-// of its settings.
+// unused returns an error if the driver is open. The library checks this itself only for some settings.
 func (l *Library) unused() error {
 	if n, known := l.UseCount(); known && n > 0 {
 		return failure("cuFileUseCount", 5026, 0)
@@ -184,8 +185,7 @@ func (l *Library) unused() error {
 	return nil
 }
 
-// facts lists the properties and parameters in force; what cannot be read is
-// left out.
+// facts returns the current properties and parameters by name. Values that cannot be read are left out.
 func (l *Library) facts() map[string]string {
 	f := map[string]string{"version": l.Version(), "library": l.Name()}
 	if p, err := l.Properties(); err == nil {
@@ -218,7 +218,7 @@ func (l *Library) facts() map[string]string {
 	return f
 }
 
-// bits names the bits that are set; one without a name is shown as its number.
+// bits returns the names of the bits that are set in v. A bit without a name is shown by its number.
 func bits(v uint32, names []string) string {
 	var set []string
 	for i := range 32 {

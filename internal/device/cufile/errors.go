@@ -11,22 +11,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// firstCode and lastCode bound cuFile's own codes; the last is a sentinel.
+// firstCode and lastCode are the first and the last code of cuFile. The last one is a sentinel.
 const (
 	firstCode = 5001
 	lastCode  = 5050
 )
 
-// codeCUDA means that the CUDA driver failed; its code stands beside.
+// codeCUDA means that the CUDA driver failed. The CUresult is returned with it.
 const codeCUDA = 5011
 
 // Result is an error code of cuFile.
 type Result struct {
-	Code int // 5001 and up
-	CUDA int // the CUresult where Code is 5011
+	Code int // the CUfileOpError of cuFile, 5001 or more
+	CUDA int // the CUresult of the CUDA driver if Code is 5011, else 0
 }
 
-// Error returns the code's name, number and meaning.
+// Error returns the name, the number and the meaning of the cuFile error code.
 func (r *Result) Error() string {
 	m := meaningOf(r.Code)
 	s := fmt.Sprintf("%s (%d): %s", m.name, r.Code, m.text)
@@ -36,7 +36,7 @@ func (r *Result) Error() string {
 	return s
 }
 
-// Code is the cuFile code inside err, or 0.
+// Code returns the cuFile error code inside err, or 0 if there is none.
 func Code(err error) int {
 	var r *Result
 	if errors.As(err, &r) {
@@ -45,8 +45,8 @@ func Code(err error) int {
 	return 0
 }
 
-// check turns the returned CUfileError_t, eight bytes in one register with the
-// code below and CUDA's above, into an error that names the call.
+// check converts a returned CUfileError_t into an error that names the call. The structure is in one register: the
+// low half is the cuFile code, the high half the CUresult.
 func check(call string, ret uintptr) error {
 	code, cuda := int(int32(uint64(ret))), int(int32(uint64(ret)>>32))
 	if code == 0 {
@@ -55,8 +55,8 @@ func check(call string, ret uintptr) error {
 	return failure(call, code, cuda)
 }
 
-// failure makes an error of a code in either sign: cuFile's own, or an errno,
-// which the library returns negative where its configuration is refused.
+// failure returns the error for a code of either sign. The code is one of cuFile's, or an errno, which the library
+// returns negated if it refuses its configuration.
 func failure(call string, code, cuda int) error {
 	n := code
 	if n < 0 {
@@ -76,9 +76,9 @@ func failure(call string, code, cuda int) error {
 	return &errs.Error{Kind: m.kind, Op: call, Fix: m.fix, Err: &Result{Code: n, CUDA: cuda}}
 }
 
-// transferred turns the result of a read or write into a count. Releases differ
-// in how they fail: the code negative, or -1 with the code, or a plain errno,
-// in errno. It runs on the thread of the call, before any other call into C.
+// transferred converts the result of a read or write into a byte count or an error. A failed call returns a negative
+// code, or -1 with a cuFile code or a system error in errno, depending on the release. transferred must run on the
+// thread of the call, before any other call into C.
 func (l *Library) transferred(call string, ret uintptr) (int64, error) {
 	n := int64(ret)
 	switch {
@@ -101,7 +101,7 @@ func (l *Library) transferred(call string, ret uintptr) (int64, error) {
 	return 0, &errs.Error{Kind: errs.IO, Op: call, Err: syscall.Errno(-n)}
 }
 
-// errno is the calling thread's; the thread is locked.
+// errno returns the address of the calling thread's errno. The goroutine is locked to its thread.
 func (l *Library) errno() *int32 {
 	p := l.fn.errnoLocation.Call()
 	// The address is in C's memory, which the garbage collector does not move.
@@ -131,8 +131,8 @@ const (
 	fixNVFS   = "check dmesg and /proc/driver/nvidia-fs; reload nvidia-fs, or update it to the driver's release"
 )
 
-// meanings is the header's list of codes, with what to do about each. The text
-// of the header is an inline function, which a binding at run time cannot call.
+// meanings lists the codes of cufile.h, with a text and a fix for each. The header has the texts in an inline
+// function, which a binding at run time cannot call.
 func meanings() []meaning {
 	return []meaning{
 		{5001, errs.Unsupported, "CU_FILE_DRIVER_NOT_INITIALIZED", "no direct route is there and compatibility mode is off",

@@ -2,15 +2,14 @@
 
 package cufile
 
-// The structures of cufile.h as C lays them out on 64-bit Linux. Go puts fields
-// at the same offsets; the explicit gaps make that visible, and layout_test.go
-// holds every size and offset against the header's.
+// The structures below have the layout of cufile.h on 64-bit Linux. Go places fields at the same offsets as C. The
+// explicit gaps make this visible, and layout_test.go compares every size and offset with the header.
 
 // descr is CUfileDescr_t.
 type descr struct {
 	kind  int32
 	_     int32
-	fd    int32 // of a union with a pointer
+	fd    int32 // a member of a union with a pointer
 	_     int32
 	fsOps uintptr
 }
@@ -18,10 +17,10 @@ type descr struct {
 // handleFD is CU_FILE_HANDLE_TYPE_OPAQUE_FD.
 const handleFD = 1
 
-// Properties is CUfileDrvProps_t: what the driver supports and its limits.
-// Releases of libcufile before 1.2 do not set the last two fields.
+// Properties is CUfileDrvProps_t: the features and limits of the cuFile driver. Releases of libcufile before 1.2 do
+// not set MaxBatch and MaxBatchTimeoutMS.
 type Properties struct {
-	NVFSMajor, NVFSMinor      uint32 // 0 and 0: no nvidia-fs
+	NVFSMajor, NVFSMinor      uint32 // the version of nvidia-fs; 0 and 0 if nvidia-fs is not loaded
 	PollThresholdKB           uint64
 	MaxDirectIOKB             uint64
 	Status, Control, Features uint32 // bits
@@ -46,18 +45,18 @@ type BatchParams struct {
 	Cookie     uint64
 }
 
-// BatchEvent is CUfileIOEvents_t: how one request of a batch stands.
+// BatchEvent is CUfileIOEvents_t: the state and result of one request of a batch.
 type BatchEvent struct {
 	Cookie uint64
-	Status int32 // one of the Batch... bits
+	Status int32 // the state of the request, one of BatchWaiting to BatchFailed
 	_      int32
-	Result int64 // bytes, or a negative code
+	Result int64 // the bytes that the request moved, or a negative error code
 }
 
-// OpCounter is CUfileOpCounter_t.
+// OpCounter is CUfileOpCounter_t: the numbers of successful and of failed operations.
 type OpCounter struct{ OK, Failed uint64 }
 
-// StatsL1 is CUfileStatsLevel1_t: operations and bytes of the whole process.
+// StatsL1 is CUfileStatsLevel1_t: counters of operations and bytes of the whole process.
 type StatsL1 struct {
 	Read, Write, HandleRegister, HandleDeregister, BufRegister, BufDeregister                         OpCounter
 	ReadBytes, WriteBytes, ReadBandwidth, WriteBandwidth, ReadLatencyAvgUS, WriteLatencyAvgUS         uint64
@@ -70,13 +69,13 @@ type StatsL1 struct {
 	BatchSubmitLatencySumUS, BatchCompletionLatencySumUS, LastBatchReadBytes, LastBatchWriteBytes     uint64
 }
 
-// StatsL2 is CUfileStatsLevel2_t: level 1 with histograms of sizes in KiB.
+// StatsL2 is CUfileStatsLevel2_t: the counters of level 1, and histograms of the sizes of reads and writes in KiB.
 type StatsL2 struct {
 	Basic                 StatsL1
 	ReadSizes, WriteSizes [32]uint64
 }
 
-// GPUStats is CUfilePerGpuStats_t: what one GPU read and wrote, by route.
+// GPUStats is CUfilePerGpuStats_t: counters of the reads and writes of one GPU, by route.
 type GPUStats struct {
 	UUID                                                                                   [16]byte
 	ReadBytes, ReadBandwidth, ReadUtilization, ReadDurationUS                              uint64
@@ -87,10 +86,10 @@ type GPUStats struct {
 	Mappings, MappingsOK, MappingErrors, MappingsFreed, RegisteredBytes                    uint64
 }
 
-// maxGPUs is how many GPUs level 3 has room for.
+// maxGPUs is the largest number of GPUs in the statistics of level 3.
 const maxGPUs = 16
 
-// StatsL3 is CUfileStatsLevel3_t: level 2 with each GPU.
+// StatsL3 is CUfileStatsLevel3_t: the counters of level 2, and the counters of each GPU.
 type StatsL3 struct {
 	Detailed StatsL2
 	numGPUs  uint32
@@ -98,5 +97,5 @@ type StatsL3 struct {
 	gpus     [maxGPUs]GPUStats
 }
 
-// GPUs are those that the library counted for.
+// GPUs returns the counters of each GPU that the library has counted for.
 func (s *StatsL3) GPUs() []GPUStats { return s.gpus[:min(s.numGPUs, maxGPUs)] }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cufile binds NVIDIA's libcufile (GPUDirect Storage) at run time, without
-// cgo and without the toolkit. Its symbols are a struct. Symbols of newer releases are
-// optional, and each missing one has its own message.
+// Package cufile binds NVIDIA's libcufile (GPUDirect Storage) at run time, without cgo and without the CUDA toolkit.
+// Symbols of newer releases of libcufile are optional. If a call needs a symbol that libcufile lacks, the error names
+// the symbol and the release that has it.
 //
-// The library works on the CUDA context that is current on the calling thread
-// and reports some failures in errno, which belongs to a thread too. Every call
-// that needs either runs inside Contexts.WithContext, which locks the thread.
+// libcufile uses the current CUDA context of the calling thread, and reports some failures in the thread's errno.
+// Calls into libcufile run inside Contexts.WithContext, which locks the goroutine to its thread.
 //
-// Opening the driver creates a context on every visible GPU, starts threads and writes
-// a log file. Its settings belong to the whole process. So this package opens it only
-// on request, sets no environment variables, and refuses settings once any part of the
-// process has opened it.
+// Opening the cuFile driver creates a CUDA context on every visible GPU, starts threads and writes a log file. The
+// settings of the cuFile driver apply to the whole process. Package cufile opens the cuFile driver only on request
+// and sets no environment variables. After any part of the process has opened the cuFile driver, package cufile
+// refuses to change its settings.
 package cufile
 
 import (
@@ -28,18 +27,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Library is libcufile with the symbols we use. All methods are safe for
-// concurrent use, as the library is.
+// Library is the loaded libcufile with its symbols. All methods of Library are safe for concurrent use.
 type Library struct {
 	lib *dl.Library
 	fn  symbols
 
-	mu       sync.Mutex // guards what follows
-	sessions int64      // of ours that have the driver open
-	batched  bool       // one of them made a batch
-	held     bool       // the driver is left open by the last of them
-	counting int        // of ours that count
-	level    int        // of statistics to go back to, -1 if it was not changed
+	mu       sync.Mutex // guards the fields below
+	sessions int64      // our sessions that have the driver open
+	batched  bool       // one of our sessions made a batch
+	held     bool       // our last session left the driver open
+	counting int        // our sessions that count
+	level    int        // the level of statistics to restore; -1 if it was not changed
 }
 
 type symbols struct {
@@ -47,7 +45,7 @@ type symbols struct {
 	bufRegister, bufDeregister, read, write                   dl.Func
 	driverGetProperties, errnoLocation                        dl.Func
 
-	// Of later releases: 0 if the library does not have them.
+	// The symbols below are 0 if the library is too old to have them.
 	useCount, getVersion                                               dl.Func
 	getSizeT, getBool, getString, setSizeT, setBool, setString         dl.Func
 	setStatsLevel, getStatsLevel, statsStart, statsStop, statsReset    dl.Func
@@ -56,8 +54,8 @@ type symbols struct {
 	batchSetUp, batchSubmit, batchGetStatus, batchCancel, batchDestroy dl.Func
 }
 
-// binding is where a symbol goes and its names, newest first. since is the
-// release that added it; empty where every release has it.
+// binding is the variable of a symbol and the symbol's names, the newest first. since is the release that added the
+// symbol, or empty if every release has it.
 type binding struct {
 	dst   *dl.Func
 	since string
@@ -76,7 +74,7 @@ func (s *symbols) bindings() []binding {
 		{&s.bufDeregister, "", []string{"cuFileBufDeregister"}},
 		{&s.read, "", []string{"cuFileRead"}},
 		{&s.write, "", []string{"cuFileWrite"}},
-		{&s.errnoLocation, "", []string{"__errno_location"}}, // of the C library below it
+		{&s.errnoLocation, "", []string{"__errno_location"}}, // a symbol of the C library
 
 		{&s.batchSetUp, "1.2", []string{"cuFileBatchIOSetUp"}},
 		{&s.batchSubmit, "1.2", []string{"cuFileBatchIOSubmit"}},
@@ -109,8 +107,8 @@ func (s *symbols) bindings() []binding {
 const installFix = "install NVIDIA's libcufile (package libcufile-<CUDA version> or gds-tools, or the wheel " +
 	"nvidia-cufile); in a container bind it in"
 
-// LibraryNames are the names under which the library is looked for: by the
-// loader first, then where CUDA's packages put it.
+// LibraryNames returns the names under which Find looks for libcufile, in order. LibraryNames lists file names for
+// the dynamic loader first, then paths in the folders of CUDA's packages.
 func LibraryNames() []string {
 	arch := map[string]string{"amd64": "x86_64-linux", "arm64": "sbsa-linux"}[runtime.GOARCH]
 	names := []string{"libcufile.so.0", "libcufile.so"}
@@ -120,9 +118,8 @@ func LibraryNames() []string {
 	return names
 }
 
-// Look says where the library is, without opening it. It searches
-// LD_LIBRARY_PATH and the usual folders; what only the loader's cache knows is
-// not seen, so not found here does not mean that Find fails.
+// Look looks for libcufile in LD_LIBRARY_PATH and the usual folders, without loading the library. Find may succeed
+// even if Look finds nothing, because Look does not read the dynamic loader's cache.
 func Look(env func(string) string, names ...string) device.Finding {
 	f := device.Finding{Name: names[0], Detail: "not in the usual folders", Fix: installFix}
 	dirs := filepath.SplitList(env("LD_LIBRARY_PATH"))
@@ -145,8 +142,8 @@ func Look(env func(string) string, names ...string) device.Finding {
 	return f
 }
 
-// Find loads the library and its symbols and does not open the driver. Kind
-// Unsupported, with a fix, if it is missing or lacks what every release has.
+// Find loads libcufile and its symbols, and does not open the cuFile driver. Find fails with kind Unsupported and a
+// fix if libcufile is missing, or lacks a symbol that every release has.
 func Find(names ...string) (*Library, error) {
 	lib, err := dl.Open(names...)
 	if err != nil {
@@ -167,10 +164,10 @@ func Find(names ...string) (*Library, error) {
 	return l, nil
 }
 
-// Name is the name under which the library was found.
+// Name returns the file name under which libcufile was found.
 func (l *Library) Name() string { return l.lib.Name() }
 
-// need returns an error where this release lacks one of the functions.
+// need returns an error if this release of the library lacks one of the functions.
 func (l *Library) need(what string, fns ...*dl.Func) error {
 	for _, b := range l.fn.bindings() {
 		for _, fn := range fns {
@@ -184,11 +181,11 @@ func (l *Library) need(what string, fns ...*dl.Func) error {
 	return nil
 }
 
-// ptr hands the address of v to C for the time of the call.
+// ptr returns the address of v for a call of C.
 func ptr[T any](v *T) unsafe.Pointer { return unsafe.Pointer(v) }
 
-// Contexts lends a device's CUDA context: it runs f on a locked thread with
-// that context current and leaves the thread as it was.
+// Contexts runs functions with the CUDA context of one device. WithContext runs f on a locked thread with the
+// device's context as the current one, then restores the previous context.
 type Contexts interface {
 	WithContext(f func() error) error
 }

@@ -8,14 +8,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 )
 
-// firstDirectFeature is the first bit of Properties.Features that stands for a
-// direct route. The four below stand for routing, batches, streams and parallel I/O.
+// firstDirectFeature is the first bit of Properties.Features that means a direct route. The four lower bits mean
+// routing, batches, streams and parallel I/O.
 const firstDirectFeature = 4
 
-// compatOnly reports whether compatibility mode is the only route of the open
-// driver. All of these must be known and say so: nvidia-fs is absent, no file
-// system or disk has a direct route, and P2PDMA is off. A property that cannot
-// be read leaves the answer open, and the result is false.
+// compatOnly reports whether compatibility mode is the only route of the open driver. This is so if nvidia-fs is
+// absent, no file system or disk has a direct route, and P2PDMA is off. If a property cannot be read, the result is
+// false.
 func (l *Library) compatOnly() bool {
 	p, err := l.Properties()
 	if err != nil || p.NVFSMajor != 0 || p.NVFSMinor != 0 || p.Status != 0 || p.Features>>firstDirectFeature != 0 {
@@ -27,20 +26,19 @@ func (l *Library) compatOnly() bool {
 
 // ownCounts counts the operations of one session in place of the library.
 //
-// With libcufile 1.15 in compatibility mode, some processes crashed on a thread
-// of the library after its statistics had been started. Where compatibility mode
-// is the only route, the statistics are not needed: each operation that succeeds
-// went through host memory. A nil *ownCounts counts nothing.
+// With libcufile 1.15 in compatibility mode, some processes crashed on a thread of the library after its statistics
+// had been started. If compatibility mode is the only route, the statistics are not needed, because each successful
+// operation went through host memory. A nil *ownCounts counts nothing.
 type ownCounts struct {
 	mu  sync.Mutex
-	now device.DirectCounters // since the session was opened
+	now device.DirectCounters // the operations since the session was opened
 }
 
 func newOwnCounts() *ownCounts {
 	return &ownCounts{now: device.DirectCounters{Known: true, CountedBy: device.CountedByNebulaIO}}
 }
 
-// counters returns what was counted since the session was opened.
+// counters returns the operations counted since the session was opened.
 func (o *ownCounts) counters() device.DirectCounters {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -82,8 +80,7 @@ func ended(ops *device.RouteOps, bytes *int64, n int64, err error) {
 	*bytes += n
 }
 
-// queuedOps are the operations of one file in streams whose end is not counted
-// yet. The value says whether the operation writes.
+// queuedOps holds the stream operations of one file that are not counted yet. The map's value is true for a write.
 type queuedOps struct {
 	mu  sync.Mutex
 	ops map[*StreamOp]bool
@@ -98,7 +95,7 @@ func (q *queuedOps) add(op *StreamOp, write bool) {
 	q.ops[op] = write
 }
 
-// take removes an operation; known is false if it was taken before.
+// take removes an operation. known is false if the operation was removed before.
 func (q *queuedOps) take(op *StreamOp) (write, known bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -11,15 +11,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Session is one user of the driver for one device. It implements device.Direct.
+// Session is one user of the cuFile driver for one device. A Session implements device.Direct.
 type Session struct {
 	lib    *Library
 	ctx    Contexts
 	info   device.Info
-	shared bool       // someone else in the process had the driver open before us
+	shared bool       // another part of the process had the driver open before us
 	own    *ownCounts // counts in place of the library; nil if the library counts
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	closed   bool
 	files    map[*File]struct{}
 	buffers  map[device.Ptr]struct{}
@@ -28,7 +28,8 @@ type Session struct {
 	base     device.DirectCounters
 }
 
-// Open opens the driver for one device, whose context ctx lends.
+// Open opens the cuFile driver for one device. All calls of the Session run with the device's CUDA context, through
+// ctx.
 func (l *Library) Open(ctx Contexts, info device.Info) (*Session, error) {
 	s := &Session{lib: l, ctx: ctx, info: info, files: map[*File]struct{}{}, buffers: map[device.Ptr]struct{}{},
 		batches: map[*Batch]struct{}{}}
@@ -36,7 +37,7 @@ func (l *Library) Open(ctx Contexts, info device.Info) (*Session, error) {
 	defer l.mu.Unlock()
 	n, _ := l.UseCount()
 	if l.held {
-		n-- // by us
+		n-- // our own held user
 	}
 	s.shared = n > l.sessions
 	if !l.held {
@@ -56,10 +57,10 @@ func (s *Session) gone(op string) error {
 	return errs.New(errs.Closed, op, s.info.ID, "cuFile was closed for it")
 }
 
-// Version is the library's release.
+// Version returns the release of libcufile, such as "1.15".
 func (s *Session) Version() string { return s.lib.Version() }
 
-// Facts are the properties and parameters in force.
+// Facts returns the current properties and parameters of the cuFile driver by name.
 func (s *Session) Facts() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +118,7 @@ func (s *Session) Register(b device.Buffer) (func() error, error) {
 	}), nil
 }
 
-// unregister ends a registration that is not ended yet; mu is held.
+// unregister removes the registration of a buffer, unless it is already removed. The caller holds mu.
 func (s *Session) unregister(base device.Ptr) error {
 	if _, ok := s.buffers[base]; !ok {
 		return nil // Close did it
@@ -127,9 +128,9 @@ func (s *Session) unregister(base device.Ptr) error {
 	return errs.Wrap("unregister a buffer with cuFile on", s.info.ID, err)
 }
 
-// StartCounting implements device.Direct. The counters are not reset, because others
-// may use them: their present values are subtracted later. Where only compatibility
-// mode is possible, the library's statistics are left alone; see ownCounts.
+// StartCounting implements device.Direct. StartCounting does not reset the library's counters, because other users
+// may need them. Counters subtracts the values that StartCounting has read. If only compatibility mode is possible,
+// the session counts by itself and does not start the library's statistics.
 func (s *Session) StartCounting() error {
 	const op = "count cuFile's routes on"
 	s.mu.Lock()
@@ -204,8 +205,8 @@ func (s *Session) Close() error {
 	defer s.lib.mu.Unlock()
 	s.lib.sessions--
 	if s.lib.batched && s.lib.sessions == 0 {
-		// With libcufile 1.15 two of three processes crashed when they closed it
-		// after batches; those that leave the driver open end cleanly.
+		// With libcufile 1.15, two of three processes crashed when they closed the driver after batches. Processes
+		// that leave the driver open end cleanly.
 		s.lib.held = true
 	} else {
 		all = append(all, s.ctx.WithContext(s.lib.DriverClose))
@@ -213,14 +214,14 @@ func (s *Session) Close() error {
 	return errs.Wrap("close cuFile for", s.info.ID, errors.Join(all...))
 }
 
-// File is a registered file. It implements device.DirectFile.
+// File is a file that is registered with libcufile. A File implements device.DirectFile.
 type File struct {
 	s      *Session
 	fd     int
 	handle Handle
-	queued queuedOps // of streams, where the session counts by itself
+	queued queuedOps // stream operations, if the session counts by itself
 
-	use    sync.RWMutex // held for reading by reads and writes
+	use    sync.RWMutex // reads and writes hold the read lock
 	closed bool
 }
 
@@ -281,8 +282,7 @@ func (f *File) Close() error {
 	return f.forget()
 }
 
-// forget ends the registration once, after reads and writes that run; the
-// session's lock is held.
+// forget waits for running reads and writes, then removes the registration once. The caller holds the session's lock.
 func (f *File) forget() error {
 	f.use.Lock()
 	defer f.use.Unlock()

@@ -12,16 +12,16 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// perGPU is the level of statistics that counts by GPU and route.
+// perGPU is the level of statistics with counters by GPU and route.
 const perGPU = 3
 
-// CanCount is nil if the library counts by route, else it says what is
-// missing, with kind Unsupported.
+// CanCount returns nil if libcufile can count operations by route. If it cannot, CanCount returns an error of kind
+// Unsupported that names the missing function.
 func (l *Library) CanCount() error {
 	return l.need("count with", &l.fn.setStatsLevel, &l.fn.getStatsLevel, &l.fn.statsStart, &l.fn.statsStop, &l.fn.statsL3)
 }
 
-// SetStatsLevel chooses 0 (none) to 3 (by GPU and route) for the whole process.
+// SetStatsLevel sets the level of cuFile statistics for the whole process, from 0 (none) to 3 (by GPU and route).
 func (l *Library) SetStatsLevel(level int) error {
 	if err := l.need("count with", &l.fn.setStatsLevel); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (l *Library) SetStatsLevel(level int) error {
 	return check("cuFileSetStatsLevel", l.fn.setStatsLevel.Call(level))
 }
 
-// StatsLevel is the level in force.
+// StatsLevel returns the current level of cuFile statistics, from 0 to 3.
 func (l *Library) StatsLevel() (int, error) {
 	if err := l.need("count with", &l.fn.getStatsLevel); err != nil {
 		return 0, err
@@ -39,7 +39,7 @@ func (l *Library) StatsLevel() (int, error) {
 	return int(v), err
 }
 
-// StatsStart begins to count, for the whole process.
+// StatsStart starts the cuFile statistics of the whole process.
 func (l *Library) StatsStart() error {
 	if err := l.need("count with", &l.fn.statsStart); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (l *Library) StatsStart() error {
 	return check("cuFileStatsStart", l.fn.statsStart.Call())
 }
 
-// StatsStop ends counting.
+// StatsStop stops the cuFile statistics of the whole process.
 func (l *Library) StatsStop() error {
 	if err := l.need("count with", &l.fn.statsStop); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (l *Library) StatsStop() error {
 	return check("cuFileStatsStop", l.fn.statsStop.Call())
 }
 
-// StatsReset sets every counter of the process to zero.
+// StatsReset sets all cuFile statistics of the process to zero.
 func (l *Library) StatsReset() error {
 	if err := l.need("count with", &l.fn.statsReset); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (l *Library) StatsReset() error {
 	return check("cuFileStatsReset", l.fn.statsReset.Call())
 }
 
-// StatsL1 are the counters of level 1.
+// StatsL1 returns the cuFile statistics of level 1, for the whole process.
 func (l *Library) StatsL1() (*StatsL1, error) {
 	if err := l.need("count with", &l.fn.statsL1); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (l *Library) StatsL1() (*StatsL1, error) {
 	return s, check("cuFileGetStatsL1", l.fn.statsL1.Call(ptr(s)))
 }
 
-// StatsL2 are the counters of level 2.
+// StatsL2 returns the cuFile statistics of level 2, with histograms of sizes.
 func (l *Library) StatsL2() (*StatsL2, error) {
 	if err := l.need("count with", &l.fn.statsL2); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (l *Library) StatsL2() (*StatsL2, error) {
 	return s, check("cuFileGetStatsL2", l.fn.statsL2.Call(ptr(s)))
 }
 
-// StatsL3 are the counters of level 3.
+// StatsL3 returns the cuFile statistics of level 3, with counters of each GPU.
 func (l *Library) StatsL3() (*StatsL3, error) {
 	if err := l.need("count with", &l.fn.statsL3); err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func (l *Library) StatsL3() (*StatsL3, error) {
 	return s, check("cuFileGetStatsL3", l.fn.statsL3.Call(ptr(s)))
 }
 
-// startCounting counts by GPU and route from the first of our sessions that asks
-// for it. The level is raised only of a driver that is ours alone.
+// startCounting starts the statistics by GPU and route for the first of our sessions that asks. It raises the level
+// only if no other part of the process has the driver open.
 func (l *Library) startCounting(shared bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,17 +117,17 @@ func (l *Library) startCounting(shared bool) error {
 	}
 	err = l.StatsStart()
 	if err != nil {
-		err = l.StatsStart() // 1.15 refuses the first one once after a boot
+		err = l.StatsStart() // 1.15 refuses the first call after a boot
 	}
 	if err != nil && l.level >= 0 {
 		return errors.Join(err, l.restoreLevel())
 	}
-	// Where it counted before we came a refusal means nothing; the counters tell.
+	// If the library counted before, a refusal means nothing.
 	l.counting++
 	return nil
 }
 
-// stopCounting undoes startCounting; the last one puts the level back.
+// stopCounting reverses one startCounting. The last one restores the level.
 func (l *Library) stopCounting() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,16 +137,15 @@ func (l *Library) stopCounting() error {
 	return errors.Join(l.StatsStop(), l.restoreLevel())
 }
 
-// restoreLevel puts back what startCounting changed; mu is held.
+// restoreLevel restores the level that startCounting changed. The caller holds mu.
 func (l *Library) restoreLevel() error {
 	level := l.level
 	l.level = -1
 	return l.SetStatsLevel(level)
 }
 
-// of adds up what was counted for the GPU of that UUID, as CUDA writes it.
-// Where none has it, as with a part of a GPU, all GPUs are added up: a count
-// that is too wide is better than none.
+// of returns the counters of the GPU with the given UUID, as CUDA writes it. If no GPU has this UUID, as with a MIG
+// instance, of adds up all GPUs, because a count that is too wide is better than none.
 func (s *StatsL3) of(uuid string) device.DirectCounters {
 	id, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(uuid, "GPU-"), "-", ""))
 	ours := func(g *GPUStats) bool { return err == nil && string(g.UUID[:]) == string(id) }

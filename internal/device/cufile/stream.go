@@ -10,24 +10,25 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Flags of StreamRegister: what stays the same for all operations on a stream.
+// The Stream constants are flags of StreamRegister. Each flag names a value that is the same for all operations on a
+// stream.
 const (
 	StreamFixedBufferOffset = 1
 	StreamFixedFileOffset   = 2
 	StreamFixedSize         = 4
-	StreamPageAligned       = 8 // sizes and offsets are multiples of 4096
+	StreamPageAligned       = 8 // all sizes and offsets are multiples of 4096
 )
 
-// StreamOp is one read or write in the order of a CUDA stream.
+// StreamOp is one read or write that runs in the order of a CUDA stream; see device.StreamOp.
 type StreamOp = device.StreamOp
 
-// NewStreamOp places an operation at the start of mem; see device.NewStreamOp.
+// NewStreamOp creates a StreamOp at the start of mem; see device.NewStreamOp.
 func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, error) {
 	return device.NewStreamOp(mem, size, fileOffset, bufOffset)
 }
 
-// Moved implements device.StreamFile. Where the session counts by itself, an
-// operation is counted by the first call after it was queued.
+// Moved implements device.StreamFile. If the session counts by itself, the first call of Moved for an operation also
+// counts the operation.
 func (f *File) Moved(o *StreamOp) (int64, error) {
 	n, err := f.result(o)
 	if f.s.own != nil {
@@ -49,23 +50,23 @@ func (f *File) result(o *StreamOp) (int64, error) {
 	return o.Done, nil
 }
 
-// StreamRegister tells the library what stays the same on a stream, so that it
-// prepares less for each operation. Kind Unsupported with an older library.
+// StreamRegister tells the library which values are fixed on a stream, so that each operation needs less preparation.
+// StreamRegister fails with kind Unsupported if libcufile is too old.
 func (s *Session) StreamRegister(stream uint64, flags int) error {
 	return s.call("register a stream with cuFile on", "cuFileStreamRegister", &s.lib.fn.streamRegister, stream, flags)
 }
 
-// StreamDeregister undoes StreamRegister.
+// StreamDeregister removes a stream that StreamRegister has registered.
 func (s *Session) StreamDeregister(stream uint64) error {
 	return s.call("unregister a stream with cuFile on", "cuFileStreamDeregister", &s.lib.fn.streamDeregister, stream)
 }
 
-// call calls a function of a newer release with the device's context.
+// call calls an optional function of the library with the device's context.
 func (s *Session) call(op, name string, fn *dl.Func, args ...any) error {
 	return s.within(op, fn, func() error { return check(name, fn.Call(args...)) })
 }
 
-// within runs do with the device's context, where the library has fn.
+// within runs do with the device's context, and fails if the library lacks fn.
 func (s *Session) within(op string, fn *dl.Func, do func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,14 +79,15 @@ func (s *Session) within(op string, fn *dl.Func, do func() error) error {
 	return errs.Wrap(op, s.info.ID, s.ctx.WithContext(do))
 }
 
-// ReadAsync queues a read on a CUDA stream (a CUstream as a number). Neither
-// the file nor the operation may go before the stream has passed it.
+// ReadAsync queues a read on a CUDA stream (a CUstream as a number). The file and op must stay valid until the stream
+// has passed the operation.
 func (f *File) ReadAsync(base device.Ptr, op *StreamOp, stream uint64) error {
 	return f.queue("queue a read through cuFile, descriptor", "cuFileReadAsync", false, &f.s.lib.fn.readAsync, base, op,
 		stream)
 }
 
-// WriteAsync queues a write; see ReadAsync.
+// WriteAsync queues a write on a CUDA stream (a CUstream as a number). The file and op must stay valid until the
+// stream has passed the operation.
 func (f *File) WriteAsync(base device.Ptr, op *StreamOp, stream uint64) error {
 	return f.queue("queue a write through cuFile, descriptor", "cuFileWriteAsync", true, &f.s.lib.fn.writeAsync, base, op,
 		stream)

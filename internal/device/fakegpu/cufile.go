@@ -12,27 +12,27 @@ import (
 	"github.com/nebulaio/nebulaio/internal/dl"
 )
 
-// Routes on which the fake libcufile counts.
+// Posix, P2P, NVFS and Mixed are the routes by which the fake libcufile can count its operations.
 const (
 	Posix = iota
 	P2P
 	NVFS
-	Mixed // posix and p2p in turn
+	Mixed // operations count as Posix and P2P in turn
 )
 
-// CuFileOptions choose what the fake libcufile is like. The zero value is a
-// release 1.15.1 with nvidia-fs, whose operations take compatibility mode.
+// CuFileOptions configure the fake libcufile. The zero value of CuFileOptions means release 1.15.1 with nvidia-fs and
+// with operations in compatibility mode.
 type CuFileOptions struct {
-	Without  []string // symbols that it lacks
-	Version  int      // as cuFileGetVersion gives it
-	Route    int      // Posix, P2P, NVFS or Mixed
-	Register int      // what every cuFileHandleRegister returns, with a line in the log
-	Crash    bool     // the first read ends the process
-	// CompatOnly leaves out nvidia-fs and P2PDMA, so that no other mode is possible.
+	Without  []string // symbols that the fake libcufile lacks
+	Version  int      // the result of cuFileGetVersion; 0 means 1.15.1
+	Route    int      // the route that operations count as: Posix, P2P, NVFS or Mixed
+	Register int      // the result of every cuFileHandleRegister, which also writes a log line
+	Crash    bool     // the first read crashes the process
+	// CompatOnly leaves out nvidia-fs and P2PDMA, so that only compatibility mode is possible.
 	CompatOnly bool
 }
 
-// CuFile is a fake libcufile beside a fake driver, with state of its own.
+// CuFile is a fake libcufile for one fake GPU, with its own state.
 type CuFile struct {
 	Path string
 
@@ -41,8 +41,8 @@ type CuFile struct {
 	lib *dl.Library
 }
 
-// BuildCuFile compiles a libcufile that works on this GPU's memory and checks
-// that the GPU's context is current where it must be.
+// BuildCuFile compiles a fake libcufile that uses the memory of this fake GPU. The fake libcufile checks that a
+// context of the GPU is current in every call that needs one.
 func (g *GPU) BuildCuFile(o CuFileOptions) *CuFile {
 	g.tb.Helper()
 	defs := []string{fmt.Sprintf("-DFAKE_ROUTE=%d", o.Route), fmt.Sprintf("-DFAKE_REGISTER=%d", o.Register)}
@@ -72,17 +72,16 @@ func (c *CuFile) fn(name string) dl.Func {
 	return f
 }
 
-// Options are what makes device/open look for these libraries.
+// Options returns the options that make device/open load the fake libcuda, libnvidia-ml and libcufile.
 func (c *CuFile) Options(m device.Mode) open.Options {
 	o := c.gpu.Options(m)
 	o.CuFileLibraries = []string{c.Path}
 	return o
 }
 
-// Count reads a counter by its name in csrc/libcufile.c: handles, buffers,
-// batches, streams (left), users, opens, unregistered (operations on memory
-// that is not registered), context_errors, failures, stats_level, started,
-// stats_calls (calls of any function of the statistics).
+// Count returns the value of a counter of the fake libcufile by its name, such as handles. The function fake_count in
+// csrc/libcufile.c lists all names. An unknown name fails the test. The counter unregistered counts operations on
+// memory that is not registered. The counter stats_calls counts calls of the statistics functions.
 func (c *CuFile) Count(name string) int64 {
 	v := int64(c.fn("fake_count").Call(cstring(name)))
 	if v == -1 {
@@ -91,38 +90,40 @@ func (c *CuFile) Count(name string) int64 {
 	return v
 }
 
-// Fail makes calls of a function fail with code, after skip more calls, the
-// next times of them; a code below 5000 is an errno.
+// Fail makes calls of a cuFile function fail with code. The argument skip is the number of calls that still work, and
+// times is the number of calls that then fail. If code is below 5000, it is an errno.
 func (c *CuFile) Fail(fn string, skip, times, code int) {
 	c.fn("fake_fail").Call(cstring(fn), skip, times, code, 0, 0)
 }
 
-// FailCUDA makes calls fail because of the CUDA driver, with its result.
+// FailCUDA makes the next calls of a cuFile function fail with a CUDA error and the CUresult result; times is the
+// number of calls that fail.
 func (c *CuFile) FailCUDA(fn string, times, result int) {
 	c.fn("fake_fail").Call(cstring(fn), 0, times, 5011, result, 0)
 }
 
-// FailInErrno makes reads or writes return -1 with code in errno.
+// FailInErrno makes the next reads or writes of cuFile return -1 with code in errno; times is the number of calls
+// that fail.
 func (c *CuFile) FailInErrno(fn string, times, code int) {
 	c.fn("fake_fail").Call(cstring(fn), 0, times, code, 0, 1)
 }
 
-// SetRoute chooses the route on which operations are counted from now on.
+// SetRoute sets the route by which operations are counted from now on.
 func (c *CuFile) SetRoute(route int) { c.fn("fake_route").Call(route) }
 
-// AddProperties adds bits to the status and the features of the driver's properties.
+// AddProperties sets further bits in Properties.Status and Properties.Features of the fake driver.
 func (c *CuFile) AddProperties(status, features uint32) {
 	c.fn("fake_properties").Call(int(status), int(features))
 }
 
-// Short makes every read give at most n bytes at a time.
+// Short makes every read return at most n bytes.
 func (c *CuFile) Short(n int64) { c.fn("fake_most").Call(int(n)) }
 
-// CountBatchesApart makes requests of batches count for the process alone.
+// CountBatchesApart makes the fake count requests of batches only for the whole process, not for a GPU.
 func (c *CuFile) CountBatchesApart() { c.fn("fake_apart").Call(1) }
 
-// Open opens a device and gives what opens this libcufile for it; both are
-// closed when the test ends.
+// Open opens a fake device, and returns the device and a function that opens the fake libcufile for it. The device
+// and the library are closed when the test ends.
 func (c *CuFile) Open(id string) (device.Device, func(context.Context, device.Device) (device.Direct, error)) {
 	c.tb.Helper()
 	s, err := open.New(c.Options(device.Require))
@@ -142,8 +143,8 @@ func (c *CuFile) Open(id string) (device.Device, func(context.Context, device.De
 	return d, s.OpenDirect
 }
 
-// OpenDriver opens the driver as another part of the process would; n is the
-// device whose context it uses. It is closed when the test ends.
+// OpenDriver opens the cuFile driver as another part of the process would, with the context of device n. The driver
+// is closed when the test ends.
 func (c *CuFile) OpenDriver(n int) {
 	c.tb.Helper()
 	call := func(fn string) {
@@ -157,8 +158,8 @@ func (c *CuFile) OpenDriver(n int) {
 	c.tb.Cleanup(func() { call("cuFileDriverClose_v2") })
 }
 
-// CheckFreed fails the test unless everything taken from the library was given
-// back, and every call had a context.
+// CheckFreed fails the test if handles, buffers, batches or other resources of the library are not freed, or if a
+// call had no context.
 func (c *CuFile) CheckFreed() {
 	c.tb.Helper()
 	for _, name := range []string{"handles", "buffers", "batches", "streams", "users", "started", "stats_level",

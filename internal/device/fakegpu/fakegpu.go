@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fakegpu compiles a libcuda, a libnvidia-ml and a libcufile without a GPU for
-// tests. They are opened by the real bindings, through the real loader, so what
-// is tested is the code that runs in production.
+// Package fakegpu compiles fake versions of libcuda, libnvidia-ml and libcufile for tests without a GPU. Packages
+// cuda, nvml and cufile load the fake libraries as they load the real ones, so tests run the production code.
 //
-// The fake driver is as strict as the real one about contexts and addresses and
-// more so about time: a copy always reads its source later, on another thread,
-// and can be held back as long as a test wants. Device memory is host memory at
-// its own address, so tests look at it with Bytes. Its streams have a clock that
-// is made up: kernels and copies move it by what they are told to take, so what
-// timing events measure is exact and no test waits for it.
+// The fake CUDA driver checks contexts and addresses as strictly as the real one. Copies of the fake CUDA driver
+// always run later, on another thread, and a test can hold them back. Fake device memory is host memory, which tests
+// read with Bytes. Each fake stream has a simulated clock. Kernels and copies advance the simulated clock of their
+// stream by a given time, so timing events are exact and tests do not wait.
 package fakegpu
 
 import (
@@ -35,7 +32,7 @@ import (
 //go:embed csrc/*.c
 var sources embed.FS
 
-// Results of the driver that tests speak of.
+// InvalidValue to DriverMismatch are the CUresult codes that tests use.
 const (
 	InvalidValue      = 1
 	OutOfMemory       = 2
@@ -52,28 +49,27 @@ const (
 	DriverMismatch    = 803
 )
 
-// Options choose what the libraries are like. The zero value is one GPU with a
-// driver that works.
+// Options configure the fake libraries. The zero value of Options means one GPU with a working driver.
 type Options struct {
-	Devices       int      // 0 means one, -1 none
-	DriverVersion int      // as cuDriverGetVersion gives it; 0 means 13.0
-	InitResult    int      // of cuInit
+	Devices       int      // number of fake GPUs; 0 means one, -1 means none
+	DriverVersion int      // the result of cuDriverGetVersion; 0 means 13.0
+	InitResult    int      // the result of cuInit
 	Without       []string // symbols that libcuda lacks
-	NVMLInit      int      // result of nvmlInit_v2
+	NVMLInit      int      // the result of nvmlInit_v2
 	NVMLWithout   []string // symbols that libnvidia-ml lacks
 }
 
-// GPU is a pair of fake libraries of its own: another Build has other state.
+// GPU is one set of fake libraries with its own state. Every call of Build returns a separate GPU.
 type GPU struct {
-	CUDA, NVML string // paths
+	CUDA, NVML string // paths of the fake libcuda and libnvidia-ml
 
 	tb   testing.TB
 	lib  *dl.Library
 	nvml *dl.Library
 }
 
-// Build compiles the libraries into a temporary folder of the test. It skips
-// the test if there is no C compiler.
+// Build compiles the fake libraries into a temporary folder of the test. Build skips the test if there is no C
+// compiler.
 func Build(tb testing.TB, o Options) *GPU {
 	tb.Helper()
 	devices := max(o.Devices, 0)
@@ -97,8 +93,8 @@ func Build(tb testing.TB, o Options) *GPU {
 	return g
 }
 
-// built keeps what was compiled, by arguments: a copy of the file is another
-// library to the loader, with state of its own.
+// built caches compiled libraries by their arguments. The loader treats each copy of a file as a separate library
+// with its own state.
 var built struct {
 	sync.Mutex
 	libs map[string][]byte
@@ -155,7 +151,7 @@ func runCompiler(tb testing.TB, dir, name string, defs, without []string) []byte
 	args := append([]string{"-shared", "-fPIC", "-pthread", "-O1", "-Wall", "-Werror", "-o", tmp,
 		"-Wl,--version-script=" + script, in}, defs...)
 	cmd := exec.Command(cc, args...)
-	cmd.Dir = dir // the linker splits its options at commas, which a folder's name may have
+	cmd.Dir = dir // relative paths, because the linker splits options at commas
 	if text, err := cmd.CombinedOutput(); err != nil {
 		tb.Fatalf("cc %s: %v\n%s", strings.Join(args, " "), err, text)
 	}
@@ -166,13 +162,12 @@ func runCompiler(tb testing.TB, dir, name string, defs, without []string) []byte
 	return code
 }
 
-// Options are what makes device/open look for these libraries.
+// Options returns the options that make device/open load the fake libcuda and libnvidia-ml.
 func (g *GPU) Options(m device.Mode) open.Options {
 	return open.Options{Mode: m, CUDALibraries: []string{g.CUDA}, NVMLLibraries: []string{g.NVML}}
 }
 
-// Open opens one of the fake devices through device/open; it is closed when the
-// test ends, and must then have left nothing behind.
+// Open opens one of the fake devices through device/open. The device is closed when the test ends.
 func (g *GPU) Open(id string) device.Device {
 	g.tb.Helper()
 	s, err := open.New(g.Options(device.Require))
@@ -191,8 +186,8 @@ func (g *GPU) Open(id string) device.Device {
 	return d
 }
 
-// OpenAll opens every fake device through one set, so that they know each other;
-// they are closed when the test ends.
+// OpenAll opens all fake devices in one device set, so that they can be peers. The devices are closed when the test
+// ends.
 func (g *GPU) OpenAll() []device.Device {
 	g.tb.Helper()
 	s, err := open.New(g.Options(device.Require))
@@ -228,15 +223,10 @@ func (g *GPU) fn(name string) dl.Func {
 
 func cstring(s string) unsafe.Pointer { return unsafe.Pointer(&append([]byte(s), 0)[0]) }
 
-// Count reads a counter of the driver by its name in csrc/libcuda.c:
-// copies_queued, copies_done, copies_failed, copies_in_flight, copies_held,
-// pageable_copies, bytes_in, bytes_out, streams, events, allocations,
-// registered_ranges, pushed, context_errors, event_waits, waiting_for_event,
-// used_after_free, failures (calls that Fail made fail),
-// drains (waits for a whole stream), peer_copies (between devices),
-// peer_through_host (those of them without peer access), peers_enabled, modules, and of kernels steps_queued,
-// steps_done, steps_failed, steps_in_flight, steps_held, and of sums sums_queued,
-// sums_done, sums_failed, sums_in_flight, sums_held, bytes_summed.
+// Count returns the value of a counter of the fake driver by its name, such as copies_done. The table counters in
+// csrc/libcuda.c lists all names. An unknown name fails the test. The counter failures counts calls that Fail made
+// fail. The counter drains counts waits for a whole stream. The counter peer_copies counts copies between devices,
+// and peer_through_host counts copies between devices without peer access.
 func (g *GPU) Count(name string) int64 {
 	v := int64(g.fn("fake_count").Call(cstring(name)))
 	if v == -1 {
@@ -245,8 +235,8 @@ func (g *GPU) Count(name string) int64 {
 	return v
 }
 
-// Await blocks until a counter is at least v, and fails the test where that
-// does not happen.
+// Await waits until a counter of the fake driver is at least v. If the counter does not reach v within a minute,
+// Await fails the test.
 func (g *GPU) Await(name string, v int64) {
 	g.tb.Helper()
 	g.Count(name)
@@ -255,62 +245,59 @@ func (g *GPU) Await(name string, v int64) {
 	}
 }
 
-// awaitSeconds is far longer than anything awaited takes.
+// awaitSeconds is the longest wait of Await, in seconds.
 const awaitSeconds = 60
 
-// settleSeconds is longer than any call takes.
+// settleSeconds is the longest wait of CheckIdle for calls in progress, in seconds.
 const settleSeconds = 10
 
-// Fail makes calls of a driver function return code and do nothing: after skip
-// more calls, the next times of them.
+// Fail makes calls of a CUDA driver function return code and do nothing. The argument skip is the number of calls
+// that still work, and times is the number of calls that then fail.
 func (g *GPU) Fail(fn string, skip, times, code int) {
 	g.fn("fake_fail").Call(cstring(fn), skip, times, code)
 }
 
-// FailCopy makes the nth copy executed from now on fail if it cannot be
-// seen by the call that queued it. The next event in its stream reports code;
-// with sticky, so does everything in its context, for ever.
+// FailCopy makes the nth copy from now on fail after the call that queued it has returned. The next event in the
+// copy's stream returns code. If sticky is set, every later call in the same context also returns code.
 func (g *GPU) FailCopy(nth, code int, sticky bool) {
 	g.fn("fake_fail_copy").Call(nth, code, flag(sticky))
 }
 
-// FailStep is FailCopy for the nth kernel executed from now on.
+// FailStep makes the nth kernel from now on fail, as FailCopy does for copies.
 func (g *GPU) FailStep(nth, code int, sticky bool) {
 	g.fn("fake_fail_step").Call(nth, code, flag(sticky))
 }
 
-// FailSum is FailCopy for the nth sum executed from now on.
+// FailSum makes the nth checksum kernel from now on fail, as FailCopy does for copies.
 func (g *GPU) FailSum(nth, code int, sticky bool) {
 	g.fn("fake_fail_sum").Call(nth, code, flag(sticky))
 }
 
-// FlipCopy makes the nth copy executed from now on arrive with a bit flipped.
+// FlipCopy flips one bit of the data of the nth copy from now on.
 func (g *GPU) FlipCopy(nth int) { g.fn("fake_flip").Call(nth, 0) }
 
-// FlipSum makes the nth sum executed from now on come out with a bit flipped.
+// FlipSum flips one bit of the result of the nth checksum kernel from now on.
 func (g *GPU) FlipSum(nth int) { g.fn("fake_flip").Call(0, nth) }
 
-// HoldSums holds every sum until ReleaseSums, which the end of the test calls
-// where the test does not.
+// HoldSums holds back every checksum kernel until ReleaseSums is called, at the latest when the test ends.
 func (g *GPU) HoldSums() {
 	g.tb.Cleanup(g.ReleaseSums)
 	g.fn("fake_hold_sums").Call(1)
 }
 
-// ReleaseSums lets all sums go.
+// ReleaseSums lets all held checksum kernels run.
 func (g *GPU) ReleaseSums() { g.fn("fake_hold_sums").Call(0) }
 
-// HoldSteps holds every kernel until ReleaseSteps, which the end of the test
-// calls where the test does not.
+// HoldSteps holds back every step kernel until ReleaseSteps is called, at the latest when the test ends.
 func (g *GPU) HoldSteps() {
 	g.tb.Cleanup(g.ReleaseSteps)
 	g.fn("fake_hold_steps").Call(1)
 }
 
-// ReleaseSteps lets all kernels go.
+// ReleaseSteps lets all held step kernels run.
 func (g *GPU) ReleaseSteps() { g.fn("fake_hold_steps").Call(0) }
 
-// CopyTakes sets what each copy takes on the clock of its stream.
+// CopyTakes sets the time by which each copy advances the simulated clock of its stream.
 func (g *GPU) CopyTakes(d time.Duration) { g.fn("fake_copy_takes").Call(uint64(d)) }
 
 func flag(b bool) int {
@@ -320,50 +307,49 @@ func flag(b bool) int {
 	return 0
 }
 
-// Hold lets pass more copies be executed and holds the others until Release,
-// which the end of the test calls where the test does not.
+// Hold holds back copies until Release is called, at the latest when the test ends. The argument pass is the number
+// of copies that Hold still lets run.
 func (g *GPU) Hold(pass int) {
 	g.tb.Cleanup(g.Release)
 	g.fn("fake_gate").Call(pass)
 }
 
-// Release lets all copies go.
+// Release lets all held copies run.
 func (g *GPU) Release() { g.fn("fake_gate").Call(-1) }
 
-// HoldStream holds the copies of one stream, or lets them go.
+// HoldStream holds back the copies of one stream if held is true, and lets them run if it is false.
 func (g *GPU) HoldStream(stream uint64, held bool) {
 	g.fn("fake_hold").Call(stream, flag(held))
 }
 
-// Peer reports whether device a may reach the memory of device b by itself; any
-// may that is not told otherwise.
+// Peer sets whether device a may access the memory of device b. By default every fake device may access the memory of
+// every other one.
 func (g *GPU) Peer(a, b int, may bool) { g.fn("fake_peer").Call(a, b, flag(may)) }
 
-// Adopt makes memory of the test, outside the Go heap, a destination on device
-// n, as if another user of the GPU had allocated it.
+// Adopt makes memory of the test a valid allocation on device n, as if another user of the GPU had allocated it.
+// Memory that is passed to Adopt must be outside the Go heap.
 func (g *GPU) Adopt(mem []byte, n int) {
 	g.fn("fake_adopt").Call(unsafe.Pointer(&mem[0]), len(mem), n)
 }
 
-// Retained is how often device n's context is held now; Retains how often it
-// was ever taken.
+// Retained returns how many users retain the primary context of device n now.
 func (g *GPU) Retained(n int) int64 { return int64(g.fn("fake_retained").Call(n)) }
 
-// Retains is explained at Retained.
+// Retains returns how often the primary context of device n was retained in total.
 func (g *GPU) Retains(n int) int64 { return int64(g.fn("fake_retains").Call(n)) }
 
-// Sessions is how many sessions of libnvidia-ml are open.
+// Sessions returns the number of open sessions of the fake libnvidia-ml.
 func (g *GPU) Sessions() int64 { return int64(g.nvml.Lookup("fake_sessions").Call()) }
 
-// Foreign is what another user of the driver has: a thread with a context that
-// is current on it.
+// Foreign simulates another user of the driver in this process, such as PyTorch, with its own thread and current
+// context.
 type Foreign struct {
 	g *GPU
 	n int
 }
 
-// Thread locks the calling goroutine to its thread and makes device n's context
-// current there, as PyTorch does.
+// Thread locks the calling goroutine to its thread and makes the context of device n current on the thread, as
+// PyTorch does.
 func (g *GPU) Thread(n int) *Foreign {
 	g.tb.Helper()
 	runtime.LockOSThread()
@@ -374,7 +360,7 @@ func (g *GPU) Thread(n int) *Foreign {
 	return &Foreign{g: g, n: n}
 }
 
-// Leave undoes Thread; call it from the same goroutine.
+// Leave reverses Thread. Leave must be called by the goroutine that called Thread.
 func (f *Foreign) Leave() {
 	var ctx uintptr
 	f.g.must("cuCtxPopCurrent_v2", unsafe.Pointer(&ctx))
@@ -382,26 +368,24 @@ func (f *Foreign) Leave() {
 	runtime.UnlockOSThread()
 }
 
-// Current is the context that is current on the calling thread and how many
-// lie on its stack.
+// Current returns the current context of the calling thread and the depth of the thread's context stack.
 func (g *GPU) Current() (ctx uint64, depth int64) {
 	return uint64(g.fn("fake_current").Call()), int64(g.fn("fake_depth").Call())
 }
 
-// NewStream makes a stream of the foreign user.
+// NewStream creates a stream of the foreign user.
 func (f *Foreign) NewStream() uint64 {
 	var s uintptr
 	f.g.must("cuStreamCreate", unsafe.Pointer(&s), 1)
 	return uint64(s)
 }
 
-// Copy queues a copy of mem, which lies outside the Go heap, on a stream of the
-// foreign user.
+// Copy queues a copy of mem to dst on a stream of the foreign user. The memory mem must be outside the Go heap.
 func (f *Foreign) Copy(stream uint64, dst device.Ptr, mem []byte) {
 	f.g.must("cuMemcpyHtoDAsync_v2", uint64(dst), unsafe.Pointer(&mem[0]), len(mem), stream)
 }
 
-// DestroyStream waits for a stream of the foreign user and ends it.
+// DestroyStream waits for all work on a stream of the foreign user, then destroys the stream.
 func (f *Foreign) DestroyStream(s uint64) { f.g.must("cuStreamDestroy_v2", s) }
 
 func (g *GPU) must(fn string, args ...any) {
@@ -411,24 +395,24 @@ func (g *GPU) must(fn string, args ...any) {
 	}
 }
 
-// Bytes looks at n bytes of fake device memory.
+// Bytes returns the n bytes of fake device memory at p.
 func (g *GPU) Bytes(p device.Ptr, n int64) []byte {
 	a := uintptr(p)
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&a))), n)
 }
 
-// CheckIdle fails the test unless nothing is queued, no context was used
-// wrongly or is left on a thread, and no memory was given back under a copy.
+// CheckIdle fails the test if work is still queued, if a context was misused or left on a thread, or if memory was
+// freed during a copy.
 func (g *GPU) CheckIdle() {
 	g.tb.Helper()
 	g.CheckIdleBut()
 }
 
-// CheckIdleBut is CheckIdle without the named counters.
+// CheckIdleBut is CheckIdle, but does not check the named counters.
 func (g *GPU) CheckIdleBut(but ...string) {
 	g.tb.Helper()
 	if !slices.Contains(but, "pushed") {
-		// A call that is under way in the background has its context pushed.
+		// A call in progress in the background has a pushed context.
 		g.fn("fake_settle").Call(cstring("pushed"), settleSeconds)
 	}
 	for _, c := range []string{"copies_in_flight", "steps_in_flight", "sums_in_flight", "pushed", "context_errors",
@@ -439,7 +423,8 @@ func (g *GPU) CheckIdleBut(but ...string) {
 	}
 }
 
-// CheckFreed fails the test unless everything taken from the driver was given back.
+// CheckFreed fails the test if CheckIdle does, or if streams, events, memory, contexts or other resources of the
+// driver are not freed.
 func (g *GPU) CheckFreed() {
 	g.tb.Helper()
 	g.CheckIdle()
@@ -458,7 +443,7 @@ func (g *GPU) CheckFreed() {
 	}
 }
 
-// Pointer is the address of memory that was given to Adopt.
+// Pointer returns the device address of memory that was passed to Adopt.
 func (g *GPU) Pointer(mem []byte) device.Ptr {
 	return device.Ptr(uintptr(unsafe.Pointer(&mem[0])))
 }

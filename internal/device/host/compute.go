@@ -9,14 +9,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Step keeps the queue waiting for d. It is a wait and is called one: nothing
-// is computed, and no processor is kept busy.
+// Step makes the queue sleep for the time d, without keeping a processor busy.
 func (q *queue) Step(d time.Duration) error {
 	_, err := q.push(op{do: func() { time.Sleep(d) }})
 	return err
 }
 
-// Follow keeps the queue waiting until m has been passed.
+// Follow makes all later work of the queue wait until m is reached.
 func (q *queue) Follow(m device.Mark) error {
 	o, ok := m.(*mark)
 	if !ok {
@@ -27,19 +26,19 @@ func (q *queue) Follow(m device.Mark) error {
 	return err
 }
 
-// stamp is the host's clock at the moment the queue passed it. One goroutine
-// uses it; at is written by the queue's own before seq is done.
+// stamp is the host's time at the moment when the queue reached it. The queue's goroutine writes at before seq has
+// ended.
 type stamp struct {
 	q   *queue
 	seq uint64
 	at  *time.Time
 }
 
-// NewStamp returns a stamp on the queue.
+// NewStamp creates a stamp of the queue.
 func (q *queue) NewStamp() (device.Stamp, error) { return &stamp{q: q}, nil }
 
 func (s *stamp) Record() error {
-	at := new(time.Time) // its own: an earlier record may not have been passed yet
+	at := new(time.Time) // a new one, because the queue may not have reached an earlier Record yet
 	seq, err := s.q.push(op{do: func() { *at = time.Now() }})
 	if err == nil {
 		s.seq, s.at = seq, at

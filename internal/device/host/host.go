@@ -2,8 +2,8 @@
 
 // Package host implements a device over this process's own memory.
 //
-// It is asynchronous like a GPU: copies run later, on a queue. So code that is correct
-// here is correct on a GPU.
+// The host device is asynchronous like a GPU: copies run later, on a queue. Tests on the host device find errors in
+// the order of copies, as tests on a GPU do.
 package host
 
 import (
@@ -20,21 +20,21 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 )
 
-// Device is host memory. New makes one that can be read into in place; Staged
-// one that cannot, so that the staged path of a GPU runs without a GPU.
+// Device is the host device without device.Mapper, as Staged returns it. Bytes reach a host.Device only through
+// staging and copies, as they reach a GPU.
 type Device struct{ info device.Info }
 
-// New returns the host device. It implements device.Mapper.
+// New returns the host device with device.Mapper, so that files can be read directly into its memory.
 func New() *InPlace { return &InPlace{Device{info: info()}} }
 
-// Staged returns a host device that hides its mapping: every byte goes through
-// staging and an asynchronous copy.
+// Staged returns a host device without device.Mapper. Every byte goes through staging and an asynchronous copy, so
+// that the code path of a GPU runs without a GPU.
 func Staged() *Device { return &Device{info: info()} }
 
-// InPlace is the host device with its memory open to the reader.
+// InPlace is the host device with device.Mapper: files can be read directly into its memory.
 type InPlace struct{ Device }
 
-// Map returns the n bytes at p.
+// Map returns the n bytes at address p as a slice.
 func (*InPlace) Map(p device.Ptr, n int64) []byte { return bytesAt(p, n) }
 
 func info() device.Info {
@@ -47,10 +47,10 @@ func info() device.Info {
 		Facts: map[string]string{"cpus": strconv.Itoa(runtime.NumCPU())}}
 }
 
-// Info describes the host.
+// Info returns the description of the host device.
 func (d *Device) Info() device.Info { return d.info }
 
-// Alloc maps size bytes, huge-page backed where the kernel grants it.
+// Alloc maps size bytes of memory, with huge pages if the kernel grants them.
 func (d *Device) Alloc(size int64) (device.Buffer, error) {
 	r, err := hostmem.Map(size)
 	if err != nil {
@@ -59,10 +59,10 @@ func (d *Device) Alloc(size int64) (device.Buffer, error) {
 	return &buffer{region: r, size: size}, nil
 }
 
-// Register does nothing: the CPU reads all host memory at the same speed.
+// Register does nothing, because the CPU reads all host memory at the same speed.
 func (d *Device) Register([]byte) (func() error, error) { return func() error { return nil }, nil }
 
-// Close does nothing: buffers are freed by their owners.
+// Close does nothing, because callers free their buffers.
 func (d *Device) Close() error { return nil }
 
 type buffer struct {
@@ -74,8 +74,8 @@ func (b *buffer) Ptr() device.Ptr { return device.Ptr(uintptr(unsafe.Pointer(&b.
 func (b *buffer) Size() int64     { return b.size }
 func (b *buffer) Free() error     { return b.region.Unmap() }
 
-// bytesAt views memory that the caller vouches for; it lies outside the Go heap
-// or is pinned by its owner, so the number stays its address.
+// bytesAt returns the n bytes at p as a slice. The memory must be outside the Go heap or pinned, so that its address
+// does not change.
 func bytesAt(p device.Ptr, n int64) []byte {
 	a := uintptr(p)
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&a))), n)
@@ -89,14 +89,14 @@ func (d *Device) NewQueue() (device.Queue, error) {
 	return q, nil
 }
 
-// op is a copy or, with do, other work that the queue does in order.
+// op is a copy or, if do is set, other work that the queue runs in order.
 type op struct {
 	dst, src []byte
 	do       func()
 	seq      uint64
 }
 
-// queue is an unbounded list of work and the number of the last one done.
+// queue is an unbounded list of operations, with the number of the last one that has ended.
 type queue struct {
 	mu     sync.Mutex
 	cond   sync.Cond
@@ -142,7 +142,7 @@ func (q *queue) push(o op) (uint64, error) {
 	return o.seq, nil
 }
 
-// await blocks until the work of that number has been done.
+// await waits until the operation with the number seq has ended.
 func (q *queue) await(seq uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -151,19 +151,19 @@ func (q *queue) await(seq uint64) {
 	}
 }
 
-// CopyIn queues a copy to host memory.
+// CopyIn queues a copy from src to the device's host memory.
 func (q *queue) CopyIn(dst device.Ptr, src []byte) error {
 	_, err := q.push(op{dst: bytesAt(dst, int64(len(src))), src: src})
 	return err
 }
 
-// CopyOut queues a copy from host memory.
+// CopyOut queues a copy from the device's host memory to dst.
 func (q *queue) CopyOut(dst []byte, src device.Ptr) error {
 	_, err := q.push(op{dst: dst, src: bytesAt(src, int64(len(dst)))})
 	return err
 }
 
-// After returns at once for stream 0: host work has no streams of others.
+// After fails for any stream but 0, because host memory has no streams.
 func (q *queue) After(stream uint64) error {
 	if stream != 0 {
 		return errs.New(errs.Invalid, "order after stream", fmt.Sprintf("0x%x", stream),
@@ -172,7 +172,7 @@ func (q *queue) After(stream uint64) error {
 	return nil
 }
 
-// Drain waits for the queued copies.
+// Drain waits until all queued work has ended.
 func (q *queue) Drain() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -182,7 +182,7 @@ func (q *queue) Drain() error {
 	return nil
 }
 
-// Close drains and ends the goroutine.
+// Close waits until all queued work has ended, then ends the queue's goroutine.
 func (q *queue) Close() error {
 	q.mu.Lock()
 	q.closed = true
@@ -191,7 +191,7 @@ func (q *queue) Close() error {
 	return q.Drain()
 }
 
-// NewMark returns a mark on the queue.
+// NewMark creates a mark of the queue.
 func (q *queue) NewMark() (device.Mark, error) { return &mark{q: q}, nil }
 
 type mark struct {

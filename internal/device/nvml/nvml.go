@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nvml reads facts from the NVIDIA management library that the CUDA driver
-// does not report: driver release, PCIe link and replays, BAR1 size, persistence and
-// MIG mode.
+// Package nvml reads facts about GPUs from the NVIDIA management library (NVML). NVML reports facts that the CUDA
+// driver does not, such as the driver release, the PCIe link, the BAR1 size and the MIG mode.
 //
-// We have our own binding, because a shared library with the published one cannot be
-// loaded on machines without the driver. Transfers do not need this package: a missing
-// library or symbol is a finding, not a failure.
+// NebulaIO has its own binding of NVML, because a shared library that contains NVIDIA's Go binding cannot be loaded
+// on machines without the driver. Transfers do not need NVML: a missing library or symbol is a finding in the survey,
+// not an error.
 package nvml
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Library is an initialised libnvidia-ml.
+// Library is the loaded and initialised libnvidia-ml.
 type Library struct {
 	lib    *dl.Library
 	driver string
@@ -29,11 +28,11 @@ type Library struct {
 	persistence, replays, mig, capability dl.Func
 }
 
-// LibraryNames are the names under which the library is looked for.
+// LibraryNames returns the file names under which Find looks for libnvidia-ml, in order.
 func LibraryNames() []string { return []string{"libnvidia-ml.so.1", "libnvidia-ml.so"} }
 
-// Find opens and initialises the library. The finding is for the survey; the
-// error is non-nil when the library cannot be used at all.
+// Find loads and initialises libnvidia-ml. Find also returns a finding for the survey. Find fails with kind
+// Unsupported if libnvidia-ml cannot be used.
 func Find(names ...string) (*Library, device.Finding, error) {
 	fail := func(detail, fix string) (*Library, device.Finding, error) {
 		f := device.Finding{Name: names[0], Detail: detail, Fix: fix}
@@ -80,11 +79,11 @@ func (l *Library) errText(r uintptr) string {
 	return fmt.Sprintf("%s (%d)", dl.GoString(l.errorString.Call(r), 256), r)
 }
 
-// Driver is the driver's release, such as "580.159.04", or "".
+// Driver returns the release of the NVIDIA driver, such as "580.159.04", or "" if it is not known.
 func (l *Library) Driver() string { return l.driver }
 
-// Describe adds what NVML knows of the GPU at info.PCI to info; what it does
-// not know stays out.
+// Describe adds NVML's facts about the GPU at the PCI address info.PCI to info. Describe leaves out facts that NVML
+// does not report.
 func (l *Library) Describe(info *device.Info) {
 	if l.driver != "" {
 		info.Driver = strings.TrimSpace(l.driver + " (" + info.Driver + ")")
@@ -114,7 +113,7 @@ func (l *Library) Describe(info *device.Info) {
 			info.Facts[name] = fmt.Sprint(v)
 		}
 	}
-	if now, _, ok := numbers(l.mig, h); ok { // the second is what a restart brings
+	if now, _, ok := numbers(l.mig, h); ok { // the second is the mode after a restart
 		info.Facts["mig_mode"] = fmt.Sprint(now)
 	}
 	if major, minor, ok := numbers(l.capability, h); ok {
@@ -137,7 +136,7 @@ func numbers(fn dl.Func, h uintptr) (a, b uint32, ok bool) {
 	return a, b, true
 }
 
-// Close shuts the library's session down.
+// Close ends this process's NVML session.
 func (l *Library) Close() error {
 	if l.shutdown == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// direct is a session that its set forgets when it is closed.
+// direct is a cuFile session that removes itself from its set when it is closed.
 type direct struct {
 	*cufile.Session
 	set  *set
@@ -26,7 +26,8 @@ func (d *direct) Close() error {
 	return d.Session.Close()
 }
 
-// Facts adds how many GPUs got a context when the library was opened.
+// Facts returns the facts of the session, and visible_gpus, the number of GPUs on which the library created a
+// context.
 func (d *direct) Facts() map[string]string {
 	f := d.Session.Facts()
 	f["visible_gpus"] = strconv.Itoa(d.gpus)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package open finds and opens concrete devices: it looks for GPUs, reports what it
-// found and missed, and opens the requested device.
+// Package open looks for GPUs, reports which libraries were found or are missing, and opens the requested device.
 package open
 
 import (
@@ -23,24 +22,23 @@ import (
 	"github.com/nebulaio/nebulaio/internal/nearest"
 )
 
-// Options choose what is looked for. The zero value is Auto with the usual
-// library names.
+// Options select the mode and the libraries of the search for devices. The zero value of Options means mode Auto with
+// the default library names.
 type Options struct {
 	Mode device.Mode
-	// CUDALibraries, NVMLLibraries and CuFileLibraries replace the usual names;
-	// tests point them at fakes.
+	// CUDALibraries, NVMLLibraries and CuFileLibraries replace the default library names. Tests set CUDALibraries,
+	// NVMLLibraries and CuFileLibraries to load fake libraries.
 	CUDALibraries   []string
 	NVMLLibraries   []string
 	CuFileLibraries []string
-	// StagedHost makes the host device go through staging and asynchronous
-	// copies as a GPU does; tests use it to run the GPU's path on host memory.
+	// StagedHost makes all bytes for the host device go through staging and asynchronous copies, as for a GPU. Tests
+	// set StagedHost to run the code path of a GPU on host memory.
 	StagedHost bool
 }
 
-// New prepares the search for devices. With Mode Require it looks for a GPU at
-// once and fails where none works; else the driver is opened when a GPU, or the
-// survey, is first asked for, so that a process that only uses host memory
-// never touches CUDA. No context is created on any device.
+// New creates the device set of this process. With mode Require, New looks for a GPU at once and fails if none works.
+// With mode Auto, New does not load the CUDA driver. The driver is loaded when a GPU or the survey is first needed,
+// so that a process that uses only host memory never loads CUDA. New creates no CUDA context.
 func New(o Options) (device.Set, error) {
 	s := &set{opts: o, opened: map[string]device.Device{}, directs: map[*direct]struct{}{}}
 	switch o.Mode {
@@ -65,7 +63,7 @@ func New(o Options) (device.Set, error) {
 	return s, nil
 }
 
-// look searches for GPUs once; the caller holds mu or is New.
+// look searches for GPUs once. The caller holds mu or is New.
 func (s *set) look() {
 	if s.looked {
 		return
@@ -77,7 +75,7 @@ func (s *set) look() {
 	} else if err := s.findCUDA(); err != nil {
 		s.survey.NoGPU, s.survey.Fix = err.Error(), errs.FixOf(err)
 		if e := (*errs.Error)(nil); errors.As(err, &e) {
-			// The survey carries the fix beside the reason, not inside it.
+			// The survey has the fix in a field of its own.
 			s.survey.NoGPU = (&errs.Error{Op: e.Op, Name: e.Name, Msg: e.Msg, Err: e.Err}).Error()
 		}
 	}
@@ -88,7 +86,7 @@ type set struct {
 	opts Options
 	host device.Device
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	looked    bool
 	survey    device.Survey
 	driver    *cuda.Driver
@@ -126,8 +124,8 @@ func or(a, b []string) []string {
 	return b
 }
 
-// Survey tells what there is, and on first call asks NVML for the rest: no load
-// needs that, so none waits for NVML to start.
+// Survey returns the devices and findings. The first call of Survey asks NVML for further facts. Loads do not need
+// facts of NVML, so no load waits for NVML.
 func (s *set) Survey() device.Survey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +139,7 @@ func (s *set) Survey() device.Survey {
 			s.nvml = lib
 			for i := range s.survey.Devices {
 				if s.survey.Devices[i].Kind == device.CUDA {
-					// Devices opened before share the map.
+					// Devices that are already open share the map, so it is cloned.
 					s.survey.Devices[i].Facts = maps.Clone(s.survey.Devices[i].Facts)
 					lib.Describe(&s.survey.Devices[i])
 				}
@@ -189,7 +187,8 @@ func (s *set) Open(ctx context.Context, id string) (device.Device, error) {
 	return nil, unknown(id)
 }
 
-// CheckName tells why id cannot name a device on any machine; it returns "" where it can.
+// CheckName returns "" if id has the form of a device name, such as "host" or "cuda:0". If id is not a device name,
+// CheckName returns the reason.
 func CheckName(id string) string {
 	switch id {
 	case "", "auto", "host", "cpu", "cuda":
@@ -205,7 +204,7 @@ func noDevice(id string) string {
 	return "is not a device; expected auto, host, cuda or cuda:N" + meant(id)
 }
 
-// cudaNumber is N of a name cuda:N.
+// cudaNumber returns N of a name cuda:N.
 func cudaNumber(id string) (n int, ok bool) {
 	text, ok := strings.CutPrefix(id, "cuda:")
 	n, err := strconv.Atoi(text)
@@ -216,7 +215,7 @@ func unknown(id string) error {
 	return errs.New(errs.Invalid, "open device", strconv.Quote(id), noDevice(id))
 }
 
-// meant suggests a device for a name that is none. Many programs say gpu where we say cuda.
+// meant suggests a device for an unknown name. Many programs use "gpu" for "cuda".
 func meant(id string) string {
 	if number, ok := strings.CutPrefix(strings.ToLower(id), "gpu"); ok {
 		if n, err := strconv.Atoi(strings.TrimPrefix(number, ":")); err == nil && n >= 0 {
@@ -251,8 +250,7 @@ func (s *set) openCUDA(id string, n int) (device.Device, error) {
 	return d, nil
 }
 
-// Close closes what OpenDirect gave and was left, then every opened device; it
-// is safe to call twice.
+// Close closes every Direct that is still open, then every open device. A second call of Close does nothing.
 func (s *set) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package channel asks the kernel what is at the other end of a connection to the door, so that a login cannot be
-// relayed.
+// Package channel asks the kernel which socket or process is at the other end of a connection to the door. Client and
+// server use package channel to detect relayed logins.
 //
-// A proof of the secret alone can be relayed: a listener in the middle hands the server's challenge to a client and the
-// client's proof to the server. So the proof also names the server's end of the client's own connection. Behind a relay
-// that is the relay's end, and the server finds that it is not its own.
+// A proof of the secret alone can be relayed. A relay is a process that passes the server's challenge to a client,
+// and the client's proof to the server. To detect a relay, the client's proof also names the socket or process at the
+// other end of the client's connection. If a relay is in between, the proof names the relay, and the server refuses
+// the login.
 package channel
 
 import (
@@ -18,9 +19,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// Peer names the other end of a client's connection after the server has accepted it. It asks the kernel for the inode
-// of the other socket. If the kernel does not tell, it asks for the process that listens. If neither is known, no login
-// is safe, and Peer fails with kind Unsupported and both reasons.
+// Peer identifies the server's end of the client's connection fd, which the server has already accepted. Peer first
+// asks the kernel for the inode of the other socket (PeerSocket). If the kernel does not return the inode, Peer asks
+// for the listening process (PeerProcess). If PeerSocket and PeerProcess both fail, no login is safe, and Peer fails
+// with kind Unsupported and both reasons.
 func Peer(fd int) (wire.Binding, error) {
 	b, bySocket := PeerSocket(fd)
 	if bySocket == nil {
@@ -36,7 +38,8 @@ func Peer(fd int) (wire.Binding, error) {
 			"Linux 6.9"}
 }
 
-// PeerSocket names the other end by its socket's inode number, which is the same in every namespace.
+// PeerSocket identifies the other end of connection fd by the inode number of its socket. The inode number of a
+// socket is the same in every namespace.
 func PeerSocket(fd int) (wire.Binding, error) {
 	inode, err := peerInode(fd)
 	if err != nil {
@@ -45,7 +48,8 @@ func PeerSocket(fd int) (wire.Binding, error) {
 	return wire.Binding{Kind: wire.BindSocket, ID: inode}, nil
 }
 
-// PeerProcess names the other end by the process that listens: by its inode number in pidfs, which is never used again.
+// PeerProcess identifies the other end of connection fd by the pidfs inode number of the listening process. The
+// kernel never reuses a pidfs inode number.
 func PeerProcess(fd int) (wire.Binding, error) {
 	pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
 	if err != nil {
@@ -54,7 +58,8 @@ func PeerProcess(fd int) (wire.Binding, error) {
 	return process(pidfd)
 }
 
-// Own names the server's end of an accepted connection in the way that the client chose.
+// Own identifies the server's end of the accepted connection fd, by kind wire.BindSocket or wire.BindProcess as the
+// client chose.
 func Own(fd int, kind uint8) (wire.Binding, error) {
 	switch kind {
 	case wire.BindSocket:
@@ -77,7 +82,7 @@ func Own(fd int, kind uint8) (wire.Binding, error) {
 // pidfs is the file system of pidfds since Linux 6.9. Before, all pidfds share one inode.
 const pidfs = 0x50494446
 
-// process names a process by its pidfd, which it closes.
+// process returns the binding of a process by its pidfd, and closes the pidfd.
 func process(pidfd int) (wire.Binding, error) {
 	defer func() { _ = unix.Close(pidfd) }()
 	var fs unix.Statfs_t
@@ -94,8 +99,9 @@ func process(pidfd int) (wire.Binding, error) {
 	return wire.Binding{Kind: wire.BindProcess, ID: st.Ino}, nil
 }
 
-// User returns the user at the other end, as this process's user namespace numbers users. On a client's socket that is
-// the user of the listening process, and on a server's socket the user of the process that connected.
+// User returns the user ID of the process at the other end of the connection fd, in this process's user namespace. On
+// a client's socket, User returns the user of the listening process. On a server's socket, User returns the user of
+// the process that connected.
 func User(fd int) (uid uint32, err error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

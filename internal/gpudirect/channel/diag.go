@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Numbers of the kernel's interface linux/unix_diag.h.
+// These constants are from the kernel's header linux/unix_diag.h.
 const (
 	diagRequest  = 24 // bytes of struct unix_diag_req
 	diagMessage  = 16 // bytes of struct unix_diag_msg
@@ -20,9 +20,9 @@ const (
 	netlinkError = 2 // NLMSG_ERROR
 )
 
-// peerInode asks unix_diag for the inode of the socket that a socket of ours is connected to. The question names our
-// socket by its inode and its cookie. Inode numbers have 32 bits and come again some day, cookies do not: a stranger's
-// socket with the same inode cannot answer for ours.
+// peerInode asks unix_diag for the inode of the socket that a socket of ours is connected to. The request names our
+// socket by its inode and its cookie. The kernel reuses inode numbers, which have 32 bits, but never cookies. So the
+// answer cannot be about another socket with the same inode number.
 func peerInode(fd int) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -39,7 +39,7 @@ func peerInode(fd int) (uint64, error) {
 	return peerOf(answer, uint32(st.Ino))
 }
 
-// question is the netlink message that asks for one socket and its peer.
+// question returns the netlink message that asks for one socket and its peer.
 func question(inode uint32, cookie uint64) []byte {
 	le := binary.NativeEndian
 	b := make([]byte, unix.NLMSG_HDRLEN+diagRequest)
@@ -64,7 +64,7 @@ func askDiag(q []byte) ([]byte, error) {
 		return nil, fmt.Errorf("open a NETLINK_SOCK_DIAG socket: %w", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	// The kernel answers within the send; the bound is for kernels of others.
+	// Linux answers during the send. The timeout is for systems that emulate Linux.
 	wait := unix.Timeval{Sec: 1}
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait); err != nil {
 		return nil, err
@@ -87,13 +87,13 @@ func askDiag(q []byte) ([]byte, error) {
 			return nil, err
 		}
 		if k, ok := from.(*unix.SockaddrNetlink); !ok || k.Pid != 0 {
-			continue // not the kernel; another process may write to a netlink socket
+			continue // not from the kernel: any process may write to a netlink socket
 		}
 		return b[:n], nil
 	}
 }
 
-// peerOf finds the peer's inode in an answer about the socket with that inode.
+// peerOf returns the peer's inode from the kernel's answer b about the socket inode.
 func peerOf(b []byte, inode uint32) (uint64, error) {
 	le := binary.NativeEndian
 	if len(b) < unix.NLMSG_HDRLEN {

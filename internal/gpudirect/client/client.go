@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package client moves objects between a server and device memory: through the
-// server's door where it stands on this host, by HTTP elsewhere.
+// Package client moves objects between a server and device memory. A client uses the server's door if the server runs
+// on this host, and HTTP otherwise.
 //
-// Through the door a read is one round trip: the server passes descriptors of
-// the object's file with the sums of its blocks, and this process's own engine
-// reads them into device memory and compares each block. An object that lies
-// with the metadata comes inside the reply. A write is a round trip for a file to
-// write into, the engine's blocks, and a round trip that publishes it.
+// A read through the door takes one round trip. The door sends descriptors of the object's file and the checksums of
+// its blocks. The transfer engine in the client's process reads the file into device memory and compares each block
+// with its checksum. A small object, which the store keeps with the metadata, is sent inside the reply. A write
+// through the door takes two round trips: one returns a file to write to, the other publishes the object.
 package client
 
 import (
@@ -28,38 +27,38 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// Values of Options.Door beside a path.
+// These constants are the values of Options.Door other than a path.
 const (
 	doorAuto    = "auto"
 	doorRequire = "require"
 	doorOff     = "off"
 )
 
-// Options say which server, as whom, and how.
+// Options name the server and the account, and configure the client.
 type Options struct {
-	// Endpoint is the S3 endpoint: "http://localhost:9000", or "host:port".
+	// Endpoint is the server's S3 endpoint, such as "http://localhost:9000" or "host:port".
 	Endpoint                           string
 	AccessKey, SecretKey, SessionToken string
 	Region                             string
-	// Door is auto (the default), require, off, or the absolute path of the socket.
+	// Door is "auto" (the default), "require", "off", or the absolute path of the door's socket.
 	Door string
-	// Device is that of moves that name none; empty: auto.
+	// Device is the default device of reads and writes. An empty Device means auto.
 	Device string
-	// Connections is how many HTTP connections a transfer may use; 0 chooses.
+	// Connections is the largest number of HTTP connections of one transfer; 0 means the default.
 	Connections int
-	CAFile      string // certificates to trust beside the system's
+	CAFile      string // a PEM file of certificates to trust in addition to the system's
 	InsecureTLS bool
 	NoVerify    bool
-	Timeout     time.Duration // for which nothing moves on an HTTP connection; 0 chooses
-	Retries     int           // of one HTTP request; 0 chooses
-	Agent       string        // names this program in the server's log
+	Timeout     time.Duration // the time without progress after which an HTTP request fails; 0 means the default
+	Retries     int           // how often one HTTP request is retried; 0 means the default
+	Agent       string        // the name of this program in the server's log
 
 	Devices device.Set
-	// Engine moves the bytes.
+	// Engine is the transfer engine that moves the bytes.
 	Engine *transfer.Engine
 }
 
-// settle checks the options and fills in what is empty.
+// settle checks the options and fills in defaults.
 func (o Options) settle() (Options, error) {
 	const op = "make client"
 	if !strings.Contains(o.Endpoint, "://") {
@@ -95,11 +94,11 @@ func (o Options) settle() (Options, error) {
 	return o, nil
 }
 
-// Client is a connection to a server, made when it is first needed. Its methods
-// are safe for concurrent use.
+// Client reads and writes the objects of one server. A Client connects to the server when a connection is first
+// needed. All methods of Client are safe for concurrent use.
 type Client struct {
 	opt  Options
-	pid  int // of the process that made it
+	pid  int // the ID of the process that made the client
 	http *http.Client
 
 	way     atomic.Pointer[way]
@@ -110,26 +109,25 @@ type Client struct {
 
 	mu     sync.Mutex
 	closed bool
-	active sync.WaitGroup // moves that run
+	active sync.WaitGroup // calls and moves in progress
 
-	reads   chan struct{} // a token for each read of one object under way
-	windows chan struct{} // and for each window of batches
+	reads   chan struct{} // a token for each read of a single object in progress
+	windows chan struct{} // a token for each window of a batch in progress
 }
 
-// mostReads bounds the reads of single objects that have begun, windowsOpen the
-// windows of all batches: each object has two descriptors, and a program that
-// starts a thousand reads at once has no more of them than any other.
+// mostReads is the largest number of reads of single objects in progress, and windowsOpen the largest number of
+// windows of batches. They bound the open descriptors, of which each object has two.
 const (
 	mostReads   = 128
 	windowsOpen = windowsOpening + windowsRunning
 )
 
-// counts are Counters as they grow.
+// counts holds the values of Counters while the client runs.
 type counts struct {
 	doorReads, doorWrites, inlineReads, httpReads, httpWrites, bytesRead, bytesWritten, held atomic.Int64
 }
 
-// New checks the options; it does no I/O but for reading a CAFile.
+// New checks the options and creates a client. New does no I/O except reading the CAFile.
 func New(o Options) (*Client, error) {
 	o, err := o.settle()
 	if err != nil {
@@ -147,7 +145,7 @@ func New(o Options) (*Client, error) {
 		windows: make(chan struct{}, windowsOpen)}, nil
 }
 
-// discoverer is an HTTP client for the one small request that finds the door.
+// discoverer returns an HTTP client for the request that finds the door.
 func discoverer(o Options) (*http.Client, error) {
 	conf, err := s3.ClientTLS(o.CAFile, o.InsecureTLS)
 	if err != nil {
@@ -161,7 +159,7 @@ func discoverer(o Options) (*http.Client, error) {
 	}}, nil
 }
 
-// enter counts a call in; leave is called at its end.
+// enter registers a call, and fails if the client is closed. The caller calls leave when the call ends.
 func (c *Client) enter(op, name string) (leave func(), err error) {
 	if os.Getpid() != c.pid {
 		return nil, errs.New(errs.Invalid, op, name,
@@ -177,7 +175,7 @@ func (c *Client) enter(op, name string) (leave func(), err error) {
 	return c.active.Done, nil
 }
 
-// Close waits for moves that run and ends the connections.
+// Close waits for all reads and writes in progress, then closes the connections.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	was := c.closed
@@ -205,7 +203,8 @@ func (c *Client) device(ctx context.Context, id string) (device.Device, error) {
 	return c.opt.Devices.Open(ctx, id)
 }
 
-// Status tells what is known of the server; it connects where that was not done yet.
+// Status returns the state of the connection to the server and the client's counters. If the client is not connected
+// yet, Status connects it.
 func (c *Client) Status(ctx context.Context) Status {
 	s := Status{Endpoint: c.opt.Endpoint}
 	leave, err := c.enter("look at", c.opt.Endpoint)
@@ -241,10 +240,10 @@ func (c *Client) Status(ctx context.Context) Status {
 	return s
 }
 
-// url names an object in messages.
+// urlOf returns the name of an object for messages.
 func urlOf(bucket, key string) string { return "s3://" + bucket + "/" + key }
 
-// checkName refuses names that no object has.
+// checkName returns an error for a name that no object can have.
 func checkName(op, bucket, key string) error {
 	switch {
 	case bucket == "":

@@ -15,41 +15,42 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// patience is how long an answer may take; a commit waits for the disk.
+// patience is the longest time that the client waits for an answer. A commit may take longer, because it waits for
+// the disk.
 const (
 	patience       = 30 * time.Second
 	commitPatience = 15 * time.Minute
 )
 
-// conn is one connection to the door after its handshake. One request is on it
-// at a time; whoever asks holds mu.
+// conn is one connection to the door after its handshake. It carries one request at a time, and the requester holds
+// mu.
 type conn struct {
 	mu       turn
 	s        *socket
 	out      []byte
 	last     uint32 // number of the last request
 	greeting *wire.Greeting
-	bind     func(fd int) (wire.Binding, error) // names the server's end: channel.Peer
+	bind     func(fd int) (wire.Binding, error) // identifies the server's end of the connection: channel.Peer
 
 	dead   atomic.Bool
-	held   atomic.Int64 // handles that are open
-	drafts atomic.Int64 // drafts that are open
-	slow   atomic.Int64 // commits that wait for the disk, or for their turn
-	used   atomic.Int64 // when it was used last, in nanoseconds of the door's clock
+	held   atomic.Int64 // number of open handles
+	drafts atomic.Int64 // number of open drafts
+	slow   atomic.Int64 // number of commits that wait for the disk or for mu
+	used   atomic.Int64 // time of the last use, in nanoseconds of the door's clock
 }
 
-// turn is a lock that a waiter can give up.
+// turn is a lock with a timeout.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }
 
-// Lock waits for as long as it takes.
+// Lock waits without a time limit until the lock is free, and takes it.
 func (t turn) Lock() { t <- struct{}{} }
 
-// Unlock lets the next one in.
+// Unlock releases the lock.
 func (t turn) Unlock() { <-t }
 
-// TryLock does not wait.
+// TryLock takes the lock if it is free, and reports whether it did.
 func (t turn) TryLock() bool {
 	select {
 	case t <- struct{}{}:
@@ -59,7 +60,7 @@ func (t turn) TryLock() bool {
 	}
 }
 
-// lockWithin waits for a while, unless the context ends.
+// lockWithin waits for the lock for at most d, or until the context ends, and reports whether it took the lock.
 func (t turn) lockWithin(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -72,45 +73,44 @@ func (t turn) lockWithin(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// lostError says that the connection ended before a request was answered.
+// lostError means that the connection ended before a request was answered.
 type lostError struct {
 	cause    error
-	answered bool // something of the answer had come
+	answered bool // a part of the answer had arrived
 }
 
 func (e *lostError) Error() string { return "the connection to the door was lost: " + e.cause.Error() }
 func (e *lostError) Unwrap() error { return e.cause }
 
-// gone marks, inside an error, what a lost connection was lost by.
+// gone marks the cause of a lost connection inside an error.
 type gone struct{ error }
 
 func (g gone) Unwrap() error { return g.error }
 
-// wasLost says whether something failed because a connection ended, and not
-// because the caller or the server wanted it so.
+// wasLost reports whether err is due to a lost connection, not to a cancellation or a refusal by the server.
 func wasLost(err error) bool {
 	var g gone
 	return errors.As(err, &g) && errs.KindOf(err) == errs.IO
 }
 
-// CodeError is a refusal of the door with its code.
+// CodeError is an error that the door returned, with its code.
 type CodeError struct {
-	Code string // see package wire
+	Code string // the door's error code, one of the Code constants of package wire
 	err  *errs.Error
 }
 
-// Error is the refusal in words.
+// Error returns the door's error message.
 func (e *CodeError) Error() string { return e.err.Error() }
 
-// Unwrap gives the error its kind.
+// Unwrap returns the wrapped errs.Error, so that errs.KindOf finds the kind of the error.
 func (e *CodeError) Unwrap() error { return e.err }
 
-// Is lets errors.Is find the system's own error for a full disk of the server.
+// Is reports whether the server's disk is full and target is syscall.ENOSPC.
 func (e *CodeError) Is(target error) bool {
 	return e.Code == wire.CodeNoSpace && target == syscall.ENOSPC
 }
 
-// refusal makes an error of what the door says.
+// refusal converts an error of the door's protocol to a CodeError.
 func refusal(op, name string, e *wire.Error) error {
 	kind := errs.Other
 	for _, k := range errs.Kinds() {
@@ -133,36 +133,36 @@ func codeOf(err error) string {
 	return ""
 }
 
-// asking is a request and where its answer goes.
+// asking is a request with the function that receives the answer.
 type asking struct {
 	op, name string
 	req      wire.Message
 	patience time.Duration
-	// each takes one packet of the answer with its descriptors, which are its own
-	// from then on, whatever it returns. An error of it is returned after the rest of the answer has come.
+	// each receives one packet of the answer. It owns the descriptors from then on, even if it fails. If each fails,
+	// ask returns the error after the rest of the answer has arrived.
 	each func(m wire.Message, fds []int) error
-	// stay keeps waiting when the context ends: the outcome must be known.
+	// stay makes ask wait for the answer even if the context ends, because the outcome must be known.
 	stay bool
-	// sent, if not nil, is called when the server may have begun to act.
+	// sent, if not nil, is called when the request has been sent.
 	sent func()
 }
 
-// ask sends a request and takes its answer; c.mu is held. A connection that
-// fails is dead afterwards, and the error a *lostError.
+// ask sends a request and receives its answer. The caller holds c.mu. If the connection fails, it is dead afterwards,
+// and the error is a *lostError.
 func (c *conn) ask(ctx context.Context, a asking) error {
 	if err := ctx.Err(); err != nil && !a.stay {
 		return errs.Wrap(a.op, a.name, context.Cause(ctx))
 	}
 	c.last++
 	if c.last == 0 {
-		c.last = 1 // 0 is the connection's own
+		c.last = 1 // 0 is reserved for messages about the connection
 	}
 	var err error
 	if c.out, err = wire.Append(c.out[:0], wire.Header{Request: c.last}, a.req); err != nil {
 		return errs.Wrap(a.op, a.name, err)
 	}
 	if err := c.s.send(c.out); err != nil {
-		// A server that ends a connection says why before; it may lie there unread.
+		// Before a server ends a connection, it sends the reason, which may still be unread.
 		if _, m, fds, rerr := c.take(ctx, time.Now().Add(slice), true); rerr == nil {
 			closeAll(fds)
 			if e, ok := m.(*wire.Error); ok {
@@ -222,13 +222,13 @@ func (c *conn) ask(ctx context.Context, a asking) error {
 	}
 }
 
-// endless ends an answer that goes on for too long. A server that sends packet after packet would never let take look
-// up.
+// endless returns an error if an answer has too many packets or takes too long. While packets keep coming, take
+// itself does not check the time.
 func (c *conn) endless(ctx context.Context, a asking, packets int, deadline time.Time) error {
 	switch {
 	case packets == 0:
 		return nil
-	case packets >= wire.MaxItems: // each has an object at least
+	case packets >= wire.MaxItems: // each packet has at least one object
 		return errs.New(errs.Invalid, "read door message", "Opened",
 			fmt.Sprintf("came %d times for one request, expected at most %d", packets, wire.MaxItems))
 	case ctx.Err() != nil && !a.stay && c.drafts.Load() == 0:
@@ -244,8 +244,7 @@ func tooSlow() error {
 		"it did not answer in time").WithFix("look at the server's log; restart it if it hangs")
 }
 
-// take receives one packet. When the context ends first, the connection is
-// given up, unless a draft hangs on it or the caller must stay.
+// take receives one packet. If the context ends first, take fails, unless the connection has a draft or stay is set.
 func (c *conn) take(ctx context.Context, deadline time.Time, stay bool) (wire.Header, wire.Message, []int, error) {
 	for {
 		b, fds, err := c.s.receive()
@@ -274,21 +273,21 @@ func (c *conn) take(ctx context.Context, deadline time.Time, stay bool) (wire.He
 	}
 }
 
-// lose gives the connection up; c.mu is held.
+// lose closes the connection and returns a *lostError. The caller holds c.mu.
 func (c *conn) lose(cause error, answered bool) error {
 	c.shut()
 	return &lostError{cause: cause, answered: answered}
 }
 
-// shut ends the connection; c.mu is held.
+// shut closes the connection. The caller holds c.mu.
 func (c *conn) shut() {
 	if c.dead.CompareAndSwap(false, true) {
 		c.s.close()
 	}
 }
 
-// shake proves both sides to each other. store, if not empty, is what the
-// server's own endpoint calls itself.
+// shake performs the handshake, in which client and server authenticate each other, and returns the ID of the store.
+// If store is not empty, the server's store must have this ID.
 func (c *conn) shake(ctx context.Context, path, store, accessKey, secret, agent string) (string, error) {
 	const op = "log in at door"
 	var ch *wire.Challenge
@@ -322,7 +321,7 @@ func (c *conn) shake(ctx context.Context, path, store, accessKey, secret, agent 
 	if _, err := rand.Read(p.Nonce[:]); err != nil {
 		return "", errs.Wrap(op, path, err)
 	}
-	// Only now: the server has accepted the connection, and its end has a name.
+	// This comes after the Challenge: now the server has accepted the connection, and its end has an identity.
 	if p.Binding, err = c.bind(c.s.fd); err != nil {
 		return "", errs.Wrap(op, path, err)
 	}

@@ -18,18 +18,19 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// discoveryPath is where an endpoint tells of its door; "." begins no bucket's name.
+// discoveryPath is the URL path at which an endpoint describes its door. It begins with ".", as no bucket's name
+// does.
 const discoveryPath = "/.nebulaio/gpudirect"
 
-// maxDiscovery bounds the answer, discoveryTime the wait for it.
+// maxDiscovery is the largest size of the answer in bytes, and discoveryTime the longest wait for it.
 const (
 	maxDiscovery  = 64 << 10
 	discoveryTime = 5 * time.Second
-	// retryAfter is how long a door that was not there is not looked for again.
+	// retryAfter is the time after which the client looks again for a door that it could not use.
 	retryAfter = 30 * time.Second
 )
 
-// discover asks the endpoint for its door, with a signed request: a server tells its own accounts alone.
+// discover asks the endpoint for its door. The request is signed, because a server answers only its own accounts.
 func (c *Client) discover(ctx context.Context) (wire.Discovery, error) {
 	const op = "look for door"
 	endpoint := c.opt.Endpoint
@@ -50,7 +51,7 @@ func (c *Client) discover(ctx context.Context) (wire.Discovery, error) {
 		}
 		if resp.StatusCode != http.StatusOK {
 			fault, again := c.network.s3.Refused(resp)
-			if again { // once: the clock is learned then
+			if again { // at most once: then the server's clock is known
 				continue
 			}
 			return wire.Discovery{}, undiscovered(endpoint, resp.Status, fault)
@@ -64,7 +65,7 @@ func (c *Client) discover(ctx context.Context) (wire.Discovery, error) {
 	}
 }
 
-// undiscovered says why an endpoint told nothing of a door.
+// undiscovered returns an error with the reason why an endpoint did not describe a door.
 func undiscovered(endpoint, status string, f *s3.Fault) error {
 	const op = "look for door"
 	fix := ""
@@ -108,15 +109,15 @@ func parseDiscovery(body []byte, endpoint string) (wire.Discovery, error) {
 	return d, nil
 }
 
-// way is how the server is reached, as far as it is known.
+// way is the way to the server: the door or HTTP.
 type way struct {
-	door    *door // nil: not through it
+	door    *door // nil if HTTP is used
 	refused *report.Refusal
-	err     error // with it nothing is possible
+	err     error // if not nil, the server cannot be used
 	until   time.Time
 }
 
-// wayNow is the way that is in use, without asking for another.
+// wayNow returns the way in use, or nil if it has to be looked for.
 func (c *Client) wayNow() *way {
 	w := c.way.Load()
 	if w == nil || w.door == nil && time.Now().After(w.until) || w.door != nil && w.door.broken.Load() {
@@ -125,8 +126,8 @@ func (c *Client) wayNow() *way {
 	return w
 }
 
-// find settles how the server is reached: through the door where that works,
-// else by HTTP with the reason why. Its error means that nothing else is allowed.
+// find returns the way to the server: the door if it works, and HTTP with the reason otherwise. It fails if the door
+// does not work and the options do not allow HTTP.
 func (c *Client) find(ctx context.Context) (*way, error) {
 	w := c.wayNow()
 	if w == nil {
@@ -138,7 +139,7 @@ func (c *Client) find(ctx context.Context) (*way, error) {
 				return nil, errs.Wrap("look for door", c.opt.Endpoint, context.Cause(ctx))
 			}
 			if old := c.way.Swap(w); old != nil && old.door != nil {
-				old.door.close() // it is broken: nothing hangs on it
+				old.door.close() // the old door is broken, and nothing uses it
 			}
 		}
 	}
@@ -151,7 +152,7 @@ func (c *Client) find(ctx context.Context) (*way, error) {
 func (c *Client) look(ctx context.Context) *way {
 	w := &way{until: time.Now().Add(retryAfter)}
 	if c.opt.Door == doorOff {
-		w.until = time.Now().Add(100 * 365 * 24 * time.Hour) // nothing changes that
+		w.until = time.Now().Add(100 * 365 * 24 * time.Hour) // never look again
 		w.refused = &report.Refusal{What: "door", On: c.opt.Endpoint, Reason: "door off was asked for",
 			Fix: "leave the door on auto"}
 		return w
@@ -186,7 +187,8 @@ func (c *Client) look(ctx context.Context) *way {
 	case err == nil:
 		w.door = d
 		g := d.settings()
-		c.opt.Engine.Bound(g.BufferPoolSize, int(min(g.QueueDepth, math.MaxInt32))) // what runs already keeps what it has
+		// Running transfers keep their buffers.
+		c.opt.Engine.Bound(g.BufferPoolSize, int(min(g.QueueDepth, math.MaxInt32)))
 	case codeOf(err) == wire.CodeAccessDenied:
 		w.err, w.until = err, time.Now() // a wrong key is wrong at every door; the next call may have another server
 	default:
@@ -195,7 +197,7 @@ func (c *Client) look(ctx context.Context) *way {
 	return w
 }
 
-// reason is an error without its remedy, which stands elsewhere.
+// reason returns the text of an error without its fix, which is a field of its own.
 func reason(err error) string {
 	text := err.Error()
 	if fix := errs.FixOf(err); fix != "" {

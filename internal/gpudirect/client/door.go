@@ -15,22 +15,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// door is the way through one socket: a few connections, made as they are
-// needed, and what is to be told to the server behind the callers' backs.
+// door is the client's side of one socket: a few connections, made when needed, and the messages to send in the
+// background.
 type door struct {
 	path, store                 string
 	accessKey, secretKey, agent string
-	began                       time.Time // of the door's clock
+	began                       time.Time // the zero of the door's clock
 
 	mu     sync.Mutex
 	conns  []*conn
-	making int // connections under way
+	making int // connections that are being made
 	turn   int
-	enough time.Time // until then those that are there have to do
+	enough time.Time // no further connection is made before this time
 	closed bool
 
 	greeting atomic.Pointer[wire.Greeting]
-	broken   atomic.Bool // no connection is left and none could be made
+	broken   atomic.Bool // no connection is left, and a new one failed
 	made     atomic.Int64
 	remade   atomic.Int64
 
@@ -39,11 +39,11 @@ type door struct {
 	quit chan struct{}
 }
 
-// maxConns bounds the connections of one client: each carries one request at a
-// time, and requests are short but for commits.
+// maxConns is the largest number of connections of one client. Each carries one request at a time. Requests are
+// short, except for commits.
 const maxConns = 8
 
-// openDoor connects once, so that what is wrong is known.
+// openDoor makes the first connection, so that errors are known at once.
 func openDoor(ctx context.Context, path, store, accessKey, secretKey, agent string) (*door, error) {
 	d := &door{path: path, store: store, accessKey: accessKey, secretKey: secretKey, agent: agent, began: time.Now(),
 		quit: make(chan struct{})}
@@ -52,7 +52,7 @@ func openDoor(ctx context.Context, path, store, accessKey, secretKey, agent stri
 	if err != nil {
 		return nil, err
 	}
-	d.store = found // later connections must lead to the same one
+	d.store = found // later connections must lead to the same store
 	d.conns = []*conn{c}
 	c.mu.Unlock()
 	d.tend.Go(d.deliver)
@@ -62,7 +62,7 @@ func openDoor(ctx context.Context, path, store, accessKey, secretKey, agent stri
 
 func (d *door) now() int64 { return int64(time.Since(d.began)) }
 
-// connect makes a connection, whose mu is held, and tells the store behind it.
+// connect makes a connection, with its mu locked, and returns the ID of the server's store.
 func (d *door) connect(ctx context.Context) (*conn, string, error) {
 	s, err := dial(d.path, patience)
 	if err != nil {
@@ -85,8 +85,8 @@ func (d *door) connect(ctx context.Context) (*conn, string, error) {
 	return c, store, nil
 }
 
-// take finds a connection that nobody uses, makes one, or waits for one. Its mu
-// is held. fresh says that it was made just now.
+// take returns an idle connection, makes a new one, or waits for one. The mu of the connection is locked. fresh
+// reports whether the connection is new.
 func (d *door) take(ctx context.Context) (c *conn, fresh bool, err error) {
 	d.mu.Lock()
 	if d.closed {
@@ -123,7 +123,8 @@ func (d *door) take(ctx context.Context) (c *conn, fresh bool, err error) {
 		} else if err == nil {
 			d.conns = append(d.conns, c)
 		} else if slices.ContainsFunc(d.conns, func(c *conn) bool { return !c.dead.Load() }) {
-			// The server takes no more of them, or has gone: those that are there do, or tell.
+			// The server accepts no further connection, or has stopped. The existing connections are enough, or will
+			// report it.
 			d.enough = time.Now().Add(enoughFor)
 			d.mu.Unlock()
 			if ctx.Err() != nil {
@@ -131,14 +132,14 @@ func (d *door) take(ctx context.Context) (c *conn, fresh bool, err error) {
 			}
 			return d.take(ctx)
 		} else if d.making == 0 {
-			d.broken.Store(true) // with others under way, the last of them tells
+			d.broken.Store(true) // otherwise the last connection that is being made decides
 		}
 		d.mu.Unlock()
 		return c, true, err
 	}
 	c = d.next()
 	d.mu.Unlock()
-	// Not for long: another one may be free sooner.
+	// The wait is short, because another connection may be free sooner.
 	if !c.mu.lockWithin(ctx, waitForOne) {
 		if ctx.Err() != nil {
 			return nil, false, errs.Wrap("use door", d.path, context.Cause(ctx))
@@ -152,15 +153,14 @@ func (d *door) take(ctx context.Context) (c *conn, fresh bool, err error) {
 	return c, false, nil
 }
 
-// enoughFor is how long no further connection is tried after one that could not
-// be made, while there are others.
+// enoughFor is the time for which no further connection is tried after one failed, while others exist.
 const enoughFor = time.Second
 
-// waitForOne is how long a busy connection is waited for before all are looked at again.
+// waitForOne is the time to wait for a busy connection before all connections are checked again.
 const waitForOne = 5 * time.Millisecond
 
-// next is the connection to wait for: in turn, but none that a commit keeps,
-// unless all are kept. d.mu is held.
+// next returns the connection to wait for, in turn. It avoids connections that a commit keeps busy, if others exist.
+// The caller holds d.mu.
 func (d *door) next() *conn {
 	for range d.conns {
 		d.turn++
@@ -171,10 +171,9 @@ func (d *door) next() *conn {
 	return d.conns[d.turn%len(d.conns)]
 }
 
-// ask sends a request over any connection and tells which one it was. A
-// connection that the server had ended before, because it was silent or because
-// the server was started anew, is replaced once: requests that come here do nothing
-// that would last without the connection.
+// ask sends a request over any connection and returns that connection. If the server has already closed the
+// connection, because it was idle or because the server was restarted, ask tries another one. A second try is safe,
+// because the server undoes these requests when their connection ends.
 func (d *door) ask(ctx context.Context, a asking) (*conn, error) {
 	for try := 0; ; try++ {
 		c, fresh, err := d.take(ctx)
@@ -195,7 +194,7 @@ func (d *door) ask(ctx context.Context, a asking) (*conn, error) {
 	}
 }
 
-// askOn sends a request over the connection that a handle or a draft belongs to.
+// askOn sends a request over the connection c, to which a handle or a draft belongs.
 func (d *door) askOn(ctx context.Context, c *conn, a asking) error {
 	c.mu.Lock()
 	if c.dead.Load() {
@@ -224,11 +223,11 @@ func (d *door) lost(a asking, lost *lostError) error {
 	return e
 }
 
-// settings are those of the last greeting.
+// settings returns the server's settings from the last Greeting.
 func (d *door) settings() *wire.Greeting { return d.greeting.Load() }
 
-// keep lets connections that hold something not fall silent, and ends those
-// that nobody has used for a while before the server does.
+// keep sends a Ping on idle connections that have handles or drafts. It closes other idle connections before the
+// server does.
 func (d *door) keep() {
 	idle := d.settings().Idle
 	if idle <= 0 {
@@ -253,7 +252,8 @@ func (d *door) keep() {
 			switch holds := c.held.Load()+c.drafts.Load() > 0; {
 			case c.dead.Load():
 			case holds:
-				_ = c.ask(context.Background(), asking{op: "keep", name: d.path, req: &wire.Ping{}}) // who needs it finds it dead
+				// An error is found at the next use.
+				_ = c.ask(context.Background(), asking{op: "keep", name: d.path, req: &wire.Ping{}})
 				c.used.Store(d.now())
 			case silent > idle/2:
 				c.shut()
@@ -263,7 +263,7 @@ func (d *door) keep() {
 	}
 }
 
-// close tells what is left to tell and ends the connections.
+// close sends the remaining messages and closes the connections.
 func (d *door) close() {
 	d.mu.Lock()
 	if d.closed {
@@ -285,7 +285,7 @@ func (d *door) close() {
 	}
 }
 
-// handle is something that the server holds for this client.
+// handle is an open object at the server.
 type handle struct {
 	d  *door
 	c  *conn

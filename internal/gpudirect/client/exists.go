@@ -9,17 +9,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/s3"
 )
 
-// existsError is the error of a write that was to make a new object and met one that is there.
+// existsError is the error of a write that must create a new object, if the object already exists.
 type existsError struct{ error }
 
-// Unwrap gives the error its kind.
+// Unwrap returns the wrapped error, so that errs.KindOf finds its kind.
 func (e existsError) Unwrap() error { return e.error }
 
-// Is lets errors.Is find fs.ErrExist.
+// Is reports whether target is fs.ErrExist.
 func (e existsError) Is(target error) bool { return target == fs.ErrExist }
 
-// orExists tells programs that a write with If-None-Match: * failed because the object exists. Both ways to the server
-// have their own code for a condition that does not hold.
+// orExists turns err into an existsError if a write with If-None-Match: * failed because the object exists. The door
+// and HTTP have different codes for a failed condition.
 func orExists(ifNoneMatch string, err error) error {
 	if ifNoneMatch == "*" && (codeOf(err) == wire.CodePreconditionFailed || s3.CodeOf(err) == "PreconditionFailed") {
 		return existsError{err}

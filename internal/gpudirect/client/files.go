@@ -16,27 +16,27 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// File is an object's file, lent to a program that reads it by itself. It keeps
-// its bytes and its name until Close, whatever becomes of the object. Nothing is
-// compared with checksums on the way.
+// File holds descriptors of an object's file, for programs that read the file themselves. The file of an open File
+// stays unchanged until Close, even if the object is overwritten or deleted. Reads through the descriptors of a File
+// are not verified with checksums.
 type File struct {
 	lent
 	info Info
 }
 
-// lent is the pair of descriptors of a file that the door lends to a program.
+// lent is the pair of descriptors of a file that the door sent to this client.
 type lent struct {
 	mu  sync.Mutex
-	fds *[2]int // through the page cache and past it; nil once given back
-	end func()  // gives the descriptors back
+	fds *[2]int // buffered and O_DIRECT; nil after Close
+	end func()  // closes the descriptors and the handle
 }
 
-// Buffered returns the descriptor that uses the page cache, or -1 after Close. The file keeps the descriptor: the caller
-// does not close it.
+// Buffered returns the descriptor that uses the page cache, or -1 after Close or Commit. The caller must not close
+// the descriptor.
 func (l *lent) Buffered() int { return l.descriptor(0) }
 
-// Direct returns the descriptor that bypasses the page cache, or -1 if there is none or after Close. The file keeps the
-// descriptor: the caller does not close it.
+// Direct returns the O_DIRECT descriptor, or -1 if there is none, and after Close or Commit. The caller must not
+// close the descriptor.
 func (l *lent) Direct() int { return l.descriptor(1) }
 
 func (l *lent) descriptor(i int) int {
@@ -48,8 +48,8 @@ func (l *lent) descriptor(i int) int {
 	return l.fds[i]
 }
 
-// Close closes the descriptors. A File lets go of its object, and a DraftFile that was not committed leaves no trace. A
-// second call does nothing.
+// Close closes the descriptors. Close of a File also ends the hold on the object, and Close of a DraftFile deletes
+// the draft if it was not committed. A second call of Close does nothing.
 func (l *lent) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,8 +60,9 @@ func (l *lent) Close() error {
 	return nil
 }
 
-// OpenFile borrows the file of an object, for reading to a device. Kind
-// Unsupported where there is no door. The caller closes it, before the client.
+// OpenFile opens the file of an object through the door; dev is the device that the caller reads into. OpenFile fails
+// with kind Unsupported if the server has no door that this client can use. The caller closes the File before it
+// closes the client.
 func (c *Client) OpenFile(ctx context.Context, bucket, key, version, dev string) (*File, error) {
 	const op = "open"
 	name := urlOf(bucket, key)
@@ -98,7 +99,7 @@ func (c *Client) OpenFile(ctx context.Context, bucket, key, version, dev string)
 	return &File{lent: lent{fds: &o.fds, end: o.drop}, info: o.info(bucket, key)}, nil
 }
 
-// lender is the door, where there is one: HTTP has no files to lend.
+// lender returns the door, or an error if the client uses HTTP, which has no descriptors.
 func (c *Client) lender(ctx context.Context, op, name string) (*door, error) {
 	w, err := c.find(ctx)
 	if err != nil {
@@ -115,14 +116,13 @@ func (c *Client) lender(ctx context.Context, op, name string) (*door, error) {
 	return nil, e
 }
 
-// Info describes the object.
+// Info returns the object's metadata.
 func (f *File) Info() Info { return f.info }
 
-// Size is the object's.
+// Size returns the size of the object in bytes.
 func (f *File) Size() int64 { return f.info.Size }
 
-// DraftFile is the file of an object that does not exist yet, lent to a program
-// that writes it by itself.
+// DraftFile holds descriptors of the file of a draft, for programs that write a new object themselves.
 type DraftFile struct {
 	lent
 	bucket, key string
@@ -131,9 +131,9 @@ type DraftFile struct {
 	ifNoneMatch string
 }
 
-// CreateFile begins an object of at most w.Size bytes and borrows its file; of w
-// the source is not looked at. Kind Unsupported where there is no door or it takes
-// no writes. The caller closes it, before the client.
+// CreateFile begins a draft of at most w.Size bytes and opens its file through the door. CreateFile ignores w.Src and
+// w.Sources. CreateFile fails with kind Unsupported if there is no door, or if the door does not allow writes. The
+// caller closes the DraftFile before it closes the client.
 func (c *Client) CreateFile(ctx context.Context, w Write) (*DraftFile, error) {
 	const op = "create"
 	name := urlOf(w.Bucket, w.Key)
@@ -175,13 +175,13 @@ func (c *Client) CreateFile(ctx context.Context, w Write) (*DraftFile, error) {
 		ifNoneMatch: w.IfNoneMatch}, nil
 }
 
-// Name is the object's, for messages.
+// Name returns the name of the object for messages, such as "s3://bucket/key".
 func (f *DraftFile) Name() string { return urlOf(f.bucket, f.key) }
 
-// Commit publishes the first size bytes of the file: it reads them once for their
-// sums, closes the descriptors, and the object is durable and visible when there
-// is no error. Everything else that can write the file is gone by then, or the
-// server refuses. The file is used up in any case.
+// Commit publishes the first size bytes of the file as the object. Commit reads the committed bytes once to compute
+// their checksums, and closes the descriptors. If Commit returns no error, the object is durable and visible. If
+// another descriptor or mapping can still write to the file, the server refuses the commit. After Commit the
+// DraftFile cannot be used again, even if Commit failed.
 func (f *DraftFile) Commit(ctx context.Context, size int64) (Info, error) {
 	const op = "commit"
 	f.mu.Lock()
@@ -213,8 +213,8 @@ func (f *DraftFile) Commit(ctx context.Context, size int64) (Info, error) {
 		Via: ViaDoor}, nil
 }
 
-// sumsOf reads what was written through a descriptor that cannot read, by a
-// second one of the same file, which its owner may have.
+// sumsOf computes the checksums of a file that was written through fd. Since fd is write-only, sumsOf opens the file
+// a second time for reading, which only the file's owner may do.
 func sumsOf(ctx context.Context, fd int, name string, size int64) (*checksum.Sums, error) {
 	const op = "read back"
 	blocks := (size + object.SumBlock - 1) / object.SumBlock

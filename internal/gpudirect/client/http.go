@@ -18,7 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// onNetwork is the way over HTTP.
+// onNetwork reaches the server over HTTP.
 type onNetwork struct{ s3 *s3.Client }
 
 func newNetwork(o Options) (onNetwork, error) {
@@ -30,7 +30,7 @@ func newNetwork(o Options) (onNetwork, error) {
 
 func (n *onNetwork) close() error { return n.s3.Close() }
 
-// infoOf describes an object as HTTP tells of it.
+// infoOf converts the metadata that HTTP returned.
 func infoOf(i s3.Info) Info {
 	out := Info{Bucket: i.Bucket, Key: i.Key, Version: i.Version, Size: i.Size, ETag: i.ETag, Modified: i.Modified,
 		Via: ViaHTTP}
@@ -45,14 +45,14 @@ func (n *onNetwork) stat(ctx context.Context, bucket, key, version string) (Info
 	return infoOf(i), err
 }
 
-// What Page.Next begins with where it is no plain key. A key may begin with any byte, so one that begins like a mark
-// has one too.
+// These marks begin a Page.Next that is not a plain key. A key may begin with any byte, so a key that begins like a
+// mark also gets a mark.
 const (
 	tokenMark = "\x00t" // a token of HTTP follows
 	keyMark   = "\x00k" // a key follows
 )
 
-// marked is a key as Page.Next has it.
+// marked returns a key as the value of Page.Next.
 func marked(key string) string {
 	if strings.HasPrefix(key, "\x00") {
 		return keyMark + key
@@ -60,7 +60,7 @@ func marked(key string) string {
 	return key
 }
 
-// afterKey is the key behind which a listing goes on; empty where a token tells it.
+// afterKey returns the key after which the listing continues, or "" if l.After holds a token.
 func (l List) afterKey() string {
 	if strings.HasPrefix(l.After, tokenMark) {
 		return ""
@@ -68,7 +68,7 @@ func (l List) afterKey() string {
 	return strings.TrimPrefix(l.After, keyMark)
 }
 
-// circle is the error of a listing that leads back to an earlier page.
+// circle returns the error for a listing that leads back to an earlier page.
 func (l List) circle(fix string) error {
 	return errs.New(errs.Corrupt, "list", urlOf(l.Bucket, l.Prefix),
 		"the server's pages lead back to one that it has sent before, so the listing would never end").WithFix(fix)
@@ -117,8 +117,7 @@ func (n *onNetwork) readAll(ctx context.Context, bucket, key string, limit int64
 	return b, err
 }
 
-// smallRead is up to which size of the destination a whole object is asked for
-// at once, without looking at it first: one request instead of two.
+// smallRead is the largest destination in bytes for which a whole object is read with one GET, without a HEAD before.
 const smallRead = 256 << 10
 
 // beginHTTP opens an object over HTTP and starts its transfer.
@@ -143,7 +142,7 @@ func (c *Client) beginHTTP(ctx context.Context, m *Move, r *Read, dev device.Dev
 	return c.launch(ctx, m, r, c.requestHTTP(dev, r, o, f, n), dev, n, nil)
 }
 
-// checkHTTP holds a read against the object that was found.
+// checkHTTP checks a read against the object that was opened.
 func (c *Client) checkHTTP(r *Read, o *s3.Object, dev device.Device) (*vfs.File, int64, error) {
 	i := o.Info()
 	n, err := r.extent(i.Size)
@@ -162,8 +161,8 @@ func (c *Client) checkHTTP(r *Read, o *s3.Object, dev device.Device) (*vfs.File,
 	return o.File(), n, nil
 }
 
-// requestHTTP is the engine's request. A whole object is compared with the sum
-// that the server keeps of it; a part of one has nothing to be compared with.
+// requestHTTP returns the engine's request. A whole object is compared with the server's checksum. A range has no
+// checksum to be compared with.
 func (c *Client) requestHTTP(dev device.Device, r *Read, o *s3.Object, f *vfs.File, n int64) transfer.Request {
 	req := transfer.Request{Device: dev, Files: []*vfs.File{f}, Route: r.Route, Cache: r.Cache, Stream: r.Stream,
 		HasStream: r.HasStream}
@@ -180,8 +179,8 @@ func (c *Client) sumsHTTP(r *Read, o *s3.Object, n int64) *checksum.Sums {
 	return o.Sums()
 }
 
-// getSmall reads a whole small object with one request. It is not done where
-// the object turns out not to be small, or the arguments not to fit it.
+// getSmall reads a whole small object with one request. It returns done false if the object is too large or the
+// arguments do not fit it.
 func (c *Client) getSmall(ctx context.Context, m *Move, r *Read, dev device.Device) (done bool, err error) {
 	data, o, err := c.network.s3.Get(ctx, r.Bucket, r.Key, r.Version, r.DstSize)
 	if errs.Is(err, errs.Invalid) {
@@ -219,7 +218,7 @@ func (c *Client) getSmall(ctx context.Context, m *Move, r *Read, dev device.Devi
 	return true, nil
 }
 
-// opensAtOnce is how many objects of a window are looked at together over HTTP.
+// opensAtOnce is the number of objects of a window that are opened at the same time over HTTP.
 const opensAtOnce = 16
 
 // openHTTP opens the objects of a window over HTTP.
@@ -258,7 +257,7 @@ func (b *batch) openHTTP(ctx context.Context, w *window) error {
 	return nil
 }
 
-// networkReport adds up what files cost that were read over HTTP.
+// networkReport adds up the requests, retries and connections of files that were read over HTTP.
 func networkReport(files ...*vfs.File) *report.HTTP {
 	n := &report.HTTP{}
 	for _, f := range files {
@@ -273,7 +272,7 @@ func traffic(t vfs.Traffic) *report.HTTP {
 	return &report.HTTP{Requests: t.Requests, Retries: t.Retries, Connections: int(t.Connections)}
 }
 
-// sumHTTP adds the counts of two files. Files share connections, so the larger number of them counts.
+// sumHTTP adds the counts of two files. Files share connections, so sumHTTP takes the larger number of connections.
 func sumHTTP(r, o *report.HTTP) *report.HTTP {
 	if r == nil {
 		return o
@@ -303,7 +302,7 @@ func (c *Client) writeHTTP(ctx context.Context, m *Move, w *Write, dev device.De
 	err = t.Wait()
 	m.take(t.Report())
 	n, _ := t.Progress()
-	m.runs(func() (int64, int64) { return n, n }) // in one step: nobody sees them twice
+	m.runs(func() (int64, int64) { return n, n }) // replaced in one step, so that Progress counts no bytes twice
 	m.report.Network = traffic(up.Traffic())
 	if err != nil {
 		return err
@@ -311,7 +310,7 @@ func (c *Client) writeHTTP(ctx context.Context, m *Move, w *Write, dev device.De
 	i := up.Info()
 	m.report.ETag, m.report.Version = i.ETag, i.Version
 	if m.report.Save != nil {
-		m.report.Save.Durable = true // as far as the server's word goes
+		m.report.Save.Durable = true // the server says so
 	}
 	c.counts.httpWrites.Add(1)
 	c.counts.bytesWritten.Add(n)

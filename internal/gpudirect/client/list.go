@@ -11,8 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// throughDoorOrNetwork asks through the door, or over the network if the server has no door here. If the door breaks, the
-// question is asked once more.
+// throughDoorOrNetwork calls viaDoor, or viaNetwork if the client has no door. If the door breaks during the call,
+// throughDoorOrNetwork tries once more.
 func throughDoorOrNetwork[T any](ctx context.Context, c *Client, op, name string, viaDoor func(*door) (T, error),
 	viaNetwork func() (T, error)) (T, error) {
 	var none T
@@ -37,7 +37,7 @@ func throughDoorOrNetwork[T any](ctx context.Context, c *Client, op, name string
 	}
 }
 
-// Stat describes an object.
+// Stat returns the metadata of an object. An empty version means the current one.
 func (c *Client) Stat(ctx context.Context, bucket, key, version string) (Info, error) {
 	const op = "stat"
 	if err := checkName(op, bucket, key); err != nil {
@@ -54,7 +54,7 @@ func (c *Client) Stat(ctx context.Context, bucket, key, version string) (Info, e
 	}, func() (Info, error) { return c.network.stat(ctx, bucket, key, version) })
 }
 
-// List lists a page of a bucket.
+// List returns one page of a bucket's listing.
 func (c *Client) List(ctx context.Context, l List) (Page, error) {
 	const op = "list"
 	name := urlOf(l.Bucket, l.Prefix)
@@ -69,7 +69,7 @@ func (c *Client) List(ctx context.Context, l List) (Page, error) {
 	}
 	viaNetwork := func() (Page, error) { return c.network.list(ctx, l) }
 	return throughDoorOrNetwork(ctx, c, op, name, func(d *door) (Page, error) {
-		// A page that came over HTTP ended with a token of HTTP, which is no key: HTTP continues.
+		// A listing that began over HTTP continues over HTTP, because its token is not a key.
 		if strings.HasPrefix(l.After, tokenMark) {
 			return viaNetwork()
 		}
@@ -91,7 +91,7 @@ func (d *door) list(ctx context.Context, op, name string, l List) (Page, error) 
 				Modified: it.Modified, Via: ViaDoor})
 		}
 		p.Prefixes = append(p.Prefixes, r.Prefixes...)
-		// The door lists in order, so that each page ends behind the one before.
+		// The door lists keys in order, so each page must end after the page before.
 		if r.Truncated && (r.Next <= l.afterKey() || len(r.Items)+len(r.Prefixes) == 0) {
 			return l.circle("use a client and a server of one release")
 		}

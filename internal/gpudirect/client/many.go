@@ -19,19 +19,19 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// A batch is opened and read in windows: one round trip and one transfer each.
+// A batch is opened and read in windows, with one round trip and one transfer for each window.
 const (
-	// windowSize is how many objects a window has: enough to hide the round
-	// trip, few enough that the descriptors of all windows in flight fit a process with 1024 of them.
+	// windowSize is the largest number of objects in a window. It is large enough to hide the round trip. It is small
+	// enough that the descriptors of all windows fit a process with a limit of 1024.
 	windowSize = 32
-	// windowsOpening is how many are opened at once, each over a connection of its
-	// own: opening a small object takes as long as reading it.
+	// windowsOpening is the number of windows that are opened at the same time, each over its own connection. Opening
+	// a small object takes as long as reading it.
 	windowsOpening = 4
-	// windowsRunning is how many are read at once.
+	// windowsRunning is the number of windows that are read at the same time.
 	windowsRunning = 4
 )
 
-// window is a run of neighbours in a batch that one transfer can carry.
+// window is a group of consecutive reads of a batch that one transfer can serve.
 type window struct {
 	first int
 	reads []Read
@@ -39,20 +39,20 @@ type window struct {
 	files []*vfs.File
 	sums  []*checksum.Sums
 	segs  []transfer.Segment
-	of    []int // the read of each file
-	taken int   // reads that are opened or delivered
+	of    []int // for each file, the index of its read
+	taken int   // number of reads that are opened or delivered
 	door  *door
 }
 
-// alike says whether two reads fit into one transfer.
+// alike reports whether one transfer can serve both reads.
 func alike(a, b *Read) bool {
 	return a.Device == b.Device && a.Route == b.Route && a.Cache == b.Cache && a.Stream == b.Stream &&
 		a.HasStream == b.HasStream && a.NoVerify == b.NoVerify &&
 		len(a.Peers) == 0 && len(b.Peers) == 0
 }
 
-// StartReadMany begins to read many objects, in one job. The first that fails
-// ends the job, and its error names it.
+// StartReadMany starts one Move that reads many objects, and returns at once. If one read fails, the whole Move fails
+// with its error, which names the object.
 func (c *Client) StartReadMany(ctx context.Context, rs []Read) (*Move, error) {
 	const op = "read"
 	if len(rs) == 0 {
@@ -99,7 +99,7 @@ func (c *Client) StartReadMany(ctx context.Context, rs []Read) (*Move, error) {
 	return c.begun(m), nil
 }
 
-// batch is a StartReadMany under way.
+// batch is a StartReadMany in progress.
 type batch struct {
 	c       *Client
 	m       *Move
@@ -107,10 +107,10 @@ type batch struct {
 
 	mu     sync.Mutex // guards the report
 	first  error
-	turned bool // the door went away, and HTTP was used from then on
+	turned bool // the door was lost, and HTTP is used since then
 }
 
-// run opens windows, several at a time, while those before them are read.
+// run opens windows, several at a time, while earlier windows are read.
 func (b *batch) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -180,7 +180,7 @@ func (w *window) close() {
 	w.files = nil
 }
 
-// open opens the objects of a window, and delivers those that come inline.
+// open opens the objects of a window, and delivers the inline ones at once.
 func (b *batch) open(ctx context.Context, w *window) error {
 	var err error
 	for range 2 {
@@ -205,7 +205,7 @@ func (b *batch) open(ctx context.Context, w *window) error {
 		if to.door == nil {
 			return b.openHTTP(ctx, w)
 		}
-		// Once some of the window are taken, they would come twice.
+		// After some objects of the window are taken, a second try would deliver them twice.
 		if err = b.openDoor(ctx, to.door, w); err == nil || w.taken > 0 || !to.door.broken.Load() && !wasLost(err) {
 			return err
 		}
@@ -256,8 +256,7 @@ func (b *batch) tell(i int, f func(x *report.BatchObject)) {
 	f(&b.m.report.Objects[i])
 }
 
-// take checks one object that was opened and puts it into the window's
-// transfer, or delivers it.
+// take checks one opened object. It delivers an inline object at once, and adds any other to the window's transfer.
 func (b *batch) take(ctx context.Context, d *door, w *window, i int, o *opened, verify bool) error {
 	r := &w.reads[i]
 	n, err := r.extent(o.item.Size)
@@ -286,7 +285,7 @@ func (b *batch) take(ctx context.Context, d *door, w *window, i int, o *opened, 
 	return nil
 }
 
-// found notes an object and how much of it is wanted.
+// found records an object's ETag and size, and adds its n wanted bytes to the total.
 func (b *batch) found(i int, etag string, size, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -296,7 +295,7 @@ func (b *batch) found(i int, etag string, size, n int64) {
 	b.m.total.Add(n)
 }
 
-// add puts a file into the window's transfer.
+// add adds a file to the window's transfer.
 func (w *window) add(f *vfs.File, i int, r *Read, n int64, sums *checksum.Sums) {
 	w.files, w.of, w.sums = append(w.files, f), append(w.of, i), append(w.sums, sums)
 	if n > 0 {
@@ -304,7 +303,7 @@ func (w *window) add(f *vfs.File, i int, r *Read, n int64, sums *checksum.Sums) 
 	}
 }
 
-// deliver moves an object that came inside the reply.
+// deliver copies an object that was sent inside the reply to its destination.
 func (b *batch) deliver(ctx context.Context, d *door, w *window, i int, o *opened, n int64) error {
 	r := &w.reads[i]
 	verify := !b.c.opt.NoVerify && !r.NoVerify
@@ -334,7 +333,7 @@ func (b *batch) deliver(ctx context.Context, d *door, w *window, i int, o *opene
 	return nil
 }
 
-// read moves the files of a window.
+// read runs the transfer of a window.
 func (b *batch) read(ctx context.Context, w *window) error {
 	defer w.close()
 	if len(w.files) == 0 {
@@ -354,7 +353,7 @@ func (b *batch) read(ctx context.Context, w *window) error {
 	for _, f := range w.files {
 		req.Seen = append(req.Seen, seen(f))
 	}
-	// A read with peers is a window of its own.
+	// A read with peers has its own window.
 	for _, s := range w.segs {
 		if err := b.c.addPeers(ctx, &req, r, s.Len); err != nil {
 			return err

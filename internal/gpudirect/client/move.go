@@ -10,7 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Move is a read or write under way. It is cancelled through the context given at its start.
+// Move is a read or write in progress. To cancel a Move, cancel the context that it was started with.
 type Move struct {
 	done  chan struct{}
 	began time.Time
@@ -18,23 +18,22 @@ type Move struct {
 	// report is written before done is closed, and read after it.
 	report report.Object
 
-	run   atomic.Pointer[running] // what runs now, for Progress; nil: nothing
-	moved atomic.Int64            // by what has ended
+	run   atomic.Pointer[running] // the transfer in progress, for Progress; nil if none
+	moved atomic.Int64            // bytes moved by transfers that have ended
 	total atomic.Int64
 }
 
-// running is a transfer under way.
+// running is a transfer in progress.
 type running struct{ progress func() (done, total int64) }
 
-// runs says what runs now, or how it has ended.
+// runs sets the function that Progress calls for the transfer in progress.
 func (m *Move) runs(progress func() (done, total int64)) { m.run.Store(&running{progress}) }
 
 func newMove(op string) *Move {
 	return &Move{done: make(chan struct{}), began: time.Now(), report: report.Object{Op: op}}
 }
 
-// begun hands a move to its caller: under way, or, where the server's settings
-// say that nothing is to run beside the caller, ended.
+// begun returns m. If the server's setting enable_async is off, begun first waits until m has ended.
 func (c *Client) begun(m *Move) *Move {
 	if w := c.wayNow(); w != nil && w.door != nil && !w.door.settings().Async {
 		<-m.done
@@ -42,7 +41,8 @@ func (c *Client) begun(m *Move) *Move {
 	return m
 }
 
-// Done is closed when the move has ended and its memory is the caller's again.
+// Done returns a channel that is closed when the move has ended. After the move has ended, the caller may use the
+// move's memory again.
 func (m *Move) Done() <-chan struct{} { return m.done }
 
 // Wait blocks until the move has ended and returns its error.
@@ -51,7 +51,8 @@ func (m *Move) Wait() error {
 	return m.err
 }
 
-// Progress is the bytes moved so far, and in all as far as it is known.
+// Progress returns the bytes moved so far, and the bytes to move in total. The total of Progress is 0 until the size
+// of the object is known.
 func (m *Move) Progress() (done, total int64) {
 	done = m.moved.Load()
 	if r := m.run.Load(); r != nil {
@@ -61,16 +62,16 @@ func (m *Move) Progress() (done, total int64) {
 	return done, m.total.Load()
 }
 
-// Report tells how the move went; it blocks until Done.
+// Report waits until the move has ended and returns its report.
 func (m *Move) Report() report.Object {
 	<-m.done
 	return m.report
 }
 
-// opened notes that bytes can be moved from now on.
+// opened records the time at which the object is open and the transfer can begin.
 func (m *Move) opened() { m.report.OpenSeconds = time.Since(m.began).Seconds() }
 
-// end settles the move.
+// end completes the report and marks the move as ended.
 func (m *Move) end(err error) {
 	m.err = err
 	r := &m.report
@@ -103,15 +104,14 @@ func (m *Move) end(err error) {
 	close(m.done)
 }
 
-// take makes the engine's report of one transfer the move's own, behind what
-// was refused before it.
+// take makes the engine's report of one transfer the move's own, and keeps the refusals and notes recorded before.
 func (m *Move) take(t report.Report) {
 	t.Refusals = append(m.report.Refusals, t.Refusals...)
 	t.Notes = append(m.report.Notes, t.Notes...)
 	m.report.Report = t
 }
 
-// refuse notes a faster way that was not open.
+// refuse adds a faster way that was not taken to the report.
 func (m *Move) refuse(r *report.Refusal) {
 	if r != nil {
 		m.report.Refusals = append(m.report.Refusals, *r)
@@ -166,7 +166,7 @@ func (m *Move) merge(t *report.Report) {
 		r.CuFile = t.CuFile
 	}
 	for _, x := range t.Refusals {
-		// A thousand objects are refused for one reason: it is told once.
+		// Many objects may be refused for the same reason, which is reported once.
 		if indexOf(r.Refusals, func(y report.Refusal) bool { return y.What == x.What && y.Reason == x.Reason }) < 0 {
 			r.Refusals = append(r.Refusals, x)
 		}
@@ -178,7 +178,7 @@ func (m *Move) merge(t *report.Report) {
 	}
 }
 
-// mostNotes bounds the notes of a move of many objects.
+// mostNotes is the largest number of notes in the report of a batch.
 const mostNotes = 32
 
 func indexOf[T any](all []T, is func(T) bool) int {

@@ -18,17 +18,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// opened is one object that the door has opened. Its descriptors are the
-// holder's until file has taken them over; drop lets go of everything.
+// opened is one object that the door has opened. It owns its descriptors until file takes them over. drop closes
+// everything.
 type opened struct {
 	name string // "s3://bucket/key"
 	item wire.OpenedItem
-	fds  [2]int // buffered, direct; -1: none
+	fds  [2]int // buffered and direct; -1 if there is none
 	h    *handle
-	sums *checksum.Sums // nil: none were asked for
+	sums *checksum.Sums // nil if none were asked for
 }
 
-// deviceOf is a device as the door names it.
+// deviceOf returns a device as the door's protocol names it.
 func deviceOf(dev device.Device) wire.Device {
 	info := dev.Info()
 	n, err := strconv.Atoi(strings.TrimPrefix(info.ID, "cuda:"))
@@ -38,15 +38,14 @@ func deviceOf(dev device.Device) wire.Device {
 	return wire.Device{Index: int32(n), UUID: info.UUID}
 }
 
-// want is what an Open asks for beside the object.
+// want holds the fields of an Open other than the objects.
 type want struct {
 	op     string
 	bits   uint8
 	device wire.Device
 }
 
-// open opens objects in one round trip. The result has one entry for each item
-// that could be opened, in order, and an error for each other one.
+// open opens objects in one round trip. For each item, in order, the result has the opened object or an error.
 func (d *door) open(ctx context.Context, w want, items []wire.OpenItem) ([]*opened, []error, error) {
 	out, fails := make([]*opened, len(items)), make([]error, len(items))
 	seen := 0
@@ -115,7 +114,7 @@ func dropAll(all []*opened) {
 	}
 }
 
-// drop lets go of the object.
+// drop closes the descriptors and the handle.
 func (o *opened) drop() {
 	closeAll(o.fds[:])
 	o.fds = [2]int{-1, -1}
@@ -125,8 +124,8 @@ func (o *opened) drop() {
 	}
 }
 
-// prepare asks for what is still missing before [off, off+n) can be read: the
-// ranges beyond the first grant, and, with sums, those of all its blocks.
+// prepare makes the range [off, off+n) ready to be read. It announces ranges beyond the granted one and, if sums is
+// set, fetches the missing checksums.
 func (o *opened) prepare(ctx context.Context, op string, dev wire.Device, off, n int64, sums bool) error {
 	if o.h == nil {
 		return errs.New(errs.Invalid, "read door message", "Opened", "came without a handle of "+o.name)
@@ -172,7 +171,7 @@ func wantAck(m wire.Message, fds []int) error {
 	return nil
 }
 
-// fillSums gathers the sums of the blocks that hold a byte of [off, off+n).
+// fillSums fetches the checksums of all blocks that overlap [off, off+n).
 func (o *opened) fillSums(ctx context.Context, op string, off, n int64) error {
 	it := &o.item
 	blocks := (it.Size + object.SumBlock - 1) / object.SumBlock
@@ -218,7 +217,7 @@ func (o *opened) fillSums(ctx context.Context, op string, off, n int64) error {
 	return nil
 }
 
-// file makes a file of the descriptors; closing it lets go of the object.
+// file returns a vfs.File that owns the descriptors. Closing the file also closes the handle.
 func (o *opened) file() (*vfs.File, error) {
 	if o.fds[0] < 0 {
 		o.drop()
@@ -237,7 +236,7 @@ func (o *opened) file() (*vfs.File, error) {
 	return f, err
 }
 
-// inline checks and returns the content that came inside the reply.
+// inline returns the content that was sent inside the reply. If verify is set, it compares the checksum.
 func (o *opened) inline(verify bool) ([]byte, error) {
 	it := &o.item
 	if int64(len(it.Inline)) != it.Size {
@@ -252,14 +251,14 @@ func (o *opened) inline(verify bool) ([]byte, error) {
 	return it.Inline, nil
 }
 
-// info describes the object.
+// info returns the object's metadata.
 func (o *opened) info(bucket, key string) Info {
 	it := &o.item
 	return Info{Bucket: bucket, Key: key, Version: it.Version, Size: it.Size, ETag: it.ETag, Modified: it.Modified,
 		CRC64: crcText(it.CRC64), Via: ViaDoor}
 }
 
-// crcText is a CRC as S3 writes it.
+// crcText returns a CRC in base64, as in S3.
 func crcText(crc uint64) string {
 	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint64(nil, crc))
 }

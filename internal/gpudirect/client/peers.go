@@ -8,7 +8,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// addPeers adds the further destinations of a read of n bytes.
+// addPeers adds the peers of a read of n bytes to the engine's request.
 func (c *Client) addPeers(ctx context.Context, req *transfer.Request, r *Read, n int64) error {
 	for _, p := range r.Peers {
 		dev, err := c.device(ctx, p.Device)

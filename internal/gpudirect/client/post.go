@@ -12,8 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// post is what the server is told without anybody waiting for it: handles that
-// were let go, and what was moved.
+// post collects messages that are sent to the server in the background: closed handles and reports of moved bytes.
 type post struct {
 	mu      sync.Mutex
 	handles map[*conn][]uint64
@@ -21,7 +20,7 @@ type post struct {
 	wake    chan struct{}
 }
 
-// movedBy is what reports are added up by; a process has a handful of them.
+// movedBy is the key by which reports are added up. A process has only a few of them.
 type movedBy struct {
 	write                bool
 	device, route, stage string
@@ -32,10 +31,10 @@ type moved struct {
 	time  time.Duration
 }
 
-// maxMoved bounds the sums that wait; a message has room for so many.
+// maxMoved is the largest number of totals that wait to be sent. One message has room for this many.
 const maxMoved = wire.MaxReports
 
-// letGo tells the server, soon, that a handle is not needed any more.
+// letGo asks the server, in the background, to close a handle.
 func (d *door) letGo(h *handle) {
 	h.c.held.Add(-1)
 	if h.c.dead.Load() {
@@ -57,8 +56,8 @@ func (d *door) nudge() {
 	}
 }
 
-// count adds to what the server will be told of bytes that were moved. It goes
-// with the next handle that is let go, or when the client is closed.
+// count adds to the totals of moved bytes. They are sent with the next closed handle, after tellEvery, or when the
+// client is closed.
 func (d *door) count(by movedBy, bytes int64, t time.Duration) {
 	d.post.mu.Lock()
 	defer d.post.mu.Unlock()
@@ -72,17 +71,17 @@ func (d *door) count(by movedBy, bytes int64, t time.Duration) {
 	d.post.moved[by] = moved{m.bytes + bytes, m.time + t}
 }
 
-// countReport adds what the engine says of a transfer. All times are of the
-// clock on the wall, so that no stage takes longer than the total.
+// countReport adds the engine's report of a transfer to the totals. All times are wall-clock times, so that no stage
+// takes longer than the total.
 func (d *door) countReport(r *report.Report, write bool) {
 	for by, m := range movedOf(r, write) {
 		d.count(by, m.bytes, m.time)
 	}
 }
 
-// movedOf is a report as the server counts it: the total of each route, and each
-// kind of stage. The time of a transfer that took several routes is shared among
-// them by their bytes. Stages of one kind overlap: they take the whole time at most.
+// movedOf converts a report to the totals that the server counts: one for each route, and one for each kind of stage.
+// If a transfer took several routes, its time is divided among them by their bytes. Stages of one kind overlap, so
+// their time is at most the whole time.
 func movedOf(r *report.Report, write bool) map[movedBy]moved {
 	all := map[movedBy]moved{}
 	var bytes int64
@@ -99,15 +98,14 @@ func movedOf(r *report.Report, write bool) map[movedBy]moved {
 	for _, s := range r.Stages {
 		if name := stageOf(s.Stage); name != "" {
 			by := movedBy{write, r.Device.ID, "", name}
-			// Busy would add up all threads, and exceed the time that passed.
+			// Busy adds up all threads, and would exceed the elapsed time.
 			all[by] = moved{all[by].bytes + s.Bytes, min(all[by].time+seconds(s.Span), seconds(r.Seconds))}
 		}
 	}
 	return all
 }
 
-// stageOf is a stage of the engine's reports by the name that the server's
-// metrics have for its kind; empty for one that moves nothing.
+// stageOf returns the name of a stage in the server's metrics, or "" for a stage that moves nothing.
 func stageOf(stage string) string {
 	switch {
 	case strings.HasPrefix(stage, "read"), stage == "network":
@@ -124,10 +122,10 @@ func stageOf(stage string) string {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// tellEvery is how long bytes that came inline may wait to be told of.
+// tellEvery is the longest time that reports of inline bytes wait to be sent.
 const tellEvery = time.Second
 
-// deliver tells the server, until the door is closed and everything was said.
+// deliver sends the collected messages until the door is closed and all are sent.
 func (d *door) deliver() {
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
@@ -143,8 +141,8 @@ func (d *door) deliver() {
 	}
 }
 
-// tell sends what has gathered. But for the last time, what goes over a
-// connection that a commit keeps waits until it is over: the others' handles must not wait with it.
+// tell sends the collected messages. If a commit keeps a connection busy, messages for it wait until the commit is
+// over, so that other handles are not delayed. The last call does not postpone them.
 func (d *door) tell(last bool) {
 	d.post.mu.Lock()
 	handles, sums := d.post.handles, d.post.moved
@@ -169,7 +167,7 @@ func (d *door) tell(last bool) {
 			n := min(len(ids), wire.MaxItems)
 			if d.askOn(context.Background(), c, asking{op: "let go", name: d.path,
 				req: &wire.Close{Handles: ids[:n], Reports: reports}}) != nil {
-				break // with the connection the server has let go of everything
+				break // the connection is lost, so the server has closed its handles
 			}
 			ids, reports = ids[n:], nil
 		}

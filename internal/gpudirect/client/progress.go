@@ -10,24 +10,24 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/s3"
 )
 
-// progress tells a listing over HTTP that gets on from one in a circle. A server that lies, or a broken proxy, can send
-// pages whose tokens lead back to an earlier page, and the listing would never end.
+// progress detects a listing over HTTP that goes in a circle. A malicious server or a broken proxy can send a token
+// that leads back to an earlier page, and the listing would never end.
 //
-// It is Brent's algorithm: one earlier page is remembered, and every page is compared with it. After 1, 2, 4, 8 … pages
-// a later page is remembered instead. So a circle of any length is found with constant memory. The state travels in
-// Page.Next, since each page is asked for by a call of its own.
+// progress uses Brent's algorithm: it remembers one earlier page and compares every page with it. After 1, 2, 4, 8 …
+// pages it remembers a later page instead. So it finds a circle of any length with constant memory. Page.Next carries
+// the state, because each page is a separate call.
 type progress struct {
-	token, first uint64 // hashes of the remembered page's token and of the first name in it; 0: there is none
-	steps, power uint32 // pages since it was remembered, and after how many the next one is
+	token, first uint64 // hashes of the remembered page's token and of its first name; 0 if there is none
+	steps, power uint32 // pages since that page, and the number of pages after which the next one is remembered
 }
 
-// progressText is a progress as Page.Next has it, between the mark and the token.
+// progressText is the format of a progress in Page.Next, between the mark and the token.
 const progressText = "%016x%016x%08x%08x."
 
-// progressLength is the length of such a text.
+// progressLength is the length of a progress in this format, in bytes.
 const progressLength = 16 + 16 + 8 + 8 + 1
 
-// begun is the progress of a listing without a page.
+// begun returns the progress of a listing before its first page.
 func begun() progress { return progress{power: 1} }
 
 // resumed reads the progress and the token from what follows the mark in Page.Next.
@@ -39,8 +39,8 @@ func resumed(next string) (p progress, token string, ok bool) {
 	return p, next[progressLength:], n == 4 && err == nil && p.power > 0
 }
 
-// next returns the progress behind a page, or false where the listing goes in a circle: the page's token or its first
-// name are those of the page that is remembered. No name stands twice in a listing.
+// next returns the progress after a page. It returns false if the listing goes in a circle: the page has the token or
+// the first name of the remembered page. A correct listing has no name twice.
 func (p progress) next(page s3.Page) (progress, bool) {
 	token, first := hashOf(page.Next), uint64(0)
 	switch {
@@ -58,7 +58,7 @@ func (p progress) next(page s3.Page) (progress, bool) {
 	return p, true
 }
 
-// after is Page.Next behind a page with a token.
+// after returns the value of Page.Next for a page with this token.
 func (p progress) after(token string) string {
 	var b strings.Builder
 	b.WriteString(tokenMark)
@@ -66,9 +66,9 @@ func (p progress) after(token string) string {
 	return b.String() + token
 }
 
-// hashOf is a hash that is never 0.
+// hashOf returns a hash of s that is never 0.
 func hashOf(s string) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(s)) // it takes every write
+	_, _ = h.Write([]byte(s)) // never fails
 	return h.Sum64() | 1
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// routeSocket is what bytes take that come inside the door's reply.
+// routeSocket is the route of bytes that are sent inside the door's reply.
 const routeSocket report.RouteTaken = "socket"
 
-// check refuses what cannot work before anything is asked.
+// check validates the read and parses its route and cache policy, without I/O.
 func (r *Read) check() error {
 	const op = "read"
 	if err := checkName(op, r.Bucket, r.Key); err != nil {
@@ -53,7 +53,7 @@ func tooSmall(name string, need, have int64) error {
 		WithFix("give a larger buffer, or say with the size how much of the object is wanted")
 }
 
-// extent is the range that a read means of an object of size bytes.
+// extent returns the number of bytes to read from an object of size bytes.
 func (r *Read) extent(size int64) (n int64, err error) {
 	name := urlOf(r.Bucket, r.Key)
 	switch n = r.Size; {
@@ -71,7 +71,7 @@ func (r *Read) extent(size int64) (n int64, err error) {
 	return n, nil
 }
 
-// same fails when an object is not the one that was expected.
+// same fails if the object does not have the expected ETag.
 func (r *Read) same(etag string) error {
 	if r.IfETag == "" || r.IfETag == etag {
 		return nil
@@ -80,7 +80,7 @@ func (r *Read) same(etag string) error {
 		fmt.Sprintf("it was overwritten: its ETag is %s, expected %s", etag, r.IfETag)).WithFix("open it again")
 }
 
-// examine refuses memory that the device says is not the caller's.
+// examine returns an error if the device knows that n bytes at p are not the caller's memory.
 func examine(dev device.Device, op, name string, p device.Ptr, n int64) error {
 	x, ok := dev.(device.Examiner)
 	if !ok || n == 0 {
@@ -89,12 +89,12 @@ func examine(dev device.Device, op, name string, p device.Ptr, n int64) error {
 	return errs.Wrap(op, name, x.Examine(p, n))
 }
 
-// verifies says whether a read compares sums.
+// verifies reports whether a read compares checksums.
 func (c *Client) verifies(r *Read) bool {
 	return !c.opt.NoVerify && !r.NoVerify && r.Route != report.RouteCuFile
 }
 
-// noteVerify says in the report why nothing was compared.
+// noteVerify adds a note to the report if route cufile prevents verification.
 func (c *Client) noteVerify(m *Move, r *Read) {
 	const note = "route cufile puts bytes where the CPU does not see them: they were not compared with the server's " +
 		"checksums"
@@ -103,8 +103,8 @@ func (c *Client) noteVerify(m *Move, r *Read) {
 	}
 }
 
-// StartRead begins to read an object into device memory and returns at once.
-// Arguments that cannot work fail here, everything else fails the move.
+// StartRead starts to read an object into device memory and returns at once. StartRead itself fails only for invalid
+// arguments and devices, or if the client is closed. Move.Wait returns all other errors of the read.
 func (c *Client) StartRead(ctx context.Context, r Read) (*Move, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -132,8 +132,8 @@ func (c *Client) StartRead(ctx context.Context, r Read) (*Move, error) {
 		<-c.reads
 		leave()
 	}
-	// Through a door that is open, asking takes microseconds: a small object is
-	// here before a goroutine would have begun. Whatever takes longer is not waited for here.
+	// A request through an open door takes microseconds, so we make it in this goroutine. We do not wait for the
+	// transfer here.
 	if w := c.wayNow(); turn && w != nil && w.door != nil {
 		u, err := c.beginDoor(ctx, w.door, m, &r, dev)
 		if err == nil || !w.door.broken.Load() && !wasLost(err) {
@@ -162,7 +162,7 @@ func deviceReport(dev device.Device) report.Device {
 	return report.Device{ID: info.ID, Kind: report.DeviceKind(info.Kind), Model: info.Model}
 }
 
-// wait ends a read that is over already, or lets a goroutine wait for the engine.
+// wait ends a read that is already complete, or starts a goroutine that waits for the engine.
 func (c *Client) wait(m *Move, u *under, err error, leave func()) {
 	if u == nil {
 		m.end(err)
@@ -175,15 +175,15 @@ func (c *Client) wait(m *Move, u *under, err error, leave func()) {
 	}()
 }
 
-// under is a transfer under way and what to do behind it.
+// under is a transfer in progress, with the file to close after it.
 type under struct {
 	t    *transfer.Load
 	file *vfs.File
-	door *door // nil: over HTTP
+	door *door // nil if the read is over HTTP
 }
 
-// begin opens the object, and once more where a connection was lost meanwhile:
-// nothing has been moved then. It returns nil without an error when everything has been moved already.
+// begin opens the object and starts its transfer. If the connection was lost, it tries once more, since nothing has
+// been moved yet. It returns nil without an error if the object was already delivered.
 func (c *Client) begin(ctx context.Context, m *Move, r *Read, dev device.Device) (*under, error) {
 	var err error
 	for range 2 {
@@ -239,7 +239,7 @@ func (c *Client) beginDoor(ctx context.Context, d *door, m *Move, r *Read, dev d
 	return c.start(ctx, d, m, r, o, dev, n)
 }
 
-// ask is how many bytes the Open of a read asks for: no more than one grant has.
+// ask returns the number of bytes that the Open of a read asks for, at most MaxTransferSize. -1 means up to the end.
 func (c *Client) ask(d *door, r *Read) int64 {
 	if r.Size < 0 {
 		return -1
@@ -251,7 +251,7 @@ func (c *Client) describe(m *Move, it *wire.OpenedItem) {
 	m.report.Version, m.report.ETag, m.report.Size = it.Version, it.ETag, it.Size
 }
 
-// start gives an opened object to the engine.
+// start passes an opened object to the engine.
 func (c *Client) start(ctx context.Context, d *door, m *Move, r *Read, o *opened, dev device.Device, n int64) (*under,
 	error) {
 	f, err := o.file()
@@ -291,14 +291,14 @@ func (c *Client) launch(ctx context.Context, m *Move, r *Read, req transfer.Requ
 	return &under{t: t, file: f, door: d}, nil
 }
 
-// follow waits for a transfer and tells of it.
+// follow waits for a transfer, completes the report and closes the file.
 func (c *Client) follow(m *Move, u *under) error {
 	err := u.t.Err()
 	rep := u.t.Report()
 	m.take(rep)
 	remember(u.file, rep.Asked.Cache, &rep)
 	n, _ := u.t.Progress()
-	m.runs(func() (int64, int64) { return n, n }) // in one step: nobody sees them twice
+	m.runs(func() (int64, int64) { return n, n }) // replaced in one step, so that Progress counts no bytes twice
 	c.counts.bytesRead.Add(n)
 	if u.door != nil {
 		c.counts.doorReads.Add(1)
@@ -311,7 +311,7 @@ func (c *Client) follow(m *Move, u *under) error {
 	return err
 }
 
-// deliver moves content that came inside the reply.
+// deliver copies content that was sent inside the reply to its destination.
 func (c *Client) deliver(ctx context.Context, d *door, m *Move, r *Read, o *opened, dev device.Device, n int64) error {
 	verify := !c.opt.NoVerify && !r.NoVerify
 	data, err := o.inline(verify)
@@ -338,7 +338,7 @@ func (c *Client) deliver(ctx context.Context, d *door, m *Move, r *Read, o *open
 	return nil
 }
 
-// place delivers a few bytes to a device and to its peers.
+// place copies a small object's bytes to the destination and to its peers.
 func (c *Client) place(ctx context.Context, r *Read, dev device.Device, data []byte) error {
 	var streams []uint64
 	if r.HasStream {
@@ -362,13 +362,13 @@ func (c *Client) place(ctx context.Context, r *Read, dev device.Device, data []b
 	return nil
 }
 
-// inlineReport is the engine's report for bytes that came inside the reply.
+// inlineReport returns the report for bytes that were sent inside the reply.
 func inlineReport(dev device.Device, r *Read, n int64, took time.Duration) report.Report {
 	return smallReport(dev, r, n, took, routeSocket, "round trip to the door",
 		"the object lies with the server's metadata and came inside the door's reply")
 }
 
-// smallReport is the engine's report for bytes that it only handed on.
+// smallReport returns the report for bytes that went through memory without a transfer of the engine.
 func smallReport(dev device.Device, r *Read, n int64, took time.Duration, route report.RouteTaken, limit,
 	note string) report.Report {
 	t := report.Report{Direction: "load", Device: deviceReport(dev),

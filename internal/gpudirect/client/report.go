@@ -4,25 +4,25 @@ package client
 
 import "github.com/nebulaio/nebulaio/report"
 
-// The ways that content comes and goes.
+// ViaDoor and ViaHTTP are the two ways to reach a server, as Info.Via and reports name them.
 const (
 	ViaDoor = "door"
 	ViaHTTP = "http"
 )
 
-// Status is what a client knows of its server.
+// Status is the state of a client's connection to its server, with the client's counters.
 type Status struct {
 	Endpoint string `json:"endpoint"`
 	Store    string `json:"store,omitempty"`
-	// Door is the socket in use; empty where HTTP is used, and then Refusal says why.
+	// Door is the path of the door's socket. If the client uses HTTP, Door is empty and Refusal has the reason.
 	Door     string          `json:"door,omitempty"`
 	Refusal  *report.Refusal `json:"refusal,omitempty"`
 	Settings *Settings       `json:"settings,omitempty"`
-	Error    string          `json:"error,omitempty"` // why nothing is possible
+	Error    string          `json:"error,omitempty"` // the reason why the server cannot be used at all
 	Counters Counters        `json:"counters"`
 }
 
-// Settings are those of the server's greeting.
+// Settings are the server's settings, as its door sent them at login.
 type Settings struct {
 	BufferPoolSize  int64    `json:"buffer_pool_size"`
 	MaxTransferSize int64    `json:"max_transfer_size"`
@@ -32,12 +32,12 @@ type Settings struct {
 	Devices         []uint32 `json:"device_ids"`
 	Writes          bool     `json:"writes"`
 	WritesWhy       string   `json:"writes_refused,omitempty"`
-	Notes           []string `json:"notes,omitempty"` // what the server wants this client to know
+	Notes           []string `json:"notes,omitempty"` // warnings of the server for its clients
 }
 
-// Counters count what a client has done since it was made.
+// Counters count the client's connections, reads, writes and bytes since the client was created.
 type Counters struct {
-	Connections   int64 `json:"connections"` // to the door, made so far
+	Connections   int64 `json:"connections"` // total of connections made to the door
 	DoorReads     int64 `json:"door_reads"`
 	DoorWrites    int64 `json:"door_writes"`
 	InlineReads   int64 `json:"inline_reads"`

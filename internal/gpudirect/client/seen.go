@@ -7,10 +7,9 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// seen says whether an object was read before, not long ago. The mark is the
-// first page of its file in the page cache, which every process of the host sees
-// and which goes away when memory is short: what is read again though it is absent is then
-// read through the page cache, and stays.
+// seen reports whether an object was read recently. The sign is that the first page of its file is in the page cache.
+// Every process of the host sees this sign, and the kernel evicts the page when memory is short. An object that is
+// read a second time is read through the page cache and stays there.
 func seen(f *vfs.File) bool {
 	if f.Remote() != nil {
 		return false
@@ -19,7 +18,7 @@ func seen(f *vfs.File) bool {
 	return err == nil && r.Cached > 0
 }
 
-// remember leaves that mark behind a read that went past the page cache.
+// remember brings the first page of a file into the page cache after an O_DIRECT read, as the sign for seen.
 func remember(f *vfs.File, cache report.CachePolicy, r *report.Report) {
 	if cache != report.CacheAuto || f.Remote() != nil || f.Size() == 0 || seen(f) {
 		return
@@ -27,7 +26,7 @@ func remember(f *vfs.File, cache report.CachePolicy, r *report.Report) {
 	for _, route := range r.Routes {
 		if route.Route == report.RouteTakenDirect || route.Route == report.RouteTakenDirectUnproven {
 			var first [1]byte
-			f.ExpectRandom(true) // the page alone
+			f.ExpectRandom(true) // no read-ahead
 			_, _ = f.ReadAt(first[:], 0)
 			f.ExpectRandom(false)
 			return

@@ -17,20 +17,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// socket is one packet connection to a door. Its calls block in the kernel: a
-// thread that waits there is woken in half the time that the runtime's poller
-// takes, and an open is a few microseconds of work.
+// socket is one packet connection to a door. Its calls block in the kernel, because a wakeup there takes half as long
+// as one by the runtime's poller. An open takes only a few microseconds.
 type socket struct {
 	fd  int
 	in  []byte
 	oob []byte
-	// How a receive tells the kernel of both: kept, because one that asks again
-	// and again must not make garbage.
+	// iov and msg are the arguments of recvmsg. They are reused, so that repeated calls allocate nothing.
 	iov unix.Iovec
 	msg unix.Msghdr
 }
 
-// take asks for a packet once.
+// take calls recvmsg once.
 func (s *socket) take(how int) (n, oobn, flags int, err error) {
 	s.iov.Base = &s.in[0]
 	s.iov.SetLen(len(s.in))
@@ -44,14 +42,13 @@ func (s *socket) take(how int) (n, oobn, flags int, err error) {
 	return int(got), int(s.msg.Controllen), int(s.msg.Flags), nil
 }
 
-// slice is how long one receive waits before it looks up.
+// slice is the time that one receive waits before it returns errSlow.
 const slice = 200 * time.Millisecond
 
-// spin is how long a receive asks again and again before it sleeps: most
-// answers are here sooner than a thread that sleeps would be woken.
+// spin is the time that a receive polls before it sleeps. Most answers arrive sooner than a sleeping thread is woken.
 const spin = 50 * time.Microsecond
 
-// longestPath is what fits into a socket's address.
+// longestPath is the largest length of a socket's path in bytes.
 const longestPath = 107
 
 // dial connects to the socket at path.
@@ -74,7 +71,7 @@ func dial(path string, patience time.Duration) (*socket, error) {
 		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &look)
 	}
 	if err == nil {
-		// A message and its reply are at most 128 KiB and must fit as a whole.
+		// A message has at most 128 KiB and must fit into the buffer as a whole.
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 2*wire.MaxMessage)
 	}
 	s.takeDescriptors(false)
@@ -105,9 +102,9 @@ func dial(path string, patience time.Duration) (*socket, error) {
 	return s, nil
 }
 
-// listener refuses a door that a stranger listens on. Expected are root, this process's user, and the owner of the
-// socket's file. Users are those of this user namespace: an owner from outside it is its overflow user, like the
-// listener.
+// listener returns an error if an unexpected user listens on the socket. Expected users are root, this process's
+// user, and the owner of the socket's file. User IDs are those of this user namespace. An owner from outside the
+// namespace appears as the overflow user, and so does the listener.
 func (s *socket) listener(path string) error {
 	const op = "log in at door"
 	uid, err := channel.User(s.fd)
@@ -130,15 +127,16 @@ func (s *socket) listener(path string) error {
 	return nil
 }
 
-// takeDescriptors lets the kernel pass descriptors to this socket, or refuse them for it, from Linux 6.16 on. Whoever
-// listens may send some before it has proved who it is, and to close one can take as long as its sender wants (a TCP
-// socket with SO_LINGER).
+// takeDescriptors makes the kernel accept or refuse descriptors that are sent to this socket, from Linux 6.16 on. A
+// listener could send descriptors before it has authenticated itself. Closing one can take as long as its sender
+// wants (a TCP socket with SO_LINGER).
 func (s *socket) takeDescriptors(yes bool) {
 	v := 0
 	if yes {
 		v = 1
 	}
-	_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, v) // older kernels do not know it, and pass them
+	// Older kernels lack the option and accept descriptors.
+	_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, v)
 }
 
 // send sends one packet.
@@ -154,8 +152,8 @@ func (s *socket) send(b []byte) error {
 // errSlow is returned by receive when a slice of time has passed.
 var errSlow = errors.New("nothing came yet")
 
-// receive waits for a packet, at most for a slice of time. The packet is valid
-// until the next call; the descriptors are the caller's.
+// receive waits for a packet, for at most slice. The packet is valid until the next call. The caller owns the
+// descriptors.
 func (s *socket) receive() (b []byte, fds []int, err error) {
 	var n, oobn, flags int
 	how := unix.MSG_CMSG_CLOEXEC | unix.MSG_DONTWAIT
@@ -200,7 +198,7 @@ func (s *socket) receive() (b []byte, fds []int, err error) {
 	return s.in[:n], fds, nil
 }
 
-// descriptorsOf takes the descriptors out of control messages.
+// descriptorsOf returns the descriptors in control messages.
 func descriptorsOf(oob []byte) ([]int, error) {
 	all, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -224,7 +222,7 @@ func descriptorsOf(oob []byte) ([]int, error) {
 func closeAll(fds []int) {
 	for _, fd := range fds {
 		if fd >= 0 {
-			_ = unix.Close(fd) // only read from, or given up
+			_ = unix.Close(fd) // nothing was written, or the write is abandoned
 		}
 	}
 }

@@ -15,26 +15,28 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Tree is a bucket's objects as files, by key: those of the door where it is
-// open, else over HTTP. Its files are closed before the client.
+// Tree opens the objects of one bucket as files, by key. A Tree uses the door if possible, and HTTP otherwise. The
+// caller closes all files of a Tree before it closes the client.
 type Tree struct {
 	c      *Client
 	bucket string
 	device string
 
 	mu   sync.Mutex
-	sums map[*vfs.File]*checksum.Sums // of files that came through the door
+	sums map[*vfs.File]*checksum.Sums // of files that were opened through the door
 }
 
-// Tree gives a bucket's objects as files that are going to be loaded to a device; empty: the client's.
+// Tree returns the objects of a bucket as files that will be loaded to device. An empty device means the client's
+// default.
 func (c *Client) Tree(bucket, device string) *Tree {
 	return &Tree{c: c, bucket: bucket, device: device, sums: map[*vfs.File]*checksum.Sums{}}
 }
 
-// Shown is what messages call a key.
+// Shown returns the name of a key for messages, such as "s3://bucket/key".
 func (t *Tree) Shown(key string) string { return urlOf(t.bucket, key) }
 
-// Refusals tell why the objects are not reached through the door; none: they are.
+// Refusals returns the reason why objects are read over HTTP. If objects are read through the door, Refusals returns
+// an empty list.
 func (t *Tree) Refusals(ctx context.Context) ([]report.Refusal, error) {
 	leave, err := t.c.enter("open", urlOf(t.bucket, ""))
 	if err != nil {
@@ -48,7 +50,7 @@ func (t *Tree) Refusals(ctx context.Context) ([]report.Refusal, error) {
 	return []report.Refusal{*w.refused}, nil
 }
 
-// Open opens an object; closing the file lets go of it.
+// Open opens an object as a file. Closing the file also ends the hold on the object.
 func (t *Tree) Open(ctx context.Context, key string) (*vfs.File, error) {
 	const op = "open"
 	if err := checkName(op, t.bucket, key); err != nil {
@@ -67,7 +69,7 @@ func (t *Tree) open(ctx context.Context, d *door, key string) (*vfs.File, error)
 		return nil, err
 	}
 	where := deviceOf(dev)
-	// Not inline: a header is read from it like from any file.
+	// Without WantInline, because callers read headers from the file.
 	o, err := d.one(ctx, want{op: op, bits: wire.WantBuffered | wire.WantDirect | wire.WantSums, device: where},
 		wire.OpenItem{Bucket: t.bucket, Key: key, N: -1})
 	if err != nil {
@@ -83,8 +85,8 @@ func (t *Tree) open(ctx context.Context, d *door, key string) (*vfs.File, error)
 	return f, nil
 }
 
-// wholeFile turns an object that is open into a file with the sums of all its blocks. If there is an error, the object is
-// let go of.
+// wholeFile returns an opened object as a file, with the checksums of all its blocks. If wholeFile fails, it closes the
+// object.
 func (o *opened) wholeFile(ctx context.Context, op string, dev wire.Device) (*vfs.File, *checksum.Sums, error) {
 	if err := o.prepare(ctx, op, dev, 0, o.item.Size, true); err != nil {
 		o.drop()
@@ -95,12 +97,13 @@ func (o *opened) wholeFile(ctx context.Context, op string, dev wire.Device) (*vf
 	return f, sums, err
 }
 
-// maxSidecar bounds a FILE.crc64nvme that is read over HTTP: a file of 8 TiB has one of 64 MiB.
+// maxSidecar is the largest size of a FILE.crc64nvme that is read over HTTP, in bytes. A file of 8 TiB has one of 64
+// MiB.
 const maxSidecar = 64<<20 + 64
 
-// Sums are those that the blocks of a file, which Open gave, are compared with:
-// the server's own through the door; over HTTP, which has no sums of blocks,
-// those of an object KEY.crc64nvme beside it. Kind NotFound where there is none.
+// Sums returns the checksums of the blocks of a file that Open returned. For a file that was opened through the door,
+// Sums returns the server's own checksums. Over HTTP, Sums reads the checksums from the object KEY.crc64nvme in the
+// same bucket. If there is no object KEY.crc64nvme, Sums fails with kind NotFound.
 func (t *Tree) Sums(ctx context.Context, key string, f *vfs.File) (*checksum.Sums, error) {
 	t.mu.Lock()
 	s := t.sums[f]
@@ -124,10 +127,10 @@ func (t *Tree) Sums(ctx context.Context, key string, f *vfs.File) (*checksum.Sum
 	return s, s.CheckSize(name, f.Size())
 }
 
-// mostNames bounds what a folder of a bucket may hold.
+// mostNames is the largest number of objects that Names lists.
 const mostNames = 100_000
 
-// Names lists the names below dir, one level deep.
+// Names returns the names of the objects below dir, one level deep and without dir itself.
 func (t *Tree) Names(ctx context.Context, dir string) ([]string, error) {
 	if dir != "" && !strings.HasSuffix(dir, "/") {
 		dir += "/"
@@ -153,7 +156,8 @@ func (t *Tree) Names(ctx context.Context, dir string) ([]string, error) {
 	}
 }
 
-// ReadAll reads a whole object of at most limit bytes.
+// ReadAll returns the content of a whole object. ReadAll fails with kind Invalid if the object has more than limit
+// bytes.
 func (t *Tree) ReadAll(ctx context.Context, key string, limit int64) ([]byte, error) {
 	return throughDoorOrNetwork(ctx, t.c, "read", urlOf(t.bucket, key),
 		func(d *door) ([]byte, error) { return d.readAll(ctx, t.bucket, key, limit) },

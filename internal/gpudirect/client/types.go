@@ -10,66 +10,66 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Peer is a further destination of a read, on another device.
+// Peer is a further device that receives the same bytes as the destination of a read.
 type Peer struct {
 	Device string // "cuda:N"
 	Dst    device.Ptr
 }
 
-// Read asks for a range of an object in device memory.
+// Read describes a read of an object, or of a range of it, into device memory.
 type Read struct {
 	Bucket, Key string
-	Version     string // empty: the current one
-	// IfETag, if not empty, is the ETag that the object must have: a key that was
-	// overwritten meanwhile is then an error instead of other bytes.
+	Version     string // the object's version; empty means the current one
+	// IfETag, if not empty, is the ETag that the object must have. The read fails if the object was overwritten and
+	// has another ETag.
 	IfETag string
-	// Off and Size are the range; a Size of -1 reads up to the end of the object.
+	// Off and Size are the range to read, in bytes. A Size of -1 reads up to the end of the object.
 	Off, Size int64
-	// Dst is where the bytes go and DstSize how many fit there. An object (or
-	// range) that is longer is an error that names both sizes.
+	// Dst is the address of the destination buffer, and DstSize is the size of this buffer in bytes. If the range is
+	// longer than DstSize, the read fails with kind Invalid.
 	Dst     device.Ptr
 	DstSize int64
-	// Device is where Dst points: "host", "cuda" or "cuda:N"; empty: the client's.
+	// Device is the device of Dst: "host", "cuda" or "cuda:N". An empty Device means the client's default.
 	Device string
 	Route  report.Route
 	Cache  report.CachePolicy
-	// Stream, with HasStream, is the caller's CUDA stream whose queued work may
-	// still use the destination; copies begin after it.
+	// Stream, if HasStream is set, is a CUDA stream of the caller. Copies to Dst begin after all work that is queued
+	// on Stream, because that work may still use Dst.
 	Stream    uint64
 	HasStream bool
-	// NoVerify takes the bytes as they come instead of comparing each block with
-	// the sum that the server keeps of it.
+	// NoVerify turns verification off: blocks are not compared with the server's checksums.
 	NoVerify bool
-	// Peers receive the same bytes.
+	// Peers are further devices that receive the same bytes as Dst.
 	Peers []Peer
 }
 
-// Write asks for an object to be made of device memory.
+// Write describes a new object that is written from device memory.
 type Write struct {
 	Bucket, Key string
 	Src         device.Ptr
 	Size        int64
-	// Device is where Src points; empty: the client's.
+	// Device is the device of Src. An empty Device means the client's default.
 	Device      string
 	Route       report.Route
 	ContentType string
-	// Metadata are the user's own names and values (x-amz-meta-…, without the prefix).
+	// Metadata is the user metadata of the object; its names are without the prefix x-amz-meta-.
 	Metadata map[string]string
-	// IfMatch and IfNoneMatch are judged when the object becomes visible: an
-	// ETag, or "*" for IfNoneMatch.
+	// IfMatch and IfNoneMatch are conditions on the existing object, each an ETag; IfNoneMatch may be "*". The server
+	// checks the conditions when it publishes the object.
 	IfMatch, IfNoneMatch string
-	// Stream, with HasStream, is the caller's CUDA stream whose queued work may
-	// still write the source.
+	// Stream, if HasStream is set, is a CUDA stream of the caller. Src is read after all work that is queued on
+	// Stream, because that work may still write to Src.
 	Stream    uint64
 	HasStream bool
-	// Sources, if not nil, tile the object in place of Src, Size and Device: a
-	// header and tensors of several devices, for one.
+	// Sources, if not nil, make up the object's content in order and replace Src, Size and Device. Sources can be,
+	// for example, a header followed by tensors on several devices.
 	Sources []transfer.Source
-	// Streams are, by device, the streams that the sources are ready after.
+	// Streams holds one stream for each device. Sources on a device are read after the work that is queued on its
+	// stream.
 	Streams map[device.Device]uint64
 }
 
-// Info describes an object.
+// Info is the metadata of an object.
 type Info struct {
 	Bucket   string    `json:"bucket"`
 	Key      string    `json:"key"`
@@ -77,20 +77,20 @@ type Info struct {
 	Size     int64     `json:"size"`
 	ETag     string    `json:"etag"`
 	Modified time.Time `json:"modified"`
-	// CRC64 is the CRC-64/NVME of the whole content in base64, as S3 writes it;
-	// empty where the server does not tell.
+	// CRC64 is the CRC-64/NVME of the whole content in base64, as in S3. CRC64 is empty if the server does not report
+	// a CRC.
 	CRC64 string `json:"crc64nvme,omitempty"`
 	Via   string `json:"via"` // "door" or "http"
 }
 
-// List asks for one page of a bucket.
+// List describes a request for one page of a bucket's listing.
 type List struct {
 	Bucket, Prefix, Delimiter string
-	After                     string // keys behind this one; Page.Next of the page before
-	Limit                     int    // at most so many entries; 0: 1000
+	After                     string // List only keys after After; for the next page, set After to Page.Next.
+	Limit                     int    // the largest number of entries in the page; 0 means 1000
 }
 
-// Page is a page of a bucket.
+// Page is one page of a bucket's listing.
 type Page struct {
 	Objects   []Info   `json:"objects"`
 	Prefixes  []string `json:"prefixes"`

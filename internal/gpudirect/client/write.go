@@ -19,8 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// check refuses what cannot work, and settles sources and the device that the
-// door is told of.
+// check validates the write, fills in Sources and Streams, and returns the device to name to the door.
 func (w *Write) check(ctx context.Context, c *Client) (device.Device, error) {
 	const op = "write"
 	if err := checkName(op, w.Bucket, w.Key); err != nil {
@@ -69,8 +68,8 @@ func (w *Write) check(ctx context.Context, c *Client) (device.Device, error) {
 	return c.opt.Devices.Open(ctx, string(device.Host))
 }
 
-// StartWrite begins to write an object from device memory and returns at once.
-// Arguments that cannot work fail here, everything else fails the move.
+// StartWrite starts to write an object from device memory and returns at once. StartWrite itself fails only for
+// invalid arguments and devices, or if the client is closed. Move.Wait returns all other errors of the write.
 func (c *Client) StartWrite(ctx context.Context, w Write) (*Move, error) {
 	leave, err := c.enter("write", urlOf(w.Bucket, w.Key))
 	if err != nil {
@@ -92,7 +91,7 @@ func (c *Client) StartWrite(ctx context.Context, w Write) (*Move, error) {
 	return c.begun(m), nil
 }
 
-// write goes through the door where that takes writes, else over HTTP.
+// write writes through the door if the door allows writes, and over HTTP otherwise.
 func (c *Client) write(ctx context.Context, m *Move, w *Write, dev device.Device) error {
 	var err error
 	for range 2 {
@@ -104,7 +103,7 @@ func (c *Client) write(ctx context.Context, m *Move, w *Write, dev device.Device
 			m.refuse(to.refused)
 			return c.writeHTTP(ctx, m, w, dev)
 		}
-		var no error // why the door does not take it
+		var no error // the reason why the door refuses the write
 		if g := to.door.settings(); !g.Writes {
 			no = errs.New(errs.Unsupported, "write", urlOf(w.Bucket, w.Key), g.WritesWhy)
 		} else {
@@ -128,7 +127,7 @@ func (c *Client) write(ctx context.Context, m *Move, w *Write, dev device.Device
 	return err
 }
 
-// draft is a file that the door has made for an object to come.
+// draft is a file that the door has created for a new object.
 type draft struct {
 	d     *door
 	c     *conn
@@ -174,8 +173,7 @@ func (d *door) create(ctx context.Context, w *Write, dev device.Device) (*draft,
 	return f, nil
 }
 
-// abort ends the draft without a trace, best effort: with its connection the
-// server ends it too.
+// abort deletes the draft. It ignores errors, because the server also deletes the draft when the connection ends.
 func (f *draft) abort() {
 	closeAll(f.fds[:])
 	f.fds = [2]int{-1, -1}
@@ -184,7 +182,7 @@ func (f *draft) abort() {
 	f.c.drafts.Add(-1)
 }
 
-// grant asks for the ranges that will be written, each within what one transfer may have.
+// grant announces the ranges that will be written, each at most MaxTransferSize bytes.
 func (f *draft) grant(ctx context.Context, dev device.Device, size int64) error {
 	step := f.d.settings().MaxTransferSize
 	if step <= 0 {
@@ -205,15 +203,15 @@ func (f *draft) grant(ctx context.Context, dev device.Device, size int64) error 
 	return nil
 }
 
-// writerPatience is how long a library may take to let go of a descriptor that was closed.
+// writerPatience is the longest time that commit waits for a library to release a closed descriptor.
 const (
 	writerPatience = 2 * time.Second
 	writerPause    = 2 * time.Millisecond
 )
 
-// commit publishes the draft, whose descriptors are closed.
+// commit publishes the draft. The caller has closed the draft's descriptors.
 func (f *draft) commit(sums *checksum.Sums) (wire.Committed, error) {
-	// From here on the outcome must be known: an ended context does not stop it.
+	// The outcome must be known from here on, so the caller's context is ignored.
 	ctx := context.WithoutCancel(context.Background())
 	c := &wire.Commit{Handle: f.id, Size: sums.Size}
 	join := checksum.NewJoiner()
@@ -262,8 +260,7 @@ func (f *draft) commit(sums *checksum.Sums) (wire.Committed, error) {
 	}
 }
 
-// writeDoor writes through the door. begun is false where nothing was moved and
-// another way may be taken.
+// writeDoor writes through the door. If begun is false, nothing was moved and the write can be tried in another way.
 func (c *Client) writeDoor(ctx context.Context, d *door, m *Move, w *Write, dev device.Device) (begun bool, err error) {
 	f, err := d.create(ctx, w, dev)
 	if err != nil {
@@ -300,7 +297,7 @@ func (c *Client) writeDoor(ctx context.Context, d *door, m *Move, w *Write, dev 
 	err = t.Err()
 	m.take(t.Report())
 	n, _ := t.Progress()
-	m.runs(func() (int64, int64) { return n, n }) // in one step: nobody sees them twice
+	m.runs(func() (int64, int64) { return n, n }) // replaced in one step, so that Progress counts no bytes twice
 	if cerr := sink.Close(); err == nil {
 		err = cerr
 	}

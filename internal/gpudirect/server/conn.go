@@ -21,42 +21,44 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// Peer is the process at the other end, as the kernel knew it when it connected.
+// Peer is the client process at the other end of a connection, as the kernel recorded it when the client connected.
 type Peer struct {
 	PID int32
 	UID uint32
 	GID uint32
 }
 
-// conn is one connection. All but what other goroutines use to end it belongs to its own goroutine.
+// conn is one connection. Only its own goroutine uses its fields, except those that other goroutines need to end the
+// connection.
 type conn struct {
 	s    *Server
 	sock *net.UnixConn
 	raw  syscall.RawConn
 	peer Peer
-	in   []byte // room for the largest packet that may come now
+	in   []byte // a buffer for the largest packet that the client may send now
 	iov  unix.Iovec
 	msg  unix.Msghdr
 	out  []byte
 
 	account string
 	secret  string
-	client  *client // nil until it has logged in
+	client  *client // nil until the client has logged in
 
-	user     *user                      // under Server.mu; nil when it is off the books
-	entering *list.Element              // under Server.mu; nil when it does not log in
-	gaveWay  bool                       // under Server.mu; it was ended for another one before it had logged in
-	ending   atomic.Pointer[wire.Error] // why others want it to end
-	// receiving says that it waits for a message, or that the kernel has not come back from taking one.
+	user     *user         // guarded by Server.mu; nil when the connection is no longer counted
+	entering *list.Element // guarded by Server.mu; nil when the login is finished
+	// Guarded by Server.mu; true if an unfinished login was ended for another connection.
+	gaveWay bool
+	ending  atomic.Pointer[wire.Error] // the reason why another goroutine ends the connection
+	// receiving is true while the connection waits in the kernel for a message.
 	receiving atomic.Bool
-	sent      atomic.Int64 // descriptors that were sent and are not known to be taken
+	sent      atomic.Int64 // descriptors that were sent, and that the client may not have received yet
 
 	next   uint64 // number of the next handle
 	held   map[uint64]*held
 	drafts map[uint64]*draft
 
-	pack packet // the Opened that is being put together
-	lent int    // entries of Server.lent that its descriptors take
+	pack packet // the Opened reply that is being filled
+	lent int    // number of entries in Server.lent of this connection
 }
 
 func newConn(s *Server, sock *net.UnixConn) *conn {
@@ -69,20 +71,20 @@ func newConn(s *Server, sock *net.UnixConn) *conn {
 			}
 		})
 	}
-	// A packet has to fit into the socket's buffer; the usual one is large enough, and a smaller one is raised as far as
-	// the system allows.
+	// A packet has to fit into the socket's buffer. The default buffer is large enough, and a smaller one is enlarged
+	// as far as the system allows.
 	_ = sock.SetWriteBuffer(2 * wire.MaxMessage)
 	return c
 }
 
-// errGone is the end of a connection about which nobody need be told.
+// errGone ends a connection without a log line, because the client has left.
 var errGone = errors.New("the client went away")
 
 // run serves the connection until it ends.
 func (c *conn) run(ctx context.Context) {
 	defer func() {
 		if c.client == nil || c.taken() {
-			c.hangUp() // at once; what it holds may take a while
+			c.hangUp() // before letGo, which may take a while
 		}
 		c.letGo()
 		c.s.left(ctx, c)
@@ -98,7 +100,7 @@ func (c *conn) run(ctx context.Context) {
 			c.farewell(why)
 			break
 		}
-		if m == nil { // nobody is there any more
+		if m == nil { // the client has left
 			break
 		}
 		if secret, ok := c.s.opts.Secret(c.account); !ok || secret != c.secret {
@@ -117,22 +119,23 @@ func (c *conn) run(ctx context.Context) {
 		len(c.held), "drafts", len(c.drafts))
 }
 
-// receive waits for the next message. It returns why the connection has to end, or no message where the client ended
-// it.
+// receive waits for the next message. If the connection has to end, it returns the reason as an error. If the client
+// has left, it returns no message and no error.
 func (c *conn) receive(wait time.Duration) (wire.Header, wire.Message, *wire.Error) {
 	for {
-		_ = c.sock.SetReadDeadline(time.Now().Add(wait)) // a closed one fails at the read
-		// After the deadline was set: a drain that begins later sets one of its own.
+		_ = c.sock.SetReadDeadline(time.Now().Add(wait)) // a closed socket fails at the read
+		// This check comes after the deadline is set: a drain that begins later sets its own deadline.
 		if c.s.draining.Load() {
 			if c.idle() {
 				return wire.Header{}, nil, draining()
 			}
 			_ = c.sock.SetReadDeadline(c.s.cutoff)
 		}
-		if why := c.ending.Load(); why != nil { // whose deadline may have been set before ours
+		if why := c.ending.Load(); why != nil { // its deadline may have been set before ours
 			return wire.Header{}, nil, why
 		}
-		// Without room for control messages the kernel drops descriptors, which no client has to send, and says so.
+		// We pass no room for control messages, so the kernel drops descriptors that a client sends, and sets
+		// MSG_CTRUNC.
 		c.receiving.Store(true)
 		n, flags, err := c.take()
 		c.receiving.Store(false)
@@ -168,8 +171,8 @@ func (c *conn) receive(wait time.Duration) (wire.Header, wire.Message, *wire.Err
 	}
 }
 
-// look asks for a packet once, without room for descriptors. What it tells the
-// kernel is kept: who asks again and again must not make garbage.
+// look tries once to receive a packet, without room for descriptors. It reuses the structures of the system call, so
+// that repeated calls allocate nothing.
 func (c *conn) look(fd uintptr) (n, flags int, err error) {
 	c.iov.Base = &c.in[0]
 	c.iov.SetLen(len(c.in))
@@ -182,12 +185,11 @@ func (c *conn) look(fd uintptr) (n, flags int, err error) {
 	return int(got), int(c.msg.Flags), nil
 }
 
-// spin is how long a connection waits awake for its next request.
+// spin is the time that a connection polls for its next request before it sleeps.
 const spin = 50 * time.Microsecond
 
-// take receives one packet. A client that has just been answered often asks
-// again at once, and is waited for awake for a moment, as long as that takes no
-// more than a quarter of the processors: to be woken takes longer than to answer.
+// take receives one packet. It first polls for a moment, because a client that got its answer often asks again at
+// once, and a wakeup takes longer than an answer. At most a quarter of the processors poll at a time.
 func (c *conn) take() (n, flags int, err error) {
 	awake := int(c.s.awake.Add(1)) <= runtime.NumCPU()/4
 	began := time.Now()
@@ -222,7 +224,7 @@ func (c *conn) take() (n, flags int, err error) {
 	return n, flags, err
 }
 
-// idle says that the connection holds nothing which a drain waits for.
+// idle reports whether the connection has no open handles and no drafts, so that a drain need not wait for it.
 func (c *conn) idle() bool { return len(c.held) == 0 && len(c.drafts) == 0 }
 
 func (c *conn) silent(wait time.Duration) *wire.Error {
@@ -232,7 +234,7 @@ func (c *conn) silent(wait time.Duration) *wire.Error {
 	return invalid(wire.CodeIdle, "connect again; Ping keeps a connection", "the connection was silent for %v", wait)
 }
 
-// reply sends an answer with descriptors, which stay the caller's.
+// reply sends an answer with descriptors. The caller still has to close its files.
 func (c *conn) reply(to wire.Header, m wire.Message, files []*os.File) error {
 	return c.send(wire.Header{Request: to.Request}, m, files)
 }
@@ -243,19 +245,19 @@ func (c *conn) refuse(to wire.Header, e *wire.Error) error {
 	return c.reply(to, e, nil)
 }
 
-// farewell tells why the server ends the connection; to whom does not listen it tells nothing.
+// farewell tells the client why the server ends the connection, and ignores send errors.
 func (c *conn) farewell(why *wire.Error) {
 	c.s.note(c, why)
 	if c.client != nil {
-		c.taken() // before there is one more message to be taken
+		c.taken() // before one more message is in the socket's queue
 	}
 	_ = c.send(wire.Header{}, why, nil)
 }
 
-// hangUp ends the connection. What the client has sent and nobody has read is taken first: it would be told of a reset,
-// and not what the server told it last.
+// hangUp closes the connection. It first reads the messages that the client has sent: with unread messages the client
+// would see a reset instead of the server's last message.
 func (c *conn) hangUp() {
-	_ = c.sock.CloseRead() // who was cut off is closed already
+	_ = c.sock.CloseRead() // fails if the socket is already closed
 	if c.raw != nil {
 		_ = c.raw.Control(func(fd uintptr) {
 			var b [1]byte
@@ -295,7 +297,7 @@ func (c *conn) send(h wire.Header, m wire.Message, files []*os.File) error {
 		rights = unix.UnixRights(fds...)
 	}
 	began := time.Now()
-	_ = c.sock.SetWriteDeadline(began.Add(c.s.opts.Limits.Send)) // a closed one fails at the write
+	_ = c.sock.SetWriteDeadline(began.Add(c.s.opts.Limits.Send)) // a closed socket fails at the write
 	for {
 		_, _, err = c.sock.WriteMsgUnix(c.out, rights, nil)
 		if !errors.Is(err, unix.ETOOMANYREFS) || time.Since(began) > min(inFlight, c.s.opts.Limits.Send) {
@@ -312,18 +314,18 @@ func (c *conn) send(h wire.Header, m wire.Message, files []*os.File) error {
 	return err
 }
 
-// inFlight is how long a message waits for others to take their descriptors. Those on their way are counted for all
-// processes of a user together: those of a client that does not take its own are no reason to end the connection of
-// another one.
+// inFlight is the time that a send waits while too many descriptors are in flight. The kernel counts descriptors in
+// flight for all processes of a user together. One client that does not receive its descriptors must not end the
+// connection of another client.
 const inFlight = time.Second
 
-// crowded is the refusal of what could not be sent for that reason.
+// crowded returns the error for descriptors that could not be sent because too many are in flight.
 func crowded() *wire.Error {
 	return refusal(errs.IO, wire.CodeTooManyFiles, "too many descriptors are on their way to clients that do not take them",
 		"ask again, or raise the server's limit of open files (LimitNOFILE=)")
 }
 
-// slowReader is a client that does not take its replies.
+// slowReader is the error of a client that does not read its replies.
 type slowReader struct{ after time.Duration }
 
 func (e slowReader) Error() string {
@@ -387,7 +389,7 @@ func (c *conn) serve(ctx context.Context, h wire.Header, m wire.Message) error {
 	return err
 }
 
-// letGo ends everything that the connection holds.
+// letGo closes all handles of the connection and aborts its drafts.
 func (c *conn) letGo() {
 	c.pack.drop()
 	c.giveBack(c.lent)
@@ -401,6 +403,6 @@ func (c *conn) letGo() {
 
 func closeAll(files []*os.File) {
 	for _, f := range files {
-		_ = f.Close() // read and write errors are the client's, who has descriptions of the same file
+		_ = f.Close() // the client sees read and write errors on its own descriptors
 	}
 }

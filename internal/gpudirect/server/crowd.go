@@ -16,32 +16,32 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// crowd counts connections, so that one user or one access key leaves room to others. Server.mu guards it.
+// crowd counts connections, so that one user or one access key cannot take all of them. Server.mu guards crowd.
 type crowd struct {
-	logins  list.List // of *conn that log in, the oldest first
+	logins  list.List // of *conn with an unfinished login, the oldest first
 	users   map[uint32]*user
 	clients map[string]*client
 }
 
-// user is what the connections of one user of this host take together. It lives as long as one of them.
+// user counts the connections of one user of this host. A user exists as long as one of them.
 type user struct {
-	conns   int // those that log in included
+	conns   int // including unfinished logins
 	logins  int
-	leaving int // logins that gave way and have not ended
+	leaving int // evicted logins that have not ended yet
 }
 
-// mostLeaving bounds the logins of one user that gave way and have not ended. They end within a moment, but for those
-// whose client has sent a descriptor that the kernel takes long to close (see refuseDescriptors): each keeps a thread.
+// mostLeaving is the largest number of evicted logins of one user that have not ended. A login normally ends at once.
+// But if a client sent a descriptor that takes long to close (see refuseDescriptors), the login keeps a thread.
 const mostLeaving = 64
 
-// mostRefusing bounds the refused connections of which the server takes leave at once, each of which may keep a thread
-// too.
+// mostRefusing is the largest number of refused connections that are being closed at the same time. Each may keep a
+// thread.
 const mostRefusing = 64
 
-// admit takes a connection in, or says why not. What it admits is counted in all.
+// admit registers a connection and adds it to all, or returns the reason why it is refused.
 //
-// A client logs in within a millisecond, and one that does not is silent. So a silent one costs others nothing: the
-// oldest login under way gives way to a new connection where there is no room.
+// A client normally logs in within a millisecond. If there is no room for a new connection, admit evicts the oldest
+// unfinished login. So silent clients cannot keep others out.
 func (s *Server) admit(c *conn, all *sync.WaitGroup) *wire.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +82,8 @@ func tooManyConnections(format string, args ...any) *wire.Error {
 		"use one connection for many objects, or raise gpudirect.max_connections")
 }
 
-// evict ends the oldest login under way of those that match; false where there is none. From then on it only counts
-// among those that leave.
+// evict ends the oldest unfinished login that matches, and returns false if there is none. An evicted login is only
+// counted in user.leaving.
 func (s *Server) evict(match func(*conn) bool) bool {
 	for e := s.crowd.logins.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*conn)
@@ -101,13 +101,14 @@ func (s *Server) evict(match func(*conn) bool) bool {
 	return false
 }
 
-// end lets the connection's own goroutine end it, for this reason, as soon as it waits for a message.
+// end asks the connection's own goroutine to end the connection as soon as it waits for a message. The client gets
+// why as the reason.
 func (c *conn) end(why *wire.Error) {
 	c.ending.CompareAndSwap(nil, why)
-	_ = c.sock.SetReadDeadline(time.Now()) // wakes it; one that is gone needs no waking
+	_ = c.sock.SetReadDeadline(time.Now()) // wakes the goroutine; fails if the socket is already closed
 }
 
-// entered takes a connection off those that log in.
+// entered removes a connection from the unfinished logins.
 func (s *Server) entered(c *conn) {
 	if c.entering != nil {
 		s.crowd.logins.Remove(c.entering)
@@ -116,7 +117,7 @@ func (s *Server) entered(c *conn) {
 	}
 }
 
-// forgetConn takes a connection off the books of its user.
+// forgetConn stops counting a connection for its user.
 func (s *Server) forgetConn(c *conn) {
 	delete(s.conns, c)
 	if c.user == nil {
@@ -133,8 +134,8 @@ func (s *Server) forgetConn(c *conn) {
 	c.user = nil
 }
 
-// turnAway tells a connection why it is not admitted, and ends it. It does not wait for that: the kernel may take long
-// to end it.
+// turnAway tells a client why its connection is refused, and closes the connection in the background, because the
+// kernel may take long to close it.
 func (s *Server) turnAway(c *conn, why *wire.Error) {
 	select {
 	case s.refusing <- struct{}{}:
@@ -152,7 +153,7 @@ func (s *Server) turnAway(c *conn, why *wire.Error) {
 	}()
 }
 
-// turnedAway waits for those that are being turned away, for a time.
+// turnedAway waits until the refused connections are closed, for at most the time most.
 func (s *Server) turnedAway(most time.Duration) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -165,12 +166,12 @@ func (s *Server) turnedAway(most time.Duration) {
 	}
 }
 
-// gaveWay tells a connection that was ended for another one.
+// gaveWay returns the error for a login that was evicted for another connection.
 func gaveWay() *wire.Error {
 	return tooManyConnections("the login was not finished when other connections came for which there was no room")
 }
 
-// loggedIn moves a connection from those that log in to its client's, or says why it cannot stay.
+// loggedIn moves a connection from the unfinished logins to its client, or returns the reason why it has to end.
 func (s *Server) loggedIn(c *conn, accessKey string) *wire.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +193,8 @@ func (s *Server) loggedIn(c *conn, accessKey string) *wire.Error {
 	return nil
 }
 
-// left forgets a connection. What it has on its way to a client that does not take it stays on the books of its key and
-// its user for as long: the kernel counts it against the server.
+// left removes an ended connection. If the client has not received all descriptors, the connection stays counted for
+// its key and user, because the kernel counts these descriptors against the server.
 func (s *Server) left(ctx context.Context, c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
@@ -214,14 +215,14 @@ func (s *Server) left(ctx context.Context, c *conn) {
 	s.forgetClient(c.client)
 }
 
-// forgetClient forgets an access key that has nothing any more. Server.mu is held.
+// forgetClient removes a client without connections and remains of drafts. The caller holds Server.mu.
 func (s *Server) forgetClient(cl *client) {
 	if cl.conns == 0 && cl.remains == 0 {
 		delete(s.crowd.clients, cl.key)
 	}
 }
 
-// linger waits until the client has taken its descriptors or has closed its end, or the server stops.
+// linger waits until the client has received its descriptors or has closed its end, or the server stops.
 func (c *conn) linger(ctx context.Context) {
 	_ = c.sock.CloseRead() // who was cut off is closed already
 	_ = c.sock.CloseWrite()
@@ -236,9 +237,8 @@ func (c *conn) linger(ctx context.Context) {
 	}
 }
 
-// taken reports whether the client has taken all descriptors that were sent to it, and takes those off the books. It
-// may be called for any connection: what was sent before the look at the socket's queue is taken when the queue is
-// empty.
+// taken reports whether the client has received all descriptors that were sent to it, and stops counting them if so.
+// If the socket's queue is empty, everything sent before the check has been received. Any goroutine may call taken.
 func (c *conn) taken() bool {
 	sent := c.sent.Load()
 	if sent == 0 {
@@ -251,7 +251,7 @@ func (c *conn) taken() bool {
 			queued = n
 		}
 	}); err != nil {
-		queued = 0 // it is closed, and nothing is on its way any more
+		queued = 0 // the socket is closed, and nothing is in flight any more
 	}
 	if queued == 0 && c.sent.CompareAndSwap(sent, 0) {
 		c.client.untaken.Add(-sent)
@@ -260,8 +260,8 @@ func (c *conn) taken() bool {
 	return queued == 0
 }
 
-// reserveDescriptors counts n descriptors against what one access key may have on their way, from before they are
-// opened. Where there is no room it looks which of them were taken meanwhile.
+// reserveDescriptors counts n descriptors against the limit of the access key, before they are opened. If there is no
+// room, it first checks which descriptors were received meanwhile.
 func (c *conn) reserveDescriptors(n int) bool {
 	most := int64(c.s.opts.Limits.KeyDescriptors)
 	if c.client.untaken.Add(int64(n)) <= most {
@@ -291,8 +291,8 @@ func (s *Server) connsOf(cl *client) []*conn {
 	return all
 }
 
-// awaitDescriptors waits until n more descriptors may be on their way to this access key. The error ends the
-// connection: it is this client that does not take its replies.
+// awaitDescriptors waits until n more descriptors may be in flight to this access key. An error ends the connection,
+// because this client does not read its replies.
 func (c *conn) awaitDescriptors(ctx context.Context, n int) (*wire.Error, error) {
 	end := time.Now().Add(c.s.opts.Limits.Send)
 	for wait := 20 * time.Microsecond; !c.reserveDescriptors(n); wait = min(2*wait, 10*time.Millisecond) {
@@ -314,7 +314,7 @@ func (c *conn) awaitDescriptors(ctx context.Context, n int) (*wire.Error, error)
 	return nil, nil
 }
 
-// described is how many descriptors a request wants for one object.
+// described returns how many descriptors a request wants for one object.
 func described(want uint8) int {
 	return bits.OnesCount8(want & (wire.WantBuffered | wire.WantDirect))
 }

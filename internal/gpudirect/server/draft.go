@@ -19,14 +19,15 @@ import (
 type draft struct {
 	d           object.Drafting
 	bucket, key string
-	size        int64 // the announced size, which is the largest
+	size        int64 // the announced size, which the object must not exceed
 	sums        []uint64
-	dead        atomic.Int64 // its bytes on disk when it was ended because it grew too large; 0: it was not
+	// Bytes on disk when the draft was deleted because it grew too large; 0 if it was not.
+	dead atomic.Int64
 }
 
 func (d *draft) blocks() int64 { return (d.size + object.SumBlock - 1) / object.SumBlock }
 
-// create answers a Create: it begins an object. The returned files go out with the reply.
+// create answers a Create: it begins a draft. The returned files are sent with the reply.
 func (c *conn) create(ctx context.Context, m *wire.Create) (wire.Message, []*os.File) {
 	if e := c.mayCreate(ctx, m); e != nil {
 		return e, nil
@@ -73,7 +74,7 @@ func (c *conn) create(ctx context.Context, m *wire.Create) (wire.Message, []*os.
 	return out, files
 }
 
-// mayCreate returns why a Create is refused, or nil, before anything is made for it.
+// mayCreate returns the reason why a Create is refused, or nil. It creates nothing.
 func (c *conn) mayCreate(ctx context.Context, m *wire.Create) *wire.Error {
 	switch {
 	case c.s.draining.Load():
@@ -82,7 +83,7 @@ func (c *conn) mayCreate(ctx context.Context, m *wire.Create) *wire.Error {
 		return badMessage("Create wants %#x, expected a description through (1) or past (2) the page cache, or both", m.Want)
 	case m.Size < 0:
 		return badMessage("Create has size %d", m.Size)
-	case m.IfMatch == `""`: // which without its quotes would be no condition at all
+	case m.IfMatch == `""`: // without its quotes it would be no condition at all
 		return failure(object.Fail("create", m.Bucket+"/"+m.Key, object.ErrPrecondition,
 			"if match is an empty ETag, which no object has"))
 	case c.s.opts.Settings.NoWrites != "":
@@ -95,7 +96,7 @@ func (c *conn) mayCreate(ctx context.Context, m *wire.Create) *wire.Error {
 	return c.mayPut(ctx, m.Bucket, m.Key)
 }
 
-// mayPut returns why the client may not write an object, or nil.
+// mayPut returns the reason why the client may not write an object, or nil.
 func (c *conn) mayPut(ctx context.Context, bucket, key string) *wire.Error {
 	err := c.s.opts.Authorizer.Authorize(ctx, object.Access{Account: c.account, Action: object.ActionPut, Bucket: bucket,
 		Key: key})
@@ -139,7 +140,7 @@ func (c *conn) forget(id uint64, d *draft) {
 	c.s.count.drafting(-1, -d.size)
 }
 
-// addSums takes checksums ahead of Commit.
+// addSums stores block checksums that a client sends before Commit.
 func (c *conn) addSums(m *wire.AddSums) wire.Message {
 	d, ok := c.drafts[m.Handle]
 	if !ok {
@@ -152,7 +153,7 @@ func (c *conn) addSums(m *wire.AddSums) wire.Message {
 	return &wire.Ack{}
 }
 
-// follows refuses checksums that do not continue those that are there, or that are more than the draft has blocks.
+// follows refuses checksums that do not continue the stored ones, or that exceed the draft's number of blocks.
 func (d *draft) follows(first int64, sums []uint64) *wire.Error {
 	have := int64(len(d.sums))
 	switch {
@@ -188,7 +189,7 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 		c.giveUp(m.Handle, d)
 		return e
 	}
-	// The client may have lost its permission since it began: a draft lives for as long as its client wants.
+	// The client may have lost its permission since Create, because a draft may stay open for long.
 	if e := c.mayPut(ctx, d.bucket, d.key); e != nil {
 		c.giveUp(m.Handle, d)
 		return e
@@ -212,7 +213,7 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 	return &wire.Committed{ETag: info.ETag, Modified: info.Modified, Version: versionOf(&info)}
 }
 
-// dropDraft removes a draft and forgets it.
+// dropDraft deletes a draft and removes it from the connection's drafts.
 func (c *conn) dropDraft(id uint64, d *draft) error {
 	c.s.count.aborted.Add(1)
 	err := d.d.Abort()
@@ -220,7 +221,7 @@ func (c *conn) dropDraft(id uint64, d *draft) error {
 	return err
 }
 
-// giveUp ends a draft whose commit failed and cannot be tried again. A failure to remove the draft is logged.
+// giveUp deletes a draft that cannot be committed any more. It logs a failure to delete.
 func (c *conn) giveUp(id uint64, d *draft) {
 	if err := c.dropDraft(id, d); err != nil {
 		c.s.opts.Log.Error("removing a draft failed", "bucket", d.bucket, "key", d.key, "file", d.d.Path(), "error", err)

@@ -32,7 +32,7 @@ func invalid(code, fix, format string, args ...any) *wire.Error {
 	return refusal(errs.Invalid, code, fmt.Sprintf(format, args...), fix)
 }
 
-// codes tells the errors of stores apart, the more particular ones first.
+// codes maps the errors of stores to codes and fixes, specific errors first.
 var codes = []struct {
 	err       error
 	code, fix string
@@ -80,8 +80,8 @@ func failure(err error) *wire.Error {
 	return refusal(kind, code, text(err), fix)
 }
 
-// denied makes the answer to a request that the authorizer refused. A store that may not open its own files is another
-// matter.
+// denied makes the answer to a request that the authorizer refused. Permission errors of the store's own files go to
+// failure instead.
 func denied(err error) *wire.Error {
 	e := failure(err)
 	if e.Code == wire.CodeInternal && errs.Is(err, errs.Permission) {
@@ -93,7 +93,7 @@ func denied(err error) *wire.Error {
 	return e
 }
 
-// ofKind is the answer to errors that are none of those above.
+// ofKind returns the code and the fix for an error that is not in codes.
 func ofKind(k errs.Kind) (out struct{ code, fix string }) {
 	switch k {
 	case errs.Unsupported:
@@ -112,7 +112,7 @@ func ofKind(k errs.Kind) (out struct{ code, fix string }) {
 	return out
 }
 
-// text is an error without its fix, which travels apart.
+// text returns the error's text without its fix, which is a field of its own.
 func text(err error) string {
 	var e *errs.Error
 	if errors.As(err, &e) && e.Fix != "" {
@@ -123,7 +123,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-// cut shortens text of others to what a message may carry, between characters.
+// cut shortens a text to at most most bytes, between characters.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -9,10 +9,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// listFixed is what a Listed takes without its entries and with the longest Next.
+// listFixed is the size in bytes of a Listed message without entries and with the longest Next.
 const listFixed = wire.HeaderSize + 4 + 4 + 1 + 4 + wire.MaxName
 
-// list answers with one page, or with as much of it as a message has room for.
+// list answers a List with one page, or with the first part of a page that does not fit into one message.
 func (c *conn) list(ctx context.Context, m *wire.List) wire.Message {
 	err := c.s.opts.Authorizer.Authorize(ctx,
 		object.Access{Account: c.account, Action: object.ActionList, Bucket: m.Bucket, Key: m.Prefix,
@@ -20,7 +20,7 @@ func (c *conn) list(ctx context.Context, m *wire.List) wire.Message {
 	if err != nil {
 		return denied(err)
 	}
-	limit := int(min(m.Limit, 1000)) // 0 is the store's own, 1000
+	limit := int(min(m.Limit, 1000)) // 0 means the store's default, 1000
 	page, err := c.s.opts.Store.List(ctx, object.List{Bucket: m.Bucket, Prefix: m.Prefix, Delimiter: m.Delimiter,
 		After: m.After, Limit: limit})
 	if err != nil {
@@ -30,7 +30,7 @@ func (c *conn) list(ctx context.Context, m *wire.List) wire.Message {
 	out := &wire.Listed{Truncated: page.Truncated, Next: page.Next}
 	size, last := listFixed, ""
 	objects, prefixes := page.Objects, page.Prefixes
-	// In the order of both together, so that what does not fit is all behind what does.
+	// Objects and prefixes are added in one common order, so that the next page begins where this one ends.
 	for len(objects)+len(prefixes) > 0 {
 		if len(prefixes) == 0 || len(objects) > 0 && objects[0].Key < prefixes[0] {
 			o := &objects[0]

@@ -18,10 +18,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// MaxPath is the longest path of the socket in bytes. A Unix address has 108, one of them for the final zero.
+// MaxPath is the largest length of the socket's path, in bytes. A Unix address has 108 bytes, one of which is the
+// final zero.
 const MaxPath = 107
 
-// Listener is the door's socket.
+// Listener is the door's listening socket.
 type Listener struct {
 	sock *net.UnixListener
 	path string
@@ -30,15 +31,16 @@ type Listener struct {
 	err  error
 }
 
-// Listen makes the socket at an absolute path. The socket appears under its name when it accepts connections, and
-// replaces a socket on which nobody listens. Every user may connect: the directory decides who can reach the socket,
-// and the access key what a client may do. Listen fails with kind Invalid if the path is too long, or if a server or
-// another file has it.
+// Listen creates the door's socket at an absolute path. The path of the socket appears only when the socket accepts
+// connections. Listen replaces a stale socket, on which no process listens. The mode of the door's socket lets every
+// user connect. The permissions of the socket's directory decide who can reach the door, and the access key decides
+// what a client may do. Listen fails with kind Invalid if the path is relative or too long, or if another server or
+// file occupies the path.
 func Listen(path string) (*Listener, error) { return listen(path, refuseDescriptors) }
 
-// refuseDescriptors makes the kernel refuse descriptors that clients send (EPERM), from Linux 6.16 on. Clients have no
-// reason to send any, and closing one can take as long as its sender wants: a TCP socket with SO_LINGER blocks the
-// thread that closes it. Connections inherit the option from the listener. For older kernels see crowd.
+// refuseDescriptors makes the kernel refuse descriptors that clients send (EPERM), from Linux 6.16 on. Clients have
+// no reason to send any, and closing one can take as long as its sender wants: a TCP socket with SO_LINGER blocks the
+// thread that closes it. Connections inherit the option from the listener. For older kernels see the type crowd.
 func refuseDescriptors(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0)
@@ -65,7 +67,8 @@ func listen(path string, prepare func(network, address string, c syscall.RawConn
 			Fix: "make the directory, or set gpudirect.socket"}
 	}
 	defer dir.Close()
-	// A name beside the final one, by way of the directory's descriptor: it fits however long the path is.
+	// The socket first gets a temporary name in the same directory. The name goes through the directory's descriptor,
+	// so that it is short enough for any path.
 	temp := fmt.Sprintf("/proc/self/fd/%d/.door-%d-%s", dir.Fd(), os.Getpid(), nonceText()[:8])
 	made, err := (&net.ListenConfig{Control: prepare}).Listen(context.Background(), "unixpacket", temp)
 	if err != nil {
@@ -105,7 +108,7 @@ func vacant(path string) error {
 	case err == nil:
 		_ = c.Close()
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
-		return nil // left by a process that is gone, whatever kind of socket it had
+		return nil // the process that made the socket is gone
 	case !errors.Is(err, syscall.EPROTOTYPE) && !errors.Is(err, syscall.EAGAIN):
 		return &errs.Error{Kind: errs.Invalid, Op: op, Name: path,
 			Msg: "whether another server listens on it is not known", Err: err, Fix: "remove it, or set gpudirect.socket"}
@@ -119,7 +122,8 @@ func (l *Listener) Path() string { return l.path }
 
 func (l *Listener) accept() (*net.UnixConn, error) { return l.sock.AcceptUnix() }
 
-// Close stops accepting and removes the socket, unless another socket has taken its path. A second call does nothing.
+// Close stops accepting connections and removes the socket's path, unless another socket is at that path now. A
+// second call of Close does nothing.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.ours) {
@@ -130,7 +134,7 @@ func (l *Listener) Close() error {
 	return l.err
 }
 
-// passing reports whether an error of accept may be gone in a moment.
+// passing reports whether an error of accept is temporary.
 func passing(err error) bool {
 	for _, no := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
 		syscall.ECONNABORTED, syscall.EINTR} {

@@ -16,10 +16,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// loginPacket is room for the messages of a login, of which Hello may be the longest.
+// loginPacket is the largest size of a login message in bytes. Hello may be the longest one.
 const loginPacket = wire.HeaderSize + wire.MaxText + 64
 
-// login finds out who the client is, and greets it. False: the connection ends.
+// login authenticates the client and sends the Greeting. If it returns false, the connection ends.
 func (c *conn) login() bool {
 	c.in = make([]byte, loginPacket+1)
 	deadline := time.Now().Add(c.s.opts.Limits.Login)
@@ -51,7 +51,7 @@ func (c *conn) login() bool {
 	if !ok {
 		return c.lost(badMessage("%s came after Hello; expected Proof", m.Type()))
 	}
-	// The same work is done for a key that nobody has.
+	// An unknown key takes the same work as a known one, so that the time does not reveal which keys exist.
 	secret, known := c.s.opts.Secret(proof.AccessKey)
 	if !known {
 		secret = c.s.decoy
@@ -62,7 +62,7 @@ func (c *conn) login() bool {
 		_ = c.refuse(h, refuseLogin())
 		return false
 	}
-	// Only after the MAC: who does not know the secret learns nothing of what is compared.
+	// This check comes after the MAC, so that a client without the secret learns nothing about it.
 	if e := c.unrelayed(proof); e != nil {
 		c.s.count.loginsRefused.Add(1)
 		c.s.warn("a login was relayed", append(c.who(proof.AccessKey, hello.Agent), slog.String("reason", e.Message))...)
@@ -81,7 +81,8 @@ func (c *conn) login() bool {
 	if why := c.s.opts.Reopenable; why != "" && (c.peer.UID == 0 || int(c.peer.UID) == os.Geteuid()) {
 		g.Notes = append(g.Notes, cut("what this user is handed to read it can open for writing, and so change objects: "+why,
 			wire.MaxText))
-		if _, told := c.s.told.LoadOrStore(c.peer.UID, true); !told { // once for each of the two
+		// Once for root and once for the server's own user.
+		if _, told := c.s.told.LoadOrStore(c.peer.UID, true); !told {
 			c.s.warn("a client can open for writing what it is handed to read: it is root or the server's own user",
 				append(c.who(proof.AccessKey, hello.Agent), slog.String("reason", why))...)
 		}
@@ -93,7 +94,7 @@ func (c *conn) login() bool {
 	return true
 }
 
-// unrelayed says why the client's connection is not the one that its proof came over.
+// unrelayed returns an error if the client's proof names another server end than this connection's, or nil.
 func (c *conn) unrelayed(proof *wire.Proof) *wire.Error {
 	var own wire.Binding
 	var err error
@@ -116,7 +117,7 @@ func (c *conn) unrelayed(proof *wire.Proof) *wire.Error {
 	return nil
 }
 
-// lost ends a connection that did not log in.
+// lost ends a connection that did not log in. It always returns false.
 func (c *conn) lost(why *wire.Error) bool {
 	if why != nil {
 		c.s.count.loginsRefused.Add(1)
@@ -131,7 +132,8 @@ func (c *conn) who(accessKey, agent string) []any {
 		cut(agent, 128)}
 }
 
-// refuseLogin is one answer for all who are not who they say, so that it does not tell which keys there are.
+// refuseLogin returns the same error for an unknown key and for a wrong secret, so that it does not reveal which keys
+// exist.
 func refuseLogin() *wire.Error {
 	return refusal(errs.Permission, wire.CodeAccessDenied, "the access key is not known, or its secret is another one",
 		"check the access key and its secret: nebulaio user list shows the keys")
@@ -142,10 +144,10 @@ func nonce() (n [wire.NonceSize]byte) {
 	return n
 }
 
-// nonceText is a text that nobody can guess.
+// nonceText returns a random text that cannot be guessed.
 func nonceText() string { return rand.Text() }
 
-// note counts a refusal, and logs those that an operator wants to know of.
+// note counts a refusal, and logs it if operators need to know of it.
 func (s *Server) note(c *conn, e *wire.Error) {
 	s.count.refused(e.Code)
 	if log := s.opts.Log; log.Enabled(context.Background(), slog.LevelDebug) {
@@ -164,18 +166,17 @@ func (s *Server) note(c *conn, e *wire.Error) {
 	}
 }
 
-// trace logs, for those who look for it, what a client did with an object. It
-// costs nothing where the log does not want it.
+// trace logs a client's action on an object at level debug. It costs nothing if that level is off.
 func (c *conn) trace(msg, bucket, key string, bytes int64) {
 	if log := c.s.opts.Log; log.Enabled(context.Background(), slog.LevelDebug) {
 		log.Debug(msg, "bucket", bucket, "key", key, "bytes", bytes, "access_key", c.account, "pid", c.peer.PID)
 	}
 }
 
-// warn tells of a refusal.
+// warn logs a refusal as a warning.
 func (s *Server) warn(msg string, args ...any) { s.tell(slog.LevelWarn, msg, args...) }
 
-// tell logs what clients bring about, unless there is so much of it that the log would be about nothing else.
+// tell logs a line that a client caused, unless clients have caused too many lines in this second.
 func (s *Server) tell(level slog.Level, msg string, args ...any) {
 	ok, left := s.refusals.take(time.Now())
 	if !ok {
@@ -187,7 +188,7 @@ func (s *Server) tell(level slog.Level, msg string, args ...any) {
 	s.opts.Log.Log(context.Background(), level, msg, args...)
 }
 
-// rationed lets a number of lines through each second.
+// rationed limits log lines to linesPerSecond.
 type rationed struct {
 	mu      sync.Mutex
 	second  int64
@@ -197,7 +198,7 @@ type rationed struct {
 
 const linesPerSecond = 20
 
-// take says whether a line may be written now, and how many were not since the last one.
+// take reports whether a line may be written now, and how many lines were skipped since the last one.
 func (r *rationed) take(now time.Time) (ok bool, skipped int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,7 +28,7 @@ type packet struct {
 	msg   wire.Opened
 	size  int
 	files []*os.File
-	lent  int // objects with files
+	lent  int // number of items with files
 }
 
 const emptyPacket = wire.HeaderSize + 4 + 4
@@ -46,7 +46,7 @@ func (p *packet) add(i wire.OpenedItem, files []*os.File) {
 	}
 }
 
-// drop empties the packet and closes our copies of its files. The client has its own.
+// drop empties the packet and closes the server's copies of its files. The client has its own copies.
 func (p *packet) drop() {
 	closeAll(p.files)
 	clear(p.msg.Items)
@@ -65,7 +65,7 @@ func (c *conn) open(ctx context.Context, h wire.Header, m *wire.Open) error {
 	var pair [2]*os.File
 	each := described(m.Want)
 	opens := each != 0 && m.Want&wire.WantStat == 0
-	var out *wire.Error // no descriptor was free in time; we do not wait a second time
+	var out *wire.Error // set if no descriptor was free in time; we do not wait a second time
 	for i := range m.Items {
 		if opens && out == nil {
 			var err error
@@ -98,8 +98,8 @@ func (c *conn) open(ctx context.Context, h wire.Header, m *wire.Open) error {
 	return c.flush(h, 0)
 }
 
-// borrow waits until n more descriptors, those of one object, may be open. Before it waits, it sends the packet, so
-// that a connection that waits has no descriptors open. The error ends the connection.
+// borrow waits until the server may open n more descriptors for one object. Before it waits, it sends the packet, so
+// that a waiting connection has no descriptors open. An error ends the connection.
 func (c *conn) borrow(ctx context.Context, h wire.Header, n int) (*wire.Error, error) {
 	reserved := c.reserveDescriptors(n)
 	if reserved {
@@ -130,7 +130,7 @@ func (c *conn) borrow(ctx context.Context, h wire.Header, n int) (*wire.Error, e
 	return why, nil
 }
 
-// lend waits until the descriptors of one more object may be open, over all clients.
+// lend waits until the server may open the descriptors of one more object, over all clients.
 func (c *conn) lend(ctx context.Context) *wire.Error {
 	timer := time.NewTimer(c.s.opts.Limits.Send)
 	defer timer.Stop()
@@ -147,7 +147,7 @@ func (c *conn) lend(ctx context.Context) *wire.Error {
 	}
 }
 
-// giveBack reports that the descriptors of n objects are closed.
+// giveBack frees the entries of n objects, after their descriptors are closed.
 func (c *conn) giveBack(n int) {
 	c.lent -= n
 	for range n {
@@ -155,7 +155,7 @@ func (c *conn) giveBack(n int) {
 	}
 }
 
-// descriptorsForUs returns how many descriptors of the process the door may use for files that wait to be sent.
+// descriptorsForUs returns the number of descriptors that the door may use for files that wait to be sent.
 func descriptorsForUs() int {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
@@ -264,7 +264,7 @@ func (c *conn) openOne(ctx context.Context, want uint8, it *wire.OpenItem, files
 	}
 	defer func() {
 		if !keep {
-			_ = h.Close() // nothing was written through it
+			_ = h.Close() // a handle that was only read has no error to report
 		}
 	}()
 	out := describe(h.Info())
@@ -352,7 +352,7 @@ func (c *conn) within(r wire.Range, size int64) *wire.Error {
 	return nil
 }
 
-// fillSums adds the checksums of the granted range. With toEnd it also adds those behind the range, as many as fit.
+// fillSums adds the block checksums of the granted range. With toEnd it also adds later ones, as many as fit.
 func fillSums(h object.Handle, out *wire.OpenedItem, toEnd bool) error {
 	end := out.Off + out.N
 	if toEnd {
@@ -368,8 +368,8 @@ func fillSums(h object.Handle, out *wire.OpenedItem, toEnd bool) error {
 	return err
 }
 
-// descriptions opens a file in the ways that a client wants. If the file system has no O_DIRECT, refused says so, which
-// is no failure.
+// descriptions opens a file with and without O_DIRECT, as the client wants. If the file system has no O_DIRECT,
+// descriptions returns the reason in refused and does not fail.
 func descriptions(open func(direct bool) (*os.File, error), want uint8, files []*os.File) (all []*os.File, has uint8,
 	refused string, err error) {
 	for _, bit := range []uint8{wire.WantBuffered, wire.WantDirect} {
@@ -404,7 +404,7 @@ func (c *conn) release(id uint64) bool {
 	return true
 }
 
-// move answers a Move: it judges the ranges that the client is going to transfer.
+// move answers a Move: it checks the ranges that the client is going to transfer.
 func (c *conn) move(m *wire.Move) wire.Message {
 	if e := c.s.device(m.Device); e != nil {
 		return e
@@ -453,8 +453,8 @@ func (c *conn) sums(m *wire.Sums) wire.Message {
 	return out
 }
 
-// close answers a Close: it closes handles and counts the client's reports. An unknown handle does not keep the others
-// open.
+// close answers a Close: it closes handles and counts the client's reports. If one handle is unknown, the others are
+// still closed.
 func (c *conn) close(m *wire.Close) wire.Message {
 	wrong := c.s.count.report(m.Reports)
 	for _, id := range m.Handles {

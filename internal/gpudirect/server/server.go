@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server is the server's side of the GPUDirect door. It authenticates a client, asks whether a request is
-// allowed, and exchanges open files of the store with the client. It never touches the content of a file.
+// Package server is the server's side of the GPUDirect door. The door authenticates clients, authorizes their
+// requests, and sends them file descriptors of the store's objects. The door itself never reads or writes the content
+// of an object's file.
 //
-// Each connection has one goroutine, which answers its requests in order. When a connection ends, its handles are
-// closed and its drafts are aborted.
+// Each connection has one goroutine, which answers the requests of the connection in order. When a connection ends,
+// the door closes its handles and aborts its drafts.
 package server
 
 import (
@@ -23,80 +24,86 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Store is the part of a store that the door needs.
+// Store is the interface of an object store that the door needs.
 type Store interface {
 	object.Handles
 	object.Lister
-	// Stat describes an object, as in object.Objects.
+	// Stat returns the metadata of an object, as object.Objects does.
 	Stat(ctx context.Context, ref object.Ref) (object.Info, error)
 }
 
-// Options are the parts and settings of a door.
+// Options are the dependencies and settings of a door.
 type Options struct {
-	// Store has the objects. The caller closes it after Serve has returned.
+	// Store holds the objects. The caller closes the store after Serve has returned.
 	Store Store
-	// StoreID is the identity of the store. The S3 endpoint's discovery tells clients the same.
+	// StoreID is the identity of the store. The S3 endpoint's discovery returns the same ID to clients.
 	StoreID string
-	// Secret returns the secret of an access key, and whether the key exists. It is called for every request and does no
-	// I/O.
+	// Secret returns the secret of an access key, and whether the key exists. The door calls Secret for every
+	// request, so Secret must do no I/O.
 	Secret func(accessKey string) (secret string, ok bool)
-	// Authorizer judges every request by the rules of the front end.
+	// Authorizer decides whether a request is allowed, by the same rules as the S3 endpoint.
 	Authorizer object.Authorizer
 	Settings   Settings
-	// Limits bounds the resources that clients can take up. A zero field stands for its default.
+	// Limits bounds the resources that clients can use. A field of Limits that is 0 has its default value.
 	Limits Limits
-	// Devices finds the index of a GPU of this host by its UUID. Nil: the door uses the index that the client names.
+	// Devices returns the index of the GPU of this host that has the given UUID. If Devices is nil, the door uses the
+	// index that the client sent.
 	Devices func(uuid string) (index int, ok bool)
-	// Drain is the time that clients have to finish after the context of Serve has ended. 0 means 30 s.
+	// Drain is the time that clients have to finish after the context of Serve has ended. If Drain is 0, clients have
+	// 30 s.
 	Drain time.Duration
-	// Log gets logins, refusals and failures. Nil: discarded.
+	// Log receives a line for each login, refusal and failure. If Log is nil, the door logs nothing.
 	Log *slog.Logger
-	// Watch ticks when the door is to check the sizes of drafts. A draft that outgrows its announced size is ended. Nil:
-	// once a second.
+	// Watch receives a tick when the door has to check the sizes of drafts. If Watch is nil, the door checks once a
+	// second. A draft that exceeds its announced size is deleted.
 	Watch <-chan time.Time
-	// Reopenable, if not empty, says why clients of the server's own user can open the files that they get for writing.
-	// The door tells such clients at login, and logs it.
+	// Reopenable, if not empty, is the reason why clients of the server's own user, or root, can reopen read-only
+	// files for writing. If Reopenable is not empty, the door warns clients of root and of the server's own user at
+	// login, and logs a warning.
 	Reopenable string
 }
 
-// Settings are what the Greeting tells clients. The door enforces MaxTransferSize and Devices.
+// Settings are the values that the door sends to clients in its Greeting. The door enforces only MaxTransferSize,
+// Devices and NoWrites; the other settings are advice to clients.
 type Settings struct {
 	BufferPoolSize  int64
-	MaxTransferSize int64 // largest range that is granted as one transfer, in bytes; 0 means 256 MiB
+	MaxTransferSize int64 // the largest range of one transfer, in bytes; 0 means 256 MiB
 	QueueDepth      int
 	Async, P2P      bool
-	// Devices are the indices of GPUs that may be used; none means all.
+	// Devices are the indices of the GPUs that clients may use; an empty list means all.
 	Devices []int
-	// NoWrites, if not empty, says why objects cannot be created through this door.
+	// NoWrites, if not empty, is the reason why clients cannot create objects through this door.
 	NoWrites string
 }
 
-// Limits bounds the resources that clients can take up.
+// Limits bounds the resources that clients can use.
 type Limits struct {
-	// Connections open at once, those that log in included. Default 1024.
+	// Connections is the largest number of open connections, including unfinished logins; the default is 1024.
 	Connections int
-	// KeyConnections open at once by one access key. Default half of Connections, so that others keep room.
+	// KeyConnections is the largest number of open connections of one access key; the default is half of Connections.
 	KeyConnections int
-	// UserConnections open at once by one user of this host. Default three quarters of Connections.
+	// UserConnections is the largest number of open connections of one user of this host; the default is three
+	// quarters of Connections.
 	UserConnections int
-	// Logins in progress at once by one user of this host. A further login ends the oldest. Default a quarter of
-	// Connections.
+	// Logins is the largest number of unfinished logins of one user of this host; the default is a quarter of
+	// Connections. If a user has Logins unfinished logins, a new login ends the user's oldest unfinished login.
 	Logins int
-	// Handles and drafts open at once by one access key. Default 16384.
+	// Handles is the largest number of open handles and drafts of one access key; the default is 16384.
 	Handles int
-	// DraftBytes reserved at once by the drafts of one access key. Default 256 GiB.
+	// DraftBytes is the largest size of all drafts of one access key together, in bytes; the default is 256 GiB.
 	DraftBytes int64
-	// Descriptors of objects that wait to be sent, over all connections. They add up if clients do not take their replies.
-	// Default a quarter of the process's limit, so that the store and the S3 endpoint keep enough.
+	// Descriptors is the largest number of file descriptors that wait to be sent, over all connections. Descriptors
+	// accumulate if clients do not read their replies. The default of Descriptors is a quarter of the process's
+	// limit, so that the store and the S3 endpoint keep enough.
 	Descriptors int
-	// KeyDescriptors of objects that wait to be sent to one access key, or were sent and not taken yet. Default a quarter
-	// of Descriptors.
+	// KeyDescriptors is the largest number of file descriptors that clients of one access key have not yet received.
+	// KeyDescriptors includes descriptors that wait to be sent; the default is a quarter of Descriptors.
 	KeyDescriptors int
-	// Login is the time that a client may take to log in. Default 2 s.
+	// Login is the time that a client has to log in; the default is 2 s.
 	Login time.Duration
-	// Idle ends a connection that asks for nothing. Default 5 min.
+	// Idle is the time after which the door closes a connection that sends no request; the default is 5 min.
 	Idle time.Duration
-	// Send ends a connection that does not take its replies. Default 10 s.
+	// Send is the time after which the door closes a connection that does not read its replies; the default is 10 s.
 	Send time.Duration
 }
 
@@ -109,7 +116,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.DraftBytes, 256<<30)
 	def(&l.Descriptors, descriptorsForUs())
 	def(&l.KeyDescriptors, max(l.Descriptors/4, 2))
-	l.KeyDescriptors = max(l.KeyDescriptors, 2) // those of one object
+	l.KeyDescriptors = max(l.KeyDescriptors, 2) // one object has up to two descriptors
 	def(&l.Login, 2*time.Second)
 	def(&l.Idle, 5*time.Minute)
 	def(&l.Send, 10*time.Second)
@@ -122,45 +129,46 @@ func def[T int | int64 | time.Duration](v *T, d T) {
 	}
 }
 
-// Server is the door. All methods are safe for concurrent use.
+// Server is the server's side of the door. All methods of Server are safe for concurrent use.
 type Server struct {
 	opts     Options
 	greeting wire.Greeting
-	decoy    string // secret of access keys that nobody has
+	decoy    string // used as the secret of an access key that does not exist
 	count    counters
 	refusals *rationed // log lines about refusals
 
-	// lent has an entry for each object that waits to be sent with its descriptors, two at most.
+	// lent has an entry for each object with descriptors that wait to be sent, at most two descriptors each.
 	lent chan struct{}
 
 	stopping chan struct{} // closed when the drain begins
-	refusing chan struct{} // has an entry for each connection that is being turned away
+	refusing chan struct{} // has an entry for each refused connection that is being closed
 
-	told       sync.Map // users that the log has told of Options.Reopenable, by number: root and the server's own
+	told       sync.Map // user IDs for which Options.Reopenable was logged: root and the server's own
 	watched    watched
-	condemning sync.WaitGroup // drafts that are being ended
+	condemning sync.WaitGroup // drafts that are being deleted because they grew too large
 
 	awake    atomic.Int32 // connections that wait for a request without sleeping
 	draining atomic.Bool
 	cutoff   time.Time // when the drain ends; valid once draining
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	conns map[*conn]struct{}
 	crowd crowd
 }
 
-// client counts what the connections of one access key hold together. It lives as long as one of the connections, or as
-// what is left of its drafts.
+// client counts the resources of all connections of one access key. A client exists as long as one of the
+// connections, or as the remains of its drafts.
 type client struct {
 	key     string
 	conns   int // guarded by Server.mu
-	remains int // guarded by Server.mu; ended drafts that somebody can still write to
+	remains int // guarded by Server.mu; deleted drafts whose file some process can still write to
 	handles atomic.Int64
 	drafts  atomic.Int64 // bytes
-	untaken atomic.Int64 // descriptors that are opened to be sent, or sent and not known to be taken
+	untaken atomic.Int64 // descriptors that wait to be sent, or that the client may not have received yet
 }
 
-// New makes a door that accepts nothing before Serve. It fails with kind Invalid if a needed option is missing.
+// New creates a door, which accepts connections only after Serve is called. New fails with kind Invalid if Store,
+// StoreID, Secret or Authorizer is missing, or if Settings list more than wire.MaxDevices devices.
 func New(o Options) (*Server, error) {
 	if o.Store == nil || o.Secret == nil || o.Authorizer == nil || o.StoreID == "" {
 		return nil, errs.New(errs.Invalid, "start the GPUDirect door", "", "Store, StoreID, Secret and Authorizer are needed")
@@ -197,9 +205,10 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Serve accepts connections until ctx ends, and returns nil when the last connection has ended. Connections that hold
-// nothing end at once. The others end when they hold nothing any more, or after Options.Drain. Serve closes l. An error
-// means that the listener failed. Serve is called once.
+// Serve accepts connections until ctx ends, and returns nil when the last connection has ended. When ctx ends,
+// connections without open handles or drafts end at once. After ctx has ended, connections with handles or drafts end
+// when they have closed them, or after Options.Drain. Serve closes l. Serve returns an error only if the listener
+// failed. Serve may be called only once.
 func (s *Server) Serve(ctx context.Context, l *Listener) error {
 	defer l.Close()
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -226,14 +235,15 @@ func (s *Server) Serve(ctx context.Context, l *Listener) error {
 	return errs.Wrap("serve the GPUDirect door", l.Path(), err)
 }
 
-// drain stops accepting, lets clients finish and after the drain time cuts them off.
+// drain stops accepting connections and waits until clients have finished. After Options.Drain it closes the
+// connections that are left.
 func (s *Server) drain(l *Listener, all *sync.WaitGroup, cancel func()) {
 	s.mu.Lock()
 	s.cutoff = time.Now().Add(s.opts.Drain)
 	s.draining.Store(true)
 	close(s.stopping)
 	s.mu.Unlock()
-	_ = l.Close() // Serve's own closing of it finds it closed
+	_ = l.Close() // Serve closes l again, which does nothing
 	for _, c := range s.open() {
 		_ = c.sock.SetReadDeadline(time.Now()) // wakes it; one that is gone needs no waking
 	}
@@ -260,8 +270,9 @@ func (s *Server) drain(l *Listener, all *sync.WaitGroup, cancel func()) {
 	s.ended(done)
 }
 
-// ended waits for the last connection that was cut off. One that the kernel keeps in a receive uses nothing of the
-// store: it is closing what the client sent (see refuseDescriptors), and is left to the end of the process.
+// ended waits until the closed connections have ended. It does not wait for a connection that the kernel keeps
+// blocked in a receive. The kernel is closing descriptors that the client sent (see refuseDescriptors). Such a
+// connection uses nothing of the store and stays until the process ends.
 func (s *Server) ended(done <-chan struct{}) {
 	end := time.Now().Add(s.opts.Limits.Send)
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -290,7 +301,7 @@ func (s *Server) open() []*conn {
 	return all
 }
 
-// accept takes connections until the listener is closed.
+// accept accepts connections until the listener is closed.
 func (s *Server) accept(ctx context.Context, l *Listener, all *sync.WaitGroup) error {
 	for {
 		sock, err := l.accept()
@@ -301,7 +312,7 @@ func (s *Server) accept(ctx context.Context, l *Listener, all *sync.WaitGroup) e
 			if !passing(err) {
 				return err
 			}
-			// No descriptor or memory is left: others let go of theirs soon.
+			// The process has no descriptor or memory left. Other connections will free some soon.
 			s.opts.Log.Warn("accepting a connection failed", "error", err)
 			select {
 			case <-ctx.Done():

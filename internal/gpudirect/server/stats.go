@@ -15,32 +15,36 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// Stats are the numbers of the door. A number that says "ever" counts from the start of the server.
+// Stats are the counters of the door. All totals in Stats count from the start of the server.
 type Stats struct {
-	Connections   int64 `json:"connections"`     // open, those that log in included
-	Logins        int64 `json:"logins"`          // ever
-	LoginsRefused int64 `json:"logins_refused"`  // ever
-	Messages      int64 `json:"messages"`        // of clients, refused ones and those of logins included, ever
-	Handles       int64 `json:"handles"`         // objects that clients have open
-	HeldBytes     int64 `json:"held_bytes"`      // content of the objects that clients have open
-	Drafts        int64 `json:"drafts"`          // objects that clients write
-	DraftBytes    int64 `json:"draft_bytes"`     // reserved for the objects that clients write
-	Opened        int64 `json:"opened_objects"`  // handed out as files, ever
-	Inline        int64 `json:"inline_objects"`  // handed out inside a reply, ever
-	InlineBytes   int64 `json:"inline_bytes"`    // ever
-	Created       int64 `json:"created_objects"` // drafts begun, ever
-	Committed     int64 `json:"committed_objects"`
-	Aborted       int64 `json:"aborted_objects"`
-	Listed        int64 `json:"listed_pages"`
-	// Refused counts refused requests by code. It has an entry for every code.
+	Connections   int64 `json:"connections"`    // number of open connections, including unfinished logins
+	Logins        int64 `json:"logins"`         // total of successful logins
+	LoginsRefused int64 `json:"logins_refused"` // total of refused logins
+	// Messages is the total of messages received from clients, including refused requests and logins.
+	Messages  int64 `json:"messages"`
+	Handles   int64 `json:"handles"`    // number of objects that clients have open now
+	HeldBytes int64 `json:"held_bytes"` // size of all objects that clients have open now, in bytes
+	Drafts    int64 `json:"drafts"`     // number of objects that clients are writing now
+	// Announced size of all objects that clients are writing now, in bytes.
+	DraftBytes  int64 `json:"draft_bytes"`
+	Opened      int64 `json:"opened_objects"`  // total of objects sent to clients as file descriptors
+	Inline      int64 `json:"inline_objects"`  // total of objects sent to clients inside a reply
+	InlineBytes int64 `json:"inline_bytes"`    // total of bytes sent to clients inside replies
+	Created     int64 `json:"created_objects"` // total of drafts that clients have begun
+	Committed   int64 `json:"committed_objects"`
+	Aborted     int64 `json:"aborted_objects"`
+	Listed      int64 `json:"listed_pages"`
+	// Refused is the total of refused requests by error code. The map Refused has an entry for every code of
+	// wire.Codes.
 	Refused map[string]int64 `json:"refused"`
-	// Moved is what clients report to have moved, sorted by its labels.
+	// Moved holds the bytes and times of transfers that clients reported, sorted by direction, device, route and
+	// stage.
 	Moved []Moved `json:"moved"`
 }
 
-// Moved is the bytes and the time of one stage of transfers, as clients reported them.
+// Moved is the total of bytes and of time of one stage of transfers, as clients reported them.
 type Moved struct {
-	Direction string  `json:"direction"` // read, write
+	Direction string  `json:"direction"` // "read" or "write"
 	Route     string  `json:"route"`
 	Device    string  `json:"device"`
 	Stage     string  `json:"stage"`
@@ -48,7 +52,7 @@ type Moved struct {
 	Seconds   float64 `json:"seconds"`
 }
 
-// Stats returns the present numbers.
+// Stats returns the current values of the door's counters.
 func (s *Server) Stats() Stats {
 	c := &s.count
 	out := Stats{
@@ -120,18 +124,18 @@ func (c *counters) drafting(n, bytes int64) {
 	c.draftBytes.Add(bytes)
 }
 
-// Other is the label of what a client calls by a name that is not on the list,
-// so that clients cannot make labels.
+// Other is the metric label for a route, device or stage name that the door does not know. The door uses the label
+// Other so that clients cannot create new labels.
 const Other = "other"
 
-// maxReported bounds what one report may add, so that one client cannot spoil the sums for long.
+// These constants bound the values of one report, so that one client cannot distort the totals for long.
 const (
 	maxReportedBytes = 1 << 50
 	maxReportedTime  = 24 * time.Hour
 	maxLabelledGPU   = wire.MaxDevices
 )
 
-// report adds what a client says; nothing of it where a part makes no sense.
+// report adds a client's reports to the totals. If one report is out of bounds, none is added.
 func (c *counters) report(all []wire.Report) *wire.Error {
 	if e := believable(all); e != nil {
 		return e
@@ -140,7 +144,7 @@ func (c *counters) report(all []wire.Report) *wire.Error {
 	return nil
 }
 
-// believable refuses reports of which a part makes no sense.
+// believable refuses reports if one of them is out of bounds.
 func believable(all []wire.Report) *wire.Error {
 	for i := range all {
 		if r := &all[i]; r.Bytes < 0 || r.Bytes > maxReportedBytes || r.Time < 0 || r.Time > maxReportedTime {
@@ -151,7 +155,7 @@ func believable(all []wire.Report) *wire.Error {
 	return nil
 }
 
-// add adds reports that are believable.
+// add adds reports that are within bounds to the totals.
 func (c *counters) add(all []wire.Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +175,7 @@ func (c *counters) add(all []wire.Report) {
 	}
 }
 
-// add stays at the largest number instead of beginning anew below zero.
+// add returns a+b, or the largest number if the sum overflows.
 func add[T ~int64](a, b T) T {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -179,14 +183,14 @@ func add[T ~int64](a, b T) T {
 	return a + b
 }
 
-// Routes are the names of routes that have a label of their own.
+// Routes returns the names of the routes that have their own metric label.
 func Routes() []string {
 	return []string{"page_cache", "buffered", "buffered_unproven", "direct", "direct_unproven",
 		"cufile_p2p", "cufile_nvfs", "cufile_compat", "cufile_unknown", "socket", "network", "peer_p2p", "peer_staging",
 		"peer_memory"}
 }
 
-// Stages are the names of stages that have a label of their own.
+// Stages returns the names of the stages that have their own metric label.
 func Stages() []string { return []string{"read", "copy", "write", "verify", "commit", "total"} }
 
 func routeLabel(s string) string {

@@ -12,22 +12,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// watchEvery is how often drafts are looked at where Options.Watch does not say.
+// watchEvery is the interval at which the door checks the sizes of drafts if Options.Watch is nil.
 const watchEvery = time.Second
 
-// draftSlack is what a draft may take of the disk beyond its size and a 64th of it: blocks are larger than bytes, and
-// where they are is written somewhere.
+// draftSlack is the disk space in bytes that a draft may use beyond its announced size and 1/64 of it. File systems
+// allocate whole blocks and store their own metadata.
 const draftSlack = 4 << 20
 
-// watched are the drafts of all connections. A client writes to a draft's file without asking, and no kernel bounds it:
-// the server looks how large the files have become.
+// watched holds the drafts of all connections. A client writes to a draft's file directly, and the kernel does not
+// limit the file's size. So the server checks the sizes of the files.
 type watched struct {
 	mu      sync.Mutex
 	live    map[*draft]*conn
-	remains map[*draft]*client // aborted ones that somebody can still write to
+	remains map[*draft]*client // deleted drafts whose file some process can still write to
 }
 
-// watch looks after the drafts at each tick until ctx ends.
+// watch checks the sizes of all drafts at each tick until ctx ends.
 func (s *Server) watch(ctx context.Context) {
 	ticks := s.opts.Watch
 	if ticks == nil {
@@ -45,8 +45,8 @@ func (s *Server) watch(ctx context.Context) {
 	}
 }
 
-// lookAtDrafts ends drafts that have grown beyond what was announced, and frees what is written to those that have
-// ended.
+// lookAtDrafts deletes drafts that exceed their announced size, and stops counting deleted drafts that nobody can
+// write to any more.
 func (s *Server) lookAtDrafts() {
 	s.watched.mu.Lock()
 	live := make(map[*draft]*conn, len(s.watched.live))
@@ -60,7 +60,7 @@ func (s *Server) lookAtDrafts() {
 	s.watched.mu.Unlock()
 	for d, c := range live {
 		if takes := d.d.Reserved(); takes > d.size+d.size/64+draftSlack && d.dead.CompareAndSwap(0, takes) {
-			// Beside this loop: a commit that has just begun is waited for.
+			// condemn runs in its own goroutine, because it waits for a commit that has just begun.
 			s.condemning.Go(func() { s.condemn(c, d, takes) })
 		}
 	}
@@ -71,7 +71,7 @@ func (s *Server) lookAtDrafts() {
 	}
 }
 
-// condemn ends a draft that has outgrown its announcement, and the connection that it belongs to.
+// condemn deletes a draft that exceeds its announced size, and ends its connection.
 func (s *Server) condemn(c *conn, d *draft, takes int64) {
 	s.opts.Log.Warn("a draft grew beyond its announced size: the draft was removed and its connection closed", "bucket",
 		d.bucket, "key", d.key,
@@ -83,22 +83,22 @@ func (s *Server) condemn(c *conn, d *draft, takes int64) {
 	c.end(outgrown(d))
 }
 
-// outgrown is the refusal of everything that concerns such a draft.
+// outgrown returns the error for requests about a draft that exceeded its announced size.
 func outgrown(d *draft) *wire.Error {
 	return refusal(errs.Invalid, wire.CodeTooLarge,
 		fmt.Sprintf("the draft of %s/%s has grown to %d bytes; %d were announced", d.bucket, d.key, d.dead.Load(), d.size),
 		"announce the size of the object in Create, and write within it")
 }
 
-// follow looks after a draft from now on.
+// follow adds a draft to those that the server checks.
 func (s *Server) follow(d *draft, c *conn) {
 	s.watched.mu.Lock()
 	defer s.watched.mu.Unlock()
 	s.watched.live[d] = c
 }
 
-// bury takes a draft that has ended off the books of its client, or leaves it there for as long as somebody can write
-// to its file: the space that it takes is counted nowhere else.
+// bury stops counting an ended draft for its client. While some process can still write to the draft's file, the
+// draft stays counted, because its disk space is counted nowhere else.
 func (s *Server) bury(d *draft, cl *client) {
 	left := d.d.Remains()
 	s.watched.mu.Lock()
@@ -116,7 +116,7 @@ func (s *Server) bury(d *draft, cl *client) {
 	cl.unreserve(d.size)
 }
 
-// gone takes an ended draft off the books when nobody can write to its file any more.
+// gone stops counting an ended draft, because no process can write to its file any more.
 func (s *Server) gone(d *draft) {
 	s.watched.mu.Lock()
 	cl := s.watched.remains[d]

@@ -10,11 +10,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// coder goes through the fields of a message once, writing or reading them, so
-// that both ways are one piece of code and cannot disagree. After the first
+// coder writes or reads the fields of a message, so that one piece of code serves both directions. After the first
 // error it does nothing more.
 type coder struct {
-	b      []byte // what is written so far, or what is left to read
+	b      []byte // the bytes written so far, or the bytes left to read
 	what   Type
 	writes bool
 	err    error
@@ -94,7 +93,7 @@ func (c *coder) bool(v *bool) {
 	*v = b == 1
 }
 
-// time is in nanoseconds since 1970; the zero time is the smallest number.
+// time codes a time as nanoseconds since 1970. The zero time is coded as the smallest int64.
 func (c *coder) time(v *time.Time) {
 	const zero = -1 << 63
 	n := int64(zero)
@@ -124,7 +123,7 @@ func (c *coder) raw(v []byte) {
 	}
 }
 
-// text is its length and its bytes.
+// text codes a text as its length and its bytes.
 func (c *coder) text(v *string, most int) {
 	n := c.count(len(*v), most, 1, "bytes of text")
 	if c.writes {
@@ -134,8 +133,8 @@ func (c *coder) text(v *string, most int) {
 	}
 }
 
-// count is a number of things that follow, each at least size bytes long. What
-// cannot be there is refused before anything is allocated for it.
+// count codes the number of entries that follow, each at least size bytes long. A number that is too large for the
+// rest of the packet is refused before anything is allocated.
 func (c *coder) count(n, most, size int, what string) int {
 	v := uint32(n)
 	c.u32(&v)
@@ -153,7 +152,7 @@ func (c *coder) count(n, most, size int, what string) int {
 	return int(v)
 }
 
-// list goes through a list; each entry takes at least size bytes.
+// list codes a list. Each entry takes at least size bytes.
 func list[T any](c *coder, v *[]T, most, size int, what string, each func(*T)) {
 	n := c.count(len(*v), most, size, what)
 	if !c.writes {

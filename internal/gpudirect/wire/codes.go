@@ -2,32 +2,54 @@
 
 package wire
 
-// The codes of Error, for programs. A client that does not know a code goes by the kind.
+// The Code constants are the values of Error.Code, for programs. If a client does not know a code, it uses Error.Kind.
 const (
-	CodeBadMessage   = "BadMessage"   // cannot be understood, or comes at the wrong time; the connection ends
-	CodeVersion      = "Version"      // no version is spoken by both sides; the connection ends
-	CodeAccessDenied = "AccessDenied" // unknown key or wrong secret, or a policy does not allow it
-	// the client is connected to somebody else, who passes its login on; the connection ends
-	CodeRelayed            = "Relayed"
-	CodeTooManyConnections = "TooManyConnections" // the connection ends
-	CodeIdle               = "Idle"               // silent for longer than Greeting.Idle; the connection ends
-	CodeBusy               = "Busy"               // somebody else keeps a file for a moment: ask again
-	// the server is stopping: nothing new is opened, what is open may be finished
-	CodeDraining           = "Draining"
-	CodeNoSuchBucket       = "NoSuchBucket"
-	CodeNoSuchKey          = "NoSuchKey"
-	CodeNoSuchVersion      = "NoSuchVersion"
-	CodeDeleteMarker       = "DeleteMarker" // the version has no content
-	CodeInvalidName        = "InvalidName"
-	CodeInvalidRange       = "InvalidRange" // does not lie within the object or the draft
-	CodeInvalidArgument    = "InvalidArgument"
-	CodeTooLarge           = "TooLarge"         // beyond MaxTransferSize, MaxDraft or what a store keeps
-	CodeDeviceNotAllowed   = "DeviceNotAllowed" // not among Greeting.Devices
-	CodeNoSuchHandle       = "NoSuchHandle"     // never given, or let go
-	CodeTooManyHandles     = "TooManyHandles"   // MaxHandles are open
-	CodeTooManyFiles       = "TooManyFiles"     // the server has no descriptor left
-	CodeWriterLeft         = "WriterLeft"       // a draft's file can still be written to; the draft stays
-	CodeBadSums            = "BadSums"          // the sums are not those of the content; the draft stays
+	// CodeBadMessage means that a message is malformed or out of order; the server then closes the connection.
+	CodeBadMessage = "BadMessage"
+	// CodeVersion means that client and server have no protocol version in common; the server then closes the
+	// connection.
+	CodeVersion = "Version"
+	// CodeAccessDenied means that the access key is unknown, the secret is wrong, or a policy denies the request.
+	CodeAccessDenied = "AccessDenied"
+	// CodeRelayed means that another process relays the client's login to the server; the server then closes the
+	// connection.
+	CodeRelayed = "Relayed"
+	// CodeTooManyConnections means that the server, the user or the access key has too many connections; the server
+	// then closes the connection.
+	CodeTooManyConnections = "TooManyConnections"
+	// CodeIdle means that the client was silent for longer than Greeting.Idle, or did not log in in time; the server
+	// then closes the connection.
+	CodeIdle = "Idle"
+	// CodeBusy means that another process has a lease on the object's file. After CodeBusy the client may try again.
+	CodeBusy = "Busy"
+	// CodeDraining means that the server is stopping. While the server is stopping, clients cannot open anything new,
+	// but may finish with open objects and drafts.
+	CodeDraining      = "Draining"
+	CodeNoSuchBucket  = "NoSuchBucket"
+	CodeNoSuchKey     = "NoSuchKey"
+	CodeNoSuchVersion = "NoSuchVersion"
+	// CodeDeleteMarker means that the requested version is a delete marker, which has no content.
+	CodeDeleteMarker = "DeleteMarker"
+	CodeInvalidName  = "InvalidName"
+	// CodeInvalidRange means that a range is not within the object or the draft.
+	CodeInvalidRange    = "InvalidRange"
+	CodeInvalidArgument = "InvalidArgument"
+	// CodeTooLarge means that a size exceeds MaxTransferSize, MaxDraft or the store's largest object.
+	CodeTooLarge = "TooLarge"
+	// CodeDeviceNotAllowed means that the GPU is not in Greeting.Devices.
+	CodeDeviceNotAllowed = "DeviceNotAllowed"
+	// CodeNoSuchHandle means that the connection has no open handle with this number.
+	CodeNoSuchHandle = "NoSuchHandle"
+	// CodeTooManyHandles means that the access key already has MaxHandles open handles.
+	CodeTooManyHandles = "TooManyHandles"
+	// CodeTooManyFiles means that the server has no file descriptor left.
+	CodeTooManyFiles = "TooManyFiles"
+	// CodeWriterLeft means that some process can still write to the draft's file. After CodeWriterLeft the draft
+	// stays open, and the client may commit it again.
+	CodeWriterLeft = "WriterLeft"
+	// CodeBadSums means that the checksums in an AddSums or a Commit are wrong or out of order. After CodeBadSums the
+	// draft stays open.
+	CodeBadSums            = "BadSums"
 	CodePreconditionFailed = "PreconditionFailed"
 	CodeNoSpace            = "NoSpace"
 	CodeReadOnly           = "ReadOnly"
@@ -36,7 +58,7 @@ const (
 	CodeInternal           = "Internal"
 )
 
-// Codes lists every code, for tables of counters.
+// Codes returns every code, for tables of counters.
 func Codes() []string {
 	return []string{
 		CodeBadMessage, CodeVersion, CodeAccessDenied, CodeRelayed, CodeTooManyConnections, CodeIdle, CodeBusy,

@@ -4,7 +4,7 @@ package wire
 
 // Discovery is the JSON reply of an S3 endpoint to a signed request for its door.
 type Discovery struct {
-	// Version is the version of this reply.
+	// Version is the version of the reply's format.
 	Version int `json:"version"`
 	// Enabled reports whether the server has a door.
 	Enabled bool `json:"enabled"`
@@ -12,7 +12,7 @@ type Discovery struct {
 	Socket string `json:"socket"`
 	// Store is the identity of the store behind the door.
 	Store string `json:"store"`
-	// Reason explains why there is no door, and Fix what to do about it. Both are empty if Enabled is true.
+	// Reason explains why there is no door, and Fix what to do about it. Reason and Fix are empty if Enabled is true.
 	Reason string `json:"reason"`
 	Fix    string `json:"fix"`
 }

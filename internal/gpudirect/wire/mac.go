@@ -8,15 +8,16 @@ import (
 	"encoding/binary"
 )
 
-// ClientMAC returns the MAC of a client's Proof. It proves that the client knows the secret, answers this challenge of
-// this store, speaks this version, and is connected to this end of the server. The secret itself is not sent. A relay
-// in the middle cannot change any of that, because the MAC covers it.
+// ClientMAC returns the MAC of a client's Proof. The MAC of a Proof shows that the client knows the secret. The MAC
+// of a Proof also covers the challenge, the store, the protocol version and the server's end of the client's
+// connection, so that a relay cannot change them. The client does not send the secret itself.
 func ClientMAC(secret string, ch *Challenge, p *Proof) [MACSize]byte {
 	return mac("client", secret, ch, p)
 }
 
-// ServerMAC returns the MAC of the server's Greeting. It proves that the server knows the secret, too, and that the
-// client is connected to it. A stranger who took the socket's place cannot make it.
+// ServerMAC returns the MAC of the server's Greeting. The MAC of a Greeting shows the client that the server knows
+// the secret, and that the client is connected to this server. A process that impersonates the server cannot compute
+// the MAC of a Greeting.
 func ServerMAC(secret string, ch *Challenge, p *Proof) [MACSize]byte {
 	return mac("server", secret, ch, p)
 }
@@ -26,7 +27,7 @@ func EqualMAC(a, b [MACSize]byte) bool { return hmac.Equal(a[:], b[:]) }
 
 func mac(who, secret string, ch *Challenge, p *Proof) (out [MACSize]byte) {
 	h := hmac.New(sha256.New, []byte(secret))
-	// Lengths before texts of others: no two exchanges have the same bytes.
+	// Each text is preceded by its length, so that no two different exchanges give the same bytes.
 	field := func(s string) {
 		var n [4]byte
 		binary.LittleEndian.PutUint32(n[:], uint32(len(s)))

@@ -6,179 +6,195 @@ import "time"
 
 // Hello is the client's first message.
 type Hello struct {
-	Min, Max uint16 // versions that it speaks
-	Agent    string // the program, for logs
+	Min, Max uint16 // the oldest and the newest protocol version that the client speaks
+	Agent    string // the name of the client program, for logs
 }
 
 // Challenge is the server's answer to Hello.
 type Challenge struct {
-	Version uint16 // that is spoken from now on
-	Store   string // identity of the store, as the S3 endpoint's discovery tells it too
+	Version uint16 // the protocol version of this connection
+	Store   string // the ID of the store, which the S3 endpoint's discovery returns too
 	Nonce   [NonceSize]byte
 }
 
-// The ways to name the server's end of a connection. Each alone shows a relay.
+// BindSocket and BindProcess are the two ways to identify the server's end of a connection. Each of the two ways is
+// enough to detect a relay.
 const (
-	// BindSocket names it by the inode number of the server's socket, which the client asks the kernel for (unix_diag).
+	// BindSocket identifies the server's end by the inode number of its socket. The client asks the kernel for the
+	// inode number of the server's socket (unix_diag).
 	BindSocket uint8 = 1
-	// BindProcess names it by the pidfs inode number of the process that listens (SO_PEERPIDFD, Linux 6.9).
+	// BindProcess identifies the server's end by the pidfs inode number of the listening process (SO_PEERPIDFD, Linux
+	// 6.9).
 	BindProcess uint8 = 2
 )
 
-// ChallengeTime is how long a client waits for the Challenge. Inode numbers of sockets have 32 bits: within this time
-// they cannot come round.
+// ChallengeTime is the longest time that a client waits for the Challenge. ChallengeTime is short enough that the
+// kernel cannot reuse a socket's inode number, which has 32 bits, within it.
 const ChallengeTime = 5 * time.Second
 
-// Binding names the server's end of a connection as one side sees it.
+// Binding identifies the server's end of a connection, as the client or the server sees it.
 type Binding struct {
 	Kind uint8 // BindSocket or BindProcess
 	ID   uint64
 }
 
-// Proof says who the client is; see ClientMAC.
+// Proof is the client's answer to Challenge; its MAC proves that the client knows the secret (see ClientMAC).
 type Proof struct {
 	AccessKey string
 	Nonce     [NonceSize]byte
-	Binding   Binding // the server's end, as the client's kernel names it
+	Binding   Binding // the server's end of the connection, as the client's kernel reports it
 	MAC       [MACSize]byte
 }
 
-// Greeting ends the handshake. It proves who the server is (see ServerMAC) and says what the server allows. The
-// settings are defaults for the client, except those that the server enforces.
+// Greeting is the server's last message of the handshake. The MAC of Greeting proves that the server knows the secret
+// (see ServerMAC). The other fields of Greeting are the server's settings and limits. The settings in Greeting are
+// defaults for the client; the server enforces only MaxTransferSize and Devices.
 type Greeting struct {
 	MAC [MACSize]byte
-	// Settings of the server's configuration, gpudirect.*.
+	// BufferPoolSize, MaxTransferSize, QueueDepth, Async and P2P are settings of the section gpudirect in the
+	// server's configuration.
 	BufferPoolSize  int64
-	MaxTransferSize int64 // enforced: the largest range of an Open or Move, in bytes
+	MaxTransferSize int64 // the largest range of an Open or a Move in bytes, enforced by the server
 	QueueDepth      uint32
 	Async           bool
 	P2P             bool
-	// Devices are the GPUs of this host that may be used, by index; none means all. Enforced.
+	// Devices are the indices of the GPUs of this host that clients may use; an empty list means all. The server
+	// enforces the list Devices.
 	Devices []uint32
-	// Writes says whether objects may be created through the door; else WritesWhy says why not.
+	// Writes reports whether clients can create objects through the door. If Writes is false, WritesWhy is the
+	// reason.
 	Writes    bool
 	WritesWhy string
-	// Bounds of this connection.
+	// MaxHandles is the largest number of open objects and drafts of one access key.
 	MaxHandles uint32
-	MaxDraft   int64         // bytes of all drafts together
-	Idle       time.Duration // a connection that is silent for longer is ended; Ping keeps it
-	// Notes say in words what this client should know of the server, such as a protection that is missing.
+	MaxDraft   int64         // the largest size of all drafts of one access key together, in bytes
+	Idle       time.Duration // the time after which the server closes a silent connection; Ping keeps it open
+	// Notes are warnings about the server for the client's user, such as a missing protection.
 	Notes []string
 }
 
-// Device is where the client's memory lies.
+// Device names the GPU, or the host memory, that the client transfers to or from.
 type Device struct {
-	Index int32  // as the client counts; -1 for host memory
-	UUID  string // "GPU-…", empty where it is not known or for host memory
+	Index int32  // the GPU's index in the client's own numbering; -1 means host memory
+	UUID  string // the GPU's UUID, "GPU-…"; empty if it is unknown, and for host memory
 }
 
-// What an Open wants, as bits.
+// The Want constants are the bits of Open.Want and Create.Want.
 const (
-	// WantBuffered and WantDirect ask for a description through and past the page cache.
+	// WantBuffered asks for a file descriptor that uses the page cache, and WantDirect for one with O_DIRECT.
 	WantBuffered uint8 = 1 << iota
 	WantDirect
-	// WantInline takes content that lies with the metadata inside the reply, instead of descriptors.
+	// WantInline asks for the content inside the reply, without descriptors, if the store keeps it with the metadata.
 	WantInline
-	// WantSums asks for the sums of the blocks of the range (where N is -1: up to the end of the object), as many as the
-	// reply has room for.
+	// WantSums asks for the checksums of the blocks in the granted range. If the N of an OpenItem is -1, WantSums
+	// asks for the checksums up to the end of the object. A reply holds at most MaxSums checksums for each object.
 	WantSums
-	// WantStat asks for the description of the object alone: no handle is made.
+	// WantStat asks only for the object's size, ETag and other metadata; the server opens no handle.
 	WantStat
 )
 
-// OpenItem is one object of an Open.
+// OpenItem is one object of an Open request.
 type OpenItem struct {
 	Bucket, Key, Version string
-	// Off and N are the range that the client transfers first. An N of -1 asks for all up to the end of the object, cut to
-	// MaxTransferSize: the reply has the range that was granted. The client asks for the rest with Move.
+	// Off and N are the range that the client transfers first. An N of -1 means up to the end of the object, but at
+	// most MaxTransferSize bytes. The reply to Open contains the granted range. The client announces transfers beyond
+	// the granted range with Move.
 	Off, N int64
 }
 
-// Open asks for objects, all in one round trip. The answer is one Opened or more, each with some of the items, in
-// order. An item that fails does not affect the others.
+// Open asks the server to open all objects in Items in one round trip. The server answers an Open with one or more
+// Opened messages, each with some of the items, in order. If one object of an Open cannot be opened, the others are
+// still opened.
 type Open struct {
 	Want   uint8
 	Device Device
 	Items  []OpenItem
 }
 
-// Opened answers an Open.
+// Opened is a reply to Open, with the result of some of its items.
 type Opened struct {
-	First uint32 // place in the request of the first item here
+	First uint32 // the index in Open.Items of the first item of this reply
 	Items []OpenedItem
 }
 
-// OpenedItem is one object that was opened, or the reason why not.
+// OpenedItem describes one object that was opened, or holds the reason why it was not.
 type OpenedItem struct {
-	Err *Error // not nil: the object was not opened, and the rest is empty
-	// Handle names it in later requests; 0 where nothing is held (inline content, WantStat).
+	Err *Error // if not nil, the object was not opened and all other fields are empty
+	// Handle identifies the open object in later requests. Handle is 0 if the server keeps nothing open, as with
+	// inline content or WantStat.
 	Handle   uint64
 	Size     int64
 	ETag     string
-	CRC64    uint64 // of the whole content
-	Version  string // empty in a bucket without versions
+	CRC64    uint64 // the CRC-64/NVME of the whole content
+	Version  string // the object's version; empty in a bucket without versioning
 	Modified time.Time
-	// Off and N are the range that was granted.
+	// Off and N are the range that the server granted for the first transfer.
 	Off, N int64
-	// Inline is the whole content, where it was asked for and lies with the metadata.
+	// Inline is the whole content of the object, if HasInline is true. The server sends small content inside the
+	// reply if the client set WantInline.
 	Inline    []byte
 	HasInline bool
-	// Has tells which descriptors come with the packet, in this order, items in order: WantBuffered, WantDirect.
+	// Has holds the bits WantBuffered and WantDirect of the descriptors sent for this item. A packet carries the
+	// descriptors in the order of its items. If an item has two descriptors, the buffered one comes first.
 	Has uint8
-	// Refused says why WantDirect was not granted; empty where it was or was not asked for.
+	// Refused is the reason why the server sent no O_DIRECT descriptor. Refused is empty if the server sent an
+	// O_DIRECT descriptor, or if the client did not ask for one.
 	Refused string
-	// SumsFirst is the block that Sums begin with; blocks that are not there are asked for with Sums.
+	// SumsFirst is the index of the block that the first entry of Sums belongs to. The client asks for missing
+	// checksums with the message Sums.
 	SumsFirst int64
 	Sums      []uint64
 }
 
-// Range is N bytes from Off.
+// Range is the N bytes of an object or draft that begin at offset Off.
 type Range struct{ Off, N int64 }
 
-// Move names the ranges of an open object or a draft that the client is going to transfer. Each range is one transfer,
-// of at most MaxTransferSize bytes. The answer is Ack.
+// Move announces the ranges of an open object or a draft that the client is going to transfer. Each range of a Move
+// is one transfer of at most MaxTransferSize bytes. The server answers a Move with Ack.
 type Move struct {
 	Handle uint64
 	Device Device
 	Ranges []Range
 }
 
-// Sums asks for the checksums of N blocks. The answer is SumsReply, which may have fewer.
+// Sums asks for the checksums of N blocks of an object, from block First on. The server answers a Sums with
+// SumsReply, which may hold fewer than N checksums.
 type Sums struct {
 	Handle   uint64
 	First, N int64
 }
 
-// SumsReply answers Sums.
+// SumsReply is the reply to Sums.
 type SumsReply struct {
 	First int64
 	Sums  []uint64
 }
 
-// Report tells the server how many bytes a client has moved, for the metrics.
+// Report tells the server, for its metrics, how many bytes a client moved in one stage of its transfers.
 type Report struct {
 	Write  bool
 	Device string // "cuda:0", "host"
-	// as in transfer reports: "page_cache", "direct", "cufile_p2p", "socket" …; empty for a stage that no route has
+	// Route is a route's name as in transfer reports, such as "page_cache", "direct", "cufile_p2p" or "socket". Route
+	// is empty for a stage without a route.
 	Route string
 	Stage string // "read", "copy", "write"
 	Bytes int64
 	Time  time.Duration
 }
 
-// Close closes handles. The answer is Ack.
+// Close closes handles and delivers transfer reports. The server answers a Close with Ack.
 type Close struct {
 	Handles []uint64
 	Reports []Report
 }
 
-// Pair is a name and a value.
+// Pair is one entry of user metadata, a name and its value.
 type Pair struct{ Name, Value string }
 
-// Create asks for a new object that the client will write; it is answered by Created.
+// Create begins a draft, a new object that the client writes. The server answers a Create with Created.
 type Create struct {
 	Bucket, Key string
-	Size        int64 // at most so many bytes will be written
+	Size        int64 // the largest size that the object may get, in bytes
 	Device      Device
 	Want        uint8 // WantBuffered, WantDirect
 	ContentType string
@@ -187,71 +203,73 @@ type Create struct {
 	IfNoneMatch string
 }
 
-// Created answers Create.
+// Created is the reply to Create.
 type Created struct {
 	Handle  uint64
 	Has     uint8
 	Refused string
-	Path    string // of the file, for messages
+	Path    string // the path of the draft's file on the server, for error messages
 }
 
-// AddSums sends checksums of a draft ahead of Commit, if there are more than one Commit can hold. The answer is Ack.
+// AddSums sends block checksums of a draft before Commit, if there are more checksums than one Commit can hold. The
+// server answers an AddSums with Ack.
 type AddSums struct {
 	Handle uint64
 	First  int64
 	Sums   []uint64
 }
 
-// Commit publishes a draft. The client has closed its files of the draft before. The answer is Committed.
+// Commit publishes a draft as an object. The client closes its descriptors of the draft before it sends Commit. The
+// server answers a Commit with Committed.
 type Commit struct {
 	Handle  uint64
 	Size    int64
 	CRC64   uint64
-	First   int64 // block of the first sum here; those before came with AddSums
+	First   int64 // the block index of Sums[0]; AddSums has sent the checksums of earlier blocks
 	Sums    []uint64
 	Reports []Report
 }
 
-// Committed answers Commit: the object is durable and visible.
+// Committed is the reply to a successful Commit: the object is durable and visible.
 type Committed struct {
 	ETag, Version string
 	Modified      time.Time
 }
 
-// Abort ends a draft without a trace. The answer is Ack.
+// Abort deletes a draft, of which no trace is left. The server answers an Abort with Ack.
 type Abort struct{ Handle uint64 }
 
-// List asks for one page of a bucket; it is answered by Listed.
+// List asks for one page of a bucket's listing. The server answers a List with Listed.
 type List struct {
 	Bucket, Prefix, Delimiter, After string
 	Limit                            uint32
 }
 
-// ListedItem is one object of a page.
+// ListedItem is one object in a page of a listing.
 type ListedItem struct {
 	Key, ETag string
 	Size      int64
 	Modified  time.Time
 }
 
-// Listed answers List. It may have fewer entries than were asked for.
+// Listed is the reply to List. A page may have fewer entries than List.Limit, even if more pages follow.
 type Listed struct {
 	Items     []ListedItem
 	Prefixes  []string
 	Truncated bool
-	Next      string // After of the next page
+	Next      string // the value of List.After that asks for the next page
 }
 
-// Ping keeps a silent connection open. The answer is Ack.
+// Ping keeps an idle connection open. The server answers a Ping with Ack.
 type Ping struct{}
 
-// Ack answers requests that have nothing else to say.
+// Ack is the reply to a request that succeeded and returns no data.
 type Ack struct{}
 
-// Error says why a request failed.
+// Error is the reply to a request that failed.
 type Error struct {
 	Kind    uint8  // an errs.Kind
-	Code    string // for programs: "NoSuchKey", "AccessDenied", "WriterLeft" …
+	Code    string // one of the error codes of this package, such as "NoSuchKey"
 	Message string
 	Fix     string
 }

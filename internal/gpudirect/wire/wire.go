@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire encodes and decodes the messages of the GPUDirect door, which a client and a server on one host exchange
-// over a Unix socket. It does no I/O.
+// Package wire encodes and decodes the messages of the GPUDirect door. A client and a server on one host exchange the
+// messages of the door over a Unix socket. Package wire does no I/O.
 //
-// The socket is of type SOCK_SEQPACKET: one packet is one message, and the
-// descriptors that belong to a message travel with it (SCM_RIGHTS). A packet is a
-// header of 8 bytes and a body, everything little-endian:
+// The socket is of type SOCK_SEQPACKET, and one packet is one message. The file descriptors of a message are sent
+// with its packet (SCM_RIGHTS). A packet is a header of 8 bytes and a body. All numbers in a packet are
+// little-endian. The header of a packet has these fields:
 //
 //	byte 0     type of the message
 //	byte 1     flags: 1 = further replies to the same request follow
 //	bytes 2-3  number of descriptors that come with it
 //	bytes 4-7  number of the request, chosen by the client; replies repeat it
 //
-// A client may send requests without waiting for replies; requests of one
-// connection are answered in order. The exchange begins with
+// A client may send requests without waiting for replies. The server answers the requests of one connection in order.
+// A connection begins with this handshake:
 //
 //	client  Hello      versions that it speaks
 //	server  Challenge  the version that will be spoken, the store, a nonce
 //	client  Proof      access key, a nonce of its own, the server's end as the client sees it, MAC of all by the secret
 //	server  Greeting   the server's own MAC, settings and bounds
 //
-// After that the requests are Open, Move, Sums, Close, Create, AddSums, Commit, Abort, List and Ping. The server
-// answers each with its reply or with Error. After a message that it cannot decode, the server sends an Error and ends
-// the connection. Clients number their requests from 1 on. An Error with number 0 is about the connection, which the
-// server then ends: the client was silent for too long, or the server stops. When the connection ends, every handle is
-// closed and every draft is aborted.
+// After the handshake the requests are Open, Move, Sums, Close, Create, AddSums, Commit, Abort, List and Ping. The
+// server answers each request with the reply of its type or with Error. If the server cannot decode a message, it
+// sends an Error and closes the connection. Clients number the requests of a connection from 1 on. An Error with
+// request number 0 means that the server closes the connection. The server closes a connection if the client was
+// silent for too long, or if the server stops. When a connection ends, the server closes all its handles and aborts
+// all its drafts.
 //
-// Every count and length is bounded by the constants of this package, before
-// anything is allocated for it.
+// Decode checks every count and length against the constants of this package before it allocates memory.
 package wire
 
 import (
@@ -37,46 +37,49 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// The version of the protocol that this package speaks, and the oldest that it understands.
+// Version is the protocol version that this package speaks, and MinVersion is the oldest version that it accepts.
 const (
 	Version    = 2
 	MinVersion = 2
 )
 
-// Bounds of messages.
+// The constants below are the sizes and bounds of messages.
 const (
 	HeaderSize = 8
-	// MaxMessage bounds a packet with its header.
+	// MaxMessage is the largest size of a packet in bytes, including the header.
 	MaxMessage = 128 << 10
-	// MaxDescriptors is the largest number of descriptors in one packet. The kernel allows 253.
+	// MaxDescriptors is the largest number of descriptors in one packet. The Linux kernel allows 253 descriptors in
+	// one packet.
 	MaxDescriptors = 240
-	// MaxItems bounds the objects of one Open, the handles of one Close and the entries of one Listed.
+	// MaxItems is the largest number of objects in one Open, of handles in one Close and of entries in one Listed.
 	MaxItems = 1024
-	// MaxSums bounds the checksums in one message: those of 8 GiB of content.
+	// MaxSums is the largest number of block checksums in one message, enough for 8 GiB of content.
 	MaxSums = 8192
-	// MaxRanges bounds the ranges of one Move.
+	// MaxRanges is the largest number of ranges in one Move.
 	MaxRanges = 4096
-	// MaxReports bounds the reports of one Close.
+	// MaxReports is the largest number of transfer reports in one Close or Commit.
 	MaxReports = 256
-	// MaxName bounds a bucket's name, a key, an ETag, a version; MaxText messages and other texts.
+	// MaxName is the largest length in bytes of a bucket's name, a key, an ETag or a version. MaxText is the largest
+	// length in bytes of an error message or another text.
 	MaxName = 1024
 	MaxText = 4096
-	// MaxInline bounds content that is sent inside a reply.
+	// MaxInline is the largest content in bytes that is sent inside a reply.
 	MaxInline = 64 << 10
-	// MaxMetadata bounds the user's names and values of one object; MaxDevices the devices of a Greeting.
+	// MaxMetadata is the largest number of user metadata entries of one object. MaxDevices is the largest number of
+	// devices in a Greeting.
 	MaxMetadata = 256
 	MaxDevices  = 64
-	// NonceSize and MACSize are the lengths of nonces and of MACs.
+	// NonceSize and MACSize are the lengths of a nonce and of a MAC, in bytes.
 	NonceSize = 32
 	MACSize   = 32
-	// MaxNotes bounds the notes of a Greeting.
+	// MaxNotes is the largest number of notes in a Greeting.
 	MaxNotes = 16
 )
 
-// Type is the kind of a message.
+// Type is the number of a message's type, the first byte of its packet.
 type Type uint8
 
-// The types. Replies stand behind their requests.
+// The Type constants are the types of messages. The type of a reply follows the type of its request.
 const (
 	TypeHello Type = iota + 1
 	TypeChallenge
@@ -104,7 +107,7 @@ const (
 // FlagMore marks a reply that is followed by more replies to the same request.
 const FlagMore = 1
 
-// Header begins every packet.
+// Header is the first 8 bytes of every packet.
 type Header struct {
 	Type        Type
 	Flags       uint8
@@ -114,14 +117,14 @@ type Header struct {
 
 // Message is the body of a packet.
 type Message interface {
-	// Type is the message's type.
+	// Type returns the message's type.
 	Type() Type
-	// code writes or reads the body, field by field, as the coder says.
+	// code passes every field of the body to the coder, which writes or reads the field.
 	code(c *coder)
 }
 
-// Append appends a whole packet to b. It sets h.Type by the message. It fails with kind Invalid if the message exceeds
-// a bound.
+// Append appends a whole packet, header and body, to b. Append writes the type of m into the header and ignores
+// h.Type. If the message exceeds a bound, Append fails with kind Invalid.
 func Append(b []byte, h Header, m Message) ([]byte, error) {
 	start := len(b)
 	h.Type = m.Type()
@@ -139,8 +142,9 @@ func Append(b []byte, h Header, m Message) ([]byte, error) {
 	return c.b, nil
 }
 
-// Decode reads a packet. The message shares no memory with b. An error is of kind Invalid and names what is wrong; the
-// header is returned with it if that could be read.
+// Decode reads the packet in b and returns its header and message. The message that Decode returns shares no memory
+// with b. If b is not a valid packet, Decode fails with kind Invalid. If b is long enough to hold a header, Decode
+// returns the header even with an error.
 func Decode(b []byte) (Header, Message, error) {
 	if len(b) < HeaderSize {
 		return Header{}, nil, invalid("a packet", fmt.Sprintf("has %d bytes, expected at least %d", len(b), HeaderSize))
@@ -167,7 +171,7 @@ func Decode(b []byte) (Header, Message, error) {
 
 func invalid(name, msg string) error { return errs.New(errs.Invalid, "read door message", name, msg) }
 
-// blank is an empty message of a type; nil for an unknown one.
+// blank returns an empty message of type t, or nil if t is unknown.
 func blank(t Type) Message {
 	switch t {
 	case TypeHello:
@@ -216,7 +220,7 @@ func blank(t Type) Message {
 	return nil
 }
 
-// String names a type.
+// String returns the name of a message type, such as "Open".
 func (t Type) String() string {
 	names := [...]string{"", "Hello", "Challenge", "Proof", "Greeting", "Open", "Opened", "Move", "Sums", "SumsReply",
 		"Close",
