@@ -262,8 +262,8 @@ func table() []field {
 			Help: "Largest number of open connections to the door. The door refuses further connections."},
 			bind: func(c *Config) any { return &c.GPUDirect.MaxConnections }},
 		{Key: Key{Name: "gpudirect.max_handles", Type: Number, Default: "16384", Min: 1, Max: 1 << 24,
-			Help: "Largest number of objects that one access key may have open through the door. An open object " +
-				"occupies its space on the disk even after the object is deleted."},
+			Help: "Largest number of objects that one access key may have open through the door, for reading or " +
+				"writing. An open object occupies its space on the disk even after the object is deleted."},
 			bind: func(c *Config) any { return &c.GPUDirect.MaxHandles }},
 		{Key: Key{Name: "gpudirect.max_draft_bytes", Type: Size, Default: "256GiB", Min: mib, Max: 1 << 20 * gib,
 			Help: "Largest number of bytes on the disk that one access key may reserve for objects that it " +
