@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the server's configuration from a YAML file, the environment and flags. One table lists all
-// settings, and the package records the source of each value.
+// Package config reads the server's configuration from a YAML file, the environment and flags. Keys lists all
+// settings, and a Config records the source of each value.
 //
 // If a setting has several values, a flag wins over the environment, the environment over the file, and the file
 // over the default. Load refuses an unknown key, a value of the wrong type and a key that is given twice. The error

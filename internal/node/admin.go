@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/iam"
 )
 
-// Admin administers a store, either through the server that runs on the store or by opening the store itself. Both
-// ways return the same results.
+// Admin administers a store, either through the server that runs on the store or by opening the store itself. The
+// results of an Admin are the same in both cases.
 type Admin interface {
 	// Users lists the accounts except root, without their secrets.
 	Users(ctx context.Context) ([]User, error)

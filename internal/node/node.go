@@ -4,7 +4,7 @@
 // console and the administration socket. At the end, it closes them in reverse order.
 //
 // Only package node knows which store and which front ends are in use. The store and the front ends do not depend
-// on each other. They report events, and package node turns the events into log lines and metrics.
+// on each other. Package node turns the events of the store and the front ends into log lines and metrics.
 package node
 
 import (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plain makes text from files and libraries safe to show. Such text can contain control characters that a
-// terminal or a browser would execute.
+// Package plain makes text from files and libraries safe to show. Text from elsewhere can contain control
+// characters that a terminal or a browser would execute.
 package plain
 
 import (

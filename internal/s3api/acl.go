@@ -18,20 +18,21 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// everybody is the group of all users, as versitygw names it, and allUsers as S3 does.
+// everybody is versitygw's name for the group of all users, and allUsers is the name in S3.
 const (
 	everybody = "all-users"
 	allUsers  = "http://acs.amazonaws.com/groups/global/AllUsers"
 )
 
-// aclOf returns the ACL in force in a bucket.
+// aclOf returns the ACL that applies to a bucket.
 func (b *backend) aclOf(bk *object.Bucket) (auth.ACL, error) {
 	r := b.rulesOf(bk)
 	return r.ACL, r.ACLFault
 }
 
-// GetBucketAcl returns the ACL in force. The front end asks for it once the signature of a request has been checked and
-// before its body is parsed, so this is also the place to refuse a body.
+// GetBucketAcl returns the ACL that applies to the bucket. The S3 library versitygw calls GetBucketAcl after
+// checking the signature of a request and before parsing its body. GetBucketAcl therefore also checks and refuses
+// bodies.
 func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([]byte, error) {
 	if rctx, ok := ctx.(*fasthttp.RequestCtx); ok {
 		spellPolicy(rctx)
@@ -100,7 +101,7 @@ func onlyOwners(actions []auth.Action) bool {
 	return false
 }
 
-// PutBucketAcl keeps an ACL.
+// PutBucketAcl stores the ACL of a bucket.
 func (b *backend) PutBucketAcl(ctx context.Context, bucket string, acl []byte) error {
 	if err := checkDocument(ctx, "AccessControlPolicy"); err != nil {
 		return err
@@ -118,7 +119,7 @@ func (b *backend) PutBucketAcl(ctx context.Context, bucket string, acl []byte) e
 	})
 }
 
-// PutObjectAcl is refused: objects have no ACLs of their own.
+// PutObjectAcl always returns an error, because objects have no ACLs of their own.
 func (b *backend) PutObjectAcl(ctx context.Context, in *s3.PutObjectAclInput) error {
 	bk, err := b.bucketOf(ctx, *in.Bucket)
 	if err != nil {

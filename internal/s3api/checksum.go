@@ -104,12 +104,11 @@ func crc64Text(v uint64) string {
 	return base64.StdEncoding.EncodeToString(b[:])
 }
 
-// body is the content of a request on its way into the store. It remembers why
-// reading failed, and computes the checksum that the client asked for, unless it
-// is the one that the store computes anyway.
+// body reads the content of a request for the store. It records why reading failed. It computes the checksum that
+// the client asked for, unless the store computes that checksum anyway.
 type body struct {
 	r       io.Reader
-	trailer middlewares.ChecksumReader // where the checksum comes after the content
+	trailer middlewares.ChecksumReader // set if the checksum follows the content
 	hash    *utils.HashReader
 	algo    types.ChecksumAlgorithm
 	want    string
@@ -119,8 +118,8 @@ type body struct {
 	panicked error // the panic of a reader, with its stack
 }
 
-// newBody returns the content of r with the checksum that s has, or that algo
-// names without a value; the store's own where neither does.
+// newBody returns a body that reads r. The checksum to compute is that of s, or else of algo, or else the store's
+// own.
 func newBody(r io.Reader, s sums, algo types.ChecksumAlgorithm) (*body, error) {
 	b := &body{r: r}
 	if t, ok := r.(middlewares.ChecksumReader); ok && t.Algorithm() != "" {
@@ -146,7 +145,8 @@ func newBody(r io.Reader, s sums, algo types.ChecksumAlgorithm) (*body, error) {
 	return b, nil
 }
 
-// Read never panics: a panic of a reader of versitygw's would leave the file behind that the store is writing.
+// Read implements io.Reader. Read turns a panic of versitygw's readers into an error, because a panic would leave
+// the store's unfinished file behind.
 func (b *body) Read(p []byte) (n int, err error) {
 	defer func() {
 		if v := recover(); v != nil {

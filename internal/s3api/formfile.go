@@ -9,18 +9,19 @@ import (
 	"github.com/versity/versitygw/s3api/utils"
 )
 
-// formFile is the file of a form up to the next field, if there is one. S3 ignores the fields behind the file, such as
-// the button that sent the form. versitygw looks for the end of the whole form alone, and would store them as content.
+// formFile reads the file of a form up to the next field, if there is one. S3 ignores the fields behind the file,
+// such as the button that sent the form. versitygw looks only for the end of the whole form, and would store these
+// fields as content.
 type formFile struct {
 	r    utils.MpFileReader
-	end  []byte // what stands between the file and the next field
-	held []byte // bytes that were read and not handed on: they may begin the end
+	end  []byte // the delimiter between the file and the next field
+	held []byte // bytes that were read and not returned, because they may be the beginning of end
 	sent int64
 	done bool
-	err  error // of r, behind what is held
+	err  error // error of r after the held bytes
 }
 
-// Length returns how many bytes of content have been read.
+// Length returns the number of bytes of the file that Read has returned.
 func (f *formFile) Length() int64 { return f.sent }
 
 func (f *formFile) Read(p []byte) (int, error) {
@@ -35,7 +36,7 @@ func (f *formFile) Read(p []byte) (int, error) {
 			return n, nil
 		}
 		if f.done {
-			// What follows is read for the end of the form, without which it is refused.
+			// The rest is read to find the end of the form. A form without an end is refused.
 			if _, err := io.Copy(io.Discard, f.r); err != nil {
 				return 0, err
 			}

@@ -137,11 +137,11 @@ func errorHandler(next func(*fasthttp.RequestCtx, error)) func(*fasthttp.Request
 	}
 }
 
-// operations learns from versitygw which operation a request was.
+// operations receives the operation of each request from versitygw.
 type operations struct{}
 
-// Send notes the operation and the error of a request. It does not return for an error that is none of S3's: see
-// failure.
+// Send records the operation and the error of a request. If the error is not an S3 error, Send panics with a
+// failure, which the guard or the form handler recovers.
 func (operations) Send(ctx fiber.Ctx, err error, action string, _ int64, _ int) {
 	rctx := ctx.RequestCtx()
 	rctx.SetUserValue(operationKey, metrics.ActionMap[action].Name)
@@ -149,7 +149,7 @@ func (operations) Send(ctx fiber.Ctx, err error, action string, _ int64, _ int) 
 		return
 	}
 	rctx.SetUserValue(errorKey, err)
-	// the guard or the form will catch it
+	// the guard or the form handler recovers it
 	if _, known := err.(s3err.S3Error); !known && rctx.UserValue(requestKey) != nil {
 		panic(failure{err})
 	}

@@ -60,7 +60,7 @@ func (b *backend) describe(ctx context.Context, in *s3.GetObjectInput, bk *objec
 	return out
 }
 
-// GetObject opens an object, or a part of it, as the body of a reply.
+// GetObject opens the content of an object, or a range of it, as the body of a reply.
 func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.GetObjectOutput, error) {
 	ref := refOf(in.Bucket, in.Key, in.VersionId)
 	bk, err := b.admitRead(ctx, ref)
@@ -71,7 +71,7 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 	if err != nil {
 		return b.marker(ctx, ref, err)
 	}
-	defer content.Close() // bodies keep it open
+	defer content.Close() // an open body keeps the content open
 	info := content.Info()
 	p, err := judgeRead(ctx, in, &info)
 	if err != nil {
@@ -89,7 +89,7 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 	return out, nil
 }
 
-// HeadObject describes an object as GetObject does, without opening it.
+// HeadObject returns the same headers as GetObject, without opening the object's content.
 func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.HeadObjectOutput, error) {
 	ref := refOf(in.Bucket, in.Key, in.VersionId)
 	bk, err := b.admitRead(ctx, ref)
@@ -269,8 +269,8 @@ func locked(attrs map[string]string) (mode types.ObjectLockMode, until *time.Tim
 	return mode, until, hold
 }
 
-// SelectObjectContent writes nothing; the guard turns the reply into a 501. versitygw's own function would keep a
-// context for as long as the process lives, and panic when the server stops.
+// SelectObjectContent writes nothing, and the guard replaces the reply by status 501. The function of the S3
+// library versitygw would keep a context until the process ends, and would panic when the server stops.
 func (b *backend) SelectObjectContent(context.Context, *s3.SelectObjectContentInput) func(*bufio.Writer) {
 	return func(*bufio.Writer) {}
 }

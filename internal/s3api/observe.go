@@ -140,8 +140,8 @@ func codeOf(err error) string {
 	return "InternalError"
 }
 
-// sentBody is the body of a reply. It hands everything to the store's own, so
-// that nothing stands between a file and the socket, and counts.
+// sentBody is the body of a reply. It counts the sent bytes and passes each call to the store's Body, so that a
+// file can go directly to the socket.
 type sentBody struct {
 	object.Body
 	ref    object.Ref
@@ -170,7 +170,8 @@ func (b *sentBody) note(n int64, err error) {
 	}
 }
 
-// Close is called by the HTTP server when the reply has been written or has failed.
+// Close closes the body and reports the sent bytes. The HTTP server calls Close when the reply has been written or
+// has failed.
 func (b *sentBody) Close() error {
 	err := b.Body.Close()
 	if b.err != nil && b.log != nil && errors.Is(b.err, object.ErrDamaged) {
