@@ -26,8 +26,8 @@ type Options struct {
 	// Engine configures the transfer engine. Engine.PoolSize, if it is not 0, is the staging memory of all GPUs
 	// together, in bytes.
 	Engine transfer.Options
-	// DeviceIDs are the GPUs that the process will use. Engine.PoolSize is divided among these GPUs. If DeviceIDs
-	// is empty, the process uses all visible GPUs.
+	// DeviceIDs are the GPUs that the process will use. Engine.PoolSize is divided among the GPUs of DeviceIDs. If
+	// DeviceIDs is empty, the process uses all visible GPUs.
 	DeviceIDs []int
 	// BeforeCuFile, if not nil, is called each time before libcufile is opened. If BeforeCuFile returns an error,
 	// libcufile is not opened.
@@ -45,7 +45,8 @@ type System struct {
 }
 
 // Enter begins a use of device memory outside of the transfer engine, so that Close does not close the devices
-// meanwhile. The caller calls Leave at the end of the use. After Close, Enter fails with kind Closed.
+// meanwhile. The caller of Enter calls Leave when it no longer uses device memory. After Close, Enter fails with
+// kind Closed.
 func (s *System) Enter(op, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,8 +64,8 @@ func (s *System) Leave() {
 	s.users--
 }
 
-// New makes the device set and the transfer engine. New creates no GPU context and no staging memory: these are
-// made when the first model is opened for a GPU.
+// New makes the device set and the transfer engine. GPU contexts and staging memory are created later, when the
+// first model is opened for a GPU.
 func New(o Options) (*System, error) {
 	if err := startPoller(); err != nil {
 		return nil, err

@@ -6,7 +6,7 @@
 // If a setting has several values, a flag wins over the environment, the environment over the file, and the file
 // over the default. Load refuses an unknown key, a value of the wrong type and a key that is given twice. The error
 // of Load names the file and line, the value and the most similar known key. Load refuses most settings that would
-// have no effect. Load accepts a few settings that have less effect than their values say, and Notes lists them.
+// have no effect. A few accepted settings have less effect than their values say; Config.Notes lists them.
 package config
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// Config holds the settings of the server. Load returns a Config, which nobody changes afterwards.
+// Config holds the settings of the server. A Config is read-only after Load has returned it.
 type Config struct {
 	Data           string
 	Address        string
@@ -34,7 +34,7 @@ type Config struct {
 	RootPassword            string
 	AllowDefaultCredentials bool
 	// GenerateRootKeys makes the first start of a store generate the administrator's keys if RootUser and
-	// RootPassword are empty. Without GenerateRootKeys, the server then uses the well-known default keys.
+	// RootPassword are empty. If all three are unset, the server uses the well-known default keys.
 	GenerateRootKeys bool
 
 	VerifyReads string // "first", "always" or "never"
@@ -91,7 +91,7 @@ type Scrub struct {
 // Uploads configures the expiry of multipart uploads that get no new parts.
 type Uploads struct {
 	// Expire is the time from the last part, or from the beginning of an upload without parts, to the abort of the
-	// upload. 0 means never.
+	// upload; 0 means never.
 	Expire time.Duration
 }
 
@@ -123,8 +123,8 @@ func (g GPUDirect) Devices() []int {
 	return all
 }
 
-// Limits that clients of the door set themselves. A larger limit in the door's settings has no effect on the
-// clients.
+// ClientPoolSize and ClientQueueDepth are the limits that clients of the door have by default. A larger limit in
+// the door's settings has no effect on a client.
 const (
 	// ClientPoolSize is the largest staging memory in bytes of a door client that has not chosen a size itself.
 	ClientPoolSize = 128 * mib
@@ -138,7 +138,7 @@ const NoRDMA = "there is no RDMA transport in this version: clients on other hos
 	"this host through the GPUDirect door"
 
 // Notes returns one sentence for each accepted setting that has less effect than its value says. Each sentence
-// begins with the key of the setting. Default values get no note.
+// begins with the key of the setting. A setting with its default value gets no note.
 func (c *Config) Notes() []string {
 	var all []string
 	if c.RDMA {
@@ -162,7 +162,8 @@ func (c *Config) Notes() []string {
 // Origin is the kind of source that a value came from: default, file, environment or flag.
 type Origin string
 
-// The origins by rising priority: a value of a later origin replaces a value of an earlier one.
+// The origins of a value by rising priority: a flag replaces the environment, which replaces the file, which
+// replaces the default.
 const (
 	FromDefault Origin = "default"
 	FromFile    Origin = "file"
@@ -170,8 +171,8 @@ const (
 	FromFlag    Origin = "flag"
 )
 
-// Source says where the value of a setting came from. Where is file:line, the name of an environment variable, or
-// the name of a flag. Where is empty for a default.
+// Source says where the value of a setting came from. The field Where is file:line, the name of an environment
+// variable, or the name of a flag. The field Where is empty for a default.
 type Source struct {
 	Origin Origin `json:"origin"`
 	Where  string `json:"where,omitempty"`

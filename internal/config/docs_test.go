@@ -77,10 +77,10 @@ and the first line of its standard output shows that port.
 		}
 		help := k.Help
 		if k.Later {
-			help += " This version does not have this feature: only `false` is accepted."
+			help += " In this version, " + k.Name + " accepts only `false`."
 		}
 		if k.EnvOnly {
-			help += " This key can be set only in the environment."
+			help += " " + k.Name + " can be set only in the environment."
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | `%s` | %s | %s |\n", k.Name, form, def, k.Env(), fl, help)
 	}

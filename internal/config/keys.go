@@ -34,7 +34,8 @@ type Key struct {
 	// EnvOnly allows the key only in the environment, because other users can read files and command lines.
 	EnvOnly bool
 	Secret  bool
-	// Later marks a key of a feature that this version does not have. Load accepts only the default of such a key.
+	// Later marks a key of a feature that this version does not have. Load accepts only the default value of a key
+	// with Later.
 	Later bool
 }
 
@@ -81,11 +82,11 @@ func table() []field {
 	return []field{
 		{Key: Key{Name: "data", Type: Text, Default: "./data",
 			Help: "Directory of the store, with its metadata, content and administration socket. The server " +
-				"creates the directory if it does not exist."},
+				"creates the data directory if it does not exist."},
 			bind: func(c *Config) any { return &c.Data }, check: notEmpty},
 		{Key: Key{Name: "address", Type: Text, Default: "127.0.0.1:9000",
-			Help: "HOST:PORT of the S3 API. With port 0, the server chooses a free port and prints it at the " +
-				"start."},
+			Help: "HOST:PORT of the S3 API. If the port of the S3 address is 0, the server chooses a free port " +
+				"and prints it at the start."},
 			bind: func(c *Config) any { return &c.Address }, check: hostPort},
 		{Key: Key{Name: "console_address", Type: Text, Default: "127.0.0.1:9001",
 			Help: "HOST:PORT of the console, which serves health checks, readiness and metrics over HTTP."},
@@ -102,12 +103,12 @@ func table() []field {
 		{Key: Key{Name: "root_user", Type: Text, EnvOnly: true,
 			Help: "Access key of the administrator. NEBULAIO_ROOT_USER_FILE may name a file that holds the " +
 				"access key. If root_user is not set, the server uses the keys of generate_root_keys, or else " +
-				"minioadmin."},
+				"the default key minioadmin."},
 			bind: func(c *Config) any { return &c.RootUser }, check: accessKey},
 		{Key: Key{Name: "root_password", Type: Text, EnvOnly: true, Secret: true,
 			Help: "Secret key of the administrator, 8 characters or more. NEBULAIO_ROOT_PASSWORD_FILE may name a " +
 				"file that holds the secret key. If root_password is not set, the server uses the keys of " +
-				"generate_root_keys, or else minioadmin."},
+				"generate_root_keys, or else the default key minioadmin."},
 			bind: func(c *Config) any { return &c.RootPassword }, check: secretKey},
 		{Key: Key{Name: "allow_default_credentials", Type: Bool, Default: "false",
 			Help: "Accept the well-known default keys minioadmin even if other machines can reach the S3 " +
@@ -120,8 +121,8 @@ func table() []field {
 			bind: func(c *Config) any { return &c.GenerateRootKeys }},
 
 		{Key: Key{Name: "verify_reads", Type: Choice, Default: "first", Choices: []string{"first", "always", "never"},
-			Help: "When reads compare content with its checksums. first: each block once per open file; always: " +
-				"on every read; never: not at all."},
+			Help: "When reads compare content with its checksums. The value first compares each block once per " +
+				"open file, always compares it on every read, and never turns the comparison off."},
 			bind: func(c *Config) any { return &c.VerifyReads }},
 		{Key: Key{Name: "etag", Type: Choice, Default: "md5", Choices: etags,
 			Help: "Kind of ETag for new buckets. Most clients expect md5, which costs CPU time on every write; " +
@@ -130,15 +131,16 @@ func table() []field {
 		{Key: Key{Name: "etag_buckets", Type: Map, Choices: etags,
 			Help: "Kind of ETag for new buckets whose names match a pattern with * and ?. If several patterns " +
 				"match a name, the longest pattern decides; if no pattern matches, etag decides. In the " +
-				"environment and in flags, write train-*=crc64nvme,logs=md5."},
+				"environment and in flags, write the patterns as train-*=crc64nvme,logs=md5."},
 			bind: func(c *Config) any { return &c.ETagBuckets }, check: pattern},
 		{Key: Key{Name: "inline_size", Type: Size, Default: "16KiB", Min: 0, Max: 256 * kib,
 			Help: "Largest object in bytes that the store keeps with its metadata. The store writes many small " +
-				"objects to the metadata with one flush. A larger object gets its own data file."},
+				"objects to the metadata with one flush. An object that is larger than inline_size gets its own " +
+				"data file."},
 			bind: func(c *Config) any { return &c.InlineSize }},
 		{Key: Key{Name: "memory_limit", Type: Size, Default: "256MiB", Min: 128 * mib, Max: 1024 * gib,
-			Help: "Memory in bytes that the server tries not to exceed. The server divides the memory among " +
-				"caches, buffers and the Go runtime. Very many simultaneous requests can exceed the limit."},
+			Help: "Memory in bytes that the server tries not to exceed. The server divides memory_limit among " +
+				"caches, buffers and the Go runtime. Very many simultaneous requests can exceed memory_limit."},
 			bind: func(c *Config) any { return &c.MemoryLimit }},
 
 		{Key: Key{Name: "tls.cert", Type: Text,
@@ -155,19 +157,20 @@ func table() []field {
 			bind: func(c *Config) any { return &c.TLS.Generate }},
 		{Key: Key{Name: "tls.hosts", Type: List, Default: "localhost,127.0.0.1,::1",
 			Help: "Host names and IP addresses of the certificate that tls.generate makes. The server adds the " +
-				"host of its S3 address and the name of the machine."},
+				"hosts of its addresses, the setting domains and the name of the machine to the generated " +
+				"certificate."},
 			bind: func(c *Config) any { return &c.TLS.Hosts }, check: hostName},
 
 		{Key: Key{Name: "limits.connections", Type: Number, Default: "16384", Min: 1, Max: 1 << 20,
-			Help: "Largest number of open connections to the S3 address. The server refuses further connections."},
+			Help: "Largest number of open connections to the S3 address; the server refuses further connections."},
 			bind: func(c *Config) any { return &c.Limits.Connections }},
 		{Key: Key{Name: "limits.requests", Type: Number, Default: "4096", Min: 1, Max: 1 << 20,
-			Help: "Largest number of S3 requests in progress. The server answers further requests with 503 " +
+			Help: "Largest number of S3 requests in progress; the server answers further requests with 503 " +
 				"SlowDown."},
 			bind: func(c *Config) any { return &c.Limits.Requests }},
 		{Key: Key{Name: "limits.header_bytes", Type: Size, Default: "8KiB", Min: 4 * kib, Max: mib,
-			Help: "Largest size in bytes of a request's header with the request line. Each idle connection uses " +
-				"about this much memory."},
+			Help: "Largest size in bytes of an S3 request's header with the request line; an idle connection " +
+				"uses about as much memory."},
 			bind: func(c *Config) any { return &c.Limits.HeaderBytes }},
 		{Key: Key{Name: "limits.idle", Type: Duration, Default: "2m", Min: int64(time.Second), Max: int64(24 * time.Hour),
 			Help: "Time after which the server closes an S3 connection that has no new request."},
@@ -182,26 +185,26 @@ func table() []field {
 
 		{Key: Key{Name: "drain_timeout", Type: Duration, Default: "30s", Min: int64(100 * time.Millisecond),
 			Max: int64(time.Hour),
-			Help: "Time that requests in progress get to finish after SIGTERM. The server then closes their " +
+			Help: "Time that requests in progress get to finish after SIGTERM, before the server closes their " +
 				"connections."},
 			bind: func(c *Config) any { return &c.DrainTimeout }},
 		{Key: Key{Name: "scrub.interval", Type: Duration, Default: "168h", Min: 0, Max: int64(8760 * time.Hour),
 			Help: "Time between two background scrubs, which read all content and compare it with its checksums. " +
-				"0 turns background scrubs off; run nebulaio store scrub instead."},
+				"A scrub.interval of 0 turns background scrubs off; run nebulaio store scrub instead."},
 			bind: func(c *Config) any { return &c.Scrub.Interval }},
 		{Key: Key{Name: "scrub.rate", Type: Size, Default: "32MiB", Min: 0, Max: 1024 * gib,
-			Help: "Largest number of bytes per second that the background scrub reads. 0 means no limit."},
+			Help: "Largest number of bytes per second that the background scrub reads; 0 means no limit."},
 			bind: func(c *Config) any { return &c.Scrub.Rate }},
 		{Key: Key{Name: "uploads.expire", Type: Duration, Default: "168h", Min: 0, Max: int64(87600 * time.Hour),
 			Help: "Time after which the server aborts a multipart upload that gets no new part, and frees its " +
-				"space. 0 means never."},
+				"space; 0 means never."},
 			bind: func(c *Config) any { return &c.Uploads.Expire }},
 
 		{Key: Key{Name: "log_level", Type: Choice, Default: "info", Choices: []string{"debug", "info", "warn", "error"},
 			Help: "Lowest level of the messages that the server logs."},
 			bind: func(c *Config) any { return &c.LogLevel }},
 		{Key: Key{Name: "log_format", Type: Choice, Default: "auto", Choices: []string{"auto", "text", "json"},
-			Help: "Format of the log on standard error. auto means text on a terminal and JSON otherwise."},
+			Help: "Format of the log on standard error; auto means text on a terminal and JSON otherwise."},
 			bind: func(c *Config) any { return &c.LogFormat }},
 		{Key: Key{Name: "access_log", Type: Bool, Default: "false",
 			Help: "Log every S3 request at level info, with its id, operation, status, bytes and duration. " +
@@ -213,53 +216,56 @@ func table() []field {
 			bind: func(c *Config) any { return &c.PProf }},
 
 		{Key: Key{Name: "gpudirect.enabled", Type: Bool, Default: "false",
-			Help: "Serve the door, the local socket for GPUDirect clients on this host. Clients get objects as " +
-				"open files, and move the bytes between the files and GPU memory themselves."},
+			Help: "Serve the door, the local socket for GPUDirect clients on this host. Clients of the door get " +
+				"objects as open files, and move the bytes between the files and GPU memory themselves."},
 			bind: func(c *Config) any { return &c.GPUDirect.Enabled }},
 		{Key: Key{Name: "gpudirect.socket", Type: Text,
 			Help: "Absolute path of the door's Unix socket, at most 107 bytes. If gpudirect.socket is not set, " +
-				"the socket is gpudirect.sock in the data directory. The permissions of the socket's directory " +
-				"decide which users can connect. A client's access key decides which objects the client may read " +
-				"and write."},
+				"the socket is gpudirect.sock in the data directory. The permissions of the directory decide " +
+				"which users can connect to the door. The access key of a client decides which objects the " +
+				"client may read and write through the door."},
 			bind: func(c *Config) any { return &c.GPUDirect.Socket }, check: socketPath},
 		{Key: Key{Name: "gpudirect.buffer_pool_size", Type: Size, Default: "1GiB", Min: 16 * mib, Max: 64 * gib,
 			Help: "Largest amount of host memory in bytes that a client of the door uses for staging between " +
-				"files and GPUs. The limit applies to clients that have not chosen a size themselves. Clients " +
-				"use at most 128 MiB by default, so a larger limit has no effect. The door sends the limit to " +
-				"its clients; the server itself uses no staging memory."},
+				"files and GPUs. gpudirect.buffer_pool_size applies to clients that have not chosen a size " +
+				"themselves. Clients use at most 128 MiB of staging memory by default, so a larger " +
+				"gpudirect.buffer_pool_size has no effect. The door sends the setting to its clients; the server " +
+				"itself uses no staging memory."},
 			bind: func(c *Config) any { return &c.GPUDirect.BufferPoolSize }},
 		{Key: Key{Name: "gpudirect.enable_async", Type: Bool, Default: "true",
-			Help: "Whether transfers of a client of the door may run asynchronously. If false, the call that " +
-				"starts a transfer returns only when the transfer has ended. The door sends this setting to its " +
-				"clients, and the clients follow it."},
+			Help: "Whether transfers of a client of the door may run asynchronously. If gpudirect.enable_async " +
+				"is false, the call that starts a transfer returns only when the transfer has ended. The door " +
+				"sends gpudirect.enable_async to its clients, and the clients follow it."},
 			bind: func(c *Config) any { return &c.GPUDirect.EnableAsync }},
 		{Key: Key{Name: "gpudirect.device_ids", Type: List,
 			Help: "Indices of the GPUs of this host that clients of the door may use, in the order of " +
 				"nvidia-smi. If gpudirect.device_ids is not set, clients may use all GPUs. The door refuses " +
-				"transfers for other GPUs; transfers to host memory are always allowed."},
+				"transfers for GPUs that are not listed; transfers to host memory are always allowed."},
 			bind: func(c *Config) any { return &c.GPUDirect.DeviceIDs }, check: deviceIndex},
 		{Key: Key{Name: "gpudirect.max_transfer_size", Type: Size, Default: "256MiB", Min: mib, Max: 1024 * gib,
-			Help: "Largest range of an object in bytes that a client may ask the door for as one transfer. The " +
+			Help: "Largest range of an object in bytes that a client may ask the door for as one transfer; the " +
 				"door refuses a longer range. A client moves a larger object as several ranges in one request. " +
 				"gpudirect.max_transfer_size does not set the size of a client's single reads and copies."},
 			bind: func(c *Config) any { return &c.GPUDirect.MaxTransferSize }},
 		{Key: Key{Name: "gpudirect.enable_p2p", Type: Bool, Default: "true",
 			Help: "Whether a client of the door may copy bytes directly from one GPU's memory to another GPU's, " +
-				"if the driver allows it. If false, the client copies the bytes from its staging memory to each " +
-				"GPU. The door sends this setting to its clients."},
+				"if the driver allows it. If gpudirect.enable_p2p is false, the client copies the bytes from its " +
+				"staging memory to each GPU. The door sends gpudirect.enable_p2p to its clients."},
 			bind: func(c *Config) any { return &c.GPUDirect.EnableP2P }},
 		{Key: Key{Name: "gpudirect.queue_depth", Type: Number, Default: "64", Min: 1, Max: 4096,
-			Help: "Largest number of direct reads that a client of the door has in flight. The limit applies to " +
-				"clients that have not chosen a depth themselves. Clients use at most 16 by default, so a larger " +
-				"limit has no effect. The door sends the limit to its clients."},
+			Help: "Largest number of direct reads that a client of the door has in flight. gpudirect.queue_depth " +
+				"applies to clients that have not chosen a depth themselves. Clients have at most 16 direct " +
+				"reads in flight by default, so a larger gpudirect.queue_depth has no effect. The door sends " +
+				"gpudirect.queue_depth to its clients."},
 			bind: func(c *Config) any { return &c.GPUDirect.QueueDepth }},
 		{Key: Key{Name: "gpudirect.idle_timeout", Type: Duration, Default: "5m", Min: int64(time.Second),
 			Max: int64(24 * time.Hour),
-			Help: "Time after which the door disconnects a client that sends nothing. The door then closes the " +
-				"client's open objects and removes the objects that the client had not finished writing."},
+			Help: "Time after which the door disconnects a client that sends nothing. On a disconnect, the door " +
+				"closes the client's open objects and removes the objects that the client had not finished " +
+				"writing."},
 			bind: func(c *Config) any { return &c.GPUDirect.IdleTimeout }},
 		{Key: Key{Name: "gpudirect.max_connections", Type: Number, Default: "1024", Min: 1, Max: 65536,
-			Help: "Largest number of open connections to the door. The door refuses further connections."},
+			Help: "Largest number of open connections to the door; the door refuses further connections."},
 			bind: func(c *Config) any { return &c.GPUDirect.MaxConnections }},
 		{Key: Key{Name: "gpudirect.max_handles", Type: Number, Default: "16384", Min: 1, Max: 1 << 24,
 			Help: "Largest number of objects that one access key may have open through the door, for reading or " +
@@ -271,9 +277,9 @@ func table() []field {
 			bind: func(c *Config) any { return &c.GPUDirect.MaxDraftBytes }},
 		{Key: Key{Name: "gpudirect.read_only_mount", Type: Bool, Default: "true",
 			Help: "Give clients of the door their files through a read-only mount of the data directory, so that " +
-				"no client can reopen a file for writing. The mount needs CAP_SYS_ADMIN and Linux 5.12, and only " +
-				"the server process sees it. Without the mount, root and clients with the server's user ID can " +
-				"reopen a file for writing; the door tells them so at login."},
+				"no client can reopen a file for writing. The read-only mount needs CAP_SYS_ADMIN and Linux " +
+				"5.12, and only the server process sees it. Without the read-only mount, root and clients with " +
+				"the server's user ID can reopen a file for writing; the door tells them so at login."},
 			bind: func(c *Config) any { return &c.GPUDirect.ReadOnlyMount }},
 		{Key: Key{Name: "s3_express.enabled", Type: Bool, Default: "false", Later: true,
 			Help: "Serve directory buckets of S3 Express."},

@@ -22,8 +22,8 @@ const (
 type Inputs struct {
 	// File is the path of the YAML file, which must exist. If File is empty, no file is read.
 	File string
-	// Env returns the value of an environment variable. An empty value counts as not set. If Env is nil, the
-	// environment is ignored.
+	// Env returns the value of an environment variable. An empty environment variable counts as not set. If Env is
+	// nil, the environment is ignored.
 	Env func(string) string
 	// Flags holds the values of the flags that the user gave, by the names of their keys.
 	Flags map[string]string

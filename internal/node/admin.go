@@ -27,8 +27,8 @@ type Admin interface {
 	// iam.ErrNoSuchAccount or object.ErrNoSuchBucket if the account or the bucket does not exist.
 	Grant(ctx context.Context, g iam.Grant) (changed bool, err error)
 	// Revoke removes the grants of an account in a bucket, and reports whether the bucket's policy changed. If
-	// prefix is not nil, Revoke removes only the grant for that prefix. The account need not exist. Revoke fails
-	// with object.ErrNoSuchBucket if the bucket does not exist.
+	// prefix is not nil, Revoke removes only the grant for that prefix. Revoke also works for an account that does
+	// not exist any more. Revoke fails with object.ErrNoSuchBucket if the bucket does not exist.
 	Revoke(ctx context.Context, bucket, accessKey string, prefix *string) (changed bool, err error)
 	// Access returns the buckets that an account can use. Access fails with iam.ErrNoSuchAccount if the account
 	// does not exist.
@@ -36,12 +36,12 @@ type Admin interface {
 	// Stats returns the statistics of the store.
 	Stats(ctx context.Context) (Stats, error)
 	// Scrub reads all content and compares it with its checksums. rate is the largest number of bytes per second; 0
-	// means no limit. If progress is not nil, one goroutine calls it from time to time. Scrub fails with kind
-	// Invalid if another scrub of the store is running.
+	// means no limit. If progress is not nil, Scrub calls it from time to time from one goroutine. Scrub fails with
+	// kind Invalid if another scrub of the store is running.
 	Scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error)
 	// Backup copies the current state of the store to a new directory on the store's machine. If verify is true,
-	// Backup compares all copied content with its checksums. If progress is not nil, one goroutine calls it from
-	// time to time.
+	// Backup compares all copied content with its checksums. If progress is not nil, Backup calls it from time to
+	// time from one goroutine.
 	Backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error)
 	// Door returns the state of the GPUDirect door.
 	Door(ctx context.Context) (Door, error)

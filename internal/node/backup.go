@@ -15,16 +15,16 @@ import (
 
 // BackupReport describes what a backup or a restore has copied.
 type BackupReport struct {
-	Files    int64 `json:"files"`    // number of data files
-	Bytes    int64 `json:"bytes"`    // size of the data files in bytes
+	Files    int64 `json:"files"`    // number of copied data files
+	Bytes    int64 `json:"bytes"`    // size of the copied data files in bytes
 	Verified int64 `json:"verified"` // bytes of content that were compared with their checksums
 }
 
 // MetaFile describes a file of the metadata and the part of it that can be read.
 type MetaFile struct {
 	Name    string `json:"name"`
-	Changes int64  `json:"changes"`          // number of changes in the file that can be read
-	Lost    int64  `json:"lost,omitempty"`   // number of changes that are known to be lost
+	Changes int64  `json:"changes"`          // number of metadata changes in the file that can be read
+	Lost    int64  `json:"lost,omitempty"`   // number of metadata changes that are known to be lost
 	Damage  string `json:"damage,omitempty"` // description of the damage; empty if the file is intact
 }
 

@@ -47,7 +47,7 @@ type Door struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// DoorSettings holds the settings of the door. The JSON names are the names in the configuration.
+// DoorSettings holds the settings of the door. The JSON name of each field is its name in the configuration.
 type DoorSettings struct {
 	Enabled         bool   `json:"enabled"`
 	BufferPoolSize  int64  `json:"buffer_pool_size"`
@@ -238,8 +238,8 @@ func gpuIndex() func(uuid string) (int, bool) {
 	}
 }
 
-// GPUs returns the GPUs among all, in the order of their PCI addresses. nvidia-smi and the setting
-// gpudirect.device_ids number GPUs in the same order.
+// GPUs returns the GPUs of the list all, ordered by PCI address. nvidia-smi and the setting gpudirect.device_ids
+// also number GPUs by PCI address.
 func GPUs(all []device.Info) []device.Info {
 	gpus := slices.DeleteFunc(slices.Clone(all), func(d device.Info) bool { return d.Kind != device.CUDA })
 	slices.SortStableFunc(gpus, func(a, b device.Info) int {

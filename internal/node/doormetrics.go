@@ -93,8 +93,8 @@ func (c *doorCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. Each error code has a series from the start. The series of client
-// reports appear with the first report; their labels come from fixed lists.
+// Collect implements prometheus.Collector. Each error code of the door has a metric series from the start. A metric
+// series of client reports appears with the first report that has its labels. All labels come from fixed lists.
 func (c *doorCollector) Collect(ch chan<- prometheus.Metric) {
 	s, served := c.stats()
 	up := 0.0

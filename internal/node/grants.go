@@ -19,7 +19,7 @@ type UserAccess struct {
 	User
 	Owns   []string    `json:"owns"`   // buckets that the account owns
 	Grants []iam.Grant `json:"grants"` // grants that Admin.Grant has added
-	// Policies lists the buckets with other policy statements that name the account or everybody.
+	// Policies lists the buckets with policy statements, other than grants, that name the account or everybody.
 	Policies []string `json:"policies"`
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package node runs the server. The package opens the store and starts the S3 front end, the GPUDirect door, the
-// console and the administration socket. At the end, it closes them in reverse order.
+// console and the administration socket. At the end, package node closes the parts of the server in reverse order.
 //
 // Only package node knows which store and which front ends are in use. The store and the front ends do not depend
 // on each other. Package node turns the events of the store and the front ends into log lines and metrics.
@@ -37,7 +37,8 @@ type Options struct {
 	Version string
 	// Log receives the server's log, one line per event.
 	Log io.Writer
-	// LogIsTerminal reports whether Log is a terminal. The log format "auto" then means text, and JSON otherwise.
+	// LogIsTerminal reports whether Log is a terminal. On a terminal, the log format "auto" means text, and
+	// otherwise JSON.
 	LogIsTerminal bool
 	// NotifySocket is the socket of a service manager, such as systemd, that waits until the server is ready. If
 	// NotifySocket is empty, the server notifies nobody.

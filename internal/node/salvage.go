@@ -13,18 +13,18 @@ import (
 // SalvageReport describes what Salvage has read from a damaged store, saved and lost.
 type SalvageReport struct {
 	Metadata []MetaFile    `json:"metadata"` // files of the metadata that were read
-	Changes  int64         `json:"changes"`  // changes that were read from the metadata
+	Changes  int64         `json:"changes"`  // number of changes that were read from the metadata
 	Buckets  int64         `json:"buckets"`
-	Objects  int64         `json:"objects"` // saved object versions and delete markers
-	Bytes    int64         `json:"bytes"`   // content of the saved object versions
+	Objects  int64         `json:"objects"` // number of saved object versions and delete markers
+	Bytes    int64         `json:"bytes"`   // bytes of content of the saved object versions
 	Uploads  int64         `json:"uploads"`
-	Records  int64         `json:"records"`  // saved accounts and settings
-	Doubtful int64         `json:"doubtful"` // saved objects of which a later change may be lost
+	Records  int64         `json:"records"`  // number of saved accounts and settings
+	Doubtful int64         `json:"doubtful"` // number of saved objects of which a later change may be lost
 	Lost     int64         `json:"lost"`
 	Saved    []SavedObject `json:"saved"`  // saved objects; only the first if there are very many
-	Losses   []Loss        `json:"losses"` // losses; only the first if there are very many
+	Losses   []Loss        `json:"losses"` // what could not be saved; only the first entries if there are very many
 	Warnings []string      `json:"warnings"`
-	Problems int64         `json:"problems"` // problems that a check found in the new store
+	Problems int64         `json:"problems"` // number of problems that a check found in the new store
 }
 
 // SavedObject describes an object version that Salvage has saved.
@@ -46,7 +46,7 @@ type Loss struct {
 
 // Salvage copies everything readable from the damaged store in the directory from to a new store in the directory
 // to. Salvage then checks the new store. If link is true, Salvage may hard-link data files instead of copying them,
-// so that both stores share them. If progress is not nil, it is called from time to time.
+// so that both stores share them. If progress is not nil, Salvage calls it from time to time.
 func Salvage(ctx context.Context, from, to string, link bool, progress func(changes, objects int64)) (SalvageReport,
 	error) {
 	o := salvage.Options{From: from, To: to, Link: link}

@@ -84,7 +84,7 @@ func (l *ownerListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close stops accepting and removes the socket.
+// Close closes the listener and removes the administration socket.
 func (l *ownerListener) Close() error {
 	var err error
 	l.once.Do(func() {

@@ -41,27 +41,28 @@ type Stats struct {
 	Objects     int64 `json:"objects"`      // current versions
 	Versions    int64 `json:"versions"`     // noncurrent versions
 	Markers     int64 `json:"markers"`      // delete markers
-	Bytes       int64 `json:"bytes"`        // content of all versions
-	InlineBytes int64 `json:"inline_bytes"` // content that is stored with the metadata
+	Bytes       int64 `json:"bytes"`        // bytes of content of all versions
+	InlineBytes int64 `json:"inline_bytes"` // bytes of content that is stored with the metadata
 	Files       int64 `json:"files"`        // versions that are stored in their own data file
 	Uploads     int64 `json:"uploads"`      // multipart uploads in progress
-	UploadBytes int64 `json:"upload_bytes"` // content of the parts of multipart uploads in progress
+	UploadBytes int64 `json:"upload_bytes"` // bytes of the parts of multipart uploads in progress
 	Damage      int64 `json:"damage"`       // damaged blocks found since the store was opened
 
-	MetadataBytes int64 `json:"metadata_bytes"` // metadata on disk
-	LogBytes      int64 `json:"log_bytes"`      // size of the metadata's write-ahead log
+	MetadataBytes int64 `json:"metadata_bytes"` // bytes of metadata on disk
+	LogBytes      int64 `json:"log_bytes"`      // bytes in the metadata's write-ahead log
 	LogSyncs      int64 `json:"log_syncs"`      // flushes of the metadata's write-ahead log since the store was opened
 	OpenFiles     int64 `json:"open_files"`     // data files that the store keeps open
 	Unsettled     int64 `json:"unsettled"`      // data files that still have to be moved to their final directory
 	Removing      int64 `json:"removing"`       // data files that still have to be removed
 	HeldFiles     int64 `json:"held_files"`     // data files that exist only because a client of the door has them open
-	HeldBytes     int64 `json:"held_bytes"`     // content of the held files
-	DraftFiles    int64 `json:"draft_files"`    // data files that clients of the door are writing
-	DraftBytes    int64 `json:"draft_bytes"`    // space on disk of the draft files
-	FreeBytes     int64 `json:"free_bytes"`     // free space in the store's file system; -1 means not known
+	// bytes in the files of HeldFiles
+	HeldBytes  int64 `json:"held_bytes"`
+	DraftFiles int64 `json:"draft_files"` // data files that clients of the door are writing
+	DraftBytes int64 `json:"draft_bytes"` // bytes on disk of data files that clients of the door are writing
+	FreeBytes  int64 `json:"free_bytes"`  // free bytes in the store's file system; -1 means not known
 
 	Failure  string `json:"failure,omitempty"`  // why the store accepts no more changes; empty if the store accepts changes
-	Refusing string `json:"refusing,omitempty"` // why the store accepts no new content now; empty if the store accepts it
+	Refusing string `json:"refusing,omitempty"` // why the store accepts no new content now; empty if it does
 }
 
 // ScrubProgress is the progress of a scrub, in bytes of content.
@@ -79,7 +80,7 @@ type Damage struct {
 	File   string `json:"file,omitempty"`
 	Offset int64  `json:"offset"`
 	Length int64  `json:"length"`
-	What   string `json:"what"` // checksum, missing, short, unreadable, declared or record
+	What   string `json:"what"` // kind of damage: checksum, missing, short, unreadable, declared or record
 }
 
 // ScrubReport is the result of a scrub.
@@ -110,8 +111,8 @@ type CheckReport struct {
 	Problems []Problem `json:"problems"` // problems found; only the first if there are very many
 	// Metadata lists the files of the metadata. If one of these files is damaged, Check has examined nothing else.
 	Metadata []MetaFile `json:"metadata"`
-	// Unfinished counts data files that the next start of the server settles or removes. Unfinished work is not a
-	// problem.
+	// Unfinished counts data files that the next start of the server settles or removes. Unfinished data files do
+	// not count as problems.
 	Unfinished int64 `json:"unfinished"`
 }
 
@@ -262,7 +263,7 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (CheckReport, 
 // Quarantined describes a file or a group of records that a repair has moved into quarantine.
 type Quarantined struct {
 	Name     string `json:"name"`
-	Kind     string `json:"kind"` // "file", "records" or "unknown"
+	Kind     string `json:"kind"` // kind of the entry: "file", "records" or "unknown"
 	Path     string `json:"path,omitempty"`
 	Records  int    `json:"records,omitempty"`
 	Why      string `json:"why,omitempty"`
@@ -295,8 +296,8 @@ func Quarantine(ctx context.Context, c *config.Config) ([]Quarantined, error) {
 	return all, err
 }
 
-// RestoreQuarantined puts a file or a group of records back that a repair has moved into quarantine. name is the
-// Quarantined.Name of the entry. RestoreQuarantined fails if a server runs on the store.
+// RestoreQuarantined puts a file or a group of records from quarantine back into the store. name is the
+// Quarantined.Name of the file or group. RestoreQuarantined fails if a server runs on the store.
 func RestoreQuarantined(ctx context.Context, c *config.Config, name string) (Restored, error) {
 	if err := storeExists(c.Data); err != nil {
 		return Restored{}, err

@@ -22,13 +22,13 @@ type Handles interface {
 }
 
 // Handle is the content of one object version that is handed out to a client. While the handle is open, the
-// version's file keeps its bytes and its name, even if the object is deleted. The file of a deleted object counts
-// as held until the handle is closed. All methods of Handle are safe for concurrent use.
+// version's file keeps its bytes and its name, even if the object is deleted. The store's statistics count the file
+// of a deleted object as held until the handle is closed. All methods of Handle are safe for concurrent use.
 type Handle interface {
 	// Info describes the object version.
 	Info() Info
-	// Inline returns the content, compared with its checksum, if the content is stored with the metadata. Inline
-	// returns false if the content is stored in a file.
+	// If the content is stored with the metadata, Inline compares the content with its checksum and returns it. If
+	// the content is stored in a file, Inline returns false.
 	Inline() ([]byte, bool)
 	// Sums returns the CRC-64/NVME checksums of at most n blocks, beginning with block number first. Block i begins
 	// at byte i*SumBlock. The returned slice may be shared and must not be changed.
@@ -41,7 +41,7 @@ type Handle interface {
 	// Path returns the current path of the file, for messages. Path is empty while the content is stored only with
 	// the metadata.
 	Path() string
-	// Close closes the handle. A second call does nothing.
+	// Close closes the handle. A second call of Close does nothing.
 	Close() error
 }
 
@@ -53,7 +53,7 @@ type Draft struct {
 	Bucket, Key string
 	// Size is the largest size that the object may have, in bytes. The store reserves Size bytes on the disk.
 	Size int64
-	// Attributes are the attributes of the new version. The store keeps no reference to the map.
+	// Attributes are the attributes of the new version. The store keeps no reference to the map Attributes.
 	Attributes map[string]string
 	// Condition is checked when the draft is committed.
 	Condition Condition
@@ -117,7 +117,7 @@ type Access struct {
 	Key     string // key of the object; for ActionList, the prefix of the listing
 	Version string
 	// Delimiter and Limit are the delimiter and the page size of a listing, for policies with conditions on them.
-	// Without a delimiter or a limit, and for other actions than ActionList, they are empty and 0.
+	// If the listing has no delimiter or limit, or the request is no listing, Delimiter is empty and Limit is 0.
 	Delimiter string
 	Limit     int
 }

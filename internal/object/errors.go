@@ -8,8 +8,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// The errors of a store that callers compare with errors.Is. Each error has a kind, by which commands and language
-// bindings classify it. A store wraps the error in an errs.Error that names the bucket, the key and the value.
+// The errors of an object store, for comparison with errors.Is. Each store error has a kind, by which commands and
+// language bindings classify it. A store wraps its errors in an errs.Error that names the bucket, the key and the
+// wrong value.
 var (
 	ErrNoSuchBucket   error = sentinel{errs.NotFound, "no such bucket"}
 	ErrNoSuchKey      error = sentinel{errs.NotFound, "no such key"}
@@ -54,7 +55,8 @@ func (s sentinel) As(target any) bool {
 }
 
 // Fail returns an error that says that the operation op failed on name because of cause. cause is one of this
-// package's errors or wraps one, and the result has the same kind. msg adds the values to the message.
+// package's errors or wraps one, and the result has the same kind. msg adds details to the error, such as the wrong
+// value.
 func Fail(op, name string, cause error, msg string) error {
 	var kind errs.Kind
 	var s sentinel

@@ -4,7 +4,8 @@ package object
 
 // Change describes what a write or a deletion is about to do to one key.
 type Change struct {
-	// Bucket holds the current settings of the bucket. The settings are shared and must not be changed.
+	// Bucket holds the current settings of the bucket. A Judge must not change the bucket's settings, because they
+	// are shared.
 	Bucket *Bucket
 	// Removed is the version that the change removes permanently. Removed is nil if the change only adds a version
 	// or a delete marker, or if the change removes a delete marker.

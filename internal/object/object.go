@@ -7,8 +7,8 @@
 // bucket names are valid. A store never uses a bucket name or a key as a file name.
 //
 // Changes are durable. If a method that changes the store returns nil, the change survives kill -9 and power loss.
-// If the method returns an error, the change is not visible, not even after a restart, unless the error says
-// otherwise. All methods of a store are safe for concurrent use.
+// If a method that changes the store returns an error, the change is not visible, not even after a restart, unless
+// the error says otherwise. All methods of a store are safe for concurrent use.
 //
 // An error that a caller can act on wraps one of this package's Err variables, so that errors.Is finds it.
 package object
@@ -49,11 +49,11 @@ type ETagKind string
 // The kinds of ETag.
 const (
 	// ETagMD5 makes the ETag the MD5 of the content in hex. The ETag of a multipart object is the MD5 of the parts'
-	// MD5s, followed by "-" and the number of parts. Most S3 clients expect this kind of ETag.
+	// MD5s, followed by "-" and the number of parts. Most S3 clients expect an ETag of kind ETagMD5.
 	ETagMD5 ETagKind = "md5"
 	// ETagCRC64 makes the ETag the CRC-64/NVME of the content, followed by "-1" or, for a multipart object, by "-"
-	// and the number of parts. The suffix keeps clients from taking the ETag for an MD5. An ETag of this kind costs
-	// almost no CPU time.
+	// and the number of parts. The suffix "-1" or "-" with a number keeps clients from taking the ETag for an MD5.
+	// An ETag of kind ETagCRC64 costs almost no CPU time.
 	ETagCRC64 ETagKind = "crc64nvme"
 )
 
@@ -66,7 +66,7 @@ type Bucket struct {
 	Versioning Versioning
 	ETag       ETagKind
 	// Settings holds the bucket's documents of the S3 front end, such as ACL, policy, CORS and tags, by name. The
-	// store does not interpret the documents.
+	// store does not interpret the documents in Settings.
 	Settings map[string][]byte
 }
 
@@ -90,15 +90,15 @@ type Info struct {
 	// object.
 	Parts []PartInfo
 	// Attributes holds the values of the S3 front end, such as headers, user metadata, tags, checksums and
-	// retention, by name. The store does not interpret the values.
+	// retention, by name. The store does not interpret Attributes.
 	Attributes map[string]string
 }
 
 // Versioned reports whether the version has an identifier other than NullVersion.
 func (i *Info) Versioned() bool { return i.Version != "" && i.Version != NullVersion }
 
-// Condition is a precondition of a change: each field that is set must be true of the key's current version. The
-// store checks the condition and makes the change in one atomic step. The zero Condition is always true.
+// Condition is a precondition of a change: each field that is set is a requirement on the key's current version.
+// The store checks the condition and makes the change in one atomic step. The zero Condition is always true.
 type Condition struct {
 	// IfMatch is the required ETag; "*" allows any ETag. The change fails with ErrNoSuchKey if there is no object,
 	// and with ErrPrecondition if the object has another ETag.
@@ -117,7 +117,7 @@ type Put struct {
 	// if Body is shorter or longer than Size.
 	Size int64
 	Body io.Reader
-	// Attributes are the attributes of the new version. The store keeps no reference to the map.
+	// Attributes are the attributes of the new version. The store keeps no reference to the map Attributes.
 	Attributes map[string]string
 	Condition  Condition
 	// MD5 makes the store set Written.MD5, even if the bucket's ETags are no MD5s.
@@ -151,7 +151,7 @@ type Deleted struct {
 	// bucket has never had versioning enabled.
 	Version string
 	Marker  bool // whether Version identifies a delete marker, added or removed
-	Existed bool // whether the object or version existed
+	Existed bool // whether the deleted object or version existed
 }
 
 // List is a request for one page of a bucket's objects, in byte order of the keys.
@@ -160,11 +160,11 @@ type List struct {
 	Prefix string
 	// Delimiter groups the keys that contain it after Prefix under a common prefix. Delimiter may have any length.
 	Delimiter string
-	// After makes the page begin behind this key or common prefix. A common prefix is listed if at least one of its
-	// keys comes after After, unless the common prefix equals After.
+	// The page begins behind the key or common prefix After. A common prefix is listed if at least one of its keys
+	// comes after After, unless the common prefix equals After.
 	After string
-	// AfterVersion, used with Versions, makes the page begin behind this version of the key After. If AfterVersion
-	// is empty, the page begins behind all versions of the key After.
+	// If Versions is true, the page begins behind the version AfterVersion of the key After. If AfterVersion is
+	// empty, the page begins behind all versions of the key After.
 	AfterVersion string
 	Limit        int  // largest number of objects and common prefixes together, 1 to 1000; 0 means 1000
 	Versions     bool // whether to list all versions and delete markers, newest first within a key
@@ -186,14 +186,14 @@ type Page struct {
 type Upload struct {
 	Bucket, Key, ID string
 	Started         time.Time
-	Attributes      map[string]string // become the attributes of the object
+	Attributes      map[string]string // attributes of the object that CompleteUpload will make
 }
 
 // PartInfo describes one part of a multipart upload or a multipart object.
 type PartInfo struct {
 	Number   int
 	Size     int64
-	ETag     string // without quotes, made of the MD5 or the CRC64 by the bucket's ETagKind
+	ETag     string // ETag of the part without quotes, computed by the bucket's ETagKind
 	CRC64    uint64
 	Modified time.Time
 	// Attributes holds values of the S3 front end, such as the checksum of the part, by name.
@@ -223,12 +223,12 @@ type Complete struct {
 	// Parts lists the parts of the object by ascending number. The request fails with ErrPartOrder if the numbers
 	// do not ascend, and with ErrInvalidPart if a part was not uploaded or has another ETag.
 	Parts []CompletedPart
-	// MinPart is the smallest allowed size in bytes of every part except the last. A smaller part fails the request
-	// with ErrPartTooSmall.
+	// MinPart is the smallest allowed size in bytes of every part except the last. If a part other than the last is
+	// smaller than MinPart, the request fails with ErrPartTooSmall.
 	MinPart   int64
 	Condition Condition
-	// Finish, if not nil, is called with the parts in order, before the object is visible. The result of Finish has
-	// the same effect as in Put.
+	// Finish, if not nil, is called with the parts in order, before the object is visible. The attributes and the
+	// error that Finish returns have the same effect as in Put.
 	Finish func([]PartInfo) (map[string]string, error)
 	// Judge, if not nil, decides whether the store makes the change.
 	Judge Judge
@@ -255,8 +255,8 @@ type CopyPart struct {
 	Off, N              int64
 	Bucket, Key, Upload string
 	Number              int
-	// Finish has the same meaning as in PutPart. If Finish is not nil, the bytes pass through memory. Written.MD5
-	// is set if the bucket's ETags are MD5s.
+	// Finish has the same meaning as in PutPart. If Finish is not nil, the bytes pass through memory. The store
+	// sets Written.MD5 only if the bucket's ETags are MD5s.
 	Finish func(Written) (map[string]string, error)
 }
 
@@ -267,8 +267,8 @@ type Range struct{ Off, N int64 }
 // identifier.
 type UploadList struct {
 	Bucket, Prefix, Delimiter string
-	// AfterKey and AfterID make the page begin behind this upload. If AfterID is empty, the page begins behind all
-	// uploads of AfterKey.
+	// The page begins behind the upload with the key AfterKey and the identifier AfterID. If AfterID is empty, the
+	// page begins behind all uploads of AfterKey.
 	AfterKey, AfterID string
 	Limit             int
 }
@@ -281,7 +281,7 @@ type UploadPage struct {
 	NextKey, NextID string
 }
 
-// Further values of Damage.What.
+// DamageDeclared and DamageRecord are values of Damage.What.
 const (
 	// DamageDeclared means that the content differs from the checksums that a client of the door supplied when it
 	// wrote the content. The server cannot tell wrong checksums from content that was damaged later.
@@ -296,6 +296,6 @@ type Damage struct {
 	File string    // path of the data file; empty if the content is stored with the metadata
 	Off  int64     // offset of the damaged block in the content, in bytes
 	N    int64     // length of the damaged block in bytes
-	What string    // "checksum", "missing", "short", "unreadable"; see also DamageDeclared and DamageRecord
+	What string    // kind of damage: "checksum", "missing", "short", "unreadable", DamageDeclared or DamageRecord
 	Time time.Time // time at which the damage was found
 }

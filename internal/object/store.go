@@ -24,13 +24,13 @@ type Buckets interface {
 	// CreateBucket creates a bucket with the settings b. If b.Created is zero, the store sets it to the current
 	// time. CreateBucket fails with ErrBucketExists if the bucket exists.
 	CreateBucket(ctx context.Context, b Bucket) error
-	// Bucket returns the settings of a bucket, without I/O. The settings are shared and must not be changed. Bucket
-	// fails with ErrNoSuchBucket if the bucket does not exist.
+	// Bucket returns the settings of a bucket, without I/O. The caller must not change the returned settings,
+	// because they are shared. Bucket fails with ErrNoSuchBucket if the bucket does not exist.
 	Bucket(ctx context.Context, name string) (*Bucket, error)
 	// UpdateBucket changes the settings of a bucket. The function change edits a copy of the settings, which then
-	// becomes durable and visible in one step. Name and Created keep their values. If change returns an error, the
-	// bucket stays as it is and UpdateBucket returns that error. UpdateBucket fails with ErrNoSuchBucket if the
-	// bucket does not exist.
+	// becomes durable and visible in one step. UpdateBucket keeps the values of Name and Created. If change returns
+	// an error, the bucket stays as it is and UpdateBucket returns that error. UpdateBucket fails with
+	// ErrNoSuchBucket if the bucket does not exist.
 	UpdateBucket(ctx context.Context, name string, change func(*Bucket) error) error
 	// DeleteBucket removes an empty bucket and aborts its multipart uploads in progress. DeleteBucket fails with
 	// ErrNoSuchBucket if the bucket does not exist, and with ErrBucketNotEmpty if the bucket has any version or
@@ -60,14 +60,16 @@ type Objects interface {
 	// ErrNoSuchKey or ErrPrecondition, as Put does.
 	Delete(ctx context.Context, d Deletion) (Deleted, error)
 	// DeleteMany deletes several objects of one bucket, in one durable step if possible. The results and the errors
-	// have the same order as ds. A failed deletion does not affect the other deletions.
+	// of DeleteMany have the same order as the deletions ds. A failed deletion does not affect the other deletions.
 	DeleteMany(ctx context.Context, bucket string, ds []Deletion) ([]Deleted, []error)
-	// Copy makes an object with the content of another object. If the file system supports it, the bytes do not
-	// pass through memory. An object may be copied onto itself with new attributes.
+	// Copy makes an object with the content of another object. If the file system can copy file ranges itself, the
+	// copied bytes do not pass through the server's memory. An object may be copied onto itself with new
+	// attributes.
 	Copy(ctx context.Context, c Copy) (Info, error)
 	// SetAttributes changes the attributes of a version in place. The function change edits a copy of the
 	// attributes, which the store then saves. If change returns an error, the attributes stay as they are and
-	// SetAttributes returns that error. The version keeps its identifier, ETag and time of modification.
+	// SetAttributes returns that error. SetAttributes does not change the version's identifier, ETag and time of
+	// modification.
 	SetAttributes(ctx context.Context, ref Ref, change func(map[string]string) error) error
 }
 

@@ -36,8 +36,8 @@ type Options struct {
 	Store object.Store
 	// Accounts holds the accounts that may sign requests, including the root account.
 	Accounts *iam.Service
-	// Listeners are the listeners on which the front end accepts connections. The caller opens at least one, and
-	// Serve closes them.
+	// Listeners are the listeners on which the front end accepts connections. The caller opens at least one
+	// listener, and Serve closes all listeners.
 	Listeners []net.Listener
 	// TLS, if not nil, is the TLS configuration of every listener.
 	TLS *tls.Config
@@ -57,7 +57,7 @@ type Options struct {
 	ReadOnly bool
 	// Limits bounds the resources that clients can use. A field of Limits that is zero means its default.
 	Limits Limits
-	// Drain is the time that requests in progress get to finish after the context of Serve has ended. 0 means 30 s.
+	// Drain is the time that requests in progress get to finish after the context of Serve has ended; 0 means 30 s.
 	Drain time.Duration
 	// Discovery, if not nil, returns the JSON reply to a signed GET /.nebulaio/gpudirect. The reply tells clients
 	// on this host how to reach the GPUDirect door. The path cannot conflict with a bucket, because bucket names do
@@ -73,21 +73,21 @@ type Options struct {
 
 // Limits bounds the resources that clients can use.
 type Limits struct {
-	// Connections is the largest number of open connections. Further connections are refused with status 503. The
-	// default is 16384.
+	// Connections is the largest number of open connections, by default 16384. The front end refuses further
+	// connections with status 503.
 	Connections int
-	// Requests is the largest number of requests in progress. Further requests are refused with the error SlowDown.
-	// The default is 4096.
+	// Requests is the largest number of requests in progress, by default 4096. The front end refuses further
+	// requests with the S3 error SlowDown.
 	Requests int
-	// HeaderBytes is the largest size of a request header in bytes. Each idle connection uses about HeaderBytes of
-	// memory. The default is 8 KiB, as in S3.
+	// HeaderBytes is the largest size of a request header in bytes, by default 8 KiB as in S3. Each idle connection
+	// uses about HeaderBytes of memory.
 	HeaderBytes int
-	// Idle is the time after which a connection without a new request is closed. The default is 2 minutes.
+	// Idle is the time after which a connection without a new request is closed, by default 2 minutes.
 	Idle time.Duration
-	// Header is the time in which a client must send the header of a request. The default is 30 s.
+	// Header is the time in which a client must send the header of a request, by default 30 s.
 	Header time.Duration
-	// Stall is the time after which a request ends if its client neither sends nor receives a byte. The default is
-	// 1 minute.
+	// Stall is the time after which a request ends if its client neither sends nor receives a byte, by default 1
+	// minute.
 	Stall time.Duration
 }
 
@@ -123,7 +123,9 @@ type Event struct {
 	Key       string
 	Status    int
 	Code      string // S3 error code of a refused request; empty otherwise
-	In, Out   int64  // bytes of the request body and the reply body; In is 0 for a refused request
+	// In is the size of the request body in bytes, and Out the size of the reply body. In is 0 for a refused
+	// request.
+	In, Out   int64
 	RequestID string
 	Remote    string // address of the client
 	Account   string // access key of the client; empty for an anonymous request

@@ -93,9 +93,9 @@ func exhausted(err error) bool {
 }
 
 // Conn is a connection that fails if its client neither sends nor receives a byte for the stall time. Deadlines
-// that the HTTP server sets, for idle connections and for headers, have priority until the server removes them.
-// Without such a deadline, each read and each write has to end within the stall time. A Conn renews its deadline at
-// most once per quarter of the stall time, so that a busy connection makes few system calls.
+// that the HTTP server sets, for idle connections and for headers, have priority until the server removes them. If
+// the HTTP server has set no deadline, each read and each write has to end within the stall time. A Conn renews its
+// deadline at most once per quarter of the stall time, so that a busy connection makes few system calls.
 //
 // A goroutine may read from a Conn while another goroutine writes to it.
 type Conn struct {
@@ -302,7 +302,7 @@ func (c *Conn) letFinish() {
 	}
 }
 
-// Close closes the connection. A second call returns net.ErrClosed.
+// Close closes the connection. A second call of Close returns net.ErrClosed.
 func (c *Conn) Close() error {
 	err := net.ErrClosed
 	c.close.Do(func() {

@@ -18,13 +18,14 @@ import (
 // Condition is the Condition element of a policy statement: values by operator and condition key.
 type Condition map[string]map[string]json.RawMessage
 
-// Deletions is a policy that is prepared for one request that deletes many objects. All conditions that are the
-// same for the whole request are already evaluated.
+// Deletions is a policy that is prepared for one request that deletes many objects. Deletions contains the results
+// of all conditions that do not depend on a version.
 type Deletions struct {
-	// List is the policy for the request as a whole. If an Allow statement depends on the version, List allows the
-	// deletion of versions, and Object makes the decision for each object.
+	// List is the policy for the request to delete many objects as a whole. If an Allow statement depends on the
+	// version, List allows the deletion of versions, and Object makes the decision for each object.
 	List []byte
-	// Object is the policy for each single object. The only conditions in Object are those on the version.
+	// Object is the policy for each single object of the request. The only conditions in Object are those on the
+	// version.
 	Object []byte
 }
 
@@ -38,8 +39,8 @@ type deletionStatement struct {
 }
 
 // PrepareDeletions evaluates the conditions of a bucket's rewritten policy for a request that deletes many objects.
-// The function holds reports whether a condition is true for the request. The parameter effect of holds is the
-// effect of the condition's statement, which Alone needs.
+// PrepareDeletions calls the function holds to learn whether a condition is true for the request. The function
+// holds gets the effect of the statement, Allow or Deny, together with the condition.
 func PrepareDeletions(policy []byte, bucket string, holds func(effect string, c Condition) bool) (*Deletions, error) {
 	var doc struct {
 		Version   json.RawMessage `json:",omitempty"`

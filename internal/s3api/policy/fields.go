@@ -13,7 +13,7 @@ import (
 // Overlooked is a fault in a policy that the S3 library versitygw does not notice, such as an unknown field.
 type Overlooked string
 
-// Error returns the description of the fault.
+// Error returns the description of the fault in the policy.
 func (o Overlooked) Error() string { return string(o) }
 
 func overlookedf(format string, args ...any) error { return Overlooked(fmt.Sprintf(format, args...)) }

@@ -126,9 +126,9 @@ func (g grant) statements() []grantStatement {
 	return all
 }
 
-// AddGrant adds a grant to the policy of a bucket, and reports whether the policy changed. The grant replaces
-// another grant of the same user for the same prefix. All other statements keep their text. root is the access key
-// of the root account.
+// AddGrant adds a grant to the policy of a bucket, and reports whether the policy changed. The new grant replaces
+// another grant of the same user for the same prefix. AddGrant keeps the text of all other statements of the
+// policy. root is the access key of the root account.
 //
 // AddGrant fails if the bucket's policy is not valid, or if the new policy would exceed MaxSize. AddGrant also
 // fails if a first policy would disable an ACL that grants access to others.

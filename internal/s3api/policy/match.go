@@ -20,9 +20,9 @@ import (
 // character of a key, and the case of an action does not matter. So we rewrite the policy so that versitygw's
 // comparison gives the same result as S3:
 //
-//   - If an action matches a known one in another case, we add the known one. The action as written stays.
-//   - A resource becomes patterns for the bucket and patterns for its keys. In a pattern for keys, the bucket is written
-//     as one ? for each byte of its name. By that, Comparable tells a pattern from a key.
+//   - If an action matches a known action in another case, we add the known action. The original action stays.
+//   - A resource becomes patterns for the bucket and patterns for its keys. A pattern for keys has one ? for each byte
+//     of the bucket's name in place of the bucket. By these marks, Comparable recognizes a pattern.
 //   - Comparable writes a key in two forms, with the byte keySeparator between them. The first form gives every
 //     character the same number of bytes, so that ? matches one character. The second form is the key itself. A key
 //     of ASCII has only the second form: each of its bytes is a character.
