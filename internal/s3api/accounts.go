@@ -15,8 +15,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// accounts is iam.Service as versitygw asks for it. Its callers compare errors
-// with ==, so these are versitygw's own.
+// accounts makes an iam.Service usable by versitygw. versitygw compares errors with ==, so accounts returns
+// versitygw's own errors.
 type accounts struct{ svc *iam.Service }
 
 var (

@@ -163,14 +163,14 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 		settings.allow(may)
 	}
 	if err == nil && locked {
-		// In a bucket without old versions a write replaces an object, which a lock may forbid.
+		// In a bucket without old versions, a write replaces an object, and a lock may forbid that.
 		err = auth.CheckObjectAccess(request, x.Bucket, opts.Acc, []types.ObjectIdentifier{{Key: &opts.Object}},
 			auth.BypassOverwrite, false, a.backend, opts.Iam, true)
 	}
 	return a.refusal(op, name, x, err)
 }
 
-// limit returns a number of entries as an argument of a request.
+// limit returns a number of entries as a query argument.
 func limit(n int) string {
 	if n == 0 {
 		return ""
@@ -178,7 +178,7 @@ func limit(n int) string {
 	return strconv.Itoa(n)
 }
 
-// settingsOf returns the cached judgements for the present settings of a bucket.
+// settingsOf returns the cached decisions for the current settings of a bucket.
 func (a *authorizer) settingsOf(ctx context.Context, op, bucket string) (*judged, error) {
 	bk, err := a.backend.store.Bucket(ctx, bucket)
 	if err != nil {
@@ -199,7 +199,7 @@ func (a *authorizer) settingsOf(ctx context.Context, op, bucket string) (*judged
 	return j, nil
 }
 
-// refusal returns why versitygw refused, as one of our errors.
+// refusal converts an error of versitygw to one of our errors.
 func (a *authorizer) refusal(op, name string, x object.Access, err error) error {
 	if err == nil {
 		return nil

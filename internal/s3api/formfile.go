@@ -49,7 +49,7 @@ func (f *formFile) Read(p []byte) (int, error) {
 	}
 }
 
-// sure returns how many of the held bytes are content for sure.
+// sure returns the number of held bytes that are certainly content.
 func (f *formFile) sure() int {
 	at := bytes.Index(f.held, f.end)
 	switch {
@@ -59,7 +59,7 @@ func (f *formFile) sure() int {
 	case f.done || f.err != nil:
 		return len(f.held)
 	}
-	// The end may have begun with the last bytes, which hold no more than all of it but one.
+	// The last bytes may be the beginning of end, but not all of it.
 	for n := min(len(f.end)-1, len(f.held)); n > 0; n-- {
 		if bytes.HasPrefix(f.end, f.held[len(f.held)-n:]) {
 			return len(f.held) - n
@@ -68,7 +68,7 @@ func (f *formFile) sure() int {
 	return len(f.held)
 }
 
-// fill reads more behind the held bytes: up to n, at most formBlock.
+// fill reads up to n more bytes behind the held bytes, at most formBlock.
 func (f *formFile) fill(n int) {
 	n = min(n, formBlock)
 	was := len(f.held)
@@ -80,5 +80,5 @@ func (f *formFile) fill(n int) {
 	f.held = f.held[:was+got]
 }
 
-// formBlock is how much of a form's file is read at one time.
+// formBlock is the largest number of bytes of a form's file that are read at once.
 const formBlock = 64 << 10

@@ -54,8 +54,8 @@ func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, e
 	return text, nil
 }
 
-// PutBucketPolicy stores the policy of a bucket. PutBucketPolicy fails if the policy has a part that this server
-// does not support.
+// PutBucketPolicy stores the policy of a bucket. PutBucketPolicy fails if this server does not understand all parts
+// of the policy.
 func (b *backend) PutBucketPolicy(ctx context.Context, bucket string, text []byte) error {
 	if written, ok := ctx.Value(writtenPolicyKey).([]byte); ok {
 		text = written // versitygw has checked the same policy in its own spelling
@@ -66,7 +66,7 @@ func (b *backend) PutBucketPolicy(ctx context.Context, bucket string, text []byt
 	return b.put(ctx, bucket, policy.Setting, text)
 }
 
-// DeleteBucketPolicy removes the policy of a bucket, even if the policy is not valid.
+// DeleteBucketPolicy removes the policy of a bucket, even if this server does not understand the policy.
 func (b *backend) DeleteBucketPolicy(ctx context.Context, bucket string) error {
 	return b.put(ctx, bucket, policy.Setting, nil)
 }

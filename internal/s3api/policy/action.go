@@ -82,7 +82,7 @@ func comparableActions(raw json.RawMessage) (json.RawMessage, error) {
 
 // SpellActions returns a policy with its actions in the letter case of the S3 library versitygw, because versitygw
 // refuses other spellings in a PUT. SpellActions returns nil if the actions already have that spelling, or if the
-// policy is not valid. versitygw checks only the form of the returned policy; it evaluates requests by the
+// policy cannot be parsed. versitygw checks only the form of the returned policy; it evaluates requests by the
 // rewritten policy in Rules.
 func SpellActions(text []byte) []byte {
 	if len(text) > MaxSize {

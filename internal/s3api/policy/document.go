@@ -38,7 +38,7 @@ type document struct {
 	statements []statement
 }
 
-// statement is one statement of a policy. fault says why the statement is not valid, or is nil.
+// statement is one statement of a policy. fault says why the server does not understand the statement, or is nil.
 type statement struct {
 	effect     string
 	principals []string // "*", access keys and ARNs, as in the policy
@@ -50,8 +50,8 @@ type statement struct {
 	resourceWork, conditionWork int // number of bytes behind a * in the statement's patterns
 }
 
-// parse reads the policy of a bucket. A statement that is not valid is returned with its fault. The error says why
-// the document as a whole is not valid.
+// parse reads the policy of a bucket. A statement that the server does not understand is returned with its fault.
+// The error says why the document as a whole is not understood.
 func parse(text []byte, bucket string) (*document, error) {
 	fields, err := fieldsOf(text)
 	if err != nil {
@@ -186,8 +186,9 @@ func checkResources(raw []byte, bucket string) (work int, err error) {
 }
 
 // rewrite returns the policy in the form that versitygw evaluates: principals are access keys, and match.go
-// describes the form of actions and resources. fault is the first fault of a statement. sealed reports that a
-// restriction is not valid; the returned policy then keeps its Deny statements and has no Allow statements.
+// describes the form of actions and resources. fault is the first fault of a statement. sealed reports that the
+// server does not understand a restriction; the returned policy then keeps its Deny statements and has no Allow
+// statements.
 func (p *document) rewrite(root string) (text []byte, sealed bool, fault error) {
 	type rewritten struct {
 		Effect    string
@@ -233,8 +234,8 @@ func (p *document) rewrite(root string) (text []byte, sealed bool, fault error) 
 	return text, sealed, fault
 }
 
-// Check returns an error if the policy text of a bucket is too large, is not valid, or has a part that this server
-// does not support.
+// Check returns an error if the policy text of a bucket is too large, or if this server does not understand all its
+// parts.
 func Check(text []byte, bucket string) error {
 	if len(text) > MaxSize {
 		return overlookedf("the policy has %d bytes, expected at most %d", len(text), MaxSize)

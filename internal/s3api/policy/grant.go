@@ -130,8 +130,8 @@ func (g grant) statements() []grantStatement {
 // another grant of the same user for the same prefix. AddGrant keeps the text of all other statements of the
 // policy. root is the access key of the root account.
 //
-// AddGrant fails if the bucket's policy is not valid, or if the new policy would exceed MaxSize. AddGrant also
-// fails if a first policy would disable an ACL that grants access to others.
+// AddGrant fails if this server does not understand the bucket's policy, or if the new policy would exceed MaxSize.
+// AddGrant also fails if a first policy would disable an ACL that grants access to others.
 func AddGrant(bk *object.Bucket, wish iam.Grant, root string) (changed bool, err error) {
 	g := grant(wish)
 	g.Bucket = bk.Name

@@ -31,9 +31,9 @@ type Rules struct {
 	Policy, Public, Owner []byte
 	// Conditional reports whether a statement of the policy has a condition.
 	Conditional bool
-	// Fault describes the first part of the stored policy that is not valid, or is nil. Sealed reports that a
-	// restriction of the stored policy may not be valid. A sealed policy allows nothing, except to the owner and to
-	// admins.
+	// Fault describes the first part of the stored policy that this server does not understand, or is nil. Sealed
+	// reports that a part that this server does not understand may be a restriction. A sealed policy allows
+	// nothing, except to the owner and to admins.
 	Fault  error
 	Sealed bool
 }
@@ -41,9 +41,9 @@ type Rules struct {
 // ReadRules reads the access rules of a bucket. root is the access key of the root account, which owns buckets
 // without an owner.
 //
-// Stored policies can have parts that are not valid, because older versions of this server accepted and ignored
-// them. A statement that is not valid allows nothing. If a restriction is not valid, the whole policy allows
-// nothing.
+// Stored policies can have parts that this server does not understand, because older versions accepted and ignored
+// them. A statement that the server does not understand allows nothing. If the server does not understand a
+// restriction, the whole policy allows nothing.
 func ReadRules(bk *object.Bucket, root string) *Rules {
 	r := &Rules{Of: bk}
 	r.ACL, r.ACLText, r.ACLFault = aclInForce(bk)
