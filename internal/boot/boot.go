@@ -161,9 +161,9 @@ const minParallel = 16
 const gcPercent = 400
 
 // OwnRuntime tunes the Go runtime of the whole process: it raises GOMAXPROCS to at least 16 and makes garbage
-// collections rarer. On a machine with few cores, blocking reads would otherwise wait until the scheduler notices
-// that other reads block. Only the nebulaio command and the C library call OwnRuntime. Go programs that import the
-// library keep their own settings.
+// collections rarer. With a small GOMAXPROCS, a blocking read would wait until the Go scheduler notices that other
+// reads block. Only the nebulaio command and the C library call OwnRuntime. Go programs that import the library
+// keep their own runtime settings.
 func OwnRuntime() {
 	debug.SetGCPercent(gcPercent)
 	if n := runtime.GOMAXPROCS(0); n < minParallel {

@@ -112,7 +112,7 @@ func table() []field {
 			bind: func(c *Config) any { return &c.RootPassword }, check: secretKey},
 		{Key: Key{Name: "allow_default_credentials", Type: Bool, Default: "false",
 			Help: "Accept the well-known default keys minioadmin even if other machines can reach the S3 " +
-				"address. Anybody who knows the default keys can then read and change the whole store."},
+				"address. Anybody who knows the default keys can read and change the whole store."},
 			bind: func(c *Config) any { return &c.AllowDefaultCredentials }},
 		{Key: Key{Name: "generate_root_keys", Type: Bool, Default: "false",
 			Help: "Make keys for the administrator at the first start and store them in the file root.env of the " +

@@ -11,7 +11,7 @@ import (
 )
 
 // Admin administers a store, either through the server that runs on the store or by opening the store itself. The
-// results of an Admin are the same in both cases.
+// results of an Admin are the same with and without a running server.
 type Admin interface {
 	// Users lists the accounts except root, without their secrets.
 	Users(ctx context.Context) ([]User, error)

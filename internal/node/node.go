@@ -43,7 +43,8 @@ type Options struct {
 	// NotifySocket is the socket of a service manager, such as systemd, that waits until the server is ready. If
 	// NotifySocket is empty, the server notifies nobody.
 	NotifySocket string
-	// Reload, if not nil, makes the server read the files of its TLS certificate again for each value received.
+	// Reload, if not nil, is a channel on which each value makes the server read the files of its TLS certificate
+	// again.
 	Reload <-chan struct{}
 	// Started, if not nil, is called once, when the server accepts requests.
 	Started func(Started)
@@ -402,8 +403,8 @@ func (s *server) refusing() error {
 }
 
 // Administer returns an Admin for the store in the configuration's data directory. If a server runs on the store,
-// the Admin asks that server. Otherwise Administer opens the store itself, and the store stays open until the Admin
-// is closed. Administer never creates a store.
+// the Admin asks that server. If no server runs, Administer opens the store itself, and the store stays open until
+// the Admin is closed. Administer never creates a store.
 func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 	if conn, err := dialAdmin(ctx, c.Data); err == nil {
 		_ = conn.Close()
@@ -430,8 +431,8 @@ func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 }
 
 // LookAtDoor describes the GPUDirect door of the store in the configuration's data directory. If a server runs on
-// the store, LookAtDoor asks that server. Otherwise LookAtDoor describes the door from the configuration alone.
-// LookAtDoor does not open the store.
+// the store, LookAtDoor asks that server. If no server runs, LookAtDoor describes the door from the configuration
+// alone. LookAtDoor does not open the store.
 func LookAtDoor(ctx context.Context, c *config.Config) (d Door, running bool, err error) {
 	conn, err := dialAdmin(ctx, c.Data)
 	switch {

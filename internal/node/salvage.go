@@ -45,8 +45,8 @@ type Loss struct {
 }
 
 // Salvage copies everything readable from the damaged store in the directory from to a new store in the directory
-// to. Salvage then checks the new store. If link is true, Salvage may hard-link data files instead of copying them,
-// so that both stores share them. If progress is not nil, Salvage calls it from time to time.
+// to. Salvage checks the new store after copying. If link is true, Salvage may hard-link data files instead of
+// copying them, so that both stores share them. If progress is not nil, Salvage calls it from time to time.
 func Salvage(ctx context.Context, from, to string, link bool, progress func(changes, objects int64)) (SalvageReport,
 	error) {
 	o := salvage.Options{From: from, To: to, Link: link}

@@ -109,7 +109,8 @@ type CheckReport struct {
 	Found    int64     `json:"found"`    // number of problems that the check found
 	Repaired int64     `json:"repaired"` // number of problems that the check repaired
 	Problems []Problem `json:"problems"` // problems found; only the first if there are very many
-	// Metadata lists the files of the metadata. If one of these files is damaged, Check has examined nothing else.
+	// Metadata lists the files of the metadata. If a file of the metadata is damaged, Check has examined nothing
+	// else.
 	Metadata []MetaFile `json:"metadata"`
 	// Unfinished counts data files that the next start of the server settles or removes. Unfinished data files do
 	// not count as problems.

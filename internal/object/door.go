@@ -79,7 +79,7 @@ type Drafting interface {
 	// Commit fails with ErrWriterLeft while anything can still write to the file: an open file, a descriptor in
 	// flight or a shared mapping. Commit fails with ErrInvalidSums if the file is shorter than d.Size, if d.Sums do
 	// not combine to d.CRC64, or if the number of d.Sums is wrong. ErrWriterLeft and ErrInvalidSums leave the draft
-	// unchanged. Any other error ends the draft and removes its file.
+	// unchanged. If Commit fails with any other error, the draft ends and its file is removed.
 	Commit(ctx context.Context, d Sealed) (Info, error)
 	// Abort removes the draft's file. Abort may be called at any time and more than once. After a successful
 	// Commit, Abort does nothing.
@@ -116,8 +116,9 @@ type Access struct {
 	Bucket  string
 	Key     string // key of the object; for ActionList, the prefix of the listing
 	Version string
-	// Delimiter and Limit are the delimiter and the page size of a listing, for policies with conditions on them.
-	// If the listing has no delimiter or limit, or the request is no listing, Delimiter is empty and Limit is 0.
+	// Delimiter and Limit are the delimiter and the page size of a listing, for policies with conditions on the
+	// delimiter or the page size. If the listing has no delimiter or limit, or the request is no listing, Delimiter
+	// is empty and Limit is 0.
 	Delimiter string
 	Limit     int
 }

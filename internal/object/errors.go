@@ -44,7 +44,7 @@ type sentinel struct {
 
 func (s sentinel) Error() string { return s.text }
 
-// As lets errs.KindOf find the kind of one of this package's errors that no errs.Error wraps.
+// As lets errs.KindOf find the kind of an error of package object that no errs.Error wraps.
 func (s sentinel) As(target any) bool {
 	e, ok := target.(**errs.Error)
 	if !ok {
@@ -54,9 +54,9 @@ func (s sentinel) As(target any) bool {
 	return true
 }
 
-// Fail returns an error that says that the operation op failed on name because of cause. cause is one of this
-// package's errors or wraps one, and the result has the same kind. msg adds details to the error, such as the wrong
-// value.
+// Fail returns an error that says that the operation op failed on name because of cause. cause is or wraps one of
+// the Err variables of package object, and the result of Fail has the kind of cause. msg adds details to the error,
+// such as the wrong value.
 func Fail(op, name string, cause error, msg string) error {
 	var kind errs.Kind
 	var s sentinel

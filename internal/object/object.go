@@ -10,7 +10,7 @@
 // If a method that changes the store returns an error, the change is not visible, not even after a restart, unless
 // the error says otherwise. All methods of a store are safe for concurrent use.
 //
-// An error that a caller can act on wraps one of this package's Err variables, so that errors.Is finds it.
+// An error that a caller can act on wraps one of the Err variables of package object, so that errors.Is finds it.
 package object
 
 import (
@@ -80,14 +80,14 @@ type Ref struct {
 type Info struct {
 	Bucket, Key string
 	Version     string // NullVersion, or an opaque identifier whose order has no meaning
-	Latest      bool   // whether the key has no later version or delete marker
+	Latest      bool   // whether this is the newest version or delete marker of the key
 	Marker      bool   // whether the version is a delete marker, which has no content and no attributes
 	Size        int64
 	ETag        string // without quotes
 	CRC64       uint64 // CRC-64/NVME of the whole content; always set
 	Modified    time.Time
-	// Parts lists the parts of a multipart object in order, as the upload was completed. Parts is nil for any other
-	// object.
+	// Parts lists the parts of a multipart object in order, as the upload was completed. Parts is nil if the object
+	// was not made by a multipart upload.
 	Parts []PartInfo
 	// Attributes holds the values of the S3 front end, such as headers, user metadata, tags, checksums and
 	// retention, by name. The store does not interpret Attributes.
@@ -200,8 +200,9 @@ type PartInfo struct {
 	Attributes map[string]string
 }
 
-// PutPart is a request to write one part of a multipart upload. Size, Body, MD5 and Finish mean the same as in Put.
-// A new part replaces the stored part with the same number only when the new part is complete.
+// PutPart is a request to write one part of a multipart upload. The fields Size, Body, MD5 and Finish of PutPart
+// mean the same as in Put. A new part replaces the stored part with the same number only when the new part is
+// complete.
 type PutPart struct {
 	Bucket, Key, Upload string
 	Number              int // 1 to MaxParts
@@ -255,8 +256,8 @@ type CopyPart struct {
 	Off, N              int64
 	Bucket, Key, Upload string
 	Number              int
-	// Finish has the same meaning as in PutPart. If Finish is not nil, the bytes pass through memory. The store
-	// sets Written.MD5 only if the bucket's ETags are MD5s.
+	// The field Finish of CopyPart has the same meaning as in PutPart. If Finish is not nil, the bytes pass through
+	// memory. The store sets Written.MD5 only if the bucket's ETags are MD5s.
 	Finish func(Written) (map[string]string, error)
 }
 

@@ -21,8 +21,8 @@ import (
 
 // GetBucketPolicy returns the policy that the S3 library versitygw evaluates for the current request.
 //
-// In S3, the owner of a bucket may do everything that the policy does not deny. versitygw instead refuses an owner
-// whom the policy does not name. For requests of the owner, GetBucketPolicy therefore adds a statement that allows
+// In S3, the owner of a bucket may do everything that the policy does not deny. Unlike S3, versitygw refuses an
+// owner whom the policy does not name. For requests of the owner, GetBucketPolicy adds a statement that allows
 // everything to the owner. Deny statements still apply to the owner. If the bucket has no policy, the ACL decides,
 // but an ACL cannot grant the permission to override retention.
 func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, error) {

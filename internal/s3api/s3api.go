@@ -9,7 +9,7 @@
 // guard.
 //
 // A string of a request shares memory with a buffer that the connection's next request overwrites. The backend
-// therefore clones every string that it keeps.
+// clones every string of a request that it keeps.
 package s3api
 
 import (

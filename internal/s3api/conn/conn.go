@@ -32,7 +32,8 @@ func (t *Table) Len() int {
 	return len(t.all)
 }
 
-// CloseAll closes all open connections at once, including those that still read a refused body (see Conn.Linger).
+// CloseAll closes all open connections at once, including connections that still read a refused body (see
+// Conn.Linger).
 func (t *Table) CloseAll() {
 	t.mu.Lock()
 	conns := make([]*Conn, 0, len(t.all))

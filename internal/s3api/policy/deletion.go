@@ -24,8 +24,7 @@ type Deletions struct {
 	// List is the policy for the request to delete many objects as a whole. If an Allow statement depends on the
 	// version, List allows the deletion of versions, and Object makes the decision for each object.
 	List []byte
-	// Object is the policy for each single object of the request. The only conditions in Object are those on the
-	// version.
+	// Object is the policy for each single object of the request. Object contains only conditions on the version.
 	Object []byte
 }
 

@@ -4,8 +4,8 @@
 // if there is no policy.
 //
 // The S3 library versitygw evaluates policies, but ignores parts of a policy that it does not know. If the ignored
-// part is a restriction, the bucket is more open than its policy says. Package policy therefore checks every policy
-// without ignoring anything, and rewrites it so that versitygw's decisions are those of S3.
+// part is a restriction, the bucket is more open than its policy says. Package policy checks every policy without
+// ignoring anything, and rewrites it so that versitygw's decisions are those of S3.
 package policy
 
 import (

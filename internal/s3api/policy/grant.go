@@ -131,7 +131,8 @@ func (g grant) statements() []grantStatement {
 // policy. root is the access key of the root account.
 //
 // AddGrant fails if this server does not understand the bucket's policy, or if the new policy would exceed MaxSize.
-// AddGrant also fails if a first policy would disable an ACL that grants access to others.
+// AddGrant also fails if the bucket has no policy and an ACL that grants access to others, because a policy would
+// disable the ACL.
 func AddGrant(bk *object.Bucket, wish iam.Grant, root string) (changed bool, err error) {
 	g := grant(wish)
 	g.Bucket = bk.Name
@@ -217,8 +218,8 @@ func RemoveGrants(bk *object.Bucket, user string, prefix *string, root string) (
 	})
 }
 
-// Grants lists the grants of a user in a bucket. others is the number of other policy statements that name the user
-// or everybody.
+// Grants lists the grants of a user in a bucket. The result others is the number of policy statements, other than
+// grants, that name the user or everybody.
 func Grants(bk *object.Bucket, user string) (grants []iam.Grant, others int) {
 	text := bk.Settings[Setting]
 	if text == nil {

@@ -3,8 +3,8 @@
 // Package xmldoc checks the XML documents of S3 requests before the S3 library versitygw parses them.
 //
 // versitygw ignores unknown elements of a document, and of two equal elements it uses the last. Without a check,
-// versitygw would confirm a restriction that it has ignored. Package xmldoc therefore refuses documents with
-// unknown or repeated elements.
+// versitygw would confirm a restriction that it has ignored. Package xmldoc refuses documents with unknown or
+// repeated elements.
 package xmldoc
 
 import (
