@@ -18,7 +18,7 @@ const (
 
 // RootKeysIn reads the administrator's keys from a file with the lines NEBULAIO_ROOT_USER=VALUE and
 // NEBULAIO_ROOT_PASSWORD=VALUE. Empty lines and lines that begin with # are ignored. Any other line, an invalid key
-// and a missing key are errors. The error never shows the value of a key.
+// and a missing key are errors. An error of RootKeysIn never shows the value of a key.
 func RootKeysIn(path string) (access, secret string, err error) {
 	src, err := readBounded(path, maxSecret)
 	if err != nil {

@@ -55,14 +55,14 @@ type Stats struct {
 	Unsettled     int64 `json:"unsettled"`      // data files that still have to be moved to their final directory
 	Removing      int64 `json:"removing"`       // data files that still have to be removed
 	HeldFiles     int64 `json:"held_files"`     // data files that exist only because a client of the door has them open
-	// bytes in the files of HeldFiles
+	// bytes in the data files that HeldFiles counts
 	HeldBytes  int64 `json:"held_bytes"`
 	DraftFiles int64 `json:"draft_files"` // data files that clients of the door are writing
 	DraftBytes int64 `json:"draft_bytes"` // bytes on disk of data files that clients of the door are writing
 	FreeBytes  int64 `json:"free_bytes"`  // free bytes in the store's file system; -1 means not known
 
-	Failure  string `json:"failure,omitempty"`  // why the store accepts no more changes; empty if the store accepts changes
-	Refusing string `json:"refusing,omitempty"` // why the store accepts no new content now; empty if it does
+	Failure  string `json:"failure,omitempty"`  // why the store accepts no more changes; empty while it accepts them
+	Refusing string `json:"refusing,omitempty"` // why the store accepts no new content now; empty while it accepts it
 }
 
 // ScrubProgress is the progress of a scrub, in bytes of content.
