@@ -83,7 +83,7 @@ func doorPath(c *config.Config) (string, error) {
 	return path, errs.Wrap("open the GPUDirect socket", c.Data, err)
 }
 
-// discovery is the JSON reply of the S3 address to clients that look for the door.
+// discovery is what the S3 endpoint tells clients about the door.
 type discovery struct {
 	Version int    `json:"version"`
 	Enabled bool   `json:"enabled"`
